@@ -1,0 +1,203 @@
+#include "agent/agent_link.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <deque>
+#include <mutex>
+#include <utility>
+
+#include <grpc/support/log.h>
+#include <grpcpp/grpcpp.h>
+
+#include "agent/latch.h"
+#include "agent/text.h"
+#include "rueda/v1/agent.grpc.pb.h"
+
+namespace rueda::agent {
+namespace {
+
+std::shared_ptr<grpc::Channel> channel_to(const std::string& socket) {
+  return grpc::CreateChannel(grpc_target_of_socket(socket), grpc::InsecureChannelCredentials());
+}
+
+v1::AgentRequest job_request(const JobRegistration& registration) {
+  v1::AgentRequest request;
+  v1::JobSpec& spec = *request.mutable_job();
+  spec.set_job_id(registration.job.job_id);
+  spec.set_token(registration.job.token);
+  spec.set_user(registration.user);
+  spec.set_node_index(registration.node_index);
+  for (const NodeLayout& node : registration.job.nodes) {
+    v1::NodeSpec& out = *spec.add_nodes();
+    out.set_node_id(node.node_id);
+    out.set_control_address(node.control_address);
+    for (Rank rank : node.ranks) out.add_ranks(rank.value);
+  }
+  spec.set_coordination(registration.coordination);
+  spec.set_start_timeout_ms(registration.start_timeout_ms);
+  return request;
+}
+
+JobFailure failure_from(const v1::JobFailed& message) {
+  JobFailure out{message.text(), message.origin_node(), std::nullopt};
+  if (message.origin_rank() >= 0) out.origin_rank = Rank(message.origin_rank());
+  return out;
+}
+
+// The link's state on the wire; gRPC keeps a pointer to it until OnDone.
+class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEvent> {
+ public:
+  Call(const std::string& socket, AgentLink::Events events)
+      : stub_(v1::Agent::NewStub(channel_to(socket))), events_(std::move(events)) {}
+
+  ~Call() override {
+    cancel();
+    done_->wait();
+  }
+
+  void start(const JobRegistration& job) {
+    stub_->async()->Run(&context_, this);
+    // Against OnDone before what is started from outside of a callback: until close().
+    AddHold();
+    StartRead(&incoming_);
+    StartCall();
+    send(job_request(job));
+  }
+
+  void send(v1::AgentRequest request) {
+    const std::lock_guard lock(mutex_);
+    if (is_closing_) return;
+    outgoing_.push_back(std::move(request));
+    write_next();
+  }
+
+  void close() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (is_closing_) return;
+      is_closing_ = true;
+      write_next();
+    }
+    // No operation starts from outside any more.
+    RemoveHold();
+  }
+
+  void cancel() {
+    context_.TryCancel();
+    close();
+  }
+
+  void OnWriteDone(bool is_ok) override {
+    const std::lock_guard lock(mutex_);
+    is_writing_ = false;
+    outgoing_.pop_front();
+    if (!is_ok) {
+      outgoing_.clear();
+      is_broken_ = true;
+    }
+    write_next();
+  }
+
+  void OnReadDone(bool is_ok) override {
+    if (!is_ok) {
+      // The other side ended the stream: nothing will be sent on it any more.
+      bool was_closing = false;
+      {
+        const std::lock_guard lock(mutex_);
+        was_closing = std::exchange(is_closing_, true);
+        is_lost_ = !was_closing;
+        is_broken_ = true;
+      }
+      if (!was_closing) RemoveHold();
+      return;
+    }
+    if (incoming_.has_registered()) events_.on_registered();
+    if (incoming_.has_failed()) events_.on_failed(failure_from(incoming_.failed()));
+    StartRead(&incoming_);
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    Status out;
+    if (is_lost_) {
+      out = Status(Code::kDaemonLost,
+                   status.ok() ? "it ended the job's stream" : status.error_message());
+    }
+    events_.on_closed(std::move(out));
+    // Last: the owner may destroy the object from now on.
+    const std::shared_ptr<DoneLatch> done = done_;
+    done->set();
+  }
+
+ private:
+  // With mutex_ held: one write at a time, then the half-close.
+  void write_next() {
+    if (is_writing_ || is_broken_ || is_half_closed_) return;
+    if (!outgoing_.empty()) {
+      is_writing_ = true;
+      StartWrite(&outgoing_.front());
+    } else if (is_closing_) {
+      is_half_closed_ = true;
+      StartWritesDone();
+    }
+  }
+
+  const std::unique_ptr<v1::Agent::Stub> stub_;
+  const AgentLink::Events events_;
+  grpc::ClientContext context_;
+  v1::AgentEvent incoming_;
+  std::mutex mutex_;
+  std::deque<v1::AgentRequest> outgoing_;
+  bool is_writing_ = false;
+  bool is_closing_ = false;
+  bool is_half_closed_ = false;
+  bool is_broken_ = false;
+  bool is_lost_ = false;
+  const std::shared_ptr<DoneLatch> done_ = std::make_shared<DoneLatch>();
+};
+
+class CallLink final : public AgentLink {
+ public:
+  CallLink(const std::string& socket, const JobRegistration& job, Events events)
+      : call_(socket, std::move(events)) {
+    call_.start(job);
+  }
+
+  void report_rank_failed(Rank rank, const std::string& text) override {
+    v1::AgentRequest request;
+    request.mutable_rank_failed()->set_rank(rank.value);
+    request.mutable_rank_failed()->set_text(text);
+    call_.send(std::move(request));
+  }
+  void close() override { call_.close(); }
+  void cancel() override { call_.cancel(); }
+
+ private:
+  Call call_;
+};
+
+}  // namespace
+
+void quiet_grpc() {
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
+}
+
+Result<DaemonDescription> describe_daemon(const std::string& socket, int64_t timeout_ms) {
+  const auto stub = v1::Agent::NewStub(channel_to(socket));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
+  v1::DescribeReply reply;
+  const grpc::Status status = stub->Describe(&context, v1::DescribeRequest(), &reply);
+  if (!status.ok()) {
+    return Status(Code::kDaemonLost,
+                  "no daemon answers at " + socket + " (" + status.error_message() + ")");
+  }
+  return DaemonDescription{reply.node_id(), reply.version(), reply.control_port(),
+                           reply.http_port(), reply.advertised_control_address()};
+}
+
+std::unique_ptr<AgentLink> AgentLink::open(const std::string& socket, const JobRegistration& job,
+                                           Events events) {
+  return std::make_unique<CallLink>(socket, job, std::move(events));
+}
+
+}  // namespace rueda::agent

@@ -1,0 +1,62 @@
+// The launcher's side of agent.proto: describing a daemon, and keeping a job registered with it.
+// No gRPC type in this header, so that units that include it can be built with ThreadSanitizer.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "agent/layout.h"
+#include "agent/supervisor.h"
+#include "daemon/base/status.h"
+
+namespace rueda::agent {
+
+// Keeps gRPC's own log off the terminal unless $GRPC_VERBOSITY asks for it: what matters is in the
+// errors that are reported. Before any other call.
+void quiet_grpc();
+
+struct DaemonDescription {
+  std::string node_id;
+  std::string version;
+  int control_port = 0;
+  int http_port = 0;
+  // host:port that other daemons reach it by; may be empty.
+  std::string advertised_control_address;
+};
+
+// Asks the daemon at a socket who it is; blocks for `timeout_ms` at most. kDaemonLost: nobody
+// listens there, or it does not answer.
+Result<DaemonDescription> describe_daemon(const std::string& socket, int64_t timeout_ms);
+
+struct JobRegistration {
+  JobLayout job;
+  int node_index = 0;
+  std::string user;
+  std::string coordination;
+  int64_t start_timeout_ms = 0;
+};
+
+// One job's registration with one daemon: it lasts as long as the stream.
+class AgentLink {
+ public:
+  // Called on gRPC's threads, one at a time. on_closed comes last, once, always.
+  struct Events {
+    std::function<void()> on_registered;
+    std::function<void(JobFailure)> on_failed;
+    // OK: closed from here.
+    std::function<void(Status)> on_closed;
+  };
+
+  static std::unique_ptr<AgentLink> open(const std::string& socket, const JobRegistration& job,
+                                         Events events);
+  // Cancels, and returns once on_closed has: not to be called from an event.
+  virtual ~AgentLink() = default;
+
+  virtual void report_rank_failed(Rank rank, const std::string& text) = 0;
+  // Ends the job on that node: what was reported is sent, then the stream is closed.
+  virtual void close() = 0;
+  virtual void cancel() = 0;
+};
+
+}  // namespace rueda::agent

@@ -1,0 +1,276 @@
+#include "agent/bringup.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "agent/agent_link.h"
+#include "agent/network.h"
+#include "agent/text.h"
+#include "daemon/base/limits.h"
+
+namespace rueda::agent {
+namespace {
+
+constexpr char kDefaultSocket[] = "/run/rueda/ruedad.sock";
+constexpr int64_t kDescribeTimeoutMs = 5000;
+constexpr std::chrono::milliseconds kMaxRetryAfter{2000};
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
+}
+
+std::string seconds_text(int64_t ms) {
+  std::string out = std::to_string(ms / 1000);
+  if (ms % 1000 != 0) out += "." + std::to_string(ms % 1000 + 1000).substr(1);
+  return out + " s";
+}
+
+int port_of(const std::string& address) {
+  const auto parsed = parse_host_port(address);
+  return parsed ? parsed->port : 0;
+}
+
+}  // namespace
+
+Bringup::Bringup(boost::asio::io_context& loop, std::shared_ptr<LoopGate> gate,
+                 const Options& options, OutputSink& sink, Events events)
+    : loop_(loop),
+      gate_(std::move(gate)),
+      options_(options),
+      sink_(sink),
+      events_(std::move(events)),
+      retry_timer_(loop) {}
+
+void Bringup::fail(const std::string& text) {
+  if (is_over_) return;
+  is_over_ = true;
+  events_.on_failed(text);
+}
+
+void Bringup::cancel() {
+  is_over_ = true;
+  retry_timer_.cancel();
+  rendezvous_call_.reset();
+  rendezvous_server_.reset();
+}
+
+void Bringup::start() {
+  if (!options_.socket.empty()) {
+    use_running_daemon(options_.socket);
+  } else if (options_.virtual_nodes == 0 && is_listening(kDefaultSocket)) {
+    use_running_daemon(kDefaultSocket);
+  } else {
+    start_daemons();
+  }
+}
+
+void Bringup::use_running_daemon(const std::string& socket) {
+  const Result<DaemonDescription> found = describe_daemon(socket, kDescribeTimeoutMs);
+  if (!found.is_ok()) {
+    return fail(found.status().message() + ": start one with \"ruedad --socket " + socket +
+                "\", or leave out --socket and $RUEDA_SOCKET for a private one");
+  }
+  const DaemonDescription& daemon = found.value();
+  events_.on_progress("using the daemon " + daemon.node_id + " (" + daemon.version + ") at " +
+                      socket);
+  LocalNode node{options_.node_rank, daemon.node_id, socket, daemon.advertised_control_address, ""};
+  if (daemon.http_port > 0) node.http_address = join_host_port("127.0.0.1", daemon.http_port);
+  if (node.control_address.empty()) {
+    const Result<std::string> host = own_host();
+    if (!host.is_ok()) return fail(host.status().message());
+    node.control_address = join_host_port(host.value(), daemon.control_port);
+  }
+  local_nodes_.push_back(std::move(node));
+  on_nodes_known();
+}
+
+void Bringup::start_daemons() {
+  const Result<std::string> program = find_ruedad(options_.ruedad);
+  const Result<std::string> random = random_bytes(8);
+  const Result<std::string> host = own_host();
+  if (!program.is_ok()) return fail(program.status().message());
+  if (!random.is_ok()) return fail(random.status().message());
+  if (!host.is_ok()) return fail(host.status().message());
+  private_host_ = host.value();
+  const bool is_v6 = private_host_.find(':') != std::string::npos;
+  const int count = std::max(1, options_.virtual_nodes);
+  is_daemon_ready_.assign(static_cast<size_t>(count), false);
+  for (int i = 0; i < count; ++i) {
+    const int node_index = options_.node_rank + i;
+    DaemonRequest request;
+    request.program = program.value();
+    request.node_id = "node" + std::to_string(node_index);
+    request.socket = "@rueda-" + to_hex(random.value()) + "-" + std::to_string(i);
+    request.listen_host = options_.nnodes == 1 ? "127.0.0.1" : is_v6 ? "::" : "0.0.0.0";
+    request.advertise_host = is_v6 ? "[" + private_host_ + "]" : private_host_;
+    request.log_level = !options_.log_level.empty() ? options_.log_level
+                        : options_.is_verbose       ? "info"
+                                                    : "warn";
+    request.extra_args = options_.daemon_args;
+    local_nodes_.push_back({node_index, request.node_id, request.socket, "", ""});
+    const auto index = static_cast<size_t>(i);
+    daemons_.push_back(std::make_unique<PrivateDaemon>(
+        loop_, std::move(request),
+        PrivateDaemon::Events{[this, index](Result<DaemonReady> outcome) {
+                                on_daemon_ready(index, std::move(outcome));
+                              },
+                              [this, index](ExitStatus status) {
+                                events_.on_daemon_exit(*daemons_[index], status,
+                                                       is_daemon_ready_[index]);
+                              }}));
+    const Status started = daemons_.back()->start(sink_);
+    if (!started.is_ok()) return fail("the daemon cannot be started: " + started.message());
+  }
+}
+
+void Bringup::on_daemon_ready(size_t index, Result<DaemonReady> outcome) {
+  LocalNode& node = local_nodes_[index];
+  if (!outcome.is_ok()) {
+    return fail("the daemon of " + node.node_id + " did not start: " + outcome.status().message());
+  }
+  is_daemon_ready_[index] = true;
+  if (is_over_) return;
+  const DaemonReady& ready = outcome.value();
+  node.control_address = join_host_port(private_host_, port_of(ready.control_address));
+  node.http_address = join_host_port("127.0.0.1", port_of(ready.http_address));
+  node.socket = ready.socket;
+  events_.on_progress("the daemon of " + node.node_id + " serves (control " + node.control_address +
+                      ", http " + node.http_address + ")");
+  if (std::all_of(is_daemon_ready_.begin(), is_daemon_ready_.end(), [](bool is) { return is; })) {
+    on_nodes_known();
+  }
+}
+
+Result<std::string> Bringup::own_host() const {
+  if (options_.nnodes == 1) return std::string("127.0.0.1");
+  const auto endpoint = parse_host_port(options_.rdzv_endpoint);
+  Result<std::string> host = address_towards(endpoint->host, endpoint->port);
+  // Debian's /etc/hosts gives a machine's own name an address of the loopback, where no other
+  // node reaches it: take the one of the way out (192.0.2.1 is nobody's, and nothing is sent).
+  if (host.is_ok() && is_loopback(host.value()) && !is_loopback(endpoint->host)) {
+    Result<std::string> outward = address_towards("192.0.2.1", 9);
+    if (outward.is_ok()) return outward;
+  }
+  return host;
+}
+
+void Bringup::on_nodes_known() {
+  if (options_.nnodes > 1) {
+    meet();
+  } else {
+    lay_out_here();
+  }
+}
+
+Result<JobIdentity> Bringup::make_identity() const {
+  const Result<std::string> name = random_bytes(6);
+  const Result<std::string> token = random_bytes(limits::kTokenBytes);
+  const Result<int> port = free_port();
+  if (!name.is_ok()) return name.status();
+  if (!token.is_ok()) return token.status();
+  if (!port.is_ok()) return port.status();
+  JobIdentity out{"job-" + to_hex(name.value()), token.value(), "127.0.0.1", port.value()};
+  if (options_.nnodes > 1) out.master_addr = parse_host_port(options_.rdzv_endpoint)->host;
+  return out;
+}
+
+void Bringup::lay_out_here() {
+  const Result<std::vector<std::vector<Rank>>> blocks =
+      deal_evenly(options_.ranks, static_cast<int>(local_nodes_.size()));
+  const Result<JobIdentity> identity = make_identity();
+  if (!blocks.is_ok()) return fail(blocks.status().message());
+  if (!identity.is_ok()) return fail(identity.status().message());
+  const JobIdentity& made = identity.value();
+  JobLayout job{made.job_id, made.token, {}, made.master_addr, made.master_port};
+  for (size_t i = 0; i < local_nodes_.size(); ++i) {
+    job.nodes.push_back(
+        {local_nodes_[i].node_id, local_nodes_[i].control_address, blocks.value()[i]});
+  }
+  is_over_ = true;
+  events_.on_ready(std::move(job));
+}
+
+void Bringup::meet() {
+  if (options_.node_rank == 0) {
+    Result<JobIdentity> identity = make_identity();
+    if (!identity.is_ok()) return fail(identity.status().message());
+    auto server = RendezvousServer::start(options_.rdzv_endpoint, options_.nnodes, options_.rdzv_id,
+                                          std::move(identity).value());
+    if (!server.is_ok()) return fail(server.status().message());
+    rendezvous_server_ = std::move(server).value();
+  }
+  events_.on_progress("meeting the other nodes at " + options_.rdzv_endpoint);
+  enter();
+}
+
+void Bringup::enter() {
+  const LocalNode& node = local_nodes_.front();
+  std::string endpoint = options_.rdzv_endpoint;
+  if (options_.node_rank == 0) {
+    const auto own = parse_host_port(endpoint);
+    endpoint = join_host_port(own->host == "::1" ? "::1" : "127.0.0.1", own->port);
+  }
+  rendezvous_call_ = RendezvousCall::start(
+      endpoint,
+      {options_.node_rank, options_.nnodes, options_.ranks, node.node_id, node.control_address,
+       options_.rdzv_id},
+      options_.start_timeout_ms, [this, gate = gate_](Result<JobLayout> outcome) {
+        gate->post([this, outcome = std::move(outcome)] { on_entered(outcome); });
+      });
+}
+
+void Bringup::on_entered(Result<JobLayout> outcome) {
+  if (is_over_) return;
+  if (outcome.is_ok()) {
+    is_over_ = true;
+    events_.on_ready(std::move(outcome).value());
+    return;
+  }
+  last_rendezvous_error_ = outcome.status().message();
+  if (outcome.status().code() == Code::kTimeout) return;
+  if (!outcome.status().is_retryable()) {
+    return fail("the rendezvous at " + options_.rdzv_endpoint +
+                " refused this node: " + last_rendezvous_error_);
+  }
+  retry_timer_.expires_after(retry_after_);
+  retry_after_ = std::min(retry_after_ * 2, kMaxRetryAfter);
+  retry_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && !is_over_) enter();
+  });
+}
+
+std::string Bringup::overdue_text() const {
+  const std::string within = " within " + seconds_text(options_.start_timeout_ms);
+  for (size_t i = 0; i < is_daemon_ready_.size(); ++i) {
+    if (!is_daemon_ready_[i]) {
+      return "the daemon of " + local_nodes_[i].node_id + " did not serve" + within +
+             ": --log-level debug says what it does, --start-timeout gives it more time";
+    }
+  }
+  if (is_over_) {
+    return "the daemons did not accept the job" + within + ": --start-timeout gives them more time";
+  }
+  if (rendezvous_server_) {
+    return "node rank " + rendezvous_server_->missing() + " of " + std::to_string(options_.nnodes) +
+           " did not come to " + options_.rdzv_endpoint + within +
+           ": run the same command there with its --node-rank";
+  }
+  return "the nodes did not meet at " + options_.rdzv_endpoint + within +
+         (last_rendezvous_error_.empty() ? "" : " (" + last_rendezvous_error_ + ")") +
+         ": is the same command running with --node-rank 0, and does its port answer?";
+}
+
+void Bringup::signal_daemons(int signal) {
+  for (const auto& daemon : daemons_) daemon->send_signal(signal);
+}
+
+bool Bringup::has_running_daemons() const {
+  return std::any_of(daemons_.begin(), daemons_.end(),
+                     [](const auto& daemon) { return daemon->is_running(); });
+}
+
+void Bringup::resume_output() {
+  for (const auto& daemon : daemons_) daemon->resume_output();
+}
+
+}  // namespace rueda::agent

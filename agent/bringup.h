@@ -1,0 +1,90 @@
+// From the command line to a job's layout: finds or starts the daemons of this machine and meets
+// the launchers of the other nodes.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "agent/daemon_process.h"
+#include "agent/layout.h"
+#include "agent/loop_gate.h"
+#include "agent/options.h"
+#include "agent/output.h"
+#include "agent/rendezvous.h"
+
+namespace rueda::agent {
+
+// A node of the job whose ranks this launcher runs.
+struct LocalNode {
+  int node_index = 0;
+  std::string node_id;
+  std::string socket;
+  std::string control_address;
+  std::string http_address;
+};
+
+// All on one loop. Owns the private daemons for the whole life of the job.
+class Bringup {
+ public:
+  struct Events {
+    std::function<void(JobLayout)> on_ready;
+    std::function<void(std::string)> on_failed;
+    // A private daemon has ended; `was_ready` is false if its failure to start was reported.
+    std::function<void(const PrivateDaemon&, ExitStatus, bool was_ready)> on_daemon_exit;
+    // For --verbose.
+    std::function<void(std::string)> on_progress;
+  };
+
+  Bringup(boost::asio::io_context& loop, std::shared_ptr<LoopGate> gate, const Options& options,
+          OutputSink& sink, Events events);
+
+  void start();
+  // Stops waiting for others. No on_ready or on_failed any more.
+  void cancel();
+  // What has not happened in time, for a message.
+  std::string overdue_text() const;
+
+  const std::vector<LocalNode>& local_nodes() const { return local_nodes_; }
+  void signal_daemons(int signal);
+  bool has_running_daemons() const;
+  void resume_output();
+
+ private:
+  void use_running_daemon(const std::string& socket);
+  void start_daemons();
+  void on_daemon_ready(size_t index, Result<DaemonReady> outcome);
+  void on_nodes_known();
+  Result<JobIdentity> make_identity() const;
+  void lay_out_here();
+  // The host under which the other nodes reach this one.
+  Result<std::string> own_host() const;
+  void meet();
+  void enter();
+  void on_entered(Result<JobLayout> outcome);
+  void fail(const std::string& text);
+
+  boost::asio::io_context& loop_;
+  const std::shared_ptr<LoopGate> gate_;
+  const Options& options_;
+  OutputSink& sink_;
+  const Events events_;
+  bool is_over_ = false;
+  std::vector<LocalNode> local_nodes_;
+  // Where the other nodes reach the private daemons.
+  std::string private_host_;
+  std::vector<std::unique_ptr<PrivateDaemon>> daemons_;
+  std::vector<bool> is_daemon_ready_;
+  std::unique_ptr<RendezvousServer> rendezvous_server_;
+  std::unique_ptr<RendezvousCall> rendezvous_call_;
+  boost::asio::steady_timer retry_timer_;
+  std::chrono::milliseconds retry_after_{200};
+  std::string last_rendezvous_error_;
+};
+
+}  // namespace rueda::agent

@@ -1,0 +1,266 @@
+#include "agent/launcher.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace rueda::agent {
+namespace {
+
+// How long output may still come from what ended ranks have left running.
+constexpr std::chrono::milliseconds kDrain{1000};
+
+bool is_same_file(int one, int other) {
+  struct stat a {};
+  struct stat b {};
+  return ::fstat(one, &a) == 0 && ::fstat(other, &b) == 0 && a.st_dev == b.st_dev &&
+         a.st_ino == b.st_ino;
+}
+
+std::string user_name() {
+  const passwd* const entry = ::getpwuid(::geteuid());
+  return entry != nullptr ? entry->pw_name : std::to_string(::geteuid());
+}
+
+bool is_ignored(int signal) {
+  struct sigaction current {};
+  return ::sigaction(signal, nullptr, &current) == 0 && current.sa_handler == SIG_IGN;
+}
+
+}  // namespace
+
+Launcher::Launcher(Options options)
+    : options_(std::move(options)),
+      work_(boost::asio::make_work_guard(loop_)),
+      gate_(std::make_shared<LoopGate>(loop_)),
+      out_sink_(std::make_unique<OutputSink>(
+          STDOUT_FILENO, [this, gate = gate_] { gate->post([this] { resume_output(); }); })),
+      err_sink_(is_same_file(STDOUT_FILENO, STDERR_FILENO)
+                    ? nullptr
+                    : std::make_unique<OutputSink>(
+                          STDERR_FILENO,
+                          [this, gate = gate_] { gate->post([this] { resume_output(); }); })),
+      signals_(loop_),
+      start_timer_(loop_),
+      timer_(loop_),
+      drain_timer_(loop_),
+      supervisor_(options_.grace_ms),
+      bringup_(loop_, gate_, options_, err_sink_ ? *err_sink_ : *out_sink_,
+               {[this](JobLayout job) { on_layout(std::move(job)); },
+                [this](const std::string& text) { apply(supervisor_.on_start_failed(1, text)); },
+                [this](const PrivateDaemon& daemon, ExitStatus status, bool was_ready) {
+                  on_daemon_exit(daemon, status, was_ready);
+                },
+                [this](const std::string& text) {
+                  if (options_.is_verbose) perform(Say{text});
+                }}) {}
+
+Launcher::~Launcher() { gate_->close(); }
+
+int Launcher::run() {
+  signals_.add(SIGINT);
+  signals_.add(SIGTERM);
+  // Under nohup the job goes on when the terminal is closed.
+  if (!is_ignored(SIGHUP)) signals_.add(SIGHUP);
+  wait_for_signals();
+  arm_start_timer();
+  bringup_.start();
+  loop_.run();
+  return exit_code_;
+}
+
+void Launcher::wait_for_signals() {
+  signals_.async_wait([this](const boost::system::error_code& error, int signal) {
+    if (error) return;
+    apply(supervisor_.on_signal(signal));
+    wait_for_signals();
+  });
+}
+
+void Launcher::arm_start_timer() {
+  start_timer_.expires_after(std::chrono::milliseconds(options_.start_timeout_ms));
+  start_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) apply(supervisor_.on_start_failed(1, bringup_.overdue_text()));
+  });
+}
+
+void Launcher::on_layout(JobLayout job) {
+  job_ = std::move(job);
+  if (options_.is_verbose) perform(Say{"registering " + job_.job_id});
+  open_links_count_ = bringup_.local_nodes().size();
+  for (const LocalNode& node : bringup_.local_nodes()) open_link(node);
+}
+
+void Launcher::open_link(const LocalNode& node) {
+  const JobRegistration registration{job_, node.node_index, user_name(), options_.coordination,
+                                     options_.start_timeout_ms};
+  const std::string id = node.node_id;
+  AgentLink::Events events;
+  events.on_registered = [this, gate = gate_] { gate->post([this] { on_registered(); }); };
+  events.on_failed = [this, gate = gate_, id](JobFailure failure) {
+    gate->post([this, id, failure = std::move(failure)] {
+      apply(supervisor_.on_job_failed(id, failure));
+    });
+  };
+  events.on_closed = [this, gate = gate_, id](Status status) {
+    gate->post([this, id, status = std::move(status)] { on_link_closed(id, status); });
+  };
+  links_.push_back(AgentLink::open(node.socket, registration, std::move(events)));
+}
+
+void Launcher::on_registered() {
+  ++registered_count_;
+  if (registered_count_ == bringup_.local_nodes().size() && !is_closing_links_) start_ranks();
+}
+
+void Launcher::on_link_closed(const std::string& node_id, const Status& status) {
+  --open_links_count_;
+  if (!status.is_ok()) apply(supervisor_.on_link_lost(node_id, status.message()));
+  if (is_closing_links_ && open_links_count_ == 0) apply(supervisor_.on_links_closed());
+}
+
+void Launcher::start_ranks() {
+  start_timer_.cancel();
+  std::vector<std::string> http_addresses;
+  for (const LocalNode& node : bringup_.local_nodes()) {
+    if (!node.http_address.empty()) http_addresses.push_back(node.http_address);
+  }
+  for (const LocalNode& node : bringup_.local_nodes()) {
+    const size_t local_size = job_.nodes[static_cast<size_t>(node.node_index)].ranks.size();
+    for (size_t k = 0; k < local_size; ++k) {
+      if (!start_rank(node, static_cast<int>(k), http_addresses)) return;
+    }
+  }
+  apply(supervisor_.on_all_started());
+}
+
+bool Launcher::start_rank(const LocalNode& node, int local_rank,
+                          const std::vector<std::string>& http_addresses) {
+  const Rank rank =
+      job_.nodes[static_cast<size_t>(node.node_index)].ranks[static_cast<size_t>(local_rank)];
+  auto process = std::make_unique<RankProcess>(
+      loop_, rank,
+      RankProcess::Events{
+          [this, rank](ExitStatus status) { apply(supervisor_.on_rank_exit(rank, status)); },
+          [this] { check_drained(); }});
+  const Environment environment =
+      rank_environment(job_, node.node_index, local_rank, node.socket, http_addresses);
+  const Status started = process->start(options_.command, environment, options_.has_prefix,
+                                        *out_sink_, err_sink_ ? *err_sink_ : *out_sink_);
+  if (!started.is_ok()) {
+    apply(supervisor_.on_start_failed(shell_code_of_spawn_failure(started), started.message()));
+    return false;
+  }
+  supervisor_.on_rank_started(rank, process->pid(), node.node_id);
+  ranks_.push_back(std::move(process));
+  return true;
+}
+
+void Launcher::on_daemon_exit(const PrivateDaemon& daemon, ExitStatus status, bool was_ready) {
+  if (was_ready) apply(supervisor_.on_daemon_exit(daemon.node_id(), daemon.pid(), status));
+  check_daemons();
+}
+
+void Launcher::apply(Actions actions) {
+  for (Action& action : actions) pending_.push_back(std::move(action));
+  if (is_performing_) return;
+  is_performing_ = true;
+  while (!pending_.empty()) {
+    const Action action = std::move(pending_.front());
+    pending_.pop_front();
+    std::visit([this](const auto& what) { perform(what); }, action);
+  }
+  is_performing_ = false;
+}
+
+void Launcher::perform(const Say& action) {
+  (err_sink_ ? *err_sink_ : *out_sink_).write("ruedarun: " + action.text + "\n");
+}
+
+void Launcher::perform(const SignalRanks& action) {
+  for (const auto& process : ranks_) {
+    const bool is_meant =
+        std::find(action.ranks.begin(), action.ranks.end(), process->rank()) != action.ranks.end();
+    if (is_meant) process->send_signal(action.signal);
+  }
+}
+
+void Launcher::perform(const StartTimer& action) {
+  timer_.expires_after(std::chrono::milliseconds(action.after_ms));
+  // A timer that was replaced may have fired already, with its handler still to run.
+  timer_.async_wait([this, mine = ++timer_generation_](const boost::system::error_code& error) {
+    if (!error && mine == timer_generation_) apply(supervisor_.on_timer());
+  });
+}
+
+void Launcher::perform(const ReportRankFailed& action) {
+  for (const auto& link : links_) link->report_rank_failed(action.rank, action.text);
+}
+
+void Launcher::perform(const DrainRanks&) {
+  is_draining_ = true;
+  drain_timer_.expires_after(kDrain);
+  drain_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) end_drain();
+  });
+  check_drained();
+}
+
+void Launcher::check_drained() {
+  const bool is_drained = std::all_of(
+      ranks_.begin(), ranks_.end(), [](const auto& process) { return process->is_output_ended(); });
+  // Not at once: this may be called by one of the objects that end_drain() touches.
+  if (is_draining_ && is_drained) boost::asio::post(loop_, [this] { end_drain(); });
+}
+
+void Launcher::end_drain() {
+  if (!is_draining_) return;
+  is_draining_ = false;
+  drain_timer_.cancel();
+  for (const auto& process : ranks_) {
+    process->send_signal(SIGKILL);
+    process->finish_output();
+  }
+  apply(supervisor_.on_drained());
+}
+
+void Launcher::perform(const CloseLinks&) {
+  is_closing_links_ = true;
+  start_timer_.cancel();
+  bringup_.cancel();
+  for (const auto& link : links_) link->close();
+  if (open_links_count_ == 0) apply(supervisor_.on_links_closed());
+}
+
+void Launcher::perform(const CancelLinks&) {
+  for (const auto& link : links_) link->cancel();
+}
+
+void Launcher::perform(const SignalDaemons& action) {
+  is_stopping_daemons_ = true;
+  bringup_.signal_daemons(action.signal);
+  check_daemons();
+}
+
+void Launcher::check_daemons() {
+  if (is_stopping_daemons_ && !bringup_.has_running_daemons()) {
+    apply(supervisor_.on_daemons_gone());
+  }
+}
+
+void Launcher::perform(const Finish& action) {
+  exit_code_ = action.exit_code;
+  loop_.stop();
+}
+
+void Launcher::resume_output() {
+  for (const auto& process : ranks_) process->resume_output();
+  bringup_.resume_output();
+}
+
+}  // namespace rueda::agent

@@ -1,0 +1,50 @@
+// Who runs where: how ranks are dealt to nodes, and what a rank is told about it. Pure functions.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/base/ids.h"
+#include "daemon/base/status.h"
+
+namespace rueda::agent {
+
+struct NodeLayout {
+  std::string node_id;
+  // host:port of the daemon's control service.
+  std::string control_address;
+  // Ascending; the local rank is the position.
+  std::vector<Rank> ranks;
+
+  bool operator==(const NodeLayout&) const = default;
+};
+
+// One job as all its launchers agree on it.
+struct JobLayout {
+  JobId job_id;
+  // limits::kTokenBytes random bytes. Never printed, never on a command line.
+  std::string token;
+  std::vector<NodeLayout> nodes;
+  std::string master_addr;
+  int master_port = 0;
+
+  int world_size() const;
+};
+
+// Contiguous blocks of ranks, as even as can be; the first nodes get one more (5 on 2: 3 and 2).
+// Fails when a node would get none or more than limits::kMaxLocalRanks.
+Result<std::vector<std::vector<Rank>>> deal_evenly(int ranks, int nodes);
+
+// Contiguous blocks of the given sizes, in order. The same bounds.
+Result<std::vector<std::vector<Rank>>> deal_by_counts(const std::vector<int>& counts);
+
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+// What the rank at `local_rank` of node `node_index` gets on top of the launcher's environment.
+// `http_addresses` are those of the daemons that this launcher knows.
+Environment rank_environment(const JobLayout& job, int node_index, int local_rank,
+                             const std::string& socket,
+                             const std::vector<std::string>& http_addresses);
+
+}  // namespace rueda::agent

@@ -1,0 +1,34 @@
+// The one way from gRPC's threads to the launcher's loop.
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+
+namespace rueda::agent {
+
+// Thread-safe. Shared by the callbacks that gRPC holds, because some of them outlive the loop.
+class LoopGate {
+ public:
+  explicit LoopGate(boost::asio::io_context& loop) : loop_(&loop) {}
+
+  // Runs `work` on the loop, or never if the gate is closed.
+  void post(std::function<void()> work) {
+    const std::lock_guard lock(mutex_);
+    if (loop_ != nullptr) boost::asio::post(*loop_, std::move(work));
+  }
+  // Before the loop, or what its handlers refer to, goes away.
+  void close() {
+    const std::lock_guard lock(mutex_);
+    loop_ = nullptr;
+  }
+
+ private:
+  std::mutex mutex_;
+  boost::asio::io_context* loop_;
+};
+
+}  // namespace rueda::agent

@@ -1,0 +1,50 @@
+// ruedarun: starts, watches and ends the training processes of a job.
+#include <cstdio>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "agent/agent_link.h"
+#include "agent/launcher.h"
+#include "agent/options.h"
+
+namespace {
+
+// Pipes must never get the numbers of the standard streams.
+void open_standard_streams() {
+  int fd = ::open("/dev/null", O_RDWR);
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = ::dup(fd);
+  if (fd >= 0) ::close(fd);
+}
+
+std::map<std::string, std::string> environment_map() {
+  std::map<std::string, std::string> out;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text(*entry);
+    const size_t equals = text.find('=');
+    if (equals != std::string::npos) out.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return out;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  open_standard_streams();
+  // A reader of the output that goes away does not end the job.
+  ::signal(SIGPIPE, SIG_IGN);
+  rueda::agent::ParseOutcome parsed = rueda::agent::parse_options(
+      std::vector<std::string>(argv + 1, argv + argc), environment_map());
+  if (!parsed.options) {
+    std::fprintf(parsed.is_error ? stderr : stdout, "%s\n", parsed.text.c_str());
+    return parsed.exit_code;
+  }
+  rueda::agent::quiet_grpc();
+  rueda::agent::Launcher launcher(std::move(*parsed.options));
+  return launcher.run();
+}

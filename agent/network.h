@@ -1,0 +1,19 @@
+// Addresses of this machine.
+#pragma once
+
+#include <string>
+
+#include "daemon/base/status.h"
+
+namespace rueda::agent {
+
+// This machine's address on its way to `host`. Resolves names, so it may block; sends nothing.
+Result<std::string> address_towards(const std::string& host, int port);
+
+// A TCP port that nobody uses right now. Somebody may before the caller does.
+Result<int> free_port();
+
+// Whether somebody listens at a unix socket (a path, or @name).
+bool is_listening(const std::string& socket);
+
+}  // namespace rueda::agent

@@ -1,0 +1,208 @@
+#include "agent/options.h"
+
+#include <algorithm>
+#include <memory>
+#include <sstream>
+
+#include <CLI/CLI.hpp>
+
+#include "agent/text.h"
+#include "daemon/base/limits.h"
+
+namespace rueda::agent {
+namespace {
+
+constexpr int kUsageError = 2;
+
+class UsageFormatter : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: ruedarun [flags] [--] program [arguments]\n";
+  }
+};
+
+struct SplitArguments {
+  std::vector<std::string> flags;
+  std::vector<std::string> command;
+};
+
+// "-np 4" and "-np=4" are mpirun's form, which CLI11 reads as "-n p"; torchrun also takes its
+// flags with underscores.
+std::string canonical_flag(const std::string& word) {
+  const size_t equals = std::min(word.find('='), word.size());
+  std::string name = word.substr(0, equals);
+  if (name == "-np") name = "--np";
+  if (name.rfind("--", 0) == 0) std::replace(name.begin(), name.end(), '_', '-');
+  return name + word.substr(equals);
+}
+
+SplitArguments split_arguments(const CLI::App& app, const std::vector<std::string>& arguments) {
+  SplitArguments out;
+  size_t i = 0;
+  for (; i < arguments.size(); ++i) {
+    if (arguments[i] == "--") {
+      ++i;
+      break;
+    }
+    if (arguments[i].size() < 2 || arguments[i][0] != '-') break;
+    const std::string flag = canonical_flag(arguments[i]);
+    out.flags.push_back(flag);
+    if (flag.find('=') != std::string::npos) continue;
+    const CLI::Option* const option = app.get_option_no_throw(flag);
+    const bool takes_value = option != nullptr && option->get_expected_max() > 0;
+    // "--flag=value", because a value may itself look like a flag (--daemon-arg --x=y).
+    if (takes_value && i + 1 < arguments.size()) out.flags.back() += "=" + arguments[++i];
+  }
+  out.command.assign(arguments.begin() + static_cast<ptrdiff_t>(i), arguments.end());
+  return out;
+}
+
+ParseOutcome usage_error(const std::string& text) {
+  ParseOutcome out;
+  out.text = "ruedarun: " + text + " (ruedarun --help shows the flags)";
+  out.is_error = true;
+  out.exit_code = kUsageError;
+  return out;
+}
+
+struct Flags {
+  CLI::Option* np = nullptr;
+  CLI::Option* virtual_nodes = nullptr;
+  CLI::Option* nnodes = nullptr;
+  CLI::Option* node_rank = nullptr;
+  CLI::Option* rdzv_endpoint = nullptr;
+  CLI::Option* socket = nullptr;
+};
+
+struct Seconds {
+  double start_timeout = 60;
+  double grace = 5;
+};
+
+Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, bool& no_prefix) {
+  Flags flags;
+  flags.np = app.add_option("--np,--nproc-per-node", options.ranks,
+                            "Training processes to start (also -np N); with --nnodes, on this node")
+                 ->check(CLI::Range(1, limits::kMaxRanks));
+  flags.virtual_nodes =
+      app.add_option("--virtual-nodes", options.virtual_nodes,
+                     "Start this many private daemons here and deal the ranks out to them")
+          ->check(CLI::Range(1, limits::kMaxNodes));
+  flags.nnodes = app.add_option("--nnodes", options.nnodes,
+                                "Nodes of the job; the same command runs on each of them")
+                     ->check(CLI::Range(1, limits::kMaxNodes));
+  flags.node_rank = app.add_option("--node-rank", options.node_rank,
+                                   "This node's number; 0 serves the rendezvous endpoint")
+                        ->check(CLI::Range(0, limits::kMaxNodes - 1));
+  flags.rdzv_endpoint = app.add_option("--rdzv-endpoint", options.rdzv_endpoint,
+                                       "HOST:PORT on node 0 where the nodes meet");
+  app.add_option("--rdzv-id", options.rdzv_id, "Nodes with differing ids never meet");
+  flags.socket = app.add_option("--socket", options.socket,
+                                "Use the daemon that serves this socket, a path or @name "
+                                "(default: $RUEDA_SOCKET, then /run/rueda/ruedad.sock, then a "
+                                "private daemon)");
+  app.add_option("--ruedad", options.ruedad,
+                 "The daemon's program (default: next to ruedarun, then on PATH)");
+  app.add_option("--daemon-arg", options.daemon_args,
+                 "A flag for private daemons, such as --daemon-arg=--fusion-threshold=16MiB; may "
+                 "be given again")
+      ->allow_extra_args(false)
+      ->take_all();
+  app.add_option("--log-level", options.log_level,
+                 "Of private daemons (default: warn; with --verbose, info)");
+  app.add_option("--start-timeout", seconds.start_timeout,
+                 "Seconds for daemons and nodes to come up")
+      ->check(CLI::Range(0.1, 86400.0))
+      ->capture_default_str();
+  app.add_option("--grace", seconds.grace,
+                 "Seconds that ranks have to end by themselves, and then again after SIGTERM")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
+  app.add_flag("--no-prefix", no_prefix, "Do not put the rank before each line of output");
+  app.add_flag("--verbose", options.is_verbose, "Say what is done, and let daemons do so");
+  return flags;
+}
+
+// What CLI11 does not check; empty: nothing to say.
+std::string conflict_in(const Options& options, const Flags& flags) {
+  const bool is_many_nodes = options.nnodes > 1;
+  if (options.command.empty()) return "name the program to start, as in: ruedarun -np 4 ./train";
+  if (*flags.virtual_nodes && is_many_nodes) {
+    return "--virtual-nodes puts all nodes on this machine, so --nnodes cannot go with it";
+  }
+  if (*flags.virtual_nodes && *flags.socket) {
+    return "--virtual-nodes starts daemons of its own, so --socket cannot go with it";
+  }
+  if (*flags.virtual_nodes && options.ranks < options.virtual_nodes) {
+    return std::to_string(options.ranks) + " ranks cannot fill " +
+           std::to_string(options.virtual_nodes) +
+           " virtual nodes: raise -np or lower "
+           "--virtual-nodes";
+  }
+  if (is_many_nodes && !*flags.rdzv_endpoint) {
+    return "--nnodes needs --rdzv-endpoint HOST:PORT, the same on every node";
+  }
+  if (is_many_nodes && !*flags.node_rank) {
+    return "--nnodes needs --node-rank, another one on every node";
+  }
+  if (options.node_rank >= options.nnodes) {
+    return "--node-rank " + std::to_string(options.node_rank) + " is not one of --nnodes " +
+           std::to_string(options.nnodes) + ": the first is 0";
+  }
+  if (is_many_nodes) {
+    const auto endpoint = parse_host_port(options.rdzv_endpoint);
+    if (!endpoint || endpoint->port == 0) {
+      return "--rdzv-endpoint " + options.rdzv_endpoint + " is not HOST:PORT with a fixed port";
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+ParseOutcome parse_options(const std::vector<std::string>& arguments,
+                           const std::map<std::string, std::string>& environment) {
+  Options options;
+  Seconds seconds;
+  bool no_prefix = false;
+  CLI::App app{"Starts the training processes of a job, with rueda's daemon behind them.",
+               "ruedarun"};
+  app.formatter(std::make_shared<UsageFormatter>());
+  app.set_version_flag("--version", std::string("ruedarun ") + RUEDA_VERSION);
+  const Flags flags = add_flags(app, options, seconds, no_prefix);
+
+  SplitArguments split = split_arguments(app, arguments);
+  options.command = std::move(split.command);
+  std::reverse(split.flags.begin(), split.flags.end());
+  try {
+    app.parse(split.flags);
+  } catch (const CLI::Success& request) {
+    ParseOutcome out;
+    std::ostringstream text;
+    app.exit(request, text, text);
+    out.text = text.str();
+    while (!out.text.empty() && out.text.back() == '\n') out.text.pop_back();
+    return out;
+  } catch (const CLI::ParseError& error) {
+    return usage_error(error.what());
+  }
+
+  const std::string conflict = conflict_in(options, flags);
+  if (!conflict.empty()) return usage_error(conflict);
+  options.start_timeout_ms = static_cast<int64_t>(seconds.start_timeout * 1000);
+  options.grace_ms = static_cast<int64_t>(seconds.grace * 1000);
+  options.has_prefix = !no_prefix;
+  const auto variable = [&](const std::string& name) {
+    const auto found = environment.find(name);
+    return found == environment.end() ? std::string() : found->second;
+  };
+  if (options.socket.empty() && options.virtual_nodes == 0) {
+    options.socket = variable("RUEDA_SOCKET");
+  }
+  options.coordination = variable("RUEDA_COORDINATION");
+  ParseOutcome out;
+  out.options = std::move(options);
+  return out;
+}
+
+}  // namespace rueda::agent

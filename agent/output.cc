@@ -1,0 +1,181 @@
+#include "agent/output.h"
+
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+namespace rueda::agent {
+namespace {
+
+constexpr size_t kReadBytes = 64 * 1024;
+constexpr auto kStuckReader = std::chrono::seconds(2);
+
+// False when the reader is gone.
+bool write_some(int fd, const char* bytes, size_t count_bytes, size_t* written_bytes) {
+  while (true) {
+    const ssize_t got = ::write(fd, bytes, count_bytes);
+    if (got >= 0) {
+      *written_bytes = static_cast<size_t>(got);
+      return true;
+    }
+    if (errno == EAGAIN) {
+      // Somebody who shares the terminal with us made it non-blocking.
+      pollfd writable{fd, POLLOUT, 0};
+      ::poll(&writable, 1, -1);
+    } else if (errno != EINTR) {
+      return false;
+    }
+  }
+}
+
+}  // namespace
+
+OutputSink::OutputSink(int fd, std::function<void()> on_room) : state_(std::make_shared<State>()) {
+  state_->on_room = std::move(on_room);
+  thread_ = std::thread([state = state_, fd] { run(state, fd); });
+}
+
+OutputSink::~OutputSink() {
+  std::unique_lock lock(state_->mutex);
+  state_->is_stopping = true;
+  state_->changed.notify_all();
+  while (!state_->is_done) {
+    const size_t before_bytes = state_->written_bytes;
+    const bool is_moving = state_->changed.wait_for(lock, kStuckReader, [&] {
+      return state_->is_done || state_->written_bytes != before_bytes;
+    });
+    if (!is_moving) break;
+  }
+  const bool is_stuck = !state_->is_done;
+  lock.unlock();
+  if (is_stuck) {
+    thread_.detach();
+  } else {
+    thread_.join();
+  }
+}
+
+void OutputSink::write(std::string text) {
+  if (text.empty()) return;
+  const std::lock_guard lock(state_->mutex);
+  if (state_->is_broken) return;
+  if (state_->queued.empty()) {
+    state_->queued = std::move(text);
+  } else {
+    state_->queued += text;
+  }
+  state_->changed.notify_all();
+}
+
+bool OutputSink::is_full() const {
+  const std::lock_guard lock(state_->mutex);
+  const bool is_full = state_->queued.size() + state_->writing_bytes > kMaxQueuedBytes;
+  state_->was_full = state_->was_full || is_full;
+  return is_full;
+}
+
+void OutputSink::run(const std::shared_ptr<State>& state, int fd) {
+  std::string batch;
+  std::unique_lock lock(state->mutex);
+  while (true) {
+    state->changed.wait(lock, [&] { return !state->queued.empty() || state->is_stopping; });
+    if (state->queued.empty()) break;
+    batch.clear();
+    batch.swap(state->queued);
+    for (size_t position = 0; position < batch.size() && !state->is_broken;) {
+      state->writing_bytes = batch.size() - position;
+      lock.unlock();
+      size_t count_bytes = 0;
+      const bool is_written =
+          write_some(fd, batch.data() + position, batch.size() - position, &count_bytes);
+      lock.lock();
+      position += count_bytes;
+      state->written_bytes += count_bytes;
+      state->is_broken = !is_written;
+      state->changed.notify_all();
+    }
+    state->writing_bytes = 0;
+    if (state->is_broken) state->queued.clear();
+    if (state->was_full && state->queued.size() <= kMaxQueuedBytes / 2) {
+      state->was_full = false;
+      if (state->on_room && !state->is_stopping) state->on_room();
+    }
+  }
+  state->is_done = true;
+  state->changed.notify_all();
+}
+
+OutputPipe::OutputPipe(boost::asio::io_context& loop, UniqueFd read_end, std::string prefix,
+                       OutputSink& sink, std::function<void()> on_end)
+    : pipe_(loop, read_end.release()),
+      splitter_(std::move(prefix)),
+      sink_(sink),
+      on_end_(std::move(on_end)) {
+  ::fcntl(pipe_.native_handle(), F_SETFL, O_NONBLOCK);
+}
+
+void OutputPipe::wait() {
+  pipe_.async_wait(boost::asio::posix::descriptor_base::wait_read,
+                   [this](const boost::system::error_code& error) {
+                     if (!error) on_readable();
+                   });
+}
+
+void OutputPipe::on_readable() {
+  // One read a turn: a rank that prints without end must not starve the others.
+  read_some();
+  if (is_ended_) return;
+  if (sink_.is_full()) {
+    is_waiting_for_room_ = true;
+  } else {
+    wait();
+  }
+}
+
+void OutputPipe::resume() {
+  if (!is_waiting_for_room_ || is_ended_) return;
+  is_waiting_for_room_ = false;
+  wait();
+}
+
+bool OutputPipe::read_some() {
+  char buffer[kReadBytes];
+  const ssize_t got = ::read(pipe_.native_handle(), buffer, sizeof(buffer));
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return errno == EINTR;
+  if (got <= 0) {
+    end();
+    return false;
+  }
+  std::string lines;
+  splitter_.feed({buffer, static_cast<size_t>(got)}, lines);
+  sink_.write(std::move(lines));
+  return true;
+}
+
+void OutputPipe::end() {
+  if (is_ended_) return;
+  is_ended_ = true;
+  std::string lines;
+  splitter_.finish(lines);
+  sink_.write(std::move(lines));
+  boost::system::error_code ignored;
+  pipe_.close(ignored);
+  on_end_();
+}
+
+void OutputPipe::catch_up() {
+  // Bounded: others may still be writing without end.
+  for (int reads = 0; reads < 64 && !is_ended_ && read_some(); ++reads) {
+  }
+}
+
+void OutputPipe::finish() {
+  catch_up();
+  end();
+}
+
+}  // namespace rueda::agent

@@ -1,0 +1,73 @@
+#include "agent/rendezvous.h"
+
+namespace rueda::agent {
+
+Status RendezvousTable::arrive(const Arrival& arrival) {
+  const std::string who = "node " + std::to_string(arrival.node_rank);
+  if (arrival.rdzv_id != rdzv_id_) {
+    return Status(Code::kUnavailable, "the rendezvous belongs to another --rdzv-id than \"" +
+                                          arrival.rdzv_id + "\" of " + who);
+  }
+  if (is_laid_out_) {
+    const auto found = arrivals_.find(arrival.node_rank);
+    // Its first answer was lost on the way.
+    if (found != arrivals_.end() && found->second.control_address == arrival.control_address) {
+      return Status::ok();
+    }
+    return Status(Code::kUnavailable, "the job at this rendezvous has started without this " + who);
+  }
+  if (arrival.nnodes != nnodes_) {
+    return Status(Code::kInvalidArgument, who + " says --nnodes " + std::to_string(arrival.nnodes) +
+                                              ", node 0 says " + std::to_string(nnodes_) +
+                                              ": give all the same");
+  }
+  if (arrival.node_rank < 0 || arrival.node_rank >= nnodes_) {
+    return Status(Code::kInvalidArgument, "--node-rank " + std::to_string(arrival.node_rank) +
+                                              " is not one of " + std::to_string(nnodes_) +
+                                              " nodes: the first is 0");
+  }
+  const auto [found, is_new] = arrivals_.try_emplace(arrival.node_rank, arrival);
+  if (!is_new && found->second.control_address != arrival.control_address) {
+    return Status(Code::kInvalidArgument, "two nodes say --node-rank " +
+                                              std::to_string(arrival.node_rank) + ", at " +
+                                              found->second.control_address + " and at " +
+                                              arrival.control_address + ": give each its own");
+  }
+  for (const auto& [number, other] : arrivals_) {
+    if (number == arrival.node_rank || other.node_id != arrival.node_id) continue;
+    if (is_new) arrivals_.erase(arrival.node_rank);
+    return Status(Code::kInvalidArgument, who + " and node " + std::to_string(number) +
+                                              " both use the daemon \"" + arrival.node_id +
+                                              "\": give each daemon its own --node-id");
+  }
+  found->second = arrival;
+  return Status::ok();
+}
+
+void RendezvousTable::depart(int node_rank) {
+  if (!is_laid_out_) arrivals_.erase(node_rank);
+}
+
+std::string RendezvousTable::missing() const {
+  std::string out;
+  for (int number = 0; number < nnodes_; ++number) {
+    if (arrivals_.count(number) == 0) out += (out.empty() ? "" : ", ") + std::to_string(number);
+  }
+  return out;
+}
+
+Result<std::vector<NodeLayout>> RendezvousTable::lay_out() {
+  RUEDA_CHECK(is_complete());
+  is_laid_out_ = true;
+  std::vector<int> counts;
+  for (const auto& [number, arrival] : arrivals_) counts.push_back(arrival.nproc);
+  Result<std::vector<std::vector<Rank>>> blocks = deal_by_counts(counts);
+  if (!blocks.is_ok()) return blocks.status();
+  std::vector<NodeLayout> out;
+  for (const auto& [number, arrival] : arrivals_) {
+    out.push_back({arrival.node_id, arrival.control_address, blocks.value()[out.size()]});
+  }
+  return out;
+}
+
+}  // namespace rueda::agent

@@ -1,0 +1,242 @@
+#include "bench/collective.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "bench/check.h"
+#include "bench/stats.h"
+
+namespace rueda::bench {
+namespace {
+
+// What lies in an output before the operation: a result that was never written shows.
+constexpr int kPoison = 0xa5;
+
+// One size of one collective on this rank.
+class Case {
+ public:
+  Case(Job& job, const Options& options, rueda_dtype dtype, rueda_op op, uint64_t bytes)
+      : job_(job),
+        options_(options),
+        dtype_(dtype),
+        op_(op),
+        bytes_(bytes),
+        count_(static_cast<int64_t>(bytes / element_bytes(dtype))),
+        input_(bytes, options.foreign),
+        output_(options.in_place ? 0 : bytes, options.foreign) {
+    name_ = std::string("bench/") + to_string(options.work) + "/" + to_string(dtype) + "/" +
+            to_string(op) + "/" + std::to_string(count_) + (options.in_place ? "/in" : "/out");
+  }
+
+  // Every pattern once, and for a broadcast also from the last rank.
+  void check_patterns() {
+    for (Pattern pattern : kAllPatterns) checked_pass(pattern, options_.root);
+    if (options_.work == Work::kBroadcast && job_.nranks() > 1) {
+      checked_pass(Pattern::kRandom, (options_.root + job_.nranks() - 1) % job_.nranks());
+    }
+  }
+
+  LoopTimes measure(const CpuMeter& meter, int iters) {
+    const LoopBody body = {
+        .iterate = [this] { operate(options_.root); },
+        .prepare = [this](uint64_t seed) { prepare(scenario(Pattern::kIntegers, seed)); },
+        .inspect =
+            [this](uint64_t seed) { inspect(scenario(Pattern::kIntegers, seed), options_.root); },
+    };
+    // In place the loop reduces its own results: random factors would soon be subnormal, and slow.
+    prepare(scenario(Pattern::kIntegers, 0));
+    return run_loop(job_, meter, options_.warmup, iters, body);
+  }
+
+  uint64_t wrong() const { return wrong_; }
+  uint64_t hash() const { return hash_; }
+
+ private:
+  std::byte* result() const { return options_.in_place ? input_.data() : output_.data(); }
+
+  Scenario scenario(Pattern pattern, uint64_t seed) const {
+    return {.dtype = dtype_,
+            .op = op_,
+            .pattern = pattern,
+            .nranks = job_.nranks(),
+            .nnodes = job_.nnodes(),
+            .seed = seed};
+  }
+
+  void prepare(const Scenario& scenario) {
+    if (!options_.in_place) std::memset(output_.data(), kPoison, bytes_);
+    fill(scenario, job_.rank(), 0, static_cast<size_t>(count_), input_.data());
+  }
+
+  void operate(int root) {
+    const rueda_tensor tensor = {.name = name_.c_str(),
+                                 .input = input_.data(),
+                                 .output = result(),
+                                 .shape = &count_,
+                                 .ndim = 1,
+                                 .dtype = dtype_};
+    if (options_.work == Work::kBroadcast) {
+      job_.broadcast(tensor, root);
+    } else {
+      job_.allreduce(tensor, op_);
+    }
+  }
+
+  void inspect(const Scenario& scenario, int root) {
+    const auto count = static_cast<size_t>(count_);
+    const Verdict verdict = options_.work == Work::kBroadcast
+                                ? check_broadcast(scenario, root, 0, count, result())
+                                : check_reduction(scenario, 0, count, result());
+    if (verdict.wrong > 0 && wrong_ == 0) {
+      std::fprintf(stderr, "rank %d: %s with pattern %s: %llu of %llu elements are wrong; %s\n",
+                   job_.rank(), name_.c_str(), to_string(scenario.pattern),
+                   static_cast<unsigned long long>(verdict.wrong),
+                   static_cast<unsigned long long>(count_), describe(scenario, verdict).c_str());
+    }
+    wrong_ += verdict.wrong;
+    hash_ = mix64(hash_ ^ hash_bytes(result(), bytes_));
+  }
+
+  void checked_pass(Pattern pattern, int root) {
+    // A descriptor's root belongs to its name.
+    const std::string name = name_;
+    if (root != options_.root) name_ += "/root" + std::to_string(root);
+    const Scenario pass = scenario(pattern, 3);
+    prepare(pass);
+    const uint64_t input_hash = hash_bytes(input_.data(), bytes_);
+    operate(root);
+    inspect(pass, root);
+    if (!options_.in_place && hash_bytes(input_.data(), bytes_) != input_hash) {
+      std::fprintf(stderr, "rank %d: %s changed its input\n", job_.rank(), name_.c_str());
+      ++wrong_;
+    }
+    name_ = name;
+  }
+
+  Job& job_;
+  const Options& options_;
+  rueda_dtype dtype_;
+  rueda_op op_;
+  uint64_t bytes_;
+  int64_t count_;
+  Buffer input_;
+  Buffer output_;
+  std::string name_;
+  uint64_t wrong_ = 0;
+  uint64_t hash_ = 0;
+};
+
+// Barriers have no result; on one machine, whose clock all ranks share, this is what must hold:
+// nobody leaves before the last one came.
+uint64_t count_early_leavers(Job& job, const CpuMeter& meter) {
+  constexpr int kRounds = 20;
+  std::vector<int64_t> entered_and_left;
+  for (int round = 0; round < kRounds; ++round) {
+    if (round % job.nranks() == job.rank()) {
+      // Late on purpose: without it an operation that does nothing could pass.
+      const int64_t late = now_ns() + 1'000'000;
+      while (now_ns() < late) {
+      }
+    }
+    entered_and_left.push_back(now_ns());
+    job.barrier();
+    entered_and_left.push_back(now_ns());
+  }
+  const auto rows = job.gather(entered_and_left);
+  uint64_t early = 0;
+  for (size_t i = 0; i < entered_and_left.size(); i += 2) {
+    int64_t last_entered = 0;
+    int64_t first_left = INT64_MAX;
+    for (size_t rank = 0; rank < rows.size(); ++rank) {
+      if (!meter.with_rank0(static_cast<int>(rank))) continue;
+      last_entered = std::max(last_entered, rows[rank][i]);
+      first_left = std::min(first_left, rows[rank][i + 1]);
+    }
+    if (first_left < last_entered) ++early;
+  }
+  return job.rank() == 0 ? early : 0;
+}
+
+void add_summary(const Summary& summary, const CpuMeter& meter, Row* row) {
+  row->time_us = summary.time_us;
+  row->time_us_p99 = summary.time_us_p99;
+  row->noise_cores = summary.noise_cores;
+  row->cpu_includes_daemons = meter.includes_daemons();
+  row->wrong = summary.wrong;
+  row->algbw_GBps = algbw_GBps(row->bytes, row->time_us);
+  row->busbw_GBps = row->collective == "allreduce"
+                        ? allreduce_busbw_GBps(row->algbw_GBps, row->nranks)
+                        : row->algbw_GBps;
+  if (row->bytes > 0) row->cpu_s_per_GB = summary.cpu_s / (static_cast<double>(row->bytes) / 1e9);
+}
+
+Row empty_row(const Job& job, const Options& options, uint64_t bytes) {
+  Row row;
+  row.collective = to_string(options.work);
+  row.bytes = bytes;
+  row.dtype = "none";
+  row.op = "none";
+  row.in_place = options.in_place;
+  row.foreign = options.foreign;
+  row.iters = options.iters > 0 ? options.iters : default_iterations(bytes);
+  row.nranks = job.nranks();
+  row.nnodes = job.nnodes();
+  return row;
+}
+
+// Collective; the row is the same on all ranks.
+Row run_case(Job& job, const CpuMeter& meter, const Options& options, rueda_dtype dtype,
+             rueda_op op, uint64_t bytes) {
+  Row row = empty_row(job, options, bytes);
+  row.dtype = to_string(dtype);
+  if (options.work == Work::kAllreduce) row.op = to_string(op);
+  row.count = bytes / element_bytes(dtype);
+  Case one(job, options, dtype, op, bytes);
+  const NoiseWindow window(meter);
+  one.check_patterns();
+  const LoopTimes times = one.measure(meter, row.iters);
+  add_summary(summarize(job, meter, window, times, one.wrong(), one.hash()), meter, &row);
+  return row;
+}
+
+Row run_barrier(Job& job, const CpuMeter& meter, const Options& options) {
+  Row row = empty_row(job, options, 0);
+  const NoiseWindow window(meter);
+  const uint64_t wrong = count_early_leavers(job, meter);
+  const LoopTimes times =
+      run_loop(job, meter, options.warmup, row.iters, {.iterate = [&job] { job.barrier(); }});
+  add_summary(summarize(job, meter, window, times, wrong, 0), meter, &row);
+  return row;
+}
+
+}  // namespace
+
+uint64_t run_collectives(Job& job, const CpuMeter& meter, const Options& options, JsonLines* json) {
+  uint64_t wrong = 0;
+  const auto report = [&](const Row& row) {
+    wrong += row.wrong;
+    if (job.rank() != 0) return;
+    std::fputs(table_line(row).c_str(), stdout);
+    std::fflush(stdout);
+    json->write(to_json(row));
+  };
+
+  if (job.rank() == 0) std::fputs(table_header().c_str(), stdout);
+  if (options.work == Work::kBarrier) {
+    report(run_barrier(job, meter, options));
+    return wrong;
+  }
+  const std::vector<rueda_op> no_op = {RUEDA_SUM};
+  const auto& ops = options.work == Work::kAllreduce ? options.ops : no_op;
+  for (rueda_dtype dtype : options.dtypes) {
+    for (rueda_op op : ops) {
+      for (uint64_t bytes : options.sizes(dtype)) {
+        report(run_case(job, meter, options, dtype, op, bytes));
+      }
+    }
+  }
+  return wrong;
+}
+
+}  // namespace rueda::bench

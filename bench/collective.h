@@ -1,0 +1,15 @@
+// Allreduce, broadcast and barrier: for each size, checked passes, then the measured loop.
+#pragma once
+
+#include "bench/job.h"
+#include "bench/options.h"
+#include "bench/report.h"
+#include "bench/timing.h"
+
+namespace rueda::bench {
+
+// Runs every dtype, operator and size that `options` ask for; rank 0 prints and writes. Returns the
+// number of wrong elements over all ranks. Collective.
+uint64_t run_collectives(Job& job, const CpuMeter& meter, const Options& options, JsonLines* json);
+
+}  // namespace rueda::bench

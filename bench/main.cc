@@ -1,0 +1,101 @@
+// rueda-bench: one rank that measures and checks collectives; ruedarun starts as many as there are
+// ranks. Exit codes: 0 all right; 1 a wrong result or an error; CLI11's codes for a wrong command
+// line.
+#include <cstdio>
+
+#include <nlohmann/json.hpp>
+
+#include "bench/collective.h"
+#include "bench/cpu.h"
+#include "bench/job.h"
+#include "bench/limits.h"
+#include "bench/options.h"
+#include "bench/report.h"
+#include "bench/step.h"
+#include "bench/timing.h"
+
+namespace rueda::bench {
+namespace {
+
+void open_json(const Options& options, JsonLines* json) {
+  std::string error;
+  if (!options.json_path.empty() && !json->open(options.json_path, &error)) throw Failure(error);
+}
+
+int run_limits(const Options& options) {
+  constexpr size_t kMemcpyBytes = 64u << 20;  // far beyond the caches
+  JsonLines json;
+  open_json(options, &json);
+  std::string error;
+  const auto tcp = loopback_tcp_GBps(options.tcp_congestion, &error);
+  if (!tcp) throw Failure(error);
+  const double one = memcpy_GBps(1, kMemcpyBytes);
+  const double two = memcpy_GBps(2, kMemcpyBytes);
+  std::printf("memcpy of 64 MiB, 1 thread       %7.2f GB/s\n", one);
+  std::printf("memcpy of 64 MiB, 2 threads, sum %7.2f GB/s\n", two);
+  std::printf("loopback TCP, one way, %-8s  %7.2f GB/s\n", tcp->congestion.c_str(),
+              tcp->one_way_GBps);
+  json.write({{"memcpy_1_thread_GBps", one},
+              {"memcpy_2_threads_GBps", two},
+              {"tcp_one_way_GBps", tcp->one_way_GBps},
+              {"tcp_congestion", tcp->congestion}});
+  return 0;
+}
+
+void print_head(const Job& job, const CpuMeter& meter, const Options& options) {
+  std::printf("# rueda-bench %s %s: nranks %d, nnodes %d, memory %s\n", RUEDA_VERSION,
+              to_string(options.work), job.nranks(), job.nnodes(),
+              options.foreign ? "foreign (copied)" : "arena");
+  if (options.work == Work::kAllreduce || options.work == Work::kBroadcast) {
+    std::printf("# %s; every pattern, and the first and last iteration, are checked\n",
+                options.in_place ? "in place" : "out of place");
+  }
+  std::printf("# time: median over the iterations of the slowest rank; cpu: all ranks%s\n",
+              meter.includes_daemons() ? " and daemons" : ", daemons not known");
+}
+
+void print_foot(uint64_t wrong, const NoiseWindow& window, double own_s) {
+  const double noise = std::max(0.0, (window.busy_s() - own_s) / window.wall_s());
+  std::printf("# machine noise: %.2f cores busy with other work; wrong: %llu\n", noise,
+              static_cast<unsigned long long>(wrong));
+}
+
+int run_job(const Options& options) {
+  Job job(options.timeout_ms);
+  if (options.root >= job.nranks()) {
+    throw Failure("--root " + std::to_string(options.root) + " is no rank of this job: it has " +
+                  std::to_string(job.nranks()));
+  }
+  JsonLines json;
+  if (job.rank() == 0) open_json(options, &json);
+  const CpuMeter meter(job);
+  const NoiseWindow window(meter);
+  if (job.rank() == 0) print_head(job, meter, options);
+  const uint64_t wrong = options.work == Work::kStep ? run_steps(job, meter, options, &json)
+                                                     : run_collectives(job, meter, options, &json);
+  const int64_t own_ns = static_cast<int64_t>(window.own_s() * 1e9);
+  double own_s = 0;
+  const auto rows = job.gather({&own_ns, 1});
+  for (int rank = 0; rank < job.nranks(); ++rank) {
+    if (meter.with_rank0(rank))
+      own_s += static_cast<double>(rows[static_cast<size_t>(rank)][0]) / 1e9;
+  }
+  if (job.rank() == 0) print_foot(wrong, window, own_s);
+  return wrong == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace rueda::bench
+
+int main(int argc, char** argv) {
+  using namespace rueda::bench;
+  int exit_code = 0;
+  const auto options = parse_options(argc, argv, &exit_code);
+  if (!options) return exit_code;
+  try {
+    return options->work == Work::kLimits ? run_limits(*options) : run_job(*options);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rueda-bench: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,34 @@
+// The gradient sets of well-known networks: one tensor a parameter, in the order of the layers,
+// with the shapes of torchvision's definitions (weights and biases; running statistics have no
+// gradient).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rueda::bench {
+
+struct Parameter {
+  std::string name;
+  std::vector<int64_t> shape;
+
+  int64_t elements() const;
+};
+
+using ParameterList = std::vector<Parameter>;
+
+ParameterList resnet50();   // 161 tensors
+ParameterList vgg16();      // 32 tensors, without batch normalisation
+ParameterList googlenet();  // 187 tensors: batch normalisation and both auxiliary classifiers
+ParameterList small1000();  // 1000 tensors of 1 KiB in float32
+
+// "resnet50", "vgg16", "googlenet" or "small1000".
+std::optional<ParameterList> model_by_name(std::string_view name);
+const std::vector<std::string>& model_names();
+
+int64_t total_elements(const ParameterList& parameters);
+
+}  // namespace rueda::bench

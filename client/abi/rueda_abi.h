@@ -1,0 +1,184 @@
+/* What a training process and its node's daemon share: messages on the unix socket and rings in
+ * shared memory. Fixed layouts, little-endian, versioned; docs/abi.md is the prose. C11 and C++20.
+ *
+ * Nothing here is a public API: programs use rueda.h. Both sides treat the other's bytes as
+ * untrusted: copy first, check the copy.
+ */
+#ifndef RUEDA_ABI_H
+#define RUEDA_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+#define RUEDA_ABI_ASSERT(condition) static_assert(condition, #condition)
+extern "C" {
+#else
+#define RUEDA_ABI_ASSERT(condition) _Static_assert(condition, #condition)
+#endif
+
+#define RUEDA_ABI_MAGIC 0x41445552u /* "RUDA" */
+#define RUEDA_ABI_VERSION 1u
+
+#define RUEDA_ABI_JOB_ID_BYTES 64 /* with the final NUL */
+#define RUEDA_ABI_NODE_ID_BYTES 64
+#define RUEDA_ABI_TOKEN_BYTES 32
+#define RUEDA_ABI_NAME_BYTES 256 /* with the final NUL */
+#define RUEDA_ABI_TEXT_BYTES 1024
+#define RUEDA_ABI_MAX_DIMS 8
+#define RUEDA_ABI_RING_HEADER_BYTES 4096
+#define RUEDA_ABI_MAX_BODY_BYTES 4096
+
+/* --- Messages on the socket ---------------------------------------------------------------
+ * header, then `body_bytes` of the struct named. Requests are answered in order; STARTED, FAILED
+ * come unasked. The client speaks first. */
+
+enum rueda_abi_message_type {
+  RUEDA_ABI_ATTACH = 1, /* client: rueda_abi_attach */
+  RUEDA_ABI_ATTACH_REPLY =
+      2,                      /* daemon: rueda_abi_attach_reply, with 4 descriptors when code is 0:
+                                 submission memfd, completion memfd, daemon's doorbell eventfd
+                                 (the client writes it), client's doorbell: one end of a socket
+                                 pair, where a ring is 8 bytes, read like an eventfd (an eventfd's
+                                 O_NONBLOCK is shared, so a client could block the daemon's write) */
+  RUEDA_ABI_STARTED = 3,      /* daemon: rueda_abi_started: every rank of the job is there */
+  RUEDA_ABI_FAILED = 4,       /* daemon: rueda_abi_status: the job is over, for this reason */
+  RUEDA_ABI_ARENA_ADD = 5,    /* client: rueda_abi_arena, with the memfd */
+  RUEDA_ABI_ARENA_REMOVE = 6, /* client: rueda_abi_arena; refused while submissions use it */
+  RUEDA_ABI_INTERN = 7,       /* client: rueda_abi_intern */
+  RUEDA_ABI_REPLY = 8,        /* daemon: rueda_abi_status; answers 5, 6, 7 and 9 */
+  RUEDA_ABI_DETACH = 9        /* client: no body; a clean goodbye, answered, then both close */
+};
+
+typedef struct rueda_abi_header {
+  uint32_t magic;
+  uint16_t
+      version; /* the first field ever checked, so that a stranger version gets a clear answer */
+  uint16_t type;
+  uint32_t body_bytes;
+  uint32_t reserved;
+} rueda_abi_header;
+RUEDA_ABI_ASSERT(sizeof(rueda_abi_header) == 16);
+
+typedef struct rueda_abi_attach {
+  char job_id[RUEDA_ABI_JOB_ID_BYTES];
+  uint8_t token[RUEDA_ABI_TOKEN_BYTES];
+  int32_t rank;
+  int32_t local_rank;
+} rueda_abi_attach;
+RUEDA_ABI_ASSERT(sizeof(rueda_abi_attach) == 104);
+
+typedef struct rueda_abi_attach_reply {
+  int32_t code;                 /* 0 or a negative RUEDA_ERR_* */
+  uint32_t submission_capacity; /* records; a power of two */
+  uint32_t completion_capacity; /* records; at most this many submissions may be in flight */
+  uint32_t reserved;
+  char text[RUEDA_ABI_TEXT_BYTES];
+} rueda_abi_attach_reply;
+RUEDA_ABI_ASSERT(sizeof(rueda_abi_attach_reply) == 1040);
+
+typedef struct rueda_abi_started {
+  uint32_t epoch;
+  int32_t world_size;
+  int32_t local_size;
+  int32_t node_index; /* Horovod's cross_rank */
+  int32_t node_count; /* Horovod's cross_size */
+  int32_t reserved;
+  char node_id[RUEDA_ABI_NODE_ID_BYTES];
+} rueda_abi_started;
+RUEDA_ABI_ASSERT(sizeof(rueda_abi_started) == 88);
+
+typedef struct rueda_abi_status {
+  int32_t code;   /* 0 or a negative RUEDA_ERR_* */
+  uint32_t value; /* INTERN: the tensor's id. ARENA_ADD: the arena's id */
+  char text[RUEDA_ABI_TEXT_BYTES];
+} rueda_abi_status;
+RUEDA_ABI_ASSERT(sizeof(rueda_abi_status) == 1032);
+
+typedef struct rueda_abi_arena {
+  uint64_t
+      bytes; /* ADD: size of the memfd, a multiple of 4096; sealed against shrinking and growing */
+  uint32_t arena_id; /* REMOVE */
+  uint32_t reserved;
+} rueda_abi_arena;
+RUEDA_ABI_ASSERT(sizeof(rueda_abi_arena) == 16);
+
+/* Values of kind, dtype and op are those of daemon/base/dtype.h and of rueda.h. */
+typedef struct rueda_abi_intern {
+  uint8_t kind;
+  uint8_t dtype;
+  uint8_t op;
+  uint8_t ndim;
+  int32_t root;         /* broadcast: the root's rank; else -1 */
+  uint32_t process_set; /* 0: all ranks */
+  uint32_t group_size;  /* 0: not grouped */
+  double prescale;
+  double postscale;
+  int64_t dims[RUEDA_ABI_MAX_DIMS];
+  char name[RUEDA_ABI_NAME_BYTES];
+  char group[RUEDA_ABI_NAME_BYTES];
+} rueda_abi_intern;
+RUEDA_ABI_ASSERT(sizeof(rueda_abi_intern) == 608);
+
+/* --- Rings in shared memory ----------------------------------------------------------------
+ * One producer, one consumer. Indices count up for ever; record i lies at i mod capacity. The
+ * producer writes the record, then tail (release); the consumer reads tail (acquire), the record,
+ * then writes head (release). A side that is about to sleep sets its `waiting` to 1, fences, and
+ * looks at the ring once more; the other side, after moving its index, fences, and rings the
+ * doorbell only if it changes `waiting` from 1 to 0. */
+
+typedef struct rueda_abi_ring {
+  uint32_t magic;
+  uint32_t version;
+  uint32_t capacity; /* informative: each side trusts what the attach reply said */
+  uint32_t record_bytes;
+  uint8_t pad0[48];
+  uint64_t tail; /* written by the producer; atomic */
+  uint8_t pad1[56];
+  uint64_t head; /* written by the consumer; atomic */
+  uint8_t pad2[56];
+  uint32_t consumer_waiting; /* atomic */
+  uint8_t pad3[60];
+} rueda_abi_ring;
+RUEDA_ABI_ASSERT(sizeof(rueda_abi_ring) == 256);
+RUEDA_ABI_ASSERT(offsetof(rueda_abi_ring, tail) == 64 && offsetof(rueda_abi_ring, head) == 128 &&
+                 offsetof(rueda_abi_ring, consumer_waiting) == 192);
+
+/* The library copied the tensor into the arena, or will copy it out: said so that the daemon can
+ * count. */
+#define RUEDA_ABI_FLAG_COPIED_IN 1u
+#define RUEDA_ABI_FLAG_COPIED_OUT 2u
+
+/* Submission ring: records from byte RUEDA_ABI_RING_HEADER_BYTES. The client produces. */
+typedef struct rueda_abi_submission {
+  uint64_t ticket; /* chosen by the client, unique among those in flight */
+  uint32_t tensor_id;
+  uint32_t flags; /* RUEDA_ABI_FLAG_*; unknown bits are refused */
+  uint32_t input_arena;
+  uint32_t output_arena; /* may equal input_arena, with the same offset: in place */
+  uint64_t input_offset; /* bytes; a multiple of the element's size */
+  uint64_t output_offset;
+  int32_t priority; /* 0; reserved for L12 */
+  uint32_t reserved0;
+  uint64_t reserved1[2];
+} rueda_abi_submission;
+RUEDA_ABI_ASSERT(sizeof(rueda_abi_submission) == 64);
+
+/* Completion ring: records from byte RUEDA_ABI_RING_HEADER_BYTES, then one text of
+ * RUEDA_ABI_TEXT_BYTES for each record. The daemon produces. */
+typedef struct rueda_abi_completion {
+  uint64_t ticket;
+  int32_t code; /* 0 or a negative RUEDA_ERR_* */
+  uint32_t epoch;
+  uint32_t contributors; /* ranks whose values are in the result */
+  uint32_t text_bytes;   /* of the error's text, without a NUL; 0 when there is none */
+  uint64_t seq;          /* operation number; 0 when it never got one */
+  uint64_t reserved[4];
+} rueda_abi_completion;
+RUEDA_ABI_ASSERT(sizeof(rueda_abi_completion) == 64);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* RUEDA_ABI_H */

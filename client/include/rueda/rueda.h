@@ -1,0 +1,180 @@
+/* librueda: the C interface of a training process to its node's Rueda daemon.
+ *
+ * The process is one rank of a job that ruedarun started (or that an operator registered), and
+ * finds its place in the environment: RUEDA_SOCKET, RUEDA_JOB_ID, RUEDA_JOB_TOKEN, RANK,
+ * LOCAL_RANK.
+ *
+ * Errors: functions return 0 or a negative RUEDA_ERR_*; rueda_last_error() has the sentence, per
+ * thread. Threads: every function may be called from any thread, except that rueda_init and
+ * rueda_shutdown must not run beside another call. The library starts no thread, polls nothing
+ * while idle, and links libc and libstdc++ alone.
+ *
+ * Memory: an allreduce reads `input` and writes `output` (they may be the same: in place) between
+ * the submission and the end of its wait. Buffers from rueda_alloc are read and written where they
+ * are; other memory is copied in at submission and out in rueda_wait (rueda_get_stats counts it).
+ *
+ * Processes: a forked child of an initialised process cannot use the library (it gets
+ * RUEDA_ERR_INVALID_ARGUMENT, from rueda_shutdown 0) and does not disturb its parent. A process
+ * that exits with status 0, without rueda_shutdown and with nothing in flight, leaves its job
+ * cleanly; with another status it counts as lost.
+ */
+#ifndef RUEDA_RUEDA_H
+#define RUEDA_RUEDA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define RUEDA_API __attribute__((visibility("default")))
+#else
+#define RUEDA_API
+#endif
+
+enum rueda_error {
+  RUEDA_OK = 0,
+  RUEDA_ERR_INVALID_ARGUMENT = -1,
+  RUEDA_ERR_MISMATCH = -2,       /* ranks disagree on shape, dtype, op, root, ... */
+  RUEDA_ERR_DUPLICATE_NAME = -3, /* the name is already in flight on this rank */
+  RUEDA_ERR_TIMEOUT = -4,
+  RUEDA_ERR_RANK_LOST = -5,
+  RUEDA_ERR_NODE_LOST = -6,
+  RUEDA_ERR_DAEMON_LOST = -7,
+  RUEDA_ERR_SHUT_DOWN = -8,
+  RUEDA_ERR_VERSION = -9,
+  RUEDA_ERR_PERMISSION = -10,
+  RUEDA_ERR_NOT_FOUND = -11,
+  RUEDA_ERR_RESOURCE_EXHAUSTED = -12,
+  RUEDA_ERR_UNAVAILABLE = -13,
+  RUEDA_ERR_INTERNAL = -14
+};
+
+typedef enum rueda_dtype {
+  RUEDA_FLOAT32 = 0,
+  RUEDA_FLOAT64 = 1,
+  RUEDA_FLOAT16 = 2,
+  RUEDA_BFLOAT16 = 3,
+  RUEDA_INT32 = 4,
+  RUEDA_INT64 = 5
+} rueda_dtype;
+
+typedef enum rueda_op {
+  RUEDA_SUM = 0,
+  RUEDA_AVERAGE = 1, /* integers: the quotient rounded towards zero */
+  RUEDA_MIN = 2,
+  RUEDA_MAX = 3,
+  RUEDA_PRODUCT = 4
+} rueda_op;
+
+/* One asynchronous operation (or one group). 0 is never a handle. A handle ends with rueda_wait. */
+typedef uint64_t rueda_handle;
+
+typedef struct rueda_init_options {
+  size_t struct_bytes;   /* sizeof(rueda_init_options) */
+  const char* socket;    /* NULL: $RUEDA_SOCKET, else /run/rueda/ruedad.sock; "@name" is abstract */
+  const char* job_id;    /* NULL: $RUEDA_JOB_ID */
+  const char* job_token; /* hexadecimal; NULL: $RUEDA_JOB_TOKEN */
+  int32_t rank;          /* -1: $RANK */
+  int32_t local_rank;    /* -1: $LOCAL_RANK */
+  int64_t timeout_ms;    /* for all ranks to arrive; 0: $RUEDA_START_TIMEOUT_MS, else 60000 */
+} rueda_init_options;
+
+/* Attaches to the node's daemon and waits until every rank of the job has done so. options may be
+ * NULL. A second call while initialised does nothing. */
+RUEDA_API int rueda_init(const rueda_init_options* options);
+/* Waits for what is in flight (5 s at most; RUEDA_ERR_TIMEOUT names what was left), says goodbye,
+ * and frees everything but memory from rueda_alloc, which stays readable until its rueda_free.
+ * rueda_init may follow. Without a rueda_init before, does nothing. */
+RUEDA_API int rueda_shutdown(void);
+RUEDA_API int rueda_is_initialized(void);
+
+/* Place in the job; RUEDA_ERR_SHUT_DOWN before rueda_init. cross_rank is the node's index. */
+RUEDA_API int rueda_rank(void);
+RUEDA_API int rueda_size(void);
+RUEDA_API int rueda_local_rank(void);
+RUEDA_API int rueda_local_size(void);
+RUEDA_API int rueda_cross_rank(void);
+RUEDA_API int rueda_cross_size(void);
+RUEDA_API const char* rueda_node_id(void);
+RUEDA_API const char* rueda_version(void);
+
+/* Memory that the daemon reads and writes where it is (an arena: a sealed memfd, pre-faulted here,
+ * so that this process's memory cgroup pays). 64-byte aligned. NULL on error. */
+RUEDA_API void* rueda_alloc(size_t bytes);
+/* RUEDA_ERR_INVALID_ARGUMENT while an operation uses the memory. Works after rueda_shutdown too.
+ * NULL is fine. */
+RUEDA_API int rueda_free(void* memory);
+
+typedef struct rueda_tensor {
+  const char* name;     /* the same on all ranks; at most 255 bytes */
+  const void* input;    /* elements in C order */
+  void* output;         /* may equal input */
+  const int64_t* shape; /* ndim values >= 0 */
+  int32_t ndim;         /* 0 to 8; 0: one element */
+  rueda_dtype dtype;
+} rueda_tensor;
+
+typedef struct rueda_reduce_options {
+  size_t struct_bytes; /* sizeof(rueda_reduce_options) */
+  rueda_op op;
+  double prescale;  /* multiplies each contribution; 1.0: none */
+  double postscale; /* multiplies the result; 1.0: none */
+} rueda_reduce_options;
+
+/* options NULL: average, no scales. The tensors' memory must live until the handle's wait. */
+RUEDA_API int rueda_allreduce_async(const rueda_tensor* tensor, const rueda_reduce_options* options,
+                                    rueda_handle* handle);
+/* The tensors become ready together and are reduced together, whatever their dtypes. `group_name`
+ * is the same on all ranks. One handle for all. */
+RUEDA_API int rueda_grouped_allreduce_async(const char* group_name, const rueda_tensor* tensors,
+                                            size_t count, const rueda_reduce_options* options,
+                                            rueda_handle* handle);
+/* Every rank's output becomes the root's input. */
+RUEDA_API int rueda_broadcast_async(const rueda_tensor* tensor, int root_rank,
+                                    rueda_handle* handle);
+/* Done when every rank has called it. name NULL: "barrier". */
+RUEDA_API int rueda_barrier_async(const char* name, rueda_handle* handle);
+
+/* What an operation's end says of it; for a group, of its last tensor. */
+typedef struct rueda_result {
+  uint32_t epoch;        /* membership it was carried out in */
+  uint32_t contributors; /* ranks whose values are in the result */
+  uint64_t seq;          /* operation number; 0: it never got one */
+} rueda_result;
+
+/* Waits for the end, sleeping. timeout_ms < 0: as long as it takes; RUEDA_ERR_TIMEOUT leaves the
+ * operation in flight and the handle valid, any other return ends the handle. result may be NULL.
+ */
+RUEDA_API int rueda_wait(rueda_handle handle, int64_t timeout_ms, rueda_result* result);
+/* *done = 1 if rueda_wait would return at once. */
+RUEDA_API int rueda_test(rueda_handle handle, int* done);
+
+/* The blocking forms: async, then wait. After RUEDA_ERR_TIMEOUT the operation goes on without its
+ * caller: foreign memory is not touched any more, rueda_alloc's is in use until the end. */
+RUEDA_API int rueda_allreduce(const rueda_tensor* tensor, const rueda_reduce_options* options,
+                              int64_t timeout_ms);
+RUEDA_API int rueda_broadcast(const rueda_tensor* tensor, int root_rank, int64_t timeout_ms);
+RUEDA_API int rueda_barrier(const char* name, int64_t timeout_ms);
+
+/* The last error of this thread, one sentence; "" if there was none. Valid until the next call. */
+RUEDA_API const char* rueda_last_error(void);
+/* "RUEDA_ERR_MISMATCH" for -2. */
+RUEDA_API const char* rueda_error_name(int error);
+
+typedef struct rueda_stats {
+  uint64_t submissions;
+  uint64_t completions;
+  uint64_t bytes_copied_in;  /* foreign memory into the arena */
+  uint64_t bytes_copied_out; /* and back */
+  uint64_t arena_bytes;      /* mapped now */
+} rueda_stats;
+RUEDA_API int rueda_get_stats(rueda_stats* stats);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* RUEDA_RUEDA_H */

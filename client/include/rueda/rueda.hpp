@@ -1,0 +1,331 @@
+// The C++ face of librueda: RAII, spans and exceptions over rueda.h. Header-only, C++20.
+//
+//   rueda::Context context;                    // joins the job, leaves at the end of the scope
+//   rueda::Buffer<float> gradient(1024);       // memory that the daemon reads where it is
+//   rueda::allreduce("gradient", gradient);    // in place, the average over all ranks
+//
+// Names are the same on all ranks. Every function may be called from any thread; objects are not to
+// be shared without a lock. What fails throws rueda::Error.
+#ifndef RUEDA_RUEDA_HPP
+#define RUEDA_RUEDA_HPP
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "rueda/rueda.h"
+
+namespace rueda {
+
+// code() is one of rueda_error; what() is a sentence that names who or what is to blame.
+class Error : public std::runtime_error {
+ public:
+  Error(int code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  int code() const noexcept { return code_; }
+
+ private:
+  int code_;
+};
+
+namespace detail {
+inline void check(int rc) {
+  if (rc < 0) throw Error(rc, rueda_last_error());
+}
+inline int checked(int value) {
+  check(value);
+  return value;
+}
+}  // namespace detail
+
+// Sixteen-bit floats by their bits: arithmetic on them is the daemon's work.
+struct Float16 {
+  uint16_t bits = 0;
+  bool operator==(const Float16&) const = default;
+};
+struct BFloat16 {
+  uint16_t bits = 0;
+  bool operator==(const BFloat16&) const = default;
+};
+
+template <class T>
+struct DTypeOf;
+template <>
+struct DTypeOf<float> {
+  static constexpr rueda_dtype value = RUEDA_FLOAT32;
+};
+template <>
+struct DTypeOf<double> {
+  static constexpr rueda_dtype value = RUEDA_FLOAT64;
+};
+template <>
+struct DTypeOf<Float16> {
+  static constexpr rueda_dtype value = RUEDA_FLOAT16;
+};
+template <>
+struct DTypeOf<BFloat16> {
+  static constexpr rueda_dtype value = RUEDA_BFLOAT16;
+};
+template <>
+struct DTypeOf<int32_t> {
+  static constexpr rueda_dtype value = RUEDA_INT32;
+};
+template <>
+struct DTypeOf<int64_t> {
+  static constexpr rueda_dtype value = RUEDA_INT64;
+};
+
+template <class T>
+concept Element = requires {
+  DTypeOf<T>::value;
+};
+
+enum class Op {
+  kSum = RUEDA_SUM,
+  kAverage = RUEDA_AVERAGE,
+  kMin = RUEDA_MIN,
+  kMax = RUEDA_MAX,
+  kProduct = RUEDA_PRODUCT
+};
+
+// prescale multiplies each rank's contribution, postscale the result.
+struct ReduceOptions {
+  Op op = Op::kAverage;
+  double prescale = 1.0;
+  double postscale = 1.0;
+
+  ReduceOptions() = default;
+  ReduceOptions(Op chosen) : op(chosen) {}  // NOLINT: allreduce(name, data, Op::kSum) is the point
+  ReduceOptions(Op chosen, double pre, double post) : op(chosen), prescale(pre), postscale(post) {}
+};
+
+using Milliseconds = std::chrono::milliseconds;
+
+// Membership in the job, from construction to destruction. One at a time in a process.
+class Context {
+ public:
+  // Takes everything from the environment that ruedarun sets.
+  Context() { detail::check(rueda_init(nullptr)); }
+  explicit Context(rueda_init_options options) {
+    options.struct_bytes = sizeof(options);
+    detail::check(rueda_init(&options));
+  }
+  ~Context() { rueda_shutdown(); }
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  int rank() const { return detail::checked(rueda_rank()); }
+  int size() const { return detail::checked(rueda_size()); }
+  int local_rank() const { return detail::checked(rueda_local_rank()); }
+  int local_size() const { return detail::checked(rueda_local_size()); }
+  int cross_rank() const { return detail::checked(rueda_cross_rank()); }
+  int cross_size() const { return detail::checked(rueda_cross_size()); }
+  std::string node_id() const { return rueda_node_id(); }
+  rueda_stats stats() const {
+    rueda_stats stats{};
+    detail::check(rueda_get_stats(&stats));
+    return stats;
+  }
+};
+
+// `size` elements, zeroed, that the daemon reads and writes where they are: no copies. Stays
+// readable after the Context has ended. Must not be destroyed while an operation uses it.
+template <Element T>
+class Buffer {
+ public:
+  explicit Buffer(size_t size) : size_(size) {
+    if (size > SIZE_MAX / sizeof(T)) throw Error(RUEDA_ERR_RESOURCE_EXHAUSTED, "buffer too large");
+    data_ = static_cast<T*>(rueda_alloc(size * sizeof(T)));
+    if (data_ == nullptr) throw Error(RUEDA_ERR_RESOURCE_EXHAUSTED, rueda_last_error());
+    for (T& element : span()) element = T{};
+  }
+  ~Buffer() { rueda_free(data_); }
+  Buffer(Buffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  Buffer& operator=(Buffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+
+  T* data() { return data_; }
+  const T* data() const { return data_; }
+  size_t size() const { return size_; }
+  std::span<T> span() { return {data_, size_}; }
+  std::span<const T> span() const { return {data_, size_}; }
+  T& operator[](size_t index) { return data_[index]; }
+  const T& operator[](size_t index) const { return data_[index]; }
+  T* begin() { return data_; }
+  T* end() { return data_ + size_; }
+
+ private:
+  T* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// An operation on its way. The memory that it was given must live until wait() has returned; a
+// Handle that is destroyed before that waits first, and keeps errors to itself.
+class Handle {
+ public:
+  explicit Handle(rueda_handle id) : id_(id) {}
+  ~Handle() {
+    if (id_ != 0) rueda_wait(id_, -1, nullptr);
+  }
+  Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, 0)) {}
+  Handle& operator=(Handle&& other) noexcept {
+    std::swap(id_, other.id_);
+    return *this;
+  }
+
+  // Sleeps until the end. Error RUEDA_ERR_TIMEOUT leaves the operation on its way: wait again.
+  rueda_result wait(std::optional<Milliseconds> timeout = std::nullopt) {
+    rueda_result result{};
+    int rc = rueda_wait(id_, timeout ? timeout->count() : -1, &result);
+    if (rc != RUEDA_ERR_TIMEOUT) id_ = 0;
+    detail::check(rc);
+    return result;
+  }
+  // True if wait() would return at once.
+  bool test() const {
+    int done = 0;
+    detail::check(rueda_test(id_, &done));
+    return done != 0;
+  }
+
+ private:
+  rueda_handle id_ = 0;
+};
+
+namespace detail {
+// Holds the shape that a rueda_tensor points to.
+template <Element T>
+class FlatTensor {
+ public:
+  FlatTensor(const std::string& name, std::span<const T> in, std::span<T> out)
+      : name_(name), in_(in), out_(out), shape_(static_cast<int64_t>(in.size())) {
+    if (in.size() == out.size()) return;
+    throw Error(RUEDA_ERR_INVALID_ARGUMENT,
+                "tensor \"" + name + "\" has " + std::to_string(in.size()) +
+                    " elements of input and " + std::to_string(out.size()) + " of output");
+  }
+  rueda_tensor get() const {
+    return {name_.c_str(), in_.data(), out_.data(), &shape_, 1, DTypeOf<T>::value};
+  }
+
+ private:
+  const std::string& name_;
+  std::span<const T> in_;
+  std::span<T> out_;
+  int64_t shape_;
+};
+
+inline int64_t to_ms(std::optional<Milliseconds> timeout) {
+  return timeout ? timeout->count() : -1;
+}
+
+inline rueda_reduce_options c_options(const ReduceOptions& options) {
+  return {sizeof(rueda_reduce_options), static_cast<rueda_op>(options.op), options.prescale,
+          options.postscale};
+}
+}  // namespace detail
+
+// The blocking forms give up after `timeout` with RUEDA_ERR_TIMEOUT. The operation goes on, and a
+// Buffer that it uses is in use until its end.
+//
+// out becomes the reduction of every rank's in. They have the same length, and are the same memory
+// or apart.
+template <Element T>
+Handle allreduce_async(const std::string& name, std::span<const std::type_identity_t<T>> in,
+                       std::span<T> out, const ReduceOptions& options = {}) {
+  detail::FlatTensor<T> flat(name, in, out);
+  rueda_tensor tensor = flat.get();
+  rueda_reduce_options c_options = detail::c_options(options);
+  rueda_handle handle = 0;
+  detail::check(rueda_allreduce_async(&tensor, &c_options, &handle));
+  return Handle(handle);
+}
+template <Element T>
+Handle allreduce_async(const std::string& name, Buffer<T>& data,
+                       const ReduceOptions& options = {}) {
+  return allreduce_async<T>(name, data.span(), data.span(), options);
+}
+
+template <Element T>
+void allreduce(const std::string& name, std::span<const std::type_identity_t<T>> in,
+               std::span<T> out, const ReduceOptions& options = {},
+               std::optional<Milliseconds> timeout = std::nullopt) {
+  detail::FlatTensor<T> flat(name, in, out);
+  rueda_tensor tensor = flat.get();
+  rueda_reduce_options c_options = detail::c_options(options);
+  detail::check(rueda_allreduce(&tensor, &c_options, detail::to_ms(timeout)));
+}
+template <Element T>
+void allreduce(const std::string& name, Buffer<T>& data, const ReduceOptions& options = {},
+               std::optional<Milliseconds> timeout = std::nullopt) {
+  allreduce<T>(name, data.span(), data.span(), options, timeout);
+}
+
+// Tensors that are reduced together, in place: they become ready as one. Members are "GROUP.0", ...
+template <Element T>
+Handle grouped_allreduce_async(const std::string& group, std::span<const std::span<T>> members,
+                               const ReduceOptions& options = {}) {
+  std::vector<std::string> names;
+  std::vector<int64_t> shapes;
+  for (size_t i = 0; i < members.size(); ++i) {
+    names.push_back(group + "." + std::to_string(i));
+    shapes.push_back(static_cast<int64_t>(members[i].size()));
+  }
+  std::vector<rueda_tensor> tensors;
+  for (size_t i = 0; i < members.size(); ++i) {
+    tensors.push_back(
+        {names[i].c_str(), members[i].data(), members[i].data(), &shapes[i], 1, DTypeOf<T>::value});
+  }
+  rueda_reduce_options c_options = detail::c_options(options);
+  rueda_handle handle = 0;
+  detail::check(rueda_grouped_allreduce_async(group.c_str(), tensors.data(), tensors.size(),
+                                              &c_options, &handle));
+  return Handle(handle);
+}
+template <Element T>
+void grouped_allreduce(const std::string& group, std::span<const std::span<T>> members,
+                       const ReduceOptions& options = {}) {
+  grouped_allreduce_async<T>(group, members, options).wait();
+}
+
+// data becomes what it is on root_rank.
+template <Element T>
+Handle broadcast_async(const std::string& name, std::span<T> data, int root_rank) {
+  detail::FlatTensor<T> flat(name, data, data);
+  rueda_tensor tensor = flat.get();
+  rueda_handle handle = 0;
+  detail::check(rueda_broadcast_async(&tensor, root_rank, &handle));
+  return Handle(handle);
+}
+template <Element T>
+void broadcast(const std::string& name, std::span<T> data, int root_rank,
+               std::optional<Milliseconds> timeout = std::nullopt) {
+  detail::FlatTensor<T> flat(name, data, data);
+  rueda_tensor tensor = flat.get();
+  detail::check(rueda_broadcast(&tensor, root_rank, detail::to_ms(timeout)));
+}
+template <Element T>
+void broadcast(const std::string& name, Buffer<T>& data, int root_rank,
+               std::optional<Milliseconds> timeout = std::nullopt) {
+  broadcast<T>(name, data.span(), root_rank, timeout);
+}
+
+// Returns when every rank has called it.
+inline void barrier(const std::string& name = "barrier",
+                    std::optional<Milliseconds> timeout = std::nullopt) {
+  detail::check(rueda_barrier(name.c_str(), detail::to_ms(timeout)));
+}
+
+}  // namespace rueda
+
+#endif  // RUEDA_RUEDA_HPP

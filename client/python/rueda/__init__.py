@@ -1,0 +1,46 @@
+"""Rueda averages gradients for data-parallel training as a service of the node.
+
+    import rueda
+    rueda.init()                                        # ruedarun -np 4 python3 program.py
+    gradient = rueda.empty((1024,), "float32")          # memory that the daemon reads where it is
+    average = rueda.allreduce(gradient, name="gradient")
+
+Function names are Horovod's. Errors are RuedaError (with .code) and its subclasses; ValueError and
+TypeError for arguments that are wrong before anything was submitted. Every function may be called
+from any thread, except that init() and shutdown() must not run beside another. A forked child of an
+initialised process cannot use the library.
+"""
+
+from typing import Any
+
+from ._context import (Stats, cross_rank, cross_size, init, is_initialized, local_rank, local_size,
+                       node_id, rank, shutdown, size, stats)
+from ._errors import HorovodInternalError, RuedaError, RuedaInternalError, RuedaTimeoutError
+from ._memory import empty
+from ._operations import (Average, Max, Min, Product, ReduceOp, Sum, allreduce, allreduce_,
+                          allreduce_async, allreduce_async_, barrier, broadcast, broadcast_,
+                          broadcast_async, broadcast_async_, grouped_allreduce,
+                          grouped_allreduce_async, poll, synchronize)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Average", "HorovodInternalError", "Max", "Min", "Product", "ReduceOp", "RuedaError",
+    "RuedaInternalError", "RuedaTimeoutError", "Stats", "Sum", "allreduce", "allreduce_",
+    "allreduce_async", "allreduce_async_", "barrier", "broadcast", "broadcast_", "broadcast_async",
+    "broadcast_async_", "cross_rank", "cross_size", "empty", "grouped_allreduce",
+    "grouped_allreduce_async", "init", "is_initialized", "local_rank", "local_size", "node_id", "poll",
+    "rank", "shutdown", "size", "stats", "synchronize",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "bfloat16":
+        try:
+            import ml_dtypes
+            import numpy
+        except ImportError:
+            raise AttributeError("rueda.bfloat16 needs the package ml_dtypes; without it keep the bits in a "
+                                 "uint16 array and pass dtype=\"bfloat16\"") from None
+        return numpy.dtype(ml_dtypes.bfloat16)
+    raise AttributeError(f"module 'rueda' has no attribute {name!r}")

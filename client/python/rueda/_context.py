@@ -1,0 +1,110 @@
+"""Joining and leaving the job, and the place in it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+from . import _library, _operations
+from ._library import InitOptions, byref, check
+
+
+class Stats(NamedTuple):
+    """Counters since init(). bytes_copied_*: memory not from rueda.empty, copied into the arena and
+    back."""
+
+    submissions: int
+    completions: int
+    bytes_copied_in: int
+    bytes_copied_out: int
+    arena_bytes: int
+
+
+def init(*, socket: Optional[str] = None, timeout: Optional[float] = None) -> None:
+    """Attaches to the node's daemon and waits until every rank of the job has done so.
+
+    ruedarun sets what is needed in the environment. socket: the daemon's socket, instead of
+    $RUEDA_SOCKET. timeout: seconds for all ranks to arrive, instead of $RUEDA_START_TIMEOUT_MS,
+    else 60. A second call does nothing. Raises RuedaError (the text says how to start a daemon, or
+    which variable is missing) and ImportError without librueda. Not to be called beside another
+    function.
+    """
+    if timeout is not None and timeout <= 0:
+        raise ValueError(f"timeout must be positive, not {timeout}")
+    if is_initialized():
+        return
+    options = InitOptions(rank=-1, local_rank=-1)
+    options.struct_bytes = _library.sizeof(options)
+    options.socket = socket.encode() if socket is not None else None
+    options.timeout_ms = max(1, int(timeout * 1000)) if timeout is not None else 0
+    check(_library.load().rueda_init(byref(options)))
+    _operations.reset()
+
+
+def shutdown() -> None:
+    """Waits for what is in flight (5 s at most), says goodbye and frees everything but
+    rueda.empty's arrays, which stay readable. init() may follow. Does nothing before init(). Raises
+    RuedaTimeoutError if operations were left in flight. Not to be called beside another
+    function."""
+    library = _library.loaded()
+    if library is None:
+        return
+    try:
+        check(library.rueda_shutdown())
+    finally:
+        _operations.reset()
+
+
+def is_initialized() -> bool:
+    """True between init() and shutdown(). False in a forked child."""
+    library = _library.loaded()
+    return library is not None and library.rueda_is_initialized() == 1
+
+
+def _place(function: str) -> int:
+    _operations.require_init()
+    return check(getattr(_library.load(), function)())
+
+
+def rank() -> int:
+    """This process's number in the job, 0 to size() - 1. ValueError before init(), as for all
+    below."""
+    return _place("rueda_rank")
+
+
+def size() -> int:
+    """How many processes the job has."""
+    return _place("rueda_size")
+
+
+def local_rank() -> int:
+    """This process's number on its node."""
+    return _place("rueda_local_rank")
+
+
+def local_size() -> int:
+    """How many processes of the job run on this node."""
+    return _place("rueda_local_size")
+
+
+def cross_rank() -> int:
+    """This node's number in the job."""
+    return _place("rueda_cross_rank")
+
+
+def cross_size() -> int:
+    """How many nodes the job has."""
+    return _place("rueda_cross_size")
+
+
+def node_id() -> str:
+    """This node's name, as its daemon gives it."""
+    _operations.require_init()
+    return _library.load().rueda_node_id().decode()
+
+
+def stats() -> Stats:
+    """The library's counters. Thread-safe."""
+    _operations.require_init()
+    raw = _library.Stats()
+    check(_library.load().rueda_get_stats(byref(raw)))
+    return Stats(*(getattr(raw, field) for field in Stats._fields))

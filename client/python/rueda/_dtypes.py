@@ -1,0 +1,48 @@
+"""NumPy's dtypes and rueda.h's."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import numpy as np
+
+# rueda.h's rueda_dtype by NumPy's name. ml_dtypes registers "bfloat16".
+CODES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3, "int32": 4, "int64": 5}
+
+
+def code_of(array: np.ndarray, dtype: Optional[str] = None) -> int:
+    """rueda.h's number for an array's elements.
+
+    dtype="bfloat16" reads a uint16 array as the bits of bfloat16 values. TypeError for what cannot
+    be reduced, with the remedy.
+    """
+    own = array.dtype
+    if not own.isnative:
+        raise TypeError(f"an array of dtype {own} has the other byte order; convert it with "
+                        "array.astype(array.dtype.newbyteorder('='))")
+    if dtype is not None:
+        wanted = getattr(dtype, "name", None) or str(dtype)
+        if wanted == own.name and wanted in CODES:
+            return CODES[wanted]
+        if wanted == "bfloat16" and own == np.uint16:
+            return CODES["bfloat16"]
+        raise TypeError(f"dtype={wanted!r} does not fit an array of dtype {own}; only a uint16 array may "
+                        "be given another one, \"bfloat16\"")
+    code = CODES.get(own.name)
+    if code is None:
+        hint = " (for bfloat16 bits in uint16 pass dtype=\"bfloat16\")" if own == np.uint16 else ""
+        raise TypeError(f"arrays of dtype {own} cannot be reduced; use one of "
+                        f"{', '.join(CODES)}{hint}")
+    return code
+
+
+def as_array(value: Any, what: str = "tensor") -> np.ndarray:
+    """A plain ndarray over the same memory. NumPy's scalars become 0-dimensional arrays."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{what} is a masked array; pass array.filled(value)")
+    if not isinstance(value, (np.ndarray, np.generic)):
+        raise TypeError(f"{what} must be a NumPy array, not {type(value).__name__}; use numpy.asarray")
+    array = np.asarray(value)
+    if array.ndim > 8:
+        raise ValueError(f"{what} has {array.ndim} dimensions; 0 to 8 are allowed")
+    return array

@@ -1,0 +1,134 @@
+"""librueda.so through ctypes: where it is, its structs and its functions
+(client/include/rueda/rueda.h)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from ctypes import (POINTER, Structure, byref, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t,
+                    c_uint32, c_uint64, c_void_p, sizeof)
+from pathlib import Path
+from typing import Optional
+
+from ._errors import error_for
+
+_SONAME = "librueda.so.0"
+_PACKAGE = Path(__file__).resolve().parent
+
+
+class InitOptions(Structure):
+    _fields_ = [("struct_bytes", c_size_t), ("socket", c_char_p), ("job_id", c_char_p),
+                ("job_token", c_char_p), ("rank", c_int32), ("local_rank", c_int32),
+                ("timeout_ms", c_int64)]
+
+
+class Tensor(Structure):
+    _fields_ = [("name", c_char_p), ("input", c_void_p), ("output", c_void_p),
+                ("shape", POINTER(c_int64)), ("ndim", c_int32), ("dtype", c_int)]
+
+
+class ReduceOptions(Structure):
+    _fields_ = [("struct_bytes", c_size_t), ("op", c_int), ("prescale", c_double),
+                ("postscale", c_double)]
+
+
+class Stats(Structure):
+    _fields_ = [("submissions", c_uint64), ("completions", c_uint64), ("bytes_copied_in", c_uint64),
+                ("bytes_copied_out", c_uint64), ("arena_bytes", c_uint64)]
+
+
+class Result(Structure):
+    _fields_ = [("epoch", c_uint32), ("contributors", c_uint32), ("seq", c_uint64)]
+
+
+_SIGNATURES = {
+    "rueda_init": (c_int, [POINTER(InitOptions)]),
+    "rueda_shutdown": (c_int, []),
+    "rueda_is_initialized": (c_int, []),
+    "rueda_rank": (c_int, []),
+    "rueda_size": (c_int, []),
+    "rueda_local_rank": (c_int, []),
+    "rueda_local_size": (c_int, []),
+    "rueda_cross_rank": (c_int, []),
+    "rueda_cross_size": (c_int, []),
+    "rueda_node_id": (c_char_p, []),
+    "rueda_version": (c_char_p, []),
+    "rueda_alloc": (c_void_p, [c_size_t]),
+    "rueda_free": (c_int, [c_void_p]),
+    "rueda_allreduce_async": (c_int, [POINTER(Tensor), POINTER(ReduceOptions), POINTER(c_uint64)]),
+    "rueda_grouped_allreduce_async": (c_int, [c_char_p, POINTER(Tensor), c_size_t,
+                                              POINTER(ReduceOptions), POINTER(c_uint64)]),
+    "rueda_broadcast_async": (c_int, [POINTER(Tensor), c_int, POINTER(c_uint64)]),
+    "rueda_barrier_async": (c_int, [c_char_p, POINTER(c_uint64)]),
+    "rueda_wait": (c_int, [c_uint64, c_int64, POINTER(Result)]),
+    "rueda_test": (c_int, [c_uint64, POINTER(c_int)]),
+    "rueda_last_error": (c_char_p, []),
+    "rueda_get_stats": (c_int, [POINTER(Stats)]),
+}
+
+_library: Optional[ctypes.CDLL] = None
+_lock = threading.Lock()
+
+
+def candidates() -> list[str]:
+    """Where librueda is looked for, in this order. $RUEDA_LIBRARY alone, if it is set."""
+    chosen = os.environ.get("RUEDA_LIBRARY")
+    if chosen:
+        return [chosen]
+    found = [str(_PACKAGE / "lib" / "librueda.so")]
+    checkout = _PACKAGE.parents[2] if len(_PACKAGE.parents) > 2 else _PACKAGE
+    if (checkout / "client" / "include" / "rueda" / "rueda.h").exists():
+        builds = sorted((checkout / "build").glob("*/lib/librueda.so"),
+                        key=lambda path: (path.parents[1].name != "release", str(path)))
+        found += [str(path) for path in builds]
+    return found + [_SONAME]
+
+
+def load() -> ctypes.CDLL:
+    """The library, loaded at the first call. ImportError lists where it was looked for."""
+    global _library
+    if _library is not None:
+        return _library
+    with _lock:
+        if _library is None:
+            _library = _load_first(candidates())
+    return _library
+
+
+def loaded() -> Optional[ctypes.CDLL]:
+    return _library
+
+
+def _load_first(paths: list[str]) -> ctypes.CDLL:
+    tried = []
+    for path in paths:
+        if os.path.isabs(path) and not os.path.exists(path):
+            tried.append(f"{path} (no such file)")
+            continue
+        try:
+            library = ctypes.CDLL(path)
+            for name, (result, arguments) in _SIGNATURES.items():
+                function = getattr(library, name)
+                function.restype = result
+                function.argtypes = arguments
+            return library
+        except (OSError, AttributeError) as error:
+            tried.append(f"{path} ({error})")
+    raise ImportError("librueda.so was not found; install librueda, or set RUEDA_LIBRARY to its path. "
+                      "Looked at: " + "; ".join(tried))
+
+
+def last_error() -> str:
+    return (load().rueda_last_error() or b"").decode("utf-8", "replace")
+
+
+def check(code: int) -> int:
+    """Returns what is not negative; raises RuedaError for the rest."""
+    if code < 0:
+        raise error_for(code, last_error())
+    return code
+
+
+__all__ = ["InitOptions", "ReduceOptions", "Result", "Stats", "Tensor", "byref", "candidates", "check",
+           "last_error", "load", "loaded", "sizeof"]

@@ -1,0 +1,44 @@
+"""Arrays that the daemon reads and writes where they are."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from typing import Any, Sequence, Union
+
+import numpy as np
+
+from . import _library
+from ._errors import RESOURCE_EXHAUSTED, error_for
+
+
+def empty(shape: Union[int, Sequence[int]], dtype: Any = np.float32) -> np.ndarray:
+    """An array like numpy.empty's, in memory shared with the node's daemon: reducing it copies
+    nothing.
+
+    shape: an int or a sequence of ints. dtype: any NumPy dtype without Python objects.
+    The memory lives as long as the array or a view of it, after shutdown() too (then it is ordinary
+    memory). Raises RuedaError when there is no memory, or before init(). Thread-safe.
+    """
+    kind = np.dtype(dtype)
+    if kind.hasobject:
+        raise TypeError(f"dtype {kind} holds Python objects, which cannot be shared with the daemon")
+    dims = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    count = 1
+    for dim in dims:
+        if dim < 0:
+            raise ValueError(f"negative dimension {dim} in shape {dims}")
+        count *= int(dim)
+    if count == 0:
+        return np.empty(dims, kind)
+    library = _library.load()
+    address = library.rueda_alloc(count * kind.itemsize)
+    if not address:
+        message = _library.last_error()
+        # Without a session every call says so; otherwise memory is what was lacking.
+        code = library.rueda_rank()
+        raise error_for(code if code < 0 else RESOURCE_EXHAUSTED, message)
+    memory = (ctypes.c_byte * (count * kind.itemsize)).from_address(address)
+    # Views keep `memory` alive as their base; at the end of the process nothing needs to be freed.
+    weakref.finalize(memory, library.rueda_free, address).atexit = False
+    return np.frombuffer(memory, dtype=kind).reshape(dims)

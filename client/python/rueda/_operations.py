@@ -1,0 +1,346 @@
+"""Collectives over NumPy arrays. Every function may be called from any thread.
+
+Handles are ints. A handle keeps its arrays alive until synchronize() has returned, also when that
+raised RuedaTimeoutError. Names must be the same on all ranks and unique among what is in flight;
+without a name one is counted up per function, so all ranks must make the same calls in the same
+order.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+import itertools
+import math
+import threading
+import time
+from typing import Any, Iterator, NamedTuple, Optional, Sequence, Union
+
+import numpy as np
+
+from . import _library
+from ._dtypes import as_array, code_of
+from ._errors import TIMEOUT, error_for
+from ._library import ReduceOptions, Result, Tensor, byref, check
+from ._memory import empty
+
+
+class ReduceOp(enum.IntEnum):
+    """How contributions are combined. Average of integers rounds towards zero."""
+
+    Sum = 0
+    Average = 1
+    Min = 2
+    Max = 3
+    Product = 4
+
+
+Sum = ReduceOp.Sum
+Average = ReduceOp.Average
+Min = ReduceOp.Min
+Max = ReduceOp.Max
+Product = ReduceOp.Product
+
+Synchronized = Union[np.ndarray, "list[np.ndarray]", None]
+
+# From here on a result lives in the arena: one copy instead of two. Below, NumPy's allocator is faster.
+_ARENA_RESULT_BYTES = 64 * 1024
+# The main thread wakes this often, so that Python can run signal handlers (Ctrl-C).
+_SIGNAL_SLICE_MS = 500
+
+
+class _Slot(NamedTuple):
+    """One tensor on its way. The arrays are referenced so that their memory lives."""
+
+    source: np.ndarray  # what librueda reads
+    target: np.ndarray  # what it writes; may be source
+    returned: np.ndarray  # the caller's result
+    shape: Any
+
+
+class _Pending(NamedTuple):
+    slots: "list[_Slot]"
+    is_list: bool
+
+
+_pending: "dict[int, _Pending]" = {}
+_counters: "dict[str, Iterator[int]]" = {}
+_counters_lock = threading.Lock()
+
+
+def reset() -> None:
+    """Forgets handles and automatic names: at init(), so that all ranks count from 1, and at
+    shutdown()."""
+    _pending.clear()
+    with _counters_lock:
+        _counters.clear()
+
+
+def require_init() -> None:
+    library = _library.loaded()
+    if library is None or library.rueda_is_initialized() != 1:
+        if library is not None and library.rueda_rank() == -1:  # a forked child says so itself
+            check(library.rueda_rank())
+        raise ValueError("Rueda has not been initialized; use rueda.init().")
+
+
+def name_for(function: str, name: Optional[str]) -> str:
+    """The name given, or Horovod's automatic one: allreduce.noname.1, allreduce.noname.2, ..."""
+    if name is None:
+        with _counters_lock:
+            counter = _counters.setdefault(function, itertools.count(1))
+            return f"{function}.noname.{next(counter)}"
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a str, not {type(name).__name__}")
+    if not name or len(name.encode()) > 255 or "\0" in name:
+        raise ValueError(f"name {name!r} must have 1 to 255 bytes, none of them NUL")
+    return name
+
+
+def _options(op: int, prescale_factor: float, postscale_factor: float) -> ReduceOptions:
+    try:
+        chosen = ReduceOp(op)
+    except ValueError:
+        raise ValueError(f"op={op!r} is unknown; use rueda.Average, Sum, Min, Max or Product") from None
+    for factor in (prescale_factor, postscale_factor):
+        if not math.isfinite(factor):
+            raise ValueError(f"a scale factor must be finite, not {factor}")
+    return ReduceOptions(ctypes.sizeof(ReduceOptions), chosen, prescale_factor, postscale_factor)
+
+
+def _result_like(array: np.ndarray) -> np.ndarray:
+    if array.nbytes >= _ARENA_RESULT_BYTES:
+        return empty(array.shape, array.dtype)
+    return np.empty(array.shape, array.dtype)
+
+
+def _make_slot(array: np.ndarray, in_place: bool, reads: bool = True) -> _Slot:
+    shape = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
+    is_contiguous = array.flags.c_contiguous and array.flags.aligned
+    if in_place:
+        if not array.flags.writeable:
+            raise ValueError("the array is read-only; use the form that returns a new one")
+        if is_contiguous:
+            return _Slot(array, array, array, shape)
+    result = _result_like(array)
+    if is_contiguous:
+        return _Slot(array, result, result, shape)
+    if reads:
+        result[...] = array  # made contiguous, and reduced in place
+    return _Slot(result, result, array if in_place else result, shape)
+
+
+def _c_tensor(slot: _Slot, name: str, code: int) -> Tensor:
+    return Tensor(name.encode(), slot.source.ctypes.data, slot.target.ctypes.data, slot.shape,
+                  slot.target.ndim, code)
+
+
+def _register(handle: ctypes.c_uint64, slots: "list[_Slot]", is_list: bool) -> int:
+    _pending[handle.value] = _Pending(slots, is_list)
+    return handle.value
+
+
+def _allreduce(tensor: Any, name: Optional[str], op: int, prescale_factor: float,
+               postscale_factor: float, dtype: Optional[str], in_place: bool) -> int:
+    array = as_array(tensor)
+    code = code_of(array, dtype)
+    options = _options(op, prescale_factor, postscale_factor)
+    require_init()
+    slot = _make_slot(array, in_place)
+    c_tensor = _c_tensor(slot, name_for("allreduce", name), code)
+    handle = ctypes.c_uint64()
+    check(_library.load().rueda_allreduce_async(byref(c_tensor), byref(options), byref(handle)))
+    return _register(handle, [slot], is_list=False)
+
+
+def allreduce_async(tensor: np.ndarray, name: Optional[str] = None, op: int = Average,
+                    prescale_factor: float = 1.0, postscale_factor: float = 1.0, *,
+                    dtype: Optional[str] = None) -> int:
+    """Starts reducing `tensor` over all ranks and returns a handle; synchronize() gives a new
+    array.
+
+    tensor: an array of the same shape (0 to 8 dimensions, zero size too) and dtype on every rank:
+    float16, float32, float64, int32, int64, or bfloat16 (ml_dtypes' type, or uint16 bits with
+    dtype="bfloat16"). It may be read-only or not contiguous, and must not change before
+    synchronize(). prescale_factor multiplies each contribution, postscale_factor the result.
+    Raises TypeError and ValueError for arguments, RuedaError when the daemon refuses.
+    """
+    return _allreduce(tensor, name, op, prescale_factor, postscale_factor, dtype, in_place=False)
+
+
+def allreduce_async_(tensor: np.ndarray, name: Optional[str] = None, op: int = Average,
+                     prescale_factor: float = 1.0, postscale_factor: float = 1.0, *,
+                     dtype: Optional[str] = None) -> int:
+    """As allreduce_async, in place: synchronize() returns `tensor`, which has the result from then
+    on."""
+    return _allreduce(tensor, name, op, prescale_factor, postscale_factor, dtype, in_place=True)
+
+
+def allreduce(tensor: np.ndarray, name: Optional[str] = None, op: int = Average,
+              prescale_factor: float = 1.0, postscale_factor: float = 1.0, *,
+              dtype: Optional[str] = None, timeout: Optional[float] = None) -> np.ndarray:
+    """Reduces `tensor` over all ranks into a new array of its shape and dtype. See allreduce_async.
+
+    timeout: seconds. RuedaTimeoutError leaves the operation in flight. RuedaError when the ranks
+    disagree on the tensor, RuedaInternalError when a rank, a node or the daemon is lost.
+    """
+    return _array(synchronize(allreduce_async(tensor, name, op, prescale_factor, postscale_factor,
+                                              dtype=dtype), timeout))
+
+
+def allreduce_(tensor: np.ndarray, name: Optional[str] = None, op: int = Average,
+               prescale_factor: float = 1.0, postscale_factor: float = 1.0, *,
+               dtype: Optional[str] = None, timeout: Optional[float] = None) -> np.ndarray:
+    """As allreduce, in place: returns `tensor`."""
+    return _array(synchronize(allreduce_async_(tensor, name, op, prescale_factor, postscale_factor,
+                                               dtype=dtype), timeout))
+
+
+def grouped_allreduce_async(tensors: Sequence[np.ndarray], name: Optional[str] = None,
+                            op: int = Average, prescale_factor: float = 1.0,
+                            postscale_factor: float = 1.0) -> int:
+    """Starts reducing several arrays as one: none is reduced before all of them are ready on all
+    ranks.
+
+    The arrays may differ in shape and dtype. Members are named NAME_1ofN, NAME_2ofN, ... as Horovod
+    does. synchronize() gives a list of new arrays. Errors as for allreduce_async.
+    """
+    if isinstance(tensors, np.ndarray) or len(tensors) == 0:
+        raise ValueError("tensors must be a list of at least one array")
+    arrays = [as_array(tensor, f"tensors[{i}]") for i, tensor in enumerate(tensors)]
+    codes = [code_of(array) for array in arrays]
+    options = _options(op, prescale_factor, postscale_factor)
+    require_init()
+    group = name_for("grouped_allreduce", name)
+    slots = [_make_slot(array, in_place=False) for array in arrays]
+    count = len(slots)
+    c_tensors = (Tensor * count)(*(_c_tensor(slot, f"{group}_{i + 1}of{count}", code)
+                                   for i, (slot, code) in enumerate(zip(slots, codes))))
+    handle = ctypes.c_uint64()
+    check(_library.load().rueda_grouped_allreduce_async(group.encode(), c_tensors, count,
+                                                        byref(options), byref(handle)))
+    return _register(handle, slots, is_list=True)
+
+
+def grouped_allreduce(tensors: Sequence[np.ndarray], name: Optional[str] = None, op: int = Average,
+                      prescale_factor: float = 1.0, postscale_factor: float = 1.0, *,
+                      timeout: Optional[float] = None) -> "list[np.ndarray]":
+    """Reduces several arrays as one. See grouped_allreduce_async; timeout and errors as for
+    allreduce."""
+    handle = grouped_allreduce_async(tensors, name, op, prescale_factor, postscale_factor)
+    result = synchronize(handle, timeout)
+    assert isinstance(result, list)
+    return result
+
+
+def _broadcast(tensor: Any, root_rank: int, name: Optional[str], dtype: Optional[str],
+               in_place: bool) -> int:
+    array = as_array(tensor)
+    code = code_of(array, dtype)
+    require_init()
+    library = _library.load()
+    ranks = check(library.rueda_size())
+    if not 0 <= root_rank < ranks:
+        raise ValueError(f"root_rank={root_rank} is not one of the ranks 0 to {ranks - 1}")
+    slot = _make_slot(array, in_place, reads=check(library.rueda_rank()) == root_rank)
+    c_tensor = _c_tensor(slot, name_for("broadcast", name), code)
+    handle = ctypes.c_uint64()
+    check(library.rueda_broadcast_async(byref(c_tensor), int(root_rank), byref(handle)))
+    return _register(handle, [slot], is_list=False)
+
+
+def broadcast_async(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, *,
+                    dtype: Optional[str] = None) -> int:
+    """Starts sending the root's `tensor` to all; synchronize() gives a new array. On the other
+    ranks `tensor` gives shape and dtype only. Errors as for allreduce_async."""
+    return _broadcast(tensor, root_rank, name, dtype, in_place=False)
+
+
+def broadcast_async_(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, *,
+                     dtype: Optional[str] = None) -> int:
+    """As broadcast_async, in place: `tensor` becomes what it is on the root."""
+    return _broadcast(tensor, root_rank, name, dtype, in_place=True)
+
+
+def broadcast(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, *,
+              dtype: Optional[str] = None, timeout: Optional[float] = None) -> np.ndarray:
+    """The root's `tensor`, as a new array on every rank. See broadcast_async and allreduce."""
+    return _array(synchronize(broadcast_async(tensor, root_rank, name, dtype=dtype), timeout))
+
+
+def broadcast_(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, *,
+               dtype: Optional[str] = None, timeout: Optional[float] = None) -> np.ndarray:
+    """As broadcast, in place: returns `tensor`."""
+    return _array(synchronize(broadcast_async_(tensor, root_rank, name, dtype=dtype), timeout))
+
+
+def barrier(name: Optional[str] = None, *, timeout: Optional[float] = None) -> None:
+    """Returns when every rank has called it. Errors as for allreduce."""
+    chosen = "barrier" if name is None else name_for("barrier", name)
+    require_init()
+    handle = ctypes.c_uint64()
+    check(_library.load().rueda_barrier_async(chosen.encode(), byref(handle)))
+    synchronize(_register(handle, [], is_list=False), timeout)
+
+
+def poll(handle: int) -> bool:
+    """True if synchronize(handle) would return, or raise, at once. ValueError for an unknown
+    handle."""
+    _known(handle)
+    done = ctypes.c_int()
+    check(_library.load().rueda_test(handle, byref(done)))
+    return done.value != 0
+
+
+def synchronize(handle: int, timeout: Optional[float] = None) -> Synchronized:
+    """Sleeps until the operation has ended and returns its result: an array, or a list for a group.
+
+    timeout: seconds; RuedaTimeoutError leaves the operation in flight and the handle valid. Any
+    other end takes the handle away. ValueError for an unknown handle. Ctrl-C interrupts the wait,
+    within half a second, and leaves the handle valid.
+    """
+    pending = _known(handle)
+    code = _wait(handle, timeout)
+    if code == TIMEOUT:
+        raise error_for(code, _timeout_text(timeout, _library.last_error()))
+    _pending.pop(handle, None)
+    check(code)
+    for slot in pending.slots:
+        if slot.returned is not slot.target:
+            slot.returned[...] = slot.target
+    if pending.is_list:
+        return [slot.returned for slot in pending.slots]
+    return pending.slots[0].returned if pending.slots else None
+
+
+def _wait(handle: int, timeout: Optional[float]) -> int:
+    wait = _library.load().rueda_wait
+    result = Result()
+    is_main = threading.current_thread() is threading.main_thread()
+    if timeout is None and not is_main:
+        return wait(handle, -1, byref(result))
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left_ms = math.inf if deadline is None else max(0, math.ceil((deadline - time.monotonic()) * 1e3))
+        slice_ms = min(left_ms, _SIGNAL_SLICE_MS) if is_main else left_ms
+        code = wait(handle, int(slice_ms), byref(result))
+        if code != TIMEOUT or (deadline is not None and time.monotonic() >= deadline):
+            return code
+
+
+def _timeout_text(timeout: Optional[float], text: str) -> str:
+    """librueda speaks of the last slice of the wait; the caller meant the whole."""
+    head, found, tail = text.partition(" did not finish within ")
+    return f"{head}{found}{timeout} s{tail[tail.find(';'):]}" if found and ";" in tail else text
+
+
+def _known(handle: int) -> _Pending:
+    pending = _pending.get(handle)
+    if pending is None:
+        raise ValueError(f"handle {handle!r} is not in flight; each may be synchronized once")
+    return pending
+
+
+def _array(result: Synchronized) -> np.ndarray:
+    assert isinstance(result, np.ndarray)
+    return result

@@ -1,0 +1,253 @@
+// rueda.h. No exception leaves: bad_alloc becomes RUEDA_ERR_RESOURCE_EXHAUSTED.
+#include <new>
+#include <string>
+#include <vector>
+
+#include "client/include/rueda/rueda.h"
+#include "client/src/errors.h"
+#include "client/src/process.h"
+#include "client/src/tensor.h"
+
+namespace {
+
+using rueda::Code;
+using rueda::Result;
+using rueda::Status;
+using namespace rueda::client;
+
+template <class Body>
+int guarded(Body body) {
+  try {
+    Status status = body();
+    if (status.is_ok()) {
+      clear_last_error();
+      return RUEDA_OK;
+    }
+    return report(status);
+  } catch (const std::bad_alloc&) {
+    return report({Code::kResourceExhausted, "out of memory"});
+  } catch (const std::exception& error) {
+    return report({Code::kInternal, std::string("librueda: ") + error.what()});
+  }
+}
+
+Status not_initialized() {
+  return {Code::kShutDown, "Rueda is not initialised; call rueda_init first"};
+}
+
+// Runs body(Session&), or says why it cannot.
+template <class Body>
+int with_session(Body body) {
+  return guarded([&]() -> Status {
+    Result<Session*> session = process_session();
+    if (!session.is_ok()) return session.status();
+    if (session.value() == nullptr) return not_initialized();
+    return body(*session.value());
+  });
+}
+
+// A field of the place, which is never negative, or the error.
+template <class Field>
+int place(Field field) {
+  int value = 0;
+  int rc = with_session([&](Session& session) {
+    value = field(session);
+    return Status::ok();
+  });
+  return rc == RUEDA_OK ? value : rc;
+}
+
+Status submit(Session& session, const std::vector<TensorRequest>& requests, rueda_handle* handle) {
+  Result<rueda_handle> submitted = session.submit(requests);
+  if (!submitted.is_ok()) return submitted.status();
+  *handle = submitted.value();
+  return Status::ok();
+}
+
+Status submit_one(Session& session, Result<TensorRequest> request, rueda_handle* handle) {
+  if (handle == nullptr) return {Code::kInvalidArgument, "the handle pointer is NULL"};
+  if (!request.is_ok()) return request.status();
+  return submit(session, {std::move(request).value()}, handle);
+}
+
+// For the blocking forms, whose caller has no handle to wait with once more.
+int wait_or_abandon(rueda_handle handle, int64_t timeout_ms) {
+  return with_session([&](Session& session) {
+    Status status = session.wait(handle, timeout_ms, nullptr);
+    if (status.code() == Code::kTimeout) session.abandon(handle);
+    return status;
+  });
+}
+
+}  // namespace
+
+int rueda_init(const rueda_init_options* options) {
+  return guarded([&] { return attach_process(options); });
+}
+
+int rueda_shutdown(void) {
+  return guarded([] { return detach_process(); });
+}
+
+int rueda_is_initialized(void) {
+  Result<Session*> session = process_session();
+  return session.is_ok() && session.value() != nullptr ? 1 : 0;
+}
+
+int rueda_rank(void) {
+  return place([](Session& s) { return s.config().rank; });
+}
+
+int rueda_size(void) {
+  return place([](Session& s) { return s.place().world_size; });
+}
+
+int rueda_local_rank(void) {
+  return place([](Session& s) { return s.config().local_rank; });
+}
+
+int rueda_local_size(void) {
+  return place([](Session& s) { return s.place().local_size; });
+}
+
+int rueda_cross_rank(void) {
+  return place([](Session& s) { return s.place().node_index; });
+}
+
+int rueda_cross_size(void) {
+  return place([](Session& s) { return s.place().node_count; });
+}
+
+const char* rueda_node_id(void) {
+  const char* id = "";
+  (void)with_session([&](Session& session) {
+    id = session.place().node_id;
+    return Status::ok();
+  });
+  return id;
+}
+
+const char* rueda_version(void) { return RUEDA_VERSION; }
+
+void* rueda_alloc(size_t bytes) {
+  void* memory = nullptr;
+  (void)with_session([&](Session& session) -> Status {
+    Result<void*> allocated = session.allocate(bytes);
+    if (!allocated.is_ok()) return allocated.status();
+    memory = allocated.value();
+    return Status::ok();
+  });
+  return memory;
+}
+
+int rueda_free(void* memory) {
+  return guarded([&]() -> Status {
+    Status status = free_memory(memory);
+    if (status.code() != Code::kNotFound) return status;
+    return {Code::kInvalidArgument, status.message()};
+  });
+}
+
+int rueda_allreduce_async(const rueda_tensor* tensor, const rueda_reduce_options* options,
+                          rueda_handle* handle) {
+  return with_session([&](Session& session) {
+    return submit_one(session, check_allreduce(tensor, options, "", 0), handle);
+  });
+}
+
+int rueda_grouped_allreduce_async(const char* group_name, const rueda_tensor* tensors, size_t count,
+                                  const rueda_reduce_options* options, rueda_handle* handle) {
+  return with_session([&](Session& session) -> Status {
+    if (handle == nullptr) return {Code::kInvalidArgument, "the handle pointer is NULL"};
+    if (tensors == nullptr || count == 0) {
+      return {Code::kInvalidArgument, "the group has no tensors"};
+    }
+    std::string group = group_name != nullptr ? group_name : "";
+    std::vector<TensorRequest> requests;
+    requests.reserve(count);
+    for (size_t i = 0; i < count; ++i) {
+      Result<TensorRequest> request = check_allreduce(&tensors[i], options, group, count);
+      if (!request.is_ok()) return request.status();
+      requests.push_back(std::move(request).value());
+    }
+    return submit(session, requests, handle);
+  });
+}
+
+int rueda_broadcast_async(const rueda_tensor* tensor, int root_rank, rueda_handle* handle) {
+  return with_session([&](Session& session) {
+    return submit_one(
+        session,
+        check_broadcast(tensor, root_rank, session.config().rank, session.place().world_size),
+        handle);
+  });
+}
+
+int rueda_barrier_async(const char* name, rueda_handle* handle) {
+  return with_session(
+      [&](Session& session) { return submit_one(session, check_barrier(name), handle); });
+}
+
+int rueda_wait(rueda_handle handle, int64_t timeout_ms, rueda_result* result) {
+  return with_session([&](Session& session) { return session.wait(handle, timeout_ms, result); });
+}
+
+int rueda_test(rueda_handle handle, int* done) {
+  return with_session([&](Session& session) -> Status {
+    if (done == nullptr) return {Code::kInvalidArgument, "the done pointer is NULL"};
+    Result<bool> is_done = session.test(handle);
+    if (!is_done.is_ok()) return is_done.status();
+    *done = is_done.value() ? 1 : 0;
+    return Status::ok();
+  });
+}
+
+int rueda_allreduce(const rueda_tensor* tensor, const rueda_reduce_options* options,
+                    int64_t timeout_ms) {
+  rueda_handle handle = 0;
+  int rc = rueda_allreduce_async(tensor, options, &handle);
+  return rc == RUEDA_OK ? wait_or_abandon(handle, timeout_ms) : rc;
+}
+
+int rueda_broadcast(const rueda_tensor* tensor, int root_rank, int64_t timeout_ms) {
+  rueda_handle handle = 0;
+  int rc = rueda_broadcast_async(tensor, root_rank, &handle);
+  return rc == RUEDA_OK ? wait_or_abandon(handle, timeout_ms) : rc;
+}
+
+int rueda_barrier(const char* name, int64_t timeout_ms) {
+  rueda_handle handle = 0;
+  int rc = rueda_barrier_async(name, &handle);
+  return rc == RUEDA_OK ? wait_or_abandon(handle, timeout_ms) : rc;
+}
+
+const char* rueda_last_error(void) { return last_error(); }
+
+const char* rueda_error_name(int error) {
+  switch (error) {
+    case RUEDA_OK: return "RUEDA_OK";
+    case RUEDA_ERR_INVALID_ARGUMENT: return "RUEDA_ERR_INVALID_ARGUMENT";
+    case RUEDA_ERR_MISMATCH: return "RUEDA_ERR_MISMATCH";
+    case RUEDA_ERR_DUPLICATE_NAME: return "RUEDA_ERR_DUPLICATE_NAME";
+    case RUEDA_ERR_TIMEOUT: return "RUEDA_ERR_TIMEOUT";
+    case RUEDA_ERR_RANK_LOST: return "RUEDA_ERR_RANK_LOST";
+    case RUEDA_ERR_NODE_LOST: return "RUEDA_ERR_NODE_LOST";
+    case RUEDA_ERR_DAEMON_LOST: return "RUEDA_ERR_DAEMON_LOST";
+    case RUEDA_ERR_SHUT_DOWN: return "RUEDA_ERR_SHUT_DOWN";
+    case RUEDA_ERR_VERSION: return "RUEDA_ERR_VERSION";
+    case RUEDA_ERR_PERMISSION: return "RUEDA_ERR_PERMISSION";
+    case RUEDA_ERR_NOT_FOUND: return "RUEDA_ERR_NOT_FOUND";
+    case RUEDA_ERR_RESOURCE_EXHAUSTED: return "RUEDA_ERR_RESOURCE_EXHAUSTED";
+    case RUEDA_ERR_UNAVAILABLE: return "RUEDA_ERR_UNAVAILABLE";
+    case RUEDA_ERR_INTERNAL: return "RUEDA_ERR_INTERNAL";
+    default: return "unknown error";
+  }
+}
+
+int rueda_get_stats(rueda_stats* stats) {
+  return with_session([&](Session& session) -> Status {
+    if (stats == nullptr) return {Code::kInvalidArgument, "the stats pointer is NULL"};
+    *stats = session.stats();
+    return Status::ok();
+  });
+}

@@ -1,0 +1,114 @@
+#include "client/src/config.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+
+#include "client/abi/rueda_abi.h"
+
+namespace rueda::client {
+namespace {
+
+constexpr const char* kDefaultSocket = "/run/rueda/ruedad.sock";
+constexpr const char* kUseRuedarun =
+    "; start the program with ruedarun, for instance: ruedarun -np 4 PROGRAM";
+
+// An empty variable counts as none.
+const char* environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : nullptr;
+}
+
+Status missing(const char* name) {
+  return {Code::kInvalidArgument, std::string(name) + " is not set" + kUseRuedarun};
+}
+
+Result<int64_t> parse_number(const char* name, std::string_view text, int64_t max) {
+  int64_t value = 0;
+  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0 || value > max) {
+    return Status{Code::kInvalidArgument, std::string(name) + "=\"" + std::string(text) +
+                                              "\" is not a number from 0 to " +
+                                              std::to_string(max) + kUseRuedarun};
+  }
+  return value;
+}
+
+Result<int32_t> resolve_rank(int32_t given, const char* name) {
+  if (given >= 0) return given;
+  const char* text = environment(name);
+  if (text == nullptr) return missing(name);
+  Result<int64_t> value = parse_number(name, text, INT32_MAX);
+  if (!value.is_ok()) return value.status();
+  return static_cast<int32_t>(value.value());
+}
+
+std::optional<std::string> decode_hex(std::string_view text) {
+  std::string bytes;
+  if (text.size() != 2 * RUEDA_ABI_TOKEN_BYTES) return std::nullopt;
+  for (size_t i = 0; i < text.size(); i += 2) {
+    unsigned byte = 0;
+    auto [end, error] = std::from_chars(text.data() + i, text.data() + i + 2, byte, 16);
+    if (error != std::errc() || end != text.data() + i + 2) return std::nullopt;
+    bytes.push_back(static_cast<char>(byte));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Result<Config> resolve_config(const rueda_init_options* options) {
+  rueda_init_options given{};
+  given.rank = -1;
+  given.local_rank = -1;
+  if (options != nullptr) {
+    if (options->struct_bytes < sizeof(given)) {
+      return Status{Code::kInvalidArgument,
+                    "rueda_init_options.struct_bytes must be sizeof(rueda_init_options)"};
+    }
+    given = *options;
+  }
+
+  Config config;
+  const char* socket = given.socket != nullptr ? given.socket : environment("RUEDA_SOCKET");
+  config.socket_path = socket != nullptr ? socket : kDefaultSocket;
+
+  const char* job_id = given.job_id != nullptr ? given.job_id : environment("RUEDA_JOB_ID");
+  if (job_id == nullptr || *job_id == '\0') return missing("RUEDA_JOB_ID");
+  config.job_id = job_id;
+  if (config.job_id.size() >= RUEDA_ABI_JOB_ID_BYTES) {
+    return Status{Code::kInvalidArgument,
+                  "the job id \"" + config.job_id + "\" is longer than 63 bytes; shorten it"};
+  }
+
+  const char* token = given.job_token != nullptr ? given.job_token : environment("RUEDA_JOB_TOKEN");
+  if (token == nullptr || *token == '\0') return missing("RUEDA_JOB_TOKEN");
+  std::optional<std::string> decoded = decode_hex(token);
+  if (!decoded) {
+    return Status{Code::kInvalidArgument,
+                  std::string("RUEDA_JOB_TOKEN is not 64 hexadecimal digits") + kUseRuedarun};
+  }
+  config.token = *decoded;
+
+  Result<int32_t> rank = resolve_rank(given.rank, "RANK");
+  if (!rank.is_ok()) return rank.status();
+  config.rank = rank.value();
+  Result<int32_t> local_rank = resolve_rank(given.local_rank, "LOCAL_RANK");
+  if (!local_rank.is_ok()) return local_rank.status();
+  config.local_rank = local_rank.value();
+
+  if (given.timeout_ms < 0) {
+    return Status{Code::kInvalidArgument, "rueda_init_options.timeout_ms is negative"};
+  }
+  if (given.timeout_ms > 0) {
+    config.timeout_ms = given.timeout_ms;
+  } else if (const char* text = environment("RUEDA_START_TIMEOUT_MS")) {
+    Result<int64_t> timeout_ms = parse_number("RUEDA_START_TIMEOUT_MS", text, 1'000'000'000);
+    if (!timeout_ms.is_ok()) return timeout_ms.status();
+    if (timeout_ms.value() > 0) config.timeout_ms = timeout_ms.value();
+  }
+  return config;
+}
+
+}  // namespace rueda::client

@@ -1,0 +1,24 @@
+// Where this process stands in its job: rueda_init's options, else the environment.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "client/include/rueda/rueda.h"
+#include "daemon/base/status.h"
+
+namespace rueda::client {
+
+struct Config {
+  std::string socket_path;
+  std::string job_id;
+  std::string token;  // RUEDA_ABI_TOKEN_BYTES raw bytes
+  int32_t rank = 0;
+  int32_t local_rank = 0;
+  int64_t timeout_ms = 60'000;
+};
+
+// options may be NULL. The error names the variable that is missing or makes no sense.
+Result<Config> resolve_config(const rueda_init_options* options);
+
+}  // namespace rueda::client

@@ -1,0 +1,68 @@
+// The client's ends of the two rings of client/abi/rueda_abi.h: it produces submissions and
+// consumes completions. Each object belongs to whoever holds Session's lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "client/abi/rueda_abi.h"
+#include "client/src/unique_fd.h"
+#include "daemon/base/status.h"
+
+namespace rueda::client {
+
+// A memfd of the daemon's, mapped for reading and writing. Checked to be as long as needed and
+// sealed against shrinking, so that touching it cannot raise SIGBUS.
+class RingMemory {
+ public:
+  static Result<RingMemory> map(const UniqueFd& memfd, size_t bytes, const char* what);
+  RingMemory() = default;
+  RingMemory(RingMemory&& other) noexcept;
+  RingMemory& operator=(RingMemory&& other) noexcept;
+  ~RingMemory();
+  std::byte* data() const { return data_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+class SubmissionRing {
+ public:
+  static Result<SubmissionRing> map(const UniqueFd& memfd, uint32_t capacity);
+  uint32_t capacity() const { return capacity_; }
+  // False when the ring is full, or its other side has written nonsense into it. The record becomes
+  // visible at once; the caller rings the doorbell after its last push if take_wakeup() says so.
+  bool push(const rueda_abi_submission& record);
+  // True if the daemon sleeps and must be woken.
+  bool take_wakeup();
+
+ private:
+  RingMemory memory_;
+  uint32_t capacity_ = 0;
+  uint64_t tail_ = 0;  // ours; what the ring's header says is for the daemon
+};
+
+class CompletionRing {
+ public:
+  enum class Pop { kRecord, kEmpty, kCorrupt };
+
+  static Result<CompletionRing> map(const UniqueFd& memfd, uint32_t capacity);
+  uint32_t capacity() const { return capacity_; }
+  // Copies the next record and its text out of the ring. kCorrupt: the daemon's index is
+  // impossible.
+  Pop pop(rueda_abi_completion& record, std::string& text);
+  // Before sleeping. False: something has arrived meanwhile, do not sleep.
+  bool announce_sleep();
+  void awake();
+
+ private:
+  bool is_empty() const;
+
+  RingMemory memory_;
+  uint32_t capacity_ = 0;
+  uint64_t head_ = 0;
+};
+
+}  // namespace rueda::client

@@ -1,0 +1,145 @@
+// One attached client: the socket, the two rings, and what is in flight. No thread of its own: who
+// waits does the work. One waiting thread polls the socket and the doorbell, the others sleep on a
+// condition variable until it hands over.
+//
+// Every public method may be called from any thread, except that the destructor must run alone.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "client/abi/rueda_abi.h"
+#include "client/include/rueda/rueda.h"
+#include "client/src/allocator.h"
+#include "client/src/config.h"
+#include "client/src/connection.h"
+#include "client/src/rings.h"
+#include "client/src/tensor.h"
+#include "daemon/base/status.h"
+
+namespace rueda::client {
+
+class Session {
+ public:
+  // Attaches and waits until every rank has done so, or config.timeout_ms have passed.
+  static Result<std::unique_ptr<Session>> attach(const Config& config);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  const rueda_abi_started& place() const { return place_; }
+  const Config& config() const { return config_; }
+
+  // Stages what is foreign, and submits all requests as one (a group, or a single tensor). Waits
+  // for room if too much is in flight.
+  Result<rueda_handle> submit(const std::vector<TensorRequest>& requests);
+  // timeout_ms < 0: for ever. kTimeout leaves the handle as it is; any other end takes it away.
+  Status wait(rueda_handle handle, int64_t timeout_ms, rueda_result* result);
+  Result<bool> test(rueda_handle handle);
+  // Nobody will wait for it: what it holds is freed when it has ended. Its output stays untouched
+  // if that is foreign memory, else it changes until then.
+  void abandon(rueda_handle handle);
+
+  Result<void*> allocate(size_t bytes);
+  // kInvalidArgument while an operation uses the memory.
+  Status free(void* memory);
+  rueda_stats stats() const;
+
+  // Waits for what is in flight, at most timeout_ms, and says goodbye, waiting as long again for
+  // the answer. Nothing may be submitted afterwards. kTimeout names what was still in flight.
+  Status detach(int64_t timeout_ms);
+  // For the end of the process: says goodbye if nothing is in flight and nobody else is at work.
+  void detach_if_idle(int64_t timeout_ms);
+  // In a forked child: closes the inherited descriptors. Async-signal-safe.
+  void close_in_child();
+
+  // Outlives the session while blocks of rueda_alloc live.
+  std::shared_ptr<ArenaAllocator> allocator() const { return allocator_; }
+
+ private:
+  struct Handle;
+  // One submission on its way.
+  struct Operation {
+    Handle* handle = nullptr;
+    std::string name;
+    rueda_abi_submission record{};
+    std::byte* staging = nullptr;  // block of the allocator, freed at the end
+    std::byte* output = nullptr;   // where staging is copied to at the end; NULL: nowhere
+    size_t bytes = 0;
+    const std::byte* arena_data[2] = {nullptr,
+                                      nullptr};  // the caller's memory in use, if in an arena
+    bool is_done = false;
+    bool is_ok = false;
+  };
+  struct Handle {
+    rueda_handle id = 0;
+    bool is_abandoned = false;
+    std::vector<Operation> operations;
+    size_t pending = 0;
+    Status error;  // of the operation that failed first
+    rueda_result result{};
+  };
+  // A request that the daemon has not answered.
+  struct PendingReply {
+    bool is_answered = false;
+    rueda_abi_status reply{};
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  explicit Session(Config config);
+  Status handshake();
+  Status take_rings(const Message& message);
+  Result<rueda_abi_started> wait_started(TicksMs deadline_ms);
+
+  // Waiting (session_wait.cc).
+  bool wait_until(Lock& lock, const std::function<bool()>& is_reached,
+                  std::optional<TicksMs> deadline_ms);
+  void poll_once(Lock& lock, std::optional<TicksMs> deadline_ms);
+  void drain_completions();
+  void complete(const rueda_abi_completion& record, std::string text);
+  void read_socket();
+  void on_message(const Message& message);
+  // Ends everything that is in flight, and all that comes later, with this reason. The first wins.
+  void end_all(Status reason);
+  Result<uint32_t> request(uint16_t type, const void* body, size_t body_bytes, int descriptor);
+
+  // Operations (operations.cc).
+  Status prepare(const TensorRequest& request, Operation& operation);
+  Status stage(const TensorRequest& request, bool is_input_placed, Operation& operation);
+  void release(Handle& handle);
+  void forget_locked(Handle& handle);
+  std::string outstanding_names_locked(const Handle& handle) const;
+
+  Config config_;
+  std::unique_ptr<Connection> connection_;
+  UniqueFd daemon_doorbell_;
+  UniqueFd client_doorbell_;
+  SubmissionRing submissions_;
+  CompletionRing completions_;
+  uint32_t max_in_flight_ = 0;
+  rueda_abi_started place_{};
+  std::shared_ptr<ArenaAllocator> allocator_;
+  std::unique_ptr<InternCache> interned_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_leaving_ = false;  // said goodbye: the end of the stream is expected
+  bool is_polled_ = false;   // a thread sleeps in poll
+  std::optional<Status> over_;
+  std::deque<PendingReply*> pending_replies_;
+  std::unordered_map<rueda_handle, std::shared_ptr<Handle>> handles_;
+  std::unordered_map<uint64_t, Operation*> in_flight_;  // by ticket; owned by the handles
+  uint64_t last_ticket_ = 0;
+  rueda_handle last_handle_ = 0;
+  rueda_stats stats_{};
+};
+
+}  // namespace rueda::client

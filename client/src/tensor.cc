@@ -1,0 +1,187 @@
+#include "client/src/tensor.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <optional>
+
+#include "daemon/base/dtype.h"
+#include "daemon/base/limits.h"
+
+namespace rueda::client {
+namespace {
+
+std::string quoted(std::string_view name) { return "\"" + std::string(name) + "\""; }
+
+Status invalid(std::string message) { return {Code::kInvalidArgument, std::move(message)}; }
+
+Status set_name(const char* name, const char* what, char (&field)[RUEDA_ABI_NAME_BYTES]) {
+  if (name == nullptr || *name == '\0') return invalid(std::string(what) + " has no name");
+  size_t length = std::strlen(name);
+  if (length > limits::kMaxTensorNameBytes) {
+    return invalid(std::string(what) + " " + quoted(name) + " has a name of " +
+                   std::to_string(length) + " bytes; at most 255 are allowed");
+  }
+  std::memcpy(field, name, length);
+  return Status::ok();
+}
+
+Status set_shape(const rueda_tensor& tensor, TensorRequest& request) {
+  std::string name = quoted(tensor.name);
+  if (tensor.ndim < 0 || tensor.ndim > RUEDA_ABI_MAX_DIMS) {
+    return invalid("tensor " + name + " has " + std::to_string(tensor.ndim) +
+                   " dimensions; 0 to 8 are allowed");
+  }
+  if (tensor.ndim > 0 && tensor.shape == nullptr)
+    return invalid("tensor " + name + " has no shape");
+  request.descriptor.ndim = static_cast<uint8_t>(tensor.ndim);
+  bool is_empty = false;
+  size_t bytes = request.element_bytes;
+  for (int i = 0; i < tensor.ndim; ++i) {
+    int64_t dim = tensor.shape[i];
+    if (dim < 0) {
+      return invalid("tensor " + name + " has the negative dimension " + std::to_string(dim));
+    }
+    request.descriptor.dims[i] = dim;
+    is_empty |= dim == 0;
+    auto factor = static_cast<size_t>(dim);
+    if (factor > 0 && bytes > limits::kMaxTensorBytes / factor) {
+      return invalid("tensor " + name + " is larger than 1 TiB; split it");
+    }
+    if (factor > 0) bytes *= factor;
+  }
+  request.bytes = is_empty ? 0 : bytes;
+  return Status::ok();
+}
+
+Status set_memory(const rueda_tensor& tensor, TensorRequest& request) {
+  request.input = static_cast<const std::byte*>(tensor.input);
+  request.output = static_cast<std::byte*>(tensor.output);
+  if (request.bytes == 0) return Status::ok();
+  if ((request.reads_input && request.input == nullptr) || request.output == nullptr) {
+    return invalid("tensor " + quoted(tensor.name) + " has a NULL input or output");
+  }
+  auto in = reinterpret_cast<uintptr_t>(request.input);
+  auto out = reinterpret_cast<uintptr_t>(request.output);
+  if (request.reads_input && in != out && in < out + request.bytes && out < in + request.bytes) {
+    return invalid("input and output of tensor " + quoted(tensor.name) +
+                   " overlap; they must be the same or apart");
+  }
+  return Status::ok();
+}
+
+// What a caller put into an enumeration, known or not: to load an unknown value as one is
+// undefined.
+template <class Enum>
+int as_number(const Enum& value) {
+  int number;
+  static_assert(sizeof(number) == sizeof(value));
+  std::memcpy(&number, &value, sizeof(number));
+  return number;
+}
+
+// Everything but the memory.
+Result<TensorRequest> describe(const rueda_tensor* tensor, CollectiveKind kind) {
+  if (tensor == nullptr) return invalid("the tensor is NULL");
+  TensorRequest request;
+  rueda_abi_intern& descriptor = request.descriptor;
+  if (Status status = set_name(tensor->name, "the tensor", descriptor.name); !status.is_ok()) {
+    return status;
+  }
+  const int dtype = as_number(tensor->dtype);
+  if (dtype < 0 || dtype >= kDTypeCount) {
+    return invalid("tensor " + quoted(tensor->name) + " has the unknown dtype " +
+                   std::to_string(dtype) + "; 0 (float32) to 5 (int64) are known");
+  }
+  request.element_bytes = element_bytes(static_cast<DType>(dtype));
+  descriptor.kind = static_cast<uint8_t>(kind);
+  descriptor.dtype = static_cast<uint8_t>(dtype);
+  descriptor.op = static_cast<uint8_t>(ReduceOp::kSum);
+  descriptor.root = -1;
+  descriptor.prescale = 1.0;
+  descriptor.postscale = 1.0;
+  if (Status status = set_shape(*tensor, request); !status.is_ok()) return status;
+  return request;
+}
+
+Status set_options(const rueda_reduce_options* options, rueda_abi_intern& descriptor) {
+  descriptor.op = static_cast<uint8_t>(ReduceOp::kAverage);
+  if (options == nullptr) return Status::ok();
+  if (options->struct_bytes < sizeof(rueda_reduce_options)) {
+    return invalid("rueda_reduce_options.struct_bytes must be sizeof(rueda_reduce_options)");
+  }
+  const int op = as_number(options->op);
+  if (op < 0 || op >= kReduceOpCount) {
+    return invalid("tensor " + quoted(descriptor.name) + " asks for the unknown operator " +
+                   std::to_string(op) + "; 0 (sum) to 4 (product) are known");
+  }
+  if (!std::isfinite(options->prescale) || !std::isfinite(options->postscale)) {
+    return invalid("tensor " + quoted(descriptor.name) + " has a scale that is not finite");
+  }
+  descriptor.op = static_cast<uint8_t>(op);
+  descriptor.prescale = options->prescale;
+  descriptor.postscale = options->postscale;
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<TensorRequest> check_allreduce(const rueda_tensor* tensor,
+                                      const rueda_reduce_options* options, const std::string& group,
+                                      size_t group_size) {
+  Result<TensorRequest> described = describe(tensor, CollectiveKind::kAllreduce);
+  if (!described.is_ok()) return described;
+  TensorRequest request = std::move(described).value();
+  Status status = set_options(options, request.descriptor);
+  if (status.is_ok()) status = set_memory(*tensor, request);
+  if (status.is_ok() && group_size > 0) {
+    status = set_name(group.c_str(), "the group", request.descriptor.group);
+    request.descriptor.group_size = static_cast<uint32_t>(group_size);
+  }
+  if (!status.is_ok()) return status;
+  return request;
+}
+
+Result<TensorRequest> check_broadcast(const rueda_tensor* tensor, int root_rank, int rank,
+                                      int world_size) {
+  Result<TensorRequest> described = describe(tensor, CollectiveKind::kBroadcast);
+  if (!described.is_ok()) return described;
+  TensorRequest request = std::move(described).value();
+  if (root_rank < 0 || root_rank >= world_size) {
+    return invalid("broadcast of " + quoted(tensor->name) + " from root rank " +
+                   std::to_string(root_rank) + ", but the ranks are 0 to " +
+                   std::to_string(world_size - 1));
+  }
+  request.descriptor.root = root_rank;
+  request.reads_input = rank == root_rank;
+  if (Status status = set_memory(*tensor, request); !status.is_ok()) return status;
+  request.writes_output = !request.reads_input || request.input != request.output;
+  return request;
+}
+
+Result<TensorRequest> check_barrier(const char* name) {
+  rueda_tensor tensor{};
+  tensor.name = name != nullptr ? name : "barrier";
+  tensor.dtype = RUEDA_FLOAT32;
+  Result<TensorRequest> described = describe(&tensor, CollectiveKind::kBarrier);
+  if (!described.is_ok()) return described;
+  TensorRequest request = std::move(described).value();
+  request.bytes = 0;
+  request.reads_input = false;
+  request.writes_output = false;
+  return request;
+}
+
+Result<uint32_t> InternCache::id_of(const rueda_abi_intern& descriptor) {
+  std::lock_guard lock(mutex_);
+  // The fixed part, then the two texts with the NUL that ends the first.
+  key_.assign(reinterpret_cast<const char*>(&descriptor), offsetof(rueda_abi_intern, name));
+  key_.append(descriptor.name).push_back('\0');
+  key_.append(descriptor.group);
+  if (auto known = ids_.find(key_); known != ids_.end()) return known->second;
+  Result<uint32_t> id = intern_(descriptor);
+  if (id.is_ok()) ids_.emplace(key_, id.value());
+  return id;
+}
+
+}  // namespace rueda::client

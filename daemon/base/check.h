@@ -1,0 +1,9 @@
+// RUEDA_CHECK: what must be true unless we made a mistake. Aborts in every build.
+#pragma once
+
+namespace rueda::detail {
+[[noreturn]] void check_failed(const char* expression, const char* file, int line);
+}
+
+#define RUEDA_CHECK(expression) \
+  ((expression) ? (void)0 : ::rueda::detail::check_failed(#expression, __FILE__, __LINE__))

@@ -1,0 +1,22 @@
+// Time as numbers. Core is told the time by its caller; only engine and main read a real clock.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace rueda {
+
+// Milliseconds on a clock that only moves forward; its zero means nothing.
+using TicksMs = int64_t;
+
+inline TicksMs steady_now_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+inline double steady_now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace rueda

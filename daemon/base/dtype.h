@@ -1,0 +1,54 @@
+// Element types and reduction operators. The numbers are part of the ABI (client/abi/rueda_abi.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace rueda {
+
+enum class DType : uint8_t {
+  kFloat32 = 0,
+  kFloat64 = 1,
+  kFloat16 = 2,   // IEEE binary16
+  kBFloat16 = 3,  // upper half of a float32
+  kInt32 = 4,
+  kInt64 = 5,
+};
+inline constexpr int kDTypeCount = 6;
+
+enum class ReduceOp : uint8_t {
+  kSum = 0,
+  kAverage = 1,  // sum / number of contributors; integers round towards zero
+  kMin = 2,      // NaN in any contribution gives NaN
+  kMax = 3,      // likewise
+  kProduct = 4,
+};
+inline constexpr int kReduceOpCount = 5;
+
+enum class CollectiveKind : uint8_t {
+  kAllreduce = 0,
+  kBroadcast = 1,
+  kBarrier = 2,
+};
+inline constexpr int kCollectiveKindCount = 3;
+
+// Bytes of one element.
+constexpr size_t element_bytes(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+    case DType::kInt32: return 4;
+    case DType::kFloat64:
+    case DType::kInt64: return 8;
+    case DType::kFloat16:
+    case DType::kBFloat16: return 2;
+  }
+  return 0;
+}
+
+const char* to_string(DType dtype);
+const char* to_string(ReduceOp op);
+const char* to_string(CollectiveKind kind);
+
+}  // namespace rueda

@@ -1,0 +1,25 @@
+// Every bound that a client or a peer can run into, in one place. docs/operations.md lists them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace rueda::limits {
+
+inline constexpr size_t kMaxJobIdBytes = 63;
+inline constexpr size_t kMaxNodeIdBytes = 63;
+inline constexpr size_t kMaxTensorNameBytes = 255;
+inline constexpr int kMaxDims = 8;
+inline constexpr int kMaxLocalRanks = 64;
+inline constexpr int kMaxNodes = 4096;
+inline constexpr int kMaxRanks = 65536;
+inline constexpr size_t kMaxTensorsPerSession = 1u << 20;
+inline constexpr size_t kMaxArenasPerSession = 1024;
+inline constexpr size_t kMaxSessions = 1024;
+inline constexpr size_t kMaxJobs = 256;
+inline constexpr size_t kMaxControlLinks = 8192;
+inline constexpr size_t kMaxTensorBytes = size_t{1} << 40;
+inline constexpr size_t kMaxControlMessageBytes = 4u << 20;
+inline constexpr size_t kTokenBytes = 32;
+
+}  // namespace rueda::limits

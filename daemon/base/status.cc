@@ -1,0 +1,41 @@
+#include "daemon/base/status.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace rueda {
+
+namespace detail {
+void check_failed(const char* expression, const char* file, int line) {
+  std::fprintf(stderr, "rueda: bug: check failed: %s at %s:%d\n", expression, file, line);
+  std::abort();
+}
+}  // namespace detail
+
+const char* to_string(Code code) {
+  switch (code) {
+    case Code::kOk: return "OK";
+    case Code::kInvalidArgument: return "INVALID_ARGUMENT";
+    case Code::kMismatch: return "MISMATCH";
+    case Code::kDuplicateName: return "DUPLICATE_NAME";
+    case Code::kTimeout: return "TIMEOUT";
+    case Code::kRankLost: return "RANK_LOST";
+    case Code::kNodeLost: return "NODE_LOST";
+    case Code::kDaemonLost: return "DAEMON_LOST";
+    case Code::kShutDown: return "SHUT_DOWN";
+    case Code::kVersion: return "VERSION";
+    case Code::kPermission: return "PERMISSION";
+    case Code::kNotFound: return "NOT_FOUND";
+    case Code::kResourceExhausted: return "RESOURCE_EXHAUSTED";
+    case Code::kUnavailable: return "UNAVAILABLE";
+    case Code::kInternal: return "INTERNAL";
+  }
+  return "UNKNOWN";
+}
+
+std::string Status::to_string() const {
+  if (is_ok()) return "OK";
+  return std::string(rueda::to_string(code_)) + ": " + message_;
+}
+
+}  // namespace rueda

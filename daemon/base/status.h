@@ -1,0 +1,89 @@
+// Status and Result: how one room tells another that something went wrong.
+// No exception crosses a room's door.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "daemon/base/check.h"
+#include "daemon/base/ids.h"
+
+namespace rueda {
+
+// The values are those of the C ABI (client/include/rueda/rueda.h, RUEDA_ERR_*), negated there.
+enum class Code : int {
+  kOk = 0,
+  kInvalidArgument = 1,     // the caller passed something that can never work
+  kMismatch = 2,            // ranks disagree on a tensor's descriptor
+  kDuplicateName = 3,       // a name again while the first submission is in flight
+  kTimeout = 4,             // a deadline passed
+  kRankLost = 5,            // a training process died or broke the rules
+  kNodeLost = 6,            // a node daemon died or cannot be reached
+  kDaemonLost = 7,          // this process's own daemon died
+  kShutDown = 8,            // the job, the rank or the daemon has been shut down
+  kVersion = 9,             // the two sides speak different versions
+  kPermission = 10,         // wrong user, wrong token
+  kNotFound = 11,           // no such job, arena, tensor, daemon
+  kResourceExhausted = 12,  // a bound was reached (memory, descriptors, queue)
+  kUnavailable = 13,        // not now; trying again later may work
+  kInternal = 14,           // our bug, reported instead of guessed around
+};
+
+const char* to_string(Code code);
+
+// Who is to blame: a node, a rank, both or nobody in particular.
+struct Origin {
+  std::string node_id;
+  std::optional<Rank> rank;
+
+  bool operator==(const Origin&) const = default;
+};
+
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(Code code, std::string message, Origin origin = {})
+      : code_(code), message_(std::move(message)), origin_(std::move(origin)) {}
+
+  static Status ok() { return {}; }
+
+  bool is_ok() const { return code_ == Code::kOk; }
+  Code code() const { return code_; }
+  // One sentence that names the culprit and, where there is one, the remedy.
+  const std::string& message() const { return message_; }
+  const Origin& origin() const { return origin_; }
+  bool is_retryable() const { return code_ == Code::kUnavailable; }
+  // "MISMATCH: tensor ..." for logs.
+  std::string to_string() const;
+
+  bool operator==(const Status&) const = default;
+
+ private:
+  Code code_ = Code::kOk;
+  std::string message_;
+  Origin origin_;
+};
+
+// A value or the Status that says why there is none.
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : state_(std::move(value)) {}        // NOLINT: conversion is the point
+  Result(Status status) : state_(std::move(status)) {  // NOLINT: conversion is the point
+    RUEDA_CHECK(!std::get<Status>(state_).is_ok());
+  }
+
+  bool is_ok() const { return std::holds_alternative<T>(state_); }
+  T& value() & { return std::get<T>(state_); }
+  const T& value() const& { return std::get<T>(state_); }
+  T&& value() && { return std::get<T>(std::move(state_)); }
+  Status status() const { return is_ok() ? Status::ok() : std::get<Status>(state_); }
+
+ private:
+  std::variant<T, Status> state_;
+};
+
+}  // namespace rueda

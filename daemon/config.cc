@@ -1,0 +1,152 @@
+#include "daemon/config.h"
+
+#include <array>
+#include <cstdlib>
+#include <istream>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <unistd.h>
+
+#include "daemon/base/limits.h"
+
+namespace rueda {
+namespace {
+
+std::string host_name() {
+  std::array<char, limits::kMaxNodeIdBytes + 1> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "node";
+  return name.data();
+}
+
+// Sizes as people write them: 64M is 64 * 2^20.
+CLI::Validator bytes_suffix() { return CLI::AsSizeValue(false); }
+
+// CLI11 lets a file go before the environment; here the environment goes first.
+class FileBehindEnvironment final : public CLI::ConfigTOML {
+ public:
+  explicit FileBehindEnvironment(const CLI::App& app) : app_(app) {}
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    std::vector<CLI::ConfigItem> items = CLI::ConfigTOML::from_config(input);
+    std::erase_if(items, [&](const CLI::ConfigItem& item) {
+      const CLI::Option* option = app_.get_option_no_throw("--" + item.name);
+      const char* value = option ? ::getenv(option->get_envname().c_str()) : nullptr;
+      return value && *value != '\0';
+    });
+    return items;
+  }
+
+ private:
+  const CLI::App& app_;
+};
+
+void define_network(CLI::App& app, Config& config) {
+  app.add_option("--socket", config.socket,
+                 "Unix socket of clients and launchers; @name is abstract")
+      ->envname("RUEDAD_SOCKET")
+      ->capture_default_str();
+  app.add_option("--listen-host", config.listen_host, "Address to listen on")
+      ->envname("RUEDAD_LISTEN_HOST")
+      ->capture_default_str();
+  app.add_option("--advertise-host", config.advertise_host,
+                 "Address that other daemons reach this one by")
+      ->envname("RUEDAD_ADVERTISE_HOST");
+  app.add_option("--control-port", config.control_port, "gRPC; 0 takes a free one")
+      ->envname("RUEDAD_CONTROL_PORT")
+      ->capture_default_str();
+  app.add_option("--data-port", config.data_port, "Data plane; 0 takes a free one")
+      ->envname("RUEDAD_DATA_PORT")
+      ->capture_default_str();
+  app.add_option("--http-port", config.http_port, "/metrics, /healthz, /readyz; 0 takes a free one")
+      ->envname("RUEDAD_HTTP_PORT")
+      ->capture_default_str();
+  app.add_option("--nodes", config.nodes,
+                 "Static membership: node_id=host:port, separated by commas")
+      ->envname("RUEDAD_NODES")
+      ->delimiter(',');
+  app.add_option(
+         "--tcp-congestion", config.tcp_congestion,
+         "Congestion control of the data plane: auto (reno towards this same host), system, "
+         "or an algorithm's name")
+      ->envname("RUEDAD_TCP_CONGESTION")
+      ->capture_default_str();
+}
+
+void define_work(CLI::App& app, Config& config) {
+  app.add_option("--fusion-threshold", config.fusion_threshold_bytes,
+                 "Batches of tensors grow up to this; 0 fuses nothing")
+      ->envname("RUEDAD_FUSION_THRESHOLD")
+      ->transform(bytes_suffix())
+      ->check(CLI::Range(int64_t{0}, static_cast<int64_t>(limits::kMaxTensorBytes)))
+      ->capture_default_str();
+  app.add_option("--chunk-bytes", config.chunk_bytes, "Unit that travels; the same on all nodes")
+      ->envname("RUEDAD_CHUNK_BYTES")
+      ->transform(bytes_suffix())
+      ->check(CLI::Range(uint64_t{4096}, uint64_t{4} << 20))
+      ->capture_default_str();
+  app.add_option("--staging-bytes", config.staging_bytes,
+                 "Bound of slots and send buffers of a job; the same on all nodes")
+      ->envname("RUEDAD_STAGING_BYTES")
+      ->transform(bytes_suffix())
+      ->check(CLI::Range(uint64_t{1} << 20, uint64_t{64} << 30))
+      ->capture_default_str();
+  app.add_option("--timeout-ms", config.timeout_ms,
+                 "How long a peer may be silent or make no progress; other waits derive from it")
+      ->envname("RUEDAD_TIMEOUT_MS")
+      ->check(CLI::Range(int64_t{100}, int64_t{3'600'000}))
+      ->capture_default_str();
+  app.add_option("--start-timeout-ms", config.start_timeout_ms,
+                 "How long the ranks of a job may take to arrive")
+      ->envname("RUEDAD_START_TIMEOUT_MS")
+      ->check(CLI::Range(int64_t{100}, int64_t{86'400'000}))
+      ->capture_default_str();
+}
+
+void define_rest(CLI::App& app, Config& config) {
+  app.add_option("--node-id", config.node_id, "This node's name in jobs and logs")
+      ->envname("RUEDAD_NODE_ID")
+      ->capture_default_str();
+  app.add_option("--log-level", config.log_level, "trace, debug, info, warn, error")
+      ->envname("RUEDAD_LOG_LEVEL")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}))
+      ->capture_default_str();
+  app.add_option("--log-format", config.log_format, "text or json")
+      ->envname("RUEDAD_LOG_FORMAT")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  app.add_option("--ready-fd", config.ready_fd,
+                 "Write one line of JSON with the addresses there once the daemon serves");
+  app.add_option("--fault", config.fault, "Test hook: \"reduce\" makes every result wrong")
+      ->check(CLI::IsMember({"reduce"}));
+  app.add_flag_callback(
+      "--private", [&config] { config.control_port = config.data_port = config.http_port = 0; },
+      "For one job on this machine: free ports");
+}
+
+}  // namespace
+
+std::variant<Config, int> read_config(int argc, char** argv) {
+  Config config;
+  config.node_id = host_name();
+  CLI::App app("ruedad: the node daemon of Rueda, gradient averaging as a service of the node",
+               "ruedad");
+  app.set_version_flag("--version", RUEDA_VERSION);
+  app.set_config("--config", "", "TOML file with these settings, by the names of the flags");
+  app.config_formatter(std::make_shared<FileBehindEnvironment>(app));
+  app.allow_config_extras(CLI::config_extras_mode::error);
+  define_network(app, config);
+  define_work(app, config);
+  define_rest(app, config);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  }
+  if (config.node_id.empty() || config.node_id.size() > limits::kMaxNodeIdBytes) {
+    std::cerr << "ruedad: --node-id takes 1 to " << limits::kMaxNodeIdBytes << " bytes\n";
+    return 2;
+  }
+  return config;
+}
+
+}  // namespace rueda

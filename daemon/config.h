@@ -1,0 +1,37 @@
+// The daemon's settings: one definition for flags, RUEDAD_* environment variables and a TOML file,
+// in this order of precedence. docs/operations.md lists them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace rueda {
+
+struct Config {
+  std::string node_id;  // default: the host's name
+  std::string socket = "/run/rueda/ruedad.sock";
+  std::string listen_host = "0.0.0.0";
+  std::string advertise_host;  // how others reach this node; default: as launchers say
+  uint16_t control_port = 28400;
+  uint16_t data_port = 28401;
+  uint16_t http_port = 28402;
+  std::vector<std::string> nodes;  // static membership: node_id=host:port
+  int64_t fusion_threshold_bytes = int64_t{64} << 20;
+  uint64_t chunk_bytes = 256u << 10;
+  uint64_t staging_bytes = 64u << 20;
+  int64_t timeout_ms = 10'000;
+  int64_t start_timeout_ms = 60'000;
+  std::string tcp_congestion = "auto";
+  std::string log_level = "info";
+  std::string log_format = "text";
+  std::string fault;  // test hook
+  int ready_fd = -1;  // launchers read one line of JSON from it
+};
+
+// The settings, or the exit code with which the program is to end (help, version, a bad flag: the
+// text has been printed).
+std::variant<Config, int> read_config(int argc, char** argv);
+
+}  // namespace rueda

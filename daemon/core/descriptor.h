@@ -1,0 +1,53 @@
+// What every rank must agree on before a tensor may be reduced. A plain message struct: the rooms
+// beside core may use it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/base/dtype.h"
+#include "daemon/base/ids.h"
+
+namespace rueda::core {
+
+struct TensorDescriptor {
+  std::string name;
+  CollectiveKind kind = CollectiveKind::kAllreduce;
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kAverage;  // allreduce only
+  std::vector<int64_t> shape;        // elements along each dimension; empty: one element
+  Rank root{-1};                     // broadcast only: the rank whose values win
+  uint32_t process_set = 0;          // 0 is the set of all ranks
+  double prescale = 1.0;             // each contribution is multiplied by it before the reduction
+  double postscale = 1.0;            // the result is multiplied by it
+  std::string group;                 // members of a group become one batch; empty: no group
+  uint32_t group_size = 0;           // how many tensors the group has
+
+  bool operator==(const TensorDescriptor&) const = default;
+
+  // Product of the dimensions; 1 for a 0-dimensional tensor, 0 for a barrier.
+  int64_t elements() const;
+  int64_t bytes() const { return elements() * static_cast<int64_t>(element_bytes(dtype)); }
+  // Differs when any field differs (up to hash collisions).
+  uint64_t hash() const;
+};
+
+// "[2, 3]".
+std::string shape_to_string(const std::vector<int64_t>& shape);
+
+// The first field in which two descriptors of one tensor differ, with both values.
+struct Difference {
+  std::string field;  // "shape", "dtype", ...
+  std::string left;
+  std::string right;
+};
+std::optional<Difference> find_difference(const TensorDescriptor& left,
+                                          const TensorDescriptor& right);
+
+// The sentence that every rank gets to read when two of them disagree.
+std::string describe_mismatch(const TensorDescriptor& left, Rank left_rank,
+                              const TensorDescriptor& right, Rank right_rank);
+
+}  // namespace rueda::core

@@ -1,0 +1,319 @@
+#include "daemon/core/job.h"
+
+namespace rueda::core {
+
+const char* to_string(JobState state) {
+  switch (state) {
+    case JobState::kForming: return "forming";
+    case JobState::kRunning: return "running";
+    case JobState::kSuspecting: return "suspecting";
+    case JobState::kFailed: return "failed";
+  }
+  return "unknown";
+}
+
+JobCore::JobCore(Layout layout, NodeIndex self, JobOptions options)
+    : layout_(std::move(layout)),
+      self_(self),
+      options_(std::move(options)),
+      submissions_(layout_.node(self).ranks),
+      sent_number_(static_cast<size_t>(layout_.node_count())),
+      received_number_(static_cast<size_t>(layout_.node_count())) {}
+
+void JobCore::step(TicksMs now, Event event, Output& output) {
+  now_ = now;
+  std::visit([&](const auto& e) { on(e, output); }, event);
+}
+
+const char* JobCore::mode() const { return agreement_ ? agreement_->mode() : "negotiate"; }
+
+std::vector<Rank> JobCore::missing_ranks() const {
+  std::vector<Rank> missing;
+  const std::vector<Rank>& ranks = layout_.node(self_).ranks;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (!attached_.contains(LocalRank{static_cast<int32_t>(i)})) missing.push_back(ranks[i]);
+  }
+  return missing;
+}
+
+Status JobCore::may_attach(LocalRank rank) const {
+  const std::vector<Rank>& ranks = layout_.node(self_).ranks;
+  if (rank.value < 0 || static_cast<size_t>(rank.value) >= ranks.size()) {
+    return Status(Code::kInvalidArgument, "job " + options_.job + " has local ranks 0 to " +
+                                              std::to_string(ranks.size() - 1) +
+                                              " on this node, not " + std::to_string(rank.value));
+  }
+  // Not while suspecting: a peer that ended the epoch first closes its channel, and the word that
+  // all have left is on its way. Whoever attaches meanwhile waits for the next epoch, or fails with
+  // all.
+  if (state_ == JobState::kFailed) {
+    return Status(failure_.code(), "job " + options_.job + " is over: " + failure_.message(),
+                  failure_.origin());
+  }
+  if (attached_.contains(rank) || attached_early_.contains(rank)) {
+    return Status(Code::kInvalidArgument, "rank " + std::to_string(global_rank(rank).value) +
+                                              " of job " + options_.job +
+                                              " is attached already; start each rank once");
+  }
+  return Status::ok();
+}
+
+// --- The local ranks ---------------------------------------------------------------------------
+
+void JobCore::on(const RankAttached& event, Output& output) {
+  if (state_ != JobState::kForming) {
+    attached_early_.insert(event.rank);
+    return;
+  }
+  attached_.insert(event.rank);
+  send_join(output);
+}
+
+void JobCore::on(const RankDetached& event, Output& output) {
+  if (attached_early_.erase(event.rank) > 0) return;
+  if (submissions_.submissions_of(event.rank) > 0) {
+    const Rank rank = global_rank(event.rank);
+    on(RankLost{event.rank,
+                Status(Code::kRankLost,
+                       "rank " + std::to_string(rank.value) + " on node " +
+                           layout_.node(self_).node_id + " left the job with operations in flight",
+                       Origin{layout_.node(self_).node_id, rank})},
+       output);
+    return;
+  }
+  attached_.erase(event.rank);
+  if (state_ == JobState::kForming) {
+    send_join(output);
+  } else if (state_ != JobState::kFailed) {
+    on_leave(self_, global_rank(event.rank), output);
+  }
+}
+
+void JobCore::on(const RankLost& event, Output& output) {
+  if (attached_early_.erase(event.rank) == 0) attached_.erase(event.rank);
+  fail(event.status, output);
+}
+
+void JobCore::on(const Submitted& event, Output& output) {
+  const LocalSubmission& submission = event.submission;
+  const auto refuse = [&](const Status& status) { deliver(submission, status, Seq{0}, output); };
+  switch (state_) {
+    case JobState::kForming:
+      refuse(Status(Code::kUnavailable,
+                    "job " + options_.job + " has not started: wait for rueda_init to return"));
+      return;
+    case JobState::kSuspecting: refuse(suspicion_); return;
+    case JobState::kFailed: refuse(failure_); return;
+    case JobState::kRunning: break;
+  }
+  if (!left_.empty()) {
+    refuse(Status(Code::kShutDown, describe_left(submission.descriptor->name, *left_.begin()),
+                  Origin{{}, *left_.begin()}));
+    return;
+  }
+  if (Status added = submissions_.add(submission); !added.is_ok()) {
+    refuse(added);
+    return;
+  }
+  if (auto ready = submissions_.take_ready(submission.descriptor->name)) {
+    agreement_->on_local_ready(std::move(*ready));
+  }
+}
+
+// --- Messages ------------------------------------------------------------------------------------
+
+void JobCore::on(const MessageArrived& event, Output& output) {
+  const Message& message = event.message;
+  if (const auto* join = std::get_if<Join>(&message.body)) {
+    on_join(message.from, message.epoch, *join, output);
+    return;
+  }
+  // A message of another epoch is late, or early and will come again (Start).
+  if (message.epoch != epoch_ || state_ == JobState::kFailed) return;
+  if (const auto* start = std::get_if<Start>(&message.body)) {
+    on_start(*start, output);
+    return;
+  }
+  if (const auto* failure = std::get_if<Fail>(&message.body)) {
+    fail(failure->status, output);
+    return;
+  }
+  // While suspecting, too: a channel may have closed because every rank has left.
+  if (state_ == JobState::kForming || !accept_number(message, output)) return;
+  Status status;
+  if (const auto* ready = std::get_if<Ready>(&message.body)) {
+    status = agreement_->on_ready(message.from, *ready);
+  } else if (const auto* decree = std::get_if<Decree>(&message.body)) {
+    status = agreement_->on_decree(message.from, *decree);
+  } else if (const auto* leave = std::get_if<Leave>(&message.body)) {
+    on_leave(message.from, leave->rank, output);
+  } else if (const auto* left = std::get_if<Left>(&message.body)) {
+    on_left(left->rank, output);
+  }
+  if (!status.is_ok()) fail(status, output);
+}
+
+bool JobCore::accept_number(const Message& message, Output& output) {
+  uint64_t& last = received_number_[static_cast<size_t>(message.from.value)];
+  if (message.number <= last) return false;
+  if (message.number != last + 1) {
+    fail(Status(Code::kInternal,
+                "messages " + std::to_string(last + 1) + " to " +
+                    std::to_string(message.number - 1) + " of node " +
+                    layout_.node(message.from).node_id + " are missing",
+                Origin{layout_.node(message.from).node_id, {}}),
+         output);
+    return false;
+  }
+  last = message.number;
+  return true;
+}
+
+void JobCore::on_leave(NodeIndex from, Rank rank, Output& output) {
+  if (!is_coordinator()) {
+    if (from == self_) send(layout_.coordinator(), Leave{rank}, output);
+    return;
+  }
+  if (!layout_.has_rank(rank) || layout_.node_of(rank) != from) return;
+  // Left goes out before the decrees that follow from it: nodes then fail new submissions
+  // themselves.
+  send_to_others(Left{rank}, output);
+  on_left(rank, output);
+}
+
+void JobCore::on_left(Rank rank, Output& output) {
+  if (!layout_.has_rank(rank) || !left_.insert(rank).second) return;
+  agreement_->on_rank_left(rank);
+  for (const LocalSubmission& submission : submissions_.remove_unreported()) {
+    deliver(
+        submission,
+        Status(Code::kShutDown, describe_left(submission.descriptor->name, rank), Origin{{}, rank}),
+        Seq{0}, output);
+  }
+  if (left_.size() == static_cast<size_t>(layout_.world_size())) {
+    finish_epoch(output);
+  } else if (state_ == JobState::kSuspecting &&
+             std::all_of(suspects_.begin(), suspects_.end(),
+                         [&](NodeIndex node) { return all_ranks_left(node); })) {
+    lift_suspicion(output);
+  }
+}
+
+// --- Running -------------------------------------------------------------------------------------
+
+void JobCore::on(const TurnEnded&, Output& output) {
+  // An operation that ends at once (an error) makes room for the next: until nothing moves.
+  while (state_ == JobState::kRunning) {
+    AgreementOutput agreed;
+    agreement_->end_turn(agreed);
+    for (auto& [to, body] : agreed.sends) {
+      std::visit([&, node = to](auto& b) { send(node, std::move(b), output); }, body);
+    }
+    if (agreed.ordered.empty()) return;
+    for (OrderedOperation& operation : agreed.ordered) ordered_.push_back(std::move(operation));
+    launch_ordered(output);
+  }
+}
+
+void JobCore::launch_ordered(Output& output) {
+  while (state_ == JobState::kRunning && !ordered_.empty()) {
+    const OrderedOperation& next = ordered_.front();
+    if (next.error.is_ok() && !window_open(next.seq)) return;
+    const OrderedOperation operation = std::move(ordered_.front());
+    ordered_.pop_front();
+    if (operation.error.is_ok()) {
+      if (!launch(operation, output)) return;
+    } else {
+      end_operation(operation.seq, operation.tensors, operation.error, output);
+    }
+  }
+}
+
+// Measured from the oldest operation under way, not by their number: operation s uses lane s mod W
+// of the data plane, which the operation W before it must have left.
+bool JobCore::window_open(Seq seq) const {
+  return launched_.empty() ||
+         seq.value < launched_.begin()->first.value +
+                         static_cast<uint64_t>(options_.max_launched_operations);
+}
+
+bool JobCore::launch(const OrderedOperation& operation, Output& output) {
+  Launch launch;
+  launch.epoch = epoch_;
+  launch.seq = operation.seq;
+  launch.plan_hash = operation.plan_hash;
+  std::vector<DescriptorPtr> batch;
+  for (const std::string& name : operation.tensors) {
+    const PendingTensor* tensor = submissions_.find(name);
+    if (!tensor || !tensor->reported) {
+      fail(Status(Code::kInternal, "operation " + std::to_string(operation.seq.value) +
+                                       " has tensor \"" + name +
+                                       "\", which this node did not report"),
+           output);
+      return false;
+    }
+    LaunchTensor item;
+    item.descriptor = tensor->by_local_rank.front()->descriptor;
+    for (const auto& submission : tensor->by_local_rank) item.tickets.push_back(submission->ticket);
+    batch.push_back(item.descriptor);
+    launch.tensors.push_back(std::move(item));
+  }
+  if (plan_hash(batch) != operation.plan_hash) {
+    fail(Status(Code::kMismatch, "operation " + std::to_string(operation.seq.value) +
+                                     " means another batch on the coordinator than on node " +
+                                     layout_.node(self_).node_id),
+         output);
+    return false;
+  }
+  launched_.emplace(operation.seq, operation.tensors);
+  output.launches.push_back(std::move(launch));
+  return true;
+}
+
+void JobCore::on(const OperationDone& event, Output& output) {
+  // Sealed: nothing is delivered (R3), unless the suspicion turns out to be none.
+  if (state_ == JobState::kSuspecting) held_done_.push_back(event.seq);
+  if (state_ != JobState::kRunning) return;
+  const auto it = launched_.find(event.seq);
+  RUEDA_CHECK(it != launched_.end());
+  const std::vector<std::string> tensors = std::move(it->second);
+  launched_.erase(it);
+  end_operation(event.seq, tensors, Status::ok(), output);
+  launch_ordered(output);
+}
+
+void JobCore::on(const OperationFailed& event, Output& output) { fail(event.status, output); }
+
+void JobCore::end_operation(Seq seq, const std::vector<std::string>& tensors, const Status& status,
+                            Output& output) {
+  for (const std::string& name : tensors) {
+    for (const LocalSubmission& submission : submissions_.remove(name)) {
+      deliver(submission, status, seq, output);
+    }
+  }
+  agreement_->on_operation_ended(seq);
+}
+
+void JobCore::deliver(const LocalSubmission& submission, const Status& status, Seq seq,
+                      Output& output) {
+  output.deliveries.push_back({submission.rank, submission.ticket, status, epoch_,
+                               status.is_ok() ? static_cast<uint32_t>(layout_.world_size()) : 0,
+                               seq, submission.descriptor->bytes()});
+}
+
+void JobCore::send(NodeIndex to, decltype(Message::body) body, Output& output) {
+  Message message{self_, epoch_, 0, std::move(body)};
+  const bool counted = !std::holds_alternative<Join>(message.body) &&
+                       !std::holds_alternative<Start>(message.body) &&
+                       !std::holds_alternative<Fail>(message.body);
+  if (counted) message.number = ++sent_number_[static_cast<size_t>(to.value)];
+  output.sends.emplace_back(to, std::move(message));
+}
+
+void JobCore::send_to_others(const decltype(Message::body)& body, Output& output) {
+  for (int node = 0; node < layout_.node_count(); ++node) {
+    if (NodeIndex{node} != self_) send(NodeIndex{node}, body, output);
+  }
+}
+
+}  // namespace rueda::core

@@ -1,0 +1,241 @@
+// One job on one node: its epochs, its submissions, the order of its operations. Pure: told what
+// happened and what time it is, it says what is to be done. The daemon, and the simulator in
+// tests/sim, run the same code.
+//
+// Life of an epoch:  forming -> running -> (all ranks left) -> forming, one epoch on
+//                         \-> suspecting -> failed <-/
+// Policy `fail`: the first death ends the job, and every survivor is told who died.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "daemon/base/clock.h"
+#include "daemon/core/agreement.h"
+#include "daemon/core/layout.h"
+#include "daemon/core/messages.h"
+#include "daemon/core/submissions.h"
+
+namespace rueda::core {
+
+struct JobOptions {
+  JobId job;
+  std::string data_address;  // this node's, told to the others
+  AgreementOptions agreement;
+  // L5's W: how far ahead of the oldest operation under way a launch may be. The same on all nodes.
+  int max_launched_operations = 4;
+  TicksMs start_timeout_ms = 60'000;   // for all ranks to attach
+  TicksMs join_interval_ms = 300;      // Join is repeated until Start
+  TicksMs suspicion_grace_ms = 1'000;  // after a data channel broke: for the true cause to arrive
+};
+
+// --- Events ---------------------------------------------------------------------------------
+struct RankAttached {
+  LocalRank rank;
+};
+struct RankDetached {
+  LocalRank rank;
+};  // said goodbye
+struct RankLost {
+  LocalRank rank;
+  Status status;
+};  // died, or broke the rules
+struct Submitted {
+  LocalSubmission submission;
+};
+struct MessageArrived {
+  Message message;
+};
+// The control link to the node is gone for good.
+struct NodeLost {
+  NodeIndex node;
+  Status status;
+};
+// A data channel broke. The cause may be the peer's death, or that it has ended the epoch already.
+struct DataChannelLost {
+  NodeIndex node;
+  Status status;
+};
+struct OperationDone {
+  Seq seq;
+};
+struct OperationFailed {
+  Seq seq;
+  Status status;
+};
+// The job is taken off this node (its launcher went away, the daemon stops).
+struct JobClosed {
+  Status status;
+};
+struct TimePassed {};
+// Everything known at this moment has been told.
+struct TurnEnded {};
+
+using Event =
+    std::variant<RankAttached, RankDetached, RankLost, Submitted, MessageArrived, NodeLost,
+                 DataChannelLost, OperationDone, OperationFailed, JobClosed, TimePassed, TurnEnded>;
+
+// --- Output ---------------------------------------------------------------------------------
+struct LaunchTensor {
+  DescriptorPtr descriptor;
+  std::vector<Ticket> tickets;  // by local rank
+};
+
+// Carry this operation out; answer with OperationDone or OperationFailed.
+struct Launch {
+  Epoch epoch;
+  Seq seq;
+  uint64_t plan_hash = 0;
+  std::vector<LaunchTensor> tensors;  // of one kind, dtype, op and scale
+};
+
+// The end of one submission.
+struct Delivery {
+  LocalRank rank;
+  Ticket ticket;
+  Status status;
+  Epoch epoch;
+  uint32_t contributors = 0;
+  Seq seq;
+  int64_t bytes = 0;
+};
+
+struct EpochStarted {
+  Epoch epoch;
+  std::vector<std::string> data_addresses;  // by node index
+};
+
+struct Output {
+  std::vector<std::pair<NodeIndex, Message>> sends;
+  std::vector<Launch> launches;
+  std::vector<Delivery> deliveries;
+  std::optional<EpochStarted> started;
+  std::optional<Epoch> finished;  // every rank has left: the epoch's channels may be closed
+  std::optional<Status> failed;   // the job is over; operations under way are to be dropped
+};
+
+enum class JobState { kForming, kRunning, kSuspecting, kFailed };
+const char* to_string(JobState state);
+
+class JobCore {
+ public:
+  JobCore(Layout layout, NodeIndex self, JobOptions options);
+
+  // Handles one event. Appends to output.
+  void step(TicksMs now, Event event, Output& output);
+
+  const Layout& layout() const { return layout_; }
+  NodeIndex self() const { return self_; }
+  JobState state() const { return state_; }
+  // While forming: the epoch to come.
+  Epoch epoch() const { return epoch_; }
+  const Status& failure() const { return failure_; }
+  const char* mode() const;
+  size_t submissions_in_flight() const { return submissions_.submissions(); }
+  size_t attached() const { return attached_.size(); }
+  // This node's global ranks that are not attached.
+  std::vector<Rank> missing_ranks() const;
+  bool is_coordinator() const { return self_ == layout_.coordinator(); }
+  // Whether TimePassed may have an effect in the state as it is.
+  bool waits_for_time() const {
+    return (state_ == JobState::kForming && start_deadline_) || state_ == JobState::kSuspecting;
+  }
+  // Whether a rank may attach now; if not, why.
+  Status may_attach(LocalRank rank) const;
+  Rank global_rank(LocalRank rank) const {
+    return layout_.node(self_).ranks[static_cast<size_t>(rank.value)];
+  }
+
+ private:
+  // What the coordinator knows of a node while the epoch forms.
+  struct JoinedNode {
+    std::set<Rank> attached;
+    std::string data_address;
+  };
+
+  void on(const RankAttached& event, Output& output);
+  void on(const RankDetached& event, Output& output);
+  void on(const RankLost& event, Output& output);
+  void on(const Submitted& event, Output& output);
+  void on(const MessageArrived& event, Output& output);
+  void on(const NodeLost& event, Output& output);
+  void on(const DataChannelLost& event, Output& output);
+  void on(const OperationDone& event, Output& output);
+  void on(const OperationFailed& event, Output& output);
+  void on(const JobClosed& event, Output& output);
+  void on(const TimePassed& event, Output& output);
+  void on(const TurnEnded& event, Output& output);
+
+  void on_join(NodeIndex from, Epoch epoch, const Join& join, Output& output);
+  void on_start(const Start& start, Output& output);
+  void on_leave(NodeIndex from, Rank rank, Output& output);
+  void on_left(Rank rank, Output& output);
+  // False if the message is a repetition; a gap fails the job.
+  bool accept_number(const Message& message, Output& output);
+
+  // --- forming
+  void send_join(Output& output);
+  void start_if_complete(Output& output);
+  void begin_epoch(const std::vector<std::string>& data_addresses, Output& output);
+  void finish_epoch(Output& output);
+  bool nobody_waits() const;
+  Status describe_start_timeout() const;
+
+  // --- running
+  void launch_ordered(Output& output);
+  bool window_open(Seq seq) const;
+  // False if the job had to be failed.
+  bool launch(const OrderedOperation& operation, Output& output);
+  void end_operation(Seq seq, const std::vector<std::string>& tensors, const Status& status,
+                     Output& output);
+  void deliver(const LocalSubmission& submission, const Status& status, Seq seq, Output& output);
+
+  // --- ending
+  void lift_suspicion(Output& output);
+  void fail(Status status, Output& output);
+  bool all_ranks_left(NodeIndex node) const;
+  // Whether a submission is in flight that no operation has yet: the coordinator is to end it.
+  bool awaits_decree() const;
+
+  void send(NodeIndex to, decltype(Message::body) body, Output& output);
+  void send_to_others(const decltype(Message::body)& body, Output& output);
+
+  const Layout layout_;
+  const NodeIndex self_;
+  const JobOptions options_;
+  TicksMs now_ = 0;
+
+  JobState state_ = JobState::kForming;
+  Epoch epoch_{1};
+  Status failure_;
+  std::set<LocalRank> attached_;
+  std::set<LocalRank> attached_early_;  // re-attached before the epoch of before has finished
+
+  // Forming.
+  std::map<NodeIndex, JoinedNode> joined_;  // coordinator only
+  std::optional<TicksMs> start_deadline_;
+  TicksMs next_join_ = 0;
+  // Suspecting.
+  std::set<NodeIndex> suspects_;
+  std::vector<Seq> held_done_;  // operations that ended meanwhile
+  TicksMs suspicion_deadline_ = 0;
+  Status suspicion_;
+
+  // Of the epoch.
+  std::unique_ptr<Agreement> agreement_;
+  SubmissionTable submissions_;
+  std::deque<OrderedOperation> ordered_;              // not launched yet
+  std::map<Seq, std::vector<std::string>> launched_;  // tensors by operation
+  std::set<Rank> left_;
+  std::vector<uint64_t> sent_number_;  // by node: of the last message
+  std::vector<uint64_t> received_number_;
+};
+
+}  // namespace rueda::core

@@ -1,0 +1,222 @@
+// JobCore's epochs: how one forms, how it is suspected, how it ends.
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/core/job.h"
+
+namespace rueda::core {
+
+// --- Forming -------------------------------------------------------------------------------------
+
+void JobCore::send_join(Output& output) {
+  if (!start_deadline_) {
+    // Members wait a little longer than the coordinator, whose message names who is missing.
+    start_deadline_ = now_ + options_.start_timeout_ms + (is_coordinator() ? 0 : 2'000);
+  }
+  Join join;
+  join.layout_hash = layout_.hash();
+  join.data_address = options_.data_address;
+  for (LocalRank rank : attached_) join.attached.push_back(global_rank(rank));
+  next_join_ = now_ + options_.join_interval_ms;
+  if (is_coordinator()) {
+    on_join(self_, epoch_, join, output);
+  } else {
+    send(layout_.coordinator(), std::move(join), output);
+  }
+}
+
+void JobCore::on_join(NodeIndex from, Epoch epoch, const Join& join, Output& output) {
+  if (!is_coordinator() || epoch != epoch_) return;
+  if (state_ == JobState::kFailed) {
+    send(from, Fail{failure_}, output);
+    return;
+  }
+  if (state_ != JobState::kForming) return;
+  if (join.layout_hash != layout_.hash()) {
+    fail(Status(Code::kMismatch, "node " + layout_.node(from).node_id +
+                                     " was told another layout of job " + options_.job +
+                                     " than node " + layout_.node(self_).node_id +
+                                     "; start the launchers of all nodes with the same options"),
+         output);
+    return;
+  }
+  JoinedNode& node = joined_[from];
+  node.attached = std::set<Rank>(join.attached.begin(), join.attached.end());
+  node.data_address = join.data_address;
+  if (!start_deadline_) start_deadline_ = now_ + options_.start_timeout_ms;
+  start_if_complete(output);
+}
+
+void JobCore::start_if_complete(Output& output) {
+  Start start;
+  for (int i = 0; i < layout_.node_count(); ++i) {
+    const auto it = joined_.find(NodeIndex{i});
+    if (it == joined_.end() ||
+        it->second.attached.size() != layout_.node(NodeIndex{i}).ranks.size()) {
+      return;
+    }
+    start.data_addresses.push_back(it->second.data_address);
+  }
+  send_to_others(start, output);
+  begin_epoch(start.data_addresses, output);
+}
+
+void JobCore::on_start(const Start& start, Output& output) {
+  if (state_ != JobState::kForming || is_coordinator()) return;
+  if (start.data_addresses.size() != static_cast<size_t>(layout_.node_count())) {
+    fail(Status(Code::kInternal,
+                "the coordinator named " + std::to_string(start.data_addresses.size()) +
+                    " data addresses for " + std::to_string(layout_.node_count()) + " nodes"),
+         output);
+    return;
+  }
+  begin_epoch(start.data_addresses, output);
+}
+
+void JobCore::begin_epoch(const std::vector<std::string>& data_addresses, Output& output) {
+  state_ = JobState::kRunning;
+  start_deadline_.reset();
+  joined_.clear();
+  agreement_ = make_negotiate_agreement(layout_, self_, options_.agreement);
+  output.started = EpochStarted{epoch_, data_addresses};
+}
+
+void JobCore::finish_epoch(Output& output) {
+  // A rank leaves only when nothing of it is in flight, so nothing can be left over.
+  if (submissions_.submissions() > 0) {
+    fail(Status(Code::kInternal, "the coordinator ended the epoch with operations in flight"),
+         output);
+    return;
+  }
+  output.finished = epoch_;
+  agreement_.reset();
+  ordered_.clear();
+  launched_.clear();
+  held_done_.clear();
+  left_.clear();
+  std::fill(sent_number_.begin(), sent_number_.end(), 0);
+  std::fill(received_number_.begin(), received_number_.end(), 0);
+  state_ = JobState::kForming;
+  ++epoch_.value;
+  attached_ = std::exchange(attached_early_, {});
+  if (!attached_.empty()) send_join(output);
+}
+
+bool JobCore::nobody_waits() const {
+  return attached_.empty() && std::all_of(joined_.begin(), joined_.end(), [](const auto& entry) {
+           return entry.second.attached.empty();
+         });
+}
+
+Status JobCore::describe_start_timeout() const {
+  std::string missing;
+  for (int i = 0; is_coordinator() && i < layout_.node_count(); ++i) {
+    const LayoutNode& node = layout_.node(NodeIndex{i});
+    const auto it = joined_.find(NodeIndex{i});
+    std::string ranks;
+    for (Rank rank : node.ranks) {
+      if (it != joined_.end() && it->second.attached.contains(rank)) continue;
+      ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank.value);
+    }
+    if (ranks.empty()) continue;
+    missing += (missing.empty() ? "" : "; ") + std::string("rank ") + ranks + " on node " +
+               node.node_id + (it == joined_.end() ? ", of which nothing was heard" : "");
+  }
+  if (missing.empty()) {
+    missing = "word from the coordinator on node " + layout_.node(layout_.coordinator()).node_id;
+  }
+  return Status(Code::kTimeout, "job " + options_.job + " did not start within " +
+                                    std::to_string(options_.start_timeout_ms / 1000) +
+                                    " s: waiting for " + missing);
+}
+
+// --- Suspecting and ending
+// -------------------------------------------------------------------------
+
+void JobCore::on(const TimePassed&, Output& output) {
+  if (state_ == JobState::kForming && start_deadline_) {
+    if (nobody_waits()) {
+      start_deadline_.reset();
+    } else if (now_ >= *start_deadline_) {
+      fail(describe_start_timeout(), output);
+    } else if (!attached_.empty() && now_ >= next_join_) {
+      send_join(output);
+    }
+  } else if (state_ == JobState::kSuspecting && now_ >= suspicion_deadline_) {
+    fail(suspicion_, output);
+  }
+}
+
+void JobCore::on(const NodeLost& event, Output& output) {
+  if (state_ == JobState::kForming && !joined_.contains(event.node)) return;  // it never was there
+  if (all_ranks_left(event.node)) {
+    on(TurnEnded{}, output);  // what it had decreed still counts
+    if (event.node != layout_.coordinator() || !awaits_decree()) return;
+  }
+  fail(event.status, output);
+}
+
+void JobCore::on(const DataChannelLost& event, Output&) {
+  if (all_ranks_left(event.node)) return;
+  if (state_ == JobState::kSuspecting) suspects_.insert(event.node);
+  if (state_ != JobState::kRunning) return;
+  // Sealed from here on. The peer may have closed because it knows the true cause, and tells it.
+  state_ = JobState::kSuspecting;
+  suspects_ = {event.node};
+  suspicion_ = event.status;
+  suspicion_deadline_ = now_ + options_.suspicion_grace_ms;
+}
+
+// The suspects had closed because all their ranks have left: nobody is missing.
+void JobCore::lift_suspicion(Output& output) {
+  state_ = JobState::kRunning;
+  for (Seq seq : std::exchange(held_done_, {})) on(OperationDone{seq}, output);
+  launch_ordered(output);
+}
+
+void JobCore::on(const JobClosed& event, Output& output) {
+  if (attached_.empty() && attached_early_.empty()) return;  // nobody here to be missed
+  fail(event.status, output);
+}
+
+void JobCore::fail(Status status, Output& output) {
+  if (state_ == JobState::kFailed) return;
+  RUEDA_CHECK(!status.is_ok());
+  state_ = JobState::kFailed;
+  failure_ = std::move(status);
+  for (const LocalSubmission& submission : submissions_.remove_all()) {
+    deliver(submission, failure_, Seq{0}, output);
+  }
+  ordered_.clear();
+  launched_.clear();
+  held_done_.clear();
+  if (is_coordinator()) {
+    send_to_others(Fail{failure_}, output);
+  } else {
+    send(layout_.coordinator(), Fail{failure_}, output);
+  }
+  output.failed = failure_;
+}
+
+bool JobCore::awaits_decree() const {
+  size_t decreed = 0;
+  const auto count = [&](const std::vector<std::string>& tensors) {
+    for (const std::string& name : tensors) {
+      const PendingTensor* tensor = submissions_.find(name);
+      if (tensor) decreed += static_cast<size_t>(tensor->submitted);
+    }
+  };
+  for (const auto& [seq, tensors] : launched_) count(tensors);
+  for (const OrderedOperation& operation : ordered_) count(operation.tensors);
+  return submissions_.submissions() > decreed;
+}
+
+bool JobCore::all_ranks_left(NodeIndex node) const {
+  for (Rank rank : layout_.node(node).ranks) {
+    if (!left_.contains(rank)) return false;
+  }
+  return true;
+}
+
+}  // namespace rueda::core

@@ -1,0 +1,78 @@
+#include "daemon/core/layout.h"
+
+#include <algorithm>
+#include <set>
+
+#include "daemon/base/hash.h"
+#include "daemon/base/limits.h"
+
+namespace rueda::core {
+namespace {
+
+Status invalid(const std::string& what) {
+  return Status(Code::kInvalidArgument, "the job's layout " + what);
+}
+
+}  // namespace
+
+Result<Layout> Layout::make(std::vector<LayoutNode> nodes) {
+  if (nodes.empty()) return invalid("has no nodes");
+  if (nodes.size() > limits::kMaxNodes) {
+    return invalid("has " + std::to_string(nodes.size()) + " nodes; the limit is " +
+                   std::to_string(limits::kMaxNodes));
+  }
+  Layout layout;
+  size_t world_size = 0;
+  std::set<std::string> ids;
+  for (const LayoutNode& node : nodes) {
+    if (node.node_id.empty() || node.node_id.size() > limits::kMaxNodeIdBytes) {
+      return invalid("has a node id that is empty or longer than " +
+                     std::to_string(limits::kMaxNodeIdBytes) + " bytes");
+    }
+    if (!ids.insert(node.node_id).second) return invalid("names node " + node.node_id + " twice");
+    if (node.ranks.empty()) return invalid("gives node " + node.node_id + " no rank");
+    if (node.ranks.size() > limits::kMaxLocalRanks) {
+      return invalid("gives node " + node.node_id + " " + std::to_string(node.ranks.size()) +
+                     " ranks; the limit is " + std::to_string(limits::kMaxLocalRanks));
+    }
+    if (!std::is_sorted(node.ranks.begin(), node.ranks.end())) {
+      return invalid("lists the ranks of node " + node.node_id + " out of order");
+    }
+    world_size += node.ranks.size();
+  }
+  if (world_size > limits::kMaxRanks) return invalid("has more ranks than the limit allows");
+
+  constexpr NodeIndex kNowhere{-1};
+  layout.node_of_.assign(world_size, kNowhere);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    for (Rank rank : nodes[i].ranks) {
+      if (rank.value < 0 || static_cast<size_t>(rank.value) >= world_size) {
+        return invalid("has rank " + std::to_string(rank.value) + " in a world of " +
+                       std::to_string(world_size));
+      }
+      NodeIndex& place = layout.node_of_[static_cast<size_t>(rank.value)];
+      if (place != kNowhere) return invalid("has rank " + std::to_string(rank.value) + " twice");
+      place = NodeIndex{static_cast<int32_t>(i)};
+    }
+  }
+  layout.nodes_ = std::move(nodes);
+  layout.world_size_ = static_cast<int>(world_size);
+  return layout;
+}
+
+const LayoutNode& Layout::node(NodeIndex index) const {
+  RUEDA_CHECK(index.value >= 0 && index.value < node_count());
+  return nodes_[static_cast<size_t>(index.value)];
+}
+
+uint64_t Layout::hash() const {
+  Fnv1a h;
+  h.add(nodes_.size());
+  for (const LayoutNode& node : nodes_) {
+    h.add(node.node_id).add(node.ranks.size());
+    for (Rank rank : node.ranks) h.add(static_cast<uint64_t>(rank.value));
+  }
+  return h.value();
+}
+
+}  // namespace rueda::core

@@ -1,0 +1,96 @@
+#include "daemon/core/submissions.h"
+
+#include <iterator>
+
+namespace rueda::core {
+
+std::vector<LocalSubmission> PendingTensor::present() const {
+  std::vector<LocalSubmission> found;
+  for (const auto& submission : by_local_rank) {
+    if (submission) found.push_back(*submission);
+  }
+  return found;
+}
+
+Status SubmissionTable::add(LocalSubmission submission) {
+  const std::string& name = submission.descriptor->name;
+  PendingTensor& tensor = tensors_[name];
+  tensor.by_local_rank.resize(ranks_.size());
+  const auto local = static_cast<size_t>(submission.rank.value);
+  RUEDA_CHECK(local < ranks_.size());
+  if (tensor.by_local_rank[local]) {
+    return Status(Code::kDuplicateName,
+                  "rank " + std::to_string(ranks_[local].value) + " submitted tensor \"" + name +
+                      "\" again before its first submission was complete; wait for the first, or "
+                      "use another name");
+  }
+  tensor.by_local_rank[local] = std::move(submission);
+  ++tensor.submitted;
+  ++submissions_;
+  return Status::ok();
+}
+
+std::optional<ReadyTensor> SubmissionTable::take_ready(const std::string& name) {
+  const auto it = tensors_.find(name);
+  if (it == tensors_.end()) return std::nullopt;
+  PendingTensor* tensor = &it->second;
+  if (tensor->reported || tensor->submitted != static_cast<int>(ranks_.size())) return std::nullopt;
+  tensor->reported = true;
+  const DescriptorPtr& first = tensor->by_local_rank.front()->descriptor;
+  ReadyTensor ready{first, ranks_.front(), {}};
+  for (size_t i = 1; i < ranks_.size(); ++i) {
+    const DescriptorPtr& other = tensor->by_local_rank[i]->descriptor;
+    if (*other == *first) continue;
+    ready.mismatch = describe_mismatch(*first, ranks_.front(), *other, ranks_[i]);
+    break;
+  }
+  return ready;
+}
+
+const PendingTensor* SubmissionTable::find(const std::string& name) const {
+  const auto it = tensors_.find(name);
+  return it == tensors_.end() ? nullptr : &it->second;
+}
+
+std::vector<LocalSubmission> SubmissionTable::remove(const std::string& name) {
+  const auto it = tensors_.find(name);
+  if (it == tensors_.end()) return {};
+  std::vector<LocalSubmission> removed = it->second.present();
+  tensors_.erase(it);
+  submissions_ -= removed.size();
+  return removed;
+}
+
+std::vector<LocalSubmission> SubmissionTable::remove_unreported() {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors_) {
+    if (!tensor.reported) names.push_back(name);
+  }
+  std::vector<LocalSubmission> removed;
+  for (const std::string& name : names) {
+    std::vector<LocalSubmission> some = remove(name);
+    std::move(some.begin(), some.end(), std::back_inserter(removed));
+  }
+  return removed;
+}
+
+std::vector<LocalSubmission> SubmissionTable::remove_all() {
+  std::vector<LocalSubmission> removed;
+  for (const auto& [name, tensor] : tensors_) {
+    std::vector<LocalSubmission> some = tensor.present();
+    std::move(some.begin(), some.end(), std::back_inserter(removed));
+  }
+  tensors_.clear();
+  submissions_ = 0;
+  return removed;
+}
+
+size_t SubmissionTable::submissions_of(LocalRank rank) const {
+  size_t count = 0;
+  for (const auto& [name, tensor] : tensors_) {
+    if (tensor.by_local_rank[static_cast<size_t>(rank.value)]) ++count;
+  }
+  return count;
+}
+
+}  // namespace rueda::core

@@ -1,0 +1,32 @@
+// How replies of admin.proto look to people and to scripts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <google/protobuf/message.h>
+#include <nlohmann/json_fwd.hpp>
+
+#include "rueda/v1/admin.pb.h"
+
+namespace rueda::ctl {
+
+// Every field by its name in the proto, set or not, in the proto's order. 64-bit integers are
+// JSON numbers. `message` has scalar, string, message and repeated fields alone.
+nlohmann::ordered_json to_json(const google::protobuf::Message& message);
+
+// Columns as wide as their widest cell, two blanks apart; `rows` start with the header. Cells
+// that are numbers in every row below the header are aligned to the right.
+std::string aligned_table(const std::vector<std::vector<std::string>>& rows);
+
+// "1.5 GiB".
+std::string bytes_text(uint64_t bytes);
+// "2d 3h", "4m 5s": the two largest units.
+std::string duration_text(double seconds);
+
+std::string status_table(const v1::GetStatusReply& reply);
+std::string jobs_table(const v1::ListJobsReply& reply);
+std::string peers_table(const v1::ListPeersReply& reply);
+
+}  // namespace rueda::ctl

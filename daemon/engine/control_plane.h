@@ -1,0 +1,44 @@
+// What the engine needs of the connections between daemons. service/ carries it out with gRPC.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "daemon/base/status.h"
+#include "daemon/core/messages.h"
+
+namespace rueda::engine {
+
+// A stream between this daemon and another one; dialled by either side.
+using LinkId = uint64_t;
+
+// A core's message on its way between two daemons.
+struct Envelope {
+  JobId job;
+  core::Message message;
+  std::string proof;  // with Join and Start: that the sender belongs to the job (proof.h)
+};
+
+// Called on the control loop.
+class ControlEvents {
+ public:
+  virtual ~ControlEvents() = default;
+  virtual void on_envelope(LinkId link, Envelope envelope) = 0;
+  // Nothing more comes over this link. A dialled one is dialled again, under the same id.
+  virtual void on_link_lost(LinkId link, const Status& status) = 0;
+};
+
+// Called on the control loop.
+class ControlPlane {
+ public:
+  virtual ~ControlPlane() = default;
+  // Dials a daemon's control address, again and again until released. Callers with the same address
+  // share one link. Never 0.
+  virtual LinkId acquire(const std::string& address) = 0;
+  virtual void release(LinkId link) = 0;
+  // Messages for a link that is not up are dropped: what matters is sent again, or its loss is
+  // noticed.
+  virtual void send(LinkId link, const Envelope& envelope) = 0;
+};
+
+}  // namespace rueda::engine

@@ -1,0 +1,363 @@
+#include "daemon/engine/data_job.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <sys/mman.h>
+
+#include "daemon/base/hash.h"
+
+namespace rueda::engine {
+
+DataJob::DataJob(boost::asio::io_context& loop, transport::Transport& transport,
+                 observe::Metrics& metrics, DataJobOptions options)
+    : loop_(loop),
+      transport_(transport),
+      metrics_(metrics),
+      options_(std::move(options)),
+      job_hash_(Fnv1a().add(options_.job).value()),
+      geometry_(SlotGeometry::make(nodes(), options_.lanes, options_.chunk_bytes,
+                                   options_.staging_bytes)),
+      kernels_(options_.corrupt),
+      outbox_(geometry_.slots(), geometry_.slots() + geometry_.origin_buffers()),
+      progress_timer_(loop),
+      quiet_timer_(loop) {}
+
+DataJob::~DataJob() {
+  *alive_ = false;
+  if (nodes() > 1) {
+    transport_.cancel_expect(
+        {job_hash_, options_.epoch.value, previous().value, options_.self.value, 0});
+    transport_.cancel_connect(
+        {job_hash_, options_.epoch.value, options_.self.value, next().value, 0});
+  }
+  for (auto& waiting : std::exchange(quiet_handlers_, {})) waiting();
+  count_traffic();
+  send_.reset();
+  receive_.reset();
+  if (!staging_) return;
+  transport_.deregister_region(region_);
+  ::munmap(staging_, staging_bytes_);
+  metrics_.daemon().staging_bytes.Decrement(static_cast<double>(staging_bytes_));
+}
+
+// --- Channels
+// --------------------------------------------------------------------------------------
+
+void DataJob::start() {
+  if (nodes() == 1) return;
+  allocate_staging();
+  if (!stopped_) open_channels();
+}
+
+void DataJob::allocate_staging() {
+  staging_bytes_ = geometry_.total_bytes();
+  void* memory = ::mmap(nullptr, staging_bytes_, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    give_up(next(),
+            Status(Code::kResourceExhausted, "no memory for " + std::to_string(staging_bytes_) +
+                                                 " bytes of staging; lower --staging-bytes"));
+    return;
+  }
+  staging_ = static_cast<std::byte*>(memory);
+  metrics_.daemon().staging_bytes.Increment(static_cast<double>(staging_bytes_));
+  Result<transport::RegionKey> region = transport_.register_region({staging_, staging_bytes_});
+  if (!region.is_ok()) {
+    give_up(next(), region.status());
+    return;
+  }
+  region_ = region.value();
+}
+
+void DataJob::open_channels() {
+  transport::AcceptOptions accept;
+  accept.id = {job_hash_, options_.epoch.value, previous().value, options_.self.value, 0};
+  accept.token = options_.token;
+  accept.slots = {staging_, geometry_.slots(), geometry_.slot_bytes, region_};
+  accept.timeout_ms = options_.timeout_ms;
+  accept.events = &receive_side_;
+  transport_.expect(accept, [this](Result<std::unique_ptr<transport::ReceiveChannel>> channel) {
+    if (!channel.is_ok()) return give_up(previous(), channel.status());
+    receive_ = std::move(channel).value();
+    on_open();
+  });
+
+  transport::ConnectOptions connect;
+  connect.address = options_.data_addresses[static_cast<size_t>(next().value)];
+  connect.id = {job_hash_, options_.epoch.value, options_.self.value, next().value, 0};
+  connect.token = options_.token;
+  connect.slot_count = geometry_.slots();
+  connect.slot_bytes = geometry_.slot_bytes;
+  connect.timeout_ms = options_.timeout_ms;
+  connect.events = &send_side_;
+  transport_.connect(connect, [this](Result<std::unique_ptr<transport::SendChannel>> channel) {
+    if (!channel.is_ok()) return give_up(next(), channel.status());
+    send_ = std::move(channel).value();
+    outbox_.set_channel(send_.get());
+    on_open();
+  });
+}
+
+void DataJob::on_open() {
+  if (!send_ || !receive_) return;
+  for (auto& operation : std::exchange(waiting_, {})) launch(std::move(operation));
+}
+
+void DataJob::on_closed(NodeIndex peer, const Status& status) {
+  if (peer == next()) send_closed_ = true;
+  report_loss(peer, status);
+  check_quiet();
+}
+
+void DataJob::give_up(NodeIndex peer, const Status& status) {
+  if (std::exchange(stopped_, true)) return;
+  progress_timer_.cancel();
+  report_loss(peer, status);
+  check_quiet();
+}
+
+void DataJob::report_loss(NodeIndex peer, const Status& status) {
+  const std::string& id = options_.node_ids[static_cast<size_t>(peer.value)];
+  // Told from a fresh turn: the caller may be in the middle of an operation.
+  boost::asio::post(loop_,
+                    [this, alive = alive_, peer,
+                     told = Status(Code::kNodeLost, "node " + id + " is lost: " + status.message(),
+                                   Origin{id, {}})] {
+                      if (*alive) options_.events.on_channel_lost(peer, told);
+                    });
+}
+
+// --- Operations
+// ------------------------------------------------------------------------------------
+
+void DataJob::run(std::unique_ptr<Operation> operation) {
+  if (stopped_) return;  // the epoch is about to end
+  if (nodes() > 1 && (!send_ || !receive_)) {
+    waiting_.push_back(std::move(operation));
+    return;
+  }
+  launch(std::move(operation));
+}
+
+void DataJob::launch(std::unique_ptr<Operation> operation) {
+  const auto chunk_elements =
+      static_cast<int64_t>(geometry_.slot_bytes / element_bytes(operation->dtype));
+  const bool is_ring = operation->kind != CollectiveKind::kBroadcast;
+  const core::RingCut cut(operation->elements(), is_ring ? nodes() : 1, chunk_elements);
+  last_launched_ = operation->seq.value;
+  const Seq seq = operation->seq;
+  const NodeIndex root = operation->root_node;
+  running_.push_back(std::make_unique<Running>(Running{std::move(operation), cut, {}}));
+  Running& running = *running_.back();
+  running.started_s = steady_now_s();
+  if (nodes() == 1) return run_locally(running);
+
+  running.finals.resize(static_cast<size_t>(cut.pieces()));
+  running.received.resize(static_cast<size_t>(cut.chunks()) * 2);
+  if (running_.size() == 1) {
+    last_progress_ms_ = steady_now_ms();
+    watch_progress();
+  }
+  if (is_ring) {
+    originate(running);
+  } else if (root == options_.self) {
+    originate_broadcast(running);
+  }
+  // Frames that came before: handling one may end the operation, so it is looked up each time.
+  std::vector<transport::FrameHeader> mine;
+  std::erase_if(early_, [&](const transport::FrameHeader& header) {
+    if (header.seq == seq.value) mine.push_back(header);
+    return header.seq == seq.value;
+  });
+  for (const transport::FrameHeader& header : mine) {
+    on_frame(header, {staging_ + size_t{header.slot} * geometry_.slot_bytes, header.payload_bytes});
+  }
+}
+
+void DataJob::run_locally(Running& running) {
+  // A turn is bounded, so that other jobs, and an abort, get theirs; a stretch fits the cache.
+  constexpr int64_t kTurnBytes = 8 << 20;
+  constexpr int64_t kStretchBytes = 128 << 10;
+  const auto size = static_cast<int64_t>(element_bytes(running.operation->dtype));
+  const int64_t elements = running.operation->elements();
+  const int64_t turn_end = std::min(elements, running.local_done + kTurnBytes / size);
+  while (running.local_done < turn_end) {
+    const int64_t end = std::min(turn_end, running.local_done + kStretchBytes / size);
+    kernels_.run_on_one_node(*running.operation, {running.local_done, end});
+    running.local_done = end;
+  }
+  if (!inputs_hold(running)) return;
+  if (running.local_done == elements) {
+    running.first_incomplete = running.cut.pieces();
+    finish_if_done(running);
+    return;
+  }
+  boost::asio::post(loop_, [this, alive = alive_, seq = running.operation->seq] {
+    if (!*alive) return;
+    if (Running* found = find(seq)) run_locally(*found);
+  });
+}
+
+void DataJob::originate(Running& running) {
+  const Operation& operation = *running.operation;
+  const int64_t end = std::min(running.cut.pieces(), running.first_incomplete + geometry_.window);
+  for (; running.next_origin < end && !stopped_; ++running.next_origin) {
+    const int64_t piece = running.next_origin;
+    const uint32_t buffer = geometry_.origin_buffer(operation.seq, piece);
+    const uint32_t cookie = geometry_.slots() + buffer;
+    if (outbox_.in_use(cookie)) return;  // on_sent comes back here
+    const int shard = options_.self.value;
+    const core::ElementRange range = running.cut.chunk(piece, shard);
+    const size_t bytes = static_cast<size_t>(range.count()) * element_bytes(operation.dtype);
+    kernels_.reduce_local(operation, range, nullptr, false, origin_buffer(buffer));
+    if (!inputs_hold(running)) return;
+    const auto chunk = static_cast<uint32_t>(piece * nodes() + shard);
+    const uint32_t slot =
+        geometry_.ring_slot(operation.seq, piece, shard, core::RingPhase::kReduce);
+    outbox_.push(cookie, header_for(running, transport::FrameKind::kReduce, chunk, slot, bytes),
+                 {origin_buffer(buffer), bytes, region_});
+  }
+}
+
+void DataJob::originate_broadcast(Running& running) {
+  const Operation& operation = *running.operation;
+  for (; running.next_origin < running.cut.pieces() && !stopped_; ++running.next_origin) {
+    const int64_t piece = running.next_origin;
+    const uint32_t buffer = geometry_.origin_buffer(operation.seq, piece);
+    const uint32_t cookie = geometry_.slots() + buffer;
+    if (outbox_.in_use(cookie)) return;
+    const core::ElementRange range = running.cut.chunk(piece, 0);
+    const size_t bytes = static_cast<size_t>(range.count()) * element_bytes(operation.dtype);
+    kernels_.read_root(operation, range, origin_buffer(buffer));
+    if (!inputs_hold(running)) return;
+    kernels_.store(operation, range, origin_buffer(buffer));
+    outbox_.push(cookie,
+                 header_for(running, transport::FrameKind::kBroadcast, static_cast<uint32_t>(piece),
+                            geometry_.broadcast_slot(operation.seq, piece), bytes),
+                 {origin_buffer(buffer), bytes, region_});
+    running.finals[static_cast<size_t>(piece)] = 1;
+    ++running.first_incomplete;
+  }
+  finish_if_done(running);
+}
+
+bool DataJob::inputs_hold(const Running& running) {
+  if (stopped_ || !running.operation->has_lost_memory()) return !stopped_;
+  stopped_ = true;  // nothing that was read may go out any more
+  options_.events.on_failed(
+      running.operation->seq,
+      Status(Code::kRankLost,
+             "the memory of a rank on node " +
+                 options_.node_ids[static_cast<size_t>(options_.self.value)] +
+                 " was lost: its memory cgroup is full, or "
+                 "it cut its arena short",
+             Origin{options_.node_ids[static_cast<size_t>(options_.self.value)], {}}));
+  return false;
+}
+
+DataJob::Running* DataJob::find(Seq seq) {
+  const auto it = std::find_if(running_.begin(), running_.end(),
+                               [&](const auto& r) { return r->operation->seq == seq; });
+  return it == running_.end() ? nullptr : it->get();
+}
+
+void DataJob::note_final(Running& running, int64_t piece) {
+  ++running.finals[static_cast<size_t>(piece)];
+  const uint16_t all = static_cast<uint16_t>(running.cut.nodes());
+  while (running.first_incomplete < running.cut.pieces() &&
+         running.finals[static_cast<size_t>(running.first_incomplete)] == all) {
+    ++running.first_incomplete;
+  }
+}
+
+void DataJob::finish_if_done(Running& running) {
+  if (running.first_incomplete < running.cut.pieces()) return;
+  const Seq seq = running.operation->seq;
+  const double seconds = steady_now_s() - running.started_s;
+  std::erase_if(running_, [&](const auto& r) { return r.get() == &running; });
+  uint64_t stable = last_launched_;
+  for (const auto& r : running_) stable = std::min(stable, r->operation->seq.value - 1);
+  stable_ = stable;
+  if (running_.empty()) progress_timer_.cancel();
+  count_traffic();
+  options_.events.on_done(seq, seconds);
+}
+
+core::ElementRange DataJob::range_of(const Running& running, uint32_t chunk) const {
+  const int64_t shards = running.cut.nodes();
+  return running.cut.chunk(chunk / shards, static_cast<int>(chunk % shards));
+}
+
+transport::FrameHeader DataJob::header_for(const Running& running, transport::FrameKind kind,
+                                           uint32_t chunk, uint32_t slot, size_t bytes) const {
+  transport::FrameHeader header;
+  header.kind = kind;
+  header.slot = slot;
+  header.job = job_hash_;
+  header.epoch = options_.epoch.value;
+  header.chunk = chunk;
+  header.seq = running.operation->seq.value;
+  header.plan_hash = running.operation->plan_hash;
+  header.stable_seq = stable_;
+  header.payload_bytes = static_cast<uint32_t>(bytes);
+  return header;
+}
+
+std::byte* DataJob::origin_buffer(uint32_t index) {
+  return staging_ + size_t{geometry_.slots() + index} * geometry_.slot_bytes;
+}
+
+// --- Waiting
+// -----------------------------------------------------------------------------------------
+
+void DataJob::watch_progress() {
+  progress_timer_.expires_after(
+      std::chrono::milliseconds(std::max<TicksMs>(options_.timeout_ms / 4, 1)));
+  progress_timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
+    if (error || !*alive || running_.empty() || stopped_) return;
+    if (steady_now_ms() - last_progress_ms_ < options_.timeout_ms) return watch_progress();
+    // If the next node still holds what was sent to it, it is the one that stands still.
+    const NodeIndex culprit = outbox_.is_quiet() ? previous() : next();
+    give_up(culprit,
+            Status(Code::kTimeout,
+                   "operation " + std::to_string(running_.front()->operation->seq.value) +
+                       " made no progress for " + std::to_string(options_.timeout_ms) + " ms"));
+  });
+}
+
+void DataJob::when_quiet(std::function<void()> handler) {
+  quiet_handlers_.push_back(std::move(handler));
+  if (quiet_handlers_.size() == 1) {
+    quiet_timer_.expires_after(std::chrono::milliseconds(options_.timeout_ms));
+    quiet_timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
+      if (error || !*alive) return;
+      for (auto& waiting : std::exchange(quiet_handlers_, {})) waiting();
+    });
+  }
+  check_quiet();
+}
+
+void DataJob::check_quiet() {
+  if (quiet_handlers_.empty() || !(outbox_.is_quiet() || send_closed_ || stopped_)) return;
+  quiet_timer_.cancel();
+  for (auto& waiting : std::exchange(quiet_handlers_, {})) waiting();
+}
+
+void DataJob::count_traffic() {
+  if (!send_ || !receive_) return;
+  const auto count = [&](NodeIndex peer, uint64_t sent, uint64_t received) {
+    observe::PeerMetrics& series =
+        metrics_.peer(options_.node_ids[static_cast<size_t>(peer.value)], transport_.name());
+    series.sent_bytes.Increment(static_cast<double>(sent));
+    series.received_bytes.Increment(static_cast<double>(received));
+  };
+  const uint64_t sent = send_->bytes_sent();
+  const uint64_t received = receive_->bytes_received();
+  count(next(), sent - std::exchange(counted_sent_, sent), 0);
+  count(previous(), 0, received - std::exchange(counted_received_, received));
+}
+
+}  // namespace rueda::engine

@@ -1,0 +1,96 @@
+#include "daemon/engine/data_loop.h"
+
+#include <chrono>
+#include <future>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <pthread.h>
+
+namespace rueda::engine {
+
+DataLoop::DataLoop(observe::Metrics& metrics, const TransportFactory& make_transport)
+    : metrics_(metrics),
+      work_(boost::asio::make_work_guard(io_)),
+      transport_(make_transport(io_)) {}
+
+DataLoop::~DataLoop() { stop(); }
+
+Result<std::string> DataLoop::start(const std::string& listen_address) {
+  if (Status viable = transport_->is_viable(); !viable.is_ok()) return viable;
+  Result<std::string> bound = transport_->listen(listen_address);
+  if (!bound.is_ok()) return bound;
+  thread_ = std::thread([this] {
+    ::pthread_setname_np(::pthread_self(), "rueda-data");
+    io_.run();
+  });
+  return bound;
+}
+
+void DataLoop::stop() {
+  if (!thread_.joinable()) return;
+  in_loop([this] {
+    jobs_.clear();
+    transport_->stop();
+    work_.reset();
+    io_.stop();
+  });
+  thread_.join();
+}
+
+void DataLoop::in_loop(std::function<void()> work) { boost::asio::post(io_, std::move(work)); }
+
+void DataLoop::begin_epoch(DataJobOptions options) {
+  in_loop([this, options = std::move(options)]() mutable {
+    count_rejected();
+    const Key key{options.job, options.epoch};
+    auto job = std::make_unique<DataJob>(io_, *transport_, metrics_, std::move(options));
+    DataJob* started = job.get();
+    const bool is_new = jobs_.emplace(key, std::move(job)).second;
+    RUEDA_CHECK(is_new);
+    started->start();
+  });
+}
+
+void DataLoop::run(const JobId& job, Epoch epoch, std::unique_ptr<Operation> operation) {
+  // std::function wants to be copied; the operation is handed over once.
+  auto shared = std::make_shared<std::unique_ptr<Operation>>(std::move(operation));
+  in_loop([this, key = Key{job, epoch}, shared] {
+    const auto it = jobs_.find(key);
+    if (it != jobs_.end()) it->second->run(std::move(*shared));
+  });
+}
+
+void DataLoop::end_epoch(const JobId& job, Epoch epoch, std::function<void()> done) {
+  in_loop([this, key = Key{job, epoch}, done = std::move(done)] {
+    jobs_.erase(key);
+    count_rejected();
+    if (done) done();
+  });
+}
+
+void DataLoop::when_quiet(const JobId& job, Epoch epoch, std::function<void()> handler) {
+  in_loop([this, key = Key{job, epoch}, handler = std::move(handler)]() mutable {
+    const auto it = jobs_.find(key);
+    if (it == jobs_.end()) return handler();
+    it->second->when_quiet(std::move(handler));
+  });
+}
+
+void DataLoop::refresh_metrics() {
+  auto done = std::make_shared<std::promise<void>>();
+  in_loop([this, done] {
+    count_rejected();
+    for (const auto& [key, job] : jobs_) job->count_traffic();
+    done->set_value();
+  });
+  done->get_future().wait_for(std::chrono::milliseconds(200));
+}
+
+void DataLoop::count_rejected() {
+  const uint64_t now = transport_->rejected();
+  metrics_.daemon().rejected_connections.Increment(
+      static_cast<double>(now - std::exchange(counted_rejected_, now)));
+}
+
+}  // namespace rueda::engine

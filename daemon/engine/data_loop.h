@@ -1,0 +1,61 @@
+// A thread that carries out operations: it owns a transport and the data jobs that live on it.
+// Public methods may be called from any thread; they post. Handlers are called on the loop.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+
+#include "daemon/engine/data_job.h"
+#include "daemon/observe/metrics.h"
+#include "daemon/transport/transport.h"
+
+namespace rueda::engine {
+
+class DataLoop {
+ public:
+  // Makes the transport that the loop is to use.
+  using TransportFactory =
+      std::function<std::unique_ptr<transport::Transport>(boost::asio::io_context&)>;
+
+  DataLoop(observe::Metrics& metrics, const TransportFactory& make_transport);
+  ~DataLoop();  // stops
+
+  // Binds the data port and starts the thread; returns the address bound. Once.
+  Result<std::string> start(const std::string& listen_address);
+  // Ends the thread; what is under way is dropped. Nothing is called back after it returns.
+  void stop();
+
+  void begin_epoch(DataJobOptions options);
+  void run(const JobId& job, Epoch epoch, std::unique_ptr<Operation> operation);
+  // Drops the epoch's operations and channels; `done` (may be empty) is called once no byte of any
+  // client's memory will be touched for it any more.
+  void end_epoch(const JobId& job, Epoch epoch, std::function<void()> done);
+  // Calls back when the neighbours have taken all that was sent to them (or a deadline passed, or
+  // the epoch is gone).
+  void when_quiet(const JobId& job, Epoch epoch, std::function<void()> handler);
+  // Brings rueda_rejected_connections_total and the traffic counters up to date; waits for the
+  // loop, for 200 ms at most. Not to be called on a loop.
+  void refresh_metrics();
+
+ private:
+  using Key = std::pair<JobId, Epoch>;
+
+  void in_loop(std::function<void()> work);
+  void count_rejected();
+
+  observe::Metrics& metrics_;
+  boost::asio::io_context io_{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  std::unique_ptr<transport::Transport> transport_;
+  std::map<Key, std::unique_ptr<DataJob>> jobs_;  // in loop
+  uint64_t counted_rejected_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace rueda::engine

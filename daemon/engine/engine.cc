@@ -1,0 +1,155 @@
+#include "daemon/engine/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <spdlog/spdlog.h>
+
+#include "daemon/base/limits.h"
+#include "daemon/engine/proof.h"
+
+namespace rueda::engine {
+
+Engine::Engine(const EngineContext& context) : context_(context) {}
+
+Engine::~Engine() = default;
+
+// --- Jobs ----------------------------------------------------------------------------------------
+
+Status Engine::register_job(JobSpec spec, JobListener listener) {
+  const JobId job = spec.job;
+  if (on_all_closed_) {
+    return Status(Code::kUnavailable, "the daemon on node " + options().node_id + " is stopping");
+  }
+  if (jobs_.contains(job)) {
+    return Status(Code::kInvalidArgument, "job " + job + " is registered on node " +
+                                              options().node_id +
+                                              " already; a job id names one job at a time");
+  }
+  if (jobs_.size() >= limits::kMaxJobs) {
+    return Status(Code::kUnavailable, "node " + options().node_id + " serves " +
+                                          std::to_string(jobs_.size()) +
+                                          " jobs, which is the limit; wait for one to end");
+  }
+  const std::string& own = spec.layout.node(spec.self).node_id;
+  if (own != options().node_id) {
+    return Status(Code::kInvalidArgument,
+                  "job " + job + " calls this node " + own + ", and it is " + options().node_id);
+  }
+  spdlog::info("job {}: registered by {}, {} ranks on {} nodes, node index {} here", job, spec.user,
+               spec.layout.world_size(), spec.layout.node_count(), spec.self.value);
+  jobs_.emplace(job, std::make_unique<JobRunner>(context_, std::move(spec), std::move(listener)));
+  context_.metrics.daemon().jobs.Set(static_cast<double>(jobs_.size()));
+  return Status::ok();
+}
+
+void Engine::report_rank_failed(const JobId& job, Rank rank, const std::string& text) {
+  const auto it = jobs_.find(job);
+  if (it != jobs_.end()) it->second->on_rank_failed(rank, text);
+}
+
+void Engine::close_job(const JobId& job) {
+  const auto it = jobs_.find(job);
+  if (it == jobs_.end()) return;
+  close(*it->second,
+        Status(Code::kShutDown,
+               "the launcher of job " + job + " on node " + options().node_id + " has gone",
+               Origin{options().node_id, {}}));
+}
+
+void Engine::close(JobRunner& runner, const Status& why) {
+  // From a fresh turn: the runner may call back from inside itself.
+  runner.close(why, [this, closed = &runner] {
+    boost::asio::post(context_.control_loop, [this, closed] { retire(closed); });
+  });
+}
+
+void Engine::retire(JobRunner* runner) {
+  // By address: a launcher and the daemon may both have closed it, and then it is gone already.
+  const auto it = std::find_if(jobs_.begin(), jobs_.end(),
+                               [&](const auto& entry) { return entry.second.get() == runner; });
+  if (it == jobs_.end()) return;
+  spdlog::info("job {}: closed", it->first);
+  if (runner->has_sessions()) retired_.push_back(std::move(it->second));
+  jobs_.erase(it);
+  context_.metrics.daemon().jobs.Set(static_cast<double>(jobs_.size()));
+  if (jobs_.empty() && on_all_closed_) on_all_closed_();
+}
+
+void Engine::close_all(const Status& why, std::function<void()> done) {
+  on_all_closed_ = std::move(done);
+  if (jobs_.empty()) return on_all_closed_();
+  for (const auto& [job, runner] : jobs_) close(*runner, why);
+}
+
+std::vector<JobSnapshot> Engine::jobs() const {
+  std::vector<JobSnapshot> snapshots;
+  for (const auto& [job, runner] : jobs_) snapshots.push_back(runner->snapshot());
+  return snapshots;
+}
+
+// --- Sessions ------------------------------------------------------------------------------------
+
+Status Engine::on_attach(session::Session& session) {
+  const session::Attach& attach = session.attach();
+  const auto it = jobs_.find(attach.job);
+  if (it == jobs_.end()) {
+    return Status(Code::kNotFound, "no job " + attach.job + " is registered on node " +
+                                       options().node_id + "; start the program with ruedarun");
+  }
+  JobRunner& runner = *it->second;
+  if (!proof_matches(runner.spec().token, attach.token)) {
+    return Status(Code::kPermission, "process " + std::to_string(attach.peer.pid) +
+                                         " has the wrong token for job " + attach.job);
+  }
+  if (attach.peer.uid != runner.spec().uid) {
+    return Status(Code::kPermission, "job " + attach.job + " belongs to user " +
+                                         std::to_string(runner.spec().uid) + ", and process " +
+                                         std::to_string(attach.peer.pid) + " runs as user " +
+                                         std::to_string(attach.peer.uid));
+  }
+  if (Status may = runner.may_attach(attach); !may.is_ok()) return may;
+  owners_.emplace(&session, &runner);
+  context_.metrics.daemon().clients.Set(static_cast<double>(owners_.size()));
+  runner.on_attached(session);
+  return Status::ok();
+}
+
+void Engine::on_submit(session::Session& session, session::Submission submission) {
+  owner_of(session).on_submit(session, std::move(submission));
+}
+
+void Engine::on_detached(session::Session& session) {
+  owner_of(session).on_detached(session);
+  forget(session);
+}
+
+void Engine::on_lost(session::Session& session, const Status& status) {
+  spdlog::warn("job {}: {}", session.attach().job, status.message());
+  owner_of(session).on_lost(session, status);
+  forget(session);
+}
+
+void Engine::forget(session::Session& session) {
+  owners_.erase(&session);
+  context_.metrics.daemon().clients.Set(static_cast<double>(owners_.size()));
+  // A retired runner goes from a fresh turn: it may be on the stack.
+  boost::asio::post(context_.control_loop, [this] {
+    std::erase_if(retired_, [](const auto& runner) { return !runner->has_sessions(); });
+  });
+}
+
+// --- Links ---------------------------------------------------------------------------------------
+
+void Engine::on_envelope(LinkId link, Envelope envelope) {
+  const auto it = jobs_.find(envelope.job);
+  if (it == jobs_.end()) return;  // not registered here yet, or any more: the sender asks again
+  it->second->on_envelope(link, std::move(envelope));
+}
+
+void Engine::on_link_lost(LinkId link, const Status& status) {
+  for (const auto& [job, runner] : jobs_) runner->on_link_lost(link, status);
+}
+
+}  // namespace rueda::engine

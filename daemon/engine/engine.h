@@ -1,0 +1,61 @@
+// The control loop's room: all jobs of this node, their sessions, their links. Every method is
+// called on the control loop unless it says otherwise.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/engine/job_runner.h"
+
+namespace rueda::engine {
+
+class Engine final : public session::SessionEvents, public ControlEvents {
+ public:
+  explicit Engine(const EngineContext& context);
+  ~Engine() override;
+
+  // Takes a job in. The error names what is wrong (a job of that name runs, the layout is bad,
+  // ...).
+  Status register_job(JobSpec spec, JobListener listener);
+  // A rank that had not attached ended badly; the launcher says so.
+  void report_rank_failed(const JobId& job, Rank rank, const std::string& text);
+  // The job's launcher has gone.
+  void close_job(const JobId& job);
+  // Ends every job with the reason; `done` is called when all are closed.
+  void close_all(const Status& why, std::function<void()> done);
+
+  std::vector<JobSnapshot> jobs() const;
+  bool is_stopping() const { return static_cast<bool>(on_all_closed_); }
+  int clients() const { return static_cast<int>(owners_.size()); }
+  const EngineOptions& options() const { return context_.options; }
+
+  // session::SessionEvents
+  Status on_attach(session::Session& session) override;
+  void on_submit(session::Session& session, session::Submission submission) override;
+  void on_submissions_drained(session::Session&) override {}  // the turn's end does it
+  void on_detached(session::Session& session) override;
+  void on_lost(session::Session& session, const Status& status) override;
+
+  // ControlEvents
+  void on_envelope(LinkId link, Envelope envelope) override;
+  void on_link_lost(LinkId link, const Status& status) override;
+
+ private:
+  JobRunner& owner_of(session::Session& session) { return *owners_.at(&session); }
+  void close(JobRunner& runner, const Status& why);
+  void retire(JobRunner* runner);
+  void forget(session::Session& session);
+
+  const EngineContext context_;
+  std::map<JobId, std::unique_ptr<JobRunner>> jobs_;
+  // Closed, but processes are still attached: they get errors until they go.
+  std::vector<std::unique_ptr<JobRunner>> retired_;
+  std::unordered_map<session::Session*, JobRunner*> owners_;
+  std::function<void()> on_all_closed_;
+};
+
+}  // namespace rueda::engine

@@ -1,0 +1,481 @@
+#include "daemon/engine/job_runner.h"
+
+#include <chrono>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <spdlog/spdlog.h>
+
+#include "daemon/engine/build_operation.h"
+#include "daemon/engine/proof.h"
+
+namespace rueda::engine {
+namespace {
+
+core::JobOptions core_options(const EngineContext& context, const JobSpec& spec) {
+  core::JobOptions options;
+  options.job = spec.job;
+  options.data_address = context.data_address;
+  options.agreement.fusion.threshold_bytes = spec.fusion_threshold_bytes > 0
+                                                 ? spec.fusion_threshold_bytes
+                                                 : context.options.fusion_threshold_bytes;
+  options.agreement.max_open_operations = context.options.lanes;
+  options.max_launched_operations = context.options.lanes;
+  options.start_timeout_ms =
+      spec.start_timeout_ms > 0 ? spec.start_timeout_ms : context.options.start_timeout_ms;
+  options.suspicion_grace_ms = context.options.timeout_ms / 10;
+  return options;
+}
+
+prometheus::Counter& operations_counter(observe::JobMetrics& metrics, CollectiveKind kind,
+                                        bool ok) {
+  switch (kind) {
+    case CollectiveKind::kAllreduce: return ok ? metrics.allreduce_ok : metrics.allreduce_error;
+    case CollectiveKind::kBroadcast: return ok ? metrics.broadcast_ok : metrics.broadcast_error;
+    case CollectiveKind::kBarrier: return ok ? metrics.barrier_ok : metrics.barrier_error;
+  }
+  return metrics.allreduce_error;
+}
+
+// A daemon that listens everywhere names only its port: it is where its control service is.
+std::string data_address_of(const core::LayoutNode& node, const std::string& told) {
+  if (!told.starts_with(':')) return told;
+  return node.control_address.substr(0, node.control_address.rfind(':')) + told;
+}
+
+constexpr auto kTick = std::chrono::milliseconds(100);
+
+}  // namespace
+
+JobRunner::JobRunner(const EngineContext& context, JobSpec spec, JobListener listener)
+    : context_(context),
+      spec_(std::move(spec)),
+      listener_(std::move(listener)),
+      core_(spec_.layout, spec_.self, core_options(context, spec_)),
+      metrics_(context.metrics.job(spec_.job)),
+      locals_(spec_.layout.node(spec_.self).ranks.size()),
+      timer_(context.control_loop) {
+  if (!core_.is_coordinator()) {
+    const core::LayoutNode& coordinator = spec_.layout.node(spec_.layout.coordinator());
+    coordinator_link_ = context_.control_plane.acquire(coordinator.control_address);
+  }
+}
+
+JobRunner::~JobRunner() {
+  *alive_ = false;
+  if (coordinator_link_ != 0) context_.control_plane.release(coordinator_link_);
+}
+
+// --- The core ------------------------------------------------------------------------------------
+
+void JobRunner::step(core::Event event) {
+  core::Output output;
+  core_.step(steady_now_ms(), std::move(event), output);
+  carry_out(output);
+  if (!std::exchange(turn_pending_, true)) {
+    boost::asio::post(context_.control_loop, [this, alive = alive_] {
+      if (*alive) end_turn();
+    });
+  }
+  arm_timer();
+}
+
+void JobRunner::end_turn() {
+  turn_pending_ = false;
+  core::Output output;
+  core_.step(steady_now_ms(), core::TurnEnded{}, output);
+  carry_out(output);
+  flush_sessions();
+  metrics_->queue_depth.Set(static_cast<double>(core_.submissions_in_flight()));
+}
+
+// Only a core that waits for time to pass gets ticks: an idle job costs nothing (I6).
+void JobRunner::arm_timer() {
+  if (timer_armed_ || !core_.waits_for_time()) return;
+  timer_armed_ = true;
+  timer_.expires_after(kTick);
+  timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
+    if (error || !*alive) return;
+    timer_armed_ = false;
+    step(core::TimePassed{});
+  });
+}
+
+void JobRunner::carry_out(core::Output& output) {
+  if (output.started) start_epoch(*output.started);
+  for (auto& [to, message] : output.sends) send(to, std::move(message));
+  for (const core::Launch& item : output.launches) launch(item);
+  if (output.failed) {
+    fail(*output.failed, std::move(output.deliveries));
+  } else {
+    for (const core::Delivery& delivery : output.deliveries) deliver(delivery);
+  }
+  if (output.finished && std::exchange(data_epoch_open_, false)) {
+    context_.data_loop.end_epoch(spec_.job, *output.finished, {});
+  }
+}
+
+void JobRunner::start_epoch(const core::EpochStarted& started) {
+  spdlog::info("job {}: epoch {} begins with {} ranks on {} nodes", spec_.job, started.epoch.value,
+               spec_.layout.world_size(), spec_.layout.node_count());
+  DataJobOptions options;
+  options.job = spec_.job;
+  options.epoch = started.epoch;
+  options.token = make_data_token(spec_.token, spec_.job, started.epoch);
+  options.self = spec_.self;
+  for (int i = 0; i < spec_.layout.node_count(); ++i) {
+    const core::LayoutNode& node = spec_.layout.node(NodeIndex{i});
+    options.node_ids.push_back(node.node_id);
+    options.data_addresses.push_back(
+        data_address_of(node, started.data_addresses[static_cast<size_t>(i)]));
+  }
+  options.lanes = context_.options.lanes;
+  options.chunk_bytes = context_.options.chunk_bytes;
+  options.staging_bytes = context_.options.staging_bytes;
+  options.timeout_ms = context_.options.timeout_ms;
+  options.corrupt = context_.options.corrupt_reduction;
+
+  // The data loop's news arrives here as events of the core, unless the job has gone meanwhile.
+  const auto tell = [this, epoch = started.epoch](auto make_event) {
+    return [this, alive = alive_, epoch, make_event](auto&&... arguments) {
+      boost::asio::post(context_.control_loop,
+                        [this, alive, epoch, event = make_event(arguments...)] {
+                          if (*alive && epoch == core_.epoch()) step(event);
+                        });
+    };
+  };
+  options.events.on_done = [this, alive = alive_, epoch = started.epoch](Seq seq, double seconds) {
+    boost::asio::post(context_.control_loop, [this, alive, epoch, seq, seconds] {
+      if (!*alive || epoch != core_.epoch()) return;
+      metrics_->ring_seconds.Observe(seconds);
+      step(core::OperationDone{seq});
+    });
+  };
+  options.events.on_failed = tell([](Seq seq, const Status& status) {
+    return core::Event(core::OperationFailed{seq, status});
+  });
+  options.events.on_channel_lost = tell([](NodeIndex node, const Status& status) {
+    return core::Event(core::DataChannelLost{node, status});
+  });
+  context_.data_loop.begin_epoch(std::move(options));
+  data_epoch_open_ = true;
+  data_epoch_ = started.epoch;
+
+  session::Started place;
+  place.epoch = started.epoch;
+  place.world_size = spec_.layout.world_size();
+  place.local_size = static_cast<int32_t>(locals_.size());
+  place.node = spec_.self;
+  place.node_count = spec_.layout.node_count();
+  place.node_id = describe_node();
+  for (Local& item : locals_) {
+    if (item.session) item.session->started(place);
+  }
+  if (listener_.on_started) listener_.on_started(started.epoch);
+}
+
+void JobRunner::launch(const core::Launch& launch) {
+  double last_submitted_s = 0;
+  const auto find = [&](LocalRank rank, Ticket ticket) -> const session::Submission& {
+    const Held& held = local(rank).held.at(ticket.value);
+    last_submitted_s = std::max(last_submitted_s, held.submitted_s);
+    return held.submission;
+  };
+  std::unique_ptr<Operation> operation = build_operation(launch, spec_.layout, find);
+  metrics_->negotiation_seconds.Observe(steady_now_s() - last_submitted_s);
+  operations_.emplace(launch.seq, operation->kind);
+  context_.data_loop.run(spec_.job, launch.epoch, std::move(operation));
+}
+
+void JobRunner::deliver(const core::Delivery& delivery) {
+  Local& owner = local(delivery.rank);
+  const auto it = owner.held.find(delivery.ticket.value);
+  RUEDA_CHECK(it != owner.held.end());
+  count_end(delivery, it->second);
+  owner.held.erase(it);
+  if (!owner.session) return;
+  owner.session->complete(delivery.ticket, delivery.status, delivery.epoch, delivery.contributors,
+                          delivery.seq);
+  owner.dirty = true;
+}
+
+void JobRunner::count_end(const core::Delivery& delivery, const Held& held) {
+  const core::TensorDescriptor& tensor = *held.submission.descriptor;
+  if (delivery.status.is_ok()) {
+    last_failed_name_.clear();
+    if (held.submission.copied_out) {
+      metrics_->copied_out_bytes.Increment(static_cast<double>(delivery.bytes));
+    }
+    if (delivery.rank != LocalRank{0}) return;  // once a node
+    metrics_->tensors.Increment();
+    metrics_->reduced_bytes.Increment(static_cast<double>(delivery.bytes));
+    bytes_reduced_ += static_cast<uint64_t>(delivery.bytes);
+    const auto done = operations_.find(delivery.seq);
+    if (done == operations_.end()) return;  // a later tensor of the batch
+    operations_counter(*metrics_, done->second, true).Increment();
+    operations_.erase(done);
+    ++operations_done_;
+    return;
+  }
+  if (last_failed_name_ == tensor.name) return;
+  last_failed_name_ = tensor.name;
+  operations_counter(*metrics_, tensor.kind, false).Increment();
+}
+
+void JobRunner::flush_sessions() {
+  for (Local& item : locals_) {
+    if (std::exchange(item.dirty, false) && item.session) item.session->flush();
+  }
+}
+
+// The clients are told only when nothing reads or writes their memory any more.
+void JobRunner::fail(const Status& status, std::vector<core::Delivery> deliveries) {
+  spdlog::error("job {} is over: {}", spec_.job, status.message());
+  context_.metrics.daemon().job_failures.Increment();
+  failing_ = true;
+  auto tell = [this, alive = alive_, status, deliveries = std::move(deliveries)] {
+    if (!*alive) return;
+    failing_ = false;
+    operations_.clear();
+    for (const core::Delivery& delivery : deliveries) deliver(delivery);
+    flush_sessions();
+    for (Local& item : locals_) {
+      if (item.session) item.session->job_failed(status);
+    }
+    if (listener_.on_failed) listener_.on_failed(status);
+    if (on_closed_) std::exchange(on_closed_, nullptr)();
+  };
+  if (!std::exchange(data_epoch_open_, false)) {
+    boost::asio::post(context_.control_loop, std::move(tell));
+    return;
+  }
+  context_.data_loop.end_epoch(spec_.job, data_epoch_, [this, tell = std::move(tell)]() mutable {
+    boost::asio::post(context_.control_loop, std::move(tell));
+  });
+}
+
+// --- Sessions ------------------------------------------------------------------------------------
+
+Status JobRunner::may_attach(const session::Attach& attach) const {
+  const LocalRank rank = attach.local_rank;
+  const bool in_range = rank.value >= 0 && static_cast<size_t>(rank.value) < locals_.size();
+  if (in_range && core_.global_rank(rank) != attach.rank) {
+    return Status(Code::kInvalidArgument,
+                  "local rank " + std::to_string(rank.value) + " of job " + spec_.job +
+                      " on node " + describe_node() + " is rank " +
+                      std::to_string(core_.global_rank(rank).value) + ", not " +
+                      std::to_string(attach.rank.value) + "; check RANK and LOCAL_RANK");
+  }
+  if (closing_) return Status(closing_->code(), "job " + spec_.job + " has been closed");
+  // The core hears of an attach, and of a goodbye, a turn later.
+  if (in_range && core_.state() != core::JobState::kFailed) {
+    const Local& item = locals_[static_cast<size_t>(rank.value)];
+    if (item.session) {
+      return Status(Code::kInvalidArgument, "rank " + std::to_string(attach.rank.value) +
+                                                " of job " + spec_.job +
+                                                " is attached already; start each rank once");
+    }
+    if (item.detaching) return Status::ok();
+  }
+  return core_.may_attach(rank);
+}
+
+void JobRunner::on_attached(session::Session& session) {
+  const LocalRank rank = session.attach().local_rank;
+  Local& item = local(rank);
+  item.session = &session;
+  ++attached_sessions_;
+  if (item.detaching) {
+    item.attach_deferred = true;
+    return;
+  }
+  // From a fresh turn: the session must have answered the client before the job may start.
+  boost::asio::post(context_.control_loop, [this, alive = alive_, rank, expected = &session] {
+    if (!*alive || local(rank).session != expected) return;
+    if (closing_) return expected->job_failed(*closing_);
+    step(core::RankAttached{rank});
+  });
+}
+
+void JobRunner::on_submit(session::Session& session, session::Submission submission) {
+  const LocalRank rank = session.attach().local_rank;
+  const Ticket ticket = submission.ticket;
+  const core::DescriptorPtr descriptor = submission.descriptor;
+  if (submission.copied_in) {
+    metrics_->copied_in_bytes.Increment(static_cast<double>(descriptor->bytes()));
+  }
+  local(rank).held.emplace(ticket.value, Held{std::move(submission), steady_now_s()});
+  step(core::Submitted{{rank, ticket, descriptor}});
+}
+
+void JobRunner::on_detached(session::Session& session) {
+  const LocalRank rank = session.attach().local_rank;
+  Local& item = local(rank);
+  item.session = nullptr;
+  --attached_sessions_;
+  if (std::exchange(item.attach_deferred, false)) return;  // the core never heard of it
+  item.detaching = true;
+  ++detaching_;
+  const auto then = [this, alive = alive_, rank] {
+    boost::asio::post(context_.control_loop, [this, alive, rank] {
+      if (*alive) finish_detach(rank);
+    });
+  };
+  // A rank is gone for the others only when the neighbour has all that this node had to pass on:
+  // then this daemon may stop without taking anybody's result with it.
+  if (data_epoch_open_) {
+    context_.data_loop.when_quiet(spec_.job, data_epoch_, then);
+  } else {
+    then();
+  }
+}
+
+void JobRunner::finish_detach(LocalRank rank) {
+  Local& item = local(rank);
+  item.detaching = false;
+  --detaching_;
+  step(core::RankDetached{rank});
+  if (std::exchange(item.attach_deferred, false)) step(core::RankAttached{rank});
+  if (detaching_ == 0 && closing_) finish_close();
+}
+
+void JobRunner::on_lost(session::Session& session, const Status& status) {
+  const LocalRank rank = session.attach().local_rank;
+  Local& item = local(rank);
+  item.session = nullptr;
+  --attached_sessions_;
+  if (std::exchange(item.attach_deferred, false)) return;
+  step(core::RankLost{rank, Status(status.code(), status.message(),
+                                   Origin{describe_node(), core_.global_rank(rank)})});
+}
+
+void JobRunner::on_rank_failed(Rank rank, const std::string& text) {
+  for (size_t i = 0; i < locals_.size(); ++i) {
+    const LocalRank local_rank{static_cast<int32_t>(i)};
+    // An attached one's session breaks, and that says it.
+    if (core_.global_rank(local_rank) != rank || locals_[i].session) continue;
+    step(core::RankLost{local_rank, Status(Code::kRankLost, text, Origin{describe_node(), rank})});
+    return;
+  }
+}
+
+// --- Links ---------------------------------------------------------------------------------------
+
+void JobRunner::send(NodeIndex to, core::Message message) {
+  LinkId link = coordinator_link_;
+  if (core_.is_coordinator()) {
+    const auto it = members_.find(to);
+    if (it == members_.end()) return;  // it has not joined; it will ask again
+    link = it->second;
+  }
+  Envelope envelope{spec_.job, std::move(message), {}};
+  const Epoch epoch = envelope.message.epoch;
+  if (std::holds_alternative<core::Join>(envelope.message.body)) {
+    envelope.proof = make_proof(spec_.token, "join", spec_.job, epoch, spec_.self);
+  } else if (std::holds_alternative<core::Start>(envelope.message.body)) {
+    envelope.proof = make_proof(spec_.token, "start", spec_.job, epoch, spec_.self);
+  }
+  context_.control_plane.send(link, envelope);
+}
+
+bool JobRunner::authenticate(LinkId link, const Envelope& envelope) {
+  const core::Message& message = envelope.message;
+  const NodeIndex from = message.from;
+  if (from.value < 0 || from.value >= spec_.layout.node_count() || from == spec_.self) return false;
+  const bool is_join = std::holds_alternative<core::Join>(message.body);
+  if (!core_.is_coordinator()) {
+    if (link != coordinator_link_ || from != spec_.layout.coordinator() || is_join) return false;
+    return !std::holds_alternative<core::Start>(message.body) ||
+           proof_matches(make_proof(spec_.token, "start", spec_.job, message.epoch, from),
+                         envelope.proof);
+  }
+  if (!is_join) {
+    const auto it = members_.find(from);
+    return it != members_.end() && it->second == link;
+  }
+  if (!proof_matches(make_proof(spec_.token, "join", spec_.job, message.epoch, from),
+                     envelope.proof)) {
+    return false;
+  }
+  members_[from] = link;
+  return true;
+}
+
+void JobRunner::on_envelope(LinkId link, Envelope envelope) {
+  if (!authenticate(link, envelope)) {
+    if (!std::exchange(warned_of_stranger_, true)) {
+      spdlog::warn(
+          "job {}: dropped a message that claims to be from node index {}: it does not prove to "
+          "belong to the job; further ones are dropped silently",
+          spec_.job, envelope.message.from.value);
+    }
+    return;
+  }
+  step(core::MessageArrived{std::move(envelope.message)});
+}
+
+void JobRunner::on_link_lost(LinkId link, const Status& status) {
+  const auto lost = [&](NodeIndex node) {
+    const std::string& id = spec_.layout.node(node).node_id;
+    step(core::NodeLost{
+        node,
+        Status(Code::kNodeLost, "node " + id + " is lost: " + status.message(), Origin{id, {}})});
+  };
+  if (link == coordinator_link_) {
+    lost(spec_.layout.coordinator());
+    return;
+  }
+  for (auto it = members_.begin(); it != members_.end();) {
+    if (it->second != link) {
+      ++it;
+      continue;
+    }
+    const NodeIndex node = it->first;
+    it = members_.erase(it);
+    lost(node);
+  }
+}
+
+// --- The end -------------------------------------------------------------------------------------
+
+void JobRunner::close(const Status& why, std::function<void()> done) {
+  closing_ = why;
+  on_closed_ = std::move(done);
+  if (detaching_ == 0) finish_close();
+}
+
+void JobRunner::finish_close() {
+  if (core_.state() == core::JobState::kFailed) {
+    if (!failing_ && on_closed_) std::exchange(on_closed_, nullptr)();
+    return;
+  }
+  step(core::JobClosed{*closing_});
+  if (failing_) return;  // fail() calls on_closed_ when the clients have been told
+  if (std::exchange(data_epoch_open_, false)) {
+    context_.data_loop.end_epoch(spec_.job, data_epoch_, {});
+  }
+  if (on_closed_) std::exchange(on_closed_, nullptr)();
+}
+
+JobSnapshot JobRunner::snapshot() const {
+  JobSnapshot snapshot;
+  snapshot.job = spec_.job;
+  snapshot.user = spec_.user;
+  snapshot.state = core::to_string(core_.state());
+  if (core_.state() == core::JobState::kForming && core_.attached() == 0) snapshot.state = "idle";
+  snapshot.epoch = core_.epoch().value;
+  snapshot.world_size = spec_.layout.world_size();
+  snapshot.local_size = static_cast<int>(locals_.size());
+  snapshot.attached = static_cast<int>(core_.attached());
+  snapshot.nodes = spec_.layout.node_count();
+  snapshot.coordinator = spec_.layout.node(spec_.layout.coordinator()).node_id;
+  snapshot.mode = core_.mode();
+  snapshot.operations = operations_done_;
+  snapshot.bytes_reduced = bytes_reduced_;
+  snapshot.in_flight = core_.submissions_in_flight();
+  snapshot.error = core_.failure().message();
+  snapshot.missing_ranks = core_.missing_ranks();
+  return snapshot;
+}
+
+}  // namespace rueda::engine

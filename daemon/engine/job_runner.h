@@ -1,0 +1,173 @@
+// One job on this node, alive: feeds the job's core with what its sessions, links and data loop
+// report, and carries out what the core says. Belongs to the control loop.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <sys/types.h>
+
+#include "daemon/core/job.h"
+#include "daemon/engine/control_plane.h"
+#include "daemon/engine/data_loop.h"
+#include "daemon/observe/metrics.h"
+#include "daemon/session/session.h"
+
+namespace rueda::engine {
+
+struct EngineOptions {
+  std::string node_id;
+  int64_t fusion_threshold_bytes = int64_t{64} << 20;
+  uint64_t chunk_bytes = 256 * 1024;
+  uint64_t staging_bytes = 64u << 20;
+  // The one setting that waits for peers derive from (invariant I4).
+  TicksMs timeout_ms = 10'000;
+  TicksMs start_timeout_ms = 60'000;
+  int lanes = 4;
+  bool corrupt_reduction = false;  // --fault reduce
+};
+
+// What the rooms of a job share. All outlive it.
+struct EngineContext {
+  boost::asio::io_context& control_loop;
+  DataLoop& data_loop;
+  ControlPlane& control_plane;
+  observe::Metrics& metrics;
+  const EngineOptions& options;
+  // This node's, as others reach it; ":port" if it is where the control address is.
+  std::string data_address;
+};
+
+// A job as a launcher registers it.
+struct JobSpec {
+  JobId job;
+  std::string token;  // limits::kTokenBytes
+  std::string user;   // for people
+  uid_t uid = 0;      // whose processes may attach
+  NodeIndex self;
+  core::Layout layout;
+  int64_t fusion_threshold_bytes = 0;  // 0: the daemon's
+  TicksMs start_timeout_ms = 0;        // 0: the daemon's
+};
+
+// Told on the control loop.
+struct JobListener {
+  std::function<void(Epoch)> on_started;
+  std::function<void(const Status&)> on_failed;
+};
+
+struct JobSnapshot {
+  JobId job;
+  std::string user;
+  std::string state;
+  uint32_t epoch = 0;
+  int world_size = 0;
+  int local_size = 0;
+  int attached = 0;
+  int nodes = 0;
+  std::string coordinator;
+  std::string mode;
+  uint64_t operations = 0;
+  uint64_t bytes_reduced = 0;
+  uint64_t in_flight = 0;
+  std::string error;
+  std::vector<Rank> missing_ranks;
+};
+
+class JobRunner {
+ public:
+  JobRunner(const EngineContext& context, JobSpec spec, JobListener listener);
+  ~JobRunner();
+
+  const JobSpec& spec() const { return spec_; }
+
+  // --- Sessions
+  Status may_attach(const session::Attach& attach) const;
+  void on_attached(session::Session& session);
+  void on_submit(session::Session& session, session::Submission submission);
+  void on_detached(session::Session& session);
+  void on_lost(session::Session& session, const Status& status);
+  bool has_sessions() const { return attached_sessions_ > 0; }
+
+  // --- Links
+  void on_envelope(LinkId link, Envelope envelope);
+  void on_link_lost(LinkId link, const Status& status);
+
+  // The launcher saw a rank of this node end badly before it had attached.
+  void on_rank_failed(Rank rank, const std::string& text);
+
+  // The launcher is gone, or the daemon stops. `done` is called when nothing of the job is under
+  // way on this node any more; sessions may still be attached, and are answered with errors.
+  void close(const Status& why, std::function<void()> done);
+
+  JobSnapshot snapshot() const;
+
+ private:
+  struct Held {
+    session::Submission submission;
+    double submitted_s = 0;
+  };
+  struct Local {
+    session::Session* session = nullptr;
+    std::unordered_map<uint64_t, Held> held;  // by ticket
+    bool detaching = false;  // said goodbye; the core hears of it when the data plane is quiet
+    bool attach_deferred = false;  // a new process is there already
+    bool dirty = false;            // has completions that are not flushed
+  };
+
+  Local& local(LocalRank rank) { return locals_[static_cast<size_t>(rank.value)]; }
+  std::string describe_node() const { return spec_.layout.node(spec_.self).node_id; }
+
+  void step(core::Event event);
+  void carry_out(core::Output& output);
+  void end_turn();
+  void arm_timer();
+  void send(NodeIndex to, core::Message message);
+  bool authenticate(LinkId link, const Envelope& envelope);
+  void start_epoch(const core::EpochStarted& started);
+  void launch(const core::Launch& launch);
+  void deliver(const core::Delivery& delivery);
+  void fail(const Status& status, std::vector<core::Delivery> deliveries);
+  void flush_sessions();
+  void finish_detach(LocalRank rank);
+  void finish_close();
+  void count_end(const core::Delivery& delivery, const Held& held);
+
+  EngineContext context_;
+  const JobSpec spec_;
+  const JobListener listener_;
+  core::JobCore core_;
+  std::shared_ptr<observe::JobMetrics> metrics_;
+  std::vector<Local> locals_;  // by local rank
+  int attached_sessions_ = 0;
+  int detaching_ = 0;
+
+  LinkId coordinator_link_ = 0;          // member: dialled
+  std::map<NodeIndex, LinkId> members_;  // coordinator: over which link each member joined
+
+  std::map<Seq, CollectiveKind> operations_;  // under way
+  bool data_epoch_open_ = false;
+  Epoch data_epoch_;
+  uint64_t operations_done_ = 0;
+  uint64_t bytes_reduced_ = 0;
+  std::string last_failed_name_;  // several ranks' submissions of one tensor count as one
+
+  bool turn_pending_ = false;
+  bool failing_ = false;  // the core has failed; the clients are about to be told
+  boost::asio::steady_timer timer_;
+  bool timer_armed_ = false;
+  bool warned_of_stranger_ = false;  // once: a stranger shall not fill the log
+  std::optional<Status> closing_;
+  std::function<void()> on_closed_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace rueda::engine

@@ -1,0 +1,94 @@
+// One operation as the data loop carries it out: a batch of tensors seen as one long row of
+// elements, with the memory of every local rank behind it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "daemon/base/dtype.h"
+#include "daemon/base/ids.h"
+#include "daemon/core/ring_schedule.h"
+#include "daemon/session/session.h"
+
+namespace rueda::engine {
+
+// One tensor of one local rank.
+struct RankBuffers {
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+};
+
+struct OperationTensor {
+  int64_t elements = 0;
+  std::vector<RankBuffers> ranks;  // by local rank
+};
+
+// What all tensors of a batch have in common, and where their elements are. Immutable once made.
+struct Operation {
+  Epoch epoch;
+  Seq seq;
+  uint64_t plan_hash = 0;
+  CollectiveKind kind = CollectiveKind::kAllreduce;
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  int64_t divisor = 1;       // average: the number of contributors
+  NodeIndex root_node{-1};   // broadcast
+  LocalRank root_local{-1};  // broadcast: on the root's node
+
+  std::vector<OperationTensor> tensors;
+  std::vector<int64_t> first_element;  // by tensor, then the total: one more entry than tensors
+  std::vector<std::shared_ptr<session::Arena>> arenas;  // keeps the buffers mapped
+
+  // True if the kernel could not provide some client's memory (session/sigbus_guard.h): what was
+  // read from it is worthless and must not reach anybody.
+  bool has_lost_memory() const;
+  int64_t elements() const { return first_element.back(); }
+  int64_t bytes() const { return elements() * static_cast<int64_t>(element_bytes(dtype)); }
+};
+
+// The arithmetic of an operation on a stretch of its elements. Holds scratch space, so that nothing
+// is allocated on the path; belongs to one loop.
+class OperationKernels {
+ public:
+  // Set by --fault reduce: the first element of every stretch is wrong, so that checkers can be
+  // checked.
+  explicit OperationKernels(bool corrupt = false) : corrupt_(corrupt) {}
+
+  // dst = partial (op) all local ranks' elements of the range; partial may be null. With `final`,
+  // also postscale and divisor. dst may equal partial.
+  void reduce_local(const Operation& operation, core::ElementRange range, const std::byte* partial,
+                    bool final, std::byte* dst);
+  // Copies final values to every local rank's output.
+  void store(const Operation& operation, core::ElementRange range, const std::byte* src);
+  // Copies the broadcast root's input.
+  void read_root(const Operation& operation, core::ElementRange range, std::byte* dst);
+  // All of the operation for a job on one node, in one pass: reads k, writes k.
+  void run_on_one_node(const Operation& operation, core::ElementRange range);
+
+ private:
+  // What of one tensor lies in a range of the operation's elements.
+  struct Piece {
+    const OperationTensor& tensor;
+    int64_t offset;        // bytes into the tensor
+    int64_t range_offset;  // bytes into the range
+    int64_t elements;
+    size_t bytes;
+  };
+
+  template <class Visit>
+  void for_each_piece(const Operation& operation, core::ElementRange range, Visit visit);
+  void reduce_piece(const Operation& operation, const Piece& piece, const std::byte* partial,
+                    bool final, std::byte* dst);
+  // To the outputs of all local ranks from `first_rank` on.
+  void store_piece(const Piece& piece, const std::byte* src, size_t first_rank);
+
+  const bool corrupt_;
+  std::vector<const void*> sources_;
+  std::vector<void*> destinations_;
+};
+
+}  // namespace rueda::engine

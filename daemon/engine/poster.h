@@ -1,0 +1,22 @@
+// The narrow door through which threads that are not loops (gRPC's) reach a loop. In a unit of its
+// own because service/ is built without ThreadSanitizer (docs/testing.md), and this hand-over must
+// be seen.
+#pragma once
+
+#include <functional>
+
+#include <boost/asio/io_context.hpp>
+
+namespace rueda::engine {
+
+class Poster {
+ public:
+  explicit Poster(boost::asio::io_context& loop) : loop_(loop) {}
+  // Thread-safe. Dropped if the loop never runs again.
+  void post(std::function<void()> work) const;
+
+ private:
+  boost::asio::io_context& loop_;
+};
+
+}  // namespace rueda::engine

@@ -1,0 +1,19 @@
+// What a daemon derives from a job's token, so that the token itself never travels between daemons.
+#pragma once
+
+#include <string>
+
+#include "daemon/base/ids.h"
+#include "daemon/transport/frame.h"
+
+namespace rueda::engine {
+
+// HMAC-SHA256 of (purpose, job, epoch, sender) under the token: the sender knows the token.
+std::string make_proof(const std::string& token, const std::string& purpose, const JobId& job,
+                       Epoch epoch, NodeIndex from);
+bool proof_matches(const std::string& expected, const std::string& given);  // in constant time
+
+// The key of an epoch's data channels: one of an old epoch opens nothing in a new one.
+transport::JobToken make_data_token(const std::string& token, const JobId& job, Epoch epoch);
+
+}  // namespace rueda::engine

@@ -1,0 +1,58 @@
+// Which slot of the neighbour a chunk is written into. Every chunk that can be under way has a slot
+// of its own, so that no chunk ever waits for a later one: the ring cannot deadlock.
+//
+// A lane serves one operation at a time (operation s: lane s mod lanes). Within it the pieces of
+// the window have a slot for each shard and phase. A broadcast uses a lane's slots one after the
+// other.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "daemon/core/ring_schedule.h"
+
+namespace rueda::engine {
+
+struct SlotGeometry {
+  int lanes = 4;   // operations under way; core's max_launched_operations
+  int window = 4;  // pieces of one operation under way
+  int nodes = 2;
+  uint32_t slot_bytes = 256 * 1024;
+
+  // Chunks stay in cache (docs/architecture.md), and shrink where many nodes would exceed
+  // `budget_bytes`.
+  static SlotGeometry make(int nodes, int lanes, uint64_t chunk_bytes, uint64_t budget_bytes) {
+    SlotGeometry geometry;
+    geometry.nodes = nodes;
+    geometry.lanes = lanes;
+    const uint64_t fair = budget_bytes / (geometry.slots() + geometry.origin_buffers());
+    const uint64_t bytes = std::clamp<uint64_t>(std::min(chunk_bytes, fair), 4096, 4u << 20);
+    geometry.slot_bytes = static_cast<uint32_t>(bytes / 4096 * 4096);
+    return geometry;
+  }
+
+  uint32_t slots_per_lane() const { return static_cast<uint32_t>(window * nodes * 2); }
+  uint32_t slots() const { return static_cast<uint32_t>(lanes) * slots_per_lane(); }
+  uint32_t origin_buffers() const { return static_cast<uint32_t>(lanes * window); }
+  uint64_t total_bytes() const { return uint64_t{slots() + origin_buffers()} * slot_bytes; }
+
+  uint32_t lane(Seq seq) const {
+    return static_cast<uint32_t>(seq.value % static_cast<uint64_t>(lanes));
+  }
+
+  uint32_t ring_slot(Seq seq, int64_t piece, int shard, core::RingPhase phase) const {
+    const auto in_window = static_cast<uint32_t>(piece % window);
+    return lane(seq) * slots_per_lane() +
+           (in_window * static_cast<uint32_t>(nodes) + static_cast<uint32_t>(shard)) * 2 +
+           (phase == core::RingPhase::kGather ? 1 : 0);
+  }
+  uint32_t broadcast_slot(Seq seq, int64_t piece) const {
+    return lane(seq) * slots_per_lane() + static_cast<uint32_t>(piece % slots_per_lane());
+  }
+  // Where this node keeps what it starts itself until it is sent.
+  uint32_t origin_buffer(Seq seq, int64_t piece) const {
+    return lane(seq) * static_cast<uint32_t>(window) + static_cast<uint32_t>(piece % window);
+  }
+};
+
+}  // namespace rueda::engine

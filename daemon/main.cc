@@ -1,0 +1,257 @@
+// ruedad: puts the rooms together, and takes them apart in the right order (docs/threads.md).
+
+#include <functional>
+#include <future>
+#include <iostream>
+#include <random>
+#include <thread>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <nlohmann/json.hpp>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+#include "daemon/config.h"
+#include "daemon/engine/engine.h"
+#include "daemon/logging.h"
+#include "daemon/observe/http_server.h"
+#include "daemon/reduce/kernels.h"
+#include "daemon/service/grpc_servers.h"
+#include "daemon/transport/tcp/tcp_transport.h"
+
+namespace rueda {
+namespace {
+
+engine::EngineOptions engine_options(const Config& config) {
+  engine::EngineOptions options;
+  options.node_id = config.node_id;
+  options.fusion_threshold_bytes = config.fusion_threshold_bytes;
+  options.chunk_bytes = config.chunk_bytes;
+  options.staging_bytes = config.staging_bytes;
+  options.timeout_ms = config.timeout_ms;
+  options.start_timeout_ms = config.start_timeout_ms;
+  options.corrupt_reduction = config.fault == "reduce";
+  return options;
+}
+
+std::string join_address(const std::string& host, uint16_t port) {
+  const bool is_v6 = host.find(':') != std::string::npos;
+  return (is_v6 ? '[' + host + ']' : host) + ':' + std::to_string(port);
+}
+
+std::string port_part(const std::string& address) { return address.substr(address.rfind(':')); }
+
+// As other nodes reach an address that was bound; "" or ":port" if only launchers can know the
+// host.
+std::string advertised(const Config& config, const std::string& bound) {
+  if (!config.advertise_host.empty()) return config.advertise_host + port_part(bound);
+  if (config.listen_host == "0.0.0.0" || config.listen_host == "::") return port_part(bound);
+  return bound;
+}
+
+uint64_t random_number() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+class Daemon {
+ public:
+  explicit Daemon(Config config)
+      : config_(std::move(config)),
+        options_(engine_options(config_)),
+        metrics_({RUEDA_VERSION, config_.node_id, reduce::simd_target()}),
+        data_loop_(metrics_,
+                   [this](boost::asio::io_context& loop) {
+                     transport::TcpOptions tcp;
+                     tcp.congestion = config_.tcp_congestion;
+                     return transport::make_tcp_transport(loop, tcp);
+                   }),
+        plane_(control_loop_, metrics_, {config_.node_id, random_number(), config_.timeout_ms}),
+        signals_(control_loop_, SIGTERM, SIGINT) {}
+
+  Status start();
+  void run() { control_loop_.run(); }
+  // After run(): what lives on other threads ends before what it uses.
+  void tear_down();
+
+ private:
+  Status start_services();
+  void refresh_session_metrics();
+  void await_signal();
+  void say_ready();
+  void stop(const char* why);
+
+  const Config config_;
+  const engine::EngineOptions options_;
+  observe::Metrics metrics_;
+  boost::asio::io_context control_loop_{1};
+  const engine::Poster poster_{control_loop_};
+  engine::DataLoop data_loop_;
+  service::GrpcControlPlane plane_;
+  std::optional<engine::Engine> engine_;
+  std::optional<service::StaticMembership> membership_;
+  std::unique_ptr<session::SessionServer> sessions_;
+  uint64_t counted_rejected_ = 0;
+  service::DaemonInfo info_;
+  std::optional<service::GrpcServers> grpc_;
+  std::unique_ptr<observe::HttpServer> http_;
+  boost::asio::signal_set signals_;
+  std::atomic<bool> ready_{false};
+  std::thread stopper_;
+  bool stopping_ = false;
+};
+
+Status Daemon::start() {
+  Result<service::StaticMembership> membership = service::StaticMembership::parse(config_.nodes);
+  if (!membership.is_ok()) return membership.status();
+  membership_ = std::move(membership).value();
+
+  Result<std::string> data = data_loop_.start(join_address(config_.listen_host, config_.data_port));
+  if (!data.is_ok()) {
+    return Status(data.status().code(), "--data-port " + std::to_string(config_.data_port) + ": " +
+                                            data.status().message());
+  }
+  info_.data_address = data.value();
+  engine_.emplace(engine::EngineContext{control_loop_, data_loop_, plane_, metrics_, options_,
+                                        advertised(config_, data.value())});
+  plane_.set_events(&*engine_);
+  info_.node_id = config_.node_id;
+  info_.socket = config_.socket;
+  info_.simd = reduce::simd_target();
+  info_.transport = "tcp";
+  info_.started_ms = steady_now_ms();
+  return start_services();
+}
+
+Status Daemon::start_services() {
+  grpc_.emplace(poster_, *engine_, plane_, *membership_, metrics_, info_);
+  Result<std::string> control = grpc_->start(config_.listen_host, config_.control_port);
+  if (!control.is_ok()) return control.status();
+  info_.control_address = control.value();
+  const std::string shown = advertised(config_, control.value());
+  if (!shown.starts_with(':')) info_.advertised_address = shown;
+
+  session::ServerOptions session_options;
+  session_options.socket_path = config_.socket;
+  sessions_ = session::SessionServer::create(
+      control_loop_, session_options, *engine_,
+      [this](int fd, const session::Credentials& peer) { grpc_->adopt(fd, peer); });
+  if (Status listening = sessions_->listen(); !listening.is_ok()) return listening;
+
+  observe::HttpHandlers handlers;
+  handlers.metrics = [this] {
+    data_loop_.refresh_metrics();
+    refresh_session_metrics();
+    return metrics_.render();
+  };
+  handlers.ready = [this] { return ready_.load(); };
+  http_ = observe::HttpServer::create(std::move(handlers));
+  Result<std::string> http = http_->start(join_address(config_.listen_host, config_.http_port));
+  if (!http.is_ok()) return http.status();
+  info_.http_address = http.value();
+
+  await_signal();
+  grpc_->set_serving(true);
+  ready_ = true;
+  say_ready();
+  return Status::ok();
+}
+
+// On the HTTP thread; the numbers belong to the control loop. Old ones are better than a wait
+// without end: a loop that is stopping answers nobody.
+void Daemon::refresh_session_metrics() {
+  auto done = std::make_shared<std::promise<void>>();
+  poster_.post([this, done] {
+    const session::ServerStats now = sessions_->stats();
+    metrics_.daemon().arena_bytes.Set(static_cast<double>(now.arena_bytes));
+    metrics_.daemon().rejected_clients.Increment(
+        static_cast<double>(now.rejected - std::exchange(counted_rejected_, now.rejected)));
+    done->set_value();
+  });
+  done->get_future().wait_for(std::chrono::milliseconds(200));
+}
+
+void Daemon::await_signal() {
+  signals_.async_wait([this](const boost::system::error_code& error, int signal) {
+    if (error) return;
+    if (stopping_) {
+      spdlog::warn("stopping at once, on a second signal");
+      std::_Exit(1);
+    }
+    stop(signal == SIGTERM ? "SIGTERM" : "SIGINT");
+    await_signal();
+  });
+}
+
+void Daemon::say_ready() {
+  spdlog::info("node {} serves: control {}, data {}, http {}, socket {} ({} kernels)",
+               info_.node_id, info_.control_address, info_.data_address, info_.http_address,
+               info_.socket, info_.simd);
+  ::sd_notify(0, "READY=1");
+  if (config_.ready_fd < 0) return;
+  const nlohmann::json line = {{"node_id", info_.node_id},
+                               {"control", info_.control_address},
+                               {"data", info_.data_address},
+                               {"http", info_.http_address},
+                               {"socket", info_.socket}};
+  const std::string text = line.dump() + '\n';
+  if (::write(config_.ready_fd, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    spdlog::warn("could not report to descriptor {} of --ready-fd", config_.ready_fd);
+  }
+  ::close(config_.ready_fd);
+}
+
+// Jobs first (their ranks are told why), then links, then the servers; the loop goes last.
+void Daemon::stop(const char* why) {
+  stopping_ = true;
+  spdlog::info("stopping on {}", why);
+  ::sd_notify(0, "STOPPING=1");
+  ready_ = false;
+  grpc_->set_serving(false);
+  const Status reason(Code::kShutDown,
+                      "the daemon on node " + config_.node_id + " was stopped (" + why + ")",
+                      Origin{config_.node_id, {}});
+  engine_->close_all(reason, [this] {
+    plane_.stop([this] {
+      // Calls under way may still need the control loop, so the servers stop beside it.
+      stopper_ = std::thread([this] {
+        grpc_->stop();
+        poster_.post([this] { control_loop_.stop(); });
+      });
+    });
+  });
+}
+
+void Daemon::tear_down() {
+  if (stopper_.joinable()) stopper_.join();
+  if (http_) http_->stop();
+  if (sessions_) sessions_->stop();
+  data_loop_.stop();
+}
+
+}  // namespace
+}  // namespace rueda
+
+int main(int argc, char** argv) {
+  ::signal(SIGPIPE, SIG_IGN);
+  auto read = rueda::read_config(argc, argv);
+  if (const int* code = std::get_if<int>(&read)) return *code;
+  rueda::Config config = std::move(std::get<rueda::Config>(read));
+  rueda::set_up_logging(config.log_level, config.log_format);
+  const std::string node_id = config.node_id;
+
+  rueda::Daemon daemon(std::move(config));
+  if (rueda::Status started = daemon.start(); !started.is_ok()) {
+    std::cerr << "ruedad: " << started.message() << '\n';
+    daemon.tear_down();
+    return 1;
+  }
+  daemon.run();
+  daemon.tear_down();
+  spdlog::info("node {} stopped", node_id);
+  return 0;
+}

@@ -1,0 +1,315 @@
+#include "daemon/observe/http_server.h"
+
+#include <array>
+#include <chrono>
+#include <exception>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http.hpp>
+#include <pthread.h>
+
+namespace rueda::observe {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+using asio::ip::tcp;
+using ErrorCode = boost::system::error_code;
+
+constexpr uint32_t kMaxHeaderBytes = 8 * 1024;
+constexpr size_t kMaxDrainedBytes = size_t{64} * 1024;
+constexpr auto kAcceptRetryDelay = std::chrono::milliseconds(200);
+constexpr std::string_view kBusyReply =
+    "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+
+using Response = http::response<http::string_body>;
+
+Response make_response(http::status status, std::string body) {
+  Response response(status, 11);
+  response.set(http::field::content_type, "text/plain; charset=utf-8");
+  response.body() = std::move(body);
+  return response;
+}
+
+Response answer_path(const HttpHandlers& handlers, std::string_view path) {
+  if (path == "/metrics") {
+    Response response = make_response(http::status::ok, handlers.metrics());
+    response.set(http::field::content_type, "text/plain; version=0.0.4; charset=utf-8");
+    return response;
+  }
+  if (path == "/healthz") return make_response(http::status::ok, "ok\n");
+  if (path == "/readyz") {
+    if (handlers.ready()) return make_response(http::status::ok, "ready\n");
+    return make_response(http::status::service_unavailable, "not ready\n");
+  }
+  return make_response(http::status::not_found,
+                       "not found: this daemon serves /metrics, /healthz and /readyz\n");
+}
+
+Response answer(const HttpHandlers& handlers, const http::request<http::empty_body>& request) {
+  if (request.method() != http::verb::get && request.method() != http::verb::head) {
+    Response response = make_response(http::status::method_not_allowed, "use GET or HEAD\n");
+    response.set(http::field::allow, "GET, HEAD");
+    return response;
+  }
+  const std::string_view target(request.target().data(), request.target().size());
+  try {
+    return answer_path(handlers, target.substr(0, target.find('?')));
+  } catch (const std::exception& error) {
+    return make_response(http::status::internal_server_error, std::string(error.what()) + "\n");
+  }
+}
+
+// What was read is not HTTP, or ended early; other errors are the socket's.
+bool is_http_error(ErrorCode error) {
+  return error.category() == http::make_error_code(http::error::bad_method).category();
+}
+
+// What the connections of a server have in common; used on its thread only.
+struct Shared {
+  HttpHandlers handlers;
+  HttpLimits limits;
+  int open_connections = 0;
+};
+
+// One connection; kept alive by the operation in flight.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(tcp::socket socket, Shared& shared) : stream_(std::move(socket)), shared_(shared) {
+    ++shared_.open_connections;
+  }
+  ~Connection() { --shared_.open_connections; }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  void read() {
+    parser_.emplace();
+    parser_->header_limit(kMaxHeaderBytes);
+    parser_->body_limit(std::numeric_limits<uint64_t>::max());  // no body is ever read
+    stream_.expires_after(shared_.limits.deadline);
+    http::async_read_header(
+        stream_, buffer_, *parser_,
+        [self = shared_from_this()](ErrorCode error, size_t) { self->on_read(error); });
+  }
+
+ private:
+  void on_read(ErrorCode error) {
+    if (is_http_error(error)) {
+      on_bad_request(error);
+      return;
+    }
+    if (error) return;  // gone, or past the deadline
+    const auto& request = parser_->get();
+    is_head_ = request.method() == http::verb::head;
+    // A body is not read, so a connection that announces one cannot go on.
+    if (!parser_->is_done()) {
+      response_ = request.method() == http::verb::get || is_head_
+                      ? make_response(http::status::bad_request, "a request body is not taken\n")
+                      : answer(shared_.handlers, request);
+    } else {
+      response_ = answer(shared_.handlers, request);
+    }
+    response_.version(request.version());
+    response_.keep_alive(request.keep_alive() && parser_->is_done());
+    write();
+  }
+
+  void on_bad_request(ErrorCode error) {
+    if (error == http::error::end_of_stream) return;
+    const http::status status = error == http::error::header_limit
+                                    ? http::status::request_header_fields_too_large
+                                    : http::status::bad_request;
+    is_head_ = false;
+    response_ =
+        make_response(status, "not a request that this server takes: " + error.message() + "\n");
+    response_.keep_alive(false);
+    write();
+  }
+
+  void write() {
+    response_.prepare_payload();
+    serializer_.emplace(response_);
+    stream_.expires_after(shared_.limits.deadline);
+    auto done = [self = shared_from_this()](ErrorCode error, size_t) { self->on_written(error); };
+    if (is_head_) {
+      serializer_->split(true);
+      http::async_write_header(stream_, *serializer_, std::move(done));
+    } else {
+      http::async_write(stream_, *serializer_, std::move(done));
+    }
+  }
+
+  void on_written(ErrorCode error) {
+    if (error) return;
+    if (response_.keep_alive()) {
+      read();
+      return;
+    }
+    // Closing with unread input would reset the connection, and the reply could be lost with it.
+    stream_.socket().shutdown(tcp::socket::shutdown_send, error);
+    if (error) return;
+    stream_.expires_after(shared_.limits.deadline);
+    drain(0);
+  }
+
+  void drain(size_t drained_bytes) {
+    if (drained_bytes > kMaxDrainedBytes) return;
+    stream_.async_read_some(asio::buffer(discarded_), [self = shared_from_this(), drained_bytes](
+                                                          ErrorCode error, size_t bytes) {
+      if (!error) self->drain(drained_bytes + bytes);
+    });
+  }
+
+  beast::tcp_stream stream_;
+  Shared& shared_;
+  beast::flat_buffer buffer_{size_t{kMaxHeaderBytes} * 2};
+  std::optional<http::request_parser<http::empty_body>> parser_;
+  Response response_;
+  std::optional<http::response_serializer<http::string_body>> serializer_;
+  bool is_head_ = false;
+  std::array<char, 4096> discarded_;
+};
+
+struct HostPort {
+  std::string host;
+  std::string port;
+};
+
+// "host:port", "[v6]:port", or ":port" for every IPv4 interface.
+Result<HostPort> parse_address(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon + 1 == address.size()) {
+    return Status(Code::kInvalidArgument,
+                  "HTTP address '" + address + "' has no port; write host:port");
+  }
+  HostPort parsed{address.substr(0, colon), address.substr(colon + 1)};
+  if (parsed.port.find_first_not_of("0123456789") != std::string::npos || parsed.port.size() > 5 ||
+      std::stoi(parsed.port) > 65535) {
+    return Status(Code::kInvalidArgument, "HTTP address '" + address + "' has port '" +
+                                              parsed.port + "'; a port is 0 to 65535");
+  }
+  if (parsed.host.empty()) parsed.host = "0.0.0.0";
+  if (parsed.host.size() > 2 && parsed.host.front() == '[' && parsed.host.back() == ']') {
+    parsed.host = parsed.host.substr(1, parsed.host.size() - 2);
+  }
+  return parsed;
+}
+
+class BeastHttpServer final : public HttpServer {
+ public:
+  BeastHttpServer(HttpHandlers handlers, HttpLimits limits)
+      : shared_{.handlers = std::move(handlers), .limits = limits} {}
+  ~BeastHttpServer() override { stop_thread(); }
+
+  Result<std::string> start(const std::string& address) override {
+    if (thread_.joinable()) {
+      return Status(Code::kInvalidArgument, "the HTTP server serves already; stop it first");
+    }
+    Result<HostPort> parsed = parse_address(address);
+    if (!parsed.is_ok()) return parsed.status();
+    context_.emplace(1);
+    acceptor_.emplace(*context_);
+    if (Status status = listen(address, parsed.value()); !status.is_ok()) {
+      discard();
+      return status;
+    }
+    const std::string bound = std::to_string(acceptor_->local_endpoint().port());
+    accept_retry_.emplace(*context_);
+    accept();
+    thread_ = std::thread([this] { context_->run(); });
+    pthread_setname_np(thread_.native_handle(), "rueda-http");
+    const bool is_v6 = parsed.value().host.find(':') != std::string::npos;
+    const std::string host = is_v6 ? "[" + parsed.value().host + "]" : parsed.value().host;
+    return host + ":" + bound;
+  }
+
+  void stop() override { stop_thread(); }
+
+ private:
+  Status listen(const std::string& address, const HostPort& parsed) {
+    ErrorCode error;
+    tcp::resolver resolver(*context_);
+    const auto endpoints = resolver.resolve(
+        parsed.host, parsed.port, tcp::resolver::passive | tcp::resolver::numeric_service, error);
+    if (error || endpoints.empty()) {
+      return Status(Code::kInvalidArgument, "HTTP address '" + address +
+                                                "' cannot be resolved: " + error.message() +
+                                                "; use an address of this machine");
+    }
+    const tcp::endpoint endpoint = endpoints.begin()->endpoint();
+    acceptor_->open(endpoint.protocol(), error);
+    if (!error) acceptor_->set_option(tcp::acceptor::reuse_address(true), error);
+    if (!error) acceptor_->bind(endpoint, error);
+    if (!error) acceptor_->listen(asio::socket_base::max_listen_connections, error);
+    if (!error) return Status::ok();
+    if (error == asio::error::address_in_use) {
+      return Status(Code::kResourceExhausted,
+                    "HTTP port " + parsed.port + " on " + parsed.host +
+                        " is taken by another program; choose another with --http-port");
+    }
+    return Status(Code::kInvalidArgument,
+                  "cannot serve HTTP on '" + address + "': " + error.message() +
+                      "; use an address of this machine and a port that is allowed");
+  }
+
+  void accept() {
+    acceptor_->async_accept([this](ErrorCode error, tcp::socket socket) {
+      if (error == asio::error::operation_aborted) return;
+      if (error) {
+        // Most likely out of file descriptors: trying again at once would spin.
+        accept_retry_->expires_after(kAcceptRetryDelay);
+        accept_retry_->async_wait([this](ErrorCode cancelled) {
+          if (!cancelled) accept();
+        });
+        return;
+      }
+      // Replies to pipelined requests would wait for the client's delayed acknowledgement.
+      socket.set_option(tcp::no_delay(true), error);
+      if (shared_.open_connections < shared_.limits.max_connections) {
+        std::make_shared<Connection>(std::move(socket), shared_)->read();
+      } else {
+        socket.non_blocking(true, error);
+        socket.send(asio::buffer(kBusyReply), 0, error);
+      }
+      accept();
+    });
+  }
+
+  void stop_thread() {
+    if (!thread_.joinable()) return;
+    context_->stop();
+    thread_.join();
+    discard();
+  }
+
+  // What waits in the context, connections among it, is destroyed with the context.
+  void discard() {
+    accept_retry_.reset();
+    acceptor_.reset();
+    context_.reset();
+  }
+
+  Shared shared_;
+  std::optional<asio::io_context> context_;
+  std::optional<tcp::acceptor> acceptor_;
+  std::optional<asio::steady_timer> accept_retry_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::unique_ptr<HttpServer> HttpServer::create(HttpHandlers handlers, HttpLimits limits) {
+  return std::make_unique<BeastHttpServer>(std::move(handlers), limits);
+}
+
+}  // namespace rueda::observe

@@ -1,0 +1,39 @@
+// GET and HEAD of /metrics, /healthz, /readyz over HTTP/1.1, on a thread of its own (a scrape must
+// not hold up a loop).
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "daemon/base/status.h"
+
+namespace rueda::observe {
+
+struct HttpHandlers {
+  std::function<std::string()> metrics;  // text exposition
+  std::function<bool()> ready;  // /readyz: 200 or 503; /healthz is 200 while the daemon runs
+};
+
+struct HttpLimits {
+  int max_connections = 64;  // the next ones get 503
+  // For a request to come, and for its reply to be taken; an idle connection is closed after it.
+  std::chrono::milliseconds deadline = std::chrono::seconds(10);
+};
+
+// No bodies, at most 8 KiB of header: whatever a stranger sends ends that connection alone. start
+// and stop are called from one thread.
+class HttpServer {
+ public:
+  virtual ~HttpServer() = default;  // stops
+  // Binds and serves; `address` is host:port, [v6]:port or :port. Returns it with the port that was
+  // bound filled in (0 takes a free one). A port taken is an error that names it.
+  virtual Result<std::string> start(const std::string& address) = 0;
+  virtual void stop() = 0;
+
+  // The handlers run on the server's thread and must be thread-safe.
+  static std::unique_ptr<HttpServer> create(HttpHandlers handlers, HttpLimits limits = {});
+};
+
+}  // namespace rueda::observe

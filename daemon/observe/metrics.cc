@@ -1,0 +1,219 @@
+#include "daemon/observe/metrics.h"
+
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include <prometheus/family.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include "daemon/base/check.h"
+#include "daemon/observe/process_metrics.h"
+
+namespace rueda::observe {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Family;
+using prometheus::Gauge;
+using prometheus::Histogram;
+using prometheus::Labels;
+
+// From one round trip on loopback to a stall that an operator would look into.
+const Histogram::BucketBoundaries kSecondsBuckets = {
+    0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
+    0.05,    0.1,    0.25,    0.5,    1,     2.5,    5,     10};
+
+Family<Counter>& counters(prometheus::Registry& registry, const char* name, const char* help) {
+  return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+}
+
+Family<Gauge>& gauges(prometheus::Registry& registry, const char* name, const char* help) {
+  return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
+}
+
+Family<Histogram>& histograms(prometheus::Registry& registry, const char* name, const char* help) {
+  return prometheus::BuildHistogram().Name(name).Help(help).Register(registry);
+}
+
+Counter& single_counter(prometheus::Registry& registry, const char* name, const char* help) {
+  return counters(registry, name, help).Add({});
+}
+
+Gauge& single_gauge(prometheus::Registry& registry, const char* name, const char* help) {
+  return gauges(registry, name, help).Add({});
+}
+
+DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
+  Family<Counter>& control =
+      counters(registry, "rueda_control_messages_total", "Control messages between daemons.");
+  const auto message = [&control](const char* kind, const char* direction) -> Counter& {
+    return control.Add({{"kind", kind}, {"direction", direction}});
+  };
+  return DaemonMetrics{
+      .clients = single_gauge(registry, "rueda_clients", "Training processes attached."),
+      .jobs = single_gauge(registry, "rueda_jobs", "Jobs registered with this daemon."),
+      .arena_bytes = single_gauge(registry, "rueda_arena_bytes", "Client memory mapped."),
+      .staging_bytes =
+          single_gauge(registry, "rueda_staging_bytes", "Slots and send buffers held."),
+      .rejected_clients = single_counter(registry, "rueda_rejected_clients_total",
+                                         "Clients turned away at the unix socket."),
+      .rejected_connections = single_counter(registry, "rueda_rejected_connections_total",
+                                             "Connections turned away at the data port."),
+      .job_failures =
+          single_counter(registry, "rueda_job_failures_total", "Jobs that ended in failure."),
+      .order_sent = message("order", "sent"),
+      .order_received = message("order", "received"),
+      .membership_sent = message("membership", "sent"),
+      .membership_received = message("membership", "received"),
+      .heartbeat_sent = message("heartbeat", "sent"),
+      .heartbeat_received = message("heartbeat", "received"),
+  };
+}
+
+// Families whose series come and go with the jobs.
+struct JobFamilies {
+  explicit JobFamilies(prometheus::Registry& registry)
+      : operations(counters(registry, "rueda_operations_total",
+                            "Collective operations ended, by collective and result.")),
+        tensors(counters(registry, "rueda_tensors_total", "Tensors delivered.")),
+        reduced_bytes(counters(registry, "rueda_reduced_bytes_total",
+                               "Payload of delivered tensors, counted once a node.")),
+        copied_in_bytes(counters(registry, "rueda_copied_in_bytes_total",
+                                 "Bytes copied from foreign client memory into an arena.")),
+        copied_out_bytes(counters(registry, "rueda_copied_out_bytes_total",
+                                  "Bytes copied from an arena back to foreign client memory.")),
+        queue_depth(gauges(registry, "rueda_queue_depth", "Submissions accepted, not yet ended.")),
+        negotiation_seconds(histograms(registry, "rueda_negotiation_seconds",
+                                       "From the last local rank's submission to the launch.")),
+        ring_seconds(histograms(registry, "rueda_ring_seconds", "From launch to completion.")) {}
+
+  JobMetrics add(const std::string& job_id) {
+    const Labels job = {{"job", job_id}};
+    const auto operation = [&](const char* collective, const char* result) -> Counter& {
+      return operations.Add({{"job", job_id}, {"collective", collective}, {"result", result}});
+    };
+    return JobMetrics{
+        .allreduce_ok = operation("allreduce", "ok"),
+        .allreduce_error = operation("allreduce", "error"),
+        .broadcast_ok = operation("broadcast", "ok"),
+        .broadcast_error = operation("broadcast", "error"),
+        .barrier_ok = operation("barrier", "ok"),
+        .barrier_error = operation("barrier", "error"),
+        .tensors = tensors.Add(job),
+        .reduced_bytes = reduced_bytes.Add(job),
+        .copied_in_bytes = copied_in_bytes.Add(job),
+        .copied_out_bytes = copied_out_bytes.Add(job),
+        .queue_depth = queue_depth.Add(job),
+        .negotiation_seconds = negotiation_seconds.Add(job, kSecondsBuckets),
+        .ring_seconds = ring_seconds.Add(job, kSecondsBuckets),
+    };
+  }
+
+  void remove(JobMetrics& job) {
+    for (Counter* counter : {&job.allreduce_ok, &job.allreduce_error, &job.broadcast_ok,
+                             &job.broadcast_error, &job.barrier_ok, &job.barrier_error}) {
+      operations.Remove(counter);
+    }
+    tensors.Remove(&job.tensors);
+    reduced_bytes.Remove(&job.reduced_bytes);
+    copied_in_bytes.Remove(&job.copied_in_bytes);
+    copied_out_bytes.Remove(&job.copied_out_bytes);
+    queue_depth.Remove(&job.queue_depth);
+    negotiation_seconds.Remove(&job.negotiation_seconds);
+    ring_seconds.Remove(&job.ring_seconds);
+  }
+
+  Family<Counter>& operations;
+  Family<Counter>& tensors;
+  Family<Counter>& reduced_bytes;
+  Family<Counter>& copied_in_bytes;
+  Family<Counter>& copied_out_bytes;
+  Family<Gauge>& queue_depth;
+  Family<Histogram>& negotiation_seconds;
+  Family<Histogram>& ring_seconds;
+};
+
+}  // namespace
+
+// Shared with the deleters of JobMetrics, so that these may outlive Metrics.
+struct Metrics::Impl {
+  struct JobEntry {
+    std::weak_ptr<JobMetrics> current;
+    // JobMetrics alive on the same series: a job that comes back while the last user of the old
+    // object lets go of it must not lose its series.
+    int users = 0;
+  };
+
+  Impl()
+      : daemon(make_daemon_metrics(registry)),
+        families(registry),
+        sent_bytes(counters(registry, "rueda_network_sent_bytes_total",
+                            "Bytes sent to a neighbour on the data plane.")),
+        received_bytes(counters(registry, "rueda_network_received_bytes_total",
+                                "Bytes received from a neighbour on the data plane.")) {}
+
+  void release(const std::string& job_id, JobMetrics* metrics) {
+    std::lock_guard lock(mutex);
+    const auto entry = jobs.find(job_id);
+    RUEDA_CHECK(entry != jobs.end());
+    if (--entry->second.users == 0) {
+      families.remove(*metrics);
+      jobs.erase(entry);
+    }
+    delete metrics;
+  }
+
+  prometheus::Registry registry;
+  DaemonMetrics daemon;
+  JobFamilies families;
+  Family<Counter>& sent_bytes;
+  Family<Counter>& received_bytes;
+
+  std::mutex mutex;  // guards what follows
+  std::map<std::string, JobEntry> jobs;
+  std::map<std::pair<std::string, std::string>, PeerMetrics> peers;
+};
+
+Metrics::Metrics(const BuildInfo& build) : impl_(std::make_shared<Impl>()) {
+  gauges(impl_->registry, "rueda_build_info", "Always 1; the labels say what runs.")
+      .Add({{"version", build.version}, {"node", build.node_id}, {"simd", build.simd}})
+      .Set(1);
+}
+
+Metrics::~Metrics() = default;
+
+DaemonMetrics& Metrics::daemon() { return impl_->daemon; }
+
+std::shared_ptr<JobMetrics> Metrics::job(const std::string& job_id) {
+  std::lock_guard lock(impl_->mutex);
+  Impl::JobEntry& entry = impl_->jobs[job_id];
+  if (auto current = entry.current.lock()) return current;
+  ++entry.users;
+  std::shared_ptr<JobMetrics> made(
+      new JobMetrics(impl_->families.add(job_id)),
+      [impl = impl_, job_id](JobMetrics* metrics) { impl->release(job_id, metrics); });
+  entry.current = made;
+  return made;
+}
+
+PeerMetrics& Metrics::peer(const std::string& node_id, const std::string& transport) {
+  std::lock_guard lock(impl_->mutex);
+  const auto key = std::make_pair(node_id, transport);
+  const auto found = impl_->peers.find(key);
+  if (found != impl_->peers.end()) return found->second;
+  const Labels labels = {{"peer", node_id}, {"transport", transport}};
+  return impl_->peers
+      .emplace(key, PeerMetrics{impl_->sent_bytes.Add(labels), impl_->received_bytes.Add(labels)})
+      .first->second;
+}
+
+std::string Metrics::render() const {
+  std::vector<prometheus::MetricFamily> families = impl_->registry.Collect();
+  for (auto& family : collect_process_metrics()) families.push_back(std::move(family));
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+}  // namespace rueda::observe

@@ -1,0 +1,89 @@
+// Every metric that the daemon exports, by name. One registry per daemon; thread-safe throughout.
+// Names follow Prometheus: base units, `_total` for counters, prefix rueda_. docs/metrics.md lists
+// them.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <prometheus/counter.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+
+namespace rueda::observe {
+
+struct BuildInfo {
+  std::string version;
+  std::string node_id;
+  std::string simd;
+};
+
+// Series of one job; they vanish with it.
+struct JobMetrics {
+  // rueda_operations_total{job,collective,result}: result is "ok" or "error".
+  prometheus::Counter& allreduce_ok;
+  prometheus::Counter& allreduce_error;
+  prometheus::Counter& broadcast_ok;
+  prometheus::Counter& broadcast_error;
+  prometheus::Counter& barrier_ok;
+  prometheus::Counter& barrier_error;
+  // rueda_tensors_total{job}: tensors delivered (a batch has several)
+  prometheus::Counter& tensors;
+  // rueda_reduced_bytes_total{job}: payload of delivered tensors, once a node
+  prometheus::Counter& reduced_bytes;
+  prometheus::Counter& copied_in_bytes;   // rueda_copied_in_bytes_total{job}
+  prometheus::Counter& copied_out_bytes;  // rueda_copied_out_bytes_total{job}
+  // rueda_queue_depth{job}: submissions accepted and not yet ended
+  prometheus::Gauge& queue_depth;
+  // rueda_negotiation_seconds{job}: last local rank's submission to launch
+  prometheus::Histogram& negotiation_seconds;
+  // rueda_ring_seconds{job}: launch to completion
+  prometheus::Histogram& ring_seconds;
+};
+
+// Series of one neighbour on the data plane.
+struct PeerMetrics {
+  prometheus::Counter& sent_bytes;      // rueda_network_sent_bytes_total{peer,transport}
+  prometheus::Counter& received_bytes;  // rueda_network_received_bytes_total{peer,transport}
+};
+
+// Series of the daemon itself.
+struct DaemonMetrics {
+  prometheus::Gauge& clients;                 // rueda_clients
+  prometheus::Gauge& jobs;                    // rueda_jobs
+  prometheus::Gauge& arena_bytes;             // rueda_arena_bytes: client memory mapped
+  prometheus::Gauge& staging_bytes;           // rueda_staging_bytes: slots and send buffers held
+  prometheus::Counter& rejected_clients;      // rueda_rejected_clients_total
+  prometheus::Counter& rejected_connections;  // rueda_rejected_connections_total: on the data port
+  prometheus::Counter& job_failures;          // rueda_job_failures_total
+  // rueda_control_messages_total{kind,direction}: kind is order (ready, decree), membership
+  // (hello, join, start, leave, fail) or heartbeat.
+  prometheus::Counter& order_sent;
+  prometheus::Counter& order_received;
+  prometheus::Counter& membership_sent;
+  prometheus::Counter& membership_received;
+  prometheus::Counter& heartbeat_sent;
+  prometheus::Counter& heartbeat_received;
+};
+
+class Metrics {
+ public:
+  explicit Metrics(const BuildInfo& build);  // also sets rueda_build_info to 1
+  ~Metrics();
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+
+  DaemonMetrics& daemon();
+  // Made on first use. The shared_ptr keeps the series alive; when the last one goes, they go.
+  std::shared_ptr<JobMetrics> job(const std::string& job_id);
+  // Made on first use, kept for ever (bounded by the number of nodes).
+  PeerMetrics& peer(const std::string& node_id, const std::string& transport);
+  // The Prometheus text exposition format, version 0.0.4.
+  std::string render() const;
+
+ private:
+  struct Impl;
+  std::shared_ptr<Impl> impl_;  // shared with the JobMetrics alive
+};
+
+}  // namespace rueda::observe

@@ -1,0 +1,32 @@
+// What reduce() hands to the kernels: the arguments, checked and put in one form.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "daemon/base/dtype.h"
+
+namespace rueda::reduce {
+
+// The inputs are `first`, then rest[0], rest[1], ... rest[rest_count - 1]. All but a partial are
+// sources, so `first` is scaled like the rest unless it is the partial.
+struct Job {
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  uint8_t* dst = nullptr;
+  const uint8_t* first = nullptr;
+  bool is_first_partial = false;
+  const void* const* rest = nullptr;
+  size_t rest_count = 0;
+  size_t count = 0;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  int64_t divisor = 1;
+
+  bool is_scaled() const { return prescale != 1.0 || postscale != 1.0 || divisor != 1; }
+};
+
+// int32 and int64 with a scale or a divisor. Scalar: int64 has no vector division to use.
+void reduce_scaled_integers(const Job& job);
+
+}  // namespace rueda::reduce

@@ -1,0 +1,210 @@
+#include "daemon/reduce/kernels.h"
+
+#include <cstdint>
+#include <cstring>
+
+#include "daemon/base/check.h"
+#include "daemon/reduce/cpu/job.h"
+
+// foreach_target.h compiles this file once for each instruction set, then once for the dispatch.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "daemon/reduce/cpu/kernels.cc"  // NOLINT
+#include <hwy/foreach_target.h>
+
+#include <hwy/highway.h>
+
+#include "daemon/reduce/cpu/lanes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace rueda::reduce::HWY_NAMESPACE {
+
+// Applies nothing, and so costs nothing.
+template <class Lanes>
+struct Unscaled {
+  using V = typename Lanes::V;
+  explicit Unscaled(const Job&) {}
+  HWY_INLINE V first(V v) const { return v; }
+  HWY_INLINE V source(V v) const { return v; }
+  HWY_INLINE V finish(V v) const { return v; }
+};
+
+// Floating point only. A factor that is 1 is multiplied by all the same: it changes no bits, and
+// memory is slower than the multiplication. Division is not, so a power of two becomes a factor.
+template <class Lanes>
+struct Scaled {
+  using D = typename Lanes::D;
+  using T = hn::TFromD<D>;
+  using V = typename Lanes::V;
+
+  explicit HWY_INLINE Scaled(const Job& job)
+      : is_first_partial_(job.is_first_partial),
+        is_divided_((job.divisor & (job.divisor - 1)) != 0),
+        prescale_(hn::Set(D(), static_cast<T>(job.prescale))),
+        postscale_(hn::Set(D(), static_cast<T>(job.postscale))),
+        divisor_(hn::Set(D(), static_cast<T>(job.divisor))),
+        reciprocal_(hn::Set(D(), T(1) / static_cast<T>(job.divisor))) {}
+
+  HWY_INLINE V first(V v) const { return is_first_partial_ ? v : source(v); }
+  HWY_INLINE V source(V v) const { return hn::Mul(v, prescale_); }
+  HWY_INLINE V finish(V v) const {
+    const V product = hn::Mul(v, postscale_);
+    return is_divided_ ? hn::Div(product, divisor_) : hn::Mul(product, reciprocal_);
+  }
+
+ private:
+  bool is_first_partial_;
+  bool is_divided_;
+  V prescale_, postscale_, divisor_, reciprocal_;
+};
+
+// Four vectors at a time: each stays in its register from the first input to the store, so dst is
+// passed over once whatever the number of inputs. kRest fixes that number for the compiler; 0
+// reads it from the job. Everything of a block is read before any of it is written, because dst
+// may be one of the inputs.
+template <class Lanes, ReduceOp kOp, template <class> class Scaling, size_t kRest>
+void reduce_lanes(const Job& job) {
+  using V = typename Lanes::V;
+  constexpr size_t kBytes = Lanes::kBytes;
+  const Scaling<Lanes> scaling(job);
+  const size_t rest_count = kRest == 0 ? job.rest_count : kRest;
+  const void* const* const rest = job.rest;
+  const uint8_t* const first = job.first;
+  uint8_t* const dst = job.dst;
+
+  const size_t vector_bytes = hn::Lanes(typename Lanes::D()) * kBytes;
+  const size_t total_bytes = job.count * kBytes;
+  size_t at = 0;
+  for (; total_bytes - at >= 4 * vector_bytes; at += 4 * vector_bytes) {
+    V v0 = scaling.first(Lanes::load(first + at));
+    V v1 = scaling.first(Lanes::load(first + at + vector_bytes));
+    V v2 = scaling.first(Lanes::load(first + at + 2 * vector_bytes));
+    V v3 = scaling.first(Lanes::load(first + at + 3 * vector_bytes));
+    for (size_t k = 0; k < rest_count; ++k) {
+      const uint8_t* from = static_cast<const uint8_t*>(rest[k]) + at;
+      v0 = combine<kOp>(v0, scaling.source(Lanes::load(from)));
+      v1 = combine<kOp>(v1, scaling.source(Lanes::load(from + vector_bytes)));
+      v2 = combine<kOp>(v2, scaling.source(Lanes::load(from + 2 * vector_bytes)));
+      v3 = combine<kOp>(v3, scaling.source(Lanes::load(from + 3 * vector_bytes)));
+    }
+    Lanes::store(scaling.finish(v0), dst + at);
+    Lanes::store(scaling.finish(v1), dst + at + vector_bytes);
+    Lanes::store(scaling.finish(v2), dst + at + 2 * vector_bytes);
+    Lanes::store(scaling.finish(v3), dst + at + 3 * vector_bytes);
+  }
+  // The last vector may be short. It goes through a buffer, and so through the same arithmetic.
+  uint8_t buffer[HWY_MAX_BYTES] = {};
+  while (at < total_bytes) {
+    const size_t length = HWY_MIN(vector_bytes, total_bytes - at);
+    std::memcpy(buffer, first + at, length);
+    V v = scaling.first(Lanes::load(buffer));
+    for (size_t k = 0; k < rest_count; ++k) {
+      std::memcpy(buffer, static_cast<const uint8_t*>(rest[k]) + at, length);
+      v = combine<kOp>(v, scaling.source(Lanes::load(buffer)));
+    }
+    Lanes::store(scaling.finish(v), buffer);
+    std::memcpy(dst + at, buffer, length);
+    at += length;
+  }
+}
+
+// Sums are the hot path, so the numbers of inputs that nodes have (2 to 4) get loops of their own.
+template <class Lanes>
+void reduce_sum(const Job& job) {
+  switch (job.rest_count) {
+    case 1: return reduce_lanes<Lanes, ReduceOp::kSum, Unscaled, 1>(job);
+    case 2: return reduce_lanes<Lanes, ReduceOp::kSum, Unscaled, 2>(job);
+    case 3: return reduce_lanes<Lanes, ReduceOp::kSum, Unscaled, 3>(job);
+    default: return reduce_lanes<Lanes, ReduceOp::kSum, Unscaled, 0>(job);
+  }
+}
+
+template <class Lanes>
+void reduce_floats(const Job& job) {
+  const bool is_scaled = job.is_scaled();
+  switch (job.op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAverage:
+      return is_scaled ? reduce_lanes<Lanes, ReduceOp::kSum, Scaled, 0>(job)
+                       : reduce_sum<Lanes>(job);
+    case ReduceOp::kMin:
+      return is_scaled ? reduce_lanes<Lanes, ReduceOp::kMin, Scaled, 0>(job)
+                       : reduce_lanes<Lanes, ReduceOp::kMin, Unscaled, 0>(job);
+    case ReduceOp::kMax:
+      return is_scaled ? reduce_lanes<Lanes, ReduceOp::kMax, Scaled, 0>(job)
+                       : reduce_lanes<Lanes, ReduceOp::kMax, Unscaled, 0>(job);
+    case ReduceOp::kProduct:
+      return is_scaled ? reduce_lanes<Lanes, ReduceOp::kProduct, Scaled, 0>(job)
+                       : reduce_lanes<Lanes, ReduceOp::kProduct, Unscaled, 0>(job);
+  }
+  RUEDA_CHECK(!"a reduce operator that exists");
+}
+
+// Sums and products take unsigned lanes: they wrap to the same bits, and wrapping is defined.
+template <class Signed, class Unsigned>
+void reduce_integers(const Job& job) {
+  switch (job.op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAverage: return reduce_sum<NativeLanes<Unsigned>>(job);
+    case ReduceOp::kMin: return reduce_lanes<NativeLanes<Signed>, ReduceOp::kMin, Unscaled, 0>(job);
+    case ReduceOp::kMax: return reduce_lanes<NativeLanes<Signed>, ReduceOp::kMax, Unscaled, 0>(job);
+    case ReduceOp::kProduct:
+      return reduce_lanes<NativeLanes<Unsigned>, ReduceOp::kProduct, Unscaled, 0>(job);
+  }
+  RUEDA_CHECK(!"a reduce operator that exists");
+}
+
+void reduce_job(const Job& job) {
+  switch (job.dtype) {
+    case DType::kFloat32: return reduce_floats<NativeLanes<float>>(job);
+    case DType::kFloat64: return reduce_floats<NativeLanes<double>>(job);
+    case DType::kFloat16: return reduce_floats<Float16Lanes>(job);
+    case DType::kBFloat16: return reduce_floats<BFloat16Lanes>(job);
+    case DType::kInt32: return reduce_integers<int32_t, uint32_t>(job);
+    case DType::kInt64: return reduce_integers<int64_t, uint64_t>(job);
+  }
+  RUEDA_CHECK(!"a dtype that exists");
+}
+
+const char* target_name() { return hwy::TargetName(HWY_TARGET); }
+
+}  // namespace rueda::reduce::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace rueda::reduce {
+
+HWY_EXPORT(reduce_job);
+HWY_EXPORT(target_name);
+
+void reduce(const ReduceArgs& args) {
+  if (args.count == 0) return;
+  RUEDA_CHECK(args.partial != nullptr || !args.sources.empty());
+  RUEDA_CHECK(args.divisor > 0);
+  const bool has_partial = args.partial != nullptr;
+  const auto rest = has_partial ? args.sources : args.sources.subspan(1);
+  const Job job{
+      .dtype = args.dtype,
+      .op = args.op,
+      .dst = static_cast<uint8_t*>(args.dst),
+      .first = static_cast<const uint8_t*>(has_partial ? args.partial : args.sources[0]),
+      .is_first_partial = has_partial,
+      .rest = rest.data(),
+      .rest_count = rest.size(),
+      .count = args.count,
+      .prescale = args.prescale,
+      .postscale = args.postscale,
+      .divisor = args.divisor,
+  };
+  if (rest.empty() && !job.is_scaled()) {
+    if (job.dst != job.first) std::memcpy(job.dst, job.first, job.count * element_bytes(job.dtype));
+    return;
+  }
+  const bool is_integer = job.dtype == DType::kInt32 || job.dtype == DType::kInt64;
+  if (is_integer && job.is_scaled()) return reduce_scaled_integers(job);
+  HWY_DYNAMIC_DISPATCH(reduce_job)(job);
+}
+
+const char* simd_target() { return HWY_DYNAMIC_DISPATCH(target_name)(); }
+
+}  // namespace rueda::reduce
+#endif  // HWY_ONCE

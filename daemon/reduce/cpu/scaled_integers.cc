@@ -1,0 +1,79 @@
+// Integers with scales or a divisor: rare, so scalar and exact before fast.
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "daemon/base/check.h"
+#include "daemon/reduce/cpu/job.h"
+
+namespace rueda::reduce {
+namespace {
+
+// The bounds are compared as doubles because a cast of what does not fit is undefined.
+template <class T>
+T truncate_saturating(double x) {
+  constexpr double kLowest = static_cast<double>(std::numeric_limits<T>::min());
+  if (std::isnan(x)) return 0;
+  if (x < kLowest) return std::numeric_limits<T>::min();
+  if (x >= -kLowest) return std::numeric_limits<T>::max();
+  return static_cast<T>(x);
+}
+
+template <class T>
+T scaled(T x, double scale) {
+  return scale == 1.0 ? x : truncate_saturating<T>(static_cast<double>(x) * scale);
+}
+
+template <class T>
+T load(const void* source, size_t index) {
+  T value;
+  std::memcpy(&value, static_cast<const uint8_t*>(source) + index * sizeof(T), sizeof(T));
+  return value;
+}
+
+// Sums and products wrap, which only unsigned arithmetic may do.
+template <class T, ReduceOp kOp>
+T combine(T a, T b) {
+  using U = std::make_unsigned_t<T>;
+  if constexpr (kOp == ReduceOp::kMin) return b < a ? b : a;
+  if constexpr (kOp == ReduceOp::kMax) return b > a ? b : a;
+  if constexpr (kOp == ReduceOp::kProduct) return static_cast<T>(static_cast<U>(a) * U(b));
+  return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
+}
+
+template <class T, ReduceOp kOp>
+void run(const Job& job) {
+  for (size_t i = 0; i < job.count; ++i) {
+    T sum = load<T>(job.first, i);
+    if (!job.is_first_partial) sum = scaled(sum, job.prescale);
+    for (size_t k = 0; k < job.rest_count; ++k) {
+      sum = combine<T, kOp>(sum, scaled(load<T>(job.rest[k], i), job.prescale));
+    }
+    sum = scaled(sum, job.postscale);
+    if (job.divisor != 1) sum = static_cast<T>(sum / job.divisor);
+    std::memcpy(job.dst + i * sizeof(T), &sum, sizeof(T));
+  }
+}
+
+template <class T>
+void run_op(const Job& job) {
+  switch (job.op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAverage: return run<T, ReduceOp::kSum>(job);
+    case ReduceOp::kMin: return run<T, ReduceOp::kMin>(job);
+    case ReduceOp::kMax: return run<T, ReduceOp::kMax>(job);
+    case ReduceOp::kProduct: return run<T, ReduceOp::kProduct>(job);
+  }
+  RUEDA_CHECK(!"a reduce operator that exists");
+}
+
+}  // namespace
+
+void reduce_scaled_integers(const Job& job) {
+  RUEDA_CHECK(job.dtype == DType::kInt32 || job.dtype == DType::kInt64);
+  return job.dtype == DType::kInt32 ? run_op<int32_t>(job) : run_op<int64_t>(job);
+}
+
+}  // namespace rueda::reduce

@@ -1,0 +1,45 @@
+// Element-wise reduction of several sources in one pass. Stateless and thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "daemon/base/dtype.h"
+
+namespace rueda::reduce {
+
+// One pass: dst[i] = finish(partial[i] (op) prescale * sources[0][i] (op) prescale * sources[1][i]
+// and so on), in this order.
+//
+// - float16 and bfloat16 accumulate in float32 and are rounded once (to nearest even) on the way
+//   out; float32 and float64 accumulate in their own type.
+// - kAverage adds; what makes it an average is `divisor`.
+// - finish(x) = x * postscale / divisor, in the accumulation type. Integers are scaled in double,
+//   truncated and saturated (NaN gives 0); their division is exact and truncates towards zero.
+//   Integer sums and products wrap.
+// - A scale of exactly 1.0 and a divisor of 1 cost nothing and change no bits.
+// - kMin and kMax: NaN in any input gives NaN; of 0 and -0 the first stays.
+// - Every instruction set gives the same bits, whatever the place of an element and the length,
+//   but for the sign and payload of a NaN.
+struct ReduceArgs {
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  void* dst = nullptr;  // may equal partial or a source exactly; may not overlap otherwise
+  const void* partial = nullptr;         // what was received, not scaled again; may be null
+  std::span<const void* const> sources;  // with a null partial there must be at least one
+  size_t count = 0;  // elements, 0 does nothing; any alignment of the pointers will do
+  double prescale = 1.0;
+  double postscale = 1.0;
+  int64_t divisor = 1;  // > 0
+};
+
+void reduce(const ReduceArgs& args);
+
+// Copies `bytes` from src to every destination; a destination equal to src is skipped.
+void scatter(std::span<void* const> destinations, const void* src, size_t bytes);
+
+// The instruction set that run-time dispatch chose, for logs and rueda_build_info: "AVX3", "AVX2".
+const char* simd_target();
+
+}  // namespace rueda::reduce

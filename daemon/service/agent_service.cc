@@ -1,0 +1,201 @@
+#include "daemon/service/agent_service.h"
+
+#include <charconv>
+#include <deque>
+#include <memory>
+#include <utility>
+
+#include "daemon/service/convert.h"
+
+namespace rueda::service {
+namespace {
+
+int port_of(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  if (colon != std::string::npos) {
+    std::from_chars(address.data() + colon + 1, address.data() + address.size(), port);
+  }
+  return port;
+}
+
+grpc::Status refusal(const Status& status) {
+  const grpc::StatusCode code = status.code() == Code::kUnavailable
+                                    ? grpc::StatusCode::UNAVAILABLE
+                                    : grpc::StatusCode::INVALID_ARGUMENT;
+  return {code, status.message()};
+}
+
+// One launcher's stream. Deleted by OnDone; the control loop holds it by the shared pointer.
+class RunReactor final : public grpc::ServerBidiReactor<v1::AgentRequest, v1::AgentEvent> {
+ public:
+  RunReactor(const engine::Poster& control_loop, engine::Engine& engine,
+             const Membership& membership, std::optional<session::Credentials> peer)
+      : control_loop_(control_loop),
+        engine_(engine),
+        membership_(membership),
+        peer_(peer),
+        self_(this) {
+    StartRead(&request_);
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      leave();
+      finish(grpc::Status::OK);
+      return;
+    }
+    if (request_.has_job() && job_.empty()) {
+      on_job(request_.job());
+    } else if (request_.has_rank_failed() && !job_.empty()) {
+      control_loop_.post(
+          [&engine = engine_, job = job_, rank = Rank{request_.rank_failed().rank()},
+           text = request_.rank_failed().text()] { engine.report_rank_failed(job, rank, text); });
+    }
+    StartRead(&request_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    const std::lock_guard lock(mutex_);
+    writing_ = false;
+    queue_.pop_front();
+    if (ok && !queue_.empty() && !finish_) return write_locked();
+    if (finish_) finish_locked();
+  }
+
+  void OnCancel() override {
+    leave();
+    finish(grpc::Status::CANCELLED);
+  }
+
+  void OnDone() override { self_.reset(); }
+
+ private:
+  void on_job(const v1::JobSpec& request) {
+    Result<engine::JobSpec> spec = from_proto(request, membership_);
+    if (!peer_) {
+      return finish({grpc::StatusCode::PERMISSION_DENIED,
+                     "jobs are registered over the daemon's unix socket alone"});
+    }
+    if (!spec.is_ok()) return finish(refusal(spec.status()));
+    job_ = request.job_id();
+    auto shared = std::make_shared<engine::JobSpec>(std::move(spec).value());
+    shared->uid = peer_->uid;
+    control_loop_.post([self = self_, shared] { self->register_in_loop(std::move(*shared)); });
+  }
+
+  void register_in_loop(engine::JobSpec spec) {
+    engine::JobListener listener;
+    listener.on_started = [weak = std::weak_ptr(self_)](Epoch epoch) {
+      v1::AgentEvent event;
+      event.mutable_started()->set_epoch(epoch.value);
+      if (auto self = weak.lock()) self->send(event);
+    };
+    listener.on_failed = [weak = std::weak_ptr(self_)](const Status& status) {
+      v1::AgentEvent event;
+      v1::JobFailed& failed = *event.mutable_failed();
+      failed.set_code(static_cast<int32_t>(status.code()));
+      failed.set_text(status.message());
+      failed.set_origin_node(status.origin().node_id);
+      failed.set_origin_rank(status.origin().rank ? status.origin().rank->value : -1);
+      if (auto self = weak.lock()) self->send(event);
+    };
+    if (left_) return;  // it went before it was heard
+    if (Status status = engine_.register_job(std::move(spec), std::move(listener));
+        !status.is_ok()) {
+      finish(refusal(status));
+      return;
+    }
+    registered_ = true;
+    v1::AgentEvent event;
+    event.mutable_registered();
+    send(event);
+  }
+
+  // The launcher has gone: its job goes with it. Once; registered_ and left_ belong to the control
+  // loop.
+  void leave() {
+    if (job_.empty()) return;
+    control_loop_.post([self = self_] {
+      if (std::exchange(self->left_, true) || !self->registered_) return;
+      self->engine_.close_job(self->job_);
+    });
+  }
+
+  void send(const v1::AgentEvent& event) {
+    const std::lock_guard lock(mutex_);
+    if (finish_) return;
+    queue_.push_back(event);
+    if (!writing_) write_locked();
+  }
+
+  void finish(const grpc::Status& status) {
+    const std::lock_guard lock(mutex_);
+    if (finish_) return;
+    finish_ = status;
+    if (!writing_) finish_locked();
+  }
+
+  void write_locked() {
+    writing_ = true;
+    StartWrite(&queue_.front());
+  }
+  void finish_locked() {
+    if (!std::exchange(finished_, true)) Finish(*finish_);
+  }
+
+  const engine::Poster& control_loop_;
+  engine::Engine& engine_;
+  const Membership& membership_;
+  const std::optional<session::Credentials> peer_;
+  std::shared_ptr<RunReactor> self_;
+  v1::AgentRequest request_;
+  std::string job_;  // set by the first read, before anything is posted
+
+  bool registered_ = false;
+  bool left_ = false;
+
+  std::mutex mutex_;
+  std::deque<v1::AgentEvent> queue_;
+  bool writing_ = false;
+  bool finished_ = false;
+  std::optional<grpc::Status> finish_;
+};
+
+}  // namespace
+
+void PeerCredentials::note(int fd, const session::Credentials& peer) {
+  const std::lock_guard lock(mutex_);
+  by_fd_[fd] = peer;
+}
+
+std::optional<session::Credentials> PeerCredentials::find(const std::string& peer) const {
+  int fd = -1;
+  if (!peer.starts_with("fd:")) return std::nullopt;
+  std::from_chars(peer.data() + 3, peer.data() + peer.size(), fd);
+  const std::lock_guard lock(mutex_);
+  const auto it = by_fd_.find(fd);
+  if (it == by_fd_.end()) return std::nullopt;
+  return it->second;
+}
+
+grpc::ServerBidiReactor<v1::AgentRequest, v1::AgentEvent>* AgentService::Run(
+    grpc::CallbackServerContext* context) {
+  return new RunReactor(control_loop_, engine_, membership_, credentials_.find(context->peer()));
+}
+
+grpc::ServerUnaryReactor* AgentService::Describe(grpc::CallbackServerContext* context,
+                                                 const v1::DescribeRequest*,
+                                                 v1::DescribeReply* reply) {
+  reply->set_node_id(info_.node_id);
+  reply->set_version(RUEDA_VERSION);
+  reply->set_control_port(port_of(info_.control_address));
+  reply->set_data_port(port_of(info_.data_address));
+  reply->set_http_port(port_of(info_.http_address));
+  reply->set_advertised_control_address(info_.advertised_address);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+}  // namespace rueda::service

@@ -1,0 +1,296 @@
+#include "daemon/service/control_plane.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "daemon/base/limits.h"
+#include "daemon/service/convert.h"
+
+namespace rueda::service {
+namespace {
+
+constexpr uint32_t kProtocolVersion = 1;
+constexpr TicksMs kFirstRedialMs = 50;
+constexpr TicksMs kLastRedialMs = 1'000;
+
+bool is_order(const v1::JobMessage& message) { return message.has_ready() || message.has_decree(); }
+
+}  // namespace
+
+GrpcControlPlane::GrpcControlPlane(boost::asio::io_context& control_loop, observe::Metrics& metrics,
+                                   ControlPlaneOptions options)
+    : loop_(control_loop),
+      poster_(control_loop),
+      metrics_(metrics),
+      options_(std::move(options)),
+      heartbeat_(control_loop) {}
+
+GrpcControlPlane::~GrpcControlPlane() { *alive_ = false; }
+
+void GrpcControlPlane::stop(std::function<void()> done) {
+  stopped_ = true;
+  on_stopped_ = std::move(done);
+  std::vector<std::shared_ptr<Stream>> closing;
+  for (auto& [id, link] : links_) {
+    if (!link.stream) continue;
+    link.stream->close();
+    closing.push_back(std::move(link.stream));
+  }
+  links_.clear();
+  if (open_streams_ == 0) return std::exchange(on_stopped_, nullptr)();
+  wait_for_streams(std::move(closing), 2);
+}
+
+// Peers that do not answer are cut off after a second, and waited for no longer after another.
+void GrpcControlPlane::wait_for_streams(std::vector<std::shared_ptr<Stream>> closing, int seconds) {
+  heartbeat_.expires_after(std::chrono::seconds(1));
+  heartbeat_.async_wait([this, alive = alive_, closing = std::move(closing),
+                         seconds](const boost::system::error_code& error) mutable {
+    if (error || !*alive || !on_stopped_) return;
+    if (seconds == 1) return std::exchange(on_stopped_, nullptr)();
+    for (const std::shared_ptr<Stream>& stream : closing) stream->abort();
+    wait_for_streams(std::move(closing), seconds - 1);
+  });
+}
+
+// --- Dialled links
+// ---------------------------------------------------------------------------------
+
+engine::LinkId GrpcControlPlane::acquire(const std::string& address) {
+  for (auto& [id, link] : links_) {
+    if (link.dialled && link.address == address) {
+      ++link.users;
+      return id;
+    }
+  }
+  const engine::LinkId id = ++last_id_;
+  Link& link = links_[id];
+  link.address = address;
+  link.dialled = true;
+  link.users = 1;
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(static_cast<int>(limits::kMaxControlMessageBytes));
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(kFirstRedialMs));
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(kFirstRedialMs));
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(kLastRedialMs));
+  link.channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  dial(id);
+  return id;
+}
+
+void GrpcControlPlane::release(engine::LinkId id) {
+  const auto it = links_.find(id);
+  if (it == links_.end() || --it->second.users > 0) return;
+  if (it->second.stream) it->second.stream->close();
+  links_.erase(it);
+}
+
+void GrpcControlPlane::dial(engine::LinkId id) {
+  const auto it = links_.find(id);
+  if (it == links_.end() || stopped_) return;
+  Link& link = it->second;
+  link.stream_number = ++last_stream_;
+  adopt(link, open_stream(link.channel, events_of(id, link.stream_number)));
+}
+
+// --- Streams
+// ---------------------------------------------------------------------------------------
+
+StreamEvents GrpcControlPlane::events_of(engine::LinkId id, uint64_t stream_number) {
+  StreamEvents events;
+  events.on_message = [this, alive = alive_, id, stream_number](v1::LinkMessage message) {
+    // std::function wants to be copied; the message is handed over once.
+    auto shared = std::make_shared<v1::LinkMessage>(std::move(message));
+    poster_.post([this, alive, id, stream_number, shared] {
+      if (*alive) on_message(id, stream_number, std::move(*shared));
+    });
+  };
+  events.on_closed = [this, alive = alive_, id, stream_number](const Status& status) {
+    poster_.post([this, alive, id, stream_number, status] {
+      if (*alive) on_closed(id, stream_number, status);
+    });
+  };
+  return events;
+}
+
+void GrpcControlPlane::adopt(Link& link, std::shared_ptr<Stream> stream) {
+  link.stream = std::move(stream);
+  ++open_streams_;
+  link.last_heard_ms = steady_now_ms();
+  v1::LinkMessage message;
+  v1::Hello& hello = *message.mutable_hello();
+  hello.set_protocol_version(kProtocolVersion);
+  hello.set_node_id(options_.node_id);
+  hello.set_incarnation(options_.incarnation);
+  hello.set_software_version(RUEDA_VERSION);
+  link.stream->send(message);
+  metrics_.daemon().membership_sent.Increment();
+  arm_heartbeat();
+}
+
+grpc::ServerBidiReactor<v1::LinkMessage, v1::LinkMessage>* GrpcControlPlane::accept(
+    const std::string& peer_address) {
+  AcceptedStream accepted = accept_stream();
+  poster_.post([this, alive = alive_, peer_address, accepted] {
+    if (!*alive || stopped_ || links_.size() >= limits::kMaxControlLinks) {
+      accepted.start({[](v1::LinkMessage) {}, {}});
+      accepted.stream->close();
+      return;
+    }
+    const engine::LinkId id = ++last_id_;
+    Link& link = links_[id];
+    link.address = peer_address;
+    link.stream_number = ++last_stream_;
+    accepted.start(events_of(id, link.stream_number));
+    adopt(link, accepted.stream);
+  });
+  return accepted.reactor;
+}
+
+void GrpcControlPlane::on_message(engine::LinkId id, uint64_t stream_number,
+                                  v1::LinkMessage message) {
+  const auto it = links_.find(id);
+  if (it == links_.end() || it->second.stream_number != stream_number) return;
+  Link& link = it->second;
+  link.last_heard_ms = steady_now_ms();
+  observe::DaemonMetrics& metrics = metrics_.daemon();
+  if (message.has_hello()) {
+    metrics.membership_received.Increment();
+    if (!greet(link, message.hello())) link.stream->close();
+    return;
+  }
+  if (!link.peer) {
+    spdlog::warn("closed the control connection of {}: it did not say hello", link.address);
+    link.stream->close();
+    return;
+  }
+  if (message.has_heartbeat()) {
+    metrics.heartbeat_received.Increment();
+    return;
+  }
+  (is_order(message.job()) ? metrics.order_received : metrics.membership_received).Increment();
+  Result<engine::Envelope> envelope = from_proto(message.job());
+  if (!envelope.is_ok()) {
+    spdlog::error("closed the control connection of node {}: {}", link.peer->node_id(),
+                  envelope.status().message());
+    link.stream->close();
+    return;
+  }
+  events_->on_envelope(id, std::move(envelope).value());
+}
+
+bool GrpcControlPlane::greet(Link& link, const v1::Hello& hello) {
+  if (hello.protocol_version() != kProtocolVersion) {
+    spdlog::error(
+        "node {} at {} speaks version {} of the control protocol (it runs {}), and this "
+        "daemon speaks {} ({}): install the same version on both",
+        hello.node_id(), link.address, hello.protocol_version(), hello.software_version(),
+        kProtocolVersion, RUEDA_VERSION);
+    return false;
+  }
+  link.peer = hello;
+  link.redial_delay_ms = 0;
+  spdlog::info("control connection with node {} ({}) is up", hello.node_id(), link.address);
+  return true;
+}
+
+void GrpcControlPlane::on_closed(engine::LinkId id, uint64_t stream_number, const Status& status) {
+  if (--open_streams_ == 0 && on_stopped_) std::exchange(on_stopped_, nullptr)();
+  const auto it = links_.find(id);
+  if (it == links_.end() || it->second.stream_number != stream_number) return;
+  lose(id, status);
+}
+
+void GrpcControlPlane::lose(engine::LinkId id, const Status& status) {
+  Link& link = links_.at(id);
+  const bool was_up = link.peer.has_value();
+  if (was_up) {
+    // Whether that is bad news is for the jobs that need it to say.
+    spdlog::info("lost the control connection with node {}: {}", link.peer->node_id(),
+                 status.message());
+  }
+  link.peer.reset();
+  link.stream_number = 0;
+  if (link.stream) link.stream->abort();
+  link.stream.reset();
+  const bool redial = link.dialled;
+  if (redial) {
+    link.redial_delay_ms = std::clamp(link.redial_delay_ms * 2, kFirstRedialMs, kLastRedialMs);
+    auto timer = std::make_shared<boost::asio::steady_timer>(
+        loop_, std::chrono::milliseconds(link.redial_delay_ms));
+    timer->async_wait([this, alive = alive_, id, timer](const boost::system::error_code& error) {
+      if (!error && *alive) dial(id);
+    });
+  } else {
+    links_.erase(id);
+  }
+  if (was_up) events_->on_link_lost(id, status);
+}
+
+void GrpcControlPlane::send(engine::LinkId id, const engine::Envelope& envelope) {
+  const auto it = links_.find(id);
+  if (it == links_.end() || !it->second.peer || !it->second.stream) return;
+  v1::LinkMessage message;
+  *message.mutable_job() = to_proto(envelope);
+  observe::DaemonMetrics& metrics = metrics_.daemon();
+  (is_order(message.job()) ? metrics.order_sent : metrics.membership_sent).Increment();
+  it->second.stream->send(message);
+}
+
+// --- Silence
+// -----------------------------------------------------------------------------------------
+
+void GrpcControlPlane::arm_heartbeat() {
+  if (heartbeat_armed_ || links_.empty()) return;
+  heartbeat_armed_ = true;
+  heartbeat_.expires_after(
+      std::chrono::milliseconds(std::max<TicksMs>(options_.timeout_ms / 3, 1)));
+  heartbeat_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
+    if (error || !*alive || stopped_) return;
+    heartbeat_armed_ = false;
+    beat();
+    arm_heartbeat();
+  });
+}
+
+void GrpcControlPlane::beat() {
+  const TicksMs now = steady_now_ms();
+  std::vector<engine::LinkId> silent;
+  v1::LinkMessage message;
+  message.mutable_heartbeat();
+  for (auto& [id, link] : links_) {
+    if (!link.stream) continue;
+    if (now - link.last_heard_ms > options_.timeout_ms) {
+      silent.push_back(id);
+    } else if (link.peer) {
+      link.stream->send(message);
+      metrics_.daemon().heartbeat_sent.Increment();
+    }
+  }
+  for (engine::LinkId id : silent) {
+    lose(id, Status(Code::kNodeLost,
+                    "nothing was heard of it for " + std::to_string(options_.timeout_ms) + " ms"));
+  }
+}
+
+std::vector<PeerSnapshot> GrpcControlPlane::peers() const {
+  std::vector<PeerSnapshot> peers;
+  for (const auto& [id, link] : links_) {
+    PeerSnapshot peer;
+    peer.control_address = link.address;
+    peer.state = link.peer ? "connected" : "connecting";
+    if (link.peer) {
+      peer.node_id = link.peer->node_id();
+      peer.version = link.peer->software_version();
+    }
+    peer.last_heard_seconds = static_cast<double>(steady_now_ms() - link.last_heard_ms) / 1000.0;
+    peers.push_back(std::move(peer));
+  }
+  return peers;
+}
+
+}  // namespace rueda::service

@@ -1,0 +1,102 @@
+// The links between daemons over gRPC: who is connected, who has gone silent, what goes over which
+// link. Belongs to the control loop; gRPC's threads reach it through the poster.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <grpcpp/grpcpp.h>
+
+#include "daemon/base/clock.h"
+#include "daemon/engine/control_plane.h"
+#include "daemon/engine/poster.h"
+#include "daemon/observe/metrics.h"
+#include "daemon/service/stream.h"
+
+namespace rueda::service {
+
+struct ControlPlaneOptions {
+  std::string node_id;
+  uint64_t incarnation = 0;
+  TicksMs timeout_ms =
+      10'000;  // silence after which a link is lost; heartbeats go at a third of it
+};
+
+struct PeerSnapshot {
+  std::string node_id;
+  std::string control_address;
+  std::string state;  // "connected", "connecting"
+  std::string version;
+  double last_heard_seconds = 0;
+};
+
+class GrpcControlPlane final : public engine::ControlPlane {
+ public:
+  GrpcControlPlane(boost::asio::io_context& control_loop, observe::Metrics& metrics,
+                   ControlPlaneOptions options);
+  ~GrpcControlPlane() override;
+
+  // Before anything else. The events outlive this.
+  void set_events(engine::ControlEvents* events) { events_ = events; }
+
+  engine::LinkId acquire(const std::string& address) override;
+  void release(engine::LinkId link) override;
+  void send(engine::LinkId link, const engine::Envelope& envelope) override;
+
+  // Thread-safe: a peer has opened a stream to this daemon's control service.
+  grpc::ServerBidiReactor<v1::LinkMessage, v1::LinkMessage>* accept(
+      const std::string& peer_address);
+
+  std::vector<PeerSnapshot> peers() const;
+  // Closes every link, without events; `done` is called when gRPC has let go of all of them, or
+  // after two seconds.
+  void stop(std::function<void()> done);
+
+ private:
+  struct Link {
+    std::string address;  // dialled: where; accepted: where from
+    bool dialled = false;
+    int users = 0;  // of a dialled one
+    std::shared_ptr<grpc::Channel> channel;
+    std::shared_ptr<Stream> stream;
+    uint64_t stream_number = 0;     // events of an older stream are stale
+    std::optional<v1::Hello> peer;  // set: the link is up
+    TicksMs last_heard_ms = 0;
+    TicksMs redial_delay_ms = 0;
+  };
+
+  StreamEvents events_of(engine::LinkId id, uint64_t stream_number);
+  void adopt(Link& link, std::shared_ptr<Stream> stream);
+  void dial(engine::LinkId id);
+  void on_message(engine::LinkId id, uint64_t stream_number, v1::LinkMessage message);
+  void on_closed(engine::LinkId id, uint64_t stream_number, const Status& status);
+  // True if the peer may stay.
+  bool greet(Link& link, const v1::Hello& hello);
+  void lose(engine::LinkId id, const Status& status);
+  void wait_for_streams(std::vector<std::shared_ptr<Stream>> closing, int seconds);
+  void arm_heartbeat();
+  void beat();
+
+  boost::asio::io_context& loop_;
+  const engine::Poster poster_;
+  observe::Metrics& metrics_;
+  const ControlPlaneOptions options_;
+  engine::ControlEvents* events_ = nullptr;
+  std::map<engine::LinkId, Link> links_;
+  engine::LinkId last_id_ = 0;
+  uint64_t last_stream_ = 0;
+  boost::asio::steady_timer heartbeat_;
+  bool heartbeat_armed_ = false;
+  int open_streams_ = 0;
+  bool stopped_ = false;
+  std::function<void()> on_stopped_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace rueda::service

@@ -1,0 +1,258 @@
+#include "daemon/service/convert.h"
+
+#include <algorithm>
+
+#include "daemon/base/limits.h"
+
+namespace rueda::service {
+namespace {
+
+Status broken(const std::string& what) {
+  return Status(Code::kInvalidArgument, "a control message has " + what);
+}
+
+void fill(const core::TensorDescriptor& from, v1::TensorDescriptor& to) {
+  to.set_name(from.name);
+  to.set_kind(static_cast<uint32_t>(from.kind));
+  to.set_dtype(static_cast<uint32_t>(from.dtype));
+  to.set_op(static_cast<uint32_t>(from.op));
+  for (int64_t dim : from.shape) to.add_shape(dim);
+  to.set_root(from.root.value);
+  to.set_process_set(from.process_set);
+  to.set_prescale(from.prescale);
+  to.set_postscale(from.postscale);
+  to.set_group(from.group);
+  to.set_group_size(from.group_size);
+}
+
+Result<core::DescriptorPtr> read(const v1::TensorDescriptor& from) {
+  if (from.name().empty() || from.name().size() > limits::kMaxTensorNameBytes ||
+      from.group().size() > limits::kMaxTensorNameBytes) {
+    return broken("a tensor name that is empty or too long");
+  }
+  if (from.kind() >= kCollectiveKindCount || from.dtype() >= kDTypeCount ||
+      from.op() >= kReduceOpCount) {
+    return broken("an unknown collective, dtype or op for tensor " + from.name());
+  }
+  if (from.shape_size() > limits::kMaxDims) return broken("too many dimensions");
+  auto to = std::make_shared<core::TensorDescriptor>();
+  to->name = from.name();
+  to->kind = static_cast<CollectiveKind>(from.kind());
+  to->dtype = static_cast<DType>(from.dtype());
+  to->op = static_cast<ReduceOp>(from.op());
+  int64_t room = static_cast<int64_t>(limits::kMaxTensorBytes);
+  for (int64_t dim : from.shape()) {
+    if (dim < 0 || dim > room) return broken("an impossible shape for tensor " + from.name());
+    room /= std::max<int64_t>(dim, 1);
+    to->shape.push_back(dim);
+  }
+  to->root = Rank{from.root()};
+  to->process_set = from.process_set();
+  to->prescale = from.prescale();
+  to->postscale = from.postscale();
+  to->group = from.group();
+  to->group_size = from.group_size();
+  return core::DescriptorPtr(std::move(to));
+}
+
+Result<Code> read_code(int32_t code) {
+  if (code < 0 || code > static_cast<int32_t>(Code::kInternal)) {
+    return broken("an unknown error code");
+  }
+  return static_cast<Code>(code);
+}
+
+// --- Bodies
+// ----------------------------------------------------------------------------------------
+
+struct Writer {
+  v1::JobMessage& to;
+  const std::string& proof;
+
+  void operator()(const core::Join& from) const {
+    v1::Join& join = *to.mutable_join();
+    join.set_layout_hash(from.layout_hash);
+    join.set_proof(proof);
+    join.set_data_address(from.data_address);
+    for (Rank rank : from.attached) join.add_attached_ranks(rank.value);
+  }
+  void operator()(const core::Start& from) const {
+    v1::Start& start = *to.mutable_start();
+    start.set_proof(proof);
+    for (const std::string& address : from.data_addresses) start.add_data_addresses(address);
+  }
+  void operator()(const core::Ready& from) const {
+    v1::Ready& ready = *to.mutable_ready();
+    for (const core::ReadyTensor& tensor : from.entries) {
+      v1::Ready::Entry& entry = *ready.add_entries();
+      fill(*tensor.descriptor, *entry.mutable_tensor());
+      entry.set_rank(tensor.rank.value);
+      entry.set_mismatch(tensor.mismatch);
+    }
+  }
+  void operator()(const core::Decree& from) const {
+    v1::Decree& decree = *to.mutable_decree();
+    for (const core::OrderedOperation& item : from.operations) {
+      v1::Decree::Operation& operation = *decree.add_operations();
+      operation.set_seq(item.seq.value);
+      operation.set_plan_hash(item.plan_hash);
+      for (const std::string& name : item.tensors) operation.add_tensors(name);
+      operation.set_error_code(static_cast<int32_t>(item.error.code()));
+      operation.set_error_text(item.error.message());
+    }
+  }
+  void operator()(const core::Leave& from) const { to.mutable_leave()->set_rank(from.rank.value); }
+  void operator()(const core::Left& from) const { to.mutable_left()->set_rank(from.rank.value); }
+  void operator()(const core::Fail& from) const {
+    v1::Fail& fail = *to.mutable_fail();
+    fail.set_code(static_cast<int32_t>(from.status.code()));
+    fail.set_text(from.status.message());
+    fail.set_origin_node(from.status.origin().node_id);
+    fail.set_origin_rank(from.status.origin().rank ? from.status.origin().rank->value : -1);
+  }
+};
+
+Result<core::Ready> read(const v1::Ready& from) {
+  core::Ready to;
+  for (const v1::Ready::Entry& entry : from.entries()) {
+    Result<core::DescriptorPtr> descriptor = read(entry.tensor());
+    if (!descriptor.is_ok()) return descriptor.status();
+    to.entries.push_back({std::move(descriptor).value(), Rank{entry.rank()}, entry.mismatch()});
+  }
+  return to;
+}
+
+Result<core::Decree> read(const v1::Decree& from) {
+  core::Decree to;
+  for (const v1::Decree::Operation& item : from.operations()) {
+    Result<Code> code = read_code(item.error_code());
+    if (!code.is_ok()) return code.status();
+    core::OrderedOperation operation;
+    operation.seq = Seq{item.seq()};
+    operation.plan_hash = item.plan_hash();
+    operation.tensors.assign(item.tensors().begin(), item.tensors().end());
+    if (operation.tensors.empty()) return broken("an operation without tensors");
+    if (code.value() != Code::kOk) operation.error = Status(code.value(), item.error_text());
+    to.operations.push_back(std::move(operation));
+  }
+  return to;
+}
+
+Result<core::Fail> read(const v1::Fail& from) {
+  Result<Code> code = read_code(from.code());
+  if (!code.is_ok()) return code.status();
+  if (code.value() == Code::kOk) return broken("a failure without an error");
+  Origin origin{from.origin_node(), {}};
+  if (from.origin_rank() >= 0) origin.rank = Rank{from.origin_rank()};
+  return core::Fail{Status(code.value(), from.text(), std::move(origin))};
+}
+
+template <class Body>
+Status put(Result<Body> body, core::Message& message) {
+  if (!body.is_ok()) return body.status();
+  message.body = std::move(body).value();
+  return Status::ok();
+}
+
+Status read_body(const v1::JobMessage& from, engine::Envelope& to) {
+  core::Message& message = to.message;
+  switch (from.body_case()) {
+    case v1::JobMessage::kJoin: {
+      core::Join join{from.join().layout_hash(), from.join().data_address(), {}};
+      for (int32_t rank : from.join().attached_ranks()) join.attached.push_back(Rank{rank});
+      to.proof = from.join().proof();
+      message.body = std::move(join);
+      return Status::ok();
+    }
+    case v1::JobMessage::kStart: {
+      core::Start start;
+      start.data_addresses.assign(from.start().data_addresses().begin(),
+                                  from.start().data_addresses().end());
+      to.proof = from.start().proof();
+      message.body = std::move(start);
+      return Status::ok();
+    }
+    case v1::JobMessage::kReady: return put(read(from.ready()), message);
+    case v1::JobMessage::kDecree: return put(read(from.decree()), message);
+    case v1::JobMessage::kLeave: message.body = core::Leave{Rank{from.leave().rank()}}; break;
+    case v1::JobMessage::kLeft: message.body = core::Left{Rank{from.left().rank()}}; break;
+    case v1::JobMessage::kFail: return put(read(from.fail()), message);
+    case v1::JobMessage::BODY_NOT_SET: return broken("no body that this version knows");
+  }
+  return Status::ok();
+}
+
+bool is_job_id(const std::string& id) {
+  return !id.empty() && id.size() <= limits::kMaxJobIdBytes &&
+         std::all_of(id.begin(), id.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                  c == '.' || c == '_' || c == '-';
+         });
+}
+
+}  // namespace
+
+v1::JobMessage to_proto(const engine::Envelope& envelope) {
+  v1::JobMessage message;
+  message.set_job_id(envelope.job);
+  message.set_epoch(envelope.message.epoch.value);
+  message.set_from_node(envelope.message.from.value);
+  message.set_number(envelope.message.number);
+  std::visit(Writer{message, envelope.proof}, envelope.message.body);
+  return message;
+}
+
+Result<engine::Envelope> from_proto(const v1::JobMessage& message) {
+  engine::Envelope envelope;
+  envelope.job = message.job_id();
+  envelope.message.from = NodeIndex{message.from_node()};
+  envelope.message.epoch = Epoch{message.epoch()};
+  envelope.message.number = message.number();
+  if (Status status = read_body(message, envelope); !status.is_ok()) return status;
+  return envelope;
+}
+
+Result<engine::JobSpec> from_proto(const v1::JobSpec& spec, const Membership& membership) {
+  const auto refuse = [](const std::string& what) { return Status(Code::kInvalidArgument, what); };
+  if (!is_job_id(spec.job_id())) {
+    return refuse("a job id is 1 to " + std::to_string(limits::kMaxJobIdBytes) +
+                  " characters of A-Z a-z 0-9 . _ -");
+  }
+  if (spec.token().size() != limits::kTokenBytes) {
+    return refuse("job " + spec.job_id() + " has a token of " +
+                  std::to_string(spec.token().size()) + " bytes; it takes " +
+                  std::to_string(limits::kTokenBytes));
+  }
+  if (!spec.coordination().empty() && spec.coordination() != "negotiate") {
+    return refuse("job " + spec.job_id() + " asks for coordination \"" + spec.coordination() +
+                  "\"; this version has \"negotiate\"");
+  }
+  if (spec.start_timeout_ms() < 0) return refuse("a start timeout cannot be negative");
+  std::vector<core::LayoutNode> nodes;
+  for (const v1::NodeSpec& node : spec.nodes()) {
+    core::LayoutNode item{node.node_id(), node.control_address(), {}};
+    for (int32_t rank : node.ranks()) item.ranks.push_back(Rank{rank});
+    if (item.control_address.empty() && spec.nodes_size() > 1) {
+      Result<std::string> address = membership.address_of(item.node_id);
+      if (!address.is_ok()) return address.status();
+      item.control_address = std::move(address).value();
+    }
+    nodes.push_back(std::move(item));
+  }
+  Result<core::Layout> layout = core::Layout::make(std::move(nodes));
+  if (!layout.is_ok()) return layout.status();
+  if (spec.node_index() < 0 || spec.node_index() >= layout.value().node_count()) {
+    return refuse("job " + spec.job_id() + " has no node " + std::to_string(spec.node_index()));
+  }
+  return engine::JobSpec{spec.job_id(),
+                         spec.token(),
+                         spec.user(),
+                         0,
+                         NodeIndex{spec.node_index()},
+                         std::move(layout).value(),
+                         static_cast<int64_t>(std::min<uint64_t>(spec.fusion_threshold_bytes(),
+                                                                 limits::kMaxTensorBytes)),
+                         spec.start_timeout_ms()};
+}
+
+}  // namespace rueda::service

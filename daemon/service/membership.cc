@@ -1,0 +1,33 @@
+#include "daemon/service/membership.h"
+
+namespace rueda::service {
+
+Result<StaticMembership> StaticMembership::parse(const std::vector<std::string>& entries) {
+  StaticMembership membership;
+  for (const std::string& entry : entries) {
+    const size_t equals = entry.find('=');
+    const size_t colon = entry.rfind(':');
+    if (equals == 0 || equals == std::string::npos || colon == std::string::npos ||
+        colon <= equals + 1 || colon + 1 == entry.size()) {
+      return Status(Code::kInvalidArgument,
+                    "--nodes has \"" + entry + "\"; write node_id=host:port");
+    }
+    const std::string id = entry.substr(0, equals);
+    if (!membership.addresses_.emplace(id, entry.substr(equals + 1)).second) {
+      return Status(Code::kInvalidArgument, "--nodes names node " + id + " twice");
+    }
+  }
+  return membership;
+}
+
+Result<std::string> StaticMembership::address_of(const std::string& node_id) const {
+  const auto it = addresses_.find(node_id);
+  if (it == addresses_.end()) {
+    return Status(Code::kNotFound, "node " + node_id +
+                                       " has no control address: neither the launcher gave one, "
+                                       "nor is it in the daemon's --nodes");
+  }
+  return it->second;
+}
+
+}  // namespace rueda::service

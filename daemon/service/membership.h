@@ -1,0 +1,29 @@
+// Which daemons exist. `static`: a list given to the daemon.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "daemon/base/status.h"
+
+namespace rueda::service {
+
+class Membership {
+ public:
+  virtual ~Membership() = default;
+  // The control address of a node, "host:port".
+  virtual Result<std::string> address_of(const std::string& node_id) const = 0;
+};
+
+class StaticMembership final : public Membership {
+ public:
+  // Entries "node_id=host:port"; the error names the bad one.
+  static Result<StaticMembership> parse(const std::vector<std::string>& entries);
+  Result<std::string> address_of(const std::string& node_id) const override;
+
+ private:
+  std::map<std::string, std::string> addresses_;
+};
+
+}  // namespace rueda::service

@@ -1,0 +1,196 @@
+#include "daemon/service/stream.h"
+
+#include <deque>
+#include <mutex>
+#include <utility>
+
+namespace rueda::service {
+namespace {
+
+constexpr size_t kMaxQueuedMessages = 16'384;
+
+// What both ends share: one write in flight, a queue behind it, reads one after the other. Reactor
+// is grpc's client or server reactor; its operations are only started under the mutex and while
+// open.
+template <class Reactor>
+class StreamCore : public Reactor, public Stream {
+ public:
+  void send(const v1::LinkMessage& message) override {
+    const std::lock_guard lock(mutex_);
+    if (closing_) return;
+    if (queue_.size() >= kMaxQueuedMessages) return abort_locked();
+    queue_.push_back(message);
+    if (started_ && !writing_) write_locked();
+  }
+
+  void close() override {
+    const std::lock_guard lock(mutex_);
+    close_locked();
+  }
+
+  void abort() override {
+    const std::lock_guard lock(mutex_);
+    abort_locked();
+  }
+
+  void OnWriteDone(bool ok) override {
+    const std::lock_guard lock(mutex_);
+    writing_ = false;
+    queue_.pop_front();
+    if (!ok) return abort_locked();
+    if (!queue_.empty()) return write_locked();
+    if (closing_) on_drained_locked();
+  }
+
+  void OnReadDone(bool ok) override {
+    if (ok) {
+      events_.on_message(std::exchange(incoming_, {}));
+      Reactor::StartRead(&incoming_);
+      return;
+    }
+    const std::lock_guard lock(mutex_);
+    close_locked();
+  }
+
+ protected:
+  // Until gRPC is through with the reactor, somebody must hold it.
+  void keep_alive(std::shared_ptr<Stream> self) { self_ = std::move(self); }
+
+  void start(StreamEvents events) {
+    bool is_over = false;
+    {
+      const std::lock_guard lock(mutex_);
+      events_ = std::move(events);
+      is_over = over_;
+      started_ = true;
+      if (!closing_) {
+        Reactor::StartRead(&incoming_);
+        if (!queue_.empty()) write_locked();
+      }
+    }
+    if (is_over && events_.on_closed) events_.on_closed(Status(Code::kNodeLost, "it went away"));
+  }
+
+  // gRPC is through with the reactor: nothing of it may be touched after this returns.
+  void finished(const Status& status) {
+    std::shared_ptr<Stream> last_breath;
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+      over_ = true;
+      last_breath = std::move(self_);
+      if (!started_) return;  // start() tells
+    }
+    if (events_.on_closed) events_.on_closed(status);
+  }
+
+  // The call is to break off. May come more than once.
+  virtual void on_abort_locked() = 0;
+  // Closing, and nothing is left to write. May come more than once.
+  virtual void on_drained_locked() = 0;
+  bool is_aborted() const { return aborted_; }
+
+ private:
+  void write_locked() {
+    writing_ = true;
+    Reactor::StartWrite(&queue_.front());
+  }
+  void close_locked() {
+    closing_ = true;
+    if (!writing_ && (queue_.empty() || !started_)) on_drained_locked();
+  }
+  void abort_locked() {
+    closing_ = true;
+    aborted_ = true;
+    on_abort_locked();
+    if (writing_) return;  // its end comes back here
+    queue_.clear();
+    on_drained_locked();
+  }
+
+  std::mutex mutex_;
+  std::deque<v1::LinkMessage> queue_;  // the front one is being written while writing_
+  v1::LinkMessage incoming_;
+  StreamEvents events_;
+  std::shared_ptr<Stream> self_;
+  bool started_ = false;
+  bool writing_ = false;
+  bool closing_ = false;  // nothing more is taken
+  bool aborted_ = false;  // nor is what was taken delivered
+  bool over_ = false;     // gRPC is through with it
+};
+
+class ClientStream final
+    : public StreamCore<grpc::ClientBidiReactor<v1::LinkMessage, v1::LinkMessage>> {
+ public:
+  explicit ClientStream(const std::shared_ptr<grpc::Channel>& channel)
+      : stub_(v1::Control::NewStub(channel)) {}
+
+  void open(StreamEvents events, std::shared_ptr<Stream> self) {
+    keep_alive(std::move(self));
+    stub_->async()->Link(&context_, this);
+    AddHold();  // writes start outside of reactions
+    start(std::move(events));
+    StartCall();
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    finished(Status(Code::kNodeLost,
+                    status.error_message().empty()
+                        ? "its control connection closed"
+                        : "its control connection broke (" + status.error_message() + ")"));
+  }
+
+ private:
+  void OnWritesDoneDone(bool) override { RemoveHold(); }
+
+  void on_abort_locked() override { context_.TryCancel(); }
+  void on_drained_locked() override {
+    if (std::exchange(drained_, true)) return;
+    if (is_aborted()) {
+      RemoveHold();
+    } else {
+      StartWritesDone();
+    }
+  }
+
+  grpc::ClientContext context_;
+  std::unique_ptr<v1::Control::Stub> stub_;
+  bool drained_ = false;
+};
+
+class ServerStream final
+    : public StreamCore<grpc::ServerBidiReactor<v1::LinkMessage, v1::LinkMessage>> {
+ public:
+  using StreamCore::keep_alive;
+  using StreamCore::start;
+
+  void OnCancel() override { abort(); }
+  void OnDone() override { finished(Status(Code::kNodeLost, "its control connection closed")); }
+
+ private:
+  void on_abort_locked() override {}
+  void on_drained_locked() override {
+    if (!std::exchange(finished_, true)) Finish(grpc::Status::OK);
+  }
+
+  bool finished_ = false;
+};
+
+}  // namespace
+
+std::shared_ptr<Stream> open_stream(const std::shared_ptr<grpc::Channel>& channel,
+                                    StreamEvents events) {
+  auto stream = std::make_shared<ClientStream>(channel);
+  stream->open(std::move(events), stream);
+  return stream;
+}
+
+AcceptedStream accept_stream() {
+  auto stream = std::make_shared<ServerStream>();
+  stream->keep_alive(stream);
+  return {stream, stream.get(),
+          [stream](StreamEvents events) { stream->start(std::move(events)); }};
+}
+
+}  // namespace rueda::service

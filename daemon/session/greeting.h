@@ -1,0 +1,47 @@
+// A connection whose protocol is not known yet. Belongs to the loop.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "daemon/session/fd.h"
+#include "daemon/session/session.h"
+
+namespace rueda::session {
+
+class Greeting : public std::enable_shared_from_this<Greeting> {
+ public:
+  // kGone: closed without a word, as one who only looks whether somebody listens does.
+  enum class Protocol { kLocal, kGrpc, kUnknown, kSilent, kGone };
+  // Called once, unless cancelled; gets the connection with nothing consumed.
+  using OnDecided = std::function<void(Greeting&, Protocol, UniqueFd)>;
+
+  Greeting(boost::asio::io_context& loop, UniqueFd connection, const Credentials& peer,
+           OnDecided on_decided);
+
+  // Looks at the first bytes, for at most so long.
+  void start(int64_t timeout_ms);
+  // Closes the connection; on_decided is not called any more. Idempotent.
+  void cancel();
+
+  const Credentials& peer() const { return peer_; }
+
+ private:
+  void wait_readable();
+  void look();
+  void decide(Protocol protocol);
+
+  boost::asio::posix::stream_descriptor connection_;
+  boost::asio::steady_timer deadline_;
+  boost::asio::steady_timer retry_;
+  Credentials peer_;
+  OnDecided on_decided_;
+  bool is_done_ = false;
+};
+
+}  // namespace rueda::session

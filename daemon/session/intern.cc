@@ -1,0 +1,191 @@
+#include "daemon/session/intern.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include "daemon/session/text.h"
+
+namespace rueda::session {
+namespace {
+
+using core::TensorDescriptor;
+
+Status invalid(const std::string& name, const std::string& what) {
+  return Status(Code::kInvalidArgument, "tensor '" + name + "' " + what);
+}
+
+Status check_text(std::span<const char> field, const char* what, std::string& out) {
+  std::optional<std::string_view> text = field_text(field);
+  if (!text) {
+    return Status(Code::kInvalidArgument,
+                  std::string("a ") + what + " of 256 bytes or more: use " + "at most 255");
+  }
+  if (!is_printable_utf8(*text)) {
+    return Status(Code::kInvalidArgument,
+                  std::string("a ") + what +
+                      " that is not UTF-8 or has control characters: " + "use printable UTF-8");
+  }
+  out = *text;
+  return Status::ok();
+}
+
+Status check_enums(const rueda_abi_intern& abi, TensorDescriptor& out) {
+  if (abi.kind >= kCollectiveKindCount) {
+    return invalid(out.name, "asks for collective " + std::to_string(abi.kind) +
+                                 ": known are 0 to " + std::to_string(kCollectiveKindCount - 1));
+  }
+  if (abi.dtype >= kDTypeCount) {
+    return invalid(out.name, "has dtype " + std::to_string(abi.dtype) + ": known are 0 to " +
+                                 std::to_string(kDTypeCount - 1));
+  }
+  if (abi.op >= kReduceOpCount) {
+    return invalid(out.name, "asks for op " + std::to_string(abi.op) + ": known are 0 to " +
+                                 std::to_string(kReduceOpCount - 1));
+  }
+  out.kind = static_cast<CollectiveKind>(abi.kind);
+  out.dtype = static_cast<DType>(abi.dtype);
+  out.op = static_cast<ReduceOp>(abi.op);
+  return Status::ok();
+}
+
+Status check_shape(const rueda_abi_intern& abi, TensorDescriptor& out) {
+  if (abi.ndim > limits::kMaxDims) {
+    return invalid(out.name, "has " + std::to_string(abi.ndim) + " dimensions: at most " +
+                                 std::to_string(limits::kMaxDims) + " are possible");
+  }
+  if (out.kind == CollectiveKind::kBarrier && abi.ndim != 0) {
+    return invalid(out.name, "is a barrier, and a barrier has no shape: send 0 dimensions");
+  }
+  // A dimension of 0 empties the tensor, but the product of the others must not overflow either:
+  // whoever multiplies them in order meets it before the 0.
+  uint64_t bytes = element_bytes(out.dtype);
+  for (int i = 0; i < abi.ndim; ++i) {
+    int64_t dim = abi.dims[i];
+    if (dim < 0) {
+      return invalid(out.name, "has dimension " + std::to_string(i) + " of " + std::to_string(dim) +
+                                   " elements: it must be 0 or more");
+    }
+    uint64_t factor = std::max<uint64_t>(dim, 1);
+    if (factor > limits::kMaxTensorBytes / bytes) {
+      return invalid(out.name, "is larger than " + std::to_string(limits::kMaxTensorBytes) +
+                                   " bytes: split it");
+    }
+    bytes *= factor;
+    out.shape.push_back(dim);
+  }
+  return Status::ok();
+}
+
+Status check_root(const rueda_abi_intern& abi, TensorDescriptor& out) {
+  bool is_broadcast = out.kind == CollectiveKind::kBroadcast;
+  if (is_broadcast && (abi.root < 0 || abi.root >= limits::kMaxRanks)) {
+    return invalid(out.name, "is broadcast from root rank " + std::to_string(abi.root) +
+                                 ": give a rank of the job");
+  }
+  if (!is_broadcast && abi.root != -1) {
+    return invalid(out.name, "has root rank " + std::to_string(abi.root) +
+                                 ", but only a broadcast has one: send -1");
+  }
+  out.root = Rank(abi.root);
+  return Status::ok();
+}
+
+Status check_group(const rueda_abi_intern& abi, TensorDescriptor& out) {
+  if (Status status = check_text(abi.group, "group name", out.group); !status.is_ok()) {
+    return invalid(out.name, "has " + status.message());
+  }
+  if (out.group.empty() != (abi.group_size == 0)) {
+    return invalid(out.name, "has group '" + out.group + "' of " + std::to_string(abi.group_size) +
+                                 " tensors: a group needs both a name and a size");
+  }
+  if (!out.group.empty() && out.kind != CollectiveKind::kAllreduce) {
+    return invalid(out.name, std::string("is a ") + to_string(out.kind) + " in group '" +
+                                 out.group + "': only allreduces can be grouped");
+  }
+  if (abi.group_size > limits::kMaxTensorsPerSession) {
+    return invalid(out.name, "has a group of " + std::to_string(abi.group_size) +
+                                 " tensors: at most " +
+                                 std::to_string(limits::kMaxTensorsPerSession) + " are possible");
+  }
+  out.group_size = abi.group_size;
+  return Status::ok();
+}
+
+Status check_scales(const rueda_abi_intern& abi, TensorDescriptor& out) {
+  if (!std::isfinite(abi.prescale) || !std::isfinite(abi.postscale)) {
+    return invalid(out.name, "has a prescale or postscale factor that is not finite");
+  }
+  out.prescale = abi.prescale;
+  out.postscale = abi.postscale;
+  return Status::ok();
+}
+
+Status check_process_set(const rueda_abi_intern& abi, TensorDescriptor& out) {
+  if (abi.process_set != 0) {
+    return invalid(out.name, "names process set " + std::to_string(abi.process_set) +
+                                 ": this daemon knows only set 0, all ranks");
+  }
+  return Status::ok();
+}
+
+// Equal for equal descriptors only: names hold no NUL, and the numbers follow at fixed widths.
+std::string identity(const TensorDescriptor& tensor) {
+  std::string key = tensor.name + '\0' + tensor.group + '\0';
+  auto add = [&key](const auto& number) {
+    key.append(reinterpret_cast<const char*>(&number), sizeof(number));
+  };
+  add(tensor.kind);
+  add(tensor.dtype);
+  add(tensor.op);
+  add(tensor.root.value);
+  add(tensor.process_set);
+  add(tensor.prescale);
+  add(tensor.postscale);
+  add(tensor.group_size);
+  for (int64_t dim : tensor.shape) add(dim);
+  return key;
+}
+
+}  // namespace
+
+Result<TensorDescriptor> descriptor_from_abi(const rueda_abi_intern& abi) {
+  TensorDescriptor tensor;
+  if (Status status = check_text(abi.name, "tensor's name", tensor.name); !status.is_ok()) {
+    return Status(Code::kInvalidArgument, "a client sent " + status.message());
+  }
+  if (tensor.name.empty()) {
+    return Status(Code::kInvalidArgument, "a tensor without a name: give every tensor one");
+  }
+  for (auto check :
+       {check_enums, check_shape, check_root, check_group, check_scales, check_process_set}) {
+    if (Status status = check(abi, tensor); !status.is_ok()) return status;
+  }
+  return tensor;
+}
+
+Result<uint32_t> TensorTable::intern(const rueda_abi_intern& abi) {
+  Result<TensorDescriptor> tensor = descriptor_from_abi(abi);
+  if (!tensor.is_ok()) return tensor.status();
+  std::string key = identity(tensor.value());
+  auto known = ids_.find(key);
+  if (known != ids_.end()) return known->second;
+  if (tensors_.size() >= capacity_) {
+    return Status(Code::kResourceExhausted,
+                  "tensor '" + tensor.value().name + "' is one more than the " +
+                      std::to_string(capacity_) +
+                      " different ones that a process may use: reuse names");
+  }
+  auto id = static_cast<uint32_t>(tensors_.size());
+  tensors_.push_back(std::make_shared<const TensorDescriptor>(std::move(tensor).value()));
+  ids_.emplace(std::move(key), id);
+  return id;
+}
+
+const std::shared_ptr<const TensorDescriptor>& TensorTable::find(uint32_t id) const {
+  static const std::shared_ptr<const TensorDescriptor> none;
+  return id < tensors_.size() ? tensors_[id] : none;
+}
+
+}  // namespace rueda::session

@@ -1,0 +1,118 @@
+#include "daemon/session/listener.h"
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+namespace rueda::session {
+namespace {
+
+struct Address {
+  sockaddr_un name{};
+  socklen_t bytes = 0;
+};
+
+Result<Address> make_address(const std::string& path) {
+  Address address;
+  address.name.sun_family = AF_UNIX;
+  bool is_abstract = !path.empty() && path[0] == '@';
+  // A file's path needs its NUL, an abstract name does not.
+  size_t room = sizeof(address.name.sun_path) - (is_abstract ? 0 : 1);
+  if (path.empty() || path == "@" || path.size() > room) {
+    return Status(Code::kInvalidArgument, "'" + path + "' cannot be a socket's path: use 1 to " +
+                                              std::to_string(room) + " bytes");
+  }
+  std::memcpy(address.name.sun_path, path.data(), path.size());
+  if (is_abstract) address.name.sun_path[0] = '\0';
+  address.bytes =
+      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size() + (is_abstract ? 0 : 1));
+  return address;
+}
+
+UniqueFd make_socket() {
+  return UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+Status another_daemon(const std::string& path) {
+  return Status(Code::kUnavailable, "another daemon listens on " + path +
+                                        ": stop it, or give this one another socket path");
+}
+
+Status remove_stale_file(const std::string& path, const Address& address) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0) return Status::ok();
+  if (!S_ISSOCK(info.st_mode)) {
+    return Status(Code::kInvalidArgument,
+                  path + " exists and is not a socket: remove it, or use another socket path");
+  }
+  UniqueFd probe = make_socket();
+  const auto* name = reinterpret_cast<const sockaddr*>(&address.name);
+  // EAGAIN: somebody listens and is busy.
+  if (::connect(probe.get(), name, address.bytes) == 0 || errno == EAGAIN) {
+    return another_daemon(path);
+  }
+  if (errno != ECONNREFUSED || ::unlink(path.c_str()) != 0) {
+    return Status(Code::kPermission, "cannot replace the old socket " + path + " (" +
+                                         std::strerror(errno) +
+                                         "): remove it, or use another socket path");
+  }
+  return Status::ok();
+}
+
+Status bind_error(const std::string& path, int error) {
+  if (error == EADDRINUSE) return another_daemon(path);
+  if (error == ENOENT) {
+    std::string directory = path.substr(0, path.rfind('/'));
+    return Status(Code::kNotFound, "cannot listen on " + path + ": the directory " + directory +
+                                       " does not exist; make it with mkdir -p " + directory);
+  }
+  return Status(error == EACCES ? Code::kPermission : Code::kUnavailable,
+                "cannot listen on " + path + " (" + std::strerror(error) +
+                    "): use a socket path that this user may write to");
+}
+
+}  // namespace
+
+ListeningSocket::ListeningSocket(ListeningSocket&& other) noexcept
+    : fd_(std::move(other.fd_)),
+      file_path_(std::exchange(other.file_path_, {})),
+      device_(other.device_),
+      inode_(other.inode_) {}
+
+ListeningSocket::~ListeningSocket() {
+  struct stat info {};
+  if (file_path_.empty() || ::lstat(file_path_.c_str(), &info) != 0) return;
+  if (info.st_dev == device_ && info.st_ino == inode_) ::unlink(file_path_.c_str());
+}
+
+Result<ListeningSocket> ListeningSocket::open(const std::string& path) {
+  Result<Address> made = make_address(path);
+  if (!made.is_ok()) return made.status();
+  const Address& address = made.value();
+  bool is_file = path[0] != '@';
+  if (is_file) {
+    if (Status status = remove_stale_file(path, address); !status.is_ok()) return status;
+  }
+  ListeningSocket socket;
+  socket.fd_ = make_socket();
+  const auto* name = reinterpret_cast<const sockaddr*>(&address.name);
+  if (::bind(socket.fd_.get(), name, address.bytes) != 0) return bind_error(path, errno);
+  if (is_file) {
+    struct stat info {};
+    ::chmod(path.c_str(), 0666);
+    ::lstat(path.c_str(), &info);
+    socket.file_path_ = path;
+    socket.device_ = info.st_dev;
+    socket.inode_ = info.st_ino;
+  }
+  if (::listen(socket.fd_.get(), SOMAXCONN) != 0) return bind_error(path, errno);
+  return socket;
+}
+
+}  // namespace rueda::session

@@ -1,0 +1,285 @@
+// The session server: accepts connections, finds out what they speak, and keeps the sessions.
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <fcntl.h>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+
+#include "daemon/base/limits.h"
+#include "daemon/session/greeting.h"
+#include "daemon/session/listener.h"
+#include "daemon/session/session_impl.h"
+#include "daemon/session/sigbus_guard.h"
+
+namespace rueda::session {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+using Wait = asio::posix::stream_descriptor::wait_type;
+
+constexpr int kAcceptsPerTurn = 64;
+// Connections that have not attached yet. One user must not crowd out the others.
+constexpr size_t kMaxPending = limits::kMaxSessions;
+constexpr size_t kMaxPendingPerUser = 256;
+constexpr std::chrono::milliseconds kAcceptRetryInterval{100};
+constexpr std::chrono::milliseconds kRejectionLogInterval{1000};
+
+class Server final : public SessionOwner, public std::enable_shared_from_this<Server> {
+ public:
+  Server(asio::io_context& loop, ServerOptions options, SessionEvents& events, GrpcHandoff handoff)
+      : loop_(loop),
+        options_(std::move(options)),
+        events_(events),
+        handoff_(std::move(handoff)),
+        acceptor_(loop),
+        accept_retry_(loop),
+        lost_memory_(loop),
+        log_pause_(loop) {}
+
+  Status listen();
+  ServerStats stats() const;
+  void stop();
+
+  Status check_room() const override;
+  void on_rejected(const Credentials& peer, const Status& why) override;
+  void on_closed(SessionImpl& session) override { sessions_.erase(&session); }
+
+ private:
+  void wait_acceptable();
+  void accept_some();
+  void greet(UniqueFd connection);
+  void on_decided(Greeting& greeting, Greeting::Protocol protocol, UniqueFd connection);
+  void wait_lost_memory();
+  void pause_log();
+  size_t attached() const;
+  size_t pending_of(uid_t uid) const;
+
+  asio::io_context& loop_;
+  const ServerOptions options_;
+  SessionEvents& events_;
+  GrpcHandoff handoff_;
+  std::optional<ListeningSocket> listener_;
+  asio::posix::stream_descriptor acceptor_;
+  asio::steady_timer accept_retry_;
+  asio::posix::stream_descriptor lost_memory_;
+  std::map<Greeting*, std::shared_ptr<Greeting>> greetings_;
+  std::map<SessionImpl*, std::shared_ptr<SessionImpl>> sessions_;
+  std::shared_ptr<ArenaTotals> arena_totals_ = std::make_shared<ArenaTotals>();
+  uint64_t rejected_ = 0;
+  asio::steady_timer log_pause_;
+  bool is_log_paused_ = false;
+  uint64_t unlogged_ = 0;
+};
+
+Status Server::listen() {
+  if (!std::has_single_bit(options_.ring_capacity) || options_.ring_capacity > (1u << 20)) {
+    return Status(Code::kInvalidArgument, "a ring of " + std::to_string(options_.ring_capacity) +
+                                              " records is not possible: use a power of two up to "
+                                              "1048576");
+  }
+  if (Status status = install_sigbus_guard(); !status.is_ok()) return status;
+  Result<ListeningSocket> listener = ListeningSocket::open(options_.socket_path);
+  if (!listener.is_ok()) return listener.status();
+  listener_.emplace(std::move(listener).value());
+  acceptor_.assign(listener_->release_fd());
+  int lost = ::fcntl(sigbus_event_fd(), F_DUPFD_CLOEXEC, 0);
+  if (lost < 0) {
+    return Status(Code::kResourceExhausted,
+                  "no descriptor is left for the session server: raise the limit of open files");
+  }
+  lost_memory_.assign(lost);
+  wait_lost_memory();
+  wait_acceptable();
+  return Status::ok();
+}
+
+void Server::stop() {
+  error_code ignored;
+  acceptor_.close(ignored);
+  lost_memory_.close(ignored);
+  accept_retry_.cancel();
+  log_pause_.cancel();
+  listener_.reset();
+  for (auto& [key, greeting] : std::exchange(greetings_, {})) greeting->cancel();
+  // Each close() takes its session out of the map.
+  while (!sessions_.empty()) {
+    std::shared_ptr<SessionImpl> session = sessions_.begin()->second;
+    session->close();
+  }
+}
+
+// --- Accepting.
+
+void Server::wait_acceptable() {
+  acceptor_.async_wait(Wait::wait_read, [self = shared_from_this()](error_code error) {
+    if (!error) self->accept_some();
+  });
+}
+
+void Server::accept_some() {
+  for (int i = 0; i < kAcceptsPerTurn && acceptor_.is_open(); ++i) {
+    UniqueFd connection(
+        ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (connection.is_open()) {
+      greet(std::move(connection));
+      continue;
+    }
+    if (errno == EAGAIN || errno == EWOULDBLOCK) break;
+    if (errno == EINTR || errno == ECONNABORTED) continue;
+    // Out of descriptors or memory. The connection stays in the backlog and readable: pause.
+    spdlog::warn("cannot accept a connection on {}: {}; raise the limit of open files",
+                 options_.socket_path, std::strerror(errno));
+    accept_retry_.expires_after(kAcceptRetryInterval);
+    accept_retry_.async_wait([self = shared_from_this()](error_code error) {
+      if (!error && self->acceptor_.is_open()) self->accept_some();
+    });
+    return;
+  }
+  if (acceptor_.is_open()) wait_acceptable();
+}
+
+void Server::greet(UniqueFd connection) {
+  ucred found{};
+  socklen_t found_bytes = sizeof(found);
+  if (::getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &found, &found_bytes) != 0) return;
+  Credentials peer{found.pid, found.uid, found.gid};
+  size_t pending = greetings_.size() + sessions_.size() - attached();
+  if (pending >= kMaxPending || pending_of(peer.uid) >= kMaxPendingPerUser) {
+    return on_rejected(peer,
+                       Status(Code::kResourceExhausted,
+                              "too many connections wait to attach: attach at once, or close"));
+  }
+  auto greeting = std::make_shared<Greeting>(
+      loop_, std::move(connection), peer,
+      [self = shared_from_this()](Greeting& decided, Greeting::Protocol protocol, UniqueFd fd) {
+        self->on_decided(decided, protocol, std::move(fd));
+      });
+  greetings_.emplace(greeting.get(), greeting);
+  greeting->start(options_.handshake_timeout_ms);
+}
+
+void Server::on_decided(Greeting& greeting, Greeting::Protocol protocol, UniqueFd connection) {
+  Credentials peer = greeting.peer();
+  greetings_.erase(&greeting);
+  switch (protocol) {
+    case Greeting::Protocol::kGrpc:
+      if (handoff_) return handoff_(connection.release(), peer);
+      return on_rejected(peer, Status(Code::kUnavailable, "gRPC is not served here"));
+    case Greeting::Protocol::kUnknown:
+      return on_rejected(peer, Status(Code::kInvalidArgument,
+                                      "it speaks neither Rueda's local protocol nor HTTP/2"));
+    case Greeting::Protocol::kSilent:
+      return on_rejected(peer, Status(Code::kTimeout, "it said nothing"));
+    case Greeting::Protocol::kGone: return;
+    case Greeting::Protocol::kLocal: break;
+  }
+  auto session = std::make_shared<SessionImpl>(
+      SessionSetup{loop_, events_, *this, options_, arena_totals_}, std::move(connection), peer);
+  sessions_.emplace(session.get(), session);
+  session->start();
+}
+
+size_t Server::attached() const {
+  return std::count_if(sessions_.begin(), sessions_.end(),
+                       [](const auto& entry) { return entry.second->is_attached(); });
+}
+
+size_t Server::pending_of(uid_t uid) const {
+  size_t greeting = std::count_if(greetings_.begin(), greetings_.end(), [uid](const auto& entry) {
+    return entry.second->peer().uid == uid;
+  });
+  size_t attaching = std::count_if(sessions_.begin(), sessions_.end(), [uid](const auto& entry) {
+    return entry.second->peer().uid == uid && !entry.second->is_attached();
+  });
+  return greeting + attaching;
+}
+
+Status Server::check_room() const {
+  if (attached() < limits::kMaxSessions) return Status::ok();
+  return Status(Code::kResourceExhausted, "this daemon serves " +
+                                              std::to_string(limits::kMaxSessions) +
+                                              " training processes already: end a job first");
+}
+
+// --- Watching.
+
+void Server::on_rejected(const Credentials& peer, const Status& why) {
+  ++rejected_;
+  if (is_log_paused_) {
+    ++unlogged_;
+    return;
+  }
+  spdlog::warn("rejected pid {} of user {} on {}: {}", peer.pid, peer.uid, options_.socket_path,
+               why.message());
+  pause_log();
+}
+
+void Server::pause_log() {
+  is_log_paused_ = true;
+  log_pause_.expires_after(kRejectionLogInterval);
+  log_pause_.async_wait([self = shared_from_this()](error_code error) {
+    self->is_log_paused_ = false;
+    uint64_t unlogged = std::exchange(self->unlogged_, 0);
+    if (error || unlogged == 0) return;
+    spdlog::warn("rejected {} more connections on {}", unlogged, self->options_.socket_path);
+    self->pause_log();
+  });
+}
+
+void Server::wait_lost_memory() {
+  lost_memory_.async_wait(Wait::wait_read, [self = shared_from_this()](error_code error) {
+    if (error || !self->lost_memory_.is_open()) return;
+    uint64_t ranges = 0;
+    // Nonblocking, and no other process has it.
+    [[maybe_unused]] ssize_t got =
+        ::read(self->lost_memory_.native_handle(), &ranges, sizeof(ranges));
+    for (auto& [key, session] : self->sessions_) session->check_memory();
+    self->wait_lost_memory();
+  });
+}
+
+ServerStats Server::stats() const {
+  ServerStats stats;
+  stats.sessions = attached();
+  stats.rejected = rejected_;
+  stats.arenas = arena_totals_->arenas.load(std::memory_order_relaxed);
+  stats.arena_bytes = arena_totals_->bytes.load(std::memory_order_relaxed);
+  for (const auto& [key, session] : sessions_) {
+    stats.submission_queue_depth += session->submissions_in_flight();
+  }
+  return stats;
+}
+
+// Handlers that are still queued hold the server; this handle ends it.
+class ServerHandle final : public SessionServer {
+ public:
+  explicit ServerHandle(std::shared_ptr<Server> server) : server_(std::move(server)) {}
+  ~ServerHandle() override { server_->stop(); }
+
+  Status listen() override { return server_->listen(); }
+  ServerStats stats() const override { return server_->stats(); }
+  void stop() override { server_->stop(); }
+
+ private:
+  std::shared_ptr<Server> server_;
+};
+
+}  // namespace
+
+std::unique_ptr<SessionServer> SessionServer::create(asio::io_context& loop, ServerOptions options,
+                                                     SessionEvents& events,
+                                                     GrpcHandoff grpc_handoff) {
+  return std::make_unique<ServerHandle>(
+      std::make_shared<Server>(loop, std::move(options), events, std::move(grpc_handoff)));
+}
+
+}  // namespace rueda::session

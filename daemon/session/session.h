@@ -1,0 +1,129 @@
+// The local side, as the engine sees it: sessions (one per attached training process) and what they
+// ask for. Everything belongs to one loop (the control loop); docs/abi.md has the formats.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+#include <sys/types.h>
+
+#include "client/abi/rueda_abi.h"
+#include "daemon/base/status.h"
+#include "daemon/core/descriptor.h"
+
+namespace rueda::session {
+
+// SO_PEERCRED of a connection.
+struct Credentials {
+  pid_t pid = 0;
+  uid_t uid = 0;
+  gid_t gid = 0;
+};
+
+// A client's memfd, mapped. Stays mapped while anybody holds it, also after its client has died.
+class Arena;
+
+// A piece of an arena, checked: inside it, aligned to the element, as long as the descriptor says.
+struct Buffer {
+  std::shared_ptr<Arena> arena;
+  std::byte* data = nullptr;
+  size_t bytes = 0;
+};
+
+// One submission, copied out of shared memory and checked.
+struct Submission {
+  Ticket ticket;
+  std::shared_ptr<const core::TensorDescriptor> descriptor;
+  Buffer input;
+  Buffer output;
+  int32_t priority = 0;
+  bool copied_in = false;  // the client's library copied foreign memory (for the metrics)
+  bool copied_out = false;
+};
+
+struct Attach {
+  JobId job;
+  std::string token;  // limits::kTokenBytes raw bytes
+  Rank rank;
+  LocalRank local_rank;
+  Credentials peer;
+};
+
+struct Started {
+  Epoch epoch;
+  int32_t world_size = 0;
+  int32_t local_size = 0;
+  NodeIndex node;
+  int32_t node_count = 0;
+  std::string node_id;
+};
+
+class Session {
+ public:
+  virtual ~Session() = default;
+  virtual const Attach& attach() const = 0;
+  // Tells the client that every rank is there.
+  virtual void started(const Started& started) = 0;
+  // Ends one submission. Never blocks: a client that does not drain its ring is failed (on_lost).
+  virtual void complete(Ticket ticket, const Status& status, Epoch epoch, uint32_t contributors,
+                        Seq seq) = 0;
+  // Tells the client that its job is over. The session stays attached; the client goes when it
+  // likes.
+  virtual void job_failed(const Status& status) = 0;
+  // Sends the completions written since the last call on their way (one doorbell for many).
+  virtual void flush() = 0;
+  // Drops the connection at once; no further event of this session arrives, nor on_lost.
+  virtual void drop() = 0;
+};
+
+// Implemented by the engine. The reference stays valid from on_attach (if that returned ok) until
+// on_detached or on_lost returns.
+class SessionEvents {
+ public:
+  virtual ~SessionEvents() = default;
+  // Ok accepts the client; anything else is what it gets told.
+  virtual Status on_attach(Session& session) = 0;
+  virtual void on_submit(Session& session, Submission submission) = 0;
+  // After a batch of on_submit: the submission ring is empty for now.
+  virtual void on_submissions_drained(Session& session) = 0;
+  // The client said goodbye. on_lost: it died, or broke the rules (the status says which, and how).
+  virtual void on_detached(Session& session) = 0;
+  virtual void on_lost(Session& session, const Status& status) = 0;
+};
+
+// Called for a connection that opens with HTTP/2's preface: gRPC's (agents and operators use the
+// same socket path). Takes over the descriptor.
+using GrpcHandoff = std::function<void(int fd, const Credentials& peer)>;
+
+struct ServerOptions {
+  std::string
+      socket_path;  // "@name" is an abstract socket; a leftover file is replaced if nobody listens
+  uint32_t ring_capacity = 16384;  // records of each ring; a power of two
+  int64_t handshake_timeout_ms = 5000;
+};
+
+struct ServerStats {
+  uint64_t sessions = 0;  // attached now
+  uint64_t rejected = 0;  // strangers, garbage, wrong versions, refused attaches
+  uint64_t arenas = 0;    // mapped now
+  uint64_t arena_bytes = 0;
+  uint64_t submission_queue_depth = 0;  // submissions in flight, all sessions
+};
+
+class SessionServer {
+ public:
+  virtual ~SessionServer() = default;
+  virtual Status listen() = 0;
+  virtual ServerStats stats() const = 0;
+  // Closes the listener and every session (without events), and removes the socket file.
+  virtual void stop() = 0;
+
+  static std::unique_ptr<SessionServer> create(boost::asio::io_context& loop, ServerOptions options,
+                                               SessionEvents& events, GrpcHandoff grpc_handoff);
+};
+
+}  // namespace rueda::session

@@ -1,0 +1,404 @@
+#include "daemon/session/session_impl.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+
+#include "daemon/base/limits.h"
+#include "daemon/session/submission.h"
+#include "daemon/session/text.h"
+
+namespace rueda::session {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+using Wait = asio::posix::stream_descriptor::wait_type;
+
+// One client must not hold the loop: after so much it goes to the end of the loop's queue.
+constexpr int kMessagesPerTurn = 64;
+constexpr int kRecordsPerTurn = 1024;
+constexpr int kRecordsPerPop = 64;
+// Replies that a client may leave unread, beside what its socket holds: some 250.
+constexpr size_t kMaxQueuedBytes = 256 * 1024;
+
+constexpr const char* kCorrupt = ": its memory is corrupt, or its library is not librueda";
+
+int32_t abi_code(const Status& status) { return -static_cast<int32_t>(status.code()); }
+
+bool is_job_id(std::string_view id) {
+  return !id.empty() && std::all_of(id.begin(), id.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
+  });
+}
+
+}  // namespace
+
+size_t TicketHash::operator()(Ticket ticket) const {
+  static const uint64_t secret = (uint64_t{std::random_device{}()} << 32) | std::random_device{}();
+  // splitmix64's finaliser.
+  uint64_t mixed = ticket.value ^ secret;
+  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9ull;
+  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebull;
+  return mixed ^ (mixed >> 31);
+}
+
+SessionImpl::SessionImpl(SessionSetup setup, UniqueFd socket, const Credentials& peer)
+    : setup_(std::move(setup)),
+      socket_(setup_.loop),
+      doorbell_(setup_.loop),
+      deadline_(setup_.loop),
+      arenas_(setup_.arena_totals) {
+  socket_.assign(socket.release());
+  attach_.peer = peer;
+}
+
+// --- Life and end.
+
+void SessionImpl::start() {
+  deadline_.expires_after(std::chrono::milliseconds(setup_.options.handshake_timeout_ms));
+  deadline_.async_wait([self = shared_from_this()](error_code error) {
+    if (error || self->state_ != State::kGreeting) return;
+    self->refuse(
+        Status(Code::kTimeout, "no attach message came within " +
+                                   std::to_string(self->setup_.options.handshake_timeout_ms) +
+                                   " ms of connecting: send it at once"));
+  });
+  wait_readable();
+}
+
+void SessionImpl::close() {
+  if (state_ == State::kClosed) return;
+  state_ = State::kClosed;
+  error_code ignored;
+  socket_.close(ignored);
+  doorbell_.close(ignored);
+  deadline_.cancel();
+  in_flight_.clear();
+  arenas_ = ArenaTable(setup_.arena_totals);
+  rings_.reset();
+  setup_.owner.on_closed(*this);
+}
+
+void SessionImpl::drop() {
+  // The caller may still be in a method of this object.
+  asio::post(setup_.loop, [self = shared_from_this()] {});
+  close();
+}
+
+std::string SessionImpl::who() const {
+  return "rank " + std::to_string(attach_.rank.value) + " (pid " +
+         std::to_string(attach_.peer.pid) + ")";
+}
+
+void SessionImpl::fail(const std::string& what) {
+  if (state_ != State::kAttached) return;
+  state_ = State::kFailing;
+  Status why(Code::kRankLost, who() + " " + what, Origin{.node_id = "", .rank = attach_.rank});
+  asio::post(setup_.loop, [self = shared_from_this(), why = std::move(why)] { self->finish(why); });
+}
+
+void SessionImpl::finish(const Status& why) {
+  if (state_ != State::kFailing) return;
+  send_status(RUEDA_ABI_FAILED, why);
+  setup_.events.on_lost(*this, why);
+  close();
+}
+
+void SessionImpl::check_memory() {
+  if (state_ != State::kAttached) return;
+  if (arenas_.any_is_lost() || rings_->is_lost()) {
+    fail(
+        "has an arena or a ring that lost its memory (its memory cgroup is full, or the memory is "
+        "faulty): raise the memory limit of the job");
+  }
+}
+
+// --- Messages in.
+
+void SessionImpl::wait_readable() {
+  socket_.async_wait(Wait::wait_read, [self = shared_from_this()](error_code error) {
+    if (!error) self->on_readable();
+  });
+}
+
+void SessionImpl::on_readable() {
+  for (int i = 0; i < kMessagesPerTurn; ++i) {
+    if (state_ != State::kGreeting && state_ != State::kAttached) return;
+    switch (reader_.read(socket_.native_handle())) {
+      case MessageReader::Read::kMessage:
+        handle_message();
+        reader_.descriptors().clear();
+        break;
+      case MessageReader::Read::kWouldBlock: wait_readable(); return;
+      case MessageReader::Read::kClosed:
+        if (state_ == State::kGreeting) {
+          setup_.owner.on_rejected(
+              attach_.peer,
+              Status(Code::kInvalidArgument, "it closed the connection before attaching"));
+          return close();
+        }
+        return fail("closed its connection without saying goodbye (killed or crashed)");
+      case MessageReader::Read::kBroken:
+        if (state_ == State::kGreeting) return refuse(reader_.error());
+        return fail("sent " + reader_.error().message() + kCorrupt);
+    }
+  }
+  if (state_ == State::kGreeting || state_ == State::kAttached) wait_readable();
+}
+
+void SessionImpl::handle_message() {
+  bool is_attach = reader_.type() == RUEDA_ABI_ATTACH;
+  if (state_ == State::kGreeting) {
+    if (is_attach) return handle_attach();
+    return refuse(Status(Code::kInvalidArgument, "the first message must be the attach message"));
+  }
+  switch (reader_.type()) {
+    case RUEDA_ABI_ARENA_ADD: return handle_arena_add();
+    case RUEDA_ABI_ARENA_REMOVE: return handle_arena_remove();
+    case RUEDA_ABI_INTERN: return handle_intern();
+    case RUEDA_ABI_DETACH: return handle_detach();
+    default: return fail(std::string("attached a second time on one connection") + kCorrupt);
+  }
+}
+
+Status SessionImpl::prepare_attach(const rueda_abi_attach& abi) {
+  std::optional<std::string_view> job = field_text(abi.job_id);
+  if (!job || !is_job_id(*job)) {
+    return Status(Code::kInvalidArgument,
+                  "the job id is not 1 to 63 characters of A-Z a-z 0-9 . _ -: set RUEDA_JOB_ID");
+  }
+  attach_.job = *job;
+  attach_.token.assign(reinterpret_cast<const char*>(abi.token), sizeof(abi.token));
+  attach_.rank = Rank(abi.rank);
+  attach_.local_rank = LocalRank(abi.local_rank);
+  if (abi.rank < 0 || abi.rank >= limits::kMaxRanks || abi.local_rank < 0 ||
+      abi.local_rank >= limits::kMaxLocalRanks) {
+    return Status(Code::kInvalidArgument, "rank " + std::to_string(abi.rank) + " with local rank " +
+                                              std::to_string(abi.local_rank) +
+                                              " is not possible: set RANK and LOCAL_RANK");
+  }
+  if (Status status = setup_.owner.check_room(); !status.is_ok()) return status;
+  Result<SharedRings> rings = SharedRings::make(setup_.options.ring_capacity);
+  if (!rings.is_ok()) return rings.status();
+  rings_.emplace(std::move(rings).value());
+  return Status::ok();
+}
+
+void SessionImpl::handle_attach() {
+  auto abi = reader_.body_as<rueda_abi_attach>();
+  if (Status status = prepare_attach(abi); !status.is_ok()) return refuse(status);
+  // The last rank's on_attach starts the job: what it sends waits until the reply is out.
+  state_ = State::kDeciding;
+  Status decision = setup_.events.on_attach(*this);
+  if (state_ == State::kClosed) return;
+  if (!decision.is_ok()) return refuse(decision);
+  state_ = State::kAttached;
+  deadline_.cancel();
+  rueda_abi_attach_reply reply = attach_reply(Status::ok());
+  writer_.add_first(RUEDA_ABI_ATTACH_REPLY, &reply, sizeof(reply),
+                    rings_->take_client_descriptors());
+  flush_socket();
+  doorbell_.assign(rings_->take_daemon_doorbell().release());
+  drain();
+}
+
+rueda_abi_attach_reply SessionImpl::attach_reply(const Status& status) const {
+  rueda_abi_attach_reply reply{};
+  reply.code = abi_code(status);
+  if (status.is_ok()) {
+    reply.submission_capacity = setup_.options.ring_capacity;
+    reply.completion_capacity = setup_.options.ring_capacity;
+  }
+  fill_field(reply.text, status.message());
+  return reply;
+}
+
+void SessionImpl::refuse(const Status& why) {
+  rueda_abi_attach_reply reply = attach_reply(why);
+  writer_ = MessageWriter();
+  writer_.add(RUEDA_ABI_ATTACH_REPLY, &reply, sizeof(reply));
+  // The socket is fresh: it takes the reply, or its client is gone.
+  writer_.flush(socket_.native_handle());
+  setup_.owner.on_rejected(attach_.peer, why);
+  close();
+}
+
+void SessionImpl::handle_arena_add() {
+  auto request = reader_.body_as<rueda_abi_arena>();
+  size_t descriptors = reader_.descriptors().size();
+  if (descriptors != 1 || request.reserved != 0) {
+    return send_status(RUEDA_ABI_REPLY,
+                       Status(Code::kInvalidArgument,
+                              "an arena comes with one descriptor and a reserved field of 0, not " +
+                                  std::to_string(descriptors) + " descriptors"));
+  }
+  Result<uint32_t> id = arenas_.add(reader_.descriptors().front().get(), request.bytes);
+  send_status(RUEDA_ABI_REPLY, id.status(), id.is_ok() ? id.value() : 0);
+}
+
+void SessionImpl::handle_arena_remove() {
+  auto request = reader_.body_as<rueda_abi_arena>();
+  const Arena* arena = arenas_.find(request.arena_id).get();
+  bool is_used = arena != nullptr &&
+                 std::any_of(in_flight_.begin(), in_flight_.end(), [arena](const auto& entry) {
+                   return entry.second.input == arena || entry.second.output == arena;
+                 });
+  if (is_used) {
+    return send_status(RUEDA_ABI_REPLY,
+                       Status(Code::kUnavailable, "arena " + std::to_string(request.arena_id) +
+                                                      " is in use by a submission: wait for it"));
+  }
+  send_status(RUEDA_ABI_REPLY, arenas_.remove(request.arena_id));
+}
+
+void SessionImpl::handle_intern() {
+  Result<uint32_t> id = tensors_.intern(reader_.body_as<rueda_abi_intern>());
+  send_status(RUEDA_ABI_REPLY, id.status(), id.is_ok() ? id.value() : 0);
+}
+
+void SessionImpl::handle_detach() {
+  send_status(RUEDA_ABI_REPLY, Status::ok());
+  // The reply may have found the client gone; it said goodbye all the same.
+  state_ = State::kFailing;
+  setup_.events.on_detached(*this);
+  close();
+}
+
+// --- Messages out.
+
+void SessionImpl::started(const Started& started) {
+  rueda_abi_started message{};
+  message.epoch = started.epoch.value;
+  message.world_size = started.world_size;
+  message.local_size = started.local_size;
+  message.node_index = started.node.value;
+  message.node_count = started.node_count;
+  fill_field(message.node_id, started.node_id);
+  send(RUEDA_ABI_STARTED, &message, sizeof(message));
+}
+
+void SessionImpl::job_failed(const Status& status) {
+  if (state_ == State::kFailing) return;
+  send_status(RUEDA_ABI_FAILED, status);
+}
+
+void SessionImpl::send_status(uint16_t type, const Status& status, uint32_t value) {
+  rueda_abi_status message{};
+  message.code = abi_code(status);
+  message.value = value;
+  fill_field(message.text, status.message());
+  send(type, &message, sizeof(message));
+}
+
+void SessionImpl::send(uint16_t type, const void* body, size_t body_bytes) {
+  if (state_ == State::kClosed) return;
+  writer_.add(type, body, body_bytes);
+  if (state_ != State::kDeciding) flush_socket();
+}
+
+void SessionImpl::flush_socket() {
+  switch (writer_.flush(socket_.native_handle())) {
+    case MessageWriter::Flush::kDone: return;
+    case MessageWriter::Flush::kFailed:
+      return fail("closed its connection without saying goodbye (killed or crashed)");
+    case MessageWriter::Flush::kWouldBlock: break;
+  }
+  if (writer_.queued_bytes() > kMaxQueuedBytes) {
+    return fail("does not read the replies on its socket" + std::string(kCorrupt));
+  }
+  if (std::exchange(is_waiting_writable_, true)) return;
+  socket_.async_wait(Wait::wait_write, [self = shared_from_this()](error_code error) {
+    self->is_waiting_writable_ = false;
+    if (!error && self->state_ == State::kAttached) self->flush_socket();
+  });
+}
+
+// --- Rings.
+
+void SessionImpl::wait_doorbell() {
+  doorbell_.async_wait(Wait::wait_read, [self = shared_from_this()](error_code error) {
+    if (error || self->state_ != State::kAttached) return;
+    SharedRings::silence(self->doorbell_.native_handle());
+    self->drain();
+  });
+}
+
+void SessionImpl::drain() {
+  std::array<rueda_abi_submission, kRecordsPerPop> records;
+  for (int taken = 0; taken < kRecordsPerTurn;) {
+    if (state_ != State::kAttached) return;
+    int count = rings_->submissions().pop(records);
+    if (count == SubmissionRing::kBroken) {
+      return fail(std::string("wrote an impossible index into its submission ring") + kCorrupt);
+    }
+    for (int i = 0; i < count && state_ == State::kAttached; ++i) take_record(records[i]);
+    if (state_ != State::kAttached) return;
+    // A pop that found nothing counts too: the client may move its index back and forth.
+    taken += std::max(count, 1);
+    if (count > 0 || !rings_->submissions().prepare_to_sleep()) continue;
+    wait_doorbell();
+    if (std::exchange(has_undrained_, false)) setup_.events.on_submissions_drained(*this);
+    return;
+  }
+  asio::post(setup_.loop, [self = shared_from_this()] { self->drain(); });
+}
+
+void SessionImpl::take_record(const rueda_abi_submission& record) {
+  if (in_flight_.size() >= setup_.options.ring_capacity) {
+    return fail("has more than " + std::to_string(setup_.options.ring_capacity) +
+                " submissions in flight" + kCorrupt);
+  }
+  Result<Submission> checked = check_submission(record, tensors_, arenas_);
+  if (!checked.is_ok()) {
+    return fail("submitted " + checked.status().message() + kCorrupt);
+  }
+  Submission& submission = checked.value();
+  InFlight entry{submission.input.arena.get(), submission.output.arena.get()};
+  if (!in_flight_.emplace(submission.ticket, entry).second) {
+    return fail("submitted tensor '" + submission.descriptor->name + "' under ticket " +
+                std::to_string(record.ticket) + ", which is in flight" + kCorrupt);
+  }
+  has_undrained_ = true;
+  setup_.events.on_submit(*this, std::move(submission));
+}
+
+void SessionImpl::complete(Ticket ticket, const Status& status, Epoch epoch, uint32_t contributors,
+                           Seq seq) {
+  if (state_ != State::kAttached) return;
+  auto found = in_flight_.find(ticket);
+  RUEDA_CHECK(found != in_flight_.end());
+  InFlight entry = found->second;
+  in_flight_.erase(found);
+  if ((entry.input != nullptr && entry.input->is_lost()) ||
+      (entry.output != nullptr && entry.output->is_lost())) {
+    return check_memory();
+  }
+  rueda_abi_completion record{};
+  record.ticket = ticket.value;
+  record.code = abi_code(status);
+  record.epoch = epoch.value;
+  record.contributors = contributors;
+  record.seq = seq.value;
+  switch (rings_->completions().push(record, status.message())) {
+    case CompletionRing::Push::kOk: has_unflushed_ = true; return;
+    case CompletionRing::Push::kFull:
+      return fail("does not take its completions: its ring of " +
+                  std::to_string(setup_.options.ring_capacity) + " is full");
+    case CompletionRing::Push::kBroken:
+      return fail(std::string("wrote an impossible index into its completion ring") + kCorrupt);
+  }
+}
+
+void SessionImpl::flush() {
+  if (state_ != State::kAttached || !std::exchange(has_unflushed_, false)) return;
+  if (rings_->completions().take_waiter()) rings_->ring_client();
+}
+
+}  // namespace rueda::session

@@ -1,0 +1,128 @@
+// One client's connection, from its ATTACH to its end. Belongs to the loop.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "daemon/session/arena.h"
+#include "daemon/session/fd.h"
+#include "daemon/session/intern.h"
+#include "daemon/session/session.h"
+#include "daemon/session/shared_rings.h"
+#include "daemon/session/wire.h"
+
+namespace rueda::session {
+
+class SessionImpl;
+
+// The server, as its sessions see it. Outlives every session that is not closed.
+class SessionOwner {
+ public:
+  virtual ~SessionOwner() = default;
+  // Ok when one more process may attach.
+  virtual Status check_room() const = 0;
+  virtual void on_rejected(const Credentials& peer, const Status& why) = 0;
+  // The owner forgets the session; it does no more.
+  virtual void on_closed(SessionImpl& session) = 0;
+};
+
+struct SessionSetup {
+  boost::asio::io_context& loop;
+  SessionEvents& events;
+  SessionOwner& owner;
+  const ServerOptions& options;
+  std::shared_ptr<ArenaTotals> arena_totals;
+};
+
+// Tickets come from the client: mixed, so that it cannot choose ones that collide.
+struct TicketHash {
+  size_t operator()(Ticket ticket) const;
+};
+
+class SessionImpl final : public Session, public std::enable_shared_from_this<SessionImpl> {
+ public:
+  SessionImpl(SessionSetup setup, UniqueFd socket, const Credentials& peer);
+
+  // Waits for the ATTACH, at most options.handshake_timeout_ms.
+  void start();
+  // Ends everything at once, without events. Idempotent.
+  void close();
+  // Fails the session when memory that it shares has been lost (sigbus_guard.h).
+  void check_memory();
+
+  bool is_attached() const { return state_ == State::kAttached || state_ == State::kFailing; }
+  size_t submissions_in_flight() const { return in_flight_.size(); }
+  const Credentials& peer() const { return attach_.peer; }
+
+  const Attach& attach() const override { return attach_; }
+  void started(const Started& started) override;
+  void complete(Ticket ticket, const Status& status, Epoch epoch, uint32_t contributors,
+                Seq seq) override;
+  void job_failed(const Status& status) override;
+  void flush() override;
+  void drop() override;
+
+ private:
+  enum class State {
+    kGreeting,  // no ATTACH yet
+    kDeciding,  // inside on_attach
+    kAttached,
+    kFailing,  // on_lost is on its way
+    kClosed,
+  };
+  struct InFlight {
+    const Arena* input;  // nullptr for a tensor without bytes; the table keeps them alive
+    const Arena* output;
+  };
+
+  void wait_readable();
+  void on_readable();
+  void handle_message();
+  void handle_attach();
+  Status prepare_attach(const rueda_abi_attach& abi);
+  void handle_arena_add();
+  void handle_arena_remove();
+  void handle_intern();
+  void handle_detach();
+
+  void wait_doorbell();
+  void drain();
+  void take_record(const rueda_abi_submission& record);
+
+  void send(uint16_t type, const void* body, size_t body_bytes);
+  void send_status(uint16_t type, const Status& status, uint32_t value = 0);
+  void flush_socket();
+  rueda_abi_attach_reply attach_reply(const Status& status) const;
+  void refuse(const Status& why);
+
+  // "rank 3 (pid 1234)".
+  std::string who() const;
+  // Posts the end, so that no event comes from inside a call of the engine's. `what` follows who().
+  void fail(const std::string& what);
+  void finish(const Status& why);
+
+  SessionSetup setup_;
+  boost::asio::posix::stream_descriptor socket_;
+  boost::asio::posix::stream_descriptor doorbell_;
+  boost::asio::steady_timer deadline_;
+  State state_ = State::kGreeting;
+  Attach attach_;
+  MessageReader reader_;
+  MessageWriter writer_;
+  bool is_waiting_writable_ = false;
+  std::optional<SharedRings> rings_;
+  TensorTable tensors_;
+  ArenaTable arenas_;
+  std::unordered_map<Ticket, InFlight, TicketHash> in_flight_;
+  bool has_undrained_ = false;  // on_submit was called since the last on_submissions_drained
+  bool has_unflushed_ = false;  // completions were written since the last flush
+};
+
+}  // namespace rueda::session

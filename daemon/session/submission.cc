@@ -1,0 +1,83 @@
+#include "daemon/session/submission.h"
+
+#include <utility>
+
+namespace rueda::session {
+namespace {
+
+constexpr uint32_t kKnownFlags = RUEDA_ABI_FLAG_COPIED_IN | RUEDA_ABI_FLAG_COPIED_OUT;
+
+Status broken(std::string what) { return Status(Code::kInvalidArgument, std::move(what)); }
+
+Status check_fields(const rueda_abi_submission& record) {
+  if ((record.flags & ~kKnownFlags) != 0) {
+    return broken("unknown flags " + std::to_string(record.flags));
+  }
+  if (record.priority != 0 || record.reserved0 != 0 || record.reserved1[0] != 0 ||
+      record.reserved1[1] != 0) {
+    return broken("a reserved field that is not 0");
+  }
+  return Status::ok();
+}
+
+Result<Buffer> find_buffer(const ArenaTable& arenas, uint32_t arena_id, uint64_t offset,
+                           const core::TensorDescriptor& tensor, const char* role) {
+  const std::shared_ptr<Arena>& arena = arenas.find(arena_id);
+  std::string where = std::string(role) + " of tensor '" + tensor.name + "'";
+  if (arena == nullptr) {
+    return broken("the " + where + " in arena " + std::to_string(arena_id) +
+                  ", which does not exist");
+  }
+  auto bytes = static_cast<uint64_t>(tensor.bytes());
+  if (bytes > arena->bytes() || offset > arena->bytes() - bytes) {
+    return broken("the " + where + " (" + std::to_string(bytes) + " bytes at offset " +
+                  std::to_string(offset) + ") outside its arena of " +
+                  std::to_string(arena->bytes()) + " bytes");
+  }
+  if (offset % element_bytes(tensor.dtype) != 0) {
+    return broken("the " + where + " at offset " + std::to_string(offset) +
+                  ", which is not a multiple of its element's size");
+  }
+  return Buffer{arena, arena->data() + offset, static_cast<size_t>(bytes)};
+}
+
+Status check_overlap(const rueda_abi_submission& record, const core::TensorDescriptor& tensor) {
+  if (record.input_arena != record.output_arena) return Status::ok();
+  uint64_t in = record.input_offset;
+  uint64_t out = record.output_offset;
+  auto bytes = static_cast<uint64_t>(tensor.bytes());
+  uint64_t distance = in < out ? out - in : in - out;
+  if (distance == 0 || distance >= bytes) return Status::ok();
+  return broken("input and output of tensor '" + tensor.name +
+                "' that overlap without being the same");
+}
+
+}  // namespace
+
+Result<Submission> check_submission(const rueda_abi_submission& record, const TensorTable& tensors,
+                                    const ArenaTable& arenas) {
+  if (Status status = check_fields(record); !status.is_ok()) return status;
+  Submission submission;
+  submission.ticket = Ticket(record.ticket);
+  submission.descriptor = tensors.find(record.tensor_id);
+  if (submission.descriptor == nullptr) {
+    return broken("tensor id " + std::to_string(record.tensor_id) + ", which was never interned");
+  }
+  submission.copied_in = (record.flags & RUEDA_ABI_FLAG_COPIED_IN) != 0;
+  submission.copied_out = (record.flags & RUEDA_ABI_FLAG_COPIED_OUT) != 0;
+  const core::TensorDescriptor& tensor = *submission.descriptor;
+  if (tensor.bytes() == 0) return submission;
+
+  Result<Buffer> input =
+      find_buffer(arenas, record.input_arena, record.input_offset, tensor, "input");
+  if (!input.is_ok()) return input.status();
+  Result<Buffer> output =
+      find_buffer(arenas, record.output_arena, record.output_offset, tensor, "output");
+  if (!output.is_ok()) return output.status();
+  if (Status status = check_overlap(record, tensor); !status.is_ok()) return status;
+  submission.input = std::move(input).value();
+  submission.output = std::move(output).value();
+  return submission;
+}
+
+}  // namespace rueda::session

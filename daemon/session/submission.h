@@ -1,0 +1,17 @@
+// From a record in the submission ring to a Submission. Pure.
+#pragma once
+
+#include "client/abi/rueda_abi.h"
+#include "daemon/base/status.h"
+#include "daemon/session/arena.h"
+#include "daemon/session/intern.h"
+#include "daemon/session/session.h"
+
+namespace rueda::session {
+
+// `record` must be the daemon's own copy. A correct library cannot produce a record that fails
+// here; the error says what is wrong with it, without saying whose it is.
+Result<Submission> check_submission(const rueda_abi_submission& record, const TensorTable& tensors,
+                                    const ArenaTable& arenas);
+
+}  // namespace rueda::session

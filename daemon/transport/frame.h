@@ -1,0 +1,58 @@
+// The header of every frame on the data plane, and the hello that opens a channel.
+// Format: docs/protocol.md, "Frames". Little-endian, fixed layout, on every transport.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+
+#include "daemon/base/limits.h"
+
+namespace rueda::transport {
+
+inline constexpr uint16_t kFrameMagic = 0x4452;  // "RD"
+inline constexpr uint8_t kWireVersion = 1;
+
+enum class FrameKind : uint8_t {
+  kReduce = 1,     // a partial sum on its way to the chunk's owner
+  kGather = 2,     // final values on their way to everybody
+  kBroadcast = 3,  // the root's values on their way down the chain
+  kCredit = 4,     // no payload: `slot` is free again (transports use it among themselves)
+};
+
+// What PROTOCOL L3 asks every frame to carry, and where its payload goes.
+struct FrameHeader {
+  uint16_t magic = kFrameMagic;
+  uint8_t version = kWireVersion;
+  FrameKind kind = FrameKind::kReduce;
+  uint32_t slot = 0;  // slot of the receiver that the payload is written into
+  uint64_t job = 0;   // hash of the job id
+  uint32_t epoch = 0;
+  uint32_t lock_generation = 0;  // 0: decreed, not locked
+  uint32_t process_set = 0;
+  uint32_t chunk = 0;       // piece * number of nodes + shard (core/ring_schedule.h)
+  uint64_t seq = 0;         // operation number in (job, epoch)
+  uint64_t plan_hash = 0;   // hash of the batch; both sides must mean the same one
+  uint64_t stable_seq = 0;  // R2: all operations up to here are complete at the sender
+  uint32_t payload_bytes = 0;
+  uint32_t reserved = 0;
+};
+static_assert(sizeof(FrameHeader) == 64);
+static_assert(offsetof(FrameHeader, job) == 8 && offsetof(FrameHeader, chunk) == 28 &&
+              offsetof(FrameHeader, seq) == 32 && offsetof(FrameHeader, payload_bytes) == 56);
+
+using JobToken = std::array<std::byte, limits::kTokenBytes>;
+
+// Which channel a connection wants to be. Sent first by the connecting side, with a MAC over it.
+struct ChannelId {
+  uint64_t job = 0;
+  uint32_t epoch = 0;
+  int32_t from_node = 0;  // NodeIndex of the writing side
+  int32_t to_node = 0;    // NodeIndex of the reading side
+  uint32_t stream = 0;    // 0 .. streams per neighbour - 1
+  auto operator<=>(const ChannelId&) const = default;
+};
+static_assert(sizeof(ChannelId) == 24);
+
+}  // namespace rueda::transport

@@ -1,0 +1,170 @@
+#include "daemon/transport/tcp/connector.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+
+#include "daemon/transport/frame_check.h"
+
+namespace rueda::transport::tcp {
+
+namespace {
+
+constexpr int64_t kFirstRetryMs = 20;
+constexpr int64_t kMaxRetryMs = 500;
+
+}  // namespace
+
+Connector::Connector(asio::io_context& io, ConnectOptions options,
+                     std::shared_ptr<SocketTuner> tuner, Done done)
+    : io_(io),
+      options_(std::move(options)),
+      tuner_(std::move(tuner)),
+      done_(std::move(done)),
+      resolver_(io),
+      socket_(io),
+      deadline_(io),
+      retry_timer_(io),
+      retry_ms_(kFirstRetryMs),
+      last_cause_("the attempt was still under way") {}
+
+void Connector::start() {
+  Status status = check_geometry(options_.id, options_.slot_count);
+  Result<HostPort> address = parse_host_port(options_.address);
+  if (status.is_ok()) status = address.status();
+  if (!status.is_ok()) {
+    asio::post(io_, [self = shared_from_this(), status] { self->finish(status); });
+    return;
+  }
+  address_ = std::move(address).value();
+  deadline_.expires_after(std::chrono::milliseconds(options_.timeout_ms));
+  deadline_.async_wait([self = shared_from_this()](const error_code& cancelled) {
+    if (!cancelled) self->on_deadline();
+  });
+  attempt();
+}
+
+void Connector::attempt() {
+  endpoints_.clear();
+  next_endpoint_ = 0;
+  if (const auto endpoint = numeric_endpoint(address_)) {
+    endpoints_.push_back(*endpoint);
+    try_next_endpoint();
+    return;
+  }
+  // Names are looked up anew each time: they may change, or appear late.
+  resolver_.async_resolve(
+      address_.host, std::to_string(address_.port), Resolver::numeric_service,
+      [self = shared_from_this()](const error_code& error, Resolver::results_type results) {
+        self->on_resolved(error, results);
+      });
+}
+
+void Connector::on_resolved(const error_code& error, const Resolver::results_type& results) {
+  if (!done_) return;
+  if (error) return on_failure("the name cannot be resolved: " + error.message());
+  for (const auto& entry : results) endpoints_.push_back(entry.endpoint());
+  try_next_endpoint();
+}
+
+void Connector::try_next_endpoint() {
+  const Endpoint endpoint = endpoints_[next_endpoint_++];
+  error_code error;
+  socket_.close(error);
+  socket_.open(endpoint.protocol(), error);
+  if (error) return on_failure("no socket could be made: " + error.message());
+  tuner_->tune_connecting(socket_, endpoint);
+  socket_.async_connect(endpoint, [self = shared_from_this()](const error_code& failed) {
+    self->on_connected(failed);
+  });
+}
+
+void Connector::on_connected(const error_code& error) {
+  if (!done_) return;
+  if (error) return on_failure(error.message());
+  // With nobody listening, the kernel may pick the port itself for our end and connect us to us.
+  error_code ignored;
+  if (socket_.local_endpoint(ignored) == socket_.remote_endpoint(ignored)) {
+    return on_failure("nobody listens there");
+  }
+  say_hello();
+}
+
+void Connector::say_hello() {
+  hello_ = Hello();
+  hello_.id = options_.id;
+  hello_.slot_count = options_.slot_count;
+  hello_.slot_bytes = options_.slot_bytes;
+  seal(hello_, options_.token);
+  // 88 bytes fit into a fresh socket, so an error here shows in the read as well.
+  asio::async_write(socket_, asio::buffer(&hello_, sizeof(hello_)),
+                    [self = shared_from_this()](const error_code&, size_t) {});
+  asio::async_read(
+      socket_, asio::buffer(&reply_, sizeof(reply_)),
+      [self = shared_from_this()](const error_code& error, size_t) { self->on_reply(error); });
+}
+
+void Connector::on_reply(const error_code& error) {
+  if (!done_) return;
+  if (error) {
+    return on_failure(
+        "it hung up on our hello; either it does not expect the channel (yet), or the job's "
+        "token or the wire version differ");
+  }
+  if (const Status status = check_reply(reply_); !status.is_ok()) {
+    return on_failure(status.message());
+  }
+  if (!is_authentic(reply_, hello_, options_.token)) {
+    return on_failure("it does not have the job's token");
+  }
+  if (reply_.answer == HelloAnswer::kOtherGeometry) {
+    return finish(geometry_mismatch(options_.id, options_.slot_count, options_.slot_bytes,
+                                    reply_.slot_count, reply_.slot_bytes));
+  }
+  error_code ignored;
+  std::string peer = "node " + std::to_string(options_.id.to_node) + " (" +
+                     to_string(socket_.remote_endpoint(ignored)) + ")";
+  finish(Opened{std::move(socket_), std::move(peer)});
+}
+
+void Connector::on_failure(std::string cause) {
+  last_cause_ = std::move(cause);
+  error_code ignored;
+  socket_.close(ignored);
+  if (next_endpoint_ < endpoints_.size()) return try_next_endpoint();
+  retry_timer_.expires_after(std::chrono::milliseconds(retry_ms_));
+  retry_ms_ = std::min(retry_ms_ * 2, kMaxRetryMs);
+  retry_timer_.async_wait([self = shared_from_this()](const error_code& cancelled) {
+    if (!cancelled && self->done_) self->attempt();
+  });
+}
+
+void Connector::on_deadline() {
+  if (!done_) return;
+  finish(Status(Code::kTimeout, describe(options_.id) + " to node " +
+                                    std::to_string(options_.id.to_node) + " at " +
+                                    options_.address + " could not be opened within " +
+                                    std::to_string(options_.timeout_ms) + " ms: " + last_cause_));
+}
+
+void Connector::finish(Result<Opened> result) {
+  if (!done_) return;
+  const Done done = std::exchange(done_, nullptr);
+  cancel();
+  done(std::move(result));
+}
+
+void Connector::cancel() {
+  done_ = nullptr;
+  resolver_.cancel();
+  deadline_.cancel();
+  retry_timer_.cancel();
+  error_code ignored;
+  socket_.close(ignored);
+}
+
+}  // namespace rueda::transport::tcp

@@ -1,0 +1,66 @@
+// Opens one channel: resolves, connects, says hello, and tries again until the deadline.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/base/status.h"
+#include "daemon/transport/tcp/address.h"
+#include "daemon/transport/tcp/asio_types.h"
+#include "daemon/transport/tcp/hello.h"
+#include "daemon/transport/tcp/socket_tuner.h"
+#include "daemon/transport/transport.h"
+
+namespace rueda::transport::tcp {
+
+struct Opened {
+  Socket socket;
+  std::string peer;  // "node 1 (10.0.0.2:28401)"
+};
+
+// Belongs to one loop. Held by its transport, and by the operations under way.
+class Connector : public std::enable_shared_from_this<Connector> {
+ public:
+  // Called once, never from inside start(), unless cancelled before.
+  using Done = std::function<void(Result<Opened>)>;
+
+  Connector(asio::io_context& io, ConnectOptions options, std::shared_ptr<SocketTuner> tuner,
+            Done done);
+
+  void start();
+  void cancel();
+  const ConnectOptions& options() const { return options_; }
+
+ private:
+  void attempt();
+  void on_resolved(const error_code& error, const Resolver::results_type& results);
+  void try_next_endpoint();
+  void on_connected(const error_code& error);
+  void say_hello();
+  void on_reply(const error_code& error);
+  // Remembers why, and goes on with the next endpoint or a later attempt.
+  void on_failure(std::string cause);
+  void on_deadline();
+  void finish(Result<Opened> result);
+
+  asio::io_context& io_;
+  const ConnectOptions options_;
+  const std::shared_ptr<SocketTuner> tuner_;
+  Done done_;  // null once finished or cancelled
+  HostPort address_;
+  Resolver resolver_;
+  Socket socket_;
+  Timer deadline_;
+  Timer retry_timer_;
+  int64_t retry_ms_;
+  std::vector<Endpoint> endpoints_;
+  size_t next_endpoint_ = 0;
+  std::string last_cause_;
+  Hello hello_;
+  HelloReply reply_;
+};
+
+}  // namespace rueda::transport::tcp

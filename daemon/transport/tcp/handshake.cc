@@ -1,0 +1,112 @@
+#include "daemon/transport/tcp/handshake.h"
+
+#include <chrono>
+#include <span>
+#include <utility>
+
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+
+#include "daemon/transport/frame_check.h"
+#include "daemon/transport/tcp/address.h"
+
+namespace rueda::transport::tcp {
+
+Handshake::Handshake(Listener& listener, Socket socket, asio::io_context& io)
+    : listener_(&listener), socket_(std::move(socket)), deadline_(io) {
+  error_code error;
+  const Endpoint peer = socket_.remote_endpoint(error);
+  peer_ = error ? "a peer that has left" : to_string(peer);
+}
+
+void Handshake::start(int64_t timeout_ms) {
+  deadline_.expires_after(std::chrono::milliseconds(timeout_ms));
+  deadline_.async_wait([self = shared_from_this(), timeout_ms](const error_code& cancelled) {
+    if (cancelled || self->listener_ == nullptr) return;
+    self->fail(Status(Code::kTimeout,
+                      "it did not finish its hello within " + std::to_string(timeout_ms) + " ms"));
+  });
+  // A stranger is known by its first bytes: no need to wait for more of them.
+  asio::async_read(socket_, asio::buffer(&hello_, kHelloPrefixBytes),
+                   [self = shared_from_this()](const error_code& error, size_t) {
+                     if (self->listener_ == nullptr) return;
+                     if (error) return self->fail(error);
+                     self->read_rest();
+                   });
+}
+
+void Handshake::read_rest() {
+  auto* const bytes = reinterpret_cast<std::byte*>(&hello_);
+  const Status status = check_hello_prefix(std::span<const std::byte>(bytes, kHelloPrefixBytes));
+  if (!status.is_ok()) return fail(status);
+  asio::async_read(socket_,
+                   asio::buffer(bytes + kHelloPrefixBytes, sizeof(hello_) - kHelloPrefixBytes),
+                   [self = shared_from_this()](const error_code& error, size_t) {
+                     if (self->listener_ == nullptr) return;
+                     if (error) return self->fail(error);
+                     self->on_hello();
+                   });
+}
+
+void Handshake::on_hello() {
+  const Listener::ExpectationPtr expectation = listener_->find(hello_.id);
+  if (expectation == nullptr) {
+    return fail(Status(Code::kNotFound, describe(hello_.id) + " is not expected here"));
+  }
+  if (!is_authentic(hello_, expectation->options.token)) {
+    const Status why(Code::kPermission, "it does not have the token of " + describe(hello_.id));
+    expectation->last_rejection = peer_ + ": " + why.message();
+    return fail(why);
+  }
+  if (expectation->is_claimed) {
+    return fail(Status(Code::kNotFound, describe(hello_.id) + " is open already"));
+  }
+  expectation->is_claimed = true;
+  claimed_ = expectation;
+  const SlotRegion& slots = expectation->options.slots;
+  const bool same = hello_.slot_count == slots.count && hello_.slot_bytes == slots.slot_bytes;
+  answer(same ? HelloAnswer::kWelcome : HelloAnswer::kOtherGeometry);
+}
+
+void Handshake::answer(HelloAnswer answer) {
+  const AcceptOptions& options = claimed_->options;
+  reply_.answer = answer;
+  reply_.slot_count = options.slots.count;
+  reply_.slot_bytes = options.slots.slot_bytes;
+  seal(reply_, hello_, options.token);
+  asio::async_write(socket_, asio::buffer(&reply_, sizeof(reply_)),
+                    [self = shared_from_this(), answer](const error_code& error, size_t) {
+                      if (self->listener_ != nullptr) self->on_answered(error, answer);
+                    });
+}
+
+void Handshake::on_answered(const error_code& error, HelloAnswer answer) {
+  if (error) return fail(error);
+  // The handlers called at the end of both ways may destroy the transport.
+  const std::shared_ptr<Listener> listener = listener_->shared_from_this();
+  const Listener::ExpectationPtr expectation = claimed_;
+  if (answer == HelloAnswer::kWelcome) return listener->welcome(shared_from_this(), expectation);
+  const Status why = geometry_mismatch(hello_.id, hello_.slot_count, hello_.slot_bytes,
+                                       reply_.slot_count, reply_.slot_bytes);
+  // It has the token, so it is what was expected, and trying again cannot help.
+  listener->reject(shared_from_this(), why);
+  listener->finish(expectation, why);
+}
+
+void Handshake::fail(const Status& why) { listener_->reject(shared_from_this(), why); }
+
+void Handshake::fail(const error_code& error) {
+  const std::string cause = error == asio::error::eof ? "it hung up" : error.message();
+  fail(Status(Code::kNodeLost, cause + " before its hello was done"));
+}
+
+void Handshake::abandon() {
+  listener_ = nullptr;
+  if (claimed_ != nullptr) claimed_->is_claimed = false;
+  claimed_ = nullptr;
+  deadline_.cancel();
+  error_code ignored;
+  socket_.close(ignored);
+}
+
+}  // namespace rueda::transport::tcp

@@ -1,0 +1,39 @@
+// One accepted connection from its first byte until it is a channel or is closed.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "daemon/transport/tcp/listener.h"
+
+namespace rueda::transport::tcp {
+
+// Held by its listener's set, and by the operations under way.
+class Handshake : public std::enable_shared_from_this<Handshake> {
+ public:
+  Handshake(Listener& listener, Socket socket, asio::io_context& io);
+
+  void start(int64_t timeout_ms);
+  // Closes the connection; the listener hears nothing more of it.
+  void abandon();
+  const std::string& peer() const { return peer_; }
+  Socket& socket() { return socket_; }
+
+ private:
+  void read_rest();
+  void on_hello();
+  void answer(HelloAnswer answer);
+  void on_answered(const error_code& error, HelloAnswer answer);
+  void fail(const Status& why);
+  void fail(const error_code& error);
+
+  Listener* listener_;  // null once abandoned
+  Socket socket_;
+  Timer deadline_;
+  std::string peer_;
+  Hello hello_;
+  HelloReply reply_;
+  Listener::ExpectationPtr claimed_;  // the channel it is being answered as
+};
+
+}  // namespace rueda::transport::tcp

@@ -1,0 +1,203 @@
+#include "daemon/transport/tcp/listener.h"
+
+#include <chrono>
+#include <utility>
+
+#include <boost/asio/ip/v6_only.hpp>
+#include <boost/asio/post.hpp>
+#include <spdlog/spdlog.h>
+
+#include "daemon/base/check.h"
+#include "daemon/base/clock.h"
+#include "daemon/transport/frame_check.h"
+#include "daemon/transport/tcp/address.h"
+#include "daemon/transport/tcp/handshake.h"
+#include "daemon/transport/tcp/receive_channel.h"
+
+namespace rueda::transport::tcp {
+
+namespace {
+
+constexpr size_t kMaxHandshakes = 64;
+constexpr std::chrono::milliseconds kAcceptPause{100};
+
+}  // namespace
+
+Listener::Listener(asio::io_context& io, std::shared_ptr<SocketTuner> tuner,
+                   int64_t hello_timeout_ms)
+    : io_(io),
+      tuner_(std::move(tuner)),
+      hello_timeout_ms_(hello_timeout_ms),
+      acceptor_(io),
+      pause_timer_(io) {}
+
+Listener::~Listener() = default;
+
+Result<std::string> Listener::listen(const std::string& address) {
+  if (acceptor_.is_open()) {
+    return Status(Code::kInvalidArgument,
+                  "cannot listen on " + address + ": this transport listens already");
+  }
+  const Result<Endpoint> endpoint = listen_endpoint(address);
+  if (!endpoint.is_ok()) return endpoint.status();
+  error_code error;
+  const auto step = [&error](auto&& action) {
+    if (!error) action();
+  };
+  step([&] { acceptor_.open(endpoint.value().protocol(), error); });
+  step([&] { acceptor_.set_option(Acceptor::reuse_address(true), error); });
+  if (!error && endpoint.value().address().is_v6()) {
+    acceptor_.set_option(asio::ip::v6_only(false), error);
+  }
+  step([&] { tuner_->tune_listener(acceptor_, endpoint.value()); });
+  step([&] { acceptor_.bind(endpoint.value(), error); });
+  step([&] { acceptor_.listen(Acceptor::max_listen_connections, error); });
+  Endpoint bound;
+  step([&] { bound = acceptor_.local_endpoint(error); });
+  if (error) {
+    error_code ignored;
+    acceptor_.close(ignored);
+    const bool taken = error == asio::error::address_in_use;
+    return Status(taken ? Code::kUnavailable : Code::kInvalidArgument,
+                  "cannot listen on " + address + ": " + error.message() +
+                      (taken ? "; choose another port, or 0 for any that is free" : ""));
+  }
+  accept();
+  return to_string(bound);
+}
+
+void Listener::accept() {
+  acceptor_.async_accept(io_.get_executor(),
+                         [self = shared_from_this()](const error_code& error, Socket socket) {
+                           self->on_accept(error, std::move(socket));
+                         });
+}
+
+void Listener::on_accept(const error_code& error, Socket socket) {
+  if (is_stopped_) return;
+  if (error && error != asio::error::connection_aborted) return pause_accepting(error);
+  if (!error) {
+    tuner_->tune_accepted(socket);
+    auto handshake = std::make_shared<Handshake>(*this, std::move(socket), io_);
+    if (handshakes_.size() >= kMaxHandshakes) {
+      count_rejection(handshake->peer(),
+                      Status(Code::kResourceExhausted,
+                             "there are " + std::to_string(kMaxHandshakes) +
+                                 " connections already that have not said who they are"));
+      handshake->abandon();
+    } else {
+      handshakes_.insert(handshake);
+      handshake->start(hello_timeout_ms_);
+    }
+  }
+  accept();
+}
+
+// Out of descriptors, most likely. The connection stays in the backlog, so that accepting at once
+// would fail at once, for ever.
+void Listener::pause_accepting(const error_code& error) {
+  uint64_t swallowed = 0;
+  if (log_limiter_.allow(steady_now_ms(), swallowed)) {
+    spdlog::error("tcp: cannot accept connections: {}; trying again in {} ms", error.message(),
+                  kAcceptPause.count());
+  }
+  pause_timer_.expires_after(kAcceptPause);
+  pause_timer_.async_wait([self = shared_from_this()](const error_code& cancelled) {
+    if (!cancelled && !self->is_stopped_) self->accept();
+  });
+}
+
+void Listener::expect(AcceptOptions options, const Status& checked, AcceptHandler handler) {
+  const ChannelId id = options.id;
+  const int64_t timeout_ms = options.timeout_ms;
+  auto expectation = std::make_shared<Expectation>(std::move(options), std::move(handler), io_);
+  RUEDA_CHECK(expectations_.emplace(id, expectation).second);
+  if (!checked.is_ok()) {
+    expectation->is_claimed = true;
+    asio::post(io_, [self = shared_from_this(), expectation, checked] {
+      self->finish(expectation, checked);
+    });
+    return;
+  }
+  expectation->deadline.expires_after(std::chrono::milliseconds(timeout_ms));
+  expectation->deadline.async_wait(
+      [self = shared_from_this(), expectation](const error_code& cancelled) {
+        if (!cancelled) self->on_deadline(expectation);
+      });
+}
+
+void Listener::on_deadline(const ExpectationPtr& expectation) {
+  const AcceptOptions& options = expectation->options;
+  if (find(options.id) != expectation) return;
+  std::string message = "node " + std::to_string(options.id.from_node) + " did not open " +
+                        describe(options.id) + " within " + std::to_string(options.timeout_ms) +
+                        " ms";
+  if (!expectation->last_rejection.empty()) {
+    message += " (the last attempt was refused, " + expectation->last_rejection + ")";
+  }
+  finish(expectation, Status(Code::kTimeout, std::move(message)));
+}
+
+void Listener::finish(const ExpectationPtr& expectation,
+                      Result<std::unique_ptr<ReceiveChannel>> result) {
+  if (find(expectation->options.id) != expectation) return;
+  expectation->deadline.cancel();
+  expectations_.erase(expectation->options.id);
+  expectation->handler(std::move(result));
+}
+
+void Listener::cancel_expect(const ChannelId& id) {
+  const auto found = expectations_.find(id);
+  if (found == expectations_.end()) return;
+  found->second->deadline.cancel();
+  expectations_.erase(found);
+}
+
+Listener::ExpectationPtr Listener::find(const ChannelId& id) {
+  const auto found = expectations_.find(id);
+  return found == expectations_.end() ? nullptr : found->second;
+}
+
+void Listener::count_rejection(const std::string& peer, const Status& why) {
+  ++rejected_;
+  uint64_t swallowed = 0;
+  if (!log_limiter_.allow(steady_now_ms(), swallowed)) return;
+  if (swallowed == 0) {
+    spdlog::warn("tcp: closed a connection from {}: {}", peer, why.message());
+  } else {
+    spdlog::warn("tcp: closed a connection from {}: {} (and {} more, not logged)", peer,
+                 why.message(), swallowed);
+  }
+}
+
+void Listener::reject(const std::shared_ptr<Handshake>& handshake, const Status& why) {
+  count_rejection(handshake->peer(), why);
+  handshakes_.erase(handshake);
+  handshake->abandon();
+}
+
+void Listener::welcome(const std::shared_ptr<Handshake>& handshake,
+                       const ExpectationPtr& expectation) {
+  handshakes_.erase(handshake);
+  if (find(expectation->options.id) != expectation) {
+    handshake->abandon();
+    return;
+  }
+  const std::string peer =
+      "node " + std::to_string(expectation->options.id.from_node) + " (" + handshake->peer() + ")";
+  Socket socket = std::move(handshake->socket());
+  handshake->abandon();
+  finish(expectation, make_receive_channel(std::move(socket), expectation->options, peer));
+}
+
+void Listener::stop() {
+  is_stopped_ = true;
+  error_code ignored;
+  acceptor_.close(ignored);
+  pause_timer_.cancel();
+  for (const auto& [id, expectation] : expectations_) expectation->deadline.cancel();
+  expectations_.clear();
+  for (const auto& handshake : std::exchange(handshakes_, {})) handshake->abandon();
+}
+
+}  // namespace rueda::transport::tcp

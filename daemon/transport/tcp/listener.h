@@ -1,0 +1,75 @@
+// Accepts connections, lets them prove who they are, and matches them with the channels announced.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "daemon/base/status.h"
+#include "daemon/transport/tcp/asio_types.h"
+#include "daemon/transport/tcp/hello.h"
+#include "daemon/transport/tcp/log_limiter.h"
+#include "daemon/transport/tcp/socket_tuner.h"
+#include "daemon/transport/transport.h"
+
+namespace rueda::transport::tcp {
+
+class Handshake;
+
+// Belongs to one loop. Held by shared_ptr, because operations under way refer to it.
+class Listener : public std::enable_shared_from_this<Listener> {
+ public:
+  Listener(asio::io_context& io, std::shared_ptr<SocketTuner> tuner, int64_t hello_timeout_ms);
+  ~Listener();
+
+  // Returns the address bound, or a Status that names the address and the cause.
+  Result<std::string> listen(const std::string& address);
+  // `checked` is ok, or what is wrong with the options, which the handler is told.
+  void expect(AcceptOptions options, const Status& checked, AcceptHandler handler);
+  void cancel_expect(const ChannelId& id);
+  uint64_t rejected() const { return rejected_; }
+  // Closes the port and every connection that is not a channel yet; no handler is called any more.
+  void stop();
+
+ private:
+  friend class Handshake;
+
+  struct Expectation {
+    Expectation(AcceptOptions o, AcceptHandler h, asio::io_context& io)
+        : options(std::move(o)), handler(std::move(h)), deadline(io) {}
+    AcceptOptions options;
+    AcceptHandler handler;
+    Timer deadline;
+    bool is_claimed = false;     // a connection is being answered, or the slots are no good
+    std::string last_rejection;  // why the last attempt to open it failed
+  };
+  using ExpectationPtr = std::shared_ptr<Expectation>;
+
+  void accept();
+  void on_accept(const error_code& error, Socket socket);
+  void pause_accepting(const error_code& error);
+  void on_deadline(const ExpectationPtr& expectation);
+  // Takes the expectation out and tells its handler.
+  void finish(const ExpectationPtr& expectation, Result<std::unique_ptr<ReceiveChannel>> result);
+
+  // What a Handshake asks for.
+  ExpectationPtr find(const ChannelId& id);
+  void reject(const std::shared_ptr<Handshake>& handshake, const Status& why);
+  void welcome(const std::shared_ptr<Handshake>& handshake, const ExpectationPtr& expectation);
+  void count_rejection(const std::string& peer, const Status& why);
+
+  asio::io_context& io_;
+  const std::shared_ptr<SocketTuner> tuner_;
+  const int64_t hello_timeout_ms_;
+  Acceptor acceptor_;
+  Timer pause_timer_;
+  std::map<ChannelId, ExpectationPtr> expectations_;
+  std::set<std::shared_ptr<Handshake>> handshakes_;
+  LogLimiter log_limiter_;
+  uint64_t rejected_ = 0;
+  bool is_stopped_ = false;
+};
+
+}  // namespace rueda::transport::tcp

@@ -1,0 +1,167 @@
+#include "daemon/transport/tcp/receive_channel.h"
+
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/write.hpp>
+
+#include "daemon/base/check.h"
+#include "daemon/transport/frame_check.h"
+#include "daemon/transport/tcp/credit.h"
+#include "daemon/transport/tcp/frame_reader.h"
+
+namespace rueda::transport::tcp {
+
+namespace {
+
+// Outlives its ReceiveChannel while operations are under way.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(Socket socket, const AcceptOptions& options, const std::string& peer)
+      : socket_(std::move(socket)),
+        id_(options.id),
+        events_(options.events),
+        peer_(peer),
+        states_(options.slots.count, SlotState::kWriters),
+        reader_(options.id, options.slots, states_, peer) {
+    released_.reserve(options.slots.count);
+    leaving_.reserve(options.slots.count);
+  }
+
+  void start() { read(); }
+  void release(uint32_t slot);
+  void close();
+  uint64_t bytes_received() const { return bytes_received_; }
+
+ private:
+  void read();
+  void on_read(const error_code& error, size_t bytes);
+  void deliver_frames();
+  void send_credits();
+  void on_credits_sent(const error_code& error);
+  void fail(Status status);
+
+  Socket socket_;
+  const ChannelId id_;
+  ReceiveEvents* events_;  // null once closed
+  const std::string peer_;
+  SlotStates states_;
+  FrameReader reader_;
+  std::vector<Credit> released_;  // credits of this turn of the loop
+  std::vector<Credit> leaving_;   // credits being sent
+  bool is_flush_posted_ = false;
+  bool is_in_handler_ = false;  // which sends credits when it ends
+  uint64_t bytes_received_ = 0;
+};
+
+void Connection::release(uint32_t slot) {
+  if (events_ == nullptr) return;
+  RUEDA_CHECK(slot < states_.size() && states_[slot] == SlotState::kHeld);
+  states_[slot] = SlotState::kReleased;
+  Credit credit;
+  credit.slot = slot;
+  released_.push_back(credit);
+  if (is_flush_posted_ || is_in_handler_ || !leaving_.empty()) return;
+  is_flush_posted_ = true;
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    self->is_flush_posted_ = false;
+    self->send_credits();
+  });
+}
+
+void Connection::send_credits() {
+  if (events_ == nullptr || released_.empty() || !leaving_.empty()) return;
+  leaving_.swap(released_);
+  for (const Credit& credit : leaving_) states_[credit.slot] = SlotState::kWriters;
+  asio::async_write(socket_, asio::buffer(leaving_),
+                    [self = shared_from_this()](const error_code& error, size_t) {
+                      self->on_credits_sent(error);
+                    });
+}
+
+void Connection::on_credits_sent(const error_code& error) {
+  leaving_.clear();
+  // A broken connection can still hold frames that came before; read() finds its end.
+  if (!error) send_credits();
+}
+
+void Connection::read() {
+  socket_.async_read_some(reader_.space(),
+                          [self = shared_from_this()](const error_code& error, size_t bytes) {
+                            self->on_read(error, bytes);
+                          });
+}
+
+void Connection::on_read(const error_code& error, size_t bytes) {
+  if (events_ == nullptr) return;
+  if (error == asio::error::eof) {
+    fail({Code::kNodeLost, peer_ + " closed " + describe(id_) +
+                               (reader_.at_boundary() ? "" : " in the middle of a frame")});
+    return;
+  }
+  if (error) {
+    fail({Code::kNodeLost, "the connection to " + peer_ + " broke: " + error.message()});
+    return;
+  }
+  bytes_received_ += bytes;
+  reader_.filled(bytes);
+  is_in_handler_ = true;
+  deliver_frames();
+  is_in_handler_ = false;
+  if (events_ == nullptr) return;
+  send_credits();
+  read();
+}
+
+void Connection::deliver_frames() {
+  while (events_ != nullptr) {
+    const Result<std::optional<FrameReader::Frame>> frame = reader_.next();
+    if (!frame.is_ok()) {
+      fail(frame.status());
+      return;
+    }
+    if (!frame.value()) return;
+    events_->on_frame(frame.value()->header, frame.value()->payload);
+  }
+}
+
+void Connection::fail(Status status) {
+  ReceiveEvents* const events = std::exchange(events_, nullptr);
+  error_code ignored;
+  socket_.close(ignored);
+  events->on_closed(status);
+}
+
+void Connection::close() {
+  if (events_ == nullptr) return;
+  events_ = nullptr;
+  error_code ignored;
+  socket_.close(ignored);
+}
+
+class TcpReceiveChannel final : public ReceiveChannel {
+ public:
+  explicit TcpReceiveChannel(std::shared_ptr<Connection> connection)
+      : connection_(std::move(connection)) {}
+  ~TcpReceiveChannel() override { connection_->close(); }
+  void release(uint32_t slot) override { connection_->release(slot); }
+  void close() override { connection_->close(); }
+  uint64_t bytes_received() const override { return connection_->bytes_received(); }
+
+ private:
+  const std::shared_ptr<Connection> connection_;
+};
+
+}  // namespace
+
+std::unique_ptr<ReceiveChannel> make_receive_channel(Socket socket, const AcceptOptions& options,
+                                                     std::string peer) {
+  auto connection = std::make_shared<Connection>(std::move(socket), options, peer);
+  connection->start();
+  return std::make_unique<TcpReceiveChannel>(std::move(connection));
+}
+
+}  // namespace rueda::transport::tcp

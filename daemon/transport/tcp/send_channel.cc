@@ -1,0 +1,266 @@
+#include "daemon/transport/tcp/send_channel.h"
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <boost/asio/post.hpp>
+
+#include "daemon/base/check.h"
+#include "daemon/transport/frame_check.h"
+#include "daemon/transport/tcp/credit.h"
+#include "daemon/transport/tcp/send_queue.h"
+
+namespace rueda::transport::tcp {
+
+namespace {
+
+// Bounds what one handler hands to the kernel, so that the loop's other handlers get their turn.
+constexpr size_t kMaxBytesPerTurn = 1u << 20;
+// Asio passes at most this many buffers on in one call.
+constexpr size_t kMaxPartsPerTurn = 64;
+// How long a closed channel waits for its peer to take what was sent.
+constexpr std::chrono::seconds kLinger{5};
+
+// A buffer sequence that is cheap to copy, as Asio copies it into every operation.
+struct Parts {
+  using value_type = asio::const_buffer;
+  using const_iterator = const asio::const_buffer*;
+  const_iterator first;
+  const_iterator last;
+  const_iterator begin() const { return first; }
+  const_iterator end() const { return last; }
+};
+
+// Outlives its SendChannel while operations are under way.
+class Connection : public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(Socket socket, const ConnectOptions& options,
+             std::shared_ptr<const RegionTable> regions, std::string peer)
+      : socket_(std::move(socket)),
+        linger_timer_(socket_.get_executor()),
+        id_(options.id),
+        slot_bytes_(options.slot_bytes),
+        events_(options.events),
+        regions_(std::move(regions)),
+        peer_(std::move(peer)),
+        slots_(options.slot_count, Slot::kFree),
+        queue_(options.slot_count) {}
+
+  void start() { read_credits(); }
+  bool slot_free(uint32_t slot) const {
+    return events_ != nullptr && slot < slots_.size() && slots_[slot] == Slot::kFree;
+  }
+  void write(const FrameHeader& header, std::span<const SendBuffer> buffers, uint64_t cookie);
+  void close();
+  uint64_t bytes_sent() const { return bytes_sent_; }
+
+ private:
+  enum class Slot : uint8_t {
+    kFree,
+    kQueued,         // its frame is not sent yet, or not known to be
+    kCreditedEarly,  // the credit has overtaken the news that the frame is sent
+    kSent,           // busy at the reader
+  };
+
+  void flush();
+  void on_sent(const error_code& error, size_t bytes);
+  void report_sent();
+  void read_credits();
+  void on_credits(const error_code& error, size_t bytes);
+  void on_credit(const Credit& credit);
+  void fail(Status status);
+  void drain();
+
+  Socket socket_;
+  Timer linger_timer_;
+  const ChannelId id_;
+  const uint32_t slot_bytes_;
+  SendEvents* events_;  // null once closed
+  const std::shared_ptr<const RegionTable> regions_;
+  const std::string peer_;
+  std::vector<Slot> slots_;
+  SendQueue queue_;
+  std::array<asio::const_buffer, kMaxPartsPerTurn> parts_;
+  bool is_flush_posted_ = false;
+  bool is_sending_ = false;
+  bool is_in_handler_ = false;  // which flushes when it ends
+  uint64_t bytes_sent_ = 0;
+  std::array<Credit, 128> credits_;
+  size_t credit_bytes_ = 0;  // in credits_, the last one perhaps in part
+};
+
+void Connection::write(const FrameHeader& header, std::span<const SendBuffer> buffers,
+                       uint64_t cookie) {
+  if (events_ == nullptr) return;
+  RUEDA_CHECK(slot_free(header.slot));
+  check_write(header, buffers, slot_bytes_, *regions_);
+  slots_[header.slot] = Slot::kQueued;
+  queue_.push(header, buffers, cookie);
+  if (is_flush_posted_ || is_sending_ || is_in_handler_) return;
+  // The frames of one turn of the loop leave together.
+  is_flush_posted_ = true;
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    self->is_flush_posted_ = false;
+    self->flush();
+  });
+}
+
+void Connection::flush() {
+  if (events_ == nullptr || is_sending_ || queue_.is_empty()) return;
+  is_sending_ = true;
+  const size_t count = queue_.gather(parts_, kMaxBytesPerTurn);
+  socket_.async_write_some(Parts{parts_.data(), parts_.data() + count},
+                           [self = shared_from_this()](const error_code& error, size_t bytes) {
+                             self->on_sent(error, bytes);
+                           });
+}
+
+void Connection::on_sent(const error_code& error, size_t bytes) {
+  is_sending_ = false;
+  bytes_sent_ += bytes;
+  if (events_ == nullptr) return;
+  if (error) {
+    // Credits and the news of an orderly close may lie in the socket; they would say no more.
+    fail({Code::kNodeLost, "the connection to " + peer_ + " broke: " + error.message()});
+    return;
+  }
+  queue_.sent(bytes);
+  is_in_handler_ = true;
+  report_sent();
+  is_in_handler_ = false;
+  flush();
+}
+
+void Connection::report_sent() {
+  SendQueue::Sent done;
+  while (events_ != nullptr && queue_.pop_sent(done)) {
+    const bool credited = slots_[done.slot] == Slot::kCreditedEarly;
+    slots_[done.slot] = Slot::kSent;
+    events_->on_sent(done.cookie);
+    if (events_ == nullptr || !credited) continue;
+    slots_[done.slot] = Slot::kFree;
+    events_->on_slot_free(done.slot);
+  }
+}
+
+void Connection::read_credits() {
+  auto* const bytes = reinterpret_cast<std::byte*>(credits_.data());
+  socket_.async_read_some(asio::buffer(bytes + credit_bytes_, sizeof(credits_) - credit_bytes_),
+                          [self = shared_from_this()](const error_code& error, size_t got) {
+                            self->on_credits(error, got);
+                          });
+}
+
+void Connection::on_credits(const error_code& error, size_t bytes) {
+  if (events_ == nullptr) return;
+  if (error == asio::error::eof) {
+    fail({Code::kNodeLost, peer_ + " closed " + describe(id_)});
+    return;
+  }
+  if (error) {
+    fail({Code::kNodeLost, "the connection to " + peer_ + " broke: " + error.message()});
+    return;
+  }
+  credit_bytes_ += bytes;
+  const size_t whole = credit_bytes_ / sizeof(Credit);
+  is_in_handler_ = true;
+  for (size_t i = 0; i < whole && events_ != nullptr; ++i) on_credit(credits_[i]);
+  is_in_handler_ = false;
+  if (events_ == nullptr) return;
+  credit_bytes_ %= sizeof(Credit);
+  std::memmove(static_cast<void*>(credits_.data()), credits_.data() + whole, credit_bytes_);
+  read_credits();
+  flush();
+}
+
+void Connection::on_credit(const Credit& credit) {
+  if (!credit.is_valid(slots_.size())) {
+    fail({Code::kInternal, peer_ + " broke the frame protocol: garbage where a credit belongs"});
+    return;
+  }
+  Slot& slot = slots_[credit.slot];
+  if (slot == Slot::kQueued) {
+    slot = Slot::kCreditedEarly;
+  } else if (slot == Slot::kSent) {
+    slot = Slot::kFree;
+    events_->on_slot_free(credit.slot);
+  } else {
+    fail({Code::kInternal, peer_ + " broke the frame protocol: a credit for slot " +
+                               std::to_string(credit.slot) + ", which is free"});
+  }
+}
+
+void Connection::fail(Status status) {
+  SendEvents* const events = std::exchange(events_, nullptr);
+  error_code ignored;
+  socket_.close(ignored);
+  events->on_closed(status);
+}
+
+// A socket closed with credits unread sends a reset, which can destroy frames that on_sent()
+// promised. So the connection says that it is done, and waits until the reader is, too.
+void Connection::close() {
+  if (events_ == nullptr) return;
+  events_ = nullptr;
+  error_code error;
+  socket_.cancel(error);
+  socket_.shutdown(Socket::shutdown_send, error);
+  if (error) {
+    socket_.close(error);
+    return;
+  }
+  linger_timer_.expires_after(kLinger);
+  linger_timer_.async_wait([self = shared_from_this()](const error_code& cancelled) {
+    error_code ignored;
+    if (!cancelled) self->socket_.close(ignored);
+  });
+  drain();
+}
+
+void Connection::drain() {
+  socket_.async_read_some(asio::buffer(credits_),
+                          [self = shared_from_this()](const error_code& error, size_t) {
+                            if (!error) {
+                              self->drain();
+                              return;
+                            }
+                            if (error == asio::error::operation_aborted) return;
+                            error_code ignored;
+                            self->socket_.close(ignored);
+                            self->linger_timer_.cancel();
+                          });
+}
+
+class TcpSendChannel final : public SendChannel {
+ public:
+  explicit TcpSendChannel(std::shared_ptr<Connection> connection)
+      : connection_(std::move(connection)) {}
+  ~TcpSendChannel() override { connection_->close(); }
+  bool slot_free(uint32_t slot) const override { return connection_->slot_free(slot); }
+  void write(const FrameHeader& header, std::span<const SendBuffer> buffers,
+             uint64_t cookie) override {
+    connection_->write(header, buffers, cookie);
+  }
+  void close() override { connection_->close(); }
+  uint64_t bytes_sent() const override { return connection_->bytes_sent(); }
+
+ private:
+  const std::shared_ptr<Connection> connection_;
+};
+
+}  // namespace
+
+std::unique_ptr<SendChannel> make_send_channel(Socket socket, const ConnectOptions& options,
+                                               std::shared_ptr<const RegionTable> regions,
+                                               std::string peer) {
+  auto connection =
+      std::make_shared<Connection>(std::move(socket), options, std::move(regions), std::move(peer));
+  connection->start();
+  return std::make_unique<TcpSendChannel>(std::move(connection));
+}
+
+}  // namespace rueda::transport::tcp

@@ -1,0 +1,96 @@
+#include "daemon/transport/tcp/tcp_transport.h"
+
+#include <map>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+
+#include "daemon/base/check.h"
+#include "daemon/transport/frame_check.h"
+#include "daemon/transport/region_table.h"
+#include "daemon/transport/tcp/connector.h"
+#include "daemon/transport/tcp/listener.h"
+#include "daemon/transport/tcp/send_channel.h"
+#include "daemon/transport/tcp/socket_tuner.h"
+
+namespace rueda::transport {
+
+namespace {
+
+class TcpTransport final : public Transport {
+ public:
+  TcpTransport(boost::asio::io_context& io, TcpOptions options)
+      : io_(io),
+        tuner_(std::make_shared<tcp::SocketTuner>(std::move(options.congestion))),
+        listener_(std::make_shared<tcp::Listener>(io, tuner_, options.hello_timeout_ms)) {}
+  ~TcpTransport() override { stop(); }
+
+  const char* name() const override { return "tcp"; }
+  Status is_viable() const override { return tuner_->is_viable(); }
+
+  Result<std::string> listen(const std::string& address) override {
+    return listener_->listen(address);
+  }
+  void expect(AcceptOptions options, AcceptHandler handler) override {
+    const Status checked = check_slots(options.id, options.slots, *regions_);
+    listener_->expect(std::move(options), checked, std::move(handler));
+  }
+  void cancel_expect(const ChannelId& id) override { listener_->cancel_expect(id); }
+  void connect(ConnectOptions options, ConnectHandler handler) override;
+  void cancel_connect(const ChannelId& id) override;
+
+  Result<RegionKey> register_region(std::span<std::byte> memory) override {
+    return regions_->add(memory);
+  }
+  void deregister_region(RegionKey key) override { regions_->remove(key); }
+
+  uint64_t rejected() const override { return listener_->rejected(); }
+  void stop() override;
+
+ private:
+  boost::asio::io_context& io_;
+  const std::shared_ptr<RegionTable> regions_ = std::make_shared<RegionTable>();
+  const std::shared_ptr<tcp::SocketTuner> tuner_;
+  const std::shared_ptr<tcp::Listener> listener_;
+  std::map<ChannelId, std::shared_ptr<tcp::Connector>> connectors_;
+};
+
+void TcpTransport::connect(ConnectOptions options, ConnectHandler handler) {
+  const ChannelId id = options.id;
+  auto done = [this, id, handler = std::move(handler)](Result<tcp::Opened> result) {
+    const std::shared_ptr<tcp::Connector> connector = std::move(connectors_.at(id));
+    connectors_.erase(id);
+    if (!result.is_ok()) {
+      handler(result.status());
+      return;
+    }
+    tcp::Opened opened = std::move(result).value();
+    // The handler may destroy the transport: nothing of it is touched behind this line.
+    handler(tcp::make_send_channel(std::move(opened.socket), connector->options(), regions_,
+                                   std::move(opened.peer)));
+  };
+  auto connector =
+      std::make_shared<tcp::Connector>(io_, std::move(options), tuner_, std::move(done));
+  RUEDA_CHECK(connectors_.emplace(id, connector).second);
+  connector->start();
+}
+
+void TcpTransport::cancel_connect(const ChannelId& id) {
+  const auto found = connectors_.find(id);
+  if (found == connectors_.end()) return;
+  found->second->cancel();
+  connectors_.erase(found);
+}
+
+void TcpTransport::stop() {
+  listener_->stop();
+  for (const auto& [id, connector] : std::exchange(connectors_, {})) connector->cancel();
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_tcp_transport(boost::asio::io_context& io, TcpOptions options) {
+  return std::make_unique<TcpTransport>(io, std::move(options));
+}
+
+}  // namespace rueda::transport

@@ -1,0 +1,157 @@
+// The data plane's one interface: one-sided writes into slots of a neighbour.
+//
+// It has the shape of RDMA (WRITE with immediate into pre-registered slots, credits, completions),
+// and TCP and in-process memory carry out the same contract. A channel is one-way: one end writes
+// frames into slots that the other end owns. tests/conformance holds every implementation to this.
+//
+// Life of a slot, seen by the writer: free -> (write) -> busy -> (reader releases it, a credit
+// travels back) -> free. A write into a busy slot is a bug of the caller (RUEDA_CHECK).
+//
+// Threads: a Transport and all its channels belong to the io_context they were made with; every
+// method is called, and every callback arrives, on its one thread. A callback is never called
+// from inside write(), release(), expect() or connect(). After close() no further callback arrives.
+//
+// End of a channel: close() is heard by the other end as on_closed() with kNodeLost, behind every
+// frame that on_sent() was called for; frames not sent yet may be lost. A frame that breaks the
+// rules closes the channel with kInternal. The buffers of writes not yet sent are the caller's
+// again once close() returns or on_closed() is called; from then on write() and release() do
+// nothing and no slot is free. A channel or a transport may be destroyed in any callback, the
+// channel's own included.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+
+#include "daemon/base/status.h"
+#include "daemon/transport/frame.h"
+
+namespace rueda::transport {
+
+// Memory that a transport may send from or receive into. Transports that need no registration hand
+// out keys all the same, and check them.
+struct RegionKey {
+  uint32_t value = 0;  // 0 is no region
+  bool operator==(const RegionKey&) const = default;
+};
+
+struct SendBuffer {
+  const std::byte* data = nullptr;
+  size_t bytes = 0;
+  RegionKey region;  // the registered region that [data, data + bytes) lies in
+};
+
+inline constexpr size_t kMaxBuffersPerWrite = 16;
+
+// Slots of one channel: `count` slots of `slot_bytes` each, contiguous from `base`. The reader owns
+// the memory; both ends must be opened with the same count and slot_bytes (checked in the hello).
+struct SlotRegion {
+  std::byte* base = nullptr;
+  uint32_t count = 0;
+  uint32_t slot_bytes = 0;
+  RegionKey region;
+};
+
+class SendEvents {
+ public:
+  virtual ~SendEvents() = default;
+  // The buffers of the write with this cookie may be reused. In order of write().
+  virtual void on_sent(uint64_t cookie) = 0;
+  // The reader has released the slot; it may be written again.
+  virtual void on_slot_free(uint32_t slot) = 0;
+  // The channel is dead; the status says why and names the peer. At most once, and last.
+  virtual void on_closed(const Status& status) = 0;
+};
+
+class SendChannel {
+ public:
+  virtual ~SendChannel() = default;  // closes
+  virtual bool slot_free(uint32_t slot) const = 0;
+  // Queues one frame: header.slot must be free, the buffers' sum is header.payload_bytes and at
+  // most slot_bytes (it may be 0). The buffers stay untouched until on_sent(cookie). header.magic,
+  // version and kind are the caller's, as is everything else in it.
+  virtual void write(const FrameHeader& header, std::span<const SendBuffer> buffers,
+                     uint64_t cookie) = 0;
+  virtual void close() = 0;
+  virtual uint64_t bytes_sent() const = 0;  // headers included
+};
+
+class ReceiveEvents {
+ public:
+  virtual ~ReceiveEvents() = default;
+  // A frame has arrived whole. `payload` lies in slot header.slot and stays valid until release().
+  virtual void on_frame(const FrameHeader& header, std::span<std::byte> payload) = 0;
+  virtual void on_closed(const Status& status) = 0;
+};
+
+class ReceiveChannel {
+ public:
+  virtual ~ReceiveChannel() = default;  // closes
+  // Gives the slot back to the writer. Only a slot that holds a frame may be released.
+  virtual void release(uint32_t slot) = 0;
+  virtual void close() = 0;
+  virtual uint64_t bytes_received() const = 0;
+};
+
+using ConnectHandler = std::function<void(Result<std::unique_ptr<SendChannel>>)>;
+using AcceptHandler = std::function<void(Result<std::unique_ptr<ReceiveChannel>>)>;
+
+struct ConnectOptions {
+  std::string address;  // "host:port"
+  ChannelId id;
+  JobToken token{};  // proves to the reader that the writer belongs to the job
+  uint32_t slot_count = 0;
+  uint32_t slot_bytes = 0;
+  int64_t timeout_ms = 0;        // retries (refused, not expected yet) until it has passed
+  SendEvents* events = nullptr;  // outlives the channel
+};
+
+struct AcceptOptions {
+  ChannelId id;
+  JobToken token{};
+  SlotRegion slots;
+  int64_t timeout_ms = 0;
+  ReceiveEvents* events = nullptr;  // outlives the channel
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // "tcp", "mem", ...
+  virtual const char* name() const = 0;
+  // Ok, or why this transport cannot work on this machine.
+  virtual Status is_viable() const = 0;
+
+  // Starts to accept channels; returns the address bound ("host:port", the port filled in).
+  virtual Result<std::string> listen(const std::string& address) = 0;
+  // Announces a channel that a peer will open. Connections that were not announced, that fail
+  // authentication or speak garbage are closed, logged, and counted in rejected(). At most one
+  // expectation of an id at a time. The handler gets kTimeout when nobody came, kMismatch when the
+  // peer has other slots, kInvalidArgument when the slots do not lie in their region.
+  virtual void expect(AcceptOptions options, AcceptHandler handler) = 0;
+  // Withdraws an expect() that has not been fulfilled; its handler is not called.
+  virtual void cancel_expect(const ChannelId& id) = 0;
+  // At most one attempt for an id at a time. The handler gets kTimeout with the last cause (nobody
+  // there, not expected, wrong token), kMismatch when the peer has other slots, kInvalidArgument
+  // for an address that cannot be one.
+  virtual void connect(ConnectOptions options, ConnectHandler handler) = 0;
+  // Withdraws a connect() that has not been fulfilled; its handler is not called. The peer may have
+  // heard it already: it then gets a channel that closes at once.
+  virtual void cancel_connect(const ChannelId& id) = 0;
+
+  virtual Result<RegionKey> register_region(std::span<std::byte> memory) = 0;
+  virtual void deregister_region(RegionKey key) = 0;
+
+  virtual uint64_t rejected() const = 0;
+  // Closes the listener and withdraws every expect() and connect() that has not been fulfilled; no
+  // handler is called. Channels live on. The destructor does the same.
+  virtual void stop() = 0;
+};
+
+}  // namespace rueda::transport

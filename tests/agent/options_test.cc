@@ -1,0 +1,108 @@
+#include "agent/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace rueda::agent {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+using Words = std::vector<std::string>;
+
+Options parsed(const Words& words, const std::map<std::string, std::string>& environment = {}) {
+  const ParseOutcome outcome = parse_options(words, environment);
+  EXPECT_TRUE(outcome.options.has_value()) << outcome.text;
+  return outcome.options.value_or(Options{});
+}
+
+std::string error_of(const Words& words) {
+  const ParseOutcome outcome = parse_options(words, {});
+  EXPECT_FALSE(outcome.options.has_value());
+  EXPECT_TRUE(outcome.is_error);
+  EXPECT_EQ(outcome.exit_code, 2);
+  return outcome.text;
+}
+
+TEST(Options, TakesEverySpellingOfTheNumberOfRanks) {
+  for (const Words& words : {Words{"-np", "4"}, Words{"--np", "4"}, Words{"-np=4"}, Words{"--np=4"},
+                             Words{"--nproc-per-node", "4"}, Words{"--nproc_per_node=4"}}) {
+    Words all = words;
+    all.push_back("prog");
+    EXPECT_EQ(parsed(all).ranks, 4) << words[0];
+  }
+  EXPECT_EQ(parsed({"prog"}).ranks, 1);
+}
+
+TEST(Options, LeavesTheProgramItsFlags) {
+  EXPECT_THAT(parsed({"-np", "2", "prog", "-np", "7", "--verbose", "--", "x"}).command,
+              ElementsAre("prog", "-np", "7", "--verbose", "--", "x"));
+  EXPECT_THAT(parsed({"-np", "2", "--", "--odd-name", "--socket"}).command,
+              ElementsAre("--odd-name", "--socket"));
+  EXPECT_FALSE(parsed({"prog", "--verbose"}).is_verbose);
+}
+
+TEST(Options, ReadsAllOthers) {
+  const Options options = parsed({"--socket", "@s", "--ruedad", "/x/ruedad", "--daemon-arg",
+                                  "--a=1", "--daemon-arg=--b", "--start-timeout", "1.5", "--grace",
+                                  "0.25", "--no-prefix", "--verbose", "--log-level", "debug", "p"});
+  EXPECT_EQ(options.socket, "@s");
+  EXPECT_EQ(options.ruedad, "/x/ruedad");
+  EXPECT_THAT(options.daemon_args, ElementsAre("--a=1", "--b"));
+  EXPECT_EQ(options.start_timeout_ms, 1500);
+  EXPECT_EQ(options.grace_ms, 250);
+  EXPECT_FALSE(options.has_prefix);
+  EXPECT_TRUE(options.is_verbose);
+  EXPECT_EQ(options.log_level, "debug");
+  EXPECT_EQ(options.nnodes, 1);
+}
+
+TEST(Options, ReadsTorchrunsNodeFlags) {
+  const Options options = parsed({"--nnodes", "2", "--node_rank=1", "--rdzv_endpoint", "h:29500",
+                                  "--rdzv-id", "x", "--nproc-per-node", "3", "p"});
+  EXPECT_EQ(options.nnodes, 2);
+  EXPECT_EQ(options.node_rank, 1);
+  EXPECT_EQ(options.rdzv_endpoint, "h:29500");
+  EXPECT_EQ(options.rdzv_id, "x");
+  EXPECT_EQ(options.ranks, 3);
+}
+
+TEST(Options, TakesTheSocketFromTheEnvironmentUnlessAFlagSaysOtherwise) {
+  const std::map<std::string, std::string> environment{{"RUEDA_SOCKET", "/e.sock"},
+                                                       {"RUEDA_COORDINATION", "negotiate"}};
+  EXPECT_EQ(parsed({"p"}, environment).socket, "/e.sock");
+  EXPECT_EQ(parsed({"p"}, environment).coordination, "negotiate");
+  EXPECT_EQ(parsed({"--socket", "@f", "p"}, environment).socket, "@f");
+  EXPECT_EQ(parsed({"--virtual-nodes", "1", "p"}, environment).socket, "");
+}
+
+TEST(Options, NamesWhatIsWrong) {
+  EXPECT_THAT(error_of({}), HasSubstr("name the program"));
+  EXPECT_THAT(error_of({"--bogus", "p"}), HasSubstr("--bogus"));
+  EXPECT_THAT(error_of({"-np", "0", "p"}), HasSubstr("--np"));
+  EXPECT_THAT(error_of({"-np"}), HasSubstr("--np"));
+  EXPECT_THAT(error_of({"-np", "many", "p"}), HasSubstr("many"));
+  EXPECT_THAT(error_of({"-np", "2", "--virtual-nodes", "3", "p"}), HasSubstr("3 virtual nodes"));
+  EXPECT_THAT(error_of({"--virtual-nodes", "1", "--socket", "@s", "p"}), HasSubstr("--socket"));
+  EXPECT_THAT(error_of({"--virtual-nodes", "1", "--nnodes", "2", "p"}), HasSubstr("--nnodes"));
+  EXPECT_THAT(error_of({"--nnodes", "2", "--node-rank", "0", "p"}), HasSubstr("--rdzv-endpoint"));
+  EXPECT_THAT(error_of({"--nnodes", "2", "--rdzv-endpoint", "h:1", "p"}), HasSubstr("--node-rank"));
+  EXPECT_THAT(error_of({"--nnodes", "2", "--node-rank", "2", "--rdzv-endpoint", "h:1", "p"}),
+              HasSubstr("--node-rank 2"));
+  EXPECT_THAT(error_of({"--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", "h", "p"}),
+              HasSubstr("HOST:PORT"));
+}
+
+TEST(Options, HelpAndVersionAreNoErrors) {
+  for (const char* flag : {"--help", "--version"}) {
+    const ParseOutcome outcome = parse_options({flag}, {});
+    EXPECT_FALSE(outcome.options.has_value());
+    EXPECT_FALSE(outcome.is_error);
+    EXPECT_EQ(outcome.exit_code, 0);
+    EXPECT_THAT(outcome.text, HasSubstr("ruedarun"));
+  }
+}
+
+}  // namespace
+}  // namespace rueda::agent

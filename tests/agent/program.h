@@ -1,0 +1,60 @@
+// A program under test: started, watched and read by a test.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "agent/process.h"
+
+namespace rueda::test {
+
+class Program {
+ public:
+  // Aborts the test program if it cannot be started.
+  explicit Program(std::vector<std::string> argv,
+                   std::vector<std::pair<std::string, std::string>> environment = {});
+  // Kills it if it still runs.
+  ~Program();
+
+  pid_t pid() const { return child_.pid; }
+  void send_signal(int signal);
+  // Reads until the text has come on either stream; false after 20 s or at the end.
+  bool wait_for_output(const std::string& text);
+  // Waits, without reading, until half of what its output's pipe can hold has been written: a
+  // program that writes without end is held up from then on. False after 20 s.
+  bool wait_until_half_full();
+  // Reads everything and waits for the end; 20 s at most, then the exit code is -1.
+  int wait();
+  // The same, without reading what it writes.
+  int wait_without_reading();
+
+  const std::string& out() const { return out_; }
+  const std::string& err() const { return err_; }
+
+ private:
+  // Reads once; false at the end of both streams or after the deadline.
+  bool read_some(double deadline_s);
+  int wait_until(double deadline_s);
+
+  agent::Child child_;
+  agent::UniqueFd out_fd_;
+  agent::UniqueFd err_fd_;
+  std::string out_;
+  std::string err_;
+  bool is_reaped_ = false;
+};
+
+// Whether a process has gone, or goes within 20 s. A zombie has gone.
+bool is_gone(pid_t pid);
+
+// "@rueda-test-..." that no other test uses.
+std::string unique_socket();
+
+// The number behind the first `key` in `text`; 0 if there is none.
+int number_after(const std::string& text, const std::string& key);
+
+}  // namespace rueda::test

@@ -1,0 +1,87 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "agent/rendezvous.h"
+
+namespace rueda::agent {
+namespace {
+
+using testing::HasSubstr;
+
+Arrival node(int number, int nproc = 1) {
+  const std::string name = "n" + std::to_string(number);
+  return {number, 3, nproc, name, name + ":1", "id"};
+}
+
+TEST(RendezvousTable, LaysOutByNodeNumberNotByArrival) {
+  RendezvousTable table(3, "id");
+  EXPECT_EQ(table.missing(), "0, 1, 2");
+  EXPECT_TRUE(table.arrive(node(2, 1)).is_ok());
+  EXPECT_TRUE(table.arrive(node(0, 2)).is_ok());
+  EXPECT_EQ(table.missing(), "1");
+  EXPECT_FALSE(table.is_complete());
+  EXPECT_TRUE(table.arrive(node(1, 3)).is_ok());
+  ASSERT_TRUE(table.is_complete());
+  const auto nodes = table.lay_out();
+  ASSERT_TRUE(nodes.is_ok());
+  const std::vector<NodeLayout> expected{{"n0", "n0:1", {Rank(0), Rank(1)}},
+                                         {"n1", "n1:1", {Rank(2), Rank(3), Rank(4)}},
+                                         {"n2", "n2:1", {Rank(5)}}};
+  EXPECT_EQ(nodes.value(), expected);
+}
+
+TEST(RendezvousTable, ForgetsWhoLeavesBeforeTheStart) {
+  RendezvousTable table(3, "id");
+  EXPECT_TRUE(table.arrive(node(1)).is_ok());
+  table.depart(1);
+  Arrival restarted = node(1);
+  restarted.control_address = "n1:2";
+  EXPECT_TRUE(table.arrive(restarted).is_ok());
+}
+
+TEST(RendezvousTable, KeepsStrangersAway) {
+  RendezvousTable table(3, "id");
+  EXPECT_TRUE(table.arrive(node(0)).is_ok());
+  Arrival other_id = node(1);
+  other_id.rdzv_id = "other";
+  EXPECT_TRUE(table.arrive(other_id).is_retryable());
+
+  Arrival other_size = node(1);
+  other_size.nnodes = 4;
+  const Status size_status = table.arrive(other_size);
+  EXPECT_EQ(size_status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(size_status.message(), HasSubstr("--nnodes 4"));
+
+  EXPECT_THAT(table.arrive(node(3)).message(), HasSubstr("--node-rank 3"));
+  EXPECT_THAT(table.arrive(node(-1)).message(), HasSubstr("--node-rank -1"));
+
+  Arrival twin = node(0);
+  twin.control_address = "elsewhere:1";
+  EXPECT_THAT(table.arrive(twin).message(), HasSubstr("elsewhere:1"));
+
+  Arrival same_daemon = node(1);
+  same_daemon.node_id = "n0";
+  EXPECT_THAT(table.arrive(same_daemon).message(), HasSubstr("\"n0\""));
+  EXPECT_EQ(table.missing(), "1, 2");
+}
+
+TEST(RendezvousTable, AnswersTheSameNodeAgainButNoLatecomer) {
+  RendezvousTable table(1, "");
+  Arrival only{0, 1, 2, "n0", "n0:1", ""};
+  EXPECT_TRUE(table.arrive(only).is_ok());
+  ASSERT_TRUE(table.lay_out().is_ok());
+  table.depart(0);
+  EXPECT_TRUE(table.arrive(only).is_ok());
+  EXPECT_TRUE(table.is_complete());
+  only.control_address = "n0:2";
+  EXPECT_TRUE(table.arrive(only).is_retryable());
+}
+
+TEST(RendezvousTable, ReportsAnImpossibleLayout) {
+  RendezvousTable table(1, "");
+  EXPECT_TRUE(table.arrive({0, 1, 0, "n0", "n0:1", ""}).is_ok());
+  EXPECT_FALSE(table.lay_out().is_ok());
+}
+
+}  // namespace
+}  // namespace rueda::agent

@@ -1,0 +1,127 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "daemon/ctl/format.h"
+#include "fake_daemon.h"
+#include "program.h"
+
+namespace rueda::test {
+namespace {
+
+using testing::HasSubstr;
+
+v1::ListJobsReply two_jobs() {
+  v1::ListJobsReply reply;
+  v1::ListJobsReply::Job& one = *reply.add_jobs();
+  one.set_job_id("job-a");
+  one.set_state("forming");
+  one.set_world_size(4);
+  one.set_bytes_reduced(uint64_t{1} << 60);
+  one.add_missing_ranks(2);
+  one.add_missing_ranks(3);
+  v1::ListJobsReply::Job& other = *reply.add_jobs();
+  other.set_job_id("job-with-a-long-name");
+  other.set_state("failed");
+  other.set_error("rank 1 has gone");
+  return reply;
+}
+
+TEST(Format, JsonHasEveryFieldByItsProtoName) {
+  const auto json = ctl::to_json(two_jobs());
+  EXPECT_EQ(json["jobs"].size(), 2u);
+  const auto& job = json["jobs"][0];
+  EXPECT_EQ(job["job_id"], "job-a");
+  EXPECT_EQ(job["missing_ranks"], (nlohmann::ordered_json{2, 3}));
+  // Not the string that protobuf's own JSON makes of 64 bits.
+  EXPECT_EQ(job["bytes_reduced"], uint64_t{1} << 60);
+  EXPECT_EQ(job["error"], "");
+  EXPECT_EQ(job.size(), static_cast<size_t>(v1::ListJobsReply::Job::descriptor()->field_count()));
+  EXPECT_EQ(ctl::to_json(v1::ListPeersReply()).dump(), R"({"peers":[]})");
+}
+
+TEST(Format, TablesAreAligned) {
+  EXPECT_EQ(ctl::aligned_table({{"A", "NUMBER", "C"}, {"x", "1", "long"}, {"yyy", "20", "z"}}),
+            "A    NUMBER  C\n"
+            "x         1  long\n"
+            "yyy      20  z\n");
+  EXPECT_EQ(ctl::aligned_table({}), "");
+}
+
+TEST(Format, JobsSayWhatIsMissingAndWrong) {
+  const std::string table = ctl::jobs_table(two_jobs());
+  EXPECT_THAT(table, HasSubstr("1.0 EiB"));
+  EXPECT_THAT(table, HasSubstr("job-a: not attached yet: ranks 2, 3\n"));
+  EXPECT_THAT(table, HasSubstr("job-with-a-long-name: rank 1 has gone\n"));
+  EXPECT_EQ(ctl::jobs_table({}), "no jobs\n");
+  EXPECT_EQ(ctl::peers_table({}), "no peers\n");
+}
+
+TEST(Format, NumbersForPeople) {
+  EXPECT_EQ(ctl::bytes_text(0), "0 B");
+  EXPECT_EQ(ctl::bytes_text(1023), "1023 B");
+  EXPECT_EQ(ctl::bytes_text(1536), "1.5 KiB");
+  EXPECT_EQ(ctl::duration_text(0.4), "0s");
+  EXPECT_EQ(ctl::duration_text(245), "4m 5s");
+  EXPECT_EQ(ctl::duration_text(2 * 86400 + 3 * 3600 + 59), "2d 3h");
+  EXPECT_EQ(ctl::duration_text(-1), "0s");
+}
+
+class RuedactlTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    fake_.status_reply.set_node_id("n7");
+    fake_.status_reply.set_state("ready");
+    fake_.status_reply.add_transports("mem");
+    fake_.status_reply.add_transports("tcp");
+    fake_.jobs_reply = two_jobs();
+    v1::ListPeersReply::Peer& peer = *fake_.peers_reply.add_peers();
+    peer.set_node_id("n8");
+    peer.set_state("connected");
+    peer.set_data_bytes_sent(2048);
+  }
+
+  FakeDaemon fake_{unique_socket(), "n7"};
+};
+
+TEST_F(RuedactlTest, PrintsTables) {
+  Program status({RUEDACTL, "status", "--socket", fake_.socket()});
+  EXPECT_EQ(status.wait(), 0) << status.err();
+  EXPECT_THAT(status.out(), HasSubstr("node        n7\n"));
+  EXPECT_THAT(status.out(), HasSubstr("transports  mem, tcp\n"));
+  Program peers({RUEDACTL, "--socket", fake_.socket(), "peers"});
+  EXPECT_EQ(peers.wait(), 0);
+  EXPECT_THAT(peers.out(), HasSubstr("2.0 KiB"));
+  Program jobs({RUEDACTL, "jobs"}, {{"RUEDA_SOCKET", fake_.socket()}});
+  EXPECT_EQ(jobs.wait(), 0);
+  EXPECT_THAT(jobs.out(), HasSubstr("job-with-a-long-name"));
+}
+
+TEST_F(RuedactlTest, PrintsJson) {
+  Program program({RUEDACTL, "jobs", "--json", "--socket", fake_.socket()});
+  EXPECT_EQ(program.wait(), 0);
+  const auto json = nlohmann::json::parse(program.out(), nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  EXPECT_EQ(json["jobs"][1]["error"], "rank 1 has gone");
+}
+
+TEST_F(RuedactlTest, NamesAMissingDaemonAndWrongUsage) {
+  Program program({RUEDACTL, "status", "--socket", "/nowhere/x.sock"});
+  EXPECT_EQ(program.wait(), 1);
+  EXPECT_THAT(program.err(), HasSubstr("no daemon answers at /nowhere/x.sock"));
+  Program address({RUEDACTL, "status", "--address", "127.0.0.1:1"});
+  EXPECT_EQ(address.wait(), 1);
+  EXPECT_THAT(address.err(), HasSubstr("127.0.0.1:1"));
+  for (const std::vector<std::string>& words : {std::vector<std::string>{},
+                                                {"nonsense"},
+                                                {"status", "--bogus"},
+                                                {"status", "--socket", "@a", "--address", "a:1"}}) {
+    std::vector<std::string> argv{RUEDACTL};
+    argv.insert(argv.end(), words.begin(), words.end());
+    Program wrong(argv);
+    EXPECT_EQ(wrong.wait(), 2);
+  }
+}
+
+}  // namespace
+}  // namespace rueda::test

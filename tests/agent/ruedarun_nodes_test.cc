@@ -1,0 +1,169 @@
+// ruedarun with private daemons (a fake program) and with several nodes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "agent/network.h"
+#include "program.h"
+
+namespace rueda::test {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr char kShowPlace[] =
+    "echo r=$RANK/$WORLD_SIZE l=$LOCAL_RANK/$LOCAL_WORLD_SIZE n=$NODE_RANK/$RUEDA_NNODES "
+    "h=$RUEDA_HTTP_ADDRESSES";
+
+Program with_daemons(const std::vector<std::string>& flags, const std::string& script) {
+  std::vector<std::string> argv{RUEDARUN, "--ruedad", FAKE_RUEDAD};
+  argv.insert(argv.end(), flags.begin(), flags.end());
+  argv.insert(argv.end(), {"/bin/sh", "-c", script});
+  return Program(std::move(argv));
+}
+
+std::string free_endpoint() {
+  const auto port = agent::free_port();
+  return "127.0.0.1:" + std::to_string(port.is_ok() ? port.value() : 0);
+}
+
+TEST(VirtualNodes, DealOutRanksInBlocks) {
+  Program program = with_daemons({"-np", "5", "--virtual-nodes", "2"}, kShowPlace);
+  EXPECT_EQ(program.wait(), 0);
+  const std::string http = " h=127.0.0.1:9000,127.0.0.1:9001\n";
+  for (const char* place :
+       {"[0] r=0/5 l=0/3 n=0/2", "[1] r=1/5 l=1/3 n=0/2", "[2] r=2/5 l=2/3 n=0/2",
+        "[3] r=3/5 l=0/2 n=1/2", "[4] r=4/5 l=1/2 n=1/2"}) {
+    EXPECT_THAT(program.out(), HasSubstr(place + http));
+  }
+  EXPECT_THAT(program.err(), HasSubstr("[node1] fake daemon pid "));
+  EXPECT_THAT(program.err(), HasSubstr("listens on 127.0.0.1"));
+  for (const char* key : {"[node0] fake daemon pid ", "[node1] fake daemon pid "}) {
+    EXPECT_TRUE(is_gone(number_after(program.err(), key)));
+  }
+}
+
+TEST(VirtualNodes, ADeadDaemonIsNamedAndEndsTheJob) {
+  Program program = with_daemons({"-np", "2", "--virtual-nodes", "2", "--grace", "0.1"},
+                                 "echo up; exec sleep 1000");
+  ASSERT_TRUE(program.wait_for_output("[0] up"));
+  ASSERT_TRUE(program.wait_for_output("[1] up"));
+  ASSERT_TRUE(program.wait_for_output("[node1] fake daemon pid "));
+  const int daemon_pid = number_after(program.err(), "[node1] fake daemon pid ");
+  ASSERT_GT(daemon_pid, 1);
+  ::kill(daemon_pid, SIGKILL);
+  EXPECT_EQ(program.wait(), 1);
+  EXPECT_THAT(program.err(),
+              HasSubstr("the daemon of node node1 (pid " + std::to_string(daemon_pid) +
+                        ") was killed by signal 9 (Killed)"));
+  EXPECT_THAT(program.err(), HasSubstr("2 ranks ended"));
+}
+
+TEST(PrivateDaemon, AFailedStartIsSaidWithItsOwnWords) {
+  Program program = with_daemons({"--daemon-arg=--fake=fail"}, "echo must not run");
+  EXPECT_EQ(program.wait(), 1);
+  EXPECT_EQ(program.out(), "");
+  EXPECT_THAT(program.err(), HasSubstr("[node0] port taken"));
+  EXPECT_THAT(program.err(), HasSubstr("the daemon of node0 did not start: it exited with status "
+                                       "3; its messages are above"));
+}
+
+TEST(PrivateDaemon, OneThatNeverServesIsGivenUp) {
+  Program program = with_daemons({"--daemon-arg", "--fake=silent", "--start-timeout", "0.3"},
+                                 "echo must not run");
+  EXPECT_EQ(program.wait(), 1);
+  EXPECT_EQ(program.out(), "");
+  EXPECT_THAT(program.err(), HasSubstr("the daemon of node0 did not serve within 0.300 s"));
+  EXPECT_TRUE(is_gone(number_after(program.err(), "fake daemon pid ")));
+}
+
+TEST(PrivateDaemon, InterruptedWhileStartingItLeavesNothing) {
+  Program program = with_daemons({"--daemon-arg", "--fake=silent"}, "echo must not run");
+  ASSERT_TRUE(program.wait_for_output("[node0] fake daemon pid "));
+  program.send_signal(SIGINT);
+  EXPECT_EQ(program.wait(), 130);
+  EXPECT_TRUE(is_gone(number_after(program.err(), "fake daemon pid ")));
+}
+
+TEST(PrivateDaemon, GoesWithALauncherThatIsKilled) {
+  Program program = with_daemons({}, "echo self=$$; echo up; exec sleep 1000");
+  ASSERT_TRUE(program.wait_for_output("[0] up"));
+  ASSERT_TRUE(program.wait_for_output("[node0] fake daemon pid "));
+  program.send_signal(SIGKILL);
+  EXPECT_EQ(program.wait(), 137);
+  EXPECT_TRUE(is_gone(number_after(program.err(), "fake daemon pid ")));
+  EXPECT_TRUE(is_gone(number_after(program.out(), "self=")));
+}
+
+TEST(PrivateDaemon, AMissingRuedadIsNamed) {
+  Program program({RUEDARUN, "--ruedad", "/nowhere/ruedad", "true"});
+  EXPECT_EQ(program.wait(), 1);
+  EXPECT_THAT(program.err(), HasSubstr("--ruedad /nowhere/ruedad is not a program"));
+}
+
+TEST(Rendezvous, TwoLaunchersMakeOneJob) {
+  const std::string endpoint = free_endpoint();
+  // The node that serves comes last: the other waits for it.
+  Program second = with_daemons(
+      {"--nproc-per-node", "1", "--nnodes", "2", "--node-rank", "1", "--rdzv-endpoint", endpoint},
+      std::string(kShowPlace) + "; echo $RUEDA_JOB_TOKEN $MASTER_PORT");
+  ASSERT_TRUE(second.wait_for_output("listens on 0.0.0.0"));
+  Program first =
+      with_daemons({"-np", "2", "--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", endpoint},
+                   std::string(kShowPlace) + "; echo $RUEDA_JOB_TOKEN $MASTER_PORT");
+  EXPECT_EQ(first.wait(), 0) << first.err();
+  EXPECT_EQ(second.wait(), 0) << second.err();
+  EXPECT_THAT(first.out(), HasSubstr("[0] r=0/3 l=0/2 n=0/2 h=127.0.0.1:9000\n"));
+  EXPECT_THAT(first.out(), HasSubstr("[1] r=1/3 l=1/2 n=0/2"));
+  EXPECT_THAT(second.out(), HasSubstr("[2] r=2/3 l=0/1 n=1/2 h=127.0.0.1:9001\n"));
+  const std::string token_line = second.out().substr(second.out().find('\n') + 5);
+  EXPECT_THAT(first.out(), HasSubstr("[0] " + token_line));
+}
+
+TEST(Rendezvous, NamesTheNodesThatDidNotCome) {
+  const std::string endpoint = free_endpoint();
+  Program program = with_daemons(
+      {"--nnodes", "3", "--node-rank", "0", "--rdzv-endpoint", endpoint, "--start-timeout", "1"},
+      "echo must not run");
+  EXPECT_EQ(program.wait(), 1);
+  EXPECT_EQ(program.out(), "");
+  EXPECT_THAT(program.err(), HasSubstr("node rank 1, 2 of 3 did not come to " + endpoint));
+}
+
+TEST(Rendezvous, NamesAnEndpointWhereNobodyServes) {
+  const std::string endpoint = free_endpoint();
+  Program program = with_daemons(
+      {"--nnodes", "2", "--node-rank", "1", "--rdzv-endpoint", endpoint, "--start-timeout", "1"},
+      "echo must not run");
+  EXPECT_EQ(program.wait(), 1);
+  EXPECT_THAT(program.err(), HasSubstr("the nodes did not meet at " + endpoint));
+}
+
+TEST(Rendezvous, RefusesANodeThatCountsOtherwise) {
+  const std::string endpoint = free_endpoint();
+  Program first = with_daemons({"--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", endpoint},
+                               "echo must not run");
+  Program second = with_daemons({"--nnodes", "3", "--node-rank", "1", "--rdzv-endpoint", endpoint},
+                                "echo must not run");
+  EXPECT_EQ(second.wait(), 1);
+  EXPECT_THAT(second.err(), HasSubstr("--nnodes 3"));
+  first.send_signal(SIGTERM);
+  EXPECT_EQ(first.wait(), 143);
+}
+
+TEST(Rendezvous, NamesATakenPort) {
+  const std::string endpoint = free_endpoint();
+  Program first =
+      with_daemons({"--verbose", "--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", endpoint},
+                   "echo must not run");
+  ASSERT_TRUE(first.wait_for_output("meeting the other nodes at"));
+  Program other = with_daemons({"--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint", endpoint},
+                               "echo must not run");
+  EXPECT_EQ(other.wait(), 1);
+  EXPECT_THAT(other.err(), HasSubstr("rendezvous port"));
+  first.send_signal(SIGINT);
+  EXPECT_EQ(first.wait(), 130);
+}
+
+}  // namespace
+}  // namespace rueda::test

@@ -1,0 +1,88 @@
+#include "bench/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace rueda::bench {
+namespace {
+
+using testing::ElementsAre;
+using testing::SizeIs;
+
+std::optional<Options> parse(std::vector<const char*> arguments, int* exit_code) {
+  arguments.insert(arguments.begin(), "rueda-bench");
+  return parse_options(static_cast<int>(arguments.size()), arguments.data(), exit_code);
+}
+
+Options parse(const std::vector<const char*>& arguments) {
+  int exit_code = 0;
+  const auto options = parse(arguments, &exit_code);
+  EXPECT_TRUE(options) << exit_code;
+  return options.value_or(Options{});
+}
+
+TEST(OptionsTest, AsInTheManual) {
+  const Options options = parse({"allreduce", "-b", "4K", "-e", "64M", "-f", "4", "--inplace",
+                                 "--op", "max", "--dtype", "int64", "--json", "x.json"});
+  EXPECT_EQ(options.work, Work::kAllreduce);
+  EXPECT_THAT(options.dtypes, ElementsAre(RUEDA_INT64));
+  EXPECT_THAT(options.ops, ElementsAre(RUEDA_MAX));
+  EXPECT_TRUE(options.in_place);
+  EXPECT_FALSE(options.foreign);
+  EXPECT_EQ(options.json_path, "x.json");
+  EXPECT_THAT(options.sizes(RUEDA_INT64), SizeIs(8));
+}
+
+TEST(OptionsTest, Defaults) {
+  const Options options = parse({"allreduce"});
+  EXPECT_THAT(options.dtypes, ElementsAre(RUEDA_FLOAT32));
+  EXPECT_THAT(options.ops, ElementsAre(RUEDA_SUM));
+  EXPECT_EQ(options.sizes(RUEDA_FLOAT32).front(), 4096u);
+  EXPECT_EQ(options.sizes(RUEDA_FLOAT32).back(), 64u << 20);
+  EXPECT_THAT(parse({"step"}).ops, ElementsAre(RUEDA_AVERAGE));
+}
+
+TEST(OptionsTest, AllAndLists) {
+  EXPECT_THAT(parse({"allreduce", "--dtype", "all", "--op", "all"}).dtypes, SizeIs(6));
+  EXPECT_THAT(parse({"allreduce", "--dtype", "all", "--op", "all"}).ops, SizeIs(5));
+  EXPECT_THAT(parse({"allreduce", "--op", "sum,min"}).ops, ElementsAre(RUEDA_SUM, RUEDA_MIN));
+}
+
+TEST(OptionsTest, ExplicitSizes) {
+  const Options options = parse({"allreduce", "--sizes", "0,4,1K,13e"});
+  EXPECT_THAT(options.sizes(RUEDA_FLOAT32), ElementsAre(0, 4, 1024, 52));
+  EXPECT_THAT(options.sizes(RUEDA_FLOAT64), ElementsAre(0, 0, 1024, 104));
+}
+
+TEST(OptionsTest, RefusesNonsense) {
+  const std::vector<std::vector<const char*>> lines = {
+      {},
+      {"reduce"},
+      {"allreduce", "--dtype", "float8"},
+      {"allreduce", "--op", "median"},
+      {"allreduce", "-b", "4KB"},
+      {"allreduce", "--sizes", "1,,x"},
+      {"allreduce", "-f", "1"},
+      {"allreduce", "--iters", "-1"},
+      {"step", "--model", "alexnet"},
+      {"barrier", "--inplace"},
+  };
+  for (const auto& line : lines) {
+    int exit_code = 0;
+    testing::internal::CaptureStderr();
+    EXPECT_FALSE(parse(line, &exit_code)) << (line.empty() ? "" : line.back());
+    testing::internal::GetCapturedStderr();
+    EXPECT_NE(exit_code, 0);
+  }
+}
+
+TEST(OptionsTest, HelpIsNoError) {
+  int exit_code = -1;
+  testing::internal::CaptureStdout();
+  EXPECT_FALSE(parse({"--help"}, &exit_code));
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), testing::HasSubstr("allreduce"));
+  EXPECT_EQ(exit_code, 0);
+}
+
+}  // namespace
+}  // namespace rueda::bench

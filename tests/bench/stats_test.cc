@@ -1,0 +1,40 @@
+#include "bench/stats.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace rueda::bench {
+namespace {
+
+TEST(StatsTest, Median) {
+  EXPECT_EQ(median({}), 0);
+  EXPECT_EQ(median({5}), 5);
+  EXPECT_EQ(median({9, 1, 5}), 5);
+  EXPECT_EQ(median({9, 1, 5, 7}), 6);
+}
+
+TEST(StatsTest, PercentileIsTheNearestRank) {
+  std::vector<double> hundred;
+  for (int i = 100; i >= 1; --i) hundred.push_back(i);
+  EXPECT_EQ(percentile(hundred, 99), 99);
+  EXPECT_EQ(percentile(hundred, 100), 100);
+  EXPECT_EQ(percentile(hundred, 0), 1);
+  EXPECT_EQ(percentile({3, 1, 2}, 99), 3);
+  EXPECT_EQ(percentile({}, 99), 0);
+}
+
+TEST(StatsTest, SlowestOfRanks) {
+  EXPECT_THAT(slowest_of_ranks({{1, 5, 3}, {2, 4, 3}}), testing::ElementsAre(2, 5, 3));
+  EXPECT_THAT(slowest_of_ranks({}), testing::IsEmpty());
+}
+
+TEST(StatsTest, Bandwidths) {
+  EXPECT_DOUBLE_EQ(algbw_GBps(1'000'000, 1000), 1.0);
+  EXPECT_EQ(algbw_GBps(0, 10), 0);
+  EXPECT_EQ(algbw_GBps(10, 0), 0);
+  EXPECT_DOUBLE_EQ(allreduce_busbw_GBps(1.0, 4), 1.5);
+  EXPECT_DOUBLE_EQ(allreduce_busbw_GBps(1.0, 1), 0.0);
+}
+
+}  // namespace
+}  // namespace rueda::bench

@@ -1,0 +1,45 @@
+#!/usr/bin/python3
+"""librueda lives inside other people's processes: it may need nothing but libc and libstdc++, and
+shows no symbol but its own. Usage: link_test.py LIBRUEDA"""
+
+import re
+import subprocess
+import sys
+
+ALLOWED = re.compile(r"^(libstdc\+\+|libgcc_s|libm|libc|ld-linux[-\w]*)\.so\.\d+$")
+# What every C++ library has whether it wants it or not: inline tables of standard types.
+STANDARD = re.compile(r"^_Z(TV|TI|TS|N)?(N?St|NKSt|St)")
+
+
+def output(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def main() -> int:
+    library = sys.argv[1]
+    errors = []
+    dynamic = output("readelf", "-d", library)
+    needed = re.findall(r"\(NEEDED\).*\[(.+)\]", dynamic)
+    if not needed:
+        errors.append("readelf shows no needed library at all: wrong file?")
+    errors += [f"needs {name}" for name in needed if not ALLOWED.match(name)]
+    if "[librueda.so.0]" not in dynamic:
+        errors.append("its SONAME is not librueda.so.0")
+    # ldd sees what the needed ones need in turn.
+    for line in output("ldd", library).splitlines():
+        name = line.split()[0].rsplit("/", 1)[-1]
+        if not ALLOWED.match(name) and not name.startswith("linux-vdso"):
+            errors.append(f"loads {name}")
+    symbols = {line.split()[-1] for line in output("nm", "-D", "--defined-only", library).splitlines()}
+    errors += [f"exports {s}" for s in symbols if not s.startswith("rueda_") and not STANDARD.match(s)]
+    if "rueda_init" not in symbols:
+        errors.append("does not export rueda_init")
+    imported = output("nm", "-D", "--undefined-only", library)
+    errors += [f"calls {name}" for name in ("pthread_create", "dlopen") if f" {name}@" in imported]
+    for error in errors:
+        print(f"{library}: {error}", file=sys.stderr)
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+// What happens to the connection when its process forks or ends. Children never return into gtest.
+#include <cstdlib>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "client/include/rueda/rueda.h"
+#include "tests/client/fake_daemon.h"
+
+namespace rueda::client {
+namespace {
+
+// Runs body in a forked child, with exit or _exit, and returns its exit status.
+template <class Body>
+int in_child(Body body, bool runs_exit_handlers = false) {
+  pid_t child = ::fork();
+  if (child == 0) {
+    int rc = body();
+    if (runs_exit_handlers) std::exit(rc);
+    ::_exit(rc);
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(ForkTest, AChildCannotUseTheConnectionNorHarmIt) {
+  FakeDaemon daemon;
+  daemon.set_environment();
+  ASSERT_EQ(rueda_init(nullptr), RUEDA_OK) << rueda_last_error();
+  void* memory = rueda_alloc(100);
+  EXPECT_EQ(in_child([&] {
+              if (rueda_is_initialized() != 0) return 1;
+              if (rueda_rank() != RUEDA_ERR_INVALID_ARGUMENT) return 2;
+              if (std::string(rueda_last_error()).find("forked child") == std::string::npos)
+                return 3;
+              if (rueda_barrier(nullptr, 0) != RUEDA_ERR_INVALID_ARGUMENT) return 4;
+              if (rueda_init(nullptr) != RUEDA_ERR_INVALID_ARGUMENT) return 5;
+              if (rueda_free(memory) != RUEDA_ERR_INVALID_ARGUMENT) return 6;
+              if (rueda_shutdown() != RUEDA_OK) return 7;
+              return 0;
+            }),
+            0);
+  EXPECT_EQ(rueda_barrier(nullptr, 20'000), RUEDA_OK) << rueda_last_error();
+  EXPECT_EQ(daemon.counts().detaches + daemon.counts().lost, 0);
+  EXPECT_EQ(rueda_free(memory), RUEDA_OK);
+  EXPECT_EQ(rueda_shutdown(), RUEDA_OK);
+}
+
+TEST(ForkTest, AChildDoesNotKeepTheConnectionOpen) {
+  FakeDaemon daemon;
+  daemon.set_environment();
+  int gate[2];
+  ASSERT_EQ(::pipe(gate), 0);
+  // A process that forks a child and dies: the daemon must see the end although the child lives on.
+  pid_t parent = ::fork();
+  if (parent == 0) {
+    if (rueda_init(nullptr) != RUEDA_OK) ::_exit(1);
+    if (::fork() == 0) {
+      char byte = 0;
+      ::close(gate[1]);
+      (void)!::read(gate[0], &byte, 1);  // until the test closes its end
+      ::_exit(0);
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(parent, &status, 0), parent);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(daemon.wait_for([](const auto& counts) { return counts.lost == 1; }));
+  ::close(gate[1]);
+  ::close(gate[0]);
+}
+
+TEST(ExitTest, ANormalExitSaysGoodbye) {
+  FakeDaemon daemon;
+  daemon.set_environment();
+  EXPECT_EQ(in_child(
+                [] {
+                  if (rueda_init(nullptr) != RUEDA_OK) return 1;
+                  return rueda_barrier(nullptr, 20'000) == RUEDA_OK ? 0 : 2;
+                },
+                true),
+            0);
+  EXPECT_TRUE(daemon.wait_for([](const auto& counts) { return counts.detaches == 1; }));
+  EXPECT_EQ(daemon.counts().lost, 0);
+}
+
+TEST(ExitTest, AnExitWithWorkInFlightDoesNot) {
+  FakeDaemon daemon({.completes = false});
+  daemon.set_environment();
+  EXPECT_EQ(in_child(
+                [] {
+                  if (rueda_init(nullptr) != RUEDA_OK) return 1;
+                  rueda_handle handle = 0;
+                  return rueda_barrier_async("x", &handle) == RUEDA_OK ? 0 : 2;
+                },
+                true),
+            0);
+  EXPECT_TRUE(daemon.wait_for([](const auto& counts) { return counts.lost == 1; }));
+  EXPECT_EQ(daemon.counts().detaches, 0);
+}
+
+}  // namespace
+}  // namespace rueda::client

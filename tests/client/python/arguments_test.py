@@ -1,0 +1,124 @@
+"""What the Python package refuses before it submits anything."""
+
+import pickle
+import subprocess
+import sys
+import unittest
+
+import numpy as np
+
+import rueda
+from rueda import _dtypes, _operations
+
+
+class DTypeTest(unittest.TestCase):
+    def test_codes_are_those_of_the_c_header(self):
+        expected = {"float32": 0, "float64": 1, "float16": 2, "int32": 4, "int64": 5}
+        for name, code in expected.items():
+            self.assertEqual(_dtypes.code_of(np.zeros(2, name)), code, name)
+            self.assertEqual(_dtypes.code_of(np.zeros(2, name), name), code, name)
+
+    def test_bfloat16_bits_need_the_argument(self):
+        bits = np.zeros(2, np.uint16)
+        self.assertEqual(_dtypes.code_of(bits, "bfloat16"), 3)
+        with self.assertRaisesRegex(TypeError, "bfloat16"):
+            _dtypes.code_of(bits)
+        with self.assertRaisesRegex(TypeError, "float32"):
+            _dtypes.code_of(np.zeros(2, np.float32), "bfloat16")
+
+    def test_other_dtypes_are_refused_by_name(self):
+        for kind in (np.int8, np.uint64, np.bool_, np.complex64, object, "U3"):
+            with self.assertRaisesRegex(TypeError, "float32"):
+                _dtypes.code_of(np.zeros(2, kind))
+
+    def test_the_other_byte_order_is_refused_with_a_remedy(self):
+        with self.assertRaisesRegex(TypeError, "byte order.*newbyteorder"):
+            _dtypes.code_of(np.zeros(2, ">f4"))
+
+    def test_only_arrays_are_taken(self):
+        for value in ([1.0], 1.0, "x", None):
+            with self.assertRaisesRegex(TypeError, "NumPy array"):
+                rueda.allreduce(value)
+        with self.assertRaisesRegex(TypeError, "masked"):
+            rueda.allreduce(np.ma.masked_array([1.0], [True]))
+        with self.assertRaisesRegex(ValueError, "dimensions"):
+            rueda.allreduce(np.zeros((1,) * 9))
+        self.assertEqual(_dtypes.as_array(np.float32(3)).shape, ())
+
+    def test_bfloat16_without_ml_dtypes_says_what_to_do(self):
+        try:
+            import ml_dtypes
+        except ImportError:
+            with self.assertRaisesRegex(AttributeError, "ml_dtypes"):
+                rueda.bfloat16
+        else:
+            self.assertEqual(rueda.bfloat16, np.dtype(ml_dtypes.bfloat16))
+
+
+class OptionTest(unittest.TestCase):
+    def test_operators_have_the_numbers_of_the_c_header(self):
+        self.assertEqual([rueda.Sum, rueda.Average, rueda.Min, rueda.Max, rueda.Product],
+                         [0, 1, 2, 3, 4])
+
+    def test_bad_operators_and_scales(self):
+        with self.assertRaisesRegex(ValueError, "op=9"):
+            rueda.allreduce(np.zeros(2), op=9)
+        for factor in (float("nan"), float("inf")):
+            with self.assertRaisesRegex(ValueError, "finite"):
+                rueda.allreduce(np.zeros(2), prescale_factor=factor)
+
+    def test_groups_need_a_list(self):
+        for tensors in ([], np.zeros((2, 2))):
+            with self.assertRaisesRegex(ValueError, "list"):
+                rueda.grouped_allreduce(tensors)
+
+    def test_unknown_handles(self):
+        for function in (rueda.synchronize, rueda.poll):
+            with self.assertRaisesRegex(ValueError, "77"):
+                function(77)
+
+    def test_empty_refuses_objects_and_negative_shapes(self):
+        with self.assertRaisesRegex(TypeError, "objects"):
+            rueda.empty((2,), object)
+        with self.assertRaisesRegex(ValueError, "negative"):
+            rueda.empty((2, -1))
+
+
+class BeforeInitTest(unittest.TestCase):
+    def test_every_function_says_init(self):
+        self.assertFalse(rueda.is_initialized())
+        rueda.shutdown()
+        calls = [rueda.rank, rueda.size, rueda.local_rank, rueda.local_size, rueda.cross_rank,
+                 rueda.cross_size, rueda.node_id, rueda.stats, rueda.barrier,
+                 lambda: rueda.allreduce(np.zeros(2)), lambda: rueda.broadcast(np.zeros(2), 0),
+                 lambda: rueda.grouped_allreduce([np.zeros(2)])]
+        for call in calls:
+            with self.assertRaisesRegex(ValueError, "rueda.init"):
+                call()
+
+    def test_importing_loads_no_library(self):
+        code = "import rueda, sys; from rueda import _library; sys.exit(_library.loaded() is not None)"
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+
+
+class ErrorTest(unittest.TestCase):
+    def test_codes_choose_the_class(self):
+        from rueda._errors import error_for
+        self.assertIs(type(error_for(-2, "x")), rueda.RuedaError)
+        self.assertIsInstance(error_for(-4, "x"), TimeoutError)
+        for code in (-5, -6, -7, -8):
+            self.assertIsInstance(error_for(code, "x"), rueda.HorovodInternalError)
+        self.assertEqual(error_for(-2, "x").code, -2)
+
+    def test_they_survive_pickling(self):
+        error = pickle.loads(pickle.dumps(rueda.RuedaTimeoutError(-4, "late")))
+        self.assertEqual((type(error), error.code, str(error)), (rueda.RuedaTimeoutError, -4, "late"))
+
+    def test_the_timeout_is_the_callers(self):
+        text = 'tensor "x" did not finish within 500 ms; some rank is late'
+        self.assertEqual(_operations._timeout_text(3.0, text),
+                         'tensor "x" did not finish within 3.0 s; some rank is late')
+
+
+if __name__ == "__main__":
+    unittest.main()

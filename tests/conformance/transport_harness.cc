@@ -1,0 +1,100 @@
+#include "tests/conformance/transport_harness.h"
+
+#include "daemon/transport/mem/mem_transport.h"
+#include "daemon/transport/tcp/tcp_transport.h"
+
+namespace rueda::transport {
+
+std::vector<Fabric> all_fabrics() {
+  const Fabric mem{"mem", "mem:0", "mem:999999", [] {
+                     return [network = make_mem_network()](boost::asio::io_context& io) {
+                       return make_mem_transport(io, network);
+                     };
+                   }};
+  // Port 1 is privileged, and nobody has served tcpmux for decades.
+  const Fabric tcp{"tcp", "127.0.0.1:0", "127.0.0.1:1", [] {
+                     return [](boost::asio::io_context& io) { return make_tcp_transport(io); };
+                   }};
+  const Fabric tcp6{"tcp6", "[::1]:0", "[::1]:1", tcp.make_factory};
+  std::vector<Fabric> fabrics{mem, tcp};
+  boost::asio::io_context probe;
+  if (make_tcp_transport(probe)->listen(tcp6.any_address).is_ok()) fabrics.push_back(tcp6);
+  return fabrics;
+}
+
+JobToken token_of(uint8_t seed) {
+  JobToken token;
+  for (size_t i = 0; i < token.size(); ++i) token[i] = std::byte(seed + i);
+  return token;
+}
+
+ChannelId channel_id(uint64_t job, uint32_t epoch, int32_t from, int32_t to) {
+  return {job, epoch, from, to, 0};
+}
+
+FrameHeader header_for(const ChannelId& id, uint32_t slot, uint64_t seq, size_t payload_bytes) {
+  FrameHeader header;
+  header.job = id.job;
+  header.epoch = id.epoch;
+  header.slot = slot;
+  header.seq = seq;
+  header.payload_bytes = static_cast<uint32_t>(payload_bytes);
+  return header;
+}
+
+TransportConformance::TransportConformance() {
+  const Result<std::string> address = right_->listen(GetParam().any_address);
+  EXPECT_TRUE(address.is_ok()) << address.status().to_string();
+  right_address_ = address.value();
+}
+
+ConnectOptions TransportConformance::connect_options(const ChannelId& id, uint32_t count,
+                                                     uint32_t bytes, SendEvents& events) {
+  ConnectOptions options;
+  options.address = right_address_;
+  options.id = id;
+  options.token = token_of(1);
+  options.slot_count = count;
+  options.slot_bytes = bytes;
+  options.timeout_ms = kLongMs;
+  options.events = &events;
+  return options;
+}
+
+AcceptOptions TransportConformance::accept_options(const ChannelId& id, uint32_t count,
+                                                   uint32_t bytes, Region& memory,
+                                                   ReceiveEvents& events) {
+  AcceptOptions options;
+  options.id = id;
+  options.token = token_of(1);
+  options.slots = {memory.data(), count, bytes, memory.key()};
+  options.timeout_ms = kLongMs;
+  options.events = &events;
+  return options;
+}
+
+void TransportConformance::open(Writer& writer, Reader& reader, Region& slots, const ChannelId& id,
+                                uint32_t count, uint32_t bytes) {
+  right_->expect(accept_options(id, count, bytes, slots, reader),
+                 [&](Result<std::unique_ptr<ReceiveChannel>> result) {
+                   ASSERT_TRUE(result.is_ok()) << result.status().to_string();
+                   reader.channel = std::move(result).value();
+                 });
+  left_->connect(connect_options(id, count, bytes, writer),
+                 [&](Result<std::unique_ptr<SendChannel>> result) {
+                   ASSERT_TRUE(result.is_ok()) << result.status().to_string();
+                   writer.channel = std::move(result).value();
+                 });
+  ASSERT_TRUE(loop_.run_until([&] { return writer.channel && reader.channel; }));
+}
+
+void TransportConformance::write(Writer& writer, const ChannelId& id, uint32_t slot, uint64_t seq,
+                                 std::span<const SendBuffer> parts) {
+  size_t bytes = 0;
+  for (const SendBuffer& part : parts) bytes += part.bytes;
+  writer.is_inside_call = true;
+  writer.channel->write(header_for(id, slot, seq, bytes), parts, seq);
+  writer.is_inside_call = false;
+}
+
+}  // namespace rueda::transport

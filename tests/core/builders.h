@@ -1,0 +1,56 @@
+// Short ways to write down tensors and layouts in the tests of core.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/core/layout.h"
+#include "daemon/core/messages.h"
+
+namespace rueda::core {
+
+// An all-reduce of `elements` float32, changed at will.
+inline DescriptorPtr tensor(
+    const std::string& name, int64_t elements = 1,
+    const std::function<void(TensorDescriptor&)>& change = [](TensorDescriptor&) {}) {
+  TensorDescriptor descriptor;
+  descriptor.name = name;
+  descriptor.shape = {elements};
+  change(descriptor);
+  return std::make_shared<const TensorDescriptor>(std::move(descriptor));
+}
+
+inline DescriptorPtr member_of(const std::string& group, uint32_t size, const std::string& name,
+                               DType dtype = DType::kFloat32) {
+  return tensor(name, 1, [&](TensorDescriptor& t) {
+    t.group = group;
+    t.group_size = size;
+    t.dtype = dtype;
+  });
+}
+
+// Nodes "n0", "n1", ... with so many ranks each, dealt out in order.
+inline Layout layout_of(const std::vector<int>& ranks_by_node) {
+  std::vector<LayoutNode> nodes;
+  int32_t next_rank = 0;
+  for (const int count : ranks_by_node) {
+    LayoutNode node;
+    node.node_id = "n" + std::to_string(nodes.size());
+    for (int i = 0; i < count; ++i) node.ranks.push_back(Rank{next_rank++});
+    nodes.push_back(std::move(node));
+  }
+  return Layout::make(std::move(nodes)).value();
+}
+
+inline std::vector<std::string> names_of(const std::vector<DescriptorPtr>& tensors) {
+  std::vector<std::string> names;
+  for (const DescriptorPtr& item : tensors) names.push_back(item->name);
+  return names;
+}
+
+using Names = std::vector<std::string>;
+
+}  // namespace rueda::core

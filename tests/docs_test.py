@@ -1,0 +1,249 @@
+#!/usr/bin/python3
+"""Fails when the documents say what is not so.
+
+Run as: docs_test.py ROOT BUILD_DIR. Looks at README.md and docs/: links and paths lead somewhere, flags
+are in --help of the program built, metrics are in the daemon's list, limits have their values, and the programs of
+the guides (fences that say "complete") compile and run under ruedarun. The first tests plant mistakes.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.getcwd()
+BUILD_DIR = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
+LIBRARY_DIR = os.path.join(BUILD_DIR, "lib")
+PROGRAMS = ("ruedad", "ruedarun", "ruedactl", "rueda-bench")
+BENCH_COMMANDS = ("allreduce", "broadcast", "barrier", "step", "limits")
+# Written here because other programs have them, whose --help is not ours to check.
+FLAGS_OF_OTHERS = {"--quick", "--preset", "--build", "--install", "--prefix", "--component", "--cflags",
+                   "--libs"}
+# Places where a reader puts something.
+PATHS_TO_BE = {"tests/fuzz/corpus/session_fuzz"}
+
+FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s]*)\)")
+# A path of the tree, written between backticks or bare in an indented block.
+TREE_DIRS = ("daemon", "client", "agent", "bench", "proto", "tests", "docs", "deploy", "cmake")
+PATH = re.compile(r"(?<![\w/.@-])((?:" + "|".join(TREE_DIRS) + r")(?:/[\w.*-]+)+/?)")
+FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]+)")
+METRIC = re.compile(r"\b(rueda_\w+_(?:total|seconds|bytes)|rueda_(?:clients|jobs|queue_depth|build_info))\b")
+
+
+def read(*path):
+    with open(os.path.join(ROOT, *path), encoding="utf-8") as file:
+        return file.read()
+
+
+def documents():
+    """Path and text of every document."""
+    found = ["README.md"]
+    for folder, _, names in os.walk(os.path.join(ROOT, "docs")):
+        found += [os.path.relpath(os.path.join(folder, name), ROOT)
+                  for name in names if name.endswith(".md")]
+    return [(path, read(path)) for path in sorted(found)]
+
+
+def anchors(text):
+    """The fragments that GitHub makes of a document's headings."""
+    titles = re.findall(r"^#+ +(.*)$", FENCE.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.replace("`", "")).strip().lower().replace(" ", "-")
+            for title in titles}
+
+
+def bad_links(path, text, root=ROOT):
+    for target in LINK.findall(FENCE.sub("", text)):
+        name, _, fragment = target.partition("#")
+        file = os.path.join(root, os.path.dirname(path), name) if name else os.path.join(root, path)
+        if not os.path.exists(file):
+            yield f"{path}: links to {target}, which is not there"
+        elif fragment:
+            with open(file, encoding="utf-8") as other:
+                if fragment not in anchors(other.read()):
+                    yield f"{path}: links to {target}, and {name or path} has no such heading"
+
+
+def bad_paths(path, text, root=ROOT):
+    for name in PATH.findall(text):
+        name = name.rstrip("./")
+        if "*" in name or re.search(r"/[A-Z]+_", name) or name in PATHS_TO_BE:
+            continue
+        if not any(os.path.exists(os.path.join(root, name + end)) for end in ("", ".h", ".cc")):
+            yield f"{path}: names {name}, which is not there"
+
+
+def bad_flags(path, text, known):
+    for flag in sorted(set(FLAG.findall(text)) - known):
+        yield f"{path}: names {flag}, which no program has"
+
+
+def bad_metrics(path, text, known):
+    for name in sorted(set(METRIC.findall(text))):
+        if re.sub(r"_(bucket|sum|count)$", "", name) not in known:
+            yield f"{path}: names metric {name}, which the daemon does not have"
+
+
+def complete_programs(text):
+    """Language and source of the fences that are whole programs."""
+    return [(info.split()[0], source) for info, source in FENCE.findall(text)
+            if info.split()[1:] == ["complete"]]
+
+
+def is_built():
+    return (all(os.access(os.path.join(BUILD_DIR, "bin", name), os.X_OK) for name in PROGRAMS)
+            and os.path.exists(os.path.join(LIBRARY_DIR, "librueda.so")))
+
+
+needs_build = unittest.skipUnless(is_built(), f"{BUILD_DIR}/bin lacks one of {', '.join(PROGRAMS)}")
+
+
+def help_of(*command):
+    run = subprocess.run([os.path.join(BUILD_DIR, "bin", command[0]), *command[1:], "--help"], text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True, timeout=20)
+    return run.stdout
+
+
+def known_metrics():
+    text = read("daemon", "observe", "metrics.cc")
+    return set(re.findall(r'"(rueda_\w+)"', text))
+
+
+class PlantedMistakes(unittest.TestCase):
+    def test_a_dead_link_and_a_heading_that_is_not_there(self):
+        with tempfile.TemporaryDirectory() as root:
+            with open(os.path.join(root, "b.md"), "w", encoding="utf-8") as file:
+                file.write("# What is there\n")
+            self.assertEqual(list(bad_links("a.md", "[x](b.md#what-is-there)\n", root)), [])
+            self.assertEqual(len(list(bad_links("a.md", "[x](b.md#else) [y](c.md)\n", root))), 2)
+
+    def test_a_path_that_is_not_there(self):
+        self.assertEqual(list(bad_paths("a.md", "`daemon/core/job.cc`, daemon/core and docs/*.md")), [])
+        self.assertEqual(len(list(bad_paths("a.md", "see `daemon/core/sheep.cc`"))), 1)
+
+    def test_a_flag_and_a_metric_that_do_not_exist(self):
+        self.assertEqual(len(list(bad_flags("a.md", "give --np and --cheese", {"--np"}))), 1)
+        self.assertEqual(len(list(bad_metrics("a.md", "rueda_jobs rueda_sheep_total", {"rueda_jobs"}))), 1)
+
+    def test_complete_programs_are_found(self):
+        text = "```python complete\nx = 1\n```\n\n```python\ny\n```\n"
+        self.assertEqual(complete_programs(text), [("python", "x = 1\n")])
+
+
+class Documents(unittest.TestCase):
+    maxDiff = None
+
+    def assert_none(self, found):
+        self.assertEqual(found, [], "\n" + "\n".join(found))
+
+    def test_links_lead_somewhere(self):
+        self.assert_none([line for path, text in documents() for line in bad_links(path, text)])
+
+    def test_paths_exist(self):
+        self.assert_none([line for path, text in documents() for line in bad_paths(path, text)])
+
+    @needs_build
+    def test_flags_exist(self):
+        text = "".join(help_of(program) for program in PROGRAMS)
+        text += "".join(help_of("rueda-bench", command) for command in BENCH_COMMANDS)
+        text += subprocess.run([sys.executable, os.path.join(ROOT, "bench", "compare.py"), "--help"],
+                               stdout=subprocess.PIPE, text=True, check=True, timeout=20).stdout
+        text += read("deploy", "packages.sh")
+        known = set(FLAG.findall(text)) | FLAGS_OF_OTHERS
+        self.assert_none([line for path, text in documents() for line in bad_flags(path, text, known)])
+
+    @needs_build
+    def test_every_flag_of_the_daemon_is_in_operations(self):
+        text = read("docs", "operations.md")
+        missing = set(FLAG.findall(help_of("ruedad"))) - set(FLAG.findall(text))
+        self.assertEqual(missing - {"--help", "--version"}, set())
+
+    def test_metrics_exist(self):
+        known = known_metrics()
+        self.assertGreater(len(known), 10)
+        self.assert_none([line for path, text in documents() for line in bad_metrics(path, text, known)])
+
+    def test_limits_have_their_values(self):
+        """operations.md lists each constant of limits.h with its value."""
+        table = dict(re.findall(r"^\| `(kMax\w+)` \| ([\d,]+) \|", read("docs", "operations.md"),
+                                re.MULTILINE))
+        values = re.findall(r"constexpr \w+ (kMax\w+) = (.*);", read("daemon", "base", "limits.h"))
+        self.assertGreater(len(values), 10)
+        for name, expression in values:
+            number = eval(re.sub(r"size_t\{(\d+)\}|(\d+)u", r"\1\2", expression))  # literals and shifts
+            self.assertEqual(table.get(name, "").replace(",", ""), str(number), name)
+
+    def test_error_codes_are_all_listed(self):
+        codes = re.findall(r"(RUEDA_ERR_\w+) = -(\d+)", read("client", "include", "rueda", "rueda.h"))
+        self.assertGreater(len(codes), 10)
+        text = read("docs", "operations.md")
+        for name, number in codes:
+            self.assertRegex(text, rf"(?m)^\| -{number} \| `{name}` \|")
+
+
+@needs_build
+class Programs(unittest.TestCase):
+    """The guides' programs, four ranks on two nodes each."""
+
+    def run_all(self, document, languages):
+        programs = complete_programs(read("docs", document))
+        self.assertGreater(len(programs), 3)
+        with tempfile.TemporaryDirectory() as folder:
+            for number, (language, source) in enumerate(programs, 1):
+                with self.subTest(document=document, program=number, language=language):
+                    self.assertIn(language, languages)
+                    command = languages[language](folder, f"program{number}", source)
+                    self.run_ranks(command)
+
+    def run_ranks(self, command):
+        environment = dict(os.environ, RUEDA_LIBRARY=os.path.join(LIBRARY_DIR, "librueda.so"),
+                           LD_LIBRARY_PATH=LIBRARY_DIR, PYTHONDONTWRITEBYTECODE="1",
+                           PYTHONPATH=os.path.join(ROOT, "client", "python"))
+        environment.pop("RUEDA_SOCKET", None)
+        ruedarun = os.path.join(BUILD_DIR, "bin", "ruedarun")
+        run = subprocess.run([ruedarun, "-np", "4", "--virtual-nodes", "2", *command], env=environment,
+                             text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+                             timeout=60)
+        self.assertEqual(run.returncode, 0, run.stdout)
+
+    def test_python(self):
+        try:
+            import numpy  # noqa: F401
+        except ImportError:
+            self.skipTest("numpy is not installed")
+
+        def write(folder, name, source):
+            path = os.path.join(folder, name + ".py")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(source)
+            return [sys.executable, path]
+
+        self.run_all("python.md", {"python": write})
+
+    def test_cpp(self):
+        def compile_with(compiler, standard, suffix):
+            def build(folder, name, source):
+                path = os.path.join(folder, name + suffix)
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(source)
+                program = os.path.join(folder, name)
+                run = subprocess.run(
+                    [compiler, f"-std={standard}", "-Wall", "-Wextra", "-Werror",
+                     "-I" + os.path.join(ROOT, "client", "include"), path, "-L" + LIBRARY_DIR, "-lrueda",
+                     "-o", program],
+                    text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=120)
+                self.assertEqual(run.returncode, 0, run.stdout)
+                return [program]
+            return build
+
+        if not shutil.which("g++"):
+            self.skipTest("g++ is not installed")
+        self.run_all("cpp.md", {"cpp": compile_with("g++", "c++20", ".cc"),
+                                "c": compile_with("gcc", "c11", ".c")})
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,217 @@
+#include "tests/engine/cluster.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <numeric>
+
+#include <boost/asio/post.hpp>
+#include <unistd.h>
+
+namespace rueda::engine::testing {
+namespace {
+
+std::string control_address(int node) { return "control:" + std::to_string(2000 + node); }
+
+}  // namespace
+
+LinkId RoutedPlane::acquire(const std::string& address) {
+  const auto node = static_cast<LinkId>(std::stoi(address.substr(address.rfind(':') + 1)) - 2000);
+  ++users[node + 1];
+  return node + 1;
+}
+
+void RoutedPlane::send(LinkId link, const Envelope& envelope) {
+  router_.route(self_, static_cast<int>(link) - 1, envelope);
+}
+
+RoutedPlane& Router::add_node() {
+  planes_.push_back(std::make_unique<RoutedPlane>(*this, static_cast<int>(planes_.size())));
+  events_.push_back(nullptr);
+  return *planes_.back();
+}
+
+void Router::route(int from, int to, Envelope envelope) {
+  if (filter && !filter(from, to, envelope)) return;
+  const std::pair<int, int> pair = std::minmax(from, to);
+  if (std::find(cut_.begin(), cut_.end(), pair) != cut_.end()) return;
+  boost::asio::post(loop_, [this, from, to, envelope = std::move(envelope)] {
+    ControlEvents* events = events_[static_cast<size_t>(to)];
+    if (events) events->on_envelope(static_cast<LinkId>(from) + 1, envelope);
+  });
+}
+
+void Router::cut(int a, int b) {
+  cut_.push_back(std::minmax(a, b));
+  const Status gone(Code::kNodeLost, "its control connection closed");
+  for (const auto& [from, to] : {std::pair{a, b}, std::pair{b, a}}) {
+    ControlEvents* events = events_[static_cast<size_t>(to)];
+    if (events) events->on_link_lost(static_cast<LinkId>(from) + 1, gone);
+  }
+}
+
+Cluster::Cluster(ClusterOptions options)
+    : options_(std::move(options)), work_(boost::asio::make_work_guard(loop_)) {
+  for (int i = 0; i < static_cast<int>(options_.ranks_per_node.size()); ++i) {
+    nodes_.push_back(std::make_unique<Node>());
+    Node& made = *nodes_.back();
+    made.options.node_id = "n" + std::to_string(i);
+    made.options.timeout_ms = options_.timeout_ms;
+    made.options.start_timeout_ms = options_.start_timeout_ms;
+    made.options.chunk_bytes = 4096;
+    made.metrics =
+        std::make_unique<observe::Metrics>(observe::BuildInfo{"0", made.options.node_id, "none"});
+    made.data_loop = std::make_unique<DataLoop>(*made.metrics, [this](boost::asio::io_context& io) {
+      return transport::make_mem_transport(io, network_);
+    });
+    Result<std::string> bound = made.data_loop->start("data:" + std::to_string(3000 + i));
+    if (!bound.is_ok()) std::abort();
+    made.engine = std::make_unique<Engine>(EngineContext{
+        loop_, *made.data_loop, router_.add_node(), *made.metrics, made.options, bound.value()});
+    router_.set_events(i, made.engine.get());
+  }
+}
+
+Cluster::~Cluster() {
+  while (!blocks_.empty()) release_data_loop(blocks_.begin()->first);
+  for (const auto& made : nodes_) made->data_loop->stop();
+}
+
+int Cluster::ranks() const {
+  return std::accumulate(options_.ranks_per_node.begin(), options_.ranks_per_node.end(), 0);
+}
+
+int Cluster::node_of(Rank rank) const { return layout().node_of(rank).value; }
+
+std::string Cluster::token() { return std::string(limits::kTokenBytes, 't'); }
+
+core::Layout Cluster::layout() const {
+  std::vector<core::LayoutNode> nodes;
+  int next_rank = 0;
+  for (int i = 0; i < size(); ++i) {
+    core::LayoutNode item{"n" + std::to_string(i), control_address(i), {}};
+    for (int k = options_.ranks_per_node[static_cast<size_t>(i)]; k > 0; --k) {
+      item.ranks.push_back(Rank{next_rank++});
+    }
+    nodes.push_back(std::move(item));
+  }
+  Result<core::Layout> made = core::Layout::make(std::move(nodes));
+  if (!made.is_ok()) std::abort();
+  return std::move(made).value();
+}
+
+JobSpec Cluster::spec(const JobId& job, int node) const {
+  return {job, token(), "tester", ::getuid(), NodeIndex{node}, layout(), 0, 0};
+}
+
+void Cluster::register_everywhere(const JobId& job) {
+  for (int i = 0; i < size(); ++i) {
+    Node& here = node(i);
+    JobListener listener;
+    listener.on_started = [&here](Epoch epoch) { here.started.push_back(epoch); };
+    listener.on_failed = [&here](const Status& status) { here.failures.push_back(status); };
+    if (!engine(i).register_job(spec(job, i), std::move(listener)).is_ok()) std::abort();
+  }
+}
+
+session::Attach Cluster::attach_of(const JobId& job, Rank rank) const {
+  const core::Layout all = layout();
+  const std::vector<Rank>& here = all.node(all.node_of(rank)).ranks;
+  const LocalRank local{rank.value - here.front().value};
+  return {job, token(), rank, local, {1000 + rank.value, ::getuid(), ::getgid()}};
+}
+
+FakeSession* Cluster::attach(const JobId& job, Rank rank) {
+  sessions_.push_back(std::make_unique<FakeSession>(attach_of(job, rank)));
+  refusal = engine(node_of(rank)).on_attach(*sessions_.back());
+  return refusal.is_ok() ? sessions_.back().get() : nullptr;
+}
+
+std::vector<FakeSession*> Cluster::start(const JobId& job) {
+  std::vector<FakeSession*> sessions;
+  for (int rank = 0; rank < ranks(); ++rank) sessions.push_back(attach(job, Rank{rank}));
+  const bool all = run_until([&] {
+    return std::all_of(sessions.begin(), sessions.end(),
+                       [](const FakeSession* s) { return s && !s->places.empty(); });
+  });
+  return all ? sessions : std::vector<FakeSession*>{};
+}
+
+Cluster::Tensor& Cluster::submit(FakeSession& session, const std::string& name, int64_t elements,
+                                 float value, core::TensorDescriptor as) {
+  tensors_.push_back(std::make_unique<Tensor>());
+  Tensor& tensor = *tensors_.back();
+  tensor.input.assign(static_cast<size_t>(elements), value);
+  tensor.output.assign(static_cast<size_t>(elements), -1);
+  tensor.ticket = Ticket{++last_ticket_};
+  as.name = name;
+  if (as.shape.empty()) as.shape = {elements};
+  session::Submission submission;
+  submission.ticket = tensor.ticket;
+  submission.descriptor = std::make_shared<core::TensorDescriptor>(as);
+  submission.input.data = reinterpret_cast<std::byte*>(tensor.input.data());
+  submission.output.data = reinterpret_cast<std::byte*>(tensor.output.data());
+  submission.input.bytes = submission.output.bytes = tensor.input.size() * sizeof(float);
+  Engine& owner = engine(node_of(session.attach().rank));
+  owner.on_submit(session, std::move(submission));
+  owner.on_submissions_drained(session);
+  return tensor;
+}
+
+void Cluster::detach(FakeSession& session) {
+  engine(node_of(session.attach().rank)).on_detached(session);
+}
+
+void Cluster::lose(FakeSession& session, const std::string& what) {
+  const Rank rank = session.attach().rank;
+  engine(node_of(rank))
+      .on_lost(session, Status(Code::kRankLost, "rank " + std::to_string(rank.value) + " " + what));
+}
+
+bool Cluster::run_until(const std::function<bool()>& condition) {
+  const TicksMs give_up = steady_now_ms() + 60'000;
+  while (!condition()) {
+    if (steady_now_ms() > give_up) return false;
+    loop_.run_one_for(std::chrono::milliseconds(100));
+  }
+  return true;
+}
+
+void Cluster::poll() { loop_.poll(); }
+
+void Cluster::settle() {
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < size(); ++i) {
+      if (blocks_.contains(i)) continue;
+      std::promise<void> done;
+      node(i).data_loop->when_quiet("no such job", Epoch{0}, [&] { done.set_value(); });
+      done.get_future().wait();
+    }
+    poll();
+  }
+}
+
+JobSnapshot Cluster::snapshot(int node, const JobId& job) const {
+  for (const JobSnapshot& item : nodes_[static_cast<size_t>(node)]->engine->jobs()) {
+    if (item.job == job) return item;
+  }
+  return {};
+}
+
+void Cluster::block_data_loop(int index) {
+  auto release = std::make_shared<std::promise<void>>();
+  std::promise<void> blocked;
+  node(index).data_loop->when_quiet("no such job", Epoch{0}, [release, &blocked] {
+    blocked.set_value();
+    release->get_future().wait();
+  });
+  blocked.get_future().wait();
+  blocks_[index] = release;
+}
+
+void Cluster::release_data_loop(int index) {
+  blocks_.at(index)->set_value();
+  blocks_.erase(index);
+}
+
+}  // namespace rueda::engine::testing

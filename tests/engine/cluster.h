@@ -1,0 +1,167 @@
+// Engines of several nodes in one process: real engines, job runners and data loops (threads, over
+// in-process transports); sessions and the connections between the daemons are played by the test.
+// All control loops are one io_context, which the test runs.
+#pragma once
+
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+
+#include "daemon/engine/engine.h"
+#include "daemon/transport/mem/mem_transport.h"
+
+namespace rueda::engine::testing {
+
+class Router;
+
+// One node's end of the control plane. Links are numbered by node: the link to node n is n + 1.
+class RoutedPlane final : public ControlPlane {
+ public:
+  RoutedPlane(Router& router, int self) : router_(router), self_(self) {}
+  LinkId acquire(const std::string& address) override;
+  void release(LinkId link) override { --users[link]; }
+  void send(LinkId link, const Envelope& envelope) override;
+
+  std::map<LinkId, int> users;
+
+ private:
+  Router& router_;
+  const int self_;
+};
+
+// Carries envelopes from engine to engine, in order.
+class Router {
+ public:
+  explicit Router(boost::asio::io_context& loop) : loop_(loop) {}
+  RoutedPlane& add_node();
+  void set_events(int node, ControlEvents* events) { events_[static_cast<size_t>(node)] = events; }
+  void route(int from, int to, Envelope envelope);
+  // Both ends hear that the link is lost; nothing goes over it any more.
+  void cut(int a, int b);
+  // Sees every envelope before it goes; may change it, and drops it by returning false.
+  std::function<bool(int from, int to, Envelope&)> filter;
+
+ private:
+  boost::asio::io_context& loop_;
+  std::vector<std::unique_ptr<RoutedPlane>> planes_;
+  std::vector<ControlEvents*> events_;
+  std::vector<std::pair<int, int>> cut_;
+};
+
+// The other side of the unix socket: a training process as the engine sees it.
+class FakeSession final : public session::Session {
+ public:
+  struct Completion {
+    Ticket ticket;
+    Status status;
+    Epoch epoch;
+    uint32_t contributors;
+    Seq seq;
+  };
+
+  explicit FakeSession(session::Attach attach) : attach_(std::move(attach)) {}
+  const session::Attach& attach() const override { return attach_; }
+  void started(const session::Started& place) override { places.push_back(place); }
+  void complete(Ticket ticket, const Status& status, Epoch epoch, uint32_t contributors,
+                Seq seq) override {
+    completions.push_back({ticket, status, epoch, contributors, seq});
+  }
+  void job_failed(const Status& status) override { failures.push_back(status); }
+  void flush() override { flushed = completions.size(); }
+  void drop() override {}
+
+  std::vector<session::Started> places;
+  std::vector<Completion> completions;
+  std::vector<Status> failures;
+  size_t flushed = 0;  // completions that the client has been woken for
+
+ private:
+  const session::Attach attach_;
+};
+
+struct ClusterOptions {
+  std::vector<int> ranks_per_node{2, 2};
+  TicksMs timeout_ms = 60'000;
+  TicksMs start_timeout_ms = 60'000;
+};
+
+class Cluster {
+ public:
+  struct Node {
+    EngineOptions options;
+    std::unique_ptr<observe::Metrics> metrics;
+    std::unique_ptr<DataLoop> data_loop;
+    std::unique_ptr<Engine> engine;
+    std::vector<Epoch> started;  // what listeners heard, of all jobs
+    std::vector<Status> failures;
+  };
+  // A tensor of a few floats in one rank's memory.
+  struct Tensor {
+    std::vector<float> input;
+    std::vector<float> output;
+    Ticket ticket;
+  };
+
+  explicit Cluster(ClusterOptions options = {});
+  ~Cluster();
+
+  int size() const { return static_cast<int>(nodes_.size()); }
+  Node& node(int index) { return *nodes_[static_cast<size_t>(index)]; }
+  Engine& engine(int index) { return *node(index).engine; }
+  Router& router() { return router_; }
+  boost::asio::io_context& loop() { return loop_; }
+  const std::vector<int>& ranks_per_node() const { return options_.ranks_per_node; }
+  int ranks() const;
+  int node_of(Rank rank) const;
+
+  static std::string token();
+  core::Layout layout() const;
+  JobSpec spec(const JobId& job, int node) const;
+  // Registers the job on every node.
+  void register_everywhere(const JobId& job);
+  session::Attach attach_of(const JobId& job, Rank rank) const;
+  // A session of that rank; attached, or the refusal in `refusal`.
+  FakeSession* attach(const JobId& job, Rank rank);
+  Status refusal;
+  // Attaches every rank and waits for the epoch; sessions by rank.
+  std::vector<FakeSession*> start(const JobId& job);
+
+  // Submits values[i] = value for i < elements. The tensor belongs to the cluster.
+  Tensor& submit(FakeSession& session, const std::string& name, int64_t elements, float value,
+                 core::TensorDescriptor as = {});
+  // The process said goodbye, or died.
+  void detach(FakeSession& session);
+  void lose(FakeSession& session, const std::string& what);
+
+  bool run_until(const std::function<bool()>& condition);
+  // Runs what is ready now.
+  void poll();
+  // Until the data loops and the control loop have done what they had.
+  void settle();
+  JobSnapshot snapshot(int node, const JobId& job) const;
+
+  // Keeps a node's data loop busy until release_data_loop().
+  void block_data_loop(int node);
+  void release_data_loop(int node);
+
+ private:
+  const ClusterOptions options_;
+  boost::asio::io_context loop_{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  Router router_{loop_};
+  std::shared_ptr<transport::MemNetwork> network_ = transport::make_mem_network();
+  std::vector<std::unique_ptr<Node>> nodes_;
+  std::vector<std::unique_ptr<FakeSession>> sessions_;
+  std::vector<std::unique_ptr<Tensor>> tensors_;
+  uint64_t last_ticket_ = 0;
+  std::map<int, std::shared_ptr<std::promise<void>>> blocks_;
+};
+
+}  // namespace rueda::engine::testing

@@ -1,0 +1,90 @@
+// Random sequences of operations, launched and delivered in random turns: one seed, one run.
+#include <random>
+
+#include <gtest/gtest.h>
+
+#include "tests/engine/ring.h"
+
+namespace rueda::engine {
+namespace {
+
+using testing::Ring;
+using testing::RingOptions;
+using testing::WorkSpec;
+
+class Random {
+ public:
+  explicit Random(uint32_t seed) : engine_(seed) {}
+  int below(int bound) { return std::uniform_int_distribution<int>(0, bound - 1)(engine_); }
+  bool one_in(int bound) { return below(bound) == 0; }
+
+ private:
+  std::mt19937 engine_;
+};
+
+RingOptions random_ring(Random& random) {
+  RingOptions options;
+  options.ranks_per_node.resize(static_cast<size_t>(1 + random.below(5)));
+  for (int& ranks : options.ranks_per_node) ranks = 1 + random.below(3);
+  options.lanes = 1 + random.below(4);
+  options.chunk_bytes = random.one_in(3) ? 8192 : 4096;
+  return options;
+}
+
+WorkSpec random_work(Random& random, int ranks) {
+  WorkSpec spec;
+  spec.dtype = static_cast<DType>(random.below(kDTypeCount));
+  spec.op = static_cast<ReduceOp>(random.below(kReduceOpCount));
+  spec.in_place = random.one_in(2);
+  switch (random.below(4)) {
+    case 0:
+      spec.kind = CollectiveKind::kBroadcast;
+      spec.root = Rank{random.below(ranks)};
+      break;
+    case 1:
+      if (random.one_in(2)) {
+        spec.kind = CollectiveKind::kBarrier;
+        spec.sizes = {0};
+        return spec;
+      }
+      break;
+    default: break;
+  }
+  spec.sizes.clear();
+  for (int tensors = 1 + random.below(4); tensors > 0; --tensors) {
+    spec.sizes.push_back(random.one_in(4) ? 0 : 1 + random.below(random.one_in(3) ? 30'000 : 50));
+  }
+  return spec;
+}
+
+std::string run_seed(uint32_t seed) {
+  Random random(seed);
+  const RingOptions options = random_ring(random);
+  int ranks = 0;
+  for (const int k : options.ranks_per_node) ranks += k;
+  Ring ring(options);
+  for (int i = 1 + random.below(16); i > 0; --i) ring.add(random_work(random, ranks));
+  // A slow node now and then: it launches when the others cannot go on without it.
+  const int slow = random.one_in(2) ? random.below(ring.size()) : -1;
+  while (!ring.all_done()) {
+    bool moved = false;
+    for (int turns = random.below(20); turns > 0; --turns) moved |= ring.poll();
+    const int node = random.below(ring.size());
+    if (node != slow || random.one_in(16)) moved |= ring.launch_next(node);
+    if (moved) continue;
+    for (int i = 0; i < ring.size(); ++i) moved |= ring.launch_next(i);
+    if (!moved && !ring.poll()) return ring.all_done() ? ring.check() : "it stands still";
+  }
+  ring.settle();
+  return ring.check();
+}
+
+TEST(DataJobRandom, AnySequenceInAnyTurnsGivesTheRightValues) {
+  for (uint32_t seed = 1; seed <= 400; ++seed) {
+    const std::string wrong = run_seed(seed);
+    ASSERT_EQ(wrong, "") << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace rueda::engine

@@ -1,0 +1,238 @@
+// Who may register and attach, who may not, and what they are told.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "tests/engine/cluster.h"
+
+namespace rueda::engine {
+namespace {
+
+using testing::Cluster;
+using testing::FakeSession;
+
+class EngineAttach : public ::testing::Test {
+ protected:
+  EngineAttach() { cluster_.register_everywhere("job"); }
+
+  // What a process is told that attaches to node `node` like this.
+  Status try_to_attach(int node, const session::Attach& attach) {
+    FakeSession session(attach);
+    const Status status = cluster_.engine(node).on_attach(session);
+    EXPECT_FALSE(status.is_ok());
+    return status;
+  }
+
+  Cluster cluster_{{{2, 2}}};
+};
+
+TEST_F(EngineAttach, AnUnknownJob) {
+  const Status status = try_to_attach(0, cluster_.attach_of("nope", Rank{0}));
+  EXPECT_EQ(status.code(), Code::kNotFound);
+  EXPECT_EQ(status.message(),
+            "no job nope is registered on node n0; start the program with ruedarun");
+}
+
+TEST_F(EngineAttach, AWrongToken) {
+  session::Attach attach = cluster_.attach_of("job", Rank{0});
+  attach.token.back() = 'x';
+  const Status status = try_to_attach(0, attach);
+  EXPECT_EQ(status.code(), Code::kPermission);
+  EXPECT_EQ(status.message(), "process 1000 has the wrong token for job job");
+}
+
+TEST_F(EngineAttach, AnotherUser) {
+  session::Attach attach = cluster_.attach_of("job", Rank{0});
+  attach.peer.uid = ::getuid() + 77;
+  const Status status = try_to_attach(0, attach);
+  EXPECT_EQ(status.code(), Code::kPermission);
+  EXPECT_EQ(status.message(), "job job belongs to user " + std::to_string(::getuid()) +
+                                  ", and process 1000 runs as user " +
+                                  std::to_string(::getuid() + 77));
+}
+
+TEST_F(EngineAttach, ARankThatLivesElsewhere) {
+  const Status status = try_to_attach(1, cluster_.attach_of("job", Rank{0}));
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            "local rank 0 of job job on node n1 is rank 2, not 0; check RANK and LOCAL_RANK");
+}
+
+TEST_F(EngineAttach, ALocalRankThatIsNotThere) {
+  for (const int local : {2, -1, INT32_MAX, INT32_MIN}) {
+    session::Attach attach = cluster_.attach_of("job", Rank{0});
+    attach.local_rank = LocalRank{local};
+    const Status status = try_to_attach(0, attach);
+    EXPECT_EQ(status.code(), Code::kInvalidArgument);
+    EXPECT_EQ(status.message(),
+              "job job has local ranks 0 to 1 on this node, not " + std::to_string(local));
+  }
+}
+
+constexpr const char* kTwice = "rank 0 of job job is attached already; start each rank once";
+
+TEST_F(EngineAttach, ARankTwice) {
+  ASSERT_TRUE(cluster_.attach("job", Rank{0}));
+  cluster_.settle();
+  EXPECT_EQ(try_to_attach(0, cluster_.attach_of("job", Rank{0})).message(), kTwice);
+}
+
+// The second one may come before the core has heard of the first.
+TEST_F(EngineAttach, ARankTwiceInOneTurn) {
+  ASSERT_TRUE(cluster_.attach("job", Rank{0}));
+  EXPECT_EQ(try_to_attach(0, cluster_.attach_of("job", Rank{0})).message(), kTwice);
+  EXPECT_EQ(cluster_.engine(0).clients(), 1);
+}
+
+TEST_F(EngineAttach, ARankTwiceInARunningJob) {
+  ASSERT_EQ(cluster_.start("job").size(), 4u);
+  EXPECT_EQ(try_to_attach(0, cluster_.attach_of("job", Rank{0})).message(), kTwice);
+}
+
+TEST_F(EngineAttach, AThirdWhileTheFirstIsLeaving) {
+  const auto sessions = cluster_.start("job");
+  ASSERT_EQ(sessions.size(), 4u);
+  cluster_.detach(*sessions[0]);
+  ASSERT_TRUE(cluster_.attach("job", Rank{0}));
+  EXPECT_EQ(try_to_attach(0, cluster_.attach_of("job", Rank{0})).message(), kTwice);
+}
+
+TEST_F(EngineAttach, AJobThatIsOver) {
+  const auto sessions = cluster_.start("job");
+  ASSERT_EQ(sessions.size(), 4u);
+  cluster_.lose(*sessions[1], "fell");
+  const Status status = try_to_attach(0, cluster_.attach_of("job", Rank{1}));
+  EXPECT_EQ(status.code(), Code::kRankLost);
+  EXPECT_EQ(status.message(), "job job is over: rank 1 fell");
+  EXPECT_EQ(status.origin(), (Origin{"n0", Rank{1}}));
+}
+
+TEST_F(EngineAttach, AJobThatIsOverWhileTheRankIsLeaving) {
+  const auto sessions = cluster_.start("job");
+  ASSERT_EQ(sessions.size(), 4u);
+  cluster_.lose(*sessions[1], "fell");
+  ASSERT_TRUE(cluster_.run_until([&] { return !sessions[0]->failures.empty(); }));
+  cluster_.detach(*sessions[0]);
+  EXPECT_EQ(try_to_attach(0, cluster_.attach_of("job", Rank{0})).message(),
+            "job job is over: rank 1 fell");
+}
+
+TEST_F(EngineAttach, AJobThatIsBeingClosed) {
+  const auto sessions = cluster_.start("job");
+  ASSERT_EQ(sessions.size(), 4u);
+  cluster_.detach(*sessions[0]);
+  cluster_.engine(0).close_job("job");
+  const Status status = try_to_attach(0, cluster_.attach_of("job", Rank{0}));
+  EXPECT_EQ(status.code(), Code::kShutDown);
+  EXPECT_EQ(status.message(), "job job has been closed");
+}
+
+TEST_F(EngineAttach, ARegistrationOfAJobThatRuns) {
+  const Status status = cluster_.engine(0).register_job(cluster_.spec("job", 0), {});
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            "job job is registered on node n0 already; a job id names one job at a time");
+}
+
+TEST_F(EngineAttach, ARegistrationForAnotherNode) {
+  const Status status = cluster_.engine(0).register_job(cluster_.spec("other", 1), {});
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_EQ(status.message(), "job other calls this node n1, and it is n0");
+}
+
+TEST_F(EngineAttach, ARegistrationWhileTheDaemonStops) {
+  cluster_.engine(0).close_all(Status(Code::kShutDown, "stopped"), [] {});
+  const Status status = cluster_.engine(0).register_job(cluster_.spec("other", 0), {});
+  EXPECT_EQ(status.code(), Code::kUnavailable);
+  EXPECT_EQ(status.message(), "the daemon on node n0 is stopping");
+}
+
+// --- Messages of strangers
+
+Envelope leave_of(int node, Rank rank) {
+  Envelope envelope{"job", {}, {}};
+  envelope.message = {NodeIndex{node}, Epoch{1}, 1, core::Leave{rank}};
+  return envelope;
+}
+
+Envelope failure_of(int node) {
+  Envelope envelope{"job", {}, {}};
+  envelope.message = {NodeIndex{node}, Epoch{1}, 0,
+                      core::Fail{Status(Code::kInternal, "I say so")}};
+  return envelope;
+}
+
+TEST_F(EngineAttach, AJoinWithAWrongProofIsDropped) {
+  int dropped_joins = 0;
+  cluster_.router().filter = [&](int from, int, Envelope& envelope) {
+    if (from == 1 && std::holds_alternative<core::Join>(envelope.message.body)) {
+      ++dropped_joins;
+      envelope.proof.back() = static_cast<char>(envelope.proof.back() ^ 1);
+    }
+    return true;
+  };
+  for (int rank = 0; rank < 4; ++rank) cluster_.attach("job", Rank{rank});
+  // It asks again and again, in vain.
+  ASSERT_TRUE(cluster_.run_until([&] { return dropped_joins >= 4; }));
+  EXPECT_EQ(cluster_.snapshot(0, "job").state, "forming");
+  cluster_.router().filter = nullptr;
+  EXPECT_TRUE(cluster_.run_until([&] { return cluster_.snapshot(0, "job").state == "running"; }));
+}
+
+TEST_F(EngineAttach, AStartWithAWrongProofIsDropped) {
+  int starts = 0;
+  cluster_.router().filter = [&](int, int, Envelope& envelope) {
+    if (std::holds_alternative<core::Start>(envelope.message.body)) {
+      ++starts;
+      envelope.proof.clear();
+    }
+    return true;
+  };
+  for (int rank = 0; rank < 4; ++rank) cluster_.attach("job", Rank{rank});
+  ASSERT_TRUE(cluster_.run_until([&] { return starts > 0; }));
+  cluster_.settle();
+  EXPECT_EQ(cluster_.snapshot(1, "job").state, "forming");
+}
+
+TEST_F(EngineAttach, AProofOfAnotherPurposeOrNodeIsDropped) {
+  std::string join_proof;
+  cluster_.router().filter = [&](int, int, Envelope& envelope) {
+    if (std::holds_alternative<core::Join>(envelope.message.body)) join_proof = envelope.proof;
+    if (std::holds_alternative<core::Start>(envelope.message.body)) envelope.proof = join_proof;
+    return true;
+  };
+  for (int rank = 0; rank < 4; ++rank) cluster_.attach("job", Rank{rank});
+  ASSERT_TRUE(cluster_.run_until([&] { return cluster_.snapshot(0, "job").state == "running"; }));
+  cluster_.settle();
+  EXPECT_EQ(cluster_.snapshot(1, "job").state, "forming");
+}
+
+TEST_F(EngineAttach, MessagesOverAnotherLinkAreDropped) {
+  const auto sessions = cluster_.start("job");
+  ASSERT_EQ(sessions.size(), 4u);
+  constexpr LinkId kStranger = 77;
+  for (const int node : {0, 1}) {
+    for (const int from : {0, 1, 2, -1, INT32_MAX}) {
+      cluster_.engine(node).on_envelope(kStranger, leave_of(from, Rank{2}));
+      cluster_.engine(node).on_envelope(kStranger, failure_of(from));
+    }
+  }
+  // Right link, but the sender is not who lives there.
+  cluster_.engine(1).on_envelope(1, failure_of(1));
+  cluster_.engine(0).on_envelope(2, failure_of(0));
+  cluster_.engine(0).on_envelope(2, failure_of(-5));
+  cluster_.settle();
+  EXPECT_EQ(cluster_.snapshot(0, "job").state, "running");
+  EXPECT_EQ(cluster_.snapshot(1, "job").state, "running");
+  for (FakeSession* session : sessions) cluster_.submit(*session, "x", 3, 1);
+  EXPECT_TRUE(cluster_.run_until([&] { return sessions[3]->flushed == 1; }));
+}
+
+TEST_F(EngineAttach, MessagesOfUnknownJobsAreDropped) {
+  Envelope envelope = failure_of(1);
+  envelope.job = "nope";
+  cluster_.engine(0).on_envelope(2, envelope);
+  EXPECT_EQ(cluster_.snapshot(0, "job").error, "");
+}
+
+}  // namespace
+}  // namespace rueda::engine

@@ -1,0 +1,332 @@
+// Jobs that end badly, or are taken away: everybody is told once, with the reason, and nothing of
+// theirs is touched afterwards.
+#include <gtest/gtest.h>
+
+#include "tests/engine/cluster.h"
+
+namespace rueda::engine {
+namespace {
+
+using testing::Cluster;
+using testing::ClusterOptions;
+using testing::FakeSession;
+
+bool all_told(const std::vector<FakeSession*>& sessions, std::initializer_list<size_t> which) {
+  return std::all_of(which.begin(), which.end(),
+                     [&](size_t rank) { return !sessions[rank]->failures.empty(); });
+}
+
+TEST(EngineFailure, ARankThatDiesEndsTheJobEverywhereAndIsNamed) {
+  Cluster cluster({{2, 1, 1}});
+  cluster.register_everywhere("job");
+  const auto sessions = cluster.start("job");
+  ASSERT_EQ(sessions.size(), 4u);
+  for (const size_t rank : {0, 1, 3}) cluster.submit(*sessions[rank], "w", 100, 1);
+  cluster.settle();
+  cluster.lose(*sessions[2], "(pid 1002) was killed");
+  ASSERT_TRUE(cluster.run_until([&] { return all_told(sessions, {0, 1, 3}); }));
+  for (const size_t rank : {0, 1, 3}) {
+    const FakeSession& session = *sessions[rank];
+    ASSERT_EQ(session.failures.size(), 1u);
+    EXPECT_EQ(session.failures[0].code(), Code::kRankLost);
+    EXPECT_EQ(session.failures[0].message(), "rank 2 (pid 1002) was killed");
+    EXPECT_EQ(session.failures[0].origin(), (Origin{"n1", Rank{2}}));
+    ASSERT_EQ(session.completions.size(), 1u);
+    EXPECT_EQ(session.completions[0].status, session.failures[0]);
+    EXPECT_EQ(session.flushed, 1u);
+  }
+  EXPECT_TRUE(sessions[2]->failures.empty()) << "it is dead";
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(cluster.node(i).failures.size(), 1u) << "the launcher of node " << i;
+    EXPECT_EQ(cluster.snapshot(i, "job").state, "failed");
+    EXPECT_EQ(cluster.snapshot(i, "job").error, "rank 2 (pid 1002) was killed");
+  }
+  cluster.settle();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(cluster.node(i).metrics->daemon().staging_bytes.Value(), 0) << "node " << i;
+  }
+}
+
+TEST(EngineFailure, WhatIsSubmittedAfterwardsFailsWithTheSameReason) {
+  Cluster cluster({{2}});
+  cluster.register_everywhere("job");
+  const auto sessions = cluster.start("job");
+  ASSERT_EQ(sessions.size(), 2u);
+  cluster.lose(*sessions[1], "fell");
+  cluster.submit(*sessions[0], "w", 100, 1);
+  ASSERT_TRUE(cluster.run_until([&] { return all_told(sessions, {0}); }));
+  cluster.submit(*sessions[0], "w", 100, 1);
+  ASSERT_TRUE(cluster.run_until([&] { return sessions[0]->flushed == 2; }));
+  for (const auto& completion : sessions[0]->completions) {
+    EXPECT_EQ(completion.status.message(), "rank 1 fell");
+  }
+}
+
+// Invariant: a client that was told that its tensor failed may free it at once.
+TEST(EngineFailure, IsToldOnlyWhenTheDataLoopHasLetGo) {
+  Cluster cluster({{2}});
+  cluster.register_everywhere("job");
+  const auto sessions = cluster.start("job");
+  ASSERT_EQ(sessions.size(), 2u);
+  cluster.block_data_loop(0);
+  for (FakeSession* session : sessions) cluster.submit(*session, "w", 100, 1);
+  cluster.settle();  // launched, on a loop that is busy
+  cluster.lose(*sessions[1], "fell");
+  cluster.settle();
+  EXPECT_EQ(cluster.snapshot(0, "job").state, "failed");
+  EXPECT_TRUE(sessions[0]->completions.empty());
+  EXPECT_TRUE(sessions[0]->failures.empty());
+  cluster.release_data_loop(0);
+  ASSERT_TRUE(cluster.run_until([&] { return all_told(sessions, {0}); }));
+  ASSERT_EQ(sessions[0]->completions.size(), 1u);
+  EXPECT_EQ(sessions[0]->completions[0].status.message(), "rank 1 fell");
+}
+
+TEST(EngineFailure, AnotherJobIsUntouched) {
+  Cluster cluster({{1, 1}});
+  cluster.register_everywhere("good");
+  cluster.register_everywhere("bad");
+  const auto good = cluster.start("good");
+  const auto bad = cluster.start("bad");
+  ASSERT_EQ(good.size() + bad.size(), 4u);
+  cluster.submit(*good[0], "before", 9, 1);
+  cluster.submit(*bad[0], "w", 9, 1);
+  cluster.lose(*bad[1], "fell");
+  ASSERT_TRUE(cluster.run_until([&] { return all_told(bad, {0}); }));
+  cluster.submit(*good[1], "before", 9, 3);
+  for (FakeSession* session : good) cluster.submit(*session, "after", 9, 1);
+  ASSERT_TRUE(cluster.run_until([&] { return good[0]->flushed + good[1]->flushed == 4; }));
+  for (FakeSession* session : good) {
+    EXPECT_TRUE(session->failures.empty());
+    for (const auto& completion : session->completions) {
+      EXPECT_TRUE(completion.status.is_ok()) << completion.status.message();
+    }
+  }
+}
+
+TEST(EngineFailure, ANodeThatIsLostIsNamedOnTheOthers) {
+  Cluster cluster({{1, 1, 1}});
+  cluster.register_everywhere("job");
+  const auto sessions = cluster.start("job");
+  ASSERT_EQ(sessions.size(), 3u);
+  cluster.router().cut(0, 2);
+  ASSERT_TRUE(cluster.run_until([&] { return all_told(sessions, {0, 1, 2}); }));
+  for (const size_t rank : {0, 1}) {
+    EXPECT_EQ(sessions[rank]->failures[0].code(), Code::kNodeLost);
+    EXPECT_EQ(sessions[rank]->failures[0].message(),
+              "node n2 is lost: its control connection closed");
+    EXPECT_EQ(sessions[rank]->failures[0].origin(), (Origin{"n2", {}}));
+  }
+  EXPECT_EQ(sessions[2]->failures[0].origin(), (Origin{"n0", {}})) << "it lost the coordinator";
+}
+
+TEST(EngineFailure, ANodeWhoseDataPlaneStandsStillIsNamed) {
+  ClusterOptions options;
+  options.ranks_per_node = {1, 1};
+  options.timeout_ms = 300;
+  Cluster cluster(options);
+  cluster.register_everywhere("job");
+  const auto sessions = cluster.start("job");
+  ASSERT_EQ(sessions.size(), 2u);
+  for (FakeSession* session : sessions) cluster.submit(*session, "first", 10, 1);
+  ASSERT_TRUE(cluster.run_until([&] { return sessions[0]->flushed + sessions[1]->flushed == 2; }));
+  cluster.block_data_loop(1);
+  for (FakeSession* session : sessions) cluster.submit(*session, "w", 100, 1);
+  ASSERT_TRUE(cluster.run_until([&] { return all_told(sessions, {0}); }));
+  EXPECT_EQ(sessions[0]->failures[0].code(), Code::kNodeLost);
+  EXPECT_EQ(sessions[0]->failures[0].origin(), (Origin{"n1", {}}));
+  EXPECT_TRUE(sessions[1]->completions.size() == 1) << "its memory is still in use";
+  cluster.release_data_loop(1);
+  EXPECT_TRUE(cluster.run_until([&] { return all_told(sessions, {1}); }));
+}
+
+TEST(EngineFailure, ARankThatNeverAttachedIsNamedByItsLauncher) {
+  Cluster cluster({{2, 1}});
+  cluster.register_everywhere("job");
+  std::vector<FakeSession*> sessions{cluster.attach("job", Rank{0}), nullptr,
+                                     cluster.attach("job", Rank{2})};
+  cluster.settle();
+  cluster.engine(0).report_rank_failed("job", Rank{1}, "rank 1 exited with status 3");
+  cluster.engine(0).report_rank_failed("nope", Rank{1}, "no such job");
+  ASSERT_TRUE(cluster.run_until([&] { return all_told(sessions, {0, 2}); }));
+  for (const size_t rank : {0, 2}) {
+    EXPECT_EQ(sessions[rank]->failures[0].message(), "rank 1 exited with status 3");
+    EXPECT_EQ(sessions[rank]->failures[0].origin(), (Origin{"n0", Rank{1}}));
+  }
+}
+
+// The session of an attached rank tells by itself, and more exactly.
+TEST(EngineFailure, WhatALauncherSaysOfAnAttachedRankIsNotNews) {
+  Cluster cluster({{1}});
+  cluster.register_everywhere("job");
+  const auto sessions = cluster.start("job");
+  ASSERT_EQ(sessions.size(), 1u);
+  cluster.engine(0).report_rank_failed("job", Rank{0}, "rank 0 exited");
+  cluster.engine(0).report_rank_failed("job", Rank{5}, "rank 5 exited");
+  cluster.settle();
+  EXPECT_EQ(cluster.snapshot(0, "job").state, "running");
+}
+
+TEST(EngineFailure, ALeaverWithOperationsInFlightIsNamed) {
+  Cluster cluster({{1, 1}});
+  cluster.register_everywhere("job");
+  const auto sessions = cluster.start("job");
+  ASSERT_EQ(sessions.size(), 2u);
+  cluster.submit(*sessions[1], "w", 100, 1);
+  cluster.settle();
+  cluster.detach(*sessions[1]);
+  ASSERT_TRUE(cluster.run_until([&] { return all_told(sessions, {0}); }));
+  EXPECT_EQ(sessions[0]->failures[0].message(),
+            "rank 1 on node n1 left the job with operations in flight");
+}
+
+TEST(EngineFailure, ARankThatDoesNotComeIsNamed) {
+  ClusterOptions options;
+  options.ranks_per_node = {2, 1};
+  options.start_timeout_ms = 200;
+  Cluster cluster(options);
+  cluster.register_everywhere("job");
+  std::vector<FakeSession*> sessions{cluster.attach("job", Rank{0})};
+  ASSERT_TRUE(cluster.run_until([&] { return all_told(sessions, {0}); }));
+  EXPECT_EQ(sessions[0]->failures[0].code(), Code::kTimeout);
+  const std::string& message = sessions[0]->failures[0].message();
+  EXPECT_NE(message.find("rank 1 on node n0"), std::string::npos) << message;
+  EXPECT_NE(message.find("rank 2 on node n1, of which nothing was heard"), std::string::npos)
+      << message;
+}
+
+// --- Closing
+
+TEST(EngineClose, TheLaunchersEndIsTheJobsEnd) {
+  Cluster cluster({{1, 1}});
+  cluster.register_everywhere("job");
+  const auto sessions = cluster.start("job");
+  ASSERT_EQ(sessions.size(), 2u);
+  cluster.submit(*sessions[0], "w", 100, 1);
+  cluster.engine(1).close_job("job");
+  cluster.engine(1).close_job("nope");
+  ASSERT_TRUE(cluster.run_until([&] {
+    return all_told(sessions, {0, 1}) && cluster.engine(1).jobs().empty();
+  }));
+  for (FakeSession* session : sessions) {
+    EXPECT_EQ(session->failures[0].code(), Code::kShutDown);
+    EXPECT_EQ(session->failures[0].message(), "the launcher of job job on node n1 has gone");
+  }
+  EXPECT_EQ(sessions[0]->completions.at(0).status.code(), Code::kShutDown);
+  EXPECT_EQ(cluster.engine(0).jobs().size(), 1u) << "its own launcher is still there";
+}
+
+TEST(EngineClose, AProcessThatOutlivesItsJobGetsErrorsUntilItGoes) {
+  Cluster cluster({{1}});
+  cluster.register_everywhere("job");
+  const auto sessions = cluster.start("job");
+  ASSERT_EQ(sessions.size(), 1u);
+  cluster.engine(0).close_job("job");
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.engine(0).jobs().empty(); }));
+  EXPECT_EQ(cluster.engine(0).clients(), 1);
+  cluster.submit(*sessions[0], "w", 100, 1);
+  ASSERT_TRUE(cluster.run_until([&] { return sessions[0]->flushed == 1; }));
+  EXPECT_EQ(sessions[0]->completions[0].status.code(), Code::kShutDown);
+
+  // The name is free again meanwhile.
+  cluster.register_everywhere("job");
+  ASSERT_EQ(cluster.start("job").size(), 1u);
+  cluster.detach(*sessions[0]);
+  cluster.settle();
+  EXPECT_EQ(cluster.engine(0).clients(), 1);
+  EXPECT_EQ(cluster.snapshot(0, "job").state, "running");
+}
+
+TEST(EngineClose, AJobThatNobodyAttachedToGoesAtOnce) {
+  Cluster cluster({{1, 1}});
+  cluster.register_everywhere("job");
+  for (int i = 0; i < 2; ++i) cluster.engine(i).close_job("job");
+  cluster.settle();
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(cluster.engine(i).jobs().empty());
+  EXPECT_TRUE(cluster.node(0).failures.empty());
+}
+
+TEST(EngineClose, AJobWhoseRanksAllLeftEndsWell) {
+  Cluster cluster({{2, 1}});
+  cluster.register_everywhere("job");
+  const auto sessions = cluster.start("job");
+  ASSERT_EQ(sessions.size(), 3u);
+  for (FakeSession* session : sessions) cluster.detach(*session);
+  for (int i = 0; i < 2; ++i) cluster.engine(i).close_job("job");
+  ASSERT_TRUE(cluster.run_until(
+      [&] { return cluster.engine(0).jobs().empty() && cluster.engine(1).jobs().empty(); }));
+  cluster.settle();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(cluster.node(i).failures.empty());
+    EXPECT_EQ(cluster.node(i).metrics->daemon().staging_bytes.Value(), 0);
+    EXPECT_EQ(cluster.engine(i).clients(), 0);
+  }
+}
+
+// A process that attaches in the turn in which its launcher goes must hear of it.
+TEST(EngineClose, AnAttachInTheSameTurnIsToldThatTheJobIsOver) {
+  Cluster cluster({{1}});
+  cluster.register_everywhere("job");
+  FakeSession* session = cluster.attach("job", Rank{0});
+  ASSERT_TRUE(session);
+  cluster.engine(0).close_job("job");
+  cluster.settle();
+  EXPECT_TRUE(session->places.empty()) << "a job that was closed has started";
+  ASSERT_EQ(session->failures.size(), 1u);
+  EXPECT_EQ(session->failures[0].code(), Code::kShutDown);
+  cluster.detach(*session);
+  cluster.settle();
+  EXPECT_EQ(cluster.engine(0).clients(), 0);
+}
+
+TEST(EngineClose, TheDaemonsEndWaitsForEveryJob) {
+  Cluster cluster({{1}});
+  cluster.register_everywhere("a");
+  cluster.register_everywhere("b");
+  cluster.register_everywhere("empty");
+  const auto of_a = cluster.start("a");
+  const auto of_b = cluster.start("b");
+  ASSERT_EQ(of_a.size() + of_b.size(), 2u);
+  cluster.block_data_loop(0);
+  cluster.submit(*of_a[0], "w", 100, 1);
+  bool done = false;
+  cluster.engine(0).close_all(Status(Code::kShutDown, "the daemon was stopped"),
+                              [&] { done = true; });
+  EXPECT_TRUE(cluster.engine(0).is_stopping());
+  cluster.settle();
+  EXPECT_FALSE(done);
+  cluster.release_data_loop(0);
+  ASSERT_TRUE(cluster.run_until([&] { return done; }));
+  EXPECT_EQ(of_a[0]->failures.at(0).message(), "the daemon was stopped");
+  EXPECT_EQ(of_b[0]->failures.at(0).message(), "the daemon was stopped");
+  EXPECT_EQ(of_a[0]->completions.at(0).status.message(), "the daemon was stopped");
+}
+
+TEST(EngineClose, TheDaemonsEndWithoutJobsIsAtOnce) {
+  Cluster cluster({{1}});
+  bool done = false;
+  cluster.engine(0).close_all(Status(Code::kShutDown, "stopped"), [&] { done = true; });
+  EXPECT_TRUE(done);
+}
+
+// Ctrl-C reaches launcher and daemon at the same time.
+TEST(EngineClose, TheLauncherAndTheDaemonMayEndInOneTurn) {
+  for (const bool with_ranks : {false, true}) {
+    Cluster cluster({{1, 1}});
+    cluster.register_everywhere("job");
+    if (with_ranks) {
+      const auto sessions = cluster.start("job");
+      ASSERT_EQ(sessions.size(), 2u);
+      for (FakeSession* session : sessions) cluster.detach(*session);
+      cluster.settle();
+    }
+    bool done = false;
+    cluster.engine(0).close_job("job");
+    cluster.engine(0).close_all(Status(Code::kShutDown, "stopped"), [&] { done = true; });
+    cluster.settle();
+    EXPECT_TRUE(cluster.run_until([&] { return done; }));
+  }
+}
+
+}  // namespace
+}  // namespace rueda::engine

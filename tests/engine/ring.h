@@ -1,0 +1,79 @@
+// The data plane of a whole job in one process and one thread: a DataJob for each node, on
+// in-process transports that share one io_context. What happens next is the test's to say.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+
+#include "daemon/engine/data_job.h"
+#include "daemon/transport/mem/mem_transport.h"
+#include "tests/engine/work.h"
+
+namespace rueda::engine::testing {
+
+struct RingOptions {
+  std::vector<int> ranks_per_node{1, 1};
+  uint64_t chunk_bytes = 4096;
+  uint64_t staging_bytes = 64u << 20;
+  int lanes = 4;
+  TicksMs timeout_ms = 60'000;
+  bool corrupt = false;
+};
+
+class Ring {
+ public:
+  struct Node {
+    std::unique_ptr<transport::Transport> transport;
+    std::unique_ptr<DataJob> job;  // a test may destroy it
+    std::vector<Seq> done;
+    std::vector<std::pair<Seq, Status>> failed;
+    std::vector<std::pair<NodeIndex, Status>> lost;
+  };
+
+  explicit Ring(RingOptions options);
+  ~Ring();
+
+  int size() const { return static_cast<int>(nodes_.size()); }
+  Node& node(int index) { return nodes_[static_cast<size_t>(index)]; }
+  boost::asio::io_context& io() { return io_; }
+  observe::Metrics& metrics() { return metrics_; }
+
+  // The next operation of the order; launched nowhere yet.
+  Work& add(WorkSpec spec);
+  Work& work(size_t index) { return *works_[index]; }
+  size_t works() const { return works_.size(); }
+  // Launches the node's next operation, if core's window (lanes) would let it.
+  bool launch_next(int node);
+  // Launches on every node what the window lets it, until everything is done everywhere.
+  bool run_all();
+  // Runs handlers until the condition holds; false when it never comes true.
+  bool run_until(const std::function<bool()>& condition);
+  // Runs what is ready, until nothing is.
+  void settle() {
+    while (poll()) {
+    }
+  }
+  bool poll();
+  bool all_done();
+  // What is wrong with any result; empty when nothing is.
+  std::string check();
+
+ private:
+  const RingOptions options_;
+  boost::asio::io_context io_{1};
+  std::shared_ptr<transport::MemNetwork> network_ = transport::make_mem_network();
+  observe::Metrics metrics_{{"0", "test", "none"}};
+  std::vector<std::unique_ptr<Work>> works_;
+  std::vector<size_t> launched_;  // by node
+  std::vector<Node> nodes_;
+};
+
+// Options of a DataJob whose events nobody hears.
+DataJobOptions data_job_options(int nodes, int self);
+
+}  // namespace rueda::engine::testing

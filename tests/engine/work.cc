@@ -1,0 +1,229 @@
+#include "tests/engine/work.h"
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "daemon/reduce/kernels.h"
+
+namespace rueda::engine::testing {
+namespace {
+
+template <class T>
+void put(T value, std::byte* to) {
+  std::memcpy(to, &value, sizeof(value));
+}
+
+template <class T>
+T get(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof(value));
+  return value;
+}
+
+uint16_t half_of(double value) {
+  if (value == 0) return 0;
+  int exponent = 0;
+  const double fraction = std::frexp(std::fabs(value), &exponent);  // 0.5 to 1
+  const auto mantissa = static_cast<uint16_t>((fraction * 2 - 1) * 1024);
+  const auto sign = static_cast<uint16_t>(value < 0 ? 0x8000 : 0);
+  return static_cast<uint16_t>(sign | ((exponent - 1 + 15) << 10) | mantissa);
+}
+
+double value_of_half(uint16_t bits) {
+  if ((bits & 0x7fff) == 0) return 0;
+  const double fraction = 1 + (bits & 0x3ff) / 1024.0;
+  return std::ldexp((bits & 0x8000) ? -fraction : fraction, ((bits >> 10) & 0x1f) - 15);
+}
+
+}  // namespace
+
+void put_number(DType dtype, double value, std::byte* to) {
+  switch (dtype) {
+    case DType::kFloat32: return put(static_cast<float>(value), to);
+    case DType::kFloat64: return put(value, to);
+    case DType::kInt32: return put(static_cast<int32_t>(value), to);
+    case DType::kInt64: return put(static_cast<int64_t>(value), to);
+    case DType::kFloat16: return put(half_of(value), to);
+    case DType::kBFloat16: {
+      uint32_t bits = 0;
+      put(static_cast<float>(value), reinterpret_cast<std::byte*>(&bits));
+      return put(static_cast<uint16_t>(bits >> 16), to);
+    }
+  }
+}
+
+double get_number(DType dtype, const std::byte* from) {
+  switch (dtype) {
+    case DType::kFloat32: return get<float>(from);
+    case DType::kFloat64: return get<double>(from);
+    case DType::kInt32: return get<int32_t>(from);
+    case DType::kInt64: return static_cast<double>(get<int64_t>(from));
+    case DType::kFloat16: return value_of_half(get<uint16_t>(from));
+    case DType::kBFloat16: {
+      const uint32_t bits = uint32_t{get<uint16_t>(from)} << 16;
+      return get<float>(reinterpret_cast<const std::byte*>(&bits));
+    }
+  }
+  return 0;
+}
+
+Work::Work(WorkSpec spec, const std::vector<int>& ranks_per_node, Seq seq)
+    : spec_(std::move(spec)), ranks_per_node_(ranks_per_node), seq_(seq) {
+  fill_inputs();
+  given_ = inputs_;
+  for (size_t t = 0; t < spec_.sizes.size(); ++t) expected_.push_back(expected(t));
+}
+
+double Work::value(int rank, int64_t element) const {
+  const int all = std::accumulate(ranks_per_node_.begin(), ranks_per_node_.end(), 0);
+  const auto turn = static_cast<int>((rank + element) % all);
+  if (spec_.kind == CollectiveKind::kBroadcast) {
+    return static_cast<double>((rank * 37 + element * 5) % 127) - 60;
+  }
+  switch (spec_.op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAverage: return turn < 8 ? std::ldexp(1.0, turn) : 0.0;
+    case ReduceOp::kMin:
+    case ReduceOp::kMax: return static_cast<double>((rank * 7 + element * 3) % 23) - 11;
+    case ReduceOp::kProduct: return turn < 3 ? -2.0 : 1.0;
+  }
+  return 0;
+}
+
+void Work::fill_inputs() {
+  const int all = std::accumulate(ranks_per_node_.begin(), ranks_per_node_.end(), 0);
+  const size_t size = element_bytes(spec_.dtype);
+  for (int rank = 0; rank < all; ++rank) {
+    std::mt19937 random(spec_.random_seed * 1000 + static_cast<uint32_t>(rank));
+    std::vector<Bytes> tensors;
+    int64_t at = 0;
+    for (const int64_t elements : spec_.sizes) {
+      Bytes bytes(static_cast<size_t>(elements) * size);
+      for (int64_t i = 0; i < elements; ++i, ++at) {
+        std::byte* to = bytes.data() + static_cast<size_t>(i) * size;
+        if (spec_.random_seed != 0) {
+          put(std::uniform_real_distribution<float>(-1e3F, 1e3F)(random), to);
+        } else {
+          put_number(spec_.dtype, value(rank, at), to);
+        }
+      }
+      tensors.push_back(std::move(bytes));
+    }
+    outputs_.push_back({});
+    for (const Bytes& bytes : tensors) {
+      if (!spec_.in_place) outputs_.back().emplace_back(bytes.size(), std::byte{0xEE});
+    }
+    inputs_.push_back(std::move(tensors));
+  }
+}
+
+Bytes Work::expected(size_t tensor) const {
+  if (spec_.kind == CollectiveKind::kBroadcast) {
+    return given_[static_cast<size_t>(spec_.root.value)][tensor];
+  }
+  Bytes result(given_.front()[tensor].size());
+  std::vector<const void*> sources;
+  for (const auto& tensors : given_) sources.push_back(tensors[tensor].data());
+  reduce::ReduceArgs args;
+  args.dtype = spec_.dtype;
+  args.op = spec_.op;
+  args.dst = result.data();
+  args.sources = sources;
+  args.count = static_cast<size_t>(spec_.sizes[tensor]);
+  args.prescale = spec_.prescale;
+  args.postscale = spec_.postscale;
+  if (spec_.op == ReduceOp::kAverage) args.divisor = ranks();
+  reduce::reduce(args);
+  return result;
+}
+
+const std::byte* Work::input_of(Rank rank, size_t tensor) const {
+  return inputs_[static_cast<size_t>(rank.value)][tensor].data();
+}
+
+std::byte* Work::output_of(Rank rank, size_t tensor) const {
+  const auto r = static_cast<size_t>(rank.value);
+  return spec_.in_place ? inputs_[r][tensor].data() : outputs_[r][tensor].data();
+}
+
+std::unique_ptr<Operation> Work::operation(NodeIndex node) const {
+  auto operation = std::make_unique<Operation>();
+  operation->epoch = Epoch{1};
+  operation->seq = seq_;
+  operation->plan_hash = spec_.plan_hash;
+  operation->kind = spec_.kind;
+  operation->dtype = spec_.dtype;
+  operation->op = spec_.op;
+  operation->prescale = spec_.prescale;
+  operation->postscale = spec_.postscale;
+  if (spec_.op == ReduceOp::kAverage && spec_.kind == CollectiveKind::kAllreduce) {
+    operation->divisor = ranks();
+  }
+  int first_rank = 0;
+  int root_left = spec_.root.value;
+  for (int n = 0; n < static_cast<int>(ranks_per_node_.size()); ++n) {
+    const int local_ranks = ranks_per_node_[static_cast<size_t>(n)];
+    if (n < node.value) first_rank += local_ranks;
+    if (spec_.kind != CollectiveKind::kBroadcast || operation->root_node.value >= 0) continue;
+    if (root_left < local_ranks) {
+      operation->root_node = NodeIndex{n};
+      operation->root_local = LocalRank{root_left};
+    }
+    root_left -= local_ranks;
+  }
+  operation->first_element.push_back(0);
+  for (size_t t = 0; t < spec_.sizes.size(); ++t) {
+    OperationTensor tensor;
+    tensor.elements = spec_.sizes[t];
+    for (int i = 0; i < ranks_per_node_[static_cast<size_t>(node.value)]; ++i) {
+      const Rank rank{first_rank + i};
+      tensor.ranks.push_back({input_of(rank, t), output_of(rank, t)});
+    }
+    operation->first_element.push_back(operation->first_element.back() + tensor.elements);
+    operation->tensors.push_back(std::move(tensor));
+  }
+  return operation;
+}
+
+Bytes Work::output(Rank rank) const {
+  Bytes all;
+  const auto r = static_cast<size_t>(rank.value);
+  for (const Bytes& bytes : spec_.in_place ? inputs_[r] : outputs_[r]) {
+    all.insert(all.end(), bytes.begin(), bytes.end());
+  }
+  return all;
+}
+
+std::string Work::check() const {
+  const std::string name = "operation " + std::to_string(seq_.value);
+  const size_t size = element_bytes(spec_.dtype);
+  for (int rank = 0; rank < ranks(); ++rank) {
+    const auto r = static_cast<size_t>(rank);
+    if (!spec_.in_place && inputs_[r] != given_[r]) {
+      return name + ": the input of rank " + std::to_string(rank) + " was written to";
+    }
+    if (spec_.random_seed != 0) {
+      if (output(Rank{rank}) != output(Rank{0})) {
+        return name + ": ranks 0 and " + std::to_string(rank) + " have different bits";
+      }
+      continue;
+    }
+    for (size_t t = 0; t < spec_.sizes.size(); ++t) {
+      const Bytes& want = expected_[t];
+      for (size_t at = 0; at < want.size(); at += size) {
+        const std::byte* got = output_of(Rank{rank}, t) + at;
+        if (std::memcmp(got, want.data() + at, size) == 0) continue;
+        return name + " (" + rueda::to_string(spec_.kind) + " " + rueda::to_string(spec_.op) + " " +
+               rueda::to_string(spec_.dtype) + "): rank " + std::to_string(rank) + ", tensor " +
+               std::to_string(t) + ", element " + std::to_string(at / size) + " is " +
+               std::to_string(get_number(spec_.dtype, got)) + " instead of " +
+               std::to_string(get_number(spec_.dtype, want.data() + at));
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace rueda::engine::testing

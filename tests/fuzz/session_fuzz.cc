@@ -1,0 +1,155 @@
+// Everything that a hostile client can hand to the session room: messages, interned tensors, and
+// what it writes into the rings. The first byte chooses the door.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include "daemon/base/check.h"
+#include "daemon/base/limits.h"
+#include "daemon/session/intern.h"
+#include "daemon/session/ring.h"
+#include "daemon/session/submission.h"
+#include "daemon/session/text.h"
+#include "daemon/session/wire.h"
+
+namespace rueda::session {
+namespace {
+
+constexpr size_t kArenaBytes = 64 * 1024;
+constexpr uint32_t kCapacity = 8;
+
+template <class Pod>
+Pod take(std::span<const uint8_t>& input) {
+  Pod pod{};
+  size_t bytes = std::min(sizeof(Pod), input.size());
+  std::memcpy(&pod, input.data(), bytes);
+  input = input.subspan(bytes);
+  return pod;
+}
+
+void fuzz_intern(std::span<const uint8_t> input) {
+  TensorTable table(4);
+  while (!input.empty()) {
+    auto abi = take<rueda_abi_intern>(input);
+    Result<uint32_t> id = table.intern(abi);
+    if (!id.is_ok()) {
+      RUEDA_CHECK(!id.status().message().empty());
+      continue;
+    }
+    const core::TensorDescriptor& tensor = *table.find(id.value());
+    RUEDA_CHECK(is_printable_utf8(tensor.name) && !tensor.name.empty());
+    RUEDA_CHECK(tensor.bytes() >= 0);
+    RUEDA_CHECK(static_cast<uint64_t>(tensor.bytes()) <= limits::kMaxTensorBytes);
+    RUEDA_CHECK(table.intern(abi).value() == id.value());
+  }
+}
+
+struct Tables {
+  Tables() : arenas(std::make_shared<ArenaTotals>()) {
+    UniqueFd memfd(::memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    RUEDA_CHECK(::ftruncate(memfd.get(), kArenaBytes) == 0);
+    RUEDA_CHECK(::fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
+    RUEDA_CHECK(arenas.add(memfd.get(), kArenaBytes).is_ok());
+    RUEDA_CHECK(arenas.add(memfd.get(), kArenaBytes).is_ok());
+    for (int64_t elements : {int64_t{0}, int64_t{1}, int64_t{100}, int64_t{1} << 36}) {
+      rueda_abi_intern abi{};
+      abi.root = -1;
+      abi.prescale = abi.postscale = 1.0;
+      abi.ndim = 1;
+      abi.dims[0] = elements;
+      abi.name[0] = 't';
+      RUEDA_CHECK(tensors.intern(abi).is_ok());
+    }
+  }
+  TensorTable tensors;
+  ArenaTable arenas;
+};
+
+void check_buffer(const Buffer& buffer, size_t bytes) {
+  RUEDA_CHECK(buffer.bytes == bytes);
+  if (bytes == 0) return;
+  RUEDA_CHECK(buffer.data >= buffer.arena->data());
+  RUEDA_CHECK(buffer.data + bytes <= buffer.arena->data() + buffer.arena->bytes());
+  RUEDA_CHECK(reinterpret_cast<uintptr_t>(buffer.data) % sizeof(float) == 0);
+}
+
+// The input overwrites the whole block of the submission ring again and again, header included.
+void fuzz_rings(std::span<const uint8_t> input) {
+  static Tables tables;
+  std::vector<rueda_abi_submission> block(submission_ring_bytes(kCapacity) /
+                                          sizeof(rueda_abi_submission));
+  auto* memory = reinterpret_cast<std::byte*>(block.data());
+  SubmissionRing ring(memory, kCapacity);
+  std::vector<rueda_abi_completion> completion_block(completion_ring_bytes(kCapacity) /
+                                                     sizeof(rueda_abi_completion));
+  auto* completion_memory = reinterpret_cast<std::byte*>(completion_block.data());
+  CompletionRing completions(completion_memory, kCapacity);
+  while (!input.empty()) {
+    auto header = take<rueda_abi_ring>(input);
+    std::memcpy(memory, &header, sizeof(header));
+    std::memcpy(completion_memory, &header, sizeof(header));
+    size_t records_bytes = std::min(input.size(), kCapacity * sizeof(rueda_abi_submission));
+    std::memcpy(memory + RUEDA_ABI_RING_HEADER_BYTES, input.data(), records_bytes);
+    input = input.subspan(records_bytes);
+    std::array<rueda_abi_submission, 4> records;
+    int count = ring.pop(records);
+    for (int i = 0; i < count; ++i) {
+      Result<Submission> checked = check_submission(records[i], tables.tensors, tables.arenas);
+      if (!checked.is_ok()) continue;
+      auto bytes = static_cast<size_t>(checked.value().descriptor->bytes());
+      check_buffer(checked.value().input, bytes);
+      check_buffer(checked.value().output, bytes);
+    }
+    ring.prepare_to_sleep();
+    completions.push({}, "text");
+    completions.take_waiter();
+  }
+}
+
+void fuzz_messages(std::span<const uint8_t> input) {
+  int pair[2];
+  RUEDA_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+  UniqueFd near(pair[0]);
+  UniqueFd far(pair[1]);
+  MessageReader reader;
+  bool is_open = true;
+  while (is_open && !input.empty()) {
+    // Cut at places of the input's choosing.
+    size_t piece = std::min<size_t>(input.size(), 1 + input[0]);
+    RUEDA_CHECK(::send(far.get(), input.data(), piece, MSG_DONTWAIT) ==
+                static_cast<ssize_t>(piece));
+    input = input.subspan(piece);
+    MessageReader::Read read;
+    while ((read = reader.read(near.get())) == MessageReader::Read::kMessage) {
+      RUEDA_CHECK(client_body_bytes(reader.type()) >= 0);
+      if (reader.type() == RUEDA_ABI_INTERN) {
+        TensorTable().intern(reader.body_as<rueda_abi_intern>()).is_ok();
+      }
+    }
+    is_open = read == MessageReader::Read::kWouldBlock;
+  }
+}
+
+}  // namespace
+}  // namespace rueda::session
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace rueda::session;
+  if (size == 0) return 0;
+  std::span<const uint8_t> input(data + 1, size - 1);
+  switch (data[0] % 3) {
+    case 0: fuzz_intern(input); break;
+    case 1: fuzz_rings(input); break;
+    default: fuzz_messages(input); break;
+  }
+  return 0;
+}

@@ -1,0 +1,105 @@
+#!/usr/bin/python3
+"""rueda-bench finds nothing wrong, for every dtype and op, over ranks, nodes and sizes; and it does find
+what is wrong when a daemon reduces wrongly."""
+
+import json
+import os
+
+import harness
+from harness import SANITIZED, IntegrationTest
+
+DTYPES = 6
+OPS = 5
+# In bytes, or elements (e): none, one, odd ones, just over a chunk, and more than the slots of a lane.
+SMALL_SIZES = ["0", "1e", "3e", "17e", "1021e", "16391e"]
+LARGE_SIZES = ["65549e", f"{(1 << 20) + 13}e"]
+WORLDS = [(ranks, nodes) for ranks in (1, 2, 3, 4) for nodes in (1, 2, 3) if nodes <= ranks]
+
+
+class BenchTest(IntegrationTest):
+
+    def bench(self, ranks, nodes, *arguments, expected_code=0, daemon_args=()):
+        """The rows of one run."""
+        path = os.path.join(self.folder, "bench.json")
+        run = self.ruedarun("-np", str(ranks), "--virtual-nodes", str(nodes),
+                            *(f"--daemon-arg={argument}" for argument in daemon_args), harness.program("rueda-bench"),
+                            *arguments, "--json", path)
+        self.assertEqual(run.exit_code(240), expected_code, run.output())
+        with open(path, encoding="utf-8") as file:
+            rows = [json.loads(line) for line in file]
+        os.unlink(path)
+        for row in rows:
+            self.assertEqual((row["nranks"], row["nnodes"]), (ranks, nodes), row)
+        return rows
+
+    def assert_right(self, rows, count):
+        self.assertEqual(len(rows), count)
+        self.assertEqual([row for row in rows if row["wrong"] != 0], [])
+
+    def allreduce(self, ranks, nodes, sizes, *arguments, dtype="all", op="all", **options):
+        return self.bench(ranks, nodes, "allreduce", "--dtype", dtype, "--op", op, "--sizes", ",".join(sizes), "--warmup",
+                          "0", "--iters", "2", *arguments, **options)
+
+
+class MatrixTest(BenchTest):
+
+    def test_every_dtype_and_op_on_every_world(self):
+        worlds = [(3, 2), (4, 2), (3, 3)] if SANITIZED else WORLDS
+        sizes = ["0", "1e", "1021e"] if SANITIZED else SMALL_SIZES
+        for ranks, nodes in worlds:
+            with self.subTest(ranks=ranks, nodes=nodes):
+                self.assert_right(self.allreduce(ranks, nodes, sizes), DTYPES * OPS * len(sizes))
+
+    def test_larger_sizes(self):
+        for ranks, nodes in [(3, 2)] if SANITIZED else [(1, 1), (2, 2), (3, 2), (4, 2), (4, 3)]:
+            with self.subTest(ranks=ranks, nodes=nodes):
+                sizes = LARGE_SIZES[:1] if SANITIZED else LARGE_SIZES
+                self.assert_right(self.allreduce(ranks, nodes, sizes, op="sum"), DTYPES * len(sizes))
+
+    def test_the_largest_size(self):
+        size = "4M" if SANITIZED else "64M"
+        self.assert_right(self.allreduce(4, 2, [size], dtype="float32", op="sum"), 1)
+
+    def test_in_place_and_foreign_memory(self):
+        sizes = ["0", "1e", "1021e", "65549e"]
+        for flag in ("--inplace", "--foreign"):
+            for ranks, nodes in ((3, 2),) if SANITIZED else ((3, 1), (3, 2), (4, 3)):
+                with self.subTest(flag=flag, ranks=ranks, nodes=nodes):
+                    self.assert_right(self.allreduce(ranks, nodes, sizes, flag, op="sum"), DTYPES * len(sizes))
+
+    def test_broadcast_and_barrier(self):
+        sizes = ["0", "1e", "1021e", "65549e"]
+        for ranks, nodes in [(3, 2)] if SANITIZED else WORLDS:
+            with self.subTest(ranks=ranks, nodes=nodes):
+                rows = self.bench(ranks, nodes, "broadcast", "--dtype", "all", "--sizes", ",".join(sizes), "--warmup", "0",
+                                  "--iters", "2")
+                self.assert_right(rows, DTYPES * len(sizes))
+                self.assert_right(self.bench(ranks, nodes, "barrier", "--iters", "20"), 1)
+
+    def test_whole_models(self):
+        for model, tensors in (("resnet50", 161), ("small1000", 1000)):
+            with self.subTest(model=model):
+                rows = self.bench(4, 2, "step", "--model", model, "--iters", "1", "--warmup", "0")
+                self.assertGreaterEqual(len(rows), 1)
+                self.assert_right(rows, len(rows))
+                self.assertEqual({row["tensors"] for row in rows}, {tensors})
+
+    def test_small_chunks_and_no_fusion(self):
+        """Many chunks and many operations for the same sums."""
+        rows = self.allreduce(4, 2, ["1e", "16391e"], op="sum",
+                              daemon_args=["--chunk-bytes=4096", "--fusion-threshold=0", "--staging-bytes=1MiB"])
+        self.assert_right(rows, DTYPES * 2)
+
+
+class FaultTest(BenchTest):
+
+    def test_a_wrong_reduction_is_found(self):
+        for ranks, nodes in ((2, 1), (4, 2)):
+            with self.subTest(ranks=ranks, nodes=nodes):
+                rows = self.allreduce(ranks, nodes, ["1e", "4K"], op="sum", expected_code=1, daemon_args=["--fault=reduce"])
+                self.assertEqual(len(rows), DTYPES * 2)
+                self.assertEqual([row for row in rows if row["wrong"] == 0], [])
+
+
+if __name__ == "__main__":
+    harness.main()

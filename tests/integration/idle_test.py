@@ -1,0 +1,69 @@
+#!/usr/bin/python3
+"""Idle daemons and idle clients use no CPU: under 0.1 % over 10 s, for each process."""
+
+import os
+import signal
+import time
+
+import harness
+from harness import IntegrationTest, rank, read_text, wait_until
+
+WINDOW_S = 10.0
+MOST = 0.001
+# Other work on the machine makes the few wake-ups that there are dearer (cold caches), so one quiet
+# window is enough. What polls is seen in all of them.
+WINDOWS = 3
+
+
+def cpu_s(pid):
+    """(by the clock's ticks, by the scheduler), seconds over all threads."""
+    fields = read_text(f"/proc/{pid}/stat").rsplit(")", 1)[1].split()
+    ticks = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    run_ns = 0
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        run_ns += int((read_text(f"/proc/{pid}/task/{thread}/schedstat") or "0").split()[0])
+    return ticks, run_ns / 1e9
+
+
+class IdleTest(IntegrationTest):
+
+    def assert_idle(self, processes):
+        """Fails when one of {name: pid} used more than it may in every window."""
+        for _ in range(WINDOWS):
+            before = {name: cpu_s(pid) for name, pid in processes.items()}
+            began_s = time.monotonic()
+            time.sleep(WINDOW_S)
+            passed_s = time.monotonic() - began_s
+            too_busy = []
+            for name, pid in processes.items():
+                ticks_s, run_s = (now - then for now, then in zip(cpu_s(pid), before[name]))
+                said = f"{name}: {ticks_s / passed_s:.3%} by ticks, {run_s / passed_s:.3%} by the scheduler"
+                print(said, flush=True)
+                # One tick is as little as the first clock can show.
+                if run_s >= MOST * passed_s or ticks_s > max(MOST * passed_s, 1 / os.sysconf("SC_CLK_TCK")):
+                    too_busy.append(said)
+            if not too_busy:
+                return
+        self.fail(f"not idle in {WINDOWS} windows of {WINDOW_S} s: {too_busy}")
+
+    def test_with_a_job_that_asks_for_nothing(self):
+        daemons = self.start_daemons("alpha", "beta")
+        job = self.start_job(daemons, [2, 2], rank("init", "steps:20:100000", "pause", "steps:3:1000", "shutdown"))
+        for number in range(4):
+            job.wait_for(number, "^pausing")
+        self.assertTrue(wait_until(lambda: all(one.metric("rueda_queue_depth") == 0 for one in daemons)))
+        self.assert_idle({**{f"daemon {one.node_id}": one.pid for one in daemons},
+                          **{f"rank {number}": job.pid_of(number) for number in range(4)}})
+        for number in range(4):
+            os.kill(job.pid_of(number), signal.SIGUSR1)
+        self.assertEqual(job.exit_codes(), [0, 0], job.output())
+
+    def test_without_a_job(self):
+        daemons = self.start_daemons("alpha", "beta")
+        self.assert_job_runs(daemons, [1, 1])
+        self.assertTrue(wait_until(lambda: all(one.metric("rueda_jobs") == 0 for one in daemons)))
+        self.assert_idle({f"daemon {one.node_id}": one.pid for one in daemons})
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,228 @@
+// A rank that does what its arguments say, one action after the other, and reports each in one
+// line: "ok ACTION ..." or "error ACTION CODE at SECONDS: TEXT", where SECONDS are of
+// CLOCK_MONOTONIC. Exit code: 0 when the last action went well, else 3.
+//
+//   init, shutdown
+//   steps:N:COUNT        N checked all-reduces of COUNT floats
+//   loop:COUNT           the same until one fails; then "inputs intact" or "inputs changed"
+//   reduce:NAME:DTYPE:OP:SHAPE   one, such as reduce:w:float32:sum:3x4
+//   broadcast:NAME:ROOT:COUNT, barrier:NAME
+//   twice:NAME:COUNT     submits a tensor again while it is in flight
+//   submit:NAME:COUNT    submits and does not wait
+//   pause                sleeps until SIGUSR1
+//   exit:CODE            ends at once
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <rueda/rueda.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+Words split(const std::string& text, char separator) {
+  Words words;
+  std::istringstream stream(text);
+  for (std::string word; std::getline(stream, word, separator);) words.push_back(word);
+  return words;
+}
+
+int index_in(const std::string& word, const Words& names) {
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == word) return static_cast<int>(i);
+  }
+  // A number no list has: what a wrong program would send.
+  return std::atoi(word.c_str());
+}
+
+double now_s() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+}
+
+bool report(const std::string& action, int code) {
+  if (code == RUEDA_OK) {
+    std::printf("ok %s\n", action.c_str());
+  } else {
+    std::printf("error %s %s at %.6f: %s\n", action.c_str(), rueda_error_name(code), now_s(),
+                rueda_last_error());
+  }
+  return code == RUEDA_OK;
+}
+
+// Floats in memory that the daemon reads where it is, or, when it gives none because the job is
+// over already, in ordinary memory.
+class Floats {
+ public:
+  explicit Floats(size_t count)
+      : shared_(static_cast<float*>(rueda_alloc(count * sizeof(float)))),
+        own_(shared_ == nullptr ? count : 0),
+        data_(shared_ == nullptr ? own_.data() : shared_),
+        count_(count) {}
+  ~Floats() { rueda_free(shared_); }
+  Floats(const Floats&) = delete;
+  Floats& operator=(const Floats&) = delete;
+
+  float* data() const { return data_; }
+  void fill(float base) const {
+    for (size_t i = 0; i < count_; ++i) data_[i] = base + static_cast<float>(i % 7);
+  }
+  // Whether element i is factor * (base + i % 7): small whole numbers, so exact.
+  bool holds(float base, float factor) const {
+    for (size_t i = 0; i < count_; ++i) {
+      if (data_[i] != base + factor * static_cast<float>(i % 7)) return false;
+    }
+    return true;
+  }
+
+ private:
+  float* shared_;
+  std::vector<float> own_;
+  float* data_;
+  size_t count_;
+};
+
+int allreduce(const std::string& name, const Floats& in, const Floats& out, int64_t count) {
+  const rueda_tensor tensor = {name.c_str(), in.data(), out.data(), &count, 1, RUEDA_FLOAT32};
+  const rueda_reduce_options options = {sizeof(options), RUEDA_SUM, 1.0, 1.0};
+  return rueda_allreduce(&tensor, &options, -1);
+}
+
+// steps: 0 for no end. Every rank contributes its number, so that the sum proves that all did.
+bool run_steps(const std::string& action, int64_t steps, int64_t count) {
+  const Floats in(static_cast<size_t>(count));
+  const Floats out(static_cast<size_t>(count));
+  const auto own = static_cast<float>(rueda_rank() + 1);
+  const auto size = static_cast<float>(rueda_size());
+  in.fill(own);
+  int code = RUEDA_OK;
+  for (int64_t step = 0; code == RUEDA_OK && (steps == 0 || step < steps); ++step) {
+    code = allreduce("steps", in, out, count);
+    if (code == RUEDA_OK && !out.holds(size * (size + 1) / 2, size)) {
+      std::printf("error %s wrong result in step %ld\n", action.c_str(), static_cast<long>(step));
+      return false;
+    }
+    if (step == 5) std::printf("looping\n");
+  }
+  const bool is_ok = report(action, code);
+  if (!is_ok) std::printf("inputs %s\n", in.holds(own, 1) ? "intact" : "changed");
+  return is_ok;
+}
+
+bool reduce(const std::string& action, const Words& words) {
+  const Words dtypes = {"float32", "float64", "float16", "bfloat16", "int32", "int64"};
+  const Words ops = {"sum", "average", "min", "max", "product"};
+  std::vector<int64_t> shape;
+  size_t count = 1;
+  for (const std::string& dim : split(words.at(4), 'x')) {
+    shape.push_back(std::atoll(dim.c_str()));
+    count *= static_cast<size_t>(shape.back());
+  }
+  const Floats in(2 * count);  // room for the widest dtype
+  const Floats out(2 * count);
+  std::memset(in.data(), 0, 2 * count * sizeof(float));
+  const rueda_tensor tensor = {words.at(1).c_str(),
+                               in.data(),
+                               out.data(),
+                               shape.data(),
+                               static_cast<int32_t>(shape.size()),
+                               static_cast<rueda_dtype>(index_in(words.at(2), dtypes))};
+  const rueda_reduce_options options = {
+      sizeof(options), static_cast<rueda_op>(index_in(words.at(3), ops)), 1.0, 1.0};
+  return report(action, rueda_allreduce(&tensor, &options, -1));
+}
+
+bool broadcast(const std::string& action, const Words& words) {
+  const int64_t count = std::atoll(words.at(3).c_str());
+  const Floats data(static_cast<size_t>(count));
+  data.fill(static_cast<float>(rueda_rank()));
+  const int root = std::atoi(words.at(2).c_str());
+  const rueda_tensor tensor = {words.at(1).c_str(), data.data(), data.data(), &count, 1,
+                               RUEDA_FLOAT32};
+  const int code = rueda_broadcast(&tensor, root, -1);
+  if (code == RUEDA_OK && !data.holds(static_cast<float>(root), 1)) {
+    std::printf("error %s wrong result\n", action.c_str());
+    return false;
+  }
+  return report(action, code);
+}
+
+// Leaves `count` floats in flight; they live as long as the process.
+int submit(const std::string& name, int64_t count, rueda_handle* handle) {
+  static auto& kept = *new std::vector<Floats*>;  // not destroyed: still in use at exit
+  const rueda_tensor tensor = [&] {
+    kept.push_back(new Floats(static_cast<size_t>(count)));
+    kept.back()->fill(0);
+    return rueda_tensor{name.c_str(), kept.back()->data(), kept.back()->data(), &count, 1,
+                        RUEDA_FLOAT32};
+  }();
+  return rueda_allreduce_async(&tensor, nullptr, handle);
+}
+
+bool twice(const std::string& action, const Words& words) {
+  const int64_t count = std::atoll(words.at(2).c_str());
+  rueda_handle first = 0;
+  rueda_handle second = 0;
+  if (!report(action + " first", submit(words.at(1), count, &first))) return false;
+  int code = submit(words.at(1), count, &second);
+  if (code == RUEDA_OK) code = rueda_wait(second, -1, nullptr);
+  report(action + " second", code);
+  return report(action + " end", rueda_wait(first, -1, nullptr));
+}
+
+void sleep_until_signal() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGUSR1);
+  int got = 0;
+  sigwait(&set, &got);
+}
+
+bool perform(const std::string& action) {
+  const Words words = split(action, ':');
+  const std::string& verb = words.at(0);
+  if (verb == "init") return report(action, rueda_init(nullptr));
+  if (verb == "shutdown") return report(action, rueda_shutdown());
+  if (verb == "steps")
+    return run_steps(action, std::atoll(words.at(1).c_str()), std::atoll(words.at(2).c_str()));
+  if (verb == "loop") return run_steps(action, 0, std::atoll(words.at(1).c_str()));
+  if (verb == "reduce") return reduce(action, words);
+  if (verb == "broadcast") return broadcast(action, words);
+  if (verb == "barrier") return report(action, rueda_barrier(words.at(1).c_str(), -1));
+  if (verb == "twice") return twice(action, words);
+  if (verb == "submit") {
+    rueda_handle handle = 0;
+    return report(action, submit(words.at(1), std::atoll(words.at(2).c_str()), &handle));
+  }
+  if (verb == "pause") {
+    std::printf("pausing\n");
+    sleep_until_signal();
+    return true;
+  }
+  if (verb == "exit") std::exit(std::atoi(words.at(1).c_str()));
+  std::fprintf(stderr, "integration_rank: there is no action \"%s\"\n", action.c_str());
+  std::_Exit(2);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGUSR1);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  std::printf("pid %d\n", getpid());
+  bool is_ok = true;
+  for (int i = 1; i < argc; ++i) is_ok = perform(argv[i]);
+  return is_ok ? 0 : 3;
+}

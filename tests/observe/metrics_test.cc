@@ -1,0 +1,245 @@
+#include "daemon/observe/metrics.h"
+
+#include <cmath>
+#include <fstream>
+#include <sstream>
+#include <thread>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+namespace rueda::observe {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const BuildInfo kBuild = {.version = "1.2.3", .node_id = "node-a", .simd = "AVX2"};
+
+TEST(Metrics, BuildInfoIsOneWithLabels) {
+  Metrics metrics(kBuild);
+  EXPECT_THAT(metrics.render(),
+              HasSubstr("rueda_build_info{node=\"node-a\",simd=\"AVX2\",version=\"1.2.3\"} 1\n"));
+}
+
+TEST(Metrics, DaemonSeriesAreThereFromTheStart) {
+  Metrics metrics(kBuild);
+  const std::string text = metrics.render();
+  for (const char* line :
+       {"rueda_clients 0\n", "rueda_jobs 0\n", "rueda_arena_bytes 0\n", "rueda_staging_bytes 0\n",
+        "rueda_rejected_clients_total 0\n", "rueda_rejected_connections_total 0\n",
+        "rueda_job_failures_total 0\n",
+        "rueda_control_messages_total{direction=\"sent\",kind=\"order\"} 0\n",
+        "rueda_control_messages_total{direction=\"received\",kind=\"heartbeat\"} 0\n"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST(Metrics, EachDaemonFieldHasItsOwnSeries) {
+  Metrics metrics(kBuild);
+  DaemonMetrics& daemon = metrics.daemon();
+  daemon.clients.Set(1);
+  daemon.jobs.Set(2);
+  daemon.arena_bytes.Set(3);
+  daemon.staging_bytes.Set(4);
+  daemon.rejected_clients.Increment(5);
+  daemon.rejected_connections.Increment(6);
+  daemon.job_failures.Increment(7);
+  daemon.order_sent.Increment(8);
+  daemon.order_received.Increment(9);
+  daemon.membership_sent.Increment(10);
+  daemon.membership_received.Increment(11);
+  daemon.heartbeat_sent.Increment(12);
+  daemon.heartbeat_received.Increment(13);
+  const std::string text = metrics.render();
+  for (const char* line :
+       {"rueda_clients 1\n", "rueda_jobs 2\n", "rueda_arena_bytes 3\n", "rueda_staging_bytes 4\n",
+        "rueda_rejected_clients_total 5\n", "rueda_rejected_connections_total 6\n",
+        "rueda_job_failures_total 7\n", "{direction=\"sent\",kind=\"order\"} 8\n",
+        "{direction=\"received\",kind=\"order\"} 9\n",
+        "{direction=\"sent\",kind=\"membership\"} 10\n",
+        "{direction=\"received\",kind=\"membership\"} 11\n",
+        "{direction=\"sent\",kind=\"heartbeat\"} 12\n",
+        "{direction=\"received\",kind=\"heartbeat\"} 13\n"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST(Metrics, EachJobFieldHasItsOwnSeries) {
+  Metrics metrics(kBuild);
+  const auto job = metrics.job("j");
+  job->allreduce_ok.Increment(1);
+  job->allreduce_error.Increment(2);
+  job->broadcast_ok.Increment(3);
+  job->broadcast_error.Increment(4);
+  job->barrier_ok.Increment(5);
+  job->barrier_error.Increment(6);
+  job->tensors.Increment(7);
+  job->reduced_bytes.Increment(8);
+  job->copied_in_bytes.Increment(9);
+  job->copied_out_bytes.Increment(10);
+  job->queue_depth.Set(11);
+  job->negotiation_seconds.Observe(0.002);
+  job->ring_seconds.Observe(20);
+  const std::string text = metrics.render();
+  for (const char* line :
+       {"rueda_operations_total{collective=\"allreduce\",job=\"j\",result=\"ok\"} 1\n",
+        "rueda_operations_total{collective=\"allreduce\",job=\"j\",result=\"error\"} 2\n",
+        "rueda_operations_total{collective=\"broadcast\",job=\"j\",result=\"ok\"} 3\n",
+        "rueda_operations_total{collective=\"broadcast\",job=\"j\",result=\"error\"} 4\n",
+        "rueda_operations_total{collective=\"barrier\",job=\"j\",result=\"ok\"} 5\n",
+        "rueda_operations_total{collective=\"barrier\",job=\"j\",result=\"error\"} 6\n",
+        "rueda_tensors_total{job=\"j\"} 7\n", "rueda_reduced_bytes_total{job=\"j\"} 8\n",
+        "rueda_copied_in_bytes_total{job=\"j\"} 9\n",
+        "rueda_copied_out_bytes_total{job=\"j\"} 10\n", "rueda_queue_depth{job=\"j\"} 11\n",
+        "rueda_negotiation_seconds_count{job=\"j\"} 1\n",
+        "rueda_negotiation_seconds_bucket{job=\"j\",le=\"0.001\"} 0\n",
+        "rueda_negotiation_seconds_bucket{job=\"j\",le=\"0.0025\"} 1\n",
+        "rueda_ring_seconds_bucket{job=\"j\",le=\"10\"} 0\n",
+        "rueda_ring_seconds_bucket{job=\"j\",le=\"+Inf\"} 1\n"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST(Metrics, SeriesOfAJobVanishWithItsLastUser) {
+  Metrics metrics(kBuild);
+  auto first = metrics.job("gone");
+  auto second = metrics.job("gone");
+  EXPECT_EQ(first, second);
+  const auto kept = metrics.job("kept");
+  kept->tensors.Increment(3);
+  first.reset();
+  EXPECT_THAT(metrics.render(), HasSubstr("job=\"gone\""));
+  second.reset();
+  EXPECT_THAT(metrics.render(), Not(HasSubstr("job=\"gone\"")));
+  EXPECT_THAT(metrics.render(), HasSubstr("rueda_tensors_total{job=\"kept\"} 3\n"));
+}
+
+TEST(Metrics, AJobThatComesBackStartsAtZero) {
+  Metrics metrics(kBuild);
+  metrics.job("j")->tensors.Increment(3);
+  const auto again = metrics.job("j");
+  EXPECT_EQ(again->tensors.Value(), 0);
+}
+
+TEST(Metrics, AJobMayOutliveTheRegistry) {
+  auto metrics = std::make_unique<Metrics>(kBuild);
+  auto job = metrics->job("j");
+  metrics.reset();
+  job->tensors.Increment();
+  EXPECT_EQ(job->tensors.Value(), 1);
+  job.reset();
+}
+
+TEST(Metrics, APeerIsOneSeriesPerTransport) {
+  Metrics metrics(kBuild);
+  PeerMetrics& tcp = metrics.peer("node-b", "tcp");
+  tcp.sent_bytes.Increment(10);
+  tcp.received_bytes.Increment(20);
+  EXPECT_EQ(&tcp, &metrics.peer("node-b", "tcp"));
+  EXPECT_NE(&tcp, &metrics.peer("node-b", "mem"));
+  const std::string text = metrics.render();
+  EXPECT_THAT(text,
+              HasSubstr("rueda_network_sent_bytes_total{peer=\"node-b\",transport=\"tcp\"} 10\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("rueda_network_received_bytes_total{peer=\"node-b\",transport=\"tcp\"} 20\n"));
+}
+
+TEST(Metrics, LabelValuesAreEscaped) {
+  Metrics metrics(kBuild);
+  metrics.peer("a\"b\\c\nd", "tcp");
+  EXPECT_THAT(metrics.render(), HasSubstr("peer=\"a\\\"b\\\\c\\nd\""));
+}
+
+double value_of(const std::string& text, const std::string& name) {
+  const size_t at = text.find("\n" + name + " ");
+  if (at == std::string::npos) return std::nan("");
+  return strtod(text.c_str() + at + name.size() + 2, nullptr);
+}
+
+TEST(Metrics, ProcessMetricsAreTrue) {
+  Metrics metrics(kBuild);
+  const std::string before = metrics.render();
+  EXPECT_GT(value_of(before, "process_cpu_seconds_total"), 0);
+  EXPECT_GT(value_of(before, "process_resident_memory_bytes"), 1 << 20);
+  EXPECT_GT(value_of(before, "process_max_fds"), 2);
+  const double age =
+      static_cast<double>(time(nullptr)) - value_of(before, "process_start_time_seconds");
+  EXPECT_GT(age, -5);
+  EXPECT_LT(age, 3600);
+
+  std::ifstream one_more("/proc/self/maps");
+  ASSERT_TRUE(one_more.is_open());
+  EXPECT_EQ(value_of(metrics.render(), "process_open_fds"),
+            value_of(before, "process_open_fds") + 1);
+}
+
+TEST(Metrics, ManyThreadsUseOneRegistry) {
+  constexpr int kThreads = 4;
+  constexpr int kRounds = 200;
+  Metrics metrics(kBuild);
+  const auto shared_job = metrics.job("shared");
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&metrics, t] {
+      for (int round = 0; round < kRounds; ++round) {
+        metrics.job("shared")->tensors.Increment();
+        metrics.job("brief")->queue_depth.Set(round);
+        metrics.peer("node-b", t % 2 == 0 ? "tcp" : "mem").sent_bytes.Increment(1);
+        metrics.daemon().clients.Increment();
+        if (round % 50 == 0) metrics.render();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(shared_job->tensors.Value(), kThreads * kRounds);
+  EXPECT_EQ(metrics.daemon().clients.Value(), kThreads * kRounds);
+  EXPECT_EQ(metrics.peer("node-b", "tcp").sent_bytes.Value(), kThreads / 2 * kRounds);
+  EXPECT_THAT(metrics.render(), Not(HasSubstr("job=\"brief\"")));
+}
+
+TEST(Metrics, PromtoolFindsNothingWrong) {
+  if (system("command -v promtool >/dev/null") != 0) {
+    GTEST_SKIP() << "promtool is not installed (Debian package prometheus)";
+  }
+  Metrics metrics(kBuild);
+  const auto job = metrics.job("j");
+  job->negotiation_seconds.Observe(0.002);
+  metrics.peer("node-b", "tcp").sent_bytes.Increment(1e12);
+  FILE* promtool = popen("promtool check metrics 2>&1", "w");
+  ASSERT_NE(promtool, nullptr);
+  const std::string text = metrics.render();
+  EXPECT_EQ(fwrite(text.data(), 1, text.size(), promtool), text.size());
+  const int status = pclose(promtool);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "promtool objects, see above";
+}
+
+// docs/metrics.md promises to list every metric.
+TEST(Metrics, EveryMetricIsDocumented) {
+  std::ifstream file(RUEDA_METRICS_DOC);
+  ASSERT_TRUE(file.is_open()) << RUEDA_METRICS_DOC;
+  std::stringstream document;
+  document << file.rdbuf();
+  Metrics metrics(kBuild);
+  const auto job = metrics.job("j");
+  metrics.peer("node-b", "tcp");
+  std::istringstream text(metrics.render());
+  int families = 0;
+  for (std::string line; std::getline(text, line);) {
+    std::istringstream words(line);
+    std::string hash, type, name;
+    words >> hash >> type >> name;
+    if (hash != "#" || type != "TYPE") continue;
+    ++families;
+    EXPECT_THAT(document.str(), HasSubstr("`" + name + "`"));
+  }
+  EXPECT_GT(families, 20);
+}
+
+}  // namespace
+}  // namespace rueda::observe

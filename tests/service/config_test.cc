@@ -1,0 +1,211 @@
+#include "daemon/config.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <map>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+namespace rueda {
+namespace {
+
+class ConfigTest : public ::testing::Test {
+ protected:
+  void TearDown() override {
+    for (const std::string& name : set_) ::unsetenv(name.c_str());
+    if (!file_.empty()) ::unlink(file_.c_str());
+  }
+  void env(const std::string& name, const std::string& value) {
+    ::setenv(name.c_str(), value.c_str(), 1);
+    set_.push_back(name);
+  }
+  // Writes a TOML file, and returns the flag that names it.
+  std::string toml(const std::string& text) {
+    file_ = ::testing::TempDir() + "rueda_config_" + std::to_string(::getpid()) + ".toml";
+    std::ofstream(file_) << text;
+    return "--config=" + file_;
+  }
+  static std::variant<Config, int> read(std::vector<std::string> flags) {
+    flags.insert(flags.begin(), "ruedad");
+    std::vector<char*> argv;
+    for (std::string& flag : flags) argv.push_back(flag.data());
+    return read_config(static_cast<int>(argv.size()), argv.data());
+  }
+  // Fails the test when the flags are refused.
+  static Config good(const std::vector<std::string>& flags) {
+    auto result = read(flags);
+    if (const int* code = std::get_if<int>(&result)) {
+      ADD_FAILURE() << "refused with exit code " << *code;
+      return {};
+    }
+    return std::get<Config>(result);
+  }
+  // The exit code and what was printed on stderr.
+  static std::pair<int, std::string> bad(const std::vector<std::string>& flags) {
+    ::testing::internal::CaptureStderr();
+    const auto result = read(flags);
+    const std::string printed = ::testing::internal::GetCapturedStderr();
+    return {std::holds_alternative<int>(result) ? std::get<int>(result) : 0, printed};
+  }
+
+ private:
+  std::vector<std::string> set_;
+  std::string file_;
+};
+
+TEST_F(ConfigTest, Defaults) {
+  const Config config = good({});
+  char host[256] = {};
+  ASSERT_EQ(::gethostname(host, sizeof(host) - 1), 0);
+  EXPECT_EQ(config.node_id, std::string(host).substr(0, 63));
+  EXPECT_EQ(config.socket, "/run/rueda/ruedad.sock");
+  EXPECT_EQ(config.listen_host, "0.0.0.0");
+  EXPECT_EQ(config.advertise_host, "");
+  EXPECT_EQ(config.control_port, 28400);
+  EXPECT_EQ(config.data_port, 28401);
+  EXPECT_EQ(config.http_port, 28402);
+  EXPECT_TRUE(config.nodes.empty());
+  EXPECT_EQ(config.fusion_threshold_bytes, 64 << 20);
+  EXPECT_EQ(config.chunk_bytes, 256u << 10);
+  EXPECT_EQ(config.staging_bytes, 64u << 20);
+  EXPECT_EQ(config.timeout_ms, 10'000);
+  EXPECT_EQ(config.start_timeout_ms, 60'000);
+  EXPECT_EQ(config.tcp_congestion, "auto");
+  EXPECT_EQ(config.log_level, "info");
+  EXPECT_EQ(config.log_format, "text");
+  EXPECT_EQ(config.fault, "");
+  EXPECT_EQ(config.ready_fd, -1);
+}
+
+TEST_F(ConfigTest, AFlagGoesBeforeTheEnvironmentAndThatBeforeTheFile) {
+  const std::string file = toml("node-id = \"file\"\ndata-port = 1\nhttp-port = 1\n");
+  EXPECT_EQ(good({file}).node_id, "file");
+  env("RUEDAD_NODE_ID", "environment");
+  env("RUEDAD_DATA_PORT", "2");
+  EXPECT_EQ(good({file}).node_id, "environment");
+  const Config config = good({file, "--node-id", "flag"});
+  EXPECT_EQ(config.node_id, "flag");
+  EXPECT_EQ(config.data_port, 2);
+  EXPECT_EQ(config.http_port, 1);
+  EXPECT_EQ(config.control_port, 28400);
+}
+
+TEST_F(ConfigTest, EverySettingHasAVariable) {
+  env("RUEDAD_SOCKET", "@s");
+  env("RUEDAD_LISTEN_HOST", "127.0.0.1");
+  env("RUEDAD_ADVERTISE_HOST", "h");
+  env("RUEDAD_CONTROL_PORT", "1");
+  env("RUEDAD_HTTP_PORT", "3");
+  env("RUEDAD_NODES", "a=h:1,b=h:2");
+  env("RUEDAD_FUSION_THRESHOLD", "1M");
+  env("RUEDAD_CHUNK_BYTES", "8K");
+  env("RUEDAD_STAGING_BYTES", "1G");
+  env("RUEDAD_TIMEOUT_MS", "500");
+  env("RUEDAD_START_TIMEOUT_MS", "700");
+  env("RUEDAD_TCP_CONGESTION", "system");
+  env("RUEDAD_LOG_LEVEL", "debug");
+  env("RUEDAD_LOG_FORMAT", "json");
+  const Config config = good({});
+  EXPECT_EQ(config.socket, "@s");
+  EXPECT_EQ(config.listen_host, "127.0.0.1");
+  EXPECT_EQ(config.advertise_host, "h");
+  EXPECT_EQ(config.control_port, 1);
+  EXPECT_EQ(config.http_port, 3);
+  EXPECT_EQ(config.nodes, (std::vector<std::string>{"a=h:1", "b=h:2"}));
+  EXPECT_EQ(config.fusion_threshold_bytes, 1 << 20);
+  EXPECT_EQ(config.chunk_bytes, 8192u);
+  EXPECT_EQ(config.staging_bytes, 1u << 30);
+  EXPECT_EQ(config.timeout_ms, 500);
+  EXPECT_EQ(config.start_timeout_ms, 700);
+  EXPECT_EQ(config.tcp_congestion, "system");
+  EXPECT_EQ(config.log_level, "debug");
+  EXPECT_EQ(config.log_format, "json");
+}
+
+TEST_F(ConfigTest, NodesByFlagAndByFile) {
+  const std::vector<std::string> two{"a=h:1", "b=h:2"};
+  EXPECT_EQ(good({"--nodes", "a=h:1,b=h:2"}).nodes, two);
+  EXPECT_EQ(good({"--nodes=a=h:1", "--nodes=b=h:2"}).nodes, two);
+  EXPECT_EQ(good({toml("nodes = [\"a=h:1\", \"b=h:2\"]\n")}).nodes, two);
+}
+
+TEST_F(ConfigTest, SizesAreTakenWithSuffixes) {
+  const std::map<std::string, int64_t> sizes{
+      {"0", 0},         {"4096", 4096},    {"64K", 64 << 10},       {"64KiB", 64 << 10},
+      {"2MB", 2 << 20}, {"32m", 32 << 20}, {"1G", int64_t{1} << 30}};
+  for (const auto& [text, bytes] : sizes) {
+    EXPECT_EQ(good({"--fusion-threshold", text}).fusion_threshold_bytes, bytes) << text;
+  }
+  EXPECT_EQ(good({toml("chunk-bytes = \"1M\"\n")}).chunk_bytes, 1u << 20);
+}
+
+TEST_F(ConfigTest, ValuesThatCannotBeAreRefusedAndNamed) {
+  const std::vector<std::pair<std::string, std::string>> wrong{
+      {"--chunk-bytes", "4095"},    {"--chunk-bytes", "5M"},
+      {"--chunk-bytes", "-1"},      {"--staging-bytes", "1000"},
+      {"--fusion-threshold", "-1"}, {"--fusion-threshold", "1X"},
+      {"--timeout-ms", "99"},       {"--timeout-ms", "soon"},
+      {"--start-timeout-ms", "0"},  {"--control-port", "65536"},
+      {"--data-port", "-1"},        {"--http-port", "http"},
+      {"--log-level", "loud"},      {"--log-format", "xml"},
+      {"--fault", "everything"},    {"--node-id", std::string(64, 'x')}};
+  for (const auto& [flag, value] : wrong) {
+    const auto [code, printed] = bad({flag, value});
+    EXPECT_NE(code, 0) << flag << ' ' << value;
+    EXPECT_NE(printed.find(flag), std::string::npos) << printed;
+  }
+}
+
+TEST_F(ConfigTest, UnknownFlagsKeysAndFilesAreErrors) {
+  EXPECT_NE(bad({"--no-such-flag"}).first, 0);
+  const auto [code, printed] = bad({toml("node-id = \"a\"\nno-such-key = 1\n")});
+  EXPECT_NE(code, 0);
+  EXPECT_NE(printed.find("no-such-key"), std::string::npos) << printed;
+  const auto [missing, text] = bad({"--config=/no/such/file.toml"});
+  EXPECT_NE(missing, 0);
+  EXPECT_NE(text.find("/no/such/file.toml"), std::string::npos) << text;
+}
+
+TEST_F(ConfigTest, AValueInTheEnvironmentIsCheckedToo) {
+  env("RUEDAD_TIMEOUT_MS", "1");
+  EXPECT_NE(bad({}).first, 0);
+}
+
+TEST_F(ConfigTest, PrivateTakesFreePorts) {
+  const Config config = good({"--private"});
+  EXPECT_EQ(config.control_port + config.data_port + config.http_port, 0);
+}
+
+TEST_F(ConfigTest, HelpAndVersionEndWell) {
+  for (const char* flag : {"--help", "--version"}) {
+    ::testing::internal::CaptureStdout();
+    const auto result = read({flag});
+    const std::string printed = ::testing::internal::GetCapturedStdout();
+    ASSERT_TRUE(std::holds_alternative<int>(result));
+    EXPECT_EQ(std::get<int>(result), 0);
+    EXPECT_NE(printed, "");
+  }
+}
+
+TEST_F(ConfigTest, TheExampleOfTheSystemdUnitIsRight) {
+  const Config config = good({"--config=" RUEDA_SOURCE_DIR "/deploy/systemd/ruedad.toml"});
+  EXPECT_EQ(config.node_id, "node-a");
+  EXPECT_EQ(config.nodes,
+            (std::vector<std::string>{"node-a=10.0.0.1:28400", "node-b=10.0.0.2:28400"}));
+  // What it calls defaults are the defaults.
+  const Config defaults;
+  EXPECT_EQ(config.socket, defaults.socket);
+  EXPECT_EQ(config.listen_host, defaults.listen_host);
+  EXPECT_EQ(config.control_port, defaults.control_port);
+  EXPECT_EQ(config.data_port, defaults.data_port);
+  EXPECT_EQ(config.http_port, defaults.http_port);
+  EXPECT_EQ(config.fusion_threshold_bytes, defaults.fusion_threshold_bytes);
+  EXPECT_EQ(config.timeout_ms, defaults.timeout_ms);
+  EXPECT_EQ(config.tcp_congestion, defaults.tcp_congestion);
+  EXPECT_EQ(config.log_level, defaults.log_level);
+  EXPECT_EQ(config.log_format, defaults.log_format);
+}
+
+}  // namespace
+}  // namespace rueda

@@ -1,0 +1,291 @@
+#include "daemon/service/control_plane.h"
+
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "daemon/service/convert.h"
+#include "daemon/service/grpc_servers.h"
+#include "tests/service/loop.h"
+
+namespace rueda::service {
+namespace {
+
+using engine::Envelope;
+using engine::LinkId;
+
+struct RecordedEvents final : engine::ControlEvents {
+  void on_envelope(LinkId link, Envelope envelope) override {
+    envelopes.emplace_back(link, std::move(envelope));
+  }
+  void on_link_lost(LinkId link, const Status& status) override { lost.emplace_back(link, status); }
+  std::vector<std::pair<LinkId, Envelope>> envelopes;
+  std::vector<std::pair<LinkId, Status>> lost;
+};
+
+// A daemon's control plane, with its server.
+class Daemon {
+ public:
+  Daemon(testing::Loop& loop, const std::string& node_id, TicksMs timeout_ms = 60'000, int port = 0)
+      : loop_(loop), plane(loop.io(), metrics, {node_id, 1, timeout_ms}), service_(plane) {
+    plane.set_events(&events);
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:" + std::to_string(port), grpc::InsecureServerCredentials(),
+                             &port_);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+  }
+  ~Daemon() {
+    stop();
+    loop_.beside([this] {
+      server_->Shutdown(std::chrono::system_clock::now());
+      return true;
+    });
+  }
+  // Returns whether the plane said that it has stopped.
+  bool stop() {
+    if (stopped_) return true;
+    plane.stop([this] { stopped_ = true; });
+    return loop_.run_until([this] { return stopped_; });
+  }
+  int port() const { return port_; }
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  bool is_up(size_t links = 1) const {
+    const std::vector<PeerSnapshot> peers = plane.peers();
+    return peers.size() == links && std::all_of(peers.begin(), peers.end(), [](const auto& peer) {
+             return peer.state == "connected";
+           });
+  }
+
+ private:
+  testing::Loop& loop_;
+
+ public:
+  observe::Metrics metrics{{"0", "test", "none"}};
+  RecordedEvents events;
+  GrpcControlPlane plane;
+
+ private:
+  ControlService service_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+  bool stopped_ = false;
+};
+
+Envelope leave_of(const std::string& job, int rank) {
+  return {job, {NodeIndex{1}, Epoch{1}, 1, core::Leave{Rank{rank}}}, {}};
+}
+
+class ControlPlaneTest : public ::testing::Test {
+ protected:
+  testing::Loop loop_;
+};
+
+TEST_F(ControlPlaneTest, CarriesMessagesBothWaysInOrder) {
+  Daemon a(loop_, "a");
+  Daemon b(loop_, "b");
+  const LinkId to_b = a.plane.acquire(b.address());
+  EXPECT_NE(to_b, 0u);
+  ASSERT_TRUE(loop_.run_until([&] { return a.is_up() && b.is_up(); }));
+  EXPECT_EQ(a.plane.peers()[0].node_id, "b");
+  EXPECT_EQ(a.plane.peers()[0].control_address, b.address());
+  EXPECT_EQ(b.plane.peers()[0].node_id, "a");
+  for (int i = 0; i < 500; ++i) a.plane.send(to_b, leave_of("job", i));
+  ASSERT_TRUE(loop_.run_until([&] { return b.events.envelopes.size() == 500; }));
+  for (int i = 0; i < 500; ++i) {
+    const auto& [link, envelope] = b.events.envelopes[static_cast<size_t>(i)];
+    EXPECT_EQ(link, b.events.envelopes[0].first);
+    EXPECT_EQ(envelope.job, "job");
+    EXPECT_EQ(std::get<core::Leave>(envelope.message.body).rank, Rank{i});
+  }
+  b.plane.send(b.events.envelopes[0].first, leave_of("answer", 7));
+  ASSERT_TRUE(loop_.run_until([&] { return a.events.envelopes.size() == 1; }));
+  EXPECT_EQ(a.events.envelopes[0].first, to_b);
+  EXPECT_EQ(a.events.envelopes[0].second.job, "answer");
+  EXPECT_TRUE(a.events.lost.empty());
+}
+
+TEST_F(ControlPlaneTest, AddressesShareALinkUntilAllHaveReleasedIt) {
+  Daemon a(loop_, "a");
+  Daemon b(loop_, "b");
+  const LinkId link = a.plane.acquire(b.address());
+  EXPECT_EQ(a.plane.acquire(b.address()), link);
+  ASSERT_TRUE(loop_.run_until([&] { return a.is_up() && b.is_up(); }));
+  a.plane.release(link);
+  a.plane.send(link, leave_of("job", 1));
+  ASSERT_TRUE(loop_.run_until([&] { return b.events.envelopes.size() == 1; }));
+  a.plane.release(link);
+  EXPECT_TRUE(a.plane.peers().empty());
+  ASSERT_TRUE(loop_.run_until([&] { return b.events.lost.size() == 1; }));
+  EXPECT_EQ(b.events.lost[0].second.code(), Code::kNodeLost);
+  EXPECT_TRUE(b.plane.peers().empty());
+  EXPECT_TRUE(a.events.lost.empty()) << "who lets go is not told";
+  EXPECT_NE(a.plane.acquire(b.address()), link) << "numbers are not used again";
+}
+
+TEST_F(ControlPlaneTest, WhatIsSentOverALinkThatIsNotUpIsDropped) {
+  Daemon a(loop_, "a");
+  Daemon b(loop_, "b");
+  const LinkId link = a.plane.acquire(b.address());
+  a.plane.send(link, leave_of("too-early", 1));
+  a.plane.send(999, leave_of("nowhere", 1));
+  a.plane.release(999);
+  ASSERT_TRUE(loop_.run_until([&] { return a.is_up() && b.is_up(); }));
+  a.plane.send(link, leave_of("now", 1));
+  ASSERT_TRUE(loop_.run_until([&] { return !b.events.envelopes.empty(); }));
+  EXPECT_EQ(b.events.envelopes[0].second.job, "now");
+}
+
+TEST_F(ControlPlaneTest, ALostDaemonIsDialledAgainUnderTheSameNumber) {
+  Daemon a(loop_, "a");
+  auto b = std::make_unique<Daemon>(loop_, "b");
+  const int port = b->port();
+  const LinkId link = a.plane.acquire(b->address());
+  ASSERT_TRUE(loop_.run_until([&] { return a.is_up(); }));
+  b.reset();
+  ASSERT_TRUE(loop_.run_until([&] { return a.events.lost.size() == 1; }));
+  EXPECT_EQ(a.events.lost[0].first, link);
+  EXPECT_EQ(a.events.lost[0].second.code(), Code::kNodeLost);
+  EXPECT_EQ(a.plane.peers().at(0).state, "connecting");
+  Daemon again(loop_, "b2", 60'000, port);
+  ASSERT_EQ(again.port(), port);
+  ASSERT_TRUE(loop_.run_until([&] { return a.is_up(); }));
+  EXPECT_EQ(a.plane.peers()[0].node_id, "b2");
+  a.plane.send(link, leave_of("job", 1));
+  ASSERT_TRUE(loop_.run_until([&] { return again.events.envelopes.size() == 1; }));
+  EXPECT_EQ(a.events.lost.size(), 1u);
+}
+
+TEST_F(ControlPlaneTest, StopEndsWhateverTheStateOfTheLinks) {
+  Daemon a(loop_, "a");
+  Daemon b(loop_, "b");
+  EXPECT_TRUE(b.stop()) << "without links";
+  a.plane.acquire("127.0.0.1:1");  // nobody is there
+  EXPECT_TRUE(a.stop());
+  EXPECT_TRUE(a.plane.peers().empty());
+  EXPECT_TRUE(a.events.lost.empty());
+}
+
+TEST_F(ControlPlaneTest, StopEndsLinksThatAreUp) {
+  Daemon a(loop_, "a");
+  Daemon b(loop_, "b");
+  a.plane.acquire(b.address());
+  ASSERT_TRUE(loop_.run_until([&] { return a.is_up() && b.is_up(); }));
+  EXPECT_TRUE(a.stop());
+  EXPECT_TRUE(a.events.lost.empty());
+  EXPECT_TRUE(loop_.run_until([&] { return b.events.lost.size() == 1; }));
+}
+
+// --- A peer that the test plays: what it writes is the test's, what it reads is counted.
+
+class RawPeer {
+ public:
+  explicit RawPeer(const std::string& address)
+      : stub_(
+            v1::Control::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))),
+        stream_(stub_->Link(&context_)),
+        reader_([this] {
+          v1::LinkMessage message;
+          while (stream_->Read(&message)) {
+            hellos += message.has_hello();
+            heartbeats += message.has_heartbeat();
+          }
+          closed = true;
+        }) {}
+  ~RawPeer() {
+    context_.TryCancel();
+    reader_.join();
+    (void)stream_->Finish();
+  }
+  void write(const v1::LinkMessage& message) { stream_->Write(message); }
+  void say_hello(uint32_t version = 1) {
+    v1::LinkMessage message;
+    message.mutable_hello()->set_protocol_version(version);
+    message.mutable_hello()->set_node_id("raw");
+    write(message);
+  }
+
+  std::atomic<int> hellos{0};
+  std::atomic<int> heartbeats{0};
+  std::atomic<bool> closed{false};
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<v1::Control::Stub> stub_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::LinkMessage, v1::LinkMessage>> stream_;
+  std::thread reader_;
+};
+
+TEST_F(ControlPlaneTest, APeerOfAnotherVersionIsSentAway) {
+  Daemon a(loop_, "a");
+  RawPeer peer(a.address());
+  peer.say_hello(99);
+  EXPECT_TRUE(loop_.run_until([&] { return peer.closed.load(); }));
+  EXPECT_EQ(peer.hellos, 1) << "it must be able to say what is wrong";
+  EXPECT_TRUE(a.events.lost.empty()) << "it was never up";
+  EXPECT_TRUE(loop_.run_until([&] { return a.plane.peers().empty(); }));
+}
+
+TEST_F(ControlPlaneTest, APeerThatDoesNotSayHelloIsSentAway) {
+  Daemon a(loop_, "a");
+  RawPeer peer(a.address());
+  v1::LinkMessage message;
+  *message.mutable_job() = to_proto(leave_of("job", 1));
+  peer.write(message);
+  EXPECT_TRUE(loop_.run_until([&] { return peer.closed.load(); }));
+  EXPECT_TRUE(a.events.envelopes.empty());
+}
+
+TEST_F(ControlPlaneTest, APeerThatSpeaksNonsenseIsLost) {
+  Daemon a(loop_, "a");
+  RawPeer peer(a.address());
+  peer.say_hello();
+  v1::LinkMessage message;
+  message.mutable_job()->mutable_fail()->set_code(1234);
+  peer.write(message);
+  EXPECT_TRUE(loop_.run_until([&] { return peer.closed && a.events.lost.size() == 1; }));
+  EXPECT_TRUE(a.events.envelopes.empty());
+}
+
+TEST_F(ControlPlaneTest, AnEmptyMessageIsNonsense) {
+  Daemon a(loop_, "a");
+  RawPeer peer(a.address());
+  peer.say_hello();
+  peer.write({});
+  EXPECT_TRUE(loop_.run_until([&] { return peer.closed.load(); }));
+}
+
+TEST_F(ControlPlaneTest, APeerThatFallsSilentIsLost) {
+  Daemon a(loop_, "a", 300);
+  RawPeer peer(a.address());
+  peer.say_hello();
+  ASSERT_TRUE(loop_.run_until([&] { return a.events.lost.size() == 1; }));
+  EXPECT_EQ(a.events.lost[0].second.code(), Code::kNodeLost);
+  EXPECT_EQ(a.events.lost[0].second.message(), "nothing was heard of it for 300 ms");
+  EXPECT_GT(peer.heartbeats, 0);
+  EXPECT_TRUE(loop_.run_until([&] { return peer.closed.load(); }));
+}
+
+TEST_F(ControlPlaneTest, APeerThatNeverSpeaksIsDropped) {
+  Daemon a(loop_, "a", 300);
+  RawPeer peer(a.address());
+  EXPECT_TRUE(loop_.run_until([&] { return peer.closed.load(); }));
+  EXPECT_TRUE(a.events.lost.empty());
+}
+
+TEST_F(ControlPlaneTest, HeartbeatsKeepALinkThatHasNothingToSay) {
+  Daemon a(loop_, "a", 300);
+  Daemon b(loop_, "b", 300);
+  a.plane.acquire(b.address());
+  ASSERT_TRUE(loop_.run_until([&] {
+    return a.metrics.daemon().heartbeat_received.Value() >= 8 &&
+           b.metrics.daemon().heartbeat_received.Value() >= 8;
+  }));
+  EXPECT_TRUE(a.events.lost.empty());
+  EXPECT_TRUE(b.events.lost.empty());
+}
+
+}  // namespace
+}  // namespace rueda::service

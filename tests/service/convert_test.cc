@@ -1,0 +1,288 @@
+#include "daemon/service/convert.h"
+
+#include <functional>
+
+#include <gtest/gtest.h>
+
+#include "daemon/base/limits.h"
+
+namespace rueda::service {
+namespace {
+
+engine::Envelope envelope_of(decltype(core::Message::body) body, std::string proof = {}) {
+  return {"job", {NodeIndex{3}, Epoch{5}, 42, std::move(body)}, std::move(proof)};
+}
+
+// There and back, through the wire's bytes.
+engine::Envelope round_trip(const engine::Envelope& envelope) {
+  v1::JobMessage wire;
+  EXPECT_TRUE(wire.ParseFromString(to_proto(envelope).SerializeAsString()));
+  Result<engine::Envelope> back = from_proto(wire);
+  EXPECT_TRUE(back.is_ok()) << back.status().message();
+  if (!back.is_ok()) return {};
+  EXPECT_EQ(back.value().job, envelope.job);
+  EXPECT_EQ(back.value().message.from, envelope.message.from);
+  EXPECT_EQ(back.value().message.epoch, envelope.message.epoch);
+  EXPECT_EQ(back.value().message.number, envelope.message.number);
+  EXPECT_EQ(back.value().proof, envelope.proof);
+  EXPECT_EQ(back.value().message.body.index(), envelope.message.body.index());
+  return std::move(back).value();
+}
+
+template <class Body>
+Body round_trip(const Body& body, const std::string& proof = {}) {
+  return std::get<Body>(round_trip(envelope_of(body, proof)).message.body);
+}
+
+core::DescriptorPtr descriptor() {
+  core::TensorDescriptor tensor;
+  tensor.name = "layer.weight";
+  tensor.kind = CollectiveKind::kBroadcast;
+  tensor.dtype = DType::kInt64;
+  tensor.op = ReduceOp::kProduct;
+  tensor.shape = {2, 0, 7};
+  tensor.root = Rank{11};
+  tensor.process_set = 4;
+  tensor.prescale = 0.25;
+  tensor.postscale = -8;
+  tensor.group = "g";
+  tensor.group_size = 9;
+  return std::make_shared<core::TensorDescriptor>(tensor);
+}
+
+TEST(Convert, Join) {
+  const core::Join join{0xfedcba9876543210, "host:1", {Rank{0}, Rank{7}}};
+  const core::Join back = round_trip(join, std::string("\0proof\xff", 7));
+  EXPECT_EQ(back.layout_hash, join.layout_hash);
+  EXPECT_EQ(back.data_address, join.data_address);
+  EXPECT_EQ(back.attached, join.attached);
+}
+
+TEST(Convert, Start) {
+  EXPECT_EQ(round_trip(core::Start{{"a:1", "b:2"}}, "proof").data_addresses,
+            (std::vector<std::string>{"a:1", "b:2"}));
+}
+
+TEST(Convert, Ready) {
+  const core::Ready back = round_trip(
+      core::Ready{{{descriptor(), Rank{6}, ""}, {descriptor(), Rank{0}, "they differ"}}});
+  ASSERT_EQ(back.entries.size(), 2u);
+  EXPECT_EQ(*back.entries[0].descriptor, *descriptor());
+  EXPECT_EQ(back.entries[0].rank, Rank{6});
+  EXPECT_EQ(back.entries[0].mismatch, "");
+  EXPECT_EQ(back.entries[1].mismatch, "they differ");
+}
+
+TEST(Convert, EveryKindDtypeAndOp) {
+  for (int i = 0; i < 6; ++i) {
+    core::TensorDescriptor tensor = *descriptor();
+    tensor.kind = static_cast<CollectiveKind>(i % kCollectiveKindCount);
+    tensor.dtype = static_cast<DType>(i % kDTypeCount);
+    tensor.op = static_cast<ReduceOp>(i % kReduceOpCount);
+    const auto given = std::make_shared<core::TensorDescriptor>(tensor);
+    EXPECT_EQ(*round_trip(core::Ready{{{given, Rank{0}, ""}}}).entries[0].descriptor, tensor);
+  }
+}
+
+TEST(Convert, Decree) {
+  core::OrderedOperation good;
+  good.seq = Seq{uint64_t{1} << 40};
+  good.plan_hash = 0x8000000000000001;
+  good.tensors = {"a", "b"};
+  core::OrderedOperation bad;
+  bad.seq = Seq{2};
+  bad.tensors = {"c"};
+  bad.error = Status(Code::kMismatch, "no");
+  const core::Decree back = round_trip(core::Decree{{good, bad}});
+  ASSERT_EQ(back.operations.size(), 2u);
+  EXPECT_EQ(back.operations[0].seq, good.seq);
+  EXPECT_EQ(back.operations[0].plan_hash, good.plan_hash);
+  EXPECT_EQ(back.operations[0].tensors, good.tensors);
+  EXPECT_TRUE(back.operations[0].error.is_ok());
+  EXPECT_EQ(back.operations[1].error, bad.error);
+}
+
+TEST(Convert, LeaveAndLeft) {
+  EXPECT_EQ(round_trip(core::Leave{Rank{0}}).rank, Rank{0});
+  EXPECT_EQ(round_trip(core::Left{Rank{65'000}}).rank, Rank{65'000});
+}
+
+TEST(Convert, FailWithEveryOrigin) {
+  const std::vector<Origin> origins{{}, {"n1", {}}, {"n1", Rank{0}}, {"", Rank{3}}};
+  for (const Origin& origin : origins) {
+    const Status status(Code::kRankLost, "rank 0 fell", origin);
+    EXPECT_EQ(round_trip(core::Fail{status}).status, status);
+  }
+}
+
+// --- What a peer must not say
+
+v1::JobMessage message_of(const std::function<void(v1::JobMessage&)>& change) {
+  v1::JobMessage message = to_proto(envelope_of(core::Ready{{{descriptor(), Rank{0}, ""}}}));
+  change(message);
+  return message;
+}
+
+v1::TensorDescriptor& tensor_in(v1::JobMessage& message) {
+  return *message.mutable_ready()->mutable_entries(0)->mutable_tensor();
+}
+
+struct Rejected {
+  const char* what;
+  std::function<void(v1::JobMessage&)> change;
+};
+
+class ConvertRejects : public ::testing::TestWithParam<Rejected> {};
+
+TEST_P(ConvertRejects, TheMessage) {
+  ASSERT_TRUE(from_proto(message_of([](v1::JobMessage&) {})).is_ok());
+  const auto converted = from_proto(message_of(GetParam().change));
+  ASSERT_FALSE(converted.is_ok());
+  EXPECT_EQ(converted.status().code(), Code::kInvalidArgument);
+  EXPECT_NE(converted.status().message().find(GetParam().what), std::string::npos)
+      << converted.status().message();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Messages, ConvertRejects,
+    ::testing::Values(
+        Rejected{"no body", [](v1::JobMessage& m) { m.clear_body(); }},
+        Rejected{"empty or too long", [](v1::JobMessage& m) { tensor_in(m).clear_name(); }},
+        Rejected{"empty or too long",
+                 [](v1::JobMessage& m) { tensor_in(m).set_name(std::string(256, 'x')); }},
+        Rejected{"empty or too long",
+                 [](v1::JobMessage& m) { tensor_in(m).set_group(std::string(256, 'x')); }},
+        Rejected{"unknown collective", [](v1::JobMessage& m) { tensor_in(m).set_kind(3); }},
+        Rejected{"layer.weight", [](v1::JobMessage& m) { tensor_in(m).set_dtype(6); }},
+        Rejected{"layer.weight", [](v1::JobMessage& m) { tensor_in(m).set_op(UINT32_MAX); }},
+        Rejected{"too many dimensions",
+                 [](v1::JobMessage& m) {
+                   for (int i = 0; i < 6; ++i) tensor_in(m).add_shape(1);
+                 }},
+        Rejected{"impossible shape", [](v1::JobMessage& m) { tensor_in(m).add_shape(-1); }},
+        Rejected{"impossible shape", [](v1::JobMessage& m) { tensor_in(m).add_shape(INT64_MAX); }},
+        Rejected{"impossible shape",
+                 [](v1::JobMessage& m) {
+                   tensor_in(m).clear_shape();
+                   for (int i = 0; i < 3; ++i) tensor_in(m).add_shape(1 << 20);
+                 }},
+        Rejected{"without tensors",
+                 [](v1::JobMessage& m) { m.mutable_decree()->add_operations(); }},
+        Rejected{"unknown error code",
+                 [](v1::JobMessage& m) {
+                   auto* operation = m.mutable_decree()->add_operations();
+                   operation->add_tensors("a");
+                   operation->set_error_code(15);
+                 }},
+        Rejected{"unknown error code", [](v1::JobMessage& m) { m.mutable_fail()->set_code(-1); }},
+        Rejected{"without an error", [](v1::JobMessage& m) { m.mutable_fail()->set_code(0); }}));
+
+// --- Jobs
+
+class ConvertJob : public ::testing::Test {
+ protected:
+  ConvertJob() {
+    spec_.set_job_id("job-1.a_B");
+    spec_.set_token(std::string(limits::kTokenBytes, 't'));
+    spec_.set_user("me");
+    spec_.set_node_index(1);
+    spec_.set_fusion_threshold_bytes(1000);
+    spec_.set_start_timeout_ms(2000);
+    add_node("a", "", 0);
+    add_node("b", "given:1", 1);
+  }
+  void add_node(const std::string& id, const std::string& address, int rank) {
+    v1::NodeSpec& node = *spec_.add_nodes();
+    node.set_node_id(id);
+    node.set_control_address(address);
+    node.add_ranks(rank);
+  }
+  std::string refusal() const {
+    const auto converted = from_proto(spec_, membership_);
+    return converted.is_ok() ? "" : converted.status().message();
+  }
+
+  v1::JobSpec spec_;
+  StaticMembership membership_ = StaticMembership::parse({"a=looked-up:1"}).value();
+};
+
+TEST_F(ConvertJob, IsTakenOver) {
+  const auto converted = from_proto(spec_, membership_);
+  ASSERT_TRUE(converted.is_ok()) << converted.status().message();
+  const engine::JobSpec& job = converted.value();
+  EXPECT_EQ(job.job, "job-1.a_B");
+  EXPECT_EQ(job.token, spec_.token());
+  EXPECT_EQ(job.user, "me");
+  EXPECT_EQ(job.self, NodeIndex{1});
+  EXPECT_EQ(job.fusion_threshold_bytes, 1000);
+  EXPECT_EQ(job.start_timeout_ms, 2000);
+  ASSERT_EQ(job.layout.node_count(), 2);
+  EXPECT_EQ(job.layout.node(NodeIndex{0}), (core::LayoutNode{"a", "looked-up:1", {Rank{0}}}));
+  EXPECT_EQ(job.layout.node(NodeIndex{1}), (core::LayoutNode{"b", "given:1", {Rank{1}}}));
+}
+
+TEST_F(ConvertJob, AThresholdBeyondAllBoundsIsTheBound) {
+  spec_.set_fusion_threshold_bytes(UINT64_MAX);
+  const auto converted = from_proto(spec_, membership_);
+  ASSERT_TRUE(converted.is_ok());
+  EXPECT_EQ(converted.value().fusion_threshold_bytes,
+            static_cast<int64_t>(limits::kMaxTensorBytes));
+}
+
+TEST_F(ConvertJob, OneNodeNeedsNoAddress) {
+  spec_.clear_nodes();
+  spec_.set_node_index(0);
+  add_node("somewhere", "", 0);
+  EXPECT_EQ(refusal(), "");
+}
+
+TEST_F(ConvertJob, BadNames) {
+  for (const std::string& id : {std::string(), std::string(64, 'x'), std::string("a b"),
+                                std::string("a/b"), std::string("\xc3\xa9"), std::string("a\n")}) {
+    spec_.set_job_id(id);
+    EXPECT_EQ(refusal(), "a job id is 1 to 63 characters of A-Z a-z 0-9 . _ -") << id;
+  }
+  spec_.set_job_id(std::string(63, 'x'));
+  EXPECT_EQ(refusal(), "");
+}
+
+TEST_F(ConvertJob, BadTokens) {
+  spec_.set_token("short");
+  EXPECT_EQ(refusal(), "job job-1.a_B has a token of 5 bytes; it takes 32");
+}
+
+TEST_F(ConvertJob, ACoordinationThatIsNotThere) {
+  spec_.set_coordination("negotiate");
+  EXPECT_EQ(refusal(), "");
+  spec_.set_coordination("telepathy");
+  EXPECT_EQ(refusal(),
+            "job job-1.a_B asks for coordination \"telepathy\"; this version has \"negotiate\"");
+}
+
+TEST_F(ConvertJob, NumbersOutOfRange) {
+  spec_.set_node_index(2);
+  EXPECT_EQ(refusal(), "job job-1.a_B has no node 2");
+  spec_.set_node_index(-1);
+  EXPECT_EQ(refusal(), "job job-1.a_B has no node -1");
+  spec_.set_start_timeout_ms(-1);
+  EXPECT_EQ(refusal(), "a start timeout cannot be negative");
+}
+
+TEST_F(ConvertJob, ABadLayout) {
+  spec_.mutable_nodes(1)->set_ranks(0, 0);
+  EXPECT_NE(refusal(), "");
+  spec_.mutable_nodes(1)->set_ranks(0, -1);
+  EXPECT_NE(refusal(), "");
+  spec_.mutable_nodes(1)->set_ranks(0, INT32_MAX);
+  EXPECT_NE(refusal(), "");
+  spec_.clear_nodes();
+  EXPECT_NE(refusal(), "");
+}
+
+TEST_F(ConvertJob, ANodeWithoutAddressIsNamed) {
+  add_node("c", "", 2);
+  EXPECT_NE(refusal().find("node c has no control address"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace rueda::service

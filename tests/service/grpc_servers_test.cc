@@ -1,0 +1,298 @@
+// The agent's and the operator's services, through real channels.
+#include "daemon/service/grpc_servers.h"
+
+#include <grpcpp/create_channel_posix.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "daemon/base/limits.h"
+#include "daemon/transport/mem/mem_transport.h"
+#include "tests/service/loop.h"
+
+namespace rueda::service {
+namespace {
+
+class GrpcServersTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    options_.node_id = info_.node_id = "n0";
+    info_.control_address = "127.0.0.1:1";
+    info_.data_address = "[::1]:2";
+    info_.http_address = "host:3";
+    info_.advertised_address = "me:1";
+    info_.socket = "@socket";
+    info_.simd = "AVX2";
+    info_.transport = "mem";
+    ASSERT_TRUE(data_loop_.start("data:1").is_ok());
+    plane_.set_events(&engine_);
+    const Result<std::string> bound = servers_.start("127.0.0.1", 0);
+    ASSERT_TRUE(bound.is_ok()) << bound.status().message();
+    address_ = bound.value();
+  }
+  void TearDown() override {
+    bool closed = false;
+    engine_.close_all(Status(Code::kShutDown, "the test is over"), [&] { closed = true; });
+    EXPECT_TRUE(loop_.run_until([&] { return closed; }));
+    bool stopped = false;
+    plane_.stop([&] { stopped = true; });
+    EXPECT_TRUE(loop_.run_until([&] { return stopped; }));
+    loop_.beside([this] {
+      servers_.stop();
+      return true;
+    });
+    data_loop_.stop();
+  }
+
+  std::shared_ptr<grpc::Channel> network() const {
+    return grpc::CreateChannel(address_, grpc::InsecureChannelCredentials());
+  }
+  // As a launcher of that user, over the unix socket.
+  std::shared_ptr<grpc::Channel> local(uid_t uid = ::getuid()) {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    servers_.adopt(ends[0], {::getpid(), uid, ::getgid()});
+    return grpc::CreateInsecureChannelFromFd("launcher", ends[1]);
+  }
+  static v1::JobSpec spec(const std::string& job) {
+    v1::JobSpec made;
+    made.set_job_id(job);
+    made.set_token(std::string(limits::kTokenBytes, 't'));
+    made.set_user("me");
+    made.add_nodes()->set_node_id("n0");
+    made.mutable_nodes(0)->add_ranks(0);
+    return made;
+  }
+
+  testing::Loop loop_;
+  observe::Metrics metrics_{{"0", "n0", "none"}};
+  engine::EngineOptions options_;
+  engine::DataLoop data_loop_{metrics_, [](boost::asio::io_context& io) {
+                                return transport::make_mem_transport(io,
+                                                                     transport::make_mem_network());
+                              }};
+  GrpcControlPlane plane_{loop_.io(), metrics_, {"n0", 1, 60'000}};
+  engine::Engine engine_{
+      engine::EngineContext{loop_.io(), data_loop_, plane_, metrics_, options_, "data:1"}};
+  const engine::Poster poster_{loop_.io()};
+  StaticMembership membership_ = StaticMembership::parse({}).value();
+  DaemonInfo info_;
+  GrpcServers servers_{poster_, engine_, plane_, membership_, metrics_, info_};
+  std::string address_;
+};
+
+// A launcher's stream; every call blocks, and is made beside the loop.
+class Launcher {
+ public:
+  Launcher(testing::Loop& loop, const std::shared_ptr<grpc::Channel>& channel)
+      : loop_(loop), stub_(v1::Agent::NewStub(channel)), stream_(stub_->Run(&context_)) {}
+  ~Launcher() {
+    if (!finished_) (void)leave();
+  }
+
+  void ask(const v1::AgentRequest& request) {
+    loop_.beside([&] { return stream_->Write(request); });
+  }
+  void ask_for(const v1::JobSpec& job) {
+    v1::AgentRequest request;
+    *request.mutable_job() = job;
+    ask(request);
+  }
+  // BODY_NOT_SET: the daemon ended the stream.
+  v1::AgentEvent next() {
+    v1::AgentEvent event;
+    loop_.beside([&] { return stream_->Read(&event); });
+    return event;
+  }
+  grpc::Status leave() {
+    finished_ = true;
+    return loop_.beside([&] {
+      stream_->WritesDone();
+      v1::AgentEvent event;
+      while (stream_->Read(&event)) {
+      }
+      return stream_->Finish();
+    });
+  }
+  void vanish() { context_.TryCancel(); }
+
+ private:
+  testing::Loop& loop_;
+  grpc::ClientContext context_;
+  std::unique_ptr<v1::Agent::Stub> stub_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::AgentRequest, v1::AgentEvent>> stream_;
+  bool finished_ = false;
+};
+
+TEST_F(GrpcServersTest, ALauncherRegistersItsJobAndTakesItAway) {
+  Launcher launcher(loop_, local());
+  launcher.ask_for(spec("job"));
+  EXPECT_TRUE(launcher.next().has_registered());
+  ASSERT_EQ(engine_.jobs().size(), 1u);
+  EXPECT_EQ(engine_.jobs()[0].job, "job");
+  EXPECT_EQ(engine_.jobs()[0].user, "me");
+  EXPECT_TRUE(launcher.leave().ok());
+  EXPECT_TRUE(loop_.run_until([&] { return engine_.jobs().empty(); }));
+}
+
+TEST_F(GrpcServersTest, ALauncherThatVanishesTakesItsJobAway) {
+  Launcher launcher(loop_, local());
+  launcher.ask_for(spec("job"));
+  ASSERT_TRUE(launcher.next().has_registered());
+  launcher.vanish();
+  EXPECT_TRUE(loop_.run_until([&] { return engine_.jobs().empty(); }));
+}
+
+TEST_F(GrpcServersTest, ARegistrationThatIsRefusedSaysWhy) {
+  Launcher first(loop_, local());
+  first.ask_for(spec("job"));
+  ASSERT_TRUE(first.next().has_registered());
+
+  Launcher second(loop_, local());
+  second.ask_for(spec("job"));
+  EXPECT_EQ(second.next().body_case(), v1::AgentEvent::BODY_NOT_SET);
+  const grpc::Status twice = second.leave();
+  EXPECT_EQ(twice.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(twice.error_message(),
+            "job job is registered on node n0 already; a job id names one job at a time");
+
+  Launcher third(loop_, local());
+  third.ask_for(spec("a b"));
+  const grpc::Status bad = third.leave();
+  EXPECT_EQ(bad.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_NE(bad.error_message().find("a job id is"), std::string::npos) << bad.error_message();
+  EXPECT_EQ(engine_.jobs().size(), 1u) << "the first one's stays";
+}
+
+TEST_F(GrpcServersTest, ALauncherHearsHowItsJobFails) {
+  Launcher launcher(loop_, local());
+  launcher.ask_for(spec("job"));
+  ASSERT_TRUE(launcher.next().has_registered());
+  v1::AgentRequest request;
+  request.mutable_rank_failed()->set_rank(0);
+  request.mutable_rank_failed()->set_text("rank 0 exited with status 3");
+  launcher.ask(request);
+  const v1::AgentEvent event = launcher.next();
+  ASSERT_TRUE(event.has_failed());
+  EXPECT_EQ(event.failed().code(), static_cast<int>(Code::kRankLost));
+  EXPECT_EQ(event.failed().text(), "rank 0 exited with status 3");
+  EXPECT_EQ(event.failed().origin_node(), "n0");
+  EXPECT_EQ(event.failed().origin_rank(), 0);
+}
+
+TEST_F(GrpcServersTest, ALauncherThatSaysNothingUsefulHarmsNobody) {
+  Launcher launcher(loop_, local());
+  launcher.ask({});
+  v1::AgentRequest request;
+  request.mutable_rank_failed()->set_rank(0);
+  launcher.ask(request);
+  EXPECT_TRUE(launcher.leave().ok());
+  EXPECT_TRUE(engine_.jobs().empty());
+}
+
+// Jobs belong to a user, and the network cannot say who that is.
+TEST_F(GrpcServersTest, TheNetworkCannotRegisterJobs) {
+  Launcher launcher(loop_, network());
+  launcher.ask_for(spec("job"));
+  EXPECT_EQ(launcher.leave().error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_TRUE(engine_.jobs().empty());
+}
+
+TEST_F(GrpcServersTest, DescribeTellsThePorts) {
+  v1::DescribeReply reply;
+  const auto stub = v1::Agent::NewStub(local());
+  const grpc::Status status = loop_.beside([&] {
+    grpc::ClientContext context;
+    return stub->Describe(&context, {}, &reply);
+  });
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(reply.node_id(), "n0");
+  EXPECT_EQ(reply.version(), RUEDA_VERSION);
+  EXPECT_EQ(reply.control_port(), 1);
+  EXPECT_EQ(reply.data_port(), 2);
+  EXPECT_EQ(reply.http_port(), 3);
+  EXPECT_EQ(reply.advertised_control_address(), "me:1");
+}
+
+TEST_F(GrpcServersTest, AnOperatorAsksOverEitherWay) {
+  Launcher launcher(loop_, local());
+  launcher.ask_for(spec("job"));
+  ASSERT_TRUE(launcher.next().has_registered());
+  for (const auto& channel : {network(), local()}) {
+    const auto stub = v1::Admin::NewStub(channel);
+    v1::GetStatusReply daemon;
+    v1::ListJobsReply jobs;
+    v1::ListPeersReply peers;
+    const bool ok = loop_.beside([&] {
+      grpc::ClientContext first;
+      grpc::ClientContext second;
+      grpc::ClientContext third;
+      return stub->GetStatus(&first, {}, &daemon).ok() && stub->ListJobs(&second, {}, &jobs).ok() &&
+             stub->ListPeers(&third, {}, &peers).ok();
+    });
+    ASSERT_TRUE(ok);
+    EXPECT_EQ(daemon.node_id(), "n0");
+    EXPECT_EQ(daemon.pid(), ::getpid());
+    EXPECT_EQ(daemon.jobs(), 1);
+    EXPECT_EQ(daemon.clients(), 0);
+    EXPECT_EQ(daemon.simd(), "AVX2");
+    EXPECT_EQ(daemon.state(), "ready");
+    EXPECT_EQ(daemon.socket(), "@socket");
+    ASSERT_EQ(jobs.jobs_size(), 1);
+    EXPECT_EQ(jobs.jobs(0).job_id(), "job");
+    EXPECT_EQ(jobs.jobs(0).state(), "idle");
+    EXPECT_EQ(jobs.jobs(0).world_size(), 1);
+    EXPECT_EQ(jobs.jobs(0).coordinator(), "n0");
+    ASSERT_EQ(jobs.jobs(0).missing_ranks_size(), 1);
+    EXPECT_EQ(jobs.jobs(0).missing_ranks(0), 0);
+    EXPECT_EQ(peers.peers_size(), 0);
+  }
+}
+
+TEST_F(GrpcServersTest, PeersAreListed) {
+  const engine::LinkId self = plane_.acquire(address_);
+  ASSERT_TRUE(loop_.run_until([&] {
+    const auto now = plane_.peers();
+    return now.size() == 2 && now[0].state == "connected" && now[1].state == "connected";
+  }));
+  v1::ListPeersReply peers;
+  const auto stub = v1::Admin::NewStub(local());
+  ASSERT_TRUE(loop_.beside([&] {
+    grpc::ClientContext context;
+    return stub->ListPeers(&context, {}, &peers).ok();
+  }));
+  ASSERT_EQ(peers.peers_size(), 2);
+  for (const auto& peer : peers.peers()) {
+    EXPECT_EQ(peer.node_id(), "n0");
+    EXPECT_EQ(peer.state(), "connected");
+    EXPECT_EQ(peer.version(), RUEDA_VERSION);
+  }
+  plane_.release(self);
+}
+
+TEST_F(GrpcServersTest, APortThatIsTakenIsNamed) {
+  GrpcServers second(poster_, engine_, plane_, membership_, metrics_, info_);
+  const int port = std::stoi(address_.substr(address_.rfind(':') + 1));
+  const Result<std::string> bound = second.start("127.0.0.1", port);
+  ASSERT_FALSE(bound.is_ok());
+  EXPECT_NE(bound.status().message().find(address_), std::string::npos) << bound.status().message();
+  EXPECT_NE(bound.status().message().find("--control-port"), std::string::npos);
+  second.stop();
+}
+
+TEST(PeerCredentials, AreFoundByDescriptor) {
+  PeerCredentials credentials;
+  credentials.note(7, {100, 1000, 1000});
+  credentials.note(8, {101, 1001, 1001});
+  ASSERT_TRUE(credentials.find("fd:7"));
+  EXPECT_EQ(credentials.find("fd:7")->uid, 1000u);
+  EXPECT_EQ(credentials.find("fd:8")->pid, 101);
+  credentials.note(7, {102, 1002, 1002});
+  EXPECT_EQ(credentials.find("fd:7")->uid, 1002u) << "the descriptor was used again";
+  for (const char* peer : {"", "fd:", "fd:9", "ipv4:127.0.0.1:7", "fd:x", "7", "unix:7"}) {
+    EXPECT_FALSE(credentials.find(peer)) << peer;
+  }
+}
+
+}  // namespace
+}  // namespace rueda::service

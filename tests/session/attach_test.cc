@@ -1,0 +1,322 @@
+// The socket's side of a session: greeting, attach, end.
+#include <cstring>
+
+#include <fcntl.h>
+#include <sys/wait.h>
+
+#include "tests/session/raw_client.h"
+
+namespace rueda::session {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST_F(SessionTest, AttachSaysWhoComes) {
+  start_server();
+  auto client = attach(3);
+  ASSERT_EQ(events_.attaches.size(), 1u);
+  const Attach& attach = events_.attaches[0];
+  EXPECT_EQ(attach.job, "job-1");
+  EXPECT_EQ(attach.token, std::string(32, '\xab'));
+  EXPECT_EQ(attach.rank, Rank(3));
+  EXPECT_EQ(attach.local_rank, LocalRank(3));
+  EXPECT_EQ(attach.peer.pid, ::getpid());
+  EXPECT_EQ(attach.peer.uid, ::getuid());
+  EXPECT_EQ(client->capacity, 16u);
+  EXPECT_EQ(client->submissions.header().magic, RUEDA_ABI_MAGIC);
+  EXPECT_EQ(server_->stats().sessions, 1u);
+}
+
+TEST_F(SessionTest, AbstractName) {
+  path_ = "@rueda-test-" + std::to_string(::getpid());
+  start_server();
+  attach();
+  EXPECT_EQ(events_.attaches.size(), 1u);
+}
+
+TEST_F(SessionTest, WhatOnAttachSendsComesAfterTheReply) {
+  start_server();
+  events_.during_attach = [](Session& session) {
+    session.started(Started{Epoch(1), 4, 2, NodeIndex(1), 2, "node-b"});
+  };
+  auto client = attach();
+  RawMessage message = receive(*client);
+  ASSERT_EQ(message.header.type, RUEDA_ABI_STARTED);
+  auto started = message.as<rueda_abi_started>();
+  EXPECT_EQ(started.epoch, 1u);
+  EXPECT_EQ(started.world_size, 4);
+  EXPECT_EQ(started.local_size, 2);
+  EXPECT_EQ(started.node_index, 1);
+  EXPECT_EQ(started.node_count, 2);
+  EXPECT_STREQ(started.node_id, "node-b");
+}
+
+TEST_F(SessionTest, RefusedByTheEngine) {
+  start_server();
+  events_.attach_answer = Status(Code::kPermission, "the token of job 'job-1' is wrong");
+  RawClient client(path_);
+  client.send_attach();
+  RawMessage message = receive(client);
+  auto reply = message.as<rueda_abi_attach_reply>();
+  EXPECT_EQ(reply.code, -10);
+  EXPECT_STREQ(reply.text, "the token of job 'job-1' is wrong");
+  EXPECT_TRUE(message.descriptors.empty());
+  pump_until([&] { return client.is_closed(); }, "the end of the connection");
+  EXPECT_EQ(server_->stats().rejected, 1u);
+  EXPECT_EQ(server_->stats().sessions, 0u);
+  EXPECT_TRUE(events_.lost.empty());
+  EXPECT_EQ(events_.detached, 0);
+}
+
+TEST_F(SessionTest, AnotherVersionIsToldBothVersions) {
+  start_server();
+  RawClient client(path_);
+  rueda_abi_header header{RUEDA_ABI_MAGIC, 7, 99, 100000, 5};
+  client.send_bytes(&header, sizeof(header));
+  RawMessage message = receive(client);
+  ASSERT_EQ(message.header.type, RUEDA_ABI_ATTACH_REPLY);
+  auto reply = message.as<rueda_abi_attach_reply>();
+  EXPECT_EQ(reply.code, -9);
+  EXPECT_THAT(reply.text, HasSubstr("version 7"));
+  EXPECT_THAT(reply.text, HasSubstr("version 1"));
+  EXPECT_THAT(reply.text, HasSubstr("same release"));
+  pump_until([&] { return client.is_closed(); }, "the end of the connection");
+}
+
+TEST_F(SessionTest, BadAttachFieldsAreRefused) {
+  start_server();
+  rueda_abi_attach good{};
+  std::strcpy(good.job_id, "job");
+  rueda_abi_attach no_job = good;
+  no_job.job_id[0] = '\0';
+  rueda_abi_attach long_job = good;
+  std::memset(long_job.job_id, 'j', sizeof(long_job.job_id));
+  rueda_abi_attach strange_job = good;
+  strange_job.job_id[1] = '/';
+  rueda_abi_attach negative_rank = good;
+  negative_rank.rank = -1;
+  rueda_abi_attach large_local_rank = good;
+  large_local_rank.local_rank = 64;
+  for (const auto& body : {no_job, long_job, strange_job, negative_rank, large_local_rank}) {
+    RawClient client(path_);
+    client.send(RUEDA_ABI_ATTACH, &body, sizeof(body));
+    EXPECT_EQ(receive(client).as<rueda_abi_attach_reply>().code, -1);
+  }
+  EXPECT_TRUE(events_.attaches.empty());
+  EXPECT_EQ(server_->stats().rejected, 5u);
+}
+
+TEST_F(SessionTest, GarbageIsClosedAndCounted) {
+  start_server();
+  uint64_t expected = 0;
+  for (const char* garbage :
+       {"GET / HTTP/1.1\r\n\r\n", "PUT / HTTP/1.1\r\n\r\n", "R", "\x16\x03"}) {
+    RawClient client(path_);
+    client.send_bytes(garbage, std::strlen(garbage));
+    ::shutdown(client.fd(), SHUT_WR);
+    pump_until([&] { return client.is_closed(); }, garbage);
+    EXPECT_EQ(server_->stats().rejected, ++expected) << garbage;
+  }
+  RawClient early(path_);
+  early.send(RUEDA_ABI_DETACH, nullptr, 0);
+  EXPECT_EQ(receive(early).as<rueda_abi_attach_reply>().code, -1);
+  rueda_abi_header bad_size{RUEDA_ABI_MAGIC, RUEDA_ABI_VERSION, RUEDA_ABI_ATTACH, 4096, 0};
+  RawClient sized(path_);
+  sized.send_bytes(&bad_size, sizeof(bad_size));
+  EXPECT_EQ(receive(sized).as<rueda_abi_attach_reply>().code, -1);
+  attach();
+}
+
+TEST_F(SessionTest, SilentAndSlowConnectionsEnd) {
+  start_server(16, 1);
+  RawClient silent(path_);
+  RawClient half_greeting(path_);
+  half_greeting.send_bytes("PR", 2);
+  RawClient half_header(path_);
+  half_header.send_bytes("RUDA", 4);
+  for (RawClient* client : {&silent, &half_greeting, &half_header}) {
+    pump_until([&] { return client->is_closed(); }, "the end of a slow connection");
+  }
+  EXPECT_EQ(server_->stats().rejected, 3u);
+}
+
+TEST_F(SessionTest, OneUserCannotFillTheWaitingRoom) {
+  start_server();
+  std::vector<std::unique_ptr<RawClient>> waiting;
+  for (int i = 0; i < 256; ++i) {
+    waiting.push_back(std::make_unique<RawClient>(path_));
+    loop_.restart();
+    loop_.poll();
+  }
+  RawClient one_more(path_);
+  pump_until([&] { return one_more.is_closed(); }, "the end of one too many");
+  waiting[0]->send_attach();
+  EXPECT_EQ(receive(*waiting[0]).as<rueda_abi_attach_reply>().code, 0);
+  attach(1);
+  EXPECT_EQ(server_->stats().rejected, 1u);
+}
+
+TEST_F(SessionTest, AttachByteByByte) {
+  start_server();
+  RawClient client(path_);
+  struct {
+    rueda_abi_header header{RUEDA_ABI_MAGIC, RUEDA_ABI_VERSION, RUEDA_ABI_ATTACH,
+                            sizeof(rueda_abi_attach), 0};
+    rueda_abi_attach body{};
+  } message;
+  std::strcpy(message.body.job_id, "slow");
+  const char* bytes = reinterpret_cast<const char*>(&message);
+  for (size_t i = 0; i < sizeof(message.header) + sizeof(message.body); ++i) {
+    client.send_bytes(bytes + i, 1);
+    loop_.restart();
+    loop_.poll();
+  }
+  EXPECT_EQ(receive(client).as<rueda_abi_attach_reply>().code, 0);
+}
+
+TEST_F(SessionTest, Http2GoesToGrpcWithNothingConsumed) {
+  start_server();
+  RawClient client(path_);
+  const std::string preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+  client.send_bytes(preface.data(), 2);
+  loop_.poll();
+  client.send_bytes(preface.data() + 2, preface.size() - 2);
+  pump_until([&] { return !handed_off_.empty(); }, "the hand-off");
+  auto [fd, peer] = handed_off_[0];
+  EXPECT_EQ(peer.pid, ::getpid());
+  std::string got(preface.size(), '\0');
+  EXPECT_EQ(::recv(fd, got.data(), got.size(), MSG_DONTWAIT), static_cast<ssize_t>(got.size()));
+  EXPECT_EQ(got, preface);
+  server_->stop();
+  // Still open on this side: it is the receiver's now.
+  client.send_bytes("x", 1);
+  EXPECT_EQ(server_->stats().rejected, 0u);
+}
+
+TEST_F(SessionTest, DetachIsAnsweredAndNoLoss) {
+  start_server();
+  auto client = attach();
+  EXPECT_EQ(request(*client, RUEDA_ABI_DETACH, nullptr, 0).code, 0);
+  EXPECT_EQ(events_.detached, 1);
+  pump_until([&] { return client->is_closed(); }, "the end of the connection");
+  EXPECT_TRUE(events_.lost.empty());
+  EXPECT_EQ(server_->stats().sessions, 0u);
+}
+
+TEST_F(SessionTest, DeathIsLost) {
+  start_server();
+  auto client = attach(2);
+  client->close();
+  pump_until_lost("rank 2 ");
+  EXPECT_THAT(events_.lost[0].message(), HasSubstr("without saying goodbye"));
+  EXPECT_EQ(events_.lost[0].origin().rank, Rank(2));
+  EXPECT_EQ(server_->stats().sessions, 0u);
+}
+
+TEST_F(SessionTest, ProtocolErrorsAfterAttach) {
+  start_server();
+  auto twice = attach();
+  twice->send_attach();
+  pump_until_lost("attached a second time");
+  EXPECT_EQ(receive(*twice).header.type, RUEDA_ABI_FAILED);
+  events_.lost.clear();
+
+  auto unknown = attach();
+  unknown->send(77, nullptr, 0);
+  pump_until_lost("unknown type 77");
+  events_.lost.clear();
+
+  auto stranger = attach();
+  stranger->send_bytes("0123456789abcdef", 16);
+  pump_until_lost("no message of Rueda's");
+}
+
+TEST_F(SessionTest, ClientThatDoesNotReadIsLost) {
+  start_server();
+  auto client = attach();
+  rueda_abi_arena body{4096, 0, 0};
+  for (int i = 0; events_.lost.empty() && i < 100000; ++i) {
+    // Once it is lost the server has closed, and sending fails.
+    rueda_abi_header header{RUEDA_ABI_MAGIC, RUEDA_ABI_VERSION, RUEDA_ABI_ARENA_REMOVE,
+                            sizeof(body), 0};
+    struct {
+      rueda_abi_header header;
+      rueda_abi_arena body;
+    } message{header, body};
+    if (::send(client->fd(), &message, sizeof(message), MSG_NOSIGNAL) < 0) break;
+    loop_.restart();
+    loop_.poll();
+  }
+  pump_until_lost("does not read");
+}
+
+TEST_F(SessionTest, JobFailedReachesTheClient) {
+  start_server();
+  auto client = attach();
+  events_.sessions[0]->job_failed(Status(Code::kNodeLost, std::string(2000, 'n')));
+  RawMessage message = receive(*client);
+  ASSERT_EQ(message.header.type, RUEDA_ABI_FAILED);
+  auto failed = message.as<rueda_abi_status>();
+  EXPECT_EQ(failed.code, -6);
+  EXPECT_EQ(std::string(failed.text), std::string(1023, 'n'));
+  EXPECT_EQ(server_->stats().sessions, 1u);
+}
+
+TEST_F(SessionTest, DropEndsWithoutEvents) {
+  start_server();
+  auto client = attach();
+  events_.sessions[0]->drop();
+  EXPECT_TRUE(client->is_closed());
+  auto during_attach = std::make_unique<RawClient>(path_);
+  events_.during_attach = [](Session& session) { session.drop(); };
+  during_attach->send_attach();
+  pump_until([&] { return during_attach->is_closed(); }, "the end of the connection");
+  EXPECT_TRUE(events_.lost.empty());
+  EXPECT_EQ(events_.detached, 0);
+  EXPECT_EQ(server_->stats().sessions, 0u);
+}
+
+TEST_F(SessionTest, StopClosesEverythingWithoutEvents) {
+  start_server();
+  auto client = attach();
+  RawClient greeting(path_);
+  loop_.poll();
+  server_->stop();
+  EXPECT_TRUE(client->is_closed());
+  EXPECT_TRUE(greeting.is_closed());
+  EXPECT_NE(::access(path_.c_str(), F_OK), 0);
+  server_.reset();
+  loop_.restart();
+  loop_.poll();
+  EXPECT_TRUE(events_.lost.empty());
+}
+
+TEST_F(SessionTest, KilledClientsLeaveNothingBehind) {
+  start_server();
+  { attach(); }
+  pump_until([&] { return events_.lost.size() == 1; }, "the first loss");
+  int fds_before = count_open_fds();
+  for (size_t i = 1; i <= 100; ++i) {
+    // A process of its own, ended by SIGKILL, with an arena and an unread reply.
+    pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      RawClient client(path_);
+      client.send_attach();
+      UniqueFd memfd = make_memfd(4096);
+      rueda_abi_arena body{4096, 0, 0};
+      client.send(RUEDA_ABI_ARENA_ADD, &body, sizeof(body), {memfd.get()});
+      ::kill(::getpid(), SIGKILL);
+    }
+    ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+    pump_until([&] { return events_.lost.size() == i + 1; }, "the loss");
+  }
+  loop_.poll();
+  EXPECT_EQ(count_open_fds(), fds_before);
+  EXPECT_EQ(server_->stats().sessions, 0u);
+  EXPECT_EQ(server_->stats().arenas, 0u);
+  EXPECT_EQ(server_->stats().arena_bytes, 0u);
+}
+
+}  // namespace
+}  // namespace rueda::session

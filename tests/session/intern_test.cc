@@ -1,0 +1,144 @@
+#include "daemon/session/intern.h"
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+
+#include "tests/session/raw_client.h"
+
+namespace rueda::session {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(DescriptorFromAbi, TakesEveryField) {
+  rueda_abi_intern abi = make_tensor("layer.0/wéight", {3, 0, 5});
+  abi.kind = 0;
+  abi.dtype = static_cast<uint8_t>(DType::kBFloat16);
+  abi.op = static_cast<uint8_t>(ReduceOp::kMax);
+  abi.prescale = 0.5;
+  abi.postscale = 2.0;
+  std::strcpy(abi.group, "bucket");
+  abi.group_size = 4;
+  Result<core::TensorDescriptor> result = descriptor_from_abi(abi);
+  ASSERT_TRUE(result.is_ok()) << result.status().to_string();
+  core::TensorDescriptor expected;
+  expected.name = "layer.0/wéight";
+  expected.dtype = DType::kBFloat16;
+  expected.op = ReduceOp::kMax;
+  expected.shape = {3, 0, 5};
+  expected.prescale = 0.5;
+  expected.postscale = 2.0;
+  expected.group = "bucket";
+  expected.group_size = 4;
+  EXPECT_EQ(result.value(), expected);
+}
+
+struct Refusal {
+  const char* what;
+  std::function<void(rueda_abi_intern&)> spoil;
+  const char* text;
+};
+
+const Refusal kRefusals[] = {
+    {"empty name", [](auto& t) { t.name[0] = '\0'; }, "without a name"},
+    {"no NUL", [](auto& t) { std::memset(t.name, 'n', sizeof(t.name)); }, "at most 255"},
+    {"newline", [](auto& t) { std::strcpy(t.name, "a\nb"); }, "control characters"},
+    {"escape", [](auto& t) { std::strcpy(t.name, "\x1b[2J"); }, "control characters"},
+    {"C1 control", [](auto& t) { std::strcpy(t.name, "a\xc2\x85"); }, "control characters"},
+    {"not UTF-8", [](auto& t) { std::strcpy(t.name, "a\xff"); }, "not UTF-8"},
+    {"cut UTF-8", [](auto& t) { std::strcpy(t.name, "a\xc3"); }, "not UTF-8"},
+    {"overlong UTF-8", [](auto& t) { std::strcpy(t.name, "\xc0\xaf"); }, "not UTF-8"},
+    {"surrogate", [](auto& t) { std::strcpy(t.name, "\xed\xa0\x80"); }, "not UTF-8"},
+    {"kind", [](auto& t) { t.kind = 3; }, "collective 3"},
+    {"dtype", [](auto& t) { t.dtype = 6; }, "dtype 6"},
+    {"op", [](auto& t) { t.op = 255; }, "op 255"},
+    {"ndim", [](auto& t) { t.ndim = 9; }, "9 dimensions"},
+    {"negative dim", [](auto& t) { t.dims[1] = -4; }, "dimension 1 of -4"},
+    {"overflow", [](auto& t) { t.dims[0] = t.dims[1] = int64_t{1} << 62; }, "larger than"},
+    {"overflow behind a 0",
+     [](auto& t) {
+       t.ndim = 3;
+       t.dims[0] = t.dims[1] = int64_t{1} << 40;
+       t.dims[2] = 0;
+     },
+     "larger than"},
+    {"too many bytes", [](auto& t) { t.dims[0] = int64_t{1} << 39; }, "larger than"},
+    {"root without broadcast", [](auto& t) { t.root = 0; }, "only a broadcast"},
+    {"broadcast without root", [](auto& t) { t.kind = 1; }, "root rank -1"},
+    {"root too large", [](auto& t) { t.kind = 1, t.root = 65536; }, "root rank 65536"},
+    {"barrier with a shape", [](auto& t) { t.kind = 2; }, "barrier has no shape"},
+    {"infinite scale", [](auto& t) { t.prescale = INFINITY; }, "not finite"},
+    {"NaN scale", [](auto& t) { t.postscale = std::nan(""); }, "not finite"},
+    {"group without a size", [](auto& t) { std::strcpy(t.group, "g"); }, "both a name and a size"},
+    {"group without a name", [](auto& t) { t.group_size = 2; }, "both a name and a size"},
+    {"group's NUL",
+     [](auto& t) {
+       std::memset(t.group, 'g', sizeof(t.group));
+       t.group_size = 1;
+     },
+     "at most 255"},
+    {"huge group",
+     [](auto& t) {
+       std::strcpy(t.group, "g");
+       t.group_size = ~0u;
+     },
+     "group of 4294967295"},
+    {"grouped broadcast",
+     [](auto& t) {
+       std::strcpy(t.group, "g");
+       t.group_size = 1, t.kind = 1, t.root = 0;
+     },
+     "only allreduces"},
+    {"process set", [](auto& t) { t.process_set = 3; }, "process set 3"},
+};
+
+TEST(DescriptorFromAbi, RefusesWithTheReason) {
+  for (const Refusal& refusal : kRefusals) {
+    rueda_abi_intern abi = make_tensor("grad", {2, 2});
+    refusal.spoil(abi);
+    Result<core::TensorDescriptor> result = descriptor_from_abi(abi);
+    ASSERT_FALSE(result.is_ok()) << refusal.what;
+    EXPECT_EQ(result.status().code(), Code::kInvalidArgument) << refusal.what;
+    EXPECT_THAT(result.status().message(), HasSubstr(refusal.text)) << refusal.what;
+  }
+}
+
+TEST(DescriptorFromAbi, TakesTheLargest) {
+  EXPECT_TRUE(descriptor_from_abi(make_tensor("large", {int64_t{1} << 38})).is_ok());
+  EXPECT_TRUE(descriptor_from_abi(make_tensor(std::string(255, 'n'), {})).is_ok());
+}
+
+TEST(TensorTable, SameDescriptorSameId) {
+  TensorTable table(3);
+  rueda_abi_intern a = make_tensor("a", {4});
+  rueda_abi_intern other_shape = make_tensor("a", {2, 2});
+  rueda_abi_intern garbage_behind = a;
+  garbage_behind.name[10] = 'x';
+  garbage_behind.dims[5] = -1;
+  ASSERT_EQ(table.intern(a).value(), 0u);
+  ASSERT_EQ(table.intern(other_shape).value(), 1u);
+  EXPECT_EQ(table.intern(a).value(), 0u);
+  EXPECT_EQ(table.intern(garbage_behind).value(), 0u);
+  EXPECT_EQ(table.intern(make_tensor("b", {4})).value(), 2u);
+  Result<uint32_t> full = table.intern(make_tensor("c", {4}));
+  ASSERT_FALSE(full.is_ok());
+  EXPECT_EQ(full.status().code(), Code::kResourceExhausted);
+  EXPECT_EQ(table.intern(other_shape).value(), 1u);
+  EXPECT_EQ(table.find(1)->shape, (std::vector<int64_t>{2, 2}));
+  EXPECT_EQ(table.find(3), nullptr);
+}
+
+TEST_F(SessionTest, InternErrorLeavesTheSessionUp) {
+  start_server();
+  auto client = attach();
+  rueda_abi_intern bad = make_tensor("grad", {-1});
+  rueda_abi_status reply = request(*client, RUEDA_ABI_INTERN, &bad, sizeof(bad));
+  EXPECT_EQ(reply.code, -1);
+  EXPECT_THAT(reply.text, HasSubstr("'grad'"));
+  EXPECT_EQ(intern(*client, make_tensor("grad", {1})), 0u);
+}
+
+}  // namespace
+}  // namespace rueda::session

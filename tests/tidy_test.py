@@ -1,0 +1,190 @@
+#!/usr/bin/python3
+"""Fails when a file of the tree is not tidy: see RULES for what that means.
+
+Run as: tidy_test.py ROOT. The first half of the tests plants untidy text and expects it to be found.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+ROOT = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.getcwd()
+
+SKIPPED_DIRS = {".git", ".cache", "build", "__pycache__"}
+SKIPPED_FILES = {"LICENSE", "compile_commands.json"}
+CODE_SUFFIXES = (".cc", ".h", ".hpp", ".c", ".cu", ".py")
+HEADER_SUFFIXES = (".h", ".hpp")
+BINARY_SUFFIXES = (".png", ".pyc", ".gz", ".npz", ".bin", ".so")
+MAX_LINES = 600
+
+# Written in two pieces, so that this file passes its own rules.
+UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HAC" r"K)\b")
+MACHINE_PATHS = re.compile(r"/wo" r"rk/|/ro" r"ot/|/tmp" r"/b-|\.\./sha" r"red/")
+CONFLICT = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
+USING_STD = re.compile(r"^\s*using namespace std\b", re.MULTILINE)
+STRICT_SHELL = re.compile(r"^set -eu(o pipefail)?$", re.MULTILINE)
+MARKDOWN_LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
+
+
+def is_shell(path, text):
+    return path.endswith(".sh") or bool(re.match(r"#!\S*[/ ](ba)?sh\b", text))
+
+
+def has_header_comment(text):
+    body = re.sub(r"\A#!.*\n", "", text).lstrip()
+    return body.startswith(("//", "/*"))
+
+
+def check_words(path, text):
+    for number, line in enumerate(text.split("\n"), 1):
+        for pattern, what in ((UNFINISHED, "marks unfinished work"),
+                              (MACHINE_PATHS, "names a path of one machine")):
+            match = pattern.search(line)
+            if match:
+                yield f"{path}:{number}: '{match.group()}' {what}"
+
+
+def check_blanks(path, text):
+    for number, line in enumerate(text.split("\n"), 1):
+        if "\t" in line:
+            yield f"{path}:{number}: a tab"
+        if line != line.rstrip():
+            yield f"{path}:{number}: blanks at the end of the line"
+    if text and (not text.endswith("\n") or text.endswith("\n\n")):
+        yield f"{path}: must end in one newline"
+    if CONFLICT.search(text):
+        yield f"{path}: a conflict marker"
+
+
+def check_code(path, text):
+    lines = text.count("\n")
+    if path.endswith(CODE_SUFFIXES) and lines > MAX_LINES:
+        yield f"{path}: {lines} lines; split it below {MAX_LINES}"
+    if USING_STD.search(text) and not path.endswith(".py"):
+        yield f"{path}: 'using namespace std'"
+
+
+def check_header_comment(path, text, read):
+    """Headers, and sources of the daemon without a header of their own, say what they are for."""
+    if path.endswith(HEADER_SUFFIXES) and not has_header_comment(text):
+        yield f"{path}: a header starts with a comment that says what it is for"
+    if path.startswith("daemon/") and path.endswith(".cc"):
+        # A room's door may be one folder up: reduce/kernels.h for reduce/cpu/kernels.cc.
+        folder, name = os.path.split(path[:-3] + ".h")
+        headers = [read(path[:-3] + ".h"), read(os.path.join(os.path.dirname(folder), name))]
+        if not any(has_header_comment(candidate) for candidate in [text, *filter(None, headers)]):
+            yield f"{path}: neither it nor its header starts with a comment"
+
+
+def check_scripts(path, text, is_executable):
+    # A file without #! is sourced, and must not change the settings of the shell that sources it.
+    if is_shell(path, text) and text.startswith("#!") and not STRICT_SHELL.search(text):
+        yield f"{path}: a shell script sets -euo pipefail (bash) or -eu (sh)"
+    if text.startswith("#!") and not is_executable:
+        yield f"{path}: starts with #! and is not executable"
+    if re.match(r"#!.*\bpython3?\b", text) and not text.startswith("#!/usr/bin/python3\n"):
+        yield f"{path}: Python scripts start with #!/usr/bin/python3"
+
+
+def check_links(path, text, exists):
+    if not path.endswith(".md"):
+        return
+    for target in MARKDOWN_LINK.findall(re.sub(r"```.*?```", "", text, flags=re.DOTALL)):
+        if not exists(os.path.normpath(os.path.join(os.path.dirname(path), target))):
+            yield f"{path}: links to {target}, which is not there"
+
+
+def untidy(path, text, is_executable=False, read=lambda path: None, exists=lambda path: True):
+    """One sentence for each rule that `text`, the file at `path`, breaks."""
+    return [*check_words(path, text), *check_blanks(path, text), *check_code(path, text),
+            *check_header_comment(path, text, read), *check_scripts(path, text, is_executable),
+            *check_links(path, text, exists)]
+
+
+def tree_files(root):
+    for folder, dirs, names in os.walk(root):
+        dirs[:] = sorted(d for d in dirs if d not in SKIPPED_DIRS)
+        for name in sorted(names):
+            if name not in SKIPPED_FILES and not name.endswith(BINARY_SUFFIXES):
+                yield os.path.relpath(os.path.join(folder, name), root)
+
+
+def read_file(path):
+    try:
+        with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+class PlantedUntidiness(unittest.TestCase):
+    WRONG = (
+        ("a.md", "later: TO" "DO\n"),
+        ("a.cc", "// XX" "X why\n"),
+        ("a.cc", "// see /wo" "rk/x\n"),
+        ("a.cc", "\tint x;\n"),
+        ("a.cc", "int x; \n"),
+        ("a.cc", "int x;"),
+        ("a.cc", "int x;\n\n"),
+        ("a.cc", "using namespace std;\n"),
+        ("a.cc", "<<<<<<< ours\n"),
+        ("a.py", "x = 1\n" * 601),
+        ("a.h", "#pragma once\n"),
+        ("daemon/base/a.cc", "int x;\n"),
+        ("a.sh", "#!/bin/sh\nset -eu\n"),
+        ("a.md", "see [there](missing.md)\n"),
+    )
+    RIGHT = (
+        ("a.cc", "int x;\n"),
+        ("a.h", "// What it is for.\n#pragma once\n"),
+        ("a.sh", "# shellcheck shell=bash\n"),
+        ("a.sh", 'mktemp "${TMPDIR:-/tmp}/rueda.XXXX' 'XX"\nset -euo pipefail\n'),
+        ("a.md", "see [there](https://example.org/x)\n"),
+    )
+
+    def test_each_untidy_text_is_found(self):
+        for path, text in self.WRONG:
+            with self.subTest(path=path, text=text[:40]):
+                self.assertEqual(len(untidy(path, text, exists=lambda path: False)), 1)
+
+    def test_tidy_text_is_not_found(self):
+        for path, text in self.RIGHT:
+            with self.subTest(path=path, text=text):
+                self.assertEqual(untidy(path, text), [])
+
+    def test_an_executable_shell_script_is_strict(self):
+        self.assertEqual(untidy("x", "#!/bin/bash\nset -euo pipefail\n", True), [])
+        self.assertEqual(untidy("x", "#!/bin/sh\nset -eu\n", True), [])
+        self.assertEqual(len(untidy("x", "#!/bin/bash\nset -e\n", True)), 1)
+        self.assertEqual(len(untidy("x", "#!/bin/bash\n", True)), 1)
+
+    def test_a_comment_in_the_header_is_enough(self):
+        header = "// What it is for.\n#pragma once\n"
+        self.assertEqual(untidy("daemon/base/a.cc", "int x;\n", read=lambda path: header), [])
+
+
+class Tree(unittest.TestCase):
+    def test_every_file_is_tidy(self):
+        files = list(tree_files(ROOT))
+        self.assertGreater(len(files), 20, f"{ROOT} is not the root of the tree")
+        found = []
+        for path in files:
+            is_executable = os.access(os.path.join(ROOT, path), os.X_OK)
+            found += untidy(path, read_file(path), is_executable, read_file,
+                            lambda path: os.path.exists(os.path.join(ROOT, path)))
+        self.assertEqual(found, [], "\n" + "\n".join(found))
+
+    @unittest.skipUnless(shutil.which("shellcheck"), "shellcheck is not installed")
+    def test_shellcheck_finds_nothing(self):
+        scripts = [path for path in tree_files(ROOT) if is_shell(path, read_file(path))]
+        self.assertTrue(scripts)
+        run = subprocess.run(["shellcheck", "-x", "-P", "SCRIPTDIR", *scripts], cwd=ROOT, text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        self.assertEqual(run.returncode, 0, "\n" + run.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

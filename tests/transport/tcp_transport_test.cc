@@ -1,0 +1,452 @@
+// What only TCP has: strangers at the port, slow peers, congestion control, broken connections.
+#include "daemon/transport/tcp/tcp_transport.h"
+
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <spdlog/sinks/base_sink.h>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "daemon/transport/tcp/address.h"
+#include "daemon/transport/tcp/credit.h"
+#include "daemon/transport/tcp/hello.h"
+#include "daemon/transport/tcp/socket_tuner.h"
+
+namespace rueda::transport {
+namespace {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+struct Reader : ReceiveEvents {
+  void on_frame(const FrameHeader& header, std::span<std::byte>) override {
+    slots.push_back(header.slot);
+  }
+  void on_closed(const Status& status) override { closed = status; }
+  std::vector<uint32_t> slots;
+  std::optional<Status> closed;
+};
+
+struct Writer : SendEvents {
+  void on_sent(uint64_t) override {}
+  void on_slot_free(uint32_t slot) override { freed.push_back(slot); }
+  void on_closed(const Status& status) override { closed = status; }
+  std::vector<uint32_t> freed;
+  std::optional<Status> closed;
+};
+
+// Collects what is logged while it lives.
+class LogCapture : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  static std::shared_ptr<LogCapture> install() {
+    auto capture = std::make_shared<LogCapture>();
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", capture));
+    return capture;
+  }
+  int count(const std::string& text) const {
+    int lines = 0;
+    for (const std::string& line : lines_) lines += line.find(text) != std::string::npos ? 1 : 0;
+    return lines;
+  }
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    lines_.emplace_back(message.payload.begin(), message.payload.end());
+  }
+  void flush_() override {}
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+class TcpTransportTest : public ::testing::Test {
+ protected:
+  static constexpr int64_t kHelloTimeoutMs = 50;
+
+  void SetUp() override {
+    transport_ = make_tcp_transport(io_, {.hello_timeout_ms = kHelloTimeoutMs});
+    address_ = transport_->listen("127.0.0.1:0").value();
+    key_ = transport_->register_region(memory_).value();
+    token_.fill(std::byte{9});
+  }
+
+  bool run_until(const std::function<bool()>& done) {
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!done()) {
+      if (std::chrono::steady_clock::now() > give_up) return false;
+      io_.run_one_for(std::chrono::milliseconds(100));
+    }
+    return true;
+  }
+
+  // A stranger's own end, blocking: the kernel completes the connection without our loop.
+  asio::ip::tcp::socket dial() {
+    asio::ip::tcp::socket socket(io_);
+    socket.connect(*tcp::numeric_endpoint(tcp::parse_host_port(address_).value()));
+    return socket;
+  }
+
+  void expect_channel() {
+    AcceptOptions options;
+    options.id = id_;
+    options.token = token_;
+    options.slots = {memory_.data(), 2, 64, key_};
+    options.timeout_ms = 20'000;
+    options.events = &reader_;
+    transport_->expect(options, [this](Result<std::unique_ptr<ReceiveChannel>> result) {
+      ASSERT_TRUE(result.is_ok()) << result.status().to_string();
+      channel_ = std::move(result).value();
+    });
+  }
+
+  tcp::Hello hello() const {
+    tcp::Hello message;
+    message.id = id_;
+    message.slot_count = 2;
+    message.slot_bytes = 64;
+    seal(message, token_);
+    return message;
+  }
+
+  // Opens the channel by hand, as a peer of another make would.
+  asio::ip::tcp::socket open_by_hand() {
+    expect_channel();
+    asio::ip::tcp::socket socket = dial();
+    const tcp::Hello message = hello();
+    asio::write(socket, asio::buffer(&message, sizeof(message)));
+    EXPECT_TRUE(run_until([this] { return channel_ != nullptr; }));
+    tcp::HelloReply reply;
+    asio::read(socket, asio::buffer(&reply, sizeof(reply)));
+    EXPECT_TRUE(check_reply(reply).is_ok());
+    EXPECT_TRUE(is_authentic(reply, message, token_));
+    EXPECT_EQ(reply.answer, tcp::HelloAnswer::kWelcome);
+    return socket;
+  }
+
+  bool run_until_rejected(uint64_t count) {
+    return run_until([this, count] { return transport_->rejected() >= count; });
+  }
+
+  static bool is_hung_up(asio::ip::tcp::socket& socket) {
+    char byte = 0;
+    error_code error;
+    asio::read(socket, asio::buffer(&byte, 1), error);
+    return static_cast<bool>(error);
+  }
+
+  std::shared_ptr<LogCapture> log_ = LogCapture::install();
+  asio::io_context io_{1};
+  asio::executor_work_guard<asio::io_context::executor_type> work_ = asio::make_work_guard(io_);
+  const ChannelId id_{7, 3, 0, 1, 0};
+  JobToken token_;
+  std::vector<std::byte> memory_ = std::vector<std::byte>(128);
+  std::unique_ptr<Transport> transport_;
+  std::string address_;
+  RegionKey key_;
+  Reader reader_;
+  std::unique_ptr<ReceiveChannel> channel_;
+};
+
+TEST_F(TcpTransportTest, GarbageIsClosedAtItsFirstBytes) {
+  expect_channel();
+  for (const std::string garbage : {"GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\x02\x03\x04\x05\x06"}) {
+    const uint64_t before = transport_->rejected();
+    asio::ip::tcp::socket stranger = dial();
+    asio::write(stranger, asio::buffer(garbage));
+    ASSERT_TRUE(run_until_rejected(before + 1));
+    EXPECT_TRUE(is_hung_up(stranger));
+  }
+  EXPECT_EQ(log_->count("does not speak Rueda's data protocol"), 2);
+  EXPECT_EQ(channel_, nullptr);
+}
+
+TEST_F(TcpTransportTest, AnotherVersionIsNamed) {
+  expect_channel();
+  asio::ip::tcp::socket stranger = dial();
+  tcp::Hello message = hello();
+  message.version = 2;
+  asio::write(stranger, asio::buffer(&message, sizeof(message)));
+  ASSERT_TRUE(run_until_rejected(1));
+  EXPECT_TRUE(is_hung_up(stranger));
+  EXPECT_EQ(log_->count("it speaks wire version 2, this daemon speaks 1"), 1);
+}
+
+TEST_F(TcpTransportTest, APeerThatSaysNothingOrHalfIsClosed) {
+  expect_channel();
+  asio::ip::tcp::socket silent = dial();
+  asio::ip::tcp::socket slow = dial();
+  const tcp::Hello message = hello();
+  asio::write(slow, asio::buffer(&message, sizeof(message) - 1));
+  ASSERT_TRUE(run_until_rejected(2));
+  EXPECT_TRUE(is_hung_up(silent) && is_hung_up(slow));
+  EXPECT_EQ(log_->count("did not finish its hello"), 2);
+  EXPECT_EQ(channel_, nullptr);
+}
+
+TEST_F(TcpTransportTest, APeerThatHangsUpBeforeItsHelloIsCounted) {
+  dial().close();
+  ASSERT_TRUE(run_until_rejected(1));
+  EXPECT_EQ(log_->count("hung up before its hello"), 1);
+}
+
+TEST_F(TcpTransportTest, AFloodOfStrangersIsBoundedAndDoesNotFloodTheLog) {
+  transport_ = make_tcp_transport(io_, {.hello_timeout_ms = 20'000});
+  address_ = transport_->listen("127.0.0.1:0").value();
+  std::vector<asio::ip::tcp::socket> strangers;
+  for (int i = 0; i < 100; ++i) strangers.push_back(dial());
+  ASSERT_TRUE(run_until_rejected(36));
+  io_.poll();
+  EXPECT_EQ(transport_->rejected(), 36u);
+  EXPECT_GE(log_->count("closed a connection"), 1);
+  EXPECT_LT(log_->count("closed a connection"), 36);
+  transport_->stop();
+  for (asio::ip::tcp::socket& stranger : strangers) EXPECT_TRUE(is_hung_up(stranger));
+}
+
+TEST_F(TcpTransportTest, RunningOutOfDescriptorsIsLoggedAndSurvived) {
+  asio::ip::tcp::socket stranger(io_, asio::ip::tcp::v4());
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int first_free = ::dup(stranger.native_handle());
+  ASSERT_GT(first_free, 0);
+  ::close(first_free);
+  rlimit none_left = before;
+  none_left.rlim_cur = static_cast<rlim_t>(first_free);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none_left), 0);
+  stranger.connect(*tcp::numeric_endpoint(tcp::parse_host_port(address_).value()));
+  const bool is_logged = run_until([&] { return log_->count("cannot accept connections") > 0; });
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(is_logged);
+  ASSERT_TRUE(run_until_rejected(1)) << "the connection was not accepted later";
+  EXPECT_EQ(log_->count("cannot accept connections"), 1);
+}
+
+TEST_F(TcpTransportTest, ASecondHelloForTheSameChannelIsRefused) {
+  asio::ip::tcp::socket peer = open_by_hand();
+  asio::ip::tcp::socket second = dial();
+  const tcp::Hello message = hello();
+  asio::write(second, asio::buffer(&message, sizeof(message)));
+  ASSERT_TRUE(run_until_rejected(1));
+  EXPECT_TRUE(is_hung_up(second));
+  EXPECT_FALSE(reader_.closed);
+}
+
+TEST_F(TcpTransportTest, GarbageAfterTheHelloClosesTheChannel) {
+  asio::ip::tcp::socket peer = open_by_hand();
+  asio::write(peer, asio::buffer(std::string(100, 'x')));
+  ASSERT_TRUE(run_until([this] { return reader_.closed.has_value(); }));
+  EXPECT_EQ(reader_.closed->code(), Code::kInternal);
+  EXPECT_NE(reader_.closed->message().find("node 0 (127.0.0.1:"), std::string::npos);
+  EXPECT_TRUE(is_hung_up(peer));
+}
+
+TEST_F(TcpTransportTest, AWriterThatIgnoresCreditIsCutOff) {
+  asio::ip::tcp::socket peer = open_by_hand();
+  FrameHeader header;
+  header.job = id_.job;
+  header.epoch = id_.epoch;
+  header.slot = 1;
+  const FrameHeader twice[] = {header, header};
+  asio::write(peer, asio::buffer(twice));
+  ASSERT_TRUE(run_until([this] { return reader_.closed.has_value(); }));
+  EXPECT_EQ(reader_.slots, std::vector<uint32_t>{1});
+  EXPECT_NE(reader_.closed->message().find("slot 1 still holds a frame"), std::string::npos);
+}
+
+TEST_F(TcpTransportTest, APeerThatDiesInAFrameIsLost) {
+  asio::ip::tcp::socket peer = open_by_hand();
+  FrameHeader header;
+  header.job = id_.job;
+  header.epoch = id_.epoch;
+  header.payload_bytes = 10;
+  asio::write(peer, asio::buffer(&header, sizeof(header)));
+  peer.close();
+  ASSERT_TRUE(run_until([this] { return reader_.closed.has_value(); }));
+  EXPECT_EQ(reader_.closed->code(), Code::kNodeLost);
+  EXPECT_NE(reader_.closed->message().find("in the middle of a frame"), std::string::npos);
+}
+
+TEST_F(TcpTransportTest, AResetIsALostPeer) {
+  asio::ip::tcp::socket peer = open_by_hand();
+  peer.set_option(asio::socket_base::linger(true, 0));
+  peer.close();
+  ASSERT_TRUE(run_until([this] { return reader_.closed.has_value(); }));
+  EXPECT_EQ(reader_.closed->code(), Code::kNodeLost);
+  EXPECT_NE(reader_.closed->message().find("node 0"), std::string::npos);
+}
+
+TEST_F(TcpTransportTest, ManyCreditsLeaveTogether) {
+  asio::ip::tcp::socket peer = open_by_hand();
+  FrameHeader frames[2];
+  for (uint32_t slot : {0u, 1u}) {
+    frames[slot].job = id_.job;
+    frames[slot].epoch = id_.epoch;
+    frames[slot].slot = slot;
+  }
+  asio::write(peer, asio::buffer(frames));
+  ASSERT_TRUE(run_until([this] { return reader_.slots.size() == 2; }));
+  channel_->release(1);
+  channel_->release(0);
+  io_.poll();
+  tcp::Credit credits[2];
+  ASSERT_EQ(peer.read_some(asio::buffer(credits)), sizeof(credits));
+  EXPECT_TRUE(credits[0].is_valid(2) && credits[1].is_valid(2));
+  EXPECT_EQ(credits[0].slot, 1u);
+  EXPECT_EQ(credits[1].slot, 0u);
+}
+
+// The other way round: our writer against a reader of another make.
+class TcpWriterTest : public TcpTransportTest {
+ protected:
+  asio::ip::tcp::socket accept_by_hand(bool knows_token) {
+    asio::ip::tcp::acceptor acceptor(io_, {asio::ip::address_v4::loopback(), 0});
+    ConnectOptions options;
+    options.address = tcp::to_string(acceptor.local_endpoint());
+    options.id = id_;
+    options.token = token_;
+    options.slot_count = 2;
+    options.slot_bytes = 64;
+    options.timeout_ms = knows_token ? 20'000 : 100;
+    options.events = &writer_;
+    transport_->connect(options, [this](Result<std::unique_ptr<SendChannel>> result) {
+      outcome_ = result.status();
+      if (result.is_ok()) sender_ = std::move(result).value();
+    });
+    asio::ip::tcp::socket peer(io_);
+    std::optional<error_code> accepted;
+    acceptor.async_accept(peer, [&](const error_code& error) { accepted = error; });
+    EXPECT_TRUE(run_until([&] { return accepted && peer.available() >= sizeof(tcp::Hello); }));
+    tcp::Hello message;
+    asio::read(peer, asio::buffer(&message, sizeof(message)));
+    EXPECT_TRUE(is_authentic(message, token_));
+    tcp::HelloReply reply;
+    JobToken wrong{};
+    seal(reply, message, knows_token ? token_ : wrong);
+    asio::write(peer, asio::buffer(&reply, sizeof(reply)));
+    EXPECT_TRUE(run_until([this] { return outcome_.has_value(); }));
+    return peer;
+  }
+
+  void send_credit(asio::ip::tcp::socket& peer, uint32_t slot) {
+    tcp::Credit credit;
+    credit.slot = slot;
+    asio::write(peer, asio::buffer(&credit, sizeof(credit)));
+  }
+
+  Writer writer_;
+  std::optional<Status> outcome_;
+  std::unique_ptr<SendChannel> sender_;
+};
+
+TEST_F(TcpWriterTest, AReaderWithoutTheTokenIsNotBelieved) {
+  accept_by_hand(false);
+  EXPECT_EQ(outcome_->code(), Code::kTimeout);
+  EXPECT_EQ(sender_, nullptr);
+}
+
+TEST_F(TcpWriterTest, ACreditForAFreeSlotClosesTheChannel) {
+  asio::ip::tcp::socket peer = accept_by_hand(true);
+  ASSERT_NE(sender_, nullptr);
+  send_credit(peer, 1);
+  ASSERT_TRUE(run_until([this] { return writer_.closed.has_value(); }));
+  EXPECT_EQ(writer_.closed->code(), Code::kInternal);
+  EXPECT_NE(writer_.closed->message().find("a credit for slot 1, which is free"),
+            std::string::npos);
+  EXPECT_TRUE(writer_.freed.empty());
+}
+
+TEST_F(TcpWriterTest, GarbageInsteadOfCreditsClosesTheChannel) {
+  asio::ip::tcp::socket peer = accept_by_hand(true);
+  ASSERT_NE(sender_, nullptr);
+  asio::write(peer, asio::buffer(std::string("garbage!")));
+  ASSERT_TRUE(run_until([this] { return writer_.closed.has_value(); }));
+  EXPECT_EQ(writer_.closed->code(), Code::kInternal);
+}
+
+TEST_F(TcpWriterTest, ACreditInTwoPiecesIsOneCredit) {
+  asio::ip::tcp::socket peer = accept_by_hand(true);
+  ASSERT_NE(sender_, nullptr);
+  FrameHeader header;
+  header.job = id_.job;
+  header.epoch = id_.epoch;
+  header.slot = 1;
+  sender_->write(header, {}, 0);
+  ASSERT_TRUE(run_until([&] { return peer.available() >= sizeof(header); }));
+  tcp::Credit credit;
+  credit.slot = 1;
+  asio::write(peer, asio::buffer(&credit, 3));
+  io_.poll();
+  EXPECT_TRUE(writer_.freed.empty());
+  asio::write(peer, asio::buffer(reinterpret_cast<const char*>(&credit) + 3, 5));
+  ASSERT_TRUE(run_until([this] { return !writer_.freed.empty(); }));
+  EXPECT_EQ(writer_.freed, std::vector<uint32_t>{1});
+}
+
+std::string congestion_of(int descriptor) {
+  char name[16] = {};
+  socklen_t bytes = sizeof(name);
+  EXPECT_EQ(::getsockopt(descriptor, IPPROTO_TCP, TCP_CONGESTION, name, &bytes), 0);
+  return name;
+}
+
+TEST_F(TcpTransportTest, CongestionControlFollowsItsOption) {
+  tcp::Socket plain(io_, asio::ip::tcp::v4());
+  const std::string system = congestion_of(plain.native_handle());
+  const tcp::Endpoint here(asio::ip::address_v4::loopback(), 9);
+  // TEST-NET-1: never one of our own addresses.
+  const tcp::Endpoint elsewhere(asio::ip::make_address("192.0.2.1"), 9);
+  const auto chosen = [&](const std::string& option, const tcp::Endpoint& peer) {
+    tcp::Socket socket(io_, asio::ip::tcp::v4());
+    tcp::SocketTuner(option).tune_connecting(socket, peer);
+    return congestion_of(socket.native_handle());
+  };
+  EXPECT_EQ(chosen("system", here), system);
+  EXPECT_EQ(chosen("auto", elsewhere), system);
+  EXPECT_EQ(chosen("reno", elsewhere), "reno");
+  EXPECT_EQ(chosen("auto", here), "reno");
+}
+
+TEST_F(TcpTransportTest, AnUnknownCongestionControlIsNamed) {
+  EXPECT_TRUE(make_tcp_transport(io_, {.congestion = "system"})->is_viable().is_ok());
+  EXPECT_TRUE(make_tcp_transport(io_, {.congestion = "reno"})->is_viable().is_ok());
+  const Status status = make_tcp_transport(io_, {.congestion = "warp"})->is_viable();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_NE(status.message().find("\"warp\""), std::string::npos);
+}
+
+TEST_F(TcpTransportTest, ANameIsResolvedWithoutBlocking) {
+  expect_channel();
+  Writer writer;
+  ConnectOptions options;
+  options.address = "localhost" + address_.substr(address_.rfind(':'));
+  options.id = id_;
+  options.token = token_;
+  options.slot_count = 2;
+  options.slot_bytes = 64;
+  options.timeout_ms = 20'000;
+  options.events = &writer;
+  std::unique_ptr<SendChannel> sender;
+  transport_->connect(options, [&](Result<std::unique_ptr<SendChannel>> result) {
+    ASSERT_TRUE(result.is_ok()) << result.status().to_string();
+    sender = std::move(result).value();
+  });
+  ASSERT_TRUE(run_until([&] { return sender && channel_; }));
+  EXPECT_EQ(log_->count("congestion control reno for peers on this host"), 1);
+}
+
+}  // namespace
+}  // namespace rueda::transport
