@@ -27,13 +27,13 @@ class FileBehindEnvironment final : public CLI::ConfigTOML {
  public:
   explicit FileBehindEnvironment(const CLI::App& app) : app_(app) {}
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
-    std::vector<CLI::ConfigItem> items = CLI::ConfigTOML::from_config(input);
-    std::erase_if(items, [&](const CLI::ConfigItem& item) {
+    std::vector<CLI::ConfigItem> found = CLI::ConfigTOML::from_config(input);
+    std::erase_if(found, [&](const CLI::ConfigItem& item) {
       const CLI::Option* option = app_.get_option_no_throw("--" + item.name);
       const char* value = option ? ::getenv(option->get_envname().c_str()) : nullptr;
       return value && *value != '\0';
     });
-    return items;
+    return found;
   }
 
  private:

@@ -185,6 +185,19 @@ class Daemon(Program):
         maps = read_text(f"/proc/{self.pid}/maps")
         return {"fds": len(os.listdir(f"/proc/{self.pid}/fd")), "memfds": maps.count("/memfd:")}
 
+    def held_at_rest(self):
+        """The same once nothing comes or goes: a scrape's connection closes a moment after its answer."""
+        last, since_s = self.held(), time.monotonic()
+        deadline_s = since_s + PATIENCE_S
+        while time.monotonic() - since_s < 1.0:
+            time.sleep(0.05)
+            now = self.held()
+            if now != last:
+                last, since_s = now, time.monotonic()
+            if time.monotonic() > deadline_s:
+                raise AssertionError(f"daemon {self.node_id} never comes to rest: {now}")
+        return last
+
     def resident_bytes(self):
         return int(re.search(r"VmRSS:\s+(\d+) kB", read_text(f"/proc/{self.pid}/status")).group(1)) * 1024
 
