@@ -1,59 +1,109 @@
 // How the nodes of a job agree on the order of operations. One interface for every mode
-// (docs/protocol.md); `negotiate` is the first (negotiate.cc).
+// (docs/protocol.md).
 //
 // An Agreement lives for one epoch on one node. On the coordinator's node it plays both parts. It
 // is pure: it is told what happened and leaves what is to be done in its Output.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
+#include "daemon/core/coordination.h"
 #include "daemon/core/fusion.h"
 #include "daemon/core/layout.h"
 #include "daemon/core/messages.h"
+#include "daemon/core/submissions.h"
 
 namespace rueda::core {
 
 struct AgreementOptions {
+  Coordination mode = kDefaultCoordination;  // the same on all nodes
   FusionOptions fusion;
-  // Operations decreed and not yet complete at the coordinator. While that many are under way,
-  // ready tensors gather and are fused: the network's own pace sets the size of the batches, no
-  // cycle does.
+  // Operations decreed and not yet complete at the coordinator, in each track. While that many are
+  // under way, ready tensors gather and are fused: the network's own pace sets the size of the
+  // batches, no cycle does.
   int max_open_operations = 4;
+  // Tensors that the response cache holds before it forgets those seen least lately; it grows when
+  // a step has more.
+  size_t cache_capacity = 1024;
+  // locked: identical steps before a lock.
+  int lock_after_steps = 3;
+  // locked: tensors that became ready further apart than this do not share a batch of a plan.
+  TicksMs fusion_window_ms = 5;
+  // locked: how long the head batch may be incomplete while a later one is ready (L6, those who
+  // poll).
+  TicksMs patience_ms = 200;
+  // cached, global-sleep: a cycle's length (Horovod's HOROVOD_CYCLE_TIME), and after how many
+  // cycles the length is agreed anew, between the first and the last.
+  TicksMs cycle_ms = 1;
+  int cycles_between_agreements = 50;
+  TicksMs longest_cycle_ms = 16;
+};
+
+// L7: the operations of the lockable track from `first` on are cancelled here; their numbers come
+// again, in this generation.
+struct Cancel {
+  Seq first;
+  uint32_t generation = 0;
 };
 
 struct AgreementOutput {
-  std::vector<std::pair<NodeIndex, std::variant<Ready, Decree>>> sends;
-  std::vector<OrderedOperation> ordered;  // the next operations, in order, for this node
+  std::vector<std::pair<NodeIndex, AgreementMessage>> sends;
+  std::vector<Cancel> cancels;            // to be carried out before `ordered`
+  std::vector<OrderedOperation> ordered;  // the next operations of each track, in order
+  std::vector<std::string> notes;         // what people may want to read in the log
 };
 
 class Agreement {
  public:
   virtual ~Agreement() = default;
-  // "negotiate", ...
-  virtual const char* mode() const = 0;
+  virtual Coordination mode() const = 0;
+  // Before anything else is told: what time it is.
+  void set_now(TicksMs now) { now_ = now; }
 
   // Every local rank has submitted the tensor.
   virtual void on_local_ready(ReadyTensor tensor) = 0;
-  // Messages of a peer. An error means that the peer broke the protocol: the epoch must end.
-  virtual Status on_ready(NodeIndex from, const Ready& ready) = 0;
-  virtual Status on_decree(NodeIndex from, const Decree& decree) = 0;
-  // The rank has left; what needs it and is not decreed yet will be decreed as an error.
+  // An error means that the peer broke the protocol: the epoch must end.
+  virtual Status on_message(NodeIndex from, const AgreementMessage& message) = 0;
+  // The rank has left; what needs it and is not decreed yet will be decreed as an error. Not while
+  // is_locked().
   virtual void on_rank_left(Rank rank) = 0;
+  // The node has stopped, after all its ranks had left.
+  virtual void on_node_gone(NodeIndex /*node*/) {}
   // This node has completed (or, for an error, ended) the operation.
   virtual void on_operation_ended(Seq seq) = 0;
   // Everything known at this moment has been told: act on it.
   virtual void end_turn(AgreementOutput& output) = 0;
+
+  // When end_turn must be called again even if nothing happens; none: not before something does.
+  virtual std::optional<TicksMs> wakes_at() const { return std::nullopt; }
+
+  // --- Modes that lock; the others are never locked.
+  virtual bool is_locked() const { return false; }
+  // Batches of the plan in force, for people; null when there is none.
+  virtual const Plan* plan() const { return nullptr; }
+  // This node follows the plan no longer, and says how far it is. On the coordinator's node the
+  // unlocking begins. generation 0: there is no lock.
+  virtual Frozen withdraw() { return {}; }
+
+ protected:
+  TicksMs now_ = 0;
 };
 
 // Why a tensor can never complete once a rank it needs has said goodbye.
 std::string describe_left(const std::string& tensor, Rank rank);
 
-// The layout outlives the agreement.
-std::unique_ptr<Agreement> make_negotiate_agreement(const Layout& layout, NodeIndex self,
-                                                    const AgreementOptions& options);
+// For the modes: a message of another mode, which ends the epoch; and the same to all other nodes.
+Status unexpected_message(const Layout& layout, NodeIndex from, Coordination mode);
+void send_to_members(const Layout& layout, NodeIndex self, const AgreementMessage& message,
+                     AgreementOutput& output);
+
+// Layout and submissions outlive the agreement.
+std::unique_ptr<Agreement> make_agreement(const Layout& layout, NodeIndex self,
+                                          const SubmissionTable& submissions,
+                                          const AgreementOptions& options);
 
 }  // namespace rueda::core

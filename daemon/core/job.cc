@@ -22,10 +22,11 @@ JobCore::JobCore(Layout layout, NodeIndex self, JobOptions options)
 
 void JobCore::step(TicksMs now, Event event, Output& output) {
   now_ = now;
+  if (agreement_) agreement_->set_now(now);
   std::visit([&](const auto& e) { on(e, output); }, event);
 }
 
-const char* JobCore::mode() const { return agreement_ ? agreement_->mode() : "negotiate"; }
+const char* JobCore::mode() const { return to_string(options_.agreement.mode); }
 
 std::vector<Rank> JobCore::missing_ranks() const {
   std::vector<Rank> missing;
@@ -85,7 +86,7 @@ void JobCore::on(const RankDetached& event, Output& output) {
   if (state_ == JobState::kForming) {
     send_join(output);
   } else if (state_ != JobState::kFailed) {
-    on_leave(self_, global_rank(event.rank), output);
+    on_leave(self_, {global_rank(event.rank), agreement_->withdraw()}, output);
   }
 }
 
@@ -141,16 +142,16 @@ void JobCore::on(const MessageArrived& event, Output& output) {
   // While suspecting, too: a channel may have closed because every rank has left.
   if (state_ == JobState::kForming || !accept_number(message, output)) return;
   Status status;
-  if (const auto* ready = std::get_if<Ready>(&message.body)) {
-    status = agreement_->on_ready(message.from, *ready);
-  } else if (const auto* decree = std::get_if<Decree>(&message.body)) {
-    status = agreement_->on_decree(message.from, *decree);
+  if (const auto* agreed = std::get_if<AgreementMessage>(&message.body)) {
+    status = agreement_->on_message(message.from, *agreed);
   } else if (const auto* leave = std::get_if<Leave>(&message.body)) {
-    on_leave(message.from, leave->rank, output);
+    if (leave->frozen.generation != 0) status = agreement_->on_message(message.from, leave->frozen);
+    if (status.is_ok()) on_leave(message.from, *leave, output);
   } else if (const auto* left = std::get_if<Left>(&message.body)) {
     on_left(left->rank, output);
   }
   if (!status.is_ok()) fail(status, output);
+  announce_leaves(output);
 }
 
 bool JobCore::accept_number(const Message& message, Output& output) {
@@ -169,16 +170,27 @@ bool JobCore::accept_number(const Message& message, Output& output) {
   return true;
 }
 
-void JobCore::on_leave(NodeIndex from, Rank rank, Output& output) {
+void JobCore::on_leave(NodeIndex from, const Leave& leave, Output& output) {
   if (!is_coordinator()) {
-    if (from == self_) send(layout_.coordinator(), Leave{rank}, output);
+    if (from == self_) send(layout_.coordinator(), leave, output);
     return;
   }
-  if (!layout_.has_rank(rank) || layout_.node_of(rank) != from) return;
-  // Left goes out before the decrees that follow from it: nodes then fail new submissions
-  // themselves.
-  send_to_others(Left{rank}, output);
-  on_left(rank, output);
+  if (!layout_.has_rank(leave.rank) || layout_.node_of(leave.rank) != from) return;
+  pending_leaves_.emplace_back(from, leave.rank);
+  if (is_locked()) agreement_->withdraw();
+  announce_leaves(output);
+}
+
+// A plan that others still follow needs the rank: it is given up first.
+void JobCore::announce_leaves(Output& output) {
+  if (is_locked()) return;
+  for (const auto& [from, rank] : std::exchange(pending_leaves_, {})) {
+    if (state_ != JobState::kRunning && state_ != JobState::kSuspecting) return;
+    // Left goes out before the decrees that follow from it: nodes then fail new submissions
+    // themselves.
+    send_to_others(Left{rank}, output);
+    on_left(rank, output);
+  }
 }
 
 void JobCore::on_left(Rank rank, Output& output) {
@@ -201,26 +213,64 @@ void JobCore::on_left(Rank rank, Output& output) {
 
 // --- Running -------------------------------------------------------------------------------------
 
+void JobCore::on(const RankWaits& event, Output&) {
+  submissions_.set_waited(event.rank, event.ticket);
+}
+
 void JobCore::on(const TurnEnded&, Output& output) {
   // An operation that ends at once (an error) makes room for the next: until nothing moves.
   while (state_ == JobState::kRunning) {
     AgreementOutput agreed;
     agreement_->end_turn(agreed);
-    for (auto& [to, body] : agreed.sends) {
-      std::visit([&, node = to](auto& b) { send(node, std::move(b), output); }, body);
-    }
-    if (agreed.ordered.empty()) return;
-    for (OrderedOperation& operation : agreed.ordered) ordered_.push_back(std::move(operation));
+    for (auto& [to, body] : agreed.sends) send(to, std::move(body), output);
+    std::move(agreed.notes.begin(), agreed.notes.end(), std::back_inserter(output.notes));
+    for (const Cancel& cancelled : agreed.cancels) cancel(cancelled, output);
+    announce_leaves(output);
+    if (agreed.ordered.empty() || state_ != JobState::kRunning) return;
+    for (OrderedOperation& operation : agreed.ordered) order(std::move(operation));
     launch_ordered(output);
   }
 }
 
+void JobCore::order(OrderedOperation operation) {
+  for (const std::string& name : operation.tensors) {
+    if (submissions_.find(name)) submissions_.set_ordered(name, true);
+  }
+  ordered_[index_of(track_of(operation.seq))].push_back(std::move(operation));
+}
+
+// L7. No member can have completed one of them: some member has not launched it.
+void JobCore::cancel(const Cancel& cancelled, Output& output) {
+  const auto take_back = [&](const std::vector<std::string>& tensors) {
+    for (const std::string& name : tensors) {
+      if (submissions_.find(name)) submissions_.set_ordered(name, false);
+    }
+  };
+  auto it = launched_.lower_bound(cancelled.first);
+  while (it != launched_.end() && track_of(it->first) == Track::kLockable) {
+    take_back(it->second);
+    it = launched_.erase(it);
+  }
+  std::deque<OrderedOperation>& waiting = ordered_[index_of(Track::kLockable)];
+  while (!waiting.empty() && waiting.back().seq >= cancelled.first) {
+    take_back(waiting.back().tensors);
+    waiting.pop_back();
+  }
+  output.cancels.push_back(cancelled);
+}
+
 void JobCore::launch_ordered(Output& output) {
-  while (state_ == JobState::kRunning && !ordered_.empty()) {
-    const OrderedOperation& next = ordered_.front();
+  launch_track(Track::kDecreed, output);
+  launch_track(Track::kLockable, output);
+}
+
+void JobCore::launch_track(Track track, Output& output) {
+  std::deque<OrderedOperation>& waiting = ordered_[index_of(track)];
+  while (state_ == JobState::kRunning && !waiting.empty()) {
+    const OrderedOperation& next = waiting.front();
     if (next.error.is_ok() && !window_open(next.seq)) return;
-    const OrderedOperation operation = std::move(ordered_.front());
-    ordered_.pop_front();
+    const OrderedOperation operation = std::move(waiting.front());
+    waiting.pop_front();
     if (operation.error.is_ok()) {
       if (!launch(operation, output)) return;
     } else {
@@ -229,24 +279,27 @@ void JobCore::launch_ordered(Output& output) {
   }
 }
 
-// Measured from the oldest operation under way, not by their number: operation s uses lane s mod W
-// of the data plane, which the operation W before it must have left.
+// Measured from the oldest operation of the track under way, not by their number: operation s uses
+// lane s mod W of the data plane, which the operation W before it must have left.
 bool JobCore::window_open(Seq seq) const {
-  return launched_.empty() ||
-         seq.value < launched_.begin()->first.value +
-                         static_cast<uint64_t>(options_.max_launched_operations);
+  const auto oldest = launched_.lower_bound(first_of(track_of(seq)));
+  return oldest == launched_.end() || track_of(oldest->first) != track_of(seq) ||
+         seq.value <
+             oldest->first.value + static_cast<uint64_t>(options_.max_launched_operations);
 }
 
 bool JobCore::launch(const OrderedOperation& operation, Output& output) {
   Launch launch;
   launch.epoch = epoch_;
   launch.seq = operation.seq;
+  launch.generation = operation.generation;
+  launch.locked = operation.locked;
   launch.plan_hash = operation.plan_hash;
   std::vector<DescriptorPtr> batch;
   for (const std::string& name : operation.tensors) {
     const PendingTensor* tensor = submissions_.find(name);
     if (!tensor || !tensor->reported) {
-      fail(Status(Code::kInternal, "operation " + std::to_string(operation.seq.value) +
+      fail(Status(Code::kInternal, "operation " + std::to_string(number_of(operation.seq)) +
                                        " has tensor \"" + name +
                                        "\", which this node did not report"),
            output);
@@ -259,7 +312,7 @@ bool JobCore::launch(const OrderedOperation& operation, Output& output) {
     launch.tensors.push_back(std::move(item));
   }
   if (plan_hash(batch) != operation.plan_hash) {
-    fail(Status(Code::kMismatch, "operation " + std::to_string(operation.seq.value) +
+    fail(Status(Code::kMismatch, "operation " + std::to_string(number_of(operation.seq)) +
                                      " means another batch on the coordinator than on node " +
                                      layout_.node(self_).node_id),
          output);

@@ -7,6 +7,7 @@
 // Policy `fail`: the first death ends the job, and every survivor is told who died.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <map>
 #include <memory>
@@ -22,6 +23,7 @@
 #include "daemon/core/layout.h"
 #include "daemon/core/messages.h"
 #include "daemon/core/submissions.h"
+#include "daemon/core/track.h"
 
 namespace rueda::core {
 
@@ -29,7 +31,8 @@ struct JobOptions {
   JobId job;
   std::string data_address;  // this node's, told to the others
   AgreementOptions agreement;
-  // L5's W: how far ahead of the oldest operation under way a launch may be. The same on all nodes.
+  // L5's W: how far ahead of the oldest operation under way, in its track, a launch may be. The
+  // same on all nodes.
   int max_launched_operations = 4;
   TicksMs start_timeout_ms = 60'000;   // for all ranks to attach
   TicksMs join_interval_ms = 300;      // Join is repeated until Start
@@ -66,6 +69,11 @@ struct DataChannelLost {
 struct OperationDone {
   Seq seq;
 };
+// The rank sleeps until the submission ends; none: it sleeps no longer. A hint, which need not come.
+struct RankWaits {
+  LocalRank rank;
+  std::optional<Ticket> ticket;
+};
 struct OperationFailed {
   Seq seq;
   Status status;
@@ -80,7 +88,8 @@ struct TurnEnded {};
 
 using Event =
     std::variant<RankAttached, RankDetached, RankLost, Submitted, MessageArrived, NodeLost,
-                 DataChannelLost, OperationDone, OperationFailed, JobClosed, TimePassed, TurnEnded>;
+                 DataChannelLost, OperationDone, OperationFailed, JobClosed, TimePassed, RankWaits,
+                 TurnEnded>;
 
 // --- Output ---------------------------------------------------------------------------------
 struct LaunchTensor {
@@ -92,6 +101,10 @@ struct LaunchTensor {
 struct Launch {
   Epoch epoch;
   Seq seq;
+  uint32_t generation = 0;
+  // By a plan: other nodes may be far from launching it. No deadline until they show that they
+  // have.
+  bool locked = false;
   uint64_t plan_hash = 0;
   std::vector<LaunchTensor> tensors;  // of one kind, dtype, op and scale
 };
@@ -114,11 +127,13 @@ struct EpochStarted {
 
 struct Output {
   std::vector<std::pair<NodeIndex, Message>> sends;
+  std::vector<Cancel> cancels;  // before the launches
   std::vector<Launch> launches;
   std::vector<Delivery> deliveries;
   std::optional<EpochStarted> started;
   std::optional<Epoch> finished;  // every rank has left: the epoch's channels may be closed
   std::optional<Status> failed;   // the job is over; operations under way are to be dropped
+  std::vector<std::string> notes;  // what people may want to read in the log
 };
 
 enum class JobState { kForming, kRunning, kSuspecting, kFailed };
@@ -143,10 +158,13 @@ class JobCore {
   // This node's global ranks that are not attached.
   std::vector<Rank> missing_ranks() const;
   bool is_coordinator() const { return self_ == layout_.coordinator(); }
-  // Whether TimePassed may have an effect in the state as it is.
-  bool waits_for_time() const {
-    return (state_ == JobState::kForming && start_deadline_) || state_ == JobState::kSuspecting;
-  }
+  // When TimePassed is wanted; none: not before something happens.
+  std::optional<TicksMs> wakes_at() const;
+  // A plan is in force. While it is being given up, too.
+  bool is_locked() const { return agreement_ && agreement_->is_locked(); }
+  const Plan* plan() const { return agreement_ ? agreement_->plan() : nullptr; }
+  // A rank's goodbye waits for the plan to be given up.
+  bool has_pending_leaves() const { return !pending_leaves_.empty(); }
   // Whether a rank may attach now; if not, why.
   Status may_attach(LocalRank rank) const;
   Rank global_rank(LocalRank rank) const {
@@ -171,11 +189,13 @@ class JobCore {
   void on(const OperationFailed& event, Output& output);
   void on(const JobClosed& event, Output& output);
   void on(const TimePassed& event, Output& output);
+  void on(const RankWaits& event, Output& output);
   void on(const TurnEnded& event, Output& output);
 
   void on_join(NodeIndex from, Epoch epoch, const Join& join, Output& output);
   void on_start(const Start& start, Output& output);
-  void on_leave(NodeIndex from, Rank rank, Output& output);
+  void on_leave(NodeIndex from, const Leave& leave, Output& output);
+  void announce_leaves(Output& output);
   void on_left(Rank rank, Output& output);
   // False if the message is a repetition; a gap fails the job.
   bool accept_number(const Message& message, Output& output);
@@ -189,7 +209,10 @@ class JobCore {
   Status describe_start_timeout() const;
 
   // --- running
+  void order(OrderedOperation operation);
+  void cancel(const Cancel& cancelled, Output& output);
   void launch_ordered(Output& output);
+  void launch_track(Track track, Output& output);
   bool window_open(Seq seq) const;
   // False if the job had to be failed.
   bool launch(const OrderedOperation& operation, Output& output);
@@ -231,9 +254,10 @@ class JobCore {
   // Of the epoch.
   std::unique_ptr<Agreement> agreement_;
   SubmissionTable submissions_;
-  std::deque<OrderedOperation> ordered_;              // not launched yet
-  std::map<Seq, std::vector<std::string>> launched_;  // tensors by operation
+  std::array<std::deque<OrderedOperation>, kTracks> ordered_;  // not launched yet
+  std::map<Seq, std::vector<std::string>> launched_;           // tensors by operation
   std::set<Rank> left_;
+  std::vector<std::pair<NodeIndex, Rank>> pending_leaves_;  // coordinator: until nothing is locked
   std::vector<uint64_t> sent_number_;  // by node: of the last message
   std::vector<uint64_t> received_number_;
 };

@@ -78,7 +78,8 @@ void JobCore::begin_epoch(const std::vector<std::string>& data_addresses, Output
   state_ = JobState::kRunning;
   start_deadline_.reset();
   joined_.clear();
-  agreement_ = make_negotiate_agreement(layout_, self_, options_.agreement);
+  agreement_ = make_agreement(layout_, self_, submissions_, options_.agreement);
+  agreement_->set_now(now_);
   output.started = EpochStarted{epoch_, data_addresses};
 }
 
@@ -91,10 +92,11 @@ void JobCore::finish_epoch(Output& output) {
   }
   output.finished = epoch_;
   agreement_.reset();
-  ordered_.clear();
+  for (auto& waiting : ordered_) waiting.clear();
   launched_.clear();
   held_done_.clear();
   left_.clear();
+  pending_leaves_.clear();
   std::fill(sent_number_.begin(), sent_number_.end(), 0);
   std::fill(received_number_.begin(), received_number_.end(), 0);
   state_ = JobState::kForming;
@@ -134,6 +136,18 @@ Status JobCore::describe_start_timeout() const {
 // --- Suspecting and ending
 // -------------------------------------------------------------------------
 
+std::optional<TicksMs> JobCore::wakes_at() const {
+  switch (state_) {
+    case JobState::kForming:
+      if (!start_deadline_) return std::nullopt;
+      return attached_.empty() ? *start_deadline_ : std::min(*start_deadline_, next_join_);
+    case JobState::kRunning: return agreement_->wakes_at();
+    case JobState::kSuspecting: return suspicion_deadline_;
+    case JobState::kFailed: break;
+  }
+  return std::nullopt;
+}
+
 void JobCore::on(const TimePassed&, Output& output) {
   if (state_ == JobState::kForming && start_deadline_) {
     if (nobody_waits()) {
@@ -151,6 +165,7 @@ void JobCore::on(const TimePassed&, Output& output) {
 void JobCore::on(const NodeLost& event, Output& output) {
   if (state_ == JobState::kForming && !joined_.contains(event.node)) return;  // it never was there
   if (all_ranks_left(event.node)) {
+    agreement_->on_node_gone(event.node);
     on(TurnEnded{}, output);  // what it had decreed still counts
     if (event.node != layout_.coordinator() || !awaits_decree()) return;
   }
@@ -188,9 +203,10 @@ void JobCore::fail(Status status, Output& output) {
   for (const LocalSubmission& submission : submissions_.remove_all()) {
     deliver(submission, failure_, Seq{0}, output);
   }
-  ordered_.clear();
+  for (auto& waiting : ordered_) waiting.clear();
   launched_.clear();
   held_done_.clear();
+  pending_leaves_.clear();
   if (is_coordinator()) {
     send_to_others(Fail{failure_}, output);
   } else {
@@ -208,15 +224,20 @@ bool JobCore::awaits_decree() const {
     }
   };
   for (const auto& [seq, tensors] : launched_) count(tensors);
-  for (const OrderedOperation& operation : ordered_) count(operation.tensors);
+  for (const auto& waiting : ordered_) {
+    for (const OrderedOperation& operation : waiting) count(operation.tensors);
+  }
   return submissions_.submissions() > decreed;
 }
 
+// Or will have, once the plan in force has been given up.
 bool JobCore::all_ranks_left(NodeIndex node) const {
-  for (Rank rank : layout_.node(node).ranks) {
-    if (!left_.contains(rank)) return false;
-  }
-  return true;
+  const std::vector<Rank>& ranks = layout_.node(node).ranks;
+  return std::all_of(ranks.begin(), ranks.end(), [&](Rank rank) {
+    return left_.contains(rank) ||
+           std::find(pending_leaves_.begin(), pending_leaves_.end(), std::pair(node, rank)) !=
+               pending_leaves_.end();
+  });
 }
 
 }  // namespace rueda::core

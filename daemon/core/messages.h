@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "daemon/base/clock.h"
 #include "daemon/base/status.h"
 #include "daemon/core/descriptor.h"
 
@@ -25,9 +26,17 @@ struct ReadyTensor {
 // "Batch B is operation number s": docs/protocol.md's decree.
 struct OrderedOperation {
   Seq seq;
+  uint32_t generation = 0;           // the lock generation under which it may be launched
+  bool locked = false;               // by a plan: other nodes may not have its tensors yet
   uint64_t plan_hash = 0;            // over the batch's descriptors; 0 with an error
   std::vector<std::string> tensors;  // names, in the order of the batch
+  std::vector<uint32_t> cached;      // in a Decree: the tensors by cache slot, in place of names
   Status error;                      // not ok: nothing is launched, the tensors fail with it
+};
+
+// A schedule that repeats: its batches in the order in which they are launched, again and again.
+struct Plan {
+  std::vector<std::vector<DescriptorPtr>> batches;
 };
 
 // Member to coordinator: which of my ranks are attached. Sent again until Start arrives.
@@ -42,19 +51,64 @@ struct Start {
   std::vector<std::string> data_addresses;  // by node index
 };
 
+// Member to coordinator: these tensors are ready here.
 struct Ready {
-  std::vector<ReadyTensor> entries;
+  uint32_t generation = 0;  // of the sender; lockable tensors of another generation are ignored (L4)
+  // Tensors of the cache, by slot: bit s of word s / 64. Decoded with the cache as it was after
+  // `cache_version` decreed operations.
+  std::vector<uint64_t> cached;
+  uint64_t cache_version = 0;
+  std::vector<ReadyTensor> entries;  // the others
+  // Modes with a cycle: the round that this answers. A node sends one in each round, empty or not.
+  uint64_t round = 0;
 };
 
 struct Decree {
   std::vector<OrderedOperation> operations;
+  // Modes with a cycle: the round is over; 0 asks for the reports of the round that now runs.
+  uint64_t round = 0;
+  TicksMs sleep_ms = 0;  // global-sleep: how long everybody sleeps before the next round
 };
 
-// Member to coordinator: a rank said goodbye. Coordinator to members: from this place in the order
-// on, no operation can have it.
+// --- Locked schedules (rules L3 to L8) --------------------------------------------------------
+// Generations count up by one with every Lock and every Resume: odd ones are locked.
+
+// Coordinator to members: from `first` on, the plan's batches are launched in turn, undecreed.
+struct Lock {
+  uint32_t generation = 0;
+  Seq first;
+  Plan plan;
+};
+// Member to coordinator: this node cannot follow the plan.
+struct UnlockRequest {
+  uint32_t generation = 0;
+  std::string reason;
+};
+// Coordinator to members: launch no more, and say how far you are.
+struct Freeze {
+  uint32_t generation = 0;
+  std::string reason;  // for people
+};
+struct Frozen {
+  uint32_t generation = 0;
+  Seq launched;  // the highest lockable operation that this node has launched, or is bound to
+};
+// Coordinator to members: operations from `first` on are cancelled, their tensors are ready again.
+struct Resume {
+  uint32_t generation = 0;  // the new one
+  Seq first;
+};
+
+// What an agreement says to its like on other nodes.
+using AgreementMessage =
+    std::variant<Ready, Decree, Lock, UnlockRequest, Freeze, Frozen, Resume>;
+
+// Member to coordinator: a rank said goodbye. The node follows no plan from here on.
 struct Leave {
   Rank rank;
+  Frozen frozen;  // generation 0: there was no lock
 };
+// Coordinator to members: from this place in the order on, no operation can have the rank.
 struct Left {
   Rank rank;
 };
@@ -70,7 +124,7 @@ struct Message {
   // Counts the messages from one node to another within an epoch, from 1. A repeated number is
   // dropped, a gap ends the epoch. 0: outside the count (Join, Start: idempotent).
   uint64_t number = 0;
-  std::variant<Join, Start, Ready, Decree, Leave, Left, Fail> body;
+  std::variant<Join, Start, AgreementMessage, Leave, Left, Fail> body;
 };
 
 }  // namespace rueda::core

@@ -52,6 +52,25 @@ const PendingTensor* SubmissionTable::find(const std::string& name) const {
   return it == tensors_.end() ? nullptr : &it->second;
 }
 
+bool SubmissionTable::has(LocalRank rank, const std::string& name) const {
+  const PendingTensor* tensor = find(name);
+  return tensor && tensor->by_local_rank[static_cast<size_t>(rank.value)].has_value();
+}
+
+void SubmissionTable::set_waited(LocalRank rank, std::optional<Ticket> ticket) {
+  waited_[static_cast<size_t>(rank.value)] = ticket;
+}
+
+const std::string* SubmissionTable::waited_by(LocalRank rank) const {
+  const auto local = static_cast<size_t>(rank.value);
+  if (!waited_[local]) return nullptr;
+  for (const auto& [name, tensor] : tensors_) {
+    const std::optional<LocalSubmission>& submission = tensor.by_local_rank[local];
+    if (submission && submission->ticket == *waited_[local]) return &name;
+  }
+  return nullptr;
+}
+
 std::vector<LocalSubmission> SubmissionTable::remove(const std::string& name) {
   const auto it = tensors_.find(name);
   if (it == tensors_.end()) return {};

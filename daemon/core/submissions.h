@@ -21,6 +21,7 @@ struct PendingTensor {
   std::vector<std::optional<LocalSubmission>> by_local_rank;
   int submitted = 0;
   bool reported = false;  // handed to the agreement
+  bool ordered = false;   // an operation has it
 
   std::vector<LocalSubmission> present() const;
 };
@@ -29,7 +30,8 @@ struct PendingTensor {
 class SubmissionTable {
  public:
   // `ranks` are the node's global ranks; the local rank is the position.
-  explicit SubmissionTable(std::vector<Rank> ranks) : ranks_(std::move(ranks)) {}
+  explicit SubmissionTable(std::vector<Rank> ranks)
+      : ranks_(std::move(ranks)), waited_(ranks_.size()) {}
 
   // The error is the submitting rank's own: the name is in flight already.
   Status add(LocalSubmission submission);
@@ -38,6 +40,16 @@ class SubmissionTable {
   std::optional<ReadyTensor> take_ready(const std::string& name);
 
   const PendingTensor* find(const std::string& name) const;
+  // The tensor is there.
+  void set_ordered(const std::string& name, bool ordered) { tensors_.at(name).ordered = ordered; }
+  // Whether the rank has submitted the tensor.
+  bool has(LocalRank rank, const std::string& name) const;
+
+  // The rank sleeps until this one is done; none: it does not sleep. A hint: it may be late.
+  void set_waited(LocalRank rank, std::optional<Ticket> ticket);
+  // Null: the rank does not sleep, or what it slept for is over.
+  const std::string* waited_by(LocalRank rank) const;
+  const std::vector<Rank>& ranks() const { return ranks_; }
   // Removes the tensor and returns its submissions.
   std::vector<LocalSubmission> remove(const std::string& name);
   // Removes those not reported yet; reported ones are the coordinator's to end.
@@ -50,6 +62,7 @@ class SubmissionTable {
  private:
   std::vector<Rank> ranks_;
   std::map<std::string, PendingTensor> tensors_;
+  std::vector<std::optional<Ticket>> waited_;  // by local rank
   size_t submissions_ = 0;
 };
 

@@ -1,0 +1,42 @@
+#include "daemon/core/agreement.h"
+
+#include "daemon/core/event_driven.h"
+#include "daemon/core/locked.h"
+#include "daemon/core/rounds.h"
+
+namespace rueda::core {
+
+std::string describe_left(const std::string& tensor, Rank rank) {
+  return "tensor \"" + tensor + "\" cannot complete: rank " + std::to_string(rank.value) +
+         " has left the job (its rueda_shutdown ran)";
+}
+
+Status unexpected_message(const Layout& layout, NodeIndex from, Coordination mode) {
+  return Status(Code::kInternal, "node " + layout.node(from).node_id +
+                                     " sent a message that mode " + to_string(mode) +
+                                     " has no use for");
+}
+
+void send_to_members(const Layout& layout, NodeIndex self, const AgreementMessage& message,
+                     AgreementOutput& output) {
+  for (int node = 0; node < layout.node_count(); ++node) {
+    if (NodeIndex{node} != self) output.sends.emplace_back(NodeIndex{node}, message);
+  }
+}
+
+std::unique_ptr<Agreement> make_agreement(const Layout& layout, NodeIndex self,
+                                          const SubmissionTable& submissions,
+                                          const AgreementOptions& options) {
+  switch (options.mode) {
+    case Coordination::kNegotiate:
+    case Coordination::kNonblocking:
+      return make_event_driven_agreement(layout, self, submissions, options);
+    case Coordination::kCached:
+    case Coordination::kGlobalSleep:
+      return make_rounds_agreement(layout, self, submissions, options);
+    case Coordination::kLocked: break;
+  }
+  return make_locked_agreement(layout, self, submissions, options);
+}
+
+}  // namespace rueda::core

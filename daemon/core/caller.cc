@@ -1,0 +1,172 @@
+#include "daemon/core/caller.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace rueda::core {
+
+void Caller::note_error(Entry& entry, Code code, std::string text) {
+  if (entry.error_code != Code::kOk) return;
+  entry.error_code = code;
+  entry.error = std::move(text);
+}
+
+Status Caller::on_report(NodeIndex from, const ReadyTensor& tensor) {
+  const std::string& name = tensor.descriptor->name;
+  const auto [it, is_new] = table_.try_emplace(name);
+  Entry& entry = it->second;
+  if (is_new) {
+    entry.descriptor = tensor.descriptor;
+    entry.rank = tensor.rank;
+    entry.reported.resize(static_cast<size_t>(layout_.node_count()));
+  }
+  const auto node = static_cast<size_t>(from.value);
+  if (entry.reported[node]) {
+    return Status(Code::kInternal,
+                  "node " + layout_.node(from).node_id + " reported tensor \"" + name + "\" twice");
+  }
+  entry.reported[node] = true;
+  ++entry.reports;
+  if (!tensor.mismatch.empty()) note_error(entry, Code::kMismatch, tensor.mismatch);
+  if (!is_new && entry.descriptor != tensor.descriptor && *entry.descriptor != *tensor.descriptor) {
+    note_error(entry, Code::kMismatch,
+               describe_mismatch(*entry.descriptor, entry.rank, *tensor.descriptor, tensor.rank));
+  }
+  // One rank's groups are whole; a mixture of several ranks' groups might wait for ever.
+  if (tensor.rank < entry.rank) {
+    entry.descriptor = tensor.descriptor;
+    entry.rank = tensor.rank;
+  }
+  if (entry.reports == layout_.node_count() || !can_complete(entry)) {
+    Entry done = std::move(entry);
+    table_.erase(it);
+    finish(std::move(done));
+  }
+  return Status::ok();
+}
+
+bool Caller::can_complete(const Entry& entry) const {
+  return std::all_of(left_.begin(), left_.end(), [&](Rank rank) {
+    return entry.reported[static_cast<size_t>(layout_.node_of(rank).value)];
+  });
+}
+
+void Caller::on_rank_left(Rank rank) {
+  left_.insert(rank);
+  for (auto it = table_.begin(); it != table_.end();) {
+    if (can_complete(it->second)) {
+      ++it;
+      continue;
+    }
+    Entry done = std::move(it->second);
+    it = table_.erase(it);
+    finish(std::move(done));
+  }
+}
+
+void Caller::on_operation_ended(Seq seq) { of(track_of(seq)).open.erase(seq); }
+
+void Caller::check_root(Entry& entry) const {
+  const TensorDescriptor& descriptor = *entry.descriptor;
+  if (descriptor.kind != CollectiveKind::kBroadcast || layout_.has_rank(descriptor.root)) return;
+  note_error(entry, Code::kInvalidArgument,
+             "tensor \"" + descriptor.name + "\" is to be broadcast from rank " +
+                 std::to_string(descriptor.root.value) + ", and the job has ranks 0 to " +
+                 std::to_string(layout_.world_size() - 1));
+}
+
+void Caller::finish(Entry entry) {
+  if (!can_complete(entry)) {
+    note_error(entry, Code::kShutDown, describe_left(entry.descriptor->name, *left_.begin()));
+  }
+  check_root(entry);
+  const Status error =
+      entry.error_code == Code::kOk ? Status::ok() : Status(entry.error_code, entry.error);
+  const std::string& group_name = entry.descriptor->group;
+  if (group_name.empty()) {
+    enqueue({entry.descriptor}, error);
+    return;
+  }
+  Group& group = groups_[group_name];
+  group.tensors.push_back(entry.descriptor);
+  if (group.error.is_ok()) group.error = error;
+  // Once a rank has left, nodes refuse the rest of the group themselves.
+  if (left_.empty() && group.tensors.size() < entry.descriptor->group_size) return;
+  Group done = std::move(group);
+  groups_.erase(group_name);
+  enqueue(std::move(done.tensors), done.error);
+}
+
+void Caller::enqueue(std::vector<DescriptorPtr> tensors, const Status& error) {
+  Order& order = of(track_of(tensors.front()->kind));
+  if (!error.is_ok()) {
+    OrderedOperation operation;
+    for (const DescriptorPtr& tensor : tensors) operation.tensors.push_back(tensor->name);
+    operation.error = error;
+    order.errors.push_back(std::move(operation));
+    return;
+  }
+  // A group of several dtypes becomes ready as one and is carried out as one operation a dtype.
+  while (!tensors.empty()) {
+    FusionUnit unit;
+    const DescriptorPtr first = tensors.front();
+    const auto rest = std::stable_partition(
+        tensors.begin(), tensors.end(),
+        [&](const DescriptorPtr& tensor) { return tensor == first || can_fuse(*first, *tensor); });
+    unit.tensors.assign(tensors.begin(), rest);
+    tensors.erase(tensors.begin(), rest);
+    order.queue.push_back(std::move(unit));
+  }
+}
+
+void Caller::call(std::vector<CalledOperation>& called) {
+  for (Order& order : orders_) {
+    const auto number = [&](CalledOperation next) {
+      next.operation.seq = Seq{++order.last.value};
+      order.open.insert(next.operation.seq);
+      called.push_back(std::move(next));
+    };
+    for (OrderedOperation& operation : order.errors) number({std::move(operation), {}});
+    order.errors.clear();
+    while (!order.queue.empty() &&
+           order.open.size() < static_cast<size_t>(options_.max_open_operations)) {
+      CalledOperation next;
+      next.batch = take_batch(order.queue, options_.fusion);
+      next.operation.plan_hash = plan_hash(next.batch);
+      for (const DescriptorPtr& tensor : next.batch) {
+        next.operation.tensors.push_back(tensor->name);
+      }
+      number(std::move(next));
+    }
+  }
+}
+
+bool Caller::has_waiting() const {
+  return std::any_of(orders_.begin(), orders_.end(), [](const Order& order) {
+    return !order.queue.empty() || !order.errors.empty();
+  });
+}
+
+bool Caller::has_unfinished_mismatch() const {
+  return std::any_of(table_.begin(), table_.end(), [](const auto& entry) {
+    return entry.second.error_code != Code::kOk;
+  });
+}
+
+void Caller::suspend_lockable() {
+  std::erase_if(table_, [](const auto& entry) {
+    return track_of(entry.second.descriptor->kind) == Track::kLockable;
+  });
+  groups_.clear();  // broadcasts have no groups
+  of(Track::kLockable).queue.clear();
+  of(Track::kLockable).errors.clear();
+}
+
+void Caller::resume_lockable(Seq first) {
+  suspend_lockable();
+  Order& order = of(Track::kLockable);
+  order.last = Seq{first.value - 1};
+  order.open.erase(order.open.lower_bound(first), order.open.end());
+}
+
+}  // namespace rueda::core

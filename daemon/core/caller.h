@@ -1,0 +1,84 @@
+// The coordinator's part of every mode: counts which nodes have reported a tensor, and calls the
+// order of those that all have.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "daemon/core/agreement.h"
+#include "daemon/core/track.h"
+
+namespace rueda::core {
+
+// An operation with the descriptors of its batch; empty with an error.
+struct CalledOperation {
+  OrderedOperation operation;
+  std::vector<DescriptorPtr> batch;
+};
+
+class Caller {
+ public:
+  Caller(const Layout& layout, const AgreementOptions& options)
+      : layout_(layout), options_(options) {}
+
+  // The error: the node broke the protocol.
+  Status on_report(NodeIndex from, const ReadyTensor& tensor);
+  void on_rank_left(Rank rank);
+  void on_operation_ended(Seq seq);
+  // Appends the operations that are to be decreed now.
+  void call(std::vector<CalledOperation>& called);
+
+  // L4: a plan takes over the lockable track; what was reported for it is forgotten.
+  void suspend_lockable();
+  // L7: decrees go on at this number.
+  void resume_lockable(Seq first);
+  Seq last(Track track) const { return of(track).last; }
+  // call() had, or would have, more to decree.
+  bool has_waiting() const;
+  // Nodes have reported one tensor differently, and not all have reported it.
+  bool has_unfinished_mismatch() const;
+
+ private:
+  struct Entry {
+    DescriptorPtr descriptor;  // of the lowest rank that has reported
+    Rank rank;
+    std::vector<bool> reported;  // by node
+    int reports = 0;
+    Code error_code = Code::kOk;
+    std::string error;
+  };
+  // Complete members of a group that waits for the rest.
+  struct Group {
+    std::vector<DescriptorPtr> tensors;
+    Status error;
+  };
+  struct Order {
+    Seq last;
+    std::deque<FusionUnit> queue;
+    std::vector<OrderedOperation> errors;
+    std::set<Seq> open;  // decreed and not complete here
+  };
+
+  Order& of(Track track) { return orders_[index_of(track)]; }
+  const Order& of(Track track) const { return orders_[index_of(track)]; }
+
+  bool can_complete(const Entry& entry) const;
+  static void note_error(Entry& entry, Code code, std::string text);
+  void check_root(Entry& entry) const;
+  void finish(Entry entry);
+  void enqueue(std::vector<DescriptorPtr> tensors, const Status& error);
+
+  const Layout& layout_;
+  const AgreementOptions options_;
+  std::map<std::string, Entry> table_;  // ordered: what happens must not depend on hashing
+  std::map<std::string, Group> groups_;
+  std::array<Order, kTracks> orders_{Order{before_first_of(Track::kLockable), {}, {}, {}},
+                                     Order{before_first_of(Track::kDecreed), {}, {}, {}}};
+  std::set<Rank> left_;
+};
+
+}  // namespace rueda::core

@@ -1,0 +1,440 @@
+#include "daemon/core/locked.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "daemon/core/exchange.h"
+#include "daemon/core/mutants.h"
+#include "daemon/core/plan_follower.h"
+
+namespace rueda::core {
+namespace {
+
+// After a lock that did not hold for this many rounds of its plan, the next one waits for twice as
+// many steps.
+constexpr uint64_t kRoundsOfALockThatHeld = 8;
+constexpr int kMostSteps = 1024;
+
+class Locked final : public Agreement {
+ public:
+  Locked(const Layout& layout, NodeIndex self, const SubmissionTable& submissions,
+         const AgreementOptions& options)
+      : layout_(layout),
+        self_(self),
+        options_(options),
+        submissions_(submissions),
+        exchange_(layout, self, submissions, options, {.cache = true, .schedule = true}),
+        steps_to_lock_(options.lock_after_steps) {}
+
+
+  Coordination mode() const override { return Coordination::kLocked; }
+  bool is_locked() const override { return generation_ % 2 == 1; }
+  const Plan* plan() const override { return follower_ ? &follower_->plan() : nullptr; }
+
+  void on_local_ready(ReadyTensor tensor) override;
+  Status on_message(NodeIndex from, const AgreementMessage& message) override;
+  void on_rank_left(Rank rank) override {
+    anybody_left_ = true;
+    exchange_.on_rank_left(rank);
+  }
+  void on_operation_ended(Seq seq) override;
+  void end_turn(AgreementOutput& output) override;
+  std::optional<TicksMs> wakes_at() const override;
+  Frozen withdraw() override;
+
+ private:
+  // --- Messages
+  Status on_lock(NodeIndex from, const Lock& lock);
+  Status on_unlock_request(NodeIndex from, const UnlockRequest& request);
+  Status on_freeze(NodeIndex from, const Freeze& freeze);
+  Status on_frozen(NodeIndex from, const Frozen& frozen);
+  Status on_resume(NodeIndex from, const Resume& resume);
+  Status from_coordinator(NodeIndex from) const;
+
+  // --- Both parts
+  void follow(Plan plan, Seq first, uint32_t generation);
+  void begin_generation();
+  void forget_ordered(const OrderedOperation& operation);
+  void hand_to_plan(const ReadyTensor& tensor);
+  void hold_against_plan(const std::string& name);
+  void take_ready_batches();
+  void look_for_deviation();
+  void deviate(const std::string& reason);
+  void ask_to_unlock();
+  Seq highest_bound() const;
+  std::string describe_node(NodeIndex node) const { return "node " + layout_.node(node).node_id; }
+  void resume(const Resume& resume);
+
+  // --- The coordinator's part
+  void lock_if_repeated();
+  void freeze(const std::string& reason);
+  void resume_if_all_frozen();
+  void say(AgreementMessage message);  // to all members
+
+  const Layout& layout_;
+  const NodeIndex self_;
+  const AgreementOptions options_;
+  const SubmissionTable& submissions_;
+  Exchange exchange_;
+
+  uint32_t generation_ = 0;  // odd: locked
+  // Lockable tensors that are ready here and that no operation has yet.
+  std::map<std::string, ReadyTensor> pool_;
+  // Tensors of the decreed track that are ready here and that no operation has yet.
+  std::set<std::string> decreed_waiting_;
+  bool anybody_left_ = false;
+  std::vector<OrderedOperation> ordered_;
+  std::vector<Cancel> cancels_;
+  std::vector<std::pair<NodeIndex, AgreementMessage>> sends_;
+  std::vector<std::string> notes_;
+
+  // While locked.
+  std::optional<PlanFollower> follower_;
+  std::map<Seq, std::vector<ReadyTensor>> bound_;  // operations of the plan that are not over
+  bool frozen_ = false;
+  std::string why_frozen_;
+  std::string deviation_;  // why this node cannot follow the plan; empty: it can
+  bool asked_to_unlock_ = false;
+  std::optional<TicksMs> overtaken_since_;
+
+  // Coordinator, while frozen: how far each node is.
+  std::map<NodeIndex, Seq> launched_;
+  bool freezing_ = false;
+  Seq lock_first_;
+  int steps_to_lock_;
+};
+
+// --- This node -----------------------------------------------------------------------------------
+
+void Locked::on_local_ready(ReadyTensor tensor) {
+  if (track_of(tensor.descriptor->kind) == Track::kDecreed) {
+    const std::string& name = *decreed_waiting_.insert(tensor.descriptor->name).first;
+    if (is_locked()) hold_against_plan(name);
+    exchange_.report(std::move(tensor), now_);
+    return;
+  }
+  const auto it = pool_.emplace(tensor.descriptor->name, std::move(tensor)).first;
+  if (is_locked()) {
+    hand_to_plan(it->second);
+  } else {
+    exchange_.report(it->second, now_);
+  }
+}
+
+void Locked::hand_to_plan(const ReadyTensor& tensor) {
+  if (const std::string reason = follower_->on_ready(tensor); !reason.empty()) deviate(reason);
+}
+
+// What is a collective of the plan for the others is none for this node.
+void Locked::hold_against_plan(const std::string& name) {
+  if (follower_->has(name)) deviate("tensor \"" + name + "\" is a broadcast, and not in the plan");
+}
+
+void Locked::deviate(const std::string& reason) {
+  if (deviation_.empty()) deviation_ = reason;
+}
+
+void Locked::ask_to_unlock() {
+  if (deviation_.empty() || frozen_ || std::exchange(asked_to_unlock_, true)) return;
+  if (exchange_.is_coordinator()) {
+    freeze(describe_node(self_) + ": " + deviation_);
+  } else {
+    sends_.emplace_back(layout_.coordinator(), UnlockRequest{generation_, deviation_});
+  }
+}
+
+void Locked::on_operation_ended(Seq seq) {
+  exchange_.on_operation_ended(seq);
+  bound_.erase(seq);
+}
+
+void Locked::end_turn(AgreementOutput& output) {
+  if (is_locked() && !frozen_) {
+    take_ready_batches();
+    look_for_deviation();
+    ask_to_unlock();
+  }
+  if (exchange_.is_coordinator()) {
+    Decree decree;
+    std::vector<OrderedOperation> called;
+    if (exchange_.call(generation_, called, decree)) {
+      for (const OrderedOperation& operation : called) forget_ordered(operation);
+      say(std::move(decree));
+      std::move(called.begin(), called.end(), std::back_inserter(ordered_));
+    }
+    lock_if_repeated();
+  } else {
+    for (Ready& ready : exchange_.take_ready(generation_)) {
+      sends_.emplace_back(layout_.coordinator(), std::move(ready));
+    }
+  }
+  std::move(notes_.begin(), notes_.end(), std::back_inserter(output.notes));
+  notes_.clear();
+  std::move(sends_.begin(), sends_.end(), std::back_inserter(output.sends));
+  sends_.clear();
+  std::move(cancels_.begin(), cancels_.end(), std::back_inserter(output.cancels));
+  cancels_.clear();
+  std::move(ordered_.begin(), ordered_.end(), std::back_inserter(output.ordered));
+  ordered_.clear();
+}
+
+void Locked::take_ready_batches() {
+  while (std::optional<OrderedOperation> head = follower_->take_head()) {
+    head->generation = generation_;
+    std::vector<ReadyTensor>& bound = bound_[head->seq];
+    for (const std::string& name : head->tensors) {
+      const auto it = pool_.find(name);
+      bound.push_back(std::move(it->second));
+      pool_.erase(it);
+    }
+    ordered_.push_back(std::move(*head));
+  }
+}
+
+// L6: a deviation is found where it happens, before anybody can hang for it.
+void Locked::look_for_deviation() {
+  if (!deviation_.empty()) return;
+  if (const std::string reason = follower_->find_deviation(submissions_); !reason.empty()) {
+    deviate(reason);
+    return;
+  }
+  if (!follower_->is_overtaken()) {
+    overtaken_since_.reset();
+    return;
+  }
+  if (!overtaken_since_) overtaken_since_ = now_;
+  if (now_ - *overtaken_since_ < options_.patience_ms) return;
+  deviate(follower_->describe_head() + ", is not ready after " + std::to_string(options_.patience_ms) +
+          " ms, and a later batch is");
+}
+
+std::optional<TicksMs> Locked::wakes_at() const {
+  if (!overtaken_since_ || asked_to_unlock_ || frozen_) return std::nullopt;
+  return *overtaken_since_ + options_.patience_ms;
+}
+
+Frozen Locked::withdraw() {
+  if (!is_locked()) return {};
+  if (exchange_.is_coordinator()) {
+    freeze("a rank on " + describe_node(self_) + " leaves the job");
+    return {};
+  }
+  frozen_ = true;
+  return {generation_, highest_bound()};
+}
+
+Seq Locked::highest_bound() const { return Seq{follower_->next().value - 1}; }
+
+// --- Lock ----------------------------------------------------------------------------------------
+
+void Locked::lock_if_repeated() {
+  Schedule& schedule = *exchange_.schedule();
+  if (is_locked() || anybody_left_ || !schedule.has_repeated(steps_to_lock_)) return;
+  // A mismatch is found among reports, and a lock would forget them.
+  if (exchange_.caller()->has_unfinished_mismatch()) return;
+  Lock lock;
+  lock.generation = generation_ + 1;
+  lock.first = Seq{exchange_.last(Track::kLockable).value + 1};
+  if (RUEDA_MUTANT(kLockAppliedOneSeqEarly)) --lock.first.value;
+  lock.plan = schedule.make_plan();
+  say(lock);
+  follow(std::move(lock.plan), lock.first, lock.generation);
+}
+
+void Locked::follow(Plan plan, Seq first, uint32_t generation) {
+  generation_ = generation;
+  follower_.emplace(std::move(plan), first);
+  lock_first_ = first;
+  begin_generation();
+  const std::vector<std::vector<DescriptorPtr>>& batches = follower_->plan().batches;
+  size_t tensors = 0;
+  for (const std::vector<DescriptorPtr>& batch : batches) tensors += batch.size();
+  notes_.push_back("locked from operation " + std::to_string(number_of(first)) + " on: " +
+                   std::to_string(tensors) + " tensors a step, in " +
+                   std::to_string(batches.size()) + " batches");
+  // What has been reported and not decreed goes with the plan now (L4).
+  exchange_.suspend_lockable();
+  for (const auto& [name, tensor] : pool_) hand_to_plan(tensor);
+  for (const std::string& name : decreed_waiting_) hold_against_plan(name);
+}
+
+void Locked::begin_generation() {
+  frozen_ = asked_to_unlock_ = false;
+  deviation_.clear();
+  overtaken_since_.reset();
+}
+
+void Locked::forget_ordered(const OrderedOperation& operation) {
+  for (const std::string& name : operation.tensors) {
+    pool_.erase(name);
+    decreed_waiting_.erase(name);
+  }
+}
+
+Status Locked::from_coordinator(NodeIndex from) const {
+  if (from == layout_.coordinator() && !exchange_.is_coordinator()) return Status::ok();
+  return Status(Code::kInternal, "node " + layout_.node(from).node_id +
+                                     " sent a lock's message and does not coordinate");
+}
+
+Status Locked::on_lock(NodeIndex from, const Lock& lock) {
+  if (Status status = from_coordinator(from); !status.is_ok()) return status;
+  const auto broken = [&](const std::string& what) {
+    return Status(Code::kInternal,
+                  "the coordinator on node " + layout_.node(from).node_id + " locked " + what);
+  };
+  if (is_locked() || lock.generation != generation_ + 1) {
+    return broken("generation " + std::to_string(lock.generation) + " in generation " +
+                  std::to_string(generation_));
+  }
+  const Seq expected{exchange_.last(Track::kLockable).value + 1};
+  if (lock.first != expected && !RUEDA_MUTANT(kLockAppliedOneSeqEarly)) {
+    return broken("from operation " + std::to_string(number_of(lock.first)) + " on, and " +
+                  std::to_string(number_of(expected)) + " is next");
+  }
+  std::map<std::string, int> seen;
+  for (const std::vector<DescriptorPtr>& batch : lock.plan.batches) {
+    if (batch.empty()) return broken("a plan with an empty batch");
+    for (const DescriptorPtr& tensor : batch) {
+      if (++seen[tensor->name] > 1) return broken("a plan with tensor \"" + tensor->name + "\" twice");
+    }
+  }
+  if (seen.empty()) return broken("an empty plan");
+  follow(lock.plan, lock.first, lock.generation);
+  return Status::ok();
+}
+
+// --- Unlock (L7) ---------------------------------------------------------------------------------
+
+Status Locked::on_unlock_request(NodeIndex from, const UnlockRequest& request) {
+  if (!exchange_.is_coordinator()) return unexpected_message(layout_, from, mode());
+  if (request.generation == generation_ && is_locked()) {
+    freeze(describe_node(from) + ": " + request.reason);
+  }
+  return Status::ok();
+}
+
+void Locked::freeze(const std::string& reason) {
+  if (std::exchange(freezing_, true)) return;
+  frozen_ = true;
+  why_frozen_ = reason;
+  launched_[self_] = highest_bound();
+  say(Freeze{generation_, reason});
+  resume_if_all_frozen();
+}
+
+Status Locked::on_freeze(NodeIndex from, const Freeze& freeze) {
+  if (Status status = from_coordinator(from); !status.is_ok()) return status;
+  if (!is_locked() || freeze.generation != generation_) {
+    return Status(Code::kInternal, "the coordinator on node " + layout_.node(from).node_id +
+                                       " froze generation " + std::to_string(freeze.generation) +
+                                       " in generation " + std::to_string(generation_));
+  }
+  frozen_ = true;
+  why_frozen_ = freeze.reason;
+  sends_.emplace_back(from, Frozen{generation_, highest_bound()});
+  return Status::ok();
+}
+
+Status Locked::on_frozen(NodeIndex from, const Frozen& frozen) {
+  if (!exchange_.is_coordinator()) return unexpected_message(layout_, from, mode());
+  // A node that withdrew may answer again when it is asked.
+  if (!is_locked() || frozen.generation != generation_) return Status::ok();
+  launched_.emplace(from, frozen.launched);
+  freeze("a rank on " + describe_node(from) + " leaves the job");
+  resume_if_all_frozen();
+  return Status::ok();
+}
+
+void Locked::resume_if_all_frozen() {
+  if (!freezing_ || launched_.size() != static_cast<size_t>(layout_.node_count())) return;
+  const auto by_seq = [](const auto& a, const auto& b) { return a.second < b.second; };
+  const auto bound = RUEDA_MUTANT(kResumeFromMaximum)
+                         ? std::max_element(launched_.begin(), launched_.end(), by_seq)
+                         : std::min_element(launched_.begin(), launched_.end(), by_seq);
+  const Resume all{generation_ + 1, Seq{bound->second.value + 1}};
+  // A lock that is undone at once costs more than it saves.
+  const uint64_t held = all.first.value - lock_first_.value;
+  if (held >= kRoundsOfALockThatHeld * follower_->plan().batches.size()) {
+    steps_to_lock_ = options_.lock_after_steps;
+  } else {
+    steps_to_lock_ = std::min(steps_to_lock_ * 2, kMostSteps);
+  }
+  launched_.clear();
+  freezing_ = false;
+  say(all);
+  resume(all);
+}
+
+Status Locked::on_resume(NodeIndex from, const Resume& resumed) {
+  if (Status status = from_coordinator(from); !status.is_ok()) return status;
+  if (!is_locked() || resumed.generation != generation_ + 1 || !frozen_) {
+    return Status(Code::kInternal, "the coordinator on node " + layout_.node(from).node_id +
+                                       " resumed with generation " +
+                                       std::to_string(resumed.generation) + " in generation " +
+                                       std::to_string(generation_));
+  }
+  resume(resumed);
+  return Status::ok();
+}
+
+void Locked::resume(const Resume& resumed) {
+  generation_ = resumed.generation;
+  exchange_.resume_lockable(resumed.first);
+  for (auto it = bound_.lower_bound(resumed.first); it != bound_.end(); it = bound_.erase(it)) {
+    for (ReadyTensor& tensor : it->second) pool_.emplace(tensor.descriptor->name, std::move(tensor));
+  }
+  bound_.clear();
+  std::erase_if(ordered_, [&](const OrderedOperation& operation) {
+    return track_of(operation.seq) == Track::kLockable && operation.seq >= resumed.first;
+  });
+  cancels_.push_back({resumed.first, generation_});
+  notes_.push_back("unlocked before operation " + std::to_string(number_of(resumed.first)) + ": " +
+                   why_frozen_);
+  follower_.reset();
+  begin_generation();
+  for (const auto& [name, tensor] : pool_) exchange_.report(tensor, now_);
+}
+
+void Locked::say(AgreementMessage message) {
+  for (int node = 0; node < layout_.node_count(); ++node) {
+    if (NodeIndex{node} != self_) sends_.emplace_back(NodeIndex{node}, message);
+  }
+}
+
+// --- Messages ------------------------------------------------------------------------------------
+
+Status Locked::on_message(NodeIndex from, const AgreementMessage& message) {
+  struct Visitor {
+    Locked& to;
+    NodeIndex from;
+    Status operator()(const Ready& m) {
+      return to.exchange_.on_ready(from, m, to.generation_, to.now_);
+    }
+    Status operator()(const Decree& m) {
+      const size_t before = to.ordered_.size();
+      const Status status = to.exchange_.on_decree(from, m, to.ordered_);
+      for (size_t i = before; i < to.ordered_.size(); ++i) to.forget_ordered(to.ordered_[i]);
+      return status;
+    }
+    Status operator()(const Lock& m) { return to.on_lock(from, m); }
+    Status operator()(const UnlockRequest& m) { return to.on_unlock_request(from, m); }
+    Status operator()(const Freeze& m) { return to.on_freeze(from, m); }
+    Status operator()(const Frozen& m) { return to.on_frozen(from, m); }
+    Status operator()(const Resume& m) { return to.on_resume(from, m); }
+  };
+  return std::visit(Visitor{*this, from}, message);
+}
+
+}  // namespace
+
+std::unique_ptr<Agreement> make_locked_agreement(const Layout& layout, NodeIndex self,
+                                                 const SubmissionTable& submissions,
+                                                 const AgreementOptions& options) {
+  return std::make_unique<Locked>(layout, self, submissions, options);
+}
+
+}  // namespace rueda::core

@@ -1,0 +1,59 @@
+// How far a node is in a plan that repeats: which batch is next, and what stands against it.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/core/messages.h"
+#include "daemon/core/submissions.h"
+
+namespace rueda::core {
+
+class PlanFollower {
+ public:
+  // `plan` has at least one batch, and no tensor twice.
+  PlanFollower(Plan plan, Seq first);
+
+  const Plan& plan() const { return plan_; }
+  bool has(const std::string& tensor) const { return places_.contains(tensor); }
+  // What the next batch will be called.
+  Seq next() const { return next_; }
+
+  // A tensor of the lockable track is ready on this node. Why that is a deviation (L6); empty: it
+  // is none.
+  std::string on_ready(const ReadyTensor& tensor);
+  // The head batch, if all of it is ready: it is launched, and the next one is the head.
+  std::optional<OrderedOperation> take_head();
+  // Why the ranks of this node cannot go on as they are, by what else is ready and who waits for
+  // what; empty: they can. Only while the head is not ready.
+  std::string find_deviation(const SubmissionTable& submissions) const;
+  // A batch behind the head is ready and the head is not.
+  bool is_overtaken() const { return ready_batches_ > 0 && !is_ready(head_); }
+  // The head's tensors that are not ready here: for people.
+  std::string describe_head() const;
+
+ private:
+  struct Batch {
+    std::vector<std::string> names;
+    uint64_t hash = 0;
+    size_t ready = 0;  // of its tensors, for their next turn
+  };
+  struct Place {
+    size_t batch;
+    DescriptorPtr descriptor;
+    bool ready = false;
+  };
+
+  bool is_ready(size_t batch) const { return batches_[batch].ready == batches_[batch].names.size(); }
+
+  Plan plan_;
+  std::vector<Batch> batches_;
+  std::map<std::string, Place> places_;
+  size_t head_ = 0;
+  size_t ready_batches_ = 0;  // all of whose tensors are ready
+  Seq next_;
+};
+
+}  // namespace rueda::core
