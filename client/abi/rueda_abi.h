@@ -125,7 +125,8 @@ RUEDA_ABI_ASSERT(sizeof(rueda_abi_intern) == 608);
  * producer writes the record, then tail (release); the consumer reads tail (acquire), the record,
  * then writes head (release). A side that is about to sleep sets its `waiting` to 1, fences, and
  * looks at the ring once more; the other side, after moving its index, fences, and rings the
- * doorbell only if it changes `waiting` from 1 to 0. */
+ * doorbell only if it changes `waiting` from 1 to 0. A change of producer_waits_for to a ticket is
+ * told like a record. */
 
 typedef struct rueda_abi_ring {
   uint32_t magic;
@@ -138,11 +139,16 @@ typedef struct rueda_abi_ring {
   uint64_t head; /* written by the consumer; atomic */
   uint8_t pad2[56];
   uint32_t consumer_waiting; /* atomic */
-  uint8_t pad3[60];
+  uint32_t reserved;
+  uint64_t producer_waits_for; /* submission ring: the ticket for whose end a thread of the client
+                                  sleeps, 0 if none does; atomic. A hint: the daemon sees by it
+                                  that a locked schedule cannot go on (docs/protocol.md, L6) */
+  uint8_t pad3[48];
 } rueda_abi_ring;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_ring) == 256);
 RUEDA_ABI_ASSERT(offsetof(rueda_abi_ring, tail) == 64 && offsetof(rueda_abi_ring, head) == 128 &&
-                 offsetof(rueda_abi_ring, consumer_waiting) == 192);
+                 offsetof(rueda_abi_ring, consumer_waiting) == 192 &&
+                 offsetof(rueda_abi_ring, producer_waits_for) == 200);
 
 /* The library copied the tensor into the arena, or will copy it out: said so that the daemon can
  * count. */

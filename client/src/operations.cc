@@ -123,12 +123,15 @@ Result<rueda_handle> Session::submit(const std::vector<TensorRequest>& requests)
   rueda_handle id = ++last_handle_;
   handle->id = id;
   handles_.emplace(id, std::move(handle));
-  if (submissions_.take_wakeup()) {
-    const uint64_t one = 1;
-    while (::write(daemon_doorbell_.get(), &one, sizeof(one)) < 0 && errno == EINTR) {
-    }
-  }
+  ring_daemon();
   return id;
+}
+
+void Session::ring_daemon() {
+  if (!submissions_.take_wakeup()) return;
+  const uint64_t one = 1;
+  while (::write(daemon_doorbell_.get(), &one, sizeof(one)) < 0 && errno == EINTR) {
+  }
 }
 
 Status Session::wait(rueda_handle id, int64_t timeout_ms, rueda_result* result) {
@@ -141,8 +144,12 @@ Status Session::wait(rueda_handle id, int64_t timeout_ms, rueda_result* result) 
   std::shared_ptr<Handle> handle = found->second;
   std::optional<TicksMs> deadline_ms;
   if (timeout_ms >= 0) deadline_ms = steady_now_ms() + std::min<int64_t>(timeout_ms, INT32_MAX);
+  const auto first = std::find_if(handle->operations.begin(), handle->operations.end(),
+                                  [](const Operation& operation) { return !operation.is_done; });
+  waited_ticket_ = first == handle->operations.end() ? 0 : first->record.ticket;
   bool is_done = wait_until(
       lock, [&] { return handle->pending == 0; }, deadline_ms);
+  waited_ticket_ = 0;
   if (!is_done) {
     return {Code::kTimeout, outstanding_names_locked(*handle) + " did not finish within " +
                                 std::to_string(timeout_ms) +

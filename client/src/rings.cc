@@ -90,6 +90,10 @@ bool SubmissionRing::push(const rueda_abi_submission& record) {
   return true;
 }
 
+void SubmissionRing::set_waits_for(uint64_t ticket) {
+  atomic(header_of(memory_).producer_waits_for).store(ticket, std::memory_order_relaxed);
+}
+
 bool SubmissionRing::take_wakeup() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   auto waiting = atomic(header_of(memory_).consumer_waiting);

@@ -35,6 +35,9 @@ class SubmissionRing {
   // False when the ring is full, or its other side has written nonsense into it. The record becomes
   // visible at once; the caller rings the doorbell after its last push if take_wakeup() says so.
   bool push(const rueda_abi_submission& record);
+  // Says for which ticket a thread sleeps; 0: none does. Tell the daemon (take_wakeup()) if it is
+  // one.
+  void set_waits_for(uint64_t ticket);
   // True if the daemon sleeps and must be woken.
   bool take_wakeup();
 

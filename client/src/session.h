@@ -102,6 +102,7 @@ class Session {
   // Waiting (session_wait.cc).
   bool wait_until(Lock& lock, const std::function<bool()>& is_reached,
                   std::optional<TicksMs> deadline_ms);
+  void ring_daemon();
   void poll_once(Lock& lock, std::optional<TicksMs> deadline_ms);
   void drain_completions();
   void complete(const rueda_abi_completion& record, std::string text);
@@ -131,8 +132,9 @@ class Session {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool is_leaving_ = false;  // said goodbye: the end of the stream is expected
-  bool is_polled_ = false;   // a thread sleeps in poll
+  bool is_leaving_ = false;     // said goodbye: the end of the stream is expected
+  bool is_polled_ = false;      // a thread sleeps in poll
+  uint64_t waited_ticket_ = 0;  // what wait() was last called for, while it lasts
   std::optional<Status> over_;
   std::deque<PendingReply*> pending_replies_;
   std::unordered_map<rueda_handle, std::shared_ptr<Handle>> handles_;

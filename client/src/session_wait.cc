@@ -51,6 +51,10 @@ bool Session::wait_until(Lock& lock, const std::function<bool()>& is_reached,
 void Session::poll_once(Lock& lock, std::optional<TicksMs> deadline_ms) {
   if (!completions_.announce_sleep()) return;
   is_polled_ = true;
+  if (waited_ticket_ != 0) {
+    submissions_.set_waits_for(waited_ticket_);
+    ring_daemon();
+  }
   lock.unlock();
   pollfd events[2] = {{.fd = client_doorbell_.get(), .events = POLLIN, .revents = 0},
                       {.fd = connection_->fd(), .events = POLLIN, .revents = 0}};
@@ -59,6 +63,7 @@ void Session::poll_once(Lock& lock, std::optional<TicksMs> deadline_ms) {
   if (ready > 0 && (events[0].revents & POLLIN) != 0) clear_doorbell(client_doorbell_.get());
   lock.lock();
   completions_.awake();
+  submissions_.set_waits_for(0);
   is_polled_ = false;
   if (ready > 0 && events[1].revents != 0) read_socket();
   changed_.notify_all();

@@ -148,9 +148,8 @@ bool Caller::has_waiting() const {
 }
 
 bool Caller::has_unfinished_mismatch() const {
-  return std::any_of(table_.begin(), table_.end(), [](const auto& entry) {
-    return entry.second.error_code != Code::kOk;
-  });
+  return std::any_of(table_.begin(), table_.end(),
+                     [](const auto& entry) { return entry.second.error_code != Code::kOk; });
 }
 
 void Caller::suspend_lockable() {

@@ -18,7 +18,7 @@ enum class Coordination : uint8_t {
 };
 
 // Of jobs of which neither launcher nor daemon says how.
-constexpr Coordination kDefaultCoordination = Coordination::kNegotiate;
+constexpr Coordination kDefaultCoordination = Coordination::kLocked;
 
 // "negotiate", "cached", "global-sleep", "nonblocking", "locked".
 const char* to_string(Coordination mode);

@@ -284,8 +284,8 @@ void JobCore::launch_track(Track track, Output& output) {
 bool JobCore::window_open(Seq seq) const {
   const auto oldest = launched_.lower_bound(first_of(track_of(seq)));
   return oldest == launched_.end() || track_of(oldest->first) != track_of(seq) ||
-         seq.value <
-             oldest->first.value + static_cast<uint64_t>(options_.max_launched_operations);
+         seq.value < oldest->first.value + static_cast<uint64_t>(window_of(
+                                               track_of(seq), options_.max_launched_operations));
 }
 
 bool JobCore::launch(const OrderedOperation& operation, Output& output) {

@@ -31,8 +31,8 @@ struct JobOptions {
   JobId job;
   std::string data_address;  // this node's, told to the others
   AgreementOptions agreement;
-  // L5's W: how far ahead of the oldest operation under way, in its track, a launch may be. The
-  // same on all nodes.
+  // L5's W: how far ahead of the oldest operation under way a launch may be, in the lockable track
+  // (core/track.h has that of the other). The same on all nodes.
   int max_launched_operations = 4;
   TicksMs start_timeout_ms = 60'000;   // for all ranks to attach
   TicksMs join_interval_ms = 300;      // Join is repeated until Start
@@ -69,7 +69,8 @@ struct DataChannelLost {
 struct OperationDone {
   Seq seq;
 };
-// The rank sleeps until the submission ends; none: it sleeps no longer. A hint, which need not come.
+// The rank sleeps until the submission ends; none: it sleeps no longer. A hint, which need not
+// come.
 struct RankWaits {
   LocalRank rank;
   std::optional<Ticket> ticket;
@@ -86,10 +87,9 @@ struct TimePassed {};
 // Everything known at this moment has been told.
 struct TurnEnded {};
 
-using Event =
-    std::variant<RankAttached, RankDetached, RankLost, Submitted, MessageArrived, NodeLost,
-                 DataChannelLost, OperationDone, OperationFailed, JobClosed, TimePassed, RankWaits,
-                 TurnEnded>;
+using Event = std::variant<RankAttached, RankDetached, RankLost, Submitted, MessageArrived,
+                           NodeLost, DataChannelLost, OperationDone, OperationFailed, JobClosed,
+                           TimePassed, RankWaits, TurnEnded>;
 
 // --- Output ---------------------------------------------------------------------------------
 struct LaunchTensor {
@@ -131,8 +131,8 @@ struct Output {
   std::vector<Launch> launches;
   std::vector<Delivery> deliveries;
   std::optional<EpochStarted> started;
-  std::optional<Epoch> finished;  // every rank has left: the epoch's channels may be closed
-  std::optional<Status> failed;   // the job is over; operations under way are to be dropped
+  std::optional<Epoch> finished;   // every rank has left: the epoch's channels may be closed
+  std::optional<Status> failed;    // the job is over; operations under way are to be dropped
   std::vector<std::string> notes;  // what people may want to read in the log
 };
 
@@ -260,7 +260,7 @@ class JobCore {
   std::map<Seq, std::vector<std::string>> launched_;           // tensors by operation
   std::set<Rank> left_;
   std::vector<std::pair<NodeIndex, Rank>> pending_leaves_;  // coordinator: until nothing is locked
-  std::vector<uint64_t> sent_number_;  // by node: of the last message
+  std::vector<uint64_t> sent_number_;                       // by node: of the last message
   std::vector<uint64_t> received_number_;
 };
 

@@ -256,9 +256,8 @@ bool JobCore::awaits_decree() const {
 bool JobCore::all_ranks_left(NodeIndex node) const {
   const std::vector<Rank>& ranks = layout_.node(node).ranks;
   return std::all_of(ranks.begin(), ranks.end(), [&](Rank rank) {
-    return left_.contains(rank) ||
-           std::find(pending_leaves_.begin(), pending_leaves_.end(), std::pair(node, rank)) !=
-               pending_leaves_.end();
+    return left_.contains(rank) || std::find(pending_leaves_.begin(), pending_leaves_.end(),
+                                             std::pair(node, rank)) != pending_leaves_.end();
   });
 }
 

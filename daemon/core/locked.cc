@@ -29,7 +29,6 @@ class Locked final : public Agreement {
         exchange_(layout, self, submissions, options, {.cache = true, .schedule = true}),
         steps_to_lock_(options.lock_after_steps) {}
 
-
   Coordination mode() const override { return Coordination::kLocked; }
   bool is_locked() const override { return generation_ % 2 == 1; }
   const Plan* plan() const override { return follower_ ? &follower_->plan() : nullptr; }
@@ -207,8 +206,8 @@ void Locked::look_for_deviation() {
   }
   if (!overtaken_since_) overtaken_since_ = now_;
   if (now_ - *overtaken_since_ < options_.patience_ms) return;
-  deviate(follower_->describe_head() + ", is not ready after " + std::to_string(options_.patience_ms) +
-          " ms, and a later batch is");
+  deviate(follower_->describe_head() + ", is not ready after " +
+          std::to_string(options_.patience_ms) + " ms, and a later batch is");
 }
 
 std::optional<TicksMs> Locked::wakes_at() const {
@@ -252,8 +251,8 @@ void Locked::follow(Plan plan, Seq first, uint32_t generation) {
   const std::vector<std::vector<DescriptorPtr>>& batches = follower_->plan().batches;
   size_t tensors = 0;
   for (const std::vector<DescriptorPtr>& batch : batches) tensors += batch.size();
-  notes_.push_back("locked from operation " + std::to_string(number_of(first)) + " on: " +
-                   std::to_string(tensors) + " tensors a step, in " +
+  notes_.push_back("locked from operation " + std::to_string(number_of(first)) +
+                   " on: " + std::to_string(tensors) + " tensors a step, in " +
                    std::to_string(batches.size()) + " batches");
   // What has been reported and not decreed goes with the plan now (L4).
   exchange_.suspend_lockable();
@@ -299,7 +298,8 @@ Status Locked::on_lock(NodeIndex from, const Lock& lock) {
   for (const std::vector<DescriptorPtr>& batch : lock.plan.batches) {
     if (batch.empty()) return broken("a plan with an empty batch");
     for (const DescriptorPtr& tensor : batch) {
-      if (++seen[tensor->name] > 1) return broken("a plan with tensor \"" + tensor->name + "\" twice");
+      if (++seen[tensor->name] > 1)
+        return broken("a plan with tensor \"" + tensor->name + "\" twice");
     }
   }
   if (seen.empty()) return broken("an empty plan");
@@ -385,7 +385,8 @@ void Locked::resume(const Resume& resumed) {
   generation_ = resumed.generation;
   exchange_.resume_lockable(resumed.first);
   for (auto it = bound_.lower_bound(resumed.first); it != bound_.end(); it = bound_.erase(it)) {
-    for (ReadyTensor& tensor : it->second) pool_.emplace(tensor.descriptor->name, std::move(tensor));
+    for (ReadyTensor& tensor : it->second)
+      pool_.emplace(tensor.descriptor->name, std::move(tensor));
   }
   bound_.clear();
   std::erase_if(ordered_, [&](const OrderedOperation& operation) {

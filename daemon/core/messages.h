@@ -57,13 +57,14 @@ struct Start {
 
 // Member to coordinator: these tensors are ready here.
 struct Ready {
-  uint32_t generation = 0;  // of the sender; lockable tensors of another generation are ignored (L4)
-  // Tensors of the cache, by slot: bit s of word s / 64. Decoded with the cache as it was after
-  // `cache_version` decreed operations.
+  std::vector<ReadyTensor> entries;
+  uint32_t generation =
+      0;  // of the sender; lockable tensors of another generation are ignored (L4)
+  // More tensors, by slot of the cache: bit s % 64 of word s / 64. Decoded with the cache as it was
+  // after `cache_version` decreed operations.
   std::vector<uint64_t> cached;
   uint64_t cache_version = 0;
-  std::vector<ReadyTensor> entries;  // the others
-  // Modes with a cycle: the round that this answers. A node sends one in each round, empty or not.
+  // Modes with a cycle: the round that this ends the report of; 0: there is more to come.
   uint64_t round = 0;
 };
 
@@ -104,8 +105,7 @@ struct Resume {
 };
 
 // What an agreement says to its like on other nodes.
-using AgreementMessage =
-    std::variant<Ready, Decree, Lock, UnlockRequest, Freeze, Frozen, Resume>;
+using AgreementMessage = std::variant<Ready, Decree, Lock, UnlockRequest, Freeze, Frozen, Resume>;
 
 // Member to coordinator: a rank said goodbye. The node follows no plan from here on.
 struct Leave {

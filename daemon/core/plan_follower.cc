@@ -59,8 +59,9 @@ std::string PlanFollower::find_deviation(const SubmissionTable& submissions) con
   // A tensor of this round of the plan has come again, ahead of the head.
   for (size_t i = 0; i < head_; ++i) {
     if (batches_[i].ready == 0) continue;
-    const auto again = std::find_if(batches_[i].names.begin(), batches_[i].names.end(),
-                                    [&](const std::string& name) { return places_.at(name).ready; });
+    const auto again =
+        std::find_if(batches_[i].names.begin(), batches_[i].names.end(),
+                     [&](const std::string& name) { return places_.at(name).ready; });
     return "tensor \"" + *again + "\" has come again before " + describe_head();
   }
   // A rank sleeps until a tensor is done that must not be launched before one that it has not
@@ -79,7 +80,8 @@ std::string PlanFollower::find_deviation(const SubmissionTable& submissions) con
     });
     if (missing == head.end()) continue;
     return "rank " + std::to_string(submissions.ranks()[rank].value) + " waits for tensor \"" +
-           *waited + "\" and has not submitted \"" + *missing + "\", which comes before it or with it";
+           *waited + "\" and has not submitted \"" + *missing +
+           "\", which comes before it or with it";
   }
   return {};
 }

@@ -46,7 +46,9 @@ class PlanFollower {
     bool ready = false;
   };
 
-  bool is_ready(size_t batch) const { return batches_[batch].ready == batches_[batch].names.size(); }
+  bool is_ready(size_t batch) const {
+    return batches_[batch].ready == batches_[batch].names.size();
+  }
 
   Plan plan_;
   std::vector<Batch> batches_;

@@ -79,8 +79,8 @@ class Rounds final : public Agreement {
     reports_.clear();
     next_round_at_ = now_ + std::max<TicksMs>(sleep_ms, 0);
     // What became ready after this node's report goes with the next one.
-    wanted_ = exchange_.is_coordinator() ? exchange_.caller()->has_waiting()
-                                         : exchange_.has_unsent();
+    wanted_ =
+        exchange_.is_coordinator() ? exchange_.caller()->has_waiting() : exchange_.has_unsent();
   }
 
   // This node's word in the round; a coordinator asks for the others'.

@@ -87,9 +87,8 @@ Plan Schedule::make_plan() const {
   std::vector<Batch> batches;
   std::vector<size_t> open;  // the last batch of each kind that can be fused
   for (const Unit& unit : units()) {
-    const auto joined = std::find_if(open.begin(), open.end(), [&](size_t index) {
-      return may_join(batches[index], unit);
-    });
+    const auto joined = std::find_if(open.begin(), open.end(),
+                                     [&](size_t index) { return may_join(batches[index], unit); });
     size_t index = joined == open.end() ? batches.size() : *joined;
     if (index == batches.size()) {
       std::erase_if(open, [&](size_t other) {

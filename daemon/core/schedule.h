@@ -61,9 +61,9 @@ class Schedule {
 
   const AgreementOptions options_;
   Moment moment_ = 0;
-  std::map<std::string, Report> reported_;  // not decreed yet
-  std::vector<Occurrence> step_;            // in the order of decrees
-  std::set<std::string> names_;             // of the step
+  std::map<std::string, Report> reported_;   // not decreed yet
+  std::vector<Occurrence> step_;             // in the order of decrees
+  std::set<std::string> names_;              // of the step
   std::map<Seq, std::vector<size_t>> open_;  // places in step_ of operations under way
   std::map<std::string, DescriptorPtr> previous_;
   int repeated_ = 0;  // steps before this one that were the same as the one before it, plus one

@@ -3,6 +3,13 @@
 #include <algorithm>
 
 namespace rueda::core {
+namespace {
+
+// How many dropped tensors are remembered, in capacities: steps so much larger than the cache are
+// recognised.
+constexpr size_t kRememberedTimes = 8;
+
+}  // namespace
 
 std::optional<uint32_t> TensorCache::find(const TensorDescriptor& tensor) const {
   const auto it = slots_.find(tensor.name);
@@ -36,9 +43,8 @@ void TensorCache::insert(const DescriptorPtr& tensor) {
     }
     return;
   }
-  if (const auto back = std::find(dropped_.begin(), dropped_.end(), tensor->name);
-      back != dropped_.end()) {
-    dropped_.erase(back);
+  if (dropped_names_.erase(tensor->name) > 0) {
+    std::erase(dropped_, tensor->name);
     capacity_ *= 2;
   }
   if (slots_.size() >= capacity_) drop_least_lately_used();
@@ -59,7 +65,11 @@ void TensorCache::drop_least_lately_used() {
   free_.insert(it->second.number);
   set_content(it->second.number, nullptr);
   dropped_.push_back(it->first);
-  if (dropped_.size() > capacity_) dropped_.pop_front();
+  dropped_names_.insert(it->first);
+  if (dropped_.size() > kRememberedTimes * capacity_) {
+    dropped_names_.erase(dropped_.front());
+    dropped_.pop_front();
+  }
   slots_.erase(it);
   by_use_.erase(oldest);
 }

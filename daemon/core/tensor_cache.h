@@ -54,11 +54,12 @@ class TensorCache {
   size_t capacity_;
   uint64_t version_ = 0;
   uint64_t uses_ = 0;
-  std::map<std::string, Slot> slots_;               // by name
-  std::map<uint64_t, std::string> by_use_;          // oldest first
+  std::map<std::string, Slot> slots_;       // by name
+  std::map<uint64_t, std::string> by_use_;  // oldest first
   std::set<uint32_t> free_;
-  std::vector<std::deque<Content>> history_;        // by slot
-  std::deque<std::string> dropped_;                 // lately, at most capacity_
+  std::vector<std::deque<Content>> history_;  // by slot
+  std::deque<std::string> dropped_;           // lately, the oldest first
+  std::set<std::string> dropped_names_;       // the same
 };
 
 }  // namespace rueda::core

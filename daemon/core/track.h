@@ -32,4 +32,10 @@ constexpr Seq before_first_of(Track track) { return Seq{first_of(track).value - 
 constexpr uint64_t number_of(Seq seq) { return seq.value & ~kDecreedBit; }
 constexpr size_t index_of(Track track) { return static_cast<size_t>(track); }
 
+// What is decreed does not go far ahead: it is small, and its lanes are few.
+inline constexpr int kDecreedWindow = 2;
+constexpr int window_of(Track track, int lockable_window) {
+  return track == Track::kDecreed ? kDecreedWindow : lockable_window;
+}
+
 }  // namespace rueda::core

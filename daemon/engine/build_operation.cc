@@ -10,6 +10,8 @@ std::unique_ptr<Operation> build_operation(const core::Launch& launch, const cor
   const core::TensorDescriptor& first = *launch.tensors.front().descriptor;
   operation->epoch = launch.epoch;
   operation->seq = launch.seq;
+  operation->generation = launch.generation;
+  operation->locked = launch.locked;
   operation->plan_hash = launch.plan_hash;
   operation->kind = first.kind;
   operation->dtype = first.dtype;

@@ -147,12 +147,13 @@ void DataJob::launch(std::unique_ptr<Operation> operation) {
       static_cast<int64_t>(geometry_.slot_bytes / element_bytes(operation->dtype));
   const bool is_ring = operation->kind != CollectiveKind::kBroadcast;
   const core::RingCut cut(operation->elements(), is_ring ? nodes() : 1, chunk_elements);
-  last_launched_ = operation->seq.value;
   const Seq seq = operation->seq;
+  last_launched(seq) = seq.value;
   const NodeIndex root = operation->root_node;
   running_.push_back(std::make_unique<Running>(Running{std::move(operation), cut, {}}));
   Running& running = *running_.back();
   running.started_s = steady_now_s();
+  running.launched_everywhere = !running.operation->locked;
   if (nodes() == 1) return run_locally(running);
 
   running.finals.resize(static_cast<size_t>(cut.pieces()));
@@ -175,6 +176,32 @@ void DataJob::launch(std::unique_ptr<Operation> operation) {
   for (const transport::FrameHeader& header : mine) {
     on_frame(header, {staging_ + size_t{header.slot} * geometry_.slot_bytes, header.payload_bytes});
   }
+}
+
+void DataJob::cancel(const core::Cancel& cancelled) {
+  const auto is_cancelled = [&](Seq seq) {
+    return core::track_of(seq) == core::Track::kLockable && seq >= cancelled.first;
+  };
+  while (!cancels_.empty() && cancels_.back().first >= cancelled.first) cancels_.pop_back();
+  cancels_.push_back(cancelled);
+  std::erase_if(waiting_, [&](const auto& operation) { return is_cancelled(operation->seq); });
+  std::erase_if(running_,
+                [&](const auto& running) { return is_cancelled(running->operation->seq); });
+  uint64_t& last = last_launched(cancelled.first);
+  last = std::min(last, cancelled.first.value - 1);
+  std::erase_if(early_, [&](const transport::FrameHeader& header) {
+    if (!is_stale(header)) return false;
+    receive_->release(header.slot);
+    return true;
+  });
+  if (running_.empty()) progress_timer_.cancel();
+}
+
+bool DataJob::is_stale(const transport::FrameHeader& header) const {
+  if (core::track_of(Seq{header.seq}) != core::Track::kLockable) return false;
+  return std::any_of(cancels_.begin(), cancels_.end(), [&](const core::Cancel& cancelled) {
+    return header.seq >= cancelled.first.value && header.lock_generation < cancelled.generation;
+  });
 }
 
 void DataJob::run_locally(Running& running) {
@@ -278,7 +305,7 @@ void DataJob::finish_if_done(Running& running) {
   const Seq seq = running.operation->seq;
   const double seconds = steady_now_s() - running.started_s;
   std::erase_if(running_, [&](const auto& r) { return r.get() == &running; });
-  uint64_t stable = last_launched_;
+  uint64_t stable = last_launched_[core::index_of(core::Track::kLockable)];
   for (const auto& r : running_) stable = std::min(stable, r->operation->seq.value - 1);
   stable_ = stable;
   if (running_.empty()) progress_timer_.cancel();
@@ -298,6 +325,7 @@ transport::FrameHeader DataJob::header_for(const Running& running, transport::Fr
   header.slot = slot;
   header.job = job_hash_;
   header.epoch = options_.epoch.value;
+  header.lock_generation = running.operation->generation;
   header.chunk = chunk;
   header.seq = running.operation->seq.value;
   header.plan_hash = running.operation->plan_hash;
@@ -318,13 +346,19 @@ void DataJob::watch_progress() {
       std::chrono::milliseconds(std::max<TicksMs>(options_.timeout_ms / 4, 1)));
   progress_timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
     if (error || !*alive || running_.empty() || stopped_) return;
+    // While a member has not launched it, an operation waits for that member's application.
+    const bool waits_for_peers =
+        std::any_of(running_.begin(), running_.end(),
+                    [](const auto& running) { return running->launched_everywhere; });
+    if (!waits_for_peers) last_progress_ms_ = steady_now_ms();
     if (steady_now_ms() - last_progress_ms_ < options_.timeout_ms) return watch_progress();
     // If the next node still holds what was sent to it, it is the one that stands still.
     const NodeIndex culprit = outbox_.is_quiet() ? previous() : next();
-    give_up(culprit,
-            Status(Code::kTimeout,
-                   "operation " + std::to_string(running_.front()->operation->seq.value) +
-                       " made no progress for " + std::to_string(options_.timeout_ms) + " ms"));
+    give_up(
+        culprit,
+        Status(Code::kTimeout,
+               "operation " + std::to_string(core::number_of(running_.front()->operation->seq)) +
+                   " made no progress for " + std::to_string(options_.timeout_ms) + " ms"));
   });
 }
 

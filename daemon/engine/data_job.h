@@ -6,6 +6,7 @@
 // not launched yet wait in their slots.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -17,6 +18,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "daemon/base/clock.h"
+#include "daemon/core/agreement.h"
 #include "daemon/engine/operation.h"
 #include "daemon/engine/outbox.h"
 #include "daemon/engine/slots.h"
@@ -56,6 +58,9 @@ class DataJob {
   // Opens the channels. Operations may be given before they are open.
   void start();
   void run(std::unique_ptr<Operation> operation);
+  // L7: forgets the lockable operations from `first` on. Their frames, here and under way, are
+  // dropped, and their slots given back.
+  void cancel(const core::Cancel& cancelled);
   // Calls back once the neighbour has taken everything sent to it, or after timeout_ms.
   void when_quiet(std::function<void()> handler);
   // Brings the neighbours' traffic counters up to date: the last frames of an operation go out
@@ -72,6 +77,7 @@ class DataJob {
     int64_t next_origin = 0;       // piece that this node starts next
     int64_t local_done = 0;        // on one node: elements
     double started_s = 0;
+    bool launched_everywhere = false;  // the others have deadlines to keep only from then on
   };
 
   // The two channels' events; they differ in whose death on_closed means.
@@ -114,10 +120,14 @@ class DataJob {
   void originate(Running& running);
   void originate_broadcast(Running& running);
   Running* find(Seq seq);
+  uint64_t& last_launched(Seq seq) { return last_launched_[core::index_of(core::track_of(seq))]; }
+  // The operation of the frame was cancelled, and has, or had, a new generation.
+  bool is_stale(const transport::FrameHeader& header) const;
   // After the operation's inputs were read. False, and the operation is reported as failed, if what
   // was read is worthless.
   bool inputs_hold(const Running& running);
   // The error says what is wrong with the frame.
+  bool shows_launch_everywhere(const transport::FrameHeader& header) const;
   Status check_frame(const Running& running, const transport::FrameHeader& header) const;
   void handle_ring_frame(Running& running, const transport::FrameHeader& header,
                          std::span<std::byte> payload);
@@ -155,11 +165,12 @@ class DataJob {
   bool send_closed_ = false;
   bool stopped_ = false;  // no frame is handled or sent any more; the epoch is about to end
 
-  std::vector<std::unique_ptr<Operation>> waiting_;  // for the channels
-  std::vector<std::unique_ptr<Running>> running_;    // at most `lanes`
-  std::vector<transport::FrameHeader> early_;        // their payloads wait in their slots
-  uint64_t last_launched_ = 0;
-  uint64_t stable_ = 0;  // operations up to here are complete on this node
+  std::vector<std::unique_ptr<Operation>> waiting_;      // for the channels
+  std::vector<std::unique_ptr<Running>> running_;        // at most one a lane
+  std::vector<transport::FrameHeader> early_;            // their payloads wait in their slots
+  std::array<uint64_t, core::kTracks> last_launched_{};  // Seq values
+  std::vector<core::Cancel> cancels_;                    // by ascending first and generation
+  uint64_t stable_ = 0;  // lockable operations up to here are complete on this node
 
   boost::asio::steady_timer progress_timer_;
   TicksMs last_progress_ms_ = 0;

@@ -48,15 +48,18 @@ void DataJob::on_slot_free(uint32_t slot) {
 void DataJob::on_frame(const transport::FrameHeader& header, std::span<std::byte> payload) {
   if (stopped_) return;
   last_progress_ms_ = steady_now_ms();
+  if (is_stale(header)) return receive_->release(header.slot);
   Running* running = find(Seq{header.seq});
-  if (!running && header.seq > last_launched_) {
+  const bool is_newer = running && header.lock_generation > running->operation->generation;
+  if (is_newer || (!running && header.seq > last_launched(Seq{header.seq}))) {
     early_.push_back(header);  // at most one for each slot
     return;
   }
-  Status checked = running ? check_frame(*running, header)
-                           : Status(Code::kInternal, "it sent a frame of operation " +
-                                                         std::to_string(header.seq) +
-                                                         ", which is complete here");
+  Status checked =
+      running ? check_frame(*running, header)
+              : Status(Code::kInternal, "it sent a frame of operation " +
+                                            std::to_string(core::number_of(Seq{header.seq})) +
+                                            ", which is complete here");
   if (!checked.is_ok()) {
     if (checked.code() == Code::kMismatch) {
       options_.events.on_failed(Seq{header.seq}, checked);
@@ -66,6 +69,7 @@ void DataJob::on_frame(const transport::FrameHeader& header, std::span<std::byte
     return;
   }
   running->received[received_index(header)] = true;
+  running->launched_everywhere = running->launched_everywhere || shows_launch_everywhere(header);
   if (running->operation->kind == CollectiveKind::kBroadcast) {
     handle_broadcast_frame(*running, header, payload);
   } else {
@@ -73,17 +77,28 @@ void DataJob::on_frame(const transport::FrameHeader& header, std::span<std::byte
   }
 }
 
+// What has gone through every node, this one the last, was launched by every node.
+bool DataJob::shows_launch_everywhere(const transport::FrameHeader& header) const {
+  const int shard = static_cast<int>(header.chunk % static_cast<uint32_t>(nodes()));
+  return header.kind == transport::FrameKind::kGather ||
+         core::ring_distance(shard, options_.self, nodes()) == nodes() - 1;
+}
+
 Status DataJob::check_frame(const Running& running, const transport::FrameHeader& header) const {
   const Operation& operation = *running.operation;
   const auto broken = [&](const std::string& what) {
-    return Status(Code::kInternal,
-                  "it sent a frame of operation " + std::to_string(header.seq) + " with " + what);
+    return Status(Code::kInternal, "it sent a frame of operation " +
+                                       std::to_string(core::number_of(Seq{header.seq})) + " with " +
+                                       what);
   };
+  if (header.lock_generation != operation.generation) {
+    return broken("lock generation " + std::to_string(header.lock_generation));
+  }
   if (header.plan_hash != operation.plan_hash) {
     const std::string& peer = options_.node_ids[static_cast<size_t>(previous().value)];
     return Status(Code::kMismatch,
                   "node " + peer + " means another batch by operation " +
-                      std::to_string(header.seq) + " than this node",
+                      std::to_string(core::number_of(Seq{header.seq})) + " than this node",
                   Origin{peer, {}});
   }
   if (header.chunk >= running.cut.chunks()) {

@@ -61,6 +61,13 @@ void DataLoop::run(const JobId& job, Epoch epoch, std::unique_ptr<Operation> ope
   });
 }
 
+void DataLoop::cancel(const JobId& job, Epoch epoch, const core::Cancel& cancelled) {
+  in_loop([this, key = Key{job, epoch}, cancelled] {
+    const auto it = jobs_.find(key);
+    if (it != jobs_.end()) it->second->cancel(cancelled);
+  });
+}
+
 void DataLoop::end_epoch(const JobId& job, Epoch epoch, std::function<void()> done) {
   in_loop([this, key = Key{job, epoch}, done = std::move(done)] {
     jobs_.erase(key);

@@ -33,6 +33,9 @@ class DataLoop {
 
   void begin_epoch(DataJobOptions options);
   void run(const JobId& job, Epoch epoch, std::unique_ptr<Operation> operation);
+  // L7: drops the lockable operations from `first` on; their numbers come again, in this
+  // generation.
+  void cancel(const JobId& job, Epoch epoch, const core::Cancel& cancelled);
   // Drops the epoch's operations and channels; `done` (may be empty) is called once no byte of any
   // client's memory will be touched for it any more.
   void end_epoch(const JobId& job, Epoch epoch, std::function<void()> done);

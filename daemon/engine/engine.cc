@@ -120,6 +120,10 @@ void Engine::on_submit(session::Session& session, session::Submission submission
   owner_of(session).on_submit(session, std::move(submission));
 }
 
+void Engine::on_waiting(session::Session& session, std::optional<Ticket> ticket) {
+  owner_of(session).on_waiting(session, ticket);
+}
+
 void Engine::on_detached(session::Session& session) {
   owner_of(session).on_detached(session);
   forget(session);

@@ -36,6 +36,7 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   // session::SessionEvents
   Status on_attach(session::Session& session) override;
   void on_submit(session::Session& session, session::Submission submission) override;
+  void on_waiting(session::Session& session, std::optional<Ticket> ticket) override;
   void on_submissions_drained(session::Session&) override {}  // the turn's end does it
   void on_detached(session::Session& session) override;
   void on_lost(session::Session& session, const Status& status) override;

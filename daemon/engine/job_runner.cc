@@ -46,8 +46,6 @@ std::string data_address_of(const core::LayoutNode& node, const std::string& tol
   return node.control_address.substr(0, node.control_address.rfind(':')) + told;
 }
 
-constexpr auto kTick = std::chrono::milliseconds(100);
-
 }  // namespace
 
 JobRunner::JobRunner(const EngineContext& context, JobSpec spec, JobListener listener)
@@ -90,23 +88,29 @@ void JobRunner::end_turn() {
   carry_out(output);
   flush_sessions();
   metrics_->queue_depth.Set(static_cast<double>(core_.submissions_in_flight()));
+  metrics_->locked.Set(core_.is_locked() ? 1 : 0);
+  arm_timer();
+  if (closing_ && detaching_ == 0 && close_waits_) finish_close();
 }
 
-// Only a core that waits for time to pass gets ticks: an idle job costs nothing (I6).
+// Only a core that waits for time to pass is told of it: an idle job costs nothing (I6).
 void JobRunner::arm_timer() {
-  if (timer_armed_ || !core_.waits_for_time()) return;
-  timer_armed_ = true;
-  timer_.expires_after(kTick);
+  const std::optional<TicksMs> wanted = core_.wakes_at();
+  if (!wanted || (armed_for_ && *armed_for_ <= *wanted)) return;
+  armed_for_ = wanted;
+  timer_.expires_after(std::chrono::milliseconds(std::max<TicksMs>(*wanted - steady_now_ms(), 0)));
   timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
     if (error || !*alive) return;
-    timer_armed_ = false;
+    armed_for_.reset();
     step(core::TimePassed{});
   });
 }
 
 void JobRunner::carry_out(core::Output& output) {
+  for (const std::string& note : output.notes) spdlog::info("job {}: {}", spec_.job, note);
   if (output.started) start_epoch(*output.started);
   for (auto& [to, message] : output.sends) send(to, std::move(message));
+  for (const core::Cancel& item : output.cancels) cancel(item);
   for (const core::Launch& item : output.launches) launch(item);
   if (output.failed) {
     fail(*output.failed, std::move(output.deliveries));
@@ -188,6 +192,12 @@ void JobRunner::launch(const core::Launch& launch) {
   metrics_->negotiation_seconds.Observe(steady_now_s() - last_submitted_s);
   operations_.emplace(launch.seq, operation->kind);
   context_.data_loop.run(spec_.job, launch.epoch, std::move(operation));
+}
+
+void JobRunner::cancel(const core::Cancel& cancelled) {
+  const auto end = operations_.lower_bound(core::first_of(core::Track::kDecreed));
+  operations_.erase(operations_.lower_bound(cancelled.first), end);
+  context_.data_loop.cancel(spec_.job, data_epoch_, cancelled);
 }
 
 void JobRunner::deliver(const core::Delivery& delivery) {
@@ -309,6 +319,13 @@ void JobRunner::on_submit(session::Session& session, session::Submission submiss
   }
   local(rank).held.emplace(ticket.value, Held{std::move(submission), steady_now_s()});
   step(core::Submitted{{rank, ticket, descriptor}});
+}
+
+void JobRunner::on_waiting(session::Session& session, std::optional<Ticket> ticket) {
+  const core::RankWaits event{session.attach().local_rank, ticket};
+  if (core_.is_locked() && ticket) return step(event);
+  core::Output nothing;  // only remembered: it costs no turn
+  core_.step(steady_now_ms(), event, nothing);
 }
 
 void JobRunner::on_detached(session::Session& session) {
@@ -452,6 +469,9 @@ void JobRunner::finish_close() {
     if (!failing_ && on_closed_) std::exchange(on_closed_, nullptr)();
     return;
   }
+  // The others learn that our ranks have left once the plan that has them is given up.
+  close_waits_ = core_.is_coordinator() && core_.has_pending_leaves();
+  if (close_waits_) return;
   step(core::JobClosed{*closing_});
   if (failing_) return;  // fail() calls on_closed_ when the clients have been told
   if (std::exchange(data_epoch_open_, false)) {
@@ -473,6 +493,7 @@ JobSnapshot JobRunner::snapshot() const {
   snapshot.nodes = spec_.layout.node_count();
   snapshot.coordinator = spec_.layout.node(spec_.layout.coordinator()).node_id;
   snapshot.mode = core_.mode();
+  snapshot.locked = core_.is_locked();
   snapshot.operations = operations_done_;
   snapshot.bytes_reduced = bytes_reduced_;
   snapshot.in_flight = core_.submissions_in_flight();

@@ -81,6 +81,7 @@ struct JobSnapshot {
   int nodes = 0;
   std::string coordinator;
   std::string mode;
+  bool locked = false;  // a plan is in force
   uint64_t operations = 0;
   uint64_t bytes_reduced = 0;
   uint64_t in_flight = 0;
@@ -99,6 +100,7 @@ class JobRunner {
   Status may_attach(const session::Attach& attach) const;
   void on_attached(session::Session& session);
   void on_submit(session::Session& session, session::Submission submission);
+  void on_waiting(session::Session& session, std::optional<Ticket> ticket);
   void on_detached(session::Session& session);
   void on_lost(session::Session& session, const Status& status);
   bool has_sessions() const { return attached_sessions_ > 0; }
@@ -140,6 +142,7 @@ class JobRunner {
   bool authenticate(LinkId link, const Envelope& envelope);
   void start_epoch(const core::EpochStarted& started);
   void launch(const core::Launch& launch);
+  void cancel(const core::Cancel& cancelled);
   void deliver(const core::Delivery& delivery);
   void fail(const Status& status, std::vector<core::Delivery> deliveries);
   void flush_sessions();
@@ -169,9 +172,10 @@ class JobRunner {
   bool turn_pending_ = false;
   bool failing_ = false;  // the core has failed; the clients are about to be told
   boost::asio::steady_timer timer_;
-  bool timer_armed_ = false;
+  std::optional<TicksMs> armed_for_;
   bool warned_of_stranger_ = false;  // once: a stranger shall not fill the log
   std::optional<Status> closing_;
+  bool close_waits_ = false;  // for the plan in force to be given up
   std::function<void()> on_closed_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -29,6 +29,8 @@ struct OperationTensor {
 struct Operation {
   Epoch epoch;
   Seq seq;
+  uint32_t generation = 0;  // lock generation; frames of an older one are dropped (L3)
+  bool locked = false;      // launched by a plan: other nodes may be far from it
   uint64_t plan_hash = 0;
   CollectiveKind kind = CollectiveKind::kAllreduce;
   DType dtype = DType::kFloat32;

@@ -2,19 +2,20 @@
 // of its own, so that no chunk ever waits for a later one: the ring cannot deadlock.
 //
 // A lane serves one operation at a time (operation s: lane s mod lanes). Within it the pieces of
-// the window have a slot for each shard and phase. A broadcast uses a lane's slots one after the
-// other.
+// the window have a slot for each shard and phase. Broadcasts have lanes of their own
+// (core/track.h) and use a lane's slots one after the other.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
 #include "daemon/core/ring_schedule.h"
+#include "daemon/core/track.h"
 
 namespace rueda::engine {
 
 struct SlotGeometry {
-  int lanes = 4;   // operations under way; core's max_launched_operations
+  int lanes = 4;   // lockable operations under way; core's max_launched_operations
   int window = 4;  // pieces of one operation under way
   int nodes = 2;
   uint32_t slot_bytes = 256 * 1024;
@@ -32,12 +33,17 @@ struct SlotGeometry {
   }
 
   uint32_t slots_per_lane() const { return static_cast<uint32_t>(window * nodes * 2); }
-  uint32_t slots() const { return static_cast<uint32_t>(lanes) * slots_per_lane(); }
-  uint32_t origin_buffers() const { return static_cast<uint32_t>(lanes * window); }
+  uint32_t all_lanes() const { return static_cast<uint32_t>(lanes + core::kDecreedWindow); }
+  uint32_t slots() const { return all_lanes() * slots_per_lane(); }
+  uint32_t origin_buffers() const { return all_lanes() * static_cast<uint32_t>(window); }
   uint64_t total_bytes() const { return uint64_t{slots() + origin_buffers()} * slot_bytes; }
 
   uint32_t lane(Seq seq) const {
-    return static_cast<uint32_t>(seq.value % static_cast<uint64_t>(lanes));
+    const uint64_t number = core::number_of(seq);
+    if (core::track_of(seq) == core::Track::kLockable) {
+      return static_cast<uint32_t>(number % static_cast<uint64_t>(lanes));
+    }
+    return static_cast<uint32_t>(lanes) + static_cast<uint32_t>(number % core::kDecreedWindow);
   }
 
   uint32_t ring_slot(Seq seq, int64_t piece, int shard, core::RingPhase phase) const {

@@ -86,6 +86,8 @@ struct JobFamilies {
         copied_out_bytes(counters(registry, "rueda_copied_out_bytes_total",
                                   "Bytes copied from an arena back to foreign client memory.")),
         queue_depth(gauges(registry, "rueda_queue_depth", "Submissions accepted, not yet ended.")),
+        locked(gauges(registry, "rueda_locked",
+                      "1 while a plan is in force and nothing is said about order.")),
         negotiation_seconds(histograms(registry, "rueda_negotiation_seconds",
                                        "From the last local rank's submission to the launch.")),
         ring_seconds(histograms(registry, "rueda_ring_seconds", "From launch to completion.")) {}
@@ -107,6 +109,7 @@ struct JobFamilies {
         .copied_in_bytes = copied_in_bytes.Add(job),
         .copied_out_bytes = copied_out_bytes.Add(job),
         .queue_depth = queue_depth.Add(job),
+        .locked = locked.Add(job),
         .negotiation_seconds = negotiation_seconds.Add(job, kSecondsBuckets),
         .ring_seconds = ring_seconds.Add(job, kSecondsBuckets),
     };
@@ -122,6 +125,7 @@ struct JobFamilies {
     copied_in_bytes.Remove(&job.copied_in_bytes);
     copied_out_bytes.Remove(&job.copied_out_bytes);
     queue_depth.Remove(&job.queue_depth);
+    locked.Remove(&job.locked);
     negotiation_seconds.Remove(&job.negotiation_seconds);
     ring_seconds.Remove(&job.ring_seconds);
   }
@@ -132,6 +136,7 @@ struct JobFamilies {
   Family<Counter>& copied_in_bytes;
   Family<Counter>& copied_out_bytes;
   Family<Gauge>& queue_depth;
+  Family<Gauge>& locked;
   Family<Histogram>& negotiation_seconds;
   Family<Histogram>& ring_seconds;
 };

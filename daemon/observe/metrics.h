@@ -35,6 +35,8 @@ struct JobMetrics {
   prometheus::Counter& copied_out_bytes;  // rueda_copied_out_bytes_total{job}
   // rueda_queue_depth{job}: submissions accepted and not yet ended
   prometheus::Gauge& queue_depth;
+  // rueda_locked{job}: 1 while a plan is in force and nothing is said about order
+  prometheus::Gauge& locked;
   // rueda_negotiation_seconds{job}: last local rank's submission to launch
   prometheus::Histogram& negotiation_seconds;
   // rueda_ring_seconds{job}: launch to completion

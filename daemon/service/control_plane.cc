@@ -16,7 +16,19 @@ constexpr uint32_t kProtocolVersion = 1;
 constexpr TicksMs kFirstRedialMs = 50;
 constexpr TicksMs kLastRedialMs = 1'000;
 
-bool is_order(const v1::JobMessage& message) { return message.has_ready() || message.has_decree(); }
+// What nodes say to agree on the order; the rest is about who is there.
+bool is_order(const v1::JobMessage& message) {
+  switch (message.body_case()) {
+    case v1::JobMessage::kReady:
+    case v1::JobMessage::kDecree:
+    case v1::JobMessage::kLock:
+    case v1::JobMessage::kUnlockRequest:
+    case v1::JobMessage::kFreeze:
+    case v1::JobMessage::kFrozen:
+    case v1::JobMessage::kResume: return true;
+    default: return false;
+  }
+}
 
 }  // namespace
 

@@ -65,6 +65,11 @@ Result<Code> read_code(int32_t code) {
 // --- Bodies
 // ----------------------------------------------------------------------------------------
 
+void fill_frozen(const core::Frozen& from, v1::Frozen& to) {
+  to.set_generation(from.generation);
+  to.set_launched(from.launched.value);
+}
+
 struct Writer {
   v1::JobMessage& to;
   const std::string& proof;
@@ -91,6 +96,10 @@ struct Writer {
       entry.set_rank(tensor.rank.value);
       entry.set_mismatch(tensor.mismatch);
     }
+    ready.set_generation(from.generation);
+    for (uint64_t word : from.cached) ready.add_cached(word);
+    ready.set_cache_version(from.cache_version);
+    ready.set_round(from.round);
   }
   void operator()(const core::Decree& from) const {
     v1::Decree& decree = *to.mutable_decree();
@@ -101,9 +110,40 @@ struct Writer {
       for (const std::string& name : item.tensors) operation.add_tensors(name);
       operation.set_error_code(static_cast<int32_t>(item.error.code()));
       operation.set_error_text(item.error.message());
+      for (uint32_t slot : item.cached) operation.add_cached(slot);
+      operation.set_generation(item.generation);
+    }
+    decree.set_round(from.round);
+    decree.set_sleep_ms(from.sleep_ms);
+  }
+  void operator()(const core::Lock& from) const {
+    v1::Lock& lock = *to.mutable_lock();
+    lock.set_generation(from.generation);
+    lock.set_first(from.first.value);
+    for (const std::vector<core::DescriptorPtr>& tensors : from.plan.batches) {
+      v1::Lock::Batch& batch = *lock.add_batches();
+      for (const core::DescriptorPtr& tensor : tensors) fill(*tensor, *batch.add_tensors());
     }
   }
-  void operator()(const core::Leave& from) const { to.mutable_leave()->set_rank(from.rank.value); }
+  void operator()(const core::UnlockRequest& from) const {
+    to.mutable_unlock_request()->set_generation(from.generation);
+    to.mutable_unlock_request()->set_reason(from.reason);
+  }
+  void operator()(const core::Freeze& from) const {
+    to.mutable_freeze()->set_generation(from.generation);
+    to.mutable_freeze()->set_reason(from.reason);
+  }
+  void operator()(const core::Frozen& from) const { fill_frozen(from, *to.mutable_frozen()); }
+  void operator()(const core::Resume& from) const {
+    to.mutable_resume()->set_generation(from.generation);
+    to.mutable_resume()->set_first(from.first.value);
+  }
+  void operator()(const core::AgreementMessage& from) const { std::visit(*this, from); }
+  void operator()(const core::Leave& from) const {
+    v1::Leave& leave = *to.mutable_leave();
+    leave.set_rank(from.rank.value);
+    if (from.frozen.generation != 0) fill_frozen(from.frozen, *leave.mutable_frozen());
+  }
   void operator()(const core::Left& from) const { to.mutable_left()->set_rank(from.rank.value); }
   void operator()(const core::Fail& from) const {
     v1::Fail& fail = *to.mutable_fail();
@@ -130,6 +170,10 @@ Result<core::Ready> read(const v1::Ready& from) {
     if (!descriptor.is_ok()) return descriptor.status();
     to.entries.push_back({std::move(descriptor).value(), Rank{entry.rank()}, entry.mismatch()});
   }
+  to.generation = from.generation();
+  to.cached.assign(from.cached().begin(), from.cached().end());
+  to.cache_version = from.cache_version();
+  to.round = from.round();
   return to;
 }
 
@@ -142,12 +186,35 @@ Result<core::Decree> read(const v1::Decree& from) {
     operation.seq = Seq{item.seq()};
     operation.plan_hash = item.plan_hash();
     operation.tensors.assign(item.tensors().begin(), item.tensors().end());
-    if (operation.tensors.empty()) return broken("an operation without tensors");
+    operation.cached.assign(item.cached().begin(), item.cached().end());
+    operation.generation = item.generation();
+    if (operation.tensors.empty() == operation.cached.empty()) {
+      return broken("an operation without tensors, or with two lists of them");
+    }
     if (code.value() != Code::kOk) operation.error = Status(code.value(), item.error_text());
     to.operations.push_back(std::move(operation));
   }
+  to.round = from.round();
+  to.sleep_ms = from.sleep_ms();
   return to;
 }
+
+Result<core::Lock> read(const v1::Lock& from) {
+  core::Lock to;
+  to.generation = from.generation();
+  to.first = Seq{from.first()};
+  for (const v1::Lock::Batch& batch : from.batches()) {
+    std::vector<core::DescriptorPtr>& tensors = to.plan.batches.emplace_back();
+    for (const v1::TensorDescriptor& tensor : batch.tensors()) {
+      Result<core::DescriptorPtr> descriptor = read(tensor);
+      if (!descriptor.is_ok()) return descriptor.status();
+      tensors.push_back(std::move(descriptor).value());
+    }
+  }
+  return to;
+}
+
+core::Frozen read(const v1::Frozen& from) { return {from.generation(), Seq{from.launched()}}; }
 
 Result<core::Fail> read(const v1::Fail& from) {
   Result<Code> code = read_code(from.code());
@@ -165,6 +232,13 @@ Status put(Result<Body> body, core::Message& message) {
   return Status::ok();
 }
 
+template <class Body>
+Status put_agreed(Result<Body> body, core::Message& message) {
+  if (!body.is_ok()) return body.status();
+  message.body = core::AgreementMessage(std::move(body).value());
+  return Status::ok();
+}
+
 Status read_body(const v1::JobMessage& from, engine::Envelope& to) {
   core::Message& message = to.message;
   switch (from.body_case()) {
@@ -179,9 +253,25 @@ Status read_body(const v1::JobMessage& from, engine::Envelope& to) {
       message.body = std::move(start);
       return Status::ok();
     }
-    case v1::JobMessage::kReady: return put(read(from.ready()), message);
-    case v1::JobMessage::kDecree: return put(read(from.decree()), message);
-    case v1::JobMessage::kLeave: message.body = core::Leave{Rank{from.leave().rank()}}; break;
+    case v1::JobMessage::kReady: return put_agreed(read(from.ready()), message);
+    case v1::JobMessage::kDecree: return put_agreed(read(from.decree()), message);
+    case v1::JobMessage::kLock: return put_agreed(read(from.lock()), message);
+    case v1::JobMessage::kUnlockRequest:
+      message.body = core::AgreementMessage(
+          core::UnlockRequest{from.unlock_request().generation(), from.unlock_request().reason()});
+      break;
+    case v1::JobMessage::kFreeze:
+      message.body =
+          core::AgreementMessage(core::Freeze{from.freeze().generation(), from.freeze().reason()});
+      break;
+    case v1::JobMessage::kFrozen: message.body = core::AgreementMessage(read(from.frozen())); break;
+    case v1::JobMessage::kResume:
+      message.body = core::AgreementMessage(
+          core::Resume{from.resume().generation(), Seq{from.resume().first()}});
+      break;
+    case v1::JobMessage::kLeave:
+      message.body = core::Leave{Rank{from.leave().rank()}, read(from.leave().frozen())};
+      break;
     case v1::JobMessage::kLeft: message.body = core::Left{Rank{from.left().rank()}}; break;
     case v1::JobMessage::kFail: return put(read(from.fail()), message);
     case v1::JobMessage::BODY_NOT_SET: return broken("no body that this version knows");

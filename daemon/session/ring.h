@@ -27,7 +27,10 @@ class SubmissionRing {
   // when the client's index cannot be.
   int pop(std::span<rueda_abi_submission> out);
 
-  // Asks the client to ring. False when the ring is not empty after all: pop again, do not sleep.
+  // The ticket for whose end the client sleeps; 0: none, as far as it says.
+  uint64_t read_producer_waits_for();
+  // Asks the client to ring. False when the ring is not empty after all, or what
+  // read_producer_waits_for() said has changed: look again, do not sleep.
   bool prepare_to_sleep();
 
  private:
@@ -35,6 +38,7 @@ class SubmissionRing {
   const std::byte* records_;
   uint32_t capacity_;
   uint64_t head_ = 0;
+  uint64_t waits_for_ = 0;
 };
 
 // Produces completions. The memory must outlive the object; one thread at a time.

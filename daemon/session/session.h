@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <boost/asio/io_context.hpp>
@@ -88,6 +89,9 @@ class SessionEvents {
   // Ok accepts the client; anything else is what it gets told.
   virtual Status on_attach(Session& session) = 0;
   virtual void on_submit(Session& session, Submission submission) = 0;
+  // The client sleeps until this submission ends; none: it sleeps no longer. A hint, which may be
+  // late or never come; the ticket may be any number.
+  virtual void on_waiting(Session& session, std::optional<Ticket> ticket) = 0;
   // After a batch of on_submit: the submission ring is empty for now.
   virtual void on_submissions_drained(Session& session) = 0;
   // The client said goodbye. on_lost: it died, or broke the rules (the status says which, and how).

@@ -342,12 +342,20 @@ void SessionImpl::drain() {
     if (state_ != State::kAttached) return;
     // A pop that found nothing counts too: the client may move its index back and forth.
     taken += std::max(count, 1);
-    if (count > 0 || !rings_->submissions().prepare_to_sleep()) continue;
+    if (count > 0) continue;
+    tell_waiting();
+    if (!rings_->submissions().prepare_to_sleep()) continue;
     wait_doorbell();
     if (std::exchange(has_undrained_, false)) setup_.events.on_submissions_drained(*this);
     return;
   }
   asio::post(setup_.loop, [self = shared_from_this()] { self->drain(); });
+}
+
+void SessionImpl::tell_waiting() {
+  const uint64_t ticket = rings_->submissions().read_producer_waits_for();
+  if (std::exchange(told_waiting_, ticket) == ticket) return;
+  setup_.events.on_waiting(*this, ticket == 0 ? std::nullopt : std::optional(Ticket{ticket}));
 }
 
 void SessionImpl::take_record(const rueda_abi_submission& record) {

@@ -94,6 +94,7 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
 
   void wait_doorbell();
   void drain();
+  void tell_waiting();
   void take_record(const rueda_abi_submission& record);
 
   void send(uint16_t type, const void* body, size_t body_bytes);
@@ -121,6 +122,7 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   TensorTable tensors_;
   ArenaTable arenas_;
   std::unordered_map<Ticket, InFlight, TicketHash> in_flight_;
+  uint64_t told_waiting_ = 0;   // by the last on_waiting
   bool has_undrained_ = false;  // on_submit was called since the last on_submissions_drained
   bool has_unflushed_ = false;  // completions were written since the last flush
 };

@@ -42,6 +42,7 @@ class SumEngine : public session::SessionEvents {
     reduce(ready);
     ready.clear();
   }
+  void on_waiting(session::Session&, std::optional<Ticket>) override {}
   void on_submissions_drained(session::Session&) override {
     for (auto& [rank, session] : sessions_) session->flush();
   }

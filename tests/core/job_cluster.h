@@ -22,6 +22,8 @@ class Cluster {
   struct Node {
     std::unique_ptr<JobCore> core;
     std::vector<Launch> launches;
+    std::vector<Cancel> cancels;
+    std::vector<std::string> notes;
     std::vector<Delivery> deliveries;
     std::vector<EpochStarted> started;
     std::vector<Epoch> finished;
@@ -49,7 +51,9 @@ class Cluster {
     for (auto& [to, message] : output.sends) {
       streams_[{index, to.value}].push_back(std::move(message));
     }
+    append(at.cancels, output.cancels);
     append(at.launches, output.launches);
+    append(at.notes, output.notes);
     append(at.deliveries, output.deliveries);
     if (output.started) at.started.push_back(*output.started);
     if (output.finished) at.finished.push_back(*output.finished);

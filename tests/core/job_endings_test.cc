@@ -96,7 +96,7 @@ TEST_F(JobEndings, NothingIsDeliveredOrAcceptedAfterTheEnd) {
 TEST_F(JobEndings, ABrokenChannelSealsTheEpochUntilTheCauseIsKnown) {
   job_.step(0, DataChannelLost{NodeIndex{1}, kChannelBroke});
   EXPECT_EQ(job_.state(0), JobState::kSuspecting);
-  EXPECT_TRUE(job_.node(0).core->waits_for_time());
+  EXPECT_TRUE(job_.node(0).core->wakes_at().has_value());
   job_.step(0, OperationDone{Seq{1}});
   EXPECT_FALSE(job_.has_ended(0, running_[0])) << "sealed";
   const Ticket late = job_.submit(0, tensor("late"));

@@ -38,7 +38,7 @@ TEST(JobForming, OneNodeNeedsNobody) {
   Cluster job({1});
   job.attach(0);
   EXPECT_EQ(job.state(0), JobState::kRunning);
-  EXPECT_FALSE(job.node(0).core->waits_for_time());
+  EXPECT_FALSE(job.node(0).core->wakes_at().has_value());
 }
 
 TEST(JobForming, JoinIsSentAgainUntilStart) {
@@ -55,7 +55,7 @@ TEST(JobForming, JoinIsSentAgainUntilStart) {
   EXPECT_EQ(job.state(1), JobState::kRunning);
   job.pass(300);
   EXPECT_THAT(job.stream(1, 0), IsEmpty());
-  EXPECT_FALSE(job.node(1).core->waits_for_time());
+  EXPECT_FALSE(job.node(1).core->wakes_at().has_value());
 }
 
 TEST(JobForming, ARepeatedJoinOrStartChangesNothing) {
@@ -128,7 +128,7 @@ TEST(JobForming, TheTimeoutNamesRanksAndNodes) {
   job.attach(1);
   job.attach(2);
   job.settle();
-  EXPECT_TRUE(job.node(0).core->waits_for_time());
+  EXPECT_TRUE(job.node(0).core->wakes_at().has_value());
   job.pass(59'999);
   EXPECT_EQ(job.state(0), JobState::kForming);
   job.pass(1);
@@ -161,8 +161,8 @@ TEST(JobForming, NobodyWaitsNobodyTimesOut) {
   job.detach(1);
   job.settle();
   job.pass(1);
-  EXPECT_FALSE(job.node(0).core->waits_for_time());
-  EXPECT_FALSE(job.node(1).core->waits_for_time());
+  EXPECT_FALSE(job.node(0).core->wakes_at().has_value());
+  EXPECT_FALSE(job.node(1).core->wakes_at().has_value());
   job.pass(1'000'000);
   EXPECT_EQ(job.state(0), JobState::kForming);
   EXPECT_EQ(job.state(1), JobState::kForming);

@@ -14,6 +14,14 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
+AgreementMessage decree_of(const std::string& tensor, uint64_t plan_hash) {
+  OrderedOperation operation;
+  operation.seq = Seq{1};
+  operation.plan_hash = plan_hash;
+  operation.tensors = {tensor};
+  return Decree{{operation}};
+}
+
 JobOptions one_tensor_an_operation(int window) {
   JobOptions options;
   options.max_launched_operations = window;
@@ -248,8 +256,7 @@ TEST(Job, ADecreeThatMeansAnotherBatchIsNeverLaunched) {
   job.start();
   const Ticket ticket = job.submit(1, tensor("a"));
   job.end_turns();
-  job.step(1, MessageArrived{
-                  {NodeIndex{0}, Epoch{1}, 1, Decree{{{Seq{1}, 12345, {"a"}, Status::ok()}}}}});
+  job.step(1, MessageArrived{{NodeIndex{0}, Epoch{1}, 1, decree_of("a", 12345)}});
   job.step(1, TurnEnded{});
   EXPECT_THAT(job.node(1).launches, IsEmpty());
   EXPECT_EQ(job.node(1).failed.at(0).code(), Code::kMismatch);
@@ -261,8 +268,8 @@ TEST(Job, ADecreeOfATensorThisNodeDidNotReportIsNeverLaunched) {
   Cluster job({1, 2});
   job.start();
   job.submit(1, tensor("a"));  // rank 2 has not
-  job.step(1, MessageArrived{{NodeIndex{0}, Epoch{1}, 1,
-                              Decree{{{Seq{1}, plan_hash({tensor("a")}), {"a"}, Status::ok()}}}}});
+  job.step(1,
+           MessageArrived{{NodeIndex{0}, Epoch{1}, 1, decree_of("a", plan_hash({tensor("a")}))}});
   job.step(1, TurnEnded{});
   EXPECT_THAT(job.node(1).launches, IsEmpty());
   EXPECT_EQ(job.node(1).failed.at(0).message(),

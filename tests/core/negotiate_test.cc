@@ -20,8 +20,17 @@ const NodeIndex kMember{1};
 
 AgreementOptions options(int max_open_operations = 4, int64_t threshold_bytes = 1 << 20) {
   AgreementOptions made;
+  made.mode = Coordination::kNegotiate;
   made.max_open_operations = max_open_operations;
   made.fusion.threshold_bytes = threshold_bytes;
+  return made;
+}
+
+OrderedOperation operation(uint64_t seq, uint64_t plan_hash, const std::string& tensor) {
+  OrderedOperation made;
+  made.seq = Seq{seq};
+  made.plan_hash = plan_hash;
+  made.tensors = {tensor};
   return made;
 }
 
@@ -31,14 +40,14 @@ class Negotiate : public testing::Test {
   void SetUp() override { start(options()); }
 
   void start(const AgreementOptions& with) {
-    coordinator_ = make_negotiate_agreement(layout_, kCoordinator, with);
+    coordinator_ = make_agreement(layout_, kCoordinator, submissions_, with);
   }
 
   void here(const DescriptorPtr& descriptor, const std::string& mismatch = {}) {
     coordinator_->on_local_ready({descriptor, Rank{0}, mismatch});
   }
   Status there(const DescriptorPtr& descriptor, const std::string& mismatch = {}) {
-    return coordinator_->on_ready(kMember, Ready{{{descriptor, Rank{2}, mismatch}}});
+    return coordinator_->on_message(kMember, Ready{{{descriptor, Rank{2}, mismatch}}});
   }
   void everywhere(const DescriptorPtr& descriptor) {
     here(descriptor);
@@ -63,6 +72,8 @@ class Negotiate : public testing::Test {
   }
 
   const Layout layout_ = layout_of({2, 2});
+  SubmissionTable submissions_{layout_.node(kCoordinator).ranks};
+  SubmissionTable member_submissions_{layout_.node(kMember).ranks};
   std::unique_ptr<Agreement> coordinator_;
 };
 
@@ -293,14 +304,15 @@ TEST_F(Negotiate, RanksThatDisagreeOnTheGroupItselfAllGetAnAnswer) {
 TEST_F(Negotiate, WhoReportsFirstDoesNotDecideWhatTheGroupIs) {
   // Rank 1 alone calls the group h. Each order ends with rank 0's view, in which it is whole.
   const Layout layout = layout_of({1, 1, 1});
-  const auto coordinator = make_negotiate_agreement(layout, kCoordinator, options());
+  const SubmissionTable submissions(layout.node(kCoordinator).ranks);
+  const auto coordinator = make_agreement(layout, kCoordinator, submissions, options());
   const auto report = [&](int rank, const std::string& name) {
     const DescriptorPtr descriptor = member_of(rank == 1 ? "h" : "g", 2, name);
     if (rank == 0) {
       coordinator->on_local_ready({descriptor, Rank{0}, {}});
     } else {
       EXPECT_TRUE(
-          coordinator->on_ready(NodeIndex{rank}, Ready{{{descriptor, Rank{rank}, {}}}}).is_ok());
+          coordinator->on_message(NodeIndex{rank}, Ready{{{descriptor, Rank{rank}, {}}}}).is_ok());
     }
   };
   std::vector<int> one{0, 1, 2}, other;
@@ -356,7 +368,7 @@ TEST_F(Negotiate, AGroupDoesNotWaitForMembersThatCannotCome) {
 // --- The member's part, and peers that break the protocol ----------------------------------------
 
 TEST_F(Negotiate, AMemberReportsAtTheEndOfItsTurn) {
-  const auto member = make_negotiate_agreement(layout_, kMember, options());
+  const auto member = make_agreement(layout_, kMember, member_submissions_, options());
   member->on_local_ready({tensor("a"), Rank{2}, {}});
   member->on_local_ready({tensor("b"), Rank{2}, "they differ"});
   AgreementOutput output;
@@ -375,7 +387,7 @@ TEST_F(Negotiate, AMemberReportsAtTheEndOfItsTurn) {
 }
 
 TEST_F(Negotiate, LongReadyListsAreSplitAtTheBound) {
-  const auto member = make_negotiate_agreement(layout_, kMember, options());
+  const auto member = make_agreement(layout_, kMember, member_submissions_, options());
   for (int i = 0; i < 2 * 2048 + 1; ++i) {
     member->on_local_ready({tensor("t" + std::to_string(i)), Rank{2}, {}});
   }
@@ -394,11 +406,10 @@ TEST_F(Negotiate, LongReadyListsAreSplitAtTheBound) {
 }
 
 TEST_F(Negotiate, AMemberFollowsTheDecree) {
-  const auto member = make_negotiate_agreement(layout_, kMember, options());
-  ASSERT_TRUE(member->on_decree(kCoordinator, Decree{{{Seq{1}, 7, {"a"}, {}}}}).is_ok());
-  ASSERT_TRUE(
-      member->on_decree(kCoordinator, Decree{{{Seq{2}, 8, {"b"}, {}}, {Seq{3}, 9, {"c"}, {}}}})
-          .is_ok());
+  const auto member = make_agreement(layout_, kMember, member_submissions_, options());
+  ASSERT_TRUE(member->on_message(kCoordinator, Decree{{operation(1, 7, "a")}}).is_ok());
+  ASSERT_TRUE(member->on_message(kCoordinator, Decree{{operation(2, 8, "b"), operation(3, 9, "c")}})
+                  .is_ok());
   AgreementOutput output;
   member->end_turn(output);
   ASSERT_EQ(output.ordered.size(), 3u);
@@ -411,9 +422,9 @@ TEST_F(Negotiate, AMemberFollowsTheDecree) {
 
 TEST_F(Negotiate, AnOperationThatIsNotTheNextIsAnError) {
   for (const uint64_t seq : {0, 1, 3}) {
-    const auto member = make_negotiate_agreement(layout_, kMember, options());
-    ASSERT_TRUE(member->on_decree(kCoordinator, Decree{{{Seq{1}, 7, {"a"}, {}}}}).is_ok());
-    const Status status = member->on_decree(kCoordinator, Decree{{{Seq{seq}, 7, {"a"}, {}}}});
+    const auto member = make_agreement(layout_, kMember, member_submissions_, options());
+    ASSERT_TRUE(member->on_message(kCoordinator, Decree{{operation(1, 7, "a")}}).is_ok());
+    const Status status = member->on_message(kCoordinator, Decree{{operation(seq, 7, "a")}});
     EXPECT_EQ(status.code(), Code::kInternal);
     EXPECT_EQ(status.message(),
               "the coordinator on node n0 sent operation " + std::to_string(seq) + " after 1");
@@ -427,15 +438,18 @@ TEST_F(Negotiate, ATensorReportedTwiceIsAnErrorThatNamesTheNode) {
 }
 
 TEST_F(Negotiate, MisdirectedMessagesAreErrors) {
-  const auto member = make_negotiate_agreement(layout_, kMember, options());
-  EXPECT_EQ(member->on_ready(kCoordinator, Ready{}).message(),
-            "node n0 sent a ready list to node n1, which has no use for it");
-  EXPECT_EQ(member->on_decree(kMember, Decree{}).code(), Code::kInternal);
-  EXPECT_EQ(coordinator_->on_decree(kMember, Decree{}).message(),
-            "node n1 sent a decree to node n0, which has no use for it");
+  const auto member = make_agreement(layout_, kMember, member_submissions_, options());
+  EXPECT_EQ(member->on_message(kCoordinator, Ready{}).message(),
+            "node n0 sent its ready tensors to node n1, which does not coordinate");
+  EXPECT_EQ(member->on_message(kMember, Decree{}).code(), Code::kInternal);
+  EXPECT_EQ(coordinator_->on_message(kMember, Decree{}).message(),
+            "node n1 sent a decree to node n0 and does not coordinate");
 }
 
-TEST_F(Negotiate, SaysItsName) { EXPECT_STREQ(coordinator_->mode(), "negotiate"); }
+TEST_F(Negotiate, AMessageOfALockIsAnError) {
+  EXPECT_EQ(coordinator_->on_message(kMember, Frozen{}).message(),
+            "node n1 sent a message that mode negotiate has no use for");
+}
 
 }  // namespace
 }  // namespace rueda::core

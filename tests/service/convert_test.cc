@@ -31,7 +31,12 @@ engine::Envelope round_trip(const engine::Envelope& envelope) {
 
 template <class Body>
 Body round_trip(const Body& body, const std::string& proof = {}) {
-  return std::get<Body>(round_trip(envelope_of(body, proof)).message.body);
+  const core::Message back = round_trip(envelope_of(body, proof)).message;
+  if constexpr (std::is_constructible_v<core::AgreementMessage, Body>) {
+    return std::get<Body>(std::get<core::AgreementMessage>(back.body));
+  } else {
+    return std::get<Body>(back.body);
+  }
 }
 
 core::DescriptorPtr descriptor() {

@@ -99,6 +99,7 @@ class RecordingEvents : public SessionEvents {
  public:
   Status on_attach(Session& session) override;
   void on_submit(Session& session, Submission submission) override;
+  void on_waiting(Session&, std::optional<Ticket> ticket) override { waiting.push_back(ticket); }
   void on_submissions_drained(Session&) override { ++drained; }
   void on_detached(Session&) override { ++detached; }
   void on_lost(Session&, const Status& status) override { lost.push_back(status); }
@@ -110,6 +111,7 @@ class RecordingEvents : public SessionEvents {
   std::vector<Attach> attaches;
   std::vector<Submission> submissions;
   int drained = 0;
+  std::vector<std::optional<Ticket>> waiting;
   int detached = 0;
   std::vector<Status> lost;
 };

@@ -1,0 +1,125 @@
+// What repeats is seen, and becomes a plan.
+
+#include "daemon/core/schedule.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/core/builders.h"
+
+namespace rueda::core {
+namespace {
+
+using testing::ElementsAre;
+
+class ScheduleTest : public testing::Test {
+ protected:
+  void start(int64_t threshold_bytes, TicksMs window_ms = 5) {
+    AgreementOptions options;
+    options.fusion.threshold_bytes = threshold_bytes;
+    options.fusion_window_ms = window_ms;
+    schedule_.emplace(options);
+  }
+  void SetUp() override { start(1 << 20); }
+
+  // Reported, decreed, and, unless told otherwise, complete.
+  void decree(const std::vector<DescriptorPtr>& batch, TicksMs at = 0, bool ends = true) {
+    for (const DescriptorPtr& item : batch) schedule_->on_reported(item->name, at);
+    schedule_->on_decreed(Seq{++seq_}, batch);
+    if (ends) schedule_->on_ended(Seq{seq_});
+  }
+  std::vector<Names> plan() {
+    std::vector<Names> batches;
+    for (const auto& batch : schedule_->make_plan().batches) batches.push_back(names_of(batch));
+    return batches;
+  }
+
+  std::optional<Schedule> schedule_;
+  uint64_t seq_ = 0;
+};
+
+TEST_F(ScheduleTest, RepeatsAfterSoManyIdenticalSteps) {
+  for (int step = 1; step <= 3; ++step) {
+    EXPECT_FALSE(schedule_->has_repeated(3)) << step;
+    decree({tensor("a")});
+    EXPECT_FALSE(schedule_->has_repeated(3)) << step;
+    decree({tensor("b")});
+  }
+  EXPECT_TRUE(schedule_->has_repeated(3));
+  decree({tensor("a")});
+  EXPECT_FALSE(schedule_->has_repeated(3)) << "in the middle of a step";
+}
+
+TEST_F(ScheduleTest, TheOrderWithinAStepMayVary) {
+  decree({tensor("a"), tensor("b")});
+  decree({tensor("b")});
+  decree({tensor("a")});
+  decree({tensor("a"), tensor("b")});
+  EXPECT_TRUE(schedule_->has_repeated(3));
+}
+
+TEST_F(ScheduleTest, AnotherShapeIsAnotherStep) {
+  for (int i = 0; i < 3; ++i) decree({tensor("a", 4)});
+  EXPECT_TRUE(schedule_->has_repeated(3));
+  decree({tensor("a", 5)});
+  EXPECT_FALSE(schedule_->has_repeated(3));
+  decree({tensor("a", 5)});
+  EXPECT_FALSE(schedule_->has_repeated(3));
+  decree({tensor("a", 5)});
+  EXPECT_TRUE(schedule_->has_repeated(3));
+}
+
+TEST_F(ScheduleTest, OneOffTensorsAtTheStartDoNotPreventIt) {
+  decree({tensor("init")});
+  for (int i = 0; i < 4; ++i) decree({tensor("a"), tensor("b")});
+  EXPECT_TRUE(schedule_->has_repeated(3));
+}
+
+TEST_F(ScheduleTest, ABatchOverAStepsEndIsNoEnd) {
+  for (int i = 0; i < 3; ++i) decree({tensor("a")}, 0, false);
+  EXPECT_TRUE(schedule_->has_repeated(3));
+  schedule_->clear();
+  EXPECT_FALSE(schedule_->has_repeated(1));
+}
+
+TEST_F(ScheduleTest, TensorsReadyTogetherShareABatch) {
+  decree({tensor("a")}, 0, false);
+  decree({tensor("b"), tensor("c")}, 4, false);
+  decree({tensor("d")}, 6, false);
+  EXPECT_THAT(plan(), ElementsAre(ElementsAre("a", "b", "c"), ElementsAre("d")));
+}
+
+TEST_F(ScheduleTest, TheThresholdHolds) {
+  start(8);
+  decree({tensor("a")}, 0, false);
+  decree({tensor("b")}, 0, false);
+  decree({tensor("c")}, 0, false);
+  EXPECT_THAT(plan(), ElementsAre(ElementsAre("a", "b"), ElementsAre("c")));
+}
+
+// The application waits for a before it submits b: in one batch they would wait for each other.
+TEST_F(ScheduleTest, WhatFollowsFromAnotherDoesNotShareItsBatch) {
+  decree({tensor("a")}, 0, true);
+  decree({tensor("b")}, 0, true);
+  EXPECT_THAT(plan(), ElementsAre(ElementsAre("a"), ElementsAre("b")));
+}
+
+TEST_F(ScheduleTest, UnlikeTensorsFormBatchesBesideEachOther) {
+  const auto whole = [](const std::string& name) {
+    return tensor(name, 1, [](TensorDescriptor& t) { t.dtype = DType::kInt64; });
+  };
+  for (const DescriptorPtr& item : {tensor("a"), whole("i"), tensor("b"), whole("j")}) {
+    decree({item}, 0, false);
+  }
+  EXPECT_THAT(plan(), ElementsAre(ElementsAre("a", "b"), ElementsAre("i", "j")));
+}
+
+TEST_F(ScheduleTest, GroupsStayTogether) {
+  start(8);
+  decree({tensor("a")}, 0, false);
+  decree({member_of("g", 2, "g1"), member_of("g", 2, "g2")}, 0, false);
+  EXPECT_THAT(plan(), ElementsAre(ElementsAre("a"), ElementsAre("g1", "g2")));
+}
+
+}  // namespace
+}  // namespace rueda::core
