@@ -1,0 +1,66 @@
+#include "tests/sim/data_plane.h"
+
+namespace rueda::sim {
+
+uint64_t DataPlane::needed_by(const Operation& operation, int node) const {
+  if (operation.kind != CollectiveKind::kBroadcast) return everyone();
+  uint64_t needed = uint64_t{1} << node;
+  for (int on_the_way = operation.root; on_the_way != node;
+       on_the_way = world_.layout().next(NodeIndex{on_the_way}).value) {
+    needed |= uint64_t{1} << on_the_way;
+  }
+  return needed;
+}
+
+void DataPlane::on_launch(int node, const core::Launch& launch) {
+  Operation& operation = operations_[Key{launch.epoch.value, launch.seq}];
+  const core::TensorDescriptor& first = *launch.tensors.front().descriptor;
+  operation.kind = first.kind;
+  if (first.kind == CollectiveKind::kBroadcast) {
+    operation.root = world_.layout().node_of(first.root).value;
+  }
+  operation.launched_on |= uint64_t{1} << node;
+  if (operation.launched_on == everyone()) ++operations_completed_;
+  for (int other = 0; other < world_.node_count(); ++other) {
+    const uint64_t bit = uint64_t{1} << other;
+    const uint64_t needed = needed_by(operation, other);
+    if ((operation.scheduled_on & bit) != 0 || (operation.launched_on & needed) != needed) continue;
+    operation.scheduled_on |= bit;
+    agenda_.at(agenda_.now() + choices_.draw(Decision::kComplete, other, 0, 0, 60), other,
+               launch.epoch.value, core::OperationDone{launch.seq});
+  }
+}
+
+bool DataPlane::completes(int node, const Happening& happening) {
+  const auto* done = std::get_if<core::OperationDone>(&happening.event);
+  if (!done) return true;
+  const uint64_t needed = needed_by(operations_[Key{happening.epoch, done->seq}], node);
+  for (int other = 0; other < world_.node_count(); ++other) {
+    if ((needed & (uint64_t{1} << other)) != 0 && !world_.node(other).alive) {
+      return choices_.chance(Decision::kChannel, node, other, 50);
+    }
+  }
+  return true;
+}
+
+void DataPlane::on_epoch_over(int node, uint32_t epoch) {
+  const core::Layout& layout = world_.layout();
+  for (const NodeIndex peer : {layout.next(NodeIndex{node}), layout.previous(NodeIndex{node})}) {
+    if (peer.value == node) continue;
+    const int delay = choices_.draw(Decision::kNotice, peer.value, node, 0, 40);
+    agenda_.at(
+        agenda_.now() + delay, peer.value, epoch,
+        core::DataChannelLost{NodeIndex{node}, Status(Code::kNodeLost, "the channel closed")});
+  }
+}
+
+void DataPlane::on_silence(int node, const Status& status) {
+  for (int other = 0; other < world_.node_count(); ++other) {
+    if (other == node || !choices_.chance(Decision::kChannel, other, node, 50)) continue;
+    const int delay = choices_.draw(Decision::kNotice, other, node, 1, 50);
+    agenda_.at(agenda_.now() + delay, other, world_.node(other).epoch,
+               core::DataChannelLost{NodeIndex{node}, status});
+  }
+}
+
+}  // namespace rueda::sim
