@@ -17,6 +17,7 @@ struct Happening {
   int subject = 0;     // node, rank, or index of the fault
   uint32_t epoch = 0;  // an event of this epoch's data plane; 0: not of the data plane
   core::Event event = core::TimePassed{};
+  uint32_t generation = 0;   // of an operation that is done
   uint32_t incarnation = 0;  // a message of this incarnation of its link; 0: no message
 };
 

@@ -29,6 +29,8 @@ CampaignResult run_campaign(uint64_t first, uint64_t count, const Limits& limits
       mine.lethal += setup.is_lethal();
       mine.events += run.events;
       mine.operations += run.operations;
+      mine.locked_launches += run.locked_launches;
+      mine.cancels += run.cancels;
       mine.delivered_ok += run.delivered_ok;
       mine.delivered_error += run.delivered_error;
       if (run.violation.empty()) continue;
@@ -41,6 +43,8 @@ CampaignResult run_campaign(uint64_t first, uint64_t count, const Limits& limits
     total.lethal += mine.lethal;
     total.events += mine.events;
     total.operations += mine.operations;
+    total.locked_launches += mine.locked_launches;
+    total.cancels += mine.cancels;
     total.delivered_ok += mine.delivered_ok;
     total.delivered_error += mine.delivered_error;
     if (mine.failed_seed && (!total.failed_seed || *mine.failed_seed < *total.failed_seed)) {

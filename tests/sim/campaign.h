@@ -16,6 +16,8 @@ struct CampaignResult {
   uint64_t lethal = 0;                  // with a fault that may end the job
   uint64_t events = 0;
   uint64_t operations = 0;
+  uint64_t locked_launches = 0;
+  uint64_t cancels = 0;
   uint64_t delivered_ok = 0;
   uint64_t delivered_error = 0;
 

@@ -7,7 +7,10 @@ namespace {
 
 std::string name_of(NodeIndex node) { return "n" + std::to_string(node.value); }
 std::string name_of(Rank rank) { return "rank " + std::to_string(rank.value); }
-std::string name_of(Seq seq) { return "operation " + std::to_string(seq.value); }
+std::string name_of(Seq seq) {
+  const bool is_decreed = core::track_of(seq) == core::Track::kDecreed;
+  return (is_decreed ? "operation b" : "operation ") + std::to_string(core::number_of(seq));
+}
 
 }  // namespace
 
@@ -22,42 +25,60 @@ void Checkers::violated(const std::string& what) {
   if (violation_.empty()) violation_ = what;
 }
 
+Checkers::Key Checkers::key(Epoch epoch, Seq seq, uint32_t generation) {
+  return {epoch.value, seq, core::track_of(seq) == core::Track::kDecreed ? 0 : generation};
+}
+
+// --- Events --------------------------------------------------------------------------------------
+
 void Checkers::before_step(NodeIndex node, const core::JobCore& core, const core::Event& event) {
   Node& model = at(node);
   model.sealed =
       core.state() == core::JobState::kSuspecting || core.state() == core::JobState::kFailed;
+  model.was_locked = core.is_locked();
   if (const auto* submitted = std::get_if<core::Submitted>(&event)) {
     const core::LocalSubmission& submission = submitted->submission;
     open(rank_of(node, submission.rank)).emplace(submission.ticket.value, submission.descriptor);
   } else if (const auto* done = std::get_if<core::OperationDone>(&event)) {
-    model.under_way.erase(done->seq.value);
-    model.completed.insert(done->seq.value);
+    on_done(node, *done);
   }
 }
 
-void Checkers::after_step(NodeIndex node, const core::JobCore& core, const core::Event&,
-                          const core::Output& output) {
+void Checkers::on_done(NodeIndex node, const core::OperationDone& done) {
   Node& model = at(node);
-  if (output.started) {
-    if (output.started->epoch.value <= model.epoch)
-      violated("I5: an epoch came twice on " + name_of(node));
-    model.epoch = output.started->epoch.value;
-    model.last_launched = 0;
-    model.completed.clear();
+  const auto it = model.under_way.find(done.seq);
+  if (it == model.under_way.end()) return;
+  const uint32_t generation = it->second.generation;
+  Operation& operation = operations_[key(Epoch{model.epoch}, done.seq, generation)];
+  operation.completed_on.insert(node.value);
+  check_cancelled(operation, done.seq);
+  model.completed[done.seq] = generation;
+  model.under_way.erase(it);
+}
+
+void Checkers::after_step(NodeIndex node, const core::JobCore& core, const core::Output& output) {
+  Node& model = at(node);
+  if (output.started) on_started(node, *output.started);
+  for (const auto& [to, message] : output.sends) {
+    on_message(node, message);
+    const bool is_about_order = std::holds_alternative<core::AgreementMessage>(message.body);
+    if (is_about_order && model.was_locked && core.is_locked()) ++messages_while_locked_;
   }
+  for (const core::Cancel& cancel : output.cancels) on_cancel(node, cancel);
   // A suspicion that turned out to be none lifts the seal.
   const bool sealed = model.sealed && (core.state() == core::JobState::kSuspecting ||
                                        core.state() == core::JobState::kFailed);
   if (sealed && !output.launches.empty()) violated("R3: " + name_of(node) + " launched after seal");
   for (const core::Launch& launch : output.launches) on_launch(node, launch);
   for (const core::Delivery& delivery : output.deliveries) {
-    if (sealed && delivery.status.is_ok())
+    if (sealed && delivery.status.is_ok()) {
       violated("R3: " + name_of(node) + " delivered after seal");
+    }
     on_delivery(node, delivery);
   }
   if (output.finished && !model.under_way.empty()) {
     violated("I5: " + name_of(node) + " finished an epoch under " +
-             name_of(Seq{*model.under_way.begin()}));
+             name_of(model.under_way.begin()->first));
   }
   if (output.failed) {
     model.under_way.clear();
@@ -65,8 +86,116 @@ void Checkers::after_step(NodeIndex node, const core::JobCore& core, const core:
   }
 }
 
+void Checkers::on_started(NodeIndex node, const core::EpochStarted& started) {
+  Node& model = at(node);
+  if (started.epoch.value <= model.epoch) {
+    violated("I5: an epoch came twice on " + name_of(node));
+  }
+  model.epoch = started.epoch.value;
+  model.generation = 0;
+  model.last[0] = core::before_first_of(core::Track::kLockable);
+  model.last[1] = core::before_first_of(core::Track::kDecreed);
+  model.completed.clear();
+}
+
+// --- Locks (L4, L7) ------------------------------------------------------------------------------
+
+void Checkers::on_message(NodeIndex node, const core::Message& message) {
+  if (decreed_epoch_ < message.epoch.value) {
+    decreed_epoch_ = message.epoch.value;
+    decreed_ = Seq{0};
+    last_generation_ = 0;
+  }
+  const auto report = [&](const core::Frozen& frozen) {
+    if (frozen.generation == 0) return;
+    unlockings_[{message.epoch.value, frozen.generation + 1}].reports.emplace(node.value,
+                                                                              frozen.launched);
+  };
+  if (const auto* leave = std::get_if<core::Leave>(&message.body)) report(leave->frozen);
+  const auto* agreed = std::get_if<core::AgreementMessage>(&message.body);
+  if (!agreed) return;
+  if (const auto* frozen = std::get_if<core::Frozen>(agreed)) report(*frozen);
+  if (const auto* lock = std::get_if<core::Lock>(agreed)) on_lock(message, *lock);
+  if (const auto* decree = std::get_if<core::Decree>(agreed)) {
+    for (const core::OrderedOperation& operation : decree->operations) {
+      if (core::track_of(operation.seq) == core::Track::kLockable) decreed_ = operation.seq;
+    }
+  }
+  if (const auto* resume = std::get_if<core::Resume>(agreed)) {
+    decreed_ = Seq{resume->first.value - 1};
+    last_generation_ = resume->generation;
+  }
+}
+
+void Checkers::on_lock(const core::Message&, const core::Lock& lock) {
+  if (lock.generation == last_generation_) return;  // said to another node already
+  if (lock.first.value != decreed_.value + 1) {
+    violated("L4: a lock from " + name_of(lock.first) + " on, and " + name_of(decreed_) +
+             " is the last that was decreed");
+  }
+  if (lock.generation != last_generation_ + 1) {
+    violated("L4: generation " + std::to_string(lock.generation) + " after " +
+             std::to_string(last_generation_));
+  }
+  last_generation_ = lock.generation;
+}
+
+void Checkers::on_cancel(NodeIndex node, const core::Cancel& cancel) {
+  Node& model = at(node);
+  ++cancels_;
+  Unlocking& unlocking = unlockings_[{model.epoch, cancel.generation}];
+  if (!unlocking.first) unlocking.first = cancel.first;
+  if (*unlocking.first != cancel.first) {
+    violated("L7: " + name_of(node) + " resumes at " + name_of(cancel.first) +
+             ", and another node at " + name_of(*unlocking.first));
+  }
+  for (const auto& [reporter, launched] : unlocking.reports) {
+    if (cancel.first.value <= launched.value + 1) continue;
+    violated("L7: resumed at " + name_of(cancel.first) + ", and n" + std::to_string(reporter) +
+             " had launched only up to " + name_of(launched));
+  }
+  if (cancel.generation <= model.generation) {
+    violated("L7: " + name_of(node) + " resumed in generation " +
+             std::to_string(cancel.generation) + " after " + std::to_string(model.generation));
+  }
+  model.generation = cancel.generation;
+  Seq& last = model.last[core::index_of(core::Track::kLockable)];
+  last = std::min(last, Seq{cancel.first.value - 1});
+  for (auto it = model.under_way.lower_bound(cancel.first);
+       it != model.under_way.end() && core::track_of(it->first) == core::Track::kLockable;
+       it = model.under_way.erase(it)) {
+    Operation& operation = operations_[key(Epoch{model.epoch}, it->first, it->second.generation)];
+    operation.cancelled_on.insert(node.value);
+    check_cancelled(operation, it->first);
+  }
+  const auto done = model.completed.lower_bound(cancel.first);
+  if (done != model.completed.end() && core::track_of(done->first) == core::Track::kLockable &&
+      done->second < cancel.generation) {
+    violated("L7: " + name_of(node) + " completed " + name_of(done->first) +
+             ", which the unlock cancels");
+  }
+}
+
+void Checkers::check_cancelled(const Operation& operation, Seq seq) {
+  if (operation.cancelled_on.empty() || operation.completed_on.empty()) return;
+  violated("L7: " + name_of(seq) + " was cancelled on n" +
+           std::to_string(*operation.cancelled_on.begin()) + " and completed on n" +
+           std::to_string(*operation.completed_on.begin()));
+}
+
+// --- Launches ------------------------------------------------------------------------------------
+
 void Checkers::on_launch(NodeIndex node, const core::Launch& launch) {
-  if (launch.tensors.empty()) violated("I5: " + name_of(launch.seq) + " carries nothing");
+  if (launch.tensors.empty()) {
+    violated("I5: " + name_of(launch.seq) + " carries nothing");
+    return;
+  }
+  if (launch.generation < at(node).generation) {
+    violated("L3: " + name_of(node) + " launched " + name_of(launch.seq) + " of generation " +
+             std::to_string(launch.generation) + " in generation " +
+             std::to_string(at(node).generation));
+  }
+  locked_launches_ += launch.locked;
   check_order(node, launch);
   check_window(node, launch);
   check_descriptors(node, launch);
@@ -79,35 +208,37 @@ void Checkers::check_order(NodeIndex node, const core::Launch& launch) {
     violated("I5: " + name_of(launch.seq) + " of epoch " + std::to_string(launch.epoch.value) +
              " launched on " + name_of(node) + " in epoch " + std::to_string(model.epoch));
   }
-  if (launch.seq.value <= model.last_launched) {
+  Seq& last = model.last[core::index_of(core::track_of(launch.seq))];
+  if (launch.seq <= last) {
     violated("L5: " + name_of(node) + " launched " + name_of(launch.seq) + " after " +
-             name_of(Seq{model.last_launched}));
+             name_of(last));
   }
   // What it passed over must be an operation that failed: then nobody launches it.
-  for (uint64_t seq = model.last_launched + 1; seq < launch.seq.value; ++seq) {
-    Operation& passed = operations_[key(launch.epoch, Seq{seq})];
+  for (Seq seq{last.value + 1}; seq < launch.seq; ++seq.value) {
+    Operation& passed = operations_[key(launch.epoch, seq, launch.generation)];
     if (!passed.launched_on.empty()) {
-      violated("I5: " + name_of(node) + " passed over " + name_of(Seq{seq}) + ", which n" +
+      violated("I5: " + name_of(node) + " passed over " + name_of(seq) + ", which n" +
                std::to_string(*passed.launched_on.begin()) + " launched");
     }
     passed.failed = true;
   }
-  model.last_launched = launch.seq.value;
+  last = launch.seq;
 }
 
 void Checkers::check_window(NodeIndex node, const core::Launch& launch) {
   Node& model = at(node);
-  if (!model.under_way.empty() && launch.seq.value >= *model.under_way.begin() + window_) {
-    violated("L5: " + name_of(node) + " launched " + name_of(launch.seq) + " while " +
-             name_of(Seq{*model.under_way.begin()}) + " was not complete");
-  }
-  for (const uint64_t other : model.under_way) {
-    if (other % window_ == launch.seq.value % window_) {
-      violated("credit: " + name_of(launch.seq) + " and " + name_of(Seq{other}) +
-               " share a lane on " + name_of(node));
+  for (const auto& [other, launched] : model.under_way) {
+    if (core::track_of(other) != core::track_of(launch.seq)) continue;
+    if (launch.seq.value >= other.value + window_) {
+      violated("L5: " + name_of(node) + " launched " + name_of(launch.seq) + " while " +
+               name_of(other) + " was not complete");
+    }
+    if (other.value % window_ == launch.seq.value % window_) {
+      violated("credit: " + name_of(launch.seq) + " and " + name_of(other) + " share a lane on " +
+               name_of(node));
     }
   }
-  model.under_way.insert(launch.seq.value);
+  model.under_way[launch.seq] = {launch.generation, launch.tensors};
 }
 
 void Checkers::check_descriptors(NodeIndex node, const core::Launch& launch) {
@@ -139,7 +270,7 @@ void Checkers::check_descriptors(NodeIndex node, const core::Launch& launch) {
 }
 
 void Checkers::check_same_everywhere(NodeIndex node, const core::Launch& launch) {
-  Operation& operation = operations_[key(launch.epoch, launch.seq)];
+  Operation& operation = operations_[key(launch.epoch, launch.seq, launch.generation)];
   if (operation.failed) {
     violated("I5: " + name_of(node) + " launched " + name_of(launch.seq) +
              ", which failed elsewhere");
@@ -162,6 +293,8 @@ void Checkers::check_same_everywhere(NodeIndex node, const core::Launch& launch)
   operation.launched_on.insert(node.value);
 }
 
+// --- Ends ----------------------------------------------------------------------------------------
+
 void Checkers::on_delivery(NodeIndex node, const core::Delivery& delivery) {
   const Rank rank = rank_of(node, delivery.rank);
   const auto it = open(rank).find(delivery.ticket.value);
@@ -177,26 +310,40 @@ void Checkers::on_delivery(NodeIndex node, const core::Delivery& delivery) {
   if (delivery.status.is_ok()) {
     check_value(node, delivery, *descriptor);
   } else {
-    if (delivery.status.message().empty()) violated("I5: an error without a sentence");
-    if (delivery.seq.value == 0) return;
-    Operation& operation = operations_[key(delivery.epoch, delivery.seq)];
-    if (!operation.launched_on.empty()) {
-      violated("I5: " + name_of(delivery.seq) + " failed by decree on " + name_of(node) +
-               " and was launched on n" + std::to_string(*operation.launched_on.begin()));
-    }
-    operation.failed = true;
+    on_error(node, delivery);
   }
+}
+
+void Checkers::on_error(NodeIndex node, const core::Delivery& delivery) {
+  Node& model = at(node);
+  if (delivery.status.message().empty()) violated("I5: an error without a sentence");
+  if (delivery.seq.value == 0) return;
+  for (const auto& [seq, launched] : model.under_way) {
+    for (const core::LaunchTensor& tensor : launched.tensors) {
+      if (tensor.tickets[static_cast<size_t>(delivery.rank.value)] != delivery.ticket) continue;
+      violated("I5: " + name_of(seq) + " is under way on " + name_of(node) + ", and " +
+               tensor.descriptor->name + " in it ended with " + delivery.status.to_string());
+    }
+  }
+  Operation& operation = operations_[key(delivery.epoch, delivery.seq, model.generation)];
+  if (!operation.launched_on.empty()) {
+    violated("I5: " + name_of(delivery.seq) + " failed by decree on " + name_of(node) +
+             " and was launched on n" + std::to_string(*operation.launched_on.begin()));
+  }
+  operation.failed = true;
 }
 
 void Checkers::check_value(NodeIndex node, const core::Delivery& delivery,
                            const core::TensorDescriptor& descriptor) {
   Node& model = at(node);
   if (delivery.epoch.value != model.epoch) violated("I5: a delivery of another epoch");
-  if (!model.completed.contains(delivery.seq.value)) {
+  const auto completed = model.completed.find(delivery.seq);
+  if (completed == model.completed.end()) {
     violated("I5: " + name_of(node) + " delivered " + name_of(delivery.seq) +
              " before it was complete");
+    return;
   }
-  const Operation& operation = operations_[key(delivery.epoch, delivery.seq)];
+  const Operation& operation = operations_[key(delivery.epoch, delivery.seq, completed->second)];
   if (std::none_of(operation.tensors.begin(), operation.tensors.end(),
                    [&](const core::DescriptorPtr& tensor) { return *tensor == descriptor; })) {
     violated("agreement: " + name_of(delivery.seq) + " delivered " + descriptor.name +
@@ -253,7 +400,7 @@ void Checkers::at_end() {
     const Node& model = nodes_[static_cast<size_t>(node)];
     if (!model.alive || model.under_way.empty()) continue;
     violated("credit: n" + std::to_string(node) + " never gave back the lane of " +
-             name_of(Seq{*model.under_way.begin()}));
+             name_of(model.under_way.begin()->first));
   }
 }
 

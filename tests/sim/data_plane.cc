@@ -13,7 +13,8 @@ uint64_t DataPlane::needed_by(const Operation& operation, int node) const {
 }
 
 void DataPlane::on_launch(int node, const core::Launch& launch) {
-  Operation& operation = operations_[Key{launch.epoch.value, launch.seq}];
+  Operation& operation = operations_[Key{launch.epoch.value, launch.seq, launch.generation}];
+  under_way_[static_cast<size_t>(node)][launch.seq] = launch.generation;
   const core::TensorDescriptor& first = *launch.tensors.front().descriptor;
   operation.kind = first.kind;
   if (first.kind == CollectiveKind::kBroadcast) {
@@ -26,24 +27,40 @@ void DataPlane::on_launch(int node, const core::Launch& launch) {
     const uint64_t needed = needed_by(operation, other);
     if ((operation.scheduled_on & bit) != 0 || (operation.launched_on & needed) != needed) continue;
     operation.scheduled_on |= bit;
-    agenda_.at(agenda_.now() + choices_.draw(Decision::kComplete, other, 0, 0, 60), other,
-               launch.epoch.value, core::OperationDone{launch.seq});
+    Happening done{Happening::Kind::kEvent, other, launch.epoch.value,
+                   core::OperationDone{launch.seq}};
+    done.generation = launch.generation;
+    agenda_.at(agenda_.now() + choices_.draw(Decision::kComplete, other, 0, 0, 60),
+               std::move(done));
   }
 }
 
 bool DataPlane::completes(int node, const Happening& happening) {
   const auto* done = std::get_if<core::OperationDone>(&happening.event);
   if (!done) return true;
-  const uint64_t needed = needed_by(operations_[Key{happening.epoch, done->seq}], node);
+  std::map<Seq, uint32_t>& under_way = under_way_[static_cast<size_t>(node)];
+  const auto it = under_way.find(done->seq);
+  if (it == under_way.end() || it->second != happening.generation) return false;
+  const Key key{happening.epoch, done->seq, happening.generation};
+  const uint64_t needed = needed_by(operations_[key], node);
   for (int other = 0; other < world_.node_count(); ++other) {
-    if ((needed & (uint64_t{1} << other)) != 0 && !world_.node(other).alive) {
-      return choices_.chance(Decision::kChannel, node, other, 50);
-    }
+    const bool is_missing = (needed & (uint64_t{1} << other)) != 0 && !world_.node(other).alive;
+    if (is_missing && !choices_.chance(Decision::kChannel, node, other, 50)) return false;
   }
+  under_way.erase(it);
   return true;
 }
 
+void DataPlane::on_cancel(int node, const core::Cancel& cancel) {
+  std::map<Seq, uint32_t>& under_way = under_way_[static_cast<size_t>(node)];
+  std::erase_if(under_way, [&](const auto& entry) {
+    return core::track_of(entry.first) == core::Track::kLockable && entry.first >= cancel.first &&
+           entry.second < cancel.generation;
+  });
+}
+
 void DataPlane::on_epoch_over(int node, uint32_t epoch) {
+  under_way_[static_cast<size_t>(node)].clear();
   const core::Layout& layout = world_.layout();
   for (const NodeIndex peer : {layout.next(NodeIndex{node}), layout.previous(NodeIndex{node})}) {
     if (peer.value == node) continue;

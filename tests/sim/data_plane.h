@@ -14,14 +14,20 @@ namespace rueda::sim {
 class DataPlane {
  public:
   DataPlane(Agenda& agenda, Choices& choices, const World& world)
-      : agenda_(agenda), choices_(choices), world_(world) {}
+      : agenda_(agenda),
+        choices_(choices),
+        world_(world),
+        under_way_(static_cast<size_t>(world.node_count())) {}
 
   void on_launch(int node, const core::Launch& launch);
+  // L3, L7: what the node had launched and not ended is dropped, frames of its generation with it.
+  void on_cancel(int node, const core::Cancel& cancel);
   // The node closes its data channels with the epoch; neighbours may see that before they know why.
   void on_epoch_over(int node, uint32_t epoch);
   // A node is gone or stands still: neighbours see its data channel break, or do not yet.
   void on_silence(int node, const Status& status);
-  // Whether an end that was on its way still comes: it does not if a node died that it needed.
+  // Whether an end that was on its way still comes: not if a node died that it needed, nor if the
+  // operation was cancelled.
   bool completes(int node, const Happening& happening);
   uint64_t operations_completed() const { return operations_completed_; }
 
@@ -32,7 +38,7 @@ class DataPlane {
     uint64_t launched_on = 0;  // bit i: node i
     uint64_t scheduled_on = 0;
   };
-  using Key = std::tuple<uint32_t, Seq>;  // epoch, seq
+  using Key = std::tuple<uint32_t, Seq, uint32_t>;  // epoch, seq, generation
 
   // The nodes that must have launched it before it can complete on this one.
   uint64_t needed_by(const Operation& operation, int node) const;
@@ -42,6 +48,7 @@ class DataPlane {
   Choices& choices_;
   const World& world_;
   std::map<Key, Operation> operations_;
+  std::vector<std::map<Seq, uint32_t>> under_way_;  // by node: generation
   uint64_t operations_completed_ = 0;
 };
 

@@ -20,6 +20,7 @@ constexpr int kShrinkRuns = 20'000;
 
 struct Arguments {
   std::optional<uint64_t> seed;
+  std::string mode;
   uint64_t seeds = 10'000;
   uint64_t first = 1;
   bool trace = false;
@@ -80,6 +81,14 @@ int run(const Arguments& arguments) {
   if (!arguments.scenarios.empty()) return tell(arguments.scenarios, arguments.trace);
   Limits limits;
   limits.max_nodes = arguments.max_nodes;
+  if (!arguments.mode.empty()) {
+    const auto mode = core::parse_coordination(arguments.mode);
+    if (!mode.is_ok()) {
+      std::cerr << mode.status().message() << '\n';
+      return 2;
+    }
+    limits.mode = mode.value();
+  }
   if (arguments.quiet_world) {
     limits.faults = limits.strays = limits.mismatches = limits.leavers = false;
   }
@@ -98,6 +107,7 @@ int parse_and_run(int argc, char** argv) {
   Arguments arguments;
   CLI::App app{"Runs whole clusters of Rueda's protocol in one thread, as random seeds say."};
   app.add_option("--seed", arguments.seed, "run this seed alone");
+  app.add_option("--mode", arguments.mode, "of coordination; any when not given");
   app.add_option("--seeds", arguments.seeds, "how many to run")->capture_default_str();
   app.add_option("--first", arguments.first, "the first of them")->capture_default_str();
   app.add_flag("--trace", arguments.trace, "print what happens, one line an event");

@@ -134,6 +134,13 @@ core::JobOptions RunSetup::job_options() const {
   options.agreement.max_open_operations = open_operations;
   options.agreement.fusion.threshold_bytes = fusion_threshold_bytes;
   options.agreement.fusion.look_ahead_units = look_ahead_units;
+  options.agreement.mode = mode;
+  options.agreement.cache_capacity = cache_capacity;
+  options.agreement.lock_after_steps = lock_after_steps;
+  options.agreement.fusion_window_ms = fusion_window_ms;
+  options.agreement.patience_ms = patience_ms;
+  options.agreement.cycle_ms = cycle_ms;
+  options.agreement.cycles_between_agreements = cycles_between_agreements;
   return options;
 }
 
@@ -142,13 +149,19 @@ std::vector<std::string> RunSetup::lines() const {
   const auto number = [](auto value) { return std::to_string(value); };
   std::string counts;
   for (int count : ranks) counts += " " + number(count);
+  lines.push_back(std::string("mode ") + core::to_string(mode));
   lines.push_back("nodes " + number(ranks.size()) + ", ranks" + counts);
   lines.push_back("steps " + number(steps) + ", epochs " + number(epochs) +
                   (reordered ? ", reordered" : "") + (eager ? ", eager" : "") +
+                  (polls ? ", polls" : "") +
                   (leaver < 0 ? "" : ", rank " + number(leaver) + " leaves half way"));
   lines.push_back("window " + number(window) + ", open operations " + number(open_operations) +
                   ", fusion threshold " + number(fusion_threshold_bytes) + ", look-ahead " +
                   number(look_ahead_units));
+  lines.push_back("cache " + number(cache_capacity) + ", lock after " + number(lock_after_steps) +
+                  " steps, fusion window " + number(fusion_window_ms) + ", patience " +
+                  number(patience_ms) + ", cycle " + number(cycle_ms) + ", agreed anew after " +
+                  number(cycles_between_agreements));
   for (const TensorSetup& tensor : tensors) {
     const core::TensorDescriptor& d = tensor.descriptor;
     std::string line = "tensor " + d.name + " " + std::string(rueda::to_string(d.kind)) + " " +
@@ -184,6 +197,7 @@ RunSetup draw_setup(uint64_t seed, const Limits& limits) {
   Dice dice(seed);
   RunSetup setup;
   setup.seed = seed;
+  setup.mode = limits.mode.value_or(static_cast<core::Coordination>(dice.draw(0, 4)));
   // Most clusters are small: what goes wrong at all mostly does so with few nodes, and sooner.
   const int most = dice.chance(80) ? std::min(limits.max_nodes, 4) : limits.max_nodes;
   for (int left = dice.draw(1, most); left > 0; --left) {
@@ -199,6 +213,13 @@ RunSetup draw_setup(uint64_t seed, const Limits& limits) {
   setup.open_operations = dice.draw(1, 4);
   setup.fusion_threshold_bytes = dice.chance(20) ? 0 : dice.draw(16, 4096);
   setup.look_ahead_units = static_cast<size_t>(dice.draw(0, 8));
+  setup.cache_capacity = dice.chance(50) ? 1024 : static_cast<size_t>(dice.draw(1, 8));
+  setup.lock_after_steps = dice.draw(1, 3);
+  setup.fusion_window_ms = dice.draw(0, 20);
+  setup.patience_ms = dice.draw(20, 200);
+  setup.cycle_ms = dice.draw(1, 5);
+  setup.cycles_between_agreements = dice.draw(2, 50);
+  setup.polls = dice.chance(30);
   draw_strays(dice, limits, setup);
   if (limits.faults && dice.chance(50)) draw_faults(dice, setup);
   return setup;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,17 +58,25 @@ struct FaultSetup {
 
 struct RunSetup {
   uint64_t seed = 0;
+  core::Coordination mode = core::Coordination::kNegotiate;
   std::vector<int> ranks;  // how many, by node
   std::vector<TensorSetup> tensors;
   int steps = 1;
   int epochs = 1;         // after the last step all leave, and come again for the next epoch
   bool reordered = true;  // ranks submit a step's tensors in orders of their own
+  bool polls = false;     // no process says for what it waits
   bool eager = false;     // ranks begin a step without waiting for the one before
   int leaver = -1;        // this rank leaves half way
   int window = 4;         // L5's W
   int open_operations = 4;
   int64_t fusion_threshold_bytes = 0;
   size_t look_ahead_units = 8;
+  size_t cache_capacity = 1024;
+  int lock_after_steps = 3;
+  TicksMs fusion_window_ms = 5;
+  TicksMs patience_ms = 200;
+  TicksMs cycle_ms = 1;
+  int cycles_between_agreements = 50;
   std::vector<StraySetup> strays;
   std::vector<FaultSetup> faults;
 
@@ -88,10 +97,11 @@ bool is_lethal(const FaultSetup& fault);
 
 // What a drawn setup may contain.
 struct Limits {
+  std::optional<core::Coordination> mode;  // none: any
   int max_nodes = 12;
   int max_ranks_per_node = 3;
   int max_tensors = 12;
-  int max_steps = 8;
+  int max_steps = 12;
   bool faults = true;
   bool strays = true;
   bool mismatches = true;

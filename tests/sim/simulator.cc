@@ -5,7 +5,6 @@ namespace {
 
 // Nothing takes this long but what never ends: the longest wait is that for all ranks to attach.
 constexpr TicksMs kPatience = 20'000;
-constexpr TicksMs kTick = 100;
 
 }  // namespace
 
@@ -40,6 +39,9 @@ RunResult Simulator::run() {
   result.choices = choices_.taken();
   result.events = events_;
   result.operations = data_plane_.operations_completed();
+  result.locked_launches = world_.checkers().locked_launches();
+  result.messages_while_locked = world_.checkers().messages_while_locked();
+  result.cancels = world_.checkers().cancels();
   result.delivered_ok = training_.delivered_ok();
   result.delivered_error = training_.delivered_error();
   return result;
@@ -84,7 +86,11 @@ void Simulator::feed(int index, Happening happening) {
   }
   if (!data_plane_.completes(index, happening)) return;
   if (std::holds_alternative<core::TurnEnded>(happening.event)) node.turn_pending = false;
-  if (std::holds_alternative<core::TimePassed>(happening.event)) node.tick_pending = false;
+  if (std::holds_alternative<core::TimePassed>(happening.event)) {
+    if (node.tick_at && *node.tick_at <= agenda_.now()) node.tick_at.reset();
+    step(index, happening.event);
+    happening.event = core::TurnEnded{};  // whoever has slept looks round
+  }
   step(index, happening.event);
 }
 
@@ -97,9 +103,10 @@ void Simulator::step(int index, const core::Event& event) {
     agenda_.at(agenda_.now() + choices_.draw(Decision::kTurn, index, 0, 0, 3), index,
                core::TurnEnded{});
   }
-  if (node.core->waits_for_time() && !std::exchange(node.tick_pending, true)) {
-    agenda_.at(agenda_.now() + kTick, index, core::TimePassed{});
-  }
+  const std::optional<TicksMs> wakes_at = node.core->wakes_at();
+  if (!wakes_at || (node.tick_at && *node.tick_at <= *wakes_at)) return;
+  node.tick_at = std::max(*wakes_at, agenda_.now() + 1);
+  agenda_.at(*node.tick_at, index, core::TimePassed{});
 }
 
 void Simulator::carry_out(int node, const core::Output& output) {
@@ -107,6 +114,7 @@ void Simulator::carry_out(int node, const core::Output& output) {
   for (const auto& [to, message] : output.sends) {
     if (world_.node(to.value).alive) network_.send(node, to.value, message);
   }
+  for (const core::Cancel& cancel : output.cancels) data_plane_.on_cancel(node, cancel);
   for (const core::Launch& launch : output.launches) data_plane_.on_launch(node, launch);
   for (const core::Delivery& delivery : output.deliveries) training_.on_delivery(node, delivery);
   if (output.failed) training_.on_failed(node);

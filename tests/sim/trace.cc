@@ -9,6 +9,11 @@ namespace {
 std::string number(uint64_t value) { return std::to_string(value); }
 std::string name_of(NodeIndex node) { return "n" + std::to_string(node.value); }
 
+std::string name_of(Seq seq) {
+  const bool is_decreed = core::track_of(seq) == core::Track::kDecreed;
+  return (is_decreed ? "b" : "") + number(core::number_of(seq));
+}
+
 std::string join(const std::vector<std::string>& parts, const char* between) {
   std::string text;
   for (const std::string& part : parts) text += (text.empty() ? "" : between) + part;
@@ -16,7 +21,8 @@ std::string join(const std::vector<std::string>& parts, const char* between) {
 }
 
 std::string describe_operation(const core::OrderedOperation& operation) {
-  std::string text = number(operation.seq.value) + " = " + join_names(operation.tensors);
+  std::string text = name_of(operation.seq) + " = " + join_names(operation.tensors);
+  for (const uint32_t slot : operation.cached) text += " slot " + number(slot);
   if (!operation.error.is_ok()) text += " fails: " + operation.error.to_string();
   return text;
 }
@@ -33,17 +39,53 @@ struct MessageText {
     for (const core::ReadyTensor& tensor : ready.entries) {
       parts.push_back(tensor.descriptor->name + (tensor.mismatch.empty() ? "" : " (mismatch)"));
     }
+    for (size_t word = 0; word < ready.cached.size(); ++word) {
+      for (uint32_t bit = 0; bit < 64; ++bit) {
+        const bool is_set = (ready.cached[word] >> bit & 1) != 0;
+        if (is_set) parts.push_back("slot " + number(word * 64 + bit));
+      }
+    }
+    if (ready.round != 0) parts.push_back("round " + number(ready.round));
     return join(parts, ", ");
   }
   std::string operator()(const core::Decree& decree) const {
     std::vector<std::string> parts;
+    if (decree.round != 0) parts.push_back("round " + number(decree.round) + " is over");
     for (const core::OrderedOperation& operation : decree.operations) {
       parts.push_back(describe_operation(operation));
     }
     return join(parts, "; ");
   }
+  std::string operator()(const core::Lock& lock) const {
+    std::vector<std::string> batches;
+    for (const auto& tensors : lock.plan.batches) {
+      std::vector<std::string> names;
+      for (const core::DescriptorPtr& tensor : tensors) names.push_back(tensor->name);
+      batches.push_back(join_names(names));
+    }
+    return "generation " + number(lock.generation) + " from " + name_of(lock.first) +
+           " on: " + join(batches, ", ");
+  }
+  std::string operator()(const core::UnlockRequest& request) const {
+    return "generation " + number(request.generation) + ", " + request.reason;
+  }
+  std::string operator()(const core::Freeze& freeze) const {
+    return "generation " + number(freeze.generation) + ", " + freeze.reason;
+  }
+  std::string operator()(const core::Frozen& frozen) const {
+    return "generation " + number(frozen.generation) + ", launched up to " +
+           name_of(frozen.launched);
+  }
+  std::string operator()(const core::Resume& resume) const {
+    return "generation " + number(resume.generation) + " from " + name_of(resume.first) + " on";
+  }
+  std::string operator()(const core::AgreementMessage& agreed) const {
+    return std::visit(*this, agreed);
+  }
   std::string operator()(const core::Leave& leave) const {
-    return "rank " + std::to_string(leave.rank.value);
+    std::string text = "rank " + std::to_string(leave.rank.value);
+    if (leave.frozen.generation != 0) text += ", frozen in " + (*this)(leave.frozen);
+    return text;
   }
   std::string operator()(const core::Left& left) const {
     return "rank " + std::to_string(left.rank.value);
@@ -80,15 +122,19 @@ struct EventText {
     return "the data channel of " + name_of(e.node) + " is lost: " + e.status.message();
   }
   std::string operator()(const core::OperationDone& e) const {
-    return "operation " + number(e.seq.value) + " is complete";
+    return "operation " + name_of(e.seq) + " is complete";
   }
   std::string operator()(const core::OperationFailed& e) const {
-    return "operation " + number(e.seq.value) + " has failed: " + e.status.to_string();
+    return "operation " + name_of(e.seq) + " has failed: " + e.status.to_string();
   }
   std::string operator()(const core::JobClosed& e) const {
     return "the job is closed: " + e.status.message();
   }
   std::string operator()(const core::TimePassed&) const { return "time passes"; }
+  std::string operator()(const core::RankWaits& e) const {
+    return rank(e.rank) +
+           (e.ticket ? " waits for ticket " + number(e.ticket->value) : " waits no longer");
+  }
   std::string operator()(const core::TurnEnded&) const { return "the turn ends"; }
 };
 
@@ -97,10 +143,13 @@ struct EventText {
 std::string join_names(const std::vector<std::string>& names) { return join(names, "+"); }
 
 const char* kind_of(const core::Message& message) {
-  static constexpr const char* kNames[] = {"Join",  "Start", "Ready", "Decree",
-                                           "Leave", "Left",  "Fail"};
+  static constexpr const char* kNames[] = {"Join", "Start", "", "Leave", "Left", "Fail"};
+  static constexpr const char* kAgreed[] = {"Ready",  "Decree", "Lock",  "UnlockRequest",
+                                            "Freeze", "Frozen", "Resume"};
   static_assert(std::size(kNames) == std::variant_size_v<decltype(message.body)>);
-  return kNames[message.body.index()];
+  static_assert(std::size(kAgreed) == std::variant_size_v<core::AgreementMessage>);
+  const auto* agreed = std::get_if<core::AgreementMessage>(&message.body);
+  return agreed ? kAgreed[agreed->index()] : kNames[message.body.index()];
 }
 
 std::string describe(const core::Message& message) {
@@ -119,11 +168,16 @@ std::vector<std::string> describe(const core::Layout& layout, NodeIndex node,
     parts.push_back("sends " + std::string(kind_of(message)) + " #" + number(message.number) +
                     " to " + name_of(to) + ": " + describe(message));
   }
+  for (const core::Cancel& cancel : output.cancels) {
+    parts.push_back("cancels from " + name_of(cancel.first) + " on for generation " +
+                    number(cancel.generation));
+  }
   for (const core::Launch& launch : output.launches) {
     std::vector<std::string> names;
     for (const core::LaunchTensor& tensor : launch.tensors)
       names.push_back(tensor.descriptor->name);
-    parts.push_back("launches " + number(launch.seq.value) + " = " + join_names(names));
+    parts.push_back("launches " + name_of(launch.seq) + " = " + join_names(names) +
+                    (launch.generation == 0 ? "" : " in generation " + number(launch.generation)));
   }
   for (const core::Delivery& delivery : output.deliveries) {
     const Rank rank = layout.node(node).ranks[static_cast<size_t>(delivery.rank.value)];
@@ -148,8 +202,10 @@ void Trace::on_step(TicksMs now, const core::Layout& layout, NodeIndex node,
   for (const auto& [to, message] : output.sends) {
     add((message.number << 16) | (static_cast<uint64_t>(to.value) << 8) | message.body.index());
   }
+  for (const core::Cancel& cancel : output.cancels) add(cancel.first.value ^ cancel.generation);
   for (const core::Launch& launch : output.launches) {
     add(launch.seq.value);
+    add(launch.generation);
     add(launch.plan_hash);
   }
   for (const core::Delivery& delivery : output.deliveries) {

@@ -41,12 +41,12 @@ std::optional<core::Event> Training::work(int rank) {
   Process& process = at(rank);
   if (process.waits_for != 0) return std::nullopt;
   if (process.actions.empty() && !process.saw_error) {
-    if (!setup_.eager && !process.open.empty()) return std::nullopt;
+    if (!setup_.eager && !process.open.empty()) return sleep(rank, process.open.begin()->second);
     const int steps = rank == setup_.leaver ? setup_.steps / 2 : setup_.steps;
     if (process.step < steps) begin_step(rank);
   }
   if (!process.actions.empty()) return next_action(rank);
-  if (!process.open.empty()) return std::nullopt;
+  if (!process.open.empty()) return sleep(rank, process.open.begin()->second);
   return leave(rank);
 }
 
@@ -57,15 +57,18 @@ std::optional<core::Event> Training::next_action(int rank) {
   // The same buffer cannot be reduced twice at a time: the process waits for the first.
   const bool blocks = earlier != process.open.end();
   if (action.waits || !blocks) process.actions.pop_front();
-  if (blocks) {
-    process.waits_for = earlier->second;
-    return std::nullopt;
-  }
+  if (blocks) return sleep(rank, earlier->second);
   wake(rank, 10);
   if (action.waits) return std::nullopt;
   const Ticket ticket{++process.last_ticket};
   process.open.emplace(action.descriptor->name, ticket.value);
   return core::Submitted{{world_.local_rank(rank), ticket, action.descriptor}};
+}
+
+std::optional<core::Event> Training::sleep(int rank, uint64_t ticket) {
+  at(rank).waits_for = ticket;
+  if (setup_.polls) return std::nullopt;
+  return core::RankWaits{world_.local_rank(rank), Ticket{ticket}};
 }
 
 core::Event Training::leave(int rank) {
@@ -190,7 +193,7 @@ void Training::on_delivery(int node, const core::Delivery& delivery) {
       process.actions.clear();
     }
   }
-  if (process.phase == Phase::kWorking) wake(rank.value, 20);
+  if (process.phase == Phase::kWorking && process.waits_for == 0) wake(rank.value, 20);
 }
 
 void Training::on_failed(int node) {

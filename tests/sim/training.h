@@ -58,6 +58,8 @@ class Training {
   void wake(int rank, int at_most);
   std::optional<core::Event> work(int rank);
   std::optional<core::Event> next_action(int rank);
+  // The process sleeps until the submission has ended; those who poll do not say so.
+  std::optional<core::Event> sleep(int rank, uint64_t ticket);
   core::Event leave(int rank);
   // The actions of the process's next step.
   void begin_step(int rank);

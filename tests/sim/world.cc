@@ -21,7 +21,7 @@ core::Output World::step(TicksMs now, int index, const core::Event& event) {
   core::Output output;
   checkers_.before_step(NodeIndex{index}, *at.core, event);
   at.core->step(now, event, output);
-  checkers_.after_step(NodeIndex{index}, *at.core, event, output);
+  checkers_.after_step(NodeIndex{index}, *at.core, output);
   trace_.on_step(now, layout_, NodeIndex{index}, event, output);
   if (output.started) at.epoch = output.started->epoch.value;
   if (output.failed) at.over = true;

@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "tests/sim/agenda.h"
@@ -17,11 +18,11 @@ struct WorldNode {
   std::unique_ptr<core::JobCore> core;
   bool alive = true;
   bool frozen = false;
-  std::deque<Happening> backlog;  // what happened to it while it was frozen
-  uint32_t epoch = 0;             // that has started last
-  bool over = false;              // its core reported failure
-  bool turn_pending = false;      // TurnEnded is on its way
-  bool tick_pending = false;      // TimePassed is on its way
+  std::deque<Happening> backlog;   // what happened to it while it was frozen
+  uint32_t epoch = 0;              // that has started last
+  bool over = false;               // its core reported failure
+  bool turn_pending = false;       // TurnEnded is on its way
+  std::optional<TicksMs> tick_at;  // TimePassed is on its way
 };
 
 class World {
