@@ -1,6 +1,8 @@
 #include "tests/sim/campaign.h"
 
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -14,7 +16,7 @@ std::string CampaignResult::summary() const {
          " submissions delivered, " + std::to_string(delivered_error) + " ended with an error";
 }
 
-CampaignResult run_campaign(uint64_t first, uint64_t count, const Limits& limits) {
+CampaignResult run_campaign(uint64_t first, uint64_t count, const Limits& limits, bool keep_going) {
   CampaignResult total;
   std::mutex mutex;
   std::atomic<uint64_t> next{0};
@@ -34,9 +36,8 @@ CampaignResult run_campaign(uint64_t first, uint64_t count, const Limits& limits
       mine.delivered_ok += run.delivered_ok;
       mine.delivered_error += run.delivered_error;
       if (run.violation.empty()) continue;
-      failed = true;
-      mine.failed_seed = setup.seed;
-      mine.violation = run.violation;
+      failed = !keep_going;
+      mine.failures.push_back({setup.seed, run.violation});
     }
     const std::lock_guard lock(mutex);
     total.seeds += mine.seeds;
@@ -47,14 +48,13 @@ CampaignResult run_campaign(uint64_t first, uint64_t count, const Limits& limits
     total.cancels += mine.cancels;
     total.delivered_ok += mine.delivered_ok;
     total.delivered_error += mine.delivered_error;
-    if (mine.failed_seed && (!total.failed_seed || *mine.failed_seed < *total.failed_seed)) {
-      total.failed_seed = mine.failed_seed;
-      total.violation = mine.violation;
-    }
+    std::move(mine.failures.begin(), mine.failures.end(), std::back_inserter(total.failures));
   };
   std::vector<std::jthread> threads(std::max(1u, std::thread::hardware_concurrency()));
   for (std::jthread& thread : threads) thread = std::jthread(work);
   threads.clear();
+  std::sort(total.failures.begin(), total.failures.end(),
+            [](const Failure& a, const Failure& b) { return a.seed < b.seed; });
   return total;
 }
 

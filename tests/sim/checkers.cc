@@ -93,6 +93,7 @@ void Checkers::on_started(NodeIndex node, const core::EpochStarted& started) {
   }
   model.epoch = started.epoch.value;
   model.generation = 0;
+  model.resumed_at = Seq{0};
   model.last[0] = core::before_first_of(core::Track::kLockable);
   model.last[1] = core::before_first_of(core::Track::kDecreed);
   model.completed.clear();
@@ -159,6 +160,7 @@ void Checkers::on_cancel(NodeIndex node, const core::Cancel& cancel) {
              std::to_string(cancel.generation) + " after " + std::to_string(model.generation));
   }
   model.generation = cancel.generation;
+  model.resumed_at = cancel.first;
   Seq& last = model.last[core::index_of(core::Track::kLockable)];
   last = std::min(last, Seq{cancel.first.value - 1});
   for (auto it = model.under_way.lower_bound(cancel.first);
@@ -190,7 +192,8 @@ void Checkers::on_launch(NodeIndex node, const core::Launch& launch) {
     violated("I5: " + name_of(launch.seq) + " carries nothing");
     return;
   }
-  if (launch.generation < at(node).generation) {
+  const bool is_lockable = core::track_of(launch.seq) == core::Track::kLockable;
+  if (is_lockable && launch.generation < at(node).generation && launch.seq >= at(node).resumed_at) {
     violated("L3: " + name_of(node) + " launched " + name_of(launch.seq) + " of generation " +
              std::to_string(launch.generation) + " in generation " +
              std::to_string(at(node).generation));

@@ -77,7 +77,8 @@ class Checkers {
     bool failed = false;  // its submissions have ended with the job
     bool was_locked = false;
     uint32_t epoch = 0;
-    uint32_t generation = 0;  // of the last cancel: what is older is over
+    uint32_t generation = 0;  // of the last cancel,
+    Seq resumed_at;           // from which on what is older is over
     Seq last[core::kTracks];
     std::map<Seq, Launched> under_way;
     std::map<Seq, uint32_t> completed;  // generation; of the epoch

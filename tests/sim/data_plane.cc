@@ -44,7 +44,10 @@ bool DataPlane::completes(int node, const Happening& happening) {
   const Key key{happening.epoch, done->seq, happening.generation};
   const uint64_t needed = needed_by(operations_[key], node);
   for (int other = 0; other < world_.node_count(); ++other) {
-    const bool is_missing = (needed & (uint64_t{1} << other)) != 0 && !world_.node(other).alive;
+    // Who has said goodbye had passed on all that it had (docs/decisions/0005).
+    const WorldNode& member = world_.node(other);
+    const bool is_missing =
+        (needed & (uint64_t{1} << other)) != 0 && !member.alive && member.core->attached() > 0;
     if (is_missing && !choices_.chance(Decision::kChannel, node, other, 50)) return false;
   }
   under_way.erase(it);

@@ -26,6 +26,7 @@ struct Arguments {
   bool trace = false;
   bool shrink = false;
   bool quiet_world = false;
+  bool keep_going = false;
   int max_nodes = Limits{}.max_nodes;
   std::vector<std::string> scenarios;
 };
@@ -96,11 +97,13 @@ int run(const Arguments& arguments) {
     return arguments.shrink ? shrink_seed(*arguments.seed, limits)
                             : run_one(*arguments.seed, limits, arguments.trace);
   }
-  const CampaignResult result = run_campaign(arguments.first, arguments.seeds, limits);
+  const CampaignResult result =
+      run_campaign(arguments.first, arguments.seeds, limits, arguments.keep_going);
   std::cout << result.summary() << '\n';
-  if (!result.failed_seed) return 0;
-  return arguments.shrink ? shrink_seed(*result.failed_seed, limits)
-                          : show_violation(*result.failed_seed, result.violation);
+  if (result.failures.empty()) return 0;
+  if (arguments.shrink) return shrink_seed(result.failures.front().seed, limits);
+  for (const Failure& failure : result.failures) show_violation(failure.seed, failure.violation);
+  return 1;
 }
 
 int parse_and_run(int argc, char** argv) {
@@ -112,6 +115,7 @@ int parse_and_run(int argc, char** argv) {
   app.add_option("--first", arguments.first, "the first of them")->capture_default_str();
   app.add_flag("--trace", arguments.trace, "print what happens, one line an event");
   app.add_flag("--shrink", arguments.shrink, "make the failing seed as small as it goes");
+  app.add_flag("--keep-going", arguments.keep_going, "do not stop at the first seed that fails");
   app.add_flag("--quiet-world", arguments.quiet_world, "no faults and no strays");
   app.add_option("--max-nodes", arguments.max_nodes, "of a cluster")->capture_default_str();
   app.add_option("--scenario", arguments.scenarios, "tell these files instead of running seeds");

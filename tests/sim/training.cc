@@ -40,10 +40,10 @@ std::optional<core::Event> Training::act(int rank) {
 std::optional<core::Event> Training::work(int rank) {
   Process& process = at(rank);
   if (process.waits_for != 0) return std::nullopt;
-  if (process.actions.empty() && !process.saw_error) {
+  const int steps = rank == setup_.leaver ? setup_.steps / 2 : setup_.steps;
+  while (process.actions.empty() && !process.saw_error && process.step < steps) {
     if (!setup_.eager && !process.open.empty()) return sleep(rank, process.open.begin()->second);
-    const int steps = rank == setup_.leaver ? setup_.steps / 2 : setup_.steps;
-    if (process.step < steps) begin_step(rank);
+    begin_step(rank);
   }
   if (!process.actions.empty()) return next_action(rank);
   if (!process.open.empty()) return sleep(rank, process.open.begin()->second);
