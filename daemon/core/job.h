@@ -69,7 +69,8 @@ struct DataChannelLost {
 struct OperationDone {
   Seq seq;
 };
-// The rank sleeps until the submission ends; none: it sleeps no longer. A hint, which need not come.
+// The rank sleeps until the submission ends; none: it sleeps no longer. A hint, which need not
+// come.
 struct RankWaits {
   LocalRank rank;
   std::optional<Ticket> ticket;
@@ -86,10 +87,9 @@ struct TimePassed {};
 // Everything known at this moment has been told.
 struct TurnEnded {};
 
-using Event =
-    std::variant<RankAttached, RankDetached, RankLost, Submitted, MessageArrived, NodeLost,
-                 DataChannelLost, OperationDone, OperationFailed, JobClosed, TimePassed, RankWaits,
-                 TurnEnded>;
+using Event = std::variant<RankAttached, RankDetached, RankLost, Submitted, MessageArrived,
+                           NodeLost, DataChannelLost, OperationDone, OperationFailed, JobClosed,
+                           TimePassed, RankWaits, TurnEnded>;
 
 // --- Output ---------------------------------------------------------------------------------
 struct LaunchTensor {
@@ -131,8 +131,8 @@ struct Output {
   std::vector<Launch> launches;
   std::vector<Delivery> deliveries;
   std::optional<EpochStarted> started;
-  std::optional<Epoch> finished;  // every rank has left: the epoch's channels may be closed
-  std::optional<Status> failed;   // the job is over; operations under way are to be dropped
+  std::optional<Epoch> finished;   // every rank has left: the epoch's channels may be closed
+  std::optional<Status> failed;    // the job is over; operations under way are to be dropped
   std::vector<std::string> notes;  // what people may want to read in the log
 };
 
@@ -220,6 +220,8 @@ class JobCore {
   bool launch(const OrderedOperation& operation, Output& output);
   void end_operation(Seq seq, const std::vector<std::string>& tensors, const Status& status,
                      Output& output);
+  // An operation that this node has launched has the tensor.
+  bool is_under_way(const std::string& tensor) const;
   void deliver(const LocalSubmission& submission, const Status& status, Seq seq, Output& output);
 
   // --- ending
@@ -260,7 +262,7 @@ class JobCore {
   std::map<Seq, std::vector<std::string>> launched_;           // tensors by operation
   std::set<Rank> left_;
   std::vector<std::pair<NodeIndex, Rank>> pending_leaves_;  // coordinator: until nothing is locked
-  std::vector<uint64_t> sent_number_;  // by node: of the last message
+  std::vector<uint64_t> sent_number_;                       // by node: of the last message
   std::vector<uint64_t> received_number_;
 };
 
