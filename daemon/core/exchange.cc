@@ -69,8 +69,8 @@ Status Exchange::on_cached_bits(NodeIndex from, const Ready& ready, uint32_t gen
   const Rank lowest = layout_.node(from).ranks.front();
   for (size_t word = 0; word < ready.cached.size(); ++word) {
     for (uint64_t rest = ready.cached[word]; rest != 0; rest &= rest - 1) {
-      const auto slot = static_cast<uint32_t>(word * kBitsPerWord) +
-                        static_cast<uint32_t>(__builtin_ctzll(rest));
+      const auto slot =
+          static_cast<uint32_t>(word * kBitsPerWord) + static_cast<uint32_t>(__builtin_ctzll(rest));
       const DescriptorPtr tensor = cache_ ? cache_->at(slot, ready.cache_version) : nullptr;
       if (!tensor) {
         return Status(Code::kInternal, "node " + layout_.node(from).node_id +
@@ -166,8 +166,9 @@ void Exchange::compress(const CalledOperation& called, OrderedOperation& operati
 Status Exchange::on_decree(NodeIndex from, const Decree& decree,
                            std::vector<OrderedOperation>& ordered) {
   if (from != layout_.coordinator() || caller_) {
-    return Status(Code::kInternal, "node " + layout_.node(from).node_id + " sent a decree to node " +
-                                       layout_.node(self_).node_id + " and does not coordinate");
+    return Status(Code::kInternal, "node " + layout_.node(from).node_id +
+                                       " sent a decree to node " + layout_.node(self_).node_id +
+                                       " and does not coordinate");
   }
   for (OrderedOperation operation : decree.operations) {
     Seq& last = last_seen_[index_of(track_of(operation.seq))];
@@ -219,9 +220,9 @@ void Exchange::suspend_lockable() {
   if (schedule_) schedule_->clear();
 }
 
-void Exchange::resume_lockable(Seq first) {
+void Exchange::resume_lockable(Seq first, std::set<std::string> cut_off) {
   last_seen_[index_of(Track::kLockable)] = Seq{first.value - 1};
-  if (caller_) caller_->resume_lockable(first);
+  if (caller_) caller_->resume_lockable(first, std::move(cut_off));
 }
 
 }  // namespace rueda::core

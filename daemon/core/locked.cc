@@ -29,7 +29,6 @@ class Locked final : public Agreement {
         exchange_(layout, self, submissions, options, {.cache = true, .schedule = true}),
         steps_to_lock_(options.lock_after_steps) {}
 
-
   Coordination mode() const override { return Coordination::kLocked; }
   bool is_locked() const override { return generation_ % 2 == 1; }
   const Plan* plan() const override { return follower_ ? &follower_->plan() : nullptr; }
@@ -98,7 +97,7 @@ class Locked final : public Agreement {
   std::string why_frozen_;
   std::string deviation_;  // why this node cannot follow the plan; empty: it can
   bool asked_to_unlock_ = false;
-  std::optional<TicksMs> overtaken_since_;
+  std::optional<TicksMs> held_up_since_;
 
   // Coordinator, while frozen: how far each node is.
   std::map<NodeIndex, Seq> launched_;
@@ -154,7 +153,8 @@ void Locked::on_operation_ended(Seq seq) {
 void Locked::end_turn(AgreementOutput& output) {
   if (is_locked() && !frozen_) {
     take_ready_batches();
-    look_for_deviation();
+    // What was ordered in this turn is marked so before the next look.
+    if (ordered_.empty()) look_for_deviation();
     ask_to_unlock();
   }
   if (exchange_.is_coordinator()) {
@@ -201,19 +201,19 @@ void Locked::look_for_deviation() {
     deviate(reason);
     return;
   }
-  if (!follower_->is_overtaken()) {
-    overtaken_since_.reset();
+  if (!follower_->is_held_up()) {
+    held_up_since_.reset();
     return;
   }
-  if (!overtaken_since_) overtaken_since_ = now_;
-  if (now_ - *overtaken_since_ < options_.patience_ms) return;
-  deviate(follower_->describe_head() + ", is not ready after " + std::to_string(options_.patience_ms) +
-          " ms, and a later batch is");
+  if (!held_up_since_) held_up_since_ = now_;
+  if (now_ - *held_up_since_ < options_.patience_ms) return;
+  deviate(follower_->describe_head() + ", is not ready after " +
+          std::to_string(options_.patience_ms) + " ms, and others wait for it");
 }
 
 std::optional<TicksMs> Locked::wakes_at() const {
-  if (!overtaken_since_ || asked_to_unlock_ || frozen_) return std::nullopt;
-  return *overtaken_since_ + options_.patience_ms;
+  if (!held_up_since_ || asked_to_unlock_ || frozen_) return std::nullopt;
+  return *held_up_since_ + options_.patience_ms;
 }
 
 Frozen Locked::withdraw() {
@@ -235,6 +235,8 @@ void Locked::lock_if_repeated() {
   if (is_locked() || anybody_left_ || !schedule.has_repeated(steps_to_lock_)) return;
   // A mismatch is found among reports, and a lock would forget them.
   if (exchange_.caller()->has_unfinished_mismatch()) return;
+  // Nor does a lock begin within a group.
+  if (exchange_.caller()->has_waiting_group()) return;
   Lock lock;
   lock.generation = generation_ + 1;
   lock.first = Seq{exchange_.last(Track::kLockable).value + 1};
@@ -252,8 +254,8 @@ void Locked::follow(Plan plan, Seq first, uint32_t generation) {
   const std::vector<std::vector<DescriptorPtr>>& batches = follower_->plan().batches;
   size_t tensors = 0;
   for (const std::vector<DescriptorPtr>& batch : batches) tensors += batch.size();
-  notes_.push_back("locked from operation " + std::to_string(number_of(first)) + " on: " +
-                   std::to_string(tensors) + " tensors a step, in " +
+  notes_.push_back("locked from operation " + std::to_string(number_of(first)) +
+                   " on: " + std::to_string(tensors) + " tensors a step, in " +
                    std::to_string(batches.size()) + " batches");
   // What has been reported and not decreed goes with the plan now (L4).
   exchange_.suspend_lockable();
@@ -264,7 +266,7 @@ void Locked::follow(Plan plan, Seq first, uint32_t generation) {
 void Locked::begin_generation() {
   frozen_ = asked_to_unlock_ = false;
   deviation_.clear();
-  overtaken_since_.reset();
+  held_up_since_.reset();
 }
 
 void Locked::forget_ordered(const OrderedOperation& operation) {
@@ -299,7 +301,8 @@ Status Locked::on_lock(NodeIndex from, const Lock& lock) {
   for (const std::vector<DescriptorPtr>& batch : lock.plan.batches) {
     if (batch.empty()) return broken("a plan with an empty batch");
     for (const DescriptorPtr& tensor : batch) {
-      if (++seen[tensor->name] > 1) return broken("a plan with tensor \"" + tensor->name + "\" twice");
+      if (++seen[tensor->name] > 1)
+        return broken("a plan with tensor \"" + tensor->name + "\" twice");
     }
   }
   if (seen.empty()) return broken("an empty plan");
@@ -383,9 +386,10 @@ Status Locked::on_resume(NodeIndex from, const Resume& resumed) {
 
 void Locked::resume(const Resume& resumed) {
   generation_ = resumed.generation;
-  exchange_.resume_lockable(resumed.first);
+  exchange_.resume_lockable(resumed.first, follower_->cut_off_by(resumed.first));
   for (auto it = bound_.lower_bound(resumed.first); it != bound_.end(); it = bound_.erase(it)) {
-    for (ReadyTensor& tensor : it->second) pool_.emplace(tensor.descriptor->name, std::move(tensor));
+    for (ReadyTensor& tensor : it->second)
+      pool_.emplace(tensor.descriptor->name, std::move(tensor));
   }
   bound_.clear();
   std::erase_if(ordered_, [&](const OrderedOperation& operation) {

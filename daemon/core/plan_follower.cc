@@ -35,7 +35,8 @@ std::string PlanFollower::on_ready(const ReadyTensor& tensor) {
   }
   place.ready = true;
   Batch& batch = batches_[place.batch];
-  if (++batch.ready == batch.names.size()) ++ready_batches_;
+  ++batch.ready;
+  ++ready_tensors_;
   return {};
 }
 
@@ -48,19 +49,39 @@ std::optional<OrderedOperation> PlanFollower::take_head() {
   operation.plan_hash = batch.hash;
   operation.tensors = batch.names;
   for (const std::string& name : batch.names) places_.at(name).ready = false;
+  ready_tensors_ -= batch.ready;
   batch.ready = 0;
-  --ready_batches_;
   ++next_.value;
   head_ = (head_ + 1) % batches_.size();
   return operation;
+}
+
+std::set<std::string> PlanFollower::cut_off_by(Seq seq) const {
+  // Counted back from the head, which is operation `next_`.
+  const size_t back = (next_.value - seq.value) % batches_.size();
+  const size_t cut = (head_ + batches_.size() - back) % batches_.size();
+  std::set<std::string> begun;
+  std::set<std::string> cut_off;
+  for (size_t i = 0; i < plan_.batches.size(); ++i) {
+    for (const DescriptorPtr& tensor : plan_.batches[i]) {
+      if (tensor->group.empty()) continue;
+      if (i < cut) {
+        begun.insert(tensor->group);
+      } else if (begun.contains(tensor->group)) {
+        cut_off.insert(tensor->name);
+      }
+    }
+  }
+  return cut_off;
 }
 
 std::string PlanFollower::find_deviation(const SubmissionTable& submissions) const {
   // A tensor of this round of the plan has come again, ahead of the head.
   for (size_t i = 0; i < head_; ++i) {
     if (batches_[i].ready == 0) continue;
-    const auto again = std::find_if(batches_[i].names.begin(), batches_[i].names.end(),
-                                    [&](const std::string& name) { return places_.at(name).ready; });
+    const auto again =
+        std::find_if(batches_[i].names.begin(), batches_[i].names.end(),
+                     [&](const std::string& name) { return places_.at(name).ready; });
     return "tensor \"" + *again + "\" has come again before " + describe_head();
   }
   // A rank sleeps until a tensor is done that must not be launched before one that it has not
@@ -79,7 +100,8 @@ std::string PlanFollower::find_deviation(const SubmissionTable& submissions) con
     });
     if (missing == head.end()) continue;
     return "rank " + std::to_string(submissions.ranks()[rank].value) + " waits for tensor \"" +
-           *waited + "\" and has not submitted \"" + *missing + "\", which comes before it or with it";
+           *waited + "\" and has not submitted \"" + *missing +
+           "\", which comes before it or with it";
   }
   return {};
 }
