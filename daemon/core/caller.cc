@@ -83,7 +83,7 @@ void Caller::finish(Entry entry) {
   const Status error =
       entry.error_code == Code::kOk ? Status::ok() : Status(entry.error_code, entry.error);
   const std::string& group_name = entry.descriptor->group;
-  if (group_name.empty()) {
+  if (group_name.empty() || cut_off_.erase(entry.descriptor->name) > 0) {
     enqueue({entry.descriptor}, error);
     return;
   }
@@ -161,8 +161,15 @@ void Caller::suspend_lockable() {
   of(Track::kLockable).errors.clear();
 }
 
-void Caller::resume_lockable(Seq first) {
+bool Caller::has_waiting_group() const {
+  const std::deque<FusionUnit>& queue = of(Track::kLockable).queue;
+  return std::any_of(queue.begin(), queue.end(),
+                     [](const FusionUnit& unit) { return !unit.tensors.front()->group.empty(); });
+}
+
+void Caller::resume_lockable(Seq first, std::set<std::string> cut_off) {
   suspend_lockable();
+  cut_off_ = std::move(cut_off);
   Order& order = of(Track::kLockable);
   order.last = Seq{first.value - 1};
   order.open.erase(order.open.lower_bound(first), order.open.end());

@@ -34,8 +34,11 @@ class Caller {
 
   // L4: a plan takes over the lockable track; what was reported for it is forgotten.
   void suspend_lockable();
-  // L7: decrees go on at this number.
-  void resume_lockable(Seq first);
+  // L7: decrees go on at this number. These tensors come without their groups once: the plan has
+  // launched the others already.
+  void resume_lockable(Seq first, std::set<std::string> cut_off);
+  // Of a group that is enqueued, in parts that are unlike, some may have been decreed.
+  bool has_waiting_group() const;
   Seq last(Track track) const { return of(track).last; }
   // call() had, or would have, more to decree.
   bool has_waiting() const;
@@ -76,6 +79,7 @@ class Caller {
   const AgreementOptions options_;
   std::map<std::string, Entry> table_;  // ordered: what happens must not depend on hashing
   std::map<std::string, Group> groups_;
+  std::set<std::string> cut_off_;  // tensors whose groups a plan has begun
   std::array<Order, kTracks> orders_{Order{before_first_of(Track::kLockable), {}, {}, {}},
                                      Order{before_first_of(Track::kDecreed), {}, {}, {}}};
   std::set<Rank> left_;

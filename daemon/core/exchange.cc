@@ -220,9 +220,9 @@ void Exchange::suspend_lockable() {
   if (schedule_) schedule_->clear();
 }
 
-void Exchange::resume_lockable(Seq first) {
+void Exchange::resume_lockable(Seq first, std::set<std::string> cut_off) {
   last_seen_[index_of(Track::kLockable)] = Seq{first.value - 1};
-  if (caller_) caller_->resume_lockable(first);
+  if (caller_) caller_->resume_lockable(first, std::move(cut_off));
 }
 
 }  // namespace rueda::core

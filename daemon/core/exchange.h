@@ -4,6 +4,7 @@
 
 #include <array>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -50,7 +51,7 @@ class Exchange {
   Seq last(Track track) const;
   // L4, L7: as Caller's.
   void suspend_lockable();
-  void resume_lockable(Seq first);
+  void resume_lockable(Seq first, std::set<std::string> cut_off);
 
  private:
   Status report_from(NodeIndex from, const ReadyTensor& tensor, TicksMs now);

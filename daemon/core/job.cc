@@ -1,5 +1,7 @@
 #include "daemon/core/job.h"
 
+#include <algorithm>
+
 namespace rueda::core {
 
 const char* to_string(JobState state) {
@@ -340,11 +342,19 @@ void JobCore::on(const OperationFailed& event, Output& output) { fail(event.stat
 void JobCore::end_operation(Seq seq, const std::vector<std::string>& tensors, const Status& status,
                             Output& output) {
   for (const std::string& name : tensors) {
+    // What failed may be the tensor's next turn, which this node has not submitted.
+    if (!status.is_ok() && is_under_way(name)) continue;
     for (const LocalSubmission& submission : submissions_.remove(name)) {
       deliver(submission, status, seq, output);
     }
   }
   agreement_->on_operation_ended(seq);
+}
+
+bool JobCore::is_under_way(const std::string& tensor) const {
+  return std::any_of(launched_.begin(), launched_.end(), [&](const auto& entry) {
+    return std::find(entry.second.begin(), entry.second.end(), tensor) != entry.second.end();
+  });
 }
 
 void JobCore::deliver(const LocalSubmission& submission, const Status& status, Seq seq,

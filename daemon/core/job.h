@@ -220,6 +220,8 @@ class JobCore {
   bool launch(const OrderedOperation& operation, Output& output);
   void end_operation(Seq seq, const std::vector<std::string>& tensors, const Status& status,
                      Output& output);
+  // An operation that this node has launched has the tensor.
+  bool is_under_way(const std::string& tensor) const;
   void deliver(const LocalSubmission& submission, const Status& status, Seq seq, Output& output);
 
   // --- ending

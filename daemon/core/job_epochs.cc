@@ -238,6 +238,8 @@ void JobCore::fail(Status status, Output& output) {
 }
 
 bool JobCore::awaits_decree() const {
+  // What a plan has launched may be cancelled when it is given up, and decreed later.
+  if (is_locked()) return submissions_.submissions() > 0;
   size_t decreed = 0;
   const auto count = [&](const std::vector<std::string>& tensors) {
     for (const std::string& name : tensors) {

@@ -97,7 +97,7 @@ class Locked final : public Agreement {
   std::string why_frozen_;
   std::string deviation_;  // why this node cannot follow the plan; empty: it can
   bool asked_to_unlock_ = false;
-  std::optional<TicksMs> overtaken_since_;
+  std::optional<TicksMs> held_up_since_;
 
   // Coordinator, while frozen: how far each node is.
   std::map<NodeIndex, Seq> launched_;
@@ -153,7 +153,8 @@ void Locked::on_operation_ended(Seq seq) {
 void Locked::end_turn(AgreementOutput& output) {
   if (is_locked() && !frozen_) {
     take_ready_batches();
-    look_for_deviation();
+    // What was ordered in this turn is marked so before the next look.
+    if (ordered_.empty()) look_for_deviation();
     ask_to_unlock();
   }
   if (exchange_.is_coordinator()) {
@@ -200,19 +201,19 @@ void Locked::look_for_deviation() {
     deviate(reason);
     return;
   }
-  if (!follower_->is_overtaken()) {
-    overtaken_since_.reset();
+  if (!follower_->is_held_up()) {
+    held_up_since_.reset();
     return;
   }
-  if (!overtaken_since_) overtaken_since_ = now_;
-  if (now_ - *overtaken_since_ < options_.patience_ms) return;
+  if (!held_up_since_) held_up_since_ = now_;
+  if (now_ - *held_up_since_ < options_.patience_ms) return;
   deviate(follower_->describe_head() + ", is not ready after " +
-          std::to_string(options_.patience_ms) + " ms, and a later batch is");
+          std::to_string(options_.patience_ms) + " ms, and others wait for it");
 }
 
 std::optional<TicksMs> Locked::wakes_at() const {
-  if (!overtaken_since_ || asked_to_unlock_ || frozen_) return std::nullopt;
-  return *overtaken_since_ + options_.patience_ms;
+  if (!held_up_since_ || asked_to_unlock_ || frozen_) return std::nullopt;
+  return *held_up_since_ + options_.patience_ms;
 }
 
 Frozen Locked::withdraw() {
@@ -234,6 +235,8 @@ void Locked::lock_if_repeated() {
   if (is_locked() || anybody_left_ || !schedule.has_repeated(steps_to_lock_)) return;
   // A mismatch is found among reports, and a lock would forget them.
   if (exchange_.caller()->has_unfinished_mismatch()) return;
+  // Nor does a lock begin within a group.
+  if (exchange_.caller()->has_waiting_group()) return;
   Lock lock;
   lock.generation = generation_ + 1;
   lock.first = Seq{exchange_.last(Track::kLockable).value + 1};
@@ -263,7 +266,7 @@ void Locked::follow(Plan plan, Seq first, uint32_t generation) {
 void Locked::begin_generation() {
   frozen_ = asked_to_unlock_ = false;
   deviation_.clear();
-  overtaken_since_.reset();
+  held_up_since_.reset();
 }
 
 void Locked::forget_ordered(const OrderedOperation& operation) {
@@ -383,7 +386,7 @@ Status Locked::on_resume(NodeIndex from, const Resume& resumed) {
 
 void Locked::resume(const Resume& resumed) {
   generation_ = resumed.generation;
-  exchange_.resume_lockable(resumed.first);
+  exchange_.resume_lockable(resumed.first, follower_->cut_off_by(resumed.first));
   for (auto it = bound_.lower_bound(resumed.first); it != bound_.end(); it = bound_.erase(it)) {
     for (ReadyTensor& tensor : it->second)
       pool_.emplace(tensor.descriptor->name, std::move(tensor));

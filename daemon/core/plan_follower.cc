@@ -35,7 +35,8 @@ std::string PlanFollower::on_ready(const ReadyTensor& tensor) {
   }
   place.ready = true;
   Batch& batch = batches_[place.batch];
-  if (++batch.ready == batch.names.size()) ++ready_batches_;
+  ++batch.ready;
+  ++ready_tensors_;
   return {};
 }
 
@@ -48,11 +49,30 @@ std::optional<OrderedOperation> PlanFollower::take_head() {
   operation.plan_hash = batch.hash;
   operation.tensors = batch.names;
   for (const std::string& name : batch.names) places_.at(name).ready = false;
+  ready_tensors_ -= batch.ready;
   batch.ready = 0;
-  --ready_batches_;
   ++next_.value;
   head_ = (head_ + 1) % batches_.size();
   return operation;
+}
+
+std::set<std::string> PlanFollower::cut_off_by(Seq seq) const {
+  // Counted back from the head, which is operation `next_`.
+  const size_t back = (next_.value - seq.value) % batches_.size();
+  const size_t cut = (head_ + batches_.size() - back) % batches_.size();
+  std::set<std::string> begun;
+  std::set<std::string> cut_off;
+  for (size_t i = 0; i < plan_.batches.size(); ++i) {
+    for (const DescriptorPtr& tensor : plan_.batches[i]) {
+      if (tensor->group.empty()) continue;
+      if (i < cut) {
+        begun.insert(tensor->group);
+      } else if (begun.contains(tensor->group)) {
+        cut_off.insert(tensor->name);
+      }
+    }
+  }
+  return cut_off;
 }
 
 std::string PlanFollower::find_deviation(const SubmissionTable& submissions) const {

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,8 +30,11 @@ class PlanFollower {
   // Why the ranks of this node cannot go on as they are, by what else is ready and who waits for
   // what; empty: they can. Only while the head is not ready.
   std::string find_deviation(const SubmissionTable& submissions) const;
-  // A batch behind the head is ready and the head is not.
-  bool is_overtaken() const { return ready_batches_ > 0 && !is_ready(head_); }
+  // A tensor of the plan is ready, and the head it waits for is not.
+  bool is_held_up() const { return ready_tensors_ > 0 && !is_ready(head_); }
+  // Tensors from the operation on to the end of its round of the plan, of groups of which others
+  // come before it.
+  std::set<std::string> cut_off_by(Seq seq) const;
   // The head's tensors that are not ready here: for people.
   std::string describe_head() const;
 
@@ -54,7 +58,7 @@ class PlanFollower {
   std::vector<Batch> batches_;
   std::map<std::string, Place> places_;
   size_t head_ = 0;
-  size_t ready_batches_ = 0;  // all of whose tensors are ready
+  size_t ready_tensors_ = 0;
   Seq next_;
 };
 

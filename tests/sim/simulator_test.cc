@@ -1,5 +1,5 @@
-// Thousands of runs of the whole protocol, each from one seed. RUEDA_SIM_SEEDS sets how many;
-// RUEDA_SIM_SEED replays one and prints its trace.
+// Thousands of runs of the whole protocol, each from one seed. RUEDA_SIM_SEEDS sets how many.
+// rueda-sim-run replays one, prints its trace and makes a failing one small (docs/testing.md).
 
 #include "tests/sim/simulator.h"
 
@@ -8,41 +8,26 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/sim/campaign.h"
+
 namespace rueda::sim {
 namespace {
 
 uint64_t seeds_to_run() {
   const char* text = std::getenv("RUEDA_SIM_SEEDS");
-  return text ? std::strtoull(text, nullptr, 10) : 10'000;
+  return text ? std::strtoull(text, nullptr, 10) : 100'000;
 }
 
-TEST(Simulator, EveryCheckerHoldsForEverySeed) {
-  if (const char* text = std::getenv("RUEDA_SIM_SEED")) {
-    Limits limits;
-    limits.keep_trace = true;
-    const RunResult result = Simulator(std::strtoull(text, nullptr, 10), limits).run();
-    for (const std::string& line : result.trace) std::cout << line << '\n';
-    EXPECT_EQ(result.violation, "");
-    return;
-  }
-  uint64_t operations = 0, ok = 0, errors = 0, faulty = 0, events = 0;
+TEST(Simulator, EveryRuleHoldsForEverySeed) {
   const uint64_t seeds = seeds_to_run();
-  for (uint64_t seed = 1; seed <= seeds; ++seed) {
-    const RunResult result = Simulator(seed, Limits{}).run();
-    ASSERT_EQ(result.violation, "") << "replay: RUEDA_SIM_SEED=" << seed;
-    operations += result.operations;
-    ok += result.delivered_ok;
-    errors += result.delivered_error;
-    faulty += result.had_fault;
-    events += result.events;
-  }
-  std::cout << seeds << " seeds, " << faulty << " with a fault: " << events << " events, "
-            << operations << " operations, " << ok << " submissions delivered, " << errors
-            << " ended with an error\n";
+  const CampaignResult result = run_campaign(1, seeds, Limits{});
+  ASSERT_FALSE(result.failed_seed)
+      << result.violation << "; see it with: rueda-sim-run --trace --seed " << *result.failed_seed;
+  std::cout << result.summary() << '\n';
   // A simulator that never gets anywhere would also find no violation.
-  EXPECT_GT(ok, seeds);
-  EXPECT_GT(errors, seeds / 100);
-  EXPECT_GT(faulty, seeds / 4);
+  EXPECT_GT(result.delivered_ok, seeds);
+  EXPECT_GT(result.delivered_error, seeds / 100);
+  EXPECT_GT(result.lethal, seeds / 4);
 }
 
 TEST(Simulator, WithoutFaultsEverythingIsDelivered) {
@@ -50,22 +35,34 @@ TEST(Simulator, WithoutFaultsEverythingIsDelivered) {
   limits.faults = false;
   limits.mismatches = false;
   limits.leavers = false;
-  for (uint64_t seed = 1; seed <= 500; ++seed) {
-    const RunResult result = Simulator(seed, limits).run();
-    ASSERT_EQ(result.violation, "");
-    ASSERT_EQ(result.delivered_error, 0u);
-    ASSERT_GT(result.delivered_ok, 0u);
-  }
+  const CampaignResult result = run_campaign(1, 500, limits);
+  ASSERT_TRUE(result.failures.empty())
+      << result.failures.front().violation << ", seed " << result.failures.front().seed;
+  EXPECT_EQ(result.delivered_error, 0u);
+  EXPECT_GT(result.delivered_ok, 0u);
 }
 
 TEST(Simulator, ASeedReplaysToTheSameTrace) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
-    const RunResult first = Simulator(seed, Limits{}).run();
-    const RunResult second = Simulator(seed, Limits{}).run();
+    const RunResult first = run_seed(seed, Limits{});
+    RunOptions options;
+    options.keep_trace = true;
+    const RunResult second = run_seed(seed, Limits{}, options);
     EXPECT_EQ(first.trace_hash, second.trace_hash);
     EXPECT_EQ(first.events, second.events);
   }
-  EXPECT_NE(Simulator(1, Limits{}).run().trace_hash, Simulator(2, Limits{}).run().trace_hash);
+  EXPECT_NE(run_seed(1, Limits{}).trace_hash, run_seed(2, Limits{}).trace_hash);
+}
+
+TEST(Simulator, TheChoicesOfARunReplayIt) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    const RunSetup setup = draw_setup(seed, Limits{});
+    RunOptions options;
+    options.record_choices = true;
+    const RunResult first = Simulator(setup, Choices(seed), options).run();
+    const RunResult second = Simulator(setup, Choices(first.choices), {}).run();
+    EXPECT_EQ(first.trace_hash, second.trace_hash);
+  }
 }
 
 }  // namespace

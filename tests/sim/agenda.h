@@ -1,0 +1,80 @@
+// What is still to happen, by time. Ties are broken by insertion, so that a run repeats exactly.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "daemon/core/job.h"
+
+namespace rueda::sim {
+
+// One thing that happens.
+struct Happening {
+  enum class Kind : uint8_t { kEvent, kRankActs, kFaultBegins, kFaultEnds, kLinkTimesOut };
+  Kind kind = Kind::kEvent;
+  int subject = 0;     // node, rank, or index of the fault
+  uint32_t epoch = 0;  // an event of this epoch's data plane; 0: not of the data plane
+  core::Event event = core::TimePassed{};
+  uint32_t generation = 0;   // of an operation that is done
+  uint32_t incarnation = 0;  // a message of this incarnation of its link; 0: no message
+};
+
+class Agenda {
+ public:
+  TicksMs now() const { return now_; }
+  bool empty() const { return heap_.empty(); }
+
+  void at(TicksMs time, Happening happening);
+  void at(TicksMs time, int node, core::Event event) {
+    at(time, {Happening::Kind::kEvent, node, 0, std::move(event)});
+  }
+  // The same, of an epoch's data plane: forgotten when the epoch is over by then.
+  void at(TicksMs time, int node, uint32_t epoch, core::Event event) {
+    at(time, {Happening::Kind::kEvent, node, epoch, std::move(event)});
+  }
+  // Removes the next one and moves the clock to it.
+  Happening take();
+
+ private:
+  // Happenings are large and stay where they are; the heap moves these.
+  struct Entry {
+    TicksMs time;
+    uint64_t order;
+    uint32_t slot;
+    bool operator>(const Entry& other) const {
+      return time != other.time ? time > other.time : order > other.order;
+    }
+  };
+
+  TicksMs now_ = 0;
+  uint64_t order_ = 0;
+  std::vector<Entry> heap_;
+  std::vector<Happening> slots_;
+  std::vector<uint32_t> free_;
+};
+
+inline void Agenda::at(TicksMs time, Happening happening) {
+  uint32_t slot = static_cast<uint32_t>(slots_.size());
+  if (free_.empty()) {
+    slots_.push_back(std::move(happening));
+  } else {
+    slot = free_.back();
+    free_.pop_back();
+    slots_[slot] = std::move(happening);
+  }
+  heap_.push_back({time, order_++, slot});
+  std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
+}
+
+inline Happening Agenda::take() {
+  std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
+  const Entry entry = heap_.back();
+  heap_.pop_back();
+  free_.push_back(entry.slot);
+  now_ = entry.time;
+  return std::move(slots_[entry.slot]);
+}
+
+}  // namespace rueda::sim

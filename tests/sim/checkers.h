@@ -1,0 +1,135 @@
+// The rules of docs/protocol.md as a judge: it sees every event and everything that the cores say,
+// on all nodes at once, and names the first rule that is broken. It knows nothing of how the cores
+// work.
+//
+//   I5  one order of operations on all nodes of an epoch, none spans two, every submission ends
+//   once L1  what needs every member is delivered when every member has launched it, in one
+//   generation L3  nothing is launched in a generation that is over L4  a lock begins right above
+//   what is decreed, and its generation is the next L5  launched in seq order, at most W launched
+//   and not complete L7  an unlock cancels from 1 + the minimum of the reports on, nothing that any
+//   node completed,
+//       and the same on all nodes
+//   R3  a sealed epoch launches and delivers nothing
+//   R6  a completion names its epoch and its contributors
+//   agreement  nothing is launched or delivered on descriptors that differ
+//   credit     a lane of the data plane holds one operation, and is free in the end
+//   liveness   what waits ends
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "daemon/core/job.h"
+
+namespace rueda::sim {
+
+class Checkers {
+ public:
+  Checkers(const core::Layout& layout, int window);
+
+  // Before the core has seen the event.
+  void before_step(NodeIndex node, const core::JobCore& core, const core::Event& event);
+  // After, with what the core said to it alone.
+  void after_step(NodeIndex node, const core::JobCore& core, const core::Output& output);
+  // The node's daemon has died, and its ranks with it.
+  void on_node_died(NodeIndex node);
+  // The rank has died: nobody is told of its submissions.
+  void on_rank_died(Rank rank);
+  // Nothing more will happen.
+  void at_end();
+
+  // Empty as long as all rules held; the first word is the rule.
+  const std::string& violation() const { return violation_; }
+  void violated(const std::string& what);
+
+  // Whether any rank that lives waits for something.
+  bool anything_open() const;
+  // Messages about order that nodes sent under a plan that was in force and stayed so.
+  uint64_t messages_while_locked() const { return messages_while_locked_; }
+  uint64_t locked_launches() const { return locked_launches_; }
+  uint64_t cancels() const { return cancels_; }
+
+ private:
+  // Of one number the generations are operations of their own. Decreed ones are never cancelled,
+  // and have generation 0 here.
+  using Key = std::tuple<uint32_t, Seq, uint32_t>;  // epoch, seq, generation
+  struct Operation {
+    uint64_t plan_hash = 0;
+    CollectiveKind kind = CollectiveKind::kAllreduce;
+    std::vector<core::DescriptorPtr> tensors;
+    std::set<int> launched_on;
+    std::set<int> completed_on;
+    std::set<int> cancelled_on;
+    bool failed = false;  // decreed as an error, or passed over
+  };
+  // What one node has launched in its epoch and that is not over.
+  struct Launched {
+    uint32_t generation = 0;
+    std::vector<core::LaunchTensor> tensors;
+  };
+  struct Node {
+    bool alive = true;
+    bool sealed = false;
+    bool failed = false;  // its submissions have ended with the job
+    bool was_locked = false;
+    uint32_t epoch = 0;
+    uint32_t generation = 0;  // of the last cancel,
+    Seq resumed_at;           // from which on what is older is over
+    Seq last[core::kTracks];
+    std::map<Seq, Launched> under_way;
+    std::map<Seq, uint32_t> completed;  // generation; of the epoch
+  };
+  // What the nodes of one generation say about its end.
+  struct Unlocking {
+    std::map<int, Seq> reports;  // by node; the coordinator sends none
+    std::optional<Seq> first;
+  };
+  using OpenSubmissions = std::map<uint64_t, core::DescriptorPtr>;  // by ticket
+
+  static Key key(Epoch epoch, Seq seq, uint32_t generation);
+  Node& at(NodeIndex node) { return nodes_[static_cast<size_t>(node.value)]; }
+  OpenSubmissions& open(Rank rank) { return open_[static_cast<size_t>(rank.value)]; }
+  const OpenSubmissions& open(Rank rank) const { return open_[static_cast<size_t>(rank.value)]; }
+  Rank rank_of(NodeIndex node, LocalRank local) const {
+    return layout_.node(node).ranks[static_cast<size_t>(local.value)];
+  }
+
+  void on_started(NodeIndex node, const core::EpochStarted& started);
+  void on_done(NodeIndex node, const core::OperationDone& done);
+  void on_message(NodeIndex node, const core::Message& message);
+  void on_lock(const core::Message& message, const core::Lock& lock);
+  void on_cancel(NodeIndex node, const core::Cancel& cancel);
+  void check_cancelled(const Operation& operation, Seq seq);
+  void on_launch(NodeIndex node, const core::Launch& launch);
+  void check_order(NodeIndex node, const core::Launch& launch);
+  void check_window(NodeIndex node, const core::Launch& launch);
+  void check_descriptors(NodeIndex node, const core::Launch& launch);
+  void check_same_everywhere(NodeIndex node, const core::Launch& launch);
+  void on_delivery(NodeIndex node, const core::Delivery& delivery);
+  void on_error(NodeIndex node, const core::Delivery& delivery);
+  void check_value(NodeIndex node, const core::Delivery& delivery,
+                   const core::TensorDescriptor& descriptor);
+  bool has_submitted(Rank rank, const core::TensorDescriptor& descriptor) const;
+
+  const core::Layout& layout_;
+  const uint64_t window_;
+  std::vector<Node> nodes_;
+  std::vector<OpenSubmissions> open_;  // by rank
+  std::vector<bool> dead_;             // by rank
+  std::map<Key, Operation> operations_;
+  std::map<std::pair<uint32_t, uint32_t>, Unlocking> unlockings_;  // by epoch and new generation
+  // What the coordinator has said last, of the epoch: its highest lockable decree.
+  uint32_t decreed_epoch_ = 0;
+  Seq decreed_;
+  uint32_t last_generation_ = 0;
+  uint64_t messages_while_locked_ = 0;
+  uint64_t locked_launches_ = 0;
+  uint64_t cancels_ = 0;
+  std::string violation_;
+};
+
+}  // namespace rueda::sim

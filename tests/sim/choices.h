@@ -1,0 +1,74 @@
+// Every random decision of a run that its setup leaves open: how long a message travels, which
+// tensor a process submits next. A decision has a name, and its value follows from the seed and
+// that name alone, so that taking one event out of a run leaves the other decisions as they were.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace rueda::sim {
+
+enum class Decision : uint8_t {
+  kMessage,   // (from, to): ticks a message is on its way
+  kRepeat,    // (from, to): whether it comes twice, and how many ticks later
+  kTurn,      // (node): ticks until a turn ends
+  kThink,     // (rank): ticks between two acts of a training process
+  kOrder,     // (rank): how far ahead of its turn a tensor is submitted
+  kComplete,  // (node): ticks from an operation's last launch to its end on this node
+  kNotice,    // (who, whom): ticks until a loss is noticed
+  kChannel,   // (who, whom): whether a lost node's data channel is seen to break
+};
+inline constexpr int kDecisionCount = 8;
+const char* to_string(Decision decision);
+
+// The n-th decision of its kind about (a, b), n from 0.
+struct DecisionKey {
+  Decision what;
+  int a;
+  int b;
+  uint32_t n;
+
+  uint64_t packed() const {
+    return (static_cast<uint64_t>(what) << 56) | (static_cast<uint64_t>(a & 0xfff) << 44) |
+           (static_cast<uint64_t>(b & 0xfff) << 32) | n;
+  }
+  // "message 0 1 #3".
+  std::string text() const;
+};
+
+struct Choice {
+  DecisionKey key;
+  int value;
+};
+
+// Splitmix64's finisher: each bit of the result depends on each bit of the argument.
+uint64_t mix(uint64_t x);
+
+class Choices {
+ public:
+  explicit Choices(uint64_t seed);
+  // Only these decisions are taken as given; each other one is the lowest that it can be.
+  explicit Choices(const std::vector<Choice>& script);
+
+  // A number from low to high. Low is the quiet choice: no delay, no fault, nothing special.
+  int draw(Decision what, int a, int b, int low, int high);
+  bool chance(Decision what, int a, int b, int percent) {
+    return draw(what, a, b, 0, 99) >= 100 - percent;
+  }
+
+  // What was drawn so far and is not the quiet choice, in order.
+  void record() { recording_ = true; }
+  const std::vector<Choice>& taken() const { return taken_; }
+
+ private:
+  uint64_t seed_ = 0;
+  std::optional<std::unordered_map<uint64_t, int>> script_;
+  std::vector<uint32_t> counts_;  // by (what, a, b)
+  bool recording_ = false;
+  std::vector<Choice> taken_;
+};
+
+}  // namespace rueda::sim

@@ -1,0 +1,86 @@
+#include "tests/sim/data_plane.h"
+
+namespace rueda::sim {
+
+uint64_t DataPlane::needed_by(const Operation& operation, int node) const {
+  if (operation.kind != CollectiveKind::kBroadcast) return everyone();
+  uint64_t needed = uint64_t{1} << node;
+  for (int on_the_way = operation.root; on_the_way != node;
+       on_the_way = world_.layout().next(NodeIndex{on_the_way}).value) {
+    needed |= uint64_t{1} << on_the_way;
+  }
+  return needed;
+}
+
+void DataPlane::on_launch(int node, const core::Launch& launch) {
+  Operation& operation = operations_[Key{launch.epoch.value, launch.seq, launch.generation}];
+  under_way_[static_cast<size_t>(node)][launch.seq] = launch.generation;
+  const core::TensorDescriptor& first = *launch.tensors.front().descriptor;
+  operation.kind = first.kind;
+  if (first.kind == CollectiveKind::kBroadcast) {
+    operation.root = world_.layout().node_of(first.root).value;
+  }
+  operation.launched_on |= uint64_t{1} << node;
+  if (operation.launched_on == everyone()) ++operations_completed_;
+  for (int other = 0; other < world_.node_count(); ++other) {
+    const uint64_t bit = uint64_t{1} << other;
+    const uint64_t needed = needed_by(operation, other);
+    if ((operation.scheduled_on & bit) != 0 || (operation.launched_on & needed) != needed) continue;
+    operation.scheduled_on |= bit;
+    Happening done{Happening::Kind::kEvent, other, launch.epoch.value,
+                   core::OperationDone{launch.seq}};
+    done.generation = launch.generation;
+    agenda_.at(agenda_.now() + choices_.draw(Decision::kComplete, other, 0, 0, 60),
+               std::move(done));
+  }
+}
+
+bool DataPlane::completes(int node, const Happening& happening) {
+  const auto* done = std::get_if<core::OperationDone>(&happening.event);
+  if (!done) return true;
+  std::map<Seq, uint32_t>& under_way = under_way_[static_cast<size_t>(node)];
+  const auto it = under_way.find(done->seq);
+  if (it == under_way.end() || it->second != happening.generation) return false;
+  const Key key{happening.epoch, done->seq, happening.generation};
+  const uint64_t needed = needed_by(operations_[key], node);
+  for (int other = 0; other < world_.node_count(); ++other) {
+    // Who has said goodbye had passed on all that it had (docs/decisions/0005).
+    const WorldNode& member = world_.node(other);
+    const bool is_missing =
+        (needed & (uint64_t{1} << other)) != 0 && !member.alive && member.core->attached() > 0;
+    if (is_missing && !choices_.chance(Decision::kChannel, node, other, 50)) return false;
+  }
+  under_way.erase(it);
+  return true;
+}
+
+void DataPlane::on_cancel(int node, const core::Cancel& cancel) {
+  std::map<Seq, uint32_t>& under_way = under_way_[static_cast<size_t>(node)];
+  std::erase_if(under_way, [&](const auto& entry) {
+    return core::track_of(entry.first) == core::Track::kLockable && entry.first >= cancel.first &&
+           entry.second < cancel.generation;
+  });
+}
+
+void DataPlane::on_epoch_over(int node, uint32_t epoch) {
+  under_way_[static_cast<size_t>(node)].clear();
+  const core::Layout& layout = world_.layout();
+  for (const NodeIndex peer : {layout.next(NodeIndex{node}), layout.previous(NodeIndex{node})}) {
+    if (peer.value == node) continue;
+    const int delay = choices_.draw(Decision::kNotice, peer.value, node, 0, 40);
+    agenda_.at(
+        agenda_.now() + delay, peer.value, epoch,
+        core::DataChannelLost{NodeIndex{node}, Status(Code::kNodeLost, "the channel closed")});
+  }
+}
+
+void DataPlane::on_silence(int node, const Status& status) {
+  for (int other = 0; other < world_.node_count(); ++other) {
+    if (other == node || !choices_.chance(Decision::kChannel, other, node, 50)) continue;
+    const int delay = choices_.draw(Decision::kNotice, other, node, 1, 50);
+    agenda_.at(agenda_.now() + delay, other, world_.node(other).epoch,
+               core::DataChannelLost{NodeIndex{node}, status});
+  }
+}
+
+}  // namespace rueda::sim

@@ -1,0 +1,55 @@
+// What the cores' launches come to: an operation completes on each node in its own time, once every
+// node that it needs has launched it. A broadcast needs those from its root on round the ring.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+
+#include "tests/sim/choices.h"
+#include "tests/sim/world.h"
+
+namespace rueda::sim {
+
+class DataPlane {
+ public:
+  DataPlane(Agenda& agenda, Choices& choices, const World& world)
+      : agenda_(agenda),
+        choices_(choices),
+        world_(world),
+        under_way_(static_cast<size_t>(world.node_count())) {}
+
+  void on_launch(int node, const core::Launch& launch);
+  // L3, L7: what the node had launched and not ended is dropped, frames of its generation with it.
+  void on_cancel(int node, const core::Cancel& cancel);
+  // The node closes its data channels with the epoch; neighbours may see that before they know why.
+  void on_epoch_over(int node, uint32_t epoch);
+  // A node is gone or stands still: neighbours see its data channel break, or do not yet.
+  void on_silence(int node, const Status& status);
+  // Whether an end that was on its way still comes: not if a node died that it needed, nor if the
+  // operation was cancelled.
+  bool completes(int node, const Happening& happening);
+  uint64_t operations_completed() const { return operations_completed_; }
+
+ private:
+  struct Operation {
+    CollectiveKind kind = CollectiveKind::kAllreduce;
+    int root = 0;              // node
+    uint64_t launched_on = 0;  // bit i: node i
+    uint64_t scheduled_on = 0;
+  };
+  using Key = std::tuple<uint32_t, Seq, uint32_t>;  // epoch, seq, generation
+
+  // The nodes that must have launched it before it can complete on this one.
+  uint64_t needed_by(const Operation& operation, int node) const;
+  uint64_t everyone() const { return (uint64_t{1} << world_.node_count()) - 1; }
+
+  Agenda& agenda_;
+  Choices& choices_;
+  const World& world_;
+  std::map<Key, Operation> operations_;
+  std::vector<std::map<Seq, uint32_t>> under_way_;  // by node: generation
+  uint64_t operations_completed_ = 0;
+};
+
+}  // namespace rueda::sim

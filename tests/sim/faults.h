@@ -1,0 +1,40 @@
+// What goes wrong, when its time has come: deaths, freezes, partitions, and who notices what.
+#pragma once
+
+#include <optional>
+
+#include "tests/sim/data_plane.h"
+#include "tests/sim/network.h"
+#include "tests/sim/training.h"
+
+namespace rueda::sim {
+
+class Faults {
+ public:
+  Faults(const RunSetup& setup, Agenda& agenda, Choices& choices, World& world, Network& network,
+         DataPlane& data_plane, Training& training);
+
+  // Puts the setup's faults on the agenda.
+  void plan();
+  void begin(const FaultSetup& fault);
+  // The fault has lasted for as long as a link bears.
+  void time_out(const FaultSetup& fault);
+  // Heals; a node that thaws is to be fed its backlog by the caller.
+  void end(const FaultSetup& fault);
+
+ private:
+  void kill_rank(int rank);
+  void kill_node(int node);
+  // Whether the two daemons have a control link: one of them coordinates.
+  bool linked(int a, int b) const { return a != b && (a == 0 || b == 0); }
+
+  const RunSetup& setup_;
+  Agenda& agenda_;
+  Choices& choices_;
+  World& world_;
+  Network& network_;
+  DataPlane& data_plane_;
+  Training& training_;
+};
+
+}  // namespace rueda::sim

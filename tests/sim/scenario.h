@@ -1,0 +1,23 @@
+// Stories as text files (tests/sim/scenarios): each tells, line by line, what happens to the nodes
+// of a job and what they must then do. The phrases are those of the table in scenario.cc;
+// docs/testing.md explains them. Nothing moves unless the story says so.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace rueda::sim {
+
+struct ScenarioResult {
+  std::string error;  // empty: all went as told; else "FILE:LINE: what"
+  std::vector<std::string> trace;
+};
+
+// `name` stands for the file in errors.
+ScenarioResult run_scenario(const std::string& name, const std::string& text);
+ScenarioResult run_scenario_file(const std::string& path);
+
+// Every phrase of the language, as the table has them.
+std::vector<std::string> scenario_phrases();
+
+}  // namespace rueda::sim

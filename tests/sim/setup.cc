@@ -1,0 +1,228 @@
+#include "tests/sim/setup.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "tests/sim/choices.h"
+
+namespace rueda::sim {
+namespace {
+
+// A stream of its own, apart from the decisions that a run takes.
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : state_(mix(seed ^ 0x5e7u)) {}
+  int draw(int low, int high) {
+    state_ = mix(state_);
+    return low + static_cast<int>(state_ % (static_cast<uint64_t>(high - low) + 1));
+  }
+  bool chance(int percent) { return draw(0, 99) < percent; }
+
+ private:
+  uint64_t state_;
+};
+
+void draw_tensors(Dice& dice, const Limits& limits, RunSetup& setup) {
+  const int count = dice.draw(1, limits.max_tensors);
+  const int group_size = dice.draw(0, std::min(count, 4));
+  for (int i = 0; i < count; ++i) {
+    TensorSetup tensor;
+    core::TensorDescriptor& descriptor = tensor.descriptor;
+    descriptor.name = "t" + std::to_string(i);
+    const int kind = dice.draw(0, 9);
+    if (i < group_size) {
+      descriptor.group = "g";
+      descriptor.group_size = static_cast<uint32_t>(group_size);
+    } else if (kind == 8) {
+      descriptor.kind = CollectiveKind::kBroadcast;
+      descriptor.root = Rank{dice.draw(0, setup.world_size() - 1)};
+    } else if (kind == 9) {
+      descriptor.kind = CollectiveKind::kBarrier;
+    } else if (kind == 7 && limits.strays) {
+      tensor.every = dice.draw(2, 3);
+    }
+    descriptor.dtype = dice.chance(70) ? DType::kFloat32 : DType::kInt64;
+    if (descriptor.kind != CollectiveKind::kBarrier) descriptor.shape = {dice.draw(0, 64)};
+    setup.tensors.push_back(std::move(tensor));
+  }
+}
+
+void draw_strays(Dice& dice, const Limits& limits, RunSetup& setup) {
+  const auto add = [&](Stray what) {
+    setup.strays.push_back(
+        {what, dice.draw(0, setup.steps - 1),
+         static_cast<size_t>(dice.draw(0, static_cast<int>(setup.tensors.size()) - 1)),
+         dice.draw(0, setup.world_size() - 1)});
+  };
+  if (limits.mismatches && setup.world_size() > 1 && dice.chance(20)) {
+    add(dice.chance(50) ? Stray::kOtherShape : Stray::kOtherGroup);
+  }
+  if (!limits.strays || !dice.chance(40)) return;
+  for (int left = dice.draw(1, 3); left > 0; --left) {
+    add(static_cast<Stray>(
+        dice.draw(static_cast<int>(Stray::kNewShape), static_cast<int>(Stray::kWait))));
+  }
+}
+
+void draw_faults(Dice& dice, RunSetup& setup) {
+  const int nodes = static_cast<int>(setup.ranks.size());
+  for (int left = dice.draw(1, 3); left > 0; --left) {
+    FaultSetup fault;
+    fault.kind = static_cast<FaultKind>(dice.draw(0, 4));
+    fault.at = dice.draw(1, 300 + 100 * setup.steps);
+    fault.node = dice.draw(0, nodes - 1);
+    fault.rank = dice.draw(0, setup.world_size() - 1);
+    // The control plane is a star: a link has the coordinator, node 0, at one end.
+    fault.other = fault.node == 0 ? dice.draw(0, nodes - 1) : 0;
+    fault.lasts = dice.chance(70) ? dice.draw(10, 900) : dice.draw(1'100, 3'000);
+    if (fault.kind == FaultKind::kPartition && fault.node == fault.other) continue;
+    setup.faults.push_back(fault);
+  }
+}
+
+}  // namespace
+
+const char* to_string(Stray stray) {
+  static constexpr const char* kNames[] = {"other-shape", "other-group", "new-shape", "skip",
+                                           "new",         "twice",       "wait"};
+  return kNames[static_cast<int>(stray)];
+}
+
+const char* to_string(FaultKind kind) {
+  static constexpr const char* kNames[] = {"rank-dies", "node-dies", "channel-breaks",
+                                           "node-freezes", "partition"};
+  return kNames[static_cast<int>(kind)];
+}
+
+bool is_lethal(const FaultSetup& fault) {
+  switch (fault.kind) {
+    case FaultKind::kNodeFreezes:
+    case FaultKind::kPartition: return fault.lasts > kLinkTimeout;
+    default: return true;
+  }
+}
+
+int RunSetup::world_size() const { return std::accumulate(ranks.begin(), ranks.end(), 0); }
+
+bool RunSetup::is_lethal() const {
+  return std::any_of(faults.begin(), faults.end(),
+                     [](const FaultSetup& fault) { return sim::is_lethal(fault); });
+}
+
+bool RunSetup::has(Stray stray) const {
+  return std::any_of(strays.begin(), strays.end(),
+                     [&](const StraySetup& item) { return item.what == stray; });
+}
+
+core::Layout RunSetup::layout() const {
+  std::vector<core::LayoutNode> nodes;
+  int32_t next_rank = 0;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    core::LayoutNode node;
+    node.node_id = "n" + std::to_string(i);
+    for (int j = 0; j < ranks[i]; ++j) node.ranks.push_back(Rank{next_rank++});
+    nodes.push_back(std::move(node));
+  }
+  return core::Layout::make(std::move(nodes)).value();
+}
+
+core::JobOptions RunSetup::job_options() const {
+  core::JobOptions options;
+  options.job = "sim";
+  options.max_launched_operations = window;
+  options.start_timeout_ms = 5'000;
+  options.agreement.max_open_operations = open_operations;
+  options.agreement.fusion.threshold_bytes = fusion_threshold_bytes;
+  options.agreement.fusion.look_ahead_units = look_ahead_units;
+  options.agreement.mode = mode;
+  options.agreement.cache_capacity = cache_capacity;
+  options.agreement.lock_after_steps = lock_after_steps;
+  options.agreement.fusion_window_ms = fusion_window_ms;
+  options.agreement.patience_ms = patience_ms;
+  options.agreement.cycle_ms = cycle_ms;
+  options.agreement.cycles_between_agreements = cycles_between_agreements;
+  return options;
+}
+
+std::vector<std::string> RunSetup::lines() const {
+  std::vector<std::string> lines;
+  const auto number = [](auto value) { return std::to_string(value); };
+  std::string counts;
+  for (int count : ranks) counts += " " + number(count);
+  lines.push_back(std::string("mode ") + core::to_string(mode));
+  lines.push_back("nodes " + number(ranks.size()) + ", ranks" + counts);
+  lines.push_back("steps " + number(steps) + ", epochs " + number(epochs) +
+                  (reordered ? ", reordered" : "") + (eager ? ", eager" : "") +
+                  (polls ? ", polls" : "") +
+                  (leaver < 0 ? "" : ", rank " + number(leaver) + " leaves half way"));
+  lines.push_back("window " + number(window) + ", open operations " + number(open_operations) +
+                  ", fusion threshold " + number(fusion_threshold_bytes) + ", look-ahead " +
+                  number(look_ahead_units));
+  lines.push_back("cache " + number(cache_capacity) + ", lock after " + number(lock_after_steps) +
+                  " steps, fusion window " + number(fusion_window_ms) + ", patience " +
+                  number(patience_ms) + ", cycle " + number(cycle_ms) + ", agreed anew after " +
+                  number(cycles_between_agreements));
+  for (const TensorSetup& tensor : tensors) {
+    const core::TensorDescriptor& d = tensor.descriptor;
+    std::string line = "tensor " + d.name + " " + std::string(rueda::to_string(d.kind)) + " " +
+                       rueda::to_string(d.dtype) + " " + core::shape_to_string(d.shape);
+    if (!d.group.empty()) line += " group " + d.group;
+    if (tensor.every > 1) line += " every " + number(tensor.every) + " steps";
+    lines.push_back(line);
+  }
+  for (const StraySetup& stray : strays) {
+    lines.push_back("stray " + std::string(to_string(stray.what)) + " in step " +
+                    number(stray.step) + ": tensor " + tensors[stray.tensor].descriptor.name +
+                    ", rank " + number(stray.rank));
+  }
+  for (const FaultSetup& fault : faults) {
+    std::string line = "fault at " + number(fault.at) + ": " + to_string(fault.kind);
+    switch (fault.kind) {
+      case FaultKind::kRankDies: line += " " + number(fault.rank); break;
+      case FaultKind::kPartition:
+        line += " n" + number(fault.node) + " to n" + number(fault.other) + " for " +
+                number(fault.lasts);
+        break;
+      case FaultKind::kNodeFreezes:
+        line += " n" + number(fault.node) + " for " + number(fault.lasts);
+        break;
+      default: line += " n" + number(fault.node); break;
+    }
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+RunSetup draw_setup(uint64_t seed, const Limits& limits) {
+  Dice dice(seed);
+  RunSetup setup;
+  setup.seed = seed;
+  setup.mode = limits.mode.value_or(static_cast<core::Coordination>(dice.draw(0, 4)));
+  // Most clusters are small: what goes wrong at all mostly does so with few nodes, and sooner.
+  const int most = dice.chance(80) ? std::min(limits.max_nodes, 4) : limits.max_nodes;
+  for (int left = dice.draw(1, most); left > 0; --left) {
+    setup.ranks.push_back(dice.draw(1, limits.max_ranks_per_node));
+  }
+  setup.steps = dice.draw(1, limits.max_steps);
+  setup.epochs = dice.chance(15) ? 2 : 1;
+  setup.reordered = dice.chance(70);
+  setup.eager = dice.chance(30);
+  draw_tensors(dice, limits, setup);
+  if (limits.leavers && dice.chance(20)) setup.leaver = dice.draw(0, setup.world_size() - 1);
+  setup.window = dice.draw(1, 4);
+  setup.open_operations = dice.draw(1, 4);
+  setup.fusion_threshold_bytes = dice.chance(20) ? 0 : dice.draw(16, 4096);
+  setup.look_ahead_units = static_cast<size_t>(dice.draw(0, 8));
+  setup.cache_capacity = dice.chance(50) ? 1024 : static_cast<size_t>(dice.draw(1, 8));
+  setup.lock_after_steps = dice.draw(1, 3);
+  setup.fusion_window_ms = dice.draw(0, 20);
+  setup.patience_ms = dice.draw(20, 200);
+  setup.cycle_ms = dice.draw(1, 5);
+  setup.cycles_between_agreements = dice.draw(2, 50);
+  setup.polls = dice.chance(30);
+  draw_strays(dice, limits, setup);
+  if (limits.faults && dice.chance(50)) draw_faults(dice, setup);
+  return setup;
+}
+
+}  // namespace rueda::sim

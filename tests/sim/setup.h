@@ -1,0 +1,113 @@
+// What a run consists of: nodes, ranks, tensors, steps, options, what goes wrong and how the
+// training processes stray from their step. Plain data, drawn from a seed, so that a run that fails
+// can be made smaller piece by piece (shrink.h) and printed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/core/descriptor.h"
+#include "daemon/core/job.h"
+
+namespace rueda::sim {
+
+// One tensor of the training step.
+struct TensorSetup {
+  core::TensorDescriptor descriptor;
+  int every = 1;  // submitted in every n-th step: what validation adds
+};
+
+// How training processes stray from their usual step.
+enum class Stray : uint8_t {
+  kOtherShape,  // one rank submits another shape than the rest: an error on all
+  kOtherGroup,  // one rank puts the tensor's group under another name: likewise
+  kNewShape,    // every rank submits another shape, from this step on
+  kSkip,        // every rank leaves the tensor out
+  kNew,         // every rank submits a tensor that was never there
+  kTwice,       // every rank submits the tensor, waits for it, and submits it again
+  kWait,        // one rank waits for the tensor before it submits what comes after
+};
+const char* to_string(Stray stray);
+
+struct StraySetup {
+  Stray what = Stray::kOtherShape;
+  int step = 0;  // the first is 0
+  size_t tensor = 0;
+  int rank = 0;  // kOtherShape, kOtherGroup, kWait
+};
+
+enum class FaultKind : uint8_t {
+  kRankDies,
+  kNodeDies,
+  kChannelBreaks,  // the data channel from `node` to the next one in the ring
+  kNodeFreezes,    // stopped and continued: what is sent to it waits
+  kPartition,      // control messages from `node` to `other` wait, the other way they pass
+};
+const char* to_string(FaultKind kind);
+
+struct FaultSetup {
+  FaultKind kind = FaultKind::kNodeDies;
+  TicksMs at = 0;
+  int node = 0;
+  int other = 0;
+  int rank = 0;
+  TicksMs lasts = 0;  // kNodeFreezes, kPartition
+};
+
+struct RunSetup {
+  uint64_t seed = 0;
+  core::Coordination mode = core::Coordination::kNegotiate;
+  std::vector<int> ranks;  // how many, by node
+  std::vector<TensorSetup> tensors;
+  int steps = 1;
+  int epochs = 1;         // after the last step all leave, and come again for the next epoch
+  bool reordered = true;  // ranks submit a step's tensors in orders of their own
+  bool polls = false;     // no process says for what it waits
+  bool eager = false;     // ranks begin a step without waiting for the one before
+  int leaver = -1;        // this rank leaves half way
+  int window = 4;         // L5's W
+  int open_operations = 4;
+  int64_t fusion_threshold_bytes = 0;
+  size_t look_ahead_units = 8;
+  size_t cache_capacity = 1024;
+  int lock_after_steps = 3;
+  TicksMs fusion_window_ms = 5;
+  TicksMs patience_ms = 200;
+  TicksMs cycle_ms = 1;
+  int cycles_between_agreements = 50;
+  std::vector<StraySetup> strays;
+  std::vector<FaultSetup> faults;
+
+  int world_size() const;
+  bool is_grouped(size_t tensor) const { return !tensors[tensor].descriptor.group.empty(); }
+  // A fault that may end the job: shorter freezes and partitions only delay.
+  bool is_lethal() const;
+  bool has(Stray stray) const;
+  core::Layout layout() const;
+  core::JobOptions job_options() const;
+  // One line an item, as for a report.
+  std::vector<std::string> lines() const;
+};
+
+// After this long without a word a link is lost.
+inline constexpr TicksMs kLinkTimeout = 1'000;
+bool is_lethal(const FaultSetup& fault);
+
+// What a drawn setup may contain.
+struct Limits {
+  std::optional<core::Coordination> mode;  // none: any
+  int max_nodes = 12;
+  int max_ranks_per_node = 3;
+  int max_tensors = 12;
+  int max_steps = 12;
+  bool faults = true;
+  bool strays = true;
+  bool mismatches = true;
+  bool leavers = true;
+};
+
+RunSetup draw_setup(uint64_t seed, const Limits& limits);
+
+}  // namespace rueda::sim

@@ -1,0 +1,53 @@
+#include "tests/sim/shrink.h"
+
+#include <gtest/gtest.h>
+
+namespace rueda::sim {
+namespace {
+
+// A rule that does not hold: as if the protocol promised that no node ever dies.
+RunResult judge_by_a_wrong_rule(const RunSetup& setup, Choices choices, const RunOptions& options) {
+  RunResult result = simulate(setup, std::move(choices), options);
+  if (result.delivered_ok > 0 && result.delivered_error > 0) {
+    result.violation = "wrong: both good and bad news";
+  }
+  return result;
+}
+
+uint64_t find_failing_seed() {
+  for (uint64_t seed = 1;; ++seed) {
+    const RunSetup setup = draw_setup(seed, Limits{});
+    if (setup.ranks.size() < 3 || setup.faults.empty()) continue;
+    if (!judge_by_a_wrong_rule(setup, Choices(seed), {}).violation.empty()) return seed;
+  }
+}
+
+TEST(Shrink, LeavesWhatTheViolationNeeds) {
+  const RunSetup setup = draw_setup(find_failing_seed(), Limits{});
+  const SmallRun small = shrink(setup, 20'000, judge_by_a_wrong_rule);
+  EXPECT_EQ(small.result.violation, "wrong: both good and bad news");
+  EXPECT_LE(small.setup.ranks.size(), 2u);
+  EXPECT_LE(small.setup.tensors.size(), 2u);
+  EXPECT_LE(small.setup.faults.size() + small.setup.strays.size(), 1u);
+  EXPECT_LE(small.choices.size(), 4u);
+  EXPECT_FALSE(small.result.trace.empty());
+}
+
+TEST(Shrink, TheSmallRunReplays) {
+  const RunSetup setup = draw_setup(find_failing_seed(), Limits{});
+  const SmallRun small = shrink(setup, 20'000, judge_by_a_wrong_rule);
+  const RunResult again = judge_by_a_wrong_rule(small.setup, Choices(small.choices), {});
+  EXPECT_EQ(again.trace_hash, small.result.trace_hash);
+  EXPECT_EQ(again.violation, small.result.violation);
+}
+
+TEST(Shrink, ARunThatHoldsStaysAsItIs) {
+  Limits limits;
+  limits.faults = limits.strays = limits.mismatches = limits.leavers = false;
+  const SmallRun small = shrink(draw_setup(1, limits), 100);
+  EXPECT_EQ(small.result.violation, "");
+  EXPECT_EQ(small.setup.lines(), draw_setup(1, limits).lines());
+}
+
+}  // namespace
+}  // namespace rueda::sim

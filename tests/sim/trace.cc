@@ -1,0 +1,237 @@
+#include "tests/sim/trace.h"
+
+#include "daemon/base/hash.h"
+#include "tests/sim/choices.h"
+
+namespace rueda::sim {
+namespace {
+
+std::string number(uint64_t value) { return std::to_string(value); }
+std::string name_of(NodeIndex node) { return "n" + std::to_string(node.value); }
+
+std::string name_of(Seq seq) {
+  const bool is_decreed = core::track_of(seq) == core::Track::kDecreed;
+  return (is_decreed ? "b" : "") + number(core::number_of(seq));
+}
+
+std::string join(const std::vector<std::string>& parts, const char* between) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : between) + part;
+  return text;
+}
+
+std::string describe_operation(const core::OrderedOperation& operation) {
+  std::string text = name_of(operation.seq) + " = " + join_names(operation.tensors);
+  for (const uint32_t slot : operation.cached) text += " slot " + number(slot);
+  if (!operation.error.is_ok()) text += " fails: " + operation.error.to_string();
+  return text;
+}
+
+struct MessageText {
+  std::string operator()(const core::Join& join) const {
+    std::string text;
+    for (Rank rank : join.attached) text += " " + std::to_string(rank.value);
+    return "attached" + (text.empty() ? " nobody" : text);
+  }
+  std::string operator()(const core::Start&) const { return "all ranks are there"; }
+  std::string operator()(const core::Ready& ready) const {
+    std::vector<std::string> parts;
+    for (const core::ReadyTensor& tensor : ready.entries) {
+      parts.push_back(tensor.descriptor->name + (tensor.mismatch.empty() ? "" : " (mismatch)"));
+    }
+    for (size_t word = 0; word < ready.cached.size(); ++word) {
+      for (uint32_t bit = 0; bit < 64; ++bit) {
+        const bool is_set = (ready.cached[word] >> bit & 1) != 0;
+        if (is_set) parts.push_back("slot " + number(word * 64 + bit));
+      }
+    }
+    if (ready.round != 0) parts.push_back("round " + number(ready.round));
+    return join(parts, ", ");
+  }
+  std::string operator()(const core::Decree& decree) const {
+    std::vector<std::string> parts;
+    if (decree.round != 0) parts.push_back("round " + number(decree.round) + " is over");
+    for (const core::OrderedOperation& operation : decree.operations) {
+      parts.push_back(describe_operation(operation));
+    }
+    return join(parts, "; ");
+  }
+  std::string operator()(const core::Lock& lock) const {
+    std::vector<std::string> batches;
+    for (const auto& tensors : lock.plan.batches) {
+      std::vector<std::string> names;
+      for (const core::DescriptorPtr& tensor : tensors) names.push_back(tensor->name);
+      batches.push_back(join_names(names));
+    }
+    return "generation " + number(lock.generation) + " from " + name_of(lock.first) +
+           " on: " + join(batches, ", ");
+  }
+  std::string operator()(const core::UnlockRequest& request) const {
+    return "generation " + number(request.generation) + ", " + request.reason;
+  }
+  std::string operator()(const core::Freeze& freeze) const {
+    return "generation " + number(freeze.generation) + ", " + freeze.reason;
+  }
+  std::string operator()(const core::Frozen& frozen) const {
+    return "generation " + number(frozen.generation) + ", launched up to " +
+           name_of(frozen.launched);
+  }
+  std::string operator()(const core::Resume& resume) const {
+    return "generation " + number(resume.generation) + " from " + name_of(resume.first) + " on";
+  }
+  std::string operator()(const core::AgreementMessage& agreed) const {
+    return std::visit(*this, agreed);
+  }
+  std::string operator()(const core::Leave& leave) const {
+    std::string text = "rank " + std::to_string(leave.rank.value);
+    if (leave.frozen.generation != 0) text += ", frozen in " + (*this)(leave.frozen);
+    return text;
+  }
+  std::string operator()(const core::Left& left) const {
+    return "rank " + std::to_string(left.rank.value);
+  }
+  std::string operator()(const core::Fail& fail) const { return fail.status.to_string(); }
+};
+
+struct EventText {
+  const core::Layout& layout;
+  NodeIndex node;
+
+  std::string rank(LocalRank local) const {
+    return "rank " +
+           std::to_string(layout.node(node).ranks[static_cast<size_t>(local.value)].value);
+  }
+  std::string operator()(const core::RankAttached& e) const { return rank(e.rank) + " attaches"; }
+  std::string operator()(const core::RankDetached& e) const { return rank(e.rank) + " leaves"; }
+  std::string operator()(const core::RankLost& e) const {
+    return rank(e.rank) + " is lost: " + e.status.message();
+  }
+  std::string operator()(const core::Submitted& e) const {
+    return rank(e.submission.rank) + " submits " + e.submission.descriptor->name + " " +
+           core::shape_to_string(e.submission.descriptor->shape) + " as ticket " +
+           number(e.submission.ticket.value);
+  }
+  std::string operator()(const core::MessageArrived& e) const {
+    return std::string(kind_of(e.message)) + " #" + number(e.message.number) + " from " +
+           name_of(e.message.from) + ": " + sim::describe(e.message);
+  }
+  std::string operator()(const core::NodeLost& e) const {
+    return name_of(e.node) + " is lost: " + e.status.message();
+  }
+  std::string operator()(const core::DataChannelLost& e) const {
+    return "the data channel of " + name_of(e.node) + " is lost: " + e.status.message();
+  }
+  std::string operator()(const core::OperationDone& e) const {
+    return "operation " + name_of(e.seq) + " is complete";
+  }
+  std::string operator()(const core::OperationFailed& e) const {
+    return "operation " + name_of(e.seq) + " has failed: " + e.status.to_string();
+  }
+  std::string operator()(const core::JobClosed& e) const {
+    return "the job is closed: " + e.status.message();
+  }
+  std::string operator()(const core::TimePassed&) const { return "time passes"; }
+  std::string operator()(const core::RankWaits& e) const {
+    return rank(e.rank) +
+           (e.ticket ? " waits for ticket " + number(e.ticket->value) : " waits no longer");
+  }
+  std::string operator()(const core::TurnEnded&) const { return "the turn ends"; }
+};
+
+}  // namespace
+
+std::string join_names(const std::vector<std::string>& names) { return join(names, "+"); }
+
+const char* kind_of(const core::Message& message) {
+  static constexpr const char* kNames[] = {"Join", "Start", "", "Leave", "Left", "Fail"};
+  static constexpr const char* kAgreed[] = {"Ready",  "Decree", "Lock",  "UnlockRequest",
+                                            "Freeze", "Frozen", "Resume"};
+  static_assert(std::size(kNames) == std::variant_size_v<decltype(message.body)>);
+  static_assert(std::size(kAgreed) == std::variant_size_v<core::AgreementMessage>);
+  const auto* agreed = std::get_if<core::AgreementMessage>(&message.body);
+  return agreed ? kAgreed[agreed->index()] : kNames[message.body.index()];
+}
+
+std::string describe(const core::Message& message) {
+  return std::visit(MessageText{}, message.body);
+}
+
+std::string describe(const core::Layout& layout, NodeIndex node, const core::Event& event) {
+  return std::visit(EventText{layout, node}, event);
+}
+
+std::vector<std::string> describe(const core::Layout& layout, NodeIndex node,
+                                  const core::Output& output) {
+  std::vector<std::string> parts;
+  if (output.started) parts.push_back("starts epoch " + number(output.started->epoch.value));
+  for (const auto& [to, message] : output.sends) {
+    parts.push_back("sends " + std::string(kind_of(message)) + " #" + number(message.number) +
+                    " to " + name_of(to) + ": " + describe(message));
+  }
+  for (const core::Cancel& cancel : output.cancels) {
+    parts.push_back("cancels from " + name_of(cancel.first) + " on for generation " +
+                    number(cancel.generation));
+  }
+  for (const core::Launch& launch : output.launches) {
+    std::vector<std::string> names;
+    for (const core::LaunchTensor& tensor : launch.tensors)
+      names.push_back(tensor.descriptor->name);
+    parts.push_back("launches " + name_of(launch.seq) + " = " + join_names(names) +
+                    (launch.generation == 0 ? "" : " in generation " + number(launch.generation)));
+  }
+  for (const core::Delivery& delivery : output.deliveries) {
+    const Rank rank = layout.node(node).ranks[static_cast<size_t>(delivery.rank.value)];
+    parts.push_back("gives rank " + std::to_string(rank.value) + " ticket " +
+                    number(delivery.ticket.value) + " back" +
+                    (delivery.status.is_ok() ? "" : " with " + delivery.status.to_string()));
+  }
+  if (output.finished) parts.push_back("finishes epoch " + number(output.finished->value));
+  if (output.failed) parts.push_back("fails: " + output.failed->to_string());
+  return parts;
+}
+
+void Trace::add(uint64_t number) { hash_ = mix(hash_ ^ number); }
+
+void Trace::on_step(TicksMs now, const core::Layout& layout, NodeIndex node,
+                    const core::Event& event, const core::Output& output) {
+  add(static_cast<uint64_t>(now));
+  add((static_cast<uint64_t>(node.value) << 8) | event.index());
+  if (const auto* arrived = std::get_if<core::MessageArrived>(&event)) {
+    add((arrived->message.number << 8) | arrived->message.body.index());
+  }
+  for (const auto& [to, message] : output.sends) {
+    add((message.number << 16) | (static_cast<uint64_t>(to.value) << 8) | message.body.index());
+  }
+  for (const core::Cancel& cancel : output.cancels) add(cancel.first.value ^ cancel.generation);
+  for (const core::Launch& launch : output.launches) {
+    add(launch.seq.value);
+    add(launch.generation);
+    add(launch.plan_hash);
+  }
+  for (const core::Delivery& delivery : output.deliveries) {
+    add((delivery.ticket.value << 16) | (static_cast<uint64_t>(delivery.rank.value) << 8) |
+        static_cast<uint64_t>(delivery.status.code()));
+  }
+  if (!keep_text_) return;
+  std::string line = std::to_string(now);
+  line.insert(0, line.size() < 6 ? 6 - line.size() : 0, ' ');
+  line += "  " + name_of(node) + "  " + describe(layout, node, event);
+  const std::vector<std::string> parts = describe(layout, node, output);
+  // Clocks tick and turns end all the time.
+  const bool is_silent = std::holds_alternative<core::TimePassed>(event) ||
+                         std::holds_alternative<core::TurnEnded>(event);
+  if (parts.empty() && is_silent) return;
+  if (!parts.empty()) line += "  ->  " + join(parts, "; ");
+  lines_.push_back(std::move(line));
+}
+
+void Trace::note(TicksMs now, const std::string& what) {
+  add(static_cast<uint64_t>(now));
+  add(Fnv1a().add(what).value());
+  if (!keep_text_) return;
+  std::string line = std::to_string(now);
+  line.insert(0, line.size() < 6 ? 6 - line.size() : 0, ' ');
+  lines_.push_back(line + "  --  " + what);
+}
+
+}  // namespace rueda::sim

@@ -1,0 +1,45 @@
+// What happened in a run: always as a hash, so that two runs can be compared, and on demand as
+// text, one line an event: when, on which node, what, and what came of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/core/job.h"
+
+namespace rueda::sim {
+
+// "Ready #3 from n1: t0, t4".
+std::string describe(const core::Layout& layout, NodeIndex node, const core::Event& event);
+// "n0 sends Decree #2 to n1: 4 = t0+t4"; one text for each thing that the node is to do.
+std::vector<std::string> describe(const core::Layout& layout, NodeIndex node,
+                                  const core::Output& output);
+// The name of the message's kind, and what it says.
+const char* kind_of(const core::Message& message);
+std::string describe(const core::Message& message);
+// "a+b".
+std::string join_names(const std::vector<std::string>& names);
+
+class Trace {
+ public:
+  explicit Trace(bool keep_text) : keep_text_(keep_text) {}
+
+  void on_step(TicksMs now, const core::Layout& layout, NodeIndex node, const core::Event& event,
+               const core::Output& output);
+  // What is no event of a core: "n2 dies".
+  void note(TicksMs now, const std::string& what);
+
+  bool keeps_text() const { return keep_text_; }
+  uint64_t hash() const { return hash_; }
+  const std::vector<std::string>& lines() const { return lines_; }
+
+ private:
+  void add(uint64_t number);
+
+  const bool keep_text_;
+  uint64_t hash_ = 0;
+  std::vector<std::string> lines_;
+};
+
+}  // namespace rueda::sim
