@@ -20,6 +20,13 @@ std::shared_ptr<grpc::Channel> channel_to(const std::string& socket) {
   return grpc::CreateChannel(grpc_target_of_socket(socket), grpc::InsecureChannelCredentials());
 }
 
+void fill(const AgreementSettings& from, v1::JobSpec& to) {
+  to.set_coordination(from.coordination);
+  if (from.fusion_threshold_bytes) to.set_fusion_threshold_bytes(*from.fusion_threshold_bytes);
+  if (from.lock_after_steps) to.set_lock_after_steps(*from.lock_after_steps);
+  if (from.cache_capacity) to.set_cache_capacity(*from.cache_capacity);
+}
+
 v1::AgentRequest job_request(const JobRegistration& registration) {
   v1::AgentRequest request;
   v1::JobSpec& spec = *request.mutable_job();
@@ -33,7 +40,7 @@ v1::AgentRequest job_request(const JobRegistration& registration) {
     out.set_control_address(node.control_address);
     for (Rank rank : node.ranks) out.add_ranks(rank.value);
   }
-  spec.set_coordination(registration.coordination);
+  fill(registration.agreement, spec);
   spec.set_start_timeout_ms(registration.start_timeout_ms);
   return request;
 }

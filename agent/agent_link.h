@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "agent/agreement_settings.h"
 #include "agent/layout.h"
 #include "agent/supervisor.h"
 #include "daemon/base/status.h"
@@ -33,7 +34,7 @@ struct JobRegistration {
   JobLayout job;
   int node_index = 0;
   std::string user;
-  std::string coordination;
+  AgreementSettings agreement;
   int64_t start_timeout_ms = 0;
 };
 

@@ -97,7 +97,7 @@ void Launcher::on_layout(JobLayout job) {
 }
 
 void Launcher::open_link(const LocalNode& node) {
-  const JobRegistration registration{job_, node.node_index, user_name(), options_.coordination,
+  const JobRegistration registration{job_, node.node_index, user_name(), options_.agreement,
                                      options_.start_timeout_ms};
   const std::string id = node.node_id;
   AgentLink::Events events;

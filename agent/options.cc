@@ -1,6 +1,7 @@
 #include "agent/options.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <sstream>
 
@@ -123,6 +124,52 @@ Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, bool& no_pref
   return flags;
 }
 
+// The job's flags that also have a variable. A flag goes before it.
+struct JobFlag {
+  const char* flag;
+  const char* variable;
+};
+constexpr std::array kJobFlags{
+    JobFlag{"--coordination", "RUEDA_COORDINATION"},
+    JobFlag{"--fusion-threshold", "RUEDA_FUSION_THRESHOLD"},
+    JobFlag{"--lock-after", "RUEDA_LOCK_AFTER"},
+    JobFlag{"--cache-capacity", "RUEDA_CACHE_CAPACITY"},
+};
+
+void add_agreement_flags(CLI::App& app, AgreementSettings& settings) {
+  app.add_option("--coordination", settings.coordination,
+                 "How nodes agree on the order of operations: negotiate, cached, global-sleep, "
+                 "nonblocking, locked (or $RUEDA_COORDINATION; default: the daemon's)");
+  app.add_option("--fusion-threshold", settings.fusion_threshold_bytes,
+                 "Batches of tensors grow up to this, as in 16MiB; 0 fuses nothing (or "
+                 "$RUEDA_FUSION_THRESHOLD; default: the daemon's)")
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(uint64_t{0}, uint64_t{limits::kMaxTensorBytes}));
+  app.add_option("--lock-after", settings.lock_after_steps,
+                 "Identical steps before a schedule is locked (or $RUEDA_LOCK_AFTER; default: 3)")
+      ->check(CLI::Range(1, limits::kMaxLockAfterSteps));
+  app.add_option("--cache-capacity", settings.cache_capacity,
+                 "Tensors in the response cache (or $RUEDA_CACHE_CAPACITY; default: 1024)")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{limits::kMaxTensorsPerSession}));
+}
+
+// The variables, as the flags that they stand for, before what the command line says.
+std::vector<std::string> with_variables(const std::vector<std::string>& flags,
+                                        const std::map<std::string, std::string>& environment) {
+  std::vector<std::string> out;
+  for (const JobFlag& item : kJobFlags) {
+    const auto found = environment.find(item.variable);
+    if (found == environment.end() || found->second.empty()) continue;
+    const std::string start = std::string(item.flag) + "=";
+    const bool is_given = std::any_of(flags.begin(), flags.end(), [&](const std::string& flag) {
+      return flag.rfind(start, 0) == 0;
+    });
+    if (!is_given) out.push_back(start + found->second);
+  }
+  out.insert(out.end(), flags.begin(), flags.end());
+  return out;
+}
+
 // What CLI11 does not check; empty: nothing to say.
 std::string conflict_in(const Options& options, const Flags& flags) {
   const bool is_many_nodes = options.nnodes > 1;
@@ -170,12 +217,14 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
   app.formatter(std::make_shared<UsageFormatter>());
   app.set_version_flag("--version", std::string("ruedarun ") + RUEDA_VERSION);
   const Flags flags = add_flags(app, options, seconds, no_prefix);
+  add_agreement_flags(app, options.agreement);
 
   SplitArguments split = split_arguments(app, arguments);
   options.command = std::move(split.command);
-  std::reverse(split.flags.begin(), split.flags.end());
+  std::vector<std::string> words = with_variables(split.flags, environment);
+  std::reverse(words.begin(), words.end());
   try {
-    app.parse(split.flags);
+    app.parse(words);
   } catch (const CLI::Success& request) {
     ParseOutcome out;
     std::ostringstream text;
@@ -192,14 +241,10 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
   options.start_timeout_ms = static_cast<int64_t>(seconds.start_timeout * 1000);
   options.grace_ms = static_cast<int64_t>(seconds.grace * 1000);
   options.has_prefix = !no_prefix;
-  const auto variable = [&](const std::string& name) {
-    const auto found = environment.find(name);
-    return found == environment.end() ? std::string() : found->second;
-  };
-  if (options.socket.empty() && options.virtual_nodes == 0) {
-    options.socket = variable("RUEDA_SOCKET");
+  const auto socket = environment.find("RUEDA_SOCKET");
+  if (options.socket.empty() && options.virtual_nodes == 0 && socket != environment.end()) {
+    options.socket = socket->second;
   }
-  options.coordination = variable("RUEDA_COORDINATION");
   ParseOutcome out;
   out.options = std::move(options);
   return out;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/agreement_settings.h"
 #include "daemon/base/status.h"
 
 namespace rueda::agent {
@@ -29,8 +30,7 @@ struct Options {
   int64_t grace_ms = 5'000;
   bool has_prefix = true;
   bool is_verbose = false;
-  // Of the job; empty: the daemon's default.
-  std::string coordination;
+  AgreementSettings agreement;
   // The program and its arguments.
   std::vector<std::string> command;
 };

@@ -22,6 +22,11 @@ std::string host_name() {
 // Sizes as people write them: 64M is 64 * 2^20.
 CLI::Validator bytes_suffix() { return CLI::AsSizeValue(false); }
 
+CLI::Validator is_coordination() {
+  return {[](std::string& name) { return core::parse_coordination(name).status().message(); },
+          "MODE"};
+}
+
 // CLI11 lets a file go before the environment; here the environment goes first.
 class FileBehindEnvironment final : public CLI::ConfigTOML {
  public:
@@ -78,6 +83,12 @@ void define_work(CLI::App& app, Config& config) {
       ->envname("RUEDAD_FUSION_THRESHOLD")
       ->transform(bytes_suffix())
       ->check(CLI::Range(int64_t{0}, static_cast<int64_t>(limits::kMaxTensorBytes)))
+      ->capture_default_str();
+  app.add_option("--coordination", config.coordination,
+                 "How the nodes of a job agree on the order of its operations, where its launcher "
+                 "does not say: negotiate, cached, global-sleep, nonblocking, locked")
+      ->envname("RUEDAD_COORDINATION")
+      ->check(is_coordination())
       ->capture_default_str();
   app.add_option("--chunk-bytes", config.chunk_bytes, "Unit that travels; the same on all nodes")
       ->envname("RUEDAD_CHUNK_BYTES")

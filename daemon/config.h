@@ -7,6 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "daemon/core/coordination.h"
+
 namespace rueda {
 
 struct Config {
@@ -19,6 +21,7 @@ struct Config {
   uint16_t http_port = 28402;
   std::vector<std::string> nodes;  // static membership: node_id=host:port
   int64_t fusion_threshold_bytes = int64_t{64} << 20;
+  std::string coordination = core::to_string(core::kDefaultCoordination);
   uint64_t chunk_bytes = 256u << 10;
   uint64_t staging_bytes = 64u << 20;
   int64_t timeout_ms = 10'000;

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "daemon/core/coordination.h"
 #include "daemon/core/fusion.h"
 #include "daemon/core/layout.h"
 #include "daemon/core/messages.h"
@@ -18,11 +19,17 @@
 namespace rueda::core {
 
 struct AgreementOptions {
+  Coordination mode = kDefaultCoordination;  // the same on all nodes
   FusionOptions fusion;
   // Operations decreed and not yet complete at the coordinator. While that many are under way,
   // ready tensors gather and are fused: the network's own pace sets the size of the batches, no
   // cycle does.
   int max_open_operations = 4;
+  // In mode locked: identical steps before a lock. The coordinator's counts.
+  int lock_after_steps = 3;
+  // In the modes with a cache: tensors that have a bit (1024 in Horovod, too). The same on all
+  // nodes.
+  size_t cache_capacity = 1024;
 };
 
 struct AgreementOutput {

@@ -25,7 +25,7 @@ void JobCore::step(TicksMs now, Event event, Output& output) {
   std::visit([&](const auto& e) { on(e, output); }, event);
 }
 
-const char* JobCore::mode() const { return agreement_ ? agreement_->mode() : "negotiate"; }
+const char* JobCore::mode() const { return to_string(options_.agreement.mode); }
 
 std::vector<Rank> JobCore::missing_ranks() const {
   std::vector<Rank> missing;

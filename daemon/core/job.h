@@ -174,6 +174,8 @@ class JobCore {
   void on(const TurnEnded& event, Output& output);
 
   void on_join(NodeIndex from, Epoch epoch, const Join& join, Output& output);
+  // Why the node may not join: it was told something else about the job than this one.
+  Status check_join(NodeIndex from, const Join& join) const;
   void on_start(const Start& start, Output& output);
   void on_leave(NodeIndex from, Rank rank, Output& output);
   void on_left(Rank rank, Output& output);

@@ -16,6 +16,8 @@ void JobCore::send_join(Output& output) {
   }
   Join join;
   join.layout_hash = layout_.hash();
+  join.coordination = options_.agreement.mode;
+  join.cache_capacity = options_.agreement.cache_capacity;
   join.data_address = options_.data_address;
   for (LocalRank rank : attached_) join.attached.push_back(global_rank(rank));
   next_join_ = now_ + options_.join_interval_ms;
@@ -33,12 +35,8 @@ void JobCore::on_join(NodeIndex from, Epoch epoch, const Join& join, Output& out
     return;
   }
   if (state_ != JobState::kForming) return;
-  if (join.layout_hash != layout_.hash()) {
-    fail(Status(Code::kMismatch, "node " + layout_.node(from).node_id +
-                                     " was told another layout of job " + options_.job +
-                                     " than node " + layout_.node(self_).node_id +
-                                     "; start the launchers of all nodes with the same options"),
-         output);
+  if (Status fits = check_join(from, join); !fits.is_ok()) {
+    fail(fits, output);
     return;
   }
   JoinedNode& node = joined_[from];
@@ -46,6 +44,30 @@ void JobCore::on_join(NodeIndex from, Epoch epoch, const Join& join, Output& out
   node.data_address = join.data_address;
   if (!start_deadline_) start_deadline_ = now_ + options_.start_timeout_ms;
   start_if_complete(output);
+}
+
+Status JobCore::check_join(NodeIndex from, const Join& join) const {
+  const std::string& theirs = layout_.node(from).node_id;
+  const std::string& ours = layout_.node(self_).node_id;
+  const auto mismatch = [&](const std::string& what) { return Status(Code::kMismatch, what); };
+  if (join.layout_hash != layout_.hash()) {
+    return mismatch("node " + theirs + " was told another layout of job " + options_.job +
+                    " than node " + ours +
+                    "; start the launchers of all nodes with the same options");
+  }
+  const AgreementOptions& agreement = options_.agreement;
+  if (join.coordination != agreement.mode) {
+    return mismatch("job " + options_.job + " has coordination \"" + to_string(agreement.mode) +
+                    "\" on node " + ours + " and \"" + to_string(join.coordination) +
+                    "\" on node " + theirs + "; give --coordination the same value on all nodes");
+  }
+  if (join.cache_capacity != agreement.cache_capacity) {
+    return mismatch("job " + options_.job + " has a cache of " +
+                    std::to_string(agreement.cache_capacity) + " tensors on node " + ours +
+                    " and of " + std::to_string(join.cache_capacity) + " on node " + theirs +
+                    "; give --cache-capacity the same value on all nodes");
+  }
+  return Status::ok();
 }
 
 void JobCore::start_if_complete(Output& output) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/base/status.h"
+#include "daemon/core/coordination.h"
 #include "daemon/core/descriptor.h"
 
 namespace rueda::core {
@@ -35,6 +36,9 @@ struct Join {
   uint64_t layout_hash = 0;
   std::string data_address;  // "host:port" of the data plane
   std::vector<Rank> attached;
+  // What all nodes must have been told alike (AgreementOptions).
+  Coordination coordination = kDefaultCoordination;
+  size_t cache_capacity = 0;
 };
 
 // Coordinator to members: every rank is there; the epoch begins.

@@ -16,10 +16,13 @@ core::JobOptions core_options(const EngineContext& context, const JobSpec& spec)
   core::JobOptions options;
   options.job = spec.job;
   options.data_address = context.data_address;
-  options.agreement.fusion.threshold_bytes = spec.fusion_threshold_bytes > 0
-                                                 ? spec.fusion_threshold_bytes
-                                                 : context.options.fusion_threshold_bytes;
-  options.agreement.max_open_operations = context.options.lanes;
+  core::AgreementOptions& agreement = options.agreement;
+  agreement.mode = spec.coordination.value_or(context.options.coordination);
+  agreement.fusion.threshold_bytes =
+      spec.fusion_threshold_bytes.value_or(context.options.fusion_threshold_bytes);
+  agreement.max_open_operations = context.options.lanes;
+  agreement.lock_after_steps = spec.lock_after_steps.value_or(agreement.lock_after_steps);
+  agreement.cache_capacity = spec.cache_capacity.value_or(agreement.cache_capacity);
   options.max_launched_operations = context.options.lanes;
   options.start_timeout_ms =
       spec.start_timeout_ms > 0 ? spec.start_timeout_ms : context.options.start_timeout_ms;

@@ -26,6 +26,7 @@ namespace rueda::engine {
 struct EngineOptions {
   std::string node_id;
   int64_t fusion_threshold_bytes = int64_t{64} << 20;
+  core::Coordination coordination = core::kDefaultCoordination;
   uint64_t chunk_bytes = 256 * 1024;
   uint64_t staging_bytes = 64u << 20;
   // The one setting that waits for peers derive from (invariant I4).
@@ -54,8 +55,13 @@ struct JobSpec {
   uid_t uid = 0;      // whose processes may attach
   NodeIndex self;
   core::Layout layout;
-  int64_t fusion_threshold_bytes = 0;  // 0: the daemon's
-  TicksMs start_timeout_ms = 0;        // 0: the daemon's
+  // Where nothing is said, the daemon's.
+  std::optional<int64_t> fusion_threshold_bytes;
+  TicksMs start_timeout_ms = 0;  // 0: the daemon's
+  std::optional<core::Coordination> coordination;
+  // Where nothing is said, core::AgreementOptions'.
+  std::optional<int> lock_after_steps;
+  std::optional<size_t> cache_capacity;
 };
 
 // Told on the control loop.

@@ -74,6 +74,8 @@ struct Writer {
     join.set_layout_hash(from.layout_hash);
     join.set_proof(proof);
     join.set_data_address(from.data_address);
+    join.set_coordination(core::to_string(from.coordination));
+    join.set_cache_capacity(from.cache_capacity);
     for (Rank rank : from.attached) join.add_attached_ranks(rank.value);
   }
   void operator()(const core::Start& from) const {
@@ -111,6 +113,15 @@ struct Writer {
     fail.set_origin_rank(from.status.origin().rank ? from.status.origin().rank->value : -1);
   }
 };
+
+Result<core::Join> read(const v1::Join& from) {
+  Result<core::Coordination> coordination = core::parse_coordination(from.coordination());
+  if (!coordination.is_ok()) return broken("a coordination that this version does not know");
+  core::Join to{
+      from.layout_hash(), from.data_address(), {}, coordination.value(), from.cache_capacity()};
+  for (int32_t rank : from.attached_ranks()) to.attached.push_back(Rank{rank});
+  return to;
+}
 
 Result<core::Ready> read(const v1::Ready& from) {
   core::Ready to;
@@ -157,13 +168,9 @@ Status put(Result<Body> body, core::Message& message) {
 Status read_body(const v1::JobMessage& from, engine::Envelope& to) {
   core::Message& message = to.message;
   switch (from.body_case()) {
-    case v1::JobMessage::kJoin: {
-      core::Join join{from.join().layout_hash(), from.join().data_address(), {}};
-      for (int32_t rank : from.join().attached_ranks()) join.attached.push_back(Rank{rank});
+    case v1::JobMessage::kJoin:
       to.proof = from.join().proof();
-      message.body = std::move(join);
-      return Status::ok();
-    }
+      return put(read(from.join()), message);
     case v1::JobMessage::kStart: {
       core::Start start;
       start.data_addresses.assign(from.start().data_addresses().begin(),
@@ -178,6 +185,29 @@ Status read_body(const v1::JobMessage& from, engine::Envelope& to) {
     case v1::JobMessage::kLeft: message.body = core::Left{Rank{from.left().rank()}}; break;
     case v1::JobMessage::kFail: return put(read(from.fail()), message);
     case v1::JobMessage::BODY_NOT_SET: return broken("no body that this version knows");
+  }
+  return Status::ok();
+}
+
+// How the job's nodes agree on the order.
+Status read_agreement(const v1::JobSpec& from, engine::JobSpec& to) {
+  if (!from.coordination().empty()) {
+    Result<core::Coordination> mode = core::parse_coordination(from.coordination());
+    if (!mode.is_ok()) {
+      return Status(Code::kInvalidArgument, "job " + to.job + ": " + mode.status().message());
+    }
+    to.coordination = mode.value();
+  }
+  if (from.has_fusion_threshold_bytes()) {
+    to.fusion_threshold_bytes = static_cast<int64_t>(
+        std::min<uint64_t>(from.fusion_threshold_bytes(), limits::kMaxTensorBytes));
+  }
+  if (from.lock_after_steps() > 0) {
+    to.lock_after_steps =
+        static_cast<int>(std::min<uint32_t>(from.lock_after_steps(), limits::kMaxLockAfterSteps));
+  }
+  if (from.cache_capacity() > 0) {
+    to.cache_capacity = std::min<uint64_t>(from.cache_capacity(), limits::kMaxTensorsPerSession);
   }
   return Status::ok();
 }
@@ -223,10 +253,6 @@ Result<engine::JobSpec> from_proto(const v1::JobSpec& spec, const Membership& me
                   std::to_string(spec.token().size()) + " bytes; it takes " +
                   std::to_string(limits::kTokenBytes));
   }
-  if (!spec.coordination().empty() && spec.coordination() != "negotiate") {
-    return refuse("job " + spec.job_id() + " asks for coordination \"" + spec.coordination() +
-                  "\"; this version has \"negotiate\"");
-  }
   if (spec.start_timeout_ms() < 0) return refuse("a start timeout cannot be negative");
   std::vector<core::LayoutNode> nodes;
   for (const v1::NodeSpec& node : spec.nodes()) {
@@ -244,15 +270,15 @@ Result<engine::JobSpec> from_proto(const v1::JobSpec& spec, const Membership& me
   if (spec.node_index() < 0 || spec.node_index() >= layout.value().node_count()) {
     return refuse("job " + spec.job_id() + " has no node " + std::to_string(spec.node_index()));
   }
-  return engine::JobSpec{spec.job_id(),
-                         spec.token(),
-                         spec.user(),
-                         0,
-                         NodeIndex{spec.node_index()},
-                         std::move(layout).value(),
-                         static_cast<int64_t>(std::min<uint64_t>(spec.fusion_threshold_bytes(),
-                                                                 limits::kMaxTensorBytes)),
-                         spec.start_timeout_ms()};
+  engine::JobSpec job{spec.job_id(),
+                      spec.token(),
+                      spec.user(),
+                      0,
+                      NodeIndex{spec.node_index()},
+                      std::move(layout).value()};
+  job.start_timeout_ms = spec.start_timeout_ms();
+  if (Status status = read_agreement(spec, job); !status.is_ok()) return status;
+  return job;
 }
 
 }  // namespace rueda::service

@@ -17,8 +17,9 @@ Options parsed(const Words& words, const std::map<std::string, std::string>& env
   return outcome.options.value_or(Options{});
 }
 
-std::string error_of(const Words& words) {
-  const ParseOutcome outcome = parse_options(words, {});
+std::string error_of(const Words& words,
+                     const std::map<std::string, std::string>& environment = {}) {
+  const ParseOutcome outcome = parse_options(words, environment);
   EXPECT_FALSE(outcome.options.has_value());
   EXPECT_TRUE(outcome.is_error);
   EXPECT_EQ(outcome.exit_code, 2);
@@ -69,12 +70,41 @@ TEST(Options, ReadsTorchrunsNodeFlags) {
 }
 
 TEST(Options, TakesTheSocketFromTheEnvironmentUnlessAFlagSaysOtherwise) {
-  const std::map<std::string, std::string> environment{{"RUEDA_SOCKET", "/e.sock"},
-                                                       {"RUEDA_COORDINATION", "negotiate"}};
+  const std::map<std::string, std::string> environment{{"RUEDA_SOCKET", "/e.sock"}};
   EXPECT_EQ(parsed({"p"}, environment).socket, "/e.sock");
-  EXPECT_EQ(parsed({"p"}, environment).coordination, "negotiate");
   EXPECT_EQ(parsed({"--socket", "@f", "p"}, environment).socket, "@f");
   EXPECT_EQ(parsed({"--virtual-nodes", "1", "p"}, environment).socket, "");
+}
+
+TEST(Options, ReadsHowTheJobAgreesOnTheOrder) {
+  const AgreementSettings nothing = parsed({"p"}).agreement;
+  EXPECT_EQ(nothing.coordination, "");
+  EXPECT_EQ(nothing.fusion_threshold_bytes, std::nullopt);
+  EXPECT_EQ(nothing.lock_after_steps, std::nullopt);
+  EXPECT_EQ(nothing.cache_capacity, std::nullopt);
+  const AgreementSettings all = parsed({"--coordination", "cached", "--fusion-threshold", "0",
+                                        "--lock-after", "5", "--cache-capacity=64", "p"})
+                                    .agreement;
+  EXPECT_EQ(all.coordination, "cached");
+  EXPECT_EQ(all.fusion_threshold_bytes, 0u);
+  EXPECT_EQ(all.lock_after_steps, 5u);
+  EXPECT_EQ(all.cache_capacity, 64u);
+}
+
+TEST(Options, TakesTheJobsAgreementFromTheEnvironmentUnlessAFlagSaysOtherwise) {
+  const std::map<std::string, std::string> environment{{"RUEDA_COORDINATION", "locked"},
+                                                       {"RUEDA_FUSION_THRESHOLD", "16MiB"},
+                                                       {"RUEDA_LOCK_AFTER", "2"},
+                                                       {"RUEDA_CACHE_CAPACITY", ""}};
+  const AgreementSettings settings = parsed({"p"}, environment).agreement;
+  EXPECT_EQ(settings.coordination, "locked");
+  EXPECT_EQ(settings.fusion_threshold_bytes, 16u << 20);
+  EXPECT_EQ(settings.lock_after_steps, 2u);
+  EXPECT_EQ(settings.cache_capacity, std::nullopt);
+  EXPECT_EQ(parsed({"--coordination=cached", "p"}, environment).agreement.coordination, "cached");
+  EXPECT_EQ(parsed({"--lock-after", "9", "p"}, environment).agreement.lock_after_steps, 9u);
+  EXPECT_THAT(error_of({"p"}, {{"RUEDA_LOCK_AFTER", "0"}}), HasSubstr("--lock-after"));
+  EXPECT_THAT(error_of({"--cache-capacity", "none", "p"}), HasSubstr("none"));
 }
 
 TEST(Options, NamesWhatIsWrong) {

@@ -96,6 +96,33 @@ TEST(JobForming, AnotherLayoutIsRefusedWithBothNodes) {
                    "of all nodes with the same options"));
 }
 
+TEST(JobForming, AnotherCoordinationIsRefusedWithBothNodesModes) {
+  JobOptions options;
+  options.agreement.mode = Coordination::kLocked;
+  Cluster job({1, 1}, options);
+  const Join join{job.layout().hash(),
+                  "data1",
+                  {Rank{1}},
+                  Coordination::kCached,
+                  options.agreement.cache_capacity};
+  job.step(0, MessageArrived{{NodeIndex{1}, Epoch{1}, 0, join}});
+  EXPECT_EQ(job.node(0).failed.at(0),
+            Status(Code::kMismatch,
+                   "job train has coordination \"locked\" on node n0 and \"cached\" on node n1; "
+                   "give --coordination the same value on all nodes"));
+  EXPECT_STREQ(job.node(1).core->mode(), "locked");
+}
+
+TEST(JobForming, ACacheOfAnotherSizeIsRefusedWithBothNodesSizes) {
+  Cluster job({1, 1});
+  const Join join{job.layout().hash(), "data1", {Rank{1}}, kDefaultCoordination, 7};
+  job.step(0, MessageArrived{{NodeIndex{1}, Epoch{1}, 0, join}});
+  EXPECT_EQ(job.node(0).failed.at(0),
+            Status(Code::kMismatch,
+                   "job train has a cache of 1024 tensors on node n0 and of 7 on node n1; "
+                   "give --cache-capacity the same value on all nodes"));
+}
+
 TEST(JobForming, TheTimeoutNamesRanksAndNodes) {
   Cluster job({2, 2, 1});
   job.attach(1);

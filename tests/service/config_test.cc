@@ -67,6 +67,7 @@ TEST_F(ConfigTest, Defaults) {
   EXPECT_EQ(config.http_port, 28402);
   EXPECT_TRUE(config.nodes.empty());
   EXPECT_EQ(config.fusion_threshold_bytes, 64 << 20);
+  EXPECT_EQ(config.coordination, core::to_string(core::kDefaultCoordination));
   EXPECT_EQ(config.chunk_bytes, 256u << 10);
   EXPECT_EQ(config.staging_bytes, 64u << 20);
   EXPECT_EQ(config.timeout_ms, 10'000);
@@ -99,6 +100,7 @@ TEST_F(ConfigTest, EverySettingHasAVariable) {
   env("RUEDAD_HTTP_PORT", "3");
   env("RUEDAD_NODES", "a=h:1,b=h:2");
   env("RUEDAD_FUSION_THRESHOLD", "1M");
+  env("RUEDAD_COORDINATION", "cached");
   env("RUEDAD_CHUNK_BYTES", "8K");
   env("RUEDAD_STAGING_BYTES", "1G");
   env("RUEDAD_TIMEOUT_MS", "500");
@@ -114,6 +116,7 @@ TEST_F(ConfigTest, EverySettingHasAVariable) {
   EXPECT_EQ(config.http_port, 3);
   EXPECT_EQ(config.nodes, (std::vector<std::string>{"a=h:1", "b=h:2"}));
   EXPECT_EQ(config.fusion_threshold_bytes, 1 << 20);
+  EXPECT_EQ(config.coordination, "cached");
   EXPECT_EQ(config.chunk_bytes, 8192u);
   EXPECT_EQ(config.staging_bytes, 1u << 30);
   EXPECT_EQ(config.timeout_ms, 500);
@@ -141,15 +144,23 @@ TEST_F(ConfigTest, SizesAreTakenWithSuffixes) {
 }
 
 TEST_F(ConfigTest, ValuesThatCannotBeAreRefusedAndNamed) {
-  const std::vector<std::pair<std::string, std::string>> wrong{
-      {"--chunk-bytes", "4095"},    {"--chunk-bytes", "5M"},
-      {"--chunk-bytes", "-1"},      {"--staging-bytes", "1000"},
-      {"--fusion-threshold", "-1"}, {"--fusion-threshold", "1X"},
-      {"--timeout-ms", "99"},       {"--timeout-ms", "soon"},
-      {"--start-timeout-ms", "0"},  {"--control-port", "65536"},
-      {"--data-port", "-1"},        {"--http-port", "http"},
-      {"--log-level", "loud"},      {"--log-format", "xml"},
-      {"--fault", "everything"},    {"--node-id", std::string(64, 'x')}};
+  const std::vector<std::pair<std::string, std::string>> wrong{{"--chunk-bytes", "4095"},
+                                                               {"--chunk-bytes", "5M"},
+                                                               {"--chunk-bytes", "-1"},
+                                                               {"--staging-bytes", "1000"},
+                                                               {"--fusion-threshold", "-1"},
+                                                               {"--fusion-threshold", "1X"},
+                                                               {"--coordination", "telepathy"},
+                                                               {"--timeout-ms", "99"},
+                                                               {"--timeout-ms", "soon"},
+                                                               {"--start-timeout-ms", "0"},
+                                                               {"--control-port", "65536"},
+                                                               {"--data-port", "-1"},
+                                                               {"--http-port", "http"},
+                                                               {"--log-level", "loud"},
+                                                               {"--log-format", "xml"},
+                                                               {"--fault", "everything"},
+                                                               {"--node-id", std::string(64, 'x')}};
   for (const auto& [flag, value] : wrong) {
     const auto [code, printed] = bad({flag, value});
     EXPECT_NE(code, 0) << flag << ' ' << value;

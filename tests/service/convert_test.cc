@@ -51,11 +51,14 @@ core::DescriptorPtr descriptor() {
 }
 
 TEST(Convert, Join) {
-  const core::Join join{0xfedcba9876543210, "host:1", {Rank{0}, Rank{7}}};
+  const core::Join join{
+      0xfedcba9876543210, "host:1", {Rank{0}, Rank{7}}, core::Coordination::kGlobalSleep, 77};
   const core::Join back = round_trip(join, std::string("\0proof\xff", 7));
   EXPECT_EQ(back.layout_hash, join.layout_hash);
   EXPECT_EQ(back.data_address, join.data_address);
   EXPECT_EQ(back.attached, join.attached);
+  EXPECT_EQ(back.coordination, join.coordination);
+  EXPECT_EQ(back.cache_capacity, 77u);
 }
 
 TEST(Convert, Start) {
@@ -147,6 +150,8 @@ INSTANTIATE_TEST_SUITE_P(
     Messages, ConvertRejects,
     ::testing::Values(
         Rejected{"no body", [](v1::JobMessage& m) { m.clear_body(); }},
+        Rejected{"a coordination that this version does not know",
+                 [](v1::JobMessage& m) { m.mutable_join()->set_coordination("telepathy"); }},
         Rejected{"empty or too long", [](v1::JobMessage& m) { tensor_in(m).clear_name(); }},
         Rejected{"empty or too long",
                  [](v1::JobMessage& m) { tensor_in(m).set_name(std::string(256, 'x')); }},
@@ -221,12 +226,16 @@ TEST_F(ConvertJob, IsTakenOver) {
   EXPECT_EQ(job.layout.node(NodeIndex{1}), (core::LayoutNode{"b", "given:1", {Rank{1}}}));
 }
 
-TEST_F(ConvertJob, AThresholdBeyondAllBoundsIsTheBound) {
+TEST_F(ConvertJob, NumbersBeyondAllBoundsAreTheBounds) {
   spec_.set_fusion_threshold_bytes(UINT64_MAX);
+  spec_.set_lock_after_steps(UINT32_MAX);
+  spec_.set_cache_capacity(UINT64_MAX);
   const auto converted = from_proto(spec_, membership_);
   ASSERT_TRUE(converted.is_ok());
   EXPECT_EQ(converted.value().fusion_threshold_bytes,
             static_cast<int64_t>(limits::kMaxTensorBytes));
+  EXPECT_EQ(converted.value().lock_after_steps, limits::kMaxLockAfterSteps);
+  EXPECT_EQ(converted.value().cache_capacity, limits::kMaxTensorsPerSession);
 }
 
 TEST_F(ConvertJob, OneNodeNeedsNoAddress) {
@@ -252,11 +261,33 @@ TEST_F(ConvertJob, BadTokens) {
 }
 
 TEST_F(ConvertJob, ACoordinationThatIsNotThere) {
-  spec_.set_coordination("negotiate");
-  EXPECT_EQ(refusal(), "");
   spec_.set_coordination("telepathy");
   EXPECT_EQ(refusal(),
-            "job job-1.a_B asks for coordination \"telepathy\"; this version has \"negotiate\"");
+            "job job-1.a_B: there is no coordination \"telepathy\"; the modes are negotiate, "
+            "cached, global-sleep, nonblocking, locked");
+}
+
+TEST_F(ConvertJob, HowItAgreesOnTheOrder) {
+  spec_.set_coordination("nonblocking");
+  spec_.set_fusion_threshold_bytes(0);
+  spec_.set_lock_after_steps(7);
+  spec_.set_cache_capacity(9);
+  const auto converted = from_proto(spec_, membership_);
+  ASSERT_TRUE(converted.is_ok()) << converted.status().message();
+  EXPECT_EQ(converted.value().coordination, core::Coordination::kNonblocking);
+  EXPECT_EQ(converted.value().fusion_threshold_bytes, 0);
+  EXPECT_EQ(converted.value().lock_after_steps, 7);
+  EXPECT_EQ(converted.value().cache_capacity, 9u);
+}
+
+TEST_F(ConvertJob, WhatIsNotSaidIsLeftToTheDaemon) {
+  spec_.clear_fusion_threshold_bytes();
+  const auto converted = from_proto(spec_, membership_);
+  ASSERT_TRUE(converted.is_ok());
+  EXPECT_EQ(converted.value().coordination, std::nullopt);
+  EXPECT_EQ(converted.value().fusion_threshold_bytes, std::nullopt);
+  EXPECT_EQ(converted.value().lock_after_steps, std::nullopt);
+  EXPECT_EQ(converted.value().cache_capacity, std::nullopt);
 }
 
 TEST_F(ConvertJob, NumbersOutOfRange) {

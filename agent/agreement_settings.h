@@ -1,0 +1,18 @@
+// What a job's command line says about how its nodes agree on the order of operations.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace rueda::agent {
+
+// Where nothing is said, the daemon's own word counts.
+struct AgreementSettings {
+  std::string coordination;  // a mode's name; the daemon knows them
+  std::optional<uint64_t> fusion_threshold_bytes;
+  std::optional<uint32_t> lock_after_steps;
+  std::optional<uint64_t> cache_capacity;  // tensors
+};
+
+}  // namespace rueda::agent
