@@ -16,7 +16,7 @@ import harness
 from harness import SANITIZED
 from schedules import Schedule, ScheduleTest
 
-WAYS = ("shape", "unknown", "skip", "again", "wait", "poll")
+WAYS = ("shape", "unknown", "skip", "again", "wait", "poll", "lack")
 REPEATS = int(os.environ.get("RUEDA_DEVIATIONS", "2" if SANITIZED else "5"))
 RESNET50_TENSORS = 161 + 1  # and what the ranks are told in
 STEPS = 10 if SANITIZED else 100

@@ -35,13 +35,14 @@ enum Kind : int {
   kUnknown,  // a name that is not in the schedule
   kSkip,     // a tensor does not come
   kAgain,    // a name comes again before what is next in the schedule
-  kWait,     // some ranks wait for a tensor before they submit those ahead of it
+  kWait,     // some ranks wait for a late tensor before they submit any other
   kPoll,     // the same, and they poll
+  kLack,     // some ranks poll the last tensor when an early one is all that they lack
   kCalm,
   kStop,
 };
 constexpr const char* kKinds[] = {"none", "shape", "unknown", "skip", "again",
-                                  "wait", "poll",  "calm",    "stop"};
+                                  "wait", "poll",  "lack",    "calm", "stop"};
 
 [[noreturn]] void give_up(const std::string& what) {
   std::printf("error %s\n", what.c_str());
@@ -253,17 +254,46 @@ class Rank {
  private:
   // Submits the step's tensors.
   void perform(const Order& order) {
-    const size_t place = order.draw(1, tensors_.size());
-    const bool ahead =
-        (order.kind == kWait || order.kind == kPoll) && order.is_for(rueda_rank(), rueda_size());
-    if (ahead) {
-      tensors_[place].submit(step_, 0, 0);
-      if (order.kind == kPoll) tensors_[place].poll_until_done();
-      tensors_[place].wait(step_);
+    const size_t half = tensors_.size() / 2;
+    const bool is_one_of_some = order.is_for(rueda_rank(), rueda_size());
+    switch (order.kind) {
+      case kWait:
+      case kPoll:
+        if (is_one_of_some) return submit_early(half + order.draw(1, half), order.kind == kPoll);
+        return submit_all();
+      case kLack:
+        if (is_one_of_some) return submit_late(order.draw(1, half));
+        return submit_all();
+      default: return submit_but(order.draw(1, tensors_.size()), order);
     }
+  }
+
+  void submit_all() {
+    for (auto& tensor : tensors_) tensor.submit(step_, 0, 0);
+  }
+
+  void submit_early(size_t place, bool polls) {
+    tensors_[place].submit(step_, 0, 0);
+    if (polls) tensors_[place].poll_until_done();
+    tensors_[place].wait(step_);
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (i != place) tensors_[i].submit(step_, 0, 0);
+    }
+  }
+
+  void submit_late(size_t place) {
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (i != place) tensors_[i].submit(step_, 0, 0);
+    }
+    tensors_.back().poll_until_done();
+    tensors_[place].submit(step_, 0, 0);
+  }
+
+  // All but what is special about the one at `place`.
+  void submit_but(size_t place, const Order& order) {
     for (size_t i = 0; i < tensors_.size(); ++i) {
       const bool here = i == place;
-      if (here && (ahead || order.kind == kSkip)) continue;
+      if (here && order.kind == kSkip) continue;
       if (here && order.kind == kUnknown) submit_extra(order.seed);
       tensors_[i].submit(step_, 0, here && order.kind == kShape ? 1 : 0);
       if (here && order.kind == kAgain) {
