@@ -7,7 +7,11 @@ median over the rounds, and the ratio of the sides round by round with its sprea
 machine are measured in the same run. A round in which the machine was busy with something else is
 repeated.
 
-Exit codes: 0; 1 an error or a wrong result; 2 a wrong command line; 3 a ratio below --require-ratio.
+--model compares a training step: each tensor of the model is a submission of its own for Rueda, in an
+arena; Gloo gets all of them as one flat buffer, in one all-reduce. --coordination measures Rueda once a
+mode; the first one is compared with the others, too.
+
+Exit codes: 0; 1 an error or a wrong result; 2 a wrong command line; 3 a ratio to a peer below --require-ratio.
 """
 
 import argparse
@@ -23,6 +27,13 @@ from comparing.processes import CompareError
 from comparing.sides import Gloo, Rueda, measure_limits
 
 NOISE_LIMIT_CORES = 0.10
+# As bench/models.cc has them, in float32.
+MODELS = {
+    "googlenet": {"tensors": 187, "bytes": 4 * 13_004_888},
+    "resnet50": {"tensors": 161, "bytes": 4 * 25_557_032},
+    "small1000": {"tensors": 1000, "bytes": 1000 * 1024},
+    "vgg16": {"tensors": 32, "bytes": 4 * 138_357_544},
+}
 
 
 # --- Rounds and what they say -----------------------------------------------------------------
@@ -57,7 +68,7 @@ def summarize(rounds, sizes, ours, peers):
     rows = []
     for i, size in enumerate(sizes):
         def values(name, key):
-            found = [one[name]["results"][i][key] for one in rounds]
+            found = [one[name]["results"][i].get(key) for one in rounds]
             return [value for value in found if value is not None]
 
         row = {"bytes": size, "sides": {}, "ratios": {}}
@@ -65,9 +76,11 @@ def summarize(rounds, sizes, ours, peers):
             cpu = values(name, "cpu_s_per_GB")
             row["sides"][name] = {
                 "time_us": statistics.median(values(name, "time_us")),
-                "busbw_GBps": statistics.median(values(name, "busbw_GBps")),
                 "cpu_s_per_GB": statistics.median(cpu) if cpu else None,
             }
+            for key in ("busbw_GBps", "order_messages_per_step"):  # where the side has it
+                if values(name, key):
+                    row["sides"][name][key] = statistics.median(values(name, key))
         for peer in peers:
             ratios = [b / a for a, b in zip(values(ours, "time_us"), values(peer, "time_us"))]
             row["ratios"][peer] = {
@@ -79,8 +92,11 @@ def summarize(rounds, sizes, ours, peers):
 def report_markdown(report):
     setup, limits = report["setup"], report["limits"]
     names = list(report["rows"][0]["sides"])
+    what = ""
+    if setup["model"]:
+        what = (f"A step of {setup['model']} ({setup['tensors']} tensors; one flat buffer for Gloo) with ")
     lines = [
-        f"{setup['np']} ranks on {setup['nodes']} nodes of this machine, float32 sum in place, "
+        f"{what}{setup['np']} ranks on {setup['nodes']} nodes of this machine, float32 sum in place, "
         f"{setup['iters']} iterations, {setup['rounds']} alternating rounds. TCP congestion control of "
         f"all sides: {setup['congestion']} (the system's).",
         "",
@@ -103,6 +119,11 @@ def report_markdown(report):
         f"thread, {limits['memcpy_2_threads_GBps']:.1f} with two; loopback TCP one way "
         f"{limits['tcp_one_way_GBps']:.1f} GB/s under {limits['tcp_congestion']}.",
     ]
+    for row in report["rows"]:
+        counts = [f"{name} {side['order_messages_per_step']:.1f}" for name, side in row["sides"].items()
+                  if "order_messages_per_step" in side]
+        if counts:
+            lines.append("Messages between daemons to agree on the order, a step: " + ", ".join(counts) + ".")
     disturbed = sum(side["disturbed"] for one in report["rounds"] for side in one.values())
     noise = max(side["noise_cores"] for one in report["rounds"] for side in one.values())
     lines.append(f"Other work on the machine: at most {noise:.2f} cores in any run that is counted"
@@ -135,6 +156,9 @@ def parse_arguments(arguments):
     parser.add_argument("--np", type=int, default=4, help="ranks (4)")
     parser.add_argument("--nodes", type=int, default=2, help="virtual nodes, for Rueda (2)")
     parser.add_argument("--sizes", type=parse_sizes, default=[64 << 20], help="bytes: 4K,1M,64M (64M)")
+    parser.add_argument("--model", choices=sorted(MODELS), help="a step of this model, instead of --sizes")
+    parser.add_argument("--coordination", type=lambda text: text.split(","), default=[None], metavar="MODES",
+                        help="modes of Rueda, as in locked,negotiate (the daemon's default alone)")
     parser.add_argument("--rounds", type=int, default=5, help="of all sides (5)")
     parser.add_argument("--iters", type=int, default=20, help="measured iterations of a size (20)")
     parser.add_argument("--warmup", type=int, default=5, help="iterations before them (5)")
@@ -143,7 +167,8 @@ def parse_arguments(arguments):
                         help="TCP congestion control of all sides; reno sets the system's during the "
                              "run, and needs root")
     parser.add_argument("--require-ratio", type=float, metavar="X",
-                        help="exit with 3 when a median ratio is below X")
+                        help="exit with 3 when a median ratio to a peer, which is no mode of Rueda, is "
+                             "below X")
     parser.add_argument("--timeout-s", type=int, default=600, help="for one run of one side (600)")
     parser.add_argument("--bin-dir", default=default_bin, help=f"with ruedarun and rueda-bench ({default_bin})")
     parser.add_argument("--json", metavar="FILE", help="write everything measured")
@@ -154,11 +179,13 @@ def parse_arguments(arguments):
             parser.error(f"--{name} must be at least 1")
     if options.nodes > options.np:
         parser.error(f"--nodes {options.nodes} is more than --np {options.np}")
+    if options.model:
+        options.sizes = [MODELS[options.model]["bytes"]]
     return options
 
 
 def compare(options, log):
-    sides = [Rueda(options.bin_dir), Gloo()]
+    sides = [*(Rueda(options.bin_dir, mode) for mode in options.coordination), Gloo()]
     with congestion_control(options.congestion) as congestion:
         log(f"TCP congestion control of all sides: {congestion}")
         limits = measure_limits(options.bin_dir)
@@ -167,11 +194,14 @@ def compare(options, log):
     return {
         "setup": {"np": options.np, "nodes": options.nodes, "iters": options.iters,
                   "warmup": options.warmup, "rounds": options.rounds, "congestion": congestion,
-                  "cpus": os.cpu_count()},
+                  "model": options.model, "cpus": os.cpu_count(),
+                  "tensors": MODELS[options.model]["tensors"] if options.model else None},
         "limits": limits,
         "rows": summarize(rounds, options.sizes, ours, [side.name for side in sides[1:]]),
         "cpu_includes_daemons": all(
-            result["cpu_includes_daemons"] for one in rounds for result in one[ours]["results"]),
+            result["cpu_includes_daemons"] for one in rounds for side in sides if isinstance(side, Rueda)
+            for result in one[side.name]["results"]),
+        "peers": [side.name for side in sides if not isinstance(side, Rueda)],
         "rounds": rounds,
     }
 
@@ -191,7 +221,7 @@ def main(arguments=None):
         Path(options.json).write_text(json.dumps(report, indent=2) + "\n")
     if options.markdown:
         Path(options.markdown).write_text(table)
-    ratios = [ratio["median"] for row in report["rows"] for ratio in row["ratios"].values()]
+    ratios = [row["ratios"][peer]["median"] for row in report["rows"] for peer in report["peers"]]
     if options.require_ratio is not None and min(ratios) < options.require_ratio:
         print(f"compare.py: the ratio {min(ratios):.2f} is below {options.require_ratio}", file=sys.stderr)
         return 3

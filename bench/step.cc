@@ -146,21 +146,23 @@ class Step {
 };
 
 // Messages a step, counted over a few steps apart from the clock: scraping costs the daemons time.
-// What comes between the steps interrupts a schedule; it is given the time to lock again. Rank 0
-// asks; the others get nothing. Collective.
+// Rank 0 asks; the others get nothing. Collective.
+//
+// Nothing but steps may come between the two counts, nor shortly before: anything else is no part
+// of a schedule that repeats. So while rank 0 asks, the others may have begun the next step, both
+// times alike.
 std::optional<double> count_order_messages(Job& job, Step& step) {
-  constexpr int kStepsBefore = 30;
+  constexpr int kSettlingSteps = 30;
   constexpr int kSteps = 10;
   const auto addresses = http_addresses();
   const auto messages = [&] {
     return job.rank() == 0 ? order_messages(addresses) : std::optional<double>();
   };
-  job.synchronize();
-  for (int i = 0; i < kStepsBefore; ++i) step.run();
+  for (int i = 0; i < kSettlingSteps; ++i) step.run();
   const std::optional<double> before = messages();
   for (int i = 0; i < kSteps; ++i) step.run();
   const std::optional<double> after = messages();
-  job.synchronize();
+  step.run();
   if (!before || !after) return std::nullopt;
   return (*after - *before) / kSteps;
 }

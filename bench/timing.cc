@@ -53,9 +53,15 @@ double CpuMeter::cpu_s() const {
 LoopTimes run_loop(Job& job, const CpuMeter& meter, int warmup, int iters, const LoopBody& body) {
   LoopTimes result;
   result.times_ns.reserve(static_cast<size_t>(iters));
-  const auto measure = [&](int count) {
+  const auto iterate = [&](int count) {
+    for (int i = 0; i < count; ++i) body.iterate();
+  };
+  // What comes from synchronize() is no part of a schedule that repeats: `unmeasured` iterations
+  // let it settle again.
+  const auto measure = [&](int unmeasured, int count) {
     if (count <= 0) return;
     job.synchronize();
+    iterate(unmeasured);
     const double cpu_before = meter.cpu_s();
     int64_t start = now_ns();
     for (int i = 0; i < count; ++i) {
@@ -68,13 +74,13 @@ LoopTimes run_loop(Job& job, const CpuMeter& meter, int warmup, int iters, const
   };
   const auto measure_inspected = [&](uint64_t seed) {
     if (body.prepare) body.prepare(seed);
-    measure(1);
+    measure(0, 1);
     if (body.inspect) body.inspect(seed);
   };
 
-  for (int i = 0; i < warmup; ++i) body.iterate();
+  iterate(warmup);
   measure_inspected(1);
-  measure(iters - 2);
+  measure(warmup, iters - 2);
   if (iters > 1) measure_inspected(2);
   return result;
 }

@@ -1,6 +1,7 @@
 #!/bin/bash
-# The long form of run.sh, for a night: ten times the simulator seeds, ten minutes for each fuzzer, and
-# every test again and again under the thread sanitizer.
+# The long form of run.sh, for a night: ten times the simulator seeds, ten minutes for each fuzzer, every
+# way to leave a locked schedule a hundred times, one job on 32 daemons, and every test again and again
+# under the sanitizers.
 #
 #   RUEDA_SIM_SEEDS=1000000 FUZZ_SECONDS=3600 REPEAT=20 tests/long.sh
 set -euo pipefail
@@ -9,6 +10,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . ./tests/lib.sh
 
 export RUEDA_SIM_SEEDS="${RUEDA_SIM_SEEDS:-100000}"
+export RUEDA_DEVIATIONS="${RUEDA_DEVIATIONS:-100}"
+export RUEDA_DAEMONS="${RUEDA_DAEMONS:-32}" RUEDA_STEPS="${RUEDA_STEPS:-200}"
 readonly fuzz_seconds="${FUZZ_SECONDS:-600}"
 readonly repeat="${REPEAT:-5}"
 

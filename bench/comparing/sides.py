@@ -21,25 +21,30 @@ class Side:
 
 
 class Rueda(Side):
-    name = "Rueda"
+    """In one mode of coordination, or, without one, in the daemon's own."""
 
-    def __init__(self, bin_dir):
+    def __init__(self, bin_dir, coordination=None):
+        self.name = f"Rueda {coordination}" if coordination else "Rueda"
         self.launcher = find_program(bin_dir, "ruedarun")
         self.bench = find_program(bin_dir, "rueda-bench")
+        self.flags = ["--coordination", coordination] if coordination else []
 
     def measure(self, work):
+        what = (["step", "--model", work.model, "--op", "sum"] if work.model else
+                ["allreduce", "--inplace", "--sizes", ",".join(map(str, work.sizes))])
         with tempfile.TemporaryDirectory() as folder:
             results = Path(folder) / "results.jsonl"
             # The daemons must not choose a congestion control that the peer does not have.
             run_group([[
-                self.launcher, "-np", str(work.np), "--virtual-nodes", str(work.nodes),
-                "--daemon-arg=--tcp-congestion=system", self.bench, "allreduce", "--inplace",
-                "--sizes", ",".join(map(str, work.sizes)), "--iters", str(work.iters),
+                self.launcher, "-np", str(work.np), "--virtual-nodes", str(work.nodes), *self.flags,
+                "--daemon-arg=--tcp-congestion=system", self.bench, *what, "--iters", str(work.iters),
                 "--warmup", str(work.warmup), "--json", str(results)]], work.timeout_s)
             return parse_results(results.read_text(), work.sizes, self.name)
 
 
 class Gloo(Side):
+    """A model's tensors are one flat buffer for it from the start: no copy counts against it."""
+
     name = "Gloo"
 
     def measure(self, work):

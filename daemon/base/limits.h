@@ -20,7 +20,7 @@ inline constexpr size_t kMaxJobs = 256;
 inline constexpr size_t kMaxControlLinks = 8192;
 inline constexpr size_t kMaxTensorBytes = size_t{1} << 40;
 inline constexpr size_t kMaxControlMessageBytes = 4u << 20;
-inline constexpr int kMaxLockAfterSteps = 1'000'000;
+inline constexpr int kMaxLockAfterSteps = 1 << 20;
 inline constexpr size_t kTokenBytes = 32;
 
 }  // namespace rueda::limits

@@ -44,6 +44,12 @@ class ArgumentsTest(unittest.TestCase):
         self.assertEqual(caught.exception.code, 2)
 
 
+    def test_a_model_says_the_bytes(self):
+        options = compare.parse_arguments(["--model", "small1000", "--coordination", "locked,negotiate"])
+        self.assertEqual(options.sizes, [1_024_000])
+        self.assertEqual(options.coordination, ["locked", "negotiate"])
+
+
 class SummaryTest(unittest.TestCase):
     def test_ratios_are_taken_round_by_round(self):
         rounds = [
@@ -61,12 +67,13 @@ class SummaryTest(unittest.TestCase):
         (row,) = compare.summarize(rounds, [0], "Rueda", ["Gloo"])
         self.assertIsNone(row["sides"]["Rueda"]["cpu_s_per_GB"])
 
-    def report(self, rounds):
+    def report(self, rounds, ours="Rueda", peers=("Gloo",)):
         return {
-            "setup": {"np": 4, "nodes": 2, "iters": 20, "rounds": len(rounds), "congestion": "bbr"},
+            "setup": {"np": 4, "nodes": 2, "iters": 20, "rounds": len(rounds), "congestion": "bbr",
+                      "model": None, "tensors": None},
             "limits": {"memcpy_1_thread_GBps": 11.0, "memcpy_2_threads_GBps": 17.0,
                        "tcp_one_way_GBps": 4.0, "tcp_congestion": "bbr"},
-            "rows": compare.summarize(rounds, [4], "Rueda", ["Gloo"]),
+            "rows": compare.summarize(rounds, [4], ours, peers),
             "cpu_includes_daemons": True,
             "rounds": rounds,
         }
@@ -76,6 +83,17 @@ class SummaryTest(unittest.TestCase):
         self.assertIn("| 4 | 10.0 | 1.00 | 30.0 | 1.00 | 3.00× Gloo (3.00..3.00) |", text)
         self.assertIn("bbr", text)
         self.assertNotIn("distrusted", text)
+
+    def test_modes_of_a_model(self):
+        rounds = [{"Rueda locked": run_of([10]), "Rueda negotiate": run_of([25]), "Gloo": run_of([40])}]
+        rounds[0]["Rueda locked"]["results"][0]["order_messages_per_step"] = 0.0
+        rounds[0]["Rueda negotiate"]["results"][0]["order_messages_per_step"] = 12.5
+        report = self.report(rounds, "Rueda locked", ("Rueda negotiate", "Gloo"))
+        report["setup"].update(model="small1000", tensors=1000)
+        text = compare.report_markdown(report)
+        self.assertIn("A step of small1000 (1000 tensors; one flat buffer for Gloo)", text)
+        self.assertIn("2.50× Rueda negotiate (2.50..2.50), 4.00× Gloo (4.00..4.00)", text)
+        self.assertIn("to agree on the order, a step: Rueda locked 0.0, Rueda negotiate 12.5.", text)
 
     def test_a_disturbed_run_is_said_to_be_so(self):
         rounds = [{"Rueda": run_of([10], disturbed=True), "Gloo": run_of([30])}]

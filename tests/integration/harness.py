@@ -174,11 +174,15 @@ class Daemon(Program):
             with error:
                 return error.code, error.read().decode()
 
-    def metric(self, name):
-        """The sum over a metric's series; `name` may end in {labels."""
+    def metric(self, name, *labels):
+        """The sum over a metric's series that have all of `labels`, such as 'kind="order"'."""
         _, body = self.get("/metrics")
-        values = re.findall(rf"^{re.escape(name)}(?:\{{[^}}]*\}})? (\S+)$", body, re.MULTILINE)
-        return sum(float(value) for value in values)
+        series = re.findall(rf"^{re.escape(name)}(?:\{{([^}}]*)\}})? (\S+)$", body, re.MULTILINE)
+        return sum(float(value) for found, value in series if set(labels) <= set(found.split(",")))
+
+    def jobs(self):
+        """The ids of its jobs."""
+        return set(re.findall(r'^rueda_queue_depth\{job="([^"]+)"\}', self.get("/metrics")[1], re.MULTILINE))
 
     def held(self):
         """What a daemon holds on behalf of its clients: descriptors and memfds mapped."""

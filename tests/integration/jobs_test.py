@@ -87,5 +87,42 @@ class TwoJobsTest(IntegrationTest):
             self.assertEqual(job.exit_codes(), [0, 0], job.output())
 
 
+class CoordinationTest(IntegrationTest):
+
+    def mode_of_job(self, daemon):
+        run = self.start([harness.program("ruedactl"), "--socket", daemon.socket, "--json", "jobs"])
+        self.assertEqual(run.exit_code(), 0, run.output())
+        [job] = json.loads(run.output())["jobs"]
+        return job["coordination"]
+
+    def test_the_launchers_word_goes_before_the_daemons(self):
+        daemons = self.start_daemons("alpha", "beta", arguments=["--coordination", "cached"])
+        for extra, variables, mode in (((), {}, "cached"), ((), {"RUEDA_COORDINATION": "negotiate"}, "negotiate"),
+                                       (("--coordination", "nonblocking"), {"RUEDA_COORDINATION": "cached"},
+                                        "nonblocking")):
+            job = self.start_job(daemons, [1, 1], rank("init", "steps:10:1000", "pause", "shutdown"), extra,
+                                 extra_env=variables)
+            for number in range(2):
+                job.wait_for(number, "^pausing")
+            self.assertEqual([self.mode_of_job(daemon) for daemon in daemons], [mode] * 2)
+            for number in range(2):
+                os.kill(job.pid_of(number), signal.SIGUSR1)
+            self.assertEqual(job.exit_codes(), [0, 0], job.output())
+
+    def test_nodes_that_were_told_different_modes(self):
+        daemons = [self.start_daemon("alpha", "--coordination", "locked"),
+                   self.start_daemon("beta", "--coordination", "negotiate")]
+        job = self.start_job(daemons, [1, 1], rank("init"))
+        self.assertNotIn(0, job.exit_codes())
+        for number in range(2):
+            job.wait_for(number, r'RUEDA_ERR_MISMATCH at \S+: job \S+ has coordination "locked" on node alpha and '
+                                 '"negotiate" on node beta')
+
+    def test_a_mode_that_is_not_there(self):
+        launcher = self.ruedarun("--virtual-nodes", "1", "--coordination", "telepathy", "true")
+        self.assertNotEqual(launcher.exit_code(), 0)
+        self.assertRegex(launcher.output(), 'there is no coordination "telepathy"; the modes are negotiate, cached, ')
+
+
 if __name__ == "__main__":
     harness.main()

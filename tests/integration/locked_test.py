@@ -1,0 +1,140 @@
+#!/usr/bin/python3
+"""Locked schedules, live: nothing is sent to agree on the order, and every way to leave a schedule (rule L6
+of docs/protocol.md) unlocks it, with no wrong sum, and locks it again.
+
+RUEDA_DEVIATIONS is how often each way is taken (5); RUEDA_SEED repeats a run.
+"""
+
+import os
+import random
+import re
+import shutil
+import subprocess
+import unittest
+
+import harness
+from harness import SANITIZED
+from schedules import Schedule, ScheduleTest
+
+WAYS = ("shape", "unknown", "skip", "again", "wait", "poll", "lack")
+REPEATS = int(os.environ.get("RUEDA_DEVIATIONS", "2" if SANITIZED else "5"))
+RESNET50_TENSORS = 161 + 1  # and what the ranks are told in
+STEPS = 10 if SANITIZED else 100
+# A heartbeat is 16 bytes in HTTP/2; gRPC now and then adds a window update, and a ping with its answer.
+MOST_BYTES_OF_A_HEARTBEAT = 80
+
+
+def control_bytes(daemons):
+    """What was sent on connections to the daemons' control ports, seen from outside."""
+    ports = " or ".join(f"sport = :{daemon.port('control')} or dport = :{daemon.port('control')}"
+                        for daemon in daemons)
+    shown = subprocess.run(["ss", "-tinOH", "state", "established", f"( {ports} )"], text=True,
+                           capture_output=True, check=True).stdout
+    sent = re.findall(r"\bbytes_sent:(\d+)", shown)
+    return sum(map(int, sent))
+
+
+class SilenceTest(ScheduleTest):
+
+    def messages_and_bytes(self, mode, steps):
+        """What `steps` steps of ResNet-50 take, once they are settled: (messages of order, bytes on control
+        connections, heartbeats)."""
+        daemons = self.start_daemons("alpha", "beta")
+        schedule = Schedule(self, daemons, [2, 2], "resnet50", ["--coordination", mode])
+        if mode == "locked":
+            schedule.wait_until_locked()
+        schedule.wait_for_tensors(RESNET50_TENSORS)
+        # Bytes are in the kernel's hands a moment after a message is counted: so they are looked at inside.
+        messages = self.order_messages()
+        heartbeats = self.heartbeats()
+        sent = control_bytes(daemons)
+        schedule.wait_for_tensors(steps * RESNET50_TENSORS)
+        sent = control_bytes(daemons) - sent
+        heartbeats = self.heartbeats() - heartbeats
+        messages = self.order_messages() - messages
+        print(f"{mode}: {steps} steps, {messages:.0f} messages of order, {heartbeats:.0f} heartbeats, "
+              f"{sent} bytes on control connections", flush=True)
+        schedule.stop()
+        return messages, sent, heartbeats
+
+    def heartbeats(self):
+        return sum(daemon.metric("rueda_control_messages_total", 'kind="heartbeat"', 'direction="sent"')
+                   for daemon in self.daemons)
+
+    @unittest.skipUnless(shutil.which("ss"), "needs ss: deploy/packages.sh test")
+    def test_a_locked_schedule_sends_nothing(self):
+        messages, sent, heartbeats = self.messages_and_bytes("locked", STEPS)
+        self.assertEqual(messages, 0)
+        # One a side may be on its way at either end of the window.
+        self.assertLessEqual(sent, (heartbeats + 2) * MOST_BYTES_OF_A_HEARTBEAT)
+
+    @unittest.skipUnless(shutil.which("ss"), "needs ss: deploy/packages.sh test")
+    def test_what_the_same_looks_like_when_it_is_negotiated(self):
+        """The test above could fail."""
+        messages, sent, heartbeats = self.messages_and_bytes("negotiate", 5)
+        self.assertGreaterEqual(messages, 2 * 5)
+        self.assertGreater(sent, (heartbeats + 2) * MOST_BYTES_OF_A_HEARTBEAT)
+
+
+class DeviationTest(ScheduleTest):
+    """On three nodes, beside another job on the same daemons."""
+
+    TENSORS = 12
+    SIZE = 1000
+    # Several batches in a plan, of several tensors each.
+    FLAGS = ["--coordination", "locked", "--fusion-threshold", "16K"]
+
+    def setUp(self):
+        super().setUp()
+        seed = int(os.environ.get("RUEDA_SEED", random.randrange(2**32)))
+        print(f"RUEDA_SEED={seed}", flush=True)
+        self.random = random.Random(seed)
+        daemons = self.start_daemons("alpha", "beta", "gamma")
+        self.load = Schedule(self, daemons, [1, 1, 1], "3x20000", ["--coordination", "locked"])
+        self.schedule = Schedule(self, daemons, [2, 1, 1], f"{self.TENSORS}x{self.SIZE}", self.FLAGS)
+
+    def finish(self):
+        for schedule in (self.schedule, self.load):
+            schedule.wait_until_locked()
+            schedule.stop()
+
+    def seed(self):
+        return self.random.randrange(2**31)
+
+    def test_every_way_to_leave_unlocks_and_locks_again(self):
+        ways = [way for way in WAYS for _ in range(REPEATS)]
+        self.random.shuffle(ways)
+        for way in ways:
+            self.schedule.wait_until_locked()
+            self.load.wait_until_locked()
+            # Long enough that the lock has held, which is what it must do to be made again soon.
+            self.schedule.wait_for_tensors((self.TENSORS + 1) * self.random.randint(10, 20))
+            before = self.order_messages()
+            self.schedule.deviate(way, self.seed())
+            self.schedule.wait_for_deviations()
+            self.assertGreater(self.order_messages(), before, f"{way} went unnoticed")
+        self.finish()
+
+    def test_one_after_the_other_without_waiting_for_a_lock(self):
+        """Into the middle of a lock's coming and going, too."""
+        for _ in range(REPEATS):
+            for way in self.random.choices(WAYS, k=len(WAYS)):
+                self.schedule.keep(self.random.randint(0, 6))
+                self.schedule.deviate(way, self.seed())
+            self.schedule.wait_for_deviations()
+        self.finish()
+
+
+class CheckTest(ScheduleTest):
+
+    def test_a_wrong_sum_is_seen(self):
+        [daemon] = self.start_daemons("alpha", arguments=["--fault", "reduce"])
+        path = os.path.join(self.folder, "commands")
+        os.mkfifo(path)
+        job = self.start_job([daemon], [2], [harness.program("integration_schedule_rank"), "2x100", path])
+        self.assertNotEqual(job.exit_codes(), [0])
+        self.assertRegex(job.output(), r"error wrong sum: layer\d in step 1, element 0: ")
+
+
+if __name__ == "__main__":
+    harness.main()

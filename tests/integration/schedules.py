@@ -1,0 +1,90 @@
+"""Jobs of integration_schedule_rank (schedule_rank.cc): ranks that keep to a schedule, or leave it when they
+are told to."""
+
+import errno
+import os
+
+import harness
+from harness import IntegrationTest, wait_until
+
+
+class Schedule:
+    """A job that trains by a schedule on daemons that run."""
+
+    def __init__(self, test, daemons, ranks_per_node, tensors, extra=()):
+        self.test = test
+        self.daemons = daemons
+        self.deviations = 0
+        path = os.path.join(test.folder, f"commands{len(test.programs)}")
+        os.mkfifo(path)
+        others = daemons[0].jobs()
+        self.job = test.start_job(daemons, ranks_per_node,
+                                  [harness.program("integration_schedule_rank"), tensors, path], extra)
+        for number in range(sum(ranks_per_node)):
+            self.job.wait_for(number, "^started$")
+        [job_id] = daemons[0].jobs() - others
+        self.label = f'job="{job_id}"'
+        # Rank 0 has it open.
+        self._commands = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        test.addCleanup(os.close, self._commands)
+
+    def _write(self, line):
+        try:
+            os.write(self._commands, line.encode() + b"\n")
+        except OSError as error:
+            if error.errno != errno.EPIPE:
+                raise
+            self.test.fail(f"rank 0 has gone:\n{self.job.output()}")
+
+    def keep(self, steps):
+        """Nothing happens in the next steps."""
+        self._write(f"calm {steps}")
+
+    def deviate(self, kind, seed):
+        self._write(f"{kind} {seed}")
+        self.deviations += 1
+
+    def wait_for_deviations(self):
+        """Until every one that was ordered is over."""
+        def over():
+            return sum(line.startswith("deviated ") for line in self.job.lines_of(0)) == self.deviations
+
+        def ended():
+            return not all(launcher.is_running() for launcher in self.job.launchers)
+
+        wait_until(lambda: over() or ended())
+        if not over():
+            self.test.fail(f"a deviation did not end:\n{self.job.output()}\n{self.describe_daemons()}")
+
+    def is_locked(self):
+        return all(daemon.metric("rueda_locked", self.label) == 1 for daemon in self.daemons)
+
+    def wait_until_locked(self):
+        if not wait_until(self.is_locked):
+            self.test.fail(f"the schedule is not locked:\n{self.job.output()}\n{self.describe_daemons()}")
+
+    def tensors_done(self):
+        """On the first node, since the job began."""
+        return self.daemons[0].metric("rueda_tensors_total", self.label)
+
+    def wait_for_tensors(self, count):
+        """Until that many more are done."""
+        goal = self.tensors_done() + count
+        if not wait_until(lambda: self.tensors_done() >= goal):
+            self.test.fail(f"the job stands still:\n{self.job.output()}\n{self.describe_daemons()}")
+
+    def stop(self):
+        """The ranks found no wrong sum and no error."""
+        self._write("stop 0")
+        self.test.assertEqual(self.job.exit_codes(), [0] * len(self.daemons), self.job.output())
+
+    def describe_daemons(self):
+        return "\n".join(f"daemon {daemon.node_id}:\n{daemon.output()}" for daemon in self.daemons)
+
+
+class ScheduleTest(IntegrationTest):
+
+    def order_messages(self):
+        """Between all daemons, since they began."""
+        return sum(daemon.metric("rueda_control_messages_total", 'kind="order"', 'direction="sent"')
+                   for daemon in self.daemons)
