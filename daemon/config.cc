@@ -1,5 +1,6 @@
 #include "daemon/config.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <istream>
@@ -129,9 +130,20 @@ void define_rest(CLI::App& app, Config& config) {
                  "Write one line of JSON with the addresses there once the daemon serves");
   app.add_option("--fault", config.fault, "Test hook: \"reduce\" makes every result wrong")
       ->check(CLI::IsMember({"reduce"}));
-  app.add_flag_callback(
-      "--private", [&config] { config.control_port = config.data_port = config.http_port = 0; },
-      "For one job on this machine: free ports");
+}
+
+// Whether a flag stands on the command line itself: CLI11 does not tell where a value came from.
+bool is_given(int argc, char** argv, const std::string& flag) {
+  return std::any_of(argv + 1, argv + argc, [&](const std::string& word) {
+    return word == flag || word.starts_with(flag + '=');
+  });
+}
+
+// A private daemon lives beside the node's own, whose file and environment say that one's ports.
+void take_free_ports(int argc, char** argv, Config& config) {
+  if (!is_given(argc, argv, "--control-port")) config.control_port = 0;
+  if (!is_given(argc, argv, "--data-port")) config.data_port = 0;
+  if (!is_given(argc, argv, "--http-port")) config.http_port = 0;
 }
 
 }  // namespace
@@ -148,11 +160,15 @@ std::variant<Config, int> read_config(int argc, char** argv) {
   define_network(app, config);
   define_work(app, config);
   define_rest(app, config);
+  bool is_private = false;
+  app.add_flag("--private", is_private,
+               "For one job on this machine: free ports, but for those given as flags");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error);
   }
+  if (is_private) take_free_ports(argc, argv, config);
   if (config.node_id.empty() || config.node_id.size() > limits::kMaxNodeIdBytes) {
     std::cerr << "ruedad: --node-id takes 1 to " << limits::kMaxNodeIdBytes << " bytes\n";
     return 2;

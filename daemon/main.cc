@@ -130,7 +130,7 @@ Status Daemon::start() {
 
 Status Daemon::start_services() {
   grpc_.emplace(poster_, *engine_, plane_, *membership_, metrics_, info_);
-  Result<std::string> control = grpc_->start(config_.listen_host, config_.control_port);
+  Result<std::string> control = grpc_->bind(config_.listen_host, config_.control_port);
   if (!control.is_ok()) return control.status();
   info_.control_address = control.value();
   const std::string shown = advertised(config_, control.value());
@@ -156,6 +156,7 @@ Status Daemon::start_services() {
   info_.http_address = http.value();
 
   await_signal();
+  grpc_->serve();  // it tells the addresses, all of which are known by now
   grpc_->set_serving(true);
   ready_ = true;
   say_ready();

@@ -39,6 +39,14 @@ void JobCore::on_join(NodeIndex from, Epoch epoch, const Join& join, Output& out
     fail(fits, output);
     return;
   }
+  for (Rank rank : join.attached) {
+    if (layout_.has_rank(rank) && layout_.node_of(rank) == from) continue;
+    fail(Status(Code::kInternal, "node " + layout_.node(from).node_id + " says that rank " +
+                                     std::to_string(rank.value) + " of job " + options_.job +
+                                     " is attached there, where the layout does not have it"),
+         output);
+    return;
+  }
   JoinedNode& node = joined_[from];
   node.attached = std::set<Rank>(join.attached.begin(), join.attached.end());
   node.data_address = join.data_address;

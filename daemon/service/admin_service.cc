@@ -5,7 +5,7 @@
 namespace rueda::service {
 namespace {
 
-void fill(const engine::JobSnapshot& from, v1::ListJobsReply::Job& to) {
+void fill_job(const engine::JobSnapshot& from, v1::ListJobsReply::Job& to) {
   to.set_job_id(from.job);
   to.set_user(from.user);
   to.set_state(from.state);
@@ -25,61 +25,67 @@ void fill(const engine::JobSnapshot& from, v1::ListJobsReply::Job& to) {
 
 }  // namespace
 
-grpc::ServerUnaryReactor* AdminService::GetStatus(grpc::CallbackServerContext* context,
-                                                  const v1::GetStatusRequest*,
-                                                  v1::GetStatusReply* reply) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  control_loop_.post([this, reactor, reply] {
-    reply->set_node_id(info_.node_id);
-    reply->set_version(RUEDA_VERSION);
-    reply->set_pid(::getpid());
-    reply->set_uptime_seconds(static_cast<double>(steady_now_ms() - info_.started_ms) / 1000.0);
-    reply->set_control_address(info_.control_address);
-    reply->set_data_address(info_.data_address);
-    reply->set_http_address(info_.http_address);
-    reply->set_socket(info_.socket);
-    reply->set_jobs(static_cast<int32_t>(engine_.jobs().size()));
-    reply->set_clients(engine_.clients());
-    reply->set_simd(info_.simd);
-    reply->add_transports(info_.transport);
-    reply->set_state(engine_.is_stopping() ? "stopping" : "ready");
-    reactor->Finish(grpc::Status::OK);
-  });
-  return reactor;
+void AdminService::serve(CallQueue& queue) {
+  const auto answer = [this](auto& call) {
+    control_loop_.post([this, &call] {
+      fill(call.reply());
+      call.finish();
+    });
+  };
+  UnaryCall<v1::GetStatusRequest, v1::GetStatusReply>::await(
+      queue,
+      [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
+        service_.RequestGetStatus(context, request, writer, queue.get(), queue.get(), tag);
+      },
+      answer);
+  UnaryCall<v1::ListJobsRequest, v1::ListJobsReply>::await(
+      queue,
+      [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
+        service_.RequestListJobs(context, request, writer, queue.get(), queue.get(), tag);
+      },
+      answer);
+  UnaryCall<v1::ListPeersRequest, v1::ListPeersReply>::await(
+      queue,
+      [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
+        service_.RequestListPeers(context, request, writer, queue.get(), queue.get(), tag);
+      },
+      answer);
 }
 
-grpc::ServerUnaryReactor* AdminService::ListJobs(grpc::CallbackServerContext* context,
-                                                 const v1::ListJobsRequest*,
-                                                 v1::ListJobsReply* reply) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  control_loop_.post([this, reactor, reply] {
-    for (const engine::JobSnapshot& job : engine_.jobs()) fill(job, *reply->add_jobs());
-    reactor->Finish(grpc::Status::OK);
-  });
-  return reactor;
+void AdminService::fill(v1::GetStatusReply& reply) const {
+  reply.set_node_id(info_.node_id);
+  reply.set_version(RUEDA_VERSION);
+  reply.set_pid(::getpid());
+  reply.set_uptime_seconds(static_cast<double>(steady_now_ms() - info_.started_ms) / 1000.0);
+  reply.set_control_address(info_.control_address);
+  reply.set_data_address(info_.data_address);
+  reply.set_http_address(info_.http_address);
+  reply.set_socket(info_.socket);
+  reply.set_jobs(static_cast<int32_t>(engine_.jobs().size()));
+  reply.set_clients(engine_.clients());
+  reply.set_simd(info_.simd);
+  reply.add_transports(info_.transport);
+  reply.set_state(engine_.is_stopping() ? "stopping" : "ready");
 }
 
-grpc::ServerUnaryReactor* AdminService::ListPeers(grpc::CallbackServerContext* context,
-                                                  const v1::ListPeersRequest*,
-                                                  v1::ListPeersReply* reply) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  control_loop_.post([this, reactor, reply] {
-    for (const PeerSnapshot& from : control_plane_.peers()) {
-      v1::ListPeersReply::Peer& to = *reply->add_peers();
-      to.set_node_id(from.node_id);
-      to.set_control_address(from.control_address);
-      to.set_state(from.state);
-      to.set_version(from.version);
-      to.set_last_heard_seconds(from.last_heard_seconds);
-      if (from.node_id.empty()) continue;
-      const observe::PeerMetrics& traffic = metrics_.peer(from.node_id, info_.transport);
-      to.set_data_bytes_sent(static_cast<uint64_t>(traffic.sent_bytes.Value()));
-      to.set_data_bytes_received(static_cast<uint64_t>(traffic.received_bytes.Value()));
-      to.set_transport(info_.transport);
-    }
-    reactor->Finish(grpc::Status::OK);
-  });
-  return reactor;
+void AdminService::fill(v1::ListJobsReply& reply) const {
+  for (const engine::JobSnapshot& job : engine_.jobs()) fill_job(job, *reply.add_jobs());
+}
+
+void AdminService::fill(v1::ListPeersReply& reply) const {
+  for (const PeerSnapshot& from : control_plane_.peers()) {
+    v1::ListPeersReply::Peer& to = *reply.add_peers();
+    to.set_node_id(from.node_id);
+    to.set_control_address(from.control_address);
+    to.set_state(from.state);
+    to.set_version(from.version);
+    to.set_last_heard_seconds(from.last_heard_seconds);
+    if (from.node_id.empty()) continue;
+    const observe::PeerMetrics& traffic = metrics_.peer(from.node_id, info_.transport);
+    to.set_data_bytes_sent(static_cast<uint64_t>(traffic.sent_bytes.Value()));
+    to.set_data_bytes_received(static_cast<uint64_t>(traffic.received_bytes.Value()));
+    to.set_transport(info_.transport);
+  }
 }
 
 }  // namespace rueda::service

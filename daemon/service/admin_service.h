@@ -5,13 +5,14 @@
 
 #include "daemon/engine/engine.h"
 #include "daemon/engine/poster.h"
+#include "daemon/service/calls.h"
 #include "daemon/service/control_plane.h"
 #include "daemon/service/daemon_info.h"
 #include "rueda/v1/admin.grpc.pb.h"
 
 namespace rueda::service {
 
-class AdminService final : public v1::Admin::CallbackService {
+class AdminService {
  public:
   AdminService(const engine::Poster& control_loop, engine::Engine& engine,
                const GrpcControlPlane& control_plane, observe::Metrics& metrics,
@@ -22,17 +23,17 @@ class AdminService final : public v1::Admin::CallbackService {
         metrics_(metrics),
         info_(info) {}
 
-  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
-                                      const v1::GetStatusRequest* request,
-                                      v1::GetStatusReply* reply) override;
-  grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context,
-                                     const v1::ListJobsRequest* request,
-                                     v1::ListJobsReply* reply) override;
-  grpc::ServerUnaryReactor* ListPeers(grpc::CallbackServerContext* context,
-                                      const v1::ListPeersRequest* request,
-                                      v1::ListPeersReply* reply) override;
+  // For the builder of the one server that it is part of.
+  grpc::Service& grpc_service() { return service_; }
+  // Takes calls for as long as that server runs.
+  void serve(CallQueue& queue);
 
  private:
+  void fill(v1::GetStatusReply& reply) const;
+  void fill(v1::ListJobsReply& reply) const;
+  void fill(v1::ListPeersReply& reply) const;
+
+  v1::Admin::AsyncService service_;
   const engine::Poster& control_loop_;
   engine::Engine& engine_;
   const GrpcControlPlane& control_plane_;

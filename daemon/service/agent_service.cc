@@ -26,20 +26,25 @@ grpc::Status refusal(const Status& status) {
   return {code, status.message()};
 }
 
-// One launcher's stream. Deleted by OnDone; the control loop holds it by the shared pointer.
-class RunReactor final : public grpc::ServerBidiReactor<v1::AgentRequest, v1::AgentEvent> {
+using RunCall = ServerCall<v1::AgentRequest, v1::AgentEvent>;
+
+// One launcher's stream. Holds itself until gRPC is through with it; the control loop holds it too.
+class LauncherStream final : public RunCall {
  public:
-  RunReactor(const engine::Poster& control_loop, engine::Engine& engine,
-             const Membership& membership, std::optional<session::Credentials> peer)
-      : control_loop_(control_loop),
+  LauncherStream(CallQueue& queue, Arrived arrival, const engine::Poster& control_loop,
+                 engine::Engine& engine, const Membership& membership,
+                 std::optional<session::Credentials> peer)
+      : RunCall(queue, std::move(arrival)),
+        control_loop_(control_loop),
         engine_(engine),
         membership_(membership),
         peer_(peer),
         self_(this) {
-    StartRead(&request_);
+    start_read(&request_);
   }
 
-  void OnReadDone(bool ok) override {
+ private:
+  void on_read(bool ok) override {
     if (!ok) {
       leave();
       finish(grpc::Status::OK);
@@ -52,10 +57,11 @@ class RunReactor final : public grpc::ServerBidiReactor<v1::AgentRequest, v1::Ag
           [&engine = engine_, job = job_, rank = Rank{request_.rank_failed().rank()},
            text = request_.rank_failed().text()] { engine.report_rank_failed(job, rank, text); });
     }
-    StartRead(&request_);
+    const std::lock_guard lock(mutex_);
+    if (!finish_) start_read(&request_);
   }
 
-  void OnWriteDone(bool ok) override {
+  void on_write(bool ok) override {
     const std::lock_guard lock(mutex_);
     writing_ = false;
     queue_.pop_front();
@@ -63,14 +69,13 @@ class RunReactor final : public grpc::ServerBidiReactor<v1::AgentRequest, v1::Ag
     if (finish_) finish_locked();
   }
 
-  void OnCancel() override {
+  void on_cancel() override {
     leave();
     finish(grpc::Status::CANCELLED);
   }
 
-  void OnDone() override { self_.reset(); }
+  void on_done() override { self_.reset(); }
 
- private:
   void on_job(const v1::JobSpec& request) {
     Result<engine::JobSpec> spec = from_proto(request, membership_);
     if (!peer_) {
@@ -138,19 +143,20 @@ class RunReactor final : public grpc::ServerBidiReactor<v1::AgentRequest, v1::Ag
 
   void write_locked() {
     writing_ = true;
-    StartWrite(&queue_.front());
+    start_write(queue_.front());
   }
   void finish_locked() {
-    if (!std::exchange(finished_, true)) Finish(*finish_);
+    if (!std::exchange(finished_, true)) start_finish(*finish_);
   }
 
   const engine::Poster& control_loop_;
   engine::Engine& engine_;
   const Membership& membership_;
   const std::optional<session::Credentials> peer_;
-  std::shared_ptr<RunReactor> self_;
+  std::shared_ptr<LauncherStream> self_;
+  // The queue's thread alone writes these; what is posted sees the job's id as it was then.
   v1::AgentRequest request_;
-  std::string job_;  // set by the first read, before anything is posted
+  std::string job_;
 
   bool registered_ = false;
   bool left_ = false;
@@ -179,23 +185,36 @@ std::optional<session::Credentials> PeerCredentials::find(const std::string& pee
   return it->second;
 }
 
-grpc::ServerBidiReactor<v1::AgentRequest, v1::AgentEvent>* AgentService::Run(
-    grpc::CallbackServerContext* context) {
-  return new RunReactor(control_loop_, engine_, membership_, credentials_.find(context->peer()));
+void AgentService::serve(CallQueue& queue) {
+  using RunArrival = RunCall::Arrived::element_type;
+  await_streams<RunArrival>(
+      queue,
+      [this, &queue](RunArrival& arrival, void* tag) {
+        service_.RequestRun(&arrival.context, &arrival.stream, queue.get(), queue.get(), tag);
+      },
+      [this, &queue](std::unique_ptr<RunArrival> arrival) {
+        const std::optional<session::Credentials> peer = credentials_.find(arrival->context.peer());
+        new LauncherStream(queue, std::move(arrival), control_loop_, engine_, membership_, peer);
+      });
+  using DescribeCall = UnaryCall<v1::DescribeRequest, v1::DescribeReply>;
+  DescribeCall::await(
+      queue,
+      [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
+        service_.RequestDescribe(context, request, writer, queue.get(), queue.get(), tag);
+      },
+      [this](DescribeCall& call) {
+        describe(call.reply());
+        call.finish();
+      });
 }
 
-grpc::ServerUnaryReactor* AgentService::Describe(grpc::CallbackServerContext* context,
-                                                 const v1::DescribeRequest*,
-                                                 v1::DescribeReply* reply) {
-  reply->set_node_id(info_.node_id);
-  reply->set_version(RUEDA_VERSION);
-  reply->set_control_port(port_of(info_.control_address));
-  reply->set_data_port(port_of(info_.data_address));
-  reply->set_http_port(port_of(info_.http_address));
-  reply->set_advertised_control_address(info_.advertised_address);
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(grpc::Status::OK);
-  return reactor;
+void AgentService::describe(v1::DescribeReply& reply) const {
+  reply.set_node_id(info_.node_id);
+  reply.set_version(RUEDA_VERSION);
+  reply.set_control_port(port_of(info_.control_address));
+  reply.set_data_port(port_of(info_.data_address));
+  reply.set_http_port(port_of(info_.http_address));
+  reply.set_advertised_control_address(info_.advertised_address);
 }
 
 }  // namespace rueda::service

@@ -11,6 +11,7 @@
 
 #include "daemon/engine/engine.h"
 #include "daemon/engine/poster.h"
+#include "daemon/service/calls.h"
 #include "daemon/service/daemon_info.h"
 #include "daemon/service/membership.h"
 #include "rueda/v1/agent.grpc.pb.h"
@@ -29,7 +30,7 @@ class PeerCredentials {
   std::map<int, session::Credentials> by_fd_;  // a reused descriptor replaces the entry
 };
 
-class AgentService final : public v1::Agent::CallbackService {
+class AgentService {
  public:
   AgentService(const engine::Poster& control_loop, engine::Engine& engine,
                const Membership& membership, const PeerCredentials& credentials,
@@ -40,13 +41,15 @@ class AgentService final : public v1::Agent::CallbackService {
         credentials_(credentials),
         info_(info) {}
 
-  grpc::ServerBidiReactor<v1::AgentRequest, v1::AgentEvent>* Run(
-      grpc::CallbackServerContext* context) override;
-  grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context,
-                                     const v1::DescribeRequest* request,
-                                     v1::DescribeReply* reply) override;
+  // For the builder of the one server that it is part of.
+  grpc::Service& grpc_service() { return service_; }
+  // Takes calls for as long as that server runs.
+  void serve(CallQueue& queue);
 
  private:
+  void describe(v1::DescribeReply& reply) const;
+
+  v1::Agent::AsyncService service_;
   const engine::Poster& control_loop_;
   engine::Engine& engine_;
   const Membership& membership_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 #include <spdlog/spdlog.h>
@@ -38,7 +39,7 @@ GrpcControlPlane::GrpcControlPlane(boost::asio::io_context& control_loop, observ
       poster_(control_loop),
       metrics_(metrics),
       options_(std::move(options)),
-      heartbeat_(control_loop) {}
+      timer_(control_loop) {}
 
 GrpcControlPlane::~GrpcControlPlane() { *alive_ = false; }
 
@@ -58,9 +59,9 @@ void GrpcControlPlane::stop(std::function<void()> done) {
 
 // Peers that do not answer are cut off after a second, and waited for no longer after another.
 void GrpcControlPlane::wait_for_streams(std::vector<std::shared_ptr<Stream>> closing, int seconds) {
-  heartbeat_.expires_after(std::chrono::seconds(1));
-  heartbeat_.async_wait([this, alive = alive_, closing = std::move(closing),
-                         seconds](const boost::system::error_code& error) mutable {
+  timer_.expires_after(std::chrono::seconds(1));
+  timer_.async_wait([this, alive = alive_, closing = std::move(closing),
+                     seconds](const boost::system::error_code& error) mutable {
     if (error || !*alive || !on_stopped_) return;
     if (seconds == 1) return std::exchange(on_stopped_, nullptr)();
     for (const std::shared_ptr<Stream>& stream : closing) stream->abort();
@@ -86,6 +87,7 @@ engine::LinkId GrpcControlPlane::acquire(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(static_cast<int>(limits::kMaxControlMessageBytes));
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(kFirstRedialMs));
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(kFirstRedialMs));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(kLastRedialMs));
@@ -106,7 +108,7 @@ void GrpcControlPlane::dial(engine::LinkId id) {
   if (it == links_.end() || stopped_) return;
   Link& link = it->second;
   link.stream_number = ++last_stream_;
-  adopt(link, open_stream(link.channel, events_of(id, link.stream_number)));
+  adopt(link, open_stream(*queue_, link.channel, events_of(id, link.stream_number)));
 }
 
 // --- Streams
@@ -132,21 +134,21 @@ StreamEvents GrpcControlPlane::events_of(engine::LinkId id, uint64_t stream_numb
 void GrpcControlPlane::adopt(Link& link, std::shared_ptr<Stream> stream) {
   link.stream = std::move(stream);
   ++open_streams_;
-  link.last_heard_ms = steady_now_ms();
+  link.last_heard_ms = link.last_asked_ms = steady_now_ms();
   v1::LinkMessage message;
   v1::Hello& hello = *message.mutable_hello();
   hello.set_protocol_version(kProtocolVersion);
   hello.set_node_id(options_.node_id);
   hello.set_incarnation(options_.incarnation);
   hello.set_software_version(RUEDA_VERSION);
-  link.stream->send(message);
+  write(link, message);
   metrics_.daemon().membership_sent.Increment();
-  arm_heartbeat();
+  arm_watch();
 }
 
-grpc::ServerBidiReactor<v1::LinkMessage, v1::LinkMessage>* GrpcControlPlane::accept(
-    const std::string& peer_address) {
-  AcceptedStream accepted = accept_stream();
+void GrpcControlPlane::accept(CallQueue& queue, std::unique_ptr<LinkArrival> arrival) {
+  const std::string peer_address = arrival->context.peer();
+  AcceptedStream accepted = accept_stream(queue, std::move(arrival));
   poster_.post([this, alive = alive_, peer_address, accepted] {
     if (!*alive || stopped_ || links_.size() >= limits::kMaxControlLinks) {
       accepted.start({[](v1::LinkMessage) {}, {}});
@@ -160,7 +162,6 @@ grpc::ServerBidiReactor<v1::LinkMessage, v1::LinkMessage>* GrpcControlPlane::acc
     accepted.start(events_of(id, link.stream_number));
     adopt(link, accepted.stream);
   });
-  return accepted.reactor;
 }
 
 void GrpcControlPlane::on_message(engine::LinkId id, uint64_t stream_number,
@@ -182,6 +183,7 @@ void GrpcControlPlane::on_message(engine::LinkId id, uint64_t stream_number,
   }
   if (message.has_heartbeat()) {
     metrics.heartbeat_received.Increment();
+    if (!link.dialled) beat(link);
     return;
   }
   (is_order(message.job()) ? metrics.order_received : metrics.membership_received).Increment();
@@ -206,6 +208,7 @@ bool GrpcControlPlane::greet(Link& link, const v1::Hello& hello) {
   }
   link.peer = hello;
   link.redial_delay_ms = 0;
+  arm_watch();
   spdlog::info("control connection with node {} ({}) is up", hello.node_id(), link.address);
   return true;
 }
@@ -250,43 +253,67 @@ void GrpcControlPlane::send(engine::LinkId id, const engine::Envelope& envelope)
   *message.mutable_job() = to_proto(envelope);
   observe::DaemonMetrics& metrics = metrics_.daemon();
   (is_order(message.job()) ? metrics.order_sent : metrics.membership_sent).Increment();
-  it->second.stream->send(message);
+  write(it->second, message);
+}
+
+void GrpcControlPlane::write(Link& link, const v1::LinkMessage& message) {
+  link.last_sent_ms = steady_now_ms();
+  link.stream->send(message);
 }
 
 // --- Silence
 // -----------------------------------------------------------------------------------------
 
-void GrpcControlPlane::arm_heartbeat() {
-  if (heartbeat_armed_ || links_.empty()) return;
-  heartbeat_armed_ = true;
-  heartbeat_.expires_after(
-      std::chrono::milliseconds(std::max<TicksMs>(options_.timeout_ms / 3, 1)));
-  heartbeat_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
-    if (error || !*alive || stopped_) return;
-    heartbeat_armed_ = false;
-    beat();
-    arm_heartbeat();
+// The dialling side asks when nothing has gone or come for a third of the timeout, and the other
+// side answers at once: one wake-up of each a heartbeat, and none where there is traffic.
+
+void GrpcControlPlane::beat(Link& link) {
+  v1::LinkMessage message;
+  message.mutable_heartbeat();
+  write(link, message);
+  metrics_.daemon().heartbeat_sent.Increment();
+}
+
+TicksMs GrpcControlPlane::beat_due_ms(const Link& link) const {
+  if (!link.dialled || !link.peer) return std::numeric_limits<TicksMs>::max();
+  const TicksMs quiet_since = std::min(link.last_sent_ms, link.last_heard_ms);
+  return std::max(quiet_since, link.last_asked_ms) + std::max<TicksMs>(options_.timeout_ms / 3, 1);
+}
+
+TicksMs GrpcControlPlane::silence_due_ms(const Link& link) const {
+  return link.last_heard_ms + options_.timeout_ms + 1;
+}
+
+void GrpcControlPlane::arm_watch() {
+  if (stopped_) return;
+  TicksMs due = std::numeric_limits<TicksMs>::max();
+  for (const auto& [id, link] : links_) {
+    if (link.stream) due = std::min({due, beat_due_ms(link), silence_due_ms(link)});
+  }
+  if (due == std::numeric_limits<TicksMs>::max()) return;
+  timer_.expires_after(std::chrono::milliseconds(std::max<TicksMs>(due - steady_now_ms(), 0)));
+  timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
+    if (!error && *alive && !stopped_) watch();
   });
 }
 
-void GrpcControlPlane::beat() {
+void GrpcControlPlane::watch() {
   const TicksMs now = steady_now_ms();
   std::vector<engine::LinkId> silent;
-  v1::LinkMessage message;
-  message.mutable_heartbeat();
   for (auto& [id, link] : links_) {
     if (!link.stream) continue;
-    if (now - link.last_heard_ms > options_.timeout_ms) {
+    if (now >= silence_due_ms(link)) {
       silent.push_back(id);
-    } else if (link.peer) {
-      link.stream->send(message);
-      metrics_.daemon().heartbeat_sent.Increment();
+    } else if (now >= beat_due_ms(link)) {
+      link.last_asked_ms = now;
+      beat(link);
     }
   }
   for (engine::LinkId id : silent) {
     lose(id, Status(Code::kNodeLost,
                     "nothing was heard of it for " + std::to_string(options_.timeout_ms) + " ms"));
   }
+  arm_watch();
 }
 
 std::vector<PeerSnapshot> GrpcControlPlane::peers() const {

@@ -24,8 +24,8 @@ namespace rueda::service {
 struct ControlPlaneOptions {
   std::string node_id;
   uint64_t incarnation = 0;
-  TicksMs timeout_ms =
-      10'000;  // silence after which a link is lost; heartbeats go at a third of it
+  // Silence after which a link is lost. A link is asked for a heartbeat after a third of it.
+  TicksMs timeout_ms = 10'000;
 };
 
 struct PeerSnapshot {
@@ -44,14 +44,15 @@ class GrpcControlPlane final : public engine::ControlPlane {
 
   // Before anything else. The events outlive this.
   void set_events(engine::ControlEvents* events) { events_ = events; }
+  // Before anything is dialled. The queue outlives every stream, that is stop().
+  void set_queue(CallQueue& queue) { queue_ = &queue; }
 
   engine::LinkId acquire(const std::string& address) override;
   void release(engine::LinkId link) override;
   void send(engine::LinkId link, const engine::Envelope& envelope) override;
 
   // Thread-safe: a peer has opened a stream to this daemon's control service.
-  grpc::ServerBidiReactor<v1::LinkMessage, v1::LinkMessage>* accept(
-      const std::string& peer_address);
+  void accept(CallQueue& queue, std::unique_ptr<LinkArrival> arrival);
 
   std::vector<PeerSnapshot> peers() const;
   // Closes every link, without events; `done` is called when gRPC has let go of all of them, or
@@ -68,6 +69,8 @@ class GrpcControlPlane final : public engine::ControlPlane {
     uint64_t stream_number = 0;     // events of an older stream are stale
     std::optional<v1::Hello> peer;  // set: the link is up
     TicksMs last_heard_ms = 0;
+    TicksMs last_sent_ms = 0;
+    TicksMs last_asked_ms = 0;  // by a heartbeat
     TicksMs redial_delay_ms = 0;
   };
 
@@ -80,19 +83,23 @@ class GrpcControlPlane final : public engine::ControlPlane {
   bool greet(Link& link, const v1::Hello& hello);
   void lose(engine::LinkId id, const Status& status);
   void wait_for_streams(std::vector<std::shared_ptr<Stream>> closing, int seconds);
-  void arm_heartbeat();
-  void beat();
+  void write(Link& link, const v1::LinkMessage& message);
+  void beat(Link& link);
+  TicksMs beat_due_ms(const Link& link) const;
+  TicksMs silence_due_ms(const Link& link) const;
+  void arm_watch();
+  void watch();
 
   boost::asio::io_context& loop_;
   const engine::Poster poster_;
   observe::Metrics& metrics_;
   const ControlPlaneOptions options_;
   engine::ControlEvents* events_ = nullptr;
+  CallQueue* queue_ = nullptr;
   std::map<engine::LinkId, Link> links_;
   engine::LinkId last_id_ = 0;
   uint64_t last_stream_ = 0;
-  boost::asio::steady_timer heartbeat_;
-  bool heartbeat_armed_ = false;
+  boost::asio::steady_timer timer_;  // the watch over silent links; after stop(), over the end
   int open_streams_ = 0;
   bool stopped_ = false;
   std::function<void()> on_stopped_;

@@ -5,26 +5,57 @@
 #include <fcntl.h>
 #include <grpc/grpc.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
-#include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/server_posix.h>
 
 #include "daemon/base/limits.h"
 
 namespace rueda::service {
+namespace {
+
+// Reflection has a synchronous service, and that a thread that waits for its next call; at the end
+// of each wait it wakes for nothing.
+constexpr int kReflectionWaitMs = 3'600'000;
+
+}  // namespace
+
+void ControlService::serve(CallQueue& queue) {
+  await_streams<LinkArrival>(
+      queue,
+      [this, &queue](LinkArrival& arrival, void* tag) {
+        service_.RequestLink(&arrival.context, &arrival.stream, queue.get(), queue.get(), tag);
+      },
+      [this, &queue](std::unique_ptr<LinkArrival> arrival) {
+        plane_.accept(queue, std::move(arrival));
+      });
+}
 
 GrpcServers::GrpcServers(const engine::Poster& control_loop, engine::Engine& engine,
                          GrpcControlPlane& plane, const Membership& membership,
                          observe::Metrics& metrics, const DaemonInfo& info)
-    : control_(plane),
+    : plane_(plane),
+      control_(plane),
       agent_(control_loop, engine, membership, credentials_, info),
-      admin_(control_loop, engine, plane, metrics, info) {
+      network_admin_(control_loop, engine, plane, metrics, info),
+      local_admin_(control_loop, engine, plane, metrics, info) {
   // Held for good: whoever lets go of gRPC last joins its threads, and that may be one of them,
-  // where a stream ends in a callback.
+  // where a stream ends.
   ::grpc_init();
 }
 
-Result<std::string> GrpcServers::start(const std::string& host, int port) {
-  grpc::EnableDefaultHealthCheckService(true);
+void GrpcServers::prepare(Served& served, grpc::ServerBuilder& builder) {
+  using Sync = grpc::ServerBuilder::SyncServerOption;
+  builder.SetSyncServerOption(Sync::NUM_CQS, 1);
+  builder.SetSyncServerOption(Sync::MIN_POLLERS, 1);
+  builder.SetSyncServerOption(Sync::MAX_POLLERS, 1);
+  builder.SetSyncServerOption(Sync::CQ_TIMEOUT_MSEC, kReflectionWaitMs);
+  // Else every heartbeat is followed by a ping and a timer, to learn how much may be on its way.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  builder.RegisterAsyncGenericService(&served.health.grpc_service());
+  served.queue = std::make_unique<CallQueue>(builder);
+  served.server = builder.BuildAndStart();
+}
+
+Result<std::string> GrpcServers::bind(const std::string& host, int port) {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 
   grpc::ServerBuilder network;
@@ -35,45 +66,52 @@ Result<std::string> GrpcServers::start(const std::string& host, int port) {
   // gRPC would share a port with a daemon that has it already.
   network.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   network.SetMaxReceiveMessageSize(static_cast<int>(limits::kMaxControlMessageBytes));
-  network.RegisterService(&control_);
-  network.RegisterService(&admin_);
-  network_ = network.BuildAndStart();
-  if (!network_ || bound == 0) {
+  network.RegisterService(&control_.grpc_service());
+  network.RegisterService(&network_admin_.grpc_service());
+  prepare(network_, network);
+  if (!network_.server || bound == 0) {
     return Status(Code::kUnavailable, "cannot listen on control address " + address +
                                           ": the port is taken or the address is not this "
                                           "machine's; choose another with --control-port or "
                                           "--listen-host");
   }
+  plane_.set_queue(*network_.queue);
 
   grpc::ServerBuilder local;
-  local.RegisterService(&agent_);
-  local.RegisterService(&admin_);
-  local_ = local.BuildAndStart();
-  if (!local_) return Status(Code::kInternal, "the gRPC server of the unix socket did not start");
+  local.RegisterService(&agent_.grpc_service());
+  local.RegisterService(&local_admin_.grpc_service());
+  prepare(local_, local);
+  if (!local_.server) {
+    return Status(Code::kInternal, "the gRPC server of the unix socket did not start");
+  }
   return shown + ':' + std::to_string(bound);
+}
+
+void GrpcServers::serve() {
+  control_.serve(*network_.queue);
+  network_admin_.serve(*network_.queue);
+  agent_.serve(*local_.queue);
+  local_admin_.serve(*local_.queue);
+  for (Served* one : {&network_, &local_}) one->health.serve(*one->queue);
 }
 
 void GrpcServers::adopt(int fd, const session::Credentials& peer) {
   ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
   credentials_.note(fd, peer);
-  grpc::AddInsecureChannelFromFd(local_.get(), fd);
+  grpc::AddInsecureChannelFromFd(local_.server.get(), fd);
 }
 
 void GrpcServers::set_serving(bool serving) {
-  for (grpc::Server* server : {network_.get(), local_.get()}) {
-    if (server && server->GetHealthCheckService()) {
-      server->GetHealthCheckService()->SetServingStatus(serving);
-    }
-  }
+  for (Served* one : {&network_, &local_}) one->health.set_serving(serving);
 }
 
 void GrpcServers::stop() {
   const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(1);
-  for (grpc::Server* server : {network_.get(), local_.get()}) {
-    if (server) server->Shutdown(deadline);
+  for (Served* one : {&network_, &local_}) {
+    if (one->server) one->server->Shutdown(deadline);
+    if (one->queue) one->queue->stop();
+    one->server.reset();
   }
-  network_.reset();
-  local_.reset();
 }
 
 }  // namespace rueda::service

@@ -10,43 +10,62 @@
 
 #include "daemon/service/admin_service.h"
 #include "daemon/service/agent_service.h"
+#include "daemon/service/call_queue.h"
 #include "daemon/service/control_plane.h"
+#include "daemon/service/health_service.h"
 
 namespace rueda::service {
 
 // control.proto's server side: hands new streams to the control plane.
-class ControlService final : public v1::Control::CallbackService {
+class ControlService {
  public:
   explicit ControlService(GrpcControlPlane& plane) : plane_(plane) {}
-  grpc::ServerBidiReactor<v1::LinkMessage, v1::LinkMessage>* Link(
-      grpc::CallbackServerContext* context) override {
-    return plane_.accept(context->peer());
-  }
+  // For the builder of the one server that it is part of.
+  grpc::Service& grpc_service() { return service_; }
+  // Takes calls for as long as that server runs.
+  void serve(CallQueue& queue);
 
  private:
   GrpcControlPlane& plane_;
+  v1::Control::AsyncService service_;
 };
 
 class GrpcServers {
  public:
   GrpcServers(const engine::Poster& control_loop, engine::Engine& engine, GrpcControlPlane& plane,
               const Membership& membership, observe::Metrics& metrics, const DaemonInfo& info);
+  ~GrpcServers() { stop(); }
 
   // Binds the control port; returns "host:port" with the port filled in. A port taken is an error.
-  Result<std::string> start(const std::string& host, int port);
+  // Calls that arrive wait until serve().
+  Result<std::string> bind(const std::string& host, int port);
+  // Answers calls. From here on the DaemonInfo is read, on gRPC's threads, and must not change.
+  void serve();
   // Takes over a connection of the unix socket.
   void adopt(int fd, const session::Credentials& peer);
   void set_serving(bool serving);
-  // Waits for the calls under way for at most a second, then breaks them off.
+  // Waits for the calls under way for at most a second, then breaks them off. Their answers need
+  // the control loop: not to be called on it once it serves.
   void stop();
 
  private:
+  // A server with its thread.
+  struct Served {
+    std::unique_ptr<CallQueue> queue;
+    std::unique_ptr<grpc::Server> server;
+    HealthService health;
+  };
+
+  static void prepare(Served& served, grpc::ServerBuilder& builder);
+
+  GrpcControlPlane& plane_;
   PeerCredentials credentials_;
   ControlService control_;
   AgentService agent_;
-  AdminService admin_;
-  std::unique_ptr<grpc::Server> network_;
-  std::unique_ptr<grpc::Server> local_;
+  AdminService network_admin_;
+  AdminService local_admin_;
+  Served network_;
+  Served local_;
 };
 
 }  // namespace rueda::service

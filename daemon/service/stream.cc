@@ -9,11 +9,10 @@ namespace {
 
 constexpr size_t kMaxQueuedMessages = 16'384;
 
-// What both ends share: one write in flight, a queue behind it, reads one after the other. Reactor
-// is grpc's client or server reactor; its operations are only started under the mutex and while
-// open.
-template <class Reactor>
-class StreamCore : public Reactor, public Stream {
+// What both ends share: one write in flight, a queue behind it, reads one after the other. Side is
+// ServerCall or ClientCall; its operations are only started under the mutex and while open.
+template <class Side>
+class StreamCore : public Side, public Stream {
  public:
   void send(const v1::LinkMessage& message) override {
     const std::lock_guard lock(mutex_);
@@ -33,7 +32,10 @@ class StreamCore : public Reactor, public Stream {
     abort_locked();
   }
 
-  void OnWriteDone(bool ok) override {
+  using Side::Side;
+
+ protected:
+  void on_write(bool ok) override {
     const std::lock_guard lock(mutex_);
     writing_ = false;
     queue_.pop_front();
@@ -42,18 +44,18 @@ class StreamCore : public Reactor, public Stream {
     if (closing_) on_drained_locked();
   }
 
-  void OnReadDone(bool ok) override {
+  void on_read(bool ok) override {
     if (ok) {
       events_.on_message(std::exchange(incoming_, {}));
-      Reactor::StartRead(&incoming_);
+      Side::start_read(&incoming_);
       return;
     }
     const std::lock_guard lock(mutex_);
     close_locked();
+    on_reads_over_locked();
   }
 
- protected:
-  // Until gRPC is through with the reactor, somebody must hold it.
+  // Until gRPC is through with the call, somebody must hold it.
   void keep_alive(std::shared_ptr<Stream> self) { self_ = std::move(self); }
 
   void start(StreamEvents events) {
@@ -64,14 +66,14 @@ class StreamCore : public Reactor, public Stream {
       is_over = over_;
       started_ = true;
       if (!closing_) {
-        Reactor::StartRead(&incoming_);
+        Side::start_read(&incoming_);
         if (!queue_.empty()) write_locked();
       }
     }
     if (is_over && events_.on_closed) events_.on_closed(Status(Code::kNodeLost, "it went away"));
   }
 
-  // gRPC is through with the reactor: nothing of it may be touched after this returns.
+  // gRPC is through with the call: nothing of it may be touched after this returns.
   void finished(const Status& status) {
     std::shared_ptr<Stream> last_breath;
     {
@@ -84,6 +86,8 @@ class StreamCore : public Reactor, public Stream {
     if (events_.on_closed) events_.on_closed(status);
   }
 
+  // The other side will send nothing more.
+  virtual void on_reads_over_locked() = 0;
   // The call is to break off. May come more than once.
   virtual void on_abort_locked() = 0;
   // Closing, and nothing is left to write. May come more than once.
@@ -93,7 +97,7 @@ class StreamCore : public Reactor, public Stream {
  private:
   void write_locked() {
     writing_ = true;
-    Reactor::StartWrite(&queue_.front());
+    Side::start_write(queue_.front());
   }
   void close_locked() {
     closing_ = true;
@@ -120,58 +124,51 @@ class StreamCore : public Reactor, public Stream {
   bool over_ = false;     // gRPC is through with it
 };
 
-class ClientStream final
-    : public StreamCore<grpc::ClientBidiReactor<v1::LinkMessage, v1::LinkMessage>> {
+class ClientStream final : public StreamCore<ClientCall<v1::LinkMessage, v1::LinkMessage>> {
  public:
-  explicit ClientStream(const std::shared_ptr<grpc::Channel>& channel)
-      : stub_(v1::Control::NewStub(channel)) {}
+  ClientStream(CallQueue& queue, const std::shared_ptr<grpc::Channel>& channel)
+      : StreamCore(queue), stub_(v1::Control::NewStub(channel)) {}
 
   void open(StreamEvents events, std::shared_ptr<Stream> self) {
     keep_alive(std::move(self));
-    stub_->async()->Link(&context_, this);
-    AddHold();  // writes start outside of reactions
+    start_call([this](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
+      return stub_->PrepareAsyncLink(context, queue);
+    });
     start(std::move(events));
-    StartCall();
-  }
-
-  void OnDone(const grpc::Status& status) override {
-    finished(Status(Code::kNodeLost,
-                    status.error_message().empty()
-                        ? "its control connection closed"
-                        : "its control connection broke (" + status.error_message() + ")"));
   }
 
  private:
-  void OnWritesDoneDone(bool) override { RemoveHold(); }
-
-  void on_abort_locked() override { context_.TryCancel(); }
-  void on_drained_locked() override {
-    if (std::exchange(drained_, true)) return;
-    if (is_aborted()) {
-      RemoveHold();
-    } else {
-      StartWritesDone();
-    }
+  void on_done() override {
+    finished(Status(Code::kNodeLost,
+                    status().error_message().empty()
+                        ? "its control connection closed"
+                        : "its control connection broke (" + status().error_message() + ")"));
   }
 
-  grpc::ClientContext context_;
-  std::unique_ptr<v1::Control::Stub> stub_;
+  void on_reads_over_locked() override { start_finish(); }
+  void on_abort_locked() override { cancel(); }
+  void on_drained_locked() override {
+    if (!std::exchange(drained_, true) && !is_aborted()) start_writes_done();
+  }
+
+  const std::unique_ptr<v1::Control::Stub> stub_;
   bool drained_ = false;
 };
 
-class ServerStream final
-    : public StreamCore<grpc::ServerBidiReactor<v1::LinkMessage, v1::LinkMessage>> {
+class ServerStream final : public StreamCore<ServerCall<v1::LinkMessage, v1::LinkMessage>> {
  public:
   using StreamCore::keep_alive;
   using StreamCore::start;
-
-  void OnCancel() override { abort(); }
-  void OnDone() override { finished(Status(Code::kNodeLost, "its control connection closed")); }
+  using StreamCore::StreamCore;
 
  private:
+  void on_cancel() override { abort(); }
+  void on_done() override { finished(Status(Code::kNodeLost, "its control connection closed")); }
+
+  void on_reads_over_locked() override {}
   void on_abort_locked() override {}
   void on_drained_locked() override {
-    if (!std::exchange(finished_, true)) Finish(grpc::Status::OK);
+    if (!std::exchange(finished_, true)) start_finish(grpc::Status::OK);
   }
 
   bool finished_ = false;
@@ -179,18 +176,17 @@ class ServerStream final
 
 }  // namespace
 
-std::shared_ptr<Stream> open_stream(const std::shared_ptr<grpc::Channel>& channel,
+std::shared_ptr<Stream> open_stream(CallQueue& queue, const std::shared_ptr<grpc::Channel>& channel,
                                     StreamEvents events) {
-  auto stream = std::make_shared<ClientStream>(channel);
+  auto stream = std::make_shared<ClientStream>(queue, channel);
   stream->open(std::move(events), stream);
   return stream;
 }
 
-AcceptedStream accept_stream() {
-  auto stream = std::make_shared<ServerStream>();
+AcceptedStream accept_stream(CallQueue& queue, std::unique_ptr<LinkArrival> arrival) {
+  auto stream = std::make_shared<ServerStream>(queue, std::move(arrival));
   stream->keep_alive(stream);
-  return {stream, stream.get(),
-          [stream](StreamEvents events) { stream->start(std::move(events)); }};
+  return {stream, [stream](StreamEvents events) { stream->start(std::move(events)); }};
 }
 
 }  // namespace rueda::service

@@ -9,6 +9,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "daemon/base/status.h"
+#include "daemon/service/calls.h"
 #include "rueda/v1/control.grpc.pb.h"
 
 namespace rueda::service {
@@ -32,16 +33,17 @@ struct StreamEvents {
 };
 
 // Dials. The stream keeps itself alive until it has closed.
-std::shared_ptr<Stream> open_stream(const std::shared_ptr<grpc::Channel>& channel,
+std::shared_ptr<Stream> open_stream(CallQueue& queue, const std::shared_ptr<grpc::Channel>& channel,
                                     StreamEvents events);
 
-// The server's end of a new stream, and the reactor that gRPC wants to be given.
+using LinkArrival = Arrival<v1::LinkMessage, v1::LinkMessage>;
+
+// The server's end of a new stream, which keeps itself alive likewise.
 struct AcceptedStream {
   std::shared_ptr<Stream> stream;
-  grpc::ServerBidiReactor<v1::LinkMessage, v1::LinkMessage>* reactor;
   // Call once, when `events` may arrive.
   std::function<void(StreamEvents)> start;
 };
-AcceptedStream accept_stream();
+AcceptedStream accept_stream(CallQueue& queue, std::unique_ptr<LinkArrival> arrival);
 
 }  // namespace rueda::service

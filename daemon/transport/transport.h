@@ -130,10 +130,12 @@ class Transport {
 
   // Starts to accept channels; returns the address bound ("host:port", the port filled in).
   virtual Result<std::string> listen(const std::string& address) = 0;
-  // Announces a channel that a peer will open. Connections that were not announced, that fail
-  // authentication or speak garbage are closed, logged, and counted in rejected(). At most one
-  // expectation of an id at a time. The handler gets kTimeout when nobody came, kMismatch when the
-  // peer has other slots, kInvalidArgument when the slots do not lie in their region.
+  // Announces a channel that a peer will open. A peer may come first: it then waits, or tries
+  // again, and counts for nothing as long as the channel is announced soon. Connections whose
+  // channel is not, that fail authentication or speak garbage are closed, logged, and counted in
+  // rejected(). At most one expectation of an id at a time. The handler gets kTimeout when nobody
+  // came, kMismatch when the peer has other slots, kInvalidArgument when the slots do not lie in
+  // their region.
   virtual void expect(AcceptOptions options, AcceptHandler handler) = 0;
   // Withdraws an expect() that has not been fulfilled; its handler is not called.
   virtual void cancel_expect(const ChannelId& id) = 0;

@@ -123,6 +123,22 @@ TEST(JobForming, ACacheOfAnotherSizeIsRefusedWithBothNodesSizes) {
                    "give --cache-capacity the same value on all nodes"));
 }
 
+// The number of ranks alone was compared, so that wrong ones could stand in for those missing.
+TEST(JobForming, AJoinWithRanksOfAnotherNodeIsRefused) {
+  for (Rank stray : {Rank{0}, Rank{3}, Rank{-1}}) {
+    Cluster job({1, 2});
+    job.attach(0);
+    const uint64_t layout_hash = job.node(0).core->layout().hash();
+    job.step(0, MessageArrived{
+                    {NodeIndex{1}, Epoch{1}, 0, Join{layout_hash, "data1", {Rank{1}, stray}}}});
+    EXPECT_THAT(job.node(0).started, IsEmpty());
+    EXPECT_EQ(job.node(0).failed.at(0),
+              Status(Code::kInternal, "node n1 says that rank " + std::to_string(stray.value) +
+                                          " of job train is attached there, where the layout does "
+                                          "not have it"));
+  }
+}
+
 TEST(JobForming, TheTimeoutNamesRanksAndNodes) {
   Cluster job({2, 2, 1});
   job.attach(1);

@@ -46,6 +46,18 @@ class RendezvousTest(IntegrationTest):
         self.assertRegex(launchers[1].output(), r"rank 2 \(pid \d+\) on node node1 exited with status 7")
 
 
+class HealthyJobsTest(IntegrationTest):
+
+    # Neighbours that began first were counted and logged as strangers on the data port.
+    def test_nobody_is_rejected(self):
+        daemons = self.start_daemons("alpha", "beta", "gamma")
+        for _ in range(5):
+            self.assert_job_runs(daemons, [1, 2, 1])
+        for daemon in daemons:
+            self.assertEqual(daemon.metric("rueda_rejected_connections_total"), 0, daemon.output())
+            self.assertNotIn("closed a connection", daemon.output())
+
+
 class TwoJobsTest(IntegrationTest):
 
     def test_one_is_killed_and_the_other_goes_on(self):

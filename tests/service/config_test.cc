@@ -183,6 +183,24 @@ TEST_F(ConfigTest, AValueInTheEnvironmentIsCheckedToo) {
   EXPECT_NE(bad({}).first, 0);
 }
 
+TEST_F(ConfigTest, PrivateLeavesThePortsThatAreGivenAsFlags) {
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{"--private", "--data-port", "7", "--http-port=8"},
+        std::vector<std::string>{"--data-port=7", "--http-port", "8", "--private"}}) {
+    const Config config = good(flags);
+    EXPECT_EQ(config.control_port, 0);
+    EXPECT_EQ(config.data_port, 7);
+    EXPECT_EQ(config.http_port, 8);
+  }
+}
+
+TEST_F(ConfigTest, PrivateGoesBeforeTheEnvironmentAndTheFileOfTheNodesOwnDaemon) {
+  env("RUEDAD_CONTROL_PORT", "5");
+  const Config config = good({toml("data-port = 6\n"), "--private"});
+  EXPECT_EQ(config.control_port, 0);
+  EXPECT_EQ(config.data_port, 0);
+}
+
 TEST_F(ConfigTest, PrivateTakesFreePorts) {
   const Config config = good({"--private"});
   EXPECT_EQ(config.control_port + config.data_port + config.http_port, 0);

@@ -34,13 +34,17 @@ class Daemon {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:" + std::to_string(port), grpc::InsecureServerCredentials(),
                              &port_);
-    builder.RegisterService(&service_);
+    builder.RegisterService(&service_.grpc_service());
+    queue_ = std::make_unique<CallQueue>(builder);
     server_ = builder.BuildAndStart();
+    plane.set_queue(*queue_);
+    service_.serve(*queue_);
   }
   ~Daemon() {
     stop();
     loop_.beside([this] {
       server_->Shutdown(std::chrono::system_clock::now());
+      queue_->stop();
       return true;
     });
   }
@@ -70,6 +74,7 @@ class Daemon {
  private:
   ControlService service_;
   int port_ = 0;
+  std::unique_ptr<CallQueue> queue_;
   std::unique_ptr<grpc::Server> server_;
   bool stopped_ = false;
 };
@@ -264,8 +269,21 @@ TEST_F(ControlPlaneTest, APeerThatFallsSilentIsLost) {
   ASSERT_TRUE(loop_.run_until([&] { return a.events.lost.size() == 1; }));
   EXPECT_EQ(a.events.lost[0].second.code(), Code::kNodeLost);
   EXPECT_EQ(a.events.lost[0].second.message(), "nothing was heard of it for 300 ms");
-  EXPECT_GT(peer.heartbeats, 0);
+  EXPECT_EQ(peer.heartbeats, 0) << "the dialling side asks";
   EXPECT_TRUE(loop_.run_until([&] { return peer.closed.load(); }));
+}
+
+TEST_F(ControlPlaneTest, AHeartbeatIsAnswered) {
+  Daemon a(loop_, "a");
+  RawPeer peer(a.address());
+  peer.say_hello();
+  v1::LinkMessage message;
+  message.mutable_heartbeat();
+  for (int i = 1; i <= 3; ++i) {
+    peer.write(message);
+    ASSERT_TRUE(loop_.run_until([&] { return peer.heartbeats == i; }));
+  }
+  EXPECT_EQ(a.metrics.daemon().heartbeat_sent.Value(), 3);
 }
 
 TEST_F(ControlPlaneTest, APeerThatNeverSpeaksIsDropped) {
@@ -285,6 +303,18 @@ TEST_F(ControlPlaneTest, HeartbeatsKeepALinkThatHasNothingToSay) {
   }));
   EXPECT_TRUE(a.events.lost.empty());
   EXPECT_TRUE(b.events.lost.empty());
+}
+
+// What the dialling side sends keeps the other side content, and nothing else makes that one speak.
+TEST_F(ControlPlaneTest, ADiallerThatSpeaksAndHearsNothingStillAsks) {
+  Daemon a(loop_, "a", 300);
+  Daemon b(loop_, "b", 300);
+  const LinkId to_b = a.plane.acquire(b.address());
+  ASSERT_TRUE(loop_.run_until([&] {
+    a.plane.send(to_b, leave_of("job", 1));
+    return a.metrics.daemon().heartbeat_received.Value() >= 8;
+  }));
+  EXPECT_TRUE(a.events.lost.empty());
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 // The agent's and the operator's services, through real channels.
 #include "daemon/service/grpc_servers.h"
 
+#include <future>
+
 #include <grpcpp/create_channel_posix.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -26,9 +29,10 @@ class GrpcServersTest : public ::testing::Test {
     info_.transport = "mem";
     ASSERT_TRUE(data_loop_.start("data:1").is_ok());
     plane_.set_events(&engine_);
-    const Result<std::string> bound = servers_.start("127.0.0.1", 0);
+    const Result<std::string> bound = servers_.bind("127.0.0.1", 0);
     ASSERT_TRUE(bound.is_ok()) << bound.status().message();
     address_ = bound.value();
+    servers_.serve();
   }
   void TearDown() override {
     bool closed = false;
@@ -271,13 +275,175 @@ TEST_F(GrpcServersTest, PeersAreListed) {
 }
 
 TEST_F(GrpcServersTest, APortThatIsTakenIsNamed) {
-  GrpcServers second(poster_, engine_, plane_, membership_, metrics_, info_);
+  GrpcControlPlane plane(loop_.io(), metrics_, {"n0", 1, 60'000});
+  GrpcServers second(poster_, engine_, plane, membership_, metrics_, info_);
   const int port = std::stoi(address_.substr(address_.rfind(':') + 1));
-  const Result<std::string> bound = second.start("127.0.0.1", port);
+  const Result<std::string> bound = second.bind("127.0.0.1", port);
   ASSERT_FALSE(bound.is_ok());
   EXPECT_NE(bound.status().message().find(address_), std::string::npos) << bound.status().message();
   EXPECT_NE(bound.status().message().find("--control-port"), std::string::npos);
   second.stop();
+}
+
+// --- A job that is refused
+
+// The stream was read on after it had been finished, and its job's id written on one thread and
+// read on another.
+TEST_F(GrpcServersTest, ARefusedLauncherThatKeepsTalkingIsHeardNoMore) {
+  for (int i = 0; i < 20; ++i) {
+    Launcher launcher(loop_, local());
+    launcher.ask_for(spec("a b"));
+    launcher.ask_for(spec("job"));
+    launcher.ask_for(spec("job"));
+    if (i % 2 == 0) launcher.vanish();
+    EXPECT_FALSE(launcher.leave().ok());
+  }
+  EXPECT_TRUE(engine_.jobs().empty());
+}
+
+// --- Start
+
+// Addresses were filled in while calls were being answered already.
+TEST_F(GrpcServersTest, ACallThatComesBeforeTheServersServeWaits) {
+  DaemonInfo info = info_;
+  GrpcControlPlane plane(loop_.io(), metrics_, {"n0", 1, 60'000});
+  GrpcServers early(poster_, engine_, plane, membership_, metrics_, info);
+  const Result<std::string> bound = early.bind("127.0.0.1", 0);
+  ASSERT_TRUE(bound.is_ok()) << bound.status().message();
+  v1::GetStatusReply reply;
+  auto asked = std::async(std::launch::async, [&] {
+    grpc::ClientContext context;
+    context.set_wait_for_ready(true);
+    return v1::Admin::NewStub(
+               grpc::CreateChannel(bound.value(), grpc::InsecureChannelCredentials()))
+        ->GetStatus(&context, {}, &reply);
+  });
+  // Whenever it arrives: none is answered yet.
+  for (int i = 0; i < 100; ++i) loop_.io().poll();
+  EXPECT_NE(asked.wait_for(std::chrono::seconds(0)), std::future_status::ready);
+  info.http_address = "late:1";
+  early.serve();
+  ASSERT_TRUE(loop_.run_until(
+      [&] { return asked.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }));
+  EXPECT_TRUE(asked.get().ok());
+  EXPECT_EQ(reply.http_address(), "late:1");
+  loop_.beside([&] {
+    early.stop();
+    return true;
+  });
+}
+
+TEST_F(GrpcServersTest, ServersThatNeverServedStop) {
+  GrpcControlPlane plane(loop_.io(), metrics_, {"n0", 1, 60'000});
+  GrpcServers early(poster_, engine_, plane, membership_, metrics_, info_);
+  ASSERT_TRUE(early.bind("127.0.0.1", 0).is_ok());
+  early.stop();
+}
+
+// --- Health. The messages of one field each are the test's own.
+
+class HealthClient {
+ public:
+  HealthClient(testing::Loop& loop, const std::shared_ptr<grpc::Channel>& channel)
+      : loop_(loop), stub_(channel) {}
+
+  // What the one call is told, in bytes, and how it ends.
+  std::pair<std::string, grpc::Status> call(const std::string& method, const std::string& request) {
+    return loop_.beside([&] {
+      grpc::ClientContext context;
+      grpc::CompletionQueue queue;
+      const auto call = stub_.PrepareUnaryCall(&context, method, bytes(request), &queue);
+      call->StartCall();
+      grpc::ByteBuffer reply;
+      grpc::Status status;
+      call->Finish(&reply, &status, this);
+      void* tag = nullptr;
+      bool ok = false;
+      queue.Next(&tag, &ok);
+      return std::pair(text(reply), status);
+    });
+  }
+
+  static grpc::ByteBuffer bytes(const std::string& text) {
+    const grpc::Slice slice(text);
+    return {&slice, 1};
+  }
+  static std::string text(const grpc::ByteBuffer& buffer) {
+    std::vector<grpc::Slice> slices;
+    std::string all;
+    if (!buffer.Valid() || !buffer.Dump(&slices).ok()) return all;
+    for (const grpc::Slice& slice : slices) {
+      all.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+    }
+    return all;
+  }
+
+ private:
+  testing::Loop& loop_;
+  grpc::GenericStub stub_;
+};
+
+const std::string kHealthServing("\x08\x01", 2);
+const std::string kHealthNotServing("\x08\x02", 2);
+const std::string kHealthServiceUnknown("\x08\x03", 2);
+const char* const kHealthCheck = "/grpc.health.v1.Health/Check";
+
+TEST_F(GrpcServersTest, HealthIsCheckedOnBothServers) {
+  for (const auto& channel : {network(), local()}) {
+    HealthClient client(loop_, channel);
+    servers_.set_serving(false);
+    EXPECT_EQ(client.call(kHealthCheck, "").first, kHealthNotServing);
+    servers_.set_serving(true);
+    EXPECT_EQ(client.call(kHealthCheck, "").first, kHealthServing);
+    EXPECT_EQ(client.call(kHealthCheck, std::string("\x0a\x00", 2)).first, kHealthServing);
+    EXPECT_EQ(client.call(kHealthCheck, "\x0a\x03you").second.error_code(),
+              grpc::StatusCode::NOT_FOUND);
+    for (const char* garbage : {"\x0a\x7fyou", "\x0a", "\x10\x01", "\xff\xff\xff"}) {
+      EXPECT_EQ(client.call(kHealthCheck, garbage).second.error_code(),
+                grpc::StatusCode::INVALID_ARGUMENT);
+    }
+    const grpc::Status none = client.call("/rueda.v1.Nothing/AtAll", "").second;
+    EXPECT_EQ(none.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+    EXPECT_EQ(none.error_message(), "there is no method /rueda.v1.Nothing/AtAll");
+  }
+}
+
+TEST_F(GrpcServersTest, HealthIsWatched) {
+  grpc::GenericStub stub(network());
+  for (const std::string& service : {std::string(), std::string("\x0a\x03you")}) {
+    servers_.set_serving(true);
+    grpc::ClientContext context;
+    grpc::CompletionQueue queue;
+    const auto ended = [&] {
+      return loop_.beside([&queue] {
+        void* tag = nullptr;
+        bool ok = false;
+        queue.Next(&tag, &ok);
+        return ok;
+      });
+    };
+    const auto call = stub.PrepareCall(&context, "/grpc.health.v1.Health/Watch", &queue);
+    call->StartCall(this);
+    ASSERT_TRUE(ended());
+    call->Write(HealthClient::bytes(service), this);
+    ASSERT_TRUE(ended());
+    grpc::ByteBuffer told;
+    call->Read(&told, this);
+    ASSERT_TRUE(ended());
+    EXPECT_EQ(HealthClient::text(told), service.empty() ? kHealthServing : kHealthServiceUnknown);
+    if (service.empty()) {
+      servers_.set_serving(true);  // no news
+      servers_.set_serving(false);
+      call->Read(&told, this);
+      ASSERT_TRUE(ended());
+      EXPECT_EQ(HealthClient::text(told), kHealthNotServing);
+    }
+    context.TryCancel();
+    grpc::Status status;
+    call->Finish(&status, this);
+    ASSERT_TRUE(ended());
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
+  }
 }
 
 TEST(PeerCredentials, AreFoundByDescriptor) {

@@ -128,13 +128,23 @@ class TcpTransportTest : public ::testing::Test {
     asio::ip::tcp::socket socket = dial();
     const tcp::Hello message = hello();
     asio::write(socket, asio::buffer(&message, sizeof(message)));
+    await_welcome(socket, message);
+    return socket;
+  }
+
+  void await_welcome(asio::ip::tcp::socket& socket, const tcp::Hello& message) {
     EXPECT_TRUE(run_until([this] { return channel_ != nullptr; }));
     tcp::HelloReply reply;
     asio::read(socket, asio::buffer(&reply, sizeof(reply)));
     EXPECT_TRUE(check_reply(reply).is_ok());
     EXPECT_TRUE(is_authentic(reply, message, token_));
     EXPECT_EQ(reply.answer, tcp::HelloAnswer::kWelcome);
-    return socket;
+  }
+
+  // Lets what has arrived on loopback be read.
+  void take_what_has_come() {
+    while (io_.poll() != 0) {
+    }
   }
 
   bool run_until_rejected(uint64_t count) {
@@ -201,6 +211,73 @@ TEST_F(TcpTransportTest, APeerThatHangsUpBeforeItsHelloIsCounted) {
   dial().close();
   ASSERT_TRUE(run_until_rejected(1));
   EXPECT_EQ(log_->count("hung up before its hello"), 1);
+}
+
+// --- A hello before its channel is expected
+
+TEST_F(TcpTransportTest, AnEarlyHelloIsAnsweredOnceItIsExpected) {
+  asio::ip::tcp::socket peer = dial();
+  const tcp::Hello message = hello();
+  asio::write(peer, asio::buffer(&message, sizeof(message)));
+  take_what_has_come();
+  expect_channel();
+  await_welcome(peer, message);
+  EXPECT_EQ(transport_->rejected(), 0u);
+  EXPECT_EQ(log_->count("closed a connection"), 0);
+}
+
+TEST_F(TcpTransportTest, AnEarlyHelloThatIsNeverExpectedIsClosedInTime) {
+  asio::ip::tcp::socket stranger = dial();
+  const tcp::Hello message = hello();
+  asio::write(stranger, asio::buffer(&message, sizeof(message)));
+  ASSERT_TRUE(run_until_rejected(1));
+  EXPECT_TRUE(is_hung_up(stranger));
+  EXPECT_EQ(log_->count("was not expected here within"), 1);
+}
+
+TEST_F(TcpTransportTest, AnEarlyHelloWithoutTheTokenIsClosedOnceItIsExpected) {
+  asio::ip::tcp::socket stranger = dial();
+  tcp::Hello forged = hello();
+  forged.mac[0] ^= std::byte{1};
+  asio::write(stranger, asio::buffer(&forged, sizeof(forged)));
+  take_what_has_come();
+  asio::ip::tcp::socket peer = open_by_hand();
+  ASSERT_TRUE(run_until_rejected(1));
+  EXPECT_TRUE(is_hung_up(stranger));
+  EXPECT_EQ(log_->count("it does not have the token"), 1);
+  EXPECT_FALSE(reader_.closed);
+}
+
+TEST_F(TcpTransportTest, APeerThatDoesNotWaitIsNotTakenForThere) {
+  for (const bool talks : {false, true}) {
+    asio::ip::tcp::socket gone = dial();
+    const tcp::Hello message = hello();
+    asio::write(gone, asio::buffer(&message, sizeof(message)));
+    take_what_has_come();
+    if (talks) {
+      asio::write(gone, asio::buffer("more", 4));
+    } else {
+      gone.close();
+    }
+    ASSERT_TRUE(run_until_rejected(talks ? 2 : 1));
+  }
+  EXPECT_EQ(log_->count("it did not wait until"), 2);
+  asio::ip::tcp::socket peer = open_by_hand();
+  EXPECT_FALSE(reader_.closed);
+}
+
+TEST_F(TcpTransportTest, EarlyHellosCountAmongTheConnectionsThatAreBounded) {
+  transport_ = make_tcp_transport(io_, {.hello_timeout_ms = 20'000});
+  address_ = transport_->listen("127.0.0.1:0").value();
+  std::vector<asio::ip::tcp::socket> strangers;
+  for (int i = 0; i < 65; ++i) {
+    strangers.push_back(dial());
+    const tcp::Hello message = hello();
+    asio::write(strangers.back(), asio::buffer(&message, sizeof(message)));
+  }
+  ASSERT_TRUE(run_until_rejected(1));
+  transport_->stop();
+  for (asio::ip::tcp::socket& stranger : strangers) EXPECT_TRUE(is_hung_up(stranger));
 }
 
 TEST_F(TcpTransportTest, AFloodOfStrangersIsBoundedAndDoesNotFloodTheLog) {

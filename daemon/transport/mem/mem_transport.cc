@@ -88,7 +88,7 @@ class MemTransport final : public Transport {
   void finish_expect(const ChannelId& id, uint64_t serial,
                      Result<std::unique_ptr<ReceiveChannel>> result);
   void on_request(const Request& request);
-  void reject(const Request& request, const std::string& cause);
+  void refuse(const Request& request, const std::string& cause);
   void welcome(const Request& request, const AcceptOptions& accept, uint64_t serial);
 
   asio::io_context& io_;
@@ -232,11 +232,13 @@ void MemTransport::on_request(const Request& request) {
   const ConnectOptions& connect = request.options;
   const auto found = expectations_.find(connect.id);
   if (found == expectations_.end() || !found->second.checked.is_ok()) {
-    return reject(request, "the channel is not expected there (yet)");
+    // Not counted: no stranger comes this way.
+    return refuse(request, "the channel is not expected there (yet)");
   }
   const AcceptOptions accept = found->second.options;
   if (CRYPTO_memcmp(connect.token.data(), accept.token.data(), accept.token.size()) != 0) {
-    return reject(request, "the job's token differs");
+    ++rejected_;
+    return refuse(request, "the job's token differs");
   }
   const uint64_t serial = found->second.serial;
   if (connect.slot_count == accept.slots.count && connect.slot_bytes == accept.slots.slot_bytes) {
@@ -254,8 +256,7 @@ void MemTransport::on_request(const Request& request) {
   finish_expect(connect.id, serial, mismatch);
 }
 
-void MemTransport::reject(const Request& request, const std::string& cause) {
-  ++rejected_;
+void MemTransport::refuse(const Request& request, const std::string& cause) {
   request.reply_to->post([&](asio::io_context&) {
     return [door = request.reply_to, id = request.options.id, attempt = request.attempt, cause] {
       if (door->owner() != nullptr) door->owner()->on_refused(id, attempt, cause);

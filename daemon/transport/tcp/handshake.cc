@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include <boost/asio/post.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 
@@ -23,8 +24,10 @@ void Handshake::start(int64_t timeout_ms) {
   deadline_.expires_after(std::chrono::milliseconds(timeout_ms));
   deadline_.async_wait([self = shared_from_this(), timeout_ms](const error_code& cancelled) {
     if (cancelled || self->listener_ == nullptr) return;
-    self->fail(Status(Code::kTimeout,
-                      "it did not finish its hello within " + std::to_string(timeout_ms) + " ms"));
+    const std::string within = " within " + std::to_string(timeout_ms) + " ms";
+    self->fail(self->is_early_ ? Status(Code::kNotFound, describe(self->hello_.id) +
+                                                             " was not expected here" + within)
+                               : Status(Code::kTimeout, "it did not finish its hello" + within));
   });
   // A stranger is known by its first bytes: no need to wait for more of them.
   asio::async_read(socket_, asio::buffer(&hello_, kHelloPrefixBytes),
@@ -50,9 +53,7 @@ void Handshake::read_rest() {
 
 void Handshake::on_hello() {
   const Listener::ExpectationPtr expectation = listener_->find(hello_.id);
-  if (expectation == nullptr) {
-    return fail(Status(Code::kNotFound, describe(hello_.id) + " is not expected here"));
-  }
+  if (expectation == nullptr) return wait_for_announcement();
   if (!is_authentic(hello_, expectation->options.token)) {
     const Status why(Code::kPermission, "it does not have the token of " + describe(hello_.id));
     expectation->last_rejection = peer_ + ": " + why.message();
@@ -66,6 +67,27 @@ void Handshake::on_hello() {
   const SlotRegion& slots = expectation->options.slots;
   const bool same = hello_.slot_count == slots.count && hello_.slot_bytes == slots.slot_bytes;
   answer(same ? HelloAnswer::kWelcome : HelloAnswer::kOtherGeometry);
+}
+
+// Neighbours begin an epoch each at its own time, so a hello may come before its channel is
+// announced. Without the token nothing can be said of it yet: it waits among those that have not
+// said who they are, and under their bounds.
+void Handshake::wait_for_announcement() {
+  is_early_ = true;
+  socket_.async_wait(Socket::wait_read, [self = shared_from_this()](const error_code& cancelled) {
+    if (cancelled || self->listener_ == nullptr) return;
+    self->fail(Status(Code::kNodeLost,
+                      "it did not wait until " + describe(self->hello_.id) + " was expected here"));
+  });
+}
+
+void Handshake::announce() {
+  is_early_ = false;
+  error_code ignored;
+  socket_.cancel(ignored);
+  asio::post(socket_.get_executor(), [self = shared_from_this()] {
+    if (self->listener_ != nullptr) self->on_hello();
+  });
 }
 
 void Handshake::answer(HelloAnswer answer) {

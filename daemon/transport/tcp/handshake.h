@@ -14,14 +14,19 @@ class Handshake : public std::enable_shared_from_this<Handshake> {
   Handshake(Listener& listener, Socket socket, asio::io_context& io);
 
   void start(int64_t timeout_ms);
+  // What it waits for has been announced: answers, from a fresh turn of the loop.
+  void announce();
   // Closes the connection; the listener hears nothing more of it.
   void abandon();
   const std::string& peer() const { return peer_; }
+  // It has said hello, and its channel has not been announced.
+  bool waits_for(const ChannelId& id) const { return is_early_ && hello_.id == id; }
   Socket& socket() { return socket_; }
 
  private:
   void read_rest();
   void on_hello();
+  void wait_for_announcement();
   void answer(HelloAnswer answer);
   void on_answered(const error_code& error, HelloAnswer answer);
   void fail(const Status& why);
@@ -32,6 +37,7 @@ class Handshake : public std::enable_shared_from_this<Handshake> {
   Timer deadline_;
   std::string peer_;
   Hello hello_;
+  bool is_early_ = false;
   HelloReply reply_;
   Listener::ExpectationPtr claimed_;  // the channel it is being answered as
 };

@@ -124,6 +124,9 @@ void Listener::expect(AcceptOptions options, const Status& checked, AcceptHandle
       [self = shared_from_this(), expectation](const error_code& cancelled) {
         if (!cancelled) self->on_deadline(expectation);
       });
+  for (const auto& handshake : handshakes_) {
+    if (handshake->waits_for(id)) handshake->announce();
+  }
 }
 
 void Listener::on_deadline(const ExpectationPtr& expectation) {

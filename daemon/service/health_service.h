@@ -1,0 +1,39 @@
+// grpc.health.v1 (https://github.com/grpc/grpc/blob/master/doc/health-checking.md): Check, and
+// Watch. gRPC's own is written for its callback interface, whose threads are never idle
+// (daemon/service/call_queue.h). Messages of one field each are read and written by hand.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <mutex>
+
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/grpcpp.h>
+
+#include "daemon/service/calls.h"
+
+namespace rueda::service {
+
+class HealthStream;
+
+// The server as a whole is the one service, by the empty name. Answers every method that no other
+// service of its server has: what is not of grpc.health.v1.Health is not implemented.
+class HealthService {
+ public:
+  // For the builder of the one server that it is part of.
+  grpc::AsyncGenericService& grpc_service() { return service_; }
+  // Takes calls for as long as that server runs.
+  void serve(CallQueue& queue);
+  // Thread-safe. Not serving until told.
+  void set_serving(bool serving);
+
+ private:
+  friend class HealthStream;
+
+  grpc::AsyncGenericService service_;
+  std::mutex mutex_;
+  bool serving_ = false;
+  std::list<HealthStream*> watchers_;
+};
+
+}  // namespace rueda::service
