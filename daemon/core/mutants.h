@@ -1,0 +1,50 @@
+// Mistakes that a test build plants in core, one at a time, to see that a checker finds each: a
+// checker that has never caught anything proves nothing.
+//
+// A mistake sits where a rule is kept:  if (sealed_ && !RUEDA_MUTANT(kDeliverAfterSeal)) return;
+// In what is shipped RUEDA_MUTANT() is the constant false, and nothing else in this file exists.
+// Tests that want mutants link rueda_core_mutants (tests/sim/CMakeLists.txt) in place of
+// rueda_core: the same sources, compiled with RUEDA_MUTANTS defined. There they choose one at run
+// time,
+//
+//   core::planted_mutant = core::Mutant::kDeliverAfterSeal;
+//
+// and kNone, the value at the start, is the code as shipped. The choice holds for the whole process
+// until it is changed; core runs in the thread that sets it.
+#pragma once
+
+#ifdef RUEDA_MUTANTS
+
+#include <cstdint>
+
+namespace rueda::core {
+
+enum class Mutant : uint8_t {
+  kNone,
+  // Of locked schedules (rules L).
+  kStaleGenerationAccepted,
+  kLockAppliedOneSeqEarly,
+  kResumeFromMaximum,  // u from the maximum of the launched seqs, not the minimum
+  kJoinedRankCountedTwice,
+  kLaunchOutOfOrder,
+  kStaleReadyBitAccepted,
+  kCreditLeakedOnCancel,
+  // Of recovery (rules R).
+  kDeliverAfterSeal,
+  kPartialFreedEarly,  // P, before F is whole
+  kFinalFreedEarly,    // F, before the operation is stable
+  kEpochByMinority,
+  kSeqUsedTwice,
+};
+
+inline Mutant planted_mutant = Mutant::kNone;
+
+}  // namespace rueda::core
+
+#define RUEDA_MUTANT(name) (::rueda::core::planted_mutant == ::rueda::core::Mutant::name)
+
+#else
+
+#define RUEDA_MUTANT(name) false
+
+#endif
