@@ -191,29 +191,32 @@ void Recovery::continue_proposing(RecoveryOutput& output) {
   };
   if (proposer_.phase() == Proposer::Phase::kPreparing) {
     if (!has_quorum()) return;
-    if (proposer_.bound_to() && !RUEDA_MUTANT(kChosenDecisionIgnored)) {
-      proposer_.propose(proposer_.bound_to());
-    } else if (may_evict_absent()) {
-      std::map<NodeIndex, Report> reports = proposer_.reports();
-      if (witness()) reports.erase(*witness());
-      proposer_.propose(std::make_shared<const Decision>(
-          decide(Epoch{epoch_.value + 1}, members(), reports, options_.policy)));
-    } else {
-      return;
-    }
+    const DecisionPtr decision = choose_proposal();
+    if (!decision) return;
+    proposer_.propose(decision);
+    RUEDA_CHECK(acceptor_.accept(proposer_.ballot(), decision));
+    proposer_.on_accepted(self_, proposer_.ballot());
     request_votes(output);
   }
-  if (proposer_.phase() != Proposer::Phase::kAccepting) return;
-  if (!proposer_.has_vote(self_) && may_accept(*proposer_.proposal()) &&
-      acceptor_.accept(proposer_.ballot(), proposer_.proposal())) {
-    proposer_.on_accepted(self_, proposer_.ballot());
-  }
-  if (!has_quorum()) return;
+  if (proposer_.phase() != Proposer::Phase::kAccepting || !has_quorum()) return;
   const DecisionPtr decision = proposer_.proposal();
   for (const NodeIndex voter : quorum_.voters()) {
     if (voter != self_) send(voter, Learn{decision}, output);
   }
   adopt(decision, output);
+}
+
+// Null: not yet.
+DecisionPtr Recovery::choose_proposal() const {
+  if (const DecisionPtr& bound = proposer_.bound_to();
+      bound && !RUEDA_MUTANT(kChosenDecisionIgnored)) {
+    return may_accept(*bound) ? bound : nullptr;
+  }
+  if (!may_evict_absent()) return nullptr;
+  std::map<NodeIndex, Report> reports = proposer_.reports();
+  if (witness()) reports.erase(*witness());
+  return std::make_shared<const Decision>(
+      decide(Epoch{epoch_.value + 1}, members(), reports, options_.policy));
 }
 
 void Recovery::on(NodeIndex from, const Prepare& prepare, RecoveryOutput& output) {

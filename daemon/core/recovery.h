@@ -182,6 +182,7 @@ class Recovery {
   void step_back(Ballot above);
   void request_votes(RecoveryOutput& output);
   void continue_proposing(RecoveryOutput& output);
+  DecisionPtr choose_proposal() const;
   bool may_accept(const Decision& decision) const;
   bool may_evict_absent() const;
   bool is_evictable(NodeIndex node) const;
