@@ -93,7 +93,6 @@ void RecoverySimulator::draw_fault() {
       const bool loses = chance(50);
       link_faults_.push_back({node, other, when, until, loses});
       if (chance(30)) link_faults_.push_back({other, node, when, until, loses});
-      if (loses) push({Event::Kind::kSuspect, until, 0, other, node});
       break;
     }
     case 4:
@@ -123,7 +122,13 @@ void RecoverySimulator::dispatch(Parcel parcel) {
   const LinkFault* fault = fault_on(parcel.from, parcel.to);
   TicksMs at = now_ + draw(1, slowest_);
   if (parcel.is_data()) {
-    if (fault && fault->loses_frames) return;
+    if (fault && fault->loses_frames) {
+      // The sender sees its channel break.
+      Event event{Event::Kind::kSuspect, now_ + draw(1, 30), 0, parcel.from, parcel.to};
+      event.epoch = world_.node(parcel.from).epoch;
+      push(event);
+      return;
+    }
     if (fault) at = std::max(at, fault->end);
     TicksMs& last = stream_time_[{parcel.from, parcel.to}];
     last = at = std::max(at, last);
@@ -175,7 +180,6 @@ RecoveryResult RecoverySimulator::run() {
       push({Event::Kind::kSubmit, at, 0, node});
     }
   }
-  calm_at_ = std::max(calm_at_, kSubmittedBy);
   world_.start(0);
   dispatch_sent();
   for (int node = 0; node < plan_->voter_count(); ++node) push_tick(node);
@@ -223,7 +227,11 @@ void RecoverySimulator::handle(const Event& event) {
     case Event::Kind::kFreeze:
       frozen_until_[node] = std::max(frozen_until_[node], event.until);
       break;
-    case Event::Kind::kSuspect: world_.suspect(now_, event.node, event.other); break;
+    case Event::Kind::kSuspect:
+      if (event.epoch == Epoch{} || event.epoch == world_.node(event.node).epoch) {
+        world_.suspect(now_, event.node, event.other);
+      }
+      break;
   }
   dispatch_sent();
   push_tick(event.node);
@@ -236,7 +244,8 @@ bool RecoverySimulator::all_finished() const {
   return true;
 }
 
-// When it has become calm: can the job go on?
+// When it has become calm: can the job go on? Where all who know that an epoch was decided are
+// dead, a quorum of the one before is needed to find it out.
 void RecoverySimulator::note_quorum() {
   if (noted_) return;
   noted_ = true;
@@ -244,8 +253,13 @@ void RecoverySimulator::note_quorum() {
   for (int node = 0; node < plan_->voter_count(); ++node) {
     if (world_.node(node).alive && !world_.node(node).ended) there.insert(node);
   }
-  const std::vector<NodeIndex> members = world_.checks().survivors();
-  must_go_on_ = !members.empty() && world_.checks().is_quorum(there, members);
+  const RecoveryChecks& checks = world_.checks();
+  const std::vector<NodeIndex> members = checks.survivors();
+  const Epoch last{checks.epochs()};
+  const bool is_known = std::any_of(there.begin(), there.end(),
+                                    [&](int node) { return world_.node(node).epoch == last; });
+  must_go_on_ = !members.empty() && checks.is_quorum(there, members) &&
+                (is_known || checks.is_quorum(there, checks.members_of(Epoch{last.value - 1})));
   if (!must_go_on_) ++result_.quorums_lost;
 }
 
@@ -253,24 +267,28 @@ void RecoverySimulator::note_quorum() {
 
 void RecoverySimulator::check_end() {
   RecoveryChecks& checks = world_.checks();
-  const std::vector<NodeIndex> survivors = checks.survivors();
-  const bool shrinks = plan_->options.policy == core::DeathPolicy::kShrink;
   for (int node = 0; node < plan_->node_count(); ++node) {
-    const NodeModel& model = world_.node(node);
-    if (!model.alive) continue;
-    if (!world_.has_finished(node)) {
+    if (world_.node(node).alive && !world_.has_finished(node)) {
       checks.violated("liveness: node " + std::to_string(node) + " waits for ever");
       return;
     }
-    const bool goes_on = must_go_on_ && shrinks &&
-                         std::binary_search(survivors.begin(), survivors.end(), NodeIndex{node});
-    if (goes_on && model.ended) {
-      checks.violated("liveness: node " + std::to_string(node) +
+  }
+  // A member that reported and died is a member of the next epoch all the same: that one may be
+  // without a quorum, though the one before had it.
+  std::set<int> alive;
+  for (int node = 0; node < plan_->voter_count(); ++node) {
+    if (world_.node(node).alive) alive.insert(node);
+  }
+  const std::vector<NodeIndex> survivors = checks.survivors();
+  if (!must_go_on_ || survivors.empty() || !checks.is_quorum(alive, survivors)) return;
+  for (const NodeIndex survivor : survivors) {
+    const NodeModel& model = world_.node(survivor.value);
+    if (model.alive && model.ended) {
+      checks.violated("liveness: node " + std::to_string(survivor.value) +
                       " gives up, though a quorum is connected");
-      return;
     }
   }
-  if (must_go_on_ && now_ > calm_at_ + kGoesOnWithin) {
+  if (now_ > calm_at_ + kGoesOnWithin) {
     checks.violated("liveness: it takes too long, though a quorum is connected");
   }
 }

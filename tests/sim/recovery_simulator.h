@@ -51,6 +51,7 @@ class RecoverySimulator {
     int other = 0;      // kSuspect: whom
     TicksMs until = 0;  // kFreeze
     size_t parcel = 0;  // kParcel: where in parcels_
+    Epoch epoch;        // kSuspect: whose channel broke; 0: whichever it is in
   };
   struct Later {
     bool operator()(const Event& a, const Event& b) const {
