@@ -30,10 +30,11 @@ void Recovery::on_chunk(TicksMs now, Seq seq, size_t chunk, RecoveryOutput& outp
   }
   if (!became_whole) return;
   if (holdings_.free_partial(seq)) output.freed_partials.push_back(seq);
-  deliver_and_free(output);
   // Otherwise frames, or at the latest heartbeats, carry it.
   const bool traffic_stops = !holdings_.any_under_way();
-  if (!traffic_stops || 2 * holdings_.bytes() <= options_.max_unstable_bytes) return;
+  const bool much_is_unstable = 2 * holdings_.bytes() > options_.max_unstable_bytes;
+  deliver_and_free(output);
+  if (!traffic_stops || !much_is_unstable) return;
   for (const NodeIndex member : members()) {
     if (member != self_) send(member, Acknowledge{holdings_.complete()}, output);
   }

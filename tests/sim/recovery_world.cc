@@ -343,6 +343,7 @@ void RecoveryWorld::hash(Fnv1a& hash) const {
     hash.add(uint64_t{node.alive} + 2 * uint64_t{node.sealed} + 4 * uint64_t{node.ended});
     hash.add(static_cast<uint64_t>(node.ready)).add(static_cast<uint64_t>(node.next_operation));
     hash.add(node.next_seq).add(node.early.size());
+    for (const Parcel& parcel : node.early) hash_parcel(parcel, hash);
     if (node.alive) node.core->hash(hash);
     for (const auto& [seq, memory] : node.operations) {
       hash.add(seq).add(static_cast<uint64_t>(memory.operation));
@@ -355,6 +356,68 @@ void RecoveryWorld::hash(Fnv1a& hash) const {
     }
   }
   checks_.hash(hash);
+}
+
+namespace {
+
+void hash_ballot(core::Ballot ballot, Fnv1a& hash) {
+  hash.add(ballot.round).add(static_cast<uint64_t>(ballot.node.value));
+}
+
+void hash_value(Epoch epoch, Seq seq, size_t chunk, ChunkValue value, Fnv1a& hash) {
+  hash.add(epoch.value).add(seq.value).add(chunk);
+  hash.add(static_cast<uint64_t>(value.operation)).add(uint64_t{value.mask});
+}
+
+void hash_body(const Frame& frame, Fnv1a& hash) {
+  hash_value(frame.epoch, frame.seq, frame.chunk, frame.value, hash);
+  hash.add(static_cast<uint64_t>(frame.phase)).add(frame.stable.value);
+}
+
+void hash_body(const FetchRequest& request, Fnv1a& hash) {
+  hash_value(request.epoch, request.seq, request.chunk, {}, hash);
+}
+
+void hash_body(const FetchReply& reply, Fnv1a& hash) {
+  hash_value(reply.epoch, reply.seq, reply.chunk, reply.value, hash);
+}
+
+void hash_body(const core::RecoveryMessage& message, Fnv1a& hash) {
+  hash.add(message.epoch.value).add(message.body.index());
+  if (const auto* heartbeat = std::get_if<core::Heartbeat>(&message.body)) {
+    hash.add(static_cast<uint64_t>(heartbeat->sent)).add(heartbeat->complete.value);
+    hash.add(static_cast<uint64_t>(heartbeat->echo.value_or(-1)));
+  } else if (const auto* acknowledge = std::get_if<core::Acknowledge>(&message.body)) {
+    hash.add(acknowledge->complete.value);
+  } else if (const auto* prepare = std::get_if<core::Prepare>(&message.body)) {
+    hash_ballot(prepare->ballot, hash);
+  } else if (const auto* promise = std::get_if<core::Promise>(&message.body)) {
+    hash_ballot(promise->ballot, hash);
+    hash_ballot(promise->accepted_in, hash);
+    if (promise->accepted) core::hash_decision(*promise->accepted, hash);
+    hash.add(promise->report.freed.value);
+    for (const core::Holding& holding : promise->report.operations) {
+      for (const bool held : holding.chunks) hash.add(uint64_t{held});
+      hash.add(2 + uint64_t{holding.partial} + 2 * uint64_t{holding.delivered});
+    }
+  } else if (const auto* accept = std::get_if<core::Accept>(&message.body)) {
+    hash_ballot(accept->ballot, hash);
+    core::hash_decision(*accept->decision, hash);
+  } else if (const auto* accepted = std::get_if<core::Accepted>(&message.body)) {
+    hash_ballot(accepted->ballot, hash);
+  } else if (const auto* refuse = std::get_if<core::Refuse>(&message.body)) {
+    hash_ballot(refuse->promised, hash);
+  } else if (const auto* learn = std::get_if<core::Learn>(&message.body)) {
+    core::hash_decision(*learn->decision, hash);
+  }
+}
+
+}  // namespace
+
+void hash_parcel(const Parcel& parcel, Fnv1a& hash) {
+  hash.add(static_cast<uint64_t>(parcel.from)).add(static_cast<uint64_t>(parcel.to));
+  hash.add(parcel.body.index());
+  std::visit([&](const auto& body) { hash_body(body, hash); }, parcel.body);
 }
 
 }  // namespace rueda::sim

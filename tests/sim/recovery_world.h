@@ -61,4 +61,7 @@ class RecoveryWorld {
   RecoveryChecks checks_;
 };
 
+// Over everything in it.
+void hash_parcel(const Parcel& parcel, Fnv1a& hash);
+
 }  // namespace rueda::sim
