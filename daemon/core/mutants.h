@@ -35,6 +35,8 @@ enum class Mutant : uint8_t {
   kFinalFreedEarly,    // F, before the operation is stable
   kEpochByMinority,
   kSeqUsedTwice,
+  kDeliverWithoutLease,
+  kChosenDecisionIgnored,  // a proposer does not take over what may have been chosen
 };
 
 inline Mutant planted_mutant = Mutant::kNone;

@@ -1,0 +1,109 @@
+#include "daemon/core/holdings.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/base/check.h"
+#include "daemon/core/mutants.h"
+
+namespace rueda::core {
+
+void Holdings::launch(Seq seq, int64_t bytes, size_t chunks, Epoch epoch, uint32_t contributors) {
+  RUEDA_CHECK(chunks >= 1);
+  if (seq == next_seq()) {
+    operations_.emplace_back();
+    bytes_ += bytes;
+  } else {
+    RUEDA_CHECK(holds(seq) && !at(seq).launched());
+    bytes_ += bytes - at(seq).bytes;
+  }
+  HeldOperation& operation = at(seq);
+  operation.bytes = bytes;
+  operation.epoch = epoch;
+  operation.contributors = contributors;
+  operation.chunks.assign(chunks, false);
+  operation.missing_chunks = chunks;
+}
+
+bool Holdings::add_chunk(Seq seq, size_t chunk) {
+  if (!holds(seq)) return false;
+  HeldOperation& operation = at(seq);
+  if (chunk >= operation.chunks.size() || operation.chunks[chunk]) return false;
+  operation.chunks[chunk] = true;
+  return --operation.missing_chunks == 0;
+}
+
+bool Holdings::free_partial(Seq seq) {
+  HeldOperation& operation = at(seq);
+  RUEDA_CHECK(operation.whole() || RUEDA_MUTANT(kPartialFreedEarly));
+  return std::exchange(operation.partial, false);
+}
+
+bool Holdings::free_next_final(Seq stable) {
+  if (operations_.empty()) return false;
+  const HeldOperation& oldest = operations_.front();
+  if (!oldest.delivered || freed_ >= stable) return false;
+  bytes_ -= oldest.bytes;
+  operations_.pop_front();
+  ++freed_.value;
+  return true;
+}
+
+Seq Holdings::complete() const {
+  const auto first_open = std::find_if(operations_.begin(), operations_.end(),
+                                       [](const HeldOperation& op) { return !op.whole(); });
+  return Seq{freed_.value + static_cast<uint64_t>(first_open - operations_.begin())};
+}
+
+bool Holdings::any_under_way() const {
+  return std::any_of(operations_.begin(), operations_.end(),
+                     [](const HeldOperation& op) { return !op.whole(); });
+}
+
+const HeldOperation& Holdings::at(Seq seq) const {
+  RUEDA_CHECK(holds(seq));
+  return operations_[seq.value - freed_.value - 1];
+}
+
+HeldOperation& Holdings::at(Seq seq) {
+  return const_cast<HeldOperation&>(std::as_const(*this).at(seq));
+}
+
+Report Holdings::report() const {
+  Report report;
+  report.freed = freed_;
+  for (const HeldOperation& operation : operations_) {
+    report.operations.push_back({operation.chunks, operation.partial, operation.delivered});
+  }
+  return report;
+}
+
+Holdings Holdings::carried_over(const Decision& decision) const {
+  Holdings next;
+  for (size_t i = 0; i < decision.operations.size(); ++i) {
+    const Seq was{decision.first.value + i};
+    if (was <= freed_) {
+      ++next.freed_.value;  // others still hold it
+      continue;
+    }
+    HeldOperation operation = at(was);
+    if (decision.operations[i].verdict == Verdict::kRedo) {
+      operation.chunks.clear();
+      operation.missing_chunks = 0;
+    }
+    next.bytes_ += operation.bytes;
+    next.operations_.push_back(std::move(operation));
+  }
+  return next;
+}
+
+void Holdings::hash(Fnv1a& hash) const {
+  hash.add(freed_.value).add(operations_.size());
+  for (const HeldOperation& operation : operations_) {
+    hash.add(operation.epoch.value).add(operation.chunks.size());
+    for (const bool held : operation.chunks) hash.add(uint64_t{held});
+    hash.add(uint64_t{operation.partial} * 2 + uint64_t{operation.delivered});
+  }
+}
+
+}  // namespace rueda::core

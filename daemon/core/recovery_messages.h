@@ -1,0 +1,112 @@
+// What nodes say to each other about leases and about the end of an epoch (docs/protocol.md,
+// "Recovery"). Plain structs, as in messages.h.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/ids.h"
+
+namespace rueda::core {
+
+// A proposer's try; a later one is greater. Round 0: none.
+struct Ballot {
+  uint64_t round = 0;
+  NodeIndex node;
+
+  auto operator<=>(const Ballot&) const = default;
+};
+
+// What a sealed node holds of one operation.
+struct Holding {
+  std::vector<bool> chunks;  // final ones; empty where the node has not begun to collect them
+  bool partial = false;      // P
+  bool delivered = false;
+};
+
+// R3: what a sealed node holds of all operations that are not freed there.
+struct Report {
+  Seq freed;                        // up to here: delivered, stable, gone
+  std::vector<Holding> operations;  // freed + 1, freed + 2, ...: all that it launched
+};
+
+enum class Verdict : uint8_t { kComplete, kRedo };
+
+struct OperationVerdict {
+  Verdict verdict = Verdict::kRedo;
+  // kComplete: by chunk, the member from which those that lack it fetch it.
+  std::vector<NodeIndex> servers;
+};
+
+// R4: how an epoch ended. There is one for each epoch, and all members that go on have the same.
+struct Decision {
+  Epoch epoch;                     // that begins
+  std::vector<NodeIndex> members;  // of it, ascending
+  std::vector<NodeIndex> lost;     // members of the epoch before that are left out, ascending
+  bool ends_job = false;           // policy `fail`, or `irrecoverable`
+  // Not 0: this operation can be neither completed nor repeated. Somebody has broken R1.
+  Seq irrecoverable;
+  // Operations first, first + 1, ... of the epoch before; they are 1, 2, ... of the one that
+  // begins.
+  Seq first;
+  std::vector<OperationVerdict> operations;
+
+  // Operations of the epoch before from here on were not launched by all members: no member has
+  // completed one, and their tensors return to ready.
+  Seq returned() const { return Seq{first.value + operations.size()}; }
+};
+
+using DecisionPtr = std::shared_ptr<const Decision>;
+
+// To every other voter, in an epoch that is not sealed.
+struct Heartbeat {
+  TicksMs sent = 0;             // on the sender's clock
+  std::optional<TicksMs> echo;  // `sent` of the receiver's last heartbeat: it renews the lease
+  Seq complete;                 // all operations up to here are complete at the sender (R2)
+};
+
+// R2's trailing acknowledgement: much is unstable, and nothing is under way that could carry it.
+struct Acknowledge {
+  Seq complete;
+};
+
+// Paxos for one value (Lamport 2001, "Paxos Made Simple", section 2.2); the first two are its
+// phase 1, the report riding in the promise, the next two its phase 2.
+struct Prepare {
+  Ballot ballot;
+};
+struct Promise {
+  Ballot ballot;
+  Ballot accepted_in;    // round 0: nothing accepted
+  DecisionPtr accepted;  // null with it
+  Report report;
+};
+struct Accept {
+  Ballot ballot;
+  DecisionPtr decision;
+};
+struct Accepted {
+  Ballot ballot;
+};
+// The ballot came too late. Tells the proposer above what to go.
+struct Refuse {
+  Ballot promised;
+};
+struct Learn {
+  DecisionPtr decision;
+};
+// "I have a message of an epoch that I do not know: how did mine end?" Answered by Learn.
+struct Ask {};
+
+struct RecoveryMessage {
+  NodeIndex from;
+  Epoch epoch;  // the sender's
+  std::variant<Heartbeat, Acknowledge, Prepare, Promise, Accept, Accepted, Refuse, Learn, Ask> body;
+};
+
+}  // namespace rueda::core

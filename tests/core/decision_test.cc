@@ -1,0 +1,120 @@
+#include "daemon/core/decision.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace rueda::core {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr NodeIndex n0{0}, n1{1}, n2{2}, n3{3};
+const std::vector<NodeIndex> kFour = {n0, n1, n2, n3};
+
+constexpr bool kPartial = true;
+
+// "1.1": chunks 0 and 2 of three.
+Holding holds(const std::string& chunks, bool partial, bool delivered = false) {
+  Holding holding;
+  for (const char chunk : chunks) holding.chunks.push_back(chunk == '1');
+  holding.partial = partial;
+  holding.delivered = delivered;
+  return holding;
+}
+
+Decision decide_shrink(const std::map<NodeIndex, Report>& reports) {
+  return decide(Epoch{2}, kFour, reports, DeathPolicy::kShrink);
+}
+
+TEST(Decision, NamesWhoGoesOnAndWhoIsLost) {
+  const Decision decision = decide_shrink({{n0, {}}, {n2, {}}, {n3, {}}});
+  EXPECT_EQ(decision.epoch, Epoch{2});
+  EXPECT_THAT(decision.members, ElementsAre(n0, n2, n3));
+  EXPECT_THAT(decision.lost, ElementsAre(n1));
+  EXPECT_THAT(decision.operations, IsEmpty());
+  EXPECT_FALSE(decision.ends_job);
+}
+
+TEST(Decision, CompleteIfTheirChunksCoverTheOperation) {
+  const Decision decision = decide_shrink(
+      {{n0, {Seq{0}, {holds("11..", kPartial)}}}, {n1, {Seq{0}, {holds("..11", kPartial)}}}});
+  ASSERT_EQ(decision.operations.size(), 1u);
+  EXPECT_EQ(decision.operations[0].verdict, Verdict::kComplete);
+  EXPECT_THAT(decision.operations[0].servers, ElementsAre(n0, n0, n1, n1));
+}
+
+TEST(Decision, RedoIfAChunkIsNowhere) {
+  const Decision decision = decide_shrink(
+      {{n0, {Seq{0}, {holds("11..", kPartial)}}}, {n1, {Seq{0}, {holds("1..1", kPartial)}}}});
+  ASSERT_EQ(decision.operations.size(), 1u);
+  EXPECT_EQ(decision.operations[0].verdict, Verdict::kRedo);
+}
+
+TEST(Decision, WhoDeliveredForcesComplete) {
+  const Decision decision = decide_shrink(
+      {{n0, {Seq{0}, {holds("...", kPartial)}}}, {n1, {Seq{0}, {holds("111", !kPartial, true)}}}});
+  EXPECT_EQ(decision.operations[0].verdict, Verdict::kComplete);
+  EXPECT_THAT(decision.operations[0].servers, ElementsAre(n1, n1, n1));
+}
+
+TEST(Decision, ServingIsSpreadOverThoseThatHoldAChunk) {
+  const Decision decision = decide_shrink({{n0, {Seq{0}, {holds("1111", !kPartial)}}},
+                                           {n1, {Seq{0}, {holds("1111", !kPartial)}}},
+                                           {n2, {Seq{0}, {holds("....", kPartial)}}}});
+  EXPECT_THAT(decision.operations[0].servers, ElementsAre(n0, n1, n0, n1));
+}
+
+TEST(Decision, WhatOneHasFreedOthersMayStillHold) {
+  // n0 knows that operations 1 and 2 are stable; n1 does not yet.
+  const Decision decision =
+      decide_shrink({{n0, {Seq{2}, {holds(".", kPartial)}}},
+                     {n1, {Seq{1}, {holds("1", !kPartial, true), holds(".", kPartial)}}}});
+  EXPECT_EQ(decision.first, Seq{2});
+  ASSERT_EQ(decision.operations.size(), 2u);
+  EXPECT_EQ(decision.operations[0].verdict, Verdict::kComplete);
+  EXPECT_EQ(decision.operations[1].verdict, Verdict::kRedo);
+}
+
+TEST(Decision, WhatOneHasNotLaunchedReturns) {
+  const Decision decision = decide_shrink(
+      {{n0, {Seq{4}, {holds("..", kPartial), holds("..", kPartial), holds("..", kPartial)}}},
+       {n1, {Seq{4}, {holds("..", kPartial)}}}});
+  EXPECT_EQ(decision.operations.size(), 1u);
+  EXPECT_EQ(decision.returned(), Seq{6});
+}
+
+// Decided REDO in an epoch that broke before everybody had launched it again.
+TEST(Decision, WhatIsCarriedOverAndNotLaunchedIsStillThere) {
+  const Decision decision = decide_shrink(
+      {{n0, {Seq{0}, {holds("", kPartial)}}}, {n1, {Seq{0}, {holds("1.", kPartial)}}}});
+  EXPECT_EQ(decision.operations[0].verdict, Verdict::kRedo);
+  EXPECT_EQ(decision.returned(), Seq{2});
+}
+
+TEST(Decision, OfAnotherNumberOfChunksTheMissingOnesDoNotCount) {
+  const Decision decision = decide_shrink(
+      {{n0, {Seq{0}, {holds("", kPartial)}}}, {n1, {Seq{0}, {holds("11", !kPartial)}}}});
+  EXPECT_EQ(decision.operations[0].verdict, Verdict::kComplete);
+  EXPECT_THAT(decision.operations[0].servers, ElementsAre(n1, n1));
+}
+
+TEST(Decision, PolicyFailEndsTheJob) {
+  const Decision decision =
+      decide(Epoch{2}, kFour, {{n0, {Seq{0}, {holds(".", kPartial)}}}}, DeathPolicy::kFail);
+  EXPECT_TRUE(decision.ends_job);
+  EXPECT_THAT(decision.operations, IsEmpty());
+  EXPECT_EQ(decision.irrecoverable, Seq{});
+  EXPECT_THAT(decision.lost, ElementsAre(n1, n2, n3));
+}
+
+// Only a broken rule R1 leads there; guessing would be worse.
+TEST(Decision, NeitherNorEndsTheJob) {
+  const Decision decision = decide_shrink(
+      {{n0, {Seq{0}, {holds("1.", kPartial)}}}, {n1, {Seq{0}, {holds("1.", !kPartial)}}}});
+  EXPECT_TRUE(decision.ends_job);
+  EXPECT_EQ(decision.irrecoverable, Seq{1});
+}
+
+}  // namespace
+}  // namespace rueda::core
