@@ -221,6 +221,7 @@ void Exchange::suspend_lockable() {
 }
 
 void Exchange::resume_lockable(Seq first, std::set<std::string> cut_off) {
+  if (RUEDA_MUTANT(kSeqUsedTwice) && first.value > 1) --first.value;
   last_seen_[index_of(Track::kLockable)] = Seq{first.value - 1};
   if (caller_) caller_->resume_lockable(first, std::move(cut_off));
 }

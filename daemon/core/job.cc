@@ -1,6 +1,10 @@
 #include "daemon/core/job.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "daemon/core/mutants.h"
 
 namespace rueda::core {
 
@@ -251,7 +255,7 @@ void JobCore::cancel(const Cancel& cancelled, Output& output) {
   auto it = launched_.lower_bound(cancelled.first);
   while (it != launched_.end() && track_of(it->first) == Track::kLockable) {
     take_back(it->second);
-    it = launched_.erase(it);
+    it = RUEDA_MUTANT(kCreditLeakedOnCancel) ? std::next(it) : launched_.erase(it);
   }
   std::deque<OrderedOperation>& waiting = ordered_[index_of(Track::kLockable)];
   while (!waiting.empty() && waiting.back().seq >= cancelled.first) {
@@ -269,6 +273,7 @@ void JobCore::launch_ordered(Output& output) {
 void JobCore::launch_track(Track track, Output& output) {
   std::deque<OrderedOperation>& waiting = ordered_[index_of(track)];
   while (state_ == JobState::kRunning && !waiting.empty()) {
+    if (RUEDA_MUTANT(kLaunchOutOfOrder) && waiting.size() > 1) std::swap(waiting[0], waiting[1]);
     const OrderedOperation& next = waiting.front();
     if (next.error.is_ok() && !window_open(next.seq)) return;
     const OrderedOperation operation = std::move(waiting.front());

@@ -13,8 +13,9 @@ uint64_t DataPlane::needed_by(const Operation& operation, int node) const {
 }
 
 void DataPlane::on_launch(int node, const core::Launch& launch) {
-  Operation& operation = operations_[Key{launch.epoch.value, launch.seq, launch.generation}];
-  under_way_[static_cast<size_t>(node)][launch.seq] = launch.generation;
+  const uint32_t generation = setup_.takes_stale_frames ? 0 : launch.generation;
+  Operation& operation = operations_[Key{launch.epoch.value, launch.seq, generation}];
+  under_way_[static_cast<size_t>(node)][launch.seq] = generation;
   const core::TensorDescriptor& first = *launch.tensors.front().descriptor;
   operation.kind = first.kind;
   if (first.kind == CollectiveKind::kBroadcast) {
@@ -29,7 +30,7 @@ void DataPlane::on_launch(int node, const core::Launch& launch) {
     operation.scheduled_on |= bit;
     Happening done{Happening::Kind::kEvent, other, launch.epoch.value,
                    core::OperationDone{launch.seq}};
-    done.generation = launch.generation;
+    done.generation = generation;
     agenda_.at(agenda_.now() + choices_.draw(Decision::kComplete, other, 0, 0, 60),
                std::move(done));
   }

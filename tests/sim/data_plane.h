@@ -13,8 +13,9 @@ namespace rueda::sim {
 
 class DataPlane {
  public:
-  DataPlane(Agenda& agenda, Choices& choices, const World& world)
-      : agenda_(agenda),
+  DataPlane(const RunSetup& setup, Agenda& agenda, Choices& choices, const World& world)
+      : setup_(setup),
+        agenda_(agenda),
         choices_(choices),
         world_(world),
         under_way_(static_cast<size_t>(world.node_count())) {}
@@ -44,6 +45,7 @@ class DataPlane {
   uint64_t needed_by(const Operation& operation, int node) const;
   uint64_t everyone() const { return (uint64_t{1} << world_.node_count()) - 1; }
 
+  const RunSetup& setup_;
   Agenda& agenda_;
   Choices& choices_;
   const World& world_;

@@ -197,6 +197,7 @@ RunSetup draw_setup(uint64_t seed, const Limits& limits) {
   Dice dice(seed);
   RunSetup setup;
   setup.seed = seed;
+  setup.takes_stale_frames = limits.takes_stale_frames;
   setup.mode = limits.mode.value_or(static_cast<core::Coordination>(dice.draw(0, 4)));
   // Most clusters are small: what goes wrong at all mostly does so with few nodes, and sooner.
   const int most = dice.chance(80) ? std::min(limits.max_nodes, 4) : limits.max_nodes;

@@ -77,6 +77,9 @@ struct RunSetup {
   TicksMs patience_ms = 200;
   TicksMs cycle_ms = 1;
   int cycles_between_agreements = 50;
+  // A mistake of the data plane, to see that the checkers find it: frames of an operation that was
+  // cancelled count for the one that comes again under its number (L3).
+  bool takes_stale_frames = false;
   std::vector<StraySetup> strays;
   std::vector<FaultSetup> faults;
 
@@ -106,6 +109,7 @@ struct Limits {
   bool strays = true;
   bool mismatches = true;
   bool leavers = true;
+  bool takes_stale_frames = false;
 };
 
 RunSetup draw_setup(uint64_t seed, const Limits& limits);

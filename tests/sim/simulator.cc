@@ -14,7 +14,7 @@ Simulator::Simulator(const RunSetup& setup, Choices choices, const RunOptions& o
       choices_(std::move(choices)),
       world_(setup, options.keep_trace),
       network_(agenda_, choices_, world_.node_count()),
-      data_plane_(agenda_, choices_, world_),
+      data_plane_(setup, agenda_, choices_, world_),
       training_(setup, agenda_, choices_, world_),
       faults_(setup, agenda_, choices_, world_, network_, data_plane_, training_) {
   if (options.record_choices) choices_.record();

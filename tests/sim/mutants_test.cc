@@ -1,0 +1,61 @@
+// A checker that has never caught anything proves nothing: each mistake that is planted in core
+// must be caught, and soon. Prints which checker caught it, and how many seeds it took.
+
+#include "daemon/core/mutants.h"
+
+#include <cstdio>
+
+#include <gtest/gtest.h>
+
+#include "tests/sim/campaign.h"
+
+namespace rueda::sim {
+namespace {
+
+constexpr uint64_t kSeeds = 10'000;
+
+struct Planted {
+  const char* name;
+  core::Mutant mutant;
+  bool in_data_plane = false;  // whose model is the simulator's
+};
+
+const Planted kPlanted[] = {
+    {"a stale generation accepted", core::Mutant::kNone, true},
+    {"LOCK applied one seq early", core::Mutant::kLockAppliedOneSeqEarly},
+    {"u from the maximum", core::Mutant::kResumeFromMaximum},
+    {"a seq used twice", core::Mutant::kSeqUsedTwice},
+    {"launching out of order", core::Mutant::kLaunchOutOfOrder},
+    {"a stale ready bit accepted", core::Mutant::kStaleReadyBitAccepted},
+    {"credit leaked on cancel", core::Mutant::kCreditLeakedOnCancel},
+};
+
+CampaignResult run_with(const Planted& planted, uint64_t seeds) {
+  Limits limits;
+  limits.mode = core::Coordination::kLocked;
+  limits.takes_stale_frames = planted.in_data_plane;
+  core::planted_mutant = planted.mutant;
+  CampaignResult result = run_campaign(1, seeds, limits);
+  core::planted_mutant = core::Mutant::kNone;
+  return result;
+}
+
+TEST(Mutants, EachIsCaughtByAChecker) {
+  std::printf("%-30s %-12s %s\n", "mutant", "checker", "seeds");
+  for (const Planted& planted : kPlanted) {
+    const CampaignResult result = run_with(planted, kSeeds);
+    ASSERT_FALSE(result.failures.empty()) << planted.name << " was not caught";
+    const Failure& caught = result.failures.front();
+    const std::string rule = caught.violation.substr(0, caught.violation.find(':'));
+    std::printf("%-30s %-12s %llu\n", planted.name, rule.c_str(),
+                static_cast<unsigned long long>(caught.seed));
+  }
+}
+
+TEST(Mutants, NoneIsCaughtWhereNoneIsPlanted) {
+  const CampaignResult result = run_with({"none", core::Mutant::kNone}, 500);
+  EXPECT_TRUE(result.failures.empty()) << result.failures.front().violation;
+}
+
+}  // namespace
+}  // namespace rueda::sim

@@ -1,0 +1,346 @@
+#include "tests/sim/teller.h"
+
+#include <algorithm>
+
+namespace rueda::sim {
+namespace {
+
+std::string name_of(int node) { return "n" + std::to_string(node); }
+
+// "7", or "b7" in the track of what is always decreed.
+Seq seq_of(const std::string& word) {
+  const bool is_decreed = word[0] == 'b';
+  const uint64_t number = std::stoull(word.substr(is_decreed ? 1 : 0));
+  return Seq{number + (is_decreed ? core::kDecreedBit : 0)};
+}
+
+}  // namespace
+
+void Teller::end_line() {
+  end_turns();
+  if (!world_) return;
+  const std::string& violation = world_->checkers().violation();
+  if (!violation.empty()) throw Objection("breaks " + violation);
+  ++now_;
+}
+
+// --- The cast
+
+World& Teller::world() {
+  if (!world_) throw Objection("the story has not begun: say start first");
+  return *world_;
+}
+
+void Teller::ranks(const std::vector<Words>& said) {
+  if (world_) throw Objection("the story has begun");
+  setup_.ranks.clear();
+  for (const std::string& count : said[0]) setup_.ranks.push_back(std::stoi(count));
+}
+
+void Teller::tensor(const std::vector<Words>& said) {
+  TensorSetup tensor;
+  tensor.descriptor.name = said[0][0];
+  for (int i = 0; i < kDTypeCount; ++i) {
+    if (said[1][0] == to_string(static_cast<DType>(i))) {
+      tensor.descriptor.dtype = static_cast<DType>(i);
+      tensor.descriptor.shape = {std::stoll(said[2][0])};
+    }
+  }
+  if (tensor.descriptor.shape.empty()) throw Objection("no dtype is called " + said[1][0]);
+  setup_.tensors.push_back(std::move(tensor));
+}
+
+void Teller::grouped_tensor(const std::vector<Words>& said) {
+  tensor(said);
+  uint32_t size = 1;
+  for (const TensorSetup& other : setup_.tensors) size += other.descriptor.group == said[3][0];
+  setup_.tensors.back().descriptor.group = said[3][0];
+  for (TensorSetup& other : setup_.tensors) {
+    if (other.descriptor.group == said[3][0]) other.descriptor.group_size = size;
+  }
+}
+
+void Teller::broadcast(const std::vector<Words>& said) {
+  tensor(said);
+  setup_.tensors.back().descriptor.kind = CollectiveKind::kBroadcast;
+  setup_.tensors.back().descriptor.root = Rank{std::stoi(said[3][1])};
+}
+
+void Teller::mode(const std::vector<Words>& said) {
+  const auto mode = core::parse_coordination(said[0][0]);
+  if (!mode.is_ok()) throw Objection(mode.status().message());
+  setup_.mode = mode.value();
+}
+
+void Teller::option(const std::vector<Words>& said) {
+  const std::string& name = said[0][0];
+  const int value = std::stoi(said[1][0]);
+  if (name == "window") {
+    setup_.window = value;
+  } else if (name == "open-operations") {
+    setup_.open_operations = value;
+  } else if (name == "fusion-threshold") {
+    setup_.fusion_threshold_bytes = value;
+  } else if (name == "lock-after-steps") {
+    setup_.lock_after_steps = value;
+  } else if (name == "patience") {
+    setup_.patience_ms = value;
+  } else {
+    throw Objection("no option is called " + name);
+  }
+}
+
+std::vector<int> Teller::nodes(const Words& name) {
+  std::vector<int> indices;
+  if (name[0] == "every") {
+    for (int i = 0; i < world().node_count(); ++i) {
+      if (world().node(i).alive) indices.push_back(i);
+    }
+    return indices;
+  }
+  const int index = std::stoi(name[0].substr(1));
+  if (index >= world().node_count()) throw Objection("there is no " + name[0]);
+  return {index};
+}
+
+int Teller::one_node(const Words& name) { return nodes(name).front(); }
+
+std::vector<int> Teller::all_ranks(const Words& name) {
+  std::vector<int> ranks;
+  const int world_size = world().layout().world_size();
+  if (name[0] == "every") {
+    for (int rank = 0; rank < world_size; ++rank) {
+      if (world().node_of(rank).alive) ranks.push_back(rank);
+    }
+    return ranks;
+  }
+  const int rank = std::stoi(name[1]);
+  if (rank >= world_size) throw Objection("there is no rank " + name[1]);
+  return {rank};
+}
+
+// --- What happens
+
+void Teller::feed(int index, const core::Event& event) {
+  WorldNode& at = world().node(index);
+  if (!at.alive) throw Objection(name_of(index) + " is dead");
+  if (at.frozen) {
+    at.backlog.push_back({Happening::Kind::kEvent, index, 0, event});
+  } else {
+    step(index, event);
+  }
+}
+
+void Teller::step(int index, const core::Event& event) {
+  core::Output output = world().step(now_, index, event);
+  Said& said = said_[static_cast<size_t>(index)];
+  for (auto& [to, message] : output.sends) {
+    streams_[{index, to.value}].messages.push_back(std::move(message));
+  }
+  std::set<Seq>& under_way = under_way_[static_cast<size_t>(index)];
+  for (const core::Cancel& cancel : output.cancels) {
+    said.cancels.push_back(cancel);
+    under_way.erase(under_way.lower_bound(cancel.first),
+                    under_way.lower_bound(core::first_of(core::Track::kDecreed)));
+  }
+  for (core::Launch& launch : output.launches) {
+    under_way.insert(launch.seq);
+    said.launches.push_back(std::move(launch));
+  }
+  for (core::Delivery& delivery : output.deliveries) {
+    const Rank rank =
+        world().layout().node(NodeIndex{index}).ranks[static_cast<size_t>(delivery.rank.value)];
+    const size_t r = static_cast<size_t>(rank.value);
+    results_[r].push_back({names_[r][delivery.ticket.value], std::move(delivery)});
+  }
+  if (output.failed) {
+    said.failure = output.failed;
+    under_way.clear();
+  }
+  turn_open_[static_cast<size_t>(index)] = !std::holds_alternative<core::TurnEnded>(event);
+}
+
+void Teller::end_turns() {
+  for (size_t i = 0; i < turn_open_.size(); ++i) {
+    if (turn_open_[i]) step(static_cast<int>(i), core::TurnEnded{});
+  }
+}
+
+void Teller::start(const std::vector<Words>&) {
+  if (world_) throw Objection("the story has begun");
+  if (setup_.ranks.empty() || setup_.tensors.empty())
+    throw Objection("ranks and tensors come first");
+  world_.emplace(setup_, true);
+  const auto world_size = static_cast<size_t>(setup_.world_size());
+  turn_open_.resize(setup_.ranks.size());
+  said_.resize(setup_.ranks.size());
+  under_way_.resize(setup_.ranks.size());
+  results_.resize(world_size);
+  names_.resize(world_size);
+  rank_attaches({{"every", "rank"}});
+  deliver_everything({});
+}
+
+void Teller::rank_attaches(const std::vector<Words>& said) {
+  for (int rank : all_ranks(said[0])) {
+    const int index = world().layout().node_of(Rank{rank}).value;
+    const Status status = world().node(index).core->may_attach(world().local_rank(rank));
+    if (!status.is_ok())
+      throw Objection("rank " + std::to_string(rank) + " may not: " + status.to_string());
+    feed(index, core::RankAttached{world().local_rank(rank)});
+  }
+}
+
+void Teller::submit(const Words& who, const Words& names,
+                    const std::optional<std::vector<int64_t>>& shape) {
+  for (int rank : all_ranks(who)) {
+    for (const std::string& name : names) {
+      const auto tensor =
+          std::find_if(setup_.tensors.begin(), setup_.tensors.end(),
+                       [&](const TensorSetup& other) { return other.descriptor.name == name; });
+      if (tensor == setup_.tensors.end()) throw Objection("there is no tensor " + name);
+      auto descriptor = std::make_shared<core::TensorDescriptor>(tensor->descriptor);
+      if (shape) descriptor->shape = *shape;
+      auto& tickets = names_[static_cast<size_t>(rank)];
+      const Ticket ticket{tickets.size() + 1};
+      tickets.emplace(ticket.value, name);
+      feed(world().layout().node_of(Rank{rank}).value,
+           core::Submitted{{world().local_rank(rank), ticket, descriptor}});
+    }
+  }
+}
+
+void Teller::rank_waits(const std::vector<Words>& said) {
+  for (int rank : all_ranks(said[0])) {
+    std::optional<Ticket> ticket;
+    for (const auto& [number, name] : names_[static_cast<size_t>(rank)]) {
+      if (name == said[1][0]) ticket = Ticket{number};
+    }
+    if (!ticket) throw Objection("it has not submitted " + said[1][0]);
+    feed(world().layout().node_of(Rank{rank}).value,
+         core::RankWaits{world().local_rank(rank), ticket});
+  }
+}
+
+void Teller::rank_leaves(const std::vector<Words>& said) {
+  for (int rank : all_ranks(said[0])) {
+    feed(world().layout().node_of(Rank{rank}).value, core::RankDetached{world().local_rank(rank)});
+  }
+}
+
+void Teller::rank_dies(const std::vector<Words>& said) {
+  for (int rank : all_ranks(said[0])) {
+    world().checkers().on_rank_died(Rank{rank});
+    feed(world().layout().node_of(Rank{rank}).value,
+         core::RankLost{world().local_rank(rank),
+                        Status(Code::kRankLost, "rank " + std::to_string(rank) + " died")});
+  }
+}
+
+void Teller::deliver(const std::vector<Words>& said) {
+  expect_message(said);
+  Stream& on = stream(said[1], said[2]);
+  on.last = std::move(on.messages.front());
+  on.messages.pop_front();
+  feed(one_node(said[2]), core::MessageArrived{*on.last});
+}
+
+void Teller::deliver_again(const std::vector<Words>& said) {
+  const Stream& on = stream(said[1], said[2]);
+  if (!on.last || said[0][0] != kind_of(*on.last)) {
+    throw Objection("the last message from " + said[1][0] + " to " + said[2][0] + " was " +
+                    (on.last ? std::string("a ") + kind_of(*on.last) : "none"));
+  }
+  feed(one_node(said[2]), core::MessageArrived{*on.last});
+}
+
+bool Teller::deliver_one() {
+  for (auto& [ends, on] : streams_) {
+    const WorldNode& to = world().node(ends.second);
+    if (!to.alive || to.frozen || on.messages.empty()) continue;
+    on.last = std::move(on.messages.front());
+    on.messages.pop_front();
+    feed(ends.second, core::MessageArrived{*on.last});
+    return true;
+  }
+  return false;
+}
+
+void Teller::deliver_everything(const std::vector<Words>&) {
+  end_turns();
+  while (deliver_one()) end_turns();
+}
+
+void Teller::node_completes(const std::vector<Words>& said) {
+  const Seq seq = seq_of(said[1][0]);
+  for (int index : nodes(said[0])) {
+    if (under_way_[static_cast<size_t>(index)].erase(seq) == 0) {
+      throw Objection(said[1][0] + " is not under way on " + name_of(index));
+    }
+    feed(index, core::OperationDone{seq});
+  }
+}
+
+// An operation that every node has launched.
+bool Teller::complete_one() {
+  for (const Seq seq : under_way_[0]) {
+    const bool everywhere =
+        std::all_of(under_way_.begin(), under_way_.end(),
+                    [&](const std::set<Seq>& under_way) { return under_way.contains(seq); });
+    if (!everywhere) continue;
+    for (int index : nodes({"every", "node"})) {
+      under_way_[static_cast<size_t>(index)].erase(seq);
+      feed(index, core::OperationDone{seq});
+    }
+    return true;
+  }
+  return false;
+}
+
+void Teller::node_completes_everything(const std::vector<Words>&) {
+  deliver_everything({});
+  while (complete_one()) deliver_everything({});
+}
+
+void Teller::steps(const std::vector<Words>& said) {
+  for (int left = std::stoi(said[0][0]); left > 0; --left) {
+    submit({"every", "rank"}, said[1], {});
+    node_completes_everything({});
+    now_ += 100;
+  }
+  for (Said& forgotten : said_) forgotten.launches.clear();
+  for (auto& forgotten : results_) forgotten.clear();
+}
+
+void Teller::node_dies(const std::vector<Words>& said) { world().kill(now_, one_node(said[0])); }
+
+void Teller::node_thaws(const std::vector<Words>& said) {
+  WorldNode& at = node(said[0]);
+  at.frozen = false;
+  for (const Happening& happening : std::exchange(at.backlog, {})) {
+    step(one_node(said[0]), happening.event);
+  }
+}
+
+void Teller::node_loses(const std::vector<Words>& said) {
+  feed(one_node(said[0]), core::NodeLost{NodeIndex{one_node(said[1])},
+                                         Status(Code::kNodeLost, said[1][0] + " is lost")});
+}
+
+void Teller::channel_breaks(const std::vector<Words>& said) {
+  feed(one_node(said[0]),
+       core::DataChannelLost{NodeIndex{one_node(said[1])},
+                             Status(Code::kNodeLost, "the channel to " + said[1][0] + " broke")});
+}
+
+void Teller::time_passes(const std::vector<Words>& said) {
+  constexpr TicksMs kTick = 100;
+  for (TicksMs left = std::stoll(said[0][0]); left > 0; left -= kTick) {
+    now_ += std::min(left, kTick);
+    for (int index : nodes({"every", "node"})) {
+      if (!world().node(index).frozen) step(index, core::TimePassed{});
+    }
+  }
+}
+
+}  // namespace rueda::sim

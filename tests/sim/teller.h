@@ -1,0 +1,124 @@
+// The teller of a scenario: it holds the nodes, the messages on their way and what was said but not
+// yet expected, and has one function for each phrase of the table in scenario.cc.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/sim/phrases.h"
+#include "tests/sim/world.h"
+
+namespace rueda::sim {
+
+// What makes a line go wrong. It does not leave this file.
+struct Objection : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class Teller {
+ public:
+  // After each line: the turns that it opened end, and the rules must hold.
+  void end_line();
+  std::vector<std::string> trace() { return world_ ? world_->trace().lines() : Words{}; }
+
+  // --- The cast
+  void ranks(const std::vector<Words>& said);
+  void tensor(const std::vector<Words>& said);
+  void grouped_tensor(const std::vector<Words>& said);
+  void broadcast(const std::vector<Words>& said);
+  void mode(const std::vector<Words>& said);
+  void option(const std::vector<Words>& said);
+
+  // --- What happens
+  void start(const std::vector<Words>& said);
+  void rank_attaches(const std::vector<Words>& said);
+  void rank_submits(const std::vector<Words>& said) { submit(said[0], said[1], {}); }
+  void rank_submits_shape(const std::vector<Words>& said) {
+    submit(said[0], said[1], {{std::stoll(said[2][0])}});
+  }
+  void rank_waits(const std::vector<Words>& said);
+  void rank_leaves(const std::vector<Words>& said);
+  void rank_dies(const std::vector<Words>& said);
+  void deliver(const std::vector<Words>& said);
+  void deliver_again(const std::vector<Words>& said);
+  void deliver_everything(const std::vector<Words>& said);
+  void node_completes(const std::vector<Words>& said);
+  void node_completes_everything(const std::vector<Words>& said);
+  void steps(const std::vector<Words>& said);
+  void node_dies(const std::vector<Words>& said);
+  void node_freezes(const std::vector<Words>& said) { node(said[0]).frozen = true; }
+  void node_thaws(const std::vector<Words>& said);
+  void node_loses(const std::vector<Words>& said);
+  void channel_breaks(const std::vector<Words>& said);
+  void time_passes(const std::vector<Words>& said);
+
+  // --- What must follow
+  void expect_launch(const std::vector<Words>& said);
+  void expect_launch_in_generation(const std::vector<Words>& said);
+  void expect_no_launch(const std::vector<Words>& said);
+  void expect_result(const std::vector<Words>& said);
+  void expect_error(const std::vector<Words>& said);
+  void expect_no_result(const std::vector<Words>& said);
+  void expect_message(const std::vector<Words>& said);
+  void expect_no_message(const std::vector<Words>& said);
+  void expect_state(const std::vector<Words>& said);
+  void expect_epoch(const std::vector<Words>& said);
+  void expect_failure(const std::vector<Words>& said);
+  void expect_locked(const std::vector<Words>& said);
+  void expect_not_locked(const std::vector<Words>& said);
+  void expect_cancel(const std::vector<Words>& said);
+
+ private:
+  struct Result {
+    std::string tensor;
+    core::Delivery delivery;
+  };
+  // What a node said that no expectation has spoken of yet.
+  struct Said {
+    std::deque<core::Launch> launches;
+    std::deque<core::Cancel> cancels;
+    std::optional<Status> failure;
+  };
+  struct Stream {
+    std::deque<core::Message> messages;
+    std::optional<core::Message> last;  // that was delivered
+  };
+
+  World& world();
+  WorldNode& node(const Words& name) { return world().node(one_node(name)); }
+  std::vector<int> nodes(const Words& name);
+  int one_node(const Words& name);
+  std::vector<int> all_ranks(const Words& name);
+  void submit(const Words& who, const Words& names,
+              const std::optional<std::vector<int64_t>>& shape);
+  Stream& stream(const Words& from, const Words& to) {
+    return streams_[{one_node(from), one_node(to)}];
+  }
+  core::Launch take_launch(int node, const Words& names, const Words& seq);
+  const Result& take_result(int rank, const std::string& tensor);
+
+  void feed(int node, const core::Event& event);
+  void step(int node, const core::Event& event);
+  void end_turns();
+  bool deliver_one();
+  bool complete_one();
+
+  RunSetup setup_;
+  std::optional<World> world_;
+  TicksMs now_ = 0;
+  std::vector<bool> turn_open_;                         // by node
+  std::vector<std::set<Seq>> under_way_;                // by node
+  std::vector<Said> said_;                              // by node
+  std::vector<std::deque<Result>> results_;             // by rank
+  std::vector<std::map<uint64_t, std::string>> names_;  // by rank: of its tickets
+  Result taken_;
+  std::map<std::pair<int, int>, Stream> streams_;
+};
+
+}  // namespace rueda::sim

@@ -1,0 +1,157 @@
+// What must follow: the phrases that begin with "expect".
+
+#include "tests/sim/teller.h"
+
+namespace rueda::sim {
+namespace {
+
+std::string name_of(int node) { return "n" + std::to_string(node); }
+
+}  // namespace
+
+core::Launch Teller::take_launch(int index, const Words& names, const Words& seq) {
+  std::deque<core::Launch>& launches = said_[static_cast<size_t>(index)].launches;
+  if (launches.empty()) throw Objection(name_of(index) + " launches nothing");
+  core::Output first;
+  first.launches = {launches.front()};
+  const std::string is = describe(world().layout(), NodeIndex{index}, first).front();
+  const std::string wanted = "launches " + seq[0] + " = " + names[0];
+  if (is != wanted && !is.starts_with(wanted + " ")) throw Objection(name_of(index) + " " + is);
+  core::Launch launch = std::move(launches.front());
+  launches.pop_front();
+  return launch;
+}
+
+void Teller::expect_launch(const std::vector<Words>& said) {
+  for (int index : nodes(said[0])) take_launch(index, said[1], said[2]);
+}
+
+void Teller::expect_launch_in_generation(const std::vector<Words>& said) {
+  for (int index : nodes(said[0])) {
+    const uint32_t is = take_launch(index, said[1], said[2]).generation;
+    if (std::stoul(said[3][0]) != is) {
+      throw Objection(name_of(index) + " launches it in generation " + std::to_string(is));
+    }
+  }
+}
+
+void Teller::expect_no_launch(const std::vector<Words>& said) {
+  for (int index : nodes(said[0])) {
+    core::Output all;
+    const auto& launches = said_[static_cast<size_t>(index)].launches;
+    all.launches.assign(launches.begin(), launches.end());
+    if (launches.empty()) continue;
+    throw Objection(name_of(index) + " " +
+                    describe(world().layout(), NodeIndex{index}, all).front());
+  }
+}
+
+const Teller::Result& Teller::take_result(int rank, const std::string& tensor) {
+  std::deque<Result>& results = results_[static_cast<size_t>(rank)];
+  const std::string who = "rank " + std::to_string(rank);
+  if (results.empty()) throw Objection(who + " gets nothing");
+  if (results.front().tensor != tensor) {
+    throw Objection(who + " gets " + results.front().tensor + " first");
+  }
+  taken_ = std::move(results.front());
+  results.pop_front();
+  return taken_;
+}
+
+void Teller::expect_result(const std::vector<Words>& said) {
+  for (int rank : all_ranks(said[0])) {
+    const Status& status = take_result(rank, said[1][0]).delivery.status;
+    if (status.is_ok()) continue;
+    throw Objection("rank " + std::to_string(rank) + " gets it with " + status.to_string());
+  }
+}
+
+void Teller::expect_error(const std::vector<Words>& said) {
+  for (int rank : all_ranks(said[0])) {
+    const Status& status = take_result(rank, said[1][0]).delivery.status;
+    if (to_string(status.code()) == said[2][0] &&
+        status.message().find(said[3][0]) != std::string::npos) {
+      continue;
+    }
+    throw Objection("rank " + std::to_string(rank) + " gets it with " + status.to_string());
+  }
+}
+
+void Teller::expect_no_result(const std::vector<Words>& said) {
+  for (int rank : all_ranks(said[0])) {
+    const auto& results = results_[static_cast<size_t>(rank)];
+    if (results.empty()) continue;
+    throw Objection("rank " + std::to_string(rank) + " gets " + results.front().tensor + " with " +
+                    results.front().delivery.status.to_string());
+  }
+}
+
+void Teller::expect_message(const std::vector<Words>& said) {
+  const std::deque<core::Message>& messages = stream(said[1], said[2]).messages;
+  const std::string way = " from " + said[1][0] + " to " + said[2][0];
+  if (messages.empty()) throw Objection("no message is on its way" + way);
+  if (said[0][0] == kind_of(messages.front())) return;
+  throw Objection(std::string("the next message") + way + " is " + kind_of(messages.front()) +
+                  ": " + describe(messages.front()));
+}
+
+void Teller::expect_no_message(const std::vector<Words>&) {
+  for (const auto& [ends, on] : streams_) {
+    if (on.messages.empty()) continue;
+    throw Objection("on its way from " + name_of(ends.first) + " to " + name_of(ends.second) +
+                    ": " + kind_of(on.messages.front()));
+  }
+}
+
+void Teller::expect_state(const std::vector<Words>& said) {
+  for (int index : nodes(said[0])) {
+    const char* is = to_string(world().node(index).core->state());
+    if (said[1][0] != is) throw Objection(name_of(index) + " is " + is);
+  }
+}
+
+void Teller::expect_epoch(const std::vector<Words>& said) {
+  for (int index : nodes(said[0])) {
+    const uint32_t is = world().node(index).core->epoch().value;
+    if (std::stoul(said[1][0]) != is)
+      throw Objection(name_of(index) + " is in epoch " + std::to_string(is));
+  }
+}
+
+void Teller::expect_failure(const std::vector<Words>& said) {
+  for (int index : nodes(said[0])) {
+    const std::optional<Status>& failure = said_[static_cast<size_t>(index)].failure;
+    if (!failure) throw Objection(name_of(index) + " has not failed");
+    if (to_string(failure->code()) == said[1][0] &&
+        failure->message().find(said[2][0]) != std::string::npos) {
+      continue;
+    }
+    throw Objection(name_of(index) + " fails with " + failure->to_string());
+  }
+}
+
+void Teller::expect_locked(const std::vector<Words>& said) {
+  for (int index : nodes(said[0])) {
+    if (!world().node(index).core->is_locked()) throw Objection(name_of(index) + " is not locked");
+  }
+}
+
+void Teller::expect_not_locked(const std::vector<Words>& said) {
+  for (int index : nodes(said[0])) {
+    if (world().node(index).core->is_locked()) throw Objection(name_of(index) + " is locked");
+  }
+}
+
+void Teller::expect_cancel(const std::vector<Words>& said) {
+  for (int index : nodes(said[0])) {
+    std::deque<core::Cancel>& cancels = said_[static_cast<size_t>(index)].cancels;
+    if (cancels.empty()) throw Objection(name_of(index) + " cancels nothing");
+    const uint64_t is = cancels.front().first.value;
+    if (std::stoull(said[1][0]) != is) {
+      throw Objection(name_of(index) + " cancels from " + std::to_string(is) + " on");
+    }
+    cancels.pop_front();
+  }
+}
+
+}  // namespace rueda::sim
