@@ -9,6 +9,8 @@
 #include <utility>
 
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/support/async_stream.h>
+#include <grpcpp/support/async_unary_call.h>
 
 #include "daemon/service/call_queue.h"
 
@@ -58,9 +60,9 @@ class Call {
 
 // --- Calls that come in
 
-template <class Request, class Response, class Context = grpc::ServerContext>
+template <class Request, class Response>
 struct Arrival {
-  Context context;
+  grpc::ServerContext context;
   grpc::ServerAsyncReaderWriter<Response, Request> stream{&context};
   // Of the tag that comes when the call is over, whoever has ended it. Owned by gRPC.
   Ended* over = nullptr;
@@ -89,10 +91,10 @@ void await_streams(CallQueue& queue, const std::function<void(Arrival&, void* ta
 }
 
 // One call with a stream each way.
-template <class Request, class Response, class Context = grpc::ServerContext>
+template <class Request, class Response>
 class ServerCall : public Call {
  public:
-  using Arrived = std::unique_ptr<Arrival<Request, Response, Context>>;
+  using Arrived = std::unique_ptr<Arrival<Request, Response>>;
 
   // On the queue's thread, in `serve`.
   ServerCall(CallQueue& queue, Arrived arrival) : Call(queue), arrival_(std::move(arrival)) {
@@ -113,7 +115,6 @@ class ServerCall : public Call {
   void start_finish(const grpc::Status& status) {
     arrival_->stream.Finish(status, last_operation());
   }
-  const Context& context() const { return arrival_->context; }
 
   virtual void on_read(bool ok) = 0;
   virtual void on_write(bool ok) = 0;

@@ -50,7 +50,7 @@ void GrpcServers::prepare(Served& served, grpc::ServerBuilder& builder) {
   builder.SetSyncServerOption(Sync::CQ_TIMEOUT_MSEC, kReflectionWaitMs);
   // Else every heartbeat is followed by a ping and a timer, to learn how much may be on its way.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  builder.RegisterAsyncGenericService(&served.health.grpc_service());
+  builder.RegisterService(&served.health.grpc_service());
   served.queue = std::make_unique<CallQueue>(builder);
   served.server = builder.BuildAndStart();
 }

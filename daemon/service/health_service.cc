@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <google/protobuf/io/coded_stream.h>
+#include <grpcpp/impl/rpc_service_method.h>
 
 namespace rueda::service {
 namespace {
@@ -45,24 +46,19 @@ grpc::ByteBuffer response(Serving serving) {
   return {&slice, 1};
 }
 
-using HealthCall = ServerCall<grpc::ByteBuffer, grpc::ByteBuffer, grpc::GenericServerContext>;
+using HealthCall = ServerCall<grpc::ByteBuffer, grpc::ByteBuffer>;
+
+constexpr int kCheck = 0;  // methods, in the order in which they are added
+constexpr int kWatch = 1;
 
 }  // namespace
 
-// One Check or Watch, or a call of a method that is not there. Deletes itself when gRPC is through
-// with it.
+// One Check or Watch. Deletes itself when gRPC is through with it.
 class HealthStream final : public HealthCall {
  public:
-  HealthStream(CallQueue& queue, Arrived arrival, HealthService& service)
-      : HealthCall(queue, std::move(arrival)), service_(service) {
-    const std::string& method = context().method();
-    is_watch_ = method == "/grpc.health.v1.Health/Watch";
-    if (is_watch_ || method == "/grpc.health.v1.Health/Check") {
-      start_read(&request_);
-      return;
-    }
-    const std::lock_guard lock(service_.mutex_);
-    finish_locked({grpc::StatusCode::UNIMPLEMENTED, "there is no method " + method});
+  HealthStream(CallQueue& queue, Arrived arrival, HealthService& service, bool is_watch)
+      : HealthCall(queue, std::move(arrival)), service_(service), is_watch_(is_watch) {
+    start_read(&request_);
   }
 
   // The service's mutex is held.
@@ -113,7 +109,7 @@ class HealthStream final : public HealthCall {
   }
 
   HealthService& service_;
-  bool is_watch_ = false;
+  const bool is_watch_;
   bool is_known_ = false;
   grpc::ByteBuffer request_;
   std::optional<Serving> told_;
@@ -121,16 +117,28 @@ class HealthStream final : public HealthCall {
   bool finished_ = false;
 };
 
+HealthService::Methods::Methods() {
+  for (const char* name : {"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"}) {
+    AddMethod(new grpc::internal::RpcServiceMethod(name, grpc::internal::RpcMethod::BIDI_STREAMING,
+                                                   nullptr));
+  }
+  MarkMethodAsync(kCheck);
+  MarkMethodAsync(kWatch);
+}
+
 void HealthService::serve(CallQueue& queue) {
   using HealthArrival = HealthCall::Arrived::element_type;
-  await_streams<HealthArrival>(
-      queue,
-      [this, &queue](HealthArrival& arrival, void* tag) {
-        service_.RequestCall(&arrival.context, &arrival.stream, queue.get(), queue.get(), tag);
-      },
-      [this, &queue](std::unique_ptr<HealthArrival> arrival) {
-        new HealthStream(queue, std::move(arrival), *this);
-      });
+  for (const int method : {kCheck, kWatch}) {
+    await_streams<HealthArrival>(
+        queue,
+        [this, &queue, method](HealthArrival& arrival, void* tag) {
+          service_.RequestAsyncBidiStreaming(method, &arrival.context, &arrival.stream, queue.get(),
+                                             queue.get(), tag);
+        },
+        [this, &queue, method](std::unique_ptr<HealthArrival> arrival) {
+          new HealthStream(queue, std::move(arrival), *this, method == kWatch);
+        });
+  }
 }
 
 void HealthService::set_serving(bool serving) {

@@ -7,8 +7,8 @@
 #include <memory>
 #include <mutex>
 
-#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
+#include <grpcpp/impl/service_type.h>
 
 #include "daemon/service/calls.h"
 
@@ -16,12 +16,11 @@ namespace rueda::service {
 
 class HealthStream;
 
-// The server as a whole is the one service, by the empty name. Answers every method that no other
-// service of its server has: what is not of grpc.health.v1.Health is not implemented.
+// The server as a whole is the one service, by the empty name.
 class HealthService {
  public:
   // For the builder of the one server that it is part of.
-  grpc::AsyncGenericService& grpc_service() { return service_; }
+  grpc::Service& grpc_service() { return service_; }
   // Takes calls for as long as that server runs.
   void serve(CallQueue& queue);
   // Thread-safe. Not serving until told.
@@ -30,7 +29,14 @@ class HealthService {
  private:
   friend class HealthStream;
 
-  grpc::AsyncGenericService service_;
+  // What generated code would be, with messages left as bytes. On the wire every call is a stream.
+  class Methods final : public grpc::Service {
+   public:
+    Methods();
+    using grpc::Service::RequestAsyncBidiStreaming;
+  };
+
+  Methods service_;
   std::mutex mutex_;
   bool serving_ = false;
   std::list<HealthStream*> watchers_;
