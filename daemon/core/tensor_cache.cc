@@ -43,9 +43,11 @@ void TensorCache::insert(const DescriptorPtr& tensor) {
     }
     return;
   }
-  if (dropped_names_.erase(tensor->name) > 0) {
-    std::erase(dropped_, tensor->name);
+  if (dropped_names_.contains(tensor->name)) {
     capacity_ *= 2;
+    // Those dropped with it would have stayed, too.
+    dropped_.clear();
+    dropped_names_.clear();
   }
   if (slots_.size() >= capacity_) drop_least_lately_used();
   if (free_.empty()) {

@@ -129,8 +129,12 @@ TEST(JobForming, AJoinWithRanksOfAnotherNodeIsRefused) {
     Cluster job({1, 2});
     job.attach(0);
     const uint64_t layout_hash = job.node(0).core->layout().hash();
-    job.step(0, MessageArrived{
-                    {NodeIndex{1}, Epoch{1}, 0, Join{layout_hash, "data1", {Rank{1}, stray}}}});
+    job.step(0, MessageArrived{{NodeIndex{1}, Epoch{1}, 0,
+                                Join{layout_hash,
+                                     "data1",
+                                     {Rank{1}, stray},
+                                     kDefaultCoordination,
+                                     AgreementOptions().cache_capacity}}});
     EXPECT_THAT(job.node(0).started, IsEmpty());
     EXPECT_EQ(job.node(0).failed.at(0),
               Status(Code::kInternal, "node n1 says that rank " + std::to_string(stray.value) +

@@ -386,8 +386,8 @@ INSTANTIATE_TEST_SUITE_P(All, EveryMode,
                          testing::Values(Coordination::kNegotiate, Coordination::kCached,
                                          Coordination::kGlobalSleep, Coordination::kNonblocking,
                                          Coordination::kLocked),
-                         [](const auto& info) {
-                           std::string name = to_string(info.param);
+                         [](const auto& mode) {
+                           std::string name = to_string(mode.param);
                            std::erase(name, '-');
                            return name;
                          });
