@@ -16,7 +16,7 @@ std::string name_of(Seq seq) {
 
 Checkers::Checkers(const core::Layout& layout, int window)
     : layout_(layout),
-      window_(static_cast<uint64_t>(window)),
+      window_(window),
       nodes_(static_cast<size_t>(layout.node_count())),
       open_(static_cast<size_t>(layout.world_size())),
       dead_(static_cast<size_t>(layout.world_size())) {}
@@ -230,13 +230,15 @@ void Checkers::check_order(NodeIndex node, const core::Launch& launch) {
 
 void Checkers::check_window(NodeIndex node, const core::Launch& launch) {
   Node& model = at(node);
+  const core::Track track = core::track_of(launch.seq);
+  const auto window = static_cast<uint64_t>(core::window_of(track, window_));
   for (const auto& [other, launched] : model.under_way) {
-    if (core::track_of(other) != core::track_of(launch.seq)) continue;
-    if (launch.seq.value >= other.value + window_) {
+    if (core::track_of(other) != track) continue;
+    if (launch.seq.value >= other.value + window) {
       violated("L5: " + name_of(node) + " launched " + name_of(launch.seq) + " while " +
                name_of(other) + " was not complete");
     }
-    if (other.value % window_ == launch.seq.value % window_) {
+    if (other.value % window == launch.seq.value % window) {
       violated("credit: " + name_of(launch.seq) + " and " + name_of(other) + " share a lane on " +
                name_of(node));
     }

@@ -116,7 +116,7 @@ class Checkers {
   bool has_submitted(Rank rank, const core::TensorDescriptor& descriptor) const;
 
   const core::Layout& layout_;
-  const uint64_t window_;
+  const int window_;
   std::vector<Node> nodes_;
   std::vector<OpenSubmissions> open_;  // by rank
   std::vector<bool> dead_;             // by rank
