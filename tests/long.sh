@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=lib.sh
 . ./tests/lib.sh
 
-export RUEDA_SIM_SEEDS="${RUEDA_SIM_SEEDS:-100000}"
+export RUEDA_SIM_SEEDS="${RUEDA_SIM_SEEDS:-1000000}"
 export RUEDA_DEVIATIONS="${RUEDA_DEVIATIONS:-100}"
 export RUEDA_DAEMONS="${RUEDA_DAEMONS:-32}" RUEDA_STEPS="${RUEDA_STEPS:-200}"
 readonly fuzz_seconds="${FUZZ_SECONDS:-600}"

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/core/mutants.h"
+
 namespace rueda::core {
 
 void Caller::note_error(Entry& entry, Code code, std::string text) {
@@ -168,7 +170,7 @@ bool Caller::has_waiting_group() const {
 }
 
 void Caller::resume_lockable(Seq first, std::set<std::string> cut_off) {
-  suspend_lockable();
+  if (!RUEDA_MUTANT(kStaleReadyBitAccepted)) suspend_lockable();
   cut_off_ = std::move(cut_off);
   Order& order = of(Track::kLockable);
   order.last = Seq{first.value - 1};

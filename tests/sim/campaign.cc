@@ -10,10 +10,14 @@
 namespace rueda::sim {
 
 std::string CampaignResult::summary() const {
-  return std::to_string(seeds) + " seeds, " + std::to_string(lethal) +
-         " with a lethal fault: " + std::to_string(events) + " events, " +
-         std::to_string(operations) + " operations, " + std::to_string(delivered_ok) +
-         " submissions delivered, " + std::to_string(delivered_error) + " ended with an error";
+  const auto count = [](uint64_t number, const char* what) {
+    return std::to_string(number) + " " + what;
+  };
+  return count(seeds, "seeds, ") + count(lethal, "with a lethal fault: ") +
+         count(events, "events, ") + count(operations, "operations, ") +
+         count(locked_launches, "launches by a plan, ") + count(cancels, "unlocks, ") +
+         count(delivered_ok, "submissions delivered, ") +
+         count(delivered_error, "ended with an error");
 }
 
 CampaignResult run_campaign(uint64_t first, uint64_t count, const Limits& limits, bool keep_going) {

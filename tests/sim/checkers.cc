@@ -16,7 +16,7 @@ std::string name_of(Seq seq) {
 
 Checkers::Checkers(const core::Layout& layout, int window)
     : layout_(layout),
-      window_(static_cast<uint64_t>(window)),
+      window_(window),
       nodes_(static_cast<size_t>(layout.node_count())),
       open_(static_cast<size_t>(layout.world_size())),
       dead_(static_cast<size_t>(layout.world_size())) {}
@@ -36,6 +36,7 @@ void Checkers::before_step(NodeIndex node, const core::JobCore& core, const core
   model.sealed =
       core.state() == core::JobState::kSuspecting || core.state() == core::JobState::kFailed;
   model.was_locked = core.is_locked();
+  anybody_leaves_ = anybody_leaves_ || std::holds_alternative<core::RankDetached>(event);
   if (const auto* submitted = std::get_if<core::Submitted>(&event)) {
     const core::LocalSubmission& submission = submitted->submission;
     open(rank_of(node, submission.rank)).emplace(submission.ticket.value, submission.descriptor);
@@ -62,7 +63,8 @@ void Checkers::after_step(NodeIndex node, const core::JobCore& core, const core:
   for (const auto& [to, message] : output.sends) {
     on_message(node, message);
     const bool is_about_order = std::holds_alternative<core::AgreementMessage>(message.body);
-    if (is_about_order && model.was_locked && core.is_locked()) ++messages_while_locked_;
+    const bool is_settled = model.was_locked && core.is_locked() && !anybody_leaves_;
+    if (is_about_order && is_settled) ++messages_while_locked_;
   }
   for (const core::Cancel& cancel : output.cancels) on_cancel(node, cancel);
   // A suspicion that turned out to be none lifts the seal.
@@ -94,6 +96,7 @@ void Checkers::on_started(NodeIndex node, const core::EpochStarted& started) {
   model.epoch = started.epoch.value;
   model.generation = 0;
   model.resumed_at = Seq{0};
+  anybody_leaves_ = false;
   model.last[0] = core::before_first_of(core::Track::kLockable);
   model.last[1] = core::before_first_of(core::Track::kDecreed);
   model.completed.clear();
@@ -230,13 +233,15 @@ void Checkers::check_order(NodeIndex node, const core::Launch& launch) {
 
 void Checkers::check_window(NodeIndex node, const core::Launch& launch) {
   Node& model = at(node);
+  const core::Track track = core::track_of(launch.seq);
+  const auto window = static_cast<uint64_t>(core::window_of(track, window_));
   for (const auto& [other, launched] : model.under_way) {
-    if (core::track_of(other) != core::track_of(launch.seq)) continue;
-    if (launch.seq.value >= other.value + window_) {
+    if (core::track_of(other) != track) continue;
+    if (launch.seq.value >= other.value + window) {
       violated("L5: " + name_of(node) + " launched " + name_of(launch.seq) + " while " +
                name_of(other) + " was not complete");
     }
-    if (other.value % window_ == launch.seq.value % window_) {
+    if (other.value % window == launch.seq.value % window) {
       violated("credit: " + name_of(launch.seq) + " and " + name_of(other) + " share a lane on " +
                name_of(node));
     }

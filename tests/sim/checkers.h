@@ -48,7 +48,8 @@ class Checkers {
 
   // Whether any rank that lives waits for something.
   bool anything_open() const;
-  // Messages about order that nodes sent under a plan that was in force and stayed so.
+  // Messages about order that nodes sent under a plan that was in force and stayed so, before the
+  // first rank left.
   uint64_t messages_while_locked() const { return messages_while_locked_; }
   uint64_t locked_launches() const { return locked_launches_; }
   uint64_t cancels() const { return cancels_; }
@@ -116,7 +117,7 @@ class Checkers {
   bool has_submitted(Rank rank, const core::TensorDescriptor& descriptor) const;
 
   const core::Layout& layout_;
-  const uint64_t window_;
+  const int window_;
   std::vector<Node> nodes_;
   std::vector<OpenSubmissions> open_;  // by rank
   std::vector<bool> dead_;             // by rank
@@ -126,6 +127,7 @@ class Checkers {
   uint32_t decreed_epoch_ = 0;
   Seq decreed_;
   uint32_t last_generation_ = 0;
+  bool anybody_leaves_ = false;
   uint64_t messages_while_locked_ = 0;
   uint64_t locked_launches_ = 0;
   uint64_t cancels_ = 0;

@@ -28,6 +28,8 @@ TEST(Simulator, EveryRuleHoldsForEverySeed) {
   EXPECT_GT(result.delivered_ok, seeds);
   EXPECT_GT(result.delivered_error, seeds / 100);
   EXPECT_GT(result.lethal, seeds / 4);
+  EXPECT_GT(result.locked_launches, seeds);
+  EXPECT_GT(result.cancels, seeds / 10);
 }
 
 TEST(Simulator, WithoutFaultsEverythingIsDelivered) {
@@ -40,6 +42,29 @@ TEST(Simulator, WithoutFaultsEverythingIsDelivered) {
       << result.failures.front().violation << ", seed " << result.failures.front().seed;
   EXPECT_EQ(result.delivered_error, 0u);
   EXPECT_GT(result.delivered_ok, 0u);
+}
+
+TEST(Simulator, ALockedScheduleThatRepeatsSendsNothingAboutOrder) {
+  Limits limits;
+  limits.mode = core::Coordination::kLocked;
+  limits.faults = limits.strays = limits.mismatches = limits.leavers = false;
+  uint64_t locked_launches = 0;
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    RunSetup setup = draw_setup(seed, limits);
+    setup.steps = 20;
+    setup.epochs = 1;
+    setup.eager = setup.polls = false;
+    // Broadcasts are decreed in every step.
+    for (TensorSetup& tensor : setup.tensors) {
+      tensor.descriptor.kind = CollectiveKind::kAllreduce;
+      tensor.every = 1;
+    }
+    const RunResult result = Simulator(setup, Choices(seed), {}).run();
+    ASSERT_EQ(result.violation, "") << "seed " << seed;
+    EXPECT_EQ(result.messages_while_locked, 0u) << "seed " << seed;
+    locked_launches += result.locked_launches;
+  }
+  EXPECT_GT(locked_launches, 10'000u);
 }
 
 TEST(Simulator, ASeedReplaysToTheSameTrace) {
