@@ -317,7 +317,9 @@ void Recovery::begin_epoch(const Decision& decision, RecoveryOutput& output) {
     const Seq seq{i + 1};
     next.operations.push_back({was, seq, operation.verdict});
     if (operation.verdict == Verdict::kRedo || !holdings_.holds(was)) continue;
+    // No chunk is final without this node's part, so it has launched what is complete anywhere.
     const std::vector<bool>& chunks = holdings_.at(was).chunks;
+    RUEDA_CHECK(chunks.size() == operation.servers.size());
     for (size_t chunk = 0; chunk < operation.servers.size(); ++chunk) {
       if (!chunks[chunk]) next.fetches.push_back({seq, chunk, operation.servers[chunk]});
     }
