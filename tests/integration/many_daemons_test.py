@@ -27,7 +27,7 @@ class ManyDaemonsTest(ScheduleTest):
         resident = [daemon.resident_bytes() for daemon in daemons]
         print(f"{DAEMONS} daemons, {STEPS} steps of {TENSORS} tensors: {messages:.0f} messages of order, "
               f"{min(resident) / 2**20:.0f} to {max(resident) / 2**20:.0f} MB resident a daemon", flush=True)
-        self.assertEqual(messages, 0)
+        self.assertEqual(messages, 0, schedule.describe_daemons())
         self.assertLess(max(resident), MOST_RESIDENT_BYTES)
         schedule.stop()
 

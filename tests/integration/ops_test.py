@@ -91,12 +91,12 @@ class OperatorTest(IntegrationTest):
     def test_jobs(self):
         [job] = json.loads(self.ruedactl("--json", "jobs"))["jobs"]
         expected = {"state": "running", "world_size": 3, "local_size": 2, "attached": 2, "nodes": 2,
-                    "coordinator": "alpha", "coordination": "negotiate", "bytes_reduced": 20 * 50000 * 4}
+                    "coordinator": "alpha", "coordination": "locked", "bytes_reduced": 20 * 50000 * 4}
         for key, value in expected.items():
             self.assertEqual(str(job[key]), str(value), key)
         self.assertGreater(int(job["operations"]), 0)
         table = self.ruedactl("jobs")
-        for text in (job["job_id"], "running", "negotiate"):
+        for text in (job["job_id"], "running", "locked"):
             self.assertIn(text, table)
 
     def test_peers(self):
