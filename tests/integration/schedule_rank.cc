@@ -264,6 +264,9 @@ class Rank {
       case kLack:
         if (is_one_of_some) return submit_late(order.draw(1, half));
         return submit_all();
+      case kAgain:
+        // Not the first one: where the step begins with it, its second turn is merely early.
+        return submit_but(1 + order.draw(1, tensors_.size() - 1), order);
       default: return submit_but(order.draw(1, tensors_.size()), order);
     }
   }
