@@ -59,6 +59,41 @@ TEST_F(JobStall, IsSeenOnEveryNodeAndEndsWithTheOperation) {
   }
 }
 
+// Nodes do not report what is ready then, and a node whose own ranks are there has launched.
+TEST_F(JobStall, IsSeenUnderALock) {
+  JobOptions options = with_stalls(10'000);
+  options.agreement.mode = Coordination::kLocked;
+  Cluster job({2, 2}, options);
+  job.start();
+  const auto run = [&](const char* name) {
+    job.submit_everywhere(tensor(name));
+    job.settle();
+    job.done_everywhere(job.node(0).launches.back().seq.value);
+    job.settle();
+  };
+  for (int step = 0; step < 10; ++step) {
+    run("a");
+    run("b");
+  }
+  ASSERT_TRUE(job.node(0).core->is_locked() && job.node(1).core->is_locked());
+  const size_t launched = job.node(0).launches.size();
+  for (int rank : {0, 1, 3}) job.submit(rank, tensor("a"));
+  pass(job, 10);
+  EXPECT_EQ(job.node(0).launches.size(), launched + 1);
+  EXPECT_TRUE(job.node(0).core->is_locked());
+  for (int node = 0; node < 2; ++node) {
+    EXPECT_THAT(sentence(job, node),
+                HasSubstr("ranks 0-1, 3, and not by rank 2 on node n1 (last submitted \"b\" 10 s "
+                          "ago, last completed \"b\" 10 s ago)"));
+  }
+  job.submit(2, tensor("a"));
+  job.settle();
+  job.done_everywhere(job.node(0).launches.back().seq.value);
+  pass(job, 1);
+  EXPECT_THAT(sentence(job, 0), HasSubstr("waits no longer"));
+  EXPECT_TRUE(job.node(0).core->is_locked()) << "a stall is no deviation";
+}
+
 TEST_F(JobStall, ARefusedSubmissionIsNotWhatARankDidLast) {
   Cluster job({1, 1}, with_stalls(10'000));
   job.start();
