@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "agent/agreement_settings.h"
@@ -36,6 +37,8 @@ struct JobRegistration {
   std::string user;
   AgreementSettings agreement;
   int64_t start_timeout_ms = 0;
+  std::optional<int64_t> stall_check_ms;
+  std::optional<int64_t> stall_shutdown_ms;
 };
 
 // One job's registration with one daemon: it lasts as long as the stream.

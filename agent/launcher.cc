@@ -97,8 +97,13 @@ void Launcher::on_layout(JobLayout job) {
 }
 
 void Launcher::open_link(const LocalNode& node) {
-  const JobRegistration registration{job_, node.node_index, user_name(), options_.agreement,
-                                     options_.start_timeout_ms};
+  const JobRegistration registration{job_,
+                                     node.node_index,
+                                     user_name(),
+                                     options_.agreement,
+                                     options_.start_timeout_ms,
+                                     options_.stall_check_ms,
+                                     options_.stall_shutdown_ms};
   const std::string id = node.node_id;
   AgentLink::Events events;
   events.on_registered = [this, gate = gate_] { gate->post([this] { on_registered(); }); };

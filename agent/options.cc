@@ -75,10 +75,19 @@ struct Flags {
   CLI::Option* socket = nullptr;
 };
 
+constexpr double kMaxSeconds = 86400.0;
+
 struct Seconds {
   double start_timeout = 60;
   double grace = 5;
+  std::optional<double> stall_check;
+  std::optional<double> stall_shutdown;
 };
+
+std::optional<int64_t> to_ms(std::optional<double> seconds) {
+  if (!seconds) return std::nullopt;
+  return static_cast<int64_t>(*seconds * 1000);
+}
 
 Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, bool& no_prefix) {
   Flags flags;
@@ -113,12 +122,20 @@ Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, bool& no_pref
                  "Of private daemons (default: warn; with --verbose, info)");
   app.add_option("--start-timeout", seconds.start_timeout,
                  "Seconds for daemons and nodes to come up")
-      ->check(CLI::Range(0.1, 86400.0))
+      ->check(CLI::Range(0.1, kMaxSeconds))
       ->capture_default_str();
   app.add_option("--grace", seconds.grace,
                  "Seconds that ranks have to end by themselves, and then again after SIGTERM")
-      ->check(CLI::Range(0.0, 86400.0))
+      ->check(CLI::Range(0.0, kMaxSeconds))
       ->capture_default_str();
+  app.add_option("--stall-check-seconds", seconds.stall_check,
+                 "Report a tensor for which ranks have waited so long for others; 0: never "
+                 "(or $RUEDA_STALL_CHECK_TIME_SECONDS; default: the daemon's)")
+      ->check(CLI::Range(0.0, kMaxSeconds));
+  app.add_option("--stall-shutdown-seconds", seconds.stall_shutdown,
+                 "End the job when ranks have waited so long for others; 0: never (or "
+                 "$RUEDA_STALL_SHUTDOWN_TIME_SECONDS; default: the daemon's)")
+      ->check(CLI::Range(0.0, kMaxSeconds));
   app.add_flag("--no-prefix", no_prefix, "Do not put the rank before each line of output");
   app.add_flag("--verbose", options.is_verbose, "Say what is done, and let daemons do so");
   return flags;
@@ -134,6 +151,8 @@ constexpr std::array kJobFlags{
     JobFlag{"--fusion-threshold", "RUEDA_FUSION_THRESHOLD"},
     JobFlag{"--lock-after", "RUEDA_LOCK_AFTER"},
     JobFlag{"--cache-capacity", "RUEDA_CACHE_CAPACITY"},
+    JobFlag{"--stall-check-seconds", "RUEDA_STALL_CHECK_TIME_SECONDS"},
+    JobFlag{"--stall-shutdown-seconds", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS"},
 };
 
 void add_agreement_flags(CLI::App& app, AgreementSettings& settings) {
@@ -238,6 +257,8 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
 
   const std::string conflict = conflict_in(options, flags);
   if (!conflict.empty()) return usage_error(conflict);
+  options.stall_check_ms = to_ms(seconds.stall_check);
+  options.stall_shutdown_ms = to_ms(seconds.stall_shutdown);
   options.start_timeout_ms = static_cast<int64_t>(seconds.start_timeout * 1000);
   options.grace_ms = static_cast<int64_t>(seconds.grace * 1000);
   options.has_prefix = !no_prefix;

@@ -31,6 +31,9 @@ struct Options {
   bool has_prefix = true;
   bool is_verbose = false;
   AgreementSettings agreement;
+  // How long ranks of the job may wait for others; none: the daemon's default.
+  std::optional<int64_t> stall_check_ms;
+  std::optional<int64_t> stall_shutdown_ms;
   // The program and its arguments.
   std::vector<std::string> command;
 };

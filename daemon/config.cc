@@ -112,6 +112,17 @@ void define_work(CLI::App& app, Config& config) {
       ->envname("RUEDAD_START_TIMEOUT_MS")
       ->check(CLI::Range(int64_t{100}, int64_t{86'400'000}))
       ->capture_default_str();
+  app.add_option(
+         "--stall-check-seconds", config.stall_check_seconds,
+         "How long ranks may wait for a tensor of others before it is reported; 0: for ever")
+      ->envname("RUEDAD_STALL_CHECK_SECONDS")
+      ->check(CLI::Range(0.0, 86'400.0))
+      ->capture_default_str();
+  app.add_option("--stall-shutdown-seconds", config.stall_shutdown_seconds,
+                 "How long they may wait before the job is ended; 0: for ever")
+      ->envname("RUEDAD_STALL_SHUTDOWN_SECONDS")
+      ->check(CLI::Range(0.0, 86'400.0))
+      ->capture_default_str();
 }
 
 void define_rest(CLI::App& app, Config& config) {

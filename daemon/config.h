@@ -26,6 +26,8 @@ struct Config {
   uint64_t staging_bytes = 64u << 20;
   int64_t timeout_ms = 10'000;
   int64_t start_timeout_ms = 60'000;
+  double stall_check_seconds = 10;    // 0: stalls are not looked for
+  double stall_shutdown_seconds = 0;  // 0: a stall never ends a job
   std::string tcp_congestion = "auto";
   std::string log_level = "info";
   std::string log_format = "text";

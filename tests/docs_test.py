@@ -31,7 +31,7 @@ LINK = re.compile(r"\]\((?!https?:|mailto:)([^)\s]*)\)")
 TREE_DIRS = ("daemon", "client", "agent", "bench", "proto", "tests", "docs", "deploy", "cmake")
 PATH = re.compile(r"(?<![\w/.@-])((?:" + "|".join(TREE_DIRS) + r")(?:/[\w.*-]+)+/?)")
 FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]+)")
-METRIC = re.compile(r"\b(rueda_\w+_(?:total|seconds|bytes)|rueda_(?:clients|jobs|queue_depth|build_info))\b")
+METRIC = re.compile(r"\b(rueda_\w+_(?:total|seconds|bytes)|rueda_(?:clients|jobs|queue_depth|stalled_tensors|build_info))\b")
 
 
 def read(*path):

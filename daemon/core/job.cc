@@ -23,6 +23,7 @@ JobCore::JobCore(Layout layout, NodeIndex self, JobOptions options)
       self_(self),
       options_(std::move(options)),
       submissions_(layout_.node(self).ranks),
+      stalls_(layout_, self, options_.stall, submissions_),
       sent_number_(static_cast<size_t>(layout_.node_count())),
       received_number_(static_cast<size_t>(layout_.node_count())) {}
 
@@ -89,6 +90,7 @@ void JobCore::on(const RankDetached& event, Output& output) {
     return;
   }
   attached_.erase(event.rank);
+  stalls_.on_left(event.rank);
   if (state_ == JobState::kForming) {
     send_join(output);
   } else if (state_ != JobState::kFailed) {
@@ -102,7 +104,8 @@ void JobCore::on(const RankLost& event, Output& output) {
 }
 
 void JobCore::on(const Submitted& event, Output& output) {
-  const LocalSubmission& submission = event.submission;
+  LocalSubmission submission = event.submission;
+  submission.submitted_ms = now_;
   const auto refuse = [&](const Status& status) { deliver(submission, status, Seq{0}, output); };
   switch (state_) {
     case JobState::kForming:
@@ -122,6 +125,7 @@ void JobCore::on(const Submitted& event, Output& output) {
     refuse(added);
     return;
   }
+  stalls_.on_submitted(submission);
   if (auto ready = submissions_.take_ready(submission.descriptor->name)) {
     agreement_->on_local_ready(std::move(*ready));
   }
@@ -155,6 +159,10 @@ void JobCore::on(const MessageArrived& event, Output& output) {
     if (status.is_ok()) on_leave(message.from, *leave, output);
   } else if (const auto* left = std::get_if<Left>(&message.body)) {
     on_left(left->rank, output);
+  } else if (const auto* stall = std::get_if<StallMessage>(&message.body)) {
+    StallOutput said;
+    status = stalls_.on_message(message.from, *stall, now_, said);
+    carry_out(said, output);
   }
   if (!status.is_ok()) fail(status, output);
   announce_leaves(output);
@@ -364,9 +372,16 @@ bool JobCore::is_under_way(const std::string& tensor) const {
 
 void JobCore::deliver(const LocalSubmission& submission, const Status& status, Seq seq,
                       Output& output) {
+  if (status.is_ok()) stalls_.on_completed(submission, now_);
   output.deliveries.push_back({submission.rank, submission.ticket, status, epoch_,
                                status.is_ok() ? static_cast<uint32_t>(layout_.world_size()) : 0,
                                seq, submission.descriptor->bytes()});
+}
+
+void JobCore::carry_out(StallOutput& said, Output& output) {
+  for (auto& [to, message] : said.sends) send(to, std::move(message), output);
+  std::move(said.lines.begin(), said.lines.end(), std::back_inserter(output.stall_lines));
+  if (!said.failure.is_ok()) fail(said.failure, output);
 }
 
 void JobCore::send(NodeIndex to, decltype(Message::body) body, Output& output) {

@@ -22,6 +22,7 @@
 #include "daemon/core/agreement.h"
 #include "daemon/core/layout.h"
 #include "daemon/core/messages.h"
+#include "daemon/core/stall.h"
 #include "daemon/core/submissions.h"
 #include "daemon/core/track.h"
 
@@ -37,6 +38,7 @@ struct JobOptions {
   TicksMs start_timeout_ms = 60'000;   // for all ranks to attach
   TicksMs join_interval_ms = 300;      // Join is repeated until Start
   TicksMs suspicion_grace_ms = 1'000;  // after a data channel broke: for the true cause to arrive
+  StallOptions stall;
 };
 
 // --- Events ---------------------------------------------------------------------------------
@@ -134,6 +136,7 @@ struct Output {
   std::optional<Epoch> finished;   // every rank has left: the epoch's channels may be closed
   std::optional<Status> failed;    // the job is over; operations under way are to be dropped
   std::vector<std::string> notes;  // what people may want to read in the log
+  std::vector<StallLine> stall_lines;
 };
 
 enum class JobState { kForming, kRunning, kSuspecting, kFailed };
@@ -165,6 +168,7 @@ class JobCore {
   const Plan* plan() const { return agreement_ ? agreement_->plan() : nullptr; }
   // A rank's goodbye waits for the plan to be given up.
   bool has_pending_leaves() const { return !pending_leaves_.empty(); }
+  const StallInspector& stalls() const { return stalls_; }
   // Whether a rank may attach now; if not, why.
   Status may_attach(LocalRank rank) const;
   Rank global_rank(LocalRank rank) const {
@@ -223,6 +227,7 @@ class JobCore {
   // An operation that this node has launched has the tensor.
   bool is_under_way(const std::string& tensor) const;
   void deliver(const LocalSubmission& submission, const Status& status, Seq seq, Output& output);
+  void carry_out(StallOutput& said, Output& output);
 
   // --- ending
   void lift_suspicion(Output& output);
@@ -258,6 +263,7 @@ class JobCore {
   // Of the epoch.
   std::unique_ptr<Agreement> agreement_;
   SubmissionTable submissions_;
+  StallInspector stalls_;
   std::array<std::deque<OrderedOperation>, kTracks> ordered_;  // not launched yet
   std::map<Seq, std::vector<std::string>> launched_;           // tensors by operation
   std::set<Rank> left_;

@@ -6,6 +6,14 @@
 #include "daemon/core/job.h"
 
 namespace rueda::core {
+namespace {
+
+std::optional<TicksMs> earlier(std::optional<TicksMs> one, std::optional<TicksMs> other) {
+  if (!one || !other) return one ? one : other;
+  return std::min(*one, *other);
+}
+
+}  // namespace
 
 // --- Forming -------------------------------------------------------------------------------------
 
@@ -108,6 +116,7 @@ void JobCore::begin_epoch(const std::vector<std::string>& data_addresses, Output
   state_ = JobState::kRunning;
   start_deadline_.reset();
   joined_.clear();
+  stalls_.reset();
   agreement_ = make_agreement(layout_, self_, submissions_, options_.agreement);
   agreement_->set_now(now_);
   output.started = EpochStarted{epoch_, data_addresses};
@@ -125,6 +134,7 @@ void JobCore::finish_epoch(Output& output) {
   for (auto& waiting : ordered_) waiting.clear();
   launched_.clear();
   held_done_.clear();
+  stalls_.reset();
   left_.clear();
   pending_leaves_.clear();
   std::fill(sent_number_.begin(), sent_number_.end(), 0);
@@ -171,7 +181,7 @@ std::optional<TicksMs> JobCore::wakes_at() const {
     case JobState::kForming:
       if (!start_deadline_) return std::nullopt;
       return attached_.empty() ? *start_deadline_ : std::min(*start_deadline_, next_join_);
-    case JobState::kRunning: return agreement_->wakes_at();
+    case JobState::kRunning: return earlier(agreement_->wakes_at(), stalls_.wakes_at());
     case JobState::kSuspecting: return suspicion_deadline_;
     case JobState::kFailed: break;
   }
@@ -189,6 +199,10 @@ void JobCore::on(const TimePassed&, Output& output) {
     }
   } else if (state_ == JobState::kSuspecting && now_ >= suspicion_deadline_) {
     fail(suspicion_, output);
+  } else if (state_ == JobState::kRunning) {
+    StallOutput said;
+    stalls_.on_time(now_, said);
+    carry_out(said, output);
   }
 }
 
@@ -237,6 +251,7 @@ void JobCore::fail(Status status, Output& output) {
   launched_.clear();
   held_done_.clear();
   pending_leaves_.clear();
+  stalls_.reset();
   if (is_coordinator()) {
     send_to_others(Fail{failure_}, output);
   } else {

@@ -12,6 +12,7 @@
 #include "daemon/base/status.h"
 #include "daemon/core/coordination.h"
 #include "daemon/core/descriptor.h"
+#include "daemon/core/stall_messages.h"
 
 namespace rueda::core {
 
@@ -128,7 +129,7 @@ struct Message {
   // Counts the messages from one node to another within an epoch, from 1. A repeated number is
   // dropped, a gap ends the epoch. 0: outside the count (Join, Start: idempotent).
   uint64_t number = 0;
-  std::variant<Join, Start, AgreementMessage, Leave, Left, Fail> body;
+  std::variant<Join, Start, AgreementMessage, Leave, Left, Fail, StallMessage> body;
 };
 
 }  // namespace rueda::core

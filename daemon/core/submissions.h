@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/clock.h"
 #include "daemon/core/messages.h"
 
 namespace rueda::core {
@@ -14,6 +15,7 @@ struct LocalSubmission {
   LocalRank rank;
   Ticket ticket;
   DescriptorPtr descriptor;
+  TicksMs submitted_ms = 0;  // when
 };
 
 // One tensor's submissions on this node.
@@ -50,6 +52,7 @@ class SubmissionTable {
   // Null: the rank does not sleep, or what it slept for is over.
   const std::string* waited_by(LocalRank rank) const;
   const std::vector<Rank>& ranks() const { return ranks_; }
+  const std::map<std::string, PendingTensor>& tensors() const { return tensors_; }
   // Removes the tensor and returns its submissions.
   std::vector<LocalSubmission> remove(const std::string& name);
   // Removes those not reported yet; reported ones are the coordinator's to end.

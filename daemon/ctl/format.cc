@@ -70,6 +70,10 @@ std::string joined(const Items& items, const char* separator) {
   return out;
 }
 
+std::string ranks_text(int count) {
+  return std::to_string(count) + (count == 1 ? " rank" : " ranks");
+}
+
 std::string with_one_decimal(double number) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.1f", number);
@@ -191,6 +195,19 @@ std::string peers_table(const v1::ListPeersReply& reply) {
                     or_dash(peer.transport())});
   }
   return aligned_table(rows);
+}
+
+std::string stalls_table(const v1::ListStallsReply& reply) {
+  if (reply.stalls().empty()) return "no stalls\n";
+  std::vector<std::vector<std::string>> rows{{"JOB", "TENSOR", "WAITING", "SUBMITTED", "MISSING"}};
+  std::string notes;
+  for (const v1::ListStallsReply::Stall& stall : reply.stalls()) {
+    rows.push_back({stall.job_id(), stall.tensor(), duration_text(stall.waiting_seconds()),
+                    ranks_text(stall.submitted_ranks_size() + stall.more_submitted()),
+                    ranks_text(stall.missing_ranks_size() + stall.more_missing())});
+    notes += stall.job_id() + ": " + stall.text() + "\n";
+  }
+  return aligned_table(rows) + notes;
 }
 
 }  // namespace rueda::ctl

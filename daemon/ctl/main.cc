@@ -89,6 +89,8 @@ int main(int argc, char** argv) {
   app.add_flag("--json", arguments.wants_json, "Print JSON with the field names of admin.proto");
   const CLI::App* const status = app.add_subcommand("status", "The daemon itself");
   const CLI::App* const jobs = app.add_subcommand("jobs", "The jobs it serves");
+  const CLI::App* const stalls =
+      app.add_subcommand("stalls", "Tensors that some ranks wait for and others do not submit");
   app.add_subcommand("peers", "The other daemons that it knows");
   try {
     app.parse(argc, argv);
@@ -100,5 +102,6 @@ int main(int argc, char** argv) {
   if (arguments.socket.empty()) arguments.socket = kDefaultSocket;
   if (*status) return ask(arguments, &v1::Admin::Stub::GetStatus, &ctl::status_table);
   if (*jobs) return ask(arguments, &v1::Admin::Stub::ListJobs, &ctl::jobs_table);
+  if (*stalls) return ask(arguments, &v1::Admin::Stub::ListStalls, &ctl::stalls_table);
   return ask(arguments, &v1::Admin::Stub::ListPeers, &ctl::peers_table);
 }

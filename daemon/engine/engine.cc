@@ -1,6 +1,7 @@
 #include "daemon/engine/engine.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -87,6 +88,15 @@ std::vector<JobSnapshot> Engine::jobs() const {
   std::vector<JobSnapshot> snapshots;
   for (const auto& [job, runner] : jobs_) snapshots.push_back(runner->snapshot());
   return snapshots;
+}
+
+std::vector<StallSnapshot> Engine::stalls() const {
+  std::vector<StallSnapshot> all;
+  for (const auto& [job, runner] : jobs_) {
+    std::vector<StallSnapshot> some = runner->stalls();
+    std::move(some.begin(), some.end(), std::back_inserter(all));
+  }
+  return all;
 }
 
 // --- Sessions ------------------------------------------------------------------------------------

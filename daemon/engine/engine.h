@@ -29,6 +29,8 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   void close_all(const Status& why, std::function<void()> done);
 
   std::vector<JobSnapshot> jobs() const;
+  // Of all jobs.
+  std::vector<StallSnapshot> stalls() const;
   bool is_stopping() const { return static_cast<bool>(on_all_closed_); }
   int clients() const { return static_cast<int>(owners_.size()); }
   const EngineOptions& options() const { return context_.options; }

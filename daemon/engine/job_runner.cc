@@ -27,6 +27,8 @@ core::JobOptions core_options(const EngineContext& context, const JobSpec& spec)
   options.start_timeout_ms =
       spec.start_timeout_ms > 0 ? spec.start_timeout_ms : context.options.start_timeout_ms;
   options.suspicion_grace_ms = context.options.timeout_ms / 10;
+  options.stall.check_ms = spec.stall_check_ms.value_or(context.options.stall.check_ms);
+  options.stall.shutdown_ms = spec.stall_shutdown_ms.value_or(context.options.stall.shutdown_ms);
   return options;
 }
 
@@ -88,6 +90,7 @@ void JobRunner::end_turn() {
   carry_out(output);
   flush_sessions();
   metrics_->queue_depth.Set(static_cast<double>(core_.submissions_in_flight()));
+  metrics_->stalled_tensors.Set(static_cast<double>(core_.stalls().count()));
   metrics_->locked.Set(core_.is_locked() ? 1 : 0);
   arm_timer();
   if (closing_ && detaching_ == 0 && close_waits_) finish_close();
@@ -108,6 +111,10 @@ void JobRunner::arm_timer() {
 
 void JobRunner::carry_out(core::Output& output) {
   for (const std::string& note : output.notes) spdlog::info("job {}: {}", spec_.job, note);
+  for (const core::StallLine& line : output.stall_lines) {
+    spdlog::log(line.is_warning ? spdlog::level::warn : spdlog::level::info, "job {}: {}",
+                spec_.job, line.text);
+  }
   if (output.started) start_epoch(*output.started);
   for (auto& [to, message] : output.sends) send(to, std::move(message));
   for (const core::Cancel& item : output.cancels) cancel(item);
@@ -500,6 +507,10 @@ JobSnapshot JobRunner::snapshot() const {
   snapshot.error = core_.failure().message();
   snapshot.missing_ranks = core_.missing_ranks();
   return snapshot;
+}
+
+std::vector<StallSnapshot> JobRunner::stalls() const {
+  return snapshot_stalls(spec_.job, spec_.layout, core_.stalls().stalls(steady_now_ms()));
 }
 
 }  // namespace rueda::engine

@@ -18,6 +18,7 @@
 #include "daemon/core/job.h"
 #include "daemon/engine/control_plane.h"
 #include "daemon/engine/data_loop.h"
+#include "daemon/engine/stall_snapshot.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/session/session.h"
 
@@ -32,6 +33,8 @@ struct EngineOptions {
   // The one setting that waits for peers derive from (invariant I4).
   TicksMs timeout_ms = 10'000;
   TicksMs start_timeout_ms = 60'000;
+  // How long some ranks of a job may wait for others (daemon/core/stall.h).
+  core::StallOptions stall{10'000, 0};
   int lanes = 4;
   bool corrupt_reduction = false;  // --fault reduce
 };
@@ -62,6 +65,9 @@ struct JobSpec {
   // Where nothing is said, core::AgreementOptions'.
   std::optional<int> lock_after_steps;
   std::optional<size_t> cache_capacity;
+  // How long ranks may wait for others; where nothing is said, the daemon's.
+  std::optional<TicksMs> stall_check_ms;
+  std::optional<TicksMs> stall_shutdown_ms;
 };
 
 // Told on the control loop.
@@ -117,6 +123,7 @@ class JobRunner {
   void close(const Status& why, std::function<void()> done);
 
   JobSnapshot snapshot() const;
+  std::vector<StallSnapshot> stalls() const;
 
  private:
   struct Held {

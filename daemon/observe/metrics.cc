@@ -88,6 +88,8 @@ struct JobFamilies {
         queue_depth(gauges(registry, "rueda_queue_depth", "Submissions accepted, not yet ended.")),
         locked(gauges(registry, "rueda_locked",
                       "1 while a plan is in force and nothing is said about order.")),
+        stalled_tensors(gauges(registry, "rueda_stalled_tensors",
+                               "Tensors that some ranks wait for and others do not submit.")),
         negotiation_seconds(histograms(registry, "rueda_negotiation_seconds",
                                        "From the last local rank's submission to the launch.")),
         ring_seconds(histograms(registry, "rueda_ring_seconds", "From launch to completion.")) {}
@@ -110,6 +112,7 @@ struct JobFamilies {
         .copied_out_bytes = copied_out_bytes.Add(job),
         .queue_depth = queue_depth.Add(job),
         .locked = locked.Add(job),
+        .stalled_tensors = stalled_tensors.Add(job),
         .negotiation_seconds = negotiation_seconds.Add(job, kSecondsBuckets),
         .ring_seconds = ring_seconds.Add(job, kSecondsBuckets),
     };
@@ -126,6 +129,7 @@ struct JobFamilies {
     copied_out_bytes.Remove(&job.copied_out_bytes);
     queue_depth.Remove(&job.queue_depth);
     locked.Remove(&job.locked);
+    stalled_tensors.Remove(&job.stalled_tensors);
     negotiation_seconds.Remove(&job.negotiation_seconds);
     ring_seconds.Remove(&job.ring_seconds);
   }
@@ -137,6 +141,7 @@ struct JobFamilies {
   Family<Counter>& copied_out_bytes;
   Family<Gauge>& queue_depth;
   Family<Gauge>& locked;
+  Family<Gauge>& stalled_tensors;
   Family<Histogram>& negotiation_seconds;
   Family<Histogram>& ring_seconds;
 };

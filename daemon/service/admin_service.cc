@@ -23,6 +23,29 @@ void fill_job(const engine::JobSnapshot& from, v1::ListJobsReply::Job& to) {
   for (Rank rank : from.missing_ranks) to.add_missing_ranks(rank.value);
 }
 
+double seconds(TicksMs ms) { return static_cast<double>(ms) / 1000.0; }
+
+void fill_stall(const engine::StallSnapshot& from, v1::ListStallsReply::Stall& to) {
+  to.set_job_id(from.job);
+  to.set_tensor(from.stall.tensor);
+  to.set_waiting_seconds(seconds(from.stall.age_ms));
+  for (Rank rank : from.stall.submitted) to.add_submitted_ranks(rank.value);
+  to.set_more_submitted(from.stall.more_submitted);
+  for (const engine::StallSnapshot::MissingRank& item : from.missing) {
+    v1::ListStallsReply::MissingRank& missing = *to.add_missing_ranks();
+    missing.set_rank(item.activity.rank.value);
+    missing.set_node_id(item.node_id);
+    missing.set_has_left(item.activity.has_left);
+    missing.set_last_submitted(item.activity.last_submitted);
+    missing.set_last_submitted_seconds_ago(seconds(item.activity.submitted_ago_ms));
+    missing.set_last_completed(item.activity.last_completed);
+    missing.set_last_completed_seconds_ago(seconds(item.activity.completed_ago_ms));
+    for (const std::string& name : item.similar_names) missing.add_similar_names(name);
+  }
+  to.set_more_missing(from.stall.more_missing);
+  to.set_text(from.text);
+}
+
 }  // namespace
 
 void AdminService::serve(CallQueue& queue) {
@@ -48,6 +71,12 @@ void AdminService::serve(CallQueue& queue) {
       queue,
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestListPeers(context, request, writer, queue.get(), queue.get(), tag);
+      },
+      answer);
+  UnaryCall<v1::ListStallsRequest, v1::ListStallsReply>::await(
+      queue,
+      [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
+        service_.RequestListStalls(context, request, writer, queue.get(), queue.get(), tag);
       },
       answer);
 }
@@ -86,6 +115,11 @@ void AdminService::fill(v1::ListPeersReply& reply) const {
     to.set_data_bytes_received(static_cast<uint64_t>(traffic.received_bytes.Value()));
     to.set_transport(info_.transport);
   }
+}
+
+void AdminService::fill(v1::ListStallsReply& reply) const {
+  for (const engine::StallSnapshot& stall : engine_.stalls())
+    fill_stall(stall, *reply.add_stalls());
 }
 
 }  // namespace rueda::service

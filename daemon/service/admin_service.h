@@ -32,6 +32,7 @@ class AdminService {
   void fill(v1::GetStatusReply& reply) const;
   void fill(v1::ListJobsReply& reply) const;
   void fill(v1::ListPeersReply& reply) const;
+  void fill(v1::ListStallsReply& reply) const;
 
   v1::Admin::AsyncService service_;
   const engine::Poster& control_loop_;

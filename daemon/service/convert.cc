@@ -3,9 +3,12 @@
 #include <algorithm>
 
 #include "daemon/base/limits.h"
+#include "daemon/service/convert_stall.h"
 
 namespace rueda::service {
 namespace {
+
+constexpr int64_t kMaxStallMs = 86'400'000;
 
 Status broken(const std::string& what) {
   return Status(Code::kInvalidArgument, "a control message has " + what);
@@ -152,6 +155,7 @@ struct Writer {
     fail.set_origin_node(from.status.origin().node_id);
     fail.set_origin_rank(from.status.origin().rank ? from.status.origin().rank->value : -1);
   }
+  void operator()(const core::StallMessage& from) const { put_stall(from, to); }
 };
 
 Result<core::Join> read(const v1::Join& from) {
@@ -274,6 +278,10 @@ Status read_body(const v1::JobMessage& from, engine::Envelope& to) {
       break;
     case v1::JobMessage::kLeft: message.body = core::Left{Rank{from.left().rank()}}; break;
     case v1::JobMessage::kFail: return put(read(from.fail()), message);
+    case v1::JobMessage::kStallReport: return put(read_stall(from.stall_report()), message);
+    case v1::JobMessage::kStallQuery: return put(read_stall(from.stall_query()), message);
+    case v1::JobMessage::kStallAnswer: return put(read_stall(from.stall_answer()), message);
+    case v1::JobMessage::kStallNotice: return put(read_stall(from.stall_notice()), message);
     case v1::JobMessage::BODY_NOT_SET: return broken("no body that this version knows");
   }
   return Status::ok();
@@ -344,6 +352,11 @@ Result<engine::JobSpec> from_proto(const v1::JobSpec& spec, const Membership& me
                   std::to_string(limits::kTokenBytes));
   }
   if (spec.start_timeout_ms() < 0) return refuse("a start timeout cannot be negative");
+  for (const int64_t ms : {spec.stall_check_ms(), spec.stall_shutdown_ms()}) {
+    if (ms < 0 || ms > kMaxStallMs) {
+      return refuse("a time for stalls of " + std::to_string(ms) + " ms is out of range");
+    }
+  }
   std::vector<core::LayoutNode> nodes;
   for (const v1::NodeSpec& node : spec.nodes()) {
     core::LayoutNode item{node.node_id(), node.control_address(), {}};
@@ -368,6 +381,8 @@ Result<engine::JobSpec> from_proto(const v1::JobSpec& spec, const Membership& me
                       std::move(layout).value()};
   job.start_timeout_ms = spec.start_timeout_ms();
   if (Status status = read_agreement(spec, job); !status.is_ok()) return status;
+  if (spec.has_stall_check_ms()) job.stall_check_ms = spec.stall_check_ms();
+  if (spec.has_stall_shutdown_ms()) job.stall_shutdown_ms = spec.stall_shutdown_ms();
   return job;
 }
 

@@ -115,4 +115,11 @@ grpc::Status FakeDaemon::AdminService::ListPeers(grpc::ServerContext*, const v1:
   return grpc::Status::OK;
 }
 
+grpc::Status FakeDaemon::AdminService::ListStalls(grpc::ServerContext*,
+                                                  const v1::ListStallsRequest*,
+                                                  v1::ListStallsReply* reply) {
+  *reply = daemon_.stalls_reply;
+  return grpc::Status::OK;
+}
+
 }  // namespace rueda::test

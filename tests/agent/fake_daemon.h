@@ -38,6 +38,7 @@ class FakeDaemon {
   v1::GetStatusReply status_reply;
   v1::ListJobsReply jobs_reply;
   v1::ListPeersReply peers_reply;
+  v1::ListStallsReply stalls_reply;
 
  private:
   using Stream = grpc::ServerReaderWriter<v1::AgentEvent, v1::AgentRequest>;
@@ -61,6 +62,8 @@ class FakeDaemon {
                           v1::ListJobsReply* reply) override;
     grpc::Status ListPeers(grpc::ServerContext*, const v1::ListPeersRequest*,
                            v1::ListPeersReply* reply) override;
+    grpc::Status ListStalls(grpc::ServerContext*, const v1::ListStallsRequest*,
+                            v1::ListStallsReply* reply) override;
 
    private:
     FakeDaemon& daemon_;

@@ -107,6 +107,27 @@ TEST(Options, TakesTheJobsAgreementFromTheEnvironmentUnlessAFlagSaysOtherwise) {
   EXPECT_THAT(error_of({"--cache-capacity", "none", "p"}), HasSubstr("none"));
 }
 
+TEST(Options, StallTimesComeFromFlagsThenTheEnvironmentThenTheDaemon) {
+  EXPECT_EQ(parsed({"p"}).stall_check_ms, std::nullopt);
+  EXPECT_EQ(parsed({"p"}, {{"RUEDA_STALL_CHECK_TIME_SECONDS", ""}}).stall_check_ms, std::nullopt);
+  const std::map<std::string, std::string> environment{{"RUEDA_STALL_CHECK_TIME_SECONDS", "2.5"},
+                                                       {"RUEDA_STALL_SHUTDOWN_TIME_SECONDS", "0"}};
+  EXPECT_EQ(parsed({"p"}, environment).stall_check_ms, 2500);
+  EXPECT_EQ(parsed({"p"}, environment).stall_shutdown_ms, 0);
+  const Options options =
+      parsed({"--stall-check-seconds", "0", "--stall-shutdown-seconds=7", "p"}, environment);
+  EXPECT_EQ(options.stall_check_ms, 0);
+  EXPECT_EQ(options.stall_shutdown_ms, 7000);
+}
+
+TEST(Options, AWrongVariableIsNamed) {
+  for (const char* text : {"soon", "-1", "1s", "86401"}) {
+    const ParseOutcome outcome = parse_options({"p"}, {{"RUEDA_STALL_CHECK_TIME_SECONDS", text}});
+    EXPECT_FALSE(outcome.options.has_value()) << text;
+    EXPECT_THAT(outcome.text, HasSubstr("--stall-check-seconds"));
+  }
+}
+
 TEST(Options, NamesWhatIsWrong) {
   EXPECT_THAT(error_of({}), HasSubstr("name the program"));
   EXPECT_THAT(error_of({"--bogus", "p"}), HasSubstr("--bogus"));

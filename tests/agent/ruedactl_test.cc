@@ -27,6 +27,21 @@ v1::ListJobsReply two_jobs() {
   return reply;
 }
 
+v1::ListStallsReply one_stall() {
+  v1::ListStallsReply reply;
+  v1::ListStallsReply::Stall& stall = *reply.add_stalls();
+  stall.set_job_id("job-a");
+  stall.set_tensor("grad");
+  stall.set_waiting_seconds(75.5);
+  for (int rank : {0, 1}) stall.add_submitted_ranks(rank);
+  stall.set_more_submitted(5);
+  v1::ListStallsReply::MissingRank& missing = *stall.add_missing_ranks();
+  missing.set_rank(7);
+  missing.add_similar_names("grads");
+  stall.set_text("rank 7 sleeps");
+  return reply;
+}
+
 TEST(Format, JsonHasEveryFieldByItsProtoName) {
   const auto json = ctl::to_json(two_jobs());
   EXPECT_EQ(json["jobs"].size(), 2u);
@@ -57,6 +72,14 @@ TEST(Format, JobsSayWhatIsMissingAndWrong) {
   EXPECT_EQ(ctl::peers_table({}), "no peers\n");
 }
 
+TEST(Format, StallsAreCountedAndThenSaidInWords) {
+  EXPECT_EQ(ctl::stalls_table(one_stall()),
+            "JOB    TENSOR  WAITING  SUBMITTED  MISSING\n"
+            "job-a  grad    1m 15s   7 ranks    1 rank\n"
+            "job-a: rank 7 sleeps\n");
+  EXPECT_EQ(ctl::stalls_table({}), "no stalls\n");
+}
+
 TEST(Format, NumbersForPeople) {
   EXPECT_EQ(ctl::bytes_text(0), "0 B");
   EXPECT_EQ(ctl::bytes_text(1023), "1023 B");
@@ -75,6 +98,7 @@ class RuedactlTest : public testing::Test {
     fake_.status_reply.add_transports("mem");
     fake_.status_reply.add_transports("tcp");
     fake_.jobs_reply = two_jobs();
+    fake_.stalls_reply = one_stall();
     v1::ListPeersReply::Peer& peer = *fake_.peers_reply.add_peers();
     peer.set_node_id("n8");
     peer.set_state("connected");
@@ -95,6 +119,9 @@ TEST_F(RuedactlTest, PrintsTables) {
   Program jobs({RUEDACTL, "jobs"}, {{"RUEDA_SOCKET", fake_.socket()}});
   EXPECT_EQ(jobs.wait(), 0);
   EXPECT_THAT(jobs.out(), HasSubstr("job-with-a-long-name"));
+  Program stalls({RUEDACTL, "stalls", "--socket", fake_.socket()});
+  EXPECT_EQ(stalls.wait(), 0);
+  EXPECT_EQ(stalls.out(), ctl::stalls_table(one_stall()));
 }
 
 TEST_F(RuedactlTest, PrintsJson) {
@@ -103,6 +130,11 @@ TEST_F(RuedactlTest, PrintsJson) {
   const auto json = nlohmann::json::parse(program.out(), nullptr, false);
   ASSERT_TRUE(json.is_object());
   EXPECT_EQ(json["jobs"][1]["error"], "rank 1 has gone");
+  Program stalls({RUEDACTL, "stalls", "--json", "--socket", fake_.socket()});
+  EXPECT_EQ(stalls.wait(), 0);
+  const auto stalled = nlohmann::json::parse(stalls.out(), nullptr, false);
+  ASSERT_TRUE(stalled.is_object());
+  EXPECT_EQ(stalled["stalls"][0]["missing_ranks"][0]["similar_names"][0], "grads");
 }
 
 TEST_F(RuedactlTest, NamesAMissingDaemonAndWrongUsage) {

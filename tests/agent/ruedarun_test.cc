@@ -69,7 +69,20 @@ TEST_F(RuedarunTest, RegistersTheJobThatItsRanksAreToldOf) {
   EXPECT_EQ(job.nodes(0).node_id(), "n1");
   EXPECT_EQ(job.nodes(0).ranks_size(), 3);
   EXPECT_EQ(job.start_timeout_ms(), 60000);
+  EXPECT_FALSE(job.has_stall_check_ms());
+  EXPECT_FALSE(job.has_stall_shutdown_ms());
   EXPECT_TRUE(fake_.wait_for_job_end());
+}
+
+TEST_F(RuedarunTest, RegistersTheJobsStallTimes) {
+  Program program({RUEDARUN, "--socket", fake_.socket(), "--stall-check-seconds", "0", "true"},
+                  {{"RUEDA_STALL_SHUTDOWN_TIME_SECONDS", "90"}});
+  EXPECT_EQ(program.wait(), 0) << program.err();
+  const auto jobs = fake_.wait_for_jobs(1);
+  ASSERT_EQ(jobs.size(), 1u);
+  EXPECT_TRUE(jobs[0].has_stall_check_ms());
+  EXPECT_EQ(jobs[0].stall_check_ms(), 0);
+  EXPECT_EQ(jobs[0].stall_shutdown_ms(), 90'000);
 }
 
 TEST_F(RuedarunTest, ProgramsKeepTheirFlags) {

@@ -28,6 +28,7 @@ class Cluster {
     std::vector<EpochStarted> started;
     std::vector<Epoch> finished;
     std::vector<Status> failed;
+    std::vector<StallLine> stall_lines;
   };
 
   explicit Cluster(const std::vector<int>& ranks_by_node, JobOptions options = {})
@@ -58,6 +59,7 @@ class Cluster {
     if (output.started) at.started.push_back(*output.started);
     if (output.finished) at.finished.push_back(*output.finished);
     if (output.failed) at.failed.push_back(*output.failed);
+    append(at.stall_lines, output.stall_lines);
   }
 
   // The messages on their way.
@@ -111,6 +113,7 @@ class Cluster {
     for (int i = 0; i < layout_.node_count(); ++i) step(i, OperationDone{Seq{seq}});
   }
 
+  TicksMs now() const { return now_; }
   int home(int rank) const { return layout_.node_of(Rank{rank}).value; }
   LocalRank local(int rank) const {
     const std::vector<Rank>& ranks = layout_.node(NodeIndex{home(rank)}).ranks;

@@ -83,6 +83,7 @@ TEST(Metrics, EachJobFieldHasItsOwnSeries) {
   job->copied_in_bytes.Increment(9);
   job->copied_out_bytes.Increment(10);
   job->queue_depth.Set(11);
+  job->stalled_tensors.Set(12);
   job->negotiation_seconds.Observe(0.002);
   job->ring_seconds.Observe(20);
   const std::string text = metrics.render();
@@ -96,7 +97,7 @@ TEST(Metrics, EachJobFieldHasItsOwnSeries) {
         "rueda_tensors_total{job=\"j\"} 7\n", "rueda_reduced_bytes_total{job=\"j\"} 8\n",
         "rueda_copied_in_bytes_total{job=\"j\"} 9\n",
         "rueda_copied_out_bytes_total{job=\"j\"} 10\n", "rueda_queue_depth{job=\"j\"} 11\n",
-        "rueda_negotiation_seconds_count{job=\"j\"} 1\n",
+        "rueda_stalled_tensors{job=\"j\"} 12\n", "rueda_negotiation_seconds_count{job=\"j\"} 1\n",
         "rueda_negotiation_seconds_bucket{job=\"j\",le=\"0.001\"} 0\n",
         "rueda_negotiation_seconds_bucket{job=\"j\",le=\"0.0025\"} 1\n",
         "rueda_ring_seconds_bucket{job=\"j\",le=\"10\"} 0\n",

@@ -72,6 +72,8 @@ TEST_F(ConfigTest, Defaults) {
   EXPECT_EQ(config.staging_bytes, 64u << 20);
   EXPECT_EQ(config.timeout_ms, 10'000);
   EXPECT_EQ(config.start_timeout_ms, 60'000);
+  EXPECT_EQ(config.stall_check_seconds, 10);
+  EXPECT_EQ(config.stall_shutdown_seconds, 0);
   EXPECT_EQ(config.tcp_congestion, "auto");
   EXPECT_EQ(config.log_level, "info");
   EXPECT_EQ(config.log_format, "text");

@@ -226,6 +226,8 @@ TEST_F(ConvertJob, IsTakenOver) {
   EXPECT_EQ(job.self, NodeIndex{1});
   EXPECT_EQ(job.fusion_threshold_bytes, 1000);
   EXPECT_EQ(job.start_timeout_ms, 2000);
+  EXPECT_EQ(job.stall_check_ms, std::nullopt) << "the daemon's";
+  EXPECT_EQ(job.stall_shutdown_ms, std::nullopt);
   ASSERT_EQ(job.layout.node_count(), 2);
   EXPECT_EQ(job.layout.node(NodeIndex{0}), (core::LayoutNode{"a", "looked-up:1", {Rank{0}}}));
   EXPECT_EQ(job.layout.node(NodeIndex{1}), (core::LayoutNode{"b", "given:1", {Rank{1}}}));
@@ -248,6 +250,15 @@ TEST_F(ConvertJob, OneNodeNeedsNoAddress) {
   spec_.set_node_index(0);
   add_node("somewhere", "", 0);
   EXPECT_EQ(refusal(), "");
+}
+
+TEST_F(ConvertJob, StallTimesMayBeGivenAndMayBeNone) {
+  spec_.set_stall_check_ms(0);
+  spec_.set_stall_shutdown_ms(1500);
+  const auto converted = from_proto(spec_, membership_);
+  ASSERT_TRUE(converted.is_ok());
+  EXPECT_EQ(converted.value().stall_check_ms, 0);
+  EXPECT_EQ(converted.value().stall_shutdown_ms, 1500);
 }
 
 TEST_F(ConvertJob, BadNames) {
@@ -302,6 +313,12 @@ TEST_F(ConvertJob, NumbersOutOfRange) {
   EXPECT_EQ(refusal(), "job job-1.a_B has no node -1");
   spec_.set_start_timeout_ms(-1);
   EXPECT_EQ(refusal(), "a start timeout cannot be negative");
+  spec_.set_start_timeout_ms(0);
+  spec_.set_stall_check_ms(-1);
+  EXPECT_EQ(refusal(), "a time for stalls of -1 ms is out of range");
+  spec_.set_stall_check_ms(0);
+  spec_.set_stall_shutdown_ms(INT64_MAX);
+  EXPECT_NE(refusal(), "");
 }
 
 TEST_F(ConvertJob, ABadLayout) {

@@ -1,6 +1,7 @@
 #include "tests/sim/trace.h"
 
 #include "daemon/base/hash.h"
+#include "daemon/core/stall_text.h"
 #include "tests/sim/choices.h"
 
 namespace rueda::sim {
@@ -91,6 +92,27 @@ struct MessageText {
     return "rank " + std::to_string(left.rank.value);
   }
   std::string operator()(const core::Fail& fail) const { return fail.status.to_string(); }
+  std::string operator()(const core::StallReport& report) const {
+    std::vector<std::string> names;
+    for (const core::StallReport::Tensor& tensor : report.tensors) names.push_back(tensor.name);
+    return names.empty() ? "nothing stalls here" : "stalled here: " + join(names, ", ");
+  }
+  std::string operator()(const core::StallQuery& query) const {
+    return "round " + number(query.round) + ", who has " + join(query.names, ", ");
+  }
+  std::string operator()(const core::StallAnswer& answer) const {
+    std::vector<std::string> parts;
+    for (const core::StallAnswer::Tensor& tensor : answer.tensors) {
+      parts.push_back("[" + core::describe_ranks(tensor.submitted) + "]");
+    }
+    return "round " + number(answer.round) + ", submitted by ranks " + join(parts, ", ");
+  }
+  std::string operator()(const core::StallNotice& notice) const {
+    std::vector<std::string> names;
+    for (const core::Stall& stall : notice.stalls) names.push_back(stall.tensor);
+    return names.empty() ? "nothing stalls" : "stalled: " + join(names, ", ");
+  }
+  std::string operator()(const core::StallMessage& stall) const { return std::visit(*this, stall); }
 };
 
 struct EventText {
@@ -143,11 +165,17 @@ struct EventText {
 std::string join_names(const std::vector<std::string>& names) { return join(names, "+"); }
 
 const char* kind_of(const core::Message& message) {
-  static constexpr const char* kNames[] = {"Join", "Start", "", "Leave", "Left", "Fail"};
+  static constexpr const char* kNames[] = {"Join", "Start", "", "Leave", "Left", "Fail", ""};
   static constexpr const char* kAgreed[] = {"Ready",  "Decree", "Lock",  "UnlockRequest",
                                             "Freeze", "Frozen", "Resume"};
+  static constexpr const char* kStalls[] = {"StallReport", "StallQuery", "StallAnswer",
+                                            "StallNotice"};
   static_assert(std::size(kNames) == std::variant_size_v<decltype(message.body)>);
   static_assert(std::size(kAgreed) == std::variant_size_v<core::AgreementMessage>);
+  static_assert(std::size(kStalls) == std::variant_size_v<core::StallMessage>);
+  if (const auto* stall = std::get_if<core::StallMessage>(&message.body)) {
+    return kStalls[stall->index()];
+  }
   const auto* agreed = std::get_if<core::AgreementMessage>(&message.body);
   return agreed ? kAgreed[agreed->index()] : kNames[message.body.index()];
 }

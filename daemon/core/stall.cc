@@ -1,0 +1,253 @@
+#include "daemon/core/stall.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "daemon/core/near_miss.h"
+#include "daemon/core/stall_text.h"
+
+namespace rueda::core {
+namespace {
+
+// Bounds what one question costs; a training step has hundreds of tensors.
+constexpr size_t kMaxNamesCompared = 4096;
+
+constexpr TicksMs kLookMs = 1'000;
+
+TicksMs since_of(const PendingTensor& tensor) {
+  TicksMs since_ms = 0;
+  bool is_first = true;
+  for (const auto& submission : tensor.by_local_rank) {
+    if (!submission) continue;
+    since_ms = is_first ? submission->submitted_ms : std::min(since_ms, submission->submitted_ms);
+    is_first = false;
+  }
+  return since_ms;
+}
+
+}  // namespace
+
+StallInspector::StallInspector(const Layout& layout, NodeIndex self, const StallOptions& options,
+                               const SubmissionTable& submissions)
+    : layout_(layout), self_(self), options_(options), submissions_(submissions) {
+  reset();
+}
+
+void StallInspector::reset() {
+  activity_.assign(layout_.node(self_).ranks.size(), {});
+  reported_.clear();
+  notice_ = {};
+  if (self_ == layout_.coordinator()) watch_.emplace(layout_, options_);
+}
+
+// --- What happens here ---------------------------------------------------------------------------
+
+void StallInspector::on_submitted(const LocalSubmission& submission) {
+  Activity& activity = activity_[static_cast<size_t>(submission.rank.value)];
+  activity.submitted = submission.descriptor;
+  activity.submitted_ms = submission.submitted_ms;
+  // The first after a pause.
+  if (next_look_ms_ < submission.submitted_ms) next_look_ms_ = submission.submitted_ms + kLookMs;
+}
+
+void StallInspector::on_completed(const LocalSubmission& submission, TicksMs now) {
+  Activity& activity = activity_[static_cast<size_t>(submission.rank.value)];
+  activity.completed = submission.descriptor;
+  activity.completed_ms = now;
+}
+
+void StallInspector::on_left(LocalRank rank) {
+  activity_[static_cast<size_t>(rank.value)].has_left = true;
+}
+
+std::optional<TicksMs> StallInspector::wakes_at() const {
+  const bool is_watching =
+      submissions_.submissions() > 0 || !reported_.empty() || (watch_ && watch_->waits_for_time());
+  if (options_.check_ms == 0 || !is_watching) return std::nullopt;
+  return next_look_ms_;
+}
+
+void StallInspector::on_time(TicksMs now, StallOutput& output) {
+  const std::optional<TicksMs> wanted = wakes_at();
+  if (!wanted || now < *wanted) return;
+  next_look_ms_ = now + kLookMs;
+  report(now, output);
+  if (!watch_) return;
+  StallWatchOutput said;
+  watch_->on_time(now, said);
+  act_on(said, now, output);
+}
+
+std::set<StallInspector::Pending> StallInspector::overdue(TicksMs now) const {
+  std::set<Pending> found;
+  for (const auto& [name, tensor] : submissions_.tensors()) {
+    const TicksMs since_ms = since_of(tensor);
+    if (now - since_ms < options_.overdue_ms()) continue;
+    found.insert({since_ms, name});
+    if (found.size() > kMaxStalls) found.erase(std::prev(found.end()));
+  }
+  return found;
+}
+
+void StallInspector::report(TicksMs now, StallOutput& output) {
+  std::set<Pending> found = overdue(now);
+  if (found == reported_) return;
+  reported_ = std::move(found);
+  StallReport report;
+  for (const Pending& item : reported_) report.tensors.push_back({item.name, now - item.since_ms});
+  if (!watch_) {
+    output.sends.emplace_back(layout_.coordinator(), std::move(report));
+    return;
+  }
+  StallWatchOutput said;
+  watch_->on_report(self_, report, now, said);
+  act_on(said, now, output);
+}
+
+// --- Messages ------------------------------------------------------------------------------------
+
+Status StallInspector::misdirected(NodeIndex from, const char* what) const {
+  return Status(Code::kInternal, "node " + layout_.node(from).node_id + " sent " + what +
+                                     " to node " + layout_.node(self_).node_id +
+                                     ", which has no use for it");
+}
+
+bool StallInspector::names_ranks_of_the_job(const StallNotice& notice) const {
+  const auto is_there = [&](Rank rank) { return layout_.has_rank(rank); };
+  return std::all_of(notice.stalls.begin(), notice.stalls.end(), [&](const Stall& stall) {
+    return std::all_of(stall.submitted.begin(), stall.submitted.end(), is_there) &&
+           std::all_of(stall.missing.begin(), stall.missing.end(), is_there);
+  });
+}
+
+Status StallInspector::on_message(NodeIndex from, const StallMessage& message, TicksMs now,
+                                  StallOutput& output) {
+  StallWatchOutput said;
+  if (const auto* report = std::get_if<StallReport>(&message)) {
+    if (!watch_) return misdirected(from, "a report of stalls");
+    watch_->on_report(from, *report, now, said);
+  } else if (const auto* answered = std::get_if<StallAnswer>(&message)) {
+    if (!watch_) return misdirected(from, "an answer on stalls");
+    if (Status good = watch_->on_answer(from, *answered, now, said); !good.is_ok()) return good;
+  } else if (watch_) {
+    return misdirected(from, "a coordinator's word on stalls");
+  } else if (const auto* query = std::get_if<StallQuery>(&message)) {
+    output.sends.emplace_back(from, answer(*query, now));
+  } else if (const auto* notice = std::get_if<StallNotice>(&message)) {
+    if (!names_ranks_of_the_job(*notice)) {
+      return Status(Code::kInternal,
+                    "the coordinator on node " + layout_.node(from).node_id +
+                        " sent word on stalls of ranks that the job does not have");
+    }
+    on_notice(*notice, now, output);
+  }
+  act_on(said, now, output);
+  return Status::ok();
+}
+
+void StallInspector::act_on(const StallWatchOutput& said, TicksMs now, StallOutput& output) {
+  if (said.notice) {
+    send_to_others(*said.notice, output);
+    on_notice(*said.notice, now, output);
+  }
+  if (!said.failure.is_ok()) output.failure = said.failure;
+  if (!said.query) return;
+  send_to_others(*said.query, output);
+  StallWatchOutput next;
+  const Status own = watch_->on_answer(self_, answer(*said.query, now), now, next);
+  RUEDA_CHECK(own.is_ok());
+  act_on(next, now, output);
+}
+
+void StallInspector::send_to_others(const StallMessage& message, StallOutput& output) const {
+  for (int i = 0; i < layout_.node_count(); ++i) {
+    if (NodeIndex{i} != self_) output.sends.emplace_back(NodeIndex{i}, message);
+  }
+}
+
+StallAnswer StallInspector::answer(const StallQuery& query, TicksMs now) const {
+  const std::vector<Rank>& ranks = layout_.node(self_).ranks;
+  StallAnswer answer;
+  answer.round = query.round;
+  for (const std::string& name : query.names) {
+    StallAnswer::Tensor& item = answer.tensors.emplace_back();
+    if (const PendingTensor* tensor = submissions_.find(name)) {
+      for (const LocalSubmission& submission : tensor->present()) {
+        item.submitted.push_back(ranks[static_cast<size_t>(submission.rank.value)]);
+      }
+    }
+    if (query.wants_near_misses && item.submitted.size() < ranks.size()) {
+      item.near_misses = near_misses(name);
+    }
+  }
+  for (size_t i = 0; i < ranks.size(); ++i) answer.ranks.push_back(activity_of(i, now));
+  return answer;
+}
+
+// Only what is in flight: a name that has completed is one that every rank knows.
+std::vector<NearMiss> StallInspector::near_misses(const std::string& name) const {
+  const std::vector<Rank>& ranks = layout_.node(self_).ranks;
+  const PendingTensor* const stalled = submissions_.find(name);
+  std::vector<std::tuple<Rank, int, std::string>> found;  // the nearest of a rank first
+  size_t compared = 0;
+  for (const auto& [other, tensor] : submissions_.tensors()) {
+    if (++compared > kMaxNamesCompared) break;
+    const std::optional<int> distance = near_miss_distance(name, other);
+    if (!distance) continue;
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      const bool is_missing = !stalled || !stalled->by_local_rank[i];
+      if (is_missing && tensor.by_local_rank[i]) found.emplace_back(ranks[i], *distance, other);
+    }
+  }
+  std::sort(found.begin(), found.end());
+  std::vector<NearMiss> nearest;
+  size_t of_rank = 0;
+  for (auto& [rank, distance, other] : found) {
+    of_rank = !nearest.empty() && nearest.back().rank == rank ? of_rank + 1 : 1;
+    if (of_rank > kMaxNearMissesOfRank || nearest.size() == kMaxNearMisses) continue;
+    nearest.push_back({rank, std::move(other)});
+  }
+  return nearest;
+}
+
+RankActivity StallInspector::activity_of(size_t local, TicksMs now) const {
+  const Activity& from = activity_[local];
+  RankActivity activity;
+  activity.rank = layout_.node(self_).ranks[local];
+  activity.has_left = from.has_left;
+  if (from.submitted) {
+    activity.last_submitted = from.submitted->name;
+    activity.submitted_ago_ms = now - from.submitted_ms;
+  }
+  if (from.completed) {
+    activity.last_completed = from.completed->name;
+    activity.completed_ago_ms = now - from.completed_ms;
+  }
+  return activity;
+}
+
+void StallInspector::on_notice(const StallNotice& notice, TicksMs now, StallOutput& output) {
+  std::set<std::string> stalled;
+  for (const Stall& stall : notice.stalls) stalled.insert(stall.tensor);
+  std::vector<Stall> ended = stalls(now).stalls;
+  std::erase_if(ended, [&](const Stall& stall) { return stalled.contains(stall.tensor); });
+  if (!ended.empty()) output.lines.push_back({false, describe_ended(ended)});
+  if (std::string news = describe_news(layout_, notice); !news.empty()) {
+    output.lines.push_back({true, std::move(news)});
+  }
+  notice_ = notice;
+  noticed_ms_ = now;
+}
+
+StallNotice StallInspector::stalls(TicksMs now) const {
+  StallNotice notice = notice_;
+  const TicksMs passed_ms = now - noticed_ms_;
+  for (Stall& stall : notice.stalls) stall.age_ms += passed_ms;
+  for (RankActivity& activity : notice.ranks) {
+    activity.submitted_ago_ms += passed_ms;
+    activity.completed_ago_ms += passed_ms;
+  }
+  return notice;
+}
+
+}  // namespace rueda::core

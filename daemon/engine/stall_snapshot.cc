@@ -1,0 +1,33 @@
+#include "daemon/engine/stall_snapshot.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/core/stall_text.h"
+
+namespace rueda::engine {
+
+std::vector<StallSnapshot> snapshot_stalls(const JobId& job, const core::Layout& layout,
+                                           const core::StallNotice& notice) {
+  std::vector<StallSnapshot> snapshots;
+  for (const core::Stall& stall : notice.stalls) {
+    StallSnapshot snapshot{job, stall, {}, core::describe_stall(layout, stall, notice.ranks)};
+    for (Rank rank : stall.missing) {
+      StallSnapshot::MissingRank missing;
+      missing.node_id = layout.node(layout.node_of(rank)).node_id;
+      missing.activity.rank = rank;
+      const auto known =
+          std::find_if(notice.ranks.begin(), notice.ranks.end(),
+                       [&](const core::RankActivity& one) { return one.rank == rank; });
+      if (known != notice.ranks.end()) missing.activity = *known;
+      for (const core::NearMiss& miss : stall.near_misses) {
+        if (miss.rank == rank) missing.similar_names.push_back(miss.name);
+      }
+      snapshot.missing.push_back(std::move(missing));
+    }
+    snapshots.push_back(std::move(snapshot));
+  }
+  return snapshots;
+}
+
+}  // namespace rueda::engine
