@@ -3,7 +3,7 @@
 //
 // A lane serves one operation at a time (operation s: lane s mod lanes). Within it the pieces of
 // the window have a slot for each shard and phase. Broadcasts have lanes of their own
-// (core/track.h) and use a lane's slots one after the other.
+// (core/track.h), and use the slots of theirs one after the other.
 #pragma once
 
 #include <algorithm>
@@ -33,9 +33,14 @@ struct SlotGeometry {
   }
 
   uint32_t slots_per_lane() const { return static_cast<uint32_t>(window * nodes * 2); }
-  uint32_t all_lanes() const { return static_cast<uint32_t>(lanes + core::kDecreedWindow); }
-  uint32_t slots() const { return all_lanes() * slots_per_lane(); }
-  uint32_t origin_buffers() const { return all_lanes() * static_cast<uint32_t>(window); }
+  uint32_t slots_per_broadcast() const { return static_cast<uint32_t>(window * 2); }
+  uint32_t slots() const {
+    return static_cast<uint32_t>(lanes) * slots_per_lane() +
+           core::kDecreedWindow * slots_per_broadcast();
+  }
+  uint32_t origin_buffers() const {
+    return static_cast<uint32_t>((lanes + core::kDecreedWindow) * window);
+  }
   uint64_t total_bytes() const { return uint64_t{slots() + origin_buffers()} * slot_bytes; }
 
   uint32_t lane(Seq seq) const {
@@ -53,7 +58,9 @@ struct SlotGeometry {
            (phase == core::RingPhase::kGather ? 1 : 0);
   }
   uint32_t broadcast_slot(Seq seq, int64_t piece) const {
-    return lane(seq) * slots_per_lane() + static_cast<uint32_t>(piece % slots_per_lane());
+    const uint32_t before = static_cast<uint32_t>(lanes) * slots_per_lane();
+    return before + (lane(seq) - static_cast<uint32_t>(lanes)) * slots_per_broadcast() +
+           static_cast<uint32_t>(piece % slots_per_broadcast());
   }
   // Where this node keeps what it starts itself until it is sent.
   uint32_t origin_buffer(Seq seq, int64_t piece) const {

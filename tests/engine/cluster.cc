@@ -101,7 +101,7 @@ core::Layout Cluster::layout() const {
 }
 
 JobSpec Cluster::spec(const JobId& job, int node) const {
-  return {job, token(), "tester", ::getuid(), NodeIndex{node}, layout(), 0, 0};
+  return {job, token(), "tester", ::getuid(), NodeIndex{node}, layout()};
 }
 
 void Cluster::register_everywhere(const JobId& job) {

@@ -47,6 +47,13 @@ TEST(SlotGeometry, EveryChunkUnderWayHasASlotOfItsOwn) {
         }
       }
     }
+    for (uint64_t number = 100; number < 100 + core::kDecreedWindow; ++number) {
+      const Seq seq{core::kDecreedBit | number};
+      for (int64_t piece = 5; piece < 5 + geometry.slots_per_broadcast(); ++piece) {
+        slots.insert(geometry.broadcast_slot(seq, piece));
+        buffers.insert(geometry.origin_buffer(seq, piece));
+      }
+    }
     EXPECT_EQ(slots.size(), geometry.slots());
     EXPECT_EQ(*slots.rbegin(), geometry.slots() - 1);
     EXPECT_EQ(buffers.size(), geometry.origin_buffers());
@@ -56,15 +63,16 @@ TEST(SlotGeometry, EveryChunkUnderWayHasASlotOfItsOwn) {
 
 TEST(SlotGeometry, ABroadcastUsesTheSlotsOfItsLaneInTurn) {
   const auto geometry = SlotGeometry::make(3, 4, 4096, 64 * kMiB);
+  const Seq seq{core::kDecreedBit | 6};
   std::set<uint32_t> slots;
-  for (int64_t piece = 0; piece < geometry.slots_per_lane(); ++piece) {
-    slots.insert(geometry.broadcast_slot(Seq{6}, piece));
+  for (int64_t piece = 0; piece < geometry.slots_per_broadcast(); ++piece) {
+    slots.insert(geometry.broadcast_slot(seq, piece));
   }
-  EXPECT_EQ(slots.size(), geometry.slots_per_lane());
-  EXPECT_EQ(*slots.begin(), 2 * geometry.slots_per_lane());
-  EXPECT_EQ(*slots.rbegin(), 3 * geometry.slots_per_lane() - 1);
-  EXPECT_EQ(geometry.broadcast_slot(Seq{6}, 0),
-            geometry.broadcast_slot(Seq{6}, geometry.slots_per_lane()));
+  EXPECT_EQ(slots.size(), geometry.slots_per_broadcast());
+  EXPECT_EQ(*slots.begin(), 4 * geometry.slots_per_lane());
+  EXPECT_EQ(*slots.rbegin(), 4 * geometry.slots_per_lane() + geometry.slots_per_broadcast() - 1);
+  EXPECT_EQ(geometry.broadcast_slot(seq, 0),
+            geometry.broadcast_slot(seq, geometry.slots_per_broadcast()));
 }
 
 }  // namespace
