@@ -248,7 +248,7 @@ void JobCore::on(const TurnEnded&, Output& output) {
 
 void JobCore::order(OrderedOperation operation) {
   for (const std::string& name : operation.tensors) {
-    if (submissions_.find(name)) submissions_.set_ordered(name, true);
+    submissions_.set_ordered(name, true);
   }
   ordered_[index_of(track_of(operation.seq))].push_back(std::move(operation));
 }
@@ -257,7 +257,7 @@ void JobCore::order(OrderedOperation operation) {
 void JobCore::cancel(const Cancel& cancelled, Output& output) {
   const auto take_back = [&](const std::vector<std::string>& tensors) {
     for (const std::string& name : tensors) {
-      if (submissions_.find(name)) submissions_.set_ordered(name, false);
+      submissions_.set_ordered(name, false);
     }
   };
   auto it = launched_.lower_bound(cancelled.first);
@@ -284,10 +284,10 @@ void JobCore::launch_track(Track track, Output& output) {
     if (RUEDA_MUTANT(kLaunchOutOfOrder) && waiting.size() > 1) std::swap(waiting[0], waiting[1]);
     const OrderedOperation& next = waiting.front();
     if (next.error.is_ok() && !window_open(next.seq)) return;
-    const OrderedOperation operation = std::move(waiting.front());
+    OrderedOperation operation = std::move(waiting.front());
     waiting.pop_front();
     if (operation.error.is_ok()) {
-      if (!launch(operation, output)) return;
+      if (!launch(std::move(operation), output)) return;
     } else {
       end_operation(operation.seq, operation.tensors, operation.error, output);
     }
@@ -303,7 +303,7 @@ bool JobCore::window_open(Seq seq) const {
                                                track_of(seq), options_.max_launched_operations));
 }
 
-bool JobCore::launch(const OrderedOperation& operation, Output& output) {
+bool JobCore::launch(OrderedOperation operation, Output& output) {
   Launch launch;
   launch.epoch = epoch_;
   launch.seq = operation.seq;
@@ -311,6 +311,7 @@ bool JobCore::launch(const OrderedOperation& operation, Output& output) {
   launch.locked = operation.locked;
   launch.plan_hash = operation.plan_hash;
   std::vector<DescriptorPtr> batch;
+  launch.tensors.reserve(operation.tensors.size());
   for (const std::string& name : operation.tensors) {
     const PendingTensor* tensor = submissions_.find(name);
     if (!tensor || !tensor->reported) {
@@ -322,18 +323,20 @@ bool JobCore::launch(const OrderedOperation& operation, Output& output) {
     }
     LaunchTensor item;
     item.descriptor = tensor->by_local_rank.front()->descriptor;
+    item.tickets.reserve(tensor->by_local_rank.size());
     for (const auto& submission : tensor->by_local_rank) item.tickets.push_back(submission->ticket);
-    batch.push_back(item.descriptor);
+    if (!operation.locked) batch.push_back(item.descriptor);
     launch.tensors.push_back(std::move(item));
   }
-  if (plan_hash(batch) != operation.plan_hash) {
+  // What a plan launches was compared with it when it became ready.
+  if (!operation.locked && plan_hash(batch) != operation.plan_hash) {
     fail(Status(Code::kMismatch, "operation " + std::to_string(number_of(operation.seq)) +
                                      " means another batch on the coordinator than on node " +
                                      layout_.node(self_).node_id),
          output);
     return false;
   }
-  launched_.emplace(operation.seq, operation.tensors);
+  launched_.emplace(operation.seq, std::move(operation.tensors));
   output.launches.push_back(std::move(launch));
   return true;
 }

@@ -221,7 +221,7 @@ class JobCore {
   void launch_track(Track track, Output& output);
   bool window_open(Seq seq) const;
   // False if the job had to be failed.
-  bool launch(const OrderedOperation& operation, Output& output);
+  bool launch(OrderedOperation operation, Output& output);
   void end_operation(Seq seq, const std::vector<std::string>& tensors, const Status& status,
                      Output& output);
   // An operation that this node has launched has the tensor.

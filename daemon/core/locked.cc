@@ -4,6 +4,8 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "daemon/core/exchange.h"
@@ -56,6 +58,7 @@ class Locked final : public Agreement {
   // --- Both parts
   void follow(Plan plan, Seq first, uint32_t generation);
   void begin_generation();
+  std::vector<const ReadyTensor*> by_name() const;
   void forget_ordered(const OrderedOperation& operation);
   void hand_to_plan(const ReadyTensor& tensor);
   void hold_against_plan(const std::string& name);
@@ -81,7 +84,8 @@ class Locked final : public Agreement {
 
   uint32_t generation_ = 0;  // odd: locked
   // Lockable tensors that are ready here and that no operation has yet.
-  std::map<std::string, ReadyTensor> pool_;
+  using Pool = std::unordered_map<std::string_view, ReadyTensor>;  // keys: the descriptors' names
+  Pool pool_;
   // Tensors of the decreed track that are ready here and that no operation has yet.
   std::set<std::string> decreed_waiting_;
   bool anybody_left_ = false;
@@ -92,7 +96,7 @@ class Locked final : public Agreement {
 
   // While locked.
   std::optional<PlanFollower> follower_;
-  std::map<Seq, std::vector<ReadyTensor>> bound_;  // operations of the plan that are not over
+  std::map<Seq, std::vector<Pool::node_type>> bound_;  // operations of the plan that are not over
   bool frozen_ = false;
   std::string why_frozen_;
   std::string deviation_;  // why this node cannot follow the plan; empty: it can
@@ -115,7 +119,8 @@ void Locked::on_local_ready(ReadyTensor tensor) {
     exchange_.report(std::move(tensor), now_);
     return;
   }
-  const auto it = pool_.emplace(tensor.descriptor->name, std::move(tensor)).first;
+  const std::string_view name = tensor.descriptor->name;
+  const auto it = pool_.emplace(name, std::move(tensor)).first;
   if (is_locked()) {
     hand_to_plan(it->second);
   } else {
@@ -184,12 +189,9 @@ void Locked::end_turn(AgreementOutput& output) {
 void Locked::take_ready_batches() {
   while (std::optional<OrderedOperation> head = follower_->take_head()) {
     head->generation = generation_;
-    std::vector<ReadyTensor>& bound = bound_[head->seq];
-    for (const std::string& name : head->tensors) {
-      const auto it = pool_.find(name);
-      bound.push_back(std::move(it->second));
-      pool_.erase(it);
-    }
+    std::vector<Pool::node_type>& bound = bound_[head->seq];
+    bound.reserve(head->tensors.size());
+    for (const std::string& name : head->tensors) bound.push_back(pool_.extract(name));
     ordered_.push_back(std::move(*head));
   }
 }
@@ -259,7 +261,7 @@ void Locked::follow(Plan plan, Seq first, uint32_t generation) {
                    std::to_string(batches.size()) + " batches");
   // What has been reported and not decreed goes with the plan now (L4).
   exchange_.suspend_lockable();
-  for (const auto& [name, tensor] : pool_) hand_to_plan(tensor);
+  for (const ReadyTensor* tensor : by_name()) hand_to_plan(*tensor);
   for (const std::string& name : decreed_waiting_) hold_against_plan(name);
 }
 
@@ -267,6 +269,16 @@ void Locked::begin_generation() {
   frozen_ = asked_to_unlock_ = false;
   deviation_.clear();
   held_up_since_.reset();
+}
+
+// The pool in an order that repeats exactly.
+std::vector<const ReadyTensor*> Locked::by_name() const {
+  std::vector<const ReadyTensor*> tensors;
+  for (const auto& [name, tensor] : pool_) tensors.push_back(&tensor);
+  std::sort(tensors.begin(), tensors.end(), [](const ReadyTensor* a, const ReadyTensor* b) {
+    return a->descriptor->name < b->descriptor->name;
+  });
+  return tensors;
 }
 
 void Locked::forget_ordered(const OrderedOperation& operation) {
@@ -388,8 +400,7 @@ void Locked::resume(const Resume& resumed) {
   generation_ = resumed.generation;
   exchange_.resume_lockable(resumed.first, follower_->cut_off_by(resumed.first));
   for (auto it = bound_.lower_bound(resumed.first); it != bound_.end(); it = bound_.erase(it)) {
-    for (ReadyTensor& tensor : it->second)
-      pool_.emplace(tensor.descriptor->name, std::move(tensor));
+    for (Pool::node_type& tensor : it->second) pool_.insert(std::move(tensor));
   }
   bound_.clear();
   std::erase_if(ordered_, [&](const OrderedOperation& operation) {
@@ -400,7 +411,7 @@ void Locked::resume(const Resume& resumed) {
                    why_frozen_);
   follower_.reset();
   begin_generation();
-  for (const auto& [name, tensor] : pool_) exchange_.report(tensor, now_);
+  for (const ReadyTensor* tensor : by_name()) exchange_.report(*tensor, now_);
 }
 
 void Locked::say(AgreementMessage message) {

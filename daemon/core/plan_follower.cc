@@ -13,7 +13,8 @@ PlanFollower::PlanFollower(Plan plan, Seq first) : plan_(std::move(plan)), next_
     batch.hash = plan_hash(tensors);
     for (const DescriptorPtr& tensor : tensors) {
       batch.names.push_back(tensor->name);
-      places_.emplace(tensor->name, Place{batches_.size(), tensor});
+      const auto made = places_.emplace(tensor->name, Place{batches_.size(), tensor});
+      batch.places.push_back(&made.first->second);
     }
     batches_.push_back(std::move(batch));
   }
@@ -48,7 +49,7 @@ std::optional<OrderedOperation> PlanFollower::take_head() {
   operation.locked = true;
   operation.plan_hash = batch.hash;
   operation.tensors = batch.names;
-  for (const std::string& name : batch.names) places_.at(name).ready = false;
+  for (Place* place : batch.places) place->ready = false;
   ready_tensors_ -= batch.ready;
   batch.ready = 0;
   ++next_.value;

@@ -1,10 +1,10 @@
 // How far a node is in a plan that repeats: which batch is next, and what stands against it.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "daemon/core/messages.h"
@@ -16,6 +16,8 @@ class PlanFollower {
  public:
   // `plan` has at least one batch, and no tensor twice.
   PlanFollower(Plan plan, Seq first);
+  PlanFollower(const PlanFollower&) = delete;
+  PlanFollower& operator=(const PlanFollower&) = delete;
 
   const Plan& plan() const { return plan_; }
   bool has(const std::string& tensor) const { return places_.contains(tensor); }
@@ -39,15 +41,16 @@ class PlanFollower {
   std::string describe_head() const;
 
  private:
-  struct Batch {
-    std::vector<std::string> names;
-    uint64_t hash = 0;
-    size_t ready = 0;  // of its tensors, for their next turn
-  };
   struct Place {
     size_t batch;
     DescriptorPtr descriptor;
     bool ready = false;
+  };
+  struct Batch {
+    std::vector<std::string> names;
+    std::vector<Place*> places;
+    uint64_t hash = 0;
+    size_t ready = 0;  // of its tensors, for their next turn
   };
 
   bool is_ready(size_t batch) const {
@@ -56,7 +59,7 @@ class PlanFollower {
 
   Plan plan_;
   std::vector<Batch> batches_;
-  std::map<std::string, Place> places_;
+  std::unordered_map<std::string, Place> places_;  // its nodes stay where they are
   size_t head_ = 0;
   size_t ready_tensors_ = 0;
   Seq next_;

@@ -80,10 +80,10 @@ void StallInspector::on_time(TicksMs now, StallOutput& output) {
 
 std::set<StallInspector::Pending> StallInspector::overdue(TicksMs now) const {
   std::set<Pending> found;
-  for (const auto& [name, tensor] : submissions_.tensors()) {
-    const TicksMs since_ms = since_of(tensor);
+  for (const auto& [name, tensor] : submissions_.pending()) {
+    const TicksMs since_ms = since_of(*tensor);
     if (now - since_ms < options_.overdue_ms()) continue;
-    found.insert({since_ms, name});
+    found.insert({since_ms, *name});
     if (found.size() > kMaxStalls) found.erase(std::prev(found.end()));
   }
   return found;
@@ -190,13 +190,13 @@ std::vector<NearMiss> StallInspector::near_misses(const std::string& name) const
   const PendingTensor* const stalled = submissions_.find(name);
   std::vector<std::tuple<Rank, int, std::string>> found;  // the nearest of a rank first
   size_t compared = 0;
-  for (const auto& [other, tensor] : submissions_.tensors()) {
+  for (const auto& [other, tensor] : submissions_.pending()) {
     if (++compared > kMaxNamesCompared) break;
-    const std::optional<int> distance = near_miss_distance(name, other);
+    const std::optional<int> distance = near_miss_distance(name, *other);
     if (!distance) continue;
     for (size_t i = 0; i < ranks.size(); ++i) {
       const bool is_missing = !stalled || !stalled->by_local_rank[i];
-      if (is_missing && tensor.by_local_rank[i]) found.emplace_back(ranks[i], *distance, other);
+      if (is_missing && tensor->by_local_rank[i]) found.emplace_back(ranks[i], *distance, *other);
     }
   }
   std::sort(found.begin(), found.end());

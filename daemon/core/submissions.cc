@@ -1,8 +1,15 @@
 #include "daemon/core/submissions.h"
 
+#include <algorithm>
 #include <iterator>
 
 namespace rueda::core {
+namespace {
+
+// Names are remembered up to this many; those of a program that never repeats one are not.
+constexpr size_t kMostRemembered = 1 << 16;
+
+}  // namespace
 
 std::vector<LocalSubmission> PendingTensor::present() const {
   std::vector<LocalSubmission> found;
@@ -10,6 +17,18 @@ std::vector<LocalSubmission> PendingTensor::present() const {
     if (submission) found.push_back(*submission);
   }
   return found;
+}
+
+std::vector<LocalSubmission> PendingTensor::take() {
+  std::vector<LocalSubmission> taken;
+  taken.reserve(static_cast<size_t>(submitted));
+  for (auto& submission : by_local_rank) {
+    if (submission) taken.push_back(std::move(*submission));
+    submission.reset();
+  }
+  submitted = 0;
+  reported = ordered = false;
+  return taken;
 }
 
 Status SubmissionTable::add(LocalSubmission submission) {
@@ -49,7 +68,22 @@ std::optional<ReadyTensor> SubmissionTable::take_ready(const std::string& name) 
 
 const PendingTensor* SubmissionTable::find(const std::string& name) const {
   const auto it = tensors_.find(name);
-  return it == tensors_.end() ? nullptr : &it->second;
+  return it == tensors_.end() || it->second.submitted == 0 ? nullptr : &it->second;
+}
+
+void SubmissionTable::set_ordered(const std::string& name, bool ordered) {
+  const auto it = tensors_.find(name);
+  if (it != tensors_.end() && it->second.submitted > 0) it->second.ordered = ordered;
+}
+
+std::vector<std::pair<const std::string*, const PendingTensor*>> SubmissionTable::pending() const {
+  std::vector<std::pair<const std::string*, const PendingTensor*>> found;
+  for (const auto& [name, tensor] : tensors_) {
+    if (tensor.submitted > 0) found.emplace_back(&name, &tensor);
+  }
+  std::sort(found.begin(), found.end(),
+            [](const auto& a, const auto& b) { return *a.first < *b.first; });
+  return found;
 }
 
 bool SubmissionTable::has(LocalRank rank, const std::string& name) const {
@@ -65,6 +99,7 @@ const std::string* SubmissionTable::waited_by(LocalRank rank) const {
   const auto local = static_cast<size_t>(rank.value);
   if (!waited_[local]) return nullptr;
   for (const auto& [name, tensor] : tensors_) {
+    if (tensor.submitted == 0) continue;
     const std::optional<LocalSubmission>& submission = tensor.by_local_rank[local];
     if (submission && submission->ticket == *waited_[local]) return &name;
   }
@@ -74,29 +109,27 @@ const std::string* SubmissionTable::waited_by(LocalRank rank) const {
 std::vector<LocalSubmission> SubmissionTable::remove(const std::string& name) {
   const auto it = tensors_.find(name);
   if (it == tensors_.end()) return {};
-  std::vector<LocalSubmission> removed = it->second.present();
-  tensors_.erase(it);
+  std::vector<LocalSubmission> removed = it->second.take();
+  if (tensors_.size() > kMostRemembered) tensors_.erase(it);
   submissions_ -= removed.size();
   return removed;
 }
 
 std::vector<LocalSubmission> SubmissionTable::remove_unreported() {
-  std::vector<std::string> names;
-  for (const auto& [name, tensor] : tensors_) {
-    if (!tensor.reported) names.push_back(name);
-  }
   std::vector<LocalSubmission> removed;
-  for (const std::string& name : names) {
-    std::vector<LocalSubmission> some = remove(name);
+  for (const auto& [name, tensor] : pending()) {
+    if (tensor->reported) continue;
+    std::vector<LocalSubmission> some = tensors_.at(*name).take();
     std::move(some.begin(), some.end(), std::back_inserter(removed));
   }
+  submissions_ -= removed.size();
   return removed;
 }
 
 std::vector<LocalSubmission> SubmissionTable::remove_all() {
   std::vector<LocalSubmission> removed;
-  for (const auto& [name, tensor] : tensors_) {
-    std::vector<LocalSubmission> some = tensor.present();
+  for (const auto& [name, tensor] : pending()) {
+    std::vector<LocalSubmission> some = tensor->present();
     std::move(some.begin(), some.end(), std::back_inserter(removed));
   }
   tensors_.clear();
@@ -107,7 +140,7 @@ std::vector<LocalSubmission> SubmissionTable::remove_all() {
 size_t SubmissionTable::submissions_of(LocalRank rank) const {
   size_t count = 0;
   for (const auto& [name, tensor] : tensors_) {
-    if (tensor.by_local_rank[static_cast<size_t>(rank.value)]) ++count;
+    if (tensor.submitted > 0 && tensor.by_local_rank[static_cast<size_t>(rank.value)]) ++count;
   }
   return count;
 }

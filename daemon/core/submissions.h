@@ -1,9 +1,10 @@
 // What the ranks of one node have submitted and not yet got back.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/clock.h"
@@ -26,9 +27,11 @@ struct PendingTensor {
   bool ordered = false;   // an operation has it
 
   std::vector<LocalSubmission> present() const;
+  // The same, and nothing is pending any more.
+  std::vector<LocalSubmission> take();
 };
 
-// Keyed by name, in the order of names, so that what is done for all of them repeats exactly.
+// A name that comes back, as gradients do, finds its place again: nothing is allocated for it.
 class SubmissionTable {
  public:
   // `ranks` are the node's global ranks; the local rank is the position.
@@ -41,9 +44,10 @@ class SubmissionTable {
   // and returns it, with a mismatch text if the ranks disagree.
   std::optional<ReadyTensor> take_ready(const std::string& name);
 
+  // Null: no rank has submitted it.
   const PendingTensor* find(const std::string& name) const;
-  // The tensor is there.
-  void set_ordered(const std::string& name, bool ordered) { tensors_.at(name).ordered = ordered; }
+  // Whether an operation has the tensor; nothing if no rank has submitted it.
+  void set_ordered(const std::string& name, bool ordered);
   // Whether the rank has submitted the tensor.
   bool has(LocalRank rank, const std::string& name) const;
 
@@ -52,7 +56,9 @@ class SubmissionTable {
   // Null: the rank does not sleep, or what it slept for is over.
   const std::string* waited_by(LocalRank rank) const;
   const std::vector<Rank>& ranks() const { return ranks_; }
-  const std::map<std::string, PendingTensor>& tensors() const { return tensors_; }
+  // All that are pending, in the order of names, so that what is done for all of them repeats
+  // exactly.
+  std::vector<std::pair<const std::string*, const PendingTensor*>> pending() const;
   // Removes the tensor and returns its submissions.
   std::vector<LocalSubmission> remove(const std::string& name);
   // Removes those not reported yet; reported ones are the coordinator's to end.
@@ -64,8 +70,8 @@ class SubmissionTable {
 
  private:
   std::vector<Rank> ranks_;
-  std::map<std::string, PendingTensor> tensors_;
-  std::vector<std::optional<Ticket>> waited_;  // by local rank
+  std::unordered_map<std::string, PendingTensor> tensors_;  // of the past, too: with none submitted
+  std::vector<std::optional<Ticket>> waited_;               // by local rank
   size_t submissions_ = 0;
 };
 

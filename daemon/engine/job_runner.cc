@@ -80,7 +80,6 @@ void JobRunner::step(core::Event event) {
       if (*alive) end_turn();
     });
   }
-  arm_timer();
 }
 
 void JobRunner::end_turn() {
