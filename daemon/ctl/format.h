@@ -27,6 +27,7 @@ std::string duration_text(double seconds);
 
 std::string status_table(const v1::GetStatusReply& reply);
 std::string jobs_table(const v1::ListJobsReply& reply);
+std::string plans_table(const v1::ListPlansReply& reply);
 std::string peers_table(const v1::ListPeersReply& reply);
 std::string stalls_table(const v1::ListStallsReply& reply);
 

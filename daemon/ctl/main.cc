@@ -88,7 +88,9 @@ int main(int argc, char** argv) {
       });
   app.add_flag("--json", arguments.wants_json, "Print JSON with the field names of admin.proto");
   const CLI::App* const status = app.add_subcommand("status", "The daemon itself");
-  const CLI::App* const jobs = app.add_subcommand("jobs", "The jobs it serves");
+  CLI::App* const jobs = app.add_subcommand("jobs", "The jobs it serves");
+  bool wants_plan = false;
+  jobs->add_flag("--plan", wants_plan, "The batches of their locked schedules");
   const CLI::App* const stalls =
       app.add_subcommand("stalls", "Tensors that some ranks wait for and others do not submit");
   app.add_subcommand("peers", "The other daemons that it knows");
@@ -101,6 +103,7 @@ int main(int argc, char** argv) {
   if (arguments.socket.empty() && socket_variable != nullptr) arguments.socket = socket_variable;
   if (arguments.socket.empty()) arguments.socket = kDefaultSocket;
   if (*status) return ask(arguments, &v1::Admin::Stub::GetStatus, &ctl::status_table);
+  if (*jobs && wants_plan) return ask(arguments, &v1::Admin::Stub::ListPlans, &ctl::plans_table);
   if (*jobs) return ask(arguments, &v1::Admin::Stub::ListJobs, &ctl::jobs_table);
   if (*stalls) return ask(arguments, &v1::Admin::Stub::ListStalls, &ctl::stalls_table);
   return ask(arguments, &v1::Admin::Stub::ListPeers, &ctl::peers_table);

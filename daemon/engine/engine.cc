@@ -90,6 +90,14 @@ std::vector<JobSnapshot> Engine::jobs() const {
   return snapshots;
 }
 
+std::map<JobId, core::Plan> Engine::plans() const {
+  std::map<JobId, core::Plan> plans;
+  for (const auto& [job, runner] : jobs_) {
+    if (const core::Plan* plan = runner->plan()) plans.emplace(job, *plan);
+  }
+  return plans;
+}
+
 std::vector<StallSnapshot> Engine::stalls() const {
   std::vector<StallSnapshot> all;
   for (const auto& [job, runner] : jobs_) {

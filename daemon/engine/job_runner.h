@@ -124,6 +124,8 @@ class JobRunner {
 
   JobSnapshot snapshot() const;
   std::vector<StallSnapshot> stalls() const;
+  // The locked schedule in force; null when there is none.
+  const core::Plan* plan() const { return core_.plan(); }
 
  private:
   struct Held {

@@ -67,6 +67,12 @@ void AdminService::serve(CallQueue& queue) {
         service_.RequestListJobs(context, request, writer, queue.get(), queue.get(), tag);
       },
       answer);
+  UnaryCall<v1::ListPlansRequest, v1::ListPlansReply>::await(
+      queue,
+      [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
+        service_.RequestListPlans(context, request, writer, queue.get(), queue.get(), tag);
+      },
+      answer);
   UnaryCall<v1::ListPeersRequest, v1::ListPeersReply>::await(
       queue,
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
@@ -114,6 +120,24 @@ void AdminService::fill(v1::ListPeersReply& reply) const {
     to.set_data_bytes_sent(static_cast<uint64_t>(traffic.sent_bytes.Value()));
     to.set_data_bytes_received(static_cast<uint64_t>(traffic.received_bytes.Value()));
     to.set_transport(info_.transport);
+  }
+}
+
+void AdminService::fill(v1::ListPlansReply& reply) const {
+  for (const auto& [job, plan] : engine_.plans()) {
+    v1::ListPlansReply::Plan& to = *reply.add_plans();
+    to.set_job_id(job);
+    for (const std::vector<core::DescriptorPtr>& tensors : plan.batches) {
+      v1::ListPlansReply::Batch& batch = *to.add_batches();
+      batch.set_collective(to_string(tensors.front()->kind));
+      batch.set_dtype(to_string(tensors.front()->dtype));
+      int64_t bytes = 0;
+      for (const core::DescriptorPtr& tensor : tensors) {
+        bytes += tensor->bytes();
+        batch.add_tensors(tensor->name);
+      }
+      batch.set_bytes(static_cast<uint64_t>(bytes));
+    }
   }
 }
 

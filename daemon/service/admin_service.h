@@ -31,6 +31,7 @@ class AdminService {
  private:
   void fill(v1::GetStatusReply& reply) const;
   void fill(v1::ListJobsReply& reply) const;
+  void fill(v1::ListPlansReply& reply) const;
   void fill(v1::ListPeersReply& reply) const;
   void fill(v1::ListStallsReply& reply) const;
 

@@ -109,6 +109,12 @@ grpc::Status FakeDaemon::AdminService::ListJobs(grpc::ServerContext*, const v1::
   return grpc::Status::OK;
 }
 
+grpc::Status FakeDaemon::AdminService::ListPlans(grpc::ServerContext*, const v1::ListPlansRequest*,
+                                                 v1::ListPlansReply* reply) {
+  *reply = daemon_.plans_reply;
+  return grpc::Status::OK;
+}
+
 grpc::Status FakeDaemon::AdminService::ListPeers(grpc::ServerContext*, const v1::ListPeersRequest*,
                                                  v1::ListPeersReply* reply) {
   *reply = daemon_.peers_reply;

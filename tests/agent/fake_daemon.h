@@ -37,6 +37,7 @@ class FakeDaemon {
   // What the admin service says.
   v1::GetStatusReply status_reply;
   v1::ListJobsReply jobs_reply;
+  v1::ListPlansReply plans_reply;
   v1::ListPeersReply peers_reply;
   v1::ListStallsReply stalls_reply;
 
@@ -60,6 +61,8 @@ class FakeDaemon {
                            v1::GetStatusReply* reply) override;
     grpc::Status ListJobs(grpc::ServerContext*, const v1::ListJobsRequest*,
                           v1::ListJobsReply* reply) override;
+    grpc::Status ListPlans(grpc::ServerContext*, const v1::ListPlansRequest*,
+                           v1::ListPlansReply* reply) override;
     grpc::Status ListPeers(grpc::ServerContext*, const v1::ListPeersRequest*,
                            v1::ListPeersReply* reply) override;
     grpc::Status ListStalls(grpc::ServerContext*, const v1::ListStallsRequest*,

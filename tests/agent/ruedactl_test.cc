@@ -72,6 +72,21 @@ TEST(Format, JobsSayWhatIsMissingAndWrong) {
   EXPECT_EQ(ctl::peers_table({}), "no peers\n");
 }
 
+TEST(Format, PlansAreShownBatchByBatch) {
+  v1::ListPlansReply reply;
+  v1::ListPlansReply::Plan& plan = *reply.add_plans();
+  plan.set_job_id("job-a");
+  v1::ListPlansReply::Batch& batch = *plan.add_batches();
+  batch.set_collective("allreduce");
+  batch.set_dtype("float32");
+  batch.set_bytes(2048);
+  for (const char* name : {"fc.weight", "fc.bias", "conv1.weight"}) batch.add_tensors(name);
+  EXPECT_EQ(ctl::plans_table(reply),
+            "JOB    BATCH  COLLECTIVE  DTYPE    BYTES    TENSORS  FIRST      LAST\n"
+            "job-a      1  allreduce   float32  2.0 KiB        3  fc.weight  conv1.weight\n");
+  EXPECT_EQ(ctl::plans_table({}), "no job is locked\n");
+}
+
 TEST(Format, StallsAreCountedAndThenSaidInWords) {
   EXPECT_EQ(ctl::stalls_table(one_stall()),
             "JOB    TENSOR  WAITING  SUBMITTED  MISSING\n"

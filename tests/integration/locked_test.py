@@ -5,6 +5,7 @@ of docs/protocol.md) unlocks it, with no wrong sum, and locks it again.
 RUEDA_DEVIATIONS is how often each way is taken (5); RUEDA_SEED repeats a run.
 """
 
+import json
 import os
 import random
 import re
@@ -43,6 +44,7 @@ class SilenceTest(ScheduleTest):
         schedule = Schedule(self, daemons, [2, 2], "resnet50", ["--coordination", mode])
         if mode == "locked":
             schedule.wait_until_locked()
+            self.assert_plan_has(daemons, RESNET50_TENSORS)
         schedule.wait_for_tensors(RESNET50_TENSORS)
         # Bytes are in the kernel's hands a moment after a message is counted: so they are looked at inside.
         messages = self.order_messages()
@@ -57,6 +59,18 @@ class SilenceTest(ScheduleTest):
         schedule.stop()
         self.said = schedule.describe_daemons()
         return messages, sent, heartbeats
+
+    def assert_plan_has(self, daemons, tensors):
+        """Every node shows the same plan to its operator."""
+        plans = []
+        for daemon in daemons:
+            run = self.start([harness.program("ruedactl"), "--socket", daemon.socket, "--json", "jobs", "--plan"])
+            self.assertEqual(run.exit_code(), 0, run.output())
+            [plan] = json.loads(run.output())["plans"]
+            plans.append([batch["tensors"] for batch in plan["batches"]])
+        self.assertEqual(plans[0], plans[1])
+        names = [name for batch in plans[0] for name in batch]
+        self.assertEqual((len(names), len(set(names))), (tensors, tensors))
 
     def heartbeats(self):
         return sum(daemon.metric("rueda_control_messages_total", 'kind="heartbeat"', 'direction="sent"')
