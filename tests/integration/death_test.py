@@ -79,12 +79,15 @@ class RankDeathTest(Death):
     def test_a_rank_that_leaves_early_is_named_by_the_others(self):
         daemons = self.start_daemons("alpha", "beta")
         leaver = rank("init", "steps:6:1000", "shutdown")
-        others = rank("init", "steps:6:1000", "loop:1000")
+        # Who is told stays: its own end would be the next cause for who is not told yet.
+        others = rank("init", "steps:6:1000", "loop:1000", "pause")
         job = self.start_job(daemons, [2, 2], by_rank({2: leaver}, others))
         for number in (0, 1, 3):
             error = job.wait_for(number, r"^error loop:\S+ (\S+) at \S+: (.*)$")
             self.assertRegex(error.group(2), r"\brank 2\b.*", error.group(0))
         job.wait_for(2, "^ok shutdown")
+        for number in (0, 1, 3):
+            os.kill(job.pid_of(number), signal.SIGUSR1)
         job.exit_codes()
 
     def test_the_ranks_that_never_came_are_named(self):
