@@ -17,6 +17,12 @@ void set_bit(std::vector<uint64_t>& words, uint32_t bit) {
   words[bit / kBitsPerWord] |= uint64_t{1} << (bit % kBitsPerWord);
 }
 
+// L4: reported in another generation.
+bool is_stale(const Ready& ready, uint32_t generation, const TensorDescriptor& tensor) {
+  return ready.generation != generation && track_of(tensor.kind) == Track::kLockable &&
+         !RUEDA_MUTANT(kStaleReadyBitAccepted);
+}
+
 }  // namespace
 
 Exchange::Exchange(const Layout& layout, NodeIndex self, const SubmissionTable& submissions,
@@ -56,8 +62,7 @@ Status Exchange::on_ready(NodeIndex from, const Ready& ready, uint32_t generatio
   }
   if (Status status = on_cached_bits(from, ready, generation, now); !status.is_ok()) return status;
   for (const ReadyTensor& tensor : ready.entries) {
-    const bool stale = ready.generation != generation && !RUEDA_MUTANT(kStaleReadyBitAccepted);
-    if (stale && track_of(tensor.descriptor->kind) == Track::kLockable) continue;
+    if (is_stale(ready, generation, *tensor.descriptor)) continue;
     if (Status status = report_from(from, tensor, now); !status.is_ok()) return status;
   }
   return Status::ok();
@@ -77,8 +82,7 @@ Status Exchange::on_cached_bits(NodeIndex from, const Ready& ready, uint32_t gen
                                            " reported cache slot " + std::to_string(slot) +
                                            ", which is empty");
       }
-      const bool stale = ready.generation != generation && !RUEDA_MUTANT(kStaleReadyBitAccepted);
-      if (stale && track_of(tensor->kind) == Track::kLockable) continue;
+      if (is_stale(ready, generation, *tensor)) continue;
       if (Status status = report_from(from, {tensor, lowest, {}}, now); !status.is_ok()) {
         return status;
       }

@@ -74,7 +74,7 @@ class Locked final : public Agreement {
   void lock_if_repeated();
   void freeze(const std::string& reason);
   void resume_if_all_frozen();
-  void say(AgreementMessage message);  // to all members
+  void say(const AgreementMessage& message);  // to all members
 
   const Layout& layout_;
   const NodeIndex self_;
@@ -89,10 +89,7 @@ class Locked final : public Agreement {
   // Tensors of the decreed track that are ready here and that no operation has yet.
   std::set<std::string> decreed_waiting_;
   bool anybody_left_ = false;
-  std::vector<OrderedOperation> ordered_;
-  std::vector<Cancel> cancels_;
-  std::vector<std::pair<NodeIndex, AgreementMessage>> sends_;
-  std::vector<std::string> notes_;
+  AgreementOutput said_;  // since the last turn's end
 
   // While locked.
   std::optional<PlanFollower> follower_;
@@ -146,7 +143,7 @@ void Locked::ask_to_unlock() {
   if (exchange_.is_coordinator()) {
     freeze(describe_node(self_) + ": " + deviation_);
   } else {
-    sends_.emplace_back(layout_.coordinator(), UnlockRequest{generation_, deviation_});
+    said_.sends.emplace_back(layout_.coordinator(), UnlockRequest{generation_, deviation_});
   }
 }
 
@@ -159,7 +156,7 @@ void Locked::end_turn(AgreementOutput& output) {
   if (is_locked() && !frozen_) {
     take_ready_batches();
     // What was ordered in this turn is marked so before the next look.
-    if (ordered_.empty()) look_for_deviation();
+    if (said_.ordered.empty()) look_for_deviation();
     ask_to_unlock();
   }
   if (exchange_.is_coordinator()) {
@@ -167,23 +164,16 @@ void Locked::end_turn(AgreementOutput& output) {
     std::vector<OrderedOperation> called;
     if (exchange_.call(generation_, called, decree)) {
       for (const OrderedOperation& operation : called) forget_ordered(operation);
-      say(std::move(decree));
-      std::move(called.begin(), called.end(), std::back_inserter(ordered_));
+      say(decree);
+      std::move(called.begin(), called.end(), std::back_inserter(said_.ordered));
     }
     lock_if_repeated();
   } else {
     for (Ready& ready : exchange_.take_ready(generation_)) {
-      sends_.emplace_back(layout_.coordinator(), std::move(ready));
+      said_.sends.emplace_back(layout_.coordinator(), std::move(ready));
     }
   }
-  std::move(notes_.begin(), notes_.end(), std::back_inserter(output.notes));
-  notes_.clear();
-  std::move(sends_.begin(), sends_.end(), std::back_inserter(output.sends));
-  sends_.clear();
-  std::move(cancels_.begin(), cancels_.end(), std::back_inserter(output.cancels));
-  cancels_.clear();
-  std::move(ordered_.begin(), ordered_.end(), std::back_inserter(output.ordered));
-  ordered_.clear();
+  output = std::exchange(said_, {});
 }
 
 void Locked::take_ready_batches() {
@@ -192,7 +182,7 @@ void Locked::take_ready_batches() {
     std::vector<Pool::node_type>& bound = bound_[head->seq];
     bound.reserve(head->tensors.size());
     for (const std::string& name : head->tensors) bound.push_back(pool_.extract(name));
-    ordered_.push_back(std::move(*head));
+    said_.ordered.push_back(std::move(*head));
   }
 }
 
@@ -256,9 +246,9 @@ void Locked::follow(Plan plan, Seq first, uint32_t generation) {
   const std::vector<std::vector<DescriptorPtr>>& batches = follower_->plan().batches;
   size_t tensors = 0;
   for (const std::vector<DescriptorPtr>& batch : batches) tensors += batch.size();
-  notes_.push_back("locked from operation " + std::to_string(number_of(first)) +
-                   " on: " + std::to_string(tensors) + " tensors a step, in " +
-                   std::to_string(batches.size()) + " batches");
+  said_.notes.push_back("locked from operation " + std::to_string(number_of(first)) +
+                        " on: " + std::to_string(tensors) + " tensors a step, in " +
+                        std::to_string(batches.size()) + " batches");
   // What has been reported and not decreed goes with the plan now (L4).
   exchange_.suspend_lockable();
   for (const ReadyTensor* tensor : by_name()) hand_to_plan(*tensor);
@@ -350,7 +340,7 @@ Status Locked::on_freeze(NodeIndex from, const Freeze& freeze) {
   }
   frozen_ = true;
   why_frozen_ = freeze.reason;
-  sends_.emplace_back(from, Frozen{generation_, highest_bound()});
+  said_.sends.emplace_back(from, Frozen{generation_, highest_bound()});
   return Status::ok();
 }
 
@@ -376,7 +366,7 @@ void Locked::resume_if_all_frozen() {
   if (held >= kRoundsOfALockThatHeld * follower_->plan().batches.size()) {
     steps_to_lock_ = options_.lock_after_steps;
   } else {
-    steps_to_lock_ = std::min(steps_to_lock_ * 2, kMostSteps);
+    steps_to_lock_ = std::max(options_.lock_after_steps, std::min(steps_to_lock_ * 2, kMostSteps));
   }
   launched_.clear();
   freezing_ = false;
@@ -403,21 +393,19 @@ void Locked::resume(const Resume& resumed) {
     for (Pool::node_type& tensor : it->second) pool_.insert(std::move(tensor));
   }
   bound_.clear();
-  std::erase_if(ordered_, [&](const OrderedOperation& operation) {
+  std::erase_if(said_.ordered, [&](const OrderedOperation& operation) {
     return track_of(operation.seq) == Track::kLockable && operation.seq >= resumed.first;
   });
-  cancels_.push_back({resumed.first, generation_});
-  notes_.push_back("unlocked before operation " + std::to_string(number_of(resumed.first)) + ": " +
-                   why_frozen_);
+  said_.cancels.push_back({resumed.first, generation_});
+  said_.notes.push_back("unlocked before operation " + std::to_string(number_of(resumed.first)) +
+                        ": " + why_frozen_);
   follower_.reset();
   begin_generation();
   for (const ReadyTensor* tensor : by_name()) exchange_.report(*tensor, now_);
 }
 
-void Locked::say(AgreementMessage message) {
-  for (int node = 0; node < layout_.node_count(); ++node) {
-    if (NodeIndex{node} != self_) sends_.emplace_back(NodeIndex{node}, message);
-  }
+void Locked::say(const AgreementMessage& message) {
+  send_to_members(layout_, self_, message, said_);
 }
 
 // --- Messages ------------------------------------------------------------------------------------
@@ -430,9 +418,10 @@ Status Locked::on_message(NodeIndex from, const AgreementMessage& message) {
       return to.exchange_.on_ready(from, m, to.generation_, to.now_);
     }
     Status operator()(const Decree& m) {
-      const size_t before = to.ordered_.size();
-      const Status status = to.exchange_.on_decree(from, m, to.ordered_);
-      for (size_t i = before; i < to.ordered_.size(); ++i) to.forget_ordered(to.ordered_[i]);
+      const size_t before = to.said_.ordered.size();
+      const Status status = to.exchange_.on_decree(from, m, to.said_.ordered);
+      for (size_t i = before; i < to.said_.ordered.size(); ++i)
+        to.forget_ordered(to.said_.ordered[i]);
       return status;
     }
     Status operator()(const Lock& m) { return to.on_lock(from, m); }

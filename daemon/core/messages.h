@@ -59,8 +59,8 @@ struct Start {
 // Member to coordinator: these tensors are ready here.
 struct Ready {
   std::vector<ReadyTensor> entries;
-  uint32_t generation =
-      0;  // of the sender; lockable tensors of another generation are ignored (L4)
+  // Of the sender; lockable tensors of another generation are ignored (L4).
+  uint32_t generation = 0;
   // More tensors, by slot of the cache: bit s % 64 of word s / 64. Decoded with the cache as it was
   // after `cache_version` decreed operations.
   std::vector<uint64_t> cached;
@@ -127,7 +127,7 @@ struct Message {
   NodeIndex from;
   Epoch epoch;
   // Counts the messages from one node to another within an epoch, from 1. A repeated number is
-  // dropped, a gap ends the epoch. 0: outside the count (Join, Start: idempotent).
+  // dropped, a gap ends the epoch. 0: outside the count (Join, Start, Fail: idempotent).
   uint64_t number = 0;
   std::variant<Join, Start, AgreementMessage, Leave, Left, Fail, StallMessage> body;
 };

@@ -22,10 +22,8 @@ namespace rueda::core {
 enum class Mutant : uint8_t {
   kNone,
   // Of locked schedules (rules L).
-  kStaleGenerationAccepted,
   kLockAppliedOneSeqEarly,
   kResumeFromMaximum,  // u from the maximum of the launched seqs, not the minimum
-  kJoinedRankCountedTwice,
   kLaunchOutOfOrder,
   kStaleReadyBitAccepted,
   kCreditLeakedOnCancel,

@@ -25,9 +25,6 @@ class Quorum {
   const std::vector<NodeIndex>& members() const { return members_; }
   // The members, and the witness where their number is even: with an odd number nothing can tie.
   const std::vector<NodeIndex>& voters() const { return voters_; }
-  bool has_member(NodeIndex node) const {
-    return std::binary_search(members_.begin(), members_.end(), node);
-  }
 
   // votes(node): whether the voter is in the set asked about.
   template <class Votes>

@@ -126,8 +126,9 @@ class DataJob {
   // After the operation's inputs were read. False, and the operation is reported as failed, if what
   // was read is worthless.
   bool inputs_hold(const Running& running);
-  // The error says what is wrong with the frame.
+  // The frame can only have come if every node has launched its operation.
   bool shows_launch_everywhere(const transport::FrameHeader& header) const;
+  // The error says what is wrong with the frame.
   Status check_frame(const Running& running, const transport::FrameHeader& header) const;
   void handle_ring_frame(Running& running, const transport::FrameHeader& header,
                          std::span<std::byte> payload);

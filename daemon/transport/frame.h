@@ -34,7 +34,7 @@ struct FrameHeader {
   uint32_t chunk = 0;       // piece * number of nodes + shard (core/ring_schedule.h)
   uint64_t seq = 0;         // operation number in (job, epoch)
   uint64_t plan_hash = 0;   // hash of the batch; both sides must mean the same one
-  uint64_t stable_seq = 0;  // R2: all operations up to here are complete at the sender
+  uint64_t stable_seq = 0;  // R2: all lockable operations up to here are complete at the sender
   uint32_t payload_bytes = 0;
   uint32_t reserved = 0;
 };

@@ -50,9 +50,6 @@ class LockedTest : public testing::Test {
     }
   }
   bool is_locked(int node) { return cluster_->node(node).core->is_locked(); }
-  void expect_all_ended(int rank, const std::vector<Ticket>& tickets) {
-    for (const Ticket ticket : tickets) EXPECT_TRUE(cluster_->end_of(rank, ticket).is_ok());
-  }
   // By the last launch of each operation that was neither cancelled nor completed.
   std::map<uint64_t, std::vector<int>> under_way() {
     std::map<uint64_t, std::vector<int>> found;
@@ -257,6 +254,21 @@ TEST_F(LockedTest, LocksAgainLater) {
   for (int i = 0; i < 7; ++i) step({tensor("a")});
   EXPECT_TRUE(is_locked(0)) << "twice as many steps, for the first lock did not hold";
   EXPECT_TRUE(is_locked(1));
+}
+
+// Twice the steps, but never fewer than were asked for.
+TEST_F(LockedTest, MoreStepsThanTheMostStayMore) {
+  JobOptions options;
+  options.agreement.mode = Coordination::kLocked;
+  options.agreement.lock_after_steps = 1'500;
+  cluster_.emplace(std::vector<int>{1, 1}, options);
+  cluster_->start();
+  ranks_ = 2;
+  for (int i = 0; i < 1'500; ++i) step({tensor("a")});
+  ASSERT_TRUE(is_locked(0));
+  step({tensor("new")});
+  for (int i = 0; i < 1'499; ++i) step({tensor("a")});
+  EXPECT_FALSE(is_locked(0));
 }
 
 // --- What leaves locks undisturbed ---------------------------------------------------------------

@@ -119,7 +119,7 @@ void Checkers::on_message(NodeIndex node, const core::Message& message) {
   const auto* agreed = std::get_if<core::AgreementMessage>(&message.body);
   if (!agreed) return;
   if (const auto* frozen = std::get_if<core::Frozen>(agreed)) report(*frozen);
-  if (const auto* lock = std::get_if<core::Lock>(agreed)) on_lock(message, *lock);
+  if (const auto* lock = std::get_if<core::Lock>(agreed)) on_lock(*lock);
   if (const auto* decree = std::get_if<core::Decree>(agreed)) {
     for (const core::OrderedOperation& operation : decree->operations) {
       if (core::track_of(operation.seq) == core::Track::kLockable) decreed_ = operation.seq;
@@ -131,7 +131,7 @@ void Checkers::on_message(NodeIndex node, const core::Message& message) {
   }
 }
 
-void Checkers::on_lock(const core::Message&, const core::Lock& lock) {
+void Checkers::on_lock(const core::Lock& lock) {
   if (lock.generation == last_generation_) return;  // said to another node already
   if (lock.first.value != decreed_.value + 1) {
     violated("L4: a lock from " + name_of(lock.first) + " on, and " + name_of(decreed_) +

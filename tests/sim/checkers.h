@@ -2,18 +2,21 @@
 // on all nodes at once, and names the first rule that is broken. It knows nothing of how the cores
 // work.
 //
-//   I5  one order of operations on all nodes of an epoch, none spans two, every submission ends
-//   once L1  what needs every member is delivered when every member has launched it, in one
-//   generation L3  nothing is launched in a generation that is over L4  a lock begins right above
-//   what is decreed, and its generation is the next L5  launched in seq order, at most W launched
-//   and not complete L7  an unlock cancels from 1 + the minimum of the reports on, nothing that any
-//   node completed,
+// clang-format off
+//   I5  one order of operations on all nodes of an epoch, none spans two, every submission ends once
+//   L1  what needs every member is delivered when every member has launched it, in one generation
+//   L3  nothing is launched in a generation that is over
+//   L4  a lock begins right above what is decreed, and its generation is the next
+//   L5  launched in seq order, at most W launched and not complete
+//   L7  an unlock cancels from 1 + the minimum of the reports on, nothing that any node completed,
 //       and the same on all nodes
 //   R3  a sealed epoch launches and delivers nothing
 //   R6  a completion names its epoch and its contributors
 //   agreement  nothing is launched or delivered on descriptors that differ
 //   credit     a lane of the data plane holds one operation, and is free in the end
+//   fault      no error without a fault, a goodbye or a mismatch that explains it
 //   liveness   what waits ends
+// clang-format on
 #pragma once
 
 #include <cstdint>
@@ -102,7 +105,7 @@ class Checkers {
   void on_started(NodeIndex node, const core::EpochStarted& started);
   void on_done(NodeIndex node, const core::OperationDone& done);
   void on_message(NodeIndex node, const core::Message& message);
-  void on_lock(const core::Message& message, const core::Lock& lock);
+  void on_lock(const core::Lock& lock);
   void on_cancel(NodeIndex node, const core::Cancel& cancel);
   void check_cancelled(const Operation& operation, Seq seq);
   void on_launch(NodeIndex node, const core::Launch& launch);

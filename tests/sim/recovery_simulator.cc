@@ -7,9 +7,8 @@ namespace rueda::sim {
 namespace {
 
 constexpr TicksMs kSubmittedBy = 150;   // every rank has submitted everything
-constexpr TicksMs kCalmBy = 350;        // the last fault is over
-constexpr TicksMs kGoesOnWithin = 700;  // of then, where a quorum is connected
-constexpr TicksMs kEndsWithin = 1'500;  // of then, wherever
+constexpr TicksMs kGoesOnWithin = 700;  // of the end of the last fault, where a quorum is connected
+constexpr TicksMs kEndsWithin = 1'500;  // likewise, wherever
 
 core::RecoveryOptions timing() {
   core::RecoveryOptions options;

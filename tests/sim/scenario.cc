@@ -99,10 +99,4 @@ ScenarioResult run_scenario_file(const std::string& path) {
   return run_scenario(path, text.str());
 }
 
-std::vector<std::string> scenario_phrases() {
-  std::vector<std::string> phrases;
-  for (const Phrase& phrase : kPhrases) phrases.push_back(phrase.words);
-  return phrases;
-}
-
 }  // namespace rueda::sim

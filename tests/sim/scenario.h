@@ -17,7 +17,4 @@ struct ScenarioResult {
 ScenarioResult run_scenario(const std::string& name, const std::string& text);
 ScenarioResult run_scenario_file(const std::string& path);
 
-// Every phrase of the language, as the table has them.
-std::vector<std::string> scenario_phrases();
-
 }  // namespace rueda::sim

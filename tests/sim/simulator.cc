@@ -31,7 +31,6 @@ RunResult Simulator::run() {
   if (world_.checkers().violation().empty()) check_end();
   RunResult result;
   result.violation = world_.checkers().violation();
-  result.violated_at = agenda_.now();
   if (!result.violation.empty())
     world_.trace().note(agenda_.now(), "VIOLATION " + result.violation);
   result.trace_hash = world_.trace().hash();

@@ -19,7 +19,6 @@ struct RunOptions {
 
 struct RunResult {
   std::string violation;  // empty: all rules held; else "RULE: what"
-  TicksMs violated_at = 0;
   uint64_t trace_hash = 0;
   std::vector<std::string> trace;  // with keep_trace
   std::vector<Choice> choices;     // with record_choices

@@ -30,7 +30,6 @@ class Trace {
   // What is no event of a core: "n2 dies".
   void note(TicksMs now, const std::string& what);
 
-  bool keeps_text() const { return keep_text_; }
   uint64_t hash() const { return hash_; }
   const std::vector<std::string>& lines() const { return lines_; }
 
