@@ -70,7 +70,6 @@ Status Exchange::on_ready(NodeIndex from, const Ready& ready, uint32_t generatio
 
 Status Exchange::on_cached_bits(NodeIndex from, const Ready& ready, uint32_t generation,
                                 TicksMs now) {
-  if (ready.cached.empty()) return Status::ok();
   const Rank lowest = layout_.node(from).ranks.front();
   for (size_t word = 0; word < ready.cached.size(); ++word) {
     for (uint64_t rest = ready.cached[word]; rest != 0; rest &= rest - 1) {
@@ -88,7 +87,8 @@ Status Exchange::on_cached_bits(NodeIndex from, const Ready& ready, uint32_t gen
       }
     }
   }
-  cache_versions_[static_cast<size_t>(from.value)] = ready.cache_version;
+  uint64_t& known = cache_versions_[static_cast<size_t>(from.value)];
+  if (cache_) known = std::max(known, std::min(ready.cache_version, cache_->version()));
   return Status::ok();
 }
 
@@ -209,6 +209,7 @@ Status Exchange::resolve(NodeIndex from, OrderedOperation& operation) {
     batch.push_back(tensor->by_local_rank.front()->descriptor);
   }
   cache_->on_decreed(batch);
+  cache_->forget_before(cache_->version());  // decrees come in order: what was is not asked for
   return Status::ok();
 }
 

@@ -79,6 +79,7 @@ void JobCore::on(const RankAttached& event, Output& output) {
 
 void JobCore::on(const RankDetached& event, Output& output) {
   if (attached_early_.erase(event.rank) > 0) return;
+  submissions_.set_waited(event.rank, std::nullopt);  // another process counts tickets anew
   if (submissions_.submissions_of(event.rank) > 0) {
     const Rank rank = global_rank(event.rank);
     on(RankLost{event.rank,
@@ -158,7 +159,7 @@ void JobCore::on(const MessageArrived& event, Output& output) {
     if (leave->frozen.generation != 0) status = agreement_->on_message(message.from, leave->frozen);
     if (status.is_ok()) on_leave(message.from, *leave, output);
   } else if (const auto* left = std::get_if<Left>(&message.body)) {
-    on_left(left->rank, output);
+    if (message.from == layout_.coordinator() && !is_coordinator()) on_left(left->rank, output);
   } else if (const auto* stall = std::get_if<StallMessage>(&message.body)) {
     StallOutput said;
     status = stalls_.on_message(message.from, *stall, now_, said);
@@ -192,6 +193,7 @@ void JobCore::on_leave(NodeIndex from, const Leave& leave, Output& output) {
   if (!layout_.has_rank(leave.rank) || layout_.node_of(leave.rank) != from) return;
   pending_leaves_.emplace_back(from, leave.rank);
   if (is_locked()) agreement_->withdraw();
+  if (from != self_ && all_ranks_left(from)) agreement_->on_node_gone(from);  // it answers no more
   announce_leaves(output);
 }
 
@@ -232,15 +234,20 @@ void JobCore::on(const RankWaits& event, Output&) {
 }
 
 void JobCore::on(const TurnEnded&, Output& output) {
+  // While suspecting, too: the word that ends a suspicion may wait for a plan to be given up.
+  // launch_track() keeps the seal.
+  const auto goes_on = [&] {
+    return state_ == JobState::kRunning || state_ == JobState::kSuspecting;
+  };
   // An operation that ends at once (an error) makes room for the next: until nothing moves.
-  while (state_ == JobState::kRunning) {
+  while (goes_on()) {
     AgreementOutput agreed;
     agreement_->end_turn(agreed);
     for (auto& [to, body] : agreed.sends) send(to, std::move(body), output);
     std::move(agreed.notes.begin(), agreed.notes.end(), std::back_inserter(output.notes));
     for (const Cancel& cancelled : agreed.cancels) cancel(cancelled, output);
     announce_leaves(output);
-    if (agreed.ordered.empty() || state_ != JobState::kRunning) return;
+    if (agreed.ordered.empty() || !goes_on()) return;
     for (OrderedOperation& operation : agreed.ordered) order(std::move(operation));
     launch_ordered(output);
   }
@@ -346,7 +353,13 @@ void JobCore::on(const OperationDone& event, Output& output) {
   if (state_ == JobState::kSuspecting) held_done_.push_back(event.seq);
   if (state_ != JobState::kRunning) return;
   const auto it = launched_.find(event.seq);
-  RUEDA_CHECK(it != launched_.end());
+  if (it == launched_.end()) {
+    fail(Status(Code::kInternal,
+                "operation " + std::to_string(number_of(event.seq)) +
+                    " is complete here and was cancelled: a node misreported how far it was"),
+         output);
+    return;
+  }
   const std::vector<std::string> tensors = std::move(it->second);
   launched_.erase(it);
   end_operation(event.seq, tensors, Status::ok(), output);

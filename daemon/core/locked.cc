@@ -41,6 +41,7 @@ class Locked final : public Agreement {
     anybody_left_ = true;
     exchange_.on_rank_left(rank);
   }
+  void on_node_gone(NodeIndex node) override;
   void on_operation_ended(Seq seq) override;
   void end_turn(AgreementOutput& output) override;
   std::optional<TicksMs> wakes_at() const override;
@@ -104,6 +105,7 @@ class Locked final : public Agreement {
   std::map<NodeIndex, Seq> launched_;
   bool freezing_ = false;
   Seq lock_first_;
+  Seq last_ended_;  // of the lockable track
   int steps_to_lock_;
 };
 
@@ -150,6 +152,7 @@ void Locked::ask_to_unlock() {
 void Locked::on_operation_ended(Seq seq) {
   exchange_.on_operation_ended(seq);
   bound_.erase(seq);
+  if (track_of(seq) == Track::kLockable) last_ended_ = std::max(last_ended_, seq);
 }
 
 void Locked::end_turn(AgreementOutput& output) {
@@ -178,6 +181,7 @@ void Locked::end_turn(AgreementOutput& output) {
 
 void Locked::take_ready_batches() {
   while (std::optional<OrderedOperation> head = follower_->take_head()) {
+    held_up_since_.reset();  // patience is with one head
     head->generation = generation_;
     std::vector<Pool::node_type>& bound = bound_[head->seq];
     bound.reserve(head->tensors.size());
@@ -348,10 +352,25 @@ Status Locked::on_frozen(NodeIndex from, const Frozen& frozen) {
   if (!exchange_.is_coordinator()) return unexpected_message(layout_, from, mode());
   // A node that withdrew may answer again when it is asked.
   if (!is_locked() || frozen.generation != generation_) return Status::ok();
+  // What is complete here was launched by all.
+  if (track_of(frozen.launched) != Track::kLockable ||
+      frozen.launched.value + 1 < lock_first_.value || frozen.launched < last_ended_) {
+    return Status(Code::kInternal,
+                  describe_node(from) + " says that it has launched up to operation " +
+                      std::to_string(number_of(frozen.launched)) + ", which cannot be");
+  }
   launched_.emplace(from, frozen.launched);
   freeze("a rank on " + describe_node(from) + " leaves the job");
   resume_if_all_frozen();
   return Status::ok();
+}
+
+// It answers no more. If its goodbye did not say how far it was, it had not seen the plan.
+void Locked::on_node_gone(NodeIndex node) {
+  if (!exchange_.is_coordinator() || !is_locked()) return;
+  launched_.emplace(node, Seq{lock_first_.value - 1});
+  freeze("the ranks on " + describe_node(node) + " have left the job");
+  resume_if_all_frozen();
 }
 
 void Locked::resume_if_all_frozen() {
@@ -381,6 +400,12 @@ Status Locked::on_resume(NodeIndex from, const Resume& resumed) {
                                        " resumed with generation " +
                                        std::to_string(resumed.generation) + " in generation " +
                                        std::to_string(generation_));
+  }
+  if (resumed.first < lock_first_ || resumed.first > follower_->next() ||
+      resumed.first <= last_ended_) {
+    return Status(Code::kInternal,
+                  "the coordinator on " + describe_node(from) + " resumes at operation " +
+                      std::to_string(number_of(resumed.first)) + ", which cannot be");
   }
   resume(resumed);
   return Status::ok();
@@ -418,6 +443,11 @@ Status Locked::on_message(NodeIndex from, const AgreementMessage& message) {
       return to.exchange_.on_ready(from, m, to.generation_, to.now_);
     }
     Status operator()(const Decree& m) {
+      for (const OrderedOperation& operation : m.operations) {
+        if (to.is_locked() && track_of(operation.seq) == Track::kLockable) {
+          return unexpected_message(to.layout_, from, to.mode());
+        }
+      }
       const size_t before = to.said_.ordered.size();
       const Status status = to.exchange_.on_decree(from, m, to.said_.ordered);
       for (size_t i = before; i < to.said_.ordered.size(); ++i)

@@ -3,6 +3,17 @@
 #include <algorithm>
 
 namespace rueda::core {
+namespace {
+
+// A plan goes in one message (limits::kMaxControlMessageBytes), and what never repeats must not be
+// remembered for ever: a longer stretch is no step.
+constexpr size_t kMostPlanBytes = 3u << 20;
+
+size_t bytes_in_a_plan(const TensorDescriptor& tensor) {
+  return 96 + tensor.name.size() + tensor.group.size() + 11 * tensor.shape.size();
+}
+
+}  // namespace
 
 void Schedule::on_reported(const std::string& tensor, TicksMs now) {
   reported_.try_emplace(tensor, Report{++moment_, now}).first->second.last_at = now;
@@ -10,7 +21,9 @@ void Schedule::on_reported(const std::string& tensor, TicksMs now) {
 
 void Schedule::on_decreed(Seq seq, const std::vector<DescriptorPtr>& batch) {
   for (const DescriptorPtr& tensor : batch) {
-    if (names_.contains(tensor->name)) finish_step();
+    const size_t bytes = bytes_in_a_plan(*tensor);
+    if (names_.contains(tensor->name) || step_bytes_ + bytes > kMostPlanBytes) finish_step();
+    step_bytes_ += bytes;
     names_.insert(tensor->name);
     Occurrence occurrence;
     occurrence.descriptor = tensor;
@@ -43,6 +56,7 @@ void Schedule::finish_step() {
   repeated_ = same ? repeated_ + 1 : 1;
   previous_ = std::move(finished);
   step_.clear();
+  step_bytes_ = 0;
   names_.clear();
   open_.clear();
 }
@@ -116,6 +130,7 @@ Plan Schedule::make_plan() const {
 void Schedule::clear() {
   reported_.clear();
   step_.clear();
+  step_bytes_ = 0;
   names_.clear();
   open_.clear();
   previous_.clear();

@@ -63,6 +63,7 @@ class Schedule {
   Moment moment_ = 0;
   std::map<std::string, Report> reported_;   // not decreed yet
   std::vector<Occurrence> step_;             // in the order of decrees
+  size_t step_bytes_ = 0;                    // what the step would take in a message
   std::set<std::string> names_;              // of the step
   std::map<Seq, std::vector<size_t>> open_;  // places in step_ of operations under way
   std::map<std::string, DescriptorPtr> previous_;

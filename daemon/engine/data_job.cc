@@ -11,6 +11,12 @@
 
 namespace rueda::engine {
 
+namespace {
+
+constexpr size_t kMostCancelsRemembered = 64;
+
+}  // namespace
+
 DataJob::DataJob(boost::asio::io_context& loop, transport::Transport& transport,
                  observe::Metrics& metrics, DataJobOptions options)
     : loop_(loop),
@@ -184,6 +190,8 @@ void DataJob::cancel(const core::Cancel& cancelled) {
   };
   while (!cancels_.empty() && cancels_.back().first >= cancelled.first) cancels_.pop_back();
   cancels_.push_back(cancelled);
+  // A frame that is older than so many unlocks has long been read.
+  if (cancels_.size() > kMostCancelsRemembered) cancels_.erase(cancels_.begin());
   std::erase_if(waiting_, [&](const auto& operation) { return is_cancelled(operation->seq); });
   std::erase_if(running_,
                 [&](const auto& running) { return is_cancelled(running->operation->seq); });

@@ -212,7 +212,8 @@ void JobRunner::deliver(const core::Delivery& delivery) {
   RUEDA_CHECK(it != owner.held.end());
   count_end(delivery, it->second);
   owner.held.erase(it);
-  if (!owner.session) return;
+  // Who said goodbye with it in flight is not the process that is there now.
+  if (!owner.session || owner.attach_deferred) return;
   owner.session->complete(delivery.ticket, delivery.status, delivery.epoch, delivery.contributors,
                           delivery.seq);
   owner.dirty = true;
@@ -319,6 +320,15 @@ void JobRunner::on_attached(session::Session& session) {
 void JobRunner::on_submit(session::Session& session, session::Submission submission) {
   const LocalRank rank = session.attach().local_rank;
   const Ticket ticket = submission.ticket;
+  if (local(rank).attach_deferred) {  // the core has not heard of this process
+    session.complete(ticket,
+                     Status(Code::kUnavailable, "job " + spec_.job +
+                                                    " has not started: wait for rueda_init to "
+                                                    "return"),
+                     core_.epoch(), 0, Seq{0});
+    session.flush();
+    return;
+  }
   const core::DescriptorPtr descriptor = submission.descriptor;
   if (submission.copied_in) {
     metrics_->copied_in_bytes.Increment(static_cast<double>(descriptor->bytes()));
@@ -361,7 +371,10 @@ void JobRunner::finish_detach(LocalRank rank) {
   item.detaching = false;
   --detaching_;
   step(core::RankDetached{rank});
-  if (std::exchange(item.attach_deferred, false)) step(core::RankAttached{rank});
+  // In a failed job the newcomer stays deferred: what is still to be told is its predecessor's.
+  if (core_.state() != core::JobState::kFailed && std::exchange(item.attach_deferred, false)) {
+    step(core::RankAttached{rank});
+  }
   if (detaching_ == 0 && closing_) finish_close();
 }
 

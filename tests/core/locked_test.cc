@@ -352,6 +352,77 @@ TEST_F(LockedTest, WhatEverybodyLaunchedBeforeAGoodbyeIsDelivered) {
   EXPECT_TRUE(cluster_->end_of(0, here).is_ok());
 }
 
+// A node that has finished closes its channel; the word that it has left waits for the plan to be
+// given up, and must get through a sealed epoch.
+TEST_F(LockedTest, ASuspectThatHadLeftALockedJobIsNotMissed) {
+  for (const int suspicious : {0, 1}) {
+    start({1, 1, 1});
+    lock({tensor("a")});
+    cluster_->detach(2);
+    cluster_->step(suspicious, DataChannelLost{NodeIndex{2}, Status(Code::kNodeLost, "it closed")});
+    EXPECT_EQ(cluster_->state(suspicious), JobState::kSuspecting);
+    cluster_->settle();
+    EXPECT_EQ(cluster_->state(suspicious), JobState::kRunning);
+    cluster_->pass(10'000);
+    cluster_->detach(0);
+    cluster_->detach(1);
+    cluster_->settle();
+    for (int node = 0; node < 3; ++node) EXPECT_THAT(cluster_->node(node).failed, IsEmpty());
+    done_.clear();
+  }
+}
+
+// Its goodbye was on its way before the lock came, and it answers nothing any more.
+TEST_F(LockedTest, ANodeThatLeftWithoutHavingSeenTheLockHoldsNobodyUp) {
+  start({1, 1, 1});
+  for (int i = 0; i < 2; ++i) step({tensor("a")});
+  cluster_->submit_everywhere(tensor("a"));
+  cluster_->end_turns();
+  cluster_->deliver(1, 0);
+  cluster_->deliver(2, 0);
+  cluster_->end_turns();    // the decree, then the lock
+  cluster_->deliver(0, 2);  // the decree alone
+  cluster_->deliver(0, 1);
+  cluster_->end_turns();
+  for (int node = 0; node < 3; ++node) {
+    cluster_->step(node, OperationDone{cluster_->node(node).launches.back().seq});
+  }
+  cluster_->detach(2);
+  cluster_->deliver(2, 0);
+  cluster_->stream(0, 2).clear();
+  const Ticket waits = cluster_->submit(1, tensor("a"));
+  for (bool moved = true; moved;) {
+    moved = false;
+    cluster_->step(0, TurnEnded{});
+    cluster_->step(1, TurnEnded{});
+    cluster_->stream(0, 2).clear();
+    for (const auto& [from, to] : {std::pair{0, 1}, std::pair{1, 0}}) {
+      if (cluster_->stream(from, to).empty()) continue;
+      cluster_->deliver(from, to);
+      moved = true;
+    }
+  }
+  EXPECT_FALSE(is_locked(0));
+  EXPECT_EQ(cluster_->end_of(1, waits).code(), Code::kShutDown);
+}
+
+TEST_F(LockedTest, ANodeThatMisreportsHowFarItWasEndsTheEpoch) {
+  for (const uint64_t launched : {uint64_t{0}, uint64_t{1}, kDecreedBit + 7}) {
+    start({1, 1});
+    lock({tensor("a")});
+    for (int i = 0; i < 3; ++i) step({tensor("a")});
+    const Message last{NodeIndex{1}, Epoch{1}, 1'000, AgreementMessage(Frozen{1, Seq{launched}})};
+    Message frozen = last;
+    for (frozen.number = 1; frozen.number < 100 && cluster_->node(0).failed.empty();
+         ++frozen.number) {
+      cluster_->step(0, MessageArrived{frozen});
+    }
+    ASSERT_EQ(cluster_->node(0).failed.size(), 1u);
+    EXPECT_THAT(cluster_->node(0).failed[0].message(), HasSubstr("which cannot be"));
+    done_.clear();
+  }
+}
+
 // --- Every mode ----------------------------------------------------------------------------------
 
 class EveryMode : public LockedTest, public testing::WithParamInterface<Coordination> {};

@@ -82,6 +82,16 @@ TEST_F(ScheduleTest, ABatchOverAStepsEndIsNoEnd) {
   EXPECT_FALSE(schedule_->has_repeated(1));
 }
 
+// Names that never come again: an application that numbers them.
+TEST_F(ScheduleTest, AStretchTooLongForAMessageIsNoStep) {
+  for (int i = 0; i < 200'000; ++i) decree({tensor("allreduce.noname." + std::to_string(i))});
+  int64_t tensors = 0;
+  for (const auto& batch : schedule_->make_plan().batches) {
+    tensors += static_cast<int64_t>(batch.size());
+  }
+  EXPECT_LT(tensors, 40'000);
+}
+
 TEST_F(ScheduleTest, TensorsReadyTogetherShareABatch) {
   decree({tensor("a")}, 0, false);
   decree({tensor("b"), tensor("c")}, 4, false);
