@@ -183,6 +183,27 @@ TEST(EngineFailure, ALeaverWithOperationsInFlightIsNamed) {
             "rank 1 on node n1 left the job with operations in flight");
 }
 
+// What its predecessor had in flight ended in the newcomer's hands, which took the daemon with it.
+TEST(EngineFailure, ANewcomerHearsNothingOfWhatItsPredecessorHadInFlight) {
+  Cluster cluster({{1, 1}});
+  cluster.register_everywhere("job");
+  const auto sessions = cluster.start("job");
+  ASSERT_EQ(sessions.size(), 2u);
+  cluster.submit(*sessions[0], "w", 100, 1);
+  cluster.settle();
+  cluster.block_data_loop(0);  // the goodbye waits until it is quiet
+  cluster.detach(*sessions[0]);
+  FakeSession* newcomer = cluster.attach("job", Rank{0});
+  ASSERT_TRUE(newcomer);
+  cluster.submit(*newcomer, "too early", 1, 1);
+  ASSERT_EQ(newcomer->completions.size(), 1u);
+  EXPECT_EQ(newcomer->completions[0].status.code(), Code::kUnavailable);
+  cluster.release_data_loop(0);
+  ASSERT_TRUE(cluster.run_until([&] { return all_told(sessions, {1}); }));
+  ASSERT_TRUE(cluster.run_until([&] { return !newcomer->failures.empty(); }));
+  EXPECT_EQ(newcomer->completions.size(), 1u);
+}
+
 TEST(EngineFailure, ARankThatDoesNotComeIsNamed) {
   ClusterOptions options;
   options.ranks_per_node = {2, 1};
