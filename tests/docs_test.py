@@ -148,7 +148,7 @@ class Documents(unittest.TestCase):
     @needs_build
     def test_flags_exist(self):
         text = "".join(help_of(program) for program in PROGRAMS)
-        text += "".join(help_of("rueda-bench", command) for command in BENCH_COMMANDS)
+        text += "".join(help_of("rueda-bench", command) for command in BENCH_COMMANDS) + help_of("ruedactl", "jobs")
         text += subprocess.run([sys.executable, os.path.join(ROOT, "bench", "compare.py"), "--help"],
                                stdout=subprocess.PIPE, text=True, check=True, timeout=20).stdout
         text += read("deploy", "packages.sh")
