@@ -113,8 +113,9 @@ void JobCore::on(const Submitted& event, Output& output) {
       refuse(Status(Code::kUnavailable,
                     "job " + options_.job + " has not started: wait for rueda_init to return"));
       return;
-    case JobState::kSuspecting: refuse(suspicion_); return;
     case JobState::kFailed: refuse(failure_); return;
+    // While suspecting it waits: for the true cause, or for the suspicion to be lifted.
+    case JobState::kSuspecting:
     case JobState::kRunning: break;
   }
   if (!left_.empty()) {

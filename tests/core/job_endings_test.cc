@@ -99,8 +99,17 @@ TEST_F(JobEndings, ABrokenChannelSealsTheEpochUntilTheCauseIsKnown) {
   EXPECT_TRUE(job_.node(0).core->wakes_at().has_value());
   job_.step(0, OperationDone{Seq{1}});
   EXPECT_FALSE(job_.has_ended(0, running_[0])) << "sealed";
+}
+
+// It was told the broken channel, and the true cause came a moment later.
+TEST_F(JobEndings, WhatIsSubmittedUnderSuspicionEndsWithTheTrueCause) {
+  job_.step(0, DataChannelLost{NodeIndex{1}, kChannelBroke});
   const Ticket late = job_.submit(0, tensor("late"));
-  EXPECT_EQ(job_.end_of(0, late), kChannelBroke);
+  job_.settle();
+  EXPECT_FALSE(job_.has_ended(0, late));
+  job_.step(2, RankLost{LocalRank{0}, kRankDied});
+  job_.settle();
+  EXPECT_EQ(job_.end_of(0, late), kRankDied);
 }
 
 TEST_F(JobEndings, TheTrueCauseThatArrivesInTimeIsTheOneReported) {
