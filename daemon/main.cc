@@ -1,6 +1,5 @@
 // ruedad: puts the rooms together, and takes them apart in the right order (docs/threads.md).
 
-#include <functional>
 #include <future>
 #include <iostream>
 #include <random>

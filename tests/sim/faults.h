@@ -1,7 +1,6 @@
 // What goes wrong, when its time has come: deaths, freezes, partitions, and who notices what.
 #pragma once
 
-#include <optional>
 
 #include "tests/sim/data_plane.h"
 #include "tests/sim/network.h"
