@@ -10,6 +10,7 @@ export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
 passed=0
 failed=0
 failures=()
+unsteady=()
 
 say() { printf '\n=== %s\n' "$*"; }
 
@@ -37,24 +38,47 @@ build_preset() {
   return 1
 }
 
-# test_preset PRESET CTEST-ARGUMENT...: adds the preset's results to the sums.
+# test_preset PRESET CTEST-ARGUMENT...: adds the preset's results to the sums. What fails beside other
+# tests is run once more, alone: a test that then passes counts as passed, and is named at the end.
 test_preset() {
-  local preset="$1" log="build/$1-tests.log" bad total name
+  local preset="$1" log="build/$1-tests.log" bad again total name suspects=()
   shift
   say "test $preset ($SECONDS s so far)"
   "${sanitizer_prefix[@]}" ctest --preset "$preset" --parallel "$(nproc)" --timeout 600 "$@" 2>&1 |
     tee "$log" || true
   # "98% tests passed, 1 tests failed out of 54"
-  read -r bad total < <(sed -nE 's/^[0-9]+% tests passed, ([0-9]+) tests? failed out of ([0-9]+)$/\1 \2/p' "$log") || true
+  read -r bad total < <(read_result "$log") || true
   if [ -z "${total:-}" ]; then
     note_failure "ctest of $preset, which ran nothing"
     return
   fi
+  if [ "$bad" -gt 0 ]; then
+    mapfile -t suspects < <(read_failures "$log")
+    say "test $preset again, alone: ${suspects[*]}"
+    log="build/$preset-tests-again.log"
+    "${sanitizer_prefix[@]}" ctest --preset "$preset" --rerun-failed --timeout 600 2>&1 | tee "$log" || true
+    read -r again _ < <(read_result "$log") || true
+    bad="${again:-$bad}"
+    for name in "${suspects[@]}"; do
+      if read_failures "$log" | grep -qxF -- "$name"; then
+        failures+=("$preset: $name")
+      else
+        unsteady+=("$preset: $name")
+      fi
+    done
+  fi
   passed=$((passed + total - bad))
   failed=$((failed + bad))
-  while read -r name; do
-    failures+=("$preset: $name")
-  done < <(sed -nE '/tests FAILED:$/,$ s/^\s*[0-9]+ - (.*)$/\1/p' "$log")
+}
+
+# read_result LOG: "FAILED TOTAL", as ctest says at its end.
+read_result() {
+  sed -nE 's/^[0-9]+% tests passed, ([0-9]+) tests? failed out of ([0-9]+)$/\1 \2/p' "$1"
+}
+
+# read_failures LOG: the names of the tests that failed.
+read_failures() {
+  sed -nE '/tests FAILED:$/,$ s/^\s*[0-9]+ - (\S+).*$/\1/p' "$1"
 }
 
 # run_fuzzers SECONDS: each counts as one test.
@@ -75,6 +99,7 @@ run_fuzzers() {
 # The last line of a test run; the exit code says the same.
 finish() {
   say "done in $SECONDS s"
+  [ ${#unsteady[@]} -eq 0 ] || printf 'failed at first, passed alone: %s\n' "${unsteady[@]}"
   [ ${#failures[@]} -eq 0 ] || printf 'failed: %s\n' "${failures[@]}"
   printf '%d passed, %d failed\n' "$passed" "$failed"
   [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
