@@ -1,10 +1,7 @@
 #include "daemon/core/job.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
-
-#include "daemon/core/mutants.h"
 
 namespace rueda::core {
 
@@ -22,14 +19,13 @@ JobCore::JobCore(Layout layout, NodeIndex self, JobOptions options)
     : layout_(std::move(layout)),
       self_(self),
       options_(std::move(options)),
-      submissions_(layout_.node(self).ranks),
-      stalls_(layout_, self, options_.stall, submissions_),
+      collectives_(layout_, self, options_),
       sent_number_(static_cast<size_t>(layout_.node_count())),
       received_number_(static_cast<size_t>(layout_.node_count())) {}
 
 void JobCore::step(TicksMs now, Event event, Output& output) {
   now_ = now;
-  if (agreement_) agreement_->set_now(now);
+  collectives_.set_now(now);
   std::visit([&](const auto& e) { on(e, output); }, event);
 }
 
@@ -79,8 +75,8 @@ void JobCore::on(const RankAttached& event, Output& output) {
 
 void JobCore::on(const RankDetached& event, Output& output) {
   if (attached_early_.erase(event.rank) > 0) return;
-  submissions_.set_waited(event.rank, std::nullopt);  // another process counts tickets anew
-  if (submissions_.submissions_of(event.rank) > 0) {
+  collectives_.set_waited(event.rank, std::nullopt);  // another process counts tickets anew
+  if (collectives_.submissions().submissions_of(event.rank) > 0) {
     const Rank rank = global_rank(event.rank);
     on(RankLost{event.rank,
                 Status(Code::kRankLost,
@@ -91,11 +87,11 @@ void JobCore::on(const RankDetached& event, Output& output) {
     return;
   }
   attached_.erase(event.rank);
-  stalls_.on_left(event.rank);
+  collectives_.on_local_left(event.rank);
   if (state_ == JobState::kForming) {
     send_join(output);
   } else if (state_ != JobState::kFailed) {
-    on_leave(self_, {global_rank(event.rank), agreement_->withdraw()}, output);
+    on_leave(self_, {global_rank(event.rank), collectives_.withdraw()}, output);
   }
 }
 
@@ -107,30 +103,20 @@ void JobCore::on(const RankLost& event, Output& output) {
 void JobCore::on(const Submitted& event, Output& output) {
   LocalSubmission submission = event.submission;
   submission.submitted_ms = now_;
-  const auto refuse = [&](const Status& status) { deliver(submission, status, Seq{0}, output); };
   switch (state_) {
     case JobState::kForming:
-      refuse(Status(Code::kUnavailable,
-                    "job " + options_.job + " has not started: wait for rueda_init to return"));
+      collectives_.refuse(submission,
+                          Status(Code::kUnavailable, "job " + options_.job +
+                                                         " has not started: wait for rueda_init "
+                                                         "to return"),
+                          output);
       return;
-    case JobState::kFailed: refuse(failure_); return;
+    case JobState::kFailed: collectives_.refuse(submission, failure_, output); return;
     // While suspecting it waits: for the true cause, or for the suspicion to be lifted.
     case JobState::kSuspecting:
     case JobState::kRunning: break;
   }
-  if (!left_.empty()) {
-    refuse(Status(Code::kShutDown, describe_left(submission.descriptor->name, *left_.begin()),
-                  Origin{{}, *left_.begin()}));
-    return;
-  }
-  if (Status added = submissions_.add(submission); !added.is_ok()) {
-    refuse(added);
-    return;
-  }
-  stalls_.on_submitted(submission);
-  if (auto ready = submissions_.take_ready(submission.descriptor->name)) {
-    agreement_->on_local_ready(std::move(*ready));
-  }
+  collectives_.submit(std::move(submission), output);
 }
 
 // --- Messages ------------------------------------------------------------------------------------
@@ -155,15 +141,17 @@ void JobCore::on(const MessageArrived& event, Output& output) {
   if (state_ == JobState::kForming || !accept_number(message, output)) return;
   Status status;
   if (const auto* agreed = std::get_if<AgreementMessage>(&message.body)) {
-    status = agreement_->on_message(message.from, *agreed);
+    status = collectives_.on_message(message.from, *agreed);
   } else if (const auto* leave = std::get_if<Leave>(&message.body)) {
-    if (leave->frozen.generation != 0) status = agreement_->on_message(message.from, leave->frozen);
+    if (leave->frozen.generation != 0) {
+      status = collectives_.on_message(message.from, AgreementMessage(leave->frozen));
+    }
     if (status.is_ok()) on_leave(message.from, *leave, output);
   } else if (const auto* left = std::get_if<Left>(&message.body)) {
     if (message.from == layout_.coordinator() && !is_coordinator()) on_left(left->rank, output);
   } else if (const auto* stall = std::get_if<StallMessage>(&message.body)) {
     StallOutput said;
-    status = stalls_.on_message(message.from, *stall, now_, said);
+    status = collectives_.on_message(message.from, *stall, said);
     carry_out(said, output);
   }
   if (!status.is_ok()) fail(status, output);
@@ -193,8 +181,8 @@ void JobCore::on_leave(NodeIndex from, const Leave& leave, Output& output) {
   }
   if (!layout_.has_rank(leave.rank) || layout_.node_of(leave.rank) != from) return;
   pending_leaves_.emplace_back(from, leave.rank);
-  if (is_locked()) agreement_->withdraw();
-  if (from != self_ && all_ranks_left(from)) agreement_->on_node_gone(from);  // it answers no more
+  if (is_locked()) collectives_.withdraw();
+  if (from != self_ && all_ranks_left(from)) collectives_.on_node_gone(from);  // it answers no more
   announce_leaves(output);
 }
 
@@ -211,15 +199,9 @@ void JobCore::announce_leaves(Output& output) {
 }
 
 void JobCore::on_left(Rank rank, Output& output) {
-  if (!layout_.has_rank(rank) || !left_.insert(rank).second) return;
-  agreement_->on_rank_left(rank);
-  for (const LocalSubmission& submission : submissions_.remove_unreported()) {
-    deliver(
-        submission,
-        Status(Code::kShutDown, describe_left(submission.descriptor->name, rank), Origin{{}, rank}),
-        Seq{0}, output);
-  }
-  if (left_.size() == static_cast<size_t>(layout_.world_size())) {
+  if (!layout_.has_rank(rank) || collectives_.left().contains(rank)) return;
+  collectives_.on_rank_left(rank, output);
+  if (collectives_.left().size() == static_cast<size_t>(layout_.world_size())) {
     finish_epoch(output);
   } else if (state_ == JobState::kSuspecting &&
              std::all_of(suspects_.begin(), suspects_.end(),
@@ -231,169 +213,41 @@ void JobCore::on_left(Rank rank, Output& output) {
 // --- Running -------------------------------------------------------------------------------------
 
 void JobCore::on(const RankWaits& event, Output&) {
-  submissions_.set_waited(event.rank, event.ticket);
+  collectives_.set_waited(event.rank, event.ticket);
 }
 
 void JobCore::on(const TurnEnded&, Output& output) {
   // While suspecting, too: the word that ends a suspicion may wait for a plan to be given up.
-  // launch_track() keeps the seal.
+  // launch_ordered() keeps the seal.
   const auto goes_on = [&] {
     return state_ == JobState::kRunning || state_ == JobState::kSuspecting;
   };
   // An operation that ends at once (an error) makes room for the next: until nothing moves.
   while (goes_on()) {
-    AgreementOutput agreed;
-    agreement_->end_turn(agreed);
+    AgreementOutput agreed = collectives_.end_turn(output);
     for (auto& [to, body] : agreed.sends) send(to, std::move(body), output);
-    std::move(agreed.notes.begin(), agreed.notes.end(), std::back_inserter(output.notes));
-    for (const Cancel& cancelled : agreed.cancels) cancel(cancelled, output);
     announce_leaves(output);
     if (agreed.ordered.empty() || !goes_on()) return;
-    for (OrderedOperation& operation : agreed.ordered) order(std::move(operation));
+    collectives_.order(std::move(agreed.ordered));
     launch_ordered(output);
   }
 }
 
-void JobCore::order(OrderedOperation operation) {
-  for (const std::string& name : operation.tensors) {
-    submissions_.set_ordered(name, true);
-  }
-  ordered_[index_of(track_of(operation.seq))].push_back(std::move(operation));
-}
-
-// L7. No member can have completed one of them: some member has not launched it.
-void JobCore::cancel(const Cancel& cancelled, Output& output) {
-  const auto take_back = [&](const std::vector<std::string>& tensors) {
-    for (const std::string& name : tensors) {
-      submissions_.set_ordered(name, false);
-    }
-  };
-  auto it = launched_.lower_bound(cancelled.first);
-  while (it != launched_.end() && track_of(it->first) == Track::kLockable) {
-    take_back(it->second);
-    it = RUEDA_MUTANT(kCreditLeakedOnCancel) ? std::next(it) : launched_.erase(it);
-  }
-  std::deque<OrderedOperation>& waiting = ordered_[index_of(Track::kLockable)];
-  while (!waiting.empty() && waiting.back().seq >= cancelled.first) {
-    take_back(waiting.back().tensors);
-    waiting.pop_back();
-  }
-  output.cancels.push_back(cancelled);
-}
-
 void JobCore::launch_ordered(Output& output) {
-  launch_track(Track::kDecreed, output);
-  launch_track(Track::kLockable, output);
-}
-
-void JobCore::launch_track(Track track, Output& output) {
-  std::deque<OrderedOperation>& waiting = ordered_[index_of(track)];
-  while (state_ == JobState::kRunning && !waiting.empty()) {
-    if (RUEDA_MUTANT(kLaunchOutOfOrder) && waiting.size() > 1) std::swap(waiting[0], waiting[1]);
-    const OrderedOperation& next = waiting.front();
-    if (next.error.is_ok() && !window_open(next.seq)) return;
-    OrderedOperation operation = std::move(waiting.front());
-    waiting.pop_front();
-    if (operation.error.is_ok()) {
-      if (!launch(std::move(operation), output)) return;
-    } else {
-      end_operation(operation.seq, operation.tensors, operation.error, output);
-    }
-  }
-}
-
-// Measured from the oldest operation of the track under way, not by their number: operation s uses
-// lane s mod W of the data plane, which the operation W before it must have left.
-bool JobCore::window_open(Seq seq) const {
-  const auto oldest = launched_.lower_bound(first_of(track_of(seq)));
-  return oldest == launched_.end() || track_of(oldest->first) != track_of(seq) ||
-         seq.value < oldest->first.value + static_cast<uint64_t>(window_of(
-                                               track_of(seq), options_.max_launched_operations));
-}
-
-bool JobCore::launch(OrderedOperation operation, Output& output) {
-  Launch launch;
-  launch.epoch = epoch_;
-  launch.seq = operation.seq;
-  launch.generation = operation.generation;
-  launch.locked = operation.locked;
-  launch.plan_hash = operation.plan_hash;
-  std::vector<DescriptorPtr> batch;
-  launch.tensors.reserve(operation.tensors.size());
-  for (const std::string& name : operation.tensors) {
-    const PendingTensor* tensor = submissions_.find(name);
-    if (!tensor || !tensor->reported) {
-      fail(Status(Code::kInternal, "operation " + std::to_string(number_of(operation.seq)) +
-                                       " has tensor \"" + name +
-                                       "\", which this node did not report"),
-           output);
-      return false;
-    }
-    LaunchTensor item;
-    item.descriptor = tensor->by_local_rank.front()->descriptor;
-    item.tickets.reserve(tensor->by_local_rank.size());
-    for (const auto& submission : tensor->by_local_rank) item.tickets.push_back(submission->ticket);
-    if (!operation.locked) batch.push_back(item.descriptor);
-    launch.tensors.push_back(std::move(item));
-  }
-  // What a plan launches was compared with it when it became ready.
-  if (!operation.locked && plan_hash(batch) != operation.plan_hash) {
-    fail(Status(Code::kMismatch, "operation " + std::to_string(number_of(operation.seq)) +
-                                     " means another batch on the coordinator than on node " +
-                                     layout_.node(self_).node_id),
-         output);
-    return false;
-  }
-  launched_.emplace(operation.seq, std::move(operation.tensors));
-  output.launches.push_back(std::move(launch));
-  return true;
+  if (state_ != JobState::kRunning) return;
+  if (Status status = collectives_.launch_ordered(output); !status.is_ok()) fail(status, output);
 }
 
 void JobCore::on(const OperationDone& event, Output& output) {
   // Sealed: nothing is delivered (R3), unless the suspicion turns out to be none.
   if (state_ == JobState::kSuspecting) held_done_.push_back(event.seq);
   if (state_ != JobState::kRunning) return;
-  const auto it = launched_.find(event.seq);
-  if (it == launched_.end()) {
-    fail(Status(Code::kInternal,
-                "operation " + std::to_string(number_of(event.seq)) +
-                    " is complete here and was cancelled: a node misreported how far it was"),
-         output);
-    return;
+  if (Status status = collectives_.on_done(event.seq, output); !status.is_ok()) {
+    fail(status, output);
   }
-  const std::vector<std::string> tensors = std::move(it->second);
-  launched_.erase(it);
-  end_operation(event.seq, tensors, Status::ok(), output);
-  launch_ordered(output);
 }
 
 void JobCore::on(const OperationFailed& event, Output& output) { fail(event.status, output); }
-
-void JobCore::end_operation(Seq seq, const std::vector<std::string>& tensors, const Status& status,
-                            Output& output) {
-  for (const std::string& name : tensors) {
-    // What failed may be the tensor's next turn, which this node has not submitted.
-    if (!status.is_ok() && is_under_way(name)) continue;
-    for (const LocalSubmission& submission : submissions_.remove(name)) {
-      deliver(submission, status, seq, output);
-    }
-  }
-  agreement_->on_operation_ended(seq);
-}
-
-bool JobCore::is_under_way(const std::string& tensor) const {
-  return std::any_of(launched_.begin(), launched_.end(), [&](const auto& entry) {
-    return std::find(entry.second.begin(), entry.second.end(), tensor) != entry.second.end();
-  });
-}
-
-void JobCore::deliver(const LocalSubmission& submission, const Status& status, Seq seq,
-                      Output& output) {
-  if (status.is_ok()) stalls_.on_completed(submission, now_);
-  output.deliveries.push_back({submission.rank, submission.ticket, status, epoch_,
-                               status.is_ok() ? static_cast<uint32_t>(layout_.world_size()) : 0,
-                               seq, submission.descriptor->bytes()});
-}
 
 void JobCore::carry_out(StallOutput& said, Output& output) {
   for (auto& [to, message] : said.sends) send(to, std::move(message), output);

@@ -6,15 +6,6 @@
 #include "daemon/core/job.h"
 
 namespace rueda::core {
-namespace {
-
-std::optional<TicksMs> earlier(std::optional<TicksMs> one, std::optional<TicksMs> other) {
-  if (!one || !other) return one ? one : other;
-  return std::min(*one, *other);
-}
-
-}  // namespace
-
 // --- Forming -------------------------------------------------------------------------------------
 
 void JobCore::send_join(Output& output) {
@@ -116,26 +107,20 @@ void JobCore::begin_epoch(const std::vector<std::string>& data_addresses, Output
   state_ = JobState::kRunning;
   start_deadline_.reset();
   joined_.clear();
-  stalls_.reset();
-  agreement_ = make_agreement(layout_, self_, submissions_, options_.agreement);
-  agreement_->set_now(now_);
+  collectives_.begin(epoch_, now_);
   output.started = EpochStarted{epoch_, data_addresses};
 }
 
 void JobCore::finish_epoch(Output& output) {
   // A rank leaves only when nothing of it is in flight, so nothing can be left over.
-  if (submissions_.submissions() > 0) {
+  if (submissions_in_flight() > 0) {
     fail(Status(Code::kInternal, "the coordinator ended the epoch with operations in flight"),
          output);
     return;
   }
   output.finished = epoch_;
-  agreement_.reset();
-  for (auto& waiting : ordered_) waiting.clear();
-  launched_.clear();
+  collectives_.end();
   held_done_.clear();
-  stalls_.reset();
-  left_.clear();
   pending_leaves_.clear();
   std::fill(sent_number_.begin(), sent_number_.end(), 0);
   std::fill(received_number_.begin(), received_number_.end(), 0);
@@ -181,7 +166,7 @@ std::optional<TicksMs> JobCore::wakes_at() const {
     case JobState::kForming:
       if (!start_deadline_) return std::nullopt;
       return attached_.empty() ? *start_deadline_ : std::min(*start_deadline_, next_join_);
-    case JobState::kRunning: return earlier(agreement_->wakes_at(), stalls_.wakes_at());
+    case JobState::kRunning: return collectives_.wakes_at();
     case JobState::kSuspecting: return suspicion_deadline_;
     case JobState::kFailed: break;
   }
@@ -201,7 +186,7 @@ void JobCore::on(const TimePassed&, Output& output) {
     fail(suspicion_, output);
   } else if (state_ == JobState::kRunning) {
     StallOutput said;
-    stalls_.on_time(now_, said);
+    collectives_.on_time(said);
     carry_out(said, output);
   }
 }
@@ -209,9 +194,9 @@ void JobCore::on(const TimePassed&, Output& output) {
 void JobCore::on(const NodeLost& event, Output& output) {
   if (state_ == JobState::kForming && !joined_.contains(event.node)) return;  // it never was there
   if (all_ranks_left(event.node)) {
-    agreement_->on_node_gone(event.node);
+    collectives_.on_node_gone(event.node);
     on(TurnEnded{}, output);  // what it had decreed still counts
-    if (event.node != layout_.coordinator() || !awaits_decree()) return;
+    if (event.node != layout_.coordinator() || !collectives_.awaits_decree()) return;
   }
   fail(event.status, output);
 }
@@ -244,14 +229,9 @@ void JobCore::fail(Status status, Output& output) {
   RUEDA_CHECK(!status.is_ok());
   state_ = JobState::kFailed;
   failure_ = std::move(status);
-  for (const LocalSubmission& submission : submissions_.remove_all()) {
-    deliver(submission, failure_, Seq{0}, output);
-  }
-  for (auto& waiting : ordered_) waiting.clear();
-  launched_.clear();
+  collectives_.fail(failure_, output);
   held_done_.clear();
   pending_leaves_.clear();
-  stalls_.reset();
   if (is_coordinator()) {
     send_to_others(Fail{failure_}, output);
   } else {
@@ -260,29 +240,13 @@ void JobCore::fail(Status status, Output& output) {
   output.failed = failure_;
 }
 
-bool JobCore::awaits_decree() const {
-  // What a plan has launched may be cancelled when it is given up, and decreed later.
-  if (is_locked()) return submissions_.submissions() > 0;
-  size_t decreed = 0;
-  const auto count = [&](const std::vector<std::string>& tensors) {
-    for (const std::string& name : tensors) {
-      const PendingTensor* tensor = submissions_.find(name);
-      if (tensor) decreed += static_cast<size_t>(tensor->submitted);
-    }
-  };
-  for (const auto& [seq, tensors] : launched_) count(tensors);
-  for (const auto& waiting : ordered_) {
-    for (const OrderedOperation& operation : waiting) count(operation.tensors);
-  }
-  return submissions_.submissions() > decreed;
-}
-
 // Or will have, once the plan in force has been given up.
 bool JobCore::all_ranks_left(NodeIndex node) const {
   const std::vector<Rank>& ranks = layout_.node(node).ranks;
   return std::all_of(ranks.begin(), ranks.end(), [&](Rank rank) {
-    return left_.contains(rank) || std::find(pending_leaves_.begin(), pending_leaves_.end(),
-                                             std::pair(node, rank)) != pending_leaves_.end();
+    return collectives_.left().contains(rank) ||
+           std::find(pending_leaves_.begin(), pending_leaves_.end(), std::pair(node, rank)) !=
+               pending_leaves_.end();
   });
 }
 

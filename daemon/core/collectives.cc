@@ -1,0 +1,265 @@
+#include "daemon/core/collectives.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "daemon/core/mutants.h"
+
+namespace rueda::core {
+
+Collectives::Collectives(const Layout& layout, NodeIndex self, const JobOptions& options)
+    : layout_(layout),
+      self_(self),
+      options_(options),
+      submissions_(layout_.node(self).ranks),
+      stalls_(layout_, self, options_.stall, submissions_) {}
+
+void Collectives::begin(Epoch epoch, TicksMs now) {
+  epoch_ = epoch;
+  stalls_.reset();
+  agreement_ = make_agreement(layout_, self_, submissions_, options_.agreement);
+  set_now(now);
+}
+
+void Collectives::forget_order() {
+  for (auto& waiting : ordered_) waiting.clear();
+  launched_.clear();
+  stalls_.reset();
+}
+
+void Collectives::end() {
+  agreement_.reset();
+  forget_order();
+  left_.clear();
+}
+
+void Collectives::fail(const Status& cause, Output& output) {
+  for (const LocalSubmission& submission : submissions_.remove_all()) {
+    deliver(submission, cause, Seq{0}, output);
+  }
+  forget_order();
+}
+
+void Collectives::set_now(TicksMs now) {
+  now_ = now;
+  if (agreement_) agreement_->set_now(now);
+}
+
+// --- This node's ranks -----------------------------------------------------------------------
+
+void Collectives::submit(LocalSubmission submission, Output& output) {
+  if (!left_.empty()) {
+    refuse(submission,
+           Status(Code::kShutDown, describe_left(submission.descriptor->name, *left_.begin()),
+                  Origin{{}, *left_.begin()}),
+           output);
+    return;
+  }
+  if (Status added = submissions_.add(submission); !added.is_ok()) {
+    refuse(submission, added, output);
+    return;
+  }
+  stalls_.on_submitted(submission);
+  if (auto ready = submissions_.take_ready(submission.descriptor->name)) {
+    agreement_->on_local_ready(std::move(*ready));
+  }
+}
+
+void Collectives::refuse(const LocalSubmission& submission, const Status& status, Output& output) {
+  deliver(submission, status, Seq{0}, output);
+}
+
+void Collectives::set_waited(LocalRank rank, std::optional<Ticket> ticket) {
+  submissions_.set_waited(rank, ticket);
+}
+
+// --- The other nodes, and time ---------------------------------------------------------------
+
+Status Collectives::on_message(NodeIndex from, const AgreementMessage& message) {
+  return agreement_->on_message(from, message);
+}
+
+Status Collectives::on_message(NodeIndex from, const StallMessage& message, StallOutput& said) {
+  return stalls_.on_message(from, message, now_, said);
+}
+
+void Collectives::on_rank_left(Rank rank, Output& output) {
+  left_.insert(rank);
+  agreement_->on_rank_left(rank);
+  for (const LocalSubmission& submission : submissions_.remove_unreported()) {
+    refuse(
+        submission,
+        Status(Code::kShutDown, describe_left(submission.descriptor->name, rank), Origin{{}, rank}),
+        output);
+  }
+}
+
+std::optional<TicksMs> Collectives::wakes_at() const {
+  const std::optional<TicksMs> one = agreement_->wakes_at();
+  const std::optional<TicksMs> other = stalls_.wakes_at();
+  if (!one || !other) return one ? one : other;
+  return std::min(*one, *other);
+}
+
+void Collectives::on_time(StallOutput& said) { stalls_.on_time(now_, said); }
+
+// --- Order -----------------------------------------------------------------------------------
+
+AgreementOutput Collectives::end_turn(Output& output) {
+  AgreementOutput agreed;
+  agreement_->end_turn(agreed);
+  std::move(agreed.notes.begin(), agreed.notes.end(), std::back_inserter(output.notes));
+  for (const Cancel& cancelled : agreed.cancels) cancel(cancelled, output);
+  return agreed;
+}
+
+void Collectives::order(std::vector<OrderedOperation> operations) {
+  for (OrderedOperation& operation : operations) {
+    for (const std::string& name : operation.tensors) submissions_.set_ordered(name, true);
+    ordered_[index_of(track_of(operation.seq))].push_back(std::move(operation));
+  }
+}
+
+// L7. No member can have completed one of them: some member has not launched it.
+void Collectives::cancel(const Cancel& cancelled, Output& output) {
+  const auto take_back = [&](const std::vector<std::string>& tensors) {
+    for (const std::string& name : tensors) {
+      submissions_.set_ordered(name, false);
+    }
+  };
+  auto it = launched_.lower_bound(cancelled.first);
+  while (it != launched_.end() && track_of(it->first) == Track::kLockable) {
+    take_back(it->second);
+    it = RUEDA_MUTANT(kCreditLeakedOnCancel) ? std::next(it) : launched_.erase(it);
+  }
+  std::deque<OrderedOperation>& waiting = ordered_[index_of(Track::kLockable)];
+  while (!waiting.empty() && waiting.back().seq >= cancelled.first) {
+    take_back(waiting.back().tensors);
+    waiting.pop_back();
+  }
+  output.cancels.push_back(cancelled);
+}
+
+Status Collectives::launch_ordered(Output& output) {
+  const Status status = launch_track(Track::kDecreed, output);
+  return status.is_ok() ? launch_track(Track::kLockable, output) : status;
+}
+
+Status Collectives::launch_track(Track track, Output& output) {
+  std::deque<OrderedOperation>& waiting = ordered_[index_of(track)];
+  while (!waiting.empty()) {
+    if (RUEDA_MUTANT(kLaunchOutOfOrder) && waiting.size() > 1) std::swap(waiting[0], waiting[1]);
+    const OrderedOperation& next = waiting.front();
+    if (next.error.is_ok() && !window_open(next.seq)) return Status::ok();
+    OrderedOperation operation = std::move(waiting.front());
+    waiting.pop_front();
+    if (operation.error.is_ok()) {
+      if (Status status = launch(std::move(operation), output); !status.is_ok()) return status;
+    } else {
+      end_operation(operation.seq, operation.tensors, operation.error, output);
+    }
+  }
+  return Status::ok();
+}
+
+// Measured from the oldest operation of the track under way, not by their number: operation s uses
+// lane s mod W of the data plane, which the operation W before it must have left.
+bool Collectives::window_open(Seq seq) const {
+  const auto oldest = launched_.lower_bound(first_of(track_of(seq)));
+  return oldest == launched_.end() || track_of(oldest->first) != track_of(seq) ||
+         seq.value < oldest->first.value + static_cast<uint64_t>(window_of(
+                                               track_of(seq), options_.max_launched_operations));
+}
+
+Status Collectives::launch(OrderedOperation operation, Output& output) {
+  Launch launch;
+  launch.epoch = epoch_;
+  launch.seq = operation.seq;
+  launch.generation = operation.generation;
+  launch.locked = operation.locked;
+  launch.plan_hash = operation.plan_hash;
+  std::vector<DescriptorPtr> batch;
+  launch.tensors.reserve(operation.tensors.size());
+  for (const std::string& name : operation.tensors) {
+    const PendingTensor* tensor = submissions_.find(name);
+    if (!tensor || !tensor->reported) {
+      return Status(Code::kInternal, "operation " + std::to_string(number_of(operation.seq)) +
+                                         " has tensor \"" + name +
+                                         "\", which this node did not report");
+    }
+    LaunchTensor item;
+    item.descriptor = tensor->by_local_rank.front()->descriptor;
+    item.tickets.reserve(tensor->by_local_rank.size());
+    for (const auto& submission : tensor->by_local_rank) item.tickets.push_back(submission->ticket);
+    if (!operation.locked) batch.push_back(item.descriptor);
+    launch.tensors.push_back(std::move(item));
+  }
+  // What a plan launches was compared with it when it became ready.
+  if (!operation.locked && plan_hash(batch) != operation.plan_hash) {
+    return Status(Code::kMismatch, "operation " + std::to_string(number_of(operation.seq)) +
+                                       " means another batch on the coordinator than on node " +
+                                       layout_.node(self_).node_id);
+  }
+  launched_.emplace(operation.seq, std::move(operation.tensors));
+  output.launches.push_back(std::move(launch));
+  return Status::ok();
+}
+
+Status Collectives::on_done(Seq seq, Output& output) {
+  const auto it = launched_.find(seq);
+  if (it == launched_.end()) {
+    return Status(Code::kInternal,
+                  "operation " + std::to_string(number_of(seq)) +
+                      " is complete here and was cancelled: a node misreported how far it was");
+  }
+  const std::vector<std::string> tensors = std::move(it->second);
+  launched_.erase(it);
+  end_operation(seq, tensors, Status::ok(), output);
+  return launch_ordered(output);
+}
+
+void Collectives::end_operation(Seq seq, const std::vector<std::string>& tensors,
+                                const Status& status, Output& output) {
+  for (const std::string& name : tensors) {
+    // What failed may be the tensor's next turn, which this node has not submitted.
+    if (!status.is_ok() && is_under_way(name)) continue;
+    for (const LocalSubmission& submission : submissions_.remove(name)) {
+      deliver(submission, status, seq, output);
+    }
+  }
+  agreement_->on_operation_ended(seq);
+}
+
+bool Collectives::is_under_way(const std::string& tensor) const {
+  return std::any_of(launched_.begin(), launched_.end(), [&](const auto& entry) {
+    return std::find(entry.second.begin(), entry.second.end(), tensor) != entry.second.end();
+  });
+}
+
+void Collectives::deliver(const LocalSubmission& submission, const Status& status, Seq seq,
+                          Output& output) {
+  if (status.is_ok()) stalls_.on_completed(submission, now_);
+  output.deliveries.push_back({submission.rank, submission.ticket, status, epoch_,
+                               status.is_ok() ? static_cast<uint32_t>(layout_.world_size()) : 0,
+                               seq, submission.descriptor->bytes()});
+}
+
+bool Collectives::awaits_decree() const {
+  // What a plan has launched may be cancelled when it is given up, and decreed later.
+  if (is_locked()) return submissions_.submissions() > 0;
+  size_t decreed = 0;
+  const auto count = [&](const std::vector<std::string>& tensors) {
+    for (const std::string& name : tensors) {
+      const PendingTensor* tensor = submissions_.find(name);
+      if (tensor) decreed += static_cast<size_t>(tensor->submitted);
+    }
+  };
+  for (const auto& [seq, tensors] : launched_) count(tensors);
+  for (const auto& waiting : ordered_) {
+    for (const OrderedOperation& operation : waiting) count(operation.tensors);
+  }
+  return submissions_.submissions() > decreed;
+}
+
+}  // namespace rueda::core

@@ -1,0 +1,115 @@
+// What a job's core (job.h) is told, and what it says is to be done.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "daemon/core/agreement.h"
+#include "daemon/core/messages.h"
+#include "daemon/core/stall.h"
+#include "daemon/core/submissions.h"
+
+namespace rueda::core {
+
+// --- Events ---------------------------------------------------------------------------------
+struct RankAttached {
+  LocalRank rank;
+};
+struct RankDetached {
+  LocalRank rank;
+};  // said goodbye
+struct RankLost {
+  LocalRank rank;
+  Status status;
+};  // died, or broke the rules
+struct Submitted {
+  LocalSubmission submission;
+};
+struct MessageArrived {
+  Message message;
+};
+// The control link to the node is gone for good.
+struct NodeLost {
+  NodeIndex node;
+  Status status;
+};
+// A data channel broke. The cause may be the peer's death, or that it has ended the epoch already.
+struct DataChannelLost {
+  NodeIndex node;
+  Status status;
+};
+struct OperationDone {
+  Seq seq;
+};
+// The rank sleeps until the submission ends; none: it sleeps no longer. A hint, which need not
+// come.
+struct RankWaits {
+  LocalRank rank;
+  std::optional<Ticket> ticket;
+};
+struct OperationFailed {
+  Seq seq;
+  Status status;
+};
+// The job is taken off this node (its launcher went away, the daemon stops).
+struct JobClosed {
+  Status status;
+};
+struct TimePassed {};
+// Everything known at this moment has been told.
+struct TurnEnded {};
+
+using Event = std::variant<RankAttached, RankDetached, RankLost, Submitted, MessageArrived,
+                           NodeLost, DataChannelLost, OperationDone, OperationFailed, JobClosed,
+                           TimePassed, RankWaits, TurnEnded>;
+
+// --- Output ---------------------------------------------------------------------------------
+struct LaunchTensor {
+  DescriptorPtr descriptor;
+  std::vector<Ticket> tickets;  // by local rank
+};
+
+// Carry this operation out; answer with OperationDone or OperationFailed.
+struct Launch {
+  Epoch epoch;
+  Seq seq;
+  uint32_t generation = 0;
+  // By a plan: other nodes may be far from launching it. No deadline until they show that they
+  // have.
+  bool locked = false;
+  uint64_t plan_hash = 0;
+  std::vector<LaunchTensor> tensors;  // of one kind, dtype, op and scale
+};
+
+// The end of one submission.
+struct Delivery {
+  LocalRank rank;
+  Ticket ticket;
+  Status status;
+  Epoch epoch;
+  uint32_t contributors = 0;
+  Seq seq;
+  int64_t bytes = 0;
+};
+
+struct EpochStarted {
+  Epoch epoch;
+  std::vector<std::string> data_addresses;  // by node index
+};
+
+struct Output {
+  std::vector<std::pair<NodeIndex, Message>> sends;
+  std::vector<Cancel> cancels;  // before the launches
+  std::vector<Launch> launches;
+  std::vector<Delivery> deliveries;
+  std::optional<EpochStarted> started;
+  std::optional<Epoch> finished;   // every rank has left: the epoch's channels may be closed
+  std::optional<Status> failed;    // the job is over; operations under way are to be dropped
+  std::vector<std::string> notes;  // what people may want to read in the log
+  std::vector<StallLine> stall_lines;
+};
+
+}  // namespace rueda::core

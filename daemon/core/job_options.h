@@ -1,0 +1,26 @@
+// What a job is told when it is made; the same on all nodes unless it says otherwise.
+#pragma once
+
+#include <string>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/ids.h"
+#include "daemon/core/agreement.h"
+#include "daemon/core/stall_watch.h"
+
+namespace rueda::core {
+
+struct JobOptions {
+  JobId job;
+  std::string data_address;  // this node's, told to the others
+  AgreementOptions agreement;
+  // L5's W: how far ahead of the oldest operation under way a launch may be, in the lockable track
+  // (core/track.h has that of the other). The same on all nodes.
+  int max_launched_operations = 4;
+  TicksMs start_timeout_ms = 60'000;   // for all ranks to attach
+  TicksMs join_interval_ms = 300;      // Join is repeated until Start
+  TicksMs suspicion_grace_ms = 1'000;  // after a data channel broke: for the true cause to arrive
+  StallOptions stall;
+};
+
+}  // namespace rueda::core
