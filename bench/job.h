@@ -5,18 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <rueda/rueda.h>
 
-namespace rueda::bench {
+#include "bench/failure.h"
 
-class Failure : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
+namespace rueda::bench {
 
 // Attached from construction to destruction. One thread.
 class Job {

@@ -1,19 +1,18 @@
 #include "bench/limits.h"
 
+#include <atomic>
 #include <barrier>
-#include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <sched.h>
 
 #include "bench/stats.h"
+#include "daemon/reduce/kernels.h"
 
 namespace rueda::bench {
 namespace {
@@ -24,129 +23,154 @@ double seconds_since(SteadyClock::time_point start) {
   return std::chrono::duration<double>(SteadyClock::now() - start).count();
 }
 
-class Socket {
- public:
-  explicit Socket(int fd) : fd_(fd) {}
-  ~Socket() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Socket(const Socket&) = delete;
-  Socket& operator=(const Socket&) = delete;
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-bool failed(std::string* error, const char* what) {
-  *error = std::string("loopback TCP: ") + what + ": " + std::strerror(errno);
-  return false;
-}
-
-bool set_congestion(int fd, const std::string& name, std::string* error) {
-  if (name.empty()) return true;
-  if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(),
-                 static_cast<socklen_t>(name.size())) == 0) {
-    return true;
-  }
-  return failed(error, ("congestion control " + name + " is not allowed here").c_str());
-}
-
-bool listen_on_loopback(int fd, sockaddr_in* address, std::string* error) {
-  address->sin_family = AF_INET;
-  address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  auto* generic = reinterpret_cast<sockaddr*>(address);
-  socklen_t length = sizeof(*address);
-  if (bind(fd, generic, length) != 0) return failed(error, "bind");
-  if (listen(fd, 1) != 0) return failed(error, "listen");
-  if (getsockname(fd, generic, &length) != 0) return failed(error, "getsockname");
-  return true;
-}
-
-// Receives for `measured_s` after a start-up of the same connection, and returns bytes a second.
-double receive_rate(int fd, std::vector<char>& buffer) {
-  constexpr double kWarmup_s = 0.2;
-  constexpr double kMeasured_s = 0.8;
-  auto start = SteadyClock::now();
-  bool warm = false;
-  double bytes = 0;
-  for (;;) {
-    const ssize_t got = recv(fd, buffer.data(), buffer.size(), 0);
-    if (got <= 0) return 0;
-    bytes += static_cast<double>(got);
-    const double elapsed_s = seconds_since(start);
-    if (!warm && elapsed_s > kWarmup_s) {
-      warm = true;
-      bytes = 0;
-      start = SteadyClock::now();
-    } else if (warm && elapsed_s > kMeasured_s) {
-      return bytes / elapsed_s;
-    }
-  }
-}
-
-constexpr size_t kTcpBlockBytes = 256u << 10;  // stays in cache, as the chunks of a good ring do
-
-}  // namespace
-
-double memcpy_GBps(int threads, size_t bytes) {
+// Seconds for one pass of all threads, the median of several. `make_pass` makes a thread's work.
+double seconds_of_pass(int threads, const std::function<std::function<void()>()>& make_pass) {
   constexpr int kPasses = 7;
-  std::vector<double> rates;
+  std::vector<double> seconds;
   std::barrier gate(threads);
   SteadyClock::time_point start;
   const auto work = [&](int thread) {
-    const auto from = std::make_unique<char[]>(bytes);  // zeroed: the pages are there
-    const auto to = std::make_unique<char[]>(bytes);
-    for (int pass = 0; pass < kPasses; ++pass) {
+    const auto pass = make_pass();
+    for (int i = 0; i < kPasses; ++i) {
       gate.arrive_and_wait();
       if (thread == 0) start = SteadyClock::now();
-      std::memcpy(to.get(), from.get(), bytes);
-      // Without a use of the copy the compiler may leave it out.
-      asm volatile("" : : "r"(to.get()) : "memory");
+      pass();
       gate.arrive_and_wait();
-      if (thread != 0) continue;
-      rates.push_back(static_cast<double>(bytes) * threads / seconds_since(start) / 1e9);
+      if (thread == 0) seconds.push_back(seconds_since(start));
     }
   };
   std::vector<std::thread> others;
   for (int thread = 1; thread < threads; ++thread) others.emplace_back(work, thread);
   work(0);
   for (std::thread& other : others) other.join();
-  return median(rates);
+  return median(seconds);
 }
 
-std::optional<TcpLimit> loopback_tcp_GBps(const std::string& congestion, std::string* error) {
-  const Socket listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const Socket sender(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  if (!set_congestion(sender.fd(), congestion, error) ||
-      !listen_on_loopback(listener.fd(), &address, error)) {
-    return std::nullopt;
-  }
-  if (connect(sender.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
-    failed(error, "connect");
-    return std::nullopt;
-  }
-  const Socket receiver(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (receiver.fd() < 0) {
-    failed(error, "accept");
-    return std::nullopt;
-  }
-  char name[32] = {};
-  socklen_t name_bytes = sizeof(name) - 1;
-  getsockopt(sender.fd(), IPPROTO_TCP, TCP_CONGESTION, name, &name_bytes);
+constexpr size_t kTcpBlockBytes = 256u << 10;  // stays in cache, as the chunks of a good ring do
+constexpr double kTcpWarmup_s = 0.2;
+constexpr double kTcpMeasured_s = 0.8;
 
-  std::thread sending([&sender] {
+// Bytes a second over `link`, after a start-up of the same connection.
+double stream_rate(const Link& link) {
+  std::thread sending([&link] {
     const std::vector<char> block(kTcpBlockBytes, 1);
-    while (send(sender.fd(), block.data(), block.size(), MSG_NOSIGNAL) > 0) {
+    while (send_all(link.near(), block.data(), block.size())) {
     }
   });
-  std::vector<char> buffer(kTcpBlockBytes);
-  const double rate = receive_rate(receiver.fd(), buffer);
-  shutdown(receiver.fd(), SHUT_RDWR);
-  shutdown(sender.fd(), SHUT_RDWR);
+  std::vector<char> block(kTcpBlockBytes);
+  const auto receive_for = [&](double seconds) {
+    const auto start = SteadyClock::now();
+    double bytes = 0;
+    while (seconds_since(start) < seconds && receive_all(link.far(), block, block.size())) {
+      bytes += static_cast<double>(block.size());
+    }
+    return bytes / seconds_since(start);
+  };
+  receive_for(kTcpWarmup_s);
+  const double rate = receive_for(kTcpMeasured_s);
+  link.shut_down();
   sending.join();
-  return TcpLimit{rate / 1e9, name};
+  return rate;
+}
+
+void run_on(int cpu) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(cpu, &one);
+  sched_setaffinity(0, sizeof(one), &one);
+}
+
+std::vector<int> allowed_cpus() {
+  std::vector<int> cpus;
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &allowed)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+}  // namespace
+
+double memcpy_GBps(int threads, size_t bytes) {
+  const double seconds = seconds_of_pass(threads, [bytes]() -> std::function<void()> {
+    // Zeroed: the pages are there.
+    const std::shared_ptr<char[]> from = std::make_unique<char[]>(bytes);
+    const std::shared_ptr<char[]> to = std::make_unique<char[]>(bytes);
+    return [from, to, bytes] {
+      std::memcpy(to.get(), from.get(), bytes);
+      // Without a use of the copy the compiler may leave it out.
+      asm volatile("" : : "r"(to.get()) : "memory");
+    };
+  });
+  return static_cast<double>(bytes) * threads / seconds / 1e9;
+}
+
+double sum_GBps(int sources, int threads, size_t bytes) {
+  const double seconds = seconds_of_pass(threads, [&]() -> std::function<void()> {
+    const size_t count = bytes / sizeof(float);
+    const auto buffers = std::make_shared<std::vector<std::vector<float>>>(
+        static_cast<size_t>(sources) + 1, std::vector<float>(count));
+    return [buffers, count] {
+      std::vector<const void*> inputs;
+      for (size_t i = 1; i < buffers->size(); ++i) inputs.push_back((*buffers)[i].data());
+      reduce::reduce({.dst = buffers->front().data(), .sources = inputs, .count = count});
+    };
+  });
+  return static_cast<double>(bytes) * threads * (sources + 1) / seconds / 1e9;
+}
+
+TcpLimit tcp_limit(const Place& from, const Place& to, const std::string& congestion) {
+  TcpLimit limit;
+  {
+    const Link link(from, to, congestion);
+    limit.congestion = link.congestion();
+    limit.one_way_GBps = stream_rate(link) / 1e9;
+  }
+  const Link there(from, to, congestion);
+  const Link back(to, from, congestion);
+  double rate_back = 0;
+  std::thread other([&] { rate_back = stream_rate(back); });
+  const double rate_there = stream_rate(there);
+  other.join();
+  limit.two_way_GBps = (rate_there + rate_back) / 1e9;
+  return limit;
+}
+
+std::optional<double> cache_line_round_trip_ns() {
+  constexpr int kBatches = 9;
+  constexpr int kTrips = 10'000;
+  constexpr int kAll = kBatches * kTrips;
+  const std::vector<int> cpus = allowed_cpus();
+  if (cpus.size() < 2) return std::nullopt;
+  alignas(64) std::atomic<int> line = 0;  // odd: the other one's turn
+  std::vector<double> ns;
+  // Threads of their own, so that this one stays free to run anywhere.
+  std::thread echo([&] {
+    run_on(cpus[1]);
+    for (int turn = 1; turn < 2 * kAll; turn += 2) {
+      while (line.load(std::memory_order_acquire) != turn) {
+      }
+      line.store(turn + 1, std::memory_order_release);
+    }
+  });
+  std::thread caller([&] {
+    run_on(cpus[0]);
+    int turn = 0;
+    for (int batch = 0; batch < kBatches; ++batch) {
+      const auto start = SteadyClock::now();
+      for (int trip = 0; trip < kTrips; ++trip) {
+        line.store(turn + 1, std::memory_order_release);
+        turn += 2;
+        while (line.load(std::memory_order_acquire) != turn) {
+        }
+      }
+      ns.push_back(seconds_since(start) * 1e9 / kTrips);
+    }
+  });
+  caller.join();
+  echo.join();
+  return median(ns);
 }
 
 }  // namespace rueda::bench

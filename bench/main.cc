@@ -8,7 +8,7 @@
 #include "bench/collective.h"
 #include "bench/cpu.h"
 #include "bench/job.h"
-#include "bench/limits.h"
+#include "bench/machine.h"
 #include "bench/options.h"
 #include "bench/report.h"
 #include "bench/step.h"
@@ -22,23 +22,14 @@ void open_json(const Options& options, JsonLines* json) {
   if (!options.json_path.empty() && !json->open(options.json_path, &error)) throw Failure(error);
 }
 
-int run_limits(const Options& options) {
-  constexpr size_t kMemcpyBytes = 64u << 20;  // far beyond the caches
+int run_machine(const Options& options) {
   JsonLines json;
   open_json(options, &json);
-  std::string error;
-  const auto tcp = loopback_tcp_GBps(options.tcp_congestion, &error);
-  if (!tcp) throw Failure(error);
-  const double one = memcpy_GBps(1, kMemcpyBytes);
-  const double two = memcpy_GBps(2, kMemcpyBytes);
-  std::printf("memcpy of 64 MiB, 1 thread       %7.2f GB/s\n", one);
-  std::printf("memcpy of 64 MiB, 2 threads, sum %7.2f GB/s\n", two);
-  std::printf("loopback TCP, one way, %-8s  %7.2f GB/s\n", tcp->congestion.c_str(),
-              tcp->one_way_GBps);
-  json.write({{"memcpy_1_thread_GBps", one},
-              {"memcpy_2_threads_GBps", two},
-              {"tcp_one_way_GBps", tcp->one_way_GBps},
-              {"tcp_congestion", tcp->congestion}});
+  switch (options.work) {
+    case Work::kFloor: report_floor(options, &json); break;
+    case Work::kModels: report_models(&json); break;
+    default: report_limits(options, &json); break;
+  }
   return 0;
 }
 
@@ -93,7 +84,7 @@ int main(int argc, char** argv) {
   const auto options = parse_options(argc, argv, &exit_code);
   if (!options) return exit_code;
   try {
-    return options->work == Work::kLimits ? run_limits(*options) : run_job(*options);
+    return needs_job(options->work) ? run_job(*options) : run_machine(*options);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rueda-bench: %s\n", error.what());
     return 1;

@@ -61,6 +61,13 @@ void add_op(CLI::App* app, Texts* texts, const char* help) {
       ->check(check_name(op_from_string, "sum, average, min, max, product"));
 }
 
+void add_places(CLI::App* app, Options* options) {
+  app->add_option("--tcp-congestion", options->tcp_congestion,
+                  "Congestion control of the TCP streams; else the system's");
+  app->add_option("--places", options->places,
+                  "Where the nodes are: ADDRESS@NAMESPACE-FILE, separated by commas (loopback)");
+}
+
 void add_sizes(CLI::App* app, Options* options, Texts* texts) {
   app->add_option("-b,--begin", texts->begin,
                   "First size: bytes (4096, 4K, 1M, 1G), or elements (13e). After 0 comes one "
@@ -74,6 +81,9 @@ void add_sizes(CLI::App* app, Options* options, Texts* texts) {
   app->add_option("--sizes", texts->sizes, "These sizes instead: 0,4,1K,13e")
       ->delimiter(',')
       ->check(check_size);
+}
+
+void add_foreign(CLI::App* app, Options* options) {
   app->add_flag("--foreign", options->foreign,
                 "Use ordinary memory, which is copied, instead of rueda_alloc's");
 }
@@ -90,12 +100,14 @@ void define(CLI::App* app, Options* options, Texts* texts) {
   add_dtype(allreduce, texts);
   add_op(allreduce, texts, "Operators, separated by commas, or all (sum)");
   add_sizes(allreduce, options, texts);
+  add_foreign(allreduce, options);
   allreduce->add_flag("--inplace", options->in_place, "The input is the output");
   add_loop(allreduce, options);
 
   CLI::App* broadcast = add_work(app, options, Work::kBroadcast, "Copy a buffer to all ranks");
   add_dtype(broadcast, texts);
   add_sizes(broadcast, options, texts);
+  add_foreign(broadcast, options);
   broadcast->add_flag("--inplace", options->in_place, "The input is the output");
   broadcast->add_option("--root", options->root, "The rank whose values win")
       ->check(CLI::NonNegativeNumber);
@@ -115,9 +127,25 @@ void define(CLI::App* app, Options* options, Texts* texts) {
 
   CLI::App* limits = add_work(app, options, Work::kLimits,
                               "Measure what this machine can do at most (needs no job)");
-  limits->add_option("--tcp-congestion", options->tcp_congestion,
-                     "Congestion control of the loopback stream; else the system's");
+  add_places(limits, options);
   add_json(limits, options);
+
+  CLI::App* floor = add_work(app, options, Work::kFloor,
+                             "Measure the least that an allreduce costs here (needs no job)");
+  floor->add_option("--np", options->nranks, "Ranks")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  floor->add_option("--nodes", options->nnodes, "Nodes that they are dealt to")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  add_sizes(floor, options, texts);
+  floor->add_option("--iters", options->iters, "Measured iterations; 0: by size (200, 50 or 20)")
+      ->check(CLI::Range(0, 1'000'000));
+  add_places(floor, options);
+  add_json(floor, options);
+
+  add_json(add_work(app, options, Work::kModels, "List the models and their shapes (needs no job)"),
+           options);
 }
 
 template <class Value, class Range, class Parse>
@@ -141,8 +169,14 @@ const char* to_string(Work work) {
     case Work::kBarrier: return "barrier";
     case Work::kStep: return "step";
     case Work::kLimits: return "limits";
+    case Work::kFloor: return "floor";
+    case Work::kModels: return "models";
   }
   return "unknown";
+}
+
+bool needs_job(Work work) {
+  return work != Work::kLimits && work != Work::kFloor && work != Work::kModels;
 }
 
 std::vector<uint64_t> Options::sizes(rueda_dtype dtype) const {

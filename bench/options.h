@@ -12,8 +12,10 @@
 
 namespace rueda::bench {
 
-enum class Work { kAllreduce, kBroadcast, kBarrier, kStep, kLimits };
+enum class Work { kAllreduce, kBroadcast, kBarrier, kStep, kLimits, kFloor, kModels };
 const char* to_string(Work work);
+// Of several ranks; the others are one process of its own.
+bool needs_job(Work work);
 
 struct Options {
   Work work = Work::kAllreduce;
@@ -30,7 +32,10 @@ struct Options {
   int warmup = 5;
   std::string model = "resnet50";
   std::string json_path;         // empty: none
-  std::string tcp_congestion;    // limits; empty: the system's
+  std::string tcp_congestion;    // limits, floor; empty: the system's
+  std::string places;            // limits, floor: as parse_places reads them; empty: loopback
+  int nranks = 4;                // floor
+  int nnodes = 2;                // floor
   int64_t timeout_ms = 120'000;  // of each operation
 
   // In bytes of `dtype`.

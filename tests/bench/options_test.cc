@@ -54,6 +54,18 @@ TEST(OptionsTest, ExplicitSizes) {
   EXPECT_THAT(options.sizes(RUEDA_FLOAT64), ElementsAre(0, 0, 1024, 104));
 }
 
+TEST(OptionsTest, WhatNeedsNoJob) {
+  const Options floor = parse(
+      {"floor", "--np", "6", "--nodes", "3", "--sizes", "1M", "--places", "10.0.0.1@/run/netns/a"});
+  EXPECT_FALSE(needs_job(floor.work));
+  EXPECT_EQ(floor.nranks, 6);
+  EXPECT_EQ(floor.nnodes, 3);
+  EXPECT_EQ(floor.places, "10.0.0.1@/run/netns/a");
+  EXPECT_FALSE(needs_job(parse({"limits"}).work));
+  EXPECT_FALSE(needs_job(parse({"models"}).work));
+  EXPECT_TRUE(needs_job(parse({"allreduce"}).work));
+}
+
 TEST(OptionsTest, RefusesNonsense) {
   const std::vector<std::vector<const char*>> lines = {
       {},

@@ -1,0 +1,14 @@
+// The commands that need no job: what the machine can do, and what the models look like.
+#pragma once
+
+#include "bench/options.h"
+#include "bench/report.h"
+
+namespace rueda::bench {
+
+// Each prints a table and writes JSON lines. They throw Failure.
+void report_limits(const Options& options, JsonLines* json);
+void report_floor(const Options& options, JsonLines* json);
+void report_models(JsonLines* json);
+
+}  // namespace rueda::bench
