@@ -1,6 +1,9 @@
 // rueda.h. No exception leaves: bad_alloc becomes RUEDA_ERR_RESOURCE_EXHAUSTED.
 #include <new>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "client/include/rueda/rueda.h"
@@ -62,6 +65,16 @@ Status submit(Session& session, const std::vector<TensorRequest>& requests, rued
   if (!submitted.is_ok()) return submitted.status();
   *handle = submitted.value();
   return Status::ok();
+}
+
+// True if nothing is left to be done.
+bool submit_again(Session& session, std::span<const rueda_tensor> tensors,
+                  const rueda_reduce_options* options, std::string_view group,
+                  rueda_handle* handle) {
+  if (handle == nullptr || tensors.empty()) return false;
+  const std::optional<rueda_handle> submitted = session.submit_again(tensors, options, group);
+  if (submitted) *handle = *submitted;
+  return submitted.has_value();
 }
 
 Status submit_one(Session& session, Result<TensorRequest> request, rueda_handle* handle) {
@@ -151,6 +164,7 @@ int rueda_free(void* memory) {
 int rueda_allreduce_async(const rueda_tensor* tensor, const rueda_reduce_options* options,
                           rueda_handle* handle) {
   return with_session([&](Session& session) {
+    if (submit_again(session, {tensor, tensor ? 1u : 0u}, options, "", handle)) return Status::ok();
     return submit_one(session, check_allreduce(tensor, options, "", 0), handle);
   });
 }
@@ -163,6 +177,9 @@ int rueda_grouped_allreduce_async(const char* group_name, const rueda_tensor* te
       return {Code::kInvalidArgument, "the group has no tensors"};
     }
     std::string group = group_name != nullptr ? group_name : "";
+    if (!group.empty() && submit_again(session, {tensors, count}, options, group, handle)) {
+      return Status::ok();
+    }
     std::vector<TensorRequest> requests;
     requests.reserve(count);
     for (size_t i = 0; i < count; ++i) {

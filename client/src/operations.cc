@@ -7,8 +7,25 @@
 #include <unistd.h>
 
 #include "client/src/session.h"
+#include "daemon/base/dtype.h"
 
 namespace rueda::client {
+namespace {
+
+// A handle is its place in the table, and above that how often a place was taken before.
+constexpr int kPlaceBits = 24;
+constexpr rueda_handle kPlaceMask = (rueda_handle{1} << kPlaceBits) - 1;
+
+}  // namespace
+
+void Session::Operation::begin(Handle& of) {
+  handle = &of;
+  record = {};
+  staging = output = nullptr;
+  bytes = 0;
+  arena_data[0] = arena_data[1] = nullptr;
+  is_done = is_ok = false;
+}
 
 Status Session::prepare(const TensorRequest& request, Operation& operation) {
   operation.name = request.name();
@@ -76,9 +93,6 @@ Status Session::stage(const TensorRequest& request, bool is_input_placed, Operat
 }
 
 Result<rueda_handle> Session::submit(const std::vector<TensorRequest>& requests) {
-  auto handle = std::make_shared<Handle>();
-  handle->operations.resize(requests.size());
-  handle->pending = requests.size();
   if (requests.size() > max_in_flight_) {
     return Status{Code::kResourceExhausted,
                   "a group of " + std::to_string(requests.size()) + " tensors (the first is \"" +
@@ -86,29 +100,99 @@ Result<rueda_handle> Session::submit(const std::vector<TensorRequest>& requests)
                       std::to_string(max_in_flight_) +
                       " submissions that may be in flight; split it"};
   }
+  Lock lock(mutex_);
+  Handle& handle = take_handle_locked(requests.size());
+  const uint64_t frees = frees_;
+  lock.unlock();
   for (size_t i = 0; i < requests.size(); ++i) {
-    Operation& operation = handle->operations[i];
-    operation.handle = handle.get();
-    if (Status status = prepare(requests[i], operation); !status.is_ok()) {
-      release(*handle);
-      return status;
-    }
+    Status status = prepare(requests[i], handle.operations[i]);
+    if (!status.is_ok()) return refuse(handle, std::move(status));
   }
 
-  Lock lock(mutex_);
-  auto has_room = [&] { return over_ || in_flight_.size() + requests.size() <= max_in_flight_; };
-  if (!has_room()) wait_until(lock, has_room, std::nullopt);
+  lock.lock();
+  auto may_go_on = [&] { return over_ || has_room_locked(requests.size()); };
+  if (!may_go_on()) wait_until(lock, may_go_on, std::nullopt);
   if (over_) {
     Status reason = *over_;
     lock.unlock();
-    release(*handle);
-    return reason;
+    return refuse(handle, std::move(reason));
   }
-  for (Operation& operation : handle->operations) {
-    operation.record.ticket = ++last_ticket_;
-    in_flight_.emplace(operation.record.ticket, &operation);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const bool is_allreduce =
+        requests[i].descriptor.kind == static_cast<uint8_t>(CollectiveKind::kAllreduce);
+    const Operation& operation = handle.operations[i];
+    if (!is_allreduce || operation.staging != nullptr) continue;
+    if ((operation.record.flags & RUEDA_ABI_FLAG_COPIED_IN) != 0) continue;
+    repeats_.remember(requests[i], operation.record, frees);
   }
-  for (const Operation& operation : handle->operations) {
+  return push_locked(handle);
+}
+
+std::optional<rueda_handle> Session::submit_again(std::span<const rueda_tensor> tensors,
+                                                  const rueda_reduce_options* options,
+                                                  std::string_view group) {
+  Lock lock(mutex_);
+  if (over_ || !has_room_locked(tensors.size())) return std::nullopt;
+  Handle& handle = take_handle_locked(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Repeats::Entry* known =
+        repeats_.find(tensors[i], options, group, group.empty() ? 0 : tensors.size());
+    if (known == nullptr || known->frees != frees_) {
+      give_handle_locked(handle);
+      return std::nullopt;
+    }
+    Operation& operation = handle.operations[i];
+    operation.name = known->name;
+    operation.record = known->record;
+    operation.bytes = known->bytes;
+    if (known->bytes == 0) continue;
+    operation.arena_data[0] = static_cast<const std::byte*>(tensors[i].input);
+    operation.arena_data[1] = static_cast<const std::byte*>(tensors[i].output);
+  }
+  return push_locked(handle);
+}
+
+Session::Handle& Session::take_handle_locked(size_t operations) {
+  if (free_handles_.empty()) {
+    handles_.push_back(std::make_unique<Handle>());
+    handles_.back()->place = static_cast<uint32_t>(handles_.size() - 1);
+    free_handles_.push_back(handles_.back().get());
+  }
+  Handle& handle = *free_handles_.back();
+  free_handles_.pop_back();
+  handle.id = ++handles_taken_ << kPlaceBits | handle.place;
+  handle.is_abandoned = false;
+  handle.pending = operations;
+  handle.error = Status::ok();
+  handle.operations.resize(operations);
+  for (Operation& operation : handle.operations) operation.begin(handle);
+  return handle;
+}
+void Session::give_handle_locked(Handle& handle) {
+  handle.id = 0;
+  free_handles_.push_back(&handle);
+}
+
+Session::Handle* Session::find_handle_locked(rueda_handle id) {
+  const size_t place = id & kPlaceMask;
+  if (id == 0 || place >= handles_.size() || handles_[place]->id != id) return nullptr;
+  return handles_[place].get();
+}
+
+Status Session::refuse(Handle& handle, Status reason) {
+  release(handle);
+  Lock lock(mutex_);
+  give_handle_locked(handle);
+  return reason;
+}
+
+rueda_handle Session::push_locked(Handle& handle) {
+  for (Operation& operation : handle.operations) {
+    operation.record.ticket = next_ticket_locked();
+    in_flight_place(operation.record.ticket) = &operation;
+    ++in_flight_count_;
+  }
+  for (const Operation& operation : handle.operations) {
     if (!submissions_.push(operation.record)) {
       end_all({Code::kInternal,
                "the daemon's submission ring is damaged; restart the job, and report the daemon's "
@@ -120,11 +204,22 @@ Result<rueda_handle> Session::submit(const std::vector<TensorRequest>& requests)
       stats_.bytes_copied_in += operation.bytes;
     }
   }
-  rueda_handle id = ++last_handle_;
-  handle->id = id;
-  handles_.emplace(id, std::move(handle));
   ring_daemon();
-  return id;
+  return handle.id;
+}
+
+// The next whose place is free. A training step begins with nothing in flight, and then at the
+// first place again: what is used lately is near in the daemon's memory, too.
+uint64_t Session::next_ticket_locked() {
+  const uint64_t last = last_ticket_;
+  last_ticket_ = in_flight_count_ > 0 ? last + 1 : (last / max_in_flight_ + 1) * max_in_flight_;
+  while (in_flight_place(last_ticket_) != nullptr) ++last_ticket_;
+  return last_ticket_;
+}
+
+const Session::Operation* Session::first_in_flight_locked() const {
+  return *std::find_if(in_flight_.begin(), in_flight_.end(),
+                       [](const Operation* operation) { return operation != nullptr; });
 }
 
 void Session::ring_daemon() {
@@ -135,66 +230,79 @@ void Session::ring_daemon() {
 }
 
 Status Session::wait(rueda_handle id, int64_t timeout_ms, rueda_result* result) {
-  const Status unknown{Code::kInvalidArgument, "handle " + std::to_string(id) +
-                                                   " is not in flight; each handle may be waited "
-                                                   "for once"};
+  const auto unknown = [id] {
+    return Status{Code::kInvalidArgument, "handle " + std::to_string(id) +
+                                              " is not in flight; each handle may be waited for "
+                                              "once"};
+  };
   Lock lock(mutex_);
-  auto found = handles_.find(id);
-  if (found == handles_.end()) return unknown;
-  std::shared_ptr<Handle> handle = found->second;
-  std::optional<TicksMs> deadline_ms;
-  if (timeout_ms >= 0) deadline_ms = steady_now_ms() + std::min<int64_t>(timeout_ms, INT32_MAX);
-  const auto first = std::find_if(handle->operations.begin(), handle->operations.end(),
-                                  [](const Operation& operation) { return !operation.is_done; });
-  waited_ticket_ = first == handle->operations.end() ? 0 : first->record.ticket;
-  bool is_done = wait_until(
-      lock, [&] { return handle->pending == 0; }, deadline_ms);
-  waited_ticket_ = 0;
-  if (!is_done) {
+  Handle* handle = find_handle_locked(id);
+  if (handle == nullptr) return unknown();
+  if (handle->pending > 0 && !wait_for_locked(lock, *handle, timeout_ms)) {
     return {Code::kTimeout, outstanding_names_locked(*handle) + " did not finish within " +
                                 std::to_string(timeout_ms) +
                                 " ms; some rank has not submitted it yet, or the network is slow"};
   }
-  if (handles_.erase(id) == 0) return unknown;  // another thread ended it
+  if (handle->id != id) return unknown();  // another thread ended it
+  handle->id = 0;                          // nobody else ends it now
+  bool is_staged = false;
   for (const Operation& operation : handle->operations) {
+    is_staged |= operation.staging != nullptr;
     if (operation.is_ok && operation.output != nullptr) stats_.bytes_copied_out += operation.bytes;
   }
-  lock.unlock();
-
-  for (const Operation& operation : handle->operations) {
-    if (operation.is_ok && operation.output != nullptr) {
-      std::memcpy(operation.output, operation.staging, operation.bytes);
+  if (is_staged) {
+    lock.unlock();
+    for (const Operation& operation : handle->operations) {
+      if (operation.is_ok && operation.output != nullptr) {
+        std::memcpy(operation.output, operation.staging, operation.bytes);
+      }
     }
+    release(*handle);
+    lock.lock();
   }
-  release(*handle);
   if (result != nullptr) *result = handle->result;
-  return handle->error;
+  Status error = std::move(handle->error);
+  give_handle_locked(*handle);
+  return error;
+}
+
+// False: not within the time.
+bool Session::wait_for_locked(Lock& lock, const Handle& handle, int64_t timeout_ms) {
+  std::optional<TicksMs> deadline_ms;
+  if (timeout_ms >= 0) deadline_ms = steady_now_ms() + std::min<int64_t>(timeout_ms, INT32_MAX);
+  const auto first = std::find_if(handle.operations.begin(), handle.operations.end(),
+                                  [](const Operation& operation) { return !operation.is_done; });
+  waited_ticket_ = first->record.ticket;
+  const bool is_done = wait_until(
+      lock, [&handle, id = handle.id] { return handle.id != id || handle.pending == 0; },
+      deadline_ms);
+  waited_ticket_ = 0;
+  return is_done;
 }
 
 void Session::abandon(rueda_handle id) {
   Lock lock(mutex_);
-  auto found = handles_.find(id);
-  if (found == handles_.end()) return;
-  std::shared_ptr<Handle> handle = found->second;
+  Handle* handle = find_handle_locked(id);
+  if (handle == nullptr) return;
   handle->is_abandoned = true;
   if (handle->pending == 0) forget_locked(*handle);
 }
 
 void Session::forget_locked(Handle& handle) {
   release(handle);
-  handles_.erase(handle.id);
+  give_handle_locked(handle);
 }
 
 Result<bool> Session::test(rueda_handle id) {
   Lock lock(mutex_);
   drain_completions();
-  auto found = handles_.find(id);
-  if (found == handles_.end()) {
+  const Handle* handle = find_handle_locked(id);
+  if (handle == nullptr) {
     return Status{Code::kInvalidArgument, "handle " + std::to_string(id) + " is not in flight"};
   }
   // A caller that only tests must still learn of the daemon's death.
-  if (found->second->pending > 0 && !is_polled_) read_socket();
-  return found->second->pending == 0;
+  if (handle->pending > 0 && !is_polled_) read_socket();
+  return handle->pending == 0;
 }
 
 void Session::release(Handle& handle) {

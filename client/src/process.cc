@@ -5,7 +5,6 @@
 #include <vector>
 
 #include <pthread.h>
-#include <unistd.h>
 
 namespace rueda::client {
 namespace {
@@ -16,7 +15,7 @@ constexpr int64_t kExitTimeoutMs = 1000;
 struct Process {
   std::mutex mutex;  // attach, detach, and the list of retired allocators
   std::atomic<Session*> session{nullptr};
-  std::atomic<pid_t> owner{0};  // who attached; 0: nobody
+  std::atomic<bool> is_forked_child{false};  // of a process that was attached
   // Sessions that ended while blocks of rueda_alloc were live: their memory stays until it is
   // freed.
   std::vector<std::shared_ptr<ArenaAllocator>> retired;
@@ -30,7 +29,10 @@ Process& process() {
 
 // A child that kept the socket open would hide its parent's death from the daemon.
 void after_fork_in_child() {
-  if (Session* session = process().session.load()) session->close_in_child();
+  Session* session = process().session.load();
+  if (session == nullptr) return;
+  process().is_forked_child.store(true);
+  session->close_in_child();
 }
 
 // A program that ends well without rueda_shutdown is no casualty, unless it leaves work behind. One
@@ -58,10 +60,7 @@ Status forked_child() {
 
 }  // namespace
 
-bool is_forked_child() {
-  pid_t owner = process().owner.load();
-  return owner != 0 && owner != ::getpid();
-}
+bool is_forked_child() { return process().is_forked_child.load(std::memory_order_relaxed); }
 
 Result<Session*> process_session() {
   if (is_forked_child()) return forked_child();
@@ -77,7 +76,6 @@ Status attach_process(const rueda_init_options* options) {
   Result<std::unique_ptr<Session>> session = Session::attach(config.value());
   if (!session.is_ok()) return session.status();
   install_hooks();
-  process().owner.store(::getpid());
   process().session.store(std::move(session).value().release());
   return Status::ok();
 }
@@ -86,7 +84,6 @@ Status detach_process() {
   if (is_forked_child()) return Status::ok();
   std::lock_guard lock(process().mutex);
   std::unique_ptr<Session> session(process().session.exchange(nullptr));
-  process().owner.store(0);
   if (session == nullptr) return Status::ok();
   Status status = session->detach(kShutdownTimeoutMs);
   std::shared_ptr<ArenaAllocator> allocator = session->allocator();

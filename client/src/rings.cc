@@ -113,23 +113,23 @@ Result<CompletionRing> CompletionRing::map(const UniqueFd& memfd, uint32_t capac
   return ring;
 }
 
-bool CompletionRing::is_empty() const {
-  return atomic(header_of(memory_).tail).load(std::memory_order_acquire) == head_;
+uint64_t CompletionRing::load_tail() const {
+  return atomic(header_of(memory_).tail).load(std::memory_order_acquire);
 }
 
-CompletionRing::Pop CompletionRing::pop(rueda_abi_completion& record, std::string& text) {
-  rueda_abi_ring& header = header_of(memory_);
-  uint64_t tail = atomic(header.tail).load(std::memory_order_acquire);
-  if (tail == head_) return Pop::kEmpty;
-  if (tail - head_ > capacity_) return Pop::kCorrupt;
-  size_t index = head_ & (capacity_ - 1);
+std::string_view CompletionRing::copy(uint64_t at, rueda_abi_completion& record) {
+  const size_t index = at & (capacity_ - 1);
   const std::byte* records = memory_.data() + RUEDA_ABI_RING_HEADER_BYTES;
   std::memcpy(&record, records + index * sizeof(record), sizeof(record));
+  if (record.text_bytes == 0) return {};
   const std::byte* texts = records + capacity_ * sizeof(record);
-  size_t text_bytes = std::min<size_t>(record.text_bytes, RUEDA_ABI_TEXT_BYTES);
-  text.assign(reinterpret_cast<const char*>(texts + index * RUEDA_ABI_TEXT_BYTES), text_bytes);
-  atomic(header.head).store(++head_, std::memory_order_release);
-  return Pop::kRecord;
+  const size_t text_bytes = std::min<size_t>(record.text_bytes, RUEDA_ABI_TEXT_BYTES);
+  text_.assign(reinterpret_cast<const char*>(texts + index * RUEDA_ABI_TEXT_BYTES), text_bytes);
+  return text_;
+}
+
+void CompletionRing::give_back() {
+  atomic(header_of(memory_).head).store(head_, std::memory_order_release);
 }
 
 bool CompletionRing::announce_sleep() {

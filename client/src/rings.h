@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "client/abi/rueda_abi.h"
 #include "client/src/unique_fd.h"
@@ -53,19 +54,39 @@ class CompletionRing {
 
   static Result<CompletionRing> map(const UniqueFd& memfd, uint32_t capacity);
   uint32_t capacity() const { return capacity_; }
-  // Copies the next record and its text out of the ring. kCorrupt: the daemon's index is
-  // impossible.
-  Pop pop(rueda_abi_completion& record, std::string& text);
+  // Copies each record, and its text, out of the ring, and gives their places back together.
+  // kRecord: there were some. kCorrupt: the daemon's index is impossible.
+  template <class Visit>
+  Pop pop_all(Visit visit);
   // Before sleeping. False: something has arrived meanwhile, do not sleep.
   bool announce_sleep();
   void awake();
 
  private:
-  bool is_empty() const;
+  bool is_empty() const { return load_tail() == head_; }
+  uint64_t load_tail() const;
+  // The text is valid until the next call.
+  std::string_view copy(uint64_t index, rueda_abi_completion& record);
+  void give_back();
 
   RingMemory memory_;
   uint32_t capacity_ = 0;
   uint64_t head_ = 0;
+  std::string text_;
 };
+
+template <class Visit>
+CompletionRing::Pop CompletionRing::pop_all(Visit visit) {
+  const uint64_t tail = load_tail();
+  if (tail == head_) return Pop::kEmpty;
+  if (tail - head_ > capacity_) return Pop::kCorrupt;
+  rueda_abi_completion record;
+  for (; head_ != tail; ++head_) {
+    const std::string_view text = copy(head_, record);
+    visit(record, text);
+  }
+  give_back();
+  return Pop::kRecord;
+}
 
 }  // namespace rueda::client

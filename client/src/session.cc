@@ -48,7 +48,7 @@ Session::Session(Config config) : config_(std::move(config)) {
 }
 
 Session::~Session() {
-  for (auto& [id, handle] : handles_) release(*handle);
+  for (auto& handle : handles_) release(*handle);
   allocator_->retire();
 }
 
@@ -105,6 +105,7 @@ Status Session::take_rings(const Message& message) {
   // The daemon says nothing when it takes a submission, so the submission ring must never be what
   // we wait for: as many in flight as it holds, at most.
   max_in_flight_ = std::min(submissions_.capacity(), completions_.capacity());
+  in_flight_.resize(max_in_flight_);
   return Status::ok();
 }
 
@@ -146,13 +147,15 @@ Status Session::free(void* memory) {
   if (bytes) {
     auto begin = static_cast<const std::byte*>(memory);
     Lock lock(mutex_);
-    for (const auto& [ticket, operation] : in_flight_) {
+    for (const Operation* operation : in_flight_) {
+      if (operation == nullptr) continue;
       for (const std::byte* used : operation->arena_data) {
         if (used == nullptr || used < begin || used >= begin + *bytes) continue;
         return {Code::kInvalidArgument, "the memory is in use by tensor \"" + operation->name +
                                             "\"; wait for its handle before freeing it"};
       }
     }
+    ++frees_;
   }
   return allocator_->free(memory, ArenaAllocator::IfIdle::kMayReturn);
 }
@@ -169,12 +172,12 @@ Status Session::detach(int64_t timeout_ms) {
   {
     Lock lock(mutex_);
     bool is_quiet = wait_until(
-        lock, [this] { return in_flight_.empty(); }, steady_now_ms() + timeout_ms);
+        lock, [this] { return in_flight_count_ == 0; }, steady_now_ms() + timeout_ms);
     if (!is_quiet) {
-      result = {Code::kTimeout, std::to_string(in_flight_.size()) +
+      result = {Code::kTimeout, std::to_string(in_flight_count_) +
                                     " operations were still in flight at shutdown, among them "
                                     "tensor \"" +
-                                    in_flight_.begin()->second->name +
+                                    first_in_flight_locked()->name +
                                     "\"; wait for every handle before rueda_shutdown"};
     }
     if (over_) return result;
@@ -195,7 +198,7 @@ void Session::detach_if_idle(int64_t timeout_ms) {
     Lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock() || is_polled_) return;
     drain_completions();
-    if (!in_flight_.empty()) return;
+    if (in_flight_count_ > 0) return;
   }
   (void)detach(timeout_ms);
 }

@@ -12,8 +12,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "client/abi/rueda_abi.h"
@@ -21,6 +21,7 @@
 #include "client/src/allocator.h"
 #include "client/src/config.h"
 #include "client/src/connection.h"
+#include "client/src/repeats.h"
 #include "client/src/rings.h"
 #include "client/src/tensor.h"
 #include "daemon/base/status.h"
@@ -41,6 +42,11 @@ class Session {
   // Stages what is foreign, and submits all requests as one (a group, or a single tensor). Waits
   // for room if too much is in flight.
   Result<rueda_handle> submit(const std::vector<TensorRequest>& requests);
+  // The same in short, for allreduces all of which were submitted before in the same memory, and
+  // for which there is room. Nothing: not so, and nothing has been done. group "": not grouped.
+  std::optional<rueda_handle> submit_again(std::span<const rueda_tensor> tensors,
+                                           const rueda_reduce_options* options,
+                                           std::string_view group);
   // timeout_ms < 0: for ever. kTimeout leaves the handle as it is; any other end takes it away.
   Status wait(rueda_handle handle, int64_t timeout_ms, rueda_result* result);
   Result<bool> test(rueda_handle handle);
@@ -78,9 +84,13 @@ class Session {
                                       nullptr};  // the caller's memory in use, if in an arena
     bool is_done = false;
     bool is_ok = false;
+
+    void begin(Handle& of);
   };
+  // Used again and again, so that a submission allocates nothing.
   struct Handle {
-    rueda_handle id = 0;
+    rueda_handle id = 0;  // 0: of nobody, or being ended
+    uint32_t place = 0;   // in handles_
     bool is_abandoned = false;
     std::vector<Operation> operations;
     size_t pending = 0;
@@ -105,7 +115,7 @@ class Session {
   void ring_daemon();
   void poll_once(Lock& lock, std::optional<TicksMs> deadline_ms);
   void drain_completions();
-  void complete(const rueda_abi_completion& record, std::string text);
+  void complete(const rueda_abi_completion& record, std::string_view text);
   void read_socket();
   void on_message(const Message& message);
   // Ends everything that is in flight, and all that comes later, with this reason. The first wins.
@@ -115,8 +125,22 @@ class Session {
   // Operations (operations.cc).
   Status prepare(const TensorRequest& request, Operation& operation);
   Status stage(const TensorRequest& request, bool is_input_placed, Operation& operation);
+  bool has_room_locked(size_t operations) const {
+    return in_flight_count_ + operations <= max_in_flight_;
+  }
+  Handle& take_handle_locked(size_t operations);
+  void give_handle_locked(Handle& handle);
+  // Null: unknown, or ended.
+  Handle* find_handle_locked(rueda_handle id);
+  // Nothing of it is in flight.
+  Status refuse(Handle& handle, Status reason);
+  rueda_handle push_locked(Handle& handle);
+  uint64_t next_ticket_locked();
+  Operation*& in_flight_place(uint64_t ticket) { return in_flight_[ticket & (max_in_flight_ - 1)]; }
+  const Operation* first_in_flight_locked() const;
   void release(Handle& handle);
   void forget_locked(Handle& handle);
+  bool wait_for_locked(Lock& lock, const Handle& handle, int64_t timeout_ms);
   std::string outstanding_names_locked(const Handle& handle) const;
 
   Config config_;
@@ -137,10 +161,15 @@ class Session {
   uint64_t waited_ticket_ = 0;  // what wait() was last called for, while it lasts
   std::optional<Status> over_;
   std::deque<PendingReply*> pending_replies_;
-  std::unordered_map<rueda_handle, std::shared_ptr<Handle>> handles_;
-  std::unordered_map<uint64_t, Operation*> in_flight_;  // by ticket; owned by the handles
+  std::vector<std::unique_ptr<Handle>> handles_;
+  std::vector<Handle*> free_handles_;
+  uint64_t handles_taken_ = 0;
+  // By ticket modulo capacity; owned by the handles.
+  std::vector<Operation*> in_flight_;
+  size_t in_flight_count_ = 0;
   uint64_t last_ticket_ = 0;
-  rueda_handle last_handle_ = 0;
+  Repeats repeats_;
+  uint64_t frees_ = 0;  // blocks of rueda_alloc that have ended
   rueda_stats stats_{};
 };
 

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include <poll.h>
 #include <unistd.h>
@@ -70,36 +71,34 @@ void Session::poll_once(Lock& lock, std::optional<TicksMs> deadline_ms) {
 }
 
 void Session::drain_completions() {
-  rueda_abi_completion record;
-  std::string text;
-  bool is_changed = false;
-  for (;;) {
-    CompletionRing::Pop popped = completions_.pop(record, text);
-    if (popped == CompletionRing::Pop::kEmpty) break;
-    is_changed = true;
-    if (popped == CompletionRing::Pop::kCorrupt) {
-      end_all({Code::kInternal,
-               "the daemon's completion ring is damaged; restart the job, and report the daemon's "
-               "log as a bug"});
-      break;
-    }
-    complete(record, std::move(text));
+  const CompletionRing::Pop popped =
+      completions_.pop_all([this](const rueda_abi_completion& record, std::string_view text) {
+        complete(record, text);
+      });
+  if (popped == CompletionRing::Pop::kEmpty) return;
+  if (popped == CompletionRing::Pop::kCorrupt) {
+    end_all({Code::kInternal,
+             "the daemon's completion ring is damaged; restart the job, and report the daemon's "
+             "log as a bug"});
   }
-  if (is_changed) changed_.notify_all();
+  changed_.notify_all();
 }
 
-void Session::complete(const rueda_abi_completion& record, std::string text) {
-  auto found = in_flight_.find(record.ticket);
-  if (found == in_flight_.end()) return;  // not ours, or ended before for another reason
-  Operation& operation = *found->second;
+void Session::complete(const rueda_abi_completion& record, std::string_view text) {
+  Operation*& place = in_flight_place(record.ticket);
+  // Not ours, or ended before for another reason.
+  if (place == nullptr || place->record.ticket != record.ticket) return;
+  Operation& operation = *std::exchange(place, nullptr);
+  --in_flight_count_;
   Handle& handle = *operation.handle;
-  in_flight_.erase(found);
   ++stats_.completions;
   operation.is_done = true;
   operation.is_ok = record.code == 0;
   if (!operation.is_ok && handle.error.is_ok()) {
-    if (text.empty()) text = "tensor \"" + operation.name + "\" failed; the daemon gave no reason";
-    handle.error = {code_from_wire(record.code), std::move(text)};
+    handle.error = {code_from_wire(record.code),
+                    text.empty()
+                        ? "tensor \"" + operation.name + "\" failed; the daemon gave no reason"
+                        : std::string(text)};
   }
   if (&operation == &handle.operations.back()) {
     handle.result = {.epoch = record.epoch, .contributors = record.contributors, .seq = record.seq};
@@ -155,13 +154,15 @@ void Session::end_all(Status reason) {
   // The code alone would read as success.
   if (reason.is_ok()) reason = {Code::kInternal, "the daemon ended the job without a reason"};
   over_ = std::move(reason);
-  for (auto& [ticket, operation] : in_flight_) {
+  for (Operation*& place : in_flight_) {
+    if (place == nullptr) continue;
+    Operation* operation = std::exchange(place, nullptr);
     Handle& handle = *operation->handle;
     operation->is_done = true;
     if (handle.error.is_ok()) handle.error = *over_;
     if (--handle.pending == 0 && handle.is_abandoned) forget_locked(handle);
   }
-  in_flight_.clear();
+  in_flight_count_ = 0;
   pending_replies_.clear();
   changed_.notify_all();
 }

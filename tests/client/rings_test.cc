@@ -2,7 +2,10 @@
 
 #include <atomic>
 #include <cstring>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -97,21 +100,27 @@ TEST(RingsTest, WakesASleeperOnce) {
 TEST(RingsTest, ClipsTextsAndSeesDamage) {
   OtherSide other = OtherSide::completions();
   CompletionRing ring = CompletionRing::map(other.memfd, kCapacity).value();
-  rueda_abi_completion record{};
-  std::string text;
-  EXPECT_EQ(ring.pop(record, text), CompletionRing::Pop::kEmpty);
+  std::vector<std::pair<uint64_t, std::string>> seen;
+  const auto pop_all = [&] {
+    return ring.pop_all([&](const rueda_abi_completion& record, std::string_view text) {
+      EXPECT_EQ(other.header().head, 0u) << "places are given back together";
+      seen.emplace_back(record.ticket, text);
+    });
+  };
+  EXPECT_EQ(pop_all(), CompletionRing::Pop::kEmpty);
   other.record<rueda_abi_completion>(0).ticket = 7;
   other.record<rueda_abi_completion>(0).text_bytes = 0xffffffff;
   std::memset(other.text(0), 'x', RUEDA_ABI_TEXT_BYTES);
-  other.header().tail = 1;
-  ASSERT_EQ(ring.pop(record, text), CompletionRing::Pop::kRecord);
-  EXPECT_EQ(record.ticket, 7u);
-  EXPECT_EQ(text, std::string(RUEDA_ABI_TEXT_BYTES, 'x'));
-  EXPECT_EQ(other.header().head, 1u);
-  other.header().tail = 1 + kCapacity + 1;
-  EXPECT_EQ(ring.pop(record, text), CompletionRing::Pop::kCorrupt);
+  other.record<rueda_abi_completion>(1).ticket = 8;
+  other.header().tail = 2;
+  ASSERT_EQ(pop_all(), CompletionRing::Pop::kRecord);
+  EXPECT_EQ(seen, (std::vector<std::pair<uint64_t, std::string>>{
+                      {7, std::string(RUEDA_ABI_TEXT_BYTES, 'x')}, {8, ""}}));
+  EXPECT_EQ(other.header().head, 2u);
+  other.header().tail = 2 + kCapacity + 1;
+  EXPECT_EQ(pop_all(), CompletionRing::Pop::kCorrupt);
   other.header().tail = 0;
-  EXPECT_EQ(ring.pop(record, text), CompletionRing::Pop::kCorrupt);
+  EXPECT_EQ(pop_all(), CompletionRing::Pop::kCorrupt);
 }
 
 TEST(RingsTest, DoesNotSleepOnAFullRing) {

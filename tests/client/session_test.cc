@@ -3,7 +3,11 @@
 
 #include <cstring>
 #include <numeric>
+#include <optional>
+#include <set>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -275,6 +279,135 @@ TEST(SessionTest, MemoryInUseCannotBeFreed) {
   EXPECT_TRUE(session->free(data).is_ok());
   EXPECT_EQ(session->submit({allreduce_of("freed", data, data, 10, 1.0)}).status().code(),
             Code::kInvalidArgument);
+}
+
+// --- What was submitted before
+
+class RepeatTest : public ::testing::Test {
+ protected:
+  void attach_to(FakeDaemon::Options options) {
+    daemon_.emplace(options);
+    session_ = attach(*daemon_);
+    data_ = allocate(*session_, 64);
+  }
+  std::optional<rueda_handle> again(const char* name, float* data) {
+    const rueda_tensor tensor = flat_tensor(name, data, data, &kElements);
+    return session_->submit_again({&tensor, 1}, &kOptions, "");
+  }
+  rueda_handle first(const char* name, float* data) {
+    return session_->submit({allreduce_of(name, data, data, kElements, 2.0)}).value();
+  }
+  void end(rueda_handle handle) { ASSERT_TRUE(session_->wait(handle, 20'000, nullptr).is_ok()); }
+
+  static constexpr int64_t kElements = 16;
+  static constexpr rueda_reduce_options kOptions{sizeof(rueda_reduce_options), RUEDA_SUM, 2.0, 1.0};
+  std::optional<FakeDaemon> daemon_;
+  std::unique_ptr<Session> session_;
+  float* data_ = nullptr;
+};
+
+TEST_F(RepeatTest, ReducesWhatTheMemoryHoldsByThen) {
+  attach_to({});
+  EXPECT_EQ(again("t", data_), std::nullopt);
+  end(first("t", data_));
+  for (float value : {1.0f, 7.0f, -3.0f}) {
+    std::fill_n(data_, kElements, value);
+    const std::optional<rueda_handle> handle = again("t", data_);
+    ASSERT_TRUE(handle);
+    end(*handle);
+    EXPECT_EQ(data_[kElements - 1], 2 * value);
+  }
+  EXPECT_EQ(again("t", data_ + 16), std::nullopt) << "other memory";
+  EXPECT_EQ(daemon_->counts().interns, 1);
+  EXPECT_EQ(session_->stats().submissions, 4u);
+}
+
+TEST_F(RepeatTest, ForeignMemoryIsCopiedAnew) {
+  attach_to({});
+  std::vector<float> foreign(kElements);
+  end(first("t", foreign.data()));
+  EXPECT_EQ(again("t", foreign.data()), std::nullopt);
+}
+
+TEST_F(RepeatTest, AFreeMakesItLookAgain) {
+  attach_to({});
+  float* other = allocate(*session_, 64);
+  end(first("t", data_));
+  end(first("u", other));
+  ASSERT_TRUE(session_->free(data_).is_ok());
+  EXPECT_EQ(again("t", data_), std::nullopt);
+  EXPECT_EQ(again("u", other), std::nullopt);
+  end(first("u", other));
+  const std::optional<rueda_handle> handle = again("u", other);
+  ASSERT_TRUE(handle);
+  end(*handle);
+}
+
+TEST_F(RepeatTest, MemoryInUseCannotBeFreed) {
+  attach_to({});
+  end(first("t", data_));
+  daemon_->set_completes(false);
+  const std::optional<rueda_handle> handle = again("t", data_);
+  ASSERT_TRUE(handle);
+  EXPECT_EQ(session_->free(data_).code(), Code::kInvalidArgument);
+  daemon_->set_completes(true);
+  end(*handle);
+}
+
+TEST_F(RepeatTest, GroupsToo) {
+  attach_to({});
+  const rueda_tensor tensors[] = {flat_tensor("a", data_, data_, &kElements),
+                                  flat_tensor("b", data_ + 16, data_ + 16, &kElements)};
+  std::vector<TensorRequest> requests;
+  for (const rueda_tensor& tensor : tensors) {
+    requests.push_back(check_allreduce(&tensor, &kOptions, "g", 2).value());
+  }
+  end(session_->submit(requests).value());
+  std::fill_n(data_, 32, 5.0f);
+  const std::optional<rueda_handle> handle = session_->submit_again(tensors, &kOptions, "g");
+  ASSERT_TRUE(handle);
+  end(*handle);
+  EXPECT_THAT(std::vector<float>(data_, data_ + 32), Each(10.0f));
+  EXPECT_EQ(session_->submit_again({tensors, 1}, &kOptions, "g"), std::nullopt);
+}
+
+// The daemon keeps what is in flight by a ticket's place.
+TEST_F(RepeatTest, PlacesOfTicketsAreFree) {
+  attach_to({.submission_capacity = 4, .completion_capacity = 4, .completes = false});
+  const auto ticket = [&](size_t index) {
+    EXPECT_TRUE(daemon_->wait_for(
+        [&](const auto& counts) { return counts.submissions > static_cast<int>(index); }));
+    return daemon_->submissions()[index].ticket;
+  };
+  const rueda_handle kept = first("kept", data_);
+  daemon_->complete(ticket(0));
+  end(kept);
+  const rueda_handle one = first("one", data_);
+  const rueda_handle two = first("two", data_ + 16);
+  EXPECT_EQ(ticket(1) % 4, 0u) << "nothing is in flight: at the first place again";
+  daemon_->complete(ticket(2));
+  end(two);
+  std::set<uint64_t> places{ticket(1) % 4};
+  std::vector<rueda_handle> more;
+  for (size_t i = 3; i < 6; ++i) {
+    more.push_back(first(("t" + std::to_string(i)).c_str(), data_));
+    EXPECT_TRUE(places.insert(ticket(i) % 4).second);
+  }
+  daemon_->set_completes(true);
+  end(one);
+  for (rueda_handle handle : more) end(handle);
+}
+
+TEST(SessionTest, AnEndedHandleIsNotTheNextOne) {
+  FakeDaemon daemon;
+  auto session = attach(daemon);
+  const rueda_handle first = session->submit({check_barrier("x").value()}).value();
+  ASSERT_TRUE(session->wait(first, 20'000, nullptr).is_ok());
+  const rueda_handle second = session->submit({check_barrier("x").value()}).value();
+  EXPECT_NE(first, second);
+  EXPECT_EQ(session->wait(first, 0, nullptr).code(), Code::kInvalidArgument);
+  EXPECT_EQ(session->test(first).status().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(session->wait(second, 20'000, nullptr).is_ok());
 }
 
 TEST(SessionTest, DetachSaysGoodbye) {

@@ -1,0 +1,71 @@
+#include "client/src/repeats.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace rueda::client {
+
+// A field more is one more to compare in is().
+static_assert(sizeof(rueda_tensor) == 40);
+static_assert(sizeof(rueda_reduce_options) == 32);
+
+bool Repeats::Entry::is(const rueda_tensor& tensor, const rueda_reduce_options* options,
+                        std::string_view group, size_t group_size) const {
+  if (tensor.input != input_ || tensor.output != output_ || tensor.ndim != ndim_ ||
+      std::memcmp(&tensor.dtype, &dtype_, sizeof(dtype_)) != 0) {
+    return false;
+  }
+  if (options == nullptr) {
+    if (op_ != RUEDA_AVERAGE || prescale_ != 1.0 || postscale_ != 1.0) return false;
+  } else if (options->struct_bytes < sizeof(rueda_reduce_options) ||
+             std::memcmp(&options->op, &op_, sizeof(op_)) != 0 || options->prescale != prescale_ ||
+             options->postscale != postscale_) {
+    return false;
+  }
+  if (group_size != group_size_ || group != group_) return false;
+  if (ndim_ > 0 && (tensor.shape == nullptr ||
+                    !std::equal(tensor.shape, tensor.shape + ndim_, shape_.begin()))) {
+    return false;
+  }
+  return tensor.name != nullptr && name == tensor.name;
+}
+
+const Repeats::Entry* Repeats::find(const rueda_tensor& tensor, const rueda_reduce_options* options,
+                                    std::string_view group, size_t group_size) {
+  Entry* entry = last_ == nullptr ? nullptr : last_->next_;
+  if (entry == nullptr || !entry->is(tensor, options, group, group_size)) {
+    if (tensor.name == nullptr) return nullptr;
+    const auto found = entries_.find(tensor.name);
+    if (found == entries_.end() || !found->second.is(tensor, options, group, group_size)) {
+      return nullptr;
+    }
+    entry = &found->second;
+    if (last_ != nullptr) last_->next_ = entry;
+  }
+  last_ = entry;
+  return entry;
+}
+
+void Repeats::remember(const TensorRequest& request, const rueda_abi_submission& record,
+                       uint64_t frees) {
+  const rueda_abi_intern& asked = request.descriptor;
+  Entry& entry = entries_[asked.name];
+  entry.name = asked.name;
+  entry.record = record;
+  entry.bytes = request.bytes;
+  entry.frees = frees;
+  entry.input_ = request.input;
+  entry.output_ = request.output;
+  entry.ndim_ = asked.ndim;
+  std::copy_n(asked.dims, asked.ndim, entry.shape_.begin());
+  entry.dtype_ = static_cast<rueda_dtype>(asked.dtype);
+  entry.op_ = static_cast<rueda_op>(asked.op);
+  entry.prescale_ = asked.prescale;
+  entry.postscale_ = asked.postscale;
+  entry.group_ = asked.group;
+  entry.group_size_ = asked.group_size;
+  if (last_ != nullptr) last_->next_ = &entry;
+  last_ = &entry;
+}
+
+}  // namespace rueda::client

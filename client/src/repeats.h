@@ -1,0 +1,59 @@
+// What was submitted before, in the words of the caller: a training step asks for the same tensors
+// in the same memory again and again, and then nothing needs to be checked, looked up or put into
+// other words. Not thread-safe; Session locks around it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "client/abi/rueda_abi.h"
+#include "client/include/rueda/rueda.h"
+#include "client/src/tensor.h"
+
+namespace rueda::client {
+
+class Repeats {
+ public:
+  // What came of an allreduce none of whose memory is foreign.
+  struct Entry {
+    std::string name;
+    rueda_abi_submission record{};  // without a ticket
+    size_t bytes = 0;
+    // Blocks that had ended when the memory was found to be inside a live one.
+    uint64_t frees = 0;
+
+   private:
+    friend class Repeats;
+    bool is(const rueda_tensor& tensor, const rueda_reduce_options* options, std::string_view group,
+            size_t group_size) const;
+
+    const void* input_ = nullptr;
+    void* output_ = nullptr;
+    std::array<int64_t, RUEDA_ABI_MAX_DIMS> shape_{};
+    int32_t ndim_ = -1;
+    rueda_dtype dtype_ = RUEDA_FLOAT32;
+    rueda_op op_ = RUEDA_AVERAGE;
+    double prescale_ = 1.0;
+    double postscale_ = 1.0;
+    std::string group_;
+    size_t group_size_ = 0;
+    Entry* next_ = nullptr;  // what was submitted after it
+  };
+
+  // Null: not remembered. Nothing of what is asked need have been checked; group "" and group_size
+  // 0: not grouped.
+  const Entry* find(const rueda_tensor& tensor, const rueda_reduce_options* options,
+                    std::string_view group, size_t group_size);
+  // In place of what was remembered under the name.
+  void remember(const TensorRequest& request, const rueda_abi_submission& record, uint64_t frees);
+
+ private:
+  std::unordered_map<std::string, Entry> entries_;  // as many as there are interned names
+  Entry* last_ = nullptr;
+};
+
+}  // namespace rueda::client
