@@ -19,8 +19,8 @@ Status unexpected_message(const Layout& layout, NodeIndex from, Coordination mod
 
 void send_to_members(const Layout& layout, NodeIndex self, const AgreementMessage& message,
                      AgreementOutput& output) {
-  for (int node = 0; node < layout.node_count(); ++node) {
-    if (NodeIndex{node} != self) output.sends.emplace_back(NodeIndex{node}, message);
+  for (const NodeIndex node : layout.members()) {
+    if (node != self) output.sends.emplace_back(node, message);
   }
 }
 

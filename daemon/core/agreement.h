@@ -5,6 +5,7 @@
 // is pure: it is told what happened and leaves what is to be done in its Output.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 #include "daemon/core/layout.h"
 #include "daemon/core/messages.h"
 #include "daemon/core/submissions.h"
+#include "daemon/core/track.h"
 
 namespace rueda::core {
 
@@ -41,6 +43,9 @@ struct AgreementOptions {
   TicksMs cycle_ms = 1;
   int cycles_between_agreements = 50;
   TicksMs longest_cycle_ms = 16;
+  // Of the epoch, by track: up to here numbers are taken, by what an epoch before has left over.
+  std::array<Seq, kTracks> taken{before_first_of(Track::kLockable),
+                                 before_first_of(Track::kDecreed)};
 };
 
 // L7: the operations of the lockable track from `first` on are cancelled here; their numbers come

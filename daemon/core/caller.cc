@@ -39,7 +39,7 @@ Status Caller::on_report(NodeIndex from, const ReadyTensor& tensor) {
     entry.descriptor = tensor.descriptor;
     entry.rank = tensor.rank;
   }
-  if (entry.reports == layout_.node_count() || !can_complete(entry)) {
+  if (entry.reports == static_cast<int>(layout_.members().size()) || !can_complete(entry)) {
     Entry done = std::move(entry);
     table_.erase(it);
     finish(std::move(done));

@@ -23,7 +23,9 @@ struct CalledOperation {
 class Caller {
  public:
   Caller(const Layout& layout, const AgreementOptions& options)
-      : layout_(layout), options_(options) {}
+      : layout_(layout), options_(options) {
+    for (size_t track = 0; track < kTracks; ++track) orders_[track].last = options.taken[track];
+  }
 
   // The error: the node broke the protocol.
   Status on_report(NodeIndex from, const ReadyTensor& tensor);
@@ -80,8 +82,7 @@ class Caller {
   std::map<std::string, Entry> table_;  // ordered: what happens must not depend on hashing
   std::map<std::string, Group> groups_;
   std::set<std::string> cut_off_;  // tensors whose groups a plan has begun
-  std::array<Order, kTracks> orders_{Order{before_first_of(Track::kLockable), {}, {}, {}},
-                                     Order{before_first_of(Track::kDecreed), {}, {}, {}}};
+  std::array<Order, kTracks> orders_;
   std::set<Rank> left_;
 };
 

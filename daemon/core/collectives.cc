@@ -241,7 +241,7 @@ void Collectives::deliver(const LocalSubmission& submission, const Status& statu
                           Output& output) {
   if (status.is_ok()) stalls_.on_completed(submission, now_);
   output.deliveries.push_back({submission.rank, submission.ticket, status, epoch_,
-                               status.is_ok() ? static_cast<uint32_t>(layout_.world_size()) : 0,
+                               status.is_ok() ? static_cast<uint32_t>(layout_.member_ranks()) : 0,
                                seq, submission.descriptor->bytes()});
 }
 

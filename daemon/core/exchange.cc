@@ -27,11 +27,14 @@ bool is_stale(const Ready& ready, uint32_t generation, const TensorDescriptor& t
 
 Exchange::Exchange(const Layout& layout, NodeIndex self, const SubmissionTable& submissions,
                    const AgreementOptions& options, Features features)
-    : layout_(layout), self_(self), submissions_(submissions) {
+    : layout_(layout), self_(self), submissions_(submissions), last_seen_(options.taken) {
   if (self == layout.coordinator()) {
     caller_ = std::make_unique<Caller>(layout, options);
     if (features.schedule) schedule_ = std::make_unique<Schedule>(options);
-    cache_versions_.resize(static_cast<size_t>(layout.node_count()));
+    cache_versions_.resize(static_cast<size_t>(layout.node_count()), UINT64_MAX);
+    for (const NodeIndex member : layout.members()) {
+      cache_versions_[static_cast<size_t>(member.value)] = 0;
+    }
   }
   if (features.cache) cache_ = std::make_unique<TensorCache>(options.cache_capacity);
 }

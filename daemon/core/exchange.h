@@ -66,9 +66,9 @@ class Exchange {
   std::unique_ptr<Schedule> schedule_;
   std::unique_ptr<TensorCache> cache_;
   std::vector<ReadyTensor> unsent_;
-  std::array<Seq, kTracks> last_seen_{before_first_of(Track::kLockable),
-                                      before_first_of(Track::kDecreed)};
-  std::vector<uint64_t> cache_versions_;  // coordinator: by node, the oldest it may still use
+  std::array<Seq, kTracks> last_seen_;
+  // Coordinator: by node, the oldest it may still use; those that are not members use none.
+  std::vector<uint64_t> cache_versions_;
 };
 
 }  // namespace rueda::core

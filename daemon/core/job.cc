@@ -201,7 +201,7 @@ void JobCore::announce_leaves(Output& output) {
 void JobCore::on_left(Rank rank, Output& output) {
   if (!layout_.has_rank(rank) || collectives_.left().contains(rank)) return;
   collectives_.on_rank_left(rank, output);
-  if (collectives_.left().size() == static_cast<size_t>(layout_.world_size())) {
+  if (collectives_.left().size() == static_cast<size_t>(layout_.member_ranks())) {
     finish_epoch(output);
   } else if (state_ == JobState::kSuspecting &&
              std::all_of(suspects_.begin(), suspects_.end(),
@@ -265,8 +265,8 @@ void JobCore::send(NodeIndex to, decltype(Message::body) body, Output& output) {
 }
 
 void JobCore::send_to_others(const decltype(Message::body)& body, Output& output) {
-  for (int node = 0; node < layout_.node_count(); ++node) {
-    if (NodeIndex{node} != self_) send(NodeIndex{node}, body, output);
+  for (const NodeIndex node : layout_.members()) {
+    if (node != self_) send(node, body, output);
   }
 }
 

@@ -79,13 +79,13 @@ Status JobCore::check_join(NodeIndex from, const Join& join) const {
 
 void JobCore::start_if_complete(Output& output) {
   Start start;
-  for (int i = 0; i < layout_.node_count(); ++i) {
-    const auto it = joined_.find(NodeIndex{i});
-    if (it == joined_.end() ||
-        it->second.attached.size() != layout_.node(NodeIndex{i}).ranks.size()) {
+  start.data_addresses.resize(static_cast<size_t>(layout_.node_count()));
+  for (const NodeIndex node : layout_.members()) {
+    const auto it = joined_.find(node);
+    if (it == joined_.end() || it->second.attached.size() != layout_.node(node).ranks.size()) {
       return;
     }
-    start.data_addresses.push_back(it->second.data_address);
+    start.data_addresses[static_cast<size_t>(node.value)] = it->second.data_address;
   }
   send_to_others(start, output);
   begin_epoch(start.data_addresses, output);
@@ -138,9 +138,10 @@ bool JobCore::nobody_waits() const {
 
 Status JobCore::describe_start_timeout() const {
   std::string missing;
-  for (int i = 0; is_coordinator() && i < layout_.node_count(); ++i) {
-    const LayoutNode& node = layout_.node(NodeIndex{i});
-    const auto it = joined_.find(NodeIndex{i});
+  for (const NodeIndex member : layout_.members()) {
+    if (!is_coordinator()) break;
+    const LayoutNode& node = layout_.node(member);
+    const auto it = joined_.find(member);
     std::string ranks;
     for (Rank rank : node.ranks) {
       if (it != joined_.end() && it->second.attached.contains(rank)) continue;

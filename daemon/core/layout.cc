@@ -55,6 +55,9 @@ Result<Layout> Layout::make(std::vector<LayoutNode> nodes) {
       place = NodeIndex{static_cast<int32_t>(i)};
     }
   }
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    layout.members_.push_back(NodeIndex{static_cast<int32_t>(i)});
+  }
   layout.nodes_ = std::move(nodes);
   layout.world_size_ = static_cast<int>(world_size);
   return layout;
@@ -63,6 +66,28 @@ Result<Layout> Layout::make(std::vector<LayoutNode> nodes) {
 const LayoutNode& Layout::node(NodeIndex index) const {
   RUEDA_CHECK(index.value >= 0 && index.value < node_count());
   return nodes_[static_cast<size_t>(index.value)];
+}
+
+int Layout::member_ranks() const {
+  size_t ranks = 0;
+  for (const NodeIndex member : members_) ranks += node(member).ranks.size();
+  return static_cast<int>(ranks);
+}
+
+NodeIndex Layout::next(NodeIndex member) const {
+  const auto after = std::upper_bound(members_.begin(), members_.end(), member);
+  return after == members_.end() ? members_.front() : *after;
+}
+
+NodeIndex Layout::previous(NodeIndex member) const {
+  const auto at = std::lower_bound(members_.begin(), members_.end(), member);
+  return at == members_.begin() ? members_.back() : *std::prev(at);
+}
+
+void Layout::shrink_to(std::vector<NodeIndex> members) {
+  RUEDA_CHECK(!members.empty() &&
+              std::includes(members_.begin(), members_.end(), members.begin(), members.end()));
+  members_ = std::move(members);
 }
 
 uint64_t Layout::hash() const {

@@ -1,6 +1,7 @@
 // Which rank lives on which node of a job. The same on every node.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,8 @@ struct LayoutNode {
   bool operator==(const LayoutNode&) const = default;
 };
 
-// Immutable once made. Node 0 coordinates.
+// The lowest member coordinates. At first all nodes are members; a job that shrinks goes on with
+// fewer, and nodes and ranks keep their numbers.
 class Layout {
  public:
   // Every rank from 0 to world size - 1 must be on exactly one node, every node must have one, node
@@ -27,12 +29,23 @@ class Layout {
   int world_size() const { return world_size_; }
   const LayoutNode& node(NodeIndex index) const;
   NodeIndex node_of(Rank rank) const { return node_of_[static_cast<size_t>(rank.value)]; }
-  bool has_rank(Rank rank) const { return rank.value >= 0 && rank.value < world_size_; }
-  NodeIndex coordinator() const { return NodeIndex{0}; }
-  NodeIndex next(NodeIndex node) const { return NodeIndex{(node.value + 1) % node_count()}; }
-  NodeIndex previous(NodeIndex node) const {
-    return NodeIndex{(node.value + node_count() - 1) % node_count()};
+  // The rank is one of a member's.
+  bool has_rank(Rank rank) const {
+    return rank.value >= 0 && rank.value < world_size_ && is_member(node_of(rank));
   }
+
+  // Ascending, never empty.
+  const std::vector<NodeIndex>& members() const { return members_; }
+  bool is_member(NodeIndex node) const {
+    return std::binary_search(members_.begin(), members_.end(), node);
+  }
+  int member_ranks() const;
+  NodeIndex coordinator() const { return members_.front(); }
+  // The members around this one in the ring.
+  NodeIndex next(NodeIndex member) const;
+  NodeIndex previous(NodeIndex member) const;
+  // From now on only these, which are members now.
+  void shrink_to(std::vector<NodeIndex> members);
   // Over node ids and ranks: nodes that were told different layouts must not run together.
   uint64_t hash() const;
 
@@ -40,6 +53,7 @@ class Layout {
   Layout() = default;
   std::vector<LayoutNode> nodes_;
   std::vector<NodeIndex> node_of_;  // by rank
+  std::vector<NodeIndex> members_;
   int world_size_ = 0;
 };
 

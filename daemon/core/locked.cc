@@ -374,7 +374,7 @@ void Locked::on_node_gone(NodeIndex node) {
 }
 
 void Locked::resume_if_all_frozen() {
-  if (!freezing_ || launched_.size() != static_cast<size_t>(layout_.node_count())) return;
+  if (!freezing_ || launched_.size() != layout_.members().size()) return;
   const auto by_seq = [](const auto& a, const auto& b) { return a.second < b.second; };
   const auto bound = RUEDA_MUTANT(kResumeFromMaximum)
                          ? std::max_element(launched_.begin(), launched_.end(), by_seq)

@@ -101,7 +101,7 @@ class Rounds final : public Agreement {
 
   void finish_round_if_complete(AgreementOutput& output) {
     for (const NodeIndex node : gone_) reports_.insert(node);
-    if (!reported_ || reports_.size() != static_cast<size_t>(layout_.node_count())) return;
+    if (!reported_ || reports_.size() != layout_.members().size()) return;
     Decree decree;
     const bool useful = exchange_.call(0, ordered_, decree);
     decree.round = round_;

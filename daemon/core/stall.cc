@@ -160,8 +160,8 @@ void StallInspector::act_on(const StallWatchOutput& said, TicksMs now, StallOutp
 }
 
 void StallInspector::send_to_others(const StallMessage& message, StallOutput& output) const {
-  for (int i = 0; i < layout_.node_count(); ++i) {
-    if (NodeIndex{i} != self_) output.sends.emplace_back(NodeIndex{i}, message);
+  for (const NodeIndex node : layout_.members()) {
+    if (node != self_) output.sends.emplace_back(node, message);
   }
 }
 

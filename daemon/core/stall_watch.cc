@@ -76,7 +76,7 @@ StallWatch::Round StallWatch::ask(std::vector<std::string> names, bool wants_nea
   round.number = ++last_round_;
   round.names = std::move(names);
   round.tensors.resize(round.names.size());
-  for (int i = 0; i < layout_.node_count(); ++i) round.unanswered.insert(NodeIndex{i});
+  round.unanswered.insert(layout_.members().begin(), layout_.members().end());
   output.query = StallQuery{round.number, wants_near_misses, round.names};
   return round;
 }
@@ -148,7 +148,8 @@ void StallWatch::conclude(TicksMs now, StallWatchOutput& output) {
   for (size_t i = 0; i < round_->names.size(); ++i) {
     // Ended meanwhile, or waits for the network: every rank has submitted it.
     const size_t submitted = round_->tensors[i].submitted.size();
-    const bool is_stalled = submitted > 0 && submitted < static_cast<size_t>(layout_.world_size());
+    const bool is_stalled =
+        submitted > 0 && submitted < static_cast<size_t>(layout_.member_ranks());
     if (!is_stalled || !watched_.contains(round_->names[i])) continue;
     notice.stalls.push_back(stall_of(i, now));
     missing.insert(notice.stalls.back().missing.begin(), notice.stalls.back().missing.end());
@@ -185,6 +186,7 @@ Stall StallWatch::stall_of(size_t index, TicksMs now) {
   if (stall.is_news) watched.next_news_ms = 2 * stall.age_ms;
   for (int i = 0; i < layout_.world_size(); ++i) {
     const Rank rank{i};
+    if (!layout_.has_rank(rank)) continue;
     const bool is_submitted =
         std::binary_search(answered.submitted.begin(), answered.submitted.end(), rank);
     std::vector<Rank>& named = is_submitted ? stall.submitted : stall.missing;

@@ -47,6 +47,22 @@ TEST(Layout, NextAndPreviousGoRound) {
   EXPECT_EQ(layout_of({2}).next(NodeIndex{0}), NodeIndex{0});
 }
 
+TEST(Layout, ShrinksToItsSurvivors) {
+  Layout layout = Layout::make({node("a", {0, 3}), node("b", {1}), node("c", {2, 4})}).value();
+  const uint64_t hash = layout.hash();
+  layout.shrink_to({NodeIndex{1}, NodeIndex{2}});
+  EXPECT_EQ(layout.coordinator(), NodeIndex{1});
+  EXPECT_EQ(layout.next(NodeIndex{2}), NodeIndex{1});
+  EXPECT_EQ(layout.previous(NodeIndex{1}), NodeIndex{2});
+  EXPECT_EQ(layout.member_ranks(), 3);
+  EXPECT_FALSE(layout.has_rank(Rank{3}));
+  EXPECT_TRUE(layout.has_rank(Rank{4}));
+  // Nodes and ranks keep their numbers, and the job is the same one.
+  EXPECT_EQ(layout.node(NodeIndex{0}).node_id, "a");
+  EXPECT_EQ(layout.world_size(), 5);
+  EXPECT_EQ(layout.hash(), hash);
+}
+
 TEST(Layout, RefusesWhatCannotBe) {
   EXPECT_THAT(error_of({}), HasSubstr("has no nodes"));
   EXPECT_THAT(error_of({node("", {0})}), HasSubstr("node id that is empty"));
