@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 #define RUEDA_ABI_MAGIC 0x41445552u /* "RUDA" */
-#define RUEDA_ABI_VERSION 1u
+#define RUEDA_ABI_VERSION 2u
 
 #define RUEDA_ABI_JOB_ID_BYTES 64 /* with the final NUL */
 #define RUEDA_ABI_NODE_ID_BYTES 64
@@ -157,7 +157,7 @@ RUEDA_ABI_ASSERT(offsetof(rueda_abi_ring, tail) == 64 && offsetof(rueda_abi_ring
 
 /* Submission ring: records from byte RUEDA_ABI_RING_HEADER_BYTES. The client produces. */
 typedef struct rueda_abi_submission {
-  uint64_t ticket; /* chosen by the client, unique among those in flight */
+  uint64_t ticket; /* chosen by the client; differs from all in flight modulo capacity */
   uint32_t tensor_id;
   uint32_t flags; /* RUEDA_ABI_FLAG_*; unknown bits are refused */
   uint32_t input_arena;

@@ -1,8 +1,64 @@
 #include "daemon/engine/build_operation.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "daemon/session/arena.h"
 
 namespace rueda::engine {
+namespace {
+
+// A thousand tensors of one arena need it held once.
+void hold(session::Arena* arena, Operation& operation) {
+  if (!arena) return;
+  for (const auto& held : operation.arenas) {
+    if (held.get() == arena) return;
+  }
+  operation.arenas.push_back(arena->shared_from_this());
+}
+
+// Whether the tensor lies behind the last one in the memory of every rank.
+bool follows(const OperationTensor& last, size_t last_bytes,
+             const std::vector<RankBuffers>& ranks) {
+  if (last_bytes == 0 || last.ranks.size() != ranks.size()) return false;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (last.ranks[i].input + last_bytes != ranks[i].input ||
+        last.ranks[i].output + last_bytes != ranks[i].output) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void add_tensors(const core::Launch& launch, const FindSubmission& find, Operation& operation) {
+  const size_t element = element_bytes(operation.dtype);
+  std::vector<RankBuffers> ranks;
+  int64_t end = 0;
+  operation.first_element.push_back(0);
+  for (const core::LaunchTensor& tensor : launch.tensors) {
+    const int64_t elements = tensor.descriptor->elements();
+    ranks.clear();
+    for (size_t i = 0; i < tensor.tickets.size(); ++i) {
+      const SubmittedBuffers& buffers = find(LocalRank{static_cast<int32_t>(i)}, tensor.tickets[i]);
+      ranks.push_back({buffers.input, buffers.output});
+      hold(buffers.input_arena, operation);
+      hold(buffers.output_arena, operation);
+    }
+    end += elements;
+    if (!operation.tensors.empty() &&
+        follows(operation.tensors.back(),
+                static_cast<size_t>(operation.tensors.back().elements) * element, ranks)) {
+      operation.tensors.back().elements += elements;
+      operation.first_element.back() = end;
+      continue;
+    }
+    operation.tensors.push_back({elements, ranks});
+    operation.first_element.push_back(end);
+  }
+}
+
+}  // namespace
 
 std::unique_ptr<Operation> build_operation(const core::Launch& launch, const core::Layout& layout,
                                            const FindSubmission& find) {
@@ -28,25 +84,7 @@ std::unique_ptr<Operation> build_operation(const core::Launch& launch, const cor
         static_cast<int32_t>(std::find(ranks.begin(), ranks.end(), first.root) - ranks.begin())};
   }
 
-  operation->first_element.push_back(0);
-  for (const core::LaunchTensor& tensor : launch.tensors) {
-    OperationTensor item;
-    item.elements = tensor.descriptor->elements();
-    for (size_t i = 0; i < tensor.tickets.size(); ++i) {
-      const session::Submission& submission =
-          find(LocalRank{static_cast<int32_t>(i)}, tensor.tickets[i]);
-      item.ranks.push_back({submission.input.data, submission.output.data});
-      for (const auto& arena : {submission.input.arena, submission.output.arena}) {
-        if (arena) operation->arenas.push_back(arena);
-      }
-    }
-    operation->first_element.push_back(operation->first_element.back() + item.elements);
-    operation->tensors.push_back(std::move(item));
-  }
-  // A thousand tensors of one arena need it held once.
-  std::sort(operation->arenas.begin(), operation->arenas.end());
-  operation->arenas.erase(std::unique(operation->arenas.begin(), operation->arenas.end()),
-                          operation->arenas.end());
+  add_tensors(launch, find, *operation);
   return operation;
 }
 

@@ -9,9 +9,17 @@
 
 namespace rueda::engine {
 
-// The buffers of one local rank's submission; must be known.
-using FindSubmission = std::function<const session::Submission&(LocalRank, Ticket)>;
+// Of one local rank's submission. The arenas are mapped by whoever asks.
+struct SubmittedBuffers {
+  std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  session::Arena* input_arena = nullptr;  // null: no bytes
+  session::Arena* output_arena = nullptr;
+};
+// Must be known.
+using FindSubmission = std::function<const SubmittedBuffers&(LocalRank, Ticket)>;
 
+// Tensors that follow each other in the memory of every local rank become one.
 std::unique_ptr<Operation> build_operation(const core::Launch& launch, const core::Layout& layout,
                                            const FindSubmission& find);
 

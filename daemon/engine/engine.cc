@@ -134,8 +134,8 @@ Status Engine::on_attach(session::Session& session) {
   return Status::ok();
 }
 
-void Engine::on_submit(session::Session& session, session::Submission submission) {
-  owner_of(session).on_submit(session, std::move(submission));
+void Engine::on_submit(session::Session& session, const session::Submission& submission) {
+  owner_of(session).on_submit(session, submission);
 }
 
 void Engine::on_waiting(session::Session& session, std::optional<Ticket> ticket) {

@@ -39,7 +39,7 @@ class Engine final : public session::SessionEvents, public ControlEvents {
 
   // session::SessionEvents
   Status on_attach(session::Session& session) override;
-  void on_submit(session::Session& session, session::Submission submission) override;
+  void on_submit(session::Session& session, const session::Submission& submission) override;
   void on_waiting(session::Session& session, std::optional<Ticket> ticket) override;
   void on_submissions_drained(session::Session&) override {}  // the turn's end does it
   void on_detached(session::Session& session) override;

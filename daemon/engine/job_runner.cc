@@ -72,21 +72,26 @@ JobRunner::~JobRunner() {
 // --- The core ------------------------------------------------------------------------------------
 
 void JobRunner::step(core::Event event) {
-  core::Output output;
-  core_.step(steady_now_ms(), std::move(event), output);
-  carry_out(output);
-  if (!std::exchange(turn_pending_, true)) {
-    boost::asio::post(context_.control_loop, [this, alive = alive_] {
-      if (*alive) end_turn();
-    });
-  }
+  begin_turn();
+  now_ms_ = steady_now_ms();
+  core_.step(now_ms_, std::move(event), output_);
+  carry_out();
+}
+
+void JobRunner::begin_turn() {
+  if (std::exchange(turn_pending_, true)) return;
+  now_ms_ = steady_now_ms();
+  turn_began_s_ = steady_now_s();
+  boost::asio::post(context_.control_loop, [this, alive = alive_] {
+    if (*alive) end_turn();
+  });
 }
 
 void JobRunner::end_turn() {
   turn_pending_ = false;
-  core::Output output;
-  core_.step(steady_now_ms(), core::TurnEnded{}, output);
-  carry_out(output);
+  now_ms_ = steady_now_ms();
+  core_.step(now_ms_, core::TurnEnded{}, output_);
+  carry_out();
   flush_sessions();
   metrics_->queue_depth.Set(static_cast<double>(core_.submissions_in_flight()));
   metrics_->stalled_tensors.Set(static_cast<double>(core_.stalls().count()));
@@ -108,7 +113,8 @@ void JobRunner::arm_timer() {
   });
 }
 
-void JobRunner::carry_out(core::Output& output) {
+void JobRunner::carry_out() {
+  core::Output output = std::exchange(output_, {});
   for (const std::string& note : output.notes) spdlog::info("job {}: {}", spec_.job, note);
   for (const core::StallLine& line : output.stall_lines) {
     spdlog::log(line.is_warning ? spdlog::level::warn : spdlog::level::info, "job {}: {}",
@@ -121,7 +127,7 @@ void JobRunner::carry_out(core::Output& output) {
   if (output.failed) {
     fail(*output.failed, std::move(output.deliveries));
   } else {
-    for (const core::Delivery& delivery : output.deliveries) deliver(delivery);
+    deliver_all(output.deliveries);
   }
   if (output.finished && std::exchange(data_epoch_open_, false)) {
     context_.data_loop.end_epoch(spec_.job, *output.finished, {});
@@ -189,10 +195,10 @@ void JobRunner::start_epoch(const core::EpochStarted& started) {
 
 void JobRunner::launch(const core::Launch& launch) {
   double last_submitted_s = 0;
-  const auto find = [&](LocalRank rank, Ticket ticket) -> const session::Submission& {
-    const Held& held = local(rank).held.at(ticket.value);
-    last_submitted_s = std::max(last_submitted_s, held.submitted_s);
-    return held.submission;
+  const auto find = [&](LocalRank rank, Ticket ticket) -> const SubmittedBuffers& {
+    const Held& item = held(rank, ticket);
+    last_submitted_s = std::max(last_submitted_s, item.submitted_s);
+    return item.buffers;
   };
   std::unique_ptr<Operation> operation = build_operation(launch, spec_.layout, find);
   metrics_->negotiation_seconds.Observe(steady_now_s() - last_submitted_s);
@@ -206,12 +212,28 @@ void JobRunner::cancel(const core::Cancel& cancelled) {
   context_.data_loop.cancel(spec_.job, data_epoch_, cancelled);
 }
 
+JobRunner::Held& JobRunner::held(LocalRank rank, Ticket ticket) {
+  Local& owner = local(rank);
+  const size_t place = ticket.value & (owner.capacity - 1);
+  if (place >= owner.held.size()) owner.held.resize(place + 1);
+  return owner.held[place];
+}
+
+void JobRunner::deliver_all(const std::vector<core::Delivery>& deliveries) {
+  counted_ = {};
+  for (const core::Delivery& delivery : deliveries) deliver(delivery);
+  metrics_->tensors.Increment(static_cast<double>(counted_.tensors));
+  metrics_->reduced_bytes.Increment(static_cast<double>(counted_.reduced_bytes));
+  metrics_->copied_out_bytes.Increment(static_cast<double>(counted_.copied_out_bytes));
+  bytes_reduced_ += counted_.reduced_bytes;
+}
+
 void JobRunner::deliver(const core::Delivery& delivery) {
   Local& owner = local(delivery.rank);
-  const auto it = owner.held.find(delivery.ticket.value);
-  RUEDA_CHECK(it != owner.held.end());
-  count_end(delivery, it->second);
-  owner.held.erase(it);
+  Held& item = held(delivery.rank, delivery.ticket);
+  RUEDA_CHECK(item.is_in_flight && item.known.ticket == delivery.ticket);
+  item.is_in_flight = false;
+  count_end(delivery, item);
   // Who said goodbye with it in flight is not the process that is there now.
   if (!owner.session || owner.attach_deferred) return;
   owner.session->complete(delivery.ticket, delivery.status, delivery.epoch, delivery.contributors,
@@ -220,23 +242,22 @@ void JobRunner::deliver(const core::Delivery& delivery) {
 }
 
 void JobRunner::count_end(const core::Delivery& delivery, const Held& held) {
-  const core::TensorDescriptor& tensor = *held.submission.descriptor;
   if (delivery.status.is_ok()) {
     last_failed_name_.clear();
-    if (held.submission.copied_out) {
-      metrics_->copied_out_bytes.Increment(static_cast<double>(delivery.bytes));
-    }
+    if (held.copied_out) counted_.copied_out_bytes += held.bytes;
     if (delivery.rank != LocalRank{0}) return;  // once a node
-    metrics_->tensors.Increment();
-    metrics_->reduced_bytes.Increment(static_cast<double>(delivery.bytes));
-    bytes_reduced_ += static_cast<uint64_t>(delivery.bytes);
+    ++counted_.tensors;
+    counted_.reduced_bytes += held.bytes;
+    if (counted_.last == delivery.seq) return;  // a later tensor of the batch
+    counted_.last = delivery.seq;
     const auto done = operations_.find(delivery.seq);
-    if (done == operations_.end()) return;  // a later tensor of the batch
+    if (done == operations_.end()) return;
     operations_counter(*metrics_, done->second, true).Increment();
     operations_.erase(done);
     ++operations_done_;
     return;
   }
+  const core::TensorDescriptor& tensor = *held.known.descriptor;
   if (last_failed_name_ == tensor.name) return;
   last_failed_name_ = tensor.name;
   operations_counter(*metrics_, tensor.kind, false).Increment();
@@ -257,7 +278,7 @@ void JobRunner::fail(const Status& status, std::vector<core::Delivery> deliverie
     if (!*alive) return;
     failing_ = false;
     operations_.clear();
-    for (const core::Delivery& delivery : deliveries) deliver(delivery);
+    deliver_all(deliveries);
     flush_sessions();
     for (Local& item : locals_) {
       if (item.session) item.session->job_failed(status);
@@ -304,6 +325,7 @@ void JobRunner::on_attached(session::Session& session) {
   const LocalRank rank = session.attach().local_rank;
   Local& item = local(rank);
   item.session = &session;
+  item.capacity = session.ring_capacity();
   ++attached_sessions_;
   if (item.detaching) {
     item.attach_deferred = true;
@@ -317,11 +339,10 @@ void JobRunner::on_attached(session::Session& session) {
   });
 }
 
-void JobRunner::on_submit(session::Session& session, session::Submission submission) {
+void JobRunner::on_submit(session::Session& session, const session::Submission& submission) {
   const LocalRank rank = session.attach().local_rank;
-  const Ticket ticket = submission.ticket;
   if (local(rank).attach_deferred) {  // the core has not heard of this process
-    session.complete(ticket,
+    session.complete(submission.ticket,
                      Status(Code::kUnavailable, "job " + spec_.job +
                                                     " has not started: wait for rueda_init to "
                                                     "return"),
@@ -329,19 +350,34 @@ void JobRunner::on_submit(session::Session& session, session::Submission submiss
     session.flush();
     return;
   }
-  const core::DescriptorPtr descriptor = submission.descriptor;
+  begin_turn();
+  hold(rank, submission);
+  core_.step(now_ms_, core::Submitted{held(rank, submission.ticket).known}, output_);
+}
+
+void JobRunner::hold(LocalRank rank, const session::Submission& submission) {
+  Held& item = held(rank, submission.ticket);
+  RUEDA_CHECK(!item.is_in_flight);
+  // Comparing is cheaper than counting references.
+  if (item.known.descriptor != submission.descriptor) item.known.descriptor = submission.descriptor;
+  item.known.rank = rank;
+  item.known.ticket = submission.ticket;
+  item.buffers = {submission.input.data, submission.output.data, submission.input.arena.get(),
+                  submission.output.arena.get()};
+  item.bytes = submission.output.bytes;
+  item.submitted_s = turn_began_s_;
+  item.copied_out = submission.copied_out;
+  item.is_in_flight = true;
   if (submission.copied_in) {
-    metrics_->copied_in_bytes.Increment(static_cast<double>(descriptor->bytes()));
+    metrics_->copied_in_bytes.Increment(static_cast<double>(submission.input.bytes));
   }
-  local(rank).held.emplace(ticket.value, Held{std::move(submission), steady_now_s()});
-  step(core::Submitted{{rank, ticket, descriptor}});
 }
 
 void JobRunner::on_waiting(session::Session& session, std::optional<Ticket> ticket) {
   const core::RankWaits event{session.attach().local_rank, ticket};
   if (core_.is_locked() && ticket) return step(event);
-  core::Output nothing;  // only remembered: it costs no turn
-  core_.step(steady_now_ms(), event, nothing);
+  now_ms_ = steady_now_ms();
+  core_.step(now_ms_, event, output_);  // only remembered: it costs no turn
 }
 
 void JobRunner::on_detached(session::Session& session) {
@@ -350,6 +386,7 @@ void JobRunner::on_detached(session::Session& session) {
   item.session = nullptr;
   --attached_sessions_;
   if (std::exchange(item.attach_deferred, false)) return;  // the core never heard of it
+  item.arenas = session.arenas();
   item.detaching = true;
   ++detaching_;
   const auto then = [this, alive = alive_, rank] {
@@ -371,6 +408,7 @@ void JobRunner::finish_detach(LocalRank rank) {
   item.detaching = false;
   --detaching_;
   step(core::RankDetached{rank});
+  item.arenas.clear();
   // In a failed job the newcomer stays deferred: what is still to be told is its predecessor's.
   if (core_.state() != core::JobState::kFailed && std::exchange(item.attach_deferred, false)) {
     step(core::RankAttached{rank});

@@ -2,12 +2,12 @@
 // report, and carries out what the core says. Belongs to the control loop.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -15,6 +15,7 @@
 #include <sys/types.h>
 
 #include "daemon/core/job.h"
+#include "daemon/engine/build_operation.h"
 #include "daemon/engine/control_plane.h"
 #include "daemon/engine/data_loop.h"
 #include "daemon/engine/stall_snapshot.h"
@@ -104,7 +105,7 @@ class JobRunner {
   // --- Sessions
   Status may_attach(const session::Attach& attach) const;
   void on_attached(session::Session& session);
-  void on_submit(session::Session& session, session::Submission submission);
+  void on_submit(session::Session& session, const session::Submission& submission);
   void on_waiting(session::Session& session, std::optional<Ticket> ticket);
   void on_detached(session::Session& session);
   void on_lost(session::Session& session, const Status& status);
@@ -127,23 +128,35 @@ class JobRunner {
   const core::Plan* plan() const { return core_.plan(); }
 
  private:
+  // A submission in flight. What is of the past is kept: most come again, and then nothing but the
+  // ticket is new.
   struct Held {
-    session::Submission submission;
+    core::LocalSubmission known;  // to the core
+    SubmittedBuffers buffers;
+    uint64_t bytes = 0;
     double submitted_s = 0;
+    bool copied_out = false;
+    bool is_in_flight = false;
   };
   struct Local {
     session::Session* session = nullptr;
-    std::unordered_map<uint64_t, Held> held;  // by ticket
+    uint32_t capacity = 1;  // tickets in flight differ modulo this
+    std::deque<Held> held;  // by ticket modulo capacity
+    // What the submissions in flight of a process that is gone may use.
+    std::vector<std::shared_ptr<session::Arena>> arenas;
     bool detaching = false;  // said goodbye; the core hears of it when the data plane is quiet
     bool attach_deferred = false;  // a new process is there already
     bool dirty = false;            // has completions that are not flushed
   };
 
   Local& local(LocalRank rank) { return locals_[static_cast<size_t>(rank.value)]; }
+  Held& held(LocalRank rank, Ticket ticket);
+  void hold(LocalRank rank, const session::Submission& submission);
   std::string describe_node() const { return spec_.layout.node(spec_.self).node_id; }
 
   void step(core::Event event);
-  void carry_out(core::Output& output);
+  void carry_out();
+  void begin_turn();
   void end_turn();
   void arm_timer();
   void send(NodeIndex to, core::Message message);
@@ -152,6 +165,7 @@ class JobRunner {
   void launch(const core::Launch& launch);
   void cancel(const core::Cancel& cancelled);
   void deliver(const core::Delivery& delivery);
+  void deliver_all(const std::vector<core::Delivery>& deliveries);
   void fail(const Status& status, std::vector<core::Delivery> deliveries);
   void flush_sessions();
   void finish_detach(LocalRank rank);
@@ -174,10 +188,20 @@ class JobRunner {
   bool data_epoch_open_ = false;
   Epoch data_epoch_;
   uint64_t operations_done_ = 0;
+  // By deliveries that are being told together: metrics cost more than the rest.
+  struct Counted {
+    uint64_t tensors = 0;
+    uint64_t reduced_bytes = 0;
+    uint64_t copied_out_bytes = 0;
+    Seq last;  // operation that has been counted
+  } counted_;
   uint64_t bytes_reduced_ = 0;
   std::string last_failed_name_;  // several ranks' submissions of one tensor count as one
 
+  core::Output output_;  // what is not carried out yet
   bool turn_pending_ = false;
+  double turn_began_s_ = 0;
+  TicksMs now_ms_ = 0;    // as the core was told last
   bool failing_ = false;  // the core has failed; the clients are about to be told
   boost::asio::steady_timer timer_;
   std::optional<TicksMs> armed_for_;

@@ -109,6 +109,12 @@ const std::shared_ptr<Arena>& ArenaTable::find(uint32_t id) const {
   return found == arenas_.end() ? none : found->second;
 }
 
+std::vector<std::shared_ptr<Arena>> ArenaTable::all() const {
+  std::vector<std::shared_ptr<Arena>> all;
+  for (const auto& [id, arena] : arenas_) all.push_back(arena);
+  return all;
+}
+
 bool ArenaTable::any_is_lost() const {
   for (const auto& [id, arena] : arenas_) {
     if (arena->is_lost()) return true;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "daemon/base/status.h"
 #include "daemon/session/fd.h"
@@ -44,7 +45,7 @@ struct ArenaTotals {
   std::atomic<uint64_t> bytes{0};
 };
 
-class Arena {
+class Arena : public std::enable_shared_from_this<Arena> {
  public:
   Arena(Mapping mapping, std::shared_ptr<ArenaTotals> totals);
   ~Arena();
@@ -75,6 +76,7 @@ class ArenaTable {
 
   // nullptr when there is none.
   const std::shared_ptr<Arena>& find(uint32_t id) const;
+  std::vector<std::shared_ptr<Arena>> all() const;
   bool any_is_lost() const;
 
  private:

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
 #include <sys/types.h>
@@ -67,6 +68,11 @@ class Session {
  public:
   virtual ~Session() = default;
   virtual const Attach& attach() const = 0;
+  // Tickets in flight differ modulo this, a power of two.
+  virtual uint32_t ring_capacity() const = 0;
+  // All that it has now. What submissions in flight use stays mapped while the session lives; for
+  // longer, hold these.
+  virtual std::vector<std::shared_ptr<Arena>> arenas() const = 0;
   // Tells the client that every rank is there.
   virtual void started(const Started& started) = 0;
   // Ends one submission. Never blocks: a client that does not drain its ring is failed (on_lost).
@@ -88,7 +94,8 @@ class SessionEvents {
   virtual ~SessionEvents() = default;
   // Ok accepts the client; anything else is what it gets told.
   virtual Status on_attach(Session& session) = 0;
-  virtual void on_submit(Session& session, Submission submission) = 0;
+  // `submission` is valid until it is completed.
+  virtual void on_submit(Session& session, const Submission& submission) = 0;
   // The client sleeps until this submission ends; none: it sleeps no longer. A hint, which may be
   // late or never come; the ticket may be any number.
   virtual void on_waiting(Session& session, std::optional<Ticket> ticket) = 0;

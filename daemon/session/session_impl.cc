@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
-#include <random>
+#include <functional>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -38,16 +39,14 @@ bool is_job_id(std::string_view id) {
   });
 }
 
-}  // namespace
-
-size_t TicketHash::operator()(Ticket ticket) const {
-  static const uint64_t secret = (uint64_t{std::random_device{}()} << 32) | std::random_device{}();
-  // splitmix64's finaliser.
-  uint64_t mixed = ticket.value ^ secret;
-  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9ull;
-  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebull;
-  return mixed ^ (mixed >> 31);
+// The same but for the ticket, which is its first field.
+bool is_same_but_for_ticket(const rueda_abi_submission& a, const rueda_abi_submission& b) {
+  constexpr size_t kFrom = offsetof(rueda_abi_submission, tensor_id);
+  static_assert(kFrom == sizeof(a.ticket));
+  return std::memcmp(&a.tensor_id, &b.tensor_id, sizeof(a) - kFrom) == 0;
 }
+
+}  // namespace
 
 SessionImpl::SessionImpl(SessionSetup setup, UniqueFd socket, const Credentials& peer)
     : setup_(std::move(setup)),
@@ -80,7 +79,8 @@ void SessionImpl::close() {
   socket_.close(ignored);
   doorbell_.close(ignored);
   deadline_.cancel();
-  in_flight_.clear();
+  places_.clear();
+  in_flight_ = 0;
   arenas_ = ArenaTable(setup_.arena_totals);
   rings_.reset();
   setup_.owner.on_closed(*this);
@@ -246,14 +246,17 @@ void SessionImpl::handle_arena_add() {
 void SessionImpl::handle_arena_remove() {
   auto request = reader_.body_as<rueda_abi_arena>();
   const Arena* arena = arenas_.find(request.arena_id).get();
-  bool is_used = arena != nullptr &&
-                 std::any_of(in_flight_.begin(), in_flight_.end(), [arena](const auto& entry) {
-                   return entry.second.input == arena || entry.second.output == arena;
-                 });
+  const auto uses = [arena](const Place& place) { return arena != nullptr && place.uses(arena); };
+  const bool is_used = std::any_of(places_.begin(), places_.end(), [&](const Place& place) {
+    return place.is_in_flight && uses(place);
+  });
   if (is_used) {
     return send_status(RUEDA_ABI_REPLY,
                        Status(Code::kUnavailable, "arena " + std::to_string(request.arena_id) +
                                                       " is in use by a submission: wait for it"));
+  }
+  for (Place& place : places_) {
+    if (uses(place)) place = {};
   }
   send_status(RUEDA_ABI_REPLY, arenas_.remove(request.arena_id));
 }
@@ -358,35 +361,50 @@ void SessionImpl::tell_waiting() {
   setup_.events.on_waiting(*this, ticket == 0 ? std::nullopt : std::optional(Ticket{ticket}));
 }
 
+SessionImpl::Place& SessionImpl::place_of(Ticket ticket) {
+  const size_t index = ticket.value & (setup_.options.ring_capacity - 1);
+  if (index >= places_.size()) places_.resize(index + 1);
+  return places_[index];
+}
+
 void SessionImpl::take_record(const rueda_abi_submission& record) {
-  if (in_flight_.size() >= setup_.options.ring_capacity) {
-    return fail("has more than " + std::to_string(setup_.options.ring_capacity) +
-                " submissions in flight" + kCorrupt);
+  const Ticket ticket(record.ticket);
+  Place& place = place_of(ticket);
+  if (place.is_in_flight) {
+    return fail("submitted a tensor under ticket " + std::to_string(record.ticket) +
+                (place.submission.ticket == ticket
+                     ? ", which is in flight"
+                     : ", whose place ticket " + std::to_string(place.submission.ticket.value) +
+                           " has, which is in flight") +
+                kCorrupt);
   }
-  Result<Submission> checked = check_submission(record, tensors_, arenas_);
-  if (!checked.is_ok()) {
-    return fail("submitted " + checked.status().message() + kCorrupt);
+  if (place.is_checked && is_same_but_for_ticket(record, place.record)) {
+    place.submission.ticket = ticket;
+  } else {
+    Result<Submission> checked = check_submission(record, tensors_, arenas_);
+    if (!checked.is_ok()) {
+      return fail("submitted " + checked.status().message() + kCorrupt);
+    }
+    place.submission = std::move(checked).value();
+    place.record = record;
+    place.is_checked = true;
   }
-  Submission& submission = checked.value();
-  InFlight entry{submission.input.arena.get(), submission.output.arena.get()};
-  if (!in_flight_.emplace(submission.ticket, entry).second) {
-    return fail("submitted tensor '" + submission.descriptor->name + "' under ticket " +
-                std::to_string(record.ticket) + ", which is in flight" + kCorrupt);
-  }
+  place.is_in_flight = true;
+  ++in_flight_;
   has_undrained_ = true;
-  setup_.events.on_submit(*this, std::move(submission));
+  setup_.events.on_submit(*this, place.submission);
 }
 
 void SessionImpl::complete(Ticket ticket, const Status& status, Epoch epoch, uint32_t contributors,
                            Seq seq) {
   if (state_ != State::kAttached) return;
-  auto found = in_flight_.find(ticket);
-  RUEDA_CHECK(found != in_flight_.end());
-  InFlight entry = found->second;
-  in_flight_.erase(found);
-  if ((entry.input != nullptr && entry.input->is_lost()) ||
-      (entry.output != nullptr && entry.output->is_lost())) {
-    return check_memory();
+  Place& place = place_of(ticket);
+  RUEDA_CHECK(place.is_in_flight && place.submission.ticket == ticket);
+  place.is_in_flight = false;
+  --in_flight_;
+  for (const std::shared_ptr<Arena>& arena :
+       {std::cref(place.submission.input.arena), std::cref(place.submission.output.arena)}) {
+    if (arena != nullptr && arena->is_lost()) return check_memory();
   }
   rueda_abi_completion record{};
   record.ticket = ticket.value;

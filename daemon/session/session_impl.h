@@ -2,10 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
+#include <vector>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -41,11 +42,6 @@ struct SessionSetup {
   std::shared_ptr<ArenaTotals> arena_totals;
 };
 
-// Tickets come from the client: mixed, so that it cannot choose ones that collide.
-struct TicketHash {
-  size_t operator()(Ticket ticket) const;
-};
-
 class SessionImpl final : public Session, public std::enable_shared_from_this<SessionImpl> {
  public:
   SessionImpl(SessionSetup setup, UniqueFd socket, const Credentials& peer);
@@ -58,10 +54,12 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   void check_memory();
 
   bool is_attached() const { return state_ == State::kAttached || state_ == State::kFailing; }
-  size_t submissions_in_flight() const { return in_flight_.size(); }
+  size_t submissions_in_flight() const { return in_flight_; }
   const Credentials& peer() const { return attach_.peer; }
 
   const Attach& attach() const override { return attach_; }
+  uint32_t ring_capacity() const override { return setup_.options.ring_capacity; }
+  std::vector<std::shared_ptr<Arena>> arenas() const override { return arenas_.all(); }
   void started(const Started& started) override;
   void complete(Ticket ticket, const Status& status, Epoch epoch, uint32_t contributors,
                 Seq seq) override;
@@ -77,9 +75,17 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
     kFailing,  // on_lost is on its way
     kClosed,
   };
-  struct InFlight {
-    const Arena* input;  // nullptr for a tensor without bytes; the table keeps them alive
-    const Arena* output;
+  // What was submitted last under tickets of one place (modulo the ring's capacity). It is kept
+  // when it has ended: a training step submits the same again, and then it need not be checked.
+  struct Place {
+    rueda_abi_submission record{};
+    Submission submission;
+    bool is_checked = false;  // `submission` is what `record` says
+    bool is_in_flight = false;
+
+    bool uses(const Arena* arena) const {
+      return submission.input.arena.get() == arena || submission.output.arena.get() == arena;
+    }
   };
 
   void wait_readable();
@@ -96,6 +102,7 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   void drain();
   void tell_waiting();
   void take_record(const rueda_abi_submission& record);
+  Place& place_of(Ticket ticket);
 
   void send(uint16_t type, const void* body, size_t body_bytes);
   void send_status(uint16_t type, const Status& status, uint32_t value = 0);
@@ -121,7 +128,9 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   std::optional<SharedRings> rings_;
   TensorTable tensors_;
   ArenaTable arenas_;
-  std::unordered_map<Ticket, InFlight, TicketHash> in_flight_;
+  // Grows with the highest place used. Not a vector: submissions must stay where they are.
+  std::deque<Place> places_;
+  size_t in_flight_ = 0;
   uint64_t told_waiting_ = 0;   // by the last on_waiting
   bool has_undrained_ = false;  // on_submit was called since the last on_submissions_drained
   bool has_unflushed_ = false;  // completions were written since the last flush

@@ -23,19 +23,19 @@ Status check_fields(const rueda_abi_submission& record) {
 Result<Buffer> find_buffer(const ArenaTable& arenas, uint32_t arena_id, uint64_t offset,
                            const core::TensorDescriptor& tensor, const char* role) {
   const std::shared_ptr<Arena>& arena = arenas.find(arena_id);
-  std::string where = std::string(role) + " of tensor '" + tensor.name + "'";
+  const auto where = [&] { return std::string(role) + " of tensor '" + tensor.name + "'"; };
   if (arena == nullptr) {
-    return broken("the " + where + " in arena " + std::to_string(arena_id) +
+    return broken("the " + where() + " in arena " + std::to_string(arena_id) +
                   ", which does not exist");
   }
   auto bytes = static_cast<uint64_t>(tensor.bytes());
   if (bytes > arena->bytes() || offset > arena->bytes() - bytes) {
-    return broken("the " + where + " (" + std::to_string(bytes) + " bytes at offset " +
+    return broken("the " + where() + " (" + std::to_string(bytes) + " bytes at offset " +
                   std::to_string(offset) + ") outside its arena of " +
                   std::to_string(arena->bytes()) + " bytes");
   }
   if (offset % element_bytes(tensor.dtype) != 0) {
-    return broken("the " + where + " at offset " + std::to_string(offset) +
+    return broken("the " + where() + " at offset " + std::to_string(offset) +
                   ", which is not a multiple of its element's size");
   }
   return Buffer{arena, arena->data() + offset, static_cast<size_t>(bytes)};

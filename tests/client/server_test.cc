@@ -35,9 +35,9 @@ class SumEngine : public session::SessionEvents {
     if (sessions_.size() == kRanks) boost::asio::post(loop_, [this] { start(); });
     return Status::ok();
   }
-  void on_submit(session::Session& from, session::Submission submission) override {
+  void on_submit(session::Session& from, const session::Submission& submission) override {
     auto& ready = ready_[submission.descriptor->name];
-    ready.emplace(from.attach().rank.value, std::move(submission));
+    ready.emplace(from.attach().rank.value, submission);
     if (ready.size() < kRanks) return;
     reduce(ready);
     ready.clear();

@@ -2,7 +2,10 @@
 
 #include <map>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "daemon/session/arena.h"
 
@@ -26,21 +29,20 @@ core::DescriptorPtr tensor(const std::string& name, std::vector<int64_t> shape,
 class BuildOperationTest : public ::testing::Test {
  protected:
   // Buffers are told apart by their addresses, which nobody reads.
-  session::Submission& submission(int local_rank, uint64_t ticket) {
-    session::Submission& made = submissions_[{local_rank, ticket}];
-    made.ticket = Ticket{ticket};
-    made.input.data = &memory_[static_cast<size_t>(local_rank) * 100 + ticket * 2];
-    made.output.data = &memory_[static_cast<size_t>(local_rank) * 100 + ticket * 2 + 1];
+  SubmittedBuffers& submission(int local_rank, uint64_t ticket) {
+    SubmittedBuffers& made = submissions_[{local_rank, ticket}];
+    made.input = &memory_[static_cast<size_t>(local_rank) * 100 + ticket * 2];
+    made.output = &memory_[static_cast<size_t>(local_rank) * 100 + ticket * 2 + 1];
     return made;
   }
   FindSubmission find() {
-    return [this](LocalRank rank, Ticket ticket) -> const session::Submission& {
+    return [this](LocalRank rank, Ticket ticket) -> const SubmittedBuffers& {
       return submissions_.at({rank.value, ticket.value});
     };
   }
 
   std::array<std::byte, 1000> memory_{};
-  std::map<std::pair<int, uint64_t>, session::Submission> submissions_;
+  std::map<std::pair<int, uint64_t>, SubmittedBuffers> submissions_;
 };
 
 TEST_F(BuildOperationTest, PutsTheTensorsOfABatchInARow) {
@@ -77,10 +79,10 @@ TEST_F(BuildOperationTest, PutsTheTensorsOfABatchInARow) {
   for (size_t t = 0; t < 3; ++t) {
     ASSERT_EQ(operation->tensors[t].ranks.size(), 2u);
     for (int rank = 0; rank < 2; ++rank) {
-      const session::Submission& from = submission(rank, t + 1 + static_cast<size_t>(rank) * 10);
+      const SubmittedBuffers& from = submission(rank, t + 1 + static_cast<size_t>(rank) * 10);
       const RankBuffers& buffers = operation->tensors[t].ranks[static_cast<size_t>(rank)];
-      EXPECT_EQ(buffers.input, from.input.data);
-      EXPECT_EQ(buffers.output, from.output.data);
+      EXPECT_EQ(buffers.input, from.input);
+      EXPECT_EQ(buffers.output, from.output);
     }
   }
   EXPECT_TRUE(operation->arenas.empty());
@@ -124,23 +126,75 @@ TEST_F(BuildOperationTest, ABarrierHasNoElements) {
   EXPECT_EQ(operation->kind, CollectiveKind::kBarrier);
 }
 
-// Arenas of no memory, told apart by their owners; who holds them is what matters.
 TEST_F(BuildOperationTest, EachArenaIsHeldOnce) {
-  const auto first = std::make_shared<int>(1);
-  const auto second = std::make_shared<int>(2);
-  const std::shared_ptr<session::Arena> a(first, reinterpret_cast<session::Arena*>(first.get()));
-  const std::shared_ptr<session::Arena> b(second, reinterpret_cast<session::Arena*>(second.get()));
+  constexpr uint64_t kBytes = 4096;
+  session::ArenaTable arenas(std::make_shared<session::ArenaTotals>());
+  session::UniqueFd memory(::memfd_create("arena", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(memory.get(), kBytes), 0);
+  ASSERT_EQ(::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+  const auto a = arenas.find(arenas.add(memory.get(), kBytes).value());
+  const auto b = arenas.find(arenas.add(memory.get(), kBytes).value());
   core::Launch launch;
   for (uint64_t ticket = 1; ticket <= 20; ++ticket) {
-    session::Submission& made = submission(0, ticket);
-    made.input.arena = ticket % 2 ? a : b;
-    made.output.arena = a;
+    SubmittedBuffers& made = submission(0, ticket);
+    made.input_arena = ticket % 2 ? a.get() : b.get();
+    made.output_arena = a.get();
     launch.tensors.push_back({tensor("t" + std::to_string(ticket), {1}), {Ticket{ticket}}});
   }
-  const long held_before = first.use_count();
+  const long held_before = a.use_count();
   const auto operation = build_operation(launch, layout(), find());
   EXPECT_EQ(operation->arenas.size(), 2u);
-  EXPECT_EQ(first.use_count(), held_before + 1);
+  EXPECT_EQ(a.use_count(), held_before + 1);
+}
+
+class NeighboursTest : public BuildOperationTest {
+ protected:
+  // Tensors of four bytes an element, for two ranks.
+  void add(std::vector<int64_t> shape, size_t input_of_0, size_t output_of_0,
+           size_t in_place_of_1) {
+    const uint64_t ticket = launch_.tensors.size() + 1;
+    submission(0, ticket) = {&memory_[input_of_0], &memory_[output_of_0]};
+    submission(1, ticket) = {&memory_[in_place_of_1], &memory_[in_place_of_1]};
+    launch_.tensors.push_back(
+        {tensor(std::to_string(ticket), std::move(shape)), {Ticket{ticket}, Ticket{ticket}}});
+  }
+  std::vector<int64_t> elements() {
+    const auto operation = build_operation(launch_, layout(), find());
+    std::vector<int64_t> found;
+    for (const OperationTensor& item : operation->tensors) found.push_back(item.elements);
+    return found;
+  }
+
+  core::Launch launch_;
+};
+
+TEST_F(NeighboursTest, BecomeOne) {
+  add({2}, 0, 100, 200);
+  add({3, 2}, 8, 108, 208);
+  add({}, 32, 132, 232);
+  EXPECT_EQ(elements(), (std::vector<int64_t>{9}));
+  const auto operation = build_operation(launch_, layout(), find());
+  EXPECT_EQ(operation->first_element, (std::vector<int64_t>{0, 9}));
+  EXPECT_EQ(operation->tensors[0].ranks[0].output, &memory_[100]);
+  EXPECT_EQ(operation->tensors[0].ranks[1].input, &memory_[200]);
+}
+
+TEST_F(NeighboursTest, OnlyIfTheyAreOnEveryRankAndBothSides) {
+  add({2}, 0, 100, 200);
+  add({2}, 8, 108, 212);   // not on rank 1
+  add({2}, 16, 120, 220);  // not in the output of rank 0
+  add({2}, 28, 128, 228);  // not in its input
+  add({2}, 36, 136, 236);
+  add({2}, 28, 128, 228);  // behind itself
+  EXPECT_EQ(elements(), (std::vector<int64_t>{2, 2, 2, 4, 2}));
+}
+
+TEST_F(NeighboursTest, NothingHasNone) {
+  add({0}, 0, 100, 200);
+  add({2}, 0, 100, 200);
+  add({0}, 8, 108, 208);
+  add({2}, 8, 108, 208);
+  EXPECT_EQ(elements(), (std::vector<int64_t>{0, 4}));
 }
 
 }  // namespace

@@ -153,7 +153,7 @@ Cluster::Tensor& Cluster::submit(FakeSession& session, const std::string& name, 
   submission.output.data = reinterpret_cast<std::byte*>(tensor.output.data());
   submission.input.bytes = submission.output.bytes = tensor.input.size() * sizeof(float);
   Engine& owner = engine(node_of(session.attach().rank));
-  owner.on_submit(session, std::move(submission));
+  owner.on_submit(session, submission);
   owner.on_submissions_drained(session);
   return tensor;
 }

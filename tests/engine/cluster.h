@@ -68,6 +68,8 @@ class FakeSession final : public session::Session {
 
   explicit FakeSession(session::Attach attach) : attach_(std::move(attach)) {}
   const session::Attach& attach() const override { return attach_; }
+  uint32_t ring_capacity() const override { return 1024; }
+  std::vector<std::shared_ptr<session::Arena>> arenas() const override { return {}; }
   void started(const session::Started& place) override { places.push_back(place); }
   void complete(Ticket ticket, const Status& status, Epoch epoch, uint32_t contributors,
                 Seq seq) override {

@@ -145,8 +145,8 @@ Status RecordingEvents::on_attach(Session& session) {
   return attach_answer;
 }
 
-void RecordingEvents::on_submit(Session& session, Submission submission) {
-  submissions.push_back(std::move(submission));
+void RecordingEvents::on_submit(Session& session, const Submission& submission) {
+  submissions.push_back(submission);
   if (during_submit) during_submit(session);
 }
 

@@ -98,7 +98,7 @@ class RawClient {
 class RecordingEvents : public SessionEvents {
  public:
   Status on_attach(Session& session) override;
-  void on_submit(Session& session, Submission submission) override;
+  void on_submit(Session& session, const Submission& submission) override;
   void on_waiting(Session&, std::optional<Ticket> ticket) override { waiting.push_back(ticket); }
   void on_submissions_drained(Session&) override { ++drained; }
   void on_detached(Session&) override { ++detached; }

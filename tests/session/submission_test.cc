@@ -155,7 +155,45 @@ TEST_F(SubmissionTest, MoreInFlightThanTheRingEndsTheSession) {
   for (uint64_t ticket = 0; ticket < 4; ++ticket) client_->push(record(ticket));
   pump_until([&] { return events_.submissions.size() == 4; }, "the submissions");
   client_->push(record(4));
-  pump_until_lost("more than 4 submissions in flight");
+  pump_until_lost("under ticket 4, whose place ticket 0 has, which is in flight");
+}
+
+TEST_F(SubmissionTest, WhatComesAgainIsWhatItWas) {
+  start();
+  for (uint64_t step = 0; step < 3; ++step) {
+    rueda_abi_submission again = record(16 * step + 3);
+    client_->push(again);
+    pump_until([&] { return events_.submissions.size() == step + 1; }, "the submission");
+    EXPECT_EQ(events_.submissions[step].ticket, Ticket(again.ticket));
+    EXPECT_EQ(events_.submissions[step].output.data, events_.submissions[0].output.data);
+    events_.sessions[0]->complete(Ticket(again.ticket), Status::ok(), Epoch(1), 1, Seq(1));
+  }
+  rueda_abi_submission other = record(16 * 3 + 3);
+  other.output_offset = 4096;
+  client_->push(other);
+  pump_until([&] { return events_.submissions.size() == 4; }, "the submission");
+  EXPECT_EQ(events_.submissions[3].output.data + 4096, events_.submissions[0].output.data);
+}
+
+TEST_F(SubmissionTest, WhatComesAgainIsCheckedAgain) {
+  start();
+  const auto submit = [&](uint64_t ticket) {
+    client_->push(record(ticket));
+    const size_t before = events_.submissions.size();
+    pump_until([&] { return events_.submissions.size() > before || !events_.lost.empty(); },
+               "the submission");
+  };
+  submit(3);
+  events_.sessions[0]->complete(Ticket(3), Status::ok(), Epoch(1), 1, Seq(1));
+  const std::weak_ptr<Arena> arena = events_.submissions[0].input.arena;
+  events_.submissions.clear();
+  EXPECT_FALSE(arena.expired());
+  rueda_abi_arena remove{0, arena_, 0};
+  EXPECT_EQ(request(*client_, RUEDA_ABI_ARENA_REMOVE, &remove, sizeof(remove)).code, 0);
+  EXPECT_TRUE(arena.expired()) << "what is remembered keeps no memory";
+  submit(19);
+  pump_until_lost("which does not exist");
+  EXPECT_TRUE(events_.submissions.empty());
 }
 
 TEST_F(SubmissionTest, ArenaInUseStays) {

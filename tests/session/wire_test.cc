@@ -83,7 +83,7 @@ TEST_F(WireTest, BadHeadersAreBrokenForGood) {
   std::array<rueda_abi_header, 5> headers;
   headers.fill(good);
   headers[0].magic ^= 1;
-  headers[1].version = 2;
+  headers[1].version = RUEDA_ABI_VERSION + 1;
   headers[2].type = RUEDA_ABI_REPLY;
   headers[3].body_bytes = ~0u;
   headers[4].reserved = 1;
@@ -91,7 +91,8 @@ TEST_F(WireTest, BadHeadersAreBrokenForGood) {
     ASSERT_EQ(::send(far_.get(), &header, sizeof(header), 0), static_cast<ssize_t>(sizeof(header)));
     MessageReader reader;
     EXPECT_EQ(reader.read(near_.get()), Read::kBroken);
-    EXPECT_EQ(reader.error().code(), header.version == 2 ? Code::kVersion : Code::kInvalidArgument);
+    EXPECT_EQ(reader.error().code(),
+              header.version != RUEDA_ABI_VERSION ? Code::kVersion : Code::kInvalidArgument);
     EXPECT_EQ(reader.read(near_.get()), Read::kBroken);
   }
 }
