@@ -80,9 +80,9 @@ void report_floor(const Options& options, JsonLines* json) {
   }
 }
 
-void report_models(JsonLines* json) {
+void report_models(const Options& options, JsonLines* json) {
   std::printf("#%11s %8s %12s\n", "model", "tensors", "bytes");
-  for (const std::string& name : model_names()) {
+  for (const std::string& name : options.models.empty() ? model_names() : options.models) {
     const ParameterList parameters = *model_by_name(name);
     const auto bytes =
         static_cast<uint64_t>(total_elements(parameters)) * element_bytes(RUEDA_FLOAT32);

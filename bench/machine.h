@@ -9,6 +9,6 @@ namespace rueda::bench {
 // Each prints a table and writes JSON lines. They throw Failure.
 void report_limits(const Options& options, JsonLines* json);
 void report_floor(const Options& options, JsonLines* json);
-void report_models(JsonLines* json);
+void report_models(const Options& options, JsonLines* json);
 
 }  // namespace rueda::bench

@@ -27,7 +27,7 @@ int run_machine(const Options& options) {
   open_json(options, &json);
   switch (options.work) {
     case Work::kFloor: report_floor(options, &json); break;
-    case Work::kModels: report_models(&json); break;
+    case Work::kModels: report_models(options, &json); break;
     default: report_limits(options, &json); break;
   }
   return 0;

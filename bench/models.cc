@@ -1,5 +1,8 @@
 #include "bench/models.h"
 
+#include <charconv>
+#include <system_error>
+
 namespace rueda::bench {
 namespace {
 
@@ -135,9 +138,9 @@ ParameterList googlenet() {
   return list;
 }
 
-ParameterList small1000() {
+ParameterList small(int tensors) {
   ParameterList list;
-  for (int i = 0; i < 1000; ++i) list.push_back({"small." + std::to_string(i), {256}});
+  for (int i = 0; i < tensors; ++i) list.push_back({"small." + std::to_string(i), {256}});
   return list;
 }
 
@@ -145,8 +148,15 @@ std::optional<ParameterList> model_by_name(std::string_view name) {
   if (name == "resnet50") return resnet50();
   if (name == "vgg16") return vgg16();
   if (name == "googlenet") return googlenet();
-  if (name == "small1000") return small1000();
-  return std::nullopt;
+  constexpr std::string_view kSmall = "small";
+  constexpr int kMaxTensors = 100'000;
+  if (!name.starts_with(kSmall)) return std::nullopt;
+  name.remove_prefix(kSmall.size());
+  int tensors = 0;
+  const auto [rest, error] = std::from_chars(name.data(), name.data() + name.size(), tensors);
+  if (error != std::errc() || rest != name.data() + name.size()) return std::nullopt;
+  if (tensors < 1 || tensors > kMaxTensors) return std::nullopt;
+  return small(tensors);
 }
 
 const std::vector<std::string>& model_names() {

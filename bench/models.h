@@ -23,10 +23,11 @@ using ParameterList = std::vector<Parameter>;
 ParameterList resnet50();   // 161 tensors
 ParameterList vgg16();      // 32 tensors, without batch normalisation
 ParameterList googlenet();  // 187 tensors: batch normalisation and both auxiliary classifiers
-ParameterList small1000();  // 1000 tensors of 1 KiB in float32
+ParameterList small(int tensors);  // each of 1 KiB in float32
 
-// "resnet50", "vgg16", "googlenet" or "small1000".
+// "resnet50", "vgg16", "googlenet", or "small" and a number of tensors, as in "small1000".
 std::optional<ParameterList> model_by_name(std::string_view name);
+// Those that are usually compared.
 const std::vector<std::string>& model_names();
 
 int64_t total_elements(const ParameterList& parameters);

@@ -25,6 +25,11 @@ std::string check_size(const std::string& text) {
   return "'" + text + "' is no size: write bytes (4096, 4K, 64M, 1G) or elements (13e)";
 }
 
+std::string check_model(const std::string& text) {
+  if (model_by_name(text)) return {};
+  return "'" + text + "' is no model: take resnet50, vgg16, googlenet, or smallN with N tensors";
+}
+
 template <class Parse>
 auto check_name(Parse parse, const char* choices) {
   return [parse, choices](const std::string& text) -> std::string {
@@ -118,7 +123,7 @@ void define(CLI::App* app, Options* options, Texts* texts) {
   CLI::App* step = add_work(app, options, Work::kStep, "Reduce a model's whole gradient set");
   step->add_option("--model", options->model, "Whose gradients")
       ->capture_default_str()
-      ->check(CLI::IsMember(model_names()));
+      ->check(check_model);
   add_dtype(step, texts);
   add_op(step, texts, "Operators, separated by commas, or all (average)");
   step->add_flag("--foreign", options->foreign,
@@ -144,8 +149,12 @@ void define(CLI::App* app, Options* options, Texts* texts) {
   add_places(floor, options);
   add_json(floor, options);
 
-  add_json(add_work(app, options, Work::kModels, "List the models and their shapes (needs no job)"),
-           options);
+  CLI::App* models =
+      add_work(app, options, Work::kModels, "List models and their shapes (needs no job)");
+  models->add_option("--model", options->models, "These, separated by commas")
+      ->delimiter(',')
+      ->check(check_model);
+  add_json(models, options);
 }
 
 template <class Value, class Range, class Parse>

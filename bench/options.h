@@ -31,12 +31,13 @@ struct Options {
   int iters = 0;  // 0: by size (default_iterations)
   int warmup = 5;
   std::string model = "resnet50";
-  std::string json_path;         // empty: none
-  std::string tcp_congestion;    // limits, floor; empty: the system's
-  std::string places;            // limits, floor: as parse_places reads them; empty: loopback
-  int nranks = 4;                // floor
-  int nnodes = 2;                // floor
-  int64_t timeout_ms = 120'000;  // of each operation
+  std::vector<std::string> models;  // models; empty: those of model_names()
+  std::string json_path;            // empty: none
+  std::string tcp_congestion;       // limits, floor; empty: the system's
+  std::string places;               // limits, floor: as parse_places reads them; empty: loopback
+  int nranks = 4;                   // floor
+  int nnodes = 2;                   // floor
+  int64_t timeout_ms = 120'000;     // of each operation
 
   // In bytes of `dtype`.
   std::vector<uint64_t> sizes(rueda_dtype dtype) const;

@@ -149,8 +149,9 @@ class Documents(unittest.TestCase):
     def test_flags_exist(self):
         text = "".join(help_of(program) for program in PROGRAMS)
         text += "".join(help_of("rueda-bench", command) for command in BENCH_COMMANDS) + help_of("ruedactl", "jobs")
-        text += subprocess.run([sys.executable, os.path.join(ROOT, "bench", "compare.py"), "--help"],
-                               stdout=subprocess.PIPE, text=True, check=True, timeout=20).stdout
+        for tool in ("compare.py", "growth.py"):
+            text += subprocess.run([sys.executable, os.path.join(ROOT, "bench", tool), "--help"],
+                                   stdout=subprocess.PIPE, text=True, check=True, timeout=20).stdout
         text += read("deploy", "packages.sh")
         known = set(FLAG.findall(text)) | FLAGS_OF_OTHERS
         self.assert_none([line for path, text in documents() for line in bad_flags(path, text, known)])

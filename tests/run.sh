@@ -25,17 +25,17 @@ deploy/packages.sh build runtime test
 mkdir -p build
 
 if $quick; then
-  build_preset release && test_preset release -LE slow
+  build_preset release && test_preset release -LE "slow|long"
   finish
   exit
 fi
 
 if build_preset release; then
-  test_preset release
+  test_preset release -LE long
   # Each sanitizer leaves out what runs none of our instrumented code, or cannot run with it: label nosan.
   export RUEDA_SIM_SEEDS="${RUEDA_SIM_SEEDS:-300}"  # ten times slower there
   for sanitizer in asan tsan; do
-    if build_preset "$sanitizer"; then test_preset "$sanitizer" -LE "nosan|no$sanitizer"; fi
+    if build_preset "$sanitizer"; then test_preset "$sanitizer" -LE "long|nosan|no$sanitizer"; fi
   done
   run_fuzzers 20
 fi

@@ -1,1 +1,1 @@
-"""The parts of compare.py: what it measures with, and the sides that it measures."""
+"""The parts of compare.py and growth.py: what they measure with, and the sides that they measure."""

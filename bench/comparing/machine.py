@@ -3,12 +3,14 @@
 import contextlib
 import os
 import resource
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 from .processes import CompareError
 
-CONGESTION_SYSCTL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+NOISE_LIMIT_CORES = 0.10
 
 
 class NoiseMeter:
@@ -38,23 +40,29 @@ class NoiseMeter:
         return max(0.0, (busy_s - own_s) / elapsed_s)
 
 
-@contextlib.contextmanager
-def congestion_control(name, sysctl=CONGESTION_SYSCTL):
-    """Sets the system's TCP congestion control for the block (a peer has no option for it).
-
-    "system" leaves it alone. Yields what is in force.
-    """
-    before = sysctl.read_text().strip()
-    if name in ("system", before):
-        yield before
+def require_quiet(busy_ok, log, seconds=1.0, meter_type=NoiseMeter):
+    """Looks at the machine before anything is measured: numbers beside other work mean little."""
+    meter = meter_type()
+    time.sleep(seconds)
+    noise = meter.cores()
+    if noise <= NOISE_LIMIT_CORES:
         return
+    said = f"the machine is busy: other work takes {noise:.2f} of {os.cpu_count()} cores"
+    if not busy_ok:
+        raise CompareError(f"{said}; wait until it has ended, or go on with --busy-ok, and distrust the numbers")
+    log(f"{said}: distrust the numbers")
+
+
+@contextlib.contextmanager
+def hogs(count):
+    """So many processes that want a CPU each, for the block; they count as this script's, not as other work."""
+    running = []
     try:
-        sysctl.write_text(name)
-    except OSError as error:
-        raise CompareError(
-            f"cannot set {sysctl} to {name}: {error.strerror}; run as root, or with --congestion system"
-        ) from error
-    try:
-        yield name
+        for _ in range(count):
+            running.append(subprocess.Popen([sys.executable, "-c", "while True: pass"], stdin=subprocess.DEVNULL))
+        yield
     finally:
-        sysctl.write_text(before)
+        for process in running:
+            process.kill()
+        for process in running:
+            process.wait()

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""bench/compare.py: what does not need a daemon. Argument: the folder of compare.py."""
+"""bench/compare.py and growth.py: what needs neither a daemon nor a peer. Argument: the folder of compare.py."""
 
 import argparse
 import contextlib
@@ -7,15 +7,21 @@ import io
 import sys
 import tempfile
 import time
+import types
 import unittest
 from pathlib import Path
+from unittest import mock
 
 sys.dont_write_bytecode = True
 if __name__ == "__main__":
     sys.path.insert(0, sys.argv.pop(1))
 
 import compare
-from comparing import processes, sides
+import growth
+from comparing import machine, network, plot, processes, report, rounds, sides, work
+from comparing.processes import CompareError
+from comparing.sides import side as one_side
+from comparing.sides.rueda import Rueda
 
 
 def run_of(times, cpu=1.0, disturbed=False):
@@ -27,113 +33,233 @@ def run_of(times, cpu=1.0, disturbed=False):
     }
 
 
+def report_of(done, ours="Rueda", others=("Gloo",), **setup):
+    return {
+        "setup": {"np": 4, "nodes": 2, "iters": 20, "rounds": len(done), "congestion": "bbr", "hogs": 0,
+                  "network": "loopback", "cpus": 2, "model": None, "tensors": 0, **setup},
+        "limits": {"memcpy_1_thread_GBps": 11.0, "memcpy_2_threads_GBps": 17.0, "tcp_one_way_GBps": 4.0,
+                   "tcp_congestion": "bbr", "cache_line_round_trip_ns": None},
+        "rows": rounds.summarize(done, [4096], ours, list(others)),
+        "cpu_includes_daemons": True,
+        "left_out": {},
+        "rounds": done,
+    }
+
+
 class SizesTest(unittest.TestCase):
     def test_suffixes(self):
-        self.assertEqual(compare.parse_sizes("0,4,4K,64M"), [0, 4, 4096, 64 << 20])
+        self.assertEqual(work.parse_sizes("0,4,4K,64M"), [0, 4, 4096, 64 << 20])
+
+    def test_ranges_go_up_by_four(self):
+        self.assertEqual(work.parse_sizes("4-64"), [4, 16, 64])
+        self.assertEqual(work.parse_sizes("1K-8K,1G"), [1024, 4096, 1 << 30])
 
     def test_refuses(self):
-        for text in ("", "K", "-4", "3", "4KB", "1.5M"):
+        for text in ("", "K", "-4", "3", "4KB", "1.5M", "4K-", "8K-4K", "0-4"):
             with self.assertRaises(argparse.ArgumentTypeError, msg=text):
-                compare.parse_size(text)
+                work.parse_sizes(text)
+
+    def test_are_said_as_they_are_typed(self):
+        self.assertEqual([work.format_size(size) for size in (0, 52, 4096, 3 << 20, 1 << 30)],
+                         ["0 B", "52 B", "4 KiB", "3 MiB", "1 GiB"])
+
+    def test_rates(self):
+        self.assertEqual(work.rate_bytes_per_s(work.parse_rate("10gbit")), 1_250_000_000)
+        for text in ("10", "0gbit", "1gbps", "1.5gbit"):
+            with self.assertRaises(argparse.ArgumentTypeError, msg=text):
+                work.parse_rate(text)
 
 
 class ArgumentsTest(unittest.TestCase):
-    def test_more_nodes_than_ranks(self):
-        with self.assertRaises(SystemExit) as caught, contextlib.redirect_stderr(io.StringIO()):
-            compare.parse_arguments(["--np", "2", "--nodes", "3"])
-        self.assertEqual(caught.exception.code, 2)
+    def test_wrong_lines(self):
+        for words in (["--np", "2", "--nodes", "3"], ["--rate", "1gbit"], ["--side", "horses"], ["--rounds", "0"]):
+            with self.assertRaises(SystemExit) as caught, contextlib.redirect_stderr(io.StringIO()):
+                compare.parse_arguments(words)
+            self.assertEqual(caught.exception.code, 2, words)
+
+    def test_sides_fit_the_work(self):
+        self.assertNotIn("ddp", compare.parse_arguments([]).side)
+        self.assertIn("ddp", compare.parse_arguments(["--model", "small1000"]).side)
+        self.assertEqual(compare.parse_arguments(["--side", "gloo,rueda"]).side, ["gloo", "rueda"])
+
+    def test_ours_come_first_once_a_mode(self):
+        made = sides.make_sides(["gloo", "rueda", "floor"], "/nowhere", ["locked", "negotiate"])
+        self.assertEqual([one.name for one in made], ["Rueda locked", "Rueda negotiate", "Gloo", "floor"])
 
 
-    def test_a_model_says_the_bytes(self):
-        options = compare.parse_arguments(["--model", "small1000", "--coordination", "locked,negotiate"])
-        self.assertEqual(options.sizes, [1_024_000])
-        self.assertEqual(options.coordination, ["locked", "negotiate"])
+class WorkTest(unittest.TestCase):
+    def test_ranks_of_nodes(self):
+        five = work.Work(ranks=5, nodes=2, sizes=[4])
+        self.assertEqual(five.ranks_by_node(), [3, 2])
+        self.assertEqual([five.node_of(rank) for rank in range(5)], [0, 0, 0, 1, 1])
+        with self.assertRaises(IndexError):
+            five.node_of(5)
+
+
+class NetworkTest(unittest.TestCase):
+    def test_the_systems_loopback_needs_nothing(self):
+        with network.open_network(2) as net:
+            self.assertEqual((len(net.nodes), net.is_joined, net.places()), (2, False, "127.0.0.1,127.0.0.1"))
+            self.assertEqual(net.nodes[0].command(["true", 1]), ["true", "1"])
+
+    def test_a_node_of_its_own_is_entered(self):
+        node = network.Node("10.77.0.1", "eth0", "n")
+        self.assertEqual(node.command(["true"]), ["nsenter", "--net=/run/netns/n", "true"])
+        self.assertEqual(node.place(), "10.77.0.1@/run/netns/n")
+
+    def test_what_cannot_be_set_up_is_taken_down(self):
+        said = []
+
+        def run(words):
+            said.append(" ".join(words))
+            if "tbf" in words:
+                raise CompareError("no tbf here")
+            return ""
+
+        with mock.patch.object(network, "run", run), self.assertRaises(CompareError):
+            with network.open_network(2, is_joined=True, rate="1gbit"):
+                self.fail("it was not set up")
+        added = [line for line in said if line.startswith("ip netns add")]
+        deleted = [line for line in said if line.startswith("ip netns del")]
+        self.assertEqual([line.split()[-1] for line in reversed(added)], [line.split()[-1] for line in deleted])
+        self.assertGreater(len(added), 1)
+
+    def test_bursts_outlast_a_tick(self):
+        self.assertEqual(network.burst_bytes("1gbit"), 1_000_000)
+        self.assertEqual(network.burst_bytes("1mbit"), 128 << 10)
+
+
+class RuedaTest(unittest.TestCase):
+    def commands(self, joined):
+        nodes = tuple(network.Node(f"10.77.0.{i}", "eth0", f"n{i}") for i in (1, 2)) if joined else (network.Node(),) * 2
+        with mock.patch("comparing.sides.rueda.find_program", lambda bin_dir, name: name):
+            return Rueda("/bin").commands(work.Work(ranks=3, nodes=2, sizes=[4]), network.Network(nodes, joined, ""), "out")
+
+    def test_one_launcher_on_one_network(self):
+        (command,) = self.commands(False)
+        self.assertEqual(command[command.index("--virtual-nodes") + 1], "2")
+        self.assertIn("--daemon-arg=--tcp-congestion=system", command)
+
+    def test_one_launcher_a_node_on_several(self):
+        first, second = self.commands(True)
+        self.assertEqual(first[first.index("-np") + 1], "2")
+        self.assertEqual(second[second.index("-np") + 1], "1")
+        self.assertEqual(second[second.index("--node-rank") + 1], "1")
+        self.assertEqual(second[second.index("--rdzv-endpoint") + 1], "10.77.0.1:29400")
 
 
 class SummaryTest(unittest.TestCase):
     def test_ratios_are_taken_round_by_round(self):
-        rounds = [
+        done = [
             {"Rueda": run_of([10]), "Gloo": run_of([30])},
             {"Rueda": run_of([20]), "Gloo": run_of([40])},
             {"Rueda": run_of([10]), "Gloo": run_of([50])},
         ]
-        (row,) = compare.summarize(rounds, [4], "Rueda", ["Gloo"])
-        self.assertEqual(row["sides"]["Rueda"]["time_us"], 10)
-        self.assertEqual(row["sides"]["Gloo"]["time_us"], 40)
+        (row,) = rounds.summarize(done, [4], "Rueda", ["Gloo"])
+        self.assertEqual(row["sides"]["Rueda"]["time_us"], {"median": 10, "min": 10, "max": 20})
+        self.assertEqual(row["sides"]["Gloo"]["time_us"]["median"], 40)
         self.assertEqual(row["ratios"]["Gloo"], {"median": 3, "min": 2, "max": 5})
 
     def test_no_bytes_have_no_cpu_per_byte(self):
-        rounds = [{"Rueda": run_of([10], cpu=None), "Gloo": run_of([30], cpu=None)}]
-        (row,) = compare.summarize(rounds, [0], "Rueda", ["Gloo"])
+        done = [{"Rueda": run_of([10], cpu=None), "Gloo": run_of([30], cpu=None)}]
+        (row,) = rounds.summarize(done, [0], "Rueda", ["Gloo"])
         self.assertIsNone(row["sides"]["Rueda"]["cpu_s_per_GB"])
 
-    def report(self, rounds, ours="Rueda", peers=("Gloo",)):
-        return {
-            "setup": {"np": 4, "nodes": 2, "iters": 20, "rounds": len(rounds), "congestion": "bbr",
-                      "model": None, "tensors": None},
-            "limits": {"memcpy_1_thread_GBps": 11.0, "memcpy_2_threads_GBps": 17.0,
-                       "tcp_one_way_GBps": 4.0, "tcp_congestion": "bbr"},
-            "rows": compare.summarize(rounds, [4], ours, peers),
-            "cpu_includes_daemons": True,
-            "rounds": rounds,
-        }
-
-    def test_table(self):
-        text = compare.report_markdown(self.report([{"Rueda": run_of([10]), "Gloo": run_of([30])}]))
-        self.assertIn("| 4 | 10.0 | 1.00 | 30.0 | 1.00 | 3.00× Gloo (3.00..3.00) |", text)
+    def test_tables(self):
+        text = report.markdown(report_of([{"Rueda": run_of([10]), "Gloo": run_of([30])}]))
+        self.assertIn("| 4 KiB | 10.0 (10.0..10.0) | 30.0 (30.0..30.0) |", text)
+        self.assertIn("| 4 KiB | 3.00× (3.00..3.00) |", text)
+        self.assertIn("| 4 KiB | 1.00 (1.00..1.00) | 1.00 (1.00..1.00) |", text)
         self.assertIn("bbr", text)
+        self.assertIn("memcpy of 64 MiB, 1 thread 11.0 GB/s; 2 threads 17.0 GB/s", text)
         self.assertNotIn("distrusted", text)
 
-    def test_modes_of_a_model(self):
-        rounds = [{"Rueda locked": run_of([10]), "Rueda negotiate": run_of([25]), "Gloo": run_of([40])}]
-        rounds[0]["Rueda locked"]["results"][0]["order_messages_per_step"] = 0.0
-        rounds[0]["Rueda negotiate"]["results"][0]["order_messages_per_step"] = 12.5
-        report = self.report(rounds, "Rueda locked", ("Rueda negotiate", "Gloo"))
-        report["setup"].update(model="small1000", tensors=1000)
-        text = compare.report_markdown(report)
-        self.assertIn("A step of small1000 (1000 tensors; one flat buffer for Gloo)", text)
-        self.assertIn("2.50× Rueda negotiate (2.50..2.50), 4.00× Gloo (4.00..4.00)", text)
-        self.assertIn("to agree on the order, a step: Rueda locked 0.0, Rueda negotiate 12.5.", text)
+    def test_a_floor_is_a_share_and_may_lack_small_sizes(self):
+        floor = run_of([8])
+        text = report.markdown(report_of([{"Rueda": run_of([10]), "floor": floor}], others=["floor"]))
+        self.assertIn("| 4 KiB | 80.0 % (80.0..80.0) |", text)
+        floor["results"] = [{"bytes": 4096}]
+        text = report.markdown(report_of([{"Rueda": run_of([10]), "floor": floor}], others=["floor"]))
+        self.assertIn("| 4 KiB | 10.0 (10.0..10.0) | – |", text)
 
-    def test_a_disturbed_run_is_said_to_be_so(self):
-        rounds = [{"Rueda": run_of([10], disturbed=True), "Gloo": run_of([30])}]
-        self.assertIn("1 of them stayed above", compare.report_markdown(self.report(rounds)))
+    def test_modes_of_a_model(self):
+        done = [{"Rueda locked": run_of([10]), "Rueda negotiate": run_of([25]), "Gloo": run_of([40])}]
+        done[0]["Rueda locked"]["results"][0]["order_messages_per_step"] = 0.0
+        done[0]["Rueda negotiate"]["results"][0]["order_messages_per_step"] = 12.5
+        text = report.markdown(report_of(done, "Rueda locked", ("Rueda negotiate", "Gloo"), model="small1000",
+                                         tensors=1000))
+        self.assertIn("A step of small1000 (1000 tensors), 4 ranks", text)
+        self.assertIn("to agree on the order, a step: Rueda locked 0.00, Rueda negotiate 12.5.", text)
+
+    def test_what_is_doubtful_is_said(self):
+        found = report_of([{"Rueda": run_of([10], disturbed=True), "Gloo": run_of([30])}], hogs=2)
+        found["left_out"] = {"DDP": "python3-torch is not installed"}
+        found["cpu_includes_daemons"] = False
+        text = report.markdown(found)
+        self.assertIn("1 of them stayed above", text)
+        self.assertIn("Left out: DDP (python3-torch is not installed).", text)
+        self.assertIn("lack the daemons'", text)
+        self.assertIn("beside 2 processes", text)
+
+    def test_numbers_have_three_digits(self):
+        self.assertEqual([report.number(value) for value in (0.1234, 9.994, 9.996, 12.34, 99.96, 12345.6)],
+                         ["0.12", "9.99", "10.0", "12.3", "100", "12346"])
 
 
 class ResultsTest(unittest.TestCase):
     def test_wrong_results_are_errors(self):
-        with self.assertRaisesRegex(compare.CompareError, "3 wrong elements at 4 bytes"):
-            sides.parse_results('{"bytes": 4, "wrong": 3}', [4], "Rueda")
+        with self.assertRaisesRegex(CompareError, "3 wrong elements at 4 bytes"):
+            one_side.parse_results('{"bytes": 4, "wrong": 3}', [4], "Rueda")
 
     def test_a_missing_size_is_an_error(self):
-        with self.assertRaises(compare.CompareError):
-            sides.parse_results('{"bytes": 4, "wrong": 0}', [4, 8], "Rueda")
+        with self.assertRaises(CompareError):
+            one_side.parse_results('{"bytes": 4, "wrong": 0}', [4, 8], "Rueda")
 
 
-class FakeSide(sides.Side):
+class LeftOutTest(unittest.TestCase):
+    def choose(self, *words, joined=False):
+        options = compare.parse_arguments(["--bin-dir", "/nowhere", *words])
+        said = []
+        with mock.patch("shutil.which", lambda name: None):
+            try:
+                compare.choose_sides(options, work.Work(ranks=2, nodes=2, sizes=[4]),
+                                     network.Network((network.Node(),) * 2, joined, ""), said.append)
+            except CompareError as error:
+                said.append(str(error))
+        return said
+
+    def test_a_peer_that_is_not_there_is_named_with_the_remedy(self):
+        said = self.choose("--side", "mpi-shm")
+        self.assertIn("left out: Open MPI shm: Open MPI is not installed: deploy/packages.sh bench", said[0])
+        self.assertIn("no side is left to measure", said[1])
+
+    def test_without_rueda_there_is_nothing_to_compare(self):
+        self.assertIn("build first", self.choose("--side", "rueda")[0])
+
+    def test_ddp_measures_steps(self):
+        self.assertIn("give --model", self.choose("--side", "ddp")[0])
+
+
+class FakeSide(one_side.Side):
     name = "Fake"
 
     def __init__(self):
         self.runs = 0
 
-    def measure(self, work):
+    def measure(self, work, network):
         self.runs += 1
-        return [{"time_us": 1.0}]
+        return [{"time_us": 1.0}, {"bytes": 4}]
+
+
+def meter_of(noises):
+    return lambda: types.SimpleNamespace(cores=lambda: noises.pop(0))
 
 
 class RoundsTest(unittest.TestCase):
     def measure(self, noises):
-        class Meter:
-            def cores(self):
-                return noises.pop(0)
-
         side = FakeSide()
-        original, compare.NoiseMeter = compare.NoiseMeter, Meter
-        try:
-            work = argparse.Namespace(repeats=2)
-            return side, compare.measure_quietly(side, work, lambda text: None)
-        finally:
-            compare.NoiseMeter = original
+        task = work.Work(ranks=1, nodes=1, sizes=[4])
+        return side, rounds.measure_quietly(side, task, None, 2, lambda text: None, meter_of(noises))
 
     def test_a_disturbed_run_is_repeated(self):
         side, run = self.measure([0.5, 0.02])
@@ -145,26 +271,64 @@ class RoundsTest(unittest.TestCase):
         self.assertEqual(side.runs, 3)
         self.assertTrue(run["disturbed"])
 
+    def test_every_other_round_runs_backwards(self):
+        order = []
+        first, second = FakeSide(), FakeSide()
+        first.name, second.name = "first", "second"
+        with mock.patch.object(rounds, "measure_quietly", lambda side, *rest: order.append(side.name)):
+            rounds.run_rounds([first, second], None, None, 2, 0, lambda text: None)
+        self.assertEqual(order, ["first", "second", "second", "first"])
 
-class CongestionTest(unittest.TestCase):
-    def test_is_put_back_even_after_an_error(self):
-        with tempfile.TemporaryDirectory() as folder:
-            sysctl = Path(folder) / "tcp_congestion_control"
-            sysctl.write_text("bbr\n")
-            with self.assertRaises(KeyError):
-                with compare.congestion_control("reno", sysctl) as name:
-                    self.assertEqual(name, "reno")
-                    self.assertEqual(sysctl.read_text(), "reno")
-                    raise KeyError
-            self.assertEqual(sysctl.read_text(), "bbr")
 
-    def test_system_changes_nothing(self):
+class BusyTest(unittest.TestCase):
+    def test_a_busy_machine_is_an_error_or_said(self):
+        said = []
+        with self.assertRaisesRegex(CompareError, "1.50 of .* --busy-ok"):
+            machine.require_quiet(False, said.append, 0, meter_of([1.5]))
+        machine.require_quiet(True, said.append, 0, meter_of([1.5]))
+        self.assertIn("distrust", said[0])
+        machine.require_quiet(False, said.append, 0, meter_of([0.05]))
+        self.assertEqual(len(said), 1)
+
+    def test_hogs_end_with_the_block(self):
+        started = []
+        popen = machine.subprocess.Popen
+        with mock.patch.object(machine.subprocess, "Popen",
+                               lambda *args, **kwargs: started.append(popen(*args, **kwargs)) or started[-1]):
+            with machine.hogs(2):
+                self.assertEqual([process.poll() for process in started], [None, None])
+        self.assertEqual([process.returncode for process in started], [-9, -9])
+
+
+class PlotTest(unittest.TestCase):
+    def test_a_curve_a_side(self):
+        try:
+            plot.require_matplotlib()
+        except CompareError as error:
+            self.assertIn("deploy/packages.sh bench", str(error))
+            self.skipTest(str(error))
         with tempfile.TemporaryDirectory() as folder:
-            sysctl = Path(folder) / "tcp_congestion_control"
-            sysctl.write_text("bbr\n")
-            with compare.congestion_control("system", sysctl) as name:
-                self.assertEqual(name, "bbr")
-            self.assertEqual(sysctl.read_text(), "bbr\n")
+            path = Path(folder) / "a.svg"
+            plot.busbw_svg(report_of([{"Rueda": run_of([10]), "Gloo": run_of([30])}]), path)
+            self.assertIn("<svg", path.read_text())
+
+
+class GrowthTest(unittest.TestCase):
+    def test_each_kind_grows_one_thing(self):
+        options = growth.parse_arguments(["--max-bytes", "64", "--max-ranks", "3", "--max-nodes", "2", "--max-tensors",
+                                          "100"])
+        points = list(growth.points(options))
+        self.assertEqual([(p.kind, p.x) for p in points],
+                         [("bytes", 4), ("bytes", 16), ("bytes", 64), ("ranks", 1), ("ranks", 2), ("ranks", 3),
+                          ("nodes", 1), ("nodes", 2), ("tensors", 1), ("tensors", 10), ("tensors", 100)])
+        self.assertEqual([p.model for p in points if p.kind == "tensors"], ["small1", "small10", "small100"])
+        self.assertEqual([(p.ranks, p.nodes) for p in points if p.kind == "nodes"], [(1, 1), (2, 2)])
+
+    def test_table(self):
+        text = growth.markdown({"setup": {"cpus": 2, "congestion": "bbr", "rounds": 1}, "curves": {
+            "bytes": {"Rueda, 4 ranks on 2 nodes": [[4, 10.0], [16, None]]}}, "noise_cores": 0.05, "left_out": {}})
+        self.assertIn("| 4 B | 10.0 |", text)
+        self.assertIn("| 16 B | – |", text)
 
 
 class RunGroupTest(unittest.TestCase):
@@ -177,12 +341,12 @@ class RunGroupTest(unittest.TestCase):
 
     def test_one_that_fails_ends_the_others(self):
         start = time.monotonic()
-        with self.assertRaisesRegex(compare.CompareError, "status 5"):
+        with self.assertRaisesRegex(CompareError, "status 5"):
             processes.run_group([["sleep", "600"], ["sh", "-c", "echo why >&2; exit 5"]], 300)
         self.assertLess(time.monotonic() - start, 250)
 
     def test_time_is_bounded(self):
-        with self.assertRaisesRegex(compare.CompareError, "was ended"):
+        with self.assertRaisesRegex(CompareError, "was ended"):
             processes.run_group([["sleep", "600"]], 0.1)
 
 

@@ -26,8 +26,8 @@ TEST(ModelsTest, GoogLeNetWithAuxiliaries) {
 }
 
 TEST(ModelsTest, Small1000) {
-  EXPECT_EQ(small1000().size(), 1000u);
-  for (const Parameter& parameter : small1000()) EXPECT_EQ(parameter.elements() * 4, 1024);
+  EXPECT_EQ(model_by_name("small1000")->size(), 1000u);
+  for (const Parameter& parameter : small(1000)) EXPECT_EQ(parameter.elements() * 4, 1024);
 }
 
 TEST(ModelsTest, ShapesOfTheFirstAndLastLayers) {

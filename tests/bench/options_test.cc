@@ -77,6 +77,8 @@ TEST(OptionsTest, RefusesNonsense) {
       {"allreduce", "-f", "1"},
       {"allreduce", "--iters", "-1"},
       {"step", "--model", "alexnet"},
+      {"step", "--model", "small0"},
+      {"models", "--model", "small10x"},
       {"barrier", "--inplace"},
   };
   for (const auto& line : lines) {

@@ -1,0 +1,33 @@
+"""Who is compared: one file a peer. A new one is a new Side, and a line here."""
+
+from .floor import Floor
+from .gloo import Ddp, Gloo
+from .open_mpi import OpenMpi
+from .rueda import Rueda
+
+PEERS = {
+    "gloo": lambda bin_dir: Gloo(),
+    "ddp": lambda bin_dir: Ddp(),
+    "mpi-shm": lambda bin_dir: OpenMpi(bin_dir, "library", "shm"),
+    "mpi-tcp": lambda bin_dir: OpenMpi(bin_dir, "library", "tcp"),
+    "ring-shm": lambda bin_dir: OpenMpi(bin_dir, "ring", "shm"),
+    "ring-tcp": lambda bin_dir: OpenMpi(bin_dir, "ring", "tcp"),
+}
+NAMES = ("rueda", *PEERS, "floor")
+DEFAULT_OF_SIZES = tuple(name for name in NAMES if name != "ddp")
+DEFAULT_OF_MODELS = ("rueda", "gloo", "ddp", "floor")
+
+
+def make_sides(names, bin_dir, coordination=(None,)):
+    """In the order of NAMES; Rueda once a mode of coordination."""
+    sides = []
+    for name in NAMES:
+        if name not in names:
+            continue
+        if name == "rueda":
+            sides += [Rueda(bin_dir, mode) for mode in coordination]
+        elif name == "floor":
+            sides.append(Floor(bin_dir))
+        else:
+            sides.append(PEERS[name](bin_dir))
+    return sides

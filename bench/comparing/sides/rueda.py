@@ -1,0 +1,52 @@
+"""Rueda: rueda-bench under ruedarun, with daemons of its own."""
+
+import tempfile
+from pathlib import Path
+
+from ..processes import run_group
+from ..programs import find_program
+from .side import Side, parse_results
+
+RENDEZVOUS_PORT = 29400  # in a namespace of its own
+
+
+class Rueda(Side):
+    """In one mode of coordination, or, without one, in the daemon's own."""
+
+    kind = "ours"
+
+    def __init__(self, bin_dir, coordination=None):
+        self.name = f"Rueda {coordination}" if coordination else "Rueda"
+        self.bin_dir = bin_dir
+        self.flags = ["--coordination", coordination] if coordination else []
+
+    def missing(self, work, network):
+        for name in ("ruedarun", "ruedad", "rueda-bench"):
+            find_program(self.bin_dir, name)  # without ours there is nothing to compare
+        return None
+
+    def measure(self, work, network):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "results.jsonl"
+            run_group(self.commands(work, network, path), work.timeout_s)
+            results = parse_results(path.read_text(), work.sizes, self.name)
+        if network.is_joined:  # rank 0 knows one daemon of several
+            for result in results:
+                result.pop("order_messages_per_step", None)
+        return results
+
+    def commands(self, work, network, path):
+        what = (["step", "--model", work.model, "--op", "sum"] if work.model else
+                ["allreduce", "--inplace", "--sizes", ",".join(map(str, work.sizes))])
+        bench = [find_program(self.bin_dir, "rueda-bench"), *what, "--iters", work.iters, "--warmup", work.warmup,
+                 "--json", path]
+        # The daemons must not choose a congestion control that the peers do not have.
+        launcher = [find_program(self.bin_dir, "ruedarun"), *self.flags, "--daemon-arg=--tcp-congestion=system"]
+        if not network.is_joined:
+            placed = [*launcher, "-np", work.ranks, "--virtual-nodes", work.nodes, *bench]
+            return [network.nodes[0].command(placed)]
+        endpoint = f"{network.nodes[0].address}:{RENDEZVOUS_PORT}"
+        return [
+            node.command([*launcher, "-np", count, "--nnodes", work.nodes, "--node-rank", index,
+                          "--rdzv-endpoint", endpoint, *bench])
+            for index, (node, count) in enumerate(zip(network.nodes, work.ranks_by_node()))]
