@@ -127,7 +127,7 @@ class HostileClientTest(IntegrationTest):
 
     def test_who_may_not_attach(self):
         self.start_daemons("alpha")
-        self.assert_refused("other-version", r"^refused -9: .*\b8\b.*\b1\b|^refused -9: .*\b1\b.*\b8\b")
+        self.assert_refused("other-version", r"^refused -9: .*\b9\b.*\b2\b|^refused -9: .*\b2\b.*\b9\b")
         self.assert_refused("wrong-token", r"^refused -10: process \d+ has the wrong token for job \S+")
         self.assert_refused("unknown-job", r"^refused -11: .*no-such-job.*alpha.*ruedarun")
         self.assert_refused("wrong-rank", r"^refused -1: .*rank 0, not 77")
