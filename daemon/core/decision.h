@@ -23,4 +23,9 @@ enum class DeathPolicy : uint8_t {
 Decision decide(Epoch next, const std::vector<NodeIndex>& before,
                 const std::map<NodeIndex, Report>& reports, DeathPolicy policy);
 
+// To be called before decide() for operations that may end before all have launched them (L1:
+// broadcasts). Extends the reports to the last operation that one of them knows: who has not
+// launched it holds nothing of it, and there is no P of its own to lose.
+void extend_to_last_launched(std::map<NodeIndex, Report>& reports);
+
 }  // namespace rueda::core

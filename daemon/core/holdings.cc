@@ -33,6 +33,12 @@ bool Holdings::add_chunk(Seq seq, size_t chunk) {
   return --operation.missing_chunks == 0;
 }
 
+void Holdings::drop_last() {
+  RUEDA_CHECK(!operations_.empty() && !operations_.back().whole());
+  bytes_ -= operations_.back().bytes;
+  operations_.pop_back();
+}
+
 bool Holdings::free_partial(Seq seq) {
   HeldOperation& operation = at(seq);
   if (!RUEDA_MUTANT(kPartialFreedEarly)) RUEDA_CHECK(operation.whole());

@@ -38,6 +38,11 @@ class Holdings {
   // nothing.
   bool add_chunk(Seq seq, size_t chunk);
 
+  // next_seq() was decided upon, though this node has not launched it. It may launch it yet.
+  void await() { operations_.emplace_back(); }
+  // L7: the last operation is cancelled. There is one, and it is not whole (both checked).
+  void drop_last();
+
   // R1. P of a whole operation; returns false if it was gone before.
   bool free_partial(Seq seq);
   // Frees F of the next operation if it is not above `stable` and is delivered.

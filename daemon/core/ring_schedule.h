@@ -34,6 +34,10 @@ class RingCut {
   int64_t chunks() const { return pieces_ * nodes_; }
   // The elements of chunk `piece` of shard `shard`; may be empty.
   ElementRange chunk(int64_t piece, int shard) const;
+  // The same, of the chunk with number piece * nodes + shard.
+  ElementRange chunk_at(int64_t number) const {
+    return chunk(number / nodes_, static_cast<int>(number % nodes_));
+  }
 
  private:
   int64_t elements_;

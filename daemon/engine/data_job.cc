@@ -25,9 +25,10 @@ DataJob::DataJob(boost::asio::io_context& loop, transport::Transport& transport,
       options_(std::move(options)),
       job_hash_(Fnv1a().add(options_.job).value()),
       geometry_(SlotGeometry::make(nodes(), options_.lanes, options_.chunk_bytes,
-                                   options_.staging_bytes)),
+                                   options_.staging_bytes,
+                                   options_.policy == core::DeathPolicy::kShrink)),
       kernels_(options_.corrupt),
-      outbox_(geometry_.slots(), geometry_.slots() + geometry_.origin_buffers()),
+      outbox_(geometry_.slots(), geometry_.slots() + geometry_.origin_buffers() + core::kTracks),
       progress_timer_(loop),
       quiet_timer_(loop) {}
 
@@ -53,9 +54,12 @@ DataJob::~DataJob() {
 // --------------------------------------------------------------------------------------
 
 void DataJob::start() {
-  if (nodes() == 1) return;
-  allocate_staging();
-  if (!stopped_) open_channels();
+  if (nodes() > 1) {
+    allocate_staging();
+    if (!stopped_ && options_.policy == core::DeathPolicy::kShrink) allocate_holds();
+    if (!stopped_) open_channels();
+  }
+  hand_back_carried();
 }
 
 void DataJob::allocate_staging() {
@@ -109,7 +113,13 @@ void DataJob::open_channels() {
 
 void DataJob::on_open() {
   if (!send_ || !receive_) return;
-  for (auto& operation : std::exchange(waiting_, {})) launch(std::move(operation));
+  // Before any launch: what this node has freed in the epoch before, others may hold still.
+  if (held_.front()) {
+    acknowledge(core::Track::kLockable);
+    acknowledge(core::Track::kDecreed);
+  }
+  launch_waiting();
+  settle();
 }
 
 void DataJob::on_closed(NodeIndex peer, const Status& status) {
@@ -141,14 +151,41 @@ void DataJob::report_loss(NodeIndex peer, const Status& status) {
 
 void DataJob::run(std::unique_ptr<Operation> operation) {
   if (stopped_) return;  // the epoch is about to end
-  if (nodes() > 1 && (!send_ || !receive_)) {
-    waiting_.push_back(std::move(operation));
-    return;
+  if (nodes() == 1) return launch(std::move(operation));
+  waiting_.push_back(std::move(operation));
+  launch_waiting();
+  settle();
+  if (send_ && receive_ && running_.empty() && !waiting_.empty()) {
+    last_progress_ms_ = steady_now_ms();
+    watch_progress();
   }
-  launch(std::move(operation));
+}
+
+void DataJob::launch_waiting() {
+  if (!send_ || !receive_) return;
+  std::array<bool, core::kTracks> is_full{};
+  for (size_t i = 0; i < waiting_.size() && !stopped_;) {
+    const core::Track track = core::track_of(waiting_[i]->seq);
+    bool& full = is_full[core::index_of(track)];
+    const HeldFinals* held = held_of(track);
+    full = full || (held && !held->has_room(waiting_[i]->seq, waiting_[i]->bytes()));
+    if (full) {
+      ++i;
+      continue;
+    }
+    std::unique_ptr<Operation> next = std::move(waiting_[i]);
+    waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
+    launch(std::move(next));
+    // Its early frames may have made others go, or their room.
+    i = 0;
+    is_full = {};
+  }
 }
 
 void DataJob::launch(std::unique_ptr<Operation> operation) {
+  if (const auto awaited = awaited_.extract(operation->seq)) {
+    return launch_completing(std::move(operation), awaited.mapped());
+  }
   const auto chunk_elements =
       static_cast<int64_t>(geometry_.slot_bytes / element_bytes(operation->dtype));
   const bool is_ring = operation->kind != CollectiveKind::kBroadcast;
@@ -160,7 +197,12 @@ void DataJob::launch(std::unique_ptr<Operation> operation) {
   Running& running = *running_.back();
   running.started_s = steady_now_s();
   running.launched_everywhere = !running.operation->locked;
+  HeldFinals* held = held_of(seq);
+  if (held && (nodes() > 1 || held->holds(seq)) && !held->launch(*running.operation, cut)) {
+    return give_up_for_memory(*running.operation);
+  }
   if (nodes() == 1) return run_locally(running);
+  running.stores_late = held && is_ring && running.operation->is_in_place();
 
   running.finals.resize(static_cast<size_t>(cut.pieces()));
   running.received.resize(static_cast<size_t>(cut.chunks()) * 2);
@@ -202,7 +244,9 @@ void DataJob::cancel(const core::Cancel& cancelled) {
     receive_->release(header.slot);
     return true;
   });
-  if (running_.empty()) progress_timer_.cancel();
+  if (HeldFinals* held = held_of(core::Track::kLockable)) held->cancel(cancelled.first);
+  if (running_.empty() && waiting_.empty()) progress_timer_.cancel();
+  settle();
 }
 
 bool DataJob::is_stale(const transport::FrameHeader& header) const {
@@ -218,14 +262,14 @@ void DataJob::run_locally(Running& running) {
   constexpr int64_t kStretchBytes = 128 << 10;
   const auto size = static_cast<int64_t>(element_bytes(running.operation->dtype));
   const int64_t elements = running.operation->elements();
-  const int64_t turn_end = std::min(elements, running.local_done + kTurnBytes / size);
-  while (running.local_done < turn_end) {
-    const int64_t end = std::min(turn_end, running.local_done + kStretchBytes / size);
-    kernels_.run_on_one_node(*running.operation, {running.local_done, end});
-    running.local_done = end;
+  const int64_t turn_end = std::min(elements, running.elements_done + kTurnBytes / size);
+  while (running.elements_done < turn_end) {
+    const int64_t end = std::min(turn_end, running.elements_done + kStretchBytes / size);
+    kernels_.run_on_one_node(*running.operation, {running.elements_done, end});
+    running.elements_done = end;
   }
   if (!inputs_hold(running)) return;
-  if (running.local_done == elements) {
+  if (running.elements_done == elements) {
     running.first_incomplete = running.cut.pieces();
     finish_if_done(running);
     return;
@@ -268,13 +312,11 @@ void DataJob::originate_broadcast(Running& running) {
     const size_t bytes = static_cast<size_t>(range.count()) * element_bytes(operation.dtype);
     kernels_.read_root(operation, range, origin_buffer(buffer));
     if (!inputs_hold(running)) return;
-    kernels_.store(operation, range, origin_buffer(buffer));
+    take_values(running, piece, 0, origin_buffer(buffer));
     outbox_.push(cookie,
                  header_for(running, transport::FrameKind::kBroadcast, static_cast<uint32_t>(piece),
                             geometry_.broadcast_slot(operation.seq, piece), bytes),
                  {origin_buffer(buffer), bytes, region_});
-    running.finals[static_cast<size_t>(piece)] = 1;
-    ++running.first_incomplete;
   }
   finish_if_done(running);
 }
@@ -299,6 +341,15 @@ DataJob::Running* DataJob::find(Seq seq) {
   return it == running_.end() ? nullptr : it->get();
 }
 
+void DataJob::take_values(Running& running, int64_t piece, int shard, const std::byte* values) {
+  const Operation& operation = *running.operation;
+  if (HeldFinals* held = held_of(operation.seq)) {
+    held->keep(operation.seq, static_cast<uint32_t>(piece * running.cut.nodes() + shard), values);
+  }
+  if (!running.stores_late) kernels_.store(operation, running.cut.chunk(piece, shard), values);
+  note_final(running, piece);
+}
+
 void DataJob::note_final(Running& running, int64_t piece) {
   ++running.finals[static_cast<size_t>(piece)];
   const uint16_t all = static_cast<uint16_t>(running.cut.nodes());
@@ -310,20 +361,19 @@ void DataJob::note_final(Running& running, int64_t piece) {
 
 void DataJob::finish_if_done(Running& running) {
   if (running.first_incomplete < running.cut.pieces()) return;
-  const Seq seq = running.operation->seq;
-  const double seconds = steady_now_s() - running.started_s;
-  std::erase_if(running_, [&](const auto& r) { return r.get() == &running; });
-  uint64_t stable = last_launched_[core::index_of(core::Track::kLockable)];
-  for (const auto& r : running_) stable = std::min(stable, r->operation->seq.value - 1);
-  stable_ = stable;
-  if (running_.empty()) progress_timer_.cancel();
-  count_traffic();
-  options_.events.on_done(seq, seconds);
+  if (running.stores_late) return hand_back(running);
+  finish(running);
 }
 
-core::ElementRange DataJob::range_of(const Running& running, uint32_t chunk) const {
-  const int64_t shards = running.cut.nodes();
-  return running.cut.chunk(chunk / shards, static_cast<int>(chunk % shards));
+void DataJob::finish(Running& running) {
+  const Seq seq = running.operation->seq;
+  const double seconds = steady_now_s() - running.started_s;
+  const auto is_it = [&](const auto& other) { return other.get() == &running; };
+  if (std::erase_if(running_, is_it) == 0) std::erase_if(completing_, is_it);
+  if (running_.empty() && waiting_.empty()) progress_timer_.cancel();
+  count_traffic();
+  note_finished(seq);
+  options_.events.on_done(seq, seconds);
 }
 
 transport::FrameHeader DataJob::header_for(const Running& running, transport::FrameKind kind,
@@ -337,7 +387,10 @@ transport::FrameHeader DataJob::header_for(const Running& running, transport::Fr
   header.chunk = chunk;
   header.seq = running.operation->seq.value;
   header.plan_hash = running.operation->plan_hash;
-  header.stable_seq = stable_;
+  if (const HeldFinals* held = held_of(running.operation->seq)) {
+    const bool collects = kind == transport::FrameKind::kReduce;
+    header.stable_seq = (collects ? held->complete() : held->stable()).value;
+  }
   header.payload_bytes = static_cast<uint32_t>(bytes);
   return header;
 }
@@ -353,20 +406,20 @@ void DataJob::watch_progress() {
   progress_timer_.expires_after(
       std::chrono::milliseconds(std::max<TicksMs>(options_.timeout_ms / 4, 1)));
   progress_timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
-    if (error || !*alive || running_.empty() || stopped_) return;
+    if (error || !*alive || stopped_ || (running_.empty() && waiting_.empty())) return;
     // While a member has not launched it, an operation waits for that member's application.
     const bool waits_for_peers =
-        std::any_of(running_.begin(), running_.end(),
-                    [](const auto& running) { return running->launched_everywhere; });
+        !waiting_.empty() || std::any_of(running_.begin(), running_.end(), [](const auto& running) {
+          return running->launched_everywhere;
+        });
     if (!waits_for_peers) last_progress_ms_ = steady_now_ms();
     if (steady_now_ms() - last_progress_ms_ < options_.timeout_ms) return watch_progress();
     // If the next node still holds what was sent to it, it is the one that stands still.
     const NodeIndex culprit = outbox_.is_quiet() ? previous() : next();
-    give_up(
-        culprit,
-        Status(Code::kTimeout,
-               "operation " + std::to_string(core::number_of(running_.front()->operation->seq)) +
-                   " made no progress for " + std::to_string(options_.timeout_ms) + " ms"));
+    const Seq seq = running_.empty() ? waiting_.front()->seq : running_.front()->operation->seq;
+    give_up(culprit, Status(Code::kTimeout, "operation " + std::to_string(core::number_of(seq)) +
+                                                " made no progress for " +
+                                                std::to_string(options_.timeout_ms) + " ms"));
   });
 }
 

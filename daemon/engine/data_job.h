@@ -4,12 +4,18 @@
 // Chunks travel as core/ring_schedule.h says. A received chunk is worked on in its slot and sent on
 // from there: sums never leave the cache on their way. Frames of an operation that this node has
 // not launched yet wait in their slots.
+//
+// Where the job is to outlive a node (policy `shrink`), the final values stay here until they are
+// stable (held_finals.h), and can be taken over by the data plane of the next epoch.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,6 +24,8 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/core/agreement.h"
+#include "daemon/core/decision.h"
+#include "daemon/engine/held_finals.h"
 #include "daemon/engine/operation.h"
 #include "daemon/engine/outbox.h"
 #include "daemon/engine/slots.h"
@@ -42,9 +50,11 @@ struct DataJobOptions {
   std::vector<std::string> data_addresses;  // likewise
   int lanes = 4;
   uint64_t chunk_bytes = 256 * 1024;
-  uint64_t staging_bytes = 64u << 20;  // bound of slots and send buffers
+  uint64_t staging_bytes = 64u << 20;  // bound of slots and send buffers, and of held values
   TicksMs timeout_ms = 10'000;         // to connect, and without progress
   bool corrupt = false;                // --fault reduce
+  // kFail: nothing is held beyond what the ring needs. The same on all nodes.
+  core::DeathPolicy policy = core::DeathPolicy::kFail;
   DataEvents events;
 };
 
@@ -56,6 +66,7 @@ class DataJob {
 
   // Opens the channels. Operations may be given before they are open.
   void start();
+  // An operation for whose values there is no room waits until earlier ones are stable.
   void run(std::unique_ptr<Operation> operation);
   // L7: forgets the lockable operations from `first` on. Their frames, here and under way, are
   // dropped, and their slots given back.
@@ -66,6 +77,33 @@ class DataJob {
   // after its end here.
   void count_traffic();
 
+  // --- Recovery, policy `shrink` on more than one node (docs/protocol.md, R1 to R4)
+  //
+  // Nothing is sent, received, launched or handed back any more.
+  void seal();
+  // R3, of a sealed epoch. `delivered`: the owner was told; whether it told the clients, it knows.
+  core::Report report(core::Track track) const { return held_of(track)->report(); }
+  // The final values of a chunk that is held (checked), for a node that lacks them.
+  std::span<const std::byte> final_chunk(Seq seq, uint32_t chunk) const {
+    return held_of(core::track_of(seq))->chunk(seq, chunk);
+  }
+  // Before start(), for each track: takes over from the sealed epoch before what the decision says.
+  // COMPLETE operations are done once take_final() has brought the chunks that are missing. To be
+  // given to run(), under their new numbers and before any other: REDO ones, again, and COMPLETE
+  // ones that this node had not launched (broadcasts: they may end before all have begun).
+  void carry_over(DataJob& before, core::Track track, const core::Decision& decision);
+  // A REDO operation that cannot be run: the root of the broadcast is lost. On all nodes alike.
+  void abandon(Seq seq) { held_of(seq)->abandon(seq); }
+  // The operation is COMPLETE and waits for chunks.
+  bool is_completing(Seq seq) const;
+  // A chunk of it, fetched from another node. kInternal if nobody waits for it, or it has not its
+  // size.
+  [[nodiscard]] Status take_final(Seq seq, uint32_t chunk, std::span<const std::byte> values);
+  // What is known from elsewhere (heartbeats): all nodes have completed the operations up to here.
+  void note_stable(Seq seq);
+  // Of final values that are not stable.
+  int64_t unstable_bytes(core::Track track) const;
+
  private:
   struct Running {
     std::unique_ptr<Operation> operation;
@@ -74,7 +112,8 @@ class DataJob {
     std::vector<bool> received;    // by chunk, reduced then final: whether its frame has come
     int64_t first_incomplete = 0;  // piece
     int64_t next_origin = 0;       // piece that this node starts next
-    int64_t local_done = 0;        // on one node: elements
+    int64_t elements_done = 0;     // on one node, or handed back at the end
+    bool stores_late = false;      // its inputs are P: outputs are written when all of F is here
     double started_s = 0;
     bool launched_everywhere = false;  // the others have deadlines to keep only from then on
   };
@@ -114,6 +153,8 @@ class DataJob {
   void give_up(NodeIndex peer, const Status& status);
   void report_loss(NodeIndex peer, const Status& status);
 
+  // Those for which there is room, in the order of their tracks.
+  void launch_waiting();
   void launch(std::unique_ptr<Operation> operation);
   void run_locally(Running& running);
   void originate(Running& running);
@@ -134,13 +175,35 @@ class DataJob {
   void handle_broadcast_frame(Running& running, const transport::FrameHeader& header,
                               std::span<std::byte> payload);
   void forward(const transport::FrameHeader& received, transport::FrameKind kind, uint32_t to_slot,
-               std::span<std::byte> payload);
+               std::span<std::byte> payload, uint64_t stable_seq);
+  // The final values of a chunk are there.
+  void take_values(Running& running, int64_t piece, int shard, const std::byte* values);
   void note_final(Running& running, int64_t piece);
   void finish_if_done(Running& running);
-  core::ElementRange range_of(const Running& running, uint32_t chunk) const;
+  void finish(Running& running);
   transport::FrameHeader header_for(const Running& running, transport::FrameKind kind,
                                     uint32_t chunk, uint32_t slot, size_t bytes) const;
   std::byte* origin_buffer(uint32_t index);
+
+  // --- data_job_recovery.cc
+  HeldFinals* held_of(core::Track track) const { return held_[core::index_of(track)].get(); }
+  HeldFinals* held_of(Seq seq) const { return held_of(core::track_of(seq)); }
+  void allocate_holds();
+  void note_finished(Seq seq);
+  void give_up_for_memory(const Operation& operation);
+  std::unique_ptr<Running> extract(Seq seq);
+  // Writes all of F to the outputs.
+  void hand_back(Running& running);
+  void hand_back_carried();
+  // Of a COMPLETE operation that was not launched before: its values are fetched.
+  void launch_completing(std::unique_ptr<Operation> operation, uint32_t slot_bytes);
+  // R2: learns from the frame what is stable; returns what it says where it goes next.
+  uint64_t pass_on_stability(const transport::FrameHeader& header);
+  // After something has become complete or stable: what waited for that.
+  void settle();
+  void acknowledge(core::Track track);
+  void on_acknowledgement(const transport::FrameHeader& header);
+  void pass_acknowledgement(core::Track track);
 
   void watch_progress();
   void check_quiet();
@@ -165,12 +228,19 @@ class DataJob {
   bool send_closed_ = false;
   bool stopped_ = false;  // no frame is handled or sent any more; the epoch is about to end
 
-  std::vector<std::unique_ptr<Operation>> waiting_;      // for the channels
+  std::vector<std::unique_ptr<Operation>> waiting_;      // for the channels, or for room
   std::vector<std::unique_ptr<Running>> running_;        // at most one a lane
   std::vector<transport::FrameHeader> early_;            // their payloads wait in their slots
   std::array<uint64_t, core::kTracks> last_launched_{};  // Seq values
   std::vector<core::Cancel> cancels_;                    // by ascending first and generation
-  uint64_t stable_ = 0;  // lockable operations up to here are complete on this node
+
+  // By track; null where nothing is held.
+  std::array<std::unique_ptr<HeldFinals>, core::kTracks> held_;
+  std::vector<std::unique_ptr<Running>> completing_;  // carried over, decided COMPLETE
+  std::map<Seq, uint32_t> awaited_;  // likewise, not launched here yet: the bytes of its slots
+  // By track: the acknowledgement that waits here until its operations are complete.
+  std::array<std::optional<transport::FrameHeader>, core::kTracks> parked_;
+  std::array<bool, core::kTracks> acknowledging_{};  // node 0: one is going round
 
   boost::asio::steady_timer progress_timer_;
   TicksMs last_progress_ms_ = 0;

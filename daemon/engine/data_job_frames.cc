@@ -25,6 +25,7 @@ void DataJob::on_sent(uint32_t cookie) {
     if (receive_) receive_->release(cookie);
     return;
   }
+  if (cookie >= geometry_.slots() + geometry_.origin_buffers()) return settle();
   // An origin buffer is free again; whoever uses its lane may have waited for it.
   const uint32_t lane = (cookie - geometry_.slots()) / static_cast<uint32_t>(geometry_.window);
   for (const auto& running : running_) {
@@ -35,7 +36,7 @@ void DataJob::on_sent(uint32_t cookie) {
     } else if (operation.root_node == options_.self) {
       originate_broadcast(*running);
     }
-    return;  // one operation a lane; it may be gone now
+    return settle();  // one operation a lane; it may be gone now
   }
 }
 
@@ -48,6 +49,7 @@ void DataJob::on_slot_free(uint32_t slot) {
 void DataJob::on_frame(const transport::FrameHeader& header, std::span<std::byte> payload) {
   if (stopped_) return;
   last_progress_ms_ = steady_now_ms();
+  if (header.kind == transport::FrameKind::kStable) return on_acknowledgement(header);
   if (is_stale(header)) return receive_->release(header.slot);
   Running* running = find(Seq{header.seq});
   const bool is_newer = running && header.lock_generation > running->operation->generation;
@@ -75,6 +77,7 @@ void DataJob::on_frame(const transport::FrameHeader& header, std::span<std::byte
   } else {
     handle_ring_frame(*running, header, payload);
   }
+  settle();
 }
 
 // What has gone through every node, this one the last, was launched by every node.
@@ -104,13 +107,20 @@ Status DataJob::check_frame(const Running& running, const transport::FrameHeader
   if (header.chunk >= running.cut.chunks()) {
     return broken("chunk " + std::to_string(header.chunk));
   }
-  const core::ElementRange range = range_of(running, header.chunk);
+  const core::ElementRange range = running.cut.chunk_at(header.chunk);
   if (header.payload_bytes != static_cast<size_t>(range.count()) * element_bytes(operation.dtype)) {
     return broken(std::to_string(header.payload_bytes) + " bytes in chunk " +
                   std::to_string(header.chunk));
   }
   if (running.received[received_index(header)]) {
     return broken("chunk " + std::to_string(header.chunk) + " again");
+  }
+  const HeldFinals* held = held_of(operation.seq);
+  const bool collects = header.kind == transport::FrameKind::kReduce;
+  // All nodes cannot have completed what this one has not.
+  if (held && (core::track_of(Seq{header.stable_seq}) != core::track_of(operation.seq) ||
+               (!collects && header.stable_seq > held->complete().value))) {
+    return broken("a stability that cannot be");
   }
   const bool is_broadcast = operation.kind == CollectiveKind::kBroadcast;
   if (is_broadcast != (header.kind == transport::FrameKind::kBroadcast)) {
@@ -135,28 +145,28 @@ void DataJob::handle_ring_frame(Running& running, const transport::FrameHeader& 
   const auto slot = [&](core::RingPhase phase) {
     return geometry_.ring_slot(operation.seq, piece, shard, phase);
   };
+  const uint64_t stable = pass_on_stability(header);
   switch (core::ring_on_receive(phase_of(header.kind), shard, options_.self, nodes())) {
     case core::RingAction::kAddAndForward:
       kernels_.reduce_local(operation, range, payload.data(), false, payload.data());
       if (!inputs_hold(running)) return;
-      forward(header, transport::FrameKind::kReduce, slot(core::RingPhase::kReduce), payload);
+      forward(header, transport::FrameKind::kReduce, slot(core::RingPhase::kReduce), payload,
+              stable);
       return;
     case core::RingAction::kAddAndFinish:
       kernels_.reduce_local(operation, range, payload.data(), true, payload.data());
       if (!inputs_hold(running)) return;
-      forward(header, transport::FrameKind::kGather, slot(core::RingPhase::kGather), payload);
-      kernels_.store(operation, range, payload.data());
-      break;
+      [[fallthrough]];
     case core::RingAction::kStoreAndForward:
-      forward(header, transport::FrameKind::kGather, slot(core::RingPhase::kGather), payload);
-      kernels_.store(operation, range, payload.data());
+      forward(header, transport::FrameKind::kGather, slot(core::RingPhase::kGather), payload,
+              stable);
+      take_values(running, piece, shard, payload.data());
       break;
     case core::RingAction::kStore:
-      kernels_.store(operation, range, payload.data());
+      take_values(running, piece, shard, payload.data());
       receive_->release(header.slot);
       break;
   }
-  note_final(running, piece);
   originate(running);
   finish_if_done(running);
 }
@@ -165,23 +175,23 @@ void DataJob::handle_broadcast_frame(Running& running, const transport::FrameHea
                                      std::span<std::byte> payload) {
   const Operation& operation = *running.operation;
   const int64_t piece = header.chunk;
+  const uint64_t stable = pass_on_stability(header);
   const bool passes_on = core::chain_forwards(operation.root_node, options_.self, nodes());
   if (passes_on) {
     forward(header, transport::FrameKind::kBroadcast,
-            geometry_.broadcast_slot(operation.seq, piece), payload);
+            geometry_.broadcast_slot(operation.seq, piece), payload, stable);
   }
-  kernels_.store(operation, running.cut.chunk(piece, 0), payload.data());
+  take_values(running, piece, 0, payload.data());
   if (!passes_on) receive_->release(header.slot);
-  note_final(running, piece);
   finish_if_done(running);
 }
 
 void DataJob::forward(const transport::FrameHeader& received, transport::FrameKind kind,
-                      uint32_t to_slot, std::span<std::byte> payload) {
+                      uint32_t to_slot, std::span<std::byte> payload, uint64_t stable_seq) {
   transport::FrameHeader header = received;
   header.kind = kind;
   header.slot = to_slot;
-  header.stable_seq = stable_;
+  header.stable_seq = stable_seq;
   outbox_.push(received.slot, header, {payload.data(), payload.size(), region_});
 }
 

@@ -13,6 +13,13 @@ bool Operation::has_lost_memory() const {
                      [](const auto& arena) { return arena->is_lost(); });
 }
 
+bool Operation::is_in_place() const {
+  return std::any_of(tensors.begin(), tensors.end(), [](const OperationTensor& tensor) {
+    return std::any_of(tensor.ranks.begin(), tensor.ranks.end(),
+                       [](const RankBuffers& rank) { return rank.input == rank.output; });
+  });
+}
+
 template <class Visit>
 void OperationKernels::for_each_piece(const Operation& operation, core::ElementRange range,
                                       Visit visit) {

@@ -48,6 +48,8 @@ struct Operation {
   // True if the kernel could not provide some client's memory (session/sigbus_guard.h): what was
   // read from it is worthless and must not reach anybody.
   bool has_lost_memory() const;
+  // Some output is its input, too.
+  bool is_in_place() const;
   int64_t elements() const { return first_element.back(); }
   int64_t bytes() const { return elements() * static_cast<int64_t>(element_bytes(dtype)); }
 };

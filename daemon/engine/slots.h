@@ -19,13 +19,16 @@ struct SlotGeometry {
   int window = 4;  // pieces of one operation under way
   int nodes = 2;
   uint32_t slot_bytes = 256 * 1024;
+  bool acknowledges = false;  // R2: a slot for the trailing acknowledgement of each track
 
   // Chunks stay in cache (docs/architecture.md), and shrink where many nodes would exceed
   // `budget_bytes`.
-  static SlotGeometry make(int nodes, int lanes, uint64_t chunk_bytes, uint64_t budget_bytes) {
+  static SlotGeometry make(int nodes, int lanes, uint64_t chunk_bytes, uint64_t budget_bytes,
+                           bool acknowledges = false) {
     SlotGeometry geometry;
     geometry.nodes = nodes;
     geometry.lanes = lanes;
+    geometry.acknowledges = acknowledges;
     const uint64_t fair = budget_bytes / (geometry.slots() + geometry.origin_buffers());
     const uint64_t bytes = std::clamp<uint64_t>(std::min(chunk_bytes, fair), 4096, 4u << 20);
     geometry.slot_bytes = static_cast<uint32_t>(bytes / 4096 * 4096);
@@ -34,10 +37,12 @@ struct SlotGeometry {
 
   uint32_t slots_per_lane() const { return static_cast<uint32_t>(window * nodes * 2); }
   uint32_t slots_per_broadcast() const { return static_cast<uint32_t>(window * 2); }
-  uint32_t slots() const {
+  // For chunks; those for acknowledgements come behind.
+  uint32_t chunk_slots() const {
     return static_cast<uint32_t>(lanes) * slots_per_lane() +
            core::kDecreedWindow * slots_per_broadcast();
   }
+  uint32_t slots() const { return chunk_slots() + (acknowledges ? core::kTracks : 0); }
   uint32_t origin_buffers() const {
     return static_cast<uint32_t>((lanes + core::kDecreedWindow) * window);
   }
@@ -61,6 +66,9 @@ struct SlotGeometry {
     const uint32_t before = static_cast<uint32_t>(lanes) * slots_per_lane();
     return before + (lane(seq) - static_cast<uint32_t>(lanes)) * slots_per_broadcast() +
            static_cast<uint32_t>(piece % slots_per_broadcast());
+  }
+  uint32_t acknowledgement_slot(core::Track track) const {
+    return chunk_slots() + static_cast<uint32_t>(core::index_of(track));
   }
   // Where this node keeps what it starts itself until it is sent.
   uint32_t origin_buffer(Seq seq, int64_t piece) const {

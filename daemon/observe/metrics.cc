@@ -58,6 +58,8 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
       .arena_bytes = single_gauge(registry, "rueda_arena_bytes", "Client memory mapped."),
       .staging_bytes =
           single_gauge(registry, "rueda_staging_bytes", "Slots and send buffers held."),
+      .unstable_bytes = single_gauge(registry, "rueda_unstable_bytes",
+                                     "Final values kept until every node of their job has them."),
       .rejected_clients = single_counter(registry, "rueda_rejected_clients_total",
                                          "Clients turned away at the unix socket."),
       .rejected_connections = single_counter(registry, "rueda_rejected_connections_total",

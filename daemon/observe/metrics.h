@@ -53,10 +53,12 @@ struct PeerMetrics {
 
 // Series of the daemon itself.
 struct DaemonMetrics {
-  prometheus::Gauge& clients;                 // rueda_clients
-  prometheus::Gauge& jobs;                    // rueda_jobs
-  prometheus::Gauge& arena_bytes;             // rueda_arena_bytes: client memory mapped
-  prometheus::Gauge& staging_bytes;           // rueda_staging_bytes: slots and send buffers held
+  prometheus::Gauge& clients;        // rueda_clients
+  prometheus::Gauge& jobs;           // rueda_jobs
+  prometheus::Gauge& arena_bytes;    // rueda_arena_bytes: client memory mapped
+  prometheus::Gauge& staging_bytes;  // rueda_staging_bytes: slots and send buffers held
+  // rueda_unstable_bytes: final values kept until every node of their job has them
+  prometheus::Gauge& unstable_bytes;
   prometheus::Counter& rejected_clients;      // rueda_rejected_clients_total
   prometheus::Counter& rejected_connections;  // rueda_rejected_connections_total: on the data port
   prometheus::Counter& job_failures;          // rueda_job_failures_total

@@ -19,6 +19,7 @@ enum class FrameKind : uint8_t {
   kGather = 2,     // final values on their way to everybody
   kBroadcast = 3,  // the root's values on their way down the chain
   kCredit = 4,     // no payload: `slot` is free again (transports use it among themselves)
+  kStable = 5,     // no payload: R2's trailing acknowledgement
 };
 
 // What PROTOCOL L3 asks every frame to carry, and where its payload goes.
@@ -31,10 +32,12 @@ struct FrameHeader {
   uint32_t epoch = 0;
   uint32_t lock_generation = 0;  // 0: decreed, not locked
   uint32_t process_set = 0;
-  uint32_t chunk = 0;       // piece * number of nodes + shard (core/ring_schedule.h)
-  uint64_t seq = 0;         // operation number in (job, epoch)
-  uint64_t plan_hash = 0;   // hash of the batch; both sides must mean the same one
-  uint64_t stable_seq = 0;  // R2: all lockable operations up to here are complete at the sender
+  uint32_t chunk = 0;      // piece * nodes + shard (core/ring_schedule.h); kStable: hops so far
+  uint64_t seq = 0;        // operation number in (job, epoch)
+  uint64_t plan_hash = 0;  // hash of the batch; both sides must mean the same one
+  // R2, of the operation's track; 0 where nothing is held. kReduce: operations up to here are
+  // complete on every node that the frame has passed. Else: on all nodes.
+  uint64_t stable_seq = 0;
   uint32_t payload_bytes = 0;
   uint32_t reserved = 0;
 };

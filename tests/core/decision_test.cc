@@ -51,6 +51,19 @@ TEST(Decision, RedoIfAChunkIsNowhere) {
   EXPECT_EQ(decision.operations[0].verdict, Verdict::kRedo);
 }
 
+// A broadcast ends on its root before the others begin: it is decided upon all the same.
+TEST(Decision, ABroadcastThatOneHasNotLaunchedIsFetchedThere) {
+  std::map<NodeIndex, Report> reports{{n0, {Seq{3}, {holds("11", !kPartial, true)}}},
+                                      {n1, {Seq{3}, {}}}};
+  EXPECT_THAT(decide_shrink(reports).operations, IsEmpty());
+  extend_to_last_launched(reports);
+  const Decision decision = decide_shrink(reports);
+  ASSERT_EQ(decision.operations.size(), 1u);
+  EXPECT_EQ(decision.operations[0].verdict, Verdict::kComplete);
+  EXPECT_THAT(decision.operations[0].servers, ElementsAre(n0, n0));
+  EXPECT_EQ(decision.returned(), Seq{5});
+}
+
 TEST(Decision, WhoDeliveredForcesComplete) {
   const Decision decision = decide_shrink(
       {{n0, {Seq{0}, {holds("...", kPartial)}}}, {n1, {Seq{0}, {holds("111", !kPartial, true)}}}});

@@ -44,6 +44,29 @@ TEST_F(HoldingsTest, WhatItDoesNotKnowChangesNothing) {
   EXPECT_FALSE(holdings_.add_chunk(Seq{0}, 0));
 }
 
+TEST_F(HoldingsTest, TheLastOneMayBeCancelledAndItsNumberComesAgain) {
+  launch(1);
+  launch(2);
+  holdings_.drop_last();
+  EXPECT_EQ(holdings_.bytes(), 10);
+  EXPECT_EQ(holdings_.next_seq(), Seq{2});
+  launch(2);
+  EXPECT_EQ(holdings_.bytes(), 20);
+}
+
+TEST_F(HoldingsTest, WhatIsAwaitedMayBeLaunchedLater) {
+  launch(1);
+  complete(1);
+  holdings_.await();
+  EXPECT_TRUE(holdings_.holds(Seq{2}));
+  EXPECT_EQ(holdings_.complete(), Seq{1});
+  EXPECT_EQ(holdings_.bytes(), 10);
+  launch(2);
+  complete(2);
+  EXPECT_EQ(holdings_.complete(), Seq{2});
+  EXPECT_EQ(holdings_.bytes(), 20);
+}
+
 TEST_F(HoldingsTest, CompleteIsCumulative) {
   launch(1);
   launch(2);

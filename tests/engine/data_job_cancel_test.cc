@@ -17,6 +17,7 @@ class Cancelling {
   explicit Cancelling(uint64_t seed) : random_(seed) {
     options_.ranks_per_node.assign(static_cast<size_t>(draw(2, 4)), 1);
     options_.ranks_per_node[0] = draw(1, 2);
+    if (draw(0, 1) == 1) options_.policy = core::DeathPolicy::kShrink;
     ring_ = std::make_unique<Ring>(options_);
     nodes_.resize(options_.ranks_per_node.size());
   }
@@ -69,6 +70,10 @@ class Cancelling {
     ASSERT_TRUE(is_over()) << "it hangs";
     ring_->settle();
     EXPECT_EQ(ring_->check(), "");
+    for (int i = 0; i < ring_->size(); ++i) {
+      EXPECT_EQ(ring_->node(i).job->unstable_bytes(core::Track::kLockable), 0)
+          << "what is held of a cancelled operation stays";
+    }
     for (Work* work : wanted_) EXPECT_EQ(work->check(), "") << "operation " << work->seq().value;
     for (const auto& [work, before] : cancelled_) {
       EXPECT_EQ(outputs_of(*work), before) << "a cancelled operation wrote";

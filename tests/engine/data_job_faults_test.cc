@@ -37,18 +37,21 @@ class DataJobWithPeer : public ::testing::Test {
     poll();
   }
 
-  void open(int nodes, TicksMs timeout_ms = 60'000) {
+  void open(int nodes, TicksMs timeout_ms = 60'000,
+            core::DeathPolicy policy = core::DeathPolicy::kFail) {
     job_.reset();
     to_job_.reset();
     from_job_.reset();
     poll();
     nodes_ = nodes;
-    geometry_ = SlotGeometry::make(nodes, 4, kChunkBytes, 64u << 20);
+    geometry_ =
+        SlotGeometry::make(nodes, 4, kChunkBytes, 64u << 20, policy == core::DeathPolicy::kShrink);
     job_transport_ = transport::make_mem_transport(io_, network_);
     peer_transport_ = transport::make_mem_transport(io_, network_);
     DataJobOptions options = testing::data_job_options(nodes, 0);
     options.chunk_bytes = kChunkBytes;
     options.timeout_ms = timeout_ms;
+    options.policy = policy;
     ASSERT_TRUE(job_transport_->listen(options.data_addresses[0]).is_ok());
     ASSERT_TRUE(peer_transport_->listen(options.data_addresses[1]).is_ok());
     options.events.on_done = [this](Seq seq, double) { done_.push_back(seq); };
@@ -100,6 +103,7 @@ class DataJobWithPeer : public ::testing::Test {
     uint32_t slot = 0;
     size_t bytes = 16;
     uint64_t plan_hash = 7;
+    uint64_t stable_seq = 0;
   };
   // A frame of four floats of shard 1 unless told otherwise.
   void send(const Frame& frame) {
@@ -111,6 +115,7 @@ class DataJobWithPeer : public ::testing::Test {
     header.chunk = frame.chunk;
     header.seq = frame.seq;
     header.plan_hash = frame.plan_hash;
+    header.stable_seq = frame.stable_seq;
     header.payload_bytes = static_cast<uint32_t>(frame.bytes);
     const transport::SendBuffer buffer{memory_.data(), frame.bytes, region_};
     to_job_->write(header, std::span(&buffer, frame.bytes > 0 ? 1 : 0), 0);
@@ -265,6 +270,37 @@ TEST_F(DataJobWithPeer, AResultOfTheShardThatEndsHere) {
   launch(work);
   send({.kind = FrameKind::kGather, .chunk = 1});
   EXPECT_EQ(reason(), "it sent a frame of operation 1 with a phase that node has no part in");
+}
+
+TEST_F(DataJobWithPeer, AnAcknowledgementWhereNothingIsHeld) {
+  send({.kind = FrameKind::kStable, .chunk = 2, .bytes = 0});
+  EXPECT_EQ(reason(), "it sent an acknowledgement that cannot be");
+}
+
+TEST_F(DataJobWithPeer, AnAcknowledgementThatWasNotAskedFor) {
+  open(2, 60'000, core::DeathPolicy::kShrink);
+  send({.kind = FrameKind::kStable,
+        .chunk = 2,
+        .slot = geometry_.acknowledgement_slot(core::Track::kLockable),
+        .bytes = 0});
+  EXPECT_EQ(reason(), "it sent an acknowledgement that cannot be");
+}
+
+TEST_F(DataJobWithPeer, AnAcknowledgementOfAnotherNodesTurn) {
+  open(2, 60'000, core::DeathPolicy::kShrink);
+  send({.kind = FrameKind::kStable,
+        .chunk = 1,
+        .slot = geometry_.acknowledgement_slot(core::Track::kLockable),
+        .bytes = 0});
+  EXPECT_EQ(reason(), "it sent an acknowledgement that cannot be");
+}
+
+TEST_F(DataJobWithPeer, AnOperationThatIsStableBeforeItIsComplete) {
+  open(2, 60'000, core::DeathPolicy::kShrink);
+  const Work work(sum_of({8}), {1, 1}, Seq{1});
+  launch(work);
+  send({.kind = FrameKind::kGather, .chunk = 0, .slot = 1, .stable_seq = 1});
+  EXPECT_EQ(reason(), "it sent a frame of operation 1 with a stability that cannot be");
 }
 
 TEST_F(DataJobWithPeer, AFrameOfAnOperationThatIsOver) {

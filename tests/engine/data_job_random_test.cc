@@ -28,6 +28,10 @@ RingOptions random_ring(Random& random) {
   for (int& ranks : options.ranks_per_node) ranks = 1 + random.below(3);
   options.lanes = 1 + random.below(4);
   options.chunk_bytes = random.one_in(3) ? 8192 : 4096;
+  if (random.one_in(2)) {
+    options.policy = core::DeathPolicy::kShrink;
+    if (random.one_in(2)) options.staging_bytes = static_cast<uint64_t>(random.below(100'000));
+  }
   return options;
 }
 
@@ -57,6 +61,14 @@ WorkSpec random_work(Random& random, int ranks) {
   return spec;
 }
 
+std::string check_holds(Ring& ring, int64_t most) {
+  for (int i = 0; i < ring.size(); ++i) {
+    const int64_t bytes = ring.node(i).job->unstable_bytes(core::Track::kLockable);
+    if (bytes > most) return "node " + std::to_string(i) + " holds " + std::to_string(bytes);
+  }
+  return {};
+}
+
 std::string run_seed(uint32_t seed) {
   Random random(seed);
   const RingOptions options = random_ring(random);
@@ -71,11 +83,16 @@ std::string run_seed(uint32_t seed) {
     for (int turns = random.below(20); turns > 0; --turns) moved |= ring.poll();
     const int node = random.below(ring.size());
     if (node != slow || random.one_in(16)) moved |= ring.launch_next(node);
+    if (std::string wrong = check_holds(ring, ring.most_unstable_bytes()); !wrong.empty()) {
+      return wrong;
+    }
     if (moved) continue;
     for (int i = 0; i < ring.size(); ++i) moved |= ring.launch_next(i);
     if (!moved && !ring.poll()) return ring.all_done() ? ring.check() : "it stands still";
   }
   ring.settle();
+  // R2: when traffic has stopped everything becomes stable.
+  if (std::string wrong = check_holds(ring, 0); !wrong.empty()) return wrong;
   return ring.check();
 }
 

@@ -39,6 +39,7 @@ Ring::Ring(RingOptions options)
     job.lanes = options_.lanes;
     job.timeout_ms = options_.timeout_ms;
     job.corrupt = options_.corrupt;
+    job.policy = options_.policy;
     job.events.on_done = [&made](Seq seq, double) { made.done.push_back(seq); };
     job.events.on_failed = [&made](Seq seq, const Status& status) {
       made.failed.emplace_back(seq, status);
@@ -104,6 +105,18 @@ bool Ring::run_all() {
     }
     return all_done();
   });
+}
+
+int64_t Ring::most_unstable_bytes() const {
+  // At least a page, as the data job has it.
+  auto most = std::max<int64_t>(static_cast<int64_t>(options_.staging_bytes), 4096);
+  for (const auto& item : works_) {
+    int64_t elements = 0;
+    for (const int64_t size : item->spec().sizes) elements += size;
+    const auto size = static_cast<int64_t>(element_bytes(item->spec().dtype));
+    most = std::max<int64_t>(most, elements * size + 64);
+  }
+  return most;
 }
 
 std::string Ring::check() {

@@ -23,6 +23,7 @@ struct RingOptions {
   int lanes = 4;
   TicksMs timeout_ms = 60'000;
   bool corrupt = false;
+  core::DeathPolicy policy = core::DeathPolicy::kFail;
 };
 
 class Ring {
@@ -62,6 +63,8 @@ class Ring {
   bool all_done();
   // What is wrong with any result; empty when nothing is.
   std::string check();
+  // The most that a node may hold of values that are not stable: the bound, or one operation.
+  int64_t most_unstable_bytes() const;
 
  private:
   const RingOptions options_;

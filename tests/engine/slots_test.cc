@@ -61,6 +61,15 @@ TEST(SlotGeometry, EveryChunkUnderWayHasASlotOfItsOwn) {
   }
 }
 
+TEST(SlotGeometry, AcknowledgementsHaveSlotsOfTheirOwn) {
+  const SlotGeometry without = SlotGeometry::make(4, 4, 4096, 64u << 20);
+  const SlotGeometry with = SlotGeometry::make(4, 4, 4096, 64u << 20, true);
+  EXPECT_EQ(without.slots(), with.chunk_slots());
+  EXPECT_EQ(with.slots(), without.slots() + 2);
+  EXPECT_EQ(with.acknowledgement_slot(core::Track::kLockable), without.slots());
+  EXPECT_EQ(with.acknowledgement_slot(core::Track::kDecreed), without.slots() + 1);
+}
+
 TEST(SlotGeometry, ABroadcastUsesTheSlotsOfItsLaneInTurn) {
   const auto geometry = SlotGeometry::make(3, 4, 4096, 64 * kMiB);
   const Seq seq{core::kDecreedBit | 6};

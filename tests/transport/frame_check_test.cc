@@ -22,7 +22,12 @@ FrameHeader good_header() {
 
 TEST(FrameCheck, AcceptsWhatIsRight) {
   const SlotStates states(2, SlotState::kWriters);
-  EXPECT_TRUE(check_frame(good_header(), kId, 64, states, "node 0").is_ok());
+  for (const FrameKind kind :
+       {FrameKind::kReduce, FrameKind::kGather, FrameKind::kBroadcast, FrameKind::kStable}) {
+    FrameHeader header = good_header();
+    header.kind = kind;
+    EXPECT_TRUE(check_frame(header, kId, 64, states, "node 0").is_ok());
+  }
 }
 
 TEST(FrameCheck, SaysWhatIsWrong) {
@@ -36,6 +41,7 @@ TEST(FrameCheck, SaysWhatIsWrong) {
       {[](FrameHeader& h) { h.version = 9; }, Code::kVersion, "wire version 9"},
       {[](FrameHeader& h) { h.kind = FrameKind{0}; }, Code::kInternal, "kind 0"},
       {[](FrameHeader& h) { h.kind = FrameKind{4}; }, Code::kInternal, "kind 4"},
+      {[](FrameHeader& h) { h.kind = FrameKind{6}; }, Code::kInternal, "kind 6"},
       {[](FrameHeader& h) { h.kind = FrameKind{255}; }, Code::kInternal, "kind 255"},
       {[](FrameHeader& h) { h.job = 8; }, Code::kInternal, "another job"},
       {[](FrameHeader& h) { h.epoch = 2; }, Code::kInternal, "epoch 2"},
