@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Wrong tensors, wild records, strangers and garbage: none ends a daemon, each is told who is to blame."""
+"""Wrong arguments, wild records, strangers and garbage: none ends a daemon, each is told who is to blame."""
 
 import os
 import socket
@@ -14,41 +14,6 @@ GOES_ON = ["steps:3:1000", "shutdown"]
 
 def raw_rank(how):
     return [PYTHON, RAW_RANK, how]
-
-
-class MismatchTest(IntegrationTest):
-    """Ranks that disagree: the operation fails on all of them, and the job goes on."""
-
-    def assert_mismatch(self, first, second, patterns, ranks_per_node=(2, 2), odd_one=3):
-        daemons = self.start_daemons(*["alpha", "beta"][:len(ranks_per_node)])
-        job = self.start_job(daemons, ranks_per_node,
-                             by_rank({odd_one: rank("init", second, *GOES_ON)}, rank("init", first, *GOES_ON)))
-        self.assertEqual(set(job.exit_codes()), {0}, job.output())
-        for number in range(sum(ranks_per_node)):
-            error = job.wait_for(number, r"^error \S+ RUEDA_ERR_MISMATCH at \S+: (.*)$").group(1)
-            for pattern in (*patterns, rf"\brank {odd_one}\b", r"\brank [0-3]\b.*\brank [0-3]\b"):
-                self.assertRegex(error, pattern, f"rank {number}")
-            job.wait_for(number, "^ok steps:3")
-
-    def test_shape_between_nodes(self):
-        self.assert_mismatch("reduce:layer.w:float32:sum:3x4", "reduce:layer.w:float32:sum:4x3",
-                             [r'"layer\.w"', r"3, ?4", r"4, ?3"])
-
-    def test_shape_between_ranks_of_a_node(self):
-        self.assert_mismatch("reduce:layer.w:float32:sum:3x4", "reduce:layer.w:float32:sum:3x5",
-                             [r'"layer\.w"', r"3, ?4", r"3, ?5"], ranks_per_node=(2,), odd_one=1)
-
-    def test_dtype(self):
-        self.assert_mismatch("reduce:w:float32:sum:8", "reduce:w:int32:sum:8", ['"w"', "float32", "int32"])
-
-    def test_op(self):
-        self.assert_mismatch("reduce:w:float32:sum:8", "reduce:w:float32:max:8", ['"w"', "sum", "max"])
-
-    def test_root(self):
-        self.assert_mismatch("broadcast:w:0:8", "broadcast:w:2:8", ['"w"', "root", r"\b0\b", r"\b2\b"], odd_one=1)
-
-    def test_collective(self):
-        self.assert_mismatch("reduce:w:float32:sum:8", "broadcast:w:0:8", ['"w"', "allreduce", "broadcast"])
 
 
 class ArgumentTest(IntegrationTest):

@@ -5,7 +5,7 @@
 //   init, shutdown
 //   steps:N:COUNT        N checked all-reduces of COUNT floats
 //   loop:COUNT           the same until one fails; then "inputs intact" or "inputs changed"
-//   reduce:NAME:DTYPE:OP:SHAPE   one, such as reduce:w:float32:sum:3x4
+//   reduce:NAME:DTYPE:OP:SHAPE[:PRESCALE:POSTSCALE]   one, such as reduce:w:float32:sum:3x4
 //   broadcast:NAME:ROOT:COUNT, barrier:NAME
 //   twice:NAME:COUNT     submits a tensor again while it is in flight
 //   submit:NAME:COUNT    submits and does not wait
@@ -136,8 +136,11 @@ bool reduce(const std::string& action, const Words& words) {
                                shape.data(),
                                static_cast<int32_t>(shape.size()),
                                static_cast<rueda_dtype>(index_in(words.at(2), dtypes))};
-  const rueda_reduce_options options = {
-      sizeof(options), static_cast<rueda_op>(index_in(words.at(3), ops)), 1.0, 1.0};
+  const bool has_scales = words.size() > 6;
+  const rueda_reduce_options options = {sizeof(options),
+                                        static_cast<rueda_op>(index_in(words.at(3), ops)),
+                                        has_scales ? std::atof(words[5].c_str()) : 1.0,
+                                        has_scales ? std::atof(words[6].c_str()) : 1.0};
   return report(action, rueda_allreduce(&tensor, &options, -1));
 }
 
