@@ -164,6 +164,7 @@ void add_summary(const Summary& summary, const CpuMeter& meter, Row* row) {
   row->noise_cores = summary.noise_cores;
   row->cpu_includes_daemons = meter.includes_daemons();
   row->wrong = summary.wrong;
+  if (summary.daemon_memory_bytes > 0) row->daemon_memory_bytes = summary.daemon_memory_bytes;
   row->algbw_GBps = algbw_GBps(row->bytes, row->time_us);
   row->busbw_GBps = row->collective == "allreduce"
                         ? allreduce_busbw_GBps(row->algbw_GBps, row->nranks)

@@ -50,6 +50,17 @@ std::optional<double> process_cpu_s(pid_t pid) {
   return seconds(time);
 }
 
+std::optional<uint64_t> private_memory_bytes(pid_t pid) {
+  constexpr std::string_view kKey = "RssAnon:";
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  std::string word;
+  uint64_t kilobytes = 0;
+  while (status >> word) {
+    if (word == kKey && status >> kilobytes) return kilobytes << 10;
+  }
+  return std::nullopt;
+}
+
 double machine_busy_s() {
   // Elapsed time less idle time: the kernel measures idle time, and merely samples the rest.
   std::ifstream stat("/proc/stat");

@@ -1,4 +1,4 @@
-// Who used how much CPU time: this process, the daemons, and the whole machine.
+// Who used how much CPU time and memory: this process, the daemons, and the whole machine.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,8 @@ namespace rueda::bench {
 double process_cpu_s();
 // The same of another process, at the clock's full resolution; nothing once it is gone.
 std::optional<double> process_cpu_s(pid_t pid);
+// Resident memory that a process shares with nobody, in bytes; nothing once it is gone.
+std::optional<uint64_t> private_memory_bytes(pid_t pid);
 // CPU-seconds since boot in which this machine's CPUs were not idle (stolen time counts as busy).
 double machine_busy_s();
 // Differs between machines, and between boots of one.

@@ -14,13 +14,14 @@
 namespace rueda::bench {
 namespace {
 
-constexpr size_t kChunkBytes = 256u << 10;
+constexpr size_t kPassBytes = 64u << 10;    // of each rank: all of them stay in cache
+constexpr size_t kBlockBytes = 256u << 10;  // of a stream
 
 using Buffers = std::vector<std::vector<float>>;
 
 // Elements [first, last) of all buffers become their sum.
 void node_pass(Buffers& buffers, size_t first, size_t last) {
-  constexpr size_t kChunk = kChunkBytes / sizeof(float);
+  constexpr size_t kChunk = kPassBytes / sizeof(float);
   for (size_t at = first; at < last; at += kChunk) {
     const size_t count = std::min(kChunk, last - at);
     std::vector<const void*> sources;
@@ -110,12 +111,12 @@ class Floor {
   void start_traffic(Link& link, const StartThread& start_thread) {
     const auto nodes = static_cast<uint64_t>(work_.nnodes);
     const size_t bytes = work_.bytes * 2 * (nodes - 1) / nodes;
-    start_thread([&link, bytes, block = std::vector<char>(kChunkBytes, 1)] {
+    start_thread([&link, bytes, block = std::vector<char>(kBlockBytes, 1)] {
       for (size_t sent = 0; sent < bytes; sent += block.size()) {
         if (!send_all(link.near(), block.data(), std::min(block.size(), bytes - sent))) return;
       }
     });
-    start_thread([&link, bytes, block = std::vector<char>(kChunkBytes)]() mutable {
+    start_thread([&link, bytes, block = std::vector<char>(kBlockBytes)]() mutable {
       receive_all(link.far(), block, bytes);
     });
   }

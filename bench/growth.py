@@ -1,12 +1,14 @@
 #!/usr/bin/python3
 """How the time of an all-reduce grows: with bytes (4 B to 1 GiB, 4 ranks on 2 nodes), with the ranks of one node
 (1 to 8), with nodes of one rank each (1 to 8 daemons on this machine), and with tensors (a step of 1 to
-10,000 of 1 KiB each, 4 ranks on 2 nodes). Prints Markdown: the medians over the rounds of the median time of
-the slowest rank, in microseconds. Results are checked, and disturbed runs repeated, as in compare.py.
+10,000 of 1 KiB each, 4 ranks on 2 nodes); and, with the bytes, the memory of Rueda's daemons. Prints Markdown:
+the medians over the rounds of the median time of the slowest rank, in microseconds. Results are checked, and
+disturbed runs repeated, as in compare.py.
 
 Exit codes: 0; 1 an error or a wrong result; 2 a wrong command line.
 """
 
+import argparse
 import json
 import os
 import signal
@@ -33,6 +35,12 @@ KINDS = {
     "nodes": "nodes of one rank each",
     "tensors": "tensors of 1 KiB each in a step; 4 ranks on 2 nodes",
 }
+# What is looked at while something grows: its unit, and what it grows with.
+TABLES = {
+    **{kind: ("time, µs", label) for kind, label in KINDS.items()},
+    "memory": ("MiB resident that the largest daemon shares with nobody", KINDS["bytes"]),
+}
+IN_BYTES = ("bytes", "memory")
 SIZES = [4 << 10, 1 << 20, 64 << 20]  # where ranks or nodes grow
 
 
@@ -81,7 +89,7 @@ def curve_name(point, side, size):
 
 
 def measure(options, log):
-    """{kind: {curve: [[x, median µs]]}}, the most noise in a run that counts, and who was left out."""
+    """{table: {curve: [[x, median]]}}, the most noise in a run that counts, and who was left out."""
     found = defaultdict(lambda: defaultdict(list))
     left_out, noise = {}, 0.0
     with open_network(max(options.max_nodes, 2), options.congestion) as network:
@@ -89,7 +97,7 @@ def measure(options, log):
         sides = make_sides(options.side, options.bin_dir)
         for point in points(options):
             work = make_work(point, options)
-            times = defaultdict(list)
+            values = defaultdict(list)
             log(f"{point.kind} {point.x}")
             for number_of_round in range(options.rounds):
                 for side in sides if number_of_round % 2 == 0 else reversed(sides):
@@ -100,10 +108,14 @@ def measure(options, log):
                     run = measure_quietly(side, work, network, options.repeats, log)
                     noise = max(noise, run["noise_cores"])
                     for result in run["results"]:
-                        times[curve_name(point, side, result["bytes"])].append(result.get("time_us"))
-            for curve, values in times.items():
-                known = [value for value in values if value is not None]
-                found[point.kind][curve].append([point.x, statistics.median(known) if known else None])
+                        curve = curve_name(point, side, result["bytes"])
+                        values[point.kind, curve].append(result.get("time_us"))
+                        memory = result.get("daemon_memory_bytes")
+                        if point.kind == "bytes" and memory:
+                            values["memory", curve].append(memory / (1 << 20))
+            for (kind, curve), all_rounds in values.items():
+                known = [value for value in all_rounds if value is not None]
+                found[kind][curve].append([point.x, statistics.median(known) if known else None])
     setup = {"cpus": os.cpu_count(), "congestion": congestion, "rounds": options.rounds}
     return {"setup": setup, "curves": found, "noise_cores": noise, "left_out": left_out}
 
@@ -111,16 +123,19 @@ def measure(options, log):
 def markdown(report):
     setup = report["setup"]
     lines = [f"A machine with {setup['cpus']} CPUs, loopback under {setup['congestion']}, medians of {setup['rounds']} "
-             "rounds, in µs."]
-    for kind, curves in report["curves"].items():
+             "rounds."]
+    for kind, (unit, label) in TABLES.items():
+        curves = report["curves"].get(kind)
+        if not curves:
+            continue
         places = sorted({x for curve in curves.values() for x, _ in curve})
         values = {name: dict(curve) for name, curve in curves.items()}
         rows = []
         for x in places:
             times = [values[name].get(x) for name in curves]
-            rows.append([format_size(x) if kind == "bytes" else str(x),
+            rows.append([format_size(x) if kind in IN_BYTES else str(x),
                          *("–" if time is None else number(time) for time in times)])
-        lines += ["", *table([KINDS[kind], *curves], rows)]
+        lines += ["", f"{unit}:", "", *table([label, *curves], rows)]
     said = f"Other work on the machine: at most {report['noise_cores']:.2f} cores in any run that counts"
     lines += ["", said + ("." if report["noise_cores"] <= NOISE_LIMIT_CORES else ": distrust the numbers.")]
     lines += [f"Left out: {what} ({why})." for what, why in report["left_out"].items()]
@@ -129,20 +144,20 @@ def markdown(report):
 
 def draw(report, path):
     pyplot = plot.require_matplotlib()
-    figure, grid = pyplot.subplots(2, 2, figsize=(12, 9))
-    for axes, (kind, label) in zip(grid.flat, KINDS.items()):
-        if report["curves"].get(kind):
-            plot.draw(axes, report["curves"][kind], label, "time, µs", sizes_below=kind == "bytes")
-        else:
-            axes.axis("off")
+    drawn = [kind for kind in TABLES if report["curves"].get(kind)]
+    figure, all_axes = pyplot.subplots(len(drawn), 1, figsize=(8, 4.5 * len(drawn)), squeeze=False)
+    for axes, kind in zip(all_axes.flat, drawn):
+        unit, label = TABLES[kind]
+        plot.draw(axes, report["curves"][kind], label, unit, sizes_below=kind in IN_BYTES)
     plot.save(figure, path)
     pyplot.close(figure)
 
 
 def parse_kinds(text):
     kinds = text.split(",")
-    if not set(kinds) <= set(KINDS):
-        raise ValueError
+    unknown = [kind for kind in kinds if kind not in KINDS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"nothing grows by '{unknown[0]}': take of {', '.join(KINDS)}")
     return kinds
 
 

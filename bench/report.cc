@@ -6,7 +6,8 @@
 namespace rueda::bench {
 namespace {
 
-nlohmann::ordered_json number_or_null(const std::optional<double>& value) {
+template <class Number>
+nlohmann::ordered_json number_or_null(const std::optional<Number>& value) {
   return value ? nlohmann::ordered_json(*value) : nlohmann::ordered_json(nullptr);
 }
 
@@ -38,6 +39,7 @@ nlohmann::ordered_json to_json(const Row& row) {
       {"memory", row.foreign ? "foreign" : "arena"},
       {"iters", row.iters},
       {"cpu_includes_daemons", row.cpu_includes_daemons},
+      {"daemon_memory_bytes", number_or_null(row.daemon_memory_bytes)},
       {"noise_cores", number_or_null(row.noise_cores)},
   };
 }

@@ -32,6 +32,8 @@ struct Row {
   // Busy CPUs of rank 0's machine that the job did not use, on average; nothing if too short to
   // tell.
   std::optional<double> noise_cores;
+  // Resident memory of its own of the largest daemon after the loop; nothing when none is known.
+  std::optional<uint64_t> daemon_memory_bytes;
   uint64_t wrong = 0;  // elements, over all ranks; ranks that differ in bits alone count as one
 };
 

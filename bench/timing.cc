@@ -50,6 +50,12 @@ double CpuMeter::cpu_s() const {
   return sum;
 }
 
+uint64_t CpuMeter::daemon_memory_bytes() const {
+  uint64_t most = 0;
+  for (pid_t daemon : daemons_) most = std::max(most, private_memory_bytes(daemon).value_or(0));
+  return most;
+}
+
 LoopTimes run_loop(Job& job, const CpuMeter& meter, int warmup, int iters, const LoopBody& body) {
   LoopTimes result;
   result.times_ns.reserve(static_cast<size_t>(iters));
@@ -97,7 +103,16 @@ double NoiseWindow::own_s() const { return meter_.cpu_s() - start_own_s_; }
 
 Summary summarize(Job& job, const CpuMeter& meter, const NoiseWindow& window,
                   const LoopTimes& times, uint64_t wrong, uint64_t hash) {
-  enum Column : size_t { kWrong, kHash, kCpu, kWindowOwn, kWindowBusy, kWindowWall, kTimes };
+  enum Column : size_t {
+    kWrong,
+    kHash,
+    kCpu,
+    kWindowOwn,
+    kWindowBusy,
+    kWindowWall,
+    kMemory,
+    kTimes
+  };
   std::vector<int64_t> row(kTimes);
   row[kWrong] = static_cast<int64_t>(wrong);
   row[kHash] = static_cast<int64_t>(hash);
@@ -105,6 +120,7 @@ Summary summarize(Job& job, const CpuMeter& meter, const NoiseWindow& window,
   row[kWindowOwn] = to_ns(window.own_s());
   row[kWindowBusy] = to_ns(window.busy_s());
   row[kWindowWall] = to_ns(window.wall_s());
+  row[kMemory] = static_cast<int64_t>(meter.daemon_memory_bytes());
   row.insert(row.end(), times.times_ns.begin(), times.times_ns.end());
 
   Summary summary;
@@ -117,6 +133,8 @@ Summary summarize(Job& job, const CpuMeter& meter, const NoiseWindow& window,
     summary.wrong += static_cast<uint64_t>(theirs[kWrong]);
     summary.ranks_differ = summary.ranks_differ || theirs[kHash] != rows[0][kHash];
     cpu_s += to_s(theirs[kCpu]);
+    summary.daemon_memory_bytes =
+        std::max(summary.daemon_memory_bytes, static_cast<uint64_t>(theirs[kMemory]));
     if (meter.with_rank0(static_cast<int>(rank))) own_s += to_s(theirs[kWindowOwn]);
     auto& microseconds = times_us.emplace_back();
     for (size_t i = kTimes; i < theirs.size(); ++i) {

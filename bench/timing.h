@@ -12,15 +12,17 @@
 
 namespace rueda::bench {
 
-// CPU seconds of this rank and of the daemons that it answers for. Of the ranks of a machine that
-// know a daemon, the lowest answers for it, so that summing over the ranks counts each process
-// once.
+// CPU seconds of this rank, and CPU seconds and memory of the daemons that it answers for. Of the
+// ranks of a machine that know a daemon, the lowest answers for it, so that summing over the ranks
+// counts each process once.
 class CpuMeter {
  public:
   // Collective: every rank constructs one.
   explicit CpuMeter(Job& job);
 
   double cpu_s() const;
+  // Of the daemon that has most; 0 when none is known.
+  uint64_t daemon_memory_bytes() const;
   // True when every rank's daemon is counted.
   bool includes_daemons() const { return includes_daemons_; }
   // True when `rank` runs on the machine of rank 0.
@@ -69,6 +71,7 @@ struct Summary {
   double time_us_p99 = 0;
   double cpu_s = 0;  // per iteration
   std::optional<double> noise_cores;
+  uint64_t daemon_memory_bytes = 0;  // as CpuMeter has it, over all ranks
   uint64_t wrong = 0;
   bool ranks_differ = false;
 };

@@ -16,14 +16,14 @@ def require_matplotlib():
     return pyplot
 
 
-def draw(axes, curves, x_label, y_label, sizes_below=False, y_log=True):
+def draw(axes, curves, x_label, y_label, sizes_below=False):
     """`curves` is {label: [(x, y or None)]}; both axes are logarithmic."""
     for label, points in curves.items():
         points = [(x, y) for x, y in points if y is not None and x > 0]
         if points:
             axes.plot(*zip(*points), marker="o", markersize=3, label=label)
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log" if y_log else "linear")
+    axes.set_yscale("log")
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     axes.grid(True, which="major", alpha=0.3)

@@ -65,7 +65,7 @@ class EndToEnd(unittest.TestCase):
     def test_growth(self):
         text, found = self.run_tool("growth.py", "--max-bytes", "64", "--max-ranks", "2", "--max-nodes", "2",
                                     "--max-tensors", "10")
-        self.assertEqual(set(found["curves"]), {"bytes", "ranks", "nodes", "tensors"})
+        self.assertEqual(set(found["curves"]), {"bytes", "memory", "ranks", "nodes", "tensors"})
         self.assertIn("| 16 B |", text)
 
 

@@ -326,9 +326,10 @@ class GrowthTest(unittest.TestCase):
 
     def test_table(self):
         text = growth.markdown({"setup": {"cpus": 2, "congestion": "bbr", "rounds": 1}, "curves": {
-            "bytes": {"Rueda, 4 ranks on 2 nodes": [[4, 10.0], [16, None]]}}, "noise_cores": 0.05, "left_out": {}})
+            "bytes": {"Rueda": [[4, 10.0], [16, None]]}, "memory": {"Rueda": [[4, 2.5]]}}, "noise_cores": 0.05, "left_out": {}})
         self.assertIn("| 4 B | 10.0 |", text)
         self.assertIn("| 16 B | – |", text)
+        self.assertIn("| 4 B | 2.50 |", text)
 
 
 class RunGroupTest(unittest.TestCase):

@@ -1,6 +1,7 @@
 #include "bench/cpu.h"
 
 #include <cstdlib>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,6 +33,16 @@ TEST(CpuTest, AnotherProcessIsSeenFromOutside) {
   if (child == 0) _exit(0);
   waitpid(child, nullptr, 0);
   EXPECT_FALSE(process_cpu_s(child)) << "it is gone";
+}
+
+TEST(CpuTest, MemoryOfItsOwn) {
+  constexpr size_t kBytes = 16u << 20;
+  const auto before = private_memory_bytes(getpid());
+  const std::vector<char> block(kBytes, 1);
+  const auto after = private_memory_bytes(getpid());
+  ASSERT_TRUE(before && after);
+  EXPECT_GE(*after - *before + (1u << 20), block.size());
+  EXPECT_FALSE(private_memory_bytes(-1));
 }
 
 TEST(CpuTest, TheMachineIsAtLeastAsBusyAsThisProcess) {
