@@ -31,8 +31,8 @@ TEST(Metrics, DaemonSeriesAreThereFromTheStart) {
   const std::string text = metrics.render();
   for (const char* line :
        {"rueda_clients 0\n", "rueda_jobs 0\n", "rueda_arena_bytes 0\n", "rueda_staging_bytes 0\n",
-        "rueda_rejected_clients_total 0\n", "rueda_rejected_connections_total 0\n",
-        "rueda_job_failures_total 0\n",
+        "rueda_unstable_bytes 0\n", "rueda_rejected_clients_total 0\n",
+        "rueda_rejected_connections_total 0\n", "rueda_job_failures_total 0\n",
         "rueda_control_messages_total{direction=\"sent\",kind=\"order\"} 0\n",
         "rueda_control_messages_total{direction=\"received\",kind=\"heartbeat\"} 0\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
@@ -55,6 +55,7 @@ TEST(Metrics, EachDaemonFieldHasItsOwnSeries) {
   daemon.membership_received.Increment(11);
   daemon.heartbeat_sent.Increment(12);
   daemon.heartbeat_received.Increment(13);
+  daemon.unstable_bytes.Set(14);
   const std::string text = metrics.render();
   for (const char* line :
        {"rueda_clients 1\n", "rueda_jobs 2\n", "rueda_arena_bytes 3\n", "rueda_staging_bytes 4\n",
@@ -64,7 +65,7 @@ TEST(Metrics, EachDaemonFieldHasItsOwnSeries) {
         "{direction=\"sent\",kind=\"membership\"} 10\n",
         "{direction=\"received\",kind=\"membership\"} 11\n",
         "{direction=\"sent\",kind=\"heartbeat\"} 12\n",
-        "{direction=\"received\",kind=\"heartbeat\"} 13\n"}) {
+        "{direction=\"received\",kind=\"heartbeat\"} 13\n", "rueda_unstable_bytes 14\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
 }
