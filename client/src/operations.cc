@@ -214,6 +214,7 @@ uint64_t Session::next_ticket_locked() {
   const uint64_t last = last_ticket_;
   last_ticket_ = in_flight_count_ > 0 ? last + 1 : (last / max_in_flight_ + 1) * max_in_flight_;
   while (in_flight_place(last_ticket_) != nullptr) ++last_ticket_;
+  places_used_ = std::max(places_used_, (last_ticket_ & (max_in_flight_ - 1)) + 1);
   return last_ticket_;
 }
 

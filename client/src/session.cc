@@ -147,7 +147,7 @@ Status Session::free(void* memory) {
   if (bytes) {
     auto begin = static_cast<const std::byte*>(memory);
     Lock lock(mutex_);
-    for (const Operation* operation : in_flight_) {
+    for (const Operation* operation : std::span(in_flight_).first(places_used_)) {
       if (operation == nullptr) continue;
       for (const std::byte* used : operation->arena_data) {
         if (used == nullptr || used < begin || used >= begin + *bytes) continue;

@@ -166,6 +166,7 @@ class Session {
   uint64_t handles_taken_ = 0;
   // By ticket modulo capacity; owned by the handles.
   std::vector<Operation*> in_flight_;
+  size_t places_used_ = 0;  // no place beyond was ever taken
   size_t in_flight_count_ = 0;
   uint64_t last_ticket_ = 0;
   Repeats repeats_;

@@ -84,6 +84,16 @@ class MatrixTest(BenchTest):
                 self.assert_right(rows, len(rows))
                 self.assertEqual({row["tensors"] for row in rows}, {tensors})
 
+    def test_a_model_that_repeats_until_it_is_locked(self):
+        """Neighbours in memory, reduced as one; the last step is checked, too."""
+        [row] = self.bench(4, 2, "step", "--model", "small1000", "--dtype", "float32", "--op", "sum", "--iters", "12",
+                           "--warmup", "10", "--foreign")
+        self.assertEqual(row["wrong"], 0, row)
+        [row] = self.bench(4, 2, "step", "--model", "small1000", "--dtype", "float32", "--op", "sum", "--iters", "12",
+                           "--warmup", "10")
+        self.assertEqual(row["wrong"], 0, row)
+        self.assertEqual(row["order_messages_per_step"], 0, row)
+
     def test_small_chunks_and_no_fusion(self):
         """Many chunks and many operations for the same sums."""
         rows = self.allreduce(4, 2, ["1e", "16391e"], op="sum",
