@@ -80,6 +80,11 @@ class Agreement {
   virtual void on_node_gone(NodeIndex /*node*/) {}
   // This node has completed (or, for an error, ended) the operation.
   virtual void on_operation_ended(Seq seq) = 0;
+  // The data plane: the peer has launched another batch by this name, which is one of a plan, in
+  // this generation. An error ends the epoch.
+  virtual Status on_diverged(Seq /*seq*/, uint32_t /*generation*/, NodeIndex /*peer*/) {
+    return Status::ok();
+  }
   // Everything known at this moment has been told: act on it.
   virtual void end_turn(AgreementOutput& output) = 0;
 

@@ -50,6 +50,9 @@ class Collectives {
   // From this place in the order on, no operation can have the rank.
   void on_rank_left(Rank rank, Output& output);
   // See Agreement.
+  Status on_diverged(Seq seq, uint32_t generation, NodeIndex peer) {
+    return agreement_->on_diverged(seq, generation, peer);
+  }
   Frozen withdraw() { return agreement_->withdraw(); }
 
   // --- Time

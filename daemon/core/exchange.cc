@@ -141,7 +141,7 @@ bool Exchange::call(uint32_t generation, std::vector<OrderedOperation>& ordered,
       if (next.operation.error.is_ok()) {
         schedule_->on_decreed(next.operation.seq, next.batch);
       } else {
-        schedule_->clear();
+        schedule_->spoil();
       }
     }
     OrderedOperation said = next.operation;
@@ -225,7 +225,7 @@ void Exchange::suspend_lockable() {
     return track_of(tensor.descriptor->kind) == Track::kLockable;
   });
   if (caller_) caller_->suspend_lockable();
-  if (schedule_) schedule_->clear();
+  if (schedule_) schedule_->on_locked();
 }
 
 void Exchange::resume_lockable(Seq first, std::set<std::string> cut_off) {

@@ -249,6 +249,12 @@ void JobCore::on(const OperationDone& event, Output& output) {
 
 void JobCore::on(const OperationFailed& event, Output& output) { fail(event.status, output); }
 
+void JobCore::on(const OperationDiverged& event, Output& output) {
+  if (state_ != JobState::kRunning && state_ != JobState::kSuspecting) return;
+  const Status status = collectives_.on_diverged(event.seq, event.generation, event.peer);
+  if (!status.is_ok()) fail(status, output);
+}
+
 void JobCore::carry_out(StallOutput& said, Output& output) {
   for (auto& [to, message] : said.sends) send(to, std::move(message), output);
   std::move(said.lines.begin(), said.lines.end(), std::back_inserter(output.stall_lines));

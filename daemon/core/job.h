@@ -75,6 +75,7 @@ class JobCore {
   void on(const DataChannelLost& event, Output& output);
   void on(const OperationDone& event, Output& output);
   void on(const OperationFailed& event, Output& output);
+  void on(const OperationDiverged& event, Output& output);
   void on(const JobClosed& event, Output& output);
   void on(const TimePassed& event, Output& output);
   void on(const RankWaits& event, Output& output);

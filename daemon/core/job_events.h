@@ -54,6 +54,12 @@ struct OperationFailed {
   Seq seq;
   Status status;
 };
+// Of a plan: the peer has launched another batch by this name, so nobody can complete it (L9).
+struct OperationDiverged {
+  Seq seq;
+  uint32_t generation = 0;
+  NodeIndex peer;
+};
 // The job is taken off this node (its launcher went away, the daemon stops).
 struct JobClosed {
   Status status;
@@ -64,7 +70,7 @@ struct TurnEnded {};
 
 using Event = std::variant<RankAttached, RankDetached, RankLost, Submitted, MessageArrived,
                            NodeLost, DataChannelLost, OperationDone, OperationFailed, JobClosed,
-                           TimePassed, RankWaits, TurnEnded>;
+                           TimePassed, RankWaits, OperationDiverged, TurnEnded>;
 
 // --- Output ---------------------------------------------------------------------------------
 struct LaunchTensor {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "daemon/core/exchange.h"
+#include "daemon/core/frozen_nodes.h"
 #include "daemon/core/mutants.h"
 #include "daemon/core/plan_follower.h"
 
@@ -43,6 +44,7 @@ class Locked final : public Agreement {
   }
   void on_node_gone(NodeIndex node) override;
   void on_operation_ended(Seq seq) override;
+  Status on_diverged(Seq seq, uint32_t generation, NodeIndex peer) override;
   void end_turn(AgreementOutput& output) override;
   std::optional<TicksMs> wakes_at() const override;
   Frozen withdraw() override;
@@ -57,7 +59,7 @@ class Locked final : public Agreement {
   Status from_coordinator(NodeIndex from) const;
 
   // --- Both parts
-  void follow(Plan plan, Seq first, uint32_t generation);
+  void follow(Lock lock);
   void begin_generation();
   std::vector<const ReadyTensor*> by_name() const;
   void forget_ordered(const OrderedOperation& operation);
@@ -67,14 +69,16 @@ class Locked final : public Agreement {
   void look_for_deviation();
   void deviate(const std::string& reason);
   void ask_to_unlock();
-  Seq highest_bound() const;
+  Frozen how_far() const;
   std::string describe_node(NodeIndex node) const { return "node " + layout_.node(node).node_id; }
   void resume(const Resume& resume);
 
   // --- The coordinator's part
   void lock_if_repeated();
   void freeze(const std::string& reason);
+  Status check_frozen(NodeIndex from, const Frozen& frozen) const;
   void resume_if_all_frozen();
+  void tell_schedule(Seq first);
   void say(const AgreementMessage& message);  // to all members
 
   const Layout& layout_;
@@ -102,7 +106,7 @@ class Locked final : public Agreement {
   std::optional<TicksMs> held_up_since_;
 
   // Coordinator, while frozen: how far each node is.
-  std::map<NodeIndex, Seq> launched_;
+  FrozenNodes frozen_nodes_;
   bool freezing_ = false;
   Seq lock_first_;
   Seq last_ended_;  // of the lockable track
@@ -152,7 +156,23 @@ void Locked::ask_to_unlock() {
 void Locked::on_operation_ended(Seq seq) {
   exchange_.on_operation_ended(seq);
   bound_.erase(seq);
-  if (track_of(seq) == Track::kLockable) last_ended_ = std::max(last_ended_, seq);
+  if (track_of(seq) != Track::kLockable) return;
+  last_ended_ = std::max(last_ended_, seq);
+  if (follower_) follower_->forget_before(last_ended_);
+}
+
+// L9: nobody can complete it, nor what comes after it, until the lock is undone.
+Status Locked::on_diverged(Seq seq, uint32_t generation, NodeIndex peer) {
+  if (!is_locked() || generation != generation_) return Status::ok();  // it is undone already
+  if (!follower_->has_alternatives()) {
+    return Status(Code::kMismatch,
+                  describe_node(peer) + " means another batch by operation " +
+                      std::to_string(number_of(seq)) + " than " + describe_node(self_),
+                  Origin{layout_.node(peer).node_id, {}});
+  }
+  deviate("operation " + std::to_string(number_of(seq)) +
+          " is another alternative of the plan on " + describe_node(peer));
+  return Status::ok();
 }
 
 void Locked::end_turn(AgreementOutput& output) {
@@ -180,13 +200,13 @@ void Locked::end_turn(AgreementOutput& output) {
 }
 
 void Locked::take_ready_batches() {
-  while (std::optional<OrderedOperation> head = follower_->take_head()) {
-    held_up_since_.reset();  // patience is with one head
-    head->generation = generation_;
-    std::vector<Pool::node_type>& bound = bound_[head->seq];
-    bound.reserve(head->tensors.size());
-    for (const std::string& name : head->tensors) bound.push_back(pool_.extract(name));
-    said_.ordered.push_back(std::move(*head));
+  while (std::optional<OrderedOperation> next = follower_->take_next()) {
+    held_up_since_.reset();  // patience is with one place in the plan
+    next->generation = generation_;
+    std::vector<Pool::node_type>& bound = bound_[next->seq];
+    bound.reserve(next->tensors.size());
+    for (const std::string& name : next->tensors) bound.push_back(pool_.extract(name));
+    said_.ordered.push_back(std::move(*next));
   }
 }
 
@@ -203,7 +223,7 @@ void Locked::look_for_deviation() {
   }
   if (!held_up_since_) held_up_since_ = now_;
   if (now_ - *held_up_since_ < options_.patience_ms) return;
-  deviate(follower_->describe_head() + ", is not ready after " +
+  deviate(follower_->describe_next() + ", is not ready after " +
           std::to_string(options_.patience_ms) + " ms, and others wait for it");
 }
 
@@ -219,10 +239,14 @@ Frozen Locked::withdraw() {
     return {};
   }
   frozen_ = true;
-  return {generation_, highest_bound()};
+  return how_far();
 }
 
-Seq Locked::highest_bound() const { return Seq{follower_->next().value - 1}; }
+Frozen Locked::how_far() const {
+  Frozen frozen{generation_, Seq{follower_->next().value - 1}, {}};
+  if (follower_->has_alternatives()) frozen.walked = follower_->walked();
+  return frozen;
+}
 
 // --- Lock ----------------------------------------------------------------------------------------
 
@@ -237,22 +261,26 @@ void Locked::lock_if_repeated() {
   lock.generation = generation_ + 1;
   lock.first = Seq{exchange_.last(Track::kLockable).value + 1};
   if (RUEDA_MUTANT(kLockAppliedOneSeqEarly)) --lock.first.value;
-  lock.plan = schedule.make_plan();
+  Schedule::Proposal proposal = schedule.make_plan(steps_to_lock_);
+  lock.plan = std::move(proposal.plan);
+  lock.at = proposal.at;
   say(lock);
-  follow(std::move(lock.plan), lock.first, lock.generation);
+  follow(std::move(lock));
 }
 
-void Locked::follow(Plan plan, Seq first, uint32_t generation) {
-  generation_ = generation;
-  follower_.emplace(std::move(plan), first);
-  lock_first_ = first;
+void Locked::follow(Lock lock) {
+  generation_ = lock.generation;
+  follower_.emplace(std::move(lock.plan), lock.first, lock.at);
+  lock_first_ = lock.first;
   begin_generation();
-  const std::vector<std::vector<DescriptorPtr>>& batches = follower_->plan().batches;
-  size_t tensors = 0;
-  for (const std::vector<DescriptorPtr>& batch : batches) tensors += batch.size();
-  said_.notes.push_back("locked from operation " + std::to_string(number_of(first)) +
-                        " on: " + std::to_string(tensors) + " tensors a step, in " +
-                        std::to_string(batches.size()) + " batches");
+  const Plan& plan = follower_->plan();
+  const auto ends = std::count_if(plan.batches.begin(), plan.batches.end(),
+                                  [](const PlanBatch& batch) { return batch.ends; });
+  std::string note = "locked from operation " + std::to_string(number_of(lock.first)) +
+                     " on: " + std::to_string(plan.tensors()) + " tensors a step, in " +
+                     std::to_string(plan.batches.size()) + " batches";
+  if (ends > 1) note += ", with " + std::to_string(ends) + " alternatives";
+  said_.notes.push_back(std::move(note));
   // What has been reported and not decreed goes with the plan now (L4).
   exchange_.suspend_lockable();
   for (const ReadyTensor* tensor : by_name()) hand_to_plan(*tensor);
@@ -303,16 +331,11 @@ Status Locked::on_lock(NodeIndex from, const Lock& lock) {
     return broken("from operation " + std::to_string(number_of(lock.first)) + " on, and " +
                   std::to_string(number_of(expected)) + " is next");
   }
-  std::map<std::string, int> seen;
-  for (const std::vector<DescriptorPtr>& batch : lock.plan.batches) {
-    if (batch.empty()) return broken("a plan with an empty batch");
-    for (const DescriptorPtr& tensor : batch) {
-      if (++seen[tensor->name] > 1)
-        return broken("a plan with tensor \"" + tensor->name + "\" twice");
-    }
+  if (std::string flaw = find_flaw(lock.plan); !flaw.empty()) return broken(flaw);
+  if (lock.at < kPlanStart || lock.at >= static_cast<PlanPlace>(lock.plan.batches.size())) {
+    return broken("a plan at batch " + std::to_string(lock.at));
   }
-  if (seen.empty()) return broken("an empty plan");
-  follow(lock.plan, lock.first, lock.generation);
+  follow(lock);
   return Status::ok();
 }
 
@@ -330,7 +353,7 @@ void Locked::freeze(const std::string& reason) {
   if (std::exchange(freezing_, true)) return;
   frozen_ = true;
   why_frozen_ = reason;
-  launched_[self_] = highest_bound();
+  frozen_nodes_.add(self_, how_far());
   say(Freeze{generation_, reason});
   resume_if_all_frozen();
 }
@@ -344,7 +367,7 @@ Status Locked::on_freeze(NodeIndex from, const Freeze& freeze) {
   }
   frozen_ = true;
   why_frozen_ = freeze.reason;
-  said_.sends.emplace_back(from, Frozen{generation_, highest_bound()});
+  said_.sends.emplace_back(from, how_far());
   return Status::ok();
 }
 
@@ -352,42 +375,49 @@ Status Locked::on_frozen(NodeIndex from, const Frozen& frozen) {
   if (!exchange_.is_coordinator()) return unexpected_message(layout_, from, mode());
   // A node that withdrew may answer again when it is asked.
   if (!is_locked() || frozen.generation != generation_) return Status::ok();
-  // What is complete here was launched by all.
-  if (track_of(frozen.launched) != Track::kLockable ||
-      frozen.launched.value + 1 < lock_first_.value || frozen.launched < last_ended_) {
-    return Status(Code::kInternal,
-                  describe_node(from) + " says that it has launched up to operation " +
-                      std::to_string(number_of(frozen.launched)) + ", which cannot be");
-  }
-  launched_.emplace(from, frozen.launched);
+  if (Status status = check_frozen(from, frozen); !status.is_ok()) return status;
+  frozen_nodes_.add(from, frozen);
   freeze("a rank on " + describe_node(from) + " leaves the job");
   resume_if_all_frozen();
   return Status::ok();
 }
 
+Status Locked::check_frozen(NodeIndex from, const Frozen& frozen) const {
+  // What is complete here was launched by all.
+  const bool is_possible = track_of(frozen.launched) == Track::kLockable &&
+                           frozen.launched.value + 1 >= lock_first_.value &&
+                           frozen.launched >= last_ended_;
+  const size_t batches = follower_->plan().batches.size();
+  const bool is_in_plan =
+      std::all_of(frozen.walked.begin(), frozen.walked.end(),
+                  [&](uint32_t batch) { return batch < batches; }) &&
+      (!is_possible || frozen.walked.size() <= frozen.launched.value + 1 - lock_first_.value);
+  if (is_possible && is_in_plan) return Status::ok();
+  return Status(Code::kInternal,
+                describe_node(from) + " says that it has launched up to operation " +
+                    std::to_string(number_of(frozen.launched)) + ", which cannot be");
+}
+
 // It answers no more. If its goodbye did not say how far it was, it had not seen the plan.
 void Locked::on_node_gone(NodeIndex node) {
   if (!exchange_.is_coordinator() || !is_locked()) return;
-  launched_.emplace(node, Seq{lock_first_.value - 1});
+  frozen_nodes_.add(node, Frozen{generation_, Seq{lock_first_.value - 1}, {}});
   freeze("the ranks on " + describe_node(node) + " have left the job");
   resume_if_all_frozen();
 }
 
 void Locked::resume_if_all_frozen() {
-  if (!freezing_ || launched_.size() != layout_.members().size()) return;
-  const auto by_seq = [](const auto& a, const auto& b) { return a.second < b.second; };
-  const auto bound = RUEDA_MUTANT(kResumeFromMaximum)
-                         ? std::max_element(launched_.begin(), launched_.end(), by_seq)
-                         : std::min_element(launched_.begin(), launched_.end(), by_seq);
-  const Resume all{generation_ + 1, Seq{bound->second.value + 1}};
+  if (!freezing_ || frozen_nodes_.count() != layout_.members().size()) return;
+  const Resume all{generation_ + 1, frozen_nodes_.first_not_common(lock_first_)};
   // A lock that is undone at once costs more than it saves.
-  const uint64_t held = all.first.value - lock_first_.value;
-  if (held >= kRoundsOfALockThatHeld * follower_->plan().batches.size()) {
+  uint64_t rounds = 0;
+  for (const auto& [place, times] : follower_->ended()) rounds += times;
+  if (rounds >= kRoundsOfALockThatHeld) {
     steps_to_lock_ = options_.lock_after_steps;
   } else {
     steps_to_lock_ = std::max(options_.lock_after_steps, std::min(steps_to_lock_ * 2, kMostSteps));
   }
-  launched_.clear();
+  frozen_nodes_.clear();
   freezing_ = false;
   say(all);
   resume(all);
@@ -413,6 +443,7 @@ Status Locked::on_resume(NodeIndex from, const Resume& resumed) {
 
 void Locked::resume(const Resume& resumed) {
   generation_ = resumed.generation;
+  tell_schedule(resumed.first);
   exchange_.resume_lockable(resumed.first, follower_->cut_off_by(resumed.first));
   for (auto it = bound_.lower_bound(resumed.first); it != bound_.end(); it = bound_.erase(it)) {
     for (Pool::node_type& tensor : it->second) pool_.insert(std::move(tensor));
@@ -427,6 +458,17 @@ void Locked::resume(const Resume& resumed) {
   follower_.reset();
   begin_generation();
   for (const ReadyTensor* tensor : by_name()) exchange_.report(*tensor, now_);
+}
+
+// The steps of the plan that were not undone are part of the schedule.
+void Locked::tell_schedule(Seq first) {
+  if (!exchange_.is_coordinator()) return;
+  const Plan& plan = follower_->plan();
+  std::vector<std::vector<DescriptorPtr>> round;
+  for (const uint32_t batch : plan.path_to(follower_->place_before(first))) {
+    round.push_back(plan.batches[batch].tensors);
+  }
+  exchange_.schedule()->on_unlocked(round, follower_->ended(), now_);
 }
 
 void Locked::say(const AgreementMessage& message) {

@@ -12,11 +12,10 @@
 #include "daemon/base/status.h"
 #include "daemon/core/coordination.h"
 #include "daemon/core/descriptor.h"
+#include "daemon/core/plan.h"
 #include "daemon/core/stall_messages.h"
 
 namespace rueda::core {
-
-using DescriptorPtr = std::shared_ptr<const TensorDescriptor>;
 
 // A tensor that every local rank of a node has submitted.
 struct ReadyTensor {
@@ -28,17 +27,13 @@ struct ReadyTensor {
 // "Batch B is operation number s": docs/protocol.md's decree.
 struct OrderedOperation {
   Seq seq;
-  uint32_t generation = 0;           // the lock generation under which it may be launched
-  bool locked = false;               // by a plan: other nodes may not have its tensors yet
-  uint64_t plan_hash = 0;            // over the batch's descriptors; 0 with an error
+  uint32_t generation = 0;  // the lock generation under which it may be launched
+  bool locked = false;      // by a plan: other nodes may not have its tensors yet
+  // Over the batch's descriptors; by a plan, over all batches since the lock. 0 with an error.
+  uint64_t plan_hash = 0;
   std::vector<std::string> tensors;  // names, in the order of the batch
   std::vector<uint32_t> cached;      // in a Decree: the tensors by cache slot, in place of names
   Status error;                      // not ok: nothing is launched, the tensors fail with it
-};
-
-// A schedule that repeats: its batches in the order in which they are launched, again and again.
-struct Plan {
-  std::vector<std::vector<DescriptorPtr>> batches;
 };
 
 // Member to coordinator: which of my ranks are attached. Sent again until Start arrives.
@@ -84,6 +79,7 @@ struct Lock {
   uint32_t generation = 0;
   Seq first;
   Plan plan;
+  PlanPlace at = kPlanStart;  // what comes after this batch is first
 };
 // Member to coordinator: this node cannot follow the plan.
 struct UnlockRequest {
@@ -98,6 +94,9 @@ struct Freeze {
 struct Frozen {
   uint32_t generation = 0;
   Seq launched;  // the highest lockable operation that this node has launched, or is bound to
+  // The plan's batches of the last operations up to there, those not complete here at the least;
+  // empty if the plan has no alternatives. Nodes may have chosen different ones.
+  std::vector<uint32_t> walked;
 };
 // Coordinator to members: operations from `first` on are cancelled, their tensors are ready again.
 struct Resume {

@@ -3,17 +3,26 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/base/hash.h"
 #include "daemon/core/fusion.h"
 
 namespace rueda::core {
 
-PlanFollower::PlanFollower(Plan plan, Seq first) : plan_(std::move(plan)), next_(first) {
-  for (const std::vector<DescriptorPtr>& tensors : plan_.batches) {
+PlanFollower::PlanFollower(Plan plan, Seq first, PlanPlace at)
+    : plan_(std::move(plan)),
+      successors_(plan_.successors()),
+      has_alternatives_(plan_.has_alternatives()),
+      at_(at),
+      next_(first),
+      before_walked_(at) {
+  for (const PlanBatch& planned : plan_.batches) {
     Batch batch;
-    batch.hash = plan_hash(tensors);
-    for (const DescriptorPtr& tensor : tensors) {
+    batch.hash = plan_hash(planned.tensors);
+    for (const DescriptorPtr& tensor : planned.tensors) {
       batch.names.push_back(tensor->name);
-      const auto made = places_.emplace(tensor->name, Place{batches_.size(), tensor});
+      const auto made = places_.try_emplace(tensor->name);
+      made.first->second.descriptor = tensor;
+      made.first->second.batches.push_back(static_cast<uint32_t>(batches_.size()));
       batch.places.push_back(&made.first->second);
     }
     batches_.push_back(std::move(batch));
@@ -35,58 +44,119 @@ std::string PlanFollower::on_ready(const ReadyTensor& tensor) {
     place.descriptor = tensor.descriptor;  // the same by value: the next look is cheap
   }
   place.ready = true;
-  Batch& batch = batches_[place.batch];
-  ++batch.ready;
   ++ready_tensors_;
+  ++moment_;
+  for (const uint32_t index : place.batches) {
+    ++batches_[index].ready;
+    batches_[index].ready_since = moment_;
+  }
   return {};
 }
 
-std::optional<OrderedOperation> PlanFollower::take_head() {
-  if (!is_ready(head_)) return std::nullopt;
-  Batch& batch = batches_[head_];
+std::optional<OrderedOperation> PlanFollower::take_next() {
+  const std::vector<uint32_t>& next = next_batches();
+  const uint32_t* chosen = nullptr;
+  for (const uint32_t& index : next) {
+    if (!is_ready(index)) continue;
+    if (!chosen || batches_[index].ready_since < batches_[*chosen].ready_since) chosen = &index;
+  }
+  if (!chosen) return std::nullopt;
+  Batch& batch = batches_[*chosen];
+  // Nodes may choose differently; then nothing from here on is the same operation to them (L9).
+  Fnv1a walk;
+  walk.add(walk_hash_);
+  walk.add(batch.hash);
+  walk_hash_ = walk.value();
   OrderedOperation operation;
   operation.seq = next_;
   operation.locked = true;
-  operation.plan_hash = batch.hash;
+  operation.plan_hash = walk_hash_;
   operation.tensors = batch.names;
-  for (Place* place : batch.places) place->ready = false;
-  ready_tensors_ -= batch.ready;
-  batch.ready = 0;
+  ready_tensors_ -= batch.names.size();
+  for (Place* place : batch.places) {
+    place->ready = false;
+    for (const uint32_t index : place->batches) --batches_[index].ready;
+  }
+  const bool begins_a_round = plan_.batches[*chosen].after == kPlanStart;
+  if (begins_a_round && at_ != kPlanStart) ++ended_[at_];
   ++next_.value;
-  head_ = (head_ + 1) % batches_.size();
+  walked_.push_back(*chosen);
+  at_ = static_cast<PlanPlace>(*chosen);
   return operation;
 }
 
+void PlanFollower::forget_before(Seq seq) {
+  while (!walked_.empty() && next_.value - walked_.size() < seq.value) {
+    before_walked_ = static_cast<PlanPlace>(walked_.front());
+    walked_.pop_front();
+  }
+}
+
+PlanPlace PlanFollower::place_before(Seq seq) const {
+  const size_t back = next_.value - std::min(seq, next_).value;
+  if (back >= walked_.size()) return before_walked_;
+  return static_cast<PlanPlace>(walked_[walked_.size() - back - 1]);
+}
+
 std::set<std::string> PlanFollower::cut_off_by(Seq seq) const {
-  // Counted back from the head, which is operation `next_`.
-  const size_t back = (next_.value - seq.value) % batches_.size();
-  const size_t cut = (head_ + batches_.size() - back) % batches_.size();
+  const PlanPlace cut = place_before(seq);
   std::set<std::string> begun;
+  for (const uint32_t index : plan_.path_to(cut)) {
+    for (const DescriptorPtr& tensor : plan_.batches[index].tensors) {
+      if (!tensor->group.empty()) begun.insert(tensor->group);
+    }
+  }
   std::set<std::string> cut_off;
-  for (size_t i = 0; i < plan_.batches.size(); ++i) {
-    for (const DescriptorPtr& tensor : plan_.batches[i]) {
-      if (tensor->group.empty()) continue;
-      if (i < cut) {
-        begun.insert(tensor->group);
-      } else if (begun.contains(tensor->group)) {
-        cut_off.insert(tensor->name);
-      }
+  std::set<PlanPlace> beyond{cut};
+  for (size_t i = 0; i < plan_.batches.size() && !begun.empty(); ++i) {
+    if (!beyond.contains(plan_.batches[i].after)) continue;
+    beyond.insert(static_cast<PlanPlace>(i));
+    for (const DescriptorPtr& tensor : plan_.batches[i].tensors) {
+      if (begun.contains(tensor->group)) cut_off.insert(tensor->name);
     }
   }
   return cut_off;
 }
 
-std::string PlanFollower::find_deviation(const SubmissionTable& submissions) const {
-  // A tensor of this round of the plan has come again, ahead of the head.
-  for (size_t i = 0; i < head_; ++i) {
-    if (batches_[i].ready == 0) continue;
-    const auto again =
-        std::find_if(batches_[i].names.begin(), batches_[i].names.end(),
-                     [&](const std::string& name) { return places_.at(name).ready; });
-    return "tensor \"" + *again + "\" has come again before " + describe_head();
+// A tensor of this round of the plan has come again, and the round is not over.
+std::string PlanFollower::find_repeated() const {
+  if (at_ == kPlanStart || plan_.batches[static_cast<size_t>(at_)].ends) return {};
+  PlanPlace place = at_;
+  for (; place != kPlanStart; place = plan_.batches[static_cast<size_t>(place)].after) {
+    const Batch& batch = batches_[static_cast<size_t>(place)];
+    if (batch.ready == 0) continue;
+    const auto again = std::find_if(batch.names.begin(), batch.names.end(),
+                                    [&](const auto& name) { return places_.at(name).ready; });
+    return "tensor \"" + *again + "\" has come again before " + describe_next();
   }
+  return {};
+}
+
+const std::string* PlanFollower::find_missing(uint32_t batch, LocalRank rank,
+                                              const SubmissionTable& submissions) const {
+  const std::vector<std::string>& names = batches_[batch].names;
+  const auto missing = std::find_if(names.begin(), names.end(), [&](const std::string& name) {
+    return !submissions.has(rank, name);
+  });
+  return missing == names.end() ? nullptr : &*missing;
+}
+
+bool PlanFollower::has_a_way(PlanPlace from, const std::string& tensor, LocalRank rank,
+                             const SubmissionTable& submissions, std::set<uint32_t>& seen) const {
+  for (const uint32_t index : successors_[static_cast<size_t>(from + 1)]) {
+    if (find_missing(index, rank, submissions) || !seen.insert(index).second) continue;
+    const std::vector<std::string>& names = batches_[index].names;
+    if (std::find(names.begin(), names.end(), tensor) != names.end()) return true;
+    if (has_a_way(static_cast<PlanPlace>(index), tensor, rank, submissions, seen)) return true;
+  }
+  return false;
+}
+
+std::string PlanFollower::find_deviation(const SubmissionTable& submissions) const {
+  if (std::string repeated = find_repeated(); !repeated.empty()) return repeated;
   // A rank sleeps until a tensor is done that must not be launched before one that it has not
   // submitted.
+  const std::vector<uint32_t>& next = next_batches();
   for (size_t rank = 0; rank < submissions.ranks().size(); ++rank) {
     const LocalRank local{static_cast<int32_t>(rank)};
     const std::string* waited = submissions.waited_by(local);
@@ -95,23 +165,33 @@ std::string PlanFollower::find_deviation(const SubmissionTable& submissions) con
     if (it == places_.end() || !submissions.has(local, *waited)) continue;
     // Launched already: it will end. (Its name cannot be ready again while it is in flight.)
     if (submissions.find(*waited)->ordered) continue;
-    const std::vector<std::string>& head = batches_[head_].names;
-    const auto missing = std::find_if(head.begin(), head.end(), [&](const std::string& name) {
-      return !submissions.has(local, name);
-    });
-    if (missing == head.end()) continue;
-    return "rank " + std::to_string(submissions.ranks()[rank].value) + " waits for tensor \"" +
-           *waited + "\" and has not submitted \"" + *missing +
-           "\", which comes before it or with it";
+    const std::string* missing = find_missing(next.front(), local, submissions);
+    if (next.size() == 1 && !missing) continue;  // what comes then is seen then
+    std::set<uint32_t> seen;
+    if (next.size() > 1 && has_a_way(at_, *waited, local, submissions, seen)) continue;
+    std::string text = "rank " + std::to_string(submissions.ranks()[rank].value) +
+                       " waits for tensor \"" + *waited + "\" and has ";
+    if (!missing) return text + "not submitted all that comes before it or with it";
+    return text + "not submitted \"" + *missing + "\", which comes before it or with it";
   }
   return {};
 }
 
-std::string PlanFollower::describe_head() const {
-  for (const std::string& name : batches_[head_].names) {
-    if (!places_.at(name).ready) return "tensor \"" + name + "\", which is next in the plan";
+std::string PlanFollower::describe_next() const {
+  std::vector<std::string> missing;
+  for (const uint32_t index : next_batches()) {
+    const std::vector<std::string>& names = batches_[index].names;
+    const auto found = std::find_if(names.begin(), names.end(),
+                                    [&](const auto& name) { return !places_.at(name).ready; });
+    if (found != names.end()) missing.push_back("\"" + *found + "\"");
   }
-  return "the next batch of the plan";
+  if (missing.empty()) return "the next batch of the plan";
+  if (missing.size() == 1) return "tensor " + missing[0] + ", which is next in the plan";
+  std::string text = missing[0];
+  for (size_t i = 1; i < missing.size(); ++i) {
+    text += (i + 1 == missing.size() ? " or " : ", ") + missing[i];
+  }
+  return "one of the tensors " + text + ", which may be next in the plan";
 }
 
 }  // namespace rueda::core

@@ -1,6 +1,7 @@
 #include "daemon/core/schedule.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace rueda::core {
 namespace {
@@ -8,9 +9,22 @@ namespace {
 // A plan goes in one message (limits::kMaxControlMessageBytes), and what never repeats must not be
 // remembered for ever: a longer stretch is no step.
 constexpr size_t kMostPlanBytes = 3u << 20;
+constexpr size_t kMostKinds = 8;
+// An alternative for which a lock of so many rounds had no use is forgotten when it ends.
+constexpr uint64_t kRoundsToForget = 100;
+// What ended a lock is in the step that it has begun, or begins the next one.
+constexpr int kStepsThatEndALock = 2;
 
 size_t bytes_in_a_plan(const TensorDescriptor& tensor) {
   return 96 + tensor.name.size() + tensor.group.size() + 11 * tensor.shape.size();
+}
+
+size_t bytes_of(const Plan& plan) {
+  size_t bytes = 0;
+  for (const PlanBatch& batch : plan.batches) {
+    for (const DescriptorPtr& tensor : batch.tensors) bytes += bytes_in_a_plan(*tensor);
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -20,20 +34,34 @@ void Schedule::on_reported(const std::string& tensor, TicksMs now) {
 }
 
 void Schedule::on_decreed(Seq seq, const std::vector<DescriptorPtr>& batch) {
+  StepRecord before;  // of the batch
   for (const DescriptorPtr& tensor : batch) {
     const size_t bytes = bytes_in_a_plan(*tensor);
-    if (names_.contains(tensor->name) || step_bytes_ + bytes > kMostPlanBytes) finish_step();
-    step_bytes_ += bytes;
-    names_.insert(tensor->name);
+    const bool is_too_long = step_bytes_ + bytes > kMostPlanBytes;
+    is_spoiled_ = is_spoiled_ || is_too_long;
+    if (names_.contains(tensor->name) || is_too_long) {
+      finish_step();
+      // A step that ended within a batch would do so for ever, and a lock begins between batches:
+      // so the next one begins with all of the batch.
+      for (const Occurrence& earlier : before) add(seq, earlier);
+    }
     Occurrence occurrence;
     occurrence.descriptor = tensor;
     if (const auto it = reported_.find(tensor->name); it != reported_.end()) {
-      occurrence.report = it->second;
+      occurrence.first_reported = it->second.first;
+      occurrence.ready_at = it->second.last_at;
       reported_.erase(it);
     }
-    open_[seq].push_back(step_.size());
-    step_.push_back(std::move(occurrence));
+    add(seq, occurrence);
+    before.push_back(std::move(occurrence));
   }
+}
+
+void Schedule::add(Seq seq, const Occurrence& occurrence) {
+  step_bytes_ += bytes_in_a_plan(*occurrence.descriptor);
+  names_.insert(occurrence.descriptor->name);
+  open_[seq].push_back(step_.size());
+  step_.push_back(occurrence);
 }
 
 void Schedule::on_ended(Seq seq) {
@@ -44,97 +72,132 @@ void Schedule::on_ended(Seq seq) {
   open_.erase(it);
 }
 
+void Schedule::spoil() {
+  reported_.clear();
+  is_spoiled_ = true;
+}
+
 // A tensor has come again: what came before it was a step.
 void Schedule::finish_step() {
-  std::map<std::string, DescriptorPtr> finished;
-  for (const Occurrence& occurrence : step_) {
-    finished.emplace(occurrence.descriptor->name, occurrence.descriptor);
+  if (is_spoiled_) {
+    steady_ = 0;
+  } else if (!step_.empty()) {
+    remember(std::move(step_));
   }
-  const bool same = std::equal(
-      finished.begin(), finished.end(), previous_.begin(), previous_.end(),
-      [](const auto& a, const auto& b) { return a.first == b.first && *a.second == *b.second; });
-  repeated_ = same ? repeated_ + 1 : 1;
-  previous_ = std::move(finished);
   step_.clear();
   step_bytes_ = 0;
   names_.clear();
   open_.clear();
+  is_spoiled_ = false;
 }
 
-bool Schedule::has_repeated(int steps) const {
-  if (step_.empty()) return false;
-  if (steps <= 1 && previous_.empty()) return false;
-  if (repeated_ + 1 < steps || step_.size() != previous_.size()) return false;
-  return std::all_of(step_.begin(), step_.end(), [&](const Occurrence& occurrence) {
-    const auto it = previous_.find(occurrence.descriptor->name);
-    return it != previous_.end() && *it->second == *occurrence.descriptor;
-  });
-}
-
-std::vector<Schedule::Unit> Schedule::units() const {
-  std::vector<Unit> units;
-  for (size_t place = 0; place < step_.size(); ++place) {
-    const TensorDescriptor& tensor = *step_[place].descriptor;
-    const auto found = std::find_if(units.begin(), units.end(), [&](const Unit& unit) {
-      const TensorDescriptor& first = *unit.tensors.front()->descriptor;
-      return !tensor.group.empty() && first.group == tensor.group && can_fuse(first, tensor);
-    });
-    Unit& unit = found == units.end() ? units.emplace_back() : *found;
-    unit.tensors.push_back(&step_[place]);
-    unit.last_place = place;
+void Schedule::remember(StepRecord step) {
+  ++steps_;
+  Kind kind;
+  for (const Occurrence& occurrence : step) {
+    kind.tensors.emplace(occurrence.descriptor->name, occurrence.descriptor);
   }
-  return units;
-}
-
-bool Schedule::may_join(const Batch& batch, const Unit& unit) const {
-  int64_t bytes = batch.bytes;
-  for (const Occurrence* tensor : unit.tensors) {
-    if (!can_fuse(*batch.tensors.front(), *tensor->descriptor)) return false;
-    if (tensor->report.first > batch.first_ended) return false;
-    if (tensor->report.last_at - batch.first_ready > options_.fusion_window_ms) return false;
-    bytes += tensor->descriptor->bytes();
-  }
-  return bytes <= options_.fusion.threshold_bytes;
-}
-
-Plan Schedule::make_plan() const {
-  std::vector<Batch> batches;
-  std::vector<size_t> open;  // the last batch of each kind that can be fused
-  for (const Unit& unit : units()) {
-    const auto joined = std::find_if(open.begin(), open.end(),
-                                     [&](size_t index) { return may_join(batches[index], unit); });
-    size_t index = joined == open.end() ? batches.size() : *joined;
-    if (index == batches.size()) {
-      std::erase_if(open, [&](size_t other) {
-        return can_fuse(*batches[other].tensors.front(), *unit.tensors.front()->descriptor);
+  const auto is_same = [&](const Kind& other) {
+    return kind.tensors.size() == other.tensors.size() &&
+           std::equal(kind.tensors.begin(), kind.tensors.end(), other.tensors.begin(),
+                      [](const auto& a, const auto& b) {
+                        return a.first == b.first && *a.second == *b.second;
+                      });
+  };
+  const auto found = std::find_if(kinds_.begin(), kinds_.end(), is_same);
+  if (found != kinds_.end()) {
+    ++steady_;
+    kinds_.splice(kinds_.begin(), kinds_, found);
+  } else {
+    // Tensors that have changed do not change back: what had them is over.
+    kinds_.remove_if([&](const Kind& other) {
+      return std::any_of(other.tensors.begin(), other.tensors.end(), [&](const auto& tensor) {
+        const auto it = kind.tensors.find(tensor.first);
+        return it != kind.tensors.end() && *it->second != *tensor.second;
       });
-      open.push_back(index);
-      batches.emplace_back().first_ready = unit.tensors.front()->report.last_at;
-    }
-    Batch& batch = batches[index];
-    for (const Occurrence* tensor : unit.tensors) {
-      batch.tensors.push_back(tensor->descriptor);
-      batch.bytes += tensor->descriptor->bytes();
-      batch.first_ended = std::min(batch.first_ended, tensor->ended);
-    }
-    batch.last_place = std::max(batch.last_place, unit.last_place);
+    });
+    steady_ = 1;
+    kinds_.push_front(std::move(kind));
+    if (kinds_.size() > kMostKinds) kinds_.pop_back();
   }
-  // Launched in this order: no batch waits behind one that is ready later.
-  std::stable_sort(batches.begin(), batches.end(),
-                   [](const Batch& a, const Batch& b) { return a.last_place < b.last_place; });
-  Plan plan;
-  for (Batch& batch : batches) plan.batches.push_back(std::move(batch.tensors));
-  return plan;
+  Kind& last = kinds_.front();
+  last.last = std::move(step);
+  last.last_step = steps_;
+  last.ended_a_lock = last.ended_a_lock || after_a_lock_ > 0;
+  after_a_lock_ = std::max(after_a_lock_ - 1, 0);
+  ++last.seen;
 }
 
-void Schedule::clear() {
+const Schedule::Kind* Schedule::find_current() const {
+  if (step_.empty() || is_spoiled_) return nullptr;
+  const auto is_same = [&](const Kind& kind) {
+    return step_.size() == kind.tensors.size() &&
+           std::all_of(step_.begin(), step_.end(), [&](const Occurrence& occurrence) {
+             const auto it = kind.tensors.find(occurrence.descriptor->name);
+             return it != kind.tensors.end() && *it->second == *occurrence.descriptor;
+           });
+  };
+  const auto found = std::find_if(kinds_.begin(), kinds_.end(), is_same);
+  return found == kinds_.end() ? nullptr : &*found;
+}
+
+bool Schedule::has_repeated(int steps) const { return steady_ + 1 >= steps && find_current(); }
+
+Schedule::Proposal Schedule::make_plan(int steps) {
+  const Kind* current = find_current();
+  std::vector<const StepRecord*> records{&step_};
+  std::vector<Kind*> chosen;
+  std::optional<PlanTree> tree =
+      make_plan_tree(records, options_.fusion, options_.fusion_window_ms);
+  Proposal proposal;
+  for (Kind& kind : kinds_) {
+    kind.ends_at = kPlanStart;
+    if (&kind == current) {
+      chosen.insert(chosen.begin(), &kind);
+      continue;
+    }
+    if (kind.seen < 2 && !kind.ended_a_lock && steps_ - kind.last_step + 1 >= steps) continue;
+    records.push_back(&kind.last);
+    std::optional<PlanTree> grown =
+        make_plan_tree(records, options_.fusion, options_.fusion_window_ms);
+    if (grown && bytes_of(grown->plan) <= kMostPlanBytes) {
+      tree = std::move(grown);
+      chosen.push_back(&kind);
+    } else {
+      records.pop_back();
+    }
+  }
+  for (size_t i = 0; i < chosen.size(); ++i) chosen[i]->ends_at = tree->ends[i];
+  proposal.at = tree->ends.front();
+  proposal.plan = std::move(tree->plan);
+  return proposal;
+}
+
+void Schedule::on_locked() {
   reported_.clear();
   step_.clear();
   step_bytes_ = 0;
   names_.clear();
   open_.clear();
-  previous_.clear();
-  repeated_ = 0;
+  is_spoiled_ = false;
+}
+
+void Schedule::on_unlocked(const std::vector<std::vector<DescriptorPtr>>& round,
+                           const std::map<PlanPlace, uint64_t>& ended, TicksMs now) {
+  uint64_t rounds = 0;
+  for (const auto& [place, times] : ended) rounds += times;
+  kinds_.remove_if([&](const Kind& kind) {
+    return rounds >= kRoundsToForget && kind.ends_at != kPlanStart && !ended.contains(kind.ends_at);
+  });
+  steady_ = 0;
+  after_a_lock_ = kStepsThatEndALock;
+  // The step goes on as if it had been decreed so far: its kind is seen whole.
+  Seq seq{0};
+  for (const std::vector<DescriptorPtr>& batch : round) {
+    for (const DescriptorPtr& tensor : batch) on_reported(tensor->name, now);
+    on_decreed(seq, batch);
+    on_ended(seq);
+  }
 }
 
 }  // namespace rueda::core

@@ -1,6 +1,7 @@
-// Sees that a schedule repeats, and makes a plan of it.
+// Sees that a schedule repeats, in steps of one kind or of several, and makes a plan of it.
 #pragma once
 
+#include <list>
 #include <map>
 #include <set>
 #include <string>
@@ -8,11 +9,14 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/core/agreement.h"
+#include "daemon/core/plan_tree.h"
 
 namespace rueda::core {
 
 // The coordinator's memory of what was reported, decreed and completed lately in the lockable
-// track. A step is a stretch of decrees in which no tensor comes twice.
+// track. A step is a stretch of decrees in which no tensor comes twice. Steps with the same tensors
+// are of one kind, whatever their order. A few kinds are remembered, over locks, too: so what made
+// a plan fail is part of the next one (L9).
 class Schedule {
  public:
   explicit Schedule(const AgreementOptions& options) : options_(options) {}
@@ -21,53 +25,59 @@ class Schedule {
   void on_reported(const std::string& tensor, TicksMs now);
   void on_decreed(Seq seq, const std::vector<DescriptorPtr>& batch);
   void on_ended(Seq seq);
+  // Something else was decreed, or could not be: the stretch so far is no step.
+  void spoil();
 
-  // The last `steps` steps were the same, and the last one has just been decreed to its end.
+  // The last `steps` steps, but for the first of them, were all of kinds seen before; the last one
+  // has just been decreed to its end.
   bool has_repeated(int steps) const;
-  // Of the step that has just ended. Tensors share a batch if they can be fused and fit under the
-  // threshold, were ready within the fusion window, and none was complete before another was
-  // reported: a framework may compute the second from the first.
-  Plan make_plan() const;
-  // The next step is the first.
-  void clear();
+  // Of the step that has just ended, and of the other kinds that count: those seen twice, those
+  // among the last `steps`, and those that ended a lock. What cannot be told apart from what was
+  // seen later is left out.
+  struct Proposal {
+    Plan plan;
+    PlanPlace at = kPlanStart;  // where the step has ended
+  };
+  Proposal make_plan(int steps);
+
+  // A plan is in force: nothing is seen until it is not.
+  void on_locked();
+  // The plan made last is not in force any more. round: the batches of its unfinished, or last,
+  // round. ended: how many of its rounds ended with each batch.
+  void on_unlocked(const std::vector<std::vector<DescriptorPtr>>& round,
+                   const std::map<PlanPlace, uint64_t>& ended, TicksMs now);
 
  private:
-  using Moment = uint64_t;  // events counted
   struct Report {
-    Moment first = 0;
+    uint64_t first = 0;
     TicksMs last_at = 0;
   };
-  struct Occurrence {
-    DescriptorPtr descriptor;
-    Report report;
-    Moment ended = UINT64_MAX;
-  };
-  struct Batch {
-    std::vector<DescriptorPtr> tensors;
-    int64_t bytes = 0;
-    Moment first_ended = UINT64_MAX;
-    TicksMs first_ready = 0;
-    size_t last_place = 0;
-  };
-  // Tensors that stay together: one, or the like ones of a group.
-  struct Unit {
-    std::vector<const Occurrence*> tensors;
-    size_t last_place = 0;
+  struct Kind {
+    StepRecord last;  // the last step of the kind
+    std::map<std::string, DescriptorPtr> tensors;
+    int64_t last_step = 0;
+    int seen = 0;
+    bool ended_a_lock = false;
+    PlanPlace ends_at = kPlanStart;  // in the plan made last; kPlanStart: not in it
   };
 
-  std::vector<Unit> units() const;
-  bool may_join(const Batch& batch, const Unit& unit) const;
+  void add(Seq seq, const Occurrence& occurrence);
   void finish_step();
+  void remember(StepRecord step);
+  const Kind* find_current() const;
 
   const AgreementOptions options_;
-  Moment moment_ = 0;
-  std::map<std::string, Report> reported_;   // not decreed yet
-  std::vector<Occurrence> step_;             // in the order of decrees
+  uint64_t moment_ = 0;                     // events counted
+  std::map<std::string, Report> reported_;  // not decreed yet
+  StepRecord step_;
   size_t step_bytes_ = 0;                    // what the step would take in a message
   std::set<std::string> names_;              // of the step
   std::map<Seq, std::vector<size_t>> open_;  // places in step_ of operations under way
-  std::map<std::string, DescriptorPtr> previous_;
-  int repeated_ = 0;  // steps before this one that were the same as the one before it, plus one
+  bool is_spoiled_ = false;                  // the stretch is no step
+  int after_a_lock_ = 0;   // finished steps until those that ended a lock are over
+  std::list<Kind> kinds_;  // the one seen last comes first
+  int64_t steps_ = 0;      // finished
+  int steady_ = 0;         // finished steps in a row of kinds seen before, and one before them
 };
 
 }  // namespace rueda::core

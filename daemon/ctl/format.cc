@@ -187,14 +187,16 @@ std::string jobs_table(const v1::ListJobsReply& reply) {
 std::string plans_table(const v1::ListPlansReply& reply) {
   if (reply.plans().empty()) return "no job is locked\n";
   std::vector<std::vector<std::string>> rows{
-      {"JOB", "BATCH", "COLLECTIVE", "DTYPE", "BYTES", "TENSORS", "FIRST", "LAST"}};
+      {"JOB", "BATCH", "AFTER", "COLLECTIVE", "DTYPE", "BYTES", "TENSORS", "FIRST", "LAST"}};
   for (const v1::ListPlansReply::Plan& plan : reply.plans()) {
     for (int i = 0; i < plan.batches_size(); ++i) {
       const v1::ListPlansReply::Batch& batch = plan.batches(i);
       if (batch.tensors().empty()) continue;
-      rows.push_back({plan.job_id(), std::to_string(i + 1), batch.collective(), batch.dtype(),
-                      bytes_text(batch.bytes()), std::to_string(batch.tensors_size()),
-                      *batch.tensors().begin(), *batch.tensors().rbegin()});
+      rows.push_back({plan.job_id(), std::to_string(i + 1) + (batch.ends() ? " end" : ""),
+                      batch.after() == 0 ? "start" : std::to_string(batch.after()),
+                      batch.collective(), batch.dtype(), bytes_text(batch.bytes()),
+                      std::to_string(batch.tensors_size()), *batch.tensors().begin(),
+                      *batch.tensors().rbegin()});
     }
   }
   return aligned_table(rows);

@@ -38,6 +38,8 @@ namespace rueda::engine {
 struct DataEvents {
   std::function<void(Seq, double seconds)> on_done;
   std::function<void(Seq, const Status&)> on_failed;
+  // Of a plan: the neighbour means another batch by this name (L9). It is to be cancelled.
+  std::function<void(Seq, uint32_t generation, NodeIndex peer)> on_diverged;
   std::function<void(NodeIndex, const Status&)> on_channel_lost;
 };
 
@@ -115,6 +117,7 @@ class DataJob {
     int64_t elements_done = 0;     // on one node, or handed back at the end
     bool stores_late = false;      // its inputs are P: outputs are written when all of F is here
     double started_s = 0;
+    bool is_diverged = false;          // it has been told
     bool launched_everywhere = false;  // the others have deadlines to keep only from then on
   };
 
@@ -166,6 +169,8 @@ class DataJob {
   // After the operation's inputs were read. False, and the operation is reported as failed, if what
   // was read is worthless.
   bool inputs_hold(const Running& running);
+  // L9: the neighbour has chosen another alternative of a plan.
+  bool is_of_another_way(const Running& running, const transport::FrameHeader& header) const;
   // The frame can only have come if every node has launched its operation.
   bool shows_launch_everywhere(const transport::FrameHeader& header) const;
   // The error says what is wrong with the frame.

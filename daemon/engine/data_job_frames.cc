@@ -1,6 +1,7 @@
 // DataJob's answers to what arrives from the neighbours.
 
 #include <string>
+#include <utility>
 
 #include "daemon/engine/data_job.h"
 
@@ -57,6 +58,13 @@ void DataJob::on_frame(const transport::FrameHeader& header, std::span<std::byte
     early_.push_back(header);  // at most one for each slot
     return;
   }
+  if (running && is_of_another_way(*running, header)) {
+    early_.push_back(header);  // until the operation is cancelled, and its frames with it
+    if (!std::exchange(running->is_diverged, true)) {
+      options_.events.on_diverged(Seq{header.seq}, header.lock_generation, previous());
+    }
+    return;
+  }
   Status checked =
       running ? check_frame(*running, header)
               : Status(Code::kInternal, "it sent a frame of operation " +
@@ -78,6 +86,13 @@ void DataJob::on_frame(const transport::FrameHeader& header, std::span<std::byte
     handle_ring_frame(*running, header, payload);
   }
   settle();
+}
+
+bool DataJob::is_of_another_way(const Running& running,
+                                const transport::FrameHeader& header) const {
+  const Operation& operation = *running.operation;
+  return operation.locked && header.lock_generation == operation.generation &&
+         header.plan_hash != operation.plan_hash;
 }
 
 // What has gone through every node, this one the last, was launched by every node.

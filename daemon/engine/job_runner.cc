@@ -173,6 +173,9 @@ void JobRunner::start_epoch(const core::EpochStarted& started) {
   options.events.on_failed = tell([](Seq seq, const Status& status) {
     return core::Event(core::OperationFailed{seq, status});
   });
+  options.events.on_diverged = tell([](Seq seq, uint32_t generation, NodeIndex peer) {
+    return core::Event(core::OperationDiverged{seq, generation, peer});
+  });
   options.events.on_channel_lost = tell([](NodeIndex node, const Status& status) {
     return core::Event(core::DataChannelLost{node, status});
   });

@@ -127,12 +127,14 @@ void AdminService::fill(v1::ListPlansReply& reply) const {
   for (const auto& [job, plan] : engine_.plans()) {
     v1::ListPlansReply::Plan& to = *reply.add_plans();
     to.set_job_id(job);
-    for (const std::vector<core::DescriptorPtr>& tensors : plan.batches) {
+    for (const core::PlanBatch& item : plan.batches) {
       v1::ListPlansReply::Batch& batch = *to.add_batches();
-      batch.set_collective(to_string(tensors.front()->kind));
-      batch.set_dtype(to_string(tensors.front()->dtype));
+      batch.set_collective(to_string(item.tensors.front()->kind));
+      batch.set_dtype(to_string(item.tensors.front()->dtype));
+      batch.set_after(static_cast<uint32_t>(item.after + 1));
+      batch.set_ends(item.ends);
       int64_t bytes = 0;
-      for (const core::DescriptorPtr& tensor : tensors) {
+      for (const core::DescriptorPtr& tensor : item.tensors) {
         bytes += tensor->bytes();
         batch.add_tensors(tensor->name);
       }

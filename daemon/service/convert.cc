@@ -1,6 +1,7 @@
 #include "daemon/service/convert.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "daemon/base/limits.h"
 #include "daemon/service/convert_stall.h"
@@ -71,6 +72,7 @@ Result<Code> read_code(int32_t code) {
 void fill_frozen(const core::Frozen& from, v1::Frozen& to) {
   to.set_generation(from.generation);
   to.set_launched(from.launched.value);
+  for (const uint32_t batch : from.walked) to.add_walked(batch);
 }
 
 struct Writer {
@@ -123,9 +125,12 @@ struct Writer {
     v1::Lock& lock = *to.mutable_lock();
     lock.set_generation(from.generation);
     lock.set_first(from.first.value);
-    for (const std::vector<core::DescriptorPtr>& tensors : from.plan.batches) {
+    lock.set_at(static_cast<uint32_t>(from.at + 1));
+    for (const core::PlanBatch& item : from.plan.batches) {
       v1::Lock::Batch& batch = *lock.add_batches();
-      for (const core::DescriptorPtr& tensor : tensors) fill(*tensor, *batch.add_tensors());
+      for (const core::DescriptorPtr& tensor : item.tensors) fill(*tensor, *batch.add_tensors());
+      batch.set_after(static_cast<uint32_t>(item.after + 1));
+      batch.set_ends(item.ends);
     }
   }
   void operator()(const core::UnlockRequest& from) const {
@@ -203,22 +208,34 @@ Result<core::Decree> read(const v1::Decree& from) {
   return to;
 }
 
+// What is out of bounds is no place of the plan, and core finds it.
+core::PlanPlace read_place(uint32_t number) {
+  return static_cast<core::PlanPlace>(
+             std::min<uint32_t>(number, std::numeric_limits<core::PlanPlace>::max())) -
+         1;
+}
+
 Result<core::Lock> read(const v1::Lock& from) {
   core::Lock to;
   to.generation = from.generation();
   to.first = Seq{from.first()};
   for (const v1::Lock::Batch& batch : from.batches()) {
-    std::vector<core::DescriptorPtr>& tensors = to.plan.batches.emplace_back();
+    core::PlanBatch& item = to.plan.batches.emplace_back();
     for (const v1::TensorDescriptor& tensor : batch.tensors()) {
       Result<core::DescriptorPtr> descriptor = read(tensor);
       if (!descriptor.is_ok()) return descriptor.status();
-      tensors.push_back(std::move(descriptor).value());
+      item.tensors.push_back(std::move(descriptor).value());
     }
+    item.after = read_place(batch.after());
+    item.ends = batch.ends();
   }
+  to.at = read_place(from.at());
   return to;
 }
 
-core::Frozen read(const v1::Frozen& from) { return {from.generation(), Seq{from.launched()}}; }
+core::Frozen read(const v1::Frozen& from) {
+  return {from.generation(), Seq{from.launched()}, {from.walked().begin(), from.walked().end()}};
+}
 
 Result<core::Fail> read(const v1::Fail& from) {
   Result<Code> code = read_code(from.code());

@@ -81,9 +81,18 @@ TEST(Format, PlansAreShownBatchByBatch) {
   batch.set_dtype("float32");
   batch.set_bytes(2048);
   for (const char* name : {"fc.weight", "fc.bias", "conv1.weight"}) batch.add_tensors(name);
+  batch.set_ends(true);
+  v1::ListPlansReply::Batch& validation = *plan.add_batches();
+  validation.set_collective("allreduce");
+  validation.set_dtype("float32");
+  validation.set_bytes(4);
+  validation.add_tensors("loss");
+  validation.set_after(1);
+  validation.set_ends(true);
   EXPECT_EQ(ctl::plans_table(reply),
-            "JOB    BATCH  COLLECTIVE  DTYPE    BYTES    TENSORS  FIRST      LAST\n"
-            "job-a      1  allreduce   float32  2.0 KiB        3  fc.weight  conv1.weight\n");
+            "JOB    BATCH  AFTER  COLLECTIVE  DTYPE    BYTES    TENSORS  FIRST      LAST\n"
+            "job-a  1 end  start  allreduce   float32  2.0 KiB        3  fc.weight  conv1.weight\n"
+            "job-a  2 end  1      allreduce   float32  4 B            1  loss       loss\n");
   EXPECT_EQ(ctl::plans_table({}), "no job is locked\n");
 }
 

@@ -30,7 +30,8 @@ class ScheduleTest : public testing::Test {
   }
   std::vector<Names> plan() {
     std::vector<Names> batches;
-    for (const auto& batch : schedule_->make_plan().batches) batches.push_back(names_of(batch));
+    for (const auto& batch : schedule_->make_plan(1).plan.batches)
+      batches.push_back(names_of(batch.tensors));
     return batches;
   }
 
@@ -69,6 +70,79 @@ TEST_F(ScheduleTest, AnotherShapeIsAnotherStep) {
   EXPECT_TRUE(schedule_->has_repeated(3));
 }
 
+// L9: every third step is another one.
+TEST_F(ScheduleTest, StepsOfSeveralKindsRepeat) {
+  for (int i = 0; i < 2; ++i) {
+    decree({tensor("a")});
+    decree({tensor("a")});
+    decree({tensor("a"), tensor("v")});
+  }
+  decree({tensor("a")});
+  EXPECT_TRUE(schedule_->has_repeated(3));
+  const Schedule::Proposal proposal = schedule_->make_plan(3);
+  ASSERT_EQ(proposal.plan.batches.size(), 2u);
+  EXPECT_EQ(names_of(proposal.plan.batches[1].tensors), Names({"v"}));
+  EXPECT_EQ(proposal.at, 0) << "after the a that was decreed last";
+}
+
+TEST_F(ScheduleTest, ANewKindBeginsTheCountAnew) {
+  for (int i = 0; i < 4; ++i) decree({tensor("a")});
+  decree({tensor("v")});
+  EXPECT_FALSE(schedule_->has_repeated(3));
+  decree({tensor("a")});
+  EXPECT_FALSE(schedule_->has_repeated(3));
+  decree({tensor("a")});
+  EXPECT_TRUE(schedule_->has_repeated(3));
+}
+
+TEST_F(ScheduleTest, WhatEndedALockIsInTheNextPlan) {
+  for (int i = 0; i < 3; ++i) decree({tensor("a")});
+  (void)schedule_->make_plan(3);
+  schedule_->on_locked();
+  schedule_->on_unlocked({{tensor("a")}}, {{0, 5}}, 0);
+  decree({tensor("v")});  // the step that the plan had begun
+  for (int i = 0; i < 4; ++i) decree({tensor("a")});
+  EXPECT_THAT(plan(), ElementsAre(ElementsAre("a"), ElementsAre("v")));
+}
+
+TEST_F(ScheduleTest, AnAlternativeThatALongLockHadNoUseForIsForgotten) {
+  for (int i = 0; i < 3; ++i) decree({tensor("a"), tensor("v")});
+  for (int i = 0; i < 3; ++i) decree({tensor("a")});
+  EXPECT_THAT(plan(), ElementsAre(ElementsAre("a"), ElementsAre("v")));
+  schedule_->on_locked();
+  schedule_->on_unlocked({{tensor("a")}}, {{0, 1'000}}, 0);
+  for (int i = 0; i < 3; ++i) decree({tensor("a")});
+  EXPECT_THAT(plan(), ElementsAre(ElementsAre("a")));
+}
+
+TEST_F(ScheduleTest, AStepWithAnErrorIsNone) {
+  for (int i = 0; i < 3; ++i) decree({tensor("a"), tensor("b")});
+  decree({tensor("a")});
+  schedule_->spoil();
+  EXPECT_FALSE(schedule_->has_repeated(1));
+  for (int i = 0; i < 2; ++i) decree({tensor("a"), tensor("b")});
+  EXPECT_FALSE(schedule_->has_repeated(3));
+  decree({tensor("a"), tensor("b")});
+  EXPECT_TRUE(schedule_->has_repeated(3));
+}
+
+// A step that began between a and b must not end there for ever.
+TEST_F(ScheduleTest, AStepThatEndsWithinABatchMovesOn) {
+  decree({tensor("b"), tensor("c")});
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_FALSE(schedule_->has_repeated(3)) << i;
+    decree({tensor("a"), tensor("b"), tensor("c")});
+  }
+  EXPECT_TRUE(schedule_->has_repeated(3));
+}
+
+TEST_F(ScheduleTest, OnlySoManyKindsAreRemembered) {
+  for (int kind = 0; kind < 20; ++kind) {
+    for (int i = 0; i < 2; ++i) decree({tensor("a"), tensor("v" + std::to_string(kind))});
+  }
+  EXPECT_LE(plan().size(), 9u);
+}
+
 TEST_F(ScheduleTest, OneOffTensorsAtTheStartDoNotPreventIt) {
   decree({tensor("init")});
   for (int i = 0; i < 4; ++i) decree({tensor("a"), tensor("b")});
@@ -78,7 +152,7 @@ TEST_F(ScheduleTest, OneOffTensorsAtTheStartDoNotPreventIt) {
 TEST_F(ScheduleTest, ABatchOverAStepsEndIsNoEnd) {
   for (int i = 0; i < 3; ++i) decree({tensor("a")}, 0, false);
   EXPECT_TRUE(schedule_->has_repeated(3));
-  schedule_->clear();
+  schedule_->on_locked();
   EXPECT_FALSE(schedule_->has_repeated(1));
 }
 
@@ -86,8 +160,8 @@ TEST_F(ScheduleTest, ABatchOverAStepsEndIsNoEnd) {
 TEST_F(ScheduleTest, AStretchTooLongForAMessageIsNoStep) {
   for (int i = 0; i < 200'000; ++i) decree({tensor("allreduce.noname." + std::to_string(i))});
   int64_t tensors = 0;
-  for (const auto& batch : schedule_->make_plan().batches) {
-    tensors += static_cast<int64_t>(batch.size());
+  for (const auto& batch : schedule_->make_plan(1).plan.batches) {
+    tensors += static_cast<int64_t>(batch.tensors.size());
   }
   EXPECT_LT(tensors, 40'000);
 }

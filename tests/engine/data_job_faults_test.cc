@@ -1,6 +1,7 @@
 // A DataJob whose neighbour dies, stands still or breaks the rules: the channel is lost with a
 // reason, and nothing crashes.
 #include <cstring>
+#include <tuple>
 
 #include <gtest/gtest.h>
 
@@ -58,6 +59,9 @@ class DataJobWithPeer : public ::testing::Test {
     options.events.on_failed = [this](Seq seq, const Status& status) {
       failed_.emplace_back(seq, status);
     };
+    options.events.on_diverged = [this](Seq seq, uint32_t generation, NodeIndex node) {
+      diverged_.emplace_back(seq, generation, node);
+    };
     options.events.on_channel_lost = [this](NodeIndex node, const Status& status) {
       lost_.emplace_back(node, status);
     };
@@ -104,6 +108,7 @@ class DataJobWithPeer : public ::testing::Test {
     size_t bytes = 16;
     uint64_t plan_hash = 7;
     uint64_t stable_seq = 0;
+    uint32_t generation = 0;
   };
   // A frame of four floats of shard 1 unless told otherwise.
   void send(const Frame& frame) {
@@ -116,6 +121,7 @@ class DataJobWithPeer : public ::testing::Test {
     header.seq = frame.seq;
     header.plan_hash = frame.plan_hash;
     header.stable_seq = frame.stable_seq;
+    header.lock_generation = frame.generation;
     header.payload_bytes = static_cast<uint32_t>(frame.bytes);
     const transport::SendBuffer buffer{memory_.data(), frame.bytes, region_};
     to_job_->write(header, std::span(&buffer, frame.bytes > 0 ? 1 : 0), 0);
@@ -178,6 +184,7 @@ class DataJobWithPeer : public ::testing::Test {
   std::unique_ptr<DataJob> job_;
   std::vector<Seq> done_;
   std::vector<std::pair<Seq, Status>> failed_;
+  std::vector<std::tuple<Seq, uint32_t, NodeIndex>> diverged_;
   std::vector<std::pair<NodeIndex, Status>> lost_;
 };
 
@@ -364,6 +371,34 @@ TEST_F(DataJobWithPeer, AnotherPlanIsAMismatchThatNamesTheNode) {
             "node n1 means another batch by operation 1 than this node");
   EXPECT_EQ(failed_[0].second.origin(), (Origin{"n1", {}}));
   EXPECT_TRUE(lost_.empty());
+}
+
+// L9: the neighbour has taken another alternative. Its frames wait until the operation is
+// cancelled.
+TEST_F(DataJobWithPeer, AnotherWayOfAPlanIsToldOnceAndCancelled) {
+  const auto run = [&](const Work& work, uint32_t generation, bool locked) {
+    auto operation = work.operation(NodeIndex{0});
+    operation->generation = generation;
+    operation->locked = locked;
+    job_->run(std::move(operation));
+    poll();
+  };
+  const Work planned(sum_of({8}), {1, 1}, Seq{1});
+  run(planned, 1, true);
+  send({.chunk = 1, .slot = 2, .plan_hash = 8, .generation = 1});
+  send({.kind = FrameKind::kGather, .chunk = 0, .slot = 1, .plan_hash = 8, .generation = 1});
+  ASSERT_EQ(diverged_.size(), 1u);
+  EXPECT_EQ(diverged_[0], std::tuple(Seq{1}, 1u, NodeIndex{1}));
+  EXPECT_TRUE(failed_.empty() && lost_.empty() && done_.empty());
+  job_->cancel({Seq{1}, 2});
+  poll();
+  // Both slots were given back: the operation that comes again uses them.
+  const Work again(sum_of({8}), {1, 1}, Seq{1});
+  run(again, 2, false);
+  send({.chunk = 1, .slot = 2, .generation = 2});
+  send({.kind = FrameKind::kGather, .chunk = 0, .slot = 1, .generation = 2});
+  EXPECT_EQ(done_.size(), 1u);
+  EXPECT_TRUE(failed_.empty() && lost_.empty());
 }
 
 TEST_F(DataJobWithPeer, AnotherPlanThatCameEarly) {

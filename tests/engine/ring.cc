@@ -21,6 +21,7 @@ DataJobOptions data_job_options(int nodes, int self) {
   }
   options.events.on_done = [](Seq, double) {};
   options.events.on_failed = [](Seq, const Status&) {};
+  options.events.on_diverged = [](Seq, uint32_t, NodeIndex) {};
   options.events.on_channel_lost = [](NodeIndex, const Status&) {};
   return options;
 }

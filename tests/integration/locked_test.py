@@ -14,7 +14,7 @@ import subprocess
 import unittest
 
 import harness
-from harness import SANITIZED
+from harness import SANITIZED, wait_until
 from schedules import Schedule, ScheduleTest
 
 WAYS = ("shape", "unknown", "skip", "again", "wait", "poll", "lack")
@@ -127,7 +127,9 @@ class DeviationTest(ScheduleTest):
             before = self.order_messages()
             self.schedule.deviate(way, self.seed())
             self.schedule.wait_for_deviations()
-            self.assertGreater(self.order_messages(), before, f"{way} went unnoticed")
+            # A step that lacks what one has lacked before is an alternative of the plan, and no deviation (L9).
+            if way not in ("skip", "lack"):
+                self.assertGreater(self.order_messages(), before, f"{way} went unnoticed")
         self.finish()
 
     def test_one_after_the_other_without_waiting_for_a_lock(self):
@@ -138,6 +140,43 @@ class DeviationTest(ScheduleTest):
                 self.schedule.deviate(way, self.seed())
             self.schedule.wait_for_deviations()
         self.finish()
+
+
+class AlternativesTest(ScheduleTest):
+    """Rule L9: steps of four kinds in turn, each with tensors that others lack."""
+
+    TENSORS = 12
+
+    def test_steps_of_several_kinds_send_nothing(self):
+        daemons = self.start_daemons("alpha", "beta")
+        schedule = Schedule(self, daemons, [2, 2], f"{self.TENSORS}x1000", DeviationTest.FLAGS)
+        schedule.wait_until_locked()
+        schedule.deviate("alternate", 0)
+        schedule.wait_for_deviations()
+        # Twelve steps have every kind in every neighbourhood.
+        rounds = 12 * self.TENSORS
+
+        def is_silent():
+            before = self.order_messages()
+            schedule.wait_for_tensors(rounds)
+            return schedule.is_locked() and self.order_messages() == before
+
+        self.assertTrue(wait_until(is_silent), schedule.describe_daemons())
+        before = self.order_messages()
+        schedule.wait_for_tensors(5 * rounds)
+        self.assertEqual(self.order_messages(), before, schedule.describe_daemons())
+        self.assert_plan_branches(daemons)
+        schedule.stop()
+
+    def assert_plan_branches(self, daemons):
+        run = self.start([harness.program("ruedactl"), "--socket", daemons[1].socket, "--json", "jobs", "--plan"])
+        self.assertEqual(run.exit_code(), 0, run.output())
+        [plan] = json.loads(run.output())["plans"]
+        followed = [batch.get("after", 0) for batch in plan["batches"]]
+        self.assertNotEqual(followed, list(range(len(followed))), plan)
+        for batch in plan["batches"]:
+            if "extra0" in batch["tensors"] or "layer1" in batch["tensors"]:
+                self.assertEqual(len(batch["tensors"]), 1, plan)
 
 
 class CheckTest(ScheduleTest):

@@ -5,7 +5,9 @@
 //
 // TENSORS: "resnet50", or "12x1000" for twelve of a thousand elements. COMMANDS: a FIFO from which
 // rank 0 reads, a line a step; all ranks obey in the step after. "KIND SEED" leaves the schedule,
-// where and on which ranks follows from the seed. "calm STEPS" keeps it; "stop 0" ends the program.
+// where and on which ranks follows from the seed. "alternate 0" makes every third step have one
+// more tensor from then on, and every fourth one less. "calm STEPS" keeps it; "stop 0" ends the
+// program.
 //
 // Rank r contributes 2^r times a factor that names tensor, step and turn: so a sum says whose
 // values are in it, and from when. Prints "started", "deviated KIND" (rank 0), and what is wrong.
@@ -31,18 +33,19 @@ namespace {
 // The ways to leave a schedule (rule L6), as they are called on the command line.
 enum Kind : int {
   kNone,
-  kShape,    // a tensor has another shape
-  kUnknown,  // a name that is not in the schedule
-  kSkip,     // a tensor does not come
-  kAgain,    // a name comes again before what is next in the schedule
-  kWait,     // some ranks wait for a late tensor before they submit any other
-  kPoll,     // the same, and they poll
-  kLack,     // some ranks poll the last tensor when an early one is all that they lack
+  kShape,      // a tensor has another shape
+  kUnknown,    // a name that is not in the schedule
+  kSkip,       // a tensor does not come
+  kAgain,      // a name comes again before what is next in the schedule
+  kWait,       // some ranks wait for a late tensor before they submit any other
+  kPoll,       // the same, and they poll
+  kLack,       // some ranks poll the last tensor when an early one is all that they lack
+  kAlternate,  // from now on steps are of four kinds in turn (rule L9)
   kCalm,
   kStop,
 };
-constexpr const char* kKinds[] = {"none", "shape", "unknown", "skip", "again",
-                                  "wait", "poll",  "lack",    "calm", "stop"};
+constexpr const char* kKinds[] = {"none", "shape", "unknown",   "skip", "again", "wait",
+                                  "poll", "lack",  "alternate", "calm", "stop"};
 
 [[noreturn]] void give_up(const std::string& what) {
   std::printf("error %s\n", what.c_str());
@@ -267,8 +270,18 @@ class Rank {
       case kAgain:
         // Not the first one: where the step begins with it, its second turn is merely early.
         return submit_but(1 + order.draw(1, tensors_.size() - 1), order);
+      case kAlternate: alternates_ = true; return submit_usual();
+      case kNone: return submit_usual();
       default: return submit_but(order.draw(1, tensors_.size()), order);
     }
+  }
+
+  void submit_usual() {
+    const bool lacks_one = alternates_ && step_ % 4 == 3;
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (i != 1 || !lacks_one) tensors_[i].submit(step_, 0, 0);
+    }
+    if (alternates_ && step_ % 3 == 2) submit_extra(0);
   }
 
   void submit_all() {
@@ -316,6 +329,7 @@ class Rank {
   std::unique_ptr<Tensor<Element>> extra_;
   Control control_;
   uint64_t step_ = 0;
+  bool alternates_ = false;
 };
 
 // Sums of 2^rank times a factor below 64 must be exact.

@@ -92,6 +92,36 @@ TEST(Convert, EveryKindDtypeAndOp) {
   }
 }
 
+TEST(Convert, Lock) {
+  const core::Plan plan{{{{descriptor()}, core::kPlanStart, true}, {{descriptor()}, 0, false}}};
+  const core::Lock back = round_trip(core::Lock{7, Seq{uint64_t{1} << 40}, plan, 1});
+  EXPECT_EQ(back.generation, 7u);
+  EXPECT_EQ(back.first, Seq{uint64_t{1} << 40});
+  EXPECT_EQ(back.at, 1);
+  ASSERT_EQ(back.plan.batches.size(), 2u);
+  EXPECT_EQ(*back.plan.batches[0].tensors.at(0), *descriptor());
+  EXPECT_EQ(back.plan.batches[0].after, core::kPlanStart);
+  EXPECT_TRUE(back.plan.batches[0].ends);
+  EXPECT_EQ(back.plan.batches[1].after, 0);
+  EXPECT_FALSE(back.plan.batches[1].ends);
+}
+
+TEST(Convert, APlaceThatNoPlanHasStaysOne) {
+  v1::JobMessage wire = to_proto(envelope_of(core::AgreementMessage(core::Lock{})));
+  wire.mutable_lock()->set_at(UINT32_MAX);
+  const auto back = from_proto(wire);
+  ASSERT_TRUE(back.is_ok());
+  const auto& agreed = std::get<core::AgreementMessage>(back.value().message.body);
+  EXPECT_EQ(std::get<core::Lock>(agreed).at, INT32_MAX - 1);
+}
+
+TEST(Convert, Frozen) {
+  const core::Frozen back = round_trip(core::Frozen{3, Seq{9}, {2, 0, 5}});
+  EXPECT_EQ(back.generation, 3u);
+  EXPECT_EQ(back.launched, Seq{9});
+  EXPECT_EQ(back.walked, (std::vector<uint32_t>{2, 0, 5}));
+}
+
 TEST(Convert, Decree) {
   core::OrderedOperation good;
   good.seq = Seq{uint64_t{1} << 40};

@@ -18,6 +18,7 @@ struct Happening {
   uint32_t epoch = 0;  // an event of this epoch's data plane; 0: not of the data plane
   core::Event event = core::TimePassed{};
   uint32_t generation = 0;   // of an operation that is done
+  uint64_t plan_hash = 0;    // likewise
   uint32_t incarnation = 0;  // a message of this incarnation of its link; 0: no message
 };
 

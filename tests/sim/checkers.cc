@@ -25,8 +25,12 @@ void Checkers::violated(const std::string& what) {
   if (violation_.empty()) violation_ = what;
 }
 
-Checkers::Key Checkers::key(Epoch epoch, Seq seq, uint32_t generation) {
-  return {epoch.value, seq, core::track_of(seq) == core::Track::kDecreed ? 0 : generation};
+Checkers::Key Checkers::key(Epoch epoch, Seq seq, Name name) {
+  return {epoch.value, seq, core::track_of(seq) == core::Track::kDecreed ? Name{} : name};
+}
+
+Checkers::Name Checkers::name_in(const core::Launch& launch) {
+  return {launch.generation, launch.locked ? launch.plan_hash : 0};
 }
 
 // --- Events --------------------------------------------------------------------------------------
@@ -49,11 +53,11 @@ void Checkers::on_done(NodeIndex node, const core::OperationDone& done) {
   Node& model = at(node);
   const auto it = model.under_way.find(done.seq);
   if (it == model.under_way.end()) return;
-  const uint32_t generation = it->second.generation;
-  Operation& operation = operations_[key(Epoch{model.epoch}, done.seq, generation)];
+  const Name name = it->second.name;
+  Operation& operation = operations_[key(Epoch{model.epoch}, done.seq, name)];
   operation.completed_on.insert(node.value);
   check_cancelled(operation, done.seq);
-  model.completed[done.seq] = generation;
+  model.completed[done.seq] = name;
   model.under_way.erase(it);
 }
 
@@ -65,6 +69,7 @@ void Checkers::after_step(NodeIndex node, const core::JobCore& core, const core:
     const bool is_about_order = std::holds_alternative<core::AgreementMessage>(message.body);
     const bool is_settled = model.was_locked && core.is_locked() && !anybody_leaves_;
     if (is_about_order && is_settled) ++messages_while_locked_;
+    if (is_about_order && !anybody_leaves_) ++order_messages_;
   }
   for (const core::Cancel& cancel : output.cancels) on_cancel(node, cancel);
   // A suspicion that turned out to be none lifts the seal.
@@ -142,6 +147,33 @@ void Checkers::on_lock(const core::Lock& lock) {
              std::to_string(last_generation_));
   }
   last_generation_ = lock.generation;
+  check_alternatives(lock.plan);
+}
+
+void Checkers::check_alternatives(const core::Plan& plan) {
+  // By name of a tensor: the ends of rounds that have it.
+  std::map<std::string, std::set<size_t>> alternatives;
+  std::map<core::PlanPlace, std::set<std::string>> next;
+  for (size_t i = 0; i < plan.batches.size(); ++i) {
+    auto place = static_cast<core::PlanPlace>(i);
+    for (; plan.batches[i].ends && place != core::kPlanStart;
+         place = plan.batches[static_cast<size_t>(place)].after) {
+      for (const auto& tensor : plan.batches[static_cast<size_t>(place)].tensors) {
+        alternatives[tensor->name].insert(i);
+      }
+    }
+    for (const core::DescriptorPtr& tensor : plan.batches[i].tensors) {
+      if (next[plan.batches[i].after].insert(tensor->name).second) continue;
+      violated("L9: " + tensor->name + " is in two batches of a plan that may be next");
+    }
+  }
+  for (const core::PlanBatch& batch : plan.batches) {
+    for (const core::DescriptorPtr& tensor : batch.tensors) {
+      if (alternatives[tensor->name] == alternatives[batch.tensors.front()->name]) continue;
+      violated("L9: " + tensor->name + " is fused with " + batch.tensors.front()->name +
+               ", and other alternatives have it");
+    }
+  }
 }
 
 void Checkers::on_cancel(NodeIndex node, const core::Cancel& cancel) {
@@ -169,13 +201,13 @@ void Checkers::on_cancel(NodeIndex node, const core::Cancel& cancel) {
   for (auto it = model.under_way.lower_bound(cancel.first);
        it != model.under_way.end() && core::track_of(it->first) == core::Track::kLockable;
        it = model.under_way.erase(it)) {
-    Operation& operation = operations_[key(Epoch{model.epoch}, it->first, it->second.generation)];
+    Operation& operation = operations_[key(Epoch{model.epoch}, it->first, it->second.name)];
     operation.cancelled_on.insert(node.value);
     check_cancelled(operation, it->first);
   }
   const auto done = model.completed.lower_bound(cancel.first);
   if (done != model.completed.end() && core::track_of(done->first) == core::Track::kLockable &&
-      done->second < cancel.generation) {
+      done->second.generation < cancel.generation) {
     violated("L7: " + name_of(node) + " completed " + name_of(done->first) +
              ", which the unlock cancels");
   }
@@ -221,7 +253,7 @@ void Checkers::check_order(NodeIndex node, const core::Launch& launch) {
   }
   // What it passed over must be an operation that failed: then nobody launches it.
   for (Seq seq{last.value + 1}; seq < launch.seq; ++seq.value) {
-    Operation& passed = operations_[key(launch.epoch, seq, launch.generation)];
+    Operation& passed = operations_[key(launch.epoch, seq, {launch.generation, 0})];
     if (!passed.launched_on.empty()) {
       violated("I5: " + name_of(node) + " passed over " + name_of(seq) + ", which n" +
                std::to_string(*passed.launched_on.begin()) + " launched");
@@ -246,7 +278,7 @@ void Checkers::check_window(NodeIndex node, const core::Launch& launch) {
                name_of(node));
     }
   }
-  model.under_way[launch.seq] = {launch.generation, launch.tensors};
+  model.under_way[launch.seq] = {name_in(launch), launch.tensors};
 }
 
 void Checkers::check_descriptors(NodeIndex node, const core::Launch& launch) {
@@ -278,7 +310,7 @@ void Checkers::check_descriptors(NodeIndex node, const core::Launch& launch) {
 }
 
 void Checkers::check_same_everywhere(NodeIndex node, const core::Launch& launch) {
-  Operation& operation = operations_[key(launch.epoch, launch.seq, launch.generation)];
+  Operation& operation = operations_[key(launch.epoch, launch.seq, name_in(launch))];
   if (operation.failed) {
     violated("I5: " + name_of(node) + " launched " + name_of(launch.seq) +
              ", which failed elsewhere");
@@ -333,7 +365,7 @@ void Checkers::on_error(NodeIndex node, const core::Delivery& delivery) {
                tensor.descriptor->name + " in it ended with " + delivery.status.to_string());
     }
   }
-  Operation& operation = operations_[key(delivery.epoch, delivery.seq, model.generation)];
+  Operation& operation = operations_[key(delivery.epoch, delivery.seq, {model.generation, 0})];
   if (!operation.launched_on.empty()) {
     violated("I5: " + name_of(delivery.seq) + " failed by decree on " + name_of(node) +
              " and was launched on n" + std::to_string(*operation.launched_on.begin()));

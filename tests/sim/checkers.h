@@ -8,6 +8,8 @@
 //   L3  nothing is launched in a generation that is over
 //   L4  a lock begins right above what is decreed, and its generation is the next
 //   L5  launched in seq order, at most W launched and not complete
+//   L9  in a plan, batches that may be next have no tensor in common, and no batch has a tensor of
+//       several alternatives with one of fewer
 //   L7  an unlock cancels from 1 + the minimum of the reports on, nothing that any node completed,
 //       and the same on all nodes
 //   R3  a sealed epoch launches and delivers nothing
@@ -54,13 +56,20 @@ class Checkers {
   // Messages about order that nodes sent under a plan that was in force and stayed so, before the
   // first rank left.
   uint64_t messages_while_locked() const { return messages_while_locked_; }
+  // All about order, before the first rank left.
+  uint64_t order_messages() const { return order_messages_; }
   uint64_t locked_launches() const { return locked_launches_; }
   uint64_t cancels() const { return cancels_; }
 
  private:
-  // Of one number the generations are operations of their own. Decreed ones are never cancelled,
-  // and have generation 0 here.
-  using Key = std::tuple<uint32_t, Seq, uint32_t>;  // epoch, seq, generation
+  // Of one number the generations are operations of their own, and under a plan the alternatives
+  // that nodes have chosen. What is always decreed is never cancelled, and has generation 0 here.
+  struct Name {
+    uint32_t generation = 0;
+    uint64_t walk = 0;  // of what a plan launched: the plan hash
+    auto operator<=>(const Name&) const = default;
+  };
+  using Key = std::tuple<uint32_t, Seq, Name>;  // with the epoch
   struct Operation {
     uint64_t plan_hash = 0;
     CollectiveKind kind = CollectiveKind::kAllreduce;
@@ -72,7 +81,7 @@ class Checkers {
   };
   // What one node has launched in its epoch and that is not over.
   struct Launched {
-    uint32_t generation = 0;
+    Name name;
     std::vector<core::LaunchTensor> tensors;
   };
   struct Node {
@@ -85,7 +94,7 @@ class Checkers {
     Seq resumed_at;           // from which on what is older is over
     Seq last[core::kTracks];
     std::map<Seq, Launched> under_way;
-    std::map<Seq, uint32_t> completed;  // generation; of the epoch
+    std::map<Seq, Name> completed;  // of the epoch
   };
   // What the nodes of one generation say about its end.
   struct Unlocking {
@@ -94,7 +103,8 @@ class Checkers {
   };
   using OpenSubmissions = std::map<uint64_t, core::DescriptorPtr>;  // by ticket
 
-  static Key key(Epoch epoch, Seq seq, uint32_t generation);
+  static Key key(Epoch epoch, Seq seq, Name name);
+  static Name name_in(const core::Launch& launch);
   Node& at(NodeIndex node) { return nodes_[static_cast<size_t>(node.value)]; }
   OpenSubmissions& open(Rank rank) { return open_[static_cast<size_t>(rank.value)]; }
   const OpenSubmissions& open(Rank rank) const { return open_[static_cast<size_t>(rank.value)]; }
@@ -106,6 +116,7 @@ class Checkers {
   void on_done(NodeIndex node, const core::OperationDone& done);
   void on_message(NodeIndex node, const core::Message& message);
   void on_lock(const core::Lock& lock);
+  void check_alternatives(const core::Plan& plan);
   void on_cancel(NodeIndex node, const core::Cancel& cancel);
   void check_cancelled(const Operation& operation, Seq seq);
   void on_launch(NodeIndex node, const core::Launch& launch);
@@ -132,6 +143,7 @@ class Checkers {
   uint32_t last_generation_ = 0;
   bool anybody_leaves_ = false;
   uint64_t messages_while_locked_ = 0;
+  uint64_t order_messages_ = 0;
   uint64_t locked_launches_ = 0;
   uint64_t cancels_ = 0;
   std::string violation_;

@@ -13,9 +13,10 @@ uint64_t DataPlane::needed_by(const Operation& operation, int node) const {
 }
 
 void DataPlane::on_launch(int node, const core::Launch& launch) {
-  const uint32_t generation = setup_.takes_stale_frames ? 0 : launch.generation;
-  Operation& operation = operations_[Key{launch.epoch.value, launch.seq, generation}];
-  under_way_[static_cast<size_t>(node)][launch.seq] = generation;
+  const Name name = setup_.takes_stale_frames ? Name{} : Name{launch.generation, launch.plan_hash};
+  Operation& operation = operations_[Key{launch.epoch.value, launch.seq, name}];
+  under_way_[static_cast<size_t>(node)][launch.seq] = name;
+  compare_neighbours(node, launch);
   const core::TensorDescriptor& first = *launch.tensors.front().descriptor;
   operation.kind = first.kind;
   if (first.kind == CollectiveKind::kBroadcast) {
@@ -30,19 +31,43 @@ void DataPlane::on_launch(int node, const core::Launch& launch) {
     operation.scheduled_on |= bit;
     Happening done{Happening::Kind::kEvent, other, launch.epoch.value,
                    core::OperationDone{launch.seq}};
-    done.generation = generation;
+    done.generation = name.generation;
+    done.plan_hash = name.plan_hash;
     agenda_.at(agenda_.now() + choices_.draw(Decision::kComplete, other, 0, 0, 60),
                std::move(done));
   }
 }
 
+// A node sends its first frames when it launches.
+void DataPlane::compare_neighbours(int node, const core::Launch& launch) {
+  if (!launch.locked || setup_.takes_stale_frames) return;
+  const core::Layout& layout = world_.layout();
+  const auto compare = [&](NodeIndex sender, NodeIndex receiver) {
+    const auto& sent = under_way_[static_cast<size_t>(sender.value)];
+    const auto& meant = under_way_[static_cast<size_t>(receiver.value)];
+    const auto one = sent.find(launch.seq);
+    const auto other = meant.find(launch.seq);
+    if (one == sent.end() || other == meant.end()) return;
+    if (one->second.generation != launch.generation ||
+        other->second.generation != launch.generation || one->second == other->second) {
+      return;
+    }
+    const int delay = choices_.draw(Decision::kNotice, receiver.value, sender.value, 2, 40);
+    agenda_.at(agenda_.now() + delay, receiver.value, launch.epoch.value,
+               core::OperationDiverged{launch.seq, launch.generation, sender});
+  };
+  compare(NodeIndex{node}, layout.next(NodeIndex{node}));
+  compare(layout.previous(NodeIndex{node}), NodeIndex{node});
+}
+
 bool DataPlane::completes(int node, const Happening& happening) {
   const auto* done = std::get_if<core::OperationDone>(&happening.event);
   if (!done) return true;
-  std::map<Seq, uint32_t>& under_way = under_way_[static_cast<size_t>(node)];
+  std::map<Seq, Name>& under_way = under_way_[static_cast<size_t>(node)];
   const auto it = under_way.find(done->seq);
-  if (it == under_way.end() || it->second != happening.generation) return false;
-  const Key key{happening.epoch, done->seq, happening.generation};
+  const Name name{happening.generation, happening.plan_hash};
+  if (it == under_way.end() || it->second != name) return false;
+  const Key key{happening.epoch, done->seq, name};
   const uint64_t needed = needed_by(operations_[key], node);
   for (int other = 0; other < world_.node_count(); ++other) {
     // Who has said goodbye had passed on all that it had (docs/decisions/0005).
@@ -56,10 +81,10 @@ bool DataPlane::completes(int node, const Happening& happening) {
 }
 
 void DataPlane::on_cancel(int node, const core::Cancel& cancel) {
-  std::map<Seq, uint32_t>& under_way = under_way_[static_cast<size_t>(node)];
+  std::map<Seq, Name>& under_way = under_way_[static_cast<size_t>(node)];
   std::erase_if(under_way, [&](const auto& entry) {
     return core::track_of(entry.first) == core::Track::kLockable && entry.first >= cancel.first &&
-           entry.second < cancel.generation;
+           entry.second.generation < cancel.generation;
   });
 }
 

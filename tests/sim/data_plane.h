@@ -1,5 +1,6 @@
 // What the cores' launches come to: an operation completes on each node in its own time, once every
 // node that it needs has launched it. A broadcast needs those from its root on round the ring.
+// Nodes that mean different batches by a name learn it from their neighbours' frames.
 #pragma once
 
 #include <cstdint>
@@ -39,10 +40,16 @@ class DataPlane {
     uint64_t launched_on = 0;  // bit i: node i
     uint64_t scheduled_on = 0;
   };
-  using Key = std::tuple<uint32_t, Seq, uint32_t>;  // epoch, seq, generation
+  struct Name {
+    uint32_t generation = 0;
+    uint64_t plan_hash = 0;
+    auto operator<=>(const Name&) const = default;
+  };
+  using Key = std::tuple<uint32_t, Seq, Name>;  // with the epoch
 
   // The nodes that must have launched it before it can complete on this one.
   uint64_t needed_by(const Operation& operation, int node) const;
+  void compare_neighbours(int node, const core::Launch& launch);
   uint64_t everyone() const { return (uint64_t{1} << world_.node_count()) - 1; }
 
   const RunSetup& setup_;
@@ -50,7 +57,7 @@ class DataPlane {
   Choices& choices_;
   const World& world_;
   std::map<Key, Operation> operations_;
-  std::vector<std::map<Seq, uint32_t>> under_way_;  // by node: generation
+  std::vector<std::map<Seq, Name>> under_way_;  // by node
   uint64_t operations_completed_ = 0;
 };
 

@@ -28,6 +28,8 @@ const Planted kPlanted[] = {
     {"launching out of order", core::Mutant::kLaunchOutOfOrder},
     {"a stale ready bit accepted", core::Mutant::kStaleReadyBitAccepted},
     {"credit leaked on cancel", core::Mutant::kCreditLeakedOnCancel},
+    {"fusion across a branch", core::Mutant::kFusedAcrossBranches},
+    {"ways that part ignored", core::Mutant::kDivergenceIgnored},
 };
 
 CampaignResult run_with(const Planted& planted, uint64_t seeds) {

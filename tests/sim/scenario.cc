@@ -38,6 +38,8 @@ constexpr Phrase kPhrases[] = {
     {"NODE freezes", &Teller::node_freezes},
     {"NODE thaws", &Teller::node_thaws},
     {"NODE loses NODE", &Teller::node_loses},
+    {"NODE sees that NODE means another batch by NUMBER in generation NUMBER",
+     &Teller::operation_diverges},
     {"NODE sees its channel to NODE break", &Teller::channel_breaks},
     {"NUMBER ms pass", &Teller::time_passes},
 

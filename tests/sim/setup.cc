@@ -38,12 +38,29 @@ void draw_tensors(Dice& dice, const Limits& limits, RunSetup& setup) {
       descriptor.root = Rank{dice.draw(0, setup.world_size() - 1)};
     } else if (kind == 9) {
       descriptor.kind = CollectiveKind::kBarrier;
-    } else if (kind == 7 && limits.strays) {
-      tensor.every = dice.draw(2, 3);
     }
     descriptor.dtype = dice.chance(70) ? DType::kFloat32 : DType::kInt64;
     if (descriptor.kind != CollectiveKind::kBarrier) descriptor.shape = {dice.draw(0, 64)};
     setup.tensors.push_back(std::move(tensor));
+  }
+}
+
+constexpr int kMostKinds = 4;
+
+// Every n-th step is another one, or any is any; what differs is nested, or not.
+void draw_kinds(Dice& dice, RunSetup& setup) {
+  const int kinds = dice.draw(2, kMostKinds);
+  const int every = dice.draw(2, 4);
+  for (int step = 0; step < 12; ++step) {
+    setup.kinds.push_back(every == 4                  ? dice.draw(0, kinds - 1)
+                          : step % every == every - 1 ? 1 + step / every % (kinds - 1)
+                                                      : 0);
+  }
+  const bool is_nested = dice.chance(30);
+  for (TensorSetup& tensor : setup.tensors) {
+    const uint32_t some = is_nested ? ~0u << dice.draw(1, kinds - 1)
+                                    : static_cast<uint32_t>(dice.draw(1, (1 << kinds) - 1));
+    if (tensor.descriptor.group.empty() && dice.chance(50)) tensor.kinds = some;
   }
 }
 
@@ -100,6 +117,10 @@ bool is_lethal(const FaultSetup& fault) {
     case FaultKind::kPartition: return fault.lasts > kLinkTimeout;
     default: return true;
   }
+}
+
+int RunSetup::kind_of(int step) const {
+  return kinds.empty() ? 0 : kinds[static_cast<size_t>(step) % kinds.size()];
 }
 
 int RunSetup::world_size() const { return std::accumulate(ranks.begin(), ranks.end(), 0); }
@@ -162,12 +183,22 @@ std::vector<std::string> RunSetup::lines() const {
                   " steps, fusion window " + number(fusion_window_ms) + ", patience " +
                   number(patience_ms) + ", cycle " + number(cycle_ms) + ", agreed anew after " +
                   number(cycles_between_agreements));
+  if (!kinds.empty()) {
+    std::string line = "kinds of steps";
+    for (const int kind : kinds) line += " " + number(kind);
+    lines.push_back(line);
+  }
   for (const TensorSetup& tensor : tensors) {
     const core::TensorDescriptor& d = tensor.descriptor;
     std::string line = "tensor " + d.name + " " + std::string(rueda::to_string(d.kind)) + " " +
                        rueda::to_string(d.dtype) + " " + core::shape_to_string(d.shape);
     if (!d.group.empty()) line += " group " + d.group;
-    if (tensor.every > 1) line += " every " + number(tensor.every) + " steps";
+    if (tensor.kinds != ~0u) {
+      line += " in steps of kinds";
+      for (int kind = 0; kind < kMostKinds; ++kind) {
+        if ((tensor.kinds >> kind & 1) != 0) line += " " + number(kind);
+      }
+    }
     lines.push_back(line);
   }
   for (const StraySetup& stray : strays) {
@@ -209,6 +240,7 @@ RunSetup draw_setup(uint64_t seed, const Limits& limits) {
   setup.reordered = dice.chance(70);
   setup.eager = dice.chance(30);
   draw_tensors(dice, limits, setup);
+  if (limits.alternatives && dice.chance(30)) draw_kinds(dice, setup);
   if (limits.leavers && dice.chance(20)) setup.leaver = dice.draw(0, setup.world_size() - 1);
   setup.window = dice.draw(1, 4);
   setup.open_operations = dice.draw(1, 4);

@@ -16,7 +16,7 @@ namespace rueda::sim {
 // One tensor of the training step.
 struct TensorSetup {
   core::TensorDescriptor descriptor;
-  int every = 1;  // submitted in every n-th step: what validation adds
+  uint32_t kinds = ~0u;  // bit k: steps of kind k have it (L9's alternatives)
 };
 
 // How training processes stray from their usual step.
@@ -62,12 +62,13 @@ struct RunSetup {
   std::vector<int> ranks;  // how many, by node
   std::vector<TensorSetup> tensors;
   int steps = 1;
-  int epochs = 1;         // after the last step all leave, and come again for the next epoch
-  bool reordered = true;  // ranks submit a step's tensors in orders of their own
-  bool polls = false;     // no process says for what it waits
-  bool eager = false;     // ranks begin a step without waiting for the one before
-  int leaver = -1;        // this rank leaves half way
-  int window = 4;         // L5's W
+  std::vector<int> kinds;  // of the steps in turn, again and again; empty: all are of kind 0
+  int epochs = 1;          // after the last step all leave, and come again for the next epoch
+  bool reordered = true;   // ranks submit a step's tensors in orders of their own
+  bool polls = false;      // no process says for what it waits
+  bool eager = false;      // ranks begin a step without waiting for the one before
+  int leaver = -1;         // this rank leaves half way
+  int window = 4;          // L5's W
   int open_operations = 4;
   int64_t fusion_threshold_bytes = 0;
   size_t look_ahead_units = 8;
@@ -84,6 +85,7 @@ struct RunSetup {
   std::vector<FaultSetup> faults;
 
   int world_size() const;
+  int kind_of(int step) const;
   bool is_grouped(size_t tensor) const { return !tensors[tensor].descriptor.group.empty(); }
   // A fault that may end the job: shorter freezes and partitions only delay.
   bool is_lethal() const;
@@ -108,6 +110,7 @@ struct Limits {
   bool faults = true;
   bool strays = true;
   bool mismatches = true;
+  bool alternatives = true;
   bool leavers = true;
   bool takes_stale_frames = false;
 };

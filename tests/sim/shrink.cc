@@ -154,7 +154,7 @@ class Shrinker {
       if (tensor.descriptor.group.empty()) tensor = TensorSetup{};
       tensor.descriptor.name = name;
       tensor.descriptor.shape = {1};
-      if (tensor.every == setup_.tensors[i].every &&
+      if (tensor.kinds == setup_.tensors[i].kinds &&
           tensor.descriptor == setup_.tensors[i].descriptor) {
         continue;
       }

@@ -40,6 +40,7 @@ RunResult Simulator::run() {
   result.operations = data_plane_.operations_completed();
   result.locked_launches = world_.checkers().locked_launches();
   result.messages_while_locked = world_.checkers().messages_while_locked();
+  result.order_messages = world_.checkers().order_messages();
   result.cancels = world_.checkers().cancels();
   result.delivered_ok = training_.delivered_ok();
   result.delivered_error = training_.delivered_error();

@@ -26,7 +26,8 @@ struct RunResult {
   uint64_t operations = 0;             // that every node launched
   uint64_t locked_launches = 0;        // counted on each node
   uint64_t messages_while_locked = 0;  // about order
-  uint64_t cancels = 0;                // counted on each node
+  uint64_t order_messages = 0;
+  uint64_t cancels = 0;  // counted on each node
   uint64_t delivered_ok = 0;
   uint64_t delivered_error = 0;
 };

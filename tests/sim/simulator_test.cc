@@ -49,6 +49,7 @@ TEST(Simulator, ALockedScheduleThatRepeatsSendsNothingAboutOrder) {
   Limits limits;
   limits.mode = core::Coordination::kLocked;
   limits.faults = limits.strays = limits.mismatches = limits.leavers = false;
+  limits.alternatives = false;
   uint64_t locked_launches = 0;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     RunSetup setup = draw_setup(seed, limits);
@@ -59,13 +60,45 @@ TEST(Simulator, ALockedScheduleThatRepeatsSendsNothingAboutOrder) {
     // Broadcasts are decreed in every step.
     for (TensorSetup& tensor : setup.tensors) {
       tensor.descriptor.kind = CollectiveKind::kAllreduce;
-      tensor.every = 1;
     }
     const RunResult result = Simulator(setup, Choices(seed), {}).run();
     ASSERT_EQ(result.violation, "") << "seed " << seed;
     EXPECT_EQ(result.messages_while_locked, 0u) << "seed " << seed;
     locked_launches += result.locked_launches;
   }
+  EXPECT_GT(locked_launches, 10'000u);
+}
+
+// L9: steps of several kinds, in turn or at random, nested or not. Processes that keep to one order
+// are followed everywhere on the same way: after some steps nothing is said any more.
+TEST(Simulator, AlternativesThatComeAgainSendNothingAboutOrder) {
+  Limits limits;
+  limits.mode = core::Coordination::kLocked;
+  limits.faults = limits.strays = limits.mismatches = limits.leavers = false;
+  uint64_t locked_launches = 0;
+  int with_alternatives = 0;
+  for (uint64_t seed = 1; seed <= 150; ++seed) {
+    RunSetup setup = draw_setup(seed, limits);
+    if (setup.kinds.empty()) continue;
+    ++with_alternatives;
+    setup.epochs = 1;
+    setup.reordered = setup.eager = setup.polls = false;
+    setup.patience_ms = 10'000;
+    for (TensorSetup& tensor : setup.tensors) {
+      tensor.descriptor.kind = CollectiveKind::kAllreduce;
+    }
+    // What the first tensor begins, and no other step, is a step to everybody.
+    setup.tensors.front().kinds = ~0u;
+    setup.steps = 80;
+    const RunResult some = Simulator(setup, Choices(seed), {}).run();
+    ASSERT_EQ(some.violation, "") << "seed " << seed;
+    setup.steps = 120;
+    const RunResult more = Simulator(setup, Choices(seed), {}).run();
+    ASSERT_EQ(more.violation, "") << "seed " << seed;
+    EXPECT_EQ(more.order_messages, some.order_messages) << "seed " << seed;
+    locked_launches += more.locked_launches;
+  }
+  EXPECT_GT(with_alternatives, 20);
   EXPECT_GT(locked_launches, 10'000u);
 }
 

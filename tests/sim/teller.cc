@@ -333,6 +333,12 @@ void Teller::channel_breaks(const std::vector<Words>& said) {
                              Status(Code::kNodeLost, "the channel to " + said[1][0] + " broke")});
 }
 
+void Teller::operation_diverges(const std::vector<Words>& said) {
+  feed(one_node(said[0]), core::OperationDiverged{Seq{std::stoull(said[2][0])},
+                                                  static_cast<uint32_t>(std::stoul(said[3][0])),
+                                                  NodeIndex{one_node(said[1])}});
+}
+
 void Teller::time_passes(const std::vector<Words>& said) {
   constexpr TicksMs kTick = 100;
   for (TicksMs left = std::stoll(said[0][0]); left > 0; left -= kTick) {

@@ -56,6 +56,7 @@ class Teller {
   void node_thaws(const std::vector<Words>& said);
   void node_loses(const std::vector<Words>& said);
   void channel_breaks(const std::vector<Words>& said);
+  void operation_diverges(const std::vector<Words>& said);
   void time_passes(const std::vector<Words>& said);
 
   // --- What must follow

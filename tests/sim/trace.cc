@@ -59,13 +59,18 @@ struct MessageText {
   }
   std::string operator()(const core::Lock& lock) const {
     std::vector<std::string> batches;
-    for (const auto& tensors : lock.plan.batches) {
+    for (size_t i = 0; i < lock.plan.batches.size(); ++i) {
+      const core::PlanBatch& batch = lock.plan.batches[i];
       std::vector<std::string> names;
-      for (const core::DescriptorPtr& tensor : tensors) names.push_back(tensor->name);
-      batches.push_back(join_names(names));
+      for (const core::DescriptorPtr& tensor : batch.tensors) names.push_back(tensor->name);
+      std::string text = join_names(names);
+      const bool follows = batch.after == static_cast<core::PlanPlace>(i) - 1;
+      if (!follows) text += " after " + std::to_string(batch.after);
+      if (batch.ends) text += " end";
+      batches.push_back(std::move(text));
     }
-    return "generation " + number(lock.generation) + " from " + name_of(lock.first) +
-           " on: " + join(batches, ", ");
+    return "generation " + number(lock.generation) + " from " + name_of(lock.first) + " on, at " +
+           std::to_string(lock.at) + ": " + join(batches, ", ");
   }
   std::string operator()(const core::UnlockRequest& request) const {
     return "generation " + number(request.generation) + ", " + request.reason;
@@ -148,6 +153,9 @@ struct EventText {
   }
   std::string operator()(const core::OperationFailed& e) const {
     return "operation " + name_of(e.seq) + " has failed: " + e.status.to_string();
+  }
+  std::string operator()(const core::OperationDiverged& e) const {
+    return "operation " + name_of(e.seq) + " is another batch on " + name_of(e.peer);
   }
   std::string operator()(const core::JobClosed& e) const {
     return "the job is closed: " + e.status.message();

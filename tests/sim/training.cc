@@ -102,7 +102,7 @@ void Training::begin_step(int rank) {
   const int step = process.step++;
   std::vector<size_t> order;
   for (size_t tensor = 0; tensor < setup_.tensors.size(); ++tensor) {
-    if (step % setup_.tensors[tensor].every == 0) order.push_back(tensor);
+    if ((setup_.tensors[tensor].kinds >> setup_.kind_of(step) & 1) != 0) order.push_back(tensor);
   }
   if (!in_fixed_order(step)) {
     for (size_t i = 0; i + 1 < order.size(); ++i) {

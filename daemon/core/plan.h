@@ -1,0 +1,44 @@
+// A schedule that repeats, as a tree (rule L9 of docs/protocol.md): steps of several kinds begin
+// alike and part where one has a tensor that the others lack.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/core/descriptor.h"
+
+namespace rueda::core {
+
+using DescriptorPtr = std::shared_ptr<const TensorDescriptor>;
+
+// A place in a plan: the index of the batch launched last; kPlanStart: none in this round yet.
+using PlanPlace = int32_t;
+inline constexpr PlanPlace kPlanStart = -1;
+
+struct PlanBatch {
+  std::vector<DescriptorPtr> tensors;
+  PlanPlace after = kPlanStart;  // comes after that batch, which is an earlier one
+  bool ends = false;             // a round may end here; always so if nothing comes after it
+};
+
+// Rounds begin at kPlanStart and go from batch to batch. Where several batches may be next, the one
+// whose tensors are there first is.
+struct Plan {
+  std::vector<PlanBatch> batches;
+
+  // More than one batch can be next somewhere.
+  bool has_alternatives() const;
+  // By place, kPlanStart first: the batches that may be next. After a batch that ends a round, they
+  // are also those that begin one.
+  std::vector<std::vector<uint32_t>> successors() const;
+  // The batches of the round so far, when this one was launched last.
+  std::vector<uint32_t> path_to(PlanPlace place) const;
+  size_t tensors() const;
+};
+
+// What is wrong with a plan that came from elsewhere; empty: it can be followed.
+std::string find_flaw(const Plan& plan);
+
+}  // namespace rueda::core
