@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 #define RUEDA_ABI_MAGIC 0x41445552u /* "RUDA" */
-#define RUEDA_ABI_VERSION 2u
+#define RUEDA_ABI_VERSION 3u
 
 #define RUEDA_ABI_JOB_ID_BYTES 64 /* with the final NUL */
 #define RUEDA_ABI_NODE_ID_BYTES 64
@@ -28,6 +28,7 @@ extern "C" {
 #define RUEDA_ABI_MAX_DIMS 8
 #define RUEDA_ABI_RING_HEADER_BYTES 4096
 #define RUEDA_ABI_MAX_BODY_BYTES 4096
+#define RUEDA_ABI_MAX_SET_RANKS 1020
 
 /* --- Messages on the socket ---------------------------------------------------------------
  * header, then `body_bytes` of the struct named. Requests are answered in order; STARTED, FAILED
@@ -46,8 +47,9 @@ enum rueda_abi_message_type {
   RUEDA_ABI_ARENA_ADD = 5,    /* client: rueda_abi_arena, with the memfd */
   RUEDA_ABI_ARENA_REMOVE = 6, /* client: rueda_abi_arena; refused while submissions use it */
   RUEDA_ABI_INTERN = 7,       /* client: rueda_abi_intern */
-  RUEDA_ABI_REPLY = 8,        /* daemon: rueda_abi_status; answers 5, 6, 7 and 9 */
-  RUEDA_ABI_DETACH = 9        /* client: no body; a clean goodbye, answered, then both close */
+  RUEDA_ABI_REPLY = 8,        /* daemon: rueda_abi_status; answers 5, 6, 7, 9, 10 */
+  RUEDA_ABI_DETACH = 9,       /* client: no body; a clean goodbye, answered, then both close */
+  RUEDA_ABI_PROCESS_SET = 10  /* client: rueda_abi_process_set */
 };
 
 typedef struct rueda_abi_header {
@@ -110,7 +112,7 @@ typedef struct rueda_abi_intern {
   uint8_t op;
   uint8_t ndim;
   int32_t root;         /* broadcast: the root's rank; else -1 */
-  uint32_t process_set; /* 0: all ranks */
+  uint32_t process_set; /* its id; 0: all ranks */
   uint32_t group_size;  /* 0: not grouped */
   double prescale;
   double postscale;
@@ -119,6 +121,19 @@ typedef struct rueda_abi_intern {
   char group[RUEDA_ABI_NAME_BYTES];
 } rueda_abi_intern;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_intern) == 608);
+
+enum rueda_abi_set_change { RUEDA_ABI_SET_ADD = 0, RUEDA_ABI_SET_REMOVE = 1 };
+
+/* A change of the job's process sets that all ranks are to submit, interned like a tensor. The
+ * completion's `value` is the id of the set. */
+typedef struct rueda_abi_process_set {
+  uint32_t change;      /* rueda_abi_set_change */
+  uint32_t process_set; /* REMOVE: its id */
+  uint32_t rank_count;  /* ADD */
+  uint32_t reserved;
+  int32_t ranks[RUEDA_ABI_MAX_SET_RANKS];
+} rueda_abi_process_set;
+RUEDA_ABI_ASSERT(sizeof(rueda_abi_process_set) == 4096);
 
 /* --- Rings in shared memory ----------------------------------------------------------------
  * One producer, one consumer. Indices count up for ever; record i lies at i mod capacity. The
@@ -179,7 +194,9 @@ typedef struct rueda_abi_completion {
   uint32_t contributors; /* ranks whose values are in the result */
   uint32_t text_bytes;   /* of the error's text, without a NUL; 0 when there is none */
   uint64_t seq;          /* operation number; 0 when it never got one */
-  uint64_t reserved[4];
+  uint32_t value;        /* of a change of process sets: the set's id */
+  uint32_t reserved0;
+  uint64_t reserved[3];
 } rueda_abi_completion;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_completion) == 64);
 

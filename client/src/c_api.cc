@@ -1,4 +1,5 @@
 // rueda.h. No exception leaves: bad_alloc becomes RUEDA_ERR_RESOURCE_EXHAUSTED.
+#include <algorithm>
 #include <new>
 #include <optional>
 #include <span>
@@ -201,8 +202,58 @@ int rueda_broadcast_async(const rueda_tensor* tensor, int root_rank, rueda_handl
 }
 
 int rueda_barrier_async(const char* name, rueda_handle* handle) {
-  return with_session(
-      [&](Session& session) { return submit_one(session, check_barrier(name), handle); });
+  return rueda_process_set_barrier_async(0, name, handle);
+}
+
+int rueda_process_set_barrier_async(uint32_t process_set, const char* name, rueda_handle* handle) {
+  return with_session([&](Session& session) {
+    return submit_one(session, check_barrier(name, process_set), handle);
+  });
+}
+
+int rueda_process_set_add(const int32_t* ranks, int32_t count, uint32_t* id) {
+  return with_session([&](Session& session) -> Status {
+    if (id == nullptr) return {Code::kInvalidArgument, "the id pointer is NULL"};
+    Result<uint32_t> added = session.add_process_set(ranks, count);
+    if (added.is_ok()) *id = added.value();
+    return added.status();
+  });
+}
+
+int rueda_process_set_remove(uint32_t id) {
+  return with_session([&](Session& session) { return session.remove_process_set(id); });
+}
+
+int rueda_process_set_size(uint32_t id) {
+  int size = 0;
+  const int rc = with_session([&](Session& session) {
+    Result<std::vector<int32_t>> ranks = session.process_sets().ranks_of(id);
+    if (ranks.is_ok()) size = static_cast<int>(ranks.value().size());
+    return ranks.status();
+  });
+  return rc == RUEDA_OK ? size : rc;
+}
+
+int rueda_process_set_rank(uint32_t id, int32_t* rank) {
+  return with_session([&](Session& session) -> Status {
+    if (rank == nullptr) return {Code::kInvalidArgument, "the rank pointer is NULL"};
+    Result<std::vector<int32_t>> ranks = session.process_sets().ranks_of(id);
+    if (!ranks.is_ok()) return ranks.status();
+    const auto& all = ranks.value();
+    const auto at = std::lower_bound(all.begin(), all.end(), session.config().rank);
+    const bool is_there = at != all.end() && *at == session.config().rank;
+    *rank = is_there ? static_cast<int32_t>(at - all.begin()) : -1;
+    return Status::ok();
+  });
+}
+
+int rueda_process_set_ranks(uint32_t id, int32_t* ranks) {
+  return with_session([&](Session& session) -> Status {
+    if (ranks == nullptr) return {Code::kInvalidArgument, "the ranks pointer is NULL"};
+    Result<std::vector<int32_t>> all = session.process_sets().ranks_of(id);
+    if (all.is_ok()) std::copy(all.value().begin(), all.value().end(), ranks);
+    return all.status();
+  });
 }
 
 int rueda_wait(rueda_handle handle, int64_t timeout_ms, rueda_result* result) {

@@ -110,10 +110,7 @@ Result<rueda_handle> Session::submit(const std::vector<TensorRequest>& requests)
   }
 
   lock.lock();
-  auto may_go_on = [&] { return over_ || has_room_locked(requests.size()); };
-  if (!may_go_on()) wait_until(lock, may_go_on, std::nullopt);
-  if (over_) {
-    Status reason = *over_;
+  if (Status reason = wait_for_room(lock, requests.size()); !reason.is_ok()) {
     lock.unlock();
     return refuse(handle, std::move(reason));
   }
@@ -126,6 +123,41 @@ Result<rueda_handle> Session::submit(const std::vector<TensorRequest>& requests)
     repeats_.remember(requests[i], operation.record, frees);
   }
   return push_locked(handle);
+}
+
+Status Session::wait_for_room(Lock& lock, size_t operations) {
+  auto may_go_on = [&] { return over_ || has_room_locked(operations); };
+  if (!may_go_on()) wait_until(lock, may_go_on, std::nullopt);
+  return over_ ? *over_ : Status::ok();
+}
+
+Result<uint32_t> Session::change_process_sets(const rueda_abi_process_set& change) {
+  Result<uint32_t> id = request(RUEDA_ABI_PROCESS_SET, &change, sizeof(change), -1);
+  if (!id.is_ok()) return id;
+  Lock lock(mutex_);
+  if (Status reason = wait_for_room(lock, 1); !reason.is_ok()) return reason;
+  Handle& handle = take_handle_locked(1);
+  handle.operations[0].name = "rueda.process_sets";
+  handle.operations[0].record.tensor_id = id.value();
+  const rueda_handle submitted = push_locked(handle);
+  lock.unlock();
+  rueda_result result{};
+  if (Status ended = wait(submitted, -1, &result); !ended.is_ok()) return ended;
+  return result.value;
+}
+
+Result<uint32_t> Session::add_process_set(const int32_t* ranks, int32_t count) {
+  Result<rueda_abi_process_set> change = describe_new_set(ranks, count);
+  if (!change.is_ok()) return change.status();
+  Result<uint32_t> id = change_process_sets(change.value());
+  if (id.is_ok()) process_sets_->on_added(id.value(), change.value());
+  return id;
+}
+
+Status Session::remove_process_set(uint32_t id) {
+  const Result<uint32_t> removed = change_process_sets(describe_removal(id));
+  if (removed.is_ok()) process_sets_->on_removed(id);
+  return removed.status();
 }
 
 std::optional<rueda_handle> Session::submit_again(std::span<const rueda_tensor> tensors,

@@ -6,12 +6,13 @@
 namespace rueda::client {
 
 // A field more is one more to compare in is().
-static_assert(sizeof(rueda_tensor) == 40);
+static_assert(sizeof(rueda_tensor) == 48);
 static_assert(sizeof(rueda_reduce_options) == 32);
 
 bool Repeats::Entry::is(const rueda_tensor& tensor, const rueda_reduce_options* options,
                         std::string_view group, size_t group_size) const {
   if (tensor.input != input_ || tensor.output != output_ || tensor.ndim != ndim_ ||
+      tensor.process_set != process_set_ ||
       std::memcmp(&tensor.dtype, &dtype_, sizeof(dtype_)) != 0) {
     return false;
   }
@@ -59,6 +60,7 @@ void Repeats::remember(const TensorRequest& request, const rueda_abi_submission&
   entry.ndim_ = asked.ndim;
   std::copy_n(asked.dims, asked.ndim, entry.shape_.begin());
   entry.dtype_ = static_cast<rueda_dtype>(asked.dtype);
+  entry.process_set_ = asked.process_set;
   entry.op_ = static_cast<rueda_op>(asked.op);
   entry.prescale_ = asked.prescale;
   entry.postscale_ = asked.postscale;

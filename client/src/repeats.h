@@ -36,6 +36,7 @@ class Repeats {
     std::array<int64_t, RUEDA_ABI_MAX_DIMS> shape_{};
     int32_t ndim_ = -1;
     rueda_dtype dtype_ = RUEDA_FLOAT32;
+    uint32_t process_set_ = 0;
     rueda_op op_ = RUEDA_AVERAGE;
     double prescale_ = 1.0;
     double postscale_ = 1.0;

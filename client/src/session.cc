@@ -82,6 +82,7 @@ Status Session::handshake() {
   Result<rueda_abi_started> started = wait_started(deadline_ms);
   if (!started.is_ok()) return started.status();
   place_ = started.value();
+  process_sets_ = std::make_unique<ProcessSets>(place_.world_size);
   place_.node_id[RUEDA_ABI_NODE_ID_BYTES - 1] = '\0';
   return Status::ok();
 }

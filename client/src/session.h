@@ -22,6 +22,7 @@
 #include "client/src/config.h"
 #include "client/src/connection.h"
 #include "client/src/repeats.h"
+#include "client/src/process_sets.h"
 #include "client/src/rings.h"
 #include "client/src/tensor.h"
 #include "daemon/base/status.h"
@@ -53,6 +54,11 @@ class Session {
   // Nobody will wait for it: what it holds is freed when it has ended. Its output stays untouched
   // if that is foreign memory, else it changes until then.
   void abandon(rueda_handle handle);
+
+  // What all ranks of the job do together; waits for them.
+  Result<uint32_t> add_process_set(const int32_t* ranks, int32_t count);
+  Status remove_process_set(uint32_t id);
+  const ProcessSets& process_sets() const { return *process_sets_; }
 
   Result<void*> allocate(size_t bytes);
   // kInvalidArgument while an operation uses the memory.
@@ -124,6 +130,9 @@ class Session {
 
   // Operations (operations.cc).
   Status prepare(const TensorRequest& request, Operation& operation);
+  Result<uint32_t> change_process_sets(const rueda_abi_process_set& change);
+  // Waits for room; the error says why there will be none.
+  Status wait_for_room(Lock& lock, size_t operations);
   Status stage(const TensorRequest& request, bool is_input_placed, Operation& operation);
   bool has_room_locked(size_t operations) const {
     return in_flight_count_ + operations <= max_in_flight_;
@@ -153,6 +162,7 @@ class Session {
   rueda_abi_started place_{};
   std::shared_ptr<ArenaAllocator> allocator_;
   std::unique_ptr<InternCache> interned_;
+  std::unique_ptr<ProcessSets> process_sets_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

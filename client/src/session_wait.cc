@@ -101,7 +101,10 @@ void Session::complete(const rueda_abi_completion& record, std::string_view text
                         : std::string(text)};
   }
   if (&operation == &handle.operations.back()) {
-    handle.result = {.epoch = record.epoch, .contributors = record.contributors, .seq = record.seq};
+    handle.result = {.epoch = record.epoch,
+                     .contributors = record.contributors,
+                     .seq = record.seq,
+                     .value = record.value};
   }
   if (--handle.pending == 0 && handle.is_abandoned) forget_locked(handle);
 }

@@ -98,6 +98,7 @@ Result<TensorRequest> describe(const rueda_tensor* tensor, CollectiveKind kind) 
   descriptor.dtype = static_cast<uint8_t>(dtype);
   descriptor.op = static_cast<uint8_t>(ReduceOp::kSum);
   descriptor.root = -1;
+  descriptor.process_set = tensor->process_set;
   descriptor.prescale = 1.0;
   descriptor.postscale = 1.0;
   if (Status status = set_shape(*tensor, request); !status.is_ok()) return status;
@@ -159,8 +160,9 @@ Result<TensorRequest> check_broadcast(const rueda_tensor* tensor, int root_rank,
   return request;
 }
 
-Result<TensorRequest> check_barrier(const char* name) {
+Result<TensorRequest> check_barrier(const char* name, uint32_t process_set) {
   rueda_tensor tensor{};
+  tensor.process_set = process_set;
   tensor.name = name != nullptr ? name : "barrier";
   tensor.dtype = RUEDA_FLOAT32;
   Result<TensorRequest> described = describe(&tensor, CollectiveKind::kBarrier);

@@ -34,7 +34,7 @@ Result<TensorRequest> check_allreduce(const rueda_tensor* tensor,
                                       size_t group_size);
 Result<TensorRequest> check_broadcast(const rueda_tensor* tensor, int root_rank, int rank,
                                       int world_size);
-Result<TensorRequest> check_barrier(const char* name);
+Result<TensorRequest> check_barrier(const char* name, uint32_t process_set = 0);
 
 // Remembers the ids that the daemon gave to descriptors, so that each is sent once. The whole
 // descriptor is the key: the same name with another shape or operator is another tensor.

@@ -30,6 +30,8 @@ const char* to_string(CollectiveKind kind) {
     case CollectiveKind::kAllreduce: return "allreduce";
     case CollectiveKind::kBroadcast: return "broadcast";
     case CollectiveKind::kBarrier: return "barrier";
+    case CollectiveKind::kAddProcessSet: return "add_process_set";
+    case CollectiveKind::kRemoveProcessSet: return "remove_process_set";
   }
   return "unknown";
 }

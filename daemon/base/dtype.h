@@ -31,8 +31,13 @@ enum class CollectiveKind : uint8_t {
   kAllreduce = 0,
   kBroadcast = 1,
   kBarrier = 2,
+  // Changes of the job itself: they move no data, and take effect at their place in the order.
+  kAddProcessSet = 3,
+  kRemoveProcessSet = 4,
 };
-inline constexpr int kCollectiveKindCount = 3;
+inline constexpr int kCollectiveKindCount = 5;
+
+constexpr bool moves_data(CollectiveKind kind) { return kind < CollectiveKind::kAddProcessSet; }
 
 // Bytes of one element.
 constexpr size_t element_bytes(DType dtype) {

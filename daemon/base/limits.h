@@ -14,6 +14,7 @@ inline constexpr int kMaxLocalRanks = 64;
 inline constexpr int kMaxNodes = 4096;
 inline constexpr int kMaxRanks = 65536;
 inline constexpr size_t kMaxTensorsPerSession = 1u << 20;
+inline constexpr size_t kMaxProcessSets = 64;  // of a job, at a time, beside that of all ranks
 inline constexpr size_t kMaxArenasPerSession = 1024;
 inline constexpr size_t kMaxSessions = 1024;
 inline constexpr size_t kMaxJobs = 256;

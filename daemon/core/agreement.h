@@ -53,6 +53,7 @@ struct AgreementOptions {
 struct Cancel {
   Seq first;
   uint32_t generation = 0;
+  uint32_t process_set = 0;  // in a job's Output
 };
 
 struct AgreementOutput {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "daemon/core/mutants.h"
+#include "daemon/core/stall_text.h"
 
 namespace rueda::core {
 
@@ -71,10 +72,13 @@ void Caller::on_operation_ended(Seq seq) { of(track_of(seq)).open.erase(seq); }
 void Caller::check_root(Entry& entry) const {
   const TensorDescriptor& descriptor = *entry.descriptor;
   if (descriptor.kind != CollectiveKind::kBroadcast || layout_.has_rank(descriptor.root)) return;
-  note_error(entry, Code::kInvalidArgument,
-             "tensor \"" + descriptor.name + "\" is to be broadcast from rank " +
-                 std::to_string(descriptor.root.value) + ", and the job has ranks 0 to " +
-                 std::to_string(layout_.world_size() - 1));
+  note_error(
+      entry, Code::kInvalidArgument,
+      "tensor \"" + descriptor.name + "\" is to be broadcast from rank " +
+          std::to_string(descriptor.root.value) + ", and " +
+          (descriptor.process_set == 0 ? "the job"
+                                       : "process set " + std::to_string(descriptor.process_set)) +
+          " has ranks " + describe_ranks(layout_.ranks()));
 }
 
 void Caller::finish(Entry entry) {

@@ -8,8 +8,11 @@
 
 namespace rueda::core {
 
-Collectives::Collectives(const Layout& layout, NodeIndex self, const JobOptions& options)
-    : layout_(layout),
+Collectives::Collectives(uint32_t id, const Layout& layout, std::vector<LocalRank> locals,
+                         NodeIndex self, const JobOptions& options)
+    : id_(id),
+      layout_(layout),
+      locals_(std::move(locals)),
       self_(self),
       options_(options),
       submissions_(layout_.node(self).ranks),
@@ -25,6 +28,7 @@ void Collectives::begin(Epoch epoch, TicksMs now) {
 void Collectives::forget_order() {
   for (auto& waiting : ordered_) waiting.clear();
   launched_.clear();
+  ended_.clear();
   stalls_.reset();
 }
 
@@ -36,7 +40,7 @@ void Collectives::end() {
 
 void Collectives::fail(const Status& cause, Output& output) {
   for (const LocalSubmission& submission : submissions_.remove_all()) {
-    deliver(submission, cause, Seq{0}, output);
+    deliver(submission, cause, Seq{0}, 0, output);
   }
   forget_order();
 }
@@ -48,7 +52,23 @@ void Collectives::set_now(TicksMs now) {
 
 // --- This node's ranks -----------------------------------------------------------------------
 
+std::optional<LocalRank> Collectives::position_of(LocalRank rank) const {
+  const auto it = std::lower_bound(locals_.begin(), locals_.end(), rank);
+  if (it == locals_.end() || *it != rank) return std::nullopt;
+  return LocalRank{static_cast<int32_t>(it - locals_.begin())};
+}
+
+size_t Collectives::submissions_of(LocalRank rank) const {
+  const auto position = position_of(rank);
+  return position ? submissions_.submissions_of(*position) : 0;
+}
+
+void Collectives::on_local_left(LocalRank rank) {
+  if (const auto position = position_of(rank)) stalls_.on_left(*position);
+}
+
 void Collectives::submit(LocalSubmission submission, Output& output) {
+  submission.rank = position_of(submission.rank).value();
   if (!left_.empty()) {
     refuse(submission,
            Status(Code::kShutDown, describe_left(submission.descriptor->name, *left_.begin()),
@@ -67,21 +87,28 @@ void Collectives::submit(LocalSubmission submission, Output& output) {
 }
 
 void Collectives::refuse(const LocalSubmission& submission, const Status& status, Output& output) {
-  deliver(submission, status, Seq{0}, output);
+  deliver(submission, status, Seq{0}, 0, output);
 }
 
 void Collectives::set_waited(LocalRank rank, std::optional<Ticket> ticket) {
-  submissions_.set_waited(rank, ticket);
+  if (const auto position = position_of(rank)) submissions_.set_waited(*position, ticket);
 }
 
 // --- The other nodes, and time ---------------------------------------------------------------
 
 Status Collectives::on_message(NodeIndex from, const AgreementMessage& message) {
-  return agreement_->on_message(from, message);
+  const auto* ended = std::get_if<Ended>(&message);
+  if (!ended) return agreement_->on_message(from, message);
+  for (const Seq seq : ended->operations) agreement_->on_operation_ended(seq);
+  return Status::ok();
 }
 
 Status Collectives::on_message(NodeIndex from, const StallMessage& message, StallOutput& said) {
-  return stalls_.on_message(from, message, now_, said);
+  const Status status = stalls_.on_message(from, message, now_, said);
+  if (id_ != 0) {
+    for (StallLine& line : said.lines) line.text = name() + ": " + line.text;
+  }
+  return status;
 }
 
 void Collectives::on_rank_left(Rank rank, Output& output) {
@@ -111,10 +138,26 @@ AgreementOutput Collectives::end_turn(Output& output) {
   agreement_->end_turn(agreed);
   std::move(agreed.notes.begin(), agreed.notes.end(), std::back_inserter(output.notes));
   for (const Cancel& cancelled : agreed.cancels) cancel(cancelled, output);
+  if (!ended_.empty()) {
+    agreed.sends.emplace_back(layout_.coordinator(), Ended{std::exchange(ended_, {})});
+  }
   return agreed;
 }
 
+bool Collectives::tells_what_ended() const {
+  return self_ == layout_.members().front() && !layout_.is_member(layout_.coordinator());
+}
+
+DescriptorPtr Collectives::change_of(const OrderedOperation& operation) const {
+  if (!operation.error.is_ok() || track_of(operation.seq) != Track::kDecreed) return nullptr;
+  const PendingTensor* tensor = submissions_.find(operation.tensors.front());
+  if (!tensor || !tensor->reported) return nullptr;  // the launch will say so
+  const DescriptorPtr& descriptor = tensor->by_local_rank.front()->descriptor;
+  return moves_data(descriptor->kind) ? nullptr : descriptor;
+}
+
 void Collectives::order(std::vector<OrderedOperation> operations) {
+  if (locals_.empty()) return;  // called here, carried out elsewhere
   for (OrderedOperation& operation : operations) {
     for (const std::string& name : operation.tensors) submissions_.set_ordered(name, true);
     ordered_[index_of(track_of(operation.seq))].push_back(std::move(operation));
@@ -130,7 +173,7 @@ void Collectives::cancel(const Cancel& cancelled, Output& output) {
   };
   auto it = launched_.lower_bound(cancelled.first);
   while (it != launched_.end() && track_of(it->first) == Track::kLockable) {
-    take_back(it->second);
+    take_back(it->second.tensors);
     it = RUEDA_MUTANT(kCreditLeakedOnCancel) ? std::next(it) : launched_.erase(it);
   }
   std::deque<OrderedOperation>& waiting = ordered_[index_of(Track::kLockable)];
@@ -138,7 +181,7 @@ void Collectives::cancel(const Cancel& cancelled, Output& output) {
     take_back(waiting.back().tensors);
     waiting.pop_back();
   }
-  output.cancels.push_back(cancelled);
+  output.cancels.push_back({cancelled.first, cancelled.generation, id_});
 }
 
 Status Collectives::launch_ordered(Output& output) {
@@ -151,13 +194,14 @@ Status Collectives::launch_track(Track track, Output& output) {
   while (!waiting.empty()) {
     if (RUEDA_MUTANT(kLaunchOutOfOrder) && waiting.size() > 1) std::swap(waiting[0], waiting[1]);
     const OrderedOperation& next = waiting.front();
-    if (next.error.is_ok() && !window_open(next.seq)) return Status::ok();
+    const bool is_launched = next.error.is_ok() && !next.outcome;
+    if (is_launched && !window_open(next.seq)) return Status::ok();
     OrderedOperation operation = std::move(waiting.front());
     waiting.pop_front();
-    if (operation.error.is_ok()) {
+    if (is_launched) {
       if (Status status = launch(std::move(operation), output); !status.is_ok()) return status;
     } else {
-      end_operation(operation.seq, operation.tensors, operation.error, output);
+      end_operation(operation, output);
     }
   }
   return Status::ok();
@@ -175,6 +219,7 @@ bool Collectives::window_open(Seq seq) const {
 Status Collectives::launch(OrderedOperation operation, Output& output) {
   Launch launch;
   launch.epoch = epoch_;
+  launch.process_set = id_;
   launch.seq = operation.seq;
   launch.generation = operation.generation;
   launch.locked = operation.locked;
@@ -201,7 +246,7 @@ Status Collectives::launch(OrderedOperation operation, Output& output) {
                                        " means another batch on the coordinator than on node " +
                                        layout_.node(self_).node_id);
   }
-  launched_.emplace(operation.seq, std::move(operation.tensors));
+  launched_.emplace(operation.seq, std::move(operation));
   output.launches.push_back(std::move(launch));
   return Status::ok();
 }
@@ -213,36 +258,45 @@ Status Collectives::on_done(Seq seq, Output& output) {
                   "operation " + std::to_string(number_of(seq)) +
                       " is complete here and was cancelled: a node misreported how far it was");
   }
-  const std::vector<std::string> tensors = std::move(it->second);
+  const OrderedOperation operation = std::move(it->second);
   launched_.erase(it);
-  end_operation(seq, tensors, Status::ok(), output);
+  end_operation(operation, output);
   return launch_ordered(output);
 }
 
-void Collectives::end_operation(Seq seq, const std::vector<std::string>& tensors,
-                                const Status& status, Output& output) {
-  for (const std::string& name : tensors) {
+void Collectives::end_operation(const OrderedOperation& operation, Output& output) {
+  for (const std::string& name : operation.tensors) {
     // What failed may be the tensor's next turn, which this node has not submitted.
-    if (!status.is_ok() && is_under_way(name)) continue;
+    if (!operation.error.is_ok() && is_under_way(name)) continue;
     for (const LocalSubmission& submission : submissions_.remove(name)) {
-      deliver(submission, status, seq, output);
+      deliver(submission, operation.error, operation.seq, operation.outcome.value_or(0), output);
     }
   }
-  agreement_->on_operation_ended(seq);
+  agreement_->on_operation_ended(operation.seq);
+  // A plan's are nobody's to count.
+  if (tells_what_ended() && !operation.locked) ended_.push_back(operation.seq);
 }
 
 bool Collectives::is_under_way(const std::string& tensor) const {
   return std::any_of(launched_.begin(), launched_.end(), [&](const auto& entry) {
-    return std::find(entry.second.begin(), entry.second.end(), tensor) != entry.second.end();
+    const std::vector<std::string>& tensors = entry.second.tensors;
+    return std::find(tensors.begin(), tensors.end(), tensor) != tensors.end();
   });
 }
 
 void Collectives::deliver(const LocalSubmission& submission, const Status& status, Seq seq,
-                          Output& output) {
+                          uint32_t value, Output& output) {
   if (status.is_ok()) stalls_.on_completed(submission, now_);
-  output.deliveries.push_back({submission.rank, submission.ticket, status, epoch_,
-                               status.is_ok() ? static_cast<uint32_t>(layout_.member_ranks()) : 0,
-                               seq, submission.descriptor->bytes()});
+  Delivery delivery;
+  delivery.rank = locals_[static_cast<size_t>(submission.rank.value)];
+  delivery.ticket = submission.ticket;
+  delivery.status = status;
+  delivery.epoch = epoch_;
+  delivery.contributors = status.is_ok() ? static_cast<uint32_t>(layout_.member_ranks()) : 0;
+  delivery.seq = seq;
+  delivery.bytes = submission.descriptor->bytes();
+  delivery.value = value;
+  output.deliveries.push_back(std::move(delivery));
 }
 
 bool Collectives::awaits_decree() const {
@@ -255,7 +309,7 @@ bool Collectives::awaits_decree() const {
       if (tensor) decreed += static_cast<size_t>(tensor->submitted);
     }
   };
-  for (const auto& [seq, tensors] : launched_) count(tensors);
+  for (const auto& [seq, operation] : launched_) count(operation.tensors);
   for (const auto& waiting : ordered_) {
     for (const OrderedOperation& operation : waiting) count(operation.tensors);
   }

@@ -1,6 +1,7 @@
 // The collectives of one process set on one node: what its ranks have submitted, the order in which
-// it is carried out, and how it ends. Which messages count, whether the epoch is sealed and whom to
-// tell of a failure is the job's to know (job.h). Pure.
+// it is carried out, and how it ends. Each set has an order of its own, and a lock (rules L2, L10).
+// The coordinator calls the order of sets in which it has no rank, too. Which messages count,
+// whether the epoch is sealed and whom to tell of a failure is the job's to know (job.h). Pure.
 #pragma once
 
 #include <array>
@@ -24,8 +25,10 @@ namespace rueda::core {
 
 class Collectives {
  public:
+  // `layout` is the set's, `locals` are the local ranks of its ranks on this node, in their order.
   // Layout and options outlive it.
-  Collectives(const Layout& layout, NodeIndex self, const JobOptions& options);
+  Collectives(uint32_t id, const Layout& layout, std::vector<LocalRank> locals, NodeIndex self,
+              const JobOptions& options);
 
   // An epoch runs from here on.
   void begin(Epoch epoch, TicksMs now);
@@ -36,12 +39,14 @@ class Collectives {
   void set_now(TicksMs now);
 
   // --- This node's ranks
+  bool has(LocalRank rank) const { return position_of(rank).has_value(); }
+  size_t submissions_of(LocalRank rank) const;
   void submit(LocalSubmission submission, Output& output);
   // Ends it here and now, with an error.
   void refuse(const LocalSubmission& submission, const Status& status, Output& output);
   void set_waited(LocalRank rank, std::optional<Ticket> ticket);
   // It has said goodbye, with nothing in flight.
-  void on_local_left(LocalRank rank) { stalls_.on_left(rank); }
+  void on_local_left(LocalRank rank);
 
   // --- The other nodes. An error ends the epoch.
   Status on_message(NodeIndex from, const AgreementMessage& message);
@@ -64,11 +69,17 @@ class Collectives {
   // order(), when all else that it said has been done.
   AgreementOutput end_turn(Output& output);
   void order(std::vector<OrderedOperation> operations);
+  // What the operation changes in the job; null if it moves data, or fails.
+  DescriptorPtr change_of(const OrderedOperation& operation) const;
   // Launches what the window has room for. An error ends the epoch.
   Status launch_ordered(Output& output);
   // The data plane has completed the operation. An error ends the epoch.
   Status on_done(Seq seq, Output& output);
 
+  uint32_t id() const { return id_; }
+  std::string name() const { return "process set " + std::to_string(id_); }
+  const Layout& layout() const { return layout_; }
+  const std::vector<LocalRank>& locals() const { return locals_; }
   const SubmissionTable& submissions() const { return submissions_; }
   const StallInspector& stalls() const { return stalls_; }
   const std::set<Rank>& left() const { return left_; }
@@ -83,14 +94,20 @@ class Collectives {
   Status launch_track(Track track, Output& output);
   bool window_open(Seq seq) const;
   Status launch(OrderedOperation operation, Output& output);
-  void end_operation(Seq seq, const std::vector<std::string>& tensors, const Status& status,
-                     Output& output);
+  void end_operation(const OrderedOperation& operation, Output& output);
   // An operation that this node has launched has the tensor.
   bool is_under_way(const std::string& tensor) const;
-  void deliver(const LocalSubmission& submission, const Status& status, Seq seq, Output& output);
+  void deliver(const LocalSubmission& submission, const Status& status, Seq seq, uint32_t value,
+               Output& output);
   void forget_order();
+  // Within the set a rank of this node is known by its position among those that the set has here.
+  std::optional<LocalRank> position_of(LocalRank rank) const;
+  // A coordinator without a rank in the set does not see operations end: this node tells it.
+  bool tells_what_ended() const;
 
+  const uint32_t id_;
   const Layout& layout_;
+  const std::vector<LocalRank> locals_;  // by position
   const NodeIndex self_;
   const JobOptions& options_;
   TicksMs now_ = 0;
@@ -99,7 +116,8 @@ class Collectives {
   SubmissionTable submissions_;
   StallInspector stalls_;
   std::array<std::deque<OrderedOperation>, kTracks> ordered_;  // not launched yet
-  std::map<Seq, std::vector<std::string>> launched_;           // tensors by operation
+  std::map<Seq, OrderedOperation> launched_;
+  std::vector<Seq> ended_;  // to be told
   std::set<Rank> left_;
 };
 

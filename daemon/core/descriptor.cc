@@ -17,7 +17,7 @@ std::string number_to_string(double value) {
 }  // namespace
 
 int64_t TensorDescriptor::elements() const {
-  if (kind == CollectiveKind::kBarrier) return 0;
+  if (kind == CollectiveKind::kBarrier || !moves_data(kind)) return 0;
   int64_t product = 1;
   for (int64_t dim : shape) product *= dim;
   return product;
@@ -54,7 +54,9 @@ std::optional<Difference> find_difference(const TensorDescriptor& left,
     return Difference{"dtype", to_string(left.dtype), to_string(right.dtype)};
   }
   if (left.shape != right.shape) {
-    return Difference{"shape", shape_to_string(left.shape), shape_to_string(right.shape)};
+    const bool is_set = left.kind == CollectiveKind::kAddProcessSet;
+    return Difference{is_set ? "the list of ranks" : "shape", shape_to_string(left.shape),
+                      shape_to_string(right.shape)};
   }
   if (left.op != right.op) return Difference{"op", to_string(left.op), to_string(right.op)};
   if (left.root != right.root) {

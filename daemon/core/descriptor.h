@@ -12,18 +12,23 @@
 
 namespace rueda::core {
 
+// The name of every change of a job's process sets: ranks that ask for different ones at a time
+// disagree.
+inline constexpr char kProcessSetsName[] = "rueda.process_sets";
+
 struct TensorDescriptor {
   std::string name;
   CollectiveKind kind = CollectiveKind::kAllreduce;
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kAverage;  // allreduce only
-  std::vector<int64_t> shape;        // elements along each dimension; empty: one element
-  Rank root{-1};                     // broadcast only: the rank whose values win
-  uint32_t process_set = 0;          // 0 is the set of all ranks
-  double prescale = 1.0;             // each contribution is multiplied by it before the reduction
-  double postscale = 1.0;            // the result is multiplied by it
-  std::string group;                 // members of a group become one batch; empty: no group
-  uint32_t group_size = 0;           // how many tensors the group has
+  // Elements along each dimension; empty: one element. Of a process set to be added: its ranks.
+  std::vector<int64_t> shape;
+  Rank root{-1};             // broadcast only: the rank whose values win
+  uint32_t process_set = 0;  // 0 is the set of all ranks; or: which one is removed
+  double prescale = 1.0;     // each contribution is multiplied by it before the reduction
+  double postscale = 1.0;    // the result is multiplied by it
+  std::string group;         // members of a group become one batch; empty: no group
+  uint32_t group_size = 0;   // how many tensors the group has
 
   bool operator==(const TensorDescriptor&) const = default;
 

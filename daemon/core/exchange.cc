@@ -167,7 +167,11 @@ void Exchange::compress(const CalledOperation& called, OrderedOperation& operati
   cache_->on_decreed(called.batch);
   // Our own node's bits are never encoded.
   cache_versions_[static_cast<size_t>(self_.value)] = cache_->version();
-  cache_->forget_before(*std::min_element(cache_versions_.begin(), cache_versions_.end()));
+  uint64_t oldest = cache_->version();
+  for (const NodeIndex node : layout_.members()) {
+    oldest = std::min(oldest, cache_versions_[static_cast<size_t>(node.value)]);
+  }
+  cache_->forget_before(oldest);
 }
 
 Status Exchange::on_decree(NodeIndex from, const Decree& decree,

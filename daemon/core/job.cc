@@ -4,6 +4,17 @@
 #include <utility>
 
 namespace rueda::core {
+namespace {
+
+std::vector<LocalRank> all_locals(const Layout& layout, NodeIndex self) {
+  std::vector<LocalRank> locals;
+  for (size_t i = 0; i < layout.node(self).ranks.size(); ++i) {
+    locals.push_back(LocalRank{static_cast<int32_t>(i)});
+  }
+  return locals;
+}
+
+}  // namespace
 
 const char* to_string(JobState state) {
   switch (state) {
@@ -19,13 +30,14 @@ JobCore::JobCore(Layout layout, NodeIndex self, JobOptions options)
     : layout_(std::move(layout)),
       self_(self),
       options_(std::move(options)),
-      collectives_(layout_, self, options_),
+      collectives_(0, layout_, all_locals(layout_, self), self, options_),
       sent_number_(static_cast<size_t>(layout_.node_count())),
       received_number_(static_cast<size_t>(layout_.node_count())) {}
 
 void JobCore::step(TicksMs now, Event event, Output& output) {
   now_ = now;
   collectives_.set_now(now);
+  for (const auto& [id, set] : sets_) set->collectives.set_now(now);
   std::visit([&](const auto& e) { on(e, output); }, event);
 }
 
@@ -75,8 +87,9 @@ void JobCore::on(const RankAttached& event, Output& output) {
 
 void JobCore::on(const RankDetached& event, Output& output) {
   if (attached_early_.erase(event.rank) > 0) return;
-  collectives_.set_waited(event.rank, std::nullopt);  // another process counts tickets anew
-  if (collectives_.submissions().submissions_of(event.rank) > 0) {
+  for (Collectives* set : all_sets())
+    set->set_waited(event.rank, std::nullopt);  // another process counts tickets anew
+  if (submissions_of(event.rank) > 0) {
     const Rank rank = global_rank(event.rank);
     on(RankLost{event.rank,
                 Status(Code::kRankLost,
@@ -87,10 +100,16 @@ void JobCore::on(const RankDetached& event, Output& output) {
     return;
   }
   attached_.erase(event.rank);
-  collectives_.on_local_left(event.rank);
+  for (Collectives* set : all_sets()) set->on_local_left(event.rank);
   if (state_ == JobState::kForming) {
     send_join(output);
   } else if (state_ != JobState::kFailed) {
+    for (const auto& [id, set] : sets_) {
+      if (!set->collectives.has(event.rank)) continue;
+      const Frozen frozen = set->collectives.withdraw();
+      if (frozen.generation == 0) continue;
+      send(layout_.coordinator(), AgreementMessage(frozen), output, id);
+    }
     on_leave(self_, {global_rank(event.rank), collectives_.withdraw()}, output);
   }
 }
@@ -116,7 +135,7 @@ void JobCore::on(const Submitted& event, Output& output) {
     case JobState::kSuspecting:
     case JobState::kRunning: break;
   }
-  collectives_.submit(std::move(submission), output);
+  submit(std::move(submission), output);
 }
 
 // --- Messages ------------------------------------------------------------------------------------
@@ -140,8 +159,9 @@ void JobCore::on(const MessageArrived& event, Output& output) {
   // While suspecting, too: a channel may have closed because every rank has left.
   if (state_ == JobState::kForming || !accept_number(message, output)) return;
   Status status;
-  if (const auto* agreed = std::get_if<AgreementMessage>(&message.body)) {
-    status = collectives_.on_message(message.from, *agreed);
+  if (std::holds_alternative<AgreementMessage>(message.body) ||
+      std::holds_alternative<StallMessage>(message.body)) {
+    status = on_set_message(message, output);
   } else if (const auto* leave = std::get_if<Leave>(&message.body)) {
     if (leave->frozen.generation != 0) {
       status = collectives_.on_message(message.from, AgreementMessage(leave->frozen));
@@ -149,13 +169,33 @@ void JobCore::on(const MessageArrived& event, Output& output) {
     if (status.is_ok()) on_leave(message.from, *leave, output);
   } else if (const auto* left = std::get_if<Left>(&message.body)) {
     if (message.from == layout_.coordinator() && !is_coordinator()) on_left(left->rank, output);
-  } else if (const auto* stall = std::get_if<StallMessage>(&message.body)) {
-    StallOutput said;
-    status = collectives_.on_message(message.from, *stall, said);
-    carry_out(said, output);
   }
   if (!status.is_ok()) fail(status, output);
   announce_leaves(output);
+}
+
+Status JobCore::on_set_message(const Message& message, Output& output) {
+  Collectives* set = find_set(message.process_set);
+  if (!set) {
+    on(TurnEnded{}, output);  // what was said before it may have added the set
+    set = find_set(message.process_set);
+  }
+  if (!set) {
+    // Of one that has been removed, it is late.
+    return message.process_set <= last_set_ ? Status::ok() : unknown_set(message.process_set);
+  }
+  if (message.from != layout_.coordinator() && !set->layout().is_member(message.from)) {
+    return Status(Code::kInternal, "node " + layout_.node(message.from).node_id +
+                                       " has no rank in process set " + std::to_string(set->id()) +
+                                       " and sent a message about it");
+  }
+  if (const auto* agreed = std::get_if<AgreementMessage>(&message.body)) {
+    return set->on_message(message.from, *agreed);
+  }
+  StallOutput said;
+  const Status status = set->on_message(message.from, std::get<StallMessage>(message.body), said);
+  carry_out(set->id(), said, output);
+  return status;
 }
 
 bool JobCore::accept_number(const Message& message, Output& output) {
@@ -181,14 +221,27 @@ void JobCore::on_leave(NodeIndex from, const Leave& leave, Output& output) {
   }
   if (!layout_.has_rank(leave.rank) || layout_.node_of(leave.rank) != from) return;
   pending_leaves_.emplace_back(from, leave.rank);
-  if (is_locked()) collectives_.withdraw();
-  if (from != self_ && all_ranks_left(from)) collectives_.on_node_gone(from);  // it answers no more
+  if (from != self_ && all_ranks_left(from)) {  // it answers no more
+    for (Collectives* set : all_sets()) {
+      if (set->layout().is_member(from)) set->on_node_gone(from);
+    }
+  }
   announce_leaves(output);
 }
 
 // A plan that others still follow needs the rank: it is given up first.
 void JobCore::announce_leaves(Output& output) {
-  if (is_locked()) return;
+  if (pending_leaves_.empty()) return;
+  bool is_needed = false;
+  for (Collectives* set : all_sets()) {
+    const bool has_leaver =
+        std::any_of(pending_leaves_.begin(), pending_leaves_.end(),
+                    [&](const auto& leave) { return set->layout().has_rank(leave.second); });
+    if (!has_leaver || !set->is_locked()) continue;
+    set->withdraw();
+    is_needed |= set->is_locked();
+  }
+  if (is_needed) return;
   for (const auto& [from, rank] : std::exchange(pending_leaves_, {})) {
     if (state_ != JobState::kRunning && state_ != JobState::kSuspecting) return;
     // Left goes out before the decrees that follow from it: nodes then fail new submissions
@@ -200,7 +253,9 @@ void JobCore::announce_leaves(Output& output) {
 
 void JobCore::on_left(Rank rank, Output& output) {
   if (!layout_.has_rank(rank) || collectives_.left().contains(rank)) return;
-  collectives_.on_rank_left(rank, output);
+  for (Collectives* set : all_sets()) {
+    if (set->layout().has_rank(rank)) set->on_rank_left(rank, output);
+  }
   if (collectives_.left().size() == static_cast<size_t>(layout_.member_ranks())) {
     finish_epoch(output);
   } else if (state_ == JobState::kSuspecting &&
@@ -214,6 +269,7 @@ void JobCore::on_left(Rank rank, Output& output) {
 
 void JobCore::on(const RankWaits& event, Output&) {
   collectives_.set_waited(event.rank, event.ticket);
+  for (const auto& [id, set] : sets_) set->collectives.set_waited(event.rank, event.ticket);
 }
 
 void JobCore::on(const TurnEnded&, Output& output) {
@@ -223,26 +279,42 @@ void JobCore::on(const TurnEnded&, Output& output) {
     return state_ == JobState::kRunning || state_ == JobState::kSuspecting;
   };
   // An operation that ends at once (an error) makes room for the next: until nothing moves.
-  while (goes_on()) {
-    AgreementOutput agreed = collectives_.end_turn(output);
-    for (auto& [to, body] : agreed.sends) send(to, std::move(body), output);
-    announce_leaves(output);
-    if (agreed.ordered.empty() || !goes_on()) return;
-    collectives_.order(std::move(agreed.ordered));
-    launch_ordered(output);
+  for (bool moved = true; moved && goes_on();) {
+    moved = false;
+    // Sets come and go on the way.
+    std::vector<uint32_t> ids{0};
+    for (const auto& [id, set] : sets_) ids.push_back(id);
+    for (const uint32_t id : ids) {
+      Collectives* set = goes_on() ? find_set(id) : nullptr;
+      if (set) moved |= end_turn_of(*set, output);
+    }
   }
 }
 
-void JobCore::launch_ordered(Output& output) {
+bool JobCore::end_turn_of(Collectives& set, Output& output) {
+  AgreementOutput agreed = set.end_turn(output);
+  for (auto& [to, body] : agreed.sends) send(to, std::move(body), output, set.id());
+  announce_leaves(output);
+  const bool goes_on = state_ == JobState::kRunning || state_ == JobState::kSuspecting;
+  if (agreed.ordered.empty() || !goes_on) return false;
+  if (set.id() == 0) carry_out_changes(agreed.ordered, output);
+  set.order(std::move(agreed.ordered));
+  launch_ordered(set, output);
+  return true;
+}
+
+void JobCore::launch_ordered(Collectives& set, Output& output) {
   if (state_ != JobState::kRunning) return;
-  if (Status status = collectives_.launch_ordered(output); !status.is_ok()) fail(status, output);
+  if (Status status = set.launch_ordered(output); !status.is_ok()) fail(status, output);
 }
 
 void JobCore::on(const OperationDone& event, Output& output) {
   // Sealed: nothing is delivered (R3), unless the suspicion turns out to be none.
-  if (state_ == JobState::kSuspecting) held_done_.push_back(event.seq);
+  if (state_ == JobState::kSuspecting) held_done_.push_back(event);
   if (state_ != JobState::kRunning) return;
-  if (Status status = collectives_.on_done(event.seq, output); !status.is_ok()) {
+  Collectives* set = find_set(event.process_set);
+  if (!set) return;
+  if (Status status = set->on_done(event.seq, output); !status.is_ok()) {
     fail(status, output);
   }
 }
@@ -251,18 +323,20 @@ void JobCore::on(const OperationFailed& event, Output& output) { fail(event.stat
 
 void JobCore::on(const OperationDiverged& event, Output& output) {
   if (state_ != JobState::kRunning && state_ != JobState::kSuspecting) return;
-  const Status status = collectives_.on_diverged(event.seq, event.generation, event.peer);
+  Collectives* set = find_set(event.process_set);
+  if (!set) return;
+  const Status status = set->on_diverged(event.seq, event.generation, event.peer);
   if (!status.is_ok()) fail(status, output);
 }
 
-void JobCore::carry_out(StallOutput& said, Output& output) {
-  for (auto& [to, message] : said.sends) send(to, std::move(message), output);
+void JobCore::carry_out(uint32_t set, StallOutput& said, Output& output) {
+  for (auto& [to, message] : said.sends) send(to, std::move(message), output, set);
   std::move(said.lines.begin(), said.lines.end(), std::back_inserter(output.stall_lines));
   if (!said.failure.is_ok()) fail(said.failure, output);
 }
 
-void JobCore::send(NodeIndex to, decltype(Message::body) body, Output& output) {
-  Message message{self_, epoch_, 0, std::move(body)};
+void JobCore::send(NodeIndex to, decltype(Message::body) body, Output& output, uint32_t set) {
+  Message message{self_, epoch_, 0, std::move(body), set};
   const bool counted = !std::holds_alternative<Join>(message.body) &&
                        !std::holds_alternative<Start>(message.body) &&
                        !std::holds_alternative<Fail>(message.body);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -40,19 +41,22 @@ class JobCore {
   Epoch epoch() const { return epoch_; }
   const Status& failure() const { return failure_; }
   const char* mode() const;
-  size_t submissions_in_flight() const { return collectives_.submissions().submissions(); }
+  size_t submissions_in_flight() const;
   size_t attached() const { return attached_.size(); }
   // This node's global ranks that are not attached.
   std::vector<Rank> missing_ranks() const;
   bool is_coordinator() const { return self_ == layout_.coordinator(); }
   // When TimePassed is wanted; none: not before something happens.
   std::optional<TicksMs> wakes_at() const;
-  // A plan is in force. While it is being given up, too.
+  // The set of all ranks, then what has been added, by id.
+  std::vector<const Collectives*> process_sets() const;
+  // A plan of the set of all ranks is in force. While it is being given up, too.
   bool is_locked() const { return collectives_.is_locked(); }
+  bool any_set_locked() const;
   const Plan* plan() const { return collectives_.plan(); }
+  const StallInspector& stalls() const { return collectives_.stalls(); }  // of the same
   // A rank's goodbye waits for the plan to be given up.
   bool has_pending_leaves() const { return !pending_leaves_.empty(); }
-  const StallInspector& stalls() const { return collectives_.stalls(); }
   // Whether a rank may attach now; if not, why.
   Status may_attach(LocalRank rank) const;
   Rank global_rank(LocalRank rank) const {
@@ -60,6 +64,13 @@ class JobCore {
   }
 
  private:
+  struct AddedSet {
+    AddedSet(uint32_t id, Layout of, std::vector<LocalRank> locals, NodeIndex self,
+             const JobOptions& options)
+        : layout(std::move(of)), collectives(id, layout, std::move(locals), self, options) {}
+    const Layout layout;
+    Collectives collectives;
+  };
   // What the coordinator knows of a node while the epoch forms.
   struct JoinedNode {
     std::set<Rank> attached;
@@ -101,15 +112,32 @@ class JobCore {
 
   // --- running
   // While sealed nothing is launched.
-  void launch_ordered(Output& output);
-  void carry_out(StallOutput& said, Output& output);
+  void launch_ordered(Collectives& set, Output& output);
+  // What the set has to say and to launch; whether it may have more.
+  bool end_turn_of(Collectives& set, Output& output);
+  Status on_set_message(const Message& message, Output& output);
+  void carry_out(uint32_t set, StallOutput& said, Output& output);
+
+  // --- process sets
+  Collectives* find_set(uint32_t id);  // null: there is none
+  std::vector<Collectives*> all_sets();
+  size_t submissions_of(LocalRank rank) const;
+  Status unknown_set(uint32_t id) const;
+  uint32_t being_removed_by(LocalRank rank) const;
+  bool is_wanted(uint32_t id);
+  std::optional<TicksMs> sets_wake_at() const;
+  void submit(LocalSubmission submission, Output& output);
+  void carry_out_changes(std::vector<OrderedOperation>& ordered, Output& output);
+  Status check_new_set(const std::vector<Rank>& ranks) const;
+  Result<uint32_t> add_set(const TensorDescriptor& descriptor, Output& output);
+  Result<uint32_t> remove_set(uint32_t id, Output& output);
 
   // --- ending
   void lift_suspicion(Output& output);
   void fail(Status status, Output& output);
   bool all_ranks_left(NodeIndex node) const;
 
-  void send(NodeIndex to, decltype(Message::body) body, Output& output);
+  void send(NodeIndex to, decltype(Message::body) body, Output& output, uint32_t set = 0);
   void send_to_others(const decltype(Message::body)& body, Output& output);
 
   const Layout layout_;
@@ -129,12 +157,14 @@ class JobCore {
   TicksMs next_join_ = 0;
   // Suspecting.
   std::set<NodeIndex> suspects_;
-  std::vector<Seq> held_done_;  // operations that ended meanwhile
+  std::vector<OperationDone> held_done_;  // operations that ended meanwhile
   TicksMs suspicion_deadline_ = 0;
   Status suspicion_;
 
   // Of the epoch.
-  Collectives collectives_;
+  Collectives collectives_;                             // of all ranks
+  std::map<uint32_t, std::unique_ptr<AddedSet>> sets_;  // the others
+  uint32_t last_set_ = 0;
   std::vector<std::pair<NodeIndex, Rank>> pending_leaves_;  // coordinator: until nothing is locked
   std::vector<uint64_t> sent_number_;                       // by node: of the last message
   std::vector<uint64_t> received_number_;

@@ -120,6 +120,8 @@ void JobCore::finish_epoch(Output& output) {
   }
   output.finished = epoch_;
   collectives_.end();
+  sets_.clear();
+  last_set_ = 0;
   held_done_.clear();
   pending_leaves_.clear();
   std::fill(sent_number_.begin(), sent_number_.end(), 0);
@@ -167,7 +169,7 @@ std::optional<TicksMs> JobCore::wakes_at() const {
     case JobState::kForming:
       if (!start_deadline_) return std::nullopt;
       return attached_.empty() ? *start_deadline_ : std::min(*start_deadline_, next_join_);
-    case JobState::kRunning: return collectives_.wakes_at();
+    case JobState::kRunning: return sets_wake_at();
     case JobState::kSuspecting: return suspicion_deadline_;
     case JobState::kFailed: break;
   }
@@ -186,24 +188,33 @@ void JobCore::on(const TimePassed&, Output& output) {
   } else if (state_ == JobState::kSuspecting && now_ >= suspicion_deadline_) {
     fail(suspicion_, output);
   } else if (state_ == JobState::kRunning) {
-    StallOutput said;
-    collectives_.on_time(said);
-    carry_out(said, output);
+    for (Collectives* set : all_sets()) {
+      StallOutput said;
+      set->on_time(said);
+      carry_out(set->id(), said, output);
+      if (state_ == JobState::kFailed) return;
+    }
   }
 }
 
 void JobCore::on(const NodeLost& event, Output& output) {
   if (state_ == JobState::kForming && !joined_.contains(event.node)) return;  // it never was there
   if (all_ranks_left(event.node)) {
-    collectives_.on_node_gone(event.node);
+    for (Collectives* set : all_sets()) {
+      if (set->layout().is_member(event.node)) set->on_node_gone(event.node);
+    }
     on(TurnEnded{}, output);  // what it had decreed still counts
-    if (event.node != layout_.coordinator() || !collectives_.awaits_decree()) return;
+    const std::vector<Collectives*> sets = all_sets();
+    const bool is_missed =
+        event.node == layout_.coordinator() &&
+        std::any_of(sets.begin(), sets.end(), [](const auto* set) { return set->awaits_decree(); });
+    if (!is_missed) return;
   }
   fail(event.status, output);
 }
 
 void JobCore::on(const DataChannelLost& event, Output&) {
-  if (all_ranks_left(event.node)) return;
+  if (all_ranks_left(event.node) || !is_wanted(event.process_set)) return;
   if (state_ == JobState::kSuspecting) suspects_.insert(event.node);
   if (state_ != JobState::kRunning) return;
   // Sealed from here on. The peer may have closed because it knows the true cause, and tells it.
@@ -216,8 +227,8 @@ void JobCore::on(const DataChannelLost& event, Output&) {
 // The suspects had closed because all their ranks have left: nobody is missing.
 void JobCore::lift_suspicion(Output& output) {
   state_ = JobState::kRunning;
-  for (Seq seq : std::exchange(held_done_, {})) on(OperationDone{seq}, output);
-  launch_ordered(output);
+  for (const OperationDone& done : std::exchange(held_done_, {})) on(done, output);
+  for (Collectives* set : all_sets()) launch_ordered(*set, output);
 }
 
 void JobCore::on(const JobClosed& event, Output& output) {
@@ -230,7 +241,7 @@ void JobCore::fail(Status status, Output& output) {
   RUEDA_CHECK(!status.is_ok());
   state_ = JobState::kFailed;
   failure_ = std::move(status);
-  collectives_.fail(failure_, output);
+  for (Collectives* set : all_sets()) set->fail(failure_, output);
   held_done_.clear();
   pending_leaves_.clear();
   if (is_coordinator()) {

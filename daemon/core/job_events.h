@@ -40,9 +40,11 @@ struct NodeLost {
 struct DataChannelLost {
   NodeIndex node;
   Status status;
+  uint32_t process_set = 0;
 };
 struct OperationDone {
   Seq seq;
+  uint32_t process_set = 0;
 };
 // The rank sleeps until the submission ends; none: it sleeps no longer. A hint, which need not
 // come.
@@ -59,6 +61,7 @@ struct OperationDiverged {
   Seq seq;
   uint32_t generation = 0;
   NodeIndex peer;
+  uint32_t process_set = 0;
 };
 // The job is taken off this node (its launcher went away, the daemon stops).
 struct JobClosed {
@@ -75,12 +78,13 @@ using Event = std::variant<RankAttached, RankDetached, RankLost, Submitted, Mess
 // --- Output ---------------------------------------------------------------------------------
 struct LaunchTensor {
   DescriptorPtr descriptor;
-  std::vector<Ticket> tickets;  // by local rank
+  std::vector<Ticket> tickets;  // of the node's ranks in the process set, ascending
 };
 
 // Carry this operation out; answer with OperationDone or OperationFailed.
 struct Launch {
   Epoch epoch;
+  uint32_t process_set = 0;
   Seq seq;
   uint32_t generation = 0;
   // By a plan: other nodes may be far from launching it. No deadline until they show that they
@@ -99,6 +103,7 @@ struct Delivery {
   uint32_t contributors = 0;
   Seq seq;
   int64_t bytes = 0;
+  uint32_t value = 0;  // what the operation has found out: the id of a process set
 };
 
 struct EpochStarted {
@@ -106,11 +111,18 @@ struct EpochStarted {
   std::vector<std::string> data_addresses;  // by node index
 };
 
+struct ProcessSetAdded {
+  uint32_t id = 0;
+  std::vector<Rank> ranks;
+};
+
 struct Output {
   std::vector<std::pair<NodeIndex, Message>> sends;
-  std::vector<Cancel> cancels;  // before the launches
+  std::vector<ProcessSetAdded> sets_added;  // first of all: what follows may be theirs
+  std::vector<Cancel> cancels;              // before the launches
   std::vector<Launch> launches;
   std::vector<Delivery> deliveries;
+  std::vector<uint32_t> sets_removed;  // nothing of them is under way on this node
   std::optional<EpochStarted> started;
   std::optional<Epoch> finished;   // every rank has left: the epoch's channels may be closed
   std::optional<Status> failed;    // the job is over; operations under way are to be dropped

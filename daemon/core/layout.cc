@@ -13,6 +13,8 @@ Status invalid(const std::string& what) {
   return Status(Code::kInvalidArgument, "the job's layout " + what);
 }
 
+constexpr NodeIndex kNowhere{-1};
+
 }  // namespace
 
 Result<Layout> Layout::make(std::vector<LayoutNode> nodes) {
@@ -42,7 +44,6 @@ Result<Layout> Layout::make(std::vector<LayoutNode> nodes) {
   }
   if (world_size > limits::kMaxRanks) return invalid("has more ranks than the limit allows");
 
-  constexpr NodeIndex kNowhere{-1};
   layout.node_of_.assign(world_size, kNowhere);
   for (size_t i = 0; i < nodes.size(); ++i) {
     for (Rank rank : nodes[i].ranks) {
@@ -61,6 +62,33 @@ Result<Layout> Layout::make(std::vector<LayoutNode> nodes) {
   layout.nodes_ = std::move(nodes);
   layout.world_size_ = static_cast<int>(world_size);
   return layout;
+}
+
+Layout Layout::subset(const std::vector<Rank>& ranks) const {
+  Layout layout = *this;
+  for (LayoutNode& node : layout.nodes_) node.ranks.clear();
+  std::fill(layout.node_of_.begin(), layout.node_of_.end(), kNowhere);
+  for (Rank rank : ranks) {
+    RUEDA_CHECK(has_rank(rank));
+    layout.node_of_[static_cast<size_t>(rank.value)] = node_of(rank);
+    layout.nodes_[static_cast<size_t>(node_of(rank).value)].ranks.push_back(rank);
+  }
+  std::erase_if(layout.members_, [&](NodeIndex node) { return layout.node(node).ranks.empty(); });
+  return layout;
+}
+
+std::vector<Rank> Layout::ranks() const {
+  std::vector<Rank> ranks;
+  for (int32_t rank = 0; rank < world_size_; ++rank) {
+    if (has_rank(Rank{rank})) ranks.push_back(Rank{rank});
+  }
+  return ranks;
+}
+
+NodeIndex Layout::ring_index(NodeIndex member) const {
+  const auto it = std::lower_bound(members_.begin(), members_.end(), member);
+  RUEDA_CHECK(it != members_.end() && *it == member);
+  return NodeIndex{static_cast<int32_t>(it - members_.begin())};
 }
 
 const LayoutNode& Layout::node(NodeIndex index) const {
@@ -88,6 +116,7 @@ void Layout::shrink_to(std::vector<NodeIndex> members) {
   RUEDA_CHECK(!members.empty() &&
               std::includes(members_.begin(), members_.end(), members.begin(), members.end()));
   members_ = std::move(members);
+  coordinator_ = members_.front();
 }
 
 uint64_t Layout::hash() const {

@@ -18,20 +18,26 @@ struct LayoutNode {
 };
 
 // The lowest member coordinates. At first all nodes are members; a job that shrinks goes on with
-// fewer, and nodes and ranks keep their numbers.
+// fewer, and nodes and ranks keep their numbers. In the layout of a process set only nodes with one
+// of its ranks are members, and the job's coordinator coordinates, member or not.
 class Layout {
  public:
   // Every rank from 0 to world size - 1 must be on exactly one node, every node must have one, node
   // ids must differ; the error names what is wrong.
   static Result<Layout> make(std::vector<LayoutNode> nodes);
 
+  // The layout of a process set: the same nodes, with these ranks alone. They are ascending and
+  // distinct, and this layout has them all.
+  Layout subset(const std::vector<Rank>& ranks) const;
+
   int node_count() const { return static_cast<int>(nodes_.size()); }
-  int world_size() const { return world_size_; }
+  int world_size() const { return world_size_; }  // of the job: ranks are below it
   const LayoutNode& node(NodeIndex index) const;
   NodeIndex node_of(Rank rank) const { return node_of_[static_cast<size_t>(rank.value)]; }
   // The rank is one of a member's.
   bool has_rank(Rank rank) const {
-    return rank.value >= 0 && rank.value < world_size_ && is_member(node_of(rank));
+    return rank.value >= 0 && rank.value < world_size_ && node_of(rank).value >= 0 &&
+           is_member(node_of(rank));
   }
 
   // Ascending, never empty.
@@ -40,11 +46,14 @@ class Layout {
     return std::binary_search(members_.begin(), members_.end(), node);
   }
   int member_ranks() const;
-  NodeIndex coordinator() const { return members_.front(); }
+  std::vector<Rank> ranks() const;  // the members', ascending
+  // The place of a member among the members.
+  NodeIndex ring_index(NodeIndex member) const;
+  NodeIndex coordinator() const { return coordinator_; }
   // The members around this one in the ring.
   NodeIndex next(NodeIndex member) const;
   NodeIndex previous(NodeIndex member) const;
-  // From now on only these, which are members now.
+  // From now on only these, which are members now. Not the layout of a process set.
   void shrink_to(std::vector<NodeIndex> members);
   // Over node ids and ranks: nodes that were told different layouts must not run together.
   uint64_t hash() const;
@@ -54,6 +63,7 @@ class Layout {
   std::vector<LayoutNode> nodes_;
   std::vector<NodeIndex> node_of_;  // by rank
   std::vector<NodeIndex> members_;
+  NodeIndex coordinator_{0};
   int world_size_ = 0;
 };
 

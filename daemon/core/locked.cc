@@ -353,7 +353,7 @@ void Locked::freeze(const std::string& reason) {
   if (std::exchange(freezing_, true)) return;
   frozen_ = true;
   why_frozen_ = reason;
-  frozen_nodes_.add(self_, how_far());
+  if (layout_.is_member(self_)) frozen_nodes_.add(self_, how_far());
   say(Freeze{generation_, reason});
   resume_if_all_frozen();
 }
@@ -501,6 +501,7 @@ Status Locked::on_message(NodeIndex from, const AgreementMessage& message) {
     Status operator()(const Freeze& m) { return to.on_freeze(from, m); }
     Status operator()(const Frozen& m) { return to.on_frozen(from, m); }
     Status operator()(const Resume& m) { return to.on_resume(from, m); }
+    Status operator()(const Ended&) { return unexpected_message(to.layout_, from, to.mode()); }
   };
   return std::visit(Visitor{*this, from}, message);
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -21,7 +22,7 @@ namespace rueda::core {
 struct ReadyTensor {
   DescriptorPtr descriptor;  // of `rank`
   Rank rank;                 // the node's lowest rank
-  std::string mismatch;      // not empty: the node's own ranks disagree, in these words
+  std::string mismatch;      // not empty: it must fail on every rank, with these words
 };
 
 // "Batch B is operation number s": docs/protocol.md's decree.
@@ -34,6 +35,8 @@ struct OrderedOperation {
   std::vector<std::string> tensors;  // names, in the order of the batch
   std::vector<uint32_t> cached;      // in a Decree: the tensors by cache slot, in place of names
   Status error;                      // not ok: nothing is launched, the tensors fail with it
+  // On the node: nothing is launched, it is done at its place in the order, with this result.
+  std::optional<uint32_t> outcome;
 };
 
 // Member to coordinator: which of my ranks are attached. Sent again until Start arrives.
@@ -104,8 +107,14 @@ struct Resume {
   Seq first;
 };
 
+// The first member to a coordinator that has no rank in the process set: these have ended here.
+struct Ended {
+  std::vector<Seq> operations;
+};
+
 // What an agreement says to its like on other nodes.
-using AgreementMessage = std::variant<Ready, Decree, Lock, UnlockRequest, Freeze, Frozen, Resume>;
+using AgreementMessage =
+    std::variant<Ready, Decree, Lock, UnlockRequest, Freeze, Frozen, Resume, Ended>;
 
 // Member to coordinator: a rank said goodbye. The node follows no plan from here on.
 struct Leave {
@@ -129,6 +138,7 @@ struct Message {
   // dropped, a gap ends the epoch. 0: outside the count (Join, Start, Fail: idempotent).
   uint64_t number = 0;
   std::variant<Join, Start, AgreementMessage, Leave, Left, Fail, StallMessage> body;
+  uint32_t process_set = 0;  // whose order, or whose stalls, it is about
 };
 
 }  // namespace rueda::core

@@ -87,7 +87,7 @@ class Rounds final : public Agreement {
   void report(AgreementOutput& output) {
     reported_ = true;
     if (exchange_.is_coordinator()) {
-      reports_.insert(self_);
+      if (layout_.is_member(self_)) reports_.insert(self_);
       send_to_members(layout_, self_, Decree{}, output);
       return;
     }

@@ -184,9 +184,7 @@ Stall StallWatch::stall_of(size_t index, TicksMs now) {
   stall.age_ms = now - watched.since_ms;
   stall.is_news = stall.age_ms >= watched.next_news_ms;
   if (stall.is_news) watched.next_news_ms = 2 * stall.age_ms;
-  for (int i = 0; i < layout_.world_size(); ++i) {
-    const Rank rank{i};
-    if (!layout_.has_rank(rank)) continue;
+  for (const Rank rank : layout_.ranks()) {
     const bool is_submitted =
         std::binary_search(answered.submitted.begin(), answered.submitted.end(), rank);
     std::vector<Rank>& named = is_submitted ? stall.submitted : stall.missing;

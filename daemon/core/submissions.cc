@@ -56,12 +56,13 @@ std::optional<ReadyTensor> SubmissionTable::take_ready(const std::string& name) 
   if (tensor->reported || tensor->submitted != static_cast<int>(ranks_.size())) return std::nullopt;
   tensor->reported = true;
   const DescriptorPtr& first = tensor->by_local_rank.front()->descriptor;
-  ReadyTensor ready{first, ranks_.front(), {}};
+  ReadyTensor ready{first, ranks_.front(), tensor->by_local_rank.front()->objection};
   for (size_t i = 1; i < ranks_.size(); ++i) {
     const DescriptorPtr& other = tensor->by_local_rank[i]->descriptor;
+    if (ready.mismatch.empty()) ready.mismatch = tensor->by_local_rank[i]->objection;
+    if (!ready.mismatch.empty()) break;
     if (*other == *first) continue;
     ready.mismatch = describe_mismatch(*first, ranks_.front(), *other, ranks_[i]);
-    break;
   }
   return ready;
 }

@@ -17,6 +17,8 @@ struct LocalSubmission {
   Ticket ticket;
   DescriptorPtr descriptor;
   TicksMs submitted_ms = 0;  // when
+  // Not empty: it cannot be, in these words, and is to fail on every rank.
+  std::string objection;
 };
 
 // One tensor's submissions on this node.

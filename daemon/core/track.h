@@ -18,7 +18,8 @@ inline constexpr int kTracks = 2;
 inline constexpr uint64_t kDecreedBit = uint64_t{1} << 63;
 
 constexpr Track track_of(CollectiveKind kind) {
-  return kind == CollectiveKind::kBroadcast ? Track::kDecreed : Track::kLockable;
+  return kind == CollectiveKind::kBroadcast || !moves_data(kind) ? Track::kDecreed
+                                                                 : Track::kLockable;
 }
 constexpr Track track_of(Seq seq) {
   return (seq.value & kDecreedBit) ? Track::kDecreed : Track::kLockable;

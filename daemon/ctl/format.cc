@@ -179,6 +179,10 @@ std::string jobs_table(const v1::ListJobsReply& reply) {
       notes +=
           job.job_id() + ": not attached yet: ranks " + joined(job.missing_ranks(), ", ") + "\n";
     }
+    for (const v1::ListJobsReply::ProcessSet& set : job.process_sets()) {
+      notes += job.job_id() + ": process set " + std::to_string(set.id()) + ": ranks " +
+               joined(set.ranks(), ", ") + (set.locked() ? ", locked" : "") + "\n";
+    }
     if (!job.error().empty()) notes += job.job_id() + ": " + job.error() + "\n";
   }
   return aligned_table(rows) + notes;

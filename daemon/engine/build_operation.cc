@@ -65,6 +65,7 @@ std::unique_ptr<Operation> build_operation(const core::Launch& launch, const cor
   auto operation = std::make_unique<Operation>();
   const core::TensorDescriptor& first = *launch.tensors.front().descriptor;
   operation->epoch = launch.epoch;
+  operation->process_set = launch.process_set;
   operation->seq = launch.seq;
   operation->generation = launch.generation;
   operation->locked = launch.locked;
@@ -75,11 +76,12 @@ std::unique_ptr<Operation> build_operation(const core::Launch& launch, const cor
   operation->prescale = first.prescale;
   operation->postscale = first.postscale;
   if (first.kind == CollectiveKind::kAllreduce && first.op == ReduceOp::kAverage) {
-    operation->divisor = layout.world_size();
+    operation->divisor = layout.member_ranks();
   }
   if (first.kind == CollectiveKind::kBroadcast) {
-    operation->root_node = layout.node_of(first.root);
-    const std::vector<Rank>& ranks = layout.node(operation->root_node).ranks;
+    const NodeIndex root_node = layout.node_of(first.root);
+    operation->root_node = layout.ring_index(root_node);
+    const std::vector<Rank>& ranks = layout.node(root_node).ranks;
     operation->root_local = LocalRank{
         static_cast<int32_t>(std::find(ranks.begin(), ranks.end(), first.root) - ranks.begin())};
   }

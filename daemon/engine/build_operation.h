@@ -16,10 +16,11 @@ struct SubmittedBuffers {
   session::Arena* input_arena = nullptr;  // null: no bytes
   session::Arena* output_arena = nullptr;
 };
-// Must be known.
+// Of one of the node's ranks in the process set, by its place among them. Must be known.
 using FindSubmission = std::function<const SubmittedBuffers&(LocalRank, Ticket)>;
 
-// Tensors that follow each other in the memory of every local rank become one.
+// Tensors that follow each other in the memory of every local rank become one. `layout` is the
+// process set's.
 std::unique_ptr<Operation> build_operation(const core::Launch& launch, const core::Layout& layout,
                                            const FindSubmission& find);
 

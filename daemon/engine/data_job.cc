@@ -35,10 +35,8 @@ DataJob::DataJob(boost::asio::io_context& loop, transport::Transport& transport,
 DataJob::~DataJob() {
   *alive_ = false;
   if (nodes() > 1) {
-    transport_.cancel_expect(
-        {job_hash_, options_.epoch.value, previous().value, options_.self.value, 0});
-    transport_.cancel_connect(
-        {job_hash_, options_.epoch.value, options_.self.value, next().value, 0});
+    transport_.cancel_expect(channel(previous(), options_.self));
+    transport_.cancel_connect(channel(options_.self, next()));
   }
   for (auto& waiting : std::exchange(quiet_handlers_, {})) waiting();
   count_traffic();
@@ -52,6 +50,10 @@ DataJob::~DataJob() {
 
 // --- Channels
 // --------------------------------------------------------------------------------------
+
+transport::ChannelId DataJob::channel(NodeIndex from, NodeIndex to) const {
+  return {job_hash_, options_.epoch.value, from.value, to.value, 0, options_.process_set};
+}
 
 void DataJob::start() {
   if (nodes() > 1) {
@@ -84,7 +86,7 @@ void DataJob::allocate_staging() {
 
 void DataJob::open_channels() {
   transport::AcceptOptions accept;
-  accept.id = {job_hash_, options_.epoch.value, previous().value, options_.self.value, 0};
+  accept.id = channel(previous(), options_.self);
   accept.token = options_.token;
   accept.slots = {staging_, geometry_.slots(), geometry_.slot_bytes, region_};
   accept.timeout_ms = options_.timeout_ms;
@@ -97,7 +99,7 @@ void DataJob::open_channels() {
 
   transport::ConnectOptions connect;
   connect.address = options_.data_addresses[static_cast<size_t>(next().value)];
-  connect.id = {job_hash_, options_.epoch.value, options_.self.value, next().value, 0};
+  connect.id = channel(options_.self, next());
   connect.token = options_.token;
   connect.slot_count = geometry_.slots();
   connect.slot_bytes = geometry_.slot_bytes;
@@ -383,6 +385,7 @@ transport::FrameHeader DataJob::header_for(const Running& running, transport::Fr
   header.slot = slot;
   header.job = job_hash_;
   header.epoch = options_.epoch.value;
+  header.process_set = options_.process_set;
   header.lock_generation = running.operation->generation;
   header.chunk = chunk;
   header.seq = running.operation->seq.value;

@@ -1,5 +1,5 @@
-// The data plane of one epoch of one job on this node: its channels, its slots, its operations.
-// Belongs to one data loop.
+// The data plane of one process set in one epoch of a job on this node: its channels, its slots,
+// its operations. Belongs to one data loop.
 //
 // Chunks travel as core/ring_schedule.h says. A received chunk is worked on in its slot and sent on
 // from there: sums never leave the cache on their way. Frames of an operation that this node has
@@ -46,10 +46,12 @@ struct DataEvents {
 struct DataJobOptions {
   JobId job;
   Epoch epoch;
+  uint32_t process_set = 0;
   transport::JobToken token{};
+  // Nodes are counted within the process set: its members, ascending.
   NodeIndex self;
-  std::vector<std::string> node_ids;        // by node index
-  std::vector<std::string> data_addresses;  // likewise
+  std::vector<std::string> node_ids;
+  std::vector<std::string> data_addresses;
   int lanes = 4;
   uint64_t chunk_bytes = 256 * 1024;
   uint64_t staging_bytes = 64u << 20;  // bound of slots and send buffers, and of held values
@@ -140,6 +142,7 @@ class DataJob {
 
   int nodes() const { return static_cast<int>(options_.node_ids.size()); }
   NodeIndex next() const { return NodeIndex{(options_.self.value + 1) % nodes()}; }
+  transport::ChannelId channel(NodeIndex from, NodeIndex to) const;
   NodeIndex previous() const { return NodeIndex{(options_.self.value + nodes() - 1) % nodes()}; }
 
   void on_sent(uint32_t cookie);

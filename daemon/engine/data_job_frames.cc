@@ -50,6 +50,11 @@ void DataJob::on_slot_free(uint32_t slot) {
 void DataJob::on_frame(const transport::FrameHeader& header, std::span<std::byte> payload) {
   if (stopped_) return;
   last_progress_ms_ = steady_now_ms();
+  if (header.process_set != options_.process_set) {
+    give_up(previous(), Status(Code::kInternal, "it sent a frame of process set " +
+                                                    std::to_string(header.process_set)));
+    return;
+  }
   if (header.kind == transport::FrameKind::kStable) return on_acknowledgement(header);
   if (is_stale(header)) return receive_->release(header.slot);
   Running* running = find(Seq{header.seq});

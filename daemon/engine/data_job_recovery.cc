@@ -114,6 +114,7 @@ void DataJob::acknowledge(core::Track track) {
   header.slot = geometry_.acknowledgement_slot(track);
   header.job = job_hash_;
   header.epoch = options_.epoch.value;
+  header.process_set = options_.process_set;
   header.chunk = 1;
   header.seq = held->complete().value;
   header.stable_seq = header.seq;

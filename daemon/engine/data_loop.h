@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <tuple>
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -31,13 +32,17 @@ class DataLoop {
   // Ends the thread; what is under way is dropped. Nothing is called back after it returns.
   void stop();
 
+  // Opens the channels of the epoch's process set. That of all ranks, 0, is opened first.
   void begin_epoch(DataJobOptions options);
   void run(const JobId& job, Epoch epoch, std::unique_ptr<Operation> operation);
   // L7: drops the lockable operations from `first` on; their numbers come again, in this
   // generation.
   void cancel(const JobId& job, Epoch epoch, const core::Cancel& cancelled);
-  // Drops the epoch's operations and channels; `done` (may be empty) is called once no byte of any
-  // client's memory will be touched for it any more.
+  // The process set is gone, with nothing under way on this node: closes its channels, when the
+  // neighbours have what they need of it.
+  void end_set(const JobId& job, Epoch epoch, uint32_t process_set);
+  // Drops the epoch's operations and channels, of all process sets; `done` (may be empty) is called
+  // once no byte of any client's memory will be touched for it any more.
   void end_epoch(const JobId& job, Epoch epoch, std::function<void()> done);
   // Calls back when the neighbours have taken all that was sent to them (or a deadline passed, or
   // the epoch is gone).
@@ -47,9 +52,10 @@ class DataLoop {
   void refresh_metrics();
 
  private:
-  using Key = std::pair<JobId, Epoch>;
+  using Key = std::tuple<JobId, Epoch, uint32_t>;
 
   void in_loop(std::function<void()> work);
+  DataJob* find(const Key& key);
   void count_rejected();
 
   observe::Metrics& metrics_;

@@ -6,7 +6,6 @@
 #include <boost/asio/post.hpp>
 #include <spdlog/spdlog.h>
 
-#include "daemon/engine/build_operation.h"
 #include "daemon/engine/proof.h"
 
 namespace rueda::engine {
@@ -38,14 +37,10 @@ prometheus::Counter& operations_counter(observe::JobMetrics& metrics, Collective
     case CollectiveKind::kAllreduce: return ok ? metrics.allreduce_ok : metrics.allreduce_error;
     case CollectiveKind::kBroadcast: return ok ? metrics.broadcast_ok : metrics.broadcast_error;
     case CollectiveKind::kBarrier: return ok ? metrics.barrier_ok : metrics.barrier_error;
+    case CollectiveKind::kAddProcessSet:
+    case CollectiveKind::kRemoveProcessSet: break;
   }
   return metrics.allreduce_error;
-}
-
-// A daemon that listens everywhere names only its port: it is where its control service is.
-std::string data_address_of(const core::LayoutNode& node, const std::string& told) {
-  if (!told.starts_with(':')) return told;
-  return node.control_address.substr(0, node.control_address.rfind(':')) + told;
 }
 
 }  // namespace
@@ -94,7 +89,10 @@ void JobRunner::end_turn() {
   carry_out();
   flush_sessions();
   metrics_->queue_depth.Set(static_cast<double>(core_.submissions_in_flight()));
-  metrics_->stalled_tensors.Set(static_cast<double>(core_.stalls().count()));
+  size_t stalls = 0;
+  for (const core::Collectives* set : core_.process_sets()) stalls += set->stalls().count();
+  metrics_->stalled_tensors.Set(static_cast<double>(stalls));
+  metrics_->process_sets.Set(static_cast<double>(core_.process_sets().size() - 1));
   metrics_->locked.Set(core_.is_locked() ? 1 : 0);
   arm_timer();
   if (closing_ && detaching_ == 0 && close_waits_) finish_close();
@@ -122,6 +120,7 @@ void JobRunner::carry_out() {
   }
   if (output.started) start_epoch(*output.started);
   for (auto& [to, message] : output.sends) send(to, std::move(message));
+  for (const core::ProcessSetAdded& added : output.sets_added) open_set(added);
   for (const core::Cancel& item : output.cancels) cancel(item);
   for (const core::Launch& item : output.launches) launch(item);
   if (output.failed) {
@@ -129,6 +128,7 @@ void JobRunner::carry_out() {
   } else {
     deliver_all(output.deliveries);
   }
+  for (const uint32_t removed : output.sets_removed) close_set(removed);
   if (output.finished && std::exchange(data_epoch_open_, false)) {
     context_.data_loop.end_epoch(spec_.job, *output.finished, {});
   }
@@ -137,51 +137,10 @@ void JobRunner::carry_out() {
 void JobRunner::start_epoch(const core::EpochStarted& started) {
   spdlog::info("job {}: epoch {} begins with {} ranks on {} nodes", spec_.job, started.epoch.value,
                spec_.layout.world_size(), spec_.layout.node_count());
-  DataJobOptions options;
-  options.job = spec_.job;
-  options.epoch = started.epoch;
-  options.token = make_data_token(spec_.token, spec_.job, started.epoch);
-  options.self = spec_.self;
-  for (int i = 0; i < spec_.layout.node_count(); ++i) {
-    const core::LayoutNode& node = spec_.layout.node(NodeIndex{i});
-    options.node_ids.push_back(node.node_id);
-    options.data_addresses.push_back(
-        data_address_of(node, started.data_addresses[static_cast<size_t>(i)]));
-  }
-  options.lanes = context_.options.lanes;
-  options.chunk_bytes = context_.options.chunk_bytes;
-  options.staging_bytes = context_.options.staging_bytes;
-  options.timeout_ms = context_.options.timeout_ms;
-  options.corrupt = context_.options.corrupt_reduction;
-
-  // The data loop's news arrives here as events of the core, unless the job has gone meanwhile.
-  const auto tell = [this, epoch = started.epoch](auto make_event) {
-    return [this, alive = alive_, epoch, make_event](auto&&... arguments) {
-      boost::asio::post(context_.control_loop,
-                        [this, alive, epoch, event = make_event(arguments...)] {
-                          if (*alive && epoch == core_.epoch()) step(event);
-                        });
-    };
-  };
-  options.events.on_done = [this, alive = alive_, epoch = started.epoch](Seq seq, double seconds) {
-    boost::asio::post(context_.control_loop, [this, alive, epoch, seq, seconds] {
-      if (!*alive || epoch != core_.epoch()) return;
-      metrics_->ring_seconds.Observe(seconds);
-      step(core::OperationDone{seq});
-    });
-  };
-  options.events.on_failed = tell([](Seq seq, const Status& status) {
-    return core::Event(core::OperationFailed{seq, status});
-  });
-  options.events.on_diverged = tell([](Seq seq, uint32_t generation, NodeIndex peer) {
-    return core::Event(core::OperationDiverged{seq, generation, peer});
-  });
-  options.events.on_channel_lost = tell([](NodeIndex node, const Status& status) {
-    return core::Event(core::DataChannelLost{node, status});
-  });
-  context_.data_loop.begin_epoch(std::move(options));
   data_epoch_open_ = true;
   data_epoch_ = started.epoch;
+  data_addresses_ = started.data_addresses;
+  open_data(0, spec_.layout);
 
   session::Started place;
   place.epoch = started.epoch;
@@ -194,25 +153,6 @@ void JobRunner::start_epoch(const core::EpochStarted& started) {
     if (item.session) item.session->started(place);
   }
   if (listener_.on_started) listener_.on_started(started.epoch);
-}
-
-void JobRunner::launch(const core::Launch& launch) {
-  double last_submitted_s = 0;
-  const auto find = [&](LocalRank rank, Ticket ticket) -> const SubmittedBuffers& {
-    const Held& item = held(rank, ticket);
-    last_submitted_s = std::max(last_submitted_s, item.submitted_s);
-    return item.buffers;
-  };
-  std::unique_ptr<Operation> operation = build_operation(launch, spec_.layout, find);
-  metrics_->negotiation_seconds.Observe(steady_now_s() - last_submitted_s);
-  operations_.emplace(launch.seq, operation->kind);
-  context_.data_loop.run(spec_.job, launch.epoch, std::move(operation));
-}
-
-void JobRunner::cancel(const core::Cancel& cancelled) {
-  const auto end = operations_.lower_bound(core::first_of(core::Track::kDecreed));
-  operations_.erase(operations_.lower_bound(cancelled.first), end);
-  context_.data_loop.cancel(spec_.job, data_epoch_, cancelled);
 }
 
 JobRunner::Held& JobRunner::held(LocalRank rank, Ticket ticket) {
@@ -240,27 +180,29 @@ void JobRunner::deliver(const core::Delivery& delivery) {
   // Who said goodbye with it in flight is not the process that is there now.
   if (!owner.session || owner.attach_deferred) return;
   owner.session->complete(delivery.ticket, delivery.status, delivery.epoch, delivery.contributors,
-                          delivery.seq);
+                          delivery.seq, delivery.value);
   owner.dirty = true;
 }
 
 void JobRunner::count_end(const core::Delivery& delivery, const Held& held) {
+  const core::TensorDescriptor& tensor = *held.known.descriptor;
+  if (!moves_data(tensor.kind)) return;
   if (delivery.status.is_ok()) {
     last_failed_name_.clear();
     if (held.copied_out) counted_.copied_out_bytes += held.bytes;
-    if (delivery.rank != LocalRank{0}) return;  // once a node
+    if (delivery.rank != first_rank_of(tensor.process_set)) return;  // once a node
     ++counted_.tensors;
     counted_.reduced_bytes += held.bytes;
-    if (counted_.last == delivery.seq) return;  // a later tensor of the batch
-    counted_.last = delivery.seq;
-    const auto done = operations_.find(delivery.seq);
+    const OperationKey key{tensor.process_set, delivery.seq};
+    if (counted_.last == key) return;  // a later tensor of the batch
+    counted_.last = key;
+    const auto done = operations_.find(key);
     if (done == operations_.end()) return;
     operations_counter(*metrics_, done->second, true).Increment();
     operations_.erase(done);
     ++operations_done_;
     return;
   }
-  const core::TensorDescriptor& tensor = *held.known.descriptor;
   if (last_failed_name_ == tensor.name) return;
   last_failed_name_ = tensor.name;
   operations_counter(*metrics_, tensor.kind, false).Increment();
@@ -349,7 +291,7 @@ void JobRunner::on_submit(session::Session& session, const session::Submission& 
                      Status(Code::kUnavailable, "job " + spec_.job +
                                                     " has not started: wait for rueda_init to "
                                                     "return"),
-                     core_.epoch(), 0, Seq{0});
+                     core_.epoch(), 0, Seq{0}, 0);
     session.flush();
     return;
   }
@@ -378,7 +320,7 @@ void JobRunner::hold(LocalRank rank, const session::Submission& submission) {
 
 void JobRunner::on_waiting(session::Session& session, std::optional<Ticket> ticket) {
   const core::RankWaits event{session.attach().local_rank, ticket};
-  if (core_.is_locked() && ticket) return step(event);
+  if (core_.any_set_locked() && ticket) return step(event);
   now_ms_ = steady_now_ms();
   core_.step(now_ms_, event, output_);  // only remembered: it costs no turn
 }
@@ -559,11 +501,24 @@ JobSnapshot JobRunner::snapshot() const {
   snapshot.in_flight = core_.submissions_in_flight();
   snapshot.error = core_.failure().message();
   snapshot.missing_ranks = core_.missing_ranks();
+  for (const core::Collectives* set : core_.process_sets()) {
+    if (set->id() == 0) continue;
+    snapshot.process_sets.push_back({set->id(), set->layout().ranks(), set->is_locked()});
+  }
   return snapshot;
 }
 
 std::vector<StallSnapshot> JobRunner::stalls() const {
-  return snapshot_stalls(spec_.job, spec_.layout, core_.stalls().stalls(steady_now_ms()));
+  std::vector<StallSnapshot> all;
+  for (const core::Collectives* set : core_.process_sets()) {
+    const core::StallNotice notice = set->stalls().stalls(steady_now_ms());
+    std::vector<StallSnapshot> some = snapshot_stalls(spec_.job, set->layout(), notice);
+    for (StallSnapshot& stall : some) {
+      if (set->id() != 0) stall.text = set->name() + ": " + stall.text;
+      all.push_back(std::move(stall));
+    }
+  }
+  return all;
 }
 
 }  // namespace rueda::engine

@@ -77,6 +77,12 @@ struct JobListener {
 };
 
 struct JobSnapshot {
+  struct ProcessSet {
+    uint32_t id = 0;
+    std::vector<Rank> ranks;
+    bool locked = false;
+  };
+
   JobId job;
   std::string user;
   std::string state;
@@ -93,6 +99,7 @@ struct JobSnapshot {
   uint64_t in_flight = 0;
   std::string error;
   std::vector<Rank> missing_ranks;
+  std::vector<ProcessSet> process_sets;  // beside that of all ranks
 };
 
 class JobRunner {
@@ -162,6 +169,11 @@ class JobRunner {
   void send(NodeIndex to, core::Message message);
   bool authenticate(LinkId link, const Envelope& envelope);
   void start_epoch(const core::EpochStarted& started);
+  void open_data(uint32_t process_set, const core::Layout& layout);
+  void open_set(const core::ProcessSetAdded& added);
+  void close_set(uint32_t process_set);
+  const core::Collectives* find_set(uint32_t id) const;
+  LocalRank first_rank_of(uint32_t process_set) const;  // of this node
   void launch(const core::Launch& launch);
   void cancel(const core::Cancel& cancelled);
   void deliver(const core::Delivery& delivery);
@@ -184,7 +196,9 @@ class JobRunner {
   LinkId coordinator_link_ = 0;          // member: dialled
   std::map<NodeIndex, LinkId> members_;  // coordinator: over which link each member joined
 
-  std::map<Seq, CollectiveKind> operations_;  // under way
+  using OperationKey = std::pair<uint32_t, Seq>;       // process set first
+  std::map<OperationKey, CollectiveKind> operations_;  // under way
+  std::vector<std::string> data_addresses_;            // of the epoch, by node
   bool data_epoch_open_ = false;
   Epoch data_epoch_;
   uint64_t operations_done_ = 0;
@@ -193,7 +207,7 @@ class JobRunner {
     uint64_t tensors = 0;
     uint64_t reduced_bytes = 0;
     uint64_t copied_out_bytes = 0;
-    Seq last;  // operation that has been counted
+    OperationKey last;  // operation that has been counted
   } counted_;
   uint64_t bytes_reduced_ = 0;
   std::string last_failed_name_;  // several ranks' submissions of one tensor count as one

@@ -28,6 +28,7 @@ struct OperationTensor {
 // What all tensors of a batch have in common, and where their elements are. Immutable once made.
 struct Operation {
   Epoch epoch;
+  uint32_t process_set = 0;
   Seq seq;
   uint32_t generation = 0;  // lock generation; frames of an older one are dropped (L3)
   bool locked = false;      // launched by a plan: other nodes may be far from it

@@ -21,6 +21,12 @@ void fill_job(const engine::JobSnapshot& from, v1::ListJobsReply::Job& to) {
   to.set_in_flight(from.in_flight);
   to.set_error(from.error);
   for (Rank rank : from.missing_ranks) to.add_missing_ranks(rank.value);
+  for (const engine::JobSnapshot::ProcessSet& set : from.process_sets) {
+    v1::ListJobsReply::ProcessSet& item = *to.add_process_sets();
+    item.set_id(set.id);
+    for (Rank rank : set.ranks) item.add_ranks(rank.value);
+    item.set_locked(set.locked);
+  }
 }
 
 double seconds(TicksMs ms) { return static_cast<double>(ms) / 1000.0; }

@@ -26,7 +26,8 @@ bool is_order(const v1::JobMessage& message) {
     case v1::JobMessage::kUnlockRequest:
     case v1::JobMessage::kFreeze:
     case v1::JobMessage::kFrozen:
-    case v1::JobMessage::kResume: return true;
+    case v1::JobMessage::kResume:
+    case v1::JobMessage::kEnded: return true;
     default: return false;
   }
 }

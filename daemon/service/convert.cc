@@ -38,17 +38,21 @@ Result<core::DescriptorPtr> read(const v1::TensorDescriptor& from) {
       from.op() >= kReduceOpCount) {
     return broken("an unknown collective, dtype or op for tensor " + from.name());
   }
-  if (from.shape_size() > limits::kMaxDims) return broken("too many dimensions");
+  const bool is_set = from.kind() == static_cast<uint32_t>(CollectiveKind::kAddProcessSet);
+  if (from.shape_size() > (is_set ? limits::kMaxRanks : limits::kMaxDims)) {
+    return broken("too many dimensions");
+  }
   auto to = std::make_shared<core::TensorDescriptor>();
   to->name = from.name();
   to->kind = static_cast<CollectiveKind>(from.kind());
   to->dtype = static_cast<DType>(from.dtype());
   to->op = static_cast<ReduceOp>(from.op());
   int64_t room = static_cast<int64_t>(limits::kMaxTensorBytes);
+  to->shape.assign(from.shape().begin(), from.shape().end());
   for (int64_t dim : from.shape()) {
+    if (is_set) break;  // ranks, which the core checks
     if (dim < 0 || dim > room) return broken("an impossible shape for tensor " + from.name());
     room /= std::max<int64_t>(dim, 1);
-    to->shape.push_back(dim);
   }
   to->root = Rank{from.root()};
   to->process_set = from.process_set();
@@ -145,6 +149,10 @@ struct Writer {
   void operator()(const core::Resume& from) const {
     to.mutable_resume()->set_generation(from.generation);
     to.mutable_resume()->set_first(from.first.value);
+  }
+  void operator()(const core::Ended& from) const {
+    v1::Ended& ended = *to.mutable_ended();
+    for (Seq seq : from.operations) ended.add_operations(seq.value);
   }
   void operator()(const core::AgreementMessage& from) const { std::visit(*this, from); }
   void operator()(const core::Leave& from) const {
@@ -290,6 +298,12 @@ Status read_body(const v1::JobMessage& from, engine::Envelope& to) {
       message.body = core::AgreementMessage(
           core::Resume{from.resume().generation(), Seq{from.resume().first()}});
       break;
+    case v1::JobMessage::kEnded: {
+      core::Ended ended;
+      for (uint64_t seq : from.ended().operations()) ended.operations.push_back(Seq{seq});
+      message.body = core::AgreementMessage(std::move(ended));
+      break;
+    }
     case v1::JobMessage::kLeave:
       message.body = core::Leave{Rank{from.leave().rank()}, read(from.leave().frozen())};
       break;
@@ -343,6 +357,7 @@ v1::JobMessage to_proto(const engine::Envelope& envelope) {
   message.set_epoch(envelope.message.epoch.value);
   message.set_from_node(envelope.message.from.value);
   message.set_number(envelope.message.number);
+  message.set_process_set(envelope.message.process_set);
   std::visit(Writer{message, envelope.proof}, envelope.message.body);
   return message;
 }
@@ -353,6 +368,7 @@ Result<engine::Envelope> from_proto(const v1::JobMessage& message) {
   envelope.message.from = NodeIndex{message.from_node()};
   envelope.message.epoch = Epoch{message.epoch()};
   envelope.message.number = message.number();
+  envelope.message.process_set = message.process_set();
   if (Status status = read_body(message, envelope); !status.is_ok()) return status;
   return envelope;
 }

@@ -12,6 +12,9 @@ namespace {
 
 using core::TensorDescriptor;
 
+// Those that are interned as tensors.
+constexpr int kDataKinds = static_cast<int>(CollectiveKind::kAddProcessSet);
+
 Status invalid(const std::string& name, const std::string& what) {
   return Status(Code::kInvalidArgument, "tensor '" + name + "' " + what);
 }
@@ -32,9 +35,9 @@ Status check_text(std::span<const char> field, const char* what, std::string& ou
 }
 
 Status check_enums(const rueda_abi_intern& abi, TensorDescriptor& out) {
-  if (abi.kind >= kCollectiveKindCount) {
+  if (abi.kind >= kDataKinds) {
     return invalid(out.name, "asks for collective " + std::to_string(abi.kind) +
-                                 ": known are 0 to " + std::to_string(kCollectiveKindCount - 1));
+                                 ": known are 0 to " + std::to_string(kDataKinds - 1));
   }
   if (abi.dtype >= kDTypeCount) {
     return invalid(out.name, "has dtype " + std::to_string(abi.dtype) + ": known are 0 to " +
@@ -47,6 +50,7 @@ Status check_enums(const rueda_abi_intern& abi, TensorDescriptor& out) {
   out.kind = static_cast<CollectiveKind>(abi.kind);
   out.dtype = static_cast<DType>(abi.dtype);
   out.op = static_cast<ReduceOp>(abi.op);
+  out.process_set = abi.process_set;  // the job knows which there are
   return Status::ok();
 }
 
@@ -122,14 +126,6 @@ Status check_scales(const rueda_abi_intern& abi, TensorDescriptor& out) {
   return Status::ok();
 }
 
-Status check_process_set(const rueda_abi_intern& abi, TensorDescriptor& out) {
-  if (abi.process_set != 0) {
-    return invalid(out.name, "names process set " + std::to_string(abi.process_set) +
-                                 ": this daemon knows only set 0, all ranks");
-  }
-  return Status::ok();
-}
-
 // Equal for equal descriptors only: names hold no NUL, and the numbers follow at fixed widths.
 std::string identity(const TensorDescriptor& tensor) {
   std::string key = tensor.name + '\0' + tensor.group + '\0';
@@ -158,15 +154,40 @@ Result<TensorDescriptor> descriptor_from_abi(const rueda_abi_intern& abi) {
   if (tensor.name.empty()) {
     return Status(Code::kInvalidArgument, "a tensor without a name: give every tensor one");
   }
-  for (auto check :
-       {check_enums, check_shape, check_root, check_group, check_scales, check_process_set}) {
+  for (auto check : {check_enums, check_shape, check_root, check_group, check_scales}) {
     if (Status status = check(abi, tensor); !status.is_ok()) return status;
   }
   return tensor;
 }
 
+Result<TensorDescriptor> descriptor_from_abi(const rueda_abi_process_set& abi) {
+  TensorDescriptor change;
+  change.name = core::kProcessSetsName;
+  change.op = ReduceOp::kSum;
+  if (abi.change == RUEDA_ABI_SET_REMOVE) {
+    change.kind = CollectiveKind::kRemoveProcessSet;
+    change.process_set = abi.process_set;
+    return change;
+  }
+  if (abi.change != RUEDA_ABI_SET_ADD || abi.rank_count > RUEDA_ABI_MAX_SET_RANKS) {
+    return Status(Code::kInvalidArgument, "a process set of more than " +
+                                              std::to_string(RUEDA_ABI_MAX_SET_RANKS) +
+                                              " ranks, or neither added nor removed");
+  }
+  change.kind = CollectiveKind::kAddProcessSet;
+  change.shape.assign(abi.ranks, abi.ranks + abi.rank_count);
+  return change;
+}
+
 Result<uint32_t> TensorTable::intern(const rueda_abi_intern& abi) {
-  Result<TensorDescriptor> tensor = descriptor_from_abi(abi);
+  return add(descriptor_from_abi(abi));
+}
+
+Result<uint32_t> TensorTable::intern(const rueda_abi_process_set& abi) {
+  return add(descriptor_from_abi(abi));
+}
+
+Result<uint32_t> TensorTable::add(Result<TensorDescriptor> tensor) {
   if (!tensor.is_ok()) return tensor.status();
   std::string key = identity(tensor.value());
   auto known = ids_.find(key);

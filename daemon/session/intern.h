@@ -17,6 +17,7 @@ namespace rueda::session {
 
 // Every field is checked; the error names the tensor, the field and its value.
 Result<core::TensorDescriptor> descriptor_from_abi(const rueda_abi_intern& abi);
+Result<core::TensorDescriptor> descriptor_from_abi(const rueda_abi_process_set& abi);
 
 // The tensors of one session. The same descriptor gets the same id, from 0 up.
 class TensorTable {
@@ -24,10 +25,13 @@ class TensorTable {
   explicit TensorTable(size_t capacity = limits::kMaxTensorsPerSession) : capacity_(capacity) {}
 
   Result<uint32_t> intern(const rueda_abi_intern& abi);
+  Result<uint32_t> intern(const rueda_abi_process_set& abi);
   // nullptr when there is none.
   const std::shared_ptr<const core::TensorDescriptor>& find(uint32_t id) const;
 
  private:
+  Result<uint32_t> add(Result<core::TensorDescriptor> tensor);
+
   size_t capacity_;
   std::vector<std::shared_ptr<const core::TensorDescriptor>> tensors_;
   // Ordered, so that a hostile client cannot choose names that collide.

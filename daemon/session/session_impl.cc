@@ -163,6 +163,7 @@ void SessionImpl::handle_message() {
     case RUEDA_ABI_ARENA_ADD: return handle_arena_add();
     case RUEDA_ABI_ARENA_REMOVE: return handle_arena_remove();
     case RUEDA_ABI_INTERN: return handle_intern();
+    case RUEDA_ABI_PROCESS_SET: return handle_process_set();
     case RUEDA_ABI_DETACH: return handle_detach();
     default: return fail(std::string("attached a second time on one connection") + kCorrupt);
   }
@@ -263,6 +264,11 @@ void SessionImpl::handle_arena_remove() {
 
 void SessionImpl::handle_intern() {
   Result<uint32_t> id = tensors_.intern(reader_.body_as<rueda_abi_intern>());
+  send_status(RUEDA_ABI_REPLY, id.status(), id.is_ok() ? id.value() : 0);
+}
+
+void SessionImpl::handle_process_set() {
+  Result<uint32_t> id = tensors_.intern(reader_.body_as<rueda_abi_process_set>());
   send_status(RUEDA_ABI_REPLY, id.status(), id.is_ok() ? id.value() : 0);
 }
 
@@ -396,7 +402,7 @@ void SessionImpl::take_record(const rueda_abi_submission& record) {
 }
 
 void SessionImpl::complete(Ticket ticket, const Status& status, Epoch epoch, uint32_t contributors,
-                           Seq seq) {
+                           Seq seq, uint32_t value) {
   if (state_ != State::kAttached) return;
   Place& place = place_of(ticket);
   RUEDA_CHECK(place.is_in_flight && place.submission.ticket == ticket);
@@ -412,6 +418,7 @@ void SessionImpl::complete(Ticket ticket, const Status& status, Epoch epoch, uin
   record.epoch = epoch.value;
   record.contributors = contributors;
   record.seq = seq.value;
+  record.value = value;
   switch (rings_->completions().push(record, status.message())) {
     case CompletionRing::Push::kOk: has_unflushed_ = true; return;
     case CompletionRing::Push::kFull:

@@ -61,8 +61,8 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   uint32_t ring_capacity() const override { return setup_.options.ring_capacity; }
   std::vector<std::shared_ptr<Arena>> arenas() const override { return arenas_.all(); }
   void started(const Started& started) override;
-  void complete(Ticket ticket, const Status& status, Epoch epoch, uint32_t contributors,
-                Seq seq) override;
+  void complete(Ticket ticket, const Status& status, Epoch epoch, uint32_t contributors, Seq seq,
+                uint32_t value) override;
   void job_failed(const Status& status) override;
   void flush() override;
   void drop() override;
@@ -96,6 +96,7 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   void handle_arena_add();
   void handle_arena_remove();
   void handle_intern();
+  void handle_process_set();
   void handle_detach();
 
   void wait_doorbell();

@@ -12,7 +12,7 @@
 namespace rueda::transport {
 
 inline constexpr uint16_t kFrameMagic = 0x4452;  // "RD"
-inline constexpr uint8_t kWireVersion = 1;
+inline constexpr uint8_t kWireVersion = 2;
 
 enum class FrameKind : uint8_t {
   kReduce = 1,     // a partial sum on its way to the chunk's owner
@@ -54,8 +54,10 @@ struct ChannelId {
   int32_t from_node = 0;  // NodeIndex of the writing side
   int32_t to_node = 0;    // NodeIndex of the reading side
   uint32_t stream = 0;    // 0 .. streams per neighbour - 1
+  uint32_t process_set = 0;
+  uint32_t reserved = 0;
   auto operator<=>(const ChannelId&) const = default;
 };
-static_assert(sizeof(ChannelId) == 24);
+static_assert(sizeof(ChannelId) == 32);
 
 }  // namespace rueda::transport

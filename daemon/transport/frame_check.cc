@@ -26,11 +26,13 @@ const char* what_is_wrong_with(SlotState state) {
 }  // namespace
 
 std::string describe(const ChannelId& id) {
-  char text[128];
+  char text[160];
+  const std::string set =
+      id.process_set == 0 ? "" : ", process set " + std::to_string(id.process_set);
   std::snprintf(text, sizeof(text),
                 "channel %" PRId32 "->%" PRId32 " stream %" PRIu32 " (job %016" PRIx64
-                ", epoch %" PRIu32 ")",
-                id.from_node, id.to_node, id.stream, id.job, id.epoch);
+                ", epoch %" PRIu32 "%s)",
+                id.from_node, id.to_node, id.stream, id.job, id.epoch, set.c_str());
   return text;
 }
 

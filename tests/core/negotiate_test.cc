@@ -227,7 +227,7 @@ TEST_F(Negotiate, ARootThatIsNoRankOfTheJob) {
     everywhere(from_rank(root));
     EXPECT_EQ(error(), Status(Code::kInvalidArgument, "tensor \"w\" is to be broadcast from rank " +
                                                           std::to_string(root) +
-                                                          ", and the job has ranks 0 to 3"));
+                                                          ", and the job has ranks 0-3"));
   }
   for (const int root : {0, 3}) {
     start(options());

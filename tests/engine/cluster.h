@@ -71,8 +71,8 @@ class FakeSession final : public session::Session {
   uint32_t ring_capacity() const override { return 1024; }
   std::vector<std::shared_ptr<session::Arena>> arenas() const override { return {}; }
   void started(const session::Started& place) override { places.push_back(place); }
-  void complete(Ticket ticket, const Status& status, Epoch epoch, uint32_t contributors,
-                Seq seq) override {
+  void complete(Ticket ticket, const Status& status, Epoch epoch, uint32_t contributors, Seq seq,
+                uint32_t /*value*/) override {
     completions.push_back({ticket, status, epoch, contributors, seq});
   }
   void job_failed(const Status& status) override { failures.push_back(status); }

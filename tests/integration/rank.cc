@@ -7,6 +7,9 @@
 //   loop:COUNT           the same until one fails; then "inputs intact" or "inputs changed"
 //   reduce:NAME:DTYPE:OP:SHAPE[:PRESCALE:POSTSCALE]   one, such as reduce:w:float32:sum:3x4
 //   broadcast:NAME:ROOT:COUNT, barrier:NAME
+//   add_set:RANKS        such as add_set:0,2 or add_set:none; then "ok add_set:0,2 is ID of SIZE"
+//   remove_set:ID, reduce_in:ID:NAME   the latter: a float of a set
+//   sets:ROUNDS          overlapping sets of 4 ranks at once; each rank is a bit of every sum
 //   twice:NAME:COUNT     submits a tensor again while it is in flight
 //   submit:NAME:COUNT    submits and does not wait
 //   pause                sleeps until SIGUSR1
@@ -14,6 +17,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -171,6 +175,98 @@ int submit(const std::string& name, int64_t count, rueda_handle* handle) {
   return rueda_allreduce_async(&tensor, nullptr, handle);
 }
 
+bool add_set(const std::string& action, const Words& words) {
+  std::vector<int32_t> ranks;
+  if (words.at(1) != "none") {
+    for (const std::string& rank : split(words.at(1), ',')) {
+      ranks.push_back(std::atoi(rank.c_str()));
+    }
+  }
+  uint32_t id = 0;
+  const int code = rueda_process_set_add(ranks.data(), static_cast<int32_t>(ranks.size()), &id);
+  if (code != RUEDA_OK) return report(action, code);
+  std::printf("ok %s is %u of %d\n", action.c_str(), id, rueda_process_set_size(id));
+  return true;
+}
+
+// One tensor of one set in one round: every rank gives 2 to the power of its number.
+struct SetReduction {
+  uint32_t set;
+  float expected;
+  std::string name;
+  Floats data{100};
+  rueda_handle handle = 0;
+  int64_t count = 100;
+
+  int submit() {
+    const auto own = static_cast<float>(1 << rueda_rank());
+    for (int64_t i = 0; i < count; ++i) data.data()[i] = own;
+    const rueda_tensor tensor = {name.c_str(),  data.data(), data.data(), &count, 1,
+                                 RUEDA_FLOAT32, set};
+    const rueda_reduce_options options = {sizeof(options), RUEDA_SUM, 1.0, 1.0};
+    return rueda_allreduce_async(&tensor, &options, &handle);
+  }
+  bool is_right() const {
+    for (int64_t i = 0; i < count; ++i) {
+      if (data.data()[i] != expected) return false;
+    }
+    return true;
+  }
+};
+
+bool use_sets(const std::string& action, const Words& words) {
+  const std::vector<std::vector<int32_t>> members = {{0, 1}, {0, 2}, {1, 2, 3},
+                                                     {3, 0}, {2, 3}, {1}};
+  std::vector<uint32_t> sets = {0};
+  std::vector<float> sums = {15};
+  for (const std::vector<int32_t>& ranks : members) {
+    uint32_t id = 0;
+    const int code = rueda_process_set_add(ranks.data(), static_cast<int32_t>(ranks.size()), &id);
+    if (code != RUEDA_OK) return report(action, code);
+    int sum = 0;
+    for (const int32_t rank : ranks) sum |= 1 << rank;
+    sets.push_back(id);
+    sums.push_back(static_cast<float>(sum));
+  }
+  // In another order on each rank, and two tensors a set.
+  std::vector<std::unique_ptr<SetReduction>> all;
+  for (size_t i = 0; i < 2 * sets.size(); ++i) {
+    const size_t at = (i + static_cast<size_t>(rueda_rank()) * 3) % sets.size();
+    if ((static_cast<int>(sums[at]) >> rueda_rank() & 1) == 0) continue;
+    all.emplace_back(new SetReduction{sets[at], sums[at], i < sets.size() ? "same" : "other"});
+  }
+  const int64_t rounds = std::atoll(words.at(1).c_str());
+  int code = RUEDA_OK;
+  for (int64_t round = 0; code == RUEDA_OK && round < rounds; ++round) {
+    for (auto& one : all) code = code == RUEDA_OK ? one->submit() : code;
+    for (auto& one : all) code = code == RUEDA_OK ? rueda_wait(one->handle, -1, nullptr) : code;
+    for (auto& one : all) {
+      if (code != RUEDA_OK || one->is_right()) continue;
+      std::printf("error %s wrong sum %g in set %u, not %g\n", action.c_str(),
+                  static_cast<double>(one->data.data()[0]), one->set,
+                  static_cast<double>(one->expected));
+      return false;
+    }
+  }
+  for (size_t i = 1; code == RUEDA_OK && i < sets.size(); ++i) {
+    code = rueda_process_set_remove(sets[i]);
+  }
+  return report(action, code);
+}
+
+bool reduce_in(const std::string& action, const Words& words) {
+  const Floats data(1);
+  const int64_t count = 1;
+  const rueda_tensor tensor = {words.at(2).c_str(),
+                               data.data(),
+                               data.data(),
+                               &count,
+                               1,
+                               RUEDA_FLOAT32,
+                               static_cast<uint32_t>(std::atoi(words.at(1).c_str()))};
+  return report(action, rueda_allreduce(&tensor, nullptr, -1));
+}
+
 bool twice(const std::string& action, const Words& words) {
   const int64_t count = std::atoll(words.at(2).c_str());
   rueda_handle first = 0;
@@ -201,6 +297,13 @@ bool perform(const std::string& action) {
   if (verb == "reduce") return reduce(action, words);
   if (verb == "broadcast") return broadcast(action, words);
   if (verb == "barrier") return report(action, rueda_barrier(words.at(1).c_str(), -1));
+  if (verb == "add_set") return add_set(action, words);
+  if (verb == "remove_set") {
+    const auto id = static_cast<uint32_t>(std::atoi(words.at(1).c_str()));
+    return report(action, rueda_process_set_remove(id));
+  }
+  if (verb == "sets") return use_sets(action, words);
+  if (verb == "reduce_in") return reduce_in(action, words);
   if (verb == "twice") return twice(action, words);
   if (verb == "submit") {
     rueda_handle handle = 0;

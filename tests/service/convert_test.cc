@@ -122,6 +122,23 @@ TEST(Convert, Frozen) {
   EXPECT_EQ(back.walked, (std::vector<uint32_t>{2, 0, 5}));
 }
 
+TEST(Convert, TheProcessSetOfAMessage) {
+  engine::Envelope envelope = envelope_of(core::AgreementMessage(core::Ended{{Seq{3}, Seq{9}}}));
+  envelope.message.process_set = 5;
+  const core::Message back = round_trip(envelope).message;
+  EXPECT_EQ(back.process_set, 5u);
+  const auto& agreed = std::get<core::AgreementMessage>(back.body);
+  EXPECT_EQ(std::get<core::Ended>(agreed).operations, (std::vector<Seq>{Seq{3}, Seq{9}}));
+}
+
+TEST(Convert, AProcessSetToBeAddedMayHaveManyRanks) {
+  core::TensorDescriptor set = *descriptor();
+  set.kind = CollectiveKind::kAddProcessSet;
+  for (int64_t rank = 0; rank < 1000; ++rank) set.shape.push_back(rank);
+  const auto given = std::make_shared<core::TensorDescriptor>(set);
+  EXPECT_EQ(*round_trip(core::Ready{{{given, Rank{0}, ""}}}).entries[0].descriptor, set);
+}
+
 TEST(Convert, Decree) {
   core::OrderedOperation good;
   good.seq = Seq{uint64_t{1} << 40};
@@ -192,7 +209,8 @@ INSTANTIATE_TEST_SUITE_P(
                  [](v1::JobMessage& m) { tensor_in(m).set_name(std::string(256, 'x')); }},
         Rejected{"empty or too long",
                  [](v1::JobMessage& m) { tensor_in(m).set_group(std::string(256, 'x')); }},
-        Rejected{"unknown collective", [](v1::JobMessage& m) { tensor_in(m).set_kind(3); }},
+        Rejected{"unknown collective",
+                 [](v1::JobMessage& m) { tensor_in(m).set_kind(kCollectiveKindCount); }},
         Rejected{"layer.weight", [](v1::JobMessage& m) { tensor_in(m).set_dtype(6); }},
         Rejected{"layer.weight", [](v1::JobMessage& m) { tensor_in(m).set_op(UINT32_MAX); }},
         Rejected{"too many dimensions",

@@ -91,8 +91,30 @@ const Refusal kRefusals[] = {
        t.group_size = 1, t.kind = 1, t.root = 0;
      },
      "only allreduces"},
-    {"process set", [](auto& t) { t.process_set = 3; }, "process set 3"},
+    {"change of process sets", [](auto& t) { t.kind = 3; }, "collective 3"},
 };
+
+TEST(DescriptorFromAbi, ChangesOfProcessSets) {
+  rueda_abi_process_set add{};
+  add.change = RUEDA_ABI_SET_ADD;
+  add.rank_count = 2;
+  add.ranks[0] = 1;
+  add.ranks[1] = 4;
+  const core::TensorDescriptor added = descriptor_from_abi(add).value();
+  EXPECT_EQ(added.kind, CollectiveKind::kAddProcessSet);
+  EXPECT_EQ(added.name, core::kProcessSetsName);
+  EXPECT_EQ(added.shape, (std::vector<int64_t>{1, 4}));
+  EXPECT_EQ(added.bytes(), 0);
+  rueda_abi_process_set remove{};
+  remove.change = RUEDA_ABI_SET_REMOVE;
+  remove.process_set = 7;
+  EXPECT_EQ(descriptor_from_abi(remove).value().process_set, 7u);
+
+  add.rank_count = RUEDA_ABI_MAX_SET_RANKS + 1;
+  EXPECT_FALSE(descriptor_from_abi(add).is_ok());
+  remove.change = 2;
+  EXPECT_FALSE(descriptor_from_abi(remove).is_ok());
+}
 
 TEST(DescriptorFromAbi, RefusesWithTheReason) {
   for (const Refusal& refusal : kRefusals) {

@@ -14,9 +14,10 @@ std::string name_of(Seq seq) {
 
 }  // namespace
 
-Checkers::Checkers(const core::Layout& layout, int window)
+Checkers::Checkers(const core::Layout& layout, int window, uint32_t process_set)
     : layout_(layout),
       window_(window),
+      process_set_(process_set),
       nodes_(static_cast<size_t>(layout.node_count())),
       open_(static_cast<size_t>(layout.world_size())),
       dead_(static_cast<size_t>(layout.world_size())) {}
@@ -33,13 +34,20 @@ Checkers::Name Checkers::name_in(const core::Launch& launch) {
   return {launch.generation, launch.locked ? launch.plan_hash : 0};
 }
 
+bool Checkers::is_locked(const core::JobCore& core) const {
+  for (const core::Collectives* set : core.process_sets()) {
+    if (set->id() == process_set_) return set->is_locked();
+  }
+  return false;
+}
+
 // --- Events --------------------------------------------------------------------------------------
 
 void Checkers::before_step(NodeIndex node, const core::JobCore& core, const core::Event& event) {
   Node& model = at(node);
   model.sealed =
       core.state() == core::JobState::kSuspecting || core.state() == core::JobState::kFailed;
-  model.was_locked = core.is_locked();
+  model.was_locked = is_locked(core);
   anybody_leaves_ = anybody_leaves_ || std::holds_alternative<core::RankDetached>(event);
   if (const auto* submitted = std::get_if<core::Submitted>(&event)) {
     const core::LocalSubmission& submission = submitted->submission;
@@ -67,7 +75,7 @@ void Checkers::after_step(NodeIndex node, const core::JobCore& core, const core:
   for (const auto& [to, message] : output.sends) {
     on_message(node, message);
     const bool is_about_order = std::holds_alternative<core::AgreementMessage>(message.body);
-    const bool is_settled = model.was_locked && core.is_locked() && !anybody_leaves_;
+    const bool is_settled = model.was_locked && is_locked(core) && !anybody_leaves_;
     if (is_about_order && is_settled) ++messages_while_locked_;
     if (is_about_order && !anybody_leaves_) ++order_messages_;
   }
@@ -347,7 +355,9 @@ void Checkers::on_delivery(NodeIndex node, const core::Delivery& delivery) {
   }
   const core::DescriptorPtr descriptor = it->second;
   open(rank).erase(it);
-  if (delivery.status.is_ok()) {
+  if (delivery.status.is_ok() && !moves_data(descriptor->kind)) {
+    check_change(delivery);
+  } else if (delivery.status.is_ok()) {
     check_value(node, delivery, *descriptor);
   } else {
     on_error(node, delivery);
@@ -373,6 +383,14 @@ void Checkers::on_error(NodeIndex node, const core::Delivery& delivery) {
   operation.failed = true;
 }
 
+void Checkers::check_change(const core::Delivery& delivery) {
+  const auto [it, is_new] =
+      changes_.emplace(std::pair(delivery.epoch.value, delivery.seq), delivery.value);
+  if (it->second == delivery.value) return;
+  violated("L2: a change of process sets gave " + std::to_string(it->second) + " on one node and " +
+           std::to_string(delivery.value) + " on another");
+}
+
 void Checkers::check_value(NodeIndex node, const core::Delivery& delivery,
                            const core::TensorDescriptor& descriptor) {
   Node& model = at(node);
@@ -389,10 +407,11 @@ void Checkers::check_value(NodeIndex node, const core::Delivery& delivery,
     violated("agreement: " + name_of(delivery.seq) + " delivered " + descriptor.name +
              ", which is not in it as submitted");
   }
-  if (delivery.contributors != static_cast<uint32_t>(layout_.world_size())) {
+  if (delivery.contributors != static_cast<uint32_t>(layout_.member_ranks())) {
     violated("R6: a delivery names " + std::to_string(delivery.contributors) + " contributors");
   }
-  for (int other = 0; other < layout_.node_count(); ++other) {
+  for (const NodeIndex member : layout_.members()) {
+    const int other = member.value;
     if (operation.launched_on.contains(other)) continue;
     if (operation.kind != CollectiveKind::kBroadcast) {
       violated("L1: " + name_of(node) + " delivered " + name_of(delivery.seq) + " before n" +

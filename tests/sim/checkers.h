@@ -1,6 +1,6 @@
-// The rules of docs/protocol.md as a judge: it sees every event and everything that the cores say,
-// on all nodes at once, and names the first rule that is broken. It knows nothing of how the cores
-// work.
+// The rules of docs/protocol.md as a judge: it sees every event and everything that the cores say
+// about one process set (judge.h), on all nodes at once, and names the first rule that is broken.
+// It knows nothing of how the cores work.
 //
 // clang-format off
 //   I5  one order of operations on all nodes of an epoch, none spans two, every submission ends once
@@ -10,6 +10,7 @@
 //   L5  launched in seq order, at most W launched and not complete
 //   L9  in a plan, batches that may be next have no tensor in common, and no batch has a tensor of
 //       several alternatives with one of fewer
+//   L2  a change of process sets has the same result on all nodes
 //   L7  an unlock cancels from 1 + the minimum of the reports on, nothing that any node completed,
 //       and the same on all nodes
 //   R3  a sealed epoch launches and delivers nothing
@@ -34,7 +35,9 @@ namespace rueda::sim {
 
 class Checkers {
  public:
-  Checkers(const core::Layout& layout, int window);
+  // `layout` is the set's, and outlives the checkers. Local ranks in events and outputs are places
+  // among the set's ranks on the node.
+  Checkers(const core::Layout& layout, int window, uint32_t process_set);
 
   // Before the core has seen the event.
   void before_step(NodeIndex node, const core::JobCore& core, const core::Event& event);
@@ -51,6 +54,7 @@ class Checkers {
   const std::string& violation() const { return violation_; }
   void violated(const std::string& what);
 
+  bool is_open(Rank rank, Ticket ticket) const { return open(rank).contains(ticket.value); }
   // Whether any rank that lives waits for something.
   bool anything_open() const;
   // Messages about order that nodes sent under a plan that was in force and stayed so, before the
@@ -112,6 +116,7 @@ class Checkers {
     return layout_.node(node).ranks[static_cast<size_t>(local.value)];
   }
 
+  bool is_locked(const core::JobCore& core) const;
   void on_started(NodeIndex node, const core::EpochStarted& started);
   void on_done(NodeIndex node, const core::OperationDone& done);
   void on_message(NodeIndex node, const core::Message& message);
@@ -126,16 +131,19 @@ class Checkers {
   void check_same_everywhere(NodeIndex node, const core::Launch& launch);
   void on_delivery(NodeIndex node, const core::Delivery& delivery);
   void on_error(NodeIndex node, const core::Delivery& delivery);
+  void check_change(const core::Delivery& delivery);
   void check_value(NodeIndex node, const core::Delivery& delivery,
                    const core::TensorDescriptor& descriptor);
   bool has_submitted(Rank rank, const core::TensorDescriptor& descriptor) const;
 
   const core::Layout& layout_;
   const int window_;
+  const uint32_t process_set_;
   std::vector<Node> nodes_;
   std::vector<OpenSubmissions> open_;  // by rank
   std::vector<bool> dead_;             // by rank
   std::map<Key, Operation> operations_;
+  std::map<std::pair<uint32_t, Seq>, uint32_t> changes_;           // by epoch: what came of them
   std::map<std::pair<uint32_t, uint32_t>, Unlocking> unlockings_;  // by epoch and new generation
   // What the coordinator has said last, of the epoch: its highest lockable decree.
   uint32_t decreed_epoch_ = 0;

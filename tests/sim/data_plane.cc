@@ -3,7 +3,7 @@
 namespace rueda::sim {
 
 uint64_t DataPlane::needed_by(const Operation& operation, int node) const {
-  if (operation.kind != CollectiveKind::kBroadcast) return everyone();
+  if (operation.kind != CollectiveKind::kBroadcast) return operation.members;
   uint64_t needed = uint64_t{1} << node;
   for (int on_the_way = operation.root; on_the_way != node;
        on_the_way = world_.layout().next(NodeIndex{on_the_way}).value) {
@@ -12,10 +12,20 @@ uint64_t DataPlane::needed_by(const Operation& operation, int node) const {
   return needed;
 }
 
+uint64_t DataPlane::members_of(uint32_t process_set) const {
+  uint64_t members = 0;
+  const core::Layout layout = setup_.layout_of(process_set);
+  for (const NodeIndex node : layout.members()) {
+    members |= uint64_t{1} << node.value;
+  }
+  return members;
+}
+
 void DataPlane::on_launch(int node, const core::Launch& launch) {
   const Name name = setup_.takes_stale_frames ? Name{} : Name{launch.generation, launch.plan_hash};
-  Operation& operation = operations_[Key{launch.epoch.value, launch.seq, name}];
-  under_way_[static_cast<size_t>(node)][launch.seq] = name;
+  Operation& operation = operations_[Key{launch.epoch.value, launch.process_set, launch.seq, name}];
+  if (operation.members == 0) operation.members = members_of(launch.process_set);
+  under_way_[static_cast<size_t>(node)][Place{launch.process_set, launch.seq}] = name;
   compare_neighbours(node, launch);
   const core::TensorDescriptor& first = *launch.tensors.front().descriptor;
   operation.kind = first.kind;
@@ -23,14 +33,15 @@ void DataPlane::on_launch(int node, const core::Launch& launch) {
     operation.root = world_.layout().node_of(first.root).value;
   }
   operation.launched_on |= uint64_t{1} << node;
-  if (operation.launched_on == everyone()) ++operations_completed_;
+  if (operation.launched_on == operation.members) ++operations_completed_;
   for (int other = 0; other < world_.node_count(); ++other) {
     const uint64_t bit = uint64_t{1} << other;
+    if ((operation.members & bit) == 0) continue;
     const uint64_t needed = needed_by(operation, other);
     if ((operation.scheduled_on & bit) != 0 || (operation.launched_on & needed) != needed) continue;
     operation.scheduled_on |= bit;
     Happening done{Happening::Kind::kEvent, other, launch.epoch.value,
-                   core::OperationDone{launch.seq}};
+                   core::OperationDone{launch.seq, launch.process_set}};
     done.generation = name.generation;
     done.plan_hash = name.plan_hash;
     agenda_.at(agenda_.now() + choices_.draw(Decision::kComplete, other, 0, 0, 60),
@@ -41,12 +52,13 @@ void DataPlane::on_launch(int node, const core::Launch& launch) {
 // A node sends its first frames when it launches.
 void DataPlane::compare_neighbours(int node, const core::Launch& launch) {
   if (!launch.locked || setup_.takes_stale_frames) return;
-  const core::Layout& layout = world_.layout();
+  const core::Layout layout = setup_.layout_of(launch.process_set);
+  const Place place{launch.process_set, launch.seq};
   const auto compare = [&](NodeIndex sender, NodeIndex receiver) {
     const auto& sent = under_way_[static_cast<size_t>(sender.value)];
     const auto& meant = under_way_[static_cast<size_t>(receiver.value)];
-    const auto one = sent.find(launch.seq);
-    const auto other = meant.find(launch.seq);
+    const auto one = sent.find(place);
+    const auto other = meant.find(place);
     if (one == sent.end() || other == meant.end()) return;
     if (one->second.generation != launch.generation ||
         other->second.generation != launch.generation || one->second == other->second) {
@@ -54,7 +66,7 @@ void DataPlane::compare_neighbours(int node, const core::Launch& launch) {
     }
     const int delay = choices_.draw(Decision::kNotice, receiver.value, sender.value, 2, 40);
     agenda_.at(agenda_.now() + delay, receiver.value, launch.epoch.value,
-               core::OperationDiverged{launch.seq, launch.generation, sender});
+               core::OperationDiverged{launch.seq, launch.generation, sender, launch.process_set});
   };
   compare(NodeIndex{node}, layout.next(NodeIndex{node}));
   compare(layout.previous(NodeIndex{node}), NodeIndex{node});
@@ -63,11 +75,11 @@ void DataPlane::compare_neighbours(int node, const core::Launch& launch) {
 bool DataPlane::completes(int node, const Happening& happening) {
   const auto* done = std::get_if<core::OperationDone>(&happening.event);
   if (!done) return true;
-  std::map<Seq, Name>& under_way = under_way_[static_cast<size_t>(node)];
-  const auto it = under_way.find(done->seq);
+  std::map<Place, Name>& under_way = under_way_[static_cast<size_t>(node)];
+  const auto it = under_way.find(Place{done->process_set, done->seq});
   const Name name{happening.generation, happening.plan_hash};
   if (it == under_way.end() || it->second != name) return false;
-  const Key key{happening.epoch, done->seq, name};
+  const Key key{happening.epoch, done->process_set, done->seq, name};
   const uint64_t needed = needed_by(operations_[key], node);
   for (int other = 0; other < world_.node_count(); ++other) {
     // Who has said goodbye had passed on all that it had (docs/decisions/0005).
@@ -81,10 +93,11 @@ bool DataPlane::completes(int node, const Happening& happening) {
 }
 
 void DataPlane::on_cancel(int node, const core::Cancel& cancel) {
-  std::map<Seq, Name>& under_way = under_way_[static_cast<size_t>(node)];
+  std::map<Place, Name>& under_way = under_way_[static_cast<size_t>(node)];
   std::erase_if(under_way, [&](const auto& entry) {
-    return core::track_of(entry.first) == core::Track::kLockable && entry.first >= cancel.first &&
-           entry.second.generation < cancel.generation;
+    const auto& [process_set, seq] = entry.first;
+    return process_set == cancel.process_set && core::track_of(seq) == core::Track::kLockable &&
+           seq >= cancel.first && entry.second.generation < cancel.generation;
   });
 }
 

@@ -35,6 +35,7 @@ class DataPlane {
 
  private:
   struct Operation {
+    uint64_t members = 0;  // bit i: node i has a rank in the process set
     CollectiveKind kind = CollectiveKind::kAllreduce;
     int root = 0;              // node
     uint64_t launched_on = 0;  // bit i: node i
@@ -45,19 +46,20 @@ class DataPlane {
     uint64_t plan_hash = 0;
     auto operator<=>(const Name&) const = default;
   };
-  using Key = std::tuple<uint32_t, Seq, Name>;  // with the epoch
+  using Key = std::tuple<uint32_t, uint32_t, Seq, Name>;  // epoch and process set first
+  using Place = std::pair<uint32_t, Seq>;                 // process set first
 
   // The nodes that must have launched it before it can complete on this one.
   uint64_t needed_by(const Operation& operation, int node) const;
   void compare_neighbours(int node, const core::Launch& launch);
-  uint64_t everyone() const { return (uint64_t{1} << world_.node_count()) - 1; }
+  uint64_t members_of(uint32_t process_set) const;
 
   const RunSetup& setup_;
   Agenda& agenda_;
   Choices& choices_;
   const World& world_;
   std::map<Key, Operation> operations_;
-  std::vector<std::map<Seq, Name>> under_way_;  // by node
+  std::vector<std::map<Place, Name>> under_way_;  // by node
   uint64_t operations_completed_ = 0;
 };
 

@@ -81,6 +81,20 @@ void draw_strays(Dice& dice, const Limits& limits, RunSetup& setup) {
   }
 }
 
+// No two with the same ranks, nor one with all.
+void draw_sets(Dice& dice, RunSetup& setup) {
+  for (int left = dice.draw(1, 3); left > 0; --left) {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < setup.world_size(); ++rank) {
+      if (dice.chance(50)) ranks.push_back(rank);
+    }
+    const bool is_all = static_cast<int>(ranks.size()) == setup.world_size();
+    const bool is_there =
+        std::find(setup.sets.begin(), setup.sets.end(), ranks) != setup.sets.end();
+    if (!ranks.empty() && !is_all && !is_there) setup.sets.push_back(std::move(ranks));
+  }
+}
+
 void draw_faults(Dice& dice, RunSetup& setup) {
   const int nodes = static_cast<int>(setup.ranks.size());
   for (int left = dice.draw(1, 3); left > 0; --left) {
@@ -147,6 +161,13 @@ core::Layout RunSetup::layout() const {
   return core::Layout::make(std::move(nodes)).value();
 }
 
+core::Layout RunSetup::layout_of(uint32_t id) const {
+  if (id == 0) return layout();
+  std::vector<Rank> members;
+  for (const int rank : sets.at(id - 1)) members.push_back(Rank{rank});
+  return layout().subset(members);
+}
+
 core::JobOptions RunSetup::job_options() const {
   core::JobOptions options;
   options.job = "sim";
@@ -199,6 +220,11 @@ std::vector<std::string> RunSetup::lines() const {
         if ((tensor.kinds >> kind & 1) != 0) line += " " + number(kind);
       }
     }
+    lines.push_back(line);
+  }
+  for (size_t i = 0; i < sets.size(); ++i) {
+    std::string line = "process set " + number(i + 1) + ": ranks";
+    for (const int rank : sets[i]) line += " " + number(rank);
     lines.push_back(line);
   }
   for (const StraySetup& stray : strays) {
@@ -255,6 +281,7 @@ RunSetup draw_setup(uint64_t seed, const Limits& limits) {
   setup.polls = dice.chance(30);
   draw_strays(dice, limits, setup);
   if (limits.faults && dice.chance(50)) draw_faults(dice, setup);
+  if (limits.sets && dice.chance(40)) draw_sets(dice, setup);
   return setup;
 }
 

@@ -61,6 +61,8 @@ struct RunSetup {
   core::Coordination mode = core::Coordination::kNegotiate;
   std::vector<int> ranks;  // how many, by node
   std::vector<TensorSetup> tensors;
+  // Process sets that the processes add at first, ranks ascending: set i + 1. They overlap.
+  std::vector<std::vector<int>> sets;
   int steps = 1;
   std::vector<int> kinds;  // of the steps in turn, again and again; empty: all are of kind 0
   int epochs = 1;          // after the last step all leave, and come again for the next epoch
@@ -91,6 +93,8 @@ struct RunSetup {
   bool is_lethal() const;
   bool has(Stray stray) const;
   core::Layout layout() const;
+  // Of process set `id`.
+  core::Layout layout_of(uint32_t id) const;
   core::JobOptions job_options() const;
   // One line an item, as for a report.
   std::vector<std::string> lines() const;
@@ -112,6 +116,7 @@ struct Limits {
   bool mismatches = true;
   bool alternatives = true;
   bool leavers = true;
+  bool sets = true;
   bool takes_stale_frames = false;
 };
 

@@ -1,6 +1,7 @@
 #include "tests/sim/shrink.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 
 namespace rueda::sim {
@@ -10,10 +11,27 @@ std::string rule_of(const std::string& violation) {
   return violation.substr(0, violation.find(':'));
 }
 
+// Sets stay different from each other and from that of all ranks.
+void drop_rank_of_sets(RunSetup& setup, int gone) {
+  std::vector<std::vector<int>> kept;
+  for (std::vector<int> ranks : setup.sets) {
+    std::erase(ranks, gone);
+    for (int& rank : ranks) rank -= rank > gone;
+    const bool is_all = static_cast<int>(ranks.size()) == setup.world_size();
+    const bool is_there = std::find(kept.begin(), kept.end(), ranks) != kept.end();
+    if (!ranks.empty() && !is_all && !is_there) kept.push_back(std::move(ranks));
+  }
+  setup.sets = std::move(kept);
+}
+
 // The setup without one thing, or nullopt if it cannot be without.
 std::optional<RunSetup> without_rank(RunSetup setup, size_t node) {
   if (setup.world_size() == 1) return std::nullopt;
-  if (--setup.ranks[node] == 0) {
+  --setup.ranks[node];
+  // The node's last one is gone.
+  const auto upper = setup.ranks.begin() + static_cast<std::ptrdiff_t>(node) + 1;
+  drop_rank_of_sets(setup, std::accumulate(setup.ranks.begin(), upper, 0));
+  if (setup.ranks[node] == 0) {
     setup.ranks.erase(setup.ranks.begin() + static_cast<std::ptrdiff_t>(node));
     const int gone = static_cast<int>(node);
     const auto renumber = [&](int& other) { other -= other > gone; };
@@ -116,6 +134,13 @@ class Shrinker {
           next.strays.erase(next.strays.begin() + static_cast<std::ptrdiff_t>(i));
           return next;
         });
+    smaller |=
+        for_each_last_first([&] { return setup_.sets.size(); },
+                            [&](size_t i) -> std::optional<RunSetup> {
+                              RunSetup next = setup_;
+                              next.sets.erase(next.sets.begin() + static_cast<std::ptrdiff_t>(i));
+                              return next;
+                            });
     for (int again = 0; again < 3; ++again) {
       smaller |= for_each_last_first([&] { return setup_.ranks.size(); },
                                      [&](size_t i) { return without_rank(setup_, i); });
@@ -159,6 +184,15 @@ class Shrinker {
         continue;
       }
       smaller |= accept(next);
+    }
+    // What goes wrong sooner needs less to go on until then.
+    for (size_t i = 0; i < setup_.faults.size(); ++i) {
+      for (bool sooner = true; sooner && setup_.faults[i].at > 1;) {
+        RunSetup next = setup_;
+        next.faults[i].at /= 2;
+        sooner = accept(next);
+        smaller |= sooner;
+      }
     }
     return smaller;
   }

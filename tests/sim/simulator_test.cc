@@ -50,6 +50,7 @@ TEST(Simulator, ALockedScheduleThatRepeatsSendsNothingAboutOrder) {
   limits.mode = core::Coordination::kLocked;
   limits.faults = limits.strays = limits.mismatches = limits.leavers = false;
   limits.alternatives = false;
+  limits.sets = false;  // they are added and removed by decree
   uint64_t locked_launches = 0;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     RunSetup setup = draw_setup(seed, limits);

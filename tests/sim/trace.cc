@@ -85,6 +85,11 @@ struct MessageText {
   std::string operator()(const core::Resume& resume) const {
     return "generation " + number(resume.generation) + " from " + name_of(resume.first) + " on";
   }
+  std::string operator()(const core::Ended& ended) const {
+    std::vector<std::string> names;
+    for (const Seq seq : ended.operations) names.push_back(name_of(seq));
+    return join(names, ", ");
+  }
   std::string operator()(const core::AgreementMessage& agreed) const {
     return std::visit(*this, agreed);
   }
@@ -174,8 +179,8 @@ std::string join_names(const std::vector<std::string>& names) { return join(name
 
 const char* kind_of(const core::Message& message) {
   static constexpr const char* kNames[] = {"Join", "Start", "", "Leave", "Left", "Fail", ""};
-  static constexpr const char* kAgreed[] = {"Ready",  "Decree", "Lock",  "UnlockRequest",
-                                            "Freeze", "Frozen", "Resume"};
+  static constexpr const char* kAgreed[] = {"Ready",  "Decree", "Lock",   "UnlockRequest",
+                                            "Freeze", "Frozen", "Resume", "Ended"};
   static constexpr const char* kStalls[] = {"StallReport", "StallQuery", "StallAnswer",
                                             "StallNotice"};
   static_assert(std::size(kNames) == std::variant_size_v<decltype(message.body)>);
@@ -196,24 +201,27 @@ std::string describe(const core::Layout& layout, NodeIndex node, const core::Eve
   return std::visit(EventText{layout, node}, event);
 }
 
+std::string in_set(uint32_t id) { return id == 0 ? "" : " in process set " + number(id); }
+
 std::vector<std::string> describe(const core::Layout& layout, NodeIndex node,
                                   const core::Output& output) {
   std::vector<std::string> parts;
   if (output.started) parts.push_back("starts epoch " + number(output.started->epoch.value));
   for (const auto& [to, message] : output.sends) {
     parts.push_back("sends " + std::string(kind_of(message)) + " #" + number(message.number) +
-                    " to " + name_of(to) + ": " + describe(message));
+                    " to " + name_of(to) + in_set(message.process_set) + ": " + describe(message));
   }
   for (const core::Cancel& cancel : output.cancels) {
     parts.push_back("cancels from " + name_of(cancel.first) + " on for generation " +
-                    number(cancel.generation));
+                    number(cancel.generation) + in_set(cancel.process_set));
   }
   for (const core::Launch& launch : output.launches) {
     std::vector<std::string> names;
     for (const core::LaunchTensor& tensor : launch.tensors)
       names.push_back(tensor.descriptor->name);
     parts.push_back("launches " + name_of(launch.seq) + " = " + join_names(names) +
-                    (launch.generation == 0 ? "" : " in generation " + number(launch.generation)));
+                    (launch.generation == 0 ? "" : " in generation " + number(launch.generation)) +
+                    in_set(launch.process_set));
   }
   for (const core::Delivery& delivery : output.deliveries) {
     const Rank rank = layout.node(node).ranks[static_cast<size_t>(delivery.rank.value)];
@@ -243,6 +251,7 @@ void Trace::on_step(TicksMs now, const core::Layout& layout, NodeIndex node,
     add(launch.seq.value);
     add(launch.generation);
     add(launch.plan_hash);
+    add(launch.process_set);
   }
   for (const core::Delivery& delivery : output.deliveries) {
     add((delivery.ticket.value << 16) | (static_cast<uint64_t>(delivery.rank.value) << 8) |

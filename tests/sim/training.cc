@@ -3,6 +3,24 @@
 #include <algorithm>
 
 namespace rueda::sim {
+namespace {
+
+// What a process has in flight: the same name may be in several process sets.
+std::string key_of(const core::TensorDescriptor& tensor) {
+  const bool is_change = !moves_data(tensor.kind);
+  return tensor.name + (is_change ? "" : "@" + std::to_string(tensor.process_set));
+}
+
+core::DescriptorPtr change_of(CollectiveKind kind, uint32_t id, const std::vector<int>& ranks) {
+  auto change = std::make_shared<core::TensorDescriptor>();
+  change->name = core::kProcessSetsName;
+  change->kind = kind;
+  change->process_set = id;
+  change->shape.assign(ranks.begin(), ranks.end());
+  return change;
+}
+
+}  // namespace
 
 Training::Training(const RunSetup& setup, Agenda& agenda, Choices& choices, World& world)
     : setup_(setup),
@@ -47,13 +65,14 @@ std::optional<core::Event> Training::work(int rank) {
   }
   if (!process.actions.empty()) return next_action(rank);
   if (!process.open.empty()) return sleep(rank, process.open.begin()->second);
+  if (remove_sets(rank)) return next_action(rank);
   return leave(rank);
 }
 
 std::optional<core::Event> Training::next_action(int rank) {
   Process& process = at(rank);
   const Action action = process.actions.front();
-  const auto earlier = process.open.find(action.descriptor->name);
+  const auto earlier = process.open.find(key_of(*action.descriptor));
   // The same buffer cannot be reduced twice at a time: the process waits for the first.
   const bool blocks = earlier != process.open.end();
   if (action.waits || !blocks) process.actions.pop_front();
@@ -61,7 +80,7 @@ std::optional<core::Event> Training::next_action(int rank) {
   wake(rank, 10);
   if (action.waits) return std::nullopt;
   const Ticket ticket{++process.last_ticket};
-  process.open.emplace(action.descriptor->name, ticket.value);
+  process.open.emplace(key_of(*action.descriptor), ticket.value);
   return core::Submitted{{world_.local_rank(rank), ticket, action.descriptor}};
 }
 
@@ -76,6 +95,7 @@ core::Event Training::leave(int rank) {
   const bool comes_again = ++process.epochs < setup_.epochs;
   process.phase = comes_again ? Phase::kAway : Phase::kDone;
   process.step = 0;
+  process.has_sets = false;
   process.saw_error = false;
   if (comes_again) wake(rank, 60);
   return core::RankDetached{world_.local_rank(rank)};
@@ -99,6 +119,7 @@ const StraySetup* Training::stray(Stray what, int step, size_t tensor) const {
 
 void Training::begin_step(int rank) {
   Process& process = at(rank);
+  if (process.step == 0) add_sets(rank);
   const int step = process.step++;
   std::vector<size_t> order;
   for (size_t tensor = 0; tensor < setup_.tensors.size(); ++tensor) {
@@ -111,7 +132,46 @@ void Training::begin_step(int rank) {
       std::swap(order[i], order[i + static_cast<size_t>(ahead)]);
     }
   }
+  // Waits within a step are in the set of all ranks alone: those of others come after them.
   for (size_t tensor : order) add_tensor(rank, tensor);
+  use_sets(rank);
+}
+
+void Training::add_sets(int rank) {
+  Process& process = at(rank);
+  for (const std::vector<int>& ranks : setup_.sets) {
+    const core::DescriptorPtr add = change_of(CollectiveKind::kAddProcessSet, 0, ranks);
+    process.actions.push_back({add});
+    process.actions.push_back({add, true});
+    process.has_sets = true;
+  }
+}
+
+void Training::use_sets(int rank) {
+  for (size_t i = 0; i < setup_.sets.size(); ++i) {
+    const std::vector<int>& ranks = setup_.sets[i];
+    if (!std::binary_search(ranks.begin(), ranks.end(), rank)) continue;
+    for (const char* name : {"t0", "s"}) {
+      auto tensor = std::make_shared<core::TensorDescriptor>();
+      tensor->name = name;
+      tensor->process_set = static_cast<uint32_t>(i + 1);
+      tensor->shape = {static_cast<int64_t>(i) + 1};
+      at(rank).actions.push_back({std::move(tensor)});
+    }
+  }
+}
+
+bool Training::remove_sets(int rank) {
+  Process& process = at(rank);
+  if (process.saw_error || setup_.leaver >= 0 || !std::exchange(process.has_sets, false)) {
+    return false;
+  }
+  for (uint32_t id = 1; id <= setup_.sets.size(); ++id) {
+    const core::DescriptorPtr remove = change_of(CollectiveKind::kRemoveProcessSet, id, {});
+    process.actions.push_back({remove});
+    process.actions.push_back({remove, true});
+  }
+  return true;
 }
 
 void Training::add_tensor(int rank, size_t tensor) {

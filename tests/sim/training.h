@@ -50,6 +50,7 @@ class Training {
     std::map<std::string, uint64_t> open;  // tickets by name
     uint64_t waits_for = 0;                // ticket; 0: none
     uint64_t last_ticket = 0;
+    bool has_sets = false;
     bool saw_error = false;
     bool wakes = false;  // an act is on the agenda
   };
@@ -58,6 +59,10 @@ class Training {
   void wake(int rank, int at_most);
   std::optional<core::Event> work(int rank);
   std::optional<core::Event> next_action(int rank);
+  // Process sets: added before the first step, used in every step, removed after the last.
+  void add_sets(int rank);
+  void use_sets(int rank);
+  bool remove_sets(int rank);
   // The process sleeps until the submission has ended; those who poll do not say so.
   std::optional<core::Event> sleep(int rank, uint64_t ticket);
   core::Event leave(int rank);

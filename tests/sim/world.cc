@@ -3,10 +3,7 @@
 namespace rueda::sim {
 
 World::World(const RunSetup& setup, bool keep_trace)
-    : layout_(setup.layout()),
-      nodes_(setup.ranks.size()),
-      checkers_(layout_, setup.window),
-      trace_(keep_trace) {
+    : layout_(setup.layout()), nodes_(setup.ranks.size()), checkers_(setup), trace_(keep_trace) {
   core::JobOptions options = setup.job_options();
   for (int i = 0; i < node_count(); ++i) {
     options.data_address = "data" + std::to_string(i);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tests/sim/agenda.h"
-#include "tests/sim/checkers.h"
+#include "tests/sim/judge.h"
 #include "tests/sim/setup.h"
 #include "tests/sim/trace.h"
 
@@ -41,15 +41,15 @@ class World {
   // The node stops for good.
   void kill(TicksMs now, int node);
 
-  Checkers& checkers() { return checkers_; }
-  const Checkers& checkers() const { return checkers_; }
+  Judge& checkers() { return checkers_; }
+  const Judge& checkers() const { return checkers_; }
   Trace& trace() { return trace_; }
 
  private:
   const core::Layout layout_;
   std::vector<LocalRank> local_ranks_;  // by rank
   std::vector<WorldNode> nodes_;
-  Checkers checkers_;
+  Judge checkers_;
   Trace trace_;
 };
 

@@ -115,6 +115,7 @@ typedef struct rueda_tensor {
   const int64_t* shape; /* ndim values >= 0 */
   int32_t ndim;         /* 0 to 8; 0: one element */
   rueda_dtype dtype;
+  uint32_t process_set; /* among whose ranks; 0: all ranks. All tensors of a group have the same */
 } rueda_tensor;
 
 typedef struct rueda_reduce_options {
@@ -132,17 +133,42 @@ RUEDA_API int rueda_allreduce_async(const rueda_tensor* tensor, const rueda_redu
 RUEDA_API int rueda_grouped_allreduce_async(const char* group_name, const rueda_tensor* tensors,
                                             size_t count, const rueda_reduce_options* options,
                                             rueda_handle* handle);
-/* Every rank's output becomes the root's input. */
+/* Every rank's output becomes the root's input. The root is a rank of the job, and in the set. */
 RUEDA_API int rueda_broadcast_async(const rueda_tensor* tensor, int root_rank,
                                     rueda_handle* handle);
 /* Done when every rank has called it. name NULL: "barrier". */
 RUEDA_API int rueda_barrier_async(const char* name, rueda_handle* handle);
 
+/* Likewise among the ranks of a process set. */
+RUEDA_API int rueda_process_set_barrier_async(uint32_t process_set, const char* name,
+                                              rueda_handle* handle);
+
+/* --- Process sets: ranks that reduce among themselves, beside the others and without waiting for
+ * them. Set 0 has all ranks, and is always there. */
+
+/* Adds a set. Every rank of the job calls it, with the same ranks in any order; the calling rank
+ * need not be one of them. Waits for all ranks, as long as it takes. *id is the same on all of
+ * them. RUEDA_ERR_INVALID_ARGUMENT for none, for a rank twice or one that the job does not have, or
+ * for ranks that are a set already; RUEDA_ERR_MISMATCH names two ranks that gave different ones;
+ * RUEDA_ERR_RESOURCE_EXHAUSTED beyond 64 sets at a time, or 1020 ranks in one. */
+RUEDA_API int rueda_process_set_add(const int32_t* ranks, int32_t count, uint32_t* id);
+/* Removes it, on every rank of the job, when nothing of this rank is in flight in it. Its id does
+ * not come again. */
+RUEDA_API int rueda_process_set_remove(uint32_t id);
+/* How many ranks it has, or an error: RUEDA_ERR_NOT_FOUND if there is none, as this process knows
+ * it. */
+RUEDA_API int rueda_process_set_size(uint32_t id);
+/* This rank's place among the set's, in ascending order; -1 if it is not one of them. */
+RUEDA_API int rueda_process_set_rank(uint32_t id, int32_t* rank);
+/* The set's ranks, ascending; `ranks` has room for rueda_process_set_size(id). */
+RUEDA_API int rueda_process_set_ranks(uint32_t id, int32_t* ranks);
+
 /* What an operation's end says of it; for a group, of its last tensor. */
 typedef struct rueda_result {
   uint32_t epoch;        /* membership it was carried out in */
   uint32_t contributors; /* ranks whose values are in the result */
-  uint64_t seq;          /* operation number; 0: it never got one */
+  uint64_t seq;          /* operation number in the process set; 0: it never got one */
+  uint32_t value;        /* of a change of process sets: the set's id */
 } rueda_result;
 
 /* Waits for the end, sleeping. timeout_ms < 0: as long as it takes; RUEDA_ERR_TIMEOUT leaves the

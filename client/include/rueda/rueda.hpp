@@ -99,6 +99,7 @@ struct ReduceOptions {
   Op op = Op::kAverage;
   double prescale = 1.0;
   double postscale = 1.0;
+  uint32_t process_set = 0;  // among whose ranks; 0: all
 
   ReduceOptions() = default;
   ReduceOptions(Op chosen) : op(chosen) {}  // NOLINT: allreduce(name, data, Op::kSum) is the point
@@ -214,8 +215,8 @@ class FlatTensor {
                 "tensor \"" + name + "\" has " + std::to_string(in.size()) +
                     " elements of input and " + std::to_string(out.size()) + " of output");
   }
-  rueda_tensor get() const {
-    return {name_.c_str(), in_.data(), out_.data(), &shape_, 1, DTypeOf<T>::value};
+  rueda_tensor get(uint32_t process_set) const {
+    return {name_.c_str(), in_.data(), out_.data(), &shape_, 1, DTypeOf<T>::value, process_set};
   }
 
  private:
@@ -244,7 +245,7 @@ template <Element T>
 Handle allreduce_async(const std::string& name, std::span<const std::type_identity_t<T>> in,
                        std::span<T> out, const ReduceOptions& options = {}) {
   detail::FlatTensor<T> flat(name, in, out);
-  rueda_tensor tensor = flat.get();
+  rueda_tensor tensor = flat.get(options.process_set);
   rueda_reduce_options c_options = detail::c_options(options);
   rueda_handle handle = 0;
   detail::check(rueda_allreduce_async(&tensor, &c_options, &handle));
@@ -261,7 +262,7 @@ void allreduce(const std::string& name, std::span<const std::type_identity_t<T>>
                std::span<T> out, const ReduceOptions& options = {},
                std::optional<Milliseconds> timeout = std::nullopt) {
   detail::FlatTensor<T> flat(name, in, out);
-  rueda_tensor tensor = flat.get();
+  rueda_tensor tensor = flat.get(options.process_set);
   rueda_reduce_options c_options = detail::c_options(options);
   detail::check(rueda_allreduce(&tensor, &c_options, detail::to_ms(timeout)));
 }
@@ -283,8 +284,8 @@ Handle grouped_allreduce_async(const std::string& group, std::span<const std::sp
   }
   std::vector<rueda_tensor> tensors;
   for (size_t i = 0; i < members.size(); ++i) {
-    tensors.push_back(
-        {names[i].c_str(), members[i].data(), members[i].data(), &shapes[i], 1, DTypeOf<T>::value});
+    tensors.push_back({names[i].c_str(), members[i].data(), members[i].data(), &shapes[i], 1,
+                       DTypeOf<T>::value, options.process_set});
   }
   rueda_reduce_options c_options = detail::c_options(options);
   rueda_handle handle = 0;
@@ -298,11 +299,12 @@ void grouped_allreduce(const std::string& group, std::span<const std::span<T>> m
   grouped_allreduce_async<T>(group, members, options).wait();
 }
 
-// data becomes what it is on root_rank.
+// data becomes what it is on root_rank, a rank of the job.
 template <Element T>
-Handle broadcast_async(const std::string& name, std::span<T> data, int root_rank) {
+Handle broadcast_async(const std::string& name, std::span<T> data, int root_rank,
+                       uint32_t process_set = 0) {
   detail::FlatTensor<T> flat(name, data, data);
-  rueda_tensor tensor = flat.get();
+  rueda_tensor tensor = flat.get(process_set);
   rueda_handle handle = 0;
   detail::check(rueda_broadcast_async(&tensor, root_rank, &handle));
   return Handle(handle);
@@ -311,7 +313,7 @@ template <Element T>
 void broadcast(const std::string& name, std::span<T> data, int root_rank,
                std::optional<Milliseconds> timeout = std::nullopt) {
   detail::FlatTensor<T> flat(name, data, data);
-  rueda_tensor tensor = flat.get();
+  rueda_tensor tensor = flat.get(0);
   detail::check(rueda_broadcast(&tensor, root_rank, detail::to_ms(timeout)));
 }
 template <Element T>
@@ -319,6 +321,30 @@ void broadcast(const std::string& name, Buffer<T>& data, int root_rank,
                std::optional<Milliseconds> timeout = std::nullopt) {
   broadcast<T>(name, data.span(), root_rank, timeout);
 }
+
+// Some of the job's ranks, which reduce among themselves: ReduceOptions::process_set = set.id().
+class ProcessSet {
+ public:
+  // Every rank of the job makes it, with the same ranks, and waits for the others. It stays until
+  // remove(), whatever becomes of the object.
+  explicit ProcessSet(std::span<const int32_t> ranks) {
+    detail::check(rueda_process_set_add(ranks.data(), static_cast<int32_t>(ranks.size()), &id_));
+  }
+  // On every rank of the job, with nothing of this one in flight in it.
+  void remove() { detail::check(rueda_process_set_remove(id_)); }
+
+  uint32_t id() const { return id_; }
+  int size() const { return detail::checked(rueda_process_set_size(id_)); }
+  // This rank's place in it; -1 if it is not one of them.
+  int rank() const {
+    int32_t rank = -1;
+    detail::check(rueda_process_set_rank(id_, &rank));
+    return rank;
+  }
+
+ private:
+  uint32_t id_ = 0;
+};
 
 // Returns when every rank has called it.
 inline void barrier(const std::string& name = "barrier",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Sequence
 
-from . import _library, _operations
+from . import _library, _operations, _process_sets
 from ._library import InitOptions, byref, check
 
 
@@ -19,10 +19,12 @@ class Stats(NamedTuple):
     arena_bytes: int
 
 
-def init(*, socket: Optional[str] = None, timeout: Optional[float] = None) -> None:
+def init(process_sets: Optional[Sequence[_process_sets.Ranks]] = None, *,
+         socket: Optional[str] = None, timeout: Optional[float] = None) -> None:
     """Attaches to the node's daemon and waits until every rank of the job has done so.
 
-    ruedarun sets what is needed in the environment. socket: the daemon's socket, instead of
+    process_sets: sets (or lists of ranks) to be added, the same on all ranks; without it those of
+    $RUEDA_PROCESS_SETS ("0,1;2,3"). ruedarun sets what is needed in the environment. socket: the daemon's socket, instead of
     $RUEDA_SOCKET. timeout: seconds for all ranks to arrive, instead of $RUEDA_START_TIMEOUT_MS,
     else 60. A second call does nothing. Raises RuedaError (the text says how to start a daemon, or
     which variable is missing) and ImportError without librueda. Not to be called beside another
@@ -32,12 +34,16 @@ def init(*, socket: Optional[str] = None, timeout: Optional[float] = None) -> No
         raise ValueError(f"timeout must be positive, not {timeout}")
     if is_initialized():
         return
+    sets = _process_sets.initial(process_sets)
     options = InitOptions(rank=-1, local_rank=-1)
     options.struct_bytes = _library.sizeof(options)
     options.socket = socket.encode() if socket is not None else None
     options.timeout_ms = max(1, int(timeout * 1000)) if timeout is not None else 0
     check(_library.load().rueda_init(byref(options)))
     _operations.reset()
+    _process_sets.reset()
+    for ranks in sets:
+        _process_sets.add_process_set(ranks)
 
 
 def shutdown() -> None:
@@ -52,6 +58,7 @@ def shutdown() -> None:
         check(library.rueda_shutdown())
     finally:
         _operations.reset()
+        _process_sets.reset()
 
 
 def is_initialized() -> bool:

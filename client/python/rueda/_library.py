@@ -25,7 +25,8 @@ class InitOptions(Structure):
 
 class Tensor(Structure):
     _fields_ = [("name", c_char_p), ("input", c_void_p), ("output", c_void_p),
-                ("shape", POINTER(c_int64)), ("ndim", c_int32), ("dtype", c_int)]
+                ("shape", POINTER(c_int64)), ("ndim", c_int32), ("dtype", c_int),
+                ("process_set", c_uint32)]
 
 
 class ReduceOptions(Structure):
@@ -39,7 +40,7 @@ class Stats(Structure):
 
 
 class Result(Structure):
-    _fields_ = [("epoch", c_uint32), ("contributors", c_uint32), ("seq", c_uint64)]
+    _fields_ = [("epoch", c_uint32), ("contributors", c_uint32), ("seq", c_uint64), ("value", c_uint32)]
 
 
 _SIGNATURES = {
@@ -60,7 +61,11 @@ _SIGNATURES = {
     "rueda_grouped_allreduce_async": (c_int, [c_char_p, POINTER(Tensor), c_size_t,
                                               POINTER(ReduceOptions), POINTER(c_uint64)]),
     "rueda_broadcast_async": (c_int, [POINTER(Tensor), c_int, POINTER(c_uint64)]),
-    "rueda_barrier_async": (c_int, [c_char_p, POINTER(c_uint64)]),
+    "rueda_process_set_barrier_async": (c_int, [c_uint32, c_char_p, POINTER(c_uint64)]),
+    "rueda_process_set_add": (c_int, [POINTER(c_int32), c_int32, POINTER(c_uint32)]),
+    "rueda_process_set_remove": (c_int, [c_uint32]),
+    "rueda_process_set_size": (c_int, [c_uint32]),
+    "rueda_process_set_rank": (c_int, [c_uint32, POINTER(c_int32)]),
     "rueda_wait": (c_int, [c_uint64, c_int64, POINTER(Result)]),
     "rueda_test": (c_int, [c_uint64, POINTER(c_int)]),
     "rueda_last_error": (c_char_p, []),

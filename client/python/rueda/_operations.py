@@ -23,6 +23,7 @@ from ._dtypes import as_array, code_of
 from ._errors import TIMEOUT, error_for
 from ._library import ReduceOptions, Result, Tensor, byref, check
 from ._memory import empty
+from ._process_sets import ProcessSet, id_of
 
 
 class ReduceOp(enum.IntEnum):
@@ -64,7 +65,7 @@ class _Pending(NamedTuple):
 
 
 _pending: "dict[int, _Pending]" = {}
-_counters: "dict[str, Iterator[int]]" = {}
+_counters: "dict[tuple[str, int], Iterator[int]]" = {}
 _counters_lock = threading.Lock()
 
 
@@ -84,11 +85,12 @@ def require_init() -> None:
         raise ValueError("Rueda has not been initialized; use rueda.init().")
 
 
-def name_for(function: str, name: Optional[str]) -> str:
-    """The name given, or Horovod's automatic one: allreduce.noname.1, allreduce.noname.2, ..."""
+def name_for(function: str, name: Optional[str], set_id: int = 0) -> str:
+    """The name given, or Horovod's automatic one: allreduce.noname.1, allreduce.noname.2, ...; each
+    process set counts for itself."""
     if name is None:
         with _counters_lock:
-            counter = _counters.setdefault(function, itertools.count(1))
+            counter = _counters.setdefault((function, set_id), itertools.count(1))
             return f"{function}.noname.{next(counter)}"
     if not isinstance(name, str):
         raise TypeError(f"name must be a str, not {type(name).__name__}")
@@ -130,9 +132,9 @@ def _make_slot(array: np.ndarray, in_place: bool, reads: bool = True) -> _Slot:
     return _Slot(result, result, array if in_place else result, shape)
 
 
-def _c_tensor(slot: _Slot, name: str, code: int) -> Tensor:
+def _c_tensor(slot: _Slot, name: str, code: int, set_id: int) -> Tensor:
     return Tensor(name.encode(), slot.source.ctypes.data, slot.target.ctypes.data, slot.shape,
-                  slot.target.ndim, code)
+                  slot.target.ndim, code, set_id)
 
 
 def _register(handle: ctypes.c_uint64, slots: "list[_Slot]", is_list: bool) -> int:
@@ -141,13 +143,15 @@ def _register(handle: ctypes.c_uint64, slots: "list[_Slot]", is_list: bool) -> i
 
 
 def _allreduce(tensor: Any, name: Optional[str], op: int, prescale_factor: float,
-               postscale_factor: float, dtype: Optional[str], in_place: bool) -> int:
+               postscale_factor: float, dtype: Optional[str], process_set: Optional[ProcessSet],
+               in_place: bool) -> int:
     array = as_array(tensor)
     code = code_of(array, dtype)
     options = _options(op, prescale_factor, postscale_factor)
     require_init()
+    set_id = id_of(process_set)
     slot = _make_slot(array, in_place)
-    c_tensor = _c_tensor(slot, name_for("allreduce", name), code)
+    c_tensor = _c_tensor(slot, name_for("allreduce", name, set_id), code, set_id)
     handle = ctypes.c_uint64()
     check(_library.load().rueda_allreduce_async(byref(c_tensor), byref(options), byref(handle)))
     return _register(handle, [slot], is_list=False)
@@ -155,50 +159,58 @@ def _allreduce(tensor: Any, name: Optional[str], op: int, prescale_factor: float
 
 def allreduce_async(tensor: np.ndarray, name: Optional[str] = None, op: int = Average,
                     prescale_factor: float = 1.0, postscale_factor: float = 1.0, *,
-                    dtype: Optional[str] = None) -> int:
+                    dtype: Optional[str] = None,
+        process_set: Optional[ProcessSet] = None) -> int:
     """Starts reducing `tensor` over all ranks and returns a handle; synchronize() gives a new
     array.
 
     tensor: an array of the same shape (0 to 8 dimensions, zero size too) and dtype on every rank:
     float16, float32, float64, int32, int64, or bfloat16 (ml_dtypes' type, or uint16 bits with
     dtype="bfloat16"). It may be read-only or not contiguous, and must not change before
-    synchronize(). prescale_factor multiplies each contribution, postscale_factor the result.
+    synchronize(). process_set: among its ranks alone, as for all collectives; this process must be
+    one of them. prescale_factor multiplies each contribution, postscale_factor the result.
     Raises TypeError and ValueError for arguments, RuedaError when the daemon refuses.
     """
-    return _allreduce(tensor, name, op, prescale_factor, postscale_factor, dtype, in_place=False)
+    return _allreduce(tensor, name, op, prescale_factor, postscale_factor, dtype, process_set,
+                      in_place=False)
 
 
 def allreduce_async_(tensor: np.ndarray, name: Optional[str] = None, op: int = Average,
                      prescale_factor: float = 1.0, postscale_factor: float = 1.0, *,
-                     dtype: Optional[str] = None) -> int:
+                     dtype: Optional[str] = None,
+        process_set: Optional[ProcessSet] = None) -> int:
     """As allreduce_async, in place: synchronize() returns `tensor`, which has the result from then
     on."""
-    return _allreduce(tensor, name, op, prescale_factor, postscale_factor, dtype, in_place=True)
+    return _allreduce(tensor, name, op, prescale_factor, postscale_factor, dtype, process_set,
+                      in_place=True)
 
 
 def allreduce(tensor: np.ndarray, name: Optional[str] = None, op: int = Average,
               prescale_factor: float = 1.0, postscale_factor: float = 1.0, *,
-              dtype: Optional[str] = None, timeout: Optional[float] = None) -> np.ndarray:
+              dtype: Optional[str] = None,
+        process_set: Optional[ProcessSet] = None, timeout: Optional[float] = None) -> np.ndarray:
     """Reduces `tensor` over all ranks into a new array of its shape and dtype. See allreduce_async.
 
     timeout: seconds. RuedaTimeoutError leaves the operation in flight. RuedaError when the ranks
     disagree on the tensor, RuedaInternalError when a rank, a node or the daemon is lost.
     """
     return _array(synchronize(allreduce_async(tensor, name, op, prescale_factor, postscale_factor,
-                                              dtype=dtype), timeout))
+                                              dtype=dtype, process_set=process_set), timeout))
 
 
 def allreduce_(tensor: np.ndarray, name: Optional[str] = None, op: int = Average,
                prescale_factor: float = 1.0, postscale_factor: float = 1.0, *,
-               dtype: Optional[str] = None, timeout: Optional[float] = None) -> np.ndarray:
+               dtype: Optional[str] = None,
+        process_set: Optional[ProcessSet] = None, timeout: Optional[float] = None) -> np.ndarray:
     """As allreduce, in place: returns `tensor`."""
     return _array(synchronize(allreduce_async_(tensor, name, op, prescale_factor, postscale_factor,
-                                               dtype=dtype), timeout))
+                                               dtype=dtype, process_set=process_set), timeout))
 
 
 def grouped_allreduce_async(tensors: Sequence[np.ndarray], name: Optional[str] = None,
                             op: int = Average, prescale_factor: float = 1.0,
-                            postscale_factor: float = 1.0) -> int:
+                            postscale_factor: float = 1.0, *,
+                            process_set: Optional[ProcessSet] = None) -> int:
     """Starts reducing several arrays as one: none is reduced before all of them are ready on all
     ranks.
 
@@ -211,10 +223,11 @@ def grouped_allreduce_async(tensors: Sequence[np.ndarray], name: Optional[str] =
     codes = [code_of(array) for array in arrays]
     options = _options(op, prescale_factor, postscale_factor)
     require_init()
-    group = name_for("grouped_allreduce", name)
+    set_id = id_of(process_set)
+    group = name_for("grouped_allreduce", name, set_id)
     slots = [_make_slot(array, in_place=False) for array in arrays]
     count = len(slots)
-    c_tensors = (Tensor * count)(*(_c_tensor(slot, f"{group}_{i + 1}of{count}", code)
+    c_tensors = (Tensor * count)(*(_c_tensor(slot, f"{group}_{i + 1}of{count}", code, set_id)
                                    for i, (slot, code) in enumerate(zip(slots, codes))))
     handle = ctypes.c_uint64()
     check(_library.load().rueda_grouped_allreduce_async(group.encode(), c_tensors, count,
@@ -224,17 +237,19 @@ def grouped_allreduce_async(tensors: Sequence[np.ndarray], name: Optional[str] =
 
 def grouped_allreduce(tensors: Sequence[np.ndarray], name: Optional[str] = None, op: int = Average,
                       prescale_factor: float = 1.0, postscale_factor: float = 1.0, *,
+                      process_set: Optional[ProcessSet] = None,
                       timeout: Optional[float] = None) -> "list[np.ndarray]":
     """Reduces several arrays as one. See grouped_allreduce_async; timeout and errors as for
     allreduce."""
-    handle = grouped_allreduce_async(tensors, name, op, prescale_factor, postscale_factor)
+    handle = grouped_allreduce_async(tensors, name, op, prescale_factor, postscale_factor,
+                                     process_set=process_set)
     result = synchronize(handle, timeout)
     assert isinstance(result, list)
     return result
 
 
 def _broadcast(tensor: Any, root_rank: int, name: Optional[str], dtype: Optional[str],
-               in_place: bool) -> int:
+               process_set: Optional[ProcessSet], in_place: bool) -> int:
     array = as_array(tensor)
     code = code_of(array, dtype)
     require_init()
@@ -243,43 +258,50 @@ def _broadcast(tensor: Any, root_rank: int, name: Optional[str], dtype: Optional
     if not 0 <= root_rank < ranks:
         raise ValueError(f"root_rank={root_rank} is not one of the ranks 0 to {ranks - 1}")
     slot = _make_slot(array, in_place, reads=check(library.rueda_rank()) == root_rank)
-    c_tensor = _c_tensor(slot, name_for("broadcast", name), code)
+    set_id = id_of(process_set)
+    c_tensor = _c_tensor(slot, name_for("broadcast", name, set_id), code, set_id)
     handle = ctypes.c_uint64()
     check(library.rueda_broadcast_async(byref(c_tensor), int(root_rank), byref(handle)))
     return _register(handle, [slot], is_list=False)
 
 
 def broadcast_async(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, *,
-                    dtype: Optional[str] = None) -> int:
+                    dtype: Optional[str] = None,
+        process_set: Optional[ProcessSet] = None) -> int:
     """Starts sending the root's `tensor` to all; synchronize() gives a new array. On the other
     ranks `tensor` gives shape and dtype only. Errors as for allreduce_async."""
-    return _broadcast(tensor, root_rank, name, dtype, in_place=False)
+    return _broadcast(tensor, root_rank, name, dtype, process_set, in_place=False)
 
 
 def broadcast_async_(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, *,
-                     dtype: Optional[str] = None) -> int:
+                     dtype: Optional[str] = None,
+        process_set: Optional[ProcessSet] = None) -> int:
     """As broadcast_async, in place: `tensor` becomes what it is on the root."""
-    return _broadcast(tensor, root_rank, name, dtype, in_place=True)
+    return _broadcast(tensor, root_rank, name, dtype, process_set, in_place=True)
 
 
 def broadcast(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, *,
-              dtype: Optional[str] = None, timeout: Optional[float] = None) -> np.ndarray:
+              dtype: Optional[str] = None,
+        process_set: Optional[ProcessSet] = None, timeout: Optional[float] = None) -> np.ndarray:
     """The root's `tensor`, as a new array on every rank. See broadcast_async and allreduce."""
-    return _array(synchronize(broadcast_async(tensor, root_rank, name, dtype=dtype), timeout))
+    return _array(synchronize(broadcast_async(tensor, root_rank, name, dtype=dtype, process_set=process_set), timeout))
 
 
 def broadcast_(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, *,
-               dtype: Optional[str] = None, timeout: Optional[float] = None) -> np.ndarray:
+               dtype: Optional[str] = None,
+        process_set: Optional[ProcessSet] = None, timeout: Optional[float] = None) -> np.ndarray:
     """As broadcast, in place: returns `tensor`."""
-    return _array(synchronize(broadcast_async_(tensor, root_rank, name, dtype=dtype), timeout))
+    return _array(synchronize(broadcast_async_(tensor, root_rank, name, dtype=dtype, process_set=process_set), timeout))
 
 
-def barrier(name: Optional[str] = None, *, timeout: Optional[float] = None) -> None:
-    """Returns when every rank has called it. Errors as for allreduce."""
+def barrier(name: Optional[str] = None, *, process_set: Optional[ProcessSet] = None,
+            timeout: Optional[float] = None) -> None:
+    """Returns when every rank (of the set) has called it. Errors as for allreduce."""
     chosen = "barrier" if name is None else name_for("barrier", name)
     require_init()
     handle = ctypes.c_uint64()
-    check(_library.load().rueda_barrier_async(chosen.encode(), byref(handle)))
+    check(_library.load().rueda_process_set_barrier_async(id_of(process_set), chosen.encode(),
+                                                          byref(handle)))
     synchronize(_register(handle, [], is_list=False), timeout)
 
 

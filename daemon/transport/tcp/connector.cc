@@ -101,7 +101,7 @@ void Connector::say_hello() {
   hello_.slot_bytes = options_.slot_bytes;
   seal(hello_, options_.token);
   last_cause_ = "it did not answer our hello; most likely it does not expect the channel (yet)";
-  // 88 bytes fit into a fresh socket, so an error here shows in the read as well.
+  // A hello fits into a fresh socket, so an error here shows in the read as well.
   asio::async_write(socket_, asio::buffer(&hello_, sizeof(hello_)),
                     [self = shared_from_this()](const error_code&, size_t) {});
   asio::async_read(

@@ -33,7 +33,7 @@ struct Hello {
   Nonce nonce{};
   Mac mac{};  // over everything before it
 };
-static_assert(sizeof(Hello) == 88 && offsetof(Hello, mac) == 56);
+static_assert(sizeof(Hello) == 96 && offsetof(Hello, mac) == 64);
 
 enum class HelloAnswer : uint8_t {
   kWelcome = 0,

@@ -1,14 +1,16 @@
 """What the Python package refuses before it submits anything."""
 
+import os
 import pickle
 import subprocess
 import sys
 import unittest
+import unittest.mock
 
 import numpy as np
 
 import rueda
-from rueda import _dtypes, _operations
+from rueda import _dtypes, _operations, _process_sets
 
 
 class DTypeTest(unittest.TestCase):
@@ -53,6 +55,28 @@ class DTypeTest(unittest.TestCase):
                 rueda.bfloat16
         else:
             self.assertEqual(rueda.bfloat16, np.dtype(ml_dtypes.bfloat16))
+
+
+class ProcessSetTest(unittest.TestCase):
+    def test_one_that_was_not_added_is_refused(self):
+        with self.assertRaisesRegex(ValueError, "has not been added; use rueda.add_process_set"):
+            _process_sets.id_of(rueda.ProcessSet([1, 0]))
+        with self.assertRaisesRegex(TypeError, "must be a rueda.ProcessSet, not int"):
+            _process_sets.id_of(1)
+        self.assertEqual(_process_sets.id_of(None), 0)
+        self.assertEqual(_process_sets.id_of(rueda.global_process_set), 0)
+
+    def test_what_init_adds(self):
+        with unittest.mock.patch.dict(os.environ, {"RUEDA_PROCESS_SETS": "0,1; 2,3"}):
+            self.assertEqual(_process_sets.initial(None), [[0, 1], [2, 3]])
+            self.assertEqual(_process_sets.initial([[5]]), [[5]])
+        with unittest.mock.patch.dict(os.environ, {"RUEDA_PROCESS_SETS": "0,one"}):
+            with self.assertRaisesRegex(ValueError, "RUEDA_PROCESS_SETS='0,one' is not lists of ranks"):
+                _process_sets.initial(None)
+        self.assertEqual(_process_sets.initial(None), [])
+
+    def test_the_ranks_are_in_order(self):
+        self.assertEqual(rueda.ProcessSet([3, 1]).ranks, [1, 3])
 
 
 class OptionTest(unittest.TestCase):

@@ -1,0 +1,117 @@
+// JobRunner's side of the data plane: channels, for each process set, and operations.
+
+#include <algorithm>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+
+#include "daemon/engine/build_operation.h"
+#include "daemon/engine/job_runner.h"
+#include "daemon/engine/proof.h"
+
+namespace rueda::engine {
+namespace {
+
+// A daemon that listens everywhere names only its port: it is where its control service is.
+std::string data_address_of(const core::LayoutNode& node, const std::string& told) {
+  if (!told.starts_with(':')) return told;
+  return node.control_address.substr(0, node.control_address.rfind(':')) + told;
+}
+
+}  // namespace
+
+void JobRunner::open_data(uint32_t process_set, const core::Layout& layout) {
+  DataJobOptions options;
+  options.job = spec_.job;
+  options.epoch = data_epoch_;
+  options.process_set = process_set;
+  options.token = make_data_token(spec_.token, spec_.job, data_epoch_);
+  options.self = layout.ring_index(spec_.self);
+  for (const NodeIndex member : layout.members()) {
+    const core::LayoutNode& node = layout.node(member);
+    options.node_ids.push_back(node.node_id);
+    options.data_addresses.push_back(
+        data_address_of(node, data_addresses_[static_cast<size_t>(member.value)]));
+  }
+  options.lanes = context_.options.lanes;
+  options.chunk_bytes = context_.options.chunk_bytes;
+  options.staging_bytes = context_.options.staging_bytes;
+  options.timeout_ms = context_.options.timeout_ms;
+  options.corrupt = context_.options.corrupt_reduction;
+
+  // The data loop's news arrives here as events of the core, unless the job has gone meanwhile.
+  const auto tell = [this, epoch = data_epoch_](auto make_event) {
+    return [this, alive = alive_, epoch, make_event](auto&&... arguments) {
+      boost::asio::post(context_.control_loop,
+                        [this, alive, epoch, event = make_event(arguments...)] {
+                          if (*alive && epoch == core_.epoch()) step(event);
+                        });
+    };
+  };
+  options.events.on_done = [this, alive = alive_, epoch = data_epoch_, process_set](
+                               Seq seq, double seconds) {
+    boost::asio::post(context_.control_loop, [this, alive, epoch, process_set, seq, seconds] {
+      if (!*alive || epoch != core_.epoch()) return;
+      metrics_->ring_seconds.Observe(seconds);
+      step(core::OperationDone{seq, process_set});
+    });
+  };
+  options.events.on_failed = tell([](Seq seq, const Status& status) {
+    return core::Event(core::OperationFailed{seq, status});
+  });
+  options.events.on_diverged =
+      tell([members = layout.members(), process_set](Seq seq, uint32_t generation, NodeIndex peer) {
+        return core::Event(core::OperationDiverged{
+            seq, generation, members[static_cast<size_t>(peer.value)], process_set});
+      });
+  options.events.on_channel_lost =
+      tell([members = layout.members(), process_set](NodeIndex node, const Status& status) {
+        return core::Event(
+            core::DataChannelLost{members[static_cast<size_t>(node.value)], status, process_set});
+      });
+  context_.data_loop.begin_epoch(std::move(options));
+}
+
+void JobRunner::open_set(const core::ProcessSetAdded& added) {
+  const core::Layout layout = spec_.layout.subset(added.ranks);
+  if (data_epoch_open_ && layout.is_member(spec_.self)) open_data(added.id, layout);
+}
+
+void JobRunner::close_set(uint32_t process_set) {
+  if (data_epoch_open_) context_.data_loop.end_set(spec_.job, data_epoch_, process_set);
+}
+
+const core::Collectives* JobRunner::find_set(uint32_t id) const {
+  for (const core::Collectives* set : core_.process_sets()) {
+    if (set->id() == id) return set;
+  }
+  return nullptr;
+}
+
+LocalRank JobRunner::first_rank_of(uint32_t process_set) const {
+  const core::Collectives* set = process_set == 0 ? nullptr : find_set(process_set);
+  return set ? set->locals().front() : LocalRank{0};
+}
+
+void JobRunner::launch(const core::Launch& launch) {
+  double last_submitted_s = 0;
+  const core::Collectives& set = *find_set(launch.process_set);
+  const auto find = [&](LocalRank place, Ticket ticket) -> const SubmittedBuffers& {
+    const Held& item = held(set.locals()[static_cast<size_t>(place.value)], ticket);
+    last_submitted_s = std::max(last_submitted_s, item.submitted_s);
+    return item.buffers;
+  };
+  std::unique_ptr<Operation> operation = build_operation(launch, set.layout(), find);
+  metrics_->negotiation_seconds.Observe(steady_now_s() - last_submitted_s);
+  operations_.emplace(OperationKey{launch.process_set, launch.seq}, operation->kind);
+  context_.data_loop.run(spec_.job, launch.epoch, std::move(operation));
+}
+
+void JobRunner::cancel(const core::Cancel& cancelled) {
+  const uint32_t set = cancelled.process_set;
+  const auto end = operations_.lower_bound({set, core::first_of(core::Track::kDecreed)});
+  operations_.erase(operations_.lower_bound({set, cancelled.first}), end);
+  context_.data_loop.cancel(spec_.job, data_epoch_, cancelled);
+}
+
+}  // namespace rueda::engine
