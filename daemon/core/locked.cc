@@ -16,9 +16,7 @@
 namespace rueda::core {
 namespace {
 
-// After a lock that did not hold for this many rounds of its plan, the next one waits for twice as
-// many steps.
-constexpr uint64_t kRoundsOfALockThatHeld = 8;
+// After a lock that did not hold the next one waits for twice as many steps, but no more than this.
 constexpr int kMostSteps = 1024;
 
 class Locked final : public Agreement {

@@ -39,8 +39,11 @@ void Schedule::on_decreed(Seq seq, const std::vector<DescriptorPtr>& batch) {
     const size_t bytes = bytes_in_a_plan(*tensor);
     const bool is_too_long = step_bytes_ + bytes > kMostPlanBytes;
     is_spoiled_ = is_spoiled_ || is_too_long;
-    if (names_.contains(tensor->name) || is_too_long) {
-      finish_step();
+    const bool is_out_of_phase =
+        tensor->name == leader_ && !names_.contains(leader_) && step_.size() > before.size();
+    if (is_out_of_phase) drop_part();
+    if (names_.contains(tensor->name) || is_too_long) finish_step();
+    if (step_.empty()) {
       // A step that ended within a batch would do so for ever, and a lock begins between batches:
       // so the next one begins with all of the batch.
       for (const Occurrence& earlier : before) add(seq, earlier);
@@ -54,6 +57,26 @@ void Schedule::on_decreed(Seq seq, const std::vector<DescriptorPtr>& batch) {
     }
     add(seq, occurrence);
     before.push_back(std::move(occurrence));
+  }
+}
+
+// The stretch began within a step, as after a lock: the next one begins where steps did when there
+// was a plan. Unless the same part has come before: then it is a step of its own.
+void Schedule::drop_part() {
+  std::map<std::string, DescriptorPtr> part;
+  for (const Occurrence& occurrence : step_) {
+    part.emplace(occurrence.descriptor->name, occurrence.descriptor);
+  }
+  const bool came_before =
+      part.size() == dropped_.size() &&
+      std::equal(part.begin(), part.end(), dropped_.begin(), [](const auto& a, const auto& b) {
+        return a.first == b.first && *a.second == *b.second;
+      });
+  dropped_ = std::move(part);
+  if (came_before) {
+    finish_step();
+  } else {
+    begin_step();
   }
 }
 
@@ -84,6 +107,10 @@ void Schedule::finish_step() {
   } else if (!step_.empty()) {
     remember(std::move(step_));
   }
+  begin_step();
+}
+
+void Schedule::begin_step() {
   step_.clear();
   step_bytes_ = 0;
   names_.clear();
@@ -169,6 +196,12 @@ Schedule::Proposal Schedule::make_plan(int steps) {
   }
   for (size_t i = 0; i < chosen.size(); ++i) chosen[i]->ends_at = tree->ends[i];
   proposal.at = tree->ends.front();
+  const std::vector<PlanBatch>& batches = tree->plan.batches;
+  const bool has_leader = std::any_of(batches.begin(), batches.end(), [&](const PlanBatch& batch) {
+    return std::any_of(batch.tensors.begin(), batch.tensors.end(),
+                       [&](const DescriptorPtr& tensor) { return tensor->name == leader_; });
+  });
+  if (!has_leader) leader_ = batches.front().tensors.front()->name;
   proposal.plan = std::move(tree->plan);
   return proposal;
 }
@@ -189,6 +222,12 @@ void Schedule::on_unlocked(const std::vector<std::vector<DescriptorPtr>>& round,
   kinds_.remove_if([&](const Kind& kind) {
     return rounds >= kRoundsToForget && kind.ends_at != kPlanStart && !ended.contains(kind.ends_at);
   });
+  // A plan that did not fit is not made again: what is seen from now on counts, and what ended it.
+  for (Kind& kind : kinds_) {
+    if (rounds >= kRoundsOfALockThatHeld) break;
+    kind.seen = 0;
+    kind.ended_a_lock = false;
+  }
   steady_ = 0;
   after_a_lock_ = kStepsThatEndALock;
   // The step goes on as if it had been decreed so far: its kind is seen whole.

@@ -13,6 +13,10 @@
 
 namespace rueda::core {
 
+// After a lock that did not hold for this many rounds of its plan, the next one is made with more
+// care.
+inline constexpr uint64_t kRoundsOfALockThatHeld = 8;
+
 // The coordinator's memory of what was reported, decreed and completed lately in the lockable
 // track. A step is a stretch of decrees in which no tensor comes twice. Steps with the same tensors
 // are of one kind, whatever their order. A few kinds are remembered, over locks, too: so what made
@@ -62,6 +66,8 @@ class Schedule {
   };
 
   void add(Seq seq, const Occurrence& occurrence);
+  void drop_part();
+  void begin_step();
   void finish_step();
   void remember(StepRecord step);
   const Kind* find_current() const;
@@ -76,8 +82,10 @@ class Schedule {
   bool is_spoiled_ = false;                  // the stretch is no step
   int after_a_lock_ = 0;   // finished steps until those that ended a lock are over
   std::list<Kind> kinds_;  // the one seen last comes first
-  int64_t steps_ = 0;      // finished
-  int steady_ = 0;         // finished steps in a row of kinds seen before, and one before them
+  std::string leader_;     // steps began with it when there was a plan; empty: there was none
+  std::map<std::string, DescriptorPtr> dropped_;  // the part of a step that was dropped last
+  int64_t steps_ = 0;                             // finished
+  int steady_ = 0;  // finished steps in a row of kinds seen before, and one before them
 };
 
 }  // namespace rueda::core

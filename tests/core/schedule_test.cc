@@ -105,6 +105,17 @@ TEST_F(ScheduleTest, WhatEndedALockIsInTheNextPlan) {
   EXPECT_THAT(plan(), ElementsAre(ElementsAre("a"), ElementsAre("v")));
 }
 
+// Else steps that came once, and not in a way that a plan can follow, would spoil every later lock.
+TEST_F(ScheduleTest, APlanThatDidNotHoldIsNotMadeAgain) {
+  for (int i = 0; i < 3; ++i) decree({tensor("a"), tensor("v")});
+  for (int i = 0; i < 3; ++i) decree({tensor("a")});
+  EXPECT_THAT(plan(), ElementsAre(ElementsAre("a"), ElementsAre("v")));
+  schedule_->on_locked();
+  schedule_->on_unlocked({{tensor("a")}}, {}, 0);
+  for (int i = 0; i < 6; ++i) decree({tensor("a")});
+  EXPECT_THAT(plan(), ElementsAre(ElementsAre("a")));
+}
+
 TEST_F(ScheduleTest, AnAlternativeThatALongLockHadNoUseForIsForgotten) {
   for (int i = 0; i < 3; ++i) decree({tensor("a"), tensor("v")});
   for (int i = 0; i < 3; ++i) decree({tensor("a")});
@@ -134,6 +145,37 @@ TEST_F(ScheduleTest, AStepThatEndsWithinABatchMovesOn) {
     decree({tensor("a"), tensor("b"), tensor("c")});
   }
   EXPECT_TRUE(schedule_->has_repeated(3));
+}
+
+// After a lock a stretch may begin within a step, and in an order that changes no stretch would be
+// like another: it begins where the plan did.
+TEST_F(ScheduleTest, AfterALockStepsBeginWhereThePlanDid) {
+  for (int i = 0; i < 3; ++i) decree({tensor("a"), tensor("b"), tensor("c")});
+  (void)schedule_->make_plan(3);
+  schedule_->on_locked();
+  schedule_->on_unlocked({{tensor("a"), tensor("b"), tensor("c")}}, {{0, 5}}, 0);
+  decree({tensor("c")});  // once more in this step
+  for (const Names& order : {Names{"a", "b", "c"}, Names{"a", "c", "b"}}) {
+    EXPECT_FALSE(schedule_->has_repeated(3));
+    for (const std::string& name : order) decree({tensor(name)});
+  }
+  EXPECT_TRUE(schedule_->has_repeated(3));
+  EXPECT_THAT(plan(), ElementsAre(ElementsAre("a"), ElementsAre("c"), ElementsAre("b")));
+}
+
+// A step that has nothing of what the plan began with is one all the same.
+TEST_F(ScheduleTest, APartThatComesAgainIsAStep) {
+  for (int i = 0; i < 3; ++i) decree({tensor("a"), tensor("b")});
+  (void)schedule_->make_plan(3);
+  schedule_->on_locked();
+  schedule_->on_unlocked({{tensor("a")}, {tensor("b")}}, {{0, 5}}, 0);
+  for (int i = 0; i < 6; ++i) {
+    decree({tensor("b")});
+    decree({tensor("a")});
+    decree({tensor("b")});
+  }
+  EXPECT_TRUE(schedule_->has_repeated(3));
+  EXPECT_THAT(plan(), ElementsAre(ElementsAre("b"), ElementsAre("a")));
 }
 
 TEST_F(ScheduleTest, OnlySoManyKindsAreRemembered) {

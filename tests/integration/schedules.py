@@ -2,6 +2,7 @@
 are told to."""
 
 import errno
+import json
 import os
 
 import harness
@@ -22,8 +23,8 @@ class Schedule:
                                   [harness.program("integration_schedule_rank"), tensors, path], extra)
         for number in range(sum(ranks_per_node)):
             self.job.wait_for(number, "^started$")
-        [job_id] = daemons[0].jobs() - others
-        self.label = f'job="{job_id}"'
+        [self.job_id] = daemons[0].jobs() - others
+        self.label = f'job="{self.job_id}"'
         # Rank 0 has it open.
         self._commands = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         test.addCleanup(os.close, self._commands)
@@ -55,6 +56,19 @@ class Schedule:
         wait_until(lambda: over() or ended())
         if not over():
             self.test.fail(f"a deviation did not end:\n{self.job.output()}\n{self.describe_daemons()}")
+
+    def plan(self):
+        """The batches of the plan in force, as the last node shows them; none if there is none."""
+        run = self.test.start([harness.program("ruedactl"), "--socket", self.daemons[-1].socket, "--json",
+                               "jobs", "--plan"])
+        self.test.assertEqual(run.exit_code(), 0, run.output())
+        plans = json.loads(run.output()).get("plans", [])
+        return next((plan["batches"] for plan in plans if plan["job_id"] == self.job_id), [])
+
+    def plan_branches(self):
+        """The plan has alternatives."""
+        followed = [batch.get("after", 0) for batch in self.plan()]
+        return followed != list(range(len(followed)))
 
     def is_locked(self):
         return all(daemon.metric("rueda_locked", self.label) == 1 for daemon in self.daemons)
