@@ -89,8 +89,9 @@ void Caller::finish(Entry entry) {
   const Status error =
       entry.error_code == Code::kOk ? Status::ok() : Status(entry.error_code, entry.error);
   const std::string& group_name = entry.descriptor->group;
-  if (group_name.empty() || cut_off_.erase(entry.descriptor->name) > 0) {
-    enqueue({entry.descriptor}, error);
+  const bool is_cut_off = cut_off_.erase(entry.descriptor->name) > 0;
+  if (group_name.empty() || is_cut_off) {
+    enqueue({entry.descriptor}, error, is_cut_off);
     return;
   }
   Group& group = groups_[group_name];
@@ -103,7 +104,7 @@ void Caller::finish(Entry entry) {
   enqueue(std::move(done.tensors), done.error);
 }
 
-void Caller::enqueue(std::vector<DescriptorPtr> tensors, const Status& error) {
+void Caller::enqueue(std::vector<DescriptorPtr> tensors, const Status& error, bool is_cut_off) {
   Order& order = of(track_of(tensors.front()->kind));
   if (!error.is_ok()) {
     OrderedOperation operation;
@@ -121,6 +122,11 @@ void Caller::enqueue(std::vector<DescriptorPtr> tensors, const Status& error) {
         [&](const DescriptorPtr& tensor) { return tensor == first || can_fuse(*first, *tensor); });
     unit.tensors.assign(tensors.begin(), rest);
     tensors.erase(tensors.begin(), rest);
+    if (!first->group.empty()) {
+      Parts& parts = parts_[first->group];
+      parts.waiting += unit.tensors.size();
+      parts.has_begun = parts.has_begun || is_cut_off;
+    }
     order.queue.push_back(std::move(unit));
   }
 }
@@ -142,8 +148,19 @@ void Caller::call(std::vector<CalledOperation>& called) {
       for (const DescriptorPtr& tensor : next.batch) {
         next.operation.tensors.push_back(tensor->name);
       }
+      note_decreed(next.batch);
+      next.is_within_group = is_within_group();
       number(std::move(next));
     }
+  }
+}
+
+void Caller::note_decreed(const std::vector<DescriptorPtr>& batch) {
+  for (const DescriptorPtr& tensor : batch) {
+    if (tensor->group.empty()) continue;
+    const auto it = parts_.find(tensor->group);
+    it->second.has_begun = true;
+    if (--it->second.waiting == 0) parts_.erase(it);
   }
 }
 
@@ -163,14 +180,14 @@ void Caller::suspend_lockable() {
     return track_of(entry.second.descriptor->kind) == Track::kLockable;
   });
   groups_.clear();  // broadcasts have no groups
+  parts_.clear();
   of(Track::kLockable).queue.clear();
   of(Track::kLockable).errors.clear();
 }
 
-bool Caller::has_waiting_group() const {
-  const std::deque<FusionUnit>& queue = of(Track::kLockable).queue;
-  return std::any_of(queue.begin(), queue.end(),
-                     [](const FusionUnit& unit) { return !unit.tensors.front()->group.empty(); });
+bool Caller::is_within_group() const {
+  return !cut_off_.empty() || std::any_of(parts_.begin(), parts_.end(),
+                                          [](const auto& of) { return of.second.has_begun; });
 }
 
 void Caller::resume_lockable(Seq first, std::set<std::string> cut_off) {

@@ -18,6 +18,7 @@ namespace rueda::core {
 struct CalledOperation {
   OrderedOperation operation;
   std::vector<DescriptorPtr> batch;
+  bool is_within_group = false;  // of a group some tensors have been decreed now, and others not
 };
 
 class Caller {
@@ -39,8 +40,9 @@ class Caller {
   // L7: decrees go on at this number. These tensors come without their groups once: the plan has
   // launched the others already.
   void resume_lockable(Seq first, std::set<std::string> cut_off);
-  // Of a group that is enqueued, in parts that are unlike, some may have been decreed.
-  bool has_waiting_group() const;
+  // Of a group some tensors have been decreed, or launched by a plan, and others not: they are
+  // unlike, or the plan was given up between them.
+  bool is_within_group() const;
   Seq last(Track track) const { return of(track).last; }
   // call() had, or would have, more to decree.
   bool has_waiting() const;
@@ -61,6 +63,11 @@ class Caller {
     std::vector<DescriptorPtr> tensors;
     Status error;
   };
+  // Of a group that is in the queue.
+  struct Parts {
+    size_t waiting = 0;      // tensors
+    bool has_begun = false;  // others have been decreed, or launched by a plan
+  };
   struct Order {
     Seq last;
     std::deque<FusionUnit> queue;
@@ -75,13 +82,15 @@ class Caller {
   static void note_error(Entry& entry, Code code, std::string text);
   void check_root(Entry& entry) const;
   void finish(Entry entry);
-  void enqueue(std::vector<DescriptorPtr> tensors, const Status& error);
+  void enqueue(std::vector<DescriptorPtr> tensors, const Status& error, bool is_cut_off = false);
+  void note_decreed(const std::vector<DescriptorPtr>& batch);
 
   const Layout& layout_;
   const AgreementOptions options_;
   std::map<std::string, Entry> table_;  // ordered: what happens must not depend on hashing
   std::map<std::string, Group> groups_;
-  std::set<std::string> cut_off_;  // tensors whose groups a plan has begun
+  std::map<std::string, Parts> parts_;  // by group
+  std::set<std::string> cut_off_;       // tensors whose groups a plan has begun
   std::array<Order, kTracks> orders_;
   std::set<Rank> left_;
 };

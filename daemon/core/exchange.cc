@@ -139,7 +139,7 @@ bool Exchange::call(uint32_t generation, std::vector<OrderedOperation>& ordered,
     const bool lockable = track_of(next.operation.seq) == Track::kLockable;
     if (schedule_ && lockable) {
       if (next.operation.error.is_ok()) {
-        schedule_->on_decreed(next.operation.seq, next.batch);
+        schedule_->on_decreed(next.operation.seq, next.batch, next.is_within_group);
       } else {
         schedule_->spoil();
       }

@@ -254,7 +254,7 @@ void Locked::lock_if_repeated() {
   // A mismatch is found among reports, and a lock would forget them.
   if (exchange_.caller()->has_unfinished_mismatch()) return;
   // Nor does a lock begin within a group.
-  if (exchange_.caller()->has_waiting_group()) return;
+  if (exchange_.caller()->is_within_group()) return;
   Lock lock;
   lock.generation = generation_ + 1;
   lock.first = Seq{exchange_.last(Track::kLockable).value + 1};
@@ -441,8 +441,8 @@ Status Locked::on_resume(NodeIndex from, const Resume& resumed) {
 
 void Locked::resume(const Resume& resumed) {
   generation_ = resumed.generation;
-  tell_schedule(resumed.first);
   exchange_.resume_lockable(resumed.first, follower_->cut_off_by(resumed.first));
+  tell_schedule(resumed.first);
   for (auto it = bound_.lower_bound(resumed.first); it != bound_.end(); it = bound_.erase(it)) {
     for (Pool::node_type& tensor : it->second) pool_.insert(std::move(tensor));
   }
@@ -466,7 +466,8 @@ void Locked::tell_schedule(Seq first) {
   for (const uint32_t batch : plan.path_to(follower_->place_before(first))) {
     round.push_back(plan.batches[batch].tensors);
   }
-  exchange_.schedule()->on_unlocked(round, follower_->ended(), now_);
+  exchange_.schedule()->on_unlocked(round, exchange_.caller()->is_within_group(),
+                                    follower_->ended(), now_);
 }
 
 void Locked::say(const AgreementMessage& message) {

@@ -33,16 +33,22 @@ void Schedule::on_reported(const std::string& tensor, TicksMs now) {
   reported_.try_emplace(tensor, Report{++moment_, now}).first->second.last_at = now;
 }
 
-void Schedule::on_decreed(Seq seq, const std::vector<DescriptorPtr>& batch) {
+void Schedule::on_decreed(Seq seq, const std::vector<DescriptorPtr>& batch, bool is_within_group) {
+  const bool was_within_group = std::exchange(is_within_group_, is_within_group);
+  if (cuts_group_ && !was_within_group) begin_step(false);
   StepRecord before;  // of the batch
   for (const DescriptorPtr& tensor : batch) {
     const size_t bytes = bytes_in_a_plan(*tensor);
     const bool is_too_long = step_bytes_ + bytes > kMostPlanBytes;
     is_spoiled_ = is_spoiled_ || is_too_long;
     const bool is_out_of_phase =
-        tensor->name == leader_ && !names_.contains(leader_) && step_.size() > before.size();
+        leads(*tensor) && !has_leader_ && !was_within_group && step_.size() > before.size();
     if (is_out_of_phase) drop_part();
-    if (names_.contains(tensor->name) || is_too_long) finish_step();
+    if (names_.contains(tensor->name) || is_too_long) {
+      // What the step has of a group must be all of it.
+      is_spoiled_ = is_spoiled_ || was_within_group || (is_within_group && !before.empty());
+      finish_step(was_within_group);
+    }
     if (step_.empty()) {
       // A step that ended within a batch would do so for ever, and a lock begins between batches:
       // so the next one begins with all of the batch.
@@ -74,15 +80,21 @@ void Schedule::drop_part() {
       });
   dropped_ = std::move(part);
   if (came_before) {
-    finish_step();
+    finish_step(false);
   } else {
-    begin_step();
+    begin_step(false);
   }
+}
+
+bool Schedule::leads(const TensorDescriptor& tensor) const {
+  return leader_ && (tensor.name == leader_->name ||
+                     (!tensor.group.empty() && tensor.group == leader_->group));
 }
 
 void Schedule::add(Seq seq, const Occurrence& occurrence) {
   step_bytes_ += bytes_in_a_plan(*occurrence.descriptor);
   names_.insert(occurrence.descriptor->name);
+  has_leader_ = has_leader_ || leads(*occurrence.descriptor);
   open_[seq].push_back(step_.size());
   step_.push_back(occurrence);
 }
@@ -101,21 +113,22 @@ void Schedule::spoil() {
 }
 
 // A tensor has come again: what came before it was a step.
-void Schedule::finish_step() {
+void Schedule::finish_step(bool is_within_group) {
   if (is_spoiled_) {
     steady_ = 0;
   } else if (!step_.empty()) {
     remember(std::move(step_));
   }
-  begin_step();
+  begin_step(is_within_group);
 }
 
-void Schedule::begin_step() {
+void Schedule::begin_step(bool is_within_group) {
   step_.clear();
   step_bytes_ = 0;
   names_.clear();
+  has_leader_ = false;
   open_.clear();
-  is_spoiled_ = false;
+  is_spoiled_ = cuts_group_ = is_within_group;
 }
 
 void Schedule::remember(StepRecord step) {
@@ -199,24 +212,21 @@ Schedule::Proposal Schedule::make_plan(int steps) {
   const std::vector<PlanBatch>& batches = tree->plan.batches;
   const bool has_leader = std::any_of(batches.begin(), batches.end(), [&](const PlanBatch& batch) {
     return std::any_of(batch.tensors.begin(), batch.tensors.end(),
-                       [&](const DescriptorPtr& tensor) { return tensor->name == leader_; });
+                       [&](const DescriptorPtr& tensor) { return leads(*tensor); });
   });
-  if (!has_leader) leader_ = batches.front().tensors.front()->name;
+  if (!has_leader) leader_ = batches.front().tensors.front();
   proposal.plan = std::move(tree->plan);
   return proposal;
 }
 
 void Schedule::on_locked() {
   reported_.clear();
-  step_.clear();
-  step_bytes_ = 0;
-  names_.clear();
-  open_.clear();
-  is_spoiled_ = false;
+  begin_step(false);
 }
 
 void Schedule::on_unlocked(const std::vector<std::vector<DescriptorPtr>>& round,
-                           const std::map<PlanPlace, uint64_t>& ended, TicksMs now) {
+                           bool is_within_group, const std::map<PlanPlace, uint64_t>& ended,
+                           TicksMs now) {
   uint64_t rounds = 0;
   for (const auto& [place, times] : ended) rounds += times;
   kinds_.remove_if([&](const Kind& kind) {
@@ -234,9 +244,10 @@ void Schedule::on_unlocked(const std::vector<std::vector<DescriptorPtr>>& round,
   Seq seq{0};
   for (const std::vector<DescriptorPtr>& batch : round) {
     for (const DescriptorPtr& tensor : batch) on_reported(tensor->name, now);
-    on_decreed(seq, batch);
+    on_decreed(seq, batch, false);
     on_ended(seq);
   }
+  is_within_group_ = is_within_group;
 }
 
 }  // namespace rueda::core

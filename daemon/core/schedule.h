@@ -18,16 +18,18 @@ namespace rueda::core {
 inline constexpr uint64_t kRoundsOfALockThatHeld = 8;
 
 // The coordinator's memory of what was reported, decreed and completed lately in the lockable
-// track. A step is a stretch of decrees in which no tensor comes twice. Steps with the same tensors
-// are of one kind, whatever their order. A few kinds are remembered, over locks, too: so what made
-// a plan fail is part of the next one (L9).
+// track. A step is a stretch of decrees in which no tensor comes twice, and which cuts no group in
+// two: else a plan would lead from a part of the group to something else. Steps with the same
+// tensors are of one kind, whatever their order. A few kinds are remembered, over locks, too: so
+// what made a plan fail is part of the next one (L9).
 class Schedule {
  public:
   explicit Schedule(const AgreementOptions& options) : options_(options) {}
 
   // A node has reported the tensor.
   void on_reported(const std::string& tensor, TicksMs now);
-  void on_decreed(Seq seq, const std::vector<DescriptorPtr>& batch);
+  // is_within_group: after the batch, some tensors of a group have been decreed and others not.
+  void on_decreed(Seq seq, const std::vector<DescriptorPtr>& batch, bool is_within_group);
   void on_ended(Seq seq);
   // Something else was decreed, or could not be: the stretch so far is no step.
   void spoil();
@@ -47,8 +49,9 @@ class Schedule {
   // A plan is in force: nothing is seen until it is not.
   void on_locked();
   // The plan made last is not in force any more. round: the batches of its unfinished, or last,
-  // round. ended: how many of its rounds ended with each batch.
-  void on_unlocked(const std::vector<std::vector<DescriptorPtr>>& round,
+  // round. is_within_group: likewise, after it. ended: how many of its rounds ended with each
+  // batch.
+  void on_unlocked(const std::vector<std::vector<DescriptorPtr>>& round, bool is_within_group,
                    const std::map<PlanPlace, uint64_t>& ended, TicksMs now);
 
  private:
@@ -66,9 +69,10 @@ class Schedule {
   };
 
   void add(Seq seq, const Occurrence& occurrence);
+  bool leads(const TensorDescriptor& tensor) const;
   void drop_part();
-  void begin_step();
-  void finish_step();
+  void begin_step(bool is_within_group);
+  void finish_step(bool is_within_group);
   void remember(StepRecord step);
   const Kind* find_current() const;
 
@@ -78,11 +82,14 @@ class Schedule {
   StepRecord step_;
   size_t step_bytes_ = 0;                    // what the step would take in a message
   std::set<std::string> names_;              // of the step
+  bool has_leader_ = false;                  // the step
   std::map<Seq, std::vector<size_t>> open_;  // places in step_ of operations under way
   bool is_spoiled_ = false;                  // the stretch is no step
+  bool is_within_group_ = false;             // after the last batch
+  bool cuts_group_ = false;                  // the stretch began within a group
   int after_a_lock_ = 0;   // finished steps until those that ended a lock are over
   std::list<Kind> kinds_;  // the one seen last comes first
-  std::string leader_;     // steps began with it when there was a plan; empty: there was none
+  DescriptorPtr leader_;   // steps began with it, or its group, when there was a plan
   std::map<std::string, DescriptorPtr> dropped_;  // the part of a step that was dropped last
   int64_t steps_ = 0;                             // finished
   int steady_ = 0;  // finished steps in a row of kinds seen before, and one before them

@@ -25,7 +25,7 @@ class ScheduleTest : public testing::Test {
   // Reported, decreed, and, unless told otherwise, complete.
   void decree(const std::vector<DescriptorPtr>& batch, TicksMs at = 0, bool ends = true) {
     for (const DescriptorPtr& item : batch) schedule_->on_reported(item->name, at);
-    schedule_->on_decreed(Seq{++seq_}, batch);
+    schedule_->on_decreed(Seq{++seq_}, batch, is_within_group_);
     if (ends) schedule_->on_ended(Seq{seq_});
   }
   std::vector<Names> plan() {
@@ -37,6 +37,7 @@ class ScheduleTest : public testing::Test {
 
   std::optional<Schedule> schedule_;
   uint64_t seq_ = 0;
+  bool is_within_group_ = false;  // after what is decreed next
 };
 
 TEST_F(ScheduleTest, RepeatsAfterSoManyIdenticalSteps) {
@@ -99,7 +100,7 @@ TEST_F(ScheduleTest, WhatEndedALockIsInTheNextPlan) {
   for (int i = 0; i < 3; ++i) decree({tensor("a")});
   (void)schedule_->make_plan(3);
   schedule_->on_locked();
-  schedule_->on_unlocked({{tensor("a")}}, {{0, 5}}, 0);
+  schedule_->on_unlocked({{tensor("a")}}, false, {{0, 5}}, 0);
   decree({tensor("v")});  // the step that the plan had begun
   for (int i = 0; i < 4; ++i) decree({tensor("a")});
   EXPECT_THAT(plan(), ElementsAre(ElementsAre("a"), ElementsAre("v")));
@@ -111,7 +112,7 @@ TEST_F(ScheduleTest, APlanThatDidNotHoldIsNotMadeAgain) {
   for (int i = 0; i < 3; ++i) decree({tensor("a")});
   EXPECT_THAT(plan(), ElementsAre(ElementsAre("a"), ElementsAre("v")));
   schedule_->on_locked();
-  schedule_->on_unlocked({{tensor("a")}}, {}, 0);
+  schedule_->on_unlocked({{tensor("a")}}, false, {}, 0);
   for (int i = 0; i < 6; ++i) decree({tensor("a")});
   EXPECT_THAT(plan(), ElementsAre(ElementsAre("a")));
 }
@@ -121,7 +122,7 @@ TEST_F(ScheduleTest, AnAlternativeThatALongLockHadNoUseForIsForgotten) {
   for (int i = 0; i < 3; ++i) decree({tensor("a")});
   EXPECT_THAT(plan(), ElementsAre(ElementsAre("a"), ElementsAre("v")));
   schedule_->on_locked();
-  schedule_->on_unlocked({{tensor("a")}}, {{0, 1'000}}, 0);
+  schedule_->on_unlocked({{tensor("a")}}, false, {{0, 1'000}}, 0);
   for (int i = 0; i < 3; ++i) decree({tensor("a")});
   EXPECT_THAT(plan(), ElementsAre(ElementsAre("a")));
 }
@@ -153,7 +154,7 @@ TEST_F(ScheduleTest, AfterALockStepsBeginWhereThePlanDid) {
   for (int i = 0; i < 3; ++i) decree({tensor("a"), tensor("b"), tensor("c")});
   (void)schedule_->make_plan(3);
   schedule_->on_locked();
-  schedule_->on_unlocked({{tensor("a"), tensor("b"), tensor("c")}}, {{0, 5}}, 0);
+  schedule_->on_unlocked({{tensor("a"), tensor("b"), tensor("c")}}, false, {{0, 5}}, 0);
   decree({tensor("c")});  // once more in this step
   for (const Names& order : {Names{"a", "b", "c"}, Names{"a", "c", "b"}}) {
     EXPECT_FALSE(schedule_->has_repeated(3));
@@ -168,7 +169,7 @@ TEST_F(ScheduleTest, APartThatComesAgainIsAStep) {
   for (int i = 0; i < 3; ++i) decree({tensor("a"), tensor("b")});
   (void)schedule_->make_plan(3);
   schedule_->on_locked();
-  schedule_->on_unlocked({{tensor("a")}, {tensor("b")}}, {{0, 5}}, 0);
+  schedule_->on_unlocked({{tensor("a")}, {tensor("b")}}, false, {{0, 5}}, 0);
   for (int i = 0; i < 6; ++i) {
     decree({tensor("b")});
     decree({tensor("a")});
@@ -176,6 +177,45 @@ TEST_F(ScheduleTest, APartThatComesAgainIsAStep) {
   }
   EXPECT_TRUE(schedule_->has_repeated(3));
   EXPECT_THAT(plan(), ElementsAre(ElementsAre("b"), ElementsAre("a")));
+}
+
+// Else a plan would lead from a part of a group to something else, and when it is given up there,
+// the rest of the group would wait for ever for what has gone before.
+TEST_F(ScheduleTest, AStepHasAGroupWholeOrNotAtAll) {
+  const DescriptorPtr b = member_of("g", 2, "b");
+  const DescriptorPtr c = member_of("g", 2, "c", DType::kInt64);
+  decree({tensor("a")});
+  for (int i = 0; i < 2; ++i) {
+    is_within_group_ = true;
+    decree({b, tensor("a")});  // of the next step
+    is_within_group_ = false;
+    decree({c});
+  }
+  const Plan plan = schedule_->make_plan(3).plan;
+  EXPECT_EQ(plan.tensors(), 3u);
+  EXPECT_FALSE(plan.has_alternatives());
+}
+
+// Two stretches of a, b and c, but a lock could begin after neither.
+TEST_F(ScheduleTest, AStepThatBeganWithinAGroupIsDropped) {
+  const DescriptorPtr b = member_of("g", 2, "b");
+  const DescriptorPtr c = member_of("g", 2, "c", DType::kInt64);
+  schedule_->on_unlocked({{b}}, true, {}, 0);
+  is_within_group_ = true;
+  decree({tensor("a")});
+  decree({tensor("a")});  // comes again, and c is still missing
+  is_within_group_ = false;
+  decree({c});
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_FALSE(schedule_->has_repeated(3));
+    is_within_group_ = true;
+    decree({b});
+    is_within_group_ = false;
+    decree({c});
+    decree({tensor("a")});
+  }
+  EXPECT_TRUE(schedule_->has_repeated(3));
+  EXPECT_THAT(plan(), ElementsAre(ElementsAre("b"), ElementsAre("c"), ElementsAre("a")));
 }
 
 TEST_F(ScheduleTest, OnlySoManyKindsAreRemembered) {
