@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "daemon/config.h"
+#include "daemon/engine/awake_loop.h"
 #include "daemon/engine/engine.h"
 #include "daemon/logging.h"
 #include "daemon/observe/http_server.h"
@@ -76,7 +77,7 @@ class Daemon {
         signals_(control_loop_, SIGTERM, SIGINT) {}
 
   Status start();
-  void run() { control_loop_.run(); }
+  void run() { awake_loop_.run(); }
   // After run(): what lives on other threads ends before what it uses.
   void tear_down();
 
@@ -91,6 +92,7 @@ class Daemon {
   const engine::EngineOptions options_;
   observe::Metrics metrics_;
   boost::asio::io_context control_loop_{1};
+  engine::AwakeLoop awake_loop_{control_loop_};
   const engine::Poster poster_{control_loop_};
   engine::DataLoop data_loop_;
   service::GrpcControlPlane plane_;
@@ -119,7 +121,8 @@ Status Daemon::start() {
   }
   info_.data_address = data.value();
   engine_.emplace(engine::EngineContext{control_loop_, data_loop_, plane_, metrics_, options_,
-                                        advertised(config_, data.value())});
+                                        advertised(config_, data.value()),
+                                        [this] { awake_loop_.stay_awake(); }});
   plane_.set_events(&*engine_);
   info_.node_id = config_.node_id;
   info_.socket = config_.socket;

@@ -61,6 +61,9 @@ class CompletionRing {
   // Before sleeping. False: something has arrived meanwhile, do not sleep.
   bool announce_sleep();
   void awake();
+  // How many records have come and been taken. `has_grown` may be asked without the lock.
+  uint64_t taken() const { return head_; }
+  bool has_grown(uint64_t taken) const { return load_tail() != taken; }
 
  private:
   bool is_empty() const { return load_tail() == head_; }

@@ -21,11 +21,12 @@
 #include "client/src/allocator.h"
 #include "client/src/config.h"
 #include "client/src/connection.h"
-#include "client/src/repeats.h"
 #include "client/src/process_sets.h"
+#include "client/src/repeats.h"
 #include "client/src/rings.h"
 #include "client/src/tensor.h"
 #include "daemon/base/status.h"
+#include "daemon/base/yielding_wait.h"
 
 namespace rueda::client {
 
@@ -116,9 +117,12 @@ class Session {
   Result<rueda_abi_started> wait_started(TicksMs deadline_ms);
 
   // Waiting (session_wait.cc).
+  // is_brief: what is waited for may take microseconds.
   bool wait_until(Lock& lock, const std::function<bool()>& is_reached,
-                  std::optional<TicksMs> deadline_ms);
+                  std::optional<TicksMs> deadline_ms, bool is_brief = false);
   void ring_daemon();
+  // Whether a completion came before it was time to sleep.
+  bool yield_once(Lock& lock);
   void poll_once(Lock& lock, std::optional<TicksMs> deadline_ms);
   void drain_completions();
   void complete(const rueda_abi_completion& record, std::string_view text);
@@ -167,7 +171,8 @@ class Session {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool is_leaving_ = false;     // said goodbye: the end of the stream is expected
-  bool is_polled_ = false;      // a thread sleeps in poll
+  bool is_polled_ = false;      // a thread sleeps in poll, or is about to
+  YieldingWait yielding_;       // of that thread
   uint64_t waited_ticket_ = 0;  // what wait() was last called for, while it lasts
   std::optional<Status> over_;
   std::deque<PendingReply*> pending_replies_;

@@ -32,14 +32,14 @@ void clear_doorbell(int eventfd) {
 
 // is_reached must become true once over_ is set, or the deadline must bound the wait.
 bool Session::wait_until(Lock& lock, const std::function<bool()>& is_reached,
-                         std::optional<TicksMs> deadline_ms) {
+                         std::optional<TicksMs> deadline_ms, bool is_brief) {
   // A deadline that has passed already still gets one look at the socket.
   for (bool has_looked = false;; has_looked = true) {
     drain_completions();
     if (is_reached()) return true;
     if (has_looked && deadline_ms && steady_now_ms() >= *deadline_ms) return false;
     if (!is_polled_) {
-      poll_once(lock, deadline_ms);
+      if (!is_brief || !yield_once(lock)) poll_once(lock, deadline_ms);
     } else if (deadline_ms) {
       changed_.wait_until(
           lock, std::chrono::steady_clock::time_point(std::chrono::milliseconds(*deadline_ms)));
@@ -47,6 +47,17 @@ bool Session::wait_until(Lock& lock, const std::function<bool()>& is_reached,
       changed_.wait(lock);
     }
   }
+}
+
+bool Session::yield_once(Lock& lock) {
+  is_polled_ = true;
+  const uint64_t taken = completions_.taken();
+  lock.unlock();
+  const bool has_grown = yielding_.until([this, taken] { return completions_.has_grown(taken); });
+  lock.lock();
+  is_polled_ = false;
+  changed_.notify_all();
+  return has_grown;
 }
 
 void Session::poll_once(Lock& lock, std::optional<TicksMs> deadline_ms) {

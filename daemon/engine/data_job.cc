@@ -8,12 +8,17 @@
 #include <sys/mman.h>
 
 #include "daemon/base/hash.h"
+#include "daemon/base/limits.h"
 
 namespace rueda::engine {
 
 namespace {
 
 constexpr size_t kMostCancelsRemembered = 64;
+
+bool is_small(const Operation& operation) {
+  return operation.bytes() <= static_cast<int64_t>(limits::kSmallBytes);
+}
 
 }  // namespace
 
@@ -197,6 +202,7 @@ void DataJob::launch(std::unique_ptr<Operation> operation) {
   const NodeIndex root = operation->root_node;
   running_.push_back(std::make_unique<Running>(Running{std::move(operation), cut, {}}));
   Running& running = *running_.back();
+  if (is_small(*running.operation)) options_.events.on_small();
   running.started_s = steady_now_s();
   running.launched_everywhere = !running.operation->locked;
   HeldFinals* held = held_of(seq);
@@ -370,6 +376,7 @@ void DataJob::finish_if_done(Running& running) {
 void DataJob::finish(Running& running) {
   const Seq seq = running.operation->seq;
   const double seconds = steady_now_s() - running.started_s;
+  if (is_small(*running.operation)) options_.events.on_small();
   const auto is_it = [&](const auto& other) { return other.get() == &running; };
   if (std::erase_if(running_, is_it) == 0) std::erase_if(completing_, is_it);
   if (running_.empty() && waiting_.empty()) progress_timer_.cancel();

@@ -41,6 +41,8 @@ struct DataEvents {
   // Of a plan: the neighbour means another batch by this name (L9). It is to be cancelled.
   std::function<void(Seq, uint32_t generation, NodeIndex peer)> on_diverged;
   std::function<void(NodeIndex, const Status&)> on_channel_lost;
+  // A small operation goes on: what comes next is microseconds away.
+  std::function<void()> on_small = [] {};
 };
 
 struct DataJobOptions {

@@ -22,7 +22,7 @@ Result<std::string> DataLoop::start(const std::string& listen_address) {
   if (!bound.is_ok()) return bound;
   thread_ = std::thread([this] {
     ::pthread_setname_np(::pthread_self(), "rueda-data");
-    io_.run();
+    awake_.run();
   });
   return bound;
 }
@@ -49,6 +49,7 @@ void DataLoop::begin_epoch(DataJobOptions options) {
   in_loop([this, options = std::move(options)]() mutable {
     count_rejected();
     const Key key{options.job, options.epoch, options.process_set};
+    options.events.on_small = [this] { awake_.stay_awake(); };
     auto job = std::make_unique<DataJob>(io_, *transport_, metrics_, std::move(options));
     DataJob* started = job.get();
     const bool is_new = jobs_.emplace(key, std::move(job)).second;

@@ -12,6 +12,7 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 
+#include "daemon/engine/awake_loop.h"
 #include "daemon/engine/data_job.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/transport/transport.h"
@@ -60,6 +61,7 @@ class DataLoop {
 
   observe::Metrics& metrics_;
   boost::asio::io_context io_{1};
+  AwakeLoop awake_{io_};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   std::unique_ptr<transport::Transport> transport_;
   std::map<Key, std::unique_ptr<DataJob>> jobs_;  // in loop

@@ -6,6 +6,7 @@
 #include <boost/asio/post.hpp>
 #include <spdlog/spdlog.h>
 
+#include "daemon/base/limits.h"
 #include "daemon/engine/proof.h"
 
 namespace rueda::engine {
@@ -176,6 +177,7 @@ void JobRunner::deliver(const core::Delivery& delivery) {
   Held& item = held(delivery.rank, delivery.ticket);
   RUEDA_CHECK(item.is_in_flight && item.known.ticket == delivery.ticket);
   item.is_in_flight = false;
+  if (item.bytes <= limits::kSmallBytes) context_.on_small();
   count_end(delivery, item);
   // Who said goodbye with it in flight is not the process that is there now.
   if (!owner.session || owner.attach_deferred) return;
@@ -313,6 +315,7 @@ void JobRunner::hold(LocalRank rank, const session::Submission& submission) {
   item.submitted_s = turn_began_s_;
   item.copied_out = submission.copied_out;
   item.is_in_flight = true;
+  if (item.bytes <= limits::kSmallBytes) context_.on_small();
   if (submission.copied_in) {
     metrics_->copied_in_bytes.Increment(static_cast<double>(submission.input.bytes));
   }

@@ -48,6 +48,8 @@ struct EngineContext {
   const EngineOptions& options;
   // This node's, as others reach it; ":port" if it is where the control address is.
   std::string data_address;
+  // A small operation has been submitted or has ended: what comes next is microseconds away.
+  std::function<void()> on_small = [] {};
 };
 
 // A job as a launcher registers it.
