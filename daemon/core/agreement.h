@@ -8,6 +8,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,6 +47,9 @@ struct AgreementOptions {
   // Of the epoch, by track: up to here numbers are taken, by what an epoch before has left over.
   std::array<Seq, kTracks> taken{before_first_of(Track::kLockable),
                                  before_first_of(Track::kDecreed)};
+  // Likewise: these tensors come without their groups once. Others of the groups need no order any
+  // more.
+  std::set<std::string> cut_off{};
 };
 
 // L7: the operations of the lockable track from `first` on are cancelled here; their numbers come

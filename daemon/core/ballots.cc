@@ -76,12 +76,20 @@ void hash_decision(const Decision& decision, Fnv1a& hash) {
   hash.add(decision.epoch.value).add(decision.members.size());
   for (const NodeIndex node : decision.members) hash.add(static_cast<uint64_t>(node.value));
   for (const NodeIndex node : decision.lost) hash.add(static_cast<uint64_t>(node.value));
-  hash.add(uint64_t{decision.ends_job}).add(decision.irrecoverable.value).add(decision.first.value);
-  for (const OperationVerdict& operation : decision.operations) {
-    hash.add(static_cast<uint64_t>(operation.verdict));
-    for (const NodeIndex node : operation.servers) hash.add(static_cast<uint64_t>(node.value));
-    hash.add(UINT64_MAX);
+  for (const NodeIndex node : decision.withdrew) hash.add(static_cast<uint64_t>(node.value));
+  hash.add(uint64_t{decision.ends_job}).add(decision.irrecoverable.value);
+  for (const TrackDecision& track : decision.tracks) {
+    hash.add(track.first.value);
+    for (const OperationVerdict& operation : track.operations) {
+      hash.add(static_cast<uint64_t>(operation.verdict));
+      for (const NodeIndex node : operation.servers) hash.add(static_cast<uint64_t>(node.value));
+      hash.add(UINT64_MAX);
+    }
   }
+  for (const RefusedAt& refused : decision.refused) {
+    hash.add(refused.seq.value).add(uint64_t{refused.generation});
+  }
+  for (const Rank rank : decision.left) hash.add(static_cast<uint64_t>(rank.value));
 }
 
 }  // namespace rueda::core

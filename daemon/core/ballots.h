@@ -48,7 +48,7 @@ class Proposer {
   // kAccepting.
   const DecisionPtr& proposal() const { return proposal_; }
   // kPreparing: who has promised, and what they hold.
-  const std::map<NodeIndex, Report>& reports() const { return reports_; }
+  const std::map<NodeIndex, NodeReport>& reports() const { return reports_; }
   // What may have been chosen already, and must be proposed again; null: free to choose.
   const DecisionPtr& bound_to() const { return bound_to_; }
   // Whether the node's vote of this phase is there.
@@ -60,7 +60,7 @@ class Proposer {
  private:
   Phase phase_ = Phase::kIdle;
   Ballot ballot_;
-  std::map<NodeIndex, Report> reports_;
+  std::map<NodeIndex, NodeReport> reports_;
   Ballot bound_in_;
   DecisionPtr bound_to_;
   DecisionPtr proposal_;

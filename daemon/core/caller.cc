@@ -72,6 +72,13 @@ void Caller::on_operation_ended(Seq seq) { of(track_of(seq)).open.erase(seq); }
 void Caller::check_root(Entry& entry) const {
   const TensorDescriptor& descriptor = *entry.descriptor;
   if (descriptor.kind != CollectiveKind::kBroadcast || layout_.has_rank(descriptor.root)) return;
+  if (descriptor.process_set == 0 && descriptor.root.value >= 0 &&
+      descriptor.root.value < layout_.world_size()) {
+    note_error(entry, Code::kRankLost,
+               "tensor \"" + descriptor.name + "\" is to be broadcast from rank " +
+                   std::to_string(descriptor.root.value) + ", which the job has lost");
+    return;
+  }
   note_error(
       entry, Code::kInvalidArgument,
       "tensor \"" + descriptor.name + "\" is to be broadcast from rank " +

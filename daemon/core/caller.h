@@ -24,7 +24,7 @@ struct CalledOperation {
 class Caller {
  public:
   Caller(const Layout& layout, const AgreementOptions& options)
-      : layout_(layout), options_(options) {
+      : layout_(layout), options_(options), cut_off_(options.cut_off) {
     for (size_t track = 0; track < kTracks; ++track) orders_[track].last = options.taken[track];
   }
 

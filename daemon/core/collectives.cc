@@ -18,8 +18,9 @@ Collectives::Collectives(uint32_t id, const Layout& layout, std::vector<LocalRan
       submissions_(layout_.node(self).ranks),
       stalls_(layout_, self, options_.stall, submissions_) {}
 
-void Collectives::begin(Epoch epoch, TicksMs now) {
+void Collectives::begin(Epoch epoch, TicksMs now, Recovery* recovery) {
   epoch_ = epoch;
+  recovery_ = recovery;
   stalls_.reset();
   agreement_ = make_agreement(layout_, self_, submissions_, options_.agreement);
   set_now(now);
@@ -29,6 +30,9 @@ void Collectives::forget_order() {
   for (auto& waiting : ordered_) waiting.clear();
   launched_.clear();
   ended_.clear();
+  done_.clear();
+  ended_of_group_.clear();
+  recovery_ = nullptr;
   stalls_.reset();
 }
 
@@ -40,7 +44,7 @@ void Collectives::end() {
 
 void Collectives::fail(const Status& cause, Output& output) {
   for (const LocalSubmission& submission : submissions_.remove_all()) {
-    deliver(submission, cause, Seq{0}, 0, output);
+    end_submission(submission, cause, {Seq{0}, epoch_}, 0, output);
   }
   forget_order();
 }
@@ -87,7 +91,7 @@ void Collectives::submit(LocalSubmission submission, Output& output) {
 }
 
 void Collectives::refuse(const LocalSubmission& submission, const Status& status, Output& output) {
-  deliver(submission, status, Seq{0}, 0, output);
+  end_submission(submission, status, {Seq{0}, epoch_}, 0, output);
 }
 
 void Collectives::set_waited(LocalRank rank, std::optional<Ticket> ticket) {
@@ -181,6 +185,7 @@ void Collectives::cancel(const Cancel& cancelled, Output& output) {
     take_back(waiting.back().tensors);
     waiting.pop_back();
   }
+  if (recovery_) recovery_->on_cancelled(cancelled.first);
   output.cancels.push_back({cancelled.first, cancelled.generation, id_});
 }
 
@@ -196,15 +201,35 @@ Status Collectives::launch_track(Track track, Output& output) {
     const OrderedOperation& next = waiting.front();
     const bool is_launched = next.error.is_ok() && !next.outcome;
     if (is_launched && !window_open(next.seq)) return Status::ok();
+    // R2: what is unstable is bounded. What is repeated counts already.
+    if (is_launched && recovery_ && !next.from_partial &&
+        !recovery_->may_launch(bytes_of(next), track)) {
+      return Status::ok();
+    }
     OrderedOperation operation = std::move(waiting.front());
     waiting.pop_front();
     if (is_launched) {
       if (Status status = launch(std::move(operation), output); !status.is_ok()) return status;
     } else {
-      end_operation(operation, output);
+      if (recovery_) {
+        RUEDA_CHECK(!operation.outcome);  // such a job has one set (job_sets.cc)
+        recovery_->on_refused(now_, operation.seq, operation.generation,
+                              std::make_shared<const RefusedOperation>(
+                                  RefusedOperation{operation.tensors, operation.error}));
+      }
+      end_operation(operation, result_of(operation), output);
     }
   }
   return Status::ok();
+}
+
+int64_t Collectives::bytes_of(const OrderedOperation& operation) const {
+  int64_t bytes = 0;
+  for (const std::string& name : operation.tensors) {
+    const PendingTensor* tensor = submissions_.find(name);
+    if (tensor && tensor->reported) bytes += tensor->by_local_rank.front()->descriptor->bytes();
+  }
+  return bytes;
 }
 
 // Measured from the oldest operation of the track under way, not by their number: operation s uses
@@ -246,6 +271,11 @@ Status Collectives::launch(OrderedOperation operation, Output& output) {
                                        " means another batch on the coordinator than on node " +
                                        layout_.node(self_).node_id);
   }
+  if (recovery_) {
+    launch.from_partial = operation.from_partial;
+    recovery_->on_launched(now_, operation.seq, bytes_of(operation), layout_.members().size(),
+                           {operation.generation, operation.plan_hash}, recovery_output_);
+  }
   launched_.emplace(operation.seq, std::move(operation));
   output.launches.push_back(std::move(launch));
   return Status::ok();
@@ -258,18 +288,31 @@ Status Collectives::on_done(Seq seq, Output& output) {
                   "operation " + std::to_string(number_of(seq)) +
                       " is complete here and was cancelled: a node misreported how far it was");
   }
+  if (recovery_) {
+    done_.insert(launched_.extract(it));
+    recovery_->on_whole(now_, seq, recovery_output_);
+    return Status::ok();
+  }
   const OrderedOperation operation = std::move(it->second);
   launched_.erase(it);
-  end_operation(operation, output);
+  end_operation(operation, result_of(operation), output);
   return launch_ordered(output);
 }
 
-void Collectives::end_operation(const OrderedOperation& operation, Output& output) {
+CompletedOperation Collectives::result_of(const OrderedOperation& operation) const {
+  const int contributors = operation.error.is_ok() ? layout_.member_ranks() : 0;
+  return {operation.seq, epoch_, static_cast<uint32_t>(contributors)};
+}
+
+void Collectives::end_operation(const OrderedOperation& operation, const CompletedOperation& result,
+                                Output& output) {
   for (const std::string& name : operation.tensors) {
     // What failed may be the tensor's next turn, which this node has not submitted.
     if (!operation.error.is_ok() && is_under_way(name)) continue;
+    const PendingTensor* tensor = recovery_ ? submissions_.find(name) : nullptr;
+    if (tensor) note_group(*tensor->present().front().descriptor);
     for (const LocalSubmission& submission : submissions_.remove(name)) {
-      deliver(submission, operation.error, operation.seq, operation.outcome.value_or(0), output);
+      end_submission(submission, operation.error, result, operation.outcome.value_or(0), output);
     }
   }
   agreement_->on_operation_ended(operation.seq);
@@ -278,22 +321,25 @@ void Collectives::end_operation(const OrderedOperation& operation, Output& outpu
 }
 
 bool Collectives::is_under_way(const std::string& tensor) const {
-  return std::any_of(launched_.begin(), launched_.end(), [&](const auto& entry) {
+  const auto has_it = [&](const auto& entry) {
     const std::vector<std::string>& tensors = entry.second.tensors;
     return std::find(tensors.begin(), tensors.end(), tensor) != tensors.end();
-  });
+  };
+  return std::any_of(launched_.begin(), launched_.end(), has_it) ||
+         std::any_of(done_.begin(), done_.end(), has_it);
 }
 
-void Collectives::deliver(const LocalSubmission& submission, const Status& status, Seq seq,
-                          uint32_t value, Output& output) {
+void Collectives::end_submission(const LocalSubmission& submission, const Status& status,
+                                 const CompletedOperation& result, uint32_t value,
+                                 Output& output) {
   if (status.is_ok()) stalls_.on_completed(submission, now_);
   Delivery delivery;
   delivery.rank = locals_[static_cast<size_t>(submission.rank.value)];
   delivery.ticket = submission.ticket;
   delivery.status = status;
-  delivery.epoch = epoch_;
-  delivery.contributors = status.is_ok() ? static_cast<uint32_t>(layout_.member_ranks()) : 0;
-  delivery.seq = seq;
+  delivery.epoch = result.epoch;
+  delivery.contributors = result.contributors;
+  delivery.seq = result.seq;
   delivery.bytes = submission.descriptor->bytes();
   delivery.value = value;
   output.deliveries.push_back(std::move(delivery));

@@ -11,12 +11,14 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/core/agreement.h"
 #include "daemon/core/job_events.h"
 #include "daemon/core/job_options.h"
 #include "daemon/core/layout.h"
+#include "daemon/core/recovery.h"
 #include "daemon/core/stall.h"
 #include "daemon/core/submissions.h"
 #include "daemon/core/track.h"
@@ -30,8 +32,12 @@ class Collectives {
   Collectives(uint32_t id, const Layout& layout, std::vector<LocalRank> locals, NodeIndex self,
               const JobOptions& options);
 
-  // An epoch runs from here on.
-  void begin(Epoch epoch, TicksMs now);
+  // An epoch runs from here on. `recovery` outlives it; null: whatever is done is delivered, and
+  // nothing is held for those who might go on (policy `fail`).
+  void begin(Epoch epoch, TicksMs now, Recovery* recovery);
+  // The epoch goes on as the next one. What has ended there must not be forgotten, what was
+  // launched by all is carried over, and the rest is agreed on anew.
+  void adopt(const NextEpoch& next, TicksMs now, Output& output);
   // It is over, with nothing in flight: forgets all of it.
   void end();
   // The job has failed: ends all submissions with the cause.
@@ -75,6 +81,10 @@ class Collectives {
   Status launch_ordered(Output& output);
   // The data plane has completed the operation. An error ends the epoch.
   Status on_done(Seq seq, Output& output);
+  // With recovery: what is done is delivered when the recovery says so.
+  void deliver(const CompletedOperation& completed, Output& output);
+  // What the recovery had to say to launches and ends meanwhile.
+  RecoveryOutput take_recovery_output() { return std::exchange(recovery_output_, {}); }
 
   uint32_t id() const { return id_; }
   std::string name() const { return "process set " + std::to_string(id_); }
@@ -94,11 +104,19 @@ class Collectives {
   Status launch_track(Track track, Output& output);
   bool window_open(Seq seq) const;
   Status launch(OrderedOperation operation, Output& output);
-  void end_operation(const OrderedOperation& operation, Output& output);
+  CompletedOperation result_of(const OrderedOperation& operation) const;
+  void end_operation(const OrderedOperation& operation, const CompletedOperation& result,
+                     Output& output);
   // An operation that this node has launched has the tensor.
   bool is_under_way(const std::string& tensor) const;
-  void deliver(const LocalSubmission& submission, const Status& status, Seq seq, uint32_t value,
-               Output& output);
+  void end_submission(const LocalSubmission& submission, const Status& status,
+                      const CompletedOperation& result, uint32_t value, Output& output);
+  int64_t bytes_of(const OrderedOperation& operation) const;
+  // --- adopt()
+  void note_group(const TensorDescriptor& tensor);
+  std::set<std::string> cut_off(const std::set<std::string>& carried) const;
+  std::set<std::string> carry_over(const NextEpoch& next);
+  void fail_refused(const NextEpoch& next, const std::set<std::string>& carried, Output& output);
   void forget_order();
   // Within the set a rank of this node is known by its position among those that the set has here.
   std::optional<LocalRank> position_of(LocalRank rank) const;
@@ -117,7 +135,12 @@ class Collectives {
   StallInspector stalls_;
   std::array<std::deque<OrderedOperation>, kTracks> ordered_;  // not launched yet
   std::map<Seq, OrderedOperation> launched_;
-  std::vector<Seq> ended_;  // to be told
+  std::map<Seq, OrderedOperation> done_;  // and not delivered yet
+  std::vector<Seq> ended_;                // to be told
+  Recovery* recovery_ = nullptr;
+  // With recovery, by group: the tensors that have ended, while others of the group have not.
+  std::map<std::string, std::set<std::string>> ended_of_group_;
+  RecoveryOutput recovery_output_;
   std::set<Rank> left_;
 };
 

@@ -14,18 +14,21 @@ enum class DeathPolicy : uint8_t {
   kShrink,  // the survivors go on without it
 };
 
-// before: the members of the epoch that ends, ascending. reports: of the members that go on, which
-// are sealed, so that the reports stay true; not empty.
+// before: the members of the epoch that ends, ascending. reports: of members that are sealed, so
+// that the reports stay true; not empty. Those that do not withdraw go on.
 //
 // An operation is COMPLETE if the final chunks of those that go on cover it, else REDO. One of them
 // that delivered it has held all of F, so it is COMPLETE then. Up to where: an operation that one
-// of them has not launched is complete on none, so it is not carried over.
+// of them has not launched, or launched by another name, is complete on none, so it is not carried
+// over.
 Decision decide(Epoch next, const std::vector<NodeIndex>& before,
-                const std::map<NodeIndex, Report>& reports, DeathPolicy policy);
+                const std::map<NodeIndex, NodeReport>& reports, DeathPolicy policy);
 
-// To be called before decide() for operations that may end before all have launched them (L1:
-// broadcasts). Extends the reports to the last operation that one of them knows: who has not
-// launched it holds nothing of it, and there is no P of its own to lose.
+// For a data plane in which operations may end before all have launched them (L1: broadcasts), to be
+// called before decide(). Extends the reports to the last operation that one of them knows: who has
+// not launched it holds nothing of it, and there is no P of its own to lose. Not called by Recovery:
+// a node may not even know the tensors of what it has not launched, so there broadcasts wait until
+// all have (Launch, in job_events.h).
 void extend_to_last_launched(std::map<NodeIndex, Report>& reports);
 
 }  // namespace rueda::core

@@ -8,21 +8,40 @@
 
 namespace rueda::core {
 
-void Holdings::launch(Seq seq, int64_t bytes, size_t chunks, Epoch epoch, uint32_t contributors) {
-  RUEDA_CHECK(chunks >= 1);
+void Holdings::launch(Seq seq, const LaunchedOperation& launched) {
+  RUEDA_CHECK(launched.chunks >= 1);
   if (seq == next_seq()) {
-    operations_.emplace_back();
-    bytes_ += bytes;
+    operations_.emplace_back().partial = track_ == Track::kLockable;
+    at(seq).name = launched.name;
   } else {
     RUEDA_CHECK(holds(seq) && !at(seq).launched());
-    bytes_ += bytes - at(seq).bytes;
+    bytes_ -= at(seq).bytes;
   }
   HeldOperation& operation = at(seq);
-  operation.bytes = bytes;
-  operation.epoch = epoch;
-  operation.contributors = contributors;
-  operation.chunks.assign(chunks, false);
-  operation.missing_chunks = chunks;
+  bytes_ += launched.bytes;
+  operation.bytes = launched.bytes;
+  operation.epoch = launched.epoch;
+  operation.contributors = launched.contributors;
+  operation.chunks.assign(launched.chunks, false);
+  operation.missing_chunks = launched.chunks;
+}
+
+void Holdings::refuse(Seq seq, uint32_t generation, RefusedPtr refused) {
+  RUEDA_CHECK(seq == next_seq());
+  HeldOperation& operation = operations_.emplace_back();
+  operation.chunks = {true};
+  operation.partial = false;
+  operation.delivered = true;
+  operation.name.generation = generation;
+  operation.refused = std::move(refused);
+}
+
+void Holdings::cancel_from(Seq first) {
+  RUEDA_CHECK(first > freed_);
+  while (next_seq() > first) {
+    bytes_ -= operations_.back().bytes;
+    operations_.pop_back();
+  }
 }
 
 bool Holdings::add_chunk(Seq seq, size_t chunk) {
@@ -79,13 +98,14 @@ Report Holdings::report() const {
   Report report;
   report.freed = freed_;
   for (const HeldOperation& operation : operations_) {
-    report.operations.push_back({operation.chunks, operation.partial, operation.delivered});
+    report.operations.push_back({operation.chunks, operation.partial, operation.delivered,
+                                 operation.name, operation.refused});
   }
   return report;
 }
 
-Holdings Holdings::carried_over(const Decision& decision) const {
-  Holdings next;
+Holdings Holdings::carried_over(const TrackDecision& decision) const {
+  Holdings next(track_);
   for (size_t i = 0; i < decision.operations.size(); ++i) {
     const Seq was{decision.first.value + i};
     if (was <= freed_) {
@@ -93,9 +113,19 @@ Holdings Holdings::carried_over(const Decision& decision) const {
       continue;
     }
     HeldOperation operation = at(was);
-    if (decision.operations[i].verdict == Verdict::kRedo) {
-      operation.chunks.clear();
-      operation.missing_chunks = 0;
+    operation.name = {};  // decided upon: its number means one operation in the next epoch
+    switch (decision.operations[i].verdict) {
+      case Verdict::kComplete: break;
+      case Verdict::kRedo:
+        operation.chunks.clear();
+        operation.missing_chunks = 0;
+        break;
+      case Verdict::kVoid:
+        operation = HeldOperation();
+        operation.chunks = {true};
+        operation.partial = false;
+        operation.delivered = true;
+        break;
     }
     next.bytes_ += operation.bytes;
     next.operations_.push_back(std::move(operation));
@@ -109,6 +139,7 @@ void Holdings::hash(Fnv1a& hash) const {
     hash.add(operation.epoch.value).add(operation.chunks.size());
     for (const bool held : operation.chunks) hash.add(uint64_t{held});
     hash.add(uint64_t{operation.partial} * 2 + uint64_t{operation.delivered});
+    hash.add(uint64_t{operation.name.generation}).add(operation.name.plan_hash);
   }
 }
 

@@ -21,6 +21,7 @@ const char* to_string(JobState state) {
     case JobState::kForming: return "forming";
     case JobState::kRunning: return "running";
     case JobState::kSuspecting: return "suspecting";
+    case JobState::kSealed: return "sealed";
     case JobState::kFailed: return "failed";
   }
   return "unknown";
@@ -39,6 +40,7 @@ void JobCore::step(TicksMs now, Event event, Output& output) {
   collectives_.set_now(now);
   for (const auto& [id, set] : sets_) set->collectives.set_now(now);
   std::visit([&](const auto& e) { on(e, output); }, event);
+  carry_out_recovery(output);
 }
 
 const char* JobCore::mode() const { return to_string(options_.agreement.mode); }
@@ -116,7 +118,7 @@ void JobCore::on(const RankDetached& event, Output& output) {
 
 void JobCore::on(const RankLost& event, Output& output) {
   if (attached_early_.erase(event.rank) == 0) attached_.erase(event.rank);
-  fail(event.status, output);
+  withdraw(event.status, output);
 }
 
 void JobCore::on(const Submitted& event, Output& output) {
@@ -131,8 +133,10 @@ void JobCore::on(const Submitted& event, Output& output) {
                           output);
       return;
     case JobState::kFailed: collectives_.refuse(submission, failure_, output); return;
-    // While suspecting it waits: for the true cause, or for the suspicion to be lifted.
+    // While suspecting it waits: for the true cause, or for the suspicion to be lifted; while
+    // sealed, for the next epoch.
     case JobState::kSuspecting:
+    case JobState::kSealed:
     case JobState::kRunning: break;
   }
   submit(std::move(submission), output);
@@ -146,6 +150,14 @@ void JobCore::on(const MessageArrived& event, Output& output) {
     on_join(message.from, message.epoch, *join, output);
     return;
   }
+  if (std::holds_alternative<RecoveryBody>(message.body)) {
+    on_recovery_message(message, output);
+    return;
+  }
+  if (recovery_ && message.epoch > epoch_ && state_ != JobState::kFailed) {
+    early_.push_back(message);
+    return;
+  }
   // A message of another epoch is late, or early and will come again (Start).
   if (message.epoch != epoch_ || state_ == JobState::kFailed) return;
   if (const auto* start = std::get_if<Start>(&message.body)) {
@@ -157,6 +169,11 @@ void JobCore::on(const MessageArrived& event, Output& output) {
     return;
   }
   // While suspecting, too: a channel may have closed because every rank has left.
+  if (state_ == JobState::kSealed) {
+    const auto* left = std::get_if<Left>(&message.body);
+    if (left && message.from == layout_.coordinator()) on_left(left->rank, output);
+    return;
+  }
   if (state_ == JobState::kForming || !accept_number(message, output)) return;
   Status status;
   if (std::holds_alternative<AgreementMessage>(message.body) ||
@@ -253,6 +270,14 @@ void JobCore::announce_leaves(Output& output) {
 
 void JobCore::on_left(Rank rank, Output& output) {
   if (!layout_.has_rank(rank) || collectives_.left().contains(rank)) return;
+  if (state_ == JobState::kSealed) {
+    // What has been reported of this epoch must stay so. But it may be over without recovery.
+    left_when_sealed_.insert(rank);
+    std::set<Rank> all = collectives_.left();
+    all.merge(std::set<Rank>(left_when_sealed_));
+    if (all.size() == static_cast<size_t>(layout_.member_ranks())) finish_epoch(output);
+    return;
+  }
   for (Collectives* set : all_sets()) {
     if (set->layout().has_rank(rank)) set->on_rank_left(rank, output);
   }
@@ -309,17 +334,17 @@ void JobCore::launch_ordered(Collectives& set, Output& output) {
 }
 
 void JobCore::on(const OperationDone& event, Output& output) {
-  // Sealed: nothing is delivered (R3), unless the suspicion turns out to be none.
-  if (state_ == JobState::kSuspecting) held_done_.push_back(event);
-  if (state_ != JobState::kRunning) return;
-  Collectives* set = find_set(event.process_set);
+  // Sealed: nothing is delivered (R3), unless the suspicion turns out to be none. A recovery knows
+  // that by itself.
+  if (state_ == JobState::kSuspecting && !recovery_) held_done_.push_back(event);
+  const bool is_wanted = state_ == JobState::kRunning || (recovery_ && state_ != JobState::kFailed);
+  Collectives* set = is_wanted ? find_set(event.process_set) : nullptr;
   if (!set) return;
   if (Status status = set->on_done(event.seq, output); !status.is_ok()) {
     fail(status, output);
   }
+  carry_out_recovery(output);
 }
-
-void JobCore::on(const OperationFailed& event, Output& output) { fail(event.status, output); }
 
 void JobCore::on(const OperationDiverged& event, Output& output) {
   if (state_ != JobState::kRunning && state_ != JobState::kSuspecting) return;
@@ -339,7 +364,8 @@ void JobCore::send(NodeIndex to, decltype(Message::body) body, Output& output, u
   Message message{self_, epoch_, 0, std::move(body), set};
   const bool counted = !std::holds_alternative<Join>(message.body) &&
                        !std::holds_alternative<Start>(message.body) &&
-                       !std::holds_alternative<Fail>(message.body);
+                       !std::holds_alternative<Fail>(message.body) &&
+                       !std::holds_alternative<RecoveryBody>(message.body);
   if (counted) message.number = ++sent_number_[static_cast<size_t>(to.value)];
   output.sends.emplace_back(to, std::move(message));
 }

@@ -5,6 +5,9 @@
 // Life of an epoch:  forming -> running -> (all ranks left) -> forming, one epoch on
 //                         \-> suspecting -> failed <-/
 // Policy `fail`: the first death ends the job, and every survivor is told who died.
+//
+// Policy `shrink` (job_recovery.cc): running -> suspecting -> sealed -> running, in the next epoch,
+// with those that are left (recovery.h). Failed is who was left out, and who has no majority.
 #pragma once
 
 #include <map>
@@ -21,10 +24,11 @@
 #include "daemon/core/job_options.h"
 #include "daemon/core/layout.h"
 #include "daemon/core/messages.h"
+#include "daemon/core/recovery.h"
 
 namespace rueda::core {
 
-enum class JobState { kForming, kRunning, kSuspecting, kFailed };
+enum class JobState { kForming, kRunning, kSuspecting, kSealed, kFailed };
 const char* to_string(JobState state);
 
 class JobCore {
@@ -87,6 +91,7 @@ class JobCore {
   void on(const OperationDone& event, Output& output);
   void on(const OperationFailed& event, Output& output);
   void on(const OperationDiverged& event, Output& output);
+  void on(const DataStopped& event, Output& output);
   void on(const JobClosed& event, Output& output);
   void on(const TimePassed& event, Output& output);
   void on(const RankWaits& event, Output& output);
@@ -132,15 +137,35 @@ class JobCore {
   Result<uint32_t> add_set(const TensorDescriptor& descriptor, Output& output);
   Result<uint32_t> remove_set(uint32_t id, Output& output);
 
+  // --- policy `shrink`: job_recovery.cc
+  bool recovers() const { return options_.recovery.policy == DeathPolicy::kShrink; }
+  void on_recovery_message(const Message& message, Output& output);
+  // Something is wrong with the node.
+  void suspect(NodeIndex node, const Status& status, Output& output);
+  // This node is no member any more, once the others have decided so. Its ranks are told now.
+  void withdraw(const Status& status, Output& output);
+  void carry_out(RecoveryOutput said, Output& output);
+  // What the recovery has said while the collectives were at work.
+  void carry_out_recovery(Output& output) {
+    carry_out(collectives_.take_recovery_output(), output);
+  }
+  void on_sealed(Output& output);
+  void adopt(NextEpoch next, Output& output);
+  std::vector<Rank> local_ranks_gone() const;
+  std::optional<TicksMs> recovery_wakes_at() const;
+
   // --- ending
   void lift_suspicion(Output& output);
+  // The job is over on all nodes.
   void fail(Status status, Output& output);
+  // It is over on this one.
+  void end(Status status, Output& output);
   bool all_ranks_left(NodeIndex node) const;
 
   void send(NodeIndex to, decltype(Message::body) body, Output& output, uint32_t set = 0);
   void send_to_others(const decltype(Message::body)& body, Output& output);
 
-  const Layout layout_;
+  Layout layout_;
   const NodeIndex self_;
   const JobOptions options_;
   TicksMs now_ = 0;
@@ -168,6 +193,11 @@ class JobCore {
   std::vector<std::pair<NodeIndex, Rank>> pending_leaves_;  // coordinator: until nothing is locked
   std::vector<uint64_t> sent_number_;                       // by node: of the last message
   std::vector<uint64_t> received_number_;
+
+  // Policy `shrink`, of the epoch. Once failed, it helps the others to decide.
+  std::optional<Recovery> recovery_;
+  std::vector<Message> early_;  // of an epoch that this node has not entered
+  std::set<Rank> left_when_sealed_;
 };
 
 }  // namespace rueda::core

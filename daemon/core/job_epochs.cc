@@ -6,6 +6,14 @@
 #include "daemon/core/job.h"
 
 namespace rueda::core {
+namespace {
+
+std::optional<TicksMs> earlier(std::optional<TicksMs> one, std::optional<TicksMs> other) {
+  if (!one || !other) return one ? one : other;
+  return std::min(*one, *other);
+}
+
+}  // namespace
 // --- Forming -------------------------------------------------------------------------------------
 
 void JobCore::send_join(Output& output) {
@@ -107,8 +115,14 @@ void JobCore::begin_epoch(const std::vector<std::string>& data_addresses, Output
   state_ = JobState::kRunning;
   start_deadline_.reset();
   joined_.clear();
-  collectives_.begin(epoch_, now_);
+  recovery_.reset();
+  if (recovers()) recovery_.emplace(layout_, self_, options_.recovery, epoch_);
+  collectives_.begin(epoch_, now_, recovery_ ? &*recovery_ : nullptr);
   output.started = EpochStarted{epoch_, data_addresses};
+  if (!recovery_) return;
+  RecoveryOutput said;
+  recovery_->start(now_, said);
+  carry_out(std::move(said), output);
 }
 
 void JobCore::finish_epoch(Output& output) {
@@ -122,6 +136,9 @@ void JobCore::finish_epoch(Output& output) {
   collectives_.end();
   sets_.clear();
   last_set_ = 0;
+  recovery_.reset();
+  early_.clear();
+  left_when_sealed_.clear();
   held_done_.clear();
   pending_leaves_.clear();
   std::fill(sent_number_.begin(), sent_number_.end(), 0);
@@ -169,9 +186,10 @@ std::optional<TicksMs> JobCore::wakes_at() const {
     case JobState::kForming:
       if (!start_deadline_) return std::nullopt;
       return attached_.empty() ? *start_deadline_ : std::min(*start_deadline_, next_join_);
-    case JobState::kRunning: return sets_wake_at();
-    case JobState::kSuspecting: return suspicion_deadline_;
-    case JobState::kFailed: break;
+    case JobState::kRunning: return earlier(sets_wake_at(), recovery_wakes_at());
+    case JobState::kSuspecting: return earlier(suspicion_deadline_, recovery_wakes_at());
+    case JobState::kSealed:
+    case JobState::kFailed: return recovery_wakes_at();
   }
   return std::nullopt;
 }
@@ -186,7 +204,7 @@ void JobCore::on(const TimePassed&, Output& output) {
       send_join(output);
     }
   } else if (state_ == JobState::kSuspecting && now_ >= suspicion_deadline_) {
-    fail(suspicion_, output);
+    for (const NodeIndex node : std::set<NodeIndex>(suspects_)) suspect(node, suspicion_, output);
   } else if (state_ == JobState::kRunning) {
     for (Collectives* set : all_sets()) {
       StallOutput said;
@@ -195,10 +213,18 @@ void JobCore::on(const TimePassed&, Output& output) {
       if (state_ == JobState::kFailed) return;
     }
   }
+  if (!recovery_) return;
+  RecoveryOutput said;
+  recovery_->on_time(now_, said);
+  carry_out(std::move(said), output);
 }
 
 void JobCore::on(const NodeLost& event, Output& output) {
   if (state_ == JobState::kForming && !joined_.contains(event.node)) return;  // it never was there
+  if (recovery_) {
+    suspect(event.node, event.status, output);
+    return;
+  }
   if (all_ranks_left(event.node)) {
     for (Collectives* set : all_sets()) {
       if (set->layout().is_member(event.node)) set->on_node_gone(event.node);
@@ -213,8 +239,9 @@ void JobCore::on(const NodeLost& event, Output& output) {
   fail(event.status, output);
 }
 
-void JobCore::on(const DataChannelLost& event, Output&) {
-  if (all_ranks_left(event.node) || !is_wanted(event.process_set)) return;
+void JobCore::on(const DataChannelLost& event, Output& output) {
+  if (all_ranks_left(event.node) || !layout_.is_member(event.node)) return;
+  if (!is_wanted(event.process_set)) return;
   if (state_ == JobState::kSuspecting) suspects_.insert(event.node);
   if (state_ != JobState::kRunning) return;
   // Sealed from here on. The peer may have closed because it knows the true cause, and tells it.
@@ -222,33 +249,58 @@ void JobCore::on(const DataChannelLost& event, Output&) {
   suspects_ = {event.node};
   suspicion_ = event.status;
   suspicion_deadline_ = now_ + options_.suspicion_grace_ms;
+  if (!recovery_) return;
+  RecoveryOutput said;
+  recovery_->hold_deliveries(now_, true, said);
+  carry_out(std::move(said), output);
+}
+
+void JobCore::on(const OperationFailed& event, Output& output) {
+  // It stands still at a neighbour, who is named.
+  for (const NodeIndex member : layout_.members()) {
+    if (member == self_ || layout_.node(member).node_id != event.status.origin().node_id) continue;
+    suspect(member, event.status, output);
+    return;
+  }
+  fail(event.status, output);
 }
 
 // The suspects had closed because all their ranks have left: nobody is missing.
 void JobCore::lift_suspicion(Output& output) {
   state_ = JobState::kRunning;
   for (const OperationDone& done : std::exchange(held_done_, {})) on(done, output);
+  if (recovery_) {
+    RecoveryOutput said;
+    recovery_->hold_deliveries(now_, false, said);
+    carry_out(std::move(said), output);
+  }
   for (Collectives* set : all_sets()) launch_ordered(*set, output);
 }
 
 void JobCore::on(const JobClosed& event, Output& output) {
   if (attached_.empty() && attached_early_.empty()) return;  // nobody here to be missed
-  fail(event.status, output);
+  withdraw(event.status, output);
 }
 
 void JobCore::fail(Status status, Output& output) {
   if (state_ == JobState::kFailed) return;
+  end(std::move(status), output);
+  recovery_.reset();
+  if (is_coordinator()) {
+    send_to_others(Fail{failure_}, output);
+  } else {
+    send(layout_.coordinator(), Fail{failure_}, output);
+  }
+}
+
+void JobCore::end(Status status, Output& output) {
   RUEDA_CHECK(!status.is_ok());
   state_ = JobState::kFailed;
   failure_ = std::move(status);
   for (Collectives* set : all_sets()) set->fail(failure_, output);
   held_done_.clear();
   pending_leaves_.clear();
-  if (is_coordinator()) {
-    send_to_others(Fail{failure_}, output);
-  } else {
-    send(layout_.coordinator(), Fail{failure_}, output);
-  }
+  early_.clear();
   output.failed = failure_;
 }
 

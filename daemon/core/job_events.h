@@ -9,6 +9,7 @@
 
 #include "daemon/core/agreement.h"
 #include "daemon/core/messages.h"
+#include "daemon/core/recovery.h"
 #include "daemon/core/stall.h"
 #include "daemon/core/submissions.h"
 
@@ -63,6 +64,12 @@ struct OperationDiverged {
   NodeIndex peer;
   uint32_t process_set = 0;
 };
+// The data plane has come to a stop in the epoch that was sealed. What it has of operations that
+// were launched and are not done.
+struct DataStopped {
+  Epoch epoch;
+  std::vector<HeldChunks> held;
+};
 // The job is taken off this node (its launcher went away, the daemon stops).
 struct JobClosed {
   Status status;
@@ -72,8 +79,8 @@ struct TimePassed {};
 struct TurnEnded {};
 
 using Event = std::variant<RankAttached, RankDetached, RankLost, Submitted, MessageArrived,
-                           NodeLost, DataChannelLost, OperationDone, OperationFailed, JobClosed,
-                           TimePassed, RankWaits, OperationDiverged, TurnEnded>;
+                           NodeLost, DataChannelLost, OperationDone, OperationFailed, DataStopped,
+                           JobClosed, TimePassed, RankWaits, OperationDiverged, TurnEnded>;
 
 // --- Output ---------------------------------------------------------------------------------
 struct LaunchTensor {
@@ -81,7 +88,9 @@ struct LaunchTensor {
   std::vector<Ticket> tickets;  // of the node's ranks in the process set, ascending
 };
 
-// Carry this operation out; answer with OperationDone or OperationFailed.
+// Carry this operation out; answer with OperationDone or OperationFailed. Under policy `shrink` a
+// broadcast is done on no node before every member has launched it: then an operation that one of
+// them has not launched is done nowhere.
 struct Launch {
   Epoch epoch;
   uint32_t process_set = 0;
@@ -91,6 +100,7 @@ struct Launch {
   // have.
   bool locked = false;
   uint64_t plan_hash = 0;
+  bool from_partial = false;          // decided REDO: P is there, of the epoch before
   std::vector<LaunchTensor> tensors;  // of one kind, dtype, op and scale
 };
 
@@ -99,7 +109,7 @@ struct Delivery {
   LocalRank rank;
   Ticket ticket;
   Status status;
-  Epoch epoch;
+  Epoch epoch;  // of the result: before the one that runs, if the operation was carried over
   uint32_t contributors = 0;
   Seq seq;
   int64_t bytes = 0;
@@ -116,12 +126,23 @@ struct ProcessSetAdded {
   std::vector<Rank> ranks;
 };
 
+// To be carried out in this order.
 struct Output {
   std::vector<std::pair<NodeIndex, Message>> sends;
-  std::vector<ProcessSetAdded> sets_added;  // first of all: what follows may be theirs
-  std::vector<Cancel> cancels;              // before the launches
+  // Policy `shrink` (docs/protocol.md, "Recovery"). The epoch has come to an end that nobody
+  // wanted: stop its data plane, and answer with DataStopped.
+  std::optional<Epoch> sealed;
+  // The next one begins, with these members. Operations that it carries over are under way from
+  // here on: those to be completed until they are fetched (then OperationDone), those to be
+  // repeated when they are launched. Whatever else the epoch before had is void.
+  std::optional<NextEpoch> recovered;
+  std::vector<ProcessSetAdded> sets_added;  // what follows may be theirs
+  std::vector<Cancel> cancels;
   std::vector<Launch> launches;
   std::vector<Delivery> deliveries;
+  // Policy `shrink`, R1: P, or F, of these operations may go.
+  std::vector<Seq> freed_partials;
+  std::vector<Seq> freed_finals;
   std::vector<uint32_t> sets_removed;  // nothing of them is under way on this node
   std::optional<EpochStarted> started;
   std::optional<Epoch> finished;   // every rank has left: the epoch's channels may be closed

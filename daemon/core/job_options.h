@@ -6,6 +6,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/ids.h"
 #include "daemon/core/agreement.h"
+#include "daemon/core/recovery.h"
 #include "daemon/core/stall_watch.h"
 
 namespace rueda::core {
@@ -21,6 +22,9 @@ struct JobOptions {
   TicksMs join_interval_ms = 300;      // Join is repeated until Start
   TicksMs suspicion_grace_ms = 1'000;  // after a data channel broke: for the true cause to arrive
   StallOptions stall;
+  // What happens when a node dies, and how long that may take. Policy `fail` asks nobody: the first
+  // cause that a node knows ends the job.
+  RecoveryOptions recovery;
 };
 
 }  // namespace rueda::core

@@ -165,6 +165,12 @@ Result<uint32_t> JobCore::add_set(const TensorDescriptor& descriptor, Output& ou
   std::vector<Rank> ranks;
   for (const int64_t rank : descriptor.shape) ranks.push_back(Rank{static_cast<int32_t>(rank)});
   std::sort(ranks.begin(), ranks.end());
+  if (recovers()) {
+    // Recovery knows one order. What one survivor has of another, and one has not, would part them.
+    return invalid("process set {" + describe_ranks(ranks) +
+                   "} cannot be added: a job with policy shrink has the set of all ranks alone; "
+                   "start it with policy fail to have others");
+  }
   if (Status good = check_new_set(ranks); !good.is_ok()) return good;
   const uint32_t id = ++last_set_;
   const std::vector<Rank>& here = layout_.node(self_).ranks;
@@ -176,7 +182,7 @@ Result<uint32_t> JobCore::add_set(const TensorDescriptor& descriptor, Output& ou
   }
   auto set =
       std::make_unique<AddedSet>(id, layout_.subset(ranks), std::move(locals), self_, options_);
-  set->collectives.begin(epoch_, now_);
+  set->collectives.begin(epoch_, now_, nullptr);
   sets_.emplace(id, std::move(set));
   output.notes.push_back(name_of(id) + " added: ranks " + describe_ranks(ranks));
   output.sets_added.push_back({id, std::move(ranks)});

@@ -14,6 +14,7 @@
 #include "daemon/core/coordination.h"
 #include "daemon/core/descriptor.h"
 #include "daemon/core/plan.h"
+#include "daemon/core/recovery_messages.h"
 #include "daemon/core/stall_messages.h"
 
 namespace rueda::core {
@@ -37,6 +38,7 @@ struct OrderedOperation {
   Status error;                      // not ok: nothing is launched, the tensors fail with it
   // On the node: nothing is launched, it is done at its place in the order, with this result.
   std::optional<uint32_t> outcome;
+  bool from_partial = false;  // decided REDO, never decreed: P is of the epoch before
 };
 
 // Member to coordinator: which of my ranks are attached. Sent again until Start arrives.
@@ -135,9 +137,10 @@ struct Message {
   NodeIndex from;
   Epoch epoch;
   // Counts the messages from one node to another within an epoch, from 1. A repeated number is
-  // dropped, a gap ends the epoch. 0: outside the count (Join, Start, Fail: idempotent).
+  // dropped, a gap ends the epoch. 0: outside the count (Join, Start, Fail and those of recovery:
+  // idempotent).
   uint64_t number = 0;
-  std::variant<Join, Start, AgreementMessage, Leave, Left, Fail, StallMessage> body;
+  std::variant<Join, Start, AgreementMessage, Leave, Left, Fail, StallMessage, RecoveryBody> body;
   uint32_t process_set = 0;  // whose order, or whose stalls, it is about
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "daemon/core/mutants.h"
 
@@ -10,21 +11,18 @@ namespace {
 
 constexpr TicksMs kNever = std::numeric_limits<TicksMs>::max();
 
-std::vector<NodeIndex> all_nodes(const Layout& layout) {
-  std::vector<NodeIndex> nodes;
-  for (int i = 0; i < layout.node_count(); ++i) nodes.push_back(NodeIndex{i});
-  return nodes;
-}
-
 }  // namespace
 
-Recovery::Recovery(const Layout& layout, NodeIndex self, const RecoveryOptions& options)
+Recovery::Recovery(const Layout& layout, NodeIndex self, const RecoveryOptions& options,
+                   Epoch epoch)
     : layout_(&layout),
       self_(self),
       options_(options),
-      quorum_(all_nodes(layout), witness()),
+      epoch_(epoch),
+      quorum_(layout.members(), witness()),
       peers_(static_cast<size_t>(layout.node_count()) + 1) {
   RUEDA_CHECK(options.lease_ms < options.eviction_ms);
+  RUEDA_CHECK(options.heartbeat_ms > 0 || options.policy == DeathPolicy::kFail);
   RUEDA_CHECK(self.value < layout.node_count() || options.has_witness);
 }
 
@@ -41,7 +39,7 @@ bool Recovery::is_voter(NodeIndex node) const {
 void Recovery::start(TicksMs now, RecoveryOutput& output) {
   now_ = now;
   for (Peer& each : peers_) each.heard = now;
-  if (is_voter(self_)) send_heartbeats(output);
+  if (is_voter(self_) && has_heartbeats()) send_heartbeats(output);
 }
 
 // --- Messages ------------------------------------------------------------------------------------
@@ -67,6 +65,13 @@ void Recovery::on_message(TicksMs now, const RecoveryMessage& message, RecoveryO
     return;
   }
   if (!is_voter(message.from) || !is_voter(self_)) return;
+  const bool is_about_the_end =
+      std::holds_alternative<Prepare>(message.body) || std::holds_alternative<Accept>(message.body);
+  if (is_about_the_end) seal(output);
+  if (state_ == RecoveryState::kSealing) {
+    if (is_about_the_end) early_.push_back(message);
+    return;
+  }
   std::visit([&](const auto& body) { on(message.from, body, output); }, message.body);
 }
 
@@ -85,19 +90,54 @@ void Recovery::send(NodeIndex to, decltype(RecoveryMessage::body) body, Recovery
 
 // --- R3: suspicion and seal ----------------------------------------------------------------------
 
-void Recovery::on_suspicion(TicksMs now, NodeIndex node, RecoveryOutput& output) {
+void Recovery::on_suspicion(TicksMs now, NodeIndex node, const std::string& reason,
+                            RecoveryOutput& output) {
   now_ = now;
   if (state_ == RecoveryState::kEnded || node == self_ || !is_voter(node)) return;
   peer(node).suspected = true;
+  if (reason_.empty()) reason_ = reason;
+  seal(output);
+  if (state_ == RecoveryState::kSealed) continue_proposing(output);
+}
+
+void Recovery::withdraw(TicksMs now, const std::string& reason, RecoveryOutput& output) {
+  now_ = now;
+  if (state_ == RecoveryState::kEnded) return;
+  withdraws_ = true;
+  if (reason_.empty()) reason_ = reason;
   seal(output);
 }
 
 void Recovery::seal(RecoveryOutput& output) {
   if (state_ != RecoveryState::kRunning) return;
-  state_ = RecoveryState::kSealed;
+  state_ = RecoveryState::kSealing;
   output.sealed = true;
+}
+
+void Recovery::on_stopped(TicksMs now, const std::vector<HeldChunks>& held_chunks,
+                          std::vector<Rank> left, RecoveryOutput& output) {
+  now_ = now;
+  if (state_ != RecoveryState::kSealing) return;
+  state_ = RecoveryState::kSealed;
+  left_ = std::move(left);
+  for (const HeldChunks& operation : held_chunks) {
+    for (size_t chunk = 0; chunk < operation.chunks.size(); ++chunk) {
+      if (!operation.chunks[chunk]) continue;
+      held(track_of(operation.seq)).add_chunk(operation.seq, chunk);
+    }
+  }
   sealed_at_ = now_;
   propose_at_ = is_witness() ? kNever : now_ + options_.stagger_ms * turn();
+  for (const RecoveryMessage& message : std::exchange(early_, {})) {
+    on_message(now, message, output);
+  }
+}
+
+NodeReport Recovery::report() const {
+  return {{held(Track::kLockable).report(), held(Track::kDecreed).report()},
+          left_,
+          withdraws_,
+          reason_};
 }
 
 // How many members that are not suspected come before this node.
@@ -110,21 +150,14 @@ void Recovery::on_time(TicksMs now, RecoveryOutput& output) {
   now_ = now;
   if (!is_voter(self_)) return;
   if (state_ == RecoveryState::kRunning) {
-    if (now_ >= next_heartbeat_) send_heartbeats(output);
-    for (const NodeIndex silent : silent_peers()) on_suspicion(now_, silent, output);
+    if (has_heartbeats() && now_ >= next_heartbeat_) send_heartbeats(output);
+    for (const NodeIndex silent : silent_peers()) {
+      on_suspicion(now_, silent, "nothing was heard of node " + name(silent), output);
+    }
   }
   if (state_ != RecoveryState::kSealed) return;
   if (now_ >= sealed_at_ + options_.give_up_ms && !is_witness()) {
-    std::vector<NodeIndex> unheard;
-    for (const NodeIndex voter : quorum_.voters()) {
-      if (voter != self_ && !proposer_.has_vote(voter)) unheard.push_back(voter);
-    }
-    end_job(Status(Code::kNodeLost,
-                   "epoch " + std::to_string(epoch_.value) + " broke, and without an answer of " +
-                       describe(unheard) + " node " + name(self_) +
-                       " is not of a majority that could decide how to go on",
-                   Origin{unheard.empty() ? std::string() : name(unheard.front()), {}}),
-            {}, output);
+    end_without_quorum(output);
   } else if (proposer_.phase() == Proposer::Phase::kIdle) {
     if (now_ >= propose_at_) start_proposing(output);
   } else {
@@ -136,8 +169,10 @@ void Recovery::on_time(TicksMs now, RecoveryOutput& output) {
 std::optional<TicksMs> Recovery::deadline() const {
   if (!is_voter(self_) || quorum_.voters().size() == 1) return std::nullopt;
   switch (state_) {
-    case RecoveryState::kEnded: return std::nullopt;
+    case RecoveryState::kEnded:
+    case RecoveryState::kSealing: return std::nullopt;
     case RecoveryState::kRunning: {
+      if (!has_heartbeats()) return std::nullopt;
       TicksMs next = next_heartbeat_;
       for (const NodeIndex voter : quorum_.voters()) {
         if (voter != self_) next = std::min(next, peer(voter).heard + options_.suspicion_ms);
@@ -157,8 +192,8 @@ void Recovery::start_proposing(RecoveryOutput& output) {
   const Ballot ballot{++highest_round_, self_};
   proposer_.prepare(ballot);
   RUEDA_CHECK(acceptor_.promise(ballot));
-  proposer_.on_promise(
-      self_, Promise{ballot, acceptor_.accepted_in(), acceptor_.accepted(), holdings_.report()});
+  proposer_.on_promise(self_,
+                       Promise{ballot, acceptor_.accepted_in(), acceptor_.accepted(), report()});
   request_votes(output);
   continue_proposing(output);
 }
@@ -213,22 +248,20 @@ DecisionPtr Recovery::choose_proposal() const {
     return may_accept(*bound) ? bound : nullptr;
   }
   if (!may_evict_absent()) return nullptr;
-  std::map<NodeIndex, Report> reports = proposer_.reports();
+  std::map<NodeIndex, NodeReport> reports = proposer_.reports();
   if (witness()) reports.erase(*witness());
   return std::make_shared<const Decision>(
       decide(Epoch{epoch_.value + 1}, members(), reports, options_.policy));
 }
 
 void Recovery::on(NodeIndex from, const Prepare& prepare, RecoveryOutput& output) {
-  seal(output);
   const Ballot before = acceptor_.promised();
   if (!acceptor_.promise(prepare.ballot)) {
     send(from, Refuse{before}, output);
     return;
   }
   if (prepare.ballot > before) step_back(prepare.ballot);
-  send(from,
-       Promise{prepare.ballot, acceptor_.accepted_in(), acceptor_.accepted(), holdings_.report()},
+  send(from, Promise{prepare.ballot, acceptor_.accepted_in(), acceptor_.accepted(), report()},
        output);
 }
 
@@ -238,7 +271,6 @@ void Recovery::on(NodeIndex from, const Promise& promise, RecoveryOutput& output
 }
 
 void Recovery::on(NodeIndex from, const Accept& accept, RecoveryOutput& output) {
-  seal(output);
   // Too early: it will come again.
   if (!may_accept(*accept.decision)) return;
   const Ballot before = acceptor_.promised();
@@ -266,12 +298,20 @@ void Recovery::on(NodeIndex, const Refuse& refuse, RecoveryOutput&) {
 // A node's lease counts from when it sent a heartbeat that this node heard, which is before this
 // node heard it; and a sealed node answers no heartbeat.
 bool Recovery::is_evictable(NodeIndex node) const {
+  // Nobody goes on whom it could differ from: this is only the patience to hear all who are there.
+  if (!has_heartbeats()) {
+    return node == self_ || peer(node).suspected || now_ >= sealed_at_ + options_.eviction_ms;
+  }
   return node == self_ || now_ >= peer(node).heard + options_.eviction_ms;
 }
 
 bool Recovery::may_accept(const Decision& decision) const {
-  return std::all_of(decision.lost.begin(), decision.lost.end(),
-                     [&](NodeIndex node) { return is_evictable(node); });
+  // Who has withdrawn has sealed the epoch, and delivers nothing.
+  return !has_heartbeats() ||
+         std::all_of(decision.lost.begin(), decision.lost.end(), [&](NodeIndex node) {
+           return is_evictable(node) ||
+                  std::binary_search(decision.withdrew.begin(), decision.withdrew.end(), node);
+         });
 }
 
 bool Recovery::may_evict_absent() const {
@@ -310,34 +350,71 @@ void Recovery::adopt(const DecisionPtr& decision, RecoveryOutput& output) {
 }
 
 void Recovery::begin_epoch(const Decision& decision, RecoveryOutput& output) {
-  NextEpoch next{decision.epoch, decision.members, decision.lost, {}, {}, decision.returned(), {}};
-  for (size_t i = 0; i < decision.operations.size(); ++i) {
-    const OperationVerdict& operation = decision.operations[i];
-    const Seq was{decision.first.value + i};
-    const Seq seq{i + 1};
-    next.operations.push_back({was, seq, operation.verdict});
-    if (operation.verdict == Verdict::kRedo || !holdings_.holds(was)) continue;
-    // No chunk is final without this node's part, so it has launched what is complete anywhere.
-    const std::vector<bool>& chunks = holdings_.at(was).chunks;
-    RUEDA_CHECK(chunks.size() == operation.servers.size());
-    for (size_t chunk = 0; chunk < operation.servers.size(); ++chunk) {
-      if (!chunks[chunk]) next.fetches.push_back({seq, chunk, operation.servers[chunk]});
-    }
+  NextEpoch next;
+  next.epoch = decision.epoch;
+  next.members = decision.members;
+  next.lost = decision.lost;
+  next.left = decision.left;
+  next.reason = decision.reason;
+  for (const RefusedAt& refused : decision.refused) {
+    const Holdings& holdings = held(track_of(refused.seq));
+    const bool ended_here = holdings.holds(refused.seq) && holdings.at(refused.seq).refused &&
+                            holdings.at(refused.seq).name.generation == refused.generation;
+    if (!ended_here) next.refused.push_back(refused.operation);
   }
-  if (!is_witness()) holdings_ = holdings_.carried_over(decision);
-  next.next_seq = Seq{decision.operations.size() + 1};
-  if (RUEDA_MUTANT(kSeqUsedTwice) && next.next_seq.value > 1) --next.next_seq.value;
+  for (const Track track : {Track::kLockable, Track::kDecreed}) {
+    carry_over(track, decision.tracks[index_of(track)], next);
+  }
   output.next = std::move(next);
 
   state_ = RecoveryState::kRunning;
   quorum_ = Quorum(decision.members, witness());
   peers_.assign(peers_.size(), Peer{.heard = now_});
-  known_stable_ = Seq{};
+  known_stable_ = {};
+  deliveries_held_ = false;
+  early_.clear();
+  reason_.clear();
   acceptor_ = Acceptor();
   proposer_ = Proposer();
   highest_round_ = 0;
   if (is_voter(self_)) send_heartbeats(output);
+  // The decision did not know of it yet.
+  if (withdraws_) seal(output);
   deliver_and_free(output);
+}
+
+void Recovery::carry_over(Track track, const TrackDecision& decision, NextEpoch& next) {
+  Holdings& holdings = held(track);
+  Seq seq = first_of(track);
+  for (size_t i = 0; i < decision.operations.size(); ++i, ++seq.value) {
+    const OperationVerdict& operation = decision.operations[i];
+    const Seq was{decision.first.value + i};
+    next.operations.push_back({was, seq, operation.verdict});
+    if (operation.verdict != Verdict::kComplete || !holdings.holds(was)) continue;
+    // No chunk is final without this node's part, so it has launched what is complete anywhere.
+    const std::vector<bool>& chunks = holdings.at(was).chunks;
+    RUEDA_CHECK(chunks.size() == operation.servers.size());
+    for (size_t chunk = 0; chunk < operation.servers.size(); ++chunk) {
+      if (!chunks[chunk]) next.fetches.push_back({seq, chunk, operation.servers[chunk]});
+    }
+  }
+  if (!is_witness()) holdings = holdings.carried_over(decision);
+  next.returned[index_of(track)] = decision.returned();
+  if (RUEDA_MUTANT(kSeqUsedTwice) && seq > first_of(track)) --seq.value;
+  next.next_seq[index_of(track)] = seq;
+}
+
+void Recovery::end_without_quorum(RecoveryOutput& output) {
+  std::vector<NodeIndex> unheard;
+  for (const NodeIndex voter : quorum_.voters()) {
+    if (voter != self_ && !proposer_.has_vote(voter)) unheard.push_back(voter);
+  }
+  end_job(Status(Code::kNodeLost,
+                 (reason_.empty() ? "epoch " + std::to_string(epoch_.value) + " broke" : reason_) +
+                     "; without an answer of " + describe(unheard) + " node " + name(self_) +
+                     " is not of a majority that could decide how to go on",
+                 Origin{unheard.empty() ? std::string() : name(unheard.front()), {}}),
+          {}, output);
 }
 
 void Recovery::end_job(Status status, std::vector<Seq> diverged, RecoveryOutput& output) {
@@ -348,13 +425,17 @@ void Recovery::end_job(Status status, std::vector<Seq> diverged, RecoveryOutput&
 // Null: nobody knows what became of them.
 std::vector<Seq> Recovery::diverged_by(const Decision* decision) const {
   std::vector<Seq> diverged;
-  for (Seq seq{holdings_.freed().value + 1}; seq < holdings_.next_seq(); ++seq.value) {
-    if (!holdings_.at(seq).delivered) continue;
-    const bool repeated =
-        !decision ||
-        (seq >= decision->first && seq < decision->returned() &&
-         decision->operations[seq.value - decision->first.value].verdict == Verdict::kRedo);
-    if (repeated) diverged.push_back(seq);
+  for (const Track track : {Track::kLockable, Track::kDecreed}) {
+    const Holdings& holdings = held(track);
+    const TrackDecision* decided = decision ? &decision->tracks[index_of(track)] : nullptr;
+    for (Seq seq{holdings.freed().value + 1}; seq < holdings.next_seq(); ++seq.value) {
+      if (!holdings.at(seq).delivered || holdings.at(seq).refused) continue;
+      const bool repeated =
+          !decided ||
+          (seq >= decided->first && seq < decided->returned() &&
+           decided->operations[seq.value - decided->first.value].verdict == Verdict::kRedo);
+      if (repeated) diverged.push_back(seq);
+    }
   }
   return diverged;
 }
@@ -365,6 +446,11 @@ Status Recovery::describe_end(const Decision& decision) const {
                   "operation " + std::to_string(decision.irrecoverable.value) +
                       " can be neither completed nor repeated: its values are lost with " +
                       describe(decision.lost));
+  }
+  if (!decision.reason.empty()) {
+    const bool is_known = !decision.lost.empty();
+    return Status(Code::kNodeLost, decision.reason,
+                  Origin{is_known ? name(decision.lost.front()) : std::string(), {}});
   }
   if (decision.lost.empty()) {
     return Status(Code::kNodeLost, "nodes lost touch with one another, though all are there");
@@ -393,13 +479,15 @@ uint32_t Recovery::contributors() const {
 void Recovery::hash(Fnv1a& hash) const {
   hash.add(static_cast<uint64_t>(state_)).add(epoch_.value).add(members().size());
   for (const NodeIndex member : members()) hash.add(static_cast<uint64_t>(member.value));
-  holdings_.hash(hash);
+  for (const Holdings& holdings : holdings_) holdings.hash(hash);
   for (const Peer& each : peers_) {
     hash.add(static_cast<uint64_t>(each.heard)).add(uint64_t{each.suspected});
     hash.add(static_cast<uint64_t>(each.sent.value_or(-1)));
-    hash.add(static_cast<uint64_t>(each.echo.value_or(-1))).add(each.complete.value);
+    hash.add(static_cast<uint64_t>(each.echo.value_or(-1)));
+    for (const Seq complete : each.complete) hash.add(complete.value);
   }
-  hash.add(known_stable_.value).add(static_cast<uint64_t>(next_heartbeat_));
+  for (const Seq stable : known_stable_) hash.add(stable.value);
+  hash.add(uint64_t{withdraws_}).add(static_cast<uint64_t>(next_heartbeat_));
   acceptor_.hash(hash);
   proposer_.hash(hash);
   hash.add(highest_round_).add(static_cast<uint64_t>(sealed_at_));

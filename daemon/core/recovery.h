@@ -1,10 +1,12 @@
 // How a job outlives its nodes: rules R1 to R5 on one node (docs/protocol.md, "Recovery"). Pure, as
 // JobCore is: told what happened and what time it is, it says what is to be done.
 //
-// Life of an epoch:  running -> sealed -> the next epoch, running
-//                        \         \---> ended: the decision ends the job, or leaves this node out,
-//                         \               or no quorum of the epoch can be reached
-//                          \-> (the decision arrives first) -> the same
+// Life of an epoch:  running -> sealing -> sealed -> the next epoch, running
+//                        \                    \---> ended: the decision ends the job, or leaves
+//                        this
+//                         \                          node out, or no quorum of the epoch can be
+//                          \                         reached
+//                           \-> (the decision arrives first) -> the same
 //
 // Who does what:
 //   holdings.h   R1, R2: what this node holds, and when it may let go
@@ -42,8 +44,12 @@ namespace rueda::core {
 struct RecoveryOptions {
   DeathPolicy policy = DeathPolicy::kFail;
   bool has_witness = false;
-  // R2: of operations that are not freed. Launching waits beyond it. At least four times the
-  // largest operation, or a launch may have to wait for a heartbeat.
+  // 0, for policy `fail` alone: no heartbeats. Whoever runs this core tells it who is silent, and
+  // nothing needs a lease, because nobody goes on who could differ.
+  // R2: of operations of one track that are not freed. Launching waits beyond it. At least four
+  // times the largest operation, or a launch may have to wait for a heartbeat. By track, because
+  // nodes launch those of two tracks in orders of their own: with one bound for both, each node
+  // could hold what the other one waits for (L2).
   int64_t max_unstable_bytes = int64_t{256} << 20;
   TicksMs heartbeat_ms = 500;
   // R5 (Gray and Cheriton 1989, "Leases", section 2): how long after this node sent a heartbeat its
@@ -80,7 +86,13 @@ struct CarriedOperation {
   Seq seq;
   Verdict verdict = Verdict::kRedo;
   // kRedo: launch it again, from P, with the new members, before any other. What had become of F is
-  // void. kComplete: nothing to do beyond the fetches.
+  // void. kComplete: nothing to do beyond the fetches. kVoid: its tensors return to ready.
+};
+
+// What a sealed node has of one operation of the epoch that has come to a stop.
+struct HeldChunks {
+  Seq seq;
+  std::vector<bool> chunks;
 };
 
 struct NextEpoch {
@@ -89,8 +101,11 @@ struct NextEpoch {
   std::vector<NodeIndex> lost;
   std::vector<CarriedOperation> operations;
   std::vector<Fetch> fetches;
-  Seq returned;  // operations of the epoch before from here on: their tensors return to ready
-  Seq next_seq;  // where the new epoch's order goes on
+  ByTrack<Seq> returned;  // operations of the epoch before from here on: their tensors are ready
+  ByTrack<Seq> next_seq;  // where the new epoch's order goes on
+  std::vector<RefusedPtr> refused;  // ended as errors on others: their tensors fail here, too
+  std::vector<Rank> left;           // ranks that have said goodbye
+  std::string reason;               // why the epoch before had to end
 };
 
 // The job is over on this node. Whatever is not delivered fails with the status.
@@ -103,7 +118,7 @@ struct JobEnd {
 
 // To be carried out in this order. Seqs are of the epoch that `next` begins, if it is there.
 struct RecoveryOutput {
-  bool sealed = false;            // drop the epoch's frames; launch nothing
+  bool sealed = false;            // drop the epoch's frames; launch nothing; then call on_stopped()
   std::optional<NextEpoch> next;  // adopt it
   std::vector<CompletedOperation> deliveries;
   std::vector<Seq> freed_partials;  // P of these may go
@@ -112,30 +127,47 @@ struct RecoveryOutput {
   std::vector<std::pair<NodeIndex, RecoveryMessage>> sends;
 };
 
-enum class RecoveryState : uint8_t { kRunning, kSealed, kEnded };
+enum class RecoveryState : uint8_t { kRunning, kSealing, kSealed, kEnded };
 
 class Recovery {
  public:
-  // Epoch 1 with all nodes of the layout begins with start().
-  Recovery(const Layout& layout, NodeIndex self, const RecoveryOptions& options);
+  // The epoch, with the layout's members, begins with start().
+  Recovery(const Layout& layout, NodeIndex self, const RecoveryOptions& options,
+           Epoch epoch = Epoch{1});
   void start(TicksMs now, RecoveryOutput& output);
 
   // R2: whether an operation of so many bytes may be launched now. One always may when nothing is
   // unstable, however large.
-  bool may_launch(int64_t bytes) const;
+  bool may_launch(int64_t bytes, Track track = Track::kLockable) const;
   // The node launches an operation: P is built, and no final chunk is there. In seq order, running
-  // (both checked). chunks >= 1.
-  void on_launched(TicksMs now, Seq seq, int64_t bytes, size_t chunks, RecoveryOutput& output);
+  // (both checked). chunks >= 1. A broadcast's chunks are final when all members have launched it.
+  void on_launched(TicksMs now, Seq seq, int64_t bytes, size_t chunks, const LaunchName& name,
+                   RecoveryOutput& output);
+  // The next operation of its track is an error, and has ended as one here.
+  void on_refused(TicksMs now, Seq seq, uint32_t generation, RefusedPtr refused);
+  // L7: the operations of the lockable track from here on are cancelled.
+  void on_cancelled(Seq first);
   // The final values of a chunk are in this node's memory.
   void on_chunk(TicksMs now, Seq seq, size_t chunk, RecoveryOutput& output);
+  // Of all its chunks.
+  void on_whole(TicksMs now, Seq seq, RecoveryOutput& output);
   // A data frame says that all members have completed all operations up to here. A frame on the
   // reduce phase collects the minimum of complete_seq() over the nodes that it visits, which are
   // all of them; where its chunk is final that is known, and the gather phase tells everybody.
   void on_stable(TicksMs now, Seq stable, RecoveryOutput& output);
-  Seq complete_seq() const { return holdings_.complete(); }
+  Seq complete_seq(Track track = Track::kLockable) const { return held(track).complete(); }
+  // Nothing is delivered from here on, until it is again, or until the next epoch.
+  void hold_deliveries(TicksMs now, bool hold, RecoveryOutput& output);
 
   // Something is wrong with the node: its data channel broke, or an operation stands still there.
-  void on_suspicion(TicksMs now, NodeIndex node, RecoveryOutput& output);
+  // `reason` is for people: it names the node.
+  void on_suspicion(TicksMs now, NodeIndex node, const std::string& reason, RecoveryOutput& output);
+  // This node takes part no more, and helps the others to go on without it.
+  void withdraw(TicksMs now, const std::string& reason, RecoveryOutput& output);
+  // After `sealed`: the epoch has come to a stop on this node. What it has of operations under way,
+  // besides what on_chunk() was told; and which ranks it knows to have said goodbye.
+  void on_stopped(TicksMs now, const std::vector<HeldChunks>& held, std::vector<Rank> left,
+                  RecoveryOutput& output);
   // Messages may be lost, repeated and overtake one another.
   void on_message(TicksMs now, const RecoveryMessage& message, RecoveryOutput& output);
   void on_time(TicksMs now, RecoveryOutput& output);
@@ -156,7 +188,7 @@ class Recovery {
     TicksMs heard = 0;            // last, or when the epoch began; not counted on once sealed
     std::optional<TicksMs> sent;  // of its last heartbeat, to be echoed
     std::optional<TicksMs> echo;  // when this node sent the last heartbeat that it echoed
-    Seq complete;
+    ByTrack<Seq> complete{};
     bool suspected = false;
   };
 
@@ -166,7 +198,9 @@ class Recovery {
   void send_heartbeat(NodeIndex to, RecoveryOutput& output);
   void send_heartbeats(RecoveryOutput& output);
   void deliver_and_free(RecoveryOutput& output);
-  Seq stable() const;
+  void deliver_track(Holdings& holdings, RecoveryOutput& output);
+  Seq stable(Track track) const;
+  ByTrack<Seq> complete() const;
   std::vector<NodeIndex> silent_peers() const;
 
   // --- recovery.cc: the end of an epoch
@@ -178,6 +212,7 @@ class Recovery {
   void on(NodeIndex from, const Learn& learn, RecoveryOutput& output);
   void on(NodeIndex from, const Ask& ask, RecoveryOutput& output);
   void seal(RecoveryOutput& output);
+  NodeReport report() const;
   void start_proposing(RecoveryOutput& output);
   void step_back(Ballot above);
   void request_votes(RecoveryOutput& output);
@@ -191,6 +226,8 @@ class Recovery {
 
   void adopt(const DecisionPtr& decision, RecoveryOutput& output);
   void begin_epoch(const Decision& decision, RecoveryOutput& output);
+  void carry_over(Track track, const TrackDecision& decision, NextEpoch& next);
+  void end_without_quorum(RecoveryOutput& output);
   void end_job(Status status, std::vector<Seq> diverged, RecoveryOutput& output);
   std::vector<Seq> diverged_by(const Decision* decision) const;
   Status describe_end(const Decision& decision) const;
@@ -200,6 +237,9 @@ class Recovery {
   bool is_witness() const { return self_.value == layout_->node_count(); }
   bool is_voter(NodeIndex node) const;
   bool holds_for_recovery() const { return options_.policy == DeathPolicy::kShrink; }
+  bool has_heartbeats() const { return options_.heartbeat_ms > 0; }
+  Holdings& held(Track track) { return holdings_[index_of(track)]; }
+  const Holdings& held(Track track) const { return holdings_[index_of(track)]; }
   uint32_t contributors() const;
   Peer& peer(NodeIndex node) { return peers_[static_cast<size_t>(node.value)]; }
   const Peer& peer(NodeIndex node) const { return peers_[static_cast<size_t>(node.value)]; }
@@ -214,12 +254,18 @@ class Recovery {
   RecoveryState state_ = RecoveryState::kRunning;
   Epoch epoch_{1};
   Quorum quorum_;
-  Holdings holdings_;
-  std::vector<Peer> peers_;  // by node index
-  Seq known_stable_;         // from data frames
+  ByTrack<Holdings> holdings_{Holdings(Track::kLockable), Holdings(Track::kDecreed)};
+  std::vector<Peer> peers_;      // by node index
+  ByTrack<Seq> known_stable_{};  // from data frames
+  bool deliveries_held_ = false;
   TicksMs next_heartbeat_ = 0;
 
+  // Sealing: what waits until that is done.
+  std::vector<RecoveryMessage> early_;
   // Sealed.
+  std::vector<Rank> left_;
+  bool withdraws_ = false;
+  std::string reason_;
   Acceptor acceptor_;
   Proposer proposer_;
   uint64_t highest_round_ = 0;

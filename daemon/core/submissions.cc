@@ -87,6 +87,12 @@ std::vector<std::pair<const std::string*, const PendingTensor*>> SubmissionTable
   return found;
 }
 
+void SubmissionTable::reset_but(const std::set<std::string>& carried) {
+  for (auto& [name, tensor] : tensors_) {
+    tensor.reported = tensor.ordered = tensor.submitted > 0 && carried.contains(name);
+  }
+}
+
 bool SubmissionTable::has(LocalRank rank, const std::string& name) const {
   const PendingTensor* tensor = find(name);
   return tensor && tensor->by_local_rank[static_cast<size_t>(rank.value)].has_value();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -50,6 +51,8 @@ class SubmissionTable {
   const PendingTensor* find(const std::string& name) const;
   // Whether an operation has the tensor; nothing if no rank has submitted it.
   void set_ordered(const std::string& name, bool ordered);
+  // Nothing is reported or ordered any more, but what an operation has that goes on: these tensors.
+  void reset_but(const std::set<std::string>& carried);
   // Whether the rank has submitted the tensor.
   bool has(LocalRank rank, const std::string& name) const;
 

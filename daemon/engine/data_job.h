@@ -97,7 +97,7 @@ class DataJob {
   // COMPLETE operations are done once take_final() has brought the chunks that are missing. To be
   // given to run(), under their new numbers and before any other: REDO ones, again, and COMPLETE
   // ones that this node had not launched (broadcasts: they may end before all have begun).
-  void carry_over(DataJob& before, core::Track track, const core::Decision& decision);
+  void carry_over(DataJob& before, core::Track track, const core::TrackDecision& decision);
   // A REDO operation that cannot be run: the root of the broadcast is lost. On all nodes alike.
   void abandon(Seq seq) { held_of(seq)->abandon(seq); }
   // The operation is COMPLETE and waits for chunks.

@@ -167,7 +167,7 @@ void DataJob::seal() {
   check_quiet();
 }
 
-void DataJob::carry_over(DataJob& before, core::Track track, const core::Decision& decision) {
+void DataJob::carry_over(DataJob& before, core::Track track, const core::TrackDecision& decision) {
   RUEDA_CHECK(before.stopped_ && before.held_of(track));
   auto& held = held_[core::index_of(track)];
   held = std::move(before.held_[core::index_of(track)]);

@@ -38,7 +38,8 @@ bool HeldFinals::launch(const Operation& operation, const core::RingCut& cut) {
     items_.push_back(launched);
   }
   // How many contribute is the job's to know.
-  holdings_.launch(number(operation.seq), counted, chunks, operation.epoch, 0);
+  holdings_.launch(number(operation.seq),
+                   {counted, chunks, {operation.generation, operation.plan_hash}, operation.epoch, 0});
   count_bytes();
   return true;
 }
@@ -62,7 +63,7 @@ void HeldFinals::skip(Seq seq) {
 
 void HeldFinals::abandon(Seq seq) {
   const core::HeldOperation& held = operation(seq);
-  holdings_.launch(number(seq), held.bytes, 1, held.epoch, 0);
+  holdings_.launch(number(seq), {held.bytes, 1, {}, held.epoch, 0});
   skip(seq);
   note_delivered(seq);
 }
@@ -109,7 +110,7 @@ std::span<const std::byte> HeldFinals::chunk(Seq seq, uint32_t chunk) const {
           static_cast<size_t>(range.count()) * held.element_bytes};
 }
 
-void HeldFinals::carry_over(const core::Decision& decision) {
+void HeldFinals::carry_over(const core::TrackDecision& decision) {
   cancel(decision.returned());
   for (; holdings_.next_seq() < decision.returned(); items_.push_back({nullptr, {0, 1, 1}, 0})) {
     holdings_.await();

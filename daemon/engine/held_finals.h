@@ -69,7 +69,7 @@ class HeldFinals {
   const std::byte* values(Seq seq) const { return item(seq).values; }
   // What is left of this in the epoch that the decision begins, renumbered. What the decision names
   // beyond what was launched here is awaited.
-  void carry_over(const core::Decision& decision);
+  void carry_over(const core::TrackDecision& decision);
 
  private:
   struct Item {

@@ -161,6 +161,8 @@ struct Writer {
     if (from.frozen.generation != 0) fill_frozen(from.frozen, *leave.mutable_frozen());
   }
   void operator()(const core::Left& from) const { to.mutable_left()->set_rank(from.rank.value); }
+  // Policy `shrink` is not offered: no daemon sends one.
+  void operator()(const core::RecoveryBody&) const { RUEDA_CHECK(false); }
   void operator()(const core::Fail& from) const {
     v1::Fail& fail = *to.mutable_fail();
     fail.set_code(static_cast<int32_t>(from.status.code()));

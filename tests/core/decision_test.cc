@@ -23,8 +23,14 @@ Holding holds(const std::string& chunks, bool partial, bool delivered = false) {
   return holding;
 }
 
+std::map<NodeIndex, NodeReport> lockable(const std::map<NodeIndex, Report>& reports) {
+  std::map<NodeIndex, NodeReport> whole;
+  for (const auto& [node, report] : reports) whole[node].tracks[0] = report;
+  return whole;
+}
+
 Decision decide_shrink(const std::map<NodeIndex, Report>& reports) {
-  return decide(Epoch{2}, kFour, reports, DeathPolicy::kShrink);
+  return decide(Epoch{2}, kFour, lockable(reports), DeathPolicy::kShrink);
 }
 
 TEST(Decision, NamesWhoGoesOnAndWhoIsLost) {
@@ -32,50 +38,50 @@ TEST(Decision, NamesWhoGoesOnAndWhoIsLost) {
   EXPECT_EQ(decision.epoch, Epoch{2});
   EXPECT_THAT(decision.members, ElementsAre(n0, n2, n3));
   EXPECT_THAT(decision.lost, ElementsAre(n1));
-  EXPECT_THAT(decision.operations, IsEmpty());
+  EXPECT_THAT(decision.tracks[0].operations, IsEmpty());
   EXPECT_FALSE(decision.ends_job);
 }
 
 TEST(Decision, CompleteIfTheirChunksCoverTheOperation) {
   const Decision decision = decide_shrink(
       {{n0, {Seq{0}, {holds("11..", kPartial)}}}, {n1, {Seq{0}, {holds("..11", kPartial)}}}});
-  ASSERT_EQ(decision.operations.size(), 1u);
-  EXPECT_EQ(decision.operations[0].verdict, Verdict::kComplete);
-  EXPECT_THAT(decision.operations[0].servers, ElementsAre(n0, n0, n1, n1));
+  ASSERT_EQ(decision.tracks[0].operations.size(), 1u);
+  EXPECT_EQ(decision.tracks[0].operations[0].verdict, Verdict::kComplete);
+  EXPECT_THAT(decision.tracks[0].operations[0].servers, ElementsAre(n0, n0, n1, n1));
 }
 
 TEST(Decision, RedoIfAChunkIsNowhere) {
   const Decision decision = decide_shrink(
       {{n0, {Seq{0}, {holds("11..", kPartial)}}}, {n1, {Seq{0}, {holds("1..1", kPartial)}}}});
-  ASSERT_EQ(decision.operations.size(), 1u);
-  EXPECT_EQ(decision.operations[0].verdict, Verdict::kRedo);
+  ASSERT_EQ(decision.tracks[0].operations.size(), 1u);
+  EXPECT_EQ(decision.tracks[0].operations[0].verdict, Verdict::kRedo);
 }
 
 // A broadcast ends on its root before the others begin: it is decided upon all the same.
 TEST(Decision, ABroadcastThatOneHasNotLaunchedIsFetchedThere) {
   std::map<NodeIndex, Report> reports{{n0, {Seq{3}, {holds("11", !kPartial, true)}}},
                                       {n1, {Seq{3}, {}}}};
-  EXPECT_THAT(decide_shrink(reports).operations, IsEmpty());
+  EXPECT_THAT(decide_shrink(reports).tracks[0].operations, IsEmpty());
   extend_to_last_launched(reports);
   const Decision decision = decide_shrink(reports);
-  ASSERT_EQ(decision.operations.size(), 1u);
-  EXPECT_EQ(decision.operations[0].verdict, Verdict::kComplete);
-  EXPECT_THAT(decision.operations[0].servers, ElementsAre(n0, n0));
-  EXPECT_EQ(decision.returned(), Seq{5});
+  ASSERT_EQ(decision.tracks[0].operations.size(), 1u);
+  EXPECT_EQ(decision.tracks[0].operations[0].verdict, Verdict::kComplete);
+  EXPECT_THAT(decision.tracks[0].operations[0].servers, ElementsAre(n0, n0));
+  EXPECT_EQ(decision.tracks[0].returned(), Seq{5});
 }
 
 TEST(Decision, WhoDeliveredForcesComplete) {
   const Decision decision = decide_shrink(
       {{n0, {Seq{0}, {holds("...", kPartial)}}}, {n1, {Seq{0}, {holds("111", !kPartial, true)}}}});
-  EXPECT_EQ(decision.operations[0].verdict, Verdict::kComplete);
-  EXPECT_THAT(decision.operations[0].servers, ElementsAre(n1, n1, n1));
+  EXPECT_EQ(decision.tracks[0].operations[0].verdict, Verdict::kComplete);
+  EXPECT_THAT(decision.tracks[0].operations[0].servers, ElementsAre(n1, n1, n1));
 }
 
 TEST(Decision, ServingIsSpreadOverThoseThatHoldAChunk) {
   const Decision decision = decide_shrink({{n0, {Seq{0}, {holds("1111", !kPartial)}}},
                                            {n1, {Seq{0}, {holds("1111", !kPartial)}}},
                                            {n2, {Seq{0}, {holds("....", kPartial)}}}});
-  EXPECT_THAT(decision.operations[0].servers, ElementsAre(n0, n1, n0, n1));
+  EXPECT_THAT(decision.tracks[0].operations[0].servers, ElementsAre(n0, n1, n0, n1));
 }
 
 TEST(Decision, WhatOneHasFreedOthersMayStillHold) {
@@ -83,40 +89,40 @@ TEST(Decision, WhatOneHasFreedOthersMayStillHold) {
   const Decision decision =
       decide_shrink({{n0, {Seq{2}, {holds(".", kPartial)}}},
                      {n1, {Seq{1}, {holds("1", !kPartial, true), holds(".", kPartial)}}}});
-  EXPECT_EQ(decision.first, Seq{2});
-  ASSERT_EQ(decision.operations.size(), 2u);
-  EXPECT_EQ(decision.operations[0].verdict, Verdict::kComplete);
-  EXPECT_EQ(decision.operations[1].verdict, Verdict::kRedo);
+  EXPECT_EQ(decision.tracks[0].first, Seq{2});
+  ASSERT_EQ(decision.tracks[0].operations.size(), 2u);
+  EXPECT_EQ(decision.tracks[0].operations[0].verdict, Verdict::kComplete);
+  EXPECT_EQ(decision.tracks[0].operations[1].verdict, Verdict::kRedo);
 }
 
 TEST(Decision, WhatOneHasNotLaunchedReturns) {
   const Decision decision = decide_shrink(
       {{n0, {Seq{4}, {holds("..", kPartial), holds("..", kPartial), holds("..", kPartial)}}},
        {n1, {Seq{4}, {holds("..", kPartial)}}}});
-  EXPECT_EQ(decision.operations.size(), 1u);
-  EXPECT_EQ(decision.returned(), Seq{6});
+  EXPECT_EQ(decision.tracks[0].operations.size(), 1u);
+  EXPECT_EQ(decision.tracks[0].returned(), Seq{6});
 }
 
 // Decided REDO in an epoch that broke before everybody had launched it again.
 TEST(Decision, WhatIsCarriedOverAndNotLaunchedIsStillThere) {
   const Decision decision = decide_shrink(
       {{n0, {Seq{0}, {holds("", kPartial)}}}, {n1, {Seq{0}, {holds("1.", kPartial)}}}});
-  EXPECT_EQ(decision.operations[0].verdict, Verdict::kRedo);
-  EXPECT_EQ(decision.returned(), Seq{2});
+  EXPECT_EQ(decision.tracks[0].operations[0].verdict, Verdict::kRedo);
+  EXPECT_EQ(decision.tracks[0].returned(), Seq{2});
 }
 
 TEST(Decision, OfAnotherNumberOfChunksTheMissingOnesDoNotCount) {
   const Decision decision = decide_shrink(
       {{n0, {Seq{0}, {holds("", kPartial)}}}, {n1, {Seq{0}, {holds("11", !kPartial)}}}});
-  EXPECT_EQ(decision.operations[0].verdict, Verdict::kComplete);
-  EXPECT_THAT(decision.operations[0].servers, ElementsAre(n1, n1));
+  EXPECT_EQ(decision.tracks[0].operations[0].verdict, Verdict::kComplete);
+  EXPECT_THAT(decision.tracks[0].operations[0].servers, ElementsAre(n1, n1));
 }
 
 TEST(Decision, PolicyFailEndsTheJob) {
   const Decision decision =
-      decide(Epoch{2}, kFour, {{n0, {Seq{0}, {holds(".", kPartial)}}}}, DeathPolicy::kFail);
+      decide(Epoch{2}, kFour, lockable({{n0, {Seq{0}, {holds(".", kPartial)}}}}), DeathPolicy::kFail);
   EXPECT_TRUE(decision.ends_job);
-  EXPECT_THAT(decision.operations, IsEmpty());
+  EXPECT_THAT(decision.tracks[0].operations, IsEmpty());
   EXPECT_EQ(decision.irrecoverable, Seq{});
   EXPECT_THAT(decision.lost, ElementsAre(n1, n2, n3));
 }

@@ -10,15 +10,14 @@ constexpr uint32_t kRanks = 6;
 // Operations of two chunks and 10 bytes, in epoch 1.
 class HoldingsTest : public testing::Test {
  protected:
-  void launch(uint64_t seq) { holdings_.launch(Seq{seq}, 10, 2, Epoch{1}, kRanks); }
+  void launch(uint64_t seq) { holdings_.launch(Seq{seq}, {10, 2, {}, Epoch{1}, kRanks}); }
   void complete(uint64_t seq) {
     holdings_.add_chunk(Seq{seq}, 0);
     holdings_.add_chunk(Seq{seq}, 1);
     holdings_.free_partial(Seq{seq});
   }
-  static Decision of(uint64_t first, const std::vector<Verdict>& verdicts) {
-    Decision decision;
-    decision.epoch = Epoch{2};
+  static TrackDecision of(uint64_t first, const std::vector<Verdict>& verdicts) {
+    TrackDecision decision;
     decision.first = Seq{first};
     for (const Verdict verdict : verdicts) decision.operations.push_back({verdict, {}});
     return decision;
@@ -121,7 +120,7 @@ TEST_F(HoldingsTest, WhatIsRepeatedStartsFromPAndKeepsItsPlace) {
   EXPECT_TRUE(next.at(Seq{1}).whole());
   EXPECT_FALSE(next.at(Seq{2}).launched());
   EXPECT_TRUE(next.at(Seq{2}).partial);
-  next.launch(Seq{2}, 10, 4, Epoch{2}, 3);
+  next.launch(Seq{2}, {10, 4, {}, Epoch{2}, 3});
   EXPECT_EQ(next.bytes(), 20) << "counted once";
   EXPECT_EQ(next.at(Seq{2}).chunks.size(), 4u);
   EXPECT_EQ(next.at(Seq{2}).epoch, Epoch{2});

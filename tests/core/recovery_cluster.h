@@ -107,7 +107,7 @@ class RecoveryCluster {
 
   void suspect(int index, int other) {
     RecoveryOutput output;
-    core(index).on_suspicion(now_, NodeIndex{other}, output);
+    core(index).on_suspicion(now_, NodeIndex{other}, "lost node n" + std::to_string(other), output);
     carry_out(index, output);
     settle();
   }
@@ -115,7 +115,7 @@ class RecoveryCluster {
   // Operations have as many chunks as their epoch has members.
   void launch(int index, uint64_t seq, int64_t bytes = 10) {
     RecoveryOutput output;
-    core(index).on_launched(now_, Seq{seq}, bytes, core(index).members().size(), output);
+    core(index).on_launched(now_, Seq{seq}, bytes, core(index).members().size(), {}, output);
     carry_out(index, output);
     settle();
   }
@@ -158,6 +158,10 @@ class RecoveryCluster {
     for (const auto& [to, message] : output.sends) {
       if (!cut_.contains({index, to.value})) node(to.value).inbox.push_back(message);
     }
+    if (!output.sealed) return;
+    RecoveryOutput stopped;
+    at.core->on_stopped(now_, {}, {}, stopped);
+    carry_out(index, stopped);
   }
 
   Layout layout_;

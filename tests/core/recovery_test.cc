@@ -132,7 +132,7 @@ TEST(RecoveryDecision, SurvivorsGoOnWithWhatIsCompleteAndRepeatTheRest) {
     EXPECT_EQ(next.operations[0].verdict, Verdict::kComplete);
     EXPECT_EQ(next.operations[1].verdict, Verdict::kRedo);
     EXPECT_EQ(next.operations[2].verdict, Verdict::kRedo);
-    EXPECT_EQ(next.next_seq, Seq{4});
+    EXPECT_EQ(next.next_seq[0], Seq{4});
   }
   EXPECT_THAT(cluster.node(0).epochs[0].fetches, IsEmpty());
   EXPECT_THAT(cluster.node(2).epochs[0].fetches, SizeIs(3));
@@ -168,8 +168,8 @@ TEST(RecoveryDecision, WhatOneHasNotLaunchedReturns) {
   cluster.suspect(0, 1);
   cluster.pass(kTimes.eviction_ms + kTimes.resend_ms);
   EXPECT_THAT(cluster.node(0).epochs[0].operations, SizeIs(1));
-  EXPECT_EQ(cluster.node(0).epochs[0].returned, Seq{2});
-  EXPECT_EQ(cluster.node(0).epochs[0].next_seq, Seq{2});
+  EXPECT_EQ(cluster.node(0).epochs[0].returned[0], Seq{2});
+  EXPECT_EQ(cluster.node(0).epochs[0].next_seq[0], Seq{2});
 }
 
 TEST(RecoveryDecision, TheDeathOfTheCoordinatorCostsAnEpoch) {
@@ -315,6 +315,7 @@ TEST(RecoveryLease, AnAcceptorWaitsForTheLeaseThatItHelpedToRenew) {
   RecoveryOutput early;
   cluster.core(1).on_message(cluster.now(), {n0, Epoch{1}, accept}, early);
   EXPECT_TRUE(early.sealed);
+  cluster.core(1).on_stopped(cluster.now(), {}, {}, early);
   EXPECT_THAT(early.sends, IsEmpty());
   RecoveryOutput late;
   cluster.core(1).on_message(cluster.now() + kTimes.eviction_ms, {n0, Epoch{1}, accept}, late);
@@ -376,7 +377,7 @@ TEST(RecoveryMessages, ADecisionLearnedTwiceIsCarriedOutOnce) {
   Decision decision;
   decision.epoch = Epoch{2};
   decision.members = {n0, n1, n2};
-  decision.first = Seq{1};
+  decision.tracks[0].first = Seq{1};
   const Learn learn{std::make_shared<const Decision>(decision)};
   cluster.message(0, {n1, Epoch{1}, learn});
   cluster.message(0, {n2, Epoch{2}, learn});

@@ -111,7 +111,7 @@ TEST_F(HeldFinalsOnTwoNodes, ADecisionLeavesWhatItNamesUnderNewNumbers) {
   held_->note_delivered(Seq{1});
   held_->note_stable(Seq{1});
   complete(2);
-  core::Decision decision;
+  core::TrackDecision decision;
   decision.first = Seq{1};  // another node has not freed 1
   const core::OperationVerdict done{core::Verdict::kComplete, {NodeIndex{0}, NodeIndex{0}}};
   decision.operations = {done, done, {core::Verdict::kRedo, {}}};  // 4: not launched everywhere

@@ -317,11 +317,15 @@ void Survivors::kill(int victim) {
 void Survivors::decide(Track track, const Members& before_death,
                        const std::map<NodeIndex, core::Report>& reports,
                        std::map<NodeIndex, std::unique_ptr<DataJob>>& next) {
-  const core::Decision decision =
-      core::decide(epoch_, before_death, reports, core::DeathPolicy::kShrink);
-  if (decision.ends_job) {
-    return fail(describe(track, decision.irrecoverable.value) + " is lost for good");
+  // One track at a time; which one it is makes no difference to what is held.
+  std::map<NodeIndex, core::NodeReport> whole;
+  for (const auto& [index, report] : reports) whole[index].tracks[0] = report;
+  const core::Decision decided =
+      core::decide(epoch_, before_death, whole, core::DeathPolicy::kShrink);
+  if (decided.ends_job) {
+    return fail(describe(track, decided.irrecoverable.value) + " is lost for good");
   }
+  const core::TrackDecision& decision = decided.tracks[0];
   for (auto& [index, job] : next) job->carry_over(*node(index).job, track, decision);
 
   Order& order = orders_[core::index_of(track)];

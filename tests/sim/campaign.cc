@@ -16,7 +16,9 @@ std::string CampaignResult::summary() const {
   return count(seeds, "seeds, ") + count(lethal, "with a lethal fault: ") +
          count(events, "events, ") + count(operations, "operations, ") +
          count(locked_launches, "launches by a plan, ") + count(cancels, "unlocks, ") +
-         count(delivered_ok, "submissions delivered, ") +
+         count(recovered, "epochs recovered, ") +
+         count(completed_by_decision, "operations completed by decision, ") +
+         count(repeated, "repeated, ") + count(delivered_ok, "submissions delivered, ") +
          count(delivered_error, "ended with an error");
 }
 
@@ -37,6 +39,9 @@ CampaignResult run_campaign(uint64_t first, uint64_t count, const Limits& limits
       mine.operations += run.operations;
       mine.locked_launches += run.locked_launches;
       mine.cancels += run.cancels;
+      mine.recovered += run.recovered;
+      mine.completed_by_decision += run.completed_by_decision;
+      mine.repeated += run.repeated;
       mine.delivered_ok += run.delivered_ok;
       mine.delivered_error += run.delivered_error;
       if (run.violation.empty()) continue;
@@ -50,6 +55,9 @@ CampaignResult run_campaign(uint64_t first, uint64_t count, const Limits& limits
     total.operations += mine.operations;
     total.locked_launches += mine.locked_launches;
     total.cancels += mine.cancels;
+    total.recovered += mine.recovered;
+    total.completed_by_decision += mine.completed_by_decision;
+    total.repeated += mine.repeated;
     total.delivered_ok += mine.delivered_ok;
     total.delivered_error += mine.delivered_error;
     std::move(mine.failures.begin(), mine.failures.end(), std::back_inserter(total.failures));

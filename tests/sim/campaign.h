@@ -23,6 +23,9 @@ struct CampaignResult {
   uint64_t operations = 0;
   uint64_t locked_launches = 0;
   uint64_t cancels = 0;
+  uint64_t recovered = 0;
+  uint64_t completed_by_decision = 0;
+  uint64_t repeated = 0;
   uint64_t delivered_ok = 0;
   uint64_t delivered_error = 0;
 

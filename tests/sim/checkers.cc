@@ -5,6 +5,11 @@
 namespace rueda::sim {
 namespace {
 
+bool is_sealed(core::JobState state) {
+  return state == core::JobState::kSuspecting || state == core::JobState::kSealed ||
+         state == core::JobState::kFailed;
+}
+
 std::string name_of(NodeIndex node) { return "n" + std::to_string(node.value); }
 std::string name_of(Rank rank) { return "rank " + std::to_string(rank.value); }
 std::string name_of(Seq seq) {
@@ -45,8 +50,7 @@ bool Checkers::is_locked(const core::JobCore& core) const {
 
 void Checkers::before_step(NodeIndex node, const core::JobCore& core, const core::Event& event) {
   Node& model = at(node);
-  model.sealed =
-      core.state() == core::JobState::kSuspecting || core.state() == core::JobState::kFailed;
+  model.sealed = is_sealed(core.state());
   model.was_locked = is_locked(core);
   anybody_leaves_ = anybody_leaves_ || std::holds_alternative<core::RankDetached>(event);
   if (const auto* submitted = std::get_if<core::Submitted>(&event)) {
@@ -71,7 +75,12 @@ void Checkers::on_done(NodeIndex node, const core::OperationDone& done) {
 
 void Checkers::after_step(NodeIndex node, const core::JobCore& core, const core::Output& output) {
   Node& model = at(node);
-  if (output.started) on_started(node, *output.started);
+  for (const auto& [to, message] : output.sends) on_vote(node, message);
+  if (output.recovered) on_recovered(node, *output.recovered);
+  if (output.started) {
+    on_started(node, *output.started);
+    model.members = core.layout().members();
+  }
   for (const auto& [to, message] : output.sends) {
     on_message(node, message);
     const bool is_about_order = std::holds_alternative<core::AgreementMessage>(message.body);
@@ -81,8 +90,7 @@ void Checkers::after_step(NodeIndex node, const core::JobCore& core, const core:
   }
   for (const core::Cancel& cancel : output.cancels) on_cancel(node, cancel);
   // A suspicion that turned out to be none lifts the seal.
-  const bool sealed = model.sealed && (core.state() == core::JobState::kSuspecting ||
-                                       core.state() == core::JobState::kFailed);
+  const bool sealed = model.sealed && is_sealed(core.state());
   if (sealed && !output.launches.empty()) violated("R3: " + name_of(node) + " launched after seal");
   for (const core::Launch& launch : output.launches) on_launch(node, launch);
   for (const core::Delivery& delivery : output.deliveries) {
@@ -118,6 +126,7 @@ void Checkers::on_started(NodeIndex node, const core::EpochStarted& started) {
 // --- Locks (L4, L7) ------------------------------------------------------------------------------
 
 void Checkers::on_message(NodeIndex node, const core::Message& message) {
+  if (decreed_epoch_ > message.epoch.value) return;
   if (decreed_epoch_ < message.epoch.value) {
     decreed_epoch_ = message.epoch.value;
     decreed_ = Seq{0};
@@ -261,6 +270,8 @@ void Checkers::check_order(NodeIndex node, const core::Launch& launch) {
   }
   // What it passed over must be an operation that failed: then nobody launches it.
   for (Seq seq{last.value + 1}; seq < launch.seq; ++seq.value) {
+    const auto carried = operations_.find(key(launch.epoch, seq, {}));
+    if (carried != operations_.end() && carried->second.carried) continue;
     Operation& passed = operations_[key(launch.epoch, seq, {launch.generation, 0})];
     if (!passed.launched_on.empty()) {
       violated("I5: " + name_of(node) + " passed over " + name_of(seq) + ", which n" +
@@ -324,6 +335,8 @@ void Checkers::check_same_everywhere(NodeIndex node, const core::Launch& launch)
              ", which failed elsewhere");
   }
   if (operation.launched_on.empty()) {
+    operation.epoch = launch.epoch.value;
+    operation.members = at(node).members;
     operation.plan_hash = launch.plan_hash;
     operation.kind = launch.tensors.front().descriptor->kind;
     for (const core::LaunchTensor& tensor : launch.tensors) {
@@ -394,23 +407,25 @@ void Checkers::check_change(const core::Delivery& delivery) {
 void Checkers::check_value(NodeIndex node, const core::Delivery& delivery,
                            const core::TensorDescriptor& descriptor) {
   Node& model = at(node);
-  if (delivery.epoch.value != model.epoch) violated("I5: a delivery of another epoch");
+  check_fenced(node);
   const auto completed = model.completed.find(delivery.seq);
   if (completed == model.completed.end()) {
     violated("I5: " + name_of(node) + " delivered " + name_of(delivery.seq) +
              " before it was complete");
     return;
   }
-  const Operation& operation = operations_[key(delivery.epoch, delivery.seq, completed->second)];
+  Operation& operation = operations_[key(Epoch{model.epoch}, delivery.seq, completed->second)];
+  operation.delivered_on.insert(node.value);
+  if (delivery.epoch.value != operation.epoch) violated("I5: a delivery of another epoch");
   if (std::none_of(operation.tensors.begin(), operation.tensors.end(),
                    [&](const core::DescriptorPtr& tensor) { return *tensor == descriptor; })) {
     violated("agreement: " + name_of(delivery.seq) + " delivered " + descriptor.name +
              ", which is not in it as submitted");
   }
-  if (delivery.contributors != static_cast<uint32_t>(layout_.member_ranks())) {
+  if (delivery.contributors != ranks_of(operation.members)) {
     violated("R6: a delivery names " + std::to_string(delivery.contributors) + " contributors");
   }
-  for (const NodeIndex member : layout_.members()) {
+  for (const NodeIndex member : operation.members) {
     const int other = member.value;
     if (operation.launched_on.contains(other)) continue;
     if (operation.kind != CollectiveKind::kBroadcast) {

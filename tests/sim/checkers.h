@@ -14,7 +14,10 @@
 //   L7  an unlock cancels from 1 + the minimum of the reports on, nothing that any node completed,
 //       and the same on all nodes
 //   R3  a sealed epoch launches and delivers nothing
-//   R6  a completion names its epoch and its contributors
+//   R4  a quorum has accepted each next epoch, all enter the same one, and what somebody who goes on
+//       has delivered is neither repeated nor returned
+//   R5  nobody delivers who was left out
+//   R6  a completion names its epoch and its contributors, the same on all nodes
 //   agreement  nothing is launched or delivered on descriptors that differ
 //   credit     a lane of the data plane holds one operation, and is free in the end
 //   fault      no error without a fault, a goodbye or a mismatch that explains it
@@ -64,6 +67,9 @@ class Checkers {
   uint64_t order_messages() const { return order_messages_; }
   uint64_t locked_launches() const { return locked_launches_; }
   uint64_t cancels() const { return cancels_; }
+  uint64_t recovered() const { return epochs_.size(); }
+  uint64_t completed_by_decision() const { return completed_by_decision_; }
+  uint64_t repeated() const { return repeated_; }
 
  private:
   // Of one number the generations are operations of their own, and under a plan the alternatives
@@ -81,7 +87,18 @@ class Checkers {
     std::set<int> launched_on;
     std::set<int> completed_on;
     std::set<int> cancelled_on;
+    std::set<int> delivered_on;
     bool failed = false;  // decreed as an error, or passed over
+    // Of the result. Policy `shrink`: an operation that is completed by decision has the result of
+    // the epoch that it was launched in.
+    uint32_t epoch = 0;
+    std::vector<NodeIndex> members;
+    bool carried = false;  // completed by decision: nobody launches it here
+  };
+  // A recovered epoch, as the first node entered it.
+  struct EntryOfEpoch {
+    std::vector<NodeIndex> before;  // the members of the one before
+    core::NextEpoch next;
   };
   // What one node has launched in its epoch and that is not over.
   struct Launched {
@@ -94,6 +111,7 @@ class Checkers {
     bool failed = false;  // its submissions have ended with the job
     bool was_locked = false;
     uint32_t epoch = 0;
+    std::vector<NodeIndex> members;
     uint32_t generation = 0;  // of the last cancel,
     Seq resumed_at;           // from which on what is older is over
     Seq last[core::kTracks];
@@ -129,6 +147,14 @@ class Checkers {
   void check_window(NodeIndex node, const core::Launch& launch);
   void check_descriptors(NodeIndex node, const core::Launch& launch);
   void check_same_everywhere(NodeIndex node, const core::Launch& launch);
+  // --- checkers_recovery.cc
+  void on_vote(NodeIndex node, const core::Message& message);
+  bool is_quorum(const std::set<int>& votes, const std::vector<NodeIndex>& members) const;
+  void on_recovered(NodeIndex node, const core::NextEpoch& next);
+  void check_epoch(NodeIndex node, const core::NextEpoch& next);
+  void check_verdicts(const Node& model, const core::NextEpoch& next);
+  void check_fenced(NodeIndex node);
+  uint32_t ranks_of(const std::vector<NodeIndex>& members) const;
   void on_delivery(NodeIndex node, const core::Delivery& delivery);
   void on_error(NodeIndex node, const core::Delivery& delivery);
   void check_change(const core::Delivery& delivery);
@@ -154,6 +180,10 @@ class Checkers {
   uint64_t order_messages_ = 0;
   uint64_t locked_launches_ = 0;
   uint64_t cancels_ = 0;
+  std::map<std::pair<uint32_t, core::Ballot>, std::set<int>> votes_;  // by epoch that ends
+  std::map<uint32_t, EntryOfEpoch> epochs_;                           // recovered ones
+  uint64_t completed_by_decision_ = 0;
+  uint64_t repeated_ = 0;
   std::string violation_;
 };
 

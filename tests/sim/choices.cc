@@ -5,8 +5,8 @@
 namespace rueda::sim {
 namespace {
 
-constexpr const char* kNames[kDecisionCount] = {"message", "repeat",   "turn",   "think",
-                                                "order",   "complete", "notice", "channel"};
+constexpr const char* kNames[kDecisionCount] = {"message",  "repeat", "turn", "think", "order",
+                                                "complete", "notice", "stop", "held",  "channel"};
 constexpr int kMaxSubjects = 64;  // nodes or ranks of a run
 
 }  // namespace

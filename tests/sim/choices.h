@@ -19,9 +19,11 @@ enum class Decision : uint8_t {
   kOrder,     // (rank): how far ahead of its turn a tensor is submitted
   kComplete,  // (node): ticks from an operation's last launch to its end on this node
   kNotice,    // (who, whom): ticks until a loss is noticed
+  kStop,      // (node): ticks until the data plane of a sealed epoch stands still
+  kHeld,      // (node): whether it has a final chunk of what is under way then
   kChannel,   // (who, whom): whether a lost node's data channel is seen to break
 };
-inline constexpr int kDecisionCount = 8;
+inline constexpr int kDecisionCount = 10;
 const char* to_string(Decision decision);
 
 // The n-th decision of its kind about (a, b), n from 0.

@@ -2,8 +2,24 @@
 
 namespace rueda::sim {
 
+const core::Layout& DataPlane::layout_of(int node, uint32_t process_set) const {
+  const std::vector<const core::Collectives*> sets = world_.node(node).core->process_sets();
+  const auto it = std::find_if(sets.begin(), sets.end(),
+                               [&](const auto* set) { return set->id() == process_set; });
+  RUEDA_CHECK(it != sets.end());
+  return (*it)->layout();
+}
+
+uint64_t DataPlane::members_of(int node, uint32_t process_set) const {
+  uint64_t members = 0;
+  for (const NodeIndex member : layout_of(node, process_set).members()) {
+    members |= uint64_t{1} << member.value;
+  }
+  return members;
+}
+
 uint64_t DataPlane::needed_by(const Operation& operation, int node) const {
-  if (operation.kind != CollectiveKind::kBroadcast) return operation.members;
+  if (operation.kind != CollectiveKind::kBroadcast || setup_.shrinks()) return operation.members;
   uint64_t needed = uint64_t{1} << node;
   for (int on_the_way = operation.root; on_the_way != node;
        on_the_way = world_.layout().next(NodeIndex{on_the_way}).value) {
@@ -12,20 +28,12 @@ uint64_t DataPlane::needed_by(const Operation& operation, int node) const {
   return needed;
 }
 
-uint64_t DataPlane::members_of(uint32_t process_set) const {
-  uint64_t members = 0;
-  const core::Layout layout = setup_.layout_of(process_set);
-  for (const NodeIndex node : layout.members()) {
-    members |= uint64_t{1} << node.value;
-  }
-  return members;
-}
-
 void DataPlane::on_launch(int node, const core::Launch& launch) {
   const Name name = setup_.takes_stale_frames ? Name{} : Name{launch.generation, launch.plan_hash};
   Operation& operation = operations_[Key{launch.epoch.value, launch.process_set, launch.seq, name}];
-  if (operation.members == 0) operation.members = members_of(launch.process_set);
+  if (operation.members == 0) operation.members = members_of(node, launch.process_set);
   under_way_[static_cast<size_t>(node)][Place{launch.process_set, launch.seq}] = name;
+  if (setup_.shrinks()) remember_launch(node, launch, name);
   compare_neighbours(node, launch);
   const core::TensorDescriptor& first = *launch.tensors.front().descriptor;
   operation.kind = first.kind;
@@ -52,9 +60,10 @@ void DataPlane::on_launch(int node, const core::Launch& launch) {
 // A node sends its first frames when it launches.
 void DataPlane::compare_neighbours(int node, const core::Launch& launch) {
   if (!launch.locked || setup_.takes_stale_frames) return;
-  const core::Layout layout = setup_.layout_of(launch.process_set);
+  const core::Layout& layout = layout_of(node, launch.process_set);
   const Place place{launch.process_set, launch.seq};
   const auto compare = [&](NodeIndex sender, NodeIndex receiver) {
+    if (world_.node(sender.value).epoch != world_.node(receiver.value).epoch) return;
     const auto& sent = under_way_[static_cast<size_t>(sender.value)];
     const auto& meant = under_way_[static_cast<size_t>(receiver.value)];
     const auto one = sent.find(place);
@@ -79,6 +88,14 @@ bool DataPlane::completes(int node, const Happening& happening) {
   const auto it = under_way.find(Place{done->process_set, done->seq});
   const Name name{happening.generation, happening.plan_hash};
   if (it == under_way.end() || it->second != name) return false;
+  Memory* held = memory(node, done->seq);
+  if (held && !held->fetches.empty()) {
+    if (!fetched(node, happening, *held)) return false;
+    held->chunks.assign(held->chunks.size(), true);
+    held->fetches.clear();
+    under_way.erase(it);
+    return true;
+  }
   const Key key{happening.epoch, done->process_set, done->seq, name};
   const uint64_t needed = needed_by(operations_[key], node);
   for (int other = 0; other < world_.node_count(); ++other) {
@@ -89,6 +106,7 @@ bool DataPlane::completes(int node, const Happening& happening) {
     if (is_missing && !choices_.chance(Decision::kChannel, node, other, 50)) return false;
   }
   under_way.erase(it);
+  if (held) held->chunks.assign(held->chunks.size(), true);
   return true;
 }
 
@@ -99,11 +117,16 @@ void DataPlane::on_cancel(int node, const core::Cancel& cancel) {
     return process_set == cancel.process_set && core::track_of(seq) == core::Track::kLockable &&
            seq >= cancel.first && entry.second.generation < cancel.generation;
   });
+  std::map<Seq, Memory>& held = memories_[static_cast<size_t>(node)];
+  held.erase(held.lower_bound(cancel.first),
+             held.lower_bound(core::first_of(core::Track::kDecreed)));
 }
 
 void DataPlane::on_epoch_over(int node, uint32_t epoch) {
   under_way_[static_cast<size_t>(node)].clear();
-  const core::Layout& layout = world_.layout();
+  memories_[static_cast<size_t>(node)].clear();
+  const core::Layout& layout = world_.node(node).core->layout();
+  if (!layout.is_member(NodeIndex{node})) return;
   for (const NodeIndex peer : {layout.next(NodeIndex{node}), layout.previous(NodeIndex{node})}) {
     if (peer.value == node) continue;
     const int delay = choices_.draw(Decision::kNotice, peer.value, node, 0, 40);

@@ -1,11 +1,16 @@
 // What the cores' launches come to: an operation completes on each node in its own time, once every
-// node that it needs has launched it. A broadcast needs those from its root on round the ring.
-// Nodes that mean different batches by a name learn it from their neighbours' frames.
+// node that it needs has launched it. A broadcast needs those from its root on round the ring;
+// under policy `shrink` all. Nodes that mean different batches by a name learn it from their
+// neighbours' frames. Under `shrink` each node also remembers what it holds of P and F, and says
+// which rule a core breaks that lets go of the wrong thing; such a job has one process set.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
+#include <string>
 #include <tuple>
+#include <vector>
 
 #include "tests/sim/choices.h"
 #include "tests/sim/world.h"
@@ -19,7 +24,8 @@ class DataPlane {
         agenda_(agenda),
         choices_(choices),
         world_(world),
-        under_way_(static_cast<size_t>(world.node_count())) {}
+        under_way_(static_cast<size_t>(world.node_count())),
+        memories_(under_way_.size()) {}
 
   void on_launch(int node, const core::Launch& launch);
   // L3, L7: what the node had launched and not ended is dropped, frames of its generation with it.
@@ -31,6 +37,14 @@ class DataPlane {
   // Whether an end that was on its way still comes: not if a node died that it needed, nor if the
   // operation was cancelled.
   bool completes(int node, const Happening& happening);
+
+  // --- Policy `shrink`
+  // The sealed epoch comes to a stop now; what the node has of it.
+  core::DataStopped on_stop(int node, Epoch epoch);
+  void on_recovered(int node, const core::NextEpoch& next);
+  void on_freed(int node, const core::Output& output);
+  // The first rule that was broken; empty: none.
+  const std::string& violation() const { return violation_; }
   uint64_t operations_completed() const { return operations_completed_; }
 
  private:
@@ -46,13 +60,32 @@ class DataPlane {
     uint64_t plan_hash = 0;
     auto operator<=>(const Name&) const = default;
   };
+  // What a node's memory has of an operation of its epoch.
+  struct Memory {
+    Name name;
+    bool launched = false;
+    bool partial = true;       // P
+    std::vector<bool> chunks;  // F
+    bool freed = false;        // F is gone
+    std::vector<core::Fetch> fetches;
+
+    bool whole() const { return std::find(chunks.begin(), chunks.end(), false) == chunks.end(); }
+  };
   using Key = std::tuple<uint32_t, uint32_t, Seq, Name>;  // epoch and process set first
   using Place = std::pair<uint32_t, Seq>;                 // process set first
 
   // The nodes that must have launched it before it can complete on this one.
   uint64_t needed_by(const Operation& operation, int node) const;
   void compare_neighbours(int node, const core::Launch& launch);
-  uint64_t members_of(uint32_t process_set) const;
+  // Of the process set, as the node knows it.
+  const core::Layout& layout_of(int node, uint32_t process_set) const;
+  uint64_t members_of(int node, uint32_t process_set) const;
+  Memory* memory(int node, Seq seq);
+  void remember_launch(int node, const core::Launch& launch, const Name& name);
+  bool fetched(int node, const Happening& happening, const Memory& memory);
+  void violated(const std::string& what) {
+    if (violation_.empty()) violation_ = what;
+  }
 
   const RunSetup& setup_;
   Agenda& agenda_;
@@ -61,6 +94,8 @@ class DataPlane {
   std::map<Key, Operation> operations_;
   std::vector<std::map<Place, Name>> under_way_;  // by node
   uint64_t operations_completed_ = 0;
+  std::vector<std::map<Seq, Memory>> memories_;  // by node, of its epoch
+  std::string violation_;
 };
 
 }  // namespace rueda::sim

@@ -1,7 +1,6 @@
 // What goes wrong, when its time has come: deaths, freezes, partitions, and who notices what.
 #pragma once
 
-
 #include "tests/sim/data_plane.h"
 #include "tests/sim/network.h"
 #include "tests/sim/training.h"
@@ -24,8 +23,9 @@ class Faults {
  private:
   void kill_rank(int rank);
   void kill_node(int node);
-  // Whether the two daemons have a control link: one of them coordinates.
-  bool linked(int a, int b) const { return a != b && (a == 0 || b == 0); }
+  // Whether the two daemons have a control link: one of them coordinates, or they may have to
+  // recover together.
+  bool linked(int a, int b) const { return a != b && (a == 0 || b == 0 || setup_.shrinks()); }
 
   const RunSetup& setup_;
   Agenda& agenda_;

@@ -30,6 +30,9 @@ class Judge {
   uint64_t locked_launches() const { return sum(&Checkers::locked_launches); }
   uint64_t cancels() const { return sum(&Checkers::cancels); }
   uint64_t order_messages() const { return sum(&Checkers::order_messages); }
+  uint64_t recovered() const { return sum(&Checkers::recovered); }
+  uint64_t completed_by_decision() const { return sum(&Checkers::completed_by_decision); }
+  uint64_t repeated() const { return sum(&Checkers::repeated); }
 
  private:
   struct Set {

@@ -21,6 +21,7 @@ constexpr int kShrinkRuns = 20'000;
 struct Arguments {
   std::optional<uint64_t> seed;
   std::string mode;
+  std::string policy;
   uint64_t seeds = 10'000;
   uint64_t first = 1;
   bool trace = false;
@@ -90,6 +91,10 @@ int run(const Arguments& arguments) {
     }
     limits.mode = mode.value();
   }
+  if (!arguments.policy.empty()) {
+    limits.policy =
+        arguments.policy == "shrink" ? core::DeathPolicy::kShrink : core::DeathPolicy::kFail;
+  }
   if (arguments.quiet_world) {
     limits.faults = limits.strays = limits.mismatches = limits.leavers = false;
   }
@@ -111,6 +116,8 @@ int parse_and_run(int argc, char** argv) {
   CLI::App app{"Runs whole clusters of Rueda's protocol in one thread, as random seeds say."};
   app.add_option("--seed", arguments.seed, "run this seed alone");
   app.add_option("--mode", arguments.mode, "of coordination; any when not given");
+  app.add_option("--policy", arguments.policy, "when a node dies; any when not given")
+      ->check(CLI::IsMember({"fail", "shrink"}));
   app.add_option("--seeds", arguments.seeds, "how many to run")->capture_default_str();
   app.add_option("--first", arguments.first, "the first of them")->capture_default_str();
   app.add_flag("--trace", arguments.trace, "print what happens, one line an event");

@@ -35,6 +35,7 @@ const Planted kPlanted[] = {
 CampaignResult run_with(const Planted& planted, uint64_t seeds) {
   Limits limits;
   limits.mode = core::Coordination::kLocked;
+  limits.policy = core::DeathPolicy::kFail;  // recovery has mutants of its own
   limits.takes_stale_frames = planted.in_data_plane;
   core::planted_mutant = planted.mutant;
   CampaignResult result = run_campaign(1, seeds, limits);

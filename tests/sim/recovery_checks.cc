@@ -111,7 +111,8 @@ void RecoveryChecks::on_chosen(Epoch before, const core::DecisionPtr& decision,
     violated("R1 P or F: " + text(decision->irrecoverable) + " is lost");
   }
   if (decision->ends_job) return;
-  for (size_t i = 0; i < decision->operations.size(); ++i) check_verdict(*decision, i, nodes);
+  for (size_t i = 0; i < decision->tracks[0].operations.size(); ++i)
+    check_verdict(*decision, i, nodes);
   for (size_t i = 0; i < plan_->operations.size(); ++i) {
     check_same_bits(static_cast<int>(i), nodes);
   }
@@ -120,8 +121,8 @@ void RecoveryChecks::on_chosen(Epoch before, const core::DecisionPtr& decision,
 // What the verdict promises is in the members' memories.
 void RecoveryChecks::check_verdict(const core::Decision& decision, size_t index,
                                    const std::vector<NodeModel>& nodes) {
-  const Seq seq{decision.first.value + index};
-  const core::OperationVerdict& operation = decision.operations[index];
+  const Seq seq{decision.tracks[0].first.value + index};
+  const core::OperationVerdict& operation = decision.tracks[0].operations[index];
   const bool redo = operation.verdict == core::Verdict::kRedo;
   ++(redo ? redone_ : completed_);
   for (const NodeIndex member : decision.members) {
@@ -154,7 +155,8 @@ void RecoveryChecks::on_epoch(int node, const core::NextEpoch& next, const NodeM
   if (!decision) {
     violated("R4 quorum: " + text(node) + " enters epoch " + std::to_string(next.epoch.value) +
              ", which no quorum has accepted");
-  } else if (next.members != (*decision)->members || next.returned != (*decision)->returned()) {
+  } else if (next.members != (*decision)->members ||
+             next.returned[0] != (*decision)->tracks[0].returned()) {
     violated("R4 one decision: " + text(node) + " enters another epoch than was chosen");
   } else if (next.epoch.value != before.epoch.value + 1 && node != plan_->node_count()) {
     violated("R4 members: " + text(node) + " leaves out an epoch");
@@ -286,12 +288,13 @@ void RecoveryChecks::on_ended(int node, const core::JobEnd& end, const NodeModel
   const core::DecisionPtr* decision = chosen(Epoch{model.epoch.value + 1});
   if (!decision || (*decision)->ends_job) return;
   for (const auto& [seq, memory] : model.operations) {
-    if (!memory.delivered || seq < (*decision)->first.value ||
-        seq >= (*decision)->returned().value) {
+    if (!memory.delivered || seq < (*decision)->tracks[0].first.value ||
+        seq >= (*decision)->tracks[0].returned().value) {
       continue;
     }
     const bool redo =
-        (*decision)->operations[seq - (*decision)->first.value].verdict == core::Verdict::kRedo;
+        (*decision)->tracks[0].operations[seq - (*decision)->tracks[0].first.value].verdict ==
+        core::Verdict::kRedo;
     const bool told =
         std::find(end.diverged.begin(), end.diverged.end(), Seq{seq}) != end.diverged.end();
     const bool left_out = !std::binary_search((*decision)->members.begin(),

@@ -106,7 +106,7 @@ void RecoveryWorld::launch(TicksMs now, int node, Seq seq, int operation) {
   memory.launched = true;
   memory.chunks.assign(static_cast<size_t>(planned.pieces * count), ChunkValue{});
   core::RecoveryOutput output;
-  at.core->on_launched(now, seq, planned.bytes, memory.chunks.size(), output);
+  at.core->on_launched(now, seq, planned.bytes, memory.chunks.size(), {}, output);
   carry_out(now, node, std::move(output));
   const ChunkValue mine{operation, mask_of(NodeIndex{node})};
   const int place = place_of(at, node);
@@ -215,7 +215,7 @@ void RecoveryWorld::on(TicksMs now, const Parcel& parcel, const core::RecoveryMe
 void RecoveryWorld::suspect(TicksMs now, int node, int other) {
   if (!model(node).alive) return;
   core::RecoveryOutput output;
-  core(node).on_suspicion(now, NodeIndex{other}, output);
+  core(node).on_suspicion(now, NodeIndex{other}, "lost node " + std::to_string(other), output);
   carry_out(now, node, std::move(output));
 }
 
@@ -241,7 +241,13 @@ void RecoveryWorld::carry_out(TicksMs now, int node, core::RecoveryOutput output
     sent_.push_back({node, to.value, std::move(message)});
   }
   NodeModel& at = model(node);
-  if (output.sealed) at.sealed = true;
+  if (output.sealed) {
+    at.sealed = true;
+    core::RecoveryOutput stopped;
+    at.core->on_stopped(now, {}, {}, stopped);
+    carry_out(now, node, std::move(stopped));
+    if (!checks_.violation().empty()) return;
+  }
   if (output.next) enter(node, *output.next);
   if (!checks_.violation().empty()) return;
   for (const core::CompletedOperation& completed : output.deliveries) deliver(node, completed);
@@ -279,11 +285,12 @@ void RecoveryWorld::enter(int node, const core::NextEpoch& next) {
     }
     carried.emplace(operation.seq.value, std::move(memory));
   }
-  if (const Memory* returned = find(at.operations, next.returned)) {
+  const size_t track = core::index_of(core::Track::kLockable);
+  if (const Memory* returned = find(at.operations, next.returned[track])) {
     at.next_operation = returned->operation;
   }
   at.operations = std::move(carried);
-  at.next_seq = next.next_seq.value;
+  at.next_seq = next.next_seq[track].value;
   for (const core::Fetch& fetch : next.fetches) {
     sent_.push_back({node, fetch.from.value, FetchRequest{next.epoch, fetch.seq, fetch.chunk}});
   }
@@ -385,18 +392,19 @@ void hash_body(const FetchReply& reply, Fnv1a& hash) {
 void hash_body(const core::RecoveryMessage& message, Fnv1a& hash) {
   hash.add(message.epoch.value).add(message.body.index());
   if (const auto* heartbeat = std::get_if<core::Heartbeat>(&message.body)) {
-    hash.add(static_cast<uint64_t>(heartbeat->sent)).add(heartbeat->complete.value);
+    hash.add(static_cast<uint64_t>(heartbeat->sent)).add(heartbeat->complete[0].value);
     hash.add(static_cast<uint64_t>(heartbeat->echo.value_or(-1)));
   } else if (const auto* acknowledge = std::get_if<core::Acknowledge>(&message.body)) {
-    hash.add(acknowledge->complete.value);
+    hash.add(acknowledge->complete[0].value);
   } else if (const auto* prepare = std::get_if<core::Prepare>(&message.body)) {
     hash_ballot(prepare->ballot, hash);
   } else if (const auto* promise = std::get_if<core::Promise>(&message.body)) {
     hash_ballot(promise->ballot, hash);
     hash_ballot(promise->accepted_in, hash);
     if (promise->accepted) core::hash_decision(*promise->accepted, hash);
-    hash.add(promise->report.freed.value);
-    for (const core::Holding& holding : promise->report.operations) {
+    const core::Report& report = promise->report.tracks[0];
+    hash.add(report.freed.value);
+    for (const core::Holding& holding : report.operations) {
       for (const bool held : holding.chunks) hash.add(uint64_t{held});
       hash.add(2 + uint64_t{holding.partial} + 2 * uint64_t{holding.delivered});
     }

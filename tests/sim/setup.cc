@@ -103,8 +103,9 @@ void draw_faults(Dice& dice, RunSetup& setup) {
     fault.at = dice.draw(1, 300 + 100 * setup.steps);
     fault.node = dice.draw(0, nodes - 1);
     fault.rank = dice.draw(0, setup.world_size() - 1);
-    // The control plane is a star: a link has the coordinator, node 0, at one end.
-    fault.other = fault.node == 0 ? dice.draw(0, nodes - 1) : 0;
+    // The control plane is a star: a link has the coordinator, node 0, at one end. But to recover
+    // all talk to all.
+    fault.other = fault.node == 0 || setup.shrinks() ? dice.draw(0, nodes - 1) : 0;
     fault.lasts = dice.chance(70) ? dice.draw(10, 900) : dice.draw(1'100, 3'000);
     if (fault.kind == FaultKind::kPartition && fault.node == fault.other) continue;
     setup.faults.push_back(fault);
@@ -142,6 +143,17 @@ int RunSetup::world_size() const { return std::accumulate(ranks.begin(), ranks.e
 bool RunSetup::is_lethal() const {
   return std::any_of(faults.begin(), faults.end(),
                      [](const FaultSetup& fault) { return sim::is_lethal(fault); });
+}
+
+std::optional<int> RunSetup::only_loss() const {
+  std::optional<int> node;
+  for (const FaultSetup& fault : faults) {
+    if (!sim::is_lethal(fault)) continue;
+    if (node || fault.kind != FaultKind::kNodeDies) return std::nullopt;
+    node = fault.node;
+  }
+  // Of two, the other half may not go on; and who leaves half way takes all others along.
+  return shrinks() && ranks.size() > 2 && leaver < 0 && epochs == 1 ? node : std::nullopt;
 }
 
 bool RunSetup::has(Stray stray) const {
@@ -183,6 +195,17 @@ core::JobOptions RunSetup::job_options() const {
   options.agreement.patience_ms = patience_ms;
   options.agreement.cycle_ms = cycle_ms;
   options.agreement.cycles_between_agreements = cycles_between_agreements;
+  core::RecoveryOptions& recovery = options.recovery;
+  recovery.policy = policy;
+  recovery.max_unstable_bytes = max_unstable_bytes;
+  recovery.heartbeat_ms = 150;
+  recovery.lease_ms = 1'000;
+  recovery.suspicion_ms = kLinkTimeout + 200;
+  recovery.eviction_ms = kLinkTimeout + 300;
+  recovery.stagger_ms = 50;
+  recovery.retry_ms = 400;
+  recovery.resend_ms = 150;
+  recovery.give_up_ms = 6'000;
   return options;
 }
 
@@ -191,7 +214,8 @@ std::vector<std::string> RunSetup::lines() const {
   const auto number = [](auto value) { return std::to_string(value); };
   std::string counts;
   for (int count : ranks) counts += " " + number(count);
-  lines.push_back(std::string("mode ") + core::to_string(mode));
+  lines.push_back(std::string("mode ") + core::to_string(mode) + ", policy " +
+                  (shrinks() ? "shrink, unstable bytes " + number(max_unstable_bytes) : "fail"));
   lines.push_back("nodes " + number(ranks.size()) + ", ranks" + counts);
   lines.push_back("steps " + number(steps) + ", epochs " + number(epochs) +
                   (reordered ? ", reordered" : "") + (eager ? ", eager" : "") +
@@ -256,6 +280,9 @@ RunSetup draw_setup(uint64_t seed, const Limits& limits) {
   setup.seed = seed;
   setup.takes_stale_frames = limits.takes_stale_frames;
   setup.mode = limits.mode.value_or(static_cast<core::Coordination>(dice.draw(0, 4)));
+  const core::DeathPolicy any =
+      dice.chance(40) ? core::DeathPolicy::kShrink : core::DeathPolicy::kFail;
+  setup.policy = limits.policy.value_or(any);
   // Most clusters are small: what goes wrong at all mostly does so with few nodes, and sooner.
   const int most = dice.chance(80) ? std::min(limits.max_nodes, 4) : limits.max_nodes;
   for (int left = dice.draw(1, most); left > 0; --left) {
@@ -279,9 +306,10 @@ RunSetup draw_setup(uint64_t seed, const Limits& limits) {
   setup.cycle_ms = dice.draw(1, 5);
   setup.cycles_between_agreements = dice.draw(2, 50);
   setup.polls = dice.chance(30);
+  setup.max_unstable_bytes = dice.chance(70) ? 1 << 20 : dice.draw(1, 400);
   draw_strays(dice, limits, setup);
   if (limits.faults && dice.chance(50)) draw_faults(dice, setup);
-  if (limits.sets && dice.chance(40)) draw_sets(dice, setup);
+  if (limits.sets && !setup.shrinks() && dice.chance(40)) draw_sets(dice, setup);
   return setup;
 }
 

@@ -43,7 +43,7 @@ enum class FaultKind : uint8_t {
   kNodeDies,
   kChannelBreaks,  // the data channel from `node` to the next one in the ring
   kNodeFreezes,    // stopped and continued: what is sent to it waits
-  kPartition,      // control messages from `node` to `other` wait, the other way they pass
+  kPartition,      // messages from `node` to `other` wait, the other way they pass
 };
 const char* to_string(FaultKind kind);
 
@@ -59,6 +59,7 @@ struct FaultSetup {
 struct RunSetup {
   uint64_t seed = 0;
   core::Coordination mode = core::Coordination::kNegotiate;
+  core::DeathPolicy policy = core::DeathPolicy::kFail;
   std::vector<int> ranks;  // how many, by node
   std::vector<TensorSetup> tensors;
   // Process sets that the processes add at first, ranks ascending: set i + 1. They overlap.
@@ -79,6 +80,7 @@ struct RunSetup {
   TicksMs fusion_window_ms = 5;
   TicksMs patience_ms = 200;
   TicksMs cycle_ms = 1;
+  int64_t max_unstable_bytes = 1 << 20;  // R2, policy `shrink`
   int cycles_between_agreements = 50;
   // A mistake of the data plane, to see that the checkers find it: frames of an operation that was
   // cancelled count for the one that comes again under its number (L3).
@@ -91,6 +93,10 @@ struct RunSetup {
   bool is_grouped(size_t tensor) const { return !tensors[tensor].descriptor.group.empty(); }
   // A fault that may end the job: shorter freezes and partitions only delay.
   bool is_lethal() const;
+  bool shrinks() const { return policy == core::DeathPolicy::kShrink; }
+  // The one node that a fault hits so hard that the others have to go on without it, and can; none:
+  // nothing is lost, or it is not that simple.
+  std::optional<int> only_loss() const;
   bool has(Stray stray) const;
   core::Layout layout() const;
   // Of process set `id`.
@@ -106,7 +112,8 @@ bool is_lethal(const FaultSetup& fault);
 
 // What a drawn setup may contain.
 struct Limits {
-  std::optional<core::Coordination> mode;  // none: any
+  std::optional<core::Coordination> mode;   // none: any
+  std::optional<core::DeathPolicy> policy;  // likewise
   int max_nodes = 12;
   int max_ranks_per_node = 3;
   int max_tensors = 12;

@@ -5,6 +5,7 @@ namespace {
 
 // Nothing takes this long but what never ends: the longest wait is that for all ranks to attach.
 constexpr TicksMs kPatience = 20'000;
+constexpr uint64_t kMostEvents = 1'000'000;
 
 }  // namespace
 
@@ -42,6 +43,9 @@ RunResult Simulator::run() {
   result.messages_while_locked = world_.checkers().messages_while_locked();
   result.order_messages = world_.checkers().order_messages();
   result.cancels = world_.checkers().cancels();
+  result.recovered = world_.checkers().recovered();
+  result.completed_by_decision = world_.checkers().completed_by_decision();
+  result.repeated = world_.checkers().repeated();
   result.delivered_ok = training_.delivered_ok();
   result.delivered_error = training_.delivered_error();
   return result;
@@ -85,6 +89,9 @@ void Simulator::feed(int index, Happening happening) {
     return;
   }
   if (!data_plane_.completes(index, happening)) return;
+  if (auto* stopped = std::get_if<core::DataStopped>(&happening.event)) {
+    *stopped = data_plane_.on_stop(index, stopped->epoch);
+  }
   if (std::holds_alternative<core::TurnEnded>(happening.event)) node.turn_pending = false;
   if (std::holds_alternative<core::TimePassed>(happening.event)) {
     if (node.tick_at && *node.tick_at <= agenda_.now()) node.tick_at.reset();
@@ -114,15 +121,24 @@ void Simulator::carry_out(int node, const core::Output& output) {
   for (const auto& [to, message] : output.sends) {
     if (world_.node(to.value).alive) network_.send(node, to.value, message);
   }
+  if (output.sealed) {
+    const int delay = choices_.draw(Decision::kStop, node, 0, 0, 5);
+    agenda_.at(agenda_.now() + delay, node, output.sealed->value,
+               core::DataStopped{*output.sealed, {}});
+  }
+  if (output.recovered) data_plane_.on_recovered(node, *output.recovered);
   for (const core::Cancel& cancel : output.cancels) data_plane_.on_cancel(node, cancel);
   for (const core::Launch& launch : output.launches) data_plane_.on_launch(node, launch);
   for (const core::Delivery& delivery : output.deliveries) training_.on_delivery(node, delivery);
+  data_plane_.on_freed(node, output);
   if (output.failed) training_.on_failed(node);
   if (output.finished) data_plane_.on_epoch_over(node, output.finished->value);
   if (output.failed) data_plane_.on_epoch_over(node, world_.node(node).epoch);
-  if (output.started || output.finished || output.failed || !output.deliveries.empty()) {
+  if (output.started || output.recovered || output.finished || output.failed ||
+      !output.deliveries.empty()) {
     last_progress_ = agenda_.now();
   }
+  if (!data_plane_.violation().empty()) world_.checkers().violated(data_plane_.violation());
   if (!training_.unexplained().empty()) {
     world_.checkers().violated("fault: an error without a fault: " + training_.unexplained());
   }
@@ -142,6 +158,10 @@ void Simulator::thaw(int index) {
 }
 
 void Simulator::check_liveness() {
+  if (events_ > kMostEvents) {
+    world_.checkers().violated("liveness: it goes on and on");
+    return;
+  }
   if (agenda_.now() - last_progress_ <= kPatience) return;
   if (world_.checkers().anything_open()) {
     world_.checkers().at_end();
@@ -152,6 +172,13 @@ void Simulator::check_liveness() {
 
 void Simulator::check_end() {
   world_.checkers().at_end();
+  const std::optional<int> lost = setup_.only_loss();
+  if (lost && world_.killed_while_all_ran()) {
+    const std::string unfinished = training_.unfinished(lost);
+    if (!unfinished.empty())
+      world_.checkers().violated("liveness: n" + std::to_string(*lost) + " is lost, and " +
+                                 unfinished);
+  }
   if (setup_.is_lethal()) return;
   const std::string unfinished = training_.unfinished();
   if (!unfinished.empty()) world_.checkers().violated("liveness: " + unfinished);

@@ -27,7 +27,10 @@ struct RunResult {
   uint64_t locked_launches = 0;        // counted on each node
   uint64_t messages_while_locked = 0;  // about order
   uint64_t order_messages = 0;
-  uint64_t cancels = 0;  // counted on each node
+  uint64_t cancels = 0;                // counted on each node
+  uint64_t recovered = 0;              // epochs that went on as the next
+  uint64_t completed_by_decision = 0;  // operations
+  uint64_t repeated = 0;               // likewise
   uint64_t delivered_ok = 0;
   uint64_t delivered_error = 0;
 };

@@ -31,6 +31,9 @@ TEST(Simulator, EveryRuleHoldsForEverySeed) {
   EXPECT_GT(result.lethal, seeds / 4);
   EXPECT_GT(result.locked_launches, seeds);
   EXPECT_GT(result.cancels, seeds / 10);
+  EXPECT_GT(result.recovered, seeds / 50);
+  EXPECT_GT(result.completed_by_decision, seeds / 50);
+  EXPECT_GT(result.repeated, seeds / 200);
 }
 
 TEST(Simulator, WithoutFaultsEverythingIsDelivered) {

@@ -83,6 +83,8 @@ void Teller::option(const std::vector<Words>& said) {
     setup_.fusion_threshold_bytes = value;
   } else if (name == "lock-after-steps") {
     setup_.lock_after_steps = value;
+  } else if (name == "unstable-bytes") {
+    setup_.max_unstable_bytes = value;
   } else if (name == "patience") {
     setup_.patience_ms = value;
   } else {
@@ -138,6 +140,7 @@ void Teller::step(int index, const core::Event& event) {
     streams_[{index, to.value}].messages.push_back(std::move(message));
   }
   std::set<Seq>& under_way = under_way_[static_cast<size_t>(index)];
+  if (output.recovered) enter(index, *output.recovered);
   for (const core::Cancel& cancel : output.cancels) {
     said.cancels.push_back(cancel);
     under_way.erase(under_way.lower_bound(cancel.first),
@@ -158,6 +161,20 @@ void Teller::step(int index, const core::Event& event) {
     under_way.clear();
   }
   turn_open_[static_cast<size_t>(index)] = !std::holds_alternative<core::TurnEnded>(event);
+  if (!output.sealed) return;
+  core::DataStopped stopped{*output.sealed, {}};
+  for (const auto& [seq, chunks] : held_[static_cast<size_t>(index)]) {
+    if (under_way.contains(seq)) stopped.held.push_back({seq, chunks});
+  }
+  under_way.clear();
+  step(index, stopped);
+}
+
+void Teller::enter(int index, const core::NextEpoch& next) {
+  const auto i = static_cast<size_t>(index);
+  said_[i].recovered = next;
+  held_[i].clear();
+  for (const core::Fetch& fetch : next.fetches) under_way_[i].insert(fetch.seq);
 }
 
 void Teller::end_turns() {
@@ -175,6 +192,7 @@ void Teller::start(const std::vector<Words>&) {
   turn_open_.resize(setup_.ranks.size());
   said_.resize(setup_.ranks.size());
   under_way_.resize(setup_.ranks.size());
+  held_.resize(setup_.ranks.size());
   results_.resize(world_size);
   names_.resize(world_size);
   rank_attaches({{"every", "rank"}});
@@ -283,12 +301,13 @@ void Teller::node_completes(const std::vector<Words>& said) {
 
 // An operation that every node has launched.
 bool Teller::complete_one() {
-  for (const Seq seq : under_way_[0]) {
-    const bool everywhere =
-        std::all_of(under_way_.begin(), under_way_.end(),
-                    [&](const std::set<Seq>& under_way) { return under_way.contains(seq); });
+  const std::vector<int> all = nodes({"every", "node"});
+  for (const Seq seq : under_way_[static_cast<size_t>(all.front())]) {
+    const bool everywhere = std::all_of(all.begin(), all.end(), [&](int index) {
+      return under_way_[static_cast<size_t>(index)].contains(seq);
+    });
     if (!everywhere) continue;
-    for (int index : nodes({"every", "node"})) {
+    for (int index : all) {
       under_way_[static_cast<size_t>(index)].erase(seq);
       feed(index, core::OperationDone{seq});
     }
@@ -337,6 +356,19 @@ void Teller::operation_diverges(const std::vector<Words>& said) {
   feed(one_node(said[0]), core::OperationDiverged{Seq{std::stoull(said[2][0])},
                                                   static_cast<uint32_t>(std::stoul(said[3][0])),
                                                   NodeIndex{one_node(said[1])}});
+}
+
+void Teller::node_has_chunks(const std::vector<Words>& said) {
+  std::vector<bool> chunks;
+  for (const char chunk : said[1][0]) chunks.push_back(chunk == '1');
+  held_[static_cast<size_t>(one_node(said[0]))][seq_of(said[2][0])] = std::move(chunks);
+}
+
+void Teller::time_passes_with_messages(const std::vector<Words>& said) {
+  for (TicksMs left = std::stoll(said[0][0]); left > 0; left -= 100) {
+    time_passes({{std::to_string(std::min<TicksMs>(left, 100))}});
+    deliver_everything({});
+  }
 }
 
 void Teller::time_passes(const std::vector<Words>& said) {

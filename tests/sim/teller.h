@@ -33,6 +33,7 @@ class Teller {
   void grouped_tensor(const std::vector<Words>& said);
   void broadcast(const std::vector<Words>& said);
   void mode(const std::vector<Words>& said);
+  void shrink(const std::vector<Words>&) { setup_.policy = core::DeathPolicy::kShrink; }
   void option(const std::vector<Words>& said);
 
   // --- What happens
@@ -58,6 +59,9 @@ class Teller {
   void channel_breaks(const std::vector<Words>& said);
   void operation_diverges(const std::vector<Words>& said);
   void time_passes(const std::vector<Words>& said);
+  // "1.1": final chunks 0 and 2, of an operation that is under way.
+  void node_has_chunks(const std::vector<Words>& said);
+  void time_passes_with_messages(const std::vector<Words>& said);
 
   // --- What must follow
   void expect_launch(const std::vector<Words>& said);
@@ -65,6 +69,7 @@ class Teller {
   void expect_no_launch(const std::vector<Words>& said);
   void expect_result(const std::vector<Words>& said);
   void expect_error(const std::vector<Words>& said);
+  void expect_contributors(const std::vector<Words>& said);
   void expect_no_result(const std::vector<Words>& said);
   void expect_message(const std::vector<Words>& said);
   void expect_no_message(const std::vector<Words>& said);
@@ -74,6 +79,9 @@ class Teller {
   void expect_locked(const std::vector<Words>& said);
   void expect_not_locked(const std::vector<Words>& said);
   void expect_cancel(const std::vector<Words>& said);
+  void expect_members(const std::vector<Words>& said);
+  void expect_repeated(const std::vector<Words>& said);
+  void expect_fetch(const std::vector<Words>& said);
 
  private:
   struct Result {
@@ -85,6 +93,7 @@ class Teller {
     std::deque<core::Launch> launches;
     std::deque<core::Cancel> cancels;
     std::optional<Status> failure;
+    std::optional<core::NextEpoch> recovered;
   };
   struct Stream {
     std::deque<core::Message> messages;
@@ -104,6 +113,7 @@ class Teller {
   core::Launch take_launch(int node, const Words& names, const Words& seq);
   const Result& take_result(int rank, const std::string& tensor);
 
+  void enter(int node, const core::NextEpoch& next);
   void feed(int node, const core::Event& event);
   void step(int node, const core::Event& event);
   void end_turns();
@@ -115,6 +125,7 @@ class Teller {
   TicksMs now_ = 0;
   std::vector<bool> turn_open_;                         // by node
   std::vector<std::set<Seq>> under_way_;                // by node
+  std::vector<std::map<Seq, std::vector<bool>>> held_;  // by node: final chunks, as told
   std::vector<Said> said_;                              // by node
   std::vector<std::deque<Result>> results_;             // by rank
   std::vector<std::map<uint64_t, std::string>> names_;  // by rank: of its tickets

@@ -77,6 +77,20 @@ void Teller::expect_error(const std::vector<Words>& said) {
   }
 }
 
+void Teller::expect_contributors(const std::vector<Words>& said) {
+  for (int rank : all_ranks(said[0])) {
+    const core::Delivery& delivery = take_result(rank, said[1][0]).delivery;
+    if (delivery.status.is_ok() && delivery.epoch.value == std::stoul(said[2][0]) &&
+        delivery.contributors == std::stoul(said[3][0])) {
+      continue;
+    }
+    throw Objection("rank " + std::to_string(rank) + " gets it of epoch " +
+                    std::to_string(delivery.epoch.value) + " with " +
+                    std::to_string(delivery.contributors) + " contributors, " +
+                    delivery.status.to_string());
+  }
+}
+
 void Teller::expect_no_result(const std::vector<Words>& said) {
   for (int rank : all_ranks(said[0])) {
     const auto& results = results_[static_cast<size_t>(rank)];
@@ -151,6 +165,37 @@ void Teller::expect_cancel(const std::vector<Words>& said) {
       throw Objection(name_of(index) + " cancels from " + std::to_string(is) + " on");
     }
     cancels.pop_front();
+  }
+}
+
+void Teller::expect_members(const std::vector<Words>& said) {
+  for (int index : nodes(said[0])) {
+    const std::optional<core::NextEpoch>& next = said_[static_cast<size_t>(index)].recovered;
+    if (!next) throw Objection(name_of(index) + " has entered no other epoch");
+    Words members;
+    for (const NodeIndex member : next->members) members.push_back(name_of(member.value));
+    if (members != said[1]) throw Objection(name_of(index) + " " + describe(*next));
+  }
+}
+
+void Teller::expect_repeated(const std::vector<Words>& said) {
+  for (int index : nodes(said[0])) {
+    const core::Launch launch = take_launch(index, said[1], said[2]);
+    if (!launch.from_partial) throw Objection(name_of(index) + " launches it for the first time");
+  }
+}
+
+void Teller::expect_fetch(const std::vector<Words>& said) {
+  for (int index : nodes(said[0])) {
+    const Said& heard = said_[static_cast<size_t>(index)];
+    if (!heard.recovered) throw Objection(name_of(index) + " has entered no other epoch");
+    bool is_fetched = false;
+    for (const core::CarriedOperation& operation : heard.recovered->operations) {
+      is_fetched |= std::to_string(operation.was.value) == said[1][0] &&
+                    std::to_string(operation.seq.value) == said[2][0] &&
+                    operation.verdict == core::Verdict::kComplete;
+    }
+    if (!is_fetched) throw Objection(name_of(index) + " " + describe(*heard.recovered));
   }
 }
 

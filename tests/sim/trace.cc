@@ -123,6 +123,32 @@ struct MessageText {
     return names.empty() ? "nothing stalls" : "stalled: " + join(names, ", ");
   }
   std::string operator()(const core::StallMessage& stall) const { return std::visit(*this, stall); }
+  std::string operator()(const core::Heartbeat&) const { return "still there"; }
+  std::string operator()(const core::Acknowledge&) const { return "complete here"; }
+  std::string operator()(const core::Prepare& prepare) const { return ballot(prepare.ballot); }
+  std::string operator()(const core::Promise& promise) const {
+    return ballot(promise.ballot) + (promise.report.withdraws ? ", and withdraws" : "");
+  }
+  std::string operator()(const core::Accept& accept) const {
+    return ballot(accept.ballot) + ", " + decision(*accept.decision);
+  }
+  std::string operator()(const core::Accepted& accepted) const { return ballot(accepted.ballot); }
+  std::string operator()(const core::Refuse& refuse) const {
+    return ballot(refuse.promised) + " is higher";
+  }
+  std::string operator()(const core::Learn& learn) const { return decision(*learn.decision); }
+  std::string operator()(const core::Ask&) const { return "how did my epoch end?"; }
+  std::string operator()(const core::RecoveryBody& body) const { return std::visit(*this, body); }
+
+  static std::string ballot(core::Ballot ballot) {
+    return "ballot " + number(ballot.round) + "." + std::to_string(ballot.node.value);
+  }
+  static std::string decision(const core::Decision& decision) {
+    std::vector<std::string> members;
+    for (const NodeIndex node : decision.members) members.push_back(name_of(node));
+    return "epoch " + number(decision.epoch.value) +
+           (decision.ends_job ? " is none" : " = " + join(members, ", "));
+  }
 };
 
 struct EventText {
@@ -162,6 +188,14 @@ struct EventText {
   std::string operator()(const core::OperationDiverged& e) const {
     return "operation " + name_of(e.seq) + " is another batch on " + name_of(e.peer);
   }
+  std::string operator()(const core::DataStopped& e) const {
+    std::string text = "the data plane stands still";
+    for (const core::HeldChunks& operation : e.held) {
+      text += ", " + name_of(operation.seq) + ": ";
+      for (const bool held : operation.chunks) text += held ? '1' : '.';
+    }
+    return text;
+  }
   std::string operator()(const core::JobClosed& e) const {
     return "the job is closed: " + e.status.message();
   }
@@ -178,16 +212,23 @@ struct EventText {
 std::string join_names(const std::vector<std::string>& names) { return join(names, "+"); }
 
 const char* kind_of(const core::Message& message) {
-  static constexpr const char* kNames[] = {"Join", "Start", "", "Leave", "Left", "Fail", ""};
+  static constexpr const char* kNames[] = {"Join", "Start", "", "Leave", "Left", "Fail", "", ""};
   static constexpr const char* kAgreed[] = {"Ready",  "Decree", "Lock",   "UnlockRequest",
                                             "Freeze", "Frozen", "Resume", "Ended"};
   static constexpr const char* kStalls[] = {"StallReport", "StallQuery", "StallAnswer",
                                             "StallNotice"};
+  static constexpr const char* kRecovery[] = {"Heartbeat", "Acknowledge", "Prepare",
+                                              "Promise",   "Accept",      "Accepted",
+                                              "Refuse",    "Learn",       "Ask"};
+  static_assert(std::size(kRecovery) == std::variant_size_v<core::RecoveryBody>);
   static_assert(std::size(kNames) == std::variant_size_v<decltype(message.body)>);
   static_assert(std::size(kAgreed) == std::variant_size_v<core::AgreementMessage>);
   static_assert(std::size(kStalls) == std::variant_size_v<core::StallMessage>);
   if (const auto* stall = std::get_if<core::StallMessage>(&message.body)) {
     return kStalls[stall->index()];
+  }
+  if (const auto* recovery = std::get_if<core::RecoveryBody>(&message.body)) {
+    return kRecovery[recovery->index()];
   }
   const auto* agreed = std::get_if<core::AgreementMessage>(&message.body);
   return agreed ? kAgreed[agreed->index()] : kNames[message.body.index()];
@@ -203,6 +244,22 @@ std::string describe(const core::Layout& layout, NodeIndex node, const core::Eve
 
 std::string in_set(uint32_t id) { return id == 0 ? "" : " in process set " + number(id); }
 
+std::string describe(const core::NextEpoch& next) {
+  static constexpr const char* kVerdicts[] = {" COMPLETE", " REDO", " void"};
+  std::vector<std::string> members;
+  for (const NodeIndex member : next.members) members.push_back(name_of(member));
+  std::string text = "goes on in epoch " + number(next.epoch.value) + " = " + join(members, ", ");
+  for (const core::CarriedOperation& operation : next.operations) {
+    text += ", " + name_of(operation.was) + " is " + name_of(operation.seq) +
+            kVerdicts[static_cast<size_t>(operation.verdict)];
+  }
+  for (const core::Fetch& fetch : next.fetches) {
+    text += ", fetches chunk " + number(fetch.chunk) + " of " + name_of(fetch.seq) + " from " +
+            name_of(fetch.from);
+  }
+  return text;
+}
+
 std::vector<std::string> describe(const core::Layout& layout, NodeIndex node,
                                   const core::Output& output) {
   std::vector<std::string> parts;
@@ -211,6 +268,8 @@ std::vector<std::string> describe(const core::Layout& layout, NodeIndex node,
     parts.push_back("sends " + std::string(kind_of(message)) + " #" + number(message.number) +
                     " to " + name_of(to) + in_set(message.process_set) + ": " + describe(message));
   }
+  if (output.sealed) parts.push_back("seals epoch " + number(output.sealed->value));
+  if (output.recovered) parts.push_back(describe(*output.recovered));
   for (const core::Cancel& cancel : output.cancels) {
     parts.push_back("cancels from " + name_of(cancel.first) + " on for generation " +
                     number(cancel.generation) + in_set(cancel.process_set));
@@ -246,6 +305,8 @@ void Trace::on_step(TicksMs now, const core::Layout& layout, NodeIndex node,
   for (const auto& [to, message] : output.sends) {
     add((message.number << 16) | (static_cast<uint64_t>(to.value) << 8) | message.body.index());
   }
+  if (output.sealed) add(output.sealed->value);
+  if (output.recovered) add(Fnv1a().add(describe(*output.recovered)).value());
   for (const core::Cancel& cancel : output.cancels) add(cancel.first.value ^ cancel.generation);
   for (const core::Launch& launch : output.launches) {
     add(launch.seq.value);

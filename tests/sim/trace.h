@@ -15,6 +15,8 @@ std::string describe(const core::Layout& layout, NodeIndex node, const core::Eve
 // "n0 sends Decree #2 to n1: 4 = t0+t4"; one text for each thing that the node is to do.
 std::vector<std::string> describe(const core::Layout& layout, NodeIndex node,
                                   const core::Output& output);
+// "goes on in epoch 2 = n0, n2, 3 is 1 REDO".
+std::string describe(const core::NextEpoch& next);
 // The name of the message's kind, and what it says.
 const char* kind_of(const core::Message& message);
 std::string describe(const core::Message& message);

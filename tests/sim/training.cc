@@ -247,9 +247,12 @@ void Training::on_delivery(int node, const core::Delivery& delivery) {
         setup_.is_lethal() || (code == Code::kShutDown && setup_.leaver >= 0) ||
         (is_mismatch && (setup_.has(Stray::kOtherShape) || setup_.has(Stray::kOtherGroup)));
     if (!explained) unexplained_ = delivery.status.to_string();
-    // A job goes on after a mismatch. After anything else a process gives up.
-    if (!is_mismatch) {
+    // A job goes on after a mismatch, and after a broadcast that has lost its root. After anything
+    // else a process gives up.
+    const bool goes_on = is_mismatch || (code == Code::kRankLost && !world_.node(node).over);
+    if (!goes_on) {
       process.saw_error = true;
+      process.had_errors = true;
       process.actions.clear();
     }
   }
@@ -277,10 +280,12 @@ bool Training::kill(int rank) {
   return true;
 }
 
-std::string Training::unfinished() const {
+std::string Training::unfinished(std::optional<int> lost) const {
   for (size_t rank = 0; rank < processes_.size(); ++rank) {
+    if (lost && world_.layout().node_of(Rank{static_cast<int32_t>(rank)}).value == *lost) continue;
     const Process& process = processes_[rank];
-    if (process.phase != Phase::kDone || process.epochs != setup_.epochs) {
+    const bool lost_heart = process.had_errors && lost;  // others are explained where they come
+    if (process.phase != Phase::kDone || process.epochs != setup_.epochs || lost_heart) {
       return "rank " + std::to_string(rank) + " did not finish";
     }
   }

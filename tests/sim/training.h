@@ -28,8 +28,9 @@ class Training {
   // False if there is nothing to kill.
   bool kill(int rank);
 
-  // After the end: what is wrong with how the processes ended, if no fault can be blamed.
-  std::string unfinished() const;
+  // After the end: what is wrong with how the processes ended, if no fault can be blamed; `lost`:
+  // but for those on that node.
+  std::string unfinished(std::optional<int> lost = {}) const;
   // An error that nothing in the setup explains.
   const std::string& unexplained() const { return unexplained_; }
   uint64_t delivered_ok() const { return delivered_ok_; }
@@ -52,6 +53,7 @@ class Training {
     uint64_t last_ticket = 0;
     bool has_sets = false;
     bool saw_error = false;
+    bool had_errors = false;
     bool wakes = false;  // an act is on the agenda
   };
 

@@ -1,5 +1,7 @@
 #include "tests/sim/world.h"
 
+#include <algorithm>
+
 namespace rueda::sim {
 
 World::World(const RunSetup& setup, bool keep_trace)
@@ -20,12 +22,16 @@ core::Output World::step(TicksMs now, int index, const core::Event& event) {
   at.core->step(now, event, output);
   checkers_.after_step(NodeIndex{index}, *at.core, output);
   trace_.on_step(now, layout_, NodeIndex{index}, event, output);
+  if (output.recovered) at.epoch = output.recovered->epoch.value;
   if (output.started) at.epoch = output.started->epoch.value;
   if (output.failed) at.over = true;
   return output;
 }
 
 void World::kill(TicksMs now, int index) {
+  killed_while_all_ran_ = std::all_of(nodes_.begin(), nodes_.end(), [](const WorldNode& each) {
+    return each.core->state() == core::JobState::kRunning;
+  });
   node(index).alive = false;
   node(index).backlog.clear();
   checkers_.on_node_died(NodeIndex{index});

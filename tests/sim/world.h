@@ -40,6 +40,8 @@ class World {
   core::Output step(TicksMs now, int node, const core::Event& event);
   // The node stops for good.
   void kill(TicksMs now, int node);
+  // Whether all nodes were running when the last one was killed.
+  bool killed_while_all_ran() const { return killed_while_all_ran_; }
 
   Judge& checkers() { return checkers_; }
   const Judge& checkers() const { return checkers_; }
@@ -49,6 +51,7 @@ class World {
   const core::Layout layout_;
   std::vector<LocalRank> local_ranks_;  // by rank
   std::vector<WorldNode> nodes_;
+  bool killed_while_all_ran_ = false;
   Judge checkers_;
   Trace trace_;
 };

@@ -1,0 +1,116 @@
+// Collectives under policy `shrink`: what is done waits for the recovery's word, and what an epoch
+// leaves over goes on in the next (docs/protocol.md, "Recovery").
+
+#include <memory>
+#include <utility>
+
+#include "daemon/core/collectives.h"
+#include "daemon/core/fusion.h"
+
+namespace rueda::core {
+
+void Collectives::deliver(const CompletedOperation& completed, Output& output) {
+  const auto it = done_.find(completed.seq);
+  RUEDA_CHECK(it != done_.end());
+  const OrderedOperation operation = std::move(it->second);
+  done_.erase(it);
+  end_operation(operation, completed, output);
+}
+
+void Collectives::adopt(const NextEpoch& next, TicksMs now, Output& output) {
+  epoch_ = next.epoch;
+  const std::set<std::string> carried = carry_over(next);
+  submissions_.reset_but(carried);
+  fail_refused(next, carried, output);
+  stalls_.reset();
+  left_.clear();
+  AgreementOptions agreement = options_.agreement;
+  agreement.cut_off = cut_off(carried);
+  for (size_t track = 0; track < kTracks; ++track) {
+    agreement.taken[track] = Seq{next.next_seq[track].value - 1};
+  }
+  agreement_ = make_agreement(layout_, self_, submissions_, agreement);
+  set_now(now);
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : submissions_.pending()) names.push_back(*name);
+  for (const std::string& name : names) {
+    if (auto ready = submissions_.take_ready(name)) agreement_->on_local_ready(std::move(*ready));
+  }
+  for (const Rank rank : next.left) {
+    if (layout_.has_rank(rank)) on_rank_left(rank, output);
+  }
+}
+
+void Collectives::note_group(const TensorDescriptor& tensor) {
+  if (tensor.group.empty()) return;
+  std::set<std::string>& ended = ended_of_group_[tensor.group];
+  ended.insert(tensor.name);
+  if (ended.size() >= tensor.group_size) ended_of_group_.erase(tensor.group);
+}
+
+// A group becomes ready as one, and may be carried out as several operations (of several dtypes, or
+// by a plan). Of those that are ordered anew, some may be without the others.
+std::set<std::string> Collectives::cut_off(const std::set<std::string>& carried) const {
+  auto gone = ended_of_group_;
+  const auto pending = submissions_.pending();
+  for (const auto& [name, tensor] : pending) {
+    const std::string group = tensor->present().front().descriptor->group;
+    if (carried.contains(*name)) gone[group].insert(*name);
+  }
+  std::set<std::string> alone;
+  for (const auto& [name, tensor] : pending) {
+    const auto it = gone.find(tensor->present().front().descriptor->group);
+    if (it != gone.end() && !it->second.contains(*name)) alone.insert(*name);
+  }
+  return alone;
+}
+
+// The operations that go on, under their new numbers; their tensors.
+std::set<std::string> Collectives::carry_over(const NextEpoch& next) {
+  std::map<Seq, OrderedOperation> before = std::exchange(launched_, {});
+  before.merge(done_);
+  done_.clear();
+  for (auto& waiting : ordered_) waiting.clear();
+  std::set<Seq> incomplete;
+  for (const Fetch& fetch : next.fetches) incomplete.insert(fetch.seq);
+  std::set<std::string> carried;
+  for (const CarriedOperation& operation : next.operations) {
+    const auto it = before.find(operation.was);
+    // Delivered here already, or an error everywhere.
+    if (it == before.end() || operation.verdict == Verdict::kVoid) continue;
+    OrderedOperation next_one;  // without a lock, whatever it had
+    next_one.seq = operation.seq;
+    next_one.tensors = std::move(it->second.tensors);
+    carried.insert(next_one.tensors.begin(), next_one.tensors.end());
+    if (operation.verdict == Verdict::kRedo) {
+      next_one.from_partial = true;
+      std::vector<DescriptorPtr> batch;
+      for (const std::string& name : next_one.tensors) {
+        batch.push_back(submissions_.find(name)->by_local_rank.front()->descriptor);
+      }
+      next_one.plan_hash = plan_hash(batch);
+      ordered_[index_of(track_of(next_one.seq))].push_back(std::move(next_one));
+    } else if (incomplete.contains(operation.seq)) {
+      launched_.emplace(next_one.seq, std::move(next_one));
+    } else {
+      done_.emplace(next_one.seq, std::move(next_one));
+    }
+  }
+  return carried;
+}
+
+// Some who go on have told their ranks so.
+void Collectives::fail_refused(const NextEpoch& next, const std::set<std::string>& carried,
+                               Output& output) {
+  for (const RefusedPtr& refused : next.refused) {
+    for (const std::string& name : refused->tensors) {
+      // What failed is its next turn, which this node has not submitted.
+      if (carried.contains(name)) continue;
+      for (const LocalSubmission& submission : submissions_.remove(name)) {
+        refuse(submission, refused->error, output);
+      }
+    }
+  }
+}
+
+}  // namespace rueda::core
