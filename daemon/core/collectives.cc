@@ -330,8 +330,7 @@ bool Collectives::is_under_way(const std::string& tensor) const {
 }
 
 void Collectives::end_submission(const LocalSubmission& submission, const Status& status,
-                                 const CompletedOperation& result, uint32_t value,
-                                 Output& output) {
+                                 const CompletedOperation& result, uint32_t value, Output& output) {
   if (status.is_ok()) stalls_.on_completed(submission, now_);
   Delivery delivery;
   delivery.rank = locals_[static_cast<size_t>(submission.rank.value)];

@@ -142,7 +142,7 @@ void extend_to_last_launched(std::map<NodeIndex, Report>& reports) {
     last = std::max(last, report.freed.value + report.operations.size());
   }
   for (auto& [node, report] : reports) {
-    report.operations.resize(last - report.freed.value, Holding{{}, true, false});
+    report.operations.resize(last - report.freed.value, Holding{{}, true, false, {}, nullptr});
   }
 }
 

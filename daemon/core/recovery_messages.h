@@ -51,7 +51,7 @@ struct Holding {
   std::vector<bool> chunks;  // final ones; empty where the node has not begun to collect them
   bool partial = false;      // P
   bool delivered = false;
-  LaunchName name;      // as it was launched
+  LaunchName name;     // as it was launched
   RefusedPtr refused;  // not null: that is what it was, and its tensors have failed here
 };
 

@@ -38,8 +38,9 @@ bool HeldFinals::launch(const Operation& operation, const core::RingCut& cut) {
     items_.push_back(launched);
   }
   // How many contribute is the job's to know.
-  holdings_.launch(number(operation.seq),
-                   {counted, chunks, {operation.generation, operation.plan_hash}, operation.epoch, 0});
+  holdings_.launch(
+      number(operation.seq),
+      {counted, chunks, {operation.generation, operation.plan_hash}, operation.epoch, 0});
   count_bytes();
   return true;
 }

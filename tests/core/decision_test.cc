@@ -103,6 +103,27 @@ TEST(Decision, WhatOneHasNotLaunchedReturns) {
   EXPECT_EQ(decision.tracks[0].returned(), Seq{6});
 }
 
+// All launched operation 5, but not the same one: in another generation, or of another alternative
+// of the plan. So nobody has completed it, nor what comes after it.
+TEST(Decision, ANumberWithTwoNamesIsNotLaunchedByAll) {
+  const auto named = [](uint32_t generation, uint64_t plan_hash) {
+    Holding holding = holds("..", kPartial);
+    holding.name = {generation, plan_hash};
+    return holding;
+  };
+  const auto decided = [&](const Holding& mine, const Holding& theirs) {
+    return decide_shrink({{n0, {Seq{3}, {named(1, 7), mine, named(1, 9)}}},
+                          {n1, {Seq{3}, {named(1, 7), theirs, named(1, 9)}}}})
+        .tracks[0]
+        .operations.size();
+  };
+  EXPECT_EQ(decided(named(1, 8), named(1, 8)), 3u);
+  EXPECT_EQ(decided(named(1, 8), named(2, 8)), 1u);
+  EXPECT_EQ(decided(named(1, 8), named(1, 80)), 1u);
+  // Who was told of it by the decision before, and has not launched it, means the same.
+  EXPECT_EQ(decided(named(1, 8), holds("", kPartial)), 3u);
+}
+
 // Decided REDO in an epoch that broke before everybody had launched it again.
 TEST(Decision, WhatIsCarriedOverAndNotLaunchedIsStillThere) {
   const Decision decision = decide_shrink(
@@ -119,8 +140,8 @@ TEST(Decision, OfAnotherNumberOfChunksTheMissingOnesDoNotCount) {
 }
 
 TEST(Decision, PolicyFailEndsTheJob) {
-  const Decision decision =
-      decide(Epoch{2}, kFour, lockable({{n0, {Seq{0}, {holds(".", kPartial)}}}}), DeathPolicy::kFail);
+  const Decision decision = decide(
+      Epoch{2}, kFour, lockable({{n0, {Seq{0}, {holds(".", kPartial)}}}}), DeathPolicy::kFail);
   EXPECT_TRUE(decision.ends_job);
   EXPECT_THAT(decision.tracks[0].operations, IsEmpty());
   EXPECT_EQ(decision.irrecoverable, Seq{});

@@ -177,6 +177,22 @@ TEST_F(ProcessSets, WhatCannotBeAddedOrRemovedIsSaidOnEveryRank) {
   }
 }
 
+// Recovery knows one order: survivors could have different ends of the others.
+TEST(ProcessSetLimits, AJobThatShrinksHasTheSetOfAllRanks) {
+  JobOptions options;
+  options.recovery.policy = DeathPolicy::kShrink;
+  Cluster job({2, 2}, options);
+  job.start();
+  Ticket last{};
+  for (int rank = 0; rank < 4; ++rank) last = job.submit(rank, add({0, 2}));
+  job.settle();
+  EXPECT_EQ(job.end_of(3, last).code(), Code::kInvalidArgument);
+  EXPECT_THAT(job.end_of(3, last).message(), HasSubstr("start it with policy fail"));
+  for (int rank = 0; rank < 4; ++rank) last = job.submit(rank, remove(1));
+  job.settle();
+  EXPECT_EQ(job.end_of(3, last).code(), Code::kNotFound);
+}
+
 TEST(ProcessSetLimits, AJobHasSoManyAtATime) {
   Cluster job({1, 6});
   job.start();

@@ -1,5 +1,7 @@
 #include "tests/sim/data_plane.h"
 
+#include "daemon/base/check.h"
+
 namespace rueda::sim {
 
 const core::Layout& DataPlane::layout_of(int node, uint32_t process_set) const {
