@@ -36,9 +36,9 @@ void Collectives::adopt(const NextEpoch& next, TicksMs now, Output& output) {
   for (const std::string& name : names) {
     if (auto ready = submissions_.take_ready(name)) agreement_->on_local_ready(std::move(*ready));
   }
-  for (const Rank rank : next.left) {
-    if (layout_.has_rank(rank)) on_rank_left(rank, output);
-  }
+  // Also those whose node is lost since: some tensors have failed for it already, where this node's
+  // ranks have not submitted them yet.
+  for (const Rank rank : next.left) on_rank_left(rank, output);
 }
 
 void Collectives::note_group(const TensorDescriptor& tensor) {
@@ -106,6 +106,9 @@ void Collectives::fail_refused(const NextEpoch& next, const std::set<std::string
     for (const std::string& name : refused->tensors) {
       // What failed is its next turn, which this node has not submitted.
       if (carried.contains(name)) continue;
+      if (const PendingTensor* tensor = submissions_.find(name)) {
+        note_group(*tensor->present().front().descriptor);
+      }
       for (const LocalSubmission& submission : submissions_.remove(name)) {
         refuse(submission, refused->error, output);
       }

@@ -13,8 +13,11 @@ void Holdings::launch(Seq seq, const LaunchedOperation& launched) {
   if (seq == next_seq()) {
     operations_.emplace_back().partial = track_ == Track::kLockable;
     at(seq).name = launched.name;
+  } else if (const bool is_carried = holds(seq) && !at(seq).launched();
+             !is_carried && RUEDA_MUTANT(kCarriedSeqUsedTwice)) {
+    return;
   } else {
-    RUEDA_CHECK(holds(seq) && !at(seq).launched());
+    RUEDA_CHECK(is_carried);
     bytes_ -= at(seq).bytes;
   }
   HeldOperation& operation = at(seq);

@@ -219,16 +219,20 @@ bool JobCore::accept_number(const Message& message, Output& output) {
   uint64_t& last = received_number_[static_cast<size_t>(message.from.value)];
   if (message.number <= last) return false;
   if (message.number != last + 1) {
-    fail(Status(Code::kInternal,
-                "messages " + std::to_string(last + 1) + " to " +
-                    std::to_string(message.number - 1) + " of node " +
-                    layout_.node(message.from).node_id + " are missing",
-                Origin{layout_.node(message.from).node_id, {}}),
-         output);
+    suspect(message.from, missing_messages(message.from, message.number - 1), output);
     return false;
   }
   last = message.number;
   return true;
+}
+
+Status JobCore::missing_messages(NodeIndex from, uint64_t last) const {
+  const std::string& name = layout_.node(from).node_id;
+  const uint64_t received = received_number_[static_cast<size_t>(from.value)];
+  return Status(Code::kInternal,
+                "messages " + std::to_string(received + 1) + " to " + std::to_string(last) +
+                    " of node " + name + " are missing",
+                Origin{name, {}});
 }
 
 void JobCore::on_leave(NodeIndex from, const Leave& leave, Output& output) {
@@ -275,13 +279,13 @@ void JobCore::on_left(Rank rank, Output& output) {
     left_when_sealed_.insert(rank);
     std::set<Rank> all = collectives_.left();
     all.merge(std::set<Rank>(left_when_sealed_));
-    if (all.size() == static_cast<size_t>(layout_.member_ranks())) finish_epoch(output);
+    if (have_all_left(all)) finish_epoch(output);
     return;
   }
   for (Collectives* set : all_sets()) {
     if (set->layout().has_rank(rank)) set->on_rank_left(rank, output);
   }
-  if (collectives_.left().size() == static_cast<size_t>(layout_.member_ranks())) {
+  if (have_all_left(collectives_.left())) {
     finish_epoch(output);
   } else if (state_ == JobState::kSuspecting &&
              std::all_of(suspects_.begin(), suspects_.end(),

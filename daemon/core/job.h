@@ -106,6 +106,8 @@ class JobCore {
   void on_left(Rank rank, Output& output);
   // False if the message is a repetition; a gap fails the job.
   bool accept_number(const Message& message, Output& output);
+  // Those after what has been received, up to `last`.
+  Status missing_messages(NodeIndex from, uint64_t last) const;
 
   // --- forming
   void send_join(Output& output);
@@ -161,6 +163,7 @@ class JobCore {
   // It is over on this one.
   void end(Status status, Output& output);
   bool all_ranks_left(NodeIndex node) const;
+  bool have_all_left(const std::set<Rank>& left) const;
 
   void send(NodeIndex to, decltype(Message::body) body, Output& output, uint32_t set = 0);
   void send_to_others(const decltype(Message::body)& body, Output& output);

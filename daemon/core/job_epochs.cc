@@ -314,4 +314,9 @@ bool JobCore::all_ranks_left(NodeIndex node) const {
   });
 }
 
+bool JobCore::have_all_left(const std::set<Rank>& left) const {
+  const std::vector<Rank> ranks = layout_.ranks();
+  return std::includes(left.begin(), left.end(), ranks.begin(), ranks.end());
+}
+
 }  // namespace rueda::core

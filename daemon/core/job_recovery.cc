@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "daemon/core/job.h"
+#include "daemon/core/mutants.h"
 
 namespace rueda::core {
 
@@ -19,8 +20,15 @@ void JobCore::on_recovery_message(const Message& message, Output& output) {
     if (state_ == JobState::kFailed) send(message.from, Fail{failure_}, output);
     return;
   }
-  RecoveryOutput said;
   const auto& body = std::get<RecoveryBody>(message.body);
+  const bool is_lossless =
+      message.epoch != epoch_ || !std::holds_alternative<Heartbeat>(body) ||
+      message.number <= received_number_[static_cast<size_t>(message.from.value)];
+  if (!is_lossless && !RUEDA_MUTANT(kLostMessagesIgnored)) {
+    suspect(message.from, missing_messages(message.from, message.number), output);
+    return;
+  }
+  RecoveryOutput said;
   recovery_->on_message(now_, {message.from, message.epoch, body}, said);
   carry_out(std::move(said), output);
 }
@@ -50,7 +58,12 @@ void JobCore::withdraw(const Status& status, Output& output) {
 void JobCore::carry_out(RecoveryOutput said, Output& output) {
   const bool is_over = state_ == JobState::kFailed;
   for (auto& [to, message] : said.sends) {
-    output.sends.emplace_back(to, Message{self_, message.epoch, 0, std::move(message.body)});
+    // How many have gone before it in the epoch: what was lost while the link was down is missed,
+    // even if nothing else is said.
+    const bool tells_number =
+        std::holds_alternative<Heartbeat>(message.body) && message.epoch == epoch_;
+    const uint64_t number = tells_number ? sent_number_[static_cast<size_t>(to.value)] : 0;
+    output.sends.emplace_back(to, Message{self_, message.epoch, number, std::move(message.body)});
   }
   if (said.next && !is_over) adopt(std::move(*said.next), output);
   if (said.sealed) on_sealed(output);
@@ -115,7 +128,7 @@ void JobCore::adopt(NextEpoch next, Output& output) {
     if (std::find(next.left.begin(), next.left.end(), rank) != next.left.end()) continue;
     on_leave(self_, {rank, {}}, output);
   }
-  if (collectives_.left().size() == static_cast<size_t>(layout_.member_ranks())) {
+  if (have_all_left(collectives_.left())) {
     finish_epoch(output);
     return;
   }

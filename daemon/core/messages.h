@@ -138,7 +138,7 @@ struct Message {
   Epoch epoch;
   // Counts the messages from one node to another within an epoch, from 1. A repeated number is
   // dropped, a gap ends the epoch. 0: outside the count (Join, Start, Fail and those of recovery:
-  // idempotent).
+  // idempotent). A heartbeat has the number of the last one that was sent before it.
   uint64_t number = 0;
   std::variant<Join, Start, AgreementMessage, Leave, Left, Fail, StallMessage, RecoveryBody> body;
   uint32_t process_set = 0;  // whose order, or whose stalls, it is about

@@ -34,9 +34,12 @@ enum class Mutant : uint8_t {
   kPartialFreedEarly,  // P, before F is whole
   kFinalFreedEarly,    // F, before the operation is stable
   kEpochByMinority,
-  kSeqUsedTwice,
+  kSeqUsedTwice,         // the first after an unlock
+  kCarriedSeqUsedTwice,  // the last that an epoch takes over
   kDeliverWithoutLease,
   kChosenDecisionIgnored,  // a proposer does not take over what may have been chosen
+  kLaunchNamesIgnored,     // L8, L9: a number is one operation, in whatever lock or alternative
+  kLostMessagesIgnored,    // of a link that was down when the epoch began
 };
 
 inline Mutant planted_mutant = Mutant::kNone;

@@ -400,7 +400,7 @@ void Recovery::carry_over(Track track, const TrackDecision& decision, NextEpoch&
   }
   if (!is_witness()) holdings = holdings.carried_over(decision);
   next.returned[index_of(track)] = decision.returned();
-  if (RUEDA_MUTANT(kSeqUsedTwice) && seq > first_of(track)) --seq.value;
+  if (RUEDA_MUTANT(kCarriedSeqUsedTwice) && seq > first_of(track)) --seq.value;
   next.next_seq[index_of(track)] = seq;
 }
 

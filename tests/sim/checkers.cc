@@ -79,7 +79,10 @@ void Checkers::after_step(NodeIndex node, const core::JobCore& core, const core:
   if (output.recovered) on_recovered(node, *output.recovered);
   if (output.started) {
     on_started(node, *output.started);
-    model.members = core.layout().members();
+    model.members.clear();
+    for (const NodeIndex member : core.layout().members()) {
+      if (layout_.is_member(member)) model.members.push_back(member);
+    }
   }
   for (const auto& [to, message] : output.sends) {
     on_message(node, message);

@@ -51,6 +51,14 @@ void Faults::begin(const FaultSetup& fault) {
       world_.trace().note(agenda_.now(), "nothing passes from " + name_of(fault.node) + " to " +
                                              name_of(fault.other));
       break;
+    case FaultKind::kNodeCutOff:
+      for (int other = 0; other < world_.node_count(); ++other) {
+        if (!linked(fault.node, other)) continue;
+        network_.hold(fault.node, other, agenda_.now() + fault.lasts);
+        network_.hold(other, fault.node, agenda_.now() + fault.lasts);
+      }
+      world_.trace().note(agenda_.now(), name_of(fault.node) + " is cut off");
+      break;
   }
 }
 
@@ -79,8 +87,9 @@ void Faults::end(const FaultSetup& fault) {
                         name_of(fault.node) + " reaches " + name_of(fault.other) + " again");
     return;
   }
-  world_.node(fault.node).frozen = false;
-  world_.trace().note(agenda_.now(), name_of(fault.node) + " thaws");
+  const bool was_frozen = fault.kind == FaultKind::kNodeFreezes;
+  if (was_frozen) world_.node(fault.node).frozen = false;
+  world_.trace().note(agenda_.now(), name_of(fault.node) + (was_frozen ? " thaws" : " is back"));
   for (int other = 0; other < world_.node_count(); ++other) {
     if (linked(fault.node, other)) network_.join(fault.node, other);
   }

@@ -17,11 +17,14 @@ constexpr uint64_t kSeeds = 10'000;
 struct Planted {
   const char* name;
   core::Mutant mutant;
+  core::DeathPolicy policy = core::DeathPolicy::kFail;
   bool in_data_plane = false;  // whose model is the simulator's
 };
 
+constexpr core::DeathPolicy kShrink = core::DeathPolicy::kShrink;
+
 const Planted kPlanted[] = {
-    {"a stale generation accepted", core::Mutant::kNone, true},
+    {"a stale generation accepted", core::Mutant::kNone, core::DeathPolicy::kFail, true},
     {"LOCK applied one seq early", core::Mutant::kLockAppliedOneSeqEarly},
     {"u from the maximum", core::Mutant::kResumeFromMaximum},
     {"a seq used twice", core::Mutant::kSeqUsedTwice},
@@ -30,12 +33,20 @@ const Planted kPlanted[] = {
     {"credit leaked on cancel", core::Mutant::kCreditLeakedOnCancel},
     {"fusion across a branch", core::Mutant::kFusedAcrossBranches},
     {"ways that part ignored", core::Mutant::kDivergenceIgnored},
+    {"delivering after seal", core::Mutant::kDeliverAfterSeal, kShrink},
+    {"P freed before F is whole", core::Mutant::kPartialFreedEarly, kShrink},
+    {"F freed before stable", core::Mutant::kFinalFreedEarly, kShrink},
+    {"an epoch by a minority", core::Mutant::kEpochByMinority, kShrink},
+    {"a carried seq used twice", core::Mutant::kCarriedSeqUsedTwice, kShrink},
+    {"delivering without a lease", core::Mutant::kDeliverWithoutLease, kShrink},
+    {"launch names ignored", core::Mutant::kLaunchNamesIgnored, kShrink},
+    {"lost messages not missed", core::Mutant::kLostMessagesIgnored, kShrink},
 };
 
 CampaignResult run_with(const Planted& planted, uint64_t seeds) {
   Limits limits;
   limits.mode = core::Coordination::kLocked;
-  limits.policy = core::DeathPolicy::kFail;  // recovery has mutants of its own
+  limits.policy = planted.policy;
   limits.takes_stale_frames = planted.in_data_plane;
   core::planted_mutant = planted.mutant;
   CampaignResult result = run_campaign(1, seeds, limits);
@@ -56,8 +67,10 @@ TEST(Mutants, EachIsCaughtByAChecker) {
 }
 
 TEST(Mutants, NoneIsCaughtWhereNoneIsPlanted) {
-  const CampaignResult result = run_with({"none", core::Mutant::kNone}, 500);
-  EXPECT_TRUE(result.failures.empty()) << result.failures.front().violation;
+  for (const core::DeathPolicy policy : {core::DeathPolicy::kFail, kShrink}) {
+    const CampaignResult result = run_with({"none", core::Mutant::kNone, policy}, 500);
+    EXPECT_TRUE(result.failures.empty()) << result.failures.front().violation;
+  }
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ constexpr Planted kPlanted[] = {
     {core::Mutant::kPartialFreedEarly, "P freed before F is whole", "R1 P until F"},
     {core::Mutant::kFinalFreedEarly, "F freed before stable", "R1 F until stable"},
     {core::Mutant::kEpochByMinority, "an epoch by a minority", "R4 quorum"},
-    {core::Mutant::kSeqUsedTwice, "a seq used twice", "I5 one seq"},
+    {core::Mutant::kCarriedSeqUsedTwice, "a seq used twice", "I5 one seq"},
     {core::Mutant::kDeliverWithoutLease, "delivering without a lease", "R5 lease"},
     {core::Mutant::kChosenDecisionIgnored, "a chosen decision ignored", "R4 one decision"},
 };

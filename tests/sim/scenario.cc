@@ -32,6 +32,7 @@ constexpr Phrase kPhrases[] = {
     {"deliver WORD from NODE to NODE", &Teller::deliver},
     {"deliver WORD from NODE to NODE again", &Teller::deliver_again},
     {"deliver everything", &Teller::deliver_everything},
+    {"WORD from NODE to NODE is lost", &Teller::message_is_lost},
     {"NODES completes WORD", &Teller::node_completes},
     {"everything completes", &Teller::node_completes_everything},
     {"NUMBER steps of NAMES", &Teller::steps},

@@ -99,14 +99,16 @@ void draw_faults(Dice& dice, RunSetup& setup) {
   const int nodes = static_cast<int>(setup.ranks.size());
   for (int left = dice.draw(1, 3); left > 0; --left) {
     FaultSetup fault;
-    fault.kind = static_cast<FaultKind>(dice.draw(0, 4));
+    fault.kind = static_cast<FaultKind>(dice.draw(0, 5));
     fault.at = dice.draw(1, 300 + 100 * setup.steps);
     fault.node = dice.draw(0, nodes - 1);
     fault.rank = dice.draw(0, setup.world_size() - 1);
     // The control plane is a star: a link has the coordinator, node 0, at one end. But to recover
     // all talk to all.
     fault.other = fault.node == 0 || setup.shrinks() ? dice.draw(0, nodes - 1) : 0;
-    fault.lasts = dice.chance(70) ? dice.draw(10, 900) : dice.draw(1'100, 3'000);
+    if (fault.kind >= FaultKind::kNodeFreezes) {
+      fault.lasts = dice.chance(70) ? dice.draw(10, 900) : dice.draw(1'100, 3'000);
+    }
     if (fault.kind == FaultKind::kPartition && fault.node == fault.other) continue;
     setup.faults.push_back(fault);
   }
@@ -121,15 +123,16 @@ const char* to_string(Stray stray) {
 }
 
 const char* to_string(FaultKind kind) {
-  static constexpr const char* kNames[] = {"rank-dies", "node-dies", "channel-breaks",
-                                           "node-freezes", "partition"};
+  static constexpr const char* kNames[] = {"rank-dies",    "node-dies", "channel-breaks",
+                                           "node-freezes", "partition", "node-cut-off"};
   return kNames[static_cast<int>(kind)];
 }
 
 bool is_lethal(const FaultSetup& fault) {
   switch (fault.kind) {
     case FaultKind::kNodeFreezes:
-    case FaultKind::kPartition: return fault.lasts > kLinkTimeout;
+    case FaultKind::kPartition:
+    case FaultKind::kNodeCutOff: return fault.lasts > kLinkTimeout;
     default: return true;
   }
 }
@@ -140,9 +143,29 @@ int RunSetup::kind_of(int step) const {
 
 int RunSetup::world_size() const { return std::accumulate(ranks.begin(), ranks.end(), 0); }
 
+// Faults that only delay may come so close upon each other that nothing passes in between.
+bool RunSetup::delays_add_up() const {
+  constexpr TicksMs kTimeToBeHeard = 300;
+  std::vector<FaultSetup> delays;
+  for (const FaultSetup& fault : faults) {
+    if (fault.lasts > 0 && !sim::is_lethal(fault)) delays.push_back(fault);
+  }
+  std::sort(delays.begin(), delays.end(),
+            [](const FaultSetup& a, const FaultSetup& b) { return a.at < b.at; });
+  TicksMs begin = 0;
+  TicksMs end = 0;
+  for (const FaultSetup& fault : delays) {
+    if (fault.at > end + kTimeToBeHeard) begin = fault.at;
+    end = std::max(end, fault.at + fault.lasts);
+    if (end - begin > kLinkTimeout) return true;
+  }
+  return false;
+}
+
 bool RunSetup::is_lethal() const {
-  return std::any_of(faults.begin(), faults.end(),
-                     [](const FaultSetup& fault) { return sim::is_lethal(fault); });
+  return delays_add_up() || std::any_of(faults.begin(), faults.end(), [](const FaultSetup& fault) {
+           return sim::is_lethal(fault);
+         });
 }
 
 std::optional<int> RunSetup::only_loss() const {
@@ -153,7 +176,9 @@ std::optional<int> RunSetup::only_loss() const {
     node = fault.node;
   }
   // Of two, the other half may not go on; and who leaves half way takes all others along.
-  return shrinks() && ranks.size() > 2 && leaver < 0 && epochs == 1 ? node : std::nullopt;
+  return !delays_add_up() && shrinks() && ranks.size() > 2 && leaver < 0 && epochs == 1
+             ? node
+             : std::nullopt;
 }
 
 bool RunSetup::has(Stray stray) const {
@@ -265,6 +290,7 @@ std::vector<std::string> RunSetup::lines() const {
                 number(fault.lasts);
         break;
       case FaultKind::kNodeFreezes:
+      case FaultKind::kNodeCutOff:
         line += " n" + number(fault.node) + " for " + number(fault.lasts);
         break;
       default: line += " n" + number(fault.node); break;

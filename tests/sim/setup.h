@@ -44,6 +44,7 @@ enum class FaultKind : uint8_t {
   kChannelBreaks,  // the data channel from `node` to the next one in the ring
   kNodeFreezes,    // stopped and continued: what is sent to it waits
   kPartition,      // messages from `node` to `other` wait, the other way they pass
+  kNodeCutOff,     // messages from `node` and to it wait; it runs
 };
 const char* to_string(FaultKind kind);
 
@@ -53,7 +54,7 @@ struct FaultSetup {
   int node = 0;
   int other = 0;
   int rank = 0;
-  TicksMs lasts = 0;  // kNodeFreezes, kPartition
+  TicksMs lasts = 0;  // 0: for good
 };
 
 struct RunSetup {
@@ -93,6 +94,7 @@ struct RunSetup {
   bool is_grouped(size_t tensor) const { return !tensors[tensor].descriptor.group.empty(); }
   // A fault that may end the job: shorter freezes and partitions only delay.
   bool is_lethal() const;
+  bool delays_add_up() const;
   bool shrinks() const { return policy == core::DeathPolicy::kShrink; }
   // The one node that a fault hits so hard that the others have to go on without it, and can; none:
   // nothing is lost, or it is not that simple.

@@ -263,6 +263,11 @@ void Teller::deliver(const std::vector<Words>& said) {
   feed(one_node(said[2]), core::MessageArrived{*on.last});
 }
 
+void Teller::message_is_lost(const std::vector<Words>& said) {
+  expect_message(said);
+  stream(said[1], said[2]).messages.pop_front();
+}
+
 void Teller::deliver_again(const std::vector<Words>& said) {
   const Stream& on = stream(said[1], said[2]);
   if (!on.last || said[0][0] != kind_of(*on.last)) {

@@ -48,6 +48,7 @@ class Teller {
   void rank_dies(const std::vector<Words>& said);
   void deliver(const std::vector<Words>& said);
   void deliver_again(const std::vector<Words>& said);
+  void message_is_lost(const std::vector<Words>& said);
   void deliver_everything(const std::vector<Words>& said);
   void node_completes(const std::vector<Words>& said);
   void node_completes_everything(const std::vector<Words>& said);
