@@ -150,9 +150,8 @@ bool Launcher::start_rank(const LocalNode& node, int local_rank,
       job_.nodes[static_cast<size_t>(node.node_index)].ranks[static_cast<size_t>(local_rank)];
   auto process = std::make_unique<RankProcess>(
       loop_, rank,
-      RankProcess::Events{
-          [this, rank](ExitStatus status) { apply(supervisor_.on_rank_exit(rank, status)); },
-          [this] { check_drained(); }});
+      RankProcess::Events{[this, rank](ExitStatus status) { on_rank_exit(rank, status); },
+                          [this] { check_drained(); }});
   const Environment environment =
       rank_environment(job_, node.node_index, local_rank, node.socket, http_addresses);
   const Status started = process->start(options_.command, environment, options_.has_prefix,
@@ -164,6 +163,15 @@ bool Launcher::start_rank(const LocalNode& node, int local_rank,
   supervisor_.on_rank_started(rank, process->pid(), node.node_id);
   ranks_.push_back(std::move(process));
   return true;
+}
+
+// A rank that fails may have heard of another's death, which the loop is yet to see: the cause is
+// told first.
+void Launcher::on_rank_exit(Rank rank, const ExitStatus& status) {
+  if (status.signal == 0 && status.status != 0) {
+    for (const auto& process : ranks_) process->look_if_killed();
+  }
+  apply(supervisor_.on_rank_exit(rank, status));
 }
 
 void Launcher::on_daemon_exit(const PrivateDaemon& daemon, ExitStatus status, bool was_ready) {

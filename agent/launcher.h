@@ -42,6 +42,7 @@ class Launcher {
   void on_link_closed(const std::string& node_id, const Status& status);
   void start_ranks();
   bool start_rank(const LocalNode& node, int local_rank, const std::vector<std::string>& http);
+  void on_rank_exit(Rank rank, const ExitStatus& status);
   void on_daemon_exit(const PrivateDaemon& daemon, ExitStatus status, bool was_ready);
 
   // The supervisor's words. Actions that cause events at once only queue their actions.

@@ -44,19 +44,26 @@ Status RankProcess::start(const std::vector<std::string>& command, const Environ
   exit_watch_.assign(::fcntl(child_.pidfd.get(), F_DUPFD_CLOEXEC, 3));
   exit_watch_.async_wait(boost::asio::posix::descriptor_base::wait_read,
                          [this](const boost::system::error_code& error) {
-                           if (!error) on_exited();
+                           if (error) return;
+                           const Result<ExitStatus> status = peek_exit(child_);
+                           on_exited(status.is_ok() ? status.value() : ExitStatus{1, 0});
                          });
   return Status::ok();
 }
 
-void RankProcess::on_exited() {
+void RankProcess::look_if_killed() {
+  if (!exit_watch_.is_open()) return;  // told already
   const Result<ExitStatus> status = peek_exit(child_);
+  if (status.is_ok() && status.value().signal != 0) on_exited(status.value());
+}
+
+void RankProcess::on_exited(ExitStatus status) {
   boost::system::error_code ignored;
   exit_watch_.close(ignored);
   // Its last words come before what is said about its end.
   out_->catch_up();
   err_->catch_up();
-  events_.on_exit(status.is_ok() ? status.value() : ExitStatus{1, 0});
+  events_.on_exit(status);
 }
 
 void RankProcess::send_signal(int signal) {

@@ -37,12 +37,14 @@ class RankProcess {
   // To its whole process group.
   void send_signal(int signal);
   void resume_output();
+  // Tells of its end now, not in a later turn of the loop, if a signal has killed it.
+  void look_if_killed();
   bool is_output_ended() const;
   // Takes what its output holds now and stops listening.
   void finish_output();
 
  private:
-  void on_exited();
+  void on_exited(ExitStatus status);
 
   boost::asio::io_context& loop_;
   const Rank rank_;

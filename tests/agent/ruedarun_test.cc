@@ -120,6 +120,24 @@ TEST_F(RuedarunTest, AKilledRankEndsTheJobWith128More) {
   EXPECT_THAT(program.err(), HasSubstr("was killed by signal 9 (Killed); ending the job"));
 }
 
+TEST_F(RuedarunTest, AKilledRankIsBlamedThoughARankThatHeardOfItIsSeenFirst) {
+  Program program = run({"-np", "2", "--grace", "0.1"},
+                        "[ $RANK = 0 ] && trap 'exit 3' USR1; echo self=$$; "
+                        "while :; do sleep 0.05; done");
+  ASSERT_TRUE(program.wait_for_output("[0] self="));
+  ASSERT_TRUE(program.wait_for_output("[1] self="));
+  const pid_t heard = number_after(program.out(), "[0] self=");
+  const pid_t killed = number_after(program.out(), "[1] self=");
+  program.send_signal(SIGSTOP);  // it is to see both at once
+  ::kill(heard, SIGUSR1);
+  ASSERT_TRUE(is_gone(heard));
+  ::kill(killed, SIGKILL);
+  ASSERT_TRUE(is_gone(killed));
+  program.send_signal(SIGCONT);
+  EXPECT_EQ(program.wait(), 137);
+  EXPECT_THAT(program.err(), HasSubstr("was killed by signal 9 (Killed); ending the job"));
+}
+
 TEST_F(RuedarunTest, ARankThatIgnoresSigtermIsKilled) {
   Program program =
       run({"-np", "2", "--grace", "0.2"},
