@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 
 #include <fcntl.h>
 #include <signal.h>
@@ -173,6 +176,21 @@ Result<Child> spawn(const SpawnRequest& request) {
     return system_failure("watching \"" + request.argv[0] + "\" by a pidfd");
   }
   return child;
+}
+
+bool is_ending(const Child& child) {
+  constexpr unsigned long kExiting = 0x4;  // PF_EXITING of the kernel
+  std::ifstream file("/proc/" + std::to_string(child.pid) + "/stat");
+  const std::string line{std::istreambuf_iterator<char>(file), {}};
+  // proc(5): the name, which may hold anything, in brackets; then the state, five numbers, flags.
+  const size_t name_end = line.rfind(')');
+  if (name_end == std::string::npos) return false;
+  std::istringstream fields(line.substr(name_end + 1));
+  std::string skipped;
+  for (int i = 0; i < 6; ++i) fields >> skipped;
+  unsigned long flags = 0;
+  fields >> flags;
+  return (flags & kExiting) != 0;
 }
 
 Result<ExitStatus> peek_exit(const Child& child) {

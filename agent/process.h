@@ -73,6 +73,10 @@ struct Child {
 // kPermission: it may not be executed. The calling thread must live as long as the child may.
 Result<Child> spawn(const SpawnRequest& request);
 
+// Whether the child has begun to end. Its sockets may be closed long before peek_exit() can say how
+// it ended.
+bool is_ending(const Child& child);
+
 // How an ended child ended, without reaping it: its pid, and so its process group, stays taken.
 Result<ExitStatus> peek_exit(const Child& child);
 // Releases the pid of a child that has ended.

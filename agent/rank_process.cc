@@ -3,9 +3,17 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 
 namespace rueda::agent {
+
+namespace {
+
+// At most, from when a process begins to end.
+constexpr int kEndTakesMs = 2000;
+
+}  // namespace
 
 RankProcess::RankProcess(boost::asio::io_context& loop, Rank rank, Events events)
     : loop_(loop), rank_(rank), events_(std::move(events)), exit_watch_(loop) {}
@@ -53,6 +61,10 @@ Status RankProcess::start(const std::vector<std::string>& command, const Environ
 
 void RankProcess::look_if_killed() {
   if (!exit_watch_.is_open()) return;  // told already
+  if (is_ending(child_)) {
+    pollfd ended{.fd = child_.pidfd.get(), .events = POLLIN, .revents = 0};
+    ::poll(&ended, 1, kEndTakesMs);
+  }
   const Result<ExitStatus> status = peek_exit(child_);
   if (status.is_ok() && status.value().signal != 0) on_exited(status.value());
 }

@@ -37,7 +37,8 @@ class RankProcess {
   // To its whole process group.
   void send_signal(int signal);
   void resume_output();
-  // Tells of its end now, not in a later turn of the loop, if a signal has killed it.
+  // Tells of its end now, not in a later turn of the loop, if a signal has killed it. Waits for its
+  // end if that has begun.
   void look_if_killed();
   bool is_output_ended() const;
   // Takes what its output holds now and stops listening.

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 
 namespace rueda::agent {
@@ -52,6 +53,22 @@ TEST(ExitStatus, SpeaksLikeAShell) {
   EXPECT_EQ((ExitStatus{3, 0}).shell_code(), 3);
   EXPECT_EQ((ExitStatus{0, SIGKILL}).shell_code(), 137);
   EXPECT_TRUE(ExitStatus{}.is_success());
+}
+
+TEST(Child, IsSeenToEnd) {
+  SpawnRequest request;
+  request.argv = {"sleep", "1000"};
+  request.parent_death_signal = SIGKILL;
+  Result<Child> child = spawn(request);
+  ASSERT_TRUE(child.is_ok());
+  EXPECT_FALSE(is_ending(child.value()));
+  EXPECT_FALSE(peek_exit(child.value()).is_ok());
+  ::kill(child.value().pid, SIGKILL);
+  pollfd ended{.fd = child.value().pidfd.get(), .events = POLLIN, .revents = 0};
+  ASSERT_EQ(::poll(&ended, 1, 20'000), 1);
+  EXPECT_TRUE(is_ending(child.value()));
+  EXPECT_EQ(peek_exit(child.value()).value(), (ExitStatus{0, SIGKILL}));
+  reap(child.value());
 }
 
 }  // namespace
