@@ -5,8 +5,6 @@
 #include <set>
 #include <utility>
 
-#include "daemon/core/mutants.h"
-
 namespace rueda::core {
 namespace {
 
@@ -74,7 +72,7 @@ bool launched_by_all(const Reports& reports, Seq seq) {
     all_have_freed = false;
     const Holding& holding = holding_of(*report, seq);
     if (holding.chunks.empty()) continue;  // told, not launched
-    if (name && *name != holding.name && !RUEDA_MUTANT(kLaunchNamesIgnored)) return false;
+    if (name && *name != holding.name) return false;
     name = holding.name;
   }
   return !all_have_freed;

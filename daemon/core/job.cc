@@ -32,8 +32,8 @@ JobCore::JobCore(Layout layout, NodeIndex self, JobOptions options)
       self_(self),
       options_(std::move(options)),
       collectives_(0, layout_, all_locals(layout_, self), self, options_),
-      sent_number_(static_cast<size_t>(layout_.node_count())),
-      received_number_(static_cast<size_t>(layout_.node_count())) {}
+      sent_number_(static_cast<size_t>(layout_.node_count()) + 1),
+      received_number_(sent_number_.size()) {}
 
 void JobCore::step(TicksMs now, Event event, Output& output) {
   now_ = now;

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "daemon/core/job.h"
-#include "daemon/core/mutants.h"
 
 namespace rueda::core {
 
@@ -24,7 +23,7 @@ void JobCore::on_recovery_message(const Message& message, Output& output) {
   const bool is_lossless =
       message.epoch != epoch_ || !std::holds_alternative<Heartbeat>(body) ||
       message.number <= received_number_[static_cast<size_t>(message.from.value)];
-  if (!is_lossless && !RUEDA_MUTANT(kLostMessagesIgnored)) {
+  if (!is_lossless) {
     suspect(message.from, missing_messages(message.from, message.number), output);
     return;
   }

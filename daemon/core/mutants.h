@@ -32,14 +32,14 @@ enum class Mutant : uint8_t {
   // Of recovery (rules R).
   kDeliverAfterSeal,
   kPartialFreedEarly,  // P, before F is whole
+  kBoundIgnored,       // R2: launching does not wait
   kFinalFreedEarly,    // F, before the operation is stable
   kEpochByMinority,
   kSeqUsedTwice,         // the first after an unlock
   kCarriedSeqUsedTwice,  // the last that an epoch takes over
   kDeliverWithoutLease,
   kChosenDecisionIgnored,  // a proposer does not take over what may have been chosen
-  kLaunchNamesIgnored,     // L8, L9: a number is one operation, in whatever lock or alternative
-  kLostMessagesIgnored,    // of a link that was down when the epoch began
+  kWitnessIgnored,         // an exact half with the lowest node goes on, though a witness decides
 };
 
 inline Mutant planted_mutant = Mutant::kNone;

@@ -1,17 +1,11 @@
 #include "daemon/core/recovery.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "daemon/core/mutants.h"
 
 namespace rueda::core {
-namespace {
-
-constexpr TicksMs kNever = std::numeric_limits<TicksMs>::max();
-
-}  // namespace
 
 Recovery::Recovery(const Layout& layout, NodeIndex self, const RecoveryOptions& options,
                    Epoch epoch)
@@ -31,6 +25,10 @@ std::optional<NodeIndex> Recovery::witness() const {
   return NodeIndex{layout_->node_count()};
 }
 
+bool Recovery::is_member(NodeIndex node) const {
+  return std::binary_search(members().begin(), members().end(), node);
+}
+
 bool Recovery::is_voter(NodeIndex node) const {
   const auto& voters = quorum_.voters();
   return std::find(voters.begin(), voters.end(), node) != voters.end();
@@ -39,7 +37,11 @@ bool Recovery::is_voter(NodeIndex node) const {
 void Recovery::start(TicksMs now, RecoveryOutput& output) {
   now_ = now;
   for (Peer& each : peers_) each.heard = now;
-  if (is_voter(self_) && has_heartbeats()) send_heartbeats(output);
+  auto how_it_began = std::make_shared<Decision>();
+  how_it_began->epoch = epoch_;
+  how_it_began->members = members();
+  last_decision_ = std::move(how_it_began);
+  if (is_member(self_) && has_heartbeats()) send_heartbeats(output);
 }
 
 // --- Messages ------------------------------------------------------------------------------------
@@ -93,7 +95,7 @@ void Recovery::send(NodeIndex to, decltype(RecoveryMessage::body) body, Recovery
 void Recovery::on_suspicion(TicksMs now, NodeIndex node, const std::string& reason,
                             RecoveryOutput& output) {
   now_ = now;
-  if (state_ == RecoveryState::kEnded || node == self_ || !is_voter(node)) return;
+  if (state_ == RecoveryState::kEnded || node == self_ || !is_member(node)) return;
   peer(node).suspected = true;
   if (reason_.empty()) reason_ = reason;
   seal(output);
@@ -110,6 +112,10 @@ void Recovery::withdraw(TicksMs now, const std::string& reason, RecoveryOutput& 
 
 void Recovery::seal(RecoveryOutput& output) {
   if (state_ != RecoveryState::kRunning) return;
+  if (is_witness()) {  // nothing has to stop
+    state_ = RecoveryState::kSealed;
+    return;
+  }
   state_ = RecoveryState::kSealing;
   output.sealed = true;
 }
@@ -127,7 +133,7 @@ void Recovery::on_stopped(TicksMs now, const std::vector<HeldChunks>& held_chunk
     }
   }
   sealed_at_ = now_;
-  propose_at_ = is_witness() ? kNever : now_ + options_.stagger_ms * turn();
+  propose_at_ = now_ + options_.stagger_ms * turn();
   for (const RecoveryMessage& message : std::exchange(early_, {})) {
     on_message(now, message, output);
   }
@@ -148,7 +154,7 @@ TicksMs Recovery::turn() const {
 
 void Recovery::on_time(TicksMs now, RecoveryOutput& output) {
   now_ = now;
-  if (!is_voter(self_)) return;
+  if (!is_member(self_)) return;
   if (state_ == RecoveryState::kRunning) {
     if (has_heartbeats() && now_ >= next_heartbeat_) send_heartbeats(output);
     for (const NodeIndex silent : silent_peers()) {
@@ -156,7 +162,7 @@ void Recovery::on_time(TicksMs now, RecoveryOutput& output) {
     }
   }
   if (state_ != RecoveryState::kSealed) return;
-  if (now_ >= sealed_at_ + options_.give_up_ms && !is_witness()) {
+  if (now_ >= sealed_at_ + options_.give_up_ms) {
     end_without_quorum(output);
   } else if (proposer_.phase() == Proposer::Phase::kIdle) {
     if (now_ >= propose_at_) start_proposing(output);
@@ -167,21 +173,20 @@ void Recovery::on_time(TicksMs now, RecoveryOutput& output) {
 }
 
 std::optional<TicksMs> Recovery::deadline() const {
-  if (!is_voter(self_) || quorum_.voters().size() == 1) return std::nullopt;
+  if (!is_member(self_) || quorum_.voters().size() == 1) return std::nullopt;
   switch (state_) {
     case RecoveryState::kEnded:
     case RecoveryState::kSealing: return std::nullopt;
     case RecoveryState::kRunning: {
       if (!has_heartbeats()) return std::nullopt;
       TicksMs next = next_heartbeat_;
-      for (const NodeIndex voter : quorum_.voters()) {
-        if (voter != self_) next = std::min(next, peer(voter).heard + options_.suspicion_ms);
+      for (const NodeIndex member : members()) {
+        if (member != self_) next = std::min(next, peer(member).heard + options_.suspicion_ms);
       }
       return next;
     }
     case RecoveryState::kSealed: break;
   }
-  if (is_witness()) return std::nullopt;
   const bool idle = proposer_.phase() == Proposer::Phase::kIdle;
   return std::min(idle ? propose_at_ : resend_at_, sealed_at_ + options_.give_up_ms);
 }
@@ -203,7 +208,6 @@ void Recovery::start_proposing(RecoveryOutput& output) {
 void Recovery::step_back(Ballot above) {
   highest_round_ = std::max(highest_round_, above.round);
   proposer_.give_up();
-  if (is_witness()) return;
   propose_at_ = std::max(now_, last_eviction_deadline()) + options_.retry_ms * (1 + turn());
 }
 
@@ -377,7 +381,7 @@ void Recovery::begin_epoch(const Decision& decision, RecoveryOutput& output) {
   acceptor_ = Acceptor();
   proposer_ = Proposer();
   highest_round_ = 0;
-  if (is_voter(self_)) send_heartbeats(output);
+  if (is_member(self_)) send_heartbeats(output);
   // The decision did not know of it yet.
   if (withdraws_) seal(output);
   deliver_and_free(output);

@@ -18,7 +18,8 @@
 //
 // One object a node a job, driven by one thread. The layout outlives it. A witness, a node of no
 // rank that votes where the members' number is even, runs one as well: its index is the layout's
-// node count, it holds nothing and delivers nothing.
+// node count, and it begins with epoch 0. It holds nothing, keeps no time and suspects nobody: it
+// answers, and by that learns which epoch runs. Nobody misses it but an exact half.
 #pragma once
 
 #include <cstdint>
@@ -235,6 +236,7 @@ class Recovery {
   std::string name(NodeIndex node) const;
 
   bool is_witness() const { return self_.value == layout_->node_count(); }
+  bool is_member(NodeIndex node) const;
   bool is_voter(NodeIndex node) const;
   bool holds_for_recovery() const { return options_.policy == DeathPolicy::kShrink; }
   bool has_heartbeats() const { return options_.heartbeat_ms > 0; }
@@ -273,7 +275,8 @@ class Recovery {
   TicksMs propose_at_ = 0;
   TicksMs resend_at_ = 0;
 
-  DecisionPtr last_decision_;  // that began this epoch, or ended the job: for those who missed it
+  // How this epoch began, or how the job ended: for those who missed it.
+  DecisionPtr last_decision_;
 };
 
 }  // namespace rueda::core

@@ -10,7 +10,8 @@ namespace rueda::core {
 bool Recovery::may_launch(int64_t bytes, Track track) const {
   const int64_t unstable = held(track).bytes();
   return state_ == RecoveryState::kRunning &&
-         (unstable == 0 || unstable + bytes <= options_.max_unstable_bytes);
+         (unstable == 0 || unstable + bytes <= options_.max_unstable_bytes ||
+          RUEDA_MUTANT(kBoundIgnored));
 }
 
 ByTrack<Seq> Recovery::complete() const {
@@ -125,7 +126,7 @@ void Recovery::on(NodeIndex from, const Heartbeat& heartbeat, RecoveryOutput& ou
     sender.complete[track] = std::max(sender.complete[track], heartbeat.complete[track]);
   }
   // It has entered the epoch, and cannot deliver until it is heard.
-  if (first) send_heartbeat(from, output);
+  if (first || is_witness()) send_heartbeat(from, output);
   deliver_and_free(output);
 }
 
@@ -151,9 +152,9 @@ void Recovery::send_heartbeats(RecoveryOutput& output) {
 
 std::vector<NodeIndex> Recovery::silent_peers() const {
   std::vector<NodeIndex> silent;
-  for (const NodeIndex voter : quorum_.voters()) {
-    if (voter != self_ && now_ >= peer(voter).heard + options_.suspicion_ms) {
-      silent.push_back(voter);
+  for (const NodeIndex member : members()) {
+    if (member != self_ && now_ >= peer(member).heard + options_.suspicion_ms) {
+      silent.push_back(member);
     }
   }
   return silent;

@@ -240,6 +240,49 @@ TEST(RecoveryDecision, OrTheOneThatTheWitnessHears) {
   EXPECT_EQ(cluster.core(0).epoch(), Epoch{1});
 }
 
+TEST(RecoveryDecision, NobodyMissesTheWitness) {
+  RecoveryCluster cluster({1, 1}, with([](auto& o) { o.has_witness = true; }));
+  const int witness = 2;
+  for (const int node : {0, 1}) {
+    cluster.cut(node, witness);
+    cluster.cut(witness, node);
+  }
+  cluster.pass(2 * kTimes.suspicion_ms + 2 * kTimes.eviction_ms);
+  cluster.launch_on({0, 1}, 1);
+  EXPECT_EQ(cluster.core(0).epoch(), Epoch{1});
+  EXPECT_EQ(cluster.core(0).state(), RecoveryState::kRunning);
+  EXPECT_TRUE(cluster.core(0).has_lease(cluster.now()));
+  EXPECT_EQ(cluster.core(witness).deadline(), std::nullopt) << "it keeps no time";
+}
+
+// A job that all ranks have left begins anew, and tells no witness.
+TEST(RecoveryDecision, TheWitnessAsksWhichEpochRuns) {
+  RecoveryOptions options = kTimes;
+  options.has_witness = true;
+  const Layout layout = Layout::make({{"a", "", {Rank{0}}}, {"b", "", {Rank{1}}}}).value();
+  const NodeIndex self{2};
+  Recovery node(layout, n0, options, Epoch{3});
+  Recovery witness(layout, self, options, Epoch{0});
+  RecoveryOutput said;
+  node.start(0, said);
+  const auto last_to = [](const RecoveryOutput& output, NodeIndex to) {
+    RecoveryMessage message{};
+    for (const auto& [receiver, each] : output.sends) {
+      if (receiver == to) message = each;
+    }
+    return message;
+  };
+  RecoveryOutput asked;
+  witness.on_message(1, last_to(said, self), asked);
+  EXPECT_TRUE(std::holds_alternative<Ask>(last_to(asked, n0).body));
+  RecoveryOutput told;
+  node.on_message(2, last_to(asked, n0), told);
+  RecoveryOutput entered;
+  witness.on_message(3, last_to(told, self), entered);
+  EXPECT_EQ(witness.epoch(), Epoch{3});
+  EXPECT_THAT(witness.members(), ElementsAre(n0, n1));
+}
+
 TEST(RecoveryDecision, WhoMissedItIsToldWhenItIsHeardOf) {
   RecoveryCluster cluster(kThree);
   cluster.launch_on({0, 1, 2}, 1);

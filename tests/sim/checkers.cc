@@ -19,10 +19,11 @@ std::string name_of(Seq seq) {
 
 }  // namespace
 
-Checkers::Checkers(const core::Layout& layout, int window, uint32_t process_set)
+Checkers::Checkers(const core::Layout& layout, int window, uint32_t process_set, bool has_witness)
     : layout_(layout),
       window_(window),
       process_set_(process_set),
+      has_witness_(has_witness),
       nodes_(static_cast<size_t>(layout.node_count())),
       open_(static_cast<size_t>(layout.world_size())),
       dead_(static_cast<size_t>(layout.world_size())) {}

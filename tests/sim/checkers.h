@@ -13,6 +13,8 @@
 //   L2  a change of process sets has the same result on all nodes
 //   L7  an unlock cancels from 1 + the minimum of the reports on, nothing that any node completed,
 //       and the same on all nodes
+//   R1  P and F are let go of when nobody needs them any more (data_plane.h)
+//   R2  what is unstable is bounded (data_plane.h)
 //   R3  a sealed epoch launches and delivers nothing
 //   R4  a quorum has accepted each next epoch, all enter the same one, and what somebody who goes on
 //       has delivered is neither repeated nor returned
@@ -40,12 +42,14 @@ class Checkers {
  public:
   // `layout` is the set's, and outlives the checkers. Local ranks in events and outputs are places
   // among the set's ranks on the node.
-  Checkers(const core::Layout& layout, int window, uint32_t process_set);
+  Checkers(const core::Layout& layout, int window, uint32_t process_set, bool has_witness);
 
   // Before the core has seen the event.
   void before_step(NodeIndex node, const core::JobCore& core, const core::Event& event);
   // After, with what the core said to it alone.
   void after_step(NodeIndex node, const core::JobCore& core, const core::Output& output);
+  // What the witness says.
+  void on_witness(const core::Output& output);
   // The node's daemon has died, and its ranks with it.
   void on_node_died(NodeIndex node);
   // The rank has died: nobody is told of its submissions.
@@ -165,6 +169,7 @@ class Checkers {
   const core::Layout& layout_;
   const int window_;
   const uint32_t process_set_;
+  const bool has_witness_;
   std::vector<Node> nodes_;
   std::vector<OpenSubmissions> open_;  // by rank
   std::vector<bool> dead_;             // by rank

@@ -23,8 +23,17 @@ bool Checkers::is_quorum(const std::set<int>& votes, const std::vector<NodeIndex
       static_cast<size_t>(std::count_if(members.begin(), members.end(), [&](NodeIndex member) {
         return votes.contains(member.value);
       }));
+  const bool can_tie = members.size() % 2 == 0;
+  if (can_tie && has_witness_) {
+    const size_t with_witness = count + (votes.contains(layout_.node_count()) ? 1 : 0);
+    return 2 * with_witness > members.size() + 1;
+  }
   return 2 * count > members.size() ||
-         (2 * count == members.size() && votes.contains(members.front().value));
+         (can_tie && 2 * count == members.size() && votes.contains(members.front().value));
+}
+
+void Checkers::on_witness(const core::Output& output) {
+  for (const auto& [to, message] : output.sends) on_vote(message.from, message);
 }
 
 // A proposer votes for what it proposes.

@@ -42,6 +42,7 @@ class DataPlane {
   // The sealed epoch comes to a stop now; what the node has of it.
   core::DataStopped on_stop(int node, Epoch epoch);
   void on_recovered(int node, const core::NextEpoch& next);
+  // What the core lets go of; whether what is left is within the bound.
   void on_freed(int node, const core::Output& output);
   // The first rule that was broken; empty: none.
   const std::string& violation() const { return violation_; }
@@ -63,6 +64,7 @@ class DataPlane {
   // What a node's memory has of an operation of its epoch.
   struct Memory {
     Name name;
+    int64_t bytes = 0;
     bool launched = false;
     bool partial = true;       // P
     std::vector<bool> chunks;  // F
@@ -82,6 +84,7 @@ class DataPlane {
   uint64_t members_of(int node, uint32_t process_set) const;
   Memory* memory(int node, Seq seq);
   void remember_launch(int node, const core::Launch& launch, const Name& name);
+  void check_bound(int node, core::Track track);
   bool fetched(int node, const Happening& happening, const Memory& memory);
   void violated(const std::string& what) {
     if (violation_.empty()) violation_ = what;

@@ -25,12 +25,28 @@ void DataPlane::remember_launch(int node, const core::Launch& launch, const Name
     violated("R1: " + name_of(node) + " is to repeat " + name_of(launch.seq) + " and has no P");
     return;
   }
+  int64_t bytes = 0;
+  for (const core::LaunchTensor& tensor : launch.tensors) bytes += tensor.descriptor->bytes();
   Memory& held = memories_[static_cast<size_t>(node)][launch.seq];
   held = Memory();
+  held.bytes = bytes;
   held.name = name;
   held.launched = true;
   held.partial = core::track_of(launch.seq) == core::Track::kLockable;
   held.chunks.assign(world_.node(node).core->layout().members().size(), false);
+}
+
+// An operation larger than the bound may go alone.
+void DataPlane::check_bound(int node, core::Track track) {
+  int64_t unstable = 0;
+  int operations = 0;
+  for (const auto& [seq, held] : memories_[static_cast<size_t>(node)]) {
+    if (core::track_of(seq) != track || held.freed || held.bytes == 0) continue;
+    unstable += held.bytes;
+    ++operations;
+  }
+  if (operations < 2 || unstable <= setup_.max_unstable_bytes) return;
+  violated("R2: " + std::to_string(unstable) + " bytes are unstable on " + name_of(node));
 }
 
 core::DataStopped DataPlane::on_stop(int node, Epoch epoch) {
@@ -117,6 +133,9 @@ void DataPlane::on_freed(int node, const core::Output& output) {
       violated("R1: " + name_of(node) + " lets go of F of " + name_of(seq) + ", of which " +
                name_of(member.value) + " does not hold all");
     }
+  }
+  for (const core::Launch& launch : output.launches) {
+    check_bound(node, core::track_of(launch.seq));
   }
 }
 

@@ -35,6 +35,7 @@ void Faults::begin(const FaultSetup& fault) {
     case FaultKind::kRankDies: kill_rank(fault.rank); break;
     case FaultKind::kNodeDies: kill_node(fault.node); break;
     case FaultKind::kChannelBreaks: {
+      if (is_witness(fault.node)) break;
       const NodeIndex peer = world_.layout().next(NodeIndex{fault.node});
       if (peer.value == fault.node) break;
       agenda_.at(agenda_.now(), fault.node, world_.node(fault.node).epoch,
@@ -52,7 +53,7 @@ void Faults::begin(const FaultSetup& fault) {
                                              name_of(fault.other));
       break;
     case FaultKind::kNodeCutOff:
-      for (int other = 0; other < world_.node_count(); ++other) {
+      for (int other = 0; other < world_.voter_count(); ++other) {
         if (!linked(fault.node, other)) continue;
         network_.hold(fault.node, other, agenda_.now() + fault.lasts);
         network_.hold(other, fault.node, agenda_.now() + fault.lasts);
@@ -71,12 +72,12 @@ void Faults::time_out(const FaultSetup& fault) {
     if (both_live) network_.cut(fault.node, fault.other, silent);
     return;
   }
-  for (int other = 0; other < world_.node_count(); ++other) {
+  for (int other = 0; other < world_.voter_count(); ++other) {
     if (linked(fault.node, other) && world_.node(other).alive) {
       network_.cut(fault.node, other, silent);
     }
   }
-  data_plane_.on_silence(fault.node, silent);
+  if (!is_witness(fault.node)) data_plane_.on_silence(fault.node, silent);
 }
 
 void Faults::end(const FaultSetup& fault) {
@@ -90,7 +91,7 @@ void Faults::end(const FaultSetup& fault) {
   const bool was_frozen = fault.kind == FaultKind::kNodeFreezes;
   if (was_frozen) world_.node(fault.node).frozen = false;
   world_.trace().note(agenda_.now(), name_of(fault.node) + (was_frozen ? " thaws" : " is back"));
-  for (int other = 0; other < world_.node_count(); ++other) {
+  for (int other = 0; other < world_.voter_count(); ++other) {
     if (linked(fault.node, other)) network_.join(fault.node, other);
   }
 }
@@ -107,6 +108,7 @@ void Faults::kill_rank(int rank) {
 
 void Faults::kill_node(int node) {
   world_.kill(agenda_.now(), node);
+  if (is_witness(node)) return;
   const Status died(Code::kNodeLost, name_of(node) + " died");
   for (int other = 0; other < world_.node_count(); ++other) {
     // What the node sent before it died still arrives, and first: it is the same stream.

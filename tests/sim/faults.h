@@ -23,6 +23,7 @@ class Faults {
  private:
   void kill_rank(int rank);
   void kill_node(int node);
+  bool is_witness(int node) const { return node >= world_.node_count(); }
   // Whether the two daemons have a control link: one of them coordinates, or they may have to
   // recover together.
   bool linked(int a, int b) const { return a != b && (a == 0 || b == 0 || setup_.shrinks()); }

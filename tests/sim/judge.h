@@ -18,6 +18,7 @@ class Judge {
   // As Checkers'.
   void before_step(NodeIndex node, const core::JobCore& core, const core::Event& event);
   void after_step(NodeIndex node, const core::JobCore& core, const core::Output& output);
+  void on_witness(const core::Output& output) { sets_.front()->checkers.on_witness(output); }
   void on_node_died(NodeIndex node);
   void on_rank_died(Rank rank);
   void at_end();
@@ -37,7 +38,9 @@ class Judge {
  private:
   struct Set {
     Set(const RunSetup& setup, uint32_t set)
-        : id(set), layout(setup.layout_of(set)), checkers(layout, setup.window, set) {}
+        : id(set),
+          layout(setup.layout_of(set)),
+          checkers(layout, setup.window, set, setup.has_witness) {}
     const uint32_t id;
     const core::Layout layout;
     Checkers checkers;

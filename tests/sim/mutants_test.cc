@@ -35,12 +35,12 @@ const Planted kPlanted[] = {
     {"ways that part ignored", core::Mutant::kDivergenceIgnored},
     {"delivering after seal", core::Mutant::kDeliverAfterSeal, kShrink},
     {"P freed before F is whole", core::Mutant::kPartialFreedEarly, kShrink},
+    {"launching beyond the bound", core::Mutant::kBoundIgnored, kShrink},
     {"F freed before stable", core::Mutant::kFinalFreedEarly, kShrink},
     {"an epoch by a minority", core::Mutant::kEpochByMinority, kShrink},
     {"a carried seq used twice", core::Mutant::kCarriedSeqUsedTwice, kShrink},
     {"delivering without a lease", core::Mutant::kDeliverWithoutLease, kShrink},
-    {"launch names ignored", core::Mutant::kLaunchNamesIgnored, kShrink},
-    {"lost messages not missed", core::Mutant::kLostMessagesIgnored, kShrink},
+    {"a half without its witness", core::Mutant::kWitnessIgnored, kShrink},
 };
 
 CampaignResult run_with(const Planted& planted, uint64_t seeds) {

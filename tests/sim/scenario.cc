@@ -20,6 +20,7 @@ constexpr Phrase kPhrases[] = {
     {"broadcast WORD WORD NUMBER from RANKS", &Teller::broadcast},
     {"mode WORD", &Teller::mode},
     {"policy shrink", &Teller::shrink},
+    {"witness", &Teller::witness},
     {"option WORD NUMBER", &Teller::option},
 
     {"start", &Teller::start},

@@ -96,7 +96,7 @@ void draw_sets(Dice& dice, RunSetup& setup) {
 }
 
 void draw_faults(Dice& dice, RunSetup& setup) {
-  const int nodes = static_cast<int>(setup.ranks.size());
+  const int nodes = setup.voter_count();
   for (int left = dice.draw(1, 3); left > 0; --left) {
     FaultSetup fault;
     fault.kind = static_cast<FaultKind>(dice.draw(0, 5));
@@ -176,7 +176,8 @@ std::optional<int> RunSetup::only_loss() const {
     node = fault.node;
   }
   // Of two, the other half may not go on; and who leaves half way takes all others along.
-  return !delays_add_up() && shrinks() && ranks.size() > 2 && leaver < 0 && epochs == 1
+  return !delays_add_up() && shrinks() && (ranks.size() > 2 || has_witness) && leaver < 0 &&
+                 epochs == 1
              ? node
              : std::nullopt;
 }
@@ -222,6 +223,7 @@ core::JobOptions RunSetup::job_options() const {
   options.agreement.cycles_between_agreements = cycles_between_agreements;
   core::RecoveryOptions& recovery = options.recovery;
   recovery.policy = policy;
+  recovery.has_witness = has_witness;
   recovery.max_unstable_bytes = max_unstable_bytes;
   recovery.heartbeat_ms = 150;
   recovery.lease_ms = 1'000;
@@ -241,7 +243,8 @@ std::vector<std::string> RunSetup::lines() const {
   for (int count : ranks) counts += " " + number(count);
   lines.push_back(std::string("mode ") + core::to_string(mode) + ", policy " +
                   (shrinks() ? "shrink, unstable bytes " + number(max_unstable_bytes) : "fail"));
-  lines.push_back("nodes " + number(ranks.size()) + ", ranks" + counts);
+  lines.push_back("nodes " + number(ranks.size()) + ", ranks" + counts +
+                  (has_witness ? ", and a witness, n" + number(ranks.size()) : ""));
   lines.push_back("steps " + number(steps) + ", epochs " + number(epochs) +
                   (reordered ? ", reordered" : "") + (eager ? ", eager" : "") +
                   (polls ? ", polls" : "") +
@@ -334,6 +337,7 @@ RunSetup draw_setup(uint64_t seed, const Limits& limits) {
   setup.polls = dice.chance(30);
   setup.max_unstable_bytes = dice.chance(70) ? 1 << 20 : dice.draw(1, 400);
   draw_strays(dice, limits, setup);
+  setup.has_witness = setup.shrinks() && dice.chance(40);
   if (limits.faults && dice.chance(50)) draw_faults(dice, setup);
   if (limits.sets && !setup.shrinks() && dice.chance(40)) draw_sets(dice, setup);
   return setup;

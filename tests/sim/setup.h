@@ -61,7 +61,8 @@ struct RunSetup {
   uint64_t seed = 0;
   core::Coordination mode = core::Coordination::kNegotiate;
   core::DeathPolicy policy = core::DeathPolicy::kFail;
-  std::vector<int> ranks;  // how many, by node
+  std::vector<int> ranks;    // how many, by node
+  bool has_witness = false;  // the node after the last one: it has no rank, and votes
   std::vector<TensorSetup> tensors;
   // Process sets that the processes add at first, ranks ascending: set i + 1. They overlap.
   std::vector<std::vector<int>> sets;
@@ -90,6 +91,7 @@ struct RunSetup {
   std::vector<FaultSetup> faults;
 
   int world_size() const;
+  int voter_count() const { return static_cast<int>(ranks.size()) + (has_witness ? 1 : 0); }
   int kind_of(int step) const;
   bool is_grouped(size_t tensor) const { return !tensors[tensor].descriptor.group.empty(); }
   // A fault that may end the job: shorter freezes and partitions only delay.

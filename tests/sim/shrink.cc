@@ -42,7 +42,7 @@ std::optional<RunSetup> without_rank(RunSetup setup, size_t node) {
   }
   // What named a rank or node past the new end now names the last one.
   const int last_rank = setup.world_size() - 1;
-  const int last_node = static_cast<int>(setup.ranks.size()) - 1;
+  const int last_node = setup.voter_count() - 1;
   setup.leaver = std::min(setup.leaver, last_rank);
   for (TensorSetup& tensor : setup.tensors) {
     Rank& root = tensor.descriptor.root;
@@ -51,6 +51,16 @@ std::optional<RunSetup> without_rank(RunSetup setup, size_t node) {
   for (StraySetup& stray : setup.strays) stray.rank = std::min(stray.rank, last_rank);
   for (FaultSetup& fault : setup.faults) {
     fault.rank = std::min(fault.rank, last_rank);
+    fault.node = std::min(fault.node, last_node);
+    fault.other = std::min(fault.other, last_node);
+  }
+  return setup;
+}
+
+std::optional<RunSetup> without_witness(RunSetup setup) {
+  if (!std::exchange(setup.has_witness, false)) return std::nullopt;
+  const int last_node = setup.voter_count() - 1;
+  for (FaultSetup& fault : setup.faults) {
     fault.node = std::min(fault.node, last_node);
     fault.other = std::min(fault.other, last_node);
   }
@@ -167,6 +177,7 @@ class Shrinker {
 
   bool simplify() {
     bool smaller = try_value(&RunSetup::epochs, 1);
+    smaller |= accept(without_witness(setup_));
     smaller |= try_value(&RunSetup::reordered, false);
     smaller |= try_value(&RunSetup::eager, false);
     smaller |= try_value(&RunSetup::leaver, -1);

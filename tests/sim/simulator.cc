@@ -14,7 +14,7 @@ Simulator::Simulator(const RunSetup& setup, Choices choices, const RunOptions& o
       options_(options),
       choices_(std::move(choices)),
       world_(setup, options.keep_trace),
-      network_(agenda_, choices_, world_.node_count()),
+      network_(agenda_, choices_, world_.voter_count()),
       data_plane_(setup, agenda_, choices_, world_),
       training_(setup, agenda_, choices_, world_),
       faults_(setup, agenda_, choices_, world_, network_, data_plane_, training_) {
@@ -79,6 +79,8 @@ void Simulator::feed(int index, Happening happening) {
     // What arrives is not lost with its link any more.
     happening.incarnation = 0;
   }
+  const auto* lost = std::get_if<core::NodeLost>(&happening.event);
+  if (lost && lost->node.value == world_.node_count()) return;  // nobody misses the witness
   if (node.frozen) {
     node.backlog.push_back(std::move(happening));
     return;
@@ -104,6 +106,7 @@ void Simulator::feed(int index, Happening happening) {
 void Simulator::step(int index, const core::Event& event) {
   WorldNode& node = world_.node(index);
   carry_out(index, world_.step(agenda_.now(), index, event));
+  if (node.witness) return;  // it keeps no time
   const bool told = !std::holds_alternative<core::TurnEnded>(event) &&
                     !std::holds_alternative<core::TimePassed>(event);
   if (told && !std::exchange(node.turn_pending, true)) {

@@ -101,7 +101,7 @@ std::vector<int> Teller::nodes(const Words& name) {
     return indices;
   }
   const int index = std::stoi(name[0].substr(1));
-  if (index >= world().node_count()) throw Objection("there is no " + name[0]);
+  if (index >= world().voter_count()) throw Objection("there is no " + name[0]);
   return {index};
 }
 
@@ -189,10 +189,11 @@ void Teller::start(const std::vector<Words>&) {
     throw Objection("ranks and tensors come first");
   world_.emplace(setup_, true);
   const auto world_size = static_cast<size_t>(setup_.world_size());
-  turn_open_.resize(setup_.ranks.size());
-  said_.resize(setup_.ranks.size());
-  under_way_.resize(setup_.ranks.size());
-  held_.resize(setup_.ranks.size());
+  const auto voters = static_cast<size_t>(setup_.voter_count());
+  turn_open_.resize(voters);
+  said_.resize(voters);
+  under_way_.resize(voters);
+  held_.resize(voters);
   results_.resize(world_size);
   names_.resize(world_size);
   rank_attaches({{"every", "rank"}});

@@ -34,6 +34,7 @@ class Teller {
   void broadcast(const std::vector<Words>& said);
   void mode(const std::vector<Words>& said);
   void shrink(const std::vector<Words>&) { setup_.policy = core::DeathPolicy::kShrink; }
+  void witness(const std::vector<Words>&) { setup_.has_witness = true; }
   void option(const std::vector<Words>& said);
 
   // --- What happens

@@ -15,7 +15,8 @@
 namespace rueda::sim {
 
 struct WorldNode {
-  std::unique_ptr<core::JobCore> core;
+  std::unique_ptr<core::JobCore> core;      // null on the witness,
+  std::unique_ptr<core::Recovery> witness;  // which has this
   bool alive = true;
   bool frozen = false;
   std::deque<Happening> backlog;   // what happened to it while it was frozen
@@ -31,6 +32,8 @@ class World {
 
   const core::Layout& layout() const { return layout_; }
   int node_count() const { return layout_.node_count(); }
+  // With the witness, which is the last.
+  int voter_count() const { return static_cast<int>(nodes_.size()); }
   WorldNode& node(int index) { return nodes_[static_cast<size_t>(index)]; }
   const WorldNode& node(int index) const { return nodes_[static_cast<size_t>(index)]; }
   WorldNode& node_of(int rank) { return node(layout_.node_of(Rank{rank}).value); }
@@ -48,6 +51,8 @@ class World {
   Trace& trace() { return trace_; }
 
  private:
+  core::Output step_witness(TicksMs now, WorldNode& at, const core::Event& event);
+
   const core::Layout layout_;
   std::vector<LocalRank> local_ranks_;  // by rank
   std::vector<WorldNode> nodes_;
