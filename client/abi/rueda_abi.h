@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 #define RUEDA_ABI_MAGIC 0x41445552u /* "RUDA" */
-#define RUEDA_ABI_VERSION 3u
+#define RUEDA_ABI_VERSION 4u
 
 #define RUEDA_ABI_JOB_ID_BYTES 64 /* with the final NUL */
 #define RUEDA_ABI_NODE_ID_BYTES 64
@@ -179,7 +179,7 @@ typedef struct rueda_abi_submission {
   uint32_t output_arena; /* may equal input_arena, with the same offset: in place */
   uint64_t input_offset; /* bytes; a multiple of the element's size */
   uint64_t output_offset;
-  int32_t priority; /* 0; reserved for L12 */
+  int32_t priority; /* among what is under way on the node, more goes first (L12) */
   uint32_t reserved0;
   uint64_t reserved1[2];
 } rueda_abi_submission;

@@ -53,6 +53,7 @@ Status Session::prepare(const TensorRequest& request, Operation& operation) {
   }
 
   rueda_abi_submission& record = operation.record;
+  record.priority = request.priority;
   if (out.value()) {
     record.output_arena = out.value()->arena_id;
     record.output_offset = out.value()->offset;

@@ -7,7 +7,7 @@ namespace rueda::client {
 
 // A field more is one more to compare in is().
 static_assert(sizeof(rueda_tensor) == 48);
-static_assert(sizeof(rueda_reduce_options) == 32);
+static_assert(sizeof(rueda_reduce_options) == 40);
 
 bool Repeats::Entry::is(const rueda_tensor& tensor, const rueda_reduce_options* options,
                         std::string_view group, size_t group_size) const {
@@ -17,10 +17,12 @@ bool Repeats::Entry::is(const rueda_tensor& tensor, const rueda_reduce_options* 
     return false;
   }
   if (options == nullptr) {
-    if (op_ != RUEDA_AVERAGE || prescale_ != 1.0 || postscale_ != 1.0) return false;
+    if (op_ != RUEDA_AVERAGE || prescale_ != 1.0 || postscale_ != 1.0 || record.priority != 0) {
+      return false;
+    }
   } else if (options->struct_bytes < sizeof(rueda_reduce_options) ||
              std::memcmp(&options->op, &op_, sizeof(op_)) != 0 || options->prescale != prescale_ ||
-             options->postscale != postscale_) {
+             options->postscale != postscale_ || options->priority != record.priority) {
     return false;
   }
   if (group_size != group_size_ || group != group_) return false;

@@ -134,6 +134,7 @@ Result<TensorRequest> check_allreduce(const rueda_tensor* tensor,
   if (!described.is_ok()) return described;
   TensorRequest request = std::move(described).value();
   Status status = set_options(options, request.descriptor);
+  if (status.is_ok() && options != nullptr) request.priority = options->priority;
   if (status.is_ok()) status = set_memory(*tensor, request);
   if (status.is_ok() && group_size > 0) {
     status = set_name(group.c_str(), "the group", request.descriptor.group);

@@ -22,6 +22,7 @@ struct TensorRequest {
   std::byte* output = nullptr;
   size_t bytes = 0;
   size_t element_bytes = 1;
+  int32_t priority = 0;
   bool reads_input = true;    // false: a broadcast, on a rank that is not the root
   bool writes_output = true;  // false: a broadcast in place, on the root
 

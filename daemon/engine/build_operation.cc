@@ -42,6 +42,7 @@ void add_tensors(const core::Launch& launch, const FindSubmission& find, Operati
     for (size_t i = 0; i < tensor.tickets.size(); ++i) {
       const SubmittedBuffers& buffers = find(LocalRank{static_cast<int32_t>(i)}, tensor.tickets[i]);
       ranks.push_back({buffers.input, buffers.output});
+      operation.urgency = std::max(operation.urgency, buffers.urgency);
       hold(buffers.input_arena, operation);
       hold(buffers.output_arena, operation);
     }

@@ -15,6 +15,7 @@ struct SubmittedBuffers {
   std::byte* output = nullptr;
   session::Arena* input_arena = nullptr;  // null: no bytes
   session::Arena* output_arena = nullptr;
+  Urgency urgency;
 };
 // Of one of the node's ranks in the process set, by its place among them. Must be known.
 using FindSubmission = std::function<const SubmittedBuffers&(LocalRank, Ticket)>;

@@ -33,7 +33,9 @@ DataJob::DataJob(boost::asio::io_context& loop, transport::Transport& transport,
                                    options_.staging_bytes,
                                    options_.policy == core::DeathPolicy::kShrink)),
       kernels_(options_.corrupt),
-      outbox_(geometry_.slots(), geometry_.slots() + geometry_.origin_buffers() + core::kTracks),
+      outbox_({.slots = geometry_.slots(),
+               .cookies = geometry_.slots() + geometry_.origin_buffers() + core::kTracks,
+               .lanes = geometry_.all_lanes() + 1}),  // the last one for acknowledgements
       progress_timer_(loop),
       quiet_timer_(loop) {}
 
@@ -304,8 +306,8 @@ void DataJob::originate(Running& running) {
     const auto chunk = static_cast<uint32_t>(piece * nodes() + shard);
     const uint32_t slot =
         geometry_.ring_slot(operation.seq, piece, shard, core::RingPhase::kReduce);
-    outbox_.push(cookie, header_for(running, transport::FrameKind::kReduce, chunk, slot, bytes),
-                 {origin_buffer(buffer), bytes, region_});
+    push(cookie, running, header_for(running, transport::FrameKind::kReduce, chunk, slot, bytes),
+         {origin_buffer(buffer), bytes, region_});
   }
 }
 
@@ -321,12 +323,18 @@ void DataJob::originate_broadcast(Running& running) {
     kernels_.read_root(operation, range, origin_buffer(buffer));
     if (!inputs_hold(running)) return;
     take_values(running, piece, 0, origin_buffer(buffer));
-    outbox_.push(cookie,
-                 header_for(running, transport::FrameKind::kBroadcast, static_cast<uint32_t>(piece),
-                            geometry_.broadcast_slot(operation.seq, piece), bytes),
-                 {origin_buffer(buffer), bytes, region_});
+    push(cookie, running,
+         header_for(running, transport::FrameKind::kBroadcast, static_cast<uint32_t>(piece),
+                    geometry_.broadcast_slot(operation.seq, piece), bytes),
+         {origin_buffer(buffer), bytes, region_});
   }
   finish_if_done(running);
+}
+
+void DataJob::push(uint32_t cookie, const Running& running, const transport::FrameHeader& header,
+                   transport::SendBuffer buffer) {
+  const Operation& operation = *running.operation;
+  outbox_.push(cookie, geometry_.lane(operation.seq), operation.urgency, header, buffer);
 }
 
 bool DataJob::inputs_hold(const Running& running) {

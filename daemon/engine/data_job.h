@@ -184,8 +184,11 @@ class DataJob {
                          std::span<std::byte> payload);
   void handle_broadcast_frame(Running& running, const transport::FrameHeader& header,
                               std::span<std::byte> payload);
-  void forward(const transport::FrameHeader& received, transport::FrameKind kind, uint32_t to_slot,
-               std::span<std::byte> payload, uint64_t stable_seq);
+  void forward(const Running& running, const transport::FrameHeader& received,
+               transport::FrameKind kind, uint32_t to_slot, std::span<std::byte> payload,
+               uint64_t stable_seq);
+  void push(uint32_t cookie, const Running& running, const transport::FrameHeader& header,
+            transport::SendBuffer buffer);
   // The final values of a chunk are there.
   void take_values(Running& running, int64_t piece, int shard, const std::byte* values);
   void note_final(Running& running, int64_t piece);

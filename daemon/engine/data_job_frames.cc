@@ -172,16 +172,16 @@ void DataJob::handle_ring_frame(Running& running, const transport::FrameHeader& 
     case core::RingAction::kAddAndForward:
       kernels_.reduce_local(operation, range, payload.data(), false, payload.data());
       if (!inputs_hold(running)) return;
-      forward(header, transport::FrameKind::kReduce, slot(core::RingPhase::kReduce), payload,
-              stable);
+      forward(running, header, transport::FrameKind::kReduce, slot(core::RingPhase::kReduce),
+              payload, stable);
       return;
     case core::RingAction::kAddAndFinish:
       kernels_.reduce_local(operation, range, payload.data(), true, payload.data());
       if (!inputs_hold(running)) return;
       [[fallthrough]];
     case core::RingAction::kStoreAndForward:
-      forward(header, transport::FrameKind::kGather, slot(core::RingPhase::kGather), payload,
-              stable);
+      forward(running, header, transport::FrameKind::kGather, slot(core::RingPhase::kGather),
+              payload, stable);
       take_values(running, piece, shard, payload.data());
       break;
     case core::RingAction::kStore:
@@ -200,7 +200,7 @@ void DataJob::handle_broadcast_frame(Running& running, const transport::FrameHea
   const uint64_t stable = pass_on_stability(header);
   const bool passes_on = core::chain_forwards(operation.root_node, options_.self, nodes());
   if (passes_on) {
-    forward(header, transport::FrameKind::kBroadcast,
+    forward(running, header, transport::FrameKind::kBroadcast,
             geometry_.broadcast_slot(operation.seq, piece), payload, stable);
   }
   take_values(running, piece, 0, payload.data());
@@ -208,13 +208,14 @@ void DataJob::handle_broadcast_frame(Running& running, const transport::FrameHea
   finish_if_done(running);
 }
 
-void DataJob::forward(const transport::FrameHeader& received, transport::FrameKind kind,
-                      uint32_t to_slot, std::span<std::byte> payload, uint64_t stable_seq) {
+void DataJob::forward(const Running& running, const transport::FrameHeader& received,
+                      transport::FrameKind kind, uint32_t to_slot, std::span<std::byte> payload,
+                      uint64_t stable_seq) {
   transport::FrameHeader header = received;
   header.kind = kind;
   header.slot = to_slot;
   header.stable_seq = stable_seq;
-  outbox_.push(received.slot, header, {payload.data(), payload.size(), region_});
+  push(received.slot, running, header, {payload.data(), payload.size(), region_});
 }
 
 }  // namespace rueda::engine

@@ -118,7 +118,7 @@ void DataJob::acknowledge(core::Track track) {
   header.chunk = 1;
   header.seq = held->complete().value;
   header.stable_seq = header.seq;
-  outbox_.push(cookie, header, {});
+  outbox_.push(cookie, geometry_.all_lanes(), kAtOnce, header, {});
 }
 
 void DataJob::on_acknowledgement(const transport::FrameHeader& header) {
@@ -148,7 +148,7 @@ void DataJob::pass_acknowledgement(core::Track track) {
   if (header.chunk == ring) acknowledging_[core::index_of(track)] = false;
   if (header.chunk == 2 * ring - 2) return receive_->release(header.slot);
   ++header.chunk;
-  outbox_.push(header.slot, header, {});
+  outbox_.push(header.slot, geometry_.all_lanes(), kAtOnce, header, {});
 }
 
 void DataJob::note_stable(Seq seq) {

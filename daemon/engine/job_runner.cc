@@ -310,7 +310,7 @@ void JobRunner::hold(LocalRank rank, const session::Submission& submission) {
   item.known.rank = rank;
   item.known.ticket = submission.ticket;
   item.buffers = {submission.input.data, submission.output.data, submission.input.arena.get(),
-                  submission.output.arena.get()};
+                  submission.output.arena.get(), {submission.priority, ++submitted_}};
   item.bytes = submission.output.bytes;
   item.submitted_s = turn_began_s_;
   item.copied_out = submission.copied_out;

@@ -212,6 +212,7 @@ class JobRunner {
     OperationKey last;  // operation that has been counted
   } counted_;
   uint64_t bytes_reduced_ = 0;
+  uint64_t submitted_ = 0;        // submissions so far
   std::string last_failed_name_;  // several ranks' submissions of one tensor count as one
 
   core::Output output_;  // what is not carried out yet

@@ -10,6 +10,7 @@
 #include "daemon/base/dtype.h"
 #include "daemon/base/ids.h"
 #include "daemon/core/ring_schedule.h"
+#include "daemon/engine/urgency.h"
 #include "daemon/session/session.h"
 
 namespace rueda::engine {
@@ -33,6 +34,7 @@ struct Operation {
   uint32_t generation = 0;  // lock generation; frames of an older one are dropped (L3)
   bool locked = false;      // launched by a plan: other nodes may be far from it
   uint64_t plan_hash = 0;
+  Urgency urgency;  // of the tensor that is needed first
   CollectiveKind kind = CollectiveKind::kAllreduce;
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;

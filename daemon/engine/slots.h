@@ -48,6 +48,7 @@ struct SlotGeometry {
   }
   uint64_t total_bytes() const { return uint64_t{slots() + origin_buffers()} * slot_bytes; }
 
+  uint32_t all_lanes() const { return static_cast<uint32_t>(lanes + core::kDecreedWindow); }
   uint32_t lane(Seq seq) const {
     const uint64_t number = core::number_of(seq);
     if (core::track_of(seq) == core::Track::kLockable) {

@@ -13,8 +13,7 @@ Status check_fields(const rueda_abi_submission& record) {
   if ((record.flags & ~kKnownFlags) != 0) {
     return broken("unknown flags " + std::to_string(record.flags));
   }
-  if (record.priority != 0 || record.reserved0 != 0 || record.reserved1[0] != 0 ||
-      record.reserved1[1] != 0) {
+  if (record.reserved0 != 0 || record.reserved1[0] != 0 || record.reserved1[1] != 0) {
     return broken("a reserved field that is not 0");
   }
   return Status::ok();
@@ -63,6 +62,7 @@ Result<Submission> check_submission(const rueda_abi_submission& record, const Te
   if (submission.descriptor == nullptr) {
     return broken("tensor id " + std::to_string(record.tensor_id) + ", which was never interned");
   }
+  submission.priority = record.priority;
   submission.copied_in = (record.flags & RUEDA_ABI_FLAG_COPIED_IN) != 0;
   submission.copied_out = (record.flags & RUEDA_ABI_FLAG_COPIED_OUT) != 0;
   const core::TensorDescriptor& tensor = *submission.descriptor;

@@ -87,7 +87,7 @@ TEST_F(ApiTest, ReducesBroadcastsAndMeets) {
   float values[4] = {1, 2, 3, 4};
   const int64_t shape[] = {2, 2};
   rueda_tensor tensor{"t", values, values, shape, 2, RUEDA_FLOAT32};
-  rueda_reduce_options options{sizeof(options), RUEDA_SUM, 1.0, 10.0};
+  rueda_reduce_options options{sizeof(options), RUEDA_SUM, 1.0, 10.0, 0};
   EXPECT_EQ(rueda_allreduce(&tensor, &options, 20'000), RUEDA_OK);
   EXPECT_EQ(values[3], 40.0f);
   EXPECT_EQ(rueda_broadcast(&tensor, 0, 20'000), RUEDA_OK);
@@ -106,7 +106,7 @@ TEST_F(ApiTest, GroupsShareOneHandle) {
   float a = 1, b = 2;
   rueda_tensor tensors[] = {{"g.a", &a, &a, nullptr, 0, RUEDA_FLOAT32},
                             {"g.b", &b, &b, nullptr, 0, RUEDA_FLOAT32}};
-  rueda_reduce_options options{sizeof(options), RUEDA_SUM, 3.0, 1.0};
+  rueda_reduce_options options{sizeof(options), RUEDA_SUM, 3.0, 1.0, 0};
   rueda_handle handle = 0;
   ASSERT_EQ(rueda_grouped_allreduce_async("g", tensors, 2, &options, &handle), RUEDA_OK);
   rueda_result result{};
@@ -142,7 +142,7 @@ TEST_F(ApiTest, ABlockingTimeoutLeavesForeignMemoryAlone) {
   std::vector<float> values(10, 1.0f);
   const int64_t shape[] = {10};
   rueda_tensor tensor{"t", values.data(), values.data(), shape, 1, RUEDA_FLOAT32};
-  rueda_reduce_options options{sizeof(options), RUEDA_SUM, 5.0, 1.0};
+  rueda_reduce_options options{sizeof(options), RUEDA_SUM, 5.0, 1.0, 0};
   EXPECT_EQ(rueda_allreduce(&tensor, &options, 1), RUEDA_ERR_TIMEOUT);
   daemon_->set_completes(true);
   EXPECT_EQ(rueda_barrier(nullptr, 20'000), RUEDA_OK);

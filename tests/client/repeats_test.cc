@@ -25,7 +25,7 @@ class RepeatsTest : public ::testing::Test {
 
   float memory_[8] = {};
   int64_t elements_ = 4;
-  rueda_reduce_options options_{sizeof(options_), RUEDA_SUM, 2.0, 1.0};
+  rueda_reduce_options options_{sizeof(options_), RUEDA_SUM, 2.0, 1.0, 0};
   Repeats repeats_;
 };
 
@@ -73,10 +73,11 @@ TEST_F(RepeatsTest, AnythingElseIsNoRepeat) {
 TEST_F(RepeatsTest, OtherOptionsAreNoRepeat) {
   remember("a", 1);
   for (const rueda_reduce_options& other :
-       {rueda_reduce_options{sizeof(options_), RUEDA_AVERAGE, 2.0, 1.0},
-        rueda_reduce_options{sizeof(options_), RUEDA_SUM, 1.0, 1.0},
-        rueda_reduce_options{sizeof(options_), RUEDA_SUM, 2.0, 2.0},
-        rueda_reduce_options{0, RUEDA_SUM, 2.0, 1.0}}) {
+       {rueda_reduce_options{sizeof(options_), RUEDA_AVERAGE, 2.0, 1.0, 0},
+        rueda_reduce_options{sizeof(options_), RUEDA_SUM, 1.0, 1.0, 0},
+        rueda_reduce_options{sizeof(options_), RUEDA_SUM, 2.0, 2.0, 0},
+        rueda_reduce_options{sizeof(options_), RUEDA_SUM, 2.0, 1.0, 1},
+        rueda_reduce_options{0, RUEDA_SUM, 2.0, 1.0, 0}}) {
     EXPECT_EQ(repeats_.find(tensor("a"), &other, "", 0), nullptr);
   }
   EXPECT_EQ(repeats_.find(tensor("a"), nullptr, "", 0), nullptr);
@@ -87,7 +88,7 @@ TEST_F(RepeatsTest, OtherOptionsAreNoRepeat) {
 TEST_F(RepeatsTest, NoOptionsMeanTheAverage) {
   const rueda_tensor asked = tensor("a");
   repeats_.remember(check_allreduce(&asked, nullptr, "", 0).value(), {}, 7);
-  const rueda_reduce_options average{sizeof(average), RUEDA_AVERAGE, 1.0, 1.0};
+  const rueda_reduce_options average{sizeof(average), RUEDA_AVERAGE, 1.0, 1.0, 0};
   const Repeats::Entry* entry = repeats_.find(asked, nullptr, "", 0);
   ASSERT_NE(entry, nullptr);
   EXPECT_EQ(entry->frees, 7u);

@@ -15,7 +15,7 @@ inline rueda_tensor flat_tensor(const char* name, const float* in, float* out,
 inline TensorRequest allreduce_of(const char* name, const float* in, float* out, int64_t elements,
                                   double prescale) {
   rueda_tensor tensor = flat_tensor(name, in, out, &elements);
-  rueda_reduce_options options{sizeof(options), RUEDA_SUM, prescale, 1.0};
+  rueda_reduce_options options{sizeof(options), RUEDA_SUM, prescale, 1.0, 0};
   Result<TensorRequest> request = check_allreduce(&tensor, &options, "", 0);
   EXPECT_TRUE(request.is_ok()) << request.status().message();
   return std::move(request).value();

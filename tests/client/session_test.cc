@@ -300,7 +300,8 @@ class RepeatTest : public ::testing::Test {
   void end(rueda_handle handle) { ASSERT_TRUE(session_->wait(handle, 20'000, nullptr).is_ok()); }
 
   static constexpr int64_t kElements = 16;
-  static constexpr rueda_reduce_options kOptions{sizeof(rueda_reduce_options), RUEDA_SUM, 2.0, 1.0};
+  static constexpr rueda_reduce_options kOptions{sizeof(rueda_reduce_options), RUEDA_SUM, 2.0, 1.0,
+                                                 0};
   std::optional<FakeDaemon> daemon_;
   std::unique_ptr<Session> session_;
   float* data_ = nullptr;

@@ -122,7 +122,7 @@ TEST(TensorTest, NamesWhatIsWrong) {
 TEST(TensorTest, ChecksTheOptions) {
   const std::vector<int64_t> shape = {4};
   rueda_tensor t = tensor("t", shape);
-  rueda_reduce_options options{sizeof(options), static_cast<rueda_op>(5), 1.0, 1.0};
+  rueda_reduce_options options{sizeof(options), static_cast<rueda_op>(5), 1.0, 1.0, 0};
   EXPECT_THAT(check_allreduce(&t, &options, "", 0).status().message(), HasSubstr("operator 5"));
   options.op = RUEDA_SUM;
   options.prescale = std::numeric_limits<double>::infinity();

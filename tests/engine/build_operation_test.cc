@@ -62,7 +62,11 @@ TEST_F(BuildOperationTest, PutsTheTensorsOfABatchInARow) {
     submission(0, ticket);
     submission(1, ticket + 10);
   }
+  submission(0, 3).urgency = {5, 3};
+  submission(1, 12).urgency = {5, 12};
+  submission(1, 13).urgency = {0, 13};
   const auto operation = build_operation(launch, layout(), find());
+  EXPECT_EQ(operation->urgency, (Urgency{5, 12})) << "that of its most urgent tensor";
   EXPECT_EQ(operation->epoch, Epoch{4});
   EXPECT_EQ(operation->seq, Seq{9});
   EXPECT_EQ(operation->plan_hash, 77u);

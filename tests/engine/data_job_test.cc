@@ -153,6 +153,26 @@ TEST(DataJob, OperationsOfOneLaneFollowEachOther) {
   }
 }
 
+// L12: which of the operations under way is done first. All of them are, whatever is said.
+TEST(DataJob, WhatIsMoreUrgentIsDoneFirst) {
+  for (const bool in_order : {true, false}) {
+    RingOptions options;
+    options.ranks_per_node = {1, 1, 1};
+    options.chunk_bytes = 256 * 1024;
+    Ring ring(options);
+    for (int i = 0; i < 4; ++i) {
+      WorkSpec spec = allreduce(DType::kFloat32, ReduceOp::kSum, {3'000'000});
+      spec.urgency = {in_order ? -i : 0, static_cast<uint64_t>(i)};
+      ring.add(std::move(spec));
+    }
+    ASSERT_TRUE(ring.run_all());
+    EXPECT_EQ(ring.check(), "");
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(ring.node(i).done.front(), Seq{in_order ? 1u : 4u}) << "node " << i;
+    }
+  }
+}
+
 TEST(DataJob, FramesThatComeEarlyWaitInTheirSlots) {
   RingOptions options;
   options.ranks_per_node = {1, 2, 1};

@@ -40,16 +40,17 @@ class RecordingChannel final : public transport::SendChannel {
 class OutboxTest : public ::testing::Test {
  protected:
   OutboxTest() { outbox_.set_channel(&channel_); }
-  void push(uint32_t cookie, uint32_t slot, size_t bytes = 8) {
+  void push(uint32_t cookie, uint32_t slot, size_t bytes = 8, uint32_t lane = 0,
+            Urgency urgency = {}) {
     transport::FrameHeader header;
     header.slot = slot;
     header.payload_bytes = static_cast<uint32_t>(bytes);
-    outbox_.push(cookie, header, {memory_.data(), bytes, {}});
+    outbox_.push(cookie, lane, urgency, header, {memory_.data(), bytes, {}});
   }
 
   std::array<std::byte, 64> memory_{};
   RecordingChannel channel_;
-  Outbox outbox_{4, 8};
+  Outbox outbox_{{.slots = 4, .cookies = 8, .lanes = 3}};
 };
 
 TEST_F(OutboxTest, AFreeSlotIsWrittenAtOnce) {
@@ -111,6 +112,53 @@ TEST_F(OutboxTest, ItIsQuietWhenTheNeighbourHasFreedEverything) {
 TEST_F(OutboxTest, AFrameWithoutPayloadHasNoBuffer) {
   push(0, 0, 0);
   EXPECT_EQ(channel_.written, (std::vector<Written>{{0, 0, 0}}));
+}
+
+// With room for one frame in the channel.
+class OutboxOrder : public OutboxTest {
+ protected:
+  OutboxOrder() { narrow_.set_channel(&channel_); }
+  Outbox narrow_{{.slots = 16, .cookies = 16, .lanes = 3, .most_unsent_bytes = 1}};
+
+  void queue(uint32_t cookie, uint32_t lane, Urgency urgency) {
+    transport::FrameHeader header;
+    header.slot = cookie;
+    narrow_.push(cookie, lane, urgency, header, {memory_.data(), 8, {}});
+  }
+  std::vector<uint64_t> send() {
+    std::vector<uint64_t> order;
+    for (size_t i = 0; i < channel_.written.size(); ++i) {
+      order.push_back(channel_.written[i].cookie);
+      narrow_.on_sent(static_cast<uint32_t>(order.back()));
+    }
+    return order;
+  }
+};
+
+TEST_F(OutboxOrder, WhatWasSubmittedLastGoesFirst) {
+  for (const uint32_t cookie : {0u, 1u}) queue(cookie, 0, {0, 1});
+  for (const uint32_t cookie : {2u, 3u}) queue(cookie, 1, {0, 2});
+  // The first was on its way before there was a choice.
+  EXPECT_EQ(send(), (std::vector<uint64_t>{0, 2, 3, 1}));
+}
+
+TEST_F(OutboxOrder, UnlessTheClientSaysOtherwise) {
+  for (const uint32_t cookie : {0u, 1u}) queue(cookie, 0, {0, 3});
+  for (const uint32_t cookie : {2u, 3u}) queue(cookie, 1, {7, 1});
+  for (const uint32_t cookie : {4u, 5u}) queue(cookie, 2, {-1, 4});
+  EXPECT_EQ(send(), (std::vector<uint64_t>{0, 2, 3, 1, 4, 5}));
+}
+
+TEST_F(OutboxOrder, NobodyWaitsForEver) {
+  queue(0, 0, {0, 1});
+  queue(1, 0, {0, 1});
+  for (uint32_t cookie = 2; cookie < 13; ++cookie) queue(cookie, 1, {0, 2});
+  EXPECT_EQ(send(), (std::vector<uint64_t>{0, 2, 3, 4, 5, 6, 7, 8, 1, 9, 10, 11, 12}));
+}
+
+TEST_F(OutboxOrder, WhatFitsIntoTheChannelDoesNotWait) {
+  for (uint32_t cookie = 0; cookie < 4; ++cookie) push(cookie, cookie, 8, cookie % 3, {0, cookie});
+  EXPECT_EQ(channel_.written.size(), 4u);
 }
 
 using OutboxDeathTest = OutboxTest;

@@ -5,6 +5,7 @@
 //   init, shutdown
 //   steps:N:COUNT        N checked all-reduces of COUNT floats
 //   loop:COUNT           the same until one fails; then "inputs intact" or "inputs changed"
+//   race:FLOATS:P,P,P,P:ROUNDS   four at a time with these priorities; says in which order they end
 //   reduce:NAME:DTYPE:OP:SHAPE[:PRESCALE:POSTSCALE]   one, such as reduce:w:float32:sum:3x4
 //   broadcast:NAME:ROOT:COUNT, barrier:NAME
 //   add_set:RANKS        such as add_set:0,2 or add_set:none; then "ok add_set:0,2 is ID of SIZE"
@@ -97,7 +98,7 @@ class Floats {
 
 int allreduce(const std::string& name, const Floats& in, const Floats& out, int64_t count) {
   const rueda_tensor tensor = {name.c_str(), in.data(), out.data(), &count, 1, RUEDA_FLOAT32};
-  const rueda_reduce_options options = {sizeof(options), RUEDA_SUM, 1.0, 1.0};
+  const rueda_reduce_options options = {sizeof(options), RUEDA_SUM, 1.0, 1.0, 0};
   return rueda_allreduce(&tensor, &options, -1);
 }
 
@@ -144,7 +145,7 @@ bool reduce(const std::string& action, const Words& words) {
   const rueda_reduce_options options = {sizeof(options),
                                         static_cast<rueda_op>(index_in(words.at(3), ops)),
                                         has_scales ? std::atof(words[5].c_str()) : 1.0,
-                                        has_scales ? std::atof(words[6].c_str()) : 1.0};
+                                        has_scales ? std::atof(words[6].c_str()) : 1.0, 0};
   return report(action, rueda_allreduce(&tensor, &options, -1));
 }
 
@@ -175,6 +176,49 @@ int submit(const std::string& name, int64_t count, rueda_handle* handle) {
   return rueda_allreduce_async(&tensor, nullptr, handle);
 }
 
+// Four tensors under way at once, of so many floats each, with these priorities; which is done
+// when, in each of the rounds.
+bool race(const std::string& action, const Words& words) {
+  const int64_t count = std::atoll(words.at(1).c_str());
+  const Words priorities = split(words.at(2), ',');
+  const std::string names = "abcd";
+  std::vector<std::unique_ptr<Floats>> data;
+  for (size_t i = 0; i < names.size(); ++i) {
+    data.push_back(std::make_unique<Floats>(static_cast<size_t>(count)));
+  }
+  for (int round = 0; round < std::atoi(words.at(3).c_str()); ++round) {
+    std::vector<rueda_handle> handles(names.size());
+    for (size_t i = 0; i < names.size(); ++i) {
+      data[i]->fill(0);
+      const std::string name(1, names[i]);
+      const rueda_tensor tensor = {
+          name.c_str(), data[i]->data(), data[i]->data(), &count, 1, RUEDA_FLOAT32, 0};
+      const rueda_reduce_options options = {sizeof(options), RUEDA_SUM, 1.0, 1.0,
+                                            std::atoi(priorities.at(i).c_str())};
+      const int code = rueda_allreduce_async(&tensor, &options, &handles[i]);
+      if (code != RUEDA_OK) return report(action, code);
+    }
+    std::string order;
+    while (order.size() < names.size()) {
+      for (size_t i = 0; i < names.size(); ++i) {
+        int done = 0;
+        if (order.find(names[i]) != std::string::npos) continue;
+        if (rueda_test(handles[i], &done) == RUEDA_OK && done != 0) order += names[i];
+      }
+    }
+    for (size_t i = 0; i < names.size(); ++i) {
+      const int code = rueda_wait(handles[i], -1, nullptr);
+      if (code != RUEDA_OK) return report(action, code);
+      if (!data[i]->holds(0, static_cast<float>(rueda_size()))) {
+        std::printf("error %s wrong sum\n", action.c_str());
+        return false;
+      }
+    }
+    std::printf("order %s\n", order.c_str());
+  }
+  return report(action, RUEDA_OK);
+}
+
 bool add_set(const std::string& action, const Words& words) {
   std::vector<int32_t> ranks;
   if (words.at(1) != "none") {
@@ -203,7 +247,7 @@ struct SetReduction {
     for (int64_t i = 0; i < count; ++i) data.data()[i] = own;
     const rueda_tensor tensor = {name.c_str(),  data.data(), data.data(), &count, 1,
                                  RUEDA_FLOAT32, set};
-    const rueda_reduce_options options = {sizeof(options), RUEDA_SUM, 1.0, 1.0};
+    const rueda_reduce_options options = {sizeof(options), RUEDA_SUM, 1.0, 1.0, 0};
     return rueda_allreduce_async(&tensor, &options, &handle);
   }
   bool is_right() const {
@@ -303,6 +347,7 @@ bool perform(const std::string& action) {
     return report(action, rueda_process_set_remove(id));
   }
   if (verb == "sets") return use_sets(action, words);
+  if (verb == "race") return race(action, words);
   if (verb == "reduce_in") return reduce_in(action, words);
   if (verb == "twice") return twice(action, words);
   if (verb == "submit") {

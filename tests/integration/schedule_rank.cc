@@ -136,7 +136,7 @@ class Tensor {
     });
     const auto dim = static_cast<int64_t>(elements_);
     const rueda_tensor tensor = {name_.c_str(), input_, output_, &dim, 1, dtype()};
-    const rueda_reduce_options options = {sizeof(options), RUEDA_SUM, 1.0, 1.0};
+    const rueda_reduce_options options = {sizeof(options), RUEDA_SUM, 1.0, 1.0, 0};
     check(rueda_allreduce_async(&tensor, &options, &handle_), "submitting " + name_);
   }
   void wait(uint64_t step) {
@@ -214,7 +214,7 @@ class Control {
     word_[1] = static_cast<double>(order.seed);
     const int64_t dim = 2;
     const rueda_tensor tensor = {"control", word_, word_, &dim, 1, RUEDA_FLOAT64};
-    const rueda_reduce_options options = {sizeof(options), RUEDA_SUM, 1.0, 1.0};
+    const rueda_reduce_options options = {sizeof(options), RUEDA_SUM, 1.0, 1.0, 0};
     check(rueda_allreduce_async(&tensor, &options, &handle_), "submitting control");
   }
   Order wait() {

@@ -123,6 +123,9 @@ typedef struct rueda_reduce_options {
   rueda_op op;
   double prescale;  /* multiplies each contribution; 1.0: none */
   double postscale; /* multiplies the result; 1.0: none */
+  int32_t priority; /* what has more goes first on this node's network, among what is under way; 0
+                       for all: what was submitted last, as the next forward pass needs it first.
+                       The result does not depend on it, and ranks may differ */
 } rueda_reduce_options;
 
 /* options NULL: average, no scales. The tensors' memory must live until the handle's wait. */

@@ -100,6 +100,7 @@ struct ReduceOptions {
   double prescale = 1.0;
   double postscale = 1.0;
   uint32_t process_set = 0;  // among whose ranks; 0: all
+  int32_t priority = 0;      // as rueda_reduce_options::priority
 
   ReduceOptions() = default;
   ReduceOptions(Op chosen) : op(chosen) {}  // NOLINT: allreduce(name, data, Op::kSum) is the point
@@ -232,7 +233,7 @@ inline int64_t to_ms(std::optional<Milliseconds> timeout) {
 
 inline rueda_reduce_options c_options(const ReduceOptions& options) {
   return {sizeof(rueda_reduce_options), static_cast<rueda_op>(options.op), options.prescale,
-          options.postscale};
+          options.postscale, options.priority};
 }
 }  // namespace detail
 

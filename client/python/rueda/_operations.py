@@ -99,7 +99,7 @@ def name_for(function: str, name: Optional[str], set_id: int = 0) -> str:
     return name
 
 
-def _options(op: int, prescale_factor: float, postscale_factor: float) -> ReduceOptions:
+def _options(op: int, prescale_factor: float, postscale_factor: float, priority: int) -> ReduceOptions:
     try:
         chosen = ReduceOp(op)
     except ValueError:
@@ -107,7 +107,9 @@ def _options(op: int, prescale_factor: float, postscale_factor: float) -> Reduce
     for factor in (prescale_factor, postscale_factor):
         if not math.isfinite(factor):
             raise ValueError(f"a scale factor must be finite, not {factor}")
-    return ReduceOptions(ctypes.sizeof(ReduceOptions), chosen, prescale_factor, postscale_factor)
+    if not -2**31 <= priority < 2**31:
+        raise ValueError(f"priority={priority} has more than 32 bits")
+    return ReduceOptions(ctypes.sizeof(ReduceOptions), chosen, prescale_factor, postscale_factor, priority)
 
 
 def _result_like(array: np.ndarray) -> np.ndarray:
@@ -144,10 +146,10 @@ def _register(handle: ctypes.c_uint64, slots: "list[_Slot]", is_list: bool) -> i
 
 def _allreduce(tensor: Any, name: Optional[str], op: int, prescale_factor: float,
                postscale_factor: float, dtype: Optional[str], process_set: Optional[ProcessSet],
-               in_place: bool) -> int:
+               priority: int, in_place: bool) -> int:
     array = as_array(tensor)
     code = code_of(array, dtype)
-    options = _options(op, prescale_factor, postscale_factor)
+    options = _options(op, prescale_factor, postscale_factor, priority)
     require_init()
     set_id = id_of(process_set)
     slot = _make_slot(array, in_place)
@@ -160,7 +162,7 @@ def _allreduce(tensor: Any, name: Optional[str], op: int, prescale_factor: float
 def allreduce_async(tensor: np.ndarray, name: Optional[str] = None, op: int = Average,
                     prescale_factor: float = 1.0, postscale_factor: float = 1.0, *,
                     dtype: Optional[str] = None,
-        process_set: Optional[ProcessSet] = None) -> int:
+        process_set: Optional[ProcessSet] = None, priority: int = 0) -> int:
     """Starts reducing `tensor` over all ranks and returns a handle; synchronize() gives a new
     array.
 
@@ -169,48 +171,53 @@ def allreduce_async(tensor: np.ndarray, name: Optional[str] = None, op: int = Av
     dtype="bfloat16"). It may be read-only or not contiguous, and must not change before
     synchronize(). process_set: among its ranks alone, as for all collectives; this process must be
     one of them. prescale_factor multiplies each contribution, postscale_factor the result.
+    priority: what has more goes first on this node's network among what is under way; with 0 for
+    all it is what was submitted last, as the next forward pass needs it first.
     Raises TypeError and ValueError for arguments, RuedaError when the daemon refuses.
     """
     return _allreduce(tensor, name, op, prescale_factor, postscale_factor, dtype, process_set,
-                      in_place=False)
+                      priority, in_place=False)
 
 
 def allreduce_async_(tensor: np.ndarray, name: Optional[str] = None, op: int = Average,
                      prescale_factor: float = 1.0, postscale_factor: float = 1.0, *,
                      dtype: Optional[str] = None,
-        process_set: Optional[ProcessSet] = None) -> int:
+        process_set: Optional[ProcessSet] = None, priority: int = 0) -> int:
     """As allreduce_async, in place: synchronize() returns `tensor`, which has the result from then
     on."""
     return _allreduce(tensor, name, op, prescale_factor, postscale_factor, dtype, process_set,
-                      in_place=True)
+                      priority, in_place=True)
 
 
 def allreduce(tensor: np.ndarray, name: Optional[str] = None, op: int = Average,
               prescale_factor: float = 1.0, postscale_factor: float = 1.0, *,
               dtype: Optional[str] = None,
-        process_set: Optional[ProcessSet] = None, timeout: Optional[float] = None) -> np.ndarray:
+        process_set: Optional[ProcessSet] = None, priority: int = 0,
+        timeout: Optional[float] = None) -> np.ndarray:
     """Reduces `tensor` over all ranks into a new array of its shape and dtype. See allreduce_async.
 
     timeout: seconds. RuedaTimeoutError leaves the operation in flight. RuedaError when the ranks
     disagree on the tensor, RuedaInternalError when a rank, a node or the daemon is lost.
     """
     return _array(synchronize(allreduce_async(tensor, name, op, prescale_factor, postscale_factor,
-                                              dtype=dtype, process_set=process_set), timeout))
+                                              dtype=dtype, process_set=process_set, priority=priority), timeout))
 
 
 def allreduce_(tensor: np.ndarray, name: Optional[str] = None, op: int = Average,
                prescale_factor: float = 1.0, postscale_factor: float = 1.0, *,
                dtype: Optional[str] = None,
-        process_set: Optional[ProcessSet] = None, timeout: Optional[float] = None) -> np.ndarray:
+        process_set: Optional[ProcessSet] = None, priority: int = 0,
+        timeout: Optional[float] = None) -> np.ndarray:
     """As allreduce, in place: returns `tensor`."""
     return _array(synchronize(allreduce_async_(tensor, name, op, prescale_factor, postscale_factor,
-                                               dtype=dtype, process_set=process_set), timeout))
+                                               dtype=dtype, process_set=process_set, priority=priority), timeout))
 
 
 def grouped_allreduce_async(tensors: Sequence[np.ndarray], name: Optional[str] = None,
                             op: int = Average, prescale_factor: float = 1.0,
                             postscale_factor: float = 1.0, *,
-                            process_set: Optional[ProcessSet] = None) -> int:
+                            process_set: Optional[ProcessSet] = None,
+                            priority: int = 0) -> int:
     """Starts reducing several arrays as one: none is reduced before all of them are ready on all
     ranks.
 
@@ -221,7 +228,7 @@ def grouped_allreduce_async(tensors: Sequence[np.ndarray], name: Optional[str] =
         raise ValueError("tensors must be a list of at least one array")
     arrays = [as_array(tensor, f"tensors[{i}]") for i, tensor in enumerate(tensors)]
     codes = [code_of(array) for array in arrays]
-    options = _options(op, prescale_factor, postscale_factor)
+    options = _options(op, prescale_factor, postscale_factor, priority)
     require_init()
     set_id = id_of(process_set)
     group = name_for("grouped_allreduce", name, set_id)
@@ -237,12 +244,12 @@ def grouped_allreduce_async(tensors: Sequence[np.ndarray], name: Optional[str] =
 
 def grouped_allreduce(tensors: Sequence[np.ndarray], name: Optional[str] = None, op: int = Average,
                       prescale_factor: float = 1.0, postscale_factor: float = 1.0, *,
-                      process_set: Optional[ProcessSet] = None,
+                      process_set: Optional[ProcessSet] = None, priority: int = 0,
                       timeout: Optional[float] = None) -> "list[np.ndarray]":
     """Reduces several arrays as one. See grouped_allreduce_async; timeout and errors as for
     allreduce."""
     handle = grouped_allreduce_async(tensors, name, op, prescale_factor, postscale_factor,
-                                     process_set=process_set)
+                                     process_set=process_set, priority=priority)
     result = synchronize(handle, timeout)
     assert isinstance(result, list)
     return result

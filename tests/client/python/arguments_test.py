@@ -91,6 +91,11 @@ class OptionTest(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "finite"):
                 rueda.allreduce(np.zeros(2), prescale_factor=factor)
 
+    def test_a_priority_has_32_bits(self):
+        for priority in (2**31, -2**31 - 1):
+            with self.assertRaisesRegex(ValueError, "32 bits"):
+                rueda.allreduce(np.zeros(2), priority=priority)
+
     def test_groups_need_a_list(self):
         for tensors in ([], np.zeros((2, 2))):
             with self.assertRaisesRegex(ValueError, "list"):
