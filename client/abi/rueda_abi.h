@@ -29,6 +29,7 @@ extern "C" {
 #define RUEDA_ABI_RING_HEADER_BYTES 4096
 #define RUEDA_ABI_MAX_BODY_BYTES 4096
 #define RUEDA_ABI_MAX_SET_RANKS 1020
+#define RUEDA_ABI_MAX_PLAN_WORDS 1022
 
 /* --- Messages on the socket ---------------------------------------------------------------
  * header, then `body_bytes` of the struct named. Requests are answered in order; STARTED, FAILED
@@ -47,9 +48,10 @@ enum rueda_abi_message_type {
   RUEDA_ABI_ARENA_ADD = 5,    /* client: rueda_abi_arena, with the memfd */
   RUEDA_ABI_ARENA_REMOVE = 6, /* client: rueda_abi_arena; refused while submissions use it */
   RUEDA_ABI_INTERN = 7,       /* client: rueda_abi_intern */
-  RUEDA_ABI_REPLY = 8,        /* daemon: rueda_abi_status; answers 5, 6, 7, 9, 10 */
+  RUEDA_ABI_REPLY = 8,        /* daemon: rueda_abi_status; answers 5, 6, 7, 9, 10, 11 */
   RUEDA_ABI_DETACH = 9,       /* client: no body; a clean goodbye, answered, then both close */
-  RUEDA_ABI_PROCESS_SET = 10  /* client: rueda_abi_process_set */
+  RUEDA_ABI_PROCESS_SET = 10, /* client: rueda_abi_process_set */
+  RUEDA_ABI_PLAN = 11         /* client: rueda_abi_plan; a part of one, or its last */
 };
 
 typedef struct rueda_abi_header {
@@ -134,6 +136,17 @@ typedef struct rueda_abi_process_set {
   int32_t ranks[RUEDA_ABI_MAX_SET_RANKS];
 } rueda_abi_process_set;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_process_set) == 4096);
+
+/* A part of a plan that all ranks are to declare, interned like a tensor. The parts' words, one
+ * after another, are for each tensor: its id, how many it comes after, and their places in the
+ * plan, from 0, each before its own. The reply to the last part has the id to submit; to the
+ * others, 0. */
+typedef struct rueda_abi_plan {
+  uint32_t word_count;
+  uint32_t is_last; /* 1, or 0: more follows */
+  uint32_t words[RUEDA_ABI_MAX_PLAN_WORDS];
+} rueda_abi_plan;
+RUEDA_ABI_ASSERT(sizeof(rueda_abi_plan) == 4096);
 
 /* --- Rings in shared memory ----------------------------------------------------------------
  * One producer, one consumer. Indices count up for ever; record i lies at i mod capacity. The

@@ -6,6 +6,7 @@
 
 #include <unistd.h>
 
+#include "client/src/planned.h"
 #include "client/src/session.h"
 #include "daemon/base/dtype.h"
 #include "daemon/base/limits.h"
@@ -135,17 +136,38 @@ Status Session::wait_for_room(Lock& lock, size_t operations) {
 
 Result<uint32_t> Session::change_process_sets(const rueda_abi_process_set& change) {
   Result<uint32_t> id = request(RUEDA_ABI_PROCESS_SET, &change, sizeof(change), -1);
-  if (!id.is_ok()) return id;
+  return id.is_ok() ? agree(id.value(), "rueda.process_sets") : id;
+}
+
+Result<uint32_t> Session::agree(uint32_t tensor_id, const char* name) {
   Lock lock(mutex_);
   if (Status reason = wait_for_room(lock, 1); !reason.is_ok()) return reason;
   Handle& handle = take_handle_locked(1);
-  handle.operations[0].name = "rueda.process_sets";
-  handle.operations[0].record.tensor_id = id.value();
+  handle.operations[0].name = name;
+  handle.operations[0].record.tensor_id = tensor_id;
   const rueda_handle submitted = push_locked(handle);
   lock.unlock();
   rueda_result result{};
   if (Status ended = wait(submitted, -1, &result); !ended.is_ok()) return ended;
   return result.value;
+}
+
+Status Session::declare_plan(std::span<const rueda_planned_tensor> tensors) {
+  Result<std::vector<TensorRequest>> described = describe_plan(tensors);
+  if (!described.is_ok()) return described.status();
+  std::vector<uint32_t> ids;
+  for (const TensorRequest& request : described.value()) {
+    Result<uint32_t> id = interned_->id_of(request.descriptor);
+    if (!id.is_ok()) return id.status();
+    ids.push_back(id.value());
+  }
+  uint32_t plan = 0;
+  for (const rueda_abi_plan& part : parts_of_plan(tensors, ids)) {
+    Result<uint32_t> id = request(RUEDA_ABI_PLAN, &part, sizeof(part), -1);
+    if (!id.is_ok()) return id.status();
+    plan = id.value();
+  }
+  return agree(plan, "rueda.plan").status();
 }
 
 Result<uint32_t> Session::add_process_set(const int32_t* ranks, int32_t count) {

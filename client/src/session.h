@@ -59,6 +59,7 @@ class Session {
   // What all ranks of the job do together; waits for them.
   Result<uint32_t> add_process_set(const int32_t* ranks, int32_t count);
   Status remove_process_set(uint32_t id);
+  Status declare_plan(std::span<const rueda_planned_tensor> tensors);
   const ProcessSets& process_sets() const { return *process_sets_; }
 
   Result<void*> allocate(size_t bytes);
@@ -135,6 +136,8 @@ class Session {
   // Operations (operations.cc).
   Status prepare(const TensorRequest& request, Operation& operation);
   Result<uint32_t> change_process_sets(const rueda_abi_process_set& change);
+  // Submits what moves no data, and waits for its end. What its completion says.
+  Result<uint32_t> agree(uint32_t tensor_id, const char* name);
   // Waits for room; the error says why there will be none.
   Status wait_for_room(Lock& lock, size_t operations);
   Status stage(const TensorRequest& request, bool is_input_placed, Operation& operation);

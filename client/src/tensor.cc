@@ -130,12 +130,21 @@ Status set_options(const rueda_reduce_options* options, rueda_abi_intern& descri
 Result<TensorRequest> check_allreduce(const rueda_tensor* tensor,
                                       const rueda_reduce_options* options, const std::string& group,
                                       size_t group_size) {
+  Result<TensorRequest> described = describe_allreduce(tensor, options, group, group_size);
+  if (!described.is_ok()) return described;
+  TensorRequest request = std::move(described).value();
+  if (Status status = set_memory(*tensor, request); !status.is_ok()) return status;
+  return request;
+}
+
+Result<TensorRequest> describe_allreduce(const rueda_tensor* tensor,
+                                         const rueda_reduce_options* options,
+                                         const std::string& group, size_t group_size) {
   Result<TensorRequest> described = describe(tensor, CollectiveKind::kAllreduce);
   if (!described.is_ok()) return described;
   TensorRequest request = std::move(described).value();
   Status status = set_options(options, request.descriptor);
   if (status.is_ok() && options != nullptr) request.priority = options->priority;
-  if (status.is_ok()) status = set_memory(*tensor, request);
   if (status.is_ok() && group_size > 0) {
     status = set_name(group.c_str(), "the group", request.descriptor.group);
     request.descriptor.group_size = static_cast<uint32_t>(group_size);

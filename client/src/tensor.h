@@ -33,6 +33,10 @@ struct TensorRequest {
 Result<TensorRequest> check_allreduce(const rueda_tensor* tensor,
                                       const rueda_reduce_options* options, const std::string& group,
                                       size_t group_size);
+// Without a look at the memory, which need not be there yet.
+Result<TensorRequest> describe_allreduce(const rueda_tensor* tensor,
+                                         const rueda_reduce_options* options,
+                                         const std::string& group, size_t group_size);
 Result<TensorRequest> check_broadcast(const rueda_tensor* tensor, int root_rank, int rank,
                                       int world_size);
 Result<TensorRequest> check_barrier(const char* name, uint32_t process_set = 0);

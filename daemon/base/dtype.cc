@@ -32,6 +32,7 @@ const char* to_string(CollectiveKind kind) {
     case CollectiveKind::kBarrier: return "barrier";
     case CollectiveKind::kAddProcessSet: return "add_process_set";
     case CollectiveKind::kRemoveProcessSet: return "remove_process_set";
+    case CollectiveKind::kDeclarePlan: return "declare_plan";
   }
   return "unknown";
 }

@@ -34,8 +34,9 @@ enum class CollectiveKind : uint8_t {
   // Changes of the job itself: they move no data, and take effect at their place in the order.
   kAddProcessSet = 3,
   kRemoveProcessSet = 4,
+  kDeclarePlan = 5,
 };
-inline constexpr int kCollectiveKindCount = 5;
+inline constexpr int kCollectiveKindCount = 6;
 
 constexpr bool moves_data(CollectiveKind kind) { return kind < CollectiveKind::kAddProcessSet; }
 

@@ -65,6 +65,8 @@ struct AgreementOutput {
   std::vector<Cancel> cancels;            // to be carried out before `ordered`
   std::vector<OrderedOperation> ordered;  // the next operations of each track, in order
   std::vector<std::string> notes;         // what people may want to read in the log
+  // What was wrong with a plan that was declared, and is given up; empty: none is.
+  std::string abandoned_plan;
 };
 
 class Agreement {

@@ -141,6 +141,9 @@ AgreementOutput Collectives::end_turn(Output& output) {
   AgreementOutput agreed;
   agreement_->end_turn(agreed);
   std::move(agreed.notes.begin(), agreed.notes.end(), std::back_inserter(output.notes));
+  if (!agreed.abandoned_plan.empty()) {
+    output.abandoned_plans.push_back(std::move(agreed.abandoned_plan));
+  }
   for (const Cancel& cancelled : agreed.cancels) cancel(cancelled, output);
   if (!ended_.empty()) {
     agreed.sends.emplace_back(layout_.coordinator(), Ended{std::exchange(ended_, {})});

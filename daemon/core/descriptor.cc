@@ -1,5 +1,6 @@
 #include "daemon/core/descriptor.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstdio>
 
@@ -12,6 +13,36 @@ std::string number_to_string(double value) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.17g", value);
   return text;
+}
+
+std::string describe_after(const std::vector<PlannedTensor>& plan, size_t place) {
+  std::string text;
+  for (const uint32_t before : plan[place].after) {
+    text += (text.empty() ? "\"" : ", \"") + plan[before].tensor->name + '"';
+  }
+  return text.empty() ? "nothing" : text;
+}
+
+std::optional<Difference> find_difference(const std::vector<PlannedTensor>& left,
+                                          const std::vector<PlannedTensor>& right) {
+  for (size_t i = 0; i < std::min(left.size(), right.size()); ++i) {
+    const TensorDescriptor& one = *left[i].tensor;
+    const TensorDescriptor& other = *right[i].tensor;
+    if (one.name != other.name) {
+      return Difference{"tensor " + std::to_string(i + 1) + " of the plan", '"' + one.name + '"',
+                        '"' + other.name + '"'};
+    }
+    if (auto difference = find_difference(one, other)) {
+      difference->field += " of \"" + one.name + '"';
+      return difference;
+    }
+    if (left[i].after == right[i].after) continue;
+    return Difference{"what \"" + one.name + "\" comes after", describe_after(left, i),
+                      describe_after(right, i)};
+  }
+  if (left.size() == right.size()) return std::nullopt;
+  return Difference{"the number of the plan's tensors", std::to_string(left.size()),
+                    std::to_string(right.size())};
 }
 
 }  // namespace
@@ -31,8 +62,16 @@ uint64_t TensorDescriptor::hash() const {
   h.add(static_cast<uint64_t>(root.value)).add(process_set);
   // Adding +0 makes one zero of two: descriptors that compare equal must hash alike.
   h.add(std::bit_cast<uint64_t>(prescale + 0.0)).add(std::bit_cast<uint64_t>(postscale + 0.0));
-  h.add(group).add(group_size);
+  h.add(group).add(group_size).add(plan.size());
+  for (const PlannedTensor& planned : plan) {
+    h.add(planned.tensor->hash()).add(planned.after.size());
+    for (const uint32_t before : planned.after) h.add(before);
+  }
   return h.value();
+}
+
+bool PlannedTensor::operator==(const PlannedTensor& other) const {
+  return after == other.after && *tensor == *other.tensor;
 }
 
 std::string shape_to_string(const std::vector<int64_t>& shape) {
@@ -79,7 +118,7 @@ std::optional<Difference> find_difference(const TensorDescriptor& left,
   if (left.group_size != right.group_size) {
     return Difference{"group size", text(left.group_size), text(right.group_size)};
   }
-  return std::nullopt;
+  return find_difference(left.plan, right.plan);
 }
 
 std::string describe_mismatch(const TensorDescriptor& left, Rank left_rank,

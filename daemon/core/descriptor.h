@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,20 @@ namespace rueda::core {
 // disagree.
 inline constexpr char kProcessSetsName[] = "rueda.process_sets";
 
+// The name of every declaration of a plan, likewise.
+inline constexpr char kPlanName[] = "rueda.plan";
+
+struct TensorDescriptor;
+
+// A tensor of a plan that is declared ahead, and the places in its list of what must be complete
+// before it can be submitted, because it is computed from that.
+struct PlannedTensor {
+  std::shared_ptr<const TensorDescriptor> tensor;
+  std::vector<uint32_t> after;
+
+  bool operator==(const PlannedTensor& other) const;  // by value
+};
+
 struct TensorDescriptor {
   std::string name;
   CollectiveKind kind = CollectiveKind::kAllreduce;
@@ -23,12 +38,13 @@ struct TensorDescriptor {
   ReduceOp op = ReduceOp::kAverage;  // allreduce only
   // Elements along each dimension; empty: one element. Of a process set to be added: its ranks.
   std::vector<int64_t> shape;
-  Rank root{-1};             // broadcast only: the rank whose values win
-  uint32_t process_set = 0;  // 0 is the set of all ranks; or: which one is removed
-  double prescale = 1.0;     // each contribution is multiplied by it before the reduction
-  double postscale = 1.0;    // the result is multiplied by it
-  std::string group;         // members of a group become one batch; empty: no group
-  uint32_t group_size = 0;   // how many tensors the group has
+  Rank root{-1};                    // broadcast only: the rank whose values win
+  uint32_t process_set = 0;         // 0 is the set of all ranks; or: which one is removed
+  double prescale = 1.0;            // each contribution is multiplied by it before the reduction
+  double postscale = 1.0;           // the result is multiplied by it
+  std::string group;                // members of a group become one batch; empty: no group
+  uint32_t group_size = 0;          // how many tensors the group has
+  std::vector<PlannedTensor> plan;  // of a plan to be declared
 
   bool operator==(const TensorDescriptor&) const = default;
 

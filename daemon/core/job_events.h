@@ -148,6 +148,7 @@ struct Output {
   std::optional<Epoch> finished;   // every rank has left: the epoch's channels may be closed
   std::optional<Status> failed;    // the job is over; operations under way are to be dropped
   std::vector<std::string> notes;  // what people may want to read in the log
+  std::vector<std::string> abandoned_plans;  // declared ahead, and wrong: what people must read
   std::vector<StallLine> stall_lines;
 };
 

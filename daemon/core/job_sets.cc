@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "daemon/base/limits.h"
+#include "daemon/core/declared_plan.h"
 #include "daemon/core/job.h"
 #include "daemon/core/stall_text.h"
 
@@ -100,6 +101,18 @@ void JobCore::submit(LocalSubmission submission, Output& output) {
                              " operations in flight in it; wait for them first";
     }
   }
+  if (descriptor.kind == CollectiveKind::kDeclarePlan) {
+    const std::string flaw = recovers()
+                                 ? "a job with policy shrink declares none yet"
+                                 : find_flaw(descriptor.plan);
+    if (!flaw.empty()) {
+      submission.objection = "the plan that " + rank + " declares cannot be: " + flaw;
+      auto without = std::make_shared<TensorDescriptor>(descriptor);
+      without->plan.clear();  // nobody is to read it
+      submission.descriptor = std::move(without);
+    }
+    return collectives_.submit(std::move(submission), output);
+  }
   if (descriptor.process_set == 0 || !moves_data(descriptor.kind)) {
     collectives_.submit(std::move(submission), output);
     return;
@@ -131,6 +144,14 @@ void JobCore::carry_out_changes(std::vector<OrderedOperation>& ordered, Output& 
   for (OrderedOperation& operation : ordered) {
     const DescriptorPtr change = collectives_.change_of(operation);
     if (!change) continue;
+    if (change->kind == CollectiveKind::kDeclarePlan) {
+      operation.outcome = 0;  // the agreement has seen it
+      if (options_.agreement.mode != Coordination::kLocked) {
+        output.notes.push_back(std::string("a plan was declared, and mode ") +
+                               to_string(options_.agreement.mode) + " has no use for it");
+      }
+      continue;
+    }
     const Result<uint32_t> result = change->kind == CollectiveKind::kAddProcessSet
                                         ? add_set(*change, output)
                                         : remove_set(change->process_set, output);

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "daemon/core/declared_plan.h"
 #include "daemon/core/exchange.h"
 #include "daemon/core/frozen_nodes.h"
 #include "daemon/core/mutants.h"
@@ -70,10 +71,16 @@ class Locked final : public Agreement {
   Frozen how_far() const;
   std::string describe_node(NodeIndex node) const { return "node " + layout_.node(node).node_id; }
   void resume(const Resume& resume);
+  std::string describe_abandoned() const;
 
   // --- The coordinator's part
+  void call();
+  bool may_lock();
+  void lock_if_declared();
   void lock_if_repeated();
-  void freeze(const std::string& reason);
+  void lock(Plan plan, PlanPlace at, bool is_declared);
+  enum class Because { kDeviation, kOther };
+  void freeze(Because because, const std::string& reason);
   Status check_frozen(NodeIndex from, const Frozen& frozen) const;
   void resume_if_all_frozen();
   void tell_schedule(Seq first);
@@ -96,6 +103,7 @@ class Locked final : public Agreement {
 
   // While locked.
   std::optional<PlanFollower> follower_;
+  bool is_declared_ = false;                           // the plan was declared ahead
   std::map<Seq, std::vector<Pool::node_type>> bound_;  // operations of the plan that are not over
   bool frozen_ = false;
   std::string why_frozen_;
@@ -106,9 +114,11 @@ class Locked final : public Agreement {
   // Coordinator, while frozen: how far each node is.
   FrozenNodes frozen_nodes_;
   bool freezing_ = false;
+  bool has_deviated_ = false;  // that is why
   Seq lock_first_;
   Seq last_ended_;  // of the lockable track
   int steps_to_lock_;
+  DescriptorPtr declared_;  // a plan that is to be in force as soon as may be; null: there is none
 };
 
 // --- This node -----------------------------------------------------------------------------------
@@ -145,7 +155,7 @@ void Locked::deviate(const std::string& reason) {
 void Locked::ask_to_unlock() {
   if (deviation_.empty() || frozen_ || std::exchange(asked_to_unlock_, true)) return;
   if (exchange_.is_coordinator()) {
-    freeze(describe_node(self_) + ": " + deviation_);
+    freeze(Because::kDeviation, describe_node(self_) + ": " + deviation_);
   } else {
     said_.sends.emplace_back(layout_.coordinator(), UnlockRequest{generation_, deviation_});
   }
@@ -181,13 +191,8 @@ void Locked::end_turn(AgreementOutput& output) {
     ask_to_unlock();
   }
   if (exchange_.is_coordinator()) {
-    Decree decree;
-    std::vector<OrderedOperation> called;
-    if (exchange_.call(generation_, called, decree)) {
-      for (const OrderedOperation& operation : called) forget_ordered(operation);
-      say(decree);
-      std::move(called.begin(), called.end(), std::back_inserter(said_.ordered));
-    }
+    call();
+    lock_if_declared();
     lock_if_repeated();
   } else {
     for (Ready& ready : exchange_.take_ready(generation_)) {
@@ -233,7 +238,7 @@ std::optional<TicksMs> Locked::wakes_at() const {
 Frozen Locked::withdraw() {
   if (!is_locked()) return {};
   if (exchange_.is_coordinator()) {
-    freeze("a rank on " + describe_node(self_) + " leaves the job");
+    freeze(Because::kOther, "a rank on " + describe_node(self_) + " leaves the job");
     return {};
   }
   frozen_ = true;
@@ -246,35 +251,82 @@ Frozen Locked::how_far() const {
   return frozen;
 }
 
+// --- Decrees -------------------------------------------------------------------------------------
+
+void Locked::call() {
+  Decree decree;
+  std::vector<OrderedOperation> called;
+  if (!exchange_.call(generation_, called, decree)) return;
+  for (const OrderedOperation& operation : called) {
+    forget_ordered(operation);
+    if (!operation.error.is_ok() || operation.tensors.front() != kPlanName) continue;
+    // Another collective may have that name, and where we have no rank it is one.
+    const PendingTensor* tensor = submissions_.find(kPlanName);
+    const DescriptorPtr descriptor = tensor ? tensor->by_local_rank.front()->descriptor : nullptr;
+    if (descriptor && descriptor->kind == CollectiveKind::kDeclarePlan) declared_ = descriptor;
+  }
+  std::move(called.begin(), called.end(), std::back_inserter(said_.ordered));
+  if (!declared_) return say(decree);
+  // Who hears that the plan is declared follows it already: so the first step sends nothing.
+  Decree lockable;
+  const auto rest = std::stable_partition(
+      decree.operations.begin(), decree.operations.end(),
+      [](const OrderedOperation& item) { return track_of(item.seq) == Track::kLockable; });
+  lockable.operations.assign(decree.operations.begin(), rest);
+  decree.operations.erase(decree.operations.begin(), rest);
+  if (!lockable.operations.empty()) say(lockable);
+  lock_if_declared();
+  say(decree);
+}
+
 // --- Lock ----------------------------------------------------------------------------------------
+
+bool Locked::may_lock() {
+  // A mismatch is found among reports, and a lock would forget them. Nor does a lock begin within a
+  // group.
+  return !is_locked() && !anybody_left_ && !exchange_.caller()->has_unfinished_mismatch() &&
+         !exchange_.caller()->is_within_group();
+}
+
+void Locked::lock_if_declared() {
+  if (!declared_) return;
+  if (is_locked()) freeze(Because::kOther, "another plan is declared");
+  if (!may_lock()) return;
+  Plan plan = plan_of(std::exchange(declared_, nullptr)->plan, options_.fusion);
+  exchange_.schedule()->follow(plan);
+  lock(std::move(plan), kPlanStart, true);
+}
 
 void Locked::lock_if_repeated() {
   Schedule& schedule = *exchange_.schedule();
-  if (is_locked() || anybody_left_ || !schedule.has_repeated(steps_to_lock_)) return;
-  // A mismatch is found among reports, and a lock would forget them.
-  if (exchange_.caller()->has_unfinished_mismatch()) return;
-  // Nor does a lock begin within a group.
-  if (exchange_.caller()->is_within_group()) return;
+  if (!schedule.has_repeated(steps_to_lock_) || !may_lock()) return;
+  Schedule::Proposal proposal = schedule.make_plan(steps_to_lock_);
+  lock(std::move(proposal.plan), proposal.at, false);
+}
+
+void Locked::lock(Plan plan, PlanPlace at, bool is_declared) {
   Lock lock;
   lock.generation = generation_ + 1;
   lock.first = Seq{exchange_.last(Track::kLockable).value + 1};
   if (RUEDA_MUTANT(kLockAppliedOneSeqEarly)) --lock.first.value;
-  Schedule::Proposal proposal = schedule.make_plan(steps_to_lock_);
-  lock.plan = std::move(proposal.plan);
-  lock.at = proposal.at;
+  lock.plan = std::move(plan);
+  lock.at = at;
+  lock.is_declared = is_declared;
   say(lock);
   follow(std::move(lock));
 }
 
 void Locked::follow(Lock lock) {
   generation_ = lock.generation;
+  is_declared_ = lock.is_declared;
   follower_.emplace(std::move(lock.plan), lock.first, lock.at);
   lock_first_ = lock.first;
   begin_generation();
   const Plan& plan = follower_->plan();
   const auto ends = std::count_if(plan.batches.begin(), plan.batches.end(),
                                   [](const PlanBatch& batch) { return batch.ends; });
-  std::string note = "locked from operation " + std::to_string(number_of(lock.first)) +
+  std::string note = std::string(is_declared_ ? "locked as declared" : "locked") +
+                     " from operation " + std::to_string(number_of(lock.first)) +
                      " on: " + std::to_string(plan.tensors()) + " tensors a step, in " +
                      std::to_string(plan.batches.size()) + " batches";
   if (ends > 1) note += ", with " + std::to_string(ends) + " alternatives";
@@ -342,13 +394,14 @@ Status Locked::on_lock(NodeIndex from, const Lock& lock) {
 Status Locked::on_unlock_request(NodeIndex from, const UnlockRequest& request) {
   if (!exchange_.is_coordinator()) return unexpected_message(layout_, from, mode());
   if (request.generation == generation_ && is_locked()) {
-    freeze(describe_node(from) + ": " + request.reason);
+    freeze(Because::kDeviation, describe_node(from) + ": " + request.reason);
   }
   return Status::ok();
 }
 
-void Locked::freeze(const std::string& reason) {
+void Locked::freeze(Because because, const std::string& reason) {
   if (std::exchange(freezing_, true)) return;
+  has_deviated_ = because == Because::kDeviation;
   frozen_ = true;
   why_frozen_ = reason;
   if (layout_.is_member(self_)) frozen_nodes_.add(self_, how_far());
@@ -375,7 +428,7 @@ Status Locked::on_frozen(NodeIndex from, const Frozen& frozen) {
   if (!is_locked() || frozen.generation != generation_) return Status::ok();
   if (Status status = check_frozen(from, frozen); !status.is_ok()) return status;
   frozen_nodes_.add(from, frozen);
-  freeze("a rank on " + describe_node(from) + " leaves the job");
+  freeze(Because::kOther, "a rank on " + describe_node(from) + " leaves the job");
   resume_if_all_frozen();
   return Status::ok();
 }
@@ -400,17 +453,18 @@ Status Locked::check_frozen(NodeIndex from, const Frozen& frozen) const {
 void Locked::on_node_gone(NodeIndex node) {
   if (!exchange_.is_coordinator() || !is_locked()) return;
   frozen_nodes_.add(node, Frozen{generation_, Seq{lock_first_.value - 1}, {}});
-  freeze("the ranks on " + describe_node(node) + " have left the job");
+  freeze(Because::kOther, "the ranks on " + describe_node(node) + " have left the job");
   resume_if_all_frozen();
 }
 
 void Locked::resume_if_all_frozen() {
   if (!freezing_ || frozen_nodes_.count() != layout_.members().size()) return;
-  const Resume all{generation_ + 1, frozen_nodes_.first_not_common(lock_first_)};
+  const Resume all{generation_ + 1, frozen_nodes_.first_not_common(lock_first_),
+                   is_declared_ && has_deviated_};
   // A lock that is undone at once costs more than it saves.
   uint64_t rounds = 0;
   for (const auto& [place, times] : follower_->ended()) rounds += times;
-  if (rounds >= kRoundsOfALockThatHeld) {
+  if (rounds >= kRoundsOfALockThatHeld || is_declared_) {
     steps_to_lock_ = options_.lock_after_steps;
   } else {
     steps_to_lock_ = std::max(options_.lock_after_steps, std::min(steps_to_lock_ * 2, kMostSteps));
@@ -453,9 +507,19 @@ void Locked::resume(const Resume& resumed) {
   said_.cancels.push_back({resumed.first, generation_});
   said_.notes.push_back("unlocked before operation " + std::to_string(number_of(resumed.first)) +
                         ": " + why_frozen_);
+  if (resumed.abandons_plan) said_.abandoned_plan = describe_abandoned();
   follower_.reset();
   begin_generation();
   for (const ReadyTensor* tensor : by_name()) exchange_.report(*tensor, now_);
+}
+
+std::string Locked::describe_abandoned() const {
+  uint64_t rounds = 0;
+  for (const auto& [place, times] : follower_->ended()) rounds += times;
+  return "the declared plan is abandoned after " + std::to_string(rounds) +
+         " steps, because ranks did something else (" + why_frozen_ +
+         "); the order is agreed on by messages until it repeats. Declare all tensors of a step, " +
+         "each after those that it is computed from, in the order in which they are ready";
 }
 
 // The steps of the plan that were not undone are part of the schedule.

@@ -85,6 +85,7 @@ struct Lock {
   Seq first;
   Plan plan;
   PlanPlace at = kPlanStart;  // what comes after this batch is first
+  bool is_declared = false;   // the plan was declared ahead, and nobody has seen it hold
 };
 // Member to coordinator: this node cannot follow the plan.
 struct UnlockRequest {
@@ -107,6 +108,7 @@ struct Frozen {
 struct Resume {
   uint32_t generation = 0;  // the new one
   Seq first;
+  bool abandons_plan = false;  // a node could not follow a plan that was declared
 };
 
 // The first member to a coordinator that has no rank in the process set: these have ended here.

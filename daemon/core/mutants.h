@@ -27,8 +27,9 @@ enum class Mutant : uint8_t {
   kLaunchOutOfOrder,
   kStaleReadyBitAccepted,
   kCreditLeakedOnCancel,
-  kDivergenceIgnored,    // L9: u without a look at which batches the nodes have launched
-  kFusedAcrossBranches,  // L9: a tensor of all alternatives with one of only one
+  kDivergenceIgnored,      // L9: u without a look at which batches the nodes have launched
+  kFusedAcrossBranches,    // L9: a tensor of all alternatives with one of only one
+  kDependentTensorsFused,  // of a declared plan
   // Of recovery (rules R).
   kDeliverAfterSeal,
   kPartialFreedEarly,  // P, before F is whole

@@ -54,6 +54,10 @@ size_t Plan::tensors() const {
   return names.size();
 }
 
+size_t bytes_in_a_plan(const TensorDescriptor& tensor) {
+  return 96 + tensor.name.size() + tensor.group.size() + 11 * tensor.shape.size();
+}
+
 std::string find_flaw(const Plan& plan) {
   if (plan.batches.empty()) return "an empty plan";
   std::vector<bool> is_followed(plan.batches.size());

@@ -38,6 +38,11 @@ struct Plan {
   size_t tensors() const;
 };
 
+// A plan goes in one message (limits::kMaxControlMessageBytes).
+inline constexpr size_t kMostPlanBytes = 3u << 20;
+// What a tensor takes of it, at most.
+size_t bytes_in_a_plan(const TensorDescriptor& tensor);
+
 // What is wrong with a plan that came from elsewhere; empty: it can be followed.
 std::string find_flaw(const Plan& plan);
 

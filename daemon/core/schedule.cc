@@ -6,18 +6,11 @@
 namespace rueda::core {
 namespace {
 
-// A plan goes in one message (limits::kMaxControlMessageBytes), and what never repeats must not be
-// remembered for ever: a longer stretch is no step.
-constexpr size_t kMostPlanBytes = 3u << 20;
 constexpr size_t kMostKinds = 8;
 // An alternative for which a lock of so many rounds had no use is forgotten when it ends.
 constexpr uint64_t kRoundsToForget = 100;
 // What ended a lock is in the step that it has begun, or begins the next one.
 constexpr int kStepsThatEndALock = 2;
-
-size_t bytes_in_a_plan(const TensorDescriptor& tensor) {
-  return 96 + tensor.name.size() + tensor.group.size() + 11 * tensor.shape.size();
-}
 
 size_t bytes_of(const Plan& plan) {
   size_t bytes = 0;
@@ -39,6 +32,7 @@ void Schedule::on_decreed(Seq seq, const std::vector<DescriptorPtr>& batch, bool
   StepRecord before;  // of the batch
   for (const DescriptorPtr& tensor : batch) {
     const size_t bytes = bytes_in_a_plan(*tensor);
+    // No plan; and what never repeats must not be remembered for ever.
     const bool is_too_long = step_bytes_ + bytes > kMostPlanBytes;
     is_spoiled_ = is_spoiled_ || is_too_long;
     const bool is_out_of_phase =
@@ -191,7 +185,6 @@ Schedule::Proposal Schedule::make_plan(int steps) {
       make_plan_tree(records, options_.fusion, options_.fusion_window_ms);
   Proposal proposal;
   for (Kind& kind : kinds_) {
-    kind.ends_at = kPlanStart;
     if (&kind == current) {
       chosen.insert(chosen.begin(), &kind);
       continue;
@@ -207,16 +200,21 @@ Schedule::Proposal Schedule::make_plan(int steps) {
       records.pop_back();
     }
   }
+  follow(tree->plan);
   for (size_t i = 0; i < chosen.size(); ++i) chosen[i]->ends_at = tree->ends[i];
   proposal.at = tree->ends.front();
-  const std::vector<PlanBatch>& batches = tree->plan.batches;
+  proposal.plan = std::move(tree->plan);
+  return proposal;
+}
+
+void Schedule::follow(const Plan& plan) {
+  for (Kind& kind : kinds_) kind.ends_at = kPlanStart;
+  const std::vector<PlanBatch>& batches = plan.batches;
   const bool has_leader = std::any_of(batches.begin(), batches.end(), [&](const PlanBatch& batch) {
     return std::any_of(batch.tensors.begin(), batch.tensors.end(),
                        [&](const DescriptorPtr& tensor) { return leads(*tensor); });
   });
   if (!has_leader) leader_ = batches.front().tensors.front();
-  proposal.plan = std::move(tree->plan);
-  return proposal;
 }
 
 void Schedule::on_locked() {

@@ -45,6 +45,8 @@ class Schedule {
     PlanPlace at = kPlanStart;  // where the step has ended
   };
   Proposal make_plan(int steps);
+  // A plan that is not of its making is to be in force: as if it had been made last.
+  void follow(const Plan& plan);
 
   // A plan is in force: nothing is seen until it is not.
   void on_locked();

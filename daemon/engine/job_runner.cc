@@ -39,7 +39,8 @@ prometheus::Counter& operations_counter(observe::JobMetrics& metrics, Collective
     case CollectiveKind::kBroadcast: return ok ? metrics.broadcast_ok : metrics.broadcast_error;
     case CollectiveKind::kBarrier: return ok ? metrics.barrier_ok : metrics.barrier_error;
     case CollectiveKind::kAddProcessSet:
-    case CollectiveKind::kRemoveProcessSet: break;
+    case CollectiveKind::kRemoveProcessSet:
+    case CollectiveKind::kDeclarePlan: break;
   }
   return metrics.allreduce_error;
 }
@@ -115,6 +116,10 @@ void JobRunner::arm_timer() {
 void JobRunner::carry_out() {
   core::Output output = std::exchange(output_, {});
   for (const std::string& note : output.notes) spdlog::info("job {}: {}", spec_.job, note);
+  for (const std::string& why : output.abandoned_plans) {
+    spdlog::warn("job {}: {}", spec_.job, why);
+    metrics_->plans_abandoned.Increment();
+  }
   for (const core::StallLine& line : output.stall_lines) {
     spdlog::log(line.is_warning ? spdlog::level::warn : spdlog::level::info, "job {}: {}",
                 spec_.job, line.text);

@@ -90,6 +90,8 @@ struct JobFamilies {
         queue_depth(gauges(registry, "rueda_queue_depth", "Submissions accepted, not yet ended.")),
         locked(gauges(registry, "rueda_locked",
                       "1 while a plan is in force and nothing is said about order.")),
+        plans_abandoned(counters(registry, "rueda_plans_abandoned_total",
+                                 "Plans declared ahead that ranks did not keep to.")),
         process_sets(gauges(registry, "rueda_process_sets",
                             "Process sets of the job, beside that of all ranks.")),
         stalled_tensors(gauges(registry, "rueda_stalled_tensors",
@@ -116,6 +118,7 @@ struct JobFamilies {
         .copied_out_bytes = copied_out_bytes.Add(job),
         .queue_depth = queue_depth.Add(job),
         .locked = locked.Add(job),
+        .plans_abandoned = plans_abandoned.Add(job),
         .process_sets = process_sets.Add(job),
         .stalled_tensors = stalled_tensors.Add(job),
         .negotiation_seconds = negotiation_seconds.Add(job, kSecondsBuckets),
@@ -134,6 +137,7 @@ struct JobFamilies {
     copied_out_bytes.Remove(&job.copied_out_bytes);
     queue_depth.Remove(&job.queue_depth);
     locked.Remove(&job.locked);
+    plans_abandoned.Remove(&job.plans_abandoned);
     process_sets.Remove(&job.process_sets);
     stalled_tensors.Remove(&job.stalled_tensors);
     negotiation_seconds.Remove(&job.negotiation_seconds);
@@ -147,6 +151,7 @@ struct JobFamilies {
   Family<Counter>& copied_out_bytes;
   Family<Gauge>& queue_depth;
   Family<Gauge>& locked;
+  Family<Counter>& plans_abandoned;
   Family<Gauge>& process_sets;
   Family<Gauge>& stalled_tensors;
   Family<Histogram>& negotiation_seconds;

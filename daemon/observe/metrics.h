@@ -37,6 +37,8 @@ struct JobMetrics {
   prometheus::Gauge& queue_depth;
   // rueda_locked{job}: 1 while a plan is in force and nothing is said about order
   prometheus::Gauge& locked;
+  // rueda_plans_abandoned_total{job}: declared ahead, and wrong
+  prometheus::Counter& plans_abandoned;
   // rueda_process_sets{job}: beside that of all ranks
   prometheus::Gauge& process_sets;
   // rueda_stalled_tensors{job}: submitted by some ranks and for too long not by others

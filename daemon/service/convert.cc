@@ -15,6 +15,16 @@ Status broken(const std::string& what) {
   return Status(Code::kInvalidArgument, "a control message has " + what);
 }
 
+void fill(const core::TensorDescriptor& from, v1::TensorDescriptor& to);
+
+void fill_plan(const std::vector<core::PlannedTensor>& from, v1::TensorDescriptor& to) {
+  for (const core::PlannedTensor& planned : from) {
+    v1::PlannedTensor& item = *to.add_plan();
+    fill(*planned.tensor, *item.mutable_tensor());
+    for (const uint32_t before : planned.after) item.add_after(before);
+  }
+}
+
 void fill(const core::TensorDescriptor& from, v1::TensorDescriptor& to) {
   to.set_name(from.name);
   to.set_kind(static_cast<uint32_t>(from.kind));
@@ -27,6 +37,23 @@ void fill(const core::TensorDescriptor& from, v1::TensorDescriptor& to) {
   to.set_postscale(from.postscale);
   to.set_group(from.group);
   to.set_group_size(from.group_size);
+  fill_plan(from.plan, to);
+}
+
+Result<core::DescriptorPtr> read(const v1::TensorDescriptor& from);
+
+Status read_plan(const v1::TensorDescriptor& from, core::TensorDescriptor& to) {
+  for (const v1::PlannedTensor& item : from.plan()) {
+    Result<core::DescriptorPtr> tensor = read(item.tensor());
+    if (!tensor.is_ok()) return tensor.status();
+    core::PlannedTensor& planned = to.plan.emplace_back();
+    planned.tensor = std::move(tensor).value();
+    planned.after.assign(item.after().begin(), item.after().end());
+    for (const uint32_t before : planned.after) {
+      if (before + 1 >= to.plan.size()) return broken("a plan whose order is none");
+    }
+  }
+  return Status::ok();
 }
 
 Result<core::DescriptorPtr> read(const v1::TensorDescriptor& from) {
@@ -60,6 +87,7 @@ Result<core::DescriptorPtr> read(const v1::TensorDescriptor& from) {
   to->postscale = from.postscale();
   to->group = from.group();
   to->group_size = from.group_size();
+  if (Status status = read_plan(from, *to); !status.is_ok()) return status;
   return core::DescriptorPtr(std::move(to));
 }
 
@@ -130,6 +158,7 @@ struct Writer {
     lock.set_generation(from.generation);
     lock.set_first(from.first.value);
     lock.set_at(static_cast<uint32_t>(from.at + 1));
+    lock.set_is_declared(from.is_declared);
     for (const core::PlanBatch& item : from.plan.batches) {
       v1::Lock::Batch& batch = *lock.add_batches();
       for (const core::DescriptorPtr& tensor : item.tensors) fill(*tensor, *batch.add_tensors());
@@ -149,6 +178,7 @@ struct Writer {
   void operator()(const core::Resume& from) const {
     to.mutable_resume()->set_generation(from.generation);
     to.mutable_resume()->set_first(from.first.value);
+    to.mutable_resume()->set_abandons_plan(from.abandons_plan);
   }
   void operator()(const core::Ended& from) const {
     v1::Ended& ended = *to.mutable_ended();
@@ -227,6 +257,7 @@ core::PlanPlace read_place(uint32_t number) {
 
 Result<core::Lock> read(const v1::Lock& from) {
   core::Lock to;
+  to.is_declared = from.is_declared();
   to.generation = from.generation();
   to.first = Seq{from.first()};
   for (const v1::Lock::Batch& batch : from.batches()) {
@@ -297,8 +328,8 @@ Status read_body(const v1::JobMessage& from, engine::Envelope& to) {
       break;
     case v1::JobMessage::kFrozen: message.body = core::AgreementMessage(read(from.frozen())); break;
     case v1::JobMessage::kResume:
-      message.body = core::AgreementMessage(
-          core::Resume{from.resume().generation(), Seq{from.resume().first()}});
+      message.body = core::AgreementMessage(core::Resume{
+          from.resume().generation(), Seq{from.resume().first()}, from.resume().abandons_plan()});
       break;
     case v1::JobMessage::kEnded: {
       core::Ended ended;

@@ -14,6 +14,8 @@ using core::TensorDescriptor;
 
 // Those that are interned as tensors.
 constexpr int kDataKinds = static_cast<int>(CollectiveKind::kAddProcessSet);
+// What a client may make the daemon keep of a plan that is not complete.
+constexpr size_t kMaxPlanWords = 1 << 20;
 
 Status invalid(const std::string& name, const std::string& what) {
   return Status(Code::kInvalidArgument, "tensor '" + name + "' " + what);
@@ -141,6 +143,11 @@ std::string identity(const TensorDescriptor& tensor) {
   add(tensor.postscale);
   add(tensor.group_size);
   for (int64_t dim : tensor.shape) add(dim);
+  for (const core::PlannedTensor& planned : tensor.plan) {
+    add(planned.tensor.get());  // one of the table's, which stay
+    add(planned.after.size());
+    for (const uint32_t before : planned.after) add(before);
+  }
   return key;
 }
 
@@ -185,6 +192,46 @@ Result<uint32_t> TensorTable::intern(const rueda_abi_intern& abi) {
 
 Result<uint32_t> TensorTable::intern(const rueda_abi_process_set& abi) {
   return add(descriptor_from_abi(abi));
+}
+
+Result<uint32_t> TensorTable::intern(const rueda_abi_plan& abi) {
+  std::vector<uint32_t> words = std::exchange(plan_words_, {});
+  const size_t count = std::min<size_t>(abi.word_count, RUEDA_ABI_MAX_PLAN_WORDS);
+  if (abi.word_count != count || abi.is_last > 1 || words.size() + count > kMaxPlanWords) {
+    return Status(Code::kInvalidArgument,
+                  "a declared plan of more than " + std::to_string(kMaxPlanWords) +
+                      " numbers, or a broken part of one: declare less of it");
+  }
+  words.insert(words.end(), abi.words, abi.words + count);
+  if (abi.is_last == 1) return add(plan_of(words));
+  plan_words_ = std::move(words);
+  return 0;
+}
+
+Result<TensorDescriptor> TensorTable::plan_of(const std::vector<uint32_t>& words) const {
+  TensorDescriptor declared;
+  declared.name = core::kPlanName;
+  declared.kind = CollectiveKind::kDeclarePlan;
+  declared.op = ReduceOp::kSum;
+  for (size_t at = 0; at < words.size();) {
+    core::PlannedTensor& planned = declared.plan.emplace_back();
+    planned.tensor = find(words[at]);
+    const bool has_count = at + 1 < words.size();
+    const size_t count = has_count ? words[at + 1] : 0;
+    if (!planned.tensor || !has_count || count > words.size() - at - 2) {
+      return Status(Code::kInvalidArgument, "a declared plan with an unknown tensor, or cut off");
+    }
+    const auto first = words.begin() + static_cast<std::ptrdiff_t>(at) + 2;
+    planned.after.assign(first, first + static_cast<std::ptrdiff_t>(count));
+    for (const uint32_t before : planned.after) {
+      if (before + 1 < declared.plan.size()) continue;
+      return Status(Code::kInvalidArgument, "tensor '" + planned.tensor->name +
+                                                "' comes after one that the declared plan lists "
+                                                "later: list it before");
+    }
+    at += 2 + count;
+  }
+  return declared;
 }
 
 Result<uint32_t> TensorTable::add(Result<TensorDescriptor> tensor) {

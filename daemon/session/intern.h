@@ -26,16 +26,20 @@ class TensorTable {
 
   Result<uint32_t> intern(const rueda_abi_intern& abi);
   Result<uint32_t> intern(const rueda_abi_process_set& abi);
+  // A part of a plan: 0 until the last. An error forgets the parts before.
+  Result<uint32_t> intern(const rueda_abi_plan& abi);
   // nullptr when there is none.
   const std::shared_ptr<const core::TensorDescriptor>& find(uint32_t id) const;
 
  private:
   Result<uint32_t> add(Result<core::TensorDescriptor> tensor);
+  Result<core::TensorDescriptor> plan_of(const std::vector<uint32_t>& words) const;
 
   size_t capacity_;
   std::vector<std::shared_ptr<const core::TensorDescriptor>> tensors_;
   // Ordered, so that a hostile client cannot choose names that collide.
   std::map<std::string, uint32_t> ids_;
+  std::vector<uint32_t> plan_words_;  // of the parts so far
 };
 
 }  // namespace rueda::session

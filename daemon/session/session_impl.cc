@@ -164,6 +164,7 @@ void SessionImpl::handle_message() {
     case RUEDA_ABI_ARENA_REMOVE: return handle_arena_remove();
     case RUEDA_ABI_INTERN: return handle_intern();
     case RUEDA_ABI_PROCESS_SET: return handle_process_set();
+    case RUEDA_ABI_PLAN: return handle_plan();
     case RUEDA_ABI_DETACH: return handle_detach();
     default: return fail(std::string("attached a second time on one connection") + kCorrupt);
   }
@@ -269,6 +270,11 @@ void SessionImpl::handle_intern() {
 
 void SessionImpl::handle_process_set() {
   Result<uint32_t> id = tensors_.intern(reader_.body_as<rueda_abi_process_set>());
+  send_status(RUEDA_ABI_REPLY, id.status(), id.is_ok() ? id.value() : 0);
+}
+
+void SessionImpl::handle_plan() {
+  Result<uint32_t> id = tensors_.intern(reader_.body_as<rueda_abi_plan>());
   send_status(RUEDA_ABI_REPLY, id.status(), id.is_ok() ? id.value() : 0);
 }
 

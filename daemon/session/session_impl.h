@@ -97,6 +97,7 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   void handle_arena_remove();
   void handle_intern();
   void handle_process_set();
+  void handle_plan();
   void handle_detach();
 
   void wait_doorbell();

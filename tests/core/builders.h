@@ -1,6 +1,7 @@
 // Short ways to write down tensors and layouts in the tests of core.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -29,6 +30,30 @@ inline DescriptorPtr member_of(const std::string& group, uint32_t size, const st
     t.group = group;
     t.group_size = size;
     t.dtype = dtype;
+  });
+}
+
+// Tensors of a plan, each with the names of those that it comes after.
+inline std::vector<PlannedTensor> planned(
+    const std::vector<std::pair<DescriptorPtr, std::vector<std::string>>>& list) {
+  std::vector<PlannedTensor> plan;
+  for (const auto& [item, names] : list) {
+    std::vector<uint32_t> after;
+    for (uint32_t place = 0; place < plan.size(); ++place) {
+      if (std::find(names.begin(), names.end(), plan[place].tensor->name) != names.end()) {
+        after.push_back(place);
+      }
+    }
+    plan.push_back({item, std::move(after)});
+  }
+  return plan;
+}
+
+inline DescriptorPtr declaration_of(std::vector<PlannedTensor> plan) {
+  return tensor(kPlanName, 1, [&](TensorDescriptor& t) {
+    t.kind = CollectiveKind::kDeclarePlan;
+    t.shape = {};
+    t.plan = std::move(plan);
   });
 }
 

@@ -29,6 +29,7 @@ class Cluster {
     std::vector<Epoch> finished;
     std::vector<Status> failed;
     std::vector<StallLine> stall_lines;
+    std::vector<std::string> abandoned_plans;
   };
 
   explicit Cluster(const std::vector<int>& ranks_by_node, JobOptions options = {})
@@ -55,6 +56,7 @@ class Cluster {
     append(at.cancels, output.cancels);
     append(at.launches, output.launches);
     append(at.notes, output.notes);
+    append(at.abandoned_plans, output.abandoned_plans);
     append(at.deliveries, output.deliveries);
     if (output.started) at.started.push_back(*output.started);
     if (output.finished) at.finished.push_back(*output.finished);

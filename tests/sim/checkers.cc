@@ -57,6 +57,9 @@ void Checkers::before_step(NodeIndex node, const core::JobCore& core, const core
   if (const auto* submitted = std::get_if<core::Submitted>(&event)) {
     const core::LocalSubmission& submission = submitted->submission;
     open(rank_of(node, submission.rank)).emplace(submission.ticket.value, submission.descriptor);
+    if (submission.descriptor->kind == CollectiveKind::kDeclarePlan) {
+      declared_ = submission.descriptor;
+    }
   } else if (const auto* done = std::get_if<core::OperationDone>(&event)) {
     on_done(node, *done);
   }
@@ -169,6 +172,29 @@ void Checkers::on_lock(const core::Lock& lock) {
   }
   last_generation_ = lock.generation;
   check_alternatives(lock.plan);
+  if (lock.is_declared) check_declared(lock.plan);
+}
+
+void Checkers::check_declared(const core::Plan& plan) {
+  // By name: all that it comes after, on whatever way.
+  std::map<std::string, std::set<std::string>> before;
+  for (const core::PlannedTensor& planned : declared_->plan) {
+    std::set<std::string>& all = before[planned.tensor->name];
+    for (const uint32_t place : planned.after) {
+      const std::string& name = declared_->plan[place].tensor->name;
+      all.insert(name);
+      all.insert(before[name].begin(), before[name].end());
+    }
+  }
+  if (before.size() != plan.tensors()) violated("plan: it has not the tensors that are declared");
+  for (const core::PlanBatch& batch : plan.batches) {
+    for (const core::DescriptorPtr& one : batch.tensors) {
+      for (const core::DescriptorPtr& other : batch.tensors) {
+        if (!before[one->name].contains(other->name)) continue;
+        violated("plan: " + one->name + " is fused with " + other->name + ", which it comes after");
+      }
+    }
+  }
 }
 
 void Checkers::check_alternatives(const core::Plan& plan) {

@@ -11,6 +11,7 @@
 //   L9  in a plan, batches that may be next have no tensor in common, and no batch has a tensor of
 //       several alternatives with one of fewer
 //   L2  a change of process sets has the same result on all nodes
+//   plan  a declared plan has its tensors, and no batch with one that comes after another
 //   L7  an unlock cancels from 1 + the minimum of the reports on, nothing that any node completed,
 //       and the same on all nodes
 //   R1  P and F are let go of when nobody needs them any more (data_plane.h)
@@ -144,6 +145,7 @@ class Checkers {
   void on_message(NodeIndex node, const core::Message& message);
   void on_lock(const core::Lock& lock);
   void check_alternatives(const core::Plan& plan);
+  void check_declared(const core::Plan& plan);
   void on_cancel(NodeIndex node, const core::Cancel& cancel);
   void check_cancelled(const Operation& operation, Seq seq);
   void on_launch(NodeIndex node, const core::Launch& launch);
@@ -180,6 +182,7 @@ class Checkers {
   uint32_t decreed_epoch_ = 0;
   Seq decreed_;
   uint32_t last_generation_ = 0;
+  core::DescriptorPtr declared_;  // what the last rank that did so has declared
   bool anybody_leaves_ = false;
   uint64_t messages_while_locked_ = 0;
   uint64_t order_messages_ = 0;

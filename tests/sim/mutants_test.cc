@@ -41,6 +41,7 @@ const Planted kPlanted[] = {
     {"a carried seq used twice", core::Mutant::kCarriedSeqUsedTwice, kShrink},
     {"delivering without a lease", core::Mutant::kDeliverWithoutLease, kShrink},
     {"a half without its witness", core::Mutant::kWitnessIgnored, kShrink},
+    {"dependent tensors fused", core::Mutant::kDependentTensorsFused},
 };
 
 CampaignResult run_with(const Planted& planted, uint64_t seeds) {

@@ -95,6 +95,19 @@ void draw_sets(Dice& dice, RunSetup& setup) {
   }
 }
 
+void draw_plan(Dice& dice, const Limits& limits, RunSetup& setup) {
+  setup.declares = static_cast<Declares>(dice.draw(1, 4));
+  if (limits.mismatches && setup.world_size() > 1 && dice.chance(10)) {
+    setup.declares = Declares::kNotTheSame;
+  }
+  for (size_t i = 1; i < setup.tensors.size(); ++i) {
+    // A group is submitted at once.
+    if (setup.is_grouped(i) || !dice.chance(40)) continue;
+    const int before = dice.draw(0, static_cast<int>(i) - 1);
+    setup.tensors[i].after.push_back(setup.tensors[static_cast<size_t>(before)].descriptor.name);
+  }
+}
+
 void draw_faults(Dice& dice, RunSetup& setup) {
   const int nodes = setup.voter_count();
   for (int left = dice.draw(1, 3); left > 0; --left) {
@@ -120,6 +133,12 @@ const char* to_string(Stray stray) {
   static constexpr const char* kNames[] = {"other-shape", "other-group", "new-shape", "skip",
                                            "new",         "twice",       "wait"};
   return kNames[static_cast<int>(stray)];
+}
+
+const char* to_string(Declares declares) {
+  static constexpr const char* kNames[] = {"nothing",  "the step",   "the step without its order",
+                                           "too much", "too little", "not the same plan"};
+  return kNames[static_cast<int>(declares)];
 }
 
 const char* to_string(FaultKind kind) {
@@ -185,6 +204,11 @@ std::optional<int> RunSetup::only_loss() const {
 bool RunSetup::has(Stray stray) const {
   return std::any_of(strays.begin(), strays.end(),
                      [&](const StraySetup& item) { return item.what == stray; });
+}
+
+bool RunSetup::has_order() const {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const TensorSetup& tensor) { return !tensor.after.empty(); });
 }
 
 core::Layout RunSetup::layout() const {
@@ -256,6 +280,9 @@ std::vector<std::string> RunSetup::lines() const {
                   " steps, fusion window " + number(fusion_window_ms) + ", patience " +
                   number(patience_ms) + ", cycle " + number(cycle_ms) + ", agreed anew after " +
                   number(cycles_between_agreements));
+  if (declares != Declares::kNothing) {
+    lines.push_back(std::string("ranks declare ") + to_string(declares));
+  }
   if (!kinds.empty()) {
     std::string line = "kinds of steps";
     for (const int kind : kinds) line += " " + number(kind);
@@ -266,6 +293,7 @@ std::vector<std::string> RunSetup::lines() const {
     std::string line = "tensor " + d.name + " " + std::string(rueda::to_string(d.kind)) + " " +
                        rueda::to_string(d.dtype) + " " + core::shape_to_string(d.shape);
     if (!d.group.empty()) line += " group " + d.group;
+    for (const std::string& before : tensor.after) line += " after " + before;
     if (tensor.kinds != ~0u) {
       line += " in steps of kinds";
       for (int kind = 0; kind < kMostKinds; ++kind) {
@@ -340,6 +368,7 @@ RunSetup draw_setup(uint64_t seed, const Limits& limits) {
   setup.has_witness = setup.shrinks() && dice.chance(40);
   if (limits.faults && dice.chance(50)) draw_faults(dice, setup);
   if (limits.sets && !setup.shrinks() && dice.chance(40)) draw_sets(dice, setup);
+  if (limits.plans && !setup.shrinks() && dice.chance(25)) draw_plan(dice, limits, setup);
   return setup;
 }
 

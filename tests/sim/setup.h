@@ -17,7 +17,20 @@ namespace rueda::sim {
 struct TensorSetup {
   core::TensorDescriptor descriptor;
   uint32_t kinds = ~0u;  // bit k: steps of kind k have it (L9's alternatives)
+  // It is computed from these, which are among the tensors before it.
+  std::vector<std::string> after;
 };
+
+// The plan that all processes declare before their first step.
+enum class Declares : uint8_t {
+  kNothing,
+  kRight,  // but for kinds of steps, strays and broadcasts
+  kWithoutOrder,
+  kTooMuch,    // a tensor that never comes
+  kTooLittle,  // the last tensor is missing
+  kNotTheSame,
+};
+const char* to_string(Declares declares);
 
 // How training processes stray from their usual step.
 enum class Stray : uint8_t {
@@ -73,7 +86,8 @@ struct RunSetup {
   bool polls = false;      // no process says for what it waits
   bool eager = false;      // ranks begin a step without waiting for the one before
   int leaver = -1;         // this rank leaves half way
-  int window = 4;          // L5's W
+  Declares declares = Declares::kNothing;
+  int window = 4;  // L5's W
   int open_operations = 4;
   int64_t fusion_threshold_bytes = 0;
   size_t look_ahead_units = 8;
@@ -102,6 +116,8 @@ struct RunSetup {
   // nothing is lost, or it is not that simple.
   std::optional<int> only_loss() const;
   bool has(Stray stray) const;
+  // Some tensors are computed from others.
+  bool has_order() const;
   core::Layout layout() const;
   // Of process set `id`.
   core::Layout layout_of(uint32_t id) const;
@@ -128,6 +144,7 @@ struct Limits {
   bool alternatives = true;
   bool leavers = true;
   bool sets = true;
+  bool plans = true;
   bool takes_stale_frames = false;
 };
 

@@ -181,6 +181,7 @@ class Shrinker {
     smaller |= try_value(&RunSetup::reordered, false);
     smaller |= try_value(&RunSetup::eager, false);
     smaller |= try_value(&RunSetup::leaver, -1);
+    smaller |= try_value(&RunSetup::declares, Declares::kNothing);
     smaller |= try_value(&RunSetup::fusion_threshold_bytes, 0);
     smaller |= try_value(&RunSetup::look_ahead_units, 0);
     for (size_t i = 0; i < setup_.tensors.size(); ++i) {
@@ -190,7 +191,7 @@ class Shrinker {
       if (tensor.descriptor.group.empty()) tensor = TensorSetup{};
       tensor.descriptor.name = name;
       tensor.descriptor.shape = {1};
-      if (tensor.kinds == setup_.tensors[i].kinds &&
+      if (tensor.kinds == setup_.tensors[i].kinds && tensor.after == setup_.tensors[i].after &&
           tensor.descriptor == setup_.tensors[i].descriptor) {
         continue;
       }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tests/sim/declaring.h"
+
 namespace rueda::sim {
 namespace {
 
@@ -58,6 +60,11 @@ void Teller::grouped_tensor(const std::vector<Words>& said) {
   for (TensorSetup& other : setup_.tensors) {
     if (other.descriptor.group == said[3][0]) other.descriptor.group_size = size;
   }
+}
+
+void Teller::dependent_tensor(const std::vector<Words>& said) {
+  tensor(said);
+  setup_.tensors.back().after = said[3];
 }
 
 void Teller::broadcast(const std::vector<Words>& said) {
@@ -139,6 +146,7 @@ void Teller::step(int index, const core::Event& event) {
   for (auto& [to, message] : output.sends) {
     streams_[{index, to.value}].messages.push_back(std::move(message));
   }
+  said.abandoned_plans += static_cast<int>(output.abandoned_plans.size());
   std::set<Seq>& under_way = under_way_[static_cast<size_t>(index)];
   if (output.recovered) enter(index, *output.recovered);
   for (const core::Cancel& cancel : output.cancels) {
@@ -210,23 +218,37 @@ void Teller::rank_attaches(const std::vector<Words>& said) {
   }
 }
 
+const TensorSetup& Teller::find_tensor(const std::string& name) const {
+  const auto tensor =
+      std::find_if(setup_.tensors.begin(), setup_.tensors.end(),
+                   [&](const TensorSetup& other) { return other.descriptor.name == name; });
+  if (tensor == setup_.tensors.end()) throw Objection("there is no tensor " + name);
+  return *tensor;
+}
+
+void Teller::submit(int rank, const core::DescriptorPtr& descriptor) {
+  auto& tickets = names_[static_cast<size_t>(rank)];
+  const Ticket ticket{tickets.size() + 1};
+  tickets.emplace(ticket.value, descriptor->name);
+  feed(world().layout().node_of(Rank{rank}).value,
+       core::Submitted{{world().local_rank(rank), ticket, descriptor}});
+}
+
 void Teller::submit(const Words& who, const Words& names,
                     const std::optional<std::vector<int64_t>>& shape) {
   for (int rank : all_ranks(who)) {
     for (const std::string& name : names) {
-      const auto tensor =
-          std::find_if(setup_.tensors.begin(), setup_.tensors.end(),
-                       [&](const TensorSetup& other) { return other.descriptor.name == name; });
-      if (tensor == setup_.tensors.end()) throw Objection("there is no tensor " + name);
-      auto descriptor = std::make_shared<core::TensorDescriptor>(tensor->descriptor);
+      auto descriptor = std::make_shared<core::TensorDescriptor>(find_tensor(name).descriptor);
       if (shape) descriptor->shape = *shape;
-      auto& tickets = names_[static_cast<size_t>(rank)];
-      const Ticket ticket{tickets.size() + 1};
-      tickets.emplace(ticket.value, name);
-      feed(world().layout().node_of(Rank{rank}).value,
-           core::Submitted{{world().local_rank(rank), ticket, descriptor}});
+      submit(rank, descriptor);
     }
   }
+}
+
+void Teller::rank_declares(const std::vector<Words>& said) {
+  std::vector<TensorSetup> tensors;
+  for (const std::string& name : said[1]) tensors.push_back(find_tensor(name));
+  for (int rank : all_ranks(said[0])) submit(rank, plan_of(tensors));
 }
 
 void Teller::rank_waits(const std::vector<Words>& said) {

@@ -31,6 +31,7 @@ class Teller {
   void ranks(const std::vector<Words>& said);
   void tensor(const std::vector<Words>& said);
   void grouped_tensor(const std::vector<Words>& said);
+  void dependent_tensor(const std::vector<Words>& said);
   void broadcast(const std::vector<Words>& said);
   void mode(const std::vector<Words>& said);
   void shrink(const std::vector<Words>&) { setup_.policy = core::DeathPolicy::kShrink; }
@@ -44,6 +45,7 @@ class Teller {
   void rank_submits_shape(const std::vector<Words>& said) {
     submit(said[0], said[1], {{std::stoll(said[2][0])}});
   }
+  void rank_declares(const std::vector<Words>& said);
   void rank_waits(const std::vector<Words>& said);
   void rank_leaves(const std::vector<Words>& said);
   void rank_dies(const std::vector<Words>& said);
@@ -84,6 +86,7 @@ class Teller {
   void expect_members(const std::vector<Words>& said);
   void expect_repeated(const std::vector<Words>& said);
   void expect_fetch(const std::vector<Words>& said);
+  void expect_abandoned(const std::vector<Words>& said);
 
  private:
   struct Result {
@@ -94,6 +97,7 @@ class Teller {
   struct Said {
     std::deque<core::Launch> launches;
     std::deque<core::Cancel> cancels;
+    int abandoned_plans = 0;
     std::optional<Status> failure;
     std::optional<core::NextEpoch> recovered;
   };
@@ -107,6 +111,8 @@ class Teller {
   std::vector<int> nodes(const Words& name);
   int one_node(const Words& name);
   std::vector<int> all_ranks(const Words& name);
+  const TensorSetup& find_tensor(const std::string& name) const;
+  void submit(int rank, const core::DescriptorPtr& descriptor);
   void submit(const Words& who, const Words& names,
               const std::optional<std::vector<int64_t>>& shape);
   Stream& stream(const Words& from, const Words& to) {

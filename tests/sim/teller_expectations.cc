@@ -117,6 +117,13 @@ void Teller::expect_no_message(const std::vector<Words>&) {
   }
 }
 
+void Teller::expect_abandoned(const std::vector<Words>& said) {
+  for (int index : nodes(said[0])) {
+    if (std::exchange(said_[static_cast<size_t>(index)].abandoned_plans, 0) > 0) continue;
+    throw Objection(name_of(index) + " abandons no plan");
+  }
+}
+
 void Teller::expect_state(const std::vector<Words>& said) {
   for (int index : nodes(said[0])) {
     const char* is = to_string(world().node(index).core->state());

@@ -70,7 +70,8 @@ struct MessageText {
       batches.push_back(std::move(text));
     }
     return "generation " + number(lock.generation) + " from " + name_of(lock.first) + " on, at " +
-           std::to_string(lock.at) + ": " + join(batches, ", ");
+           std::to_string(lock.at) + (lock.is_declared ? ", as declared: " : ": ") +
+           join(batches, ", ");
   }
   std::string operator()(const core::UnlockRequest& request) const {
     return "generation " + number(request.generation) + ", " + request.reason;

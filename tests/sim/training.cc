@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tests/sim/declaring.h"
+
 namespace rueda::sim {
 namespace {
 
@@ -104,7 +106,7 @@ core::Event Training::leave(int rank) {
 bool Training::in_fixed_order(int step) const {
   // A wait within a step is only right where all ranks keep one order: else each might wait for
   // what the other submits later.
-  return !setup_.reordered ||
+  return !setup_.reordered || setup_.has_order() ||
          std::any_of(setup_.strays.begin(), setup_.strays.end(), [&](const StraySetup& stray) {
            return stray.step == step && (stray.what == Stray::kTwice || stray.what == Stray::kWait);
          });
@@ -120,6 +122,7 @@ const StraySetup* Training::stray(Stray what, int step, size_t tensor) const {
 void Training::begin_step(int rank) {
   Process& process = at(rank);
   if (process.step == 0) add_sets(rank);
+  if (process.step == 0) declare(rank);
   const int step = process.step++;
   std::vector<size_t> order;
   for (size_t tensor = 0; tensor < setup_.tensors.size(); ++tensor) {
@@ -145,6 +148,13 @@ void Training::add_sets(int rank) {
     process.actions.push_back({add, true});
     process.has_sets = true;
   }
+}
+
+void Training::declare(int rank) {
+  const core::DescriptorPtr plan = declared_by(setup_, rank);
+  if (!plan) return;
+  at(rank).actions.push_back({plan});
+  at(rank).actions.push_back({plan, true});
 }
 
 void Training::use_sets(int rank) {
@@ -180,6 +190,11 @@ void Training::add_tensor(int rank, size_t tensor) {
   const bool grouped = setup_.is_grouped(tensor);  // stands and falls with its group
   if (!grouped && stray(Stray::kSkip, step, tensor)) return;
   const core::DescriptorPtr usual = descriptor(tensor, rank, step);
+  for (const std::string& before : setup_.tensors[tensor].after) {
+    for (const core::DescriptorPtr& other : usual_) {
+      if (other->name == before) process.actions.push_back({other, true});
+    }
+  }
   process.actions.push_back({usual});
   if (grouped) return;
   if (stray(Stray::kTwice, step, tensor)) {
@@ -245,7 +260,8 @@ void Training::on_delivery(int node, const core::Delivery& delivery) {
     const bool is_mismatch = code == Code::kMismatch;
     const bool explained =
         setup_.is_lethal() || (code == Code::kShutDown && setup_.leaver >= 0) ||
-        (is_mismatch && (setup_.has(Stray::kOtherShape) || setup_.has(Stray::kOtherGroup)));
+        (is_mismatch && (setup_.has(Stray::kOtherShape) || setup_.has(Stray::kOtherGroup) ||
+                         setup_.declares == Declares::kNotTheSame));
     if (!explained) unexplained_ = delivery.status.to_string();
     // A job goes on after a mismatch, and after a broadcast that has lost its root. After anything
     // else a process gives up.

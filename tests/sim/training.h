@@ -63,6 +63,8 @@ class Training {
   std::optional<core::Event> next_action(int rank);
   // Process sets: added before the first step, used in every step, removed after the last.
   void add_sets(int rank);
+  // The plan is declared before the first step.
+  void declare(int rank);
   void use_sets(int rank);
   bool remove_sets(int rank);
   // The process sleeps until the submission has ended; those who poll do not say so.

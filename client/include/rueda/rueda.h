@@ -166,6 +166,33 @@ RUEDA_API int rueda_process_set_rank(uint32_t id, int32_t* rank);
 /* The set's ranks, ascending; `ranks` has room for rueda_process_set_size(id). */
 RUEDA_API int rueda_process_set_ranks(uint32_t id, int32_t* ranks);
 
+/* --- Plans declared ahead */
+
+/* A tensor that every training step reduces, by an allreduce. */
+typedef struct rueda_planned_tensor {
+  rueda_tensor tensor;                 /* input and output are not looked at; process_set 0 */
+  const rueda_reduce_options* options; /* as it will be submitted; NULL: average, no scales */
+  const char* group_name; /* as it will be submitted; a group's tensors follow each other; NULL:
+                             no group */
+  /* Which tensors' results it is computed from: their places in the list, each before its own. It
+   * never shares an operation with them, nor waits in one for them. */
+  const uint32_t* after;
+  size_t after_count;
+} rueda_planned_tensor;
+
+/* Says what a step consists of before there has been one: all its allreduces, in the order in which
+ * they are expected to be ready. Every rank of the job calls it, with the same list, before its
+ * first step or between two, and waits for all others. From then on no message about order is sent
+ * (under the coordination `locked`, the default; others take no notice).
+ *
+ * A plan that turns out wrong does no harm: when ranks do something else, the daemons say so in the
+ * log and in rueda_plans_abandoned_total, and learn the schedule by themselves.
+ *
+ * RUEDA_ERR_INVALID_ARGUMENT names the tensor that is wrong in the list; RUEDA_ERR_MISMATCH, on all
+ * ranks, names two ranks that declared different plans, and the first difference, or what is wrong
+ * with the plan of one. */
+RUEDA_API int rueda_plan_declare(const rueda_planned_tensor* tensors, size_t count);
+
 /* What an operation's end says of it; for a group, of its last tensor. */
 typedef struct rueda_result {
   uint32_t epoch;        /* membership it was carried out in */

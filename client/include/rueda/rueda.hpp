@@ -347,6 +347,41 @@ class ProcessSet {
   uint32_t id_ = 0;
 };
 
+// A tensor that every training step reduces by an allreduce, in one dimension, as the calls above
+// submit it.
+struct PlannedTensor {
+  std::string name;
+  size_t size = 0;  // elements
+  rueda_dtype dtype = RUEDA_FLOAT32;
+  // From the results of which it is computed: their places in the list, each before its own.
+  std::vector<uint32_t> after;
+  std::string group;  // of a grouped_allreduce: its tensors follow each other; "": none
+  ReduceOptions options;
+};
+
+// What a step consists of, before there has been one: all its allreduces, in the order in which
+// they are expected to be ready. Every rank of the job calls it, with the same list, before its
+// first step or between two, and waits for the others. See rueda_plan_declare.
+inline void declare_plan(std::span<const PlannedTensor> tensors) {
+  std::vector<int64_t> shapes;
+  std::vector<rueda_reduce_options> options;
+  for (const PlannedTensor& planned : tensors) {
+    shapes.push_back(static_cast<int64_t>(planned.size));
+    options.push_back(detail::c_options(planned.options));
+  }
+  std::vector<rueda_planned_tensor> list;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const PlannedTensor& planned = tensors[i];
+    list.push_back({{planned.name.c_str(), nullptr, nullptr, &shapes[i], 1, planned.dtype,
+                     planned.options.process_set},
+                    &options[i],
+                    planned.group.empty() ? nullptr : planned.group.c_str(),
+                    planned.after.data(),
+                    planned.after.size()});
+  }
+  detail::check(rueda_plan_declare(list.data(), list.size()));
+}
+
 // Returns when every rank has called it.
 inline void barrier(const std::string& name = "barrier",
                     std::optional<Milliseconds> timeout = std::nullopt) {

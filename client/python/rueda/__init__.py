@@ -21,16 +21,17 @@ from ._operations import (Average, Max, Min, Product, ReduceOp, Sum, allreduce, 
                           allreduce_async, allreduce_async_, barrier, broadcast, broadcast_,
                           broadcast_async, broadcast_async_, grouped_allreduce,
                           grouped_allreduce_async, poll, synchronize)
+from ._plans import PlannedTensor, declare_plan
 from ._process_sets import (ProcessSet, add_process_set, global_process_set,
                             remove_process_set)
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Average", "HorovodInternalError", "Max", "Min", "ProcessSet", "Product", "ReduceOp", "RuedaError",
+    "Average", "HorovodInternalError", "Max", "Min", "PlannedTensor", "ProcessSet", "Product", "ReduceOp", "RuedaError",
     "RuedaInternalError", "RuedaTimeoutError", "Stats", "Sum", "add_process_set", "allreduce", "allreduce_",
     "allreduce_async", "allreduce_async_", "barrier", "broadcast", "broadcast_", "broadcast_async",
-    "broadcast_async_", "cross_rank", "cross_size", "empty",
+    "broadcast_async_", "cross_rank", "cross_size", "declare_plan", "empty",
     "global_process_set", "grouped_allreduce",
     "grouped_allreduce_async", "init", "is_initialized", "local_rank", "local_size", "node_id", "poll",
     "rank", "remove_process_set", "shutdown", "size", "stats", "synchronize",

@@ -7,7 +7,7 @@ import ctypes
 import os
 import threading
 from ctypes import (POINTER, Structure, byref, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t,
-                    c_uint32, c_uint64, c_void_p, sizeof)
+                    c_uint32, c_uint64, c_void_p, pointer, sizeof)
 from pathlib import Path
 from typing import Optional
 
@@ -32,6 +32,11 @@ class Tensor(Structure):
 class ReduceOptions(Structure):
     _fields_ = [("struct_bytes", c_size_t), ("op", c_int), ("prescale", c_double),
                 ("postscale", c_double), ("priority", c_int32)]
+
+
+class PlannedTensor(Structure):
+    _fields_ = [("tensor", Tensor), ("options", POINTER(ReduceOptions)), ("group_name", c_char_p),
+                ("after", POINTER(c_uint32)), ("after_count", c_size_t)]
 
 
 class Stats(Structure):
@@ -66,6 +71,7 @@ _SIGNATURES = {
     "rueda_process_set_remove": (c_int, [c_uint32]),
     "rueda_process_set_size": (c_int, [c_uint32]),
     "rueda_process_set_rank": (c_int, [c_uint32, POINTER(c_int32)]),
+    "rueda_plan_declare": (c_int, [POINTER(PlannedTensor), c_size_t]),
     "rueda_wait": (c_int, [c_uint64, c_int64, POINTER(Result)]),
     "rueda_test": (c_int, [c_uint64, POINTER(c_int)]),
     "rueda_last_error": (c_char_p, []),
@@ -135,5 +141,5 @@ def check(code: int) -> int:
     return code
 
 
-__all__ = ["InitOptions", "ReduceOptions", "Result", "Stats", "Tensor", "byref", "candidates", "check",
-           "last_error", "load", "loaded", "sizeof"]
+__all__ = ["InitOptions", "PlannedTensor", "ReduceOptions", "Result", "Stats", "Tensor", "byref", "candidates", "check",
+           "last_error", "load", "loaded", "pointer", "sizeof"]

@@ -99,7 +99,8 @@ def name_for(function: str, name: Optional[str], set_id: int = 0) -> str:
     return name
 
 
-def _options(op: int, prescale_factor: float, postscale_factor: float, priority: int) -> ReduceOptions:
+def make_options(op: int, prescale_factor: float, postscale_factor: float,
+                 priority: int = 0) -> ReduceOptions:
     try:
         chosen = ReduceOp(op)
     except ValueError:
@@ -149,7 +150,7 @@ def _allreduce(tensor: Any, name: Optional[str], op: int, prescale_factor: float
                priority: int, in_place: bool) -> int:
     array = as_array(tensor)
     code = code_of(array, dtype)
-    options = _options(op, prescale_factor, postscale_factor, priority)
+    options = make_options(op, prescale_factor, postscale_factor, priority)
     require_init()
     set_id = id_of(process_set)
     slot = _make_slot(array, in_place)
@@ -228,7 +229,7 @@ def grouped_allreduce_async(tensors: Sequence[np.ndarray], name: Optional[str] =
         raise ValueError("tensors must be a list of at least one array")
     arrays = [as_array(tensor, f"tensors[{i}]") for i, tensor in enumerate(tensors)]
     codes = [code_of(array) for array in arrays]
-    options = _options(op, prescale_factor, postscale_factor, priority)
+    options = make_options(op, prescale_factor, postscale_factor, priority)
     require_init()
     set_id = id_of(process_set)
     group = name_for("grouped_allreduce", name, set_id)

@@ -1,0 +1,63 @@
+"""Plans declared ahead: what a training step consists of, said before there has been one."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, NamedTuple, Optional, Sequence
+
+from . import _library
+from ._dtypes import as_array, code_of
+from ._library import PlannedTensor as _CPlanned
+from ._library import Tensor, check, pointer
+from ._operations import Average, make_options, name_for, require_init
+
+
+class PlannedTensor(NamedTuple):
+    """A tensor that every step reduces by an allreduce.
+
+    name, op, the factors and dtype: as it will be submitted. like: an array of its shape and dtype; its values
+    are not looked at. after: names of those that it is computed from, once they are reduced. group: the
+    name of its grouped allreduce; a group's tensors follow each other.
+    """
+
+    name: str
+    like: Any
+    after: "Sequence[str]" = ()
+    group: Optional[str] = None
+    op: int = Average
+    prescale_factor: float = 1.0
+    postscale_factor: float = 1.0
+    dtype: Optional[str] = None
+
+
+def declare_plan(tensors: Sequence[PlannedTensor]) -> None:
+    """Declares all allreduces of a step, in the order in which they are expected to be ready, so that not even
+    the first step sends a message about order. Every rank of the job calls it, with the same list,
+    before its first step or between two, and waits for all others.
+
+    Tensors that do not come after one another may share an operation, others never do. A plan that
+    turns out wrong does no harm: the daemons say so in their logs, and learn the schedule.
+    ValueError: a tensor after one that is not listed before it, or listed twice. RuedaError: ranks
+    declared different plans (the text names both), or one cannot be.
+    """
+    require_init()
+    planned = (_CPlanned * max(len(tensors), 1))()
+    places: "dict[str, int]" = {}
+    for place, tensor in enumerate(tensors):
+        array = as_array(tensor.like)
+        after = []
+        for before in tensor.after:
+            if before not in places:
+                raise ValueError(f"tensor {tensor.name!r} comes after {before!r}, which is not listed before it")
+            after.append(places[before])
+        if tensor.name in places:
+            raise ValueError(f"tensor {tensor.name!r} is listed twice")
+        places[name_for("allreduce", tensor.name)] = place
+        shape = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
+        item = planned[place]
+        item.tensor = Tensor(tensor.name.encode(), None, None, shape, array.ndim, code_of(array, tensor.dtype), 0)
+        item.options = pointer(make_options(tensor.op, tensor.prescale_factor, tensor.postscale_factor))
+        item.group_name = None if tensor.group is None else tensor.group.encode()
+        item.after = (ctypes.c_uint32 * max(len(after), 1))(*after)
+        item.after_count = len(after)
+    check(_library.load().rueda_plan_declare(planned, len(tensors)))

@@ -1,0 +1,47 @@
+#include "tests/sim/declaring.h"
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "daemon/core/track.h"
+
+namespace rueda::sim {
+
+core::DescriptorPtr plan_of(const std::vector<TensorSetup>& tensors) {
+  auto declared = std::make_shared<core::TensorDescriptor>();
+  declared->name = core::kPlanName;
+  declared->kind = CollectiveKind::kDeclarePlan;
+  std::map<std::string, uint32_t> places;
+  for (const TensorSetup& tensor : tensors) {
+    core::PlannedTensor& planned = declared->plan.emplace_back();
+    planned.tensor = std::make_shared<core::TensorDescriptor>(tensor.descriptor);
+    for (const std::string& before : tensor.after) {
+      if (const auto it = places.find(before); it != places.end()) {
+        planned.after.push_back(it->second);
+      }
+    }
+    places.emplace(tensor.descriptor.name, declared->plan.size() - 1);
+  }
+  return declared;
+}
+
+core::DescriptorPtr declared_by(const RunSetup& setup, int rank) {
+  std::vector<TensorSetup> tensors;
+  for (const TensorSetup& tensor : setup.tensors) {
+    if (core::track_of(tensor.descriptor.kind) == core::Track::kLockable) tensors.push_back(tensor);
+  }
+  if (setup.declares == Declares::kNothing || tensors.empty()) return nullptr;
+  TensorSetup stranger;
+  stranger.descriptor.name = "stranger";
+  if (setup.declares == Declares::kTooMuch) tensors.push_back(stranger);
+  const bool may_go = tensors.size() > 1 && tensors.back().descriptor.group.empty();
+  if (setup.declares == Declares::kTooLittle && may_go) tensors.pop_back();
+  if (setup.declares == Declares::kWithoutOrder) {
+    for (TensorSetup& tensor : tensors) tensor.after.clear();
+  }
+  if (setup.declares == Declares::kNotTheSame && rank == 0) tensors.push_back(stranger);
+  return plan_of(tensors);
+}
+
+}  // namespace rueda::sim

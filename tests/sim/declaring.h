@@ -1,0 +1,16 @@
+// Plans that training processes declare before their first step, right ones and wrong ones.
+#pragma once
+
+#include <vector>
+
+#include "daemon/core/plan.h"
+#include "tests/sim/setup.h"
+
+namespace rueda::sim {
+
+// Of these tensors, in this order; what they come after counts if it is one of those before.
+core::DescriptorPtr plan_of(const std::vector<TensorSetup>& tensors);
+// What the rank declares; null: nothing.
+core::DescriptorPtr declared_by(const RunSetup& setup, int rank);
+
+}  // namespace rueda::sim
