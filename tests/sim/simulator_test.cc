@@ -53,7 +53,7 @@ TEST(Simulator, ALockedScheduleThatRepeatsSendsNothingAboutOrder) {
   limits.mode = core::Coordination::kLocked;
   limits.faults = limits.strays = limits.mismatches = limits.leavers = false;
   limits.alternatives = false;
-  limits.sets = false;  // they are added and removed by decree
+  limits.sets = limits.plans = false;  // they are added, removed and declared by decree
   uint64_t locked_launches = 0;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     RunSetup setup = draw_setup(seed, limits);
@@ -79,6 +79,7 @@ TEST(Simulator, AlternativesThatComeAgainSendNothingAboutOrder) {
   Limits limits;
   limits.mode = core::Coordination::kLocked;
   limits.faults = limits.strays = limits.mismatches = limits.leavers = false;
+  limits.plans = false;  // they have no alternatives
   uint64_t locked_launches = 0;
   int with_alternatives = 0;
   for (uint64_t seed = 1; seed <= 150; ++seed) {
