@@ -102,6 +102,12 @@ void define_work(CLI::App& app, Config& config) {
       ->transform(bytes_suffix())
       ->check(CLI::Range(uint64_t{1} << 20, uint64_t{64} << 30))
       ->capture_default_str();
+  app.add_option(
+         "--reduce-threads", config.reduce_threads,
+         "Threads for a pass over the memory of a node's ranks; 0: as many as cores, at most 4")
+      ->envname("RUEDAD_REDUCE_THREADS")
+      ->check(CLI::Range(0, 64))
+      ->capture_default_str();
   app.add_option("--timeout-ms", config.timeout_ms,
                  "How long a peer may be silent or make no progress; other waits derive from it")
       ->envname("RUEDAD_TIMEOUT_MS")

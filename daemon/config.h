@@ -24,6 +24,7 @@ struct Config {
   std::string coordination = core::to_string(core::kDefaultCoordination);
   uint64_t chunk_bytes = 256u << 10;
   uint64_t staging_bytes = 64u << 20;
+  int reduce_threads = 0;  // 0: as many as cores, at most 4
   int64_t timeout_ms = 10'000;
   int64_t start_timeout_ms = 60'000;
   double stall_check_seconds = 10;    // 0: stalls are not looked for

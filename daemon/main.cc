@@ -1,5 +1,6 @@
 // ruedad: puts the rooms together, and takes them apart in the right order (docs/threads.md).
 
+#include <algorithm>
 #include <future>
 #include <iostream>
 #include <random>
@@ -41,6 +42,11 @@ engine::EngineOptions engine_options(const Config& config) {
   return options;
 }
 
+int reduce_threads(const Config& config) {
+  if (config.reduce_threads > 0) return config.reduce_threads;
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 4);
+}
+
 std::string join_address(const std::string& host, uint16_t port) {
   const bool is_v6 = host.find(':') != std::string::npos;
   return (is_v6 ? '[' + host + ']' : host) + ':' + std::to_string(port);
@@ -67,12 +73,14 @@ class Daemon {
       : config_(std::move(config)),
         options_(engine_options(config_)),
         metrics_({RUEDA_VERSION, config_.node_id, reduce::simd_target()}),
-        data_loop_(metrics_,
-                   [this](boost::asio::io_context& loop) {
-                     transport::TcpOptions tcp;
-                     tcp.congestion = config_.tcp_congestion;
-                     return transport::make_tcp_transport(loop, tcp);
-                   }),
+        data_loop_(
+            metrics_,
+            [this](boost::asio::io_context& loop) {
+              transport::TcpOptions tcp;
+              tcp.congestion = config_.tcp_congestion;
+              return transport::make_tcp_transport(loop, tcp);
+            },
+            reduce_threads(config_)),
         plane_(control_loop_, metrics_, {config_.node_id, random_number(), config_.timeout_ms}),
         signals_(control_loop_, SIGTERM, SIGINT) {}
 

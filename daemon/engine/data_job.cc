@@ -33,6 +33,7 @@ DataJob::DataJob(boost::asio::io_context& loop, transport::Transport& transport,
                                    options_.staging_bytes,
                                    options_.policy == core::DeathPolicy::kShrink)),
       kernels_(options_.corrupt),
+      pass_kernels_(static_cast<size_t>(options_.pass_threads->threads()), kernels_),
       outbox_({.slots = geometry_.slots(),
                .cookies = geometry_.slots() + geometry_.origin_buffers() + core::kTracks,
                .lanes = geometry_.all_lanes() + 1}),  // the last one for acknowledgements
@@ -273,11 +274,15 @@ void DataJob::run_locally(Running& running) {
   const auto size = static_cast<int64_t>(element_bytes(running.operation->dtype));
   const int64_t elements = running.operation->elements();
   const int64_t turn_end = std::min(elements, running.elements_done + kTurnBytes / size);
-  while (running.elements_done < turn_end) {
-    const int64_t end = std::min(turn_end, running.elements_done + kStretchBytes / size);
-    kernels_.run_on_one_node(*running.operation, {running.elements_done, end});
-    running.elements_done = end;
-  }
+  const int64_t from = std::exchange(running.elements_done, turn_end);
+  const int64_t stretch = kStretchBytes / size;
+  const int64_t stretches = (turn_end - from + stretch - 1) / stretch;
+  const auto pass = [&](int thread, int64_t i) {
+    const int64_t begin = from + i * stretch;
+    pass_kernels_[static_cast<size_t>(thread)].run_on_one_node(
+        *running.operation, {begin, std::min(turn_end, begin + stretch)});
+  };
+  options_.pass_threads->run(stretches, pass);
   if (!inputs_hold(running)) return;
   if (running.elements_done == elements) {
     running.first_incomplete = running.cut.pieces();

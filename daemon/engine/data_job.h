@@ -28,6 +28,7 @@
 #include "daemon/engine/held_finals.h"
 #include "daemon/engine/operation.h"
 #include "daemon/engine/outbox.h"
+#include "daemon/engine/pass_threads.h"
 #include "daemon/engine/slots.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/transport/transport.h"
@@ -62,6 +63,8 @@ struct DataJobOptions {
   // kFail: nothing is held beyond what the ring needs. The same on all nodes.
   core::DeathPolicy policy = core::DeathPolicy::kFail;
   DataEvents events;
+  // Do the passes over memory of a job on one node. Outlive the job.
+  PassThreads* pass_threads = nullptr;
 };
 
 class DataJob {
@@ -228,6 +231,7 @@ class DataJob {
   const uint64_t job_hash_;
   const SlotGeometry geometry_;
   OperationKernels kernels_;
+  std::vector<OperationKernels> pass_kernels_;  // by thread
 
   // Slots first, then the buffers for what this node originates: one mapping, one region.
   std::byte* staging_ = nullptr;

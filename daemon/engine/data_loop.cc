@@ -9,10 +9,12 @@
 
 namespace rueda::engine {
 
-DataLoop::DataLoop(observe::Metrics& metrics, const TransportFactory& make_transport)
+DataLoop::DataLoop(observe::Metrics& metrics, const TransportFactory& make_transport,
+                   int pass_threads)
     : metrics_(metrics),
       work_(boost::asio::make_work_guard(io_)),
-      transport_(make_transport(io_)) {}
+      transport_(make_transport(io_)),
+      pass_threads_(pass_threads) {}
 
 DataLoop::~DataLoop() { stop(); }
 
@@ -49,6 +51,7 @@ void DataLoop::begin_epoch(DataJobOptions options) {
   in_loop([this, options = std::move(options)]() mutable {
     count_rejected();
     const Key key{options.job, options.epoch, options.process_set};
+    options.pass_threads = &pass_threads_;
     options.events.on_small = [this] { awake_.stay_awake(); };
     auto job = std::make_unique<DataJob>(io_, *transport_, metrics_, std::move(options));
     DataJob* started = job.get();

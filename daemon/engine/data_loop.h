@@ -25,7 +25,8 @@ class DataLoop {
   using TransportFactory =
       std::function<std::unique_ptr<transport::Transport>(boost::asio::io_context&)>;
 
-  DataLoop(observe::Metrics& metrics, const TransportFactory& make_transport);
+  // `pass_threads`: how many threads do a pass over memory, the loop's own among them.
+  DataLoop(observe::Metrics& metrics, const TransportFactory& make_transport, int pass_threads = 1);
   ~DataLoop();  // stops
 
   // Binds the data port and starts the thread; returns the address bound. Once.
@@ -64,6 +65,7 @@ class DataLoop {
   AwakeLoop awake_{io_};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   std::unique_ptr<transport::Transport> transport_;
+  PassThreads pass_threads_;
   std::map<Key, std::unique_ptr<DataJob>> jobs_;  // in loop
   uint64_t counted_rejected_ = 0;
   std::thread thread_;

@@ -19,6 +19,8 @@ DataJobOptions data_job_options(int nodes, int self) {
     options.node_ids.push_back("n" + std::to_string(i));
     options.data_addresses.push_back(address_of(i));
   }
+  static PassThreads pass_threads(3);
+  options.pass_threads = &pass_threads;
   options.events.on_done = [](Seq, double) {};
   options.events.on_failed = [](Seq, const Status&) {};
   options.events.on_diverged = [](Seq, uint32_t, NodeIndex) {};

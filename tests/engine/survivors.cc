@@ -73,6 +73,7 @@ DataJobOptions Survivors::job_options(NodeIndex self) {
   options.chunk_bytes = 4096;
   options.staging_bytes = options_.staging_bytes;
   options.timeout_ms = 600'000;
+  options.pass_threads = &pass_threads_;
   options.policy = core::DeathPolicy::kShrink;
   for (const NodeIndex member : members_) {
     if (member == self) options.self = NodeIndex{static_cast<int>(options.node_ids.size())};

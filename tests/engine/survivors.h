@@ -99,6 +99,7 @@ class Survivors {
 
   const SurvivorOptions options_;
   std::mt19937 random_;
+  PassThreads pass_threads_{1};
   boost::asio::io_context io_{1};
   std::shared_ptr<transport::MemNetwork> network_ = transport::make_mem_network();
   observe::Metrics metrics_{{"0", "test", "none"}};

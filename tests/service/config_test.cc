@@ -70,6 +70,7 @@ TEST_F(ConfigTest, Defaults) {
   EXPECT_EQ(config.coordination, core::to_string(core::kDefaultCoordination));
   EXPECT_EQ(config.chunk_bytes, 256u << 10);
   EXPECT_EQ(config.staging_bytes, 64u << 20);
+  EXPECT_EQ(config.reduce_threads, 0);
   EXPECT_EQ(config.timeout_ms, 10'000);
   EXPECT_EQ(config.start_timeout_ms, 60'000);
   EXPECT_EQ(config.stall_check_seconds, 10);
@@ -107,6 +108,7 @@ TEST_F(ConfigTest, EverySettingHasAVariable) {
   env("RUEDAD_STAGING_BYTES", "1G");
   env("RUEDAD_TIMEOUT_MS", "500");
   env("RUEDAD_START_TIMEOUT_MS", "700");
+  env("RUEDAD_REDUCE_THREADS", "3");
   env("RUEDAD_TCP_CONGESTION", "system");
   env("RUEDAD_LOG_LEVEL", "debug");
   env("RUEDAD_LOG_FORMAT", "json");
@@ -121,6 +123,7 @@ TEST_F(ConfigTest, EverySettingHasAVariable) {
   EXPECT_EQ(config.coordination, "cached");
   EXPECT_EQ(config.chunk_bytes, 8192u);
   EXPECT_EQ(config.staging_bytes, 1u << 30);
+  EXPECT_EQ(config.reduce_threads, 3);
   EXPECT_EQ(config.timeout_ms, 500);
   EXPECT_EQ(config.start_timeout_ms, 700);
   EXPECT_EQ(config.tcp_congestion, "system");
@@ -146,23 +149,16 @@ TEST_F(ConfigTest, SizesAreTakenWithSuffixes) {
 }
 
 TEST_F(ConfigTest, ValuesThatCannotBeAreRefusedAndNamed) {
-  const std::vector<std::pair<std::string, std::string>> wrong{{"--chunk-bytes", "4095"},
-                                                               {"--chunk-bytes", "5M"},
-                                                               {"--chunk-bytes", "-1"},
-                                                               {"--staging-bytes", "1000"},
-                                                               {"--fusion-threshold", "-1"},
-                                                               {"--fusion-threshold", "1X"},
-                                                               {"--coordination", "telepathy"},
-                                                               {"--timeout-ms", "99"},
-                                                               {"--timeout-ms", "soon"},
-                                                               {"--start-timeout-ms", "0"},
-                                                               {"--control-port", "65536"},
-                                                               {"--data-port", "-1"},
-                                                               {"--http-port", "http"},
-                                                               {"--log-level", "loud"},
-                                                               {"--log-format", "xml"},
-                                                               {"--fault", "everything"},
-                                                               {"--node-id", std::string(64, 'x')}};
+  const std::vector<std::pair<std::string, std::string>> wrong{
+      {"--chunk-bytes", "4095"},    {"--chunk-bytes", "5M"},
+      {"--chunk-bytes", "-1"},      {"--staging-bytes", "1000"},
+      {"--reduce-threads", "65"},   {"--fusion-threshold", "-1"},
+      {"--fusion-threshold", "1X"}, {"--coordination", "telepathy"},
+      {"--timeout-ms", "99"},       {"--timeout-ms", "soon"},
+      {"--start-timeout-ms", "0"},  {"--control-port", "65536"},
+      {"--data-port", "-1"},        {"--http-port", "http"},
+      {"--log-level", "loud"},      {"--log-format", "xml"},
+      {"--fault", "everything"},    {"--node-id", std::string(64, 'x')}};
   for (const auto& [flag, value] : wrong) {
     const auto [code, printed] = bad({flag, value});
     EXPECT_NE(code, 0) << flag << ' ' << value;

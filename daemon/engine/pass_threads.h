@@ -1,0 +1,48 @@
+// Threads that help a data loop with passes over a node's memory, which one core cannot saturate.
+// They work only while run() lasts, and sleep between.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "daemon/base/yielding_wait.h"
+
+namespace rueda::engine {
+
+class PassThreads {
+ public:
+  // Whose `thread` it is to do which `part`.
+  using Part = std::function<void(int thread, int64_t part)>;
+
+  // `threads` in all, with the caller of run(), at least 1. With 1 none is started.
+  explicit PassThreads(int threads);
+  ~PassThreads();
+
+  int threads() const { return static_cast<int>(helpers_.size()) + 1; }
+  // Calls do_part once for each part from 0 to parts - 1, here as thread 0 and on the helpers, in
+  // any order, and returns when all calls have. It must not throw. One caller at a time.
+  void run(int64_t parts, const Part& do_part);
+
+ private:
+  void help(int thread);
+  void take_parts(int thread, int64_t parts, const Part& do_part);
+
+  std::mutex mutex_;
+  std::condition_variable begun_;
+  std::condition_variable ended_;
+  const Part* do_part_ = nullptr;  // null: there is nothing to help with
+  int64_t parts_ = 0;
+  bool stopping_ = false;
+  std::atomic<uint64_t> round_{0};
+  std::atomic<int> helping_{0};
+  std::atomic<int64_t> next_part_{0};
+  YieldingWait wait_;  // the caller's
+  std::vector<std::thread> helpers_;
+};
+
+}  // namespace rueda::engine
