@@ -25,6 +25,7 @@
 #include <vector>
 
 #include <rueda/rueda.h>
+#include <sched.h>
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
@@ -188,8 +189,10 @@ bool race(const std::string& action, const Words& words) {
   }
   for (int round = 0; round < std::atoi(words.at(3).c_str()); ++round) {
     std::vector<rueda_handle> handles(names.size());
+    for (const auto& item : data) item->fill(0);
+    // The first is not to be far when the last comes.
+    if (const int code = rueda_barrier("start", -1); code != RUEDA_OK) return report(action, code);
     for (size_t i = 0; i < names.size(); ++i) {
-      data[i]->fill(0);
       const std::string name(1, names[i]);
       const rueda_tensor tensor = {
           name.c_str(), data[i]->data(), data[i]->data(), &count, 1, RUEDA_FLOAT32, 0};
@@ -198,13 +201,17 @@ bool race(const std::string& action, const Words& words) {
       const int code = rueda_allreduce_async(&tensor, &options, &handles[i]);
       if (code != RUEDA_OK) return report(action, code);
     }
-    std::string order;
-    while (order.size() < names.size()) {
+    std::string order;  // those seen done at one look stand between two bars
+    for (size_t seen = 0; seen < names.size(); sched_yield()) {
+      const size_t before = seen;
       for (size_t i = 0; i < names.size(); ++i) {
         int done = 0;
         if (order.find(names[i]) != std::string::npos) continue;
-        if (rueda_test(handles[i], &done) == RUEDA_OK && done != 0) order += names[i];
+        if (rueda_test(handles[i], &done) != RUEDA_OK || done == 0) continue;
+        order += names[i];
+        ++seen;
       }
+      if (seen > before) order += '|';
     }
     for (size_t i = 0; i < names.size(); ++i) {
       const int code = rueda_wait(handles[i], -1, nullptr);
