@@ -44,13 +44,14 @@ Result<core::DescriptorPtr> read(const v1::TensorDescriptor& from);
 
 Status read_plan(const v1::TensorDescriptor& from, core::TensorDescriptor& to) {
   for (const v1::PlannedTensor& item : from.plan()) {
+    if (item.tensor().plan_size() > 0) return broken("a plan of plans");
     Result<core::DescriptorPtr> tensor = read(item.tensor());
     if (!tensor.is_ok()) return tensor.status();
     core::PlannedTensor& planned = to.plan.emplace_back();
     planned.tensor = std::move(tensor).value();
     planned.after.assign(item.after().begin(), item.after().end());
     for (const uint32_t before : planned.after) {
-      if (before + 1 >= to.plan.size()) return broken("a plan whose order is none");
+      if (before >= to.plan.size() - 1) return broken("a plan whose order is none");
     }
   }
   return Status::ok();

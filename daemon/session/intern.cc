@@ -14,8 +14,9 @@ using core::TensorDescriptor;
 
 // Those that are interned as tensors.
 constexpr int kDataKinds = static_cast<int>(CollectiveKind::kAddProcessSet);
-// What a client may make the daemon keep of a plan that is not complete.
+// What a client may make the daemon keep of a plan that is not complete, and of all that are.
 constexpr size_t kMaxPlanWords = 1 << 20;
+constexpr size_t kMaxWordsOfPlans = 4 * kMaxPlanWords;
 
 Status invalid(const std::string& name, const std::string& what) {
   return Status(Code::kInvalidArgument, "tensor '" + name + "' " + what);
@@ -203,9 +204,19 @@ Result<uint32_t> TensorTable::intern(const rueda_abi_plan& abi) {
                       " numbers, or a broken part of one: declare less of it");
   }
   words.insert(words.end(), abi.words, abi.words + count);
-  if (abi.is_last == 1) return add(plan_of(words));
-  plan_words_ = std::move(words);
-  return 0;
+  if (abi.is_last == 0) {
+    plan_words_ = std::move(words);
+    return 0;
+  }
+  if (words_of_plans_ + words.size() > kMaxWordsOfPlans) {
+    return Status(Code::kResourceExhausted, "the declared plans of this process have more than " +
+                                                std::to_string(kMaxWordsOfPlans) +
+                                                " numbers in all: declare fewer");
+  }
+  const size_t before = tensors_.size();
+  Result<uint32_t> id = add(plan_of(words));
+  if (tensors_.size() > before) words_of_plans_ += words.size();
+  return id;
 }
 
 Result<TensorDescriptor> TensorTable::plan_of(const std::vector<uint32_t>& words) const {
@@ -221,10 +232,15 @@ Result<TensorDescriptor> TensorTable::plan_of(const std::vector<uint32_t>& words
     if (!planned.tensor || !has_count || count > words.size() - at - 2) {
       return Status(Code::kInvalidArgument, "a declared plan with an unknown tensor, or cut off");
     }
+    // Nor is a plan of plans, of whatever depth, to be walked through.
+    if (!moves_data(planned.tensor->kind)) {
+      return Status(Code::kInvalidArgument,
+                    "a declared plan with '" + planned.tensor->name + "', which is no tensor");
+    }
     const auto first = words.begin() + static_cast<std::ptrdiff_t>(at) + 2;
     planned.after.assign(first, first + static_cast<std::ptrdiff_t>(count));
     for (const uint32_t before : planned.after) {
-      if (before + 1 < declared.plan.size()) continue;
+      if (before < declared.plan.size() - 1) continue;
       return Status(Code::kInvalidArgument, "tensor '" + planned.tensor->name +
                                                 "' comes after one that the declared plan lists "
                                                 "later: list it before");

@@ -40,6 +40,7 @@ class TensorTable {
   // Ordered, so that a hostile client cannot choose names that collide.
   std::map<std::string, uint32_t> ids_;
   std::vector<uint32_t> plan_words_;  // of the parts so far
+  size_t words_of_plans_ = 0;         // of those in the table
 };
 
 }  // namespace rueda::session

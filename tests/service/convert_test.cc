@@ -115,6 +115,34 @@ TEST(Convert, APlaceThatNoPlanHasStaysOne) {
   EXPECT_EQ(std::get<core::Lock>(agreed).at, INT32_MAX - 1);
 }
 
+core::DescriptorPtr declared_plan(uint32_t second_after) {
+  core::TensorDescriptor plan;
+  plan.name = "plan";
+  plan.kind = CollectiveKind::kDeclarePlan;
+  plan.plan = {{descriptor(), {}}, {descriptor(), {second_after}}};
+  return std::make_shared<core::TensorDescriptor>(plan);
+}
+
+TEST(Convert, ADeclaredPlan) {
+  const core::Ready back = round_trip(core::Ready{{{declared_plan(0), Rank{0}, ""}}});
+  EXPECT_EQ(*back.entries[0].descriptor, *declared_plan(0));
+}
+
+TEST(Convert, APlanWhoseOrderIsNoneIsRefused) {
+  for (const uint32_t after : {1u, 7u, UINT32_MAX}) {
+    const core::Ready ready{{{declared_plan(after), Rank{0}, ""}}};
+    EXPECT_FALSE(from_proto(to_proto(envelope_of(core::AgreementMessage(ready)))).is_ok()) << after;
+  }
+}
+
+TEST(Convert, APlanOfPlansIsRefused) {
+  core::TensorDescriptor outer = *declared_plan(0);
+  outer.plan[0].tensor = declared_plan(0);
+  const auto given = std::make_shared<core::TensorDescriptor>(outer);
+  const core::Ready ready{{{given, Rank{0}, ""}}};
+  EXPECT_FALSE(from_proto(to_proto(envelope_of(core::AgreementMessage(ready)))).is_ok());
+}
+
 TEST(Convert, Frozen) {
   const core::Frozen back = round_trip(core::Frozen{3, Seq{9}, {2, 0, 5}});
   EXPECT_EQ(back.generation, 3u);

@@ -1,5 +1,6 @@
 #include "daemon/session/intern.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -150,6 +151,62 @@ TEST(TensorTable, SameDescriptorSameId) {
   EXPECT_EQ(table.intern(other_shape).value(), 1u);
   EXPECT_EQ(table.find(1)->shape, (std::vector<int64_t>{2, 2}));
   EXPECT_EQ(table.find(3), nullptr);
+}
+
+rueda_abi_plan plan_part(const std::vector<uint32_t>& words, bool is_last = true) {
+  rueda_abi_plan part{};
+  part.word_count = static_cast<uint32_t>(words.size());
+  part.is_last = is_last ? 1 : 0;
+  std::copy(words.begin(), words.end(), part.words);
+  return part;
+}
+
+TEST(TensorTable, APlanMayComeInParts) {
+  TensorTable table;
+  table.intern(make_tensor("a", {4}));
+  table.intern(make_tensor("b", {4}));
+  ASSERT_EQ(table.intern(plan_part({0, 0, 1}, false)).value(), 0u);
+  const Result<uint32_t> id = table.intern(plan_part({1, 0}));
+  ASSERT_TRUE(id.is_ok()) << id.status().message();
+  const auto& plan = table.find(id.value())->plan;
+  ASSERT_EQ(plan.size(), 2u);
+  EXPECT_EQ(plan[0].tensor->name, "a");
+  EXPECT_THAT(plan[0].after, testing::IsEmpty());
+  EXPECT_EQ(plan[1].tensor->name, "b");
+  EXPECT_THAT(plan[1].after, testing::ElementsAre(0));
+  EXPECT_EQ(table.intern(plan_part({0, 0, 1, 1, 0})).value(), id.value());
+}
+
+TEST(TensorTable, APlanThatCannotBeIsRefusedAndForgotten) {
+  TensorTable table;
+  table.intern(make_tensor("a", {4}));
+  table.intern(make_tensor("b", {4}));
+  const uint32_t plan = table.intern(plan_part({0, 0})).value();
+  for (const std::vector<uint32_t>& words :
+       std::vector<std::vector<uint32_t>>{{9, 0},                    // an unknown tensor
+                                          {0},                       // cut off
+                                          {0, 3, 0},                 // likewise
+                                          {0, 1, 0},                 // after itself
+                                          {0, 1, 1, 1, 0},           // after a later one
+                                          {0, 0, 1, 1, UINT32_MAX},  // after none there is
+                                          {plan, 0}}) {              // a plan of plans
+    table.intern(plan_part({}, false));
+    EXPECT_FALSE(table.intern(plan_part(words)).is_ok()) << testing::PrintToString(words);
+  }
+  EXPECT_TRUE(table.intern(plan_part({1, 0})).is_ok());
+}
+
+TEST(TensorTable, PlansAreBoundedTogether) {
+  TensorTable table;
+  table.intern(make_tensor("a", {4}));
+  std::vector<uint32_t> words;
+  for (int i = 0; i < RUEDA_ABI_MAX_PLAN_WORDS / 2; ++i) words.insert(words.end(), {0, 0});
+  Status status;
+  for (int parts = 1; status.is_ok() && parts < 200; ++parts) {
+    for (int i = 0; i < parts; ++i) ASSERT_TRUE(table.intern(plan_part(words, false)).is_ok());
+    status = table.intern(plan_part({0, 0})).status();
+  }
+  EXPECT_EQ(status.code(), Code::kResourceExhausted);
 }
 
 TEST_F(SessionTest, InternErrorLeavesTheSessionUp) {
