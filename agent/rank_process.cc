@@ -7,7 +7,6 @@
 #include <signal.h>
 
 namespace rueda::agent {
-
 namespace {
 
 // At most, from when a process begins to end.

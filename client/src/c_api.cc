@@ -220,13 +220,6 @@ int rueda_process_set_add(const int32_t* ranks, int32_t count, uint32_t* id) {
   });
 }
 
-int rueda_plan_declare(const rueda_planned_tensor* tensors, size_t count) {
-  return with_session([&](Session& session) -> Status {
-    if (tensors == nullptr && count > 0) return {Code::kInvalidArgument, "the plan is NULL"};
-    return session.declare_plan({tensors, count});
-  });
-}
-
 int rueda_process_set_remove(uint32_t id) {
   return with_session([&](Session& session) { return session.remove_process_set(id); });
 }
@@ -260,6 +253,13 @@ int rueda_process_set_ranks(uint32_t id, int32_t* ranks) {
     Result<std::vector<int32_t>> all = session.process_sets().ranks_of(id);
     if (all.is_ok()) std::copy(all.value().begin(), all.value().end(), ranks);
     return all.status();
+  });
+}
+
+int rueda_plan_declare(const rueda_planned_tensor* tensors, size_t count) {
+  return with_session([&](Session& session) -> Status {
+    if (tensors == nullptr && count > 0) return {Code::kInvalidArgument, "the plan is NULL"};
+    return session.declare_plan({tensors, count});
   });
 }
 

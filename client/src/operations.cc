@@ -9,7 +9,7 @@
 #include "client/src/planned.h"
 #include "client/src/session.h"
 #include "daemon/base/dtype.h"
-#include "daemon/base/limits.h"
+#include "daemon/base/yielding_wait.h"
 
 namespace rueda::client {
 namespace {
@@ -332,7 +332,7 @@ bool Session::wait_for_locked(Lock& lock, const Handle& handle, int64_t timeout_
   waited_ticket_ = first->record.ticket;
   const bool is_done = wait_until(
       lock, [&handle, id = handle.id] { return handle.id != id || handle.pending == 0; },
-      deadline_ms, first->bytes <= limits::kSmallBytes);
+      deadline_ms, first->bytes <= kSmallBytes);
   waited_ticket_ = 0;
   return is_done;
 }

@@ -11,10 +11,9 @@ Result<rueda_abi_process_set> describe_new_set(const int32_t* ranks, int32_t cou
     return Status{Code::kInvalidArgument, "the ranks of the process set are NULL, or fewer than 0"};
   }
   if (count > RUEDA_ABI_MAX_SET_RANKS) {
-    return Status{Code::kResourceExhausted, "a process set of " + std::to_string(count) +
-                                                " ranks; at most " +
-                                                std::to_string(RUEDA_ABI_MAX_SET_RANKS) +
-                                                " are possible"};
+    return Status{Code::kResourceExhausted,
+                  "a process set of " + std::to_string(count) + " ranks; at most " +
+                      std::to_string(RUEDA_ABI_MAX_SET_RANKS) + " are possible"};
   }
   rueda_abi_process_set change{};
   change.change = RUEDA_ABI_SET_ADD;

@@ -23,7 +23,5 @@ inline constexpr size_t kMaxTensorBytes = size_t{1} << 40;
 inline constexpr size_t kMaxControlMessageBytes = 4u << 20;
 inline constexpr int kMaxLockAfterSteps = 1 << 20;
 inline constexpr size_t kTokenBytes = 32;
-// Up to here an operation is waited for without sleeping.
-inline constexpr size_t kSmallBytes = 128 << 10;
 
 }  // namespace rueda::limits

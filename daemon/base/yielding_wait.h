@@ -5,11 +5,15 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 
 #include <sched.h>
 
 namespace rueda {
+
+// Operations up to this many bytes are waited for in this way.
+inline constexpr size_t kSmallBytes = 128 << 10;
 
 // What YieldingWait needs of the machine.
 struct YieldingMachine {

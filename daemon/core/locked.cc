@@ -462,9 +462,7 @@ void Locked::resume_if_all_frozen() {
   const Resume all{generation_ + 1, frozen_nodes_.first_not_common(lock_first_),
                    is_declared_ && has_deviated_};
   // A lock that is undone at once costs more than it saves.
-  uint64_t rounds = 0;
-  for (const auto& [place, times] : follower_->ended()) rounds += times;
-  if (rounds >= kRoundsOfALockThatHeld || is_declared_) {
+  if (follower_->rounds() >= kRoundsOfALockThatHeld || is_declared_) {
     steps_to_lock_ = options_.lock_after_steps;
   } else {
     steps_to_lock_ = std::max(options_.lock_after_steps, std::min(steps_to_lock_ * 2, kMostSteps));
@@ -514,9 +512,7 @@ void Locked::resume(const Resume& resumed) {
 }
 
 std::string Locked::describe_abandoned() const {
-  uint64_t rounds = 0;
-  for (const auto& [place, times] : follower_->ended()) rounds += times;
-  return "the declared plan is abandoned after " + std::to_string(rounds) +
+  return "the declared plan is abandoned after " + std::to_string(follower_->rounds()) +
          " steps, because ranks did something else (" + why_frozen_ +
          "); the order is agreed on by messages until it repeats. Declare all tensors of a step, " +
          "each after those that it is computed from, in the order in which they are ready";

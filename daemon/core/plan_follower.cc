@@ -85,6 +85,12 @@ std::optional<OrderedOperation> PlanFollower::take_next() {
   return operation;
 }
 
+uint64_t PlanFollower::rounds() const {
+  uint64_t all = 0;
+  for (const auto& [place, times] : ended_) all += times;
+  return all;
+}
+
 void PlanFollower::forget_before(Seq seq) {
   while (!walked_.empty() && next_.value - walked_.size() < seq.value) {
     before_walked_ = static_cast<PlanPlace>(walked_.front());

@@ -30,6 +30,7 @@ class PlanFollower {
   Seq next() const { return next_; }
   // How many rounds have ended with each batch.
   const std::map<PlanPlace, uint64_t>& ended() const { return ended_; }
+  uint64_t rounds() const;  // all of them
 
   // A tensor of the lockable track is ready on this node. Why that is a deviation (L6); empty: it
   // is none.

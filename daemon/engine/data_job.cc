@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <utility>
 
 #include <boost/asio/post.hpp>
 #include <sys/mman.h>
 
 #include "daemon/base/hash.h"
-#include "daemon/base/limits.h"
+#include "daemon/base/yielding_wait.h"
 
 namespace rueda::engine {
 
@@ -17,7 +18,7 @@ namespace {
 constexpr size_t kMostCancelsRemembered = 64;
 
 bool is_small(const Operation& operation) {
-  return operation.bytes() <= static_cast<int64_t>(limits::kSmallBytes);
+  return operation.bytes() <= static_cast<int64_t>(kSmallBytes);
 }
 
 }  // namespace
@@ -282,7 +283,7 @@ void DataJob::run_locally(Running& running) {
     pass_kernels_[static_cast<size_t>(thread)].run_on_one_node(
         *running.operation, {begin, std::min(turn_end, begin + stretch)});
   };
-  options_.pass_threads->run(stretches, pass);
+  options_.pass_threads->run(stretches, std::ref(pass));  // a copy would be allocated
   if (!inputs_hold(running)) return;
   if (running.elements_done == elements) {
     running.first_incomplete = running.cut.pieces();

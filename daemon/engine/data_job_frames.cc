@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "daemon/base/limits.h"
+#include "daemon/base/yielding_wait.h"
 #include "daemon/engine/data_job.h"
 
 namespace rueda::engine {
@@ -51,7 +51,7 @@ void DataJob::on_slot_free(uint32_t slot) {
 void DataJob::on_frame(const transport::FrameHeader& header, std::span<std::byte> payload) {
   if (stopped_) return;
   last_progress_ms_ = steady_now_ms();
-  if (header.payload_bytes <= limits::kSmallBytes) options_.events.on_small();
+  if (header.payload_bytes <= kSmallBytes) options_.events.on_small();
   if (header.process_set != options_.process_set) {
     give_up(previous(), Status(Code::kInternal, "it sent a frame of process set " +
                                                     std::to_string(header.process_set)));

@@ -6,7 +6,7 @@
 #include <boost/asio/post.hpp>
 #include <spdlog/spdlog.h>
 
-#include "daemon/base/limits.h"
+#include "daemon/base/yielding_wait.h"
 #include "daemon/engine/proof.h"
 
 namespace rueda::engine {
@@ -182,7 +182,7 @@ void JobRunner::deliver(const core::Delivery& delivery) {
   Held& item = held(delivery.rank, delivery.ticket);
   RUEDA_CHECK(item.is_in_flight && item.known.ticket == delivery.ticket);
   item.is_in_flight = false;
-  if (item.bytes <= limits::kSmallBytes) context_.on_small();
+  if (item.bytes <= kSmallBytes) context_.on_small();
   count_end(delivery, item);
   // Who said goodbye with it in flight is not the process that is there now.
   if (!owner.session || owner.attach_deferred) return;
@@ -314,13 +314,16 @@ void JobRunner::hold(LocalRank rank, const session::Submission& submission) {
   if (item.known.descriptor != submission.descriptor) item.known.descriptor = submission.descriptor;
   item.known.rank = rank;
   item.known.ticket = submission.ticket;
-  item.buffers = {submission.input.data, submission.output.data, submission.input.arena.get(),
-                  submission.output.arena.get(), {submission.priority, ++submitted_}};
+  item.buffers = {submission.input.data,
+                  submission.output.data,
+                  submission.input.arena.get(),
+                  submission.output.arena.get(),
+                  {submission.priority, ++submitted_}};
   item.bytes = submission.output.bytes;
   item.submitted_s = turn_began_s_;
   item.copied_out = submission.copied_out;
   item.is_in_flight = true;
-  if (item.bytes <= limits::kSmallBytes) context_.on_small();
+  if (item.bytes <= kSmallBytes) context_.on_small();
   if (submission.copied_in) {
     metrics_->copied_in_bytes.Increment(static_cast<double>(submission.input.bytes));
   }

@@ -75,7 +75,8 @@ class Session {
   virtual std::vector<std::shared_ptr<Arena>> arenas() const = 0;
   // Tells the client that every rank is there.
   virtual void started(const Started& started) = 0;
-  // Ends one submission; `value` is what it has found out (rueda_abi_completion). Never blocks: a client that does not drain its ring is failed (on_lost).
+  // Ends one submission; `value` is what it has found out (rueda_abi_completion). Never blocks: a
+  // client that does not drain its ring is failed (on_lost).
   virtual void complete(Ticket ticket, const Status& status, Epoch epoch, uint32_t contributors,
                         Seq seq, uint32_t value = 0) = 0;
   // Tells the client that its job is over. The session stays attached; the client goes when it

@@ -16,6 +16,18 @@
 
 namespace rueda::core {
 
+// For tests that all modes run.
+inline auto all_modes() {
+  return testing::Values(Coordination::kNegotiate, Coordination::kCached,
+                         Coordination::kGlobalSleep, Coordination::kNonblocking,
+                         Coordination::kLocked);
+}
+inline std::string name_of_mode(const testing::TestParamInfo<Coordination>& mode) {
+  std::string name = to_string(mode.param);
+  std::erase(name, '-');
+  return name;
+}
+
 class Cluster {
  public:
   // What one node has told its surroundings so far.

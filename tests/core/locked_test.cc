@@ -403,15 +403,7 @@ TEST_P(EveryMode, StepsOfAllKindsComplete) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EveryMode,
-                         testing::Values(Coordination::kNegotiate, Coordination::kCached,
-                                         Coordination::kGlobalSleep, Coordination::kNonblocking,
-                                         Coordination::kLocked),
-                         [](const auto& mode) {
-                           std::string name = to_string(mode.param);
-                           std::erase(name, '-');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(All, EveryMode, all_modes(), name_of_mode);
 
 }  // namespace
 }  // namespace rueda::core

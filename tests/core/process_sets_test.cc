@@ -367,15 +367,7 @@ TEST_P(ProcessSetModes, SetsWork) {
   EXPECT_EQ(job.node(0).core->process_sets().size(), 1u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Modes, ProcessSetModes,
-                         testing::Values(Coordination::kNegotiate, Coordination::kCached,
-                                         Coordination::kGlobalSleep, Coordination::kNonblocking,
-                                         Coordination::kLocked),
-                         [](const auto& mode) {
-                           std::string name = to_string(mode.param);
-                           std::erase(name, '-');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Modes, ProcessSetModes, all_modes(), name_of_mode);
 
 }  // namespace
 }  // namespace rueda::core
