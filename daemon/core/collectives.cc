@@ -9,14 +9,14 @@
 namespace rueda::core {
 
 Collectives::Collectives(uint32_t id, const Layout& layout, std::vector<LocalRank> locals,
-                         NodeIndex self, const JobOptions& options)
+                         NodeIndex self, const JobOptions& options, NodeActivity& activity)
     : id_(id),
       layout_(layout),
       locals_(std::move(locals)),
       self_(self),
       options_(options),
       submissions_(layout_.node(self).ranks),
-      stalls_(layout_, self, options_.stall, submissions_) {}
+      stalls_(id, layout_, self, options_.stall, submissions_, activity) {}
 
 void Collectives::begin(Epoch epoch, TicksMs now, Recovery* recovery) {
   epoch_ = epoch;
@@ -108,11 +108,7 @@ Status Collectives::on_message(NodeIndex from, const AgreementMessage& message) 
 }
 
 Status Collectives::on_message(NodeIndex from, const StallMessage& message, StallOutput& said) {
-  const Status status = stalls_.on_message(from, message, now_, said);
-  if (id_ != 0) {
-    for (StallLine& line : said.lines) line.text = name() + ": " + line.text;
-  }
-  return status;
+  return stalls_.on_message(from, message, now_, said);
 }
 
 void Collectives::on_rank_left(Rank rank, Output& output) {

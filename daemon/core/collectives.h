@@ -28,9 +28,9 @@ namespace rueda::core {
 class Collectives {
  public:
   // `layout` is the set's, `locals` are the local ranks of its ranks on this node, in their order.
-  // Layout and options outlive it.
+  // Layout, options and activity, the job's, outlive it.
   Collectives(uint32_t id, const Layout& layout, std::vector<LocalRank> locals, NodeIndex self,
-              const JobOptions& options);
+              const JobOptions& options, NodeActivity& activity);
 
   // An epoch runs from here on. `recovery` outlives it; null: whatever is done is delivered, and
   // nothing is held for those who might go on (policy `fail`).
@@ -87,7 +87,6 @@ class Collectives {
   RecoveryOutput take_recovery_output() { return std::exchange(recovery_output_, {}); }
 
   uint32_t id() const { return id_; }
-  std::string name() const { return "process set " + std::to_string(id_); }
   const Layout& layout() const { return layout_; }
   const std::vector<LocalRank>& locals() const { return locals_; }
   const SubmissionTable& submissions() const { return submissions_; }

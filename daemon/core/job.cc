@@ -31,7 +31,7 @@ JobCore::JobCore(Layout layout, NodeIndex self, JobOptions options)
     : layout_(std::move(layout)),
       self_(self),
       options_(std::move(options)),
-      collectives_(0, layout_, all_locals(layout_, self), self, options_),
+      collectives_(0, layout_, all_locals(layout_, self), self, options_, activity_),
       sent_number_(static_cast<size_t>(layout_.node_count()) + 1),
       received_number_(sent_number_.size()) {}
 

@@ -70,8 +70,9 @@ class JobCore {
  private:
   struct AddedSet {
     AddedSet(uint32_t id, Layout of, std::vector<LocalRank> locals, NodeIndex self,
-             const JobOptions& options)
-        : layout(std::move(of)), collectives(id, layout, std::move(locals), self, options) {}
+             const JobOptions& options, NodeActivity& activity)
+        : layout(std::move(of)),
+          collectives(id, layout, std::move(locals), self, options, activity) {}
     const Layout layout;
     Collectives collectives;
   };
@@ -190,6 +191,7 @@ class JobCore {
   Status suspicion_;
 
   // Of the epoch.
+  NodeActivity activity_;
   Collectives collectives_;                             // of all ranks
   std::map<uint32_t, std::unique_ptr<AddedSet>> sets_;  // the others
   uint32_t last_set_ = 0;

@@ -136,6 +136,7 @@ void JobCore::finish_epoch(Output& output) {
   collectives_.end();
   sets_.clear();
   last_set_ = 0;
+  activity_.forget();
   recovery_.reset();
   early_.clear();
   left_when_sealed_.clear();

@@ -120,6 +120,7 @@ void JobCore::adopt(NextEpoch next, Output& output) {
   std::fill(received_number_.begin(), received_number_.end(), 0);
   pending_leaves_.clear();
   left_when_sealed_.clear();
+  activity_.forget();
   collectives_.adopt(next, now_, output);
   output.recovered = next;
   // Whose goodbye the decision does not know says it again.

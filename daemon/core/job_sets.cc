@@ -102,9 +102,8 @@ void JobCore::submit(LocalSubmission submission, Output& output) {
     }
   }
   if (descriptor.kind == CollectiveKind::kDeclarePlan) {
-    const std::string flaw = recovers()
-                                 ? "a job with policy shrink declares none yet"
-                                 : find_flaw(descriptor.plan);
+    const std::string flaw =
+        recovers() ? "a job with policy shrink declares none yet" : find_flaw(descriptor.plan);
     if (!flaw.empty()) {
       submission.objection = "the plan that " + rank + " declares cannot be: " + flaw;
       auto without = std::make_shared<TensorDescriptor>(descriptor);
@@ -201,8 +200,8 @@ Result<uint32_t> JobCore::add_set(const TensorDescriptor& descriptor, Output& ou
       locals.push_back(LocalRank{static_cast<int32_t>(i)});
     }
   }
-  auto set =
-      std::make_unique<AddedSet>(id, layout_.subset(ranks), std::move(locals), self_, options_);
+  auto set = std::make_unique<AddedSet>(id, layout_.subset(ranks), std::move(locals), self_,
+                                        options_, activity_);
   set->collectives.begin(epoch_, now_, nullptr);
   sets_.emplace(id, std::move(set));
   output.notes.push_back(name_of(id) + " added: ranks " + describe_ranks(ranks));

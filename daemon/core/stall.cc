@@ -27,38 +27,40 @@ TicksMs since_of(const PendingTensor& tensor) {
 
 }  // namespace
 
-StallInspector::StallInspector(const Layout& layout, NodeIndex self, const StallOptions& options,
-                               const SubmissionTable& submissions)
-    : layout_(layout), self_(self), options_(options), submissions_(submissions) {
+StallInspector::StallInspector(uint32_t process_set, const Layout& layout, NodeIndex self,
+                               const StallOptions& options, const SubmissionTable& submissions,
+                               NodeActivity& activity)
+    : process_set_(process_set),
+      layout_(layout),
+      self_(self),
+      options_(options),
+      submissions_(submissions),
+      activity_(activity) {
+  activity_.in_flight[process_set_] = &submissions_;
+  for (const Rank rank : layout_.node(self_).ranks) of_local_.push_back(&activity_.ranks[rank]);
   reset();
 }
 
 void StallInspector::reset() {
-  activity_.assign(layout_.node(self_).ranks.size(), {});
   reported_.clear();
   notice_ = {};
-  if (self_ == layout_.coordinator()) watch_.emplace(layout_, options_);
+  if (self_ == layout_.coordinator()) watch_.emplace(process_set_, layout_, options_);
 }
 
 // --- What happens here ---------------------------------------------------------------------------
 
 void StallInspector::on_submitted(const LocalSubmission& submission) {
-  Activity& activity = activity_[static_cast<size_t>(submission.rank.value)];
-  activity.submitted = submission.descriptor;
-  activity.submitted_ms = submission.submitted_ms;
+  activity_of(submission.rank).submitted = {submission.descriptor, process_set_,
+                                            submission.submitted_ms};
   // The first after a pause.
   if (next_look_ms_ < submission.submitted_ms) next_look_ms_ = submission.submitted_ms + kLookMs;
 }
 
 void StallInspector::on_completed(const LocalSubmission& submission, TicksMs now) {
-  Activity& activity = activity_[static_cast<size_t>(submission.rank.value)];
-  activity.completed = submission.descriptor;
-  activity.completed_ms = now;
+  activity_of(submission.rank).completed = {submission.descriptor, process_set_, now};
 }
 
-void StallInspector::on_left(LocalRank rank) {
-  activity_[static_cast<size_t>(rank.value)].has_left = true;
-}
+void StallInspector::on_left(LocalRank rank) { activity_of(rank).has_left = true; }
 
 std::optional<TicksMs> StallInspector::wakes_at() const {
   const bool is_watching =
@@ -188,7 +190,19 @@ StallAnswer StallInspector::answer(const StallQuery& query, TicksMs now) const {
 std::vector<NearMiss> StallInspector::near_misses(const std::string& name) const {
   const std::vector<Rank>& ranks = layout_.node(self_).ranks;
   const PendingTensor* const stalled = submissions_.find(name);
-  std::vector<std::tuple<Rank, int, std::string>> found;  // the nearest of a rank first
+  std::vector<std::tuple<Rank, int, NearMiss>> found;  // the nearest of a rank first
+  // Submitted to another set: 0 away.
+  for (const auto& [set, table] : activity_.in_flight) {
+    const PendingTensor* const there = set == process_set_ ? nullptr : table->find(name);
+    if (!there) continue;
+    for (const LocalSubmission& submission : there->present()) {
+      const Rank rank = table->ranks()[static_cast<size_t>(submission.rank.value)];
+      const auto it = std::find(ranks.begin(), ranks.end(), rank);
+      if (it == ranks.end()) continue;
+      const auto local = static_cast<size_t>(it - ranks.begin());
+      if (!stalled || !stalled->by_local_rank[local]) found.push_back({rank, 0, {rank, name, set}});
+    }
+  }
   size_t compared = 0;
   for (const auto& [other, tensor] : submissions_.pending()) {
     if (++compared > kMaxNamesCompared) break;
@@ -196,32 +210,35 @@ std::vector<NearMiss> StallInspector::near_misses(const std::string& name) const
     if (!distance) continue;
     for (size_t i = 0; i < ranks.size(); ++i) {
       const bool is_missing = !stalled || !stalled->by_local_rank[i];
-      if (is_missing && tensor->by_local_rank[i]) found.emplace_back(ranks[i], *distance, *other);
+      if (!is_missing || !tensor->by_local_rank[i]) continue;
+      found.push_back({ranks[i], *distance, {ranks[i], *other, process_set_}});
     }
   }
   std::sort(found.begin(), found.end());
   std::vector<NearMiss> nearest;
   size_t of_rank = 0;
-  for (auto& [rank, distance, other] : found) {
+  for (auto& [rank, distance, miss] : found) {
     of_rank = !nearest.empty() && nearest.back().rank == rank ? of_rank + 1 : 1;
     if (of_rank > kMaxNearMissesOfRank || nearest.size() == kMaxNearMisses) continue;
-    nearest.push_back({rank, std::move(other)});
+    nearest.push_back(std::move(miss));
   }
   return nearest;
 }
 
 RankActivity StallInspector::activity_of(size_t local, TicksMs now) const {
-  const Activity& from = activity_[local];
+  const NodeActivity::OfRank& from = *of_local_[local];
   RankActivity activity;
   activity.rank = layout_.node(self_).ranks[local];
   activity.has_left = from.has_left;
-  if (from.submitted) {
-    activity.last_submitted = from.submitted->name;
-    activity.submitted_ago_ms = now - from.submitted_ms;
+  if (from.submitted.tensor) {
+    activity.last_submitted = from.submitted.tensor->name;
+    activity.submitted_set = from.submitted.process_set;
+    activity.submitted_ago_ms = now - from.submitted.at_ms;
   }
-  if (from.completed) {
-    activity.last_completed = from.completed->name;
-    activity.completed_ago_ms = now - from.completed_ms;
+  if (from.completed.tensor) {
+    activity.last_completed = from.completed.tensor->name;
+    activity.completed_set = from.completed.process_set;
+    activity.completed_ago_ms = now - from.completed.at_ms;
   }
   return activity;
 }
@@ -231,8 +248,8 @@ void StallInspector::on_notice(const StallNotice& notice, TicksMs now, StallOutp
   for (const Stall& stall : notice.stalls) stalled.insert(stall.tensor);
   std::vector<Stall> ended = stalls(now).stalls;
   std::erase_if(ended, [&](const Stall& stall) { return stalled.contains(stall.tensor); });
-  if (!ended.empty()) output.lines.push_back({false, describe_ended(ended)});
-  if (std::string news = describe_news(layout_, notice); !news.empty()) {
+  if (!ended.empty()) output.lines.push_back({false, describe_ended(process_set_, ended)});
+  if (std::string news = describe_news(process_set_, layout_, notice); !news.empty()) {
     output.lines.push_back({true, std::move(news)});
   }
   notice_ = notice;

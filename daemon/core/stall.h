@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "daemon/core/layout.h"
+#include "daemon/core/node_activity.h"
 #include "daemon/core/stall_messages.h"
 #include "daemon/core/stall_watch.h"
 #include "daemon/core/submissions.h"
@@ -38,14 +39,19 @@ struct StallOutput {
   Status failure;                // not ok: the job is to end
 };
 
-// One on each node; on the coordinator's node it plays both parts. Pure.
+// One on each node for each process set; on the coordinator's node it plays both parts. Pure.
 class StallInspector {
  public:
-  // `layout` and `submissions`, this node's, outlive the inspector.
-  StallInspector(const Layout& layout, NodeIndex self, const StallOptions& options,
-                 const SubmissionTable& submissions);
+  // `layout`, the set's, `submissions`, this node's, and `activity`, of all sets, outlive the
+  // inspector.
+  StallInspector(uint32_t process_set, const Layout& layout, NodeIndex self,
+                 const StallOptions& options, const SubmissionTable& submissions,
+                 NodeActivity& activity);
+  ~StallInspector() { activity_.in_flight.erase(process_set_); }
+  StallInspector(const StallInspector&) = delete;
+  StallInspector& operator=(const StallInspector&) = delete;
 
-  // An epoch begins or ends: forgets everything.
+  // An epoch begins or ends: forgets everything but what ranks did last, which is the job's to do.
   void reset();
 
   void on_submitted(const LocalSubmission& submission);
@@ -64,13 +70,6 @@ class StallInspector {
   StallNotice stalls(TicksMs now) const;
 
  private:
-  struct Activity {
-    DescriptorPtr submitted;
-    TicksMs submitted_ms = 0;
-    DescriptorPtr completed;
-    TicksMs completed_ms = 0;
-    bool has_left = false;
-  };
   struct Pending {
     TicksMs since_ms = 0;
     std::string name;
@@ -85,18 +84,23 @@ class StallInspector {
   StallAnswer answer(const StallQuery& query, TicksMs now) const;
   std::vector<NearMiss> near_misses(const std::string& name) const;
   RankActivity activity_of(size_t local, TicksMs now) const;
+  NodeActivity::OfRank& activity_of(LocalRank rank) {
+    return *of_local_[static_cast<size_t>(rank.value)];
+  }
   void on_notice(const StallNotice& notice, TicksMs now, StallOutput& output);
   // Carries out what the coordinator's part has said.
   void act_on(const StallWatchOutput& said, TicksMs now, StallOutput& output);
   void send_to_others(const StallMessage& message, StallOutput& output) const;
 
+  const uint32_t process_set_;
   const Layout& layout_;
   const NodeIndex self_;
   const StallOptions options_;
   const SubmissionTable& submissions_;
-  std::vector<Activity> activity_;  // by local rank
-  std::set<Pending> reported_;      // as the coordinator knows it
-  StallNotice notice_;              // the last
+  NodeActivity& activity_;
+  std::vector<NodeActivity::OfRank*> of_local_;  // by local rank
+  std::set<Pending> reported_;                   // as the coordinator knows it
+  StallNotice notice_;                           // the last
   TicksMs noticed_ms_ = 0;
   TicksMs next_look_ms_ = 0;
   std::optional<StallWatch> watch_;  // on the coordinator's node

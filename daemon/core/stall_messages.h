@@ -37,20 +37,25 @@ struct StallQuery {
   std::vector<std::string> names;
 };
 
+// A rank that has not submitted the tensor has a similar name in flight in the same process set, or
+// the same name in another one.
 struct NearMiss {
-  Rank rank;         // has not submitted the tensor
-  std::string name;  // but this one, which is in flight
+  Rank rank;
+  std::string name;
+  uint32_t process_set = 0;  // where `name` is in flight
 
-  bool operator==(const NearMiss&) const = default;
+  auto operator<=>(const NearMiss&) const = default;
 };
 
-// What a rank did last, in its epoch. Empty names: nothing yet.
+// What a rank did last, in its epoch, in whichever process set. Empty names: nothing yet.
 struct RankActivity {
   Rank rank;
   bool has_left = false;
   std::string last_submitted;
+  uint32_t submitted_set = 0;
   TicksMs submitted_ago_ms = 0;
   std::string last_completed;
+  uint32_t completed_set = 0;
   TicksMs completed_ago_ms = 0;
 
   bool operator==(const RankActivity&) const = default;

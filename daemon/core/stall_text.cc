@@ -17,33 +17,55 @@ std::string and_more(size_t more) {
   return more == 0 ? "" : " and " + std::to_string(more) + " more";
 }
 
-std::string describe_activity(const RankActivity& activity) {
+std::string name_of(uint32_t process_set) {
+  return process_set == 0 ? "the set of all ranks" : "process set " + std::to_string(process_set);
+}
+
+// The set only where it is another one than that of which is spoken.
+std::string describe_act(const std::string& tensor, uint32_t in, uint32_t process_set,
+                         TicksMs ago_ms) {
+  return quoted(tensor) + (in == process_set ? "" : " in " + name_of(in)) + " " + seconds(ago_ms) +
+         " ago";
+}
+
+std::string describe_activity(uint32_t process_set, const RankActivity& activity) {
   if (activity.has_left) return "it has left the job";
   if (activity.last_submitted.empty()) return "it has not submitted any tensor";
-  std::string text = "last submitted " + quoted(activity.last_submitted) + " " +
-                     seconds(activity.submitted_ago_ms) + " ago, ";
-  if (activity.last_completed.empty()) return text + "has completed none";
-  return text + "last completed " + quoted(activity.last_completed) + " " +
-         seconds(activity.completed_ago_ms) + " ago";
+  const std::string text =
+      "last submitted " + describe_act(activity.last_submitted, activity.submitted_set, process_set,
+                                       activity.submitted_ago_ms);
+  if (activity.last_completed.empty()) return text + ", has completed none";
+  return text + ", last completed " +
+         describe_act(activity.last_completed, activity.completed_set, process_set,
+                      activity.completed_ago_ms);
 }
 
-std::string describe_near_misses(const Stall& stall, Rank rank) {
-  std::string names;
+std::string describe_near_misses(uint32_t process_set, const Stall& stall, Rank rank) {
+  std::string similar;
+  std::string sets;
   for (const NearMiss& miss : stall.near_misses) {
-    if (miss.rank == rank) names += (names.empty() ? "" : ", ") + quoted(miss.name);
+    if (miss.rank != rank) continue;
+    if (miss.process_set == process_set) {
+      similar += (similar.empty() ? "" : ", ") + quoted(miss.name);
+    } else {
+      sets += (sets.empty() ? "" : " and ") + name_of(miss.process_set);
+    }
   }
-  return names.empty() ? "" : "; has the similar name " + names + " in flight";
+  return (sets.empty() ? "" : "; has this name in flight in " + sets) +
+         (similar.empty() ? "" : "; has the similar name " + similar + " in flight");
 }
 
-std::string describe_missing(const Layout& layout, const Stall& stall, Rank rank,
-                             const std::vector<RankActivity>& activity) {
+std::string describe_missing(uint32_t process_set, const Layout& layout, const Stall& stall,
+                             Rank rank, const std::vector<RankActivity>& activity) {
   const auto it =
       std::lower_bound(activity.begin(), activity.end(), rank,
                        [](const RankActivity& one, Rank other) { return one.rank < other; });
   const bool is_known = it != activity.end() && it->rank == rank;
   return "rank " + std::to_string(rank.value) + " on node " +
          layout.node(layout.node_of(rank)).node_id +
-         (is_known ? " (" + describe_activity(*it) + describe_near_misses(stall, rank) + ")" : "");
+         (is_known ? " (" + describe_activity(process_set, *it) +
+                         describe_near_misses(process_set, stall, rank) + ")"
+                   : "");
 }
 
 }  // namespace
@@ -59,25 +81,28 @@ std::string describe_ranks(const std::vector<Rank>& ranks) {
   return text;
 }
 
-std::string describe_stall(const Layout& layout, const Stall& stall,
+std::string describe_stall(uint32_t process_set, const Layout& layout, const Stall& stall,
                            const std::vector<RankActivity>& activity) {
   const bool is_one = stall.submitted.size() == 1 && stall.more_submitted == 0;
-  std::string text = "tensor " + quoted(stall.tensor) + " was submitted " + seconds(stall.age_ms) +
-                     " ago by rank" + (is_one ? " " : "s ") + describe_ranks(stall.submitted) +
+  std::string text = "tensor " + quoted(stall.tensor) +
+                     (process_set == 0 ? "" : " of " + name_of(process_set)) + " was submitted " +
+                     seconds(stall.age_ms) + " ago by rank" + (is_one ? " " : "s ") +
+                     describe_ranks(stall.submitted) +
                      and_more(static_cast<size_t>(stall.more_submitted)) + ", and not by ";
   const size_t named = std::min(stall.missing.size(), kMaxRanksInSentence);
   for (size_t i = 0; i < named; ++i) {
-    text += (i == 0 ? "" : ", ") + describe_missing(layout, stall, stall.missing[i], activity);
+    text += (i == 0 ? "" : ", ") +
+            describe_missing(process_set, layout, stall, stall.missing[i], activity);
   }
   return text + and_more(stall.missing.size() - named + static_cast<size_t>(stall.more_missing));
 }
 
-std::string describe_news(const Layout& layout, const StallNotice& notice) {
+std::string describe_news(uint32_t process_set, const Layout& layout, const StallNotice& notice) {
   std::string text;
   size_t count = 0;
   for (const Stall& stall : notice.stalls) {
     if (!stall.is_news || ++count > kMaxTensorsInLine) continue;
-    text += (text.empty() ? "" : "; ") + describe_stall(layout, stall, notice.ranks);
+    text += (text.empty() ? "" : "; ") + describe_stall(process_set, layout, stall, notice.ranks);
   }
   if (count > kMaxTensorsInLine) {
     text += "; and so with " + std::to_string(count - kMaxTensorsInLine) +
@@ -86,7 +111,7 @@ std::string describe_news(const Layout& layout, const StallNotice& notice) {
   return text;
 }
 
-std::string describe_ended(const std::vector<Stall>& stalls) {
+std::string describe_ended(uint32_t process_set, const std::vector<Stall>& stalls) {
   const size_t named = std::min(stalls.size(), kMaxTensorsInLine);
   std::string names;
   TicksMs longest_ms = 0;
@@ -96,7 +121,8 @@ std::string describe_ended(const std::vector<Stall>& stalls) {
   }
   const bool is_one = stalls.size() == 1;
   return std::string(is_one ? "tensor " : "tensors ") + names + and_more(stalls.size() - named) +
-         (is_one ? " waits" : " wait") + " no longer, after " + seconds(longest_ms);
+         (process_set == 0 ? "" : " of " + name_of(process_set)) + (is_one ? " waits" : " wait") +
+         " no longer, after " + seconds(longest_ms);
 }
 
 }  // namespace rueda::core

@@ -134,7 +134,8 @@ std::vector<std::string> StallWatch::near_names() const {
   std::set<std::string> names;
   for (const StallAnswer::Tensor& tensor : round_->tensors) {
     for (const NearMiss& miss : tensor.near_misses) {
-      if (names.size() < kMaxStalls) names.insert(miss.name);
+      const bool is_in_doubt = miss.process_set == process_set_;
+      if (is_in_doubt && names.size() < kMaxStalls) names.insert(miss.name);
     }
   }
   return {names.begin(), names.end()};
@@ -165,11 +166,12 @@ void StallWatch::conclude(TicksMs now, StallWatchOutput& output) {
   for (const Stall& stall : notice_.stalls) {
     if (options_.shutdown_ms == 0 || stall.age_ms < options_.shutdown_ms) continue;
     const Rank first = stall.missing.front();
-    output.failure = Status(
-        Code::kShutDown,
-        describe_stall(layout_, stall, notice_.ranks) + "; no stall may be longer than " +
-            std::to_string(options_.shutdown_ms / 1000) + " s (RUEDA_STALL_SHUTDOWN_TIME_SECONDS)",
-        Origin{layout_.node(layout_.node_of(first)).node_id, first});
+    output.failure =
+        Status(Code::kShutDown,
+               describe_stall(process_set_, layout_, stall, notice_.ranks) +
+                   "; no stall may be longer than " + std::to_string(options_.shutdown_ms / 1000) +
+                   " s (RUEDA_STALL_SHUTDOWN_TIME_SECONDS)",
+               Origin{layout_.node(layout_.node_of(first)).node_id, first});
     return;
   }
   if (!was_nothing) output.notice = notice_;
@@ -206,6 +208,7 @@ Stall StallWatch::stall_of(size_t index, TicksMs now) {
 }
 
 bool StallWatch::is_near_miss(const NearMiss& candidate, const std::vector<Rank>& submitted) const {
+  if (candidate.process_set != process_set_) return true;
   if (!near_round_) return false;
   const std::vector<std::string>& names = near_round_->names;
   const auto it = std::lower_bound(names.begin(), names.end(), candidate.name);

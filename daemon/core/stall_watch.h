@@ -33,9 +33,9 @@ struct StallWatchOutput {
 
 class StallWatch {
  public:
-  // The layout outlives the watch.
-  StallWatch(const Layout& layout, const StallOptions& options)
-      : layout_(layout), options_(options) {}
+  // The layout, the process set's, outlives the watch.
+  StallWatch(uint32_t process_set, const Layout& layout, const StallOptions& options)
+      : process_set_(process_set), layout_(layout), options_(options) {}
 
   void on_report(NodeIndex from, const StallReport& report, TicksMs now, StallWatchOutput& output);
   // An error means that the peer broke the protocol.
@@ -70,9 +70,11 @@ class StallWatch {
   std::vector<std::string> near_names() const;
   void conclude(TicksMs now, StallWatchOutput& output);
   Stall stall_of(size_t index, TicksMs now);
-  // Whether nobody who has submitted the tensor has submitted that name, too.
+  // Whether it is in another set, or nobody who has submitted the tensor has submitted that name,
+  // too.
   bool is_near_miss(const NearMiss& candidate, const std::vector<Rank>& submitted) const;
 
+  const uint32_t process_set_;
   const Layout& layout_;
   const StallOptions options_;
   std::map<NodeIndex, std::set<std::string>> reports_;

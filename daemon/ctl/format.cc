@@ -191,12 +191,13 @@ std::string jobs_table(const v1::ListJobsReply& reply) {
 std::string plans_table(const v1::ListPlansReply& reply) {
   if (reply.plans().empty()) return "no job is locked\n";
   std::vector<std::vector<std::string>> rows{
-      {"JOB", "BATCH", "AFTER", "COLLECTIVE", "DTYPE", "BYTES", "TENSORS", "FIRST", "LAST"}};
+      {"JOB", "SET", "BATCH", "AFTER", "COLLECTIVE", "DTYPE", "BYTES", "TENSORS", "FIRST", "LAST"}};
   for (const v1::ListPlansReply::Plan& plan : reply.plans()) {
     for (int i = 0; i < plan.batches_size(); ++i) {
       const v1::ListPlansReply::Batch& batch = plan.batches(i);
       if (batch.tensors().empty()) continue;
-      rows.push_back({plan.job_id(), std::to_string(i + 1) + (batch.ends() ? " end" : ""),
+      rows.push_back({plan.job_id(), std::to_string(plan.process_set()),
+                      std::to_string(i + 1) + (batch.ends() ? " end" : ""),
                       batch.after() == 0 ? "start" : std::to_string(batch.after()),
                       batch.collective(), batch.dtype(), bytes_text(batch.bytes()),
                       std::to_string(batch.tensors_size()), *batch.tensors().begin(),
@@ -221,10 +222,12 @@ std::string peers_table(const v1::ListPeersReply& reply) {
 
 std::string stalls_table(const v1::ListStallsReply& reply) {
   if (reply.stalls().empty()) return "no stalls\n";
-  std::vector<std::vector<std::string>> rows{{"JOB", "TENSOR", "WAITING", "SUBMITTED", "MISSING"}};
+  std::vector<std::vector<std::string>> rows{
+      {"JOB", "SET", "TENSOR", "WAITING", "SUBMITTED", "MISSING"}};
   std::string notes;
   for (const v1::ListStallsReply::Stall& stall : reply.stalls()) {
-    rows.push_back({stall.job_id(), stall.tensor(), duration_text(stall.waiting_seconds()),
+    rows.push_back({stall.job_id(), std::to_string(stall.process_set()), stall.tensor(),
+                    duration_text(stall.waiting_seconds()),
                     ranks_text(stall.submitted_ranks_size() + stall.more_submitted()),
                     ranks_text(stall.missing_ranks_size() + stall.more_missing())});
     notes += stall.job_id() + ": " + stall.text() + "\n";

@@ -90,12 +90,13 @@ std::vector<JobSnapshot> Engine::jobs() const {
   return snapshots;
 }
 
-std::map<JobId, core::Plan> Engine::plans() const {
-  std::map<JobId, core::Plan> plans;
+std::vector<PlanSnapshot> Engine::plans() const {
+  std::vector<PlanSnapshot> all;
   for (const auto& [job, runner] : jobs_) {
-    if (const core::Plan* plan = runner->plan()) plans.emplace(job, *plan);
+    std::vector<PlanSnapshot> some = runner->plans();
+    std::move(some.begin(), some.end(), std::back_inserter(all));
   }
-  return plans;
+  return all;
 }
 
 std::vector<StallSnapshot> Engine::stalls() const {

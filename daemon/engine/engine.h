@@ -31,8 +31,8 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   std::vector<JobSnapshot> jobs() const;
   // Of all jobs.
   std::vector<StallSnapshot> stalls() const;
-  // Of the jobs that are locked.
-  std::map<JobId, core::Plan> plans() const;
+  // Of the process sets that are locked.
+  std::vector<PlanSnapshot> plans() const;
   bool is_stopping() const { return static_cast<bool>(on_all_closed_); }
   int clients() const { return static_cast<int>(owners_.size()); }
   const EngineOptions& options() const { return context_.options; }

@@ -91,13 +91,23 @@ void JobRunner::end_turn() {
   carry_out();
   flush_sessions();
   metrics_->queue_depth.Set(static_cast<double>(core_.submissions_in_flight()));
-  size_t stalls = 0;
-  for (const core::Collectives* set : core_.process_sets()) stalls += set->stalls().count();
-  metrics_->stalled_tensors.Set(static_cast<double>(stalls));
-  metrics_->process_sets.Set(static_cast<double>(core_.process_sets().size() - 1));
-  metrics_->locked.Set(core_.is_locked() ? 1 : 0);
+  count_sets();
   arm_timer();
   if (closing_ && detaching_ == 0 && close_waits_) finish_close();
+}
+
+void JobRunner::count_sets() {
+  size_t stalls = 0;
+  size_t locked = 0;
+  const std::vector<const core::Collectives*> sets = core_.process_sets();
+  for (const core::Collectives* set : sets) {
+    stalls += set->stalls().count();
+    locked += set->id() != 0 && set->is_locked() ? 1 : 0;
+  }
+  metrics_->stalled_tensors.Set(static_cast<double>(stalls));
+  metrics_->process_sets.Set(static_cast<double>(sets.size() - 1));
+  metrics_->locked_process_sets.Set(static_cast<double>(locked));
+  metrics_->locked.Set(core_.is_locked() ? 1 : 0);
 }
 
 // Only a core that waits for time to pass is told of it: an idle job costs nothing (I6).
@@ -519,15 +529,21 @@ JobSnapshot JobRunner::snapshot() const {
   return snapshot;
 }
 
+std::vector<PlanSnapshot> JobRunner::plans() const {
+  std::vector<PlanSnapshot> all;
+  for (const core::Collectives* set : core_.process_sets()) {
+    if (!set->plan()) continue;
+    all.push_back({spec_.job, set->id(), set->layout().ranks(), *set->plan()});
+  }
+  return all;
+}
+
 std::vector<StallSnapshot> JobRunner::stalls() const {
   std::vector<StallSnapshot> all;
   for (const core::Collectives* set : core_.process_sets()) {
     const core::StallNotice notice = set->stalls().stalls(steady_now_ms());
-    std::vector<StallSnapshot> some = snapshot_stalls(spec_.job, set->layout(), notice);
-    for (StallSnapshot& stall : some) {
-      if (set->id() != 0) stall.text = set->name() + ": " + stall.text;
-      all.push_back(std::move(stall));
-    }
+    std::vector<StallSnapshot> some = snapshot_stalls(spec_.job, set->id(), set->layout(), notice);
+    std::move(some.begin(), some.end(), std::back_inserter(all));
   }
   return all;
 }

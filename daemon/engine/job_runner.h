@@ -104,6 +104,14 @@ struct JobSnapshot {
   std::vector<ProcessSet> process_sets;  // beside that of all ranks
 };
 
+// A locked schedule in force.
+struct PlanSnapshot {
+  JobId job;
+  uint32_t process_set = 0;
+  std::vector<Rank> ranks;
+  core::Plan plan;
+};
+
 class JobRunner {
  public:
   JobRunner(const EngineContext& context, JobSpec spec, JobListener listener);
@@ -133,8 +141,8 @@ class JobRunner {
 
   JobSnapshot snapshot() const;
   std::vector<StallSnapshot> stalls() const;
-  // The locked schedule in force; null when there is none.
-  const core::Plan* plan() const { return core_.plan(); }
+  // Of the process sets that are locked, by id.
+  std::vector<PlanSnapshot> plans() const;
 
  private:
   // A submission in flight. What is of the past is kept: most come again, and then nothing but the
@@ -167,6 +175,7 @@ class JobRunner {
   void carry_out();
   void begin_turn();
   void end_turn();
+  void count_sets();
   void arm_timer();
   void send(NodeIndex to, core::Message message);
   bool authenticate(LinkId link, const Envelope& envelope);

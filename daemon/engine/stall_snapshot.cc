@@ -7,11 +7,16 @@
 
 namespace rueda::engine {
 
-std::vector<StallSnapshot> snapshot_stalls(const JobId& job, const core::Layout& layout,
+std::vector<StallSnapshot> snapshot_stalls(const JobId& job, uint32_t process_set,
+                                           const core::Layout& layout,
                                            const core::StallNotice& notice) {
   std::vector<StallSnapshot> snapshots;
   for (const core::Stall& stall : notice.stalls) {
-    StallSnapshot snapshot{job, stall, {}, core::describe_stall(layout, stall, notice.ranks)};
+    StallSnapshot snapshot{job,
+                           process_set,
+                           stall,
+                           {},
+                           core::describe_stall(process_set, layout, stall, notice.ranks)};
     for (Rank rank : stall.missing) {
       StallSnapshot::MissingRank missing;
       missing.node_id = layout.node(layout.node_of(rank)).node_id;
@@ -21,7 +26,12 @@ std::vector<StallSnapshot> snapshot_stalls(const JobId& job, const core::Layout&
                        [&](const core::RankActivity& one) { return one.rank == rank; });
       if (known != notice.ranks.end()) missing.activity = *known;
       for (const core::NearMiss& miss : stall.near_misses) {
-        if (miss.rank == rank) missing.similar_names.push_back(miss.name);
+        if (miss.rank != rank) continue;
+        if (miss.process_set == process_set) {
+          missing.similar_names.push_back(miss.name);
+        } else {
+          missing.other_sets.push_back(miss.process_set);
+        }
       }
       snapshot.missing.push_back(std::move(missing));
     }

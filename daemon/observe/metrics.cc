@@ -89,11 +89,13 @@ struct JobFamilies {
                                   "Bytes copied from an arena back to foreign client memory.")),
         queue_depth(gauges(registry, "rueda_queue_depth", "Submissions accepted, not yet ended.")),
         locked(gauges(registry, "rueda_locked",
-                      "1 while a plan is in force and nothing is said about order.")),
+                      "1 while a plan of all ranks is in force and nothing is said about order.")),
         plans_abandoned(counters(registry, "rueda_plans_abandoned_total",
                                  "Plans declared ahead that ranks did not keep to.")),
         process_sets(gauges(registry, "rueda_process_sets",
                             "Process sets of the job, beside that of all ranks.")),
+        locked_process_sets(gauges(registry, "rueda_locked_process_sets",
+                                   "Of rueda_process_sets, those with a plan in force.")),
         stalled_tensors(gauges(registry, "rueda_stalled_tensors",
                                "Tensors that some ranks wait for and others do not submit.")),
         negotiation_seconds(histograms(registry, "rueda_negotiation_seconds",
@@ -120,6 +122,7 @@ struct JobFamilies {
         .locked = locked.Add(job),
         .plans_abandoned = plans_abandoned.Add(job),
         .process_sets = process_sets.Add(job),
+        .locked_process_sets = locked_process_sets.Add(job),
         .stalled_tensors = stalled_tensors.Add(job),
         .negotiation_seconds = negotiation_seconds.Add(job, kSecondsBuckets),
         .ring_seconds = ring_seconds.Add(job, kSecondsBuckets),
@@ -139,6 +142,7 @@ struct JobFamilies {
     locked.Remove(&job.locked);
     plans_abandoned.Remove(&job.plans_abandoned);
     process_sets.Remove(&job.process_sets);
+    locked_process_sets.Remove(&job.locked_process_sets);
     stalled_tensors.Remove(&job.stalled_tensors);
     negotiation_seconds.Remove(&job.negotiation_seconds);
     ring_seconds.Remove(&job.ring_seconds);
@@ -153,6 +157,7 @@ struct JobFamilies {
   Family<Gauge>& locked;
   Family<Counter>& plans_abandoned;
   Family<Gauge>& process_sets;
+  Family<Gauge>& locked_process_sets;
   Family<Gauge>& stalled_tensors;
   Family<Histogram>& negotiation_seconds;
   Family<Histogram>& ring_seconds;

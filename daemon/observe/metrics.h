@@ -35,12 +35,14 @@ struct JobMetrics {
   prometheus::Counter& copied_out_bytes;  // rueda_copied_out_bytes_total{job}
   // rueda_queue_depth{job}: submissions accepted and not yet ended
   prometheus::Gauge& queue_depth;
-  // rueda_locked{job}: 1 while a plan is in force and nothing is said about order
+  // rueda_locked{job}: 1 while a plan of all ranks is in force and nothing is said about order
   prometheus::Gauge& locked;
   // rueda_plans_abandoned_total{job}: declared ahead, and wrong
   prometheus::Counter& plans_abandoned;
   // rueda_process_sets{job}: beside that of all ranks
   prometheus::Gauge& process_sets;
+  // rueda_locked_process_sets{job}: of those
+  prometheus::Gauge& locked_process_sets;
   // rueda_stalled_tensors{job}: submitted by some ranks and for too long not by others
   prometheus::Gauge& stalled_tensors;
   // rueda_negotiation_seconds{job}: last local rank's submission to launch

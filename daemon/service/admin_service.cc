@@ -33,6 +33,7 @@ double seconds(TicksMs ms) { return static_cast<double>(ms) / 1000.0; }
 
 void fill_stall(const engine::StallSnapshot& from, v1::ListStallsReply::Stall& to) {
   to.set_job_id(from.job);
+  to.set_process_set(from.process_set);
   to.set_tensor(from.stall.tensor);
   to.set_waiting_seconds(seconds(from.stall.age_ms));
   for (Rank rank : from.stall.submitted) to.add_submitted_ranks(rank.value);
@@ -43,10 +44,13 @@ void fill_stall(const engine::StallSnapshot& from, v1::ListStallsReply::Stall& t
     missing.set_node_id(item.node_id);
     missing.set_has_left(item.activity.has_left);
     missing.set_last_submitted(item.activity.last_submitted);
+    missing.set_last_submitted_process_set(item.activity.submitted_set);
     missing.set_last_submitted_seconds_ago(seconds(item.activity.submitted_ago_ms));
     missing.set_last_completed(item.activity.last_completed);
+    missing.set_last_completed_process_set(item.activity.completed_set);
     missing.set_last_completed_seconds_ago(seconds(item.activity.completed_ago_ms));
     for (const std::string& name : item.similar_names) missing.add_similar_names(name);
+    for (const uint32_t set : item.other_sets) missing.add_other_process_sets(set);
   }
   to.set_more_missing(from.stall.more_missing);
   to.set_text(from.text);
@@ -130,10 +134,12 @@ void AdminService::fill(v1::ListPeersReply& reply) const {
 }
 
 void AdminService::fill(v1::ListPlansReply& reply) const {
-  for (const auto& [job, plan] : engine_.plans()) {
+  for (const engine::PlanSnapshot& from : engine_.plans()) {
     v1::ListPlansReply::Plan& to = *reply.add_plans();
-    to.set_job_id(job);
-    for (const core::PlanBatch& item : plan.batches) {
+    to.set_job_id(from.job);
+    to.set_process_set(from.process_set);
+    for (Rank rank : from.ranks) to.add_ranks(rank.value);
+    for (const core::PlanBatch& item : from.plan.batches) {
       v1::ListPlansReply::Batch& batch = *to.add_batches();
       batch.set_collective(to_string(item.tensors.front()->kind));
       batch.set_dtype(to_string(item.tensors.front()->dtype));

@@ -22,14 +22,17 @@ Status broken(const std::string& what) {
 void fill(const core::NearMiss& from, v1::NearMiss& to) {
   to.set_rank(from.rank.value);
   to.set_name(from.name);
+  to.set_process_set(from.process_set);
 }
 
 void fill(const core::RankActivity& from, v1::RankActivity& to) {
   to.set_rank(from.rank.value);
   to.set_has_left(from.has_left);
   to.set_last_submitted(from.last_submitted);
+  to.set_submitted_set(from.submitted_set);
   to.set_submitted_ago_ms(from.submitted_ago_ms);
   to.set_last_completed(from.last_completed);
+  to.set_completed_set(from.completed_set);
   to.set_completed_ago_ms(from.completed_ago_ms);
 }
 
@@ -118,7 +121,9 @@ class Reader {
   std::vector<core::NearMiss> near_misses(const From& from) {
     std::vector<core::NearMiss> to;
     if (!may_read(from.size(), core::kMaxNearMisses)) return to;
-    for (const v1::NearMiss& miss : from) to.push_back({rank(miss.rank()), name(miss.name())});
+    for (const v1::NearMiss& miss : from) {
+      to.push_back({rank(miss.rank()), name(miss.name()), miss.process_set()});
+    }
     return to;
   }
   template <class From>
@@ -127,7 +132,8 @@ class Reader {
     if (!may_read(from.size(), kMaxActivities)) return to;
     for (const v1::RankActivity& item : from) {
       to.push_back({rank(item.rank()), item.has_left(), name(item.last_submitted(), true),
-                    age(item.submitted_ago_ms()), name(item.last_completed(), true),
+                    item.submitted_set(), age(item.submitted_ago_ms()),
+                    name(item.last_completed(), true), item.completed_set(),
                     age(item.completed_ago_ms())});
     }
     return to;

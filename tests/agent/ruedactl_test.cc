@@ -31,6 +31,7 @@ v1::ListStallsReply one_stall() {
   v1::ListStallsReply reply;
   v1::ListStallsReply::Stall& stall = *reply.add_stalls();
   stall.set_job_id("job-a");
+  stall.set_process_set(2);
   stall.set_tensor("grad");
   stall.set_waiting_seconds(75.5);
   for (int rank : {0, 1}) stall.add_submitted_ranks(rank);
@@ -89,17 +90,27 @@ TEST(Format, PlansAreShownBatchByBatch) {
   validation.add_tensors("loss");
   validation.set_after(1);
   validation.set_ends(true);
+  v1::ListPlansReply::Plan& of_set = *reply.add_plans();
+  of_set.set_job_id("job-a");
+  of_set.set_process_set(3);
+  v1::ListPlansReply::Batch& own = *of_set.add_batches();
+  own.set_collective("allreduce");
+  own.set_dtype("float32");
+  own.add_tensors("expert");
+  own.set_ends(true);
   EXPECT_EQ(ctl::plans_table(reply),
-            "JOB    BATCH  AFTER  COLLECTIVE  DTYPE    BYTES    TENSORS  FIRST      LAST\n"
-            "job-a  1 end  start  allreduce   float32  2.0 KiB        3  fc.weight  conv1.weight\n"
-            "job-a  2 end  1      allreduce   float32  4 B            1  loss       loss\n");
+            "JOB    SET  BATCH  AFTER  COLLECTIVE  DTYPE    BYTES    TENSORS  FIRST      LAST\n"
+            "job-a    0  1 end  start  allreduce   float32  2.0 KiB        3  fc.weight  "
+            "conv1.weight\n"
+            "job-a    0  2 end  1      allreduce   float32  4 B            1  loss       loss\n"
+            "job-a    3  1 end  start  allreduce   float32  0 B            1  expert     expert\n");
   EXPECT_EQ(ctl::plans_table({}), "no job is locked\n");
 }
 
 TEST(Format, StallsAreCountedAndThenSaidInWords) {
   EXPECT_EQ(ctl::stalls_table(one_stall()),
-            "JOB    TENSOR  WAITING  SUBMITTED  MISSING\n"
-            "job-a  grad    1m 15s   7 ranks    1 rank\n"
+            "JOB    SET  TENSOR  WAITING  SUBMITTED  MISSING\n"
+            "job-a    2  grad    1m 15s   7 ranks    1 rank\n"
             "job-a: rank 7 sleeps\n");
   EXPECT_EQ(ctl::stalls_table({}), "no stalls\n");
 }

@@ -6,6 +6,7 @@
 namespace rueda::core {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 DescriptorPtr add(std::vector<int64_t> ranks) {
@@ -330,9 +331,68 @@ TEST_F(ProcessSets, AStallNamesItsSet) {
   }
   ASSERT_EQ(job.node(2).stall_lines.size(), 1u);
   EXPECT_THAT(job.node(2).stall_lines[0].text,
-              HasSubstr("process set 1: tensor \"x\" was submitted"));
+              HasSubstr("tensor \"x\" of process set 1 was submitted"));
   EXPECT_THAT(job.node(2).stall_lines[0].text, HasSubstr("and not by rank 2"));
   EXPECT_TRUE(job.node(0).core->process_sets()[0]->stalls().stalls(0).stalls.empty());
+}
+
+// The classical mistake: the right name in the wrong set. Both sets say where to look.
+TEST_F(ProcessSets, ATensorThatIsInAnotherSetIsPointedOut) {
+  JobOptions options;
+  options.stall.check_ms = 10'000;
+  Cluster job({1, 1, 1}, options);
+  job.start();
+  for (int rank = 0; rank < 3; ++rank) job.submit(rank, add({1, 2}));
+  job.settle();
+  job.submit_everywhere(tensor("before"));
+  job.settle();
+  job.done_everywhere(1);
+  job.pass(3'000);
+  for (int rank = 0; rank < 2; ++rank) job.submit(rank, tensor("x"));
+  job.submit(2, in_set(1, "x"));
+  for (int i = 0; i < 12; ++i) {
+    job.pass(1'000);
+    job.settle();
+  }
+  const auto stall_in = [&](int node, size_t set) {
+    return job.node(node).core->process_sets()[set]->stalls().stalls(job.now()).stalls.at(0);
+  };
+  EXPECT_THAT(stall_in(0, 0).near_misses, ElementsAre(NearMiss{Rank{2}, "x", 1}));
+  EXPECT_THAT(stall_in(2, 1).near_misses, ElementsAre(NearMiss{Rank{1}, "x", 0}));
+  std::string said;
+  for (const StallLine& line : job.node(2).stall_lines) said += line.text + "\n";
+  EXPECT_EQ(
+      said,
+      "tensor \"x\" was submitted 10 s ago by ranks 0-1, and not by rank 2 on node n2 (last "
+      "submitted \"x\" in process set 1 10 s ago, last completed \"before\" 13 s ago; has "
+      "this name in flight in process set 1)\n"
+      "tensor \"x\" of process set 1 was submitted 10 s ago by rank 2, and not by rank 1 on "
+      "node n1 (last submitted \"x\" in the set of all ranks 10 s ago, last completed "
+      "\"before\" in the set of all ranks 13 s ago; has this name in flight in the set of all "
+      "ranks)\n");
+}
+
+// All that a rank does counts, wherever it does it.
+TEST_F(ProcessSets, WhatARankDidLastIsOfAllItsSets) {
+  JobOptions options;
+  options.stall.check_ms = 10'000;
+  Cluster job({1, 1}, options);
+  job.start();
+  for (int rank = 0; rank < 2; ++rank) job.submit(rank, add({1}));
+  job.settle();
+  job.submit(0, tensor("x"));
+  for (int i = 0; i < 12; ++i) {
+    job.pass(1'000);
+    job.submit(1, in_set(1, "own"));
+    job.settle();
+    job.step(1, OperationDone{job.node(1).launches.back().seq, 1});
+    job.settle();
+  }
+  ASSERT_EQ(job.node(0).stall_lines.size(), 1u);
+  EXPECT_THAT(job.node(0).stall_lines[0].text,
+              HasSubstr("last submitted \"own\" in process set 1 "));
+  EXPECT_THAT(job.node(0).stall_lines[0].text,
+              HasSubstr("last completed \"own\" in process set 1 "));
 }
 
 class ProcessSetModes : public testing::TestWithParam<Coordination> {};

@@ -24,6 +24,7 @@ class Inspectors {
  public:
   struct Node {
     std::unique_ptr<SubmissionTable> table;
+    std::unique_ptr<NodeActivity> activity = std::make_unique<NodeActivity>();
     std::unique_ptr<StallInspector> inspector;
     std::vector<std::string> warnings;
     std::vector<std::string> good_news;
@@ -36,8 +37,8 @@ class Inspectors {
     for (int i = 0; i < layout_.node_count(); ++i) {
       Node& node = nodes_.emplace_back();
       node.table = std::make_unique<SubmissionTable>(layout_.node(NodeIndex{i}).ranks);
-      node.inspector =
-          std::make_unique<StallInspector>(layout_, NodeIndex{i}, options, *node.table);
+      node.inspector = std::make_unique<StallInspector>(0, layout_, NodeIndex{i}, options,
+                                                        *node.table, *node.activity);
     }
   }
 
@@ -108,7 +109,8 @@ class Inspectors {
   }
   std::string sentence(int index) {
     const StallNotice notice = node(index).inspector->stalls(now_);
-    return notice.stalls.empty() ? "none" : describe_stall(layout_, notice.stalls[0], notice.ranks);
+    return notice.stalls.empty() ? "none"
+                                 : describe_stall(0, layout_, notice.stalls[0], notice.ranks);
   }
 
   int sent = 0;        // messages so far
@@ -493,9 +495,9 @@ TEST(StallText, WhatIsNoNewsIsNotSaid) {
   stall.tensor = "grad";
   stall.submitted = {Rank{0}};
   stall.missing = {Rank{1}};
-  EXPECT_EQ(describe_news(layout, {{stall}, {}}), "");
+  EXPECT_EQ(describe_news(0, layout, {{stall}, {}}), "");
   stall.is_news = true;
-  EXPECT_THAT(describe_news(layout, {{stall}, {}}), Not(HasSubstr("(")))
+  EXPECT_THAT(describe_news(0, layout, {{stall}, {}}), Not(HasSubstr("(")))
       << "nothing is known of the rank";
 }
 

@@ -12,7 +12,7 @@
 //   remove_set:ID, reduce_in:ID:NAME   the latter: a float of a set
 //   sets:ROUNDS          overlapping sets of 4 ranks at once; each rank is a bit of every sum
 //   twice:NAME:COUNT     submits a tensor again while it is in flight
-//   submit:NAME:COUNT    submits and does not wait
+//   submit:NAME:COUNT[:ID]   submits, to a set where one is named, and does not wait
 //   pause                sleeps until SIGUSR1
 //   exit:CODE            ends at once
 #include <cstdio>
@@ -166,13 +166,20 @@ bool broadcast(const std::string& action, const Words& words) {
 }
 
 // Leaves `count` floats in flight; they live as long as the process.
-int submit(const std::string& name, int64_t count, rueda_handle* handle) {
+int submit(const Words& words, rueda_handle* handle) {
+  const int64_t count = std::atoll(words.at(2).c_str());
+  const auto set = static_cast<uint32_t>(words.size() > 3 ? std::atoi(words[3].c_str()) : 0);
   static auto& kept = *new std::vector<Floats*>;  // not destroyed: still in use at exit
   const rueda_tensor tensor = [&] {
     kept.push_back(new Floats(static_cast<size_t>(count)));
     kept.back()->fill(0);
-    return rueda_tensor{name.c_str(), kept.back()->data(), kept.back()->data(), &count, 1,
-                        RUEDA_FLOAT32};
+    return rueda_tensor{words.at(1).c_str(),
+                        kept.back()->data(),
+                        kept.back()->data(),
+                        &count,
+                        1,
+                        RUEDA_FLOAT32,
+                        set};
   }();
   return rueda_allreduce_async(&tensor, nullptr, handle);
 }
@@ -319,11 +326,10 @@ bool reduce_in(const std::string& action, const Words& words) {
 }
 
 bool twice(const std::string& action, const Words& words) {
-  const int64_t count = std::atoll(words.at(2).c_str());
   rueda_handle first = 0;
   rueda_handle second = 0;
-  if (!report(action + " first", submit(words.at(1), count, &first))) return false;
-  int code = submit(words.at(1), count, &second);
+  if (!report(action + " first", submit(words, &first))) return false;
+  int code = submit(words, &second);
   if (code == RUEDA_OK) code = rueda_wait(second, -1, nullptr);
   report(action + " second", code);
   return report(action + " end", rueda_wait(first, -1, nullptr));
@@ -359,7 +365,7 @@ bool perform(const std::string& action) {
   if (verb == "twice") return twice(action, words);
   if (verb == "submit") {
     rueda_handle handle = 0;
-    return report(action, submit(words.at(1), std::atoll(words.at(2).c_str()), &handle));
+    return report(action, submit(words, &handle));
   }
   if (verb == "pause") {
     std::printf("pausing\n");

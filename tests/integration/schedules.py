@@ -63,7 +63,8 @@ class Schedule:
                                "jobs", "--plan"])
         self.test.assertEqual(run.exit_code(), 0, run.output())
         plans = json.loads(run.output()).get("plans", [])
-        return next((plan["batches"] for plan in plans if plan["job_id"] == self.job_id), [])
+        return next((plan["batches"] for plan in plans
+                     if plan["job_id"] == self.job_id and plan["process_set"] == 0), [])
 
     def plan_branches(self):
         """The plan has alternatives."""

@@ -51,7 +51,7 @@ class StallTest(IntegrationTest):
             self.assertEqual((missing["rank"], missing["node_id"]), (2, "beta"))
             self.assertEqual((missing["last_submitted"], missing["last_completed"]), ("steps", "steps"))
             self.assertEqual(missing["similar_names"], [])
-            self.assertRegex(self.ruedactl(daemon, "stalls"), r"(?m)^job-\w+ +grad +\d+s +3 ranks +1 rank$")
+            self.assertRegex(self.ruedactl(daemon, "stalls"), r"(?m)^job-\w+ +0 +grad +\d+s +3 ranks +1 rank$")
         self.wake(job, 2)
         for daemon in self.daemons:
             daemon.wait_for(r' info job \S+: tensor "grad" waits no longer, after \d+ s$')

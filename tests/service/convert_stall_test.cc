@@ -26,7 +26,9 @@ Body round_trip(const Body& body) {
   return std::get<Body>(std::get<core::StallMessage>(back.value().message.body));
 }
 
-core::RankActivity activity(int rank) { return {Rank{rank}, true, "last", 1'500, "before", 2'500}; }
+core::RankActivity activity(int rank) {
+  return {Rank{rank}, true, "last", 4, 1'500, "before", 5, 2'500};
+}
 
 core::Stall stall() {
   core::Stall stall;
@@ -37,7 +39,7 @@ core::Stall stall() {
   stall.missing = {Rank{1}};
   stall.more_submitted = 7;
   stall.more_missing = 9;
-  stall.near_misses = {{Rank{1}, "grads"}};
+  stall.near_misses = {{Rank{1}, "grads", 6}};
   return stall;
 }
 
@@ -57,7 +59,7 @@ TEST(ConvertStall, Query) {
 TEST(ConvertStall, Answer) {
   core::StallAnswer answer;
   answer.round = 3;
-  answer.tensors = {{{Rank{4}, Rank{5}}, {}}, {{}, {{Rank{4}, "b2"}}}};
+  answer.tensors = {{{Rank{4}, Rank{5}}, {}}, {{}, {{Rank{4}, "b2", 0}}}};
   answer.ranks = {activity(4), {}};
   const core::StallAnswer back = round_trip(answer);
   EXPECT_EQ(back.round, 3u);
