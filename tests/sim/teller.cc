@@ -39,6 +39,15 @@ void Teller::ranks(const std::vector<Words>& said) {
   for (const std::string& count : said[0]) setup_.ranks.push_back(std::stoi(count));
 }
 
+void Teller::set(const std::vector<Words>& said) {
+  if (world_) throw Objection("the story has begun");
+  std::vector<int>& ranks = setup_.sets.emplace_back();
+  for (const std::string& rank : said[1]) ranks.push_back(std::stoi(rank));
+  if (std::stoul(said[0][0]) != setup_.sets.size()) {
+    throw Objection("the next set is " + std::to_string(setup_.sets.size()));
+  }
+}
+
 void Teller::tensor(const std::vector<Words>& said) {
   TensorSetup tensor;
   tensor.descriptor.name = said[0][0];
@@ -128,6 +137,27 @@ std::vector<int> Teller::all_ranks(const Words& name) {
   return {rank};
 }
 
+uint32_t Teller::set_in(const std::vector<Words>& said, size_t place) {
+  return place < said.size() ? static_cast<uint32_t>(std::stoul(said[place][0])) : 0;
+}
+
+std::vector<int> Teller::ranks_of(uint32_t set) {
+  std::vector<int> ranks = all_ranks({"every", "rank"});
+  if (set == 0) return ranks;
+  if (set > setup_.sets.size()) throw Objection("there is no set " + std::to_string(set));
+  const std::vector<int>& members = setup_.sets[set - 1];
+  std::erase_if(ranks, [&](int rank) {
+    return std::find(members.begin(), members.end(), rank) == members.end();
+  });
+  return ranks;
+}
+
+std::vector<int> Teller::nodes_of(uint32_t set) {
+  std::set<int> indices;
+  for (int rank : ranks_of(set)) indices.insert(world().layout().node_of(Rank{rank}).value);
+  return {indices.begin(), indices.end()};
+}
+
 // --- What happens
 
 void Teller::feed(int index, const core::Event& event) {
@@ -147,16 +177,17 @@ void Teller::step(int index, const core::Event& event) {
     streams_[{index, to.value}].messages.push_back(std::move(message));
   }
   said.abandoned_plans += static_cast<int>(output.abandoned_plans.size());
-  std::set<Seq>& under_way = under_way_[static_cast<size_t>(index)];
+  std::set<Place>& under_way = under_way_[static_cast<size_t>(index)];
   if (output.recovered) enter(index, *output.recovered);
   for (const core::Cancel& cancel : output.cancels) {
-    said.cancels.push_back(cancel);
-    under_way.erase(under_way.lower_bound(cancel.first),
-                    under_way.lower_bound(core::first_of(core::Track::kDecreed)));
+    const uint32_t set = cancel.process_set;
+    said.cancels[set].push_back(cancel);
+    under_way.erase(under_way.lower_bound({set, cancel.first}),
+                    under_way.lower_bound({set, core::first_of(core::Track::kDecreed)}));
   }
   for (core::Launch& launch : output.launches) {
-    under_way.insert(launch.seq);
-    said.launches.push_back(std::move(launch));
+    under_way.insert({launch.process_set, launch.seq});
+    said.launches[launch.process_set].push_back(std::move(launch));
   }
   for (core::Delivery& delivery : output.deliveries) {
     const Rank rank =
@@ -172,7 +203,7 @@ void Teller::step(int index, const core::Event& event) {
   if (!output.sealed) return;
   core::DataStopped stopped{*output.sealed, {}};
   for (const auto& [seq, chunks] : held_[static_cast<size_t>(index)]) {
-    if (under_way.contains(seq)) stopped.held.push_back({seq, chunks});
+    if (under_way.contains({0, seq})) stopped.held.push_back({seq, chunks});
   }
   under_way.clear();
   step(index, stopped);
@@ -182,7 +213,7 @@ void Teller::enter(int index, const core::NextEpoch& next) {
   const auto i = static_cast<size_t>(index);
   said_[i].recovered = next;
   held_[i].clear();
-  for (const core::Fetch& fetch : next.fetches) under_way_[i].insert(fetch.seq);
+  for (const core::Fetch& fetch : next.fetches) under_way_[i].insert({0, fetch.seq});
 }
 
 void Teller::end_turns() {
@@ -234,15 +265,27 @@ void Teller::submit(int rank, const core::DescriptorPtr& descriptor) {
        core::Submitted{{world().local_rank(rank), ticket, descriptor}});
 }
 
-void Teller::submit(const Words& who, const Words& names,
-                    const std::optional<std::vector<int64_t>>& shape) {
-  for (int rank : all_ranks(who)) {
+void Teller::submit(const std::vector<int>& who, const Words& names,
+                    const std::optional<std::vector<int64_t>>& shape, uint32_t set) {
+  for (int rank : who) {
     for (const std::string& name : names) {
       auto descriptor = std::make_shared<core::TensorDescriptor>(find_tensor(name).descriptor);
       if (shape) descriptor->shape = *shape;
+      descriptor->process_set = set;
       submit(rank, descriptor);
     }
   }
+}
+
+void Teller::rank_adds_set(const std::vector<Words>& said) {
+  const uint32_t set = set_in(said, 1);
+  if (set == 0 || set > setup_.sets.size()) throw Objection("there is no set " + said[1][0]);
+  const std::vector<int>& ranks = setup_.sets[set - 1];
+  auto descriptor = std::make_shared<core::TensorDescriptor>();
+  descriptor->name = core::kProcessSetsName;
+  descriptor->kind = CollectiveKind::kAddProcessSet;
+  descriptor->shape.assign(ranks.begin(), ranks.end());
+  for (int rank : all_ranks(said[0])) submit(rank, descriptor);
 }
 
 void Teller::rank_declares(const std::vector<Words>& said) {
@@ -319,27 +362,34 @@ void Teller::deliver_everything(const std::vector<Words>&) {
 
 void Teller::node_completes(const std::vector<Words>& said) {
   const Seq seq = seq_of(said[1][0]);
+  const uint32_t set = set_in(said, 2);
   for (int index : nodes(said[0])) {
-    if (under_way_[static_cast<size_t>(index)].erase(seq) == 0) {
+    if (under_way_[static_cast<size_t>(index)].erase({set, seq}) == 0) {
       throw Objection(said[1][0] + " is not under way on " + name_of(index));
     }
-    feed(index, core::OperationDone{seq});
+    feed(index, core::OperationDone{seq, set});
   }
 }
 
-// An operation that every node has launched.
+// An operation that every node of its set has launched.
 bool Teller::complete_one() {
-  const std::vector<int> all = nodes({"every", "node"});
-  for (const Seq seq : under_way_[static_cast<size_t>(all.front())]) {
-    const bool everywhere = std::all_of(all.begin(), all.end(), [&](int index) {
-      return under_way_[static_cast<size_t>(index)].contains(seq);
-    });
-    if (!everywhere) continue;
-    for (int index : all) {
-      under_way_[static_cast<size_t>(index)].erase(seq);
-      feed(index, core::OperationDone{seq});
+  for (uint32_t set = 0; set <= setup_.sets.size(); ++set) {
+    const std::vector<int> all = nodes_of(set);
+    if (all.empty()) continue;
+    const std::set<Place> of_first = under_way_[static_cast<size_t>(all.front())];
+    for (auto it = of_first.lower_bound({set, Seq{0}}); it != of_first.end(); ++it) {
+      const Place place = *it;
+      if (place.first != set) break;
+      const bool everywhere = std::all_of(all.begin(), all.end(), [&](int index) {
+        return under_way_[static_cast<size_t>(index)].contains(place);
+      });
+      if (!everywhere) continue;
+      for (int index : all) {
+        under_way_[static_cast<size_t>(index)].erase(place);
+        feed(index, core::OperationDone{place.second, set});
+      }
+      return true;
     }
-    return true;
   }
   return false;
 }
@@ -351,7 +401,7 @@ void Teller::node_completes_everything(const std::vector<Words>&) {
 
 void Teller::steps(const std::vector<Words>& said) {
   for (int left = std::stoi(said[0][0]); left > 0; --left) {
-    submit({"every", "rank"}, said[1], {});
+    submit(ranks_of(set_in(said, 2)), said[1], {}, set_in(said, 2));
     node_completes_everything({});
     now_ += 100;
   }

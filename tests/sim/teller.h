@@ -29,6 +29,8 @@ class Teller {
 
   // --- The cast
   void ranks(const std::vector<Words>& said);
+  // What ranks may add. Numbers are those that the sets get if they are added in turn.
+  void set(const std::vector<Words>& said);
   void tensor(const std::vector<Words>& said);
   void grouped_tensor(const std::vector<Words>& said);
   void dependent_tensor(const std::vector<Words>& said);
@@ -41,10 +43,14 @@ class Teller {
   // --- What happens
   void start(const std::vector<Words>& said);
   void rank_attaches(const std::vector<Words>& said);
-  void rank_submits(const std::vector<Words>& said) { submit(said[0], said[1], {}); }
+  void rank_submits(const std::vector<Words>& said) { submit(all_ranks(said[0]), said[1], {}, 0); }
   void rank_submits_shape(const std::vector<Words>& said) {
-    submit(said[0], said[1], {{std::stoll(said[2][0])}});
+    submit(all_ranks(said[0]), said[1], {{std::stoll(said[2][0])}}, 0);
   }
+  void rank_submits_to_set(const std::vector<Words>& said) {
+    submit(all_ranks(said[0]), said[1], {}, set_in(said, 2));
+  }
+  void rank_adds_set(const std::vector<Words>& said);
   void rank_declares(const std::vector<Words>& said);
   void rank_waits(const std::vector<Words>& said);
   void rank_leaves(const std::vector<Words>& said);
@@ -72,6 +78,7 @@ class Teller {
   void expect_launch_in_generation(const std::vector<Words>& said);
   void expect_no_launch(const std::vector<Words>& said);
   void expect_result(const std::vector<Words>& said);
+  void expect_set(const std::vector<Words>& said);
   void expect_error(const std::vector<Words>& said);
   void expect_contributors(const std::vector<Words>& said);
   void expect_no_result(const std::vector<Words>& said);
@@ -95,8 +102,8 @@ class Teller {
   };
   // What a node said that no expectation has spoken of yet.
   struct Said {
-    std::deque<core::Launch> launches;
-    std::deque<core::Cancel> cancels;
+    std::map<uint32_t, std::deque<core::Launch>> launches;  // by process set, as the next
+    std::map<uint32_t, std::deque<core::Cancel>> cancels;
     int abandoned_plans = 0;
     std::optional<Status> failure;
     std::optional<core::NextEpoch> recovered;
@@ -111,14 +118,20 @@ class Teller {
   std::vector<int> nodes(const Words& name);
   int one_node(const Words& name);
   std::vector<int> all_ranks(const Words& name);
+  // The process set that the phrase names at that place; that of all ranks if it has none there.
+  static uint32_t set_in(const std::vector<Words>& said, size_t place);
+  // Those that live.
+  std::vector<int> ranks_of(uint32_t set);
+  std::vector<int> nodes_of(uint32_t set);
+  bool is_locked(int node, uint32_t set);
   const TensorSetup& find_tensor(const std::string& name) const;
   void submit(int rank, const core::DescriptorPtr& descriptor);
-  void submit(const Words& who, const Words& names,
-              const std::optional<std::vector<int64_t>>& shape);
+  void submit(const std::vector<int>& who, const Words& names,
+              const std::optional<std::vector<int64_t>>& shape, uint32_t set);
   Stream& stream(const Words& from, const Words& to) {
     return streams_[{one_node(from), one_node(to)}];
   }
-  core::Launch take_launch(int node, const Words& names, const Words& seq);
+  core::Launch take_launch(int node, const Words& names, const Words& seq, uint32_t set = 0);
   const Result& take_result(int rank, const std::string& tensor);
 
   void enter(int node, const core::NextEpoch& next);
@@ -132,7 +145,8 @@ class Teller {
   std::optional<World> world_;
   TicksMs now_ = 0;
   std::vector<bool> turn_open_;                         // by node
-  std::vector<std::set<Seq>> under_way_;                // by node
+  using Place = std::pair<uint32_t, Seq>;               // process set first
+  std::vector<std::set<Place>> under_way_;              // by node
   std::vector<std::map<Seq, std::vector<bool>>> held_;  // by node: final chunks, as told
   std::vector<Said> said_;                              // by node
   std::vector<std::deque<Result>> results_;             // by rank

@@ -9,8 +9,8 @@ std::string name_of(int node) { return "n" + std::to_string(node); }
 
 }  // namespace
 
-core::Launch Teller::take_launch(int index, const Words& names, const Words& seq) {
-  std::deque<core::Launch>& launches = said_[static_cast<size_t>(index)].launches;
+core::Launch Teller::take_launch(int index, const Words& names, const Words& seq, uint32_t set) {
+  std::deque<core::Launch>& launches = said_[static_cast<size_t>(index)].launches[set];
   if (launches.empty()) throw Objection(name_of(index) + " launches nothing");
   core::Output first;
   first.launches = {launches.front()};
@@ -28,7 +28,7 @@ void Teller::expect_launch(const std::vector<Words>& said) {
 
 void Teller::expect_launch_in_generation(const std::vector<Words>& said) {
   for (int index : nodes(said[0])) {
-    const uint32_t is = take_launch(index, said[1], said[2]).generation;
+    const uint32_t is = take_launch(index, said[1], said[2], set_in(said, 4)).generation;
     if (std::stoul(said[3][0]) != is) {
       throw Objection(name_of(index) + " launches it in generation " + std::to_string(is));
     }
@@ -37,12 +37,13 @@ void Teller::expect_launch_in_generation(const std::vector<Words>& said) {
 
 void Teller::expect_no_launch(const std::vector<Words>& said) {
   for (int index : nodes(said[0])) {
-    core::Output all;
-    const auto& launches = said_[static_cast<size_t>(index)].launches;
-    all.launches.assign(launches.begin(), launches.end());
-    if (launches.empty()) continue;
-    throw Objection(name_of(index) + " " +
-                    describe(world().layout(), NodeIndex{index}, all).front());
+    for (const auto& [set, launches] : said_[static_cast<size_t>(index)].launches) {
+      core::Output all;
+      all.launches.assign(launches.begin(), launches.end());
+      if (launches.empty()) continue;
+      throw Objection(name_of(index) + " " +
+                      describe(world().layout(), NodeIndex{index}, all).front());
+    }
   }
 }
 
@@ -63,6 +64,15 @@ void Teller::expect_result(const std::vector<Words>& said) {
     const Status& status = take_result(rank, said[1][0]).delivery.status;
     if (status.is_ok()) continue;
     throw Objection("rank " + std::to_string(rank) + " gets it with " + status.to_string());
+  }
+}
+
+void Teller::expect_set(const std::vector<Words>& said) {
+  for (int rank : all_ranks(said[0])) {
+    const core::Delivery& delivery = take_result(rank, core::kProcessSetsName).delivery;
+    if (delivery.status.is_ok() && delivery.value == set_in(said, 1)) continue;
+    throw Objection("rank " + std::to_string(rank) + " gets set " + std::to_string(delivery.value) +
+                    ", " + delivery.status.to_string());
   }
 }
 
@@ -151,21 +161,28 @@ void Teller::expect_failure(const std::vector<Words>& said) {
   }
 }
 
+bool Teller::is_locked(int index, uint32_t set) {
+  for (const core::Collectives* of : world().node(index).core->process_sets()) {
+    if (of->id() == set) return of->is_locked();
+  }
+  throw Objection(name_of(index) + " has no set " + std::to_string(set));
+}
+
 void Teller::expect_locked(const std::vector<Words>& said) {
   for (int index : nodes(said[0])) {
-    if (!world().node(index).core->is_locked()) throw Objection(name_of(index) + " is not locked");
+    if (!is_locked(index, set_in(said, 1))) throw Objection(name_of(index) + " is not locked");
   }
 }
 
 void Teller::expect_not_locked(const std::vector<Words>& said) {
   for (int index : nodes(said[0])) {
-    if (world().node(index).core->is_locked()) throw Objection(name_of(index) + " is locked");
+    if (is_locked(index, set_in(said, 1))) throw Objection(name_of(index) + " is locked");
   }
 }
 
 void Teller::expect_cancel(const std::vector<Words>& said) {
   for (int index : nodes(said[0])) {
-    std::deque<core::Cancel>& cancels = said_[static_cast<size_t>(index)].cancels;
+    std::deque<core::Cancel>& cancels = said_[static_cast<size_t>(index)].cancels[set_in(said, 2)];
     if (cancels.empty()) throw Objection(name_of(index) + " cancels nothing");
     const uint64_t is = cancels.front().first.value;
     if (std::stoull(said[1][0]) != is) {
