@@ -51,6 +51,13 @@ void Job::broadcast(const rueda_tensor& tensor, int root) {
   require(rueda_broadcast(&tensor, root, timeout_ms_), std::string("broadcast ") + tensor.name);
 }
 
+void Job::declare(std::span<const rueda_tensor> step, rueda_op op) {
+  const rueda_reduce_options options = reduce_options(op);
+  std::vector<rueda_planned_tensor> plan;
+  for (const rueda_tensor& tensor : step) plan.push_back({.tensor = tensor, .options = &options});
+  require(rueda_plan_declare(plan.data(), plan.size()), "declaring a plan");
+}
+
 void Job::barrier() { require(rueda_barrier("bench/barrier", timeout_ms_), "barrier"); }
 
 void Job::synchronize() {

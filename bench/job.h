@@ -30,6 +30,8 @@ class Job {
   void wait(rueda_handle handle, const char* name);
   void allreduce(const rueda_tensor& tensor, rueda_op op);
   void broadcast(const rueda_tensor& tensor, int root);
+  // That every step consists of these, none of which is computed from another. Collective.
+  void declare(std::span<const rueda_tensor> step, rueda_op op);
   void barrier();
   // No rank leaves before all have come: an allreduce of one element, as in software barriers.
   void synchronize();

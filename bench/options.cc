@@ -128,6 +128,9 @@ void define(CLI::App* app, Options* options, Texts* texts) {
   add_op(step, texts, "Operators, separated by commas, or all (average)");
   step->add_flag("--foreign", options->foreign,
                  "Gradients in ordinary memory, which is copied, instead of rueda_alloc's");
+  step->add_flag("--plan", options->plan,
+                 "Measure the first steps of new schedules, too: in turn with and without a plan "
+                 "that is declared ahead");
   add_loop(step, options);
 
   CLI::App* limits = add_work(app, options, Work::kLimits,

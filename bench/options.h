@@ -31,6 +31,7 @@ struct Options {
   int iters = 0;  // 0: by size (default_iterations)
   int warmup = 5;
   std::string model = "resnet50";
+  bool plan = false;                // step: the first ones, too, with and without a declared plan
   std::vector<std::string> models;  // models; empty: those of model_names()
   std::string json_path;            // empty: none
   std::string tcp_congestion;       // limits, floor; empty: the system's

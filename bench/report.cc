@@ -18,6 +18,24 @@ std::string number_or_dash(const std::optional<double>& value) {
   return text;
 }
 
+std::string first_steps_line(const StepRow& row) {
+  if (!row.declare_us) return "";
+  std::string line = "# first steps (us):";
+  const auto append = [&](const std::vector<double>& times_us) {
+    char text[32];
+    for (double time_us : times_us) {
+      std::snprintf(text, sizeof(text), " %.1f", time_us);
+      line += text;
+    }
+  };
+  append(row.first_steps_us);
+  line += "; of a plan declared ahead:";
+  append(row.first_steps_declared_us);
+  line += ", and to declare it";
+  append({*row.declare_us});
+  return line + "\n";
+}
+
 }  // namespace
 
 nlohmann::ordered_json to_json(const Row& row) {
@@ -59,6 +77,9 @@ nlohmann::ordered_json to_json(const StepRow& row) {
       {"cpu_s_per_GB", number_or_null(row.cpu_s_per_GB)},
       {"wrong", row.wrong},
       {"order_messages_per_step", number_or_null(row.order_messages_per_step)},
+      {"first_steps_us", row.first_steps_us},
+      {"first_steps_declared_us", row.first_steps_declared_us},
+      {"declare_us", number_or_null(row.declare_us)},
       {"iters", row.iters},
       {"cpu_includes_daemons", row.cpu_includes_daemons},
       {"noise_cores", number_or_null(row.noise_cores)},
@@ -97,7 +118,7 @@ std::string step_lines(const StepRow& row) {
       static_cast<unsigned long long>(row.bytes), row.memory.c_str(), row.time_us, row.time_us_p99,
       number_or_dash(row.cpu_s_per_GB).c_str(), number_or_dash(row.order_messages_per_step).c_str(),
       static_cast<unsigned long long>(row.wrong));
-  return text;
+  return text + first_steps_line(row);
 }
 
 JsonLines::~JsonLines() {

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -56,6 +57,11 @@ struct StepRow {
   bool cpu_includes_daemons = false;
   std::optional<double> noise_cores;
   std::optional<double> order_messages_per_step;  // nothing when the daemons' metrics do not tell
+  // Of new schedules: the first step, the second, ... as they are learned, and when they were
+  // declared ahead; medians over several schedules. Empty: not asked for.
+  std::vector<double> first_steps_us;
+  std::vector<double> first_steps_declared_us;
+  std::optional<double> declare_us;  // what declaring took, before the first step
   uint64_t wrong = 0;
 };
 

@@ -6,6 +6,7 @@
 #include "bench/check.h"
 #include "bench/models.h"
 #include "bench/scrape.h"
+#include "bench/stats.h"
 
 namespace rueda::bench {
 namespace {
@@ -13,6 +14,7 @@ namespace {
 constexpr size_t kTensorAlignment = 64;
 
 struct Gradient {
+  std::string parameter;
   std::string name;
   std::vector<int64_t> shape;
   size_t offset = 0;         // in the buffer, bytes
@@ -29,7 +31,8 @@ std::vector<Gradient> backward_order(const ParameterList& parameters, const std:
   uint64_t index = 0;
   for (auto parameter = parameters.rbegin(); parameter != parameters.rend(); ++parameter) {
     const auto count = static_cast<size_t>(parameter->elements());
-    gradients.push_back({.name = prefix + parameter->name,
+    gradients.push_back({.parameter = parameter->name,
+                         .name = prefix + parameter->name,
                          .shape = parameter->shape,
                          .offset = offset,
                          .first_index = index,
@@ -50,28 +53,30 @@ class Step {
         options_(options),
         dtype_(dtype),
         op_(op),
-        gradients_(backward_order(parameters,
-                                  std::string("step/") + options.model + "/" + to_string(dtype) +
-                                      "/" + to_string(op) + "/",
-                                  element_bytes(dtype))),
+        prefix_(std::string("step/") + options.model + "/" + to_string(dtype) + "/" +
+                to_string(op) + "/"),
+        gradients_(backward_order(parameters, prefix_, element_bytes(dtype))),
         buffer_(gradients_.back().offset + gradients_.back().bytes, options.foreign),
         handles_(gradients_.size()) {}
 
   void run() {
     for (size_t i = 0; i < gradients_.size(); ++i) {
-      const Gradient& gradient = gradients_[i];
-      std::byte* data = buffer_.data() + gradient.offset;
-      handles_[i] = job_.allreduce_async({.name = gradient.name.c_str(),
-                                          .input = data,
-                                          .output = data,
-                                          .shape = gradient.shape.data(),
-                                          .ndim = static_cast<int32_t>(gradient.shape.size()),
-                                          .dtype = dtype_},
-                                         op_);
+      handles_[i] = job_.allreduce_async(tensor_of(gradients_[i]), op_);
     }
     for (size_t i = 0; i < gradients_.size(); ++i) {
       job_.wait(handles_[i], gradients_[i].name.c_str());
     }
+  }
+
+  // Other names: the next step is the first one of its schedule.
+  void rename(const std::string& tag) {
+    for (Gradient& gradient : gradients_) gradient.name = prefix_ + tag + gradient.parameter;
+  }
+
+  void declare() {
+    std::vector<rueda_tensor> tensors;
+    for (const Gradient& gradient : gradients_) tensors.push_back(tensor_of(gradient));
+    job_.declare(tensors, op_);
   }
 
   void prepare(Pattern pattern, uint64_t seed) {
@@ -134,10 +139,21 @@ class Step {
             .seed = seed};
   }
 
+  rueda_tensor tensor_of(const Gradient& gradient) const {
+    std::byte* data = buffer_.data() + gradient.offset;
+    return {.name = gradient.name.c_str(),
+            .input = data,
+            .output = data,
+            .shape = gradient.shape.data(),
+            .ndim = static_cast<int32_t>(gradient.shape.size()),
+            .dtype = dtype_};
+  }
+
   Job& job_;
   const Options& options_;
   rueda_dtype dtype_;
   rueda_op op_;
+  std::string prefix_;
   std::vector<Gradient> gradients_;
   Buffer buffer_;
   std::vector<rueda_handle> handles_;
@@ -167,6 +183,70 @@ std::optional<double> count_order_messages(Job& job, Step& step) {
   return (*after - *before) / kSteps;
 }
 
+// Times of the slowest rank. Collective.
+class FirstSteps {
+ public:
+  FirstSteps(Job& job, Step& step) : job_(job), step_(step) {}
+
+  // A schedule that nobody has seen, alternately declared ahead and not.
+  void run(StepRow* row) {
+    constexpr int kSchedules = 9;
+    for (int i = 0; i < kSchedules; ++i) {
+      run_schedule("learned" + std::to_string(i) + "/", false);
+      run_schedule("declared" + std::to_string(i) + "/", true);
+    }
+    const auto rows = job_.gather(times_ns_);
+    std::vector<std::vector<double>> times_us;
+    for (const auto& of_rank : rows) {
+      auto& microseconds = times_us.emplace_back();
+      for (const int64_t ns : of_rank) microseconds.push_back(static_cast<double>(ns) / 1e3);
+    }
+    const std::vector<double> slowest = slowest_of_ranks(times_us);
+    const auto median_of = [&](size_t place) {
+      std::vector<double> found;
+      for (size_t at = place; at < slowest.size(); at += 2 * kPlaces) found.push_back(slowest[at]);
+      return median(std::move(found));
+    };
+    for (size_t i = 0; i < kSteps; ++i) {
+      row->first_steps_us.push_back(median_of(1 + i));
+      row->first_steps_declared_us.push_back(median_of(kPlaces + 1 + i));
+    }
+    row->declare_us = median_of(kPlaces);
+  }
+
+ private:
+  static constexpr size_t kSteps = 4;
+  static constexpr size_t kPlaces = 1 + kSteps;  // of a schedule: to declare it, and its steps
+
+  template <class Work>
+  void time(Work work) {
+    // By broadcasts: anything else would be no part of the schedule, and undo its lock.
+    job_.gather({&kNothing, 1});
+    const int64_t start_ns = now_ns();
+    work();
+    times_ns_.push_back(now_ns() - start_ns);
+  }
+
+  void run_schedule(const std::string& tag, bool is_declared) {
+    constexpr uint64_t kSeed = 4;
+    job_.synchronize();  // and this one is to undo the lock of the schedule before
+    step_.rename(tag);
+    step_.prepare(Pattern::kIntegers, kSeed);
+    time([&] {
+      if (is_declared) step_.declare();
+    });
+    for (size_t i = 0; i < kSteps; ++i) {
+      time([&] { step_.run(); });
+      if (i == 0) step_.inspect(Pattern::kIntegers, kSeed);
+    }
+  }
+
+  static constexpr int64_t kNothing = 0;
+  Job& job_;
+  Step& step_;
+  std::vector<int64_t> times_ns_;
+};
+
 StepRow run_step(Job& job, const CpuMeter& meter, const Options& options, rueda_dtype dtype,
                  rueda_op op, const ParameterList& parameters) {
   StepRow row;
@@ -185,6 +265,7 @@ StepRow run_step(Job& job, const CpuMeter& meter, const Options& options, rueda_
   const NoiseWindow window(meter);
   const LoopTimes times = step.measure(meter, row.iters);
   row.order_messages_per_step = count_order_messages(job, step);
+  if (options.plan) FirstSteps(job, step).run(&row);
   const Summary summary = summarize(job, meter, window, times, step.wrong(), step.hash());
   row.time_us = summary.time_us;
   row.time_us_p99 = summary.time_us_p99;

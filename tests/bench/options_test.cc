@@ -40,6 +40,8 @@ TEST(OptionsTest, Defaults) {
   EXPECT_EQ(options.sizes(RUEDA_FLOAT32).front(), 4096u);
   EXPECT_EQ(options.sizes(RUEDA_FLOAT32).back(), 64u << 20);
   EXPECT_THAT(parse({"step"}).ops, ElementsAre(RUEDA_AVERAGE));
+  EXPECT_FALSE(parse({"step"}).plan);
+  EXPECT_TRUE(parse({"step", "--plan"}).plan);
 }
 
 TEST(OptionsTest, AllAndLists) {

@@ -25,6 +25,21 @@ TEST(ReportTest, StepKeys) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
   EXPECT_TRUE(json["order_messages_per_step"].is_null());
+  EXPECT_TRUE(json["first_steps_us"].empty());
+  EXPECT_TRUE(json["declare_us"].is_null());
+}
+
+TEST(ReportTest, FirstStepsAreThereWhenTheyWereAskedFor) {
+  const StepRow row{
+      .first_steps_us = {50, 40}, .first_steps_declared_us = {30, 20}, .declare_us = 10};
+  EXPECT_EQ(to_json(row)["first_steps_us"], (nlohmann::json{50, 40}));
+  EXPECT_EQ(to_json(row)["first_steps_declared_us"], (nlohmann::json{30, 20}));
+  EXPECT_EQ(to_json(row)["declare_us"], 10);
+  EXPECT_THAT(
+      step_lines(row),
+      testing::EndsWith("# first steps (us): 50.0 40.0; of a plan declared ahead: 30.0 20.0, "
+                        "and to declare it 10.0\n"));
+  EXPECT_THAT(step_lines({}), testing::Not(testing::HasSubstr("first steps")));
 }
 
 TEST(ReportTest, TableLineHasTheNumbers) {

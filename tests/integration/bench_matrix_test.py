@@ -94,6 +94,16 @@ class MatrixTest(BenchTest):
         self.assertEqual(row["wrong"], 0, row)
         self.assertEqual(row["order_messages_per_step"], 0, row)
 
+    def test_first_steps_with_and_without_a_declared_plan(self):
+        [row] = self.bench(4, 2, "step", "--model", "small16", "--op", "sum", "--iters", "2", "--plan")
+        self.assertEqual(row["wrong"], 0, row)
+        for steps in (row["first_steps_us"], row["first_steps_declared_us"]):
+            self.assertEqual(len(steps), 4, row)
+            self.assertGreater(min(steps), 0, row)
+        self.assertGreater(row["declare_us"], 0, row)
+        [row] = self.bench(2, 1, "step", "--model", "small16", "--iters", "2")
+        self.assertEqual((row["first_steps_us"], row["declare_us"]), ([], None))
+
     def test_small_chunks_and_no_fusion(self):
         """Many chunks and many operations for the same sums."""
         rows = self.allreduce(4, 2, ["1e", "16391e"], op="sum",
