@@ -93,6 +93,45 @@ def complete_programs(text):
             if info.split()[1:] == ["complete"]]
 
 
+RULES = {f"L{i}" for i in range(1, 14)} | {f"R{i}" for i in range(1, 7)}
+NAMED_TESTS = re.compile(r"`(tests/[\w/]+\.(?:cc|py))`: ((?:`\w+`(?:, )?)+)")
+
+
+def rows_of_rules(text):
+    """Rule and row of the table in protocol.md."""
+    return re.findall(r"(?m)^\| ([LR]\d+) (.*)$", text)
+
+
+def bad_rules(text, scenarios, checkers):
+    """`checkers` is the source of the checkers."""
+    rows = rows_of_rules(text)
+    for rule in sorted(RULES - {rule for rule, _ in rows}):
+        yield f"{rule} is not there"
+    for rule, row in rows:
+        if "no scenario can show it" in row or "| not yet" in row:
+            continue
+        if f"`tests/sim/scenarios/{rule}-" not in row:
+            yield f"{rule} has no scenario"
+        named = re.search(r"checkers? ((?:`[^`]+`(?:, | and )?)+)", row)
+        if not named:
+            yield f"{rule} has no checker"
+        for name in re.findall("`([^`]+)`", named.group(1) if named else ""):
+            if f'"{name}: ' not in checkers:
+                yield f"{rule} names checker {name}, which is not there"
+    for name in scenarios:
+        if not re.search(rf"[/`]{re.escape(name)}`", text):
+            yield f"scenario {name} is not named"
+
+
+def bad_tests(path, text, root=ROOT):
+    for file, names in NAMED_TESTS.findall(text):
+        with open(os.path.join(root, file), encoding="utf-8") as source:
+            known = source.read()
+        for name in re.findall(r"\w+", names):
+            if name not in known:
+                yield f"{path}: names test {name}, which {file} does not have"
+
+
 def is_built():
     return (all(os.access(os.path.join(BUILD_DIR, "bin", name), os.X_OK) for name in PROGRAMS)
             and os.path.exists(os.path.join(LIBRARY_DIR, "librueda.so")))
@@ -133,6 +172,22 @@ class PlantedMistakes(unittest.TestCase):
         self.assertEqual(complete_programs(text), [("python", "x = 1\n")])
 
 
+    def test_a_rule_without_a_scenario_or_checker_is_found(self):
+        row = "| L1 it | kept | `daemon/core` | `tests/sim/scenarios/L1-a.txt`; checker `L1` |"
+        text = "\n".join([row] + [f"| {rule} it | not yet | | |" for rule in RULES - {"L1"}])
+        self.assertEqual(list(bad_rules(text, ["L1-a.txt"], 'violated("L1: no")')), [])
+        self.assertEqual(list(bad_rules(text.replace("L1-a", "L2-a"), [], '"L1: "')), ["L1 has no scenario"])
+        self.assertEqual(list(bad_rules(text, ["a.txt", "L1-a.txt"], '"L2: "')),
+                         ["L1 names checker L1, which is not there", "scenario a.txt is not named"])
+        self.assertEqual(list(bad_rules(text.replace("; checker `L1`", ""), [], "")), ["L1 has no checker"])
+        self.assertEqual(list(bad_rules(text.replace("| L1", "| L0"), [], '"L1: "'))[0], "L1 is not there")
+
+    def test_a_test_that_is_not_there_is_found(self):
+        name = "Unheard" + "Of"
+        self.assertEqual(list(bad_tests("x.md", f"`tests/docs_test.py`: `Planted`, `{name}`")),
+                         [f"x.md: names test {name}, which tests/docs_test.py does not have"])
+
+
 class Documents(unittest.TestCase):
     maxDiff = None
 
@@ -144,6 +199,15 @@ class Documents(unittest.TestCase):
 
     def test_paths_exist(self):
         self.assert_none([line for path, text in documents() for line in bad_paths(path, text)])
+
+    def test_tests_exist(self):
+        self.assert_none([line for path, text in documents() for line in bad_tests(path, text)])
+
+    def test_rules_have_their_scenarios_and_checkers(self):
+        sim = os.path.join(ROOT, "tests", "sim")
+        checkers = "".join(read("tests", "sim", name) for name in sorted(os.listdir(sim)) if name.endswith(".cc"))
+        scenarios = sorted(os.listdir(os.path.join(sim, "scenarios")))
+        self.assert_none(list(bad_rules(read("docs", "protocol.md"), scenarios, checkers)))
 
     @needs_build
     def test_flags_exist(self):

@@ -5,6 +5,7 @@ RUEDA_DAEMONS and RUEDA_STEPS make it longer; tests/long.sh does.
 """
 
 import os
+import time
 
 import harness
 from schedules import Schedule, ScheduleTest
@@ -22,10 +23,12 @@ class ManyDaemonsTest(ScheduleTest):
         schedule = Schedule(self, daemons, [1] * DAEMONS, f"{TENSORS}x256", ["--coordination", "locked"])
         schedule.wait_until_locked()
         before = self.order_messages()
+        began_s = time.monotonic()
         schedule.wait_for_tensors(STEPS * (TENSORS + 1))
+        took_s = time.monotonic() - began_s
         messages = self.order_messages() - before
         resident = [daemon.resident_bytes() for daemon in daemons]
-        print(f"{DAEMONS} daemons, {STEPS} steps of {TENSORS} tensors: {messages:.0f} messages of order, "
+        print(f"{DAEMONS} daemons, {STEPS} steps of {TENSORS} tensors: {took_s:.1f} s, {messages:.0f} messages of order, "
               f"{min(resident) / 2**20:.0f} to {max(resident) / 2**20:.0f} MB resident a daemon", flush=True)
         self.assertEqual(messages, 0, schedule.describe_daemons())
         self.assertLess(max(resident), MOST_RESIDENT_BYTES)

@@ -84,9 +84,12 @@ class Schedule:
 
     def wait_for_tensors(self, count):
         """Until that many more are done."""
-        goal = self.tensors_done() + count
-        if not wait_until(lambda: self.tensors_done() >= goal):
-            self.test.fail(f"the job stands still:\n{self.job.output()}\n{self.describe_daemons()}")
+        done = self.tensors_done()
+        goal = done + count
+        while done < goal:
+            if not wait_until(lambda before=done: self.tensors_done() > before):
+                self.test.fail(f"the job stands still:\n{self.job.output()}\n{self.describe_daemons()}")
+            done = self.tensors_done()
 
     def stop(self):
         """The ranks found no wrong sum and no error."""
