@@ -372,6 +372,28 @@ TEST_F(ProcessSets, ATensorThatIsInAnotherSetIsPointedOut) {
       "ranks)\n");
 }
 
+TEST_F(ProcessSets, ASimilarNameIsPointedOutWithinItsSetAlone) {
+  JobOptions options;
+  options.stall.check_ms = 10'000;
+  Cluster job({1, 1, 1}, options);
+  job.start();
+  for (int rank = 0; rank < 3; ++rank) job.submit(rank, add({1, 2}));
+  job.settle();
+  job.submit(1, in_set(1, "layer1.weight"));
+  job.submit(2, in_set(1, "layer1.weights"));
+  job.submit(2, tensor("layer2.weight"));  // similar, too, but of another set
+  for (int i = 0; i < 12; ++i) {
+    job.pass(1'000);
+    job.settle();
+  }
+  const StallNotice notice = job.node(1).core->process_sets()[1]->stalls().stalls(job.now());
+  ASSERT_EQ(notice.stalls.size(), 2u);
+  EXPECT_THAT(notice.stalls[0].near_misses, ElementsAre(NearMiss{Rank{2}, "layer1.weights", 1}));
+  EXPECT_THAT(notice.stalls[1].near_misses, ElementsAre(NearMiss{Rank{1}, "layer1.weight", 1}));
+  EXPECT_THAT(job.node(1).stall_lines.back().text,
+              HasSubstr("has the similar name \"layer1.weight\" in flight"));
+}
+
 // All that a rank does counts, wherever it does it.
 TEST_F(ProcessSets, WhatARankDidLastIsOfAllItsSets) {
   JobOptions options;

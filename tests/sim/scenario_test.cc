@@ -43,6 +43,11 @@ TEST(Scenario, AnUnknownPhraseNamesFileAndLine) {
   EXPECT_EQ(error_of("n0 sings"), "story:5: n0 sings: there is no such phrase");
   EXPECT_EQ(error_of("rank 7 submits a"), "story:5: rank 7 submits a: there is no rank 7");
   EXPECT_EQ(error_of("rank 0 submits z"), "story:5: rank 0 submits z: there is no tensor z");
+  EXPECT_EQ(error_of("rank 0 adds set 1"), "story:5: rank 0 adds set 1: there is no set 1");
+  EXPECT_EQ(error_of("expect n0 is locked in set 1"),
+            "story:5: expect n0 is locked in set 1: n0 has no set 1");
+  EXPECT_EQ(run_scenario("story", "set 2 has ranks 0").error,
+            "story:1: set 2 has ranks 0: the next set is 1");
   EXPECT_EQ(run_scenario("story", "rank 0 submits a").error,
             "story:1: rank 0 submits a: the story has not begun: say start first");
 }
