@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,6 +61,14 @@ struct Cancel {
   uint32_t process_set = 0;  // in a job's Output
 };
 
+// What comes next by a plan in force.
+struct NextInPlan {
+  const Plan* plan;
+  uint32_t generation;
+  PlanPlace at;
+  std::span<const uint32_t> batches;  // that may be next
+};
+
 struct AgreementOutput {
   std::vector<std::pair<NodeIndex, AgreementMessage>> sends;
   std::vector<Cancel> cancels;            // to be carried out before `ordered`
@@ -102,6 +111,13 @@ class Agreement {
   virtual bool is_locked() const { return false; }
   // Batches of the plan in force, for people; null when there is none.
   virtual const Plan* plan() const { return nullptr; }
+  // None unless this node is where the plan is and nothing stands against it: all of the plan's
+  // tensors that were told to be ready are launched.
+  virtual std::optional<NextInPlan> next_in_plan() const { return std::nullopt; }
+  // Every local rank has submitted this one of those that may be next, as the plan has it, and
+  // before any other of them: to be launched now. Its tensors are not named, and were not told by
+  // on_local_ready(); if it is cancelled, they are.
+  virtual OrderedOperation take_next_in_plan(uint32_t /*batch*/) { return {}; }
   // This node follows the plan no longer, and says how far it is. On the coordinator's node the
   // unlocking begins. generation 0: there is no lock.
   virtual Frozen withdraw() { return {}; }

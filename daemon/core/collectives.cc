@@ -32,6 +32,8 @@ void Collectives::forget_order() {
   ended_.clear();
   done_.clear();
   ended_of_group_.clear();
+  rehearsing_ = false;
+  rehearsal_.reset();
   recovery_ = nullptr;
   stalls_.reset();
 }
@@ -43,6 +45,7 @@ void Collectives::end() {
 }
 
 void Collectives::fail(const Status& cause, Output& output) {
+  settle();
   for (const LocalSubmission& submission : submissions_.remove_all()) {
     end_submission(submission, cause, {Seq{0}, epoch_}, 0, output);
   }
@@ -64,7 +67,9 @@ std::optional<LocalRank> Collectives::position_of(LocalRank rank) const {
 
 size_t Collectives::submissions_of(LocalRank rank) const {
   const auto position = position_of(rank);
-  return position ? submissions_.submissions_of(*position) : 0;
+  if (!position) return 0;
+  return submissions_.submissions_of(*position) +
+         (rehearsing_ ? rehearsal_->submissions_of(*position) : 0);
 }
 
 void Collectives::on_local_left(LocalRank rank) {
@@ -73,6 +78,7 @@ void Collectives::on_local_left(LocalRank rank) {
 
 void Collectives::submit(LocalSubmission submission, Output& output) {
   submission.rank = position_of(submission.rank).value();
+  if (rehearse(submission)) return;
   if (!left_.empty()) {
     refuse(submission,
            Status(Code::kShutDown, describe_left(submission.descriptor->name, *left_.begin()),
@@ -108,10 +114,12 @@ Status Collectives::on_message(NodeIndex from, const AgreementMessage& message) 
 }
 
 Status Collectives::on_message(NodeIndex from, const StallMessage& message, StallOutput& said) {
+  settle();
   return stalls_.on_message(from, message, now_, said);
 }
 
 void Collectives::on_rank_left(Rank rank, Output& output) {
+  settle();  // from here on what is submitted is refused
   left_.insert(rank);
   agreement_->on_rank_left(rank);
   for (const LocalSubmission& submission : submissions_.remove_unreported()) {
@@ -123,19 +131,27 @@ void Collectives::on_rank_left(Rank rank, Output& output) {
 }
 
 std::optional<TicksMs> Collectives::wakes_at() const {
-  const std::optional<TicksMs> one = agreement_->wakes_at();
-  const std::optional<TicksMs> other = stalls_.wakes_at();
-  if (!one || !other) return one ? one : other;
-  return std::min(*one, *other);
+  std::optional<TicksMs> earliest;
+  for (const std::optional<TicksMs>& wanted :
+       {agreement_->wakes_at(), stalls_.wakes_at(), rehearsal_ends_at()}) {
+    if (wanted && (!earliest || *wanted < *earliest)) earliest = wanted;
+  }
+  return earliest;
 }
 
-void Collectives::on_time(StallOutput& said) { stalls_.on_time(now_, said); }
+void Collectives::on_time(StallOutput& said) {
+  const std::optional<TicksMs> ends_at = rehearsal_ends_at();
+  if (ends_at && now_ >= *ends_at) settle();
+  stalls_.on_time(now_, said);
+}
 
 // --- Order -----------------------------------------------------------------------------------
 
 AgreementOutput Collectives::end_turn(Output& output) {
+  if (rehearsing_ && !may_rehearse()) settle();
   AgreementOutput agreed;
   agreement_->end_turn(agreed);
+  launch_rehearsed(agreed.ordered);
   std::move(agreed.notes.begin(), agreed.notes.end(), std::back_inserter(output.notes));
   if (!agreed.abandoned_plan.empty()) {
     output.abandoned_plans.push_back(std::move(agreed.abandoned_plan));
@@ -169,19 +185,21 @@ void Collectives::order(std::vector<OrderedOperation> operations) {
 
 // L7. No member can have completed one of them: some member has not launched it.
 void Collectives::cancel(const Cancel& cancelled, Output& output) {
-  const auto take_back = [&](const std::vector<std::string>& tensors) {
-    for (const std::string& name : tensors) {
+  settle();
+  const auto take_back = [&](const OrderedOperation& operation) {
+    for (const std::string& name : operation.tensors) {
       submissions_.set_ordered(name, false);
+      if (operation.rehearsed) agreement_->on_local_ready(submissions_.ready(name));
     }
   };
   auto it = launched_.lower_bound(cancelled.first);
   while (it != launched_.end() && track_of(it->first) == Track::kLockable) {
-    take_back(it->second.tensors);
+    take_back(it->second);
     it = RUEDA_MUTANT(kCreditLeakedOnCancel) ? std::next(it) : launched_.erase(it);
   }
   std::deque<OrderedOperation>& waiting = ordered_[index_of(Track::kLockable)];
   while (!waiting.empty() && waiting.back().seq >= cancelled.first) {
-    take_back(waiting.back().tensors);
+    take_back(waiting.back());
     waiting.pop_back();
   }
   if (recovery_) recovery_->on_cancelled(cancelled.first);
@@ -250,6 +268,7 @@ Status Collectives::launch(OrderedOperation operation, Output& output) {
   launch.plan_hash = operation.plan_hash;
   std::vector<DescriptorPtr> batch;
   launch.tensors.reserve(operation.tensors.size());
+  if (operation.batch) fill(operation, launch);
   for (const std::string& name : operation.tensors) {
     const PendingTensor* tensor = submissions_.find(name);
     if (!tensor || !tensor->reported) {
@@ -305,6 +324,7 @@ CompletedOperation Collectives::result_of(const OrderedOperation& operation) con
 
 void Collectives::end_operation(const OrderedOperation& operation, const CompletedOperation& result,
                                 Output& output) {
+  if (operation.batch) end_rehearsed(operation, result, output);
   for (const std::string& name : operation.tensors) {
     // What failed may be the tensor's next turn, which this node has not submitted.
     if (!operation.error.is_ok() && is_under_way(name)) continue;
@@ -345,7 +365,7 @@ void Collectives::end_submission(const LocalSubmission& submission, const Status
 
 bool Collectives::awaits_decree() const {
   // What a plan has launched may be cancelled when it is given up, and decreed later.
-  if (is_locked()) return submissions_.submissions() > 0;
+  if (is_locked() || rehearsing_) return in_flight() > 0;
   size_t decreed = 0;
   const auto count = [&](const std::vector<std::string>& tensors) {
     for (const std::string& name : tensors) {

@@ -19,6 +19,7 @@
 #include "daemon/core/job_options.h"
 #include "daemon/core/layout.h"
 #include "daemon/core/recovery.h"
+#include "daemon/core/rehearsal.h"
 #include "daemon/core/stall.h"
 #include "daemon/core/submissions.h"
 #include "daemon/core/track.h"
@@ -47,6 +48,7 @@ class Collectives {
   // --- This node's ranks
   bool has(LocalRank rank) const { return position_of(rank).has_value(); }
   size_t submissions_of(LocalRank rank) const;
+  size_t in_flight() const;  // submissions
   void submit(LocalSubmission submission, Output& output);
   // Ends it here and now, with an error.
   void refuse(const LocalSubmission& submission, const Status& status, Output& output);
@@ -99,6 +101,9 @@ class Collectives {
   const Plan* plan() const { return agreement_ ? agreement_->plan() : nullptr; }
 
  private:
+  // Of the patience with those who hold up others, this part is spent before it begins.
+  static constexpr TicksMs kRehearsalsInPatience = 4;
+
   void cancel(const Cancel& cancelled, Output& output);
   Status launch_track(Track track, Output& output);
   bool window_open(Seq seq) const;
@@ -117,6 +122,21 @@ class Collectives {
   std::set<std::string> carry_over(const NextEpoch& next);
   void fail_refused(const NextEpoch& next, const std::set<std::string>& carried, Output& output);
   void forget_order();
+  // --- A plan that repeats as it was
+  // Takes the submission, if it is what the plan has and nothing is in flight that is not.
+  bool rehearse(const LocalSubmission& submission);
+  bool may_rehearse() const;
+  void launch_rehearsed(std::vector<OrderedOperation>& ordered);
+  // From here on the tables have what is in flight, until nothing is.
+  void settle();
+  std::optional<ReadyTensor> enter(LocalSubmission submission);
+  void tabulate(OrderedOperation& operation);
+  void fill(const OrderedOperation& operation, Launch& launch) const;
+  void end_rehearsed(const OrderedOperation& operation, const CompletedOperation& result,
+                     Output& output);
+  // What is in flight for so long is settled: whoever waits for it may be stalled, or hold up
+  // others.
+  std::optional<TicksMs> rehearsal_ends_at() const;
   // Within the set a rank of this node is known by its position among those that the set has here.
   std::optional<LocalRank> position_of(LocalRank rank) const;
   // A coordinator without a rank in the set does not see operations end: this node tells it.
@@ -134,6 +154,9 @@ class Collectives {
   StallInspector stalls_;
   std::array<std::deque<OrderedOperation>, kTracks> ordered_;  // not launched yet
   std::map<Seq, OrderedOperation> launched_;
+  std::optional<Rehearsal> rehearsal_;  // of the plan of this generation; kept while settled
+  uint32_t rehearsed_generation_ = 0;
+  bool rehearsing_ = false;               // what is in flight of the plan is there
   std::map<Seq, OrderedOperation> done_;  // and not delivered yet
   std::vector<Seq> ended_;                // to be told
   Recovery* recovery_ = nullptr;

@@ -325,7 +325,8 @@ bool JobCore::end_turn_of(Collectives& set, Output& output) {
   for (auto& [to, body] : agreed.sends) send(to, std::move(body), output, set.id());
   announce_leaves(output);
   const bool goes_on = state_ == JobState::kRunning || state_ == JobState::kSuspecting;
-  if (agreed.ordered.empty() || !goes_on) return false;
+  // What is cancelled may be ordered anew.
+  if (agreed.ordered.empty() || !goes_on) return goes_on && !agreed.cancels.empty();
   if (set.id() == 0) carry_out_changes(agreed.ordered, output);
   set.order(std::move(agreed.ordered));
   launch_ordered(set, output);

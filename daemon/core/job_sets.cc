@@ -43,7 +43,7 @@ bool JobCore::any_set_locked() const {
 
 size_t JobCore::submissions_in_flight() const {
   size_t count = 0;
-  for (const Collectives* set : process_sets()) count += set->submissions().submissions();
+  for (const Collectives* set : process_sets()) count += set->in_flight();
   return count;
 }
 
@@ -214,7 +214,7 @@ Result<uint32_t> JobCore::remove_set(uint32_t id, Output& output) {
   if (id == 0) return invalid("process set 0, of all ranks, cannot be removed");
   const auto it = sets_.find(id);
   if (it == sets_.end()) return unknown_set(id);
-  RUEDA_CHECK(it->second->collectives.submissions().submissions() == 0);
+  RUEDA_CHECK(it->second->collectives.in_flight() == 0);
   sets_.erase(it);
   output.notes.push_back(name_of(id) + " removed");
   output.sets_removed.push_back(id);

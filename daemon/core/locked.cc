@@ -47,6 +47,8 @@ class Locked final : public Agreement {
   void end_turn(AgreementOutput& output) override;
   std::optional<TicksMs> wakes_at() const override;
   Frozen withdraw() override;
+  std::optional<NextInPlan> next_in_plan() const override;
+  OrderedOperation take_next_in_plan(uint32_t batch) override;
 
  private:
   // --- Messages
@@ -211,6 +213,17 @@ void Locked::take_ready_batches() {
     for (const std::string& name : next->tensors) bound.push_back(pool_.extract(name));
     said_.ordered.push_back(std::move(*next));
   }
+}
+
+std::optional<NextInPlan> Locked::next_in_plan() const {
+  if (!is_locked() || frozen_ || !deviation_.empty() || !pool_.empty()) return std::nullopt;
+  return NextInPlan{&follower_->plan(), generation_, follower_->at(), follower_->next_batches()};
+}
+
+OrderedOperation Locked::take_next_in_plan(uint32_t batch) {
+  OrderedOperation next = follower_->advance(batch);
+  next.generation = generation_;
+  return next;
 }
 
 // L6: a deviation is found where it happens, before anybody can hang for it.

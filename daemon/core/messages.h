@@ -39,6 +39,10 @@ struct OrderedOperation {
   // On the node: nothing is launched, it is done at its place in the order, with this result.
   std::optional<uint32_t> outcome;
   bool from_partial = false;  // decided REDO, never decreed: P is of the epoch before
+  // On the node: the agreement was not told of its tensors (rehearsal.h), which are in the tables
+  // by now; or in the rehearsal, and then this is the plan's batch, and `tensors` is empty.
+  bool rehearsed = false;
+  std::optional<uint32_t> batch;
 };
 
 // Member to coordinator: which of my ranks are attached. Sent again until Start arrives.

@@ -62,26 +62,31 @@ std::optional<OrderedOperation> PlanFollower::take_next() {
   }
   if (!chosen) return std::nullopt;
   Batch& batch = batches_[*chosen];
-  // Nodes may choose differently; then nothing from here on is the same operation to them (L9).
-  Fnv1a walk;
-  walk.add(walk_hash_);
-  walk.add(batch.hash);
-  walk_hash_ = walk.value();
-  OrderedOperation operation;
-  operation.seq = next_;
-  operation.locked = true;
-  operation.plan_hash = walk_hash_;
+  OrderedOperation operation = advance(*chosen);
   operation.tensors = batch.names;
   ready_tensors_ -= batch.names.size();
   for (Place* place : batch.places) {
     place->ready = false;
     for (const uint32_t index : place->batches) --batches_[index].ready;
   }
-  const bool begins_a_round = plan_.batches[*chosen].after == kPlanStart;
+  return operation;
+}
+
+OrderedOperation PlanFollower::advance(uint32_t batch) {
+  // Nodes may choose differently; then nothing from here on is the same operation to them (L9).
+  Fnv1a walk;
+  walk.add(walk_hash_);
+  walk.add(batches_[batch].hash);
+  walk_hash_ = walk.value();
+  OrderedOperation operation;
+  operation.seq = next_;
+  operation.locked = true;
+  operation.plan_hash = walk_hash_;
+  const bool begins_a_round = plan_.batches[batch].after == kPlanStart;
   if (begins_a_round && at_ != kPlanStart) ++ended_[at_];
   ++next_.value;
-  walked_.push_back(*chosen);
-  at_ = static_cast<PlanPlace>(*chosen);
+  walked_.push_back(batch);
+  at_ = static_cast<PlanPlace>(batch);
   return operation;
 }
 

@@ -37,6 +37,13 @@ class PlanFollower {
   std::string on_ready(const ReadyTensor& tensor);
   // Of the batches that may be next, the one that was ready first, if any is: it is launched (L9).
   std::optional<OrderedOperation> take_next();
+  // The batches that may be next, whether they are ready or not; and one of them, which is launched
+  // though its tensors were not told to be ready. Nothing is_held_up().
+  const std::vector<uint32_t>& next_batches() const {
+    return successors_[static_cast<size_t>(at_ + 1)];
+  }
+  PlanPlace at() const { return at_; }
+  OrderedOperation advance(uint32_t batch);
   // Why the ranks of this node cannot go on as they are, by what else is ready and who waits for
   // what; empty: they can. Only while take_next() has nothing.
   std::string find_deviation(const SubmissionTable& submissions) const;
@@ -70,9 +77,6 @@ class PlanFollower {
     uint64_t ready_since = 0;  // all of them; by a count of what became ready
   };
 
-  const std::vector<uint32_t>& next_batches() const {
-    return successors_[static_cast<size_t>(at_ + 1)];
-  }
   bool is_ready(uint32_t batch) const {
     return batches_[batch].ready == batches_[batch].names.size();
   }

@@ -67,6 +67,12 @@ std::optional<ReadyTensor> SubmissionTable::take_ready(const std::string& name) 
   return ready;
 }
 
+ReadyTensor SubmissionTable::ready(const std::string& name) const {
+  const PendingTensor& tensor = tensors_.at(name);
+  RUEDA_CHECK(tensor.reported);
+  return {tensor.by_local_rank.front()->descriptor, ranks_.front(), {}};
+}
+
 const PendingTensor* SubmissionTable::find(const std::string& name) const {
   const auto it = tensors_.find(name);
   return it == tensors_.end() || it->second.submitted == 0 ? nullptr : &it->second;
@@ -104,7 +110,7 @@ void SubmissionTable::set_waited(LocalRank rank, std::optional<Ticket> ticket) {
 
 const std::string* SubmissionTable::waited_by(LocalRank rank) const {
   const auto local = static_cast<size_t>(rank.value);
-  if (!waited_[local]) return nullptr;
+  if (!waited_[local] || submissions_ == 0) return nullptr;
   for (const auto& [name, tensor] : tensors_) {
     if (tensor.submitted == 0) continue;
     const std::optional<LocalSubmission>& submission = tensor.by_local_rank[local];

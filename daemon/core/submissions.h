@@ -47,6 +47,9 @@ class SubmissionTable {
   // and returns it, with a mismatch text if the ranks disagree.
   std::optional<ReadyTensor> take_ready(const std::string& name);
 
+  // A tensor that was handed out by take_ready(): once more, as it was.
+  ReadyTensor ready(const std::string& name) const;
+
   // Null: no rank has submitted it.
   const PendingTensor* find(const std::string& name) const;
   // Whether an operation has the tensor; nothing if no rank has submitted it.
@@ -58,7 +61,10 @@ class SubmissionTable {
 
   // The rank sleeps until this one is done; none: it does not sleep. A hint: it may be late.
   void set_waited(LocalRank rank, std::optional<Ticket> ticket);
-  // Null: the rank does not sleep, or what it slept for is over.
+  // As it was told; and the tensor. Null: the rank does not sleep, or what it slept for is over.
+  std::optional<Ticket> waited(LocalRank rank) const {
+    return waited_[static_cast<size_t>(rank.value)];
+  }
   const std::string* waited_by(LocalRank rank) const;
   const std::vector<Rank>& ranks() const { return ranks_; }
   // All that are pending, in the order of names, so that what is done for all of them repeats

@@ -166,9 +166,11 @@ TEST_F(LockedTest, AHeadOvertakenForLongUnlocks) {
   cluster_->submit_everywhere(tensor("b"));
   complete_launched();
   EXPECT_TRUE(is_locked(0));
-  ASSERT_TRUE(cluster_->node(0).core->wakes_at().has_value());
-  cluster_->pass(1'000);
-  complete_launched();
+  for (int i = 0; i < 2; ++i) {  // what takes long is settled first (rehearsal.h), then judged
+    ASSERT_TRUE(cluster_->node(0).core->wakes_at().has_value());
+    cluster_->pass(1'000);
+    complete_launched();
+  }
   EXPECT_FALSE(is_locked(0));
   EXPECT_EQ(cluster_->node(0).core->submissions_in_flight(), 0u);
 }
