@@ -278,6 +278,7 @@ Status Collectives::launch(OrderedOperation operation, Output& output) {
     }
     LaunchTensor item;
     item.descriptor = tensor->by_local_rank.front()->descriptor;
+    item.elements = item.descriptor->elements();
     item.tickets.reserve(tensor->by_local_rank.size());
     for (const auto& submission : tensor->by_local_rank) item.tickets.push_back(submission->ticket);
     if (!operation.locked) batch.push_back(item.descriptor);
@@ -351,16 +352,19 @@ bool Collectives::is_under_way(const std::string& tensor) const {
 void Collectives::end_submission(const LocalSubmission& submission, const Status& status,
                                  const CompletedOperation& result, uint32_t value, Output& output) {
   if (status.is_ok()) stalls_.on_completed(submission, now_);
-  Delivery delivery;
-  delivery.rank = locals_[static_cast<size_t>(submission.rank.value)];
-  delivery.ticket = submission.ticket;
+  deliver(submission.rank, submission.ticket, status, result, value, output);
+}
+
+void Collectives::deliver(LocalRank rank, Ticket ticket, const Status& status,
+                          const CompletedOperation& result, uint32_t value, Output& output) {
+  Delivery& delivery = output.deliveries.emplace_back();
+  delivery.rank = locals_[static_cast<size_t>(rank.value)];
+  delivery.ticket = ticket;
   delivery.status = status;
   delivery.epoch = result.epoch;
   delivery.contributors = result.contributors;
   delivery.seq = result.seq;
-  delivery.bytes = submission.descriptor->bytes();
   delivery.value = value;
-  output.deliveries.push_back(std::move(delivery));
 }
 
 bool Collectives::awaits_decree() const {

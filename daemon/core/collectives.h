@@ -50,6 +50,11 @@ class Collectives {
   size_t submissions_of(LocalRank rank) const;
   size_t in_flight() const;  // submissions
   void submit(LocalSubmission submission, Output& output);
+  // The set of all ranks: whether it was what the plan in force has, and need not be submitted any
+  // more. Cheap: most are.
+  bool submit_again(const LocalSubmission& submission) {
+    return rehearsing_ && rehearsal_->take(submission);
+  }
   // Ends it here and now, with an error.
   void refuse(const LocalSubmission& submission, const Status& status, Output& output);
   void set_waited(LocalRank rank, std::optional<Ticket> ticket);
@@ -115,6 +120,8 @@ class Collectives {
   bool is_under_way(const std::string& tensor) const;
   void end_submission(const LocalSubmission& submission, const Status& status,
                       const CompletedOperation& result, uint32_t value, Output& output);
+  void deliver(LocalRank rank, Ticket ticket, const Status& status,
+               const CompletedOperation& result, uint32_t value, Output& output);
   int64_t bytes_of(const OrderedOperation& operation) const;
   // --- adopt()
   void note_group(const TensorDescriptor& tensor);

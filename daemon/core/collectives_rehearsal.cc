@@ -95,6 +95,7 @@ void Collectives::fill(const OrderedOperation& operation, Launch& launch) const 
   for (size_t tensor = 0; tensor < launch.tensors.size(); ++tensor) {
     LaunchTensor& item = launch.tensors[tensor];
     item.descriptor = rehearsal_->descriptor(batch, tensor, LocalRank{0});
+    item.elements = rehearsal_->elements(batch, tensor);
     item.tickets.reserve(rehearsal_->ranks());
     for (size_t local = 0; local < rehearsal_->ranks(); ++local) {
       item.tickets.push_back(
@@ -106,11 +107,17 @@ void Collectives::fill(const OrderedOperation& operation, Launch& launch) const 
 void Collectives::end_rehearsed(const OrderedOperation& operation, const CompletedOperation& result,
                                 Output& output) {
   const uint32_t batch = *operation.batch;
-  for (size_t tensor = 0; tensor < rehearsal_->tensors(batch); ++tensor) {
-    for (size_t local = 0; local < rehearsal_->ranks(); ++local) {
-      end_submission(rehearsal_->submission(batch, tensor, LocalRank{static_cast<int32_t>(local)}),
-                     Status::ok(), result, 0, output);
+  const size_t tensors = rehearsal_->tensors(batch);
+  output.deliveries.reserve(output.deliveries.size() + tensors * locals_.size());
+  for (size_t tensor = 0; tensor < tensors; ++tensor) {
+    for (size_t local = 0; local < locals_.size(); ++local) {
+      const LocalRank rank{static_cast<int32_t>(local)};
+      deliver(rank, rehearsal_->ticket(batch, tensor, rank), Status::ok(), result, 0, output);
     }
+  }
+  for (size_t local = 0; local < locals_.size(); ++local) {  // the last thing that ranks have done
+    const LocalRank rank{static_cast<int32_t>(local)};
+    stalls_.on_completed(rehearsal_->submission(batch, tensors - 1, rank), now_);
   }
   rehearsal_->end(batch);
 }

@@ -121,6 +121,12 @@ void JobCore::on(const RankLost& event, Output& output) {
   withdraw(event.status, output);
 }
 
+void JobCore::submit(TicksMs now, LocalSubmission& submission, Output& output) {
+  submission.submitted_ms = now;
+  if (state_ == JobState::kRunning && collectives_.submit_again(submission)) return;
+  step(now, Submitted{submission}, output);
+}
+
 void JobCore::on(const Submitted& event, Output& output) {
   LocalSubmission submission = event.submission;
   submission.submitted_ms = now_;
@@ -139,7 +145,7 @@ void JobCore::on(const Submitted& event, Output& output) {
     case JobState::kSealed:
     case JobState::kRunning: break;
   }
-  submit(std::move(submission), output);
+  hand_to_set(std::move(submission), output);
 }
 
 // --- Messages ------------------------------------------------------------------------------------

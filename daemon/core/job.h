@@ -37,6 +37,8 @@ class JobCore {
 
   // Handles one event. Appends to output.
   void step(TicksMs now, Event event, Output& output);
+  // The same as step(Submitted), for those that come by the thousand. Sets submitted_ms.
+  void submit(TicksMs now, LocalSubmission& submission, Output& output);
 
   const Layout& layout() const { return layout_; }
   NodeIndex self() const { return self_; }
@@ -134,7 +136,7 @@ class JobCore {
   uint32_t being_removed_by(LocalRank rank) const;
   bool is_wanted(uint32_t id);
   std::optional<TicksMs> sets_wake_at() const;
-  void submit(LocalSubmission submission, Output& output);
+  void hand_to_set(LocalSubmission submission, Output& output);
   void carry_out_changes(std::vector<OrderedOperation>& ordered, Output& output);
   Status check_new_set(const std::vector<Rank>& ranks) const;
   Result<uint32_t> add_set(const TensorDescriptor& descriptor, Output& output);

@@ -86,6 +86,7 @@ using Event = std::variant<RankAttached, RankDetached, RankLost, Submitted, Mess
 struct LaunchTensor {
   DescriptorPtr descriptor;
   std::vector<Ticket> tickets;  // of the node's ranks in the process set, ascending
+  int64_t elements = 0;         // the descriptor's, which is not always in cache
 };
 
 // Carry this operation out; answer with OperationDone or OperationFailed. Under policy `shrink` a
@@ -112,7 +113,6 @@ struct Delivery {
   Epoch epoch;  // of the result: before the one that runs, if the operation was carried over
   uint32_t contributors = 0;
   Seq seq;
-  int64_t bytes = 0;
   uint32_t value = 0;  // what the operation has found out: the id of a process set
 };
 

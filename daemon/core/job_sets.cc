@@ -89,14 +89,14 @@ uint32_t JobCore::being_removed_by(LocalRank rank) const {
   return submission->descriptor->process_set;
 }
 
-void JobCore::submit(LocalSubmission submission, Output& output) {
+void JobCore::hand_to_set(LocalSubmission submission, Output& output) {
   const TensorDescriptor& descriptor = *submission.descriptor;
-  const std::string rank = "rank " + std::to_string(global_rank(submission.rank).value);
+  const auto rank = [&] { return "rank " + std::to_string(global_rank(submission.rank).value); };
   if (descriptor.kind == CollectiveKind::kRemoveProcessSet && descriptor.process_set != 0) {
     const Collectives* set = find_set(descriptor.process_set);
     const size_t in_flight = set ? set->submissions_of(submission.rank) : 0;
     if (in_flight > 0) {
-      submission.objection = name_of(descriptor.process_set) + " cannot be removed: " + rank +
+      submission.objection = name_of(descriptor.process_set) + " cannot be removed: " + rank() +
                              " has " + std::to_string(in_flight) +
                              " operations in flight in it; wait for them first";
     }
@@ -105,7 +105,7 @@ void JobCore::submit(LocalSubmission submission, Output& output) {
     const std::string flaw =
         recovers() ? "a job with policy shrink declares none yet" : find_flaw(descriptor.plan);
     if (!flaw.empty()) {
-      submission.objection = "the plan that " + rank + " declares cannot be: " + flaw;
+      submission.objection = "the plan that " + rank() + " declares cannot be: " + flaw;
       auto without = std::make_shared<TensorDescriptor>(descriptor);
       without->plan.clear();  // nobody is to read it
       submission.descriptor = std::move(without);
@@ -123,10 +123,10 @@ void JobCore::submit(LocalSubmission submission, Output& output) {
     const Status unknown = unknown_set(descriptor.process_set);
     refusal = Status(unknown.code(), what + unknown.message());
   } else if (!set->has(submission.rank)) {
-    refusal = invalid(what + rank + " is not in " + name_of(set->id()) + ", which has ranks " +
+    refusal = invalid(what + rank() + " is not in " + name_of(set->id()) + ", which has ranks " +
                       describe_ranks(set->layout().ranks()));
   } else if (being_removed_by(submission.rank) == set->id()) {
-    refusal = invalid(what + rank + " has asked to remove " + name_of(set->id()));
+    refusal = invalid(what + rank() + " has asked to remove " + name_of(set->id()));
   }
   if (refusal.is_ok()) {
     set->submit(std::move(submission), output);

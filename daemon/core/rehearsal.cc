@@ -27,6 +27,7 @@ Rehearsal::Rehearsal(const Plan& plan, size_t ranks) : ranks_(ranks) {
       const auto [it, is_new] = by_name_.emplace(tensor->name, place);
       if (!is_new) it->second = kSeveral;
       planned_.push_back(tensor);
+      elements_.push_back(tensor->elements());
       batch_of_.push_back(static_cast<uint32_t>(batches_.size()));
     }
     batches_.push_back(std::move(batch));

@@ -51,6 +51,9 @@ class Rehearsal {
   const DescriptorPtr& descriptor(uint32_t batch, size_t tensor, LocalRank rank) const {
     return known_[known_index(place_of(batch, tensor), rank)];
   }
+  int64_t elements(uint32_t batch, size_t tensor) const {
+    return elements_[place_of(batch, tensor)];
+  }
   Ticket ticket(uint32_t batch, size_t tensor, LocalRank rank) const {
     return rows_[row_index(place_of(batch, tensor), rank)].ticket;
   }
@@ -108,6 +111,7 @@ class Rehearsal {
   std::vector<uint32_t> batch_of_;  // by place
   std::unordered_map<std::string_view, uint32_t> by_name_;
   std::vector<DescriptorPtr> planned_;  // by place; has the names
+  std::vector<int64_t> elements_;       // by place
   // By rank and place: a process has a descriptor of its own, of the same value.
   std::vector<DescriptorPtr> known_;
   std::vector<RankMemory> memory_;  // by rank

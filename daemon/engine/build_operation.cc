@@ -37,7 +37,7 @@ void add_tensors(const core::Launch& launch, const FindSubmission& find, Operati
   int64_t end = 0;
   operation.first_element.push_back(0);
   for (const core::LaunchTensor& tensor : launch.tensors) {
-    const int64_t elements = tensor.descriptor->elements();
+    const int64_t elements = tensor.elements;
     ranks.clear();
     for (size_t i = 0; i < tensor.tickets.size(); ++i) {
       const SubmittedBuffers& buffers = find(LocalRank{static_cast<int32_t>(i)}, tensor.tickets[i]);

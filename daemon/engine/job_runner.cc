@@ -202,15 +202,14 @@ void JobRunner::deliver(const core::Delivery& delivery) {
 }
 
 void JobRunner::count_end(const core::Delivery& delivery, const Held& held) {
-  const core::TensorDescriptor& tensor = *held.known.descriptor;
-  if (!moves_data(tensor.kind)) return;
+  if (!held.moves_data) return;
   if (delivery.status.is_ok()) {
     last_failed_name_.clear();
     if (held.copied_out) counted_.copied_out_bytes += held.bytes;
-    if (delivery.rank != first_rank_of(tensor.process_set)) return;  // once a node
+    if (delivery.rank != first_rank_of(held.process_set)) return;  // once a node
     ++counted_.tensors;
     counted_.reduced_bytes += held.bytes;
-    const OperationKey key{tensor.process_set, delivery.seq};
+    const OperationKey key{held.process_set, delivery.seq};
     if (counted_.last == key) return;  // a later tensor of the batch
     counted_.last = key;
     const auto done = operations_.find(key);
@@ -220,6 +219,7 @@ void JobRunner::count_end(const core::Delivery& delivery, const Held& held) {
     ++operations_done_;
     return;
   }
+  const core::TensorDescriptor& tensor = *held.known.descriptor;
   if (last_failed_name_ == tensor.name) return;
   last_failed_name_ = tensor.name;
   operations_counter(*metrics_, tensor.kind, false).Increment();
@@ -313,15 +313,18 @@ void JobRunner::on_submit(session::Session& session, const session::Submission& 
     return;
   }
   begin_turn();
-  hold(rank, submission);
-  core_.step(now_ms_, core::Submitted{held(rank, submission.ticket).known}, output_);
+  core_.submit(now_ms_, hold(rank, submission), output_);
 }
 
-void JobRunner::hold(LocalRank rank, const session::Submission& submission) {
+core::LocalSubmission& JobRunner::hold(LocalRank rank, const session::Submission& submission) {
   Held& item = held(rank, submission.ticket);
   RUEDA_CHECK(!item.is_in_flight);
   // Comparing is cheaper than counting references.
-  if (item.known.descriptor != submission.descriptor) item.known.descriptor = submission.descriptor;
+  if (item.known.descriptor != submission.descriptor) {
+    item.known.descriptor = submission.descriptor;
+    item.process_set = submission.descriptor->process_set;
+    item.moves_data = moves_data(submission.descriptor->kind);
+  }
   item.known.rank = rank;
   item.known.ticket = submission.ticket;
   item.buffers = {submission.input.data,
@@ -337,6 +340,7 @@ void JobRunner::hold(LocalRank rank, const session::Submission& submission) {
   if (submission.copied_in) {
     metrics_->copied_in_bytes.Increment(static_cast<double>(submission.input.bytes));
   }
+  return item.known;
 }
 
 void JobRunner::on_waiting(session::Session& session, std::optional<Ticket> ticket) {

@@ -152,6 +152,8 @@ class JobRunner {
     SubmittedBuffers buffers;
     uint64_t bytes = 0;
     double submitted_s = 0;
+    uint32_t process_set = 0;  // as the descriptor says, which is not always in cache
+    bool moves_data = false;
     bool copied_out = false;
     bool is_in_flight = false;
   };
@@ -168,7 +170,7 @@ class JobRunner {
 
   Local& local(LocalRank rank) { return locals_[static_cast<size_t>(rank.value)]; }
   Held& held(LocalRank rank, Ticket ticket);
-  void hold(LocalRank rank, const session::Submission& submission);
+  core::LocalSubmission& hold(LocalRank rank, const session::Submission& submission);
   std::string describe_node() const { return spec_.layout.node(spec_.self).node_id; }
 
   void step(core::Event event);

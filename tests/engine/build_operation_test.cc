@@ -26,6 +26,10 @@ core::DescriptorPtr tensor(const std::string& name, std::vector<int64_t> shape,
   return std::make_shared<core::TensorDescriptor>(std::move(as));
 }
 
+core::LaunchTensor item(const core::DescriptorPtr& descriptor, std::vector<Ticket> tickets) {
+  return {descriptor, std::move(tickets), descriptor->elements()};
+}
+
 class BuildOperationTest : public ::testing::Test {
  protected:
   // Buffers are told apart by their addresses, which nobody reads.
@@ -55,9 +59,9 @@ TEST_F(BuildOperationTest, PutsTheTensorsOfABatchInARow) {
   launch.epoch = Epoch{4};
   launch.seq = Seq{9};
   launch.plan_hash = 77;
-  launch.tensors = {{tensor("x", {2, 3}, as), {Ticket{1}, Ticket{11}}},
-                    {tensor("y", {0}, as), {Ticket{2}, Ticket{12}}},
-                    {tensor("z", {}, as), {Ticket{3}, Ticket{13}}}};
+  launch.tensors = {item(tensor("x", {2, 3}, as), {Ticket{1}, Ticket{11}}),
+                    item(tensor("y", {0}, as), {Ticket{2}, Ticket{12}}),
+                    item(tensor("z", {}, as), {Ticket{3}, Ticket{13}})};
   for (const uint64_t ticket : {1u, 2u, 3u}) {
     submission(0, ticket);
     submission(1, ticket + 10);
@@ -94,7 +98,7 @@ TEST_F(BuildOperationTest, PutsTheTensorsOfABatchInARow) {
 
 TEST_F(BuildOperationTest, AnAverageDividesByAllRanksOfTheJob) {
   core::Launch launch;
-  launch.tensors = {{tensor("x", {4}), {Ticket{1}}}};
+  launch.tensors = {item(tensor("x", {4}), {Ticket{1}})};
   submission(0, 1);
   EXPECT_EQ(build_operation(launch, layout(), find())->divisor, 5);
 }
@@ -111,7 +115,7 @@ TEST_F(BuildOperationTest, ABroadcastKnowsItsRootsPlace) {
   for (int root = 0; root < 5; ++root) {
     as.root = Rank{root};
     core::Launch launch;
-    launch.tensors = {{tensor("x", {4}, as), {Ticket{1}}}};
+    launch.tensors = {item(tensor("x", {4}, as), {Ticket{1}})};
     const auto operation = build_operation(launch, layout(), find());
     EXPECT_EQ(operation->root_node, places[static_cast<size_t>(root)].first) << "rank " << root;
     EXPECT_EQ(operation->root_local, places[static_cast<size_t>(root)].second) << "rank " << root;
@@ -124,7 +128,7 @@ TEST_F(BuildOperationTest, ABarrierHasNoElements) {
   as.kind = CollectiveKind::kBarrier;
   submission(0, 1);
   core::Launch launch;
-  launch.tensors = {{tensor("b", {}, as), {Ticket{1}}}};
+  launch.tensors = {item(tensor("b", {}, as), {Ticket{1}})};
   const auto operation = build_operation(launch, layout(), find());
   EXPECT_EQ(operation->elements(), 0);
   EXPECT_EQ(operation->kind, CollectiveKind::kBarrier);
@@ -143,7 +147,7 @@ TEST_F(BuildOperationTest, EachArenaIsHeldOnce) {
     SubmittedBuffers& made = submission(0, ticket);
     made.input_arena = ticket % 2 ? a.get() : b.get();
     made.output_arena = a.get();
-    launch.tensors.push_back({tensor("t" + std::to_string(ticket), {1}), {Ticket{ticket}}});
+    launch.tensors.push_back(item(tensor("t" + std::to_string(ticket), {1}), {Ticket{ticket}}));
   }
   const long held_before = a.use_count();
   const auto operation = build_operation(launch, layout(), find());
@@ -160,7 +164,7 @@ class NeighboursTest : public BuildOperationTest {
     submission(0, ticket) = {&memory_[input_of_0], &memory_[output_of_0]};
     submission(1, ticket) = {&memory_[in_place_of_1], &memory_[in_place_of_1]};
     launch_.tensors.push_back(
-        {tensor(std::to_string(ticket), std::move(shape)), {Ticket{ticket}, Ticket{ticket}}});
+        item(tensor(std::to_string(ticket), std::move(shape)), {Ticket{ticket}, Ticket{ticket}}));
   }
   std::vector<int64_t> elements() {
     const auto operation = build_operation(launch_, layout(), find());
