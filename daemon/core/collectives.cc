@@ -189,7 +189,9 @@ void Collectives::cancel(const Cancel& cancelled, Output& output) {
   const auto take_back = [&](const OrderedOperation& operation) {
     for (const std::string& name : operation.tensors) {
       submissions_.set_ordered(name, false);
-      if (operation.rehearsed) agreement_->on_local_ready(submissions_.ready(name));
+      if (operation.rehearsed && !RUEDA_MUTANT(kRehearsedNotTakenBack)) {
+        agreement_->on_local_ready(submissions_.ready(name));
+      }
     }
   };
   auto it = launched_.lower_bound(cancelled.first);

@@ -42,6 +42,8 @@ const Planted kPlanted[] = {
     {"delivering without a lease", core::Mutant::kDeliverWithoutLease, kShrink},
     {"a half without its witness", core::Mutant::kWitnessIgnored, kShrink},
     {"dependent tensors fused", core::Mutant::kDependentTensorsFused},
+    {"rehearsed by name alone", core::Mutant::kRehearsedByName},
+    {"rehearsed, not taken back", core::Mutant::kRehearsedNotTakenBack},
 };
 
 CampaignResult run_with(const Planted& planted, uint64_t seeds) {
