@@ -9,9 +9,11 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
-void require(int code, const std::string& what) {
+// No text is made while all goes well: it would be measured.
+void require(int code, const char* what, const char* name = "") {
   if (code >= 0) return;
-  throw Failure(what + " failed: " + rueda_last_error() + " (" + rueda_error_name(code) + ")");
+  throw Failure(std::string(what) + name + " failed: " + rueda_last_error() + " (" +
+                rueda_error_name(code) + ")");
 }
 
 rueda_reduce_options reduce_options(rueda_op op) {
@@ -33,22 +35,21 @@ Job::~Job() { rueda_shutdown(); }
 rueda_handle Job::allreduce_async(const rueda_tensor& tensor, rueda_op op) {
   const rueda_reduce_options options = reduce_options(op);
   rueda_handle handle = 0;
-  require(rueda_allreduce_async(&tensor, &options, &handle),
-          std::string("allreduce ") + tensor.name);
+  require(rueda_allreduce_async(&tensor, &options, &handle), "allreduce ", tensor.name);
   return handle;
 }
 
 void Job::wait(rueda_handle handle, const char* name) {
-  require(rueda_wait(handle, timeout_ms_, nullptr), std::string("waiting for ") + name);
+  require(rueda_wait(handle, timeout_ms_, nullptr), "waiting for ", name);
 }
 
 void Job::allreduce(const rueda_tensor& tensor, rueda_op op) {
   const rueda_reduce_options options = reduce_options(op);
-  require(rueda_allreduce(&tensor, &options, timeout_ms_), std::string("allreduce ") + tensor.name);
+  require(rueda_allreduce(&tensor, &options, timeout_ms_), "allreduce ", tensor.name);
 }
 
 void Job::broadcast(const rueda_tensor& tensor, int root) {
-  require(rueda_broadcast(&tensor, root, timeout_ms_), std::string("broadcast ") + tensor.name);
+  require(rueda_broadcast(&tensor, root, timeout_ms_), "broadcast ", tensor.name);
 }
 
 void Job::declare(std::span<const rueda_tensor> step, rueda_op op) {
@@ -89,7 +90,7 @@ std::vector<std::vector<int64_t>> Job::gather(std::span<const int64_t> row) {
                                  .shape = &count,
                                  .ndim = 1,
                                  .dtype = RUEDA_INT64};
-    require(rueda_broadcast_async(&tensor, root, &handles[i]), "broadcast " + names[i]);
+    require(rueda_broadcast_async(&tensor, root, &handles[i]), "broadcast ", names[i].c_str());
   }
   for (size_t i = 0; i < handles.size(); ++i) wait(handles[i], names[i].c_str());
   return rows;

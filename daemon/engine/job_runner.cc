@@ -143,6 +143,10 @@ void JobRunner::carry_out() {
     fail(*output.failed, std::move(output.deliveries));
   } else {
     deliver_all(output.deliveries);
+    if (output_.deliveries.empty()) {  // a step's worth of memory, for the next one
+      output.deliveries.clear();
+      output_.deliveries.swap(output.deliveries);
+    }
   }
   for (const uint32_t removed : output.sets_removed) close_set(removed);
   if (output.finished && std::exchange(data_epoch_open_, false)) {
