@@ -57,7 +57,12 @@ void StallInspector::on_submitted(const LocalSubmission& submission) {
 }
 
 void StallInspector::on_completed(const LocalSubmission& submission, TicksMs now) {
-  activity_of(submission.rank).completed = {submission.descriptor, process_set_, now};
+  NodeActivity::OfRank& activity = activity_of(submission.rank);
+  activity.completed = {submission.descriptor, process_set_, now};
+  // Under a plan that repeats nobody is told of each submission.
+  if (activity.submitted.at_ms < submission.submitted_ms) {
+    activity.submitted = {submission.descriptor, process_set_, submission.submitted_ms};
+  }
 }
 
 void StallInspector::on_left(LocalRank rank) { activity_of(rank).has_left = true; }

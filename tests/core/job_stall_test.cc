@@ -94,6 +94,26 @@ TEST_F(JobStall, IsSeenUnderALock) {
   EXPECT_TRUE(job.node(0).core->is_locked()) << "a stall is no deviation";
 }
 
+// A step that repeats as it was is not noted submission by submission (rehearsal.h).
+TEST_F(JobStall, WhatRanksDidLastIsKnownAfterManyStepsUnderALock) {
+  JobOptions options = with_stalls(10'000);
+  options.agreement.mode = Coordination::kLocked;
+  Cluster job({2, 2}, options);
+  job.start();
+  for (int step = 0; step < 20; ++step) {
+    job.pass(1'000);
+    job.submit_everywhere(tensor("a"));
+    job.settle();
+    job.done_everywhere(job.node(0).launches.back().seq.value);
+    job.settle();
+  }
+  ASSERT_TRUE(job.node(0).core->is_locked() && job.node(1).core->is_locked());
+  for (int rank : {0, 1, 3}) job.submit(rank, tensor("a"));
+  pass(job, 11);
+  EXPECT_THAT(sentence(job, 0), HasSubstr("(last submitted \"a\" 10 s ago, last completed \"a\" "
+                                          "10 s ago)"));
+}
+
 TEST_F(JobStall, ARefusedSubmissionIsNotWhatARankDidLast) {
   Cluster job({1, 1}, with_stalls(10'000));
   job.start();
