@@ -91,6 +91,17 @@ void define_work(CLI::App& app, Config& config) {
       ->envname("RUEDAD_COORDINATION")
       ->check(is_coordination())
       ->capture_default_str();
+  app.add_option("--tree-threshold", config.tree.threshold,
+                 "In jobs with more nodes than this, reports go up a tree of nodes and the order "
+                 "comes down it; the same on all nodes")
+      ->envname("RUEDAD_TREE_THRESHOLD")
+      ->check(CLI::Range(1, static_cast<int>(limits::kMaxNodes)))
+      ->capture_default_str();
+  app.add_option("--tree-fan-in", config.tree.fan_in,
+                 "Children of a node of that tree; the same on all nodes")
+      ->envname("RUEDAD_TREE_FAN_IN")
+      ->check(CLI::Range(2, static_cast<int>(limits::kMaxNodes)))
+      ->capture_default_str();
   app.add_option("--chunk-bytes", config.chunk_bytes, "Unit that travels; the same on all nodes")
       ->envname("RUEDAD_CHUNK_BYTES")
       ->transform(bytes_suffix())

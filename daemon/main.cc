@@ -35,6 +35,7 @@ engine::EngineOptions engine_options(const Config& config) {
   options.chunk_bytes = config.chunk_bytes;
   options.staging_bytes = config.staging_bytes;
   options.timeout_ms = config.timeout_ms;
+  options.tree = config.tree;
   options.start_timeout_ms = config.start_timeout_ms;
   options.stall.check_ms = static_cast<TicksMs>(config.stall_check_seconds * 1000);
   options.stall.shutdown_ms = static_cast<TicksMs>(config.stall_shutdown_seconds * 1000);

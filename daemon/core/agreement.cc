@@ -17,8 +17,12 @@ Status unexpected_message(const Layout& layout, NodeIndex from, Coordination mod
                                      " has no use for");
 }
 
-void send_to_members(const Layout& layout, NodeIndex self, const AgreementMessage& message,
-                     AgreementOutput& output) {
+void send_to_members(const Layout& layout, NodeIndex self, const AgreementOptions& options,
+                     const AgreementMessage& message, AgreementOutput& output) {
+  if (options.tree_fan_in > 0) {
+    output.sends.emplace_back(kEverybodyBelow, message);
+    return;
+  }
   for (const NodeIndex node : layout.members()) {
     if (node != self) output.sends.emplace_back(node, message);
   }

@@ -45,6 +45,9 @@ struct AgreementOptions {
   TicksMs cycle_ms = 1;
   int cycles_between_agreements = 50;
   TicksMs longest_cycle_ms = 16;
+  // Not 0: reports go up the members' tree of this fan-in (tree.h), combined on the way unless the
+  // mode has a cycle, and what is for all goes down the tree. 0: all go straight.
+  int tree_fan_in = 0;
   // Of the epoch, by track: up to here numbers are taken, by what an epoch before has left over.
   std::array<Seq, kTracks> taken{before_first_of(Track::kLockable),
                                  before_first_of(Track::kDecreed)};
@@ -70,6 +73,7 @@ struct NextInPlan {
 };
 
 struct AgreementOutput {
+  // To a node, or along the tree (messages.h).
   std::vector<std::pair<NodeIndex, AgreementMessage>> sends;
   std::vector<Cancel> cancels;            // to be carried out before `ordered`
   std::vector<OrderedOperation> ordered;  // the next operations of each track, in order
@@ -131,8 +135,8 @@ std::string describe_left(const std::string& tensor, Rank rank);
 
 // For the modes: a message of another mode, which ends the epoch; and the same to all other nodes.
 Status unexpected_message(const Layout& layout, NodeIndex from, Coordination mode);
-void send_to_members(const Layout& layout, NodeIndex self, const AgreementMessage& message,
-                     AgreementOutput& output);
+void send_to_members(const Layout& layout, NodeIndex self, const AgreementOptions& options,
+                     const AgreementMessage& message, AgreementOutput& output);
 
 // Layout and submissions outlive the agreement.
 std::unique_ptr<Agreement> make_agreement(const Layout& layout, NodeIndex self,

@@ -14,7 +14,7 @@ void Caller::note_error(Entry& entry, Code code, std::string text) {
   entry.error = std::move(text);
 }
 
-Status Caller::on_report(NodeIndex from, const ReadyTensor& tensor) {
+Status Caller::on_report(const std::vector<NodeIndex>& from, const ReadyTensor& tensor) {
   const std::string& name = tensor.descriptor->name;
   const auto [it, is_new] = table_.try_emplace(name);
   Entry& entry = it->second;
@@ -23,13 +23,15 @@ Status Caller::on_report(NodeIndex from, const ReadyTensor& tensor) {
     entry.rank = tensor.rank;
     entry.reported.resize(static_cast<size_t>(layout_.node_count()));
   }
-  const auto node = static_cast<size_t>(from.value);
-  if (entry.reported[node]) {
-    return Status(Code::kInternal,
-                  "node " + layout_.node(from).node_id + " reported tensor \"" + name + "\" twice");
+  for (const NodeIndex node : from) {
+    const auto index = static_cast<size_t>(node.value);
+    if (entry.reported[index]) {
+      return Status(Code::kInternal, "node " + layout_.node(node).node_id + " reported tensor \"" +
+                                         name + "\" twice");
+    }
+    entry.reported[index] = true;
+    ++entry.reports;
   }
-  entry.reported[node] = true;
-  ++entry.reports;
   if (!tensor.mismatch.empty()) note_error(entry, Code::kMismatch, tensor.mismatch);
   if (!is_new && entry.descriptor != tensor.descriptor && *entry.descriptor != *tensor.descriptor) {
     note_error(entry, Code::kMismatch,

@@ -28,8 +28,8 @@ class Caller {
     for (size_t track = 0; track < kTracks; ++track) orders_[track].last = options.taken[track];
   }
 
-  // The error: the node broke the protocol.
-  Status on_report(NodeIndex from, const ReadyTensor& tensor);
+  // These nodes have reported the tensor, alike. The error: one of them broke the protocol.
+  Status on_report(const std::vector<NodeIndex>& from, const ReadyTensor& tensor);
   void on_rank_left(Rank rank);
   void on_operation_ended(Seq seq);
   // Appends the operations that are to be decreed now.

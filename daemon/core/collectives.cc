@@ -22,7 +22,9 @@ void Collectives::begin(Epoch epoch, TicksMs now, Recovery* recovery) {
   epoch_ = epoch;
   recovery_ = recovery;
   stalls_.reset();
-  agreement_ = make_agreement(layout_, self_, submissions_, options_.agreement);
+  AgreementOptions agreement = options_.agreement;
+  if (id_ != 0) agreement.tree_fan_in = 0;  // the tree is that of the job's nodes
+  agreement_ = make_agreement(layout_, self_, submissions_, agreement);
   set_now(now);
 }
 

@@ -13,11 +13,11 @@ class EventDriven final : public Agreement {
               const AgreementOptions& options)
       : layout_(layout),
         self_(self),
-        mode_(options.mode),
+        options_(options),
         exchange_(layout, self, submissions, options,
-                  {.cache = options.mode == Coordination::kNonblocking}) {}
+                  {.cache = options.mode == Coordination::kNonblocking, .combines = true}) {}
 
-  Coordination mode() const override { return mode_; }
+  Coordination mode() const override { return options_.mode; }
 
   void on_local_ready(ReadyTensor tensor) override { exchange_.report(std::move(tensor), now_); }
 
@@ -28,7 +28,7 @@ class EventDriven final : public Agreement {
     if (const auto* decree = std::get_if<Decree>(&message)) {
       return exchange_.on_decree(from, *decree, ordered_);
     }
-    return unexpected_message(layout_, from, mode_);
+    return unexpected_message(layout_, from, mode());
   }
 
   void on_rank_left(Rank rank) override { exchange_.on_rank_left(rank); }
@@ -37,10 +37,12 @@ class EventDriven final : public Agreement {
   void end_turn(AgreementOutput& output) override {
     if (exchange_.is_coordinator()) {
       Decree decree;
-      if (exchange_.call(0, ordered_, decree)) send_to_members(layout_, self_, decree, output);
+      if (exchange_.call(0, ordered_, decree)) {
+        send_to_members(layout_, self_, options_, decree, output);
+      }
     } else {
       for (Ready& ready : exchange_.take_ready(0)) {
-        output.sends.emplace_back(layout_.coordinator(), std::move(ready));
+        output.sends.emplace_back(exchange_.reports_to(), std::move(ready));
       }
     }
     std::move(ordered_.begin(), ordered_.end(), std::back_inserter(output.ordered));
@@ -50,7 +52,7 @@ class EventDriven final : public Agreement {
  private:
   const Layout& layout_;
   const NodeIndex self_;
-  const Coordination mode_;
+  const AgreementOptions options_;
   Exchange exchange_;
   std::vector<OrderedOperation> ordered_;
 };

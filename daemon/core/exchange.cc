@@ -28,13 +28,20 @@ bool is_stale(const Ready& ready, uint32_t generation, const TensorDescriptor& t
 Exchange::Exchange(const Layout& layout, NodeIndex self, const SubmissionTable& submissions,
                    const AgreementOptions& options, Features features)
     : layout_(layout), self_(self), submissions_(submissions), last_seen_(options.taken) {
+  if (features.combines && options.tree_fan_in > 0) tree_.emplace(layout, options.tree_fan_in);
+  std::vector<NodeIndex> reporting;
+  if (tree_) {
+    reporting = tree_->children(self);
+  } else if (self == layout.coordinator()) {
+    reporting = layout.members();
+    std::erase(reporting, self);
+  }
+  for (const NodeIndex node : reporting) cache_versions_[node] = 0;
   if (self == layout.coordinator()) {
     caller_ = std::make_unique<Caller>(layout, options);
     if (features.schedule) schedule_ = std::make_unique<Schedule>(options);
-    cache_versions_.resize(static_cast<size_t>(layout.node_count()), UINT64_MAX);
-    for (const NodeIndex member : layout.members()) {
-      cache_versions_[static_cast<size_t>(member.value)] = 0;
-    }
+  } else if (!reporting.empty()) {
+    combiner_ = std::make_unique<Combiner>(tree_->subtree(self).size());
   }
   if (features.cache) cache_ = std::make_unique<TensorCache>(options.cache_capacity);
 }
@@ -42,38 +49,59 @@ Exchange::Exchange(const Layout& layout, NodeIndex self, const SubmissionTable& 
 // --- Reports -------------------------------------------------------------------------------------
 
 void Exchange::report(ReadyTensor tensor, TicksMs now) {
-  if (!caller_) {
-    unsent_.push_back(std::move(tensor));
+  if (!caller_ && !combiner_) {
+    unsent_.emplace_back(std::nullopt, std::move(tensor));
     return;
   }
-  const Status reported = report_from(self_, tensor, now);
+  const Status reported = report_from({self_}, tensor, now);
   RUEDA_CHECK(reported.is_ok());  // the submission table lets no name in twice
 }
 
-Status Exchange::report_from(NodeIndex from, const ReadyTensor& tensor, TicksMs now) {
+Status Exchange::report_from(const std::vector<NodeIndex>& nodes, const ReadyTensor& tensor,
+                             TicksMs now) {
   if (schedule_ && track_of(tensor.descriptor->kind) == Track::kLockable) {
     schedule_->on_reported(tensor.descriptor->name, now);
   }
-  return caller_->on_report(from, tensor);
+  if (caller_) return caller_->on_report(nodes, tensor);
+  if (combiner_->add(nodes, tensor)) return Status::ok();
+  return Status(Code::kInternal, "node " + layout_.node(nodes.front()).node_id +
+                                     ", or one below it, reported tensor \"" +
+                                     tensor.descriptor->name + "\" twice");
+}
+
+// Who has reported, when this message comes from that node.
+Result<std::vector<NodeIndex>> Exchange::reporters(NodeIndex from, const Ready& ready) const {
+  if (!tree_) return std::vector<NodeIndex>{from};
+  if (!ready.of) return tree_->subtree(from);
+  if (tree_->is_member(*ready.of) && *ready.of != self_) return std::vector<NodeIndex>{*ready.of};
+  return Status(Code::kInternal, "node " + layout_.node(from).node_id +
+                                     " passed on what node index " +
+                                     std::to_string(ready.of->value) + " is said to report");
 }
 
 Status Exchange::on_ready(NodeIndex from, const Ready& ready, uint32_t generation, TicksMs now) {
-  if (!caller_) {
+  if (!caller_ && !combiner_) {
     return Status(Code::kInternal, "node " + layout_.node(from).node_id +
                                        " sent its ready tensors to node " +
                                        layout_.node(self_).node_id + ", which does not coordinate");
   }
-  if (Status status = on_cached_bits(from, ready, generation, now); !status.is_ok()) return status;
+  const Result<std::vector<NodeIndex>> nodes = reporters(from, ready);
+  if (!nodes.is_ok()) return nodes.status();
+  if (Status status = on_cached_bits(from, nodes.value(), ready, generation, now);
+      !status.is_ok()) {
+    return status;
+  }
   for (const ReadyTensor& tensor : ready.entries) {
     if (is_stale(ready, generation, *tensor.descriptor)) continue;
-    if (Status status = report_from(from, tensor, now); !status.is_ok()) return status;
+    if (Status status = report_from(nodes.value(), tensor, now); !status.is_ok()) return status;
   }
   return Status::ok();
 }
 
-Status Exchange::on_cached_bits(NodeIndex from, const Ready& ready, uint32_t generation,
-                                TicksMs now) {
-  const Rank lowest = layout_.node(from).ranks.front();
+Status Exchange::on_cached_bits(NodeIndex from, const std::vector<NodeIndex>& nodes,
+                                const Ready& ready, uint32_t generation, TicksMs now) {
+  Rank lowest = layout_.node(from).ranks.front();
+  for (const NodeIndex node : nodes) lowest = std::min(lowest, layout_.node(node).ranks.front());
   for (size_t word = 0; word < ready.cached.size(); ++word) {
     for (uint64_t rest = ready.cached[word]; rest != 0; rest &= rest - 1) {
       const auto slot =
@@ -85,43 +113,50 @@ Status Exchange::on_cached_bits(NodeIndex from, const Ready& ready, uint32_t gen
                                            ", which is empty");
       }
       if (is_stale(ready, generation, *tensor)) continue;
-      if (Status status = report_from(from, {tensor, lowest, {}}, now); !status.is_ok()) {
+      if (Status status = report_from(nodes, {tensor, lowest, {}}, now); !status.is_ok()) {
         return status;
       }
     }
   }
-  uint64_t& known = cache_versions_[static_cast<size_t>(from.value)];
-  if (cache_) known = std::max(known, std::min(ready.cache_version, cache_->version()));
+  const auto known = cache_versions_.find(from);
+  if (cache_ && known != cache_versions_.end()) {
+    known->second = std::max(known->second, std::min(ready.cache_version, cache_->version()));
+  }
   return Status::ok();
 }
 
 std::vector<Ready> Exchange::take_ready(uint32_t generation) {
+  if (combiner_) unsent_ = combiner_->take_reports();
   std::vector<Ready> messages;
-  if (unsent_.empty()) return messages;
   Ready ready;
   ready.generation = generation;
   if (cache_) ready.cache_version = cache_->version();
-  for (ReadyTensor& tensor : unsent_) {
-    const auto slot = cache_ && tensor.mismatch.empty() ? cache_->find(*tensor.descriptor)
-                                                        : std::optional<uint32_t>();
+  const auto say = [&] {
+    if (!ready.cached.empty() || !ready.entries.empty()) messages.push_back(ready);
+    ready.cached.clear();
+    ready.entries.clear();
+  };
+  for (auto& [of, tensor] : unsent_) {
+    if (of != ready.of || ready.entries.size() == kMaxEntriesPerReady) say();
+    ready.of = of;
+    // Another node's slots are not this one's.
+    const bool may_have_slot = cache_ && tensor.mismatch.empty() && !of;
+    const auto slot = may_have_slot ? cache_->find(*tensor.descriptor) : std::optional<uint32_t>();
     if (slot) {
       set_bit(ready.cached, *slot);
-      continue;
-    }
-    ready.entries.push_back(std::move(tensor));
-    if (ready.entries.size() == kMaxEntriesPerReady) {
-      messages.push_back(ready);
-      ready.cached.clear();
-      ready.entries.clear();
+    } else {
+      ready.entries.push_back(std::move(tensor));
     }
   }
   unsent_.clear();
-  if (!ready.cached.empty() || !ready.entries.empty()) messages.push_back(std::move(ready));
+  say();
   return messages;
 }
 
+// What lacks the rank fails as soon as anybody has reported it: so nobody waits for others with it.
 void Exchange::on_rank_left(Rank rank) {
   if (caller_) caller_->on_rank_left(rank);
+  if (combiner_) combiner_->stop();
 }
 
 void Exchange::on_operation_ended(Seq seq) {
@@ -165,12 +200,13 @@ void Exchange::compress(const CalledOperation& called, OrderedOperation& operati
     operation.tensors.clear();
   }
   cache_->on_decreed(called.batch);
-  // Our own node's bits are never encoded.
-  cache_versions_[static_cast<size_t>(self_.value)] = cache_->version();
+  forget_unused_versions();
+}
+
+// Decrees come in order: on a node to which none reports, what was is not asked for.
+void Exchange::forget_unused_versions() {
   uint64_t oldest = cache_->version();
-  for (const NodeIndex node : layout_.members()) {
-    oldest = std::min(oldest, cache_versions_[static_cast<size_t>(node.value)]);
-  }
+  for (const auto& [node, version] : cache_versions_) oldest = std::min(oldest, version);
   cache_->forget_before(oldest);
 }
 
@@ -191,6 +227,9 @@ Status Exchange::on_decree(NodeIndex from, const Decree& decree,
     }
     last = operation.seq;
     if (Status status = resolve(from, operation); !status.is_ok()) return status;
+    for (const std::string& name : operation.tensors) {
+      if (combiner_) combiner_->forget(name);
+    }
     ordered.push_back(std::move(operation));
   }
   return Status::ok();
@@ -216,7 +255,7 @@ Status Exchange::resolve(NodeIndex from, OrderedOperation& operation) {
     batch.push_back(tensor->by_local_rank.front()->descriptor);
   }
   cache_->on_decreed(batch);
-  cache_->forget_before(cache_->version());  // decrees come in order: what was is not asked for
+  forget_unused_versions();
   return Status::ok();
 }
 
@@ -225,10 +264,11 @@ Seq Exchange::last(Track track) const {
 }
 
 void Exchange::suspend_lockable() {
-  std::erase_if(unsent_, [](const ReadyTensor& tensor) {
-    return track_of(tensor.descriptor->kind) == Track::kLockable;
+  std::erase_if(unsent_, [](const TensorReport& report) {
+    return track_of(report.second.descriptor->kind) == Track::kLockable;
   });
   if (caller_) caller_->suspend_lockable();
+  if (combiner_) combiner_->forget_lockable();
   if (schedule_) schedule_->on_locked();
 }
 

@@ -3,25 +3,33 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/core/agreement.h"
 #include "daemon/core/caller.h"
+#include "daemon/core/combiner.h"
 #include "daemon/core/schedule.h"
 #include "daemon/core/tensor_cache.h"
+#include "daemon/core/tree.h"
 
 namespace rueda::core {
 
 class Exchange {
  public:
   // Layout and submissions outlive it. With `cache`, tensors seen before travel as bits. With
-  // `schedule`, the coordinator watches for repetition.
+  // `schedule`, the coordinator watches for repetition. With `combines`, reports are combined up
+  // the tree, if the options have one, until a rank leaves: then they go up the same way one by
+  // one.
   struct Features {
     bool cache = false;
     bool schedule = false;
+    bool combines = false;
   };
   Exchange(const Layout& layout, NodeIndex self, const SubmissionTable& submissions,
            const AgreementOptions& options, Features features);
@@ -31,7 +39,7 @@ class Exchange {
   Caller* caller() { return caller_.get(); }
   Schedule* schedule() { return schedule_.get(); }
 
-  // Ready on this node; told to the coordinator by send_ready(), or here and now if that is us.
+  // Ready on this node; told by take_ready(), or here and now if we are the coordinator.
   void report(ReadyTensor tensor, TicksMs now);
   // Entries of the lockable track count only if the sender is of this generation (L4).
   Status on_ready(NodeIndex from, const Ready& ready, uint32_t generation, TicksMs now);
@@ -45,6 +53,7 @@ class Exchange {
   bool call(uint32_t generation, std::vector<OrderedOperation>& ordered, Decree& decree);
   // Member: what is to be said; several messages if there is much, none if nothing is ready.
   std::vector<Ready> take_ready(uint32_t generation);
+  NodeIndex reports_to() const { return tree_ ? kNodeAbove : layout_.coordinator(); }
   bool has_unsent() const { return !unsent_.empty(); }
 
   // The last operation of the track that was decreed, or that a plan has used up.
@@ -54,8 +63,11 @@ class Exchange {
   void resume_lockable(Seq first, std::set<std::string> cut_off);
 
  private:
-  Status report_from(NodeIndex from, const ReadyTensor& tensor, TicksMs now);
-  Status on_cached_bits(NodeIndex from, const Ready& ready, uint32_t generation, TicksMs now);
+  Result<std::vector<NodeIndex>> reporters(NodeIndex from, const Ready& ready) const;
+  Status report_from(const std::vector<NodeIndex>& nodes, const ReadyTensor& tensor, TicksMs now);
+  Status on_cached_bits(NodeIndex from, const std::vector<NodeIndex>& nodes, const Ready& ready,
+                        uint32_t generation, TicksMs now);
+  void forget_unused_versions();
   Status resolve(NodeIndex from, OrderedOperation& operation);
   void compress(const CalledOperation& called, OrderedOperation& operation);
 
@@ -65,10 +77,12 @@ class Exchange {
   std::unique_ptr<Caller> caller_;
   std::unique_ptr<Schedule> schedule_;
   std::unique_ptr<TensorCache> cache_;
-  std::vector<ReadyTensor> unsent_;
+  std::optional<Tree> tree_;            // of the reports
+  std::unique_ptr<Combiner> combiner_;  // where nodes report to this one, which is to tell others
+  std::vector<TensorReport> unsent_;
   std::array<Seq, kTracks> last_seen_;
-  // Coordinator: by node, the oldest it may still use; those that are not members use none.
-  std::vector<uint64_t> cache_versions_;
+  // The oldest version of the cache that who reports to this node may still use.
+  std::map<NodeIndex, uint64_t> cache_versions_;
 };
 
 }  // namespace rueda::core

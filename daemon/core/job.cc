@@ -14,6 +14,13 @@ std::vector<LocalRank> all_locals(const Layout& layout, NodeIndex self) {
   return locals;
 }
 
+JobOptions with_tree(JobOptions options, const Layout& layout) {
+  const bool has_tree =
+      options.recovery.policy == DeathPolicy::kFail && layout.node_count() > options.tree.threshold;
+  options.agreement.tree_fan_in = has_tree ? options.tree.fan_in : 0;
+  return options;
+}
+
 }  // namespace
 
 const char* to_string(JobState state) {
@@ -30,7 +37,8 @@ const char* to_string(JobState state) {
 JobCore::JobCore(Layout layout, NodeIndex self, JobOptions options)
     : layout_(std::move(layout)),
       self_(self),
-      options_(std::move(options)),
+      options_(with_tree(std::move(options), layout_)),
+      links_(make_links()),
       collectives_(0, layout_, all_locals(layout_, self), self, options_, activity_),
       sent_number_(static_cast<size_t>(layout_.node_count()) + 1),
       received_number_(sent_number_.size()) {}
@@ -153,7 +161,7 @@ void JobCore::on(const Submitted& event, Output& output) {
 void JobCore::on(const MessageArrived& event, Output& output) {
   const Message& message = event.message;
   if (const auto* join = std::get_if<Join>(&message.body)) {
-    on_join(message.from, message.epoch, *join, output);
+    on_join(message.sender(), message.epoch, *join, output);
     return;
   }
   if (std::holds_alternative<RecoveryBody>(message.body)) {
@@ -167,7 +175,7 @@ void JobCore::on(const MessageArrived& event, Output& output) {
   // A message of another epoch is late, or early and will come again (Start).
   if (message.epoch != epoch_ || state_ == JobState::kFailed) return;
   if (const auto* start = std::get_if<Start>(&message.body)) {
-    on_start(*start, output);
+    on_start(message, *start, output);
     return;
   }
   if (const auto* failure = std::get_if<Fail>(&message.body)) {
@@ -180,7 +188,11 @@ void JobCore::on(const MessageArrived& event, Output& output) {
     if (left && message.from == layout_.coordinator()) on_left(left->rank, output);
     return;
   }
-  if (state_ == JobState::kForming || !accept_number(message, output)) return;
+  if (state_ == JobState::kForming || is_for_later(message, output)) return;
+  if (!accept_number(message, output)) return;
+  const Result<bool> taken_in = take_in(message, output);
+  if (!taken_in.is_ok()) fail(taken_in.status(), output);
+  if (!taken_in.is_ok() || !taken_in.value()) return;
   Status status;
   if (std::holds_alternative<AgreementMessage>(message.body) ||
       std::holds_alternative<StallMessage>(message.body)) {
@@ -192,6 +204,8 @@ void JobCore::on(const MessageArrived& event, Output& output) {
     if (status.is_ok()) on_leave(message.from, *leave, output);
   } else if (const auto* left = std::get_if<Left>(&message.body)) {
     if (message.from == layout_.coordinator() && !is_coordinator()) on_left(left->rank, output);
+  } else if (const auto* handover = std::get_if<Handover>(&message.body)) {
+    on_handover(message, *handover, output);
   }
   if (!status.is_ok()) fail(status, output);
   announce_leaves(output);
@@ -222,10 +236,11 @@ Status JobCore::on_set_message(const Message& message, Output& output) {
 }
 
 bool JobCore::accept_number(const Message& message, Output& output) {
-  uint64_t& last = received_number_[static_cast<size_t>(message.from.value)];
+  const NodeIndex sender = message.sender();
+  uint64_t& last = received_number_[static_cast<size_t>(sender.value)];
   if (message.number <= last) return false;
   if (message.number != last + 1) {
-    suspect(message.from, missing_messages(message.from, message.number - 1), output);
+    suspect(sender, missing_messages(sender, message.number - 1), output);
     return false;
   }
   last = message.number;
@@ -273,7 +288,7 @@ void JobCore::announce_leaves(Output& output) {
     if (state_ != JobState::kRunning && state_ != JobState::kSuspecting) return;
     // Left goes out before the decrees that follow from it: nodes then fail new submissions
     // themselves.
-    send_to_others(Left{rank}, output);
+    send(kEverybodyBelow, Left{rank}, output);
     on_left(rank, output);
   }
 }
@@ -293,9 +308,12 @@ void JobCore::on_left(Rank rank, Output& output) {
   }
   if (have_all_left(collectives_.left())) {
     finish_epoch(output);
-  } else if (state_ == JobState::kSuspecting &&
-             std::all_of(suspects_.begin(), suspects_.end(),
-                         [&](NodeIndex node) { return all_ranks_left(node); })) {
+    return;
+  }
+  hand_over_children(output);
+  if (state_ == JobState::kSuspecting &&
+      std::all_of(suspects_.begin(), suspects_.end(),
+                  [&](NodeIndex node) { return all_ranks_left(node); })) {
     lift_suspicion(output);
   }
 }
@@ -369,22 +387,6 @@ void JobCore::carry_out(uint32_t set, StallOutput& said, Output& output) {
   for (auto& [to, message] : said.sends) send(to, std::move(message), output, set);
   std::move(said.lines.begin(), said.lines.end(), std::back_inserter(output.stall_lines));
   if (!said.failure.is_ok()) fail(said.failure, output);
-}
-
-void JobCore::send(NodeIndex to, decltype(Message::body) body, Output& output, uint32_t set) {
-  Message message{self_, epoch_, 0, std::move(body), set};
-  const bool counted = !std::holds_alternative<Join>(message.body) &&
-                       !std::holds_alternative<Start>(message.body) &&
-                       !std::holds_alternative<Fail>(message.body) &&
-                       !std::holds_alternative<RecoveryBody>(message.body);
-  if (counted) message.number = ++sent_number_[static_cast<size_t>(to.value)];
-  output.sends.emplace_back(to, std::move(message));
-}
-
-void JobCore::send_to_others(const decltype(Message::body)& body, Output& output) {
-  for (const NodeIndex node : layout_.members()) {
-    if (node != self_) send(node, body, output);
-  }
 }
 
 }  // namespace rueda::core

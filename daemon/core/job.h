@@ -25,6 +25,7 @@
 #include "daemon/core/layout.h"
 #include "daemon/core/messages.h"
 #include "daemon/core/recovery.h"
+#include "daemon/core/tree.h"
 
 namespace rueda::core {
 
@@ -52,6 +53,12 @@ class JobCore {
   // This node's global ranks that are not attached.
   std::vector<Rank> missing_ranks() const;
   bool is_coordinator() const { return self_ == layout_.coordinator(); }
+  // Whose nodes this one has control links with, and what goes over which.
+  const TreeLinks& links() const { return links_; }
+  // The node that is to be this one's next parent.
+  std::optional<NodeIndex> next_parent() const;
+  // After JobClosed: whether no other node depends on this one any more.
+  bool may_go() const;
   // When TimePassed is wanted; none: not before something happens.
   std::optional<TicksMs> wakes_at() const;
   // The set of all ranks, then what has been added, by id.
@@ -78,10 +85,30 @@ class JobCore {
     const Layout layout;
     Collectives collectives;
   };
-  // What the coordinator knows of a node while the epoch forms.
+  // Moving to another parent. The link to the new one is used from when the way through the old one
+  // is empty: so everything keeps its order.
+  struct Move {
+    NodeIndex to;
+    TicksMs deadline = 0;
+    TicksMs next_attach = 0;
+    bool is_drained = false;                          // nothing more comes through the old parent
+    std::vector<Message> early;                       // came straight, before that
+    std::vector<std::pair<NodeIndex, Message>> held;  // for when the new parent has answered
+  };
+  // How a node that leaves hands its children over to its parent: each of the three's part.
+  struct HandoverState {
+    std::optional<TicksMs> departs_at;  // this node leaves
+    std::set<NodeIndex> told;           // children of this node that are to move
+    bool has_gone = false;
+    std::optional<Move> move;
+    std::set<NodeIndex> attached;  // are to be children of this node, and have a link with it
+    std::set<NodeIndex> drained;   // likewise, and nothing more comes through their old parent
+  };
+  // What is known of a node that is below this one, or this one, while the epoch forms.
   struct JoinedNode {
     std::set<Rank> attached;
     std::string data_address;
+    bool operator==(const JoinedNode&) const = default;
   };
 
   void on(const RankAttached& event, Output& output);
@@ -101,9 +128,12 @@ class JobCore {
   void on(const TurnEnded& event, Output& output);
 
   void on_join(NodeIndex from, Epoch epoch, const Join& join, Output& output);
+  // Whether all ranks on the nodes below are attached, as far as they have said.
+  bool all_below_joined() const;
+  bool has_joined(NodeIndex node) const;
   // Why the node may not join: it was told something else about the job than this one.
   Status check_join(NodeIndex from, const Join& join) const;
-  void on_start(const Start& start, Output& output);
+  void on_start(const Message& message, const Start& start, Output& output);
   void on_leave(NodeIndex from, const Leave& leave, Output& output);
   void announce_leaves(Output& output);
   void on_left(Rank rank, Output& output);
@@ -114,6 +144,8 @@ class JobCore {
 
   // --- forming
   void send_join(Output& output);
+  // Somebody here or below waits for the epoch: the parent is told, again and again.
+  bool tells_parent() const { return !is_coordinator() && !nobody_waits(); }
   void start_if_complete(Output& output);
   void begin_epoch(const std::vector<std::string>& data_addresses, Output& output);
   void finish_epoch(Output& output);
@@ -168,12 +200,33 @@ class JobCore {
   bool all_ranks_left(NodeIndex node) const;
   bool have_all_left(const std::set<Rank>& left) const;
 
+  // Along the links, to a node or as messages.h has it: job_links.cc.
   void send(NodeIndex to, decltype(Message::body) body, Output& output, uint32_t set = 0);
-  void send_to_others(const decltype(Message::body)& body, Output& output);
+  void pass_on(Message message, NodeIndex to, Output& output);
+  void send_to_neighbour(NodeIndex to, Message message, Output& output);
+  // False: it is not for this node. An error ends the epoch.
+  Result<bool> take_in(const Message& message, Output& output);
+  // The link to the neighbour leads to ranks, other than the neighbour's, that have not left.
+  bool leads_to_ranks(NodeIndex neighbour) const;
+  // --- leaving a tree: job_handover.cc
+  void depart(Output& output);
+  void hand_over_children(Output& output);
+  void on_handover(const Message& message, const Handover& handover, Output& output);
+  void move_to(NodeIndex parent, Output& output);
+  void attach(Output& output);
+  void adopt_if_ready(NodeIndex child, Output& output);
+  void go_on_under_new_parent(Output& output);
+  // It belongs to a handover, or comes too early in one: it is taken care of.
+  bool is_for_later(const Message& message, Output& output);
+  std::optional<TicksMs> handover_wakes_at() const;
+  void on_time_of_handover(Output& output);
+  bool has_tree() const { return options_.agreement.tree_fan_in > 0; }
+  TreeLinks make_links() const;
 
   Layout layout_;
   const NodeIndex self_;
   const JobOptions options_;
+  TreeLinks links_;
   TicksMs now_ = 0;
 
   JobState state_ = JobState::kForming;
@@ -183,7 +236,7 @@ class JobCore {
   std::set<LocalRank> attached_early_;  // re-attached before the epoch of before has finished
 
   // Forming.
-  std::map<NodeIndex, JoinedNode> joined_;  // coordinator only
+  std::map<NodeIndex, JoinedNode> joined_;  // those below; the coordinator has itself there, too
   std::optional<TicksMs> start_deadline_;
   TicksMs next_join_ = 0;
   // Suspecting.
@@ -197,6 +250,7 @@ class JobCore {
   Collectives collectives_;                             // of all ranks
   std::map<uint32_t, std::unique_ptr<AddedSet>> sets_;  // the others
   uint32_t last_set_ = 0;
+  HandoverState handover_;
   std::vector<std::pair<NodeIndex, Rank>> pending_leaves_;  // coordinator: until nothing is locked
   std::vector<uint64_t> sent_number_;                       // by node: of the last message
   std::vector<uint64_t> received_number_;

@@ -26,19 +26,24 @@ void JobCore::send_join(Output& output) {
   join.coordination = options_.agreement.mode;
   join.cache_capacity = options_.agreement.cache_capacity;
   join.data_address = options_.data_address;
+  join.fan_in = options_.agreement.tree_fan_in;
   for (LocalRank rank : attached_) join.attached.push_back(global_rank(rank));
   next_join_ = now_ + options_.join_interval_ms;
   if (is_coordinator()) {
     on_join(self_, epoch_, join, output);
-  } else {
-    send(layout_.coordinator(), std::move(join), output);
+    return;
   }
+  for (const auto& [node, joined] : joined_) {
+    join.below.push_back(
+        {node, joined.data_address, {joined.attached.begin(), joined.attached.end()}});
+  }
+  send(kNodeAbove, std::move(join), output);
 }
 
 void JobCore::on_join(NodeIndex from, Epoch epoch, const Join& join, Output& output) {
-  if (!is_coordinator() || epoch != epoch_) return;
+  if (epoch != epoch_) return;
   if (state_ == JobState::kFailed) {
-    send(from, Fail{failure_}, output);
+    send_to_neighbour(from, Message{self_, epoch_, 0, Fail{failure_}}, output);
     return;
   }
   if (state_ != JobState::kForming) return;
@@ -46,19 +51,50 @@ void JobCore::on_join(NodeIndex from, Epoch epoch, const Join& join, Output& out
     fail(fits, output);
     return;
   }
-  for (Rank rank : join.attached) {
-    if (layout_.has_rank(rank) && layout_.node_of(rank) == from) continue;
-    fail(Status(Code::kInternal, "node " + layout_.node(from).node_id + " says that rank " +
-                                     std::to_string(rank.value) + " of job " + options_.job +
-                                     " is attached there, where the layout does not have it"),
-         output);
-    return;
+  std::vector<Join::Below> said = join.below;
+  said.push_back({from, join.data_address, join.attached});
+  bool has_news = false;
+  for (const Join::Below& item : said) {
+    const bool is_below =
+        from == self_ || (links_.children().contains(from) && layout_.is_member(item.node) &&
+                          links_.next_hop(item.node) == from);
+    if (!is_below) {
+      fail(Status(Code::kInternal, "node " + layout_.node(from).node_id +
+                                       " speaks for node index " + std::to_string(item.node.value) +
+                                       " of job " + options_.job + ", which is not below it"),
+           output);
+      return;
+    }
+    for (Rank rank : item.attached) {
+      if (layout_.has_rank(rank) && layout_.node_of(rank) == item.node) continue;
+      fail(Status(Code::kInternal, "node " + layout_.node(item.node).node_id + " says that rank " +
+                                       std::to_string(rank.value) + " of job " + options_.job +
+                                       " is attached there, where the layout does not have it"),
+           output);
+      return;
+    }
+    JoinedNode node{{item.attached.begin(), item.attached.end()}, item.data_address};
+    has_news |= std::exchange(joined_[item.node], node) != node;
   }
-  JoinedNode& node = joined_[from];
-  node.attached = std::set<Rank>(join.attached.begin(), join.attached.end());
-  node.data_address = join.data_address;
-  if (!start_deadline_) start_deadline_ = now_ + options_.start_timeout_ms;
-  start_if_complete(output);
+  if (!start_deadline_) {
+    start_deadline_ = now_ + options_.start_timeout_ms + (is_coordinator() ? 0 : 2'000);
+  }
+  if (is_coordinator()) {
+    start_if_complete(output);
+  } else if (has_news && (all_below_joined() || nobody_waits())) {
+    send_join(output);  // what else is new is told in turn
+  }
+}
+
+bool JobCore::has_joined(NodeIndex node) const {
+  const auto it = joined_.find(node);
+  return it != joined_.end() && it->second.attached.size() == layout_.node(node).ranks.size();
+}
+
+bool JobCore::all_below_joined() const {
+  const std::vector<NodeIndex> below = links_.tree().subtree(self_);
+  return std::all_of(below.begin(), below.end(),
+                     [&](NodeIndex node) { return node == self_ || has_joined(node); });
 }
 
 Status JobCore::check_join(NodeIndex from, const Join& join) const {
@@ -82,6 +118,14 @@ Status JobCore::check_join(NodeIndex from, const Join& join) const {
                     " and of " + std::to_string(join.cache_capacity) + " on node " + theirs +
                     "; give --cache-capacity the same value on all nodes");
   }
+  if (join.fan_in != agreement.tree_fan_in) {
+    const auto describe = [](int fan_in) {
+      return fan_in == 0 ? std::string("no tree") : "a tree of fan-in " + std::to_string(fan_in);
+    };
+    return mismatch("job " + options_.job + " has " + describe(agreement.tree_fan_in) +
+                    " on node " + ours + " and " + describe(join.fan_in) + " on node " + theirs +
+                    "; give --tree-threshold and --tree-fan-in the same values on all nodes");
+  }
   return Status::ok();
 }
 
@@ -89,18 +133,15 @@ void JobCore::start_if_complete(Output& output) {
   Start start;
   start.data_addresses.resize(static_cast<size_t>(layout_.node_count()));
   for (const NodeIndex node : layout_.members()) {
-    const auto it = joined_.find(node);
-    if (it == joined_.end() || it->second.attached.size() != layout_.node(node).ranks.size()) {
-      return;
-    }
-    start.data_addresses[static_cast<size_t>(node.value)] = it->second.data_address;
+    if (!has_joined(node)) return;
+    start.data_addresses[static_cast<size_t>(node.value)] = joined_.at(node).data_address;
   }
-  send_to_others(start, output);
+  send(kEverybodyBelow, start, output);
   begin_epoch(start.data_addresses, output);
 }
 
-void JobCore::on_start(const Start& start, Output& output) {
-  if (state_ != JobState::kForming || is_coordinator()) return;
+void JobCore::on_start(const Message& message, const Start& start, Output& output) {
+  if (state_ != JobState::kForming || message.sender() != links_.parent()) return;
   if (start.data_addresses.size() != static_cast<size_t>(layout_.node_count())) {
     fail(Status(Code::kInternal,
                 "the coordinator named " + std::to_string(start.data_addresses.size()) +
@@ -108,6 +149,7 @@ void JobCore::on_start(const Start& start, Output& output) {
          output);
     return;
   }
+  pass_on(message, kEverybodyBelow, output);
   begin_epoch(start.data_addresses, output);
 }
 
@@ -144,6 +186,8 @@ void JobCore::finish_epoch(Output& output) {
   pending_leaves_.clear();
   std::fill(sent_number_.begin(), sent_number_.end(), 0);
   std::fill(received_number_.begin(), received_number_.end(), 0);
+  links_ = make_links();
+  handover_ = {};
   state_ = JobState::kForming;
   ++epoch_.value;
   attached_ = std::exchange(attached_early_, {});
@@ -186,9 +230,11 @@ std::optional<TicksMs> JobCore::wakes_at() const {
   switch (state_) {
     case JobState::kForming:
       if (!start_deadline_) return std::nullopt;
-      return attached_.empty() ? *start_deadline_ : std::min(*start_deadline_, next_join_);
-    case JobState::kRunning: return earlier(sets_wake_at(), recovery_wakes_at());
-    case JobState::kSuspecting: return earlier(suspicion_deadline_, recovery_wakes_at());
+      return tells_parent() ? std::min(*start_deadline_, next_join_) : *start_deadline_;
+    case JobState::kRunning:
+      return earlier(earlier(sets_wake_at(), recovery_wakes_at()), handover_wakes_at());
+    case JobState::kSuspecting:
+      return earlier(earlier(suspicion_deadline_, recovery_wakes_at()), handover_wakes_at());
     case JobState::kSealed:
     case JobState::kFailed: return recovery_wakes_at();
   }
@@ -196,12 +242,13 @@ std::optional<TicksMs> JobCore::wakes_at() const {
 }
 
 void JobCore::on(const TimePassed&, Output& output) {
+  on_time_of_handover(output);
   if (state_ == JobState::kForming && start_deadline_) {
     if (nobody_waits()) {
       start_deadline_.reset();
     } else if (now_ >= *start_deadline_) {
       fail(describe_start_timeout(), output);
-    } else if (!attached_.empty() && now_ >= next_join_) {
+    } else if (tells_parent() && now_ >= next_join_) {
       send_join(output);
     }
   } else if (state_ == JobState::kSuspecting && now_ >= suspicion_deadline_) {
@@ -226,9 +273,15 @@ void JobCore::on(const NodeLost& event, Output& output) {
     suspect(event.node, event.status, output);
     return;
   }
-  if (all_ranks_left(event.node)) {
+  const bool is_new_parent = handover_.move && event.node == handover_.move->to;
+  if (has_tree() && !links_.is_neighbour(event.node) && !is_new_parent) return;
+  if (!is_new_parent && all_ranks_left(event.node) && !leads_to_ranks(event.node)) {
     for (Collectives* set : all_sets()) {
       if (set->layout().is_member(event.node)) set->on_node_gone(event.node);
+    }
+    if (has_tree()) {
+      links_.remove_child(event.node);
+      hand_over_children(output);
     }
     on(TurnEnded{}, output);  // what it had decreed still counts
     const std::vector<Collectives*> sets = all_sets();
@@ -279,7 +332,10 @@ void JobCore::lift_suspicion(Output& output) {
 }
 
 void JobCore::on(const JobClosed& event, Output& output) {
-  if (attached_.empty() && attached_early_.empty()) return;  // nobody here to be missed
+  if (attached_.empty() && attached_early_.empty()) {  // nobody here to be missed
+    depart(output);
+    return;
+  }
   withdraw(event.status, output);
 }
 
@@ -287,10 +343,11 @@ void JobCore::fail(Status status, Output& output) {
   if (state_ == JobState::kFailed) return;
   end(std::move(status), output);
   recovery_.reset();
-  if (is_coordinator()) {
-    send_to_others(Fail{failure_}, output);
-  } else {
-    send(layout_.coordinator(), Fail{failure_}, output);
+  for (const NodeIndex neighbour : links_.neighbours()) {
+    send_to_neighbour(neighbour, Message{self_, epoch_, 0, Fail{failure_}}, output);
+  }
+  if (handover_.move && !links_.is_neighbour(handover_.move->to)) {
+    send_to_neighbour(handover_.move->to, Message{self_, epoch_, 0, Fail{failure_}}, output);
   }
 }
 

@@ -16,7 +16,9 @@ std::optional<TicksMs> JobCore::recovery_wakes_at() const {
 void JobCore::on_recovery_message(const Message& message, Output& output) {
   if (!recovery_) {
     // Over for a reason that is not the recovery's to decide.
-    if (state_ == JobState::kFailed) send(message.from, Fail{failure_}, output);
+    if (state_ == JobState::kFailed) {
+      send_to_neighbour(message.from, Message{self_, epoch_, 0, Fail{failure_}}, output);
+    }
     return;
   }
   const auto& body = std::get<RecoveryBody>(message.body);
@@ -114,6 +116,7 @@ void JobCore::adopt(NextEpoch next, Output& output) {
                          (lost.empty() ? " goes on with all nodes" : " goes on without " + lost) +
                          (next.reason.empty() ? "" : ": " + next.reason));
   layout_.shrink_to(next.members);
+  links_ = make_links();
   epoch_ = next.epoch;
   state_ = JobState::kRunning;
   std::fill(sent_number_.begin(), sent_number_.end(), 0);

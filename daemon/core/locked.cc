@@ -28,7 +28,8 @@ class Locked final : public Agreement {
         self_(self),
         options_(options),
         submissions_(submissions),
-        exchange_(layout, self, submissions, options, {.cache = true, .schedule = true}),
+        exchange_(layout, self, submissions, options,
+                  {.cache = true, .schedule = true, .combines = true}),
         steps_to_lock_(options.lock_after_steps) {}
 
   Coordination mode() const override { return Coordination::kLocked; }
@@ -198,7 +199,7 @@ void Locked::end_turn(AgreementOutput& output) {
     lock_if_repeated();
   } else {
     for (Ready& ready : exchange_.take_ready(generation_)) {
-      said_.sends.emplace_back(layout_.coordinator(), std::move(ready));
+      said_.sends.emplace_back(exchange_.reports_to(), std::move(ready));
     }
   }
   output = std::exchange(said_, {});
@@ -544,7 +545,7 @@ void Locked::tell_schedule(Seq first) {
 }
 
 void Locked::say(const AgreementMessage& message) {
-  send_to_members(layout_, self_, message, said_);
+  send_to_members(layout_, self_, options_, message, said_);
 }
 
 // --- Messages ------------------------------------------------------------------------------------

@@ -19,6 +19,11 @@
 
 namespace rueda::core {
 
+// Where a message may go along the tree (tree.h), beside to a node: to all below its sender, each
+// of whom passes it on; and to the sender's parent, whoever that is.
+inline constexpr NodeIndex kEverybodyBelow{-1};
+inline constexpr NodeIndex kNodeAbove{-2};
+
 // A tensor that every local rank of a node has submitted.
 struct ReadyTensor {
   DescriptorPtr descriptor;  // of `rank`
@@ -45,14 +50,23 @@ struct OrderedOperation {
   std::optional<uint32_t> batch;
 };
 
-// Member to coordinator: which of my ranks are attached. Sent again until Start arrives.
+// To the coordinator: which ranks are attached on the sender and on the nodes below it, as far as
+// it has heard. Sent to the parent, again and again until Start arrives.
 struct Join {
+  struct Below {
+    NodeIndex node;
+    std::string data_address;
+    std::vector<Rank> attached;
+  };
+
   uint64_t layout_hash = 0;
   std::string data_address;  // "host:port" of the data plane
   std::vector<Rank> attached;
   // What all nodes must have been told alike (AgreementOptions).
   Coordination coordination = kDefaultCoordination;
   size_t cache_capacity = 0;
+  int fan_in = 0;  // of the tree
+  std::vector<Below> below;
 };
 
 // Coordinator to members: every rank is there; the epoch begins.
@@ -60,7 +74,8 @@ struct Start {
   std::vector<std::string> data_addresses;  // by node index
 };
 
-// Member to coordinator: these tensors are ready here.
+// Member to coordinator: these tensors are ready here. In a tree to the parent: here and on all
+// nodes below.
 struct Ready {
   std::vector<ReadyTensor> entries;
   // Of the sender; lockable tensors of another generation are ignored (L4).
@@ -71,6 +86,8 @@ struct Ready {
   uint64_t cache_version = 0;
   // Modes with a cycle: the round that this ends the report of; 0: there is more to come.
   uint64_t round = 0;
+  // In a tree, where reports are not combined any more: ready on this node alone.
+  std::optional<NodeIndex> of{};
 };
 
 struct Decree {
@@ -134,6 +151,21 @@ struct Left {
   Rank rank;
 };
 
+// In a tree: a node that leaves hands its children over to its parent (docs/protocol.md,
+// "Leaving").
+struct Handover {
+  enum class Step : uint8_t {
+    kMove,      // leaver to child: `node` is your new parent
+    kLastUp,    // child to its new parent, through the leaver: no more from me this way
+    kAttach,    // child to its new parent, straight, again and again
+    kLastDown,  // new parent to child, through the leaver: no more from me this way
+    kAttached,  // new parent to child, straight
+    kGone,      // leaver to its parent: I have no children any more
+  };
+  Step step = Step::kMove;
+  NodeIndex node{};
+};
+
 // The epoch is over, for this reason. Either way.
 struct Fail {
   Status status;
@@ -143,11 +175,19 @@ struct Message {
   NodeIndex from;
   Epoch epoch;
   // Counts the messages from one node to another within an epoch, from 1. A repeated number is
-  // dropped, a gap ends the epoch. 0: outside the count (Join, Start, Fail and those of recovery:
-  // idempotent). A heartbeat has the number of the last one that was sent before it.
+  // dropped, a gap ends the epoch. 0: outside the count (Join, Start, Fail, who attaches, and
+  // those of recovery: idempotent). A heartbeat has the number of the last one that was sent before
+  // it.
   uint64_t number = 0;
-  std::variant<Join, Start, AgreementMessage, Leave, Left, Fail, StallMessage, RecoveryBody> body;
+  std::variant<Join, Start, AgreementMessage, Leave, Left, Fail, StallMessage, RecoveryBody,
+               Handover>
+      body;
   uint32_t process_set = 0;  // whose order, or whose stalls, it is about
+  // In a tree. For whom it is: a node, or kEverybodyBelow; none: the receiver.
+  std::optional<NodeIndex> to{};
+  std::optional<NodeIndex> passed_on_by{};  // none: it comes from its author
+
+  NodeIndex sender() const { return passed_on_by.value_or(from); }
 };
 
 }  // namespace rueda::core

@@ -27,11 +27,13 @@ enum class Mutant : uint8_t {
   kLaunchOutOfOrder,
   kStaleReadyBitAccepted,
   kCreditLeakedOnCancel,
-  kDivergenceIgnored,      // L9: u without a look at which batches the nodes have launched
-  kFusedAcrossBranches,    // L9: a tensor of all alternatives with one of only one
-  kDependentTensorsFused,  // of a declared plan
-  kRehearsedByName,        // what has a name of the plan is taken for the plan's
-  kRehearsedNotTakenBack,  // what is cancelled is not told to the agreement
+  kDivergenceIgnored,       // L9: u without a look at which batches the nodes have launched
+  kFusedAcrossBranches,     // L9: a tensor of all alternatives with one of only one
+  kDependentTensorsFused,   // of a declared plan
+  kRehearsedByName,         // what has a name of the plan is taken for the plan's
+  kRehearsedNotTakenBack,   // what is cancelled is not told to the agreement
+  kReportedBeforeAllBelow,  // in a tree: with one node below that has not reported
+  kLinkUsedBeforeDrained,   // in a tree, by a new parent
   // Of recovery (rules R).
   kDeliverAfterSeal,
   kPartialFreedEarly,  // P, before F is whole

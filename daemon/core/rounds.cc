@@ -88,7 +88,7 @@ class Rounds final : public Agreement {
     reported_ = true;
     if (exchange_.is_coordinator()) {
       if (layout_.is_member(self_)) reports_.insert(self_);
-      send_to_members(layout_, self_, Decree{}, output);
+      send_to_members(layout_, self_, options_, Decree{}, output);
       return;
     }
     std::vector<Ready> messages = exchange_.take_ready(0);
@@ -106,7 +106,7 @@ class Rounds final : public Agreement {
     const bool useful = exchange_.call(0, ordered_, decree);
     decree.round = round_;
     decree.sleep_ms = agree_on_sleep(useful);
-    send_to_members(layout_, self_, decree, output);
+    send_to_members(layout_, self_, options_, decree, output);
     begin_round(decree.sleep_ms);
   }
 

@@ -27,6 +27,9 @@ core::JobOptions core_options(const EngineContext& context, const JobSpec& spec)
   options.start_timeout_ms =
       spec.start_timeout_ms > 0 ? spec.start_timeout_ms : context.options.start_timeout_ms;
   options.suspicion_grace_ms = context.options.timeout_ms / 10;
+  options.handover_grace_ms = context.options.timeout_ms / 10;
+  options.handover_timeout_ms = context.options.timeout_ms;
+  options.tree = context.options.tree;
   options.stall.check_ms = spec.stall_check_ms.value_or(context.options.stall.check_ms);
   options.stall.shutdown_ms = spec.stall_shutdown_ms.value_or(context.options.stall.shutdown_ms);
   return options;
@@ -45,6 +48,13 @@ prometheus::Counter& operations_counter(observe::JobMetrics& metrics, Collective
   return metrics.allreduce_error;
 }
 
+// Says who it is, on a link where nobody is known yet.
+bool introduces_sender(const core::Message& message) {
+  const auto* handover = std::get_if<core::Handover>(&message.body);
+  return std::holds_alternative<core::Join>(message.body) ||
+         (handover && handover->step == core::Handover::Step::kAttach);
+}
+
 }  // namespace
 
 JobRunner::JobRunner(const EngineContext& context, JobSpec spec, JobListener listener)
@@ -55,15 +65,12 @@ JobRunner::JobRunner(const EngineContext& context, JobSpec spec, JobListener lis
       metrics_(context.metrics.job(spec_.job)),
       locals_(spec_.layout.node(spec_.self).ranks.size()),
       timer_(context.control_loop) {
-  if (!core_.is_coordinator()) {
-    const core::LayoutNode& coordinator = spec_.layout.node(spec_.layout.coordinator());
-    coordinator_link_ = context_.control_plane.acquire(coordinator.control_address);
-  }
+  if (!core_.is_coordinator()) link_to(core_.links().parent());
 }
 
 JobRunner::~JobRunner() {
   *alive_ = false;
-  if (coordinator_link_ != 0) context_.control_plane.release(coordinator_link_);
+  for (const auto& [node, link] : parents_) context_.control_plane.release(link);
 }
 
 // --- The core ------------------------------------------------------------------------------------
@@ -136,6 +143,7 @@ void JobRunner::carry_out() {
   }
   if (output.started) start_epoch(*output.started);
   for (auto& [to, message] : output.sends) send(to, std::move(message));
+  release_old_parents();
   for (const core::ProcessSetAdded& added : output.sets_added) open_set(added);
   for (const core::Cancel& item : output.cancels) cancel(item);
   for (const core::Launch& item : output.launches) launch(item);
@@ -412,43 +420,64 @@ void JobRunner::on_rank_failed(Rank rank, const std::string& text) {
 
 // --- Links ---------------------------------------------------------------------------------------
 
-void JobRunner::send(NodeIndex to, core::Message message) {
-  LinkId link = coordinator_link_;
-  if (core_.is_coordinator()) {
-    const auto it = members_.find(to);
-    if (it == members_.end()) return;  // it has not joined; it will ask again
-    link = it->second;
+bool JobRunner::is_parent(NodeIndex node) const {
+  return (!core_.is_coordinator() && node == core_.links().parent()) || node == core_.next_parent();
+}
+
+std::optional<LinkId> JobRunner::link_to(NodeIndex node) {
+  if (!is_parent(node)) {
+    const auto it = children_.find(node);
+    return it == children_.end() ? std::nullopt : std::optional(it->second);
   }
+  LinkId& link = parents_[node];
+  if (link == 0) link = context_.control_plane.acquire(spec_.layout.node(node).control_address);
+  return link;
+}
+
+void JobRunner::release_old_parents() {
+  std::erase_if(parents_, [&](const auto& entry) {
+    if (is_parent(entry.first)) return false;
+    context_.control_plane.release(entry.second);
+    return true;
+  });
+}
+
+void JobRunner::send(NodeIndex to, core::Message message) {
+  const std::optional<LinkId> link = link_to(to);
+  if (!link) return;  // it has not joined; it will ask again
   Envelope envelope{spec_.job, std::move(message), {}};
   const Epoch epoch = envelope.message.epoch;
-  if (std::holds_alternative<core::Join>(envelope.message.body)) {
+  if (introduces_sender(envelope.message)) {
     envelope.proof = make_proof(spec_.token, "join", spec_.job, epoch, spec_.self);
   } else if (std::holds_alternative<core::Start>(envelope.message.body)) {
     envelope.proof = make_proof(spec_.token, "start", spec_.job, epoch, spec_.self);
   }
-  context_.control_plane.send(link, envelope);
+  context_.control_plane.send(*link, envelope);
 }
 
 bool JobRunner::authenticate(LinkId link, const Envelope& envelope) {
   const core::Message& message = envelope.message;
-  const NodeIndex from = message.from;
-  if (from.value < 0 || from.value >= spec_.layout.node_count() || from == spec_.self) return false;
-  const bool is_join = std::holds_alternative<core::Join>(message.body);
-  if (!core_.is_coordinator()) {
-    if (link != coordinator_link_ || from != spec_.layout.coordinator() || is_join) return false;
+  const NodeIndex from = message.sender();
+  for (const NodeIndex node : {message.from, from}) {
+    if (node.value < 0 || node.value >= spec_.layout.node_count() || node == spec_.self)
+      return false;
+  }
+  const bool is_join = introduces_sender(message);
+  if (is_parent(from)) {
+    if (link_to(from) != link || is_join) return false;
     return !std::holds_alternative<core::Start>(message.body) ||
            proof_matches(make_proof(spec_.token, "start", spec_.job, message.epoch, from),
                          envelope.proof);
   }
   if (!is_join) {
-    const auto it = members_.find(from);
-    return it != members_.end() && it->second == link;
+    const auto it = children_.find(from);
+    return it != children_.end() && it->second == link;
   }
   if (!proof_matches(make_proof(spec_.token, "join", spec_.job, message.epoch, from),
                      envelope.proof)) {
     return false;
   }
-  members_[from] = link;
+  children_[from] = link;
   return true;
 }
 
@@ -472,17 +501,16 @@ void JobRunner::on_link_lost(LinkId link, const Status& status) {
         node,
         Status(Code::kNodeLost, "node " + id + " is lost: " + status.message(), Origin{id, {}})});
   };
-  if (link == coordinator_link_) {
-    lost(spec_.layout.coordinator());
-    return;
+  for (const auto& [node, dialled] : parents_) {
+    if (dialled == link) return lost(node);
   }
-  for (auto it = members_.begin(); it != members_.end();) {
+  for (auto it = children_.begin(); it != children_.end();) {
     if (it->second != link) {
       ++it;
       continue;
     }
     const NodeIndex node = it->first;
-    it = members_.erase(it);
+    it = children_.erase(it);
     lost(node);
   }
 }
@@ -503,7 +531,10 @@ void JobRunner::finish_close() {
   // The others learn that our ranks have left once the plan that has them is given up.
   close_waits_ = core_.is_coordinator() && core_.has_pending_leaves();
   if (close_waits_) return;
-  step(core::JobClosed{*closing_});
+  if (!std::exchange(told_closed_, true)) step(core::JobClosed{*closing_});
+  // In a tree, those below go on under another node.
+  close_waits_ = !core_.may_go();
+  if (close_waits_) return;
   if (failing_) return;  // fail() calls on_closed_ when the clients have been told
   if (std::exchange(data_epoch_open_, false)) {
     context_.data_loop.end_epoch(spec_.job, data_epoch_, {});

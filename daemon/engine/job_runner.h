@@ -35,6 +35,7 @@ struct EngineOptions {
   TicksMs start_timeout_ms = 60'000;
   // How long some ranks of a job may wait for others (daemon/core/stall.h).
   core::StallOptions stall{10'000, 0};
+  core::TreeOptions tree;
   int lanes = 4;
   bool corrupt_reduction = false;  // --fault reduce
 };
@@ -179,6 +180,10 @@ class JobRunner {
   void end_turn();
   void count_sets();
   void arm_timer();
+  bool is_parent(NodeIndex node) const;
+  // None: no link is there yet.
+  std::optional<LinkId> link_to(NodeIndex node);
+  void release_old_parents();
   void send(NodeIndex to, core::Message message);
   bool authenticate(LinkId link, const Envelope& envelope);
   void start_epoch(const core::EpochStarted& started);
@@ -206,8 +211,8 @@ class JobRunner {
   int attached_sessions_ = 0;
   int detaching_ = 0;
 
-  LinkId coordinator_link_ = 0;          // member: dialled
-  std::map<NodeIndex, LinkId> members_;  // coordinator: over which link each member joined
+  std::map<NodeIndex, LinkId> parents_;   // dialled: this node's, and the one that is to be
+  std::map<NodeIndex, LinkId> children_;  // over which link each child joined
 
   using OperationKey = std::pair<uint32_t, Seq>;       // process set first
   std::map<OperationKey, CollectiveKind> operations_;  // under way
@@ -235,7 +240,8 @@ class JobRunner {
   std::optional<TicksMs> armed_for_;
   bool warned_of_stranger_ = false;  // once: a stranger shall not fill the log
   std::optional<Status> closing_;
-  bool close_waits_ = false;  // for the plan in force to be given up
+  bool close_waits_ = false;  // for the plan in force to be given up, or for others to let us go
+  bool told_closed_ = false;  // the core has been
   std::function<void()> on_closed_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -120,6 +120,13 @@ struct Writer {
     join.set_coordination(core::to_string(from.coordination));
     join.set_cache_capacity(from.cache_capacity);
     for (Rank rank : from.attached) join.add_attached_ranks(rank.value);
+    join.set_fan_in(static_cast<uint32_t>(from.fan_in));
+    for (const core::Join::Below& item : from.below) {
+      v1::Join::Below& below = *join.add_below();
+      below.set_node(item.node.value);
+      below.set_data_address(item.data_address);
+      for (Rank rank : item.attached) below.add_attached_ranks(rank.value);
+    }
   }
   void operator()(const core::Start& from) const {
     v1::Start& start = *to.mutable_start();
@@ -138,6 +145,7 @@ struct Writer {
     for (uint64_t word : from.cached) ready.add_cached(word);
     ready.set_cache_version(from.cache_version);
     ready.set_round(from.round);
+    if (from.of) ready.set_of_node(from.of->value);
   }
   void operator()(const core::Decree& from) const {
     v1::Decree& decree = *to.mutable_decree();
@@ -192,6 +200,12 @@ struct Writer {
     if (from.frozen.generation != 0) fill_frozen(from.frozen, *leave.mutable_frozen());
   }
   void operator()(const core::Left& from) const { to.mutable_left()->set_rank(from.rank.value); }
+  void operator()(const core::Handover& from) const {
+    v1::Handover& handover = *to.mutable_handover();
+    handover.set_step(static_cast<v1::Handover::Step>(static_cast<int>(from.step) + 1));
+    handover.set_node(from.node.value);
+    handover.set_proof(proof);
+  }
   // Policy `shrink` is not offered: no daemon sends one.
   void operator()(const core::RecoveryBody&) const { RUEDA_CHECK(false); }
   void operator()(const core::Fail& from) const {
@@ -210,6 +224,12 @@ Result<core::Join> read(const v1::Join& from) {
   core::Join to{
       from.layout_hash(), from.data_address(), {}, coordination.value(), from.cache_capacity()};
   for (int32_t rank : from.attached_ranks()) to.attached.push_back(Rank{rank});
+  to.fan_in = static_cast<int>(std::min<uint32_t>(from.fan_in(), limits::kMaxNodes));
+  for (const v1::Join::Below& item : from.below()) {
+    core::Join::Below& below =
+        to.below.emplace_back(core::Join::Below{NodeIndex{item.node()}, item.data_address(), {}});
+    for (int32_t rank : item.attached_ranks()) below.attached.push_back(Rank{rank});
+  }
   return to;
 }
 
@@ -224,6 +244,7 @@ Result<core::Ready> read(const v1::Ready& from) {
   to.cached.assign(from.cached().begin(), from.cached().end());
   to.cache_version = from.cache_version();
   to.round = from.round();
+  if (from.has_of_node()) to.of = NodeIndex{from.of_node()};
   return to;
 }
 
@@ -277,6 +298,13 @@ Result<core::Lock> read(const v1::Lock& from) {
 
 core::Frozen read(const v1::Frozen& from) {
   return {from.generation(), Seq{from.launched()}, {from.walked().begin(), from.walked().end()}};
+}
+
+Result<core::Handover> read(const v1::Handover& from) {
+  if (from.step() < v1::Handover::MOVE || from.step() > v1::Handover::GONE) {
+    return broken("a step of a handover that this version does not know");
+  }
+  return core::Handover{static_cast<core::Handover::Step>(from.step() - 1), NodeIndex{from.node()}};
 }
 
 Result<core::Fail> read(const v1::Fail& from) {
@@ -343,6 +371,9 @@ Status read_body(const v1::JobMessage& from, engine::Envelope& to) {
       break;
     case v1::JobMessage::kLeft: message.body = core::Left{Rank{from.left().rank()}}; break;
     case v1::JobMessage::kFail: return put(read(from.fail()), message);
+    case v1::JobMessage::kHandover:
+      to.proof = from.handover().proof();
+      return put(read(from.handover()), message);
     case v1::JobMessage::kStallReport: return put(read_stall(from.stall_report()), message);
     case v1::JobMessage::kStallQuery: return put(read_stall(from.stall_query()), message);
     case v1::JobMessage::kStallAnswer: return put(read_stall(from.stall_answer()), message);
@@ -392,6 +423,10 @@ v1::JobMessage to_proto(const engine::Envelope& envelope) {
   message.set_from_node(envelope.message.from.value);
   message.set_number(envelope.message.number);
   message.set_process_set(envelope.message.process_set);
+  if (envelope.message.to) message.set_to_node(envelope.message.to->value);
+  if (envelope.message.passed_on_by) {
+    message.set_passed_on_by(envelope.message.passed_on_by->value);
+  }
   std::visit(Writer{message, envelope.proof}, envelope.message.body);
   return message;
 }
@@ -403,6 +438,10 @@ Result<engine::Envelope> from_proto(const v1::JobMessage& message) {
   envelope.message.epoch = Epoch{message.epoch()};
   envelope.message.number = message.number();
   envelope.message.process_set = message.process_set();
+  if (message.has_to_node()) envelope.message.to = NodeIndex{message.to_node()};
+  if (message.has_passed_on_by()) {
+    envelope.message.passed_on_by = NodeIndex{message.passed_on_by()};
+  }
   if (Status status = read_body(message, envelope); !status.is_ok()) return status;
   return envelope;
 }

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,6 +64,7 @@ class Cluster {
     Node& at = node(index);
     at.core->step(now_, std::move(event), output);
     for (auto& [to, message] : output.sends) {
+      spoken_.insert({index, to.value});
       streams_[{index, to.value}].push_back(std::move(message));
     }
     append(at.cancels, output.cancels);
@@ -78,6 +80,8 @@ class Cluster {
 
   // The messages on their way.
   std::deque<Message>& stream(int from, int to) { return streams_[{from, to}]; }
+  // Whether there ever was one.
+  bool has_spoken(int from, int to) const { return spoken_.contains({from, to}); }
   // Hands over the stream's first message.
   void deliver(int from, int to) {
     ASSERT_FALSE(stream(from, to).empty());
@@ -166,6 +170,7 @@ class Cluster {
   const Layout layout_;
   std::vector<Node> nodes_;
   std::map<std::pair<int, int>, std::deque<Message>> streams_;
+  std::set<std::pair<int, int>> spoken_;
   TicksMs now_ = 1'000'000;  // the clock's zero means nothing
   uint64_t next_ticket_ = 1;
 };

@@ -57,13 +57,25 @@ core::DescriptorPtr descriptor() {
 
 TEST(Convert, Join) {
   const core::Join join{
-      0xfedcba9876543210, "host:1", {Rank{0}, Rank{7}}, core::Coordination::kGlobalSleep, 77};
+      0xfedcba9876543210,
+      "host:1",
+      {Rank{0}, Rank{7}},
+      core::Coordination::kGlobalSleep,
+      77,
+      5,
+      {{NodeIndex{3}, "host:3", {Rank{4}}}, {NodeIndex{4}, "host:4", {}}}};
   const core::Join back = round_trip(join, std::string("\0proof\xff", 7));
   EXPECT_EQ(back.layout_hash, join.layout_hash);
   EXPECT_EQ(back.data_address, join.data_address);
   EXPECT_EQ(back.attached, join.attached);
   EXPECT_EQ(back.coordination, join.coordination);
   EXPECT_EQ(back.cache_capacity, 77u);
+  EXPECT_EQ(back.fan_in, 5);
+  ASSERT_EQ(back.below.size(), 2u);
+  EXPECT_EQ(back.below[0].node, NodeIndex{3});
+  EXPECT_EQ(back.below[0].data_address, "host:3");
+  EXPECT_EQ(back.below[0].attached, (std::vector<Rank>{Rank{4}}));
+  EXPECT_EQ(back.below[1].attached, std::vector<Rank>{});
 }
 
 TEST(Convert, Start) {
@@ -79,6 +91,27 @@ TEST(Convert, Ready) {
   EXPECT_EQ(back.entries[0].rank, Rank{6});
   EXPECT_EQ(back.entries[0].mismatch, "");
   EXPECT_EQ(back.entries[1].mismatch, "they differ");
+}
+
+TEST(Convert, WhatGoesAlongATree) {
+  engine::Envelope envelope = envelope_of(core::Left{Rank{3}});
+  EXPECT_EQ(round_trip(envelope).message.to, std::nullopt);
+  EXPECT_EQ(round_trip(envelope).message.passed_on_by, std::nullopt);
+  envelope.message.to = core::kEverybodyBelow;
+  envelope.message.passed_on_by = NodeIndex{0};
+  EXPECT_EQ(round_trip(envelope).message.to, core::kEverybodyBelow);
+  EXPECT_EQ(round_trip(envelope).message.passed_on_by, NodeIndex{0});
+
+  const core::Handover attach{core::Handover::Step::kAttach, NodeIndex{4}};
+  EXPECT_EQ(round_trip(attach, "proof").step, attach.step);
+  EXPECT_EQ(round_trip(attach, "proof").node, attach.node);
+  EXPECT_EQ(round_trip(core::Handover{core::Handover::Step::kGone, {}}).step,
+            core::Handover::Step::kGone);
+
+  core::Ready ready;
+  EXPECT_EQ(round_trip(ready).of, std::nullopt);
+  ready.of = NodeIndex{0};
+  EXPECT_EQ(round_trip(ready).of, NodeIndex{0});
 }
 
 TEST(Convert, EveryKindDtypeAndOp) {

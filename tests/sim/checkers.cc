@@ -89,6 +89,7 @@ void Checkers::after_step(NodeIndex node, const core::JobCore& core, const core:
     }
   }
   for (const auto& [to, message] : output.sends) {
+    if (message.passed_on_by) continue;  // its author has been heard
     on_message(node, message);
     const bool is_about_order = std::holds_alternative<core::AgreementMessage>(message.body);
     const bool is_settled = model.was_locked && is_locked(core) && !anybody_leaves_;

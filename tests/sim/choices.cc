@@ -5,8 +5,9 @@
 namespace rueda::sim {
 namespace {
 
-constexpr const char* kNames[kDecisionCount] = {"message",  "repeat", "turn", "think", "order",
-                                                "complete", "notice", "stop", "held",  "channel"};
+constexpr const char* kNames[kDecisionCount] = {"message", "repeat",   "turn",   "think",
+                                                "order",   "complete", "notice", "stop",
+                                                "held",    "channel",  "go"};
 constexpr int kMaxSubjects = 64;  // nodes or ranks of a run
 
 }  // namespace

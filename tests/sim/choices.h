@@ -22,8 +22,9 @@ enum class Decision : uint8_t {
   kStop,      // (node): ticks until the data plane of a sealed epoch stands still
   kHeld,      // (node): whether it has a final chunk of what is under way then
   kChannel,   // (who, whom): whether a lost node's data channel is seen to break
+  kGo,        // (node): ticks until the job is closed where all ranks have left
 };
-inline constexpr int kDecisionCount = 10;
+inline constexpr int kDecisionCount = 11;
 const char* to_string(Decision decision);
 
 // The n-th decision of its kind about (a, b), n from 0.

@@ -96,6 +96,22 @@ void Faults::end(const FaultSetup& fault) {
   }
 }
 
+bool Faults::linked(int a, int b) const {
+  const auto has_link = [&](int node, int other) {
+    const core::JobCore& core = *world_.node(node).core;
+    return core.links().is_neighbour(NodeIndex{other}) || core.next_parent() == NodeIndex{other};
+  };
+  return a != b && (setup_.shrinks() || has_link(a, b) || has_link(b, a));
+}
+
+void Faults::go(int node) {
+  world_.go(agenda_.now(), node);
+  const Status gone(Code::kNodeLost, name_of(node) + " has gone");
+  for (int other = 0; other < world_.node_count(); ++other) {
+    if (linked(node, other) && world_.node(other).alive) network_.tell_lost(other, node, gone);
+  }
+}
+
 void Faults::kill_rank(int rank) {
   if (!world_.node_of(rank).alive || !training_.kill(rank)) return;
   const std::string name = "rank " + std::to_string(rank);

@@ -17,6 +17,8 @@ class Faults {
   void begin(const FaultSetup& fault);
   // The fault has lasted for as long as a link bears.
   void time_out(const FaultSetup& fault);
+  // The node has left the job, and its daemon stops.
+  void go(int node);
   // Heals; a node that thaws is to be fed its backlog by the caller.
   void end(const FaultSetup& fault);
 
@@ -24,9 +26,8 @@ class Faults {
   void kill_rank(int rank);
   void kill_node(int node);
   bool is_witness(int node) const { return node >= world_.node_count(); }
-  // Whether the two daemons have a control link: one of them coordinates, or they may have to
-  // recover together.
-  bool linked(int a, int b) const { return a != b && (a == 0 || b == 0 || setup_.shrinks()); }
+  // Whether the two daemons have a control link.
+  bool linked(int a, int b) const;
 
   const RunSetup& setup_;
   Agenda& agenda_;

@@ -44,6 +44,8 @@ const Planted kPlanted[] = {
     {"dependent tensors fused", core::Mutant::kDependentTensorsFused},
     {"rehearsed by name alone", core::Mutant::kRehearsedByName},
     {"rehearsed, not taken back", core::Mutant::kRehearsedNotTakenBack},
+    {"reported before all below", core::Mutant::kReportedBeforeAllBelow},
+    {"a link used before drained", core::Mutant::kLinkUsedBeforeDrained},
 };
 
 CampaignResult run_with(const Planted& planted, uint64_t seeds) {

@@ -127,6 +127,16 @@ void draw_faults(Dice& dice, RunSetup& setup) {
   }
 }
 
+void draw_tree(Dice& dice, RunSetup& setup) {
+  setup.tree = {2, dice.draw(1, 3)};
+  setup.handover_grace_ms = dice.chance(70) ? dice.draw(1, 10) : dice.draw(20, 1'000);
+  setup.goes = setup.epochs == 1 && dice.chance(70);
+  for (FaultSetup& fault : setup.faults) {
+    if (fault.kind != FaultKind::kPartition || setup.linked(fault.node, fault.other)) continue;
+    fault.other = setup.links_of(fault.node).neighbours().front().value;
+  }
+}
+
 }  // namespace
 
 const char* to_string(Stray stray) {
@@ -223,6 +233,21 @@ core::Layout RunSetup::layout() const {
   return core::Layout::make(std::move(nodes)).value();
 }
 
+bool RunSetup::has_tree() const {
+  return !shrinks() && static_cast<int>(ranks.size()) > tree.threshold;
+}
+
+core::TreeLinks RunSetup::links_of(int node) const {
+  const int fan_in = has_tree() ? tree.fan_in : static_cast<int>(ranks.size());
+  return {core::Tree(layout(), fan_in), NodeIndex{node}};
+}
+
+bool RunSetup::linked(int a, int b) const {
+  if (a == b || shrinks()) return a != b;
+  const std::vector<NodeIndex> neighbours = links_of(a).neighbours();
+  return std::find(neighbours.begin(), neighbours.end(), NodeIndex{b}) != neighbours.end();
+}
+
 core::Layout RunSetup::layout_of(uint32_t id) const {
   if (id == 0) return layout();
   std::vector<Rank> members;
@@ -245,6 +270,9 @@ core::JobOptions RunSetup::job_options() const {
   options.agreement.patience_ms = patience_ms;
   options.agreement.cycle_ms = cycle_ms;
   options.agreement.cycles_between_agreements = cycles_between_agreements;
+  options.tree = tree;
+  options.handover_timeout_ms = kLinkTimeout + 200;
+  options.handover_grace_ms = handover_grace_ms;
   core::RecoveryOptions& recovery = options.recovery;
   recovery.policy = policy;
   recovery.has_witness = has_witness;
@@ -268,7 +296,9 @@ std::vector<std::string> RunSetup::lines() const {
   lines.push_back(std::string("mode ") + core::to_string(mode) + ", policy " +
                   (shrinks() ? "shrink, unstable bytes " + number(max_unstable_bytes) : "fail"));
   lines.push_back("nodes " + number(ranks.size()) + ", ranks" + counts +
-                  (has_witness ? ", and a witness, n" + number(ranks.size()) : ""));
+                  (has_witness ? ", and a witness, n" + number(ranks.size()) : "") +
+                  (has_tree() ? ", a tree of fan-in " + number(tree.fan_in) : "") +
+                  (goes ? ", daemons go" : ""));
   lines.push_back("steps " + number(steps) + ", epochs " + number(epochs) +
                   (reordered ? ", reordered" : "") + (eager ? ", eager" : "") +
                   (polls ? ", polls" : "") +
@@ -369,6 +399,9 @@ RunSetup draw_setup(uint64_t seed, const Limits& limits) {
   if (limits.faults && dice.chance(50)) draw_faults(dice, setup);
   if (limits.sets && !setup.shrinks() && dice.chance(40)) draw_sets(dice, setup);
   if (limits.plans && !setup.shrinks() && dice.chance(25)) draw_plan(dice, limits, setup);
+  if (limits.trees && !setup.shrinks() && setup.ranks.size() > 2 && dice.chance(50)) {
+    draw_tree(dice, setup);
+  }
   return setup;
 }
 

@@ -87,7 +87,10 @@ struct RunSetup {
   bool eager = false;      // ranks begin a step without waiting for the one before
   int leaver = -1;         // this rank leaves half way
   Declares declares = Declares::kNothing;
-  int window = 4;  // L5's W
+  core::TreeOptions tree;
+  TicksMs handover_grace_ms = 1'000;
+  bool goes = false;  // a node's daemon goes when its ranks have left, and the others let it
+  int window = 4;     // L5's W
   int open_operations = 4;
   int64_t fusion_threshold_bytes = 0;
   size_t look_ahead_units = 8;
@@ -119,6 +122,11 @@ struct RunSetup {
   // Some tensors are computed from others.
   bool has_order() const;
   core::Layout layout() const;
+  bool has_tree() const;
+  // Whether the two daemons have a control link: one is the other's parent, or they may have to
+  // recover together.
+  bool linked(int a, int b) const;
+  core::TreeLinks links_of(int node) const;
   // Of process set `id`.
   core::Layout layout_of(uint32_t id) const;
   core::JobOptions job_options() const;
@@ -145,6 +153,7 @@ struct Limits {
   bool leavers = true;
   bool sets = true;
   bool plans = true;
+  bool trees = true;
   bool takes_stale_frames = false;
 };
 

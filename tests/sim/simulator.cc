@@ -75,7 +75,7 @@ void Simulator::feed(int index, Happening happening) {
   WorldNode& node = world_.node(index);
   if (!node.alive) return;
   if (const auto* arrived = std::get_if<core::MessageArrived>(&happening.event)) {
-    if (!network_.arrives(arrived->message.from.value, index, happening.incarnation)) return;
+    if (!network_.arrives(arrived->message.sender().value, index, happening.incarnation)) return;
     // What arrives is not lost with its link any more.
     happening.incarnation = 0;
   }
@@ -107,6 +107,7 @@ void Simulator::step(int index, const core::Event& event) {
   WorldNode& node = world_.node(index);
   carry_out(index, world_.step(agenda_.now(), index, event));
   if (node.witness) return;  // it keeps no time
+  if (go_if_closed(index, event)) return;
   const bool told = !std::holds_alternative<core::TurnEnded>(event) &&
                     !std::holds_alternative<core::TimePassed>(event);
   if (told && !std::exchange(node.turn_pending, true)) {
@@ -117,6 +118,19 @@ void Simulator::step(int index, const core::Event& event) {
   if (!wakes_at || (node.tick_at && *node.tick_at <= *wakes_at)) return;
   node.tick_at = std::max(*wakes_at, agenda_.now() + 1);
   agenda_.at(*node.tick_at, index, core::TimePassed{});
+}
+
+bool Simulator::go_if_closed(int index, const core::Event& event) {
+  WorldNode& node = world_.node(index);
+  if (std::holds_alternative<core::RankDetached>(event) && setup_.goes &&
+      training_.have_left(index)) {
+    agenda_.at(agenda_.now() + choices_.draw(Decision::kGo, index, 0, 0, 200), index,
+               core::JobClosed{Status(Code::kShutDown, "closed")});
+  }
+  node.closed = node.closed || std::holds_alternative<core::JobClosed>(event);
+  if (!node.closed || !node.core->may_go()) return false;
+  faults_.go(index);
+  return true;
 }
 
 void Simulator::carry_out(int node, const core::Output& output) {
@@ -186,6 +200,7 @@ void Simulator::check_end() {
   const std::string unfinished = training_.unfinished();
   if (!unfinished.empty()) world_.checkers().violated("liveness: " + unfinished);
   for (int i = 0; i < world_.node_count(); ++i) {
+    if (!world_.node(i).alive) continue;  // it has gone
     const core::JobCore& core = *world_.node(i).core;
     if (core.state() != core::JobState::kForming ||
         core.epoch().value != static_cast<uint32_t>(setup_.epochs) + 1) {

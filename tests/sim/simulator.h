@@ -47,6 +47,8 @@ class Simulator {
   void feed(int node, Happening happening);
   void step(int node, const core::Event& event);
   void carry_out(int node, const core::Output& output);
+  // A daemon has no business any more.
+  bool go_if_closed(int node, const core::Event& event);
   void thaw(int node);
   void check_liveness();
   void check_end();

@@ -103,6 +103,10 @@ void Teller::option(const std::vector<Words>& said) {
     setup_.max_unstable_bytes = value;
   } else if (name == "patience") {
     setup_.patience_ms = value;
+  } else if (name == "tree-threshold") {
+    setup_.tree.threshold = value;
+  } else if (name == "tree-fan-in") {
+    setup_.tree.fan_in = value;
   } else {
     throw Objection("no option is called " + name);
   }
@@ -410,6 +414,10 @@ void Teller::steps(const std::vector<Words>& said) {
 }
 
 void Teller::node_dies(const std::vector<Words>& said) { world().kill(now_, one_node(said[0])); }
+
+void Teller::node_is_closed(const std::vector<Words>& said) {
+  feed(one_node(said[0]), core::JobClosed{Status(Code::kShutDown, "closed")});
+}
 
 void Teller::node_thaws(const std::vector<Words>& said) {
   WorldNode& at = node(said[0]);

@@ -63,6 +63,7 @@ class Teller {
   void node_completes_everything(const std::vector<Words>& said);
   void steps(const std::vector<Words>& said);
   void node_dies(const std::vector<Words>& said);
+  void node_is_closed(const std::vector<Words>& said);
   void node_freezes(const std::vector<Words>& said) { node(said[0]).frozen = true; }
   void node_thaws(const std::vector<Words>& said);
   void node_loses(const std::vector<Words>& said);
@@ -84,6 +85,7 @@ class Teller {
   void expect_no_result(const std::vector<Words>& said);
   void expect_message(const std::vector<Words>& said);
   void expect_no_message(const std::vector<Words>& said);
+  void expect_no_message_between(const std::vector<Words>& said);
   void expect_state(const std::vector<Words>& said);
   void expect_epoch(const std::vector<Words>& said);
   void expect_failure(const std::vector<Words>& said);

@@ -127,6 +127,12 @@ void Teller::expect_no_message(const std::vector<Words>&) {
   }
 }
 
+void Teller::expect_no_message_between(const std::vector<Words>& said) {
+  const Stream& on = stream(said[0], said[1]);
+  if (on.messages.empty()) return;
+  throw Objection(std::string("there is a ") + kind_of(on.messages.front()));
+}
+
 void Teller::expect_abandoned(const std::vector<Words>& said) {
   for (int index : nodes(said[0])) {
     if (std::exchange(said_[static_cast<size_t>(index)].abandoned_plans, 0) > 0) continue;

@@ -29,6 +29,13 @@ std::string describe_operation(const core::OrderedOperation& operation) {
 }
 
 struct MessageText {
+  std::string operator()(const core::Handover& handover) const {
+    static constexpr const char* kSteps[] = {"move to ",      "last one up", "attach",
+                                             "last one down", "attached",    "gone"};
+    const bool names_node = handover.step == core::Handover::Step::kMove;
+    return std::string(kSteps[static_cast<size_t>(handover.step)]) +
+           (names_node ? name_of(handover.node) : "");
+  }
   std::string operator()(const core::Join& join) const {
     std::string text;
     for (Rank rank : join.attached) text += " " + std::to_string(rank.value);
@@ -213,7 +220,8 @@ struct EventText {
 std::string join_names(const std::vector<std::string>& names) { return join(names, "+"); }
 
 const char* kind_of(const core::Message& message) {
-  static constexpr const char* kNames[] = {"Join", "Start", "", "Leave", "Left", "Fail", "", ""};
+  static constexpr const char* kNames[] = {"Join", "Start", "", "Leave",   "Left",
+                                           "Fail", "",      "", "Handover"};
   static constexpr const char* kAgreed[] = {"Ready",  "Decree", "Lock",   "UnlockRequest",
                                             "Freeze", "Frozen", "Resume", "Ended"};
   static constexpr const char* kStalls[] = {"StallReport", "StallQuery", "StallAnswer",

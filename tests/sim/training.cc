@@ -296,6 +296,13 @@ bool Training::kill(int rank) {
   return true;
 }
 
+bool Training::have_left(int node) const {
+  const std::vector<Rank>& ranks = world_.layout().node(NodeIndex{node}).ranks;
+  return std::all_of(ranks.begin(), ranks.end(), [&](Rank rank) {
+    return processes_[static_cast<size_t>(rank.value)].phase == Phase::kDone;
+  });
+}
+
 std::string Training::unfinished(std::optional<int> lost) const {
   for (size_t rank = 0; rank < processes_.size(); ++rank) {
     if (lost && world_.layout().node_of(Rank{static_cast<int32_t>(rank)}).value == *lost) continue;

@@ -28,6 +28,8 @@ class Training {
   // False if there is nothing to kill.
   bool kill(int rank);
 
+  // All processes of the node have left for good.
+  bool have_left(int node) const;
   // After the end: what is wrong with how the processes ended, if no fault can be blamed; `lost`:
   // but for those on that node.
   std::string unfinished(std::optional<int> lost = {}) const;

@@ -51,6 +51,12 @@ core::Output World::step_witness(TicksMs now, WorldNode& at, const core::Event& 
   return output;
 }
 
+void World::go(TicksMs now, int index) {
+  node(index).alive = false;
+  node(index).backlog.clear();
+  trace_.note(now, "n" + std::to_string(index) + " goes");
+}
+
 void World::kill(TicksMs now, int index) {
   killed_while_all_ran_ = std::all_of(nodes_.begin(), nodes_.end(), [](const WorldNode& each) {
     return each.witness || each.core->state() == core::JobState::kRunning;

@@ -22,6 +22,7 @@ struct WorldNode {
   std::deque<Happening> backlog;   // what happened to it while it was frozen
   uint32_t epoch = 0;              // that has started last
   bool over = false;               // its core reported failure
+  bool closed = false;             // it is to go
   bool turn_pending = false;       // TurnEnded is on its way
   std::optional<TicksMs> tick_at;  // TimePassed is on its way
 };
@@ -43,6 +44,8 @@ class World {
   core::Output step(TicksMs now, int node, const core::Event& event);
   // The node stops for good.
   void kill(TicksMs now, int node);
+  // The node has left, and nobody misses it.
+  void go(TicksMs now, int node);
   // Whether all nodes were running when the last one was killed.
   bool killed_while_all_ran() const { return killed_while_all_ran_; }
 

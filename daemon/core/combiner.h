@@ -1,0 +1,55 @@
+// What a node and those below it in the tree (tree.h) report, put together: a tensor goes up when
+// all of them have reported it, as one report. Reports that differ are one report with an objection
+// that names both ranks and both values.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/core/messages.h"
+#include "daemon/core/track.h"
+
+namespace rueda::core {
+
+// A tensor is ready on a node; none: on the node that says so and all below it.
+using TensorReport = std::pair<std::optional<NodeIndex>, ReadyTensor>;
+
+class Combiner {
+ public:
+  // `nodes`: how many report here, this one included.
+  explicit Combiner(size_t nodes) : nodes_(nodes) {}
+
+  // These nodes, which are all below this one or this one itself, have reported the tensor alike.
+  // False: one of them has done so before.
+  [[nodiscard]] bool add(const std::vector<NodeIndex>& from, ReadyTensor tensor);
+  // From here on reports go up as they come, node by node; first those that have waited.
+  void stop();
+  // L4: what was reported of the lockable track is void.
+  void forget_lockable();
+  // The tensor has been decreed: who has not reported it does not do so any more.
+  void forget(const std::string& tensor) { entries_.erase(tensor); }
+  // What is to go up, in this order.
+  std::vector<TensorReport> take_reports() { return std::exchange(reports_, {}); }
+
+ private:
+  struct Entry {
+    std::set<NodeIndex> reported;
+    // What waits for others.
+    std::vector<std::pair<std::vector<NodeIndex>, ReadyTensor>> parts;
+    bool is_lockable = false;
+    bool is_passed_on = false;  // some have gone up by themselves: so the others do, too
+  };
+  void pass_on(Entry& entry);
+  static ReadyTensor combine(const Entry& entry);
+
+  const size_t nodes_;
+  std::map<std::string, Entry> entries_;
+  std::vector<TensorReport> reports_;
+  bool is_stopped_ = false;
+};
+
+}  // namespace rueda::core

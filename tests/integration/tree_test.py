@@ -1,0 +1,124 @@
+#!/usr/bin/python3
+"""A job whose nodes are a tree: eight daemons, of which none has more than two children.
+
+         0
+      1     2
+     3 4   5 6
+    7
+"""
+
+import os
+import re
+import signal
+import time
+
+import harness
+from harness import SANITIZED, SLOWNESS, by_rank, rank
+from schedules import Schedule, ScheduleTest
+
+NODES = 8
+TREE = ["--tree-threshold", "4", "--tree-fan-in", "2", "--timeout-ms", "20000"]
+MODES = ("locked", "negotiate", "cached", "global-sleep", "nonblocking")
+STEPS = 3 if SANITIZED else 10
+# Of the contract, from the death to the error in the other ranks' hands.
+NODE_LOST_S = 5.0 * SLOWNESS
+
+
+def linked(daemon):
+    """The nodes that a daemon has ever had a control connection with."""
+    return set(re.findall(r"control connection with node (\S+) \(", daemon.output()))
+
+
+class TreeTest(ScheduleTest):
+
+    def setUp(self):
+        super().setUp()
+        self.start_daemons(*(f"node{i}" for i in range(NODES)), arguments=TREE)
+
+    def test_sums_are_right_in_every_mode(self):
+        for mode in MODES:
+            with self.subTest(mode=mode):
+                schedule = Schedule(self, self.daemons, [1] * NODES, "12x500", ["--coordination", mode])
+                schedule.wait_for_tensors(STEPS * 12)
+                if mode == "locked":
+                    schedule.wait_until_locked()
+                    schedule.deviate("skip", 7)
+                    schedule.wait_for_deviations()
+                schedule.stop()
+        self.assertEqual(linked(self.daemons[0]), {"node1", "node2"})
+        self.assertEqual(linked(self.daemons[1]), {"node0", "node3", "node4"})
+        self.assertEqual(linked(self.daemons[7]), {"node3"})
+
+    def test_the_coordinator_hears_each_child_once_a_step(self):
+        """And once locked it hears nothing."""
+        daemon = self.daemons[0]
+
+        def received():
+            return daemon.metric("rueda_control_messages_total", 'kind="order"', 'direction="received"')
+
+        schedule = Schedule(self, self.daemons, [1] * NODES, "12x500", ["--coordination", "locked"])
+        schedule.wait_until_locked()
+        before = self.order_messages()
+        schedule.wait_for_tensors(STEPS * 12)
+        self.assertEqual(self.order_messages() - before, 0, schedule.describe_daemons())
+        schedule.stop()
+        before = received()
+        job = self.start_job(self.daemons, [1] * NODES, rank("init", "steps:20:1000", "shutdown"),
+                             ["--coordination", "negotiate"])
+        self.assertEqual(job.exit_codes(), [0] * NODES, job.output())
+        self.assertLessEqual(received() - before, 2 * 20, "one message a child and a tensor")
+
+    def test_a_node_within_the_tree_that_dies_is_named_everywhere(self):
+        job = self.start_job(self.daemons, [1] * NODES, rank("init", "loop:20000"))
+        for number in range(NODES):
+            job.wait_for(number, "^looping")
+        killed_s = time.monotonic()
+        self.daemons[1].send(signal.SIGKILL)
+        for number in range(NODES):
+            if number == 1:
+                continue
+            error = job.wait_for(number, r"^error loop:\S+ (\S+) at (\S+): (.*)$")
+            self.assertRegex(error.group(3), r"\bnode1\b", f"rank {number}")
+            self.assertLess(float(error.group(2)) - killed_s, NODE_LOST_S, error.group(0))
+        self.assertNotIn(0, job.exit_codes(), job.output())
+
+    def test_a_rank_below_that_dies_is_named_everywhere(self):
+        job = self.start_job(self.daemons, [1] * NODES, rank("init", "loop:20000"))
+        for number in range(NODES):
+            job.wait_for(number, "^looping")
+        os.kill(job.pid_of(7), signal.SIGKILL)
+        for number in range(NODES - 1):
+            error = job.wait_for(number, r"^error loop:\S+ (\S+) at (\S+): (.*)$")
+            self.assertRegex(f"{error.group(1)} {error.group(3)}", r"RUEDA_ERR_RANK_LOST .*\brank 7\b")
+        self.assertNotIn(0, job.exit_codes(), job.output())
+
+    def test_a_node_that_leaves_hands_its_children_over(self):
+        """Its daemon stops while others go on with a process set."""
+        begin = ["init", "add_set:0,3,4,7", "steps:2:100"]
+        going_on = rank(*begin, "pause", "reduce_in:1:w", "reduce_in:1:x", "shutdown")
+        command = by_rank({1: rank(*begin, "shutdown"), 0: going_on, 3: going_on, 4: going_on, 7: going_on},
+                          rank(*begin, "pause", "shutdown"))
+        job = self.start_job(self.daemons, [1] * NODES, command)
+        self.assertEqual(job.launchers[1].exit_code(), 0, job.output())
+        others = [number for number in range(NODES) if number != 1]
+        for number in others:
+            job.wait_for(number, "^pausing")
+        self.daemons[1].send(signal.SIGTERM)
+        self.assertEqual(self.daemons[1].exit_code(), 0, self.daemons[1].output())
+        self.assertTrue({"node3", "node4"} <= linked(self.daemons[0]), self.daemons[0].output())
+        for number in others:
+            os.kill(job.pid_of(number), signal.SIGUSR1)
+        self.assertEqual([job.launchers[number].exit_code() for number in others], [0] * len(others),
+                         job.output())
+        self.assertEqual(job.output().count("ok reduce_in:1:x"), 4, job.output())
+
+    def test_daemons_that_were_told_different_trees_say_so(self):
+        stranger = self.start_daemon("stranger", "--tree-threshold", "4", "--tree-fan-in", "3")
+        daemons = self.daemons[:NODES - 1] + [stranger]
+        job = self.start_job(daemons, [1] * NODES, rank("init"))
+        self.assertNotIn(0, job.exit_codes(), job.output())
+        self.assertRegex(job.output(), r"a tree of fan-in .*--tree-fan-in")
+
+
+if __name__ == "__main__":
+    harness.main()
