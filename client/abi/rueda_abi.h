@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 #define RUEDA_ABI_MAGIC 0x41445552u /* "RUDA" */
-#define RUEDA_ABI_VERSION 4u
+#define RUEDA_ABI_VERSION 5u
 
 #define RUEDA_ABI_JOB_ID_BYTES 64 /* with the final NUL */
 #define RUEDA_ABI_NODE_ID_BYTES 64
@@ -30,6 +30,7 @@ extern "C" {
 #define RUEDA_ABI_MAX_BODY_BYTES 4096
 #define RUEDA_ABI_MAX_SET_RANKS 1020
 #define RUEDA_ABI_MAX_PLAN_WORDS 1022
+#define RUEDA_ABI_JOIN_NAME "rueda.join"
 
 /* --- Messages on the socket ---------------------------------------------------------------
  * header, then `body_bytes` of the struct named. Requests are answered in order; STARTED, FAILED
@@ -107,7 +108,9 @@ typedef struct rueda_abi_arena {
 } rueda_abi_arena;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_arena) == 16);
 
-/* Values of kind, dtype and op are those of daemon/base/dtype.h and of rueda.h. */
+/* Values of kind, dtype and op are those of daemon/base/dtype.h and of rueda.h. A join, of kind 6,
+ * has no shape and is called RUEDA_ABI_JOIN_NAME; nothing else is. Its completion's `value` is the
+ * last rank that joined. */
 typedef struct rueda_abi_intern {
   uint8_t kind;
   uint8_t dtype;
@@ -207,7 +210,7 @@ typedef struct rueda_abi_completion {
   uint32_t contributors; /* ranks whose values are in the result */
   uint32_t text_bytes;   /* of the error's text, without a NUL; 0 when there is none */
   uint64_t seq;          /* operation number; 0 when it never got one */
-  uint32_t value;        /* of a change of process sets: the set's id */
+  uint32_t value;        /* of a change of process sets: the set's id; of a join: a rank */
   uint32_t reserved0;
   uint64_t reserved[3];
 } rueda_abi_completion;

@@ -85,9 +85,9 @@ Status submit_one(Session& session, Result<TensorRequest> request, rueda_handle*
 }
 
 // For the blocking forms, whose caller has no handle to wait with once more.
-int wait_or_abandon(rueda_handle handle, int64_t timeout_ms) {
+int wait_or_abandon(rueda_handle handle, int64_t timeout_ms, rueda_result* result = nullptr) {
   return with_session([&](Session& session) {
-    Status status = session.wait(handle, timeout_ms, nullptr);
+    Status status = session.wait(handle, timeout_ms, result);
     if (status.code() == Code::kTimeout) session.abandon(handle);
     return status;
   });
@@ -211,6 +211,11 @@ int rueda_process_set_barrier_async(uint32_t process_set, const char* name, rued
   });
 }
 
+int rueda_join_async(rueda_handle* handle) {
+  return with_session(
+      [&](Session& session) { return submit_one(session, describe_join(), handle); });
+}
+
 int rueda_process_set_add(const int32_t* ranks, int32_t count, uint32_t* id) {
   return with_session([&](Session& session) -> Status {
     if (id == nullptr) return {Code::kInvalidArgument, "the id pointer is NULL"};
@@ -294,6 +299,15 @@ int rueda_barrier(const char* name, int64_t timeout_ms) {
   rueda_handle handle = 0;
   int rc = rueda_barrier_async(name, &handle);
   return rc == RUEDA_OK ? wait_or_abandon(handle, timeout_ms) : rc;
+}
+
+int rueda_join(int64_t timeout_ms, int32_t* last_rank) {
+  rueda_handle handle = 0;
+  int rc = rueda_join_async(&handle);
+  rueda_result result{};
+  if (rc == RUEDA_OK) rc = wait_or_abandon(handle, timeout_ms, &result);
+  if (rc == RUEDA_OK && last_rank != nullptr) *last_rank = static_cast<int32_t>(result.value);
+  return rc;
 }
 
 const char* rueda_last_error(void) { return last_error(); }

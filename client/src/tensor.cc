@@ -170,18 +170,32 @@ Result<TensorRequest> check_broadcast(const rueda_tensor* tensor, int root_rank,
   return request;
 }
 
-Result<TensorRequest> check_barrier(const char* name, uint32_t process_set) {
+namespace {
+
+Result<TensorRequest> describe_without_data(const char* name, CollectiveKind kind,
+                                            uint32_t process_set) {
   rueda_tensor tensor{};
   tensor.process_set = process_set;
-  tensor.name = name != nullptr ? name : "barrier";
+  tensor.name = name;
   tensor.dtype = RUEDA_FLOAT32;
-  Result<TensorRequest> described = describe(&tensor, CollectiveKind::kBarrier);
+  Result<TensorRequest> described = describe(&tensor, kind);
   if (!described.is_ok()) return described;
   TensorRequest request = std::move(described).value();
   request.bytes = 0;
   request.reads_input = false;
   request.writes_output = false;
   return request;
+}
+
+}  // namespace
+
+Result<TensorRequest> check_barrier(const char* name, uint32_t process_set) {
+  return describe_without_data(name != nullptr ? name : "barrier", CollectiveKind::kBarrier,
+                               process_set);
+}
+
+Result<TensorRequest> describe_join() {
+  return describe_without_data(RUEDA_ABI_JOIN_NAME, CollectiveKind::kJoin, 0);
 }
 
 Result<uint32_t> InternCache::id_of(const rueda_abi_intern& descriptor) {

@@ -40,6 +40,7 @@ Result<TensorRequest> describe_allreduce(const rueda_tensor* tensor,
 Result<TensorRequest> check_broadcast(const rueda_tensor* tensor, int root_rank, int rank,
                                       int world_size);
 Result<TensorRequest> check_barrier(const char* name, uint32_t process_set = 0);
+Result<TensorRequest> describe_join();
 
 // Remembers the ids that the daemon gave to descriptors, so that each is sent once. The whole
 // descriptor is the key: the same name with another shape or operator is another tensor.

@@ -33,6 +33,7 @@ const char* to_string(CollectiveKind kind) {
     case CollectiveKind::kAddProcessSet: return "add_process_set";
     case CollectiveKind::kRemoveProcessSet: return "remove_process_set";
     case CollectiveKind::kDeclarePlan: return "declare_plan";
+    case CollectiveKind::kJoin: return "join";
   }
   return "unknown";
 }

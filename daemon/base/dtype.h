@@ -35,8 +35,10 @@ enum class CollectiveKind : uint8_t {
   kAddProcessSet = 3,
   kRemoveProcessSet = 4,
   kDeclarePlan = 5,
+  // The rank has no more data. Likewise without data, and it ends when all ranks have joined.
+  kJoin = 6,
 };
-inline constexpr int kCollectiveKindCount = 6;
+inline constexpr int kCollectiveKindCount = 7;
 
 constexpr bool moves_data(CollectiveKind kind) { return kind < CollectiveKind::kAddProcessSet; }
 

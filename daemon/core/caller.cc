@@ -16,6 +16,9 @@ void Caller::note_error(Entry& entry, Code code, std::string text) {
 
 Status Caller::on_report(const std::vector<NodeIndex>& from, const ReadyTensor& tensor) {
   const std::string& name = tensor.descriptor->name;
+  if (tensor.descriptor->kind == CollectiveKind::kJoin) {
+    for (const NodeIndex node : from) on_node_joined(node, tensor.rank);
+  }
   const auto [it, is_new] = table_.try_emplace(name);
   Entry& entry = it->second;
   if (is_new) {
@@ -32,6 +35,10 @@ Status Caller::on_report(const std::vector<NodeIndex>& from, const ReadyTensor& 
     entry.reported[index] = true;
     ++entry.reports;
   }
+  if (tensor.absent.value >= 0) {
+    entry.absent = tensor.absent;
+    is_anybody_absent_ = true;
+  }
   if (!tensor.mismatch.empty()) note_error(entry, Code::kMismatch, tensor.mismatch);
   if (!is_new && entry.descriptor != tensor.descriptor && *entry.descriptor != *tensor.descriptor) {
     note_error(entry, Code::kMismatch,
@@ -42,12 +49,37 @@ Status Caller::on_report(const std::vector<NodeIndex>& from, const ReadyTensor& 
     entry.descriptor = tensor.descriptor;
     entry.rank = tensor.rank;
   }
-  if (entry.reports == static_cast<int>(layout_.members().size()) || !can_complete(entry)) {
+  if (is_complete(entry) || !can_complete(entry)) {
     Entry done = std::move(entry);
     table_.erase(it);
     finish(std::move(done));
   }
   return Status::ok();
+}
+
+// L11: whatever its ranks had submitted before has been reported.
+void Caller::on_node_joined(NodeIndex node, Rank last) {
+  joined_.insert(node);
+  last_joined_ = last;
+  for (auto it = table_.begin(); it != table_.end();) {
+    if (!is_complete(it->second)) {
+      ++it;
+      continue;
+    }
+    Entry done = std::move(it->second);
+    it = table_.erase(it);
+    finish(std::move(done));
+  }
+}
+
+bool Caller::is_complete(const Entry& entry) const {
+  const size_t members = layout_.members().size();
+  const auto reports = static_cast<size_t>(entry.reports);
+  if (joined_.empty() || entry.descriptor->kind == CollectiveKind::kJoin) return reports == members;
+  const auto absent = std::count_if(joined_.begin(), joined_.end(), [&](NodeIndex node) {
+    return !entry.reported[static_cast<size_t>(node.value)];
+  });
+  return reports + static_cast<size_t>(absent) == members;
 }
 
 bool Caller::can_complete(const Entry& entry) const {
@@ -90,11 +122,48 @@ void Caller::check_root(Entry& entry) const {
           " has ranks " + describe_ranks(layout_.ranks()));
 }
 
+// Zeros change no sum; everything else needs what the rank does not give.
+void Caller::check_absent(Entry& entry) const {
+  const TensorDescriptor& descriptor = *entry.descriptor;
+  if (descriptor.kind == CollectiveKind::kJoin) return;
+  for (const NodeIndex node : joined_) {
+    if (entry.reported[static_cast<size_t>(node.value)]) continue;
+    entry.absent = layout_.node(node).ranks.front();
+    break;
+  }
+  if (entry.absent.value < 0 || descriptor.kind == CollectiveKind::kBarrier) return;
+  const bool is_reduced = descriptor.kind == CollectiveKind::kAllreduce;
+  if (is_reduced && (descriptor.op == ReduceOp::kSum || descriptor.op == ReduceOp::kAverage)) {
+    return;
+  }
+  note_error(entry, Code::kInvalidArgument,
+             "\"" + descriptor.name + "\" cannot be carried out (" +
+                 (is_reduced ? std::string("allreduce, op ") + to_string(descriptor.op)
+                             : std::string(to_string(descriptor.kind))) +
+                 "): rank " + std::to_string(entry.absent.value) +
+                 " has joined, and contributes zeros to sums and averages alone; do it before any "
+                 "rank joins, or after all have");
+}
+
+// All ranks have joined: the rest of these will not come.
+void Caller::fail_groups() {
+  for (auto& [name, group] : std::exchange(groups_, {})) {
+    const size_t size = group.tensors.front()->group_size;
+    const Status error(Code::kInvalidArgument,
+                       "of group \"" + name + "\" " + std::to_string(group.tensors.size()) +
+                           " tensors of " + std::to_string(size) +
+                           " were submitted when all ranks had joined; submit a group at once");
+    enqueue(std::move(group.tensors), group.error.is_ok() ? error : group.error);
+  }
+}
+
 void Caller::finish(Entry entry) {
   if (!can_complete(entry)) {
     note_error(entry, Code::kShutDown, describe_left(entry.descriptor->name, *left_.begin()));
   }
+  check_absent(entry);
   check_root(entry);
+  if (entry.descriptor->kind == CollectiveKind::kJoin) fail_groups();
   const Status error =
       entry.error_code == Code::kOk ? Status::ok() : Status(entry.error_code, entry.error);
   const std::string& group_name = entry.descriptor->group;
@@ -141,14 +210,18 @@ void Caller::enqueue(std::vector<DescriptorPtr> tensors, const Status& error, bo
 }
 
 void Caller::call(std::vector<CalledOperation>& called) {
+  const auto number = [&](Order& order, CalledOperation next) {
+    next.operation.seq = Seq{++order.last.value};
+    order.open.insert(next.operation.seq);
+    called.push_back(std::move(next));
+  };
+  // Before a join, which is the last in its queue: ranks that have come back from it may use the
+  // names again.
   for (Order& order : orders_) {
-    const auto number = [&](CalledOperation next) {
-      next.operation.seq = Seq{++order.last.value};
-      order.open.insert(next.operation.seq);
-      called.push_back(std::move(next));
-    };
-    for (OrderedOperation& operation : order.errors) number({std::move(operation), {}});
+    for (OrderedOperation& operation : order.errors) number(order, {std::move(operation), {}});
     order.errors.clear();
+  }
+  for (Order& order : orders_) {
     while (!order.queue.empty() &&
            order.open.size() < static_cast<size_t>(options_.max_open_operations)) {
       CalledOperation next;
@@ -159,7 +232,13 @@ void Caller::call(std::vector<CalledOperation>& called) {
       }
       note_decreed(next.batch);
       next.is_within_group = is_within_group();
-      number(std::move(next));
+      next.while_joined = has_anybody_joined();
+      if (next.batch.front()->kind == CollectiveKind::kJoin) {
+        next.operation.outcome = static_cast<uint32_t>(last_joined_.value);
+        joined_.clear();
+        is_anybody_absent_ = false;
+      }
+      number(order, std::move(next));
     }
   }
 }
@@ -188,6 +267,7 @@ void Caller::suspend_lockable() {
   std::erase_if(table_, [](const auto& entry) {
     return track_of(entry.second.descriptor->kind) == Track::kLockable;
   });
+  joined_.clear();
   groups_.clear();  // broadcasts have no groups
   parts_.clear();
   of(Track::kLockable).queue.clear();

@@ -19,6 +19,7 @@ struct CalledOperation {
   OrderedOperation operation;
   std::vector<DescriptorPtr> batch;
   bool is_within_group = false;  // of a group some tensors have been decreed now, and others not
+  bool while_joined = false;     // some rank has joined (L11)
 };
 
 class Caller {
@@ -48,6 +49,8 @@ class Caller {
   bool has_waiting() const;
   // Nodes have reported one tensor differently, and not all have reported it.
   bool has_unfinished_mismatch() const;
+  // L11: some rank has joined, and the join has not been decreed.
+  bool has_anybody_joined() const { return is_anybody_absent_ || !joined_.empty(); }
 
  private:
   struct Entry {
@@ -55,6 +58,7 @@ class Caller {
     Rank rank;
     std::vector<bool> reported;  // by node
     int reports = 0;
+    Rank absent{-1};  // has joined, and has not submitted it; -1: not known
     Code error_code = Code::kOk;
     std::string error;
   };
@@ -78,10 +82,14 @@ class Caller {
   Order& of(Track track) { return orders_[index_of(track)]; }
   const Order& of(Track track) const { return orders_[index_of(track)]; }
 
+  void on_node_joined(NodeIndex node, Rank last);
+  bool is_complete(const Entry& entry) const;
   bool can_complete(const Entry& entry) const;
   static void note_error(Entry& entry, Code code, std::string text);
   void check_root(Entry& entry) const;
+  void check_absent(Entry& entry) const;
   void finish(Entry entry);
+  void fail_groups();
   void enqueue(std::vector<DescriptorPtr> tensors, const Status& error, bool is_cut_off = false);
   void note_decreed(const std::vector<DescriptorPtr>& batch);
 
@@ -93,6 +101,10 @@ class Caller {
   std::set<std::string> cut_off_;       // tensors whose groups a plan has begun
   std::array<Order, kTracks> orders_;
   std::set<Rank> left_;
+  // L11, until the join is decreed.
+  std::set<NodeIndex> joined_;  // all their ranks have
+  Rank last_joined_;
+  bool is_anybody_absent_ = false;  // in a tensor that was reported
 };
 
 }  // namespace rueda::core

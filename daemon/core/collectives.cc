@@ -74,6 +74,11 @@ size_t Collectives::submissions_of(LocalRank rank) const {
          (rehearsing_ ? rehearsal_->submissions_of(*position) : 0);
 }
 
+bool Collectives::has_joined(LocalRank rank) const {
+  const auto position = position_of(rank);
+  return position && submissions_.has_joined(*position);
+}
+
 void Collectives::on_local_left(LocalRank rank) {
   if (const auto position = position_of(rank)) stalls_.on_left(*position);
 }
@@ -93,9 +98,35 @@ void Collectives::submit(LocalSubmission submission, Output& output) {
     return;
   }
   stalls_.on_submitted(submission);
-  if (auto ready = submissions_.take_ready(submission.descriptor->name)) {
-    agreement_->on_local_ready(std::move(*ready));
+  if (submission.descriptor->kind != CollectiveKind::kJoin) {
+    report_if_ready(submission.descriptor->name);
+    return;
   }
+  // What waited for this rank alone goes before it.
+  for (const auto& [name, tensor] : submissions_.pending()) {
+    if (*name != kJoinName) report_if_ready(*name);
+  }
+  last_joined_ = submissions_.ranks()[static_cast<size_t>(submission.rank.value)];
+  report_join();
+}
+
+void Collectives::report_if_ready(const std::string& tensor) {
+  std::optional<ReadyTensor> ready = submissions_.take_ready(tensor);
+  if (!ready) return;
+  if (ready->descriptor->kind == CollectiveKind::kJoin) ready->rank = last_joined_;
+  agreement_->on_local_ready(std::move(*ready));
+}
+
+void Collectives::report_join() {
+  if (!submissions_.have_all_joined()) return;
+  const auto is_rehearsed = [](const OrderedOperation& operation) { return operation.rehearsed; };
+  const std::deque<OrderedOperation>& waiting = ordered_[index_of(Track::kLockable)];
+  if (std::any_of(waiting.begin(), waiting.end(), is_rehearsed)) return;
+  if (std::any_of(launched_.begin(), launched_.end(),
+                  [&](const auto& entry) { return is_rehearsed(entry.second); })) {
+    return;
+  }
+  report_if_ready(kJoinName);
 }
 
 void Collectives::refuse(const LocalSubmission& submission, const Status& status, Output& output) {
@@ -173,15 +204,28 @@ DescriptorPtr Collectives::change_of(const OrderedOperation& operation) const {
   if (!operation.error.is_ok() || track_of(operation.seq) != Track::kDecreed) return nullptr;
   const PendingTensor* tensor = submissions_.find(operation.tensors.front());
   if (!tensor || !tensor->reported) return nullptr;  // the launch will say so
-  const DescriptorPtr& descriptor = tensor->by_local_rank.front()->descriptor;
+  const DescriptorPtr& descriptor = tensor->first().descriptor;
   return moves_data(descriptor->kind) ? nullptr : descriptor;
 }
 
 void Collectives::order(std::vector<OrderedOperation> operations) {
   if (locals_.empty()) return;  // called here, carried out elsewhere
   for (OrderedOperation& operation : operations) {
-    for (const std::string& name : operation.tensors) submissions_.set_ordered(name, true);
+    tell_apart(operation);
     ordered_[index_of(track_of(operation.seq))].push_back(std::move(operation));
+  }
+}
+
+// L11. What another operation has already, or nobody here has submitted, is not this one's: zeros.
+void Collectives::tell_apart(OrderedOperation& operation) {
+  if (!submissions_.have_all_joined()) operation.descriptors.clear();
+  for (size_t i = 0; i < operation.tensors.size(); ++i) {
+    const std::string& name = operation.tensors[i];
+    const bool has_descriptor = i < operation.descriptors.size();
+    const PendingTensor* tensor = has_descriptor ? submissions_.find(name) : nullptr;
+    if (has_descriptor && (!tensor || tensor->ordered)) continue;
+    if (has_descriptor) operation.descriptors[i].reset();
+    submissions_.set_ordered(name, true);
   }
 }
 
@@ -208,6 +252,7 @@ void Collectives::cancel(const Cancel& cancelled, Output& output) {
   }
   if (recovery_) recovery_->on_cancelled(cancelled.first);
   output.cancels.push_back({cancelled.first, cancelled.generation, id_});
+  report_join();
 }
 
 Status Collectives::launch_ordered(Output& output) {
@@ -215,11 +260,22 @@ Status Collectives::launch_ordered(Output& output) {
   return status.is_ok() ? launch_track(Track::kLockable, output) : status;
 }
 
+// L11: when all else is over here: what its ranks submitted before, and what they gave zeros to.
+// Ranks that come back from it may use all names again, and go.
+bool Collectives::may_end_join(const OrderedOperation& join) const {
+  const auto oldest = launched_.lower_bound(first_of(Track::kLockable));
+  if (oldest != launched_.end() && track_of(oldest->first) == Track::kLockable) return false;
+  if (!join.error.is_ok()) return true;
+  return !is_join_held_ && submissions_.submissions() == submissions_.joined();
+}
+
 Status Collectives::launch_track(Track track, Output& output) {
   std::deque<OrderedOperation>& waiting = ordered_[index_of(track)];
   while (!waiting.empty()) {
     if (RUEDA_MUTANT(kLaunchOutOfOrder) && waiting.size() > 1) std::swap(waiting[0], waiting[1]);
     const OrderedOperation& next = waiting.front();
+    const bool is_join = !next.batch && next.tensors.front() == kJoinName;
+    if (is_join && !may_end_join(next)) return Status::ok();
     const bool is_launched = next.error.is_ok() && !next.outcome;
     if (is_launched && !window_open(next.seq)) return Status::ok();
     // R2: what is unstable is bounded. What is repeated counts already.
@@ -248,7 +304,7 @@ int64_t Collectives::bytes_of(const OrderedOperation& operation) const {
   int64_t bytes = 0;
   for (const std::string& name : operation.tensors) {
     const PendingTensor* tensor = submissions_.find(name);
-    if (tensor && tensor->reported) bytes += tensor->by_local_rank.front()->descriptor->bytes();
+    if (tensor && tensor->reported) bytes += tensor->first().descriptor->bytes();
   }
   return bytes;
 }
@@ -273,18 +329,24 @@ Status Collectives::launch(OrderedOperation operation, Output& output) {
   std::vector<DescriptorPtr> batch;
   launch.tensors.reserve(operation.tensors.size());
   if (operation.batch) fill(operation, launch);
-  for (const std::string& name : operation.tensors) {
-    const PendingTensor* tensor = submissions_.find(name);
-    if (!tensor || !tensor->reported) {
+  for (size_t i = 0; i < operation.tensors.size(); ++i) {
+    const std::string& name = operation.tensors[i];
+    LaunchTensor item;
+    item.tickets.resize(locals_.size());
+    if (gives_zeros(operation, i)) {
+      item.descriptor = operation.descriptors[i];
+    } else if (const PendingTensor* tensor = submissions_.find(name); tensor && tensor->reported) {
+      item.descriptor = tensor->first().descriptor;
+      for (size_t rank = 0; rank < locals_.size(); ++rank) {
+        const std::optional<LocalSubmission>& submission = tensor->by_local_rank[rank];
+        if (submission) item.tickets[rank] = submission->ticket;
+      }
+    } else {
       return Status(Code::kInternal, "operation " + std::to_string(number_of(operation.seq)) +
                                          " has tensor \"" + name +
                                          "\", which this node did not report");
     }
-    LaunchTensor item;
-    item.descriptor = tensor->by_local_rank.front()->descriptor;
     item.elements = item.descriptor->elements();
-    item.tickets.reserve(tensor->by_local_rank.size());
-    for (const auto& submission : tensor->by_local_rank) item.tickets.push_back(submission->ticket);
     if (!operation.locked) batch.push_back(item.descriptor);
     launch.tensors.push_back(std::move(item));
   }
@@ -319,7 +381,7 @@ Status Collectives::on_done(Seq seq, Output& output) {
   const OrderedOperation operation = std::move(it->second);
   launched_.erase(it);
   end_operation(operation, result_of(operation), output);
-  return launch_ordered(output);
+  return Status::ok();
 }
 
 CompletedOperation Collectives::result_of(const OrderedOperation& operation) const {
@@ -330,16 +392,19 @@ CompletedOperation Collectives::result_of(const OrderedOperation& operation) con
 void Collectives::end_operation(const OrderedOperation& operation, const CompletedOperation& result,
                                 Output& output) {
   if (operation.batch) end_rehearsed(operation, result, output);
-  for (const std::string& name : operation.tensors) {
+  for (size_t i = 0; i < operation.tensors.size(); ++i) {
+    const std::string& name = operation.tensors[i];
+    if (gives_zeros(operation, i)) continue;
     // What failed may be the tensor's next turn, which this node has not submitted.
     if (!operation.error.is_ok() && is_under_way(name)) continue;
     const PendingTensor* tensor = recovery_ ? submissions_.find(name) : nullptr;
-    if (tensor) note_group(*tensor->present().front().descriptor);
+    if (tensor) note_group(*tensor->first().descriptor);
     for (const LocalSubmission& submission : submissions_.remove(name)) {
       end_submission(submission, operation.error, result, operation.outcome.value_or(0), output);
     }
   }
   agreement_->on_operation_ended(operation.seq);
+  report_join();
   // A plan's are nobody's to count.
   if (tells_what_ended() && !operation.locked) ended_.push_back(operation.seq);
 }
@@ -356,6 +421,7 @@ bool Collectives::is_under_way(const std::string& tensor) const {
 void Collectives::end_submission(const LocalSubmission& submission, const Status& status,
                                  const CompletedOperation& result, uint32_t value, Output& output) {
   if (status.is_ok()) stalls_.on_completed(submission, now_);
+  if (submission.descriptor->kind == CollectiveKind::kJoin && id_ != 0) return;  // the job's tells
   deliver(submission.rank, submission.ticket, status, result, value, output);
 }
 

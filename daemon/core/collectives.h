@@ -49,6 +49,9 @@ class Collectives {
   bool has(LocalRank rank) const { return position_of(rank).has_value(); }
   size_t submissions_of(LocalRank rank) const;
   size_t in_flight() const;  // submissions
+  // L11: from its join on, until that has ended.
+  bool has_joined(LocalRank rank) const;
+  bool has_anybody_joined() const { return submissions_.joined() > 0; }
   void submit(LocalSubmission submission, Output& output);
   // The set of all ranks: whether it was what the plan in force has, and need not be submitted any
   // more. Cheap: most are.
@@ -84,9 +87,13 @@ class Collectives {
   void order(std::vector<OrderedOperation> operations);
   // What the operation changes in the job; null if it moves data, or fails.
   DescriptorPtr change_of(const OrderedOperation& operation) const;
-  // Launches what the window has room for. An error ends the epoch.
+  // Launches what the window has room for, and ends a join unless others hold it. An error ends the
+  // epoch.
   Status launch_ordered(Output& output);
-  // The data plane has completed the operation. An error ends the epoch.
+  // The set of all ranks: whether joins of others have not ended here.
+  void hold_join(bool is_held) { is_join_held_ = is_held; }
+  // The data plane has completed the operation: there may be more to launch. An error ends the
+  // epoch.
   Status on_done(Seq seq, Output& output);
   // With recovery: what is done is delivered when the recovery says so.
   void deliver(const CompletedOperation& completed, Output& output);
@@ -109,7 +116,17 @@ class Collectives {
   // Of the patience with those who hold up others, this part is spent before it begins.
   static constexpr TicksMs kRehearsalsInPatience = 4;
 
+  void report_if_ready(const std::string& tensor);
+  // A join comes after all that its ranks have submitted, and what was rehearsed may be cancelled
+  // and reported yet.
+  void report_join();
+  void tell_apart(OrderedOperation& operation);
+  // To the tensor at this place this node gives zeros.
+  static bool gives_zeros(const OrderedOperation& operation, size_t place) {
+    return place < operation.descriptors.size() && operation.descriptors[place];
+  }
   void cancel(const Cancel& cancelled, Output& output);
+  bool may_end_join(const OrderedOperation& join) const;
   Status launch_track(Track track, Output& output);
   bool window_open(Seq seq) const;
   Status launch(OrderedOperation operation, Output& output);
@@ -166,6 +183,8 @@ class Collectives {
   bool rehearsing_ = false;               // what is in flight of the plan is there
   std::map<Seq, OrderedOperation> done_;  // and not delivered yet
   std::vector<Seq> ended_;                // to be told
+  bool is_join_held_ = false;
+  Rank last_joined_;  // of this node
   Recovery* recovery_ = nullptr;
   // With recovery, by group: the tensors that have ended, while others of the group have not.
   std::map<std::string, std::set<std::string>> ended_of_group_;

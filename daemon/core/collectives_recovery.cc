@@ -86,7 +86,7 @@ std::set<std::string> Collectives::carry_over(const NextEpoch& next) {
       next_one.from_partial = true;
       std::vector<DescriptorPtr> batch;
       for (const std::string& name : next_one.tensors) {
-        batch.push_back(submissions_.find(name)->by_local_rank.front()->descriptor);
+        batch.push_back(submissions_.find(name)->first().descriptor);
       }
       next_one.plan_hash = plan_hash(batch);
       ordered_[index_of(track_of(next_one.seq))].push_back(std::move(next_one));
@@ -107,7 +107,7 @@ void Collectives::fail_refused(const NextEpoch& next, const std::set<std::string
       // What failed is its next turn, which this node has not submitted.
       if (carried.contains(name)) continue;
       if (const PendingTensor* tensor = submissions_.find(name)) {
-        note_group(*tensor->present().front().descriptor);
+        note_group(*tensor->first().descriptor);
       }
       for (const LocalSubmission& submission : submissions_.remove(name)) {
         refuse(submission, refused->error, output);

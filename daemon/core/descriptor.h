@@ -20,6 +20,9 @@ inline constexpr char kProcessSetsName[] = "rueda.process_sets";
 // The name of every declaration of a plan, likewise.
 inline constexpr char kPlanName[] = "rueda.plan";
 
+// The name of every join, and of nothing else.
+inline constexpr char kJoinName[] = "rueda.join";
+
 struct TensorDescriptor;
 
 // A tensor of a plan that is declared ahead, and the places in its list of what must be complete

@@ -139,8 +139,9 @@ std::vector<Ready> Exchange::take_ready(uint32_t generation) {
   for (auto& [of, tensor] : unsent_) {
     if (of != ready.of || ready.entries.size() == kMaxEntriesPerReady) say();
     ready.of = of;
-    // Another node's slots are not this one's.
-    const bool may_have_slot = cache_ && tensor.mismatch.empty() && !of;
+    // A bit says that all local ranks have submitted it, and agree. Another node's slots are not
+    // this one's.
+    const bool may_have_slot = cache_ && tensor.mismatch.empty() && tensor.absent.value < 0 && !of;
     const auto slot = may_have_slot ? cache_->find(*tensor.descriptor) : std::optional<uint32_t>();
     if (slot) {
       set_bit(ready.cached, *slot);
@@ -173,12 +174,13 @@ bool Exchange::call(uint32_t generation, std::vector<OrderedOperation>& ordered,
     next.operation.generation = generation;
     const bool lockable = track_of(next.operation.seq) == Track::kLockable;
     if (schedule_ && lockable) {
-      if (next.operation.error.is_ok()) {
+      if (next.operation.error.is_ok() && !next.while_joined) {
         schedule_->on_decreed(next.operation.seq, next.batch, next.is_within_group);
       } else {
         schedule_->spoil();
       }
     }
+    if (next.while_joined) next.operation.descriptors = next.batch;
     OrderedOperation said = next.operation;
     compress(next, said);
     decree.operations.push_back(std::move(said));
@@ -188,7 +190,7 @@ bool Exchange::call(uint32_t generation, std::vector<OrderedOperation>& ordered,
 }
 
 void Exchange::compress(const CalledOperation& called, OrderedOperation& operation) {
-  if (!cache_ || !operation.error.is_ok()) return;
+  if (!cache_ || !operation.error.is_ok() || operation.outcome) return;
   std::vector<uint32_t> slots;
   for (const DescriptorPtr& tensor : called.batch) {
     const auto slot = cache_->find(*tensor);
@@ -198,6 +200,7 @@ void Exchange::compress(const CalledOperation& called, OrderedOperation& operati
   if (slots.size() == called.batch.size()) {
     operation.cached = std::move(slots);
     operation.tensors.clear();
+    operation.descriptors.clear();
   }
   cache_->on_decreed(called.batch);
   forget_unused_versions();
@@ -236,7 +239,7 @@ Status Exchange::on_decree(NodeIndex from, const Decree& decree,
 }
 
 Status Exchange::resolve(NodeIndex from, OrderedOperation& operation) {
-  if (!operation.error.is_ok()) return Status::ok();
+  if (!operation.error.is_ok() || operation.outcome) return Status::ok();
   if (!cache_ && operation.cached.empty()) return Status::ok();
   for (const uint32_t slot : operation.cached) {
     const DescriptorPtr tensor = cache_ ? cache_->at(slot, cache_->version()) : nullptr;
@@ -246,13 +249,14 @@ Status Exchange::resolve(NodeIndex from, OrderedOperation& operation) {
                                          ", which is empty");
     }
     operation.tensors.push_back(tensor->name);
+    if (submissions_.have_all_joined()) operation.descriptors.push_back(tensor);
   }
   operation.cached.clear();
   std::vector<DescriptorPtr> batch;
-  for (const std::string& name : operation.tensors) {
-    const PendingTensor* tensor = submissions_.find(name);
-    if (!tensor || !tensor->reported) return Status::ok();  // the launch will say so
-    batch.push_back(tensor->by_local_rank.front()->descriptor);
+  for (size_t i = 0; i < operation.tensors.size(); ++i) {
+    const DescriptorPtr tensor = submissions_.descriptor_of(operation, i);
+    if (!tensor) return Status::ok();  // the launch will say so
+    batch.push_back(tensor);
   }
   cache_->on_decreed(batch);
   forget_unused_versions();

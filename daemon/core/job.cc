@@ -359,7 +359,14 @@ bool JobCore::end_turn_of(Collectives& set, Output& output) {
 
 void JobCore::launch_ordered(Collectives& set, Output& output) {
   if (state_ != JobState::kRunning) return;
-  if (Status status = set.launch_ordered(output); !status.is_ok()) fail(status, output);
+  const bool holds = std::any_of(sets_.begin(), sets_.end(), [](const auto& entry) {
+    return entry.second->collectives.has_anybody_joined();
+  });
+  collectives_.hold_join(holds);
+  const bool had_joined = set.has_anybody_joined();
+  if (Status status = set.launch_ordered(output); !status.is_ok()) return fail(status, output);
+  // The join of all ranks may have waited for this one.
+  if (set.id() != 0 && had_joined) launch_ordered(collectives_, output);
 }
 
 void JobCore::on(const OperationDone& event, Output& output) {
@@ -371,6 +378,8 @@ void JobCore::on(const OperationDone& event, Output& output) {
   if (!set) return;
   if (Status status = set->on_done(event.seq, output); !status.is_ok()) {
     fail(status, output);
+  } else if (!recovery_) {
+    launch_ordered(*set, output);
   }
   carry_out_recovery(output);
 }

@@ -169,6 +169,9 @@ class JobCore {
   bool is_wanted(uint32_t id);
   std::optional<TicksMs> sets_wake_at() const;
   void hand_to_set(LocalSubmission submission, Output& output);
+  // Why the rank may not submit this because of joins (L11).
+  Status check_joins(const LocalSubmission& submission) const;
+  void join(const LocalSubmission& submission, Output& output);
   void carry_out_changes(std::vector<OrderedOperation>& ordered, Output& output);
   Status check_new_set(const std::vector<Rank>& ranks) const;
   Result<uint32_t> add_set(const TensorDescriptor& descriptor, Output& output);

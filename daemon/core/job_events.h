@@ -85,8 +85,10 @@ using Event = std::variant<RankAttached, RankDetached, RankLost, Submitted, Mess
 // --- Output ---------------------------------------------------------------------------------
 struct LaunchTensor {
   DescriptorPtr descriptor;
-  std::vector<Ticket> tickets;  // of the node's ranks in the process set, ascending
-  int64_t elements = 0;         // the descriptor's, which is not always in cache
+  // Of the node's ranks in the process set, ascending; none: the rank has joined, and contributes
+  // zeros.
+  std::vector<std::optional<Ticket>> tickets;
+  int64_t elements = 0;  // the descriptor's, which is not always in cache
 };
 
 // Carry this operation out; answer with OperationDone or OperationFailed. Under policy `shrink` a
@@ -113,7 +115,7 @@ struct Delivery {
   Epoch epoch;  // of the result: before the one that runs, if the operation was carried over
   uint32_t contributors = 0;
   Seq seq;
-  uint32_t value = 0;  // what the operation has found out: the id of a process set
+  uint32_t value = 0;  // what came of the operation: a process set's id, the last rank to join
 };
 
 struct EpochStarted {

@@ -92,6 +92,10 @@ uint32_t JobCore::being_removed_by(LocalRank rank) const {
 void JobCore::hand_to_set(LocalSubmission submission, Output& output) {
   const TensorDescriptor& descriptor = *submission.descriptor;
   const auto rank = [&] { return "rank " + std::to_string(global_rank(submission.rank).value); };
+  if (Status refusal = check_joins(submission); !refusal.is_ok()) {
+    return collectives_.refuse(submission, refusal, output);
+  }
+  if (descriptor.kind == CollectiveKind::kJoin) return join(submission, output);
   if (descriptor.kind == CollectiveKind::kRemoveProcessSet && descriptor.process_set != 0) {
     const Collectives* set = find_set(descriptor.process_set);
     const size_t in_flight = set ? set->submissions_of(submission.rank) : 0;
@@ -132,6 +136,46 @@ void JobCore::hand_to_set(LocalSubmission submission, Output& output) {
     set->submit(std::move(submission), output);
   } else {
     collectives_.refuse(submission, refusal, output);
+  }
+}
+
+Status JobCore::check_joins(const LocalSubmission& submission) const {
+  const TensorDescriptor& descriptor = *submission.descriptor;
+  const auto rank = [&] { return "rank " + std::to_string(global_rank(submission.rank).value); };
+  const bool joins = descriptor.kind == CollectiveKind::kJoin;
+  for (const Collectives* set : process_sets()) {
+    if (!set->has_joined(submission.rank)) continue;
+    return invalid((joins ? "a second join" : "tensor \"" + descriptor.name + '"') + ": " + rank() +
+                   " has joined, and submits nothing until its join has ended on all ranks");
+  }
+  if (!joins && descriptor.name == kJoinName) {
+    return invalid("tensor \"" + descriptor.name + "\" has the name of joins; use another");
+  }
+  if (!joins) return Status::ok();
+  if (recovers()) {
+    return invalid(rank() +
+                   " cannot join: a job with policy shrink has no joins; start it with "
+                   "policy fail to have them");
+  }
+  if (has_tree()) {
+    return invalid(rank() + " cannot join: a job of more than " +
+                   std::to_string(options_.tree.threshold) +
+                   " nodes has no joins; give --tree-threshold " +
+                   std::to_string(layout_.node_count()) + " to all daemons to have them");
+  }
+  if (collectives_.submissions().has(submission.rank, kProcessSetsName)) {
+    return invalid(rank() +
+                   " cannot join while its change of process sets is in flight; wait for it");
+  }
+  return Status::ok();
+}
+
+// Every set of the rank goes on without it, each in an order of its own.
+void JobCore::join(const LocalSubmission& submission, Output& output) {
+  collectives_.submit(submission, output);
+  if (!collectives_.has_joined(submission.rank)) return;
+  for (const auto& [id, set] : sets_) {
+    if (set->collectives.has(submission.rank)) set->collectives.submit(submission, output);
   }
 }
 

@@ -276,7 +276,7 @@ void Locked::call() {
     if (!operation.error.is_ok() || operation.tensors.front() != kPlanName) continue;
     // Another collective may have that name, and where we have no rank it is one.
     const PendingTensor* tensor = submissions_.find(kPlanName);
-    const DescriptorPtr descriptor = tensor ? tensor->by_local_rank.front()->descriptor : nullptr;
+    const DescriptorPtr descriptor = tensor ? tensor->first().descriptor : nullptr;
     if (descriptor && descriptor->kind == CollectiveKind::kDeclarePlan) declared_ = descriptor;
   }
   std::move(called.begin(), called.end(), std::back_inserter(said_.ordered));
@@ -298,8 +298,8 @@ void Locked::call() {
 bool Locked::may_lock() {
   // A mismatch is found among reports, and a lock would forget them. Nor does a lock begin within a
   // group.
-  return !is_locked() && !anybody_left_ && !exchange_.caller()->has_unfinished_mismatch() &&
-         !exchange_.caller()->is_within_group();
+  return !is_locked() && !anybody_left_ && !exchange_.caller()->has_anybody_joined() &&
+         !exchange_.caller()->has_unfinished_mismatch() && !exchange_.caller()->is_within_group();
 }
 
 void Locked::lock_if_declared() {
@@ -357,12 +357,14 @@ void Locked::begin_generation() {
   held_up_since_.reset();
 }
 
-// The pool in an order that repeats exactly.
+// The pool in an order that repeats exactly; a join comes after all that its ranks submitted.
 std::vector<const ReadyTensor*> Locked::by_name() const {
   std::vector<const ReadyTensor*> tensors;
   for (const auto& [name, tensor] : pool_) tensors.push_back(&tensor);
   std::sort(tensors.begin(), tensors.end(), [](const ReadyTensor* a, const ReadyTensor* b) {
-    return a->descriptor->name < b->descriptor->name;
+    const bool joins = a->descriptor->kind == CollectiveKind::kJoin;
+    const bool other_joins = b->descriptor->kind == CollectiveKind::kJoin;
+    return joins != other_joins ? other_joins : a->descriptor->name < b->descriptor->name;
   });
   return tensors;
 }

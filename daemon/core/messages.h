@@ -24,11 +24,12 @@ namespace rueda::core {
 inline constexpr NodeIndex kEverybodyBelow{-1};
 inline constexpr NodeIndex kNodeAbove{-2};
 
-// A tensor that every local rank of a node has submitted.
+// A tensor that every local rank of a node has submitted, or has joined instead (L11).
 struct ReadyTensor {
   DescriptorPtr descriptor;  // of `rank`
-  Rank rank;                 // the node's lowest rank
+  Rank rank;                 // the lowest that has submitted it; of a join, the last
   std::string mismatch;      // not empty: it must fail on every rank, with these words
+  Rank absent{-1};           // has joined, and has not submitted it; -1: all have
 };
 
 // "Batch B is operation number s": docs/protocol.md's decree.
@@ -40,8 +41,12 @@ struct OrderedOperation {
   uint64_t plan_hash = 0;
   std::vector<std::string> tensors;  // names, in the order of the batch
   std::vector<uint32_t> cached;      // in a Decree: the tensors by cache slot, in place of names
-  Status error;                      // not ok: nothing is launched, the tensors fail with it
-  // On the node: nothing is launched, it is done at its place in the order, with this result.
+  // L11: the same as descriptors, for nodes that have not seen them because all their ranks have
+  // joined; empty: no rank has. On the node: null where it has submissions, empty where it has all.
+  std::vector<DescriptorPtr> descriptors;
+  Status error;  // not ok: nothing is launched, the tensors fail with it
+  // Nothing is launched, it is done at its place in the order, with this result. In a Decree: of a
+  // join, the last rank that did so.
   std::optional<uint32_t> outcome;
   bool from_partial = false;  // decided REDO, never decreed: P is of the epoch before
   // On the node: the agreement was not told of its tensors (rehearsal.h), which are in the tables

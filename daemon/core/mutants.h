@@ -34,6 +34,7 @@ enum class Mutant : uint8_t {
   kRehearsedNotTakenBack,   // what is cancelled is not told to the agreement
   kReportedBeforeAllBelow,  // in a tree: with one node below that has not reported
   kLinkUsedBeforeDrained,   // in a tree, by a new parent
+  kJoinedRankCountedTwice,  // L11: as having submitted the tensor, and as having joined
   // Of recovery (rules R).
   kDeliverAfterSeal,
   kPartialFreedEarly,  // P, before F is whole

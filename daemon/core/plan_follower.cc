@@ -31,6 +31,10 @@ PlanFollower::PlanFollower(Plan plan, Seq first, PlanPlace at)
 
 std::string PlanFollower::on_ready(const ReadyTensor& tensor) {
   if (!tensor.mismatch.empty()) return tensor.mismatch;
+  const bool joins = tensor.descriptor->kind == CollectiveKind::kJoin;
+  if (joins || tensor.absent.value >= 0) {  // L11
+    return "rank " + std::to_string((joins ? tensor.rank : tensor.absent).value) + " has joined";
+  }
   const auto it = places_.find(tensor.descriptor->name);
   if (it == places_.end()) {
     return "tensor \"" + tensor.descriptor->name + "\" is not in the plan";

@@ -88,6 +88,7 @@ void StallInspector::on_time(TicksMs now, StallOutput& output) {
 std::set<StallInspector::Pending> StallInspector::overdue(TicksMs now) const {
   std::set<Pending> found;
   for (const auto& [name, tensor] : submissions_.pending()) {
+    if (*name == kJoinName) continue;
     const TicksMs since_ms = since_of(*tensor);
     if (now - since_ms < options_.overdue_ms()) continue;
     found.insert({since_ms, *name});
@@ -178,9 +179,11 @@ StallAnswer StallInspector::answer(const StallQuery& query, TicksMs now) const {
   answer.round = query.round;
   for (const std::string& name : query.names) {
     StallAnswer::Tensor& item = answer.tensors.emplace_back();
-    if (const PendingTensor* tensor = submissions_.find(name)) {
-      for (const LocalSubmission& submission : tensor->present()) {
-        item.submitted.push_back(ranks[static_cast<size_t>(submission.rank.value)]);
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      const LocalRank local{static_cast<int32_t>(i)};
+      // Nobody waits for who has joined.
+      if (submissions_.has(local, name) || submissions_.has_joined(local)) {
+        item.submitted.push_back(ranks[i]);
       }
     }
     if (query.wants_near_misses && item.submitted.size() < ranks.size()) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "daemon/core/mutants.h"
+
 namespace rueda::core {
 namespace {
 
@@ -17,6 +19,13 @@ std::vector<LocalSubmission> PendingTensor::present() const {
     if (submission) found.push_back(*submission);
   }
   return found;
+}
+
+const LocalSubmission& PendingTensor::first() const {
+  const auto it = std::find_if(by_local_rank.begin(), by_local_rank.end(),
+                               [](const auto& submission) { return submission.has_value(); });
+  RUEDA_CHECK(it != by_local_rank.end());
+  return **it;
 }
 
 std::vector<LocalSubmission> PendingTensor::take() {
@@ -43,26 +52,57 @@ Status SubmissionTable::add(LocalSubmission submission) {
                       "\" again before its first submission was complete; wait for the first, or "
                       "use another name");
   }
+  if (submission.descriptor->kind == CollectiveKind::kJoin) {
+    joined_[local] = true;
+    ++joined_count_;
+  }
   tensor.by_local_rank[local] = std::move(submission);
   ++tensor.submitted;
   ++submissions_;
   return Status::ok();
 }
 
+// A rank may have submitted the tensor and joined since.
+bool SubmissionTable::is_complete(const PendingTensor& tensor) const {
+  const auto submitted = static_cast<size_t>(tensor.submitted);
+  if (submitted == ranks_.size()) return true;
+  if (joined_count_ == 0) return false;
+  if (RUEDA_MUTANT(kJoinedRankCountedTwice)) return submitted + joined_count_ >= ranks_.size();
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    if (!tensor.by_local_rank[i] && !joined_[i]) return false;
+  }
+  return true;
+}
+
+void SubmissionTable::note_removed(const std::vector<LocalSubmission>& removed) {
+  submissions_ -= removed.size();
+  if (joined_count_ == 0) return;
+  for (const LocalSubmission& submission : removed) {
+    if (submission.descriptor->kind != CollectiveKind::kJoin) continue;
+    joined_[static_cast<size_t>(submission.rank.value)] = false;
+    --joined_count_;
+  }
+}
+
 std::optional<ReadyTensor> SubmissionTable::take_ready(const std::string& name) {
   const auto it = tensors_.find(name);
   if (it == tensors_.end()) return std::nullopt;
   PendingTensor* tensor = &it->second;
-  if (tensor->reported || tensor->submitted != static_cast<int>(ranks_.size())) return std::nullopt;
+  if (tensor->reported || tensor->submitted == 0 || !is_complete(*tensor)) return std::nullopt;
   tensor->reported = true;
-  const DescriptorPtr& first = tensor->by_local_rank.front()->descriptor;
-  ReadyTensor ready{first, ranks_.front(), tensor->by_local_rank.front()->objection};
-  for (size_t i = 1; i < ranks_.size(); ++i) {
-    const DescriptorPtr& other = tensor->by_local_rank[i]->descriptor;
-    if (ready.mismatch.empty()) ready.mismatch = tensor->by_local_rank[i]->objection;
-    if (!ready.mismatch.empty()) break;
-    if (*other == *first) continue;
-    ready.mismatch = describe_mismatch(*first, ranks_.front(), *other, ranks_[i]);
+  const LocalSubmission& lowest = tensor->first();
+  const DescriptorPtr& first = lowest.descriptor;
+  const Rank rank = ranks_[static_cast<size_t>(lowest.rank.value)];
+  ReadyTensor ready{first, rank, lowest.objection};
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const std::optional<LocalSubmission>& other = tensor->by_local_rank[i];
+    if (!other) {
+      ready.absent = ranks_[i];
+    } else if (ready.mismatch.empty() && !other->objection.empty()) {
+      ready.mismatch = other->objection;
+    } else if (ready.mismatch.empty() && *other->descriptor != *first) {
+      ready.mismatch = describe_mismatch(*first, rank, *other->descriptor, ranks_[i]);
+    }
   }
   return ready;
 }
@@ -70,7 +110,7 @@ std::optional<ReadyTensor> SubmissionTable::take_ready(const std::string& name) 
 ReadyTensor SubmissionTable::ready(const std::string& name) const {
   const PendingTensor& tensor = tensors_.at(name);
   RUEDA_CHECK(tensor.reported);
-  return {tensor.by_local_rank.front()->descriptor, ranks_.front(), {}};
+  return {tensor.first().descriptor, ranks_.front(), {}};
 }
 
 const PendingTensor* SubmissionTable::find(const std::string& name) const {
@@ -104,6 +144,14 @@ bool SubmissionTable::has(LocalRank rank, const std::string& name) const {
   return tensor && tensor->by_local_rank[static_cast<size_t>(rank.value)].has_value();
 }
 
+DescriptorPtr SubmissionTable::descriptor_of(const OrderedOperation& operation,
+                                             size_t place) const {
+  if (have_all_joined() && place < operation.descriptors.size())
+    return operation.descriptors[place];
+  const PendingTensor* tensor = find(operation.tensors[place]);
+  return tensor && tensor->reported ? tensor->first().descriptor : nullptr;
+}
+
 void SubmissionTable::set_waited(LocalRank rank, std::optional<Ticket> ticket) {
   waited_[static_cast<size_t>(rank.value)] = ticket;
 }
@@ -124,7 +172,7 @@ std::vector<LocalSubmission> SubmissionTable::remove(const std::string& name) {
   if (it == tensors_.end()) return {};
   std::vector<LocalSubmission> removed = it->second.take();
   if (tensors_.size() > kMostRemembered) tensors_.erase(it);
-  submissions_ -= removed.size();
+  note_removed(removed);
   return removed;
 }
 
@@ -135,7 +183,7 @@ std::vector<LocalSubmission> SubmissionTable::remove_unreported() {
     std::vector<LocalSubmission> some = tensors_.at(*name).take();
     std::move(some.begin(), some.end(), std::back_inserter(removed));
   }
-  submissions_ -= removed.size();
+  note_removed(removed);
   return removed;
 }
 
@@ -146,7 +194,7 @@ std::vector<LocalSubmission> SubmissionTable::remove_all() {
     std::move(some.begin(), some.end(), std::back_inserter(removed));
   }
   tensors_.clear();
-  submissions_ = 0;
+  note_removed(removed);
   return removed;
 }
 

@@ -30,6 +30,8 @@ struct PendingTensor {
   bool ordered = false;   // an operation has it
 
   std::vector<LocalSubmission> present() const;
+  // The lowest rank's; there is one.
+  const LocalSubmission& first() const;
   // The same, and nothing is pending any more.
   std::vector<LocalSubmission> take();
 };
@@ -39,12 +41,12 @@ class SubmissionTable {
  public:
   // `ranks` are the node's global ranks; the local rank is the position.
   explicit SubmissionTable(std::vector<Rank> ranks)
-      : ranks_(std::move(ranks)), waited_(ranks_.size()) {}
+      : ranks_(std::move(ranks)), joined_(ranks_.size()), waited_(ranks_.size()) {}
 
   // The error is the submitting rank's own: the name is in flight already.
   Status add(LocalSubmission submission);
-  // If every local rank has submitted the tensor and it has not been reported: marks it reported
-  // and returns it, with a mismatch text if the ranks disagree.
+  // If every local rank has submitted the tensor, or has joined, and it has not been reported:
+  // marks it reported and returns it, with a mismatch text if the ranks disagree.
   std::optional<ReadyTensor> take_ready(const std::string& name);
 
   // A tensor that was handed out by take_ready(): once more, as it was.
@@ -58,6 +60,13 @@ class SubmissionTable {
   void reset_but(const std::set<std::string>& carried);
   // Whether the rank has submitted the tensor.
   bool has(LocalRank rank, const std::string& name) const;
+  // L11: from its join on, until that has ended.
+  bool has_joined(LocalRank rank) const { return joined_[static_cast<size_t>(rank.value)]; }
+  size_t joined() const { return joined_count_; }
+  bool have_all_joined() const { return joined_count_ == ranks_.size(); }
+  // Of the operation's tensors, the one at this place: as it was submitted and reported here, or,
+  // when all ranks have joined, as it was decreed. Null: it was not.
+  DescriptorPtr descriptor_of(const OrderedOperation& operation, size_t place) const;
 
   // The rank sleeps until this one is done; none: it does not sleep. A hint: it may be late.
   void set_waited(LocalRank rank, std::optional<Ticket> ticket);
@@ -80,9 +89,14 @@ class SubmissionTable {
   size_t submissions_of(LocalRank rank) const;
 
  private:
+  bool is_complete(const PendingTensor& tensor) const;
+  void note_removed(const std::vector<LocalSubmission>& removed);
+
   std::vector<Rank> ranks_;
   std::unordered_map<std::string, PendingTensor> tensors_;  // of the past, too: with none submitted
-  std::vector<std::optional<Ticket>> waited_;               // by local rank
+  std::vector<bool> joined_;                                // by local rank
+  size_t joined_count_ = 0;
+  std::vector<std::optional<Ticket>> waited_;  // by local rank
   size_t submissions_ = 0;
 };
 

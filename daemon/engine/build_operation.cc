@@ -40,7 +40,9 @@ void add_tensors(const core::Launch& launch, const FindSubmission& find, Operati
     const int64_t elements = tensor.elements;
     ranks.clear();
     for (size_t i = 0; i < tensor.tickets.size(); ++i) {
-      const SubmittedBuffers& buffers = find(LocalRank{static_cast<int32_t>(i)}, tensor.tickets[i]);
+      if (!tensor.tickets[i]) continue;  // it has joined
+      const LocalRank rank{static_cast<int32_t>(i)};
+      const SubmittedBuffers& buffers = find(rank, *tensor.tickets[i]);
       ranks.push_back({buffers.input, buffers.output});
       operation.urgency = std::max(operation.urgency, buffers.urgency);
       hold(buffers.input_arena, operation);

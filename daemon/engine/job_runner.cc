@@ -43,7 +43,8 @@ prometheus::Counter& operations_counter(observe::JobMetrics& metrics, Collective
     case CollectiveKind::kBarrier: return ok ? metrics.barrier_ok : metrics.barrier_error;
     case CollectiveKind::kAddProcessSet:
     case CollectiveKind::kRemoveProcessSet:
-    case CollectiveKind::kDeclarePlan: break;
+    case CollectiveKind::kDeclarePlan:
+    case CollectiveKind::kJoin: break;
   }
   return metrics.allreduce_error;
 }
@@ -218,10 +219,12 @@ void JobRunner::count_end(const core::Delivery& delivery, const Held& held) {
   if (delivery.status.is_ok()) {
     last_failed_name_.clear();
     if (held.copied_out) counted_.copied_out_bytes += held.bytes;
-    if (delivery.rank != first_rank_of(held.process_set)) return;  // once a node
+    const OperationKey key{held.process_set, delivery.seq};
+    // Once a node: a tensor's ends come in the order of the ranks.
+    const LocalRank before = std::exchange(counted_.last_rank, delivery.rank);
+    if (counted_.last == key && before < delivery.rank) return;
     ++counted_.tensors;
     counted_.reduced_bytes += held.bytes;
-    const OperationKey key{held.process_set, delivery.seq};
     if (counted_.last == key) return;  // a later tensor of the batch
     counted_.last = key;
     const auto done = operations_.find(key);

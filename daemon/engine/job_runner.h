@@ -191,7 +191,6 @@ class JobRunner {
   void open_set(const core::ProcessSetAdded& added);
   void close_set(uint32_t process_set);
   const core::Collectives* find_set(uint32_t id) const;
-  LocalRank first_rank_of(uint32_t process_set) const;  // of this node
   void launch(const core::Launch& launch);
   void cancel(const core::Cancel& cancelled);
   void deliver(const core::Delivery& delivery);
@@ -225,7 +224,8 @@ class JobRunner {
     uint64_t tensors = 0;
     uint64_t reduced_bytes = 0;
     uint64_t copied_out_bytes = 0;
-    OperationKey last;  // operation that has been counted
+    OperationKey last;    // operation that has been counted
+    LocalRank last_rank;  // for whom
   } counted_;
   uint64_t bytes_reduced_ = 0;
   uint64_t submitted_ = 0;        // submissions so far

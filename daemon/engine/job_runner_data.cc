@@ -54,6 +54,7 @@ void JobRunner::open_data(uint32_t process_set, const core::Layout& layout) {
       if (!*alive || epoch != core_.epoch()) return;
       metrics_->ring_seconds.Observe(seconds);
       step(core::OperationDone{seq, process_set});
+      operations_.erase({process_set, seq});  // nobody is told where all ranks have joined
     });
   };
   options.events.on_failed = tell([](Seq seq, const Status& status) {
@@ -86,11 +87,6 @@ const core::Collectives* JobRunner::find_set(uint32_t id) const {
     if (set->id() == id) return set;
   }
   return nullptr;
-}
-
-LocalRank JobRunner::first_rank_of(uint32_t process_set) const {
-  const core::Collectives* set = process_set == 0 ? nullptr : find_set(process_set);
-  return set ? set->locals().front() : LocalRank{0};
 }
 
 void JobRunner::launch(const core::Launch& launch) {

@@ -41,6 +41,10 @@ void OperationKernels::reduce_piece(const Operation& operation, const Piece& pie
                                     const std::byte* partial, bool final, std::byte* dst) {
   sources_.clear();
   for (const RankBuffers& rank : piece.tensor.ranks) sources_.push_back(rank.input + piece.offset);
+  if (!partial && sources_.empty()) {
+    std::memset(dst, 0, piece.bytes);
+    partial = dst;
+  }
   reduce::ReduceArgs args;
   args.dtype = operation.dtype;
   args.op = operation.op;

@@ -23,7 +23,7 @@ struct RankBuffers {
 
 struct OperationTensor {
   int64_t elements = 0;
-  std::vector<RankBuffers> ranks;  // by local rank
+  std::vector<RankBuffers> ranks;  // by local rank, without those that have joined
 };
 
 // What all tensors of a batch have in common, and where their elements are. Immutable once made.
@@ -66,7 +66,7 @@ class OperationKernels {
   explicit OperationKernels(bool corrupt = false) : corrupt_(corrupt) {}
 
   // dst = partial (op) all local ranks' elements of the range; partial may be null. With `final`,
-  // also postscale and divisor. dst may equal partial.
+  // also postscale and divisor. dst may equal partial. Zeros where all local ranks have joined.
   void reduce_local(const Operation& operation, core::ElementRange range, const std::byte* partial,
                     bool final, std::byte* dst);
   // Copies final values to every local rank's output.

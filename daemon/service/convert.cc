@@ -140,6 +140,7 @@ struct Writer {
       fill(*tensor.descriptor, *entry.mutable_tensor());
       entry.set_rank(tensor.rank.value);
       entry.set_mismatch(tensor.mismatch);
+      if (tensor.absent.value >= 0) entry.set_absent_rank(tensor.absent.value);
     }
     ready.set_generation(from.generation);
     for (uint64_t word : from.cached) ready.add_cached(word);
@@ -153,7 +154,12 @@ struct Writer {
       v1::Decree::Operation& operation = *decree.add_operations();
       operation.set_seq(item.seq.value);
       operation.set_plan_hash(item.plan_hash);
-      for (const std::string& name : item.tensors) operation.add_tensors(name);
+      for (const core::DescriptorPtr& tensor : item.descriptors)
+        fill(*tensor, *operation.add_batch());
+      for (const std::string& name : item.tensors) {
+        if (item.descriptors.empty()) operation.add_tensors(name);
+      }
+      if (item.outcome) operation.set_last_joined(*item.outcome);
       operation.set_error_code(static_cast<int32_t>(item.error.code()));
       operation.set_error_text(item.error.message());
       for (uint32_t slot : item.cached) operation.add_cached(slot);
@@ -238,7 +244,9 @@ Result<core::Ready> read(const v1::Ready& from) {
   for (const v1::Ready::Entry& entry : from.entries()) {
     Result<core::DescriptorPtr> descriptor = read(entry.tensor());
     if (!descriptor.is_ok()) return descriptor.status();
-    to.entries.push_back({std::move(descriptor).value(), Rank{entry.rank()}, entry.mismatch()});
+    const int32_t absent = entry.has_absent_rank() ? entry.absent_rank() : -1;
+    to.entries.push_back(
+        {std::move(descriptor).value(), Rank{entry.rank()}, entry.mismatch(), Rank{absent}});
   }
   to.generation = from.generation();
   to.cached.assign(from.cached().begin(), from.cached().end());
@@ -259,10 +267,20 @@ Result<core::Decree> read(const v1::Decree& from) {
     operation.tensors.assign(item.tensors().begin(), item.tensors().end());
     operation.cached.assign(item.cached().begin(), item.cached().end());
     operation.generation = item.generation();
-    if (operation.tensors.empty() == operation.cached.empty()) {
+    if ((item.tensors_size() > 0) + (item.cached_size() > 0) + (item.batch_size() > 0) != 1) {
       return broken("an operation without tensors, or with two lists of them");
     }
+    for (const v1::TensorDescriptor& tensor : item.batch()) {
+      Result<core::DescriptorPtr> descriptor = read(tensor);
+      if (!descriptor.is_ok()) return descriptor.status();
+      operation.tensors.push_back(descriptor.value()->name);
+      operation.descriptors.push_back(std::move(descriptor).value());
+    }
     if (code.value() != Code::kOk) operation.error = Status(code.value(), item.error_text());
+    const bool is_join = !operation.tensors.empty() && operation.error.is_ok() &&
+                         operation.tensors.front() == core::kJoinName;
+    if (is_join != item.has_last_joined()) return broken("a join without its last rank");
+    if (is_join) operation.outcome = item.last_joined();
     to.operations.push_back(std::move(operation));
   }
   to.round = from.round();

@@ -12,8 +12,11 @@ namespace {
 
 using core::TensorDescriptor;
 
-// Those that are interned as tensors.
-constexpr int kDataKinds = static_cast<int>(CollectiveKind::kAddProcessSet);
+// Those that are interned as tensors, and joins, which have a name of their own.
+bool is_interned(uint8_t kind) {
+  return kind < kCollectiveKindCount && (moves_data(static_cast<CollectiveKind>(kind)) ||
+                                         kind == static_cast<uint8_t>(CollectiveKind::kJoin));
+}
 // What a client may make the daemon keep of a plan that is not complete, and of all that are.
 constexpr size_t kMaxPlanWords = 1 << 20;
 constexpr size_t kMaxWordsOfPlans = 4 * kMaxPlanWords;
@@ -38,9 +41,9 @@ Status check_text(std::span<const char> field, const char* what, std::string& ou
 }
 
 Status check_enums(const rueda_abi_intern& abi, TensorDescriptor& out) {
-  if (abi.kind >= kDataKinds) {
+  if (!is_interned(abi.kind)) {
     return invalid(out.name, "asks for collective " + std::to_string(abi.kind) +
-                                 ": known are 0 to " + std::to_string(kDataKinds - 1));
+                                 ": known are 0 to 2, and 6, a join");
   }
   if (abi.dtype >= kDTypeCount) {
     return invalid(out.name, "has dtype " + std::to_string(abi.dtype) + ": known are 0 to " +
@@ -54,6 +57,10 @@ Status check_enums(const rueda_abi_intern& abi, TensorDescriptor& out) {
   out.dtype = static_cast<DType>(abi.dtype);
   out.op = static_cast<ReduceOp>(abi.op);
   out.process_set = abi.process_set;  // the job knows which there are
+  if (out.kind == CollectiveKind::kJoin && (out.name != core::kJoinName || abi.process_set != 0)) {
+    return invalid(out.name, std::string("is no name of a join: it is '") + core::kJoinName +
+                                 "', in process set 0");
+  }
   return Status::ok();
 }
 
@@ -62,8 +69,9 @@ Status check_shape(const rueda_abi_intern& abi, TensorDescriptor& out) {
     return invalid(out.name, "has " + std::to_string(abi.ndim) + " dimensions: at most " +
                                  std::to_string(limits::kMaxDims) + " are possible");
   }
-  if (out.kind == CollectiveKind::kBarrier && abi.ndim != 0) {
-    return invalid(out.name, "is a barrier, and a barrier has no shape: send 0 dimensions");
+  if ((out.kind == CollectiveKind::kBarrier || !moves_data(out.kind)) && abi.ndim != 0) {
+    return invalid(out.name, std::string("is a ") + to_string(out.kind) +
+                                 ", which has no shape: send 0 dimensions");
   }
   // A dimension of 0 empties the tensor, but the product of the others must not overflow either:
   // whoever multiplies them in order meets it before the 0.

@@ -57,6 +57,13 @@ inline DescriptorPtr declaration_of(std::vector<PlannedTensor> plan) {
   });
 }
 
+inline DescriptorPtr join() {
+  return tensor(kJoinName, 1, [](TensorDescriptor& t) {
+    t.kind = CollectiveKind::kJoin;
+    t.shape = {};
+  });
+}
+
 // Nodes "n0", "n1", ... with so many ranks each, dealt out in order.
 inline Layout layout_of(const std::vector<int>& ranks_by_node) {
   std::vector<LayoutNode> nodes;

@@ -26,7 +26,8 @@ core::DescriptorPtr tensor(const std::string& name, std::vector<int64_t> shape,
   return std::make_shared<core::TensorDescriptor>(std::move(as));
 }
 
-core::LaunchTensor item(const core::DescriptorPtr& descriptor, std::vector<Ticket> tickets) {
+core::LaunchTensor item(const core::DescriptorPtr& descriptor,
+                        std::vector<std::optional<Ticket>> tickets) {
   return {descriptor, std::move(tickets), descriptor->elements()};
 }
 
@@ -101,6 +102,19 @@ TEST_F(BuildOperationTest, AnAverageDividesByAllRanksOfTheJob) {
   launch.tensors = {item(tensor("x", {4}), {Ticket{1}})};
   submission(0, 1);
   EXPECT_EQ(build_operation(launch, layout(), find())->divisor, 5);
+}
+
+TEST_F(BuildOperationTest, RanksThatHaveJoinedHaveNoBuffers) {
+  core::Launch launch;
+  launch.tensors = {item(tensor("x", {4}), {std::nullopt, Ticket{1}, std::nullopt}),
+                    item(tensor("y", {4}), {std::nullopt, std::nullopt, std::nullopt})};
+  submission(1, 1);
+  const auto operation = build_operation(launch, layout(), find());
+  EXPECT_EQ(operation->divisor, 5);
+  ASSERT_EQ(operation->tensors.size(), 2u);
+  ASSERT_EQ(operation->tensors[0].ranks.size(), 1u);
+  EXPECT_EQ(operation->tensors[0].ranks[0].input, submission(1, 1).input);
+  EXPECT_TRUE(operation->tensors[1].ranks.empty());
 }
 
 TEST_F(BuildOperationTest, ABroadcastKnowsItsRootsPlace) {

@@ -58,6 +58,20 @@ TEST(OperationKernels, APartialSumIsAddedToInPlace) {
   EXPECT_EQ(partial, (std::vector<float>{107, 207, 307, 407, 507, 607}));
 }
 
+TEST(OperationKernels, ANodeWhoseRanksHaveAllJoinedGivesZeros) {
+  const Work work(batch_with_gaps(), {3}, Seq{1});
+  const auto operation = work.operation(kNode0);
+  for (OperationTensor& item : operation->tensors) item.ranks.clear();
+  OperationKernels kernels;
+  std::vector<float> values{100, 200, 300, 400, 500, 600, 700};
+  auto* bytes = reinterpret_cast<std::byte*>(values.data());
+  kernels.reduce_local(*operation, {3, 9}, bytes, false, bytes);
+  EXPECT_EQ(values, (std::vector<float>{100, 200, 300, 400, 500, 600, 700}));
+  kernels.reduce_local(*operation, {3, 9}, nullptr, true, bytes);
+  EXPECT_EQ(values, (std::vector<float>{0, 0, 0, 0, 0, 0, 700}));
+  kernels.store(*operation, {3, 9}, bytes);
+}
+
 TEST(OperationKernels, OnlyTheLastStepScalesAndDivides) {
   WorkSpec spec = batch_with_gaps();
   spec.op = ReduceOp::kAverage;

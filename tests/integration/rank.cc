@@ -11,10 +11,15 @@
 //   add_set:RANKS        such as add_set:0,2 or add_set:none; then "ok add_set:0,2 is ID of SIZE"
 //   remove_set:ID, reduce_in:ID:NAME   the latter: a float of a set
 //   sets:ROUNDS          overlapping sets of 4 ranks at once; each rank is a bit of every sum
+//   uneven:STEPS,STEPS,...:FLOATS   so many steps by rank, then a join; "ok ... last RANK". Each
+//   rank is
+//                        a bit of every sum
+//   join, join_async     the latter without waiting
 //   twice:NAME:COUNT     submits a tensor again while it is in flight
 //   submit:NAME:COUNT[:ID]   submits, to a set where one is named, and does not wait
 //   pause                sleeps until SIGUSR1
 //   exit:CODE            ends at once
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -325,6 +330,55 @@ bool reduce_in(const std::string& action, const Words& words) {
   return report(action, rueda_allreduce(&tensor, nullptr, -1));
 }
 
+bool join(const std::string& action) {
+  int32_t last = -1;
+  const int code = rueda_join(-1, &last);
+  if (code != RUEDA_OK) return report(action, code);
+  std::printf("ok %s last %d\n", action.c_str(), last);
+  return true;
+}
+
+// Rank r submits steps[r] times; what is reduced for the n-th time has the ranks that do so often.
+bool run_uneven(const std::string& action, const Words& words) {
+  std::vector<int> steps;
+  for (const std::string& count : split(words.at(1), ','))
+    steps.push_back(std::atoi(count.c_str()));
+  const int64_t count = std::atoll(words.at(2).c_str());
+  const int own_steps = steps.at(static_cast<size_t>(rueda_rank()));
+  const auto own = static_cast<float>(1 << rueda_rank());
+  const Floats data[] = {Floats(static_cast<size_t>(count)), Floats(static_cast<size_t>(count)),
+                         Floats(static_cast<size_t>(count))};
+  for (int step = 0; step < own_steps; ++step) {
+    float sum = 0;
+    for (size_t rank = 0; rank < steps.size(); ++rank) {
+      if (steps[rank] > step) sum += static_cast<float>(1 << rank);
+    }
+    rueda_handle handles[3] = {};
+    for (int i = 0; i < 3; ++i) {
+      const std::string name = "uneven" + std::to_string(i);
+      std::fill_n(data[i].data(), count, own);
+      const rueda_tensor tensor = {name.c_str(), data[i].data(), data[i].data(), &count, 1,
+                                   RUEDA_FLOAT32};
+      const rueda_reduce_options options = {sizeof(options), i == 2 ? RUEDA_AVERAGE : RUEDA_SUM,
+                                            1.0, 1.0, 0};
+      const int code = rueda_allreduce_async(&tensor, &options, &handles[i]);
+      if (code != RUEDA_OK) return report(action, code);
+    }
+    for (int i = 0; i < 3; ++i) {
+      const int code = rueda_wait(handles[i], -1, nullptr);
+      if (code != RUEDA_OK) return report(action, code);
+      const float expected = i == 2 ? sum / static_cast<float>(rueda_size()) : sum;
+      const float* wrong = std::find_if(data[i].data(), data[i].data() + count,
+                                        [&](float value) { return value != expected; });
+      if (wrong == data[i].data() + count) continue;
+      std::printf("error %s wrong result in step %d: %g, not %g\n", action.c_str(), step,
+                  static_cast<double>(*wrong), static_cast<double>(expected));
+      return false;
+    }
+  }
+  return join(action);
+}
+
 bool twice(const std::string& action, const Words& words) {
   rueda_handle first = 0;
   rueda_handle second = 0;
@@ -362,6 +416,12 @@ bool perform(const std::string& action) {
   if (verb == "sets") return use_sets(action, words);
   if (verb == "race") return race(action, words);
   if (verb == "reduce_in") return reduce_in(action, words);
+  if (verb == "uneven") return run_uneven(action, words);
+  if (verb == "join") return join(action);
+  if (verb == "join_async") {
+    rueda_handle handle = 0;
+    return report(action, rueda_join_async(&handle));
+  }
   if (verb == "twice") return twice(action, words);
   if (verb == "submit") {
     rueda_handle handle = 0;

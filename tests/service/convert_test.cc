@@ -114,8 +114,32 @@ TEST(Convert, WhatGoesAlongATree) {
   EXPECT_EQ(round_trip(ready).of, NodeIndex{0});
 }
 
+TEST(Convert, WhoIsAbsent) {
+  const core::Ready back =
+      round_trip(core::Ready{{{descriptor(), Rank{6}, "", Rank{0}}, {descriptor(), Rank{0}, ""}}});
+  EXPECT_EQ(back.entries[0].absent, Rank{0});
+  EXPECT_EQ(back.entries[1].absent, Rank{-1});
+}
+
+TEST(Convert, ADecreeWhileRanksHaveJoined) {
+  core::OrderedOperation zeros;
+  zeros.seq = Seq{1};
+  zeros.tensors = {descriptor()->name};
+  zeros.descriptors = {descriptor()};
+  core::OrderedOperation join;
+  join.seq = Seq{2};
+  join.tensors = {core::kJoinName};
+  join.outcome = 0;
+  const core::Decree back = round_trip(core::Decree{{zeros, join}});
+  ASSERT_EQ(back.operations.size(), 2u);
+  EXPECT_EQ(back.operations[0].tensors, zeros.tensors);
+  EXPECT_EQ(*back.operations[0].descriptors.at(0), *descriptor());
+  EXPECT_EQ(back.operations[0].outcome, std::nullopt);
+  EXPECT_EQ(back.operations[1].outcome, 0u);
+}
+
 TEST(Convert, EveryKindDtypeAndOp) {
-  for (int i = 0; i < 6; ++i) {
+  for (int i = 0; i < kCollectiveKindCount; ++i) {
     core::TensorDescriptor tensor = *descriptor();
     tensor.kind = static_cast<CollectiveKind>(i % kCollectiveKindCount);
     tensor.dtype = static_cast<DType>(i % kDTypeCount);
@@ -287,6 +311,22 @@ INSTANTIATE_TEST_SUITE_P(
                  }},
         Rejected{"without tensors",
                  [](v1::JobMessage& m) { m.mutable_decree()->add_operations(); }},
+        Rejected{"two lists",
+                 [](v1::JobMessage& m) {
+                   auto* operation = m.mutable_decree()->add_operations();
+                   operation->add_tensors("a");
+                   operation->add_batch()->set_name("a");
+                 }},
+        Rejected{"a join without",
+                 [](v1::JobMessage& m) {
+                   m.mutable_decree()->add_operations()->add_tensors(core::kJoinName);
+                 }},
+        Rejected{"a join without",
+                 [](v1::JobMessage& m) {
+                   auto* operation = m.mutable_decree()->add_operations();
+                   operation->add_tensors("a");
+                   operation->set_last_joined(3);
+                 }},
         Rejected{"unknown error code",
                  [](v1::JobMessage& m) {
                    auto* operation = m.mutable_decree()->add_operations();

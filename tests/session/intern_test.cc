@@ -53,6 +53,21 @@ const Refusal kRefusals[] = {
     {"overlong UTF-8", [](auto& t) { std::strcpy(t.name, "\xc0\xaf"); }, "not UTF-8"},
     {"surrogate", [](auto& t) { std::strcpy(t.name, "\xed\xa0\x80"); }, "not UTF-8"},
     {"kind", [](auto& t) { t.kind = 3; }, "collective 3"},
+    {"kind beyond", [](auto& t) { t.kind = 7; }, "collective 7"},
+    {"join with another name", [](auto& t) { t.kind = 6; }, "no name of a join"},
+    {"join in a set",
+     [](auto& t) {
+       t.kind = 6;
+       t.process_set = 1;
+       std::strcpy(t.name, RUEDA_ABI_JOIN_NAME);
+     },
+     "no name of a join"},
+    {"join with a shape",
+     [](auto& t) {
+       t.kind = 6;
+       std::strcpy(t.name, RUEDA_ABI_JOIN_NAME);
+     },
+     "is a join, which has no shape"},
     {"dtype", [](auto& t) { t.dtype = 6; }, "dtype 6"},
     {"op", [](auto& t) { t.op = 255; }, "op 255"},
     {"ndim", [](auto& t) { t.ndim = 9; }, "9 dimensions"},
@@ -69,7 +84,7 @@ const Refusal kRefusals[] = {
     {"root without broadcast", [](auto& t) { t.root = 0; }, "only a broadcast"},
     {"broadcast without root", [](auto& t) { t.kind = 1; }, "root rank -1"},
     {"root too large", [](auto& t) { t.kind = 1, t.root = 65536; }, "root rank 65536"},
-    {"barrier with a shape", [](auto& t) { t.kind = 2; }, "barrier has no shape"},
+    {"barrier with a shape", [](auto& t) { t.kind = 2; }, "is a barrier, which has no shape"},
     {"infinite scale", [](auto& t) { t.prescale = INFINITY; }, "not finite"},
     {"NaN scale", [](auto& t) { t.postscale = std::nan(""); }, "not finite"},
     {"group without a size", [](auto& t) { std::strcpy(t.group, "g"); }, "both a name and a size"},

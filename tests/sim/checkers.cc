@@ -26,7 +26,8 @@ Checkers::Checkers(const core::Layout& layout, int window, uint32_t process_set,
       has_witness_(has_witness),
       nodes_(static_cast<size_t>(layout.node_count())),
       open_(static_cast<size_t>(layout.world_size())),
-      dead_(static_cast<size_t>(layout.world_size())) {}
+      dead_(static_cast<size_t>(layout.world_size())),
+      joined_(dead_.size()) {}
 
 void Checkers::violated(const std::string& what) {
   if (violation_.empty()) violation_ = what;
@@ -59,6 +60,9 @@ void Checkers::before_step(NodeIndex node, const core::JobCore& core, const core
     open(rank_of(node, submission.rank)).emplace(submission.ticket.value, submission.descriptor);
     if (submission.descriptor->kind == CollectiveKind::kDeclarePlan) {
       declared_ = submission.descriptor;
+    }
+    if (submission.descriptor->kind == CollectiveKind::kJoin) {
+      joined_[static_cast<size_t>(rank_of(node, submission.rank).value)] = true;
     }
   } else if (const auto* done = std::get_if<core::OperationDone>(&event)) {
     on_done(node, *done);
@@ -97,6 +101,10 @@ void Checkers::after_step(NodeIndex node, const core::JobCore& core, const core:
     if (is_about_order && !anybody_leaves_) ++order_messages_;
   }
   for (const core::Cancel& cancel : output.cancels) on_cancel(node, cancel);
+  ending_.clear();
+  for (const core::Delivery& delivery : output.deliveries) {
+    ending_.emplace(rank_of(node, delivery.rank).value, delivery.ticket.value);
+  }
   // A suspicion that turned out to be none lifts the seal.
   const bool sealed = model.sealed && is_sealed(core.state());
   if (sealed && !output.launches.empty()) violated("R3: " + name_of(node) + " launched after seal");
@@ -345,7 +353,15 @@ void Checkers::check_descriptors(NodeIndex node, const core::Launch& launch) {
       return;
     }
     for (size_t i = 0; i < ranks.size(); ++i) {
-      const auto it = open(ranks[i]).find(tensor.tickets[i].value);
+      if (!tensor.tickets[i]) {
+        check_absent(node, launch, descriptor, i);
+        continue;
+      }
+      if (is_in_another(node, launch.seq, i, *tensor.tickets[i])) {
+        violated("I5: " + name_of(launch.seq) + " takes " + descriptor.name + " of " +
+                 name_of(ranks[i]) + ", which another operation has");
+      }
+      const auto it = open(ranks[i]).find(tensor.tickets[i]->value);
       if (it == open(ranks[i]).end()) {
         if (!dead_[static_cast<size_t>(ranks[i].value)]) {
           violated("agreement: " + name_of(launch.seq) + " takes " + descriptor.name + " of " +
@@ -357,6 +373,38 @@ void Checkers::check_descriptors(NodeIndex node, const core::Launch& launch) {
       }
     }
   }
+}
+
+// Another operation that is under way on the node has the submission.
+bool Checkers::is_in_another(NodeIndex node, Seq seq, size_t local, Ticket ticket) {
+  for (const auto& [other, launched] : at(node).under_way) {
+    if (other == seq) continue;
+    for (const core::LaunchTensor& tensor : launched.tensors) {
+      if (tensor.tickets[local] == ticket) return true;
+    }
+  }
+  return false;
+}
+
+void Checkers::check_absent(NodeIndex node, const core::Launch& launch,
+                            const core::TensorDescriptor& descriptor, size_t local) {
+  const Rank rank = layout_.node(node).ranks[local];
+  const std::string without = "L11: " + name_of(launch.seq) + " is launched without " +
+                              descriptor.name + " of " + name_of(rank);
+  if (dead_[static_cast<size_t>(rank.value)]) return;
+  if (!joined_[static_cast<size_t>(rank.value)]) violated(without + ", which has not joined");
+  for (const auto& [ticket, submitted] : open(rank)) {
+    const bool is_it = submitted->name == descriptor.name &&
+                       !ending_.contains({rank.value, ticket}) &&
+                       !is_in_another(node, launch.seq, local, Ticket{ticket});
+    if (is_it) violated(without + ", which has submitted it");
+  }
+  if (launch.locked) violated(without + ", by a plan");
+  const bool takes_zeros =
+      descriptor.kind == CollectiveKind::kBarrier ||
+      (descriptor.kind == CollectiveKind::kAllreduce &&
+       (descriptor.op == ReduceOp::kSum || descriptor.op == ReduceOp::kAverage));
+  if (!takes_zeros) violated(without + ", whose zeros would spoil it");
 }
 
 void Checkers::check_same_everywhere(NodeIndex node, const core::Launch& launch) {
@@ -399,6 +447,13 @@ void Checkers::on_delivery(NodeIndex node, const core::Delivery& delivery) {
   }
   const core::DescriptorPtr descriptor = it->second;
   open(rank).erase(it);
+  if (descriptor->kind == CollectiveKind::kJoin) {
+    joined_[static_cast<size_t>(rank.value)] = false;
+    if (delivery.status.is_ok() && !open(rank).empty()) {
+      violated("L11: the join of " + name_of(rank) + " ended before " +
+               open(rank).begin()->second->name + ", which it submitted earlier");
+    }
+  }
   if (delivery.status.is_ok() && !moves_data(descriptor->kind)) {
     check_change(delivery);
   } else if (delivery.status.is_ok()) {
@@ -431,8 +486,8 @@ void Checkers::check_change(const core::Delivery& delivery) {
   const auto [it, is_new] =
       changes_.emplace(std::pair(delivery.epoch.value, delivery.seq), delivery.value);
   if (it->second == delivery.value) return;
-  violated("L2: a change of process sets gave " + std::to_string(it->second) + " on one node and " +
-           std::to_string(delivery.value) + " on another");
+  violated("L2: a change of process sets, or a join, gave " + std::to_string(it->second) +
+           " on one node and " + std::to_string(delivery.value) + " on another");
 }
 
 void Checkers::check_value(NodeIndex node, const core::Delivery& delivery,

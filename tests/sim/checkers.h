@@ -14,6 +14,8 @@
 //   plan  a declared plan has its tensors, and no batch with one that comes after another
 //   L7  an unlock cancels from 1 + the minimum of the reports on, nothing that any node completed,
 //       and the same on all nodes
+//   L11 an operation lacks a rank only if that has joined, and has not submitted it before; only
+//       sums, averages and barriers lack one, and no plan's
 //   R1  P and F are let go of when nobody needs them any more (data_plane.h)
 //   R2  what is unstable is bounded (data_plane.h)
 //   R3  a sealed epoch launches and delivers nothing
@@ -62,6 +64,9 @@ class Checkers {
   const std::string& violation() const { return violation_; }
   void violated(const std::string& what);
 
+  // L11: by rank, which have joined. The set of all ranks sees it, and others are told.
+  const std::vector<bool>& joined() const { return joined_; }
+  void set_joined(const std::vector<bool>& joined) { joined_ = joined; }
   bool is_open(Rank rank, Ticket ticket) const { return open(rank).contains(ticket.value); }
   // Whether any rank that lives waits for something.
   bool anything_open() const;
@@ -152,6 +157,9 @@ class Checkers {
   void check_order(NodeIndex node, const core::Launch& launch);
   void check_window(NodeIndex node, const core::Launch& launch);
   void check_descriptors(NodeIndex node, const core::Launch& launch);
+  bool is_in_another(NodeIndex node, Seq seq, size_t local, Ticket ticket);
+  void check_absent(NodeIndex node, const core::Launch& launch,
+                    const core::TensorDescriptor& descriptor, size_t local);
   void check_same_everywhere(NodeIndex node, const core::Launch& launch);
   // --- checkers_recovery.cc
   void on_vote(NodeIndex node, const core::Message& message);
@@ -173,8 +181,10 @@ class Checkers {
   const uint32_t process_set_;
   const bool has_witness_;
   std::vector<Node> nodes_;
-  std::vector<OpenSubmissions> open_;  // by rank
-  std::vector<bool> dead_;             // by rank
+  std::vector<OpenSubmissions> open_;              // by rank
+  std::vector<bool> dead_;                         // by rank
+  std::vector<bool> joined_;                       // by rank
+  std::set<std::pair<int32_t, uint64_t>> ending_;  // in this step: ranks and tickets
   std::map<Key, Operation> operations_;
   std::map<std::pair<uint32_t, Seq>, uint32_t> changes_;           // by epoch: what came of them
   std::map<std::pair<uint32_t, uint32_t>, Unlocking> unlockings_;  // by epoch and new generation

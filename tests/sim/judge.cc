@@ -35,6 +35,7 @@ void Judge::before_step(NodeIndex node, const core::JobCore& core, const core::E
       if (done->process_set != set->id) seen = core::TimePassed{};
     }
     set->checkers.before_step(node, core, seen);
+    set->checkers.set_joined(sets_.front()->checkers.joined());
   }
 }
 

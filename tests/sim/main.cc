@@ -96,7 +96,7 @@ int run(const Arguments& arguments) {
         arguments.policy == "shrink" ? core::DeathPolicy::kShrink : core::DeathPolicy::kFail;
   }
   if (arguments.quiet_world) {
-    limits.faults = limits.strays = limits.mismatches = limits.leavers = false;
+    limits.faults = limits.strays = limits.mismatches = limits.leavers = limits.joins = false;
   }
   if (arguments.seed) {
     return arguments.shrink ? shrink_seed(*arguments.seed, limits)

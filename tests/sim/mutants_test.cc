@@ -41,6 +41,7 @@ const Planted kPlanted[] = {
     {"a carried seq used twice", core::Mutant::kCarriedSeqUsedTwice, kShrink},
     {"delivering without a lease", core::Mutant::kDeliverWithoutLease, kShrink},
     {"a half without its witness", core::Mutant::kWitnessIgnored, kShrink},
+    {"a joined rank counted twice", core::Mutant::kJoinedRankCountedTwice},
     {"dependent tensors fused", core::Mutant::kDependentTensorsFused},
     {"rehearsed by name alone", core::Mutant::kRehearsedByName},
     {"rehearsed, not taken back", core::Mutant::kRehearsedNotTakenBack},

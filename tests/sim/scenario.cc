@@ -32,6 +32,7 @@ constexpr Phrase kPhrases[] = {
     {"RANKS submits NAMES", &Teller::rank_submits},
     {"RANKS adds set NUMBER", &Teller::rank_adds_set},
     {"RANKS declares NAMES", &Teller::rank_declares},
+    {"RANKS joins", &Teller::rank_joins},
     {"RANKS waits for WORD", &Teller::rank_waits},
     {"RANKS leaves", &Teller::rank_leaves},
     {"RANKS dies", &Teller::rank_dies},
@@ -58,6 +59,7 @@ constexpr Phrase kPhrases[] = {
 
     {"expect NODES launches nothing", &Teller::expect_no_launch},
     {"expect NODES launches WORD as WORD", &Teller::expect_launch},
+    {"expect NODES launches WORD as WORD without RANKS", &Teller::expect_launch_without},
     {"expect NODES launches WORD as WORD in generation NUMBER",
      &Teller::expect_launch_in_generation},
     {"expect NODES launches WORD as WORD in generation NUMBER of set NUMBER",
@@ -66,6 +68,7 @@ constexpr Phrase kPhrases[] = {
     {"expect RANKS gets WORD", &Teller::expect_result},
     {"expect RANKS gets set NUMBER", &Teller::expect_set},
     {"expect RANKS gets WORD with WORD WORD", &Teller::expect_error},
+    {"expect RANKS comes back, and RANKS was the last to join", &Teller::expect_joined},
     {"expect RANKS gets WORD of epoch NUMBER with NUMBER contributors",
      &Teller::expect_contributors},
     {"expect WORD from NODE to NODE", &Teller::expect_message},

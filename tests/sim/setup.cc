@@ -108,6 +108,17 @@ void draw_plan(Dice& dice, const Limits& limits, RunSetup& setup) {
   }
 }
 
+void draw_joins(Dice& dice, RunSetup& setup) {
+  // All take part in what comes before the first step.
+  const bool has_preface = !setup.sets.empty() || setup.declares != Declares::kNothing;
+  for (int rank = 0; rank < setup.world_size(); ++rank) {
+    setup.joins.push_back(dice.draw(has_preface ? 1 : 0, setup.steps));
+  }
+  core::TensorDescriptor& last = setup.tensors.back().descriptor;
+  const bool is_reduced = last.kind == CollectiveKind::kAllreduce && last.group.empty();
+  if (is_reduced && dice.chance(30)) last.op = ReduceOp::kMax;  // which zeros would spoil
+}
+
 void draw_faults(Dice& dice, RunSetup& setup) {
   const int nodes = setup.voter_count();
   for (int left = dice.draw(1, 3); left > 0; --left) {
@@ -313,6 +324,11 @@ std::vector<std::string> RunSetup::lines() const {
   if (declares != Declares::kNothing) {
     lines.push_back(std::string("ranks declare ") + to_string(declares));
   }
+  if (!joins.empty()) {
+    std::string line = "ranks join after so many steps:";
+    for (const int join : joins) line += " " + number(join);
+    lines.push_back(line);
+  }
   if (!kinds.empty()) {
     std::string line = "kinds of steps";
     for (const int kind : kinds) line += " " + number(kind);
@@ -322,6 +338,7 @@ std::vector<std::string> RunSetup::lines() const {
     const core::TensorDescriptor& d = tensor.descriptor;
     std::string line = "tensor " + d.name + " " + std::string(rueda::to_string(d.kind)) + " " +
                        rueda::to_string(d.dtype) + " " + core::shape_to_string(d.shape);
+    if (d.op != ReduceOp::kAverage) line += std::string(" op ") + rueda::to_string(d.op);
     if (!d.group.empty()) line += " group " + d.group;
     for (const std::string& before : tensor.after) line += " after " + before;
     if (tensor.kinds != ~0u) {
@@ -402,6 +419,11 @@ RunSetup draw_setup(uint64_t seed, const Limits& limits) {
   if (limits.trees && !setup.shrinks() && setup.ranks.size() > 2 && dice.chance(50)) {
     draw_tree(dice, setup);
   }
+  // Whose join ends because another rank has left cannot leave sets in order.
+  const bool has_tree = setup.ranks.size() > static_cast<size_t>(setup.tree.threshold);
+  const bool may_join =
+      !setup.shrinks() && !has_tree && (setup.leaver < 0 || setup.sets.empty());
+  if (limits.joins && may_join && dice.chance(30)) draw_joins(dice, setup);
   return setup;
 }
 

@@ -3,6 +3,7 @@
 // can be made smaller piece by piece (shrink.h) and printed.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -86,6 +87,9 @@ struct RunSetup {
   bool polls = false;      // no process says for what it waits
   bool eager = false;      // ranks begin a step without waiting for the one before
   int leaver = -1;         // this rank leaves half way
+  // By rank: after so many steps it joins, until all have; then all go on with the step that the
+  // last would do next. Empty: nobody joins.
+  std::vector<int> joins;
   Declares declares = Declares::kNothing;
   core::TreeOptions tree;
   TicksMs handover_grace_ms = 1'000;
@@ -110,6 +114,7 @@ struct RunSetup {
   int world_size() const;
   int voter_count() const { return static_cast<int>(ranks.size()) + (has_witness ? 1 : 0); }
   int kind_of(int step) const;
+  int step_after_joins() const { return *std::max_element(joins.begin(), joins.end()); }
   bool is_grouped(size_t tensor) const { return !tensors[tensor].descriptor.group.empty(); }
   // A fault that may end the job: shorter freezes and partitions only delay.
   bool is_lethal() const;
@@ -154,6 +159,7 @@ struct Limits {
   bool sets = true;
   bool plans = true;
   bool trees = true;
+  bool joins = true;
   bool takes_stale_frames = false;
 };
 

@@ -44,6 +44,7 @@ std::optional<RunSetup> without_rank(RunSetup setup, size_t node) {
   const int last_rank = setup.world_size() - 1;
   const int last_node = setup.voter_count() - 1;
   setup.leaver = std::min(setup.leaver, last_rank);
+  if (!setup.joins.empty()) setup.joins.pop_back();
   for (TensorSetup& tensor : setup.tensors) {
     Rank& root = tensor.descriptor.root;
     root = std::min(root, Rank{last_rank});
@@ -161,6 +162,7 @@ class Shrinker {
       RunSetup next = setup_;
       --next.steps;
       for (StraySetup& stray : next.strays) stray.step = std::min(stray.step, next.steps - 1);
+      for (int& join : next.joins) join = std::min(join, next.steps);
       if (!accept(next)) break;
       smaller = true;
     }
@@ -182,6 +184,7 @@ class Shrinker {
     smaller |= try_value(&RunSetup::eager, false);
     smaller |= try_value(&RunSetup::leaver, -1);
     smaller |= try_value(&RunSetup::declares, Declares::kNothing);
+    smaller |= try_value(&RunSetup::joins, std::vector<int>());
     smaller |= try_value(&RunSetup::fusion_threshold_bytes, 0);
     smaller |= try_value(&RunSetup::look_ahead_units, 0);
     for (size_t i = 0; i < setup_.tensors.size(); ++i) {

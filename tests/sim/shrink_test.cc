@@ -50,7 +50,7 @@ TEST(Shrink, TheSmallRunReplays) {
 
 TEST(Shrink, ARunThatHoldsStaysAsItIs) {
   Limits limits;
-  limits.faults = limits.strays = limits.mismatches = limits.leavers = false;
+  limits.faults = limits.strays = limits.mismatches = limits.leavers = limits.joins = false;
   const SmallRun small = shrink(draw_setup(1, limits), 100);
   EXPECT_EQ(small.result.violation, "");
   EXPECT_EQ(small.setup.lines(), draw_setup(1, limits).lines());

@@ -41,6 +41,7 @@ TEST(Simulator, WithoutFaultsEverythingIsDelivered) {
   limits.faults = false;
   limits.mismatches = false;
   limits.leavers = false;
+  limits.joins = false;  // they refuse broadcasts
   const CampaignResult result = run_campaign(1, 500, limits);
   ASSERT_TRUE(result.failures.empty())
       << result.failures.front().violation << ", seed " << result.failures.front().seed;
@@ -51,7 +52,7 @@ TEST(Simulator, WithoutFaultsEverythingIsDelivered) {
 TEST(Simulator, ALockedScheduleThatRepeatsSendsNothingAboutOrder) {
   Limits limits;
   limits.mode = core::Coordination::kLocked;
-  limits.faults = limits.strays = limits.mismatches = limits.leavers = false;
+  limits.faults = limits.strays = limits.mismatches = limits.leavers = limits.joins = false;
   limits.alternatives = false;
   limits.sets = limits.plans = false;  // they are added, removed and declared by decree
   uint64_t locked_launches = 0;
@@ -78,7 +79,7 @@ TEST(Simulator, ALockedScheduleThatRepeatsSendsNothingAboutOrder) {
 TEST(Simulator, AlternativesThatComeAgainSendNothingAboutOrder) {
   Limits limits;
   limits.mode = core::Coordination::kLocked;
-  limits.faults = limits.strays = limits.mismatches = limits.leavers = false;
+  limits.faults = limits.strays = limits.mismatches = limits.leavers = limits.joins = false;
   limits.plans = false;  // they have no alternatives
   uint64_t locked_launches = 0;
   int with_alternatives = 0;

@@ -298,6 +298,13 @@ void Teller::rank_declares(const std::vector<Words>& said) {
   for (int rank : all_ranks(said[0])) submit(rank, plan_of(tensors));
 }
 
+void Teller::rank_joins(const std::vector<Words>& said) {
+  auto join = std::make_shared<core::TensorDescriptor>();
+  join->name = core::kJoinName;
+  join->kind = CollectiveKind::kJoin;
+  for (int rank : all_ranks(said[0])) submit(rank, join);
+}
+
 void Teller::rank_waits(const std::vector<Words>& said) {
   for (int rank : all_ranks(said[0])) {
     std::optional<Ticket> ticket;

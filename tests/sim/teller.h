@@ -52,6 +52,7 @@ class Teller {
   }
   void rank_adds_set(const std::vector<Words>& said);
   void rank_declares(const std::vector<Words>& said);
+  void rank_joins(const std::vector<Words>& said);
   void rank_waits(const std::vector<Words>& said);
   void rank_leaves(const std::vector<Words>& said);
   void rank_dies(const std::vector<Words>& said);
@@ -76,11 +77,13 @@ class Teller {
 
   // --- What must follow
   void expect_launch(const std::vector<Words>& said);
+  void expect_launch_without(const std::vector<Words>& said);
   void expect_launch_in_generation(const std::vector<Words>& said);
   void expect_no_launch(const std::vector<Words>& said);
   void expect_result(const std::vector<Words>& said);
   void expect_set(const std::vector<Words>& said);
   void expect_error(const std::vector<Words>& said);
+  void expect_joined(const std::vector<Words>& said);
   void expect_contributors(const std::vector<Words>& said);
   void expect_no_result(const std::vector<Words>& said);
   void expect_message(const std::vector<Words>& said);

@@ -26,6 +26,17 @@ void Teller::expect_launch(const std::vector<Words>& said) {
   for (int index : nodes(said[0])) take_launch(index, said[1], said[2]);
 }
 
+void Teller::expect_launch_without(const std::vector<Words>& said) {
+  for (int index : nodes(said[0])) {
+    const core::Launch launch = take_launch(index, said[1], said[2]);
+    for (int rank : all_ranks(said[3])) {
+      const auto local = static_cast<size_t>(world().local_rank(rank).value);
+      if (!launch.tensors.front().tickets[local]) continue;
+      throw Objection(name_of(index) + " launches it with rank " + std::to_string(rank));
+    }
+  }
+}
+
 void Teller::expect_launch_in_generation(const std::vector<Words>& said) {
   for (int index : nodes(said[0])) {
     const uint32_t is = take_launch(index, said[1], said[2], set_in(said, 4)).generation;
@@ -84,6 +95,17 @@ void Teller::expect_error(const std::vector<Words>& said) {
       continue;
     }
     throw Objection("rank " + std::to_string(rank) + " gets it with " + status.to_string());
+  }
+}
+
+void Teller::expect_joined(const std::vector<Words>& said) {
+  for (int rank : all_ranks(said[0])) {
+    const core::Delivery& delivery = take_result(rank, core::kJoinName).delivery;
+    const auto last = static_cast<uint32_t>(all_ranks(said[1]).front());
+    if (delivery.status.is_ok() && delivery.value == last) continue;
+    throw Objection("rank " + std::to_string(rank) + " hears that rank " +
+                    std::to_string(delivery.value) + " was the last, " +
+                    delivery.status.to_string());
   }
 }
 

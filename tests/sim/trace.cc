@@ -25,6 +25,7 @@ std::string describe_operation(const core::OrderedOperation& operation) {
   std::string text = name_of(operation.seq) + " = " + join_names(operation.tensors);
   for (const uint32_t slot : operation.cached) text += " slot " + number(slot);
   if (!operation.error.is_ok()) text += " fails: " + operation.error.to_string();
+  if (operation.outcome) text += " gives " + number(*operation.outcome);
   return text;
 }
 
@@ -45,7 +46,9 @@ struct MessageText {
   std::string operator()(const core::Ready& ready) const {
     std::vector<std::string> parts;
     for (const core::ReadyTensor& tensor : ready.entries) {
-      parts.push_back(tensor.descriptor->name + (tensor.mismatch.empty() ? "" : " (mismatch)"));
+      parts.push_back(
+          tensor.descriptor->name + (tensor.mismatch.empty() ? "" : " (mismatch)") +
+          (tensor.absent.value < 0 ? "" : " without rank " + number(tensor.absent.value)));
     }
     for (size_t word = 0; word < ready.cached.size(); ++word) {
       for (uint32_t bit = 0; bit < 64; ++bit) {

@@ -61,9 +61,10 @@ std::optional<core::Event> Training::work(int rank) {
   Process& process = at(rank);
   if (process.waits_for != 0) return std::nullopt;
   const int steps = rank == setup_.leaver ? setup_.steps / 2 : setup_.steps;
-  while (process.actions.empty() && !process.saw_error && process.step < steps) {
+  while (process.actions.empty() && !process.saw_error &&
+         (process.step < steps || joins_now(rank))) {
     if (!setup_.eager && !process.open.empty()) return sleep(rank, process.open.begin()->second);
-    begin_step(rank);
+    joins_now(rank) ? join(rank) : begin_step(rank);
   }
   if (!process.actions.empty()) return next_action(rank);
   if (!process.open.empty()) return sleep(rank, process.open.begin()->second);
@@ -97,7 +98,7 @@ core::Event Training::leave(int rank) {
   const bool comes_again = ++process.epochs < setup_.epochs;
   process.phase = comes_again ? Phase::kAway : Phase::kDone;
   process.step = 0;
-  process.has_sets = false;
+  process.has_sets = process.has_joined = false;
   process.saw_error = false;
   if (comes_again) wake(rank, 60);
   return core::RankDetached{world_.local_rank(rank)};
@@ -169,6 +170,23 @@ void Training::use_sets(int rank) {
       at(rank).actions.push_back({std::move(tensor)});
     }
   }
+}
+
+bool Training::joins_now(int rank) const {
+  const Process& process = processes_[static_cast<size_t>(rank)];
+  return !setup_.joins.empty() && !process.has_joined &&
+         process.step == setup_.joins[static_cast<size_t>(rank)];
+}
+
+void Training::join(int rank) {
+  Process& process = at(rank);
+  auto join = std::make_shared<core::TensorDescriptor>();
+  join->name = core::kJoinName;
+  join->kind = CollectiveKind::kJoin;
+  process.has_joined = true;
+  process.step = setup_.step_after_joins();
+  process.actions.push_back({join});
+  process.actions.push_back({std::move(join), true});
 }
 
 bool Training::remove_sets(int rank) {
@@ -258,14 +276,17 @@ void Training::on_delivery(int node, const core::Delivery& delivery) {
   } else {
     ++delivered_error_;
     const bool is_mismatch = code == Code::kMismatch;
+    const bool is_refused = code == Code::kInvalidArgument && !setup_.joins.empty() &&
+                            delivery.status.message().find("has joined") != std::string::npos;
     const bool explained =
-        setup_.is_lethal() || (code == Code::kShutDown && setup_.leaver >= 0) ||
+        setup_.is_lethal() || is_refused || (code == Code::kShutDown && setup_.leaver >= 0) ||
         (is_mismatch && (setup_.has(Stray::kOtherShape) || setup_.has(Stray::kOtherGroup) ||
                          setup_.declares == Declares::kNotTheSame));
     if (!explained) unexplained_ = delivery.status.to_string();
-    // A job goes on after a mismatch, and after a broadcast that has lost its root. After anything
-    // else a process gives up.
-    const bool goes_on = is_mismatch || (code == Code::kRankLost && !world_.node(node).over);
+    // A job goes on after a mismatch, after a broadcast that has lost its root, and after what
+    // cannot be while some ranks have joined. After anything else a process gives up.
+    const bool goes_on =
+        is_mismatch || is_refused || (code == Code::kRankLost && !world_.node(node).over);
     if (!goes_on) {
       process.saw_error = true;
       process.had_errors = true;

@@ -54,6 +54,7 @@ class Training {
     uint64_t waits_for = 0;                // ticket; 0: none
     uint64_t last_ticket = 0;
     bool has_sets = false;
+    bool has_joined = false;
     bool saw_error = false;
     bool had_errors = false;
     bool wakes = false;  // an act is on the agenda
@@ -68,6 +69,9 @@ class Training {
   // The plan is declared before the first step.
   void declare(int rank);
   void use_sets(int rank);
+  // The process has no more data before it has done all steps.
+  bool joins_now(int rank) const;
+  void join(int rank);
   bool remove_sets(int rank);
   // The process sleeps until the submission has ended; those who poll do not say so.
   std::optional<core::Event> sleep(int rank, uint64_t ticket);

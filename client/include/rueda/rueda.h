@@ -146,6 +146,16 @@ RUEDA_API int rueda_barrier_async(const char* name, rueda_handle* handle);
 RUEDA_API int rueda_process_set_barrier_async(uint32_t process_set, const char* name,
                                               rueda_handle* handle);
 
+/* --- Uneven inputs. A rank that has no more data joins. Until all ranks of the job have joined,
+ * the others' operations go on, in all process sets, and this rank contributes zeros; averages
+ * divide by all ranks. What it submitted before goes with its values. Its join ends when all ranks
+ * have joined and nothing is under way, and the result's `value` is the last rank that did so.
+ *
+ * Meanwhile the rank may submit nothing, and what zeros would spoil fails with
+ * RUEDA_ERR_INVALID_ARGUMENT on the ranks that submit it: min, max, product, broadcast, a change of
+ * process sets, a declared plan. */
+RUEDA_API int rueda_join_async(rueda_handle* handle);
+
 /* --- Process sets: ranks that reduce among themselves, beside the others and without waiting for
  * them. Set 0 has all ranks, and is always there. */
 
@@ -198,7 +208,7 @@ typedef struct rueda_result {
   uint32_t epoch;        /* membership it was carried out in */
   uint32_t contributors; /* ranks whose values are in the result */
   uint64_t seq;          /* operation number in the process set; 0: it never got one */
-  uint32_t value;        /* of a change of process sets: the set's id */
+  uint32_t value;        /* of a join: the last rank that joined */
 } rueda_result;
 
 /* Waits for the end, sleeping. timeout_ms < 0: as long as it takes; RUEDA_ERR_TIMEOUT leaves the
@@ -214,6 +224,8 @@ RUEDA_API int rueda_allreduce(const rueda_tensor* tensor, const rueda_reduce_opt
                               int64_t timeout_ms);
 RUEDA_API int rueda_broadcast(const rueda_tensor* tensor, int root_rank, int64_t timeout_ms);
 RUEDA_API int rueda_barrier(const char* name, int64_t timeout_ms);
+/* After RUEDA_ERR_TIMEOUT the rank has joined all the same. last_rank may be NULL. */
+RUEDA_API int rueda_join(int64_t timeout_ms, int32_t* last_rank);
 
 /* The last error of this thread, one sentence; "" if there was none. Valid until the next call. */
 RUEDA_API const char* rueda_last_error(void);

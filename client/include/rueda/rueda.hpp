@@ -323,6 +323,14 @@ void broadcast(const std::string& name, Buffer<T>& data, int root_rank,
   broadcast<T>(name, data.span(), root_rank, timeout);
 }
 
+// This rank has no more data: until all ranks have joined, it contributes zeros to what the others
+// do. The last rank that joined.
+inline int join(std::optional<Milliseconds> timeout = std::nullopt) {
+  int32_t last_rank = -1;
+  detail::check(rueda_join(detail::to_ms(timeout), &last_rank));
+  return last_rank;
+}
+
 // Some of the job's ranks, which reduce among themselves: ReduceOptions::process_set = set.id().
 class ProcessSet {
  public:

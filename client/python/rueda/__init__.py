@@ -20,7 +20,7 @@ from ._memory import empty
 from ._operations import (Average, Max, Min, Product, ReduceOp, Sum, allreduce, allreduce_,
                           allreduce_async, allreduce_async_, barrier, broadcast, broadcast_,
                           broadcast_async, broadcast_async_, grouped_allreduce,
-                          grouped_allreduce_async, poll, synchronize)
+                          grouped_allreduce_async, join, poll, synchronize)
 from ._plans import PlannedTensor, declare_plan
 from ._process_sets import (ProcessSet, add_process_set, global_process_set,
                             remove_process_set)
@@ -33,7 +33,7 @@ __all__ = [
     "allreduce_async", "allreduce_async_", "barrier", "broadcast", "broadcast_", "broadcast_async",
     "broadcast_async_", "cross_rank", "cross_size", "declare_plan", "empty",
     "global_process_set", "grouped_allreduce",
-    "grouped_allreduce_async", "init", "is_initialized", "local_rank", "local_size", "node_id", "poll",
+    "grouped_allreduce_async", "init", "is_initialized", "join", "local_rank", "local_size", "node_id", "poll",
     "rank", "remove_process_set", "shutdown", "size", "stats", "synchronize",
 ]
 

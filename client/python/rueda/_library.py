@@ -67,6 +67,7 @@ _SIGNATURES = {
                                               POINTER(ReduceOptions), POINTER(c_uint64)]),
     "rueda_broadcast_async": (c_int, [POINTER(Tensor), c_int, POINTER(c_uint64)]),
     "rueda_process_set_barrier_async": (c_int, [c_uint32, c_char_p, POINTER(c_uint64)]),
+    "rueda_join_async": (c_int, [POINTER(c_uint64)]),
     "rueda_process_set_add": (c_int, [POINTER(c_int32), c_int32, POINTER(c_uint32)]),
     "rueda_process_set_remove": (c_int, [c_uint32]),
     "rueda_process_set_size": (c_int, [c_uint32]),

@@ -73,6 +73,10 @@ def reset() -> None:
     """Forgets handles and automatic names: at init(), so that all ranks count from 1, and at
     shutdown()."""
     _pending.clear()
+    _reset_names()
+
+
+def _reset_names() -> None:
     with _counters_lock:
         _counters.clear()
 
@@ -313,6 +317,27 @@ def barrier(name: Optional[str] = None, *, process_set: Optional[ProcessSet] = N
     synchronize(_register(handle, [], is_list=False), timeout)
 
 
+def join(*, timeout: Optional[float] = None) -> int:
+    """For uneven inputs: this rank has no more data. Until all ranks have joined, the others'
+    operations go on, and this rank contributes zeros; averages divide by all ranks. Returns the rank
+    that joined last.
+
+    What this rank has submitted before goes with its values. Min, Max, Product, broadcasts, changes
+    of process sets and declared plans fail meanwhile on the ranks that ask for them. timeout:
+    seconds; RuedaTimeoutError leaves the rank joined.
+    """
+    require_init()
+    handle = ctypes.c_uint64()
+    check(_library.load().rueda_join_async(byref(handle)))
+    result = Result()
+    code = _wait(handle.value, timeout, result)
+    if code == TIMEOUT:
+        raise error_for(code, _timeout_text(timeout, _library.last_error()))
+    check(code)
+    _reset_names()  # those that are counted: the ranks have made different numbers of calls
+    return int(result.value)
+
+
 def poll(handle: int) -> bool:
     """True if synchronize(handle) would return, or raise, at once. ValueError for an unknown
     handle."""
@@ -330,7 +355,7 @@ def synchronize(handle: int, timeout: Optional[float] = None) -> Synchronized:
     within half a second, and leaves the handle valid.
     """
     pending = _known(handle)
-    code = _wait(handle, timeout)
+    code = _wait(handle, timeout, Result())
     if code == TIMEOUT:
         raise error_for(code, _timeout_text(timeout, _library.last_error()))
     _pending.pop(handle, None)
@@ -343,9 +368,8 @@ def synchronize(handle: int, timeout: Optional[float] = None) -> Synchronized:
     return pending.slots[0].returned if pending.slots else None
 
 
-def _wait(handle: int, timeout: Optional[float]) -> int:
+def _wait(handle: int, timeout: Optional[float], result: Result) -> int:
     wait = _library.load().rueda_wait
-    result = Result()
     is_main = threading.current_thread() is threading.main_thread()
     if timeout is None and not is_main:
         return wait(handle, -1, byref(result))
