@@ -10,6 +10,9 @@ const char* to_string(rueda_dtype dtype) {
     case RUEDA_BFLOAT16: return "bfloat16";
     case RUEDA_INT32: return "int32";
     case RUEDA_INT64: return "int64";
+    case RUEDA_INT8: return "int8";
+    case RUEDA_UINT8: return "uint8";
+    case RUEDA_BOOL: return "bool";
   }
   return "unknown";
 }

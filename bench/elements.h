@@ -15,8 +15,10 @@
 
 namespace rueda::bench {
 
+// Not bool, which is no number.
 inline constexpr rueda_dtype kAllDTypes[] = {RUEDA_FLOAT32,  RUEDA_FLOAT64, RUEDA_FLOAT16,
-                                             RUEDA_BFLOAT16, RUEDA_INT32,   RUEDA_INT64};
+                                             RUEDA_BFLOAT16, RUEDA_INT32,   RUEDA_INT64,
+                                             RUEDA_INT8,     RUEDA_UINT8};
 inline constexpr rueda_op kAllOps[] = {RUEDA_SUM, RUEDA_AVERAGE, RUEDA_MIN, RUEDA_MAX,
                                        RUEDA_PRODUCT};
 
@@ -103,6 +105,8 @@ struct IntegerElement {
 };
 using Int32 = IntegerElement<int32_t, 30>;
 using Int64 = IntegerElement<int64_t, 62>;
+using Int8 = IntegerElement<int8_t, 6>;
+using UInt8 = IntegerElement<uint8_t, 7>;
 
 // Calls visitor.template operator()<E>() for the type of `dtype`.
 template <class Visitor>
@@ -113,6 +117,9 @@ auto with_element(rueda_dtype dtype, Visitor&& visitor) {
     case RUEDA_BFLOAT16: return visitor.template operator()<BFloat16>();
     case RUEDA_INT32: return visitor.template operator()<Int32>();
     case RUEDA_INT64: return visitor.template operator()<Int64>();
+    case RUEDA_INT8: return visitor.template operator()<Int8>();
+    case RUEDA_UINT8: return visitor.template operator()<UInt8>();
+    case RUEDA_BOOL: break;
     case RUEDA_FLOAT32: break;
   }
   return visitor.template operator()<Float32>();

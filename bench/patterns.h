@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "bench/elements.h"
 
@@ -82,6 +83,8 @@ class Generator {
   }
 
  private:
+  static constexpr bool kUnsigned = E::kInteger && std::is_unsigned_v<Storage>;
+
   bool extremum() const { return op_ == RUEDA_MIN || op_ == RUEDA_MAX; }
   uint64_t hash(uint64_t index) const { return mix64(key_ + 0x9e3779b97f4a7c15ull * index); }
 
@@ -111,15 +114,16 @@ class Generator {
 
   Storage small_integer(uint64_t hash) const {
     if (op_ == RUEDA_PRODUCT) {
-      constexpr int kRanksWithTwos = 14;  // 2^14 is exact in every type
+      constexpr int kRanksWithTwos = std::min(14, E::kExactBits);  // 2^14 is exact in others
       const int64_t magnitude = rank_ < kRanksWithTwos && (hash & 2) != 0 ? 2 : 1;
-      return from_integer((hash & 1) != 0 ? magnitude : -magnitude);
+      return from_integer((hash & 1) != 0 || kUnsigned ? magnitude : -magnitude);
     }
     constexpr int64_t kExact = int64_t{1} << E::kExactBits;
     if (rank_ >= kExact) return Storage{};
     const int64_t limit = std::clamp<int64_t>(kExact / nranks_, 1, 1 << 20);
-    const uint64_t range = static_cast<uint64_t>(2 * limit + 1);
-    return from_integer(static_cast<int64_t>(((hash >> 32) * range) >> 32) - limit);
+    const int64_t lowest = kUnsigned ? 0 : -limit;
+    const uint64_t range = static_cast<uint64_t>(limit - lowest + 1);
+    return from_integer(static_cast<int64_t>(((hash >> 32) * range) >> 32) + lowest);
   }
 
   Storage random(uint64_t hash) const {

@@ -91,7 +91,7 @@ Result<TensorRequest> describe(const rueda_tensor* tensor, CollectiveKind kind) 
   const int dtype = as_number(tensor->dtype);
   if (dtype < 0 || dtype >= kDTypeCount) {
     return invalid("tensor " + quoted(tensor->name) + " has the unknown dtype " +
-                   std::to_string(dtype) + "; 0 (float32) to 5 (int64) are known");
+                   std::to_string(dtype) + "; 0 (float32) to 8 (bool) are known");
   }
   request.element_bytes = element_bytes(static_cast<DType>(dtype));
   descriptor.kind = static_cast<uint8_t>(kind);
@@ -137,6 +137,18 @@ Result<TensorRequest> check_allreduce(const rueda_tensor* tensor,
   return request;
 }
 
+// bool is no number. The daemon looks, too (daemon/session/intern.cc).
+Status check_arithmetic(const rueda_abi_intern& descriptor) {
+  if (static_cast<DType>(descriptor.dtype) != DType::kBool) return Status::ok();
+  if (static_cast<ReduceOp>(descriptor.op) != ReduceOp::kAverage && descriptor.prescale == 1.0 &&
+      descriptor.postscale == 1.0) {
+    return Status::ok();
+  }
+  return invalid("tensor " + quoted(descriptor.name) +
+                 " is bool, which has no average (the default) and no scales; ask for the sum or "
+                 "the maximum (or), the product or the minimum (and)");
+}
+
 Result<TensorRequest> describe_allreduce(const rueda_tensor* tensor,
                                          const rueda_reduce_options* options,
                                          const std::string& group, size_t group_size) {
@@ -144,6 +156,7 @@ Result<TensorRequest> describe_allreduce(const rueda_tensor* tensor,
   if (!described.is_ok()) return described;
   TensorRequest request = std::move(described).value();
   Status status = set_options(options, request.descriptor);
+  if (status.is_ok()) status = check_arithmetic(request.descriptor);
   if (status.is_ok() && options != nullptr) request.priority = options->priority;
   if (status.is_ok() && group_size > 0) {
     status = set_name(group.c_str(), "the group", request.descriptor.group);

@@ -15,15 +15,18 @@ enum class DType : uint8_t {
   kBFloat16 = 3,  // upper half of a float32
   kInt32 = 4,
   kInt64 = 5,
+  kInt8 = 6,
+  kUInt8 = 7,
+  kBool = 8,  // a byte: 0 is false, any other is true, results are 0 or 1
 };
-inline constexpr int kDTypeCount = 6;
+inline constexpr int kDTypeCount = 9;
 
 enum class ReduceOp : uint8_t {
-  kSum = 0,
-  kAverage = 1,  // sum / number of contributors; integers round towards zero
-  kMin = 2,      // NaN in any contribution gives NaN
-  kMax = 3,      // likewise
-  kProduct = 4,
+  kSum = 0,      // of bool: or, as NumPy adds
+  kAverage = 1,  // sum / number of contributors; integers round towards zero; bool has none
+  kMin = 2,      // NaN in any contribution gives NaN; of bool: and
+  kMax = 3,      // likewise; of bool: or
+  kProduct = 4,  // of bool: and
 };
 inline constexpr int kReduceOpCount = 5;
 
@@ -51,8 +54,17 @@ constexpr size_t element_bytes(DType dtype) {
     case DType::kInt64: return 8;
     case DType::kFloat16:
     case DType::kBFloat16: return 2;
+    case DType::kInt8:
+    case DType::kUInt8:
+    case DType::kBool: return 1;
   }
   return 0;
+}
+
+// Numbers that wrap and truncate. Not bool.
+constexpr bool is_integer(DType dtype) {
+  return dtype == DType::kInt32 || dtype == DType::kInt64 || dtype == DType::kInt8 ||
+         dtype == DType::kUInt8;
 }
 
 const char* to_string(DType dtype);

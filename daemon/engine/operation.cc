@@ -60,7 +60,8 @@ void OperationKernels::reduce_piece(const Operation& operation, const Piece& pie
   reduce::reduce(args);
   // A high bit of the mantissa of every float, far above any rounding.
   if (corrupt_ && final) {
-    reinterpret_cast<uint8_t*>(dst)[element_bytes(operation.dtype) - 2] ^= 0x08;
+    const size_t second_highest = std::max<size_t>(element_bytes(operation.dtype), 2) - 2;
+    reinterpret_cast<uint8_t*>(dst)[second_highest] ^= 0x08;
   }
 }
 

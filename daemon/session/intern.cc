@@ -134,6 +134,13 @@ Status check_scales(const rueda_abi_intern& abi, TensorDescriptor& out) {
   }
   out.prescale = abi.prescale;
   out.postscale = abi.postscale;
+  const bool is_arithmetic =
+      out.op == ReduceOp::kAverage || out.prescale != 1.0 || out.postscale != 1.0;
+  if (out.dtype == DType::kBool && is_arithmetic) {
+    return invalid(out.name,
+                   "is bool, which has no average and no scale: ask for the sum or the "
+                   "maximum (or), the product or the minimum (and)");
+  }
   return Status::ok();
 }
 

@@ -15,6 +15,9 @@ TEST(DType, SizesOfElements) {
   static_assert(element_bytes(DType::kBFloat16) == 2);
   static_assert(element_bytes(DType::kInt32) == 4);
   static_assert(element_bytes(DType::kInt64) == 8);
+  static_assert(element_bytes(DType::kInt8) == 1);
+  static_assert(element_bytes(DType::kUInt8) == 1);
+  static_assert(element_bytes(DType::kBool) == 1);
   // A number that came from outside and means no type.
   EXPECT_EQ(element_bytes(static_cast<DType>(kDTypeCount)), 0u);
 }
@@ -26,6 +29,9 @@ TEST(DType, NamesAreNumPys) {
   EXPECT_STREQ(to_string(DType::kBFloat16), "bfloat16");
   EXPECT_STREQ(to_string(DType::kInt32), "int32");
   EXPECT_STREQ(to_string(DType::kInt64), "int64");
+  EXPECT_STREQ(to_string(DType::kInt8), "int8");
+  EXPECT_STREQ(to_string(DType::kUInt8), "uint8");
+  EXPECT_STREQ(to_string(DType::kBool), "bool");
 }
 
 template <class Enum>

@@ -1,7 +1,11 @@
 #include "bench/options.h"
 
+#include <iterator>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "bench/elements.h"
 
 namespace rueda::bench {
 namespace {
@@ -45,7 +49,8 @@ TEST(OptionsTest, Defaults) {
 }
 
 TEST(OptionsTest, AllAndLists) {
-  EXPECT_THAT(parse({"allreduce", "--dtype", "all", "--op", "all"}).dtypes, SizeIs(6));
+  EXPECT_THAT(parse({"allreduce", "--dtype", "all", "--op", "all"}).dtypes,
+              SizeIs(std::size(kAllDTypes)));
   EXPECT_THAT(parse({"allreduce", "--dtype", "all", "--op", "all"}).ops, SizeIs(5));
   EXPECT_THAT(parse({"allreduce", "--op", "sum,min"}).ops, ElementsAre(RUEDA_SUM, RUEDA_MIN));
 }

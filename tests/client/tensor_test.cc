@@ -28,7 +28,9 @@ rueda_tensor tensor(const char* name, const std::vector<int64_t>& shape) {
           RUEDA_FLOAT32};
 }
 
-Result<TensorRequest> check(const rueda_tensor& t) { return check_allreduce(&t, nullptr, "", 0); }
+Result<TensorRequest> check(const rueda_tensor& t, const rueda_reduce_options* options = nullptr) {
+  return check_allreduce(&t, options, "", 0);
+}
 
 TEST(InternCacheTest, AsksOnceForEachDescriptor) {
   Asked asked;
@@ -80,6 +82,17 @@ TEST(TensorTest, ComputesBytes) {
   EXPECT_EQ(check(wide).value().bytes, 64u);
 }
 
+TEST(TensorTest, ABoolHasNeitherAnAverageNorScales) {
+  const std::vector<int64_t> shape = {3};
+  rueda_tensor flags = tensor("flags", shape);
+  flags.dtype = RUEDA_BOOL;
+  rueda_reduce_options options = {sizeof(options), RUEDA_SUM, 1.0, 1.0, 0};
+  EXPECT_EQ(check(flags, &options).value().bytes, 3u);
+  EXPECT_EQ(check(flags).status().code(), Code::kInvalidArgument) << "the default is the average";
+  options.postscale = 0.5;
+  EXPECT_EQ(check(flags, &options).status().code(), Code::kInvalidArgument);
+}
+
 TEST(TensorTest, DefaultsToTheAverage) {
   TensorRequest request = check(tensor("t", {})).value();
   EXPECT_EQ(request.descriptor.op, RUEDA_AVERAGE);
@@ -102,7 +115,7 @@ TEST(TensorTest, NamesWhatIsWrong) {
       {"no name", {nullptr, g_values, g_values, four, 1, RUEDA_FLOAT32}, "no name"},
       {"empty name", {"", g_values, g_values, four, 1, RUEDA_FLOAT32}, "no name"},
       {"long name", {long_name.c_str(), g_values, g_values, four, 1, RUEDA_FLOAT32}, "255"},
-      {"dtype", {"t", g_values, g_values, four, 1, static_cast<rueda_dtype>(6)}, "dtype 6"},
+      {"dtype", {"t", g_values, g_values, four, 1, static_cast<rueda_dtype>(9)}, "dtype 9"},
       {"ndim", {"t", g_values, g_values, nine, 9, RUEDA_FLOAT32}, "9 dimensions"},
       {"no shape", {"t", g_values, g_values, nullptr, 1, RUEDA_FLOAT32}, "no shape"},
       {"negative", {"t", g_values, g_values, negative, 1, RUEDA_FLOAT32}, "-1"},

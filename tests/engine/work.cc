@@ -45,6 +45,9 @@ void put_number(DType dtype, double value, std::byte* to) {
     case DType::kFloat64: return put(value, to);
     case DType::kInt32: return put(static_cast<int32_t>(value), to);
     case DType::kInt64: return put(static_cast<int64_t>(value), to);
+    case DType::kInt8: return put(static_cast<int8_t>(static_cast<int64_t>(value)), to);
+    case DType::kUInt8: return put(static_cast<uint8_t>(static_cast<int64_t>(value)), to);
+    case DType::kBool: return put(static_cast<uint8_t>(value != 0), to);
     case DType::kFloat16: return put(half_of(value), to);
     case DType::kBFloat16: {
       uint32_t bits = 0;
@@ -60,6 +63,9 @@ double get_number(DType dtype, const std::byte* from) {
     case DType::kFloat64: return get<double>(from);
     case DType::kInt32: return get<int32_t>(from);
     case DType::kInt64: return static_cast<double>(get<int64_t>(from));
+    case DType::kInt8: return get<int8_t>(from);
+    case DType::kUInt8:
+    case DType::kBool: return get<uint8_t>(from);
     case DType::kFloat16: return value_of_half(get<uint16_t>(from));
     case DType::kBFloat16: {
       const uint32_t bits = uint32_t{get<uint16_t>(from)} << 16;

@@ -65,7 +65,8 @@ class Work {
   std::vector<Bytes> expected_;                      // by tensor
 };
 
-// The bits of a small whole number (below 2^8 for bfloat16, 2^11 for float16).
+// The bits of a small whole number (below 2^8 for bfloat16, 2^11 for float16; modulo 2^8 for bytes;
+// any but 0 is true).
 void put_number(DType dtype, double value, std::byte* to);
 double get_number(DType dtype, const std::byte* from);
 

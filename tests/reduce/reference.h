@@ -16,14 +16,13 @@
 
 namespace rueda::reduce::testing {
 
+// Those that hold products of nine small numbers; bytes have bytes_test.cc.
 inline constexpr DType kDTypes[] = {DType::kFloat32,  DType::kFloat64, DType::kFloat16,
                                     DType::kBFloat16, DType::kInt32,   DType::kInt64};
 inline constexpr DType kFloatDTypes[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16,
                                          DType::kBFloat16};
 inline constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin,
                                     ReduceOp::kMax, ReduceOp::kProduct};
-
-inline bool is_integer(DType dtype) { return dtype == DType::kInt32 || dtype == DType::kInt64; }
 
 // The layout of an IEEE binary format of at most 32 bits.
 struct Format {
@@ -77,6 +76,9 @@ inline double decode(DType dtype, const uint8_t* at) {
     case DType::kBFloat16: return decode_bits(kBrain, as(uint16_t{}), 16);
     case DType::kInt32: return as(int32_t{});
     case DType::kInt64: return static_cast<double>(as(int64_t{}));
+    case DType::kInt8: return as(int8_t{});
+    case DType::kUInt8:
+    case DType::kBool: return as(uint8_t{});
   }
   return 0;
 }
@@ -90,6 +92,9 @@ inline void encode(DType dtype, double x, uint8_t* at) {
     case DType::kBFloat16: return put(encode_bits(kBrain, x));
     case DType::kInt32: return put(static_cast<int32_t>(x));
     case DType::kInt64: return put(static_cast<int64_t>(x));
+    case DType::kInt8: return put(static_cast<int8_t>(x));
+    case DType::kUInt8:
+    case DType::kBool: return put(static_cast<uint8_t>(x));
   }
 }
 

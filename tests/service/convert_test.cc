@@ -296,7 +296,7 @@ INSTANTIATE_TEST_SUITE_P(
                  [](v1::JobMessage& m) { tensor_in(m).set_group(std::string(256, 'x')); }},
         Rejected{"unknown collective",
                  [](v1::JobMessage& m) { tensor_in(m).set_kind(kCollectiveKindCount); }},
-        Rejected{"layer.weight", [](v1::JobMessage& m) { tensor_in(m).set_dtype(6); }},
+        Rejected{"layer.weight", [](v1::JobMessage& m) { tensor_in(m).set_dtype(kDTypeCount); }},
         Rejected{"layer.weight", [](v1::JobMessage& m) { tensor_in(m).set_op(UINT32_MAX); }},
         Rejected{"too many dimensions",
                  [](v1::JobMessage& m) {

@@ -68,7 +68,7 @@ const Refusal kRefusals[] = {
        std::strcpy(t.name, RUEDA_ABI_JOIN_NAME);
      },
      "is a join, which has no shape"},
-    {"dtype", [](auto& t) { t.dtype = 6; }, "dtype 6"},
+    {"dtype", [](auto& t) { t.dtype = 9; }, "dtype 9"},
     {"op", [](auto& t) { t.op = 255; }, "op 255"},
     {"ndim", [](auto& t) { t.ndim = 9; }, "9 dimensions"},
     {"negative dim", [](auto& t) { t.dims[1] = -4; }, "dimension 1 of -4"},
@@ -87,6 +87,8 @@ const Refusal kRefusals[] = {
     {"barrier with a shape", [](auto& t) { t.kind = 2; }, "is a barrier, which has no shape"},
     {"infinite scale", [](auto& t) { t.prescale = INFINITY; }, "not finite"},
     {"NaN scale", [](auto& t) { t.postscale = std::nan(""); }, "not finite"},
+    {"average of bool", [](auto& t) { t.dtype = 8, t.op = 1; }, "bool, which has no average"},
+    {"scaled bool", [](auto& t) { t.dtype = 8, t.op = 0, t.prescale = 2; }, "no scale"},
     {"group without a size", [](auto& t) { std::strcpy(t.group, "g"); }, "both a name and a size"},
     {"group without a name", [](auto& t) { t.group_size = 2; }, "both a name and a size"},
     {"group's NUL",

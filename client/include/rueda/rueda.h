@@ -58,9 +58,14 @@ typedef enum rueda_dtype {
   RUEDA_FLOAT16 = 2,
   RUEDA_BFLOAT16 = 3,
   RUEDA_INT32 = 4,
-  RUEDA_INT64 = 5
+  RUEDA_INT64 = 5,
+  RUEDA_INT8 = 6,
+  RUEDA_UINT8 = 7,
+  RUEDA_BOOL = 8 /* a byte: 0 is false, any other is true, results are 0 or 1 */
 } rueda_dtype;
 
+/* Sums and products of integers wrap in the width of their type. Of bool, sum and maximum are or,
+   product and minimum are and; it has no average and no scales. */
 typedef enum rueda_op {
   RUEDA_SUM = 0,
   RUEDA_AVERAGE = 1, /* integers: the quotient rounded towards zero */

@@ -80,6 +80,18 @@ template <>
 struct DTypeOf<int64_t> {
   static constexpr rueda_dtype value = RUEDA_INT64;
 };
+template <>
+struct DTypeOf<int8_t> {
+  static constexpr rueda_dtype value = RUEDA_INT8;
+};
+template <>
+struct DTypeOf<uint8_t> {
+  static constexpr rueda_dtype value = RUEDA_UINT8;
+};
+template <>
+struct DTypeOf<bool> {
+  static constexpr rueda_dtype value = RUEDA_BOOL;
+};
 
 template <class T>
 concept Element = requires {

@@ -7,7 +7,8 @@ from typing import Any, Optional
 import numpy as np
 
 # rueda.h's rueda_dtype by NumPy's name. ml_dtypes registers "bfloat16".
-CODES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3, "int32": 4, "int64": 5}
+CODES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3, "int32": 4, "int64": 5,
+         "int8": 6, "uint8": 7, "bool": 8}
 
 
 def code_of(array: np.ndarray, dtype: Optional[str] = None) -> int:

@@ -26,7 +26,8 @@ struct Job {
   bool is_scaled() const { return prescale != 1.0 || postscale != 1.0 || divisor != 1; }
 };
 
-// int32 and int64 with a scale or a divisor. Scalar: int64 has no vector division to use.
-void reduce_scaled_integers(const Job& job);
+// Integers with a scale or a divisor, and any others. Scalar: there is no vector division of int64
+// to use, nor a multiplication of bytes.
+void reduce_integers_one_by_one(const Job& job);
 
 }  // namespace rueda::reduce

@@ -153,6 +153,36 @@ void reduce_integers(const Job& job) {
   RUEDA_CHECK(!"a reduce operator that exists");
 }
 
+// Products have no vector instruction, and go the scalar way.
+void reduce_bytes(const Job& job) {
+  switch (job.op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAverage: return reduce_sum<NativeLanes<uint8_t>>(job);
+    case ReduceOp::kMin:
+      return job.dtype == DType::kInt8
+                 ? reduce_lanes<NativeLanes<int8_t>, ReduceOp::kMin, Unscaled, 0>(job)
+                 : reduce_lanes<NativeLanes<uint8_t>, ReduceOp::kMin, Unscaled, 0>(job);
+    case ReduceOp::kMax:
+      return job.dtype == DType::kInt8
+                 ? reduce_lanes<NativeLanes<int8_t>, ReduceOp::kMax, Unscaled, 0>(job)
+                 : reduce_lanes<NativeLanes<uint8_t>, ReduceOp::kMax, Unscaled, 0>(job);
+    case ReduceOp::kProduct: break;
+  }
+  RUEDA_CHECK(!"a reduce operator that has vectors of bytes");
+}
+
+// Scales and averages are refused long before; here they are passed over.
+void reduce_bools(const Job& job) {
+  switch (job.op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAverage:
+    case ReduceOp::kMax: return reduce_lanes<BoolLanes, ReduceOp::kMax, Unscaled, 0>(job);
+    case ReduceOp::kMin:
+    case ReduceOp::kProduct: return reduce_lanes<BoolLanes, ReduceOp::kMin, Unscaled, 0>(job);
+  }
+  RUEDA_CHECK(!"a reduce operator that exists");
+}
+
 void reduce_job(const Job& job) {
   switch (job.dtype) {
     case DType::kFloat32: return reduce_floats<NativeLanes<float>>(job);
@@ -161,6 +191,9 @@ void reduce_job(const Job& job) {
     case DType::kBFloat16: return reduce_floats<BFloat16Lanes>(job);
     case DType::kInt32: return reduce_integers<int32_t, uint32_t>(job);
     case DType::kInt64: return reduce_integers<int64_t, uint64_t>(job);
+    case DType::kInt8:
+    case DType::kUInt8: return reduce_bytes(job);
+    case DType::kBool: return reduce_bools(job);
   }
   RUEDA_CHECK(!"a dtype that exists");
 }
@@ -199,8 +232,11 @@ void reduce(const ReduceArgs& args) {
     if (job.dst != job.first) std::memcpy(job.dst, job.first, job.count * element_bytes(job.dtype));
     return;
   }
-  const bool is_integer = job.dtype == DType::kInt32 || job.dtype == DType::kInt64;
-  if (is_integer && job.is_scaled()) return reduce_scaled_integers(job);
+  const bool is_product_of_bytes =
+      job.op == ReduceOp::kProduct && element_bytes(job.dtype) == sizeof(uint8_t);
+  if (is_integer(job.dtype) && (job.is_scaled() || is_product_of_bytes)) {
+    return reduce_integers_one_by_one(job);
+  }
   HWY_DYNAMIC_DISPATCH(reduce_job)(job);
 }
 

@@ -53,6 +53,18 @@ struct NativeLanes {
   static HWY_INLINE void store(V v, uint8_t* to) { store_bytes(D(), v, to); }
 };
 
+// Any byte but 0 is true. Once they are 0 or 1, or is a maximum and and a minimum.
+struct BoolLanes {
+  using D = hn::ScalableTag<uint8_t>;
+  using V = hn::Vec<D>;
+  static constexpr size_t kBytes = 1;
+
+  static HWY_INLINE V load(const uint8_t* from) {
+    return hn::Min(load_bytes(D(), from), hn::Set(D(), 1));
+  }
+  static HWY_INLINE void store(V v, uint8_t* to) { store_bytes(D(), v, to); }
+};
+
 // The two 16-bit types are float32 in the lanes. The bit patterns are int32 throughout: they are
 // small or have their sign removed, and signed compares are the ones that every target has.
 using F32 = hn::ScalableTag<float>;

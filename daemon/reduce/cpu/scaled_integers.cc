@@ -1,4 +1,4 @@
-// Integers with scales or a divisor: rare, so scalar and exact before fast.
+// Integers with scales or a divisor, and products of bytes: rare, so scalar and exact before fast.
 
 #include <cmath>
 #include <cstring>
@@ -15,9 +15,10 @@ namespace {
 template <class T>
 T truncate_saturating(double x) {
   constexpr double kLowest = static_cast<double>(std::numeric_limits<T>::min());
+  constexpr double kEnd = 2.0 * static_cast<double>(T{1} << (std::numeric_limits<T>::digits - 1));
   if (std::isnan(x)) return 0;
   if (x < kLowest) return std::numeric_limits<T>::min();
-  if (x >= -kLowest) return std::numeric_limits<T>::max();
+  if (x >= kEnd) return std::numeric_limits<T>::max();
   return static_cast<T>(x);
 }
 
@@ -71,9 +72,15 @@ void run_op(const Job& job) {
 
 }  // namespace
 
-void reduce_scaled_integers(const Job& job) {
-  RUEDA_CHECK(job.dtype == DType::kInt32 || job.dtype == DType::kInt64);
-  return job.dtype == DType::kInt32 ? run_op<int32_t>(job) : run_op<int64_t>(job);
+void reduce_integers_one_by_one(const Job& job) {
+  switch (job.dtype) {
+    case DType::kInt32: return run_op<int32_t>(job);
+    case DType::kInt64: return run_op<int64_t>(job);
+    case DType::kInt8: return run_op<int8_t>(job);
+    case DType::kUInt8: return run_op<uint8_t>(job);
+    default: break;
+  }
+  RUEDA_CHECK(!"an integer");
 }
 
 }  // namespace rueda::reduce

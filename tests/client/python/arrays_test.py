@@ -41,7 +41,7 @@ class DaemonTest(unittest.TestCase):
 
 class ArrayTest(DaemonTest):
     def test_shapes_and_dtypes_come_back(self):
-        for kind in (np.float16, np.float32, np.float64, np.int32, np.int64):
+        for kind in (np.float16, np.float32, np.float64, np.int8, np.uint8, np.int32, np.int64):
             for shape in ((), (0,), (3, 0, 2), (5,), (2, 3, 4), (1 << 17,)):
                 tensor = np.full(shape, 3, kind)
                 result = rueda.allreduce(tensor, timeout=20)
@@ -51,6 +51,16 @@ class ArrayTest(DaemonTest):
         bits = np.array([0x3f80, 0x4000], np.uint16)
         np.testing.assert_array_equal(rueda.allreduce(bits, dtype="bfloat16", timeout=20), bits)
         self.assertEqual(rueda.allreduce(np.float32(2), timeout=20), 2)
+
+    def test_bools_are_logical(self):
+        flags = np.array([True, False, True])
+        for op in (rueda.Sum, rueda.Max, rueda.Min, rueda.Product):
+            result = rueda.allreduce(flags, op=op, timeout=20)
+            self.assertEqual(result.dtype, np.dtype(bool))
+            np.testing.assert_array_equal(result, flags)
+        for arguments in ({}, {"op": rueda.Sum, "postscale_factor": 0.5}):
+            with self.assertRaisesRegex(rueda.RuedaError, "tensor \"flags\" is bool.*sum or the maximum"):
+                rueda.allreduce(flags, name="flags", timeout=20, **arguments)
 
     def test_scales_and_operator_arrive(self):
         result = rueda.allreduce(np.ones(4, np.float32), op=rueda.Sum, prescale_factor=2.0,
