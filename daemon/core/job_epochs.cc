@@ -49,6 +49,10 @@ void JobCore::on_join(NodeIndex from, Epoch epoch, const Join& join, Output& out
   if (state_ != JobState::kForming) return;
   if (Status fits = check_join(from, join); !fits.is_ok()) {
     fail(fits, output);
+    // By the tree that it was told, this node is its parent.
+    if (from != self_ && !links_.is_neighbour(from)) {
+      send_to_neighbour(from, Message{self_, epoch_, 0, Fail{failure_}}, output);
+    }
     return;
   }
   std::vector<Join::Below> said = join.below;

@@ -115,7 +115,9 @@ class TreeTest(ScheduleTest):
     def test_daemons_that_were_told_different_trees_say_so(self):
         stranger = self.start_daemon("stranger", "--tree-threshold", "4", "--tree-fan-in", "3")
         daemons = self.daemons[:NODES - 1] + [stranger]
-        job = self.start_job(daemons, [1] * NODES, rank("init"))
+        # Who comes when the others have gone learns it from nobody, and waits for so long.
+        job = self.start_job(daemons, [1] * NODES, rank("init"),
+                             extra_env={"RUEDA_START_TIMEOUT_MS": "10000"})
         self.assertNotIn(0, job.exit_codes(), job.output())
         self.assertRegex(job.output(), r"a tree of fan-in .*--tree-fan-in")
 
