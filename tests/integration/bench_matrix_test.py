@@ -8,7 +8,7 @@ import os
 import harness
 from harness import SANITIZED, IntegrationTest
 
-DTYPES = 6
+DTYPES = 8
 OPS = 5
 # In bytes, or elements (e): none, one, odd ones, just over a chunk, and more than the slots of a lane.
 SMALL_SIZES = ["0", "1e", "3e", "17e", "1021e", "16391e"]

@@ -4,6 +4,7 @@ after it."""
 
 import os
 import signal
+import unittest
 
 import harness
 from harness import IntegrationTest, SANITIZED, by_rank, rank, wait_until
@@ -84,6 +85,7 @@ class JoinTest(IntegrationTest):
         self.assertNotEqual(job.exit_codes(), [0, 0])
         job.wait_for(2, "error uneven:.* RUEDA_ERR_RANK_LOST .*rank 1")
 
+    @unittest.skipIf(SANITIZED, "Python cannot load a sanitized library")
     def test_python(self):
         program = os.path.join(self.folder, "uneven.py")
         with open(program, "w", encoding="utf-8") as file:

@@ -13,7 +13,7 @@ class ReinitTest(IntegrationTest):
         daemons = self.start_daemons("alpha", "beta")
         self.assert_job_runs(daemons, [2, 2])
         wait_until(lambda: all(one.metric("rueda_jobs") == 0 for one in daemons))
-        held = [one.held() for one in daemons]
+        held = [one.held_at_rest() for one in daemons]
         job = self.start_job(daemons, [2, 2], rank(*["init", "steps:2:5000", "shutdown"] * ROUNDS))
         self.assertEqual(job.exit_codes(), [0, 0], job.output())
         for number in range(4):
