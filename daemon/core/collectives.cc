@@ -211,6 +211,7 @@ DescriptorPtr Collectives::change_of(const OrderedOperation& operation) const {
 void Collectives::order(std::vector<OrderedOperation> operations) {
   if (locals_.empty()) return;  // called here, carried out elsewhere
   for (OrderedOperation& operation : operations) {
+    if (!rehearsing_) tabulate(operation);  // settled since it was taken
     tell_apart(operation);
     ordered_[index_of(track_of(operation.seq))].push_back(std::move(operation));
   }

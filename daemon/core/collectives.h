@@ -149,6 +149,7 @@ class Collectives {
   // --- A plan that repeats as it was
   // Takes the submission, if it is what the plan has and nothing is in flight that is not.
   bool rehearse(const LocalSubmission& submission);
+  std::optional<NextInPlan> next_rehearsed() const;
   bool may_rehearse() const;
   void launch_rehearsed(std::vector<OrderedOperation>& ordered);
   // From here on the tables have what is in flight, until nothing is.

@@ -28,10 +28,16 @@ bool Collectives::rehearse(const LocalSubmission& submission) {
   return false;
 }
 
+// None: the plan that is rehearsed is in force no longer, or something stands against it.
+std::optional<NextInPlan> Collectives::next_rehearsed() const {
+  const std::optional<NextInPlan> next = agreement_->next_in_plan();
+  return next && next->generation == rehearsed_generation_ ? next : std::nullopt;
+}
+
 // L6, in short: what may be a deviation is for the agreement to judge.
 bool Collectives::may_rehearse() const {
-  const std::optional<NextInPlan> next = agreement_->next_in_plan();
-  if (!next || next->generation != rehearsed_generation_) return false;
+  const std::optional<NextInPlan> next = next_rehearsed();
+  if (!next) return false;
   if (rehearsal_->repeats(next->at)) return false;
   for (size_t local = 0; local < locals_.size(); ++local) {
     const LocalRank rank{static_cast<int32_t>(local)};
@@ -46,7 +52,7 @@ bool Collectives::may_rehearse() const {
 
 void Collectives::launch_rehearsed(std::vector<OrderedOperation>& ordered) {
   while (rehearsing_) {
-    const std::optional<NextInPlan> next = agreement_->next_in_plan();
+    const std::optional<NextInPlan> next = next_rehearsed();
     if (!next) return;
     const std::optional<uint32_t> batch = rehearsal_->first_ready(next->batches);
     if (!batch) return;
