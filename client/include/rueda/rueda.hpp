@@ -57,41 +57,23 @@ struct BFloat16 {
 template <class T>
 struct DTypeOf;
 template <>
-struct DTypeOf<float> {
-  static constexpr rueda_dtype value = RUEDA_FLOAT32;
-};
+struct DTypeOf<float> : std::integral_constant<rueda_dtype, RUEDA_FLOAT32> {};
 template <>
-struct DTypeOf<double> {
-  static constexpr rueda_dtype value = RUEDA_FLOAT64;
-};
+struct DTypeOf<double> : std::integral_constant<rueda_dtype, RUEDA_FLOAT64> {};
 template <>
-struct DTypeOf<Float16> {
-  static constexpr rueda_dtype value = RUEDA_FLOAT16;
-};
+struct DTypeOf<Float16> : std::integral_constant<rueda_dtype, RUEDA_FLOAT16> {};
 template <>
-struct DTypeOf<BFloat16> {
-  static constexpr rueda_dtype value = RUEDA_BFLOAT16;
-};
+struct DTypeOf<BFloat16> : std::integral_constant<rueda_dtype, RUEDA_BFLOAT16> {};
 template <>
-struct DTypeOf<int32_t> {
-  static constexpr rueda_dtype value = RUEDA_INT32;
-};
+struct DTypeOf<int32_t> : std::integral_constant<rueda_dtype, RUEDA_INT32> {};
 template <>
-struct DTypeOf<int64_t> {
-  static constexpr rueda_dtype value = RUEDA_INT64;
-};
+struct DTypeOf<int64_t> : std::integral_constant<rueda_dtype, RUEDA_INT64> {};
 template <>
-struct DTypeOf<int8_t> {
-  static constexpr rueda_dtype value = RUEDA_INT8;
-};
+struct DTypeOf<int8_t> : std::integral_constant<rueda_dtype, RUEDA_INT8> {};
 template <>
-struct DTypeOf<uint8_t> {
-  static constexpr rueda_dtype value = RUEDA_UINT8;
-};
+struct DTypeOf<uint8_t> : std::integral_constant<rueda_dtype, RUEDA_UINT8> {};
 template <>
-struct DTypeOf<bool> {
-  static constexpr rueda_dtype value = RUEDA_BOOL;
-};
+struct DTypeOf<bool> : std::integral_constant<rueda_dtype, RUEDA_BOOL> {};
 
 template <class T>
 concept Element = requires {
