@@ -53,6 +53,8 @@ void Engine::report_rank_failed(const JobId& job, Rank rank, const std::string& 
 void Engine::close_job(const JobId& job) {
   const auto it = jobs_.find(job);
   if (it == jobs_.end()) return;
+  // It may have gone because a rank died, which is then the cause.
+  it->second->look_at_sessions();
   close(*it->second,
         Status(Code::kShutDown,
                "the launcher of job " + job + " on node " + options().node_id + " has gone",

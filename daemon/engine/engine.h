@@ -21,7 +21,7 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   // Takes a job in. The error names what is wrong (a job of that name runs, the layout is bad,
   // ...).
   Status register_job(JobSpec spec, JobListener listener);
-  // A rank that had not attached ended badly; the launcher says so.
+  // A rank ended badly; the launcher says so.
   void report_rank_failed(const JobId& job, Rank rank, const std::string& text);
   // The job's launcher has gone.
   void close_job(const JobId& job);

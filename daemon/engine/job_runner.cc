@@ -411,11 +411,18 @@ void JobRunner::on_lost(session::Session& session, const Status& status) {
                                    Origin{describe_node(), core_.global_rank(rank)})});
 }
 
+void JobRunner::look_at_sessions() {
+  for (const Local& item : locals_) {
+    if (item.session) item.session->look();
+  }
+}
+
 void JobRunner::on_rank_failed(Rank rank, const std::string& text) {
   for (size_t i = 0; i < locals_.size(); ++i) {
     const LocalRank local_rank{static_cast<int32_t>(i)};
-    // An attached one's session breaks, and that says it.
-    if (core_.global_rank(local_rank) != rank || locals_[i].session) continue;
+    if (core_.global_rank(local_rank) != rank) continue;
+    // Its session says more exactly how it ended; unless what it forked holds the socket.
+    if (locals_[i].session) locals_[i].session->look();
     step(core::RankLost{local_rank, Status(Code::kRankLost, text, Origin{describe_node(), rank})});
     return;
   }

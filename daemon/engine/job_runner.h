@@ -128,12 +128,14 @@ class JobRunner {
   void on_detached(session::Session& session);
   void on_lost(session::Session& session, const Status& status);
   bool has_sessions() const { return attached_sessions_ > 0; }
+  // What those have left behind that hung up comes in before this returns.
+  void look_at_sessions();
 
   // --- Links
   void on_envelope(LinkId link, Envelope envelope);
   void on_link_lost(LinkId link, const Status& status);
 
-  // The launcher saw a rank of this node end badly before it had attached.
+  // The launcher saw a rank of this node end badly.
   void on_rank_failed(Rank rank, const std::string& text);
 
   // The launcher is gone, or the daemon stops. `done` is called when nothing of the job is under

@@ -84,6 +84,9 @@ class Session {
   virtual void job_failed(const Status& status) = 0;
   // Sends the completions written since the last call on their way (one doorbell for many).
   virtual void flush() = 0;
+  // Looks whether the client has hung up, without waiting. If so, what it had sent is taken in, and
+  // its on_lost or on_detached comes before this returns.
+  virtual void look() = 0;
   // Drops the connection at once; no further event of this session arrives, nor on_lost.
   virtual void drop() = 0;
 };

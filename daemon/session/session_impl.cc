@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <boost/asio/post.hpp>
+#include <poll.h>
 
 #include "daemon/base/limits.h"
 #include "daemon/session/submission.h"
@@ -100,15 +101,27 @@ std::string SessionImpl::who() const {
 void SessionImpl::fail(const std::string& what) {
   if (state_ != State::kAttached) return;
   state_ = State::kFailing;
-  Status why(Code::kRankLost, who() + " " + what, Origin{.node_id = "", .rank = attach_.rank});
-  asio::post(setup_.loop, [self = shared_from_this(), why = std::move(why)] { self->finish(why); });
+  failure_ =
+      Status(Code::kRankLost, who() + " " + what, Origin{.node_id = "", .rank = attach_.rank});
+  asio::post(setup_.loop, [self = shared_from_this()] { self->finish(); });
 }
 
-void SessionImpl::finish(const Status& why) {
+void SessionImpl::finish() {
   if (state_ != State::kFailing) return;
-  send_status(RUEDA_ABI_FAILED, why);
-  setup_.events.on_lost(*this, why);
+  send_status(RUEDA_ABI_FAILED, failure_);
+  setup_.events.on_lost(*this, failure_);
   close();
+}
+
+void SessionImpl::look() {
+  const auto self = shared_from_this();  // what it had sent may be its goodbye
+  pollfd hang_up{.fd = socket_.native_handle(), .events = 0, .revents = 0};
+  // Nothing is added to what is there to be read: it comes to an end.
+  const bool has_hung_up = ::poll(&hang_up, 1, 0) == 1;
+  while (has_hung_up && state_ == State::kAttached) {
+    if (take_message() == MessageReader::Read::kWouldBlock) break;
+  }
+  finish();
 }
 
 void SessionImpl::check_memory() {
@@ -129,28 +142,39 @@ void SessionImpl::wait_readable() {
 }
 
 void SessionImpl::on_readable() {
-  for (int i = 0; i < kMessagesPerTurn; ++i) {
-    if (state_ != State::kGreeting && state_ != State::kAttached) return;
-    switch (reader_.read(socket_.native_handle())) {
-      case MessageReader::Read::kMessage:
-        handle_message();
-        reader_.descriptors().clear();
-        break;
-      case MessageReader::Read::kWouldBlock: wait_readable(); return;
-      case MessageReader::Read::kClosed:
-        if (state_ == State::kGreeting) {
-          setup_.owner.on_rejected(
-              attach_.peer,
-              Status(Code::kInvalidArgument, "it closed the connection before attaching"));
-          return close();
-        }
-        return fail("closed its connection without saying goodbye (killed or crashed)");
-      case MessageReader::Read::kBroken:
-        if (state_ == State::kGreeting) return refuse(reader_.error());
-        return fail("sent " + reader_.error().message() + kCorrupt);
-    }
+  const auto reads = [this] { return state_ == State::kGreeting || state_ == State::kAttached; };
+  for (int i = 0; i < kMessagesPerTurn && reads(); ++i) {
+    if (take_message() == MessageReader::Read::kWouldBlock) break;
   }
-  if (state_ == State::kGreeting || state_ == State::kAttached) wait_readable();
+  if (reads()) wait_readable();
+}
+
+MessageReader::Read SessionImpl::take_message() {
+  const MessageReader::Read read = reader_.read(socket_.native_handle());
+  switch (read) {
+    case MessageReader::Read::kMessage:
+      handle_message();
+      reader_.descriptors().clear();
+      break;
+    case MessageReader::Read::kWouldBlock: break;
+    case MessageReader::Read::kClosed:
+      if (state_ == State::kGreeting) {
+        setup_.owner.on_rejected(attach_.peer, Status(Code::kInvalidArgument,
+                                                      "it closed the connection before attaching"));
+        close();
+      } else {
+        fail("closed its connection without saying goodbye (killed or crashed)");
+      }
+      break;
+    case MessageReader::Read::kBroken:
+      if (state_ == State::kGreeting) {
+        refuse(reader_.error());
+      } else {
+        fail("sent " + reader_.error().message() + kCorrupt);
+      }
+      break;
+  }
+  return read;
 }
 
 void SessionImpl::handle_message() {

@@ -65,6 +65,7 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
                 uint32_t value) override;
   void job_failed(const Status& status) override;
   void flush() override;
+  void look() override;
   void drop() override;
 
  private:
@@ -90,6 +91,7 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
 
   void wait_readable();
   void on_readable();
+  MessageReader::Read take_message();
   void handle_message();
   void handle_attach();
   Status prepare_attach(const rueda_abi_attach& abi);
@@ -116,13 +118,14 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   std::string who() const;
   // Posts the end, so that no event comes from inside a call of the engine's. `what` follows who().
   void fail(const std::string& what);
-  void finish(const Status& why);
+  void finish();
 
   SessionSetup setup_;
   boost::asio::posix::stream_descriptor socket_;
   boost::asio::posix::stream_descriptor doorbell_;
   boost::asio::steady_timer deadline_;
   State state_ = State::kGreeting;
+  Status failure_;  // while kFailing
   Attach attach_;
   MessageReader reader_;
   MessageWriter writer_;

@@ -168,6 +168,10 @@ void Cluster::lose(FakeSession& session, const std::string& what) {
       .on_lost(session, Status(Code::kRankLost, "rank " + std::to_string(rank.value) + " " + what));
 }
 
+void Cluster::hang_up(FakeSession& session, const std::string& what) {
+  session.on_look = [this, &session, what] { lose(session, what); };
+}
+
 bool Cluster::run_until(const std::function<bool()>& condition) {
   const TicksMs give_up = steady_now_ms() + 60'000;
   while (!condition()) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -77,12 +78,16 @@ class FakeSession final : public session::Session {
   }
   void job_failed(const Status& status) override { failures.push_back(status); }
   void flush() override { flushed = completions.size(); }
+  void look() override {
+    if (on_look) std::exchange(on_look, nullptr)();
+  }
   void drop() override {}
 
   std::vector<session::Started> places;
   std::vector<Completion> completions;
   std::vector<Status> failures;
   size_t flushed = 0;  // completions that the client has been woken for
+  std::function<void()> on_look;
 
  private:
   const session::Attach attach_;
@@ -141,6 +146,8 @@ class Cluster {
   // The process said goodbye, or died.
   void detach(FakeSession& session);
   void lose(FakeSession& session, const std::string& what);
+  // It died, and its session has not noticed yet.
+  void hang_up(FakeSession& session, const std::string& what);
 
   bool run_until(const std::function<bool()>& condition);
   // Runs what is ready now.

@@ -158,16 +158,37 @@ TEST(EngineFailure, ARankThatNeverAttachedIsNamedByItsLauncher) {
   }
 }
 
-// The session of an attached rank tells by itself, and more exactly.
-TEST(EngineFailure, WhatALauncherSaysOfAnAttachedRankIsNotNews) {
-  Cluster cluster({{1}});
+// The session of an attached rank tells more exactly how it ended.
+TEST(EngineFailure, WhatALauncherSaysOfARankThatHungUpIsNotNews) {
+  Cluster cluster({{1, 1}});
   cluster.register_everywhere("job");
   const auto sessions = cluster.start("job");
-  ASSERT_EQ(sessions.size(), 1u);
-  cluster.engine(0).report_rank_failed("job", Rank{0}, "rank 0 exited");
+  ASSERT_EQ(sessions.size(), 2u);
   cluster.engine(0).report_rank_failed("job", Rank{5}, "rank 5 exited");
   cluster.settle();
   EXPECT_EQ(cluster.snapshot(0, "job").state, "running");
+  cluster.hang_up(*sessions[0], "broke the rules");
+  cluster.engine(0).report_rank_failed("job", Rank{0}, "rank 0 exited with status 3");
+  ASSERT_TRUE(cluster.run_until([&] { return all_told(sessions, {1}); }));
+  EXPECT_EQ(sessions[1]->failures[0].message(), "rank 0 broke the rules");
+}
+
+// A process that it forked holds the socket: the others waited until that one ended, too.
+TEST(EngineFailure, ALauncherIsBelievedThatARankHasEndedWhoseSocketIsOpen) {
+  Cluster cluster({{2, 1}});
+  cluster.register_everywhere("job");
+  const auto sessions = cluster.start("job");
+  ASSERT_EQ(sessions.size(), 3u);
+  cluster.submit(*sessions[2], "w", 100, 1);
+  cluster.engine(0).report_rank_failed("job", Rank{1}, "rank 1 exited with status 3");
+  ASSERT_TRUE(cluster.run_until([&] { return all_told(sessions, {0, 2}); }));
+  for (const size_t rank : {0, 2}) {
+    EXPECT_EQ(sessions[rank]->failures[0].message(), "rank 1 exited with status 3");
+    EXPECT_EQ(sessions[rank]->failures[0].origin(), (Origin{"n0", Rank{1}}));
+  }
+  cluster.lose(*sessions[1], "hung up at last");
+  cluster.settle();
+  EXPECT_EQ(cluster.engine(0).clients(), 1);
 }
 
 TEST(EngineFailure, ALeaverWithOperationsInFlightIsNamed) {
@@ -238,6 +259,39 @@ TEST(EngineClose, TheLaunchersEndIsTheJobsEnd) {
   }
   EXPECT_EQ(sessions[0]->completions.at(0).status.code(), Code::kShutDown);
   EXPECT_EQ(cluster.engine(0).jobs().size(), 1u) << "its own launcher is still there";
+}
+
+// A rank alone on its node took its launcher with it, and a slow daemon heard of the launcher
+// first: then the others were told that a launcher had gone, and of no rank.
+TEST(EngineClose, ARankThatDiedIsNamedThoughItsLaunchersEndIsSeenFirst) {
+  Cluster cluster({{1, 1}});
+  cluster.register_everywhere("job");
+  const auto sessions = cluster.start("job");
+  ASSERT_EQ(sessions.size(), 2u);
+  cluster.submit(*sessions[0], "w", 100, 1);
+  cluster.hang_up(*sessions[1], "(pid 1001) was killed");
+  cluster.engine(1).close_job("job");
+  ASSERT_TRUE(cluster.run_until(
+      [&] { return all_told(sessions, {0}) && cluster.engine(1).jobs().empty(); }));
+  EXPECT_EQ(sessions[0]->failures[0].message(), "rank 1 (pid 1001) was killed");
+  EXPECT_EQ(sessions[0]->failures[0].origin(), (Origin{"n1", Rank{1}}));
+  EXPECT_EQ(sessions[0]->completions.at(0).status.code(), Code::kRankLost);
+  EXPECT_EQ(cluster.engine(1).clients(), 0);
+}
+
+// One that had said goodbye is none that died.
+TEST(EngineClose, AGoodbyeThatIsSeenAfterTheLaunchersEndIsAGoodbye) {
+  Cluster cluster({{1, 1}});
+  cluster.register_everywhere("job");
+  const auto sessions = cluster.start("job");
+  ASSERT_EQ(sessions.size(), 2u);
+  cluster.detach(*sessions[0]);
+  sessions[1]->on_look = [&] { cluster.detach(*sessions[1]); };
+  for (const int node : {0, 1}) cluster.engine(node).close_job("job");
+  ASSERT_TRUE(cluster.run_until(
+      [&] { return cluster.engine(0).jobs().empty() && cluster.engine(1).jobs().empty(); }));
+  EXPECT_TRUE(cluster.node(0).failures.empty());
+  EXPECT_TRUE(cluster.node(1).failures.empty());
 }
 
 TEST(EngineClose, AProcessThatOutlivesItsJobGetsErrorsUntilItGoes) {

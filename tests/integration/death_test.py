@@ -64,6 +64,19 @@ class RankDeathTest(Death):
             self.assertEqual(sorted(os.listdir("/dev/shm")), shared_memory)
             self.assert_job_runs(daemons, [2, 2])
 
+    def test_a_rank_is_named_whose_launcher_has_gone_when_its_daemon_wakes_up(self):
+        daemons = self.start_daemons("alpha", "beta", arguments=["--timeout-ms", "30000"])
+        job = self.loop_on(daemons, [1, 1])
+        daemons[1].send(signal.SIGSTOP)
+        try:
+            os.kill(job.pid_of(1), signal.SIGKILL)
+            job.launchers[1].exit_code()
+        finally:
+            daemons[1].send(signal.SIGCONT)
+        error = job.wait_for(0, r"^error loop:\S+ (\S+) at \S+: (.*)$")
+        self.assertRegex(f"{error.group(1)} {error.group(2)}", r"RUEDA_ERR_RANK_LOST .*\brank 1\b")
+        self.assertNotIn(0, job.exit_codes(), job.output())
+
     def test_exit_in_the_middle_of_an_operation(self):
         daemons = self.start_daemons("alpha", "beta")
         leaver = rank("init", "steps:6:1000", "submit:alone:200000", "exit:0")

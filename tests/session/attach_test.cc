@@ -213,6 +213,49 @@ TEST_F(SessionTest, DeathIsLost) {
   EXPECT_EQ(server_->stats().sessions, 0u);
 }
 
+TEST_F(SessionTest, ALookFindsWhoHasHungUp) {
+  start_server();
+  auto client = attach(2);
+  Session& session = *events_.sessions.at(0);
+  session.look();
+  EXPECT_TRUE(events_.lost.empty());
+  client->close();
+  session.look();
+  ASSERT_EQ(events_.lost.size(), 1u);
+  EXPECT_THAT(events_.lost[0].message(), HasSubstr("rank 2 "));
+  EXPECT_EQ(server_->stats().sessions, 0u);
+  loop_.poll();
+  EXPECT_EQ(events_.lost.size(), 1u) << "it is told once";
+}
+
+TEST_F(SessionTest, ALookFindsTheGoodbyeOfWhoHasHungUp) {
+  start_server();
+  auto client = attach();
+  client->send(RUEDA_ABI_DETACH, nullptr, 0);
+  ASSERT_EQ(::shutdown(client->fd(), SHUT_WR), 0);
+  Session& session = *events_.sessions.at(0);
+  session.look();
+  EXPECT_EQ(events_.detached, 0) << "it still listens, and has all the time it wants";
+  ASSERT_EQ(::shutdown(client->fd(), SHUT_RDWR), 0);
+  session.look();
+  EXPECT_EQ(events_.detached, 1);
+  EXPECT_TRUE(events_.lost.empty());
+  EXPECT_EQ(server_->stats().sessions, 0u);
+}
+
+TEST_F(SessionTest, ALookBringsALossForwardThatIsOnItsWay) {
+  start_server();
+  auto client = attach();
+  Session& session = *events_.sessions.at(0);
+  client->close();
+  session.job_failed(Status(Code::kNodeLost, "another node is lost"));  // nobody takes it
+  EXPECT_TRUE(events_.lost.empty());
+  session.look();
+  EXPECT_EQ(events_.lost.size(), 1u);
+  loop_.poll();
+  EXPECT_EQ(events_.lost.size(), 1u);
+}
+
 TEST_F(SessionTest, ProtocolErrorsAfterAttach) {
   start_server();
   auto twice = attach();
