@@ -16,7 +16,7 @@ using LinkId = uint64_t;
 struct Envelope {
   JobId job;
   core::Message message;
-  std::string proof;  // with Join and Start: that the sender belongs to the job (proof.h)
+  std::string proof;  // with Join, Start and Fail: that the sender belongs to the job (proof.h)
 };
 
 // Called on the control loop.

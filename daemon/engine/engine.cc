@@ -40,8 +40,14 @@ Status Engine::register_job(JobSpec spec, JobListener listener) {
   }
   spdlog::info("job {}: registered by {}, {} ranks on {} nodes, node index {} here", job, spec.user,
                spec.layout.world_size(), spec.layout.node_count(), spec.self.value);
-  jobs_.emplace(job, std::make_unique<JobRunner>(context_, std::move(spec), std::move(listener)));
+  ended_.remove(job, spec.token);
+  const std::optional<Envelope> early = early_fails_.take(steady_now_ms(), job, spec.token);
+  JobRunner& runner = *jobs_
+                           .emplace(job, std::make_unique<JobRunner>(context_, std::move(spec),
+                                                                     std::move(listener)))
+                           .first->second;
   context_.metrics.daemon().jobs.Set(static_cast<double>(jobs_.size()));
+  if (early) runner.on_early_fail(*early);
   return Status::ok();
 }
 
@@ -74,6 +80,8 @@ void Engine::retire(JobRunner* runner) {
                                [&](const auto& entry) { return entry.second.get() == runner; });
   if (it == jobs_.end()) return;
   spdlog::info("job {}: closed", it->first);
+  ended_.add(steady_now_ms(), it->first, runner->spec().token, runner->spec().self,
+             runner->why_over());
   if (runner->has_sessions()) retired_.push_back(std::move(it->second));
   jobs_.erase(it);
   context_.metrics.daemon().jobs.Set(static_cast<double>(jobs_.size()));
@@ -167,10 +175,27 @@ void Engine::forget(session::Session& session) {
 
 // --- Links ---------------------------------------------------------------------------------------
 
+bool Engine::answer_late_join(LinkId link, const Envelope& envelope) {
+  const std::optional<EndedJobs::Answer> answer = ended_.answer(steady_now_ms(), envelope);
+  if (!answer) return false;
+  if (answer->is_first) {
+    const auto& fail = std::get<core::Fail>(answer->envelope.message.body);
+    spdlog::info("job {}: told node index {}, which comes late, why the job is over: {}",
+                 envelope.job, envelope.message.sender().value, fail.status.message());
+  }
+  context_.metrics.daemon().late_joins.Increment();
+  context_.control_plane.send(link, answer->envelope);
+  return true;
+}
+
 void Engine::on_envelope(LinkId link, Envelope envelope) {
+  if (answer_late_join(link, envelope)) return;
   const auto it = jobs_.find(envelope.job);
-  if (it == jobs_.end()) return;  // not registered here yet, or any more: the sender asks again
-  it->second->on_envelope(link, std::move(envelope));
+  if (it != jobs_.end()) {
+    it->second->on_envelope(link, std::move(envelope));
+  } else {  // not registered here yet, or any more; anything else is sent again
+    early_fails_.add(steady_now_ms(), std::move(envelope));
+  }
 }
 
 void Engine::on_link_lost(LinkId link, const Status& status) {

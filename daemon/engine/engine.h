@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "daemon/engine/early_fails.h"
+#include "daemon/engine/ended_jobs.h"
 #include "daemon/engine/job_runner.h"
 
 namespace rueda::engine {
@@ -54,9 +56,13 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   void close(JobRunner& runner, const Status& why);
   void retire(JobRunner* runner);
   void forget(session::Session& session);
+  // Whether the message was a Join to a job that is over here.
+  bool answer_late_join(LinkId link, const Envelope& envelope);
 
   const EngineContext context_;
   std::map<JobId, std::unique_ptr<JobRunner>> jobs_;
+  EndedJobs ended_;
+  EarlyFails early_fails_;
   // Closed, but processes are still attached: they get errors until they go.
   std::vector<std::unique_ptr<JobRunner>> retired_;
   std::unordered_map<session::Session*, JobRunner*> owners_;

@@ -461,6 +461,8 @@ void JobRunner::send(NodeIndex to, core::Message message) {
     envelope.proof = make_proof(spec_.token, "join", spec_.job, epoch, spec_.self);
   } else if (std::holds_alternative<core::Start>(envelope.message.body)) {
     envelope.proof = make_proof(spec_.token, "start", spec_.job, epoch, spec_.self);
+  } else if (std::holds_alternative<core::Fail>(envelope.message.body)) {
+    envelope.proof = make_proof(spec_.token, "fail", spec_.job, epoch, spec_.self);
   }
   context_.control_plane.send(*link, envelope);
 }
@@ -481,7 +483,11 @@ bool JobRunner::authenticate(LinkId link, const Envelope& envelope) {
   }
   if (!is_join) {
     const auto it = children_.find(from);
-    return it != children_.end() && it->second == link;
+    if (it != children_.end() && it->second == link) return true;
+    // It has failed before it joined.
+    return std::holds_alternative<core::Fail>(message.body) &&
+           proof_matches(make_proof(spec_.token, "fail", spec_.job, message.epoch, from),
+                         envelope.proof);
   }
   if (!proof_matches(make_proof(spec_.token, "join", spec_.job, message.epoch, from),
                      envelope.proof)) {
@@ -552,49 +558,8 @@ void JobRunner::finish_close() {
   if (on_closed_) std::exchange(on_closed_, nullptr)();
 }
 
-JobSnapshot JobRunner::snapshot() const {
-  JobSnapshot snapshot;
-  snapshot.job = spec_.job;
-  snapshot.user = spec_.user;
-  snapshot.state = core::to_string(core_.state());
-  if (core_.state() == core::JobState::kForming && core_.attached() == 0) snapshot.state = "idle";
-  snapshot.epoch = core_.epoch().value;
-  snapshot.world_size = spec_.layout.world_size();
-  snapshot.local_size = static_cast<int>(locals_.size());
-  snapshot.attached = static_cast<int>(core_.attached());
-  snapshot.nodes = spec_.layout.node_count();
-  snapshot.coordinator = spec_.layout.node(spec_.layout.coordinator()).node_id;
-  snapshot.mode = core_.mode();
-  snapshot.locked = core_.is_locked();
-  snapshot.operations = operations_done_;
-  snapshot.bytes_reduced = bytes_reduced_;
-  snapshot.in_flight = core_.submissions_in_flight();
-  snapshot.error = core_.failure().message();
-  snapshot.missing_ranks = core_.missing_ranks();
-  for (const core::Collectives* set : core_.process_sets()) {
-    if (set->id() == 0) continue;
-    snapshot.process_sets.push_back({set->id(), set->layout().ranks(), set->is_locked()});
-  }
-  return snapshot;
-}
-
-std::vector<PlanSnapshot> JobRunner::plans() const {
-  std::vector<PlanSnapshot> all;
-  for (const core::Collectives* set : core_.process_sets()) {
-    if (!set->plan()) continue;
-    all.push_back({spec_.job, set->id(), set->layout().ranks(), *set->plan()});
-  }
-  return all;
-}
-
-std::vector<StallSnapshot> JobRunner::stalls() const {
-  std::vector<StallSnapshot> all;
-  for (const core::Collectives* set : core_.process_sets()) {
-    const core::StallNotice notice = set->stalls().stalls(steady_now_ms());
-    std::vector<StallSnapshot> some = snapshot_stalls(spec_.job, set->id(), set->layout(), notice);
-    std::move(some.begin(), some.end(), std::back_inserter(all));
-  }
-  return all;
+const Status& JobRunner::why_over() const {
+  return core_.state() == core::JobState::kFailed ? core_.failure() : *closing_;
 }
 
 }  // namespace rueda::engine

@@ -133,6 +133,8 @@ class JobRunner {
 
   // --- Links
   void on_envelope(LinkId link, Envelope envelope);
+  // It came, over whichever link, before the job was registered.
+  void on_early_fail(Envelope envelope) { on_envelope(LinkId{}, std::move(envelope)); }
   void on_link_lost(LinkId link, const Status& status);
 
   // The launcher saw a rank of this node end badly.
@@ -141,6 +143,9 @@ class JobRunner {
   // The launcher is gone, or the daemon stops. `done` is called when nothing of the job is under
   // way on this node any more; sessions may still be attached, and are answered with errors.
   void close(const Status& why, std::function<void()> done);
+
+  // Once it has been closed: the first cause.
+  const Status& why_over() const;
 
   JobSnapshot snapshot() const;
   std::vector<StallSnapshot> stalls() const;

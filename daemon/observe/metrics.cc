@@ -66,6 +66,8 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
                                              "Connections turned away at the data port."),
       .job_failures =
           single_counter(registry, "rueda_job_failures_total", "Jobs that ended in failure."),
+      .late_joins = single_counter(registry, "rueda_late_joins_total",
+                                   "Joins to jobs that were over, answered with the reason."),
       .order_sent = message("order", "sent"),
       .order_received = message("order", "received"),
       .membership_sent = message("membership", "sent"),

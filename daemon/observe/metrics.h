@@ -68,6 +68,8 @@ struct DaemonMetrics {
   prometheus::Counter& rejected_clients;      // rueda_rejected_clients_total
   prometheus::Counter& rejected_connections;  // rueda_rejected_connections_total: on the data port
   prometheus::Counter& job_failures;          // rueda_job_failures_total
+  // rueda_late_joins_total: to jobs that were over here, answered with the reason
+  prometheus::Counter& late_joins;
   // rueda_control_messages_total{kind,direction}: kind is order (ready, decree), membership
   // (hello, join, start, leave, fail) or heartbeat.
   prometheus::Counter& order_sent;

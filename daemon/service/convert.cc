@@ -216,6 +216,7 @@ struct Writer {
   void operator()(const core::RecoveryBody&) const { RUEDA_CHECK(false); }
   void operator()(const core::Fail& from) const {
     v1::Fail& fail = *to.mutable_fail();
+    fail.set_proof(proof);
     fail.set_code(static_cast<int32_t>(from.status.code()));
     fail.set_text(from.status.message());
     fail.set_origin_node(from.status.origin().node_id);
@@ -388,7 +389,9 @@ Status read_body(const v1::JobMessage& from, engine::Envelope& to) {
       message.body = core::Leave{Rank{from.leave().rank()}, read(from.leave().frozen())};
       break;
     case v1::JobMessage::kLeft: message.body = core::Left{Rank{from.left().rank()}}; break;
-    case v1::JobMessage::kFail: return put(read(from.fail()), message);
+    case v1::JobMessage::kFail:
+      to.proof = from.fail().proof();
+      return put(read(from.fail()), message);
     case v1::JobMessage::kHandover:
       to.proof = from.handover().proof();
       return put(read(from.handover()), message);

@@ -158,6 +158,36 @@ TEST(EngineFailure, ARankThatNeverAttachedIsNamedByItsLauncher) {
   }
 }
 
+// The others took no word of a node that had not joined, and waited for their start timeout.
+TEST(EngineFailure, ARankThatNeverAttachedIsNamedWhereItsNodeHasNotJoined) {
+  Cluster cluster({{1, 2}});
+  cluster.register_everywhere("job");
+  FakeSession* waiting = cluster.attach("job", Rank{0});
+  cluster.settle();
+  cluster.engine(1).report_rank_failed("job", Rank{2}, "rank 2 exited with status 3");
+  ASSERT_TRUE(cluster.run_until([&] { return !waiting->failures.empty(); }));
+  EXPECT_EQ(waiting->failures[0].message(), "rank 2 exited with status 3");
+  EXPECT_EQ(waiting->failures[0].origin(), (Origin{"n1", Rank{2}}));
+}
+
+// The same where the coordinator's launcher is late: the word had come, and gone.
+TEST(EngineFailure, ANodeThatFailedBeforeTheCoordinatorHadTheJobIsHeard) {
+  Cluster cluster({{1, 1}});
+  ASSERT_TRUE(cluster.engine(1).register_job(cluster.spec("job", 1), {}).is_ok());
+  cluster.engine(1).report_rank_failed("job", Rank{1}, "rank 1 exited with status 3");
+  cluster.engine(1).close_job("job");
+  cluster.settle();
+  std::vector<Status> failures;
+  JobListener listener;
+  listener.on_failed = [&](const Status& status) { failures.push_back(status); };
+  ASSERT_TRUE(cluster.engine(0).register_job(cluster.spec("job", 0), listener).is_ok());
+  EXPECT_TRUE(failures.empty()) << "the launcher is to hear first that the job is registered";
+  cluster.settle();
+  ASSERT_EQ(failures.size(), 1u);
+  EXPECT_EQ(failures[0].message(), "rank 1 exited with status 3");
+  EXPECT_EQ(failures[0].origin(), (Origin{"n1", Rank{1}}));
+}
+
 // The session of an attached rank tells more exactly how it ended.
 TEST(EngineFailure, WhatALauncherSaysOfARankThatHungUpIsNotNews) {
   Cluster cluster({{1, 1}});
@@ -223,6 +253,65 @@ TEST(EngineFailure, ANewcomerHearsNothingOfWhatItsPredecessorHadInFlight) {
   ASSERT_TRUE(cluster.run_until([&] { return all_told(sessions, {1}); }));
   ASSERT_TRUE(cluster.run_until([&] { return !newcomer->failures.empty(); }));
   EXPECT_EQ(newcomer->completions.size(), 1u);
+}
+
+// It waited for its start timeout, because nobody was there who could tell.
+TEST(EngineFailure, WhoComesWhenTheJobIsOverAndGoneHearsWhoDied) {
+  Cluster cluster({{1, 1}});
+  cluster.register_everywhere("job");
+  cluster.engine(0).report_rank_failed("job", Rank{0}, "rank 0 exited with status 3");
+  cluster.engine(0).close_job("job");
+  cluster.settle();
+  ASSERT_TRUE(cluster.engine(0).jobs().empty());
+  FakeSession* late = cluster.attach("job", Rank{1});
+  ASSERT_TRUE(late);
+  ASSERT_TRUE(cluster.run_until([&] { return !late->failures.empty(); }));
+  EXPECT_EQ(late->failures[0].message(), "rank 0 exited with status 3");
+  EXPECT_EQ(late->failures[0].origin(), (Origin{"n0", Rank{0}}));
+  EXPECT_EQ(cluster.node(0).metrics->daemon().late_joins.Value(), 1);
+}
+
+TEST(EngineFailure, WhoComesBackWhenTheCoordinatorsLauncherHasGoneHearsThat) {
+  Cluster cluster({{1, 1}});
+  cluster.register_everywhere("job");
+  const auto sessions = cluster.start("job");
+  ASSERT_EQ(sessions.size(), 2u);
+  for (FakeSession* session : sessions) cluster.detach(*session);
+  cluster.settle();
+  cluster.engine(0).close_job("job");
+  cluster.settle();
+  FakeSession* back = cluster.attach("job", Rank{1});
+  ASSERT_TRUE(back);
+  ASSERT_TRUE(cluster.run_until([&] { return !back->failures.empty(); }));
+  EXPECT_EQ(back->failures[0].message(), "the launcher of job job on node n0 has gone");
+}
+
+// The memory of the run before, under the same name, must not fail it.
+TEST(EngineFailure, AJobThatIsStartedAgainBegins) {
+  Cluster cluster({{1, 1}});
+  cluster.register_everywhere("job");
+  cluster.engine(0).report_rank_failed("job", Rank{0}, "rank 0 exited with status 3");
+  for (const int node : {0, 1}) cluster.engine(node).close_job("job");
+  cluster.settle();
+  // A launcher may be late, too: until the coordinator's has come, what is said to it is of a job
+  // that it does not know.
+  JobSpec spec = cluster.spec("job", 1);
+  spec.token = std::string(limits::kTokenBytes, 'n');
+  ASSERT_TRUE(cluster.engine(1).register_job(spec, {}).is_ok());
+  session::Attach attach = cluster.attach_of("job", Rank{1});
+  attach.token = spec.token;
+  FakeSession early(attach);
+  ASSERT_TRUE(cluster.engine(1).on_attach(early).is_ok());
+  cluster.settle();
+  EXPECT_TRUE(early.failures.empty());
+  spec.self = NodeIndex{0};
+  ASSERT_TRUE(cluster.engine(0).register_job(spec, {}).is_ok());
+  attach = cluster.attach_of("job", Rank{0});
+  attach.token = spec.token;
+  FakeSession other(attach);
+  ASSERT_TRUE(cluster.engine(0).on_attach(other).is_ok());
+  EXPECT_TRUE(cluster.run_until([&] { return !early.places.empty() && !other.places.empty(); }));
+  EXPECT_TRUE(early.failures.empty());
 }
 
 TEST(EngineFailure, ARankThatDoesNotComeIsNamed) {

@@ -77,6 +77,27 @@ class RankDeathTest(Death):
         self.assertRegex(f"{error.group(1)} {error.group(2)}", r"RUEDA_ERR_RANK_LOST .*\brank 1\b")
         self.assertNotIn(0, job.exit_codes(), job.output())
 
+    def test_a_rank_that_ends_before_its_node_has_joined_is_named_by_the_others(self):
+        daemons = self.start_daemons("alpha", "beta")
+        job = self.start_job(daemons, [1, 2], by_rank({1: rank("exit:3"), 2: rank("pause")}, rank("init")))
+        error = job.wait_for(0, r"^error init (\S+) at \S+: (.*)$")
+        self.assertRegex(f"{error.group(1)} {error.group(2)}",
+                         r"RUEDA_ERR_RANK_LOST .*\brank 1 .*\bbeta exited with status 3")
+        job.exit_codes()
+
+    def test_who_comes_when_the_job_is_over_and_gone_hears_who_died(self):
+        daemons = self.start_daemons("alpha", "beta")
+        job = self.start_job(daemons, [1, 1], by_rank({0: rank("exit:3")}, rank("pause", "init")))
+        job.wait_for(1, "^pausing")
+        self.assertEqual(job.launchers[0].exit_code(), 3, job.output())
+        wait_until(lambda: daemons[0].metric("rueda_jobs") == 0)
+        os.kill(job.pid_of(1), signal.SIGUSR1)
+        error = job.wait_for(1, r"^error init (\S+) at \S+: (.*)$")
+        self.assertRegex(f"{error.group(1)} {error.group(2)}",
+                         r"RUEDA_ERR_RANK_LOST .*\brank 0 .*\balpha exited with status 3")
+        self.assertGreaterEqual(daemons[0].metric("rueda_late_joins_total"), 1)
+        job.exit_codes()
+
     def test_exit_in_the_middle_of_an_operation(self):
         daemons = self.start_daemons("alpha", "beta")
         leaver = rank("init", "steps:6:1000", "submit:alone:200000", "exit:0")

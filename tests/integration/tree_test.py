@@ -13,7 +13,7 @@ import signal
 import time
 
 import harness
-from harness import SANITIZED, SLOWNESS, by_rank, rank
+from harness import SANITIZED, SLOWNESS, by_rank, rank, wait_until
 from schedules import Schedule, ScheduleTest
 
 NODES = 8
@@ -115,11 +115,26 @@ class TreeTest(ScheduleTest):
     def test_daemons_that_were_told_different_trees_say_so(self):
         stranger = self.start_daemon("stranger", "--tree-threshold", "4", "--tree-fan-in", "3")
         daemons = self.daemons[:NODES - 1] + [stranger]
-        # Who comes when the others have gone learns it from nobody, and waits for so long.
-        job = self.start_job(daemons, [1] * NODES, rank("init"),
-                             extra_env={"RUEDA_START_TIMEOUT_MS": "10000"})
+        job = self.start_job(daemons, [1] * NODES, rank("init"))
         self.assertNotIn(0, job.exit_codes(), job.output())
         self.assertRegex(job.output(), r"a tree of fan-in .*--tree-fan-in")
+        self.assertNotIn("did not start within", job.output())
+
+    def test_who_comes_late_to_a_node_within_the_tree_that_has_gone_hears_who_died(self):
+        """And so does who is below: nobody of both had come before."""
+        late = rank("pause", "init")
+        job = self.start_job(self.daemons, [1] * NODES, by_rank({1: rank("exit:3"), 3: late, 7: late}, rank("init")))
+        for number in (3, 7):
+            job.wait_for(number, "^pausing")
+        self.assertEqual(job.launchers[1].exit_code(), 3, job.output())
+        wait_until(lambda: self.daemons[1].metric("rueda_jobs") == 0)
+        os.kill(job.pid_of(7), signal.SIGUSR1)
+        for number in range(NODES):
+            if number in (1, 3):
+                continue
+            error = job.wait_for(number, r"^error init (\S+) at \S+: (.*)$")
+            self.assertRegex(f"{error.group(1)} {error.group(2)}", r"RUEDA_ERR_RANK_LOST .*\brank 1 ")
+        self.assertNotIn(0, job.exit_codes(), job.output())
 
 
 if __name__ == "__main__":

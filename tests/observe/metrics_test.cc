@@ -33,6 +33,7 @@ TEST(Metrics, DaemonSeriesAreThereFromTheStart) {
        {"rueda_clients 0\n", "rueda_jobs 0\n", "rueda_arena_bytes 0\n", "rueda_staging_bytes 0\n",
         "rueda_unstable_bytes 0\n", "rueda_rejected_clients_total 0\n",
         "rueda_rejected_connections_total 0\n", "rueda_job_failures_total 0\n",
+        "rueda_late_joins_total 0\n",
         "rueda_control_messages_total{direction=\"sent\",kind=\"order\"} 0\n",
         "rueda_control_messages_total{direction=\"received\",kind=\"heartbeat\"} 0\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
@@ -56,6 +57,7 @@ TEST(Metrics, EachDaemonFieldHasItsOwnSeries) {
   daemon.heartbeat_sent.Increment(12);
   daemon.heartbeat_received.Increment(13);
   daemon.unstable_bytes.Set(14);
+  daemon.late_joins.Increment(15);
   const std::string text = metrics.render();
   for (const char* line :
        {"rueda_clients 1\n", "rueda_jobs 2\n", "rueda_arena_bytes 3\n", "rueda_staging_bytes 4\n",
@@ -65,7 +67,8 @@ TEST(Metrics, EachDaemonFieldHasItsOwnSeries) {
         "{direction=\"sent\",kind=\"membership\"} 10\n",
         "{direction=\"received\",kind=\"membership\"} 11\n",
         "{direction=\"sent\",kind=\"heartbeat\"} 12\n",
-        "{direction=\"received\",kind=\"heartbeat\"} 13\n", "rueda_unstable_bytes 14\n"}) {
+        "{direction=\"received\",kind=\"heartbeat\"} 13\n", "rueda_unstable_bytes 14\n",
+        "rueda_late_joins_total 15\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
 }

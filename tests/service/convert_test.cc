@@ -251,7 +251,7 @@ TEST(Convert, FailWithEveryOrigin) {
   const std::vector<Origin> origins{{}, {"n1", {}}, {"n1", Rank{0}}, {"", Rank{3}}};
   for (const Origin& origin : origins) {
     const Status status(Code::kRankLost, "rank 0 fell", origin);
-    EXPECT_EQ(round_trip(core::Fail{status}).status, status);
+    EXPECT_EQ(round_trip(core::Fail{status}, "proof").status, status);
   }
 }
 
