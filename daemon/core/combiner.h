@@ -1,6 +1,7 @@
 // What a node and those below it in the tree (tree.h) report, put together: a tensor goes up when
-// all of them have reported it, as one report. Reports that differ are one report with an objection
-// that names both ranks and both values.
+// all of them have reported it or have joined (L11), as one report. Reports that differ are one
+// report with an objection that names both ranks and both values. A join goes up when all of them
+// have joined, after everything else: to those above, they are like one node with many ranks.
 #pragma once
 
 #include <map>
@@ -31,7 +32,7 @@ class Combiner {
   // L4: what was reported of the lockable track is void.
   void forget_lockable();
   // The tensor has been decreed: who has not reported it does not do so any more.
-  void forget(const std::string& tensor) { entries_.erase(tensor); }
+  void forget(const std::string& tensor);
   // What is to go up, in this order.
   std::vector<TensorReport> take_reports() { return std::exchange(reports_, {}); }
 
@@ -41,13 +42,16 @@ class Combiner {
     // What waits for others.
     std::vector<std::pair<std::vector<NodeIndex>, ReadyTensor>> parts;
     bool is_lockable = false;
-    bool is_passed_on = false;  // some have gone up by themselves: so the others do, too
   };
+  size_t missing(const Entry& entry) const;
+  // False: it waits for others.
+  bool goes_up(const Entry& entry);
   void pass_on(Entry& entry);
-  static ReadyTensor combine(const Entry& entry);
+  ReadyTensor combine(const Entry& entry) const;
 
   const size_t nodes_;
   std::map<std::string, Entry> entries_;
+  std::map<NodeIndex, Rank> joined_;  // all their ranks have: one of these
   std::vector<TensorReport> reports_;
   bool is_stopped_ = false;
 };

@@ -157,12 +157,6 @@ Status JobCore::check_joins(const LocalSubmission& submission) const {
                    " cannot join: a job with policy shrink has no joins; start it with "
                    "policy fail to have them");
   }
-  if (has_tree()) {
-    return invalid(rank() + " cannot join: a job of more than " +
-                   std::to_string(options_.tree.threshold) +
-                   " nodes has no joins; give --tree-threshold " +
-                   std::to_string(layout_.node_count()) + " to all daemons to have them");
-  }
   if (collectives_.submissions().has(submission.rank, kProcessSetsName)) {
     return invalid(rank() +
                    " cannot join while its change of process sets is in flight; wait for it");

@@ -35,6 +35,7 @@ enum class Mutant : uint8_t {
   kReportedBeforeAllBelow,  // in a tree: with one node below that has not reported
   kLinkUsedBeforeDrained,   // in a tree, by a new parent
   kJoinedRankCountedTwice,  // L11: as having submitted the tensor, and as having joined
+  kJoinedNodeCountedTwice,  // likewise, in a tree
   // Of recovery (rules R).
   kDeliverAfterSeal,
   kPartialFreedEarly,  // P, before F is whole

@@ -429,13 +429,5 @@ TEST(JoinAndRecovery, AJobThatShrinksHasNone) {
   EXPECT_THAT(job.end_of(0, job.submit(0, join())).message(), HasSubstr("policy shrink"));
 }
 
-TEST(JoinAndTrees, AJobWithATreeOfNodesHasNone) {
-  JobOptions options;
-  options.tree = {2, 2};
-  Cluster job({1, 1, 1}, options);
-  job.start();
-  EXPECT_THAT(job.end_of(0, job.submit(0, join())).message(), HasSubstr("--tree-threshold 3"));
-}
-
 }  // namespace
 }  // namespace rueda::core

@@ -62,11 +62,34 @@ class TreeTest(ScheduleTest):
         schedule.wait_for_tensors(STEPS * 12)
         self.assertEqual(self.order_messages() - before, 0, schedule.describe_daemons())
         schedule.stop()
-        before = received()
-        job = self.start_job(self.daemons, [1] * NODES, rank("init", "steps:20:1000", "shutdown"),
-                             ["--coordination", "negotiate"])
-        self.assertEqual(job.exit_codes(), [0] * NODES, job.output())
-        self.assertLessEqual(received() - before, 2 * 20, "one message a child and a tensor")
+        reduces = [f"reduce:t{i % 3}:float32:sum:4" for i in range(20)]
+        all_steps = rank("init", "steps:20:1000", "shutdown")
+        # The rank at the bottom has joined: the reports of the others are combined all the same.
+        joins = by_rank({7: rank("init", "join", "shutdown")}, rank("init", *reduces, "join", "shutdown"))
+        for command, tensors in ((all_steps, 20), (joins, 20 + 1)):
+            before = received()
+            job = self.start_job(self.daemons, [1] * NODES, command, ["--coordination", "negotiate"])
+            self.assertEqual(job.exit_codes(), [0] * NODES, job.output())
+            self.assertLessEqual(received() - before, 2 * tensors, "one message a child and a tensor")
+
+    def test_ranks_join_wherever_they_are_in_every_mode(self):
+        """Uneven inputs: sums decode into who contributed. Inner nodes, leaves, a whole branch and the coordinator are
+        done first; steps of all ranks come between, with as few messages as ever."""
+        uneven = ("9,2,8,3,7,1,8,5", "3,9,9,9,9,9,9,9", "6,6,6,6,6,6,6,6", "5,0,7,0,0,4,6,0", "1,2,1,12,1,1,1,7")
+        actions = [action for steps in uneven for action in (f"uneven:{steps}:1000", "steps:3:100")]
+        for mode in MODES:
+            with self.subTest(mode=mode):
+                job = self.start_job(self.daemons, [1] * NODES, rank("init", *actions, "shutdown"),
+                                     ["--coordination", mode])
+                self.assertEqual(job.exit_codes(), [0] * NODES, job.output())
+                for steps in uneven:
+                    said = set(re.findall(rf"ok uneven:{steps}:1000 last (\d)", job.output()))
+                    self.assertEqual(len(said), 1, job.output())
+                    counts = [int(count) for count in steps.split(",")]
+                    if len(set(counts)) > 1:  # who does most steps comes last
+                        self.assertEqual(counts[int(said.pop())], max(counts), f"{mode}, {steps}")
+        for daemon in self.daemons:
+            self.assertEqual(daemon.metric("rueda_job_failures_total"), 0)
 
     def test_a_node_within_the_tree_that_dies_is_named_everywhere(self):
         job = self.start_job(self.daemons, [1] * NODES, rank("init", "loop:20000"))

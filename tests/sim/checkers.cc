@@ -2,19 +2,14 @@
 
 #include <algorithm>
 
+#include "tests/sim/names.h"
+
 namespace rueda::sim {
 namespace {
 
 bool is_sealed(core::JobState state) {
   return state == core::JobState::kSuspecting || state == core::JobState::kSealed ||
          state == core::JobState::kFailed;
-}
-
-std::string name_of(NodeIndex node) { return "n" + std::to_string(node.value); }
-std::string name_of(Rank rank) { return "rank " + std::to_string(rank.value); }
-std::string name_of(Seq seq) {
-  const bool is_decreed = core::track_of(seq) == core::Track::kDecreed;
-  return (is_decreed ? "operation b" : "operation ") + std::to_string(core::number_of(seq));
 }
 
 }  // namespace
@@ -27,7 +22,8 @@ Checkers::Checkers(const core::Layout& layout, int window, uint32_t process_set,
       nodes_(static_cast<size_t>(layout.node_count())),
       open_(static_cast<size_t>(layout.world_size())),
       dead_(static_cast<size_t>(layout.world_size())),
-      joined_(dead_.size()) {}
+      joined_(dead_.size()),
+      gone_on_without_(dead_.size()) {}
 
 void Checkers::violated(const std::string& what) {
   if (violation_.empty()) violation_ = what;
@@ -386,27 +382,6 @@ bool Checkers::is_in_another(NodeIndex node, Seq seq, size_t local, Ticket ticke
   return false;
 }
 
-void Checkers::check_absent(NodeIndex node, const core::Launch& launch,
-                            const core::TensorDescriptor& descriptor, size_t local) {
-  const Rank rank = layout_.node(node).ranks[local];
-  const std::string without = "L11: " + name_of(launch.seq) + " is launched without " +
-                              descriptor.name + " of " + name_of(rank);
-  if (dead_[static_cast<size_t>(rank.value)]) return;
-  if (!joined_[static_cast<size_t>(rank.value)]) violated(without + ", which has not joined");
-  for (const auto& [ticket, submitted] : open(rank)) {
-    const bool is_it = submitted->name == descriptor.name &&
-                       !ending_.contains({rank.value, ticket}) &&
-                       !is_in_another(node, launch.seq, local, Ticket{ticket});
-    if (is_it) violated(without + ", which has submitted it");
-  }
-  if (launch.locked) violated(without + ", by a plan");
-  const bool takes_zeros =
-      descriptor.kind == CollectiveKind::kBarrier ||
-      (descriptor.kind == CollectiveKind::kAllreduce &&
-       (descriptor.op == ReduceOp::kSum || descriptor.op == ReduceOp::kAverage));
-  if (!takes_zeros) violated(without + ", whose zeros would spoil it");
-}
-
 void Checkers::check_same_everywhere(NodeIndex node, const core::Launch& launch) {
   Operation& operation = operations_[key(launch.epoch, launch.seq, name_in(launch))];
   if (operation.failed) {
@@ -447,13 +422,7 @@ void Checkers::on_delivery(NodeIndex node, const core::Delivery& delivery) {
   }
   const core::DescriptorPtr descriptor = it->second;
   open(rank).erase(it);
-  if (descriptor->kind == CollectiveKind::kJoin) {
-    joined_[static_cast<size_t>(rank.value)] = false;
-    if (delivery.status.is_ok() && !open(rank).empty()) {
-      violated("L11: the join of " + name_of(rank) + " ended before " +
-               open(rank).begin()->second->name + ", which it submitted earlier");
-    }
-  }
+  if (descriptor->kind == CollectiveKind::kJoin) on_join_ended(rank, delivery);
   if (delivery.status.is_ok() && !moves_data(descriptor->kind)) {
     check_change(delivery);
   } else if (delivery.status.is_ok()) {
@@ -502,6 +471,7 @@ void Checkers::check_value(NodeIndex node, const core::Delivery& delivery,
   }
   Operation& operation = operations_[key(Epoch{model.epoch}, delivery.seq, completed->second)];
   operation.delivered_on.insert(node.value);
+  note_absent(rank_of(node, delivery.rank), operation);
   if (delivery.epoch.value != operation.epoch) violated("I5: a delivery of another epoch");
   if (std::none_of(operation.tensors.begin(), operation.tensors.end(),
                    [&](const core::DescriptorPtr& tensor) { return *tensor == descriptor; })) {

@@ -15,7 +15,8 @@
 //   L7  an unlock cancels from 1 + the minimum of the reports on, nothing that any node completed,
 //       and the same on all nodes
 //   L11 an operation lacks a rank only if that has joined, and has not submitted it before; only
-//       sums, averages and barriers lack one, and no plan's
+//       sums, averages and barriers lack one, and no plan's; who has got the result of one that
+//       lacks a rank joins later than that
 //   R1  P and F are let go of when nobody needs them any more (data_plane.h)
 //   R2  what is unstable is bounded (data_plane.h)
 //   R3  a sealed epoch launches and delivers nothing
@@ -98,7 +99,8 @@ class Checkers {
     std::set<int> completed_on;
     std::set<int> cancelled_on;
     std::set<int> delivered_on;
-    bool failed = false;  // decreed as an error, or passed over
+    std::set<Rank> without;  // L11: these have joined
+    bool failed = false;     // decreed as an error, or passed over
     // Of the result. Policy `shrink`: an operation that is completed by decision has the result of
     // the epoch that it was launched in.
     uint32_t epoch = 0;
@@ -158,9 +160,12 @@ class Checkers {
   void check_window(NodeIndex node, const core::Launch& launch);
   void check_descriptors(NodeIndex node, const core::Launch& launch);
   bool is_in_another(NodeIndex node, Seq seq, size_t local, Ticket ticket);
+  void check_same_everywhere(NodeIndex node, const core::Launch& launch);
+  // --- checkers_joins.cc
   void check_absent(NodeIndex node, const core::Launch& launch,
                     const core::TensorDescriptor& descriptor, size_t local);
-  void check_same_everywhere(NodeIndex node, const core::Launch& launch);
+  void note_absent(Rank rank, const Operation& of);
+  void on_join_ended(Rank rank, const core::Delivery& delivery);
   // --- checkers_recovery.cc
   void on_vote(NodeIndex node, const core::Message& message);
   bool is_quorum(const std::set<int>& votes, const std::vector<NodeIndex>& members) const;
@@ -184,6 +189,7 @@ class Checkers {
   std::vector<OpenSubmissions> open_;              // by rank
   std::vector<bool> dead_;                         // by rank
   std::vector<bool> joined_;                       // by rank
+  std::vector<std::set<Rank>> gone_on_without_;    // by rank: so it joins later than these
   std::set<std::pair<int32_t, uint64_t>> ending_;  // in this step: ranks and tickets
   std::map<Key, Operation> operations_;
   std::map<std::pair<uint32_t, Seq>, uint32_t> changes_;           // by epoch: what came of them

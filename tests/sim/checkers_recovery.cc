@@ -3,14 +3,10 @@
 #include <algorithm>
 
 #include "tests/sim/checkers.h"
+#include "tests/sim/names.h"
 #include "tests/sim/trace.h"
 
 namespace rueda::sim {
-namespace {
-
-std::string name_of(NodeIndex node) { return "n" + std::to_string(node.value); }
-
-}  // namespace
 
 uint32_t Checkers::ranks_of(const std::vector<NodeIndex>& members) const {
   size_t ranks = 0;

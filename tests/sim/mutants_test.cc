@@ -42,6 +42,7 @@ const Planted kPlanted[] = {
     {"delivering without a lease", core::Mutant::kDeliverWithoutLease, kShrink},
     {"a half without its witness", core::Mutant::kWitnessIgnored, kShrink},
     {"a joined rank counted twice", core::Mutant::kJoinedRankCountedTwice},
+    {"a joined node counted twice", core::Mutant::kJoinedNodeCountedTwice},
     {"dependent tensors fused", core::Mutant::kDependentTensorsFused},
     {"rehearsed by name alone", core::Mutant::kRehearsedByName},
     {"rehearsed, not taken back", core::Mutant::kRehearsedNotTakenBack},

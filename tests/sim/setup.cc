@@ -420,9 +420,7 @@ RunSetup draw_setup(uint64_t seed, const Limits& limits) {
     draw_tree(dice, setup);
   }
   // Whose join ends because another rank has left cannot leave sets in order.
-  const bool has_tree = setup.ranks.size() > static_cast<size_t>(setup.tree.threshold);
-  const bool may_join =
-      !setup.shrinks() && !has_tree && (setup.leaver < 0 || setup.sets.empty());
+  const bool may_join = !setup.shrinks() && (setup.leaver < 0 || setup.sets.empty());
   if (limits.joins && may_join && dice.chance(30)) draw_joins(dice, setup);
   return setup;
 }
