@@ -1,7 +1,7 @@
 #!/bin/bash
 # The long form of run.sh, for a night: ten times the simulator seeds, ten minutes for each fuzzer, every
-# way to leave a locked schedule a hundred times, one job on 32 daemons, and every test again and again
-# under the sanitizers.
+# way to leave a locked schedule a hundred times, one job on 32 daemons, one on a tree of 65, and every test
+# again and again under the sanitizers.
 #
 #   RUEDA_SIM_SEEDS=1000000 FUZZ_SECONDS=3600 REPEAT=20 tests/long.sh
 set -euo pipefail

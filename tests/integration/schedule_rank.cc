@@ -10,8 +10,9 @@
 // program.
 //
 // Rank r contributes 2^r times a factor that names tensor, step and turn: so a sum says whose
-// values are in it, and from when. Prints "started", "deviated KIND" (rank 0), and what is wrong.
-// Exit code 0: nothing was.
+// values are in it, and from when. Of more than 32 ranks, elements take turns: element i has ranks
+// 32 g to 32 g + 31, where g is i modulo the number of such groups. Prints "started", "deviated
+// KIND" (rank 0), and what is wrong. Exit code 0: nothing was.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -46,6 +47,9 @@ enum Kind : int {
 };
 constexpr const char* kKinds[] = {"none", "shape", "unknown",   "skip", "again", "wait",
                                   "poll", "lack",  "alternate", "calm", "stop"};
+
+// A sum must be exact: so many digits and a factor below 64 fit into a float64.
+constexpr int kRanksInElement = 32;
 
 [[noreturn]] void give_up(const std::string& what) {
   std::printf("error %s\n", what.c_str());
@@ -129,9 +133,9 @@ class Tensor {
   void submit(uint64_t step, uint64_t turn, size_t more) {
     factor_ = 1 + static_cast<double>(mixed(step * 1'000'003 + index_ * 1009 + turn) % 64);
     elements_ = count_ + more;
-    const double own = std::ldexp(factor_, rueda_rank());
+    const double own = std::ldexp(factor_, rueda_rank() % kRanksInElement);
     for_sample([&](size_t i) {
-      input_[i] = static_cast<Element>(own);
+      input_[i] = static_cast<Element>(group_of(i) == rueda_rank() / kRanksInElement ? own : 0);
       output_[i] = -1;
     });
     const auto dim = static_cast<int64_t>(elements_);
@@ -142,8 +146,8 @@ class Tensor {
   void wait(uint64_t step) {
     check(rueda_wait(handle_, -1, nullptr), "waiting for " + name_);
     handle_ = 0;
-    const double sum = factor_ * (std::ldexp(1.0, rueda_size()) - 1);
     for_sample([&](size_t i) {
+      const double sum = factor_ * (std::ldexp(1.0, ranks_in(i)) - 1);
       if (static_cast<double>(output_[i]) != sum) describe_wrong(step, i);
     });
   }
@@ -171,12 +175,20 @@ class Tensor {
     for (size_t i = 0; i < elements_; i += stride) visit(i);
     visit(elements_ - 1);
   }
+  static int group_of(size_t i) {
+    const int groups = (rueda_size() + kRanksInElement - 1) / kRanksInElement;
+    return static_cast<int>(i % static_cast<size_t>(groups));
+  }
+  static int ranks_in(size_t i) {
+    return std::min(kRanksInElement, rueda_size() - group_of(i) * kRanksInElement);
+  }
   [[noreturn]] void describe_wrong(uint64_t step, size_t i) const {
     const double value = static_cast<double>(output_[i]) / factor_;
     give_up("wrong sum: " + name_ + " in step " + std::to_string(step) + ", element " +
             std::to_string(i) + ": " + std::to_string(value) +
             " times this step's factor; contributors are its binary digits, of " +
-            std::to_string(rueda_size()));
+            std::to_string(ranks_in(i)) + " from rank " +
+            std::to_string(group_of(i) * kRanksInElement) + " on");
   }
 
   std::string name_;
@@ -332,7 +344,6 @@ class Rank {
   bool alternates_ = false;
 };
 
-// Sums of 2^rank times a factor below 64 must be exact.
 template <class Element>
 void run(const char* tensors, Commands* commands) {
   Rank<Element> rank(sizes_of(tensors));

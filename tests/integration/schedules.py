@@ -4,9 +4,14 @@ are told to."""
 import errno
 import json
 import os
+import time
 
 import harness
 from harness import IntegrationTest, wait_until
+
+# What many daemons have in common: the tensors of a ResNet-50, a little of each, and how large a daemon may be.
+MANY_TENSORS = 161
+MOST_RESIDENT_BYTES = 60 << 20
 
 
 class Schedule:
@@ -106,3 +111,19 @@ class ScheduleTest(IntegrationTest):
         """Between all daemons, since they began."""
         return sum(daemon.metric("rueda_control_messages_total", 'kind="order"', 'direction="sent"')
                    for daemon in self.daemons)
+
+    def run_locked(self, daemons, steps):
+        """One rank a daemon: every sum is right, nothing is said about order, memory is bounded."""
+        schedule = Schedule(self, daemons, [1] * len(daemons), f"{MANY_TENSORS}x256", ["--coordination", "locked"])
+        schedule.wait_until_locked()
+        before = self.order_messages()
+        began_s = time.monotonic()
+        schedule.wait_for_tensors(steps * (MANY_TENSORS + 1))
+        took_s = time.monotonic() - began_s
+        messages = self.order_messages() - before
+        resident = [daemon.resident_bytes() for daemon in daemons]
+        print(f"{len(daemons)} daemons, {steps} steps of {MANY_TENSORS} tensors: {took_s:.1f} s, {messages:.0f} messages "
+              f"of order, {min(resident) / 2**20:.0f} to {max(resident) / 2**20:.0f} MB resident a daemon", flush=True)
+        self.assertEqual(messages, 0, schedule.describe_daemons())
+        self.assertLess(max(resident), MOST_RESIDENT_BYTES)
+        schedule.stop()
