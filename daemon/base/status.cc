@@ -33,9 +33,14 @@ const char* to_string(Code code) {
   return "UNKNOWN";
 }
 
+const Status::Error& Status::error() const {
+  static const Error none;
+  return error_ ? *error_ : none;
+}
+
 std::string Status::to_string() const {
   if (is_ok()) return "OK";
-  return std::string(rueda::to_string(code_)) + ": " + message_;
+  return std::string(rueda::to_string(code())) + ": " + message();
 }
 
 }  // namespace rueda

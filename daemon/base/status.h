@@ -2,6 +2,7 @@
 // No exception crosses a room's door.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -42,29 +43,40 @@ struct Origin {
   bool operator==(const Origin&) const = default;
 };
 
+// Ok is a null pointer: it is copied a thousand times a step, and an error never.
 class [[nodiscard]] Status {
  public:
   Status() = default;
   Status(Code code, std::string message, Origin origin = {})
-      : code_(code), message_(std::move(message)), origin_(std::move(origin)) {}
+      : error_(code == Code::kOk ? nullptr
+                                 : std::make_shared<const Error>(
+                                       Error{code, std::move(message), std::move(origin)})) {}
 
   static Status ok() { return {}; }
 
-  bool is_ok() const { return code_ == Code::kOk; }
-  Code code() const { return code_; }
+  bool is_ok() const { return error_ == nullptr; }
+  Code code() const { return error_ ? error_->code : Code::kOk; }
   // One sentence that names the culprit and, where there is one, the remedy.
-  const std::string& message() const { return message_; }
-  const Origin& origin() const { return origin_; }
-  bool is_retryable() const { return code_ == Code::kUnavailable; }
+  const std::string& message() const { return error().message; }
+  const Origin& origin() const { return error().origin; }
+  bool is_retryable() const { return code() == Code::kUnavailable; }
   // "MISMATCH: tensor ..." for logs.
   std::string to_string() const;
 
-  bool operator==(const Status&) const = default;
+  bool operator==(const Status& other) const { return error() == other.error(); }
 
  private:
-  Code code_ = Code::kOk;
-  std::string message_;
-  Origin origin_;
+  struct Error {
+    Code code = Code::kOk;
+    std::string message;
+    Origin origin;
+
+    bool operator==(const Error&) const = default;
+  };
+  // Without one: empty texts.
+  const Error& error() const;
+
+  std::shared_ptr<const Error> error_;
 };
 
 // A value or the Status that says why there is none.
