@@ -327,35 +327,10 @@ Status Collectives::launch(OrderedOperation operation, Output& output) {
   launch.generation = operation.generation;
   launch.locked = operation.locked;
   launch.plan_hash = operation.plan_hash;
-  std::vector<DescriptorPtr> batch;
-  launch.tensors.reserve(operation.tensors.size());
-  if (operation.batch) fill(operation, launch);
-  for (size_t i = 0; i < operation.tensors.size(); ++i) {
-    const std::string& name = operation.tensors[i];
-    LaunchTensor item;
-    item.tickets.resize(locals_.size());
-    if (gives_zeros(operation, i)) {
-      item.descriptor = operation.descriptors[i];
-    } else if (const PendingTensor* tensor = submissions_.find(name); tensor && tensor->reported) {
-      item.descriptor = tensor->first().descriptor;
-      for (size_t rank = 0; rank < locals_.size(); ++rank) {
-        const std::optional<LocalSubmission>& submission = tensor->by_local_rank[rank];
-        if (submission) item.tickets[rank] = submission->ticket;
-      }
-    } else {
-      return Status(Code::kInternal, "operation " + std::to_string(number_of(operation.seq)) +
-                                         " has tensor \"" + name +
-                                         "\", which this node did not report");
-    }
-    item.elements = item.descriptor->elements();
-    if (!operation.locked) batch.push_back(item.descriptor);
-    launch.tensors.push_back(std::move(item));
-  }
-  // What a plan launches was compared with it when it became ready.
-  if (!operation.locked && plan_hash(batch) != operation.plan_hash) {
-    return Status(Code::kMismatch, "operation " + std::to_string(number_of(operation.seq)) +
-                                       " means another batch on the coordinator than on node " +
-                                       layout_.node(self_).node_id);
+  if (operation.batch) {
+    fill(operation, launch);
+  } else if (Status status = find_tensors(operation, launch); !status.is_ok()) {
+    return status;
   }
   if (recovery_) {
     launch.from_partial = operation.from_partial;
@@ -364,6 +339,45 @@ Status Collectives::launch(OrderedOperation operation, Output& output) {
   }
   launched_.emplace(operation.seq, std::move(operation));
   output.launches.push_back(std::move(launch));
+  return Status::ok();
+}
+
+// Its tensors and tickets, from the table.
+Status Collectives::find_tensors(const OrderedOperation& operation, Launch& launch) const {
+  std::vector<LaunchTensor> tensors;
+  std::vector<DescriptorPtr> batch;
+  tensors.reserve(operation.tensors.size());
+  launch.tickets.reserve(operation.tensors.size() * locals_.size());
+  for (size_t i = 0; i < operation.tensors.size(); ++i) {
+    const std::string& name = operation.tensors[i];
+    const PendingTensor* tensor = nullptr;
+    DescriptorPtr descriptor;
+    if (gives_zeros(operation, i)) {
+      descriptor = operation.descriptors[i];
+    } else {
+      tensor = submissions_.find(name);
+      if (!tensor || !tensor->reported) {
+        return Status(Code::kInternal, "operation " + std::to_string(number_of(operation.seq)) +
+                                           " has tensor \"" + name +
+                                           "\", which this node did not report");
+      }
+      descriptor = tensor->first().descriptor;
+    }
+    for (size_t rank = 0; rank < locals_.size(); ++rank) {
+      const bool has_submitted = tensor && tensor->by_local_rank[rank];
+      launch.tickets.push_back(has_submitted ? std::optional(tensor->by_local_rank[rank]->ticket)
+                                             : std::nullopt);
+    }
+    if (!operation.locked) batch.push_back(descriptor);
+    tensors.push_back({descriptor, descriptor->elements()});
+  }
+  launch.tensors = std::make_shared<const std::vector<LaunchTensor>>(std::move(tensors));
+  // What a plan launches was compared with it when it became ready.
+  if (!operation.locked && plan_hash(batch) != operation.plan_hash) {
+    return Status(Code::kMismatch, "operation " + std::to_string(number_of(operation.seq)) +
+                                       " means another batch on the coordinator than on node " +
+                                       layout_.node(self_).node_id);
+  }
   return Status::ok();
 }
 
@@ -400,9 +414,11 @@ void Collectives::end_operation(const OrderedOperation& operation, const Complet
     if (!operation.error.is_ok() && is_under_way(name)) continue;
     const PendingTensor* tensor = recovery_ ? submissions_.find(name) : nullptr;
     if (tensor) note_group(*tensor->first().descriptor);
+    const size_t told = output.deliveries.size();
     for (const LocalSubmission& submission : submissions_.remove(name)) {
       end_submission(submission, operation.error, result, operation.outcome.value_or(0), output);
     }
+    if (output.deliveries.size() > told) output.deliveries[told].is_first = true;
   }
   agreement_->on_operation_ended(operation.seq);
   report_join();

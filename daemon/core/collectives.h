@@ -55,8 +55,8 @@ class Collectives {
   void submit(LocalSubmission submission, Output& output);
   // The set of all ranks: whether it was what the plan in force has, and need not be submitted any
   // more. Cheap: most are.
-  bool submit_again(const LocalSubmission& submission) {
-    return rehearsing_ && rehearsal_->take(submission);
+  bool submit_again(TicksMs now, LocalRank rank, Ticket ticket, const DescriptorPtr& descriptor) {
+    return rehearsing_ && rehearsal_->take(now, rank, ticket, descriptor);
   }
   // Ends it here and now, with an error.
   void refuse(const LocalSubmission& submission, const Status& status, Output& output);
@@ -130,6 +130,7 @@ class Collectives {
   Status launch_track(Track track, Output& output);
   bool window_open(Seq seq) const;
   Status launch(OrderedOperation operation, Output& output);
+  Status find_tensors(const OrderedOperation& operation, Launch& launch) const;
   CompletedOperation result_of(const OrderedOperation& operation) const;
   void end_operation(const OrderedOperation& operation, const CompletedOperation& result,
                      Output& output);

@@ -23,7 +23,10 @@ bool Collectives::rehearse(const LocalSubmission& submission) {
     }
     rehearsing_ = true;
   }
-  if (rehearsal_->take(submission)) return true;
+  if (submission.objection.empty() &&
+      rehearsal_->take(now_, submission.rank, submission.ticket, submission.descriptor)) {
+    return true;
+  }
   settle();
   return false;
 }
@@ -97,15 +100,12 @@ void Collectives::tabulate(OrderedOperation& operation) {
 
 void Collectives::fill(const OrderedOperation& operation, Launch& launch) const {
   const uint32_t batch = *operation.batch;
-  launch.tensors.resize(rehearsal_->tensors(batch));
-  for (size_t tensor = 0; tensor < launch.tensors.size(); ++tensor) {
-    LaunchTensor& item = launch.tensors[tensor];
-    item.descriptor = rehearsal_->descriptor(batch, tensor, LocalRank{0});
-    item.elements = rehearsal_->elements(batch, tensor);
-    item.tickets.reserve(rehearsal_->ranks());
+  launch.tensors = rehearsal_->to_launch(batch);
+  launch.tickets.reserve(launch.tensors->size() * rehearsal_->ranks());
+  for (size_t tensor = 0; tensor < launch.tensors->size(); ++tensor) {
     for (size_t local = 0; local < rehearsal_->ranks(); ++local) {
-      item.tickets.push_back(
-          rehearsal_->ticket(batch, tensor, LocalRank{static_cast<int32_t>(local)}));
+      const LocalRank rank{static_cast<int32_t>(local)};
+      launch.tickets.push_back(rehearsal_->ticket(batch, tensor, rank));
     }
   }
 }
@@ -115,14 +115,14 @@ void Collectives::end_rehearsed(const OrderedOperation& operation, const Complet
   const uint32_t batch = *operation.batch;
   const size_t tensors = rehearsal_->tensors(batch);
   output.deliveries.reserve(output.deliveries.size() + tensors * locals_.size());
-  for (size_t tensor = 0; tensor < tensors; ++tensor) {
-    for (size_t local = 0; local < locals_.size(); ++local) {
-      const LocalRank rank{static_cast<int32_t>(local)};
-      deliver(rank, rehearsal_->ticket(batch, tensor, rank), Status::ok(), result, 0, output);
-    }
-  }
-  for (size_t local = 0; local < locals_.size(); ++local) {  // the last thing that ranks have done
+  // Rank by rank: whoever tells them goes through the memory of one after the other.
+  for (size_t local = 0; local < locals_.size(); ++local) {
     const LocalRank rank{static_cast<int32_t>(local)};
+    for (size_t tensor = 0; tensor < tensors; ++tensor) {
+      deliver(rank, rehearsal_->ticket(batch, tensor, rank), Status::ok(), result, 0, output);
+      output.deliveries.back().is_first = local == 0;
+    }
+    // The last thing that the rank has done.
     stalls_.on_completed(rehearsal_->submission(batch, tensors - 1, rank), now_);
   }
   rehearsal_->end(batch);

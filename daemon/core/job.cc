@@ -129,12 +129,6 @@ void JobCore::on(const RankLost& event, Output& output) {
   withdraw(event.status, output);
 }
 
-void JobCore::submit(TicksMs now, LocalSubmission& submission, Output& output) {
-  submission.submitted_ms = now;
-  if (state_ == JobState::kRunning && collectives_.submit_again(submission)) return;
-  step(now, Submitted{submission}, output);
-}
-
 void JobCore::on(const Submitted& event, Output& output) {
   LocalSubmission submission = event.submission;
   submission.submitted_ms = now_;

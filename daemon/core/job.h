@@ -38,8 +38,11 @@ class JobCore {
 
   // Handles one event. Appends to output.
   void step(TicksMs now, Event event, Output& output);
-  // The same as step(Submitted), for those that come by the thousand. Sets submitted_ms.
-  void submit(TicksMs now, LocalSubmission& submission, Output& output);
+  // Whether the submission was what the plan in force has: then it needs no step(Submitted). For
+  // those that come by the thousand.
+  bool submit_again(TicksMs now, LocalRank rank, Ticket ticket, const DescriptorPtr& descriptor) {
+    return state_ == JobState::kRunning && collectives_.submit_again(now, rank, ticket, descriptor);
+  }
 
   const Layout& layout() const { return layout_; }
   NodeIndex self() const { return self_; }

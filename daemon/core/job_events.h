@@ -1,7 +1,9 @@
 // What a job's core (job.h) is told, and what it says is to be done.
 #pragma once
 
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
@@ -85,11 +87,10 @@ using Event = std::variant<RankAttached, RankDetached, RankLost, Submitted, Mess
 // --- Output ---------------------------------------------------------------------------------
 struct LaunchTensor {
   DescriptorPtr descriptor;
-  // Of the node's ranks in the process set, ascending; none: the rank has joined, and contributes
-  // zeros.
-  std::vector<std::optional<Ticket>> tickets;
   int64_t elements = 0;  // the descriptor's, which is not always in cache
 };
+// A plan's batch has the same ones each time.
+using LaunchTensors = std::shared_ptr<const std::vector<LaunchTensor>>;
 
 // Carry this operation out; answer with OperationDone or OperationFailed. Under policy `shrink` a
 // broadcast is done on no node before every member has launched it: then an operation that one of
@@ -103,8 +104,16 @@ struct Launch {
   // have.
   bool locked = false;
   uint64_t plan_hash = 0;
-  bool from_partial = false;          // decided REDO: P is there, of the epoch before
-  std::vector<LaunchTensor> tensors;  // of one kind, dtype, op and scale
+  bool from_partial = false;  // decided REDO: P is there, of the epoch before
+  LaunchTensors tensors;      // of one kind, dtype, op and scale
+  // Of one tensor after another, for each of the node's ranks in the process set, ascending; none:
+  // the rank has joined, and contributes zeros.
+  std::vector<std::optional<Ticket>> tickets;
+
+  std::span<const std::optional<Ticket>> tickets_of(size_t tensor) const {
+    const size_t ranks = tickets.size() / tensors->size();
+    return std::span(tickets).subspan(tensor * ranks, ranks);
+  }
 };
 
 // The end of one submission.
@@ -116,6 +125,8 @@ struct Delivery {
   uint32_t contributors = 0;
   Seq seq;
   uint32_t value = 0;  // what came of the operation: a process set's id, the last rank to join
+  // Of those that end the same tensor on this node.
+  bool is_first = false;
 };
 
 struct EpochStarted {

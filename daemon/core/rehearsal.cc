@@ -7,12 +7,6 @@
 #include "daemon/core/mutants.h"
 
 namespace rueda::core {
-namespace {
-
-constexpr uint32_t kSeveral = UINT32_MAX;  // the place of what has several
-
-}  // namespace
-
 Rehearsal::Rehearsal(const Plan& plan, size_t ranks) : ranks_(ranks) {
   for (const PlanBatch& planned : plan.batches) {
     Batch batch;
@@ -22,14 +16,16 @@ Rehearsal::Rehearsal(const Plan& plan, size_t ranks) : ranks_(ranks) {
     batch.by_rank.resize(ranks);
     batch.after = planned.after;
     batch.ends = planned.ends;
+    std::vector<LaunchTensor> to_launch;
     for (const DescriptorPtr& tensor : planned.tensors) {
       const auto place = static_cast<uint32_t>(planned_.size());
       const auto [it, is_new] = by_name_.emplace(tensor->name, place);
-      if (!is_new) it->second = kSeveral;
+      if (!is_new) it->second = kNoPlace;
       planned_.push_back(tensor);
-      elements_.push_back(tensor->elements());
+      to_launch.push_back({tensor, tensor->elements()});
       batch_of_.push_back(static_cast<uint32_t>(batches_.size()));
     }
+    batch.to_launch = std::make_shared<const std::vector<LaunchTensor>>(std::move(to_launch));
     batches_.push_back(std::move(batch));
   }
   known_.resize(planned_.size() * ranks);
@@ -42,24 +38,22 @@ Rehearsal::Rehearsal(const Plan& plan, size_t ranks) : ranks_(ranks) {
   }
 }
 
-bool Rehearsal::take(const LocalSubmission& submission) {
-  if (!submission.objection.empty()) return false;
-  const LocalRank rank = submission.rank;
-  const std::optional<uint32_t> place = find(rank, submission.descriptor);
-  if (!place) return false;
-  Batch& batch = batches_[batch_of_[*place]];
-  Row& row = rows_[row_index(*place, rank)];
-  if (row.is_there) return false;
-  row = {submission.ticket, submission.submitted_ms, true};
+bool Rehearsal::take(TicksMs now, LocalRank rank, Ticket ticket, const DescriptorPtr& descriptor) {
+  const uint32_t place = find(rank, descriptor);
+  if (place == kNoPlace) return false;
+  Batch& batch = batches_[batch_of_[place]];
+  Row& row = rows_[row_index(place, rank)];
+  if (row.round == batch.round) return false;
+  row = {ticket, now, batch.round};
   uint32_t& of_rank = batch.by_rank[static_cast<size_t>(rank.value)];
-  if (batch.missing == batch.tensors * ranks_) batch.since_ms = submission.submitted_ms;
+  if (batch.missing == batch.tensors * ranks_) batch.since_ms = now;
   ++of_rank;
   if (--batch.missing == 0) batch.ready_moment = ++moment_;
   ++submissions_;
   return true;
 }
 
-std::optional<uint32_t> Rehearsal::find(LocalRank rank, const DescriptorPtr& descriptor) {
+uint32_t Rehearsal::find(LocalRank rank, const DescriptorPtr& descriptor) {
   RankMemory& memory = memory_[static_cast<size_t>(rank.value)];
   uint32_t& guess = memory.after[memory.last];
   DescriptorPtr* known = &known_[known_index(guess, rank)];
@@ -69,9 +63,9 @@ std::optional<uint32_t> Rehearsal::find(LocalRank rank, const DescriptorPtr& des
       place = it->second;
     } else {
       const auto named = by_name_.find(descriptor->name);
-      if (named == by_name_.end() || named->second == kSeveral ||
+      if (named == by_name_.end() || named->second == kNoPlace ||
           (*planned_[named->second] != *descriptor && !RUEDA_MUTANT(kRehearsedByName))) {
-        return std::nullopt;
+        return kNoPlace;
       }
       place = named->second;
       known = &known_[known_index(place, rank)];
@@ -108,7 +102,8 @@ bool Rehearsal::repeats(PlanPlace at) const {
 bool Rehearsal::gathers(LocalRank rank, Ticket ticket) const {
   for (uint32_t place = 0; place < batch_of_.size(); ++place) {
     const Row& row = rows_[row_index(place, rank)];
-    if (row.is_there && row.ticket == ticket) return !batches_[batch_of_[place]].is_under_way;
+    const Batch& batch = batches_[batch_of_[place]];
+    if (row.round == batch.round && row.ticket == ticket) return !batch.is_under_way;
   }
   return false;
 }
@@ -125,8 +120,7 @@ void Rehearsal::remove(Batch& batch) {
   submissions_ -= all - batch.missing;
   batch.missing = all;
   std::fill(batch.by_rank.begin(), batch.by_rank.end(), 0);
-  const auto first = rows_.begin() + static_cast<ptrdiff_t>(batch.first * ranks_);
-  std::for_each(first, first + all, [](Row& row) { row.is_there = false; });
+  ++batch.round;
 }
 
 LocalSubmission Rehearsal::submission(uint32_t batch, size_t tensor, LocalRank rank) const {
@@ -142,7 +136,7 @@ std::vector<LocalSubmission> Rehearsal::take_gathered() {
     for (uint32_t index = 0; index < batches_.size(); ++index) {
       const Batch& batch = batches_[index];
       for (size_t tensor = 0; !batch.is_under_way && tensor < batch.tensors; ++tensor) {
-        if (!rows_[row_index(place_of(index, tensor), rank)].is_there) continue;
+        if (rows_[row_index(place_of(index, tensor), rank)].round != batch.round) continue;
         gathered.push_back(submission(index, tensor, rank));
       }
     }

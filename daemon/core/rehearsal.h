@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "daemon/core/job_events.h"
 #include "daemon/core/plan.h"
 #include "daemon/core/submissions.h"
 
@@ -27,7 +28,7 @@ class Rehearsal {
 
   // Whether the submission has a place here: a tensor of the plan, as the plan has it, of one batch
   // alone, that the rank has not submitted already.
-  bool take(const LocalSubmission& submission);
+  bool take(TicksMs now, LocalRank rank, Ticket ticket, const DescriptorPtr& descriptor);
   // Of these batches, the one of which every rank had submitted all first; not one under way. None:
   // there is none.
   std::optional<uint32_t> first_ready(std::span<const uint32_t> batches) const;
@@ -51,9 +52,8 @@ class Rehearsal {
   const DescriptorPtr& descriptor(uint32_t batch, size_t tensor, LocalRank rank) const {
     return known_[known_index(place_of(batch, tensor), rank)];
   }
-  int64_t elements(uint32_t batch, size_t tensor) const {
-    return elements_[place_of(batch, tensor)];
-  }
+  // As the plan has them.
+  const LaunchTensors& to_launch(uint32_t batch) const { return batches_[batch].to_launch; }
   Ticket ticket(uint32_t batch, size_t tensor, LocalRank rank) const {
     return rows_[row_index(place_of(batch, tensor), rank)].ticket;
   }
@@ -71,13 +71,15 @@ class Rehearsal {
   struct Row {
     Ticket ticket;
     TicksMs submitted_ms = 0;
-    bool is_there = false;
+    uint64_t round = 0;  // the batch's: it is there
   };
   struct Batch {
     uint32_t first = 0;  // place of its first tensor
     uint32_t tensors = 0;
     uint32_t missing = 0;           // submissions
     std::vector<uint32_t> by_rank;  // submissions
+    uint64_t round = 1;             // how often it has begun
+    LaunchTensors to_launch;
     PlanPlace after = kPlanStart;
     bool ends = false;
     bool is_under_way = false;
@@ -102,16 +104,16 @@ class Rehearsal {
   bool is_gathered(const Batch& batch) const {
     return !batch.is_under_way && batch.missing < batch.tensors * ranks_;
   }
-  // The tensor's place; none: it is not the plan's, or that of several batches.
-  std::optional<uint32_t> find(LocalRank rank, const DescriptorPtr& descriptor);
+  // The tensor's place; kNoPlace: it is not the plan's, or that of several batches.
+  static constexpr uint32_t kNoPlace = UINT32_MAX;
+  uint32_t find(LocalRank rank, const DescriptorPtr& descriptor);
   void remove(Batch& batch);
 
   const size_t ranks_;
   std::vector<Batch> batches_;
-  std::vector<uint32_t> batch_of_;  // by place
-  std::unordered_map<std::string_view, uint32_t> by_name_;
-  std::vector<DescriptorPtr> planned_;  // by place; has the names
-  std::vector<int64_t> elements_;       // by place
+  std::vector<uint32_t> batch_of_;                          // by place
+  std::unordered_map<std::string_view, uint32_t> by_name_;  // kNoPlace: it has several
+  std::vector<DescriptorPtr> planned_;                      // by place; has the names
   // By rank and place: a process has a descriptor of its own, of the same value.
   std::vector<DescriptorPtr> known_;
   std::vector<RankMemory> memory_;  // by rank

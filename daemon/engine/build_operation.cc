@@ -36,13 +36,15 @@ void add_tensors(const core::Launch& launch, const FindSubmission& find, Operati
   std::vector<RankBuffers> ranks;
   int64_t end = 0;
   operation.first_element.push_back(0);
-  for (const core::LaunchTensor& tensor : launch.tensors) {
+  const size_t ranks_of_node = launch.tickets.size() / launch.tensors->size();
+  auto ticket = launch.tickets.begin();
+  for (const core::LaunchTensor& tensor : *launch.tensors) {
     const int64_t elements = tensor.elements;
     ranks.clear();
-    for (size_t i = 0; i < tensor.tickets.size(); ++i) {
-      if (!tensor.tickets[i]) continue;  // it has joined
+    for (size_t i = 0; i < ranks_of_node; ++i, ++ticket) {
+      if (!*ticket) continue;  // it has joined
       const LocalRank rank{static_cast<int32_t>(i)};
-      const SubmittedBuffers& buffers = find(rank, *tensor.tickets[i]);
+      const SubmittedBuffers& buffers = find(rank, **ticket);
       ranks.push_back({buffers.input, buffers.output});
       operation.urgency = std::max(operation.urgency, buffers.urgency);
       hold(buffers.input_arena, operation);
@@ -66,7 +68,7 @@ void add_tensors(const core::Launch& launch, const FindSubmission& find, Operati
 std::unique_ptr<Operation> build_operation(const core::Launch& launch, const core::Layout& layout,
                                            const FindSubmission& find) {
   auto operation = std::make_unique<Operation>();
-  const core::TensorDescriptor& first = *launch.tensors.front().descriptor;
+  const core::TensorDescriptor& first = *launch.tensors->front().descriptor;
   operation->epoch = launch.epoch;
   operation->process_set = launch.process_set;
   operation->seq = launch.seq;

@@ -6,7 +6,6 @@
 #include <boost/asio/post.hpp>
 #include <spdlog/spdlog.h>
 
-#include "daemon/base/yielding_wait.h"
 #include "daemon/engine/proof.h"
 
 namespace rueda::engine {
@@ -33,20 +32,6 @@ core::JobOptions core_options(const EngineContext& context, const JobSpec& spec)
   options.stall.check_ms = spec.stall_check_ms.value_or(context.options.stall.check_ms);
   options.stall.shutdown_ms = spec.stall_shutdown_ms.value_or(context.options.stall.shutdown_ms);
   return options;
-}
-
-prometheus::Counter& operations_counter(observe::JobMetrics& metrics, CollectiveKind kind,
-                                        bool ok) {
-  switch (kind) {
-    case CollectiveKind::kAllreduce: return ok ? metrics.allreduce_ok : metrics.allreduce_error;
-    case CollectiveKind::kBroadcast: return ok ? metrics.broadcast_ok : metrics.broadcast_error;
-    case CollectiveKind::kBarrier: return ok ? metrics.barrier_ok : metrics.barrier_error;
-    case CollectiveKind::kAddProcessSet:
-    case CollectiveKind::kRemoveProcessSet:
-    case CollectiveKind::kDeclarePlan:
-    case CollectiveKind::kJoin: break;
-  }
-  return metrics.allreduce_error;
 }
 
 // Says who it is, on a link where nobody is known yet.
@@ -94,10 +79,10 @@ void JobRunner::begin_turn() {
 
 void JobRunner::end_turn() {
   turn_pending_ = false;
+  if (std::exchange(has_small_, false)) context_.on_small();
   now_ms_ = steady_now_ms();
   core_.step(now_ms_, core::TurnEnded{}, output_);
   carry_out();
-  flush_sessions();
   metrics_->queue_depth.Set(static_cast<double>(core_.submissions_in_flight()));
   count_sets();
   arm_timer();
@@ -151,7 +136,7 @@ void JobRunner::carry_out() {
   if (output.failed) {
     fail(*output.failed, std::move(output.deliveries));
   } else {
-    deliver_all(output.deliveries);
+    if (!output.deliveries.empty()) deliver_all(output.deliveries);
     if (output_.deliveries.empty()) {  // a step's worth of memory, for the next one
       output.deliveries.clear();
       output_.deliveries.swap(output.deliveries);
@@ -184,68 +169,6 @@ void JobRunner::start_epoch(const core::EpochStarted& started) {
   if (listener_.on_started) listener_.on_started(started.epoch);
 }
 
-JobRunner::Held& JobRunner::held(LocalRank rank, Ticket ticket) {
-  Local& owner = local(rank);
-  const size_t place = ticket.value & (owner.capacity - 1);
-  if (place >= owner.held.size()) owner.held.resize(place + 1);
-  return owner.held[place];
-}
-
-void JobRunner::deliver_all(const std::vector<core::Delivery>& deliveries) {
-  counted_ = {};
-  for (const core::Delivery& delivery : deliveries) deliver(delivery);
-  metrics_->tensors.Increment(static_cast<double>(counted_.tensors));
-  metrics_->reduced_bytes.Increment(static_cast<double>(counted_.reduced_bytes));
-  metrics_->copied_out_bytes.Increment(static_cast<double>(counted_.copied_out_bytes));
-  bytes_reduced_ += counted_.reduced_bytes;
-}
-
-void JobRunner::deliver(const core::Delivery& delivery) {
-  Local& owner = local(delivery.rank);
-  Held& item = held(delivery.rank, delivery.ticket);
-  RUEDA_CHECK(item.is_in_flight && item.known.ticket == delivery.ticket);
-  item.is_in_flight = false;
-  if (item.bytes <= kSmallBytes) context_.on_small();
-  count_end(delivery, item);
-  // Who said goodbye with it in flight is not the process that is there now.
-  if (!owner.session || owner.attach_deferred) return;
-  owner.session->complete(delivery.ticket, delivery.status, delivery.epoch, delivery.contributors,
-                          delivery.seq, delivery.value);
-  owner.dirty = true;
-}
-
-void JobRunner::count_end(const core::Delivery& delivery, const Held& held) {
-  if (!held.moves_data) return;
-  if (delivery.status.is_ok()) {
-    last_failed_name_.clear();
-    if (held.copied_out) counted_.copied_out_bytes += held.bytes;
-    const OperationKey key{held.process_set, delivery.seq};
-    // Once a node: a tensor's ends come in the order of the ranks.
-    const LocalRank before = std::exchange(counted_.last_rank, delivery.rank);
-    if (counted_.last == key && before < delivery.rank) return;
-    ++counted_.tensors;
-    counted_.reduced_bytes += held.bytes;
-    if (counted_.last == key) return;  // a later tensor of the batch
-    counted_.last = key;
-    const auto done = operations_.find(key);
-    if (done == operations_.end()) return;
-    operations_counter(*metrics_, done->second, true).Increment();
-    operations_.erase(done);
-    ++operations_done_;
-    return;
-  }
-  const core::TensorDescriptor& tensor = *held.known.descriptor;
-  if (last_failed_name_ == tensor.name) return;
-  last_failed_name_ = tensor.name;
-  operations_counter(*metrics_, tensor.kind, false).Increment();
-}
-
-void JobRunner::flush_sessions() {
-  for (Local& item : locals_) {
-    if (std::exchange(item.dirty, false) && item.session) item.session->flush();
-  }
-}
-
 // The clients are told only when nothing reads or writes their memory any more.
 void JobRunner::fail(const Status& status, std::vector<core::Delivery> deliveries) {
   spdlog::error("job {} is over: {}", spec_.job, status.message());
@@ -256,7 +179,6 @@ void JobRunner::fail(const Status& status, std::vector<core::Delivery> deliverie
     failing_ = false;
     operations_.clear();
     deliver_all(deliveries);
-    flush_sessions();
     for (Local& item : locals_) {
       if (item.session) item.session->job_failed(status);
     }
@@ -314,48 +236,6 @@ void JobRunner::on_attached(session::Session& session) {
     if (closing_) return expected->job_failed(*closing_);
     step(core::RankAttached{rank});
   });
-}
-
-void JobRunner::on_submit(session::Session& session, const session::Submission& submission) {
-  const LocalRank rank = session.attach().local_rank;
-  if (local(rank).attach_deferred) {  // the core has not heard of this process
-    session.complete(submission.ticket,
-                     Status(Code::kUnavailable, "job " + spec_.job +
-                                                    " has not started: wait for rueda_init to "
-                                                    "return"),
-                     core_.epoch(), 0, Seq{0}, 0);
-    session.flush();
-    return;
-  }
-  begin_turn();
-  core_.submit(now_ms_, hold(rank, submission), output_);
-}
-
-core::LocalSubmission& JobRunner::hold(LocalRank rank, const session::Submission& submission) {
-  Held& item = held(rank, submission.ticket);
-  RUEDA_CHECK(!item.is_in_flight);
-  // Comparing is cheaper than counting references.
-  if (item.known.descriptor != submission.descriptor) {
-    item.known.descriptor = submission.descriptor;
-    item.process_set = submission.descriptor->process_set;
-    item.moves_data = moves_data(submission.descriptor->kind);
-  }
-  item.known.rank = rank;
-  item.known.ticket = submission.ticket;
-  item.buffers = {submission.input.data,
-                  submission.output.data,
-                  submission.input.arena.get(),
-                  submission.output.arena.get(),
-                  {submission.priority, ++submitted_}};
-  item.bytes = submission.output.bytes;
-  item.submitted_s = turn_began_s_;
-  item.copied_out = submission.copied_out;
-  item.is_in_flight = true;
-  if (item.bytes <= kSmallBytes) context_.on_small();
-  if (submission.copied_in) {
-    metrics_->copied_in_bytes.Increment(static_cast<double>(submission.input.bytes));
-  }
-  return item.known;
 }
 
 void JobRunner::on_waiting(session::Session& session, std::optional<Ticket> ticket) {

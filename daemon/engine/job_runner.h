@@ -2,7 +2,6 @@
 // report, and carries out what the core says. Belongs to the control loop.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -154,21 +153,25 @@ class JobRunner {
 
  private:
   // A submission in flight. What is of the past is kept: most come again, and then nothing but the
-  // ticket is new.
-  struct Held {
-    core::LocalSubmission known;  // to the core
-    SubmittedBuffers buffers;
-    uint64_t bytes = 0;
+  // ticket is new. A step has a thousand of them: the first cache line is enough but for the
+  // launch.
+  struct alignas(64) Held {
+    uint64_t content = 0;  // session::Submission's
+    Ticket ticket;
     double submitted_s = 0;
+    uint64_t bytes = 0;
     uint32_t process_set = 0;  // as the descriptor says, which is not always in cache
     bool moves_data = false;
+    bool copied_in = false;
     bool copied_out = false;
     bool is_in_flight = false;
+    core::DescriptorPtr descriptor;
+    SubmittedBuffers buffers;
   };
   struct Local {
     session::Session* session = nullptr;
-    uint32_t capacity = 1;  // tickets in flight differ modulo this
-    std::deque<Held> held;  // by ticket modulo capacity
+    uint32_t capacity = 1;   // tickets in flight differ modulo this
+    std::vector<Held> held;  // by ticket modulo capacity; as many as were ever in use
     // What the submissions in flight of a process that is gone may use.
     std::vector<std::shared_ptr<session::Arena>> arenas;
     bool detaching = false;  // said goodbye; the core hears of it when the data plane is quiet
@@ -178,7 +181,7 @@ class JobRunner {
 
   Local& local(LocalRank rank) { return locals_[static_cast<size_t>(rank.value)]; }
   Held& held(LocalRank rank, Ticket ticket);
-  core::LocalSubmission& hold(LocalRank rank, const session::Submission& submission);
+  void hold(LocalRank rank, const session::Submission& submission);
   std::string describe_node() const { return spec_.layout.node(spec_.self).node_id; }
 
   void step(core::Event event);
@@ -231,8 +234,8 @@ class JobRunner {
     uint64_t tensors = 0;
     uint64_t reduced_bytes = 0;
     uint64_t copied_out_bytes = 0;
-    OperationKey last;    // operation that has been counted
-    LocalRank last_rank;  // for whom
+    OperationKey last;  // operation that has been counted
+    bool has_small = false;
   } counted_;
   uint64_t bytes_reduced_ = 0;
   uint64_t submitted_ = 0;        // submissions so far
@@ -240,6 +243,7 @@ class JobRunner {
 
   core::Output output_;  // what is not carried out yet
   bool turn_pending_ = false;
+  bool has_small_ = false;  // something small was submitted in this turn
   double turn_began_s_ = 0;
   TicksMs now_ms_ = 0;    // as the core was told last
   bool failing_ = false;  // the core has failed; the clients are about to be told

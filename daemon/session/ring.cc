@@ -76,22 +76,33 @@ CompletionRing::CompletionRing(std::byte* memory, uint32_t capacity)
       texts_(records_ + size_t{capacity} * sizeof(rueda_abi_completion)),
       capacity_(capacity) {}
 
-CompletionRing::Push CompletionRing::push(rueda_abi_completion record, std::string_view text) {
+CompletionRing::Push CompletionRing::push(const rueda_abi_completion& record,
+                                          std::string_view text) {
   uint64_t head = std::atomic_ref(header_->head).load(std::memory_order_acquire);
   uint64_t used = tail_ - head;
   if (used > capacity_) return Push::kBroken;
   if (used == capacity_) return Push::kFull;
-  std::string_view fitting = truncate_utf8(text, RUEDA_ABI_TEXT_BYTES);
-  record.text_bytes = static_cast<uint32_t>(fitting.size());
-  size_t place = tail_ & (capacity_ - 1);
-  std::memcpy(texts_ + place * RUEDA_ABI_TEXT_BYTES, fitting.data(), fitting.size());
-  std::memcpy(records_ + place * sizeof(record), &record, sizeof(record));
+  const size_t place = tail_ & (capacity_ - 1);
+  // Field by field: a copy as a block would wait for the fields that were written just now.
+  auto& shown = reinterpret_cast<rueda_abi_completion*>(records_)[place];
+  shown.ticket = record.ticket;
+  shown.code = record.code;
+  shown.epoch = record.epoch;
+  shown.contributors = record.contributors;
+  shown.text_bytes = 0;
+  shown.seq = record.seq;
+  shown.value = record.value;
+  if (!text.empty()) {
+    const std::string_view fitting = truncate_utf8(text, RUEDA_ABI_TEXT_BYTES);
+    shown.text_bytes = static_cast<uint32_t>(fitting.size());
+    std::memcpy(texts_ + place * RUEDA_ABI_TEXT_BYTES, fitting.data(), fitting.size());
+  }
   ++tail_;
-  std::atomic_ref(header_->tail).store(tail_, std::memory_order_release);
   return Push::kOk;
 }
 
-bool CompletionRing::take_waiter() {
+bool CompletionRing::publish() {
+  std::atomic_ref(header_->tail).store(tail_, std::memory_order_release);
   // Pairs with the consumer's fence between setting the flag and its last look at the ring.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   std::atomic_ref waiting(header_->consumer_waiting);

@@ -48,10 +48,10 @@ class CompletionRing {
 
   enum class Push { kOk, kFull, kBroken };
   // Sets text_bytes itself; a longer text is cut to RUEDA_ABI_TEXT_BYTES at a character's boundary.
-  Push push(rueda_abi_completion record, std::string_view text);
+  Push push(const rueda_abi_completion& record, std::string_view text);
 
-  // True when the client sleeps: the caller must ring its doorbell, once.
-  bool take_waiter();
+  // Shows the client what was pushed. True when it sleeps: the caller must ring its doorbell, once.
+  bool publish();
 
  private:
   rueda_abi_ring* header_;

@@ -74,6 +74,7 @@ class Server final : public SessionOwner, public std::enable_shared_from_this<Se
   std::map<Greeting*, std::shared_ptr<Greeting>> greetings_;
   std::map<SessionImpl*, std::shared_ptr<SessionImpl>> sessions_;
   std::shared_ptr<ArenaTotals> arena_totals_ = std::make_shared<ArenaTotals>();
+  std::shared_ptr<uint64_t> last_content_ = std::make_shared<uint64_t>(0);
   uint64_t rejected_ = 0;
   asio::steady_timer log_pause_;
   bool is_log_paused_ = false;
@@ -183,7 +184,8 @@ void Server::on_decided(Greeting& greeting, Greeting::Protocol protocol, UniqueF
     case Greeting::Protocol::kLocal: break;
   }
   auto session = std::make_shared<SessionImpl>(
-      SessionSetup{loop_, events_, *this, options_, arena_totals_}, std::move(connection), peer);
+      SessionSetup{loop_, events_, *this, options_, arena_totals_, last_content_},
+      std::move(connection), peer);
   sessions_.emplace(session.get(), session);
   session->start();
 }

@@ -39,6 +39,9 @@ struct Buffer {
 // One submission, copied out of shared memory and checked.
 struct Submission {
   Ticket ticket;
+  // Of all but the ticket: as long as nothing else is new, it is the same number. Never 0, and no
+  // other submission's that this daemon has had.
+  uint64_t content = 0;
   std::shared_ptr<const core::TensorDescriptor> descriptor;
   Buffer input;
   Buffer output;
@@ -75,14 +78,15 @@ class Session {
   virtual std::vector<std::shared_ptr<Arena>> arenas() const = 0;
   // Tells the client that every rank is there.
   virtual void started(const Started& started) = 0;
-  // Ends one submission; `value` is what it has found out (rueda_abi_completion). Never blocks: a
-  // client that does not drain its ring is failed (on_lost).
+  // Ends one submission; `value` is what it has found out (rueda_abi_completion). The client sees
+  // it after flush(). Never blocks: a client that does not drain its ring is failed (on_lost).
   virtual void complete(Ticket ticket, const Status& status, Epoch epoch, uint32_t contributors,
                         Seq seq, uint32_t value = 0) = 0;
   // Tells the client that its job is over. The session stays attached; the client goes when it
   // likes.
   virtual void job_failed(const Status& status) = 0;
-  // Sends the completions written since the last call on their way (one doorbell for many).
+  // Shows the client the completions since the last call (one doorbell for many), unless memory
+  // that it shares has been lost: then what they say may be wrong, and the session is failed.
   virtual void flush() = 0;
   // Looks whether the client has hung up, without waiting. If so, what it had sent is taken in, and
   // its on_lost or on_detached comes before this returns.
@@ -98,7 +102,7 @@ class SessionEvents {
   virtual ~SessionEvents() = default;
   // Ok accepts the client; anything else is what it gets told.
   virtual Status on_attach(Session& session) = 0;
-  // `submission` is valid until it is completed.
+  // `submission` is valid during the call.
   virtual void on_submit(Session& session, const Submission& submission) = 0;
   // The client sleeps until this submission ends; none: it sleeps no longer. A hint, which may be
   // late or never come; the ticket may be any number.

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
-#include <functional>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -414,7 +413,7 @@ void SessionImpl::take_record(const rueda_abi_submission& record) {
                            " has, which is in flight") +
                 kCorrupt);
   }
-  if (place.is_checked && is_same_but_for_ticket(record, place.record)) {
+  if (place.submission.content != 0 && is_same_but_for_ticket(record, place.record)) {
     place.submission.ticket = ticket;
   } else {
     Result<Submission> checked = check_submission(record, tensors_, arenas_);
@@ -422,8 +421,8 @@ void SessionImpl::take_record(const rueda_abi_submission& record) {
       return fail("submitted " + checked.status().message() + kCorrupt);
     }
     place.submission = std::move(checked).value();
+    place.submission.content = ++*setup_.last_content;
     place.record = record;
-    place.is_checked = true;
   }
   place.is_in_flight = true;
   ++in_flight_;
@@ -438,10 +437,6 @@ void SessionImpl::complete(Ticket ticket, const Status& status, Epoch epoch, uin
   RUEDA_CHECK(place.is_in_flight && place.submission.ticket == ticket);
   place.is_in_flight = false;
   --in_flight_;
-  for (const std::shared_ptr<Arena>& arena :
-       {std::cref(place.submission.input.arena), std::cref(place.submission.output.arena)}) {
-    if (arena != nullptr && arena->is_lost()) return check_memory();
-  }
   rueda_abi_completion record{};
   record.ticket = ticket.value;
   record.code = abi_code(status);
@@ -460,8 +455,10 @@ void SessionImpl::complete(Ticket ticket, const Status& status, Epoch epoch, uin
 }
 
 void SessionImpl::flush() {
-  if (state_ != State::kAttached || !std::exchange(has_unflushed_, false)) return;
-  if (rings_->completions().take_waiter()) rings_->ring_client();
+  if (!std::exchange(has_unflushed_, false)) return;
+  check_memory();
+  if (state_ != State::kAttached) return;
+  if (rings_->completions().publish()) rings_->ring_client();
 }
 
 }  // namespace rueda::session

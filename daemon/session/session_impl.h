@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,6 +39,7 @@ struct SessionSetup {
   SessionOwner& owner;
   const ServerOptions& options;
   std::shared_ptr<ArenaTotals> arena_totals;
+  std::shared_ptr<uint64_t> last_content;  // of the server's submissions
 };
 
 class SessionImpl final : public Session, public std::enable_shared_from_this<SessionImpl> {
@@ -78,11 +78,10 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   };
   // What was submitted last under tickets of one place (modulo the ring's capacity). It is kept
   // when it has ended: a training step submits the same again, and then it need not be checked.
-  struct Place {
-    rueda_abi_submission record{};
-    Submission submission;
-    bool is_checked = false;  // `submission` is what `record` says
+  struct alignas(64) Place {
+    rueda_abi_submission record{};  // a cache line
     bool is_in_flight = false;
+    Submission submission;  // what `record` says, if it has been checked: then it has a content
 
     bool uses(const Arena* arena) const {
       return submission.input.arena.get() == arena || submission.output.arena.get() == arena;
@@ -133,8 +132,7 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   std::optional<SharedRings> rings_;
   TensorTable tensors_;
   ArenaTable arenas_;
-  // Grows with the highest place used. Not a vector: submissions must stay where they are.
-  std::deque<Place> places_;
+  std::vector<Place> places_;  // grows with the highest place used
   size_t in_flight_ = 0;
   uint64_t told_waiting_ = 0;   // by the last on_waiting
   bool has_undrained_ = false;  // on_submit was called since the last on_submissions_drained

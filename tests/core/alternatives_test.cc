@@ -27,7 +27,7 @@ class AlternativesTest : public LockedTest {
   // The last launch of the node that is not cancelled.
   Names last_launch(int node) {
     Names names;
-    for (const LaunchTensor& item : cluster_->node(node).launches.back().tensors) {
+    for (const LaunchTensor& item : *cluster_->node(node).launches.back().tensors) {
       names.push_back(item.descriptor->name);
     }
     return names;

@@ -42,7 +42,7 @@ TEST_F(DeclaredPlans, TheFirstStepSaysNothing) {
     complete_launched();
   }
   ASSERT_EQ(cluster_->node(1).launches.size(), 6u);
-  EXPECT_EQ(cluster_->node(1).launches[0].tensors.size(), 2u) << "a and b";
+  EXPECT_EQ(cluster_->node(1).launches[0].tensors->size(), 2u) << "a and b";
   EXPECT_THAT(abandoned(1), IsEmpty());
 }
 

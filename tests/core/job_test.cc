@@ -42,10 +42,10 @@ TEST(Job, OneTensorFromSubmissionToDelivery) {
     EXPECT_EQ(launch.epoch, Epoch{1});
     EXPECT_EQ(launch.seq, Seq{1});
     EXPECT_EQ(launch.plan_hash, plan_hash({tensor("a", 8)}));
-    ASSERT_EQ(launch.tensors.size(), 1u);
-    EXPECT_EQ(*launch.tensors[0].descriptor, *tensor("a", 8));
+    ASSERT_EQ(launch.tensors->size(), 1u);
+    EXPECT_EQ(*launch.tensors->front().descriptor, *tensor("a", 8));
   }
-  EXPECT_THAT(job.node(0).launches[0].tensors[0].tickets, ElementsAre(tickets[0], tickets[1]));
+  EXPECT_THAT(job.node(0).launches[0].tickets, ElementsAre(tickets[0], tickets[1]));
   EXPECT_THAT(job.node(0).deliveries, IsEmpty()) << "not before the data plane is done";
 
   job.done_everywhere(1);
@@ -125,7 +125,7 @@ TEST(Job, TheCoordinatorsOpenOperationsMakeRoomAsTheyEnd) {
   job.done_everywhere(1);
   job.settle();
   ASSERT_THAT(job.launched(0), ElementsAre(1, 2));
-  EXPECT_EQ(job.node(0).launches[1].tensors.size(), 3u) << "they were fused while they waited";
+  EXPECT_EQ(job.node(0).launches[1].tensors->size(), 3u) << "they were fused while they waited";
 }
 
 // --- Errors of the application -------------------------------------------------------------------
@@ -145,7 +145,7 @@ TEST(Job, AMismatchEndsOnlyThatOperationOnEveryRank) {
   EXPECT_EQ(job.state(0), JobState::kRunning);
   for (int node = 0; node < 2; ++node) {
     ASSERT_EQ(job.node(node).launches.size(), 1u);
-    EXPECT_EQ(job.node(node).launches[0].tensors[0].descriptor->name, "b");
+    EXPECT_EQ(job.node(node).launches[0].tensors->front().descriptor->name, "b");
   }
 }
 

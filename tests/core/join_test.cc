@@ -64,14 +64,14 @@ class Join : public testing::TestWithParam<Coordination> {
   // By which of the node's ranks the last operation was launched.
   std::vector<bool> contributors(int node) {
     std::vector<bool> ranks;
-    for (const auto& ticket : job_.node(node).launches.back().tensors.front().tickets) {
+    for (const auto& ticket : job_.node(node).launches.back().tickets_of(0)) {
       ranks.push_back(ticket.has_value());
     }
     return ranks;
   }
   std::string last_name(int node) {
     const std::vector<Launch>& launches = job_.node(node).launches;
-    return launches.empty() ? "" : launches.back().tensors.front().descriptor->name;
+    return launches.empty() ? "" : launches.back().tensors->front().descriptor->name;
   }
   uint32_t value_of(int rank, Ticket ticket) {
     for (const Delivery& delivery : job_.node(job_.home(rank)).deliveries) {
@@ -153,8 +153,8 @@ TEST_P(Join, WhatARankSubmittedBeforeGoesWithItsValues) {
   EXPECT_TRUE(job_.end_of(2, b).is_ok());
   ASSERT_EQ(job_.node(0).launches.size(), 2u);
   for (const Launch& launch : job_.node(0).launches) {
-    const LaunchTensor& only = launch.tensors.front();
-    EXPECT_EQ(only.tickets[0].has_value(), only.descriptor->name == "a");
+    const LaunchTensor& only = launch.tensors->front();
+    EXPECT_EQ(launch.tickets[0].has_value(), only.descriptor->name == "a");
   }
 }
 
@@ -201,7 +201,7 @@ TEST_P(Join, WhatIsUnderWayIsNotGivenASecondTime) {
   const Launch& second = job_.node(2).launches.back();
   ASSERT_NE(second.seq, first);
   EXPECT_EQ(contributors(2), (std::vector<bool>{false}));
-  EXPECT_EQ(second.tensors.front().descriptor->elements(), 9);
+  EXPECT_EQ(second.tensors->front().descriptor->elements(), 9);
   for (int node = 0; node < 3; ++node) job_.step(node, OperationDone{second.seq});
   EXPECT_FALSE(job_.has_ended(4, own));
   job_.step(2, OperationDone{first});
@@ -397,7 +397,7 @@ TEST_F(LockedJoin, APlanThatIsDeclaredIsGivenUpToo) {
   cluster_->submit(0, join());
   step_of({1, 2});
   EXPECT_FALSE(is_locked(0));
-  EXPECT_EQ(cluster_->node(0).launches.back().tensors.front().tickets.front(), std::nullopt);
+  EXPECT_EQ(cluster_->node(0).launches.back().tickets.front(), std::nullopt);
   EXPECT_EQ(cluster_->node(0).abandoned_plans.size(), 1u);
 }
 

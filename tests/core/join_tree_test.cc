@@ -159,9 +159,8 @@ class JoinInATree : public testing::TestWithParam<Coordination> {
     for (int node = 0; node < 7; ++node) {
       const std::vector<Launch>& launches = job_.node(node).launches;
       if (launches.empty() || launches.back().seq != job_.node(0).launches.back().seq) return {};
-      const LaunchTensor& tensor = launches.back().tensors.front();
-      if (tensor.descriptor->name != name) return {};
-      if (tensor.tickets.front()) ranks.push_back(node);
+      if (launches.back().tensors->front().descriptor->name != name) return {};
+      if (launches.back().tickets.front()) ranks.push_back(node);
     }
     return ranks;
   }
@@ -290,7 +289,7 @@ TEST_P(JoinInATree, ASetHasItsZerosAlsoAfterAHandover) {
   settle();
   for (const int node : {0, 3, 4}) {
     ASSERT_THAT(job_.node(node).launches, SizeIs(1)) << node;
-    EXPECT_EQ(job_.node(node).launches[0].tensors[0].tickets[0].has_value(), node != 3);
+    EXPECT_EQ(job_.node(node).launches[0].tickets[0].has_value(), node != 3);
   }
 }
 

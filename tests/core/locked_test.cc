@@ -115,7 +115,7 @@ TEST_F(LockedTest, WhatOnlySomeHaveLaunchedIsCancelled) {
   // Its number comes again, in the new generation.
   EXPECT_EQ(cluster_->node(1).launches.back().seq, Seq{next});
   EXPECT_EQ(cluster_->node(1).launches.back().generation, 2u);
-  EXPECT_EQ(cluster_->node(1).launches.back().tensors[0].descriptor->name, "new");
+  EXPECT_EQ(cluster_->node(1).launches.back().tensors->front().descriptor->name, "new");
   cluster_->submit(0, tensor("a"));
   complete_launched();
   EXPECT_TRUE(cluster_->end_of(1, a).is_ok());

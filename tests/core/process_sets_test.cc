@@ -89,7 +89,7 @@ TEST_F(ProcessSets, ATensorNeedsTheRanksOfItsSetAlone) {
   ASSERT_EQ(of_set(0, 1).size(), 1u);
   ASSERT_EQ(of_set(1, 1).size(), 1u);
   EXPECT_TRUE(of_set(2, 1).empty());
-  EXPECT_THAT(of_set(0, 1)[0].tensors[0].tickets, testing::ElementsAre(one));
+  EXPECT_THAT(of_set(0, 1)[0].tickets, testing::ElementsAre(one));
   for (const int node : {0, 1}) job_.step(node, OperationDone{of_set(node, 1)[0].seq, 1});
   EXPECT_TRUE(job_.end_of(1, one).is_ok());
   const Delivery& end = job_.node(0).deliveries.back();
@@ -126,7 +126,7 @@ TEST_F(ProcessSets, NoSetWaitsForAnother) {
   settle();
   EXPECT_FALSE(of_set(0, 1).empty());
   ASSERT_EQ(of_set(1, 2).size(), 1u);
-  EXPECT_EQ(of_set(1, 2)[0].tensors[0].descriptor->name, "b");
+  EXPECT_EQ(of_set(1, 2)[0].tensors->front().descriptor->name, "b");
 }
 
 TEST_F(ProcessSets, TheCoordinatorCallsTheOrderOfSetsInWhichItHasNoRank) {

@@ -324,7 +324,7 @@ class LeavingATree : public testing::Test {
     size_t i = 0;
     for (const int node : {0, 3, 4}) {
       ASSERT_EQ(job_.node(node).launches.size(), launches[i++] + 1) << node;
-      EXPECT_EQ(job_.node(node).launches.back().tensors[0].descriptor->name, name);
+      EXPECT_EQ(job_.node(node).launches.back().tensors->front().descriptor->name, name);
     }
   }
 
@@ -363,7 +363,7 @@ TEST_F(LeavingATree, NothingOvertakesWhatIsOnTheOldWay) {
   for (const int node : {0, 3, 4}) {
     EXPECT_THAT(job_.node(node).failed, IsEmpty()) << node;
     ASSERT_THAT(job_.node(node).launches, SizeIs(2)) << node;
-    EXPECT_EQ(job_.node(node).launches[0].tensors[0].descriptor->name, "first");
+    EXPECT_EQ(job_.node(node).launches[0].tensors->front().descriptor->name, "first");
   }
   EXPECT_EQ(parent_of(3), n(0));
 }

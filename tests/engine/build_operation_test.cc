@@ -26,9 +26,20 @@ core::DescriptorPtr tensor(const std::string& name, std::vector<int64_t> shape,
   return std::make_shared<core::TensorDescriptor>(std::move(as));
 }
 
-core::LaunchTensor item(const core::DescriptorPtr& descriptor,
-                        std::vector<std::optional<Ticket>> tickets) {
-  return {descriptor, std::move(tickets), descriptor->elements()};
+struct Item {
+  core::DescriptorPtr tensor;
+  std::vector<std::optional<Ticket>> tickets;  // by local rank
+};
+
+core::Launch launch_of(const std::vector<Item>& items) {
+  core::Launch launch;
+  std::vector<core::LaunchTensor> tensors;
+  for (const Item& item : items) {
+    tensors.push_back({item.tensor, item.tensor->elements()});
+    launch.tickets.insert(launch.tickets.end(), item.tickets.begin(), item.tickets.end());
+  }
+  launch.tensors = std::make_shared<const std::vector<core::LaunchTensor>>(std::move(tensors));
+  return launch;
 }
 
 class BuildOperationTest : public ::testing::Test {
@@ -56,13 +67,12 @@ TEST_F(BuildOperationTest, PutsTheTensorsOfABatchInARow) {
   as.op = ReduceOp::kMax;
   as.prescale = 0.5;
   as.postscale = 3.0;
-  core::Launch launch;
+  core::Launch launch = launch_of({{tensor("x", {2, 3}, as), {Ticket{1}, Ticket{11}}},
+                                   {tensor("y", {0}, as), {Ticket{2}, Ticket{12}}},
+                                   {tensor("z", {}, as), {Ticket{3}, Ticket{13}}}});
   launch.epoch = Epoch{4};
   launch.seq = Seq{9};
   launch.plan_hash = 77;
-  launch.tensors = {item(tensor("x", {2, 3}, as), {Ticket{1}, Ticket{11}}),
-                    item(tensor("y", {0}, as), {Ticket{2}, Ticket{12}}),
-                    item(tensor("z", {}, as), {Ticket{3}, Ticket{13}})};
   for (const uint64_t ticket : {1u, 2u, 3u}) {
     submission(0, ticket);
     submission(1, ticket + 10);
@@ -98,16 +108,15 @@ TEST_F(BuildOperationTest, PutsTheTensorsOfABatchInARow) {
 }
 
 TEST_F(BuildOperationTest, AnAverageDividesByAllRanksOfTheJob) {
-  core::Launch launch;
-  launch.tensors = {item(tensor("x", {4}), {Ticket{1}})};
+  const core::Launch launch = launch_of({{tensor("x", {4}), {Ticket{1}}}});
   submission(0, 1);
   EXPECT_EQ(build_operation(launch, layout(), find())->divisor, 5);
 }
 
 TEST_F(BuildOperationTest, RanksThatHaveJoinedHaveNoBuffers) {
-  core::Launch launch;
-  launch.tensors = {item(tensor("x", {4}), {std::nullopt, Ticket{1}, std::nullopt}),
-                    item(tensor("y", {4}), {std::nullopt, std::nullopt, std::nullopt})};
+  const core::Launch launch =
+      launch_of({{tensor("x", {4}), {std::nullopt, Ticket{1}, std::nullopt}},
+                 {tensor("y", {4}), {std::nullopt, std::nullopt, std::nullopt}}});
   submission(1, 1);
   const auto operation = build_operation(launch, layout(), find());
   EXPECT_EQ(operation->divisor, 5);
@@ -128,8 +137,7 @@ TEST_F(BuildOperationTest, ABroadcastKnowsItsRootsPlace) {
                                                             {NodeIndex{1}, LocalRank{1}}};
   for (int root = 0; root < 5; ++root) {
     as.root = Rank{root};
-    core::Launch launch;
-    launch.tensors = {item(tensor("x", {4}, as), {Ticket{1}})};
+    const core::Launch launch = launch_of({{tensor("x", {4}, as), {Ticket{1}}}});
     const auto operation = build_operation(launch, layout(), find());
     EXPECT_EQ(operation->root_node, places[static_cast<size_t>(root)].first) << "rank " << root;
     EXPECT_EQ(operation->root_local, places[static_cast<size_t>(root)].second) << "rank " << root;
@@ -141,8 +149,7 @@ TEST_F(BuildOperationTest, ABarrierHasNoElements) {
   core::TensorDescriptor as;
   as.kind = CollectiveKind::kBarrier;
   submission(0, 1);
-  core::Launch launch;
-  launch.tensors = {item(tensor("b", {}, as), {Ticket{1}})};
+  const core::Launch launch = launch_of({{tensor("b", {}, as), {Ticket{1}}}});
   const auto operation = build_operation(launch, layout(), find());
   EXPECT_EQ(operation->elements(), 0);
   EXPECT_EQ(operation->kind, CollectiveKind::kBarrier);
@@ -156,15 +163,15 @@ TEST_F(BuildOperationTest, EachArenaIsHeldOnce) {
   ASSERT_EQ(::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
   const auto a = arenas.find(arenas.add(memory.get(), kBytes).value());
   const auto b = arenas.find(arenas.add(memory.get(), kBytes).value());
-  core::Launch launch;
+  std::vector<Item> items;
   for (uint64_t ticket = 1; ticket <= 20; ++ticket) {
     SubmittedBuffers& made = submission(0, ticket);
     made.input_arena = ticket % 2 ? a.get() : b.get();
     made.output_arena = a.get();
-    launch.tensors.push_back(item(tensor("t" + std::to_string(ticket), {1}), {Ticket{ticket}}));
+    items.push_back({tensor("t" + std::to_string(ticket), {1}), {Ticket{ticket}}});
   }
   const long held_before = a.use_count();
-  const auto operation = build_operation(launch, layout(), find());
+  const auto operation = build_operation(launch_of(items), layout(), find());
   EXPECT_EQ(operation->arenas.size(), 2u);
   EXPECT_EQ(a.use_count(), held_before + 1);
 }
@@ -174,20 +181,20 @@ class NeighboursTest : public BuildOperationTest {
   // Tensors of four bytes an element, for two ranks.
   void add(std::vector<int64_t> shape, size_t input_of_0, size_t output_of_0,
            size_t in_place_of_1) {
-    const uint64_t ticket = launch_.tensors.size() + 1;
+    const uint64_t ticket = items_.size() + 1;
     submission(0, ticket) = {&memory_[input_of_0], &memory_[output_of_0]};
     submission(1, ticket) = {&memory_[in_place_of_1], &memory_[in_place_of_1]};
-    launch_.tensors.push_back(
-        item(tensor(std::to_string(ticket), std::move(shape)), {Ticket{ticket}, Ticket{ticket}}));
+    items_.push_back(
+        {tensor(std::to_string(ticket), std::move(shape)), {Ticket{ticket}, Ticket{ticket}}});
   }
   std::vector<int64_t> elements() {
-    const auto operation = build_operation(launch_, layout(), find());
+    const auto operation = build_operation(launch_of(items_), layout(), find());
     std::vector<int64_t> found;
     for (const OperationTensor& item : operation->tensors) found.push_back(item.elements);
     return found;
   }
 
-  core::Launch launch_;
+  std::vector<Item> items_;
 };
 
 TEST_F(NeighboursTest, BecomeOne) {
@@ -195,7 +202,7 @@ TEST_F(NeighboursTest, BecomeOne) {
   add({3, 2}, 8, 108, 208);
   add({}, 32, 132, 232);
   EXPECT_EQ(elements(), (std::vector<int64_t>{9}));
-  const auto operation = build_operation(launch_, layout(), find());
+  const auto operation = build_operation(launch_of(items_), layout(), find());
   EXPECT_EQ(operation->first_element, (std::vector<int64_t>{0, 9}));
   EXPECT_EQ(operation->tensors[0].ranks[0].output, &memory_[100]);
   EXPECT_EQ(operation->tensors[0].ranks[1].input, &memory_[200]);

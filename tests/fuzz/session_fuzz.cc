@@ -111,7 +111,7 @@ void fuzz_rings(std::span<const uint8_t> input) {
     }
     ring.prepare_to_sleep();
     completions.push({}, "text");
-    completions.take_waiter();
+    completions.publish();
   }
 }
 

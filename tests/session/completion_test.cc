@@ -41,6 +41,8 @@ TEST_F(CompletionTest, CarriesTheEndAndItsText) {
   complete(10);
   complete(11, Status(Code::kMismatch, "tensor 'x' differs"));
   const RawRing& ring = client_->completions;
+  EXPECT_EQ(ring.header().tail, 0u) << "shown before the flush";
+  events_.sessions[0]->flush();
   EXPECT_EQ(ring.header().tail, 2u);
   const auto& good = ring.record<rueda_abi_completion>(0);
   EXPECT_EQ(good.ticket, 10u);

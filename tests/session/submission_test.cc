@@ -167,6 +167,7 @@ TEST_F(SubmissionTest, WhatComesAgainIsWhatItWas) {
     pump_until([&] { return events_.submissions.size() == step + 1; }, "the submission");
     EXPECT_EQ(events_.submissions[step].ticket, Ticket(again.ticket));
     EXPECT_EQ(events_.submissions[step].output.data, events_.submissions[0].output.data);
+    EXPECT_EQ(events_.submissions[step].content, events_.submissions[0].content);
     events_.sessions[0]->complete(Ticket(again.ticket), Status::ok(), Epoch(1), 1, Seq(1));
   }
   rueda_abi_submission other = record(16 * 3 + 3);
@@ -174,6 +175,8 @@ TEST_F(SubmissionTest, WhatComesAgainIsWhatItWas) {
   client_->push(other);
   pump_until([&] { return events_.submissions.size() == 4; }, "the submission");
   EXPECT_EQ(events_.submissions[3].output.data + 4096, events_.submissions[0].output.data);
+  EXPECT_NE(events_.submissions[0].content, 0u);
+  EXPECT_NE(events_.submissions[3].content, events_.submissions[0].content);
 }
 
 TEST_F(SubmissionTest, WhatComesAgainIsCheckedAgain) {

@@ -275,7 +275,7 @@ void Checkers::check_cancelled(const Operation& operation, Seq seq) {
 // --- Launches ------------------------------------------------------------------------------------
 
 void Checkers::on_launch(NodeIndex node, const core::Launch& launch) {
-  if (launch.tensors.empty()) {
+  if (launch.tensors->empty()) {
     violated("I5: " + name_of(launch.seq) + " carries nothing");
     return;
   }
@@ -332,32 +332,33 @@ void Checkers::check_window(NodeIndex node, const core::Launch& launch) {
                name_of(node));
     }
   }
-  model.under_way[launch.seq] = {name_in(launch), launch.tensors};
+  model.under_way[launch.seq] = {name_in(launch), launch};
 }
 
 void Checkers::check_descriptors(NodeIndex node, const core::Launch& launch) {
   const std::vector<Rank>& ranks = layout_.node(node).ranks;
-  const core::TensorDescriptor& first = *launch.tensors.front().descriptor;
-  for (const core::LaunchTensor& tensor : launch.tensors) {
-    const core::TensorDescriptor& descriptor = *tensor.descriptor;
+  const core::TensorDescriptor& first = *launch.tensors->front().descriptor;
+  for (size_t t = 0; t < launch.tensors->size(); ++t) {
+    const core::TensorDescriptor& descriptor = *(*launch.tensors)[t].descriptor;
+    const auto tickets = launch.tickets_of(t);
     if (&descriptor != &first && !core::can_fuse(first, descriptor)) {
       violated("agreement: " + name_of(launch.seq) + " fuses " + first.name + " and " +
                descriptor.name + ", which are unlike");
     }
-    if (tensor.tickets.size() != ranks.size()) {
+    if (tickets.size() != ranks.size()) {
       violated("agreement: " + name_of(launch.seq) + " lacks a rank of " + name_of(node));
       return;
     }
     for (size_t i = 0; i < ranks.size(); ++i) {
-      if (!tensor.tickets[i]) {
+      if (!tickets[i]) {
         check_absent(node, launch, descriptor, i);
         continue;
       }
-      if (is_in_another(node, launch.seq, i, *tensor.tickets[i])) {
+      if (is_in_another(node, launch.seq, i, *tickets[i])) {
         violated("I5: " + name_of(launch.seq) + " takes " + descriptor.name + " of " +
                  name_of(ranks[i]) + ", which another operation has");
       }
-      const auto it = open(ranks[i]).find(tensor.tickets[i]->value);
+      const auto it = open(ranks[i]).find(tickets[i]->value);
       if (it == open(ranks[i]).end()) {
         if (!dead_[static_cast<size_t>(ranks[i].value)]) {
           violated("agreement: " + name_of(launch.seq) + " takes " + descriptor.name + " of " +
@@ -375,8 +376,8 @@ void Checkers::check_descriptors(NodeIndex node, const core::Launch& launch) {
 bool Checkers::is_in_another(NodeIndex node, Seq seq, size_t local, Ticket ticket) {
   for (const auto& [other, launched] : at(node).under_way) {
     if (other == seq) continue;
-    for (const core::LaunchTensor& tensor : launched.tensors) {
-      if (tensor.tickets[local] == ticket) return true;
+    for (size_t t = 0; t < launched.launch.tensors->size(); ++t) {
+      if (launched.launch.tickets_of(t)[local] == ticket) return true;
     }
   }
   return false;
@@ -392,13 +393,13 @@ void Checkers::check_same_everywhere(NodeIndex node, const core::Launch& launch)
     operation.epoch = launch.epoch.value;
     operation.members = at(node).members;
     operation.plan_hash = launch.plan_hash;
-    operation.kind = launch.tensors.front().descriptor->kind;
-    for (const core::LaunchTensor& tensor : launch.tensors) {
+    operation.kind = launch.tensors->front().descriptor->kind;
+    for (const core::LaunchTensor& tensor : *launch.tensors) {
       operation.tensors.push_back(tensor.descriptor);
     }
   } else if (operation.plan_hash != launch.plan_hash ||
-             !std::equal(operation.tensors.begin(), operation.tensors.end(), launch.tensors.begin(),
-                         launch.tensors.end(),
+             !std::equal(operation.tensors.begin(), operation.tensors.end(),
+                         launch.tensors->begin(), launch.tensors->end(),
                          [](const core::DescriptorPtr& a, const core::LaunchTensor& b) {
                            return *a == *b.descriptor;
                          })) {
@@ -437,10 +438,12 @@ void Checkers::on_error(NodeIndex node, const core::Delivery& delivery) {
   if (delivery.status.message().empty()) violated("I5: an error without a sentence");
   if (delivery.seq.value == 0) return;
   for (const auto& [seq, launched] : model.under_way) {
-    for (const core::LaunchTensor& tensor : launched.tensors) {
-      if (tensor.tickets[static_cast<size_t>(delivery.rank.value)] != delivery.ticket) continue;
+    for (size_t t = 0; t < launched.launch.tensors->size(); ++t) {
+      const auto local = static_cast<size_t>(delivery.rank.value);
+      if (launched.launch.tickets_of(t)[local] != delivery.ticket) continue;
       violated("I5: " + name_of(seq) + " is under way on " + name_of(node) + ", and " +
-               tensor.descriptor->name + " in it ended with " + delivery.status.to_string());
+               (*launched.launch.tensors)[t].descriptor->name + " in it ended with " +
+               delivery.status.to_string());
     }
   }
   Operation& operation = operations_[key(delivery.epoch, delivery.seq, {model.generation, 0})];

@@ -115,7 +115,7 @@ class Checkers {
   // What one node has launched in its epoch and that is not over.
   struct Launched {
     Name name;
-    std::vector<core::LaunchTensor> tensors;
+    core::Launch launch;
   };
   struct Node {
     bool alive = true;

@@ -59,7 +59,7 @@ void Checkers::on_recovered(NodeIndex node, const core::NextEpoch& next) {
       if (is_whole) {
         completed[operation.seq] = Name{};
       } else {
-        under_way[operation.seq] = {Name{}, std::move(launched->second.tensors)};
+        under_way[operation.seq] = {Name{}, std::move(launched->second.launch)};
       }
     } else if (model.completed.contains(operation.was)) {
       completed[operation.seq] = Name{};

@@ -37,7 +37,7 @@ void DataPlane::on_launch(int node, const core::Launch& launch) {
   under_way_[static_cast<size_t>(node)][Place{launch.process_set, launch.seq}] = name;
   if (setup_.shrinks()) remember_launch(node, launch, name);
   compare_neighbours(node, launch);
-  const core::TensorDescriptor& first = *launch.tensors.front().descriptor;
+  const core::TensorDescriptor& first = *launch.tensors->front().descriptor;
   operation.kind = first.kind;
   if (first.kind == CollectiveKind::kBroadcast) {
     operation.root = world_.layout().node_of(first.root).value;

@@ -26,7 +26,7 @@ void DataPlane::remember_launch(int node, const core::Launch& launch, const Name
     return;
   }
   int64_t bytes = 0;
-  for (const core::LaunchTensor& tensor : launch.tensors) bytes += tensor.descriptor->bytes();
+  for (const core::LaunchTensor& tensor : *launch.tensors) bytes += tensor.descriptor->bytes();
   Memory& held = memories_[static_cast<size_t>(node)][launch.seq];
   held = Memory();
   held.bytes = bytes;

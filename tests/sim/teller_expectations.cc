@@ -31,7 +31,7 @@ void Teller::expect_launch_without(const std::vector<Words>& said) {
     const core::Launch launch = take_launch(index, said[1], said[2]);
     for (int rank : all_ranks(said[3])) {
       const auto local = static_cast<size_t>(world().local_rank(rank).value);
-      if (!launch.tensors.front().tickets[local]) continue;
+      if (!launch.tickets_of(0)[local]) continue;
       throw Objection(name_of(index) + " launches it with rank " + std::to_string(rank));
     }
   }

@@ -288,7 +288,7 @@ std::vector<std::string> describe(const core::Layout& layout, NodeIndex node,
   }
   for (const core::Launch& launch : output.launches) {
     std::vector<std::string> names;
-    for (const core::LaunchTensor& tensor : launch.tensors)
+    for (const core::LaunchTensor& tensor : *launch.tensors)
       names.push_back(tensor.descriptor->name);
     parts.push_back("launches " + name_of(launch.seq) + " = " + join_names(names) +
                     (launch.generation == 0 ? "" : " in generation " + number(launch.generation)) +
