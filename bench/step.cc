@@ -57,27 +57,26 @@ class Step {
                 to_string(op) + "/"),
         gradients_(backward_order(parameters, prefix_, element_bytes(dtype))),
         buffer_(gradients_.back().offset + gradients_.back().bytes, options.foreign),
-        handles_(gradients_.size()) {}
+        handles_(gradients_.size()) {
+    for (const Gradient& gradient : gradients_) tensors_.push_back(tensor_of(gradient));
+  }
 
   void run() {
     for (size_t i = 0; i < gradients_.size(); ++i) {
-      handles_[i] = job_.allreduce_async(tensor_of(gradients_[i]), op_);
+      handles_[i] = job_.allreduce_async(tensors_[i], op_);
     }
-    for (size_t i = 0; i < gradients_.size(); ++i) {
-      job_.wait(handles_[i], gradients_[i].name.c_str());
-    }
+    for (size_t i = 0; i < gradients_.size(); ++i) job_.wait(handles_[i], tensors_[i].name);
   }
 
   // Other names: the next step is the first one of its schedule.
   void rename(const std::string& tag) {
-    for (Gradient& gradient : gradients_) gradient.name = prefix_ + tag + gradient.parameter;
+    for (size_t i = 0; i < gradients_.size(); ++i) {
+      gradients_[i].name = prefix_ + tag + gradients_[i].parameter;
+      tensors_[i] = tensor_of(gradients_[i]);
+    }
   }
 
-  void declare() {
-    std::vector<rueda_tensor> tensors;
-    for (const Gradient& gradient : gradients_) tensors.push_back(tensor_of(gradient));
-    job_.declare(tensors, op_);
-  }
+  void declare() { job_.declare(tensors_, op_); }
 
   void prepare(Pattern pattern, uint64_t seed) {
     const Scenario set = scenario(pattern, seed);
@@ -156,6 +155,7 @@ class Step {
   std::string prefix_;
   std::vector<Gradient> gradients_;
   Buffer buffer_;
+  std::vector<rueda_tensor> tensors_;  // as the library gets them
   std::vector<rueda_handle> handles_;
   uint64_t wrong_ = 0;
   uint64_t hash_ = 0;

@@ -43,10 +43,9 @@ Status not_initialized() {
 template <class Body>
 int with_session(Body body) {
   return guarded([&]() -> Status {
-    Result<Session*> session = process_session();
-    if (!session.is_ok()) return session.status();
-    if (session.value() == nullptr) return not_initialized();
-    return body(*session.value());
+    if (Session* session = usable_session()) return body(*session);
+    const Status why = process_session().status();
+    return why.is_ok() ? not_initialized() : why;
   });
 }
 

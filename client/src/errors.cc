@@ -7,16 +7,22 @@
 namespace rueda::client {
 namespace {
 
+// Apart from the text, whose every use asks whether the thread has one yet.
+thread_local bool g_has_failed = false;
 thread_local std::string g_last_error;
 
 }  // namespace
 
 int report(const Status& status) {
+  g_has_failed = true;
   g_last_error = status.message();
   return -static_cast<int>(status.code());
 }
 
-void clear_last_error() { g_last_error.clear(); }
+void clear_last_error() {
+  if (g_has_failed) g_last_error.clear();
+  g_has_failed = false;
+}
 
 const char* last_error() { return g_last_error.c_str(); }
 

@@ -30,7 +30,6 @@ void Session::Operation::begin(Handle& of) {
 }
 
 Status Session::prepare(const TensorRequest& request, Operation& operation) {
-  operation.name = request.name();
   operation.bytes = request.bytes;
   Result<uint32_t> id = interned_->id_of(request.descriptor);
   if (!id.is_ok()) return id.status();
@@ -47,11 +46,12 @@ Status Session::prepare(const TensorRequest& request, Operation& operation) {
   };
   const std::byte* input = request.reads_input ? request.input : request.output;
   auto in = locate(input);
-  if (!in.is_ok()) return {in.status().code(), in.status().message() + " (" + operation.name + ")"};
+  const auto with_name = [&](const Status& status) {
+    return Status{status.code(), status.message() + " (" + std::string(request.name()) + ")"};
+  };
+  if (!in.is_ok()) return with_name(in.status());
   auto out = locate(request.output);
-  if (!out.is_ok()) {
-    return {out.status().code(), out.status().message() + " (" + operation.name + ")"};
-  }
+  if (!out.is_ok()) return with_name(out.status());
 
   rueda_abi_submission& record = operation.record;
   record.priority = request.priority;
@@ -120,7 +120,9 @@ Result<rueda_handle> Session::submit(const std::vector<TensorRequest>& requests)
   for (size_t i = 0; i < requests.size(); ++i) {
     const bool is_allreduce =
         requests[i].descriptor.kind == static_cast<uint8_t>(CollectiveKind::kAllreduce);
-    const Operation& operation = handle.operations[i];
+    Operation& operation = handle.operations[i];
+    operation.name = *names_.emplace(requests[i].name()).first;
+    handle.is_staged |= operation.staging != nullptr;
     if (!is_allreduce || operation.staging != nullptr) continue;
     if ((operation.record.flags & RUEDA_ABI_FLAG_COPIED_IN) != 0) continue;
     repeats_.remember(requests[i], operation.record, frees);
@@ -193,15 +195,15 @@ std::optional<rueda_handle> Session::submit_again(std::span<const rueda_tensor> 
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Repeats::Entry* known =
         repeats_.find(tensors[i], options, group, group.empty() ? 0 : tensors.size());
-    if (known == nullptr || known->frees != frees_) {
+    if (known == nullptr || known->frees() != frees_) {
       give_handle_locked(handle);
       return std::nullopt;
     }
     Operation& operation = handle.operations[i];
-    operation.name = known->name;
-    operation.record = known->record;
-    operation.bytes = known->bytes;
-    if (known->bytes == 0) continue;
+    operation.name = known->name();
+    operation.record = known->record();
+    operation.bytes = known->bytes();
+    if (known->bytes() == 0) continue;
     operation.arena_data[0] = static_cast<const std::byte*>(tensors[i].input);
     operation.arena_data[1] = static_cast<const std::byte*>(tensors[i].output);
   }
@@ -217,7 +219,7 @@ Session::Handle& Session::take_handle_locked(size_t operations) {
   Handle& handle = *free_handles_.back();
   free_handles_.pop_back();
   handle.id = ++handles_taken_ << kPlaceBits | handle.place;
-  handle.is_abandoned = false;
+  handle.is_abandoned = handle.is_staged = false;
   handle.pending = operations;
   handle.error = Status::ok();
   handle.operations.resize(operations);
@@ -249,7 +251,7 @@ rueda_handle Session::push_locked(Handle& handle) {
     ++in_flight_count_;
   }
   for (const Operation& operation : handle.operations) {
-    if (!submissions_.push(operation.record)) {
+    if (!submissions_.push(operation.record, operation.record.ticket)) {
       end_all({Code::kInternal,
                "the daemon's submission ring is damaged; restart the job, and report the daemon's "
                "log as a bug"});
@@ -302,25 +304,24 @@ Status Session::wait(rueda_handle id, int64_t timeout_ms, rueda_result* result) 
   }
   if (handle->id != id) return unknown();  // another thread ended it
   handle->id = 0;                          // nobody else ends it now
-  bool is_staged = false;
-  for (const Operation& operation : handle->operations) {
-    is_staged |= operation.staging != nullptr;
-    if (operation.is_ok && operation.output != nullptr) stats_.bytes_copied_out += operation.bytes;
-  }
-  if (is_staged) {
-    lock.unlock();
-    for (const Operation& operation : handle->operations) {
-      if (operation.is_ok && operation.output != nullptr) {
-        std::memcpy(operation.output, operation.staging, operation.bytes);
-      }
-    }
-    release(*handle);
-    lock.lock();
-  }
+  if (handle->is_staged) copy_out(lock, *handle);
   if (result != nullptr) *result = handle->result;
   Status error = std::move(handle->error);
   give_handle_locked(*handle);
   return error;
+}
+
+void Session::copy_out(Lock& lock, Handle& handle) {
+  lock.unlock();
+  uint64_t bytes = 0;
+  for (const Operation& operation : handle.operations) {
+    if (!operation.is_ok || operation.output == nullptr) continue;
+    std::memcpy(operation.output, operation.staging, operation.bytes);
+    bytes += operation.bytes;
+  }
+  release(handle);
+  lock.lock();
+  stats_.bytes_copied_out += bytes;
 }
 
 // False: not within the time.
@@ -376,7 +377,7 @@ std::string Session::outstanding_names_locked(const Handle& handle) const {
   for (const Operation& operation : handle.operations) {
     if (operation.is_done) continue;
     if (text.empty()) {
-      text = "tensor \"" + operation.name + "\"";
+      text = "tensor \"" + std::string(operation.name) + "\"";
     } else {
       ++more;
     }

@@ -67,6 +67,8 @@ Result<Session*> process_session() {
   return process().session.load();
 }
 
+Session* usable_session() { return is_forked_child() ? nullptr : process().session.load(); }
+
 Status attach_process(const rueda_init_options* options) {
   if (is_forked_child()) return forked_child();
   std::lock_guard lock(process().mutex);

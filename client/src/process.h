@@ -10,6 +10,8 @@ namespace rueda::client {
 
 // The session, or NULL before attach_process and after detach_process. In a forked child: an error.
 Result<Session*> process_session();
+// The same, null where that has none or an error.
+Session* usable_session();
 
 Status attach_process(const rueda_init_options* options);
 Status detach_process();

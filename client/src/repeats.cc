@@ -17,20 +17,25 @@ bool Repeats::Entry::is(const rueda_tensor& tensor, const rueda_reduce_options* 
     return false;
   }
   if (options == nullptr) {
-    if (op_ != RUEDA_AVERAGE || prescale_ != 1.0 || postscale_ != 1.0 || record.priority != 0) {
+    if (op_ != RUEDA_AVERAGE || prescale_ != 1.0 || postscale_ != 1.0 || record_.priority != 0) {
       return false;
     }
   } else if (options->struct_bytes < sizeof(rueda_reduce_options) ||
              std::memcmp(&options->op, &op_, sizeof(op_)) != 0 || options->prescale != prescale_ ||
-             options->postscale != postscale_ || options->priority != record.priority) {
+             options->postscale != postscale_ || options->priority != record_.priority) {
     return false;
   }
-  if (group_size != group_size_ || group != group_) return false;
+  if (group_size != group_size_ || (group_size > 0 && group != group_)) return false;
   if (ndim_ > 0 && (tensor.shape == nullptr ||
                     !std::equal(tensor.shape, tensor.shape + ndim_, shape_.begin()))) {
     return false;
   }
-  return tensor.name != nullptr && name == tensor.name;
+  return tensor.name != nullptr && std::strcmp(tensor.name, name_) == 0;
+}
+
+void Repeats::Entry::prefetch() const {
+  const auto* bytes = reinterpret_cast<const std::byte*>(this);
+  for (int line = 0; line < 4; ++line) __builtin_prefetch(bytes + line * 64);
 }
 
 const Repeats::Entry* Repeats::find(const rueda_tensor& tensor, const rueda_reduce_options* options,
@@ -46,17 +51,26 @@ const Repeats::Entry* Repeats::find(const rueda_tensor& tensor, const rueda_redu
     if (last_ != nullptr) last_->next_ = entry;
   }
   last_ = entry;
+  fetch_ahead(*entry);
   return entry;
+}
+
+void Repeats::fetch_ahead(Entry& entry) {
+  Entry*& before = recent_[found_++ % kAhead];
+  if (before != nullptr) before->soon_ = &entry;
+  before = &entry;
+  if (entry.soon_ != nullptr) entry.soon_->prefetch();
 }
 
 void Repeats::remember(const TensorRequest& request, const rueda_abi_submission& record,
                        uint64_t frees) {
   const rueda_abi_intern& asked = request.descriptor;
   Entry& entry = entries_[asked.name];
-  entry.name = asked.name;
-  entry.record = record;
-  entry.bytes = request.bytes;
-  entry.frees = frees;
+  entry.name_bytes_ = request.name().size();
+  std::memcpy(entry.name_, asked.name, sizeof(entry.name_));
+  entry.record_ = record;
+  entry.bytes_ = request.bytes;
+  entry.frees_ = frees;
   entry.input_ = request.input;
   entry.output_ = request.output;
   entry.ndim_ = asked.ndim;

@@ -18,31 +18,41 @@ namespace rueda::client {
 
 class Repeats {
  public:
-  // What came of an allreduce none of whose memory is foreign.
-  struct Entry {
-    std::string name;
-    rueda_abi_submission record{};  // without a ticket
-    size_t bytes = 0;
+  // What came of an allreduce none of whose memory is foreign. A step reads a thousand of them, so
+  // what is compared is together: four cache lines, unless the name is long.
+  class alignas(64) Entry {
+   public:
+    const rueda_abi_submission& record() const { return record_; }  // without a ticket
+    size_t bytes() const { return bytes_; }
     // Blocks that had ended when the memory was found to be inside a live one.
-    uint64_t frees = 0;
+    uint64_t frees() const { return frees_; }
+    // Lives as long as the entry, which is never forgotten.
+    std::string_view name() const { return {name_, name_bytes_}; }
 
    private:
     friend class Repeats;
     bool is(const rueda_tensor& tensor, const rueda_reduce_options* options, std::string_view group,
             size_t group_size) const;
+    void prefetch() const;
 
     const void* input_ = nullptr;
     void* output_ = nullptr;
-    std::array<int64_t, RUEDA_ABI_MAX_DIMS> shape_{};
-    int32_t ndim_ = -1;
+    Entry* next_ = nullptr;  // what was submitted after it,
+    Entry* soon_ = nullptr;  // and kAhead later
+    double prescale_ = 1.0;
+    double postscale_ = 1.0;
     rueda_dtype dtype_ = RUEDA_FLOAT32;
     uint32_t process_set_ = 0;
     rueda_op op_ = RUEDA_AVERAGE;
-    double prescale_ = 1.0;
-    double postscale_ = 1.0;
-    std::string group_;
+    int32_t ndim_ = -1;
+    rueda_abi_submission record_{};
+    uint64_t frees_ = 0;
+    size_t bytes_ = 0;
     size_t group_size_ = 0;
-    Entry* next_ = nullptr;  // what was submitted after it
+    size_t name_bytes_ = 0;
+    std::array<int64_t, RUEDA_ABI_MAX_DIMS> shape_{};
+    char name_[RUEDA_ABI_NAME_BYTES] = {};
+    std::string group_;
   };
 
   // Null: not remembered. Nothing of what is asked need have been checked; group "" and group_size
@@ -53,8 +63,15 @@ class Repeats {
   void remember(const TensorRequest& request, const rueda_abi_submission& record, uint64_t frees);
 
  private:
+  // So far ahead memory is fetched: a step's entries are more than a cache holds.
+  static constexpr size_t kAhead = 4;
+
+  void fetch_ahead(Entry& entry);
+
   std::unordered_map<std::string, Entry> entries_;  // as many as there are interned names
   Entry* last_ = nullptr;
+  std::array<Entry*, kAhead> recent_{};  // found last
+  size_t found_ = 0;
 };
 
 }  // namespace rueda::client

@@ -33,9 +33,10 @@ class SubmissionRing {
  public:
   static Result<SubmissionRing> map(const UniqueFd& memfd, uint32_t capacity);
   uint32_t capacity() const { return capacity_; }
-  // False when the ring is full, or its other side has written nonsense into it. The record becomes
+  // The record under this ticket. False when the ring is full, or its other side has written
+  // nonsense into it. The record becomes
   // visible at once; the caller rings the doorbell after its last push if take_wakeup() says so.
-  bool push(const rueda_abi_submission& record);
+  bool push(const rueda_abi_submission& record, uint64_t ticket);
   // Says for which ticket a thread sleeps; 0: none does. Tell the daemon (take_wakeup()) if it is
   // one.
   void set_waits_for(uint64_t ticket);

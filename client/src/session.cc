@@ -152,7 +152,8 @@ Status Session::free(void* memory) {
       if (operation == nullptr) continue;
       for (const std::byte* used : operation->arena_data) {
         if (used == nullptr || used < begin || used >= begin + *bytes) continue;
-        return {Code::kInvalidArgument, "the memory is in use by tensor \"" + operation->name +
+        return {Code::kInvalidArgument, "the memory is in use by tensor \"" +
+                                            std::string(operation->name) +
                                             "\"; wait for its handle before freeing it"};
       }
     }
@@ -178,7 +179,7 @@ Status Session::detach(int64_t timeout_ms) {
       result = {Code::kTimeout, std::to_string(in_flight_count_) +
                                     " operations were still in flight at shutdown, among them "
                                     "tensor \"" +
-                                    first_in_flight_locked()->name +
+                                    std::string(first_in_flight_locked()->name) +
                                     "\"; wait for every handle before rueda_shutdown"};
     }
     if (over_) return result;

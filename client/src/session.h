@@ -14,6 +14,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "client/abi/rueda_abi.h"
@@ -83,7 +85,7 @@ class Session {
   // One submission on its way.
   struct Operation {
     Handle* handle = nullptr;
-    std::string name;
+    std::string_view name;  // lives as long as the session
     rueda_abi_submission record{};
     std::byte* staging = nullptr;  // block of the allocator, freed at the end
     std::byte* output = nullptr;   // where staging is copied to at the end; NULL: nowhere
@@ -100,6 +102,7 @@ class Session {
     rueda_handle id = 0;  // 0: of nobody, or being ended
     uint32_t place = 0;   // in handles_
     bool is_abandoned = false;
+    bool is_staged = false;  // some operation is
     std::vector<Operation> operations;
     size_t pending = 0;
     Status error;  // of the operation that failed first
@@ -146,6 +149,8 @@ class Session {
   }
   Handle& take_handle_locked(size_t operations);
   void give_handle_locked(Handle& handle);
+  // Of one that nobody else ends any more: copies out what is to be, without the lock.
+  void copy_out(Lock& lock, Handle& handle);
   // Null: unknown, or ended.
   Handle* find_handle_locked(rueda_handle id);
   // Nothing of it is in flight.
@@ -187,6 +192,7 @@ class Session {
   size_t places_used_ = 0;  // no place beyond was ever taken
   size_t in_flight_count_ = 0;
   uint64_t last_ticket_ = 0;
+  std::unordered_set<std::string> names_;  // of what was no repetition
   Repeats repeats_;
   uint64_t frees_ = 0;  // blocks of rueda_alloc that have ended
   rueda_stats stats_{};

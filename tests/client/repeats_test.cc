@@ -19,7 +19,7 @@ class RepeatsTest : public ::testing::Test {
   // The id that is remembered; 0: none.
   uint32_t find(const rueda_tensor& tensor) {
     const Repeats::Entry* entry = repeats_.find(tensor, &options_, "", 0);
-    return entry == nullptr ? 0 : entry->record.tensor_id;
+    return entry == nullptr ? 0 : entry->record().tensor_id;
   }
   rueda_tensor tensor(const char* name) { return flat_tensor(name, memory_, memory_, &elements_); }
 
@@ -91,7 +91,7 @@ TEST_F(RepeatsTest, NoOptionsMeanTheAverage) {
   const rueda_reduce_options average{sizeof(average), RUEDA_AVERAGE, 1.0, 1.0, 0};
   const Repeats::Entry* entry = repeats_.find(asked, nullptr, "", 0);
   ASSERT_NE(entry, nullptr);
-  EXPECT_EQ(entry->frees, 7u);
+  EXPECT_EQ(entry->frees(), 7u);
   EXPECT_EQ(repeats_.find(asked, &average, "", 0), entry);
 }
 

@@ -74,18 +74,18 @@ TEST(RingsTest, SubmissionsComeOutInOrderAndStopWhenFull) {
   rueda_abi_submission record{};
   for (uint64_t i = 0; i < kCapacity; ++i) {
     record.ticket = i;
-    EXPECT_TRUE(ring.push(record));
+    EXPECT_TRUE(ring.push(record, record.ticket));
   }
-  EXPECT_FALSE(ring.push(record));
+  EXPECT_FALSE(ring.push(record, record.ticket));
   EXPECT_EQ(other.header().tail, kCapacity);
   EXPECT_EQ(other.record<rueda_abi_submission>(5).ticket, 5u);
   other.header().head = 1;
   record.ticket = 99;
-  EXPECT_TRUE(ring.push(record));
+  EXPECT_TRUE(ring.push(record, record.ticket));
   EXPECT_EQ(other.record<rueda_abi_submission>(0).ticket, 99u);
-  EXPECT_FALSE(ring.push(record));
+  EXPECT_FALSE(ring.push(record, record.ticket));
   other.header().head = 1000;
-  EXPECT_FALSE(ring.push(record)) << "a head beyond the tail";
+  EXPECT_FALSE(ring.push(record, record.ticket)) << "a head beyond the tail";
 }
 
 TEST(RingsTest, WakesASleeperOnce) {
@@ -154,7 +154,7 @@ TEST(RingsTest, TwoThreadsKeepOrder) {
     rueda_abi_submission record{};
     record.ticket = i;
     record.input_offset = i * 3;
-    while (!ring.push(record)) std::this_thread::yield();
+    while (!ring.push(record, record.ticket)) std::this_thread::yield();
   }
   consumer.join();
 }
