@@ -53,7 +53,7 @@ void JobRunner::on_submit(session::Session& session, const session::Submission& 
 void JobRunner::hold(LocalRank rank, const session::Submission& submission) {
   Held& item = held(rank, submission.ticket);
   RUEDA_CHECK(!item.is_in_flight);
-  if (item.content != submission.content) {
+  if (submission.content == 0 || item.content != submission.content) {
     item.content = submission.content;
     item.buffers = {submission.input.data,
                     submission.output.data,

@@ -39,7 +39,7 @@ struct Buffer {
 // One submission, copied out of shared memory and checked.
 struct Submission {
   Ticket ticket;
-  // Of all but the ticket: as long as nothing else is new, it is the same number. Never 0, and no
+  // 0: not known. Else of all but the ticket: it is the same as long as nothing else is new, and no
   // other submission's that this daemon has had.
   uint64_t content = 0;
   std::shared_ptr<const core::TensorDescriptor> descriptor;
