@@ -35,7 +35,7 @@ bool Repeats::Entry::is(const rueda_tensor& tensor, const rueda_reduce_options* 
 
 void Repeats::Entry::prefetch() const {
   const auto* bytes = reinterpret_cast<const std::byte*>(this);
-  for (int line = 0; line < 4; ++line) __builtin_prefetch(bytes + line * 64);
+  for (int line = 0; line < 5; ++line) __builtin_prefetch(bytes + line * 64);
 }
 
 const Repeats::Entry* Repeats::find(const rueda_tensor& tensor, const rueda_reduce_options* options,

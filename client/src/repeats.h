@@ -19,7 +19,7 @@ namespace rueda::client {
 class Repeats {
  public:
   // What came of an allreduce none of whose memory is foreign. A step reads a thousand of them, so
-  // what is compared is together: four cache lines, unless the name is long.
+  // what is compared is together: five cache lines, unless the name is long.
   class alignas(64) Entry {
    public:
     const rueda_abi_submission& record() const { return record_; }  // without a ticket
