@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 #define RUEDA_ABI_MAGIC 0x41445552u /* "RUDA" */
-#define RUEDA_ABI_VERSION 5u
+#define RUEDA_ABI_VERSION 6u
 
 #define RUEDA_ABI_JOB_ID_BYTES 64 /* with the final NUL */
 #define RUEDA_ABI_NODE_ID_BYTES 64
@@ -30,6 +30,7 @@ extern "C" {
 #define RUEDA_ABI_MAX_BODY_BYTES 4096
 #define RUEDA_ABI_MAX_SET_RANKS 1020
 #define RUEDA_ABI_MAX_PLAN_WORDS 1022
+#define RUEDA_ABI_MAX_COUNTS 511 /* of one message */
 #define RUEDA_ABI_JOIN_NAME "rueda.join"
 
 /* --- Messages on the socket ---------------------------------------------------------------
@@ -49,10 +50,12 @@ enum rueda_abi_message_type {
   RUEDA_ABI_ARENA_ADD = 5,    /* client: rueda_abi_arena, with the memfd */
   RUEDA_ABI_ARENA_REMOVE = 6, /* client: rueda_abi_arena; refused while submissions use it */
   RUEDA_ABI_INTERN = 7,       /* client: rueda_abi_intern */
-  RUEDA_ABI_REPLY = 8,        /* daemon: rueda_abi_status; answers 5, 6, 7, 9, 10, 11 */
+  RUEDA_ABI_REPLY = 8,        /* daemon: rueda_abi_status; answers 5, 6, 7, 9 to 13 */
   RUEDA_ABI_DETACH = 9,       /* client: no body; a clean goodbye, answered, then both close */
   RUEDA_ABI_PROCESS_SET = 10, /* client: rueda_abi_process_set */
-  RUEDA_ABI_PLAN = 11         /* client: rueda_abi_plan; a part of one, or its last */
+  RUEDA_ABI_PLAN = 11,        /* client: rueda_abi_plan; a part of one, or its last */
+  RUEDA_ABI_COUNTS = 12,      /* client: rueda_abi_counts; before the INTERN that they belong to */
+  RUEDA_ABI_FORGET = 13       /* client: rueda_abi_forget */
 };
 
 typedef struct rueda_abi_header {
@@ -110,22 +113,49 @@ RUEDA_ABI_ASSERT(sizeof(rueda_abi_arena) == 16);
 
 /* Values of kind, dtype and op are those of daemon/base/dtype.h and of rueda.h. A join, of kind 6,
  * has no shape and is called RUEDA_ABI_JOIN_NAME; nothing else is. Its completion's `value` is the
- * last rank that joined. */
+ * last rank that joined.
+ *
+ * Where each rank has a part of the values to itself (allgather 7, reduce-scatter 9, alltoall 10,
+ * gather 11, scatter 12) the shape is that of all parts one behind the other, and the client says
+ * which rank of how many of the process set it is, from 0. Submissions give as much memory as the
+ * rank has of it (daemon/base/parts.h); where it has none, arena and offset are 0. */
 typedef struct rueda_abi_intern {
   uint8_t kind;
   uint8_t dtype;
   uint8_t op;
   uint8_t ndim;
-  int32_t root;         /* broadcast: the root's rank; else -1 */
+  int32_t root;         /* broadcast, reduce (8), gather, scatter: the root's rank; else -1 */
   uint32_t process_set; /* its id; 0: all ranks */
   uint32_t group_size;  /* 0: not grouped */
   double prescale;
   double postscale;
+  int32_t place;        /* its rank in the process set, where there are parts; else 0 */
+  int32_t places;       /* ranks in the process set, likewise */
+  uint32_t count_count; /* counts sent before: 0, or one for each part; an alltoall's by sender,
+                           then receiver */
+  uint32_t reserved;
   int64_t dims[RUEDA_ABI_MAX_DIMS];
   char name[RUEDA_ABI_NAME_BYTES];
   char group[RUEDA_ABI_NAME_BYTES];
 } rueda_abi_intern;
-RUEDA_ABI_ASSERT(sizeof(rueda_abi_intern) == 608);
+RUEDA_ABI_ASSERT(sizeof(rueda_abi_intern) == 624);
+
+/* The parts of the tensor to be interned next, in rows of the first dimension; several messages'
+ * follow each other. */
+typedef struct rueda_abi_counts {
+  uint32_t count;
+  uint32_t reserved;
+  int64_t counts[RUEDA_ABI_MAX_COUNTS];
+} rueda_abi_counts;
+RUEDA_ABI_ASSERT(sizeof(rueda_abi_counts) == 4096);
+
+/* The tensor will not be submitted again under this id, which may come again; no submission of it
+ * is on its way. */
+typedef struct rueda_abi_forget {
+  uint32_t tensor_id;
+  uint32_t reserved;
+} rueda_abi_forget;
+RUEDA_ABI_ASSERT(sizeof(rueda_abi_forget) == 8);
 
 enum rueda_abi_set_change { RUEDA_ABI_SET_ADD = 0, RUEDA_ABI_SET_REMOVE = 1 };
 

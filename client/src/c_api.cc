@@ -15,6 +15,7 @@
 namespace {
 
 using rueda::Code;
+using rueda::CollectiveKind;
 using rueda::Result;
 using rueda::Status;
 using namespace rueda::client;
@@ -83,6 +84,32 @@ Status submit_one(Session& session, Result<TensorRequest> request, rueda_handle*
   return submit(session, {std::move(request).value()}, handle);
 }
 
+Result<SetPlace> place_in(const Session& session, uint32_t process_set) {
+  Result<std::vector<int32_t>> ranks = session.process_sets().ranks_of(process_set);
+  if (!ranks.is_ok()) return ranks.status();
+  const std::vector<int32_t>& all = ranks.value();
+  const int rank = session.config().rank;
+  const auto at = std::lower_bound(all.begin(), all.end(), rank);
+  if (at == all.end() || *at != rank) {
+    return Status{
+        Code::kInvalidArgument,
+        "rank " + std::to_string(rank) + " is not in process set " + std::to_string(process_set)};
+  }
+  return SetPlace{rank, static_cast<int>(at - all.begin()), static_cast<int>(all.size()),
+                  session.place().world_size};
+}
+
+// check(SetPlace) makes the request.
+template <class Check>
+int submit_parted(const rueda_tensor* tensor, rueda_handle* handle, Check check) {
+  return with_session([&](Session& session) -> Status {
+    if (tensor == nullptr) return {Code::kInvalidArgument, "the tensor is NULL"};
+    Result<SetPlace> self = place_in(session, tensor->process_set);
+    if (!self.is_ok()) return self.status();
+    return submit_one(session, check(self.value()), handle);
+  });
+}
+
 // For the blocking forms, whose caller has no handle to wait with once more.
 int wait_or_abandon(rueda_handle handle, int64_t timeout_ms, rueda_result* result = nullptr) {
   return with_session([&](Session& session) {
@@ -90,6 +117,13 @@ int wait_or_abandon(rueda_handle handle, int64_t timeout_ms, rueda_result* resul
     if (status.code() == Code::kTimeout) session.abandon(handle);
     return status;
   });
+}
+
+template <class Async, class... Arguments>
+int blocking(int64_t timeout_ms, Async async, Arguments... arguments) {
+  rueda_handle handle = 0;
+  const int rc = async(arguments..., &handle);
+  return rc == RUEDA_OK ? wait_or_abandon(handle, timeout_ms) : rc;
 }
 
 }  // namespace
@@ -200,6 +234,46 @@ int rueda_broadcast_async(const rueda_tensor* tensor, int root_rank, rueda_handl
   });
 }
 
+int rueda_reduce_async(const rueda_tensor* tensor, int root_rank,
+                       const rueda_reduce_options* options, rueda_handle* handle) {
+  return submit_parted(tensor, handle, [&](const SetPlace& self) {
+    return check_reduce(tensor, options, root_rank, self);
+  });
+}
+
+int rueda_allgather_async(const rueda_tensor* tensor, const int64_t* first_dims,
+                          rueda_handle* handle) {
+  return submit_parted(tensor, handle, [&](const SetPlace& self) {
+    return check_gathering(CollectiveKind::kAllgather, tensor, first_dims, -1, self);
+  });
+}
+
+int rueda_gather_async(const rueda_tensor* tensor, const int64_t* first_dims, int root_rank,
+                       rueda_handle* handle) {
+  return submit_parted(tensor, handle, [&](const SetPlace& self) {
+    return check_gathering(CollectiveKind::kGather, tensor, first_dims, root_rank, self);
+  });
+}
+
+int rueda_reduce_scatter_async(const rueda_tensor* tensor, const int64_t* first_dims,
+                               const rueda_reduce_options* options, rueda_handle* handle) {
+  return submit_parted(tensor, handle, [&](const SetPlace& self) {
+    return check_scattering(CollectiveKind::kReduceScatter, tensor, first_dims, options, -1, self);
+  });
+}
+
+int rueda_scatter_async(const rueda_tensor* tensor, const int64_t* first_dims, int root_rank,
+                        rueda_handle* handle) {
+  return submit_parted(tensor, handle, [&](const SetPlace& self) {
+    return check_scattering(CollectiveKind::kScatter, tensor, first_dims, nullptr, root_rank, self);
+  });
+}
+
+int rueda_alltoall_async(const rueda_tensor* tensor, const int64_t* splits, rueda_handle* handle) {
+  return submit_parted(tensor, handle,
+                       [&](const SetPlace& self) { return check_alltoall(tensor, splits, self); });
+}
+
 int rueda_barrier_async(const char* name, rueda_handle* handle) {
   return rueda_process_set_barrier_async(0, name, handle);
 }
@@ -271,6 +345,17 @@ int rueda_wait(rueda_handle handle, int64_t timeout_ms, rueda_result* result) {
   return with_session([&](Session& session) { return session.wait(handle, timeout_ms, result); });
 }
 
+int rueda_wait_any(const rueda_handle* handles, size_t count, int64_t timeout_ms, size_t* index) {
+  return with_session([&](Session& session) -> Status {
+    if (handles == nullptr || count == 0 || index == nullptr) {
+      return {Code::kInvalidArgument, "there are no handles, or the index pointer is NULL"};
+    }
+    Result<size_t> done = session.wait_any({handles, count}, timeout_ms);
+    if (done.is_ok()) *index = done.value();
+    return done.status();
+  });
+}
+
 int rueda_test(rueda_handle handle, int* done) {
   return with_session([&](Session& session) -> Status {
     if (done == nullptr) return {Code::kInvalidArgument, "the done pointer is NULL"};
@@ -283,21 +368,43 @@ int rueda_test(rueda_handle handle, int* done) {
 
 int rueda_allreduce(const rueda_tensor* tensor, const rueda_reduce_options* options,
                     int64_t timeout_ms) {
-  rueda_handle handle = 0;
-  int rc = rueda_allreduce_async(tensor, options, &handle);
-  return rc == RUEDA_OK ? wait_or_abandon(handle, timeout_ms) : rc;
+  return blocking(timeout_ms, rueda_allreduce_async, tensor, options);
 }
 
 int rueda_broadcast(const rueda_tensor* tensor, int root_rank, int64_t timeout_ms) {
-  rueda_handle handle = 0;
-  int rc = rueda_broadcast_async(tensor, root_rank, &handle);
-  return rc == RUEDA_OK ? wait_or_abandon(handle, timeout_ms) : rc;
+  return blocking(timeout_ms, rueda_broadcast_async, tensor, root_rank);
+}
+
+int rueda_reduce(const rueda_tensor* tensor, int root_rank, const rueda_reduce_options* options,
+                 int64_t timeout_ms) {
+  return blocking(timeout_ms, rueda_reduce_async, tensor, root_rank, options);
+}
+
+int rueda_allgather(const rueda_tensor* tensor, const int64_t* first_dims, int64_t timeout_ms) {
+  return blocking(timeout_ms, rueda_allgather_async, tensor, first_dims);
+}
+
+int rueda_gather(const rueda_tensor* tensor, const int64_t* first_dims, int root_rank,
+                 int64_t timeout_ms) {
+  return blocking(timeout_ms, rueda_gather_async, tensor, first_dims, root_rank);
+}
+
+int rueda_reduce_scatter(const rueda_tensor* tensor, const int64_t* first_dims,
+                         const rueda_reduce_options* options, int64_t timeout_ms) {
+  return blocking(timeout_ms, rueda_reduce_scatter_async, tensor, first_dims, options);
+}
+
+int rueda_scatter(const rueda_tensor* tensor, const int64_t* first_dims, int root_rank,
+                  int64_t timeout_ms) {
+  return blocking(timeout_ms, rueda_scatter_async, tensor, first_dims, root_rank);
+}
+
+int rueda_alltoall(const rueda_tensor* tensor, const int64_t* splits, int64_t timeout_ms) {
+  return blocking(timeout_ms, rueda_alltoall_async, tensor, splits);
 }
 
 int rueda_barrier(const char* name, int64_t timeout_ms) {
-  rueda_handle handle = 0;
-  int rc = rueda_barrier_async(name, &handle);
-  return rc == RUEDA_OK ? wait_or_abandon(handle, timeout_ms) : rc;
+  return blocking(timeout_ms, rueda_barrier_async, name);
 }
 
 int rueda_join(int64_t timeout_ms, int32_t* last_rank) {

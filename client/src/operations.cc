@@ -24,33 +24,34 @@ void Session::Operation::begin(Handle& of) {
   handle = &of;
   record = {};
   staging = output = nullptr;
-  bytes = 0;
+  result = nullptr;
+  output_bytes = bytes = 0;
   arena_data[0] = arena_data[1] = nullptr;
   is_done = is_ok = false;
 }
 
 Status Session::prepare(const TensorRequest& request, Operation& operation) {
-  operation.bytes = request.bytes;
-  Result<uint32_t> id = interned_->id_of(request.descriptor);
+  operation.bytes = request.bytes();
+  Result<uint32_t> id = interned_->id_of(request.descriptor, request.counts);
   if (!id.is_ok()) return id.status();
   operation.record.tensor_id = id.value();
-  if (request.bytes == 0) return Status::ok();
+  if (!request.counts.empty()) operation.handle->uses_counts = true;
 
   // An address that no element may have can only be copied from.
-  auto locate = [&](const std::byte* data) -> Result<std::optional<Place>> {
-    Result<std::optional<Place>> place = allocator_->locate(data, request.bytes);
+  auto locate = [&](const std::byte* data, size_t bytes) -> Result<std::optional<Place>> {
+    if (bytes == 0) return std::optional<Place>();
+    Result<std::optional<Place>> place = allocator_->locate(data, bytes);
     if (place.is_ok() && place.value() && place.value()->offset % request.element_bytes != 0) {
       return std::optional<Place>();
     }
     return place;
   };
-  const std::byte* input = request.reads_input ? request.input : request.output;
-  auto in = locate(input);
+  auto in = locate(request.input, request.input_bytes);
   const auto with_name = [&](const Status& status) {
     return Status{status.code(), status.message() + " (" + std::string(request.name()) + ")"};
   };
   if (!in.is_ok()) return with_name(in.status());
-  auto out = locate(request.output);
+  auto out = locate(request.output, request.output_bytes);
   if (!out.is_ok()) return with_name(out.status());
 
   rueda_abi_submission& record = operation.record;
@@ -63,36 +64,79 @@ Status Session::prepare(const TensorRequest& request, Operation& operation) {
   if (in.value()) {
     record.input_arena = in.value()->arena_id;
     record.input_offset = in.value()->offset;
-    operation.arena_data[0] = input;
+    operation.arena_data[0] = request.input;
   }
-  if (in.value() && out.value()) return Status::ok();
-  return stage(request, in.value().has_value(), operation);
+  const bool stages_input = request.input_bytes > 0 && !in.value();
+  const bool stages_output = request.output_bytes > 0 && !out.value();
+  if (!stages_input && !stages_output) return Status::ok();
+  return stage(request, stages_input, stages_output, operation);
 }
 
-// At most one block: a foreign input is copied to where the output will be, and reduced in place.
-Status Session::stage(const TensorRequest& request, bool is_input_placed, Operation& operation) {
+// At most one block. A foreign input is copied to where it lies in the output, if it lies there:
+// then the operation is in place.
+Status Session::stage(const TensorRequest& request, bool stages_input, bool stages_output,
+                      Operation& operation) {
   rueda_abi_submission& record = operation.record;
-  std::byte* target = request.output;
-  if (operation.arena_data[1] == nullptr) {
-    Result<Block> block = allocator_->allocate(request.bytes);
-    if (!block.is_ok()) return block.status();
-    operation.staging = block.value().data;
-    target = operation.staging;
-    record.output_arena = block.value().place.arena_id;
-    record.output_offset = block.value().place.offset;
+  if (stages_input && !stages_output && request.input_lies_in_output()) {
+    const size_t at = request.input_at_bytes - request.output_at_bytes;
+    std::memcpy(request.output + at, request.input, request.input_bytes);
+    record.input_arena = record.output_arena;
+    record.input_offset = record.output_offset + at;
+    note_copied_in(request, operation);
+    return Status::ok();
+  }
+  size_t input_at = 0;
+  size_t output_at = 0;
+  if (stages_input && stages_output) {
+    if (request.can_be_in_place) {
+      const size_t first = std::min(request.input_at_bytes, request.output_at_bytes);
+      input_at = request.input_at_bytes - first;
+      output_at = request.output_at_bytes - first;
+    } else {
+      output_at = (request.input_bytes + kBlockAlignmentBytes - 1) / kBlockAlignmentBytes *
+                  kBlockAlignmentBytes;
+    }
+  }
+  Result<Block> block =
+      allocator_->allocate(std::max(stages_input ? input_at + request.input_bytes : 0,
+                                    stages_output ? output_at + request.output_bytes : 0));
+  if (!block.is_ok()) return block.status();
+  operation.staging = block.value().data;
+  const Place& place = block.value().place;
+  if (stages_output) {
+    record.output_arena = place.arena_id;
+    record.output_offset = place.offset + output_at;
+    operation.result = operation.staging + output_at;
+    operation.output_bytes = request.output_bytes;
     if (request.writes_output) {
       operation.output = request.output;
       record.flags |= RUEDA_ABI_FLAG_COPIED_OUT;
     }
   }
-  if (is_input_placed) return Status::ok();
-  record.input_arena = record.output_arena;
-  record.input_offset = record.output_offset;
-  if (request.reads_input) {
-    std::memcpy(target, request.input, request.bytes);
-    record.flags |= RUEDA_ABI_FLAG_COPIED_IN;
+  if (stages_input) {
+    record.input_arena = place.arena_id;
+    record.input_offset = place.offset + input_at;
+    std::memcpy(operation.staging + input_at, request.input, request.input_bytes);
+    note_copied_in(request, operation);
   }
   return Status::ok();
+}
+
+void Session::note_copied_in(const TensorRequest& request, Operation& operation) {
+  operation.record.flags |= RUEDA_ABI_FLAG_COPIED_IN;
+  operation.handle->copied_in_bytes += request.input_bytes;
+}
+
+Result<uint32_t> Session::intern(const rueda_abi_intern& descriptor,
+                                 std::span<const int64_t> counts) {
+  for (size_t at = 0; at < counts.size(); at += RUEDA_ABI_MAX_COUNTS) {
+    rueda_abi_counts part{};
+    part.count = static_cast<uint32_t>(std::min<size_t>(counts.size() - at, RUEDA_ABI_MAX_COUNTS));
+    std::copy_n(counts.begin() + static_cast<std::ptrdiff_t>(at), part.count, part.counts);
+    const Result<uint32_t> taken = request(RUEDA_ABI_COUNTS, &part, sizeof(part), -1);
+    if (!taken.is_ok()) return taken;
+  }
+  return request(RUEDA_ABI_INTERN, &descriptor, sizeof(descriptor), -1);
 }
 
 Result<rueda_handle> Session::submit(const std::vector<TensorRequest>& requests) {
@@ -219,7 +263,8 @@ Session::Handle& Session::take_handle_locked(size_t operations) {
   Handle& handle = *free_handles_.back();
   free_handles_.pop_back();
   handle.id = ++handles_taken_ << kPlaceBits | handle.place;
-  handle.is_abandoned = handle.is_staged = false;
+  handle.is_abandoned = handle.is_staged = handle.uses_counts = false;
+  handle.copied_in_bytes = 0;
   handle.pending = operations;
   handle.error = Status::ok();
   handle.operations.resize(operations);
@@ -227,6 +272,7 @@ Session::Handle& Session::take_handle_locked(size_t operations) {
   return handle;
 }
 void Session::give_handle_locked(Handle& handle) {
+  if (handle.uses_counts) interned_->release(handle.operations.front().record.tensor_id);
   handle.id = 0;
   free_handles_.push_back(&handle);
 }
@@ -258,10 +304,8 @@ rueda_handle Session::push_locked(Handle& handle) {
       break;
     }
     ++stats_.submissions;
-    if (operation.record.flags & RUEDA_ABI_FLAG_COPIED_IN) {
-      stats_.bytes_copied_in += operation.bytes;
-    }
   }
+  stats_.bytes_copied_in += handle.copied_in_bytes;
   ring_daemon();
   return handle.id;
 }
@@ -316,12 +360,43 @@ void Session::copy_out(Lock& lock, Handle& handle) {
   uint64_t bytes = 0;
   for (const Operation& operation : handle.operations) {
     if (!operation.is_ok || operation.output == nullptr) continue;
-    std::memcpy(operation.output, operation.staging, operation.bytes);
-    bytes += operation.bytes;
+    std::memcpy(operation.output, operation.result, operation.output_bytes);
+    bytes += operation.output_bytes;
   }
   release(handle);
   lock.lock();
   stats_.bytes_copied_out += bytes;
+}
+
+Result<size_t> Session::wait_any(std::span<const rueda_handle> ids, int64_t timeout_ms) {
+  Lock lock(mutex_);
+  // The first that has ended, or is nobody's any more.
+  const auto first_done = [&]() -> std::optional<size_t> {
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const Handle* handle = find_handle_locked(ids[i]);
+      if (handle == nullptr || handle->pending == 0) return i;
+    }
+    return std::nullopt;
+  };
+  std::optional<TicksMs> deadline_ms;
+  if (timeout_ms >= 0) deadline_ms = steady_now_ms() + std::min<int64_t>(timeout_ms, INT32_MAX);
+  if (!first_done()) {
+    wait_until(
+        lock, [&] { return first_done().has_value(); }, deadline_ms);
+  }
+  const std::optional<size_t> done = first_done();
+  if (!done) {
+    return Status{Code::kTimeout, "none of " + std::to_string(ids.size()) +
+                                      " operations finished within " + std::to_string(timeout_ms) +
+                                      " ms; some rank has not submitted them yet, or the network "
+                                      "is slow"};
+  }
+  if (find_handle_locked(ids[*done]) == nullptr) {
+    return Status{Code::kInvalidArgument, "handle " + std::to_string(ids[*done]) +
+                                              " is not in flight; each handle may be waited for "
+                                              "once"};
+  }
+  return *done;
 }
 
 // False: not within the time.

@@ -69,7 +69,7 @@ void Repeats::remember(const TensorRequest& request, const rueda_abi_submission&
   entry.name_bytes_ = request.name().size();
   std::memcpy(entry.name_, asked.name, sizeof(entry.name_));
   entry.record_ = record;
-  entry.bytes_ = request.bytes;
+  entry.bytes_ = request.bytes();
   entry.frees_ = frees;
   entry.input_ = request.input;
   entry.output_ = request.output;

@@ -42,9 +42,14 @@ Session::Session(Config config) : config_(std::move(config)) {
             rueda_abi_arena body{.bytes = 0, .arena_id = arena_id, .reserved = 0};
             return request(RUEDA_ABI_ARENA_REMOVE, &body, sizeof(body), -1).status();
           }});
-  interned_ = std::make_unique<InternCache>([this](const rueda_abi_intern& descriptor) {
-    return request(RUEDA_ABI_INTERN, &descriptor, sizeof(descriptor), -1);
-  });
+  interned_ = std::make_unique<InternCache>(
+      [this](const rueda_abi_intern& descriptor, std::span<const int64_t> counts) {
+        return intern(descriptor, counts);
+      },
+      [this](uint32_t id) {
+        const rueda_abi_forget body{.tensor_id = id, .reserved = 0};
+        return request(RUEDA_ABI_FORGET, &body, sizeof(body), -1).status();
+      });
 }
 
 Session::~Session() {

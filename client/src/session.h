@@ -53,6 +53,8 @@ class Session {
                                            std::string_view group);
   // timeout_ms < 0: for ever. kTimeout leaves the handle as it is; any other end takes it away.
   Status wait(rueda_handle handle, int64_t timeout_ms, rueda_result* result);
+  // The place of one that has ended, to be waited for. kTimeout: of none.
+  Result<size_t> wait_any(std::span<const rueda_handle> handles, int64_t timeout_ms);
   Result<bool> test(rueda_handle handle);
   // Nobody will wait for it: what it holds is freed when it has ended. Its output stays untouched
   // if that is foreign memory, else it changes until then.
@@ -87,9 +89,11 @@ class Session {
     Handle* handle = nullptr;
     std::string_view name;  // lives as long as the session
     rueda_abi_submission record{};
-    std::byte* staging = nullptr;  // block of the allocator, freed at the end
-    std::byte* output = nullptr;   // where staging is copied to at the end; NULL: nowhere
-    size_t bytes = 0;
+    std::byte* staging = nullptr;       // block of the allocator, freed at the end
+    const std::byte* result = nullptr;  // in it
+    std::byte* output = nullptr;        // where that is copied to at the end; NULL: nowhere
+    size_t output_bytes = 0;
+    size_t bytes = 0;  // of the input or the output, whichever has more
     const std::byte* arena_data[2] = {nullptr,
                                       nullptr};  // the caller's memory in use, if in an arena
     bool is_done = false;
@@ -102,7 +106,9 @@ class Session {
     rueda_handle id = 0;  // 0: of nobody, or being ended
     uint32_t place = 0;   // in handles_
     bool is_abandoned = false;
-    bool is_staged = false;  // some operation is
+    bool is_staged = false;    // some operation is
+    bool uses_counts = false;  // the id of its only tensor is to be released
+    uint64_t copied_in_bytes = 0;
     std::vector<Operation> operations;
     size_t pending = 0;
     Status error;  // of the operation that failed first
@@ -137,13 +143,17 @@ class Session {
   Result<uint32_t> request(uint16_t type, const void* body, size_t body_bytes, int descriptor);
 
   // Operations (operations.cc).
+  Result<uint32_t> intern(const rueda_abi_intern& descriptor, std::span<const int64_t> counts);
   Status prepare(const TensorRequest& request, Operation& operation);
   Result<uint32_t> change_process_sets(const rueda_abi_process_set& change);
   // Submits what moves no data, and waits for its end. What its completion says.
   Result<uint32_t> agree(uint32_t tensor_id, const char* name);
   // Waits for room; the error says why there will be none.
   Status wait_for_room(Lock& lock, size_t operations);
-  Status stage(const TensorRequest& request, bool is_input_placed, Operation& operation);
+  // What is foreign goes through a block of the allocator.
+  Status stage(const TensorRequest& request, bool stages_input, bool stages_output,
+               Operation& operation);
+  static void note_copied_in(const TensorRequest& request, Operation& operation);
   bool has_room_locked(size_t operations) const {
     return in_flight_count_ + operations <= max_in_flight_;
   }

@@ -5,15 +5,12 @@
 #include <limits>
 #include <optional>
 
+#include "client/src/tensor_checks.h"
 #include "daemon/base/dtype.h"
 #include "daemon/base/limits.h"
 
 namespace rueda::client {
 namespace {
-
-std::string quoted(std::string_view name) { return "\"" + std::string(name) + "\""; }
-
-Status invalid(std::string message) { return {Code::kInvalidArgument, std::move(message)}; }
 
 Status set_name(const char* name, const char* what, char (&field)[RUEDA_ABI_NAME_BYTES]) {
   if (name == nullptr || *name == '\0') return invalid(std::string(what) + " has no name");
@@ -50,24 +47,20 @@ Status set_shape(const rueda_tensor& tensor, TensorRequest& request) {
     }
     if (factor > 0) bytes *= factor;
   }
-  request.bytes = is_empty ? 0 : bytes;
+  request.input_bytes = request.output_bytes = is_empty ? 0 : bytes;
   return Status::ok();
 }
 
-Status set_memory(const rueda_tensor& tensor, TensorRequest& request) {
-  request.input = static_cast<const std::byte*>(tensor.input);
-  request.output = static_cast<std::byte*>(tensor.output);
-  if (request.bytes == 0) return Status::ok();
-  if ((request.reads_input && request.input == nullptr) || request.output == nullptr) {
-    return invalid("tensor " + quoted(tensor.name) + " has a NULL input or output");
+// bool is no number. The daemon looks, too (daemon/session/intern.cc).
+Status check_arithmetic(const rueda_abi_intern& descriptor) {
+  if (static_cast<DType>(descriptor.dtype) != DType::kBool) return Status::ok();
+  if (static_cast<ReduceOp>(descriptor.op) != ReduceOp::kAverage && descriptor.prescale == 1.0 &&
+      descriptor.postscale == 1.0) {
+    return Status::ok();
   }
-  auto in = reinterpret_cast<uintptr_t>(request.input);
-  auto out = reinterpret_cast<uintptr_t>(request.output);
-  if (request.reads_input && in != out && in < out + request.bytes && out < in + request.bytes) {
-    return invalid("input and output of tensor " + quoted(tensor.name) +
-                   " overlap; they must be the same or apart");
-  }
-  return Status::ok();
+  return invalid("tensor " + quoted(descriptor.name) +
+                 " is bool, which has no average (the default) and no scales; ask for the sum or "
+                 "the maximum (or), the product or the minimum (and)");
 }
 
 // What a caller put into an enumeration, known or not: to load an unknown value as one is
@@ -78,6 +71,35 @@ int as_number(const Enum& value) {
   static_assert(sizeof(number) == sizeof(value));
   std::memcpy(&number, &value, sizeof(number));
   return number;
+}
+
+}  // namespace
+
+std::string quoted(std::string_view name) { return "\"" + std::string(name) + "\""; }
+
+Status invalid(std::string message) { return {Code::kInvalidArgument, std::move(message)}; }
+
+Status set_memory(const rueda_tensor& tensor, TensorRequest& request) {
+  request.input = static_cast<const std::byte*>(tensor.input);
+  request.output = static_cast<std::byte*>(tensor.output);
+  const bool reads = request.input_bytes > 0;
+  const bool writes = request.output_bytes > 0;
+  if ((reads && request.input == nullptr) || (writes && request.output == nullptr)) {
+    return invalid("tensor " + quoted(tensor.name) + " has a NULL input or output");
+  }
+  const auto in = reinterpret_cast<uintptr_t>(request.input);
+  const auto out = reinterpret_cast<uintptr_t>(request.output);
+  const bool is_apart = in + request.input_bytes <= out || out + request.output_bytes <= in;
+  const bool is_same =
+      request.can_be_in_place && in + request.output_at_bytes == out + request.input_at_bytes;
+  if (!reads || !writes || is_apart || is_same) return Status::ok();
+  const bool is_simple = request.input_at_bytes == request.output_at_bytes;
+  const std::string allowed = !request.can_be_in_place ? "be apart"
+                              : is_simple              ? "be the same or apart"
+                                                       : "be apart, or the smaller one be this "
+                                                         "rank's part of the larger one";
+  return invalid("input and output of tensor " + quoted(tensor.name) + " overlap; they must " +
+                 allowed);
 }
 
 // Everything but the memory.
@@ -105,9 +127,10 @@ Result<TensorRequest> describe(const rueda_tensor* tensor, CollectiveKind kind) 
   return request;
 }
 
-Status set_options(const rueda_reduce_options* options, rueda_abi_intern& descriptor) {
+Status set_options(const rueda_reduce_options* options, TensorRequest& request) {
+  rueda_abi_intern& descriptor = request.descriptor;
   descriptor.op = static_cast<uint8_t>(ReduceOp::kAverage);
-  if (options == nullptr) return Status::ok();
+  if (options == nullptr) return check_arithmetic(descriptor);
   if (options->struct_bytes < sizeof(rueda_reduce_options)) {
     return invalid("rueda_reduce_options.struct_bytes must be sizeof(rueda_reduce_options)");
   }
@@ -122,10 +145,20 @@ Status set_options(const rueda_reduce_options* options, rueda_abi_intern& descri
   descriptor.op = static_cast<uint8_t>(op);
   descriptor.prescale = options->prescale;
   descriptor.postscale = options->postscale;
-  return Status::ok();
+  request.priority = options->priority;
+  return check_arithmetic(descriptor);
 }
 
-}  // namespace
+Status set_root(int root_rank, int world_size, TensorRequest& request) {
+  rueda_abi_intern& descriptor = request.descriptor;
+  if (root_rank < 0 || root_rank >= world_size) {
+    return invalid(std::string(to_string(static_cast<CollectiveKind>(descriptor.kind))) + " of " +
+                   quoted(descriptor.name) + " with root rank " + std::to_string(root_rank) +
+                   ", but the ranks are 0 to " + std::to_string(world_size - 1));
+  }
+  descriptor.root = root_rank;
+  return Status::ok();
+}
 
 Result<TensorRequest> check_allreduce(const rueda_tensor* tensor,
                                       const rueda_reduce_options* options, const std::string& group,
@@ -137,27 +170,13 @@ Result<TensorRequest> check_allreduce(const rueda_tensor* tensor,
   return request;
 }
 
-// bool is no number. The daemon looks, too (daemon/session/intern.cc).
-Status check_arithmetic(const rueda_abi_intern& descriptor) {
-  if (static_cast<DType>(descriptor.dtype) != DType::kBool) return Status::ok();
-  if (static_cast<ReduceOp>(descriptor.op) != ReduceOp::kAverage && descriptor.prescale == 1.0 &&
-      descriptor.postscale == 1.0) {
-    return Status::ok();
-  }
-  return invalid("tensor " + quoted(descriptor.name) +
-                 " is bool, which has no average (the default) and no scales; ask for the sum or "
-                 "the maximum (or), the product or the minimum (and)");
-}
-
 Result<TensorRequest> describe_allreduce(const rueda_tensor* tensor,
                                          const rueda_reduce_options* options,
                                          const std::string& group, size_t group_size) {
   Result<TensorRequest> described = describe(tensor, CollectiveKind::kAllreduce);
   if (!described.is_ok()) return described;
   TensorRequest request = std::move(described).value();
-  Status status = set_options(options, request.descriptor);
-  if (status.is_ok()) status = check_arithmetic(request.descriptor);
-  if (status.is_ok() && options != nullptr) request.priority = options->priority;
+  Status status = set_options(options, request);
   if (status.is_ok() && group_size > 0) {
     status = set_name(group.c_str(), "the group", request.descriptor.group);
     request.descriptor.group_size = static_cast<uint32_t>(group_size);
@@ -171,15 +190,10 @@ Result<TensorRequest> check_broadcast(const rueda_tensor* tensor, int root_rank,
   Result<TensorRequest> described = describe(tensor, CollectiveKind::kBroadcast);
   if (!described.is_ok()) return described;
   TensorRequest request = std::move(described).value();
-  if (root_rank < 0 || root_rank >= world_size) {
-    return invalid("broadcast of " + quoted(tensor->name) + " from root rank " +
-                   std::to_string(root_rank) + ", but the ranks are 0 to " +
-                   std::to_string(world_size - 1));
-  }
-  request.descriptor.root = root_rank;
-  request.reads_input = rank == root_rank;
+  if (Status status = set_root(root_rank, world_size, request); !status.is_ok()) return status;
+  if (rank != root_rank) request.input_bytes = 0;
   if (Status status = set_memory(*tensor, request); !status.is_ok()) return status;
-  request.writes_output = !request.reads_input || request.input != request.output;
+  request.writes_output = rank != root_rank || request.input != request.output;
   return request;
 }
 
@@ -194,9 +208,7 @@ Result<TensorRequest> describe_without_data(const char* name, CollectiveKind kin
   Result<TensorRequest> described = describe(&tensor, kind);
   if (!described.is_ok()) return described;
   TensorRequest request = std::move(described).value();
-  request.bytes = 0;
-  request.reads_input = false;
-  request.writes_output = false;
+  request.input_bytes = request.output_bytes = 0;
   return request;
 }
 
@@ -209,18 +221,6 @@ Result<TensorRequest> check_barrier(const char* name, uint32_t process_set) {
 
 Result<TensorRequest> describe_join() {
   return describe_without_data(RUEDA_ABI_JOIN_NAME, CollectiveKind::kJoin, 0);
-}
-
-Result<uint32_t> InternCache::id_of(const rueda_abi_intern& descriptor) {
-  std::lock_guard lock(mutex_);
-  // The fixed part, then the two texts with the NUL that ends the first.
-  key_.assign(reinterpret_cast<const char*>(&descriptor), offsetof(rueda_abi_intern, name));
-  key_.append(descriptor.name).push_back('\0');
-  key_.append(descriptor.group);
-  if (auto known = ids_.find(key_); known != ids_.end()) return known->second;
-  Result<uint32_t> id = intern_(descriptor);
-  if (id.is_ok()) ids_.emplace(key_, id.value());
-  return id;
 }
 
 }  // namespace rueda::client

@@ -37,6 +37,12 @@ const char* to_string(CollectiveKind kind) {
     case CollectiveKind::kRemoveProcessSet: return "remove_process_set";
     case CollectiveKind::kDeclarePlan: return "declare_plan";
     case CollectiveKind::kJoin: return "join";
+    case CollectiveKind::kAllgather: return "allgather";
+    case CollectiveKind::kReduce: return "reduce";
+    case CollectiveKind::kReduceScatter: return "reduce_scatter";
+    case CollectiveKind::kAlltoall: return "alltoall";
+    case CollectiveKind::kGather: return "gather";
+    case CollectiveKind::kScatter: return "scatter";
   }
   return "unknown";
 }

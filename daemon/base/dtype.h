@@ -40,10 +40,34 @@ enum class CollectiveKind : uint8_t {
   kDeclarePlan = 5,
   // The rank has no more data. Likewise without data, and it ends when all ranks have joined.
   kJoin = 6,
+  kAllgather = 7,      // everybody gets the parts of all, one after the other
+  kReduce = 8,         // the root gets the reduced values
+  kReduceScatter = 9,  // each rank gets its part of the reduced values
+  kAlltoall = 10,      // each rank gets its part of what every rank gives
+  kGather = 11,        // the root gets the parts of all
+  kScatter = 12,       // each rank gets its part of what the root gives
 };
-inline constexpr int kCollectiveKindCount = 7;
+inline constexpr int kCollectiveKindCount = 13;
 
-constexpr bool moves_data(CollectiveKind kind) { return kind < CollectiveKind::kAddProcessSet; }
+constexpr bool moves_data(CollectiveKind kind) {
+  return kind < CollectiveKind::kAddProcessSet || kind > CollectiveKind::kJoin;
+}
+// One rank gives or gets what others do not.
+constexpr bool has_root(CollectiveKind kind) {
+  return kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce ||
+         kind == CollectiveKind::kGather || kind == CollectiveKind::kScatter;
+}
+// Values of several ranks become one.
+constexpr bool reduces(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllreduce || kind == CollectiveKind::kReduce ||
+         kind == CollectiveKind::kReduceScatter;
+}
+// Each rank has a part of the values to itself, given or got (base/parts.h).
+constexpr bool has_parts(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllgather || kind == CollectiveKind::kReduceScatter ||
+         kind == CollectiveKind::kAlltoall || kind == CollectiveKind::kGather ||
+         kind == CollectiveKind::kScatter;
+}
 
 // Bytes of one element.
 constexpr size_t element_bytes(DType dtype) {

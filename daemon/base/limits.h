@@ -19,6 +19,7 @@ inline constexpr size_t kMaxArenasPerSession = 1024;
 inline constexpr size_t kMaxSessions = 1024;
 inline constexpr size_t kMaxJobs = 256;
 inline constexpr size_t kMaxControlLinks = 8192;
+inline constexpr size_t kMaxCounts = 65536;  // of a tensor's parts; of an alltoall 256 x 256
 inline constexpr size_t kMaxTensorBytes = size_t{1} << 40;
 inline constexpr size_t kMaxControlMessageBytes = 4u << 20;
 inline constexpr int kMaxLockAfterSteps = 1 << 20;

@@ -105,21 +105,20 @@ void Caller::on_operation_ended(Seq seq) { of(track_of(seq)).open.erase(seq); }
 
 void Caller::check_root(Entry& entry) const {
   const TensorDescriptor& descriptor = *entry.descriptor;
-  if (descriptor.kind != CollectiveKind::kBroadcast || layout_.has_rank(descriptor.root)) return;
+  if (!has_root(descriptor.kind) || layout_.has_rank(descriptor.root)) return;
+  const std::string what = std::string("the ") + to_string(descriptor.kind) + " of tensor \"" +
+                           descriptor.name + "\" has root rank " +
+                           std::to_string(descriptor.root.value);
   if (descriptor.process_set == 0 && descriptor.root.value >= 0 &&
       descriptor.root.value < layout_.world_size()) {
-    note_error(entry, Code::kRankLost,
-               "tensor \"" + descriptor.name + "\" is to be broadcast from rank " +
-                   std::to_string(descriptor.root.value) + ", which the job has lost");
+    note_error(entry, Code::kRankLost, what + ", which the job has lost");
     return;
   }
-  note_error(
-      entry, Code::kInvalidArgument,
-      "tensor \"" + descriptor.name + "\" is to be broadcast from rank " +
-          std::to_string(descriptor.root.value) + ", and " +
-          (descriptor.process_set == 0 ? "the job"
-                                       : "process set " + std::to_string(descriptor.process_set)) +
-          " has ranks " + describe_ranks(layout_.ranks()));
+  const std::string whose = descriptor.process_set == 0
+                                ? "the job"
+                                : "process set " + std::to_string(descriptor.process_set);
+  note_error(entry, Code::kInvalidArgument,
+             what + ", and " + whose + " has ranks " + describe_ranks(layout_.ranks()));
 }
 
 // Zeros change no sum; everything else needs what the rank does not give.

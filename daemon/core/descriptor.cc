@@ -59,6 +59,8 @@ uint64_t TensorDescriptor::hash() const {
   h.add(name).add(static_cast<uint64_t>(kind)).add(static_cast<uint64_t>(dtype));
   h.add(static_cast<uint64_t>(op)).add(shape.size());
   for (int64_t dim : shape) h.add(static_cast<uint64_t>(dim));
+  h.add(counts.size());
+  for (int64_t count : counts) h.add(static_cast<uint64_t>(count));
   h.add(static_cast<uint64_t>(root.value)).add(process_set);
   // Adding +0 makes one zero of two: descriptors that compare equal must hash alike.
   h.add(std::bit_cast<uint64_t>(prescale + 0.0)).add(std::bit_cast<uint64_t>(postscale + 0.0));
@@ -96,6 +98,10 @@ std::optional<Difference> find_difference(const TensorDescriptor& left,
     const bool is_set = left.kind == CollectiveKind::kAddProcessSet;
     return Difference{is_set ? "the list of ranks" : "shape", shape_to_string(left.shape),
                       shape_to_string(right.shape)};
+  }
+  if (left.counts != right.counts) {
+    return Difference{"the list of counts", shape_to_string(left.counts),
+                      shape_to_string(right.counts)};
   }
   if (left.op != right.op) return Difference{"op", to_string(left.op), to_string(right.op)};
   if (left.root != right.root) {

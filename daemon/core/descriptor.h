@@ -10,6 +10,7 @@
 
 #include "daemon/base/dtype.h"
 #include "daemon/base/ids.h"
+#include "daemon/base/parts.h"
 
 namespace rueda::core {
 
@@ -38,10 +39,13 @@ struct TensorDescriptor {
   std::string name;
   CollectiveKind kind = CollectiveKind::kAllreduce;
   DType dtype = DType::kFloat32;
-  ReduceOp op = ReduceOp::kAverage;  // allreduce only
-  // Elements along each dimension; empty: one element. Of a process set to be added: its ranks.
+  ReduceOp op = ReduceOp::kAverage;  // of what reduces
+  // Elements along each dimension; empty: one element. Where each rank has a part to itself, that
+  // of all parts one behind the other. Of a process set to be added: its ranks.
   std::vector<int64_t> shape;
-  Rank root{-1};                    // broadcast only: the rank whose values win
+  // The parts, in rows of the first dimension (base/parts.h); empty: as even as can be.
+  std::vector<int64_t> counts;
+  Rank root{-1};                    // where one rank gives or gets what others do not
   uint32_t process_set = 0;         // 0 is the set of all ranks; or: which one is removed
   double prescale = 1.0;            // each contribution is multiplied by it before the reduction
   double postscale = 1.0;           // the result is multiplied by it
@@ -54,6 +58,7 @@ struct TensorDescriptor {
   // Product of the dimensions; 1 for a 0-dimensional tensor, 0 for a barrier.
   int64_t elements() const;
   int64_t bytes() const { return elements() * static_cast<int64_t>(element_bytes(dtype)); }
+  PartedTensor parted() const { return {name, kind, shape, counts}; }
   // Differs when any field differs (up to hash collisions).
   uint64_t hash() const;
 };

@@ -96,6 +96,16 @@ void JobCore::hand_to_set(LocalSubmission submission, Output& output) {
     return collectives_.refuse(submission, refusal, output);
   }
   if (descriptor.kind == CollectiveKind::kJoin) return join(submission, output);
+  const bool is_like_allreduce = descriptor.kind == CollectiveKind::kAllreduce ||
+                                 descriptor.kind == CollectiveKind::kBroadcast ||
+                                 descriptor.kind == CollectiveKind::kBarrier;
+  if (recovers() && moves_data(descriptor.kind) && !is_like_allreduce) {
+    const Status refusal = invalid(
+        "the " + std::string(to_string(descriptor.kind)) + " of tensor \"" + descriptor.name +
+        "\": a job with policy shrink has allreduces, broadcasts and barriers alone; start it with "
+        "policy fail to have others");
+    return collectives_.refuse(submission, refusal, output);
+  }
   if (descriptor.kind == CollectiveKind::kRemoveProcessSet && descriptor.process_set != 0) {
     const Collectives* set = find_set(descriptor.process_set);
     const size_t in_flight = set ? set->submissions_of(submission.rank) : 0;

@@ -20,8 +20,7 @@ inline constexpr uint64_t kDecreedBit = uint64_t{1} << 63;
 
 constexpr Track track_of(CollectiveKind kind) {
   if (kind == CollectiveKind::kJoin) return Track::kLockable;
-  return kind == CollectiveKind::kBroadcast || !moves_data(kind) ? Track::kDecreed
-                                                                 : Track::kLockable;
+  return has_root(kind) || !moves_data(kind) ? Track::kDecreed : Track::kLockable;
 }
 constexpr Track track_of(Seq seq) {
   return (seq.value & kDecreedBit) ? Track::kDecreed : Track::kLockable;

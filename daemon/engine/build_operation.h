@@ -11,8 +11,8 @@ namespace rueda::engine {
 
 // Of one local rank's submission. The arenas are mapped by whoever asks.
 struct SubmittedBuffers {
-  std::byte* input = nullptr;
-  std::byte* output = nullptr;
+  std::byte* input = nullptr;             // null: it gives nothing
+  std::byte* output = nullptr;            // null: it gets nothing
   session::Arena* input_arena = nullptr;  // null: no bytes
   session::Arena* output_arena = nullptr;
   Urgency urgency;
@@ -21,8 +21,8 @@ struct SubmittedBuffers {
 using FindSubmission = std::function<const SubmittedBuffers&(LocalRank, Ticket)>;
 
 // Tensors that follow each other in the memory of every local rank become one. `layout` is the
-// process set's.
+// process set's, `self` this node in it.
 std::unique_ptr<Operation> build_operation(const core::Launch& launch, const core::Layout& layout,
-                                           const FindSubmission& find);
+                                           NodeIndex self, const FindSubmission& find);
 
 }  // namespace rueda::engine

@@ -199,11 +199,9 @@ void DataJob::launch(std::unique_ptr<Operation> operation) {
   }
   const auto chunk_elements =
       static_cast<int64_t>(geometry_.slot_bytes / element_bytes(operation->dtype));
-  const bool is_ring = operation->kind != CollectiveKind::kBroadcast;
-  const core::RingCut cut(operation->elements(), is_ring ? nodes() : 1, chunk_elements);
+  const core::RingCut cut = operation->cut(nodes(), chunk_elements);
   const Seq seq = operation->seq;
   last_launched(seq) = seq.value;
-  const NodeIndex root = operation->root_node;
   running_.push_back(std::make_unique<Running>(Running{std::move(operation), cut, {}}));
   Running& running = *running_.back();
   if (is_small(*running.operation)) options_.events.on_small();
@@ -214,19 +212,15 @@ void DataJob::launch(std::unique_ptr<Operation> operation) {
     return give_up_for_memory(*running.operation);
   }
   if (nodes() == 1) return run_locally(running);
-  running.stores_late = held && is_ring && running.operation->is_in_place();
+  running.stores_late = held && !is_chain(*running.operation) && running.operation->is_in_place();
 
-  running.finals.resize(static_cast<size_t>(cut.pieces()));
-  running.received.resize(static_cast<size_t>(cut.chunks()) * 2);
+  prepare_ring(running);
   if (running_.size() == 1) {
     last_progress_ms_ = steady_now_ms();
     watch_progress();
   }
-  if (is_ring) {
-    originate(running);
-  } else if (root == options_.self) {
-    originate_broadcast(running);
-  }
+  originate(running);
+  finish_if_done(running);
   // Frames that came before: handling one may end the operation, so it is looked up each time.
   std::vector<transport::FrameHeader> mine;
   std::erase_if(early_, [&](const transport::FrameHeader& header) {
@@ -296,45 +290,73 @@ void DataJob::run_locally(Running& running) {
   });
 }
 
+core::Route DataJob::route(const Running& running, int64_t piece, int shard) const {
+  const Operation& operation = *running.operation;
+  return core::route_of(operation.kind, nodes(), operation.root_node, running.cut.round_of(piece),
+                        shard);
+}
+
+uint32_t DataJob::slot(const Running& running, uint32_t chunk, core::RingPhase phase) const {
+  const Operation& operation = *running.operation;
+  const int64_t piece = chunk / running.cut.shards();
+  if (is_chain(operation)) return geometry_.chain_slot(operation.seq, piece);
+  return geometry_.ring_slot(operation.seq, piece, static_cast<int>(chunk % running.cut.shards()),
+                             phase);
+}
+
+void DataJob::prepare_ring(Running& running) {
+  const core::RingCut& cut = running.cut;
+  running.due.resize(static_cast<size_t>(cut.pieces()));
+  running.received.resize(static_cast<size_t>(cut.chunks()) * 2);
+  uint16_t due = 0;
+  for (int64_t piece = 0; piece < cut.pieces(); ++piece) {
+    if (piece == 0 || cut.round_of(piece) != cut.round_of(piece - 1)) {
+      due = 0;
+      for (int shard = 0; shard < cut.shards(); ++shard) {
+        const core::Route way = route(running, piece, shard);
+        if (way.origin == options_.self) ++due;
+        for (const core::RingPhase phase : {core::RingPhase::kReduce, core::RingPhase::kGather}) {
+          if (core::steps_taken(way, phase, options_.self, nodes())) ++due;
+        }
+      }
+    }
+    running.due[static_cast<size_t>(piece)] = due;
+  }
+  skip_done(running);
+}
+
 void DataJob::originate(Running& running) {
   const Operation& operation = *running.operation;
-  const int64_t end = std::min(running.cut.pieces(), running.first_incomplete + geometry_.window);
-  for (; running.next_origin < end && !stopped_; ++running.next_origin) {
+  const int shard = is_chain(operation) ? 0 : options_.self.value;
+  for (; running.next_origin < running.cut.pieces() && !stopped_; ++running.next_origin) {
     const int64_t piece = running.next_origin;
+    if (!is_chain(operation) && piece >= running.first_incomplete + geometry_.window) return;
+    const core::Route way = route(running, piece, shard);
+    if (way.origin != options_.self) continue;
+    const core::ElementRange range = running.cut.chunk(piece, shard);
+    if (way.hops == 0) {
+      kernels_.run_on_one_node(operation, range);
+      if (!inputs_hold(running)) return;
+      note_done(running, piece);
+      continue;
+    }
     const uint32_t buffer = geometry_.origin_buffer(operation.seq, piece);
     const uint32_t cookie = geometry_.slots() + buffer;
     if (outbox_.in_use(cookie)) return;  // on_sent comes back here
-    const int shard = options_.self.value;
-    const core::ElementRange range = running.cut.chunk(piece, shard);
-    const size_t bytes = static_cast<size_t>(range.count()) * element_bytes(operation.dtype);
-    kernels_.reduce_local(operation, range, nullptr, false, origin_buffer(buffer));
+    std::byte* values = origin_buffer(buffer);
+    if (way.reduce_hops > 0) {
+      kernels_.reduce_local(operation, range, nullptr, false, values);
+    } else {
+      kernels_.read(operation, range, values);
+    }
     if (!inputs_hold(running)) return;
-    const auto chunk = static_cast<uint32_t>(piece * nodes() + shard);
-    const uint32_t slot =
-        geometry_.ring_slot(operation.seq, piece, shard, core::RingPhase::kReduce);
-    push(cookie, running, header_for(running, transport::FrameKind::kReduce, chunk, slot, bytes),
-         {origin_buffer(buffer), bytes, region_});
-  }
-}
-
-void DataJob::originate_broadcast(Running& running) {
-  const Operation& operation = *running.operation;
-  for (; running.next_origin < running.cut.pieces() && !stopped_; ++running.next_origin) {
-    const int64_t piece = running.next_origin;
-    const uint32_t buffer = geometry_.origin_buffer(operation.seq, piece);
-    const uint32_t cookie = geometry_.slots() + buffer;
-    if (outbox_.in_use(cookie)) return;
-    const core::ElementRange range = running.cut.chunk(piece, 0);
+    const auto chunk = static_cast<uint32_t>(piece * running.cut.shards() + shard);
+    if (way.reduce_hops == 0 && way.is_for_all) take_values(running, chunk, values);
     const size_t bytes = static_cast<size_t>(range.count()) * element_bytes(operation.dtype);
-    kernels_.read_root(operation, range, origin_buffer(buffer));
-    if (!inputs_hold(running)) return;
-    take_values(running, piece, 0, origin_buffer(buffer));
-    push(cookie, running,
-         header_for(running, transport::FrameKind::kBroadcast, static_cast<uint32_t>(piece),
-                    geometry_.broadcast_slot(operation.seq, piece), bytes),
-         {origin_buffer(buffer), bytes, region_});
+    push(cookie, running, header_for(running, way.first_phase(), chunk, bytes),
+         {values, bytes, region_});
+    note_done(running, piece);
   }
-  finish_if_done(running);
 }
 
 void DataJob::push(uint32_t cookie, const Running& running, const transport::FrameHeader& header,
@@ -363,20 +385,20 @@ DataJob::Running* DataJob::find(Seq seq) {
   return it == running_.end() ? nullptr : it->get();
 }
 
-void DataJob::take_values(Running& running, int64_t piece, int shard, const std::byte* values) {
+void DataJob::take_values(Running& running, uint32_t chunk, const std::byte* values) {
   const Operation& operation = *running.operation;
-  if (HeldFinals* held = held_of(operation.seq)) {
-    held->keep(operation.seq, static_cast<uint32_t>(piece * running.cut.nodes() + shard), values);
-  }
-  if (!running.stores_late) kernels_.store(operation, running.cut.chunk(piece, shard), values);
-  note_final(running, piece);
+  if (HeldFinals* held = held_of(operation.seq)) held->keep(operation.seq, chunk, values);
+  if (!running.stores_late) kernels_.store(operation, running.cut.chunk_at(chunk), values);
 }
 
-void DataJob::note_final(Running& running, int64_t piece) {
-  ++running.finals[static_cast<size_t>(piece)];
-  const uint16_t all = static_cast<uint16_t>(running.cut.nodes());
+void DataJob::note_done(Running& running, int64_t piece) {
+  --running.due[static_cast<size_t>(piece)];
+  skip_done(running);
+}
+
+void DataJob::skip_done(Running& running) {
   while (running.first_incomplete < running.cut.pieces() &&
-         running.finals[static_cast<size_t>(running.first_incomplete)] == all) {
+         running.due[static_cast<size_t>(running.first_incomplete)] == 0) {
     ++running.first_incomplete;
   }
 }
@@ -399,11 +421,11 @@ void DataJob::finish(Running& running) {
   options_.events.on_done(seq, seconds);
 }
 
-transport::FrameHeader DataJob::header_for(const Running& running, transport::FrameKind kind,
-                                           uint32_t chunk, uint32_t slot, size_t bytes) const {
+transport::FrameHeader DataJob::header_for(const Running& running, core::RingPhase phase,
+                                           uint32_t chunk, size_t bytes) const {
   transport::FrameHeader header;
-  header.kind = kind;
-  header.slot = slot;
+  header.kind = kind_of(phase);
+  header.slot = slot(running, chunk, phase);
   header.job = job_hash_;
   header.epoch = options_.epoch.value;
   header.process_set = options_.process_set;
@@ -412,7 +434,7 @@ transport::FrameHeader DataJob::header_for(const Running& running, transport::Fr
   header.seq = running.operation->seq.value;
   header.plan_hash = running.operation->plan_hash;
   if (const HeldFinals* held = held_of(running.operation->seq)) {
-    const bool collects = kind == transport::FrameKind::kReduce;
+    const bool collects = phase == core::RingPhase::kReduce;
     header.stable_seq = (collects ? held->complete() : held->stable()).value;
   }
   header.payload_bytes = static_cast<uint32_t>(bytes);

@@ -67,6 +67,12 @@ struct DataJobOptions {
   PassThreads* pass_threads = nullptr;
 };
 
+// A chunk's frame while it is in this phase.
+constexpr transport::FrameKind kind_of(core::RingPhase phase) {
+  return phase == core::RingPhase::kReduce ? transport::FrameKind::kReduce
+                                           : transport::FrameKind::kGather;
+}
+
 class DataJob {
  public:
   DataJob(boost::asio::io_context& loop, transport::Transport& transport, observe::Metrics& metrics,
@@ -117,10 +123,10 @@ class DataJob {
   struct Running {
     std::unique_ptr<Operation> operation;
     core::RingCut cut;
-    std::vector<uint16_t> finals;  // by piece: final chunks held
-    std::vector<bool> received;    // by chunk, reduced then final: whether its frame has come
+    std::vector<uint16_t> due;   // by piece: chunks that this node is to start, or to receive, yet
+    std::vector<bool> received;  // by chunk, reduced then final: whether its frame has come
     int64_t first_incomplete = 0;  // piece
-    int64_t next_origin = 0;       // piece that this node starts next
+    int64_t next_origin = 0;       // piece that this node starts next, if it starts its chunk
     int64_t elements_done = 0;     // on one node, or handed back at the end
     bool stores_late = false;      // its inputs are P: outputs are written when all of F is here
     double started_s = 0;
@@ -168,8 +174,18 @@ class DataJob {
   void launch_waiting();
   void launch(std::unique_ptr<Operation> operation);
   void run_locally(Running& running);
+  void prepare_ring(Running& running);
+  // Starts what there is room for.
   void originate(Running& running);
-  void originate_broadcast(Running& running);
+  // Where one rank is the root, on more than one node.
+  static bool is_chain(const Operation& operation) { return has_root(operation.kind); }
+  core::Route route(const Running& running, int64_t piece, int shard) const;
+  core::Route route(const Running& running, uint32_t chunk) const {
+    return route(running, chunk / running.cut.shards(),
+                 static_cast<int>(chunk % static_cast<uint32_t>(running.cut.shards())));
+  }
+  // The next node's, for a chunk in this phase.
+  uint32_t slot(const Running& running, uint32_t chunk, core::RingPhase phase) const;
   Running* find(Seq seq);
   uint64_t& last_launched(Seq seq) { return last_launched_[core::index_of(core::track_of(seq))]; }
   // The operation of the frame was cancelled, and has, or had, a new generation.
@@ -180,25 +196,24 @@ class DataJob {
   // L9: the neighbour has chosen another alternative of a plan.
   bool is_of_another_way(const Running& running, const transport::FrameHeader& header) const;
   // The frame can only have come if every node has launched its operation.
-  bool shows_launch_everywhere(const transport::FrameHeader& header) const;
+  bool shows_launch_everywhere(const Running& running, const transport::FrameHeader& header) const;
   // The error says what is wrong with the frame.
   Status check_frame(const Running& running, const transport::FrameHeader& header) const;
-  void handle_ring_frame(Running& running, const transport::FrameHeader& header,
-                         std::span<std::byte> payload);
-  void handle_broadcast_frame(Running& running, const transport::FrameHeader& header,
-                              std::span<std::byte> payload);
+  void handle_chunk(Running& running, const transport::FrameHeader& header,
+                    std::span<std::byte> payload);
   void forward(const Running& running, const transport::FrameHeader& received,
-               transport::FrameKind kind, uint32_t to_slot, std::span<std::byte> payload,
-               uint64_t stable_seq);
+               core::RingPhase phase, std::span<std::byte> payload, uint64_t stable_seq);
   void push(uint32_t cookie, const Running& running, const transport::FrameHeader& header,
             transport::SendBuffer buffer);
-  // The final values of a chunk are there.
-  void take_values(Running& running, int64_t piece, int shard, const std::byte* values);
-  void note_final(Running& running, int64_t piece);
+  // The final values of a chunk that this node keeps are there.
+  void take_values(Running& running, uint32_t chunk, const std::byte* values);
+  // This node's part in one of the piece's chunks is done.
+  void note_done(Running& running, int64_t piece);
+  static void skip_done(Running& running);
   void finish_if_done(Running& running);
   void finish(Running& running);
-  transport::FrameHeader header_for(const Running& running, transport::FrameKind kind,
-                                    uint32_t chunk, uint32_t slot, size_t bytes) const;
+  transport::FrameHeader header_for(const Running& running, core::RingPhase phase, uint32_t chunk,
+                                    size_t bytes) const;
   std::byte* origin_buffer(uint32_t index);
 
   // --- data_job_recovery.cc
@@ -213,8 +228,9 @@ class DataJob {
   void hand_back_carried();
   // Of a COMPLETE operation that was not launched before: its values are fetched.
   void launch_completing(std::unique_ptr<Operation> operation, uint32_t slot_bytes);
-  // R2: learns from the frame what is stable; returns what it says where it goes next.
-  uint64_t pass_on_stability(const transport::FrameHeader& header);
+  // R2: learns from the frame what is stable; returns what it says where it goes next, as final
+  // values or not.
+  uint64_t pass_on_stability(const transport::FrameHeader& header, bool is_final);
   // After something has become complete or stable: what waited for that.
   void settle();
   void acknowledge(core::Track track);

@@ -31,13 +31,9 @@ void DataJob::on_sent(uint32_t cookie) {
   // An origin buffer is free again; whoever uses its lane may have waited for it.
   const uint32_t lane = (cookie - geometry_.slots()) / static_cast<uint32_t>(geometry_.window);
   for (const auto& running : running_) {
-    const Operation& operation = *running->operation;
-    if (geometry_.lane(operation.seq) != lane) continue;
-    if (operation.kind != CollectiveKind::kBroadcast) {
-      originate(*running);
-    } else if (operation.root_node == options_.self) {
-      originate_broadcast(*running);
-    }
+    if (geometry_.lane(running->operation->seq) != lane) continue;
+    originate(*running);
+    finish_if_done(*running);
     return settle();  // one operation a lane; it may be gone now
   }
 }
@@ -86,12 +82,9 @@ void DataJob::on_frame(const transport::FrameHeader& header, std::span<std::byte
     return;
   }
   running->received[received_index(header)] = true;
-  running->launched_everywhere = running->launched_everywhere || shows_launch_everywhere(header);
-  if (running->operation->kind == CollectiveKind::kBroadcast) {
-    handle_broadcast_frame(*running, header, payload);
-  } else {
-    handle_ring_frame(*running, header, payload);
-  }
+  running->launched_everywhere =
+      running->launched_everywhere || shows_launch_everywhere(*running, header);
+  handle_chunk(*running, header, payload);
   settle();
 }
 
@@ -103,10 +96,11 @@ bool DataJob::is_of_another_way(const Running& running,
 }
 
 // What has gone through every node, this one the last, was launched by every node.
-bool DataJob::shows_launch_everywhere(const transport::FrameHeader& header) const {
-  const int shard = static_cast<int>(header.chunk % static_cast<uint32_t>(nodes()));
-  return header.kind == transport::FrameKind::kGather ||
-         core::ring_distance(shard, options_.self, nodes()) == nodes() - 1;
+bool DataJob::shows_launch_everywhere(const Running& running,
+                                      const transport::FrameHeader& header) const {
+  const std::optional<int> steps = core::steps_taken(route(running, header.chunk),
+                                                     phase_of(header.kind), options_.self, nodes());
+  return steps >= nodes() - 1;
 }
 
 Status DataJob::check_frame(const Running& running, const transport::FrameHeader& header) const {
@@ -144,76 +138,37 @@ Status DataJob::check_frame(const Running& running, const transport::FrameHeader
                (!collects && header.stable_seq > held->complete().value))) {
     return broken("a stability that cannot be");
   }
-  const bool is_broadcast = operation.kind == CollectiveKind::kBroadcast;
-  if (is_broadcast != (header.kind == transport::FrameKind::kBroadcast)) {
-    return broken("the wrong kind");
-  }
-  if (is_broadcast) {
-    return operation.root_node == options_.self ? broken("values for the root") : Status::ok();
-  }
-  const int shard = static_cast<int>(header.chunk % running.cut.nodes());
-  if (!core::ring_may_receive(phase_of(header.kind), shard, options_.self, nodes())) {
+  if (!core::steps_taken(route(running, header.chunk), phase_of(header.kind), options_.self,
+                         nodes())) {
     return broken("a phase that node has no part in");
   }
   return Status::ok();
 }
 
-void DataJob::handle_ring_frame(Running& running, const transport::FrameHeader& header,
-                                std::span<std::byte> payload) {
+void DataJob::handle_chunk(Running& running, const transport::FrameHeader& header,
+                           std::span<std::byte> payload) {
   const Operation& operation = *running.operation;
-  const int64_t piece = header.chunk / nodes();
-  const int shard = static_cast<int>(header.chunk % nodes());
-  const core::ElementRange range = running.cut.chunk(piece, shard);
-  const auto slot = [&](core::RingPhase phase) {
-    return geometry_.ring_slot(operation.seq, piece, shard, phase);
-  };
-  const uint64_t stable = pass_on_stability(header);
-  switch (core::ring_on_receive(phase_of(header.kind), shard, options_.self, nodes())) {
-    case core::RingAction::kAddAndForward:
-      kernels_.reduce_local(operation, range, payload.data(), false, payload.data());
-      if (!inputs_hold(running)) return;
-      forward(running, header, transport::FrameKind::kReduce, slot(core::RingPhase::kReduce),
-              payload, stable);
-      return;
-    case core::RingAction::kAddAndFinish:
-      kernels_.reduce_local(operation, range, payload.data(), true, payload.data());
-      if (!inputs_hold(running)) return;
-      [[fallthrough]];
-    case core::RingAction::kStoreAndForward:
-      forward(running, header, transport::FrameKind::kGather, slot(core::RingPhase::kGather),
-              payload, stable);
-      take_values(running, piece, shard, payload.data());
-      break;
-    case core::RingAction::kStore:
-      take_values(running, piece, shard, payload.data());
-      receive_->release(header.slot);
-      break;
+  const core::RingStep step =
+      core::ring_step(route(running, header.chunk), phase_of(header.kind), options_.self, nodes());
+  const uint64_t stable = pass_on_stability(header, step.is_final);
+  if (step.adds) {
+    kernels_.reduce_local(operation, running.cut.chunk_at(header.chunk), payload.data(),
+                          step.is_final, payload.data());
+    if (!inputs_hold(running)) return;
   }
+  if (step.forwards) forward(running, header, step.phase(), payload, stable);
+  if (step.keeps) take_values(running, header.chunk, payload.data());
+  if (!step.forwards) receive_->release(header.slot);
+  note_done(running, header.chunk / running.cut.shards());
   originate(running);
   finish_if_done(running);
 }
 
-void DataJob::handle_broadcast_frame(Running& running, const transport::FrameHeader& header,
-                                     std::span<std::byte> payload) {
-  const Operation& operation = *running.operation;
-  const int64_t piece = header.chunk;
-  const uint64_t stable = pass_on_stability(header);
-  const bool passes_on = core::chain_forwards(operation.root_node, options_.self, nodes());
-  if (passes_on) {
-    forward(running, header, transport::FrameKind::kBroadcast,
-            geometry_.broadcast_slot(operation.seq, piece), payload, stable);
-  }
-  take_values(running, piece, 0, payload.data());
-  if (!passes_on) receive_->release(header.slot);
-  finish_if_done(running);
-}
-
 void DataJob::forward(const Running& running, const transport::FrameHeader& received,
-                      transport::FrameKind kind, uint32_t to_slot, std::span<std::byte> payload,
-                      uint64_t stable_seq) {
+                      core::RingPhase phase, std::span<std::byte> payload, uint64_t stable_seq) {
   transport::FrameHeader header = received;
-  header.kind = kind;
-  header.slot = to_slot;
+  header.kind = kind_of(phase);
+  header.slot = slot(running, received.chunk, phase);
   header.stable_seq = stable_seq;
   push(received.slot, running, header, {payload.data(), payload.size(), region_});
 }

@@ -71,14 +71,13 @@ void DataJob::hand_back_carried() {
 
 // --- R2: what is stable --------------------------------------------------------------------------
 
-uint64_t DataJob::pass_on_stability(const transport::FrameHeader& header) {
+uint64_t DataJob::pass_on_stability(const transport::FrameHeader& header, bool is_final) {
   HeldFinals* held = held_of(Seq{header.seq});
   if (!held) return 0;
   Seq told{header.stable_seq};
   if (header.kind == transport::FrameKind::kReduce) {
     told = std::min(told, held->complete());
-    const int shard = static_cast<int>(header.chunk % static_cast<uint32_t>(nodes()));
-    if (core::ring_distance(shard, options_.self, nodes()) < nodes() - 1) return told.value;
+    if (!is_final) return told.value;
   }
   held->note_stable(told);
   return held->stable().value;

@@ -181,6 +181,7 @@ class JobRunner {
 
   Local& local(LocalRank rank) { return locals_[static_cast<size_t>(rank.value)]; }
   Held& held(LocalRank rank, Ticket ticket);
+  Status check_place(LocalRank rank, const session::Submission& submission) const;
   void hold(LocalRank rank, const session::Submission& submission);
   std::string describe_node() const { return spec_.layout.node(spec_.self).node_id; }
 

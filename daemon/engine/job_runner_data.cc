@@ -97,7 +97,7 @@ void JobRunner::launch(const core::Launch& launch) {
     last_submitted_s = std::max(last_submitted_s, item.submitted_s);
     return item.buffers;
   };
-  std::unique_ptr<Operation> operation = build_operation(launch, set.layout(), find);
+  std::unique_ptr<Operation> operation = build_operation(launch, set.layout(), spec_.self, find);
   metrics_->negotiation_seconds.Observe(steady_now_s() - last_submitted_s);
   operations_.emplace(OperationKey{launch.process_set, launch.seq}, operation->kind);
   context_.data_loop.run(spec_.job, launch.epoch, std::move(operation));

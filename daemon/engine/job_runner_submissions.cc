@@ -1,29 +1,12 @@
 // JobRunner's side of submissions: what it holds of those in flight, and how they end.
 
+#include <algorithm>
 #include <utility>
 
 #include "daemon/base/yielding_wait.h"
 #include "daemon/engine/job_runner.h"
 
 namespace rueda::engine {
-namespace {
-
-prometheus::Counter& operations_counter(observe::JobMetrics& metrics, CollectiveKind kind,
-                                        bool ok) {
-  switch (kind) {
-    case CollectiveKind::kAllreduce: return ok ? metrics.allreduce_ok : metrics.allreduce_error;
-    case CollectiveKind::kBroadcast: return ok ? metrics.broadcast_ok : metrics.broadcast_error;
-    case CollectiveKind::kBarrier: return ok ? metrics.barrier_ok : metrics.barrier_error;
-    case CollectiveKind::kAddProcessSet:
-    case CollectiveKind::kRemoveProcessSet:
-    case CollectiveKind::kDeclarePlan:
-    case CollectiveKind::kJoin: break;
-  }
-  return metrics.allreduce_error;
-}
-
-}  // namespace
-
 JobRunner::Held& JobRunner::held(LocalRank rank, Ticket ticket) {
   Local& owner = local(rank);
   const size_t place = ticket.value & (owner.capacity - 1);
@@ -42,12 +25,40 @@ void JobRunner::on_submit(session::Session& session, const session::Submission& 
     session.flush();
     return;
   }
+  if (Status wrong = check_place(rank, submission); !wrong.is_ok()) {
+    session.complete(submission.ticket, wrong, core_.epoch(), 0, Seq{0}, 0);
+    session.flush();
+    return;
+  }
   begin_turn();
   hold(rank, submission);
   if (core_.submit_again(now_ms_, rank, submission.ticket, submission.descriptor)) return;
   core_.step(now_ms_,
              core::Submitted{{rank, submission.ticket, submission.descriptor, now_ms_, {}}},
              output_);
+}
+
+// The session has made its buffers as long as the client's place among the ranks asks for.
+Status JobRunner::check_place(LocalRank rank, const session::Submission& submission) const {
+  if (submission.places == 0) return Status::ok();
+  const core::TensorDescriptor& tensor = *submission.descriptor;
+  const core::Collectives* set = find_set(tensor.process_set);
+  if (!set) return Status::ok();  // the core says so
+  const std::vector<Rank> ranks = set->layout().ranks();
+  const auto at = std::lower_bound(ranks.begin(), ranks.end(), core_.global_rank(rank));
+  if (at != ranks.end() && *at == core_.global_rank(rank) &&
+      at - ranks.begin() == submission.place &&
+      static_cast<size_t>(submission.places) == ranks.size()) {
+    return Status::ok();
+  }
+  return Status(
+      Code::kInvalidArgument,
+      "the " + std::string(to_string(tensor.kind)) + " of tensor \"" + tensor.name +
+          "\" is for place " + std::to_string(submission.place) + " of " +
+          std::to_string(submission.places) + " ranks, and process set " +
+          std::to_string(tensor.process_set) + " has " + std::to_string(ranks.size()) +
+          " ranks, among them another in that place, or none; ask for the place of rank " +
+          std::to_string(core_.global_rank(rank).value));
 }
 
 void JobRunner::hold(LocalRank rank, const session::Submission& submission) {
@@ -60,7 +71,7 @@ void JobRunner::hold(LocalRank rank, const session::Submission& submission) {
                     submission.input.arena.get(),
                     submission.output.arena.get(),
                     {submission.priority, 0}};
-    item.bytes = submission.output.bytes;
+    item.bytes = std::max(submission.input.bytes, submission.output.bytes);
     item.process_set = submission.descriptor->process_set;
     item.moves_data = moves_data(submission.descriptor->kind);
     item.copied_in = submission.copied_in;
@@ -116,7 +127,7 @@ void JobRunner::count_end(const core::Delivery& delivery, const Held& held) {
     counted_.last = key;
     const auto done = operations_.find(key);
     if (done == operations_.end()) return;
-    operations_counter(*metrics_, done->second, true).Increment();
+    metrics_->of(done->second).ok->Increment();
     operations_.erase(done);
     ++operations_done_;
     return;
@@ -124,7 +135,7 @@ void JobRunner::count_end(const core::Delivery& delivery, const Held& held) {
   const core::TensorDescriptor& tensor = *held.descriptor;
   if (last_failed_name_ == tensor.name) return;
   last_failed_name_ = tensor.name;
-  operations_counter(*metrics_, tensor.kind, false).Increment();
+  metrics_->of(tensor.kind).error->Increment();
 }
 
 void JobRunner::flush_sessions() {

@@ -3,14 +3,60 @@
 #include <algorithm>
 #include <cstring>
 
+#include "daemon/base/check.h"
 #include "daemon/reduce/kernels.h"
 #include "daemon/session/arena.h"
 
 namespace rueda::engine {
 
+namespace {
+
+// Nothing is reduced, and a node is asked for what is its to give.
+const RankBuffers& giver_of(const OperationTensor& tensor) {
+  const auto giver = std::find_if(tensor.ranks.begin(), tensor.ranks.end(),
+                                  [](const RankBuffers& rank) { return rank.input; });
+  RUEDA_CHECK(giver != tensor.ranks.end());
+  return *giver;
+}
+
+bool lies_behind(const std::byte* last, size_t bytes, const std::byte* next) {
+  return last ? last + bytes == next : !next;
+}
+
+bool follows(const OperationTensor& last, size_t bytes, const std::vector<RankBuffers>& ranks) {
+  if (bytes == 0 || last.ranks.size() != ranks.size()) return false;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (!lies_behind(last.ranks[i].input, bytes, ranks[i].input) ||
+        !lies_behind(last.ranks[i].output, bytes, ranks[i].output)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+void Operation::add(int64_t elements, const std::vector<RankBuffers>& ranks) {
+  const int64_t end = first_element.back() + elements;
+  if (!tensors.empty() &&
+      follows(tensors.back(), static_cast<size_t>(tensors.back().elements) * element_bytes(dtype),
+              ranks)) {
+    tensors.back().elements += elements;
+    first_element.back() = end;
+    return;
+  }
+  tensors.push_back({elements, ranks});
+  first_element.push_back(end);
+}
+
 bool Operation::has_lost_memory() const {
   return std::any_of(arenas.begin(), arenas.end(),
                      [](const auto& arena) { return arena->is_lost(); });
+}
+
+core::RingCut Operation::cut(int nodes, int64_t max_chunk_elements) const {
+  if (!rounds.empty()) return {rounds, max_chunk_elements};
+  return {elements(), core::shards_of(kind, nodes), max_chunk_elements};
 }
 
 bool Operation::is_in_place() const {
@@ -40,7 +86,9 @@ void OperationKernels::for_each_piece(const Operation& operation, core::ElementR
 void OperationKernels::reduce_piece(const Operation& operation, const Piece& piece,
                                     const std::byte* partial, bool final, std::byte* dst) {
   sources_.clear();
-  for (const RankBuffers& rank : piece.tensor.ranks) sources_.push_back(rank.input + piece.offset);
+  for (const RankBuffers& rank : piece.tensor.ranks) {
+    if (rank.input) sources_.push_back(rank.input + piece.offset);
+  }
   if (!partial && sources_.empty()) {
     std::memset(dst, 0, piece.bytes);
     partial = dst;
@@ -65,10 +113,11 @@ void OperationKernels::reduce_piece(const Operation& operation, const Piece& pie
   }
 }
 
-void OperationKernels::store_piece(const Piece& piece, const std::byte* src, size_t first_rank) {
+void OperationKernels::store_piece(const Piece& piece, const std::byte* src,
+                                   const RankBuffers* done) {
   destinations_.clear();
-  for (size_t i = first_rank; i < piece.tensor.ranks.size(); ++i) {
-    destinations_.push_back(piece.tensor.ranks[i].output + piece.offset);
+  for (const RankBuffers& rank : piece.tensor.ranks) {
+    if (rank.output && &rank != done) destinations_.push_back(rank.output + piece.offset);
   }
   reduce::scatter(destinations_, src, piece.bytes);
 }
@@ -83,30 +132,30 @@ void OperationKernels::reduce_local(const Operation& operation, core::ElementRan
 
 void OperationKernels::store(const Operation& operation, core::ElementRange range,
                              const std::byte* src) {
-  for_each_piece(operation, range,
-                 [&](const Piece& piece) { store_piece(piece, src + piece.range_offset, 0); });
+  for_each_piece(operation, range, [&](const Piece& piece) {
+    store_piece(piece, src + piece.range_offset, nullptr);
+  });
 }
 
-void OperationKernels::read_root(const Operation& operation, core::ElementRange range,
-                                 std::byte* dst) {
-  const auto root = static_cast<size_t>(operation.root_local.value);
+void OperationKernels::read(const Operation& operation, core::ElementRange range, std::byte* dst) {
   for_each_piece(operation, range, [&](const Piece& piece) {
-    std::memcpy(dst + piece.range_offset, piece.tensor.ranks[root].input + piece.offset,
-                piece.bytes);
+    std::memcpy(dst + piece.range_offset, giver_of(piece.tensor).input + piece.offset, piece.bytes);
   });
 }
 
 void OperationKernels::run_on_one_node(const Operation& operation, core::ElementRange range) {
   for_each_piece(operation, range, [&](const Piece& piece) {
-    const std::vector<RankBuffers>& ranks = piece.tensor.ranks;
-    if (operation.kind == CollectiveKind::kBroadcast) {
-      const auto root = static_cast<size_t>(operation.root_local.value);
-      store_piece(piece, ranks[root].input + piece.offset, 0);
+    if (!reduces(operation.kind)) {
+      store_piece(piece, giver_of(piece.tensor).input + piece.offset, nullptr);
       return;
     }
-    std::byte* first = ranks.front().output + piece.offset;
-    reduce_piece(operation, piece, nullptr, true, first);
-    store_piece(piece, first, 1);
+    const std::vector<RankBuffers>& ranks = piece.tensor.ranks;
+    const auto first = std::find_if(ranks.begin(), ranks.end(),
+                                    [](const RankBuffers& rank) { return rank.output; });
+    RUEDA_CHECK(first != ranks.end());
+    std::byte* reduced = first->output + piece.offset;
+    reduce_piece(operation, piece, nullptr, true, reduced);
+    store_piece(piece, reduced, &*first);
   });
 }
 

@@ -15,12 +15,13 @@
 
 namespace rueda::engine {
 
-// One tensor of one local rank.
+// One tensor, or part, of one local rank.
 struct RankBuffers {
-  const std::byte* input = nullptr;
-  std::byte* output = nullptr;
+  const std::byte* input = nullptr;  // null: it gives nothing
+  std::byte* output = nullptr;       // null: it gets nothing
 };
 
+// A tensor, or what of it is one rank's part: elements that the same ranks give and get.
 struct OperationTensor {
   int64_t elements = 0;
   std::vector<RankBuffers> ranks;  // by local rank, without those that have joined
@@ -40,17 +41,25 @@ struct Operation {
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0;
   double postscale = 1.0;
-  int64_t divisor = 1;       // average: the number of contributors
-  NodeIndex root_node{-1};   // broadcast
-  LocalRank root_local{-1};  // broadcast: on the root's node
+  int64_t divisor = 1;      // average: the number of contributors
+  NodeIndex root_node{-1};  // where one rank is the root
 
   std::vector<OperationTensor> tensors;
   std::vector<int64_t> first_element;  // by tensor, then the total: one more entry than tensors
+  // By round and shard (core/ring_schedule.h), in the order of the tensors; none: one round, of
+  // equal shards.
+  std::vector<std::vector<core::ElementRange>> rounds;
   std::vector<std::shared_ptr<session::Arena>> arenas;  // keeps the buffers mapped
+
+  // Behind what is there; becomes one with the last if it lies behind it in the memory of every
+  // rank. first_element begins with 0.
+  void add(int64_t elements, const std::vector<RankBuffers>& ranks);
 
   // True if the kernel could not provide some client's memory (session/sigbus_guard.h): what was
   // read from it is worthless and must not reach anybody.
   bool has_lost_memory() const;
+  // How a ring of so many nodes carries it out.
+  core::RingCut cut(int nodes, int64_t max_chunk_elements) const;
   // Some output is its input, too.
   bool is_in_place() const;
   int64_t elements() const { return first_element.back(); }
@@ -69,11 +78,11 @@ class OperationKernels {
   // also postscale and divisor. dst may equal partial. Zeros where all local ranks have joined.
   void reduce_local(const Operation& operation, core::ElementRange range, const std::byte* partial,
                     bool final, std::byte* dst);
-  // Copies final values to every local rank's output.
+  // Copies final values to the output of every local rank that gets them.
   void store(const Operation& operation, core::ElementRange range, const std::byte* src);
-  // Copies the broadcast root's input.
-  void read_root(const Operation& operation, core::ElementRange range, std::byte* dst);
-  // All of the operation for a job on one node, in one pass: reads k, writes k.
+  // Copies what one local rank gives, where nothing is reduced.
+  void read(const Operation& operation, core::ElementRange range, std::byte* dst);
+  // All of it among this node's ranks, in one pass: reads k, writes k.
   void run_on_one_node(const Operation& operation, core::ElementRange range);
 
  private:
@@ -90,8 +99,8 @@ class OperationKernels {
   void for_each_piece(const Operation& operation, core::ElementRange range, Visit visit);
   void reduce_piece(const Operation& operation, const Piece& piece, const std::byte* partial,
                     bool final, std::byte* dst);
-  // To the outputs of all local ranks from `first_rank` on.
-  void store_piece(const Piece& piece, const std::byte* src, size_t first_rank);
+  // To the outputs of the local ranks but `done`.
+  void store_piece(const Piece& piece, const std::byte* src, const RankBuffers* done);
 
   const bool corrupt_;
   std::vector<const void*> sources_;

@@ -2,8 +2,8 @@
 // of its own, so that no chunk ever waits for a later one: the ring cannot deadlock.
 //
 // A lane serves one operation at a time (operation s: lane s mod lanes). Within it the pieces of
-// the window have a slot for each shard and phase. Broadcasts have lanes of their own
-// (core/track.h), and use the slots of theirs one after the other.
+// the window have a slot for each shard and phase. What has a root goes down a chain of nodes, has
+// lanes of its own (core/track.h), and uses the slots of its lane one after the other.
 #pragma once
 
 #include <algorithm>
@@ -36,11 +36,11 @@ struct SlotGeometry {
   }
 
   uint32_t slots_per_lane() const { return static_cast<uint32_t>(window * nodes * 2); }
-  uint32_t slots_per_broadcast() const { return static_cast<uint32_t>(window * 2); }
+  uint32_t slots_per_chain() const { return static_cast<uint32_t>(window * 2); }
   // For chunks; those for acknowledgements come behind.
   uint32_t chunk_slots() const {
     return static_cast<uint32_t>(lanes) * slots_per_lane() +
-           core::kDecreedWindow * slots_per_broadcast();
+           core::kDecreedWindow * slots_per_chain();
   }
   uint32_t slots() const { return chunk_slots() + (acknowledges ? core::kTracks : 0); }
   uint32_t origin_buffers() const {
@@ -63,10 +63,10 @@ struct SlotGeometry {
            (in_window * static_cast<uint32_t>(nodes) + static_cast<uint32_t>(shard)) * 2 +
            (phase == core::RingPhase::kGather ? 1 : 0);
   }
-  uint32_t broadcast_slot(Seq seq, int64_t piece) const {
+  uint32_t chain_slot(Seq seq, int64_t piece) const {
     const uint32_t before = static_cast<uint32_t>(lanes) * slots_per_lane();
-    return before + (lane(seq) - static_cast<uint32_t>(lanes)) * slots_per_broadcast() +
-           static_cast<uint32_t>(piece % slots_per_broadcast());
+    return before + (lane(seq) - static_cast<uint32_t>(lanes)) * slots_per_chain() +
+           static_cast<uint32_t>(piece % slots_per_chain());
   }
   uint32_t acknowledgement_slot(core::Track track) const {
     return chunk_slots() + static_cast<uint32_t>(core::index_of(track));

@@ -106,16 +106,8 @@ struct JobFamilies {
 
   JobMetrics add(const std::string& job_id) {
     const Labels job = {{"job", job_id}};
-    const auto operation = [&](const char* collective, const char* result) -> Counter& {
-      return operations.Add({{"job", job_id}, {"collective", collective}, {"result", result}});
-    };
     return JobMetrics{
-        .allreduce_ok = operation("allreduce", "ok"),
-        .allreduce_error = operation("allreduce", "error"),
-        .broadcast_ok = operation("broadcast", "ok"),
-        .broadcast_error = operation("broadcast", "error"),
-        .barrier_ok = operation("barrier", "ok"),
-        .barrier_error = operation("barrier", "error"),
+        .operations = add_operations(job_id),
         .tensors = tensors.Add(job),
         .reduced_bytes = reduced_bytes.Add(job),
         .copied_in_bytes = copied_in_bytes.Add(job),
@@ -131,10 +123,24 @@ struct JobFamilies {
     };
   }
 
+  std::array<JobMetrics::Outcomes, kCollectiveKindCount> add_operations(const std::string& job_id) {
+    std::array<JobMetrics::Outcomes, kCollectiveKindCount> all;
+    for (int i = 0; i < kCollectiveKindCount; ++i) {
+      const auto kind = static_cast<CollectiveKind>(i);
+      if (!moves_data(kind)) continue;
+      const auto add = [&](const char* result) {
+        return &operations.Add(
+            {{"job", job_id}, {"collective", to_string(kind)}, {"result", result}});
+      };
+      all[static_cast<size_t>(i)] = {add("ok"), add("error")};
+    }
+    return all;
+  }
+
   void remove(JobMetrics& job) {
-    for (Counter* counter : {&job.allreduce_ok, &job.allreduce_error, &job.broadcast_ok,
-                             &job.broadcast_error, &job.barrier_ok, &job.barrier_error}) {
-      operations.Remove(counter);
+    for (const JobMetrics::Outcomes& outcomes : job.operations) {
+      if (outcomes.ok) operations.Remove(outcomes.ok);
+      if (outcomes.error) operations.Remove(outcomes.error);
     }
     tensors.Remove(&job.tensors);
     reduced_bytes.Remove(&job.reduced_bytes);

@@ -3,12 +3,15 @@
 // them.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
+
+#include "daemon/base/dtype.h"
 
 namespace rueda::observe {
 
@@ -20,13 +23,14 @@ struct BuildInfo {
 
 // Series of one job; they vanish with it.
 struct JobMetrics {
-  // rueda_operations_total{job,collective,result}: result is "ok" or "error".
-  prometheus::Counter& allreduce_ok;
-  prometheus::Counter& allreduce_error;
-  prometheus::Counter& broadcast_ok;
-  prometheus::Counter& broadcast_error;
-  prometheus::Counter& barrier_ok;
-  prometheus::Counter& barrier_error;
+  // rueda_operations_total{job,collective,result}: result is "ok" or "error". Of kinds that move
+  // data; by kind.
+  struct Outcomes {
+    prometheus::Counter* ok = nullptr;
+    prometheus::Counter* error = nullptr;
+  };
+  std::array<Outcomes, kCollectiveKindCount> operations;
+  Outcomes& of(CollectiveKind kind) { return operations[static_cast<size_t>(kind)]; }
   // rueda_tensors_total{job}: tensors delivered (a batch has several)
   prometheus::Counter& tensors;
   // rueda_reduced_bytes_total{job}: payload of delivered tensors, once a node

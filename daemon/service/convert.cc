@@ -31,6 +31,7 @@ void fill(const core::TensorDescriptor& from, v1::TensorDescriptor& to) {
   to.set_dtype(static_cast<uint32_t>(from.dtype));
   to.set_op(static_cast<uint32_t>(from.op));
   for (int64_t dim : from.shape) to.add_shape(dim);
+  for (int64_t count : from.counts) to.add_counts(count);
   to.set_root(from.root.value);
   to.set_process_set(from.process_set);
   to.set_prescale(from.prescale);
@@ -81,6 +82,11 @@ Result<core::DescriptorPtr> read(const v1::TensorDescriptor& from) {
     if (is_set) break;  // ranks, which the core checks
     if (dim < 0 || dim > room) return broken("an impossible shape for tensor " + from.name());
     room /= std::max<int64_t>(dim, 1);
+  }
+  to->counts.assign(from.counts().begin(), from.counts().end());
+  if (to->counts.size() > limits::kMaxCounts ||
+      std::any_of(to->counts.begin(), to->counts.end(), [](int64_t count) { return count < 0; })) {
+    return broken("impossible counts for tensor " + from.name());
   }
   to->root = Rank{from.root()};
   to->process_set = from.process_set();

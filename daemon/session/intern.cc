@@ -17,6 +17,9 @@ bool is_interned(uint8_t kind) {
   return kind < kCollectiveKindCount && (moves_data(static_cast<CollectiveKind>(kind)) ||
                                          kind == static_cast<uint8_t>(CollectiveKind::kJoin));
 }
+
+// What a client may make the daemon keep of counts.
+constexpr size_t kMaxCountsOfTensors = 64 * limits::kMaxCounts;
 // What a client may make the daemon keep of a plan that is not complete, and of all that are.
 constexpr size_t kMaxPlanWords = 1 << 20;
 constexpr size_t kMaxWordsOfPlans = 4 * kMaxPlanWords;
@@ -43,7 +46,8 @@ Status check_text(std::span<const char> field, const char* what, std::string& ou
 Status check_enums(const rueda_abi_intern& abi, TensorDescriptor& out) {
   if (!is_interned(abi.kind)) {
     return invalid(out.name, "asks for collective " + std::to_string(abi.kind) +
-                                 ": known are 0 to 2, and 6, a join");
+                                 ": known are 0 to 2, and 6 to " +
+                                 std::to_string(kCollectiveKindCount - 1));
   }
   if (abi.dtype >= kDTypeCount) {
     return invalid(out.name, "has dtype " + std::to_string(abi.dtype) + ": known are 0 to " +
@@ -94,17 +98,30 @@ Status check_shape(const rueda_abi_intern& abi, TensorDescriptor& out) {
 }
 
 Status check_root(const rueda_abi_intern& abi, TensorDescriptor& out) {
-  bool is_broadcast = out.kind == CollectiveKind::kBroadcast;
-  if (is_broadcast && (abi.root < 0 || abi.root >= limits::kMaxRanks)) {
-    return invalid(out.name, "is broadcast from root rank " + std::to_string(abi.root) +
-                                 ": give a rank of the job");
+  const std::string what = "has root rank " + std::to_string(abi.root);
+  if (has_root(out.kind) && (abi.root < 0 || abi.root >= limits::kMaxRanks)) {
+    return invalid(out.name, what + ": give a rank of the job");
   }
-  if (!is_broadcast && abi.root != -1) {
-    return invalid(out.name, "has root rank " + std::to_string(abi.root) +
-                                 ", but only a broadcast has one: send -1");
+  if (!has_root(out.kind) && abi.root != -1) {
+    return invalid(out.name, what + ", which no " + to_string(out.kind) + " has: send -1");
   }
   out.root = Rank(abi.root);
   return Status::ok();
+}
+
+Status check_places(const rueda_abi_intern& abi, TensorDescriptor& out) {
+  if (abi.reserved != 0) return invalid(out.name, "has a reserved field that is not 0");
+  const bool has_some = has_parts(out.kind);
+  const bool is_place = has_some ? abi.places > 0 && abi.places <= limits::kMaxRanks &&
+                                       abi.place >= 0 && abi.place < abi.places
+                                 : abi.places == 0 && abi.place == 0;
+  if (!is_place || (!has_some && !out.counts.empty())) {
+    return invalid(out.name, "has place " + std::to_string(abi.place) + " of " +
+                                 std::to_string(abi.places) + " and " +
+                                 std::to_string(out.counts.size()) + " counts, as no " +
+                                 to_string(out.kind) + " can");
+  }
+  return check_parts(out.parted(), abi.places);
 }
 
 Status check_group(const rueda_abi_intern& abi, TensorDescriptor& out) {
@@ -145,7 +162,8 @@ Status check_scales(const rueda_abi_intern& abi, TensorDescriptor& out) {
 }
 
 // Equal for equal descriptors only: names hold no NUL, and the numbers follow at fixed widths.
-std::string identity(const TensorDescriptor& tensor) {
+std::string identity(const TensorTable::Tensor& interned) {
+  const TensorDescriptor& tensor = *interned.descriptor;
   std::string key = tensor.name + '\0' + tensor.group + '\0';
   auto add = [&key](const auto& number) {
     key.append(reinterpret_cast<const char*>(&number), sizeof(number));
@@ -158,7 +176,11 @@ std::string identity(const TensorDescriptor& tensor) {
   add(tensor.prescale);
   add(tensor.postscale);
   add(tensor.group_size);
+  add(interned.place);
+  add(interned.places);
+  add(tensor.shape.size());
   for (int64_t dim : tensor.shape) add(dim);
+  for (int64_t count : tensor.counts) add(count);
   for (const core::PlannedTensor& planned : tensor.plan) {
     add(planned.tensor.get());  // one of the table's, which stay
     add(planned.after.size());
@@ -169,15 +191,18 @@ std::string identity(const TensorDescriptor& tensor) {
 
 }  // namespace
 
-Result<TensorDescriptor> descriptor_from_abi(const rueda_abi_intern& abi) {
+Result<TensorDescriptor> descriptor_from_abi(const rueda_abi_intern& abi,
+                                             std::vector<int64_t> counts) {
   TensorDescriptor tensor;
+  tensor.counts = std::move(counts);
   if (Status status = check_text(abi.name, "tensor's name", tensor.name); !status.is_ok()) {
     return Status(Code::kInvalidArgument, "a client sent " + status.message());
   }
   if (tensor.name.empty()) {
     return Status(Code::kInvalidArgument, "a tensor without a name: give every tensor one");
   }
-  for (auto check : {check_enums, check_shape, check_root, check_group, check_scales}) {
+  for (auto check :
+       {check_enums, check_shape, check_root, check_places, check_group, check_scales}) {
     if (Status status = check(abi, tensor); !status.is_ok()) return status;
   }
   return tensor;
@@ -202,8 +227,35 @@ Result<TensorDescriptor> descriptor_from_abi(const rueda_abi_process_set& abi) {
   return change;
 }
 
-Result<uint32_t> TensorTable::intern(const rueda_abi_intern& abi) {
-  return add(descriptor_from_abi(abi));
+Result<uint32_t> TensorTable::intern(const rueda_abi_intern& abi, Rank rank) {
+  std::vector<int64_t> counts = std::exchange(counts_, {});
+  if (abi.count_count != counts.size()) {
+    return Status(Code::kInvalidArgument, "a tensor with " + std::to_string(abi.count_count) +
+                                              " counts, of which " + std::to_string(counts.size()) +
+                                              " were sent before");
+  }
+  Result<TensorDescriptor> checked = descriptor_from_abi(abi, std::move(counts));
+  if (!checked.is_ok()) return checked.status();
+  Tensor tensor;
+  tensor.descriptor = std::make_shared<const TensorDescriptor>(std::move(checked).value());
+  tensor.place = abi.place;
+  tensor.places = abi.places;
+  tensor.extent = extent_of(tensor.descriptor->parted(), abi.place, abi.places,
+                            tensor.descriptor->root == rank);
+  return add(std::move(tensor));
+}
+
+Status TensorTable::take_counts(const rueda_abi_counts& abi) {
+  std::vector<int64_t> counts = std::exchange(counts_, {});
+  if (abi.reserved != 0 || abi.count > RUEDA_ABI_MAX_COUNTS ||
+      counts.size() + abi.count > limits::kMaxCounts) {
+    return Status(Code::kInvalidArgument,
+                  "a tensor with more than " + std::to_string(limits::kMaxCounts) +
+                      " counts, or a broken part of them: exchange among fewer ranks");
+  }
+  counts.insert(counts.end(), abi.counts, abi.counts + abi.count);
+  counts_ = std::move(counts);
+  return Status::ok();
 }
 
 Result<uint32_t> TensorTable::intern(const rueda_abi_process_set& abi) {
@@ -241,7 +293,7 @@ Result<TensorDescriptor> TensorTable::plan_of(const std::vector<uint32_t>& words
   declared.op = ReduceOp::kSum;
   for (size_t at = 0; at < words.size();) {
     core::PlannedTensor& planned = declared.plan.emplace_back();
-    planned.tensor = find(words[at]);
+    if (const Tensor* found = find(words[at])) planned.tensor = found->descriptor;
     const bool has_count = at + 1 < words.size();
     const size_t count = has_count ? words[at + 1] : 0;
     if (!planned.tensor || !has_count || count > words.size() - at - 2) {
@@ -267,24 +319,55 @@ Result<TensorDescriptor> TensorTable::plan_of(const std::vector<uint32_t>& words
 
 Result<uint32_t> TensorTable::add(Result<TensorDescriptor> tensor) {
   if (!tensor.is_ok()) return tensor.status();
-  std::string key = identity(tensor.value());
+  return add({std::make_shared<const TensorDescriptor>(std::move(tensor).value()), {}, 0, 0});
+}
+
+Result<uint32_t> TensorTable::add(Tensor tensor) {
+  std::string key = identity(tensor);
   auto known = ids_.find(key);
   if (known != ids_.end()) return known->second;
-  if (tensors_.size() >= capacity_) {
-    return Status(Code::kResourceExhausted,
-                  "tensor '" + tensor.value().name + "' is one more than the " +
-                      std::to_string(capacity_) +
-                      " different ones that a process may use: reuse names");
+  const std::string& name = tensor.descriptor->name;
+  if (ids_.size() >= capacity_) {
+    return Status(Code::kResourceExhausted, "tensor '" + name + "' is one more than the " +
+                                                std::to_string(capacity_) +
+                                                " different ones that a process may use: reuse "
+                                                "names");
   }
-  auto id = static_cast<uint32_t>(tensors_.size());
-  tensors_.push_back(std::make_shared<const TensorDescriptor>(std::move(tensor).value()));
+  if (counts_of_tensors_ + tensor.descriptor->counts.size() > kMaxCountsOfTensors) {
+    return Status(Code::kResourceExhausted, "tensor '" + name + "' has counts beyond the " +
+                                                std::to_string(kMaxCountsOfTensors) +
+                                                " that a process may use in all: reuse names");
+  }
+  counts_of_tensors_ += tensor.descriptor->counts.size();
+  if (free_ids_.empty()) {
+    free_ids_.push_back(static_cast<uint32_t>(tensors_.size()));
+    tensors_.emplace_back();
+  }
+  const uint32_t id = free_ids_.back();
+  free_ids_.pop_back();
+  tensors_[id] = std::move(tensor);
   ids_.emplace(std::move(key), id);
   return id;
 }
 
-const std::shared_ptr<const TensorDescriptor>& TensorTable::find(uint32_t id) const {
-  static const std::shared_ptr<const TensorDescriptor> none;
-  return id < tensors_.size() ? tensors_[id] : none;
+Status TensorTable::forget(uint32_t id) {
+  const Tensor* known = find(id);
+  if (!known) {
+    return Status(Code::kNotFound,
+                  "tensor id " + std::to_string(id) + " to be forgotten was never interned");
+  }
+  if (known->descriptor->kind == CollectiveKind::kDeclarePlan) {
+    return Status(Code::kInvalidArgument, "a declared plan cannot be forgotten");
+  }
+  ids_.erase(identity(*known));
+  counts_of_tensors_ -= known->descriptor->counts.size();
+  tensors_[id] = {};
+  free_ids_.push_back(id);
+  return Status::ok();
+}
+
+const TensorTable::Tensor* TensorTable::find(uint32_t id) const {
+  return id < tensors_.size() && tensors_[id].descriptor ? &tensors_[id] : nullptr;
 }
 
 }  // namespace rueda::session

@@ -29,7 +29,8 @@ struct Credentials {
 // A client's memfd, mapped. Stays mapped while anybody holds it, also after its client has died.
 class Arena;
 
-// A piece of an arena, checked: inside it, aligned to the element, as long as the descriptor says.
+// A piece of an arena, checked: inside it, aligned to the element, as long as the rank's part of
+// the descriptor.
 struct Buffer {
   std::shared_ptr<Arena> arena;
   std::byte* data = nullptr;
@@ -43,8 +44,12 @@ struct Submission {
   // other submission's that this daemon has had.
   uint64_t content = 0;
   std::shared_ptr<const core::TensorDescriptor> descriptor;
-  Buffer input;
+  Buffer input;  // no bytes: the rank gives nothing, or gets nothing
   Buffer output;
+  // Where each rank has a part: which of how many ranks of the process set the client takes itself
+  // for. The buffers are as long as that asks for.
+  int32_t place = 0;
+  int32_t places = 0;
   int32_t priority = 0;
   bool copied_in = false;  // the client's library copied foreign memory (for the metrics)
   bool copied_out = false;

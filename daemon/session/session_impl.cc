@@ -188,6 +188,8 @@ void SessionImpl::handle_message() {
     case RUEDA_ABI_INTERN: return handle_intern();
     case RUEDA_ABI_PROCESS_SET: return handle_process_set();
     case RUEDA_ABI_PLAN: return handle_plan();
+    case RUEDA_ABI_COUNTS: return handle_counts();
+    case RUEDA_ABI_FORGET: return handle_forget();
     case RUEDA_ABI_DETACH: return handle_detach();
     default: return fail(std::string("attached a second time on one connection") + kCorrupt);
   }
@@ -287,7 +289,7 @@ void SessionImpl::handle_arena_remove() {
 }
 
 void SessionImpl::handle_intern() {
-  Result<uint32_t> id = tensors_.intern(reader_.body_as<rueda_abi_intern>());
+  Result<uint32_t> id = tensors_.intern(reader_.body_as<rueda_abi_intern>(), attach_.rank);
   send_status(RUEDA_ABI_REPLY, id.status(), id.is_ok() ? id.value() : 0);
 }
 
@@ -299,6 +301,19 @@ void SessionImpl::handle_process_set() {
 void SessionImpl::handle_plan() {
   Result<uint32_t> id = tensors_.intern(reader_.body_as<rueda_abi_plan>());
   send_status(RUEDA_ABI_REPLY, id.status(), id.is_ok() ? id.value() : 0);
+}
+
+void SessionImpl::handle_counts() {
+  send_status(RUEDA_ABI_REPLY, tensors_.take_counts(reader_.body_as<rueda_abi_counts>()));
+}
+
+void SessionImpl::handle_forget() {
+  const auto request = reader_.body_as<rueda_abi_forget>();
+  // What was checked for a place is true of the old tensor of this id.
+  for (Place& place : places_) {
+    if (place.record.tensor_id == request.tensor_id) place.is_checked = false;
+  }
+  send_status(RUEDA_ABI_REPLY, tensors_.forget(request.tensor_id));
 }
 
 void SessionImpl::handle_detach() {

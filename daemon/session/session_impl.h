@@ -99,6 +99,8 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   void handle_intern();
   void handle_process_set();
   void handle_plan();
+  void handle_counts();
+  void handle_forget();
   void handle_detach();
 
   void wait_doorbell();

@@ -20,14 +20,16 @@ Status check_fields(const rueda_abi_submission& record) {
 }
 
 Result<Buffer> find_buffer(const ArenaTable& arenas, uint32_t arena_id, uint64_t offset,
-                           const core::TensorDescriptor& tensor, const char* role) {
+                           int64_t elements, const core::TensorDescriptor& tensor,
+                           const char* role) {
+  if (elements == 0) return Buffer{};
   const std::shared_ptr<Arena>& arena = arenas.find(arena_id);
   const auto where = [&] { return std::string(role) + " of tensor '" + tensor.name + "'"; };
   if (arena == nullptr) {
     return broken("the " + where() + " in arena " + std::to_string(arena_id) +
                   ", which does not exist");
   }
-  auto bytes = static_cast<uint64_t>(tensor.bytes());
+  const auto bytes = static_cast<uint64_t>(elements) * element_bytes(tensor.dtype);
   if (bytes > arena->bytes() || offset > arena->bytes() - bytes) {
     return broken("the " + where() + " (" + std::to_string(bytes) + " bytes at offset " +
                   std::to_string(offset) + ") outside its arena of " +
@@ -40,14 +42,17 @@ Result<Buffer> find_buffer(const ArenaTable& arenas, uint32_t arena_id, uint64_t
   return Buffer{arena, arena->data() + offset, static_cast<size_t>(bytes)};
 }
 
-Status check_overlap(const rueda_abi_submission& record, const core::TensorDescriptor& tensor) {
-  if (record.input_arena != record.output_arena) return Status::ok();
-  uint64_t in = record.input_offset;
-  uint64_t out = record.output_offset;
-  auto bytes = static_cast<uint64_t>(tensor.bytes());
-  uint64_t distance = in < out ? out - in : in - out;
-  if (distance == 0 || distance >= bytes) return Status::ok();
-  return broken("input and output of tensor '" + tensor.name +
+Status check_overlap(const Submission& submission, const Extent& extent) {
+  const Buffer& input = submission.input;
+  const Buffer& output = submission.output;
+  if (input.arena != output.arena || input.bytes == 0 || output.bytes == 0) return Status::ok();
+  if (input.data + input.bytes <= output.data || output.data + output.bytes <= input.data) {
+    return Status::ok();
+  }
+  const auto element = static_cast<int64_t>(element_bytes(submission.descriptor->dtype));
+  const bool is_same = input.data - output.data == (extent.input_at - extent.output_at) * element;
+  if (is_same && extent.can_be_in_place) return Status::ok();
+  return broken("input and output of tensor '" + submission.descriptor->name +
                 "' that overlap without being the same");
 }
 
@@ -58,25 +63,27 @@ Result<Submission> check_submission(const rueda_abi_submission& record, const Te
   if (Status status = check_fields(record); !status.is_ok()) return status;
   Submission submission;
   submission.ticket = Ticket(record.ticket);
-  submission.descriptor = tensors.find(record.tensor_id);
-  if (submission.descriptor == nullptr) {
+  const TensorTable::Tensor* interned = tensors.find(record.tensor_id);
+  if (interned == nullptr) {
     return broken("tensor id " + std::to_string(record.tensor_id) + ", which was never interned");
   }
+  submission.descriptor = interned->descriptor;
+  submission.place = interned->place;
+  submission.places = interned->places;
   submission.priority = record.priority;
   submission.copied_in = (record.flags & RUEDA_ABI_FLAG_COPIED_IN) != 0;
   submission.copied_out = (record.flags & RUEDA_ABI_FLAG_COPIED_OUT) != 0;
   const core::TensorDescriptor& tensor = *submission.descriptor;
-  if (tensor.bytes() == 0) return submission;
-
+  const Extent& extent = interned->extent;
   Result<Buffer> input =
-      find_buffer(arenas, record.input_arena, record.input_offset, tensor, "input");
+      find_buffer(arenas, record.input_arena, record.input_offset, extent.input, tensor, "input");
   if (!input.is_ok()) return input.status();
-  Result<Buffer> output =
-      find_buffer(arenas, record.output_arena, record.output_offset, tensor, "output");
+  Result<Buffer> output = find_buffer(arenas, record.output_arena, record.output_offset,
+                                      extent.output, tensor, "output");
   if (!output.is_ok()) return output.status();
-  if (Status status = check_overlap(record, tensor); !status.is_ok()) return status;
   submission.input = std::move(input).value();
   submission.output = std::move(output).value();
+  if (Status status = check_overlap(submission, extent); !status.is_ok()) return status;
   return submission;
 }
 

@@ -37,6 +37,8 @@ int client_body_bytes(uint16_t type) {
     case RUEDA_ABI_INTERN: return sizeof(rueda_abi_intern);
     case RUEDA_ABI_PROCESS_SET: return sizeof(rueda_abi_process_set);
     case RUEDA_ABI_PLAN: return sizeof(rueda_abi_plan);
+    case RUEDA_ABI_COUNTS: return sizeof(rueda_abi_counts);
+    case RUEDA_ABI_FORGET: return sizeof(rueda_abi_forget);
     case RUEDA_ABI_DETACH: return 0;
     default: return -1;
   }

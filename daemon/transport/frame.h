@@ -12,14 +12,13 @@
 namespace rueda::transport {
 
 inline constexpr uint16_t kFrameMagic = 0x4452;  // "RD"
-inline constexpr uint8_t kWireVersion = 2;
+inline constexpr uint8_t kWireVersion = 3;
 
 enum class FrameKind : uint8_t {
-  kReduce = 1,     // a partial sum on its way to the chunk's owner
-  kGather = 2,     // final values on their way to everybody
-  kBroadcast = 3,  // the root's values on their way down the chain
-  kCredit = 4,     // no payload: `slot` is free again (transports use it among themselves)
-  kStable = 5,     // no payload: R2's trailing acknowledgement
+  kReduce = 1,  // a partial sum on its way to where it becomes final
+  kGather = 2,  // final values on their way to those who keep them
+  kCredit = 3,  // no payload: `slot` is free again (transports use it among themselves)
+  kStable = 4,  // no payload: R2's trailing acknowledgement
 };
 
 // What PROTOCOL L3 asks every frame to carry, and where its payload goes.
@@ -32,7 +31,7 @@ struct FrameHeader {
   uint32_t epoch = 0;
   uint32_t lock_generation = 0;  // 0: decreed, not locked
   uint32_t process_set = 0;
-  uint32_t chunk = 0;      // piece * nodes + shard (core/ring_schedule.h); kStable: hops so far
+  uint32_t chunk = 0;      // piece * shards + shard (core/ring_schedule.h); kStable: hops so far
   uint64_t seq = 0;        // operation number in (job, epoch)
   uint64_t plan_hash = 0;  // hash of the batch; both sides must mean the same one
   // R2, of the operation's track; 0 where nothing is held. kReduce: operations up to here are

@@ -73,7 +73,7 @@ Status check_frame(const FrameHeader& header, const ChannelId& id, uint32_t slot
                                 std::to_string(header.version) + ", this daemon speaks " +
                                 std::to_string(kWireVersion)};
   }
-  const bool is_data = header.kind >= FrameKind::kReduce && header.kind <= FrameKind::kBroadcast;
+  const bool is_data = header.kind == FrameKind::kReduce || header.kind == FrameKind::kGather;
   if (!is_data && header.kind != FrameKind::kStable) {
     return violation(peer, "unknown frame kind " + std::to_string(static_cast<int>(header.kind)));
   }

@@ -43,7 +43,7 @@ class Ring {
  public:
   Ring(const RingCut& cut, DeliveryOrder order, uint64_t seed)
       : cut_(cut),
-        nodes_(cut.nodes()),
+        nodes_(cut.shards()),
         order_(order),
         random_(seed),
         links_(static_cast<size_t>(nodes_)),
@@ -71,7 +71,7 @@ class Ring {
  private:
   void originate(int node, int64_t piece) {
     for (int shard = 0; shard < nodes_; ++shard) {
-      if (!ring_originates(shard, NodeIndex{node})) continue;
+      if (route(shard).origin != NodeIndex{node}) continue;
       const ElementRange range = cut_.chunk(piece, shard);
       Frame frame{RingPhase::kReduce, shard, piece, {}};
       frame.elements.resize(static_cast<size_t>(range.count()));
@@ -82,24 +82,17 @@ class Ring {
   }
 
   void receive(int node, Frame frame) {
-    ASSERT_TRUE(ring_may_receive(frame.phase, frame.shard, NodeIndex{node}, nodes_));
-    switch (ring_on_receive(frame.phase, frame.shard, NodeIndex{node}, nodes_)) {
-      case RingAction::kAddAndForward:
-        add(frame, node);
-        send(node, std::move(frame));
-        return;
-      case RingAction::kAddAndFinish:
-        add(frame, node);
-        store(frame, node);
-        frame.phase = RingPhase::kGather;
-        send(node, std::move(frame));
-        return;
-      case RingAction::kStoreAndForward:
-        store(frame, node);
-        send(node, std::move(frame));
-        return;
-      case RingAction::kStore: store(frame, node); return;
-    }
+    ASSERT_TRUE(steps_taken(route(frame.shard), frame.phase, NodeIndex{node}, nodes_));
+    const RingStep step = ring_step(route(frame.shard), frame.phase, NodeIndex{node}, nodes_);
+    if (step.adds) add(frame, node);
+    if (step.keeps) store(frame, node);
+    if (!step.forwards) return;
+    frame.phase = step.phase();
+    send(node, std::move(frame));
+  }
+
+  Route route(int shard) const {
+    return route_of(CollectiveKind::kAllreduce, nodes_, {}, 0, shard);
   }
 
   void add(Frame& frame, int node) {
@@ -156,7 +149,7 @@ std::vector<int> expected_order(int shard, int nodes) {
 void expect_all_reduced(const RingCut& cut, DeliveryOrder order, uint64_t seed) {
   Ring ring(cut, order, seed);
   ring.run();
-  const int nodes = cut.nodes();
+  const int nodes = cut.shards();
   for (const int frames : ring.frames()) ASSERT_EQ(frames, 2 * (nodes - 1));
   for (int node = 0; node < nodes; ++node) {
     for (const int times : ring.stored(node)) ASSERT_EQ(times, 1) << "node " << node;
@@ -227,39 +220,116 @@ TEST(RingSchedule, ManyShufflesOfASmallRing) {
 // A wrong frame from a peer must be told from a right one before it is acted on.
 TEST(RingSchedule, ANodeReceivesEachShardOnceAPhaseAtMost) {
   for (int nodes = 2; nodes <= kMaxNodes; ++nodes) {
+    const auto arrives = [nodes](RingPhase phase, int shard, int node) {
+      const Route route = route_of(CollectiveKind::kAllreduce, nodes, {}, 0, shard);
+      return steps_taken(route, phase, NodeIndex{node}, nodes).has_value();
+    };
     for (int node = 0; node < nodes; ++node) {
       int reduce = 0, gather = 0;
       for (int shard = 0; shard < nodes; ++shard) {
-        reduce += ring_may_receive(RingPhase::kReduce, shard, NodeIndex{node}, nodes);
-        gather += ring_may_receive(RingPhase::kGather, shard, NodeIndex{node}, nodes);
+        reduce += arrives(RingPhase::kReduce, shard, node);
+        gather += arrives(RingPhase::kGather, shard, node);
       }
       EXPECT_EQ(reduce, nodes - 1);
       EXPECT_EQ(gather, nodes - 1);
-      EXPECT_FALSE(ring_may_receive(RingPhase::kReduce, node, NodeIndex{node}, nodes));
-      EXPECT_FALSE(
-          ring_may_receive(RingPhase::kGather, (node + 1) % nodes, NodeIndex{node}, nodes));
+      EXPECT_FALSE(arrives(RingPhase::kReduce, node, node));
+      EXPECT_FALSE(arrives(RingPhase::kGather, (node + 1) % nodes, node));
     }
   }
 }
 
 TEST(RingScheduleDeathTest, ActingOnAFrameThatCannotBeIsABug) {
-  EXPECT_DEATH((void)ring_on_receive(RingPhase::kReduce, 1, NodeIndex{1}, 3), "check failed");
-  EXPECT_DEATH((void)ring_on_receive(RingPhase::kGather, 2, NodeIndex{1}, 3), "check failed");
-  EXPECT_DEATH((void)ring_on_receive(RingPhase::kReduce, 0, NodeIndex{0}, 1), "check failed");
+  const Route route = route_of(CollectiveKind::kAllreduce, 3, {}, 0, 1);
+  EXPECT_DEATH((void)ring_step(route, RingPhase::kReduce, NodeIndex{1}, 3), "check failed");
+  EXPECT_DEATH((void)ring_step(route, RingPhase::kGather, NodeIndex{0}, 3), "check failed");
 }
 
-TEST(RingSchedule, ABroadcastsChainReachesEverybodyOnce) {
-  for (int nodes = 1; nodes <= kMaxNodes; ++nodes) {
-    for (int root = 0; root < nodes; ++root) {
-      std::bitset<kMaxNodes> reached;
-      int node = root;
-      reached.set(static_cast<size_t>(node));
-      while (chain_forwards(NodeIndex{root}, NodeIndex{node}, nodes)) {
-        node = (node + 1) % nodes;
-        ASSERT_FALSE(reached.test(static_cast<size_t>(node))) << nodes << " nodes, root " << root;
-        reached.set(static_cast<size_t>(node));
+// Follows a chunk from its origin, and says who added to it and who kept it, in order.
+struct Journey {
+  std::vector<int> added;
+  std::vector<int> kept;
+};
+Journey follow(const Route& route, int nodes) {
+  Journey journey;
+  RingPhase phase = route.first_phase();
+  journey.added.push_back(route.origin.value);
+  if (route.reduce_hops == 0 && (route.is_for_all || route.hops == 0)) {
+    journey.kept.push_back(route.origin.value);
+  }
+  NodeIndex node = route.origin;
+  for (bool forwards = route.hops > 0; forwards;) {
+    node = NodeIndex{(node.value + 1) % nodes};
+    const RingStep step = ring_step(route, phase, node, nodes);
+    if (step.adds) journey.added.push_back(node.value);
+    if (step.keeps) journey.kept.push_back(node.value);
+    forwards = step.forwards;
+    phase = step.phase();
+  }
+  return journey;
+}
+
+std::vector<int> round_from(int first, int count, int nodes) {
+  std::vector<int> all;
+  for (int i = 0; i < count; ++i) all.push_back((first + i) % nodes);
+  return all;
+}
+
+TEST(RingSchedule, EachCollectivesChunksGoWhereTheyAreWanted) {
+  for (int nodes = 1; nodes <= 9; ++nodes) {
+    SCOPED_TRACE("nodes " + std::to_string(nodes));
+    for (int i = 0; i < nodes; ++i) {
+      const NodeIndex root{i};
+      const auto way = [&](CollectiveKind kind, int round, int shard) {
+        return follow(route_of(kind, nodes, root, round, shard), nodes);
+      };
+      // Shard i begins at node i; all of a reduction's nodes add to it.
+      EXPECT_EQ(way(CollectiveKind::kAllgather, 0, i).kept, round_from(i, nodes, nodes));
+      const Journey scattered = way(CollectiveKind::kReduceScatter, 0, i);
+      EXPECT_EQ(scattered.added, round_from(i, nodes, nodes));
+      EXPECT_EQ(scattered.kept, nodes == 1 ? std::vector<int>{0} : round_from(i + nodes - 1, 1, nodes));
+      EXPECT_EQ(way(CollectiveKind::kBroadcast, 0, 0).kept, round_from(i, nodes, nodes));
+      const Journey reduced = way(CollectiveKind::kReduce, 0, 0);
+      EXPECT_EQ(reduced.added, round_from(i + 1, nodes, nodes));
+      EXPECT_EQ(reduced.kept, std::vector<int>{i});
+      std::bitset<9> sent, scattered_to, gathered_from;
+      for (int round = 0; round < nodes; ++round) {
+        const Journey exchange = way(CollectiveKind::kAlltoall, round, i);
+        ASSERT_EQ(exchange.kept.size(), 1u);
+        sent.set(static_cast<size_t>(exchange.kept.front()));
+        const Journey scatter = way(CollectiveKind::kScatter, round, 0);
+        EXPECT_EQ(scatter.added.front(), i);
+        scattered_to.set(static_cast<size_t>(scatter.kept.front()));
+        const Journey gather = way(CollectiveKind::kGather, round, 0);
+        EXPECT_EQ(gather.kept, std::vector<int>{i});
+        gathered_from.set(static_cast<size_t>(gather.added.front()));
       }
-      ASSERT_EQ(reached.count(), static_cast<size_t>(nodes)) << "root " << root;
+      EXPECT_EQ(sent.count(), static_cast<size_t>(nodes));
+      EXPECT_EQ(scattered_to.count(), static_cast<size_t>(nodes));
+      EXPECT_EQ(gathered_from.count(), static_cast<size_t>(nodes));
+    }
+  }
+}
+
+// A node must not take part in what cannot end without others before they have begun it (rule L1).
+TEST(RingSchedule, WhatCanBeLockedEndsNowhereBeforeAllHaveBegunIt) {
+  for (const CollectiveKind kind : {CollectiveKind::kAllreduce, CollectiveKind::kAllgather,
+                                    CollectiveKind::kReduceScatter, CollectiveKind::kAlltoall}) {
+    for (int nodes = 2; nodes <= 9; ++nodes) {
+      for (int node = 0; node < nodes; ++node) {
+        std::bitset<9> heard;  // a frame that arrives was handled by all nodes on its way
+        for (int round = 0; round < rounds_of(kind, nodes); ++round) {
+          for (int shard = 0; shard < nodes; ++shard) {
+            const Route route = route_of(kind, nodes, {}, round, shard);
+            for (const RingPhase phase : {RingPhase::kReduce, RingPhase::kGather}) {
+              const auto steps = steps_taken(route, phase, NodeIndex{node}, nodes);
+              for (int i = 0; steps && i < *steps; ++i) {
+                heard.set(static_cast<size_t>((route.origin.value + i) % nodes));
+              }
+            }
+          }
+        }
+        EXPECT_GE(heard.count(), static_cast<size_t>(nodes - 1)) << to_string(kind);
+      }
     }
   }
 }
@@ -285,6 +355,19 @@ TEST(RingCut, EveryElementIsInExactlyOneChunkOfBoundedSize) {
       }
     }
   }
+}
+
+TEST(RingCut, RoundsFollowEachOther) {
+  const RingCut cut({{{0, 10}, {10, 10}}, {{10, 11}, {11, 18}}}, 4);
+  EXPECT_EQ(cut.elements(), 18);
+  EXPECT_EQ(cut.shards(), 2);
+  ASSERT_EQ(cut.pieces(), 5);  // 3 for ten elements, 2 for seven
+  for (int piece = 0; piece < 5; ++piece) EXPECT_EQ(cut.round_of(piece), piece < 3 ? 0 : 1);
+  EXPECT_EQ(cut.chunk(0, 0), (ElementRange{0, 4}));
+  EXPECT_EQ(cut.chunk(2, 0), (ElementRange{7, 10}));
+  EXPECT_EQ(cut.chunk(1, 1).count(), 0);
+  EXPECT_EQ(cut.chunk(3, 0), (ElementRange{10, 11}));
+  EXPECT_EQ(cut.chunk_at(9), (ElementRange{15, 18}));
 }
 
 TEST(RingCut, NoMorePiecesThanNeeded) {

@@ -165,7 +165,7 @@ std::unique_ptr<Operation> Work::operation(NodeIndex node) const {
   operation->op = spec_.op;
   operation->prescale = spec_.prescale;
   operation->postscale = spec_.postscale;
-  if (spec_.op == ReduceOp::kAverage && spec_.kind == CollectiveKind::kAllreduce) {
+  if (spec_.op == ReduceOp::kAverage && reduces(spec_.kind)) {
     operation->divisor = ranks();
   }
   int first_rank = 0;
@@ -173,11 +173,8 @@ std::unique_ptr<Operation> Work::operation(NodeIndex node) const {
   for (int n = 0; n < static_cast<int>(ranks_per_node_.size()); ++n) {
     const int local_ranks = ranks_per_node_[static_cast<size_t>(n)];
     if (n < node.value) first_rank += local_ranks;
-    if (spec_.kind != CollectiveKind::kBroadcast || operation->root_node.value >= 0) continue;
-    if (root_left < local_ranks) {
-      operation->root_node = NodeIndex{n};
-      operation->root_local = LocalRank{root_left};
-    }
+    if (!has_root(spec_.kind) || operation->root_node.value >= 0) continue;
+    if (root_left < local_ranks) operation->root_node = NodeIndex{n};
     root_left -= local_ranks;
   }
   operation->first_element.push_back(0);
@@ -186,7 +183,10 @@ std::unique_ptr<Operation> Work::operation(NodeIndex node) const {
     tensor.elements = spec_.sizes[t];
     for (int i = 0; i < ranks_per_node_[static_cast<size_t>(node.value)]; ++i) {
       const Rank rank{first_rank + i};
-      tensor.ranks.push_back({input_of(rank, t), output_of(rank, t)});
+      const bool gives = spec_.kind != CollectiveKind::kBroadcast || rank == spec_.root;
+      const bool gets = spec_.kind != CollectiveKind::kReduce || rank == spec_.root;
+      tensor.ranks.push_back(
+          {gives ? input_of(rank, t) : nullptr, gets ? output_of(rank, t) : nullptr});
     }
     operation->first_element.push_back(operation->first_element.back() + tensor.elements);
     operation->tensors.push_back(std::move(tensor));

@@ -76,12 +76,12 @@ TEST(Metrics, EachDaemonFieldHasItsOwnSeries) {
 TEST(Metrics, EachJobFieldHasItsOwnSeries) {
   Metrics metrics(kBuild);
   const auto job = metrics.job("j");
-  job->allreduce_ok.Increment(1);
-  job->allreduce_error.Increment(2);
-  job->broadcast_ok.Increment(3);
-  job->broadcast_error.Increment(4);
-  job->barrier_ok.Increment(5);
-  job->barrier_error.Increment(6);
+  job->of(CollectiveKind::kAllreduce).ok->Increment(1);
+  job->of(CollectiveKind::kAllreduce).error->Increment(2);
+  job->of(CollectiveKind::kBroadcast).ok->Increment(3);
+  job->of(CollectiveKind::kBroadcast).error->Increment(4);
+  job->of(CollectiveKind::kBarrier).ok->Increment(5);
+  job->of(CollectiveKind::kBarrier).error->Increment(6);
   job->tensors.Increment(7);
   job->reduced_bytes.Increment(8);
   job->copied_in_bytes.Increment(9);

@@ -164,20 +164,17 @@ void RecoveryWorld::on(TicksMs now, const Parcel& parcel, const Frame& frame) {
   const int shard = static_cast<int>(frame.chunk) % count;
   Frame forwarded = frame;
   forwarded.stable = std::min(frame.stable, at.core->complete_seq());
-  bool final = true;
-  bool forward = true;
-  switch (core::ring_on_receive(frame.phase, shard, NodeIndex{place}, count)) {
-    case core::RingAction::kAddAndForward: final = false; [[fallthrough]];
-    case core::RingAction::kAddAndFinish:
-      checks_.on_added(frame, parcel.to, *memory);
-      forwarded.value.mask |= mask_of(NodeIndex{parcel.to});
-      if (final) forwarded.phase = core::RingPhase::kGather;
-      break;
-    case core::RingAction::kStoreAndForward: forwarded.stable = frame.stable; break;
-    case core::RingAction::kStore: forward = false; break;
+  const core::Route route = core::route_of(CollectiveKind::kAllreduce, count, {}, 0, shard);
+  const core::RingStep step = core::ring_step(route, frame.phase, NodeIndex{place}, count);
+  if (step.adds) {
+    checks_.on_added(frame, parcel.to, *memory);
+    forwarded.value.mask |= mask_of(NodeIndex{parcel.to});
+  } else {
+    forwarded.stable = frame.stable;
   }
-  if (forward) sent_.push_back({parcel.to, at_place(at, place + 1), forwarded});
-  if (!final) return;
+  forwarded.phase = step.phase();
+  if (step.forwards) sent_.push_back({parcel.to, at_place(at, place + 1), forwarded});
+  if (!step.is_final) return;
   core::RecoveryOutput output;
   at.core->on_stable(now, forwarded.stable, output);
   carry_out(now, parcel.to, std::move(output));

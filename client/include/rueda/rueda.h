@@ -115,7 +115,7 @@ RUEDA_API int rueda_free(void* memory);
 
 typedef struct rueda_tensor {
   const char* name;     /* the same on all ranks; at most 255 bytes */
-  const void* input;    /* elements in C order */
+  const void* input;    /* elements in C order; input and output may be NULL where they have none */
   void* output;         /* may equal input */
   const int64_t* shape; /* ndim values >= 0 */
   int32_t ndim;         /* 0 to 8; 0: one element */
@@ -144,6 +144,42 @@ RUEDA_API int rueda_grouped_allreduce_async(const char* group_name, const rueda_
 /* Every rank's output becomes the root's input. The root is a rank of the job, and in the set. */
 RUEDA_API int rueda_broadcast_async(const rueda_tensor* tensor, int root_rank,
                                     rueda_handle* handle);
+/* The root's output becomes what an allreduce would give; others have no output. */
+RUEDA_API int rueda_reduce_async(const rueda_tensor* tensor, int root_rank,
+                                 const rueda_reduce_options* options, rueda_handle* handle);
+
+/* --- Parts. Each rank has a part of the rows, that is, of the first dimension, to itself; parts
+ * follow each other in the order of the ranks. The other dimensions are the same on all ranks.
+ *
+ * Where sizes differ, every rank says those of all, in the same words: RUEDA_ERR_MISMATCH names two
+ * that did not. first_dims has one entry for each rank of the process set, splits (of an alltoall)
+ * one for each pair: splits[i * size + j] rows go from the i-th rank to the j-th. They are read
+ * before the call returns; at most 65536 of them.
+ *
+ * Memory: input and output lie apart, or the smaller one is this rank's part of the larger one (an
+ * alltoall's lie apart). While a rank has joined, these fail on those that submit them. */
+
+/* The output is the inputs of all ranks, one behind the other. tensor->shape is that of this rank's
+ * input. first_dims NULL: all ranks have as many rows as this one. */
+RUEDA_API int rueda_allgather_async(const rueda_tensor* tensor, const int64_t* first_dims,
+                                    rueda_handle* handle);
+/* Likewise, at the root alone; others have no output. */
+RUEDA_API int rueda_gather_async(const rueda_tensor* tensor, const int64_t* first_dims,
+                                 int root_rank, rueda_handle* handle);
+/* The output is this rank's part of what an allreduce would give. tensor->shape is that of the
+ * input, the same on all ranks. first_dims NULL: as even as can be, the first ranks have one row
+ * more. */
+RUEDA_API int rueda_reduce_scatter_async(const rueda_tensor* tensor, const int64_t* first_dims,
+                                         const rueda_reduce_options* options, rueda_handle* handle);
+/* The output is this rank's part of the root's input; others have no input, and give its shape. */
+RUEDA_API int rueda_scatter_async(const rueda_tensor* tensor, const int64_t* first_dims,
+                                  int root_rank, rueda_handle* handle);
+/* The output is this rank's part of the input of each rank, one behind the other. tensor->shape is
+ * that of this rank's input. splits NULL: all ranks have as many rows as this one, and cut them
+ * into equal parts. */
+RUEDA_API int rueda_alltoall_async(const rueda_tensor* tensor, const int64_t* splits,
+                                   rueda_handle* handle);
+
 /* Done when every rank has called it. name NULL: "barrier". */
 RUEDA_API int rueda_barrier_async(const char* name, rueda_handle* handle);
 
@@ -157,8 +193,8 @@ RUEDA_API int rueda_process_set_barrier_async(uint32_t process_set, const char* 
  * have joined and nothing is under way, and the result's `value` is the last rank that did so.
  *
  * Meanwhile the rank may submit nothing, and what zeros would spoil fails with
- * RUEDA_ERR_INVALID_ARGUMENT on the ranks that submit it: min, max, product, broadcast, a change of
- * process sets, a declared plan. */
+ * RUEDA_ERR_INVALID_ARGUMENT on the ranks that submit it: all but allreduces of sums and averages,
+ * and barriers. */
 RUEDA_API int rueda_join_async(rueda_handle* handle);
 
 /* --- Process sets: ranks that reduce among themselves, beside the others and without waiting for
@@ -220,6 +256,10 @@ typedef struct rueda_result {
  * operation in flight and the handle valid, any other return ends the handle. result may be NULL.
  */
 RUEDA_API int rueda_wait(rueda_handle handle, int64_t timeout_ms, rueda_result* result);
+/* Waits until one of them has ended, and gives its place: rueda_wait returns at once for it. None
+ * is taken away. timeout_ms as for rueda_wait. */
+RUEDA_API int rueda_wait_any(const rueda_handle* handles, size_t count, int64_t timeout_ms,
+                             size_t* index);
 /* *done = 1 if rueda_wait would return at once. */
 RUEDA_API int rueda_test(rueda_handle handle, int* done);
 
@@ -228,6 +268,17 @@ RUEDA_API int rueda_test(rueda_handle handle, int* done);
 RUEDA_API int rueda_allreduce(const rueda_tensor* tensor, const rueda_reduce_options* options,
                               int64_t timeout_ms);
 RUEDA_API int rueda_broadcast(const rueda_tensor* tensor, int root_rank, int64_t timeout_ms);
+RUEDA_API int rueda_reduce(const rueda_tensor* tensor, int root_rank,
+                           const rueda_reduce_options* options, int64_t timeout_ms);
+RUEDA_API int rueda_allgather(const rueda_tensor* tensor, const int64_t* first_dims,
+                              int64_t timeout_ms);
+RUEDA_API int rueda_gather(const rueda_tensor* tensor, const int64_t* first_dims, int root_rank,
+                           int64_t timeout_ms);
+RUEDA_API int rueda_reduce_scatter(const rueda_tensor* tensor, const int64_t* first_dims,
+                                   const rueda_reduce_options* options, int64_t timeout_ms);
+RUEDA_API int rueda_scatter(const rueda_tensor* tensor, const int64_t* first_dims, int root_rank,
+                            int64_t timeout_ms);
+RUEDA_API int rueda_alltoall(const rueda_tensor* tensor, const int64_t* splits, int64_t timeout_ms);
 RUEDA_API int rueda_barrier(const char* name, int64_t timeout_ms);
 /* After RUEDA_ERR_TIMEOUT the rank has joined all the same. last_rank may be NULL. */
 RUEDA_API int rueda_join(int64_t timeout_ms, int32_t* last_rank);
