@@ -311,7 +311,7 @@ void SessionImpl::handle_forget() {
   const auto request = reader_.body_as<rueda_abi_forget>();
   // What was checked for a place is true of the old tensor of this id.
   for (Place& place : places_) {
-    if (place.record.tensor_id == request.tensor_id) place.is_checked = false;
+    if (place.record.tensor_id == request.tensor_id) place.submission.content = 0;
   }
   send_status(RUEDA_ABI_REPLY, tensors_.forget(request.tensor_id));
 }

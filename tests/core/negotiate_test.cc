@@ -225,9 +225,9 @@ TEST_F(Negotiate, ARootThatIsNoRankOfTheJob) {
   for (const int root : {-1, 4}) {
     start(options());
     everywhere(from_rank(root));
-    EXPECT_EQ(error(), Status(Code::kInvalidArgument, "tensor \"w\" is to be broadcast from rank " +
-                                                          std::to_string(root) +
-                                                          ", and the job has ranks 0-3"));
+    EXPECT_EQ(error(), Status(Code::kInvalidArgument,
+                              "the broadcast of tensor \"w\" has root rank " +
+                                  std::to_string(root) + ", and the job has ranks 0-3"));
   }
   for (const int root : {0, 3}) {
     start(options());

@@ -286,7 +286,8 @@ TEST(RingSchedule, EachCollectivesChunksGoWhereTheyAreWanted) {
       EXPECT_EQ(way(CollectiveKind::kAllgather, 0, i).kept, round_from(i, nodes, nodes));
       const Journey scattered = way(CollectiveKind::kReduceScatter, 0, i);
       EXPECT_EQ(scattered.added, round_from(i, nodes, nodes));
-      EXPECT_EQ(scattered.kept, nodes == 1 ? std::vector<int>{0} : round_from(i + nodes - 1, 1, nodes));
+      EXPECT_EQ(scattered.kept,
+                nodes == 1 ? std::vector<int>{0} : round_from(i + nodes - 1, 1, nodes));
       EXPECT_EQ(way(CollectiveKind::kBroadcast, 0, 0).kept, round_from(i, nodes, nodes));
       const Journey reduced = way(CollectiveKind::kReduce, 0, 0);
       EXPECT_EQ(reduced.added, round_from(i + 1, nodes, nodes));

@@ -80,7 +80,7 @@ TEST_F(BuildOperationTest, PutsTheTensorsOfABatchInARow) {
   submission(0, 3).urgency = {5, 3};
   submission(1, 12).urgency = {5, 12};
   submission(1, 13).urgency = {0, 13};
-  const auto operation = build_operation(launch, layout(), find());
+  const auto operation = build_operation(launch, layout(), NodeIndex{0}, find());
   EXPECT_EQ(operation->urgency, (Urgency{5, 12})) << "that of its most urgent tensor";
   EXPECT_EQ(operation->epoch, Epoch{4});
   EXPECT_EQ(operation->seq, Seq{9});
@@ -110,7 +110,7 @@ TEST_F(BuildOperationTest, PutsTheTensorsOfABatchInARow) {
 TEST_F(BuildOperationTest, AnAverageDividesByAllRanksOfTheJob) {
   const core::Launch launch = launch_of({{tensor("x", {4}), {Ticket{1}}}});
   submission(0, 1);
-  EXPECT_EQ(build_operation(launch, layout(), find())->divisor, 5);
+  EXPECT_EQ(build_operation(launch, layout(), NodeIndex{0}, find())->divisor, 5);
 }
 
 TEST_F(BuildOperationTest, RanksThatHaveJoinedHaveNoBuffers) {
@@ -118,7 +118,7 @@ TEST_F(BuildOperationTest, RanksThatHaveJoinedHaveNoBuffers) {
       launch_of({{tensor("x", {4}), {std::nullopt, Ticket{1}, std::nullopt}},
                  {tensor("y", {4}), {std::nullopt, std::nullopt, std::nullopt}}});
   submission(1, 1);
-  const auto operation = build_operation(launch, layout(), find());
+  const auto operation = build_operation(launch, layout(), NodeIndex{0}, find());
   EXPECT_EQ(operation->divisor, 5);
   ASSERT_EQ(operation->tensors.size(), 2u);
   ASSERT_EQ(operation->tensors[0].ranks.size(), 1u);
@@ -126,23 +126,43 @@ TEST_F(BuildOperationTest, RanksThatHaveJoinedHaveNoBuffers) {
   EXPECT_TRUE(operation->tensors[1].ranks.empty());
 }
 
-TEST_F(BuildOperationTest, ABroadcastKnowsItsRootsPlace) {
+TEST_F(BuildOperationTest, ABroadcastKnowsItsRootsNode) {
   core::TensorDescriptor as;
   as.kind = CollectiveKind::kBroadcast;
   submission(0, 1);
-  const std::vector<std::pair<NodeIndex, LocalRank>> places{{NodeIndex{0}, LocalRank{0}},
-                                                            {NodeIndex{1}, LocalRank{0}},
-                                                            {NodeIndex{0}, LocalRank{1}},
-                                                            {NodeIndex{0}, LocalRank{2}},
-                                                            {NodeIndex{1}, LocalRank{1}}};
+  const std::vector<NodeIndex> nodes{NodeIndex{0}, NodeIndex{1}, NodeIndex{0}, NodeIndex{0},
+                                     NodeIndex{1}};
   for (int root = 0; root < 5; ++root) {
     as.root = Rank{root};
     const core::Launch launch = launch_of({{tensor("x", {4}, as), {Ticket{1}}}});
-    const auto operation = build_operation(launch, layout(), find());
-    EXPECT_EQ(operation->root_node, places[static_cast<size_t>(root)].first) << "rank " << root;
-    EXPECT_EQ(operation->root_local, places[static_cast<size_t>(root)].second) << "rank " << root;
+    const auto operation = build_operation(launch, layout(), NodeIndex{0}, find());
+    EXPECT_EQ(operation->root_node, nodes[static_cast<size_t>(root)]) << "rank " << root;
     EXPECT_EQ(operation->divisor, 1);
   }
+}
+
+// Ranks 0, 2 and 3 here, 1 and 4 on the other node; parts of 1, 2, 0, 3 and 4 rows of two elements.
+TEST_F(BuildOperationTest, PartsLieInTheOrderInWhichTheyTravel) {
+  core::TensorDescriptor as;
+  as.kind = CollectiveKind::kAllgather;
+  as.counts = {1, 2, 0, 3, 4};
+  core::Launch launch;
+  launch.tensors = {item(tensor("x", {10, 2}, as), {Ticket{1}, Ticket{2}, Ticket{3}})};
+  for (int i = 0; i < 3; ++i) submission(i, static_cast<uint64_t>(i) + 1);
+  const std::byte* given = submission(2, 3).input;
+  std::byte* got = submission(1, 2).output;
+  const auto operation = build_operation(launch, layout(), NodeIndex{0}, find());
+  EXPECT_EQ(operation->first_element, (std::vector<int64_t>{0, 2, 8, 12, 20}));
+  EXPECT_EQ(operation->rounds, (std::vector<std::vector<core::ElementRange>>{{{0, 8}, {8, 20}}}));
+  // Rank 3's part: its own input, and where everybody gets it.
+  const OperationTensor& part = operation->tensors[1];
+  ASSERT_EQ(part.ranks.size(), 3u);
+  EXPECT_EQ(part.ranks[2].input, given);
+  EXPECT_EQ(part.ranks[1].input, nullptr);
+  EXPECT_EQ(part.ranks[1].output, got + 3 * 2 * sizeof(float));
+  // Rank 4's, from the other node.
+  EXPECT_EQ(operation->tensors[3].ranks[1].output, got + 6 * 2 * sizeof(float));
+  EXPECT_EQ(operation->tensors[3].ranks[2].input, nullptr);
 }
 
 TEST_F(BuildOperationTest, ABarrierHasNoElements) {
@@ -150,7 +170,7 @@ TEST_F(BuildOperationTest, ABarrierHasNoElements) {
   as.kind = CollectiveKind::kBarrier;
   submission(0, 1);
   const core::Launch launch = launch_of({{tensor("b", {}, as), {Ticket{1}}}});
-  const auto operation = build_operation(launch, layout(), find());
+  const auto operation = build_operation(launch, layout(), NodeIndex{0}, find());
   EXPECT_EQ(operation->elements(), 0);
   EXPECT_EQ(operation->kind, CollectiveKind::kBarrier);
 }
@@ -171,7 +191,7 @@ TEST_F(BuildOperationTest, EachArenaIsHeldOnce) {
     items.push_back({tensor("t" + std::to_string(ticket), {1}), {Ticket{ticket}}});
   }
   const long held_before = a.use_count();
-  const auto operation = build_operation(launch_of(items), layout(), find());
+  const auto operation = build_operation(launch_of(items), layout(), NodeIndex{0}, find());
   EXPECT_EQ(operation->arenas.size(), 2u);
   EXPECT_EQ(a.use_count(), held_before + 1);
 }
@@ -188,7 +208,7 @@ class NeighboursTest : public BuildOperationTest {
         {tensor(std::to_string(ticket), std::move(shape)), {Ticket{ticket}, Ticket{ticket}}});
   }
   std::vector<int64_t> elements() {
-    const auto operation = build_operation(launch_of(items_), layout(), find());
+    const auto operation = build_operation(launch_of(items_), layout(), NodeIndex{0}, find());
     std::vector<int64_t> found;
     for (const OperationTensor& item : operation->tensors) found.push_back(item.elements);
     return found;
@@ -202,7 +222,7 @@ TEST_F(NeighboursTest, BecomeOne) {
   add({3, 2}, 8, 108, 208);
   add({}, 32, 132, 232);
   EXPECT_EQ(elements(), (std::vector<int64_t>{9}));
-  const auto operation = build_operation(launch_of(items_), layout(), find());
+  const auto operation = build_operation(launch_of(items_), layout(), NodeIndex{0}, find());
   EXPECT_EQ(operation->first_element, (std::vector<int64_t>{0, 9}));
   EXPECT_EQ(operation->tensors[0].ranks[0].output, &memory_[100]);
   EXPECT_EQ(operation->tensors[0].ranks[1].input, &memory_[200]);

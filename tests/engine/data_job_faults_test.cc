@@ -240,8 +240,8 @@ TEST_F(DataJobWithPeer, AChunkOfAnotherSize) {
 TEST_F(DataJobWithPeer, AKindThatTheOperationHasNot) {
   const Work work(sum_of({8}), {1, 1}, Seq{1});
   launch(work);
-  send({.kind = FrameKind::kBroadcast});
-  EXPECT_EQ(reason(), "it sent a frame of operation 1 with the wrong kind");
+  send({.kind = FrameKind::kGather, .chunk = 1, .bytes = 16});
+  EXPECT_EQ(reason(), "it sent a frame of operation 1 with a phase that node has no part in");
 }
 
 TEST_F(DataJobWithPeer, AReductionForABroadcast) {
@@ -250,8 +250,8 @@ TEST_F(DataJobWithPeer, AReductionForABroadcast) {
   spec.root = Rank{1};
   const Work work(spec, {1, 1}, Seq{1});
   launch(work);
-  send({.kind = FrameKind::kGather, .chunk = 0, .bytes = 32});
-  EXPECT_EQ(reason(), "it sent a frame of operation 1 with the wrong kind");
+  send({.kind = FrameKind::kReduce, .chunk = 0, .bytes = 32});
+  EXPECT_EQ(reason(), "it sent a frame of operation 1 with a phase that node has no part in");
 }
 
 TEST_F(DataJobWithPeer, ValuesForTheRoot) {
@@ -261,8 +261,8 @@ TEST_F(DataJobWithPeer, ValuesForTheRoot) {
   const Work work(spec, {1, 1}, Seq{1});
   launch(work);
   ASSERT_TRUE(done_.empty()) << "it should be waiting for slots";
-  send({.kind = FrameKind::kBroadcast, .chunk = 63, .bytes = kChunkBytes});
-  EXPECT_EQ(reason(), "it sent a frame of operation 1 with values for the root");
+  send({.kind = FrameKind::kGather, .chunk = 63, .bytes = kChunkBytes});
+  EXPECT_EQ(reason(), "it sent a frame of operation 1 with a phase that node has no part in");
 }
 
 TEST_F(DataJobWithPeer, AReductionOfTheShardThatStartedHere) {
@@ -355,8 +355,8 @@ TEST_F(DataJobWithPeer, ABroadcastsChunkTwice) {
   spec.root = Rank{1};
   const Work work(spec, {1, 1}, Seq{1});
   launch(work);
-  send({.kind = FrameKind::kBroadcast, .chunk = 1, .slot = 1, .bytes = kChunkBytes});
-  send({.kind = FrameKind::kBroadcast, .chunk = 1, .slot = 2, .bytes = kChunkBytes});
+  send({.kind = FrameKind::kGather, .chunk = 1, .slot = 1, .bytes = kChunkBytes});
+  send({.kind = FrameKind::kGather, .chunk = 1, .slot = 2, .bytes = kChunkBytes});
   EXPECT_EQ(reason(), "it sent a frame of operation 1 with chunk 1 again");
 }
 

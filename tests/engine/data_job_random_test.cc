@@ -35,7 +35,33 @@ RingOptions random_ring(Random& random) {
   return options;
 }
 
-WorkSpec random_work(Random& random, int ranks) {
+// Where one rank, or each, has a part to itself.
+WorkSpec random_parts(Random& random, int ranks) {
+  constexpr CollectiveKind kKinds[] = {CollectiveKind::kAllgather,     CollectiveKind::kReduce,
+                                       CollectiveKind::kReduceScatter, CollectiveKind::kAlltoall,
+                                       CollectiveKind::kGather,        CollectiveKind::kScatter};
+  WorkSpec spec;
+  spec.kind = kKinds[random.below(6)];
+  spec.dtype = static_cast<DType>(random.below(kDTypeCount));
+  spec.op = static_cast<ReduceOp>(random.below(kReduceOpCount));
+  spec.root = Rank{random.below(ranks)};
+  const bool is_exchange = spec.kind == CollectiveKind::kAlltoall;
+  const int parts = is_exchange ? ranks * ranks : ranks;
+  const int most = random.one_in(3) ? 8000 / ranks : 40;
+  if (spec.kind == CollectiveKind::kReduce || random.one_in(2)) {
+    spec.sizes = {random.below(most) * (is_exchange ? parts : 1)};
+    return spec;
+  }
+  spec.sizes = {0};
+  for (int i = 0; i < parts; ++i) {
+    spec.counts.push_back(random.one_in(4) ? 0 : random.below(most));
+    spec.sizes.front() += spec.counts.back();
+  }
+  return spec;
+}
+
+WorkSpec random_work(Random& random, int ranks, bool has_parts) {
+  if (has_parts && random.one_in(2)) return random_parts(random, ranks);
   WorkSpec spec;
   spec.dtype = static_cast<DType>(random.below(kDTypeCount));
   spec.op = static_cast<ReduceOp>(random.below(kReduceOpCount));
@@ -75,7 +101,9 @@ std::string run_seed(uint32_t seed) {
   int ranks = 0;
   for (const int k : options.ranks_per_node) ranks += k;
   Ring ring(options);
-  for (int i = 1 + random.below(16); i > 0; --i) ring.add(random_work(random, ranks));
+  for (int i = 1 + random.below(16); i > 0; --i) {
+    ring.add(random_work(random, ranks, options.policy == core::DeathPolicy::kFail));
+  }
   // A slow node now and then: it launches when the others cannot go on without it.
   const int slow = random.one_in(2) ? random.below(ring.size()) : -1;
   while (!ring.all_done()) {

@@ -148,7 +148,7 @@ TEST(OperationKernels, ABroadcastOnOneNodeCopiesTheRoots) {
   }
 }
 
-TEST(OperationKernels, ReadRootTakesTheRootsInputAlone) {
+TEST(OperationKernels, ReadTakesTheRootsInputAlone) {
   WorkSpec spec = batch_with_gaps();
   spec.kind = CollectiveKind::kBroadcast;
   spec.dtype = DType::kInt32;
@@ -156,10 +156,9 @@ TEST(OperationKernels, ReadRootTakesTheRootsInputAlone) {
   const Work work(spec, {3, 3}, Seq{1});
   const auto operation = work.operation(NodeIndex{1});
   ASSERT_EQ(operation->root_node, NodeIndex{1});
-  ASSERT_EQ(operation->root_local, LocalRank{1});
   OperationKernels kernels;
   Bytes read(4 * 6);
-  kernels.read_root(*operation, {2, 8}, read.data());
+  kernels.read(*operation, {2, 8}, read.data());
   EXPECT_EQ(std::memcmp(read.data(), work.input_of(Rank{4}, 1) + 8, 12), 0);
   EXPECT_EQ(std::memcmp(read.data() + 12, work.input_of(Rank{4}, 4), 12), 0);
 }

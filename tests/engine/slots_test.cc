@@ -49,8 +49,8 @@ TEST(SlotGeometry, EveryChunkUnderWayHasASlotOfItsOwn) {
     }
     for (uint64_t number = 100; number < 100 + core::kDecreedWindow; ++number) {
       const Seq seq{core::kDecreedBit | number};
-      for (int64_t piece = 5; piece < 5 + geometry.slots_per_broadcast(); ++piece) {
-        slots.insert(geometry.broadcast_slot(seq, piece));
+      for (int64_t piece = 5; piece < 5 + geometry.slots_per_chain(); ++piece) {
+        slots.insert(geometry.chain_slot(seq, piece));
         buffers.insert(geometry.origin_buffer(seq, piece));
       }
     }
@@ -74,14 +74,13 @@ TEST(SlotGeometry, ABroadcastUsesTheSlotsOfItsLaneInTurn) {
   const auto geometry = SlotGeometry::make(3, 4, 4096, 64 * kMiB);
   const Seq seq{core::kDecreedBit | 6};
   std::set<uint32_t> slots;
-  for (int64_t piece = 0; piece < geometry.slots_per_broadcast(); ++piece) {
-    slots.insert(geometry.broadcast_slot(seq, piece));
+  for (int64_t piece = 0; piece < geometry.slots_per_chain(); ++piece) {
+    slots.insert(geometry.chain_slot(seq, piece));
   }
-  EXPECT_EQ(slots.size(), geometry.slots_per_broadcast());
+  EXPECT_EQ(slots.size(), geometry.slots_per_chain());
   EXPECT_EQ(*slots.begin(), 4 * geometry.slots_per_lane());
-  EXPECT_EQ(*slots.rbegin(), 4 * geometry.slots_per_lane() + geometry.slots_per_broadcast() - 1);
-  EXPECT_EQ(geometry.broadcast_slot(seq, 0),
-            geometry.broadcast_slot(seq, geometry.slots_per_broadcast()));
+  EXPECT_EQ(*slots.rbegin(), 4 * geometry.slots_per_lane() + geometry.slots_per_chain() - 1);
+  EXPECT_EQ(geometry.chain_slot(seq, 0), geometry.chain_slot(seq, geometry.slots_per_chain()));
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 #include "tests/engine/work.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numeric>
 #include <random>
 
+#include "daemon/engine/add_parts.h"
 #include "daemon/reduce/kernels.h"
 
 namespace rueda::engine::testing {
@@ -79,15 +81,22 @@ Work::Work(WorkSpec spec, const std::vector<int>& ranks_per_node, Seq seq)
     : spec_(std::move(spec)), ranks_per_node_(ranks_per_node), seq_(seq) {
   fill_inputs();
   given_ = inputs_;
-  for (size_t t = 0; t < spec_.sizes.size(); ++t) expected_.push_back(expected(t));
+  for (int rank = 0; rank < ranks(); ++rank) {
+    expected_.emplace_back();
+    for (size_t t = 0; t < spec_.sizes.size(); ++t) expected_.back().push_back(expected(rank, t));
+  }
+}
+
+Extent Work::extent(int rank, size_t tensor) const {
+  const int all = std::accumulate(ranks_per_node_.begin(), ranks_per_node_.end(), 0);
+  return extent_of({"t", spec_.kind, {&spec_.sizes[tensor], 1}, spec_.counts}, rank, all,
+                   rank == spec_.root.value);
 }
 
 double Work::value(int rank, int64_t element) const {
   const int all = std::accumulate(ranks_per_node_.begin(), ranks_per_node_.end(), 0);
   const auto turn = static_cast<int>((rank + element) % all);
-  if (spec_.kind == CollectiveKind::kBroadcast) {
-    return static_cast<double>((rank * 37 + element * 5) % 127) - 60;
-  }
+  if (!reduces(spec_.kind)) return static_cast<double>((rank * 37 + element * 5) % 127) - 60;
   switch (spec_.op) {
     case ReduceOp::kSum:
     case ReduceOp::kAverage: return turn < 8 ? std::ldexp(1.0, turn) : 0.0;
@@ -105,7 +114,9 @@ void Work::fill_inputs() {
     std::mt19937 random(spec_.random_seed * 1000 + static_cast<uint32_t>(rank));
     std::vector<Bytes> tensors;
     int64_t at = 0;
-    for (const int64_t elements : spec_.sizes) {
+    for (size_t t = 0; t < spec_.sizes.size(); ++t) {
+      const Extent own = extent(rank, t);
+      const int64_t elements = spec_.in_place ? std::max(own.input, own.output) : own.input;
       Bytes bytes(static_cast<size_t>(elements) * size);
       for (int64_t i = 0; i < elements; ++i, ++at) {
         std::byte* to = bytes.data() + static_cast<size_t>(i) * size;
@@ -118,17 +129,63 @@ void Work::fill_inputs() {
       tensors.push_back(std::move(bytes));
     }
     outputs_.push_back({});
-    for (const Bytes& bytes : tensors) {
-      if (!spec_.in_place) outputs_.back().emplace_back(bytes.size(), std::byte{0xEE});
+    for (size_t t = 0; t < spec_.sizes.size() && !spec_.in_place; ++t) {
+      outputs_.back().emplace_back(static_cast<size_t>(extent(rank, t).output) * size,
+                                   std::byte{0xEE});
     }
     inputs_.push_back(std::move(tensors));
   }
 }
 
-Bytes Work::expected(size_t tensor) const {
-  if (spec_.kind == CollectiveKind::kBroadcast) {
-    return given_[static_cast<size_t>(spec_.root.value)][tensor];
+// Straight from what the collectives are to do.
+Bytes Work::expected(int rank, size_t tensor) const {
+  const bool is_root = rank == spec_.root.value;
+  const auto size = static_cast<int64_t>(element_bytes(spec_.dtype));
+  const auto slice = [&](const Bytes& from, int64_t begin, int64_t count) {
+    return Bytes(from.begin() + begin * size, from.begin() + (begin + count) * size);
+  };
+  // Rows of a part; of an alltoall what one rank sends another.
+  const auto rows = [&](int from, int to) {
+    const bool is_pair = spec_.kind == CollectiveKind::kAlltoall;
+    if (!spec_.counts.empty()) {
+      return spec_.counts[static_cast<size_t>(is_pair ? from * ranks() + to : to)];
+    }
+    if (is_pair) return spec_.sizes[tensor] / ranks() / ranks();
+    return spec_.sizes[tensor] / ranks() + (to < spec_.sizes[tensor] % ranks() ? 1 : 0);
+  };
+  const auto before = [&](int from, int to) {
+    int64_t sum = 0;
+    for (int other = 0; other < to; ++other) sum += rows(from, other);
+    return sum;
+  };
+  Bytes result;
+  const Bytes& of_root = given_[static_cast<size_t>(spec_.root.value)][tensor];
+  switch (spec_.kind) {
+    case CollectiveKind::kBroadcast: return of_root;
+    case CollectiveKind::kReduce: return is_root ? reduced(tensor) : Bytes();
+    case CollectiveKind::kReduceScatter:
+      return slice(reduced(tensor), before(0, rank), rows(0, rank));
+    case CollectiveKind::kScatter: return slice(of_root, before(0, rank), rows(0, rank));
+    case CollectiveKind::kGather:
+      if (!is_root) return {};
+      [[fallthrough]];
+    case CollectiveKind::kAllgather:
+      for (const auto& tensors : given_) {
+        result.insert(result.end(), tensors[tensor].begin(), tensors[tensor].end());
+      }
+      return result;
+    case CollectiveKind::kAlltoall:
+      for (int from = 0; from < ranks(); ++from) {
+        const Bytes part =
+            slice(given_[static_cast<size_t>(from)][tensor], before(from, rank), rows(from, rank));
+        result.insert(result.end(), part.begin(), part.end());
+      }
+      return result;
+    default: return reduced(tensor);
   }
+}
+
+Bytes Work::reduced(size_t tensor) const {
   Bytes result(given_.front()[tensor].size());
   std::vector<const void*> sources;
   for (const auto& tensors : given_) sources.push_back(tensors[tensor].data());
@@ -179,19 +236,39 @@ std::unique_ptr<Operation> Work::operation(NodeIndex node) const {
   }
   operation->first_element.push_back(0);
   for (size_t t = 0; t < spec_.sizes.size(); ++t) {
-    OperationTensor tensor;
-    tensor.elements = spec_.sizes[t];
+    std::vector<RankBuffers> buffers;
     for (int i = 0; i < ranks_per_node_[static_cast<size_t>(node.value)]; ++i) {
       const Rank rank{first_rank + i};
-      const bool gives = spec_.kind != CollectiveKind::kBroadcast || rank == spec_.root;
-      const bool gets = spec_.kind != CollectiveKind::kReduce || rank == spec_.root;
-      tensor.ranks.push_back(
-          {gives ? input_of(rank, t) : nullptr, gets ? output_of(rank, t) : nullptr});
+      const Extent own = extent(rank.value, t);
+      buffers.push_back({own.input > 0 ? input_of(rank, t) : nullptr,
+                         own.output > 0 ? output_of(rank, t) : nullptr});
     }
-    operation->first_element.push_back(operation->first_element.back() + tensor.elements);
-    operation->tensors.push_back(std::move(tensor));
+    if (has_parts(spec_.kind)) {
+      core::TensorDescriptor tensor;
+      tensor.kind = spec_.kind;
+      tensor.dtype = spec_.dtype;
+      tensor.shape = {spec_.sizes[t]};
+      tensor.counts = spec_.counts;
+      tensor.root = spec_.root;
+      add_parts(tensor, layout(), node, buffers, *operation);
+      continue;
+    }
+    operation->first_element.push_back(operation->first_element.back() + spec_.sizes[t]);
+    operation->tensors.push_back({spec_.sizes[t], buffers});
   }
   return operation;
+}
+
+core::Layout Work::layout() const {
+  std::vector<core::LayoutNode> nodes;
+  int rank = 0;
+  for (size_t n = 0; n < ranks_per_node_.size(); ++n) {
+    core::LayoutNode& node = nodes.emplace_back();
+    node.node_id = std::to_string(n);
+    node.control_address = "node:" + std::to_string(n);
+    for (int i = 0; i < ranks_per_node_[n]; ++i) node.ranks.push_back(Rank{rank++});
+  }
+  return core::Layout::make(std::move(nodes)).value();
 }
 
 Bytes Work::output(Rank rank) const {
@@ -218,7 +295,7 @@ std::string Work::check() const {
       continue;
     }
     for (size_t t = 0; t < spec_.sizes.size(); ++t) {
-      const Bytes& want = expected_[t];
+      const Bytes& want = expected_[r][t];
       for (size_t at = 0; at < want.size(); at += size) {
         const std::byte* got = output_of(Rank{rank}, t) + at;
         if (std::memcmp(got, want.data() + at, size) == 0) continue;

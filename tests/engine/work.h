@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/core/layout.h"
 #include "daemon/engine/operation.h"
 
 namespace rueda::engine::testing {
@@ -18,8 +19,11 @@ struct WorkSpec {
   CollectiveKind kind = CollectiveKind::kAllreduce;
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
-  std::vector<int64_t> sizes{1};  // elements by tensor
-  Rank root{0};                   // broadcast
+  // Elements by tensor. Where each rank has a part: rows of one element, of all parts together, of
+  // one tensor.
+  std::vector<int64_t> sizes{1};
+  std::vector<int64_t> counts{};  // of the parts
+  Rank root{0};                   // where there is one
   double prescale = 1.0;
   double postscale = 1.0;
   bool in_place = false;
@@ -53,7 +57,10 @@ class Work {
  private:
   double value(int rank, int64_t element) const;
   void fill_inputs();
-  Bytes expected(size_t tensor) const;
+  Extent extent(int rank, size_t tensor) const;
+  core::Layout layout() const;
+  Bytes expected(int rank, size_t tensor) const;
+  Bytes reduced(size_t tensor) const;
 
   const WorkSpec spec_;
   const std::vector<int> ranks_per_node_;
@@ -62,7 +69,7 @@ class Work {
   mutable std::vector<std::vector<Bytes>> inputs_;
   mutable std::vector<std::vector<Bytes>> outputs_;  // empty when in place
   std::vector<std::vector<Bytes>> given_;            // what the inputs were
-  std::vector<Bytes> expected_;                      // by tensor
+  std::vector<std::vector<Bytes>> expected_;         // by rank, then tensor
 };
 
 // The bits of a small whole number (below 2^8 for bfloat16, 2^11 for float16; modulo 2^8 for bytes;

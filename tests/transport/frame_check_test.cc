@@ -22,8 +22,7 @@ FrameHeader good_header() {
 
 TEST(FrameCheck, AcceptsWhatIsRight) {
   const SlotStates states(2, SlotState::kWriters);
-  for (const FrameKind kind :
-       {FrameKind::kReduce, FrameKind::kGather, FrameKind::kBroadcast, FrameKind::kStable}) {
+  for (const FrameKind kind : {FrameKind::kReduce, FrameKind::kGather, FrameKind::kStable}) {
     FrameHeader header = good_header();
     header.kind = kind;
     EXPECT_TRUE(check_frame(header, kId, 64, states, "node 0").is_ok());

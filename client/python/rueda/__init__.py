@@ -21,6 +21,8 @@ from ._operations import (Average, Max, Min, Product, ReduceOp, Sum, allreduce, 
                           allreduce_async, allreduce_async_, barrier, broadcast, broadcast_,
                           broadcast_async, broadcast_async_, grouped_allreduce,
                           grouped_allreduce_async, join, poll, synchronize)
+from ._parts import (allgather, allgather_async, alltoall, alltoall_async, gather, gather_async, reduce,
+                     reduce_async, reducescatter, reducescatter_async, scatter, scatter_async)
 from ._plans import PlannedTensor, declare_plan
 from ._process_sets import (ProcessSet, add_process_set, global_process_set,
                             remove_process_set)
@@ -29,12 +31,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Average", "HorovodInternalError", "Max", "Min", "PlannedTensor", "ProcessSet", "Product", "ReduceOp", "RuedaError",
-    "RuedaInternalError", "RuedaTimeoutError", "Stats", "Sum", "add_process_set", "allreduce", "allreduce_",
+    "RuedaInternalError", "RuedaTimeoutError", "Stats", "Sum", "add_process_set", "allgather",
+    "allgather_async", "alltoall", "alltoall_async", "allreduce", "allreduce_",
     "allreduce_async", "allreduce_async_", "barrier", "broadcast", "broadcast_", "broadcast_async",
-    "broadcast_async_", "cross_rank", "cross_size", "declare_plan", "empty",
+    "broadcast_async_", "cross_rank", "cross_size", "declare_plan", "empty", "gather", "gather_async",
     "global_process_set", "grouped_allreduce",
     "grouped_allreduce_async", "init", "is_initialized", "join", "local_rank", "local_size", "node_id", "poll",
-    "rank", "remove_process_set", "shutdown", "size", "stats", "synchronize",
+    "rank", "reduce", "reduce_async", "reducescatter", "reducescatter_async", "remove_process_set", "scatter",
+    "scatter_async", "shutdown", "size", "stats", "synchronize",
 ]
 
 

@@ -9,12 +9,13 @@ order.
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import enum
 import itertools
 import math
 import threading
 import time
-from typing import Any, Iterator, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 
@@ -50,21 +51,33 @@ _ARENA_RESULT_BYTES = 64 * 1024
 _SIGNAL_SLICE_MS = 500
 
 
-class _Slot(NamedTuple):
+class Slot(NamedTuple):
     """One tensor on its way. The arrays are referenced so that their memory lives."""
 
     source: np.ndarray  # what librueda reads
-    target: np.ndarray  # what it writes; may be source
-    returned: np.ndarray  # the caller's result
+    target: Optional[np.ndarray]  # what it writes; may be source; None: this rank gets nothing
+    returned: Optional[np.ndarray]  # the caller's result
     shape: Any
 
 
-class _Pending(NamedTuple):
-    slots: "list[_Slot]"
-    is_list: bool
+@dataclasses.dataclass
+class Pending:
+    """What a handle stands for. Of an operation whose ranks tell each other their sizes first: that
+    exchange, until start() can begin it."""
+
+    slots: "list[Slot]"
+    is_list: bool = False
+    handle: int = 0  # librueda's
+    finish: Optional[Callable[[], Any]] = None  # makes the result; None: from the slots
+    start: "Optional[Callable[[], Pending]]" = None
+    memory: Any = None  # of the exchange
+    error: Optional[BaseException] = None  # of the exchange, or of start()
 
 
-_pending: "dict[int, _Pending]" = {}
+_pending: "dict[int, Pending]" = {}
+_sizing: "dict[int, Pending]" = {}  # of those, the ones that wait for sizes
+_sizing_lock = threading.Lock()
+_sized_handles = itertools.count(-1, -1)  # librueda's are positive
 _counters: "dict[tuple[str, int], Iterator[int]]" = {}
 _counters_lock = threading.Lock()
 
@@ -73,6 +86,7 @@ def reset() -> None:
     """Forgets handles and automatic names: at init(), so that all ranks count from 1, and at
     shutdown()."""
     _pending.clear()
+    _sizing.clear()
     _reset_names()
 
 
@@ -117,36 +131,72 @@ def make_options(op: int, prescale_factor: float, postscale_factor: float,
     return ReduceOptions(ctypes.sizeof(ReduceOptions), chosen, prescale_factor, postscale_factor, priority)
 
 
-def _result_like(array: np.ndarray) -> np.ndarray:
-    if array.nbytes >= _ARENA_RESULT_BYTES:
-        return empty(array.shape, array.dtype)
-    return np.empty(array.shape, array.dtype)
+def result_of(shape: "tuple[int, ...]", dtype: Any) -> np.ndarray:
+    """Memory for a result."""
+    if math.prod(shape) * np.dtype(dtype).itemsize >= _ARENA_RESULT_BYTES:
+        return empty(shape, dtype)
+    return np.empty(shape, dtype)
 
 
-def _make_slot(array: np.ndarray, in_place: bool, reads: bool = True) -> _Slot:
+def _make_slot(array: np.ndarray, in_place: bool, reads: bool = True) -> Slot:
     shape = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
     is_contiguous = array.flags.c_contiguous and array.flags.aligned
     if in_place:
         if not array.flags.writeable:
             raise ValueError("the array is read-only; use the form that returns a new one")
         if is_contiguous:
-            return _Slot(array, array, array, shape)
-    result = _result_like(array)
+            return Slot(array, array, array, shape)
+    result = result_of(array.shape, array.dtype)
     if is_contiguous:
-        return _Slot(array, result, result, shape)
+        return Slot(array, result, result, shape)
     if reads:
         result[...] = array  # made contiguous, and reduced in place
-    return _Slot(result, result, array if in_place else result, shape)
+    return Slot(result, result, array if in_place else result, shape)
 
 
-def _c_tensor(slot: _Slot, name: str, code: int, set_id: int) -> Tensor:
+def _c_tensor(slot: Slot, name: str, code: int, set_id: int) -> Tensor:
+    assert slot.target is not None
     return Tensor(name.encode(), slot.source.ctypes.data, slot.target.ctypes.data, slot.shape,
                   slot.target.ndim, code, set_id)
 
 
-def _register(handle: ctypes.c_uint64, slots: "list[_Slot]", is_list: bool) -> int:
-    _pending[handle.value] = _Pending(slots, is_list)
-    return handle.value
+def register(handle: int, slots: "list[Slot]", is_list: bool = False) -> int:
+    _pending[handle] = Pending(slots, is_list, handle)
+    return handle
+
+
+def begin_sized(handle: int, memory: Any, start: "Callable[[], Pending]") -> int:
+    """`handle` is an exchange of sizes, in `memory`; start() begins the operation when it has ended."""
+    own = next(_sized_handles)
+    pending = Pending([], handle=handle, start=start, memory=memory)
+    with _sizing_lock:
+        _pending[own] = _sizing[own] = pending
+    return own
+
+
+def _start_sized() -> None:
+    """Begins what knows its sizes by now. Any rank may wait for any of them: so all are looked at,
+    whatever the caller waits for."""
+    with _sizing_lock:
+        for own, pending in list(_sizing.items()):
+            done = ctypes.c_int()
+            try:
+                check(_library.load().rueda_test(pending.handle, byref(done)))
+                if not done.value:
+                    continue
+                check(_library.load().rueda_wait(pending.handle, -1, None))
+                assert pending.start is not None
+                _pending[own] = pending.start()
+            except Exception as error:  # whoever synchronizes it gets to know
+                pending.error = error
+            del _sizing[own]
+
+
+def _await_any(handles: "list[int]", timeout_ms: int) -> None:
+    """Until one has ended. Another thread may end one meanwhile, so the caller looks again."""
+    index = ctypes.c_size_t()
+    array = (ctypes.c_uint64 * len(handles))(*handles)
+    _library.load().rueda_wait_any(array, len(handles), timeout_ms, byref(index))
 
 
 def _allreduce(tensor: Any, name: Optional[str], op: int, prescale_factor: float,
@@ -161,7 +211,7 @@ def _allreduce(tensor: Any, name: Optional[str], op: int, prescale_factor: float
     c_tensor = _c_tensor(slot, name_for("allreduce", name, set_id), code, set_id)
     handle = ctypes.c_uint64()
     check(_library.load().rueda_allreduce_async(byref(c_tensor), byref(options), byref(handle)))
-    return _register(handle, [slot], is_list=False)
+    return register(handle.value, [slot])
 
 
 def allreduce_async(tensor: np.ndarray, name: Optional[str] = None, op: int = Average,
@@ -244,7 +294,7 @@ def grouped_allreduce_async(tensors: Sequence[np.ndarray], name: Optional[str] =
     handle = ctypes.c_uint64()
     check(_library.load().rueda_grouped_allreduce_async(group.encode(), c_tensors, count,
                                                         byref(options), byref(handle)))
-    return _register(handle, slots, is_list=True)
+    return register(handle.value, slots, is_list=True)
 
 
 def grouped_allreduce(tensors: Sequence[np.ndarray], name: Optional[str] = None, op: int = Average,
@@ -274,7 +324,7 @@ def _broadcast(tensor: Any, root_rank: int, name: Optional[str], dtype: Optional
     c_tensor = _c_tensor(slot, name_for("broadcast", name, set_id), code, set_id)
     handle = ctypes.c_uint64()
     check(library.rueda_broadcast_async(byref(c_tensor), int(root_rank), byref(handle)))
-    return _register(handle, [slot], is_list=False)
+    return register(handle.value, [slot])
 
 
 def broadcast_async(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, *,
@@ -314,7 +364,7 @@ def barrier(name: Optional[str] = None, *, process_set: Optional[ProcessSet] = N
     handle = ctypes.c_uint64()
     check(_library.load().rueda_process_set_barrier_async(id_of(process_set), chosen.encode(),
                                                           byref(handle)))
-    synchronize(_register(handle, [], is_list=False), timeout)
+    synchronize(register(handle.value, []), timeout)
 
 
 def join(*, timeout: Optional[float] = None) -> int:
@@ -330,7 +380,9 @@ def join(*, timeout: Optional[float] = None) -> int:
     handle = ctypes.c_uint64()
     check(_library.load().rueda_join_async(byref(handle)))
     result = Result()
+    register(handle.value, [])
     code = _wait(handle.value, timeout, result)
+    _pending.pop(handle.value, None)
     if code == TIMEOUT:
         raise error_for(code, _timeout_text(timeout, _library.last_error()))
     check(code)
@@ -341,9 +393,15 @@ def join(*, timeout: Optional[float] = None) -> int:
 def poll(handle: int) -> bool:
     """True if synchronize(handle) would return, or raise, at once. ValueError for an unknown
     handle."""
-    _known(handle)
+    if _sizing:
+        _start_sized()
+    pending = _known(handle)
+    if handle in _sizing:
+        return False
+    if pending.error is not None:
+        return True
     done = ctypes.c_int()
-    check(_library.load().rueda_test(handle, byref(done)))
+    check(_library.load().rueda_test(pending.handle, byref(done)))
     return done.value != 0
 
 
@@ -354,15 +412,20 @@ def synchronize(handle: int, timeout: Optional[float] = None) -> Synchronized:
     other end takes the handle away. ValueError for an unknown handle. Ctrl-C interrupts the wait,
     within half a second, and leaves the handle valid.
     """
-    pending = _known(handle)
+    _known(handle)
     code = _wait(handle, timeout, Result())
     if code == TIMEOUT:
         raise error_for(code, _timeout_text(timeout, _library.last_error()))
+    pending = _known(handle)
     _pending.pop(handle, None)
+    if pending.error is not None:
+        raise pending.error
     check(code)
     for slot in pending.slots:
-        if slot.returned is not slot.target:
+        if slot.returned is not slot.target and slot.returned is not None:
             slot.returned[...] = slot.target
+    if pending.finish is not None:
+        return pending.finish()
     if pending.is_list:
         return [slot.returned for slot in pending.slots]
     return pending.slots[0].returned if pending.slots else None
@@ -371,14 +434,23 @@ def synchronize(handle: int, timeout: Optional[float] = None) -> Synchronized:
 def _wait(handle: int, timeout: Optional[float], result: Result) -> int:
     wait = _library.load().rueda_wait
     is_main = threading.current_thread() is threading.main_thread()
-    if timeout is None and not is_main:
-        return wait(handle, -1, byref(result))
+    if timeout is None and not is_main and not _sizing:
+        return int(wait(_known(handle).handle, -1, byref(result)))
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
         left_ms = math.inf if deadline is None else max(0, math.ceil((deadline - time.monotonic()) * 1e3))
-        slice_ms = min(left_ms, _SIGNAL_SLICE_MS) if is_main else left_ms
-        code = wait(handle, int(slice_ms), byref(result))
-        if code != TIMEOUT or (deadline is not None and time.monotonic() >= deadline):
+        slice_ms = int(min(left_ms, _SIGNAL_SLICE_MS))
+        is_over = deadline is not None and left_ms == 0
+        if _sizing:
+            # What others wait for must go on, too.
+            _await_any([_known(handle).handle, *(item.handle for item in list(_sizing.values()))], slice_ms)
+            code = TIMEOUT
+            if poll(handle):
+                pending = _known(handle)
+                code = 0 if pending.error is not None else int(wait(pending.handle, -1, byref(result)))
+        else:
+            code = int(wait(_known(handle).handle, slice_ms, byref(result)))
+        if code != TIMEOUT or is_over:
             return code
 
 
@@ -388,7 +460,7 @@ def _timeout_text(timeout: Optional[float], text: str) -> str:
     return f"{head}{found}{timeout} s{tail[tail.find(';'):]}" if found and ";" in tail else text
 
 
-def _known(handle: int) -> _Pending:
+def _known(handle: int) -> Pending:
     pending = _pending.get(handle)
     if pending is None:
         raise ValueError(f"handle {handle!r} is not in flight; each may be synchronized once")
