@@ -72,18 +72,17 @@ std::vector<ElementRange> parts_of(const PartedTensor& tensor, int ranks) {
   return parts;
 }
 
-Splits::Splits(const PartedTensor& tensor, int ranks) : ranks_(ranks) {
+Splits::Splits(const PartedTensor& tensor, int ranks)
+    : ranks_(ranks), even_(rows_of(tensor) / ranks / ranks * row_elements(tensor)) {
   RUEDA_CHECK(tensor.kind == CollectiveKind::kAlltoall);
+  if (tensor.counts.empty()) return;
   const size_t size = static_cast<size_t>(ranks) * (static_cast<size_t>(ranks) + 1);
   sent_at_.resize(size);
   received_at_.resize(size);
-  const int64_t row = row_elements(tensor);
-  const int64_t even = rows_of(tensor) / ranks / ranks;
+  const int64_t* count = tensor.counts.data();
   for (int from = 0; from < ranks; ++from) {
     for (int to = 0; to < ranks; ++to) {
-      const size_t pair =
-          static_cast<size_t>(from) * static_cast<size_t>(ranks) + static_cast<size_t>(to);
-      const int64_t elements = (tensor.counts.empty() ? even : tensor.counts[pair]) * row;
+      const int64_t elements = *count++ * row_elements(tensor);
       sent_at_[at(from, to + 1)] = sent_at_[at(from, to)] + elements;
       received_at_[at(to, from + 1)] = received_at_[at(to, from)] + elements;
     }

@@ -60,13 +60,15 @@ class Splits {
  public:
   Splits(const PartedTensor& tensor, int ranks);
 
-  int64_t elements(int from, int to) const {
-    return sent_at_[at(from, to + 1)] - sent_at_[at(from, to)];
-  }
+  int64_t elements(int from, int to) const { return sent_at(from, to + 1) - sent_at(from, to); }
   // Where it lies in the input of `from`, and in the output of `to`. With the number of ranks for
   // the other one: the end.
-  int64_t sent_at(int from, int to) const { return sent_at_[at(from, to)]; }
-  int64_t received_at(int from, int to) const { return received_at_[at(to, from)]; }
+  int64_t sent_at(int from, int to) const {
+    return sent_at_.empty() ? to * even_ : sent_at_[at(from, to)];
+  }
+  int64_t received_at(int from, int to) const {
+    return received_at_.empty() ? from * even_ : received_at_[at(to, from)];
+  }
 
  private:
   size_t at(int row, int column) const {
@@ -75,7 +77,8 @@ class Splits {
   }
 
   int ranks_;
-  std::vector<int64_t> sent_at_;      // by from, then to
+  int64_t even_;                      // elements, where there are no counts
+  std::vector<int64_t> sent_at_;      // by from, then to; else none
   std::vector<int64_t> received_at_;  // by to, then from
 };
 

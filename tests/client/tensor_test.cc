@@ -14,11 +14,19 @@ using ::testing::HasSubstr;
 
 struct Asked {
   std::vector<rueda_abi_intern> descriptors;
-  InternCache cache{[this](const rueda_abi_intern& descriptor) -> Result<uint32_t> {
-    if (std::string(descriptor.name) == "refused") return Status{Code::kInternal, "no"};
-    descriptors.push_back(descriptor);
-    return static_cast<uint32_t>(descriptors.size());
-  }};
+  std::vector<uint32_t> forgotten;
+  InternCache cache{
+      [this](const rueda_abi_intern& descriptor, std::span<const int64_t>) -> Result<uint32_t> {
+        if (std::string(descriptor.name) == "refused") {
+          return Status{Code::kInternal, "no"};
+        }
+        descriptors.push_back(descriptor);
+        return static_cast<uint32_t>(descriptors.size());
+      },
+      [this](uint32_t id) {
+        forgotten.push_back(id);
+        return Status::ok();
+      }};
 };
 
 float g_values[64];
@@ -64,6 +72,26 @@ TEST(InternCacheTest, TheWholeDescriptorIsTheKey) {
   EXPECT_EQ(asked.descriptors.size(), all.size());
 }
 
+TEST(InternCacheTest, ManyCountsAreForgottenButThoseInUse) {
+  Asked asked;
+  const std::vector<int64_t> shape = {2, 3};
+  const rueda_abi_intern descriptor = check(tensor("w", shape)).value().descriptor;
+  const auto intern = [&](int64_t count) {
+    const std::vector<int64_t> counts = {count};
+    return asked.cache.id_of(descriptor, counts).value();
+  };
+  const uint32_t used = intern(-1);
+  const uint32_t oldest = intern(0);
+  asked.cache.release(oldest);
+  for (int i = 1; i < static_cast<int>(InternCache::kMostWithCounts); ++i) {
+    asked.cache.release(intern(i));
+  }
+  EXPECT_EQ(asked.forgotten, (std::vector<uint32_t>{oldest}));
+  EXPECT_EQ(intern(-1), used);
+  EXPECT_NE(intern(0), oldest);  // asked for anew
+  EXPECT_EQ(asked.forgotten.size(), 2u);
+}
+
 TEST(InternCacheTest, ARefusalIsNotRemembered) {
   Asked asked;
   const std::vector<int64_t> shape = {1};
@@ -73,13 +101,13 @@ TEST(InternCacheTest, ARefusalIsNotRemembered) {
 }
 
 TEST(TensorTest, ComputesBytes) {
-  EXPECT_EQ(check(tensor("t", {})).value().bytes, 4u);
-  EXPECT_EQ(check(tensor("t", {2, 3})).value().bytes, 24u);
-  EXPECT_EQ(check(tensor("t", {2, 0})).value().bytes, 0u);
+  EXPECT_EQ(check(tensor("t", {})).value().bytes(), 4u);
+  EXPECT_EQ(check(tensor("t", {2, 3})).value().bytes(), 24u);
+  EXPECT_EQ(check(tensor("t", {2, 0})).value().bytes(), 0u);
   const std::vector<int64_t> eight = {8};
   rueda_tensor wide = tensor("t", eight);
   wide.dtype = RUEDA_FLOAT64;
-  EXPECT_EQ(check(wide).value().bytes, 64u);
+  EXPECT_EQ(check(wide).value().bytes(), 64u);
 }
 
 TEST(TensorTest, ABoolHasNeitherAnAverageNorScales) {
@@ -87,7 +115,7 @@ TEST(TensorTest, ABoolHasNeitherAnAverageNorScales) {
   rueda_tensor flags = tensor("flags", shape);
   flags.dtype = RUEDA_BOOL;
   rueda_reduce_options options = {sizeof(options), RUEDA_SUM, 1.0, 1.0, 0};
-  EXPECT_EQ(check(flags, &options).value().bytes, 3u);
+  EXPECT_EQ(check(flags, &options).value().bytes(), 3u);
   EXPECT_EQ(check(flags).status().code(), Code::kInvalidArgument) << "the default is the average";
   options.postscale = 0.5;
   EXPECT_EQ(check(flags, &options).status().code(), Code::kInvalidArgument);
@@ -153,18 +181,91 @@ TEST(TensorTest, ChecksTheOptions) {
 TEST(TensorTest, OnlyTheRootOfABroadcastReadsItsInput) {
   const std::vector<int64_t> shape = {4};
   rueda_tensor t = tensor("t", shape);
-  EXPECT_TRUE(check_broadcast(&t, 1, 1, 2).value().reads_input);
+  EXPECT_TRUE(check_broadcast(&t, 1, 1, 2).value().input_bytes > 0);
   EXPECT_FALSE(check_broadcast(&t, 1, 1, 2).value().writes_output);
-  EXPECT_FALSE(check_broadcast(&t, 1, 0, 2).value().reads_input);
+  EXPECT_FALSE(check_broadcast(&t, 1, 0, 2).value().input_bytes > 0);
   EXPECT_TRUE(check_broadcast(&t, 1, 0, 2).value().writes_output);
   EXPECT_THAT(check_broadcast(&t, 2, 0, 2).status().message(), HasSubstr("root rank 2"));
+}
+
+class PartedTensorTest : public ::testing::Test {
+ protected:
+  // Rank 11 of the job is the second of three.
+  const SetPlace self_{11, 1, 3, 20};
+  const std::vector<int64_t> rows_{2, 2};
+  rueda_tensor tensor_ = {"t", g_values, g_values + 32, rows_.data(), 2, RUEDA_FLOAT32};
+
+  Result<TensorRequest> allgather(const std::vector<int64_t>& first_dims) {
+    return check_gathering(CollectiveKind::kAllgather, &tensor_,
+                           first_dims.empty() ? nullptr : first_dims.data(), -1, self_);
+  }
+};
+
+TEST_F(PartedTensorTest, AnAllgatherKnowsWhereItsPartLies) {
+  const TensorRequest even = allgather({}).value();
+  EXPECT_EQ(even.descriptor.dims[0], 6);
+  EXPECT_EQ(even.input_bytes, 16u);
+  EXPECT_EQ(even.output_bytes, 48u);
+  EXPECT_EQ(even.input_at_bytes, 16u);
+  EXPECT_TRUE(even.input_lies_in_output());
+  const TensorRequest uneven = allgather({1, 2, 0}).value();
+  EXPECT_EQ(uneven.descriptor.dims[0], 3);
+  EXPECT_EQ(uneven.descriptor.count_count, 3u);
+  EXPECT_EQ(uneven.input_at_bytes, 8u);
+  // What is even is the same tensor, however it is said.
+  EXPECT_TRUE(allgather({2, 2, 2}).value().counts.empty());
+}
+
+TEST_F(PartedTensorTest, WhatCannotBeSaysWhy) {
+  EXPECT_THAT(allgather({1, 3, 0}).status().message(), HasSubstr("has 3 for it"));
+  EXPECT_THAT(allgather({-1, 2, 0}).status().message(), HasSubstr("a part of -1 rows"));
+  rueda_tensor scalar = tensor_;
+  scalar.ndim = 0;
+  EXPECT_THAT(check_alltoall(&scalar, nullptr, self_).status().message(),
+              HasSubstr("no first dimension"));
+  EXPECT_THAT(check_alltoall(&tensor_, nullptr, self_).status().message(),
+              HasSubstr("cannot be split equally among 3"));
+  EXPECT_THAT(check_reduce(&tensor_, nullptr, 20, self_).status().message(),
+              HasSubstr("root rank 20"));
+  const int64_t sums_to_three[] = {1, 1, 1};
+  EXPECT_THAT(
+      check_scattering(CollectiveKind::kReduceScatter, &tensor_, sums_to_three, nullptr, -1, self_)
+          .status()
+          .message(),
+      HasSubstr("2 rows"));
+}
+
+TEST_F(PartedTensorTest, MemoryIsApartOrThisRanksPart) {
+  tensor_.output = g_values;  // its part begins 16 bytes on
+  EXPECT_FALSE(allgather({}).is_ok());
+  tensor_.input = g_values + 4;
+  EXPECT_TRUE(allgather({}).is_ok());
+  const int64_t splits[] = {0, 0, 0, 0, 2, 0, 0, 0, 0};
+  tensor_.input = tensor_.output;
+  EXPECT_THAT(check_alltoall(&tensor_, splits, self_).status().message(),
+              HasSubstr("must be apart"));
+}
+
+TEST_F(PartedTensorTest, OnlyTheRootHasBothSides) {
+  tensor_.output = nullptr;
+  EXPECT_EQ(check_reduce(&tensor_, nullptr, 3, self_).value().output_bytes, 0u);
+  EXPECT_FALSE(check_reduce(&tensor_, nullptr, 11, self_).is_ok());
+  EXPECT_EQ(
+      check_gathering(CollectiveKind::kGather, &tensor_, nullptr, 3, self_).value().output_bytes,
+      0u);
+  tensor_.output = g_values + 32;
+  tensor_.input = nullptr;
+  EXPECT_EQ(check_scattering(CollectiveKind::kScatter, &tensor_, nullptr, nullptr, 3, self_)
+                .value()
+                .input_bytes,
+            0u);
 }
 
 TEST(TensorTest, ABarrierHasNoShape) {
   TensorRequest request = check_barrier(nullptr).value();
   EXPECT_EQ(request.name(), "barrier");
   EXPECT_EQ(request.descriptor.ndim, 0);
-  EXPECT_EQ(request.bytes, 0u);
+  EXPECT_EQ(request.bytes(), 0u);
 }
 
 }  // namespace

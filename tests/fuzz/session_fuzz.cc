@@ -39,17 +39,24 @@ Pod take(std::span<const uint8_t>& input) {
 void fuzz_intern(std::span<const uint8_t> input) {
   TensorTable table(4);
   while (!input.empty()) {
+    const auto counts = take<rueda_abi_counts>(input);
+    const bool has_counts = table.take_counts(counts).is_ok();
     auto abi = take<rueda_abi_intern>(input);
-    Result<uint32_t> id = table.intern(abi);
+    Result<uint32_t> id = table.intern(abi, Rank{0});
     if (!id.is_ok()) {
       RUEDA_CHECK(!id.status().message().empty());
       continue;
     }
-    const core::TensorDescriptor& tensor = *table.find(id.value());
+    const core::TensorDescriptor& tensor = *table.find(id.value())->descriptor;
+    const Extent& extent = table.find(id.value())->extent;
+    RUEDA_CHECK(extent.input >= 0 && extent.input <= tensor.elements());
+    RUEDA_CHECK(extent.output >= 0 && extent.output <= tensor.elements());
     RUEDA_CHECK(is_printable_utf8(tensor.name) && !tensor.name.empty());
     RUEDA_CHECK(tensor.bytes() >= 0);
     RUEDA_CHECK(static_cast<uint64_t>(tensor.bytes()) <= limits::kMaxTensorBytes);
-    RUEDA_CHECK(table.intern(abi).value() == id.value());
+    if (has_counts) RUEDA_CHECK(table.take_counts(counts).is_ok());
+    RUEDA_CHECK(table.intern(abi, Rank{0}).value() == id.value());
+    if (abi.root == 7) RUEDA_CHECK(table.forget(id.value()).is_ok());
   }
 }
 
@@ -67,7 +74,7 @@ struct Tables {
       abi.ndim = 1;
       abi.dims[0] = elements;
       abi.name[0] = 't';
-      RUEDA_CHECK(tensors.intern(abi).is_ok());
+      RUEDA_CHECK(tensors.intern(abi, Rank{0}).is_ok());
     }
   }
   TensorTable tensors;
@@ -132,7 +139,7 @@ void fuzz_messages(std::span<const uint8_t> input) {
     while ((read = reader.read(near.get())) == MessageReader::Read::kMessage) {
       RUEDA_CHECK(client_body_bytes(reader.type()) >= 0);
       if (reader.type() == RUEDA_ABI_INTERN) {
-        TensorTable().intern(reader.body_as<rueda_abi_intern>()).is_ok();
+        TensorTable().intern(reader.body_as<rueda_abi_intern>(), Rank{0}).is_ok();
       }
     }
     is_open = read == MessageReader::Read::kWouldBlock;

@@ -53,7 +53,31 @@ const Refusal kRefusals[] = {
     {"overlong UTF-8", [](auto& t) { std::strcpy(t.name, "\xc0\xaf"); }, "not UTF-8"},
     {"surrogate", [](auto& t) { std::strcpy(t.name, "\xed\xa0\x80"); }, "not UTF-8"},
     {"kind", [](auto& t) { t.kind = 3; }, "collective 3"},
-    {"kind beyond", [](auto& t) { t.kind = 7; }, "collective 7"},
+    {"kind beyond", [](auto& t) { t.kind = kCollectiveKindCount; }, "collective 13"},
+    {"places of what has no parts", [](auto& t) { t.places = 4; }, "as no allreduce can"},
+    {"no places of what has parts", [](auto& t) { t.kind = 7; }, "as no allgather can"},
+    {"a place beyond",
+     [](auto& t) {
+       t.kind = 7;
+       t.place = t.places = 4;
+     },
+     "place 4 of 4"},
+    {"parts of a scalar",
+     [](auto& t) {
+       t.kind = 7;
+       t.places = 4;
+       t.ndim = 0;
+     },
+     "no first dimension"},
+    {"an exchange that is not even",
+     [](auto& t) {
+       t.kind = 10;
+       t.places = 4;
+       t.ndim = 1;
+       t.dims[0] = 17;
+     },
+     "cannot exchange in equal parts"},
+    {"reserved", [](auto& t) { t.reserved = 1; }, "reserved"},
     {"join with another name", [](auto& t) { t.kind = 6; }, "no name of a join"},
     {"join in a set",
      [](auto& t) {
@@ -81,7 +105,7 @@ const Refusal kRefusals[] = {
      },
      "larger than"},
     {"too many bytes", [](auto& t) { t.dims[0] = int64_t{1} << 39; }, "larger than"},
-    {"root without broadcast", [](auto& t) { t.root = 0; }, "only a broadcast"},
+    {"root without broadcast", [](auto& t) { t.root = 0; }, "which no allreduce has"},
     {"broadcast without root", [](auto& t) { t.kind = 1; }, "root rank -1"},
     {"root too large", [](auto& t) { t.kind = 1, t.root = 65536; }, "root rank 65536"},
     {"barrier with a shape", [](auto& t) { t.kind = 2; }, "is a barrier, which has no shape"},
@@ -157,17 +181,88 @@ TEST(TensorTable, SameDescriptorSameId) {
   rueda_abi_intern garbage_behind = a;
   garbage_behind.name[10] = 'x';
   garbage_behind.dims[5] = -1;
-  ASSERT_EQ(table.intern(a).value(), 0u);
-  ASSERT_EQ(table.intern(other_shape).value(), 1u);
-  EXPECT_EQ(table.intern(a).value(), 0u);
-  EXPECT_EQ(table.intern(garbage_behind).value(), 0u);
-  EXPECT_EQ(table.intern(make_tensor("b", {4})).value(), 2u);
-  Result<uint32_t> full = table.intern(make_tensor("c", {4}));
+  ASSERT_EQ(table.intern(a, Rank{0}).value(), 0u);
+  ASSERT_EQ(table.intern(other_shape, Rank{0}).value(), 1u);
+  EXPECT_EQ(table.intern(a, Rank{0}).value(), 0u);
+  EXPECT_EQ(table.intern(garbage_behind, Rank{0}).value(), 0u);
+  EXPECT_EQ(table.intern(make_tensor("b", {4}), Rank{0}).value(), 2u);
+  Result<uint32_t> full = table.intern(make_tensor("c", {4}), Rank{0});
   ASSERT_FALSE(full.is_ok());
   EXPECT_EQ(full.status().code(), Code::kResourceExhausted);
-  EXPECT_EQ(table.intern(other_shape).value(), 1u);
-  EXPECT_EQ(table.find(1)->shape, (std::vector<int64_t>{2, 2}));
+  EXPECT_EQ(table.intern(other_shape, Rank{0}).value(), 1u);
+  EXPECT_EQ(table.find(1)->descriptor->shape, (std::vector<int64_t>{2, 2}));
   EXPECT_EQ(table.find(3), nullptr);
+}
+
+rueda_abi_intern parted(CollectiveKind kind, int64_t rows, int32_t place, int32_t places) {
+  rueda_abi_intern abi = make_tensor("p", {rows, 2});
+  abi.kind = static_cast<uint8_t>(kind);
+  abi.op = static_cast<uint8_t>(ReduceOp::kSum);
+  abi.place = place;
+  abi.places = places;
+  return abi;
+}
+
+rueda_abi_counts counts_of(const std::vector<int64_t>& counts) {
+  rueda_abi_counts part{};
+  part.count = static_cast<uint32_t>(counts.size());
+  std::copy(counts.begin(), counts.end(), part.counts);
+  return part;
+}
+
+TEST(TensorTable, PartsAreAsLongAsThePlaceOfTheRankAsksFor) {
+  TensorTable table;
+  const auto extent = [&](const rueda_abi_intern& abi, Rank rank) {
+    const Result<uint32_t> id = table.intern(abi, rank);
+    EXPECT_TRUE(id.is_ok()) << id.status().message();
+    return table.find(id.value())->extent;
+  };
+  // 11 rows of two elements among 4 ranks: 3, 3, 3, 2.
+  EXPECT_EQ(extent(parted(CollectiveKind::kAllgather, 11, 3, 4), Rank{3}),
+            (Extent{4, 22, 18, 0, true}));
+  EXPECT_EQ(extent(parted(CollectiveKind::kReduceScatter, 11, 1, 4), Rank{1}),
+            (Extent{22, 6, 0, 6, true}));
+  // The root is meant by its rank in the job.
+  rueda_abi_intern gather = parted(CollectiveKind::kGather, 11, 0, 4);
+  gather.root = 9;
+  EXPECT_EQ(extent(gather, Rank{9}).output, 22);
+  rueda_abi_intern of_another = gather;
+  of_another.place = 1;
+  EXPECT_EQ(extent(of_another, Rank{10}).output, 0);
+}
+
+TEST(TensorTable, CountsBelongToTheTensorThatFollows) {
+  TensorTable table;
+  rueda_abi_intern abi = parted(CollectiveKind::kAllgather, 5, 1, 2);
+  abi.count_count = 2;
+  ASSERT_TRUE(table.take_counts(counts_of({1})).is_ok());
+  ASSERT_TRUE(table.take_counts(counts_of({4})).is_ok());
+  const uint32_t id = table.intern(abi, Rank{1}).value();
+  EXPECT_EQ(table.find(id)->extent.input, 8);
+  EXPECT_THAT(table.find(id)->descriptor->counts, testing::ElementsAre(1, 4));
+  // They are used up, and others are another tensor.
+  EXPECT_FALSE(table.intern(abi, Rank{1}).is_ok());
+  ASSERT_TRUE(table.take_counts(counts_of({2, 3})).is_ok());
+  EXPECT_NE(table.intern(abi, Rank{1}).value(), id);
+  ASSERT_TRUE(table.take_counts(counts_of({2, 4})).is_ok());
+  EXPECT_THAT(table.intern(abi, Rank{1}).status().message(), HasSubstr("5 rows"));
+  ASSERT_TRUE(table.take_counts(counts_of({6, -1})).is_ok());
+  EXPECT_FALSE(table.intern(abi, Rank{1}).is_ok());
+  rueda_abi_counts broken = counts_of({});
+  broken.count = RUEDA_ABI_MAX_COUNTS + 1;
+  EXPECT_FALSE(table.take_counts(broken).is_ok());
+}
+
+TEST(TensorTable, WhatIsForgottenMakesRoom) {
+  TensorTable table(1);
+  ASSERT_EQ(table.intern(make_tensor("a", {4}), Rank{0}).value(), 0u);
+  ASSERT_FALSE(table.intern(make_tensor("b", {4}), Rank{0}).is_ok());
+  EXPECT_TRUE(table.forget(0).is_ok());
+  EXPECT_EQ(table.find(0), nullptr);
+  EXPECT_EQ(table.forget(0).code(), Code::kNotFound);
+  EXPECT_EQ(table.forget(1).code(), Code::kNotFound);
+  ASSERT_EQ(table.intern(make_tensor("b", {4}), Rank{0}).value(), 0u);
+  EXPECT_EQ(table.find(0)->descriptor->name, "b");
 }
 
 rueda_abi_plan plan_part(const std::vector<uint32_t>& words, bool is_last = true) {
@@ -180,12 +275,12 @@ rueda_abi_plan plan_part(const std::vector<uint32_t>& words, bool is_last = true
 
 TEST(TensorTable, APlanMayComeInParts) {
   TensorTable table;
-  ASSERT_TRUE(table.intern(make_tensor("a", {4})).is_ok());
-  ASSERT_TRUE(table.intern(make_tensor("b", {4})).is_ok());
+  ASSERT_TRUE(table.intern(make_tensor("a", {4}), Rank{0}).is_ok());
+  ASSERT_TRUE(table.intern(make_tensor("b", {4}), Rank{0}).is_ok());
   ASSERT_EQ(table.intern(plan_part({0, 0, 1}, false)).value(), 0u);
   const Result<uint32_t> id = table.intern(plan_part({1, 0}));
   ASSERT_TRUE(id.is_ok()) << id.status().message();
-  const auto& plan = table.find(id.value())->plan;
+  const auto& plan = table.find(id.value())->descriptor->plan;
   ASSERT_EQ(plan.size(), 2u);
   EXPECT_EQ(plan[0].tensor->name, "a");
   EXPECT_THAT(plan[0].after, testing::IsEmpty());
@@ -196,8 +291,8 @@ TEST(TensorTable, APlanMayComeInParts) {
 
 TEST(TensorTable, APlanThatCannotBeIsRefusedAndForgotten) {
   TensorTable table;
-  ASSERT_TRUE(table.intern(make_tensor("a", {4})).is_ok());
-  ASSERT_TRUE(table.intern(make_tensor("b", {4})).is_ok());
+  ASSERT_TRUE(table.intern(make_tensor("a", {4}), Rank{0}).is_ok());
+  ASSERT_TRUE(table.intern(make_tensor("b", {4}), Rank{0}).is_ok());
   const uint32_t plan = table.intern(plan_part({0, 0})).value();
   for (const std::vector<uint32_t>& words :
        std::vector<std::vector<uint32_t>>{{9, 0},                    // an unknown tensor
@@ -215,7 +310,7 @@ TEST(TensorTable, APlanThatCannotBeIsRefusedAndForgotten) {
 
 TEST(TensorTable, PlansAreBoundedTogether) {
   TensorTable table;
-  ASSERT_TRUE(table.intern(make_tensor("a", {4})).is_ok());
+  ASSERT_TRUE(table.intern(make_tensor("a", {4}), Rank{0}).is_ok());
   std::vector<uint32_t> words;
   for (int i = 0; i < RUEDA_ABI_MAX_PLAN_WORDS / 2; ++i) words.insert(words.end(), {0, 0});
   Status status;

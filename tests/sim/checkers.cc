@@ -487,11 +487,11 @@ void Checkers::check_value(NodeIndex node, const core::Delivery& delivery,
   for (const NodeIndex member : operation.members) {
     const int other = member.value;
     if (operation.launched_on.contains(other)) continue;
-    if (operation.kind != CollectiveKind::kBroadcast) {
+    if (!has_root(operation.kind)) {
       violated("L1: " + name_of(node) + " delivered " + name_of(delivery.seq) + " before n" +
                std::to_string(other) + " launched it");
     }
-    // A broadcast may end here before another member begins; but all have agreed to it.
+    // What has a root may end here before another member begins; but all have agreed to it.
     for (const Rank rank : layout_.node(NodeIndex{other}).ranks) {
       if (!has_submitted(rank, descriptor)) {
         violated("agreement: " + name_of(node) + " delivered " + descriptor.name + " before " +

@@ -21,10 +21,12 @@ uint64_t DataPlane::members_of(int node, uint32_t process_set) const {
 }
 
 uint64_t DataPlane::needed_by(const Operation& operation, int node) const {
-  if (operation.kind != CollectiveKind::kBroadcast || setup_.shrinks()) return operation.members;
+  if (!has_root(operation.kind) || setup_.shrinks()) return operation.members;
+  const auto next = [&](int other) { return world_.layout().next(NodeIndex{other}).value; };
   uint64_t needed = uint64_t{1} << node;
-  for (int on_the_way = operation.root; on_the_way != node;
-       on_the_way = world_.layout().next(NodeIndex{on_the_way}).value) {
+  const bool goes_down = operation.kind == CollectiveKind::kBroadcast;
+  for (int on_the_way = goes_down ? operation.root : next(operation.root); on_the_way != node;
+       on_the_way = next(on_the_way)) {
     needed |= uint64_t{1} << on_the_way;
   }
   return needed;
@@ -39,7 +41,7 @@ void DataPlane::on_launch(int node, const core::Launch& launch) {
   compare_neighbours(node, launch);
   const core::TensorDescriptor& first = *launch.tensors->front().descriptor;
   operation.kind = first.kind;
-  if (first.kind == CollectiveKind::kBroadcast) {
+  if (has_root(first.kind)) {
     operation.root = world_.layout().node_of(first.root).value;
   }
   operation.launched_on |= uint64_t{1} << node;

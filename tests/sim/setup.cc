@@ -33,8 +33,11 @@ void draw_tensors(Dice& dice, const Limits& limits, RunSetup& setup) {
     if (i < group_size) {
       descriptor.group = "g";
       descriptor.group_size = static_cast<uint32_t>(group_size);
+    } else if (kind == 7 && !setup.shrinks()) {
+      descriptor.kind = CollectiveKind::kAllgather;
     } else if (kind == 8) {
-      descriptor.kind = CollectiveKind::kBroadcast;
+      const bool goes_up = i % 2 == 1 && !setup.shrinks();
+      descriptor.kind = goes_up ? CollectiveKind::kReduce : CollectiveKind::kBroadcast;
       descriptor.root = Rank{dice.draw(0, setup.world_size() - 1)};
     } else if (kind == 9) {
       descriptor.kind = CollectiveKind::kBarrier;

@@ -294,6 +294,151 @@ void grouped_allreduce(const std::string& group, std::span<const std::span<T>> m
   grouped_allreduce_async<T>(group, members, options).wait();
 }
 
+// The root's out becomes what an allreduce would give; others give an empty one.
+template <Element T>
+Handle reduce_async(const std::string& name, std::span<const std::type_identity_t<T>> in,
+                    std::span<T> out, int root_rank, const ReduceOptions& options = {}) {
+  const bool is_root = rueda_rank() == root_rank;
+  const detail::FlatTensor<T> flat(name, in, is_root ? out : std::span<T>(out.data(), in.size()));
+  const rueda_tensor tensor = flat.get(options.process_set);
+  const rueda_reduce_options c_options = detail::c_options(options);
+  rueda_handle handle = 0;
+  detail::check(rueda_reduce_async(&tensor, root_rank, &c_options, &handle));
+  return Handle(handle);
+}
+
+// Each rank has a part of the elements to itself; parts follow each other in the order of the
+// ranks. What all give as `sizes` has an entry for each rank of the process set, in elements;
+// empty: as even as can be, for a gather as many as this rank has. As for the C functions of these
+// names, in one dimension.
+namespace detail {
+template <Element T>
+void check_size(const std::string& name, const char* what, std::span<T> memory, size_t needed) {
+  if (memory.size() == needed) return;
+  throw Error(RUEDA_ERR_INVALID_ARGUMENT, "tensor \"" + name + "\" has " +
+                                              std::to_string(memory.size()) + " elements of " +
+                                              what + ", and needs " + std::to_string(needed));
+}
+
+// Parts of the ranks of the process set; `all` elements cut evenly, if there are no sizes.
+class Parts {
+ public:
+  Parts(std::span<const int64_t> sizes, uint32_t process_set, size_t all) : sizes_(sizes) {
+    const auto count = static_cast<size_t>(checked(rueda_process_set_size(process_set)));
+    if (!sizes.empty() && sizes.size() != count) {
+      throw Error(RUEDA_ERR_INVALID_ARGUMENT,
+                  std::to_string(sizes.size()) + " sizes for " + std::to_string(count) + " ranks");
+    }
+    int32_t place = -1;
+    check(rueda_process_set_rank(process_set, &place));
+    const auto at = static_cast<size_t>(place);
+    own_ =
+        sizes.empty() ? all / count + (at < all % count ? 1 : 0) : static_cast<size_t>(sizes[at]);
+    for (const int64_t size : sizes) all_ += static_cast<size_t>(size);
+    if (sizes.empty()) all_ = all;
+    count_ = count;
+  }
+  const int64_t* get() const { return sizes_.empty() ? nullptr : sizes_.data(); }
+  size_t own() const { return own_; }
+  size_t all() const { return all_; }
+  size_t count() const { return count_; }
+
+ private:
+  std::span<const int64_t> sizes_;
+  size_t own_ = 0;
+  size_t all_ = 0;
+  size_t count_ = 0;
+};
+
+template <Element T>
+Handle gather(const std::string& name, std::span<const std::type_identity_t<T>> in,
+              std::span<T> out, std::span<const int64_t> sizes, uint32_t process_set,
+              std::optional<int> root_rank) {
+  const int64_t shape = static_cast<int64_t>(in.size());
+  const Parts parts(sizes, process_set, 0);
+  if (!root_rank || rueda_rank() == *root_rank) {
+    check_size(name, "output", out, sizes.empty() ? in.size() * parts.count() : parts.all());
+  }
+  const rueda_tensor tensor = {name.c_str(),      in.data(),  out.data(), &shape, 1,
+                               DTypeOf<T>::value, process_set};
+  rueda_handle handle = 0;
+  check(root_rank ? rueda_gather_async(&tensor, parts.get(), *root_rank, &handle)
+                  : rueda_allgather_async(&tensor, parts.get(), &handle));
+  return Handle(handle);
+}
+}  // namespace detail
+
+// out becomes the ins of all ranks, one behind the other.
+template <Element T>
+Handle allgather_async(const std::string& name, std::span<const std::type_identity_t<T>> in,
+                       std::span<T> out, std::span<const int64_t> sizes = {},
+                       uint32_t process_set = 0) {
+  return detail::gather<T>(name, in, out, sizes, process_set, std::nullopt);
+}
+// Likewise at the root; others give an empty out.
+template <Element T>
+Handle gather_async(const std::string& name, std::span<const std::type_identity_t<T>> in,
+                    std::span<T> out, int root_rank, std::span<const int64_t> sizes = {},
+                    uint32_t process_set = 0) {
+  return detail::gather<T>(name, in, out, sizes, process_set, root_rank);
+}
+// out becomes this rank's part of what an allreduce would give.
+template <Element T>
+Handle reduce_scatter_async(const std::string& name, std::span<const std::type_identity_t<T>> in,
+                            std::span<T> out, const ReduceOptions& options = {},
+                            std::span<const int64_t> sizes = {}) {
+  const detail::Parts parts(sizes, options.process_set, in.size());
+  detail::check_size(name, "input", in, parts.all());
+  detail::check_size(name, "output", out, parts.own());
+  const int64_t shape = static_cast<int64_t>(in.size());
+  const rueda_tensor tensor = {name.c_str(),      in.data(),          out.data(), &shape, 1,
+                               DTypeOf<T>::value, options.process_set};
+  const rueda_reduce_options c_options = detail::c_options(options);
+  rueda_handle handle = 0;
+  detail::check(rueda_reduce_scatter_async(&tensor, parts.get(), &c_options, &handle));
+  return Handle(handle);
+}
+// out becomes this rank's part of the root's in, of `all` elements; others give an empty in.
+template <Element T>
+Handle scatter_async(const std::string& name, std::span<const std::type_identity_t<T>> in,
+                     std::span<T> out, size_t all, int root_rank,
+                     std::span<const int64_t> sizes = {}, uint32_t process_set = 0) {
+  const detail::Parts parts(sizes, process_set, all);
+  if (rueda_rank() == root_rank) detail::check_size(name, "input", in, all);
+  detail::check_size(name, "output", out, parts.own());
+  const int64_t shape = static_cast<int64_t>(all);
+  const rueda_tensor tensor = {name.c_str(),      in.data(),  out.data(), &shape, 1,
+                               DTypeOf<T>::value, process_set};
+  rueda_handle handle = 0;
+  detail::check(rueda_scatter_async(&tensor, parts.get(), root_rank, &handle));
+  return Handle(handle);
+}
+// out becomes this rank's part of each rank's in. `splits` has an entry for each pair: what the
+// i-th rank of n sends to the j-th at i * n + j; empty: equal parts.
+template <Element T>
+Handle alltoall_async(const std::string& name, std::span<const std::type_identity_t<T>> in,
+                      std::span<T> out, std::span<const int64_t> splits = {},
+                      uint32_t process_set = 0) {
+  const auto count = static_cast<size_t>(detail::checked(rueda_process_set_size(process_set)));
+  int32_t place = -1;
+  detail::check(rueda_process_set_rank(process_set, &place));
+  if (!splits.empty() && splits.size() != count * count) {
+    throw Error(RUEDA_ERR_INVALID_ARGUMENT,
+                std::to_string(splits.size()) + " splits for " + std::to_string(count) + " ranks");
+  }
+  size_t received = splits.empty() ? in.size() : 0;
+  for (size_t i = 0; i < (splits.empty() ? 0 : count); ++i) {
+    received += static_cast<size_t>(splits[i * count + static_cast<size_t>(place)]);
+  }
+  detail::check_size(name, "output", out, received);
+  const int64_t shape = static_cast<int64_t>(in.size());
+  const rueda_tensor tensor = {name.c_str(),      in.data(),  out.data(), &shape, 1,
+                               DTypeOf<T>::value, process_set};
+  rueda_handle handle = 0;
+  detail::check(rueda_alltoall_async(&tensor, splits.empty() ? nullptr : splits.data(), &handle));
+  return Handle(handle);
+}
+
 // data becomes what it is on root_rank, a rank of the job.
 template <Element T>
 Handle broadcast_async(const std::string& name, std::span<T> data, int root_rank,

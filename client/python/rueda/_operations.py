@@ -372,9 +372,9 @@ def join(*, timeout: Optional[float] = None) -> int:
     operations go on, and this rank contributes zeros; averages divide by all ranks. Returns the rank
     that joined last.
 
-    What this rank has submitted before goes with its values. Min, Max, Product, broadcasts, changes
-    of process sets and declared plans fail meanwhile on the ranks that ask for them. timeout:
-    seconds; RuedaTimeoutError leaves the rank joined.
+    What this rank has submitted before goes with its values. All but sums, averages and barriers
+    fails meanwhile on the ranks that ask for it. timeout: seconds; RuedaTimeoutError leaves the
+    rank joined.
     """
     require_init()
     handle = ctypes.c_uint64()

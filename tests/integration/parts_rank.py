@@ -1,0 +1,97 @@
+"""A rank that asks for each collective of the Python package in which ranks have parts of their own."""
+
+import sys
+
+import numpy as np
+import rueda
+
+ROUNDS = 5  # the second may find a lock
+
+
+def expect(condition, what):
+    if not condition:
+        sys.exit(f"rank {rueda.rank()}: {what}")
+
+
+def even_rows(rank, size, rows):
+    return rows // size + (1 if rank < rows % size else 0)
+
+
+def given(rank):
+    return np.arange((rank + 1) * 3, dtype=np.float32).reshape(rank + 1, 3) + 100 * rank
+
+
+def gather_all(rank, size):
+    wanted = np.concatenate([given(other) for other in range(size)])
+    expect((rueda.allgather(given(rank), name="allgather") == wanted).all(), "allgather")
+    gathered = rueda.gather(given(rank), root_rank=1, name="gather")
+    expect((gathered == wanted).all() if rank == 1 else gathered is None, "gather")
+    # Not contiguous, and of no rows on some.
+    columns = np.asfortranarray(given(rank))[:rank % 2]
+    wanted = np.concatenate([given(other)[:other % 2] for other in range(size)])
+    expect((rueda.allgather(columns, name="columns") == wanted).all(), "columns")
+
+
+def reduce_all(rank, size):
+    rows = 2 * size + 1
+    powers = np.full((rows, 4), 2.0 ** rank)
+    part = rueda.reducescatter(powers, op=rueda.Sum, name="reducescatter")
+    expect(part.shape == (even_rows(rank, size, rows), 4) and (part == 2 ** size - 1).all(), "reducescatter")
+    total = rueda.reduce(powers, root_rank=0, op=rueda.Sum, name="reduce")
+    expect((total == 2 ** size - 1).all() if rank == 0 else total is None, "reduce")
+    source = np.arange(rows, dtype=np.uint8) if rank == size - 1 else np.zeros(rows, np.uint8)
+    scattered = rueda.scatter(source, root_rank=size - 1, name="scatter")
+    begin = sum(even_rows(other, size, rows) for other in range(rank))
+    expect((scattered == np.arange(begin, begin + len(scattered))).all(), "scatter")
+
+
+def exchange(rank, size):
+    def sent(source, target):
+        return np.full(((source + target) % 3, 2), 10 * source + target, np.int32)
+
+    tensor = np.concatenate([sent(rank, target) for target in range(size)])
+    splits = [len(sent(rank, target)) for target in range(size)]
+    output, received = rueda.alltoall(tensor, splits, name="alltoall")
+    expect((output == np.concatenate([sent(source, rank) for source in range(size)])).all(), "alltoall")
+    expect(received.tolist() == [len(sent(source, rank)) for source in range(size)], "received splits")
+    output = rueda.alltoall(np.arange(2 * size) + 100 * rank, name="even")
+    expect((output == np.concatenate([[2 * rank + 100 * s, 2 * rank + 1 + 100 * s] for s in range(size)])).all(),
+           "even alltoall")
+
+
+def wait_in_different_orders(rank, size):
+    """Each needs what the other does first, and neither waits for what the other waits for."""
+    large = np.full(200_000 + 1000 * rank, rank, np.float32)
+    handles = [rueda.allgather_async(large, name=f"large{i}") for i in range(2)]
+    for handle in handles if rank % 2 else reversed(handles):
+        while rank == 0 and not rueda.poll(handle):
+            pass
+        result = rueda.synchronize(handle)
+        expect(len(result) == sum(200_000 + 1000 * r for r in range(size)) and result[-1] == size - 1, "order")
+
+
+def disagree(rank):
+    try:
+        rueda.allgather(np.zeros((2, 3 + rank % 2), np.float32), name="columns that differ")
+    except rueda.RuedaError as error:
+        expect("shape is [" in str(error) and "columns that differ" in str(error), str(error))
+    else:
+        expect(False, "ranks that disagree were not told so")
+
+
+def main():
+    rueda.init()
+    rank, size = rueda.rank(), rueda.size()
+    for _ in range(ROUNDS):
+        gather_all(rank, size)
+        reduce_all(rank, size)
+        exchange(rank, size)
+        wait_in_different_orders(rank, size)
+    disagree(rank)
+    expect((rueda.allreduce(np.full(3, 2.0 ** rank), name="after", op=rueda.Sum) == 2 ** size - 1).all(), "after")
+    rueda.shutdown()
+    print("ok", flush=True)
+
+
+if __name__ == "__main__":
+    main()
