@@ -180,7 +180,8 @@ void Survivors::on_done(NodeIndex index, Seq seq) {
     for (size_t t = 0; t < item->work->spec().sizes.size(); ++t) {
       const auto bytes = static_cast<size_t>(item->work->spec().sizes[t]) * sizeof(float);
       std::memset(item->work->output_of(Rank{rank}, t), 0xAB, bytes);
-      std::memset(const_cast<std::byte*>(item->work->input_of(Rank{rank}, t)), 0xCD, bytes);
+      std::memset(const_cast<std::byte*>(item->work->input_of(Rank{rank}, t)), 0xCD,
+                  item->work->input_bytes(Rank{rank}, t));
     }
   }
 }

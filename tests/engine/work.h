@@ -53,6 +53,9 @@ class Work {
   int ranks() const { return static_cast<int>(inputs_.size()); }
   std::byte* output_of(Rank rank, size_t tensor) const;
   const std::byte* input_of(Rank rank, size_t tensor) const;
+  size_t input_bytes(Rank rank, size_t tensor) const {
+    return inputs_[static_cast<size_t>(rank.value)][tensor].size();
+  }
 
  private:
   double value(int rank, int64_t element) const;

@@ -83,7 +83,7 @@ TEST(Hello, AnUnknownAnswerIsNoAnswer) {
   reply.answer = HelloAnswer{9};
   EXPECT_EQ(check_reply(reply).code(), Code::kPermission);
   reply = HelloReply();
-  reply.version = 3;
+  reply.version = kWireVersion + 1;
   EXPECT_EQ(check_reply(reply).code(), Code::kVersion);
   reply = HelloReply();
   reply.magic = kHelloMagic;

@@ -312,12 +312,11 @@ Handle reduce_async(const std::string& name, std::span<const std::type_identity_
 // empty: as even as can be, for a gather as many as this rank has. As for the C functions of these
 // names, in one dimension.
 namespace detail {
-template <Element T>
-void check_size(const std::string& name, const char* what, std::span<T> memory, size_t needed) {
-  if (memory.size() == needed) return;
-  throw Error(RUEDA_ERR_INVALID_ARGUMENT, "tensor \"" + name + "\" has " +
-                                              std::to_string(memory.size()) + " elements of " +
-                                              what + ", and needs " + std::to_string(needed));
+inline void check_size(const std::string& name, const char* what, size_t size, size_t needed) {
+  if (size == needed) return;
+  throw Error(RUEDA_ERR_INVALID_ARGUMENT, "tensor \"" + name + "\" has " + std::to_string(size) +
+                                              " elements of " + what + ", and needs " +
+                                              std::to_string(needed));
 }
 
 // Parts of the ranks of the process set; `all` elements cut evenly, if there are no sizes.
@@ -357,7 +356,7 @@ Handle gather(const std::string& name, std::span<const std::type_identity_t<T>> 
   const int64_t shape = static_cast<int64_t>(in.size());
   const Parts parts(sizes, process_set, 0);
   if (!root_rank || rueda_rank() == *root_rank) {
-    check_size(name, "output", out, sizes.empty() ? in.size() * parts.count() : parts.all());
+    check_size(name, "output", out.size(), sizes.empty() ? in.size() * parts.count() : parts.all());
   }
   const rueda_tensor tensor = {name.c_str(),      in.data(),  out.data(), &shape, 1,
                                DTypeOf<T>::value, process_set};
@@ -388,8 +387,8 @@ Handle reduce_scatter_async(const std::string& name, std::span<const std::type_i
                             std::span<T> out, const ReduceOptions& options = {},
                             std::span<const int64_t> sizes = {}) {
   const detail::Parts parts(sizes, options.process_set, in.size());
-  detail::check_size(name, "input", in, parts.all());
-  detail::check_size(name, "output", out, parts.own());
+  detail::check_size(name, "input", in.size(), parts.all());
+  detail::check_size(name, "output", out.size(), parts.own());
   const int64_t shape = static_cast<int64_t>(in.size());
   const rueda_tensor tensor = {name.c_str(),      in.data(),          out.data(), &shape, 1,
                                DTypeOf<T>::value, options.process_set};
@@ -404,8 +403,8 @@ Handle scatter_async(const std::string& name, std::span<const std::type_identity
                      std::span<T> out, size_t all, int root_rank,
                      std::span<const int64_t> sizes = {}, uint32_t process_set = 0) {
   const detail::Parts parts(sizes, process_set, all);
-  if (rueda_rank() == root_rank) detail::check_size(name, "input", in, all);
-  detail::check_size(name, "output", out, parts.own());
+  if (rueda_rank() == root_rank) detail::check_size(name, "input", in.size(), all);
+  detail::check_size(name, "output", out.size(), parts.own());
   const int64_t shape = static_cast<int64_t>(all);
   const rueda_tensor tensor = {name.c_str(),      in.data(),  out.data(), &shape, 1,
                                DTypeOf<T>::value, process_set};
@@ -430,7 +429,7 @@ Handle alltoall_async(const std::string& name, std::span<const std::type_identit
   for (size_t i = 0; i < (splits.empty() ? 0 : count); ++i) {
     received += static_cast<size_t>(splits[i * count + static_cast<size_t>(place)]);
   }
-  detail::check_size(name, "output", out, received);
+  detail::check_size(name, "output", out.size(), received);
   const int64_t shape = static_cast<int64_t>(in.size());
   const rueda_tensor tensor = {name.c_str(),      in.data(),  out.data(), &shape, 1,
                                DTypeOf<T>::value, process_set};
