@@ -146,8 +146,8 @@ TEST_F(BuildOperationTest, PartsLieInTheOrderInWhichTheyTravel) {
   core::TensorDescriptor as;
   as.kind = CollectiveKind::kAllgather;
   as.counts = {1, 2, 0, 3, 4};
-  core::Launch launch;
-  launch.tensors = {item(tensor("x", {10, 2}, as), {Ticket{1}, Ticket{2}, Ticket{3}})};
+  const core::Launch launch =
+      launch_of({{tensor("x", {10, 2}, as), {Ticket{1}, Ticket{2}, Ticket{3}}}});
   for (int i = 0; i < 3; ++i) submission(i, static_cast<uint64_t>(i) + 1);
   const std::byte* given = submission(2, 3).input;
   std::byte* got = submission(1, 2).output;
