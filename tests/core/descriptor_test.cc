@@ -30,6 +30,10 @@ std::vector<FieldChange> every_field() {
        [](auto& t) {
          t.shape = {3, 2};
        }},
+      {"the list of counts", "[]", "[1, 1]",
+       [](auto& t) {
+         t.counts = {1, 1};
+       }},
       {"op", "average", "max", [](auto& t) { t.op = ReduceOp::kMax; }},
       {"root rank", "-1", "2", [](auto& t) { t.root = Rank{2}; }},
       {"process set", "0", "7", [](auto& t) { t.process_set = 7; }},

@@ -51,7 +51,7 @@ void Router::cut(int a, int b) {
 }
 
 Cluster::Cluster(ClusterOptions options)
-    : options_(std::move(options)), work_(boost::asio::make_work_guard(loop_)) {
+    : options_(std::move(options)), work_(boost::asio::make_work_guard(loop_)), places_(ranks()) {
   for (int i = 0; i < static_cast<int>(options_.ranks_per_node.size()); ++i) {
     nodes_.push_back(std::make_unique<Node>());
     Node& made = *nodes_.back();
@@ -141,18 +141,27 @@ Cluster::Tensor& Cluster::submit(FakeSession& session, const std::string& name, 
                                  float value, core::TensorDescriptor as) {
   tensors_.push_back(std::make_unique<Tensor>());
   Tensor& tensor = *tensors_.back();
-  tensor.input.assign(static_cast<size_t>(elements), value);
-  tensor.output.assign(static_cast<size_t>(elements), -1);
-  tensor.ticket = Ticket{++last_ticket_};
+  const Rank rank = session.attach().rank;
   as.name = name;
   if (as.shape.empty()) as.shape = {elements};
+  const Extent extent = extent_of(as.parted(), rank.value, ranks(), as.root == rank);
+  tensor.input.assign(static_cast<size_t>(extent.input), value);
+  tensor.output.assign(static_cast<size_t>(extent.output), -1);
+  tensor.ticket = Ticket{++last_ticket_};
   session::Submission submission;
+  if (has_parts(as.kind)) {
+    submission.place = rank.value;
+    submission.places = places_;
+  }
   submission.ticket = tensor.ticket;
   submission.descriptor = std::make_shared<core::TensorDescriptor>(as);
-  submission.input.data = reinterpret_cast<std::byte*>(tensor.input.data());
-  submission.output.data = reinterpret_cast<std::byte*>(tensor.output.data());
-  submission.input.bytes = submission.output.bytes = tensor.input.size() * sizeof(float);
-  Engine& owner = engine(node_of(session.attach().rank));
+  submission.input.bytes = tensor.input.size() * sizeof(float);
+  submission.output.bytes = tensor.output.size() * sizeof(float);
+  if (extent.input > 0) submission.input.data = reinterpret_cast<std::byte*>(tensor.input.data());
+  if (extent.output > 0) {
+    submission.output.data = reinterpret_cast<std::byte*>(tensor.output.data());
+  }
+  Engine& owner = engine(node_of(rank));
   owner.on_submit(session, submission);
   owner.on_submissions_drained(session);
   return tensor;

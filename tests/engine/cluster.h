@@ -140,9 +140,12 @@ class Cluster {
   // Attaches every rank and waits for the epoch; sessions by rank.
   std::vector<FakeSession*> start(const JobId& job);
 
-  // Submits values[i] = value for i < elements. The tensor belongs to the cluster.
+  // Submits what the rank gives of so many elements, in one dimension, all of this value. The
+  // tensor belongs to the cluster.
   Tensor& submit(FakeSession& session, const std::string& name, int64_t elements, float value,
                  core::TensorDescriptor as = {});
+  // So many ranks sessions take the job for, where each rank has a part.
+  void pretend_places(int places) { places_ = places; }
   // The process said goodbye, or died.
   void detach(FakeSession& session);
   void lose(FakeSession& session, const std::string& what);
@@ -169,6 +172,7 @@ class Cluster {
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::unique_ptr<FakeSession>> sessions_;
   std::vector<std::unique_ptr<Tensor>> tensors_;
+  int places_;
   uint64_t last_ticket_ = 0;
   std::map<int, std::shared_ptr<std::promise<void>>> blocks_;
 };

@@ -1,6 +1,7 @@
 // Jobs that go well: from attach to goodbye.
 #include "daemon/engine/engine.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/engine/cluster.h"
@@ -230,6 +231,50 @@ TEST(Engine, ABroadcastAndABarrierComplete) {
   for (const Cluster::Tensor* tensor : tensors) {
     EXPECT_EQ(tensor->output, std::vector<float>(9, 2));
   }
+}
+
+// Ranks give their number, and get the parts of all in their order.
+TEST(Engine, EachRankGetsItsPart) {
+  Cluster cluster({{2, 1}});
+  cluster.register_everywhere("job");
+  const auto sessions = cluster.start("job");
+  ASSERT_EQ(sessions.size(), 3u);
+  core::TensorDescriptor gathered;
+  gathered.kind = CollectiveKind::kAllgather;
+  gathered.counts = {1, 3, 2};
+  core::TensorDescriptor scattered = with_op(ReduceOp::kSum);
+  scattered.kind = CollectiveKind::kReduceScatter;
+  std::vector<Cluster::Tensor*> all;
+  std::vector<Cluster::Tensor*> parts;
+  for (size_t rank = 0; rank < 3; ++rank) {
+    const auto value = static_cast<float>(rank);
+    all.push_back(&cluster.submit(*sessions[rank], "all", 6, value, gathered));
+    parts.push_back(&cluster.submit(*sessions[rank], "part", 7, value, scattered));
+  }
+  ASSERT_TRUE(cluster.run_until([&] {
+    return std::all_of(sessions.begin(), sessions.end(),
+                       [](const FakeSession* s) { return s->flushed == 2; });
+  }));
+  for (size_t rank = 0; rank < 3; ++rank) {
+    EXPECT_TRUE(sessions[rank]->completions[0].status.is_ok());
+    EXPECT_EQ(all[rank]->output, (std::vector<float>{0, 1, 1, 1, 2, 2}));
+    EXPECT_EQ(parts[rank]->output, std::vector<float>(rank == 0 ? 3 : 2, 3));
+  }
+}
+
+// Its memory was measured for another place: nothing may be read or written by it.
+TEST(Engine, AClientThatTakesItselfForAnotherRankIsRefused) {
+  Cluster cluster({{2, 1}});
+  cluster.register_everywhere("job");
+  const auto sessions = cluster.start("job");
+  core::TensorDescriptor gathered;
+  gathered.kind = CollectiveKind::kAllgather;
+  cluster.pretend_places(2);
+  cluster.submit(*sessions[0], "all", 6, 1, gathered);
+  ASSERT_TRUE(cluster.run_until([&] { return sessions[0]->flushed == 1; }));
+  const Status& status = sessions[0]->completions[0].status;
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(status.message(), ::testing::HasSubstr("place 0 of 2 ranks"));
 }
 
 TEST(Engine, ManyTensorsAreFusedIntoFewOperations) {
