@@ -184,11 +184,11 @@ Verdict check_reduction(const Scenario& scenario, uint64_t first_index, size_t c
   });
 }
 
-Verdict check_broadcast(const Scenario& scenario, int root, uint64_t first_index, size_t count,
-                        const void* result) {
+Verdict check_copy(const Scenario& scenario, int rank, uint64_t first_index, size_t count,
+                   const void* result) {
   return with_element(scenario.dtype, [&]<class E>() {
     Verdict verdict;
-    const Generator<E> generator(scenario, root);
+    const Generator<E> generator(scenario, rank);
     const auto* elements = static_cast<const typename E::Storage*>(result);
     for (size_t i = 0; i < count; ++i) {
       const typename E::Storage expected = generator(first_index + i);

@@ -20,13 +20,13 @@ struct Verdict {
   void merge(const Verdict& other);
 };
 
-// `result` is what an allreduce gave for elements first_index, first_index + 1, ... of `scenario`.
+// `result` is what a reduction gave for elements first_index, first_index + 1, ... of `scenario`.
 Verdict check_reduction(const Scenario& scenario, uint64_t first_index, size_t count,
                         const void* result);
 
-// `result` is what a broadcast from `root` gave: the root's contribution, bit for bit.
-Verdict check_broadcast(const Scenario& scenario, int root, uint64_t first_index, size_t count,
-                        const void* result);
+// `result` must be what `rank` contributed to these elements, bit for bit.
+Verdict check_copy(const Scenario& scenario, int rank, uint64_t first_index, size_t count,
+                   const void* result);
 
 // Bound of the absolute error of a floating-point sum, average or product of the random pattern.
 // `magnitude` is the sum of |x| (divided by n for an average), or |product|. 0 for minimum and

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "bench/check.h"
+#include "bench/layout.h"
 #include "bench/stats.h"
 
 namespace rueda::bench {
@@ -22,30 +22,32 @@ class Case {
         dtype_(dtype),
         op_(op),
         bytes_(bytes),
-        count_(static_cast<int64_t>(bytes / element_bytes(dtype))),
+        count_(static_cast<size_t>(bytes / element_bytes(dtype))),
         input_(bytes, options.foreign),
         output_(options.in_place ? 0 : bytes, options.foreign) {
     name_ = std::string("bench/") + to_string(options.work) + "/" + to_string(dtype) + "/" +
             to_string(op) + "/" + std::to_string(count_) + (options.in_place ? "/in" : "/out");
   }
 
-  // Every pattern once, and for a broadcast also from the last rank.
+  // Every pattern once, and where there is a root also from the last rank.
   void check_patterns() {
     for (Pattern pattern : kAllPatterns) checked_pass(pattern, options_.root);
-    if (options_.work == Work::kBroadcast && job_.nranks() > 1) {
+    if (has_root(options_.work) && job_.nranks() > 1) {
       checked_pass(Pattern::kRandom, (options_.root + job_.nranks() - 1) % job_.nranks());
     }
   }
 
   LoopTimes measure(const CpuMeter& meter, int iters) {
+    const Layout layout = layout_from(options_.root);
     const LoopBody body = {
-        .iterate = [this] { operate(options_.root); },
-        .prepare = [this](uint64_t seed) { prepare(scenario(Pattern::kIntegers, seed)); },
+        .iterate = [this, &layout] { operate(layout); },
+        .prepare =
+            [this, &layout](uint64_t seed) { prepare(scenario(Pattern::kIntegers, seed), layout); },
         .inspect =
-            [this](uint64_t seed) { inspect(scenario(Pattern::kIntegers, seed), options_.root); },
+            [this, &layout](uint64_t seed) { inspect(scenario(Pattern::kIntegers, seed), layout); },
     };
     // In place the loop reduces its own results: random factors would soon be subnormal, and slow.
-    prepare(scenario(Pattern::kIntegers, 0));
+    prepare(scenario(Pattern::kIntegers, 0), layout);
     return run_loop(job_, meter, options_.warmup, iters, body);
   }
 
@@ -53,7 +55,24 @@ class Case {
   uint64_t hash() const { return hash_; }
 
  private:
-  std::byte* result() const { return options_.in_place ? input_.data() : output_.data(); }
+  Layout layout_from(int root) const {
+    return {.work = options_.work,
+            .count = count_,
+            .nranks = job_.nranks(),
+            .rank = job_.rank(),
+            .root = root};
+  }
+
+  // Both buffers have room for the larger side, as every rank may be the root.
+  std::byte* input(const Layout& layout) const {
+    const size_t begin = options_.in_place ? layout.input_begin() : 0;
+    return input_.data() + begin * element_bytes(dtype_);
+  }
+  std::byte* output(const Layout& layout) const {
+    if (!options_.in_place) return output_.data();
+    return input_.data() + layout.output_begin() * element_bytes(dtype_);
+  }
+  size_t input_bytes(const Layout& layout) const { return layout.input() * element_bytes(dtype_); }
 
   Scenario scenario(Pattern pattern, uint64_t seed) const {
     return {.dtype = dtype_,
@@ -64,50 +83,55 @@ class Case {
             .seed = seed};
   }
 
-  void prepare(const Scenario& scenario) {
-    if (!options_.in_place) std::memset(output_.data(), kPoison, bytes_);
-    fill(scenario, job_.rank(), 0, static_cast<size_t>(count_), input_.data());
+  void prepare(const Scenario& scenario, const Layout& layout) {
+    std::memset(options_.in_place ? input_.data() : output_.data(), kPoison, bytes_);
+    fill(scenario, job_.rank(), 0, layout.input(), input(layout));
   }
 
-  void operate(int root) {
+  void operate(const Layout& layout) {
+    const auto shape = static_cast<int64_t>(layout.shape());
     const rueda_tensor tensor = {.name = name_.c_str(),
-                                 .input = input_.data(),
-                                 .output = result(),
-                                 .shape = &count_,
+                                 .input = layout.input() > 0 ? input(layout) : nullptr,
+                                 .output = layout.output() > 0 ? output(layout) : nullptr,
+                                 .shape = &shape,
                                  .ndim = 1,
                                  .dtype = dtype_};
-    if (options_.work == Work::kBroadcast) {
-      job_.broadcast(tensor, root);
-    } else {
-      job_.allreduce(tensor, op_);
+    switch (options_.work) {
+      case Work::kBroadcast: return job_.broadcast(tensor, layout.root);
+      case Work::kReduce: return job_.reduce(tensor, op_, layout.root);
+      case Work::kAllgather: return job_.allgather(tensor);
+      case Work::kReduceScatter: return job_.reduce_scatter(tensor, op_);
+      case Work::kAlltoall: return job_.alltoall(tensor);
+      case Work::kGather: return job_.gather(tensor, layout.root);
+      case Work::kScatter: return job_.scatter(tensor, layout.root);
+      default: return job_.allreduce(tensor, op_);
     }
   }
 
-  void inspect(const Scenario& scenario, int root) {
-    const auto count = static_cast<size_t>(count_);
-    const Verdict verdict = options_.work == Work::kBroadcast
-                                ? check_broadcast(scenario, root, 0, count, result())
-                                : check_reduction(scenario, 0, count, result());
+  void inspect(const Scenario& scenario, const Layout& layout) {
+    const Verdict verdict = check_result(layout, scenario, output(layout));
     if (verdict.wrong > 0 && wrong_ == 0) {
       std::fprintf(stderr, "rank %d: %s with pattern %s: %llu of %llu elements are wrong; %s\n",
                    job_.rank(), name_.c_str(), to_string(scenario.pattern),
                    static_cast<unsigned long long>(verdict.wrong),
-                   static_cast<unsigned long long>(count_), describe(scenario, verdict).c_str());
+                   static_cast<unsigned long long>(layout.output()),
+                   describe(scenario, verdict).c_str());
     }
     wrong_ += verdict.wrong;
-    hash_ = mix64(hash_ ^ hash_bytes(result(), bytes_));
+    if (ends_alike(options_.work)) hash_ = mix64(hash_ ^ hash_bytes(output(layout), bytes_));
   }
 
   void checked_pass(Pattern pattern, int root) {
     // A descriptor's root belongs to its name.
     const std::string name = name_;
     if (root != options_.root) name_ += "/root" + std::to_string(root);
+    const Layout layout = layout_from(root);
     const Scenario pass = scenario(pattern, 3);
-    prepare(pass);
-    const uint64_t input_hash = hash_bytes(input_.data(), bytes_);
-    operate(root);
-    inspect(pass, root);
-    if (!options_.in_place && hash_bytes(input_.data(), bytes_) != input_hash) {
+    prepare(pass, layout);
+    const uint64_t input_hash = hash_bytes(input(layout), input_bytes(layout));
+    operate(layout);
+    inspect(pass, layout);
+    if (!options_.in_place && hash_bytes(input(layout), input_bytes(layout)) != input_hash) {
       std::fprintf(stderr, "rank %d: %s changed its input\n", job_.rank(), name_.c_str());
       ++wrong_;
     }
@@ -119,7 +143,7 @@ class Case {
   rueda_dtype dtype_;
   rueda_op op_;
   uint64_t bytes_;
-  int64_t count_;
+  size_t count_;
   Buffer input_;
   Buffer output_;
   std::string name_;
@@ -158,7 +182,7 @@ uint64_t count_early_leavers(Job& job, const CpuMeter& meter) {
   return job.rank() == 0 ? early : 0;
 }
 
-void add_summary(const Summary& summary, const CpuMeter& meter, Row* row) {
+void add_summary(const Summary& summary, const CpuMeter& meter, Work work, Row* row) {
   row->time_us = summary.time_us;
   row->time_us_p99 = summary.time_us_p99;
   row->noise_cores = summary.noise_cores;
@@ -166,9 +190,7 @@ void add_summary(const Summary& summary, const CpuMeter& meter, Row* row) {
   row->wrong = summary.wrong;
   if (summary.daemon_memory_bytes > 0) row->daemon_memory_bytes = summary.daemon_memory_bytes;
   row->algbw_GBps = algbw_GBps(row->bytes, row->time_us);
-  row->busbw_GBps = row->collective == "allreduce"
-                        ? allreduce_busbw_GBps(row->algbw_GBps, row->nranks)
-                        : row->algbw_GBps;
+  row->busbw_GBps = busbw_GBps(work, row->algbw_GBps, row->nranks);
   if (row->bytes > 0) row->cpu_s_per_GB = summary.cpu_s / (static_cast<double>(row->bytes) / 1e9);
 }
 
@@ -191,13 +213,14 @@ Row run_case(Job& job, const CpuMeter& meter, const Options& options, rueda_dtyp
              rueda_op op, uint64_t bytes) {
   Row row = empty_row(job, options, bytes);
   row.dtype = to_string(dtype);
-  if (options.work == Work::kAllreduce) row.op = to_string(op);
+  if (reduces(options.work)) row.op = to_string(op);
   row.count = bytes / element_bytes(dtype);
   Case one(job, options, dtype, op, bytes);
   const NoiseWindow window(meter);
   one.check_patterns();
   const LoopTimes times = one.measure(meter, row.iters);
-  add_summary(summarize(job, meter, window, times, one.wrong(), one.hash()), meter, &row);
+  add_summary(summarize(job, meter, window, times, one.wrong(), one.hash()), meter, options.work,
+              &row);
   return row;
 }
 
@@ -207,7 +230,7 @@ Row run_barrier(Job& job, const CpuMeter& meter, const Options& options) {
   const uint64_t wrong = count_early_leavers(job, meter);
   const LoopTimes times =
       run_loop(job, meter, options.warmup, row.iters, {.iterate = [&job] { job.barrier(); }});
-  add_summary(summarize(job, meter, window, times, wrong, 0), meter, &row);
+  add_summary(summarize(job, meter, window, times, wrong, 0), meter, options.work, &row);
   return row;
 }
 
@@ -228,11 +251,12 @@ uint64_t run_collectives(Job& job, const CpuMeter& meter, const Options& options
     report(run_barrier(job, meter, options));
     return wrong;
   }
+  const int parts = has_parts(options.work) ? job.nranks() : 1;
   const std::vector<rueda_op> no_op = {RUEDA_SUM};
-  const auto& ops = options.work == Work::kAllreduce ? options.ops : no_op;
+  const auto& ops = reduces(options.work) ? options.ops : no_op;
   for (rueda_dtype dtype : options.dtypes) {
     for (rueda_op op : ops) {
-      for (uint64_t bytes : options.sizes(dtype)) {
+      for (uint64_t bytes : options.sizes(dtype, parts)) {
         report(run_case(job, meter, options, dtype, op, bytes));
       }
     }

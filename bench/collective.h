@@ -1,4 +1,5 @@
-// Allreduce, broadcast and barrier: for each size, checked passes, then the measured loop.
+// The collectives that move buffers, and the barrier: for each size, checked passes, then the
+// measured loop.
 #pragma once
 
 #include "bench/job.h"

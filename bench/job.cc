@@ -52,6 +52,33 @@ void Job::broadcast(const rueda_tensor& tensor, int root) {
   require(rueda_broadcast(&tensor, root, timeout_ms_), "broadcast ", tensor.name);
 }
 
+void Job::reduce(const rueda_tensor& tensor, rueda_op op, int root) {
+  const rueda_reduce_options options = reduce_options(op);
+  require(rueda_reduce(&tensor, root, &options, timeout_ms_), "reduce ", tensor.name);
+}
+
+void Job::allgather(const rueda_tensor& tensor) {
+  require(rueda_allgather(&tensor, nullptr, timeout_ms_), "allgather ", tensor.name);
+}
+
+void Job::reduce_scatter(const rueda_tensor& tensor, rueda_op op) {
+  const rueda_reduce_options options = reduce_options(op);
+  require(rueda_reduce_scatter(&tensor, nullptr, &options, timeout_ms_), "reduce-scatter ",
+          tensor.name);
+}
+
+void Job::alltoall(const rueda_tensor& tensor) {
+  require(rueda_alltoall(&tensor, nullptr, timeout_ms_), "alltoall ", tensor.name);
+}
+
+void Job::gather(const rueda_tensor& tensor, int root) {
+  require(rueda_gather(&tensor, nullptr, root, timeout_ms_), "gather ", tensor.name);
+}
+
+void Job::scatter(const rueda_tensor& tensor, int root) {
+  require(rueda_scatter(&tensor, nullptr, root, timeout_ms_), "scatter ", tensor.name);
+}
+
 void Job::declare(std::span<const rueda_tensor> step, rueda_op op) {
   const rueda_reduce_options options = reduce_options(op);
   std::vector<rueda_planned_tensor> plan;

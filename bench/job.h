@@ -30,6 +30,13 @@ class Job {
   void wait(rueda_handle handle, const char* name);
   void allreduce(const rueda_tensor& tensor, rueda_op op);
   void broadcast(const rueda_tensor& tensor, int root);
+  void reduce(const rueda_tensor& tensor, rueda_op op, int root);
+  // All ranks have equal parts.
+  void allgather(const rueda_tensor& tensor);
+  void reduce_scatter(const rueda_tensor& tensor, rueda_op op);
+  void alltoall(const rueda_tensor& tensor);
+  void gather(const rueda_tensor& tensor, int root);
+  void scatter(const rueda_tensor& tensor, int root);
   // That every step consists of these, none of which is computed from another. Collective.
   void declare(std::span<const rueda_tensor> step, rueda_op op);
   void barrier();

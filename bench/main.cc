@@ -37,7 +37,7 @@ void print_head(const Job& job, const CpuMeter& meter, const Options& options) {
   std::printf("# rueda-bench %s %s: nranks %d, nnodes %d, memory %s\n", RUEDA_VERSION,
               to_string(options.work), job.nranks(), job.nnodes(),
               options.foreign ? "foreign (copied)" : "arena");
-  if (options.work == Work::kAllreduce || options.work == Work::kBroadcast) {
+  if (has_sizes(options.work)) {
     std::printf("# %s; every pattern, and the first and last iteration, are checked\n",
                 options.in_place ? "in place" : "out of place");
   }

@@ -75,9 +75,11 @@ void add_places(CLI::App* app, Options* options) {
 }
 
 void add_sizes(CLI::App* app, Options* options, Texts* texts) {
-  app->add_option("-b,--begin", texts->begin,
-                  "First size: bytes (4096, 4K, 1M, 1G), or elements (13e). After 0 comes one "
-                  "element. Sizes are rounded down to whole elements")
+  app->add_option(
+         "-b,--begin", texts->begin,
+         "First size: bytes (4096, 4K, 1M, 1G), or elements (13e). After 0 comes one "
+         "element. Sizes are those of the larger side, rounded down to whole elements, and "
+         "to equal parts where ranks have parts")
       ->capture_default_str()
       ->check(check_size);
   app->add_option("-e,--end", texts->end, "Last size")->capture_default_str()->check(check_size);
@@ -100,25 +102,35 @@ CLI::App* add_work(CLI::App* app, Options* options, Work work, const char* help)
   return sub;
 }
 
+// Has the options of this collective alone.
+void add_sized(CLI::App* app, Options* options, Texts* texts, Work work, const char* help) {
+  CLI::App* sub = add_work(app, options, work, help);
+  add_dtype(sub, texts);
+  if (reduces(work)) add_op(sub, texts, "Operators, separated by commas, or all (sum)");
+  add_sizes(sub, options, texts);
+  add_foreign(sub, options);
+  if (work != Work::kAlltoall) {
+    sub->add_flag("--inplace", options->in_place,
+                  has_parts(work) ? "The smaller side is this rank's part of the larger one"
+                                  : "The input is the output");
+  }
+  if (has_root(work)) {
+    sub->add_option("--root", options->root, "The rank that has what others have a copy or part of")
+        ->check(CLI::NonNegativeNumber);
+  }
+  add_loop(sub, options);
+}
+
 void define(CLI::App* app, Options* options, Texts* texts) {
   app->require_subcommand(1);
-  CLI::App* allreduce = add_work(app, options, Work::kAllreduce, "Reduce a buffer over all ranks");
-  add_dtype(allreduce, texts);
-  add_op(allreduce, texts, "Operators, separated by commas, or all (sum)");
-  add_sizes(allreduce, options, texts);
-  add_foreign(allreduce, options);
-  allreduce->add_flag("--inplace", options->in_place, "The input is the output");
-  add_loop(allreduce, options);
-
-  CLI::App* broadcast = add_work(app, options, Work::kBroadcast, "Copy a buffer to all ranks");
-  add_dtype(broadcast, texts);
-  add_sizes(broadcast, options, texts);
-  add_foreign(broadcast, options);
-  broadcast->add_flag("--inplace", options->in_place, "The input is the output");
-  broadcast->add_option("--root", options->root, "The rank whose values win")
-      ->check(CLI::NonNegativeNumber);
-  add_loop(broadcast, options);
-
+  add_sized(app, options, texts, Work::kAllreduce, "Reduce a buffer over all ranks");
+  add_sized(app, options, texts, Work::kBroadcast, "Copy a buffer to all ranks");
+  add_sized(app, options, texts, Work::kReduce, "Reduce a buffer to one rank");
+  add_sized(app, options, texts, Work::kAllgather, "Join the parts of all ranks, on all ranks");
+  add_sized(app, options, texts, Work::kReduceScatter, "Reduce a buffer, a part to each rank");
+  add_sized(app, options, texts, Work::kAlltoall, "Exchange parts, every rank with every rank");
+  add_sized(app, options, texts, Work::kGather, "Join the parts of all ranks, on one rank");
+  add_sized(app, options, texts, Work::kScatter, "Give each rank its part of one rank's buffer");
   add_loop(add_work(app, options, Work::kBarrier, "Wait for all ranks"), options);
 
   CLI::App* step = add_work(app, options, Work::kStep, "Reduce a model's whole gradient set");
@@ -175,30 +187,14 @@ std::vector<Value> expand(const std::vector<std::string>& names, const Range& al
 
 }  // namespace
 
-const char* to_string(Work work) {
-  switch (work) {
-    case Work::kAllreduce: return "allreduce";
-    case Work::kBroadcast: return "broadcast";
-    case Work::kBarrier: return "barrier";
-    case Work::kStep: return "step";
-    case Work::kLimits: return "limits";
-    case Work::kFloor: return "floor";
-    case Work::kModels: return "models";
-  }
-  return "unknown";
-}
-
-bool needs_job(Work work) {
-  return work != Work::kLimits && work != Work::kFloor && work != Work::kModels;
-}
-
-std::vector<uint64_t> Options::sizes(rueda_dtype dtype) const {
+std::vector<uint64_t> Options::sizes(rueda_dtype dtype, int parts) const {
   const size_t unit = element_bytes(dtype);
+  const size_t whole = unit * static_cast<size_t>(parts);
   if (explicit_sizes.empty()) {
-    return size_ladder(begin.bytes(unit), end.bytes(unit), factor, unit);
+    return size_ladder(begin.bytes(unit), end.bytes(unit), factor, whole);
   }
   std::vector<uint64_t> sizes;
-  for (const SizeText& size : explicit_sizes) sizes.push_back(size.bytes(unit));
+  for (const SizeText& size : explicit_sizes) sizes.push_back(size.bytes(unit) / whole * whole);
   return sizes;
 }
 

@@ -9,13 +9,9 @@
 #include <rueda/rueda.h>
 
 #include "bench/sizes.h"
+#include "bench/work.h"
 
 namespace rueda::bench {
-
-enum class Work { kAllreduce, kBroadcast, kBarrier, kStep, kLimits, kFloor, kModels };
-const char* to_string(Work work);
-// Of several ranks; the others are one process of its own.
-bool needs_job(Work work);
 
 struct Options {
   Work work = Work::kAllreduce;
@@ -40,8 +36,8 @@ struct Options {
   int nnodes = 2;                   // floor
   int64_t timeout_ms = 120'000;     // of each operation
 
-  // In bytes of `dtype`.
-  std::vector<uint64_t> sizes(rueda_dtype dtype) const;
+  // In bytes of `dtype`, rounded down to so many equal parts.
+  std::vector<uint64_t> sizes(rueda_dtype dtype, int parts = 1) const;
 };
 
 // Nothing when the process should end with *exit_code: help was asked for and printed, or the

@@ -33,8 +33,4 @@ double algbw_GBps(uint64_t bytes, double time_us) {
   return time_us > 0 ? static_cast<double>(bytes) / time_us / 1e3 : 0;
 }
 
-double allreduce_busbw_GBps(double algbw, int nranks) {
-  return algbw * 2.0 * (nranks - 1) / nranks;
-}
-
 }  // namespace rueda::bench

@@ -17,8 +17,5 @@ std::vector<double> slowest_of_ranks(const std::vector<std::vector<double>>& tim
 
 // Bytes a second of one buffer, in 10^9.
 double algbw_GBps(uint64_t bytes, double time_us);
-// What a link of a ring of `nranks` carries meanwhile: algbw * 2(n-1)/n for an allreduce, algbw for
-// a broadcast (nccl-tests' definitions).
-double allreduce_busbw_GBps(double algbw, int nranks);
 
 }  // namespace rueda::bench

@@ -18,7 +18,8 @@ ROOT = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.getcwd()
 BUILD_DIR = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
 LIBRARY_DIR = os.path.join(BUILD_DIR, "lib")
 PROGRAMS = ("ruedad", "ruedarun", "ruedactl", "rueda-bench", "rueda-sim-run")
-BENCH_COMMANDS = ("allreduce", "broadcast", "barrier", "step", "limits", "floor", "models")
+BENCH_COMMANDS = ("allreduce", "broadcast", "reduce", "allgather", "reduce_scatter", "alltoall", "gather", "scatter",
+                  "barrier", "step", "limits", "floor", "models")
 # Written here because other programs have them, whose --help is not ours to check.
 FLAGS_OF_OTHERS = {"--quick", "--preset", "--build", "--install", "--prefix", "--component", "--cflags",
                    "--libs"}

@@ -15,6 +15,7 @@
 #include "bench/report.h"
 #include "bench/sizes.h"
 #include "bench/stats.h"
+#include "bench/work.h"
 
 namespace rueda::bench {
 namespace {
@@ -75,7 +76,7 @@ class Case {
     row.time_us = median(times_us);
     row.time_us_p99 = percentile(times_us, 99);
     row.algbw_GBps = algbw_GBps(row.bytes, row.time_us);
-    row.busbw_GBps = allreduce_busbw_GBps(row.algbw_GBps, world_.ranks);
+    row.busbw_GBps = busbw_GBps(Work::kAllreduce, row.algbw_GBps, world_.ranks);
     if (row.bytes > 0) {
       row.cpu_s_per_GB = cpu_s / row.iters / (static_cast<double>(row.bytes) / 1e9);
     }

@@ -172,17 +172,17 @@ TEST(CheckTest, BoundGrowsWithRoundings) {
 TEST(CheckTest, NothingIsNeverWrong) {
   const Scenario scenario;
   EXPECT_EQ(check_reduction(scenario, 0, 0, nullptr).wrong, 0u);
-  EXPECT_EQ(check_broadcast(scenario, 0, 0, 0, nullptr).wrong, 0u);
+  EXPECT_EQ(check_copy(scenario, 0, 0, 0, nullptr).wrong, 0u);
 }
 
-TEST(CheckTest, BroadcastMustBeTheRootsBits) {
+TEST(CheckTest, ACopyMustBeTheRanksBits) {
   const Scenario scenario = {.dtype = RUEDA_BFLOAT16, .pattern = Pattern::kRandom, .nranks = 3};
   std::vector<uint16_t> result(kCount);
   fill(scenario, 1, kFirst, kCount, result.data());
-  EXPECT_EQ(check_broadcast(scenario, 1, kFirst, kCount, result.data()).wrong, 0u);
-  EXPECT_GT(check_broadcast(scenario, 2, kFirst, kCount, result.data()).wrong, 0u);
+  EXPECT_EQ(check_copy(scenario, 1, kFirst, kCount, result.data()).wrong, 0u);
+  EXPECT_GT(check_copy(scenario, 2, kFirst, kCount, result.data()).wrong, 0u);
   result[9] ^= 1;
-  const Verdict verdict = check_broadcast(scenario, 1, kFirst, kCount, result.data());
+  const Verdict verdict = check_copy(scenario, 1, kFirst, kCount, result.data());
   EXPECT_EQ(verdict.wrong, 1u);
   EXPECT_EQ(verdict.index, kFirst + 9);
 }

@@ -61,6 +61,24 @@ TEST(OptionsTest, ExplicitSizes) {
   EXPECT_THAT(options.sizes(RUEDA_FLOAT64), ElementsAre(0, 0, 1024, 104));
 }
 
+TEST(OptionsTest, EveryCollectiveHasWhatFitsIt) {
+  for (const char* name : {"allreduce", "broadcast", "reduce", "allgather", "reduce_scatter",
+                           "alltoall", "gather", "scatter"}) {
+    const Options options = parse({name, "--sizes", "1K", "--dtype", "int8", "--foreign"});
+    EXPECT_STREQ(to_string(options.work), name);
+    EXPECT_TRUE(options.foreign) << name;
+  }
+  EXPECT_THAT(parse({"reduce_scatter", "--op", "max", "--inplace"}).ops, ElementsAre(RUEDA_MAX));
+  EXPECT_EQ(parse({"gather", "--root", "3", "--inplace"}).root, 3);
+}
+
+TEST(OptionsTest, SizesOfEqualParts) {
+  EXPECT_THAT(parse({"alltoall", "--sizes", "0,1e,13e,1K"}).sizes(RUEDA_FLOAT32, 3),
+              ElementsAre(0, 0, 48, 1020));
+  EXPECT_THAT(parse({"alltoall", "-b", "0", "-e", "64", "-f", "4"}).sizes(RUEDA_FLOAT32, 3),
+              ElementsAre(0, 12, 48));
+}
+
 TEST(OptionsTest, WhatNeedsNoJob) {
   const Options floor = parse(
       {"floor", "--np", "6", "--nodes", "3", "--sizes", "1M", "--places", "10.0.0.1@/run/netns/a"});
@@ -76,7 +94,11 @@ TEST(OptionsTest, WhatNeedsNoJob) {
 TEST(OptionsTest, RefusesNonsense) {
   const std::vector<std::vector<const char*>> lines = {
       {},
-      {"reduce"},
+      {"reduction"},
+      {"allgather", "--op", "sum"},
+      {"reduce_scatter", "--root", "0"},
+      {"alltoall", "--inplace"},
+      {"scatter", "--root", "-1"},
       {"allreduce", "--dtype", "float8"},
       {"allreduce", "--op", "median"},
       {"allreduce", "-b", "4KB"},

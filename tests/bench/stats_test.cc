@@ -28,12 +28,10 @@ TEST(StatsTest, SlowestOfRanks) {
   EXPECT_THAT(slowest_of_ranks({}), testing::IsEmpty());
 }
 
-TEST(StatsTest, Bandwidths) {
+TEST(StatsTest, Bandwidth) {
   EXPECT_DOUBLE_EQ(algbw_GBps(1'000'000, 1000), 1.0);
   EXPECT_EQ(algbw_GBps(0, 10), 0);
   EXPECT_EQ(algbw_GBps(10, 0), 0);
-  EXPECT_DOUBLE_EQ(allreduce_busbw_GBps(1.0, 4), 1.5);
-  EXPECT_DOUBLE_EQ(allreduce_busbw_GBps(1.0, 1), 0.0);
 }
 
 }  // namespace

@@ -13,6 +13,8 @@ OPS = 5
 # In bytes, or elements (e): none, one, odd ones, just over a chunk, and more than the slots of a lane.
 SMALL_SIZES = ["0", "1e", "3e", "17e", "1021e", "16391e"]
 LARGE_SIZES = ["65549e", f"{(1 << 20) + 13}e"]
+WITH_PARTS = ("allgather", "reduce_scatter", "alltoall", "gather", "scatter")
+REDUCING = ("allreduce", "reduce", "reduce_scatter")
 WORLDS = [(ranks, nodes) for ranks in (1, 2, 3, 4) for nodes in (1, 2, 3) if nodes <= ranks]
 
 
@@ -76,6 +78,28 @@ class MatrixTest(BenchTest):
                 self.assert_right(rows, DTYPES * len(sizes))
                 self.assert_right(self.bench(ranks, nodes, "barrier", "--iters", "20"), 1)
 
+    def test_reduce_and_collectives_with_parts(self):
+        sizes = ["0", "12e", "1021e", "65549e"]
+        for work in ("reduce", *WITH_PARTS):
+            for ranks, nodes in [(3, 2)] if SANITIZED else [(2, 1), (3, 2), (4, 2)]:
+                with self.subTest(work=work, ranks=ranks, nodes=nodes):
+                    rows = self.bench(ranks, nodes, work, "--dtype", "all", "--sizes", ",".join(sizes), "--warmup", "0",
+                                      "--iters", "2")
+                    self.assert_right(rows, DTYPES * len(sizes))
+                    parts = ranks if work in WITH_PARTS else 1
+                    self.assertEqual([row["count"] for row in rows if row["dtype"] == "int8"],
+                                     [count // parts * parts for count in (0, 12, 1021, 65549)])
+
+    def test_parts_in_place_in_foreign_memory_and_from_another_root(self):
+        for work, *flags in (("reduce", "--op", "all"), ("reduce", "--inplace", "--root", "1"),
+                             ("reduce_scatter", "--op", "all"), ("reduce_scatter", "--inplace"),
+                             ("reduce_scatter", "--foreign"), ("allgather", "--inplace"), ("allgather", "--foreign"),
+                             ("alltoall", "--foreign"), ("gather", "--inplace", "--root", "2"), ("gather", "--foreign"),
+                             ("scatter", "--inplace", "--root", "2"), ("scatter", "--foreign")):
+            with self.subTest(work=work, flags=flags):
+                rows = self.bench(4, 2, work, "--sizes", "12e,65549e", "--warmup", "0", "--iters", "2", *flags)
+                self.assert_right(rows, 2 * (OPS if "--op" in flags else 1))
+
     def test_whole_models(self):
         for model, tensors in (("resnet50", 161), ("small1000", 1000)):
             with self.subTest(model=model):
@@ -119,6 +143,15 @@ class FaultTest(BenchTest):
                 rows = self.allreduce(ranks, nodes, ["1e", "4K"], op="sum", expected_code=1, daemon_args=["--fault=reduce"])
                 self.assertEqual(len(rows), DTYPES * 2)
                 self.assertEqual([row for row in rows if row["wrong"] == 0], [])
+
+    def test_it_is_found_in_whatever_reduces(self):
+        for work in REDUCING:
+            for ranks, nodes in ((2, 1), (4, 2)):
+                with self.subTest(work=work, ranks=ranks, nodes=nodes):
+                    rows = self.bench(ranks, nodes, work, "--sizes", "12e,4K", "--warmup", "0", "--iters", "2",
+                                      expected_code=1, daemon_args=["--fault=reduce"])
+                    self.assertEqual(len(rows), 2)
+                    self.assertEqual([row for row in rows if row["wrong"] == 0], [])
 
 
 if __name__ == "__main__":
