@@ -15,7 +15,12 @@ namespace {
 // Rows of the first dimension: of this rank's input, or of all.
 Result<int64_t> first_dim_of(const rueda_tensor* tensor) {
   if (tensor == nullptr) return invalid("the tensor is NULL");
-  const std::string name = quoted(tensor->name != nullptr ? tensor->name : "");
+  if (tensor->name == nullptr) return invalid("the tensor has no name");
+  const std::string name = quoted(tensor->name);
+  if (tensor->ndim > RUEDA_ABI_MAX_DIMS) {
+    return invalid("tensor " + name + " has " + std::to_string(tensor->ndim) +
+                   " dimensions; 0 to 8 are allowed");
+  }
   if (tensor->ndim < 1 || tensor->shape == nullptr) {
     return invalid("tensor " + name + " has no first dimension to be cut; give it one");
   }

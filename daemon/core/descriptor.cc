@@ -99,9 +99,12 @@ std::optional<Difference> find_difference(const TensorDescriptor& left,
     return Difference{is_set ? "the list of ranks" : "shape", shape_to_string(left.shape),
                       shape_to_string(right.shape)};
   }
-  if (left.counts != right.counts) {
-    return Difference{"the list of counts", shape_to_string(left.counts),
-                      shape_to_string(right.counts)};
+  if (left.counts.size() != right.counts.size()) {
+    return Difference{"the number of counts", text(left.counts.size()), text(right.counts.size())};
+  }
+  for (size_t i = 0; i < left.counts.size(); ++i) {
+    if (left.counts[i] == right.counts[i]) continue;
+    return Difference{"count " + text(i), text(left.counts[i]), text(right.counts[i])};
   }
   if (left.op != right.op) return Difference{"op", to_string(left.op), to_string(right.op)};
   if (left.root != right.root) {

@@ -16,6 +16,8 @@ namespace rueda::engine {
 namespace {
 
 constexpr size_t kMostCancelsRemembered = 64;
+// A turn is bounded, so that other jobs, and an abort, get theirs.
+constexpr int64_t kTurnBytes = 8 << 20;
 
 bool is_small(const Operation& operation) {
   return operation.bytes() <= static_cast<int64_t>(kSmallBytes);
@@ -263,9 +265,7 @@ bool DataJob::is_stale(const transport::FrameHeader& header) const {
 }
 
 void DataJob::run_locally(Running& running) {
-  // A turn is bounded, so that other jobs, and an abort, get theirs; a stretch fits the cache.
-  constexpr int64_t kTurnBytes = 8 << 20;
-  constexpr int64_t kStretchBytes = 128 << 10;
+  constexpr int64_t kStretchBytes = 128 << 10;  // fits the cache
   const auto size = static_cast<int64_t>(element_bytes(running.operation->dtype));
   const int64_t elements = running.operation->elements();
   const int64_t turn_end = std::min(elements, running.elements_done + kTurnBytes / size);
@@ -328,6 +328,7 @@ void DataJob::prepare_ring(Running& running) {
 void DataJob::originate(Running& running) {
   const Operation& operation = *running.operation;
   const int shard = is_chain(operation) ? 0 : options_.self.value;
+  int64_t local_bytes = 0;
   for (; running.next_origin < running.cut.pieces() && !stopped_; ++running.next_origin) {
     const int64_t piece = running.next_origin;
     if (!is_chain(operation) && piece >= running.first_incomplete + geometry_.window) return;
@@ -335,6 +336,9 @@ void DataJob::originate(Running& running) {
     if (way.origin != options_.self) continue;
     const core::ElementRange range = running.cut.chunk(piece, shard);
     if (way.hops == 0) {
+      if (local_bytes >= kTurnBytes) return originate_later(operation.seq);
+      local_bytes += range.count() * static_cast<int64_t>(element_bytes(operation.dtype));
+      last_progress_ms_ = steady_now_ms();
       kernels_.run_on_one_node(operation, range);
       if (!inputs_hold(running)) return;
       note_done(running, piece);
@@ -357,6 +361,17 @@ void DataJob::originate(Running& running) {
          {values, bytes, region_});
     note_done(running, piece);
   }
+}
+
+void DataJob::originate_later(Seq seq) {
+  boost::asio::post(loop_, [this, alive = alive_, seq] {
+    if (!*alive || stopped_) return;
+    Running* running = find(seq);
+    if (!running) return;
+    originate(*running);
+    finish_if_done(*running);
+    settle();
+  });
 }
 
 void DataJob::push(uint32_t cookie, const Running& running, const transport::FrameHeader& header,

@@ -177,6 +177,7 @@ class DataJob {
   void prepare_ring(Running& running);
   // Starts what there is room for.
   void originate(Running& running);
+  void originate_later(Seq seq);
   // Where one rank is the root, on more than one node.
   static bool is_chain(const Operation& operation) { return has_root(operation.kind); }
   core::Route route(const Running& running, int64_t piece, int shard) const;

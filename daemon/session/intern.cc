@@ -280,9 +280,9 @@ Result<uint32_t> TensorTable::intern(const rueda_abi_plan& abi) {
                                                 std::to_string(kMaxWordsOfPlans) +
                                                 " numbers in all: declare fewer");
   }
-  const size_t before = tensors_.size();
+  const size_t before = ids_.size();
   Result<uint32_t> id = add(plan_of(words));
-  if (tensors_.size() > before) words_of_plans_ += words.size();
+  if (ids_.size() > before) words_of_plans_ += words.size();
   return id;
 }
 
@@ -298,6 +298,11 @@ Result<TensorDescriptor> TensorTable::plan_of(const std::vector<uint32_t>& words
     const size_t count = has_count ? words[at + 1] : 0;
     if (!planned.tensor || !has_count || count > words.size() - at - 2) {
       return Status(Code::kInvalidArgument, "a declared plan with an unknown tensor, or cut off");
+    }
+    // It can be forgotten, and the plan would keep it.
+    if (!planned.tensor->counts.empty()) {
+      return Status(Code::kInvalidArgument,
+                    "a declared plan with '" + planned.tensor->name + "', which has counts");
     }
     // Nor is a plan of plans, of whatever depth, to be walked through.
     if (!moves_data(planned.tensor->kind)) {
@@ -356,8 +361,10 @@ Status TensorTable::forget(uint32_t id) {
     return Status(Code::kNotFound,
                   "tensor id " + std::to_string(id) + " to be forgotten was never interned");
   }
-  if (known->descriptor->kind == CollectiveKind::kDeclarePlan) {
-    return Status(Code::kInvalidArgument, "a declared plan cannot be forgotten");
+  // A plan may have the others.
+  if (known->descriptor->counts.empty()) {
+    return Status(Code::kInvalidArgument,
+                  "tensor '" + known->descriptor->name + "' has no counts, and is not forgotten");
   }
   ids_.erase(identity(*known));
   counts_of_tensors_ -= known->descriptor->counts.size();

@@ -41,8 +41,8 @@ class TensorTable {
   Result<uint32_t> intern(const rueda_abi_process_set& abi);
   // A part of a plan: 0 until the last. An error forgets the parts before.
   Result<uint32_t> intern(const rueda_abi_plan& abi);
-  // Its id may come again. Who holds the descriptor keeps it. kNotFound if there is none; not a
-  // declared plan.
+  // A tensor with counts; its id may come again. Who holds the descriptor keeps it. kNotFound if
+  // there is none.
   Status forget(uint32_t id);
   // nullptr when there is none.
   const Tensor* find(uint32_t id) const;

@@ -311,7 +311,9 @@ void SessionImpl::handle_forget() {
   const auto request = reader_.body_as<rueda_abi_forget>();
   // What was checked for a place is true of the old tensor of this id.
   for (Place& place : places_) {
-    if (place.record.tensor_id == request.tensor_id) place.submission.content = 0;
+    if (place.record.tensor_id != request.tensor_id) continue;
+    place.submission.content = 0;
+    if (!place.is_in_flight) place.submission.descriptor.reset();
   }
   send_status(RUEDA_ABI_REPLY, tensors_.forget(request.tensor_id));
 }

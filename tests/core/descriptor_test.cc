@@ -30,7 +30,7 @@ std::vector<FieldChange> every_field() {
        [](auto& t) {
          t.shape = {3, 2};
        }},
-      {"the list of counts", "[]", "[1, 1]",
+      {"the number of counts", "0", "2",
        [](auto& t) {
          t.counts = {1, 1};
        }},
@@ -83,6 +83,19 @@ TEST(Descriptor, EveryFieldThatDiffersIsNamedWithBothValues) {
     EXPECT_EQ(difference->left, row.left);
     EXPECT_EQ(difference->right, row.right);
   }
+}
+
+// There may be tens of thousands of them.
+TEST(Descriptor, OfTwoListsOfCountsTheFirstThatDiffersIsNamed) {
+  TensorDescriptor left = plain();
+  TensorDescriptor right = plain();
+  left.counts = {3, 4, 5};
+  right.counts = {3, 5, 4};
+  const std::optional<Difference> difference = find_difference(left, right);
+  ASSERT_TRUE(difference);
+  EXPECT_EQ(difference->field, "count 1");
+  EXPECT_EQ(difference->left, "4");
+  EXPECT_EQ(difference->right, "5");
 }
 
 TEST(Descriptor, TheMismatchSentenceNamesTensorRanksAndValues) {

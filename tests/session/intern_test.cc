@@ -255,14 +255,20 @@ TEST(TensorTable, CountsBelongToTheTensorThatFollows) {
 
 TEST(TensorTable, WhatIsForgottenMakesRoom) {
   TensorTable table(1);
-  ASSERT_EQ(table.intern(make_tensor("a", {4}), Rank{0}).value(), 0u);
-  ASSERT_FALSE(table.intern(make_tensor("b", {4}), Rank{0}).is_ok());
+  rueda_abi_intern abi = parted(CollectiveKind::kAllgather, 5, 1, 2);
+  abi.count_count = 2;
+  const auto intern = [&](const std::vector<int64_t>& counts) {
+    EXPECT_TRUE(table.take_counts(counts_of(counts)).is_ok());
+    return table.intern(abi, Rank{1});
+  };
+  ASSERT_EQ(intern({1, 4}).value(), 0u);
+  ASSERT_FALSE(intern({2, 3}).is_ok());
   EXPECT_TRUE(table.forget(0).is_ok());
   EXPECT_EQ(table.find(0), nullptr);
   EXPECT_EQ(table.forget(0).code(), Code::kNotFound);
   EXPECT_EQ(table.forget(1).code(), Code::kNotFound);
-  ASSERT_EQ(table.intern(make_tensor("b", {4}), Rank{0}).value(), 0u);
-  EXPECT_EQ(table.find(0)->descriptor->name, "b");
+  ASSERT_EQ(intern({2, 3}).value(), 0u);
+  EXPECT_THAT(table.find(0)->descriptor->counts, testing::ElementsAre(2, 3));
 }
 
 rueda_abi_plan plan_part(const std::vector<uint32_t>& words, bool is_last = true) {
@@ -315,6 +321,32 @@ TEST(TensorTable, PlansAreBoundedTogether) {
   for (int i = 0; i < RUEDA_ABI_MAX_PLAN_WORDS / 2; ++i) words.insert(words.end(), {0, 0});
   Status status;
   for (int parts = 1; status.is_ok() && parts < 200; ++parts) {
+    for (int i = 0; i < parts; ++i) ASSERT_TRUE(table.intern(plan_part(words, false)).is_ok());
+    status = table.intern(plan_part({0, 0})).status();
+  }
+  EXPECT_EQ(status.code(), Code::kResourceExhausted);
+}
+
+// What plans keep could else be more than the table's bounds say.
+TEST(TensorTable, PlansAndWhatCanBeForgottenAreApart) {
+  TensorTable table;
+  ASSERT_EQ(table.intern(make_tensor("a", {4}), Rank{0}).value(), 0u);
+  EXPECT_FALSE(table.forget(0).is_ok());
+  rueda_abi_intern abi = parted(CollectiveKind::kAllgather, 5, 1, 2);
+  abi.count_count = 2;
+  ASSERT_TRUE(table.take_counts(counts_of({1, 4})).is_ok());
+  const uint32_t forgettable = table.intern(abi, Rank{1}).value();
+  EXPECT_THAT(table.intern(plan_part({forgettable, 0})).status().message(),
+              HasSubstr("has counts"));
+  // A plan under an id that comes again counts towards the bound of all plans.
+  std::vector<uint32_t> words;
+  for (int i = 0; i < RUEDA_ABI_MAX_PLAN_WORDS / 2; ++i) words.insert(words.end(), {0, 0});
+  Status status;
+  for (int parts = 1; status.is_ok() && parts < 200; ++parts) {
+    ASSERT_TRUE(table.take_counts(counts_of({parts % 5, 5 - parts % 5})).is_ok());
+    abi.name[0] = static_cast<char>('a' + parts % 26);
+    const Result<uint32_t> some = table.intern(abi, Rank{1});
+    ASSERT_TRUE(some.is_ok() && table.forget(some.value()).is_ok());
     for (int i = 0; i < parts; ++i) ASSERT_TRUE(table.intern(plan_part(words, false)).is_ok());
     status = table.intern(plan_part({0, 0})).status();
   }

@@ -47,7 +47,7 @@ Synchronized = Union[np.ndarray, "list[np.ndarray]", None]
 
 # From here on a result lives in the arena: one copy instead of two. Below, NumPy's allocator is faster.
 _ARENA_RESULT_BYTES = 64 * 1024
-# The main thread wakes this often, so that Python can run signal handlers (Ctrl-C).
+# Who waits wakes this often: for signal handlers (Ctrl-C), and for sizes that another thread has begun to exchange.
 _SIGNAL_SLICE_MS = 500
 
 
@@ -67,7 +67,7 @@ class Pending:
 
     slots: "list[Slot]"
     is_list: bool = False
-    handle: int = 0  # librueda's
+    handle: int = 0  # librueda's; 0: the exchange has ended
     finish: Optional[Callable[[], Any]] = None  # makes the result; None: from the slots
     start: "Optional[Callable[[], Pending]]" = None
     memory: Any = None  # of the exchange
@@ -85,8 +85,9 @@ _counters_lock = threading.Lock()
 def reset() -> None:
     """Forgets handles and automatic names: at init(), so that all ranks count from 1, and at
     shutdown()."""
-    _pending.clear()
-    _sizing.clear()
+    with _sizing_lock:
+        _pending.clear()
+        _sizing.clear()
     _reset_names()
 
 
@@ -181,15 +182,17 @@ def _start_sized() -> None:
         for own, pending in list(_sizing.items()):
             done = ctypes.c_int()
             try:
-                check(_library.load().rueda_test(pending.handle, byref(done)))
-                if not done.value:
-                    continue
-                check(_library.load().rueda_wait(pending.handle, -1, None))
+                if pending.handle:
+                    check(_library.load().rueda_test(pending.handle, byref(done)))
+                    if not done.value:
+                        continue
+                    check(_library.load().rueda_wait(pending.handle, -1, None))
+                    pending.handle = 0  # the sizes are here; Ctrl-C may come before the next line
                 assert pending.start is not None
                 _pending[own] = pending.start()
             except Exception as error:  # whoever synchronizes it gets to know
                 pending.error = error
-            del _sizing[own]
+            _sizing.pop(own, None)
 
 
 def _await_any(handles: "list[int]", timeout_ms: int) -> None:
@@ -395,9 +398,10 @@ def poll(handle: int) -> bool:
     handle."""
     if _sizing:
         _start_sized()
-    pending = _known(handle)
-    if handle in _sizing:
-        return False
+    with _sizing_lock:  # another thread may begin it: then it has another handle of librueda's
+        pending = _known(handle)
+        if handle in _sizing:
+            return False
     if pending.error is not None:
         return True
     done = ctypes.c_int()
@@ -433,9 +437,6 @@ def synchronize(handle: int, timeout: Optional[float] = None) -> Synchronized:
 
 def _wait(handle: int, timeout: Optional[float], result: Result) -> int:
     wait = _library.load().rueda_wait
-    is_main = threading.current_thread() is threading.main_thread()
-    if timeout is None and not is_main and not _sizing:
-        return int(wait(_known(handle).handle, -1, byref(result)))
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
         left_ms = math.inf if deadline is None else max(0, math.ceil((deadline - time.monotonic()) * 1e3))

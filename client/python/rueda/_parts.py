@@ -16,6 +16,8 @@ from ._operations import (Average, Pending, Slot, begin_sized, make_options, nam
 from ._process_sets import ProcessSet, id_of
 
 _INT64 = CODES["int64"]
+_SIZES = ".sizes"
+_MOST_NAME_BYTES = 255 - len(_SIZES)
 
 
 def _contiguous(tensor: Any, what: str = "tensor") -> np.ndarray:
@@ -83,10 +85,13 @@ def _begin_gathering(function: str, tensor: Any, root_rank: Optional[int], name:
 def _with_sizes(name: str, own: Sequence[int], size: int, set_id: int,
                 start: Callable[[np.ndarray], Pending]) -> int:
     """First exchanges the sizes of all ranks; start(sizes) then begins what they are for."""
+    if len(name.encode()) > _MOST_NAME_BYTES:
+        raise ValueError(f"name {name!r} must have at most {_MOST_NAME_BYTES} bytes: sizes are exchanged under it, "
+                         f"with {_SIZES!r} behind")
     mine = np.array(own, np.int64)
     sizes = np.empty(len(own) * size, np.int64)
     shape = _dims(mine.shape)
-    c_tensor = _c_tensor(f"{name}.sizes", mine, sizes, shape, _INT64, set_id)
+    c_tensor = _c_tensor(name + _SIZES, mine, sizes, shape, _INT64, set_id)
     handle = ctypes.c_uint64()
     check(_library.load().rueda_allgather_async(byref(c_tensor), None, byref(handle)))
     return begin_sized(handle.value, (mine, shape), lambda: start(sizes))
@@ -157,7 +162,7 @@ def _rows_of(place: int, size: int, rows: int) -> int:
     return rows // size + (1 if place < rows % size else 0)
 
 
-def reducescatter_async(tensor: np.ndarray, op: int = Average, name: Optional[str] = None,
+def reducescatter_async(tensor: np.ndarray, name: Optional[str] = None, op: int = Average,
                         prescale_factor: float = 1.0, postscale_factor: float = 1.0, *,
                         dtype: Optional[str] = None, process_set: Optional[ProcessSet] = None) -> int:
     """Starts reducing `tensor` over all ranks; synchronize() gives this rank's part of the rows.
@@ -179,11 +184,11 @@ def reducescatter_async(tensor: np.ndarray, op: int = Average, name: Optional[st
     return register(handle.value, [Slot(array, output, output, shape)])
 
 
-def reducescatter(tensor: np.ndarray, op: int = Average, name: Optional[str] = None,
+def reducescatter(tensor: np.ndarray, name: Optional[str] = None, op: int = Average,
                   prescale_factor: float = 1.0, postscale_factor: float = 1.0, *, dtype: Optional[str] = None,
                   process_set: Optional[ProcessSet] = None, timeout: Optional[float] = None) -> np.ndarray:
     """This rank's part of the reduction of all `tensor`s. See reducescatter_async and allreduce."""
-    handle = reducescatter_async(tensor, op, name, prescale_factor, postscale_factor, dtype=dtype,
+    handle = reducescatter_async(tensor, name, op, prescale_factor, postscale_factor, dtype=dtype,
                                  process_set=process_set)
     result = synchronize(handle, timeout)
     assert isinstance(result, np.ndarray)
