@@ -8,12 +8,12 @@
 #include <array>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "daemon/core/begun_groups.h"
 #include "daemon/core/coordination.h"
 #include "daemon/core/fusion.h"
 #include "daemon/core/layout.h"
@@ -51,9 +51,8 @@ struct AgreementOptions {
   // Of the epoch, by track: up to here numbers are taken, by what an epoch before has left over.
   std::array<Seq, kTracks> taken{before_first_of(Track::kLockable),
                                  before_first_of(Track::kDecreed)};
-  // Likewise: these tensors come without their groups once. Others of the groups need no order any
-  // more.
-  std::set<std::string> cut_off{};
+  // Likewise: the rest of these comes without the others, which need no order any more.
+  BegunGroups begun{};
 };
 
 // L7: the operations of the lockable track from `first` on are cancelled here; their numbers come

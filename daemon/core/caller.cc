@@ -166,7 +166,8 @@ void Caller::finish(Entry entry) {
   const Status error =
       entry.error_code == Code::kOk ? Status::ok() : Status(entry.error_code, entry.error);
   const std::string& group_name = entry.descriptor->group;
-  const bool is_cut_off = cut_off_.erase(entry.descriptor->name) > 0;
+  const bool is_cut_off = begun_.lack(*entry.descriptor);
+  if (is_cut_off) begun_.note(*entry.descriptor);
   if (group_name.empty() || is_cut_off) {
     enqueue({entry.descriptor}, error, is_cut_off);
     return;
@@ -274,13 +275,13 @@ void Caller::suspend_lockable() {
 }
 
 bool Caller::is_within_group() const {
-  return !cut_off_.empty() || std::any_of(parts_.begin(), parts_.end(),
-                                          [](const auto& of) { return of.second.has_begun; });
+  return !begun_.empty() || std::any_of(parts_.begin(), parts_.end(),
+                                        [](const auto& of) { return of.second.has_begun; });
 }
 
-void Caller::resume_lockable(Seq first, std::set<std::string> cut_off) {
+void Caller::resume_lockable(Seq first, BegunGroups begun) {
   if (!RUEDA_MUTANT(kStaleReadyBitAccepted)) suspend_lockable();
-  cut_off_ = std::move(cut_off);
+  begun_ = std::move(begun);
   Order& order = of(Track::kLockable);
   order.last = Seq{first.value - 1};
   order.open.erase(order.open.lower_bound(first), order.open.end());

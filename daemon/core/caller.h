@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "daemon/core/agreement.h"
+#include "daemon/core/begun_groups.h"
 #include "daemon/core/track.h"
 
 namespace rueda::core {
@@ -25,7 +26,7 @@ struct CalledOperation {
 class Caller {
  public:
   Caller(const Layout& layout, const AgreementOptions& options)
-      : layout_(layout), options_(options), cut_off_(options.cut_off) {
+      : layout_(layout), options_(options), begun_(options.begun) {
     for (size_t track = 0; track < kTracks; ++track) orders_[track].last = options.taken[track];
   }
 
@@ -38,9 +39,9 @@ class Caller {
 
   // L4: a plan takes over the lockable track; what was reported for it is forgotten.
   void suspend_lockable();
-  // L7: decrees go on at this number. These tensors come without their groups once: the plan has
-  // launched the others already.
-  void resume_lockable(Seq first, std::set<std::string> cut_off);
+  // L7: decrees go on at this number. The rest of these groups comes without the others, which the
+  // plan has launched already.
+  void resume_lockable(Seq first, BegunGroups begun);
   // Of a group some tensors have been decreed, or launched by a plan, and others not: they are
   // unlike, or the plan was given up between them.
   bool is_within_group() const;
@@ -98,7 +99,7 @@ class Caller {
   std::map<std::string, Entry> table_;  // ordered: what happens must not depend on hashing
   std::map<std::string, Group> groups_;
   std::map<std::string, Parts> parts_;  // by group
-  std::set<std::string> cut_off_;       // tensors whose groups a plan has begun
+  BegunGroups begun_;                   // by a plan, or in the epoch before
   std::array<Order, kTracks> orders_;
   std::set<Rank> left_;
   // L11, until the join is decreed.

@@ -33,7 +33,7 @@ void Collectives::forget_order() {
   launched_.clear();
   ended_.clear();
   done_.clear();
-  ended_of_group_.clear();
+  ended_groups_ = {};
   rehearsing_ = false;
   rehearsal_.reset();
   recovery_ = nullptr;
@@ -413,7 +413,7 @@ void Collectives::end_operation(const OrderedOperation& operation, const Complet
     // What failed may be the tensor's next turn, which this node has not submitted.
     if (!operation.error.is_ok() && is_under_way(name)) continue;
     const PendingTensor* tensor = recovery_ ? submissions_.find(name) : nullptr;
-    if (tensor) note_group(*tensor->first().descriptor);
+    if (tensor) ended_groups_.note(*tensor->first().descriptor);
     const size_t told = output.deliveries.size();
     for (const LocalSubmission& submission : submissions_.remove(name)) {
       end_submission(submission, operation.error, result, operation.outcome.value_or(0), output);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "daemon/core/agreement.h"
+#include "daemon/core/begun_groups.h"
 #include "daemon/core/job_events.h"
 #include "daemon/core/job_options.h"
 #include "daemon/core/layout.h"
@@ -142,8 +143,7 @@ class Collectives {
                const CompletedOperation& result, uint32_t value, Output& output);
   int64_t bytes_of(const OrderedOperation& operation) const;
   // --- adopt()
-  void note_group(const TensorDescriptor& tensor);
-  std::set<std::string> cut_off(const std::set<std::string>& carried) const;
+  BegunGroups begun_groups(const std::set<std::string>& carried) const;
   std::set<std::string> carry_over(const NextEpoch& next);
   void fail_refused(const NextEpoch& next, const std::set<std::string>& carried, Output& output);
   void forget_order();
@@ -188,8 +188,8 @@ class Collectives {
   bool is_join_held_ = false;
   Rank last_joined_;  // of this node
   Recovery* recovery_ = nullptr;
-  // With recovery, by group: the tensors that have ended, while others of the group have not.
-  std::map<std::string, std::set<std::string>> ended_of_group_;
+  // With recovery: groups of which some tensors have ended.
+  BegunGroups ended_groups_;
   RecoveryOutput recovery_output_;
   std::set<Rank> left_;
 };

@@ -25,7 +25,7 @@ void Collectives::adopt(const NextEpoch& next, TicksMs now, Output& output) {
   stalls_.reset();
   left_.clear();
   AgreementOptions agreement = options_.agreement;
-  agreement.cut_off = cut_off(carried);
+  agreement.begun = begun_groups(carried);
   for (size_t track = 0; track < kTracks; ++track) {
     agreement.taken[track] = Seq{next.next_seq[track].value - 1};
   }
@@ -41,28 +41,11 @@ void Collectives::adopt(const NextEpoch& next, TicksMs now, Output& output) {
   for (const Rank rank : next.left) on_rank_left(rank, output);
 }
 
-void Collectives::note_group(const TensorDescriptor& tensor) {
-  if (tensor.group.empty()) return;
-  std::set<std::string>& ended = ended_of_group_[tensor.group];
-  ended.insert(tensor.name);
-  if (ended.size() >= tensor.group_size) ended_of_group_.erase(tensor.group);
-}
-
-// A group becomes ready as one, and may be carried out as several operations (of several dtypes, or
-// by a plan). Of those that are ordered anew, some may be without the others.
-std::set<std::string> Collectives::cut_off(const std::set<std::string>& carried) const {
-  auto gone = ended_of_group_;
-  const auto pending = submissions_.pending();
-  for (const auto& [name, tensor] : pending) {
-    const std::string group = tensor->present().front().descriptor->group;
-    if (carried.contains(*name)) gone[group].insert(*name);
-  }
-  std::set<std::string> alone;
-  for (const auto& [name, tensor] : pending) {
-    const auto it = gone.find(tensor->present().front().descriptor->group);
-    if (it != gone.end() && !it->second.contains(*name)) alone.insert(*name);
-  }
-  return alone;
+// By what has ended, and by what goes on; the rest of a group may be submitted later.
+BegunGroups Collectives::begun_groups(const std::set<std::string>& carried) const {
+  BegunGroups begun = ended_groups_;
+  for (const std::string& name : carried) begun.note(*submissions_.find(name)->first().descriptor);
+  return begun;
 }
 
 // The operations that go on, under their new numbers; their tensors.
@@ -107,7 +90,7 @@ void Collectives::fail_refused(const NextEpoch& next, const std::set<std::string
       // What failed is its next turn, which this node has not submitted.
       if (carried.contains(name)) continue;
       if (const PendingTensor* tensor = submissions_.find(name)) {
-        note_group(*tensor->first().descriptor);
+        ended_groups_.note(*tensor->first().descriptor);
       }
       for (const LocalSubmission& submission : submissions_.remove(name)) {
         refuse(submission, refused->error, output);

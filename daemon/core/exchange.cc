@@ -276,10 +276,10 @@ void Exchange::suspend_lockable() {
   if (schedule_) schedule_->on_locked();
 }
 
-void Exchange::resume_lockable(Seq first, std::set<std::string> cut_off) {
+void Exchange::resume_lockable(Seq first, BegunGroups begun) {
   if (RUEDA_MUTANT(kSeqUsedTwice) && first.value > 1) --first.value;
   last_seen_[index_of(Track::kLockable)] = Seq{first.value - 1};
-  if (caller_) caller_->resume_lockable(first, std::move(cut_off));
+  if (caller_) caller_->resume_lockable(first, std::move(begun));
 }
 
 }  // namespace rueda::core

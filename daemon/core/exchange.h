@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,7 +59,7 @@ class Exchange {
   Seq last(Track track) const;
   // L4, L7: as Caller's.
   void suspend_lockable();
-  void resume_lockable(Seq first, std::set<std::string> cut_off);
+  void resume_lockable(Seq first, BegunGroups begun);
 
  private:
   Result<std::vector<NodeIndex>> reporters(NodeIndex from, const Ready& ready) const;

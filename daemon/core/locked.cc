@@ -509,7 +509,7 @@ Status Locked::on_resume(NodeIndex from, const Resume& resumed) {
 
 void Locked::resume(const Resume& resumed) {
   generation_ = resumed.generation;
-  exchange_.resume_lockable(resumed.first, follower_->cut_off_by(resumed.first));
+  exchange_.resume_lockable(resumed.first, follower_->begun_before(resumed.first));
   tell_schedule(resumed.first);
   for (auto it = bound_.lower_bound(resumed.first); it != bound_.end(); it = bound_.erase(it)) {
     for (Pool::node_type& tensor : it->second) pool_.insert(std::move(tensor));

@@ -113,24 +113,12 @@ PlanPlace PlanFollower::place_before(Seq seq) const {
   return static_cast<PlanPlace>(walked_[walked_.size() - back - 1]);
 }
 
-std::set<std::string> PlanFollower::cut_off_by(Seq seq) const {
-  const PlanPlace cut = place_before(seq);
-  std::set<std::string> begun;
-  for (const uint32_t index : plan_.path_to(cut)) {
-    for (const DescriptorPtr& tensor : plan_.batches[index].tensors) {
-      if (!tensor->group.empty()) begun.insert(tensor->group);
-    }
+BegunGroups PlanFollower::begun_before(Seq seq) const {
+  BegunGroups begun;
+  for (const uint32_t index : plan_.path_to(place_before(seq))) {
+    for (const DescriptorPtr& tensor : plan_.batches[index].tensors) begun.note(*tensor);
   }
-  std::set<std::string> cut_off;
-  std::set<PlanPlace> beyond{cut};
-  for (size_t i = 0; i < plan_.batches.size() && !begun.empty(); ++i) {
-    if (!beyond.contains(plan_.batches[i].after)) continue;
-    beyond.insert(static_cast<PlanPlace>(i));
-    for (const DescriptorPtr& tensor : plan_.batches[i].tensors) {
-      if (begun.contains(tensor->group)) cut_off.insert(tensor->name);
-    }
-  }
-  return cut_off;
+  return begun;
 }
 
 // A tensor of this round of the plan has come again, and the round is not over.

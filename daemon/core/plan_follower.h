@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "daemon/core/begun_groups.h"
 #include "daemon/core/messages.h"
 #include "daemon/core/submissions.h"
 
@@ -57,9 +58,8 @@ class PlanFollower {
   std::vector<uint32_t> walked() const { return {walked_.begin(), walked_.end()}; }
   // The batch before the operation, which is not forgotten.
   PlanPlace place_before(Seq seq) const;
-  // Tensors from the operation on to the end of its round of the plan, of groups of which others
-  // come before it.
-  std::set<std::string> cut_off_by(Seq seq) const;
+  // The groups that the operation's round of the plan has begun before it, and has not ended.
+  BegunGroups begun_before(Seq seq) const;
   // The tensors that are missing for what may be next: for people.
   std::string describe_next() const;
 
