@@ -99,6 +99,10 @@ void Caller::on_rank_left(Rank rank) {
     it = table_.erase(it);
     finish(std::move(done));
   }
+  // Of groups that wait, nodes refuse the rest.
+  for (auto& [name, group] : std::exchange(groups_, {})) {
+    enqueue(std::move(group.tensors), group.error);
+  }
 }
 
 void Caller::on_operation_ended(Seq seq) { of(track_of(seq)).open.erase(seq); }
