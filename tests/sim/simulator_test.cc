@@ -74,6 +74,15 @@ TEST(Simulator, ALockedScheduleThatRepeatsSendsNothingAboutOrder) {
   EXPECT_GT(locked_launches, 10'000u);
 }
 
+// The coordinator had a part of a group, another epoch began, a rank left, and the nodes refused the
+// rest: who had submitted the part waited for ever.
+TEST(Simulator, AGroupThatWaitsWhenARankLeavesIsCarriedOut) {
+  Limits limits;
+  limits.mode = core::Coordination::kLocked;
+  limits.policy = core::DeathPolicy::kShrink;
+  EXPECT_EQ(run_seed(109206, limits).violation, "");
+}
+
 // L9: steps of several kinds, in turn or at random, nested or not. Processes that keep to one order
 // are followed everywhere on the same way: after some steps nothing is said any more.
 TEST(Simulator, AlternativesThatComeAgainSendNothingAboutOrder) {
