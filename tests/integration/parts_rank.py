@@ -1,6 +1,7 @@
 """A rank that asks for each collective of the Python package in which ranks have parts of their own."""
 
 import sys
+import threading
 
 import numpy as np
 import rueda
@@ -70,6 +71,29 @@ def wait_in_different_orders(rank, size):
         expect(len(result) == sum(200_000 + 1000 * r for r in range(size)) and result[-1] == size - 1, "order")
 
 
+def threads_begin_what_others_wait_for(rank, size):
+    """Each thread begins whatever knows its sizes, also while another one looks at it."""
+    failures = []
+
+    def work(thread):
+        try:
+            for i in range(120):
+                handle = rueda.allgather_async(np.full(rank + 1, i), name=f"thread{thread}")
+                while i % 2 and not rueda.poll(handle):
+                    pass
+                if len(rueda.synchronize(handle)) != size * (size + 1) // 2:
+                    failures.append(f"thread {thread}: wrong length")
+        except (rueda.RuedaError, ValueError) as error:
+            failures.append(f"thread {thread}: {error}")
+
+    workers = [threading.Thread(target=work, args=(thread,)) for thread in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    expect(not failures, failures)
+
+
 def disagree(rank):
     try:
         rueda.allgather(np.zeros((2, 3 + rank % 2), np.float32), name="columns that differ")
@@ -87,6 +111,7 @@ def main():
         reduce_all(rank, size)
         exchange(rank, size)
         wait_in_different_orders(rank, size)
+    threads_begin_what_others_wait_for(rank, size)
     disagree(rank)
     expect((rueda.allreduce(np.full(3, 2.0 ** rank), name="after", op=rueda.Sum) == 2 ** size - 1).all(), "after")
     rueda.shutdown()
