@@ -180,8 +180,9 @@ void Survivors::on_done(NodeIndex index, Seq seq) {
     for (size_t t = 0; t < item->work->spec().sizes.size(); ++t) {
       const auto bytes = static_cast<size_t>(item->work->spec().sizes[t]) * sizeof(float);
       std::memset(item->work->output_of(Rank{rank}, t), 0xAB, bytes);
-      std::memset(const_cast<std::byte*>(item->work->input_of(Rank{rank}, t)), 0xCD,
-                  item->work->input_bytes(Rank{rank}, t));
+      const size_t given = item->work->input_bytes(Rank{rank}, t);
+      if (given == 0) continue;  // of a broadcast, on all but the root
+      std::memset(const_cast<std::byte*>(item->work->input_of(Rank{rank}, t)), 0xCD, given);
     }
   }
 }
