@@ -104,6 +104,15 @@ def require_init() -> None:
         raise ValueError("Rueda has not been initialized; use rueda.init().")
 
 
+def is_root(root_rank: int) -> bool:
+    """Whether this rank is the root, which must be one of the job's ranks."""
+    library = _library.load()
+    ranks = check(library.rueda_size())
+    if not 0 <= root_rank < ranks:
+        raise ValueError(f"root_rank={root_rank} is not one of the ranks 0 to {ranks - 1}")
+    return bool(check(library.rueda_rank()) == root_rank)
+
+
 def name_for(function: str, name: Optional[str], set_id: int = 0) -> str:
     """The name given, or Horovod's automatic one: allreduce.noname.1, allreduce.noname.2, ...; each
     process set counts for itself."""
@@ -318,15 +327,11 @@ def _broadcast(tensor: Any, root_rank: int, name: Optional[str], dtype: Optional
     array = as_array(tensor)
     code = code_of(array, dtype)
     require_init()
-    library = _library.load()
-    ranks = check(library.rueda_size())
-    if not 0 <= root_rank < ranks:
-        raise ValueError(f"root_rank={root_rank} is not one of the ranks 0 to {ranks - 1}")
-    slot = _make_slot(array, in_place, reads=check(library.rueda_rank()) == root_rank)
+    slot = _make_slot(array, in_place, reads=is_root(root_rank))
     set_id = id_of(process_set)
     c_tensor = _c_tensor(slot, name_for("broadcast", name, set_id), code, set_id)
     handle = ctypes.c_uint64()
-    check(library.rueda_broadcast_async(byref(c_tensor), int(root_rank), byref(handle)))
+    check(_library.load().rueda_broadcast_async(byref(c_tensor), int(root_rank), byref(handle)))
     return register(handle.value, [slot])
 
 

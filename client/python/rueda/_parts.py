@@ -11,8 +11,8 @@ import numpy as np
 from . import _library
 from ._dtypes import CODES, as_array, code_of
 from ._library import Tensor, byref, check
-from ._operations import (Average, Pending, Slot, begin_sized, make_options, name_for, register, require_init,
-                          result_of, synchronize)
+from ._operations import (Average, Pending, Slot, begin_sized, is_root, make_options, name_for, register,
+                          require_init, result_of, synchronize)
 from ._process_sets import ProcessSet, id_of
 
 _INT64 = CODES["int64"]
@@ -20,11 +20,15 @@ _SIZES = ".sizes"
 _MOST_NAME_BYTES = 255 - len(_SIZES)
 
 
-def _contiguous(tensor: Any, what: str = "tensor") -> np.ndarray:
-    array = as_array(tensor, what)
-    if array.ndim == 0:
-        raise ValueError(f"{what} has no first dimension to be cut; pass array.reshape(1)")
+def _contiguous(array: np.ndarray) -> np.ndarray:
     return array if array.flags.c_contiguous and array.flags.aligned else array.copy(order="C")
+
+
+def _rows(tensor: Any) -> np.ndarray:
+    array = as_array(tensor)
+    if array.ndim == 0:
+        raise ValueError("tensor has no first dimension to be cut; pass array.reshape(1)")
+    return _contiguous(array)
 
 
 def _dims(values: Sequence[int]) -> Any:
@@ -48,21 +52,13 @@ def _place(set_id: int) -> "tuple[int, int]":
     return place.value, size
 
 
-def _check_root(root_rank: int) -> bool:
-    library = _library.load()
-    ranks = check(library.rueda_size())
-    if not 0 <= root_rank < ranks:
-        raise ValueError(f"root_rank={root_rank} is not one of the ranks 0 to {ranks - 1}")
-    return bool(check(library.rueda_rank()) == root_rank)
-
-
 def _begin_gathering(function: str, tensor: Any, root_rank: Optional[int], name: Optional[str],
                      dtype: Optional[str], process_set: Optional[ProcessSet]) -> int:
-    array = _contiguous(tensor)
+    array = _rows(tensor)
     code = code_of(array, dtype)
     require_init()
     set_id = id_of(process_set)
-    is_getting = root_rank is None or _check_root(root_rank)
+    is_getting = root_rank is None or is_root(root_rank)
     _, size = _place(set_id)
     chosen = name_for(function, name, set_id)
 
@@ -135,13 +131,12 @@ def reduce_async(tensor: np.ndarray, root_rank: int, name: Optional[str] = None,
                  prescale_factor: float = 1.0, postscale_factor: float = 1.0, *, dtype: Optional[str] = None,
                  process_set: Optional[ProcessSet] = None) -> int:
     """As allreduce_async, for the root alone: synchronize() gives None on the other ranks."""
-    array = as_array(tensor)
-    array = array if array.flags.c_contiguous and array.flags.aligned else array.copy(order="C")
+    array = _contiguous(as_array(tensor))
     code = code_of(array, dtype)
     options = make_options(op, prescale_factor, postscale_factor)
     require_init()
     set_id = id_of(process_set)
-    output = result_of(array.shape, array.dtype) if _check_root(root_rank) else None
+    output = result_of(array.shape, array.dtype) if is_root(root_rank) else None
     shape = _dims(array.shape)
     c_tensor = _c_tensor(name_for("reduce", name, set_id), array, output, shape, code, set_id)
     handle = ctypes.c_uint64()
@@ -158,8 +153,11 @@ def reduce(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, op: i
     return synchronize(handle, timeout)  # type: ignore[return-value]
 
 
-def _rows_of(place: int, size: int, rows: int) -> int:
-    return rows // size + (1 if place < rows % size else 0)
+def _even_part(array: np.ndarray, set_id: int) -> np.ndarray:
+    """Memory for this rank's part of the rows; the first ranks have one more."""
+    place, size = _place(set_id)
+    rows = array.shape[0] // size + (1 if place < array.shape[0] % size else 0)
+    return result_of((rows, *array.shape[1:]), array.dtype)
 
 
 def reducescatter_async(tensor: np.ndarray, name: Optional[str] = None, op: int = Average,
@@ -170,13 +168,12 @@ def reducescatter_async(tensor: np.ndarray, name: Optional[str] = None, op: int 
     tensor: the same shape on every rank. Parts are as even as can be, the first ranks have one row
     more. Errors as for allreduce_async.
     """
-    array = _contiguous(tensor)
+    array = _rows(tensor)
     code = code_of(array, dtype)
     options = make_options(op, prescale_factor, postscale_factor)
     require_init()
     set_id = id_of(process_set)
-    place, size = _place(set_id)
-    output = result_of((_rows_of(place, size, array.shape[0]), *array.shape[1:]), array.dtype)
+    output = _even_part(array, set_id)
     shape = _dims(array.shape)
     c_tensor = _c_tensor(name_for("reducescatter", name, set_id), array, output, shape, code, set_id)
     handle = ctypes.c_uint64()
@@ -199,13 +196,12 @@ def scatter_async(tensor: np.ndarray, root_rank: int, name: Optional[str] = None
                   process_set: Optional[ProcessSet] = None) -> int:
     """Starts sending each rank its part of the root's `tensor`; on the other ranks it gives shape
     and dtype only. Parts as for reducescatter_async."""
-    array = _contiguous(tensor)
+    array = _rows(tensor)
     code = code_of(array, dtype)
     require_init()
     set_id = id_of(process_set)
-    _check_root(root_rank)
-    place, size = _place(set_id)
-    output = result_of((_rows_of(place, size, array.shape[0]), *array.shape[1:]), array.dtype)
+    is_root(root_rank)
+    output = _even_part(array, set_id)
     shape = _dims(array.shape)
     c_tensor = _c_tensor(name_for("scatter", name, set_id), array, output, shape, code, set_id)
     handle = ctypes.c_uint64()
@@ -230,7 +226,7 @@ def alltoall_async(tensor: np.ndarray, splits: Optional[Sequence[int]] = None, n
     splits: how many rows go to each rank of the set, as integers; None: equal parts. The other
     dimensions and the dtype are the same on all ranks. Sizes are exchanged as in allgather_async.
     """
-    array = _contiguous(tensor)
+    array = _rows(tensor)
     code = code_of(array, dtype)
     require_init()
     set_id = id_of(process_set)
