@@ -96,10 +96,9 @@ void JobCore::hand_to_set(LocalSubmission submission, Output& output) {
     return collectives_.refuse(submission, refusal, output);
   }
   if (descriptor.kind == CollectiveKind::kJoin) return join(submission, output);
-  const bool is_like_allreduce = descriptor.kind == CollectiveKind::kAllreduce ||
-                                 descriptor.kind == CollectiveKind::kBroadcast ||
-                                 descriptor.kind == CollectiveKind::kBarrier;
-  if (recovers() && moves_data(descriptor.kind) && !is_like_allreduce) {
+  // What was to be repeated among fewer ranks would have other parts.
+  const bool needs_all = has_parts(descriptor.kind) || descriptor.kind == CollectiveKind::kReduce;
+  if (recovers() && needs_all) {
     const Status refusal = invalid(
         "the " + std::string(to_string(descriptor.kind)) + " of tensor \"" + descriptor.name +
         "\": a job with policy shrink has allreduces, broadcasts and barriers alone; start it with "

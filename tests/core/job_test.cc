@@ -284,5 +284,21 @@ TEST(Job, AnOperationThatEndsWithoutALaunchEndsTheJob) {
             "operation 1 is complete here and was cancelled: a node misreported how far it was");
 }
 
+// What was to be repeated among fewer ranks would have other parts.
+TEST(JobCoreLimits, AJobThatShrinksHasNoPartsOfItsRanks) {
+  JobOptions options;
+  options.recovery.policy = DeathPolicy::kShrink;
+  Cluster job({1, 1, 1}, options);
+  job.start();
+  for (const CollectiveKind kind :
+       {CollectiveKind::kAllgather, CollectiveKind::kReduce, CollectiveKind::kReduceScatter,
+        CollectiveKind::kAlltoall, CollectiveKind::kGather, CollectiveKind::kScatter}) {
+    const DescriptorPtr asked = tensor("x", 3, [&](TensorDescriptor& t) { t.kind = kind; });
+    const Status end = job.end_of(0, job.submit(0, asked));
+    EXPECT_EQ(end.code(), Code::kInvalidArgument) << to_string(kind);
+    EXPECT_THAT(end.message(), HasSubstr("policy shrink")) << to_string(kind);
+  }
+}
+
 }  // namespace
 }  // namespace rueda::core
