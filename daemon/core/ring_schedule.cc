@@ -5,14 +5,6 @@
 namespace rueda::core {
 namespace {
 
-// The i-th of `parts` nearly equal parts of [begin, end). Written so that it cannot overflow.
-ElementRange part(ElementRange whole, int64_t i, int64_t parts) {
-  const int64_t quotient = whole.count() / parts;
-  const int64_t remainder = whole.count() % parts;
-  const int64_t begin = whole.begin + i * quotient + std::min(i, remainder);
-  return {begin, begin + quotient + (i < remainder ? 1 : 0)};
-}
-
 int64_t pieces_for(int64_t largest_shard, int64_t max_chunk_elements) {
   const int64_t full = largest_shard / max_chunk_elements;
   return std::max<int64_t>(1, full + (largest_shard % max_chunk_elements > 0 ? 1 : 0));
@@ -20,10 +12,18 @@ int64_t pieces_for(int64_t largest_shard, int64_t max_chunk_elements) {
 
 }  // namespace
 
+// Written so that it cannot overflow.
+ElementRange nearly_equal_part(ElementRange whole, int64_t i, int64_t parts) {
+  const int64_t quotient = whole.count() / parts;
+  const int64_t remainder = whole.count() % parts;
+  const int64_t begin = whole.begin + i * quotient + std::min(i, remainder);
+  return {begin, begin + quotient + (i < remainder ? 1 : 0)};
+}
+
 RingCut::RingCut(int64_t elements, int shards, int64_t max_chunk_elements)
     : elements_(elements), shards_(shards) {
   RUEDA_CHECK(elements >= 0 && shards >= 1 && max_chunk_elements >= 1);
-  pieces_ = pieces_for(part({0, elements}, 0, shards).count(), max_chunk_elements);
+  pieces_ = pieces_for(nearly_equal_part({0, elements}, 0, shards).count(), max_chunk_elements);
 }
 
 RingCut::RingCut(const std::vector<std::vector<ElementRange>>& rounds, int64_t max_chunk_elements)
@@ -51,9 +51,11 @@ int RingCut::round_of(int64_t piece) const {
 
 ElementRange RingCut::chunk(int64_t piece, int shard) const {
   RUEDA_CHECK(piece >= 0 && piece < pieces_ && shard >= 0 && shard < shards_);
-  if (rounds_.empty()) return part(part({0, elements_}, shard, shards_), piece, pieces_);
+  if (rounds_.empty())
+    return nearly_equal_part(nearly_equal_part({0, elements_}, shard, shards_), piece, pieces_);
   const Round& round = rounds_[static_cast<size_t>(round_of(piece))];
-  return part(round.shards[static_cast<size_t>(shard)], piece - round.first_piece, round.pieces);
+  return nearly_equal_part(round.shards[static_cast<size_t>(shard)], piece - round.first_piece,
+                           round.pieces);
 }
 
 Route route_of(CollectiveKind kind, int nodes, NodeIndex root, int round, int shard) {

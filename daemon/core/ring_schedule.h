@@ -29,6 +29,9 @@ namespace rueda::core {
 
 using rueda::ElementRange;
 
+// The i-th of `parts` nearly equal parts; the first ones may have one element more.
+ElementRange nearly_equal_part(ElementRange whole, int64_t i, int64_t parts);
+
 // How one operation is cut. Every node computes the same one from the batch and the job's layout.
 class RingCut {
  public:

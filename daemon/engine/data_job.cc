@@ -6,7 +6,6 @@
 #include <utility>
 
 #include <boost/asio/post.hpp>
-#include <sys/mman.h>
 
 #include "daemon/base/hash.h"
 #include "daemon/base/yielding_wait.h"
@@ -18,6 +17,11 @@ namespace {
 constexpr size_t kMostCancelsRemembered = 64;
 // A turn is bounded, so that other jobs, and an abort, get theirs.
 constexpr int64_t kTurnBytes = 8 << 20;
+
+// Of the bound on staging; the mesh has the rest.
+uint64_t ring_budget(const DataJobOptions& options) {
+  return options.staging_bytes - mesh_budget(options);
+}
 
 bool is_small(const Operation& operation) {
   return operation.bytes() <= static_cast<int64_t>(kSmallBytes);
@@ -33,7 +37,7 @@ DataJob::DataJob(boost::asio::io_context& loop, transport::Transport& transport,
       options_(std::move(options)),
       job_hash_(Fnv1a().add(options_.job).value()),
       geometry_(SlotGeometry::make(nodes(), options_.lanes, options_.chunk_bytes,
-                                   options_.staging_bytes,
+                                   ring_budget(options_),
                                    options_.policy == core::DeathPolicy::kShrink)),
       kernels_(options_.corrupt),
       pass_kernels_(static_cast<size_t>(options_.pass_threads->threads()), kernels_),
@@ -51,12 +55,9 @@ DataJob::~DataJob() {
   }
   for (auto& waiting : std::exchange(quiet_handlers_, {})) waiting();
   count_traffic();
+  mesh_.reset();
   send_.reset();
   receive_.reset();
-  if (!staging_) return;
-  transport_.deregister_region(region_);
-  ::munmap(staging_, staging_bytes_);
-  metrics_.daemon().staging_bytes.Decrement(static_cast<double>(staging_bytes_));
 }
 
 // --- Channels
@@ -71,35 +72,23 @@ void DataJob::start() {
     allocate_staging();
     if (!stopped_ && options_.policy == core::DeathPolicy::kShrink) allocate_holds();
     if (!stopped_) open_channels();
+    if (!stopped_) make_mesh();
   }
   hand_back_carried();
 }
 
 void DataJob::allocate_staging() {
-  staging_bytes_ = geometry_.total_bytes();
-  void* memory = ::mmap(nullptr, staging_bytes_, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) {
-    give_up(next(),
-            Status(Code::kResourceExhausted, "no memory for " + std::to_string(staging_bytes_) +
-                                                 " bytes of staging; lower --staging-bytes"));
-    return;
-  }
-  staging_ = static_cast<std::byte*>(memory);
-  metrics_.daemon().staging_bytes.Increment(static_cast<double>(staging_bytes_));
-  Result<transport::RegionKey> region = transport_.register_region({staging_, staging_bytes_});
-  if (!region.is_ok()) {
-    give_up(next(), region.status());
-    return;
-  }
-  region_ = region.value();
+  Result<std::unique_ptr<Staging>> staging =
+      Staging::make(transport_, metrics_, geometry_.total_bytes());
+  if (!staging.is_ok()) return give_up(next(), staging.status());
+  staging_ = std::move(staging).value();
 }
 
 void DataJob::open_channels() {
   transport::AcceptOptions accept;
   accept.id = channel(previous(), options_.self);
   accept.token = options_.token;
-  accept.slots = {staging_, geometry_.slots(), geometry_.slot_bytes, region_};
+  accept.slots = {staging_->base(), geometry_.slots(), geometry_.slot_bytes, staging_->region()};
   accept.timeout_ms = options_.timeout_ms;
   accept.events = &receive_side_;
   transport_.expect(accept, [this](Result<std::unique_ptr<transport::ReceiveChannel>> channel) {
@@ -125,7 +114,12 @@ void DataJob::open_channels() {
 }
 
 void DataJob::on_open() {
-  if (!send_ || !receive_) return;
+  if (!send_ || !receive_ || (mesh_ && !mesh_->is_open())) return;
+  if (table_.empty()) return begin_probing();
+  begin_launching();
+}
+
+void DataJob::begin_launching() {
   // Before any launch: what this node has freed in the epoch before, others may hold still.
   if (held_.front()) {
     acknowledge(core::Track::kLockable);
@@ -168,14 +162,14 @@ void DataJob::run(std::unique_ptr<Operation> operation) {
   waiting_.push_back(std::move(operation));
   launch_waiting();
   settle();
-  if (send_ && receive_ && running_.empty() && !waiting_.empty()) {
+  if (is_open() && running_.empty() && !waiting_.empty()) {
     last_progress_ms_ = steady_now_ms();
     watch_progress();
   }
 }
 
 void DataJob::launch_waiting() {
-  if (!send_ || !receive_) return;
+  if (!is_open()) return;
   std::array<bool, core::kTracks> is_full{};
   for (size_t i = 0; i < waiting_.size() && !stopped_;) {
     const core::Track track = core::track_of(waiting_[i]->seq);
@@ -215,12 +209,12 @@ void DataJob::launch(std::unique_ptr<Operation> operation) {
   }
   if (nodes() == 1) return run_locally(running);
   running.stores_late = held && !is_chain(*running.operation) && running.operation->is_in_place();
-
-  prepare_ring(running);
   if (running_.size() == 1) {
     last_progress_ms_ = steady_now_ms();
     watch_progress();
   }
+  if (begin_exchange(running)) return;
+  prepare_ring(running);
   originate(running);
   finish_if_done(running);
   // Frames that came before: handling one may end the operation, so it is looked up each time.
@@ -230,7 +224,7 @@ void DataJob::launch(std::unique_ptr<Operation> operation) {
     return header.seq == seq.value;
   });
   for (const transport::FrameHeader& header : mine) {
-    on_frame(header, {staging_ + size_t{header.slot} * geometry_.slot_bytes, header.payload_bytes});
+    on_frame(header, slot_payload(header));
   }
 }
 
@@ -243,8 +237,11 @@ void DataJob::cancel(const core::Cancel& cancelled) {
   // A frame that is older than so many unlocks has long been read.
   if (cancels_.size() > kMostCancelsRemembered) cancels_.erase(cancels_.begin());
   std::erase_if(waiting_, [&](const auto& operation) { return is_cancelled(operation->seq); });
-  std::erase_if(running_,
-                [&](const auto& running) { return is_cancelled(running->operation->seq); });
+  std::erase_if(running_, [&](const auto& running) {
+    if (!is_cancelled(running->operation->seq)) return false;
+    if (running->is_exchanged) drop_exchange(state_of(*running->operation));
+    return true;
+  });
   uint64_t& last = last_launched(cancelled.first);
   last = std::min(last, cancelled.first.value - 1);
   std::erase_if(early_, [&](const transport::FrameHeader& header) {
@@ -252,8 +249,13 @@ void DataJob::cancel(const core::Cancel& cancelled) {
     receive_->release(header.slot);
     return true;
   });
+  std::erase_if(early_messages_, [&](const EarlyMessage& message) {
+    if (!is_stale(message.header)) return false;
+    mesh_->release(message.from, message.header.slot);
+    return true;
+  });
   if (HeldFinals* held = held_of(core::Track::kLockable)) held->cancel(cancelled.first);
-  if (running_.empty() && waiting_.empty()) progress_timer_.cancel();
+  if (!is_waiting()) progress_timer_.cancel();
   settle();
 }
 
@@ -358,7 +360,7 @@ void DataJob::originate(Running& running) {
     if (way.reduce_hops == 0 && way.is_for_all) take_values(running, chunk, values);
     const size_t bytes = static_cast<size_t>(range.count()) * element_bytes(operation.dtype);
     push(cookie, running, header_for(running, way.first_phase(), chunk, bytes),
-         {values, bytes, region_});
+         {values, bytes, staging_->region()});
     note_done(running, piece);
   }
 }
@@ -430,24 +432,30 @@ void DataJob::finish(Running& running) {
   if (is_small(*running.operation)) options_.events.on_small();
   const auto is_it = [&](const auto& other) { return other.get() == &running; };
   if (std::erase_if(running_, is_it) == 0) std::erase_if(completing_, is_it);
-  if (running_.empty() && waiting_.empty()) progress_timer_.cancel();
+  if (!is_waiting()) progress_timer_.cancel();
   count_traffic();
   note_finished(seq);
   options_.events.on_done(seq, seconds);
 }
 
-transport::FrameHeader DataJob::header_for(const Running& running, core::RingPhase phase,
-                                           uint32_t chunk, size_t bytes) const {
+transport::FrameHeader DataJob::header_of(const Operation& operation,
+                                          transport::FrameKind kind) const {
   transport::FrameHeader header;
-  header.kind = kind_of(phase);
-  header.slot = slot(running, chunk, phase);
+  header.kind = kind;
   header.job = job_hash_;
   header.epoch = options_.epoch.value;
   header.process_set = options_.process_set;
-  header.lock_generation = running.operation->generation;
+  header.lock_generation = operation.generation;
+  header.seq = operation.seq.value;
+  header.plan_hash = operation.plan_hash;
+  return header;
+}
+
+transport::FrameHeader DataJob::header_for(const Running& running, core::RingPhase phase,
+                                           uint32_t chunk, size_t bytes) const {
+  transport::FrameHeader header = header_of(*running.operation, kind_of(phase));
+  header.slot = slot(running, chunk, phase);
   header.chunk = chunk;
-  header.seq = running.operation->seq.value;
-  header.plan_hash = running.operation->plan_hash;
   if (const HeldFinals* held = held_of(running.operation->seq)) {
     const bool collects = phase == core::RingPhase::kReduce;
     header.stable_seq = (collects ? held->complete() : held->stable()).value;
@@ -457,7 +465,11 @@ transport::FrameHeader DataJob::header_for(const Running& running, core::RingPha
 }
 
 std::byte* DataJob::origin_buffer(uint32_t index) {
-  return staging_ + size_t{geometry_.slots() + index} * geometry_.slot_bytes;
+  return staging_->base() + size_t{geometry_.slots() + index} * geometry_.slot_bytes;
+}
+
+std::span<std::byte> DataJob::slot_payload(const transport::FrameHeader& header) const {
+  return {staging_->base() + size_t{header.slot} * geometry_.slot_bytes, header.payload_bytes};
 }
 
 // --- Waiting
@@ -467,21 +479,31 @@ void DataJob::watch_progress() {
   progress_timer_.expires_after(
       std::chrono::milliseconds(std::max<TicksMs>(options_.timeout_ms / 4, 1)));
   progress_timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
-    if (error || !*alive || stopped_ || (running_.empty() && waiting_.empty())) return;
+    if (error || !*alive || stopped_ || !is_waiting()) return;
     // While a member has not launched it, an operation waits for that member's application.
     const bool waits_for_peers =
-        !waiting_.empty() || std::any_of(running_.begin(), running_.end(), [](const auto& running) {
-          return running->launched_everywhere;
-        });
+        !is_open() || !waiting_.empty() ||
+        std::any_of(running_.begin(), running_.end(),
+                    [](const auto& running) { return running->launched_everywhere; });
     if (!waits_for_peers) last_progress_ms_ = steady_now_ms();
     if (steady_now_ms() - last_progress_ms_ < options_.timeout_ms) return watch_progress();
-    // If the next node still holds what was sent to it, it is the one that stands still.
-    const NodeIndex culprit = outbox_.is_quiet() ? previous() : next();
-    const Seq seq = running_.empty() ? waiting_.front()->seq : running_.front()->operation->seq;
-    give_up(culprit, Status(Code::kTimeout, "operation " + std::to_string(core::number_of(seq)) +
-                                                " made no progress for " +
-                                                std::to_string(options_.timeout_ms) + " ms"));
+    give_up(culprit(), Status(Code::kTimeout, what_waits() + " made no progress for " +
+                                                  std::to_string(options_.timeout_ms) + " ms"));
   });
+}
+
+std::string DataJob::what_waits() const {
+  if (!is_open()) return "measuring the network";
+  const Seq seq = running_.empty() ? waiting_.front()->seq : running_.front()->operation->seq;
+  return "operation " + std::to_string(core::number_of(seq));
+}
+
+NodeIndex DataJob::culprit() const {
+  if (!running_.empty() && running_.front()->is_exchanged) {
+    if (const std::optional<NodeIndex> awaited = awaited_peer(*running_.front())) return *awaited;
+  }
+  // If the next node still holds what was sent to it, it is the one that stands still.
+  return outbox_.is_quiet() ? previous() : next();
 }
 
 void DataJob::when_quiet(std::function<void()> handler) {
@@ -497,7 +519,7 @@ void DataJob::when_quiet(std::function<void()> handler) {
 }
 
 void DataJob::check_quiet() {
-  if (quiet_handlers_.empty() || !(outbox_.is_quiet() || send_closed_ || stopped_)) return;
+  if (quiet_handlers_.empty() || !(is_quiet() || stopped_)) return;
   quiet_timer_.cancel();
   for (auto& waiting : std::exchange(quiet_handlers_, {})) waiting();
 }
@@ -514,6 +536,7 @@ void DataJob::count_traffic() {
   const uint64_t received = receive_->bytes_received();
   count(next(), sent - std::exchange(counted_sent_, sent), 0);
   count(previous(), 0, received - std::exchange(counted_received_, received));
+  if (mesh_) mesh_->take_traffic(count);
 }
 
 }  // namespace rueda::engine

@@ -5,6 +5,9 @@
 // from there: sums never leave the cache on their way. Frames of an operation that this node has
 // not launched yet wait in their slots.
 //
+// All-reduces that another way is quicker for do not go round the ring: their nodes exchange
+// messages over a mesh of channels (data_job_exchange.cc).
+//
 // Where the job is to outlive a node (policy `shrink`), the final values stay here until they are
 // stable (held_finals.h), and can be taken over by the data plane of the next epoch.
 #pragma once
@@ -24,12 +27,18 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/core/agreement.h"
+#include "daemon/core/algorithm.h"
 #include "daemon/core/decision.h"
+#include "daemon/core/exchange_schedule.h"
+#include "daemon/engine/exchange_state.h"
 #include "daemon/engine/held_finals.h"
+#include "daemon/engine/mesh.h"
 #include "daemon/engine/operation.h"
 #include "daemon/engine/outbox.h"
 #include "daemon/engine/pass_threads.h"
+#include "daemon/engine/ring_probe.h"
 #include "daemon/engine/slots.h"
+#include "daemon/engine/staging.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/transport/transport.h"
 
@@ -60,12 +69,19 @@ struct DataJobOptions {
   uint64_t staging_bytes = 64u << 20;  // bound of slots and send buffers, and of held values
   TicksMs timeout_ms = 10'000;         // to connect, and without progress
   bool corrupt = false;                // --fault reduce
-  // kFail: nothing is held beyond what the ring needs. The same on all nodes.
+  // kFail: nothing is held beyond what the ring needs. The same on all nodes, as is the next.
   core::DeathPolicy policy = core::DeathPolicy::kFail;
+  core::AlgorithmChoice algorithm = core::AlgorithmChoice::kAuto;  // under kShrink: the ring
   DataEvents events;
   // Do the passes over memory of a job on one node. Outlive the job.
   PassThreads* pass_threads = nullptr;
 };
+
+// What a neighbour did that cannot be.
+Status broken_frame(const transport::FrameHeader& header, const std::string& what);
+
+// What the mesh may have of staging_bytes; 0 where there is none.
+uint64_t mesh_budget(const DataJobOptions& options);
 
 // A chunk's frame while it is in this phase.
 constexpr transport::FrameKind kind_of(core::RingPhase phase) {
@@ -73,11 +89,11 @@ constexpr transport::FrameKind kind_of(core::RingPhase phase) {
                                            : transport::FrameKind::kGather;
 }
 
-class DataJob {
+class DataJob final : private MeshEvents {
  public:
   DataJob(boost::asio::io_context& loop, transport::Transport& transport, observe::Metrics& metrics,
           DataJobOptions options);
-  ~DataJob();
+  ~DataJob() override;
 
   // Opens the channels. Operations may be given before they are open.
   void start();
@@ -132,6 +148,7 @@ class DataJob {
     double started_s = 0;
     bool is_diverged = false;          // it has been told
     bool launched_everywhere = false;  // the others have deadlines to keep only from then on
+    bool is_exchanged = false;         // over the mesh: cut, due and the pieces here mean nothing
   };
 
   // The two channels' events; they differ in whose death on_closed means.
@@ -163,6 +180,10 @@ class DataJob {
   void allocate_staging();
   void open_channels();
   void on_open();
+  // All channels are, and it is known which way is the quickest.
+  bool is_open() const {
+    return send_ && receive_ && (!mesh_ || mesh_->is_open()) && !table_.empty();
+  }
   // The peer closed a channel. It may just have nothing left to do: then what comes from the other
   // neighbour is still wanted.
   void on_closed(NodeIndex peer, const Status& status);
@@ -194,8 +215,19 @@ class DataJob {
   // After the operation's inputs were read. False, and the operation is reported as failed, if what
   // was read is worthless.
   bool inputs_hold(const Running& running);
+  enum class Admission { kTaken, kEarly, kStale, kRefused };
+  // What is to be done with a chunk's frame: if taken, `running` is its operation; early, it waits
+  // in its slot; stale, the slot is given back. Refused, it has been dealt with.
+  Admission admit(const transport::FrameHeader& header, NodeIndex from, Running*& running);
+  // What is no chunk.
+  void on_notice(const transport::FrameHeader& header, std::span<std::byte> payload);
+  // Both sides mean the same operation.
+  Status check_operation(const Running* running, const transport::FrameHeader& header,
+                         NodeIndex from) const;
+  // Of a frame that cannot be: the operation fails, or the peer is lost.
+  void refuse(const transport::FrameHeader& header, NodeIndex from, const Status& status);
   // L9: the neighbour has chosen another alternative of a plan.
-  bool is_of_another_way(const Running& running, const transport::FrameHeader& header) const;
+  static bool is_of_another_way(const Running& running, const transport::FrameHeader& header);
   // The frame can only have come if every node has launched its operation.
   bool shows_launch_everywhere(const Running& running, const transport::FrameHeader& header) const;
   // The error says what is wrong with the frame.
@@ -204,6 +236,7 @@ class DataJob {
                     std::span<std::byte> payload);
   void forward(const Running& running, const transport::FrameHeader& received,
                core::RingPhase phase, std::span<std::byte> payload, uint64_t stable_seq);
+  transport::FrameHeader header_of(const Operation& operation, transport::FrameKind kind) const;
   void push(uint32_t cookie, const Running& running, const transport::FrameHeader& header,
             transport::SendBuffer buffer);
   // The final values of a chunk that this node keeps are there.
@@ -216,6 +249,42 @@ class DataJob {
   transport::FrameHeader header_for(const Running& running, core::RingPhase phase, uint32_t chunk,
                                     size_t bytes) const;
   std::byte* origin_buffer(uint32_t index);
+  std::span<std::byte> slot_payload(const transport::FrameHeader& header) const;
+
+  // --- data_job_exchange.cc
+  void make_mesh();
+  // False: the operation goes round the ring. Else it may be done, and gone.
+  bool begin_exchange(Running& running);
+  std::optional<NodeIndex> awaited_peer(const Running& running) const;
+  // Does what can be done. The operation may be gone afterwards.
+  void go_on(Running& running);
+  void begin_piece(Running& running, ExchangeState& state, ExchangePiece& piece);
+  void go_on(Running& running, ExchangeState& state, ExchangePiece& piece);
+  void send(const Running& running, ExchangeState& state, ExchangePiece& piece, size_t index);
+  void receive(const Running& running, ExchangeState& state, ExchangePiece& piece, size_t index);
+  ExchangeState& state_of(const Operation& operation) {
+    return exchanges_[geometry_.lane(operation.seq)];
+  }
+  void drop_exchange(ExchangeState& state);
+  Status check_message(const Running& running, NodeIndex from,
+                       const transport::FrameHeader& header) const;
+  void on_mesh_open() override { on_open(); }
+  void on_mesh_frame(NodeIndex from, const transport::FrameHeader& header,
+                     std::span<std::byte> payload) override;
+  void on_mesh_sent(NodeIndex to, uint32_t work, int message) override;
+  void on_mesh_slot_free() override;
+  void on_mesh_failed(NodeIndex peer, const Status& status) override { give_up(peer, status); }
+  void on_mesh_closed(NodeIndex peer, const Status& status) override { report_loss(peer, status); }
+
+  // --- data_job_start.cc
+  // Before the first launch node 0 measures what messages cost, and tells all which way is the
+  // quickest for how many bytes.
+  void begin_probing();
+  void send_probe();
+  void on_probe(const transport::FrameHeader& header, std::span<std::byte> payload);
+  void tell_table();
+  void on_table(const transport::FrameHeader& header, std::span<std::byte> payload);
+  void begin_launching();
 
   // --- data_job_recovery.cc
   HeldFinals* held_of(core::Track track) const { return held_[core::index_of(track)].get(); }
@@ -239,6 +308,15 @@ class DataJob {
   void pass_acknowledgement(core::Track track);
 
   void watch_progress();
+  bool is_waiting() const {
+    return !running_.empty() || !waiting_.empty() || (send_ && receive_ && !is_open());
+  }
+  std::string what_waits() const;
+  // Whoever keeps what is under way from going on.
+  NodeIndex culprit() const;
+  bool is_quiet() const {
+    return (outbox_.is_quiet() || send_closed_) && (!mesh_ || mesh_->is_quiet());
+  }
   void check_quiet();
 
   boost::asio::io_context& loop_;
@@ -251,20 +329,28 @@ class DataJob {
   std::vector<OperationKernels> pass_kernels_;  // by thread
 
   // Slots first, then the buffers for what this node originates: one mapping, one region.
-  std::byte* staging_ = nullptr;
-  size_t staging_bytes_ = 0;
-  transport::RegionKey region_;
+  std::unique_ptr<Staging> staging_;
   Outbox outbox_;  // cookies: slots (forwards), then origin buffers
   SendSide send_side_{*this};
   ReceiveSide receive_side_{*this};
   std::unique_ptr<transport::SendChannel> send_;
   std::unique_ptr<transport::ReceiveChannel> receive_;
+  std::unique_ptr<Mesh> mesh_;  // null: everything goes round the ring
+  MeshGeometry mesh_geometry_;
+  std::map<core::Algorithm, core::ExchangeProgram> programs_;  // those that table_ may name
+  std::vector<ExchangeState> exchanges_;                       // by lane
+  core::AlgorithmTable table_;                                 // empty: not known yet
+  std::optional<RingProbe> probe_;                             // on node 0, while it measures
+  std::optional<transport::FrameHeader> early_probe_;  // came before this node could pass it on
+  double probe_sent_s_ = 0;
+  bool is_probe_out_ = false;
   bool send_closed_ = false;
   bool stopped_ = false;  // no frame is handled or sent any more; the epoch is about to end
 
   std::vector<std::unique_ptr<Operation>> waiting_;      // for the channels, or for room
   std::vector<std::unique_ptr<Running>> running_;        // at most one a lane
   std::vector<transport::FrameHeader> early_;            // their payloads wait in their slots
+  std::vector<EarlyMessage> early_messages_;             // likewise, of the mesh
   std::array<uint64_t, core::kTracks> last_launched_{};  // Seq values
   std::vector<core::Cancel> cancels_;                    // by ascending first and generation
 

@@ -20,9 +20,15 @@ size_t received_index(const transport::FrameHeader& header) {
 
 }  // namespace
 
+Status broken_frame(const transport::FrameHeader& header, const std::string& what) {
+  return {Code::kInternal, "it sent a frame of operation " +
+                               std::to_string(core::number_of(Seq{header.seq})) + " with " + what};
+}
+
 void DataJob::on_sent(uint32_t cookie) {
   outbox_.on_sent(cookie);
   last_progress_ms_ = steady_now_ms();
+  if (probe_) return send_probe();
   if (cookie < geometry_.slots()) {
     if (receive_) receive_->release(cookie);
     return;
@@ -31,7 +37,7 @@ void DataJob::on_sent(uint32_t cookie) {
   // An origin buffer is free again; whoever uses its lane may have waited for it.
   const uint32_t lane = (cookie - geometry_.slots()) / static_cast<uint32_t>(geometry_.window);
   for (const auto& running : running_) {
-    if (geometry_.lane(running->operation->seq) != lane) continue;
+    if (running->is_exchanged || geometry_.lane(running->operation->seq) != lane) continue;
     originate(*running);
     finish_if_done(*running);
     return settle();  // one operation a lane; it may be gone now
@@ -45,41 +51,16 @@ void DataJob::on_slot_free(uint32_t slot) {
 }
 
 void DataJob::on_frame(const transport::FrameHeader& header, std::span<std::byte> payload) {
-  if (stopped_) return;
-  last_progress_ms_ = steady_now_ms();
-  if (header.payload_bytes <= kSmallBytes) options_.events.on_small();
-  if (header.process_set != options_.process_set) {
-    give_up(previous(), Status(Code::kInternal, "it sent a frame of process set " +
-                                                    std::to_string(header.process_set)));
-    return;
+  Running* running = nullptr;
+  switch (admit(header, previous(), running)) {
+    case Admission::kRefused: return;
+    case Admission::kStale: return receive_->release(header.slot);
+    case Admission::kEarly: return early_.push_back(header);  // at most one for each slot
+    case Admission::kTaken: break;
   }
-  if (header.kind == transport::FrameKind::kStable) return on_acknowledgement(header);
-  if (is_stale(header)) return receive_->release(header.slot);
-  Running* running = find(Seq{header.seq});
-  const bool is_newer = running && header.lock_generation > running->operation->generation;
-  if (is_newer || (!running && header.seq > last_launched(Seq{header.seq}))) {
-    early_.push_back(header);  // at most one for each slot
-    return;
-  }
-  if (running && is_of_another_way(*running, header)) {
-    early_.push_back(header);  // until the operation is cancelled, and its frames with it
-    if (!std::exchange(running->is_diverged, true)) {
-      options_.events.on_diverged(Seq{header.seq}, header.lock_generation, previous());
-    }
-    return;
-  }
-  Status checked =
-      running ? check_frame(*running, header)
-              : Status(Code::kInternal, "it sent a frame of operation " +
-                                            std::to_string(core::number_of(Seq{header.seq})) +
-                                            ", which is complete here");
-  if (!checked.is_ok()) {
-    if (checked.code() == Code::kMismatch) {
-      options_.events.on_failed(Seq{header.seq}, checked);
-    } else {
-      give_up(previous(), checked);
-    }
-    return;
+  if (running == nullptr) return on_notice(header, payload);
+  if (Status checked = check_frame(*running, header); !checked.is_ok()) {
+    return refuse(header, previous(), checked);
   }
   running->received[received_index(header)] = true;
   running->launched_everywhere =
@@ -88,8 +69,71 @@ void DataJob::on_frame(const transport::FrameHeader& header, std::span<std::byte
   settle();
 }
 
-bool DataJob::is_of_another_way(const Running& running,
-                                const transport::FrameHeader& header) const {
+void DataJob::on_notice(const transport::FrameHeader& header, std::span<std::byte> payload) {
+  switch (header.kind) {
+    case transport::FrameKind::kStable: return on_acknowledgement(header);
+    case transport::FrameKind::kProbe: return on_probe(header, payload);
+    default: return on_table(header, payload);
+  }
+}
+
+DataJob::Admission DataJob::admit(const transport::FrameHeader& header, NodeIndex from,
+                                  Running*& running) {
+  if (stopped_) return Admission::kRefused;
+  last_progress_ms_ = steady_now_ms();
+  if (header.payload_bytes <= kSmallBytes) options_.events.on_small();
+  if (header.process_set != options_.process_set) {
+    give_up(from, Status(Code::kInternal,
+                         "it sent a frame of process set " + std::to_string(header.process_set)));
+    return Admission::kRefused;
+  }
+  if (!transport::is_of_operation(header.kind)) return Admission::kTaken;
+  if (is_stale(header)) return Admission::kStale;
+  running = find(Seq{header.seq});
+  const bool is_newer = running && header.lock_generation > running->operation->generation;
+  if (is_newer || (!running && header.seq > last_launched(Seq{header.seq}))) {
+    return Admission::kEarly;
+  }
+  if (running && is_of_another_way(*running, header)) {
+    // It waits until the operation is cancelled, and its frames with it.
+    if (!std::exchange(running->is_diverged, true)) {
+      options_.events.on_diverged(Seq{header.seq}, header.lock_generation, from);
+    }
+    return Admission::kEarly;
+  }
+  const Status checked = check_operation(running, header, from);
+  if (checked.is_ok()) return Admission::kTaken;
+  refuse(header, from, checked);
+  return Admission::kRefused;
+}
+
+Status DataJob::check_operation(const Running* running, const transport::FrameHeader& header,
+                                NodeIndex from) const {
+  const std::string number = std::to_string(core::number_of(Seq{header.seq}));
+  if (!running) {
+    return {Code::kInternal, "it sent a frame of operation " + number + ", which is complete here"};
+  }
+  if (header.lock_generation != running->operation->generation) {
+    return broken_frame(header, "lock generation " + std::to_string(header.lock_generation));
+  }
+  if (header.plan_hash != running->operation->plan_hash) {
+    const std::string& peer = options_.node_ids[static_cast<size_t>(from.value)];
+    return {Code::kMismatch,
+            "node " + peer + " means another batch by operation " + number + " than this node",
+            Origin{peer, {}}};
+  }
+  return Status::ok();
+}
+
+void DataJob::refuse(const transport::FrameHeader& header, NodeIndex from, const Status& status) {
+  if (status.code() == Code::kMismatch) {
+    options_.events.on_failed(Seq{header.seq}, status);
+  } else {
+    give_up(from, status);
+  }
+}
+
+bool DataJob::is_of_another_way(const Running& running, const transport::FrameHeader& header) {
   const Operation& operation = *running.operation;
   return operation.locked && header.lock_generation == operation.generation &&
          header.plan_hash != operation.plan_hash;
@@ -105,21 +149,8 @@ bool DataJob::shows_launch_everywhere(const Running& running,
 
 Status DataJob::check_frame(const Running& running, const transport::FrameHeader& header) const {
   const Operation& operation = *running.operation;
-  const auto broken = [&](const std::string& what) {
-    return Status(Code::kInternal, "it sent a frame of operation " +
-                                       std::to_string(core::number_of(Seq{header.seq})) + " with " +
-                                       what);
-  };
-  if (header.lock_generation != operation.generation) {
-    return broken("lock generation " + std::to_string(header.lock_generation));
-  }
-  if (header.plan_hash != operation.plan_hash) {
-    const std::string& peer = options_.node_ids[static_cast<size_t>(previous().value)];
-    return Status(Code::kMismatch,
-                  "node " + peer + " means another batch by operation " +
-                      std::to_string(core::number_of(Seq{header.seq})) + " than this node",
-                  Origin{peer, {}});
-  }
+  const auto broken = [&](const std::string& what) { return broken_frame(header, what); };
+  if (running.is_exchanged) return broken("a way that it does not go");
   if (header.chunk >= running.cut.chunks()) {
     return broken("chunk " + std::to_string(header.chunk));
   }
@@ -170,7 +201,7 @@ void DataJob::forward(const Running& running, const transport::FrameHeader& rece
   header.kind = kind_of(phase);
   header.slot = slot(running, received.chunk, phase);
   header.stable_seq = stable_seq;
-  push(received.slot, running, header, {payload.data(), payload.size(), region_});
+  push(received.slot, running, header, {payload.data(), payload.size(), staging_->region()});
 }
 
 }  // namespace rueda::engine

@@ -94,22 +94,39 @@ void OperationKernels::reduce_piece(const Operation& operation, const Piece& pie
     partial = dst;
   }
   reduce::ReduceArgs args;
-  args.dtype = operation.dtype;
-  args.op = operation.op;
   args.dst = dst;
   args.partial = partial;
   args.sources = sources_;
   args.count = static_cast<size_t>(piece.elements);
   args.prescale = operation.prescale;
+  reduce_with(operation, args, final);
+}
+
+void OperationKernels::combine(const Operation& operation, const std::byte* first,
+                               const std::byte* second, int64_t elements, bool final,
+                               std::byte* dst) {
+  const void* const source = second;
+  reduce::ReduceArgs args;
+  args.dst = dst;
+  args.partial = first;
+  args.sources = {&source, 1};
+  args.count = static_cast<size_t>(elements);
+  reduce_with(operation, args, final);
+}
+
+void OperationKernels::reduce_with(const Operation& operation, reduce::ReduceArgs& args,
+                                   bool final) {
+  args.dtype = operation.dtype;
+  args.op = operation.op;
   if (final) {
     args.postscale = operation.postscale;
     args.divisor = operation.divisor;
   }
   reduce::reduce(args);
   // A high bit of the mantissa of every float, far above any rounding.
-  if (corrupt_ && final) {
+  if (corrupt_ && final && args.count > 0) {
     const size_t second_highest = std::max<size_t>(element_bytes(operation.dtype), 2) - 2;
-    reinterpret_cast<uint8_t*>(dst)[second_highest] ^= 0x08;
+    reinterpret_cast<uint8_t*>(args.dst)[second_highest] ^= 0x08;
   }
 }
 

@@ -13,6 +13,10 @@
 #include "daemon/engine/urgency.h"
 #include "daemon/session/session.h"
 
+namespace rueda::reduce {
+struct ReduceArgs;
+}  // namespace rueda::reduce
+
 namespace rueda::engine {
 
 // One tensor, or part, of one local rank.
@@ -78,6 +82,10 @@ class OperationKernels {
   // also postscale and divisor. dst may equal partial. Zeros where all local ranks have joined.
   void reduce_local(const Operation& operation, core::ElementRange range, const std::byte* partial,
                     bool final, std::byte* dst);
+  // dst = first (op) second, values of so many of its elements that come from different nodes; with
+  // `final` as above. dst may equal either.
+  void combine(const Operation& operation, const std::byte* first, const std::byte* second,
+               int64_t elements, bool final, std::byte* dst);
   // Copies final values to the output of every local rank that gets them.
   void store(const Operation& operation, core::ElementRange range, const std::byte* src);
   // Copies what one local rank gives, where nothing is reduced.
@@ -97,6 +105,8 @@ class OperationKernels {
 
   template <class Visit>
   void for_each_piece(const Operation& operation, core::ElementRange range, Visit visit);
+  // What the arguments lack is the operation's.
+  void reduce_with(const Operation& operation, reduce::ReduceArgs& args, bool final);
   void reduce_piece(const Operation& operation, const Piece& piece, const std::byte* partial,
                     bool final, std::byte* dst);
   // To the outputs of the local ranks but `done`.

@@ -12,14 +12,28 @@
 namespace rueda::transport {
 
 inline constexpr uint16_t kFrameMagic = 0x4452;  // "RD"
-inline constexpr uint8_t kWireVersion = 3;
+inline constexpr uint8_t kWireVersion = 4;
 
 enum class FrameKind : uint8_t {
   kReduce = 1,  // a partial sum on its way to where it becomes final
   kGather = 2,  // final values on their way to those who keep them
   kCredit = 3,  // no payload: `slot` is free again (transports use it among themselves)
   kStable = 4,  // no payload: R2's trailing acknowledgement
+  // Round the ring before the first operation: a message that is timed, and which algorithm takes
+  // how many bytes.
+  kProbe = 5,
+  kTable = 6,
 };
+
+// A chunk or a message of an operation; not of the transports' or the nodes' own business.
+constexpr bool is_of_operation(FrameKind kind) {
+  return kind == FrameKind::kReduce || kind == FrameKind::kGather;
+}
+// What a channel delivers.
+constexpr bool is_delivered(FrameKind kind) {
+  return is_of_operation(kind) || kind == FrameKind::kStable || kind == FrameKind::kProbe ||
+         kind == FrameKind::kTable;
+}
 
 // What PROTOCOL L3 asks every frame to carry, and where its payload goes.
 struct FrameHeader {
@@ -31,7 +45,9 @@ struct FrameHeader {
   uint32_t epoch = 0;
   uint32_t lock_generation = 0;  // 0: decreed, not locked
   uint32_t process_set = 0;
-  uint32_t chunk = 0;      // piece * shards + shard (core/ring_schedule.h); kStable: hops so far
+  // Round the ring: piece * shards + shard (core/ring_schedule.h). Over the mesh: piece * 2 + which
+  // message of the piece it is on this channel. kStable: hops so far; kProbe: which one it is.
+  uint32_t chunk = 0;
   uint64_t seq = 0;        // operation number in (job, epoch)
   uint64_t plan_hash = 0;  // hash of the batch; both sides must mean the same one
   // R2, of the operation's track; 0 where nothing is held. kReduce: operations up to here are

@@ -73,8 +73,7 @@ Status check_frame(const FrameHeader& header, const ChannelId& id, uint32_t slot
                                 std::to_string(header.version) + ", this daemon speaks " +
                                 std::to_string(kWireVersion)};
   }
-  const bool is_data = header.kind == FrameKind::kReduce || header.kind == FrameKind::kGather;
-  if (!is_data && header.kind != FrameKind::kStable) {
+  if (!is_delivered(header.kind)) {
     return violation(peer, "unknown frame kind " + std::to_string(static_cast<int>(header.kind)));
   }
   if (header.job != id.job) return violation(peer, "a frame of another job on " + describe(id));

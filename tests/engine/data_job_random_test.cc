@@ -28,6 +28,7 @@ RingOptions random_ring(Random& random) {
   for (int& ranks : options.ranks_per_node) ranks = 1 + random.below(3);
   options.lanes = 1 + random.below(4);
   options.chunk_bytes = random.one_in(3) ? 8192 : 4096;
+  options.algorithm = static_cast<core::AlgorithmChoice>(random.below(7));
   if (random.one_in(2)) {
     options.policy = core::DeathPolicy::kShrink;
     if (random.one_in(2)) options.staging_bytes = static_cast<uint64_t>(random.below(100'000));

@@ -14,6 +14,7 @@ DataJobOptions data_job_options(int nodes, int self) {
   DataJobOptions options;
   options.job = "ring";
   options.epoch = Epoch{1};
+  options.algorithm = core::AlgorithmChoice::kRing;
   options.self = NodeIndex{self};
   for (int i = 0; i < nodes; ++i) {
     options.node_ids.push_back("n" + std::to_string(i));
@@ -43,6 +44,7 @@ Ring::Ring(RingOptions options)
     job.timeout_ms = options_.timeout_ms;
     job.corrupt = options_.corrupt;
     job.policy = options_.policy;
+    job.algorithm = options_.algorithm;
     job.events.on_done = [&made](Seq seq, double) { made.done.push_back(seq); };
     job.events.on_failed = [&made](Seq seq, const Status& status) {
       made.failed.emplace_back(seq, status);

@@ -24,6 +24,7 @@ struct RingOptions {
   TicksMs timeout_ms = 60'000;
   bool corrupt = false;
   core::DeathPolicy policy = core::DeathPolicy::kFail;
+  core::AlgorithmChoice algorithm = core::AlgorithmChoice::kRing;
 };
 
 class Ring {

@@ -1,0 +1,37 @@
+// What a message between two nodes costs, measured by sending some round the ring before the first
+// operation. Node 0's part; belongs to its data loop.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "daemon/core/algorithm.h"
+
+namespace rueda::engine {
+
+class RingProbe {
+ public:
+  // nodes >= 2; the large messages have so many bytes, more than 0.
+  RingProbe(int nodes, uint32_t large_bytes) : nodes_(nodes), large_bytes_(large_bytes) {}
+
+  // What the next message carries; none: all is measured.
+  std::optional<uint32_t> next_bytes() const;
+  uint32_t sent() const { return static_cast<uint32_t>(small_s_.size() + large_s_.size()); }
+  // The message came back after so long.
+  void note_round_trip(double seconds);
+  // Of one hop; `add_s_per_byte`: measure_additions().
+  core::TransferCosts costs(double add_s_per_byte) const;
+
+ private:
+  const int nodes_;
+  const uint32_t large_bytes_;
+  std::vector<double> small_s_;
+  std::vector<double> large_s_;
+};
+
+// Seconds that this machine needs to add a byte of float32 to another; takes some 0.1 ms.
+double measure_additions();
+
+}  // namespace rueda::engine

@@ -1,0 +1,38 @@
+#include "daemon/engine/staging.h"
+
+#include <string>
+#include <utility>
+
+#include <sys/mman.h>
+
+namespace rueda::engine {
+
+Result<std::unique_ptr<Staging>> Staging::make(transport::Transport& transport,
+                                               observe::Metrics& metrics, size_t bytes) {
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    return Status(Code::kResourceExhausted, "no memory for " + std::to_string(bytes) +
+                                                " bytes of staging; lower --staging-bytes");
+  }
+  std::unique_ptr<Staging> staging(
+      new Staging(transport, metrics, static_cast<std::byte*>(memory), bytes));
+  Result<transport::RegionKey> region = transport.register_region({staging->base_, bytes});
+  if (!region.is_ok()) return region.status();
+  staging->region_ = region.value();
+  return staging;
+}
+
+Staging::Staging(transport::Transport& transport, observe::Metrics& metrics, std::byte* base,
+                 size_t bytes)
+    : transport_(transport), metrics_(metrics), base_(base), bytes_(bytes) {
+  metrics_.daemon().staging_bytes.Increment(static_cast<double>(bytes_));
+}
+
+Staging::~Staging() {
+  if (region_ != transport::RegionKey{}) transport_.deregister_region(region_);
+  ::munmap(base_, bytes_);
+  metrics_.daemon().staging_bytes.Decrement(static_cast<double>(bytes_));
+}
+
+}  // namespace rueda::engine

@@ -1,0 +1,35 @@
+// Memory of the daemon's own that chunks are received into and sent from: mapped when made, backed
+// as it is first used, registered with the transport, and counted. Belongs to its data loop.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "daemon/base/status.h"
+#include "daemon/observe/metrics.h"
+#include "daemon/transport/transport.h"
+
+namespace rueda::engine {
+
+class Staging {
+ public:
+  // The transport and the metrics outlive it. kResourceExhausted where there is no memory.
+  static Result<std::unique_ptr<Staging>> make(transport::Transport& transport,
+                                               observe::Metrics& metrics, size_t bytes);
+  ~Staging();
+
+  std::byte* base() const { return base_; }
+  transport::RegionKey region() const { return region_; }
+
+ private:
+  Staging(transport::Transport& transport, observe::Metrics& metrics, std::byte* base,
+          size_t bytes);
+
+  transport::Transport& transport_;
+  observe::Metrics& metrics_;
+  std::byte* const base_;
+  const size_t bytes_;
+  transport::RegionKey region_;
+};
+
+}  // namespace rueda::engine
