@@ -25,6 +25,10 @@ void fill(const AgreementSettings& from, v1::JobSpec& to) {
   if (from.fusion_threshold_bytes) to.set_fusion_threshold_bytes(*from.fusion_threshold_bytes);
   if (from.lock_after_steps) to.set_lock_after_steps(*from.lock_after_steps);
   if (from.cache_capacity) to.set_cache_capacity(*from.cache_capacity);
+  to.set_algorithm(from.algorithm);
+  if (!from.is_deterministic) return;
+  to.set_fusion_threshold_bytes(0);
+  if (from.algorithm.empty()) to.set_algorithm("table");
 }
 
 v1::AgentRequest job_request(const JobRegistration& registration) {

@@ -1,4 +1,5 @@
-// What a job's command line says about how its nodes agree on the order of operations.
+// What a job's command line says about how its nodes agree on the order of operations, and carry
+// them out.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,9 @@ struct AgreementSettings {
   std::optional<uint64_t> fusion_threshold_bytes;
   std::optional<uint32_t> lock_after_steps;
   std::optional<uint64_t> cache_capacity;  // tensors
+  std::string algorithm;                   // of all-reduces between nodes; the daemon knows them
+  // Batches and algorithms follow from the tensors alone. fusion_threshold_bytes is not set then.
+  bool is_deterministic = false;
 };
 
 }  // namespace rueda::agent

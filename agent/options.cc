@@ -151,6 +151,8 @@ constexpr std::array kJobFlags{
     JobFlag{"--fusion-threshold", "RUEDA_FUSION_THRESHOLD"},
     JobFlag{"--lock-after", "RUEDA_LOCK_AFTER"},
     JobFlag{"--cache-capacity", "RUEDA_CACHE_CAPACITY"},
+    JobFlag{"--algorithm", "RUEDA_ALGORITHM"},
+    JobFlag{"--deterministic", "RUEDA_DETERMINISTIC"},
     JobFlag{"--stall-check-seconds", "RUEDA_STALL_CHECK_TIME_SECONDS"},
     JobFlag{"--stall-shutdown-seconds", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS"},
 };
@@ -159,17 +161,26 @@ void add_agreement_flags(CLI::App& app, AgreementSettings& settings) {
   app.add_option("--coordination", settings.coordination,
                  "How nodes agree on the order of operations: negotiate, cached, global-sleep, "
                  "nonblocking, locked (or $RUEDA_COORDINATION; default: the daemon's)");
-  app.add_option("--fusion-threshold", settings.fusion_threshold_bytes,
-                 "Batches of tensors grow up to this, as in 16MiB; 0 fuses nothing (or "
-                 "$RUEDA_FUSION_THRESHOLD; default: the daemon's)")
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::Range(uint64_t{0}, uint64_t{limits::kMaxTensorBytes}));
+  CLI::Option* fusion_threshold =
+      app.add_option("--fusion-threshold", settings.fusion_threshold_bytes,
+                     "Batches of tensors grow up to this, as in 16MiB; 0 fuses nothing (or "
+                     "$RUEDA_FUSION_THRESHOLD; default: the daemon's)")
+          ->transform(CLI::AsSizeValue(false))
+          ->check(CLI::Range(uint64_t{0}, uint64_t{limits::kMaxTensorBytes}));
   app.add_option("--lock-after", settings.lock_after_steps,
                  "Identical steps before a schedule is locked (or $RUEDA_LOCK_AFTER; default: 3)")
       ->check(CLI::Range(1, limits::kMaxLockAfterSteps));
   app.add_option("--cache-capacity", settings.cache_capacity,
                  "Tensors in the response cache (or $RUEDA_CACHE_CAPACITY; default: 1024)")
       ->check(CLI::Range(uint64_t{1}, uint64_t{limits::kMaxTensorsPerSession}));
+  app.add_option("--algorithm", settings.algorithm,
+                 "How all-reduces go between nodes: ring, recursive-doubling, halving-doubling, "
+                 "direct, central; auto: by size and what the network measures; table: by size (or "
+                 "$RUEDA_ALGORITHM; default: auto)");
+  app.add_flag("--deterministic", settings.is_deterministic,
+               "Every run gives the same bits: nothing is fused but groups, and the algorithm "
+               "follows from the size alone (or $RUEDA_DETERMINISTIC=1)")
+      ->excludes(fusion_threshold);
 }
 
 // The variables, as the flags that they stand for, before what the command line says.

@@ -22,8 +22,8 @@ constexpr std::array kChoices{
     Named{AlgorithmChoice::kCentral, "central"},
 };
 
-// Beyond this a ring's pipeline of chunks is always ahead.
-constexpr int64_t kLargestCompared = int64_t{4} << 20;
+// Of a node. From there on a ring's chunks overlap, which the model does not know of.
+constexpr int64_t kMostOfOneChunk = 128 << 10;
 
 // A network of 10 Gbit/s, and one core's additions: for tables that must not be measured.
 constexpr TransferCosts kUsualCosts{25e-6, 0.8e-9, 0.1e-9};
@@ -102,7 +102,7 @@ double cost_s(Algorithm algorithm, int nodes, int64_t bytes, const TransferCosts
 
 AlgorithmTable make_table(int nodes, const TransferCosts& costs) {
   AlgorithmTable table;
-  for (int64_t bytes = 64; bytes <= kLargestCompared; bytes *= 2) {
+  for (int64_t bytes = 64; bytes <= nodes * kMostOfOneChunk; bytes *= 2) {
     Algorithm best = Algorithm::kRing;
     for (const Algorithm other : exchanges_of(AlgorithmChoice::kAuto)) {
       if (cost_s(other, nodes, bytes, costs) < cost_s(best, nodes, bytes, costs)) best = other;

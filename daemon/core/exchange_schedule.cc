@@ -19,7 +19,13 @@ class Builder {
         {NodeIndex{to}, blocks, static_cast<int>(program_.receives.size()), is_final});
   }
   void add(int from, BlockRange blocks, bool becomes_final) {
-    program_.receives.push_back({NodeIndex{from}, blocks, true, from < self_, becomes_final});
+    program_.receives.push_back({NodeIndex{from}, blocks, true, false, becomes_final});
+  }
+  void add_all(BlockRange blocks) {
+    for (int node = 0; node < nodes_; ++node) {
+      if (node != self_) program_.receives.push_back({NodeIndex{node}, blocks, true, true, true});
+    }
+    program_.receives.back().joins_next = false;
   }
   void take(int from, BlockRange blocks) {
     program_.receives.push_back({NodeIndex{from}, blocks, false, false, false});
@@ -30,10 +36,7 @@ class Builder {
 
   void direct() {
     for (int i = 1; i < nodes_; ++i) send(after_self(i), block(after_self(i)), false);
-    const int owners_last = self_ == nodes_ - 1 ? nodes_ - 2 : nodes_ - 1;
-    for (int node = 0; node < nodes_; ++node) {
-      if (node != self_) add(node, block(self_), node == owners_last);
-    }
+    add_all(block(self_));
     for (int i = 1; i < nodes_; ++i) send(after_self(i), block(self_), true);
     for (int node = 0; node < nodes_; ++node) {
       if (node != self_) take(node, block(node));
@@ -46,7 +49,7 @@ class Builder {
       take(0, all());
       return;
     }
-    for (int node = 1; node < nodes_; ++node) add(node, all(), node == nodes_ - 1);
+    add_all(all());
     for (int node = 1; node < nodes_; ++node) send(node, all(), true);
   }
 

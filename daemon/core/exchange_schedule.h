@@ -10,8 +10,8 @@
 //   not depend on which of the two it is, nor on how an operation is cut. With n that is no power
 //   of two, those beyond the largest one hand theirs to a node in it first, and get the result from
 //   it.
-// - Direct: each block to the node that owns it, which adds in order of nodes, then from it to all.
-//   2 steps, with messages to all others in each.
+// - Direct: each block to the node that owns it, which adds all at once, in the order of the nodes;
+//   then from it to all. 2 steps, with messages to all others in each.
 // - Central: all to node 0, and back, as to a parameter server: the baseline of the literature.
 #pragma once
 
@@ -34,7 +34,7 @@ struct BlockRange {
 struct ExchangeSend {
   NodeIndex to;
   BlockRange blocks;
-  int after = 0;          // may go when so many of the node's receives are done
+  int after = 0;          // goes when so many of the node's receives are done, before the next
   bool is_final = false;  // values that need no more additions
 };
 
@@ -42,8 +42,10 @@ struct ExchangeSend {
 struct ExchangeReceive {
   NodeIndex from;
   BlockRange blocks;
-  bool adds = false;          // else they take the place of what is there
-  bool theirs_first = false;  // the order of the addition: NaNs differ by it
+  bool adds = false;  // else they take the place of what is there
+  // Added together with the next one, of the same blocks, when both have come: the node's own
+  // values and theirs in the order of the nodes.
+  bool joins_next = false;
   bool becomes_final = false;
 };
 

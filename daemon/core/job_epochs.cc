@@ -27,6 +27,7 @@ void JobCore::send_join(Output& output) {
   join.cache_capacity = options_.agreement.cache_capacity;
   join.data_address = options_.data_address;
   join.fan_in = options_.agreement.tree_fan_in;
+  join.algorithm = options_.algorithm;
   for (LocalRank rank : attached_) join.attached.push_back(global_rank(rank));
   next_join_ = now_ + options_.join_interval_ms;
   if (is_coordinator()) {
@@ -121,6 +122,11 @@ Status JobCore::check_join(NodeIndex from, const Join& join) const {
                     std::to_string(agreement.cache_capacity) + " tensors on node " + ours +
                     " and of " + std::to_string(join.cache_capacity) + " on node " + theirs +
                     "; give --cache-capacity the same value on all nodes");
+  }
+  if (join.algorithm != options_.algorithm) {
+    return mismatch("job " + options_.job + " has algorithm \"" + to_string(options_.algorithm) +
+                    "\" on node " + ours + " and \"" + to_string(join.algorithm) + "\" on node " +
+                    theirs + "; give --algorithm the same value on all nodes");
   }
   if (join.fan_in != agreement.tree_fan_in) {
     const auto describe = [](int fan_in) {

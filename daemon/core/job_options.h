@@ -6,6 +6,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/ids.h"
 #include "daemon/core/agreement.h"
+#include "daemon/core/algorithm.h"
 #include "daemon/core/recovery.h"
 #include "daemon/core/stall_watch.h"
 #include "daemon/core/tree.h"
@@ -19,11 +20,12 @@ struct JobOptions {
   // L5's W: how far ahead of the oldest operation under way a launch may be, in the lockable track
   // (core/track.h has that of the other). The same on all nodes.
   int max_launched_operations = 4;
-  TicksMs start_timeout_ms = 60'000;     // for all ranks to attach
-  TicksMs join_interval_ms = 300;        // Join is repeated until Start
-  TicksMs handover_grace_ms = 1'000;     // in a tree, for the others to leave, too
-  TicksMs handover_timeout_ms = 10'000;  // for a new parent in the tree to answer
-  TicksMs suspicion_grace_ms = 1'000;    // after a data channel broke: for the true cause to arrive
+  AlgorithmChoice algorithm = AlgorithmChoice::kAuto;  // likewise
+  TicksMs start_timeout_ms = 60'000;                   // for all ranks to attach
+  TicksMs join_interval_ms = 300;                      // Join is repeated until Start
+  TicksMs handover_grace_ms = 1'000;                   // in a tree, for the others to leave, too
+  TicksMs handover_timeout_ms = 10'000;                // for a new parent in the tree to answer
+  TicksMs suspicion_grace_ms = 1'000;  // after a data channel broke: for the true cause to arrive
   StallOptions stall;
   TreeOptions tree;  // under policy `shrink` there is none: all talk to all
   // What happens when a node dies, and how long that may take. Policy `fail` asks nobody: the first

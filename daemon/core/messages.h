@@ -11,6 +11,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/status.h"
+#include "daemon/core/algorithm.h"
 #include "daemon/core/coordination.h"
 #include "daemon/core/descriptor.h"
 #include "daemon/core/plan.h"
@@ -72,6 +73,7 @@ struct Join {
   size_t cache_capacity = 0;
   int fan_in = 0;  // of the tree
   std::vector<Below> below;
+  AlgorithmChoice algorithm = AlgorithmChoice::kAuto;
 };
 
 // Coordinator to members: every rank is there; the epoch begins.

@@ -261,7 +261,8 @@ class DataJob final : private MeshEvents {
   void begin_piece(Running& running, ExchangeState& state, ExchangePiece& piece);
   void go_on(Running& running, ExchangeState& state, ExchangePiece& piece);
   void send(const Running& running, ExchangeState& state, ExchangePiece& piece, size_t index);
-  void receive(const Running& running, ExchangeState& state, ExchangePiece& piece, size_t index);
+  // What has come, up to that receive of the program.
+  void receive(const Running& running, ExchangeState& state, ExchangePiece& piece, size_t end);
   ExchangeState& state_of(const Operation& operation) {
     return exchanges_[geometry_.lane(operation.seq)];
   }
@@ -339,6 +340,7 @@ class DataJob final : private MeshEvents {
   MeshGeometry mesh_geometry_;
   std::map<core::Algorithm, core::ExchangeProgram> programs_;  // those that table_ may name
   std::vector<ExchangeState> exchanges_;                       // by lane
+  std::vector<const void*> addends_;                           // scratch
   core::AlgorithmTable table_;                                 // empty: not known yet
   std::optional<RingProbe> probe_;                             // on node 0, while it measures
   std::optional<transport::FrameHeader> early_probe_;  // came before this node could pass it on

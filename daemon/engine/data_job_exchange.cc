@@ -124,13 +124,12 @@ bool DataJob::begin_exchange(Running& running) {
   const Seq seq = operation.seq;
   go_on(running);
   // Messages that came before: handling one may end the operation.
-  for (size_t i = 0; i < early_messages_.size();) {
-    if (early_messages_[i].header.seq != seq.value) {
-      ++i;
-      continue;
-    }
-    const EarlyMessage message = early_messages_[i];
-    early_messages_.erase(early_messages_.begin() + static_cast<ptrdiff_t>(i));
+  std::vector<EarlyMessage> mine;
+  std::erase_if(early_messages_, [&](const EarlyMessage& message) {
+    if (message.header.seq == seq.value) mine.push_back(message);
+    return message.header.seq == seq.value;
+  });
+  for (const EarlyMessage& message : mine) {
     on_mesh_frame(message.from, message.header, message.payload);
   }
   return true;
@@ -188,13 +187,16 @@ void DataJob::go_on(Running& running, ExchangeState& state, ExchangePiece& piece
       send(running, state, piece, piece.sends_begun++);
     }
     if (piece.receives_done == program.receives.size()) break;
-    const core::ExchangeReceive& next = program.receives[piece.receives_done];
-    if (!piece.messages[piece.receives_done].has_come) return;
+    size_t end = piece.receives_done;
+    do {
+      if (!piece.messages[end].has_come) return;
+    } while (program.receives[end++].joins_next);
     for (size_t i = 0; i < piece.sends_begun; ++i) {
-      if (piece.unsent[i] && program.sends[i].blocks.overlaps(next.blocks)) return;
+      if (piece.unsent[i] && program.sends[i].blocks.overlaps(program.receives[end - 1].blocks)) {
+        return;
+      }
     }
-    receive(running, state, piece, piece.receives_done);
-    ++piece.receives_done;
+    receive(running, state, piece, end);
   }
   const uint32_t work = mesh_geometry_.work(geometry_.lane(running.operation->seq), piece.number);
   kernels_.store(*running.operation, piece.range, mesh_->work_buffer(work));
@@ -220,24 +222,35 @@ void DataJob::send(const Running& running, ExchangeState& state, ExchangePiece& 
 }
 
 void DataJob::receive(const Running& running, ExchangeState& state, ExchangePiece& piece,
-                      size_t index) {
+                      size_t end) {
   const Operation& operation = *running.operation;
-  const core::ExchangeReceive& item = state.program->receives[index];
-  WaitingMessage& message = piece.messages[index];
-  const ElementRange elements = elements_of(item.blocks, piece.range, state.program->blocks);
+  const core::ExchangeReceive& last = state.program->receives[end - 1];
+  const ElementRange elements = elements_of(last.blocks, piece.range, state.program->blocks);
   std::byte* mine =
       mesh_->work_buffer(mesh_geometry_.work(geometry_.lane(operation.seq), piece.number)) +
       (elements.begin - piece.range.begin) * static_cast<int64_t>(element_bytes(operation.dtype));
-  const std::byte* theirs = message.payload.data();
-  if (!item.adds) {
-    std::copy_n(theirs, message.payload.size(), mine);
-  } else if (item.theirs_first) {
-    kernels_.combine(operation, theirs, mine, elements.count(), item.becomes_final, mine);
+  if (last.adds) {
+    addends_.clear();
+    bool has_mine = false;
+    for (size_t i = piece.receives_done; i < end; ++i) {
+      if (!has_mine && options_.self < state.program->receives[i].from) {
+        addends_.push_back(mine);
+        has_mine = true;
+      }
+      addends_.push_back(piece.messages[i].payload.data());
+    }
+    if (!has_mine) addends_.push_back(mine);
+    kernels_.combine(operation, addends_.front(), std::span(addends_).subspan(1), elements.count(),
+                     last.becomes_final, mine);
   } else {
-    kernels_.combine(operation, mine, theirs, elements.count(), item.becomes_final, mine);
+    std::copy_n(piece.messages[end - 1].payload.data(), piece.messages[end - 1].payload.size(),
+                mine);
   }
-  message.has_come = false;
-  mesh_->release(item.from, message.slot);
+  for (; piece.receives_done < end; ++piece.receives_done) {
+    WaitingMessage& message = piece.messages[piece.receives_done];
+    message.has_come = false;
+    mesh_->release(state.program->receives[piece.receives_done].from, message.slot);
+  }
 }
 
 void DataJob::on_mesh_frame(NodeIndex from, const transport::FrameHeader& header,
@@ -324,8 +337,9 @@ std::optional<NodeIndex> DataJob::awaited_peer(const Running& running) const {
   const ExchangeState& state = exchanges_[geometry_.lane(running.operation->seq)];
   for (const ExchangePiece& piece : state.window) {
     if (piece.number < 0 || piece.receives_done == state.program->receives.size()) continue;
-    if (piece.messages[piece.receives_done].has_come) continue;
-    return state.program->receives[piece.receives_done].from;
+    size_t next = piece.receives_done;
+    while (piece.messages[next].has_come && state.program->receives[next].joins_next) ++next;
+    if (!piece.messages[next].has_come) return state.program->receives[next].from;
   }
   return std::nullopt;
 }

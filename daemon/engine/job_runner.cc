@@ -23,6 +23,7 @@ core::JobOptions core_options(const EngineContext& context, const JobSpec& spec)
   agreement.lock_after_steps = spec.lock_after_steps.value_or(agreement.lock_after_steps);
   agreement.cache_capacity = spec.cache_capacity.value_or(agreement.cache_capacity);
   options.max_launched_operations = context.options.lanes;
+  options.algorithm = spec.algorithm;
   options.start_timeout_ms =
       spec.start_timeout_ms > 0 ? spec.start_timeout_ms : context.options.start_timeout_ms;
   options.suspicion_grace_ms = context.options.timeout_ms / 10;

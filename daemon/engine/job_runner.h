@@ -64,6 +64,7 @@ struct JobSpec {
   std::optional<int64_t> fusion_threshold_bytes;
   TicksMs start_timeout_ms = 0;  // 0: the daemon's
   std::optional<core::Coordination> coordination;
+  core::AlgorithmChoice algorithm = core::AlgorithmChoice::kAuto;  // of all-reduces
   // Where nothing is said, core::AgreementOptions'.
   std::optional<int> lock_after_steps;
   std::optional<size_t> cache_capacity;

@@ -38,6 +38,7 @@ void JobRunner::open_data(uint32_t process_set, const core::Layout& layout) {
   options.staging_bytes = context_.options.staging_bytes;
   options.timeout_ms = context_.options.timeout_ms;
   options.corrupt = context_.options.corrupt_reduction;
+  options.algorithm = spec_.algorithm;
 
   // The data loop's news arrives here as events of the core, unless the job has gone meanwhile.
   const auto tell = [this, epoch = data_epoch_](auto make_event) {

@@ -102,14 +102,13 @@ void OperationKernels::reduce_piece(const Operation& operation, const Piece& pie
   reduce_with(operation, args, final);
 }
 
-void OperationKernels::combine(const Operation& operation, const std::byte* first,
-                               const std::byte* second, int64_t elements, bool final,
+void OperationKernels::combine(const Operation& operation, const void* first,
+                               std::span<const void* const> others, int64_t elements, bool final,
                                std::byte* dst) {
-  const void* const source = second;
   reduce::ReduceArgs args;
   args.dst = dst;
   args.partial = first;
-  args.sources = {&source, 1};
+  args.sources = others;
   args.count = static_cast<size_t>(elements);
   reduce_with(operation, args, final);
 }

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "daemon/base/dtype.h"
@@ -82,9 +83,9 @@ class OperationKernels {
   // also postscale and divisor. dst may equal partial. Zeros where all local ranks have joined.
   void reduce_local(const Operation& operation, core::ElementRange range, const std::byte* partial,
                     bool final, std::byte* dst);
-  // dst = first (op) second, values of so many of its elements that come from different nodes; with
-  // `final` as above. dst may equal either.
-  void combine(const Operation& operation, const std::byte* first, const std::byte* second,
+  // dst = first (op) others[0] (op) others[1] and so on: so many values from different nodes; with
+  // `final` as above. dst may equal any of them.
+  void combine(const Operation& operation, const void* first, std::span<const void* const> others,
                int64_t elements, bool final, std::byte* dst);
   // Copies final values to the output of every local rank that gets them.
   void store(const Operation& operation, core::ElementRange range, const std::byte* src);

@@ -127,6 +127,7 @@ struct Writer {
     join.set_cache_capacity(from.cache_capacity);
     for (Rank rank : from.attached) join.add_attached_ranks(rank.value);
     join.set_fan_in(static_cast<uint32_t>(from.fan_in));
+    join.set_algorithm(core::to_string(from.algorithm));
     for (const core::Join::Below& item : from.below) {
       v1::Join::Below& below = *join.add_below();
       below.set_node(item.node.value);
@@ -234,10 +235,13 @@ struct Writer {
 Result<core::Join> read(const v1::Join& from) {
   Result<core::Coordination> coordination = core::parse_coordination(from.coordination());
   if (!coordination.is_ok()) return broken("a coordination that this version does not know");
+  Result<core::AlgorithmChoice> algorithm = core::parse_algorithm(from.algorithm());
+  if (!algorithm.is_ok()) return broken("an algorithm that this version does not know");
   core::Join to{
       from.layout_hash(), from.data_address(), {}, coordination.value(), from.cache_capacity()};
   for (int32_t rank : from.attached_ranks()) to.attached.push_back(Rank{rank});
   to.fan_in = static_cast<int>(std::min<uint32_t>(from.fan_in(), limits::kMaxNodes));
+  to.algorithm = algorithm.value();
   for (const v1::Join::Below& item : from.below()) {
     core::Join::Below& below =
         to.below.emplace_back(core::Join::Below{NodeIndex{item.node()}, item.data_address(), {}});
@@ -410,7 +414,7 @@ Status read_body(const v1::JobMessage& from, engine::Envelope& to) {
   return Status::ok();
 }
 
-// How the job's nodes agree on the order.
+// How the job's nodes agree on the order, and carry out what is in it.
 Status read_agreement(const v1::JobSpec& from, engine::JobSpec& to) {
   if (!from.coordination().empty()) {
     Result<core::Coordination> mode = core::parse_coordination(from.coordination());
@@ -418,6 +422,13 @@ Status read_agreement(const v1::JobSpec& from, engine::JobSpec& to) {
       return Status(Code::kInvalidArgument, "job " + to.job + ": " + mode.status().message());
     }
     to.coordination = mode.value();
+  }
+  if (!from.algorithm().empty()) {
+    Result<core::AlgorithmChoice> algorithm = core::parse_algorithm(from.algorithm());
+    if (!algorithm.is_ok()) {
+      return Status(Code::kInvalidArgument, "job " + to.job + ": " + algorithm.status().message());
+    }
+    to.algorithm = algorithm.value();
   }
   if (from.has_fusion_threshold_bytes()) {
     to.fusion_threshold_bytes = static_cast<int64_t>(

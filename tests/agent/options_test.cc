@@ -82,13 +82,17 @@ TEST(Options, ReadsHowTheJobAgreesOnTheOrder) {
   EXPECT_EQ(nothing.fusion_threshold_bytes, std::nullopt);
   EXPECT_EQ(nothing.lock_after_steps, std::nullopt);
   EXPECT_EQ(nothing.cache_capacity, std::nullopt);
+  EXPECT_EQ(nothing.algorithm, "");
+  EXPECT_FALSE(nothing.is_deterministic);
   const AgreementSettings all = parsed({"--coordination", "cached", "--fusion-threshold", "0",
-                                        "--lock-after", "5", "--cache-capacity=64", "p"})
+                                        "--lock-after", "5", "--cache-capacity=64",
+                                        "--algorithm", "ring", "p"})
                                     .agreement;
   EXPECT_EQ(all.coordination, "cached");
   EXPECT_EQ(all.fusion_threshold_bytes, 0u);
   EXPECT_EQ(all.lock_after_steps, 5u);
   EXPECT_EQ(all.cache_capacity, 64u);
+  EXPECT_EQ(all.algorithm, "ring");
 }
 
 TEST(Options, TakesTheJobsAgreementFromTheEnvironmentUnlessAFlagSaysOtherwise) {
@@ -103,6 +107,11 @@ TEST(Options, TakesTheJobsAgreementFromTheEnvironmentUnlessAFlagSaysOtherwise) {
   EXPECT_EQ(settings.cache_capacity, std::nullopt);
   EXPECT_EQ(parsed({"--coordination=cached", "p"}, environment).agreement.coordination, "cached");
   EXPECT_EQ(parsed({"--lock-after", "9", "p"}, environment).agreement.lock_after_steps, 9u);
+  EXPECT_EQ(parsed({"p"}, {{"RUEDA_ALGORITHM", "central"}}).agreement.algorithm, "central");
+  EXPECT_TRUE(parsed({"p"}, {{"RUEDA_DETERMINISTIC", "1"}}).agreement.is_deterministic);
+  EXPECT_FALSE(parsed({"p"}, {{"RUEDA_DETERMINISTIC", "0"}}).agreement.is_deterministic);
+  EXPECT_THAT(error_of({"--deterministic", "--fusion-threshold", "1M", "p"}),
+              HasSubstr("--fusion-threshold"));
   EXPECT_THAT(error_of({"p"}, {{"RUEDA_LOCK_AFTER", "0"}}), HasSubstr("--lock-after"));
   EXPECT_THAT(error_of({"--cache-capacity", "none", "p"}), HasSubstr("none"));
 }

@@ -123,6 +123,22 @@ TEST(JobForming, ACacheOfAnotherSizeIsRefusedWithBothNodesSizes) {
                    "give --cache-capacity the same value on all nodes"));
 }
 
+// Nodes that go different ways would wait for each other's channels until a deadline.
+TEST(JobForming, AnotherAlgorithmIsRefusedWithBothNodesAlgorithms) {
+  Cluster job({1, 1});
+  Join join{job.layout().hash(),
+            "data1",
+            {Rank{1}},
+            kDefaultCoordination,
+            AgreementOptions().cache_capacity};
+  join.algorithm = AlgorithmChoice::kRing;
+  job.step(0, MessageArrived{{NodeIndex{1}, Epoch{1}, 0, join}});
+  EXPECT_EQ(job.node(0).failed.at(0),
+            Status(Code::kMismatch,
+                   "job train has algorithm \"auto\" on node n0 and \"ring\" on node n1; give "
+                   "--algorithm the same value on all nodes"));
+}
+
 // The number of ranks alone was compared, so that wrong ones could stand in for those missing.
 TEST(JobForming, AJoinWithRanksOfAnotherNodeIsRefused) {
   for (Rank stray : {Rank{0}, Rank{3}, Rank{-1}}) {

@@ -18,6 +18,7 @@ class Cancelling {
     options_.ranks_per_node.assign(static_cast<size_t>(draw(2, 4)), 1);
     options_.ranks_per_node[0] = draw(1, 2);
     if (draw(0, 1) == 1) options_.policy = core::DeathPolicy::kShrink;
+    options_.algorithm = static_cast<core::AlgorithmChoice>(draw(0, 6));
     ring_ = std::make_unique<Ring>(options_);
     nodes_.resize(options_.ranks_per_node.size());
   }

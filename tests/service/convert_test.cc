@@ -63,7 +63,8 @@ TEST(Convert, Join) {
       core::Coordination::kGlobalSleep,
       77,
       5,
-      {{NodeIndex{3}, "host:3", {Rank{4}}}, {NodeIndex{4}, "host:4", {}}}};
+      {{NodeIndex{3}, "host:3", {Rank{4}}}, {NodeIndex{4}, "host:4", {}}},
+      core::AlgorithmChoice::kDirect};
   const core::Join back = round_trip(join, std::string("\0proof\xff", 7));
   EXPECT_EQ(back.layout_hash, join.layout_hash);
   EXPECT_EQ(back.data_address, join.data_address);
@@ -71,6 +72,7 @@ TEST(Convert, Join) {
   EXPECT_EQ(back.coordination, join.coordination);
   EXPECT_EQ(back.cache_capacity, 77u);
   EXPECT_EQ(back.fan_in, 5);
+  EXPECT_EQ(back.algorithm, core::AlgorithmChoice::kDirect);
   ASSERT_EQ(back.below.size(), 2u);
   EXPECT_EQ(back.below[0].node, NodeIndex{3});
   EXPECT_EQ(back.below[0].data_address, "host:3");

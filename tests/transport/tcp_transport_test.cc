@@ -188,11 +188,11 @@ TEST_F(TcpTransportTest, AnotherVersionIsNamed) {
   expect_channel();
   asio::ip::tcp::socket stranger = dial();
   tcp::Hello message = hello();
-  message.version = 4;
+  message.version = 5;
   asio::write(stranger, asio::buffer(&message, sizeof(message)));
   ASSERT_TRUE(run_until_rejected(1));
   EXPECT_TRUE(is_hung_up(stranger));
-  EXPECT_EQ(log_->count("it speaks wire version 4, this daemon speaks 3"), 1);
+  EXPECT_EQ(log_->count("it speaks wire version 5, this daemon speaks 4"), 1);
 }
 
 TEST_F(TcpTransportTest, APeerThatSaysNothingOrHalfIsClosed) {

@@ -1,0 +1,366 @@
+// All-reduces over the mesh: every algorithm on real data, and a peer that breaks the rules.
+
+#include <array>
+#include <functional>
+
+#include <gtest/gtest.h>
+
+#include "daemon/base/hash.h"
+#include "tests/engine/ring.h"
+
+namespace rueda::engine {
+namespace {
+
+using core::AlgorithmChoice;
+using testing::Bytes;
+using testing::Ring;
+using testing::RingOptions;
+using testing::Work;
+using testing::WorkSpec;
+using transport::FrameKind;
+
+constexpr std::array kExchanges{AlgorithmChoice::kRecursiveDoubling,
+                                AlgorithmChoice::kHalvingDoubling, AlgorithmChoice::kDirect,
+                                AlgorithmChoice::kCentral};
+
+class DataJobExchange : public ::testing::TestWithParam<AlgorithmChoice> {
+ protected:
+  RingOptions options(int nodes) const {
+    RingOptions options;
+    options.ranks_per_node.assign(static_cast<size_t>(nodes), 1);
+    options.ranks_per_node.front() = 2;
+    options.algorithm = GetParam();
+    return options;
+  }
+};
+
+TEST_P(DataJobExchange, AllDtypesAndOpsAtOddSizes) {
+  for (int nodes = 2; nodes <= 8; ++nodes) {
+    Ring ring(options(nodes));
+    for (int dtype = 0; dtype < kDTypeCount; ++dtype) {
+      for (int op = 0; op < kReduceOpCount; ++op) {
+        // Less than a block for each node, and many more pieces than the window has.
+        for (const int64_t size : {0, 1, 3, 1023, 21'001}) {
+          WorkSpec spec;
+          spec.dtype = static_cast<DType>(dtype);
+          spec.op = static_cast<ReduceOp>(op);
+          spec.sizes = {size, 5};
+          spec.in_place = size % 2 == 1;
+          ring.add(spec);
+        }
+      }
+    }
+    ASSERT_TRUE(ring.run_all()) << nodes << " nodes";
+    ASSERT_EQ(ring.check(), "") << nodes << " nodes";
+  }
+}
+
+TEST_P(DataJobExchange, TheSizeOfAChunkDoesNotChangeABit) {
+  WorkSpec spec;
+  spec.sizes = {30'001};
+  spec.random_seed = 1;
+  spec.op = ReduceOp::kAverage;
+  spec.prescale = 0.3;
+  Bytes first;
+  for (const uint64_t chunk_bytes : {4096, 12'288, 262'144}) {
+    RingOptions of_this_size = options(5);
+    of_this_size.chunk_bytes = chunk_bytes;
+    Ring ring(of_this_size);
+    const Work& work = ring.add(spec);
+    ASSERT_TRUE(ring.run_all());
+    ASSERT_EQ(ring.check(), "");
+    if (first.empty()) first = work.output(Rank{0});
+    EXPECT_EQ(work.output(Rank{3}), first) << chunk_bytes;
+  }
+}
+
+TEST_P(DataJobExchange, TheTestFaultIsSeenOnEveryRank) {
+  RingOptions corrupt = options(3);
+  corrupt.corrupt = true;
+  Ring ring(corrupt);
+  const Work& work = ring.add({.sizes = {8}});
+  ASSERT_TRUE(ring.run_all());
+  EXPECT_NE(ring.check(), "");
+  for (int rank = 1; rank < work.ranks(); ++rank) {
+    EXPECT_EQ(work.output(Rank{rank}), work.output(Rank{0}));
+  }
+}
+
+TEST_P(DataJobExchange, MessagesThatComeEarlyWaitInTheirSlots) {
+  Ring ring(options(4));
+  for (int i = 0; i < 4; ++i) ring.add({.sizes = {3000}});
+  for (int node = 0; node < 3; ++node) {
+    while (ring.launch_next(node)) {
+    }
+  }
+  ring.settle();
+  ASSERT_TRUE(ring.run_all());
+  EXPECT_EQ(ring.check(), "");
+}
+
+TEST_P(DataJobExchange, CountsTheTrafficOfEachPeer) {
+  Ring ring(options(2));
+  ring.add({.sizes = {1000}});
+  ASSERT_TRUE(ring.run_all());
+  ring.settle();
+  for (int i = 0; i < 2; ++i) ring.node(i).job->count_traffic();
+  EXPECT_GE(ring.metrics().peer("n1", "mem").sent_bytes.Value(), 4000);
+  EXPECT_GE(ring.metrics().peer("n1", "mem").received_bytes.Value(), 4000);
+}
+
+TEST_P(DataJobExchange, ANodeMayGoAtAnyMoment) {
+  for (int turns = 0; turns < 120; turns += 3) {
+    Ring ring(options(3));
+    for (int i = 0; i < 4; ++i) ring.add({.sizes = {9000}});
+    for (int node = 0; node < 3; ++node) ring.launch_next(node);
+    for (int i = 0; i < turns; ++i) ring.poll();
+    ring.node(1).job.reset();
+    for (int i = 0; i < 500; ++i) ring.poll();
+    if (turns < 40) continue;  // the channels may not be open: their deadline is long
+    EXPECT_FALSE(ring.node(0).lost.empty()) << "after " << turns << " turns";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Algorithms, DataJobExchange, ::testing::ValuesIn(kExchanges),
+                         [](const auto& choice) {
+                           std::string name = core::to_string(choice.param);
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+TEST(DataJobAlgorithms, DoublingAndHalvingGiveTheSameBits) {
+  for (const int nodes : {2, 3, 6, 8}) {
+    std::vector<Bytes> outputs;
+    for (const AlgorithmChoice algorithm :
+         {AlgorithmChoice::kRecursiveDoubling, AlgorithmChoice::kHalvingDoubling}) {
+      RingOptions options;
+      options.ranks_per_node.assign(static_cast<size_t>(nodes), 1);
+      options.algorithm = algorithm;
+      Ring ring(options);
+      const Work& work = ring.add({.sizes = {20'000}, .random_seed = 3});
+      ASSERT_TRUE(ring.run_all());
+      ASSERT_EQ(ring.check(), "");
+      outputs.push_back(work.output(Rank{0}));
+    }
+    EXPECT_EQ(outputs[0], outputs[1]) << nodes << " nodes";
+  }
+}
+
+TEST(DataJobAlgorithms, WhatIsTheQuickestIsMeasuredBeforeTheFirstOperation) {
+  for (int nodes = 2; nodes <= 5; ++nodes) {
+    RingOptions options;
+    options.ranks_per_node.assign(static_cast<size_t>(nodes), 1);
+    options.algorithm = AlgorithmChoice::kAuto;
+    Ring ring(options);
+    for (const int64_t size : {0, 1, 1000, 1'000'000}) ring.add({.sizes = {size}});
+    ASSERT_TRUE(ring.run_all());
+    EXPECT_EQ(ring.check(), "");
+  }
+}
+
+// The test is node 1 of two, and says what it likes.
+class DataJobWithMeshPeer : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kChunkBytes = 4096;
+  static constexpr uint32_t kMeshStream = 1u << 16;
+
+  struct Sender final : transport::SendEvents {
+    void on_sent(uint64_t) override {}
+    void on_slot_free(uint32_t) override {}
+    void on_closed(const Status&) override {}
+  };
+  struct Receiver final : transport::ReceiveEvents {
+    void on_frame(const transport::FrameHeader& header, std::span<std::byte>) override {
+      frames.push_back(header);
+    }
+    void on_closed(const Status&) override {}
+    std::vector<transport::FrameHeader> frames;
+  };
+
+  void SetUp() override {
+    DataJobOptions options = testing::data_job_options(2, 0);
+    options.chunk_bytes = kChunkBytes;
+    options.algorithm = AlgorithmChoice::kRecursiveDoubling;
+    const SlotGeometry ring = SlotGeometry::make(2, options.lanes, kChunkBytes,
+                                                 options.staging_bytes - mesh_budget(options));
+    const MeshGeometry mesh =
+        MeshGeometry::make(options.lanes, 1, kChunkBytes, mesh_budget(options));
+    ASSERT_TRUE(job_transport_->listen(options.data_addresses[0]).is_ok());
+    ASSERT_TRUE(peer_transport_->listen(options.data_addresses[1]).is_ok());
+    options.events.on_done = [this](Seq seq, double) { done_.push_back(seq); };
+    options.events.on_failed = [this](Seq seq, const Status& status) {
+      failed_.emplace_back(seq, status);
+    };
+    options.events.on_channel_lost = [this](NodeIndex node, const Status& status) {
+      lost_.emplace_back(node, status);
+    };
+    const std::string address = options.data_addresses[0];
+    job_ = std::make_unique<DataJob>(io_, *job_transport_, metrics_, std::move(options));
+    job_->start();
+    memory_.resize(ring.total_bytes() + mesh.total_bytes(1));
+    region_ = peer_transport_->register_region(memory_).value();
+    open(address, 0, ring.slots(), ring.slot_bytes, memory_.data(), ring_to_job_, ring_from_job_,
+         ring_receiver_);
+    open(address, kMeshStream, mesh.slots(), mesh.slot_bytes, memory_.data() + ring.total_bytes(),
+         to_job_, from_job_, receiver_);
+    while (!to_job_ || !from_job_ || !ring_to_job_ || !ring_from_job_) poll();
+    poll();
+  }
+  void TearDown() override {
+    job_.reset();
+    for (auto* channel : {&to_job_, &ring_to_job_}) channel->reset();
+    for (auto* channel : {&from_job_, &ring_from_job_}) channel->reset();
+    poll();
+  }
+
+  void open(const std::string& address, uint32_t stream, uint32_t slots, uint32_t slot_bytes,
+            std::byte* base, std::unique_ptr<transport::SendChannel>& to,
+            std::unique_ptr<transport::ReceiveChannel>& from, Receiver& receiver) {
+    const uint64_t job = Fnv1a().add(JobId("ring")).value();
+    transport::AcceptOptions accept;
+    accept.id = {job, 1, 0, 1, stream};
+    accept.slots = {base, slots, slot_bytes, region_};
+    accept.timeout_ms = 60'000;
+    accept.events = &receiver;
+    peer_transport_->expect(accept, [&from](auto channel) { from = std::move(channel).value(); });
+    transport::ConnectOptions connect;
+    connect.address = address;
+    connect.id = {job, 1, 1, 0, stream};
+    connect.slot_count = slots;
+    connect.slot_bytes = slot_bytes;
+    connect.timeout_ms = 60'000;
+    connect.events = &sender_;
+    peer_transport_->connect(connect, [&to](auto channel) { to = std::move(channel).value(); });
+  }
+
+  // Of four floats, in operation 1's lane.
+  transport::FrameHeader message() const {
+    transport::FrameHeader header;
+    header.kind = FrameKind::kReduce;
+    header.slot = 4 * 2;  // lane 1, with four pieces under way and two messages of each
+    header.slot *= core::kMostMessages / 2;
+    header.job = Fnv1a().add(JobId("ring")).value();
+    header.epoch = 1;
+    header.seq = 1;
+    header.plan_hash = 7;
+    header.payload_bytes = 16;
+    return header;
+  }
+  void send(transport::SendChannel& channel, const transport::FrameHeader& header) {
+    const transport::SendBuffer buffer{memory_.data(), header.payload_bytes, region_};
+    channel.write(header, {&buffer, 1}, 0);
+    poll();
+  }
+  void poll() {
+    io_.restart();
+    io_.poll();
+  }
+
+  boost::asio::io_context io_{1};
+  std::shared_ptr<transport::MemNetwork> network_ = transport::make_mem_network();
+  std::unique_ptr<transport::Transport> job_transport_ =
+      transport::make_mem_transport(io_, network_);
+  std::unique_ptr<transport::Transport> peer_transport_ =
+      transport::make_mem_transport(io_, network_);
+  observe::Metrics metrics_{{"0", "test", "none"}};
+  std::vector<Seq> done_;
+  std::vector<std::pair<Seq, Status>> failed_;
+  std::vector<std::pair<NodeIndex, Status>> lost_;
+  std::unique_ptr<DataJob> job_;
+  std::vector<std::byte> memory_;
+  transport::RegionKey region_;
+  Sender sender_;
+  Receiver receiver_;
+  Receiver ring_receiver_;
+  std::unique_ptr<transport::SendChannel> to_job_;
+  std::unique_ptr<transport::SendChannel> ring_to_job_;
+  std::unique_ptr<transport::ReceiveChannel> from_job_;
+  std::unique_ptr<transport::ReceiveChannel> ring_from_job_;
+};
+
+TEST_F(DataJobWithMeshPeer, OneMessageEachWayIsAnAllReduceOfTwoNodes) {
+  const Work work({.sizes = {4}}, {1, 1}, Seq{1});
+  job_->run(work.operation(NodeIndex{0}));
+  poll();
+  ASSERT_EQ(receiver_.frames.size(), 1u);
+  EXPECT_TRUE(ring_receiver_.frames.empty());
+  EXPECT_EQ(receiver_.frames[0].payload_bytes, 16u);
+  EXPECT_EQ(receiver_.frames[0].slot, message().slot);
+  EXPECT_TRUE(done_.empty());
+  send(*to_job_, message());
+  EXPECT_EQ(done_, std::vector{Seq{1}});
+}
+
+TEST_F(DataJobWithMeshPeer, MessagesThatCannotBe) {
+  struct Case {
+    const char* what;
+    std::function<void(transport::FrameHeader&)> spoil;
+  };
+  const Case cases[] = {
+      {"another process set", [](auto& header) { header.process_set = 3; }},
+      {"message 1", [](auto& header) { header.chunk = 1; }},
+      {"message 2", [](auto& header) { header.chunk = 2; }},
+      {"at a wrong time", [](auto& header) { header.slot = 0; }},
+      {"a phase that node has no part in", [](auto& header) { header.kind = FrameKind::kGather; }},
+      {"12 bytes", [](auto& header) { header.payload_bytes = 12; }},
+      {"belongs to the ring", [](auto& header) { header.kind = FrameKind::kProbe; }},
+      {"belongs to the ring", [](auto& header) { header.kind = FrameKind::kStable; }},
+      {"lock generation 2",
+       [](auto& header) {
+         header.lock_generation = 2;
+         header.plan_hash = 7;
+       }},
+  };
+  for (const Case& item : cases) {
+    TearDown();
+    lost_.clear();
+    done_.clear();
+    job_transport_ = transport::make_mem_transport(io_, network_);
+    peer_transport_ = transport::make_mem_transport(io_, network_);
+    SetUp();
+    const Work work({.sizes = {4}}, {1, 1}, Seq{1});
+    auto operation = work.operation(NodeIndex{0});
+    operation->generation = 3;
+    job_->run(std::move(operation));
+    poll();
+    transport::FrameHeader header = message();
+    header.lock_generation = 3;
+    item.spoil(header);
+    send(*to_job_, header);
+    ASSERT_EQ(lost_.size(), 1u) << item.what;
+    EXPECT_EQ(lost_[0].first, NodeIndex{1});
+    if (header.process_set == 0) {
+      EXPECT_NE(lost_[0].second.message().find(item.what), std::string::npos)
+          << lost_[0].second.message();
+    }
+    EXPECT_TRUE(done_.empty());
+  }
+}
+
+TEST_F(DataJobWithMeshPeer, AFrameOfTheRingForWhatIsExchanged) {
+  const Work work({.sizes = {4}}, {1, 1}, Seq{1});
+  job_->run(work.operation(NodeIndex{0}));
+  poll();
+  transport::FrameHeader header = message();
+  header.chunk = 1;
+  header.payload_bytes = 8;
+  send(*ring_to_job_, header);
+  ASSERT_EQ(lost_.size(), 1u);
+  EXPECT_NE(lost_[0].second.message().find("a way that it does not go"), std::string::npos);
+}
+
+// A table of the start is news when it was measured here, or not at all.
+TEST_F(DataJobWithMeshPeer, ATableThatNobodyWaitsFor) {
+  for (const FrameKind kind : {FrameKind::kProbe, FrameKind::kTable}) {
+    if (!lost_.empty()) break;
+    transport::FrameHeader header = message();
+    header.kind = kind;
+    header.slot = 0;
+    send(*ring_to_job_, header);
+  }
+  ASSERT_EQ(lost_.size(), 1u);
+  EXPECT_NE(lost_[0].second.message().find("that cannot be"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace rueda::engine
