@@ -16,6 +16,8 @@ from typing import Any
 from ._context import (Stats, cross_rank, cross_size, init, is_initialized, local_rank, local_size,
                        node_id, rank, shutdown, size, stats)
 from ._errors import HorovodInternalError, RuedaError, RuedaInternalError, RuedaTimeoutError
+from ._grouped import (grouped_allgather, grouped_allgather_async, grouped_reducescatter,
+                       grouped_reducescatter_async)
 from ._memory import empty
 from ._operations import (Average, Max, Min, Product, ReduceOp, Sum, allreduce, allreduce_,
                           allreduce_async, allreduce_async_, barrier, broadcast, broadcast_,
@@ -35,8 +37,8 @@ __all__ = [
     "allgather_async", "alltoall", "alltoall_async", "allreduce", "allreduce_",
     "allreduce_async", "allreduce_async_", "barrier", "broadcast", "broadcast_", "broadcast_async",
     "broadcast_async_", "cross_rank", "cross_size", "declare_plan", "empty", "gather", "gather_async",
-    "global_process_set", "grouped_allreduce",
-    "grouped_allreduce_async", "init", "is_initialized", "join", "local_rank", "local_size", "node_id", "poll",
+    "global_process_set", "grouped_allgather", "grouped_allgather_async", "grouped_allreduce",
+    "grouped_allreduce_async", "grouped_reducescatter", "grouped_reducescatter_async", "init", "is_initialized", "join", "local_rank", "local_size", "node_id", "poll",
     "rank", "reduce", "reduce_async", "reducescatter", "reducescatter_async", "remove_process_set", "scatter",
     "scatter_async", "shutdown", "size", "stats", "synchronize",
 ]

@@ -8,6 +8,9 @@ from . import _library, _operations, _process_sets
 from ._library import InitOptions, byref, check
 
 
+_sessions = 0
+
+
 class Stats(NamedTuple):
     """Counters since init(). bytes_copied_*: memory not from rueda.empty, copied into the arena and
     back."""
@@ -40,6 +43,8 @@ def init(process_sets: Optional[Sequence[_process_sets.Ranks]] = None, *,
     options.socket = socket.encode() if socket is not None else None
     options.timeout_ms = max(1, int(timeout * 1000)) if timeout is not None else 0
     check(_library.load().rueda_init(byref(options)))
+    global _sessions
+    _sessions += 1
     _operations.reset()
     _process_sets.reset()
     for ranks in sets:
@@ -59,6 +64,12 @@ def shutdown() -> None:
     finally:
         _operations.reset()
         _process_sets.reset()
+
+
+def session() -> int:
+    """How many times init() has attached so far: memory and ids of an earlier session are not this
+    one's."""
+    return _sessions
 
 
 def is_initialized() -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 INVALID_ARGUMENT = -1
+DUPLICATE_NAME = -3
 TIMEOUT = -4
 RANK_LOST = -5
 NODE_LOST = -6
 DAEMON_LOST = -7
 SHUT_DOWN = -8
 RESOURCE_EXHAUSTED = -12
+INTERNAL = -14
 
 
 class RuedaError(RuntimeError):

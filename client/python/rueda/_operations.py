@@ -21,7 +21,7 @@ import numpy as np
 
 from . import _library
 from ._dtypes import as_array, code_of
-from ._errors import TIMEOUT, error_for
+from ._errors import TIMEOUT, RuedaError, RuedaTimeoutError, error_for
 from ._library import ReduceOptions, Result, Tensor, byref, check
 from ._memory import empty
 from ._process_sets import ProcessSet, id_of
@@ -67,17 +67,19 @@ class Pending:
 
     slots: "list[Slot]"
     is_list: bool = False
-    handle: int = 0  # librueda's; 0: the exchange has ended
+    handle: int = 0  # librueda's; 0: the exchange has ended, or there are members
     finish: Optional[Callable[[], Any]] = None  # makes the result; None: from the slots
     start: "Optional[Callable[[], Pending]]" = None
-    memory: Any = None  # of the exchange
+    memory: Any = None  # what else must live as long
     error: Optional[BaseException] = None  # of the exchange, or of start()
+    members: "Optional[list[int]]" = None  # handles of which this one is made, those not synchronized yet
+    results: "list[Any]" = dataclasses.field(default_factory=list)  # of the other members
 
 
 _pending: "dict[int, Pending]" = {}
 _sizing: "dict[int, Pending]" = {}  # of those, the ones that wait for sizes
 _sizing_lock = threading.Lock()
-_sized_handles = itertools.count(-1, -1)  # librueda's are positive
+_own_handles = itertools.count(-1, -1)  # librueda's are positive
 _counters: "dict[tuple[str, int], Iterator[int]]" = {}
 _counters_lock = threading.Lock()
 
@@ -171,17 +173,36 @@ def _c_tensor(slot: Slot, name: str, code: int, set_id: int) -> Tensor:
 
 
 def register(handle: int, slots: "list[Slot]", is_list: bool = False) -> int:
-    _pending[handle] = Pending(slots, is_list, handle)
-    return handle
+    return register_pending(Pending(slots, is_list, handle))
+
+
+def register_pending(pending: Pending) -> int:
+    _pending[pending.handle] = pending
+    return pending.handle
+
+
+def register_members(handles: "list[int]") -> int:
+    """One handle for several; its result is the list of theirs."""
+    own = next(_own_handles)
+    _pending[own] = Pending([], members=handles)
+    return own
+
+
+def is_in_flight(handle: int) -> bool:
+    return handle in _pending
 
 
 def begin_sized(handle: int, memory: Any, start: "Callable[[], Pending]") -> int:
     """`handle` is an exchange of sizes, in `memory`; start() begins the operation when it has ended."""
-    own = next(_sized_handles)
+    own = next(_own_handles)
     pending = Pending([], handle=handle, start=start, memory=memory)
     with _sizing_lock:
         _pending[own] = _sizing[own] = pending
     return own
+
+
+def has_sizes_to_wait_for() -> bool:
+    return bool(_sizing)
 
 
 def _start_sized() -> None:
@@ -407,6 +428,8 @@ def poll(handle: int) -> bool:
         pending = _known(handle)
         if handle in _sizing:
             return False
+    if pending.members is not None:
+        return all(poll(member) for member in pending.members)
     if pending.error is not None:
         return True
     done = ctypes.c_int()
@@ -421,7 +444,8 @@ def synchronize(handle: int, timeout: Optional[float] = None) -> Synchronized:
     other end takes the handle away. ValueError for an unknown handle. Ctrl-C interrupts the wait,
     within half a second, and leaves the handle valid.
     """
-    _known(handle)
+    if _known(handle).members is not None:
+        return _synchronize_members(handle, timeout)
     code = _wait(handle, timeout, Result())
     if code == TIMEOUT:
         raise error_for(code, _timeout_text(timeout, _library.last_error()))
@@ -438,6 +462,25 @@ def synchronize(handle: int, timeout: Optional[float] = None) -> Synchronized:
     if pending.is_list:
         return [slot.returned for slot in pending.slots]
     return pending.slots[0].returned if pending.slots else None
+
+
+def _synchronize_members(handle: int, timeout: Optional[float]) -> Synchronized:
+    pending = _known(handle)
+    assert pending.members is not None
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while pending.members:
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        try:
+            pending.results.append(synchronize(pending.members[0], left))
+        except RuedaTimeoutError:
+            raise
+        except RuedaError as error:  # the others end, too, before the caller gets to know
+            pending.error = pending.error or error
+        pending.members.pop(0)
+    _pending.pop(handle, None)
+    if pending.error is not None:
+        raise pending.error
+    return pending.results
 
 
 def _wait(handle: int, timeout: Optional[float], result: Result) -> int:

@@ -31,7 +31,7 @@ def _rows(tensor: Any) -> np.ndarray:
     return _contiguous(array)
 
 
-def _dims(values: Sequence[int]) -> Any:
+def dims_of(values: Sequence[int]) -> Any:
     return (ctypes.c_int64 * max(len(values), 1))(*values)
 
 
@@ -41,7 +41,7 @@ def _c_tensor(name: str, array: np.ndarray, output: Optional[np.ndarray], shape:
                   shape, array.ndim, code, set_id)
 
 
-def _place(set_id: int) -> "tuple[int, int]":
+def place_in(set_id: int) -> "tuple[int, int]":
     """This rank's place among the set's ranks, and how many they are."""
     library = _library.load()
     size = check(library.rueda_process_set_size(set_id))
@@ -59,13 +59,13 @@ def _begin_gathering(function: str, tensor: Any, root_rank: Optional[int], name:
     require_init()
     set_id = id_of(process_set)
     is_getting = root_rank is None or is_root(root_rank)
-    _, size = _place(set_id)
+    _, size = place_in(set_id)
     chosen = name_for(function, name, set_id)
 
     def start(sizes: np.ndarray) -> Pending:
         rows = sizes.reshape(size)
         output = result_of((int(rows.sum()), *array.shape[1:]), array.dtype) if is_getting else None
-        shape, counts = _dims(array.shape), _dims(rows.tolist())
+        shape, counts = dims_of(array.shape), dims_of(rows.tolist())
         c_tensor = _c_tensor(chosen, array, output, shape, code, set_id)
         handle = ctypes.c_uint64()
         library = _library.load()
@@ -75,10 +75,10 @@ def _begin_gathering(function: str, tensor: Any, root_rank: Optional[int], name:
             check(library.rueda_gather_async(byref(c_tensor), counts, root_rank, byref(handle)))
         return Pending([Slot(array, output, output, shape)], handle=handle.value)
 
-    return _with_sizes(chosen, [array.shape[0]], size, set_id, start)
+    return begin_with_sizes(chosen, [array.shape[0]], size, set_id, start)
 
 
-def _with_sizes(name: str, own: Sequence[int], size: int, set_id: int,
+def begin_with_sizes(name: str, own: Sequence[int], size: int, set_id: int,
                 start: Callable[[np.ndarray], Pending]) -> int:
     """First exchanges the sizes of all ranks; start(sizes) then begins what they are for."""
     if len(name.encode()) > _MOST_NAME_BYTES:
@@ -86,7 +86,7 @@ def _with_sizes(name: str, own: Sequence[int], size: int, set_id: int,
                          f"with {_SIZES!r} behind")
     mine = np.array(own, np.int64)
     sizes = np.empty(len(own) * size, np.int64)
-    shape = _dims(mine.shape)
+    shape = dims_of(mine.shape)
     c_tensor = _c_tensor(name + _SIZES, mine, sizes, shape, _INT64, set_id)
     handle = ctypes.c_uint64()
     check(_library.load().rueda_allgather_async(byref(c_tensor), None, byref(handle)))
@@ -137,7 +137,7 @@ def reduce_async(tensor: np.ndarray, root_rank: int, name: Optional[str] = None,
     require_init()
     set_id = id_of(process_set)
     output = result_of(array.shape, array.dtype) if is_root(root_rank) else None
-    shape = _dims(array.shape)
+    shape = dims_of(array.shape)
     c_tensor = _c_tensor(name_for("reduce", name, set_id), array, output, shape, code, set_id)
     handle = ctypes.c_uint64()
     check(_library.load().rueda_reduce_async(byref(c_tensor), int(root_rank), byref(options), byref(handle)))
@@ -155,7 +155,7 @@ def reduce(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, op: i
 
 def _even_part(array: np.ndarray, set_id: int) -> np.ndarray:
     """Memory for this rank's part of the rows; the first ranks have one more."""
-    place, size = _place(set_id)
+    place, size = place_in(set_id)
     rows = array.shape[0] // size + (1 if place < array.shape[0] % size else 0)
     return result_of((rows, *array.shape[1:]), array.dtype)
 
@@ -174,7 +174,7 @@ def reducescatter_async(tensor: np.ndarray, name: Optional[str] = None, op: int 
     require_init()
     set_id = id_of(process_set)
     output = _even_part(array, set_id)
-    shape = _dims(array.shape)
+    shape = dims_of(array.shape)
     c_tensor = _c_tensor(name_for("reducescatter", name, set_id), array, output, shape, code, set_id)
     handle = ctypes.c_uint64()
     check(_library.load().rueda_reduce_scatter_async(byref(c_tensor), None, byref(options), byref(handle)))
@@ -202,7 +202,7 @@ def scatter_async(tensor: np.ndarray, root_rank: int, name: Optional[str] = None
     set_id = id_of(process_set)
     is_root(root_rank)
     output = _even_part(array, set_id)
-    shape = _dims(array.shape)
+    shape = dims_of(array.shape)
     c_tensor = _c_tensor(name_for("scatter", name, set_id), array, output, shape, code, set_id)
     handle = ctypes.c_uint64()
     check(_library.load().rueda_scatter_async(byref(c_tensor), None, int(root_rank), byref(handle)))
@@ -230,7 +230,7 @@ def alltoall_async(tensor: np.ndarray, splits: Optional[Sequence[int]] = None, n
     code = code_of(array, dtype)
     require_init()
     set_id = id_of(process_set)
-    place, size = _place(set_id)
+    place, size = place_in(set_id)
     rows = array.shape[0]
     if splits is None:
         if rows % size != 0:
@@ -246,14 +246,14 @@ def alltoall_async(tensor: np.ndarray, splits: Optional[Sequence[int]] = None, n
         matrix = sizes.reshape(size, size)
         received = matrix[:, place].copy()
         output = result_of((int(received.sum()), *array.shape[1:]), array.dtype)
-        shape, counts = _dims(array.shape), _dims(sizes.tolist())
+        shape, counts = dims_of(array.shape), dims_of(sizes.tolist())
         c_tensor = _c_tensor(chosen, array, output, shape, code, set_id)
         handle = ctypes.c_uint64()
         check(_library.load().rueda_alltoall_async(byref(c_tensor), counts, byref(handle)))
         finish = None if splits is None else (lambda: (output, received))
         return Pending([Slot(array, output, output, shape)], handle=handle.value, finish=finish)
 
-    return _with_sizes(chosen, own, size, set_id, start)
+    return begin_with_sizes(chosen, own, size, set_id, start)
 
 
 def alltoall(tensor: np.ndarray, splits: Optional[Sequence[int]] = None, name: Optional[str] = None, *,

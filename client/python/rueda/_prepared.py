@@ -1,0 +1,52 @@
+"""An allreduce that every training step asks for, in the same memory: what librueda is told is put
+together once."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Optional, Sequence
+
+from . import _library, _operations
+from ._errors import TIMEOUT, error_for
+from ._library import ReduceOptions, Tensor, byref, check
+
+_SIGNAL_SLICE_MS = 500  # who waits wakes this often, for Ctrl-C
+
+
+class PreparedAllreduce:
+    """Of one tensor, or with `group` of several that are reduced together. The tensors' memory must live as
+    long as this, and the session too. Not thread-safe."""
+
+    def __init__(self, tensors: Sequence[Tensor], options: ReduceOptions, group: Optional[str] = None) -> None:
+        library = _library.load()
+        self._memory = ((Tensor * len(tensors))(*tensors), options)
+        self._handle = ctypes.c_uint64()
+        if group is None:
+            self._submit = library.rueda_allreduce_async
+            self._arguments = (byref(self._memory[0][0]), byref(options), byref(self._handle))
+        else:
+            self._submit = library.rueda_grouped_allreduce_async  # type: ignore[assignment]
+            self._arguments = (group.encode(), self._memory[0], len(tensors), byref(options),  # type: ignore
+                               byref(self._handle))
+        self._wait = library.rueda_wait
+
+    def begin(self) -> None:
+        """Submits it. RuedaError when the daemon refuses."""
+        check(self._submit(*self._arguments))
+
+    def is_done(self) -> bool:
+        """Whether wait() would return at once."""
+        done = ctypes.c_int()
+        check(_library.load().rueda_test(self._handle, byref(done)))
+        return done.value != 0
+
+    def wait(self) -> None:
+        """Sleeps until it has ended. RuedaError if it failed."""
+        if _operations.has_sizes_to_wait_for():  # of others, which must go on meanwhile
+            _operations.synchronize(_operations.register(self._handle.value, []))
+            return
+        code = TIMEOUT
+        while code == TIMEOUT:
+            code = self._wait(self._handle, _SIGNAL_SLICE_MS, None)
+        if code < 0:
+            raise error_for(code, _library.last_error())

@@ -1,0 +1,307 @@
+"""Gradients on their way: submitted as backward() computes them, waited for before the optimizer's step.
+
+A gradient lives in the arena from its first reduction on: `p.grad` is a view of memory that the daemon
+reads and writes where it is, so nothing is copied between backward and the ring (decision 34).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import warnings
+from typing import Any, Callable, List, Optional, Sequence
+
+import torch
+
+from .. import _context
+from .._errors import RuedaError
+from .._prepared import PreparedAllreduce
+from .._process_sets import ProcessSet, id_of
+from . import _ops
+from ._compression import Compression
+from ._errors import HorovodInternalError, horovod_error
+from ._reductions import options_of
+from ._sparse import sparse_allreduce_async
+from ._tensors import CODE_OF, c_tensor, dims_of, empty_in_arena
+
+
+def is_switched_on(variable: str, otherwise: bool) -> bool:
+    """A variable that is 1 or 0."""
+    value = os.environ.get(variable)
+    if value not in (None, "", "0", "1"):
+        raise ValueError(f"{variable}={value!r} must be 0 or 1")
+    return otherwise if not value else value == "1"
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How gradients are reduced. zero_copy: in the arena. overlap: during backward, not after it."""
+
+    op: int
+    compression: Any
+    prescale_factor: float
+    postscale_factor: float
+    process_set: ProcessSet
+    sparse_as_dense: bool
+    zero_copy: bool = dataclasses.field(default_factory=lambda: is_switched_on("RUEDA_TORCH_ZERO_COPY", True))
+    overlap: bool = dataclasses.field(default_factory=lambda: is_switched_on("RUEDA_TORCH_OVERLAP", True))
+
+
+class Gradient:
+    """That of one parameter."""
+
+    def __init__(self, name: str, parameter: torch.Tensor, unit: "Unit") -> None:
+        self.name = name
+        self.parameter = parameter
+        self.unit = unit
+        self.in_arena: Optional[torch.Tensor] = None
+        self.passes_left = 0
+        self._node: Any = None
+
+    def listen(self, on_ready: "Callable[[Gradient], None]") -> None:
+        """From now on on_ready is called whenever backward() has accumulated into the gradient."""
+        if self._node is not None or not self.parameter.requires_grad:
+            return
+        # The node lives as long as it is referenced; there is no other way to it.
+        self._node = self.parameter.expand_as(self.parameter).grad_fn.next_functions[0][0]
+        self._node.register_hook(lambda *_: on_ready(self))
+
+    def is_listening(self) -> bool:
+        return self._node is not None
+
+    def fill(self) -> torch.Tensor:
+        """The gradient; zeros where none was computed: other ranks may have one."""
+        if self.parameter.grad is None:
+            if self.in_arena is not None:
+                self.parameter.grad = self.in_arena.zero_()
+            else:
+                self.parameter.grad = torch.zeros_like(self.parameter, memory_format=torch.contiguous_format)
+        return self.parameter.grad
+
+    def move_to_arena(self) -> None:
+        """`p.grad` becomes a view of the arena. Copies only what is not there yet: the first time, and when
+        p.grad has been set to something else."""
+        parameter = self.parameter
+        if parameter.grad is self.in_arena:
+            return
+        assert parameter.grad is not None
+        if self.in_arena is None:
+            self.in_arena = empty_in_arena(parameter.shape, parameter.dtype)
+        self.in_arena.copy_(parameter.grad)
+        parameter.grad = self.in_arena
+
+
+class Unit:
+    """Gradients that are reduced together: one, or a group."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.gradients: List[Gradient] = []
+        self.ready = 0
+        self._settings = settings
+        self._prepared: Optional[PreparedAllreduce] = None
+        self._session = 0
+        self._finish: List[Callable[[], None]] = []
+        self._is_done: List[Callable[[], bool]] = []
+        self.is_under_way = False
+
+    def begin(self) -> None:
+        """Submits the gradients. HorovodInternalError when the daemon refuses."""
+        self.is_under_way = True
+        dense = []
+        for gradient in self.gradients:
+            value = gradient.fill()
+            if value.is_sparse and self._settings.sparse_as_dense:
+                gradient.parameter.grad = value.to_dense()
+            elif value.is_sparse:
+                self._begin_sparse(gradient, value)
+                continue
+            dense.append(gradient)
+        if dense and self._can_stay_in_arena(dense):
+            self._begin_in_arena(dense)
+        elif dense:
+            self._begin_elsewhere(dense)
+
+    def is_done(self) -> bool:
+        return all(is_done() for is_done in self._is_done)
+
+    def finish(self) -> None:
+        """Waits for them. All of it has ended when this returns or raises."""
+        error: Optional[RuedaError] = None
+        finish, self._finish, self._is_done = self._finish, [], []
+        self.is_under_way = False
+        self.ready = 0
+        for one in finish:
+            try:
+                one()
+            except RuedaError as failure:
+                error = error or failure
+        if error is not None:
+            raise error if isinstance(error, HorovodInternalError) else horovod_error(error)
+
+    def _can_stay_in_arena(self, gradients: Sequence[Gradient]) -> bool:
+        return (self._settings.zero_copy and self._settings.compression is Compression.none
+                and len(gradients) == len(self.gradients)
+                and all(not one.parameter.grad.requires_grad for one in gradients))  # type: ignore[union-attr]
+
+    def _begin_in_arena(self, gradients: Sequence[Gradient]) -> None:
+        if self._session != _context.session():  # memory of another session is foreign to this one
+            for gradient in gradients:
+                gradient.in_arena = None
+            self._prepared = None
+        for gradient in gradients:
+            gradient.move_to_arena()
+        try:
+            if self._prepared is None:
+                self._prepared = self._prepare(gradients)
+                self._session = _context.session()
+            self._prepared.begin()
+        except RuedaError as error:
+            raise horovod_error(error) from None
+        self._finish.append(self._prepared.wait)
+        self._is_done.append(self._prepared.is_done)
+
+    def _prepare(self, gradients: Sequence[Gradient]) -> PreparedAllreduce:
+        settings = self._settings
+        set_id = id_of(settings.process_set)
+        tensors = []
+        for gradient in gradients:
+            value = gradient.in_arena
+            assert value is not None
+            tensors.append(c_tensor(f"allreduce.{gradient.name}", value, value, dims_of(value.shape), value.dim(),
+                                    CODE_OF[value.dtype], set_id))
+        options = options_of(settings.op, settings.prescale_factor, settings.postscale_factor)
+        group = None if len(gradients) == 1 else f"grouped_allreduce.{gradients[0].name}"
+        return PreparedAllreduce(tensors, options, group)
+
+    def _begin_elsewhere(self, gradients: Sequence[Gradient]) -> None:
+        settings = self._settings
+        values = [gradient.parameter.grad for gradient in gradients]
+        smaller, contexts = zip(*(settings.compression.compress(value.detach())  # type: ignore[union-attr]
+                                  for value in values))
+        asked = (settings.op, settings.prescale_factor, settings.postscale_factor, settings.process_set)
+        if len(gradients) == 1:
+            handle = _ops.allreduce_async_(smaller[0], None, gradients[0].name, *asked)
+        else:
+            handle = _ops.grouped_allreduce_async_(list(smaller), None, gradients[0].name, *asked)
+
+        def finish() -> None:
+            _ops.synchronize(handle)
+            for value, one, context in zip(values, smaller, contexts):
+                result = settings.compression.decompress(one, context)
+                assert value is not None
+                if result.data_ptr() != value.data_ptr():
+                    value.detach().copy_(result)
+
+        self._finish.append(finish)
+        self._is_done.append(lambda: _ops.poll(handle))
+
+    def _begin_sparse(self, gradient: Gradient, value: torch.Tensor) -> None:
+        handle = sparse_allreduce_async(value, gradient.name, self._settings.op, self._settings.process_set)
+
+        def finish() -> None:
+            gradient.parameter.grad = handle()
+
+        self._finish.append(finish)
+        self._is_done.append(handle.poll)
+
+
+class Reducer:
+    """All gradients of an optimizer."""
+
+    def __init__(self, settings: Settings, passes: int) -> None:
+        self.settings = settings
+        self.passes = passes
+        self.units: List[Unit] = []
+        self._under_way: List[Unit] = []
+
+    def add(self, names: Sequence[str], parameters: Sequence[torch.Tensor]) -> None:
+        """Parameters whose gradients are reduced together."""
+        unit = Unit(self.settings)
+        for name, parameter in zip(names, parameters):
+            gradient = Gradient(name, parameter, unit)
+            gradient.passes_left = self.passes
+            gradient.listen(self._on_ready)
+            unit.gradients.append(gradient)
+        self.units.append(unit)
+
+    def is_active(self) -> bool:
+        """Whether there is anybody to reduce with."""
+        chosen = self.settings.process_set
+        return _context.size() > 1 and chosen.included() and chosen.size() > 1
+
+    def is_under_way(self) -> bool:
+        return bool(self._under_way)
+
+    def _on_ready(self, gradient: Gradient) -> None:
+        if gradient.passes_left <= 0:
+            if not self.is_active():
+                return
+            raise AssertionError(
+                f"the gradient of {gradient.name} was computed more than backward_passes_per_step={self.passes} "
+                "times before step() or synchronize(); raise backward_passes_per_step to accumulate over as many "
+                "passes")
+        gradient.passes_left -= 1
+        unit = gradient.unit
+        if gradient.passes_left > 0:
+            return
+        unit.ready += 1
+        if self.settings.overlap and unit.ready == len(unit.gradients) and self.is_active():
+            self._begin(unit)
+
+    def _begin(self, unit: Unit) -> None:
+        self._under_way.append(unit)
+        unit.begin()
+
+    def begin_rest(self) -> None:
+        """Submits what backward() has not: gradients that were not computed here, and those of parameters
+        that need one only now."""
+        for unit in self.units:
+            if unit.is_under_way:
+                continue
+            for gradient in unit.gradients:
+                gradient.listen(self._on_ready)
+            if any(gradient.parameter.requires_grad for gradient in unit.gradients):
+                self._begin(unit)
+
+    def finish_some(self) -> List[Unit]:
+        """Waits for the first that was submitted; also gives all others that have ended. Empty: there are
+        none left."""
+        if not self._under_way:
+            return []
+        rest, finished = self._under_way[1:], [self._under_way[0]]
+        finished[0].finish()
+        finished += [unit for unit in rest if unit.is_done()]
+        for unit in finished[1:]:
+            unit.finish()
+        self._under_way = [unit for unit in rest if unit.is_under_way]
+        return finished
+
+    def finish_all(self) -> None:
+        """Waits for all. The first error is raised when everything has ended."""
+        error: Optional[HorovodInternalError] = None
+        under_way, self._under_way = self._under_way, []
+        for unit in under_way:
+            try:
+                unit.finish()
+            except HorovodInternalError as failure:
+                error = error or failure
+        self.begin_step()
+        if error is not None:
+            raise error
+
+    def begin_step(self) -> None:
+        """Passes are counted from here."""
+        for unit in self.units:
+            unit.ready = 0
+            for gradient in unit.gradients:
+                gradient.passes_left = self.passes
+
+    def views(self) -> "list[tuple[torch.Tensor, torch.Tensor]]":
+        """Parameters whose gradient is in the arena, and that gradient."""
+        return [(gradient.parameter, gradient.in_arena) for unit in self.units for gradient in unit.gradients
+                if gradient.in_arena is not None and gradient.parameter.grad is gradient.in_arena]
+
+
+def warn_of_second_synchronize() -> None:
+    warnings.warn("optimizer.step() was called after optimizer.synchronize() without optimizer.skip_synchronize(); "
+                  "the gradients are not reduced again", stacklevel=3)

@@ -1,0 +1,147 @@
+"""Joining and leaving the job, the place in it, and what Horovod's users ask about the build."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence, Union
+
+import numpy as np
+
+from .. import _context, _operations, _process_sets
+from .._errors import INVALID_ARGUMENT, RuedaError
+from .._operations import require_init
+from .._process_sets import ProcessSet, Ranks
+from . import _names
+from ._errors import horovod_error
+
+_has_equal_nodes = True
+
+
+def init(comm: Optional[Any] = None, process_sets: Union[None, str, Sequence[ProcessSet]] = None) -> None:
+    """Attaches to the node's daemon and waits until every rank of the job has done so; a second call does
+    nothing. After shutdown() it may be called again.
+
+    comm: None, or a list of all ranks; a part of the job is a process set here. process_sets: sets to be
+    added, the same on all ranks; "dynamic" is allowed and changes nothing. RuedaError says what is
+    missing.
+    """
+    global _has_equal_nodes
+    if _context.is_initialized():
+        return
+    sets: Optional[Sequence[Ranks]] = None if isinstance(process_sets, str) else process_sets
+    if isinstance(process_sets, str) and process_sets.lower() != "dynamic":
+        raise ValueError(f"process_sets={process_sets!r} is unknown; give a list of ProcessSet, or \"dynamic\"")
+    if comm is not None and not isinstance(comm, (list, tuple, range)):
+        raise ValueError("comm is an MPI communicator, which Rueda does not use; start the ranks with ruedarun, and "
+                         "use process sets for parts of the job")
+    _context.init(sets)
+    _names.reset()
+    if comm is not None and sorted(comm) != list(range(_context.size())):
+        ranks = sorted(comm)
+        _context.shutdown()
+        raise ValueError(f"comm={ranks} is only a part of the job; use process sets")
+    _has_equal_nodes = _are_nodes_equal()
+
+
+def _are_nodes_equal() -> bool:
+    count = _context.local_size()
+    least_and_most = _operations.allreduce(np.array([count, -count], np.int64), op=_operations.Min,
+                                           name="rueda.torch.local_sizes")
+    return bool(least_and_most[0] == -least_and_most[1])
+
+
+def shutdown() -> None:
+    """Waits for what is in flight (5 s at most) and leaves the job. init() may follow, once all ranks have
+    left."""
+    _context.shutdown()
+
+
+def is_homogeneous() -> bool:
+    """Whether every node has as many ranks as the others."""
+    require_init()
+    return _has_equal_nodes
+
+
+def add_process_set(process_set: Ranks) -> ProcessSet:
+    """Adds a set and returns it. Every rank of the job calls it, in the set or not, with the same ranks.
+    ValueError, on every rank, for ranks that cannot be one or are one already."""
+    try:
+        return _process_sets.add_process_set(process_set)
+    except RuedaError as error:
+        if error.code == INVALID_ARGUMENT:
+            raise ValueError(str(error)) from None
+        raise horovod_error(error) from None
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Removes a set, on every rank of the job; False if it cannot be: the set of all ranks, one that is not
+    there, or in use."""
+    if process_set.process_set_id is None or process_set is _process_sets.global_process_set:
+        return False
+    try:
+        _process_sets.remove_process_set(process_set)
+    except RuedaError as error:
+        if error.code == INVALID_ARGUMENT:
+            return False
+        raise horovod_error(error) from None
+    return True
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Not there yet."""
+    raise NotImplementedError("start_timeline is not there yet; look at the daemon's /metrics, or at ruedactl")
+
+
+def stop_timeline() -> None:
+    """Not there yet."""
+    raise NotImplementedError("stop_timeline is not there yet: no timeline can have been started")
+
+
+def mpi_threads_supported() -> bool:
+    """False: there is no MPI."""
+    require_init()
+    return False
+
+
+def mpi_enabled() -> bool:
+    """False: there is no MPI."""
+    return False
+
+
+def mpi_built() -> bool:
+    """False: there is no MPI."""
+    return False
+
+
+def gloo_enabled() -> bool:
+    """False: daemons carry the tensors, not Gloo."""
+    return False
+
+
+def gloo_built() -> bool:
+    """False: daemons carry the tensors, not Gloo."""
+    return False
+
+
+def nccl_built() -> bool:
+    """False: tensors on GPUs are not there yet."""
+    return False
+
+
+def ddl_built() -> bool:
+    """False: there is no DDL."""
+    return False
+
+
+def ccl_built() -> bool:
+    """False: there is no oneCCL."""
+    return False
+
+
+def cuda_built() -> bool:
+    """False: tensors on GPUs are not there yet."""
+    return False
+
+
+def rocm_built() -> bool:
+    """False: tensors on GPUs are not there yet."""
+    return False

@@ -1,0 +1,115 @@
+"""What is made equal on all ranks before training: parameters, an optimizer's state, any object."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any, Iterable, List, Optional, Tuple, Union
+
+import numpy as np
+import torch
+
+from .. import _context
+from .._process_sets import ProcessSet, global_process_set
+from ._blocking import allgather, broadcast_
+from ._ops import broadcast_async_, synchronize
+
+Named = Tuple[Optional[str], torch.Tensor]
+
+
+def broadcast_parameters(params: Union["dict[str, Any]", Iterable[Any]], root_rank: int) -> None:
+    """Makes tensors what they are on the root, in place: model.state_dict(), model.named_parameters() or
+    model.parameters(). All ranks have the same ones."""
+    if isinstance(params, dict):
+        named: List[Named] = sorted(params.items())
+    elif isinstance(params, torch.Tensor) or not hasattr(params, "__iter__"):
+        raise ValueError(f"params must be a dict, or a list of tensors, not {type(params).__name__}")
+    else:
+        named = [item if isinstance(item, tuple) else (None, item) for item in params]
+    handles = [broadcast_async_(tensor, root_rank, name) for name, tensor in named if tensor is not None]
+    for handle in handles:
+        synchronize(handle)
+
+
+class _Place:
+    """Stands for a tensor in what is pickled."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.shape, self.dtype = tuple(tensor.shape), tensor.dtype
+
+
+def _without_tensors(value: Any, tensors: List[torch.Tensor]) -> Any:
+    """`value` with a _Place for each tensor on the CPU, which are put into `tensors`."""
+    if isinstance(value, torch.Tensor) and value.layout == torch.strided:
+        tensors.append(value)
+        return _Place(value)
+    if isinstance(value, dict):
+        return {key: _without_tensors(item, tensors) for key, item in value.items()}
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)(_without_tensors(item, tensors) for item in value)
+    return value
+
+
+def _with_tensors(value: Any, tensors: List[torch.Tensor]) -> Any:
+    """The other way round, with new tensors, which are put into `tensors` in the same order."""
+    if isinstance(value, _Place):
+        tensors.append(torch.empty(value.shape, dtype=value.dtype))
+        return tensors[-1]
+    if isinstance(value, dict):
+        return {key: _with_tensors(item, tensors) for key, item in value.items()}
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)(_with_tensors(item, tensors) for item in value)
+    return value
+
+
+def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: Optional[Any] = None) -> None:
+    """Makes an optimizer's state and options what they are on the root. The others need no state yet.
+    model: not used. ValueError for LBFGS, as in Horovod."""
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError("cannot broadcast torch.optim.LBFGS state; broadcast_object(optimizer.state_dict()) can")
+    is_root = _context.rank() == root_rank
+    tensors: List[torch.Tensor] = []
+    skeleton = _without_tensors(optimizer.state_dict(), tensors) if is_root else None
+    skeleton = broadcast_object(skeleton, root_rank, name="optimizer_state")
+    state = None
+    if not is_root:
+        state = _with_tensors(skeleton, tensors)
+    handles = [broadcast_async_(tensor, root_rank, f"optimizer_state.{i}") for i, tensor in enumerate(tensors)]
+    for handle in handles:
+        synchronize(handle)
+    if state is not None:
+        optimizer.load_state_dict(state)
+
+
+def _to_bytes(value: Any) -> torch.Tensor:
+    try:
+        import cloudpickle
+    except ImportError:
+        data = pickle.dumps(value)
+    else:
+        data = cloudpickle.dumps(value)
+    return torch.from_numpy(np.frombuffer(bytearray(data), np.uint8))
+
+
+def _from_bytes(data: torch.Tensor) -> Any:
+    return pickle.loads(data.numpy().tobytes())
+
+
+def broadcast_object(obj: Any, root_rank: int = 0, name: Optional[str] = None,
+                     process_set: ProcessSet = global_process_set) -> Any:
+    """The root's `obj`, on every rank; pickled on the way (by cloudpickle, if it is there)."""
+    is_root = _context.rank() == root_rank
+    data = _to_bytes(obj) if is_root else torch.empty(0, dtype=torch.uint8)
+    chosen = "broadcast_object" if name is None else name
+    size = broadcast_(torch.tensor([len(data)]), root_rank, f"{chosen}.size", process_set)
+    if not is_root:
+        data = torch.empty(int(size), dtype=torch.uint8)
+    broadcast_(data, root_rank, f"{chosen}.data", process_set)
+    return obj if is_root else _from_bytes(data)
+
+
+def allgather_object(obj: Any, name: Optional[str] = None) -> List[Any]:
+    """The `obj`s of all ranks, in their order."""
+    data = _to_bytes(obj)
+    chosen = "allgather_object" if name is None else name
+    sizes = allgather(torch.tensor([len(data)]), f"{chosen}.sizes").tolist()
+    return [_from_bytes(part) for part in allgather(data, f"{chosen}.data").split(sizes)]

@@ -1,0 +1,334 @@
+"""Collectives that return a handle, without gradients. See rueda._operations for what handles are.
+
+Names are those of Horovod: the function's name is put before the caller's, so that one tensor may be in
+flight in two functions.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+import torch
+
+from .. import _grouped, _operations, _parts
+from .._errors import RuedaError
+from .._library import Tensor, byref
+from .._operations import Average, Pending, is_root, require_init
+from .._process_sets import ProcessSet, global_process_set, id_of
+from ._errors import horovod_error
+from ._errors import synchronize as _synchronize
+from ._names import remember, take_name
+from ._reductions import chosen_op, options_of
+from ._tensors import (as_moved, c_tensor, check_tensor, code_of, contiguous, dims_of, register, result_of, submit,
+                       submit_sized)
+
+Handle = Union[int, Callable[[], torch.Tensor]]
+
+
+class _Place:
+    """Where a reduction reads and writes, and how the caller's result comes of it."""
+
+    def __init__(self, tensor: torch.Tensor, in_place: bool) -> None:
+        self.caller = tensor
+        self.source = contiguous(tensor)
+        self.in_place = in_place
+        is_copy = self.source is not tensor
+        self.target = self.source if in_place or is_copy else result_of(tensor.shape, tensor.dtype)
+        self.shape = dims_of(tensor.shape)
+
+    def c_tensor(self, name: str, code: int, set_id: int) -> Tensor:
+        return c_tensor(name, self.source, self.target, self.shape, self.caller.dim(), code, set_id)
+
+    def finish(self) -> torch.Tensor:
+        if not self.in_place:
+            return self.target
+        if self.target is not self.caller:
+            self.caller.detach().copy_(self.target)
+        return self.caller
+
+
+def _allreduce(tensor: Any, average: Optional[bool], name: Optional[str], op: Optional[int],
+               prescale_factor: float, postscale_factor: float, process_set: ProcessSet, in_place: bool) -> int:
+    check_tensor(tensor)
+    code = code_of(tensor)
+    options = options_of(chosen_op(op, average), prescale_factor, postscale_factor)
+    require_init()
+    set_id = id_of(process_set)
+    place = _Place(tensor, in_place)
+    chosen = take_name("allreduce", name, set_id)
+    described = place.c_tensor(chosen, code, set_id)
+    handle = submit("rueda_allreduce_async", byref(described), byref(options))
+    return remember(name, chosen, set_id, register(handle, place, place.finish))
+
+
+def allreduce_async(tensor: torch.Tensor, average: Optional[bool] = None, name: Optional[str] = None,
+                    op: Optional[int] = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+                    process_set: ProcessSet = global_process_set) -> int:
+    """Starts reducing `tensor` over all ranks of the set and returns a handle; synchronize() gives a new
+    tensor.
+
+    op: Average (default), Sum, Min, Max or Product; integers are averaged towards zero. average:
+    deprecated, True or False for Average or Sum. name: the same on all ranks; counted if None.
+    prescale_factor multiplies each contribution, postscale_factor the result. The tensor need not be
+    contiguous and must not change before synchronize(). ValueError for what cannot be reduced,
+    HorovodInternalError when the daemon refuses.
+    """
+    return _allreduce(tensor, average, name, op, prescale_factor, postscale_factor, process_set, in_place=False)
+
+
+def allreduce_async_(tensor: torch.Tensor, average: Optional[bool] = None, name: Optional[str] = None,
+                     op: Optional[int] = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+                     process_set: ProcessSet = global_process_set) -> int:
+    """As allreduce_async, in place: synchronize() returns `tensor`."""
+    return _allreduce(tensor, average, name, op, prescale_factor, postscale_factor, process_set, in_place=True)
+
+
+def _grouped_allreduce(tensors: Sequence[Any], average: Optional[bool], name: Optional[str], op: Optional[int],
+                       prescale_factor: float, postscale_factor: float, process_set: ProcessSet,
+                       in_place: bool) -> int:
+    if not isinstance(tensors, (list, tuple)) or len(tensors) == 0:
+        raise ValueError("tensors must be a list of at least one tensor")
+    for i, tensor in enumerate(tensors):
+        check_tensor(tensor, f"tensors[{i}]")
+    codes = [code_of(tensor) for tensor in tensors]
+    options = options_of(chosen_op(op, average), prescale_factor, postscale_factor)
+    require_init()
+    set_id = id_of(process_set)
+    group = take_name("grouped_allreduce", name, set_id)
+    places = [_Place(tensor, in_place) for tensor in tensors]
+    count = len(places)
+    described = (Tensor * count)(*(place.c_tensor(f"{group}_{i + 1}of{count}", code, set_id)
+                                   for i, (place, code) in enumerate(zip(places, codes))))
+    handle = submit("rueda_grouped_allreduce_async", group.encode(), described, count, byref(options))
+    return remember(name, group, set_id, register(handle, places, lambda: [place.finish() for place in places]))
+
+
+def grouped_allreduce_async(tensors: Sequence[torch.Tensor], average: Optional[bool] = None,
+                            name: Optional[str] = None, op: Optional[int] = None, prescale_factor: float = 1.0,
+                            postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set) -> int:
+    """Starts reducing several tensors as one: none before all are ready on all ranks. synchronize() gives
+    a list. See allreduce_async."""
+    return _grouped_allreduce(tensors, average, name, op, prescale_factor, postscale_factor, process_set,
+                              in_place=False)
+
+
+def grouped_allreduce_async_(tensors: Sequence[torch.Tensor], average: Optional[bool] = None,
+                             name: Optional[str] = None, op: Optional[int] = None, prescale_factor: float = 1.0,
+                             postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set) -> int:
+    """As grouped_allreduce_async, in place."""
+    return _grouped_allreduce(tensors, average, name, op, prescale_factor, postscale_factor, process_set,
+                              in_place=True)
+
+
+def _broadcast(tensor: Any, root_rank: int, name: Optional[str], process_set: ProcessSet, in_place: bool) -> int:
+    check_tensor(tensor)
+    require_init()
+    is_root(root_rank)
+    set_id = id_of(process_set)
+    place = _Place(tensor, in_place)
+    source, target = as_moved(place.source), as_moved(place.target)
+    shape = dims_of(source.shape)
+    chosen = take_name("broadcast", name, set_id)
+    described = c_tensor(chosen, source, target, shape, source.dim(), code_of(source), set_id)
+    handle = submit("rueda_broadcast_async", byref(described), int(root_rank))
+    return remember(name, chosen, set_id, register(handle, (place, shape), place.finish))
+
+
+def broadcast_async(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None,
+                    process_set: ProcessSet = global_process_set) -> int:
+    """Starts sending the root's `tensor` to all; synchronize() gives a new tensor. root_rank: a rank of
+    the job."""
+    return _broadcast(tensor, root_rank, name, process_set, in_place=False)
+
+
+def broadcast_async_(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None,
+                     process_set: ProcessSet = global_process_set) -> int:
+    """As broadcast_async, in place: `tensor` becomes what it is on the root."""
+    return _broadcast(tensor, root_rank, name, process_set, in_place=True)
+
+
+def _rows(tensor: Any) -> torch.Tensor:
+    check_tensor(tensor)
+    if tensor.dim() == 0:
+        raise ValueError("tensor has no first dimension to be cut; pass tensor.reshape(1)")
+    return contiguous(tensor)
+
+
+def _begin_with_sizes(name: str, own: List[int], size: int, set_id: int,
+                      start: Callable[[np.ndarray], Pending]) -> int:
+    try:
+        return _parts.begin_with_sizes(name, own, size, set_id, start)
+    except RuedaError as error:
+        raise horovod_error(error) from None
+
+
+def begin_allgather(tensor: Any, name: str, set_id: int, with_rows: bool = False) -> int:
+    """with_rows: the result is a tuple of the tensor and of how many rows each rank gave."""
+    source = _rows(tensor)
+    moved = as_moved(source)
+    code = code_of(moved)
+    _, size = _parts.place_in(set_id)
+
+    def start(sizes: np.ndarray) -> Pending:
+        target = result_of((int(sizes.sum()), *source.shape[1:]), source.dtype)
+        shape, counts = dims_of(moved.shape), dims_of(sizes.tolist())
+        described = c_tensor(name, moved, as_moved(target), shape, moved.dim(), code, set_id)
+        handle = submit_sized("rueda_allgather_async", byref(described), counts)
+
+        def finish() -> Any:
+            return (target, sizes.reshape(size).tolist()) if with_rows else target
+
+        return Pending([], handle=handle, finish=finish, memory=(moved, shape))
+
+    return _begin_with_sizes(name, [source.shape[0]], size, set_id, start)
+
+
+def allgather_async(tensor: torch.Tensor, name: Optional[str] = None,
+                    process_set: ProcessSet = global_process_set) -> int:
+    """Starts putting the `tensor`s of all ranks one behind the other; synchronize() gives a new tensor,
+    the same on every rank. The first dimension may differ between ranks, the others may not."""
+    require_init()
+    set_id = id_of(process_set)
+    chosen = take_name("allgather", name, set_id)
+    return remember(name, chosen, set_id, begin_allgather(tensor, chosen, set_id))
+
+
+def grouped_allgather_async(tensors: Sequence[torch.Tensor], name: Optional[str] = None,
+                            process_set: ProcessSet = global_process_set) -> int:
+    """Starts an allgather of each of `tensors`; synchronize() gives a list."""
+    require_init()
+    set_id = id_of(process_set)
+    return _grouped.begin_group("grouped_allgather", tensors, name, process_set,
+                                lambda tensor, member: begin_allgather(tensor, member, set_id))
+
+
+def _splits_of(splits: Any, rows: int, size: int) -> List[int]:
+    if splits is None:
+        if rows % size != 0:
+            raise ValueError(f"tensor has {rows} rows, which cannot be split equally among {size} ranks; "
+                             "pass splits")
+        return [rows // size] * size
+    given = torch.as_tensor(splits)
+    if given.is_floating_point() or given.dim() != 1:
+        raise ValueError("splits must be a list, or a tensor of one dimension, of integers")
+    own = [int(split) for split in given.tolist()]
+    if len(own) != size or min(own) < 0 or sum(own) > rows:
+        raise ValueError(f"splits={own} must be {size} numbers from 0 that add up to at most the tensor's "
+                         f"{rows} rows")
+    return own
+
+
+def alltoall_async(tensor: torch.Tensor, splits: Optional[Any] = None, name: Optional[str] = None,
+                   process_set: ProcessSet = global_process_set) -> int:
+    """Starts sending each rank its part of `tensor`'s rows; synchronize() gives what all ranks sent to
+    this one, and with `splits` also how many rows each did.
+
+    splits: how many rows go to each rank of the set (a list, or a tensor of integers on any device);
+    None: equal parts.
+    """
+    require_init()
+    set_id = id_of(process_set)
+    source = _rows(tensor)
+    place, size = _parts.place_in(set_id)
+    own = _splits_of(splits, source.shape[0], size)
+    moved = as_moved(source[:sum(own)])
+    code = code_of(moved)
+    chosen = take_name("alltoall", name, set_id)
+
+    def start(sizes: np.ndarray) -> Pending:
+        received = sizes.reshape(size, size)[:, place]
+        target = result_of((int(received.sum()), *source.shape[1:]), source.dtype)
+        shape, counts = dims_of(moved.shape), dims_of(sizes.tolist())
+        described = c_tensor(chosen, moved, as_moved(target), shape, moved.dim(), code, set_id)
+        handle = submit_sized("rueda_alltoall_async", byref(described), counts)
+
+        def finish() -> Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]:
+            return target if splits is None else (target, torch.tensor(received.tolist(), dtype=torch.int32))
+
+        return Pending([], handle=handle, finish=finish, memory=(moved, shape))
+
+    return remember(name, chosen, set_id, _begin_with_sizes(chosen, own, size, set_id, start))
+
+
+def begin_reducescatter(tensor: Any, name: str, op: int, prescale_factor: float, postscale_factor: float,
+                        set_id: int, rows_of: Optional[Sequence[int]] = None) -> int:
+    """rows_of: how many rows each rank gets, None: as even as can be."""
+    source = _rows(tensor)
+    code = code_of(source)
+    options = options_of(op, prescale_factor, postscale_factor)
+    place, size = _parts.place_in(set_id)
+    even = source.shape[0] // size + (1 if place < source.shape[0] % size else 0)
+    rows = even if rows_of is None else rows_of[place]
+    target = result_of((rows, *source.shape[1:]), source.dtype)
+    shape = dims_of(source.shape)
+    described = c_tensor(name, source, target, shape, source.dim(), code, set_id)
+    counts = None if rows_of is None else dims_of(rows_of)
+    handle = submit("rueda_reduce_scatter_async", byref(described), counts, byref(options))
+    return register(handle, (source, shape), lambda: target)
+
+
+def reducescatter_async(tensor: torch.Tensor, name: Optional[str] = None, op: int = Average,
+                        process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
+                        postscale_factor: float = 1.0) -> int:
+    """Starts reducing `tensor` over all ranks; synchronize() gives this rank's part of the rows. Parts
+    are as even as can be, the first ranks have one row more."""
+    require_init()
+    set_id = id_of(process_set)
+    chosen = take_name("reducescatter", name, set_id)
+    handle = begin_reducescatter(tensor, chosen, op, prescale_factor, postscale_factor, set_id)
+    return remember(name, chosen, set_id, handle)
+
+
+def grouped_reducescatter_async(tensors: Sequence[torch.Tensor], name: Optional[str] = None, op: int = Average,
+                                process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
+                                postscale_factor: float = 1.0) -> int:
+    """Starts a reducescatter of each of `tensors`; synchronize() gives a list."""
+    require_init()
+    set_id = id_of(process_set)
+
+    def begin(tensor: torch.Tensor, member: str) -> int:
+        return begin_reducescatter(tensor, member, op, prescale_factor, postscale_factor, set_id)
+
+    return _grouped.begin_group("grouped_reducescatter", tensors, name, process_set, begin)
+
+
+def poll(handle: Handle) -> bool:
+    """True if synchronize(handle) would return at once."""
+    if not isinstance(handle, int):
+        return bool(handle.poll())  # type: ignore[attr-defined]
+    try:
+        return _operations.poll(handle)
+    except RuedaError as error:
+        raise horovod_error(error) from None
+
+
+def synchronize(handle: Handle) -> Any:
+    """Waits for an operation and returns its result; None if the handle has been synchronized already.
+    HorovodInternalError if it failed."""
+    if not isinstance(handle, int):
+        return handle()
+    return _synchronize(handle) if _operations.is_in_flight(handle) else None
+
+
+def join(device: int = -1) -> int:
+    """This rank has no more data: until all ranks have joined it contributes zeros. Returns the rank that
+    joined last. device: not used."""
+    try:
+        return _operations.join()
+    except RuedaError as error:
+        raise horovod_error(error) from None
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Returns when every rank of the set has called it."""
+    try:
+        _operations.barrier(process_set=process_set)
+    except RuedaError as error:
+        raise horovod_error(error) from None
+
+
+__all__ = ["allgather_async", "allreduce_async", "allreduce_async_", "alltoall_async", "barrier", "broadcast_async",
+           "broadcast_async_", "grouped_allgather_async", "grouped_allreduce_async",
+           "grouped_allreduce_async_", "grouped_reducescatter_async", "join", "poll", "reducescatter_async",
+           "synchronize"]

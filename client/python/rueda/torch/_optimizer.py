@@ -1,0 +1,203 @@
+"""DistributedOptimizer: an optimizer whose gradients are those of all ranks."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
+
+import torch
+
+from .._operations import Average
+from .._process_sets import ProcessSet, global_process_set
+from ._compression import Compression
+from ._gradients import Reducer, Settings, Unit, is_switched_on, warn_of_second_synchronize
+from ._reductions import check_op
+
+Groups = Union[None, int, Sequence[Sequence[torch.Tensor]]]
+
+
+class _Distributed:
+    """Put before an optimizer's class. `_reducer` and the flags are there when the instance is made."""
+
+    _reducer: Reducer
+    _is_synchronized: bool
+    _skips_synchronize: bool
+    _steps_when_ready: bool
+    param_groups: List[Dict[str, Any]]
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """From the next step on gradients are accumulated over so many backward passes."""
+        if passes <= 0:
+            raise ValueError("backward_passes_per_step must be > 0")
+        self._reducer.passes = passes
+        self._reducer.begin_step()
+
+    def synchronize(self) -> None:
+        """Waits until all gradients are reduced. For what must be done to them before step(), such as
+        clipping; step() is then called within skip_synchronize()."""
+        if self._reducer.is_active():
+            try:
+                self._reducer.begin_rest()
+            finally:
+                self._reducer.finish_all()
+        else:
+            self._reducer.begin_step()
+        self._is_synchronized = True
+
+    @contextlib.contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Within it step() does not wait for the gradients: synchronize() has."""
+        self._skips_synchronize = True
+        try:
+            yield
+        finally:
+            self._skips_synchronize = False
+
+    def step(self, closure: Any = None) -> Any:
+        """Waits for the gradients and makes the optimizer's step."""
+        if not self._skips_synchronize:
+            if self._is_synchronized:
+                warn_of_second_synchronize()
+            elif self._steps_when_ready and closure is None and self._reducer.is_active():
+                self._step_when_ready()
+                return None
+            else:
+                self.synchronize()
+        self._is_synchronized = False
+        return super().step(closure)  # type: ignore[misc]
+
+    def _step_when_ready(self) -> None:
+        """Steps each parameter when its own gradient is there."""
+        whole = self.param_groups
+        try:
+            self._reducer.begin_rest()
+            while units := self._reducer.finish_some():
+                chosen = {id(gradient.parameter) for unit in units for gradient in unit.gradients}
+                self.param_groups = [{**group, "params": [p for p in group["params"] if id(p) in chosen]}
+                                     for group in whole]
+                super().step()  # type: ignore[misc]
+        finally:
+            self.param_groups = whole
+            self._reducer.finish_all()
+
+    def zero_grad(self, *arguments: Any, **named: Any) -> None:
+        """As the optimizer's, but gradients in the arena stay there, as zeros, also with
+        set_to_none=True. AssertionError between backward() and step()."""
+        if self._reducer.is_under_way():
+            raise AssertionError("optimizer.zero_grad() was called after loss.backward() and before "
+                                 "optimizer.step() or optimizer.synchronize(): gradients are under way")
+        views = self._reducer.views()
+        super().zero_grad(*arguments, **named)  # type: ignore[misc]
+        for parameter, view in views:
+            if parameter.grad is None:
+                parameter.grad = view.zero_()
+
+    def load_state_dict(self, *arguments: Any, **named: Any) -> None:
+        """As the optimizer's; gradients that are under way are waited for and count no more."""
+        self._reducer.finish_all()
+        self._is_synchronized = False
+        super().load_state_dict(*arguments, **named)  # type: ignore[misc]
+
+    def add_param_group(self, param_group: Dict[str, Any]) -> None:
+        """As the optimizer's; the new parameters' gradients are reduced, too, each by itself."""
+        super().add_param_group(param_group)  # type: ignore[misc]
+        for parameter in self.param_groups[-1]["params"]:
+            self._reducer.add([f"parameter.{_count(self._reducer.units)}"], [parameter])
+
+
+def _count(units: List[Unit]) -> int:
+    return sum(len(unit.gradients) for unit in units)
+
+
+def _names_of(parameters: Sequence[torch.Tensor],
+              named_parameters: Optional[Iterable[Tuple[str, torch.Tensor]]]) -> List[str]:
+    """The parameters' names, or numbers; ValueError for names that are missing or not unique."""
+    named = [] if named_parameters is None else list(named_parameters)
+    if not named:
+        return [f"parameter.{i}" for i in range(len(parameters))]
+    if any(not isinstance(item, tuple) for item in named):
+        raise ValueError("named_parameters should be a sequence of tuples (name, parameter), usually "
+                         "model.named_parameters()")
+    seen: Set[str] = set()
+    twice = sorted({name for name, _ in named if name in seen or seen.add(name)})  # type: ignore[func-returns-value]
+    if twice:
+        raise ValueError(f"parameter names in named_parameters must be unique; these are there twice: "
+                         f"{', '.join(twice)}")
+    names = {id(parameter): name for name, parameter in named}
+    missing = [i for i, parameter in enumerate(parameters) if id(parameter) not in names]
+    if missing:
+        raise ValueError("named_parameters was specified, but one or more of the optimizer's parameters were not "
+                         f"named: their places are {missing}; the models' names can be put together with itertools.chain")
+    return [names[id(parameter)] for parameter in parameters]
+
+
+def _grouped(parameters: Sequence[torch.Tensor], groups: Groups) -> List[List[torch.Tensor]]:
+    """Which parameters are reduced together: as many groups as asked for, or those given, each other
+    parameter by itself."""
+    if groups is None or (isinstance(groups, int) and groups == 0):
+        return [[parameter] for parameter in parameters]
+    if isinstance(groups, int):
+        if groups < 0:
+            raise ValueError("groups should be a non-negative integer or a list of lists of tensors")
+        learning = [parameter for parameter in parameters if parameter.requires_grad]
+        count = min(groups, len(learning)) or 1
+        cuts = [len(learning) * i // count for i in range(count + 1)]
+        chosen = [list(learning[begin:end]) for begin, end in zip(cuts, cuts[1:]) if end > begin]
+    elif isinstance(groups, (list, tuple)):
+        chosen = [list(group) for group in groups if len(group)]
+    else:
+        raise ValueError("groups should be a non-negative integer or a list of lists of tensors")
+    own = {id(parameter) for parameter in parameters}
+    grouped: Set[int] = set()
+    for group in chosen:
+        for parameter in group:
+            if not isinstance(parameter, torch.Tensor):
+                raise ValueError("groups must consist of torch.Tensor")
+            if id(parameter) in grouped:
+                raise ValueError("a parameter can only appear once in groups")
+            if id(parameter) not in own:
+                raise ValueError("groups has a tensor that is not one of the optimizer's parameters")
+            grouped.add(id(parameter))
+    return chosen + [[parameter] for parameter in parameters if id(parameter) not in grouped]
+
+
+def DistributedOptimizer(optimizer: torch.optim.Optimizer,
+                         named_parameters: Optional[Iterable[Tuple[str, torch.Tensor]]] = None,
+                         compression: Any = Compression.none, backward_passes_per_step: int = 1, op: int = Average,
+                         gradient_predivide_factor: float = 1.0, num_groups: int = 0, groups: Groups = None,
+                         sparse_as_dense: bool = False,
+                         process_set: ProcessSet = global_process_set) -> torch.optim.Optimizer:
+    """Wraps an optimizer, whose state and parameters stay what they are: gradients are reduced over all
+    ranks of the set as backward() computes them, and step() waits for them.
+
+    named_parameters: model.named_parameters(); without it names are counted. compression: of what
+    travels. backward_passes_per_step: gradients are accumulated over so many passes first.
+    gradient_predivide_factor: with op=Average contributions are divided by it, and the sum by
+    size / factor. groups: how many groups of parameters are reduced together, or lists of parameters;
+    num_groups is its old name. sparse_as_dense: sparse gradients are made dense first.
+    ValueError for names and groups that are wrong.
+    """
+    check_op(op)
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise ValueError("gradient_predivide_factor not supported with op != Average")
+    if backward_passes_per_step <= 0:
+        raise ValueError("backward_passes_per_step must be > 0")
+    if groups is None and num_groups != 0:
+        groups = num_groups
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    names = dict(zip(map(id, parameters), _names_of(parameters, named_parameters)))
+    settings = Settings(op, compression, 1.0 / gradient_predivide_factor, gradient_predivide_factor, process_set,
+                        sparse_as_dense)
+    reducer = Reducer(settings, backward_passes_per_step)
+    for group in _grouped(parameters, groups):
+        reducer.add([names[id(parameter)] for parameter in group], group)
+
+    kind = type(optimizer)
+    distributed_kind = type(kind.__name__, (_Distributed, kind), {"__module__": kind.__module__})
+    distributed = distributed_kind.__new__(distributed_kind)
+    # A learning rate scheduler may have put its own step() into the instance: it would call the old one's.
+    distributed.__dict__.update({key: value for key, value in optimizer.__dict__.items() if key != "step"})
+    distributed._reducer = reducer
+    distributed._is_synchronized = distributed._skips_synchronize = False
+    distributed._steps_when_ready = is_switched_on("RUEDA_TORCH_STEP_WHEN_READY", False)
+    return distributed

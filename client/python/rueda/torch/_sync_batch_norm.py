@@ -1,0 +1,98 @@
+"""Batch normalisation over the batches of all ranks."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Optional
+
+import torch
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from .. import _context
+from .._operations import Sum
+from . import _ops
+
+_numbers = itertools.count()
+
+
+def _summed(values: torch.Tensor, name: str) -> torch.Tensor:
+    return _ops.synchronize(_ops.allreduce_async_(values, None, name, Sum))
+
+
+def _by_channel(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    return values.to(like.dtype).view(1, -1, *[1] * (like.dim() - 2))
+
+
+class _Normalize(Function):
+    """Sums are float64, so that the square's mean less the mean's square is exact enough."""
+
+    @staticmethod
+    def forward(ctx: Any, values: torch.Tensor, weight: Optional[torch.Tensor], bias: Optional[torch.Tensor],
+                eps: float, name: str) -> Any:
+        channels = values.shape[1]
+        dims = [0, *range(2, values.dim())]
+        wide = values.double()
+        count = torch.tensor([float(values.numel() // channels if channels else 0)], dtype=torch.float64)
+        sums = _summed(torch.cat([count, wide.sum(dims), (wide * wide).sum(dims)]), name)
+        total = sums[0]
+        mean = sums[1:channels + 1] / total
+        variance = (sums[channels + 1:] / total - mean * mean).clamp_(min=0)
+        scale = (variance + eps).rsqrt()
+        normal = (values - _by_channel(mean, values)) * _by_channel(scale, values)
+        ctx.save_for_backward(normal, weight, scale, total)
+        ctx.name, ctx.dims = name, dims
+        ctx.mark_non_differentiable(mean, variance, total)
+        result = normal
+        if weight is not None:
+            result = result * _by_channel(weight, values)
+        if bias is not None:
+            result = result + _by_channel(bias, values)
+        return (result.clone() if result is normal else result), mean, variance, total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor, *_: Any) -> Any:  # type: ignore[override]
+        normal, weight, scale, total = ctx.saved_tensors
+        channels = len(scale)
+        own = torch.cat([gradient.double().sum(ctx.dims), (gradient * normal).double().sum(ctx.dims)])
+        means = _summed(own.clone(), f"{ctx.name}.gradient") / total
+        inner = (gradient - _by_channel(means[:channels], gradient)
+                 - normal * _by_channel(means[channels:], gradient))
+        factor = scale if weight is None else scale * weight
+        needs = ctx.needs_input_grad
+        return (inner * _by_channel(factor, gradient),
+                own[channels:].to(weight.dtype) if needs[1] else None,
+                own[:channels].to(gradient.dtype) if needs[2] else None, None, None)
+
+
+class SyncBatchNorm(_BatchNorm):
+    """torch.nn.BatchNorm whose mean and variance are those of the batches of all ranks together, in
+    training. Input: (N, C, ...); ranks may have different N, none too. All ranks make their modules in the
+    same order."""
+
+    def __init__(self, num_features: int, eps: float = 1e-5, momentum: Optional[float] = 0.1, affine: bool = True,
+                 track_running_stats: bool = True) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats)
+        self._name = f"sync_batch_norm.{next(_numbers)}"
+
+    def _check_input_dim(self, input: torch.Tensor) -> None:
+        if input.dim() < 2:
+            raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        self._check_input_dim(input)
+        uses_batch = self.training or self.running_mean is None
+        if not uses_batch or not _context.is_initialized() or _context.size() == 1:
+            return super().forward(input)
+        result, mean, variance, total = _Normalize.apply(input, self.weight, self.bias, self.eps, self._name)
+        if self.training and self.track_running_stats:
+            assert self.num_batches_tracked is not None
+            self.num_batches_tracked.add_(1)
+            factor = self.momentum if self.momentum is not None else 1.0 / float(self.num_batches_tracked)
+            with torch.no_grad():
+                unbiased = variance * (total / (total - 1).clamp(min=1))
+                self.running_mean.lerp_(mean.to(self.running_mean.dtype), factor)
+                self.running_var.lerp_(unbiased.to(self.running_var.dtype), factor)
+        return result

@@ -1,0 +1,110 @@
+"""PyTorch's tensors as librueda reads them: addresses, shapes and dtypes."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any, Callable, Optional, Sequence
+
+import numpy as np
+import torch
+
+from .. import _library
+from .._dtypes import CODES
+from .._errors import error_for
+from .._library import Tensor, byref
+from .._memory import empty
+from .._operations import Pending, register_pending
+from ._errors import HorovodInternalError
+
+CODE_OF = {torch.float32: CODES["float32"], torch.float64: CODES["float64"], torch.float16: CODES["float16"],
+           torch.bfloat16: CODES["bfloat16"], torch.int32: CODES["int32"], torch.int64: CODES["int64"],
+           torch.int8: CODES["int8"], torch.uint8: CODES["uint8"], torch.bool: CODES["bool"]}
+MOST_DIMENSIONS = 8
+# From here on a result lives in the arena: one copy instead of two. Below, PyTorch's allocator is faster.
+_ARENA_RESULT_BYTES = 64 * 1024
+
+
+def check_tensor(tensor: Any, what: str = "tensor") -> None:
+    """What no collective takes."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{what} must be a torch.Tensor, not {type(tensor).__name__}")
+    if tensor.layout != torch.strided:
+        raise ValueError(f"{what} is sparse; use sparse_allreduce_async, or tensor.to_dense()")
+    if tensor.device.type != "cpu":
+        raise ValueError(f"{what} is on {tensor.device}; Rueda reduces tensors on the CPU: use tensor.cpu()")
+    if tensor.dim() > MOST_DIMENSIONS:
+        raise ValueError(f"{what} has {tensor.dim()} dimensions; 0 to {MOST_DIMENSIONS} are allowed")
+
+
+def code_of(tensor: torch.Tensor) -> int:
+    """rueda.h's number for the elements of a tensor that is to be reduced."""
+    code = CODE_OF.get(tensor.dtype)
+    if code is None:
+        names = ", ".join(str(dtype).partition(".")[2] for dtype in CODE_OF)
+        raise ValueError(f"Tensor type {tensor.dtype} is not supported; use one of {names}")
+    return code
+
+
+def contiguous(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, or a copy whose elements are in C order."""
+    if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
+        return tensor
+    return tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
+
+
+def empty_in_arena(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor that the daemon reads and writes where it is. See rueda.empty."""
+    count = math.prod(shape)
+    if count == 0:
+        return torch.empty(tuple(shape), dtype=dtype)
+    memory = empty(count * torch.empty((), dtype=dtype).element_size(), np.uint8)
+    return torch.from_numpy(memory).view(dtype).view(tuple(shape))
+
+
+def result_of(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Memory for a result."""
+    result = torch.empty((0,), dtype=dtype)
+    if math.prod(shape) * result.element_size() >= _ARENA_RESULT_BYTES:
+        return empty_in_arena(shape, dtype)
+    return torch.empty(tuple(shape), dtype=dtype)
+
+
+def as_moved(tensor: torch.Tensor) -> torch.Tensor:
+    """A view of what is only sent, not reduced: dtypes that the daemon does not know become bytes,
+    with one more dimension."""
+    if tensor.dtype in CODE_OF:
+        return tensor
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor.unsqueeze(-1).view(torch.uint8)
+
+
+def dims_of(shape: Sequence[int]) -> Any:
+    return (ctypes.c_int64 * max(len(shape), 1))(*shape)
+
+
+def c_tensor(name: str, source: Optional[torch.Tensor], target: Optional[torch.Tensor], shape: Any, ndim: int,
+             code: int, set_id: int) -> Tensor:
+    return Tensor(name.encode(), 0 if source is None else source.data_ptr(),
+                  0 if target is None else target.data_ptr(), shape, ndim, code, set_id)
+
+
+def submit(function: str, *arguments: Any) -> int:
+    """Calls one of librueda's asynchronous functions and returns its handle."""
+    handle = ctypes.c_uint64()
+    code = getattr(_library.load(), function)(*arguments, byref(handle))
+    if code < 0:
+        raise HorovodInternalError(_library.last_error(), code)
+    return handle.value
+
+
+def submit_sized(function: str, *arguments: Any) -> int:
+    """Likewise, after an exchange of sizes: whoever synchronizes it gets to know."""
+    handle = ctypes.c_uint64()
+    code = getattr(_library.load(), function)(*arguments, byref(handle))
+    if code < 0:
+        raise error_for(code, _library.last_error())
+    return handle.value
+
+
+def register(handle: int, memory: Any, finish: Callable[[], Any]) -> int:
+    return register_pending(Pending([], handle=handle, finish=finish, memory=memory))

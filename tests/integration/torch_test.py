@@ -1,0 +1,40 @@
+#!/usr/bin/python3
+"""rueda.torch under ruedarun, on one rank and on several, on one node and on two."""
+
+import os
+import subprocess
+import unittest
+
+import harness
+from harness import PYTHON, IntegrationTest
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+HAS_TORCH = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode == 0
+
+
+@unittest.skipUnless(HAS_TORCH, "PyTorch is not installed (deploy/packages.sh test installs it)")
+class TorchTest(IntegrationTest):
+
+    def run_cases(self, module, ranks, nodes, *cases):
+        run = self.ruedarun("-np", str(ranks), "--virtual-nodes", str(nodes), PYTHON,
+                            os.path.join(FOLDER, "torch_rank.py"), module, *cases)
+        self.assertEqual(run.exit_code(), 0, run.output())
+        for rank in range(ranks):
+            self.assertIn(f"[{rank}] ok", run.output().split("\n"))
+
+    def test_collectives(self):
+        for ranks, nodes in ((1, 1), (2, 2), (3, 2), (4, 2)):
+            with self.subTest(ranks=ranks, nodes=nodes):
+                self.run_cases("collectives", ranks, nodes)
+
+    def test_gradients(self):
+        self.run_cases("gradients", 3, 2)
+
+    def test_optimizer(self):
+        for ranks, nodes in ((1, 1), (4, 2)):
+            with self.subTest(ranks=ranks, nodes=nodes):
+                self.run_cases("optimizer", ranks, nodes)
+
+
+if __name__ == "__main__":
+    harness.main()
