@@ -6,6 +6,7 @@ are in --help of the program built, metrics are in the daemon's list, limits hav
 the guides (fences that say "complete") compile and run under ruedarun. The first tests plant mistakes.
 """
 
+import importlib.util
 import os
 import re
 import shutil
@@ -141,6 +142,10 @@ def is_built():
 needs_build = unittest.skipUnless(is_built(), f"{BUILD_DIR}/bin lacks one of {', '.join(PROGRAMS)}")
 
 
+def needs_module(name):
+    return unittest.skipUnless(importlib.util.find_spec(name), f"{name} is not installed")
+
+
 def help_of(*command):
     run = subprocess.run([os.path.join(BUILD_DIR, "bin", command[0]), *command[1:], "--help"], text=True,
                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True, timeout=20)
@@ -254,9 +259,9 @@ class Documents(unittest.TestCase):
 class Programs(unittest.TestCase):
     """The guides' programs, four ranks on two nodes each."""
 
-    def run_all(self, document, languages):
+    def run_all(self, document, languages, at_least=4):
         programs = complete_programs(read("docs", document))
-        self.assertGreater(len(programs), 3)
+        self.assertGreaterEqual(len(programs), at_least)
         with tempfile.TemporaryDirectory() as folder:
             for number, (language, source) in enumerate(programs, 1):
                 with self.subTest(document=document, program=number, language=language):
@@ -275,19 +280,20 @@ class Programs(unittest.TestCase):
                              timeout=60)
         self.assertEqual(run.returncode, 0, run.stdout)
 
+    @staticmethod
+    def write_python(folder, name, source):
+        path = os.path.join(folder, name + ".py")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(source)
+        return [sys.executable, path]
+
+    @needs_module("numpy")
     def test_python(self):
-        try:
-            import numpy  # noqa: F401
-        except ImportError:
-            self.skipTest("numpy is not installed")
+        self.run_all("python.md", {"python": self.write_python})
 
-        def write(folder, name, source):
-            path = os.path.join(folder, name + ".py")
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(source)
-            return [sys.executable, path]
-
-        self.run_all("python.md", {"python": write})
+    @needs_module("torch")
+    def test_horovod(self):
+        self.run_all("horovod.md", {"python": self.write_python}, at_least=1)
 
     def test_cpp(self):
         def compile_with(compiler, standard, suffix):

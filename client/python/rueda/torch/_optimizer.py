@@ -127,7 +127,8 @@ def _names_of(parameters: Sequence[torch.Tensor],
     missing = [i for i, parameter in enumerate(parameters) if id(parameter) not in names]
     if missing:
         raise ValueError("named_parameters was specified, but one or more of the optimizer's parameters were not "
-                         f"named: their places are {missing}; the models' names can be put together with itertools.chain")
+                         f"named: their places are {missing}; itertools.chain puts the names of several models "
+                         "together")
     return [names[id(parameter)] for parameter in parameters]
 
 
