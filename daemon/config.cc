@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "daemon/base/limits.h"
+#include "daemon/transport/striped.h"
 
 namespace rueda {
 namespace {
@@ -75,6 +76,11 @@ void define_network(CLI::App& app, Config& config) {
          "Congestion control of the data plane: auto (reno towards this same host), system, "
          "or an algorithm's name")
       ->envname("RUEDAD_TCP_CONGESTION")
+      ->capture_default_str();
+  app.add_option("--streams", config.streams,
+                 "TCP streams to each neighbour, for one flow of work; the same on all nodes")
+      ->envname("RUEDAD_STREAMS")
+      ->check(CLI::Range(uint32_t{1}, transport::kMaxStreams))
       ->capture_default_str();
 }
 

@@ -22,6 +22,7 @@
 #include "daemon/observe/http_server.h"
 #include "daemon/reduce/kernels.h"
 #include "daemon/service/grpc_servers.h"
+#include "daemon/transport/striped.h"
 #include "daemon/transport/tcp/tcp_transport.h"
 
 namespace rueda {
@@ -79,7 +80,8 @@ class Daemon {
             [this](boost::asio::io_context& loop) {
               transport::TcpOptions tcp;
               tcp.congestion = config_.tcp_congestion;
-              return transport::make_tcp_transport(loop, tcp);
+              return transport::make_striped_transport(
+                  loop, transport::make_tcp_transport(loop, tcp), config_.streams);
             },
             reduce_threads(config_)),
         plane_(control_loop_, metrics_, {config_.node_id, random_number(), config_.timeout_ms}),

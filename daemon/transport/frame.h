@@ -68,7 +68,7 @@ struct ChannelId {
   uint32_t epoch = 0;
   int32_t from_node = 0;  // NodeIndex of the writing side
   int32_t to_node = 0;    // NodeIndex of the reading side
-  uint32_t stream = 0;    // 0 .. streams per neighbour - 1
+  uint32_t stream = 0;    // of the channel's streams
   uint32_t process_set = 0;
   uint32_t reserved = 0;
   auto operator<=>(const ChannelId&) const = default;

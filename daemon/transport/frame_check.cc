@@ -54,15 +54,16 @@ Status check_slots(const ChannelId& id, const SlotRegion& slots, const RegionTab
   return Status::ok();
 }
 
-Status geometry_mismatch(const ChannelId& id, uint32_t writer_count, uint32_t writer_bytes,
-                         uint32_t reader_count, uint32_t reader_bytes) {
-  const auto slots = [](uint32_t count, uint32_t bytes) {
-    return std::to_string(count) + " slots of " + std::to_string(bytes) + " bytes";
+Status geometry_mismatch(const ChannelId& id, const Geometry& writers, const Geometry& readers) {
+  const auto text = [](const Geometry& geometry) {
+    return std::to_string(geometry.slot_count) + " slots of " +
+           std::to_string(geometry.slot_bytes) + " bytes over " + std::to_string(geometry.streams) +
+           (geometry.streams == 1 ? " stream" : " streams");
   };
-  return {Code::kMismatch,
-          describe(id) + " has " + slots(writer_count, writer_bytes) + " on node " +
-              std::to_string(id.from_node) + " and " + slots(reader_count, reader_bytes) +
-              " on node " + std::to_string(id.to_node) + "; both daemons must be configured alike"};
+  return {Code::kMismatch, describe(id) + " has " + text(writers) + " on node " +
+                               std::to_string(id.from_node) + " and " + text(readers) +
+                               " on node " + std::to_string(id.to_node) +
+                               "; both daemons must be configured alike"};
 }
 
 Status check_frame(const FrameHeader& header, const ChannelId& id, uint32_t slot_bytes,

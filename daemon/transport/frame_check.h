@@ -32,9 +32,21 @@ Status check_geometry(const ChannelId& id, uint32_t slot_count);
 // check_geometry(), and the slots lie in their registered region.
 Status check_slots(const ChannelId& id, const SlotRegion& slots, const RegionTable& regions);
 
-// kMismatch: the two ends of a channel do not have the same slots.
-Status geometry_mismatch(const ChannelId& id, uint32_t writer_count, uint32_t writer_bytes,
-                         uint32_t reader_count, uint32_t reader_bytes);
+// What both ends of a channel must have alike.
+struct Geometry {
+  uint32_t slot_count = 0;
+  uint32_t slot_bytes = 0;
+  uint32_t streams = 1;
+  bool operator==(const Geometry&) const = default;
+};
+inline Geometry geometry_of(const ConnectOptions& options) {
+  return {options.slot_count, options.slot_bytes, options.streams};
+}
+inline Geometry geometry_of(const AcceptOptions& options) {
+  return {options.slots.count, options.slots.slot_bytes, options.streams};
+}
+// kMismatch: they do not.
+Status geometry_mismatch(const ChannelId& id, const Geometry& writers, const Geometry& readers);
 
 // What is wrong with a header that came from the other end, `peer` in the message. kVersion for
 // another version, kInternal for every other violation.

@@ -4,6 +4,9 @@
 // and TCP and in-process memory carry out the same contract. A channel is one-way: one end writes
 // frames into slots that the other end owns. tests/conformance holds every implementation to this.
 //
+// Frames that go into one slot arrive in the order of write(); others may overtake each other, on
+// their way and in on_sent(), because a channel may be several streams (striped.h).
+//
 // Life of a slot, seen by the writer: free -> (write) -> busy -> (reader releases it, a credit
 // travels back) -> free. A write into a busy slot is a bug of the caller (RUEDA_CHECK).
 //
@@ -49,7 +52,8 @@ struct SendBuffer {
 inline constexpr size_t kMaxBuffersPerWrite = 16;
 
 // Slots of one channel: `count` slots of `slot_bytes` each, contiguous from `base`. The reader owns
-// the memory; both ends must be opened with the same count and slot_bytes (checked in the hello).
+// the memory; both ends must be opened with the same count, slot_bytes and number of streams
+// (checked in the hello).
 struct SlotRegion {
   std::byte* base = nullptr;
   uint32_t count = 0;
@@ -60,7 +64,7 @@ struct SlotRegion {
 class SendEvents {
  public:
   virtual ~SendEvents() = default;
-  // The buffers of the write with this cookie may be reused. In order of write().
+  // The buffers of the write with this cookie may be reused.
   virtual void on_sent(uint64_t cookie) = 0;
   // The reader has released the slot; it may be written again.
   virtual void on_slot_free(uint32_t slot) = 0;
@@ -107,6 +111,7 @@ struct ConnectOptions {
   JobToken token{};  // proves to the reader that the writer belongs to the job
   uint32_t slot_count = 0;
   uint32_t slot_bytes = 0;
+  uint32_t streams = 1;          // that the channel consists of; part of the geometry
   int64_t timeout_ms = 0;        // retries (refused, not expected yet) until it has passed
   SendEvents* events = nullptr;  // outlives the channel
 };
@@ -115,6 +120,7 @@ struct AcceptOptions {
   ChannelId id;
   JobToken token{};
   SlotRegion slots;
+  uint32_t streams = 1;
   int64_t timeout_ms = 0;
   ReceiveEvents* events = nullptr;  // outlives the channel
 };
@@ -134,14 +140,14 @@ class Transport {
   // again, and counts for nothing as long as the channel is announced soon. Connections whose
   // channel is not, that fail authentication or speak garbage are closed, logged, and counted in
   // rejected(). At most one expectation of an id at a time. The handler gets kTimeout when nobody
-  // came, kMismatch when the peer has other slots, kInvalidArgument when the slots do not lie in
-  // their region.
+  // came, kMismatch when the peer has other slots or streams, kInvalidArgument when the slots do
+  // not lie in their region.
   virtual void expect(AcceptOptions options, AcceptHandler handler) = 0;
   // Withdraws an expect() that has not been fulfilled; its handler is not called.
   virtual void cancel_expect(const ChannelId& id) = 0;
   // At most one attempt for an id at a time. The handler gets kTimeout with the last cause (nobody
-  // there, not expected, wrong token), kMismatch when the peer has other slots, kInvalidArgument
-  // for an address that cannot be one.
+  // there, not expected, wrong token), kMismatch when the peer has other slots or streams,
+  // kInvalidArgument for an address that cannot be one.
   virtual void connect(ConnectOptions options, ConnectHandler handler) = 0;
   // Withdraws a connect() that has not been fulfilled; its handler is not called. The peer may have
   // heard it already: it then gets a channel that closes at once.

@@ -1,9 +1,25 @@
 #include "tests/conformance/transport_harness.h"
 
 #include "daemon/transport/mem/mem_transport.h"
+#include "daemon/transport/striped.h"
 #include "daemon/transport/tcp/tcp_transport.h"
 
 namespace rueda::transport {
+
+namespace {
+
+Fabric striped(const Fabric& inner, uint32_t streams) {
+  Fabric fabric = inner;
+  fabric.name += "_x" + std::to_string(streams);
+  fabric.make_factory = [make_factory = inner.make_factory, streams] {
+    return [factory = make_factory(), streams](boost::asio::io_context& io) {
+      return make_striped_transport(io, factory(io), streams);
+    };
+  };
+  return fabric;
+}
+
+}  // namespace
 
 std::vector<Fabric> all_fabrics() {
   const Fabric mem{"mem", "mem:0", "mem:999999", [] {
@@ -16,7 +32,7 @@ std::vector<Fabric> all_fabrics() {
                      return [](boost::asio::io_context& io) { return make_tcp_transport(io); };
                    }};
   const Fabric tcp6{"tcp6", "[::1]:0", "[::1]:1", tcp.make_factory};
-  std::vector<Fabric> fabrics{mem, tcp};
+  std::vector<Fabric> fabrics{mem, tcp, striped(mem, 4), striped(tcp, 2), striped(tcp, 4)};
   boost::asio::io_context probe;
   if (make_tcp_transport(probe)->listen(tcp6.any_address).is_ok()) fabrics.push_back(tcp6);
   return fabrics;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/engine/data_loop.h"
+#include "daemon/transport/striped.h"
 #include "daemon/transport/tcp/tcp_transport.h"
 #include "tests/engine/ring.h"
 
@@ -17,10 +18,12 @@ using testing::WorkSpec;
 
 class LoopRing {
  public:
-  explicit LoopRing(std::vector<int> ranks_per_node) : ranks_per_node_(std::move(ranks_per_node)) {
+  explicit LoopRing(std::vector<int> ranks_per_node, uint32_t streams = 1)
+      : ranks_per_node_(std::move(ranks_per_node)) {
     for (size_t i = 0; i < ranks_per_node_.size(); ++i) {
-      loops_.push_back(std::make_unique<DataLoop>(
-          metrics_, [](boost::asio::io_context& io) { return transport::make_tcp_transport(io); }));
+      loops_.push_back(std::make_unique<DataLoop>(metrics_, [streams](boost::asio::io_context& io) {
+        return transport::make_striped_transport(io, transport::make_tcp_transport(io), streams);
+      }));
       Result<std::string> bound = loops_.back()->start("127.0.0.1:0");
       EXPECT_TRUE(bound.is_ok()) << bound.status().message();
       addresses_.push_back(bound.value());
@@ -92,8 +95,10 @@ class LoopRing {
   std::vector<std::unique_ptr<DataLoop>> loops_;
 };
 
-TEST(DataJobTcp, ManyOperationsInEveryLane) {
-  LoopRing ring({2, 1, 2});
+class DataJobStreams : public ::testing::TestWithParam<uint32_t> {};
+
+TEST_P(DataJobStreams, ManyOperationsInEveryLane) {
+  LoopRing ring({2, 1, 2}, GetParam());
   ring.begin_epoch();
   std::vector<std::unique_ptr<Work>> works;
   for (uint64_t seq = 1; seq <= 60; ++seq) {
@@ -120,9 +125,9 @@ TEST(DataJobTcp, ManyOperationsInEveryLane) {
   EXPECT_EQ(ring.metrics().daemon().staging_bytes.Value(), 0);
 }
 
-TEST(DataJobTcp, AnEpochMayEndInMidOperation) {
+TEST_P(DataJobStreams, AnEpochMayEndInMidOperation) {
   for (int round = 0; round < 5; ++round) {
-    LoopRing ring({1, 1});
+    LoopRing ring({1, 1}, GetParam());
     ring.begin_epoch();
     WorkSpec spec;
     spec.sizes = {4'000'000};
@@ -131,6 +136,29 @@ TEST(DataJobTcp, AnEpochMayEndInMidOperation) {
     EXPECT_TRUE(ring.end_epoch());
     EXPECT_EQ(ring.metrics().daemon().staging_bytes.Value(), 0);
   }
+}
+
+INSTANTIATE_TEST_SUITE_P(Streams, DataJobStreams, ::testing::Values(1, 2, 4),
+                         ::testing::PrintToStringParamName());
+
+TEST(DataJobTcp, TheNumberOfStreamsDoesNotChangeABit) {
+  WorkSpec spec;
+  spec.op = ReduceOp::kAverage;
+  spec.sizes = {400'003, 5};
+  spec.random_seed = 42;
+  std::vector<testing::Bytes> outputs;
+  for (const uint32_t streams : {1u, 2u, 4u}) {
+    LoopRing ring({1, 2, 1}, streams);
+    ring.begin_epoch();
+    const Work work(spec, ring.shape(), Seq{1});
+    ring.run(work);
+    ASSERT_EQ(ring.wait_for(1), "");
+    EXPECT_EQ(work.check(), "");
+    outputs.push_back(work.output(Rank{0}));
+    EXPECT_TRUE(ring.end_epoch());
+  }
+  EXPECT_EQ(outputs[0], outputs[1]);
+  EXPECT_EQ(outputs[0], outputs[2]);
 }
 
 TEST(DataJobTcp, ALoopThatStopsDropsWhatIsUnderWay) {

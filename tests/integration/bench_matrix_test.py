@@ -134,6 +134,18 @@ class MatrixTest(BenchTest):
                               daemon_args=["--chunk-bytes=4096", "--fusion-threshold=0", "--staging-bytes=1MiB"])
         self.assert_right(rows, DTYPES * 2)
 
+    def test_several_streams(self):
+        for streams, sizes in ((2, ["1e", "1021e", "65549e"]), (4, ["3M"])):
+            for ranks, nodes in ((4, 2), (3, 3)):
+                with self.subTest(streams=streams, ranks=ranks, nodes=nodes):
+                    daemon_args = [f"--streams={streams}", "--chunk-bytes=64K"]
+                    rows = self.allreduce(ranks, nodes, sizes, op="sum", daemon_args=daemon_args)
+                    self.assert_right(rows, DTYPES * len(sizes))
+                    for work in ("broadcast", "alltoall", "gather"):
+                        rows = self.bench(ranks, nodes, work, "--sizes", ",".join(sizes), "--iters", "2",
+                                          daemon_args=daemon_args)
+                        self.assert_right(rows, len(sizes))
+
 
 class FaultTest(BenchTest):
 

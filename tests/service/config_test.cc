@@ -110,6 +110,7 @@ TEST_F(ConfigTest, EverySettingHasAVariable) {
   env("RUEDAD_START_TIMEOUT_MS", "700");
   env("RUEDAD_REDUCE_THREADS", "3");
   env("RUEDAD_TCP_CONGESTION", "system");
+  env("RUEDAD_STREAMS", "4");
   env("RUEDAD_LOG_LEVEL", "debug");
   env("RUEDAD_LOG_FORMAT", "json");
   const Config config = good({});
@@ -127,6 +128,7 @@ TEST_F(ConfigTest, EverySettingHasAVariable) {
   EXPECT_EQ(config.timeout_ms, 500);
   EXPECT_EQ(config.start_timeout_ms, 700);
   EXPECT_EQ(config.tcp_congestion, "system");
+  EXPECT_EQ(config.streams, 4u);
   EXPECT_EQ(config.log_level, "debug");
   EXPECT_EQ(config.log_format, "json");
 }
@@ -158,7 +160,8 @@ TEST_F(ConfigTest, ValuesThatCannotBeAreRefusedAndNamed) {
       {"--start-timeout-ms", "0"},  {"--control-port", "65536"},
       {"--data-port", "-1"},        {"--http-port", "http"},
       {"--log-level", "loud"},      {"--log-format", "xml"},
-      {"--fault", "everything"},    {"--node-id", std::string(64, 'x')}};
+      {"--fault", "everything"},    {"--node-id", std::string(64, 'x')},
+      {"--streams", "0"},           {"--streams", "17"}};
   for (const auto& [flag, value] : wrong) {
     const auto [code, printed] = bad({flag, value});
     EXPECT_NE(code, 0) << flag << ' ' << value;

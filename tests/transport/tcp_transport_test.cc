@@ -188,7 +188,7 @@ TEST_F(TcpTransportTest, AnotherVersionIsNamed) {
   expect_channel();
   asio::ip::tcp::socket stranger = dial();
   tcp::Hello message = hello();
-  message.version = 5;
+  message.version = kWireVersion + 1;
   asio::write(stranger, asio::buffer(&message, sizeof(message)));
   ASSERT_TRUE(run_until_rejected(1));
   EXPECT_TRUE(is_hung_up(stranger));

@@ -18,14 +18,14 @@ DEFAULT_OF_SIZES = tuple(name for name in NAMES if name != "ddp")
 DEFAULT_OF_MODELS = ("rueda", "gloo", "ddp", "floor")
 
 
-def make_sides(names, bin_dir, coordination=(None,)):
-    """In the order of NAMES; Rueda once a mode of coordination."""
+def make_sides(names, bin_dir, coordination=(None,), streams=(None,)):
+    """In the order of NAMES; Rueda once a mode of coordination and a number of streams."""
     sides = []
     for name in NAMES:
         if name not in names:
             continue
         if name == "rueda":
-            sides += [Rueda(bin_dir, mode) for mode in coordination]
+            sides += [Rueda(bin_dir, mode, count) for mode in coordination for count in streams]
         elif name == "floor":
             sides.append(Floor(bin_dir))
         else:

@@ -11,14 +11,16 @@ RENDEZVOUS_PORT = 29400  # in a namespace of its own
 
 
 class Rueda(Side):
-    """In one mode of coordination, or, without one, in the daemon's own."""
+    """In one mode of coordination and with so many TCP streams, or, without one, in the daemon's own."""
 
     kind = "ours"
 
-    def __init__(self, bin_dir, coordination=None):
-        self.name = f"Rueda {coordination}" if coordination else "Rueda"
+    def __init__(self, bin_dir, coordination=None, streams=None):
+        self.name = "Rueda" + (f" {coordination}" if coordination else "") + (f" x{streams}" if streams else "")
         self.bin_dir = bin_dir
         self.flags = ["--coordination", coordination] if coordination else []
+        if streams:
+            self.flags.append(f"--daemon-arg=--streams={streams}")
 
     def missing(self, work, network):
         for name in ("ruedarun", "ruedad", "rueda-bench"):

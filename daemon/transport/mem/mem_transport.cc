@@ -241,11 +241,8 @@ void MemTransport::on_request(const Request& request) {
     return refuse(request, "the job's token differs");
   }
   const uint64_t serial = found->second.serial;
-  if (connect.slot_count == accept.slots.count && connect.slot_bytes == accept.slots.slot_bytes) {
-    return welcome(request, accept, serial);
-  }
-  const Status mismatch = geometry_mismatch(connect.id, connect.slot_count, connect.slot_bytes,
-                                            accept.slots.count, accept.slots.slot_bytes);
+  if (geometry_of(connect) == geometry_of(accept)) return welcome(request, accept, serial);
+  const Status mismatch = geometry_mismatch(connect.id, geometry_of(connect), geometry_of(accept));
   ++rejected_;
   spdlog::warn("mem: refused a connection: {}", mismatch.message());
   request.reply_to->post([&](asio::io_context&) {

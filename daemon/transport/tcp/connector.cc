@@ -99,6 +99,7 @@ void Connector::say_hello() {
   hello_.id = options_.id;
   hello_.slot_count = options_.slot_count;
   hello_.slot_bytes = options_.slot_bytes;
+  hello_.streams = static_cast<uint16_t>(options_.streams);
   seal(hello_, options_.token);
   last_cause_ = "it did not answer our hello; most likely it does not expect the channel (yet)";
   // A hello fits into a fresh socket, so an error here shows in the read as well.
@@ -123,8 +124,7 @@ void Connector::on_reply(const error_code& error) {
     return on_failure("it does not have the job's token");
   }
   if (reply_.answer == HelloAnswer::kOtherGeometry) {
-    return finish(geometry_mismatch(options_.id, options_.slot_count, options_.slot_bytes,
-                                    reply_.slot_count, reply_.slot_bytes));
+    return finish(geometry_mismatch(options_.id, geometry_of(options_), geometry_of(reply_)));
   }
   error_code ignored;
   std::string peer = "node " + std::to_string(options_.id.to_node) + " (" +

@@ -64,8 +64,7 @@ void Handshake::on_hello() {
   }
   expectation->is_claimed = true;
   claimed_ = expectation;
-  const SlotRegion& slots = expectation->options.slots;
-  const bool same = hello_.slot_count == slots.count && hello_.slot_bytes == slots.slot_bytes;
+  const bool same = geometry_of(hello_) == geometry_of(expectation->options);
   answer(same ? HelloAnswer::kWelcome : HelloAnswer::kOtherGeometry);
 }
 
@@ -95,6 +94,7 @@ void Handshake::answer(HelloAnswer answer) {
   reply_.answer = answer;
   reply_.slot_count = options.slots.count;
   reply_.slot_bytes = options.slots.slot_bytes;
+  reply_.streams = static_cast<uint16_t>(options.streams);
   seal(reply_, hello_, options.token);
   asio::async_write(socket_, asio::buffer(&reply_, sizeof(reply_)),
                     [self = shared_from_this(), answer](const error_code& error, size_t) {
@@ -108,8 +108,7 @@ void Handshake::on_answered(const error_code& error, HelloAnswer answer) {
   const std::shared_ptr<Listener> listener = listener_->shared_from_this();
   const Listener::ExpectationPtr expectation = claimed_;
   if (answer == HelloAnswer::kWelcome) return listener->welcome(shared_from_this(), expectation);
-  const Status why = geometry_mismatch(hello_.id, hello_.slot_count, hello_.slot_bytes,
-                                       reply_.slot_count, reply_.slot_bytes);
+  const Status why = geometry_mismatch(hello_.id, geometry_of(hello_), geometry_of(reply_));
   // It has the token, so it is what was expected, and trying again cannot help.
   listener->reject(shared_from_this(), why);
   listener->finish(expectation, why);

@@ -13,6 +13,7 @@
 
 #include "daemon/base/status.h"
 #include "daemon/transport/frame.h"
+#include "daemon/transport/frame_check.h"
 
 namespace rueda::transport::tcp {
 
@@ -26,7 +27,8 @@ using Nonce = std::array<std::byte, 16>;
 struct Hello {
   uint32_t magic = kHelloMagic;
   uint8_t version = kWireVersion;
-  std::array<uint8_t, 3> reserved{};
+  uint8_t reserved = 0;
+  uint16_t streams = 1;  // of the channel
   ChannelId id;
   uint32_t slot_count = 0;
   uint32_t slot_bytes = 0;
@@ -37,19 +39,27 @@ static_assert(sizeof(Hello) == 96 && offsetof(Hello, mac) == 64);
 
 enum class HelloAnswer : uint8_t {
   kWelcome = 0,
-  kOtherGeometry = 1,  // slot_count and slot_bytes say what the accepting side has
+  kOtherGeometry = 1,  // the reply says what the accepting side has
 };
 
 struct HelloReply {
   uint32_t magic = kHelloReplyMagic;
   uint8_t version = kWireVersion;
   HelloAnswer answer = HelloAnswer::kWelcome;
-  std::array<uint8_t, 2> reserved{};
+  uint16_t streams = 1;
   uint32_t slot_count = 0;
   uint32_t slot_bytes = 0;
   Mac mac{};  // over everything before it and the whole hello
 };
 static_assert(sizeof(HelloReply) == 48 && offsetof(HelloReply, mac) == 16);
+
+// What the sender of it has.
+inline Geometry geometry_of(const Hello& hello) {
+  return {hello.slot_count, hello.slot_bytes, hello.streams};
+}
+inline Geometry geometry_of(const HelloReply& reply) {
+  return {reply.slot_count, reply.slot_bytes, reply.streams};
+}
 
 // How much of a hello is enough to tell a peer of this version from a stranger.
 inline constexpr size_t kHelloPrefixBytes = 8;
