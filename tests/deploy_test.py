@@ -300,7 +300,7 @@ class Installation(unittest.TestCase):
         self.succeed("cmake", "--build", build)
 
     def test_the_python_package_is_installed(self):
-        for module in ("_context.py", "_optimizer.py"):  # rueda, and rueda.torch
+        for module in ("_context.py", "_optimizer.py", "_sampler.py"):  # of rueda, rueda.torch and rueda.torch.elastic
             self.find(module)
 
 

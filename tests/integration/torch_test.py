@@ -35,6 +35,9 @@ class TorchTest(IntegrationTest):
             with self.subTest(ranks=ranks, nodes=nodes):
                 self.run_cases("optimizer", ranks, nodes)
 
+    def test_elastic_and_forks(self):
+        self.run_cases("elastic", 4, 2)
+
 
 if __name__ == "__main__":
     harness.main()

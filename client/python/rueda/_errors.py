@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 INVALID_ARGUMENT = -1
+MISMATCH = -2
 DUPLICATE_NAME = -3
 TIMEOUT = -4
 RANK_LOST = -5

@@ -10,6 +10,7 @@ on the CPU. Every function may be called from any thread, except that init() and
 beside another.
 """
 
+from . import elastic
 from .._context import (cross_rank, cross_size, is_initialized, local_rank, local_size, rank, size)
 from .._process_sets import ProcessSet, global_process_set
 from ._blocking import (allgather, allreduce, allreduce_, alltoall, broadcast, broadcast_, grouped_allgather,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
+import weakref
 from typing import Any, Callable, List, Optional, Sequence
 
 import torch
@@ -138,6 +139,11 @@ class Unit:
         if error is not None:
             raise error if isinstance(error, HorovodInternalError) else horovod_error(error)
 
+    def forget(self) -> None:
+        """Nothing is under way any more, and nothing prepared."""
+        self.ready, self.is_under_way = 0, False
+        self._finish, self._is_done, self._prepared = [], [], None
+
     def _can_stay_in_arena(self, gradients: Sequence[Gradient]) -> bool:
         return (self._settings.zero_copy and self._settings.compression is Compression.none
                 and len(gradients) == len(self.gradients)
@@ -213,6 +219,21 @@ class Reducer:
         self.passes = passes
         self.units: List[Unit] = []
         self._under_way: List[Unit] = []
+        self._is_in_child = False
+        _reducers.add(self)
+
+    def stay_out_of_child(self) -> None:
+        """In a forked child: what is shared with the parent and the daemon is let go, nothing is
+        reduced."""
+        self._is_in_child = True
+        self._under_way = []
+        for unit in self.units:
+            unit.forget()
+            for gradient in unit.gradients:
+                if gradient.in_arena is not None and gradient.parameter.grad is gradient.in_arena:
+                    gradient.parameter.grad = None
+                gradient.in_arena = None
+                gradient.passes_left = self.passes
 
     def add(self, names: Sequence[str], parameters: Sequence[torch.Tensor]) -> None:
         """Parameters whose gradients are reduced together."""
@@ -227,7 +248,7 @@ class Reducer:
     def is_active(self) -> bool:
         """Whether there is anybody to reduce with."""
         chosen = self.settings.process_set
-        return _context.size() > 1 and chosen.included() and chosen.size() > 1
+        return not self._is_in_child and _context.size() > 1 and chosen.included() and chosen.size() > 1
 
     def is_under_way(self) -> bool:
         return bool(self._under_way)
@@ -289,6 +310,13 @@ class Reducer:
         if error is not None:
             raise error
 
+    def abandon(self) -> None:
+        """Waits for all, whatever becomes of them."""
+        try:
+            self.finish_all()
+        except HorovodInternalError:
+            pass
+
     def begin_step(self) -> None:
         """Passes are counted from here."""
         for unit in self.units:
@@ -300,6 +328,17 @@ class Reducer:
         """Parameters whose gradient is in the arena, and that gradient."""
         return [(gradient.parameter, gradient.in_arena) for unit in self.units for gradient in unit.gradients
                 if gradient.in_arena is not None and gradient.parameter.grad is gradient.in_arena]
+
+
+_reducers: "weakref.WeakSet[Reducer]" = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for reducer in list(_reducers):
+        reducer.stay_out_of_child()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def warn_of_second_synchronize() -> None:

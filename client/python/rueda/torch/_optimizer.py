@@ -93,8 +93,8 @@ class _Distributed:
                 parameter.grad = view.zero_()
 
     def load_state_dict(self, *arguments: Any, **named: Any) -> None:
-        """As the optimizer's; gradients that are under way are waited for and count no more."""
-        self._reducer.finish_all()
+        """As the optimizer's; gradients that are under way end first, well or not."""
+        self._reducer.abandon()
         self._is_synchronized = False
         super().load_state_dict(*arguments, **named)  # type: ignore[misc]
 

@@ -1,0 +1,64 @@
+"""The loop around a training function that begins again."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from typing import Any, Callable
+
+from ..._errors import DUPLICATE_NAME, INVALID_ARGUMENT, MISMATCH, RuedaError, RuedaInternalError
+from .. import _job
+from .._errors import HostsUpdatedInterrupt
+from ._state import State
+
+# Of these the program is to blame: it would make the same mistake again.
+_MISTAKES = (INVALID_ARGUMENT, MISMATCH, DUPLICATE_NAME)
+_log = logging.getLogger("rueda")
+
+
+def _reset_limit() -> int:
+    return int(os.environ.get("HOROVOD_ELASTIC_RESET_LIMIT") or 0)
+
+
+def _join_again() -> None:
+    try:
+        _job.shutdown()
+    except RuedaError:
+        pass  # of what is lost there is nothing to be left in order
+    _job.init()
+
+
+def run(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates a training function whose first argument is a State. The state is made equal on all ranks
+    first. After HorovodInternalError it goes back to the last commit(), after HostsUpdatedInterrupt it
+    stays; then all ranks join the job anew and the function is called again.
+
+    Mistakes of the program (ranks that disagree, wrong arguments) are raised. RuntimeError after
+    HOROVOD_ELASTIC_RESET_LIMIT resets, if that is set.
+    """
+    @functools.wraps(func)
+    def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:
+        _job.init()
+        resets, skips_sync = 0, False
+        while True:
+            try:
+                if not skips_sync:
+                    state.sync()
+                return func(state, *args, **kwargs)
+            except RuedaInternalError as error:
+                if error.code in _MISTAKES:
+                    raise
+                _log.warning("training begins again from the last commit: %s", error)
+                state.restore()
+                skips_sync = False
+            except HostsUpdatedInterrupt as interrupt:
+                skips_sync = interrupt.skip_sync
+            resets += 1
+            if 0 < _reset_limit() < resets:
+                raise RuntimeError(f"training began again {resets - 1} times, as often as HOROVOD_ELASTIC_RESET_LIMIT "
+                                   "allows")
+            _join_again()
+            state.on_reset()
+
+    return wrapper
