@@ -43,10 +43,7 @@ def init(process_sets: Optional[Sequence[_process_sets.Ranks]] = None, *,
     options.socket = socket.encode() if socket is not None else None
     options.timeout_ms = max(1, int(timeout * 1000)) if timeout is not None else 0
     check(_library.load().rueda_init(byref(options)))
-    global _sessions
-    _sessions += 1
-    _operations.reset()
-    _process_sets.reset()
+    _begin_session()
     for ranks in sets:
         _process_sets.add_process_set(ranks)
 
@@ -62,13 +59,19 @@ def shutdown() -> None:
     try:
         check(library.rueda_shutdown())
     finally:
-        _operations.reset()
-        _process_sets.reset()
+        _begin_session()
+
+
+def _begin_session() -> None:
+    global _sessions
+    _sessions += 1
+    _operations.reset()
+    _process_sets.reset()
 
 
 def session() -> int:
-    """How many times init() has attached so far: memory and ids of an earlier session are not this
-    one's."""
+    """Another number after each init() and shutdown(): memory and ids of an earlier session are not
+    this one's."""
     return _sessions
 
 

@@ -201,8 +201,9 @@ def begin_sized(handle: int, memory: Any, start: "Callable[[], Pending]") -> int
     return own
 
 
-def has_sizes_to_wait_for() -> bool:
-    return bool(_sizing)
+def what_waits_for_sizes() -> "dict[int, Pending]":
+    """The operations whose sizes are still to come; it changes all the time."""
+    return _sizing
 
 
 def _start_sized() -> None:

@@ -11,6 +11,7 @@ from ._errors import TIMEOUT, error_for
 from ._library import ReduceOptions, Tensor, byref, check
 
 _SIGNAL_SLICE_MS = 500  # who waits wakes this often, for Ctrl-C
+_sizing = _operations.what_waits_for_sizes()
 
 
 class PreparedAllreduce:
@@ -32,7 +33,9 @@ class PreparedAllreduce:
 
     def begin(self) -> None:
         """Submits it. RuedaError when the daemon refuses."""
-        check(self._submit(*self._arguments))
+        code = self._submit(*self._arguments)
+        if code < 0:
+            raise error_for(code, _library.last_error())
 
     def is_done(self) -> bool:
         """Whether wait() would return at once."""
@@ -42,7 +45,7 @@ class PreparedAllreduce:
 
     def wait(self) -> None:
         """Sleeps until it has ended. RuedaError if it failed."""
-        if _operations.has_sizes_to_wait_for():  # of others, which must go on meanwhile
+        if _sizing:  # of others, which must go on meanwhile
             _operations.synchronize(_operations.register(self._handle.value, []))
             return
         code = TIMEOUT

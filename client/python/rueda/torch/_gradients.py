@@ -99,15 +99,23 @@ class Unit:
         self.gradients: List[Gradient] = []
         self.ready = 0
         self._settings = settings
-        self._prepared: Optional[PreparedAllreduce] = None
-        self._session = 0
-        self._finish: List[Callable[[], None]] = []
+        self._prepared: Optional[PreparedAllreduce] = None  # its memory is the gradients' in_arena
+        self._session = 0  # whose memory that is
+        self._submitted: Optional[PreparedAllreduce] = None  # _prepared, while it is under way
+        self._finish: List[Callable[[], None]] = []  # of what is under way otherwise
         self._is_done: List[Callable[[], bool]] = []
         self.is_under_way = False
 
     def begin(self) -> None:
         """Submits the gradients. HorovodInternalError when the daemon refuses."""
         self.is_under_way = True
+        if self._prepared is not None and self._session == _context.session():
+            for gradient in self.gradients:
+                if gradient.parameter.grad is not gradient.in_arena:
+                    break
+            else:  # as in nearly every step
+                self._submit_prepared()
+                return
         dense = []
         for gradient in self.gradients:
             value = gradient.fill()
@@ -123,26 +131,35 @@ class Unit:
             self._begin_elsewhere(dense)
 
     def is_done(self) -> bool:
+        if self._submitted is not None:
+            return self._submitted.is_done()
         return all(is_done() for is_done in self._is_done)
 
     def finish(self) -> None:
         """Waits for them. All of it has ended when this returns or raises."""
-        error: Optional[RuedaError] = None
-        finish, self._finish, self._is_done = self._finish, [], []
         self.is_under_way = False
         self.ready = 0
+        if self._submitted is not None:
+            submitted, self._submitted = self._submitted, None
+            try:
+                submitted.wait()
+            except RuedaError as failure:
+                raise horovod_error(failure) from None
+            return
+        error: Optional[HorovodInternalError] = None
+        finish, self._finish, self._is_done = self._finish, [], []
         for one in finish:
             try:
                 one()
-            except RuedaError as failure:
+            except HorovodInternalError as failure:
                 error = error or failure
         if error is not None:
-            raise error if isinstance(error, HorovodInternalError) else horovod_error(error)
+            raise error
 
     def forget(self) -> None:
         """Nothing is under way any more, and nothing prepared."""
         self.ready, self.is_under_way = 0, False
-        self._finish, self._is_done, self._prepared = [], [], None
+        self._finish, self._is_done, self._prepared, self._submitted = [], [], None, None
 
     def _can_stay_in_arena(self, gradients: Sequence[Gradient]) -> bool:
         return (self._settings.zero_copy and self._settings.compression is Compression.none
@@ -156,15 +173,18 @@ class Unit:
             self._prepared = None
         for gradient in gradients:
             gradient.move_to_arena()
+        if self._prepared is None:
+            self._prepared = self._prepare(gradients)
+            self._session = _context.session()
+        self._submit_prepared()
+
+    def _submit_prepared(self) -> None:
+        assert self._prepared is not None
         try:
-            if self._prepared is None:
-                self._prepared = self._prepare(gradients)
-                self._session = _context.session()
             self._prepared.begin()
         except RuedaError as error:
             raise horovod_error(error) from None
-        self._finish.append(self._prepared.wait)
-        self._is_done.append(self._prepared.is_done)
+        self._submitted = self._prepared
 
     def _prepare(self, gradients: Sequence[Gradient]) -> PreparedAllreduce:
         settings = self._settings
@@ -220,12 +240,14 @@ class Reducer:
         self.units: List[Unit] = []
         self._under_way: List[Unit] = []
         self._is_in_child = False
+        self._is_active, self._session = False, -1  # in that session
         _reducers.add(self)
 
     def stay_out_of_child(self) -> None:
         """In a forked child: what is shared with the parent and the daemon is let go, nothing is
         reduced."""
         self._is_in_child = True
+        self._is_active = False
         self._under_way = []
         for unit in self.units:
             unit.forget()
@@ -246,9 +268,12 @@ class Reducer:
         self.units.append(unit)
 
     def is_active(self) -> bool:
-        """Whether there is anybody to reduce with."""
-        chosen = self.settings.process_set
-        return not self._is_in_child and _context.size() > 1 and chosen.included() and chosen.size() > 1
+        """Whether there is anybody to reduce with. ValueError before init()."""
+        if self._session != _context.session() or not self._is_active:
+            chosen = self.settings.process_set
+            self._is_active = not self._is_in_child and _context.size() > 1 and chosen.included() and chosen.size() > 1
+            self._session = _context.session()
+        return self._is_active
 
     def is_under_way(self) -> bool:
         return bool(self._under_way)
