@@ -80,6 +80,16 @@ void reference(const Scenario& scenario, uint64_t first_index, size_t count, Blo
   }
 }
 
+// What is left of a final value that travels.
+template <class E>
+typename E::Wide after_travel(const Scenario& scenario, typename E::Wide value) {
+  const auto single = static_cast<float>(value);
+  const float rounded = scenario.travels_as() == RUEDA_FLOAT16
+                            ? half_to_float(float_to_half(single))
+                            : bfloat16_to_float(float_to_bfloat16(single));
+  return static_cast<typename E::Wide>(rounded);
+}
+
 // The division of an average whose sum is exact: in the accumulator's type, then one rounding.
 template <class E>
 typename E::Wide exact_average(typename E::Wide sum, int nranks) {
@@ -100,6 +110,7 @@ void judge(const Scenario& scenario, uint64_t first_index, size_t count, const B
   using Wide = typename E::Wide;
   const bool exact = must_be_exact(scenario, E::kInteger);
   const bool average = scenario.op == RUEDA_AVERAGE;
+  const bool is_rounded = scenario.travels_as() != scenario.dtype;
   const Wide divisor = static_cast<Wide>(average ? scenario.nranks : 1);
   const auto relative = static_cast<Wide>(exact ? 0 : error_bound(scenario, 1.0L));
   const auto absolute_part = static_cast<Wide>(exact ? 0 : error_bound(scenario, 0.0L));
@@ -110,6 +121,7 @@ void judge(const Scenario& scenario, uint64_t first_index, size_t count, const B
     bool right = false;
     if (exact) {
       if (average) expected = exact_average<E>(expected, scenario.nranks);
+      if (is_rounded) expected = after_travel<E>(scenario, expected);
       right = got == expected;
     } else {
       expected /= divisor;
@@ -128,7 +140,8 @@ void judge(const Scenario& scenario, uint64_t first_index, size_t count, const B
 
 // "rank 2 is missing", when the bits of a wrong sum say so.
 std::string missing_ranks(const Scenario& scenario, const Verdict& verdict) {
-  const int group_size = contributor_group_size(scenario.dtype, scenario.op, scenario.nranks);
+  const int group_size =
+      contributor_group_size(scenario.travels_as(), scenario.op, scenario.nranks);
   const bool readable = scenario.op == RUEDA_SUM && scenario.pattern == Pattern::kContributors &&
                         scenario.nranks <= group_size && verdict.got >= 0 &&
                         verdict.got <= verdict.expected && verdict.got == std::floor(verdict.got);
@@ -139,6 +152,21 @@ std::string missing_ranks(const Scenario& scenario, const Verdict& verdict) {
     ranks += (ranks.empty() ? "rank " : ", rank ") + std::to_string(rank);
   }
   return ranks + " missing";
+}
+
+struct Rounding {
+  long double unit_roundoff = 0;
+  long double half_tiny = 0;
+};
+
+Rounding rounding_of(rueda_dtype dtype) {
+  return with_element(dtype, []<class E>() -> Rounding {
+    if constexpr (E::kInteger) {
+      return {};
+    } else {
+      return {E::kUnitRoundoff, E::kHalfTiny};
+    }
+  });
 }
 
 std::string number(double value) {
@@ -163,8 +191,14 @@ long double error_bound(const Scenario& scenario, long double magnitude) {
     } else {
       const int roundings =
           scenario.nranks - 1 + scenario.nnodes + (scenario.op == RUEDA_AVERAGE ? 1 : 0);
-      const long double growth = std::expm1(roundings * std::log1p(E::kUnitRoundoff));
-      return growth * magnitude + roundings * E::kHalfTiny;
+      const bool is_rounded = scenario.travels_as() != scenario.dtype;
+      // Of a sum each value on its way; of a product all of them.
+      const int most = scenario.op == RUEDA_PRODUCT ? 2 * scenario.nnodes - 1 : scenario.nnodes;
+      const int on_wire = is_rounded ? most : 0;
+      const Rounding wire = rounding_of(scenario.travels_as());
+      const long double growth = std::expm1(roundings * std::log1p(E::kUnitRoundoff) +
+                                            on_wire * std::log1p(wire.unit_roundoff));
+      return growth * magnitude + roundings * E::kHalfTiny + on_wire * wire.half_tiny;
     }
   });
 }

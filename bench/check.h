@@ -40,7 +40,8 @@ Verdict check_copy(const Scenario& scenario, int rank, uint64_t first_index, siz
 //   section 4.2)
 // and what underflows adds at most half the smallest subnormal a rounding. float16 and bfloat16
 // add in float32, whose roundings are counted as if they were the stored type's: the bound is then
-// wide, never wrong.
+// wide, never wrong. With a wire dtype those between nodes are counted beside, with its u
+// (docs/decisions/0029-wire-compression.md).
 long double error_bound(const Scenario& scenario, long double magnitude);
 
 // "element 7 is 11, not 15: rank 2 is missing". Empty when nothing is wrong.

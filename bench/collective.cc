@@ -80,7 +80,8 @@ class Case {
             .pattern = pattern,
             .nranks = job_.nranks(),
             .nnodes = job_.nnodes(),
-            .seed = seed};
+            .seed = seed,
+            .wire = options_.wire};
   }
 
   void prepare(const Scenario& scenario, const Layout& layout) {
@@ -214,6 +215,7 @@ Row run_case(Job& job, const CpuMeter& meter, const Options& options, rueda_dtyp
   Row row = empty_row(job, options, bytes);
   row.dtype = to_string(dtype);
   if (reduces(options.work)) row.op = to_string(op);
+  row.wire = to_string(options.wire);
   row.count = bytes / element_bytes(dtype);
   Case one(job, options, dtype, op, bytes);
   const NoiseWindow window(meter);

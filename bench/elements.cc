@@ -28,6 +28,22 @@ const char* to_string(rueda_op op) {
   return "unknown";
 }
 
+const char* to_string(rueda_wire_dtype wire) {
+  switch (wire) {
+    case RUEDA_WIRE_SAME: return "same";
+    case RUEDA_WIRE_FLOAT16: return "float16";
+    case RUEDA_WIRE_BFLOAT16: return "bfloat16";
+  }
+  return "unknown";
+}
+
+std::optional<rueda_wire_dtype> wire_from_string(std::string_view name) {
+  for (rueda_wire_dtype wire : kAllWires) {
+    if (name == to_string(wire)) return wire;
+  }
+  return std::nullopt;
+}
+
 std::optional<rueda_dtype> dtype_from_string(std::string_view name) {
   for (rueda_dtype dtype : kAllDTypes) {
     if (name == to_string(dtype)) return dtype;

@@ -19,14 +19,18 @@ namespace rueda::bench {
 inline constexpr rueda_dtype kAllDTypes[] = {RUEDA_FLOAT32,  RUEDA_FLOAT64, RUEDA_FLOAT16,
                                              RUEDA_BFLOAT16, RUEDA_INT32,   RUEDA_INT64,
                                              RUEDA_INT8,     RUEDA_UINT8};
+inline constexpr rueda_wire_dtype kAllWires[] = {RUEDA_WIRE_SAME, RUEDA_WIRE_FLOAT16,
+                                                 RUEDA_WIRE_BFLOAT16};
 inline constexpr rueda_op kAllOps[] = {RUEDA_SUM, RUEDA_AVERAGE, RUEDA_MIN, RUEDA_MAX,
                                        RUEDA_PRODUCT};
 
 const char* to_string(rueda_dtype dtype);
 const char* to_string(rueda_op op);
+const char* to_string(rueda_wire_dtype wire);  // "same", "float16", "bfloat16"
 // Nothing when the name is not known.
 std::optional<rueda_dtype> dtype_from_string(std::string_view name);
 std::optional<rueda_op> op_from_string(std::string_view name);
+std::optional<rueda_wire_dtype> wire_from_string(std::string_view name);
 size_t element_bytes(rueda_dtype dtype);
 
 // Round to nearest even; NaN stays NaN.

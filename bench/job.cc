@@ -16,11 +16,6 @@ void require(int code, const char* what, const char* name = "") {
                 rueda_error_name(code) + ")");
 }
 
-rueda_reduce_options reduce_options(rueda_op op) {
-  return {
-      .struct_bytes = sizeof(rueda_reduce_options), .op = op, .prescale = 1.0, .postscale = 1.0};
-}
-
 }  // namespace
 
 Job::Job(int64_t timeout_ms) : timeout_ms_(timeout_ms) {
@@ -31,6 +26,14 @@ Job::Job(int64_t timeout_ms) : timeout_ms_(timeout_ms) {
 }
 
 Job::~Job() { rueda_shutdown(); }
+
+rueda_reduce_options Job::reduce_options(rueda_op op) const {
+  return {.struct_bytes = sizeof(rueda_reduce_options),
+          .op = op,
+          .prescale = 1.0,
+          .postscale = 1.0,
+          .wire_dtype = wire_};
+}
 
 rueda_handle Job::allreduce_async(const rueda_tensor& tensor, rueda_op op) {
   const rueda_reduce_options options = reduce_options(op);
@@ -91,13 +94,13 @@ void Job::barrier() { require(rueda_barrier("bench/barrier", timeout_ms_), "barr
 void Job::synchronize() {
   int32_t value = 0;
   const int64_t one = 1;
-  allreduce({.name = "bench/synchronize",
-             .input = &value,
-             .output = &value,
-             .shape = &one,
-             .ndim = 1,
-             .dtype = RUEDA_INT32},
-            RUEDA_SUM);
+  const rueda_tensor tensor = {.name = "bench/synchronize",
+                               .input = &value,
+                               .output = &value,
+                               .shape = &one,
+                               .ndim = 1,
+                               .dtype = RUEDA_INT32};
+  require(rueda_allreduce(&tensor, nullptr, timeout_ms_), "allreduce ", tensor.name);
 }
 
 std::vector<std::vector<int64_t>> Job::gather(std::span<const int64_t> row) {

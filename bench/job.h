@@ -26,6 +26,9 @@ class Job {
   int nranks() const { return nranks_; }
   int nnodes() const { return nnodes_; }
 
+  // Of what reduces from now on.
+  void set_wire(rueda_wire_dtype wire) { wire_ = wire; }
+
   rueda_handle allreduce_async(const rueda_tensor& tensor, rueda_op op);
   void wait(rueda_handle handle, const char* name);
   void allreduce(const rueda_tensor& tensor, rueda_op op);
@@ -48,7 +51,10 @@ class Job {
   std::vector<std::vector<int64_t>> gather(std::span<const int64_t> row);
 
  private:
+  rueda_reduce_options reduce_options(rueda_op op) const;
+
   int64_t timeout_ms_;
+  rueda_wire_dtype wire_ = RUEDA_WIRE_SAME;
   int rank_ = 0;
   int nranks_ = 1;
   int nnodes_ = 1;

@@ -53,6 +53,7 @@ void print_foot(uint64_t wrong, const NoiseWindow& window, double own_s) {
 
 int run_job(const Options& options) {
   Job job(options.timeout_ms);
+  job.set_wire(options.wire);
   if (options.root >= job.nranks()) {
     throw Failure("--root " + std::to_string(options.root) + " is no rank of this job: it has " +
                   std::to_string(job.nranks()));

@@ -15,6 +15,7 @@ namespace {
 struct Texts {
   std::vector<std::string> dtypes;
   std::vector<std::string> ops;
+  std::string wire = "same";
   std::vector<std::string> sizes;
   std::string begin = "4K";
   std::string end = "64M";
@@ -67,6 +68,13 @@ void add_op(CLI::App* app, Texts* texts, const char* help) {
       ->check(check_name(op_from_string, "sum, average, min, max, product"));
 }
 
+void add_wire(CLI::App* app, Texts* texts) {
+  app->add_option("--wire", texts->wire,
+                  "Round float32 where it crosses the network to float16 or bfloat16")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"same", "float16", "bfloat16"}));
+}
+
 void add_places(CLI::App* app, Options* options) {
   app->add_option("--tcp-congestion", options->tcp_congestion,
                   "Congestion control of the TCP streams; else the system's");
@@ -106,7 +114,10 @@ CLI::App* add_work(CLI::App* app, Options* options, Work work, const char* help)
 void add_sized(CLI::App* app, Options* options, Texts* texts, Work work, const char* help) {
   CLI::App* sub = add_work(app, options, work, help);
   add_dtype(sub, texts);
-  if (reduces(work)) add_op(sub, texts, "Operators, separated by commas, or all (sum)");
+  if (reduces(work)) {
+    add_op(sub, texts, "Operators, separated by commas, or all (sum)");
+    add_wire(sub, texts);
+  }
   add_sizes(sub, options, texts);
   add_foreign(sub, options);
   if (work != Work::kAlltoall) {
@@ -139,6 +150,7 @@ void define(CLI::App* app, Options* options, Texts* texts) {
       ->check(check_model);
   add_dtype(step, texts);
   add_op(step, texts, "Operators, separated by commas, or all (average)");
+  add_wire(step, texts);
   step->add_flag("--foreign", options->foreign,
                  "Gradients in ordinary memory, which is copied, instead of rueda_alloc's");
   step->add_flag("--plan", options->plan,
@@ -216,6 +228,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv, int* exi
   const rueda_op fallback = options.work == Work::kStep ? RUEDA_AVERAGE : RUEDA_SUM;
   options.dtypes = expand(texts.dtypes, kAllDTypes, dtype_from_string, RUEDA_FLOAT32);
   options.ops = expand(texts.ops, kAllOps, op_from_string, fallback);
+  options.wire = *wire_from_string(texts.wire);
   options.begin = *parse_size(texts.begin);
   options.end = *parse_size(texts.end);
   for (const std::string& text : texts.sizes) options.explicit_sizes.push_back(*parse_size(text));

@@ -17,6 +17,7 @@ struct Options {
   Work work = Work::kAllreduce;
   std::vector<rueda_dtype> dtypes = {RUEDA_FLOAT32};
   std::vector<rueda_op> ops = {RUEDA_SUM};
+  rueda_wire_dtype wire = RUEDA_WIRE_SAME;
   std::vector<SizeText> explicit_sizes;  // --sizes; when empty, the ladder
   SizeText begin{4u << 10, false};
   SizeText end{64u << 20, false};

@@ -13,6 +13,20 @@ const char* to_string(Pattern pattern) {
   return "unknown";
 }
 
+rueda_dtype Scenario::travels_as() const {
+  if (nnodes == 1) return dtype;
+  switch (wire) {
+    case RUEDA_WIRE_FLOAT16: return RUEDA_FLOAT16;
+    case RUEDA_WIRE_BFLOAT16: return RUEDA_BFLOAT16;
+    case RUEDA_WIRE_SAME: break;
+  }
+  return dtype;
+}
+
+int exact_bits(rueda_dtype dtype) {
+  return with_element(dtype, []<class E>() { return E::kExactBits; });
+}
+
 int contributor_group_size(rueda_dtype dtype, rueda_op op, int nranks) {
   return with_element(dtype, [&]<class E>() {
     switch (op) {

@@ -34,6 +34,10 @@ struct Scenario {
   int nranks = 1;
   int nnodes = 1;
   uint64_t seed = 0;
+  rueda_wire_dtype wire = RUEDA_WIRE_SAME;
+
+  // Values are rounded to it on their way; dtype if they are not.
+  rueda_dtype travels_as() const;
 };
 
 // Writes what `rank` contributes to elements first_index, first_index + 1, ...
@@ -41,6 +45,9 @@ void fill(const Scenario& scenario, int rank, uint64_t first_index, size_t count
 
 // How many consecutive ranks one element of kContributors can tell apart.
 int contributor_group_size(rueda_dtype dtype, rueda_op op, int nranks);
+
+// Integers up to 2^that are exact.
+int exact_bits(rueda_dtype dtype);
 
 // Finalizer of splitmix64: a bijection of 64 bits in which every input bit moves every output bit.
 constexpr uint64_t mix64(uint64_t value) {
@@ -60,8 +67,9 @@ class Generator {
         pattern_(scenario.pattern),
         rank_(rank),
         nranks_(scenario.nranks),
+        exact_bits_(exact_bits(scenario.travels_as())),
         key_(mix64(scenario.seed + 0x9e3779b97f4a7c15ull * static_cast<uint64_t>(rank + 1))) {
-    const int group_size = contributor_group_size(scenario.dtype, op_, nranks_);
+    const int group_size = contributor_group_size(scenario.travels_as(), op_, nranks_);
     groups_ = static_cast<uint64_t>((nranks_ + group_size - 1) / group_size);
     group_ = static_cast<uint64_t>(rank / group_size);
     group_size_ = group_size;
@@ -114,13 +122,13 @@ class Generator {
 
   Storage small_integer(uint64_t hash) const {
     if (op_ == RUEDA_PRODUCT) {
-      constexpr int kRanksWithTwos = std::min(14, E::kExactBits);  // 2^14 is exact in others
-      const int64_t magnitude = rank_ < kRanksWithTwos && (hash & 2) != 0 ? 2 : 1;
+      const int ranks_with_twos = std::min(14, exact_bits_);  // 2^14 is exact in others
+      const int64_t magnitude = rank_ < ranks_with_twos && (hash & 2) != 0 ? 2 : 1;
       return from_integer((hash & 1) != 0 || kUnsigned ? magnitude : -magnitude);
     }
-    constexpr int64_t kExact = int64_t{1} << E::kExactBits;
-    if (rank_ >= kExact) return Storage{};
-    const int64_t limit = std::clamp<int64_t>(kExact / nranks_, 1, 1 << 20);
+    const int64_t exact = int64_t{1} << exact_bits_;
+    if (rank_ >= exact) return Storage{};
+    const int64_t limit = std::clamp<int64_t>(exact / nranks_, 1, 1 << 20);
     const int64_t lowest = kUnsigned ? 0 : -limit;
     const uint64_t range = static_cast<uint64_t>(limit - lowest + 1);
     return from_integer(static_cast<int64_t>(((hash >> 32) * range) >> 32) + lowest);
@@ -145,6 +153,7 @@ class Generator {
   Pattern pattern_;
   int rank_;
   int nranks_;
+  int exact_bits_;
   uint64_t key_;
   uint64_t groups_ = 1;
   uint64_t group_ = 0;

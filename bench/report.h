@@ -18,6 +18,7 @@ struct Row {
   uint64_t count = 0;  // elements
   std::string dtype;
   std::string op;  // "none" where nothing is reduced
+  std::string wire = "same";
   bool in_place = false;
   bool foreign = false;
   int iters = 0;
@@ -47,6 +48,7 @@ struct StepRow {
   uint64_t bytes = 0;
   std::string dtype;
   std::string op;
+  std::string wire = "same";
   std::string memory;  // "arena" or "foreign"
   int iters = 0;
   int nranks = 1;

@@ -135,7 +135,8 @@ class Step {
             .pattern = pattern,
             .nranks = job_.nranks(),
             .nnodes = job_.nnodes(),
-            .seed = seed};
+            .seed = seed,
+            .wire = options_.wire};
   }
 
   rueda_tensor tensor_of(const Gradient& gradient) const {
@@ -254,6 +255,7 @@ StepRow run_step(Job& job, const CpuMeter& meter, const Options& options, rueda_
   row.tensors = parameters.size();
   row.dtype = to_string(dtype);
   row.op = to_string(op);
+  row.wire = to_string(options.wire);
   row.memory = options.foreign ? "foreign" : "arena";
   row.nranks = job.nranks();
   row.nnodes = job.nnodes();

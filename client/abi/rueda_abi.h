@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 #define RUEDA_ABI_MAGIC 0x41445552u /* "RUDA" */
-#define RUEDA_ABI_VERSION 6u
+#define RUEDA_ABI_VERSION 7u
 
 #define RUEDA_ABI_JOB_ID_BYTES 64 /* with the final NUL */
 #define RUEDA_ABI_NODE_ID_BYTES 64
@@ -111,9 +111,9 @@ typedef struct rueda_abi_arena {
 } rueda_abi_arena;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_arena) == 16);
 
-/* Values of kind, dtype and op are those of daemon/base/dtype.h and of rueda.h. A join, of kind 6,
- * has no shape and is called RUEDA_ABI_JOIN_NAME; nothing else is. Its completion's `value` is the
- * last rank that joined.
+/* Values of kind, dtype, op and wire_dtype are those of daemon/base/dtype.h and of rueda.h. A join,
+ * of kind 6, has no shape and is called RUEDA_ABI_JOIN_NAME; nothing else is. Its completion's
+ * `value` is the last rank that joined.
  *
  * Where each rank has a part of the values to itself (allgather 7, reduce-scatter 9, alltoall 10,
  * gather 11, scatter 12) the shape is that of all parts one behind the other, and the client says
@@ -133,7 +133,8 @@ typedef struct rueda_abi_intern {
   int32_t places;       /* ranks in the process set, likewise */
   uint32_t count_count; /* counts sent before: 0, or one for each part; an alltoall's by sender,
                            then receiver */
-  uint32_t reserved;
+  uint32_t wire_dtype;  /* what crosses the network is rounded to it: 0 nothing, 1 float16,
+                           2 bfloat16; allreduce, reduce, reduce-scatter of float32 */
   int64_t dims[RUEDA_ABI_MAX_DIMS];
   char name[RUEDA_ABI_NAME_BYTES];
   char group[RUEDA_ABI_NAME_BYTES];

@@ -17,12 +17,14 @@ bool Repeats::Entry::is(const rueda_tensor& tensor, const rueda_reduce_options* 
     return false;
   }
   if (options == nullptr) {
-    if (op_ != RUEDA_AVERAGE || prescale_ != 1.0 || postscale_ != 1.0 || record_.priority != 0) {
+    if (op_ != RUEDA_AVERAGE || prescale_ != 1.0 || postscale_ != 1.0 || record_.priority != 0 ||
+        wire_dtype_ != RUEDA_WIRE_SAME) {
       return false;
     }
   } else if (options->struct_bytes < sizeof(rueda_reduce_options) ||
              std::memcmp(&options->op, &op_, sizeof(op_)) != 0 || options->prescale != prescale_ ||
-             options->postscale != postscale_ || options->priority != record_.priority) {
+             options->postscale != postscale_ || options->priority != record_.priority ||
+             std::memcmp(&options->wire_dtype, &wire_dtype_, sizeof(wire_dtype_)) != 0) {
     return false;
   }
   if (group_size != group_size_ || (group_size > 0 && group != group_)) return false;
@@ -80,6 +82,7 @@ void Repeats::remember(const TensorRequest& request, const rueda_abi_submission&
   entry.op_ = static_cast<rueda_op>(asked.op);
   entry.prescale_ = asked.prescale;
   entry.postscale_ = asked.postscale;
+  entry.wire_dtype_ = static_cast<rueda_wire_dtype>(asked.wire_dtype);
   entry.group_ = asked.group;
   entry.group_size_ = asked.group_size;
   if (last_ != nullptr) last_->next_ = &entry;

@@ -44,11 +44,12 @@ class Repeats {
     rueda_dtype dtype_ = RUEDA_FLOAT32;
     uint32_t process_set_ = 0;
     rueda_op op_ = RUEDA_AVERAGE;
-    int32_t ndim_ = -1;
+    rueda_wire_dtype wire_dtype_ = RUEDA_WIRE_SAME;
     rueda_abi_submission record_{};
     uint64_t frees_ = 0;
     size_t bytes_ = 0;
-    size_t group_size_ = 0;
+    int32_t ndim_ = -1;
+    uint32_t group_size_ = 0;
     size_t name_bytes_ = 0;
     std::array<int64_t, RUEDA_ABI_MAX_DIMS> shape_{};
     char name_[RUEDA_ABI_NAME_BYTES] = {};

@@ -63,6 +63,17 @@ Status check_arithmetic(const rueda_abi_intern& descriptor) {
                  "the maximum (or), the product or the minimum (and)");
 }
 
+// The daemon looks, too.
+Status check_wire(const rueda_abi_intern& descriptor) {
+  const auto kind = static_cast<CollectiveKind>(descriptor.kind);
+  const auto dtype = static_cast<DType>(descriptor.dtype);
+  if (descriptor.wire_dtype == 0 || can_be_rounded(kind, dtype)) return Status::ok();
+  return invalid("tensor " + quoted(descriptor.name) + " is " + to_string(dtype) +
+                 ", and is to be rounded to " +
+                 to_string(static_cast<WireDType>(descriptor.wire_dtype)) +
+                 " on its way; only float32 can be");
+}
+
 // What a caller put into an enumeration, known or not: to load an unknown value as one is
 // undefined.
 template <class Enum>
@@ -146,6 +157,13 @@ Status set_options(const rueda_reduce_options* options, TensorRequest& request) 
   descriptor.prescale = options->prescale;
   descriptor.postscale = options->postscale;
   request.priority = options->priority;
+  const int wire_dtype = as_number(options->wire_dtype);
+  if (wire_dtype < 0 || wire_dtype >= kWireDTypeCount) {
+    return invalid("tensor " + quoted(descriptor.name) + " has the unknown wire dtype " +
+                   std::to_string(wire_dtype) + "; 0 (the same) to 2 (bfloat16) are known");
+  }
+  descriptor.wire_dtype = static_cast<uint32_t>(wire_dtype);
+  if (Status status = check_wire(descriptor); !status.is_ok()) return status;
   return check_arithmetic(descriptor);
 }
 

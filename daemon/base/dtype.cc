@@ -28,6 +28,15 @@ const char* to_string(ReduceOp op) {
   return "unknown";
 }
 
+const char* to_string(WireDType wire) {
+  switch (wire) {
+    case WireDType::kSame: return "the tensor's own";
+    case WireDType::kFloat16: return "float16";
+    case WireDType::kBFloat16: return "bfloat16";
+  }
+  return "unknown";
+}
+
 const char* to_string(CollectiveKind kind) {
   switch (kind) {
     case CollectiveKind::kAllreduce: return "allreduce";

@@ -30,6 +30,14 @@ enum class ReduceOp : uint8_t {
 };
 inline constexpr int kReduceOpCount = 5;
 
+// What values of a reduction are rounded to where they cross the network.
+enum class WireDType : uint8_t {
+  kSame = 0,  // nothing is rounded
+  kFloat16 = 1,
+  kBFloat16 = 2,
+};
+inline constexpr int kWireDTypeCount = 3;
+
 enum class CollectiveKind : uint8_t {
   kAllreduce = 0,
   kBroadcast = 1,
@@ -85,6 +93,20 @@ constexpr size_t element_bytes(DType dtype) {
   return 0;
 }
 
+// In which type elements of this one travel.
+constexpr DType dtype_on_wire(DType dtype, WireDType wire) {
+  switch (wire) {
+    case WireDType::kSame: return dtype;
+    case WireDType::kFloat16: return DType::kFloat16;
+    case WireDType::kBFloat16: return DType::kBFloat16;
+  }
+  return dtype;
+}
+// Whether a collective on elements of this type can have a wire dtype of its own.
+constexpr bool can_be_rounded(CollectiveKind kind, DType dtype) {
+  return reduces(kind) && dtype == DType::kFloat32;
+}
+
 // Numbers that wrap and truncate. Not bool.
 constexpr bool is_integer(DType dtype) {
   return dtype == DType::kInt32 || dtype == DType::kInt64 || dtype == DType::kInt8 ||
@@ -93,6 +115,7 @@ constexpr bool is_integer(DType dtype) {
 
 const char* to_string(DType dtype);
 const char* to_string(ReduceOp op);
+const char* to_string(WireDType wire);
 const char* to_string(CollectiveKind kind);
 
 }  // namespace rueda

@@ -45,13 +45,14 @@ struct TensorDescriptor {
   std::vector<int64_t> shape;
   // The parts, in rows of the first dimension (base/parts.h); empty: as even as can be.
   std::vector<int64_t> counts;
-  Rank root{-1};                    // where one rank gives or gets what others do not
-  uint32_t process_set = 0;         // 0 is the set of all ranks; or: which one is removed
-  double prescale = 1.0;            // each contribution is multiplied by it before the reduction
-  double postscale = 1.0;           // the result is multiplied by it
-  std::string group;                // members of a group become one batch; empty: no group
-  uint32_t group_size = 0;          // how many tensors the group has
-  std::vector<PlannedTensor> plan;  // of a plan to be declared
+  Rank root{-1};             // where one rank gives or gets what others do not
+  uint32_t process_set = 0;  // 0 is the set of all ranks; or: which one is removed
+  double prescale = 1.0;     // each contribution is multiplied by it before the reduction
+  double postscale = 1.0;    // the result is multiplied by it
+  WireDType wire_dtype = WireDType::kSame;  // what crosses the network is rounded to it
+  std::string group;                        // members of a group become one batch; empty: no group
+  uint32_t group_size = 0;                  // how many tensors the group has
+  std::vector<PlannedTensor> plan;          // of a plan to be declared
 
   bool operator==(const TensorDescriptor&) const = default;
 

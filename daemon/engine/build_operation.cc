@@ -61,6 +61,7 @@ std::unique_ptr<Operation> build_operation(const core::Launch& launch, const cor
   operation->op = first.op;
   operation->prescale = first.prescale;
   operation->postscale = first.postscale;
+  operation->wire_dtype = first.wire_dtype;
   if (reduces(first.kind) && first.op == ReduceOp::kAverage) {
     operation->divisor = layout.member_ranks();
   }

@@ -175,7 +175,7 @@ void DataJob::launch_waiting() {
     const core::Track track = core::track_of(waiting_[i]->seq);
     bool& full = is_full[core::index_of(track)];
     const HeldFinals* held = held_of(track);
-    full = full || (held && !held->has_room(waiting_[i]->seq, waiting_[i]->bytes()));
+    full = full || (held && !held->has_room(waiting_[i]->seq, waiting_[i]->wire_bytes()));
     if (full) {
       ++i;
       continue;
@@ -194,7 +194,7 @@ void DataJob::launch(std::unique_ptr<Operation> operation) {
     return launch_completing(std::move(operation), awaited.mapped());
   }
   const auto chunk_elements =
-      static_cast<int64_t>(geometry_.slot_bytes / element_bytes(operation->dtype));
+      static_cast<int64_t>(geometry_.slot_bytes / element_bytes(operation->dtype_between_nodes()));
   const core::RingCut cut = operation->cut(nodes(), chunk_elements);
   const Seq seq = operation->seq;
   last_launched(seq) = seq.value;
@@ -358,7 +358,7 @@ void DataJob::originate(Running& running) {
     if (!inputs_hold(running)) return;
     const auto chunk = static_cast<uint32_t>(piece * running.cut.shards() + shard);
     if (way.reduce_hops == 0 && way.is_for_all) take_values(running, chunk, values);
-    const size_t bytes = static_cast<size_t>(range.count()) * element_bytes(operation.dtype);
+    const auto bytes = static_cast<size_t>(operation.wire_bytes(range.count()));
     push(cookie, running, header_for(running, way.first_phase(), chunk, bytes),
          {values, bytes, staging_->region()});
     note_done(running, piece);

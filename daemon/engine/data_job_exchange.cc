@@ -105,13 +105,13 @@ void DataJob::make_mesh() {
 bool DataJob::begin_exchange(Running& running) {
   const Operation& operation = *running.operation;
   if (!mesh_ || !can_be_exchanged(operation.kind)) return false;
-  const core::Algorithm algorithm = core::algorithm_for(table_, operation.bytes());
+  const core::Algorithm algorithm = core::algorithm_for(table_, operation.wire_bytes());
   if (algorithm == core::Algorithm::kRing) return false;
 
   running.is_exchanged = true;
   ExchangeState& state = state_of(operation);
   state.program = &programs_.at(algorithm);
-  const auto size = static_cast<int64_t>(element_bytes(operation.dtype));
+  const int64_t size = operation.wire_bytes(1);
   state.piece_elements = mesh_geometry_.slot_bytes / size;
   state.pieces = std::max<int64_t>(
       1, (operation.elements() + state.piece_elements - 1) / state.piece_elements);
@@ -208,7 +208,7 @@ void DataJob::send(const Running& running, ExchangeState& state, ExchangePiece& 
                    size_t index) {
   const Operation& operation = *running.operation;
   const core::ExchangeSend& item = state.program->sends[index];
-  const auto size = static_cast<int64_t>(element_bytes(operation.dtype));
+  const int64_t size = operation.wire_bytes(1);
   const ElementRange elements = elements_of(item.blocks, piece.range, state.program->blocks);
   const uint32_t work = mesh_geometry_.work(geometry_.lane(operation.seq), piece.number);
   const int message = ordinal(state.program->sends, index, receiver);
@@ -228,7 +228,7 @@ void DataJob::receive(const Running& running, ExchangeState& state, ExchangePiec
   const ElementRange elements = elements_of(last.blocks, piece.range, state.program->blocks);
   std::byte* mine =
       mesh_->work_buffer(mesh_geometry_.work(geometry_.lane(operation.seq), piece.number)) +
-      (elements.begin - piece.range.begin) * static_cast<int64_t>(element_bytes(operation.dtype));
+      operation.wire_bytes(elements.begin - piece.range.begin);
   if (last.adds) {
     addends_.clear();
     bool has_mine = false;
@@ -302,8 +302,7 @@ Status DataJob::check_message(const Running& running, NodeIndex from,
   range.begin = number * state.piece_elements;
   range.end = std::min(operation.elements(), range.begin + state.piece_elements);
   const ElementRange elements = elements_of(item.blocks, range, state.program->blocks);
-  if (header.payload_bytes !=
-      static_cast<size_t>(elements.count()) * element_bytes(operation.dtype)) {
+  if (header.payload_bytes != operation.wire_bytes(elements.count())) {
     return broken(std::to_string(header.payload_bytes) + " bytes in message " +
                   std::to_string(header.chunk));
   }

@@ -155,7 +155,7 @@ Status DataJob::check_frame(const Running& running, const transport::FrameHeader
     return broken("chunk " + std::to_string(header.chunk));
   }
   const core::ElementRange range = running.cut.chunk_at(header.chunk);
-  if (header.payload_bytes != static_cast<size_t>(range.count()) * element_bytes(operation.dtype)) {
+  if (header.payload_bytes != operation.wire_bytes(range.count())) {
     return broken(std::to_string(header.payload_bytes) + " bytes in chunk " +
                   std::to_string(header.chunk));
   }

@@ -46,7 +46,7 @@ void DataJob::hand_back(Running& running) {
   const std::byte* values = held_of(operation.seq)->values(operation.seq);
   const int64_t begin = running.elements_done;
   const int64_t end = std::min(operation.elements(), begin + kTurnBytes / size);
-  kernels_.store(operation, {begin, end}, values + begin * size);
+  kernels_.store(operation, {begin, end}, values + operation.wire_bytes(begin));
   running.elements_done = end;
   if (end == operation.elements()) return finish(running);
   boost::asio::post(loop_, [this, alive = alive_, &running] {
@@ -212,7 +212,7 @@ void DataJob::launch_completing(std::unique_ptr<Operation> operation, uint32_t s
 void DataJob::give_up_for_memory(const Operation& operation) {
   give_up(next(),
           Status(Code::kResourceExhausted, "no memory to hold the values of an operation of " +
-                                               std::to_string(operation.bytes()) + " bytes"));
+                                               std::to_string(operation.wire_bytes()) + " bytes"));
 }
 
 bool DataJob::is_completing(Seq seq) const {
@@ -230,8 +230,8 @@ Status DataJob::take_final(Seq seq, uint32_t chunk, std::span<const std::byte> v
     return {Code::kInternal, "nobody waits for " + name};
   }
   Running& running = **found;
-  const auto elements = static_cast<size_t>(running.cut.chunk_at(chunk).count());
-  if (values.size() != elements * element_bytes(running.operation->dtype)) {
+  const int64_t elements = running.cut.chunk_at(chunk).count();
+  if (values.size() != static_cast<size_t>(running.operation->wire_bytes(elements))) {
     return {Code::kInternal, name + " came with " + std::to_string(values.size()) + " bytes"};
   }
   HeldFinals* held = held_of(seq);

@@ -25,8 +25,8 @@ HeldFinals::~HeldFinals() {
 
 bool HeldFinals::launch(const Operation& operation, const core::RingCut& cut) {
   const auto chunks = static_cast<size_t>(cut.chunks());
-  const auto size = static_cast<size_t>(operation.bytes());
-  const size_t element = element_bytes(operation.dtype);
+  const auto size = static_cast<size_t>(operation.wire_bytes());
+  const size_t element = element_bytes(operation.dtype_between_nodes());
   const auto counted = static_cast<int64_t>(FifoMemory::round_up(size));
   std::byte* values = holds(operation.seq) ? item(operation.seq).values : nullptr;
   if (!values) values = memory_->take(size);

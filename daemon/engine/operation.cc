@@ -77,23 +77,26 @@ void OperationKernels::for_each_piece(const Operation& operation, core::ElementR
   for (int64_t at = range.begin; at < range.end; ++i) {
     const int64_t end = std::min(first[i + 1], range.end);
     if (end <= at) continue;
-    visit(Piece{operation.tensors[i], (at - first[i]) * size, (at - range.begin) * size, end - at,
+    visit(Piece{operation.tensors[i], (at - first[i]) * size,
+                operation.wire_bytes(at - range.begin), end - at,
                 static_cast<size_t>((end - at) * size)});
     at = end;
   }
 }
 
-void OperationKernels::reduce_piece(const Operation& operation, const Piece& piece,
+void OperationKernels::reduce_piece(const Operation& operation, const Piece& piece, DType dtype,
                                     const std::byte* partial, bool final, std::byte* dst) {
   sources_.clear();
   for (const RankBuffers& rank : piece.tensor.ranks) {
     if (rank.input) sources_.push_back(rank.input + piece.offset);
   }
   if (!partial && sources_.empty()) {
-    std::memset(dst, 0, piece.bytes);
+    std::memset(dst, 0, static_cast<size_t>(piece.elements) * element_bytes(dtype));
     partial = dst;
   }
   reduce::ReduceArgs args;
+  args.dtype = operation.dtype;
+  args.sum_dtype = dtype;
   args.dst = dst;
   args.partial = partial;
   args.sources = sources_;
@@ -106,6 +109,7 @@ void OperationKernels::combine(const Operation& operation, const void* first,
                                std::span<const void* const> others, int64_t elements, bool final,
                                std::byte* dst) {
   reduce::ReduceArgs args;
+  args.dtype = operation.dtype_between_nodes();
   args.dst = dst;
   args.partial = first;
   args.sources = others;
@@ -115,7 +119,6 @@ void OperationKernels::combine(const Operation& operation, const void* first,
 
 void OperationKernels::reduce_with(const Operation& operation, reduce::ReduceArgs& args,
                                    bool final) {
-  args.dtype = operation.dtype;
   args.op = operation.op;
   if (final) {
     args.postscale = operation.postscale;
@@ -124,32 +127,41 @@ void OperationKernels::reduce_with(const Operation& operation, reduce::ReduceArg
   reduce::reduce(args);
   // A high bit of the mantissa of every float, far above any rounding.
   if (corrupt_ && final && args.count > 0) {
-    const size_t second_highest = std::max<size_t>(element_bytes(operation.dtype), 2) - 2;
+    const DType dtype = args.sum_dtype.value_or(args.dtype);
+    const size_t second_highest = std::max<size_t>(element_bytes(dtype), 2) - 2;
     reinterpret_cast<uint8_t*>(args.dst)[second_highest] ^= 0x08;
+  }
+}
+
+void OperationKernels::find_outputs(const Piece& piece, const RankBuffers* done) {
+  destinations_.clear();
+  for (const RankBuffers& rank : piece.tensor.ranks) {
+    if (rank.output && &rank != done) destinations_.push_back(rank.output + piece.offset);
   }
 }
 
 void OperationKernels::store_piece(const Piece& piece, const std::byte* src,
                                    const RankBuffers* done) {
-  destinations_.clear();
-  for (const RankBuffers& rank : piece.tensor.ranks) {
-    if (rank.output && &rank != done) destinations_.push_back(rank.output + piece.offset);
-  }
+  find_outputs(piece, done);
   reduce::scatter(destinations_, src, piece.bytes);
 }
 
 void OperationKernels::reduce_local(const Operation& operation, core::ElementRange range,
                                     const std::byte* partial, bool final, std::byte* dst) {
   for_each_piece(operation, range, [&](const Piece& piece) {
-    reduce_piece(operation, piece, partial ? partial + piece.range_offset : nullptr, final,
-                 dst + piece.range_offset);
+    reduce_piece(operation, piece, operation.dtype_between_nodes(),
+                 partial ? partial + piece.range_offset : nullptr, final, dst + piece.range_offset);
   });
 }
 
 void OperationKernels::store(const Operation& operation, core::ElementRange range,
                              const std::byte* src) {
   for_each_piece(operation, range, [&](const Piece& piece) {
-    store_piece(piece, src + piece.range_offset, nullptr);
+    const std::byte* from = src + piece.range_offset;
+    if (operation.wire_dtype == WireDType::kSame) return store_piece(piece, from, nullptr);
+    find_outputs(piece, nullptr);
+    reduce::widen(destinations_, from, operation.dtype_between_nodes(),
+                  static_cast<size_t>(piece.elements));
   });
 }
 
@@ -170,7 +182,7 @@ void OperationKernels::run_on_one_node(const Operation& operation, core::Element
                                     [](const RankBuffers& rank) { return rank.output; });
     RUEDA_CHECK(first != ranks.end());
     std::byte* reduced = first->output + piece.offset;
-    reduce_piece(operation, piece, nullptr, true, reduced);
+    reduce_piece(operation, piece, operation.dtype, nullptr, true, reduced);
     store_piece(piece, reduced, &*first);
   });
 }

@@ -46,8 +46,9 @@ struct Operation {
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0;
   double postscale = 1.0;
-  int64_t divisor = 1;      // average: the number of contributors
-  NodeIndex root_node{-1};  // where one rank is the root
+  WireDType wire_dtype = WireDType::kSame;  // more than one node has to do with it
+  int64_t divisor = 1;                      // average: the number of contributors
+  NodeIndex root_node{-1};                  // where one rank is the root
 
   std::vector<OperationTensor> tensors;
   std::vector<int64_t> first_element;  // by tensor, then the total: one more entry than tensors
@@ -69,6 +70,12 @@ struct Operation {
   bool is_in_place() const;
   int64_t elements() const { return first_element.back(); }
   int64_t bytes() const { return elements() * static_cast<int64_t>(element_bytes(dtype)); }
+  // Elements as nodes send them to each other, and hold them for each other.
+  DType dtype_between_nodes() const { return dtype_on_wire(dtype, wire_dtype); }
+  int64_t wire_bytes() const { return wire_bytes(elements()); }
+  int64_t wire_bytes(int64_t count) const {
+    return count * static_cast<int64_t>(element_bytes(dtype_between_nodes()));
+  }
 };
 
 // The arithmetic of an operation on a stretch of its elements. Holds scratch space, so that nothing
@@ -79,6 +86,8 @@ class OperationKernels {
   // checked.
   explicit OperationKernels(bool corrupt = false) : corrupt_(corrupt) {}
 
+  // What goes between nodes: partial, dst and src are of dtype_between_nodes().
+  //
   // dst = partial (op) all local ranks' elements of the range; partial may be null. With `final`,
   // also postscale and divisor. dst may equal partial. Zeros where all local ranks have joined.
   void reduce_local(const Operation& operation, core::ElementRange range, const std::byte* partial,
@@ -91,7 +100,7 @@ class OperationKernels {
   void store(const Operation& operation, core::ElementRange range, const std::byte* src);
   // Copies what one local rank gives, where nothing is reduced.
   void read(const Operation& operation, core::ElementRange range, std::byte* dst);
-  // All of it among this node's ranks, in one pass: reads k, writes k.
+  // All of it among this node's ranks, in one pass: reads k, writes k. Nothing is rounded.
   void run_on_one_node(const Operation& operation, core::ElementRange range);
 
  private:
@@ -99,17 +108,19 @@ class OperationKernels {
   struct Piece {
     const OperationTensor& tensor;
     int64_t offset;        // bytes into the tensor
-    int64_t range_offset;  // bytes into the range
+    int64_t range_offset;  // bytes into the range, as it goes between nodes
     int64_t elements;
-    size_t bytes;
+    size_t bytes;  // of the tensor
   };
 
   template <class Visit>
   void for_each_piece(const Operation& operation, core::ElementRange range, Visit visit);
   // What the arguments lack is the operation's.
   void reduce_with(const Operation& operation, reduce::ReduceArgs& args, bool final);
-  void reduce_piece(const Operation& operation, const Piece& piece, const std::byte* partial,
-                    bool final, std::byte* dst);
+  // partial and dst are of this type.
+  void reduce_piece(const Operation& operation, const Piece& piece, DType dtype,
+                    const std::byte* partial, bool final, std::byte* dst);
+  void find_outputs(const Piece& piece, const RankBuffers* done);
   // To the outputs of the local ranks but `done`.
   void store_piece(const Piece& piece, const std::byte* src, const RankBuffers* done);
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "daemon/base/dtype.h"
@@ -21,12 +22,18 @@ namespace rueda::reduce {
 // - bool has neither scales nor averages: kSum and kMax are or, kMin and kProduct are and.
 // - A scale of exactly 1.0 and a divisor of 1 cost nothing and change no bits.
 // - kMin and kMax: NaN in any input gives NaN; of 0 and -0 the first stays.
+// - With a sum_dtype, partial and dst are of that type, and the rest is as for `dtype`: partial is
+//   widened, and what goes to dst is rounded once, to nearest even; what is too large for float16
+//   becomes infinite.
 // - Every instruction set gives the same bits, whatever the place of an element and the length,
 //   but for the sign and payload of a NaN.
 struct ReduceArgs {
   DType dtype = DType::kFloat32;
+  // float16 or bfloat16, of float32 sources; none: dtype.
+  std::optional<DType> sum_dtype;
   ReduceOp op = ReduceOp::kSum;
-  void* dst = nullptr;  // may equal partial or a source exactly; may not overlap otherwise
+  // May equal partial exactly, or a source of its own type; may not overlap otherwise.
+  void* dst = nullptr;
   const void* partial = nullptr;         // what was received, not scaled again; may be null
   std::span<const void* const> sources;  // with a null partial there must be at least one
   size_t count = 0;  // elements, 0 does nothing; any alignment of the pointers will do
@@ -39,6 +46,10 @@ void reduce(const ReduceArgs& args);
 
 // Copies `bytes` from src to every destination; a destination equal to src is skipped.
 void scatter(std::span<void* const> destinations, const void* src, size_t bytes);
+
+// The same from float16 or bfloat16 to float32: `count` elements to each destination, all of them
+// apart from src.
+void widen(std::span<void* const> destinations, const void* src, DType dtype, size_t count);
 
 // The instruction set that run-time dispatch chose, for logs and rueda_build_info: "AVX3", "AVX2".
 const char* simd_target();

@@ -36,6 +36,7 @@ void fill(const core::TensorDescriptor& from, v1::TensorDescriptor& to) {
   to.set_process_set(from.process_set);
   to.set_prescale(from.prescale);
   to.set_postscale(from.postscale);
+  to.set_wire_dtype(static_cast<uint32_t>(from.wire_dtype));
   to.set_group(from.group);
   to.set_group_size(from.group_size);
   fill_plan(from.plan, to);
@@ -67,6 +68,12 @@ Result<core::DescriptorPtr> read(const v1::TensorDescriptor& from) {
       from.op() >= kReduceOpCount) {
     return broken("an unknown collective, dtype or op for tensor " + from.name());
   }
+  const bool is_rounded = from.wire_dtype() != 0;
+  if (from.wire_dtype() >= kWireDTypeCount ||
+      (is_rounded && !can_be_rounded(static_cast<CollectiveKind>(from.kind()),
+                                     static_cast<DType>(from.dtype())))) {
+    return broken("an impossible wire dtype for tensor " + from.name());
+  }
   const bool is_set = from.kind() == static_cast<uint32_t>(CollectiveKind::kAddProcessSet);
   if (from.shape_size() > (is_set ? limits::kMaxRanks : limits::kMaxDims)) {
     return broken("too many dimensions");
@@ -92,6 +99,7 @@ Result<core::DescriptorPtr> read(const v1::TensorDescriptor& from) {
   to->process_set = from.process_set();
   to->prescale = from.prescale();
   to->postscale = from.postscale();
+  to->wire_dtype = static_cast<WireDType>(from.wire_dtype());
   to->group = from.group();
   to->group_size = from.group_size();
   if (Status status = read_plan(from, *to); !status.is_ok()) return status;

@@ -110,7 +110,6 @@ Status check_root(const rueda_abi_intern& abi, TensorDescriptor& out) {
 }
 
 Status check_places(const rueda_abi_intern& abi, TensorDescriptor& out) {
-  if (abi.reserved != 0) return invalid(out.name, "has a reserved field that is not 0");
   const bool has_some = has_parts(out.kind);
   const bool is_place = has_some ? abi.places > 0 && abi.places <= limits::kMaxRanks &&
                                        abi.place >= 0 && abi.place < abi.places
@@ -161,6 +160,21 @@ Status check_scales(const rueda_abi_intern& abi, TensorDescriptor& out) {
   return Status::ok();
 }
 
+Status check_wire(const rueda_abi_intern& abi, TensorDescriptor& out) {
+  if (abi.wire_dtype >= kWireDTypeCount) {
+    return invalid(out.name, "has wire dtype " + std::to_string(abi.wire_dtype) +
+                                 ": known are 0 to " + std::to_string(kWireDTypeCount - 1));
+  }
+  out.wire_dtype = static_cast<WireDType>(abi.wire_dtype);
+  if (out.wire_dtype != WireDType::kSame && !can_be_rounded(out.kind, out.dtype)) {
+    return invalid(out.name, std::string("is a ") + to_string(out.kind) + " of " +
+                                 to_string(out.dtype) + " with wire dtype " +
+                                 to_string(out.wire_dtype) +
+                                 ": only what reduces float32 can have one");
+  }
+  return Status::ok();
+}
+
 // Equal for equal descriptors only: names hold no NUL, and the numbers follow at fixed widths.
 std::string identity(const TensorTable::Tensor& interned) {
   const TensorDescriptor& tensor = *interned.descriptor;
@@ -175,6 +189,7 @@ std::string identity(const TensorTable::Tensor& interned) {
   add(tensor.process_set);
   add(tensor.prescale);
   add(tensor.postscale);
+  add(tensor.wire_dtype);
   add(tensor.group_size);
   add(interned.place);
   add(interned.places);
@@ -201,8 +216,8 @@ Result<TensorDescriptor> descriptor_from_abi(const rueda_abi_intern& abi,
   if (tensor.name.empty()) {
     return Status(Code::kInvalidArgument, "a tensor without a name: give every tensor one");
   }
-  for (auto check :
-       {check_enums, check_shape, check_root, check_places, check_group, check_scales}) {
+  for (auto check : {check_enums, check_shape, check_root, check_places, check_group, check_scales,
+                     check_wire}) {
     if (Status status = check(abi, tensor); !status.is_ok()) return status;
   }
   return tensor;

@@ -13,8 +13,19 @@ namespace {
 constexpr size_t kCount = 2500;  // more than two of the checker's blocks
 constexpr uint64_t kFirst = 17;
 
+template <class E>
+typename E::Accumulator after_travel(const Scenario& scenario, typename E::Accumulator value) {
+  if (scenario.travels_as() == scenario.dtype) {
+    return static_cast<typename E::Accumulator>(E::widen(E::narrow(value)));
+  }
+  const auto single = static_cast<float>(value);
+  return static_cast<typename E::Accumulator>(scenario.wire == RUEDA_WIRE_FLOAT16
+                                                  ? half_to_float(float_to_half(single))
+                                                  : bfloat16_to_float(float_to_bfloat16(single)));
+}
+
 // Reduces the way a node does: every addition in the accumulator's type, in the order of `ranks`,
-// and rounded to the stored type after each `per_node` ranks, then finished.
+// and rounded to the type in which it travels after each `per_node` ranks, then finished.
 template <class E>
 std::vector<typename E::Storage> reduce(const Scenario& scenario, const std::vector<int>& ranks,
                                         int per_node) {
@@ -39,13 +50,13 @@ std::vector<typename E::Storage> reduce(const Scenario& scenario, const std::vec
         total = static_cast<Accumulator>(static_cast<Unsigned>(total) + static_cast<Unsigned>(x));
       }
       if (++seen % per_node == 0 && seen != static_cast<int>(ranks.size())) {
-        total = static_cast<Accumulator>(E::widen(E::narrow(total)));
+        total = after_travel<E>(scenario, total);
       }
     }
     if (scenario.op == RUEDA_AVERAGE) {
       total = static_cast<Accumulator>(total / static_cast<Accumulator>(scenario.nranks));
     }
-    result[i] = E::narrow(total);
+    result[i] = E::narrow(after_travel<E>(scenario, total));
   }
   return result;
 }
@@ -57,21 +68,30 @@ std::vector<int> all_ranks(int nranks) {
 }
 
 template <class Visitor>
-void for_every_scenario(int nranks, int nnodes, Visitor visitor) {
-  for (rueda_dtype dtype : kAllDTypes) {
-    for (rueda_op op : kAllOps) {
-      for (Pattern pattern : kAllPatterns) {
-        const Scenario scenario = {.dtype = dtype,
-                                   .op = op,
-                                   .pattern = pattern,
-                                   .nranks = nranks,
-                                   .nnodes = nnodes,
-                                   .seed = 3};
-        SCOPED_TRACE(std::string(to_string(dtype)) + " " + to_string(op) + " " +
-                     to_string(pattern) + " " + std::to_string(nranks));
-        visitor(scenario);
-      }
+void for_every_pattern(Scenario scenario, Visitor visitor) {
+  for (rueda_op op : kAllOps) {
+    for (Pattern pattern : kAllPatterns) {
+      scenario.op = op;
+      scenario.pattern = pattern;
+      SCOPED_TRACE(std::string(to_string(scenario.dtype)) + " " + to_string(op) + " " +
+                   to_string(pattern) + " " + std::to_string(scenario.nranks) + " wire " +
+                   to_string(scenario.wire));
+      visitor(scenario);
     }
+  }
+}
+
+template <class Visitor>
+void for_every_scenario(int nranks, int nnodes, Visitor visitor) {
+  Scenario scenario = {.nranks = nranks, .nnodes = nnodes, .seed = 3};
+  for (rueda_dtype dtype : kAllDTypes) {
+    scenario.dtype = dtype;
+    for_every_pattern(scenario, visitor);
+  }
+  scenario.dtype = RUEDA_FLOAT32;
+  for (rueda_wire_dtype wire : {RUEDA_WIRE_FLOAT16, RUEDA_WIRE_BFLOAT16}) {
+    scenario.wire = wire;
+    for_every_pattern(scenario, visitor);
   }
 }
 
@@ -156,6 +176,21 @@ TEST(CheckTest, BoundSeesALostHalfOfThePrecision) {
   auto result = reduce<Float32>(scenario, all_ranks(4), 2);
   for (float& value : result) value = half_to_float(float_to_half(value));
   EXPECT_GT(check_reduction(scenario, kFirst, kCount, result.data()).wrong, kCount * 9 / 10);
+}
+
+TEST(CheckTest, BoundOfAWireDtypeCountsItsRoundings) {
+  Scenario scenario = {
+      .dtype = RUEDA_FLOAT32, .pattern = Pattern::kRandom, .nranks = 4, .nnodes = 3};
+  const long double own = error_bound(scenario, 1.0L);
+  scenario.wire = RUEDA_WIRE_BFLOAT16;
+  const long double three_roundings = std::pow(1 + 0x1p-8L, 3) - 1;
+  EXPECT_NEAR(static_cast<double>(error_bound(scenario, 1.0L)),
+              static_cast<double>(three_roundings + own), 1e-7);
+  auto result = reduce<Float32>(scenario, all_ranks(4), 2);
+  for (float& value : result) value *= 1.1F;
+  EXPECT_GT(check_reduction(scenario, kFirst, kCount, result.data()).wrong, kCount / 2);
+  scenario.nnodes = 1;
+  EXPECT_LT(error_bound(scenario, 1.0L), own) << "nothing travels";
 }
 
 TEST(CheckTest, BoundGrowsWithRoundings) {

@@ -148,6 +148,15 @@ class RuedaTest(unittest.TestCase):
         self.assertEqual(second[second.index("--rdzv-endpoint") + 1], "10.77.0.1:29400")
 
 
+    def test_a_wire_dtype_is_a_side_of_its_own(self):
+        names = [side.name for side in sides.make_sides(["rueda"], "/bin", ["locked"], ["2"], ["same", "bfloat16"])]
+        self.assertEqual(names, ["Rueda locked x2 same", "Rueda locked x2 bfloat16"])
+        with mock.patch("comparing.sides.rueda.find_program", lambda bin_dir, name: name):
+            (command,) = Rueda("/bin", wire="bfloat16").commands(
+                work.Work(ranks=3, nodes=2, sizes=[4]), network.Network((network.Node(),) * 2, False, ""), "out")
+        self.assertEqual(command[command.index("--wire") + 1], "bfloat16")
+
+
 class SummaryTest(unittest.TestCase):
     def test_ratios_are_taken_round_by_round(self):
         done = [

@@ -53,6 +53,8 @@ TEST(OptionsTest, AllAndLists) {
               SizeIs(std::size(kAllDTypes)));
   EXPECT_THAT(parse({"allreduce", "--dtype", "all", "--op", "all"}).ops, SizeIs(5));
   EXPECT_THAT(parse({"allreduce", "--op", "sum,min"}).ops, ElementsAre(RUEDA_SUM, RUEDA_MIN));
+  EXPECT_EQ(parse({"allreduce", "--wire", "bfloat16"}).wire, RUEDA_WIRE_BFLOAT16);
+  EXPECT_EQ(parse({"step"}).wire, RUEDA_WIRE_SAME);
 }
 
 TEST(OptionsTest, ExplicitSizes) {
@@ -101,6 +103,7 @@ TEST(OptionsTest, RefusesNonsense) {
       {"scatter", "--root", "-1"},
       {"allreduce", "--dtype", "float8"},
       {"allreduce", "--op", "median"},
+      {"allreduce", "--wire", "int8"},
       {"allreduce", "-b", "4KB"},
       {"allreduce", "--sizes", "1,,x"},
       {"allreduce", "-f", "1"},

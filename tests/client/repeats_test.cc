@@ -77,6 +77,7 @@ TEST_F(RepeatsTest, OtherOptionsAreNoRepeat) {
         rueda_reduce_options{sizeof(options_), RUEDA_SUM, 1.0, 1.0, 0},
         rueda_reduce_options{sizeof(options_), RUEDA_SUM, 2.0, 2.0, 0},
         rueda_reduce_options{sizeof(options_), RUEDA_SUM, 2.0, 1.0, 1},
+        rueda_reduce_options{sizeof(options_), RUEDA_SUM, 2.0, 1.0, 0, RUEDA_WIRE_FLOAT16},
         rueda_reduce_options{0, RUEDA_SUM, 2.0, 1.0, 0}}) {
     EXPECT_EQ(repeats_.find(tensor("a"), &other, "", 0), nullptr);
   }
@@ -93,6 +94,15 @@ TEST_F(RepeatsTest, NoOptionsMeanTheAverage) {
   ASSERT_NE(entry, nullptr);
   EXPECT_EQ(entry->frees(), 7u);
   EXPECT_EQ(repeats_.find(asked, &average, "", 0), entry);
+}
+
+TEST_F(RepeatsTest, ARoundedOneIsNoRepeatOfOneThatIsNot) {
+  const rueda_tensor asked = tensor("a");
+  const rueda_reduce_options rounded{sizeof(rounded),    RUEDA_AVERAGE, 1.0, 1.0, 0,
+                                     RUEDA_WIRE_BFLOAT16};
+  repeats_.remember(check_allreduce(&asked, &rounded, "", 0).value(), {}, 0);
+  EXPECT_NE(repeats_.find(asked, &rounded, "", 0), nullptr);
+  EXPECT_EQ(repeats_.find(asked, nullptr, "", 0), nullptr);
 }
 
 TEST_F(RepeatsTest, AGroupIsPartOfWhatIsAsked) {

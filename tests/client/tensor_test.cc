@@ -53,7 +53,7 @@ TEST(InternCacheTest, TheWholeDescriptorIsTheKey) {
   Asked asked;
   const std::vector<int64_t> shape = {2, 3};
   const rueda_abi_intern base = check(tensor("w", shape)).value().descriptor;
-  std::vector<rueda_abi_intern> all(11, base);
+  std::vector<rueda_abi_intern> all(12, base);
   all[1].name[0] = 'v';
   all[2].dims[1] = 4;
   all[3].ndim = 1;
@@ -65,6 +65,7 @@ TEST(InternCacheTest, TheWholeDescriptorIsTheKey) {
   all[9].postscale = 0.5;
   // ("w", group "x") and ("wx", no group) must not meet.
   all[10].group[0] = 'x';
+  all[11].wire_dtype = RUEDA_WIRE_FLOAT16;
   rueda_abi_intern joined = base;
   joined.name[1] = 'x';
   all.push_back(joined);
@@ -176,6 +177,20 @@ TEST(TensorTest, ChecksTheOptions) {
   EXPECT_STREQ(request.descriptor.group, "g");
   EXPECT_EQ(request.descriptor.group_size, 3u);
   EXPECT_EQ(request.descriptor.prescale, 2.0);
+}
+
+TEST(TensorTest, OnlyFloat32IsRoundedOnItsWay) {
+  const std::vector<int64_t> shape = {4};
+  rueda_tensor t = tensor("t", shape);
+  rueda_reduce_options options{sizeof(options), RUEDA_SUM, 1.0, 1.0, 0, RUEDA_WIRE_BFLOAT16};
+  EXPECT_EQ(check_allreduce(&t, &options, "", 0).value().descriptor.wire_dtype, 2u);
+  options.wire_dtype = static_cast<rueda_wire_dtype>(3);
+  EXPECT_THAT(check_allreduce(&t, &options, "", 0).status().message(),
+              HasSubstr("unknown wire dtype 3"));
+  options.wire_dtype = RUEDA_WIRE_FLOAT16;
+  t.dtype = RUEDA_FLOAT64;
+  EXPECT_THAT(check_allreduce(&t, &options, "", 0).status().message(),
+              HasSubstr("is float64, and is to be rounded to float16 on its way; only float32"));
 }
 
 TEST(TensorTest, OnlyTheRootOfABroadcastReadsItsInput) {

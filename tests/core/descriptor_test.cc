@@ -39,6 +39,8 @@ std::vector<FieldChange> every_field() {
       {"process set", "0", "7", [](auto& t) { t.process_set = 7; }},
       {"prescale factor", "1", "0.5", [](auto& t) { t.prescale = 0.5; }},
       {"postscale factor", "1", "0.10000000000000001", [](auto& t) { t.postscale = 0.1; }},
+      {"wire dtype", "the tensor's own", "bfloat16",
+       [](auto& t) { t.wire_dtype = WireDType::kBFloat16; }},
       {"group", "\"\"", "\"g\"", [](auto& t) { t.group = "g"; }},
       {"group size", "0", "3", [](auto& t) { t.group_size = 3; }},
   };

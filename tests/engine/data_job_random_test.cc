@@ -36,6 +36,11 @@ RingOptions random_ring(Random& random) {
   return options;
 }
 
+WireDType random_wire(Random& random, const WorkSpec& spec) {
+  if (!can_be_rounded(spec.kind, spec.dtype)) return WireDType::kSame;
+  return static_cast<WireDType>(random.below(kWireDTypeCount));
+}
+
 // Where one rank, or each, has a part to itself.
 WorkSpec random_parts(Random& random, int ranks) {
   constexpr CollectiveKind kKinds[] = {CollectiveKind::kAllgather,     CollectiveKind::kReduce,
@@ -45,6 +50,7 @@ WorkSpec random_parts(Random& random, int ranks) {
   spec.kind = kKinds[random.below(6)];
   spec.dtype = static_cast<DType>(random.below(kDTypeCount));
   spec.op = static_cast<ReduceOp>(random.below(kReduceOpCount));
+  spec.wire_dtype = random_wire(random, spec);
   spec.root = Rank{random.below(ranks)};
   const bool is_exchange = spec.kind == CollectiveKind::kAlltoall;
   const int parts = is_exchange ? ranks * ranks : ranks;
@@ -81,6 +87,7 @@ WorkSpec random_work(Random& random, int ranks, bool has_parts) {
       break;
     default: break;
   }
+  spec.wire_dtype = random_wire(random, spec);
   spec.sizes.clear();
   for (int tensors = 1 + random.below(4); tensors > 0; --tensors) {
     spec.sizes.push_back(random.one_in(4) ? 0 : 1 + random.below(random.one_in(3) ? 30'000 : 50));

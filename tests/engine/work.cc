@@ -199,6 +199,15 @@ Bytes Work::reduced(size_t tensor) const {
   args.postscale = spec_.postscale;
   if (spec_.op == ReduceOp::kAverage) args.divisor = ranks();
   reduce::reduce(args);
+  // Sums of its values are exact whatever the type; what becomes of them in the end may not be.
+  if (spec_.wire_dtype == WireDType::kSame || ranks_per_node_.size() == 1) return result;
+  const DType rounded = dtype_on_wire(spec_.dtype, spec_.wire_dtype);
+  Bytes on_wire(args.count * element_bytes(rounded));
+  const void* const source[] = {result.data()};
+  void* const destination[] = {result.data()};
+  reduce::reduce(
+      {.sum_dtype = rounded, .dst = on_wire.data(), .sources = source, .count = args.count});
+  reduce::widen(destination, on_wire.data(), rounded, args.count);
   return result;
 }
 
@@ -222,6 +231,7 @@ std::unique_ptr<Operation> Work::operation(NodeIndex node) const {
   operation->op = spec_.op;
   operation->prescale = spec_.prescale;
   operation->postscale = spec_.postscale;
+  operation->wire_dtype = spec_.wire_dtype;
   if (spec_.op == ReduceOp::kAverage && reduces(spec_.kind)) {
     operation->divisor = ranks();
   }

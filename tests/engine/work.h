@@ -26,6 +26,7 @@ struct WorkSpec {
   Rank root{0};                   // where there is one
   double prescale = 1.0;
   double postscale = 1.0;
+  WireDType wire_dtype = WireDType::kSame;
   bool in_place = false;
   uint64_t plan_hash = 7;
   Urgency urgency;

@@ -128,6 +128,28 @@ class MatrixTest(BenchTest):
         [row] = self.bench(2, 1, "step", "--model", "small16", "--iters", "2")
         self.assertEqual((row["first_steps_us"], row["declare_us"]), ([], None))
 
+    def test_what_is_rounded_on_its_way(self):
+        """Exact where it must be, within the bound elsewhere, and the same bits on all ranks."""
+        sizes = ["0", "1e", "3e", "1021e", "65549e"]
+        for ranks, nodes in [(3, 2)] if SANITIZED else [(3, 1), (2, 2), (3, 2), (4, 2), (3, 3), (5, 5)]:
+            for wire in ("float16", "bfloat16"):
+                with self.subTest(ranks=ranks, nodes=nodes, wire=wire):
+                    rows = self.allreduce(ranks, nodes, sizes, "--wire", wire, dtype="float32")
+                    self.assert_right(rows, OPS * len(sizes))
+                    self.assertEqual({row["wire"] for row in rows}, {wire})
+        for work in ("reduce", "reduce_scatter"):
+            rows = self.bench(4, 2, work, "--wire", "bfloat16", "--op", "all", "--sizes", "12e,65548e", "--warmup", "0",
+                              "--iters", "2")
+            self.assert_right(rows, OPS * 2)
+        [row] = self.bench(4, 2, "step", "--model", "small1000", "--wire", "bfloat16", "--iters", "12", "--warmup", "10")
+        self.assertEqual((row["wrong"], row["order_messages_per_step"]), (0, 0), row)
+
+    def test_only_float32_is_rounded(self):
+        run = self.ruedarun("-np", "2", "--virtual-nodes", "2", harness.program("rueda-bench"), "allreduce", "--dtype",
+                            "int32", "--wire", "bfloat16", "--sizes", "4K")
+        self.assertNotEqual(run.exit_code(), 0)
+        self.assertRegex(run.output(), "is int32, and is to be rounded to bfloat16 on its way; only float32 can be")
+
     def test_small_chunks_and_no_fusion(self):
         """Many chunks and many operations for the same sums."""
         rows = self.allreduce(4, 2, ["1e", "16391e"], op="sum",
@@ -155,6 +177,13 @@ class FaultTest(BenchTest):
                 rows = self.allreduce(ranks, nodes, ["1e", "4K"], op="sum", expected_code=1, daemon_args=["--fault=reduce"])
                 self.assertEqual(len(rows), DTYPES * 2)
                 self.assertEqual([row for row in rows if row["wrong"] == 0], [])
+
+    def test_it_is_found_in_what_is_rounded(self):
+        for wire in ("float16", "bfloat16"):
+            with self.subTest(wire=wire):
+                [row] = self.bench(4, 2, "allreduce", "--wire", wire, "--sizes", "4K", "--warmup", "0", "--iters", "2",
+                                   expected_code=1, daemon_args=["--fault=reduce"])
+                self.assertNotEqual(row["wrong"], 0)
 
     def test_it_is_found_in_whatever_reduces(self):
         for work in REDUCING:

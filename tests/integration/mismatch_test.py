@@ -15,6 +15,8 @@ CASES = (
     ("op", "reduce:steps:float32:sum:1000", "reduce:steps:float32:max:1000", "sum", "max"),
     ("prescale factor", "reduce:steps:float32:sum:1000:1:1", "reduce:steps:float32:sum:1000:0.5:1", "1", r"0\.5"),
     ("postscale factor", "reduce:steps:float32:sum:1000:1:1", "reduce:steps:float32:sum:1000:1:0.25", "1", r"0\.25"),
+    ("wire dtype", "reduce:steps:float32:sum:1000:1:1", "reduce:steps:float32:sum:1000:1:1:bfloat16", "the tensor's own",
+     "bfloat16"),
     ("collective", "reduce:steps:float32:sum:1000", "broadcast:steps:0:1000", "allreduce", "broadcast"),
     ("root rank", "broadcast:buffer:0:1000", "broadcast:buffer:1:1000", "0", "1"),
 )

@@ -75,7 +75,8 @@ struct Choice {
   int root;                     // its place there
   std::vector<int64_t> counts;  // rows by part; of an alltoall by pair
   bool says_counts;
-  int64_t row;  // elements
+  int64_t row;            // elements
+  rueda_wire_dtype wire;  // of float32; its values are exact in all of them, but for averages
 
   int places() const { return static_cast<int>(ranks.size()); }
   bool is_exchange() const { return kind == Kind::kAlltoall; }
@@ -111,6 +112,8 @@ class Chooser {
     choice.ranks = sets[choice.set];
     choice.root = below(choice.places());
     choice.row = 1 + below(3);
+    choice.wire = static_cast<rueda_wire_dtype>(below(3));
+    if (choice.dtype != RUEDA_FLOAT32) choice.wire = RUEDA_WIRE_SAME;
     const int most = below(4) == 0 ? 40'000 : 30;
     const auto parts = static_cast<size_t>(choice.is_exchange() ? choice.places() * choice.places()
                                                                 : choice.places());
@@ -243,7 +246,7 @@ class Block {
 };
 
 int start(const Choice& choice, const rueda_tensor& tensor, rueda_handle* handle) {
-  const rueda_reduce_options options = {sizeof(options), choice.op, 1.0, 1.0, 0};
+  const rueda_reduce_options options = {sizeof(options), choice.op, 1.0, 1.0, 0, choice.wire};
   const int64_t* counts = choice.says_counts ? choice.counts.data() : nullptr;
   const int root = choice.ranks[static_cast<size_t>(choice.root)];
   switch (choice.kind) {

@@ -40,6 +40,13 @@ def reduce_all(rank, size):
     expect(part.shape == (even_rows(rank, size, rows), 4) and (part == 2 ** size - 1).all(), "reducescatter")
     total = rueda.reduce(powers, root_rank=0, op=rueda.Sum, name="reduce")
     expect((total == 2 ** size - 1).all() if rank == 0 else total is None, "reduce")
+    # 2^size - 1 and 257 have 8 bits and 9: of those bfloat16, which the nodes exchange, has the former.
+    for wire_dtype, added, wanted in ((None, 1, 257), ("bfloat16", 0, 2 ** size - 1), ("bfloat16", 1, 256)):
+        tensor = np.full(1000, 257 / size if added else 2.0 ** rank, np.float32)
+        result = rueda.allreduce(tensor, op=rueda.Sum, name=f"wire.{wire_dtype}.{added}", wire_dtype=wire_dtype)
+        expect((result == wanted).all(), f"wire_dtype={wire_dtype}: {result[0]}")
+    part = rueda.reducescatter(powers.astype(np.float32), op=rueda.Sum, name="wire.part", wire_dtype="float16")
+    expect((part == 2 ** size - 1).all(), "reducescatter with a wire dtype")
     source = np.arange(rows, dtype=np.uint8) if rank == size - 1 else np.zeros(rows, np.uint8)
     scattered = rueda.scatter(source, root_rank=size - 1, name="scatter")
     begin = sum(even_rows(other, size, rows) for other in range(rank))

@@ -6,7 +6,7 @@
 //   steps:N:COUNT        N checked all-reduces of COUNT floats
 //   loop:COUNT           the same until one fails; then "inputs intact" or "inputs changed"
 //   race:FLOATS:P,P,P,P:ROUNDS   four at a time with these priorities; says in which order they end
-//   reduce:NAME:DTYPE:OP:SHAPE[:PRESCALE:POSTSCALE]   one, such as reduce:w:float32:sum:3x4
+//   reduce:NAME:DTYPE:OP:SHAPE[:PRESCALE:POSTSCALE[:WIRE]]   one, such as reduce:w:float32:sum:3x4
 //   broadcast:NAME:ROOT:COUNT, barrier:NAME
 //   add_set:RANKS        such as add_set:0,2 or add_set:none; then "ok add_set:0,2 is ID of SIZE"
 //   remove_set:ID, reduce_in:ID:NAME   the latter: a float of a set
@@ -132,6 +132,7 @@ bool run_steps(const std::string& action, int64_t steps, int64_t count) {
 bool reduce(const std::string& action, const Words& words) {
   const Words dtypes = {"float32", "float64", "float16", "bfloat16", "int32", "int64"};
   const Words ops = {"sum", "average", "min", "max", "product"};
+  const Words wires = {"same", "float16", "bfloat16"};
   std::vector<int64_t> shape;
   size_t count = 1;
   for (const std::string& dim : split(words.at(4), 'x')) {
@@ -148,10 +149,13 @@ bool reduce(const std::string& action, const Words& words) {
                                static_cast<int32_t>(shape.size()),
                                static_cast<rueda_dtype>(index_in(words.at(2), dtypes))};
   const bool has_scales = words.size() > 6;
-  const rueda_reduce_options options = {sizeof(options),
-                                        static_cast<rueda_op>(index_in(words.at(3), ops)),
-                                        has_scales ? std::atof(words[5].c_str()) : 1.0,
-                                        has_scales ? std::atof(words[6].c_str()) : 1.0, 0};
+  const rueda_reduce_options options = {
+      sizeof(options),
+      static_cast<rueda_op>(index_in(words.at(3), ops)),
+      has_scales ? std::atof(words[5].c_str()) : 1.0,
+      has_scales ? std::atof(words[6].c_str()) : 1.0,
+      0,
+      static_cast<rueda_wire_dtype>(index_in(words.size() > 7 ? words[7] : wires.front(), wires))};
   return report(action, rueda_allreduce(&tensor, &options, -1));
 }
 

@@ -50,6 +50,7 @@ core::DescriptorPtr descriptor() {
   tensor.process_set = 4;
   tensor.prescale = 0.25;
   tensor.postscale = -8;
+  tensor.wire_dtype = WireDType::kBFloat16;
   tensor.group = "g";
   tensor.group_size = 9;
   return std::make_shared<core::TensorDescriptor>(tensor);

@@ -71,13 +71,13 @@ TEST_F(SessionTest, RefusedByTheEngine) {
 TEST_F(SessionTest, AnotherVersionIsToldBothVersions) {
   start_server();
   RawClient client(path_);
-  rueda_abi_header header{RUEDA_ABI_MAGIC, 7, 99, 100000, 5};
+  rueda_abi_header header{RUEDA_ABI_MAGIC, RUEDA_ABI_VERSION + 1, 99, 100000, 5};
   client.send_bytes(&header, sizeof(header));
   RawMessage message = receive(client);
   ASSERT_EQ(message.header.type, RUEDA_ABI_ATTACH_REPLY);
   auto reply = message.as<rueda_abi_attach_reply>();
   EXPECT_EQ(reply.code, -9);
-  EXPECT_THAT(reply.text, HasSubstr("version 7"));
+  EXPECT_THAT(reply.text, HasSubstr("version " + std::to_string(RUEDA_ABI_VERSION + 1)));
   EXPECT_THAT(reply.text, HasSubstr("version " + std::to_string(RUEDA_ABI_VERSION)));
   EXPECT_THAT(reply.text, HasSubstr("same release"));
   pump_until([&] { return client.is_closed(); }, "the end of the connection");

@@ -16,21 +16,23 @@ using ::testing::HasSubstr;
 TEST(DescriptorFromAbi, TakesEveryField) {
   rueda_abi_intern abi = make_tensor("layer.0/wéight", {3, 0, 5});
   abi.kind = 0;
-  abi.dtype = static_cast<uint8_t>(DType::kBFloat16);
+  abi.dtype = static_cast<uint8_t>(DType::kFloat32);
   abi.op = static_cast<uint8_t>(ReduceOp::kMax);
   abi.prescale = 0.5;
   abi.postscale = 2.0;
+  abi.wire_dtype = static_cast<uint32_t>(WireDType::kBFloat16);
   std::strcpy(abi.group, "bucket");
   abi.group_size = 4;
   Result<core::TensorDescriptor> result = descriptor_from_abi(abi);
   ASSERT_TRUE(result.is_ok()) << result.status().to_string();
   core::TensorDescriptor expected;
   expected.name = "layer.0/wéight";
-  expected.dtype = DType::kBFloat16;
+  expected.dtype = DType::kFloat32;
   expected.op = ReduceOp::kMax;
   expected.shape = {3, 0, 5};
   expected.prescale = 0.5;
   expected.postscale = 2.0;
+  expected.wire_dtype = WireDType::kBFloat16;
   expected.group = "bucket";
   expected.group_size = 4;
   EXPECT_EQ(result.value(), expected);
@@ -77,7 +79,11 @@ const Refusal kRefusals[] = {
        t.dims[0] = 17;
      },
      "cannot exchange in equal parts"},
-    {"reserved", [](auto& t) { t.reserved = 1; }, "reserved"},
+    {"wire dtype", [](auto& t) { t.wire_dtype = 3; }, "wire dtype 3: known are 0 to 2"},
+    {"rounded float64", [](auto& t) { t.wire_dtype = 2, t.dtype = 1; },
+     "is a allreduce of float64 with wire dtype bfloat16: only what reduces float32"},
+    {"rounded broadcast", [](auto& t) { t.wire_dtype = 1, t.kind = 1, t.root = 0; },
+     "is a broadcast of float32 with wire dtype float16"},
     {"join with another name", [](auto& t) { t.kind = 6; }, "no name of a join"},
     {"join in a set",
      [](auto& t) {

@@ -18,14 +18,15 @@ DEFAULT_OF_SIZES = tuple(name for name in NAMES if name != "ddp")
 DEFAULT_OF_MODELS = ("rueda", "gloo", "ddp", "floor")
 
 
-def make_sides(names, bin_dir, coordination=(None,), streams=(None,)):
-    """In the order of NAMES; Rueda once a mode of coordination and a number of streams."""
+def make_sides(names, bin_dir, coordination=(None,), streams=(None,), wires=(None,)):
+    """In the order of NAMES; Rueda once a mode of coordination, a number of streams and a wire dtype."""
     sides = []
     for name in NAMES:
         if name not in names:
             continue
         if name == "rueda":
-            sides += [Rueda(bin_dir, mode, count) for mode in coordination for count in streams]
+            sides += [Rueda(bin_dir, mode, count, wire)
+                      for mode in coordination for count in streams for wire in wires]
         elif name == "floor":
             sides.append(Floor(bin_dir))
         else:

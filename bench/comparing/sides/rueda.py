@@ -11,16 +11,17 @@ RENDEZVOUS_PORT = 29400  # in a namespace of its own
 
 
 class Rueda(Side):
-    """In one mode of coordination and with so many TCP streams, or, without one, in the daemon's own."""
+    """In one mode of coordination, with so many TCP streams and this wire dtype; without one, in the daemon's own."""
 
     kind = "ours"
 
-    def __init__(self, bin_dir, coordination=None, streams=None):
-        self.name = "Rueda" + (f" {coordination}" if coordination else "") + (f" x{streams}" if streams else "")
+    def __init__(self, bin_dir, coordination=None, streams=None, wire=None):
+        self.name = " ".join(["Rueda", *filter(None, (coordination, streams and f"x{streams}", wire))])
         self.bin_dir = bin_dir
         self.flags = ["--coordination", coordination] if coordination else []
         if streams:
             self.flags.append(f"--daemon-arg=--streams={streams}")
+        self.bench_flags = ["--wire", wire] if wire else []
 
     def missing(self, work, network):
         for name in ("ruedarun", "ruedad", "rueda-bench"):
@@ -40,8 +41,8 @@ class Rueda(Side):
     def commands(self, work, network, path):
         what = (["step", "--model", work.model, "--op", "sum"] if work.model else
                 ["allreduce", "--inplace", "--sizes", ",".join(map(str, work.sizes))])
-        bench = [find_program(self.bin_dir, "rueda-bench"), *what, "--iters", work.iters, "--warmup", work.warmup,
-                 "--json", path]
+        bench = [find_program(self.bin_dir, "rueda-bench"), *what, *self.bench_flags, "--iters", work.iters,
+                 "--warmup", work.warmup, "--json", path]
         # The daemons must not choose a congestion control that the peers do not have.
         launcher = [find_program(self.bin_dir, "ruedarun"), *self.flags, "--daemon-arg=--tcp-congestion=system"]
         if not network.is_joined:

@@ -74,6 +74,15 @@ typedef enum rueda_op {
   RUEDA_PRODUCT = 4
 } rueda_op;
 
+/* What values are rounded to where they cross the network between nodes: half the bytes for some
+   precision. The sums themselves are float32's, and on one node nothing is rounded; every rank gets
+   the same bits. docs/cpp.md has the bounds of the error. */
+typedef enum rueda_wire_dtype {
+  RUEDA_WIRE_SAME = 0, /* nothing is rounded */
+  RUEDA_WIRE_FLOAT16 = 1,
+  RUEDA_WIRE_BFLOAT16 = 2
+} rueda_wire_dtype;
+
 /* One asynchronous operation (or one group). 0 is never a handle. A handle ends with rueda_wait. */
 typedef uint64_t rueda_handle;
 
@@ -131,6 +140,7 @@ typedef struct rueda_reduce_options {
   int32_t priority; /* what has more goes first on this node's network, among what is under way; 0
                        for all: what was submitted last, as the next forward pass needs it first.
                        The result does not depend on it, and ranks may differ */
+  rueda_wire_dtype wire_dtype; /* float32 tensors only; the same on all ranks */
 } rueda_reduce_options;
 
 /* options NULL: average, no scales. The tensors' memory must live until the handle's wait. */

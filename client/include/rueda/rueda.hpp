@@ -88,13 +88,20 @@ enum class Op {
   kProduct = RUEDA_PRODUCT
 };
 
+enum class WireDType {
+  kSame = RUEDA_WIRE_SAME,
+  kFloat16 = RUEDA_WIRE_FLOAT16,
+  kBFloat16 = RUEDA_WIRE_BFLOAT16
+};
+
 // prescale multiplies each rank's contribution, postscale the result.
 struct ReduceOptions {
   Op op = Op::kAverage;
   double prescale = 1.0;
   double postscale = 1.0;
-  uint32_t process_set = 0;  // among whose ranks; 0: all
-  int32_t priority = 0;      // as rueda_reduce_options::priority
+  uint32_t process_set = 0;                 // among whose ranks; 0: all
+  int32_t priority = 0;                     // as rueda_reduce_options::priority
+  WireDType wire_dtype = WireDType::kSame;  // what crosses the network is rounded to it
 
   ReduceOptions() = default;
   ReduceOptions(Op chosen) : op(chosen) {}  // NOLINT: allreduce(name, data, Op::kSum) is the point
@@ -226,8 +233,12 @@ inline int64_t to_ms(std::optional<Milliseconds> timeout) {
 }
 
 inline rueda_reduce_options c_options(const ReduceOptions& options) {
-  return {sizeof(rueda_reduce_options), static_cast<rueda_op>(options.op), options.prescale,
-          options.postscale, options.priority};
+  return {sizeof(rueda_reduce_options),
+          static_cast<rueda_op>(options.op),
+          options.prescale,
+          options.postscale,
+          options.priority,
+          static_cast<rueda_wire_dtype>(options.wire_dtype)};
 }
 }  // namespace detail
 

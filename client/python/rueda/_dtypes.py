@@ -10,6 +10,20 @@ import numpy as np
 CODES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3, "int32": 4, "int64": 5,
          "int8": 6, "uint8": 7, "bool": 8}
 
+# What values can be rounded to where they cross the network: rueda.h's rueda_wire_dtype.
+WIRE_CODES = {"float16": 1, "bfloat16": 2}
+
+
+def wire_code_of(wire_dtype: Any) -> int:
+    """rueda.h's number for a wire dtype by its name, or NumPy's; None: nothing is rounded."""
+    if wire_dtype is None:
+        return 0
+    name = getattr(wire_dtype, "name", None) or getattr(wire_dtype, "__name__", None) or str(wire_dtype)
+    if name not in WIRE_CODES:
+        raise ValueError(f"wire_dtype={wire_dtype!r} is unknown; use \"float16\" or \"bfloat16\", or None, "
+                         "which rounds nothing")
+    return WIRE_CODES[name]
+
 
 def code_of(array: np.ndarray, dtype: Optional[str] = None) -> int:
     """rueda.h's number for an array's elements.

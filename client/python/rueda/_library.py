@@ -31,7 +31,7 @@ class Tensor(Structure):
 
 class ReduceOptions(Structure):
     _fields_ = [("struct_bytes", c_size_t), ("op", c_int), ("prescale", c_double),
-                ("postscale", c_double), ("priority", c_int32)]
+                ("postscale", c_double), ("priority", c_int32), ("wire_dtype", c_int)]
 
 
 class PlannedTensor(Structure):

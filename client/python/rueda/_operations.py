@@ -20,7 +20,7 @@ from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence, Unio
 import numpy as np
 
 from . import _library
-from ._dtypes import as_array, code_of
+from ._dtypes import as_array, code_of, wire_code_of
 from ._errors import TIMEOUT, RuedaError, RuedaTimeoutError, error_for
 from ._library import ReduceOptions, Result, Tensor, byref, check
 from ._memory import empty
@@ -129,8 +129,8 @@ def name_for(function: str, name: Optional[str], set_id: int = 0) -> str:
     return name
 
 
-def make_options(op: int, prescale_factor: float, postscale_factor: float,
-                 priority: int = 0) -> ReduceOptions:
+def make_options(op: int, prescale_factor: float, postscale_factor: float, priority: int = 0,
+                 wire_dtype: Optional[str] = None) -> ReduceOptions:
     try:
         chosen = ReduceOp(op)
     except ValueError:
@@ -140,7 +140,8 @@ def make_options(op: int, prescale_factor: float, postscale_factor: float,
             raise ValueError(f"a scale factor must be finite, not {factor}")
     if not -2**31 <= priority < 2**31:
         raise ValueError(f"priority={priority} has more than 32 bits")
-    return ReduceOptions(ctypes.sizeof(ReduceOptions), chosen, prescale_factor, postscale_factor, priority)
+    return ReduceOptions(ctypes.sizeof(ReduceOptions), chosen, prescale_factor, postscale_factor, priority,
+                         wire_code_of(wire_dtype))
 
 
 def result_of(shape: "tuple[int, ...]", dtype: Any) -> np.ndarray:
@@ -235,10 +236,10 @@ def _await_any(handles: "list[int]", timeout_ms: int) -> None:
 
 def _allreduce(tensor: Any, name: Optional[str], op: int, prescale_factor: float,
                postscale_factor: float, dtype: Optional[str], process_set: Optional[ProcessSet],
-               priority: int, in_place: bool) -> int:
+               priority: int, wire_dtype: Optional[str], in_place: bool) -> int:
     array = as_array(tensor)
     code = code_of(array, dtype)
-    options = make_options(op, prescale_factor, postscale_factor, priority)
+    options = make_options(op, prescale_factor, postscale_factor, priority, wire_dtype)
     require_init()
     set_id = id_of(process_set)
     slot = _make_slot(array, in_place)
@@ -251,7 +252,8 @@ def _allreduce(tensor: Any, name: Optional[str], op: int, prescale_factor: float
 def allreduce_async(tensor: np.ndarray, name: Optional[str] = None, op: int = Average,
                     prescale_factor: float = 1.0, postscale_factor: float = 1.0, *,
                     dtype: Optional[str] = None,
-        process_set: Optional[ProcessSet] = None, priority: int = 0) -> int:
+        process_set: Optional[ProcessSet] = None, priority: int = 0,
+        wire_dtype: Optional[str] = None) -> int:
     """Starts reducing `tensor` over all ranks and returns a handle; synchronize() gives a new
     array.
 
@@ -261,52 +263,57 @@ def allreduce_async(tensor: np.ndarray, name: Optional[str] = None, op: int = Av
     synchronize(). process_set: among its ranks alone, as for all collectives; this process must be
     one of them. prescale_factor multiplies each contribution, postscale_factor the result.
     priority: what has more goes first on this node's network among what is under way; with 0 for
-    all it is what was submitted last, as the next forward pass needs it first.
+    all it is what was submitted last, as the next forward pass needs it first. wire_dtype:
+    "float16" or "bfloat16" rounds what crosses the network between nodes, of float32 arrays; the
+    same on all ranks, which get the same bits.
     Raises TypeError and ValueError for arguments, RuedaError when the daemon refuses.
     """
     return _allreduce(tensor, name, op, prescale_factor, postscale_factor, dtype, process_set,
-                      priority, in_place=False)
+                      priority, wire_dtype, in_place=False)
 
 
 def allreduce_async_(tensor: np.ndarray, name: Optional[str] = None, op: int = Average,
                      prescale_factor: float = 1.0, postscale_factor: float = 1.0, *,
                      dtype: Optional[str] = None,
-        process_set: Optional[ProcessSet] = None, priority: int = 0) -> int:
+        process_set: Optional[ProcessSet] = None, priority: int = 0,
+        wire_dtype: Optional[str] = None) -> int:
     """As allreduce_async, in place: synchronize() returns `tensor`, which has the result from then
     on."""
     return _allreduce(tensor, name, op, prescale_factor, postscale_factor, dtype, process_set,
-                      priority, in_place=True)
+                      priority, wire_dtype, in_place=True)
 
 
 def allreduce(tensor: np.ndarray, name: Optional[str] = None, op: int = Average,
               prescale_factor: float = 1.0, postscale_factor: float = 1.0, *,
               dtype: Optional[str] = None,
         process_set: Optional[ProcessSet] = None, priority: int = 0,
-        timeout: Optional[float] = None) -> np.ndarray:
+        wire_dtype: Optional[str] = None, timeout: Optional[float] = None) -> np.ndarray:
     """Reduces `tensor` over all ranks into a new array of its shape and dtype. See allreduce_async.
 
     timeout: seconds. RuedaTimeoutError leaves the operation in flight. RuedaError when the ranks
     disagree on the tensor, RuedaInternalError when a rank, a node or the daemon is lost.
     """
     return _array(synchronize(allreduce_async(tensor, name, op, prescale_factor, postscale_factor,
-                                              dtype=dtype, process_set=process_set, priority=priority), timeout))
+                                              dtype=dtype, process_set=process_set, priority=priority,
+                                              wire_dtype=wire_dtype), timeout))
 
 
 def allreduce_(tensor: np.ndarray, name: Optional[str] = None, op: int = Average,
                prescale_factor: float = 1.0, postscale_factor: float = 1.0, *,
                dtype: Optional[str] = None,
         process_set: Optional[ProcessSet] = None, priority: int = 0,
-        timeout: Optional[float] = None) -> np.ndarray:
+        wire_dtype: Optional[str] = None, timeout: Optional[float] = None) -> np.ndarray:
     """As allreduce, in place: returns `tensor`."""
     return _array(synchronize(allreduce_async_(tensor, name, op, prescale_factor, postscale_factor,
-                                               dtype=dtype, process_set=process_set, priority=priority), timeout))
+                                               dtype=dtype, process_set=process_set, priority=priority,
+                                               wire_dtype=wire_dtype), timeout))
 
 
 def grouped_allreduce_async(tensors: Sequence[np.ndarray], name: Optional[str] = None,
                             op: int = Average, prescale_factor: float = 1.0,
                             postscale_factor: float = 1.0, *,
-                            process_set: Optional[ProcessSet] = None,
-                            priority: int = 0) -> int:
+                            process_set: Optional[ProcessSet] = None, priority: int = 0,
+                            wire_dtype: Optional[str] = None) -> int:
     """Starts reducing several arrays as one: none is reduced before all of them are ready on all
     ranks.
 
@@ -317,7 +324,7 @@ def grouped_allreduce_async(tensors: Sequence[np.ndarray], name: Optional[str] =
         raise ValueError("tensors must be a list of at least one array")
     arrays = [as_array(tensor, f"tensors[{i}]") for i, tensor in enumerate(tensors)]
     codes = [code_of(array) for array in arrays]
-    options = make_options(op, prescale_factor, postscale_factor, priority)
+    options = make_options(op, prescale_factor, postscale_factor, priority, wire_dtype)
     require_init()
     set_id = id_of(process_set)
     group = name_for("grouped_allreduce", name, set_id)
@@ -334,11 +341,12 @@ def grouped_allreduce_async(tensors: Sequence[np.ndarray], name: Optional[str] =
 def grouped_allreduce(tensors: Sequence[np.ndarray], name: Optional[str] = None, op: int = Average,
                       prescale_factor: float = 1.0, postscale_factor: float = 1.0, *,
                       process_set: Optional[ProcessSet] = None, priority: int = 0,
+                      wire_dtype: Optional[str] = None,
                       timeout: Optional[float] = None) -> "list[np.ndarray]":
     """Reduces several arrays as one. See grouped_allreduce_async; timeout and errors as for
     allreduce."""
     handle = grouped_allreduce_async(tensors, name, op, prescale_factor, postscale_factor,
-                                     process_set=process_set, priority=priority)
+                                     process_set=process_set, priority=priority, wire_dtype=wire_dtype)
     result = synchronize(handle, timeout)
     assert isinstance(result, list)
     return result

@@ -129,11 +129,11 @@ def gather(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, *, dt
 
 def reduce_async(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, op: int = Average,
                  prescale_factor: float = 1.0, postscale_factor: float = 1.0, *, dtype: Optional[str] = None,
-                 process_set: Optional[ProcessSet] = None) -> int:
+                 process_set: Optional[ProcessSet] = None, wire_dtype: Optional[str] = None) -> int:
     """As allreduce_async, for the root alone: synchronize() gives None on the other ranks."""
     array = _contiguous(as_array(tensor))
     code = code_of(array, dtype)
-    options = make_options(op, prescale_factor, postscale_factor)
+    options = make_options(op, prescale_factor, postscale_factor, wire_dtype=wire_dtype)
     require_init()
     set_id = id_of(process_set)
     output = result_of(array.shape, array.dtype) if is_root(root_rank) else None
@@ -146,10 +146,11 @@ def reduce_async(tensor: np.ndarray, root_rank: int, name: Optional[str] = None,
 
 def reduce(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, op: int = Average,
            prescale_factor: float = 1.0, postscale_factor: float = 1.0, *, dtype: Optional[str] = None,
-           process_set: Optional[ProcessSet] = None, timeout: Optional[float] = None) -> Optional[np.ndarray]:
+           process_set: Optional[ProcessSet] = None, wire_dtype: Optional[str] = None,
+           timeout: Optional[float] = None) -> Optional[np.ndarray]:
     """The reduction of all ranks' `tensor`s on the root; None elsewhere. See allreduce."""
     handle = reduce_async(tensor, root_rank, name, op, prescale_factor, postscale_factor, dtype=dtype,
-                          process_set=process_set)
+                          process_set=process_set, wire_dtype=wire_dtype)
     return synchronize(handle, timeout)  # type: ignore[return-value]
 
 
@@ -162,7 +163,8 @@ def _even_part(array: np.ndarray, set_id: int) -> np.ndarray:
 
 def reducescatter_async(tensor: np.ndarray, name: Optional[str] = None, op: int = Average,
                         prescale_factor: float = 1.0, postscale_factor: float = 1.0, *,
-                        dtype: Optional[str] = None, process_set: Optional[ProcessSet] = None) -> int:
+                        dtype: Optional[str] = None, process_set: Optional[ProcessSet] = None,
+                        wire_dtype: Optional[str] = None) -> int:
     """Starts reducing `tensor` over all ranks; synchronize() gives this rank's part of the rows.
 
     tensor: the same shape on every rank. Parts are as even as can be, the first ranks have one row
@@ -170,7 +172,7 @@ def reducescatter_async(tensor: np.ndarray, name: Optional[str] = None, op: int 
     """
     array = _rows(tensor)
     code = code_of(array, dtype)
-    options = make_options(op, prescale_factor, postscale_factor)
+    options = make_options(op, prescale_factor, postscale_factor, wire_dtype=wire_dtype)
     require_init()
     set_id = id_of(process_set)
     output = _even_part(array, set_id)
@@ -183,10 +185,11 @@ def reducescatter_async(tensor: np.ndarray, name: Optional[str] = None, op: int 
 
 def reducescatter(tensor: np.ndarray, name: Optional[str] = None, op: int = Average,
                   prescale_factor: float = 1.0, postscale_factor: float = 1.0, *, dtype: Optional[str] = None,
-                  process_set: Optional[ProcessSet] = None, timeout: Optional[float] = None) -> np.ndarray:
+                  process_set: Optional[ProcessSet] = None, wire_dtype: Optional[str] = None,
+                  timeout: Optional[float] = None) -> np.ndarray:
     """This rank's part of the reduction of all `tensor`s. See reducescatter_async and allreduce."""
     handle = reducescatter_async(tensor, name, op, prescale_factor, postscale_factor, dtype=dtype,
-                                 process_set=process_set)
+                                 process_set=process_set, wire_dtype=wire_dtype)
     result = synchronize(handle, timeout)
     assert isinstance(result, np.ndarray)
     return result

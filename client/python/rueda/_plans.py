@@ -15,8 +15,8 @@ from ._operations import Average, make_options, name_for, require_init
 class PlannedTensor(NamedTuple):
     """A tensor that every step reduces by an allreduce.
 
-    name, op, the factors and dtype: as it will be submitted. like: an array of its shape and dtype; its values
-    are not looked at. after: names of those that it is computed from, once they are reduced. group: the
+    name, op, the factors, dtype and wire_dtype: as it will be submitted. like: an array of its shape and
+    dtype; its values are not looked at. after: names of those that it is computed from, once they are reduced. group: the
     name of its grouped allreduce; a group's tensors follow each other.
     """
 
@@ -28,6 +28,7 @@ class PlannedTensor(NamedTuple):
     prescale_factor: float = 1.0
     postscale_factor: float = 1.0
     dtype: Optional[str] = None
+    wire_dtype: Optional[str] = None
 
 
 def declare_plan(tensors: Sequence[PlannedTensor]) -> None:
@@ -56,7 +57,8 @@ def declare_plan(tensors: Sequence[PlannedTensor]) -> None:
         shape = (ctypes.c_int64 * max(array.ndim, 1))(*array.shape)
         item = planned[place]
         item.tensor = Tensor(tensor.name.encode(), None, None, shape, array.ndim, code_of(array, tensor.dtype), 0)
-        item.options = pointer(make_options(tensor.op, tensor.prescale_factor, tensor.postscale_factor))
+        item.options = pointer(make_options(tensor.op, tensor.prescale_factor, tensor.postscale_factor,
+                                            wire_dtype=tensor.wire_dtype))
         item.group_name = None if tensor.group is None else tensor.group.encode()
         item.after = (ctypes.c_uint32 * max(len(after), 1))(*after)
         item.after_count = len(after)

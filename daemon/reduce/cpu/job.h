@@ -11,7 +11,10 @@ namespace rueda::reduce {
 // The inputs are `first`, then rest[0], rest[1], ... rest[rest_count - 1]. All but a partial are
 // sources, so `first` is scaled like the rest unless it is the partial.
 struct Job {
-  DType dtype = DType::kFloat32;
+  DType dtype = DType::kFloat32;  // of the sources
+  // Of float32 sources these two may be float16 or bfloat16.
+  DType first_dtype = DType::kFloat32;
+  DType dst_dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   uint8_t* dst = nullptr;
   const uint8_t* first = nullptr;

@@ -60,50 +60,53 @@ struct Scaled {
 // Four vectors at a time: each stays in its register from the first input to the store, so dst is
 // passed over once whatever the number of inputs. kRest fixes that number for the compiler; 0
 // reads it from the job. Everything of a block is read before any of it is written, because dst
-// may be one of the inputs.
-template <class Lanes, ReduceOp kOp, template <class> class Scaling, size_t kRest>
+// may be one of the inputs. First and Out are lanes of the same kind that are stored otherwise.
+template <class Lanes, ReduceOp kOp, template <class> class Scaling, size_t kRest,
+          class First = Lanes, class Out = Lanes>
 void reduce_lanes(const Job& job) {
   using V = typename Lanes::V;
-  constexpr size_t kBytes = Lanes::kBytes;
   const Scaling<Lanes> scaling(job);
   const size_t rest_count = kRest == 0 ? job.rest_count : kRest;
   const void* const* const rest = job.rest;
-  const uint8_t* const first = job.first;
-  uint8_t* const dst = job.dst;
 
-  const size_t vector_bytes = hn::Lanes(typename Lanes::D()) * kBytes;
-  const size_t total_bytes = job.count * kBytes;
+  const size_t lanes = hn::Lanes(typename Lanes::D());
+  const size_t first_step = lanes * First::kBytes;
+  const size_t rest_step = lanes * Lanes::kBytes;
+  const size_t out_step = lanes * Out::kBytes;
   size_t at = 0;
-  for (; total_bytes - at >= 4 * vector_bytes; at += 4 * vector_bytes) {
-    V v0 = scaling.first(Lanes::load(first + at));
-    V v1 = scaling.first(Lanes::load(first + at + vector_bytes));
-    V v2 = scaling.first(Lanes::load(first + at + 2 * vector_bytes));
-    V v3 = scaling.first(Lanes::load(first + at + 3 * vector_bytes));
+  for (; job.count - at >= 4 * lanes; at += 4 * lanes) {
+    const uint8_t* const first = job.first + at * First::kBytes;
+    V v0 = scaling.first(First::load(first));
+    V v1 = scaling.first(First::load(first + first_step));
+    V v2 = scaling.first(First::load(first + 2 * first_step));
+    V v3 = scaling.first(First::load(first + 3 * first_step));
     for (size_t k = 0; k < rest_count; ++k) {
-      const uint8_t* from = static_cast<const uint8_t*>(rest[k]) + at;
+      const uint8_t* from = static_cast<const uint8_t*>(rest[k]) + at * Lanes::kBytes;
       v0 = combine<kOp>(v0, scaling.source(Lanes::load(from)));
-      v1 = combine<kOp>(v1, scaling.source(Lanes::load(from + vector_bytes)));
-      v2 = combine<kOp>(v2, scaling.source(Lanes::load(from + 2 * vector_bytes)));
-      v3 = combine<kOp>(v3, scaling.source(Lanes::load(from + 3 * vector_bytes)));
+      v1 = combine<kOp>(v1, scaling.source(Lanes::load(from + rest_step)));
+      v2 = combine<kOp>(v2, scaling.source(Lanes::load(from + 2 * rest_step)));
+      v3 = combine<kOp>(v3, scaling.source(Lanes::load(from + 3 * rest_step)));
     }
-    Lanes::store(scaling.finish(v0), dst + at);
-    Lanes::store(scaling.finish(v1), dst + at + vector_bytes);
-    Lanes::store(scaling.finish(v2), dst + at + 2 * vector_bytes);
-    Lanes::store(scaling.finish(v3), dst + at + 3 * vector_bytes);
+    uint8_t* const dst = job.dst + at * Out::kBytes;
+    Out::store(scaling.finish(v0), dst);
+    Out::store(scaling.finish(v1), dst + out_step);
+    Out::store(scaling.finish(v2), dst + 2 * out_step);
+    Out::store(scaling.finish(v3), dst + 3 * out_step);
   }
   // The last vector may be short. It goes through a buffer, and so through the same arithmetic.
   uint8_t buffer[HWY_MAX_BYTES] = {};
-  while (at < total_bytes) {
-    const size_t length = HWY_MIN(vector_bytes, total_bytes - at);
-    std::memcpy(buffer, first + at, length);
-    V v = scaling.first(Lanes::load(buffer));
+  while (at < job.count) {
+    const size_t count = HWY_MIN(lanes, job.count - at);
+    std::memcpy(buffer, job.first + at * First::kBytes, count * First::kBytes);
+    V v = scaling.first(First::load(buffer));
     for (size_t k = 0; k < rest_count; ++k) {
-      std::memcpy(buffer, static_cast<const uint8_t*>(rest[k]) + at, length);
+      const uint8_t* from = static_cast<const uint8_t*>(rest[k]) + at * Lanes::kBytes;
+      std::memcpy(buffer, from, count * Lanes::kBytes);
       v = combine<kOp>(v, scaling.source(Lanes::load(buffer)));
     }
-    Lanes::store(scaling.finish(v), buffer);
-    std::memcpy(dst + at, buffer, length);
-    at += length;
+    Out::store(scaling.finish(v), buffer);
+    std::memcpy(job.dst + at * Out::kBytes, buffer, count * Out::kBytes);
+    at += count;
   }
 }
 
@@ -137,6 +140,33 @@ void reduce_floats(const Job& job) {
                        : reduce_lanes<Lanes, ReduceOp::kProduct, Unscaled, 0>(job);
   }
   RUEDA_CHECK(!"a reduce operator that exists");
+}
+
+// Float32 in, or a partial sum that was rounded; rounded out. The conversions cost more than a
+// multiplication, so that there is no need for loops without scales.
+template <class First, class Rounded>
+void reduce_and_round(const Job& job) {
+  using Lanes = NativeLanes<float>;
+  switch (job.op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAverage:
+      return reduce_lanes<Lanes, ReduceOp::kSum, Scaled, 0, First, Rounded>(job);
+    case ReduceOp::kMin: return reduce_lanes<Lanes, ReduceOp::kMin, Scaled, 0, First, Rounded>(job);
+    case ReduceOp::kMax: return reduce_lanes<Lanes, ReduceOp::kMax, Scaled, 0, First, Rounded>(job);
+    case ReduceOp::kProduct:
+      return reduce_lanes<Lanes, ReduceOp::kProduct, Scaled, 0, First, Rounded>(job);
+  }
+  RUEDA_CHECK(!"a reduce operator that exists");
+}
+
+template <class Rounded>
+void reduce_rounded(const Job& job) {
+  using Lanes = NativeLanes<float>;
+  if (job.dst_dtype == job.dtype) {
+    return reduce_lanes<Lanes, ReduceOp::kSum, Unscaled, 0, Rounded>(job);
+  }
+  if (job.first_dtype == job.dtype) return reduce_and_round<Lanes, Rounded>(job);
+  return reduce_and_round<Rounded, Rounded>(job);
 }
 
 // Sums and products take unsigned lanes: they wrap to the same bits, and wrapping is defined.
@@ -184,6 +214,11 @@ void reduce_bools(const Job& job) {
 }
 
 void reduce_job(const Job& job) {
+  if (job.first_dtype != job.dtype || job.dst_dtype != job.dtype) {
+    const DType rounded = job.dst_dtype == job.dtype ? job.first_dtype : job.dst_dtype;
+    return rounded == DType::kFloat16 ? reduce_rounded<Float16Lanes>(job)
+                                      : reduce_rounded<BFloat16Lanes>(job);
+  }
   switch (job.dtype) {
     case DType::kFloat32: return reduce_floats<NativeLanes<float>>(job);
     case DType::kFloat64: return reduce_floats<NativeLanes<double>>(job);
@@ -209,14 +244,26 @@ namespace rueda::reduce {
 HWY_EXPORT(reduce_job);
 HWY_EXPORT(target_name);
 
+namespace {
+
+bool is_rounding_of(DType rounded, DType dtype) {
+  return dtype == DType::kFloat32 && (rounded == DType::kFloat16 || rounded == DType::kBFloat16);
+}
+
+}  // namespace
+
 void reduce(const ReduceArgs& args) {
   if (args.count == 0) return;
   RUEDA_CHECK(args.partial != nullptr || !args.sources.empty());
   RUEDA_CHECK(args.divisor > 0);
   const bool has_partial = args.partial != nullptr;
   const auto rest = has_partial ? args.sources : args.sources.subspan(1);
+  const DType sum_dtype = args.sum_dtype.value_or(args.dtype);
+  RUEDA_CHECK(sum_dtype == args.dtype || is_rounding_of(sum_dtype, args.dtype));
   const Job job{
       .dtype = args.dtype,
+      .first_dtype = has_partial ? sum_dtype : args.dtype,
+      .dst_dtype = sum_dtype,
       .op = args.op,
       .dst = static_cast<uint8_t*>(args.dst),
       .first = static_cast<const uint8_t*>(has_partial ? args.partial : args.sources[0]),
@@ -228,8 +275,8 @@ void reduce(const ReduceArgs& args) {
       .postscale = args.postscale,
       .divisor = args.divisor,
   };
-  if (rest.empty() && !job.is_scaled()) {
-    if (job.dst != job.first) std::memcpy(job.dst, job.first, job.count * element_bytes(job.dtype));
+  if (rest.empty() && !job.is_scaled() && job.first_dtype == sum_dtype) {
+    if (job.dst != job.first) std::memcpy(job.dst, job.first, job.count * element_bytes(sum_dtype));
     return;
   }
   const bool is_product_of_bytes =
@@ -238,6 +285,23 @@ void reduce(const ReduceArgs& args) {
     return reduce_integers_one_by_one(job);
   }
   HWY_DYNAMIC_DISPATCH(reduce_job)(job);
+}
+
+void widen(std::span<void* const> destinations, const void* src, DType dtype, size_t count) {
+  RUEDA_CHECK(is_rounding_of(dtype, DType::kFloat32));
+  constexpr size_t kBlock = 4096;  // elements: they stay in the first-level cache
+  for (size_t at = 0; at < count; at += kBlock) {
+    for (void* destination : destinations) {
+      const Job job{
+          .first_dtype = dtype,
+          .dst = static_cast<uint8_t*>(destination) + at * sizeof(float),
+          .first = static_cast<const uint8_t*>(src) + at * element_bytes(dtype),
+          .is_first_partial = true,
+          .count = HWY_MIN(kBlock, count - at),
+      };
+      HWY_DYNAMIC_DISPATCH(reduce_job)(job);
+    }
+  }
 }
 
 const char* simd_target() { return HWY_DYNAMIC_DISPATCH(target_name)(); }

@@ -38,6 +38,13 @@ class DTypeTest(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "byte order.*newbyteorder"):
             _dtypes.code_of(np.zeros(2, ">f4"))
 
+    def test_wire_dtypes_by_name(self):
+        codes = [_dtypes.wire_code_of(name) for name in (None, "float16", "bfloat16", np.float16, np.dtype("float16"))]
+        self.assertEqual(codes, [0, 1, 2, 1, 1])
+        for wrong in ("float32", "int8", 1):
+            with self.assertRaisesRegex(ValueError, "bfloat16"):
+                rueda.allreduce(np.zeros(2, np.float32), wire_dtype=wrong)
+
     def test_only_arrays_are_taken(self):
         for value in ([1.0], 1.0, "x", None):
             with self.assertRaisesRegex(TypeError, "NumPy array"):

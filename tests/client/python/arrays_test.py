@@ -67,6 +67,13 @@ class ArrayTest(DaemonTest):
                                  postscale_factor=3.0, timeout=20)
         np.testing.assert_array_equal(result, np.full(4, 6, np.float32))
 
+    def test_only_float32_has_a_wire_dtype(self):
+        result = rueda.allreduce(np.ones(4, np.float32), op=rueda.Sum, prescale_factor=2.0, wire_dtype="bfloat16",
+                                 timeout=20)
+        np.testing.assert_array_equal(result, np.full(4, 2, np.float32))
+        with self.assertRaisesRegex(ValueError, "only float32"):
+            rueda.allreduce(np.ones(4, np.float64), wire_dtype="bfloat16")
+
     def test_arrays_that_are_not_contiguous(self):
         base = np.arange(24, dtype=np.float32).reshape(4, 6)
         for view in (base[:, ::2], base.T, base[::-1]):
