@@ -387,12 +387,7 @@ bool DataJob::inputs_hold(const Running& running) {
   stopped_ = true;  // nothing that was read may go out any more
   options_.events.on_failed(
       running.operation->seq,
-      Status(Code::kRankLost,
-             "the memory of a rank on node " +
-                 options_.node_ids[static_cast<size_t>(options_.self.value)] +
-                 " was lost: its memory cgroup is full, or "
-                 "it cut its arena short",
-             Origin{options_.node_ids[static_cast<size_t>(options_.self.value)], {}}));
+      lost_memory(options_.node_ids[static_cast<size_t>(options_.self.value)]));
   return false;
 }
 

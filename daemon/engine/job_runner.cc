@@ -51,6 +51,7 @@ JobRunner::JobRunner(const EngineContext& context, JobSpec spec, JobListener lis
       core_(spec_.layout, spec_.self, core_options(context, spec_)),
       metrics_(context.metrics.job(spec_.job)),
       locals_(spec_.layout.node(spec_.self).ranks.size()),
+      kernels_(context.options.corrupt_reduction),
       timer_(context.control_loop) {
   if (!core_.is_coordinator()) link_to(core_.links().parent());
 }

@@ -204,6 +204,10 @@ class JobRunner {
   void close_set(uint32_t process_set);
   const core::Collectives* find_set(uint32_t id) const;
   void launch(const core::Launch& launch);
+  // A small operation of one node, on this loop.
+  void run_here(const Operation& operation);
+  void tell_ended_here();
+  void end_operation(uint32_t process_set, Seq seq);
   void cancel(const core::Cancel& cancelled);
   void deliver(const core::Delivery& delivery);
   void deliver_all(const std::vector<core::Delivery>& deliveries);
@@ -227,7 +231,15 @@ class JobRunner {
 
   using OperationKey = std::pair<uint32_t, Seq>;       // process set first
   std::map<OperationKey, CollectiveKind> operations_;  // under way
-  std::vector<std::string> data_addresses_;            // of the epoch, by node
+  struct EndedHere {
+    Epoch epoch;
+    uint32_t process_set;
+    Seq seq;
+    Status status;
+  };
+  std::vector<EndedHere> ended_here_;  // and not told yet
+  OperationKernels kernels_;
+  std::vector<std::string> data_addresses_;  // of the epoch, by node
   bool data_epoch_open_ = false;
   Epoch data_epoch_;
   uint64_t operations_done_ = 0;

@@ -54,6 +54,13 @@ bool Operation::has_lost_memory() const {
                      [](const auto& arena) { return arena->is_lost(); });
 }
 
+Status lost_memory(const std::string& node_id) {
+  return {Code::kRankLost,
+          "the memory of a rank on node " + node_id +
+              " was lost: its memory cgroup is full, or it cut its arena short",
+          Origin{node_id, {}}};
+}
+
 core::RingCut Operation::cut(int nodes, int64_t max_chunk_elements) const {
   if (!rounds.empty()) return {rounds, max_chunk_elements};
   return {elements(), core::shards_of(kind, nodes), max_chunk_elements};

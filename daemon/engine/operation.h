@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "daemon/base/dtype.h"
 #include "daemon/base/ids.h"
+#include "daemon/base/status.h"
 #include "daemon/core/ring_schedule.h"
 #include "daemon/engine/urgency.h"
 #include "daemon/session/session.h"
@@ -77,6 +79,9 @@ struct Operation {
     return count * static_cast<int64_t>(element_bytes(dtype_between_nodes()));
   }
 };
+
+// Why an operation fails that has lost memory on this node.
+Status lost_memory(const std::string& node_id);
 
 // The arithmetic of an operation on a stretch of its elements. Holds scratch space, so that nothing
 // is allocated on the path; belongs to one loop.
