@@ -72,7 +72,7 @@ TEST(EngineFailure, IsToldOnlyWhenTheDataLoopHasLetGo) {
   const auto sessions = cluster.start("job");
   ASSERT_EQ(sessions.size(), 2u);
   cluster.block_data_loop(0);
-  for (FakeSession* session : sessions) cluster.submit(*session, "w", 100, 1);
+  for (FakeSession* session : sessions) cluster.submit(*session, "w", 10'000, 1);
   cluster.settle();  // launched, on a loop that is busy
   cluster.lose(*sessions[1], "fell");
   cluster.settle();

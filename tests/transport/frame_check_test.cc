@@ -22,7 +22,8 @@ FrameHeader good_header() {
 
 TEST(FrameCheck, AcceptsWhatIsRight) {
   const SlotStates states(2, SlotState::kWriters);
-  for (const FrameKind kind : {FrameKind::kReduce, FrameKind::kGather, FrameKind::kStable}) {
+  for (const FrameKind kind : {FrameKind::kReduce, FrameKind::kGather, FrameKind::kStable,
+                               FrameKind::kProbe, FrameKind::kTable}) {
     FrameHeader header = good_header();
     header.kind = kind;
     EXPECT_TRUE(check_frame(header, kId, 64, states, "node 0").is_ok());
@@ -40,7 +41,7 @@ TEST(FrameCheck, SaysWhatIsWrong) {
       {[](FrameHeader& h) { h.version = 9; }, Code::kVersion, "wire version 9"},
       {[](FrameHeader& h) { h.kind = FrameKind{0}; }, Code::kInternal, "kind 0"},
       {[](FrameHeader& h) { h.kind = FrameKind{3}; }, Code::kInternal, "kind 3"},
-      {[](FrameHeader& h) { h.kind = FrameKind{5}; }, Code::kInternal, "kind 5"},
+      {[](FrameHeader& h) { h.kind = FrameKind{7}; }, Code::kInternal, "kind 7"},
       {[](FrameHeader& h) { h.kind = FrameKind{255}; }, Code::kInternal, "kind 255"},
       {[](FrameHeader& h) { h.job = 8; }, Code::kInternal, "another job"},
       {[](FrameHeader& h) { h.epoch = 2; }, Code::kInternal, "epoch 2"},
