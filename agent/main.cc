@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/agent_link.h"
+#include "agent/horovod_variables.h"
 #include "agent/launcher.h"
 #include "agent/options.h"
 
@@ -38,12 +39,15 @@ int main(int argc, char** argv) {
   open_standard_streams();
   // A reader of the output that goes away does not end the job.
   ::signal(SIGPIPE, SIG_IGN);
-  rueda::agent::ParseOutcome parsed = rueda::agent::parse_options(
-      std::vector<std::string>(argv + 1, argv + argc), environment_map());
+  std::map<std::string, std::string> environment = environment_map();
+  const auto notes = rueda::agent::translate_horovod_variables(environment);
+  rueda::agent::ParseOutcome parsed =
+      rueda::agent::parse_options(std::vector<std::string>(argv + 1, argv + argc), environment);
   if (!parsed.options) {
     std::fprintf(parsed.is_error ? stderr : stdout, "%s\n", parsed.text.c_str());
     return parsed.exit_code;
   }
+  for (const std::string& note : notes) std::fprintf(stderr, "ruedarun: %s\n", note.c_str());
   rueda::agent::quiet_grpc();
   rueda::agent::Launcher launcher(std::move(*parsed.options));
   return launcher.run();

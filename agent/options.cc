@@ -119,7 +119,7 @@ Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, bool& no_pref
       ->allow_extra_args(false)
       ->take_all();
   app.add_option("--log-level", options.log_level,
-                 "Of private daemons (default: warn; with --verbose, info)");
+                 "Of private daemons (or $RUEDA_LOG_LEVEL; default: warn; with --verbose, info)");
   app.add_option("--start-timeout", seconds.start_timeout,
                  "Seconds for daemons and nodes to come up")
       ->check(CLI::Range(0.1, kMaxSeconds))
@@ -153,6 +153,7 @@ constexpr std::array kJobFlags{
     JobFlag{"--cache-capacity", "RUEDA_CACHE_CAPACITY"},
     JobFlag{"--algorithm", "RUEDA_ALGORITHM"},
     JobFlag{"--deterministic", "RUEDA_DETERMINISTIC"},
+    JobFlag{"--log-level", "RUEDA_LOG_LEVEL"},
     JobFlag{"--stall-check-seconds", "RUEDA_STALL_CHECK_TIME_SECONDS"},
     JobFlag{"--stall-shutdown-seconds", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS"},
 };

@@ -117,6 +117,7 @@ def case_gradients_are_not_copied():
         after = rueda.stats()
         assert after.bytes_copied_in == before.bytes_copied_in and after.bytes_copied_out == before.bytes_copied_out
         assert after.submissions - before.submissions == 3 * 6
+        assert not any(parameter.grad.any() for parameter in model.parameters())
         assert addresses == [parameter.grad.data_ptr() for parameter in model.parameters()]
     # With the switch off they are, and the counter says so.
     with switched(RUEDA_TORCH_ZERO_COPY="0"):

@@ -269,7 +269,7 @@ class Reducer:
 
     def is_active(self) -> bool:
         """Whether there is anybody to reduce with. ValueError before init()."""
-        if self._session != _context.session() or not self._is_active:
+        if self._session != _context.session():
             chosen = self.settings.process_set
             self._is_active = not self._is_in_child and _context.size() > 1 and chosen.included() and chosen.size() > 1
             self._session = _context.session()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Optional, Sequence, Union
 
 import numpy as np
 
 from .. import _context, _operations, _process_sets
-from .._errors import INVALID_ARGUMENT, RuedaError
+from .._errors import INVALID_ARGUMENT, RuedaError, RuedaTimeoutError
 from .._operations import require_init
 from .._process_sets import ProcessSet, Ranks
 from . import _names
@@ -50,9 +51,12 @@ def _are_nodes_equal() -> bool:
 
 
 def shutdown() -> None:
-    """Waits for what is in flight (5 s at most) and leaves the job. init() may follow, once all ranks have
-    left."""
-    _context.shutdown()
+    """Waits for what is in flight (5 s at most) and leaves the job; what is left then is named in a warning.
+    init() may follow, once all ranks have left."""
+    try:
+        _context.shutdown()
+    except RuedaTimeoutError as error:
+        warnings.warn(str(error), stacklevel=2)
 
 
 def is_homogeneous() -> bool:
