@@ -127,6 +127,31 @@ def case_gradients_are_not_copied():
         assert rueda.stats().bytes_copied_in - before.bytes_copied_in >= 8 * elements
 
 
+def case_compressed_gradients_are_not_copied():
+    """float32 is rounded where it crosses the network, and nowhere else."""
+    rank, size = rank_and_size()
+    if size == 1:
+        return
+    for compression, digits in ((hvd.Compression.fp16, 11), (hvd.Compression.bf16, 8)):
+        layer = torch.nn.Linear(50, 40, bias=False)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(layer.parameters(), lr=0.1), compression=compression,
+                                             named_parameters=layer.named_parameters())
+        for step in range(3):
+            optimizer.zero_grad()
+            before = rueda.stats()
+            (layer.weight.sum() * ((rank + 1) / 3)).backward()
+            optimizer.synchronize()
+            after = rueda.stats()
+            assert after.bytes_copied_in == before.bytes_copied_in
+            mean = torch.full((40, 50), (size + 1) / 6)
+            expect_close(layer.weight.grad, mean, 2.0 ** -digits * size)
+            assert (layer.weight.grad == layer.weight.grad[0, 0]).all()
+            is_rounded = (layer.weight.grad - mean).abs().max().item() > 2.0 ** -20
+            assert is_rounded == (hvd.cross_size() > 1), layer.weight.grad
+            with optimizer.skip_synchronize():
+                optimizer.step()
+
+
 def case_gradients_that_were_set_to_none_or_replaced():
     rank, size = rank_and_size()
     model, optimizer = train_together(sgd, 1)

@@ -26,6 +26,9 @@ from ._sparse import sparse_allreduce_async
 from ._tensors import CODE_OF, c_tensor, dims_of, empty_in_arena
 
 
+_WIRE_DTYPES = {Compression.fp16: "float16", Compression.bf16: "bfloat16"}
+
+
 def is_switched_on(variable: str, otherwise: bool) -> bool:
     """A variable that is 1 or 0."""
     value = os.environ.get(variable)
@@ -162,9 +165,15 @@ class Unit:
         self._finish, self._is_done, self._prepared, self._submitted = [], [], None, None
 
     def _can_stay_in_arena(self, gradients: Sequence[Gradient]) -> bool:
-        return (self._settings.zero_copy and self._settings.compression is Compression.none
-                and len(gradients) == len(self.gradients)
-                and all(not one.parameter.grad.requires_grad for one in gradients))  # type: ignore[union-attr]
+        values = [gradient.parameter.grad for gradient in gradients]
+        is_as_it_is = (self._settings.compression is Compression.none
+                       or self._wire_dtype() is not None and all(value.dtype == torch.float32 for value in values))
+        return (self._settings.zero_copy and is_as_it_is and len(gradients) == len(self.gradients)
+                and not any(value.requires_grad for value in values))
+
+    def _wire_dtype(self) -> Optional[str]:
+        """What the daemon can do of the compression: rounding float32 where it crosses the network."""
+        return _WIRE_DTYPES.get(self._settings.compression)
 
     def _begin_in_arena(self, gradients: Sequence[Gradient]) -> None:
         if self._session != _context.session():  # memory of another session is foreign to this one
@@ -195,7 +204,7 @@ class Unit:
             assert value is not None
             tensors.append(c_tensor(f"allreduce.{gradient.name}", value, value, dims_of(value.shape), value.dim(),
                                     CODE_OF[value.dtype], set_id))
-        options = options_of(settings.op, settings.prescale_factor, settings.postscale_factor)
+        options = options_of(settings.op, settings.prescale_factor, settings.postscale_factor, self._wire_dtype())
         group = None if len(gradients) == 1 else f"grouped_allreduce.{gradients[0].name}"
         return PreparedAllreduce(tensors, options, group)
 

@@ -28,5 +28,6 @@ def check_op(op: Any) -> int:
     return int(op)
 
 
-def options_of(op: int, prescale_factor: float = 1.0, postscale_factor: float = 1.0) -> ReduceOptions:
-    return make_options(check_op(op), float(prescale_factor), float(postscale_factor))
+def options_of(op: int, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
+               wire_dtype: Optional[str] = None) -> ReduceOptions:
+    return make_options(check_op(op), float(prescale_factor), float(postscale_factor), wire_dtype=wire_dtype)

@@ -1,0 +1,29 @@
+#!/usr/bin/python3
+"""A rank that dies while the others wait for its gradients."""
+
+import os
+import subprocess
+import unittest
+
+import harness
+from harness import PYTHON, SLOWNESS, IntegrationTest
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+HAS_TORCH = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode == 0
+
+
+@unittest.skipUnless(HAS_TORCH, "PyTorch is not installed (deploy/packages.sh test installs it)")
+class TorchDeathTest(IntegrationTest):
+
+    def test_a_death_is_an_error_that_names_the_rank(self):
+        path = os.path.join(self.folder, "died")
+        program = os.path.join(FOLDER, "torch_death_rank.py")
+        run = self.ruedarun("-np", "4", "--virtual-nodes", "2", PYTHON, program, path)
+        self.assertNotEqual(run.exit_code(), 0, run.output())
+        for rank in (0, 1, 3):
+            found, = run.wait_for(rf"^\[{rank}\] caught after ([0-9.]+) s: .*rank 2\b")
+            self.assertLess(float(found.group(1)), 2 * SLOWNESS, run.output())
+
+
+if __name__ == "__main__":
+    harness.main()
