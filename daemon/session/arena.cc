@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "daemon/base/limits.h"
+#include "daemon/base/shared_mapping.h"
 
 namespace rueda::session {
 namespace {
@@ -59,18 +60,18 @@ Mapping::~Mapping() {
 }
 
 Result<Mapping> Mapping::map(int fd, size_t bytes, const std::string& what) {
-  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (data == MAP_FAILED) {
+  std::byte* data = map_shared(fd, bytes);
+  if (!data) {
     Code code = errno == ENOMEM ? Code::kResourceExhausted : Code::kInvalidArgument;
     return Status(code, "cannot map " + what + " of " + std::to_string(bytes) +
                             " bytes for reading and writing: " + std::strerror(errno));
   }
-  Result<GuardedRange> guard = GuardedRange::guard(static_cast<std::byte*>(data), bytes);
+  Result<GuardedRange> guard = GuardedRange::guard(data, bytes);
   if (!guard.is_ok()) {
     ::munmap(data, bytes);
     return guard.status();
   }
-  return Mapping(static_cast<std::byte*>(data), bytes, std::move(guard).value());
+  return Mapping(data, bytes, std::move(guard).value());
 }
 
 Arena::Arena(Mapping mapping, std::shared_ptr<ArenaTotals> totals)

@@ -8,7 +8,11 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
+
+#include "daemon/base/shared_mapping.h"
 
 namespace rueda::client {
 namespace {
@@ -44,6 +48,29 @@ std::byte* allocate(ArenaAllocator& allocator, size_t bytes) {
   Result<Block> block = allocator.allocate(bytes);
   EXPECT_TRUE(block.is_ok()) << block.status().message();
   return block.is_ok() ? block.value().data : nullptr;
+}
+
+int64_t minor_faults() {
+  rusage usage{};
+  ::getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_minflt;
+}
+
+TEST(ArenaMemoryTest, IsTouchedWithoutAFault) {
+  // Huge pages, and a rest that is none.
+  constexpr size_t kBytes = (size_t{16} << 20) + 3 * 4096;
+  auto memory = ArenaMemory::create(kBytes);
+  ASSERT_TRUE(memory.is_ok()) << memory.status().message();
+  std::byte* data = memory.value()->data();
+  const int64_t before = minor_faults();
+  for (size_t at = 0; at < kBytes; at += 4096) data[at] = std::byte{1};
+  EXPECT_LE(minor_faults() - before, 8);  // any, and not one a page
+  // Another process's mapping of it begins without page tables.
+  std::byte* other = map_shared(memory.value()->fd(), kBytes);
+  ASSERT_TRUE(other);
+  EXPECT_EQ(other[0], std::byte{1});
+  EXPECT_EQ(other[kBytes - 4096], std::byte{1});
+  ::munmap(other, kBytes);
 }
 
 TEST(FreeSpaceTest, TakesTheSmallestPieceThatFits) {

@@ -1,0 +1,15 @@
+// Memory that several processes map.
+#pragma once
+
+#include <cstddef>
+
+namespace rueda {
+
+inline constexpr size_t kHugePageBytes = size_t{2} << 20;
+
+// Maps the whole file for reading and writing, where its huge pages can be mapped as such: at a
+// multiple of kHugePageBytes if it is as large as one. The caller's to unmap. nullptr, and errno,
+// if it cannot be.
+std::byte* map_shared(int fd, size_t bytes);
+
+}  // namespace rueda
