@@ -185,6 +185,7 @@ def case_handles():
     if rank == 0:
         first = hvd.allreduce_async(torch.ones(2), name="twice")
     if rank == 0 and size > 1:
+        expect_error(ValueError, "twice", hvd.allreduce_async_, torch.ones(2), name="twice")
         expect_error(hvd.HorovodInternalError, "twice", hvd.allreduce_async, torch.ones(2), name="twice")
     hvd.barrier()
     if rank != 0:
@@ -226,6 +227,7 @@ def case_what_is_refused_before_it_is_submitted():
     expect_error(ValueError, "root_rank=99", hvd.broadcast, torch.ones(2), 99)
     expect_error(ValueError, "first dimension", hvd.allgather, torch.tensor(1.0))
     expect_error(ValueError, "first dimension", hvd.reducescatter, torch.tensor(1.0))
+    expect_error(hvd.HorovodInternalError, "first dimension", hvd.reducescatter, torch.tensor(1.0))
     expect_error(NotImplementedError, "Adasum is not there yet", hvd.allreduce, torch.ones(2), op=hvd.Adasum)
     expect_error(NotImplementedError, "not there yet", hvd.start_timeline, "timeline.json", mark_cycles=True)
     expect_error(NotImplementedError, "not there yet", hvd.stop_timeline)

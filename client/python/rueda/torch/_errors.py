@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .. import _operations
-from .._errors import INTERNAL, RuedaError, RuedaInternalError
+from .._errors import DUPLICATE_NAME, INTERNAL, INVALID_ARGUMENT, RuedaError, RuedaInternalError
 
 
 class HorovodInternalError(RuedaInternalError):
@@ -19,6 +19,10 @@ class HorovodInternalError(RuedaInternalError):
         return type(self), (str(self), self.code)
 
 
+class HorovodArgumentError(HorovodInternalError, ValueError):
+    """What the daemon or librueda would refuse in the call itself. Horovod raises ValueError there."""
+
+
 class HostsUpdatedInterrupt(RuntimeError):
     """The job's hosts have changed: training begins again from the state as it is. skip_sync: hosts
     were only removed, so all ranks have the same state already."""
@@ -30,6 +34,12 @@ class HostsUpdatedInterrupt(RuntimeError):
 
 def horovod_error(error: RuedaError) -> HorovodInternalError:
     return HorovodInternalError(str(error), error.code)
+
+
+def submission_error(code: int, message: str) -> HorovodInternalError:
+    """Of a submission that was refused."""
+    kind = HorovodArgumentError if code in (INVALID_ARGUMENT, DUPLICATE_NAME) else HorovodInternalError
+    return kind(message, code)
 
 
 def synchronize(handle: int) -> Any:

@@ -376,5 +376,5 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def warn_of_second_synchronize() -> None:
-    warnings.warn("optimizer.step() was called after optimizer.synchronize() without optimizer.skip_synchronize(); "
-                  "the gradients are not reduced again", stacklevel=3)
+    warnings.warn("optimizer.step() called without optimizer.skip_synchronize() context after "
+                  "optimizer.synchronize(); the gradients are not reduced again", stacklevel=3)

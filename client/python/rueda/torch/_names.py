@@ -7,7 +7,7 @@ from typing import Dict, Optional, Tuple
 
 from .. import _operations
 from .._errors import DUPLICATE_NAME
-from ._errors import HorovodInternalError
+from ._errors import HorovodArgumentError
 
 Key = Tuple[str, int]  # name and process set
 
@@ -21,14 +21,14 @@ def reset() -> None:
 
 
 def take_name(function: str, name: Optional[str], set_id: int) -> str:
-    """Horovod's name: the function's, a dot, and the caller's or a number. HorovodInternalError while the
+    """Horovod's name: the function's, a dot, and the caller's or a number. HorovodArgumentError while the
     name is in flight."""
     if name is None:
         return _operations.name_for(function, None, set_id)
     chosen = _operations.name_for(function, f"{function}.{name}", set_id)
     handle = _handles.get((chosen, set_id))
     if handle is not None and _operations.is_in_flight(handle) and not _operations.poll(handle):
-        raise HorovodInternalError(f"tensor \"{chosen}\" is in flight already on this rank; synchronize it first, or "
+        raise HorovodArgumentError(f"tensor \"{chosen}\" is in flight already on this rank; synchronize it first, or "
                                    "give another name", DUPLICATE_NAME)
     return chosen
 

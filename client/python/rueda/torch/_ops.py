@@ -12,11 +12,11 @@ import numpy as np
 import torch
 
 from .. import _grouped, _operations, _parts
-from .._errors import RuedaError
+from .._errors import INVALID_ARGUMENT, RuedaError
 from .._library import Tensor, byref
 from .._operations import Average, Pending, is_root, require_init
 from .._process_sets import ProcessSet, global_process_set, id_of
-from ._errors import horovod_error
+from ._errors import HorovodArgumentError, horovod_error
 from ._errors import synchronize as _synchronize
 from ._names import remember, take_name
 from ._reductions import chosen_op, options_of
@@ -151,7 +151,7 @@ def broadcast_async_(tensor: torch.Tensor, root_rank: int, name: Optional[str] =
 def _rows(tensor: Any) -> torch.Tensor:
     check_tensor(tensor)
     if tensor.dim() == 0:
-        raise ValueError("tensor has no first dimension to be cut; pass tensor.reshape(1)")
+        raise HorovodArgumentError("tensor has no first dimension to be cut; pass tensor.reshape(1)", INVALID_ARGUMENT)
     return contiguous(tensor)
 
 

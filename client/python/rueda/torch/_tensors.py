@@ -15,7 +15,7 @@ from .._errors import error_for
 from .._library import Tensor, byref
 from .._memory import empty
 from .._operations import Pending, register_pending
-from ._errors import HorovodInternalError
+from ._errors import submission_error
 
 CODE_OF = {torch.float32: CODES["float32"], torch.float64: CODES["float64"], torch.float16: CODES["float16"],
            torch.bfloat16: CODES["bfloat16"], torch.int32: CODES["int32"], torch.int64: CODES["int64"],
@@ -93,7 +93,7 @@ def submit(function: str, *arguments: Any) -> int:
     handle = ctypes.c_uint64()
     code = getattr(_library.load(), function)(*arguments, byref(handle))
     if code < 0:
-        raise HorovodInternalError(_library.last_error(), code)
+        raise submission_error(code, _library.last_error())
     return handle.value
 
 
