@@ -56,11 +56,15 @@ Environment rank_environment(const JobLayout& job, int node_index, int local_ran
     if (!http.empty()) http += ',';
     http += address;
   }
+  const std::string rank = std::to_string(node.ranks.at(local_rank).value);
+  const std::string size = std::to_string(job.world_size());
+  const std::string local_size = std::to_string(node.ranks.size());
+  const std::string node_count = std::to_string(job.nodes.size());
   return {
-      {"RANK", std::to_string(node.ranks.at(local_rank).value)},
+      {"RANK", rank},
       {"LOCAL_RANK", std::to_string(local_rank)},
-      {"WORLD_SIZE", std::to_string(job.world_size())},
-      {"LOCAL_WORLD_SIZE", std::to_string(node.ranks.size())},
+      {"WORLD_SIZE", size},
+      {"LOCAL_WORLD_SIZE", local_size},
       {"NODE_RANK", node_text},
       {"GROUP_RANK", node_text},
       {"MASTER_ADDR", job.master_addr},
@@ -69,8 +73,15 @@ Environment rank_environment(const JobLayout& job, int node_index, int local_ran
       {"RUEDA_JOB_ID", job.job_id},
       {"RUEDA_JOB_TOKEN", to_hex(job.token)},
       {"RUEDA_NODE_RANK", node_text},
-      {"RUEDA_NNODES", std::to_string(job.nodes.size())},
+      {"RUEDA_NNODES", node_count},
       {"RUEDA_HTTP_ADDRESSES", http},
+      // Scripts written for Horovod read these.
+      {"HOROVOD_RANK", rank},
+      {"HOROVOD_SIZE", size},
+      {"HOROVOD_LOCAL_RANK", std::to_string(local_rank)},
+      {"HOROVOD_LOCAL_SIZE", local_size},
+      {"HOROVOD_CROSS_RANK", node_text},
+      {"HOROVOD_CROSS_SIZE", node_count},
   };
 }
 

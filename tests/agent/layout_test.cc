@@ -66,6 +66,12 @@ TEST(Layout, TellsARankWhereItIs) {
       {"RUEDA_NODE_RANK", "1"},
       {"RUEDA_NNODES", "2"},
       {"RUEDA_HTTP_ADDRESSES", "h:1,h:2"},
+      {"HOROVOD_RANK", "4"},
+      {"HOROVOD_SIZE", "5"},
+      {"HOROVOD_LOCAL_RANK", "1"},
+      {"HOROVOD_LOCAL_SIZE", "2"},
+      {"HOROVOD_CROSS_RANK", "1"},
+      {"HOROVOD_CROSS_SIZE", "2"},
   };
   EXPECT_EQ(got, expected);
 }
