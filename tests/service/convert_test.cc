@@ -42,8 +42,8 @@ Body round_trip(const Body& body, const std::string& proof = {}) {
 core::DescriptorPtr descriptor() {
   core::TensorDescriptor tensor;
   tensor.name = "layer.weight";
-  tensor.kind = CollectiveKind::kBroadcast;
-  tensor.dtype = DType::kInt64;
+  tensor.kind = CollectiveKind::kReduce;
+  tensor.dtype = DType::kFloat32;
   tensor.op = ReduceOp::kProduct;
   tensor.shape = {2, 0, 7};
   tensor.root = Rank{11};
@@ -57,15 +57,14 @@ core::DescriptorPtr descriptor() {
 }
 
 TEST(Convert, Join) {
-  const core::Join join{
-      0xfedcba9876543210,
-      "host:1",
-      {Rank{0}, Rank{7}},
-      core::Coordination::kGlobalSleep,
-      77,
-      5,
-      {{NodeIndex{3}, "host:3", {Rank{4}}}, {NodeIndex{4}, "host:4", {}}},
-      core::AlgorithmChoice::kDirect};
+  const core::Join join{0xfedcba9876543210,
+                        "host:1",
+                        {Rank{0}, Rank{7}},
+                        core::Coordination::kGlobalSleep,
+                        77,
+                        5,
+                        {{NodeIndex{3}, "host:3", {Rank{4}}}, {NodeIndex{4}, "host:4", {}}},
+                        core::AlgorithmChoice::kDirect};
   const core::Join back = round_trip(join, std::string("\0proof\xff", 7));
   EXPECT_EQ(back.layout_hash, join.layout_hash);
   EXPECT_EQ(back.data_address, join.data_address);
@@ -144,6 +143,7 @@ TEST(Convert, ADecreeWhileRanksHaveJoined) {
 TEST(Convert, EveryKindDtypeAndOp) {
   for (int i = 0; i < kCollectiveKindCount; ++i) {
     core::TensorDescriptor tensor = *descriptor();
+    tensor.wire_dtype = WireDType::kSame;  // not every kind and dtype has another
     tensor.kind = static_cast<CollectiveKind>(i % kCollectiveKindCount);
     tensor.dtype = static_cast<DType>(i % kDTypeCount);
     tensor.op = static_cast<ReduceOp>(i % kReduceOpCount);
@@ -222,6 +222,7 @@ TEST(Convert, TheProcessSetOfAMessage) {
 TEST(Convert, AProcessSetToBeAddedMayHaveManyRanks) {
   core::TensorDescriptor set = *descriptor();
   set.kind = CollectiveKind::kAddProcessSet;
+  set.wire_dtype = WireDType::kSame;
   for (int64_t rank = 0; rank < 1000; ++rank) set.shape.push_back(rank);
   const auto given = std::make_shared<core::TensorDescriptor>(set);
   EXPECT_EQ(*round_trip(core::Ready{{{given, Rank{0}, ""}}}).entries[0].descriptor, set);
@@ -301,6 +302,12 @@ INSTANTIATE_TEST_SUITE_P(
                  [](v1::JobMessage& m) { tensor_in(m).set_kind(kCollectiveKindCount); }},
         Rejected{"layer.weight", [](v1::JobMessage& m) { tensor_in(m).set_dtype(kDTypeCount); }},
         Rejected{"layer.weight", [](v1::JobMessage& m) { tensor_in(m).set_op(UINT32_MAX); }},
+        Rejected{"impossible wire dtype",
+                 [](v1::JobMessage& m) { tensor_in(m).set_wire_dtype(kWireDTypeCount); }},
+        Rejected{"impossible wire dtype",
+                 [](v1::JobMessage& m) {
+                   tensor_in(m).set_dtype(static_cast<uint32_t>(DType::kInt64));
+                 }},
         Rejected{"too many dimensions",
                  [](v1::JobMessage& m) {
                    for (int i = 0; i < 6; ++i) tensor_in(m).add_shape(1);
