@@ -308,6 +308,16 @@ def case_sparse_gradients():
             with optimizer.skip_synchronize():
                 optimizer.step()
         expect_close(embedding.weight.detach(), start - 0.2 * expected, 1e-5)
+        # Only some ranks compute it.
+        embedding.weight.grad = None
+        if rank % 2 == 0:
+            embedding(torch.tensor([9])).sum().backward()
+        optimizer.synchronize()
+        if size > 1:
+            grad = embedding.weight.grad.to_dense() if embedding.weight.grad.is_sparse else embedding.weight.grad
+            even = (size + 1) // 2
+            expect_close(grad[9], torch.full((3,), even / size), 1e-6)
+            assert not grad[:9].any()
 
 
 def case_process_sets():

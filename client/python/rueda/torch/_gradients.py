@@ -60,6 +60,7 @@ class Gradient:
         self.unit = unit
         self.in_arena: Optional[torch.Tensor] = None
         self.passes_left = 0
+        self.sparse_dims: Optional[int] = None  # of the last sparse gradient
         self._node: Any = None
 
     def listen(self, on_ready: "Callable[[Gradient], None]") -> None:
@@ -75,12 +76,17 @@ class Gradient:
 
     def fill(self) -> torch.Tensor:
         """The gradient; zeros where none was computed: other ranks may have one."""
-        if self.parameter.grad is None:
+        parameter = self.parameter
+        if parameter.grad is None:
             if self.in_arena is not None:
-                self.parameter.grad = self.in_arena.zero_()
+                parameter.grad = self.in_arena.zero_()
+            elif self.sparse_dims is not None:
+                values = torch.zeros((0, *parameter.shape[self.sparse_dims:]), dtype=parameter.dtype)
+                indices = torch.zeros((self.sparse_dims, 0), dtype=torch.int64)
+                parameter.grad = torch.sparse_coo_tensor(indices, values, parameter.shape)
             else:
-                self.parameter.grad = torch.zeros_like(self.parameter, memory_format=torch.contiguous_format)
-        return self.parameter.grad
+                parameter.grad = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
+        return parameter.grad
 
     def move_to_arena(self) -> None:
         """`p.grad` becomes a view of the arena. Copies only what is not there yet: the first time, and when
@@ -231,6 +237,7 @@ class Unit:
         self._is_done.append(lambda: _ops.poll(handle))
 
     def _begin_sparse(self, gradient: Gradient, value: torch.Tensor) -> None:
+        gradient.sparse_dims = value.sparse_dim()
         handle = sparse_allreduce_async(value, gradient.name, self._settings.op, self._settings.process_set)
 
         def finish() -> None:
