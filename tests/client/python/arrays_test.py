@@ -71,7 +71,7 @@ class ArrayTest(DaemonTest):
         result = rueda.allreduce(np.ones(4, np.float32), op=rueda.Sum, prescale_factor=2.0, wire_dtype="bfloat16",
                                  timeout=20)
         np.testing.assert_array_equal(result, np.full(4, 2, np.float32))
-        with self.assertRaisesRegex(ValueError, "only float32"):
+        with self.assertRaisesRegex(rueda.RuedaError, "only float32"):
             rueda.allreduce(np.ones(4, np.float64), wire_dtype="bfloat16")
 
     def test_arrays_that_are_not_contiguous(self):
