@@ -71,6 +71,30 @@ void bench_scatter(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>((copies + 1) * chunk_bytes));
 }
 
+// What a job on one node does: every rank's buffer is read, and the sum written to each of them, or
+// to as many others.
+void bench_pass(benchmark::State& state, bool in_place, bool streams) {
+  const auto ranks = static_cast<size_t>(state.range(0));
+  const auto chunk_bytes = static_cast<size_t>(state.range(1));
+  Buffers buffers(in_place ? ranks : 2 * ranks);
+  std::vector<const void*> sources(ranks);
+  std::vector<void*> destinations(ranks);
+  size_t offset = 0;
+  for (auto _ : state) {
+    for (size_t k = 0; k < ranks; ++k) {
+      sources[k] = buffers.sources[k].data() + offset;
+      destinations[k] = buffers.sources[in_place ? k : ranks + k].data() + offset;
+    }
+    rueda::reduce::reduce({.dst = destinations[0],
+                           .copies = std::span(destinations).subspan(1),
+                           .sources = sources,
+                           .count = chunk_bytes / sizeof(float),
+                           .streams = streams});
+    offset = (offset + chunk_bytes) % kBufferBytes;
+  }
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(2 * ranks * chunk_bytes));
+}
+
 constexpr int64_t kChunkBytes = 256 * 1024;
 
 BENCHMARK(bench_memcpy)->Arg(kChunkBytes);
@@ -88,6 +112,9 @@ BENCHMARK_CAPTURE(bench_reduce, bfloat16_sum, DType::kBFloat16, ReduceOp::kSum, 
     ->Args({4, kChunkBytes});
 BENCHMARK_CAPTURE(bench_reduce, int64_average, DType::kInt64, ReduceOp::kAverage, 4)
     ->Args({4, kChunkBytes});
+BENCHMARK_CAPTURE(bench_pass, in_place, true, false)->ArgsProduct({{2, 3, 4, 8}, {kChunkBytes}});
+BENCHMARK_CAPTURE(bench_pass, out_of_place, false, false)->ArgsProduct({{2, 4}, {kChunkBytes}});
+BENCHMARK_CAPTURE(bench_pass, streamed, false, true)->ArgsProduct({{2, 4}, {kChunkBytes}});
 BENCHMARK(bench_scatter)->Args({1, kChunkBytes})->Args({4, kChunkBytes});
 
 }  // namespace

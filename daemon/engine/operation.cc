@@ -34,6 +34,19 @@ bool follows(const OperationTensor& last, size_t bytes, const std::vector<RankBu
   return true;
 }
 
+// More than this does not stay in a cache until somebody reads it (docs/decisions/0032).
+constexpr size_t kCachedBytes = 32 << 20;
+
+size_t memory_bytes(const Operation& operation) {
+  const size_t ranks = operation.tensors.empty() ? 0 : operation.tensors.front().ranks.size();
+  return 2 * ranks * static_cast<size_t>(operation.bytes());
+}
+
+// A high bit of the mantissa of every float, far above any rounding.
+void corrupt(DType dtype, void* value) {
+  static_cast<uint8_t*>(value)[std::max<size_t>(element_bytes(dtype), 2) - 2] ^= 0x08;
+}
+
 }  // namespace
 
 void Operation::add(int64_t elements, const std::vector<RankBuffers>& ranks) {
@@ -91,8 +104,18 @@ void OperationKernels::for_each_piece(const Operation& operation, core::ElementR
   }
 }
 
+bool OperationKernels::is_rewritten(const Piece& piece) {
+  const auto& ranks = piece.tensor.ranks;
+  return std::any_of(ranks.begin(), ranks.end(), [&](const RankBuffers& writer) {
+    return writer.output && std::any_of(ranks.begin(), ranks.end(), [&](const RankBuffers& reader) {
+             return reader.input == writer.output;
+           });
+  });
+}
+
 void OperationKernels::reduce_piece(const Operation& operation, const Piece& piece, DType dtype,
-                                    const std::byte* partial, bool final, std::byte* dst) {
+                                    const std::byte* partial, bool final, std::byte* dst,
+                                    std::span<void* const> copies, bool streams) {
   sources_.clear();
   for (const RankBuffers& rank : piece.tensor.ranks) {
     if (rank.input) sources_.push_back(rank.input + piece.offset);
@@ -105,10 +128,12 @@ void OperationKernels::reduce_piece(const Operation& operation, const Piece& pie
   args.dtype = operation.dtype;
   args.sum_dtype = dtype;
   args.dst = dst;
+  args.copies = copies;
   args.partial = partial;
   args.sources = sources_;
   args.count = static_cast<size_t>(piece.elements);
   args.prescale = operation.prescale;
+  args.streams = streams;
   reduce_with(operation, args, final);
 }
 
@@ -132,25 +157,18 @@ void OperationKernels::reduce_with(const Operation& operation, reduce::ReduceArg
     args.divisor = operation.divisor;
   }
   reduce::reduce(args);
-  // A high bit of the mantissa of every float, far above any rounding.
   if (corrupt_ && final && args.count > 0) {
     const DType dtype = args.sum_dtype.value_or(args.dtype);
-    const size_t second_highest = std::max<size_t>(element_bytes(dtype), 2) - 2;
-    reinterpret_cast<uint8_t*>(args.dst)[second_highest] ^= 0x08;
+    corrupt(dtype, args.dst);
+    for (void* copy : args.copies) corrupt(dtype, copy);
   }
 }
 
-void OperationKernels::find_outputs(const Piece& piece, const RankBuffers* done) {
+void OperationKernels::find_outputs(const Piece& piece) {
   destinations_.clear();
   for (const RankBuffers& rank : piece.tensor.ranks) {
-    if (rank.output && &rank != done) destinations_.push_back(rank.output + piece.offset);
+    if (rank.output) destinations_.push_back(rank.output + piece.offset);
   }
-}
-
-void OperationKernels::store_piece(const Piece& piece, const std::byte* src,
-                                   const RankBuffers* done) {
-  find_outputs(piece, done);
-  reduce::scatter(destinations_, src, piece.bytes);
 }
 
 void OperationKernels::reduce_local(const Operation& operation, core::ElementRange range,
@@ -165,8 +183,10 @@ void OperationKernels::store(const Operation& operation, core::ElementRange rang
                              const std::byte* src) {
   for_each_piece(operation, range, [&](const Piece& piece) {
     const std::byte* from = src + piece.range_offset;
-    if (operation.wire_dtype == WireDType::kSame) return store_piece(piece, from, nullptr);
-    find_outputs(piece, nullptr);
+    find_outputs(piece);
+    if (operation.wire_dtype == WireDType::kSame) {
+      return reduce::scatter(destinations_, from, piece.bytes);
+    }
     reduce::widen(destinations_, from, operation.dtype_between_nodes(),
                   static_cast<size_t>(piece.elements));
   });
@@ -179,18 +199,19 @@ void OperationKernels::read(const Operation& operation, core::ElementRange range
 }
 
 void OperationKernels::run_on_one_node(const Operation& operation, core::ElementRange range) {
+  const bool is_large = memory_bytes(operation) > kCachedBytes;
   for_each_piece(operation, range, [&](const Piece& piece) {
+    find_outputs(piece);
+    const bool streams = is_large && !is_rewritten(piece);
     if (!reduces(operation.kind)) {
-      store_piece(piece, giver_of(piece.tensor).input + piece.offset, nullptr);
+      reduce::scatter(destinations_, giver_of(piece.tensor).input + piece.offset, piece.bytes,
+                      streams);
       return;
     }
-    const std::vector<RankBuffers>& ranks = piece.tensor.ranks;
-    const auto first = std::find_if(ranks.begin(), ranks.end(),
-                                    [](const RankBuffers& rank) { return rank.output; });
-    RUEDA_CHECK(first != ranks.end());
-    std::byte* reduced = first->output + piece.offset;
-    reduce_piece(operation, piece, operation.dtype, nullptr, true, reduced);
-    store_piece(piece, reduced, &*first);
+    RUEDA_CHECK(!destinations_.empty());
+    const std::span<void* const> outputs(destinations_);
+    reduce_piece(operation, piece, operation.dtype, nullptr, true,
+                 static_cast<std::byte*>(outputs.front()), outputs.subspan(1), streams);
   });
 }
 

@@ -122,12 +122,14 @@ class OperationKernels {
   void for_each_piece(const Operation& operation, core::ElementRange range, Visit visit);
   // What the arguments lack is the operation's.
   void reduce_with(const Operation& operation, reduce::ReduceArgs& args, bool final);
-  // partial and dst are of this type.
+  // partial, dst and copies are of this type.
   void reduce_piece(const Operation& operation, const Piece& piece, DType dtype,
-                    const std::byte* partial, bool final, std::byte* dst);
-  void find_outputs(const Piece& piece, const RankBuffers* done);
-  // To the outputs of the local ranks but `done`.
-  void store_piece(const Piece& piece, const std::byte* src, const RankBuffers* done);
+                    const std::byte* partial, bool final, std::byte* dst,
+                    std::span<void* const> copies = {}, bool streams = false);
+  // Some output of the piece is an input, too.
+  static bool is_rewritten(const Piece& piece);
+  // Into destinations_.
+  void find_outputs(const Piece& piece);
 
   const bool corrupt_;
   std::vector<const void*> sources_;

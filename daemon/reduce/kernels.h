@@ -34,18 +34,25 @@ struct ReduceArgs {
   ReduceOp op = ReduceOp::kSum;
   // May equal partial exactly, or a source of its own type; may not overlap otherwise.
   void* dst = nullptr;
+  // Get the same values; as dst otherwise. Not with a sum_dtype.
+  std::span<void* const> copies;
   const void* partial = nullptr;         // what was received, not scaled again; may be null
   std::span<const void* const> sources;  // with a null partial there must be at least one
   size_t count = 0;  // elements, 0 does nothing; any alignment of the pointers will do
   double prescale = 1.0;
   double postscale = 1.0;
   int64_t divisor = 1;  // > 0
+  // Writes past the caches, where the addresses allow it and there is no sum_dtype. Faster for what
+  // is larger than the caches and not an input, slower for anything else.
+  bool streams = false;
 };
 
 void reduce(const ReduceArgs& args);
 
-// Copies `bytes` from src to every destination; a destination equal to src is skipped.
-void scatter(std::span<void* const> destinations, const void* src, size_t bytes);
+// Copies `bytes` from src to every destination; a destination equal to src is skipped. `streams` as
+// above.
+void scatter(std::span<void* const> destinations, const void* src, size_t bytes,
+             bool streams = false);
 
 // The same from float16 or bfloat16 to float32: `count` elements to each destination, all of them
 // apart from src.

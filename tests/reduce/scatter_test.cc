@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -16,11 +17,13 @@ TEST(Scatter, CopiesToEveryDestinationAndNotPastIt) {
       std::vector<std::vector<uint8_t>> out(copies, std::vector<uint8_t>(bytes + 1, 0x5a));
       std::vector<void*> destinations;
       for (auto& copy : out) destinations.push_back(copy.data());
-      scatter(destinations, src.data(), bytes);
-      for (auto& copy : out) {
-        EXPECT_EQ(copy.back(), 0x5a);
-        copy.pop_back();
-        EXPECT_EQ(copy, src);
+      for (const bool streams : {false, true}) {
+        for (auto& copy : out) std::fill(copy.begin(), copy.end(), 0x5a);
+        scatter(destinations, src.data(), bytes, streams);
+        for (const auto& copy : out) {
+          EXPECT_EQ(copy.back(), 0x5a);
+          EXPECT_TRUE(std::equal(src.begin(), src.end(), copy.begin()));
+        }
       }
     }
   }

@@ -8,6 +8,8 @@
 
 namespace rueda::reduce {
 
+inline constexpr size_t kLineBytes = 64;  // of a cache; no vector is longer
+
 // The inputs are `first`, then rest[0], rest[1], ... rest[rest_count - 1]. All but a partial are
 // sources, so `first` is scaled like the rest unless it is the partial.
 struct Job {
@@ -17,6 +19,9 @@ struct Job {
   DType dst_dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   uint8_t* dst = nullptr;
+  void* const* copies = nullptr;
+  size_t copy_count = 0;
+  bool streams = false;  // dst and copies lie alike to a cache line
   const uint8_t* first = nullptr;
   bool is_first_partial = false;
   const void* const* rest = nullptr;

@@ -1,5 +1,6 @@
 #include "daemon/reduce/kernels.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -11,6 +12,7 @@
 #define HWY_TARGET_INCLUDE "daemon/reduce/cpu/kernels.cc"  // NOLINT
 #include <hwy/foreach_target.h>
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "daemon/reduce/cpu/lanes-inl.h"
@@ -57,15 +59,96 @@ struct Scaled {
   V prescale_, postscale_, divisor_, reciprocal_;
 };
 
-// Four vectors at a time: each stays in its register from the first input to the store, so dst is
-// passed over once whatever the number of inputs. kRest fixes that number for the compiler; 0
-// reads it from the job. Everything of a block is read before any of it is written, because dst
-// may be one of the inputs. First and Out are lanes of the same kind that are stored otherwise.
+template <class Lanes>
+HWY_INLINE void store(typename Lanes::V v, uint8_t* to) {
+  store_bytes(typename Lanes::StoredD(), Lanes::pack(v), to);
+}
+
+// Where a result goes. Vectors are written four at a time, or one that may be short.
+template <class Lanes>
+struct OneOutput {
+  using V = typename Lanes::V;
+  explicit HWY_INLINE OneOutput(const Job& job) : dst_(job.dst) {}
+
+  HWY_INLINE size_t head() const { return 0; }
+  HWY_INLINE void put(V v0, V v1, V v2, V v3, size_t at, size_t vector_bytes) const {
+    store<Lanes>(v0, dst_ + at);
+    store<Lanes>(v1, dst_ + at + vector_bytes);
+    store<Lanes>(v2, dst_ + at + 2 * vector_bytes);
+    store<Lanes>(v3, dst_ + at + 3 * vector_bytes);
+  }
+  HWY_INLINE void put_short(const uint8_t* values, size_t at, size_t length) const {
+    std::memcpy(dst_ + at, values, length);
+  }
+  HWY_INLINE void end() const {}
+
+ private:
+  uint8_t* const dst_;
+};
+
+template <class Lanes>
+struct SeveralOutputs {
+  using V = typename Lanes::V;
+  using D = typename Lanes::StoredD;
+  explicit HWY_INLINE SeveralOutputs(const Job& job)
+      : dst_(job.dst), copies_(job.copies), count_(job.copy_count), streams_(job.streams) {}
+
+  // So many elements come before the first aligned vector.
+  HWY_INLINE size_t head() const {
+    if (!streams_) return 0;
+    const size_t bytes = kLineBytes - reinterpret_cast<uintptr_t>(dst_) % kLineBytes;
+    return bytes % kLineBytes / Lanes::kBytes;
+  }
+  HWY_INLINE void put(V v0, V v1, V v2, V v3, size_t at, size_t vector_bytes) const {
+    const auto p0 = Lanes::pack(v0);
+    const auto p1 = Lanes::pack(v1);
+    const auto p2 = Lanes::pack(v2);
+    const auto p3 = Lanes::pack(v3);
+    uint8_t* to = dst_ + at;
+    for (size_t i = 0;; ++i) {
+      if (streams_) {
+        stream_bytes(D(), p0, to);
+        stream_bytes(D(), p1, to + vector_bytes);
+        stream_bytes(D(), p2, to + 2 * vector_bytes);
+        stream_bytes(D(), p3, to + 3 * vector_bytes);
+      } else {
+        store_bytes(D(), p0, to);
+        store_bytes(D(), p1, to + vector_bytes);
+        store_bytes(D(), p2, to + 2 * vector_bytes);
+        store_bytes(D(), p3, to + 3 * vector_bytes);
+      }
+      if (i == count_) return;
+      to = static_cast<uint8_t*>(copies_[i]) + at;
+    }
+  }
+  HWY_INLINE void put_short(const uint8_t* values, size_t at, size_t length) const {
+    std::memcpy(dst_ + at, values, length);
+    for (size_t i = 0; i < count_; ++i) {
+      std::memcpy(static_cast<uint8_t*>(copies_[i]) + at, values, length);
+    }
+  }
+  HWY_INLINE void end() const {
+    if (streams_) hwy::FlushStream();
+  }
+
+ private:
+  uint8_t* const dst_;
+  void* const* const copies_;
+  const size_t count_;
+  const bool streams_;
+};
+
+// Four vectors at a time: each stays in its register from the first input to the last output, so
+// the outputs are passed over once whatever the number of inputs. kRest fixes that number for the
+// compiler; 0 reads it from the job. Everything of a block is read before any of it is written,
+// because an output may be one of the inputs. First and Out are lanes of the same kind that are
+// stored otherwise.
 template <class Lanes, ReduceOp kOp, template <class> class Scaling, size_t kRest,
-          class First = Lanes, class Out = Lanes>
+          template <class> class Outputs, class First = Lanes, class Out = Lanes>
 void reduce_lanes(const Job& job) {
   using V = typename Lanes::V;
   const Scaling<Lanes> scaling(job);
+  const Outputs<Out> outputs(job);
   const size_t rest_count = kRest == 0 ? job.rest_count : kRest;
   const void* const* const rest = job.rest;
 
@@ -74,6 +157,25 @@ void reduce_lanes(const Job& job) {
   const size_t rest_step = lanes * Lanes::kBytes;
   const size_t out_step = lanes * Out::kBytes;
   size_t at = 0;
+  // At the ends a vector may be short. It goes through a buffer, and so through the same
+  // arithmetic.
+  const auto take_short = [&](size_t end) {
+    uint8_t buffer[HWY_MAX_BYTES] = {};
+    while (at < end) {
+      const size_t count = HWY_MIN(lanes, end - at);
+      std::memcpy(buffer, job.first + at * First::kBytes, count * First::kBytes);
+      V v = scaling.first(First::load(buffer));
+      for (size_t k = 0; k < rest_count; ++k) {
+        const uint8_t* from = static_cast<const uint8_t*>(rest[k]) + at * Lanes::kBytes;
+        std::memcpy(buffer, from, count * Lanes::kBytes);
+        v = combine<kOp>(v, scaling.source(Lanes::load(buffer)));
+      }
+      store<Out>(scaling.finish(v), buffer);
+      outputs.put_short(buffer, at * Out::kBytes, count * Out::kBytes);
+      at += count;
+    }
+  };
+  take_short(HWY_MIN(outputs.head(), job.count));
   for (; job.count - at >= 4 * lanes; at += 4 * lanes) {
     const uint8_t* const first = job.first + at * First::kBytes;
     V v0 = scaling.first(First::load(first));
@@ -87,38 +189,33 @@ void reduce_lanes(const Job& job) {
       v2 = combine<kOp>(v2, scaling.source(Lanes::load(from + 2 * rest_step)));
       v3 = combine<kOp>(v3, scaling.source(Lanes::load(from + 3 * rest_step)));
     }
-    uint8_t* const dst = job.dst + at * Out::kBytes;
-    Out::store(scaling.finish(v0), dst);
-    Out::store(scaling.finish(v1), dst + out_step);
-    Out::store(scaling.finish(v2), dst + 2 * out_step);
-    Out::store(scaling.finish(v3), dst + 3 * out_step);
+    outputs.put(scaling.finish(v0), scaling.finish(v1), scaling.finish(v2), scaling.finish(v3),
+                at * Out::kBytes, out_step);
   }
-  // The last vector may be short. It goes through a buffer, and so through the same arithmetic.
-  uint8_t buffer[HWY_MAX_BYTES] = {};
-  while (at < job.count) {
-    const size_t count = HWY_MIN(lanes, job.count - at);
-    std::memcpy(buffer, job.first + at * First::kBytes, count * First::kBytes);
-    V v = scaling.first(First::load(buffer));
-    for (size_t k = 0; k < rest_count; ++k) {
-      const uint8_t* from = static_cast<const uint8_t*>(rest[k]) + at * Lanes::kBytes;
-      std::memcpy(buffer, from, count * Lanes::kBytes);
-      v = combine<kOp>(v, scaling.source(Lanes::load(buffer)));
-    }
-    Out::store(scaling.finish(v), buffer);
-    std::memcpy(job.dst + at * Out::kBytes, buffer, count * Out::kBytes);
-    at += count;
-  }
+  take_short(job.count);
+  outputs.end();
 }
 
 // Sums are the hot path, so the numbers of inputs that nodes have (2 to 4) get loops of their own.
+template <class Lanes, template <class> class Outputs>
+void reduce_sum_into(const Job& job) {
+  switch (job.rest_count) {
+    case 1: return reduce_lanes<Lanes, ReduceOp::kSum, Unscaled, 1, Outputs>(job);
+    case 2: return reduce_lanes<Lanes, ReduceOp::kSum, Unscaled, 2, Outputs>(job);
+    case 3: return reduce_lanes<Lanes, ReduceOp::kSum, Unscaled, 3, Outputs>(job);
+    default: return reduce_lanes<Lanes, ReduceOp::kSum, Unscaled, 0, Outputs>(job);
+  }
+}
+
 template <class Lanes>
 void reduce_sum(const Job& job) {
-  switch (job.rest_count) {
-    case 1: return reduce_lanes<Lanes, ReduceOp::kSum, Unscaled, 1>(job);
-    case 2: return reduce_lanes<Lanes, ReduceOp::kSum, Unscaled, 2>(job);
-    case 3: return reduce_lanes<Lanes, ReduceOp::kSum, Unscaled, 3>(job);
-    default: return reduce_lanes<Lanes, ReduceOp::kSum, Unscaled, 0>(job);
-  }
+  if (job.copy_count == 0 && !job.streams) return reduce_sum_into<Lanes, OneOutput>(job);
+  reduce_sum_into<Lanes, SeveralOutputs>(job);
+}
+
+template <class Lanes, ReduceOp kOp, template <class> class Scaling>
+void reduce_any(const Job& job) {
+  reduce_lanes<Lanes, kOp, Scaling, 0, SeveralOutputs>(job);
 }
 
 template <class Lanes>
@@ -127,17 +224,16 @@ void reduce_floats(const Job& job) {
   switch (job.op) {
     case ReduceOp::kSum:
     case ReduceOp::kAverage:
-      return is_scaled ? reduce_lanes<Lanes, ReduceOp::kSum, Scaled, 0>(job)
-                       : reduce_sum<Lanes>(job);
+      return is_scaled ? reduce_any<Lanes, ReduceOp::kSum, Scaled>(job) : reduce_sum<Lanes>(job);
     case ReduceOp::kMin:
-      return is_scaled ? reduce_lanes<Lanes, ReduceOp::kMin, Scaled, 0>(job)
-                       : reduce_lanes<Lanes, ReduceOp::kMin, Unscaled, 0>(job);
+      return is_scaled ? reduce_any<Lanes, ReduceOp::kMin, Scaled>(job)
+                       : reduce_any<Lanes, ReduceOp::kMin, Unscaled>(job);
     case ReduceOp::kMax:
-      return is_scaled ? reduce_lanes<Lanes, ReduceOp::kMax, Scaled, 0>(job)
-                       : reduce_lanes<Lanes, ReduceOp::kMax, Unscaled, 0>(job);
+      return is_scaled ? reduce_any<Lanes, ReduceOp::kMax, Scaled>(job)
+                       : reduce_any<Lanes, ReduceOp::kMax, Unscaled>(job);
     case ReduceOp::kProduct:
-      return is_scaled ? reduce_lanes<Lanes, ReduceOp::kProduct, Scaled, 0>(job)
-                       : reduce_lanes<Lanes, ReduceOp::kProduct, Unscaled, 0>(job);
+      return is_scaled ? reduce_any<Lanes, ReduceOp::kProduct, Scaled>(job)
+                       : reduce_any<Lanes, ReduceOp::kProduct, Unscaled>(job);
   }
   RUEDA_CHECK(!"a reduce operator that exists");
 }
@@ -150,11 +246,13 @@ void reduce_and_round(const Job& job) {
   switch (job.op) {
     case ReduceOp::kSum:
     case ReduceOp::kAverage:
-      return reduce_lanes<Lanes, ReduceOp::kSum, Scaled, 0, First, Rounded>(job);
-    case ReduceOp::kMin: return reduce_lanes<Lanes, ReduceOp::kMin, Scaled, 0, First, Rounded>(job);
-    case ReduceOp::kMax: return reduce_lanes<Lanes, ReduceOp::kMax, Scaled, 0, First, Rounded>(job);
+      return reduce_lanes<Lanes, ReduceOp::kSum, Scaled, 0, OneOutput, First, Rounded>(job);
+    case ReduceOp::kMin:
+      return reduce_lanes<Lanes, ReduceOp::kMin, Scaled, 0, OneOutput, First, Rounded>(job);
+    case ReduceOp::kMax:
+      return reduce_lanes<Lanes, ReduceOp::kMax, Scaled, 0, OneOutput, First, Rounded>(job);
     case ReduceOp::kProduct:
-      return reduce_lanes<Lanes, ReduceOp::kProduct, Scaled, 0, First, Rounded>(job);
+      return reduce_lanes<Lanes, ReduceOp::kProduct, Scaled, 0, OneOutput, First, Rounded>(job);
   }
   RUEDA_CHECK(!"a reduce operator that exists");
 }
@@ -163,7 +261,7 @@ template <class Rounded>
 void reduce_rounded(const Job& job) {
   using Lanes = NativeLanes<float>;
   if (job.dst_dtype == job.dtype) {
-    return reduce_lanes<Lanes, ReduceOp::kSum, Unscaled, 0, Rounded>(job);
+    return reduce_lanes<Lanes, ReduceOp::kSum, Unscaled, 0, OneOutput, Rounded>(job);
   }
   if (job.first_dtype == job.dtype) return reduce_and_round<Lanes, Rounded>(job);
   return reduce_and_round<Rounded, Rounded>(job);
@@ -175,10 +273,10 @@ void reduce_integers(const Job& job) {
   switch (job.op) {
     case ReduceOp::kSum:
     case ReduceOp::kAverage: return reduce_sum<NativeLanes<Unsigned>>(job);
-    case ReduceOp::kMin: return reduce_lanes<NativeLanes<Signed>, ReduceOp::kMin, Unscaled, 0>(job);
-    case ReduceOp::kMax: return reduce_lanes<NativeLanes<Signed>, ReduceOp::kMax, Unscaled, 0>(job);
+    case ReduceOp::kMin: return reduce_any<NativeLanes<Signed>, ReduceOp::kMin, Unscaled>(job);
+    case ReduceOp::kMax: return reduce_any<NativeLanes<Signed>, ReduceOp::kMax, Unscaled>(job);
     case ReduceOp::kProduct:
-      return reduce_lanes<NativeLanes<Unsigned>, ReduceOp::kProduct, Unscaled, 0>(job);
+      return reduce_any<NativeLanes<Unsigned>, ReduceOp::kProduct, Unscaled>(job);
   }
   RUEDA_CHECK(!"a reduce operator that exists");
 }
@@ -190,12 +288,12 @@ void reduce_bytes(const Job& job) {
     case ReduceOp::kAverage: return reduce_sum<NativeLanes<uint8_t>>(job);
     case ReduceOp::kMin:
       return job.dtype == DType::kInt8
-                 ? reduce_lanes<NativeLanes<int8_t>, ReduceOp::kMin, Unscaled, 0>(job)
-                 : reduce_lanes<NativeLanes<uint8_t>, ReduceOp::kMin, Unscaled, 0>(job);
+                 ? reduce_any<NativeLanes<int8_t>, ReduceOp::kMin, Unscaled>(job)
+                 : reduce_any<NativeLanes<uint8_t>, ReduceOp::kMin, Unscaled>(job);
     case ReduceOp::kMax:
       return job.dtype == DType::kInt8
-                 ? reduce_lanes<NativeLanes<int8_t>, ReduceOp::kMax, Unscaled, 0>(job)
-                 : reduce_lanes<NativeLanes<uint8_t>, ReduceOp::kMax, Unscaled, 0>(job);
+                 ? reduce_any<NativeLanes<int8_t>, ReduceOp::kMax, Unscaled>(job)
+                 : reduce_any<NativeLanes<uint8_t>, ReduceOp::kMax, Unscaled>(job);
     case ReduceOp::kProduct: break;
   }
   RUEDA_CHECK(!"a reduce operator that has vectors of bytes");
@@ -206,9 +304,9 @@ void reduce_bools(const Job& job) {
   switch (job.op) {
     case ReduceOp::kSum:
     case ReduceOp::kAverage:
-    case ReduceOp::kMax: return reduce_lanes<BoolLanes, ReduceOp::kMax, Unscaled, 0>(job);
+    case ReduceOp::kMax: return reduce_any<BoolLanes, ReduceOp::kMax, Unscaled>(job);
     case ReduceOp::kMin:
-    case ReduceOp::kProduct: return reduce_lanes<BoolLanes, ReduceOp::kMin, Unscaled, 0>(job);
+    case ReduceOp::kProduct: return reduce_any<BoolLanes, ReduceOp::kMin, Unscaled>(job);
   }
   RUEDA_CHECK(!"a reduce operator that exists");
 }
@@ -250,6 +348,23 @@ bool is_rounding_of(DType rounded, DType dtype) {
   return dtype == DType::kFloat32 && (rounded == DType::kFloat16 || rounded == DType::kBFloat16);
 }
 
+// All outputs lie alike to a cache line, so that their aligned vectors begin at the same elements.
+bool can_stream(const ReduceArgs& args) {
+  const auto place = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % kLineBytes; };
+  const auto lies_alike = [&](const void* copy) { return place(copy) == place(args.dst); };
+  return args.sum_dtype.value_or(args.dtype) == args.dtype &&
+         place(args.dst) % element_bytes(args.dtype) == 0 &&
+         std::all_of(args.copies.begin(), args.copies.end(), lies_alike);
+}
+
+// The same values, as bytes.
+Job copy_of(Job job, size_t bytes) {
+  job.dtype = job.first_dtype = job.dst_dtype = DType::kUInt8;
+  job.op = ReduceOp::kSum;
+  job.count = bytes;
+  return job;
+}
+
 }  // namespace
 
 void reduce(const ReduceArgs& args) {
@@ -259,13 +374,17 @@ void reduce(const ReduceArgs& args) {
   const bool has_partial = args.partial != nullptr;
   const auto rest = has_partial ? args.sources : args.sources.subspan(1);
   const DType sum_dtype = args.sum_dtype.value_or(args.dtype);
-  RUEDA_CHECK(sum_dtype == args.dtype || is_rounding_of(sum_dtype, args.dtype));
+  RUEDA_CHECK(sum_dtype == args.dtype ||
+              (is_rounding_of(sum_dtype, args.dtype) && args.copies.empty()));
   const Job job{
       .dtype = args.dtype,
       .first_dtype = has_partial ? sum_dtype : args.dtype,
       .dst_dtype = sum_dtype,
       .op = args.op,
       .dst = static_cast<uint8_t*>(args.dst),
+      .copies = args.copies.data(),
+      .copy_count = args.copies.size(),
+      .streams = args.streams && can_stream(args),
       .first = static_cast<const uint8_t*>(has_partial ? args.partial : args.sources[0]),
       .is_first_partial = has_partial,
       .rest = rest.data(),
@@ -275,14 +394,17 @@ void reduce(const ReduceArgs& args) {
       .postscale = args.postscale,
       .divisor = args.divisor,
   };
+  const size_t bytes = job.count * element_bytes(sum_dtype);
   if (rest.empty() && !job.is_scaled() && job.first_dtype == sum_dtype) {
-    if (job.dst != job.first) std::memcpy(job.dst, job.first, job.count * element_bytes(sum_dtype));
-    return;
+    if (job.streams) return HWY_DYNAMIC_DISPATCH(reduce_job)(copy_of(job, bytes));
+    if (job.dst != job.first) std::memcpy(job.dst, job.first, bytes);
+    return scatter(args.copies, job.dst, bytes);
   }
   const bool is_product_of_bytes =
       job.op == ReduceOp::kProduct && element_bytes(job.dtype) == sizeof(uint8_t);
   if (is_integer(job.dtype) && (job.is_scaled() || is_product_of_bytes)) {
-    return reduce_integers_one_by_one(job);
+    reduce_integers_one_by_one(job);
+    return scatter(args.copies, job.dst, bytes);
   }
   HWY_DYNAMIC_DISPATCH(reduce_job)(job);
 }

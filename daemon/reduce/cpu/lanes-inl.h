@@ -42,6 +42,17 @@ HWY_INLINE void store_bytes([[maybe_unused]] D d, hn::Vec<D> v, uint8_t* to) {
 #endif
 }
 
+// `to` is aligned to the vector. Followed by hwy::FlushStream(). Highway writes a whole register,
+// so what fills only part of one is stored.
+template <class D>
+HWY_INLINE void stream_bytes(D d, hn::Vec<D> v, uint8_t* to) {
+  if constexpr (hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) < 16) {
+    store_bytes(d, v, to);
+  } else {
+    hn::Stream(v, d, reinterpret_cast<hn::TFromD<D>*>(to));
+  }
+}
+
 // float32, float64 and the integers are computed in the type they are stored in.
 template <class T>
 struct NativeLanes {
@@ -49,8 +60,10 @@ struct NativeLanes {
   using V = hn::Vec<D>;
   static constexpr size_t kBytes = sizeof(T);
 
+  using StoredD = D;
+
   static HWY_INLINE V load(const uint8_t* from) { return load_bytes(D(), from); }
-  static HWY_INLINE void store(V v, uint8_t* to) { store_bytes(D(), v, to); }
+  static HWY_INLINE V pack(V v) { return v; }
 };
 
 // Any byte but 0 is true. Once they are 0 or 1, or is a maximum and and a minimum.
@@ -58,11 +71,12 @@ struct BoolLanes {
   using D = hn::ScalableTag<uint8_t>;
   using V = hn::Vec<D>;
   static constexpr size_t kBytes = 1;
+  using StoredD = D;
 
   static HWY_INLINE V load(const uint8_t* from) {
     return hn::Min(load_bytes(D(), from), hn::Set(D(), 1));
   }
-  static HWY_INLINE void store(V v, uint8_t* to) { store_bytes(D(), v, to); }
+  static HWY_INLINE V pack(V v) { return v; }
 };
 
 // The two 16-bit types are float32 in the lanes. The bit patterns are int32 throughout: they are
@@ -72,6 +86,7 @@ using I32 = hn::RebindToSigned<F32>;
 using U16 = hn::Rebind<uint16_t, F32>;
 using VF32 = hn::Vec<F32>;
 using VI32 = hn::Vec<I32>;
+using VU16 = hn::Vec<U16>;
 
 HWY_INLINE VI32 bits_of(VF32 v) { return hn::BitCast(I32(), v); }
 HWY_INLINE VF32 float_of(VI32 v) { return hn::BitCast(F32(), v); }
@@ -80,14 +95,13 @@ HWY_INLINE VI32 constant(int32_t value) { return hn::Set(I32(), value); }
 HWY_INLINE VI32 load_16_bits(const uint8_t* from) {
   return hn::PromoteTo(I32(), load_bytes(U16(), from));
 }
-HWY_INLINE void store_16_bits(VI32 v, uint8_t* to) {
-  store_bytes(U16(), hn::DemoteTo(U16(), v), to);
-}
+HWY_INLINE VU16 pack_16_bits(VI32 v) { return hn::DemoteTo(U16(), v); }
 
 struct BFloat16Lanes {
   using D = F32;
   using V = VF32;
   static constexpr size_t kBytes = 2;
+  using StoredD = U16;
 
   static HWY_INLINE V load(const uint8_t* from) {
     return float_of(hn::ShiftLeft<16>(load_16_bits(from)));
@@ -95,7 +109,7 @@ struct BFloat16Lanes {
 
   // Highway's DemoteTo truncates, so the rounding is done here. A NaN must not be rounded: it
   // could carry over into the sign.
-  static HWY_INLINE void store(V v, uint8_t* to) {
+  static HWY_INLINE VU16 pack(V v) {
     const VI32 bits = bits_of(v);
     const VI32 magnitude = hn::And(bits, constant(0x7fffffff));
     const VI32 sign = hn::And(hn::ShiftRight<16>(bits), constant(0x8000));
@@ -103,7 +117,7 @@ struct BFloat16Lanes {
     const VI32 rounded = hn::ShiftRight<16>(hn::Add(magnitude, hn::Add(odd, constant(0x7fff))));
     const VI32 quiet_nan = hn::Or(hn::ShiftRight<16>(magnitude), constant(0x40));
     const auto is_nan = hn::Gt(magnitude, constant(0x7f800000));
-    store_16_bits(hn::Or(sign, hn::IfThenElse(is_nan, quiet_nan, rounded)), to);
+    return pack_16_bits(hn::Or(sign, hn::IfThenElse(is_nan, quiet_nan, rounded)));
   }
 };
 
@@ -114,13 +128,12 @@ struct Float16Lanes {
   using V = VF32;
   using F16 = hn::Rebind<hwy::float16_t, F32>;
   static constexpr size_t kBytes = 2;
+  using StoredD = U16;
 
   static HWY_INLINE V load(const uint8_t* from) {
     return hn::PromoteTo(F32(), hn::BitCast(F16(), load_bytes(U16(), from)));
   }
-  static HWY_INLINE void store(V v, uint8_t* to) {
-    store_bytes(U16(), hn::BitCast(U16(), hn::DemoteTo(F16(), v)), to);
-  }
+  static HWY_INLINE VU16 pack(V v) { return hn::BitCast(U16(), hn::DemoteTo(F16(), v)); }
 };
 #else
 // Highway's own conversions without such instructions know neither infinity nor NaN and truncate.
@@ -128,6 +141,7 @@ struct Float16Lanes {
   using D = F32;
   using V = VF32;
   static constexpr size_t kBytes = 2;
+  using StoredD = U16;
 
   static HWY_INLINE V load(const uint8_t* from) {
     constexpr int32_t kBiasChange = (127 - 15) << 23;
@@ -143,7 +157,7 @@ struct Float16Lanes {
     return float_of(hn::Or(sign, bits));
   }
 
-  static HWY_INLINE void store(V v, uint8_t* to) {
+  static HWY_INLINE VU16 pack(V v) {
     constexpr int32_t kBiasChange = (127 - 15) << 23;
     const VI32 bits = bits_of(v);
     const VI32 sign = hn::And(hn::ShiftRight<16>(bits), constant(0x8000));
@@ -159,7 +173,7 @@ struct Float16Lanes {
     VI32 out = hn::IfThenElse(hn::Lt(magnitude, constant(0x38800000)), subnormal, normal);
     out = hn::IfThenElse(hn::Gt(magnitude, constant(0x477fffff)), constant(0x7c00), out);
     out = hn::IfThenElse(hn::Gt(magnitude, constant(0x7f800000)), quiet_nan, out);
-    store_16_bits(hn::Or(sign, out), to);
+    return pack_16_bits(hn::Or(sign, out));
   }
 };
 #endif

@@ -8,7 +8,16 @@
 
 namespace rueda::reduce {
 
-void scatter(std::span<void* const> destinations, const void* src, size_t bytes) {
+void scatter(std::span<void* const> destinations, const void* src, size_t bytes,
+             bool streams) {
+  if (streams && !destinations.empty()) {
+    return reduce({.dtype = DType::kUInt8,
+                   .dst = destinations[0],
+                   .copies = destinations.subspan(1),
+                   .sources = {&src, 1},
+                   .count = bytes,
+                   .streams = true});
+  }
   // Small enough to stay in the first-level cache while it goes to every destination, so that src
   // is read from memory once. One destination alone leaves the choice of the copy to memcpy.
   constexpr size_t kBlockBytes = 16 * 1024;
