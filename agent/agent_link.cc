@@ -24,6 +24,7 @@ void fill(const AgreementSettings& from, v1::JobSpec& to) {
   to.set_coordination(from.coordination);
   if (from.fusion_threshold_bytes) to.set_fusion_threshold_bytes(*from.fusion_threshold_bytes);
   if (from.lock_after_steps) to.set_lock_after_steps(*from.lock_after_steps);
+  to.set_reducer(from.reducer);
   if (from.cache_capacity) to.set_cache_capacity(*from.cache_capacity);
   to.set_algorithm(from.algorithm);
   if (!from.is_deterministic) return;

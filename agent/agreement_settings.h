@@ -17,6 +17,7 @@ struct AgreementSettings {
   std::string algorithm;                   // of all-reduces between nodes; the daemon knows them
   // Batches and algorithms follow from the tensors alone. fusion_threshold_bytes is not set then.
   bool is_deterministic = false;
+  std::string reducer;  // a reducer's name; likewise
 };
 
 }  // namespace rueda::agent

@@ -154,6 +154,7 @@ constexpr std::array kJobFlags{
     JobFlag{"--algorithm", "RUEDA_ALGORITHM"},
     JobFlag{"--deterministic", "RUEDA_DETERMINISTIC"},
     JobFlag{"--log-level", "RUEDA_LOG_LEVEL"},
+    JobFlag{"--reducer", "RUEDA_REDUCER"},
     JobFlag{"--stall-check-seconds", "RUEDA_STALL_CHECK_TIME_SECONDS"},
     JobFlag{"--stall-shutdown-seconds", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS"},
 };
@@ -171,6 +172,9 @@ void add_agreement_flags(CLI::App& app, AgreementSettings& settings) {
   app.add_option("--lock-after", settings.lock_after_steps,
                  "Identical steps before a schedule is locked (or $RUEDA_LOCK_AFTER; default: 3)")
       ->check(CLI::Range(1, limits::kMaxLockAfterSteps));
+  app.add_option("--reducer", settings.reducer,
+                 "Who is a member of the ring: node (a node adds up its ranks first) or device "
+                 "(each rank) (or $RUEDA_REDUCER; default: the daemon's)");
   app.add_option("--cache-capacity", settings.cache_capacity,
                  "Tensors in the response cache (or $RUEDA_CACHE_CAPACITY; default: 1024)")
       ->check(CLI::Range(uint64_t{1}, uint64_t{limits::kMaxTensorsPerSession}));

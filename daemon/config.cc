@@ -24,6 +24,11 @@ std::string host_name() {
 // Sizes as people write them: 64M is 64 * 2^20.
 CLI::Validator bytes_suffix() { return CLI::AsSizeValue(false); }
 
+CLI::Validator is_reducer() {
+  return {[](std::string& name) { return core::parse_reducer(name).status().message(); },
+          "REDUCER"};
+}
+
 CLI::Validator is_coordination() {
   return {[](std::string& name) { return core::parse_coordination(name).status().message(); },
           "MODE"};
@@ -96,6 +101,12 @@ void define_work(CLI::App& app, Config& config) {
                  "does not say: negotiate, cached, global-sleep, nonblocking, locked")
       ->envname("RUEDAD_COORDINATION")
       ->check(is_coordination())
+      ->capture_default_str();
+  app.add_option("--reducer", config.reducer,
+                 "Who is a member of a job's ring, where its launcher does not say: node (a node "
+                 "adds up its ranks first) or device (each rank by itself)")
+      ->envname("RUEDAD_REDUCER")
+      ->check(is_reducer())
       ->capture_default_str();
   app.add_option("--tree-threshold", config.tree.threshold,
                  "In jobs with more nodes than this, reports go up a tree of nodes and the order "

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "daemon/core/coordination.h"
+#include "daemon/core/reducer.h"
 #include "daemon/core/tree.h"
 
 namespace rueda {
@@ -23,6 +24,7 @@ struct Config {
   std::vector<std::string> nodes;  // static membership: node_id=host:port
   int64_t fusion_threshold_bytes = int64_t{64} << 20;
   std::string coordination = core::to_string(core::kDefaultCoordination);
+  std::string reducer = core::to_string(core::Reducer::kNode);
   core::TreeOptions tree;
   uint64_t chunk_bytes = 256u << 10;
   uint64_t staging_bytes = 64u << 20;

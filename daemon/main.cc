@@ -33,6 +33,7 @@ engine::EngineOptions engine_options(const Config& config) {
   options.node_id = config.node_id;
   options.fusion_threshold_bytes = config.fusion_threshold_bytes;
   options.coordination = core::parse_coordination(config.coordination).value();
+  options.reducer = core::parse_reducer(config.reducer).value();
   options.chunk_bytes = config.chunk_bytes;
   options.staging_bytes = config.staging_bytes;
   options.timeout_ms = config.timeout_ms;

@@ -28,6 +28,7 @@ void JobCore::send_join(Output& output) {
   join.data_address = options_.data_address;
   join.fan_in = options_.agreement.tree_fan_in;
   join.algorithm = options_.algorithm;
+  join.reducer = options_.reducer;
   for (LocalRank rank : attached_) join.attached.push_back(global_rank(rank));
   next_join_ = now_ + options_.join_interval_ms;
   if (is_coordinator()) {
@@ -135,6 +136,11 @@ Status JobCore::check_join(NodeIndex from, const Join& join) const {
     return mismatch("job " + options_.job + " has " + describe(agreement.tree_fan_in) +
                     " on node " + ours + " and " + describe(join.fan_in) + " on node " + theirs +
                     "; give --tree-threshold and --tree-fan-in the same values on all nodes");
+  }
+  if (join.reducer != options_.reducer) {
+    return mismatch("job " + options_.job + " has reducer \"" + to_string(options_.reducer) +
+                    "\" on node " + ours + " and \"" + to_string(join.reducer) + "\" on node " +
+                    theirs + "; give --reducer the same value on all nodes");
   }
   return Status::ok();
 }

@@ -8,6 +8,7 @@
 #include "daemon/core/agreement.h"
 #include "daemon/core/algorithm.h"
 #include "daemon/core/recovery.h"
+#include "daemon/core/reducer.h"
 #include "daemon/core/stall_watch.h"
 #include "daemon/core/tree.h"
 
@@ -17,6 +18,7 @@ struct JobOptions {
   JobId job;
   std::string data_address;  // this node's, told to the others
   AgreementOptions agreement;
+  Reducer reducer = Reducer::kNode;
   // L5's W: how far ahead of the oldest operation under way a launch may be, in the lockable track
   // (core/track.h has that of the other). The same on all nodes.
   int max_launched_operations = 4;

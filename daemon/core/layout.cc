@@ -77,6 +77,22 @@ Layout Layout::subset(const std::vector<Rank>& ranks) const {
   return layout;
 }
 
+Layout Layout::by_rank() const {
+  Layout layout;
+  layout.world_size_ = world_size_;
+  layout.node_of_.assign(static_cast<size_t>(world_size_), kNowhere);
+  for (const NodeIndex member : members_) {
+    const LayoutNode& whole = node(member);
+    for (const Rank rank : whole.ranks) {
+      const NodeIndex own{layout.node_count()};
+      layout.nodes_.push_back({whole.node_id, whole.control_address, {rank}});
+      layout.members_.push_back(own);
+      layout.node_of_[static_cast<size_t>(rank.value)] = own;
+    }
+  }
+  return layout;
+}
+
 std::vector<Rank> Layout::ranks() const {
   std::vector<Rank> ranks;
   for (int32_t rank = 0; rank < world_size_; ++rank) {

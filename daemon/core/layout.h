@@ -30,6 +30,10 @@ class Layout {
   // distinct, and this layout has them all.
   Layout subset(const std::vector<Rank>& ranks) const;
 
+  // The layout of a ring of ranks: each of the members' is a node by itself, those of one node next
+  // to each other. Node ids come again.
+  Layout by_rank() const;
+
   int node_count() const { return static_cast<int>(nodes_.size()); }
   int world_size() const { return world_size_; }  // of the job: ranks are below it
   const LayoutNode& node(NodeIndex index) const;

@@ -16,6 +16,7 @@
 #include "daemon/core/descriptor.h"
 #include "daemon/core/plan.h"
 #include "daemon/core/recovery_messages.h"
+#include "daemon/core/reducer.h"
 #include "daemon/core/stall_messages.h"
 
 namespace rueda::core {
@@ -72,6 +73,7 @@ struct Join {
   Coordination coordination = kDefaultCoordination;
   size_t cache_capacity = 0;
   int fan_in = 0;  // of the tree
+  Reducer reducer = Reducer::kNode;
   std::vector<Below> below;
   AlgorithmChoice algorithm = AlgorithmChoice::kAuto;
 };

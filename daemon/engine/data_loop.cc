@@ -42,15 +42,19 @@ void DataLoop::stop() {
 
 void DataLoop::in_loop(std::function<void()> work) { boost::asio::post(io_, std::move(work)); }
 
-DataJob* DataLoop::find(const Key& key) {
-  const auto it = jobs_.find(key);
-  return it == jobs_.end() ? nullptr : it->second.get();
+template <class Visit>
+void DataLoop::for_each(const JobId& job, Epoch epoch, uint32_t first_set, uint32_t last_set,
+                        Visit visit) {
+  const auto end = jobs_.upper_bound(Key{job, epoch, last_set, UINT32_MAX});
+  for (auto it = jobs_.lower_bound(Key{job, epoch, first_set, 0}); it != end; ++it) {
+    visit(it->first, *it->second);
+  }
 }
 
 void DataLoop::begin_epoch(DataJobOptions options) {
   in_loop([this, options = std::move(options)]() mutable {
     count_rejected();
-    const Key key{options.job, options.epoch, options.process_set};
+    const Key key{options.job, options.epoch, options.process_set, options.part};
     options.pass_threads = &pass_threads_;
     options.events.on_small = [this] { awake_.stay_awake(); };
     auto job = std::make_unique<DataJob>(io_, *transport_, metrics_, std::move(options));
@@ -61,34 +65,37 @@ void DataLoop::begin_epoch(DataJobOptions options) {
   });
 }
 
-void DataLoop::run(const JobId& job, Epoch epoch, std::unique_ptr<Operation> operation) {
-  const Key key{job, epoch, operation->process_set};
+void DataLoop::run(const JobId& job, Epoch epoch, uint32_t part,
+                   std::unique_ptr<Operation> operation) {
+  const Key key{job, epoch, operation->process_set, part};
   // std::function wants to be copied; the operation is handed over once.
   auto shared = std::make_shared<std::unique_ptr<Operation>>(std::move(operation));
   in_loop([this, key, shared] {
-    if (DataJob* found = find(key)) found->run(std::move(*shared));
+    const auto found = jobs_.find(key);
+    if (found != jobs_.end()) found->second->run(std::move(*shared));
   });
 }
 
 void DataLoop::cancel(const JobId& job, Epoch epoch, const core::Cancel& cancelled) {
-  in_loop([this, key = Key{job, epoch, cancelled.process_set}, cancelled] {
-    if (DataJob* found = find(key)) found->cancel(cancelled);
+  in_loop([this, job, epoch, cancelled] {
+    for_each(job, epoch, cancelled.process_set, cancelled.process_set,
+             [&](const Key&, DataJob& part) { part.cancel(cancelled); });
   });
 }
 
 void DataLoop::end_set(const JobId& job, Epoch epoch, uint32_t process_set) {
-  in_loop([this, key = Key{job, epoch, process_set}] {
-    DataJob* found = find(key);
-    if (!found) return;
-    // From a fresh turn: the job itself calls back.
-    found->when_quiet([this, key] { in_loop([this, key] { jobs_.erase(key); }); });
+  in_loop([this, job, epoch, process_set] {
+    for_each(job, epoch, process_set, process_set, [&](const Key& key, DataJob& part) {
+      // From a fresh turn: the job itself calls back.
+      part.when_quiet([this, key] { in_loop([this, key] { jobs_.erase(key); }); });
+    });
   });
 }
 
 void DataLoop::end_epoch(const JobId& job, Epoch epoch, std::function<void()> done) {
   in_loop([this, job, epoch, done = std::move(done)] {
-    jobs_.erase(jobs_.lower_bound(Key{job, epoch, 0}),
-                jobs_.upper_bound(Key{job, epoch, UINT32_MAX}));
+    jobs_.erase(jobs_.lower_bound(Key{job, epoch, 0, 0}),
+                jobs_.upper_bound(Key{job, epoch, UINT32_MAX, UINT32_MAX}));
     count_rejected();
     if (done) done();
   });
@@ -96,12 +103,10 @@ void DataLoop::end_epoch(const JobId& job, Epoch epoch, std::function<void()> do
 
 void DataLoop::when_quiet(const JobId& job, Epoch epoch, std::function<void()> handler) {
   in_loop([this, job, epoch, handler = std::move(handler)] {
-    // Shared by the epoch's sets: called when the last of them lets go of it.
+    // Shared by the epoch's data jobs: called when the last of them lets go of it.
     const std::shared_ptr<void> last(nullptr, [handler](void*) { handler(); });
-    const auto end = jobs_.upper_bound(Key{job, epoch, UINT32_MAX});
-    for (auto it = jobs_.lower_bound(Key{job, epoch, 0}); it != end; ++it) {
-      it->second->when_quiet([last] {});
-    }
+    for_each(job, epoch, 0, UINT32_MAX,
+             [&](const Key&, DataJob& part) { part.when_quiet([last] {}); });
   });
 }
 

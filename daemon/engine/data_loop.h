@@ -34,9 +34,9 @@ class DataLoop {
   // Ends the thread; what is under way is dropped. Nothing is called back after it returns.
   void stop();
 
-  // Opens the channels of the epoch's process set. That of all ranks, 0, is opened first.
+  // Opens the channels of a part of the epoch's process set. That of all ranks, 0, is opened first.
   void begin_epoch(DataJobOptions options);
-  void run(const JobId& job, Epoch epoch, std::unique_ptr<Operation> operation);
+  void run(const JobId& job, Epoch epoch, uint32_t part, std::unique_ptr<Operation> operation);
   // L7: drops the lockable operations from `first` on; their numbers come again, in this
   // generation.
   void cancel(const JobId& job, Epoch epoch, const core::Cancel& cancelled);
@@ -54,10 +54,13 @@ class DataLoop {
   void refresh_metrics();
 
  private:
-  using Key = std::tuple<JobId, Epoch, uint32_t>;
+  // Process set, then part.
+  using Key = std::tuple<JobId, Epoch, uint32_t, uint32_t>;
 
   void in_loop(std::function<void()> work);
-  DataJob* find(const Key& key);
+  // All parts of those process sets.
+  template <class Visit>
+  void for_each(const JobId& job, Epoch epoch, uint32_t first_set, uint32_t last_set, Visit visit);
   void count_rejected();
 
   observe::Metrics& metrics_;

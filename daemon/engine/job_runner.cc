@@ -22,6 +22,7 @@ core::JobOptions core_options(const EngineContext& context, const JobSpec& spec)
   agreement.max_open_operations = context.options.lanes;
   agreement.lock_after_steps = spec.lock_after_steps.value_or(agreement.lock_after_steps);
   agreement.cache_capacity = spec.cache_capacity.value_or(agreement.cache_capacity);
+  options.reducer = spec.reducer.value_or(context.options.reducer);
   options.max_launched_operations = context.options.lanes;
   options.algorithm = spec.algorithm;
   options.start_timeout_ms =

@@ -17,6 +17,7 @@
 #include "daemon/engine/build_operation.h"
 #include "daemon/engine/control_plane.h"
 #include "daemon/engine/data_loop.h"
+#include "daemon/engine/data_parts.h"
 #include "daemon/engine/stall_snapshot.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/session/session.h"
@@ -27,6 +28,7 @@ struct EngineOptions {
   std::string node_id;
   int64_t fusion_threshold_bytes = int64_t{64} << 20;
   core::Coordination coordination = core::kDefaultCoordination;
+  core::Reducer reducer = core::Reducer::kNode;
   uint64_t chunk_bytes = 256 * 1024;
   uint64_t staging_bytes = 64u << 20;
   // The one setting that waits for peers derive from (invariant I4).
@@ -65,6 +67,7 @@ struct JobSpec {
   TicksMs start_timeout_ms = 0;  // 0: the daemon's
   std::optional<core::Coordination> coordination;
   core::AlgorithmChoice algorithm = core::AlgorithmChoice::kAuto;  // of all-reduces
+  std::optional<core::Reducer> reducer;
   // Where nothing is said, core::AgreementOptions'.
   std::optional<int> lock_after_steps;
   std::optional<size_t> cache_capacity;
@@ -200,6 +203,8 @@ class JobRunner {
   bool authenticate(LinkId link, const Envelope& envelope);
   void start_epoch(const core::EpochStarted& started);
   void open_data(uint32_t process_set, const core::Layout& layout);
+  DataEvents data_events(uint32_t process_set, const std::vector<NodeIndex>& ring);
+  core::Reducer reducer() const { return spec_.reducer.value_or(context_.options.reducer); }
   void open_set(const core::ProcessSetAdded& added);
   void close_set(uint32_t process_set);
   const core::Collectives* find_set(uint32_t id) const;
@@ -229,8 +234,13 @@ class JobRunner {
   std::map<NodeIndex, LinkId> parents_;   // dialled: this node's, and the one that is to be
   std::map<NodeIndex, LinkId> children_;  // over which link each child joined
 
-  using OperationKey = std::pair<uint32_t, Seq>;       // process set first
-  std::map<OperationKey, CollectiveKind> operations_;  // under way
+  struct UnderWay {
+    CollectiveKind kind;
+    size_t parts;  // that are not done
+  };
+  using OperationKey = std::pair<uint32_t, Seq>;  // process set first
+  std::map<OperationKey, UnderWay> operations_;
+  std::map<uint32_t, DataParts> parts_;  // of the epoch, by process set
   struct EndedHere {
     Epoch epoch;
     uint32_t process_set;

@@ -5,7 +5,6 @@
 
 #include <boost/asio/post.hpp>
 
-#include "daemon/engine/build_operation.h"
 #include "daemon/engine/job_runner.h"
 #include "daemon/engine/proof.h"
 
@@ -25,13 +24,14 @@ std::string data_address_of(const core::LayoutNode& node, const std::string& tol
 }  // namespace
 
 void JobRunner::open_data(uint32_t process_set, const core::Layout& layout) {
+  const DataParts& parts =
+      parts_.insert_or_assign(process_set, DataParts(reducer(), layout, spec_.self)).first->second;
   DataJobOptions options;
   options.job = spec_.job;
   options.epoch = data_epoch_;
   options.process_set = process_set;
   options.token = make_data_token(spec_.token, spec_.job, data_epoch_);
-  options.self = layout.ring_index(spec_.self);
-  for (const NodeIndex member : layout.members()) {
+  for (const NodeIndex member : parts.ring()) {
     const core::LayoutNode& node = layout.node(member);
     options.node_ids.push_back(node.node_id);
     options.data_addresses.push_back(
@@ -39,42 +39,49 @@ void JobRunner::open_data(uint32_t process_set, const core::Layout& layout) {
   }
   options.lanes = context_.options.lanes;
   options.chunk_bytes = context_.options.chunk_bytes;
-  options.staging_bytes = context_.options.staging_bytes;
+  options.staging_bytes = context_.options.staging_bytes / parts.most_on_a_node();
   options.timeout_ms = context_.options.timeout_ms;
   options.corrupt = context_.options.corrupt_reduction;
   options.algorithm = spec_.algorithm;
+  options.events = data_events(process_set, parts.ring());
+  for (size_t part = 0; part < parts.size(); ++part) {
+    options.part = static_cast<uint32_t>(part);
+    options.self = parts.place(part);
+    context_.data_loop.begin_epoch(options);
+  }
+}
 
-  // The data loop's news arrives here as events of the core, unless the job has gone meanwhile.
-  const auto tell = [this, epoch = data_epoch_](auto make_event) {
-    return [this, alive = alive_, epoch, make_event](auto&&... arguments) {
-      boost::asio::post(context_.control_loop,
-                        [this, alive, epoch, event = make_event(arguments...)] {
-                          if (*alive && epoch == core_.epoch()) step(event);
-                        });
+// The data loop's news arrives here as events of the core, unless the job has gone meanwhile.
+DataEvents JobRunner::data_events(uint32_t process_set, const std::vector<NodeIndex>& ring) {
+  const auto tell = [this, epoch = data_epoch_](auto handle) {
+    return [this, alive = alive_, epoch, handle](auto&&... arguments) {
+      boost::asio::post(context_.control_loop, [this, alive, epoch, handle, arguments...] {
+        if (*alive && epoch == core_.epoch()) handle(arguments...);
+      });
     };
   };
-  options.events.on_done = [this, alive = alive_, epoch = data_epoch_, process_set](
-                               Seq seq, double seconds) {
-    boost::asio::post(context_.control_loop, [this, alive, epoch, process_set, seq, seconds] {
-      if (!*alive || epoch != core_.epoch()) return;
-      metrics_->ring_seconds.Observe(seconds);
-      end_operation(process_set, seq);
-    });
-  };
-  options.events.on_failed = tell([](Seq seq, const Status& status) {
-    return core::Event(core::OperationFailed{seq, status});
+  DataEvents events;
+  events.on_done = tell([this, process_set](Seq seq, double seconds) {
+    const OperationKey key{process_set, seq};
+    const auto found = operations_.find(key);
+    if (found != operations_.end() && --found->second.parts > 0) return;
+    metrics_->ring_seconds.Observe(seconds);
+    end_operation(process_set, seq);
   });
-  options.events.on_diverged =
-      tell([members = layout.members(), process_set](Seq seq, uint32_t generation, NodeIndex peer) {
-        return core::Event(core::OperationDiverged{
-            seq, generation, members[static_cast<size_t>(peer.value)], process_set});
+  events.on_failed = tell([this](Seq seq, const Status& status) {
+    step(core::OperationFailed{seq, status});
+  });
+  events.on_diverged =
+      tell([this, ring, process_set](Seq seq, uint32_t generation, NodeIndex place) {
+        const NodeIndex peer = ring[static_cast<size_t>(place.value)];
+        step(core::OperationDiverged{seq, generation, peer, process_set});
       });
-  options.events.on_channel_lost =
-      tell([members = layout.members(), process_set](NodeIndex node, const Status& status) {
-        return core::Event(
-            core::DataChannelLost{members[static_cast<size_t>(node.value)], status, process_set});
-      });
-  context_.data_loop.begin_epoch(std::move(options));
+  events.on_channel_lost = tell([this, ring, process_set](NodeIndex place, const Status& status) {
+    const NodeIndex peer = ring[static_cast<size_t>(place.value)];
+    // A part of this node stands still because one behind it does, whose neighbour is another node.
+    if (peer != spec_.self) step(core::DataChannelLost{peer, status, process_set});
+  });
+  return events;
 }
 
 void JobRunner::open_set(const core::ProcessSetAdded& added) {
@@ -84,6 +91,7 @@ void JobRunner::open_set(const core::ProcessSetAdded& added) {
 
 void JobRunner::close_set(uint32_t process_set) {
   if (data_epoch_open_) context_.data_loop.end_set(spec_.job, data_epoch_, process_set);
+  parts_.erase(process_set);
 }
 
 const core::Collectives* JobRunner::find_set(uint32_t id) const {
@@ -101,13 +109,19 @@ void JobRunner::launch(const core::Launch& launch) {
     last_submitted_s = std::max(last_submitted_s, item.submitted_s);
     return item.buffers;
   };
-  std::unique_ptr<Operation> operation = build_operation(launch, set.layout(), spec_.self, find);
+  const DataParts& parts = parts_.at(launch.process_set);
+  std::unique_ptr<Operation> operation = parts.build(launch, 0, find);
   metrics_->negotiation_seconds.Observe(steady_now_s() - last_submitted_s);
-  operations_.emplace(OperationKey{launch.process_set, launch.seq}, operation->kind);
-  if (set.layout().members().size() == 1 && operation->bytes() <= kMostBytesHere) {
+  operations_.emplace(OperationKey{launch.process_set, launch.seq},
+                      UnderWay{operation->kind, parts.size()});
+  if (parts.ring().size() == 1 && operation->bytes() <= kMostBytesHere) {
     return run_here(*operation);
   }
-  context_.data_loop.run(spec_.job, launch.epoch, std::move(operation));
+  context_.data_loop.run(spec_.job, launch.epoch, 0, std::move(operation));
+  for (size_t part = 1; part < parts.size(); ++part) {
+    context_.data_loop.run(spec_.job, launch.epoch, static_cast<uint32_t>(part),
+                           parts.build(launch, part, find));
+  }
 }
 
 void JobRunner::run_here(const Operation& operation) {

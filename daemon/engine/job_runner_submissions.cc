@@ -127,7 +127,7 @@ void JobRunner::count_end(const core::Delivery& delivery, const Held& held) {
     counted_.last = key;
     const auto done = operations_.find(key);
     if (done == operations_.end()) return;
-    metrics_->of(done->second).ok->Increment();
+    metrics_->of(done->second.kind).ok->Increment();
     operations_.erase(done);
     ++operations_done_;
     return;

@@ -136,6 +136,7 @@ struct Writer {
     for (Rank rank : from.attached) join.add_attached_ranks(rank.value);
     join.set_fan_in(static_cast<uint32_t>(from.fan_in));
     join.set_algorithm(core::to_string(from.algorithm));
+    join.set_reducer(core::to_string(from.reducer));
     for (const core::Join::Below& item : from.below) {
       v1::Join::Below& below = *join.add_below();
       below.set_node(item.node.value);
@@ -245,11 +246,14 @@ Result<core::Join> read(const v1::Join& from) {
   if (!coordination.is_ok()) return broken("a coordination that this version does not know");
   Result<core::AlgorithmChoice> algorithm = core::parse_algorithm(from.algorithm());
   if (!algorithm.is_ok()) return broken("an algorithm that this version does not know");
+  Result<core::Reducer> reducer = core::parse_reducer(from.reducer());
+  if (!reducer.is_ok()) return broken("a reducer that this version does not know");
   core::Join to{
       from.layout_hash(), from.data_address(), {}, coordination.value(), from.cache_capacity()};
   for (int32_t rank : from.attached_ranks()) to.attached.push_back(Rank{rank});
   to.fan_in = static_cast<int>(std::min<uint32_t>(from.fan_in(), limits::kMaxNodes));
   to.algorithm = algorithm.value();
+  to.reducer = reducer.value();
   for (const v1::Join::Below& item : from.below()) {
     core::Join::Below& below =
         to.below.emplace_back(core::Join::Below{NodeIndex{item.node()}, item.data_address(), {}});
@@ -437,6 +441,13 @@ Status read_agreement(const v1::JobSpec& from, engine::JobSpec& to) {
       return Status(Code::kInvalidArgument, "job " + to.job + ": " + algorithm.status().message());
     }
     to.algorithm = algorithm.value();
+  }
+  if (!from.reducer().empty()) {
+    Result<core::Reducer> reducer = core::parse_reducer(from.reducer());
+    if (!reducer.is_ok()) {
+      return Status(Code::kInvalidArgument, "job " + to.job + ": " + reducer.status().message());
+    }
+    to.reducer = reducer.value();
   }
   if (from.has_fusion_threshold_bytes()) {
     to.fusion_threshold_bytes = static_cast<int64_t>(

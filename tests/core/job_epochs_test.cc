@@ -139,6 +139,22 @@ TEST(JobForming, AnotherAlgorithmIsRefusedWithBothNodesAlgorithms) {
                    "--algorithm the same value on all nodes"));
 }
 
+// Rings with other members wait for each other in vain.
+TEST(JobForming, AnotherReducerIsRefusedWithBothNodesReducers) {
+  Cluster job({1, 1});
+  Join join{job.layout().hash(),
+            "data1",
+            {Rank{1}},
+            kDefaultCoordination,
+            AgreementOptions().cache_capacity};
+  join.reducer = Reducer::kDevice;
+  job.step(0, MessageArrived{{NodeIndex{1}, Epoch{1}, 0, join}});
+  EXPECT_EQ(job.node(0).failed.at(0),
+            Status(Code::kMismatch,
+                   "job train has reducer \"node\" on node n0 and \"device\" on node n1; give "
+                   "--reducer the same value on all nodes"));
+}
+
 // The number of ranks alone was compared, so that wrong ones could stand in for those missing.
 TEST(JobForming, AJoinWithRanksOfAnotherNodeIsRefused) {
   for (Rank stray : {Rank{0}, Rank{3}, Rank{-1}}) {

@@ -39,6 +39,30 @@ TEST(Layout, KnowsWhereRanksLive) {
   EXPECT_FALSE(layout.has_rank(Rank{-1}));
 }
 
+TEST(Layout, ARingOfRanksHasThoseOfANodeNextToEachOther) {
+  const Layout layout =
+      Layout::make({node("a", {0, 3}), node("b", {1}), node("c", {2, 4})}).value();
+  const auto ring_of = [](const Layout& ring) {
+    std::vector<std::pair<std::string, std::vector<Rank>>> members;
+    for (const NodeIndex member : ring.members()) {
+      members.emplace_back(ring.node(member).node_id, ring.node(member).ranks);
+      EXPECT_EQ(ring.node_of(ring.node(member).ranks.front()), member);
+    }
+    return members;
+  };
+  using Members = std::vector<std::pair<std::string, std::vector<Rank>>>;
+  EXPECT_EQ(ring_of(layout.by_rank()), (Members{{"a", {Rank{0}}},
+                                                {"a", {Rank{3}}},
+                                                {"b", {Rank{1}}},
+                                                {"c", {Rank{2}}},
+                                                {"c", {Rank{4}}}}));
+  EXPECT_EQ(layout.by_rank().member_ranks(), 5);
+  const Layout some = layout.subset({Rank{2}, Rank{3}, Rank{4}}).by_rank();
+  EXPECT_EQ(ring_of(some), (Members{{"a", {Rank{3}}}, {"c", {Rank{2}}}, {"c", {Rank{4}}}}));
+  EXPECT_EQ(some.ranks(), (std::vector<Rank>{Rank{2}, Rank{3}, Rank{4}}));
+  EXPECT_FALSE(some.has_rank(Rank{0}));
+}
+
 TEST(Layout, NextAndPreviousGoRound) {
   const Layout layout = layout_of({1, 1, 1});
   EXPECT_EQ(layout.next(NodeIndex{0}), NodeIndex{1});

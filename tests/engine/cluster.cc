@@ -59,6 +59,7 @@ Cluster::Cluster(ClusterOptions options)
     made.options.timeout_ms = options_.timeout_ms;
     made.options.start_timeout_ms = options_.start_timeout_ms;
     made.options.chunk_bytes = 4096;
+    made.options.reducer = options_.reducer;
     made.metrics =
         std::make_unique<observe::Metrics>(observe::BuildInfo{"0", made.options.node_id, "none"});
     made.data_loop = std::make_unique<DataLoop>(*made.metrics, [this](boost::asio::io_context& io) {

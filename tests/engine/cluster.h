@@ -97,6 +97,7 @@ struct ClusterOptions {
   std::vector<int> ranks_per_node{2, 2};
   TicksMs timeout_ms = 60'000;
   TicksMs start_timeout_ms = 60'000;
+  core::Reducer reducer = core::Reducer::kNode;
 };
 
 class Cluster {

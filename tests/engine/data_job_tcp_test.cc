@@ -48,7 +48,7 @@ class LoopRing {
 
   void run(const Work& work) {
     for (int i = 0; i < size(); ++i) {
-      loops_[static_cast<size_t>(i)]->run("ring", Epoch{1}, work.operation(NodeIndex{i}));
+      loops_[static_cast<size_t>(i)]->run("ring", Epoch{1}, 0, work.operation(NodeIndex{i}));
     }
   }
 

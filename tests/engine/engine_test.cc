@@ -18,14 +18,18 @@ core::TensorDescriptor with_op(ReduceOp op) {
   return as;
 }
 
-class EngineShapes : public ::testing::TestWithParam<std::vector<int>> {
+using Shape = std::tuple<std::vector<int>, core::Reducer>;
+
+class EngineShapes : public ::testing::TestWithParam<Shape> {
  protected:
-  Cluster cluster_{{GetParam()}};
+  Cluster cluster_{{.ranks_per_node = std::get<0>(GetParam()), .reducer = std::get<1>(GetParam())}};
 };
 
-INSTANTIATE_TEST_SUITE_P(Jobs, EngineShapes,
-                         ::testing::Values(std::vector<int>{1}, std::vector<int>{3},
-                                           std::vector<int>{1, 1}, std::vector<int>{2, 1, 2}));
+INSTANTIATE_TEST_SUITE_P(
+    Jobs, EngineShapes,
+    ::testing::Combine(::testing::Values(std::vector<int>{1}, std::vector<int>{3},
+                                         std::vector<int>{1, 1}, std::vector<int>{2, 1, 2}),
+                       ::testing::Values(core::Reducer::kNode, core::Reducer::kDevice)));
 
 TEST_P(EngineShapes, AttachStartSubmitComplete) {
   cluster_.register_everywhere("job");

@@ -6,7 +6,7 @@ import os
 import unittest
 
 import harness
-from harness import IntegrationTest, SANITIZED
+from harness import IntegrationTest, SANITIZED, rank
 
 NODES = ([1], [4], [1, 1], [2, 2], [3, 1], [1, 2, 1], [2, 3, 1, 2])
 OPERATIONS = 60 if SANITIZED else 300
@@ -39,6 +39,23 @@ class CollectivesTest(IntegrationTest):
         told = [self.said([2, 1], 77, "--coordination", mode)
                 for mode in ("negotiate", "cached", "global-sleep", "nonblocking", "locked")]
         self.assertTrue(all(lines == told[0] for lines in told), told)
+
+    def test_by_device(self):
+        """Each rank is a member of the ring by itself, and all that a node does for its ranks goes round, too."""
+        self.start_daemons("alpha", "beta", "gamma", "delta")
+        for seed, ranks in enumerate(NODES):
+            first = self.said(ranks, seed, "--reducer", "device")
+            self.assertTrue(all(len(lines) == 1 for lines in first), first)
+            self.assertEqual(self.said(ranks, seed, "--reducer", "device"), first)
+        for daemon in self.daemons:
+            self.assertEqual(daemon.metric("rueda_job_failures_total"), 0)
+
+    def test_another_reducer_on_another_node_is_refused(self):
+        daemons = [self.start_daemons("alpha")[0],
+                   self.start_daemons("beta", arguments=["--reducer", "device"])[0]]
+        job = self.start_job(daemons, [1, 1], rank("init"))
+        self.assertNotIn(0, job.exit_codes())
+        self.assertIn('has reducer "node" on node alpha and "device" on node beta', job.output())
 
     @unittest.skipIf(SANITIZED, "Python cannot load a sanitized library")
     def test_python(self):

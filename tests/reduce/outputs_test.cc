@@ -64,7 +64,8 @@ void check(const Case& work, std::mt19937& random) {
   std::vector<const void*> sources;
   for (size_t i = 0; i < work.inputs; ++i) {
     inputs.emplace_back(bytes, work.place + i * work.step_of_place);
-    for (size_t at = 0; at < bytes; ++at) inputs[i].data()[at] = static_cast<uint8_t>(random() & 0xbf);  // no NaN
+    for (size_t at = 0; at < bytes; ++at)
+      inputs[i].data()[at] = static_cast<uint8_t>(random() & 0xbf);  // no NaN
   }
   for (Memory& input : inputs) sources.push_back(input.data());
   ReduceArgs args = work.args;

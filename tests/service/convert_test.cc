@@ -64,7 +64,8 @@ TEST(Convert, Join) {
                         77,
                         5,
                         {{NodeIndex{3}, "host:3", {Rank{4}}}, {NodeIndex{4}, "host:4", {}}},
-                        core::AlgorithmChoice::kDirect};
+                        core::AlgorithmChoice::kDirect,
+                        core::Reducer::kDevice};
   const core::Join back = round_trip(join, std::string("\0proof\xff", 7));
   EXPECT_EQ(back.layout_hash, join.layout_hash);
   EXPECT_EQ(back.data_address, join.data_address);
@@ -73,6 +74,7 @@ TEST(Convert, Join) {
   EXPECT_EQ(back.cache_capacity, 77u);
   EXPECT_EQ(back.fan_in, 5);
   EXPECT_EQ(back.algorithm, core::AlgorithmChoice::kDirect);
+  EXPECT_EQ(back.reducer, core::Reducer::kDevice);
   ASSERT_EQ(back.below.size(), 2u);
   EXPECT_EQ(back.below[0].node, NodeIndex{3});
   EXPECT_EQ(back.below[0].data_address, "host:3");

@@ -8,8 +8,7 @@
 
 namespace rueda::reduce {
 
-void scatter(std::span<void* const> destinations, const void* src, size_t bytes,
-             bool streams) {
+void scatter(std::span<void* const> destinations, const void* src, size_t bytes, bool streams) {
   if (streams && !destinations.empty()) {
     return reduce({.dtype = DType::kUInt8,
                    .dst = destinations[0],
