@@ -63,9 +63,9 @@ TEST(Convert, Join) {
                         core::Coordination::kGlobalSleep,
                         77,
                         5,
+                        core::Reducer::kDevice,
                         {{NodeIndex{3}, "host:3", {Rank{4}}}, {NodeIndex{4}, "host:4", {}}},
-                        core::AlgorithmChoice::kDirect,
-                        core::Reducer::kDevice};
+                        core::AlgorithmChoice::kDirect};
   const core::Join back = round_trip(join, std::string("\0proof\xff", 7));
   EXPECT_EQ(back.layout_hash, join.layout_hash);
   EXPECT_EQ(back.data_address, join.data_address);
