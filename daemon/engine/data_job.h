@@ -277,7 +277,7 @@ class DataJob final : private MeshEvents {
   void on_mesh_sent(NodeIndex to, uint32_t work, int message) override;
   void on_mesh_slot_free() override;
   void on_mesh_failed(NodeIndex peer, const Status& status) override { give_up(peer, status); }
-  void on_mesh_closed(NodeIndex peer, const Status& status) override { report_loss(peer, status); }
+  void on_mesh_closed(NodeIndex peer, const Status& status) override;
 
   // --- data_job_start.cc
   // Before the first launch node 0 measures what messages cost, and tells all which way is the

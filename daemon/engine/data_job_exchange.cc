@@ -332,6 +332,11 @@ void DataJob::on_mesh_slot_free() {
   check_quiet();
 }
 
+void DataJob::on_mesh_closed(NodeIndex peer, const Status& status) {
+  report_loss(peer, status);
+  check_quiet();
+}
+
 std::optional<NodeIndex> DataJob::awaited_peer(const Running& running) const {
   const ExchangeState& state = exchanges_[geometry_.lane(running.operation->seq)];
   for (const ExchangePiece& piece : state.window) {

@@ -192,9 +192,10 @@ void JobRunner::fail(const Status& status, std::vector<core::Delivery> deliverie
     boost::asio::post(context_.control_loop, std::move(tell));
     return;
   }
-  context_.data_loop.end_epoch(spec_.job, data_epoch_, [this, tell = std::move(tell)]() mutable {
-    boost::asio::post(context_.control_loop, std::move(tell));
-  });
+  context_.data_loop.end_epoch(spec_.job, data_epoch_,
+                               [&loop = context_.control_loop, tell = std::move(tell)]() mutable {
+                                 boost::asio::post(loop, std::move(tell));
+                               });
 }
 
 // --- Sessions ------------------------------------------------------------------------------------
@@ -257,8 +258,8 @@ void JobRunner::on_detached(session::Session& session) {
   item.arenas = session.arenas();
   item.detaching = true;
   ++detaching_;
-  const auto then = [this, alive = alive_, rank] {
-    boost::asio::post(context_.control_loop, [this, alive, rank] {
+  const auto then = [this, alive = alive_, &loop = context_.control_loop, rank] {
+    boost::asio::post(loop, [this, alive, rank] {
       if (*alive) finish_detach(rank);
     });
   };

@@ -51,14 +51,16 @@ void JobRunner::open_data(uint32_t process_set, const core::Layout& layout) {
   }
 }
 
-// The data loop's news arrives here as events of the core, unless the job has gone meanwhile.
+// The data loop's news arrives here as events of the core, unless the job has gone meanwhile: so on
+// the data loop nothing of it may be touched.
 DataEvents JobRunner::data_events(uint32_t process_set, const std::vector<NodeIndex>& ring) {
   const auto tell = [this, epoch = data_epoch_](auto handle) {
-    return [this, alive = alive_, epoch, handle](auto&&... arguments) {
-      boost::asio::post(context_.control_loop, [this, alive, epoch, handle, arguments...] {
-        if (*alive && epoch == core_.epoch()) handle(arguments...);
-      });
-    };
+    return
+        [this, alive = alive_, &loop = context_.control_loop, epoch, handle](auto&&... arguments) {
+          boost::asio::post(loop, [this, alive, epoch, handle, arguments...] {
+            if (*alive && epoch == core_.epoch()) handle(arguments...);
+          });
+        };
   };
   DataEvents events;
   events.on_done = tell([this, process_set](Seq seq, double seconds) {
