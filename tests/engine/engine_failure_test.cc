@@ -387,7 +387,7 @@ TEST(EngineClose, AGoodbyeThatIsSeenAfterTheLaunchersEndIsAGoodbye) {
 // job for the loop to tell. Few rounds meet that moment, and the address sanitizer sees those.
 TEST(EngineClose, AJobMayGoWhileItsDataLoopHearsThatNeighboursHaveGone) {
   Cluster cluster({{1, 1, 1, 1}});
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < 400; ++round) {
     const std::string job = "job" + std::to_string(round);
     cluster.register_everywhere(job);
     const auto sessions = cluster.start(job);
