@@ -66,7 +66,7 @@ AlgorithmTable make_table(int nodes, const TransferCosts& costs);
 // Without measurements: that of kTable for so many nodes, or the one algorithm. Not of kAuto.
 AlgorithmTable fixed_table(AlgorithmChoice choice, int nodes);
 
-// Of exchanges that the choice may come to between so many nodes; empty: the ring alone.
+// What the choice may come to beside the ring; empty: nothing.
 std::vector<Algorithm> exchanges_of(AlgorithmChoice choice);
 
 }  // namespace rueda::core

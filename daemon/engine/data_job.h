@@ -339,7 +339,6 @@ class DataJob final : private MeshEvents {
   std::unique_ptr<transport::SendChannel> send_;
   std::unique_ptr<transport::ReceiveChannel> receive_;
   std::unique_ptr<Mesh> mesh_;  // null: everything goes round the ring
-  MeshGeometry mesh_geometry_;
   std::map<core::Algorithm, core::ExchangeProgram> programs_;  // those that table_ may name
   std::vector<ExchangeState> exchanges_;                       // by lane
   std::vector<const void*> addends_;                           // scratch

@@ -69,11 +69,13 @@ uint64_t mesh_budget(const DataJobOptions& options) {
 }
 
 void DataJob::make_mesh() {
-  if (options_.algorithm != core::AlgorithmChoice::kAuto || !has_mesh(options_)) {
-    table_ = has_mesh(options_) ? core::fixed_table(options_.algorithm, nodes())
-                                : core::fixed_table(core::AlgorithmChoice::kRing, nodes());
+  if (!has_mesh(options_)) {
+    table_ = core::fixed_table(core::AlgorithmChoice::kRing, nodes());
+    return;
   }
-  if (!has_mesh(options_)) return;
+  if (options_.algorithm != core::AlgorithmChoice::kAuto) {
+    table_ = core::fixed_table(options_.algorithm, nodes());
+  }
   const std::vector<core::Algorithm> algorithms = core::exchanges_of(options_.algorithm);
   size_t most_heard = 0;
   for (int node = 0; node < nodes(); ++node) {
@@ -92,10 +94,9 @@ void DataJob::make_mesh() {
   mesh.geometry = MeshGeometry::make(options_.lanes, static_cast<int>(most_heard),
                                      options_.chunk_bytes, mesh_budget(options_));
   mesh.timeout_ms = options_.timeout_ms;
-  mesh_geometry_ = mesh.geometry;
   exchanges_.resize(static_cast<size_t>(options_.lanes));
   for (ExchangeState& state : exchanges_) {
-    state.window.resize(static_cast<size_t>(mesh_geometry_.window));
+    state.window.resize(static_cast<size_t>(mesh.geometry.window));
   }
   MeshEvents& events = *this;
   mesh_ = std::make_unique<Mesh>(transport_, metrics_, std::move(mesh), events);
@@ -112,7 +113,7 @@ bool DataJob::begin_exchange(Running& running) {
   ExchangeState& state = state_of(operation);
   state.program = &programs_.at(algorithm);
   const int64_t size = operation.wire_bytes(1);
-  state.piece_elements = mesh_geometry_.slot_bytes / size;
+  state.piece_elements = mesh_->geometry().slot_bytes / size;
   state.pieces = std::max<int64_t>(
       1, (operation.elements() + state.piece_elements - 1) / state.piece_elements);
   state.next_piece = 0;
@@ -155,7 +156,7 @@ void DataJob::go_on(Running& running) {
     ExchangePiece& piece =
         state.window[static_cast<size_t>(state.next_piece) % state.window.size()];
     const uint32_t work =
-        mesh_geometry_.work(geometry_.lane(running.operation->seq), state.next_piece);
+        mesh_->geometry().work(geometry_.lane(running.operation->seq), state.next_piece);
     if (piece.number >= 0 || !mesh_->is_at_rest(work)) break;
     begin_piece(running, state, piece);
     if (!stopped_) go_on(running, state, piece);
@@ -175,7 +176,7 @@ void DataJob::begin_piece(Running& running, ExchangeState& state, ExchangePiece&
   piece.unsent.assign(state.program->sends.size(), false);
   kernels_.reduce_local(
       operation, piece.range, nullptr, false,
-      mesh_->work_buffer(mesh_geometry_.work(geometry_.lane(operation.seq), piece.number)));
+      mesh_->work_buffer(mesh_->geometry().work(geometry_.lane(operation.seq), piece.number)));
   inputs_hold(running);
 }
 
@@ -198,7 +199,8 @@ void DataJob::go_on(Running& running, ExchangeState& state, ExchangePiece& piece
     }
     receive(running, state, piece, end);
   }
-  const uint32_t work = mesh_geometry_.work(geometry_.lane(running.operation->seq), piece.number);
+  const uint32_t work =
+      mesh_->geometry().work(geometry_.lane(running.operation->seq), piece.number);
   kernels_.store(*running.operation, piece.range, mesh_->work_buffer(work));
   piece.number = -1;
   ++state.pieces_done;
@@ -210,7 +212,7 @@ void DataJob::send(const Running& running, ExchangeState& state, ExchangePiece& 
   const core::ExchangeSend& item = state.program->sends[index];
   const int64_t size = operation.wire_bytes(1);
   const ElementRange elements = elements_of(item.blocks, piece.range, state.program->blocks);
-  const uint32_t work = mesh_geometry_.work(geometry_.lane(operation.seq), piece.number);
+  const uint32_t work = mesh_->geometry().work(geometry_.lane(operation.seq), piece.number);
   const int message = ordinal(state.program->sends, index, receiver);
   transport::FrameHeader header = header_of(
       operation, item.is_final ? transport::FrameKind::kGather : transport::FrameKind::kReduce);
@@ -227,7 +229,7 @@ void DataJob::receive(const Running& running, ExchangeState& state, ExchangePiec
   const core::ExchangeReceive& last = state.program->receives[end - 1];
   const ElementRange elements = elements_of(last.blocks, piece.range, state.program->blocks);
   std::byte* mine =
-      mesh_->work_buffer(mesh_geometry_.work(geometry_.lane(operation.seq), piece.number)) +
+      mesh_->work_buffer(mesh_->geometry().work(geometry_.lane(operation.seq), piece.number)) +
       operation.wire_bytes(elements.begin - piece.range.begin);
   if (last.adds) {
     addends_.clear();
@@ -290,7 +292,7 @@ Status DataJob::check_message(const Running& running, NodeIndex from,
   if (!receive || number >= state.pieces) return broken("message " + std::to_string(header.chunk));
   const core::ExchangeReceive& item = state.program->receives[*receive];
   const size_t window_index = static_cast<size_t>(number) % state.window.size();
-  if (header.slot != mesh_geometry_.slot(mesh_geometry_.work(lane, number), message) ||
+  if (header.slot != mesh_->geometry().slot(mesh_->geometry().work(lane, number), message) ||
       number != expected_piece(state, window_index, *receive) ||
       state.window[window_index].messages[*receive].has_come) {
     return broken("message " + std::to_string(header.chunk) + " at a wrong time");
@@ -311,7 +313,7 @@ Status DataJob::check_message(const Running& running, NodeIndex from,
 
 void DataJob::on_mesh_sent(NodeIndex to, uint32_t work, int message) {
   last_progress_ms_ = steady_now_ms();
-  const auto window = static_cast<uint32_t>(mesh_geometry_.window);
+  const auto window = static_cast<uint32_t>(mesh_->geometry().window);
   ExchangeState& state = exchanges_[work / window];
   if (!state.program) return;
   // Of a piece that is done, or of an earlier operation: then the buffer had not been used again.

@@ -101,8 +101,8 @@ void DataJob::tell_table() {
 void DataJob::on_table(const transport::FrameHeader& header, std::span<std::byte> payload) {
   const size_t lines = payload.size() / sizeof(TableLine);
   core::AlgorithmTable table;
-  bool is_right = options_.algorithm == core::AlgorithmChoice::kAuto && is_waiting() &&
-                  table_.empty() && options_.self.value != 0 && header.slot == 0 &&
+  bool is_right = options_.algorithm == core::AlgorithmChoice::kAuto && send_ && table_.empty() &&
+                  options_.self.value != 0 && header.slot == 0 &&
                   payload.size() % sizeof(TableLine) == 0 && lines >= 1 && lines <= kMostLines;
   for (size_t i = 0; is_right && i < lines; ++i) {
     TableLine line;

@@ -77,6 +77,7 @@ class Mesh {
   // Opens the channels; on_mesh_open() says when all are. The error is this node's.
   [[nodiscard]] Status start();
   bool is_open() const { return opening_ == 0; }
+  const MeshGeometry& geometry() const { return geometry_; }
 
   std::byte* work_buffer(uint32_t work) const;
   // Sends bytes of a work buffer as that message of its piece. They stay untouched until it has

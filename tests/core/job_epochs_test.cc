@@ -123,14 +123,19 @@ TEST(JobForming, ACacheOfAnotherSizeIsRefusedWithBothNodesSizes) {
                    "give --cache-capacity the same value on all nodes"));
 }
 
+// What node 1 of a job of two would say.
+Join join_of(const Cluster& job) {
+  return {job.layout().hash(),
+          "data1",
+          {Rank{1}},
+          kDefaultCoordination,
+          AgreementOptions().cache_capacity};
+}
+
 // Nodes that go different ways would wait for each other's channels until a deadline.
 TEST(JobForming, AnotherAlgorithmIsRefusedWithBothNodesAlgorithms) {
   Cluster job({1, 1});
-  Join join{job.layout().hash(),
-            "data1",
-            {Rank{1}},
-            kDefaultCoordination,
-            AgreementOptions().cache_capacity};
+  Join join = join_of(job);
   join.algorithm = AlgorithmChoice::kRing;
   job.step(0, MessageArrived{{NodeIndex{1}, Epoch{1}, 0, join}});
   EXPECT_EQ(job.node(0).failed.at(0),
@@ -142,11 +147,7 @@ TEST(JobForming, AnotherAlgorithmIsRefusedWithBothNodesAlgorithms) {
 // Rings with other members wait for each other in vain.
 TEST(JobForming, AnotherReducerIsRefusedWithBothNodesReducers) {
   Cluster job({1, 1});
-  Join join{job.layout().hash(),
-            "data1",
-            {Rank{1}},
-            kDefaultCoordination,
-            AgreementOptions().cache_capacity};
+  Join join = join_of(job);
   join.reducer = Reducer::kDevice;
   job.step(0, MessageArrived{{NodeIndex{1}, Epoch{1}, 0, join}});
   EXPECT_EQ(job.node(0).failed.at(0),
