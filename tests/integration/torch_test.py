@@ -6,7 +6,7 @@ import subprocess
 import unittest
 
 import harness
-from harness import PYTHON, SOURCE, IntegrationTest
+from harness import PYTHON, IntegrationTest
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 HAS_TORCH = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode == 0
@@ -37,12 +37,6 @@ class TorchTest(IntegrationTest):
 
     def test_elastic_and_forks(self):
         self.run_cases("elastic", 4, 2)
-
-    def test_a_training_script_in_horovods_form(self):
-        script = os.path.join(SOURCE, "client", "python", "examples", "torch_digits.py")
-        run = self.ruedarun("-np", "4", "--virtual-nodes", "2", PYTHON, script, "--workers", "1", "--require", "0.95")
-        self.assertEqual(run.exit_code(), 0, run.output())
-        self.assertRegex(run.output(), "epoch 12: test loss .* accuracy 0.9")
 
 
 if __name__ == "__main__":
