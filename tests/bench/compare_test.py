@@ -140,6 +140,11 @@ class RuedaTest(unittest.TestCase):
         self.assertEqual(command[command.index("--virtual-nodes") + 1], "2")
         self.assertIn("--daemon-arg=--tcp-congestion=system", command)
 
+    def test_once_a_mode_and_a_number_of_streams(self):
+        made = sides.make_sides(["rueda"], "/bin", ["locked"], ["1", "4"])
+        self.assertEqual([side.name for side in made], ["Rueda locked x1", "Rueda locked x4"])
+        self.assertIn("--daemon-arg=--streams=4", made[1].flags)
+
     def test_one_launcher_a_node_on_several(self):
         first, second = self.commands(True)
         self.assertEqual(first[first.index("-np") + 1], "2")
