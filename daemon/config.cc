@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdlib>
 #include <istream>
 #include <memory>
+#include <set>
+#include <string_view>
 
 #include <CLI/CLI.hpp>
 #include <unistd.h>
@@ -32,6 +35,28 @@ CLI::Validator is_reducer() {
 CLI::Validator is_coordination() {
   return {[](std::string& name) { return core::parse_coordination(name).status().message(); },
           "MODE"};
+}
+
+bool is_word(std::string_view text) {
+  const auto is_plain = [](unsigned char c) {
+    return std::isalnum(c) ||
+           std::string_view("._-/:").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  return !text.empty() && text.size() <= limits::kMaxNodeIdBytes &&
+         std::all_of(text.begin(), text.end(), is_plain);
+}
+
+CLI::Validator is_label() {
+  return {[](std::string& label) {
+            const size_t equals = label.find('=');
+            const bool is_right = equals != std::string::npos &&
+                                  is_word(std::string_view(label).substr(0, equals)) &&
+                                  is_word(std::string_view(label).substr(equals + 1));
+            return is_right ? std::string()
+                            : "\"" + label +
+                                  "\" is not key=value, each 1 to 63 letters, digits, . _ - / :";
+          },
+          "KEY=VALUE"};
 }
 
 // CLI11 lets a file go before the environment; here the environment goes first.
@@ -163,6 +188,12 @@ void define_rest(CLI::App& app, Config& config) {
   app.add_option("--node-id", config.node_id, "This node's name in jobs and logs")
       ->envname("RUEDAD_NODE_ID")
       ->capture_default_str();
+  app.add_option("--label", config.labels,
+                 "What is to be known of this node, key=value, separated by commas; nodes with the "
+                 "same rack stand next to each other in rings")
+      ->envname("RUEDAD_LABEL")
+      ->delimiter(',')
+      ->check(is_label());
   app.add_option("--log-level", config.log_level, "trace, debug, info, warn, error")
       ->envname("RUEDAD_LOG_LEVEL")
       ->check(CLI::IsMember({"trace", "debug", "info", "warn", "error"}))
@@ -182,6 +213,16 @@ bool is_given(int argc, char** argv, const std::string& flag) {
   return std::any_of(argv + 1, argv + argc, [&](const std::string& word) {
     return word == flag || word.starts_with(flag + '=');
   });
+}
+
+// The first key that labels have twice; empty: there is none.
+std::string repeated_key(const std::vector<std::string>& labels) {
+  std::set<std::string> keys;
+  for (const std::string& label : labels) {
+    const std::string key = label.substr(0, label.find('='));
+    if (!keys.insert(key).second) return key;
+  }
+  return "";
 }
 
 // A private daemon lives beside the node's own, whose file and environment say that one's ports.
@@ -214,6 +255,10 @@ std::variant<Config, int> read_config(int argc, char** argv) {
     return app.exit(error);
   }
   if (is_private) take_free_ports(argc, argv, config);
+  if (const std::string key = repeated_key(config.labels); !key.empty()) {
+    std::cerr << "ruedad: --label has " << key << " twice; give each key one value\n";
+    return 2;
+  }
   if (config.node_id.empty() || config.node_id.size() > limits::kMaxNodeIdBytes) {
     std::cerr << "ruedad: --node-id takes 1 to " << limits::kMaxNodeIdBytes << " bytes\n";
     return 2;

@@ -14,7 +14,8 @@
 namespace rueda {
 
 struct Config {
-  std::string node_id;  // default: the host's name
+  std::string node_id;              // default: the host's name
+  std::vector<std::string> labels;  // of this node: key=value
   std::string socket = "/run/rueda/ruedad.sock";
   std::string listen_host = "0.0.0.0";
   std::string advertise_host;  // how others reach this node; default: as launchers say

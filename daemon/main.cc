@@ -28,9 +28,18 @@
 namespace rueda {
 namespace {
 
+// The value of this node's label; empty: it has none.
+std::string label(const Config& config, const std::string& key) {
+  for (const std::string& item : config.labels) {
+    if (item.starts_with(key + '=')) return item.substr(key.size() + 1);
+  }
+  return "";
+}
+
 engine::EngineOptions engine_options(const Config& config) {
   engine::EngineOptions options;
   options.node_id = config.node_id;
+  options.rack = label(config, "rack");
   options.fusion_threshold_bytes = config.fusion_threshold_bytes;
   options.coordination = core::parse_coordination(config.coordination).value();
   options.reducer = core::parse_reducer(config.reducer).value();
@@ -139,6 +148,7 @@ Status Daemon::start() {
   info_.node_id = config_.node_id;
   info_.socket = config_.socket;
   info_.simd = reduce::simd_target();
+  info_.labels = config_.labels;
   info_.transport = "tcp";
   info_.started_ms = steady_now_ms();
   return start_services();

@@ -111,6 +111,7 @@ class JobCore {
   struct JoinedNode {
     std::set<Rank> attached;
     std::string data_address;
+    std::string rack;
     bool operator==(const JoinedNode&) const = default;
   };
 
@@ -150,6 +151,7 @@ class JobCore {
   // Somebody here or below waits for the epoch: the parent is told, again and again.
   bool tells_parent() const { return !is_coordinator() && !nobody_waits(); }
   void start_if_complete(Output& output);
+  std::vector<NodeIndex> choose_ring() const;
   void begin_epoch(const std::vector<std::string>& data_addresses, Output& output);
   void finish_epoch(Output& output);
   bool nobody_waits() const;

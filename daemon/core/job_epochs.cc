@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "daemon/core/job.h"
+#include "daemon/core/mutants.h"
 
 namespace rueda::core {
 namespace {
@@ -26,6 +27,7 @@ void JobCore::send_join(Output& output) {
   join.coordination = options_.agreement.mode;
   join.cache_capacity = options_.agreement.cache_capacity;
   join.data_address = options_.data_address;
+  join.rack = options_.rack;
   join.fan_in = options_.agreement.tree_fan_in;
   join.algorithm = options_.algorithm;
   join.reducer = options_.reducer;
@@ -37,7 +39,7 @@ void JobCore::send_join(Output& output) {
   }
   for (const auto& [node, joined] : joined_) {
     join.below.push_back(
-        {node, joined.data_address, {joined.attached.begin(), joined.attached.end()}});
+        {node, joined.data_address, {joined.attached.begin(), joined.attached.end()}, joined.rack});
   }
   send(kNodeAbove, std::move(join), output);
 }
@@ -58,7 +60,7 @@ void JobCore::on_join(NodeIndex from, Epoch epoch, const Join& join, Output& out
     return;
   }
   std::vector<Join::Below> said = join.below;
-  said.push_back({from, join.data_address, join.attached});
+  said.push_back({from, join.data_address, join.attached, join.rack});
   bool has_news = false;
   for (const Join::Below& item : said) {
     const bool is_below =
@@ -79,7 +81,7 @@ void JobCore::on_join(NodeIndex from, Epoch epoch, const Join& join, Output& out
            output);
       return;
     }
-    JoinedNode node{{item.attached.begin(), item.attached.end()}, item.data_address};
+    JoinedNode node{{item.attached.begin(), item.attached.end()}, item.data_address, item.rack};
     has_news |= std::exchange(joined_[item.node], node) != node;
   }
   if (!start_deadline_) {
@@ -152,8 +154,28 @@ void JobCore::start_if_complete(Output& output) {
     if (!has_joined(node)) return;
     start.data_addresses[static_cast<size_t>(node.value)] = joined_.at(node).data_address;
   }
+  start.ring = choose_ring();
+  RUEDA_CHECK(layout_.set_ring(start.ring).is_ok());
   send(kEverybodyBelow, start, output);
   begin_epoch(start.data_addresses, output);
+}
+
+std::vector<NodeIndex> JobCore::choose_ring() const {
+  const std::vector<NodeIndex>& members = layout_.members();
+  std::vector<std::string> racks;
+  Bandwidths bandwidths;
+  for (const NodeIndex node : members) {
+    racks.push_back(joined_.at(node).rack);
+    if (options_.bandwidths.empty()) continue;
+    const std::vector<double>& measured = options_.bandwidths[static_cast<size_t>(node.value)];
+    std::vector<double>& row = bandwidths.emplace_back();
+    for (const NodeIndex to : members) row.push_back(measured[static_cast<size_t>(to.value)]);
+  }
+  std::vector<NodeIndex> ring;
+  for (const int place : ring_order(racks, bandwidths)) {
+    ring.push_back(members[static_cast<size_t>(place)]);
+  }
+  return ring;
 }
 
 void JobCore::on_start(const Message& message, const Start& start, Output& output) {
@@ -163,6 +185,12 @@ void JobCore::on_start(const Message& message, const Start& start, Output& outpu
                 "the coordinator named " + std::to_string(start.data_addresses.size()) +
                     " data addresses for " + std::to_string(layout_.node_count()) + " nodes"),
          output);
+    return;
+  }
+  const bool ignores = RUEDA_MUTANT(kRingIgnored);
+  const std::vector<NodeIndex>& ring = ignores ? layout_.members() : start.ring;
+  if (Status fits = layout_.set_ring(ring); !fits.is_ok()) {
+    fail(Status(Code::kInternal, "the coordinator's start is wrong: " + fits.message()), output);
     return;
   }
   pass_on(message, kEverybodyBelow, output);

@@ -9,6 +9,7 @@
 #include "daemon/core/algorithm.h"
 #include "daemon/core/recovery.h"
 #include "daemon/core/reducer.h"
+#include "daemon/core/ring_order.h"
 #include "daemon/core/stall_watch.h"
 #include "daemon/core/tree.h"
 
@@ -16,7 +17,9 @@ namespace rueda::core {
 
 struct JobOptions {
   JobId job;
-  std::string data_address;  // this node's, told to the others
+  std::string data_address;  // this node's, told to the others, as is the next
+  std::string rack;          // empty: nobody has said
+  Bandwidths bandwidths;     // by node; the coordinator's count, for the order of the ring
   AgreementOptions agreement;
   Reducer reducer = Reducer::kNode;
   // L5's W: how far ahead of the oldest operation under way a launch may be, in the lockable track

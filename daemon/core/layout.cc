@@ -59,6 +59,7 @@ Result<Layout> Layout::make(std::vector<LayoutNode> nodes) {
   for (size_t i = 0; i < nodes.size(); ++i) {
     layout.members_.push_back(NodeIndex{static_cast<int32_t>(i)});
   }
+  layout.ring_ = layout.members_;
   layout.nodes_ = std::move(nodes);
   layout.world_size_ = static_cast<int>(world_size);
   return layout;
@@ -73,7 +74,9 @@ Layout Layout::subset(const std::vector<Rank>& ranks) const {
     layout.node_of_[static_cast<size_t>(rank.value)] = node_of(rank);
     layout.nodes_[static_cast<size_t>(node_of(rank).value)].ranks.push_back(rank);
   }
-  std::erase_if(layout.members_, [&](NodeIndex node) { return layout.node(node).ranks.empty(); });
+  const auto has_no_rank = [&](NodeIndex node) { return layout.node(node).ranks.empty(); };
+  std::erase_if(layout.members_, has_no_rank);
+  std::erase_if(layout.ring_, has_no_rank);
   return layout;
 }
 
@@ -90,6 +93,9 @@ Layout Layout::by_rank() const {
       layout.node_of_[static_cast<size_t>(rank.value)] = own;
     }
   }
+  for (const NodeIndex member : ring_) {
+    for (const Rank rank : node(member).ranks) layout.ring_.push_back(layout.node_of(rank));
+  }
   return layout;
 }
 
@@ -102,9 +108,9 @@ std::vector<Rank> Layout::ranks() const {
 }
 
 NodeIndex Layout::ring_index(NodeIndex member) const {
-  const auto it = std::lower_bound(members_.begin(), members_.end(), member);
-  RUEDA_CHECK(it != members_.end() && *it == member);
-  return NodeIndex{static_cast<int32_t>(it - members_.begin())};
+  const auto it = std::find(ring_.begin(), ring_.end(), member);
+  RUEDA_CHECK(it != ring_.end());
+  return NodeIndex{static_cast<int32_t>(it - ring_.begin())};
 }
 
 const LayoutNode& Layout::node(NodeIndex index) const {
@@ -119,19 +125,29 @@ int Layout::member_ranks() const {
 }
 
 NodeIndex Layout::next(NodeIndex member) const {
-  const auto after = std::upper_bound(members_.begin(), members_.end(), member);
-  return after == members_.end() ? members_.front() : *after;
+  const auto place = static_cast<size_t>(ring_index(member).value);
+  return ring_[(place + 1) % ring_.size()];
 }
 
 NodeIndex Layout::previous(NodeIndex member) const {
-  const auto at = std::lower_bound(members_.begin(), members_.end(), member);
-  return at == members_.begin() ? members_.back() : *std::prev(at);
+  const auto place = static_cast<size_t>(ring_index(member).value);
+  return ring_[(place + ring_.size() - 1) % ring_.size()];
+}
+
+Status Layout::set_ring(std::vector<NodeIndex> ring) {
+  if (ring.empty()) ring = members_;
+  std::vector<NodeIndex> sorted = ring;
+  std::sort(sorted.begin(), sorted.end());
+  if (sorted != members_) return invalid("was given a ring that does not have each member once");
+  ring_ = std::move(ring);
+  return Status::ok();
 }
 
 void Layout::shrink_to(std::vector<NodeIndex> members) {
   RUEDA_CHECK(!members.empty() &&
               std::includes(members_.begin(), members_.end(), members.begin(), members.end()));
   members_ = std::move(members);
+  std::erase_if(ring_, [&](NodeIndex node) { return !is_member(node); });
   coordinator_ = members_.front();
 }
 

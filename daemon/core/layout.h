@@ -51,13 +51,18 @@ class Layout {
   }
   int member_ranks() const;
   std::vector<Rank> ranks() const;  // the members', ascending
-  // The place of a member among the members.
+  // The members as they stand in the ring: ascending, or as set.
+  const std::vector<NodeIndex>& ring() const { return ring_; }
+  // The place of a member in it.
   NodeIndex ring_index(NodeIndex member) const;
+  // From now on this one; empty: ascending. The error says that it does not have each member once.
+  [[nodiscard]] Status set_ring(std::vector<NodeIndex> ring);
   NodeIndex coordinator() const { return coordinator_; }
   // The members around this one in the ring.
   NodeIndex next(NodeIndex member) const;
   NodeIndex previous(NodeIndex member) const;
-  // From now on only these, which are members now. Not the layout of a process set.
+  // From now on only these, which are members now; the ring closes around the others. Not the
+  // layout of a process set.
   void shrink_to(std::vector<NodeIndex> members);
   // Over node ids and ranks: nodes that were told different layouts must not run together.
   uint64_t hash() const;
@@ -67,6 +72,7 @@ class Layout {
   std::vector<LayoutNode> nodes_;
   std::vector<NodeIndex> node_of_;  // by rank
   std::vector<NodeIndex> members_;
+  std::vector<NodeIndex> ring_;
   NodeIndex coordinator_{0};
   int world_size_ = 0;
 };

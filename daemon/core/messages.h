@@ -64,6 +64,7 @@ struct Join {
     NodeIndex node;
     std::string data_address;
     std::vector<Rank> attached;
+    std::string rack{};
   };
 
   uint64_t layout_hash = 0;
@@ -76,11 +77,13 @@ struct Join {
   Reducer reducer = Reducer::kNode;
   std::vector<Below> below;
   AlgorithmChoice algorithm = AlgorithmChoice::kAuto;
+  std::string rack{};  // where the node stands; empty: nobody has said
 };
 
 // Coordinator to members: every rank is there; the epoch begins.
 struct Start {
   std::vector<std::string> data_addresses;  // by node index
+  std::vector<NodeIndex> ring{};            // the members in their order; empty: ascending
 };
 
 // Member to coordinator: these tensors are ready here. In a tree to the parent: here and on all

@@ -159,7 +159,8 @@ std::string status_table(const v1::GetStatusReply& reply) {
                         {"jobs", std::to_string(reply.jobs())},
                         {"clients", std::to_string(reply.clients())},
                         {"simd", or_dash(reply.simd())},
-                        {"transports", or_dash(joined(reply.transports(), ", "))}});
+                        {"transports", or_dash(joined(reply.transports(), ", "))},
+                        {"labels", or_dash(joined(reply.labels(), ", "))}});
 }
 
 std::string jobs_table(const v1::ListJobsReply& reply) {
@@ -178,6 +179,9 @@ std::string jobs_table(const v1::ListJobsReply& reply) {
     if (!job.missing_ranks().empty()) {
       notes +=
           job.job_id() + ": not attached yet: ranks " + joined(job.missing_ranks(), ", ") + "\n";
+    }
+    if (job.ring_size() > 1) {
+      notes += job.job_id() + ": ring: " + joined(job.ring(), ", ") + "\n";
     }
     for (const v1::ListJobsReply::ProcessSet& set : job.process_sets()) {
       notes += job.job_id() + ": process set " + std::to_string(set.id()) + ": ranks " +

@@ -44,7 +44,7 @@ class Adder {
 
  private:
   const std::vector<Rank>& ranks_at(NodeIndex ring_index) const {
-    return layout_.node(layout_.members()[static_cast<size_t>(ring_index.value)]).ranks;
+    return layout_.node(layout_.ring()[static_cast<size_t>(ring_index.value)]).ranks;
   }
   int place_of(Rank rank) const {
     return static_cast<int>(std::lower_bound(ranks_.begin(), ranks_.end(), rank) - ranks_.begin());

@@ -61,7 +61,7 @@ struct DataJobOptions {
   uint32_t process_set = 0;
   uint32_t part = 0;  // of the process set's data jobs on this node (data_parts.h)
   transport::JobToken token{};
-  // The nodes are the members of the ring: those of the process set, ascending, or its ranks. Of
+  // The nodes are the members of the ring, in its order: those of the process set, or its ranks. Of
   // ranks on one node the ids and addresses are the same.
   NodeIndex self;
   std::vector<std::string> node_ids;

@@ -6,8 +6,8 @@ namespace rueda::engine {
 
 DataParts::DataParts(core::Reducer reducer, const core::Layout& layout, NodeIndex self)
     : ring_layout_(reducer == core::Reducer::kDevice ? layout.by_rank() : layout) {
-  size_t on_node = 0;  // the members of a node lie next to each other
-  for (const NodeIndex member : ring_layout_.members()) {
+  size_t on_node = 0;  // the members of a node stand next to each other
+  for (const NodeIndex member : ring_layout_.ring()) {
     const NodeIndex node = layout.node_of(ring_layout_.node(member).ranks.front());
     on_node = !ring_.empty() && ring_.back() == node ? on_node + 1 : 1;
     most_on_a_node_ = std::max(most_on_a_node_, on_node);

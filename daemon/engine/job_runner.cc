@@ -31,6 +31,7 @@ core::JobOptions core_options(const EngineContext& context, const JobSpec& spec)
   options.handover_grace_ms = context.options.timeout_ms / 10;
   options.handover_timeout_ms = context.options.timeout_ms;
   options.tree = context.options.tree;
+  options.rack = context.options.rack;
   options.stall.check_ms = spec.stall_check_ms.value_or(context.options.stall.check_ms);
   options.stall.shutdown_ms = spec.stall_shutdown_ms.value_or(context.options.stall.shutdown_ms);
   return options;
@@ -157,7 +158,10 @@ void JobRunner::start_epoch(const core::EpochStarted& started) {
   data_epoch_open_ = true;
   data_epoch_ = started.epoch;
   data_addresses_ = started.data_addresses;
-  open_data(0, spec_.layout);
+  if (core_.layout().ring() != core_.layout().members()) {
+    spdlog::info("job {}: the ring is {}", spec_.job, fmt::join(ring(), ", "));
+  }
+  open_data(0, core_.layout());
 
   session::Started place;
   place.epoch = started.epoch;

@@ -26,6 +26,7 @@ namespace rueda::engine {
 
 struct EngineOptions {
   std::string node_id;
+  std::string rack;  // where this node stands; empty: nobody has said
   int64_t fusion_threshold_bytes = int64_t{64} << 20;
   core::Coordination coordination = core::kDefaultCoordination;
   core::Reducer reducer = core::Reducer::kNode;
@@ -105,6 +106,7 @@ struct JobSnapshot {
   uint64_t in_flight = 0;
   std::string error;
   std::vector<Rank> missing_ranks;
+  std::vector<std::string> ring;  // node ids in the order of the ring, of the epoch that runs
   std::vector<ProcessSet> process_sets;  // beside that of all ranks
 };
 
@@ -187,6 +189,7 @@ class JobRunner {
   Held& held(LocalRank rank, Ticket ticket);
   Status check_place(LocalRank rank, const session::Submission& submission) const;
   void hold(LocalRank rank, const session::Submission& submission);
+  std::vector<std::string> ring() const;  // node ids
   std::string describe_node() const { return spec_.layout.node(spec_.self).node_id; }
 
   void step(core::Event event);

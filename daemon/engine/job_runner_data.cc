@@ -87,7 +87,7 @@ DataEvents JobRunner::data_events(uint32_t process_set, const std::vector<NodeIn
 }
 
 void JobRunner::open_set(const core::ProcessSetAdded& added) {
-  const core::Layout layout = spec_.layout.subset(added.ranks);
+  const core::Layout layout = core_.layout().subset(added.ranks);
   if (data_epoch_open_ && layout.is_member(spec_.self)) open_data(added.id, layout);
 }
 

@@ -26,11 +26,19 @@ JobSnapshot JobRunner::snapshot() const {
   snapshot.in_flight = core_.submissions_in_flight();
   snapshot.error = core_.failure().message();
   snapshot.missing_ranks = core_.missing_ranks();
+  if (data_epoch_open_) snapshot.ring = ring();
   for (const core::Collectives* set : core_.process_sets()) {
     if (set->id() == 0) continue;
     snapshot.process_sets.push_back({set->id(), set->layout().ranks(), set->is_locked()});
   }
   return snapshot;
+}
+
+std::vector<std::string> JobRunner::ring() const {
+  std::vector<std::string> ids;
+  for (const NodeIndex node : core_.layout().ring())
+    ids.push_back(core_.layout().node(node).node_id);
+  return ids;
 }
 
 std::vector<PlanSnapshot> JobRunner::plans() const {

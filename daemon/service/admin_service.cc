@@ -15,6 +15,7 @@ void fill_job(const engine::JobSnapshot& from, v1::ListJobsReply::Job& to) {
   to.set_attached(from.attached);
   to.set_nodes(from.nodes);
   to.set_coordinator(from.coordinator);
+  for (const std::string& node : from.ring) to.add_ring(node);
   to.set_coordination(from.mode);
   to.set_operations(from.operations);
   to.set_bytes_reduced(from.bytes_reduced);
@@ -110,6 +111,7 @@ void AdminService::fill(v1::GetStatusReply& reply) const {
   reply.set_clients(engine_.clients());
   reply.set_simd(info_.simd);
   reply.add_transports(info_.transport);
+  for (const std::string& label : info_.labels) reply.add_labels(label);
   reply.set_state(engine_.is_stopping() ? "stopping" : "ready");
 }
 

@@ -137,17 +137,20 @@ struct Writer {
     join.set_fan_in(static_cast<uint32_t>(from.fan_in));
     join.set_algorithm(core::to_string(from.algorithm));
     join.set_reducer(core::to_string(from.reducer));
+    join.set_rack(from.rack);
     for (const core::Join::Below& item : from.below) {
       v1::Join::Below& below = *join.add_below();
       below.set_node(item.node.value);
       below.set_data_address(item.data_address);
       for (Rank rank : item.attached) below.add_attached_ranks(rank.value);
+      below.set_rack(item.rack);
     }
   }
   void operator()(const core::Start& from) const {
     v1::Start& start = *to.mutable_start();
     start.set_proof(proof);
     for (const std::string& address : from.data_addresses) start.add_data_addresses(address);
+    for (const NodeIndex node : from.ring) start.add_ring(node.value);
   }
   void operator()(const core::Ready& from) const {
     v1::Ready& ready = *to.mutable_ready();
@@ -254,9 +257,11 @@ Result<core::Join> read(const v1::Join& from) {
   to.fan_in = static_cast<int>(std::min<uint32_t>(from.fan_in(), limits::kMaxNodes));
   to.algorithm = algorithm.value();
   to.reducer = reducer.value();
+  to.rack = from.rack();
   for (const v1::Join::Below& item : from.below()) {
     core::Join::Below& below =
         to.below.emplace_back(core::Join::Below{NodeIndex{item.node()}, item.data_address(), {}});
+    below.rack = item.rack();
     for (int32_t rank : item.attached_ranks()) below.attached.push_back(Rank{rank});
   }
   return to;
@@ -381,6 +386,7 @@ Status read_body(const v1::JobMessage& from, engine::Envelope& to) {
       core::Start start;
       start.data_addresses.assign(from.start().data_addresses().begin(),
                                   from.start().data_addresses().end());
+      for (const int32_t node : from.start().ring()) start.ring.push_back(NodeIndex{node});
       to.proof = from.start().proof();
       message.body = std::move(start);
       return Status::ok();

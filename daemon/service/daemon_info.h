@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "daemon/base/clock.h"
 
@@ -16,6 +17,7 @@ struct DaemonInfo {
   std::string socket;
   std::string simd;
   std::string transport;
+  std::vector<std::string> labels;  // key=value
   TicksMs started_ms = 0;
 };
 

@@ -45,11 +45,14 @@ class Cluster {
     std::vector<std::string> abandoned_plans;
   };
 
-  explicit Cluster(const std::vector<int>& ranks_by_node, JobOptions options = {})
+  // `racks`: by node, if somebody has said.
+  explicit Cluster(const std::vector<int>& ranks_by_node, JobOptions options = {},
+                   const std::vector<std::string>& racks = {})
       : layout_(layout_of(ranks_by_node)) {
     options.job = "train";
     for (int i = 0; i < layout_.node_count(); ++i) {
       options.data_address = "data" + std::to_string(i);
+      if (!racks.empty()) options.rack = racks[static_cast<size_t>(i)];
       nodes_.emplace_back();
       nodes_.back().core = std::make_unique<JobCore>(layout_, NodeIndex{i}, options);
     }

@@ -41,6 +41,52 @@ TEST(JobForming, OneNodeNeedsNobody) {
   EXPECT_FALSE(job.node(0).core->wakes_at().has_value());
 }
 
+std::vector<int32_t> ring_of(Cluster& job, int node) {
+  std::vector<int32_t> ring;
+  for (const NodeIndex index : job.node(node).core->layout().ring()) ring.push_back(index.value);
+  return ring;
+}
+
+void attach_all(Cluster& job) {
+  for (int rank = 0; rank < job.layout().world_size(); ++rank) job.attach(rank);
+  job.settle();
+}
+
+TEST(JobForming, NodesOfARackStandTogetherInTheRing) {
+  JobOptions tree;
+  tree.tree = {2, 2};  // node 3 is below node 1
+  for (const JobOptions& options : {JobOptions{}, tree}) {
+    Cluster job({1, 1, 1, 1}, options, {"a", "b", "a", "b"});
+    attach_all(job);
+    for (int node = 0; node < 4; ++node) {
+      EXPECT_EQ(job.state(node), JobState::kRunning);
+      EXPECT_THAT(ring_of(job, node), ElementsAre(0, 2, 1, 3));
+    }
+  }
+}
+
+TEST(JobForming, TheCoordinatorsBandwidthsDecideWhereRacksDoNot) {
+  JobOptions options;
+  options.bandwidths.assign(4, std::vector<double>(4, 10));
+  options.bandwidths[0][1] = 1;
+  Cluster job({1, 1, 1, 1}, options);
+  attach_all(job);
+  for (int node = 0; node < 4; ++node) EXPECT_THAT(ring_of(job, node), ElementsAre(0, 2, 1, 3));
+}
+
+TEST(JobForming, ARingThatCannotBeEndsTheJob) {
+  Cluster job({1, 1});
+  job.attach(0);
+  job.attach(1);
+  job.deliver(1, 0);
+  ASSERT_EQ(job.stream(0, 1).size(), 1u);
+  std::get<Start>(job.stream(0, 1).front().body).ring = {NodeIndex{1}, NodeIndex{1}};
+  job.settle();
+  ASSERT_EQ(job.node(1).failed.size(), 1u);
+  EXPECT_THAT(job.node(1).failed[0].message(), HasSubstr("does not have each member once"));
+  EXPECT_EQ(job.state(0), JobState::kFailed);
+}
+
 TEST(JobForming, JoinIsSentAgainUntilStart) {
   Cluster job({1, 1});
   job.attach(1);

@@ -71,6 +71,34 @@ TEST(Layout, NextAndPreviousGoRound) {
   EXPECT_EQ(layout_of({2}).next(NodeIndex{0}), NodeIndex{0});
 }
 
+TEST(Layout, TheRingHasAnOrderOfItsOwn) {
+  Layout layout = layout_of({1, 2, 1, 1});
+  const auto indices = [](std::vector<int32_t> values) {
+    std::vector<NodeIndex> nodes;
+    for (const int32_t value : values) nodes.push_back(NodeIndex{value});
+    return nodes;
+  };
+  EXPECT_EQ(layout.ring(), indices({0, 1, 2, 3}));
+  for (const auto& wrong : {indices({0, 1, 2}), indices({0, 1, 2, 2}), indices({0, 1, 2, 4})}) {
+    EXPECT_THAT(layout.set_ring(wrong).message(), HasSubstr("does not have each member once"));
+  }
+  ASSERT_TRUE(layout.set_ring(indices({0, 2, 3, 1})).is_ok());
+  EXPECT_EQ(layout.next(NodeIndex{0}), NodeIndex{2});
+  EXPECT_EQ(layout.next(NodeIndex{1}), NodeIndex{0});
+  EXPECT_EQ(layout.previous(NodeIndex{0}), NodeIndex{1});
+  EXPECT_EQ(layout.ring_index(NodeIndex{3}), NodeIndex{2});
+  EXPECT_EQ(layout.members(), indices({0, 1, 2, 3}));
+  EXPECT_EQ(layout.coordinator(), NodeIndex{0});
+  // The ranks of a node stand next to each other: of ranks 0 to 4 node 1 has two.
+  EXPECT_EQ(layout.by_rank().ring(), indices({0, 3, 4, 1, 2}));
+  // A process set without node 2, and what is left when node 0 is lost.
+  EXPECT_EQ(layout.subset({Rank{0}, Rank{2}, Rank{4}}).ring(), indices({0, 3, 1}));
+  layout.shrink_to(indices({1, 2, 3}));
+  EXPECT_EQ(layout.ring(), indices({2, 3, 1}));
+  ASSERT_TRUE(layout.set_ring({}).is_ok());
+  EXPECT_EQ(layout.ring(), indices({1, 2, 3}));
+}
+
 TEST(Layout, ShrinksToItsSurvivors) {
   Layout layout = Layout::make({node("a", {0, 3}), node("b", {1}), node("c", {2, 4})}).value();
   const uint64_t hash = layout.hash();

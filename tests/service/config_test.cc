@@ -111,6 +111,7 @@ TEST_F(ConfigTest, EverySettingHasAVariable) {
   env("RUEDAD_REDUCE_THREADS", "3");
   env("RUEDAD_TCP_CONGESTION", "system");
   env("RUEDAD_STREAMS", "4");
+  env("RUEDAD_LABEL", "rack=r1,zone=eu/1");
   env("RUEDAD_LOG_LEVEL", "debug");
   env("RUEDAD_LOG_FORMAT", "json");
   const Config config = good({});
@@ -129,6 +130,7 @@ TEST_F(ConfigTest, EverySettingHasAVariable) {
   EXPECT_EQ(config.start_timeout_ms, 700);
   EXPECT_EQ(config.tcp_congestion, "system");
   EXPECT_EQ(config.streams, 4u);
+  EXPECT_EQ(config.labels, (std::vector<std::string>{"rack=r1", "zone=eu/1"}));
   EXPECT_EQ(config.log_level, "debug");
   EXPECT_EQ(config.log_format, "json");
 }
@@ -166,6 +168,17 @@ TEST_F(ConfigTest, ValuesThatCannotBeAreRefusedAndNamed) {
     const auto [code, printed] = bad({flag, value});
     EXPECT_NE(code, 0) << flag << ' ' << value;
     EXPECT_NE(printed.find(flag), std::string::npos) << printed;
+  }
+}
+
+TEST_F(ConfigTest, LabelsAreKeysWithOneValueEach) {
+  const std::vector<std::string> labels{"rack=r1", "zone=eu/1"};
+  EXPECT_EQ(good({"--label", "rack=r1,zone=eu/1"}).labels, labels);
+  EXPECT_EQ(good({"--label=rack=r1", "--label=zone=eu/1"}).labels, labels);
+  for (const char* wrong : {"rack", "rack=", "=a", "rack=a b", "rack=a,rack=b"}) {
+    const auto [code, printed] = bad({"--label", wrong});
+    EXPECT_NE(code, 0) << wrong;
+    EXPECT_NE(printed.find("--label"), std::string::npos) << printed;
   }
 }
 

@@ -57,15 +57,17 @@ core::DescriptorPtr descriptor() {
 }
 
 TEST(Convert, Join) {
-  const core::Join join{0xfedcba9876543210,
-                        "host:1",
-                        {Rank{0}, Rank{7}},
-                        core::Coordination::kGlobalSleep,
-                        77,
-                        5,
-                        core::Reducer::kDevice,
-                        {{NodeIndex{3}, "host:3", {Rank{4}}}, {NodeIndex{4}, "host:4", {}}},
-                        core::AlgorithmChoice::kDirect};
+  const core::Join join{
+      0xfedcba9876543210,
+      "host:1",
+      {Rank{0}, Rank{7}},
+      core::Coordination::kGlobalSleep,
+      77,
+      5,
+      core::Reducer::kDevice,
+      {{NodeIndex{3}, "host:3", {Rank{4}}, "north"}, {NodeIndex{4}, "host:4", {}}},
+      core::AlgorithmChoice::kDirect,
+      "south"};
   const core::Join back = round_trip(join, std::string("\0proof\xff", 7));
   EXPECT_EQ(back.layout_hash, join.layout_hash);
   EXPECT_EQ(back.data_address, join.data_address);
@@ -80,11 +82,16 @@ TEST(Convert, Join) {
   EXPECT_EQ(back.below[0].data_address, "host:3");
   EXPECT_EQ(back.below[0].attached, (std::vector<Rank>{Rank{4}}));
   EXPECT_EQ(back.below[1].attached, std::vector<Rank>{});
+  EXPECT_EQ(back.rack, "south");
+  EXPECT_EQ(back.below[0].rack, "north");
+  EXPECT_EQ(back.below[1].rack, "");
 }
 
 TEST(Convert, Start) {
   EXPECT_EQ(round_trip(core::Start{{"a:1", "b:2"}}, "proof").data_addresses,
             (std::vector<std::string>{"a:1", "b:2"}));
+  const core::Start ordered{{"a:1", "b:2"}, {NodeIndex{1}, NodeIndex{0}}};
+  EXPECT_EQ(round_trip(ordered, "proof").ring, ordered.ring);
 }
 
 TEST(Convert, Ready) {

@@ -81,6 +81,10 @@ void Checkers::after_step(NodeIndex node, const core::JobCore& core, const core:
   Node& model = at(node);
   for (const auto& [to, message] : output.sends) on_vote(node, message);
   if (output.recovered) on_recovered(node, *output.recovered);
+  // An epoch that all leave as they enter it is over by now, and the ring is of none.
+  if (output.started || (output.recovered && output.recovered->epoch == core.epoch())) {
+    check_ring(node, core.layout(), core.epoch());
+  }
   if (output.started) {
     on_started(node, *output.started);
     model.members.clear();
@@ -119,6 +123,12 @@ void Checkers::after_step(NodeIndex node, const core::JobCore& core, const core:
     model.under_way.clear();
     model.failed = true;
   }
+}
+
+void Checkers::check_ring(NodeIndex node, const core::Layout& layout, Epoch epoch) {
+  const std::vector<NodeIndex>& ring = layout.ring();
+  const auto [first, is_new] = rings_.try_emplace(epoch.value, ring);
+  if (first->second != ring) violated("ring: " + name_of(node) + " has another one than others");
 }
 
 void Checkers::on_started(NodeIndex node, const core::EpochStarted& started) {

@@ -25,6 +25,7 @@
 //   R5  nobody delivers who was left out
 //   R6  a completion names its epoch and its contributors, the same on all nodes
 //   agreement  nothing is launched or delivered on descriptors that differ
+//   ring       all nodes of an epoch have the same one
 //   credit     a lane of the data plane holds one operation, and is free in the end
 //   fault      no error without a fault, a goodbye or a mismatch that explains it
 //   liveness   what waits ends
@@ -148,6 +149,7 @@ class Checkers {
 
   bool is_locked(const core::JobCore& core) const;
   void on_started(NodeIndex node, const core::EpochStarted& started);
+  void check_ring(NodeIndex node, const core::Layout& layout, Epoch epoch);
   void on_done(NodeIndex node, const core::OperationDone& done);
   void on_message(NodeIndex node, const core::Message& message);
   void on_lock(const core::Lock& lock);
@@ -186,11 +188,12 @@ class Checkers {
   const uint32_t process_set_;
   const bool has_witness_;
   std::vector<Node> nodes_;
-  std::vector<OpenSubmissions> open_;              // by rank
-  std::vector<bool> dead_;                         // by rank
-  std::vector<bool> joined_;                       // by rank
-  std::vector<std::set<Rank>> gone_on_without_;    // by rank: so it joins later than these
-  std::set<std::pair<int32_t, uint64_t>> ending_;  // in this step: ranks and tickets
+  std::vector<OpenSubmissions> open_;                 // by rank
+  std::vector<bool> dead_;                            // by rank
+  std::vector<bool> joined_;                          // by rank
+  std::map<uint32_t, std::vector<NodeIndex>> rings_;  // by epoch
+  std::vector<std::set<Rank>> gone_on_without_;       // by rank: so it joins later than these
+  std::set<std::pair<int32_t, uint64_t>> ending_;     // in this step: ranks and tickets
   std::map<Key, Operation> operations_;
   std::map<std::pair<uint32_t, Seq>, uint32_t> changes_;           // by epoch: what came of them
   std::map<std::pair<uint32_t, uint32_t>, Unlocking> unlockings_;  // by epoch and new generation

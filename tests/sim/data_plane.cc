@@ -22,7 +22,8 @@ uint64_t DataPlane::members_of(int node, uint32_t process_set) const {
 
 uint64_t DataPlane::needed_by(const Operation& operation, int node) const {
   if (!has_root(operation.kind) || setup_.shrinks()) return operation.members;
-  const auto next = [&](int other) { return world_.layout().next(NodeIndex{other}).value; };
+  const core::Layout& layout = world_.node(node).core->layout();
+  const auto next = [&](int other) { return layout.next(NodeIndex{other}).value; };
   uint64_t needed = uint64_t{1} << node;
   const bool goes_down = operation.kind == CollectiveKind::kBroadcast;
   for (int on_the_way = goes_down ? operation.root : next(operation.root); on_the_way != node;

@@ -36,7 +36,7 @@ void Faults::begin(const FaultSetup& fault) {
     case FaultKind::kNodeDies: kill_node(fault.node); break;
     case FaultKind::kChannelBreaks: {
       if (is_witness(fault.node)) break;
-      const NodeIndex peer = world_.layout().next(NodeIndex{fault.node});
+      const NodeIndex peer = world_.node(fault.node).core->layout().next(NodeIndex{fault.node});
       if (peer.value == fault.node) break;
       agenda_.at(agenda_.now(), fault.node, world_.node(fault.node).epoch,
                  core::DataChannelLost{peer, Status(Code::kNodeLost, "the channel broke")});

@@ -41,6 +41,7 @@ const Planted kPlanted[] = {
     {"a carried seq used twice", core::Mutant::kCarriedSeqUsedTwice, kShrink},
     {"delivering without a lease", core::Mutant::kDeliverWithoutLease, kShrink},
     {"a half without its witness", core::Mutant::kWitnessIgnored, kShrink},
+    {"the ring's order ignored", core::Mutant::kRingIgnored},
     {"a joined rank counted twice", core::Mutant::kJoinedRankCountedTwice},
     {"a joined node counted twice", core::Mutant::kJoinedNodeCountedTwice},
     {"dependent tensors fused", core::Mutant::kDependentTensorsFused},

@@ -15,6 +15,7 @@ struct Phrase {
 
 constexpr Phrase kPhrases[] = {
     {"ranks NAMES", &Teller::ranks},
+    {"racks NAMES", &Teller::racks},
     {"set NUMBER has ranks NAMES", &Teller::set},
     {"tensor WORD WORD NUMBER", &Teller::tensor},
     {"tensor WORD WORD NUMBER in group WORD", &Teller::grouped_tensor},
@@ -58,6 +59,7 @@ constexpr Phrase kPhrases[] = {
     {"NUMBER ms pass, and all messages arrive", &Teller::time_passes_with_messages},
 
     {"expect NODES launches nothing", &Teller::expect_no_launch},
+    {"expect NODES has the ring NAMES", &Teller::expect_ring},
     {"expect NODES launches WORD as WORD", &Teller::expect_launch},
     {"expect NODES launches WORD as WORD without RANKS", &Teller::expect_launch_without},
     {"expect NODES launches WORD as WORD in generation NUMBER",

@@ -269,9 +269,11 @@ core::Layout RunSetup::layout_of(uint32_t id) const {
   return layout().subset(members);
 }
 
-core::JobOptions RunSetup::job_options() const {
+core::JobOptions RunSetup::job_options(int node) const {
   core::JobOptions options;
   options.job = "sim";
+  options.data_address = "data" + std::to_string(node);
+  if (!racks.empty()) options.rack = racks[static_cast<size_t>(node)];
   options.max_launched_operations = window;
   options.start_timeout_ms = 5'000;
   options.agreement.max_open_operations = open_operations;
@@ -313,6 +315,11 @@ std::vector<std::string> RunSetup::lines() const {
                   (has_witness ? ", and a witness, n" + number(ranks.size()) : "") +
                   (has_tree() ? ", a tree of fan-in " + number(tree.fan_in) : "") +
                   (goes ? ", daemons go" : ""));
+  if (!racks.empty()) {
+    std::string line = "racks";
+    for (const std::string& rack : racks) line += " " + rack;
+    lines.push_back(line);
+  }
   lines.push_back("steps " + number(steps) + ", epochs " + number(epochs) +
                   (reordered ? ", reordered" : "") + (eager ? ", eager" : "") +
                   (polls ? ", polls" : "") +
@@ -425,6 +432,11 @@ RunSetup draw_setup(uint64_t seed, const Limits& limits) {
   // Whose join ends because another rank has left cannot leave sets in order.
   const bool may_join = !setup.shrinks() && (setup.leaver < 0 || setup.sets.empty());
   if (limits.joins && may_join && dice.chance(30)) draw_joins(dice, setup);
+  if (dice.chance(40)) {
+    for (size_t i = 0; i < setup.ranks.size(); ++i) {
+      setup.racks.push_back(std::string(1, "abc"[dice.draw(0, 2)]));
+    }
+  }
   return setup;
 }
 

@@ -75,8 +75,9 @@ struct RunSetup {
   uint64_t seed = 0;
   core::Coordination mode = core::Coordination::kNegotiate;
   core::DeathPolicy policy = core::DeathPolicy::kFail;
-  std::vector<int> ranks;    // how many, by node
-  bool has_witness = false;  // the node after the last one: it has no rank, and votes
+  std::vector<int> ranks;          // how many, by node
+  std::vector<std::string> racks;  // by node, for the order of the ring; empty: nobody has said
+  bool has_witness = false;        // the node after the last one: it has no rank, and votes
   std::vector<TensorSetup> tensors;
   // Process sets that the processes add at first, ranks ascending: set i + 1. They overlap.
   std::vector<std::vector<int>> sets;
@@ -134,7 +135,7 @@ struct RunSetup {
   core::TreeLinks links_of(int node) const;
   // Of process set `id`.
   core::Layout layout_of(uint32_t id) const;
-  core::JobOptions job_options() const;
+  core::JobOptions job_options(int node) const;
   // One line an item, as for a report.
   std::vector<std::string> lines() const;
 };

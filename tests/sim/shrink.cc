@@ -34,6 +34,7 @@ std::optional<RunSetup> without_rank(RunSetup setup, size_t node) {
   if (setup.ranks[node] == 0) {
     setup.ranks.erase(setup.ranks.begin() + static_cast<std::ptrdiff_t>(node));
     const int gone = static_cast<int>(node);
+    if (!setup.racks.empty()) setup.racks.erase(setup.racks.begin() + gone);
     const auto renumber = [&](int& other) { other -= other > gone; };
     for (FaultSetup& fault : setup.faults) {
       renumber(fault.node);

@@ -39,6 +39,12 @@ void Teller::ranks(const std::vector<Words>& said) {
   for (const std::string& count : said[0]) setup_.ranks.push_back(std::stoi(count));
 }
 
+void Teller::racks(const std::vector<Words>& said) {
+  if (world_) throw Objection("the story has begun");
+  if (said[0].size() != setup_.ranks.size()) throw Objection("each node has a rack");
+  setup_.racks = said[0];
+}
+
 void Teller::set(const std::vector<Words>& said) {
   if (world_) throw Objection("the story has begun");
   std::vector<int>& ranks = setup_.sets.emplace_back();

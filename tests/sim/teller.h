@@ -29,6 +29,7 @@ class Teller {
 
   // --- The cast
   void ranks(const std::vector<Words>& said);
+  void racks(const std::vector<Words>& said);
   // What ranks may add. Numbers are those that the sets get if they are added in turn.
   void set(const std::vector<Words>& said);
   void tensor(const std::vector<Words>& said);
@@ -80,6 +81,7 @@ class Teller {
   void expect_launch_without(const std::vector<Words>& said);
   void expect_launch_in_generation(const std::vector<Words>& said);
   void expect_no_launch(const std::vector<Words>& said);
+  void expect_ring(const std::vector<Words>& said);
   void expect_result(const std::vector<Words>& said);
   void expect_set(const std::vector<Words>& said);
   void expect_error(const std::vector<Words>& said);

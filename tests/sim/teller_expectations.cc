@@ -46,6 +46,16 @@ void Teller::expect_launch_in_generation(const std::vector<Words>& said) {
   }
 }
 
+void Teller::expect_ring(const std::vector<Words>& said) {
+  for (int index : nodes(said[0])) {
+    Words is;
+    for (const NodeIndex node : world().node(index).core->layout().ring()) {
+      is.push_back(name_of(node.value));
+    }
+    if (is != said[1]) throw Objection(name_of(index) + " has another ring");
+  }
+}
+
 void Teller::expect_no_launch(const std::vector<Words>& said) {
   for (int index : nodes(said[0])) {
     for (const auto& [set, launches] : said_[static_cast<size_t>(index)].launches) {

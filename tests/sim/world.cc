@@ -9,16 +9,14 @@ World::World(const RunSetup& setup, bool keep_trace)
       nodes_(static_cast<size_t>(setup.voter_count())),
       checkers_(setup),
       trace_(keep_trace) {
-  core::JobOptions options = setup.job_options();
   for (int i = 0; i < node_count(); ++i) {
-    options.data_address = "data" + std::to_string(i);
-    node(i).core = std::make_unique<core::JobCore>(layout_, NodeIndex{i}, options);
+    node(i).core = std::make_unique<core::JobCore>(layout_, NodeIndex{i}, setup.job_options(i));
     const int local_size = static_cast<int>(layout_.node(NodeIndex{i}).ranks.size());
     for (int j = 0; j < local_size; ++j) local_ranks_.push_back(LocalRank{j});
   }
   if (!setup.has_witness) return;
-  node(node_count()).witness = std::make_unique<core::Recovery>(layout_, NodeIndex{node_count()},
-                                                                options.recovery, Epoch{0});
+  node(node_count()).witness = std::make_unique<core::Recovery>(
+      layout_, NodeIndex{node_count()}, setup.job_options(0).recovery, Epoch{0});
 }
 
 core::Output World::step(TicksMs now, int index, const core::Event& event) {
