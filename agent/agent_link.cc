@@ -49,6 +49,7 @@ v1::AgentRequest job_request(const JobRegistration& registration) {
   spec.set_start_timeout_ms(registration.start_timeout_ms);
   if (registration.stall_check_ms) spec.set_stall_check_ms(*registration.stall_check_ms);
   if (registration.stall_shutdown_ms) spec.set_stall_shutdown_ms(*registration.stall_shutdown_ms);
+  spec.set_is_shared(registration.is_shared);
   return request;
 }
 

@@ -39,6 +39,8 @@ struct JobRegistration {
   int64_t start_timeout_ms = 0;
   std::optional<int64_t> stall_check_ms;
   std::optional<int64_t> stall_shutdown_ms;
+  // One of several registrations of this job on the node: it lasts until the last is closed.
+  bool is_shared = false;
 };
 
 // One job's registration with one daemon: it lasts as long as the stream.

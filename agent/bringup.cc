@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "agent/agent_link.h"
+#include "agent/identity.h"
 #include "agent/network.h"
 #include "agent/text.h"
-#include "daemon/base/limits.h"
 
 namespace rueda::agent {
 namespace {
@@ -14,10 +14,6 @@ namespace {
 constexpr char kDefaultSocket[] = "/run/rueda/ruedad.sock";
 constexpr int64_t kDescribeTimeoutMs = 5000;
 constexpr std::chrono::milliseconds kMaxRetryAfter{2000};
-
-bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
-}
 
 std::string seconds_text(int64_t ms) {
   std::string out = std::to_string(ms / 1000);
@@ -144,14 +140,7 @@ void Bringup::on_daemon_ready(size_t index, Result<DaemonReady> outcome) {
 Result<std::string> Bringup::own_host() const {
   if (options_.nnodes == 1) return std::string("127.0.0.1");
   const auto endpoint = parse_host_port(options_.rdzv_endpoint);
-  Result<std::string> host = address_towards(endpoint->host, endpoint->port);
-  // Debian's /etc/hosts gives a machine's own name an address of the loopback, where no other
-  // node reaches it: take the one of the way out (192.0.2.1 is nobody's, and nothing is sent).
-  if (host.is_ok() && is_loopback(host.value()) && !is_loopback(endpoint->host)) {
-    Result<std::string> outward = address_towards("192.0.2.1", 9);
-    if (outward.is_ok()) return outward;
-  }
-  return host;
+  return own_address_towards(endpoint->host, endpoint->port);
 }
 
 void Bringup::on_nodes_known() {
@@ -162,22 +151,10 @@ void Bringup::on_nodes_known() {
   }
 }
 
-Result<JobIdentity> Bringup::make_identity() const {
-  const Result<std::string> name = random_bytes(6);
-  const Result<std::string> token = random_bytes(limits::kTokenBytes);
-  const Result<int> port = free_port();
-  if (!name.is_ok()) return name.status();
-  if (!token.is_ok()) return token.status();
-  if (!port.is_ok()) return port.status();
-  JobIdentity out{"job-" + to_hex(name.value()), token.value(), "127.0.0.1", port.value()};
-  if (options_.nnodes > 1) out.master_addr = parse_host_port(options_.rdzv_endpoint)->host;
-  return out;
-}
-
 void Bringup::lay_out_here() {
   const Result<std::vector<std::vector<Rank>>> blocks =
       deal_evenly(options_.ranks, static_cast<int>(local_nodes_.size()));
-  const Result<JobIdentity> identity = make_identity();
+  const Result<JobIdentity> identity = make_identity("127.0.0.1");
   if (!blocks.is_ok()) return fail(blocks.status().message());
   if (!identity.is_ok()) return fail(identity.status().message());
   const JobIdentity& made = identity.value();
@@ -192,7 +169,7 @@ void Bringup::lay_out_here() {
 
 void Bringup::meet() {
   if (options_.node_rank == 0) {
-    Result<JobIdentity> identity = make_identity();
+    Result<JobIdentity> identity = make_identity(parse_host_port(options_.rdzv_endpoint)->host);
     if (!identity.is_ok()) return fail(identity.status().message());
     auto server = RendezvousServer::start(options_.rdzv_endpoint, options_.nnodes, options_.rdzv_id,
                                           std::move(identity).value());

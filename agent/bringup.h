@@ -60,7 +60,6 @@ class Bringup {
   void start_daemons();
   void on_daemon_ready(size_t index, Result<DaemonReady> outcome);
   void on_nodes_known();
-  Result<JobIdentity> make_identity() const;
   void lay_out_here();
   // The host under which the other nodes reach this one.
   Result<std::string> own_host() const;

@@ -13,6 +13,7 @@
 #include "agent/horovod_variables.h"
 #include "agent/launcher.h"
 #include "agent/options.h"
+#include "agent/rank_registration.h"
 
 namespace {
 
@@ -46,6 +47,10 @@ int main(int argc, char** argv) {
   if (!parsed.options) {
     std::fprintf(parsed.is_error ? stderr : stdout, "%s\n", parsed.text.c_str());
     return parsed.exit_code;
+  }
+  if (parsed.options->is_for_rank) {
+    rueda::agent::quiet_grpc();
+    return rueda::agent::register_rank(*parsed.options, environment);
   }
   for (const std::string& note : notes) std::fprintf(stderr, "ruedarun: %s\n", note.c_str());
   rueda::agent::quiet_grpc();

@@ -27,6 +27,20 @@ Result<std::string> address_towards(const std::string& host, int port) {
                                      error.message() + "): check its name in --rdzv-endpoint");
 }
 
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
+}
+
+Result<std::string> own_address_towards(const std::string& host, int port) {
+  Result<std::string> own = address_towards(host, port);
+  if (own.is_ok() && is_loopback(own.value()) && !is_loopback(host)) {
+    // 192.0.2.1 is nobody's, and nothing is sent.
+    Result<std::string> outward = address_towards("192.0.2.1", 9);
+    if (outward.is_ok()) return outward;
+  }
+  return own;
+}
+
 Result<int> free_port() {
   asio::io_context context;
   boost::system::error_code error;

@@ -10,6 +10,11 @@ namespace rueda::agent {
 // This machine's address on its way to `host`. Resolves names, so it may block; sends nothing.
 Result<std::string> address_towards(const std::string& host, int port);
 
+bool is_loopback(const std::string& host);
+// As address_towards; where that is of the loopback and `host` is not (Debian's /etc/hosts gives a
+// machine's own name such an address, where no other node reaches it), the one of the way out.
+Result<std::string> own_address_towards(const std::string& host, int port);
+
 // A TCP port that nobody uses right now. Somebody may before the caller does.
 Result<int> free_port();
 

@@ -137,6 +137,9 @@ Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, bool& no_pref
                  "$RUEDA_STALL_SHUTDOWN_TIME_SECONDS; default: the daemon's)")
       ->check(CLI::Range(0.0, kMaxSeconds));
   app.add_flag("--no-prefix", no_prefix, "Do not put the rank before each line of output");
+  app.add_flag("--for-rank", options.is_for_rank,
+               "Start nothing: register the process that runs this, which mpirun or srun has "
+               "started, with the daemon, and stay as long as it does (librueda does this)");
   app.add_flag("--verbose", options.is_verbose, "Say what is done, and let daemons do so");
   return flags;
 }
@@ -208,6 +211,9 @@ std::vector<std::string> with_variables(const std::vector<std::string>& flags,
 // What CLI11 does not check; empty: nothing to say.
 std::string conflict_in(const Options& options, const Flags& flags) {
   const bool is_many_nodes = options.nnodes > 1;
+  if (options.is_for_rank) {
+    return options.command.empty() ? "" : "--for-rank starts no program, so leave it out";
+  }
   if (options.command.empty()) return "name the program to start, as in: ruedarun -np 4 ./train";
   if (*flags.virtual_nodes && is_many_nodes) {
     return "--virtual-nodes puts all nodes on this machine, so --nnodes cannot go with it";

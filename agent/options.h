@@ -30,6 +30,8 @@ struct Options {
   int64_t grace_ms = 5'000;
   bool has_prefix = true;
   bool is_verbose = false;
+  // Registers the process that has started this one, instead of starting any.
+  bool is_for_rank = false;
   AgreementSettings agreement;
   // How long ranks of the job may wait for others; none: the daemon's default.
   std::optional<int64_t> stall_check_ms;

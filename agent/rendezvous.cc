@@ -57,8 +57,8 @@ JobLayout layout_from(const v1::EnterReply& reply) {
 
 class Service final : public v1::Rendezvous::CallbackService {
  public:
-  Service(int nnodes, const std::string& rdzv_id, JobIdentity identity)
-      : identity_(std::move(identity)), table_(nnodes, rdzv_id) {}
+  Service(int nnodes, const std::string& rdzv_id, JobIdentity identity, Meeting meeting)
+      : identity_(std::move(identity)), table_(nnodes, rdzv_id, meeting) {}
 
   std::string missing() {
     const std::lock_guard lock(mutex_);
@@ -147,8 +147,8 @@ class Service final : public v1::Rendezvous::CallbackService {
 
 class Server final : public RendezvousServer {
  public:
-  Server(int nnodes, const std::string& rdzv_id, JobIdentity identity)
-      : service_(nnodes, rdzv_id, std::move(identity)) {}
+  Server(int nnodes, const std::string& rdzv_id, JobIdentity identity, Meeting meeting)
+      : service_(nnodes, rdzv_id, std::move(identity), meeting) {}
   ~Server() override {
     service_.refuse_waiting();
     if (server_) {
@@ -158,7 +158,7 @@ class Server final : public RendezvousServer {
 
   bool listen(const std::string& address) {
     grpc::ServerBuilder builder;
-    int port = 0;
+    int port = 0;  // 1 for a path
     builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
     // Otherwise a second job would share the port in silence.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -212,10 +212,17 @@ void on_answer(PendingCall& call, const grpc::Status& status) {
 Result<std::unique_ptr<RendezvousServer>> RendezvousServer::start(const std::string& endpoint,
                                                                   int nnodes,
                                                                   const std::string& rdzv_id,
-                                                                  JobIdentity identity) {
+                                                                  JobIdentity identity,
+                                                                  Meeting meeting) {
+  auto server = std::make_unique<Server>(nnodes, rdzv_id, std::move(identity), meeting);
+  if (endpoint.starts_with("unix:")) {
+    if (!server->listen(endpoint)) {
+      return Status(Code::kUnavailable, "cannot listen at the rendezvous " + endpoint);
+    }
+    return std::unique_ptr<RendezvousServer>(std::move(server));
+  }
   const auto address = parse_host_port(endpoint);
   if (!address) return Status(Code::kInvalidArgument, endpoint + " is not HOST:PORT");
-  auto server = std::make_unique<Server>(nnodes, rdzv_id, std::move(identity));
   const std::string host = !is_loopback(address->host) ? "::"
                            : address->host == "::1"    ? "::1"
                                                        : "127.0.0.1";

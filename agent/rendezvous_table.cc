@@ -1,9 +1,12 @@
+#include <algorithm>
+
 #include "agent/rendezvous.h"
 
 namespace rueda::agent {
 
 Status RendezvousTable::arrive(const Arrival& arrival) {
-  const std::string who = "node " + std::to_string(arrival.node_rank);
+  const std::string kind = meeting_ == Meeting::kNodes ? "node " : "rank ";
+  const std::string who = kind + std::to_string(arrival.node_rank);
   if (arrival.rdzv_id != rdzv_id_) {
     return Status(Code::kUnavailable, "the rendezvous belongs to another --rdzv-id than \"" +
                                           arrival.rdzv_id + "\" of " + who);
@@ -17,8 +20,9 @@ Status RendezvousTable::arrive(const Arrival& arrival) {
     return Status(Code::kUnavailable, "the job at this rendezvous has started without this " + who);
   }
   if (arrival.nnodes != nnodes_) {
-    return Status(Code::kInvalidArgument, who + " says --nnodes " + std::to_string(arrival.nnodes) +
-                                              ", node 0 says " + std::to_string(nnodes_) +
+    const std::string what = meeting_ == Meeting::kNodes ? " says --nnodes " : " counts ranks: ";
+    return Status(Code::kInvalidArgument, who + what + std::to_string(arrival.nnodes) + ", " +
+                                              kind + "0 says " + std::to_string(nnodes_) +
                                               ": give all the same");
   }
   if (arrival.node_rank < 0 || arrival.node_rank >= nnodes_) {
@@ -34,6 +38,7 @@ Status RendezvousTable::arrive(const Arrival& arrival) {
                                               arrival.control_address + ": give each its own");
   }
   for (const auto& [number, other] : arrivals_) {
+    if (meeting_ == Meeting::kRanks) break;
     if (number == arrival.node_rank || other.node_id != arrival.node_id) continue;
     if (is_new) arrivals_.erase(arrival.node_rank);
     return Status(Code::kInvalidArgument, who + " and node " + std::to_string(number) +
@@ -65,7 +70,15 @@ Result<std::vector<NodeLayout>> RendezvousTable::lay_out() {
   if (!blocks.is_ok()) return blocks.status();
   std::vector<NodeLayout> out;
   for (const auto& [number, arrival] : arrivals_) {
-    out.push_back({arrival.node_id, arrival.control_address, blocks.value()[out.size()]});
+    const std::vector<Rank>& ranks = blocks.value()[static_cast<size_t>(number)];
+    const auto same = std::find_if(out.begin(), out.end(), [&](const NodeLayout& node) {
+      return node.node_id == arrival.node_id;
+    });
+    if (same == out.end()) {
+      out.push_back({arrival.node_id, arrival.control_address, ranks});
+    } else {
+      same->ranks.insert(same->ranks.end(), ranks.begin(), ranks.end());
+    }
   }
   return out;
 }

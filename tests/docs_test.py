@@ -22,8 +22,8 @@ PROGRAMS = ("ruedad", "ruedarun", "ruedactl", "rueda-bench", "rueda-sim-run")
 BENCH_COMMANDS = ("allreduce", "broadcast", "reduce", "allgather", "reduce_scatter", "alltoall", "gather", "scatter",
                   "barrier", "step", "limits", "floor", "models")
 # Written here because other programs have them, whose --help is not ours to check.
-FLAGS_OF_OTHERS = {"--hostfile", "--quick", "--preset", "--build", "--install", "--prefix", "--component", "--cflags",
-                   "--libs"}
+FLAGS_OF_OTHERS = {"--hostfile", "--ntasks", "--kill-on-bad-exit", "--quick", "--preset", "--build", "--install",
+                   "--prefix", "--component", "--cflags", "--libs"}
 # Places where a reader puts something.
 PATHS_TO_BE = {"tests/fuzz/corpus/session_fuzz"}
 

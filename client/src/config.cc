@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "client/abi/rueda_abi.h"
+#include "client/src/launched.h"
 
 namespace rueda::client {
 namespace {
@@ -56,6 +57,44 @@ std::optional<std::string> decode_hex(std::string_view text) {
   return bytes;
 }
 
+Result<std::string> parse_token(std::string_view text) {
+  std::optional<std::string> decoded = decode_hex(text);
+  if (decoded) return *decoded;
+  return Status{Code::kInvalidArgument,
+                std::string("RUEDA_JOB_TOKEN is not 64 hexadecimal digits") + kUseRuedarun};
+}
+
+Result<int64_t> resolve_timeout(int64_t given_ms) {
+  if (given_ms < 0) {
+    return Status{Code::kInvalidArgument, "rueda_init_options.timeout_ms is negative"};
+  }
+  if (given_ms > 0) return given_ms;
+  const char* text = environment("RUEDA_START_TIMEOUT_MS");
+  if (text == nullptr) return Config{}.timeout_ms;
+  Result<int64_t> named_ms = parse_number("RUEDA_START_TIMEOUT_MS", text, 1'000'000'000);
+  if (named_ms.is_ok() && named_ms.value() == 0) return Config{}.timeout_ms;
+  return named_ms;
+}
+
+// The place in a job that mpirun, srun or the like has started.
+Result<Config> join(Config config) {
+  Result<std::map<std::string, std::string>> joined =
+      join_launched(config.socket_path, config.timeout_ms);
+  if (!joined.is_ok()) return joined.status();
+  std::map<std::string, std::string>& variables = joined.value();
+  Result<std::string> token = parse_token(variables["RUEDA_JOB_TOKEN"]);
+  Result<int64_t> rank = parse_number("RANK", variables["RANK"], INT32_MAX);
+  Result<int64_t> local_rank = parse_number("LOCAL_RANK", variables["LOCAL_RANK"], INT32_MAX);
+  if (!token.is_ok()) return token.status();
+  if (!rank.is_ok()) return rank.status();
+  if (!local_rank.is_ok()) return local_rank.status();
+  config.job_id = variables["RUEDA_JOB_ID"];
+  config.token = token.value();
+  config.rank = static_cast<int32_t>(rank.value());
+  config.local_rank = static_cast<int32_t>(local_rank.value());
+  return config;
+}
+
 }  // namespace
 
 Result<Config> resolve_config(const rueda_init_options* options) {
@@ -73,8 +112,12 @@ Result<Config> resolve_config(const rueda_init_options* options) {
   Config config;
   const char* socket = given.socket != nullptr ? given.socket : environment("RUEDA_SOCKET");
   config.socket_path = socket != nullptr ? socket : kDefaultSocket;
+  Result<int64_t> timeout_ms = resolve_timeout(given.timeout_ms);
+  if (!timeout_ms.is_ok()) return timeout_ms.status();
+  config.timeout_ms = timeout_ms.value();
 
   const char* job_id = given.job_id != nullptr ? given.job_id : environment("RUEDA_JOB_ID");
+  if (job_id == nullptr && is_launched_by_others()) return join(std::move(config));
   if (job_id == nullptr || *job_id == '\0') return missing("RUEDA_JOB_ID");
   config.job_id = job_id;
   if (config.job_id.size() >= RUEDA_ABI_JOB_ID_BYTES) {
@@ -84,12 +127,9 @@ Result<Config> resolve_config(const rueda_init_options* options) {
 
   const char* token = given.job_token != nullptr ? given.job_token : environment("RUEDA_JOB_TOKEN");
   if (token == nullptr || *token == '\0') return missing("RUEDA_JOB_TOKEN");
-  std::optional<std::string> decoded = decode_hex(token);
-  if (!decoded) {
-    return Status{Code::kInvalidArgument,
-                  std::string("RUEDA_JOB_TOKEN is not 64 hexadecimal digits") + kUseRuedarun};
-  }
-  config.token = *decoded;
+  Result<std::string> decoded = parse_token(token);
+  if (!decoded.is_ok()) return decoded.status();
+  config.token = decoded.value();
 
   Result<int32_t> rank = resolve_rank(given.rank, "RANK");
   if (!rank.is_ok()) return rank.status();
@@ -97,17 +137,6 @@ Result<Config> resolve_config(const rueda_init_options* options) {
   Result<int32_t> local_rank = resolve_rank(given.local_rank, "LOCAL_RANK");
   if (!local_rank.is_ok()) return local_rank.status();
   config.local_rank = local_rank.value();
-
-  if (given.timeout_ms < 0) {
-    return Status{Code::kInvalidArgument, "rueda_init_options.timeout_ms is negative"};
-  }
-  if (given.timeout_ms > 0) {
-    config.timeout_ms = given.timeout_ms;
-  } else if (const char* text = environment("RUEDA_START_TIMEOUT_MS")) {
-    Result<int64_t> timeout_ms = parse_number("RUEDA_START_TIMEOUT_MS", text, 1'000'000'000);
-    if (!timeout_ms.is_ok()) return timeout_ms.status();
-    if (timeout_ms.value() > 0) config.timeout_ms = timeout_ms.value();
-  }
   return config;
 }
 

@@ -23,6 +23,7 @@ Status Engine::register_job(JobSpec spec, JobListener listener) {
   if (on_all_closed_) {
     return Status(Code::kUnavailable, "the daemon on node " + options().node_id + " is stopping");
   }
+  if (share(spec)) return Status::ok();
   if (jobs_.contains(job)) {
     return Status(Code::kInvalidArgument, "job " + job + " is registered on node " +
                                               options().node_id +
@@ -40,6 +41,7 @@ Status Engine::register_job(JobSpec spec, JobListener listener) {
   }
   spdlog::info("job {}: registered by {}, {} ranks on {} nodes, node index {} here", job, spec.user,
                spec.layout.world_size(), spec.layout.node_count(), spec.self.value);
+  if (spec.is_shared) launchers_[job] = 1;
   ended_.remove(job, spec.token);
   const std::optional<Envelope> early = early_fails_.take(steady_now_ms(), job, spec.token);
   JobRunner& runner = *jobs_
@@ -51,6 +53,19 @@ Status Engine::register_job(JobSpec spec, JobListener listener) {
   return Status::ok();
 }
 
+bool Engine::share(const JobSpec& spec) {
+  const auto it = jobs_.find(spec.job);
+  if (it == jobs_.end() || !spec.is_shared) return false;
+  const JobSpec& running = it->second->spec();
+  const auto count = launchers_.find(spec.job);
+  if (count == launchers_.end() || !proof_matches(running.token, spec.token) ||
+      running.uid != spec.uid) {
+    return false;
+  }
+  ++count->second;
+  return true;
+}
+
 void Engine::report_rank_failed(const JobId& job, Rank rank, const std::string& text) {
   const auto it = jobs_.find(job);
   if (it != jobs_.end()) it->second->on_rank_failed(rank, text);
@@ -59,6 +74,8 @@ void Engine::report_rank_failed(const JobId& job, Rank rank, const std::string& 
 void Engine::close_job(const JobId& job) {
   const auto it = jobs_.find(job);
   if (it == jobs_.end()) return;
+  const auto count = launchers_.find(job);
+  if (count != launchers_.end() && --count->second > 0) return;
   // It may have gone because a rank died, which is then the cause.
   it->second->look_at_sessions();
   close(*it->second,
@@ -82,6 +99,7 @@ void Engine::retire(JobRunner* runner) {
   spdlog::info("job {}: closed", it->first);
   ended_.add(steady_now_ms(), it->first, runner->spec().token, runner->spec().self,
              runner->why_over());
+  launchers_.erase(it->first);
   if (runner->has_sessions()) retired_.push_back(std::move(it->second));
   jobs_.erase(it);
   context_.metrics.daemon().jobs.Set(static_cast<double>(jobs_.size()));

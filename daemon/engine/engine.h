@@ -21,11 +21,11 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   ~Engine() override;
 
   // Takes a job in. The error names what is wrong (a job of that name runs, the layout is bad,
-  // ...).
+  // ...). Of a shared job, the first listener is told.
   Status register_job(JobSpec spec, JobListener listener);
   // A rank ended badly; the launcher says so.
   void report_rank_failed(const JobId& job, Rank rank, const std::string& text);
-  // The job's launcher has gone.
+  // The job's launcher has gone; of a shared job, one of them.
   void close_job(const JobId& job);
   // Ends every job with the reason; `done` is called when all are closed.
   void close_all(const Status& why, std::function<void()> done);
@@ -52,6 +52,8 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   void on_link_lost(LinkId link, const Status& status) override;
 
  private:
+  // Counts one more launcher of a job that runs, if it is shared and this is the same.
+  bool share(const JobSpec& spec);
   JobRunner& owner_of(session::Session& session) { return *owners_.at(&session); }
   void close(JobRunner& runner, const Status& why);
   void retire(JobRunner* runner);
@@ -61,6 +63,8 @@ class Engine final : public session::SessionEvents, public ControlEvents {
 
   const EngineContext context_;
   std::map<JobId, std::unique_ptr<JobRunner>> jobs_;
+  // Of those that are shared, how many launchers they have.
+  std::map<JobId, int> launchers_;
   EndedJobs ended_;
   EarlyFails early_fails_;
   // Closed, but processes are still attached: they get errors until they go.

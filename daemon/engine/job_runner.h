@@ -75,6 +75,8 @@ struct JobSpec {
   // How long ranks may wait for others; where nothing is said, the daemon's.
   std::optional<TicksMs> stall_check_ms;
   std::optional<TicksMs> stall_shutdown_ms;
+  // Registered once for each local rank, and there until the last registration is closed.
+  bool is_shared = false;
 };
 
 // Told on the control loop.

@@ -550,6 +550,7 @@ Result<engine::JobSpec> from_proto(const v1::JobSpec& spec, const Membership& me
                       std::move(layout).value()};
   job.start_timeout_ms = spec.start_timeout_ms();
   if (Status status = read_agreement(spec, job); !status.is_ok()) return status;
+  job.is_shared = spec.is_shared();
   if (spec.has_stall_check_ms()) job.stall_check_ms = spec.stall_check_ms();
   if (spec.has_stall_shutdown_ms()) job.stall_shutdown_ms = spec.stall_shutdown_ms();
   return job;

@@ -59,6 +59,11 @@ TEST(Options, ReadsAllOthers) {
   EXPECT_EQ(options.nnodes, 1);
 }
 
+TEST(Options, ForARankNothingIsStarted) {
+  EXPECT_TRUE(parsed({"--for-rank", "--socket", "@s"}).is_for_rank);
+  EXPECT_THAT(error_of({"--for-rank", "p"}), HasSubstr("--for-rank starts no program"));
+}
+
 TEST(Options, ReadsTorchrunsNodeFlags) {
   const Options options = parsed({"--nnodes", "2", "--node_rank=1", "--rdzv_endpoint", "h:29500",
                                   "--rdzv-id", "x", "--nproc-per-node", "3", "p"});

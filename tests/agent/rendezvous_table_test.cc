@@ -83,5 +83,24 @@ TEST(RendezvousTable, ReportsAnImpossibleLayout) {
   EXPECT_FALSE(table.lay_out().is_ok());
 }
 
+TEST(RendezvousTable, RanksThatUseOneDaemonAreOnOneNode) {
+  RendezvousTable table(4, "id", Meeting::kRanks);
+  for (int rank = 3; rank >= 0; --rank) {
+    const std::string daemon = rank % 2 == 0 ? "even" : "odd";
+    EXPECT_TRUE(table.arrive({rank, 4, 1, daemon, daemon + ":1", "id"}).is_ok());
+  }
+  const auto nodes = table.lay_out();
+  ASSERT_TRUE(nodes.is_ok());
+  const std::vector<NodeLayout> expected{{"even", "even:1", {Rank(0), Rank(2)}},
+                                         {"odd", "odd:1", {Rank(1), Rank(3)}}};
+  EXPECT_EQ(nodes.value(), expected);
+}
+
+TEST(RendezvousTable, RanksAreCountedAlike) {
+  RendezvousTable table(4, "id", Meeting::kRanks);
+  EXPECT_THAT(table.arrive({1, 3, 1, "a", "a:1", "id"}).message(),
+              HasSubstr("rank 1 counts ranks: 3, rank 0 says 4"));
+}
+
 }  // namespace
 }  // namespace rueda::agent

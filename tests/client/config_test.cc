@@ -4,12 +4,34 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace rueda::client {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+
+// A ruedarun that answers `text`.
+class FakeRuedarun {
+ public:
+  explicit FakeRuedarun(const std::string& text) {
+    const int fd = ::mkstemp(path_);
+    const std::string script = "#!/bin/sh\ncat <<END\n" + text + "\n$*\nEND\n";
+    EXPECT_EQ(::write(fd, script.data(), script.size()), static_cast<ssize_t>(script.size()));
+    ::fchmod(fd, 0700);
+    ::close(fd);
+    ::setenv("RUEDA_RUEDARUN", path_, 1);
+  }
+  ~FakeRuedarun() {
+    ::unlink(path_);
+    ::unsetenv("RUEDA_RUEDARUN");
+  }
+
+ private:
+  char path_[32] = "/tmp/rueda-fake.XXXXXX";
+};
 
 class ConfigTest : public ::testing::Test {
  protected:
@@ -23,9 +45,10 @@ class ConfigTest : public ::testing::Test {
   void TearDown() override {
     for (const char* name : kNames) ::unsetenv(name);
   }
-  static constexpr const char* kNames[] = {"RUEDA_SOCKET",    "RUEDA_JOB_ID",
-                                           "RUEDA_JOB_TOKEN", "RANK",
-                                           "LOCAL_RANK",      "RUEDA_START_TIMEOUT_MS"};
+  static constexpr const char* kNames[] = {
+      "RUEDA_SOCKET", "RUEDA_JOB_ID",           "RUEDA_JOB_TOKEN",      "RANK",
+      "LOCAL_RANK",   "RUEDA_START_TIMEOUT_MS", "OMPI_COMM_WORLD_RANK", "PMI_RANK",
+      "SLURM_PROCID", "SLURM_STEP_ID"};
 };
 
 TEST_F(ConfigTest, ReadsTheEnvironment) {
@@ -75,6 +98,44 @@ TEST_F(ConfigTest, WhatMakesNoSenseIsNamed) {
   EXPECT_THAT(resolve_config(nullptr).status().message(), HasSubstr("63 bytes"));
   rueda_init_options options{};
   EXPECT_THAT(resolve_config(&options).status().message(), HasSubstr("struct_bytes"));
+}
+
+TEST_F(ConfigTest, RuedarunsVariablesGoBeforeMpiruns) {
+  ::setenv("OMPI_COMM_WORLD_RANK", "7", 1);
+  EXPECT_EQ(resolve_config(nullptr).value().rank, 3);
+}
+
+TEST_F(ConfigTest, ABatchScriptOfSlurmsIsNoRank) {
+  ::unsetenv("RUEDA_JOB_ID");
+  ::setenv("SLURM_PROCID", "0", 1);
+  EXPECT_THAT(resolve_config(nullptr).status().message(), HasSubstr("RUEDA_JOB_ID is not set"));
+}
+
+// In this order: what has worked once is kept for the life of the process.
+TEST_F(ConfigTest, ARankOfMpirunsIsRegisteredByRuedarun) {
+  ::unsetenv("RUEDA_JOB_ID");
+  ::setenv("PMI_RANK", "0", 1);
+  ::setenv("RUEDA_RUEDARUN", "/no/ruedarun", 1);
+  EXPECT_THAT(resolve_config(nullptr).status().message(),
+              HasSubstr("cannot be run as \"/no/ruedarun\""));
+  {
+    const FakeRuedarun refuses("error: no daemon answers");
+    EXPECT_EQ(resolve_config(nullptr).status().message(), "no daemon answers");
+  }
+  {
+    const FakeRuedarun crashes("RANK=1");
+    EXPECT_THAT(resolve_config(nullptr).status().message(),
+                HasSubstr("ended without registering this rank"));
+  }
+  const FakeRuedarun registers(
+      "RANK=5\nLOCAL_RANK=2\nRUEDA_JOB_ID=j\nRUEDA_JOB_TOKEN=" + std::string(64, 'a') + "\nready");
+  rueda_init_options options{sizeof(options), "@here", nullptr, nullptr, -1, -1, 1500};
+  const Config config = resolve_config(&options).value();
+  EXPECT_EQ(config.rank, 5);
+  EXPECT_EQ(config.local_rank, 2);
+  EXPECT_EQ(config.job_id, "j");
+  EXPECT_EQ(config.token, std::string(32, '\xaa'));
+  EXPECT_EQ(config.socket_path, "@here");
 }
 
 }  // namespace

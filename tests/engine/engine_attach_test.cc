@@ -133,6 +133,37 @@ TEST_F(EngineAttach, ARegistrationOfAJobThatRuns) {
             "job job is registered on node n0 already; a job id names one job at a time");
 }
 
+TEST_F(EngineAttach, ASharedJobLastsUntilItsLastLauncherGoes) {
+  JobSpec spec = cluster_.spec("shared", 0);
+  spec.is_shared = true;
+  Engine& engine = cluster_.engine(0);
+  EXPECT_TRUE(engine.register_job(spec, {}).is_ok());
+  EXPECT_TRUE(engine.register_job(spec, {}).is_ok());
+  EXPECT_EQ(engine.jobs().size(), 2u);
+  engine.close_job("shared");
+  EXPECT_TRUE(cluster_.run_until([&] { return true; }));
+  EXPECT_NE(cluster_.attach("shared", Rank{0}), nullptr);
+  engine.close_job("shared");
+  EXPECT_EQ(try_to_attach(0, cluster_.attach_of("shared", Rank{1})).code(), Code::kShutDown);
+}
+
+TEST_F(EngineAttach, AJobIsSharedByThoseThatSaySo) {
+  JobSpec spec = cluster_.spec("shared", 0);
+  spec.is_shared = true;
+  Engine& engine = cluster_.engine(0);
+  EXPECT_TRUE(engine.register_job(spec, {}).is_ok());
+  EXPECT_FALSE(engine.register_job(cluster_.spec("shared", 0), {}).is_ok());
+  JobSpec other_token = spec;
+  other_token.token.back() = static_cast<char>(other_token.token.back() ^ 1);
+  EXPECT_FALSE(engine.register_job(other_token, {}).is_ok());
+  JobSpec other_user = spec;
+  other_user.uid += 1;
+  EXPECT_FALSE(engine.register_job(other_user, {}).is_ok());
+  JobSpec of_one = cluster_.spec("job", 0);
+  of_one.is_shared = true;
+  EXPECT_FALSE(engine.register_job(of_one, {}).is_ok()) << "its launcher does not share it";
+}
+
 TEST_F(EngineAttach, ARegistrationForAnotherNode) {
   const Status status = cluster_.engine(0).register_job(cluster_.spec("other", 1), {});
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
