@@ -6,7 +6,9 @@
 #include <sstream>
 
 #include <CLI/CLI.hpp>
+#include <unistd.h>
 
+#include "agent/hosts.h"
 #include "agent/text.h"
 #include "daemon/base/limits.h"
 
@@ -33,6 +35,7 @@ std::string canonical_flag(const std::string& word) {
   const size_t equals = std::min(word.find('='), word.size());
   std::string name = word.substr(0, equals);
   if (name == "-np") name = "--np";
+  if (name == "-H") name = "--hosts";
   if (name.rfind("--", 0) == 0) std::replace(name.begin(), name.end(), '_', '-');
   return name + word.substr(equals);
 }
@@ -68,6 +71,7 @@ ParseOutcome usage_error(const std::string& text) {
 
 struct Flags {
   CLI::Option* np = nullptr;
+  CLI::Option* hosts = nullptr;
   CLI::Option* virtual_nodes = nullptr;
   CLI::Option* nnodes = nullptr;
   CLI::Option* node_rank = nullptr;
@@ -89,11 +93,17 @@ std::optional<int64_t> to_ms(std::optional<double> seconds) {
   return static_cast<int64_t>(*seconds * 1000);
 }
 
-Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, bool& no_prefix) {
+Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, std::string& hosts,
+                bool& no_prefix) {
   Flags flags;
   flags.np = app.add_option("--np,--nproc-per-node", options.ranks,
                             "Training processes to start (also -np N); with --nnodes, on this node")
                  ->check(CLI::Range(1, limits::kMaxRanks));
+  flags.hosts = app.add_option("--hosts", hosts,
+                               "HOST:RANKS, by commas (also -H, horovodrun's form): this machine "
+                               "alone, or an error that says what to run on each");
+  app.add_option("--timeline-filename", options.timeline_filename,
+                 "What RUEDA_TIMELINE is set to: the timeline is written there");
   flags.virtual_nodes =
       app.add_option("--virtual-nodes", options.virtual_nodes,
                      "Start this many private daemons here and deal the ranks out to them")
@@ -208,6 +218,37 @@ std::vector<std::string> with_variables(const std::vector<std::string>& flags,
   return out;
 }
 
+bool is_this_machine(const std::string& host) {
+  char own[256] = "";
+  ::gethostname(own, sizeof(own) - 1);
+  return host == "localhost" || host == "127.0.0.1" || host == "::1" || host == own;
+}
+
+// Deals the ranks out to hosts as horovodrun does, to the first as many as it takes. Empty: all of
+// them run here, and options say how many; else why not.
+std::string use_hosts(const std::string& text, bool has_np, Options& options) {
+  const Result<std::vector<HostRanks>> hosts = parse_hosts(text);
+  if (!hosts.is_ok()) return hosts.status().message();
+  const Result<std::vector<HostRanks>> dealt =
+      deal_to_hosts(hosts.value(), has_np ? std::optional(options.ranks) : std::nullopt);
+  if (!dealt.is_ok()) return dealt.status().message();
+  const std::vector<HostRanks>& used = dealt.value();
+  if (used.size() == 1 && is_this_machine(used.front().host)) {
+    options.ranks = used.front().ranks;
+    return "";
+  }
+  std::string out = "ranks on other machines are started there; run";
+  for (size_t i = 0; i < used.size(); ++i) {
+    out += "\n  on " + used[i].host + ": ruedarun -np " + std::to_string(used[i].ranks);
+    if (used.size() > 1) {
+      out += " --nnodes " + std::to_string(used.size()) + " --node-rank " + std::to_string(i) +
+             " --rdzv-endpoint " + join_host_port(used.front().host, 29400);
+    }
+    out += " ...";
+  }
+  return out + "\n";
+}
+
 // What CLI11 does not check; empty: nothing to say.
 std::string conflict_in(const Options& options, const Flags& flags) {
   const bool is_many_nodes = options.nnodes > 1;
@@ -257,7 +298,8 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
                "ruedarun"};
   app.formatter(std::make_shared<UsageFormatter>());
   app.set_version_flag("--version", std::string("ruedarun ") + RUEDA_VERSION);
-  const Flags flags = add_flags(app, options, seconds, no_prefix);
+  std::string hosts;
+  const Flags flags = add_flags(app, options, seconds, hosts, no_prefix);
   add_agreement_flags(app, options.agreement);
 
   SplitArguments split = split_arguments(app, arguments);
@@ -277,7 +319,14 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
     return usage_error(error.what());
   }
 
-  const std::string conflict = conflict_in(options, flags);
+  std::string conflict = conflict_in(options, flags);
+  if (conflict.empty() && *flags.hosts) {
+    const bool is_spread = options.nnodes > 1 || options.virtual_nodes > 0;
+    conflict =
+        is_spread
+            ? "-H says itself where ranks run, so --nnodes and --virtual-nodes cannot go with it"
+            : use_hosts(hosts, static_cast<bool>(*flags.np), options);
+  }
   if (!conflict.empty()) return usage_error(conflict);
   options.stall_check_ms = to_ms(seconds.stall_check);
   options.stall_shutdown_ms = to_ms(seconds.stall_shutdown);

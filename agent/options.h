@@ -20,6 +20,8 @@ struct Options {
   int node_rank = 0;
   std::string rdzv_endpoint;
   std::string rdzv_id;
+  // Where the timeline is to be written; empty: as the environment says.
+  std::string timeline_filename;
   // Of a daemon that runs; empty: see use_default_socket().
   std::string socket;
   // Empty: looked for next to ruedarun, then on PATH.

@@ -134,9 +134,8 @@ class RankRegistration {
     place_ = place.value();
     const auto endpoint = parse_host_port(place_);
     const bool is_here = place_.starts_with("unix:") || launch_.is_one_node;
-    const Result<std::string> host =
-        is_here ? Result<std::string>("127.0.0.1")
-                : own_address_towards(endpoint->host, endpoint->port);
+    const Result<std::string> host = is_here ? Result<std::string>("127.0.0.1")
+                                             : own_address_towards(endpoint->host, endpoint->port);
     if (!host.is_ok()) return host.status();
     if (launch_.rank == 0) {
       Result<JobIdentity> identity = make_identity(is_here ? "127.0.0.1" : endpoint->host);

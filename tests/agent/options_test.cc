@@ -59,6 +59,24 @@ TEST(Options, ReadsAllOthers) {
   EXPECT_EQ(options.nnodes, 1);
 }
 
+TEST(Options, TakesHorovodrunsHosts) {
+  EXPECT_EQ(parsed({"-np", "3", "-H", "localhost:4", "p"}).ranks, 3);
+  EXPECT_EQ(parsed({"-H", "127.0.0.1:4", "p"}).ranks, 4);
+  EXPECT_EQ(parsed({"-np", "2", "--hosts=localhost:2,other:2", "p"}).ranks, 2) << "other gets none";
+  const std::string error = error_of({"-np", "6", "-H", "a:4,b:4", "p"});
+  EXPECT_THAT(error, HasSubstr("on a: ruedarun -np 4 --nnodes 2 --node-rank 0 --rdzv-endpoint a:"));
+  EXPECT_THAT(error, HasSubstr("on b: ruedarun -np 2 --nnodes 2 --node-rank 1 --rdzv-endpoint a:"));
+  EXPECT_THAT(error_of({"-H", "other:2", "p"}), HasSubstr("on other: ruedarun -np 2 ..."));
+  EXPECT_THAT(error_of({"-np", "5", "-H", "localhost:4", "p"}), HasSubstr("more than the 4 ranks"));
+  EXPECT_THAT(error_of({"-H", "a:x", "p"}), HasSubstr("-H has \"a:x\""));
+  EXPECT_THAT(error_of({"-H", "a:4", "--virtual-nodes", "2", "-np", "4", "p"}),
+              HasSubstr("cannot go with it"));
+}
+
+TEST(Options, TakesHorovodrunsTimeline) {
+  EXPECT_EQ(parsed({"--timeline-filename", "t.json", "p"}).timeline_filename, "t.json");
+}
+
 TEST(Options, ForARankNothingIsStarted) {
   EXPECT_TRUE(parsed({"--for-rank", "--socket", "@s"}).is_for_rank);
   EXPECT_THAT(error_of({"--for-rank", "p"}), HasSubstr("--for-rank starts no program"));
