@@ -197,7 +197,8 @@ AgreementOutput Collectives::end_turn(Output& output) {
 }
 
 bool Collectives::tells_what_ended() const {
-  return self_ == layout_.members().front() && !layout_.is_member(layout_.coordinator());
+  const std::vector<NodeIndex>& members = layout_.members();
+  return !members.empty() && self_ == members.front() && !layout_.is_member(layout_.coordinator());
 }
 
 DescriptorPtr Collectives::change_of(const OrderedOperation& operation) const {

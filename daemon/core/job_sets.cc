@@ -207,7 +207,6 @@ void JobCore::carry_out_changes(std::vector<OrderedOperation>& ordered, Output& 
 }
 
 Status JobCore::check_new_set(const std::vector<Rank>& ranks) const {
-  if (ranks.empty()) return invalid("a process set needs at least one rank");
   const std::string text = "process set {" + describe_ranks(ranks) + "} ";
   for (size_t i = 0; i < ranks.size(); ++i) {
     if (!layout_.has_rank(ranks[i])) {

@@ -162,7 +162,6 @@ TEST_F(ProcessSets, WhatCannotBeAddedOrRemovedIsSaidOnEveryRank) {
   job_.start();
   ASSERT_TRUE(change(add({0, 1})).is_ok());
   const std::vector<std::pair<DescriptorPtr, std::string>> cases = {
-      {add({}), "a process set needs at least one rank"},
       {add({1, 5}), "process set {1, 5} has rank 5, and the job has ranks 0 to 4"},
       {add({-1}), "process set {-1} has rank -1"},
       {add({2, 2}), "lists rank 2 twice"},
@@ -176,6 +175,18 @@ TEST_F(ProcessSets, WhatCannotBeAddedOrRemovedIsSaidOnEveryRank) {
     EXPECT_FALSE(end.is_ok());
     EXPECT_THAT(end.message(), HasSubstr(text));
   }
+}
+
+TEST_F(ProcessSets, ASetMayHaveNoRank) {
+  job_.start();
+  EXPECT_TRUE(change(add({})).is_ok());
+  for (int node = 0; node < 2; ++node) EXPECT_THAT(ids(node), ElementsAre(0u, 1u));
+  EXPECT_THAT(change(add({})).message(), HasSubstr("exists already: it is process set 1"));
+  const Ticket stranger = job_.submit(0, in_set(1, "a"));
+  EXPECT_THAT(job_.end_of(0, stranger).message(), HasSubstr("rank 0 is not in process set 1"));
+  ASSERT_TRUE(change(add({0, 1})).is_ok());  // the job goes on
+  EXPECT_TRUE(change(remove(1)).is_ok());
+  for (int node = 0; node < 2; ++node) EXPECT_THAT(ids(node), ElementsAre(0u, 2u));
 }
 
 // Recovery knows one order: survivors could have different ends of the others.

@@ -264,6 +264,17 @@ def case_process_sets():
     hvd.remove_process_set(again)
 
 
+def case_a_process_set_may_be_empty():
+    """Horovod's tests cut the ranks into even and odd ones, also where there is one rank alone."""
+    rank, size = rank_and_size()
+    odd = hvd.add_process_set([other for other in range(size) if other % 2 == 1 and other > 2])
+    assert odd.size() == max(0, size // 2 - 1) and odd.included() == (rank % 2 == 1 and rank > 2)
+    if not odd.included():
+        expect_error(hvd.HorovodInternalError, "not in process set", hvd.allreduce, torch.ones(2), process_set=odd)
+    expect_equal(hvd.allreduce(torch.ones(2)), torch.ones(2))
+    assert hvd.remove_process_set(odd)
+
+
 def case_join_with_uneven_data():
     rank, size = rank_and_size()
     for step in range(2 + rank):

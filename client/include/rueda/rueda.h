@@ -210,11 +210,11 @@ RUEDA_API int rueda_join_async(rueda_handle* handle);
 /* --- Process sets: ranks that reduce among themselves, beside the others and without waiting for
  * them. Set 0 has all ranks, and is always there. */
 
-/* Adds a set. Every rank of the job calls it, with the same ranks in any order; the calling rank
- * need not be one of them. Waits for all ranks, as long as it takes. *id is the same on all of
- * them. RUEDA_ERR_INVALID_ARGUMENT for none, for a rank twice or one that the job does not have, or
- * for ranks that are a set already; RUEDA_ERR_MISMATCH names two ranks that gave different ones;
- * RUEDA_ERR_RESOURCE_EXHAUSTED beyond 64 sets at a time, or 1020 ranks in one. */
+/* Adds a set, which may have no rank. Every rank of the job calls it, with the same ranks in any
+ * order; the calling rank need not be one of them. Waits for all ranks, as long as it takes. *id is
+ * the same on all of them. RUEDA_ERR_INVALID_ARGUMENT for a rank twice or one that the job does not
+ * have, or for ranks that are a set already; RUEDA_ERR_MISMATCH names two ranks that gave different
+ * ones; RUEDA_ERR_RESOURCE_EXHAUSTED beyond 64 sets at a time, or 1020 ranks in one. */
 RUEDA_API int rueda_process_set_add(const int32_t* ranks, int32_t count, uint32_t* id);
 /* Removes it, on every rank of the job, when nothing of this rank is in flight in it. Its id does
  * not come again. */

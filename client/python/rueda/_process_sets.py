@@ -86,7 +86,7 @@ def add_process_set(process_set: Ranks) -> ProcessSet:
     """Adds a set and returns it. Every rank of the job calls it, in the set or not, with the same
     ranks, and waits for all others.
 
-    RuedaError, on every rank: no ranks, one that is there twice or that the job does not have, ranks
+    It may have no rank. RuedaError, on every rank: a rank that is there twice or that the job does not have, ranks
     that are a set already; ranks that were asked for differently (the text names both).
     """
     added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
