@@ -120,7 +120,8 @@ def cross_size() -> int:
 def node_id() -> str:
     """This node's name, as its daemon gives it."""
     _operations.require_init()
-    return _library.load().rueda_node_id().decode()
+    name: bytes = _library.load().rueda_node_id()
+    return name.decode()
 
 
 def stats() -> Stats:

@@ -38,7 +38,8 @@ def empty(shape: Union[int, Sequence[int]], dtype: Any = np.float32) -> np.ndarr
         # Without a session every call says so; otherwise memory is what was lacking.
         code = library.rueda_rank()
         raise error_for(code if code < 0 else RESOURCE_EXHAUSTED, message)
-    memory = (ctypes.c_byte * (count * kind.itemsize)).from_address(address)
+    memory: Any = (ctypes.c_byte * (count * kind.itemsize)).from_address(address)
     # Views keep `memory` alive as their base; at the end of the process nothing needs to be freed.
     weakref.finalize(memory, library.rueda_free, address).atexit = False
-    return np.frombuffer(memory, dtype=kind).reshape(dims)
+    array: np.ndarray = np.frombuffer(memory, dtype=kind).reshape(dims)
+    return array

@@ -15,7 +15,7 @@ import itertools
 import math
 import threading
 import time
-from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence, Union, cast
 
 import numpy as np
 
@@ -467,9 +467,9 @@ def synchronize(handle: int, timeout: Optional[float] = None) -> Synchronized:
         if slot.returned is not slot.target and slot.returned is not None:
             slot.returned[...] = slot.target
     if pending.finish is not None:
-        return pending.finish()
+        return cast(Synchronized, pending.finish())
     if pending.is_list:
-        return [slot.returned for slot in pending.slots]
+        return [cast(np.ndarray, slot.returned) for slot in pending.slots]
     return pending.slots[0].returned if pending.slots else None
 
 

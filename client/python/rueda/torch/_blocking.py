@@ -104,8 +104,9 @@ def grouped_allreduce_(tensors: Sequence[torch.Tensor], average: Optional[bool] 
                        op: Optional[int] = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
                        process_set: ProcessSet = global_process_set) -> List[torch.Tensor]:
     """As grouped_allreduce, in place and without gradients: returns the tensors."""
-    return synchronize(_ops.grouped_allreduce_async_(tensors, average, name, op, prescale_factor, postscale_factor,
-                                                     process_set))
+    reduced: List[torch.Tensor] = synchronize(_ops.grouped_allreduce_async_(
+        tensors, average, name, op, prescale_factor, postscale_factor, process_set))
+    return reduced
 
 
 def _own_rows_averaged(gradient: torch.Tensor, rows_of: List[int], process_set: ProcessSet) -> torch.Tensor:

@@ -24,7 +24,7 @@ def broadcast_parameters(params: Union["dict[str, Any]", Iterable[Any]], root_ra
     elif isinstance(params, torch.Tensor) or not hasattr(params, "__iter__"):
         raise ValueError(f"params must be a dict, or a list of tensors, not {type(params).__name__}")
     else:
-        named = [item if isinstance(item, tuple) else (None, item) for item in params]
+        named = [(item[0], item[1]) if isinstance(item, tuple) else (None, item) for item in params]
     handles = [broadcast_async_(tensor, root_rank, name) for name, tensor in named if tensor is not None]
     for handle in handles:
         synchronize(handle)

@@ -194,7 +194,7 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
         reducer.add([names[id(parameter)] for parameter in group], group)
 
     kind = type(optimizer)
-    distributed_kind = type(kind.__name__, (_Distributed, kind), {"__module__": kind.__module__})
+    distributed_kind: Any = type(kind.__name__, (_Distributed, kind), {"__module__": kind.__module__})
     distributed = distributed_kind.__new__(distributed_kind)
     # A learning rate scheduler may have put its own step() into the instance: it would call the old one's.
     distributed.__dict__.update({key: value for key, value in optimizer.__dict__.items() if key != "step"})
