@@ -1,5 +1,6 @@
 # Compiler settings shared by every target, and the switches a builder may turn.
 option(RUEDA_TESTS "Build the tests" ON)
+option(RUEDA_WHEEL "Install what a wheel holds (pyproject.toml)" OFF)
 set(RUEDA_SANITIZE "" CACHE STRING "Sanitizers to build with: empty, asan (with UBSan) or tsan")
 set_property(CACHE RUEDA_SANITIZE PROPERTY STRINGS "" asan tsan)
 

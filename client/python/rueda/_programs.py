@@ -1,0 +1,32 @@
+"""The programs of a wheel, as commands: pip puts ruedad, ruedarun and ruedactl on PATH."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+
+def _run(name: str) -> NoReturn:
+    """Becomes the program that the package holds."""
+    program = Path(__file__).resolve().parent / "bin" / name
+    if not program.exists():
+        sys.exit(f"{name}: this installation has no {program}; build the wheel from the repository's root, or use the "
+                 "one that is installed elsewhere")
+    os.execv(program, [str(program), *sys.argv[1:]])
+
+
+def ruedad() -> NoReturn:
+    """The daemon."""
+    _run("ruedad")
+
+
+def ruedarun() -> NoReturn:
+    """The launcher."""
+    _run("ruedarun")
+
+
+def ruedactl() -> NoReturn:
+    """The operator's tool."""
+    _run("ruedactl")

@@ -1,0 +1,23 @@
+# What a wheel holds beside the Python files (pyproject.toml): bin/ and lib/ in the package's folder, with every
+# shared library that the programs need but those of the C and C++ runtime.
+install(FILES $<TARGET_FILE:rueda> DESTINATION lib RENAME librueda.so COMPONENT wheel)
+
+# RPATH, not RUNPATH: it is also where the libraries look for each other.
+set(programs ruedad ruedarun ruedactl)
+set(program_files "")
+foreach(program IN LISTS programs)
+  set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
+  target_link_options(${program} PRIVATE LINKER:--disable-new-dtags)
+  string(APPEND program_files " \"$<TARGET_FILE:${program}>\"")
+endforeach()
+install(TARGETS ${programs} RUNTIME DESTINATION bin COMPONENT wheel)
+
+# A wheel has no symbolic links: each library is one file, by the name that programs ask for.
+install(CODE "
+  file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${program_files} RESOLVED_DEPENDENCIES_VAR libraries
+       PRE_EXCLUDE_REGEXES [[^(libc|libm|libgcc_s|libstdc\\+\\+|ld-linux[-a-z0-9_]*)\\.so\\.]])
+  foreach(library IN LISTS libraries)
+    get_filename_component(name \${library} NAME)
+    file(REAL_PATH \${library} file)
+    file(COPY_FILE \${file} \${CMAKE_INSTALL_PREFIX}/lib/\${name})
+  endforeach()" COMPONENT wheel)

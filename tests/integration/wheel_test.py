@@ -1,0 +1,97 @@
+#!/usr/bin/python3
+"""Packages of the Python side, in virtual environments with nothing else: the wheel that holds everything, and the package
+alone over a librueda that was built. Builds, and takes numpy and the build tools from PyPI. Arguments: BUILD_DIR SOURCE_DIR."""
+
+import glob
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import zipfile
+
+BUILD, SOURCE = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
+PYTHON = "/usr/bin/python3"
+HAS_VENV = subprocess.run([PYTHON, "-c", "import ensurepip, venv"], capture_output=True, check=False).returncode == 0
+
+RANK = """
+import numpy as np
+import rueda
+rueda.init()
+total = rueda.allreduce(np.full(1000, 2.0 ** rueda.rank()), op=rueda.Sum, name="sum")
+assert (total == 2.0 ** rueda.size() - 1).all()
+print("rank", rueda.rank(), "of", rueda.size(), "on node", rueda.cross_rank(), "from", rueda.__file__)
+rueda.shutdown()
+"""
+
+
+@unittest.skipUnless(HAS_VENV, "python3-venv is not installed (deploy/packages.sh test installs it)")
+class WheelTest(unittest.TestCase):
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="rueda-wheel.")
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.rank = os.path.join(self.folder, "rank.py")
+        with open(self.rank, "w", encoding="utf-8") as file:
+            file.write(RANK)
+
+    def run_in(self, venv, *command, **variables):
+        """What a command said in an environment that knows of nothing but a virtual environment."""
+        environment = {"PATH": f"{venv}/bin:/usr/bin:/bin", "HOME": self.folder, "TMPDIR": self.folder, **variables}
+        for name in ("PIP_INDEX_URL", "PIP_CERT", "HTTPS_PROXY", "https_proxy", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE",
+                     "CCACHE_DIR", "PIP_CONFIG_FILE", "LANG", "LC_ALL", "LC_CTYPE", "LC_MESSAGES"):
+            if name in os.environ:
+                environment.setdefault(name, os.environ[name])
+        done = subprocess.run(command, env=environment, cwd=self.folder, text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=3000, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        return done.stdout
+
+    def make_venv(self, name):
+        venv = os.path.join(self.folder, name)
+        self.run_in("/usr", PYTHON, "-m", "venv", venv)
+        return venv
+
+    def assert_job_runs(self, venv, ruedarun, **variables):
+        output = self.run_in(venv, ruedarun, "--no-prefix", "-np", "2", "--virtual-nodes", "2", f"{venv}/bin/python",
+                             self.rank, **variables)
+        for number in range(2):
+            self.assertIn(f"rank {number} of 2 on node {number} from {venv}", output)
+
+    def test_one_wheel_is_all_that_a_user_needs(self):
+        venv = self.make_venv("builder")
+        # What the presets compile with, so that ccache may hold all of it.
+        self.run_in(venv, "pip", "wheel", "--no-deps", "-w", self.folder, SOURCE, CC="cc", CXX="c++", CCACHE_BASEDIR=SOURCE,
+                    CCACHE_NOHASHDIR="1", HOME=os.path.expanduser("~"))
+        [wheel] = glob.glob(os.path.join(self.folder, "rueda-*.whl"))
+        self.assertRegex(os.path.basename(wheel), r"^rueda-\d+\.\d+\.\d+-py3-none-linux_\w+\.whl$")
+        with zipfile.ZipFile(wheel) as archive:
+            names = archive.namelist()
+        for name in ("bin/ruedad", "bin/ruedarun", "bin/ruedactl", "lib/librueda.so", "py.typed", "torch/__init__.py"):
+            self.assertIn(f"rueda/{name}", names)
+        self.assertFalse([name for name in names if "/libc.so" in name or "libstdc++" in name])
+
+        user = self.make_venv("user")
+        self.run_in(user, "pip", "install", wheel)
+        self.assert_job_runs(user, "ruedarun")
+        self.assertRegex(self.run_in(user, "ruedactl", "--version"), r"\d+\.\d+\.\d+")
+        # Every library that is not the C or C++ runtime's comes from the wheel.
+        [package] = glob.glob(f"{user}/lib/python3*/site-packages/rueda")
+        for program in ("ruedad", "ruedarun", "ruedactl"):
+            for line in self.run_in(user, "ldd", f"{package}/bin/{program}").splitlines():
+                self.assertRegex(line, rf"{package}/|/lib(c|m|gcc_s|stdc\+\+)\.so\.|ld-linux|linux-vdso")
+
+    def test_the_package_alone_uses_a_librueda_that_is_there(self):
+        venv = self.make_venv("alone")
+        copy = os.path.join(self.folder, "copy")  # setuptools leaves a build folder behind
+        shutil.copytree(os.path.join(SOURCE, "client", "python"), copy)
+        self.run_in(venv, "pip", "install", copy)
+        self.assert_job_runs(venv, os.path.join(BUILD, "bin", "ruedarun"),
+                             RUEDA_LIBRARY=os.path.join(BUILD, "lib", "librueda.so"))
+        with self.assertRaisesRegex(AssertionError, "install librueda, or set RUEDA_LIBRARY to its path"):
+            self.run_in(venv, f"{venv}/bin/python", "-c", "import rueda; rueda.init()")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
