@@ -22,7 +22,7 @@ from ._memory import empty
 from ._operations import (Average, Max, Min, Product, ReduceOp, Sum, allreduce, allreduce_,
                           allreduce_async, allreduce_async_, barrier, broadcast, broadcast_,
                           broadcast_async, broadcast_async_, grouped_allreduce,
-                          grouped_allreduce_async, join, poll, synchronize)
+                          grouped_allreduce_, grouped_allreduce_async, grouped_allreduce_async_, join, poll, synchronize)
 from ._parts import (allgather, allgather_async, alltoall, alltoall_async, gather, gather_async, reduce,
                      reduce_async, reducescatter, reducescatter_async, scatter, scatter_async)
 from ._plans import PlannedTensor, declare_plan
@@ -38,8 +38,9 @@ __all__ = [
     "allreduce_async", "allreduce_async_", "barrier", "broadcast", "broadcast_", "broadcast_async",
     "broadcast_async_", "cross_rank", "cross_size", "declare_plan", "empty", "gather", "gather_async",
     "global_process_set", "grouped_allgather", "grouped_allgather_async", "grouped_allreduce",
-    "grouped_allreduce_async", "grouped_reducescatter", "grouped_reducescatter_async", "init", "is_initialized", "join", "local_rank", "local_size", "node_id", "poll",
-    "rank", "reduce", "reduce_async", "reducescatter", "reducescatter_async", "remove_process_set", "scatter",
+    "grouped_allreduce_", "grouped_allreduce_async", "grouped_allreduce_async_", "grouped_reducescatter",
+    "grouped_reducescatter_async", "init", "is_initialized", "join", "local_rank", "local_size", "node_id", "poll", "rank",
+    "reduce", "reduce_async", "reducescatter", "reducescatter_async", "remove_process_set", "scatter",
     "scatter_async", "shutdown", "size", "stats", "synchronize",
 ]
 

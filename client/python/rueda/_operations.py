@@ -309,6 +309,28 @@ def allreduce_(tensor: np.ndarray, name: Optional[str] = None, op: int = Average
                                                wire_dtype=wire_dtype), timeout))
 
 
+def _grouped_allreduce(tensors: Sequence[np.ndarray], name: Optional[str], op: int,
+                       prescale_factor: float, postscale_factor: float,
+                       process_set: Optional[ProcessSet], priority: int, wire_dtype: Optional[str],
+                       in_place: bool) -> int:
+    if isinstance(tensors, np.ndarray) or len(tensors) == 0:
+        raise ValueError("tensors must be a list of at least one array")
+    arrays = [as_array(tensor, f"tensors[{i}]") for i, tensor in enumerate(tensors)]
+    codes = [code_of(array) for array in arrays]
+    options = make_options(op, prescale_factor, postscale_factor, priority, wire_dtype)
+    require_init()
+    set_id = id_of(process_set)
+    group = name_for("grouped_allreduce", name, set_id)
+    slots = [_make_slot(array, in_place) for array in arrays]
+    count = len(slots)
+    c_tensors = (Tensor * count)(*(_c_tensor(slot, f"{group}_{i + 1}of{count}", code, set_id)
+                                   for i, (slot, code) in enumerate(zip(slots, codes))))
+    handle = ctypes.c_uint64()
+    check(_library.load().rueda_grouped_allreduce_async(group.encode(), c_tensors, count,
+                                                        byref(options), byref(handle)))
+    return register(handle.value, slots, is_list=True)
+
+
 def grouped_allreduce_async(tensors: Sequence[np.ndarray], name: Optional[str] = None,
                             op: int = Average, prescale_factor: float = 1.0,
                             postscale_factor: float = 1.0, *,
@@ -320,22 +342,18 @@ def grouped_allreduce_async(tensors: Sequence[np.ndarray], name: Optional[str] =
     The arrays may differ in shape and dtype. Members are named NAME_1ofN, NAME_2ofN, ... as Horovod
     does. synchronize() gives a list of new arrays. Errors as for allreduce_async.
     """
-    if isinstance(tensors, np.ndarray) or len(tensors) == 0:
-        raise ValueError("tensors must be a list of at least one array")
-    arrays = [as_array(tensor, f"tensors[{i}]") for i, tensor in enumerate(tensors)]
-    codes = [code_of(array) for array in arrays]
-    options = make_options(op, prescale_factor, postscale_factor, priority, wire_dtype)
-    require_init()
-    set_id = id_of(process_set)
-    group = name_for("grouped_allreduce", name, set_id)
-    slots = [_make_slot(array, in_place=False) for array in arrays]
-    count = len(slots)
-    c_tensors = (Tensor * count)(*(_c_tensor(slot, f"{group}_{i + 1}of{count}", code, set_id)
-                                   for i, (slot, code) in enumerate(zip(slots, codes))))
-    handle = ctypes.c_uint64()
-    check(_library.load().rueda_grouped_allreduce_async(group.encode(), c_tensors, count,
-                                                        byref(options), byref(handle)))
-    return register(handle.value, slots, is_list=True)
+    return _grouped_allreduce(tensors, name, op, prescale_factor, postscale_factor, process_set,
+                              priority, wire_dtype, in_place=False)
+
+
+def grouped_allreduce_async_(tensors: Sequence[np.ndarray], name: Optional[str] = None,
+                             op: int = Average, prescale_factor: float = 1.0,
+                             postscale_factor: float = 1.0, *,
+                             process_set: Optional[ProcessSet] = None, priority: int = 0,
+                             wire_dtype: Optional[str] = None) -> int:
+    """As grouped_allreduce_async, in place: synchronize() returns the arrays."""
+    return _grouped_allreduce(tensors, name, op, prescale_factor, postscale_factor, process_set,
+                              priority, wire_dtype, in_place=True)
 
 
 def grouped_allreduce(tensors: Sequence[np.ndarray], name: Optional[str] = None, op: int = Average,
@@ -347,6 +365,19 @@ def grouped_allreduce(tensors: Sequence[np.ndarray], name: Optional[str] = None,
     allreduce."""
     handle = grouped_allreduce_async(tensors, name, op, prescale_factor, postscale_factor,
                                      process_set=process_set, priority=priority, wire_dtype=wire_dtype)
+    result = synchronize(handle, timeout)
+    assert isinstance(result, list)
+    return result
+
+
+def grouped_allreduce_(tensors: Sequence[np.ndarray], name: Optional[str] = None, op: int = Average,
+                       prescale_factor: float = 1.0, postscale_factor: float = 1.0, *,
+                       process_set: Optional[ProcessSet] = None, priority: int = 0,
+                       wire_dtype: Optional[str] = None,
+                       timeout: Optional[float] = None) -> "list[np.ndarray]":
+    """As grouped_allreduce, in place: returns the arrays."""
+    handle = grouped_allreduce_async_(tensors, name, op, prescale_factor, postscale_factor,
+                                      process_set=process_set, priority=priority, wire_dtype=wire_dtype)
     result = synchronize(handle, timeout)
     assert isinstance(result, list)
     return result

@@ -103,6 +103,15 @@ class ArrayTest(DaemonTest):
         results = rueda.synchronize(handle, timeout=20)
         self.assertEqual([r.shape for r in results], [(3,), (2, 2)])
 
+    def test_groups_in_place_return_the_arrays(self):
+        first, second = np.ones(3, np.float32), np.ones((4, 2), np.float32)[::2]  # the latter is not contiguous
+        results = rueda.grouped_allreduce_([first, second], op=rueda.Sum, prescale_factor=3.0, timeout=20)
+        self.assertTrue(results[0] is first and results[1] is second)
+        self.assertTrue((first == 3).all() and (second == 3).all())
+        again = rueda.synchronize(rueda.grouped_allreduce_async_([first], op=rueda.Sum, prescale_factor=2.0), timeout=20)
+        self.assertIs(again[0], first)
+        self.assertTrue((first == 6).all())
+
     def test_broadcast(self):
         tensor = np.arange(6, dtype=np.float64).reshape(2, 3)
         np.testing.assert_array_equal(rueda.broadcast(tensor, 0, timeout=20), tensor)

@@ -1,7 +1,9 @@
 """The names that Horovod users know."""
 
 import inspect
+import re
 import unittest
+from pathlib import Path
 
 import rueda
 from rueda import _operations
@@ -9,7 +11,11 @@ from rueda import _operations
 HOROVOD = ("init shutdown is_initialized rank size local_rank local_size cross_rank cross_size allreduce "
            "allreduce_async grouped_allreduce grouped_allreduce_async broadcast broadcast_async barrier "
            "poll synchronize allreduce_ allreduce_async_ broadcast_ broadcast_async_ Average Sum Min Max "
-           "Product HorovodInternalError").split()
+           "Product HorovodInternalError grouped_allreduce_ grouped_allreduce_async_ allgather allgather_async "
+           "grouped_allgather grouped_allgather_async alltoall alltoall_async reducescatter reducescatter_async "
+           "grouped_reducescatter grouped_reducescatter_async join ProcessSet add_process_set remove_process_set "
+           "global_process_set").split()
+ROOT = Path(__file__).resolve().parents[3]
 
 
 class NamingTest(unittest.TestCase):
@@ -17,6 +23,11 @@ class NamingTest(unittest.TestCase):
         for name in HOROVOD:
             self.assertTrue(hasattr(rueda, name), name)
             self.assertIn(name, rueda.__all__)
+
+    def test_there_is_one_version(self):
+        for path in ("CMakeLists.txt", "pyproject.toml", "client/python/pyproject.toml"):
+            found = re.search(r'VERSION (\d+\.\d+\.\d+)|^version = "(.*)"', (ROOT / path).read_text(), re.MULTILINE)
+            self.assertEqual(found.group(1) or found.group(2), rueda.__version__, path)
 
     def test_everything_public_is_documented(self):
         for name in rueda.__all__:
