@@ -1,12 +1,14 @@
 #include "agent/bringup.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "agent/agent_link.h"
 #include "agent/identity.h"
 #include "agent/network.h"
 #include "agent/text.h"
+#include "daemon/base/cpus.h"
 
 namespace rueda::agent {
 namespace {
@@ -19,6 +21,13 @@ std::string seconds_text(int64_t ms) {
   std::string out = std::to_string(ms / 1000);
   if (ms % 1000 != 0) out += "." + std::to_string(ms % 1000 + 1000).substr(1);
   return out + " s";
+}
+
+// The user has said where daemons are to run.
+bool says_cpus(const std::vector<std::string>& daemon_args) {
+  return ::getenv("RUEDAD_CPUS") != nullptr ||
+         std::any_of(daemon_args.begin(), daemon_args.end(),
+                     [](const std::string& argument) { return argument.starts_with("--cpus"); });
 }
 
 int port_of(const std::string& address) {
@@ -102,6 +111,10 @@ void Bringup::start_daemons() {
     request.log_level = !options_.log_level.empty() ? options_.log_level
                         : options_.is_verbose       ? "info"
                                                     : "warn";
+    // They stand for machines: daemons that shared a CPU would wait for each other.
+    if (count > 1 && !says_cpus(options_.daemon_args)) {
+      request.cpus = to_string(share_of(allowed_cpus(), i, count));
+    }
     request.extra_args = options_.daemon_args;
     local_nodes_.push_back({node_index, request.node_id, request.socket, "", ""});
     const auto index = static_cast<size_t>(i);

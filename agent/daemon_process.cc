@@ -73,6 +73,7 @@ std::vector<std::string> daemon_argv(const DaemonRequest& request, int ready_fd)
                                "--ready-fd", std::to_string(ready_fd),
                                "--log-level", request.log_level};
   // clang-format on
+  if (!request.cpus.empty()) out.insert(out.end(), {"--cpus", request.cpus});
   out.insert(out.end(), request.extra_args.begin(), request.extra_args.end());
   return out;
 }

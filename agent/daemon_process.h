@@ -40,6 +40,7 @@ struct DaemonRequest {
   // Where other daemons reach it.
   std::string advertise_host;
   std::string log_level;
+  std::string cpus;  // that it keeps to; empty: where the system puts it
   std::vector<std::string> extra_args;
 };
 

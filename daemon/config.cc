@@ -12,6 +12,7 @@
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
+#include "daemon/base/cpus.h"
 #include "daemon/base/limits.h"
 #include "daemon/transport/striped.h"
 
@@ -26,6 +27,11 @@ std::string host_name() {
 
 // Sizes as people write them: 64M is 64 * 2^20.
 CLI::Validator bytes_suffix() { return CLI::AsSizeValue(false); }
+
+CLI::Validator is_cpus() {
+  return {[](std::string& text) { return text.empty() ? "" : parse_cpus(text).status().message(); },
+          "CPUS"};
+}
 
 CLI::Validator is_reducer() {
   return {[](std::string& name) { return core::parse_reducer(name).status().message(); },
@@ -160,6 +166,17 @@ void define_work(CLI::App& app, Config& config) {
          "Threads for a pass over the memory of a node's ranks; 0: as many as cores, at most 4")
       ->envname("RUEDAD_REDUCE_THREADS")
       ->check(CLI::Range(0, 64))
+      ->capture_default_str();
+  app.add_option("--cpus", config.cpus,
+                 "CPUs that all threads keep to, such as 0-3,8; empty: where the system puts them")
+      ->envname("RUEDAD_CPUS")
+      ->check(is_cpus())
+      ->capture_default_str();
+  app.add_option("--data-loops", config.data_loops,
+                 "Threads between memory and network; 0: the control loop's does it; -1: 1, but 0 "
+                 "where there are 2 cores or fewer")
+      ->envname("RUEDAD_DATA_LOOPS")
+      ->check(CLI::Range(-1, 1))
       ->capture_default_str();
   app.add_option("--timeout-ms", config.timeout_ms,
                  "How long a peer may be silent or make no progress; other waits derive from it")

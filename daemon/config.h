@@ -30,6 +30,8 @@ struct Config {
   uint64_t chunk_bytes = 256u << 10;
   uint64_t staging_bytes = 64u << 20;
   int reduce_threads = 0;  // 0: as many as cores, at most 4
+  std::string cpus;        // empty: where the system puts it
+  int data_loops = -1;     // threads; -1: one, but none where there are 2 cores or fewer
   int64_t timeout_ms = 10'000;
   int64_t start_timeout_ms = 60'000;
   double stall_check_seconds = 10;    // 0: stalls are not looked for

@@ -15,6 +15,7 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
+#include "daemon/base/cpus.h"
 #include "daemon/config.h"
 #include "daemon/engine/awake_loop.h"
 #include "daemon/engine/engine.h"
@@ -56,7 +57,13 @@ engine::EngineOptions engine_options(const Config& config) {
 
 int reduce_threads(const Config& config) {
   if (config.reduce_threads > 0) return config.reduce_threads;
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, 4);
+  return std::clamp(static_cast<int>(allowed_cpus().size()), 1, 4);
+}
+
+// None of its own where a thread more would only wait for its turn.
+int data_loops(const Config& config) {
+  if (config.data_loops >= 0) return config.data_loops;
+  return allowed_cpus().size() > 2 ? 1 : 0;
 }
 
 std::string join_address(const std::string& host, uint16_t port) {
@@ -93,7 +100,7 @@ class Daemon {
               return transport::make_striped_transport(
                   loop, transport::make_tcp_transport(loop, tcp), config_.streams);
             },
-            reduce_threads(config_)),
+            reduce_threads(config_), data_loops(config_) == 0 ? &awake_loop_ : nullptr),
         plane_(control_loop_, metrics_, {config_.node_id, random_number(), config_.timeout_ms}),
         signals_(control_loop_, SIGTERM, SIGINT) {}
 
@@ -167,6 +174,7 @@ Status Daemon::start_services() {
   sessions_ = session::SessionServer::create(
       control_loop_, session_options, *engine_,
       [this](int fd, const session::Credentials& peer) { grpc_->adopt(fd, peer); });
+  awake_loop_.watch(*sessions_);
   if (Status listening = sessions_->listen(); !listening.is_ok()) return listening;
 
   observe::HttpHandlers handlers;
@@ -271,6 +279,13 @@ int main(int argc, char** argv) {
   rueda::Config config = std::move(std::get<rueda::Config>(read));
   rueda::set_up_logging(config.log_level, config.log_format);
   const std::string node_id = config.node_id;
+  if (!config.cpus.empty()) {
+    const rueda::Status kept = rueda::keep_to_cpus(rueda::parse_cpus(config.cpus).value());
+    if (!kept.is_ok()) {
+      std::cerr << "ruedad: --cpus " << config.cpus << ": " << kept.message() << '\n';
+      return 1;
+    }
+  }
 
   rueda::Daemon daemon(std::move(config));
   if (rueda::Status started = daemon.start(); !started.is_ok()) {

@@ -6,6 +6,7 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include "daemon/base/watched.h"
 #include "daemon/base/yielding_wait.h"
 
 namespace rueda::engine {
@@ -15,6 +16,10 @@ class AwakeLoop {
   // `io` outlives the object.
   explicit AwakeLoop(boost::asio::io_context& io) : io_(io) {}
 
+  boost::asio::io_context& io() { return io_; }
+  // Is looked at while the loop is awake. Before run(); outlives it.
+  void watch(Watched& watched) { watched_ = &watched; }
+
   // From a handler of the loop: something that takes microseconds is under way, or the next of its
   // kind is to be expected.
   void stay_awake() { stay_awake_ = true; }
@@ -22,13 +27,24 @@ class AwakeLoop {
   // Until the loop is stopped or has no work left.
   void run() {
     while (io_.run_one() > 0) {
-      while (std::exchange(stay_awake_, false) && wait_.until([this] { return io_.poll() > 0; })) {
-      }
+      while (stay_awake_ && !io_.stopped()) yield_for_next();
     }
   }
 
  private:
+  void yield_for_next() {
+    if (watched_ != nullptr) watched_->watch();
+    while (std::exchange(stay_awake_, false) && wait_.until([this] { return go_on(); })) {
+    }
+    if (watched_ != nullptr) watched_->rest();
+  }
+  bool go_on() {
+    const bool has_found = watched_ != nullptr && watched_->look();
+    return io_.poll() > 0 || has_found;
+  }
+
   boost::asio::io_context& io_;
+  Watched* watched_ = nullptr;
   YieldingWait wait_;
   bool stay_awake_ = false;
 };

@@ -268,6 +268,8 @@ class DataJob final : private MeshEvents {
   ExchangeState& state_of(const Operation& operation) {
     return exchanges_[geometry_.lane(operation.seq)];
   }
+  // Of a piece of an operation that is exchanged.
+  uint32_t work_of(const Operation& operation, int64_t piece) const;
   void drop_exchange(ExchangeState& state);
   Status check_message(const Running& running, NodeIndex from,
                        const transport::FrameHeader& header) const;

@@ -58,7 +58,8 @@ int64_t expected_piece(const ExchangeState& state, size_t window_index, size_t r
   if (piece.number >= 0) {
     return receive >= piece.receives_done ? piece.number : piece.number + window;
   }
-  const int64_t ahead = static_cast<int64_t>(window_index) - state.next_piece % window;
+  const int64_t ahead =
+      static_cast<int64_t>(window_index) - static_cast<int64_t>(state.index(state.next_piece));
   return state.next_piece + (ahead + window) % window;
 }
 
@@ -116,6 +117,7 @@ bool DataJob::begin_exchange(Running& running) {
   state.piece_elements = mesh_->geometry().slot_bytes / size;
   state.pieces = std::max<int64_t>(
       1, (operation.elements() + state.piece_elements - 1) / state.piece_elements);
+  state.first_place = geometry_.turn(operation.seq);
   state.next_piece = 0;
   state.pieces_done = 0;
   for (ExchangePiece& piece : state.window) {
@@ -136,6 +138,11 @@ bool DataJob::begin_exchange(Running& running) {
   return true;
 }
 
+uint32_t DataJob::work_of(const Operation& operation, int64_t piece) const {
+  const uint32_t lane = geometry_.lane(operation.seq);
+  return mesh_->geometry().work(lane, exchanges_[lane].place(piece));
+}
+
 void DataJob::drop_exchange(ExchangeState& state) {
   for (ExchangePiece& piece : state.window) {
     piece.number = -1;
@@ -153,11 +160,10 @@ void DataJob::go_on(Running& running) {
     if (piece.number >= 0 && !stopped_) go_on(running, state, piece);
   }
   while (state.next_piece < state.pieces && !stopped_) {
-    ExchangePiece& piece =
-        state.window[static_cast<size_t>(state.next_piece) % state.window.size()];
-    const uint32_t work =
-        mesh_->geometry().work(geometry_.lane(running.operation->seq), state.next_piece);
-    if (piece.number >= 0 || !mesh_->is_at_rest(work)) break;
+    ExchangePiece& piece = state.window[state.index(state.next_piece)];
+    if (piece.number >= 0 || !mesh_->is_at_rest(work_of(*running.operation, state.next_piece))) {
+      break;
+    }
     begin_piece(running, state, piece);
     if (!stopped_) go_on(running, state, piece);
   }
@@ -174,9 +180,8 @@ void DataJob::begin_piece(Running& running, ExchangeState& state, ExchangePiece&
   piece.sends_begun = 0;
   piece.receives_done = 0;
   piece.unsent.assign(state.program->sends.size(), false);
-  kernels_.reduce_local(
-      operation, piece.range, nullptr, false,
-      mesh_->work_buffer(mesh_->geometry().work(geometry_.lane(operation.seq), piece.number)));
+  kernels_.reduce_local(operation, piece.range, nullptr, false,
+                        mesh_->work_buffer(work_of(operation, piece.number)));
   inputs_hold(running);
 }
 
@@ -199,9 +204,8 @@ void DataJob::go_on(Running& running, ExchangeState& state, ExchangePiece& piece
     }
     receive(running, state, piece, end);
   }
-  const uint32_t work =
-      mesh_->geometry().work(geometry_.lane(running.operation->seq), piece.number);
-  kernels_.store(*running.operation, piece.range, mesh_->work_buffer(work));
+  kernels_.store(*running.operation, piece.range,
+                 mesh_->work_buffer(work_of(*running.operation, piece.number)));
   piece.number = -1;
   ++state.pieces_done;
 }
@@ -212,7 +216,7 @@ void DataJob::send(const Running& running, ExchangeState& state, ExchangePiece& 
   const core::ExchangeSend& item = state.program->sends[index];
   const int64_t size = operation.wire_bytes(1);
   const ElementRange elements = elements_of(item.blocks, piece.range, state.program->blocks);
-  const uint32_t work = mesh_->geometry().work(geometry_.lane(operation.seq), piece.number);
+  const uint32_t work = work_of(operation, piece.number);
   const int message = ordinal(state.program->sends, index, receiver);
   transport::FrameHeader header = header_of(
       operation, item.is_final ? transport::FrameKind::kGather : transport::FrameKind::kReduce);
@@ -228,9 +232,8 @@ void DataJob::receive(const Running& running, ExchangeState& state, ExchangePiec
   const Operation& operation = *running.operation;
   const core::ExchangeReceive& last = state.program->receives[end - 1];
   const ElementRange elements = elements_of(last.blocks, piece.range, state.program->blocks);
-  std::byte* mine =
-      mesh_->work_buffer(mesh_->geometry().work(geometry_.lane(operation.seq), piece.number)) +
-      operation.wire_bytes(elements.begin - piece.range.begin);
+  std::byte* mine = mesh_->work_buffer(work_of(operation, piece.number)) +
+                    operation.wire_bytes(elements.begin - piece.range.begin);
   if (last.adds) {
     addends_.clear();
     bool has_mine = false;
@@ -251,7 +254,12 @@ void DataJob::receive(const Running& running, ExchangeState& state, ExchangePiec
   for (; piece.receives_done < end; ++piece.receives_done) {
     WaitingMessage& message = piece.messages[piece.receives_done];
     message.has_come = false;
-    mesh_->release(state.program->receives[piece.receives_done].from, message.slot);
+    const NodeIndex from = state.program->receives[piece.receives_done].from;
+    if (state.pieces == 1) {
+      mesh_->release_with_others(from, message.slot);
+    } else {
+      mesh_->release(from, message.slot);
+    }
   }
 }
 
@@ -271,7 +279,7 @@ void DataJob::on_mesh_frame(NodeIndex from, const transport::FrameHeader& header
   const size_t receive = *find_message(
       state.program->receives, from, static_cast<int>(header.chunk % core::kMostMessages), sender);
   const int64_t number = header.chunk / core::kMostMessages;
-  ExchangePiece& piece = state.window[static_cast<size_t>(number) % state.window.size()];
+  ExchangePiece& piece = state.window[state.index(number)];
   piece.messages[receive] = {true, header.slot, payload};
   // Whoever has final values has heard of all nodes.
   if (header.kind == transport::FrameKind::kGather) running->launched_everywhere = true;
@@ -291,8 +299,8 @@ Status DataJob::check_message(const Running& running, NodeIndex from,
       find_message(state.program->receives, from, message, sender);
   if (!receive || number >= state.pieces) return broken("message " + std::to_string(header.chunk));
   const core::ExchangeReceive& item = state.program->receives[*receive];
-  const size_t window_index = static_cast<size_t>(number) % state.window.size();
-  if (header.slot != mesh_->geometry().slot(mesh_->geometry().work(lane, number), message) ||
+  const size_t window_index = state.index(number);
+  if (header.slot != mesh_->geometry().slot(work_of(operation, number), message) ||
       number != expected_piece(state, window_index, *receive) ||
       state.window[window_index].messages[*receive].has_come) {
     return broken("message " + std::to_string(header.chunk) + " at a wrong time");

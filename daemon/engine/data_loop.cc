@@ -10,9 +10,10 @@
 namespace rueda::engine {
 
 DataLoop::DataLoop(observe::Metrics& metrics, const TransportFactory& make_transport,
-                   int pass_threads)
+                   int pass_threads, AwakeLoop* host)
     : metrics_(metrics),
-      work_(boost::asio::make_work_guard(io_)),
+      own_(host == nullptr ? std::make_unique<Own>() : nullptr),
+      awake_(host == nullptr ? own_->awake : *host),
       transport_(make_transport(io_)),
       pass_threads_(pass_threads) {}
 
@@ -22,22 +23,22 @@ Result<std::string> DataLoop::start(const std::string& listen_address) {
   if (Status viable = transport_->is_viable(); !viable.is_ok()) return viable;
   Result<std::string> bound = transport_->listen(listen_address);
   if (!bound.is_ok()) return bound;
-  thread_ = std::thread([this] {
-    ::pthread_setname_np(::pthread_self(), "rueda-data");
-    awake_.run();
-  });
+  if (own_) {
+    own_->thread = std::thread([this] {
+      ::pthread_setname_np(::pthread_self(), "rueda-data");
+      awake_.run();
+    });
+  }
   return bound;
 }
 
 void DataLoop::stop() {
-  if (!thread_.joinable()) return;
-  in_loop([this] {
-    jobs_.clear();
-    transport_->stop();
-    work_.reset();
-    io_.stop();
-  });
-  thread_.join();
+  if (own_ && own_->thread.joinable()) {
+    boost::asio::post(io_, [this] { io_.stop(); });
+    own_->thread.join();
+  }
+  jobs_.clear();
+  transport_->stop();
 }
 
 void DataLoop::in_loop(std::function<void()> work) { boost::asio::post(io_, std::move(work)); }

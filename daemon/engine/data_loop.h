@@ -1,5 +1,6 @@
-// A thread that carries out operations: it owns a transport and the data jobs that live on it.
-// Public methods may be called from any thread; they post. Handlers are called on the loop.
+// Carries out operations: it owns a transport and the data jobs that live on it, and has a thread
+// of its own, or another loop's. Public methods may be called from any thread; they post. Handlers
+// are called on the loop.
 #pragma once
 
 #include <functional>
@@ -25,11 +26,13 @@ class DataLoop {
   using TransportFactory =
       std::function<std::unique_ptr<transport::Transport>(boost::asio::io_context&)>;
 
-  // `pass_threads`: how many threads do a pass over memory, the loop's own among them.
-  DataLoop(observe::Metrics& metrics, const TransportFactory& make_transport, int pass_threads = 1);
+  // `pass_threads`: how many threads do a pass over memory, the loop's own among them. `host`: the
+  // loop whose thread this one shares; it outlives the object, and has ended when that is stopped.
+  DataLoop(observe::Metrics& metrics, const TransportFactory& make_transport, int pass_threads = 1,
+           AwakeLoop* host = nullptr);
   ~DataLoop();  // stops
 
-  // Binds the data port and starts the thread; returns the address bound. Once.
+  // Binds the data port and starts the thread, if it has one; returns the address bound. Once.
   Result<std::string> start(const std::string& listen_address);
   // Ends the thread; what is under way is dropped. Nothing is called back after it returns.
   void stop();
@@ -64,14 +67,22 @@ class DataLoop {
   void count_rejected();
 
   observe::Metrics& metrics_;
-  boost::asio::io_context io_{1};
-  AwakeLoop awake_{io_};
-  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  // Of a loop with a thread of its own.
+  struct Own {
+    boost::asio::io_context io{1};
+    AwakeLoop awake{io};
+    boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work =
+        boost::asio::make_work_guard(io);
+    std::thread thread;
+  };
+
+  std::unique_ptr<Own> own_;
+  AwakeLoop& awake_;
+  boost::asio::io_context& io_ = awake_.io();
   std::unique_ptr<transport::Transport> transport_;
   PassThreads pass_threads_;
   std::map<Key, std::unique_ptr<DataJob>> jobs_;  // in loop
   uint64_t counted_rejected_ = 0;
-  std::thread thread_;
 };
 
 }  // namespace rueda::engine

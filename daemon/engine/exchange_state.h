@@ -35,9 +35,15 @@ struct ExchangeState {
   const core::ExchangeProgram* program = nullptr;  // null: no exchange is under way
   int64_t piece_elements = 0;
   int64_t pieces = 0;
-  int64_t next_piece = 0;  // to be begun
+  int64_t first_place = 0;  // in the window, of piece 0
+  int64_t next_piece = 0;   // to be begun
   int64_t pieces_done = 0;
-  std::vector<ExchangePiece> window;  // by piece modulo its size
+  std::vector<ExchangePiece> window;  // by place modulo its size
+
+  // Operations of one lane begin at one place after the other, so that those of one piece use all
+  // work buffers and slots in turn: none is needed again at once.
+  int64_t place(int64_t piece) const { return first_place + piece; }
+  size_t index(int64_t piece) const { return static_cast<size_t>(place(piece)) % window.size(); }
 };
 
 // A message of an operation that this node has not launched.

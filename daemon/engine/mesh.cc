@@ -180,6 +180,10 @@ void Mesh::send(NodeIndex to, uint32_t work, int message, const Urgency& urgency
 
 void Mesh::release(NodeIndex from, uint32_t slot) { inlet(from).channel->release(slot); }
 
+void Mesh::release_with_others(NodeIndex from, uint32_t slot) {
+  inlet(from).channel->release_with_others(slot);
+}
+
 bool Mesh::is_quiet() const {
   return std::all_of(outlets_.begin(), outlets_.end(),
                      [](const auto& item) { return item->is_closed || item->outbox.is_quiet(); });

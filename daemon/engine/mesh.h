@@ -32,8 +32,8 @@ struct MeshGeometry {
 
   uint32_t works() const { return static_cast<uint32_t>(lanes * window); }
   uint32_t slots() const { return works() * core::kMostMessages; }  // of a channel
-  uint32_t work(uint32_t lane, int64_t piece) const {
-    return lane * static_cast<uint32_t>(window) + static_cast<uint32_t>(piece % window);
+  uint32_t work(uint32_t lane, int64_t place) const {
+    return lane * static_cast<uint32_t>(window) + static_cast<uint32_t>(place % window);
   }
   uint32_t slot(uint32_t work, int message) const {
     return work * core::kMostMessages + static_cast<uint32_t>(message);
@@ -87,6 +87,8 @@ class Mesh {
   // Nothing of the work buffer is on its way out.
   bool is_at_rest(uint32_t work) const { return unsent_[work] == 0; }
   void release(NodeIndex from, uint32_t slot);
+  // Likewise, where the slot is needed again only some operations later.
+  void release_with_others(NodeIndex from, uint32_t slot);
   // The neighbours have taken everything, or are gone.
   bool is_quiet() const;
   // What went to and came from each peer since the last time.

@@ -57,6 +57,9 @@ struct SlotGeometry {
     return static_cast<uint32_t>(lanes) + static_cast<uint32_t>(number % core::kDecreedWindow);
   }
 
+  // How many operations the lane had before.
+  int64_t turn(Seq seq) const { return static_cast<int64_t>(core::number_of(seq)) / lanes; }
+
   uint32_t ring_slot(Seq seq, int64_t piece, int shard, core::RingPhase phase) const {
     const auto in_window = static_cast<uint32_t>(piece % window);
     return lane(seq) * slots_per_lane() +

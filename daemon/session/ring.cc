@@ -57,15 +57,17 @@ uint64_t SubmissionRing::read_producer_waits_for() {
   return waits_for_;
 }
 
+bool SubmissionRing::has_news() const {
+  return std::atomic_ref(header_->tail).load(std::memory_order_relaxed) != head_ ||
+         std::atomic_ref(header_->producer_waits_for).load(std::memory_order_relaxed) != waits_for_;
+}
+
 bool SubmissionRing::prepare_to_sleep() {
   std::atomic_ref waiting(header_->consumer_waiting);
   waiting.store(1, std::memory_order_relaxed);
   // Pairs with the producer's fence: either it sees the flag, or we see its record.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (std::atomic_ref(header_->tail).load(std::memory_order_relaxed) == head_ &&
-      std::atomic_ref(header_->producer_waits_for).load(std::memory_order_relaxed) == waits_for_) {
-    return true;
-  }
+  if (!has_news()) return true;
   waiting.store(0, std::memory_order_relaxed);
   return false;
 }

@@ -32,6 +32,8 @@ class SubmissionRing {
   // Asks the client to ring. False when the ring is not empty after all, or what
   // read_producer_waits_for() said has changed: look again, do not sleep.
   bool prepare_to_sleep();
+  // Whether pop() would find a record, or read_producer_waits_for() another ticket.
+  bool has_news() const;
 
  private:
   rueda_abi_ring* header_;

@@ -51,7 +51,12 @@ class Server final : public SessionOwner, public std::enable_shared_from_this<Se
 
   Status check_room() const override;
   void on_rejected(const Credentials& peer, const Status& why) override;
-  void on_closed(SessionImpl& session) override { sessions_.erase(&session); }
+  void on_closed(SessionImpl& session) override;
+  bool keeps_watch(SessionImpl& session) override;
+
+  void watch() { is_watching_ = true; }
+  bool look();
+  void rest();
 
  private:
   void wait_acceptable();
@@ -73,6 +78,8 @@ class Server final : public SessionOwner, public std::enable_shared_from_this<Se
   asio::posix::stream_descriptor lost_memory_;
   std::map<Greeting*, std::shared_ptr<Greeting>> greetings_;
   std::map<SessionImpl*, std::shared_ptr<SessionImpl>> sessions_;
+  bool is_watching_ = false;
+  std::vector<std::shared_ptr<SessionImpl>> watched_;  // null: closed meanwhile
   std::shared_ptr<ArenaTotals> arena_totals_ = std::make_shared<ArenaTotals>();
   std::shared_ptr<uint64_t> last_content_ = std::make_shared<uint64_t>(0);
   uint64_t rejected_ = 0;
@@ -212,6 +219,38 @@ Status Server::check_room() const {
                                               " training processes already: end a job first");
 }
 
+// --- Rings that are watched.
+
+bool Server::keeps_watch(SessionImpl& session) {
+  if (is_watching_) watched_.push_back(sessions_.at(&session));
+  return is_watching_;
+}
+
+bool Server::look() {
+  bool has_found = false;
+  // By index, and to the end of now: what is handled may close any of them, or add one.
+  for (size_t i = 0, count = watched_.size(); i < count; ++i) {
+    const std::shared_ptr<SessionImpl> session = watched_[i];
+    if (session != nullptr) has_found |= session->look_at_ring();
+  }
+  return has_found;
+}
+
+void Server::rest() {
+  is_watching_ = false;
+  for (size_t i = 0; i < watched_.size(); ++i) {
+    if (const std::shared_ptr<SessionImpl> session = watched_[i]) session->rest();
+  }
+  watched_.clear();
+}
+
+void Server::on_closed(SessionImpl& session) {
+  const auto found = sessions_.find(&session);
+  if (found == sessions_.end()) return;
+  std::replace(watched_.begin(), watched_.end(), found->second, {});
+  sessions_.erase(found);
+}
+
 // --- Watching.
 
 void Server::on_rejected(const Credentials& peer, const Status& why) {
@@ -270,6 +309,9 @@ class ServerHandle final : public SessionServer {
   Status listen() override { return server_->listen(); }
   ServerStats stats() const override { return server_->stats(); }
   void stop() override { server_->stop(); }
+  void watch() override { server_->watch(); }
+  bool look() override { return server_->look(); }
+  void rest() override { server_->rest(); }
 
  private:
   std::shared_ptr<Server> server_;

@@ -15,6 +15,7 @@
 
 #include "client/abi/rueda_abi.h"
 #include "daemon/base/status.h"
+#include "daemon/base/watched.h"
 #include "daemon/core/descriptor.h"
 
 namespace rueda::session {
@@ -138,9 +139,9 @@ struct ServerStats {
   uint64_t submission_queue_depth = 0;  // submissions in flight, all sessions
 };
 
-class SessionServer {
+// Watched: while it is, clients that submit need not ring.
+class SessionServer : public Watched {
  public:
-  virtual ~SessionServer() = default;
   virtual Status listen() = 0;
   virtual ServerStats stats() const = 0;
   // Closes the listener and every session (without events), and removes the socket file.

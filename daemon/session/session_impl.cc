@@ -378,7 +378,9 @@ void SessionImpl::flush_socket() {
 // --- Rings.
 
 void SessionImpl::wait_doorbell() {
+  if (std::exchange(is_doorbell_awaited_, true)) return;
   doorbell_.async_wait(Wait::wait_read, [self = shared_from_this()](error_code error) {
+    self->is_doorbell_awaited_ = false;
     if (error || self->state_ != State::kAttached) return;
     SharedRings::silence(self->doorbell_.native_handle());
     self->drain();
@@ -399,12 +401,26 @@ void SessionImpl::drain() {
     taken += std::max(count, 1);
     if (count > 0) continue;
     tell_waiting();
-    if (!rings_->submissions().prepare_to_sleep()) continue;
-    wait_doorbell();
+    if (!is_watched_) is_watched_ = setup_.owner.keeps_watch(*this);
+    if (!is_watched_) {
+      if (!rings_->submissions().prepare_to_sleep()) continue;
+      wait_doorbell();
+    }
     if (std::exchange(has_undrained_, false)) setup_.events.on_submissions_drained(*this);
     return;
   }
   asio::post(setup_.loop, [self = shared_from_this()] { self->drain(); });
+}
+
+bool SessionImpl::look_at_ring() {
+  if (!rings_->submissions().has_news()) return false;
+  drain();
+  return true;
+}
+
+void SessionImpl::rest() {
+  is_watched_ = false;
+  drain();
 }
 
 void SessionImpl::tell_waiting() {

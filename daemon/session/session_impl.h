@@ -31,6 +31,9 @@ class SessionOwner {
   virtual void on_rejected(const Credentials& peer, const Status& why) = 0;
   // The owner forgets the session; it does no more.
   virtual void on_closed(SessionImpl& session) = 0;
+  // The session has found its ring empty. True: look_at_ring() will be called, again and again, and
+  // then rest(); nobody needs to ring.
+  virtual bool keeps_watch(SessionImpl& session) = 0;
 };
 
 struct SessionSetup {
@@ -52,6 +55,9 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   void close();
   // Fails the session when memory that it shares has been lost (sigbus_guard.h).
   void check_memory();
+  // Of a session that is watched. False: its ring is as it was.
+  bool look_at_ring();
+  void rest();
 
   bool is_attached() const { return state_ == State::kAttached || state_ == State::kFailing; }
   size_t submissions_in_flight() const { return in_flight_; }
@@ -136,7 +142,9 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   ArenaTable arenas_;
   std::vector<Place> places_;  // grows with the highest place used
   size_t in_flight_ = 0;
-  uint64_t told_waiting_ = 0;   // by the last on_waiting
+  uint64_t told_waiting_ = 0;  // by the last on_waiting
+  bool is_watched_ = false;    // no doorbell is to be rung
+  bool is_doorbell_awaited_ = false;
   bool has_undrained_ = false;  // on_submit was called since the last on_submissions_drained
   bool has_unflushed_ = false;  // completions were written since the last flush
 };

@@ -12,7 +12,7 @@
 namespace rueda::transport {
 
 inline constexpr uint16_t kFrameMagic = 0x4452;  // "RD"
-inline constexpr uint8_t kWireVersion = 4;
+inline constexpr uint8_t kWireVersion = 5;
 
 enum class FrameKind : uint8_t {
   kReduce = 1,  // a partial sum on its way to where it becomes final

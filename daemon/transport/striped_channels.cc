@@ -153,10 +153,16 @@ void StripedReceiveChannel::deliver(const Frame& frame) {
 }
 
 void StripedReceiveChannel::release(uint32_t slot) {
-  if (events_ == nullptr) return;
+  if (events_ != nullptr) let_go(slot).release(slot);
+}
+
+void StripedReceiveChannel::release_with_others(uint32_t slot) {
+  if (events_ != nullptr) let_go(slot).release_with_others(slot);
+}
+
+ReceiveChannel& StripedReceiveChannel::let_go(uint32_t slot) {
   RUEDA_CHECK(slot < stream_of_slot_.size() && stream_of_slot_[slot] != kNoStream);
-  const uint8_t stream = std::exchange(stream_of_slot_[slot], kNoStream);
-  streams_[stream].channel->release(slot);
+  return *streams_[std::exchange(stream_of_slot_[slot], kNoStream)].channel;
 }
 
 void StripedReceiveChannel::on_stream_closed(const Status& status) {

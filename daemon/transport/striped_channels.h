@@ -81,6 +81,7 @@ class StripedReceiveChannel final : public ReceiveChannel {
   void open();
 
   void release(uint32_t slot) override;
+  void release_with_others(uint32_t slot) override;
   void close() override;
   uint64_t bytes_received() const override;
 
@@ -103,6 +104,8 @@ class StripedReceiveChannel final : public ReceiveChannel {
 
   void on_frame(const Frame& frame);
   void deliver(const Frame& frame);
+  // The slot holds nothing any more; returns the stream that it came by.
+  ReceiveChannel& let_go(uint32_t slot);
   void deliver_early();
   void on_stream_closed(const Status& status);
   // Once nothing more is to come.

@@ -22,6 +22,7 @@
 // channel's own included.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -93,11 +94,16 @@ class ReceiveEvents {
   virtual void on_closed(const Status& status) = 0;
 };
 
+inline constexpr std::chrono::milliseconds kCreditDelay{1};
+
 class ReceiveChannel {
  public:
   virtual ~ReceiveChannel() = default;  // closes
   // Gives the slot back to the writer. Only a slot that holds a frame may be released.
   virtual void release(uint32_t slot) = 0;
+  // Likewise, of a slot that the writer will not need soon: it may hear of several at once, and of
+  // this one kCreditDelay later at most.
+  virtual void release_with_others(uint32_t slot) = 0;
   virtual void close() = 0;
   virtual uint64_t bytes_received() const = 0;
 };

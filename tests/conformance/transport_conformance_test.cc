@@ -78,8 +78,9 @@ class Stream {
 // Checks order and content as frames come, and releases each at once. Of a slot, frames come in
 // order.
 struct Checker {
-  explicit Checker(Reader& r) : reader(r) {
-    reader.when_frame = [this](const FrameHeader& header, std::span<std::byte> payload) {
+  explicit Checker(Reader& r, bool releases_with_others = false) : reader(r) {
+    reader.when_frame = [this, releases_with_others](const FrameHeader& header,
+                                                     std::span<std::byte> payload) {
       uint64_t& next = next_of_slot[header.slot];
       in_order = in_order && header.seq >= next;
       next = header.seq + 1;
@@ -87,7 +88,11 @@ struct Checker {
       intact = intact && has_pattern(payload, header.seq);
       ++count;
       reader.frames.clear();
-      reader.channel->release(header.slot);
+      if (releases_with_others && header.seq % 7 != 0) {
+        reader.channel->release_with_others(header.slot);
+      } else {
+        reader.channel->release(header.slot);
+      }
     };
   }
   Reader& reader;
@@ -131,6 +136,23 @@ TEST_P(TransportConformance, ThousandsOfFramesArriveOnceAndIntact) {
   const uint64_t wire_bytes = kFrames * sizeof(FrameHeader) + stream.payload_bytes();
   EXPECT_EQ(writer.channel->bytes_sent(), wire_bytes);
   EXPECT_EQ(reader.channel->bytes_received(), wire_bytes);
+  EXPECT_FALSE(writer.closed || reader.closed);
+}
+
+TEST_P(TransportConformance, SlotsThatAreReleasedWithOthersComeBack) {
+  constexpr uint32_t kSlots = 20;
+  constexpr uint64_t kFrames = 500;
+  Region slots(*right_, kSlots * 512), memory(*left_, kSlots * 512);
+  Writer writer;
+  Reader reader;
+  open(writer, reader, slots, channel_id(), kSlots, 512);
+  Stream stream(writer, memory, channel_id(), kSlots, 512, kFrames);
+  Checker checker(reader, true);
+  stream.start();
+  ASSERT_TRUE(
+      loop_.run_until([&] { return checker.count == kFrames && writer.freed.size() == kFrames; }));
+  EXPECT_TRUE(checker.in_order);
+  EXPECT_TRUE(checker.intact);
   EXPECT_FALSE(writer.closed || reader.closed);
 }
 

@@ -348,6 +348,25 @@ TEST_F(DataJobWithMeshPeer, OneMessageEachWayIsAnAllReduceOfTwoNodes) {
   EXPECT_EQ(done_, std::vector{Seq{1}});
 }
 
+TEST_F(DataJobWithMeshPeer, OperationsOfOnePieceUseTheSlotsOfTheirLaneInTurn) {
+  constexpr uint64_t kLanes = 4, kWindow = 4;
+  for (uint64_t turn = 0; turn < 2 * kWindow; ++turn) {
+    const Seq seq{1 + turn * kLanes};
+    const Work work({.sizes = {4}}, {1, 1}, seq);
+    job_->run(work.operation(NodeIndex{0}));
+    poll();
+    ASSERT_EQ(receiver_.frames.size(), turn + 1);
+    transport::FrameHeader header = message();
+    header.seq = seq.value;
+    header.slot += static_cast<uint32_t>(turn % kWindow) * core::kMostMessages;
+    EXPECT_EQ(receiver_.frames.back().slot, header.slot);
+    send(*to_job_, header);
+    ASSERT_EQ(done_.size(), turn + 1);
+    from_job_->release(header.slot);
+    poll();
+  }
+}
+
 TEST_F(DataJobWithMeshPeer, MessagesThatCannotBe) {
   struct Case {
     const char* what;

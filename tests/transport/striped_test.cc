@@ -36,11 +36,13 @@ struct FakeReceive final : ReceiveChannel {
   struct Log {
     ReceiveEvents* events = nullptr;
     std::vector<uint32_t> released;
+    std::vector<uint32_t> released_with_others;
     bool is_closed = false;
   };
   explicit FakeReceive(Log& l) : log(l) {}
   ~FakeReceive() override { close(); }
   void release(uint32_t slot) override { log.released.push_back(slot); }
+  void release_with_others(uint32_t slot) override { log.released_with_others.push_back(slot); }
   void close() override { log.is_closed = true; }
   uint64_t bytes_received() const override { return 10; }
   Log& log;
@@ -218,6 +220,10 @@ TEST_F(Striped, ACreditGoesBackWhereItsFrameCame) {
   EXPECT_EQ(fake_->receives[2].released, Slots{7});
   EXPECT_EQ(fake_->receives[0].released, Slots{3});
   EXPECT_EQ(fake_->receives[1].released, Slots{7});
+  arrive(2, 5);
+  receive_->release_with_others(5);
+  EXPECT_EQ(fake_->receives[2].released_with_others, Slots{5});
+  EXPECT_EQ(fake_->receives[2].released, Slots{7});
 }
 
 TEST_F(Striped, OtherStreamsFollowTheFirst) {

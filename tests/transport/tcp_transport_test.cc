@@ -192,7 +192,7 @@ TEST_F(TcpTransportTest, AnotherVersionIsNamed) {
   asio::write(stranger, asio::buffer(&message, sizeof(message)));
   ASSERT_TRUE(run_until_rejected(1));
   EXPECT_TRUE(is_hung_up(stranger));
-  EXPECT_EQ(log_->count("it speaks wire version 5, this daemon speaks 4"), 1);
+  EXPECT_EQ(log_->count("it speaks wire version 6, this daemon speaks 5"), 1);
 }
 
 TEST_F(TcpTransportTest, APeerThatSaysNothingOrHalfIsClosed) {
@@ -366,16 +366,58 @@ TEST_F(TcpTransportTest, AResetIsALostPeer) {
   EXPECT_NE(reader_.closed->message().find("node 0"), std::string::npos);
 }
 
-TEST_F(TcpTransportTest, ManyCreditsLeaveTogether) {
-  asio::ip::tcp::socket peer = open_by_hand();
-  FrameHeader frames[2];
-  for (uint32_t slot : {0u, 1u}) {
-    frames[slot].job = id_.job;
-    frames[slot].epoch = id_.epoch;
-    frames[slot].slot = slot;
+// Both slots hold a frame then.
+class TcpCreditTest : public TcpTransportTest {
+ protected:
+  asio::ip::tcp::socket open_and_fill() {
+    asio::ip::tcp::socket peer = open_by_hand();
+    FrameHeader frames[2];
+    for (uint32_t slot : {0u, 1u}) {
+      frames[slot].job = id_.job;
+      frames[slot].epoch = id_.epoch;
+      frames[slot].slot = slot;
+    }
+    asio::write(peer, asio::buffer(frames));
+    EXPECT_TRUE(run_until([this] { return reader_.slots.size() == 2; }));
+    return peer;
   }
-  asio::write(peer, asio::buffer(frames));
-  ASSERT_TRUE(run_until([this] { return reader_.slots.size() == 2; }));
+};
+
+TEST_F(TcpCreditTest, OneThatMayWaitLeavesWithOneThatMayNot) {
+  asio::ip::tcp::socket peer = open_and_fill();
+  channel_->release_with_others(1);
+  channel_->release(0);
+  io_.poll();
+  tcp::Credit credits[2];
+  ASSERT_EQ(peer.read_some(asio::buffer(credits)), sizeof(credits));
+  EXPECT_EQ(credits[0].slot, 1u);
+  EXPECT_EQ(credits[1].slot, 0u);
+}
+
+TEST_F(TcpCreditTest, OneThatMayWaitDoesNotWaitForEver) {
+  asio::ip::tcp::socket peer = open_and_fill();
+  channel_->release_with_others(1);
+  ASSERT_TRUE(run_until([&] { return peer.available() == sizeof(tcp::Credit); }));
+  // And the next one has its own time.
+  channel_->release_with_others(0);
+  ASSERT_TRUE(run_until([&] { return peer.available() == 2 * sizeof(tcp::Credit); }));
+}
+
+TEST_F(TcpCreditTest, AChannelMayCloseBeforeItLeaves) {
+  asio::ip::tcp::socket peer = open_and_fill();
+  channel_->release_with_others(1);
+  channel_.reset();
+  char byte = 0;
+  boost::system::error_code error;
+  ASSERT_TRUE(run_until([&] {
+    peer.non_blocking(true);
+    peer.read_some(asio::buffer(&byte, 1), error);
+    return error == asio::error::eof;
+  }));
+}
+
+TEST_F(TcpCreditTest, ManyCreditsLeaveTogether) {
+  asio::ip::tcp::socket peer = open_and_fill();
   channel_->release(1);
   channel_->release(0);
   io_.poll();

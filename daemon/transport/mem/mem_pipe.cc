@@ -236,6 +236,7 @@ class MemReceiveChannel final : public ReceiveChannel {
   explicit MemReceiveChannel(std::shared_ptr<Pipe> pipe) : pipe_(std::move(pipe)) {}
   ~MemReceiveChannel() override { pipe_->close_reader(); }
   void release(uint32_t slot) override { pipe_->release(slot); }
+  void release_with_others(uint32_t slot) override { pipe_->release(slot); }
   void close() override { pipe_->close_reader(); }
   uint64_t bytes_received() const override { return pipe_->bytes_received(); }
 

@@ -17,6 +17,9 @@ namespace rueda::transport::tcp {
 
 namespace {
 
+// A credit costs both ends a system call or two, and one message many credits.
+constexpr size_t kMostDelayedCredits = 8;
+
 // Outlives its ReceiveChannel while operations are under way.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
@@ -26,13 +29,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
         events_(options.events),
         peer_(peer),
         states_(options.slots.count, SlotState::kWriters),
-        reader_(options.id, options.slots, states_, peer) {
+        reader_(options.id, options.slots, states_, peer),
+        delay_(socket_.get_executor()) {
     released_.reserve(options.slots.count);
     leaving_.reserve(options.slots.count);
   }
 
   void start() { read(); }
   void release(uint32_t slot);
+  void release_with_others(uint32_t slot);
   void close();
   uint64_t bytes_received() const { return bytes_received_; }
 
@@ -40,6 +45,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void read();
   void on_read(const error_code& error, size_t bytes);
   void deliver_frames();
+  void let_go(uint32_t slot);
   void send_credits();
   void on_credits_sent(const error_code& error);
   void fail(Status status);
@@ -50,20 +56,41 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const std::string peer_;
   SlotStates states_;
   FrameReader reader_;
-  std::vector<Credit> released_;  // credits of this turn of the loop
+  std::vector<Credit> released_;  // credits that are to be sent
   std::vector<Credit> leaving_;   // credits being sent
+  bool is_urgent_ = false;        // released_ is to be sent in this turn of the loop
+  Timer delay_;                   // until released_ is sent in any case
+  bool is_delayed_ = false;       // the timer runs
   bool is_flush_posted_ = false;
   bool is_in_handler_ = false;  // which sends credits when it ends
   uint64_t bytes_received_ = 0;
 };
 
-void Connection::release(uint32_t slot) {
-  if (events_ == nullptr) return;
+void Connection::let_go(uint32_t slot) {
   RUEDA_CHECK(slot < states_.size() && states_[slot] == SlotState::kHeld);
   states_[slot] = SlotState::kReleased;
   Credit credit;
   credit.slot = slot;
   released_.push_back(credit);
+}
+
+void Connection::release_with_others(uint32_t slot) {
+  if (events_ == nullptr) return;
+  if (released_.size() + 1 >= kMostDelayedCredits) return release(slot);
+  let_go(slot);
+  if (std::exchange(is_delayed_, true)) return;
+  delay_.expires_after(kCreditDelay);
+  delay_.async_wait([self = shared_from_this()](const error_code& error) {
+    self->is_delayed_ = false;
+    self->is_urgent_ = true;
+    if (!error) self->send_credits();
+  });
+}
+
+void Connection::release(uint32_t slot) {
+  if (events_ == nullptr) return;
+  let_go(slot);
+  is_urgent_ = true;
   if (is_flush_posted_ || is_in_handler_ || !leaving_.empty()) return;
   is_flush_posted_ = true;
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
@@ -73,7 +100,8 @@ void Connection::release(uint32_t slot) {
 }
 
 void Connection::send_credits() {
-  if (events_ == nullptr || released_.empty() || !leaving_.empty()) return;
+  if (events_ == nullptr || released_.empty() || !is_urgent_ || !leaving_.empty()) return;
+  is_urgent_ = false;
   leaving_.swap(released_);
   for (const Credit& credit : leaving_) states_[credit.slot] = SlotState::kWriters;
   asio::async_write(socket_, asio::buffer(leaving_),
@@ -129,9 +157,8 @@ void Connection::deliver_frames() {
 }
 
 void Connection::fail(Status status) {
-  ReceiveEvents* const events = std::exchange(events_, nullptr);
-  error_code ignored;
-  socket_.close(ignored);
+  ReceiveEvents* const events = events_;
+  close();
   events->on_closed(status);
 }
 
@@ -140,6 +167,7 @@ void Connection::close() {
   events_ = nullptr;
   error_code ignored;
   socket_.close(ignored);
+  delay_.cancel();
 }
 
 class TcpReceiveChannel final : public ReceiveChannel {
@@ -148,6 +176,7 @@ class TcpReceiveChannel final : public ReceiveChannel {
       : connection_(std::move(connection)) {}
   ~TcpReceiveChannel() override { connection_->close(); }
   void release(uint32_t slot) override { connection_->release(slot); }
+  void release_with_others(uint32_t slot) override { connection_->release_with_others(slot); }
   void close() override { connection_->close(); }
   uint64_t bytes_received() const override { return connection_->bytes_received(); }
 

@@ -1,0 +1,24 @@
+// Sets of CPUs, written as Linux and systemd do: "0-3,8".
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "daemon/base/status.h"
+
+namespace rueda {
+
+// Ascending, each once. kInvalidArgument names what is wrong.
+Result<std::vector<int>> parse_cpus(const std::string& text);
+std::string to_string(const std::vector<int>& cpus);
+
+// That of one of `count` nearly equal shares of them; empty if they are fewer.
+std::vector<int> share_of(const std::vector<int>& cpus, int index, int count);
+
+// Those that the calling thread may run on.
+std::vector<int> allowed_cpus();
+// From now on the calling thread, and what it starts, runs on these alone. kInvalidArgument if none
+// of them can be had.
+[[nodiscard]] Status keep_to_cpus(const std::vector<int>& cpus);
+
+}  // namespace rueda

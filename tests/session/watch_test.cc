@@ -1,0 +1,130 @@
+// Submission rings that are looked at instead of waiting for doorbells.
+#include <atomic>
+
+#include "tests/session/raw_client.h"
+
+namespace rueda::session {
+namespace {
+
+class WatchTest : public SessionTest {
+ protected:
+  struct Trainer {
+    std::unique_ptr<RawClient> client;
+    rueda_abi_submission record{};
+
+    // What the daemon says of itself in the ring.
+    bool must_ring() const {
+      return std::atomic_ref(client->submissions.header().consumer_waiting).load() != 0;
+    }
+    void submit() {
+      ++record.ticket;
+      client->push(record);
+    }
+  };
+
+  Trainer train(int rank) {
+    Trainer trainer;
+    trainer.client = attach(rank);
+    trainer.record.input_arena = trainer.record.output_arena = add_arena(*trainer.client, 16384);
+    trainer.record.output_offset = 8192;
+    trainer.record.tensor_id = intern(*trainer.client, make_tensor("grad", {1024}));
+    return trainer;
+  }
+  // The first submission rings; from then on nobody needs to.
+  void watch(Trainer& trainer) {
+    const size_t before = events_.submissions.size();
+    server_->watch();
+    EXPECT_TRUE(trainer.must_ring());
+    trainer.submit();
+    pump_until([&] { return events_.submissions.size() == before + 1; }, "the first submission");
+    EXPECT_FALSE(trainer.must_ring());
+  }
+};
+
+TEST_F(WatchTest, NobodyRingsWhileRingsAreWatched) {
+  start_server();
+  Trainer trainer = train(0);
+  watch(trainer);
+  EXPECT_FALSE(server_->look());
+  for (size_t count = 2; count < 10; ++count) {
+    trainer.submit();
+    EXPECT_TRUE(server_->look());
+    EXPECT_EQ(events_.submissions.size(), count);
+    EXPECT_EQ(events_.drained, static_cast<int>(count));
+    EXPECT_FALSE(trainer.must_ring());
+    EXPECT_FALSE(server_->look());
+  }
+  server_->rest();
+  EXPECT_TRUE(trainer.must_ring());
+  trainer.submit();
+  pump_until([&] { return events_.submissions.size() == 10; }, "a submission that rings");
+}
+
+TEST_F(WatchTest, WhatComesBeforeTheRestIsTakenIn) {
+  start_server();
+  Trainer trainer = train(0);
+  watch(trainer);
+  trainer.submit();
+  server_->rest();
+  EXPECT_EQ(events_.submissions.size(), 2u);
+  EXPECT_TRUE(trainer.must_ring());
+}
+
+TEST_F(WatchTest, AClientThatGoesToSleepIsNoticed) {
+  start_server();
+  Trainer trainer = train(0);
+  watch(trainer);
+  std::atomic_ref(trainer.client->submissions.header().producer_waits_for).store(1);
+  EXPECT_TRUE(server_->look());
+  ASSERT_EQ(events_.waiting.size(), 1u);
+  EXPECT_EQ(events_.waiting[0], Ticket(1));
+  EXPECT_FALSE(server_->look());
+}
+
+TEST_F(WatchTest, AClientMayGoWhileItIsWatched) {
+  start_server();
+  Trainer trainer = train(0);
+  Trainer other = train(1);
+  watch(trainer);
+  watch(other);
+  trainer.client->close();
+  pump_until([&] { return events_.lost.size() == 1; }, "the loss");
+  other.submit();
+  EXPECT_TRUE(server_->look());
+  EXPECT_EQ(events_.submissions.size(), 3u);
+  server_->rest();
+  EXPECT_TRUE(other.must_ring());
+}
+
+TEST_F(WatchTest, OneThatIsLookedAtMayDropTheOthers) {
+  start_server();
+  Trainer first = train(0);
+  Trainer second = train(1);
+  watch(first);
+  watch(second);
+  events_.during_submit = [this](Session& session) {
+    for (Session* other : events_.sessions) {
+      if (other != &session) other->drop();
+    }
+  };
+  first.submit();
+  second.submit();
+  EXPECT_TRUE(server_->look());
+  EXPECT_EQ(events_.submissions.size(), 3u);
+  server_->rest();
+  EXPECT_EQ(server_->stats().sessions, 1u);
+}
+
+TEST_F(WatchTest, ARingThatIsDamagedEndsItsSession) {
+  start_server();
+  Trainer trainer = train(0);
+  watch(trainer);
+  std::atomic_ref(trainer.client->submissions.header().tail).store(1000);
+  EXPECT_TRUE(server_->look());
+  pump_until_lost("impossible index");
+  EXPECT_FALSE(server_->look());
+  server_->rest();
+}
+
+}  // namespace
+}  // namespace rueda::session
