@@ -97,7 +97,10 @@ void define_network(CLI::App& app, Config& config) {
   app.add_option("--control-port", config.control_port, "gRPC; 0 takes a free one")
       ->envname("RUEDAD_CONTROL_PORT")
       ->capture_default_str();
-  app.add_option("--data-port", config.data_port, "Data plane; 0 takes a free one")
+  app.add_option("--data-port", config.data_ports,
+                 "Data plane, one for each data loop, with commas between; 0 takes a free one, and "
+                 "so does a loop without one")
+      ->delimiter(',')
       ->envname("RUEDAD_DATA_PORT")
       ->capture_default_str();
   app.add_option("--http-port", config.http_port, "/metrics, /healthz, /readyz; 0 takes a free one")
@@ -174,9 +177,9 @@ void define_work(CLI::App& app, Config& config) {
       ->capture_default_str();
   app.add_option("--data-loops", config.data_loops,
                  "Threads between memory and network; 0: the control loop's does it; -1: 1, but 0 "
-                 "where there are 2 cores or fewer")
+                 "where there are 2 CPUs or fewer. A job has as many as each of its nodes")
       ->envname("RUEDAD_DATA_LOOPS")
-      ->check(CLI::Range(-1, 1))
+      ->check(CLI::Range(-1, 16))
       ->capture_default_str();
   app.add_option("--timeout-ms", config.timeout_ms,
                  "How long a peer may be silent or make no progress; other waits derive from it")
@@ -245,7 +248,7 @@ std::string repeated_key(const std::vector<std::string>& labels) {
 // A private daemon lives beside the node's own, whose file and environment say that one's ports.
 void take_free_ports(int argc, char** argv, Config& config) {
   if (!is_given(argc, argv, "--control-port")) config.control_port = 0;
-  if (!is_given(argc, argv, "--data-port")) config.data_port = 0;
+  if (!is_given(argc, argv, "--data-port")) config.data_ports = {0};
   if (!is_given(argc, argv, "--http-port")) config.http_port = 0;
 }
 

@@ -20,7 +20,7 @@ struct Config {
   std::string listen_host = "0.0.0.0";
   std::string advertise_host;  // how others reach this node; default: as launchers say
   uint16_t control_port = 28400;
-  uint16_t data_port = 28401;
+  std::vector<uint16_t> data_ports = {28401};  // by data loop; others take free ones
   uint16_t http_port = 28402;
   std::vector<std::string> nodes;  // static membership: node_id=host:port
   int64_t fusion_threshold_bytes = int64_t{64} << 20;
@@ -31,7 +31,7 @@ struct Config {
   uint64_t staging_bytes = 64u << 20;
   int reduce_threads = 0;  // 0: as many as cores, at most 4
   std::string cpus;        // empty: where the system puts it
-  int data_loops = -1;     // threads; -1: one, but none where there are 2 cores or fewer
+  int data_loops = -1;     // -1: 1, but 0 where there are 2 CPUs or fewer; 0: the control loop
   int64_t timeout_ms = 10'000;
   int64_t start_timeout_ms = 60'000;
   double stall_check_seconds = 10;    // 0: stalls are not looked for

@@ -61,9 +61,30 @@ int reduce_threads(const Config& config) {
 }
 
 // None of its own where a thread more would only wait for its turn.
-int data_loops(const Config& config) {
+int data_threads(const Config& config) {
   if (config.data_loops >= 0) return config.data_loops;
   return allowed_cpus().size() > 2 ? 1 : 0;
+}
+
+// The first one does what is not shared out, so it has the threads for passes. With none of their
+// own, all of it is done on `host`.
+std::vector<std::unique_ptr<engine::DataLoop>> make_data_loops(const Config& config,
+                                                               observe::Metrics& metrics,
+                                                               engine::AwakeLoop& host) {
+  const auto make_transport = [&config](boost::asio::io_context& loop) {
+    transport::TcpOptions tcp;
+    tcp.congestion = config.tcp_congestion;
+    return transport::make_striped_transport(loop, transport::make_tcp_transport(loop, tcp),
+                                             config.streams);
+  };
+  const int threads = data_threads(config);
+  std::vector<std::unique_ptr<engine::DataLoop>> loops;
+  loops.push_back(std::make_unique<engine::DataLoop>(
+      metrics, make_transport, reduce_threads(config), threads == 0 ? &host : nullptr));
+  while (static_cast<int>(loops.size()) < threads) {
+    loops.push_back(std::make_unique<engine::DataLoop>(metrics, make_transport));
+  }
+  return loops;
 }
 
 std::string join_address(const std::string& host, uint16_t port) {
@@ -92,15 +113,7 @@ class Daemon {
       : config_(std::move(config)),
         options_(engine_options(config_)),
         metrics_({RUEDA_VERSION, config_.node_id, reduce::simd_target()}),
-        data_loop_(
-            metrics_,
-            [this](boost::asio::io_context& loop) {
-              transport::TcpOptions tcp;
-              tcp.congestion = config_.tcp_congestion;
-              return transport::make_striped_transport(
-                  loop, transport::make_tcp_transport(loop, tcp), config_.streams);
-            },
-            reduce_threads(config_), data_loops(config_) == 0 ? &awake_loop_ : nullptr),
+        data_loops_(make_data_loops(config_, metrics_, awake_loop_)),
         plane_(control_loop_, metrics_, {config_.node_id, random_number(), config_.timeout_ms}),
         signals_(control_loop_, SIGTERM, SIGINT) {}
 
@@ -122,7 +135,7 @@ class Daemon {
   boost::asio::io_context control_loop_{1};
   engine::AwakeLoop awake_loop_{control_loop_};
   const engine::Poster poster_{control_loop_};
-  engine::DataLoop data_loop_;
+  engine::DataLoops data_loops_;
   service::GrpcControlPlane plane_;
   std::optional<engine::Engine> engine_;
   std::optional<service::StaticMembership> membership_;
@@ -142,14 +155,26 @@ Status Daemon::start() {
   if (!membership.is_ok()) return membership.status();
   membership_ = std::move(membership).value();
 
-  Result<std::string> data = data_loop_.start(join_address(config_.listen_host, config_.data_port));
-  if (!data.is_ok()) {
-    return Status(data.status().code(), "--data-port " + std::to_string(config_.data_port) + ": " +
-                                            data.status().message());
+  if (config_.data_ports.size() > data_loops_.size()) {
+    return Status(Code::kInvalidArgument, "--data-port has " +
+                                              std::to_string(config_.data_ports.size()) +
+                                              " ports for " + std::to_string(data_loops_.size()) +
+                                              " data loops: raise --data-loops, or name fewer");
   }
-  info_.data_address = data.value();
-  engine_.emplace(engine::EngineContext{control_loop_, data_loop_, plane_, metrics_, options_,
-                                        advertised(config_, data.value()),
+  std::vector<std::string> wanted;
+  for (size_t i = 0; i < data_loops_.size(); ++i) {
+    const uint16_t port = i < config_.data_ports.size() ? config_.data_ports[i] : 0;
+    wanted.push_back(join_address(config_.listen_host, port));
+  }
+  Result<std::vector<std::string>> data = data_loops_.start(wanted);
+  if (!data.is_ok()) {
+    return Status(data.status().code(), "--data-port: " + data.status().message());
+  }
+  info_.data_address = data.value().front();
+  std::vector<std::string> told;
+  for (const std::string& bound : data.value()) told.push_back(advertised(config_, bound));
+  engine_.emplace(engine::EngineContext{control_loop_, data_loops_, plane_, metrics_, options_,
+                                        engine::join_addresses(told),
                                         [this] { awake_loop_.stay_awake(); }});
   plane_.set_events(&*engine_);
   info_.node_id = config_.node_id;
@@ -179,7 +204,7 @@ Status Daemon::start_services() {
 
   observe::HttpHandlers handlers;
   handlers.metrics = [this] {
-    data_loop_.refresh_metrics();
+    data_loops_.refresh_metrics();
     refresh_session_metrics();
     return metrics_.render();
   };
@@ -266,7 +291,7 @@ void Daemon::tear_down() {
   if (stopper_.joinable()) stopper_.join();
   if (http_) http_->stop();
   if (sessions_) sessions_->stop();
-  data_loop_.stop();
+  data_loops_.stop();
 }
 
 }  // namespace

@@ -124,6 +124,11 @@ AlgorithmTable fixed_table(AlgorithmChoice choice, int nodes) {
   return {{INT64_MAX, only(choice)}};
 }
 
+bool always_rings(AlgorithmChoice choice, int nodes, int64_t bytes) {
+  const bool is_by_size = choice == AlgorithmChoice::kAuto || choice == AlgorithmChoice::kTable;
+  return is_by_size ? bytes > nodes * kMostOfOneChunk : only(choice) == Algorithm::kRing;
+}
+
 std::vector<Algorithm> exchanges_of(AlgorithmChoice choice) {
   if (choice == AlgorithmChoice::kAuto || choice == AlgorithmChoice::kTable) {
     return {Algorithm::kRecursiveDoubling, Algorithm::kHalvingDoubling};

@@ -66,6 +66,9 @@ AlgorithmTable make_table(int nodes, const TransferCosts& costs);
 // Without measurements: that of kTable for so many nodes, or the one algorithm. Not of kAuto.
 AlgorithmTable fixed_table(AlgorithmChoice choice, int nodes);
 
+// Whether an operation of so many bytes goes round the ring, whatever is measured.
+bool always_rings(AlgorithmChoice choice, int nodes, int64_t bytes);
+
 // What the choice may come to beside the ring; empty: nothing.
 std::vector<Algorithm> exchanges_of(AlgorithmChoice choice);
 

@@ -148,7 +148,7 @@ void JobRunner::carry_out() {
   }
   for (const uint32_t removed : output.sets_removed) close_set(removed);
   if (output.finished && std::exchange(data_epoch_open_, false)) {
-    context_.data_loop.end_epoch(spec_.job, *output.finished, {});
+    context_.data_loops.end_epoch(spec_.job, *output.finished, {});
   }
 }
 
@@ -158,6 +158,7 @@ void JobRunner::start_epoch(const core::EpochStarted& started) {
   data_epoch_open_ = true;
   data_epoch_ = started.epoch;
   data_addresses_ = started.data_addresses;
+  loops_ = common_loops();
   if (core_.layout().ring() != core_.layout().members()) {
     spdlog::info("job {}: the ring is {}", spec_.job, fmt::join(ring(), ", "));
   }
@@ -196,10 +197,10 @@ void JobRunner::fail(const Status& status, std::vector<core::Delivery> deliverie
     boost::asio::post(context_.control_loop, std::move(tell));
     return;
   }
-  context_.data_loop.end_epoch(spec_.job, data_epoch_,
-                               [&loop = context_.control_loop, tell = std::move(tell)]() mutable {
-                                 boost::asio::post(loop, std::move(tell));
-                               });
+  context_.data_loops.end_epoch(spec_.job, data_epoch_,
+                                [&loop = context_.control_loop, tell = std::move(tell)]() mutable {
+                                  boost::asio::post(loop, std::move(tell));
+                                });
 }
 
 // --- Sessions ------------------------------------------------------------------------------------
@@ -270,7 +271,7 @@ void JobRunner::on_detached(session::Session& session) {
   // A rank is gone for the others only when the neighbour has all that this node had to pass on:
   // then this daemon may stop without taking anybody's result with it.
   if (data_epoch_open_) {
-    context_.data_loop.when_quiet(spec_.job, data_epoch_, then);
+    context_.data_loops.when_quiet(spec_.job, data_epoch_, then);
   } else {
     then();
   }
@@ -441,7 +442,7 @@ void JobRunner::finish_close() {
   if (close_waits_) return;
   if (failing_) return;  // fail() calls on_closed_ when the clients have been told
   if (std::exchange(data_epoch_open_, false)) {
-    context_.data_loop.end_epoch(spec_.job, data_epoch_, {});
+    context_.data_loops.end_epoch(spec_.job, data_epoch_, {});
   }
   if (on_closed_) std::exchange(on_closed_, nullptr)();
 }

@@ -16,7 +16,7 @@
 #include "daemon/core/job.h"
 #include "daemon/engine/build_operation.h"
 #include "daemon/engine/control_plane.h"
-#include "daemon/engine/data_loop.h"
+#include "daemon/engine/data_loops.h"
 #include "daemon/engine/data_parts.h"
 #include "daemon/engine/stall_snapshot.h"
 #include "daemon/observe/metrics.h"
@@ -45,11 +45,12 @@ struct EngineOptions {
 // What the rooms of a job share. All outlive it.
 struct EngineContext {
   boost::asio::io_context& control_loop;
-  DataLoop& data_loop;
+  DataLoops& data_loops;
   ControlPlane& control_plane;
   observe::Metrics& metrics;
   const EngineOptions& options;
-  // This node's, as others reach it; ":port" if it is where the control address is.
+  // This node's, of each data loop, as others reach it; ":port" if it is where the control address
+  // is. As join_addresses() has them.
   std::string data_address;
   // A small operation has been submitted or has ended: what comes next is microseconds away.
   std::function<void()> on_small = [] {};
@@ -208,6 +209,9 @@ class JobRunner {
   bool authenticate(LinkId link, const Envelope& envelope);
   void start_epoch(const core::EpochStarted& started);
   void open_data(uint32_t process_set, const core::Layout& layout);
+  size_t common_loops() const;
+  // Among how many data loops it is shared out, in a ring of so many members.
+  size_t shares_of(const Operation& operation, int nodes) const;
   DataEvents data_events(uint32_t process_set, const std::vector<NodeIndex>& ring);
   core::Reducer reducer() const { return spec_.reducer.value_or(context_.options.reducer); }
   void open_set(const core::ProcessSetAdded& added);
@@ -255,6 +259,7 @@ class JobRunner {
   std::vector<EndedHere> ended_here_;  // and not told yet
   OperationKernels kernels_;
   std::vector<std::string> data_addresses_;  // of the epoch, by node
+  size_t loops_ = 1;                         // of the epoch: data loops of every node
   bool data_epoch_open_ = false;
   Epoch data_epoch_;
   uint64_t operations_done_ = 0;

@@ -15,6 +15,9 @@ namespace {
 // back.
 constexpr int64_t kMostBytesHere = 32 << 10;
 
+// Below that a share is too few chunks to be worth the hand-overs.
+constexpr int64_t kLeastShared = 1 << 20;
+
 // A daemon that listens everywhere names only its port: it is where its control service is.
 std::string data_address_of(const core::LayoutNode& node, const std::string& told) {
   if (!told.starts_with(':')) return told;
@@ -32,23 +35,43 @@ void JobRunner::open_data(uint32_t process_set, const core::Layout& layout) {
   options.process_set = process_set;
   options.token = make_data_token(spec_.token, spec_.job, data_epoch_);
   for (const NodeIndex member : parts.ring()) {
-    const core::LayoutNode& node = layout.node(member);
-    options.node_ids.push_back(node.node_id);
-    options.data_addresses.push_back(
-        data_address_of(node, data_addresses_[static_cast<size_t>(member.value)]));
+    options.node_ids.push_back(layout.node(member).node_id);
   }
   options.lanes = context_.options.lanes;
   options.chunk_bytes = context_.options.chunk_bytes;
-  options.staging_bytes = context_.options.staging_bytes / parts.most_on_a_node();
+  options.staging_bytes = context_.options.staging_bytes / (parts.most_on_a_node() * loops_);
   options.timeout_ms = context_.options.timeout_ms;
   options.corrupt = context_.options.corrupt_reduction;
-  options.algorithm = spec_.algorithm;
   options.events = data_events(process_set, parts.ring());
-  for (size_t part = 0; part < parts.size(); ++part) {
-    options.part = static_cast<uint32_t>(part);
-    options.self = parts.place(part);
-    context_.data_loop.begin_epoch(options);
+  for (size_t loop = 0; loop < loops_; ++loop) {
+    // What is shared out goes round the ring.
+    options.algorithm = loop == 0 ? spec_.algorithm : core::AlgorithmChoice::kRing;
+    options.data_addresses.clear();
+    for (const NodeIndex member : parts.ring()) {
+      const std::string& told = data_addresses_[static_cast<size_t>(member.value)];
+      options.data_addresses.push_back(
+          data_address_of(layout.node(member), split_addresses(told)[loop]));
+    }
+    for (size_t part = 0; part < parts.size(); ++part) {
+      options.part = static_cast<uint32_t>(part);
+      options.self = parts.place(part);
+      context_.data_loops.at(loop).begin_epoch(options);
+    }
   }
+}
+
+// As many as every node has. All nodes know the same addresses, so they all find the same.
+size_t JobRunner::common_loops() const {
+  size_t loops = context_.data_loops.size();
+  for (const std::string& told : data_addresses_) {
+    loops = std::min(loops, split_addresses(told).size());
+  }
+  return loops;
+}
+
+size_t JobRunner::shares_of(const Operation& operation, int nodes) const {
+  if (nodes == 1 || operation.wire_bytes() < kLeastShared) return 1;
+  return core::always_rings(spec_.algorithm, nodes, operation.wire_bytes()) ? loops_ : 1;
 }
 
 // The data loop's news arrives here as events of the core, unless the job has gone meanwhile: so on
@@ -92,7 +115,7 @@ void JobRunner::open_set(const core::ProcessSetAdded& added) {
 }
 
 void JobRunner::close_set(uint32_t process_set) {
-  if (data_epoch_open_) context_.data_loop.end_set(spec_.job, data_epoch_, process_set);
+  if (data_epoch_open_) context_.data_loops.end_set(spec_.job, data_epoch_, process_set);
   parts_.erase(process_set);
 }
 
@@ -114,15 +137,19 @@ void JobRunner::launch(const core::Launch& launch) {
   const DataParts& parts = parts_.at(launch.process_set);
   std::unique_ptr<Operation> operation = parts.build(launch, 0, find);
   metrics_->negotiation_seconds.Observe(steady_now_s() - last_submitted_s);
+  const size_t shares = shares_of(*operation, static_cast<int>(parts.ring().size()));
   operations_.emplace(OperationKey{launch.process_set, launch.seq},
-                      UnderWay{operation->kind, parts.size()});
+                      UnderWay{operation->kind, parts.size() * shares});
   if (parts.ring().size() == 1 && operation->bytes() <= kMostBytesHere) {
     return run_here(*operation);
   }
-  context_.data_loop.run(spec_.job, launch.epoch, 0, std::move(operation));
-  for (size_t part = 1; part < parts.size(); ++part) {
-    context_.data_loop.run(spec_.job, launch.epoch, static_cast<uint32_t>(part),
-                           parts.build(launch, part, find));
+  for (size_t part = 0; part < parts.size(); ++part) {
+    for (size_t share = 0; share < shares; ++share) {
+      if (!operation) operation = parts.build(launch, part, find);
+      operation->share = {static_cast<int>(share), static_cast<int>(shares)};
+      context_.data_loops.at(share).run(spec_.job, launch.epoch, static_cast<uint32_t>(part),
+                                        std::move(operation));
+    }
   }
 }
 
@@ -159,7 +186,7 @@ void JobRunner::cancel(const core::Cancel& cancelled) {
   const uint32_t set = cancelled.process_set;
   const auto end = operations_.lower_bound({set, core::first_of(core::Track::kDecreed)});
   operations_.erase(operations_.lower_bound({set, cancelled.first}), end);
-  context_.data_loop.cancel(spec_.job, data_epoch_, cancelled);
+  context_.data_loops.cancel(spec_.job, data_epoch_, cancelled);
 }
 
 }  // namespace rueda::engine

@@ -75,8 +75,24 @@ Status lost_memory(const std::string& node_id) {
 }
 
 core::RingCut Operation::cut(int nodes, int64_t max_chunk_elements) const {
-  if (!rounds.empty()) return {rounds, max_chunk_elements};
-  return {elements(), core::shards_of(kind, nodes), max_chunk_elements};
+  const int shards = core::shards_of(kind, nodes);
+  if (share.of == 1) {
+    if (!rounds.empty()) return {rounds, max_chunk_elements};
+    return {elements(), shards, max_chunk_elements};
+  }
+  std::vector<std::vector<core::ElementRange>> mine = rounds;
+  if (mine.empty()) {
+    mine.emplace_back();
+    for (int shard = 0; shard < shards; ++shard) {
+      mine.front().push_back(core::nearly_equal_part({0, elements()}, shard, shards));
+    }
+  }
+  for (std::vector<core::ElementRange>& round : mine) {
+    for (core::ElementRange& shard : round) {
+      shard = core::nearly_equal_part(shard, share.index, share.of);
+    }
+  }
+  return {mine, max_chunk_elements};
 }
 
 bool Operation::is_in_place() const {

@@ -57,6 +57,13 @@ struct Operation {
   // By round and shard (core/ring_schedule.h), in the order of the tensors; none: one round, of
   // equal shards.
   std::vector<std::vector<core::ElementRange>> rounds;
+  // What is done of it here: of each shard, the index-th of so many nearly equal parts. What others
+  // do, they do at the same time.
+  struct Share {
+    int index = 0;
+    int of = 1;
+  };
+  Share share;
   std::vector<std::shared_ptr<session::Arena>> arenas;  // keeps the buffers mapped
 
   // Behind what is there; becomes one with the last if it lies behind it in the memory of every
@@ -66,7 +73,7 @@ struct Operation {
   // True if the kernel could not provide some client's memory (session/sigbus_guard.h): what was
   // read from it is worthless and must not reach anybody.
   bool has_lost_memory() const;
-  // How a ring of so many nodes carries it out.
+  // How a ring of so many nodes carries out its share.
   core::RingCut cut(int nodes, int64_t max_chunk_elements) const;
   // Some output is its input, too.
   bool is_in_place() const;

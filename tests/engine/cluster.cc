@@ -62,20 +62,29 @@ Cluster::Cluster(ClusterOptions options)
     made.options.reducer = options_.reducer;
     made.metrics =
         std::make_unique<observe::Metrics>(observe::BuildInfo{"0", made.options.node_id, "none"});
-    made.data_loop = std::make_unique<DataLoop>(*made.metrics, [this](boost::asio::io_context& io) {
-      return transport::make_mem_transport(io, network_);
-    });
-    Result<std::string> bound = made.data_loop->start("data:" + std::to_string(3000 + i));
+    std::vector<std::unique_ptr<DataLoop>> loops;
+    std::vector<std::string> addresses;
+    const size_t count = options_.data_loops.empty() ? 1 : options_.data_loops[i];
+    for (size_t loop = 0; loop < count; ++loop) {
+      loops.push_back(
+          std::make_unique<DataLoop>(*made.metrics, [this](boost::asio::io_context& io) {
+            return transport::make_mem_transport(io, network_);
+          }));
+      addresses.push_back("data:" + std::to_string(3000 + 100 * loop + i));
+    }
+    made.data_loops = std::make_unique<DataLoops>(std::move(loops));
+    const Result<std::vector<std::string>> bound = made.data_loops->start(addresses);
     if (!bound.is_ok()) std::abort();
-    made.engine = std::make_unique<Engine>(EngineContext{
-        loop_, *made.data_loop, router_.add_node(), *made.metrics, made.options, bound.value()});
+    made.engine = std::make_unique<Engine>(
+        EngineContext{loop_, *made.data_loops, router_.add_node(), *made.metrics, made.options,
+                      join_addresses(bound.value())});
     router_.set_events(i, made.engine.get());
   }
 }
 
 Cluster::~Cluster() {
   while (!blocks_.empty()) release_data_loop(blocks_.begin()->first);
-  for (const auto& made : nodes_) made->data_loop->stop();
+  for (const auto& made : nodes_) made->data_loops->stop();
 }
 
 int Cluster::ranks() const {
@@ -198,7 +207,7 @@ void Cluster::settle() {
     for (int i = 0; i < size(); ++i) {
       if (blocks_.contains(i)) continue;
       std::promise<void> done;
-      node(i).data_loop->when_quiet("no such job", Epoch{0}, [&] { done.set_value(); });
+      node(i).data_loops->when_quiet("no such job", Epoch{0}, [&] { done.set_value(); });
       done.get_future().wait();
     }
     poll();
@@ -215,7 +224,7 @@ JobSnapshot Cluster::snapshot(int node, const JobId& job) const {
 void Cluster::block_data_loop(int index) {
   auto release = std::make_shared<std::promise<void>>();
   std::promise<void> blocked;
-  node(index).data_loop->when_quiet("no such job", Epoch{0}, [release, &blocked] {
+  node(index).data_loops->at(0).when_quiet("no such job", Epoch{0}, [release, &blocked] {
     blocked.set_value();
     release->get_future().wait();
   });

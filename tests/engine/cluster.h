@@ -98,6 +98,7 @@ struct ClusterOptions {
   TicksMs timeout_ms = 60'000;
   TicksMs start_timeout_ms = 60'000;
   core::Reducer reducer = core::Reducer::kNode;
+  std::vector<size_t> data_loops{};  // by node; empty: one each
 };
 
 class Cluster {
@@ -105,7 +106,7 @@ class Cluster {
   struct Node {
     EngineOptions options;
     std::unique_ptr<observe::Metrics> metrics;
-    std::unique_ptr<DataLoop> data_loop;
+    std::unique_ptr<DataLoops> data_loops;
     std::unique_ptr<Engine> engine;
     std::vector<Epoch> started;  // what listeners heard, of all jobs
     std::vector<Status> failures;

@@ -50,6 +50,16 @@ class CollectivesTest(IntegrationTest):
         for daemon in self.daemons:
             self.assertEqual(daemon.metric("rueda_job_failures_total"), 0)
 
+    def test_whatever_data_loops_nodes_have_the_bits_are_the_same(self):
+        told = []
+        for i, loops in enumerate(([0, 0, 0], [1, 1, 1], [3, 3, 3], [2, 0, 3])):
+            self.stop_daemons()
+            self.daemons.clear()
+            for j, count in enumerate(loops):
+                self.start_daemon(f"node{i}{j}", f"--data-loops={count}")
+            told.append(self.said([2, 1, 1], 5))
+        self.assertTrue(all(lines == told[0] for lines in told), told)
+
     def test_another_reducer_on_another_node_is_refused(self):
         daemons = [self.start_daemons("alpha")[0],
                    self.start_daemons("beta", arguments=["--reducer", "device"])[0]]

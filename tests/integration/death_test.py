@@ -137,9 +137,11 @@ class RankDeathTest(Death):
 class DaemonDeathTest(Death):
 
     def test_kill_of_a_daemon_names_the_node(self):
-        for victim in (0, 1):  # with and without the job's coordinator
-            with self.subTest(victim=victim):
-                daemons = self.start_daemons(f"left{victim}", f"right{victim}")
+        # With and without the job's coordinator; with one thread, and with data loops of their own.
+        for victim, loops in ((0, 0), (1, 0), (0, 3), (1, 1)):
+            with self.subTest(victim=victim, loops=loops):
+                daemons = self.start_daemons(f"left{victim}{loops}", f"right{victim}{loops}",
+                                             arguments=[f"--data-loops={loops}"])
                 job = self.loop_on(daemons, [2, 2])
                 dead, alive = daemons[victim], daemons[1 - victim]
                 killed_s = time.monotonic()

@@ -63,7 +63,7 @@ TEST_F(ConfigTest, Defaults) {
   EXPECT_EQ(config.listen_host, "0.0.0.0");
   EXPECT_EQ(config.advertise_host, "");
   EXPECT_EQ(config.control_port, 28400);
-  EXPECT_EQ(config.data_port, 28401);
+  EXPECT_EQ(config.data_ports, std::vector<uint16_t>{28401});
   EXPECT_EQ(config.http_port, 28402);
   EXPECT_TRUE(config.nodes.empty());
   EXPECT_EQ(config.fusion_threshold_bytes, 64 << 20);
@@ -90,7 +90,7 @@ TEST_F(ConfigTest, AFlagGoesBeforeTheEnvironmentAndThatBeforeTheFile) {
   EXPECT_EQ(good({file}).node_id, "environment");
   const Config config = good({file, "--node-id", "flag"});
   EXPECT_EQ(config.node_id, "flag");
-  EXPECT_EQ(config.data_port, 2);
+  EXPECT_EQ(config.data_ports, std::vector<uint16_t>{2});
   EXPECT_EQ(config.http_port, 1);
   EXPECT_EQ(config.control_port, 28400);
 }
@@ -203,7 +203,7 @@ TEST_F(ConfigTest, PrivateLeavesThePortsThatAreGivenAsFlags) {
         std::vector<std::string>{"--data-port=7", "--http-port", "8", "--private"}}) {
     const Config config = good(flags);
     EXPECT_EQ(config.control_port, 0);
-    EXPECT_EQ(config.data_port, 7);
+    EXPECT_EQ(config.data_ports, std::vector<uint16_t>{7});
     EXPECT_EQ(config.http_port, 8);
   }
 }
@@ -212,12 +212,12 @@ TEST_F(ConfigTest, PrivateGoesBeforeTheEnvironmentAndTheFileOfTheNodesOwnDaemon)
   env("RUEDAD_CONTROL_PORT", "5");
   const Config config = good({toml("data-port = 6\n"), "--private"});
   EXPECT_EQ(config.control_port, 0);
-  EXPECT_EQ(config.data_port, 0);
+  EXPECT_EQ(config.data_ports, std::vector<uint16_t>{0});
 }
 
 TEST_F(ConfigTest, PrivateTakesFreePorts) {
   const Config config = good({"--private"});
-  EXPECT_EQ(config.control_port + config.data_port + config.http_port, 0);
+  EXPECT_EQ(config.control_port + config.data_ports.front() + config.http_port, 0);
 }
 
 TEST_F(ConfigTest, HelpAndVersionEndWell) {
@@ -241,7 +241,7 @@ TEST_F(ConfigTest, TheExampleOfTheSystemdUnitIsRight) {
   EXPECT_EQ(config.socket, defaults.socket);
   EXPECT_EQ(config.listen_host, defaults.listen_host);
   EXPECT_EQ(config.control_port, defaults.control_port);
-  EXPECT_EQ(config.data_port, defaults.data_port);
+  EXPECT_EQ(config.data_ports, defaults.data_ports);
   EXPECT_EQ(config.http_port, defaults.http_port);
   EXPECT_EQ(config.fusion_threshold_bytes, defaults.fusion_threshold_bytes);
   EXPECT_EQ(config.timeout_ms, defaults.timeout_ms);

@@ -27,7 +27,7 @@ class GrpcServersTest : public ::testing::Test {
     info_.socket = "@socket";
     info_.simd = "AVX2";
     info_.transport = "mem";
-    ASSERT_TRUE(data_loop_.start("data:1").is_ok());
+    ASSERT_TRUE(data_loops_.start({"data:1"}).is_ok());
     plane_.set_events(&engine_);
     const Result<std::string> bound = servers_.bind("127.0.0.1", 0);
     ASSERT_TRUE(bound.is_ok()) << bound.status().message();
@@ -45,9 +45,16 @@ class GrpcServersTest : public ::testing::Test {
       servers_.stop();
       return true;
     });
-    data_loop_.stop();
+    data_loops_.stop();
   }
 
+  std::vector<std::unique_ptr<engine::DataLoop>> one_loop() {
+    std::vector<std::unique_ptr<engine::DataLoop>> loops;
+    loops.push_back(std::make_unique<engine::DataLoop>(metrics_, [](boost::asio::io_context& io) {
+      return transport::make_mem_transport(io, transport::make_mem_network());
+    }));
+    return loops;
+  }
   std::shared_ptr<grpc::Channel> network() const {
     return grpc::CreateChannel(address_, grpc::InsecureChannelCredentials());
   }
@@ -71,13 +78,10 @@ class GrpcServersTest : public ::testing::Test {
   testing::Loop loop_;
   observe::Metrics metrics_{{"0", "n0", "none"}};
   engine::EngineOptions options_;
-  engine::DataLoop data_loop_{metrics_, [](boost::asio::io_context& io) {
-                                return transport::make_mem_transport(io,
-                                                                     transport::make_mem_network());
-                              }};
+  engine::DataLoops data_loops_{one_loop()};
   GrpcControlPlane plane_{loop_.io(), metrics_, {"n0", 1, 60'000}};
   engine::Engine engine_{
-      engine::EngineContext{loop_.io(), data_loop_, plane_, metrics_, options_, "data:1"}};
+      engine::EngineContext{loop_.io(), data_loops_, plane_, metrics_, options_, "data:1"}};
   const engine::Poster poster_{loop_.io()};
   StaticMembership membership_ = StaticMembership::parse({}).value();
   DaemonInfo info_;
