@@ -48,6 +48,35 @@ TEST(OperationKernels, EveryRangeOfABatchIsReducedWhereverItBeginsAndEnds) {
   }
 }
 
+TEST(Operation, SharesTakeEachElementOnceAndLeaveItInItsShard) {
+  for (const CollectiveKind kind : {CollectiveKind::kAllreduce, CollectiveKind::kAllgather}) {
+    WorkSpec spec;
+    spec.kind = kind;
+    spec.sizes = {5003};
+    if (has_parts(kind)) spec.counts = {4000, 3, 1000};
+    const Work work(spec, {1, 1, 1}, Seq{1});
+    const auto operation = work.operation(kNode0);
+    const auto shards_of_elements = [&](const core::RingCut& cut, std::vector<int>& taken) {
+      for (int64_t piece = 0; piece < cut.pieces(); ++piece) {
+        for (int shard = 0; shard < cut.shards(); ++shard) {
+          const core::ElementRange range = cut.chunk(piece, shard);
+          for (int64_t i = range.begin; i < range.end; ++i) taken[i] += 1 << (8 * shard);
+        }
+      }
+    };
+    const auto elements = static_cast<size_t>(operation->elements());
+    std::vector<int> whole(elements), shares(elements);
+    shards_of_elements(operation->cut(3, 100), whole);
+    for (int index = 0; index < 4; ++index) {
+      operation->share = {index, 4};
+      const core::RingCut cut = operation->cut(3, 100);
+      EXPECT_NEAR(static_cast<double>(cut.elements()), elements / 4.0, 4);
+      shards_of_elements(cut, shares);
+    }
+    EXPECT_EQ(shares, whole);
+  }
+}
+
 TEST(OperationKernels, APartialSumIsAddedToInPlace) {
   const Work work(batch_with_gaps(), {3}, Seq{1});
   const auto operation = work.operation(kNode0);
