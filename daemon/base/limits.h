@@ -18,6 +18,7 @@ inline constexpr size_t kMaxProcessSets = 64;  // of a job, at a time, beside th
 inline constexpr size_t kMaxArenasPerSession = 1024;
 inline constexpr size_t kMaxSessions = 1024;
 inline constexpr size_t kMaxJobs = 256;
+inline constexpr size_t kMaxProbedNodes = 32;  // pairs are measured one after the other
 inline constexpr size_t kMaxControlLinks = 8192;
 inline constexpr size_t kMaxCounts = 65536;
 inline constexpr size_t kMaxTensorBytes = size_t{1} << 40;

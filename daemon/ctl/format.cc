@@ -74,6 +74,12 @@ std::string ranks_text(int count) {
   return std::to_string(count) + (count == 1 ? " rank" : " ranks");
 }
 
+std::string gigabits_text(double bytes_per_second) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.3f", bytes_per_second * 8 / 1e9);
+  return text;
+}
+
 std::string with_one_decimal(double number) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.1f", number);
@@ -237,6 +243,30 @@ std::string stalls_table(const v1::ListStallsReply& reply) {
     notes += stall.job_id() + ": " + stall.text() + "\n";
   }
   return aligned_table(rows) + notes;
+}
+
+std::string probe_table(const v1::ProbeReply& reply) {
+  const auto& nodes = reply.bandwidths().nodes();
+  std::vector<std::vector<std::string>> rows;
+  std::vector<std::string>& header = rows.emplace_back();
+  header.push_back("Gbit/s");
+  for (const std::string& node : nodes) header.push_back("to " + node);
+  for (int from = 0; from < nodes.size(); ++from) {
+    std::vector<std::string>& row = rows.emplace_back();
+    row.push_back("from " + nodes[from]);
+    const v1::Bandwidths::Row& measured = reply.bandwidths().rows(from);
+    for (int to = 0; to < nodes.size(); ++to) {
+      const double bytes_per_second = measured.bytes_per_second(to);
+      row.push_back(bytes_per_second > 0 ? gigabits_text(bytes_per_second) : "-");
+    }
+  }
+  std::string out = aligned_table(rows);
+  for (const v1::ProbeReply::Link& link : reply.slowest()) {
+    out += "slow: " + link.from() + " to " + link.to() + ", " +
+           gigabits_text(link.bytes_per_second()) + " Gbit/s\n";
+  }
+  for (const v1::ProbeReply::Unreachable& pair : reply.unreachable()) out += pair.text() + "\n";
+  return out + "ring without racks: " + joined(reply.ring(), ", ") + "\n";
 }
 
 }  // namespace rueda::ctl

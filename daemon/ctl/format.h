@@ -30,5 +30,7 @@ std::string jobs_table(const v1::ListJobsReply& reply);
 std::string plans_table(const v1::ListPlansReply& reply);
 std::string peers_table(const v1::ListPeersReply& reply);
 std::string stalls_table(const v1::ListStallsReply& reply);
+// In Gbit/s.
+std::string probe_table(const v1::ProbeReply& reply);
 
 }  // namespace rueda::ctl

@@ -20,6 +20,8 @@ using namespace rueda;  // NOLINT: the whole program is this file
 constexpr char kDefaultSocket[] = "/run/rueda/ruedad.sock";
 constexpr int kUsageError = 2;
 constexpr auto kTimeout = std::chrono::seconds(5);
+// A daemon gives a probe up before that.
+constexpr auto kProbeTimeout = std::chrono::seconds(660);
 
 struct Arguments {
   std::string socket;
@@ -48,23 +50,47 @@ int print_failure(const Arguments& arguments, const grpc::Status& status) {
   return 1;
 }
 
+std::unique_ptr<v1::Admin::Stub> connect(const Arguments& arguments) {
+  grpc::ChannelArguments options;
+  options.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return v1::Admin::NewStub(grpc::CreateCustomChannel(grpc_target(arguments),
+                                                      grpc::InsecureChannelCredentials(), options));
+}
+
+template <class Reply>
+bool print(const Arguments& arguments, const Reply& reply, std::string (*table)(const Reply&)) {
+  const std::string text = arguments.wants_json ? ctl::to_json(reply).dump(2) + "\n" : table(reply);
+  std::fputs(text.c_str(), stdout);
+  return std::fflush(stdout) == 0;
+}
+
 // One unary call, printed.
 template <class Request, class Reply>
 int ask(const Arguments& arguments,
         grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
         std::string (*table)(const Reply&)) {
-  grpc::ChannelArguments options;
-  options.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  const auto stub = v1::Admin::NewStub(grpc::CreateCustomChannel(
-      grpc_target(arguments), grpc::InsecureChannelCredentials(), options));
+  const auto stub = connect(arguments);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kTimeout);
   Reply reply;
   const grpc::Status status = ((*stub).*method)(&context, Request(), &reply);
   if (!status.ok()) return print_failure(arguments, status);
-  const std::string text = arguments.wants_json ? ctl::to_json(reply).dump(2) + "\n" : table(reply);
-  std::fputs(text.c_str(), stdout);
-  return std::fflush(stdout) == 0 ? 0 : 1;
+  return print(arguments, reply, table) ? 0 : 1;
+}
+
+// Fails when a pair of nodes does not reach each other.
+int probe(const Arguments& arguments) {
+  const auto stub = connect(arguments);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kProbeTimeout);
+  const auto stream = stub->Probe(&context);
+  stream->Write(v1::ProbeRequest());
+  v1::ProbeReply reply;
+  const bool has_reply = stream->Read(&reply);
+  const grpc::Status status = stream->Finish();
+  if (!status.ok() || !has_reply) return print_failure(arguments, status);
+  const bool is_printed = print(arguments, reply, &ctl::probe_table);
+  return is_printed && reply.unreachable().empty() ? 0 : 1;
 }
 
 }  // namespace
@@ -93,6 +119,9 @@ int main(int argc, char** argv) {
   jobs->add_flag("--plan", wants_plan, "The batches of their locked schedules");
   const CLI::App* const stalls =
       app.add_subcommand("stalls", "Tensors that some ranks wait for and others do not submit");
+  const CLI::App* const probes = app.add_subcommand(
+      "probe",
+      "Measures the bandwidths between its --nodes, which order the rings of jobs to come");
   app.add_subcommand("peers", "The other daemons that it knows");
   try {
     app.parse(argc, argv);
@@ -106,5 +135,6 @@ int main(int argc, char** argv) {
   if (*jobs && wants_plan) return ask(arguments, &v1::Admin::Stub::ListPlans, &ctl::plans_table);
   if (*jobs) return ask(arguments, &v1::Admin::Stub::ListJobs, &ctl::jobs_table);
   if (*stalls) return ask(arguments, &v1::Admin::Stub::ListStalls, &ctl::stalls_table);
+  if (*probes) return probe(arguments);
   return ask(arguments, &v1::Admin::Stub::ListPeers, &ctl::peers_table);
 }

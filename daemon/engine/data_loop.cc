@@ -38,6 +38,8 @@ void DataLoop::stop() {
     own_->thread.join();
   }
   jobs_.clear();
+  source_.reset();
+  sink_.reset();
   transport_->stop();
 }
 
@@ -108,6 +110,34 @@ void DataLoop::when_quiet(const JobId& job, Epoch epoch, std::function<void()> h
     const std::shared_ptr<void> last(nullptr, [handler](void*) { handler(); });
     for_each(job, epoch, 0, UINT32_MAX,
              [&](const Key&, DataJob& part) { part.when_quiet([last] {}); });
+  });
+}
+
+void DataLoop::receive_measurement(const LinkMeasurement& measurement,
+                                   std::function<void(Status)> ready) {
+  in_loop([this, measurement, ready = std::move(ready)] {
+    if (sink_ && sink_->is_connected() && sink_->probe() != measurement.probe) {
+      return ready(Status(Code::kUnavailable,
+                          "takes part in another measurement; try again in some seconds"));
+    }
+    sink_.reset();
+    sink_ = std::make_unique<LinkSink>(io_, *transport_, measurement, [this] { sink_.reset(); });
+    ready(Status::ok());
+  });
+}
+
+void DataLoop::send_measurement(const LinkMeasurement& measurement, const std::string& address,
+                                LinkSource::Done done) {
+  in_loop([this, measurement, address, done = std::move(done)] {
+    if (source_)
+      return done(Status(Code::kUnavailable,
+                         "takes part in another measurement; try again in some seconds"));
+    source_ = std::make_unique<LinkSource>(io_, *transport_, measurement, address,
+                                           [this, done](Result<double> bytes_per_second) {
+                                             source_.reset();
+                                             count_rejected();
+                                             done(std::move(bytes_per_second));
+                                           });
   });
 }
 

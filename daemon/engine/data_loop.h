@@ -15,6 +15,7 @@
 
 #include "daemon/engine/awake_loop.h"
 #include "daemon/engine/data_job.h"
+#include "daemon/engine/link_measurement.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/transport/transport.h"
 
@@ -52,6 +53,11 @@ class DataLoop {
   // Calls back when the neighbours have taken all that was sent to them (or a deadline passed, or
   // the epoch is gone).
   void when_quiet(const JobId& job, Epoch epoch, std::function<void()> handler);
+  // The two ends of a measurement, one of each at a time. `ready`: the source may connect from now
+  // on, or why not. A sink of the same probe, or that nobody has come to, gives way to a new one.
+  void receive_measurement(const LinkMeasurement& measurement, std::function<void(Status)> ready);
+  void send_measurement(const LinkMeasurement& measurement, const std::string& address,
+                        LinkSource::Done done);
   // Brings rueda_rejected_connections_total and the traffic counters up to date; waits for the
   // loop, for 200 ms at most. Not to be called on a loop.
   void refresh_metrics();
@@ -82,6 +88,8 @@ class DataLoop {
   std::unique_ptr<transport::Transport> transport_;
   PassThreads pass_threads_;
   std::map<Key, std::unique_ptr<DataJob>> jobs_;  // in loop
+  std::unique_ptr<LinkSource> source_;            // in loop
+  std::unique_ptr<LinkSink> sink_;                // in loop
   uint64_t counted_rejected_ = 0;
 };
 

@@ -44,6 +44,7 @@ Status Engine::register_job(JobSpec spec, JobListener listener) {
   if (spec.is_shared) launchers_[job] = 1;
   ended_.remove(job, spec.token);
   const std::optional<Envelope> early = early_fails_.take(steady_now_ms(), job, spec.token);
+  spec.bandwidths = bandwidths_of(spec);
   JobRunner& runner = *jobs_
                            .emplace(job, std::make_unique<JobRunner>(context_, std::move(spec),
                                                                      std::move(listener)))
@@ -110,6 +111,69 @@ void Engine::close_all(const Status& why, std::function<void()> done) {
   on_all_closed_ = std::move(done);
   if (jobs_.empty()) return on_all_closed_();
   for (const auto& [job, runner] : jobs_) close(*runner, why);
+}
+
+// --- Bandwidths ----------------------------------------------------------------------------------
+
+Status Engine::may_measure() const {
+  if (on_all_closed_) {
+    return {Code::kUnavailable, "the daemon on node " + options().node_id + " is stopping"};
+  }
+  if (!jobs_.empty()) {
+    return {Code::kUnavailable, "node " + options().node_id + " serves job " +
+                                    jobs_.begin()->first +
+                                    ", which a measurement would disturb; wait for it to end"};
+  }
+  return Status::ok();
+}
+
+void Engine::receive_measurement(const LinkMeasurement& measurement,
+                                 std::function<void(Result<std::string>)> ready) {
+  if (Status may = may_measure(); !may.is_ok()) return ready(may);
+  context_.data_loops.at(0).receive_measurement(
+      measurement, [ready = std::move(ready), address = split_addresses(context_.data_address)[0],
+                    node = options().node_id](const Status& status) {
+        if (status.is_ok()) return ready(address);
+        ready(Status(status.code(), "node " + node + " " + status.message()));
+      });
+}
+
+void Engine::send_measurement(const LinkMeasurement& measurement, const std::string& address,
+                              LinkSource::Done done) {
+  if (Status may = may_measure(); !may.is_ok()) return done(may);
+  context_.data_loops.at(0).send_measurement(
+      measurement, address,
+      [done = std::move(done), node = options().node_id](Result<double> result) {
+        if (result.status().is_retryable()) {
+          return done(Status(Code::kUnavailable, "node " + node + " " + result.status().message()));
+        }
+        done(std::move(result));
+      });
+}
+
+void Engine::keep_bandwidths(NodeBandwidths bandwidths) {
+  bandwidths_ = std::move(bandwidths);
+  const auto unreachable = bandwidths_.unreachable();
+  context_.metrics.daemon().unreachable_pairs.Set(static_cast<double>(unreachable.size()));
+  spdlog::info("bandwidths between {} nodes are kept, for the rings of jobs to come",
+               bandwidths_.node_ids.size());
+  if (unreachable.empty()) return;
+  spdlog::warn("nothing came through from node {} to node {}{}; rings avoid that where they can",
+               unreachable.front().first, unreachable.front().second,
+               unreachable.size() == 1
+                   ? std::string()
+                   : " nor between " + std::to_string(unreachable.size() - 1) + " other pairs");
+}
+
+// None: the ring goes by racks and node index. The coordinator's count, so it says why.
+core::Bandwidths Engine::bandwidths_of(const JobSpec& spec) const {
+  if (bandwidths_.node_ids.empty() || spec.self != spec.layout.coordinator()) return {};
+  Result<core::Bandwidths> found = bandwidths_.of(spec.layout);
+  if (found.is_ok()) return std::move(found).value();
+  context_.metrics.daemon().unmeasured_jobs.Increment();
+  spdlog::warn("job {}: its ring is not ordered by bandwidths: {}; run ruedactl probe again",
+               spec.job, found.status().message());
+  return {};
 }
 
 std::vector<JobSnapshot> Engine::jobs() const {

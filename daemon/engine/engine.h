@@ -12,6 +12,7 @@
 #include "daemon/engine/early_fails.h"
 #include "daemon/engine/ended_jobs.h"
 #include "daemon/engine/job_runner.h"
+#include "daemon/engine/node_bandwidths.h"
 
 namespace rueda::engine {
 
@@ -29,6 +30,17 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   void close_job(const JobId& job);
   // Ends every job with the reason; `done` is called when all are closed.
   void close_all(const Status& why, std::function<void()> done);
+
+  // --- Bandwidths between nodes, for the order of rings
+  // The two ends of a measurement; refused while jobs are registered here, whom it would disturb.
+  // `ready` is told where the source is to connect. Handlers are called on either loop.
+  void receive_measurement(const LinkMeasurement& measurement,
+                           std::function<void(Result<std::string>)> ready);
+  void send_measurement(const LinkMeasurement& measurement, const std::string& address,
+                        LinkSource::Done done);
+  // In place of those that were kept; for jobs that are registered from now on. They are right as
+  // check() says.
+  void keep_bandwidths(NodeBandwidths bandwidths);
 
   std::vector<JobSnapshot> jobs() const;
   // Of all jobs.
@@ -58,6 +70,8 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   void close(JobRunner& runner, const Status& why);
   void retire(JobRunner* runner);
   void forget(session::Session& session);
+  Status may_measure() const;
+  core::Bandwidths bandwidths_of(const JobSpec& spec) const;
   // Whether the message was a Join to a job that is over here.
   bool answer_late_join(LinkId link, const Envelope& envelope);
 
@@ -66,6 +80,7 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   // Of those that are shared, how many launchers they have.
   std::map<JobId, int> launchers_;
   EndedJobs ended_;
+  NodeBandwidths bandwidths_;  // of no node: nothing has been measured
   EarlyFails early_fails_;
   // Closed, but processes are still attached: they get errors until they go.
   std::vector<std::unique_ptr<JobRunner>> retired_;

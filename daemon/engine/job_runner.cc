@@ -32,6 +32,7 @@ core::JobOptions core_options(const EngineContext& context, const JobSpec& spec)
   options.handover_timeout_ms = context.options.timeout_ms;
   options.tree = context.options.tree;
   options.rack = context.options.rack;
+  options.bandwidths = spec.bandwidths;
   options.stall.check_ms = spec.stall_check_ms.value_or(context.options.stall.check_ms);
   options.stall.shutdown_ms = spec.stall_shutdown_ms.value_or(context.options.stall.shutdown_ms);
   return options;

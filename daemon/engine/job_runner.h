@@ -70,6 +70,7 @@ struct JobSpec {
   std::optional<core::Coordination> coordination;
   core::AlgorithmChoice algorithm = core::AlgorithmChoice::kAuto;  // of all-reduces
   std::optional<core::Reducer> reducer;
+  core::Bandwidths bandwidths;  // between its nodes, as the daemon knows them; empty: it does not
   // Where nothing is said, core::AgreementOptions'.
   std::optional<int> lock_after_steps;
   std::optional<size_t> cache_capacity;

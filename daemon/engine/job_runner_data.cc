@@ -5,6 +5,7 @@
 
 #include <boost/asio/post.hpp>
 
+#include "daemon/engine/data_address.h"
 #include "daemon/engine/job_runner.h"
 #include "daemon/engine/proof.h"
 
@@ -17,12 +18,6 @@ constexpr int64_t kMostBytesHere = 32 << 10;
 
 // Below that a share is too few chunks to be worth the hand-overs.
 constexpr int64_t kLeastShared = 1 << 20;
-
-// A daemon that listens everywhere names only its port: it is where its control service is.
-std::string data_address_of(const core::LayoutNode& node, const std::string& told) {
-  if (!told.starts_with(':')) return told;
-  return node.control_address.substr(0, node.control_address.rfind(':')) + told;
-}
 
 }  // namespace
 
@@ -50,7 +45,7 @@ void JobRunner::open_data(uint32_t process_set, const core::Layout& layout) {
     for (const NodeIndex member : parts.ring()) {
       const std::string& told = data_addresses_[static_cast<size_t>(member.value)];
       options.data_addresses.push_back(
-          data_address_of(layout.node(member), split_addresses(told)[loop]));
+          data_address_of(layout.node(member).control_address, split_addresses(told)[loop]));
     }
     for (size_t part = 0; part < parts.size(); ++part) {
       options.part = static_cast<uint32_t>(part);

@@ -68,6 +68,12 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
           single_counter(registry, "rueda_job_failures_total", "Jobs that ended in failure."),
       .late_joins = single_counter(registry, "rueda_late_joins_total",
                                    "Joins to jobs that were over, answered with the reason."),
+      .unreachable_pairs = single_gauge(registry, "rueda_unreachable_pairs",
+                                        "Pairs of nodes that nothing came through between when "
+                                        "bandwidths were measured."),
+      .unmeasured_jobs =
+          single_counter(registry, "rueda_unmeasured_jobs_total",
+                         "Jobs coordinated here with a node whose bandwidths are not known."),
       .order_sent = message("order", "sent"),
       .order_received = message("order", "received"),
       .membership_sent = message("membership", "sent"),

@@ -74,6 +74,10 @@ struct DaemonMetrics {
   prometheus::Counter& job_failures;          // rueda_job_failures_total
   // rueda_late_joins_total: to jobs that were over here, answered with the reason
   prometheus::Counter& late_joins;
+  // rueda_unreachable_pairs: of nodes, in the bandwidths that are kept
+  prometheus::Gauge& unreachable_pairs;
+  // rueda_unmeasured_jobs_total: coordinated here, with a node that these bandwidths lack
+  prometheus::Counter& unmeasured_jobs;
   // rueda_control_messages_total{kind,direction}: kind is order (ready, decree), membership
   // (hello, join, start, leave, fail) or heartbeat.
   prometheus::Counter& order_sent;

@@ -1,5 +1,8 @@
 #include "daemon/service/admin_service.h"
 
+#include <memory>
+#include <utility>
+
 #include <unistd.h>
 
 namespace rueda::service {
@@ -57,6 +60,39 @@ void fill_stall(const engine::StallSnapshot& from, v1::ListStallsReply::Stall& t
   to.set_text(from.text);
 }
 
+using ProbeCall = ServerCall<v1::ProbeRequest, v1::ProbeReply>;
+
+// One probe. Deletes itself when gRPC is through with it.
+class ProbeStream final : public ProbeCall {
+ public:
+  ProbeStream(CallQueue& queue, Arrived arrival, Prober* prober)
+      : ProbeCall(queue, std::move(arrival)), prober_(prober) {
+    start_read(&request_);
+  }
+
+ private:
+  void on_read(bool ok) override {
+    if (!ok) return start_finish(grpc::Status::CANCELLED);
+    if (prober_ == nullptr) {
+      return start_finish({grpc::StatusCode::PERMISSION_DENIED,
+                           "probes are asked for over a daemon's unix socket alone"});
+    }
+    number_ = prober_->start([this](const Result<v1::ProbeReply>& reply) {
+      if (reply.is_ok()) return start_write(reply.value());
+      start_finish({grpc::StatusCode::FAILED_PRECONDITION, reply.status().message()});
+    });
+  }
+  void on_write(bool) override { start_finish(grpc::Status::OK); }
+  void on_cancel() override {
+    if (number_ != 0) prober_->cancel(number_);
+  }
+  void on_done() override { delete this; }
+
+  Prober* const prober_;
+  v1::ProbeRequest request_;
+  uint64_t number_ = 0;
+};
+
 }  // namespace
 
 void AdminService::serve(CallQueue& queue) {
@@ -96,6 +132,15 @@ void AdminService::serve(CallQueue& queue) {
         service_.RequestListStalls(context, request, writer, queue.get(), queue.get(), tag);
       },
       answer);
+  using ProbeArrival = ProbeCall::Arrived::element_type;
+  await_streams<ProbeArrival>(
+      queue,
+      [this, &queue](ProbeArrival& arrival, void* tag) {
+        service_.RequestProbe(&arrival.context, &arrival.stream, queue.get(), queue.get(), tag);
+      },
+      [this, &queue](std::unique_ptr<ProbeArrival> arrival) {
+        new ProbeStream(queue, std::move(arrival), prober_);
+      });
 }
 
 void AdminService::fill(v1::GetStatusReply& reply) const {

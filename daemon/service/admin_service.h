@@ -1,4 +1,4 @@
-// admin.proto: what an operator may ask. Read-only; answered from the control loop.
+// admin.proto: what an operator may ask. Read-only but for Probe; answered from the control loop.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -8,20 +8,23 @@
 #include "daemon/service/calls.h"
 #include "daemon/service/control_plane.h"
 #include "daemon/service/daemon_info.h"
+#include "daemon/service/prober.h"
 #include "rueda/v1/admin.grpc.pb.h"
 
 namespace rueda::service {
 
 class AdminService {
  public:
+  // Without a prober, Probe is refused.
   AdminService(const engine::Poster& control_loop, engine::Engine& engine,
                const GrpcControlPlane& control_plane, observe::Metrics& metrics,
-               const DaemonInfo& info)
+               const DaemonInfo& info, Prober* prober = nullptr)
       : control_loop_(control_loop),
         engine_(engine),
         control_plane_(control_plane),
         metrics_(metrics),
-        info_(info) {}
+        info_(info),
+        prober_(prober) {}
 
   // For the builder of the one server that it is part of.
   grpc::Service& grpc_service() { return service_; }
@@ -41,6 +44,7 @@ class AdminService {
   const GrpcControlPlane& control_plane_;
   observe::Metrics& metrics_;
   const DaemonInfo& info_;
+  Prober* const prober_;
 };
 
 }  // namespace rueda::service

@@ -131,7 +131,7 @@ class UnaryCall final : public Call {
  public:
   using Writer = grpc::ServerAsyncResponseWriter<Reply>;
   using Ask = std::function<void(grpc::ServerContext*, Request*, Writer*, void* tag)>;
-  // Fills in the reply and calls finish(), then or later, on any thread.
+  // Fills in the reply and calls finish(), or fail(), then or later, on any thread.
   using Answer = std::function<void(UnaryCall&)>;
 
   // Waits for calls for as long as the server runs.
@@ -145,8 +145,11 @@ class UnaryCall final : public Call {
         }));
   }
 
+  const Request& request() const { return request_; }
   Reply& reply() { return reply_; }
   void finish() { writer_.Finish(reply_, grpc::Status::OK, last_operation()); }
+  // Instead of it.
+  void fail(const grpc::Status& status) { writer_.FinishWithError(status, last_operation()); }
 
  private:
   explicit UnaryCall(CallQueue& queue) : Call(queue) {}

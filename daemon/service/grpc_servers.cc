@@ -33,10 +33,12 @@ GrpcServers::GrpcServers(const engine::Poster& control_loop, engine::Engine& eng
                          GrpcControlPlane& plane, const Membership& membership,
                          observe::Metrics& metrics, const DaemonInfo& info)
     : plane_(plane),
+      prober_(membership, info),
       control_(plane),
       agent_(control_loop, engine, membership, credentials_, info),
+      probe_(control_loop, engine, membership, info),
       network_admin_(control_loop, engine, plane, metrics, info),
-      local_admin_(control_loop, engine, plane, metrics, info) {
+      local_admin_(control_loop, engine, plane, metrics, info, &prober_) {
   // Held for good: whoever lets go of gRPC last joins its threads, and that may be one of them,
   // where a stream ends.
   ::grpc_init();
@@ -67,6 +69,7 @@ Result<std::string> GrpcServers::bind(const std::string& host, int port) {
   network.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   network.SetMaxReceiveMessageSize(static_cast<int>(limits::kMaxControlMessageBytes));
   network.RegisterService(&control_.grpc_service());
+  network.RegisterService(&probe_.grpc_service());
   network.RegisterService(&network_admin_.grpc_service());
   prepare(network_, network);
   if (!network_.server || bound == 0) {
@@ -89,6 +92,7 @@ Result<std::string> GrpcServers::bind(const std::string& host, int port) {
 
 void GrpcServers::serve() {
   control_.serve(*network_.queue);
+  probe_.serve(*network_.queue);
   network_admin_.serve(*network_.queue);
   agent_.serve(*local_.queue);
   local_admin_.serve(*local_.queue);
@@ -106,6 +110,7 @@ void GrpcServers::set_serving(bool serving) {
 }
 
 void GrpcServers::stop() {
+  prober_.stop();  // an operator's call waits for it
   const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(1);
   for (Served* one : {&network_, &local_}) {
     if (one->server) one->server->Shutdown(deadline);

@@ -13,6 +13,8 @@
 #include "daemon/service/call_queue.h"
 #include "daemon/service/control_plane.h"
 #include "daemon/service/health_service.h"
+#include "daemon/service/probe_service.h"
+#include "daemon/service/prober.h"
 
 namespace rueda::service {
 
@@ -60,8 +62,10 @@ class GrpcServers {
 
   GrpcControlPlane& plane_;
   PeerCredentials credentials_;
+  Prober prober_;
   ControlService control_;
   AgentService agent_;
+  ProbeService probe_;
   AdminService network_admin_;
   AdminService local_admin_;
   Served network_;

@@ -30,4 +30,10 @@ Result<std::string> StaticMembership::address_of(const std::string& node_id) con
   return it->second;
 }
 
+std::vector<std::string> StaticMembership::node_ids() const {
+  std::vector<std::string> ids;
+  for (const auto& [id, address] : addresses_) ids.push_back(id);
+  return ids;
+}
+
 }  // namespace rueda::service

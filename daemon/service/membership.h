@@ -14,6 +14,8 @@ class Membership {
   virtual ~Membership() = default;
   // The control address of a node, "host:port".
   virtual Result<std::string> address_of(const std::string& node_id) const = 0;
+  // All that are known, ascending.
+  virtual std::vector<std::string> node_ids() const = 0;
 };
 
 class StaticMembership final : public Membership {
@@ -21,6 +23,7 @@ class StaticMembership final : public Membership {
   // Entries "node_id=host:port"; the error names the bad one.
   static Result<StaticMembership> parse(const std::vector<std::string>& entries);
   Result<std::string> address_of(const std::string& node_id) const override;
+  std::vector<std::string> node_ids() const override;
 
  private:
   std::map<std::string, std::string> addresses_;

@@ -115,6 +115,30 @@ TEST(Format, StallsAreCountedAndThenSaidInWords) {
   EXPECT_EQ(ctl::stalls_table({}), "no stalls\n");
 }
 
+TEST(Format, AProbeIsAMatrixAndWhatIsWorthKnowingOfIt) {
+  v1::ProbeReply reply;
+  for (const char* node : {"alpha", "b"}) {
+    reply.mutable_bandwidths()->add_nodes(node);
+    reply.add_ring(node);
+  }
+  v1::Bandwidths::Row& from_alpha = *reply.mutable_bandwidths()->add_rows();
+  for (const double value : {0.0, 1.25e9}) from_alpha.add_bytes_per_second(value);
+  v1::Bandwidths::Row& from_b = *reply.mutable_bandwidths()->add_rows();
+  for (int i = 0; i < 2; ++i) from_b.add_bytes_per_second(0);
+  v1::ProbeReply::Link& slowest = *reply.add_slowest();
+  slowest.set_from("alpha");
+  slowest.set_to("b");
+  slowest.set_bytes_per_second(1.25e9);
+  reply.add_unreachable()->set_text("nothing comes through from node b to node alpha: why");
+  EXPECT_EQ(ctl::probe_table(reply),
+            "Gbit/s      to alpha  to b\n"
+            "from alpha  -         10.000\n"
+            "from b      -         -\n"
+            "slow: alpha to b, 10.000 Gbit/s\n"
+            "nothing comes through from node b to node alpha: why\n"
+            "ring without racks: alpha, b\n");
+}
+
 TEST(Format, NumbersForPeople) {
   EXPECT_EQ(ctl::bytes_text(0), "0 B");
   EXPECT_EQ(ctl::bytes_text(1023), "1023 B");

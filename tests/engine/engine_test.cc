@@ -302,5 +302,34 @@ TEST(Engine, ManyTensorsAreFusedIntoFewOperations) {
   EXPECT_EQ(cluster.snapshot(0, "job").operations, cluster.snapshot(1, "job").operations);
 }
 
+// Nodes may know different bandwidths: one has restarted, or was away when they were measured.
+TEST(Engine, TheCoordinatorsBandwidthsOrderTheRingOfAll) {
+  Cluster cluster({.ranks_per_node = {1, 1, 1, 1}});
+  NodeBandwidths bandwidths{{"n3", "n2", "n1", "n0"}, core::Bandwidths(4, {9, 9, 9, 9})};
+  bandwidths.bytes_per_second[3][2] = 1;  // from n0 to n1
+  cluster.engine(0).keep_bandwidths(bandwidths);
+  bandwidths.bytes_per_second[3] = {9, 1, 9, 9};
+  cluster.engine(1).keep_bandwidths(bandwidths);
+  cluster.register_everywhere("job");
+  const auto sessions = cluster.start("job");
+  ASSERT_EQ(sessions.size(), 4u);
+  for (int node = 0; node < 4; ++node) {
+    EXPECT_EQ(cluster.snapshot(node, "job").ring,
+              (std::vector<std::string>{"n0", "n2", "n1", "n3"}));
+  }
+  std::vector<Cluster::Tensor*> tensors;
+  for (FakeSession* session : sessions) {
+    tensors.push_back(&cluster.submit(*session, "sum", 1000, static_cast<float>(1 + tensors.size()),
+                                      with_op(ReduceOp::kSum)));
+  }
+  ASSERT_TRUE(cluster.run_until([&] {
+    return std::all_of(sessions.begin(), sessions.end(),
+                       [](const FakeSession* session) { return session->flushed == 1; });
+  }));
+  for (const Cluster::Tensor* tensor : tensors) {
+    EXPECT_EQ(tensor->output, std::vector<float>(1000, 10));
+  }
+}
+
 }  // namespace
 }  // namespace rueda::engine

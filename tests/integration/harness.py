@@ -144,13 +144,14 @@ class Program:
 
 
 class Daemon(Program):
-    """A ruedad of its own on free ports of 127.0.0.1, serving once the constructor has returned."""
+    """A ruedad of its own on free ports of `host`, serving once the constructor has returned. `inside`: what goes
+    before its command line, such as `ip netns exec NAME`."""
 
-    def __init__(self, node_id, folder, env, arguments=()):
+    def __init__(self, node_id, folder, env, arguments=(), host="127.0.0.1", inside=()):
         self.node_id = node_id
         self.socket = os.path.join(folder, f"{node_id}.sock")
         read_end, write_end = os.pipe()
-        command = [program("ruedad"), "--private", "--listen-host", "127.0.0.1", "--node-id", node_id,
+        command = [*inside, program("ruedad"), "--private", "--listen-host", host, "--node-id", node_id,
                    "--socket", self.socket, "--ready-fd", str(write_end), *arguments]
         super().__init__(command, env, pass_fds=[write_end])
         os.close(write_end)
@@ -270,8 +271,8 @@ class IntegrationTest(unittest.TestCase):
         self.programs.append(started)
         return started
 
-    def start_daemon(self, node_id, *arguments):
-        daemon = Daemon(node_id, self.folder, self.env, arguments)
+    def start_daemon(self, node_id, *arguments, **where):
+        daemon = Daemon(node_id, self.folder, self.env, arguments, **where)
         self.programs.append(daemon)
         self.daemons.append(daemon)
         return daemon

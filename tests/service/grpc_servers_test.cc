@@ -463,5 +463,114 @@ TEST(PeerCredentials, AreFoundByDescriptor) {
   }
 }
 
+TEST_F(GrpcServersTest, TheNetworkCannotAskForAProbe) {
+  const auto probe = [&](const std::shared_ptr<grpc::Channel>& channel) {
+    return loop_.beside([&] {
+      const auto stub = v1::Admin::NewStub(channel);
+      grpc::ClientContext context;
+      const auto stream = stub->Probe(&context);
+      stream->Write({});
+      v1::ProbeReply reply;
+      stream->Read(&reply);
+      return stream->Finish();
+    });
+  };
+  EXPECT_EQ(probe(network()).error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  const grpc::Status asked = probe(local());
+  EXPECT_EQ(asked.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_NE(asked.error_message().find("--nodes of node n0 has 0"), std::string::npos)
+      << asked.error_message();
+}
+
+class ProbeServiceTest : public GrpcServersTest {
+ protected:
+  ProbeServiceTest() {
+    membership_ = StaticMembership::parse({"n0=127.0.0.1:1", "n1=127.0.0.1:2"}).value();
+  }
+
+  static v1::Measurement measurement(const std::string& from, const std::string& to,
+                                     size_t token_bytes = limits::kTokenBytes) {
+    v1::Measurement made;
+    made.set_probe(1);
+    made.set_pair(1);
+    made.set_token(std::string(token_bytes, 't'));
+    made.set_from(from);
+    made.set_to(to);
+    return made;
+  }
+  grpc::Status receive(const v1::Measurement& what) {
+    v1::ReceiveRequest request;
+    *request.mutable_measurement() = what;
+    v1::ReceiveReply reply;
+    return call(&v1::Probe::Stub::Receive, request, reply);
+  }
+  grpc::Status send(const v1::Measurement& what, v1::SendReply* reply) {
+    v1::SendRequest request;
+    *request.mutable_measurement() = what;
+    request.set_data_address("nobody:1");
+    return call(&v1::Probe::Stub::Send, request, *reply);
+  }
+  grpc::Status keep(const std::vector<std::string>& nodes,
+                    const std::vector<std::vector<double>>& rows) {
+    v1::Bandwidths request;
+    for (const std::string& node : nodes) request.add_nodes(node);
+    for (const std::vector<double>& row : rows) {
+      request.add_rows()->mutable_bytes_per_second()->Assign(row.begin(), row.end());
+    }
+    v1::KeepReply reply;
+    return call(&v1::Probe::Stub::Keep, request, reply);
+  }
+
+ private:
+  template <class Method, class Request, class Reply>
+  grpc::Status call(Method method, const Request& request, Reply& reply) {
+    return loop_.beside([&] {
+      grpc::ClientContext context;
+      return (*v1::Probe::NewStub(network()).*method)(&context, request, &reply);
+    });
+  }
+};
+
+TEST_F(ProbeServiceTest, OnlyNodesOfTheListAreMeasured) {
+  EXPECT_TRUE(receive(measurement("n1", "n0")).ok());
+  v1::SendReply sent;
+  const std::pair<grpc::Status, const char*> refused[] = {
+      {receive(measurement("z", "n0")), "node n0 measures nothing with node z"},
+      {receive(measurement("n1", "z")), "the daemon called node z in --nodes is node n0"},
+      {receive(measurement("n1", "n0", 31)), "a token of 31 bytes"},
+      {send(measurement("n0", "z"), &sent), "node n0 measures nothing with node z"},
+      {send(measurement("n1", "n0"), &sent), "the daemon called node n1 in --nodes is node n0"},
+  };
+  for (const auto& [status, text] : refused) {
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION) << text;
+    EXPECT_NE(status.error_message().find(text), std::string::npos) << status.error_message();
+  }
+  EXPECT_TRUE(send(measurement("n0", "n1"), &sent).ok());
+  EXPECT_NE(sent.error().find("nobody:1"), std::string::npos) << sent.error();
+}
+
+TEST_F(ProbeServiceTest, NothingIsMeasuredBesideAJob) {
+  Launcher launcher(loop_, local());
+  launcher.ask_for(spec("job"));
+  ASSERT_TRUE(launcher.next().has_registered());
+  v1::SendReply sent;
+  for (const grpc::Status& status :
+       {receive(measurement("n1", "n0")), send(measurement("n0", "n1"), &sent)}) {
+    EXPECT_EQ(status.error_message(),
+              "node n0 serves job job, which a measurement would disturb; wait for it to end");
+  }
+}
+
+TEST_F(ProbeServiceTest, BandwidthsThatCannotBeAreNotKept) {
+  EXPECT_TRUE(keep({"n0", "n1"}, {{0, 5}, {0, 0}}).ok());
+  EXPECT_EQ(metrics_.daemon().unreachable_pairs.Value(), 1);
+  const grpc::Status strange = keep({"n0", "z"}, {{0, 0}, {0, 0}});
+  EXPECT_NE(strange.error_message().find("node z, which is not in its --nodes"), std::string::npos)
+      << strange.error_message();
+  EXPECT_FALSE(keep({"n0", "n1"}, {{0, -1}, {0, 0}}).ok());
+  EXPECT_FALSE(keep({"n0", "n1"}, {{0, 1}}).ok());
+  EXPECT_EQ(metrics_.daemon().unreachable_pairs.Value(), 1) << "what was kept stays";
+}
+
 }  // namespace
 }  // namespace rueda::service

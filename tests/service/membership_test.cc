@@ -12,6 +12,7 @@ TEST(StaticMembership, KnowsTheNodesOfItsList) {
   EXPECT_EQ(parsed.value().address_of("a").value(), "10.0.0.1:28400");
   EXPECT_EQ(parsed.value().address_of("b").value(), "host.example:1");
   EXPECT_EQ(parsed.value().address_of("c").value(), "[::1]:28400");
+  EXPECT_EQ(parsed.value().node_ids(), (std::vector<std::string>{"a", "b", "c"}));
 }
 
 TEST(StaticMembership, AnUnknownNodeIsNamed) {

@@ -1,0 +1,96 @@
+// How fast bytes go from one node to another over the data plane: a source sends what a sink gives
+// back the slots of, for a moment. Both ends live on their data loops and belong to its thread;
+// `done` is called there, once and last, and may destroy the object. Destroying it ends it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "daemon/base/clock.h"
+#include "daemon/transport/transport.h"
+
+namespace rueda::engine {
+
+// What both ends must have been told alike.
+struct LinkMeasurement {
+  uint64_t probe = 0;  // the run of `ruedactl probe` that it is part of
+  uint32_t pair = 0;   // of nodes; counts within it
+  transport::JobToken token{};
+
+  transport::ChannelId channel() const { return {.job = probe, .epoch = pair, .to_node = 1}; }
+};
+
+// So long a connection may take, and then a measurement.
+inline constexpr TicksMs kLinkConnectMs = 2'000;
+inline constexpr TicksMs kMostLinkMeasurementMs = 3'000;
+
+class LinkSource final : private transport::SendEvents {
+ public:
+  // Bytes per second; the error says why nothing came through.
+  using Done = std::function<void(Result<double>)>;
+
+  LinkSource(boost::asio::io_context& io, transport::Transport& transport,
+             const LinkMeasurement& measurement, const std::string& address, Done done);
+  ~LinkSource() override;
+
+ private:
+  void on_sent(uint64_t) override {}
+  void on_slot_free(uint32_t slot) override;
+  void on_closed(const Status& status) override { finish(status); }
+
+  void on_connected(std::unique_ptr<transport::SendChannel> channel);
+  void write(uint32_t slot);
+  void give_up();
+  void finish(Result<double> result);
+
+  transport::Transport& transport_;
+  const transport::ChannelId id_;
+  Done done_;
+  std::vector<std::byte> memory_;
+  transport::RegionKey region_;
+  std::unique_ptr<transport::SendChannel> channel_;
+  boost::asio::steady_timer timer_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  double connected_s_ = 0;
+  uint64_t freed_ = 0;  // slots, since then
+  // From the first slot on that came back once the stream had found its pace.
+  double since_s_ = 0;
+  uint64_t counted_ = 0;
+  uint32_t under_way_ = 0;  // slots
+  double rate_ = 0;         // once it is known: what is under way comes back, to disturb nobody
+};
+
+class LinkSink final : private transport::ReceiveEvents {
+ public:
+  LinkSink(boost::asio::io_context& io, transport::Transport& transport,
+           const LinkMeasurement& measurement, std::function<void()> done);
+  ~LinkSink() override;
+
+  uint64_t probe() const { return id_.job; }
+  bool is_connected() const { return channel_ != nullptr; }
+
+ private:
+  void on_frame(const transport::FrameHeader& header, std::span<std::byte>) override {
+    channel_->release(header.slot);
+  }
+  void on_closed(const Status&) override { finish(); }
+  void finish();
+
+  transport::Transport& transport_;
+  const transport::ChannelId id_;
+  std::function<void()> done_;
+  std::vector<std::byte> memory_;
+  transport::RegionKey region_;
+  std::unique_ptr<transport::ReceiveChannel> channel_;
+  boost::asio::steady_timer timer_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace rueda::engine

@@ -1,0 +1,27 @@
+// What `ruedactl probe` has measured, as a daemon keeps it for the rings of jobs to come.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/core/layout.h"
+#include "daemon/core/ring_order.h"
+
+namespace rueda::engine {
+
+struct NodeBandwidths {
+  std::vector<std::string> node_ids;
+  core::Bandwidths bytes_per_second;  // by node, from and to; 0 where nothing came through
+
+  // From and to.
+  std::vector<std::pair<std::string, std::string>> unreachable() const;
+  // Those between the nodes of a layout, in its order. The error names a node that was not
+  // measured.
+  Result<core::Bandwidths> of(const core::Layout& layout) const;
+};
+
+// Each node once and a row with a number for each node, none below 0.
+Status check(const NodeBandwidths& bandwidths);
+
+}  // namespace rueda::engine
