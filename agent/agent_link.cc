@@ -11,6 +11,7 @@
 
 #include "agent/latch.h"
 #include "agent/text.h"
+#include "agent/timeline_file.h"
 #include "rueda/v1/agent.grpc.pb.h"
 
 namespace rueda::agent {
@@ -48,6 +49,12 @@ v1::AgentRequest job_request(const JobRegistration& registration) {
   fill(registration.agreement, spec);
   spec.set_start_timeout_ms(registration.start_timeout_ms);
   if (registration.stall_check_ms) spec.set_stall_check_ms(*registration.stall_check_ms);
+  if (!registration.timeline.empty()) {
+    v1::TimelineRequest& timeline = *spec.mutable_timeline();
+    timeline.set_begins(true);
+    timeline.set_path(registration.timeline);
+    timeline.set_chunks(registration.timeline_has_chunks);
+  }
   if (registration.stall_shutdown_ms) spec.set_stall_shutdown_ms(*registration.stall_shutdown_ms);
   spec.set_is_shared(registration.is_shared);
   return request;
@@ -72,6 +79,7 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
 
   void start(const JobRegistration& job) {
     stub_->async()->Run(&context_, this);
+    job_id_ = job.job.job_id;
     // Against OnDone before what is started from outside of a callback: until close().
     AddHold();
     StartRead(&incoming_);
@@ -90,16 +98,17 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
     {
       const std::lock_guard lock(mutex_);
       if (is_closing_) return;
-      is_closing_ = true;
-      write_next();
+      if (is_timeline_open_) {
+        closes_after_timeline_ = true;
+        return end_timeline_locked();
+      }
     }
-    // No operation starts from outside any more.
-    RemoveHold();
+    close_now();
   }
 
   void cancel() {
     context_.TryCancel();
-    close();
+    close_now();
   }
 
   void OnWriteDone(bool is_ok) override {
@@ -128,6 +137,9 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
     }
     if (incoming_.has_registered()) events_.on_registered();
     if (incoming_.has_failed()) events_.on_failed(failure_from(incoming_.failed()));
+    if (incoming_.has_timeline_opened()) open_timeline(incoming_.timeline_opened().path());
+    if (incoming_.has_timeline_batch()) write_timeline(incoming_.timeline_batch());
+    if (incoming_.has_timeline_closed()) close_timeline(incoming_.timeline_closed());
     StartRead(&incoming_);
   }
 
@@ -144,6 +156,66 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
   }
 
  private:
+  void close_now() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (std::exchange(is_closing_, true)) return;
+      write_next();
+    }
+    // No operation starts from outside any more.
+    RemoveHold();
+  }
+
+  // --- The timeline; on the thread that reads, but for what the mutex guards.
+  void open_timeline(const std::string& path) {
+    Result<std::unique_ptr<TimelineFile>> file = TimelineFile::open(path, job_id_);
+    const std::lock_guard lock(mutex_);
+    is_timeline_open_ = true;
+    if (file.is_ok()) {
+      timeline_ = std::move(file).value();
+    } else {
+      give_up_timeline_locked(file.status());
+    }
+  }
+
+  void write_timeline(const v1::TimelineBatch& batch) {
+    if (!timeline_) return;
+    const Status status = timeline_->write(batch);
+    const std::lock_guard lock(mutex_);
+    if (!status.is_ok()) give_up_timeline_locked(status);
+  }
+
+  void close_timeline(const v1::TimelineClosed& closed) {
+    if (timeline_) {
+      const Status status = timeline_->close(closed);
+      events_.on_timeline(status.is_ok()
+                              ? "the timeline is in " + timeline_->path() + timeline_->losses()
+                              : status.message());
+    }
+    timeline_.reset();
+    bool is_wanted = false;
+    {
+      const std::lock_guard lock(mutex_);
+      is_timeline_open_ = false;
+      is_wanted = closes_after_timeline_;
+    }
+    if (is_wanted) close_now();
+  }
+
+  void give_up_timeline_locked(const Status& why) {
+    timeline_.reset();
+    events_.on_timeline(why.message());
+    end_timeline_locked();
+  }
+
+  void end_timeline_locked() {
+    if (is_closing_) return;
+    v1::AgentRequest request;
+    request.mutable_end_timeline();
+    outgoing_.push_back(std::move(request));
+    write_next();
+  }
+
   // With mutex_ held: one write at a time, then the half-close.
   void write_next() {
     if (is_writing_ || is_broken_ || is_half_closed_) return;
@@ -167,6 +239,10 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
   bool is_half_closed_ = false;
   bool is_broken_ = false;
   bool is_lost_ = false;
+  std::string job_id_;
+  std::unique_ptr<TimelineFile> timeline_;
+  bool is_timeline_open_ = false;  // the daemon is yet to say that it has ended
+  bool closes_after_timeline_ = false;
   const std::shared_ptr<DoneLatch> done_ = std::make_shared<DoneLatch>();
 };
 

@@ -41,6 +41,9 @@ struct JobRegistration {
   std::optional<int64_t> stall_shutdown_ms;
   // One of several registrations of this job on the node: it lasts until the last is closed.
   bool is_shared = false;
+  // Of node 0: a timeline from the beginning, into this file; empty: none.
+  std::string timeline;
+  bool timeline_has_chunks = false;
 };
 
 // One job's registration with one daemon: it lasts as long as the stream.
@@ -50,6 +53,8 @@ class AgentLink {
   struct Events {
     std::function<void()> on_registered;
     std::function<void(JobFailure)> on_failed;
+    // Of a timeline, for people: where it is, or why it is not.
+    std::function<void(std::string)> on_timeline;
     // OK: closed from here.
     std::function<void(Status)> on_closed;
   };
@@ -60,7 +65,8 @@ class AgentLink {
   virtual ~AgentLink() = default;
 
   virtual void report_rank_failed(Rank rank, const std::string& text) = 0;
-  // Ends the job on that node: what was reported is sent, then the stream is closed.
+  // Ends the job on that node: what was reported is sent, a timeline that is being written comes to
+  // its end, then the stream is closed.
   virtual void close() = 0;
   virtual void cancel() = 0;
 };

@@ -103,7 +103,10 @@ void Launcher::open_link(const LocalNode& node) {
                                      options_.agreement,
                                      options_.start_timeout_ms,
                                      options_.stall_check_ms,
-                                     options_.stall_shutdown_ms};
+                                     options_.stall_shutdown_ms,
+                                     false,
+                                     node.node_index == 0 ? options_.timeline : "",
+                                     options_.timeline_has_chunks};
   const std::string id = node.node_id;
   AgentLink::Events events;
   events.on_registered = [this, gate = gate_] { gate->post([this] { on_registered(); }); };
@@ -111,6 +114,9 @@ void Launcher::open_link(const LocalNode& node) {
     gate->post([this, id, failure = std::move(failure)] {
       apply(supervisor_.on_job_failed(id, failure));
     });
+  };
+  events.on_timeline = [this, gate = gate_](std::string text) {
+    gate->post([this, text = std::move(text)] { perform(Say{text}); });
   };
   events.on_closed = [this, gate = gate_, id](Status status) {
     gate->post([this, id, status = std::move(status)] { on_link_closed(id, status); });

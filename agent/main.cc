@@ -1,6 +1,5 @@
 // ruedarun: starts, watches and ends the training processes of a job.
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <string>
 #include <utility>
@@ -55,9 +54,6 @@ int main(int argc, char** argv) {
   }
   for (const std::string& note : notes) std::fprintf(stderr, "ruedarun: %s\n", note.c_str());
   rueda::agent::quiet_grpc();
-  // Everything that is started inherits it.
-  const std::string& timeline = parsed.options->timeline_filename;
-  if (!timeline.empty()) ::setenv("RUEDA_TIMELINE", timeline.c_str(), 1);
   rueda::agent::Launcher launcher(std::move(*parsed.options));
   return launcher.run();
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <memory>
 #include <sstream>
 
@@ -102,8 +103,6 @@ Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, std::string& 
   flags.hosts = app.add_option("--hosts", hosts,
                                "HOST:RANKS, by commas (also -H, horovodrun's form): this machine "
                                "alone, or an error that says what to run on each");
-  app.add_option("--timeline-filename", options.timeline_filename,
-                 "What RUEDA_TIMELINE is set to: the timeline is written there");
   flags.virtual_nodes =
       app.add_option("--virtual-nodes", options.virtual_nodes,
                      "Start this many private daemons here and deal the ranks out to them")
@@ -146,6 +145,10 @@ Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, std::string& 
                  "End the job when ranks have waited so long for others; 0: never (or "
                  "$RUEDA_STALL_SHUTDOWN_TIME_SECONDS; default: the daemon's)")
       ->check(CLI::Range(0.0, kMaxSeconds));
+  app.add_option("--timeline-filename", options.timeline,
+                 "Write a timeline of the job to this file (or $RUEDA_TIMELINE)");
+  app.add_flag("--timeline-chunks", options.timeline_has_chunks,
+               "With a mark for each chunk that comes (or $RUEDA_TIMELINE_CHUNKS=1)");
   app.add_flag("--no-prefix", no_prefix, "Do not put the rank before each line of output");
   app.add_flag("--for-rank", options.is_for_rank,
                "Start nothing: register the process that runs this, which mpirun or srun has "
@@ -169,6 +172,8 @@ constexpr std::array kJobFlags{
     JobFlag{"--log-level", "RUEDA_LOG_LEVEL"},
     JobFlag{"--reducer", "RUEDA_REDUCER"},
     JobFlag{"--stall-check-seconds", "RUEDA_STALL_CHECK_TIME_SECONDS"},
+    JobFlag{"--timeline-filename", "RUEDA_TIMELINE"},
+    JobFlag{"--timeline-chunks", "RUEDA_TIMELINE_CHUNKS"},
     JobFlag{"--stall-shutdown-seconds", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS"},
 };
 
@@ -333,6 +338,9 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
   options.start_timeout_ms = static_cast<int64_t>(seconds.start_timeout * 1000);
   options.grace_ms = static_cast<int64_t>(seconds.grace * 1000);
   options.has_prefix = !no_prefix;
+  if (!options.timeline.empty()) {
+    options.timeline = std::filesystem::absolute(options.timeline).string();
+  }
   const auto socket = environment.find("RUEDA_SOCKET");
   if (options.socket.empty() && options.virtual_nodes == 0 && socket != environment.end()) {
     options.socket = socket->second;

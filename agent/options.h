@@ -20,8 +20,6 @@ struct Options {
   int node_rank = 0;
   std::string rdzv_endpoint;
   std::string rdzv_id;
-  // Where the timeline is to be written; empty: as the environment says.
-  std::string timeline_filename;
   // Of a daemon that runs; empty: see use_default_socket().
   std::string socket;
   // Empty: looked for next to ruedarun, then on PATH.
@@ -38,6 +36,9 @@ struct Options {
   // How long ranks of the job may wait for others; none: the daemon's default.
   std::optional<int64_t> stall_check_ms;
   std::optional<int64_t> stall_shutdown_ms;
+  // A timeline is written there; absolute. Empty: none.
+  std::string timeline;
+  bool timeline_has_chunks = false;
   // The program and its arguments.
   std::vector<std::string> command;
 };

@@ -202,6 +202,9 @@ class RankRegistration {
     AgentLink::Events events;
     events.on_registered = [&] { registered.give(Status::ok()); };
     events.on_failed = [](const JobFailure&) {};  // the daemon tells the rank itself
+    events.on_timeline = [](const std::string& text) {
+      std::fprintf(stderr, "ruedarun: %s\n", text.c_str());
+    };
     events.on_closed = [&](Status status) {
       registered.give(status);
       closed.give(std::move(status));
@@ -214,7 +217,9 @@ class RankRegistration {
         options_.start_timeout_ms,
         options_.stall_check_ms,
         options_.stall_shutdown_ms,
-        true};
+        true,
+        node_index == 0 ? options_.timeline : "",
+        options_.timeline_has_chunks};
     const auto link = AgentLink::open(socket_, registration, std::move(events));
     if (!wait_for(registered.fd(), deadline_ms_)) {
       return {Code::kTimeout, "the daemon of node " + node_id_ + " did not take the job in time"};

@@ -224,8 +224,16 @@ void define_rest(CLI::App& app, Config& config) {
       ->capture_default_str();
   app.add_option("--ready-fd", config.ready_fd,
                  "Write one line of JSON with the addresses there once the daemon serves");
-  app.add_option("--fault", config.fault, "Test hook: \"reduce\" makes every result wrong")
-      ->check(CLI::IsMember({"reduce"}));
+  app.add_option(
+         "--fault", config.fault,
+         "Test hook: \"reduce\" makes every result wrong, \"clock:MS\" the clock of timelines")
+      ->check([](const std::string& fault) {
+        int64_t skew_ms = 0;
+        const bool is_known =
+            fault == "reduce" ||
+            (fault.starts_with("clock:") && CLI::detail::lexical_cast(fault.substr(6), skew_ms));
+        return is_known ? "" : "it is neither reduce nor clock:MS";
+      });
 }
 
 // Whether a flag stands on the command line itself: CLI11 does not tell where a value came from.

@@ -222,6 +222,8 @@ class Documents(unittest.TestCase):
         for tool in ("compare.py", "growth.py"):
             text += subprocess.run([sys.executable, os.path.join(ROOT, "bench", tool), "--help"],
                                    stdout=subprocess.PIPE, text=True, check=True, timeout=20).stdout
+        for command in ("start", "stop", "plot"):
+            text += help_of("ruedactl", "trace", command)
         text += read("deploy", "packages.sh")
         known = set(FLAG.findall(text)) | FLAGS_OF_OTHERS
         self.assert_none([line for path, text in documents() for line in bad_flags(path, text, known)])

@@ -59,7 +59,7 @@ CORE_BANNED_INCLUDES = re.compile(
     r"(thread|stop_token|mutex|shared_mutex|condition_variable|future|semaphore|latch|barrier|atomic"
     r"|chrono|c?time|iostream|ostream|fstream|filesystem|random|syslog\.h|unistd\.h|pthread\.h"
     r"|sys/.*|netinet/.*|arpa/.*|netdb\.h|boost/.*|spdlog/.*|fmt/.*|prometheus/.*|grpc.*)$")
-CORE_BANNED_WORDS = re.compile(r"\b(getenv|steady_now_m?s|steady_clock|system_clock)\b")
+CORE_BANNED_WORDS = re.compile(r"\b(getenv|steady_now_[mn]?s|steady_clock|system_clock)\b")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)', re.MULTILINE)
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)

@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 #define RUEDA_ABI_MAGIC 0x41445552u /* "RUDA" */
-#define RUEDA_ABI_VERSION 7u
+#define RUEDA_ABI_VERSION 8u
 
 #define RUEDA_ABI_JOB_ID_BYTES 64 /* with the final NUL */
 #define RUEDA_ABI_NODE_ID_BYTES 64
@@ -50,12 +50,13 @@ enum rueda_abi_message_type {
   RUEDA_ABI_ARENA_ADD = 5,    /* client: rueda_abi_arena, with the memfd */
   RUEDA_ABI_ARENA_REMOVE = 6, /* client: rueda_abi_arena; refused while submissions use it */
   RUEDA_ABI_INTERN = 7,       /* client: rueda_abi_intern */
-  RUEDA_ABI_REPLY = 8,        /* daemon: rueda_abi_status; answers 5, 6, 7, 9 to 13 */
+  RUEDA_ABI_REPLY = 8,        /* daemon: rueda_abi_status; answers 5, 6, 7, 9 to 14 */
   RUEDA_ABI_DETACH = 9,       /* client: no body; a clean goodbye, answered, then both close */
   RUEDA_ABI_PROCESS_SET = 10, /* client: rueda_abi_process_set */
   RUEDA_ABI_PLAN = 11,        /* client: rueda_abi_plan; a part of one, or its last */
   RUEDA_ABI_COUNTS = 12,      /* client: rueda_abi_counts; before the INTERN that they belong to */
-  RUEDA_ABI_FORGET = 13       /* client: rueda_abi_forget */
+  RUEDA_ABI_FORGET = 13,      /* client: rueda_abi_forget */
+  RUEDA_ABI_TIMELINE = 14     /* client: rueda_abi_timeline */
 };
 
 typedef struct rueda_abi_header {
@@ -181,6 +182,14 @@ typedef struct rueda_abi_plan {
   uint32_t words[RUEDA_ABI_MAX_PLAN_WORDS];
 } rueda_abi_plan;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_plan) == 4096);
+
+/* The job's timeline is to begin, or to end. The launcher of node 0 writes the file. */
+typedef struct rueda_abi_timeline {
+  uint32_t begins; /* 1, or 0: it is to end, and the rest is 0 */
+  uint32_t chunks; /* 1: with a mark for each chunk that comes */
+  char path[RUEDA_ABI_TEXT_BYTES];
+} rueda_abi_timeline;
+RUEDA_ABI_ASSERT(sizeof(rueda_abi_timeline) == 1032);
 
 /* --- Rings in shared memory ----------------------------------------------------------------
  * One producer, one consumer. Indices count up for ever; record i lies at i mod capacity. The

@@ -341,6 +341,19 @@ int rueda_plan_declare(const rueda_planned_tensor* tensors, size_t count) {
   });
 }
 
+int rueda_timeline_start(const char* path, uint32_t flags) {
+  return with_session([&](Session& session) -> Status {
+    if (path == nullptr || *path != '/' || (flags & ~uint32_t{RUEDA_TIMELINE_CHUNKS}) != 0) {
+      return {Code::kInvalidArgument, "a timeline needs an absolute path, and known flags"};
+    }
+    return session.request_timeline(path, (flags & RUEDA_TIMELINE_CHUNKS) != 0);
+  });
+}
+
+int rueda_timeline_stop(void) {
+  return with_session([&](Session& session) { return session.request_timeline("", false); });
+}
+
 int rueda_wait(rueda_handle handle, int64_t timeout_ms, rueda_result* result) {
   return with_session([&](Session& session) { return session.wait(handle, timeout_ms, result); });
 }

@@ -198,6 +198,18 @@ Result<uint32_t> Session::agree(uint32_t tensor_id, const char* name) {
   return result.value;
 }
 
+Status Session::request_timeline(const std::string& path, bool wants_chunks) {
+  rueda_abi_timeline wish{};
+  if (path.size() >= sizeof(wish.path)) {
+    return {Code::kInvalidArgument, "the path of a timeline has at most " +
+                                        std::to_string(sizeof(wish.path) - 1) + " bytes"};
+  }
+  wish.begins = path.empty() ? 0 : 1;
+  wish.chunks = wants_chunks ? 1 : 0;
+  std::copy(path.begin(), path.end(), wish.path);
+  return request(RUEDA_ABI_TIMELINE, &wish, sizeof(wish), -1).status();
+}
+
 Status Session::declare_plan(std::span<const rueda_planned_tensor> tensors) {
   Result<std::vector<TensorRequest>> described = describe_plan(tensors);
   if (!described.is_ok()) return described.status();

@@ -64,6 +64,8 @@ class Session {
   Result<uint32_t> add_process_set(const int32_t* ranks, int32_t count);
   Status remove_process_set(uint32_t id);
   Status declare_plan(std::span<const rueda_planned_tensor> tensors);
+  // "": the timeline is to end.
+  Status request_timeline(const std::string& path, bool wants_chunks);
   const ProcessSets& process_sets() const { return *process_sets_; }
 
   Result<void*> allocate(size_t bytes);

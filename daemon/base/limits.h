@@ -24,6 +24,7 @@ inline constexpr size_t kMaxCounts = 65536;
 inline constexpr size_t kMaxTensorBytes = size_t{1} << 40;
 inline constexpr size_t kMaxControlMessageBytes = 4u << 20;
 inline constexpr int kMaxLockAfterSteps = 1 << 20;
+inline constexpr size_t kMaxTimelinePathBytes = 1023;
 inline constexpr size_t kTokenBytes = 32;
 
 }  // namespace rueda::limits

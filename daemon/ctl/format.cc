@@ -269,4 +269,8 @@ std::string probe_table(const v1::ProbeReply& reply) {
   return out + "ring without racks: " + joined(reply.ring(), ", ") + "\n";
 }
 
+std::string timeline_text(const v1::RequestTimelineReply& reply) {
+  return "told job " + reply.job_id() + ": its launcher on node 0 says where the file is\n";
+}
+
 }  // namespace rueda::ctl

@@ -32,5 +32,6 @@ std::string peers_table(const v1::ListPeersReply& reply);
 std::string stalls_table(const v1::ListStallsReply& reply);
 // In Gbit/s.
 std::string probe_table(const v1::ProbeReply& reply);
+std::string timeline_text(const v1::RequestTimelineReply& reply);
 
 }  // namespace rueda::ctl

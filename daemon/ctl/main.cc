@@ -1,7 +1,9 @@
-// ruedactl: asks a daemon what is going on.
+// ruedactl: asks a daemon what is going on, and reads timelines.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 
@@ -11,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/ctl/format.h"
+#include "daemon/ctl/timeline.h"
 #include "rueda/v1/admin.grpc.pb.h"
 
 namespace {
@@ -57,25 +60,28 @@ std::unique_ptr<v1::Admin::Stub> connect(const Arguments& arguments) {
                                                       grpc::InsecureChannelCredentials(), options));
 }
 
-template <class Reply>
-bool print(const Arguments& arguments, const Reply& reply, std::string (*table)(const Reply&)) {
-  const std::string text = arguments.wants_json ? ctl::to_json(reply).dump(2) + "\n" : table(reply);
+int print(const std::string& text) {
   std::fputs(text.c_str(), stdout);
-  return std::fflush(stdout) == 0;
+  return std::fflush(stdout) == 0 ? 0 : 1;
+}
+
+template <class Reply>
+int print(const Arguments& arguments, const Reply& reply, std::string (*table)(const Reply&)) {
+  return print(arguments.wants_json ? ctl::to_json(reply).dump(2) + "\n" : table(reply));
 }
 
 // One unary call, printed.
 template <class Request, class Reply>
 int ask(const Arguments& arguments,
         grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
-        std::string (*table)(const Reply&)) {
+        std::string (*table)(const Reply&), const Request& request = {}) {
   const auto stub = connect(arguments);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kTimeout);
   Reply reply;
-  const grpc::Status status = ((*stub).*method)(&context, Request(), &reply);
+  const grpc::Status status = ((*stub).*method)(&context, request, &reply);
   if (!status.ok()) return print_failure(arguments, status);
-  return print(arguments, reply, table) ? 0 : 1;
+  return print(arguments, reply, table);
 }
 
 // Fails when a pair of nodes does not reach each other.
@@ -89,8 +95,89 @@ int probe(const Arguments& arguments) {
   const bool has_reply = stream->Read(&reply);
   const grpc::Status status = stream->Finish();
   if (!status.ok() || !has_reply) return print_failure(arguments, status);
-  const bool is_printed = print(arguments, reply, &ctl::probe_table);
-  return is_printed && reply.unreachable().empty() ? 0 : 1;
+  const int printed = print(arguments, reply, &ctl::probe_table);
+  return reply.unreachable().empty() ? printed : 1;
+}
+
+// --- Timelines
+
+struct TraceArguments {
+  std::string file;
+  std::string job;
+  bool wants_chunks = false;
+  std::string picture;
+  int steps = 3;
+};
+
+struct TraceCommands {
+  CLI::App* start = nullptr;
+  CLI::App* stop = nullptr;
+  CLI::App* summary = nullptr;
+  CLI::App* plot = nullptr;
+};
+
+TraceCommands add_trace_commands(CLI::App& app, TraceArguments& arguments) {
+  CLI::App* const trace = app.add_subcommand("trace", "Timelines of jobs");
+  trace->require_subcommand(1);
+  const auto add = [&](const char* name, const char* about, bool has_file) {
+    CLI::App* const command = trace->add_subcommand(name, about);
+    command->fallthrough();
+    if (has_file) command->add_option("file", arguments.file, "The timeline's file")->required();
+    return command;
+  };
+  TraceCommands commands;
+  commands.start = add("start", "Begin one: the launcher of node 0 writes the file", true);
+  commands.start->add_flag("--chunks", arguments.wants_chunks,
+                           "With a mark for each chunk that comes");
+  commands.stop = add("stop", "End it; its file is whole a moment later", false);
+  for (CLI::App* const command : {commands.start, commands.stop}) {
+    command->add_option("--job", arguments.job, "Its id (default: the only one)");
+  }
+  commands.summary = add("summary", "Where the time of its steps went, and the slowest rank", true);
+  commands.plot = add("plot", "Draw its last steps as SVG", true);
+  commands.plot->add_option("--output", arguments.picture, "The picture (default: FILE.svg)");
+  commands.plot->add_option("--steps", arguments.steps, "How many steps")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  trace->fallthrough();
+  return commands;
+}
+
+int print_error(const std::string& text) {
+  std::fprintf(stderr, "ruedactl: %s\n", text.c_str());
+  return 1;
+}
+
+int request_timeline(const Arguments& arguments, const TraceArguments& trace, bool begins) {
+  v1::RequestTimelineRequest request;
+  request.set_job_id(trace.job);
+  v1::TimelineRequest& timeline = *request.mutable_timeline();
+  timeline.set_begins(begins);
+  if (begins) timeline.set_path(std::filesystem::absolute(trace.file).string());
+  timeline.set_chunks(trace.wants_chunks);
+  return ask<v1::RequestTimelineRequest, v1::RequestTimelineReply>(
+      arguments, &v1::Admin::Stub::RequestTimeline, &ctl::timeline_text, request);
+}
+
+int summarise(const Arguments& arguments, const TraceArguments& trace) {
+  const Result<ctl::Timeline> timeline = ctl::Timeline::read(trace.file);
+  if (!timeline.is_ok()) return print_error(timeline.status().message());
+  const auto ranks = ctl::summarise(timeline.value());
+  return print(arguments.wants_json ? ctl::summary_json(timeline.value(), ranks).dump(2) + "\n"
+                                    : ctl::summary_table(timeline.value(), ranks));
+}
+
+int plot(const TraceArguments& trace) {
+  const Result<ctl::Timeline> timeline = ctl::Timeline::read(trace.file);
+  if (!timeline.is_ok()) return print_error(timeline.status().message());
+  const Result<std::string> picture = ctl::plot_svg(timeline.value(), trace.steps);
+  if (!picture.is_ok()) return print_error(picture.status().message());
+  const std::string path = trace.picture.empty() ? trace.file + ".svg" : trace.picture;
+  std::ofstream file(path);
+  file << picture.value();
+  file.close();
+  if (!file) return print_error("cannot write " + path);
+  return print("the picture is in " + path + "\n");
 }
 
 }  // namespace
@@ -122,6 +209,8 @@ int main(int argc, char** argv) {
   const CLI::App* const probes = app.add_subcommand(
       "probe",
       "Measures the bandwidths between its --nodes, which order the rings of jobs to come");
+  TraceArguments trace;
+  const TraceCommands traces = add_trace_commands(app, trace);
   app.add_subcommand("peers", "The other daemons that it knows");
   try {
     app.parse(argc, argv);
@@ -136,5 +225,10 @@ int main(int argc, char** argv) {
   if (*jobs) return ask(arguments, &v1::Admin::Stub::ListJobs, &ctl::jobs_table);
   if (*stalls) return ask(arguments, &v1::Admin::Stub::ListStalls, &ctl::stalls_table);
   if (*probes) return probe(arguments);
+  if (*traces.start || *traces.stop) {
+    return request_timeline(arguments, trace, static_cast<bool>(*traces.start));
+  }
+  if (*traces.summary) return summarise(arguments, trace);
+  if (*traces.plot) return plot(trace);
   return ask(arguments, &v1::Admin::Stub::ListPeers, &ctl::peers_table);
 }

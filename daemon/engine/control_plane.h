@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <string>
+#include <variant>
 
 #include "daemon/base/status.h"
 #include "daemon/core/messages.h"
+#include "daemon/observe/trace.h"
 
 namespace rueda::engine {
 
@@ -19,11 +21,43 @@ struct Envelope {
   std::string proof;  // with Join, Start and Fail: that the sender belongs to the job (proof.h)
 };
 
+// What the daemons of a job say to each other of its timeline (timeline.h).
+//
+// Up to the node that has it written: somebody wants it to begin, or to end.
+struct TimelineRequest {
+  bool begins = false;
+  std::string path;  // to begin: the file, as the launcher of node 0 finds it
+  bool wants_chunks = false;
+};
+// Down to all: record, and no longer.
+struct TimelineBegin {
+  bool wants_chunks = false;
+};
+struct TimelineEnd {};
+// Up: events; and back, that one has been taken: the next may come.
+struct TimelineTaken {};
+// To the parent, and back: what its clock says.
+struct ClockAsk {
+  int64_t asked_ns = 0;
+};
+struct ClockAnswer {
+  int64_t asked_ns = 0;
+  int64_t heard_ns = 0;
+  int64_t replied_ns = 0;
+};
+struct TimelineMessage {
+  JobId job;
+  std::variant<TimelineRequest, TimelineBegin, TimelineEnd, observe::TraceBatch, TimelineTaken,
+               ClockAsk, ClockAnswer>
+      body;
+};
+
 // Called on the control loop.
 class ControlEvents {
  public:
   virtual ~ControlEvents() = default;
   virtual void on_envelope(LinkId link, Envelope envelope) = 0;
+  virtual void on_timeline(LinkId link, TimelineMessage message) = 0;
   // Nothing more comes over this link. A dialled one is dialled again, under the same id.
   virtual void on_link_lost(LinkId link, const Status& status) = 0;
 };
@@ -39,6 +73,8 @@ class ControlPlane {
   // Messages for a link that is not up are dropped: what matters is sent again, or its loss is
   // noticed.
   virtual void send(LinkId link, const Envelope& envelope) = 0;
+  // Likewise.
+  virtual void send(LinkId link, const TimelineMessage& message) = 0;
 };
 
 }  // namespace rueda::engine

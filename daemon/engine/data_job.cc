@@ -202,6 +202,7 @@ void DataJob::launch(std::unique_ptr<Operation> operation) {
   Running& running = *running_.back();
   if (is_small(*running.operation)) options_.events.on_small();
   running.started_s = steady_now_s();
+  if (running.operation->trace) running.operation->trace->begun_ns = steady_now_ns();
   running.launched_everywhere = !running.operation->locked;
   HeldFinals* held = held_of(seq);
   if (held && (nodes() > 1 || held->holds(seq)) && !held->launch(*running.operation, cut)) {
@@ -279,7 +280,10 @@ void DataJob::run_locally(Running& running) {
     pass_kernels_[static_cast<size_t>(thread)].run_on_one_node(
         *running.operation, {begin, std::min(turn_end, begin + stretch)});
   };
-  options_.pass_threads->run(stretches, std::ref(pass));  // a copy would be allocated
+  {
+    const StageTimer timer(running.operation->trace.get(), &OperationTrace::local_reduce);
+    options_.pass_threads->run(stretches, std::ref(pass));  // a copy would be allocated
+  }
   if (!inputs_hold(running)) return;
   if (running.elements_done == elements) {
     running.first_incomplete = running.cut.pieces();
@@ -341,7 +345,10 @@ void DataJob::originate(Running& running) {
       if (local_bytes >= kTurnBytes) return originate_later(operation.seq);
       local_bytes += range.count() * static_cast<int64_t>(element_bytes(operation.dtype));
       last_progress_ms_ = steady_now_ms();
-      kernels_.run_on_one_node(operation, range);
+      {
+        const StageTimer timer(operation.trace.get(), &OperationTrace::local_reduce);
+        kernels_.run_on_one_node(operation, range);
+      }
       if (!inputs_hold(running)) return;
       note_done(running, piece);
       continue;
@@ -350,10 +357,13 @@ void DataJob::originate(Running& running) {
     const uint32_t cookie = geometry_.slots() + buffer;
     if (outbox_.in_use(cookie)) return;  // on_sent comes back here
     std::byte* values = origin_buffer(buffer);
-    if (way.reduce_hops > 0) {
-      kernels_.reduce_local(operation, range, nullptr, false, values);
-    } else {
-      kernels_.read(operation, range, values);
+    {
+      const StageTimer timer(operation.trace.get(), &OperationTrace::local_reduce);
+      if (way.reduce_hops > 0) {
+        kernels_.reduce_local(operation, range, nullptr, false, values);
+      } else {
+        kernels_.read(operation, range, values);
+      }
     }
     if (!inputs_hold(running)) return;
     const auto chunk = static_cast<uint32_t>(piece * running.cut.shards() + shard);
@@ -379,6 +389,7 @@ void DataJob::originate_later(Seq seq) {
 void DataJob::push(uint32_t cookie, const Running& running, const transport::FrameHeader& header,
                    transport::SendBuffer buffer) {
   const Operation& operation = *running.operation;
+  if (operation.trace) operation.trace->note_sent();
   outbox_.push(cookie, geometry_.lane(operation.seq), operation.urgency, header, buffer);
 }
 
@@ -400,7 +411,9 @@ DataJob::Running* DataJob::find(Seq seq) {
 void DataJob::take_values(Running& running, uint32_t chunk, const std::byte* values) {
   const Operation& operation = *running.operation;
   if (HeldFinals* held = held_of(operation.seq)) held->keep(operation.seq, chunk, values);
-  if (!running.stores_late) kernels_.store(operation, running.cut.chunk_at(chunk), values);
+  if (running.stores_late) return;
+  const StageTimer timer(operation.trace.get(), &OperationTrace::copy_out);
+  kernels_.store(operation, running.cut.chunk_at(chunk), values);
 }
 
 void DataJob::note_done(Running& running, int64_t piece) {

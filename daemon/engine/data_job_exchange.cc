@@ -180,6 +180,7 @@ void DataJob::begin_piece(Running& running, ExchangeState& state, ExchangePiece&
   piece.sends_begun = 0;
   piece.receives_done = 0;
   piece.unsent.assign(state.program->sends.size(), false);
+  const StageTimer timer(operation.trace.get(), &OperationTrace::local_reduce);
   kernels_.reduce_local(operation, piece.range, nullptr, false,
                         mesh_->work_buffer(work_of(operation, piece.number)));
   inputs_hold(running);
@@ -204,8 +205,11 @@ void DataJob::go_on(Running& running, ExchangeState& state, ExchangePiece& piece
     }
     receive(running, state, piece, end);
   }
-  kernels_.store(*running.operation, piece.range,
-                 mesh_->work_buffer(work_of(*running.operation, piece.number)));
+  {
+    const StageTimer timer(running.operation->trace.get(), &OperationTrace::copy_out);
+    kernels_.store(*running.operation, piece.range,
+                   mesh_->work_buffer(work_of(*running.operation, piece.number)));
+  }
   piece.number = -1;
   ++state.pieces_done;
 }
@@ -222,6 +226,7 @@ void DataJob::send(const Running& running, ExchangeState& state, ExchangePiece& 
       operation, item.is_final ? transport::FrameKind::kGather : transport::FrameKind::kReduce);
   header.chunk = static_cast<uint32_t>(piece.number * core::kMostMessages + message);
   piece.unsent[index] = true;
+  if (operation.trace) operation.trace->note_sent();
   mesh_->send(item.to, work, message, operation.urgency, header,
               {mesh_->work_buffer(work) + (elements.begin - piece.range.begin) * size,
                static_cast<size_t>(elements.count() * size)});
@@ -230,6 +235,7 @@ void DataJob::send(const Running& running, ExchangeState& state, ExchangePiece& 
 void DataJob::receive(const Running& running, ExchangeState& state, ExchangePiece& piece,
                       size_t end) {
   const Operation& operation = *running.operation;
+  if (operation.trace) operation.trace->note_received(static_cast<uint32_t>(piece.number));
   const core::ExchangeReceive& last = state.program->receives[end - 1];
   const ElementRange elements = elements_of(last.blocks, piece.range, state.program->blocks);
   std::byte* mine = mesh_->work_buffer(work_of(operation, piece.number)) +

@@ -179,6 +179,7 @@ Status DataJob::check_frame(const Running& running, const transport::FrameHeader
 void DataJob::handle_chunk(Running& running, const transport::FrameHeader& header,
                            std::span<std::byte> payload) {
   const Operation& operation = *running.operation;
+  if (operation.trace) operation.trace->note_received(header.chunk);
   const core::RingStep step =
       core::ring_step(route(running, header.chunk), phase_of(header.kind), options_.self, nodes());
   const uint64_t stable = pass_on_stability(header, step.is_final);

@@ -46,7 +46,10 @@ void DataJob::hand_back(Running& running) {
   const std::byte* values = held_of(operation.seq)->values(operation.seq);
   const int64_t begin = running.elements_done;
   const int64_t end = std::min(operation.elements(), begin + kTurnBytes / size);
-  kernels_.store(operation, {begin, end}, values + operation.wire_bytes(begin));
+  {
+    const StageTimer timer(operation.trace.get(), &OperationTrace::copy_out);
+    kernels_.store(operation, {begin, end}, values + operation.wire_bytes(begin));
+  }
   running.elements_done = end;
   if (end == operation.elements()) return finish(running);
   boost::asio::post(loop_, [this, alive = alive_, &running] {

@@ -72,6 +72,28 @@ void Engine::report_rank_failed(const JobId& job, Rank rank, const std::string& 
   if (it != jobs_.end()) it->second->on_rank_failed(rank, text);
 }
 
+Result<JobId> Engine::request_timeline(const JobId& job, const TimelineRequest& wanted,
+                                       std::optional<uid_t> user) {
+  if (job.empty() && jobs_.size() != 1) {
+    return Status(Code::kInvalidArgument, "node " + options().node_id + " serves " +
+                                              std::to_string(jobs_.size()) +
+                                              " jobs: say which one is meant");
+  }
+  const auto it = job.empty() ? jobs_.begin() : jobs_.find(job);
+  if (it == jobs_.end()) {
+    return Status(Code::kNotFound, "no job " + job + " is registered on node " + options().node_id +
+                                       "; ruedactl jobs says which are");
+  }
+  const uid_t owner = it->second->spec().uid;
+  if (user && *user != owner && *user != 0) {
+    return Status(Code::kPermission, "job " + it->first + " belongs to user " +
+                                         std::to_string(owner) + ", who alone, beside root, " +
+                                         "may have its timeline written");
+  }
+  if (Status status = it->second->request_timeline(wanted); !status.is_ok()) return status;
+  return it->first;
+}
+
 void Engine::close_job(const JobId& job) {
   const auto it = jobs_.find(job);
   if (it == jobs_.end()) return;
@@ -235,6 +257,10 @@ void Engine::on_waiting(session::Session& session, std::optional<Ticket> ticket)
   owner_of(session).on_waiting(session, ticket);
 }
 
+Status Engine::on_timeline(session::Session& session, const session::TimelineWish& wish) {
+  return owner_of(session).request_timeline({wish.begins, wish.path, wish.wants_chunks});
+}
+
 void Engine::on_detached(session::Session& session) {
   owner_of(session).on_detached(session);
   forget(session);
@@ -278,6 +304,11 @@ void Engine::on_envelope(LinkId link, Envelope envelope) {
   } else {  // not registered here yet, or any more; anything else is sent again
     early_fails_.add(steady_now_ms(), std::move(envelope));
   }
+}
+
+void Engine::on_timeline(LinkId link, TimelineMessage message) {
+  const auto it = jobs_.find(message.job);
+  if (it != jobs_.end()) it->second->on_timeline(link, std::move(message));
 }
 
 void Engine::on_link_lost(LinkId link, const Status& status) {

@@ -28,6 +28,10 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   void report_rank_failed(const JobId& job, Rank rank, const std::string& text);
   // The job's launcher has gone; of a shared job, one of them.
   void close_job(const JobId& job);
+  // Its launcher, or a user, wants its timeline to begin or to end. job "": the only one. Returns
+  // which.
+  Result<JobId> request_timeline(const JobId& job, const TimelineRequest& wanted,
+                                 std::optional<uid_t> user = {});
   // Ends every job with the reason; `done` is called when all are closed.
   void close_all(const Status& why, std::function<void()> done);
 
@@ -55,12 +59,14 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   Status on_attach(session::Session& session) override;
   void on_submit(session::Session& session, const session::Submission& submission) override;
   void on_waiting(session::Session& session, std::optional<Ticket> ticket) override;
+  Status on_timeline(session::Session& session, const session::TimelineWish& wish) override;
   void on_submissions_drained(session::Session&) override {}  // the turn's end does it
   void on_detached(session::Session& session) override;
   void on_lost(session::Session& session, const Status& status) override;
 
   // ControlEvents
   void on_envelope(LinkId link, Envelope envelope) override;
+  void on_timeline(LinkId link, TimelineMessage message) override;
   void on_link_lost(LinkId link, const Status& status) override;
 
  private:

@@ -38,6 +38,18 @@ core::JobOptions core_options(const EngineContext& context, const JobSpec& spec)
   return options;
 }
 
+TimelineOptions timeline_options(const EngineContext& context, const JobSpec& spec) {
+  TimelineOptions options;
+  options.job = spec.job;
+  options.self = spec.self;
+  for (int node = 0; node < spec.layout.node_count(); ++node) {
+    options.node_ids.push_back(spec.layout.node(NodeIndex{node}).node_id);
+  }
+  options.ranks = spec.layout.node(spec.self).ranks;
+  options.clock_skew_ns = context.options.clock_skew_ns;
+  return options;
+}
+
 // Says who it is, on a link where nobody is known yet.
 bool introduces_sender(const core::Message& message) {
   const auto* handover = std::get_if<core::Handover>(&message.body);
@@ -54,9 +66,11 @@ JobRunner::JobRunner(const EngineContext& context, JobSpec spec, JobListener lis
       core_(spec_.layout, spec_.self, core_options(context, spec_)),
       metrics_(context.metrics.job(spec_.job)),
       locals_(spec_.layout.node(spec_.self).ranks.size()),
+      timeline_(context.control_loop, *metrics_, timeline_options(context, spec_), *this),
       kernels_(context.options.corrupt_reduction),
       timer_(context.control_loop) {
   if (!core_.is_coordinator()) link_to(core_.links().parent());
+  if (spec_.timeline) (void)timeline_.request(*spec_.timeline);  // the first: it cannot be refused
 }
 
 JobRunner::~JobRunner() {
@@ -148,6 +162,7 @@ void JobRunner::carry_out() {
     }
   }
   for (const uint32_t removed : output.sets_removed) close_set(removed);
+  if (output.finished) timeline_.flush();
   if (output.finished && std::exchange(data_epoch_open_, false)) {
     context_.data_loops.end_epoch(spec_.job, *output.finished, {});
   }
@@ -164,6 +179,7 @@ void JobRunner::start_epoch(const core::EpochStarted& started) {
     spdlog::info("job {}: the ring is {}", spec_.job, fmt::join(ring(), ", "));
   }
   open_data(0, core_.layout());
+  timeline_.on_epoch_started();
 
   session::Started place;
   place.epoch = started.epoch;
@@ -400,7 +416,38 @@ void JobRunner::on_envelope(LinkId link, Envelope envelope) {
   step(core::MessageArrived{std::move(envelope.message)});
 }
 
+std::optional<NodeIndex> JobRunner::node_behind(LinkId link) const {
+  for (const auto* links : {&parents_, &children_}) {
+    for (const auto& [node, known] : *links) {
+      if (known == link) return node;
+    }
+  }
+  return std::nullopt;
+}
+
+void JobRunner::on_timeline(LinkId link, TimelineMessage message) {
+  if (const auto from = node_behind(link)) timeline_.on_message(*from, std::move(message));
+}
+
+std::optional<NodeIndex> JobRunner::timeline_parent() const {
+  if (core_.is_coordinator()) return std::nullopt;
+  return core_.links().parent();
+}
+
+std::vector<NodeIndex> JobRunner::timeline_children() const {
+  std::vector<NodeIndex> nodes;
+  for (const auto& [node, link] : children_) nodes.push_back(node);
+  return nodes;
+}
+
+void JobRunner::send_timeline(NodeIndex to, TimelineMessage message) {
+  if (const std::optional<LinkId> link = link_to(to)) {
+    context_.control_plane.send(*link, message);
+  }
+}
+
 void JobRunner::on_link_lost(LinkId link, const Status& status) {
+  if (const auto node = node_behind(link)) timeline_.on_node_lost(*node);
   const auto lost = [&](NodeIndex node) {
     const std::string& id = spec_.layout.node(node).node_id;
     step(core::NodeLost{
@@ -424,6 +471,7 @@ void JobRunner::on_link_lost(LinkId link, const Status& status) {
 // --- The end -------------------------------------------------------------------------------------
 
 void JobRunner::close(const Status& why, std::function<void()> done) {
+  timeline_.close();
   closing_ = why;
   on_closed_ = std::move(done);
   if (detaching_ == 0) finish_close();

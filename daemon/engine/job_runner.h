@@ -19,6 +19,7 @@
 #include "daemon/engine/data_loops.h"
 #include "daemon/engine/data_parts.h"
 #include "daemon/engine/stall_snapshot.h"
+#include "daemon/engine/timeline.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/session/session.h"
 
@@ -40,6 +41,7 @@ struct EngineOptions {
   core::TreeOptions tree;
   int lanes = 4;
   bool corrupt_reduction = false;  // --fault reduce
+  int64_t clock_skew_ns = 0;       // --fault clock: of timelines
 };
 
 // What the rooms of a job share. All outlive it.
@@ -79,12 +81,15 @@ struct JobSpec {
   std::optional<TicksMs> stall_shutdown_ms;
   // Registered once for each local rank, and there until the last registration is closed.
   bool is_shared = false;
+  std::optional<TimelineRequest> timeline;  // to be written from the beginning; on node 0
 };
 
 // Told on the control loop.
 struct JobListener {
   std::function<void(Epoch)> on_started;
   std::function<void(const Status&)> on_failed;
+  // On node 0; see TimelineHost.
+  std::function<bool(TimelineNews)> on_timeline = [](const TimelineNews&) { return false; };
 };
 
 struct JobSnapshot {
@@ -122,10 +127,10 @@ struct PlanSnapshot {
   core::Plan plan;
 };
 
-class JobRunner {
+class JobRunner final : private TimelineHost {
  public:
   JobRunner(const EngineContext& context, JobSpec spec, JobListener listener);
-  ~JobRunner();
+  ~JobRunner() override;
 
   const JobSpec& spec() const { return spec_; }
 
@@ -145,6 +150,10 @@ class JobRunner {
   // It came, over whichever link, before the job was registered.
   void on_early_fail(Envelope envelope) { on_envelope(LinkId{}, std::move(envelope)); }
   void on_link_lost(LinkId link, const Status& status);
+
+  void on_timeline(LinkId link, TimelineMessage message);
+  // Somebody on this node wants one to begin, or to end.
+  Status request_timeline(const TimelineRequest& wanted) { return timeline_.request(wanted); }
 
   // The launcher saw a rank of this node end badly.
   void on_rank_failed(Rank rank, const std::string& text);
@@ -205,6 +214,12 @@ class JobRunner {
   bool is_parent(NodeIndex node) const;
   // None: no link is there yet.
   std::optional<LinkId> link_to(NodeIndex node);
+  // None: the link is not one of the job's.
+  std::optional<NodeIndex> node_behind(LinkId link) const;
+  std::optional<NodeIndex> timeline_parent() const override;
+  std::vector<NodeIndex> timeline_children() const override;
+  void send_timeline(NodeIndex to, TimelineMessage message) override;
+  bool tell_launcher(TimelineNews news) override { return listener_.on_timeline(std::move(news)); }
   void release_old_parents();
   void send(NodeIndex to, core::Message message);
   bool authenticate(LinkId link, const Envelope& envelope);
@@ -243,6 +258,8 @@ class JobRunner {
 
   std::map<NodeIndex, LinkId> parents_;   // dialled: this node's, and the one that is to be
   std::map<NodeIndex, LinkId> children_;  // over which link each child joined
+
+  Timeline timeline_;
 
   struct UnderWay {
     CollectiveKind kind;

@@ -130,7 +130,15 @@ void JobRunner::launch(const core::Launch& launch) {
     return item.buffers;
   };
   const DataParts& parts = parts_.at(launch.process_set);
-  std::unique_ptr<Operation> operation = parts.build(launch, 0, find);
+  JobTrace* const trace = timeline_.trace();
+  if (trace) trace->on_launch(launch);
+  const auto build = [&](size_t part, size_t share) {
+    std::unique_ptr<Operation> operation = parts.build(launch, part, find);
+    // Of its shares each has a record, and the first one the bytes.
+    if (trace) operation->trace = trace->part_of_launch(share == 0 ? operation->bytes() : 0);
+    return operation;
+  };
+  std::unique_ptr<Operation> operation = build(0, 0);
   metrics_->negotiation_seconds.Observe(steady_now_s() - last_submitted_s);
   const size_t shares = shares_of(*operation, static_cast<int>(parts.ring().size()));
   operations_.emplace(OperationKey{launch.process_set, launch.seq},
@@ -140,7 +148,7 @@ void JobRunner::launch(const core::Launch& launch) {
   }
   for (size_t part = 0; part < parts.size(); ++part) {
     for (size_t share = 0; share < shares; ++share) {
-      if (!operation) operation = parts.build(launch, part, find);
+      if (!operation) operation = build(part, share);
       operation->share = {static_cast<int>(share), static_cast<int>(shares)};
       context_.data_loops.at(share).run(spec_.job, launch.epoch, static_cast<uint32_t>(part),
                                         std::move(operation));
@@ -150,7 +158,11 @@ void JobRunner::launch(const core::Launch& launch) {
 
 void JobRunner::run_here(const Operation& operation) {
   const double begin_s = steady_now_s();
-  kernels_.run_on_one_node(operation, {0, operation.elements()});
+  if (operation.trace) operation.trace->begun_ns = steady_now_ns();
+  {
+    const StageTimer timer(operation.trace.get(), &OperationTrace::local_reduce);
+    kernels_.run_on_one_node(operation, {0, operation.elements()});
+  }
   metrics_->ring_seconds.Observe(steady_now_s() - begin_s);
   Status status;
   if (operation.has_lost_memory()) status = lost_memory(spec_.layout.node(spec_.self).node_id);
@@ -173,11 +185,13 @@ void JobRunner::tell_ended_here() {
 }
 
 void JobRunner::end_operation(uint32_t process_set, Seq seq) {
+  if (JobTrace* trace = timeline_.trace()) trace->on_ended(process_set, seq);
   step(core::OperationDone{seq, process_set});
   operations_.erase({process_set, seq});  // nobody is told where all ranks have joined
 }
 
 void JobRunner::cancel(const core::Cancel& cancelled) {
+  if (JobTrace* trace = timeline_.trace()) trace->on_cancelled(cancelled);
   const uint32_t set = cancelled.process_set;
   const auto end = operations_.lower_bound({set, core::first_of(core::Track::kDecreed)});
   operations_.erase(operations_.lower_bound({set, cancelled.first}), end);

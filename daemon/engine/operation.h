@@ -13,6 +13,7 @@
 #include "daemon/base/ids.h"
 #include "daemon/base/status.h"
 #include "daemon/core/ring_schedule.h"
+#include "daemon/engine/operation_trace.h"
 #include "daemon/engine/urgency.h"
 #include "daemon/session/session.h"
 
@@ -65,6 +66,7 @@ struct Operation {
   };
   Share share;
   std::vector<std::shared_ptr<session::Arena>> arenas;  // keeps the buffers mapped
+  std::shared_ptr<OperationTrace> trace;                // null: no timeline is recorded
 
   // Behind what is there; becomes one with the last if it lies behind it in the memory of every
   // rank. first_element begins with 0.

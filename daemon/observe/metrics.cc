@@ -80,6 +80,8 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
       .membership_received = message("membership", "received"),
       .heartbeat_sent = message("heartbeat", "sent"),
       .heartbeat_received = message("heartbeat", "received"),
+      .timeline_sent = message("timeline", "sent"),
+      .timeline_received = message("timeline", "received"),
   };
 }
 
@@ -98,6 +100,9 @@ struct JobFamilies {
         queue_depth(gauges(registry, "rueda_queue_depth", "Submissions accepted, not yet ended.")),
         locked(gauges(registry, "rueda_locked",
                       "1 while a plan of all ranks is in force and nothing is said about order.")),
+        timeline_dropped_events(
+            counters(registry, "rueda_timeline_dropped_events_total",
+                     "Events of a timeline that found no room on their way to the file")),
         plans_abandoned(counters(registry, "rueda_plans_abandoned_total",
                                  "Plans declared ahead that ranks did not keep to.")),
         process_sets(gauges(registry, "rueda_process_sets",
@@ -121,6 +126,7 @@ struct JobFamilies {
         .queue_depth = queue_depth.Add(job),
         .locked = locked.Add(job),
         .plans_abandoned = plans_abandoned.Add(job),
+        .timeline_dropped_events = timeline_dropped_events.Add(job),
         .process_sets = process_sets.Add(job),
         .locked_process_sets = locked_process_sets.Add(job),
         .stalled_tensors = stalled_tensors.Add(job),
@@ -155,6 +161,7 @@ struct JobFamilies {
     queue_depth.Remove(&job.queue_depth);
     locked.Remove(&job.locked);
     plans_abandoned.Remove(&job.plans_abandoned);
+    timeline_dropped_events.Remove(&job.timeline_dropped_events);
     process_sets.Remove(&job.process_sets);
     locked_process_sets.Remove(&job.locked_process_sets);
     stalled_tensors.Remove(&job.stalled_tensors);
@@ -169,6 +176,7 @@ struct JobFamilies {
   Family<Counter>& copied_out_bytes;
   Family<Gauge>& queue_depth;
   Family<Gauge>& locked;
+  Family<Counter>& timeline_dropped_events;
   Family<Counter>& plans_abandoned;
   Family<Gauge>& process_sets;
   Family<Gauge>& locked_process_sets;

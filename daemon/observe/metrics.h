@@ -43,6 +43,8 @@ struct JobMetrics {
   prometheus::Gauge& locked;
   // rueda_plans_abandoned_total{job}: declared ahead, and wrong
   prometheus::Counter& plans_abandoned;
+  // rueda_timeline_dropped_events_total{job}: that found no room on their way to the file
+  prometheus::Counter& timeline_dropped_events;
   // rueda_process_sets{job}: beside that of all ranks
   prometheus::Gauge& process_sets;
   // rueda_locked_process_sets{job}: of those
@@ -79,13 +81,15 @@ struct DaemonMetrics {
   // rueda_unmeasured_jobs_total: coordinated here, with a node that these bandwidths lack
   prometheus::Counter& unmeasured_jobs;
   // rueda_control_messages_total{kind,direction}: kind is order (ready, decree), membership
-  // (hello, join, start, leave, fail) or heartbeat.
+  // (hello, join, start, leave, fail), heartbeat or timeline.
   prometheus::Counter& order_sent;
   prometheus::Counter& order_received;
   prometheus::Counter& membership_sent;
   prometheus::Counter& membership_received;
   prometheus::Counter& heartbeat_sent;
   prometheus::Counter& heartbeat_received;
+  prometheus::Counter& timeline_sent;
+  prometheus::Counter& timeline_received;
 };
 
 class Metrics {

@@ -5,6 +5,8 @@
 
 #include <unistd.h>
 
+#include "daemon/service/convert_timeline.h"
+
 namespace rueda::service {
 namespace {
 
@@ -141,6 +143,33 @@ void AdminService::serve(CallQueue& queue) {
       [this, &queue](std::unique_ptr<ProbeArrival> arrival) {
         new ProbeStream(queue, std::move(arrival), prober_);
       });
+  TimelineCall::await(
+      queue,
+      [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
+        service_.RequestRequestTimeline(context, request, writer, queue.get(), queue.get(), tag);
+      },
+      [this](TimelineCall& call) { request_timeline(call); });
+}
+
+void AdminService::request_timeline(TimelineCall& call) {
+  const std::optional<session::Credentials> user =
+      credentials_ ? credentials_->find(call.peer()) : std::nullopt;
+  if (!user) {
+    return call.fail({grpc::StatusCode::PERMISSION_DENIED,
+                        "timelines are asked for over the daemon's unix socket alone"});
+  }
+  Result<engine::TimelineRequest> wanted = from_proto(call.request().timeline());
+  if (!wanted.is_ok()) {
+    return call.fail({grpc::StatusCode::INVALID_ARGUMENT, wanted.status().message()});
+  }
+  control_loop_.post([this, &call, user, wanted = std::move(wanted).value()] {
+    const Result<JobId> job = engine_.request_timeline(call.request().job_id(), wanted, user->uid);
+    if (!job.is_ok()) {
+      return call.fail({grpc::StatusCode::FAILED_PRECONDITION, job.status().message()});
+    }
+    call.reply().set_job_id(job.value());
+    call.finish();
+  });
 }
 
 void AdminService::fill(v1::GetStatusReply& reply) const {

@@ -1,10 +1,12 @@
-// admin.proto: what an operator may ask. Read-only but for Probe; answered from the control loop.
+// admin.proto: what an operator may ask. Read-only but for Probe and timelines; answered from the
+// control loop.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
 #include "daemon/engine/engine.h"
 #include "daemon/engine/poster.h"
+#include "daemon/service/agent_service.h"
 #include "daemon/service/calls.h"
 #include "daemon/service/control_plane.h"
 #include "daemon/service/daemon_info.h"
@@ -18,12 +20,14 @@ class AdminService {
   // Without a prober, Probe is refused.
   AdminService(const engine::Poster& control_loop, engine::Engine& engine,
                const GrpcControlPlane& control_plane, observe::Metrics& metrics,
-               const DaemonInfo& info, Prober* prober = nullptr)
+               const DaemonInfo& info, const PeerCredentials* credentials = nullptr,
+               Prober* prober = nullptr)
       : control_loop_(control_loop),
         engine_(engine),
         control_plane_(control_plane),
         metrics_(metrics),
         info_(info),
+        credentials_(credentials),
         prober_(prober) {}
 
   // For the builder of the one server that it is part of.
@@ -38,12 +42,16 @@ class AdminService {
   void fill(v1::ListPeersReply& reply) const;
   void fill(v1::ListStallsReply& reply) const;
 
+  using TimelineCall = UnaryCall<v1::RequestTimelineRequest, v1::RequestTimelineReply>;
+  void request_timeline(TimelineCall& call);
+
   v1::Admin::AsyncService service_;
   const engine::Poster& control_loop_;
   engine::Engine& engine_;
   const GrpcControlPlane& control_plane_;
   observe::Metrics& metrics_;
   const DaemonInfo& info_;
+  const PeerCredentials* const credentials_;  // null: nobody is known here
   Prober* const prober_;
 };
 

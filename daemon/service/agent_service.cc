@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "daemon/service/convert.h"
+#include "daemon/service/convert_timeline.h"
 
 namespace rueda::service {
 namespace {
@@ -25,6 +26,8 @@ grpc::Status refusal(const Status& status) {
                                     : grpc::StatusCode::INVALID_ARGUMENT;
   return {code, status.message()};
 }
+
+constexpr size_t kMostTimelineBatches = 64;
 
 using RunCall = ServerCall<v1::AgentRequest, v1::AgentEvent>;
 
@@ -56,6 +59,10 @@ class LauncherStream final : public RunCall {
       control_loop_.post(
           [&engine = engine_, job = job_, rank = Rank{request_.rank_failed().rank()},
            text = request_.rank_failed().text()] { engine.report_rank_failed(job, rank, text); });
+    } else if (request_.has_end_timeline() && !job_.empty()) {
+      control_loop_.post([&engine = engine_, job = job_] {
+        (void)engine.request_timeline(job, {});  // there may be none
+      });
     }
     const std::lock_guard lock(mutex_);
     if (!finish_) start_read(&request_);
@@ -105,6 +112,10 @@ class LauncherStream final : public RunCall {
       failed.set_origin_rank(status.origin().rank ? status.origin().rank->value : -1);
       if (auto self = weak.lock()) self->send(event);
     };
+    listener.on_timeline = [weak = std::weak_ptr(self_)](const engine::TimelineNews& news) {
+      const auto self = weak.lock();
+      return self && self->send_timeline(news);
+    };
     if (left_) return;  // it went before it was heard
     if (Status status = engine_.register_job(std::move(spec), std::move(listener));
         !status.is_ok()) {
@@ -132,6 +143,16 @@ class LauncherStream final : public RunCall {
     if (finish_) return;
     queue_.push_back(event);
     if (!writing_) write_locked();
+  }
+
+  // False: so much waits for the launcher that these events are dropped.
+  bool send_timeline(const engine::TimelineNews& news) {
+    if (std::holds_alternative<observe::TraceBatch>(news)) {
+      const std::lock_guard lock(mutex_);
+      if (queue_.size() >= kMostTimelineBatches) return false;
+    }
+    send(to_proto(news));
+    return true;
   }
 
   void finish(const grpc::Status& status) {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include <grpcpp/grpcpp.h>
@@ -146,6 +147,8 @@ class UnaryCall final : public Call {
   }
 
   const Request& request() const { return request_; }
+  // grpc::ServerContext's.
+  std::string peer() const { return context_.peer(); }
   Reply& reply() { return reply_; }
   void finish() { writer_.Finish(reply_, grpc::Status::OK, last_operation()); }
   // Instead of it.

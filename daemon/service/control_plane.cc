@@ -9,11 +9,12 @@
 
 #include "daemon/base/limits.h"
 #include "daemon/service/convert.h"
+#include "daemon/service/convert_timeline.h"
 
 namespace rueda::service {
 namespace {
 
-constexpr uint32_t kProtocolVersion = 4;
+constexpr uint32_t kProtocolVersion = 5;
 constexpr TicksMs kFirstRedialMs = 50;
 constexpr TicksMs kLastRedialMs = 1'000;
 
@@ -187,6 +188,7 @@ void GrpcControlPlane::on_message(engine::LinkId id, uint64_t stream_number,
     if (!link.dialled) beat(link);
     return;
   }
+  if (message.has_timeline()) return on_timeline(id, link, message.timeline());
   (is_order(message.job()) ? metrics.order_received : metrics.membership_received).Increment();
   Result<engine::Envelope> envelope = from_proto(message.job());
   if (!envelope.is_ok()) {
@@ -196,6 +198,19 @@ void GrpcControlPlane::on_message(engine::LinkId id, uint64_t stream_number,
     return;
   }
   events_->on_envelope(id, std::move(envelope).value());
+}
+
+void GrpcControlPlane::on_timeline(engine::LinkId id, Link& link,
+                                   const v1::TimelineMessage& message) {
+  metrics_.daemon().timeline_received.Increment();
+  Result<engine::TimelineMessage> said = from_proto(message);
+  if (!said.is_ok()) {
+    spdlog::error("closed the control connection of node {}: {}", link.peer->node_id(),
+                  said.status().message());
+    link.stream->close();
+    return;
+  }
+  events_->on_timeline(id, std::move(said).value());
 }
 
 bool GrpcControlPlane::greet(Link& link, const v1::Hello& hello) {
@@ -254,6 +269,15 @@ void GrpcControlPlane::send(engine::LinkId id, const engine::Envelope& envelope)
   *message.mutable_job() = to_proto(envelope);
   observe::DaemonMetrics& metrics = metrics_.daemon();
   (is_order(message.job()) ? metrics.order_sent : metrics.membership_sent).Increment();
+  write(it->second, message);
+}
+
+void GrpcControlPlane::send(engine::LinkId id, const engine::TimelineMessage& said) {
+  const auto it = links_.find(id);
+  if (it == links_.end() || !it->second.peer || !it->second.stream) return;
+  v1::LinkMessage message;
+  *message.mutable_timeline() = to_proto(said);
+  metrics_.daemon().timeline_sent.Increment();
   write(it->second, message);
 }
 

@@ -5,6 +5,7 @@
 
 #include "daemon/base/limits.h"
 #include "daemon/service/convert_stall.h"
+#include "daemon/service/convert_timeline.h"
 
 namespace rueda::service {
 namespace {
@@ -551,6 +552,14 @@ Result<engine::JobSpec> from_proto(const v1::JobSpec& spec, const Membership& me
   job.start_timeout_ms = spec.start_timeout_ms();
   if (Status status = read_agreement(spec, job); !status.is_ok()) return status;
   job.is_shared = spec.is_shared();
+  if (spec.has_timeline()) {
+    Result<engine::TimelineRequest> timeline = from_proto(spec.timeline());
+    if (!timeline.is_ok()) return timeline.status();
+    job.timeline = std::move(timeline).value();
+    if (!job.timeline->begins || spec.node_index() != 0) {
+      return refuse("job " + spec.job_id() + ": a timeline is begun by node 0");
+    }
+  }
   if (spec.has_stall_check_ms()) job.stall_check_ms = spec.stall_check_ms();
   if (spec.has_stall_shutdown_ms()) job.stall_shutdown_ms = spec.stall_shutdown_ms();
   return job;

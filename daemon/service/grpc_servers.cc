@@ -38,7 +38,7 @@ GrpcServers::GrpcServers(const engine::Poster& control_loop, engine::Engine& eng
       agent_(control_loop, engine, membership, credentials_, info),
       probe_(control_loop, engine, membership, info),
       network_admin_(control_loop, engine, plane, metrics, info),
-      local_admin_(control_loop, engine, plane, metrics, info, &prober_) {
+      local_admin_(control_loop, engine, plane, metrics, info, &credentials_, &prober_) {
   // Held for good: whoever lets go of gRPC last joins its threads, and that may be one of them,
   // where a stream ends.
   ::grpc_init();

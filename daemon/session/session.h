@@ -73,6 +73,13 @@ struct Started {
   std::string node_id;
 };
 
+// The client wants the job's timeline to begin, or to end.
+struct TimelineWish {
+  bool begins = false;
+  bool wants_chunks = false;
+  std::string path;  // of the file, on node 0
+};
+
 class Session {
  public:
   virtual ~Session() = default;
@@ -115,6 +122,8 @@ class SessionEvents {
   virtual void on_waiting(Session& session, std::optional<Ticket> ticket) = 0;
   // After a batch of on_submit: the submission ring is empty for now.
   virtual void on_submissions_drained(Session& session) = 0;
+  // What the client is to be told.
+  virtual Status on_timeline(Session& session, const TimelineWish& wish) = 0;
   // The client said goodbye. on_lost: it died, or broke the rules (the status says which, and how).
   virtual void on_detached(Session& session) = 0;
   virtual void on_lost(Session& session, const Status& status) = 0;

@@ -190,6 +190,7 @@ void SessionImpl::handle_message() {
     case RUEDA_ABI_PLAN: return handle_plan();
     case RUEDA_ABI_COUNTS: return handle_counts();
     case RUEDA_ABI_FORGET: return handle_forget();
+    case RUEDA_ABI_TIMELINE: return handle_timeline();
     case RUEDA_ABI_DETACH: return handle_detach();
     default: return fail(std::string("attached a second time on one connection") + kCorrupt);
   }
@@ -316,6 +317,16 @@ void SessionImpl::handle_forget() {
     if (!place.is_in_flight) place.submission.descriptor.reset();
   }
   send_status(RUEDA_ABI_REPLY, tensors_.forget(request.tensor_id));
+}
+
+void SessionImpl::handle_timeline() {
+  const auto request = reader_.body_as<rueda_abi_timeline>();
+  const std::optional<std::string_view> path = field_text(request.path);
+  if (!path || request.begins > 1 || request.chunks > 1 || path->empty() == (request.begins == 1)) {
+    return fail(std::string("asked for a timeline that cannot be") + kCorrupt);
+  }
+  const TimelineWish wish{request.begins == 1, request.chunks == 1, std::string(*path)};
+  send_status(RUEDA_ABI_REPLY, setup_.events.on_timeline(*this, wish));
 }
 
 void SessionImpl::handle_detach() {

@@ -107,6 +107,7 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   void handle_plan();
   void handle_counts();
   void handle_forget();
+  void handle_timeline();
   void handle_detach();
 
   void wait_doorbell();

@@ -19,18 +19,22 @@ TEST(HorovodVariables, BecomeRuedas) {
   Variables environment{{"HOROVOD_FUSION_THRESHOLD", "33554432"},
                         {"HOROVOD_STALL_CHECK_TIME_SECONDS", "30"},
                         {"HOROVOD_LOG_LEVEL", "warning"},
+                        {"HOROVOD_TIMELINE", "/tmp/timeline.json"},
                         {"PATH", "/bin"}};
   EXPECT_THAT(
       translate_horovod_variables(environment),
-      ElementsAre("HOROVOD_FUSION_THRESHOLD=33554432 is taken as RUEDA_FUSION_THRESHOLD=33554432",
-                  "HOROVOD_LOG_LEVEL=warning is taken as RUEDA_LOG_LEVEL=warn",
-                  "HOROVOD_STALL_CHECK_TIME_SECONDS=30 is taken as "
-                  "RUEDA_STALL_CHECK_TIME_SECONDS=30"));
+      ElementsAre(
+          "HOROVOD_FUSION_THRESHOLD=33554432 is taken as RUEDA_FUSION_THRESHOLD=33554432",
+          "HOROVOD_LOG_LEVEL=warning is taken as RUEDA_LOG_LEVEL=warn",
+          "HOROVOD_STALL_CHECK_TIME_SECONDS=30 is taken as "
+          "RUEDA_STALL_CHECK_TIME_SECONDS=30",
+          "HOROVOD_TIMELINE=/tmp/timeline.json is taken as RUEDA_TIMELINE=/tmp/timeline.json"));
   const ParseOutcome parsed = parse_options({"-np", "2", "p"}, environment);
   ASSERT_TRUE(parsed.options) << parsed.text;
   EXPECT_EQ(parsed.options->agreement.fusion_threshold_bytes, 32u << 20);
   EXPECT_EQ(parsed.options->stall_check_ms, 30'000);
   EXPECT_EQ(parsed.options->log_level, "warn");
+  EXPECT_EQ(parsed.options->timeline, "/tmp/timeline.json");
 }
 
 TEST(HorovodVariables, GiveWayToRuedasOwn) {

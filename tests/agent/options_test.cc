@@ -1,5 +1,7 @@
 #include "agent/options.h"
 
+#include <filesystem>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -74,7 +76,9 @@ TEST(Options, TakesHorovodrunsHosts) {
 }
 
 TEST(Options, TakesHorovodrunsTimeline) {
-  EXPECT_EQ(parsed({"--timeline-filename", "t.json", "p"}).timeline_filename, "t.json");
+  EXPECT_EQ(parsed({"--timeline-filename", "/t.json", "p"}).timeline, "/t.json");
+  EXPECT_EQ(parsed({"--timeline-filename", "t.json", "p"}).timeline,
+            (std::filesystem::current_path() / "t.json").string());
 }
 
 TEST(Options, ForARankNothingIsStarted) {

@@ -43,6 +43,9 @@ class SumEngine : public session::SessionEvents {
     ready.clear();
   }
   void on_waiting(session::Session&, std::optional<Ticket>) override {}
+  Status on_timeline(session::Session&, const session::TimelineWish&) override {
+    return Status::ok();
+  }
   void on_submissions_drained(session::Session&) override {
     for (auto& [rank, session] : sessions_) session->flush();
   }

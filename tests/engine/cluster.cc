@@ -25,6 +25,10 @@ void RoutedPlane::send(LinkId link, const Envelope& envelope) {
   router_.route(self_, static_cast<int>(link) - 1, envelope);
 }
 
+void RoutedPlane::send(LinkId link, const TimelineMessage& message) {
+  router_.route(self_, static_cast<int>(link) - 1, message);
+}
+
 RoutedPlane& Router::add_node() {
   planes_.push_back(std::make_unique<RoutedPlane>(*this, static_cast<int>(planes_.size())));
   events_.push_back(nullptr);
@@ -33,12 +37,24 @@ RoutedPlane& Router::add_node() {
 
 void Router::route(int from, int to, Envelope envelope) {
   if (filter && !filter(from, to, envelope)) return;
-  const std::pair<int, int> pair = std::minmax(from, to);
-  if (std::find(cut_.begin(), cut_.end(), pair) != cut_.end()) return;
+  if (is_cut(from, to)) return;
   boost::asio::post(loop_, [this, from, to, envelope = std::move(envelope)] {
     ControlEvents* events = events_[static_cast<size_t>(to)];
     if (events) events->on_envelope(static_cast<LinkId>(from) + 1, envelope);
   });
+}
+
+void Router::route(int from, int to, TimelineMessage message) {
+  if (is_cut(from, to)) return;
+  boost::asio::post(loop_, [this, from, to, message = std::move(message)] {
+    ControlEvents* events = events_[static_cast<size_t>(to)];
+    if (events) events->on_timeline(static_cast<LinkId>(from) + 1, message);
+  });
+}
+
+bool Router::is_cut(int from, int to) const {
+  const std::pair<int, int> pair = std::minmax(from, to);
+  return std::find(cut_.begin(), cut_.end(), pair) != cut_.end();
 }
 
 void Router::cut(int a, int b) {

@@ -29,6 +29,7 @@ class RoutedPlane final : public ControlPlane {
   LinkId acquire(const std::string& address) override;
   void release(LinkId link) override { --users[link]; }
   void send(LinkId link, const Envelope& envelope) override;
+  void send(LinkId link, const TimelineMessage& message) override;
 
   std::map<LinkId, int> users;
 
@@ -44,12 +45,15 @@ class Router {
   RoutedPlane& add_node();
   void set_events(int node, ControlEvents* events) { events_[static_cast<size_t>(node)] = events; }
   void route(int from, int to, Envelope envelope);
+  void route(int from, int to, TimelineMessage message);
   // Both ends hear that the link is lost; nothing goes over it any more.
   void cut(int a, int b);
   // Sees every envelope before it goes; may change it, and drops it by returning false.
   std::function<bool(int from, int to, Envelope&)> filter;
 
  private:
+  bool is_cut(int from, int to) const;
+
   boost::asio::io_context& loop_;
   std::vector<std::unique_ptr<RoutedPlane>> planes_;
   std::vector<ControlEvents*> events_;

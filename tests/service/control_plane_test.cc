@@ -20,8 +20,12 @@ struct RecordedEvents final : engine::ControlEvents {
   void on_envelope(LinkId link, Envelope envelope) override {
     envelopes.emplace_back(link, std::move(envelope));
   }
+  void on_timeline(LinkId link, engine::TimelineMessage message) override {
+    timelines.emplace_back(link, std::move(message));
+  }
   void on_link_lost(LinkId link, const Status& status) override { lost.emplace_back(link, status); }
   std::vector<std::pair<LinkId, Envelope>> envelopes;
+  std::vector<std::pair<LinkId, engine::TimelineMessage>> timelines;
   std::vector<std::pair<LinkId, Status>> lost;
 };
 

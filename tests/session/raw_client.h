@@ -101,6 +101,11 @@ class RecordingEvents : public SessionEvents {
   void on_submit(Session& session, const Submission& submission) override;
   void on_waiting(Session&, std::optional<Ticket> ticket) override { waiting.push_back(ticket); }
   void on_submissions_drained(Session&) override { ++drained; }
+  Status on_timeline(Session&, const TimelineWish& wish) override {
+    wishes.push_back(wish);
+    return wish.begins ? Status::ok() : Status(Code::kInvalidArgument, "there is none");
+  }
+  std::vector<TimelineWish> wishes;
   void on_detached(Session&) override { ++detached; }
   void on_lost(Session&, const Status& status) override { lost.push_back(status); }
 

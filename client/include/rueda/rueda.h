@@ -293,6 +293,14 @@ RUEDA_API int rueda_barrier(const char* name, int64_t timeout_ms);
 /* After RUEDA_ERR_TIMEOUT the rank has joined all the same. last_rank may be NULL. */
 RUEDA_API int rueda_join(int64_t timeout_ms, int32_t* last_rank);
 
+/* Begins a timeline of the whole job (docs/timeline.md): the launcher of node 0 writes the file, so
+ * the path is of that node, and absolute. Any rank may begin and end it, and one is enough; the
+ * file is whole a moment after its end. RUEDA_ERR_INVALID_ARGUMENT on node 0 if one is being
+ * written already, or none. */
+enum { RUEDA_TIMELINE_CHUNKS = 1 }; /* flags: with a mark for each chunk that comes */
+RUEDA_API int rueda_timeline_start(const char* path, uint32_t flags);
+RUEDA_API int rueda_timeline_stop(void);
+
 /* The last error of this thread, one sentence; "" if there was none. Valid until the next call. */
 RUEDA_API const char* rueda_last_error(void);
 /* "RUEDA_ERR_MISMATCH" for -2. */

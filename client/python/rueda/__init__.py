@@ -14,7 +14,7 @@ initialised process cannot use the library.
 from typing import Any
 
 from ._context import (Stats, cross_rank, cross_size, init, is_initialized, local_rank, local_size,
-                       node_id, rank, shutdown, size, stats)
+                       node_id, rank, shutdown, size, start_timeline, stats, stop_timeline)
 from ._errors import HorovodInternalError, RuedaError, RuedaInternalError, RuedaTimeoutError
 from ._grouped import (grouped_allgather, grouped_allgather_async, grouped_reducescatter,
                        grouped_reducescatter_async)
@@ -41,7 +41,7 @@ __all__ = [
     "grouped_allreduce_", "grouped_allreduce_async", "grouped_allreduce_async_", "grouped_reducescatter",
     "grouped_reducescatter_async", "init", "is_initialized", "join", "local_rank", "local_size", "node_id", "poll", "rank",
     "reduce", "reduce_async", "reducescatter", "reducescatter_async", "remove_process_set", "scatter",
-    "scatter_async", "shutdown", "size", "stats", "synchronize",
+    "scatter_async", "shutdown", "size", "start_timeline", "stats", "stop_timeline", "synchronize",
 ]
 
 

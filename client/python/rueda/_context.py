@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Sequence
+import os
+from typing import NamedTuple, Optional, Sequence, Union
 
 from . import _library, _operations, _process_sets
+from ._errors import INVALID_ARGUMENT, RuedaError
 from ._library import InitOptions, byref, check
 
 
@@ -130,3 +132,27 @@ def stats() -> Stats:
     raw = _library.Stats()
     check(_library.load().rueda_get_stats(byref(raw)))
     return Stats(*(getattr(raw, field) for field in Stats._fields))
+
+
+def start_timeline(file_path: Union[str, "os.PathLike[str]"], chunks: bool = False) -> None:
+    """Begins a timeline of the whole job (docs/timeline.md). The launcher of node 0 writes the file; a
+    relative path is this process's. One rank is enough. With `chunks`, a mark for each chunk that comes.
+    ValueError if one is being written already, where this is known: on node 0."""
+    _operations.require_init()
+    path = os.path.abspath(os.fspath(file_path))
+    _raise_value_error(_library.load().rueda_timeline_start(os.fsencode(path), 1 if chunks else 0))
+
+
+def stop_timeline() -> None:
+    """Ends it; the file is whole a moment later. ValueError if there is none, where this is known."""
+    _operations.require_init()
+    _raise_value_error(_library.load().rueda_timeline_stop())
+
+
+def _raise_value_error(code: int) -> None:
+    try:
+        check(code)
+    except RuedaError as error:
+        if error.code == INVALID_ARGUMENT:
+            raise ValueError(str(error)) from None
+        raise

@@ -80,6 +80,8 @@ _SIGNATURES = {
     "rueda_process_set_size": (c_int, [c_uint32]),
     "rueda_process_set_rank": (c_int, [c_uint32, POINTER(c_int32)]),
     "rueda_plan_declare": (c_int, [POINTER(PlannedTensor), c_size_t]),
+    "rueda_timeline_start": (c_int, [c_char_p, c_uint32]),
+    "rueda_timeline_stop": (c_int, []),
     "rueda_wait": (c_int, [c_uint64, c_int64, POINTER(Result)]),
     "rueda_wait_any": (c_int, [POINTER(c_uint64), c_size_t, c_int64, POINTER(c_size_t)]),
     "rueda_test": (c_int, [c_uint64, POINTER(c_int)]),

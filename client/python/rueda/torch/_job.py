@@ -91,13 +91,15 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Not there yet."""
-    raise NotImplementedError("start_timeline is not there yet; look at the daemon's /metrics, or at ruedactl")
+    """Begins a timeline of the whole job (docs/timeline.md), which the launcher of node 0 writes. One rank is
+    enough. mark_cycles changes nothing: there are no cycles. ValueError before init(), and on node 0 if
+    one is being written already."""
+    _context.start_timeline(file_path)
 
 
 def stop_timeline() -> None:
-    """Not there yet."""
-    raise NotImplementedError("stop_timeline is not there yet: no timeline can have been started")
+    """Ends it; the file is whole a moment later. ValueError before init(), and on node 0 if there is none."""
+    _context.stop_timeline()
 
 
 def mpi_threads_supported() -> bool:

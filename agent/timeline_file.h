@@ -1,0 +1,60 @@
+// The file of a job's timeline, in Chrome's trace format (docs/timeline.md). Written as it comes;
+// belongs to whoever reads the daemon's stream, so that a slow disk slows that down and nothing
+// else.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_set>
+
+#include "daemon/base/status.h"
+#include "rueda/v1/timeline.pb.h"
+
+namespace rueda::agent {
+
+class TimelineFile {
+ public:
+  // Replaces what is there.
+  static Result<std::unique_ptr<TimelineFile>> open(const std::string& path,
+                                                    const std::string& job_id);
+
+  const std::string& path() const { return path_; }
+  Status write(const v1::TimelineBatch& batch);
+  // The end, without which the file is not whole. Once.
+  Status close(const v1::TimelineClosed& closed);
+  // "; 12 events were lost on the way", or nothing.
+  std::string losses() const;
+
+ private:
+  struct Node {
+    std::string id;
+    uint64_t events = 0;
+    uint64_t dropped = 0;
+    int64_t clock_offset_ns = 0;
+    int64_t clock_error_ns = 0;  // the largest
+    uint32_t clock_exchanges = 0;
+  };
+  struct Closer {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+
+  TimelineFile(std::string path, std::string job_id, std::FILE* file)
+      : path_(std::move(path)), job_id_(std::move(job_id)), file_(file) {}
+
+  void name_track(int32_t node, uint32_t track, const std::string& name);
+  void add_event(const v1::TimelineBatch& batch, int index, int64_t begin_ns);
+  Status flush();
+
+  const std::string path_;
+  const std::string job_id_;
+  const std::unique_ptr<std::FILE, Closer> file_;
+  std::map<int32_t, Node> nodes_;
+  std::unordered_set<uint64_t> named_;  // node, then track
+  bool has_events_ = false;
+  std::string text_;  // that is not in the file yet
+};
+
+}  // namespace rueda::agent
