@@ -169,7 +169,7 @@ class MatrixTest(BenchTest):
                         self.assert_right(rows, len(sizes))
 
     def test_several_data_loops(self):
-        for loops, ranks, nodes in ((1, 4, 2), (3, 3, 3)):
+        for loops, ranks, nodes in [(3, 3, 3)] if SANITIZED else [(1, 4, 2), (3, 3, 3)]:
             with self.subTest(loops=loops, ranks=ranks, nodes=nodes):
                 daemon_args = [f"--data-loops={loops}", "--chunk-bytes=64K"]
                 sizes = ["1e", "65549e", "3M"]
