@@ -44,6 +44,7 @@ DataJob::DataJob(boost::asio::io_context& loop, transport::Transport& transport,
       outbox_({.slots = geometry_.slots(),
                .cookies = geometry_.slots() + geometry_.origin_buffers() + core::kTracks,
                .lanes = geometry_.all_lanes() + 1}),  // the last one for acknowledgements
+      lent_(transport, geometry_.origin_buffers()),
       progress_timer_(loop),
       quiet_timer_(loop) {}
 
@@ -130,7 +131,14 @@ void DataJob::begin_launching() {
 }
 
 void DataJob::on_closed(NodeIndex peer, const Status& status) {
-  if (peer == next()) send_closed_ = true;
+  if (peer == next()) {
+    send_closed_ = true;
+    // It breaks, too, if a rank's memory that is sent from can no longer be had.
+    lent_.touch();
+    for (const auto& running : running_) {
+      if (!inputs_hold(*running)) return check_quiet();
+    }
+  }
   report_loss(peer, status);
   check_quiet();
 }
@@ -356,23 +364,29 @@ void DataJob::originate(Running& running) {
     const uint32_t buffer = geometry_.origin_buffer(operation.seq, piece);
     const uint32_t cookie = geometry_.slots() + buffer;
     if (outbox_.in_use(cookie)) return;  // on_sent comes back here
-    std::byte* values = origin_buffer(buffer);
-    {
-      const StageTimer timer(operation.trace.get(), &OperationTrace::local_reduce);
-      if (way.reduce_hops > 0) {
-        kernels_.reduce_local(operation, range, nullptr, false, values);
-      } else {
-        kernels_.read(operation, range, values);
-      }
-    }
+    const transport::SendBuffer values = take_input(operation, way, range, buffer);
     if (!inputs_hold(running)) return;
     const auto chunk = static_cast<uint32_t>(piece * running.cut.shards() + shard);
-    if (way.reduce_hops == 0 && way.is_for_all) take_values(running, chunk, values);
-    const auto bytes = static_cast<size_t>(operation.wire_bytes(range.count()));
-    push(cookie, running, header_for(running, way.first_phase(), chunk, bytes),
-         {values, bytes, staging_->region()});
+    if (way.reduce_hops == 0 && way.is_for_all) {
+      hold_values(running, chunk, values.data);
+      if (!running.stores_late) store(running, chunk, values.data);
+    }
+    push(cookie, running, header_for(running, way.first_phase(), chunk, values.bytes), values);
     note_done(running, piece);
   }
+}
+
+transport::SendBuffer DataJob::take_input(const Operation& operation, const core::Route& way,
+                                          core::ElementRange range, uint32_t buffer) {
+  if (const auto lent = lent_.lend(operation, range, buffer)) return *lent;
+  const StageTimer timer(operation.trace.get(), &OperationTrace::local_reduce);
+  std::byte* const values = origin_buffer(buffer);
+  if (way.reduce_hops > 0) {
+    kernels_.reduce_local(operation, range, nullptr, false, values);
+  } else {
+    kernels_.read(operation, range, values);
+  }
+  return {values, static_cast<size_t>(operation.wire_bytes(range.count())), staging_->region()};
 }
 
 void DataJob::originate_later(Seq seq) {
@@ -408,10 +422,13 @@ DataJob::Running* DataJob::find(Seq seq) {
   return it == running_.end() ? nullptr : it->get();
 }
 
-void DataJob::take_values(Running& running, uint32_t chunk, const std::byte* values) {
+void DataJob::hold_values(const Running& running, uint32_t chunk, const std::byte* values) {
+  const Seq seq = running.operation->seq;
+  if (HeldFinals* held = held_of(seq)) held->keep(seq, chunk, values);
+}
+
+void DataJob::store(const Running& running, uint32_t chunk, const std::byte* values) {
   const Operation& operation = *running.operation;
-  if (HeldFinals* held = held_of(operation.seq)) held->keep(operation.seq, chunk, values);
-  if (running.stores_late) return;
   const StageTimer timer(operation.trace.get(), &OperationTrace::copy_out);
   kernels_.store(operation, running.cut.chunk_at(chunk), values);
 }

@@ -32,6 +32,7 @@
 #include "daemon/core/exchange_schedule.h"
 #include "daemon/engine/exchange_state.h"
 #include "daemon/engine/held_finals.h"
+#include "daemon/engine/lent_memory.h"
 #include "daemon/engine/mesh.h"
 #include "daemon/engine/operation.h"
 #include "daemon/engine/outbox.h"
@@ -241,8 +242,10 @@ class DataJob final : private MeshEvents {
   transport::FrameHeader header_of(const Operation& operation, transport::FrameKind kind) const;
   void push(uint32_t cookie, const Running& running, const transport::FrameHeader& header,
             transport::SendBuffer buffer);
-  // The final values of a chunk that this node keeps are there.
-  void take_values(Running& running, uint32_t chunk, const std::byte* values);
+  // Final values of a chunk that this node keeps: for as long as they are not stable, and in the
+  // ranks' outputs.
+  void hold_values(const Running& running, uint32_t chunk, const std::byte* values);
+  void store(const Running& running, uint32_t chunk, const std::byte* values);
   // This node's part in one of the piece's chunks is done.
   void note_done(Running& running, int64_t piece);
   static void skip_done(Running& running);
@@ -250,6 +253,9 @@ class DataJob final : private MeshEvents {
   void finish(Running& running);
   transport::FrameHeader header_for(const Running& running, core::RingPhase phase, uint32_t chunk,
                                     size_t bytes) const;
+  // The values of a chunk that starts here, and in which buffer they are until they are sent.
+  transport::SendBuffer take_input(const Operation& operation, const core::Route& way,
+                                   core::ElementRange range, uint32_t buffer);
   std::byte* origin_buffer(uint32_t index);
   std::span<std::byte> slot_payload(const transport::FrameHeader& header) const;
 
@@ -336,6 +342,7 @@ class DataJob final : private MeshEvents {
   // Slots first, then the buffers for what this node originates: one mapping, one region.
   std::unique_ptr<Staging> staging_;
   Outbox outbox_;  // cookies: slots (forwards), then origin buffers
+  LentMemory lent_;
   SendSide send_side_{*this};
   ReceiveSide receive_side_{*this};
   std::unique_ptr<transport::SendChannel> send_;

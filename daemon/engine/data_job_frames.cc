@@ -34,6 +34,7 @@ void DataJob::on_sent(uint32_t cookie) {
     return;
   }
   if (cookie >= geometry_.slots() + geometry_.origin_buffers()) return settle();
+  lent_.give_back(cookie - geometry_.slots());
   // An origin buffer is free again; whoever uses its lane may have waited for it.
   const uint32_t lane = (cookie - geometry_.slots()) / static_cast<uint32_t>(geometry_.window);
   for (const auto& running : running_) {
@@ -183,13 +184,19 @@ void DataJob::handle_chunk(Running& running, const transport::FrameHeader& heade
   const core::RingStep step =
       core::ring_step(route(running, header.chunk), phase_of(header.kind), options_.self, nodes());
   const uint64_t stable = pass_on_stability(header, step.is_final);
+  const bool stores = step.keeps && !running.stores_late;
   if (step.adds) {
-    kernels_.reduce_local(operation, running.cut.chunk_at(header.chunk), payload.data(),
-                          step.is_final, payload.data());
+    const core::ElementRange range = running.cut.chunk_at(header.chunk);
+    if (stores) {
+      kernels_.reduce_and_store(operation, range, payload.data(), payload.data());
+    } else {
+      kernels_.reduce_local(operation, range, payload.data(), step.is_final, payload.data());
+    }
     if (!inputs_hold(running)) return;
   }
   if (step.forwards) forward(running, header, step.phase(), payload, stable);
-  if (step.keeps) take_values(running, header.chunk, payload.data());
+  if (step.keeps) hold_values(running, header.chunk, payload.data());
+  if (stores && !step.adds) store(running, header.chunk, payload.data());
   if (!step.forwards) receive_->release(header.slot);
   note_done(running, header.chunk / running.cut.shards());
   originate(running);

@@ -102,14 +102,30 @@ bool Operation::is_in_place() const {
   });
 }
 
+const std::byte* Operation::sendable_input(core::ElementRange range) const {
+  if (wire_dtype != WireDType::kSame || prescale != 1.0 || dtype == DType::kBool) return nullptr;
+  const size_t i = tensor_at(range.begin);
+  if (i >= tensors.size() || range.end > first_element[i + 1]) return nullptr;
+  const std::byte* only = nullptr;
+  for (const RankBuffers& rank : tensors[i].ranks) {
+    if (rank.input && only) return nullptr;
+    if (rank.input) only = rank.input;
+  }
+  if (!only) return nullptr;
+  return only + (range.begin - first_element[i]) * static_cast<int64_t>(element_bytes(dtype));
+}
+
+size_t Operation::tensor_at(int64_t element) const {
+  return static_cast<size_t>(std::upper_bound(first_element.begin(), first_element.end(), element) -
+                             first_element.begin() - 1);
+}
+
 template <class Visit>
 void OperationKernels::for_each_piece(const Operation& operation, core::ElementRange range,
                                       Visit visit) {
   const auto size = static_cast<int64_t>(element_bytes(operation.dtype));
   const std::vector<int64_t>& first = operation.first_element;
-  // The last tensor that begins at or before the range; the loop skips empty ones.
-  size_t i = static_cast<size_t>(std::upper_bound(first.begin(), first.end(), range.begin) -
-                                 first.begin() - 1);
+  size_t i = operation.tensor_at(range.begin);
   for (int64_t at = range.begin; at < range.end; ++i) {
     const int64_t end = std::min(first[i + 1], range.end);
     if (end <= at) continue;
@@ -192,6 +208,19 @@ void OperationKernels::reduce_local(const Operation& operation, core::ElementRan
   for_each_piece(operation, range, [&](const Piece& piece) {
     reduce_piece(operation, piece, operation.dtype_between_nodes(),
                  partial ? partial + piece.range_offset : nullptr, final, dst + piece.range_offset);
+  });
+}
+
+void OperationKernels::reduce_and_store(const Operation& operation, core::ElementRange range,
+                                        const std::byte* partial, std::byte* dst) {
+  if (operation.wire_dtype != WireDType::kSame) {
+    reduce_local(operation, range, partial, true, dst);
+    return store(operation, range, dst);
+  }
+  for_each_piece(operation, range, [&](const Piece& piece) {
+    find_outputs(piece);
+    reduce_piece(operation, piece, operation.dtype, partial + piece.range_offset, true,
+                 dst + piece.range_offset, destinations_);
   });
 }
 

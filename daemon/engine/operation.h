@@ -79,6 +79,11 @@ struct Operation {
   core::RingCut cut(int nodes, int64_t max_chunk_elements) const;
   // Some output is its input, too.
   bool is_in_place() const;
+  // Where the range's values are, of the only rank of this node that gives any, if they lie in one
+  // piece and are what goes to the next node; null otherwise.
+  const std::byte* sendable_input(core::ElementRange range) const;
+  // The last one that begins there or before; empty ones may follow each other.
+  size_t tensor_at(int64_t element) const;
   int64_t elements() const { return first_element.back(); }
   int64_t bytes() const { return elements() * static_cast<int64_t>(element_bytes(dtype)); }
   // Elements as nodes send them to each other, and hold them for each other.
@@ -106,6 +111,9 @@ class OperationKernels {
   // also postscale and divisor. dst may equal partial. Zeros where all local ranks have joined.
   void reduce_local(const Operation& operation, core::ElementRange range, const std::byte* partial,
                     bool final, std::byte* dst);
+  // Final values to dst, and in the same pass to the output of every local rank that gets them.
+  void reduce_and_store(const Operation& operation, core::ElementRange range,
+                        const std::byte* partial, std::byte* dst);
   // dst = first (op) others[0] (op) others[1] and so on: so many values from different nodes; with
   // `final` as above. dst may equal any of them.
   void combine(const Operation& operation, const void* first, std::span<const void* const> others,
