@@ -11,7 +11,7 @@
 
 #include "agent/latch.h"
 #include "agent/text.h"
-#include "agent/timeline_file.h"
+#include "agent/timeline_spool.h"
 #include "rueda/v1/agent.grpc.pb.h"
 
 namespace rueda::agent {
@@ -138,7 +138,9 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
     if (incoming_.has_registered()) events_.on_registered();
     if (incoming_.has_failed()) events_.on_failed(failure_from(incoming_.failed()));
     if (incoming_.has_timeline_opened()) open_timeline(incoming_.timeline_opened().path());
-    if (incoming_.has_timeline_batch()) write_timeline(incoming_.timeline_batch());
+    if (incoming_.has_timeline_batch()) {
+      write_timeline(std::move(*incoming_.mutable_timeline_batch()));
+    }
     if (incoming_.has_timeline_closed()) close_timeline(incoming_.timeline_closed());
     StartRead(&incoming_);
   }
@@ -172,15 +174,15 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
     const std::lock_guard lock(mutex_);
     is_timeline_open_ = true;
     if (file.is_ok()) {
-      timeline_ = std::move(file).value();
+      timeline_ = std::make_unique<TimelineSpool>(std::move(file).value());
     } else {
       give_up_timeline_locked(file.status());
     }
   }
 
-  void write_timeline(const v1::TimelineBatch& batch) {
+  void write_timeline(v1::TimelineBatch batch) {
     if (!timeline_) return;
-    const Status status = timeline_->write(batch);
+    const Status status = timeline_->write(std::move(batch));
     const std::lock_guard lock(mutex_);
     if (!status.is_ok()) give_up_timeline_locked(status);
   }
@@ -240,7 +242,7 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
   bool is_broken_ = false;
   bool is_lost_ = false;
   std::string job_id_;
-  std::unique_ptr<TimelineFile> timeline_;
+  std::unique_ptr<TimelineSpool> timeline_;
   bool is_timeline_open_ = false;  // the daemon is yet to say that it has ended
   bool closes_after_timeline_ = false;
   const std::shared_ptr<DoneLatch> done_ = std::make_shared<DoneLatch>();

@@ -2,26 +2,21 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
 #include <nlohmann/json.hpp>
 
-#include "daemon/base/dtype.h"
+#include "agent/timeline_lines.h"
 
 namespace rueda::agent {
 namespace {
 
 using nlohmann::json;
 
-// In the order of docs/timeline.md's table; the numbers are observe::TraceKind's.
+// The numbers are observe::TraceKind's.
 enum Kind : uint32_t {
-  kNegotiate,
-  kReady,
-  kOperation,
-  kQueue,
   kLocalReduce,
   kRing,
   kChunk,
@@ -31,9 +26,9 @@ enum Kind : uint32_t {
   kBackward,
   kExposed,
 };
-constexpr std::array kNames{"NEGOTIATE", "ready",    "",     "QUEUE",   "LOCAL_REDUCE", "RING",
-                            "chunk",     "COPY_OUT", "STEP", "FORWARD", "BACKWARD",     "EXPOSED"};
-constexpr uint64_t kDecreedBit = uint64_t{1} << 63;
+constexpr std::array kNames{"LOCAL_REDUCE", "RING",    "chunk",    "COPY_OUT",
+                            "STEP",         "FORWARD", "BACKWARD", "EXPOSED"};
+constexpr size_t kLongText = 256 << 10;  // is written without waiting for more
 
 // Viewers take threads for those of a machine: a number is one thread's in all processes, 0 is the
 // idle one's, and that of the process is its first thread's.
@@ -43,12 +38,8 @@ int64_t thread_of(int32_t node, uint32_t track) {
   return process_of(node) * kTracks + track % kTracks;
 }
 
-std::string upper_name(int64_t kind) {
-  if (kind < 0 || kind >= kCollectiveKindCount) return "OPERATION";
-  std::string name = to_string(static_cast<CollectiveKind>(kind));
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
-  return name;
+uint64_t key_of(int32_t node, uint32_t track) {
+  return (uint64_t{static_cast<uint32_t>(node)} << 32) | track;
 }
 
 std::string quoted(const std::string& text) {
@@ -60,15 +51,6 @@ int sort_index(const std::string& track, uint32_t number) {
   if (track.starts_with("rank ")) return std::atoi(track.c_str() + 5);
   const int room = track.starts_with("tensor ") ? 2'000'000 : 1'000'000;
   return room + static_cast<int>(std::min<uint32_t>(number, 999'999));
-}
-
-// Microseconds, to the nanosecond.
-void append_us(std::string& text, int64_t ns) {
-  char digits[32];
-  const int64_t rest = std::abs(ns % 1000);
-  std::snprintf(digits, sizeof(digits), "%s%lld.%03lld", ns < 0 ? "-" : "",
-                static_cast<long long>(std::abs(ns / 1000)), static_cast<long long>(rest));
-  text += digits;
 }
 
 }  // namespace
@@ -86,8 +68,16 @@ Result<std::unique_ptr<TimelineFile>> TimelineFile::open(const std::string& path
   return opened;
 }
 
+const std::string* TimelineFile::head_of(int32_t node, uint32_t track) const {
+  const auto found = heads_.find(key_of(node, track));
+  return found == heads_.end() ? nullptr : &found->second;
+}
+
 void TimelineFile::name_track(int32_t node, uint32_t track, const std::string& name) {
-  if (!named_.insert((uint64_t{static_cast<uint32_t>(node)} << 32) | track).second) return;
+  const auto [head, is_new] = heads_.try_emplace(key_of(node, track));
+  if (!is_new) return;
+  head->second = ",\n{\"pid\":" + std::to_string(process_of(node)) +
+                 ",\"tid\":" + std::to_string(thread_of(node, track)) + ",";
   const json where = {{"ph", "M"}, {"pid", process_of(node)}, {"tid", thread_of(node, track)}};
   json line = where;
   line["name"] = "thread_name";
@@ -115,9 +105,20 @@ Status TimelineFile::write(const v1::TimelineBatch& batch) {
   int64_t begin_ns = 0;
   for (int i = 0; i < batch.track_size(); ++i) {
     begin_ns += batch.begin_delta_ns(i);
-    add_event(batch, i, begin_ns);
+    node.events += add_event(batch, i, begin_ns);
   }
-  node.events += static_cast<uint64_t>(batch.track_size());
+  std::vector<std::vector<const std::string*>> tensors;
+  for (const v1::TimelineBatch::Tensors& item : batch.tensors()) {
+    tensors.emplace_back();
+    for (const uint32_t track : item.track()) {
+      tensors.back().push_back(head_of(batch.node(), track));
+    }
+  }
+  for (const v1::TimelineBatch::Operation& operation : batch.operations()) {
+    if (operation.tensors() >= tensors.size()) continue;
+    node.events += add_operation(operation, tensors[operation.tensors()]);
+    if (Status status = flush_if_long(); !status.is_ok()) return status;
+  }
   node.dropped = batch.dropped();
   node.clock_offset_ns = batch.clock_offset_ns();
   node.clock_error_ns = std::max(node.clock_error_ns, batch.clock_error_ns());
@@ -125,50 +126,64 @@ Status TimelineFile::write(const v1::TimelineBatch& batch) {
   return flush();
 }
 
-void TimelineFile::add_event(const v1::TimelineBatch& batch, int index, int64_t begin_ns) {
+uint64_t TimelineFile::add_operation(const v1::TimelineBatch::Operation& operation,
+                                     const std::vector<const std::string*>& tensors) {
+  uint64_t events = 0;
+  OperationLines lines(operation);
+  for (size_t at = 0; at < tensors.size();) {
+    const OperationLines::Stretch stretch = lines.next(tensors.size() - at);
+    for (const size_t end = at + stretch.tensors; at < end; ++at) {
+      if (tensors[at] == nullptr) continue;
+      for (const std::string& tail : stretch.tails) {
+        text_ += *tensors[at];
+        text_ += tail;
+      }
+      events += stretch.tails.size();
+    }
+  }
+  return events;
+}
+
+uint64_t TimelineFile::add_event(const v1::TimelineBatch& batch, int index, int64_t begin_ns) {
   const uint32_t kind = batch.kind(index);
   const int64_t value = batch.value(index);
-  const bool is_mark = kind == kReady || kind == kChunk;
-  std::string name = kind < kNames.size() ? kNames[kind] : "UNKNOWN";
-  if (kind == kOperation) name = upper_name(value);
-  if (is_mark || kind == kStep) name += " " + std::to_string(value);
-  text_ += is_mark ? ",\n{\"ph\":\"i\",\"s\":\"t\",\"pid\":" : ",\n{\"ph\":\"X\",\"pid\":";
-  text_ += std::to_string(process_of(batch.node()));
-  text_ += ",\"tid\":";
-  text_ += std::to_string(thread_of(batch.node(), batch.track(index)));
-  text_ += ",\"ts\":";
+  const std::string* const head = head_of(batch.node(), batch.track(index));
+  if (head == nullptr || kind >= kNames.size()) return 0;
+  text_ += *head;
+  text_ += kind == kChunk ? "\"ph\":\"i\",\"s\":\"t\",\"ts\":" : "\"ph\":\"X\",\"ts\":";
   append_us(text_, begin_ns);
-  if (!is_mark) {
+  if (kind != kChunk) {
     text_ += ",\"dur\":";
     append_us(text_, batch.duration_ns(index));
   }
-  text_ += ",\"name\":\"" + name + "\"";
+  text_ += ",\"name\":\"";
+  text_ += kNames[kind];
+  if (kind == kChunk || kind == kStep) {
+    text_ += ' ';
+    append_number(text_, value);
+  }
+  text_ += "\",\"args\":{";
   if (kind >= kStep) {
-    text_ += ",\"args\":{\"step\":" + std::to_string(value) + "}}";
-    return;
+    text_ += "\"step\":";
+    append_number(text_, value);
+  } else {
+    text_ += operation_arguments(batch.operation(index), batch.process_set(index));
   }
-  // Two orders run side by side; "b" for that of what has a root, or no data.
-  const uint64_t operation = batch.operation(index);
-  text_ += ",\"args\":{\"operation\":\"";
-  if ((operation & kDecreedBit) != 0) text_ += "b";
-  text_ += std::to_string(operation & ~kDecreedBit);
-  text_ += "\"";
-  if (batch.process_set(index) != 0) {
-    text_ += ",\"process_set\":" + std::to_string(batch.process_set(index));
+  if (kind == kRing) {
+    text_ += ",\"bytes\":";
+    append_number(text_, value);
   }
-  if (kind == kNegotiate) text_ += ",\"collective\":\"" + upper_name(value) + "\"";
-  if (kind == kReady) text_ += ",\"rank\":" + std::to_string(value);
-  if (kind == kRing) text_ += ",\"bytes\":" + std::to_string(value);
   if (kind == kLocalReduce || kind == kCopyOut) {
     text_ += ",\"busy_us\":";
     append_us(text_, value);
   }
   text_ += "}}";
+  return 1;
 }
 
 std::string TimelineFile::losses() const {
   uint64_t dropped = 0;
-  for (const auto& [number, node] : nodes_) dropped += node.dropped;
+  for (const auto& [number, node] : nodes_) dropped += node.dropped + node.dropped_here;
   return dropped == 0 ? "" : "; " + std::to_string(dropped) + " events found no room";
 }
 
@@ -179,7 +194,7 @@ Status TimelineFile::close(const v1::TimelineClosed& closed) {
         {{"pid", process_of(number)},
          {"node_id", node.id},
          {"events", node.events},
-         {"dropped_events", node.dropped},
+         {"dropped_events", node.dropped + node.dropped_here},
          {"clock_offset_us", static_cast<double>(node.clock_offset_ns) / 1000.0},
          {"clock_error_us", static_cast<double>(node.clock_error_ns) / 1000.0},
          {"clock_exchanges", node.clock_exchanges}});
@@ -189,6 +204,8 @@ Status TimelineFile::close(const v1::TimelineClosed& closed) {
   text_ += "\n],\n\"rueda\":" + said.dump(-1, ' ', false, json::error_handler_t::replace) + "}\n";
   return flush();
 }
+
+Status TimelineFile::flush_if_long() { return text_.size() < kLongText ? Status::ok() : flush(); }
 
 Status TimelineFile::flush() {
   const bool is_written = std::fwrite(text_.data(), 1, text_.size(), file_.get()) == text_.size() &&

@@ -1,6 +1,5 @@
-// The file of a job's timeline, in Chrome's trace format (docs/timeline.md). Written as it comes;
-// belongs to whoever reads the daemon's stream, so that a slow disk slows that down and nothing
-// else.
+// The file of a job's timeline, in Chrome's trace format (docs/timeline.md). Belongs to one thread
+// at a time.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +7,8 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <unordered_set>
+#include <unordered_map>
+#include <vector>
 
 #include "daemon/base/status.h"
 #include "rueda/v1/timeline.pb.h"
@@ -23,6 +23,8 @@ class TimelineFile {
 
   const std::string& path() const { return path_; }
   Status write(const v1::TimelineBatch& batch);
+  // Events that were to be written have been lost before they came here.
+  void count_dropped(int32_t node, uint64_t events) { nodes_[node].dropped_here += events; }
   // The end, without which the file is not whole. Once.
   Status close(const v1::TimelineClosed& closed);
   // "; 12 events were lost on the way", or nothing.
@@ -32,7 +34,8 @@ class TimelineFile {
   struct Node {
     std::string id;
     uint64_t events = 0;
-    uint64_t dropped = 0;
+    uint64_t dropped = 0;  // as the daemons say
+    uint64_t dropped_here = 0;
     int64_t clock_offset_ns = 0;
     int64_t clock_error_ns = 0;  // the largest
     uint32_t clock_exchanges = 0;
@@ -44,15 +47,21 @@ class TimelineFile {
   TimelineFile(std::string path, std::string job_id, std::FILE* file)
       : path_(std::move(path)), job_id_(std::move(job_id)), file_(file) {}
 
+  // What the lines of events on a track begin with. Null: the track has no name.
+  const std::string* head_of(int32_t node, uint32_t track) const;
   void name_track(int32_t node, uint32_t track, const std::string& name);
-  void add_event(const v1::TimelineBatch& batch, int index, int64_t begin_ns);
+  uint64_t add_event(const v1::TimelineBatch& batch, int index, int64_t begin_ns);
+  // Returns how many events they are.
+  uint64_t add_operation(const v1::TimelineBatch::Operation& operation,
+                         const std::vector<const std::string*>& tensors);
+  Status flush_if_long();
   Status flush();
 
   const std::string path_;
   const std::string job_id_;
   const std::unique_ptr<std::FILE, Closer> file_;
   std::map<int32_t, Node> nodes_;
-  std::unordered_set<uint64_t> named_;  // node, then track
+  std::unordered_map<uint64_t, std::string> heads_;  // by node, then track
   bool has_events_ = false;
   std::string text_;  // that is not in the file yet
 };

@@ -131,7 +131,11 @@ void JobRunner::launch(const core::Launch& launch) {
   };
   const DataParts& parts = parts_.at(launch.process_set);
   JobTrace* const trace = timeline_.trace();
-  if (trace) trace->on_launch(launch);
+  if (trace) {
+    trace->on_launch(launch, set.locals(), [&](LocalRank rank, Ticket ticket) {
+      return static_cast<int64_t>(held(rank, ticket).submitted_s * 1e9);
+    });
+  }
   const auto build = [&](size_t part, size_t share) {
     std::unique_ptr<Operation> operation = parts.build(launch, part, find);
     // Of its shares each has a record, and the first one the bytes.
@@ -185,7 +189,11 @@ void JobRunner::tell_ended_here() {
 }
 
 void JobRunner::end_operation(uint32_t process_set, Seq seq) {
-  if (JobTrace* trace = timeline_.trace()) trace->on_ended(process_set, seq);
+  if (JobTrace* trace = timeline_.trace()) {
+    trace->on_ended(process_set, seq);
+    // What comes in this turn from now on may be the next submission of a tensor that has ended.
+    turn_began_s_ = steady_now_s();
+  }
   step(core::OperationDone{seq, process_set});
   operations_.erase({process_set, seq});  // nobody is told where all ranks have joined
 }

@@ -32,7 +32,6 @@ void JobRunner::on_submit(session::Session& session, const session::Submission& 
   }
   begin_turn();
   hold(rank, submission);
-  if (JobTrace* trace = timeline_.trace()) trace->on_submitted(rank, *submission.descriptor);
   if (core_.submit_again(now_ms_, rank, submission.ticket, submission.descriptor)) return;
   core_.step(now_ms_,
              core::Submitted{{rank, submission.ticket, submission.descriptor, now_ms_, {}}},
@@ -105,9 +104,6 @@ void JobRunner::deliver(const core::Delivery& delivery) {
   Held& item = held(delivery.rank, delivery.ticket);
   RUEDA_CHECK(item.is_in_flight && item.ticket == delivery.ticket);
   item.is_in_flight = false;
-  if (JobTrace* trace = timeline_.trace()) {
-    trace->on_delivered(delivery.rank, *item.descriptor, delivery.status);
-  }
   counted_.has_small |= item.bytes <= kSmallBytes;
   count_end(delivery, item);
   // Who said goodbye with it in flight is not the process that is there now.

@@ -9,11 +9,19 @@ namespace rueda::engine {
 
 using observe::TraceEvent;
 using observe::TraceKind;
+using observe::TraceReady;
+
+namespace {
+
+constexpr size_t kMostPlanned = 256;    // batches of plans
+constexpr uint64_t kSpansOfTensor = 3;  // and a mark for each rank
+
+}  // namespace
 
 JobTrace::JobTrace(JobTraceOptions options)
     : options_(std::move(options)),
-      buffer_(options_.max_events, options_.max_tracks),
-      steps_(options_.ranks.size()) {
+      buffer_(options_.max_records, options_.max_tracks),
+      steps_(options_.ranks.size(), observe::StepWatch(options_.max_tracks)) {
   for (const Rank rank : options_.ranks) {
     rank_tracks_.push_back(buffer_.track("rank " + std::to_string(rank.value)));
   }
@@ -25,27 +33,71 @@ uint32_t JobTrace::track_of(const core::TensorDescriptor& tensor) {
   return buffer_.track("tensor " + set + tensor.name);
 }
 
-void JobTrace::on_submitted(LocalRank rank, const core::TensorDescriptor& tensor) {
-  const uint32_t track = track_of(tensor);
-  if (track == observe::TraceBuffer::kNoTrack) return;
-  const int64_t at_ns = now_ns();
-  const auto place = static_cast<size_t>(rank.value);
-  if (track >= ready_.size()) ready_.resize(track + size_t{1});
-  ready_[track].push_back({at_ns, options_.ranks[place]});
-  if (const auto step = steps_[place].on_submitted(track, at_ns)) add_step(place, *step);
+JobTrace::Tensors JobTrace::find_tensors(const core::LaunchTensors& launched) {
+  Tensors found{launched, {}, nullptr, 0};
+  auto recorded = std::make_shared<std::vector<uint32_t>>();
+  for (const core::LaunchTensor& tensor : *launched) {
+    const uint32_t track = track_of(*tensor.descriptor);
+    found.tracks.push_back(track);
+    if (track != observe::TraceBuffer::kNoTrack) recorded->push_back(track);
+  }
+  found.untracked = launched->size() - recorded->size();
+  found.recorded = std::move(recorded);
+  return found;
 }
 
-void JobTrace::on_launch(const core::Launch& launch) {
+const JobTrace::Tensors& JobTrace::tensors_of(const core::Launch& launch) {
+  if (!launch.locked) return launched_ = find_tensors(launch.tensors);
+  const auto found = planned_.find(launch.tensors.get());
+  if (found != planned_.end()) return found->second;
+  if (planned_.size() >= kMostPlanned) planned_.clear();  // those of plans that are given up
+  return planned_.emplace(launch.tensors.get(), find_tensors(launch.tensors)).first->second;
+}
+
+void JobTrace::on_launch(const core::Launch& launch, const std::vector<LocalRank>& locals,
+                         const SubmittedAt& submitted_at) {
+  const Tensors& tensors = tensors_of(launch);
   UnderWay& operation = operations_[{launch.process_set, launch.seq}];
   operation = {};
-  operation.kind = launch.tensors->front().descriptor->kind;
-  operation.launched_ns = now_ns();
-  for (const core::LaunchTensor& tensor : *launch.tensors) {
-    Tensor& item = operation.tensors.emplace_back();
-    item.track = track_of(*tensor.descriptor);
-    if (item.track < ready_.size()) item.ready = std::exchange(ready_[item.track], {});
-  }
+  operation.ranks = locals;
+  operation.untracked = tensors.untracked;
+  observe::TraceOperation& record = operation.record;
+  record.kind = launch.tensors->front().descriptor->kind;
+  record.process_set = launch.process_set;
+  record.number = launch.seq.value;
+  record.launched_ns = now_ns();
+  record.tensors = tensors.recorded;
   launched_last_ = &operation;
+  // Rank by rank: what is known of a rank's submissions lies together.
+  for (size_t place = 0; place < locals.size(); ++place) {
+    const auto local = static_cast<size_t>(locals[place].value);
+    TraceReady run{options_.ranks[local].value, 0};
+    int64_t first_ns = INT64_MAX;
+    int64_t last_ns = TraceReady::kNever;
+    const auto end_run = [&] {
+      if (run.tensors == 0) return;
+      record.ready.push_back(run);
+      if (run.at_ns == TraceReady::kNever) return;
+      first_ns = std::min(first_ns, run.at_ns);
+      last_ns = std::max(last_ns, run.at_ns);
+    };
+    for (size_t tensor = 0; tensor < tensors.tracks.size(); ++tensor) {
+      if (tensors.tracks[tensor] == observe::TraceBuffer::kNoTrack) continue;
+      const auto& ticket = launch.tickets[tensor * locals.size() + place];
+      const int64_t at_ns = ticket ? submitted_at(locals[place], *ticket) + options_.clock_skew_ns
+                                   : TraceReady::kNever;
+      if (at_ns != run.at_ns) {
+        end_run();
+        run.at_ns = at_ns;
+        run.tensors = 0;
+      }
+      ++run.tensors;
+    }
+    end_run();
+    if (last_ns == TraceReady::kNever) continue;
+    const auto step = steps_[local].on_submitted(*record.tensors, first_ns, last_ns);
+    if (step) add_step(local, *step);
+  }
 }
 
 std::shared_ptr<OperationTrace> JobTrace::part_of_launch(int64_t bytes) {
@@ -55,59 +107,36 @@ std::shared_ptr<OperationTrace> JobTrace::part_of_launch(int64_t bytes) {
 }
 
 void JobTrace::on_cancelled(const core::Cancel& cancelled) {
-  const auto begin = operations_.lower_bound({cancelled.process_set, cancelled.first});
   const auto end =
       operations_.lower_bound({cancelled.process_set, core::first_of(core::Track::kDecreed)});
-  for (auto it = begin; it != end; ++it) {
-    for (Tensor& tensor : it->second.tensors) {
-      if (tensor.track >= ready_.size()) continue;
-      std::vector<Mark>& ready = ready_[tensor.track];
-      ready.insert(ready.begin(), tensor.ready.begin(), tensor.ready.end());
-    }
-  }
-  operations_.erase(begin, end);
+  operations_.erase(operations_.lower_bound({cancelled.process_set, cancelled.first}), end);
 }
 
 void JobTrace::on_ended(uint32_t process_set, Seq seq) {
   const auto found = operations_.extract({process_set, seq});
   if (!found) return;  // it was launched before the timeline began
-  const UnderWay& operation = found.mapped();
+  UnderWay& operation = found.mapped();
+  observe::TraceOperation& record = operation.record;
+  record.begun_ns = record.launched_ns;
+  record.ended_ns = now_ns();
+  for (const LocalRank rank : operation.ranks) {
+    steps_[static_cast<size_t>(rank.value)].on_delivered(record.ended_ns);
+  }
   TraceEvent event;
   event.process_set = process_set;
   event.operation = seq.value;
-  const auto add = [&](TraceKind kind, int64_t begin_ns, int64_t end_ns, int64_t value) {
-    event.kind = kind;
-    event.begin_ns = begin_ns;
-    event.duration_ns = std::max<int64_t>(end_ns - begin_ns, 0);
-    event.value = value;
-    buffer_.add(event);
-  };
-  const auto kind = static_cast<int64_t>(operation.kind);
-  const int64_t launched_ns = operation.launched_ns;
-  const int64_t ended_ns = now_ns();
-  int64_t begun_ns = launched_ns;
   for (const auto& part : operation.parts) {
-    if (part->begun_ns > 0) begun_ns = std::max(begun_ns, part->begun_ns + options_.clock_skew_ns);
-  }
-  for (const Tensor& tensor : operation.tensors) {
-    event.track = tensor.track;
-    if (!tensor.ready.empty()) {
-      add(TraceKind::kNegotiate, tensor.ready.front().at_ns, launched_ns, kind);
+    if (part->begun_ns > 0) {
+      record.begun_ns = std::max(record.begun_ns, part->begun_ns + options_.clock_skew_ns);
     }
-    for (const Mark& mark : tensor.ready) {
-      add(TraceKind::kReady, mark.at_ns, mark.at_ns, mark.rank.value);
-    }
-    add(TraceKind::kOperation, launched_ns, ended_ns, kind);
-    add(TraceKind::kQueue, launched_ns, begun_ns, 0);
-  }
-  event.value = 0;
-  for (const auto& part : operation.parts) {
     add_stage(Lane::kLocalReduce, TraceKind::kLocalReduce, part->local_reduce,
               part->local_reduce.busy_ns, event);
     add_stage(Lane::kRing, TraceKind::kRing, part->ring, operation.bytes, event);
     add_chunks(*part, event);
     add_stage(Lane::kCopyOut, TraceKind::kCopyOut, part->copy_out, part->copy_out.busy_ns, event);
   }
+  buffer_.count_dropped(operation.untracked * (kSpansOfTensor + operation.ranks.size()));
+  if (!record.tensors->empty()) buffer_.add(std::move(record));
 }
 
 void JobTrace::add_stage(Lane lane, TraceKind kind, const OperationTrace::Stage& stage,
@@ -144,18 +173,6 @@ uint32_t JobTrace::lane_track(Lane lane, int64_t begin_ns, int64_t end_ns) {
   }
   free->second = end_ns;
   return free->first;
-}
-
-void JobTrace::on_delivered(LocalRank rank, const core::TensorDescriptor& tensor,
-                            const Status& status) {
-  const auto place = static_cast<size_t>(rank.value);
-  steps_[place].on_delivered(now_ns());
-  if (status.is_ok() && moves_data(tensor.kind)) return;
-  // It may never have been launched; then it was not ready for what comes next by this name.
-  const uint32_t track = track_of(tensor);
-  if (track >= ready_.size()) return;
-  std::erase_if(ready_[track],
-                [&](const Mark& mark) { return mark.rank == options_.ranks[place]; });
 }
 
 void JobTrace::add_step(size_t place, const observe::TraceStep& step) {

@@ -4,8 +4,10 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -21,41 +23,42 @@ struct JobTraceOptions {
   bool wants_chunks = false;
   int64_t clock_skew_ns = 0;  // --fault clock: added to every time
   // What waits to be sent.
-  size_t max_events = size_t{1} << 16;
+  size_t max_records = size_t{1} << 16;
   size_t max_tracks = size_t{1} << 14;
 };
 
 class JobTrace {
  public:
+  // When a rank's submission came, on the steady clock.
+  using SubmittedAt = std::function<int64_t(LocalRank, Ticket)>;
+
   explicit JobTrace(JobTraceOptions options);
 
-  void on_submitted(LocalRank rank, const core::TensorDescriptor& tensor);
-  void on_launch(const core::Launch& launch);
+  // `locals`: the node's ranks in the process set.
+  void on_launch(const core::Launch& launch, const std::vector<LocalRank>& locals,
+                 const SubmittedAt& submitted_at);
   // For a part of the operation launched last; to be called for each before the next launch.
   std::shared_ptr<OperationTrace> part_of_launch(int64_t bytes);
   // What was launched of this comes again.
   void on_cancelled(const core::Cancel& cancelled);
   void on_ended(uint32_t process_set, Seq seq);
-  void on_delivered(LocalRank rank, const core::TensorDescriptor& tensor, const Status& status);
   // Ends the steps that go on. Nothing is recorded afterwards.
   void finish();
 
   observe::TraceBuffer& buffer() { return buffer_; }
 
  private:
-  struct Mark {
-    int64_t at_ns;
-    Rank rank;
-  };
-  struct Tensor {
-    uint32_t track;
-    std::vector<Mark> ready;
+  struct Tensors {
+    core::LaunchTensors of;
+    std::vector<uint32_t> tracks;    // of each
+    observe::TraceTensors recorded;  // those that have one
+    uint64_t untracked = 0;
   };
   struct UnderWay {
-    CollectiveKind kind = CollectiveKind::kAllreduce;
-    int64_t launched_ns = 0;
+    observe::TraceOperation record;
+    std::vector<LocalRank> ranks;
     int64_t bytes = 0;
-    std::vector<Tensor> tensors;
+    uint64_t untracked = 0;  // tensors
     std::vector<std::shared_ptr<OperationTrace>> parts;
   };
   using Key = std::pair<uint32_t, Seq>;  // process set first
@@ -63,6 +66,9 @@ class JobTrace {
 
   int64_t now_ns() const { return steady_now_ns() + options_.clock_skew_ns; }
   uint32_t track_of(const core::TensorDescriptor& tensor);
+  Tensors find_tensors(const core::LaunchTensors& launched);
+  // A plan's are found once.
+  const Tensors& tensors_of(const core::Launch& launch);
   // One on which nothing is recorded from then on: operations overlap.
   uint32_t lane_track(Lane lane, int64_t begin_ns, int64_t end_ns);
   // Nothing, and the event stays as it is, if there was no such stage.
@@ -74,8 +80,9 @@ class JobTrace {
   const JobTraceOptions options_;
   observe::TraceBuffer buffer_;
   std::vector<uint32_t> rank_tracks_;
-  std::vector<observe::StepWatch> steps_;  // by local rank
-  std::vector<std::vector<Mark>> ready_;   // by track: submitted, and not launched
+  std::vector<observe::StepWatch> steps_;             // by local rank
+  std::unordered_map<const void*, Tensors> planned_;  // by the address of what is launched
+  Tensors launched_;                                  // last, by no plan
   std::map<Key, UnderWay> operations_;
   UnderWay* launched_last_ = nullptr;
   std::array<std::vector<std::pair<uint32_t, int64_t>>, 3> lanes_;  // track and end of its last

@@ -8,7 +8,7 @@
 namespace rueda::engine {
 namespace {
 
-constexpr size_t kBatchEvents = 4096;
+constexpr observe::TraceBatchSize kBatch{.records = 4096, .events = 1 << 16};
 constexpr int kMostInFlight = 8;       // batches
 constexpr size_t kMostFromBelow = 64;  // batches
 constexpr auto kTick = std::chrono::milliseconds(100);
@@ -217,6 +217,14 @@ void Timeline::restate(observe::TraceBatch& batch) const {
     event.begin_ns = map_.restate(event.begin_ns);
     event.duration_ns = end_ns - event.begin_ns;
   }
+  for (observe::TraceOperation& operation : batch.operations) {
+    for (int64_t* time : {&operation.launched_ns, &operation.begun_ns, &operation.ended_ns}) {
+      *time = map_.restate(*time);
+    }
+    for (observe::TraceReady& item : operation.ready) {
+      if (item.at_ns != observe::TraceReady::kNever) item.at_ns = map_.restate(item.at_ns);
+    }
+  }
   batch.clock_offset_ns += clock.offset_ns;
   batch.clock_error_ns += clock.error_ns;
 }
@@ -224,7 +232,7 @@ void Timeline::restate(observe::TraceBatch& batch) const {
 // --- Events --------------------------------------------------------------------------------------
 
 observe::TraceBatch Timeline::take_batch() {
-  observe::TraceBatch batch = trace_->buffer().take(kBatchEvents);
+  observe::TraceBatch batch = trace_->buffer().take(kBatch);
   batch.node = options_.self.value;
   batch.node_id = options_.node_ids[static_cast<size_t>(options_.self.value)];
   batch.clock_exchanges = clock_.exchanges();
@@ -244,8 +252,9 @@ void Timeline::send_up(bool sends_all) {
 }
 
 void Timeline::drop(const observe::TraceBatch& batch) {
-  dropped_here_[batch.node] += batch.events.size();
-  metrics_.timeline_dropped_events.Increment(static_cast<double>(batch.events.size()));
+  const uint64_t events = observe::count_events(batch);
+  dropped_here_[batch.node] += events;
+  metrics_.timeline_dropped_events.Increment(static_cast<double>(events));
 }
 
 // This node's, or from below.
@@ -254,6 +263,7 @@ void Timeline::pass_on(observe::TraceBatch batch) {
   if (!map_.is_known()) {  // nobody could say when they were
     drop(batch);
     batch.events.clear();
+    batch.operations.clear();
   }
   batch.dropped += dropped_here_[batch.node];
   restate(batch);

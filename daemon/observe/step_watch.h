@@ -1,9 +1,12 @@
 // The training steps of one rank, as far as its daemon sees them: a step ends when a tensor is
-// submitted that it has had already. Pure.
+// submitted that it has had already. It is told of batches in the order in which they are launched,
+// which need not be that of their submission. Pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace rueda::observe {
@@ -20,8 +23,12 @@ struct TraceStep {
 
 class StepWatch {
  public:
-  // `tensor`: small numbers. The step that has ended by it, if one has.
-  std::optional<TraceStep> on_submitted(uint32_t tensor, int64_t now_ns);
+  // Tensors are numbers below that; of others it takes no notice.
+  explicit StepWatch(size_t tensors) : had_in_(tensors, 0) {}
+
+  // Of one batch. The step that has ended by it, if one has.
+  std::optional<TraceStep> on_submitted(std::span<const uint32_t> tensors, int64_t first_ns,
+                                        int64_t last_ns);
   void on_delivered(int64_t now_ns) { last_delivered_ns_ = now_ns; }
   // What has been going on ends here.
   std::optional<TraceStep> finish();

@@ -2,8 +2,30 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 namespace rueda::observe {
+namespace {
+
+size_t records_of(const TraceOperation& operation) { return 1 + operation.ready.size(); }
+
+}  // namespace
+
+uint64_t TraceOperation::events() const {
+  // A node's ranks join one by one: of those that are left, one has submitted them all.
+  uint64_t marks = 0;
+  uint64_t most_of_a_rank = 0;
+  uint64_t of_rank = 0;
+  int32_t rank = -1;
+  for (const TraceReady& item : ready) {
+    if (std::exchange(rank, item.rank) != item.rank) of_rank = 0;
+    if (item.at_ns == TraceReady::kNever) continue;
+    marks += item.tensors;
+    of_rank += item.tensors;
+    most_of_a_rank = std::max(most_of_a_rank, of_rank);
+  }
+  return 2 * tensors->size() + marks + most_of_a_rank;
+}
 
 uint32_t TraceBuffer::track(const std::string& name) {
   const auto found = tracks_.find(name);
@@ -16,25 +38,59 @@ uint32_t TraceBuffer::track(const std::string& name) {
 }
 
 void TraceBuffer::add(const TraceEvent& event) {
-  if (event.track == kNoTrack || events_.size() >= max_events_) {
+  if (event.track == kNoTrack || is_full()) {
     ++dropped_;
     return;
   }
   events_.push_back(event);
 }
 
-TraceBatch TraceBuffer::take(size_t most) {
+void TraceBuffer::add(TraceOperation operation) {
+  if (is_full()) {
+    dropped_ += operation.events();
+    return;
+  }
+  operation_records_ += records_of(operation);
+  operations_.push_back(std::move(operation));
+}
+
+void TraceBuffer::name(uint32_t track, TraceBatch& batch) {
+  if (track == kNoTrack || std::exchange(named_in_[track], batches_) == batches_) return;
+  batch.tracks.emplace_back(track, *names_[track]);
+}
+
+TraceBatch TraceBuffer::take(const TraceBatchSize& most) {
   TraceBatch batch;
   ++batches_;
-  const auto end = events_.begin() + static_cast<std::ptrdiff_t>(std::min(most, events_.size()));
+  const auto end =
+      events_.begin() + static_cast<std::ptrdiff_t>(std::min(most.records, events_.size()));
   batch.events.assign(events_.begin(), end);
   events_.erase(events_.begin(), end);
-  for (const TraceEvent& event : batch.events) {
-    if (std::exchange(named_in_[event.track], batches_) == batches_) continue;
-    batch.tracks.emplace_back(event.track, *names_[event.track]);
+  for (const TraceEvent& event : batch.events) name(event.track, batch);
+
+  size_t records = batch.events.size();
+  uint64_t events = records;
+  const std::vector<uint32_t>* named = nullptr;  // most operations have those of the one before
+  while (!operations_.empty() &&
+         (records == 0 || (records < most.records && events < most.events))) {
+    TraceOperation& next = operations_.front();
+    records += records_of(next);
+    operation_records_ -= records_of(next);
+    events += next.events();
+    if (std::exchange(named, next.tensors.get()) != next.tensors.get()) {
+      for (const uint32_t track : *next.tensors) name(track, batch);
+    }
+    batch.operations.push_back(std::move(next));
+    operations_.pop_front();
   }
   batch.dropped = dropped_;
   return batch;
+}
+
+uint64_t count_events(const TraceBatch& batch) {
+  uint64_t events = batch.events.size();
+  for (const TraceOperation& operation : batch.operations) events += operation.events();
+  return events;
 }
 
 }  // namespace rueda::observe

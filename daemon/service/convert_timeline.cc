@@ -1,11 +1,15 @@
 #include "daemon/service/convert_timeline.h"
 
+#include <algorithm>
+#include <unordered_map>
 #include <variant>
 
 #include "daemon/base/limits.h"
 
 namespace rueda::service {
 namespace {
+
+using observe::TraceReady;
 
 Status broken(const std::string& what) {
   return Status(Code::kInvalidArgument, "a timeline's message has " + what);
@@ -23,6 +27,30 @@ void fill(const engine::TimelineBegin& from, v1::TimelineMessage& to) {
 }
 
 void fill(const engine::TimelineEnd&, v1::TimelineMessage& to) { to.mutable_end(); }
+
+void fill(const observe::TraceOperation& from, v1::TimelineBatch::Operation& to) {
+  to.set_kind(static_cast<uint32_t>(from.kind));
+  to.set_process_set(from.process_set);
+  to.set_number(from.number);
+  to.set_launched_ns(from.launched_ns);
+  to.set_begun_after_ns(from.begun_ns - from.launched_ns);
+  to.set_ended_after_ns(from.ended_ns - from.launched_ns);
+  const auto runs = static_cast<int>(from.ready.size());
+  to.mutable_ready_rank()->Reserve(runs);
+  to.mutable_ready_tensors()->Reserve(runs);
+  to.mutable_ready_before_ns()->Reserve(runs);
+  for (const TraceReady& item : from.ready) {
+    to.add_ready_rank(item.rank);
+    to.add_ready_tensors(item.tensors);
+    if (item.at_ns == TraceReady::kNever) {
+      to.add_ready_before_ns(0);
+      continue;
+    }
+    // It was a number of seconds, and may be wrong by a nanosecond.
+    const int64_t before_ns = std::max<int64_t>(from.launched_ns - item.at_ns, 0);
+    to.add_ready_before_ns(static_cast<uint64_t>(before_ns) + 1);
+  }
+}
 
 void fill(const observe::TraceBatch& from, v1::TimelineBatch& to) {
   to.set_node(from.node);
@@ -42,6 +70,17 @@ void fill(const observe::TraceBatch& from, v1::TimelineBatch& to) {
     to.add_operation(event.operation);
     to.add_value(event.value);
     before_ns = event.begin_ns;
+  }
+  std::unordered_map<const void*, uint32_t> places;
+  for (const observe::TraceOperation& operation : from.operations) {
+    const auto [place, is_new] =
+        places.emplace(operation.tensors.get(), static_cast<uint32_t>(places.size()));
+    if (is_new) {
+      to.add_tensors()->mutable_track()->Add(operation.tensors->begin(), operation.tensors->end());
+    }
+    v1::TimelineBatch::Operation& added = *to.add_operations();
+    added.set_tensors(place->second);
+    fill(operation, added);
   }
   to.set_dropped(from.dropped);
   to.set_clock_offset_ns(from.clock_offset_ns);
@@ -65,6 +104,44 @@ void fill(const engine::ClockAnswer& from, v1::TimelineMessage& to) {
   answer.set_asked_ns(from.asked_ns);
   answer.set_heard_ns(from.heard_ns);
   answer.set_replied_ns(from.replied_ns);
+}
+
+// Sums of a few of them do not overflow.
+bool is_time(int64_t ns) { return ns > -INT64_MAX / 4 && ns < INT64_MAX / 4; }
+bool is_duration(int64_t ns) { return ns >= 0 && is_time(ns); }
+
+Result<observe::TraceOperation> read(const v1::TimelineBatch::Operation& from,
+                                     const std::vector<observe::TraceTensors>& tensors) {
+  observe::TraceOperation to;
+  const int runs = from.ready_rank_size();
+  if (from.tensors() >= tensors.size() || from.kind() >= kCollectiveKindCount ||
+      from.ready_tensors_size() != runs || from.ready_before_ns_size() != runs) {
+    return broken("an operation that is not whole");
+  }
+  if (!is_time(from.launched_ns()) || !is_duration(from.begun_after_ns()) ||
+      !is_duration(from.ended_after_ns())) {
+    return broken("times that cannot be");
+  }
+  to.kind = static_cast<CollectiveKind>(from.kind());
+  to.process_set = from.process_set();
+  to.number = from.number();
+  to.launched_ns = from.launched_ns();
+  to.begun_ns = from.launched_ns() + from.begun_after_ns();
+  to.ended_ns = from.launched_ns() + from.ended_after_ns();
+  to.tensors = tensors[from.tensors()];
+  to.ready.reserve(static_cast<size_t>(runs));
+  uint64_t of_rank = 0;
+  for (int i = 0; i < runs; ++i) {
+    if (i > 0 && from.ready_rank(i) != from.ready_rank(i - 1)) of_rank = 0;
+    of_rank += from.ready_tensors(i);
+    if (of_rank > to.tensors->size()) return broken("more tensors than an operation has");
+    const uint64_t before_ns = from.ready_before_ns(i);
+    if (before_ns > INT64_MAX / 4) return broken("times that cannot be");
+    to.ready.push_back({from.ready_rank(i), from.ready_tensors(i),
+                        before_ns == 0 ? TraceReady::kNever
+                                       : to.launched_ns - static_cast<int64_t>(before_ns - 1)});
+  }
+  return to;
 }
 
 Result<observe::TraceBatch> read(const v1::TimelineBatch& from) {
@@ -93,6 +170,16 @@ Result<observe::TraceBatch> read(const v1::TimelineBatch& from) {
     to.events.push_back({from.track(i), static_cast<observe::TraceKind>(from.kind(i)),
                          from.process_set(i), begin_ns, from.duration_ns(i), from.operation(i),
                          from.value(i)});
+  }
+  std::vector<observe::TraceTensors> tensors;
+  for (const v1::TimelineBatch::Tensors& item : from.tensors()) {
+    tensors.push_back(
+        std::make_shared<const std::vector<uint32_t>>(item.track().begin(), item.track().end()));
+  }
+  for (const v1::TimelineBatch::Operation& item : from.operations()) {
+    Result<observe::TraceOperation> operation = read(item, tensors);
+    if (!operation.is_ok()) return operation.status();
+    to.operations.push_back(std::move(operation).value());
   }
   to.dropped = from.dropped();
   to.clock_offset_ns = from.clock_offset_ns();

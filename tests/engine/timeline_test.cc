@@ -1,8 +1,10 @@
 #include "daemon/engine/timeline.h"
 
 #include <chrono>
+#include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -67,25 +69,32 @@ class TimelineTest : public ::testing::Test {
     }
     return timeline;
   }
-  // One operation of one tensor, from submission to end.
-  static void record(Timeline& timeline, uint64_t seq) {
-    auto tensor = std::make_shared<core::TensorDescriptor>();
-    tensor->name = "gradient";
-    JobTrace& trace = *timeline.trace();
-    trace.on_submitted(LocalRank{0}, *tensor);
-    trace.on_submitted(LocalRank{1}, *tensor);
+  static core::Launch launch_of(uint64_t seq, const std::vector<std::string>& names) {
     core::Launch launch;
     launch.seq = Seq{seq};
-    launch.tensors = std::make_shared<const std::vector<core::LaunchTensor>>(
-        std::vector<core::LaunchTensor>{{tensor, 1}});
-    trace.on_launch(launch);
+    std::vector<core::LaunchTensor> tensors;
+    for (const std::string& name : names) {
+      auto tensor = std::make_shared<core::TensorDescriptor>();
+      tensor->name = name;
+      tensors.push_back({tensor, 1});
+      for (int local = 0; local < 2; ++local) launch.tickets.emplace_back(Ticket{0});
+    }
+    launch.tensors = std::make_shared<const std::vector<core::LaunchTensor>>(std::move(tensors));
+    return launch;
+  }
+  static void launch(Timeline& timeline, const core::Launch& launched) {
+    timeline.trace()->on_launch(launched, {LocalRank{0}, LocalRank{1}},
+                                [](LocalRank, Ticket) { return steady_now_ns() - kMs / 100; });
+  }
+  // One operation of one tensor, from launch to end.
+  static void record(Timeline& timeline, uint64_t seq) {
+    launch(timeline, launch_of(seq, {"gradient"}));
+    JobTrace& trace = *timeline.trace();
     const auto part = trace.part_of_launch(4);
     part->begun_ns = steady_now_ns();
     part->note_sent();
     part->note_received(0);
     trace.on_ended(0, Seq{seq});
-    trace.on_delivered(LocalRank{0}, *tensor, Status::ok());
-    trace.on_delivered(LocalRank{1}, *tensor, Status::ok());
   }
   void run_for(int ms) { loop_.run_for(std::chrono::milliseconds(ms)); }
 
@@ -115,44 +124,112 @@ TEST_F(TimelineTest, TheFileHasAllOfAnOperation) {
   EXPECT_EQ(timeline->trace(), nullptr);
   ASSERT_EQ(host.news.size(), 4u);  // opened, events, the last batch, closed
   EXPECT_EQ(std::get<TimelineOpened>(host.news[0]).path, "/f");
+  const auto& batch = std::get<TraceBatch>(host.news[1]);
   std::vector<TraceKind> kinds;
-  for (const auto& event : std::get<TraceBatch>(host.news[1]).events) kinds.push_back(event.kind);
+  for (const auto& event : batch.events) kinds.push_back(event.kind);
   const std::vector<TraceKind> expected{
-      TraceKind::kNegotiate, TraceKind::kReady,   TraceKind::kReady, TraceKind::kOperation,
-      TraceKind::kQueue,     TraceKind::kRing,    TraceKind::kStep,  TraceKind::kForward,
-      TraceKind::kBackward,  TraceKind::kExposed, TraceKind::kStep,  TraceKind::kForward,
-      TraceKind::kBackward,  TraceKind::kExposed};
+      TraceKind::kRing,     TraceKind::kStep,     TraceKind::kForward,
+      TraceKind::kBackward, TraceKind::kExposed,  TraceKind::kStep,
+      TraceKind::kForward,  TraceKind::kBackward, TraceKind::kExposed};
   EXPECT_EQ(kinds, expected);
+  ASSERT_EQ(batch.operations.size(), 1u);
+  const observe::TraceOperation& operation = batch.operations[0];
+  EXPECT_EQ(operation.number, 1u);
+  EXPECT_EQ(operation.tensors->size(), 1u);
+  ASSERT_EQ(operation.ready.size(), 2u);
+  for (int local = 0; local < 2; ++local) {
+    const observe::TraceReady& ready = operation.ready[static_cast<size_t>(local)];
+    EXPECT_EQ(ready.rank, local);
+    EXPECT_EQ(ready.tensors, 1u);
+    EXPECT_LT(ready.at_ns, operation.launched_ns);
+  }
+  EXPECT_LE(operation.launched_ns, operation.begun_ns);
+  EXPECT_LE(operation.begun_ns, operation.ended_ns);
   EXPECT_TRUE(std::get<TraceBatch>(host.news[2]).is_last);
   EXPECT_TRUE(std::get<TimelineClosed>(host.news[3]).missing_nodes.empty());
 }
 
-TEST_F(TimelineTest, WhatIsCancelledIsNegotiatedStill) {
+TEST_F(TimelineTest, WhatIsCancelledHasNotHappenedAndIsRecordedWhenItComesAgain) {
   Host host;
   const auto timeline = make(host, 0);
   ASSERT_TRUE(timeline->request({true, "/f", false}).is_ok());
-  auto tensor = std::make_shared<core::TensorDescriptor>();
-  tensor->name = "gradient";
-  timeline->trace()->on_submitted(LocalRank{0}, *tensor);
-  core::Launch launch;
-  launch.seq = Seq{1};
-  launch.tensors = std::make_shared<const std::vector<core::LaunchTensor>>(
-      std::vector<core::LaunchTensor>{{tensor, 1}});
-  timeline->trace()->on_launch(launch);
+  launch(*timeline, launch_of(1, {"gradient"}));
+  launch(*timeline, launch_of(2, {"loss"}));
   timeline->trace()->on_cancelled({Seq{1}, 2, 0});
-  timeline->trace()->on_launch(launch);
+  launch(*timeline, launch_of(1, {"loss", "gradient"}));
   (void)timeline->trace()->part_of_launch(4);
   timeline->trace()->on_ended(0, Seq{1});
-  const TraceBatch batch = timeline->trace()->buffer().take(100);
-  ASSERT_GE(batch.events.size(), 2u);
-  EXPECT_EQ(batch.events[0].kind, TraceKind::kNegotiate);
-  EXPECT_EQ(batch.events[1].kind, TraceKind::kReady);
+  timeline->trace()->on_ended(0, Seq{2});
+  const TraceBatch batch = timeline->trace()->buffer().take({});
+  ASSERT_EQ(batch.operations.size(), 1u);
+  EXPECT_EQ(batch.operations[0].number, 1u);
+  EXPECT_EQ(batch.operations[0].tensors->size(), 2u);
+  ASSERT_FALSE(batch.operations[0].ready.empty());
+  EXPECT_NE(batch.operations[0].ready[0].at_ns, observe::TraceReady::kNever);
+}
+
+TEST_F(TimelineTest, RanksAreReadyAtTimesOfTheirOwnOrNever) {
+  Host host;
+  const auto timeline = make(host, 1, 5 * kMs);
+  host.parent = NodeIndex{0};
+  timeline->on_message(NodeIndex{0}, {"job", TimelineBegin{}});
+  core::Launch launched = launch_of(1, {"a", "b", "c"});
+  const int64_t now_ns = steady_now_ns();
+  // Rank 2: a and b at one time, c later. Rank 3: a and b, and c never.
+  for (size_t i = 0; i < 6; ++i) launched.tickets[i] = Ticket{i};
+  launched.tickets[5].reset();
+  const std::vector<int64_t> at{30, 9, 30, 9, 20};
+  timeline->trace()->on_launch(
+      launched, {LocalRank{0}, LocalRank{1}},
+      [&](LocalRank, Ticket ticket) { return now_ns - at[ticket.value] * kMs; });
+  timeline->trace()->on_ended(0, Seq{1});
+  const TraceBatch batch = timeline->trace()->buffer().take({});
+  ASSERT_EQ(batch.operations.size(), 1u);
+  const auto ready = [&](int32_t rank, uint32_t tensors, int64_t ms) {
+    return observe::TraceReady{rank, tensors, now_ns - ms * kMs + 5 * kMs};
+  };
+  EXPECT_EQ(
+      batch.operations[0].ready,
+      (std::vector<observe::TraceReady>{
+          ready(2, 2, 30), ready(2, 1, 20), ready(3, 2, 9), {3, 1, observe::TraceReady::kNever}}));
+}
+
+TEST_F(TimelineTest, APlansTensorsAreTheSameOnesEachTime) {
+  Host host;
+  const auto timeline = make(host, 0);
+  ASSERT_TRUE(timeline->request({true, "/f", false}).is_ok());
+  core::Launch launched = launch_of(1, {"gradient", "loss"});
+  launched.locked = true;
+  for (uint64_t seq = 1; seq <= 2; ++seq) {
+    launched.seq = Seq{seq};
+    launch(*timeline, launched);
+    timeline->trace()->on_ended(0, Seq{seq});
+  }
+  launch(*timeline, launch_of(3, {"gradient"}));
+  timeline->trace()->on_ended(0, Seq{3});
+  const TraceBatch batch = timeline->trace()->buffer().take({});
+  ASSERT_EQ(batch.operations.size(), 3u);
+  EXPECT_EQ(batch.operations[0].tensors, batch.operations[1].tensors);
+  EXPECT_EQ(*batch.operations[2].tensors,
+            std::vector<uint32_t>{batch.operations[0].tensors->front()});
+}
+
+TEST_F(TimelineTest, TensorsBeyondItsBoundAreDroppedAndCounted) {
+  JobTrace trace({.ranks = {Rank{0}, Rank{1}}, .max_tracks = 4});  // two of them for the ranks
+  trace.on_launch(launch_of(1, {"a", "b", "c", "d", "e"}), {LocalRank{0}, LocalRank{1}},
+                  [](LocalRank, Ticket) { return kMs; });
+  trace.on_ended(0, Seq{1});
+  const TraceBatch batch = trace.buffer().take({});
+  ASSERT_EQ(batch.operations.size(), 1u);
+  EXPECT_EQ(batch.operations[0].tensors->size(), 2u);
+  EXPECT_EQ(batch.operations[0].ready.front().tensors, 2u);
+  EXPECT_EQ(batch.dropped, 3u * (3 + 2));
 }
 
 TEST_F(TimelineTest, ASlowNodeAboveGetsNoMoreThanItTakes) {
   Host host;
   const auto timeline = make_below(host);
-  constexpr int kOperations = 30'000;  // of some eight events
+  constexpr int kOperations = 60'000;  // of some five records and eleven events
   for (int i = 0; i < kOperations; ++i) {
     record(*timeline, static_cast<uint64_t>(i) + 1);
     if (i % 1'000 == 0) run_for(1);
@@ -164,9 +241,10 @@ TEST_F(TimelineTest, ASlowNodeAboveGetsNoMoreThanItTakes) {
   timeline->on_message(NodeIndex{0}, {"job", TimelineEnd{}});
   const std::vector<TraceBatch> batches = host.sent_of<TraceBatch>();
   uint64_t events = 0;
-  for (const TraceBatch& batch : batches) events += batch.events.size();
+  for (const TraceBatch& batch : batches)
+    events += batch.events.size() + 3 * batch.operations.size();
   EXPECT_TRUE(batches.back().is_last);
-  EXPECT_LE(events, 9u * 4096 + (1u << 16) + 100);
+  EXPECT_LE(events, 9u * 4100 + (1u << 16) + 100);  // three records an operation, or one an event
   EXPECT_GT(batches.back().dropped, 0u);
   EXPECT_EQ(static_cast<uint64_t>(job_->timeline_dropped_events.Value()), batches.back().dropped);
 }
@@ -218,6 +296,7 @@ TEST_F(TimelineTest, TimesAreRestatedOnTheClockAbove) {
   exchange();
   ASSERT_TRUE(std::holds_alternative<TimelineClosed>(above_host.news.back()));
   size_t events = 0;
+  size_t operations = 0;
   for (const TimelineNews& item : above_host.news) {
     const auto* batch = std::get_if<TraceBatch>(&item);
     if (!batch || batch->node != 1) continue;
@@ -228,8 +307,19 @@ TEST_F(TimelineTest, TimesAreRestatedOnTheClockAbove) {
       EXPECT_LE(event.begin_ns + event.duration_ns, end_ns + kMs);
       ++events;
     }
+    for (const observe::TraceOperation& operation : batch->operations) {
+      const std::vector<int64_t> times{operation.ready[0].at_ns, operation.ready[1].at_ns,
+                                       operation.launched_ns, operation.begun_ns,
+                                       operation.ended_ns};
+      for (const int64_t time : times) {
+        EXPECT_GE(time, begin_ns - kMs);
+        EXPECT_LE(time, end_ns + kMs);
+      }
+      ++operations;
+    }
   }
   EXPECT_GT(events, 8u);
+  EXPECT_EQ(operations, 1u);
 }
 
 TEST_F(TimelineTest, ANodeThatDoesNotSayItsLastIsNamed) {

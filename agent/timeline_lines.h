@@ -1,0 +1,61 @@
+// Lines of a timeline's file, each an event. A line is the head of its track and a tail, because
+// the events of an operation's tensors differ in the track alone.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rueda/v1/timeline.pb.h"
+
+namespace rueda::agent {
+
+void append_number(std::string& text, int64_t number);
+// Microseconds, to the nanosecond.
+void append_us(std::string& text, int64_t ns);
+
+// Tails of one operation's events.
+class OperationLines {
+ public:
+  explicit OperationLines(const v1::TimelineBatch::Operation& operation);
+
+  // The events of each of the next tensors, in the order of time.
+  struct Stretch {
+    size_t tensors = 0;
+    std::vector<std::string> tails;
+  };
+  // Until there is no tensor left.
+  Stretch next(size_t tensors_left);
+
+ private:
+  // Where a rank's list of what it had submitted stands.
+  struct Cursor {
+    int32_t rank = 0;
+    int item = 0;
+    int end = 0;
+    size_t left = 0;  // tensors of this item
+  };
+  struct Mark {
+    int64_t at_ns;
+    int32_t rank;
+  };
+
+  std::string span(int64_t begin_ns, int64_t end_ns, std::string_view name) const;
+
+  const v1::TimelineBatch::Operation& operation_;
+  const std::string kind_;
+  std::string arguments_;  // those of all of its events
+  std::vector<Cursor> cursors_;
+  std::string whole_;  // the tail of what it is all about
+};
+
+// In the file.
+uint64_t count_events(const v1::TimelineBatch& batch);
+
+// "ALLREDUCE".
+std::string upper_name(uint32_t collective);
+// "\"operation\":\"12\"", and of which process set.
+std::string operation_arguments(uint64_t number, uint32_t process_set);
+
+}  // namespace rueda::agent

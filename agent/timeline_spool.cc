@@ -1,0 +1,80 @@
+#include "agent/timeline_spool.h"
+
+#include <utility>
+
+#include <pthread.h>
+#include <sched.h>
+
+#include "agent/timeline_lines.h"
+
+namespace rueda::agent {
+
+TimelineSpool::TimelineSpool(std::unique_ptr<TimelineFile> file, size_t max_bytes)
+    : file_(std::move(file)), max_bytes_(max_bytes), thread_([this] { run(); }) {}
+
+TimelineSpool::~TimelineSpool() { stop(); }
+
+Status TimelineSpool::write(v1::TimelineBatch batch) {
+  std::vector<v1::TimelineBatch> written;  // freed without the lock
+  const size_t bytes = batch.ByteSizeLong();
+  const std::lock_guard lock(mutex_);
+  written.swap(written_);
+  if (waiting_bytes_ + bytes > max_bytes_) {
+    dropped_[batch.node()] += count_events(batch);
+  } else {
+    waiting_bytes_ += bytes;
+    waiting_.push_back(std::move(batch));
+    changed_.notify_one();
+  }
+  return std::exchange(status_, Status::ok());
+}
+
+bool TimelineSpool::write_next() {
+  v1::TimelineBatch batch;
+  {
+    const std::lock_guard lock(mutex_);
+    if (waiting_.empty()) return false;
+    batch = std::move(waiting_.front());
+    waiting_.pop_front();
+    waiting_bytes_ -= batch.ByteSizeLong();
+  }
+  Status status = file_->write(batch);
+  const std::lock_guard lock(mutex_);
+  if (!status.is_ok()) status_ = std::move(status);
+  written_.push_back(std::move(batch));
+  return true;
+}
+
+void TimelineSpool::run() {
+  pthread_setname_np(pthread_self(), "rueda-timeline");
+  const sched_param unused{};
+  (void)sched_setscheduler(0, SCHED_IDLE, &unused);  // this thread; refused: it runs like others
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return is_stopping_ || !waiting_.empty(); });
+      if (is_stopping_) return;
+    }
+    write_next();
+  }
+}
+
+void TimelineSpool::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopping_ = true;
+    changed_.notify_one();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+Status TimelineSpool::close(const v1::TimelineClosed& closed) {
+  stop();
+  while (write_next()) {
+  }
+  if (!status_.is_ok()) return status_;
+  for (const auto& [node, events] : dropped_) file_->count_dropped(node, events);
+  return file_->close(closed);
+}
+
+}  // namespace rueda::agent
