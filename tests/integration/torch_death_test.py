@@ -15,14 +15,24 @@ HAS_TORCH = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, 
 @unittest.skipUnless(HAS_TORCH, "PyTorch is not installed (deploy/packages.sh test installs it)")
 class TorchDeathTest(IntegrationTest):
 
-    def test_a_death_is_an_error_that_names_the_rank(self):
+    def run_until_death(self, how, nodes):
         path = os.path.join(self.folder, "died")
         program = os.path.join(FOLDER, "torch_death_rank.py")
-        run = self.ruedarun("-np", "4", "--virtual-nodes", "2", PYTHON, program, path)
+        run = self.ruedarun("-np", "4", "--virtual-nodes", str(nodes), PYTHON, program, path, how)
         self.assertNotEqual(run.exit_code(), 0, run.output())
         for rank in (0, 1, 3):
             found, = run.wait_for(rf"^\[{rank}\] caught after ([0-9.]+) s: .*rank 2\b")
             self.assertLess(float(found.group(1)), 2 * SLOWNESS, run.output())
+        return run
+
+    def test_a_death_is_an_error_that_names_the_rank(self):
+        self.run_until_death("training", nodes=2)
+
+    def test_a_death_while_all_others_sit_in_synchronize(self):
+        for nodes in (1, 2):
+            with self.subTest(nodes=nodes):
+                run = self.run_until_death("synchronize", nodes)
+                run.wait_for(r"^\[2\] all others wait: True; done: False")
 
 
 if __name__ == "__main__":
