@@ -71,7 +71,7 @@ class ControlPlane {
   virtual LinkId acquire(const std::string& address) = 0;
   virtual void release(LinkId link) = 0;
   // Messages for a link that is not up are dropped: what matters is sent again, or its loss is
-  // noticed.
+  // noticed. But Fails are kept for a link that is dialled, for a while after its release.
   virtual void send(LinkId link, const Envelope& envelope) = 0;
   // Likewise.
   virtual void send(LinkId link, const TimelineMessage& message) = 0;

@@ -101,6 +101,16 @@ engine::LinkId GrpcControlPlane::acquire(const std::string& address) {
 void GrpcControlPlane::release(engine::LinkId id) {
   const auto it = links_.find(id);
   if (it == links_.end() || --it->second.users > 0) return;
+  if (it->second.last_words.empty()) return forget(id);
+  auto timer =
+      std::make_shared<boost::asio::steady_timer>(loop_, std::chrono::milliseconds(kLastWordsMs));
+  timer->async_wait([this, alive = alive_, id, timer](const boost::system::error_code& error) {
+    if (!error && *alive && links_.contains(id) && links_.at(id).users == 0) forget(id);
+  });
+}
+
+void GrpcControlPlane::forget(engine::LinkId id) {
+  const auto it = links_.find(id);
   if (it->second.stream) it->second.stream->close();
   links_.erase(it);
 }
@@ -176,6 +186,7 @@ void GrpcControlPlane::on_message(engine::LinkId id, uint64_t stream_number,
   if (message.has_hello()) {
     metrics.membership_received.Increment();
     if (!greet(link, message.hello())) link.stream->close();
+    if (link.dialled && link.users == 0 && link.last_words.empty()) forget(id);
     return;
   }
   if (!link.peer) {
@@ -226,6 +237,10 @@ bool GrpcControlPlane::greet(Link& link, const v1::Hello& hello) {
   link.redial_delay_ms = 0;
   arm_watch();
   spdlog::info("control connection with node {} ({}) is up", hello.node_id(), link.address);
+  for (const v1::LinkMessage& word : std::exchange(link.last_words, {})) {
+    metrics_.daemon().membership_sent.Increment();
+    write(link, word);
+  }
   return true;
 }
 
@@ -264,9 +279,18 @@ void GrpcControlPlane::lose(engine::LinkId id, const Status& status) {
 
 void GrpcControlPlane::send(engine::LinkId id, const engine::Envelope& envelope) {
   const auto it = links_.find(id);
-  if (it == links_.end() || !it->second.peer || !it->second.stream) return;
+  if (it == links_.end()) return;
   v1::LinkMessage message;
   *message.mutable_job() = to_proto(envelope);
+  if (!it->second.peer || !it->second.stream) {
+    // Who fails does not say it again.
+    const bool is_last_word = std::holds_alternative<core::Fail>(envelope.message.body);
+    std::vector<v1::LinkMessage>& last_words = it->second.last_words;
+    if (it->second.dialled && is_last_word && last_words.size() < kMostLastWords) {
+      last_words.push_back(std::move(message));
+    }
+    return;
+  }
   observe::DaemonMetrics& metrics = metrics_.daemon();
   (is_order(message.job()) ? metrics.order_sent : metrics.membership_sent).Increment();
   write(it->second, message);

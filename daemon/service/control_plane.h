@@ -36,6 +36,10 @@ struct PeerSnapshot {
   double last_heard_seconds = 0;
 };
 
+// What is kept of failures until a link is up, by link: so many, for so long.
+inline constexpr size_t kMostLastWords = 64;
+inline constexpr TicksMs kLastWordsMs = 90'000;
+
 class GrpcControlPlane final : public engine::ControlPlane {
  public:
   GrpcControlPlane(boost::asio::io_context& control_loop, observe::Metrics& metrics,
@@ -73,6 +77,7 @@ class GrpcControlPlane final : public engine::ControlPlane {
     TicksMs last_sent_ms = 0;
     TicksMs last_asked_ms = 0;  // by a heartbeat
     TicksMs redial_delay_ms = 0;
+    std::vector<v1::LinkMessage> last_words;  // of a dialled one: that jobs failed
   };
 
   StreamEvents events_of(engine::LinkId id, uint64_t stream_number);
@@ -84,6 +89,8 @@ class GrpcControlPlane final : public engine::ControlPlane {
   // True if the peer may stay.
   bool greet(Link& link, const v1::Hello& hello);
   void lose(engine::LinkId id, const Status& status);
+  // Nobody uses the link any more.
+  void forget(engine::LinkId id);
   void wait_for_streams(std::vector<std::shared_ptr<Stream>> closing, int seconds);
   void write(Link& link, const v1::LinkMessage& message);
   void beat(Link& link);

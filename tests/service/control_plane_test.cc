@@ -147,6 +147,41 @@ TEST_F(ControlPlaneTest, WhatIsSentOverALinkThatIsNotUpIsDropped) {
   EXPECT_EQ(b.events.envelopes[0].second.job, "now");
 }
 
+// The daemon of a parent may start after its child's job has failed and been closed.
+TEST_F(ControlPlaneTest, AFailWaitsForALinkThatIsNotUpYet) {
+  Daemon a(loop_, "a");
+  const int port = Daemon(loop_, "nobody").port();
+  const LinkId link = a.plane.acquire("127.0.0.1:" + std::to_string(port));
+  a.plane.send(link, leave_of("job", 1));
+  const Status cause(Code::kRankLost, "rank 3 died");
+  for (size_t i = 0; i < 2 * kMostLastWords; ++i) {
+    a.plane.send(link, {"job" + std::to_string(i), {NodeIndex{1}, Epoch{1}, 0, core::Fail{cause}}});
+  }
+  a.plane.release(link);
+  Daemon b(loop_, "b", 60'000, port);
+  ASSERT_TRUE(loop_.run_until([&] { return a.plane.peers().empty(); }))
+      << "it goes when all is said";
+  ASSERT_TRUE(loop_.run_until([&] { return b.events.lost.size() == 1; }));
+  ASSERT_EQ(b.events.envelopes.size(), kMostLastWords) << "bounded; the first ones count";
+  const Envelope& first = b.events.envelopes[0].second;
+  EXPECT_EQ(first.job, "job0");
+  EXPECT_EQ(std::get<core::Fail>(first.message.body).status.message(), "rank 3 died");
+}
+
+TEST_F(ControlPlaneTest, ALinkThatWaitsToSayAFailCanBeUsedAgain) {
+  Daemon a(loop_, "a");
+  const int port = Daemon(loop_, "nobody").port();
+  const std::string address = "127.0.0.1:" + std::to_string(port);
+  const LinkId link = a.plane.acquire(address);
+  a.plane.send(link,
+               {"job", {NodeIndex{1}, Epoch{1}, 0, core::Fail{Status(Code::kRankLost, "x")}}});
+  a.plane.release(link);
+  EXPECT_EQ(a.plane.acquire(address), link);
+  Daemon b(loop_, "b", 60'000, port);
+  ASSERT_TRUE(loop_.run_until([&] { return b.events.envelopes.size() == 1; }));
+  EXPECT_TRUE(a.is_up());
+}
+
 TEST_F(ControlPlaneTest, ALostDaemonIsDialledAgainUnderTheSameNumber) {
   Daemon a(loop_, "a");
   auto b = std::make_unique<Daemon>(loop_, "b");
