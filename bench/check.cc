@@ -77,6 +77,7 @@ void reference(const Scenario& scenario, uint64_t first_index, size_t count, Blo
       combine_ranks<E>(scenario, first_index, count, block, multiply<E>);
       for (size_t i = 0; i < count; ++i) block.magnitude[i] = absolute<E>(block.value[i]);
       break;
+    case RUEDA_ADASUM: break;  // kAllOps has it not
   }
 }
 

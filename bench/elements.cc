@@ -24,6 +24,7 @@ const char* to_string(rueda_op op) {
     case RUEDA_MIN: return "min";
     case RUEDA_MAX: return "max";
     case RUEDA_PRODUCT: return "product";
+    case RUEDA_ADASUM: return "adasum";
   }
   return "unknown";
 }

@@ -44,7 +44,8 @@ int contributor_group_size(rueda_dtype dtype, rueda_op op, int nranks) {
           return std::max<int>(1, E::kExactBits - std::bit_width(static_cast<unsigned>(nranks)));
         }
         break;
-      case RUEDA_SUM: break;
+      case RUEDA_SUM:
+      case RUEDA_ADASUM: break;
     }
     return E::kExactBits;
   });

@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 #define RUEDA_ABI_MAGIC 0x41445552u /* "RUDA" */
-#define RUEDA_ABI_VERSION 8u
+#define RUEDA_ABI_VERSION 9u
 
 #define RUEDA_ABI_JOB_ID_BYTES 64 /* with the final NUL */
 #define RUEDA_ABI_NODE_ID_BYTES 64

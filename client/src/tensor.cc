@@ -64,6 +64,19 @@ Status check_arithmetic(const rueda_abi_intern& descriptor) {
 }
 
 // The daemon looks, too.
+Status check_adasum(const rueda_abi_intern& descriptor) {
+  const auto kind = static_cast<CollectiveKind>(descriptor.kind);
+  const auto dtype = static_cast<DType>(descriptor.dtype);
+  if (static_cast<ReduceOp>(descriptor.op) != ReduceOp::kAdasum || can_be_adasum(kind, dtype)) {
+    return Status::ok();
+  }
+  return invalid(
+      "tensor " + quoted(descriptor.name) + " (" + to_string(kind) + ", " + to_string(dtype) +
+      ") asks for Adasum; only an allreduce of float16, bfloat16, float32 or float64 can "
+      "have it: use the sum or the average");
+}
+
+// The daemon looks, too.
 Status check_wire(const rueda_abi_intern& descriptor) {
   const auto kind = static_cast<CollectiveKind>(descriptor.kind);
   const auto dtype = static_cast<DType>(descriptor.dtype);
@@ -148,7 +161,7 @@ Status set_options(const rueda_reduce_options* options, TensorRequest& request) 
   const int op = as_number(options->op);
   if (op < 0 || op >= kReduceOpCount) {
     return invalid("tensor " + quoted(descriptor.name) + " asks for the unknown operator " +
-                   std::to_string(op) + "; 0 (sum) to 4 (product) are known");
+                   std::to_string(op) + "; 0 (sum) to 5 (adasum) are known");
   }
   if (!std::isfinite(options->prescale) || !std::isfinite(options->postscale)) {
     return invalid("tensor " + quoted(descriptor.name) + " has a scale that is not finite");
@@ -164,6 +177,7 @@ Status set_options(const rueda_reduce_options* options, TensorRequest& request) 
   }
   descriptor.wire_dtype = static_cast<uint32_t>(wire_dtype);
   if (Status status = check_wire(descriptor); !status.is_ok()) return status;
+  if (Status status = check_adasum(descriptor); !status.is_ok()) return status;
   return check_arithmetic(descriptor);
 }
 

@@ -27,8 +27,11 @@ enum class ReduceOp : uint8_t {
   kMin = 2,      // NaN in any contribution gives NaN; of bool: and
   kMax = 3,      // likewise; of bool: or
   kProduct = 4,  // of bool: and
+  kAdasum = 5,   // by direction, tensor by tensor (reduce/adasum.h); see can_be_adasum()
 };
-inline constexpr int kReduceOpCount = 5;
+inline constexpr int kReduceOpCount = 6;
+// Those before kAdasum: element by element.
+inline constexpr int kElementwiseOpCount = 5;
 
 // What values of a reduction are rounded to where they cross the network.
 enum class WireDType : uint8_t {
@@ -105,6 +108,15 @@ constexpr DType dtype_on_wire(DType dtype, WireDType wire) {
 // Whether a collective on elements of this type can have a wire dtype of its own.
 constexpr bool can_be_rounded(CollectiveKind kind, DType dtype) {
   return reduces(kind) && dtype == DType::kFloat32;
+}
+
+constexpr bool is_floating(DType dtype) {
+  return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kFloat16 ||
+         dtype == DType::kBFloat16;
+}
+// Whether a collective on elements of this type can have the operator kAdasum.
+constexpr bool can_be_adasum(CollectiveKind kind, DType dtype) {
+  return kind == CollectiveKind::kAllreduce && is_floating(dtype);
 }
 
 // Numbers that wrap and truncate. Not bool.

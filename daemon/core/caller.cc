@@ -136,16 +136,16 @@ void Caller::check_absent(Entry& entry) const {
   }
   if (entry.absent.value < 0 || descriptor.kind == CollectiveKind::kBarrier) return;
   const bool is_reduced = descriptor.kind == CollectiveKind::kAllreduce;
-  if (is_reduced && (descriptor.op == ReduceOp::kSum || descriptor.op == ReduceOp::kAverage)) {
-    return;
-  }
+  const bool takes_zeros = descriptor.op == ReduceOp::kSum || descriptor.op == ReduceOp::kAverage ||
+                           descriptor.op == ReduceOp::kAdasum;
+  if (is_reduced && takes_zeros) return;
   note_error(entry, Code::kInvalidArgument,
              "\"" + descriptor.name + "\" cannot be carried out (" +
                  (is_reduced ? std::string("allreduce, op ") + to_string(descriptor.op)
                              : std::string(to_string(descriptor.kind))) +
                  "): rank " + std::to_string(entry.absent.value) +
-                 " has joined, and contributes zeros to sums and averages alone; do it before any "
-                 "rank joins, or after all have");
+                 " has joined, and contributes zeros to sums, averages and Adasum alone; do it "
+                 "before any rank joins, or after all have");
 }
 
 // All ranks have joined: the rest of these will not come.

@@ -28,17 +28,19 @@ RingCut::RingCut(int64_t elements, int shards, int64_t max_chunk_elements)
 
 RingCut::RingCut(const std::vector<std::vector<ElementRange>>& rounds, int64_t max_chunk_elements)
     : shards_(static_cast<int>(rounds.front().size())) {
-  RUEDA_CHECK(shards_ >= 1 && max_chunk_elements >= 1);
-  for (const std::vector<ElementRange>& shards : rounds) {
-    RUEDA_CHECK(shards.size() == static_cast<size_t>(shards_));
-    int64_t largest = 0;
-    for (const ElementRange& shard : shards) {
-      largest = std::max(largest, shard.count());
-      elements_ += shard.count();
-    }
-    rounds_.push_back({pieces_, pieces_for(largest, max_chunk_elements), shards});
-    pieces_ += rounds_.back().pieces;
+  RUEDA_CHECK(shards_ >= 1);
+  for (const std::vector<ElementRange>& shards : rounds) add_round(shards, max_chunk_elements);
+}
+
+void RingCut::add_round(const std::vector<ElementRange>& shards, int64_t max_chunk_elements) {
+  RUEDA_CHECK(max_chunk_elements >= 1 && shards.size() == static_cast<size_t>(shards_));
+  int64_t largest = 0;
+  for (const ElementRange& shard : shards) {
+    largest = std::max(largest, shard.count());
+    elements_ += shard.count();
   }
+  rounds_.push_back({pieces_, pieces_for(largest, max_chunk_elements), shards});
+  pieces_ += rounds_.back().pieces;
 }
 
 int RingCut::round_of(int64_t piece) const {

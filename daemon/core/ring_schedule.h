@@ -41,6 +41,8 @@ class RingCut {
   // Into these, by round. The rounds' pieces follow each other; each round has as many shards, 1 or
   // more, and likewise at least one piece.
   RingCut(const std::vector<std::vector<ElementRange>>& rounds, int64_t max_chunk_elements);
+  // One more round, behind the last, of a cut that was made with rounds.
+  void add_round(const std::vector<ElementRange>& shards, int64_t max_chunk_elements);
 
   int64_t elements() const { return elements_; }
   int shards() const { return shards_; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include "daemon/engine/add_parts.h"
@@ -28,7 +29,10 @@ void add_tensors(const core::Launch& launch, const core::Layout& layout, NodeInd
   for (const core::LaunchTensor& tensor : *launch.tensors) {
     ranks.clear();
     for (size_t i = 0; i < ranks_of_node; ++i, ++ticket) {
-      if (!*ticket) continue;  // it has joined
+      if (!*ticket) {                                                 // it has joined
+        if (operation.op == ReduceOp::kAdasum) ranks.emplace_back();  // its place in the tree stays
+        continue;
+      }
       const LocalRank rank{static_cast<int32_t>(i)};
       const SubmittedBuffers& buffers = find(rank, **ticket);
       ranks.push_back({buffers.input, buffers.output});
@@ -42,6 +46,19 @@ void add_tensors(const core::Launch& launch, const core::Layout& layout, NodeInd
       operation.add(tensor.elements, ranks);
     }
   }
+}
+
+// The members of a node stand next to each other in the layout.
+std::vector<std::vector<size_t>> tree_of(const core::Layout& layout) {
+  std::vector<std::vector<size_t>> tree;
+  const std::string* node_id = nullptr;
+  for (const NodeIndex member : layout.members()) {
+    const std::string& own = layout.node(member).node_id;
+    if (!node_id || *node_id != own) tree.emplace_back();
+    node_id = &own;
+    tree.back().push_back(static_cast<size_t>(layout.ring_index(member).value));
+  }
+  return tree;
 }
 
 }  // namespace
@@ -65,6 +82,7 @@ std::unique_ptr<Operation> build_operation(const core::Launch& launch, const cor
   if (reduces(first.kind) && first.op == ReduceOp::kAverage) {
     operation->divisor = layout.member_ranks();
   }
+  if (first.op == ReduceOp::kAdasum) operation->tree = tree_of(layout);
   if (has_root(first.kind)) operation->root_node = layout.ring_index(layout.node_of(first.root));
 
   add_tensors(launch, layout, self, find, *operation);

@@ -201,13 +201,20 @@ void DataJob::launch(std::unique_ptr<Operation> operation) {
   if (const auto awaited = awaited_.extract(operation->seq)) {
     return launch_completing(std::move(operation), awaited.mapped());
   }
-  const auto chunk_elements =
-      static_cast<int64_t>(geometry_.slot_bytes / element_bytes(operation->dtype_between_nodes()));
-  const core::RingCut cut = operation->cut(nodes(), chunk_elements);
   const Seq seq = operation->seq;
   last_launched(seq) = seq.value;
+  if (held_of(seq) && operation->op == ReduceOp::kAdasum) return refuse_adasum(seq);
+  const int64_t slot_bytes = geometry_.slot_bytes;
+  std::unique_ptr<Adasum> adasum;
+  if (operation->op == ReduceOp::kAdasum) {
+    adasum = std::make_unique<Adasum>(*operation, nodes(), options_.self, slot_bytes);
+  }
+  const core::RingCut cut = adasum && adasum->schedule()
+                                ? adasum->schedule()->cut()
+                                : operation->cut(nodes(), slot_bytes / operation->wire_bytes(1));
   running_.push_back(std::make_unique<Running>(Running{std::move(operation), cut, {}}));
   Running& running = *running_.back();
+  running.adasum = std::move(adasum);
   if (is_small(*running.operation)) options_.events.on_small();
   running.started_s = steady_now_s();
   if (running.operation->trace) running.operation->trace->begun_ns = steady_now_ns();
@@ -216,7 +223,7 @@ void DataJob::launch(std::unique_ptr<Operation> operation) {
   if (held && (nodes() > 1 || held->holds(seq)) && !held->launch(*running.operation, cut)) {
     return give_up_for_memory(*running.operation);
   }
-  if (nodes() == 1) return run_locally(running);
+  if (nodes() == 1) return running.adasum ? weigh(running) : run_locally(running);
   running.stores_late = held && !is_chain(*running.operation) && running.operation->is_in_place();
   if (running_.size() == 1) {
     last_progress_ms_ = steady_now_ms();
@@ -224,8 +231,12 @@ void DataJob::launch(std::unique_ptr<Operation> operation) {
   }
   if (begin_exchange(running)) return;
   prepare_ring(running);
-  originate(running);
-  finish_if_done(running);
+  if (running.adasum) {
+    weigh(running);
+  } else {
+    originate(running);
+    finish_if_done(running);
+  }
   // Frames that came before: handling one may end the operation, so it is looked up each time.
   std::vector<transport::FrameHeader> mine;
   std::erase_if(early_, [&](const transport::FrameHeader& header) {
@@ -249,6 +260,7 @@ void DataJob::cancel(const core::Cancel& cancelled) {
   std::erase_if(running_, [&](const auto& running) {
     if (!is_cancelled(running->operation->seq)) return false;
     if (running->is_exchanged) drop_exchange(state_of(*running->operation));
+    release_parked(*running);
     return true;
   });
   uint64_t& last = last_launched(cancelled.first);
@@ -305,6 +317,7 @@ void DataJob::run_locally(Running& running) {
 }
 
 core::Route DataJob::route(const Running& running, int64_t piece, int shard) const {
+  if (running.adasum) return running.adasum->schedule()->route(piece, shard);
   const Operation& operation = *running.operation;
   return core::route_of(operation.kind, nodes(), operation.root_node, running.cut.round_of(piece),
                         shard);
@@ -346,6 +359,7 @@ void DataJob::originate(Running& running) {
   for (; running.next_origin < running.cut.pieces() && !stopped_; ++running.next_origin) {
     const int64_t piece = running.next_origin;
     if (!is_chain(operation) && piece >= running.first_incomplete + geometry_.window) return;
+    if (!may_begin(running, piece)) return;
     const core::Route way = route(running, piece, shard);
     if (way.origin != options_.self) continue;
     const core::ElementRange range = running.cut.chunk(piece, shard);
@@ -364,10 +378,11 @@ void DataJob::originate(Running& running) {
     const uint32_t buffer = geometry_.origin_buffer(operation.seq, piece);
     const uint32_t cookie = geometry_.slots() + buffer;
     if (outbox_.in_use(cookie)) return;  // on_sent comes back here
-    const transport::SendBuffer values = take_input(operation, way, range, buffer);
-    if (!inputs_hold(running)) return;
     const auto chunk = static_cast<uint32_t>(piece * running.cut.shards() + shard);
-    if (way.reduce_hops == 0 && way.is_for_all) {
+    const transport::SendBuffer values = running.adasum ? begin_adasum_chunk(running, chunk, buffer)
+                                                        : take_input(operation, way, range, buffer);
+    if (!inputs_hold(running)) return;
+    if (way.reduce_hops == 0 && way.is_for_all && !running.adasum) {
       hold_values(running, chunk, values.data);
       if (!running.stores_late) store(running, chunk, values.data);
     }

@@ -30,6 +30,7 @@
 #include "daemon/core/algorithm.h"
 #include "daemon/core/decision.h"
 #include "daemon/core/exchange_schedule.h"
+#include "daemon/engine/adasum.h"
 #include "daemon/engine/exchange_state.h"
 #include "daemon/engine/held_finals.h"
 #include "daemon/engine/lent_memory.h"
@@ -152,6 +153,7 @@ class DataJob final : private MeshEvents {
     bool is_diverged = false;          // it has been told
     bool launched_everywhere = false;  // the others have deadlines to keep only from then on
     bool is_exchanged = false;         // over the mesh: cut, due and the pieces here mean nothing
+    std::unique_ptr<Adasum> adasum;    // null: another operator
   };
 
   // The two channels' events; they differ in whose death on_closed means.
@@ -286,6 +288,26 @@ class DataJob final : private MeshEvents {
   void on_mesh_slot_free() override;
   void on_mesh_failed(NodeIndex peer, const Status& status) override { give_up(peer, status); }
   void on_mesh_closed(NodeIndex peer, const Status& status) override;
+
+  // --- data_job_adasum.cc
+  // Turns of the passes over the ranks' memory, then the sum begins.
+  void weigh(Running& running);
+  // Which stage the chunk belongs to; kSum of any other operator.
+  static core::AdasumStage stage_of(const Running& running, int64_t chunk);
+  bool may_begin(const Running& running, int64_t piece) const {
+    return !running.adasum || running.adasum->may_begin(piece, running.first_incomplete);
+  }
+  // Frames that had come too early for their stage. Their operations may be gone afterwards.
+  void handle_parked();
+  void release_parked(const Running& running);
+  // Of a chunk as it goes between nodes.
+  size_t chunk_bytes(const Running& running, int64_t chunk) const;
+  // What this node begins the chunk with.
+  transport::SendBuffer begin_adasum_chunk(const Running& running, int64_t chunk, uint32_t buffer);
+  // What comes before the sum.
+  void take_products(Running& running, int64_t chunk, const core::RingStep& step,
+                     std::byte* values);
+  void refuse_adasum(Seq seq);
 
   // --- data_job_start.cc
   // Before the first launch node 0 measures what messages cost, and tells all which way is the

@@ -107,6 +107,7 @@ void DataJob::make_mesh() {
 bool DataJob::begin_exchange(Running& running) {
   const Operation& operation = *running.operation;
   if (!mesh_ || !can_be_exchanged(operation.kind) || operation.share.of > 1) return false;
+  if (running.adasum) return false;
   const core::Algorithm algorithm = core::algorithm_for(table_, operation.wire_bytes());
   if (algorithm == core::Algorithm::kRing) return false;
 

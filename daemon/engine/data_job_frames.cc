@@ -155,8 +155,7 @@ Status DataJob::check_frame(const Running& running, const transport::FrameHeader
   if (header.chunk >= running.cut.chunks()) {
     return broken("chunk " + std::to_string(header.chunk));
   }
-  const core::ElementRange range = running.cut.chunk_at(header.chunk);
-  if (header.payload_bytes != operation.wire_bytes(range.count())) {
+  if (header.payload_bytes != chunk_bytes(running, header.chunk)) {
     return broken(std::to_string(header.payload_bytes) + " bytes in chunk " +
                   std::to_string(header.chunk));
   }
@@ -179,13 +178,19 @@ Status DataJob::check_frame(const Running& running, const transport::FrameHeader
 
 void DataJob::handle_chunk(Running& running, const transport::FrameHeader& header,
                            std::span<std::byte> payload) {
+  if (!may_begin(running, header.chunk / running.cut.shards())) {
+    return running.adasum->park(header);
+  }
   const Operation& operation = *running.operation;
   if (operation.trace) operation.trace->note_received(header.chunk);
   const core::RingStep step =
       core::ring_step(route(running, header.chunk), phase_of(header.kind), options_.self, nodes());
   const uint64_t stable = pass_on_stability(header, step.is_final);
-  const bool stores = step.keeps && !running.stores_late;
-  if (step.adds) {
+  const bool is_of_sum = stage_of(running, header.chunk) == core::AdasumStage::kSum;
+  const bool stores = step.keeps && is_of_sum && !running.stores_late;
+  if (!is_of_sum) {
+    take_products(running, header.chunk, step, payload.data());
+  } else if (step.adds) {
     const core::ElementRange range = running.cut.chunk_at(header.chunk);
     if (stores) {
       kernels_.reduce_and_store(operation, range, payload.data(), payload.data());
@@ -195,7 +200,7 @@ void DataJob::handle_chunk(Running& running, const transport::FrameHeader& heade
     if (!inputs_hold(running)) return;
   }
   if (step.forwards) forward(running, header, step.phase(), payload, stable);
-  if (step.keeps) hold_values(running, header.chunk, payload.data());
+  if (step.keeps && is_of_sum) hold_values(running, header.chunk, payload.data());
   if (stores && !step.adds) store(running, header.chunk, payload.data());
   if (!step.forwards) receive_->release(header.slot);
   note_done(running, header.chunk / running.cut.shards());

@@ -87,6 +87,7 @@ uint64_t DataJob::pass_on_stability(const transport::FrameHeader& header, bool i
 }
 
 void DataJob::settle() {
+  handle_parked();
   if (!held_.front() || stopped_ || !send_ || !receive_) return;
   for (const core::Track track : {core::Track::kLockable, core::Track::kDecreed}) {
     pass_acknowledgement(track);

@@ -66,6 +66,7 @@ size_t JobRunner::common_loops() const {
 
 size_t JobRunner::shares_of(const Operation& operation, int nodes) const {
   if (nodes == 1 || operation.wire_bytes() < kLeastShared) return 1;
+  if (operation.op == ReduceOp::kAdasum) return 1;  // its weights are those of whole tensors
   return core::always_rings(spec_.algorithm, nodes, operation.wire_bytes()) ? loops_ : 1;
 }
 
@@ -147,7 +148,8 @@ void JobRunner::launch(const core::Launch& launch) {
   const size_t shares = shares_of(*operation, static_cast<int>(parts.ring().size()));
   operations_.emplace(OperationKey{launch.process_set, launch.seq},
                       UnderWay{operation->kind, parts.size() * shares});
-  if (parts.ring().size() == 1 && operation->bytes() <= kMostBytesHere) {
+  if (parts.ring().size() == 1 && operation->bytes() <= kMostBytesHere &&
+      operation->op != ReduceOp::kAdasum) {
     return run_here(*operation);
   }
   for (size_t part = 0; part < parts.size(); ++part) {

@@ -5,6 +5,7 @@
 
 #include "daemon/base/check.h"
 #include "daemon/reduce/kernels.h"
+#include "daemon/reduce/weighted.h"
 #include "daemon/session/arena.h"
 
 namespace rueda::engine {
@@ -51,7 +52,7 @@ void corrupt(DType dtype, void* value) {
 
 void Operation::add(int64_t elements, const std::vector<RankBuffers>& ranks) {
   const int64_t end = first_element.back() + elements;
-  if (!tensors.empty() &&
+  if (!tensors.empty() && op != ReduceOp::kAdasum &&
       follows(tensors.back(), static_cast<size_t>(tensors.back().elements) * element_bytes(dtype),
               ranks)) {
     tensors.back().elements += elements;
@@ -103,7 +104,9 @@ bool Operation::is_in_place() const {
 }
 
 const std::byte* Operation::sendable_input(core::ElementRange range) const {
-  if (wire_dtype != WireDType::kSame || prescale != 1.0 || dtype == DType::kBool) return nullptr;
+  if (op == ReduceOp::kAdasum || wire_dtype != WireDType::kSame || prescale != 1.0 ||
+      dtype == DType::kBool)
+    return nullptr;
   const size_t i = tensor_at(range.begin);
   if (i >= tensors.size() || range.end > first_element[i + 1]) return nullptr;
   const std::byte* only = nullptr;
@@ -124,16 +127,11 @@ template <class Visit>
 void OperationKernels::for_each_piece(const Operation& operation, core::ElementRange range,
                                       Visit visit) {
   const auto size = static_cast<int64_t>(element_bytes(operation.dtype));
-  const std::vector<int64_t>& first = operation.first_element;
-  size_t i = operation.tensor_at(range.begin);
-  for (int64_t at = range.begin; at < range.end; ++i) {
-    const int64_t end = std::min(first[i + 1], range.end);
-    if (end <= at) continue;
-    visit(Piece{operation.tensors[i], (at - first[i]) * size,
-                operation.wire_bytes(at - range.begin), end - at,
-                static_cast<size_t>((end - at) * size)});
-    at = end;
-  }
+  operation.for_each_tensor(range, [&](size_t i, core::ElementRange part) {
+    visit(Piece{i, operation.tensors[i], (part.begin - operation.first_element[i]) * size,
+                operation.wire_bytes(part.begin - range.begin), part.count(),
+                static_cast<size_t>(part.count() * size)});
+  });
 }
 
 bool OperationKernels::is_rewritten(const Piece& piece) {
@@ -148,6 +146,9 @@ bool OperationKernels::is_rewritten(const Piece& piece) {
 void OperationKernels::reduce_piece(const Operation& operation, const Piece& piece, DType dtype,
                                     const std::byte* partial, bool final, std::byte* dst,
                                     std::span<void* const> copies, bool streams) {
+  if (operation.op == ReduceOp::kAdasum) {
+    return add_weighted(operation, piece, dtype, partial, final, dst, copies);
+  }
   sources_.clear();
   for (const RankBuffers& rank : piece.tensor.ranks) {
     if (rank.input) sources_.push_back(rank.input + piece.offset);
@@ -167,6 +168,30 @@ void OperationKernels::reduce_piece(const Operation& operation, const Piece& pie
   args.prescale = operation.prescale;
   args.streams = streams;
   reduce_with(operation, args, final);
+}
+
+void OperationKernels::add_weighted(const Operation& operation, const Piece& piece, DType dtype,
+                                    const std::byte* partial, bool final, std::byte* dst,
+                                    std::span<void* const> copies) {
+  sources_.clear();
+  weights_.clear();
+  const size_t ranks = piece.tensor.ranks.size();
+  for (size_t i = 0; i < ranks; ++i) {
+    if (!piece.tensor.ranks[i].input) continue;
+    sources_.push_back(piece.tensor.ranks[i].input + piece.offset);
+    weights_.push_back(operation.weights[piece.number * ranks + i]);
+  }
+  reduce::add_weighted({.dtype = operation.dtype,
+                        .sum_dtype = dtype,
+                        .dst = dst,
+                        .copies = copies,
+                        .partial = partial,
+                        .sources = sources_,
+                        .weights = weights_,
+                        .count = static_cast<size_t>(piece.elements)});
+  if (!corrupt_ || !final) return;
+  corrupt(dtype, dst);
+  for (void* copy : copies) corrupt(dtype, copy);
 }
 
 void OperationKernels::combine(const Operation& operation, const void* first,
@@ -194,6 +219,50 @@ void OperationKernels::reduce_with(const Operation& operation, reduce::ReduceArg
     corrupt(dtype, args.dst);
     for (void* copy : args.copies) corrupt(dtype, copy);
   }
+}
+
+void OperationKernels::add_rank_products(const Operation& operation, core::ElementRange range,
+                                         std::span<double> products) {
+  for_each_piece(operation, range, [&](const Piece& piece) {
+    std::vector<size_t> givers;
+    sources_.clear();
+    for (size_t i = 0; i < piece.tensor.ranks.size(); ++i) {
+      if (!piece.tensor.ranks[i].input) continue;
+      givers.push_back(i);
+      sources_.push_back(piece.tensor.ranks[i].input + piece.offset);
+    }
+    std::vector<double> of_givers(reduce::pairs_of(givers.size()));
+    reduce::add_dot_products(operation.dtype, sources_, static_cast<size_t>(piece.elements),
+                             of_givers);
+    for (size_t j = 0; j < givers.size(); ++j) {
+      for (size_t i = 0; i <= j; ++i) {
+        products[reduce::pair_place(givers[i], givers[j])] += of_givers[reduce::pair_place(i, j)];
+      }
+    }
+  });
+}
+
+const std::byte* OperationKernels::own_vector(const Operation& operation,
+                                              core::ElementRange range) {
+  own_.resize(static_cast<size_t>(operation.wire_bytes(range.count())));
+  reduce_local(operation, range, nullptr, false, own_.data());
+  return own_.data();
+}
+
+double OperationKernels::own_square(const Operation& operation, core::ElementRange range) {
+  const std::byte* own = own_vector(operation, range);
+  return reduce::dot_product(operation.dtype_between_nodes(), own, own,
+                             static_cast<size_t>(range.count()));
+}
+
+void OperationKernels::meet(const Operation& operation, core::ElementRange range,
+                            const std::byte* values, std::vector<double>& products) {
+  const std::byte* own = own_vector(operation, range);
+  for_each_piece(operation, range, [&](const Piece& piece) {
+    products.push_back(reduce::dot_product(operation.dtype_between_nodes(),
+                                           own + piece.range_offset, values + piece.range_offset,
+                                           static_cast<size_t>(piece.elements)));
+  });
 }
 
 void OperationKernels::find_outputs(const Piece& piece) {

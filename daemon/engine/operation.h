@@ -2,6 +2,7 @@
 // elements, with the memory of every local rank behind it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -35,7 +36,8 @@ struct OperationTensor {
   std::vector<RankBuffers> ranks;  // by local rank, without those that have joined
 };
 
-// What all tensors of a batch have in common, and where their elements are. Immutable once made.
+// What all tensors of a batch have in common, and where their elements are. Immutable once made,
+// but for the weights.
 struct Operation {
   Epoch epoch;
   uint32_t process_set = 0;
@@ -52,9 +54,15 @@ struct Operation {
   WireDType wire_dtype = WireDType::kSame;  // more than one node has to do with it
   int64_t divisor = 1;                      // average: the number of contributors
   NodeIndex root_node{-1};                  // where one rank is the root
+  // Of an Adasum: by node, in the order of the ranks, the places of its members in the ring; empty:
+  // those of all, ascending.
+  std::vector<std::vector<size_t>> tree;
 
   std::vector<OperationTensor> tensors;
   std::vector<int64_t> first_element;  // by tensor, then the total: one more entry than tensors
+  // Of an Adasum, by tensor and then rank of `ranks`: what it is multiplied by, so far as it is
+  // known (engine/adasum.h). Has prescale and postscale in it in the end.
+  std::vector<double> weights;
   // By round and shard (core/ring_schedule.h), in the order of the tensors; none: one round, of
   // equal shards.
   std::vector<std::vector<core::ElementRange>> rounds;
@@ -69,8 +77,19 @@ struct Operation {
   std::shared_ptr<OperationTrace> trace;                // null: no timeline is recorded
 
   // Behind what is there; becomes one with the last if it lies behind it in the memory of every
-  // rank. first_element begins with 0.
+  // rank, and what is done to them is element by element. first_element begins with 0.
   void add(int64_t elements, const std::vector<RankBuffers>& ranks);
+  // Calls visit(tensor, its part of the range) for each tensor that has elements in it.
+  template <class Visit>
+  void for_each_tensor(core::ElementRange range, Visit visit) const {
+    size_t i = tensor_at(range.begin);
+    for (int64_t at = range.begin; at < range.end; ++i) {
+      const int64_t end = std::min(first_element[i + 1], range.end);
+      if (end <= at) continue;
+      visit(i, core::ElementRange{at, end});
+      at = end;
+    }
+  }
 
   // True if the kernel could not provide some client's memory (session/sigbus_guard.h): what was
   // read from it is worthless and must not reach anybody.
@@ -125,9 +144,21 @@ class OperationKernels {
   // All of it among this node's ranks, in one pass: reads k, writes k. Nothing is rounded.
   void run_on_one_node(const Operation& operation, core::ElementRange range);
 
+  // --- Of an Adasum. The node's vector is what reduce_local() makes of its ranks'.
+  //
+  // Adds to `products` those of what the ranks give (reduce/weighted.h), in a range of one tensor.
+  void add_rank_products(const Operation& operation, core::ElementRange range,
+                         std::span<double> products);
+  // The node's vector's product with itself.
+  double own_square(const Operation& operation, core::ElementRange range);
+  // Its products with another node's in a range, one for each tensor in it.
+  void meet(const Operation& operation, core::ElementRange range, const std::byte* values,
+            std::vector<double>& products);
+
  private:
   // What of one tensor lies in a range of the operation's elements.
   struct Piece {
+    size_t number;  // of the tensor
     const OperationTensor& tensor;
     int64_t offset;        // bytes into the tensor
     int64_t range_offset;  // bytes into the range, as it goes between nodes
@@ -143,6 +174,11 @@ class OperationKernels {
   void reduce_piece(const Operation& operation, const Piece& piece, DType dtype,
                     const std::byte* partial, bool final, std::byte* dst,
                     std::span<void* const> copies = {}, bool streams = false);
+  void add_weighted(const Operation& operation, const Piece& piece, DType dtype,
+                    const std::byte* partial, bool final, std::byte* dst,
+                    std::span<void* const> copies);
+  // The node's vector, as it goes between nodes; in own_.
+  const std::byte* own_vector(const Operation& operation, core::ElementRange range);
   // Some output of the piece is an input, too.
   static bool is_rewritten(const Piece& piece);
   // Into destinations_.
@@ -151,6 +187,8 @@ class OperationKernels {
   const bool corrupt_;
   std::vector<const void*> sources_;
   std::vector<void*> destinations_;
+  std::vector<double> weights_;  // by source
+  std::vector<std::byte> own_;
 };
 
 }  // namespace rueda::engine

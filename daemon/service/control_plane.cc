@@ -14,7 +14,7 @@
 namespace rueda::service {
 namespace {
 
-constexpr uint32_t kProtocolVersion = 5;
+constexpr uint32_t kProtocolVersion = 6;
 constexpr TicksMs kFirstRedialMs = 50;
 constexpr TicksMs kLastRedialMs = 1'000;
 

@@ -69,6 +69,10 @@ Result<core::DescriptorPtr> read(const v1::TensorDescriptor& from) {
       from.op() >= kReduceOpCount) {
     return broken("an unknown collective, dtype or op for tensor " + from.name());
   }
+  if (from.op() == static_cast<uint32_t>(ReduceOp::kAdasum) &&
+      !can_be_adasum(static_cast<CollectiveKind>(from.kind()), static_cast<DType>(from.dtype()))) {
+    return broken("an impossible op for tensor " + from.name());
+  }
   const bool is_rounded = from.wire_dtype() != 0;
   if (from.wire_dtype() >= kWireDTypeCount ||
       (is_rounded && !can_be_rounded(static_cast<CollectiveKind>(from.kind()),

@@ -160,6 +160,13 @@ Status check_scales(const rueda_abi_intern& abi, TensorDescriptor& out) {
   return Status::ok();
 }
 
+Status check_adasum(const rueda_abi_intern&, TensorDescriptor& out) {
+  if (out.op != ReduceOp::kAdasum || can_be_adasum(out.kind, out.dtype)) return Status::ok();
+  return invalid(out.name, std::string("is a ") + to_string(out.kind) + " of " +
+                               to_string(out.dtype) +
+                               " with op adasum: only allreduces of floating point can have it");
+}
+
 Status check_wire(const rueda_abi_intern& abi, TensorDescriptor& out) {
   if (abi.wire_dtype >= kWireDTypeCount) {
     return invalid(out.name, "has wire dtype " + std::to_string(abi.wire_dtype) +
@@ -217,7 +224,7 @@ Result<TensorDescriptor> descriptor_from_abi(const rueda_abi_intern& abi,
     return Status(Code::kInvalidArgument, "a tensor without a name: give every tensor one");
   }
   for (auto check : {check_enums, check_shape, check_root, check_places, check_group, check_scales,
-                     check_wire}) {
+                     check_adasum, check_wire}) {
     if (Status status = check(abi, tensor); !status.is_ok()) return status;
   }
   return tensor;

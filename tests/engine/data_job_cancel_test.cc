@@ -102,6 +102,8 @@ class Cancelling {
     spec.sizes = {draw(0, 5000), draw(1, 3)};
     spec.plan_hash = random_();
     spec.in_place = in_place;
+    const bool has_adasum = options_.policy == core::DeathPolicy::kFail;
+    if (has_adasum && draw(0, 2) == 0) spec.op = ReduceOp::kAdasum;
     works_.push_back(std::make_unique<Work>(spec, options_.ranks_per_node, Seq{seq}));
     return works_.back().get();
   }

@@ -45,7 +45,7 @@ TEST_P(DataJobExchange, AllDtypesAndOpsAtOddSizes) {
   for (int nodes = 2; nodes <= 8; ++nodes) {
     Ring ring(options(nodes));
     for (int dtype = 0; dtype < kDTypeCount; ++dtype) {
-      for (int op = 0; op < kReduceOpCount; ++op) {
+      for (int op = 0; op < kElementwiseOpCount; ++op) {
         // Less than a block for each node, and many more pieces than the window has.
         for (const int64_t size : {0, 1, 3, 1023, 21'001}) {
           WorkSpec spec;

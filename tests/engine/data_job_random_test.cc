@@ -49,7 +49,7 @@ WorkSpec random_parts(Random& random, int ranks) {
   WorkSpec spec;
   spec.kind = kKinds[random.below(6)];
   spec.dtype = static_cast<DType>(random.below(kDTypeCount));
-  spec.op = static_cast<ReduceOp>(random.below(kReduceOpCount));
+  spec.op = static_cast<ReduceOp>(random.below(kElementwiseOpCount));
   spec.wire_dtype = random_wire(random, spec);
   spec.root = Rank{random.below(ranks)};
   const bool is_exchange = spec.kind == CollectiveKind::kAlltoall;
@@ -71,7 +71,7 @@ WorkSpec random_work(Random& random, int ranks, bool has_parts) {
   if (has_parts && random.one_in(2)) return random_parts(random, ranks);
   WorkSpec spec;
   spec.dtype = static_cast<DType>(random.below(kDTypeCount));
-  spec.op = static_cast<ReduceOp>(random.below(kReduceOpCount));
+  spec.op = static_cast<ReduceOp>(random.below(kElementwiseOpCount));
   spec.in_place = random.one_in(2);
   switch (random.below(4)) {
     case 0:

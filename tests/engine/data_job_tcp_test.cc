@@ -22,7 +22,7 @@ TEST_P(DataJobStreams, ManyOperationsInEveryLane) {
     WorkSpec spec;
     spec.sizes = {static_cast<int64_t>(seq * seq * 29), 0, 3};
     spec.dtype = static_cast<DType>(seq % kDTypeCount);
-    spec.op = static_cast<ReduceOp>(seq % kReduceOpCount);
+    spec.op = static_cast<ReduceOp>(seq % kElementwiseOpCount);
     if (seq % 5 == 0) {
       spec.kind = CollectiveKind::kBroadcast;
       spec.root = Rank{static_cast<int32_t>(seq / 5 % 5)};

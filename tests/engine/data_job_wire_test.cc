@@ -60,7 +60,7 @@ TEST_P(DataJobWire, WhatIsExactInTheWireDtypeComesOutExactly) {
     options.policy = policy;
     Ring ring(options);
     for (const WireDType wire : kWires) {
-      for (int op = 0; op < kReduceOpCount; ++op) {
+      for (int op = 0; op < kElementwiseOpCount; ++op) {
         for (const int64_t elements : {1, 3, 1021, 20'011}) {
           WorkSpec spec = rounded(wire, static_cast<ReduceOp>(op), {elements});
           spec.in_place = elements % 2 == 0;
@@ -177,7 +177,7 @@ float one_element(WireDType wire, ReduceOp op, const std::vector<float>& values)
 TEST(DataJobWireRange, NanAndInfinityComeThrough) {
   const float infinity = std::numeric_limits<float>::infinity();
   for (const WireDType wire : kWires) {
-    for (int op = 0; op < kReduceOpCount; ++op) {
+    for (int op = 0; op < kElementwiseOpCount; ++op) {
       for (size_t place = 0; place < 3; ++place) {
         std::vector<float> values{1, 2, 3};
         values[place] = std::numeric_limits<float>::quiet_NaN();
@@ -297,7 +297,7 @@ TEST(DataJobWireExchange, WhatIsExactInTheWireDtypeComesOutExactly) {
       options.algorithm = way;
       Ring ring(options);
       for (const WireDType wire : kWires) {
-        for (int op = 0; op < kReduceOpCount; ++op) {
+        for (int op = 0; op < kElementwiseOpCount; ++op) {
           for (const int64_t elements : {1, 1023, 21'001}) {
             WorkSpec spec = rounded(wire, static_cast<ReduceOp>(op), {elements, 5});
             spec.in_place = elements != 1;

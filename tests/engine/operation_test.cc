@@ -144,7 +144,7 @@ TEST(OperationKernels, StoreWritesEveryLocalOutputAndNothingElse) {
 TEST(OperationKernels, OneNodeIsOnePassForAllDtypesAndOps) {
   OperationKernels kernels;
   for (int dtype = 0; dtype < kDTypeCount; ++dtype) {
-    for (int op = 0; op < kReduceOpCount; ++op) {
+    for (int op = 0; op < kElementwiseOpCount; ++op) {
       for (const bool in_place : {false, true}) {
         WorkSpec spec = batch_with_gaps();
         spec.dtype = static_cast<DType>(dtype);

@@ -8,6 +8,7 @@
 
 #include "daemon/engine/add_parts.h"
 #include "daemon/reduce/kernels.h"
+#include "tests/support/adasum_reference.h"
 
 namespace rueda::engine::testing {
 namespace {
@@ -81,7 +82,7 @@ Work::Work(WorkSpec spec, const std::vector<int>& ranks_per_node, Seq seq)
     : spec_(std::move(spec)), ranks_per_node_(ranks_per_node), seq_(seq) {
   fill_inputs();
   given_ = inputs_;
-  for (int rank = 0; rank < ranks(); ++rank) {
+  for (int rank = 0; rank < ranks() && spec_.op != ReduceOp::kAdasum; ++rank) {
     expected_.emplace_back();
     for (size_t t = 0; t < spec_.sizes.size(); ++t) expected_.back().push_back(expected(rank, t));
   }
@@ -103,6 +104,11 @@ double Work::value(int rank, int64_t element) const {
     case ReduceOp::kMin:
     case ReduceOp::kMax: return static_cast<double>((rank * 7 + element * 3) % 23) - 11;
     case ReduceOp::kProduct: return turn < 3 ? -2.0 : 1.0;
+    // What all have in common, and what they have not.
+    case ReduceOp::kAdasum:
+      return (static_cast<double>(element * 29 % 61) - 30 +
+              static_cast<double>(((element + 7) * (rank * 3 + 5) + element / 9) % 83) - 41) /
+             64;
   }
   return 0;
 }
@@ -211,6 +217,55 @@ Bytes Work::reduced(size_t tensor) const {
   return result;
 }
 
+std::vector<double> Work::adasum_of(size_t tensor) const {
+  std::vector<std::vector<rueda::testing::Vector>> groups;
+  size_t rank = 0;
+  for (const int local_ranks : ranks_per_node_) {
+    groups.emplace_back();
+    for (int i = 0; i < local_ranks; ++i, ++rank) {
+      rueda::testing::Vector& vector = groups.back().emplace_back();
+      for (int64_t at = 0; at < spec_.sizes[tensor]; ++at) {
+        vector.push_back(get_number(
+            spec_.dtype,
+            given_[rank][tensor].data() + static_cast<size_t>(at) * element_bytes(spec_.dtype)));
+      }
+    }
+  }
+  rueda::testing::Vector result = rueda::testing::adasum(groups);
+  for (double& value : result) value *= spec_.prescale * spec_.postscale;
+  return result;
+}
+
+// A value is rounded once on each node that it passes, and the weights by as much.
+std::string Work::check_adasum() const {
+  const bool is_alone = ranks_per_node_.size() == 1;
+  double precision = 0x1p-7;
+  switch (is_alone ? spec_.dtype : dtype_on_wire(spec_.dtype, spec_.wire_dtype)) {
+    case DType::kFloat64: precision = 0x1p-48; break;
+    case DType::kFloat32: precision = 0x1p-20; break;
+    case DType::kFloat16: precision = 0x1p-10; break;
+    default: break;
+  }
+  for (size_t t = 0; t < spec_.sizes.size(); ++t) {
+    const std::vector<double> want = adasum_of(t);
+    constexpr double largest = 4;  // of all inputs and results
+    for (size_t at = 0; at < want.size(); ++at) {
+      const double got =
+          get_number(spec_.dtype, output_of(Rank{0}, t) + at * element_bytes(spec_.dtype));
+      if (std::fabs(got - want[at]) <= 4 * precision * largest) continue;
+      return "adasum of " + std::string(rueda::to_string(spec_.dtype)) + ": tensor " +
+             std::to_string(t) + ", element " + std::to_string(at) + " is " + std::to_string(got) +
+             " instead of " + std::to_string(want[at]);
+    }
+  }
+  for (int rank = 1; rank < ranks(); ++rank) {
+    if (output(Rank{rank}) != output(Rank{0})) {
+      return "adasum: ranks 0 and " + std::to_string(rank) + " have different bits";
+    }
+  }
+  return {};
+}
+
 const std::byte* Work::input_of(Rank rank, size_t tensor) const {
   return inputs_[static_cast<size_t>(rank.value)][tensor].data();
 }
@@ -298,6 +353,7 @@ std::string Work::check() const {
     if (!spec_.in_place && inputs_[r] != given_[r]) {
       return name + ": the input of rank " + std::to_string(rank) + " was written to";
     }
+    if (spec_.op == ReduceOp::kAdasum) continue;
     if (spec_.random_seed != 0) {
       if (output(Rank{rank}) != output(Rank{0})) {
         return name + ": ranks 0 and " + std::to_string(rank) + " have different bits";
@@ -317,7 +373,7 @@ std::string Work::check() const {
       }
     }
   }
-  return {};
+  return spec_.op == ReduceOp::kAdasum ? check_adasum() : std::string();
 }
 
 }  // namespace rueda::engine::testing

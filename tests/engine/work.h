@@ -35,6 +35,9 @@ struct WorkSpec {
   uint32_t random_seed = 0;
 };
 
+// Adasum: values of few bits, and a result as near to the reference as the type allows, with the
+// same bits on all ranks.
+//
 // Sums: of any 8 ranks in a row, rank r gives 2^(r + i) at element i, the others nothing; so a
 // result says who contributed, and no type of number has to round on the way.
 class Work {
@@ -65,6 +68,8 @@ class Work {
   core::Layout layout() const;
   Bytes expected(int rank, size_t tensor) const;
   Bytes reduced(size_t tensor) const;
+  std::vector<double> adasum_of(size_t tensor) const;
+  std::string check_adasum() const;
 
   const WorkSpec spec_;
   const std::vector<int> ranks_per_node_;

@@ -217,6 +217,27 @@ def case_what_ranks_disagree_on():
     expect_equal(hvd.allreduce(torch.ones(3), name="after"), torch.ones(3))
 
 
+def case_adasum():
+    """Of equal tensors their value, of orthogonal ones the sum, tensor by tensor; scaled with its inputs."""
+    rank, size = rank_and_size()
+    for dtype in FLOATS:
+        same = torch.tensor([1.5, -2.0, 0.25], dtype=dtype)
+        own = torch.zeros(size, dtype=dtype)
+        own[rank] = rank + 1
+        expect_equal(hvd.allreduce(same, op=hvd.Adasum), same, dtype)
+        expect_equal(hvd.allreduce(own, op=hvd.Adasum), torch.arange(1, size + 1).to(dtype), dtype)
+        first, second = hvd.grouped_allreduce([same, own], op=hvd.Adasum, prescale_factor=2.0, postscale_factor=-1.0)
+        expect_equal(first, -2 * same, dtype)
+        expect_equal(second, -2 * torch.arange(1, size + 1).to(dtype), dtype)
+        place = own.clone()
+        assert hvd.allreduce_(place, op=hvd.Adasum) is place
+        expect_equal(place, torch.arange(1, size + 1).to(dtype), dtype)
+    expect_equal(hvd.allreduce(torch.full((4,), 3.0), op=hvd.Adasum, compression=hvd.Compression.fp16),
+                 torch.full((4,), 3.0))
+    mine = torch.ones(2, requires_grad=True)
+    expect_error(NotImplementedError, "only Sum and Average", hvd.allreduce(mine, op=hvd.Adasum).sum().backward)
+
+
 def case_what_is_refused_before_it_is_submitted():
     expect_error(TypeError, "torch.Tensor", hvd.allreduce, [1.0])
     expect_error(ValueError, "not supported", hvd.allreduce, torch.ones(2, dtype=torch.int16))
@@ -228,7 +249,9 @@ def case_what_is_refused_before_it_is_submitted():
     expect_error(ValueError, "first dimension", hvd.allgather, torch.tensor(1.0))
     expect_error(ValueError, "first dimension", hvd.reducescatter, torch.tensor(1.0))
     expect_error(hvd.HorovodInternalError, "first dimension", hvd.reducescatter, torch.tensor(1.0))
-    expect_error(NotImplementedError, "Adasum is not there yet", hvd.allreduce, torch.ones(2), op=hvd.Adasum)
+    expect_error(hvd.HorovodInternalError, "int32.*Adasum", hvd.allreduce, torch.ones(2, dtype=torch.int32),
+                 op=hvd.Adasum)
+    expect_error(hvd.HorovodInternalError, "reduce_scatter.*Adasum", hvd.reducescatter, torch.ones(2), op=hvd.Adasum)
     if hvd.cross_rank() == 0:
         expect_error(ValueError, "writes no timeline", hvd.stop_timeline)
     expect_error(ValueError, "at least one", hvd.grouped_allreduce, [])

@@ -375,7 +375,65 @@ def case_what_is_refused():
     expect_error(ValueError, "groups should be", wrap, optimizer, groups=-1)
     expect_error(ValueError, "groups must consist", wrap, optimizer, groups=[[1]])
     expect_error(ValueError, "only appear once", wrap, optimizer, groups=[[named[0][1]], [named[0][1]]])
-    expect_error(NotImplementedError, "Adasum is not there yet", wrap, optimizer, op=hvd.Adasum)
+    expect_error(ValueError, "gradient_predivide_factor", wrap, optimizer, op=hvd.Adasum, gradient_predivide_factor=2.0)
+    with_adasum = wrap(sgd(model.parameters()), op=hvd.Adasum)
+    expect_error(AssertionError, "not supported when using Adasum", with_adasum.skip_synchronize().__enter__)
+
+
+def adasum_of(row):
+    """As the paper defines it, of flat float64 tensors; a row of them is halved again and again."""
+    if len(row) == 1:
+        return row[0]
+    middle = (len(row) + 1) // 2
+    a, b = adasum_of(row[:middle]), adasum_of(row[middle:])
+    if not a.any() or not b.any():
+        return a + b
+    return (1 - a @ b / (2 * a @ a)) * a + (1 - a @ b / (2 * b @ b)) * b
+
+
+def case_adasum_reduces_what_each_ranks_step_changes():
+    """Against all ranks' steps made here; the optimizer has a state, and accumulates over two passes."""
+    rank, size = rank_and_size()
+    for compression, tolerance in ((hvd.Compression.none, 1e-12), (hvd.Compression.fp16, 2e-3)):
+        models = [make_model() for _ in range(size)]  # what each rank would have
+        optimizers = [torch.optim.Adam(one.parameters(), lr=0.05) for one in models]
+        mine = make_model()
+        optimizer = hvd.DistributedOptimizer(torch.optim.Adam(mine.parameters(), lr=0.05), mine.named_parameters(),
+                                             compression, backward_passes_per_step=2, op=hvd.Adasum)
+        for step in range(3):
+            before = [p.detach().clone() for p in models[0].parameters()]
+            for other, (model, own) in enumerate(zip(models, optimizers)):
+                own.zero_grad()
+                for half in range(2):
+                    loss_of(model, batch(2 * step + half, other, size)[1]).backward()
+                own.step()
+            changes = zip(*([p.detach() - start for p, start in zip(model.parameters(), before)] for model in models))
+            for number, (start, row) in enumerate(zip(before, changes)):
+                # Ranks of a node stand next to each other, and each node has as many.
+                after = start + adasum_of([one.flatten() for one in row]).view_as(start)
+                for model in models:
+                    list(model.parameters())[number].detach().copy_(after)
+            optimizer.zero_grad()
+            for half in range(2):
+                loss_of(mine, batch(2 * step + half, rank, size)[1]).backward()
+            optimizer.step()
+            for found, expected in zip(mine.parameters(), models[0].parameters()):
+                expect_close(found, expected, tolerance)
+            for model in models:  # from here on as the daemon rounds
+                model.load_state_dict(mine.state_dict())
+
+
+def case_adasum_leaves_parameters_as_they_were_when_it_fails():
+    rank, size = rank_and_size()
+    if size == 1:
+        return
+    model = torch.nn.Linear(2 + (rank == 0), 1, bias=False)
+    before = model.weight.detach().clone()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(),
+                                         op=hvd.Adasum)
+    model(torch.ones(1, 2 + (rank == 0))).sum().backward()
+    expect_error(hvd.HorovodInternalError, "shape", optimizer.step)
+    assert torch.equal(model.weight, before)
 
 
 def case_it_goes_on_after_an_error_and_in_another_session():

@@ -274,6 +274,7 @@ void check_integer_wrap(DType dtype) {
           case ReduceOp::kProduct: expected = static_cast<T>(U(expected) * U(next)); break;
           case ReduceOp::kMin: expected = std::min(expected, next); break;
           case ReduceOp::kMax: expected = std::max(expected, next); break;
+          case ReduceOp::kAdasum: break;
         }
       }
       ASSERT_EQ(value_at(out), expected) << to_string(op) << " at " << i;

@@ -105,6 +105,7 @@ inline double combine(ReduceOp op, double a, double b) {
     case ReduceOp::kMin: return std::isnan(a) || std::isnan(b) ? a + b : (b < a ? b : a);
     case ReduceOp::kMax: return std::isnan(a) || std::isnan(b) ? a + b : (b > a ? b : a);
     case ReduceOp::kProduct: return a * b;
+    case ReduceOp::kAdasum: break;
   }
   return 0;
 }

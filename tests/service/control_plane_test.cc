@@ -244,7 +244,7 @@ class RawPeer {
     (void)stream_->Finish();
   }
   void write(const v1::LinkMessage& message) { stream_->Write(message); }
-  void say_hello(uint32_t version = 5) {
+  void say_hello(uint32_t version = 6) {
     v1::LinkMessage message;
     message.mutable_hello()->set_protocol_version(version);
     message.mutable_hello()->set_node_id("raw");

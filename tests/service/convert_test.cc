@@ -155,7 +155,7 @@ TEST(Convert, EveryKindDtypeAndOp) {
     tensor.wire_dtype = WireDType::kSame;  // not every kind and dtype has another
     tensor.kind = static_cast<CollectiveKind>(i % kCollectiveKindCount);
     tensor.dtype = static_cast<DType>(i % kDTypeCount);
-    tensor.op = static_cast<ReduceOp>(i % kReduceOpCount);
+    tensor.op = static_cast<ReduceOp>(i % kElementwiseOpCount);
     const auto given = std::make_shared<core::TensorDescriptor>(tensor);
     EXPECT_EQ(*round_trip(core::Ready{{{given, Rank{0}, ""}}}).entries[0].descriptor, tensor);
   }

@@ -71,7 +71,8 @@ typedef enum rueda_op {
   RUEDA_AVERAGE = 1, /* integers: the quotient rounded towards zero */
   RUEDA_MIN = 2,
   RUEDA_MAX = 3,
-  RUEDA_PRODUCT = 4
+  RUEDA_PRODUCT = 4,
+  RUEDA_ADASUM = 5 /* tensor by tensor, by direction; all-reduces of floating point: docs/cpp.md */
 } rueda_op;
 
 /* What values are rounded to where they cross the network between nodes: half the bytes for some
@@ -203,8 +204,8 @@ RUEDA_API int rueda_process_set_barrier_async(uint32_t process_set, const char* 
  * have joined and nothing is under way, and the result's `value` is the last rank that did so.
  *
  * Meanwhile the rank may submit nothing, and what zeros would spoil fails with
- * RUEDA_ERR_INVALID_ARGUMENT on the ranks that submit it: all but allreduces of sums and averages,
- * and barriers. */
+ * RUEDA_ERR_INVALID_ARGUMENT on the ranks that submit it: all but allreduces of sums, averages and
+ * Adasum, and barriers. */
 RUEDA_API int rueda_join_async(rueda_handle* handle);
 
 /* --- Process sets: ranks that reduce among themselves, beside the others and without waiting for

@@ -85,7 +85,8 @@ enum class Op {
   kAverage = RUEDA_AVERAGE,
   kMin = RUEDA_MIN,
   kMax = RUEDA_MAX,
-  kProduct = RUEDA_PRODUCT
+  kProduct = RUEDA_PRODUCT,
+  kAdasum = RUEDA_ADASUM
 };
 
 enum class WireDType {

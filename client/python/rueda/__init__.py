@@ -19,7 +19,7 @@ from ._errors import HorovodInternalError, RuedaError, RuedaInternalError, Rueda
 from ._grouped import (grouped_allgather, grouped_allgather_async, grouped_reducescatter,
                        grouped_reducescatter_async)
 from ._memory import empty
-from ._operations import (Average, Max, Min, Product, ReduceOp, Sum, allreduce, allreduce_,
+from ._operations import (Adasum, Average, Max, Min, Product, ReduceOp, Sum, allreduce, allreduce_,
                           allreduce_async, allreduce_async_, barrier, broadcast, broadcast_,
                           broadcast_async, broadcast_async_, grouped_allreduce,
                           grouped_allreduce_, grouped_allreduce_async, grouped_allreduce_async_, join, poll, synchronize)
@@ -32,8 +32,8 @@ from ._process_sets import (ProcessSet, add_process_set, global_process_set,
 __version__ = "0.1.0"
 
 __all__ = [
-    "Average", "HorovodInternalError", "Max", "Min", "PlannedTensor", "ProcessSet", "Product", "ReduceOp", "RuedaError",
-    "RuedaInternalError", "RuedaTimeoutError", "Stats", "Sum", "add_process_set", "allgather",
+    "Adasum", "Average", "HorovodInternalError", "Max", "Min", "PlannedTensor", "ProcessSet", "Product", "ReduceOp",
+    "RuedaError", "RuedaInternalError", "RuedaTimeoutError", "Stats", "Sum", "add_process_set", "allgather",
     "allgather_async", "alltoall", "alltoall_async", "allreduce", "allreduce_",
     "allreduce_async", "allreduce_async_", "barrier", "broadcast", "broadcast_", "broadcast_async",
     "broadcast_async_", "cross_rank", "cross_size", "declare_plan", "empty", "gather", "gather_async",

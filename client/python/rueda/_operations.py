@@ -28,13 +28,15 @@ from ._process_sets import ProcessSet, id_of
 
 
 class ReduceOp(enum.IntEnum):
-    """How contributions are combined. Average of integers rounds towards zero."""
+    """How contributions are combined. Average of integers rounds towards zero. Adasum, of floating point
+    and in all-reduces alone, counts once what contributions have in common (Maleki et al. 2021)."""
 
     Sum = 0
     Average = 1
     Min = 2
     Max = 3
     Product = 4
+    Adasum = 5
 
 
 Sum = ReduceOp.Sum
@@ -42,6 +44,7 @@ Average = ReduceOp.Average
 Min = ReduceOp.Min
 Max = ReduceOp.Max
 Product = ReduceOp.Product
+Adasum = ReduceOp.Adasum
 
 Synchronized = Union[np.ndarray, "list[np.ndarray]", None]
 
@@ -134,7 +137,7 @@ def make_options(op: int, prescale_factor: float, postscale_factor: float, prior
     try:
         chosen = ReduceOp(op)
     except ValueError:
-        raise ValueError(f"op={op!r} is unknown; use rueda.Average, Sum, Min, Max or Product") from None
+        raise ValueError(f"op={op!r} is unknown; use rueda.Average, Sum, Min, Max, Product or Adasum") from None
     for factor in (prescale_factor, postscale_factor):
         if not math.isfinite(factor):
             raise ValueError(f"a scale factor must be finite, not {factor}")

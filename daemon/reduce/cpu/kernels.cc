@@ -234,8 +234,9 @@ void reduce_floats(const Job& job) {
     case ReduceOp::kProduct:
       return is_scaled ? reduce_any<Lanes, ReduceOp::kProduct, Scaled>(job)
                        : reduce_any<Lanes, ReduceOp::kProduct, Unscaled>(job);
+    case ReduceOp::kAdasum: break;
   }
-  RUEDA_CHECK(!"a reduce operator that exists");
+  RUEDA_CHECK(!"an operator on elements");
 }
 
 // Float32 in, or a partial sum that was rounded; rounded out. The conversions cost more than a
@@ -253,8 +254,9 @@ void reduce_and_round(const Job& job) {
       return reduce_lanes<Lanes, ReduceOp::kMax, Scaled, 0, OneOutput, First, Rounded>(job);
     case ReduceOp::kProduct:
       return reduce_lanes<Lanes, ReduceOp::kProduct, Scaled, 0, OneOutput, First, Rounded>(job);
+    case ReduceOp::kAdasum: break;
   }
-  RUEDA_CHECK(!"a reduce operator that exists");
+  RUEDA_CHECK(!"an operator on elements");
 }
 
 template <class Rounded>
@@ -277,8 +279,9 @@ void reduce_integers(const Job& job) {
     case ReduceOp::kMax: return reduce_any<NativeLanes<Signed>, ReduceOp::kMax, Unscaled>(job);
     case ReduceOp::kProduct:
       return reduce_any<NativeLanes<Unsigned>, ReduceOp::kProduct, Unscaled>(job);
+    case ReduceOp::kAdasum: break;
   }
-  RUEDA_CHECK(!"a reduce operator that exists");
+  RUEDA_CHECK(!"an operator on elements");
 }
 
 // Products have no vector instruction, and go the scalar way.
@@ -294,7 +297,8 @@ void reduce_bytes(const Job& job) {
       return job.dtype == DType::kInt8
                  ? reduce_any<NativeLanes<int8_t>, ReduceOp::kMax, Unscaled>(job)
                  : reduce_any<NativeLanes<uint8_t>, ReduceOp::kMax, Unscaled>(job);
-    case ReduceOp::kProduct: break;
+    case ReduceOp::kProduct:
+    case ReduceOp::kAdasum: break;
   }
   RUEDA_CHECK(!"a reduce operator that has vectors of bytes");
 }
@@ -307,8 +311,9 @@ void reduce_bools(const Job& job) {
     case ReduceOp::kMax: return reduce_any<BoolLanes, ReduceOp::kMax, Unscaled>(job);
     case ReduceOp::kMin:
     case ReduceOp::kProduct: return reduce_any<BoolLanes, ReduceOp::kMin, Unscaled>(job);
+    case ReduceOp::kAdasum: break;
   }
-  RUEDA_CHECK(!"a reduce operator that exists");
+  RUEDA_CHECK(!"an operator on elements");
 }
 
 void reduce_job(const Job& job) {

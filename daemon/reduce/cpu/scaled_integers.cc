@@ -66,8 +66,9 @@ void run_op(const Job& job) {
     case ReduceOp::kMin: return run<T, ReduceOp::kMin>(job);
     case ReduceOp::kMax: return run<T, ReduceOp::kMax>(job);
     case ReduceOp::kProduct: return run<T, ReduceOp::kProduct>(job);
+    case ReduceOp::kAdasum: break;
   }
-  RUEDA_CHECK(!"a reduce operator that exists");
+  RUEDA_CHECK(!"an operator on elements");
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ from . import _ops
 from ._compression import Compression
 from ._names import take_name
 from ._ops import synchronize
-from ._reductions import check_op, chosen_op
+from ._reductions import chosen_op
 from ._tensors import check_tensor
 
 
@@ -241,7 +241,6 @@ def reducescatter(tensor: torch.Tensor, name: Optional[str] = None, compression:
                   op: int = Average, process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
                   postscale_factor: float = 1.0) -> torch.Tensor:
     """This rank's part of the reduction of all `tensor`s. See reducescatter_async."""
-    check_op(op)
     check_tensor(tensor)
     compressed, context = compression.compress(tensor)
     part = _Reducescatter.apply(compressed, name, op, process_set, prescale_factor, postscale_factor)
@@ -270,7 +269,6 @@ def grouped_reducescatter(tensors: Sequence[torch.Tensor], name: Optional[str] =
                           process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
                           postscale_factor: float = 1.0) -> List[torch.Tensor]:
     """The reducescatter of each of `tensors`."""
-    check_op(op)
     compressed, contexts = [], []
     for i, tensor in enumerate(tensors):
         check_tensor(tensor, f"tensors[{i}]")

@@ -68,7 +68,7 @@ def allreduce_async(tensor: torch.Tensor, average: Optional[bool] = None, name: 
     """Starts reducing `tensor` over all ranks of the set and returns a handle; synchronize() gives a new
     tensor.
 
-    op: Average (default), Sum, Min, Max or Product; integers are averaged towards zero. average:
+    op: Average (default), Sum, Min, Max, Product or Adasum; integers are averaged towards zero. average:
     deprecated, True or False for Average or Sum. name: the same on all ranks; counted if None.
     prescale_factor multiplies each contribution, postscale_factor the result. The tensor need not be
     contiguous and must not change before synchronize(). ValueError for what cannot be reduced,

@@ -9,9 +9,10 @@ import torch
 
 from .._operations import Average
 from .._process_sets import ProcessSet, global_process_set
+from ._adasum import DistributedAdasum
 from ._compression import Compression
 from ._gradients import Reducer, Settings, Unit, is_switched_on, warn_of_second_synchronize
-from ._reductions import check_op
+from ._reductions import Adasum
 
 Groups = Union[None, int, Sequence[Sequence[torch.Tensor]]]
 
@@ -176,9 +177,10 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
     gradient_predivide_factor: with op=Average contributions are divided by it, and the sum by
     size / factor. groups: how many groups of parameters are reduced together, or lists of parameters;
     num_groups is its old name. sparse_as_dense: sparse gradients are made dense first.
+    op=Adasum: every rank's optimizer makes its step by its own gradients, and what the steps change is
+    reduced, in step(); groups and sparse_as_dense mean nothing then.
     ValueError for names and groups that are wrong.
     """
-    check_op(op)
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average")
     if backward_passes_per_step <= 0:
@@ -187,18 +189,25 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
         groups = num_groups
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     names = dict(zip(map(id, parameters), _names_of(parameters, named_parameters)))
+    if op == Adasum:
+        return _put_before(DistributedAdasum, optimizer, _names=names, _compression=compression,
+                           _process_set=process_set)
     settings = Settings(op, compression, 1.0 / gradient_predivide_factor, gradient_predivide_factor, process_set,
                         sparse_as_dense)
     reducer = Reducer(settings, backward_passes_per_step)
     for group in _grouped(parameters, groups):
         reducer.add([names[id(parameter)] for parameter in group], group)
 
+    return _put_before(_Distributed, optimizer, _reducer=reducer, _is_synchronized=False, _skips_synchronize=False,
+                       _steps_when_ready=is_switched_on("RUEDA_TORCH_STEP_WHEN_READY", False))
+
+
+def _put_before(first: type, optimizer: torch.optim.Optimizer, **attributes: Any) -> torch.optim.Optimizer:
+    """The optimizer, with that class before its own and these attributes."""
     kind = type(optimizer)
-    distributed_kind: Any = type(kind.__name__, (_Distributed, kind), {"__module__": kind.__module__})
+    distributed_kind: Any = type(kind.__name__, (first, kind), {"__module__": kind.__module__})
     distributed = distributed_kind.__new__(distributed_kind)
     # A learning rate scheduler may have put its own step() into the instance: it would call the old one's.
     distributed.__dict__.update({key: value for key, value in optimizer.__dict__.items() if key != "step"})
-    distributed._reducer = reducer
-    distributed._is_synchronized = distributed._skips_synchronize = False
-    distributed._steps_when_ready = is_switched_on("RUEDA_TORCH_STEP_WHEN_READY", False)
+    distributed.__dict__.update(attributes)
     return distributed

@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from .._library import ReduceOptions
-from .._operations import Average, Max, Min, Product, ReduceOp, Sum, make_options
+from .._operations import Adasum, Average, Max, Min, Product, Sum, make_options
 
-# Horovod's sixth operation, which the daemon does not have yet.
-Adasum = len(ReduceOp)
-
-__all__ = ["Adasum", "Average", "Max", "Min", "Product", "Sum", "check_op", "chosen_op", "options_of"]
+__all__ = ["Adasum", "Average", "Max", "Min", "Product", "Sum", "chosen_op", "options_of"]
 
 
 def chosen_op(op: Optional[Any], average: Optional[bool]) -> int:
@@ -19,15 +16,9 @@ def chosen_op(op: Optional[Any], average: Optional[bool]) -> int:
         raise ValueError("op supersedes average; give only one of the two")
     if op is None:
         return Sum if average is False else Average
-    return check_op(op)
-
-
-def check_op(op: Any) -> int:
-    if op == Adasum:
-        raise NotImplementedError("op=Adasum is not there yet; use Average, Sum, Min, Max or Product")
     return int(op)
 
 
 def options_of(op: int, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
                wire_dtype: Optional[str] = None) -> ReduceOptions:
-    return make_options(check_op(op), float(prescale_factor), float(postscale_factor), wire_dtype=wire_dtype)
+    return make_options(int(op), float(prescale_factor), float(postscale_factor), wire_dtype=wire_dtype)

@@ -11,7 +11,6 @@ from .._operations import Average, Sum
 from .._process_sets import ProcessSet, global_process_set, id_of
 from .. import _parts
 from . import _ops
-from ._reductions import check_op
 
 
 class SparseHandle:
@@ -34,7 +33,7 @@ def sparse_allreduce_async(tensor: torch.Tensor, name: Optional[str], op: int,
     is not coalesced."""
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.sparse_coo:
         raise ValueError("tensor must be a sparse COO tensor; use allreduce_async for dense ones")
-    if check_op(op) not in (Sum, Average):
+    if op not in (Sum, Average):
         raise ValueError("sparse tensors are reduced by Sum or Average only")
     rows = tensor._indices().t().contiguous()
     values = tensor._values()

@@ -1,0 +1,82 @@
+"""DistributedOptimizer(op=Adasum): each rank's optimizer makes its own step, and the steps are reduced.
+
+Adasum is of what the optimizer would change, not of gradients: an optimizer that scales or normalizes them
+would undo what it does (Maleki et al. 2021, section 4.4).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Dict, Iterator, List
+
+import torch
+
+from .. import _context
+from .._process_sets import ProcessSet
+from . import _ops
+from ._errors import HorovodInternalError
+from ._reductions import Adasum
+
+
+class DistributedAdasum:
+    """Put before an optimizer's class. What begins with an underscore is there when the instance is made."""
+
+    _names: Dict[int, str]  # by id of the parameter
+    _compression: Any
+    _process_set: ProcessSet
+    param_groups: List[Dict[str, Any]]
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Gradients are accumulated until step() is called, however many passes that takes."""
+        if passes <= 0:
+            raise ValueError("backward_passes_per_step must be > 0")
+
+    def synchronize(self) -> None:
+        """Nothing is under way before step()."""
+
+    @contextlib.contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """AssertionError: step() is what reduces."""
+        raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer.")
+        yield
+
+    def step(self, closure: Any = None) -> Any:
+        """Makes the optimizer's step, and replaces what it changed by the Adasum of all ranks' changes."""
+        chosen = self._process_set
+        if _context.size() == 1 or not chosen.included() or chosen.size() == 1:
+            return super().step(closure)  # type: ignore[misc]
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]
+                      if parameter.requires_grad]
+        before = [parameter.detach().clone() for parameter in parameters]
+        loss = super().step(closure)  # type: ignore[misc]
+        changes = [parameter.detach() - start for parameter, start in zip(parameters, before)]
+        try:
+            reduced = self._reduce(parameters, changes)
+        except HorovodInternalError:
+            reduced = [torch.zeros_like(change) for change in changes]
+            raise
+        finally:
+            for parameter, start, change in zip(parameters, before, reduced):
+                parameter.detach().copy_(start.add_(change))
+        return loss
+
+    def _reduce(self, parameters: List[torch.Tensor], changes: List[torch.Tensor]) -> List[torch.Tensor]:
+        """All of them have ended when this returns or raises."""
+        handles, contexts = [], []
+        for parameter, change in zip(parameters, changes):
+            smaller, context = self._compression.compress(change)
+            name = self._names.setdefault(id(parameter), f"parameter.{len(self._names)}")
+            handles.append(_ops.allreduce_async_(smaller, None, name, Adasum, process_set=self._process_set))
+            contexts.append(context)
+        reduced, failures = [], []
+        for handle, context in zip(handles, contexts):
+            try:
+                reduced.append(self._compression.decompress(_ops.synchronize(handle), context))
+            except HorovodInternalError as failure:
+                failures.append(failure)
+        if failures:
+            raise failures[0]
+        return reduced
+
+
+__all__ = ["DistributedAdasum"]
