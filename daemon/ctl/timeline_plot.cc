@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
+#include <utility>
 
 #include "daemon/ctl/timeline.h"
 
@@ -11,7 +13,7 @@ namespace {
 
 constexpr double kLeft = 170;
 constexpr double kWidth = 1000;
-constexpr double kTop = 50;
+constexpr double kTop = 66;
 constexpr double kRow = 22;
 constexpr double kBar = 16;
 
@@ -40,6 +42,13 @@ const char* fill_of(const std::string& name) {
 std::string number(double value) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.2f", value);
+  return text;
+}
+
+// "0", "2.5", "100".
+std::string short_number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.6g", value);
   return text;
 }
 
@@ -92,34 +101,65 @@ std::string draw_axis(const Span& window, double bottom) {
   std::string out;
   for (double at_ms = 0; at_ms <= length_ms; at_ms += step_ms) {
     const std::string x = number(kLeft + at_ms / length_ms * kWidth);
-    out += "<line x1=\"" + x + "\" y1=\"" + number(kTop - 4) + "\" x2=\"" + x + "\" y2=\"" +
+    out += "<line x1=\"" + x + "\" y1=\"" + number(kTop - 22) + "\" x2=\"" + x + "\" y2=\"" +
            number(bottom) + "\" stroke=\"#cccccc\"/>\n";
-    out += text_at(kLeft + at_ms / length_ms * kWidth, kTop - 10, number(at_ms) + " ms", "middle");
+    out += text_at(kLeft + at_ms / length_ms * kWidth, kTop - 26, short_number(at_ms) + " ms",
+                   "middle");
   }
   return out;
 }
 
-// From the beginning of the first of the rank's last steps to the end of the last.
-Result<Span> window_of(const Timeline& timeline, int steps) {
+// The last steps of the first rank, which say what is drawn; some have no length.
+Result<std::vector<StepSpan>> last_steps(const Timeline& timeline, int steps) {
   for (const auto& [rank, track] : timeline.ranks) {
-    std::vector<Span> found;
-    for (const auto& [name, span] : track.spans) {
-      if (name.starts_with("STEP")) found.push_back(span);
+    std::vector<StepSpan> found;
+    for (const StepSpan& item : track.spans) {
+      if (item.name.starts_with("STEP")) found.push_back(item);
     }
     if (found.empty()) continue;
-    const size_t count = std::min(found.size(), static_cast<size_t>(steps));
-    const Span window{found[found.size() - count].begin_us, found.back().end_us};
-    if (window.end_us > window.begin_us) return window;
+    const auto count =
+        static_cast<std::ptrdiff_t>(std::min(found.size(), static_cast<size_t>(steps)));
+    found.erase(found.begin(), found.end() - count);
+    if (found.back().span.end_us > found.front().span.begin_us) return found;
   }
   return Status(Code::kNotFound, "the timeline has no steps");
+}
+
+// Where they begin, and their numbers as long as these have room.
+std::string draw_steps(const std::vector<StepSpan>& steps, const Span& window, double bottom) {
+  constexpr double kLabel = 50;
+  std::string out;
+  double free_from = 0;
+  for (const StepSpan& step : steps) {
+    const double x =
+        kLeft + (step.span.begin_us - window.begin_us) / (window.end_us - window.begin_us) * kWidth;
+    out += "<line x1=\"" + number(x) + "\" y1=\"" + number(kTop - 16) + "\" x2=\"" + number(x) +
+           "\" y2=\"" + number(bottom) + "\" stroke=\"#666666\" stroke-dasharray=\"3 3\"/>\n";
+    if (x < free_from) continue;
+    out += text_at(x + 4, kTop - 6, "step" + step.name.substr(4), "start");
+    free_from = x + kLabel;
+  }
+  return out;
+}
+
+bool is_seen(const Timeline::Track& track, const Span& window) {
+  return std::any_of(track.spans.begin(), track.spans.end(), [&](const StepSpan& item) {
+    return item.span.end_us >= window.begin_us && item.span.begin_us <= window.end_us;
+  });
+}
+
+// In the order of a tensor's way.
+int order_of(const Timeline::Track& track) {
+  if (track.name.starts_with("local reduce")) return 0;
+  return track.name.starts_with("ring") ? 1 : 2;
 }
 
 }  // namespace
 
 Result<std::string> plot_svg(const Timeline& timeline, int steps) {
-  const Result<Span> found = window_of(timeline, steps);
+  const Result<std::vector<StepSpan>> found = last_steps(timeline, steps);
   if (!found.is_ok()) return found.status();
-  const Span& window = found.value();
+  const Span window{found.value().front().span.begin_us, found.value().back().span.end_us};
   const auto node_id = [&](int node) {
     const auto place = static_cast<size_t>(node);
     return place < timeline.node_ids.size() ? timeline.node_ids[place] : std::to_string(node);
@@ -131,8 +171,18 @@ Result<std::string> plot_svg(const Timeline& timeline, int steps) {
     y += kRow;
   };
   for (const auto& [rank, track] : timeline.ranks) add(track);
-  y += kRow / 2;
-  for (const Timeline::Track& track : timeline.stages) add(track);
+  std::vector<Timeline::Track> stages;
+  for (const Timeline::Track& track : timeline.stages) {
+    if (is_seen(track, window)) stages.push_back(track);
+  }
+  std::stable_sort(stages.begin(), stages.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.node, order_of(a)) < std::pair(b.node, order_of(b));
+  });
+  int node = -1;
+  for (const Timeline::Track& track : stages) {
+    if (std::exchange(node, track.node) != track.node) y += kRow / 2;
+    add(track);
+  }
   std::string legend;
   double x = kLeft;
   for (const Colour& colour : kColours) {
@@ -145,8 +195,8 @@ Result<std::string> plot_svg(const Timeline& timeline, int steps) {
   return "<svg xmlns=\"http://www.w3.org/2000/svg\" " + size +
          " font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" "
          "fill=\"white\"/>\n" +
-         text_at(kLeft, 20, "job " + timeline.job, "start") + draw_axis(window, y) + rows + legend +
-         "</svg>\n";
+         text_at(kLeft, 20, "job " + timeline.job, "start") + draw_axis(window, y) + rows +
+         draw_steps(found.value(), window, y) + legend + "</svg>\n";
 }
 
 }  // namespace rueda::ctl

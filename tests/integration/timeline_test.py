@@ -260,6 +260,10 @@ rueda.shutdown()
         self.assertIn(picture, self.ruedactl(daemons[0], "trace", "plot", path, "--steps", "5"))
         drawn = xml.dom.minidom.parse(picture)
         self.assertGreater(len(drawn.getElementsByTagName("rect")), 50)
+        texts = [text.firstChild.data for text in drawn.getElementsByTagName("text")]
+        self.assertEqual([text for text in texts if text.startswith("step ")], [f"step {i}" for i in range(16, 21)])
+        rows = [text.rpartition(" ")[0] for text in texts if text.startswith("n1 ")]
+        self.assertEqual(list(dict.fromkeys(rows)), ["n1 rank", "n1 local reduce", "n1 ring", "n1 copy out"])
         self.assertIn("no whole timeline", self.ruedactl(daemons[0], "trace", "summary", picture, code=1))
 
     def test_a_death_leaves_a_whole_file(self):
