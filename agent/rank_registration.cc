@@ -30,6 +30,7 @@ constexpr char kDefaultSocket[] = "/run/rueda/ruedad.sock";
 constexpr int64_t kDescribeTimeoutMs = 5000;
 constexpr int64_t kRetryAfterMs = 200;
 constexpr int64_t kCloseTimeoutMs = 2000;
+constexpr int64_t kTimelineTimeoutMs = 60'000;  // to write what is left of it
 
 // One value that another thread gives; the waiting end is a descriptor, for poll().
 template <class T>
@@ -238,7 +239,8 @@ class RankRegistration {
     wait_for(-1, -1);
     link->close();
     pollfd end{.fd = closed.fd(), .events = POLLIN, .revents = 0};
-    ::poll(&end, 1, static_cast<int>(kCloseTimeoutMs));
+    const bool may_write = !registration.timeline.empty();
+    ::poll(&end, 1, static_cast<int>(may_write ? kTimelineTimeoutMs : kCloseTimeoutMs));
     return Status::ok();
   }
 

@@ -2,6 +2,7 @@
 """Ranks that mpirun or srun has started, against daemons that run: they find each other, register the job, and say what
 is missing."""
 
+import json
 import os
 import shutil
 import signal
@@ -53,6 +54,30 @@ class LaunchTest(IntegrationTest):
         self.assertEqual(run.exit_code(), 0, run.output())
         for number, node in ((0, "alpha"), (1, "alpha"), (2, "beta"), (3, "beta")):
             self.assertIn(f"rank {number} of 4 on node {node}: average of 4 ranks is 1.5", run.output())
+
+    @needs_mpirun
+    def test_a_timeline_under_mpirun(self):
+        alpha, beta = self.start_daemons("alpha", "beta")
+        path = os.path.join(self.folder, "timeline.json")
+        command = ["-x", f"RUEDA_TIMELINE={path}", *rank(*STEPS)]
+        run = self.start([*MPIRUN, "-np", "2", "-x", f"RUEDA_SOCKET={alpha.socket}", *command,
+                          ":", "-np", "2", "-x", f"RUEDA_SOCKET={beta.socket}", *command])
+        self.assertEqual(run.exit_code(), 0, run.output())
+
+        def whole():
+            try:
+                with open(path, encoding="utf-8") as file:
+                    return json.load(file)
+            except (OSError, json.JSONDecodeError):
+                return None
+        timeline = wait_until(whole)
+        self.assertIsNotNone(timeline, run.output())
+        self.assertEqual([node["node_id"] for node in timeline["rueda"]["nodes"]], ["alpha", "beta"])
+        for process in (1, 2):
+            names = [event["name"] for event in timeline["traceEvents"] if event["pid"] == process]
+            self.assertEqual(names.count("ALLREDUCE"), 5)
+        ready = {event["name"] for event in timeline["traceEvents"] if event["name"].startswith("ready ")}
+        self.assertEqual(ready, {f"ready {number}" for number in range(4)})
 
     def test_srun_deals_ranks_out_in_turn(self):
         alpha, beta = self.start_daemons("alpha", "beta")
