@@ -1,5 +1,6 @@
 #include "agent/timeline_spool.h"
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -7,6 +8,7 @@
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <sched.h>
 
 #include "agent/timeline_lines.h"
 
@@ -159,6 +161,21 @@ TEST_F(TimelineSpoolTest, WhatFindsNoRoomIsCounted) {
   ASSERT_TRUE(spool->close({}).is_ok());
   EXPECT_EQ(written().at("rueda").at("nodes").at(0).at("dropped_events"), 15);
   EXPECT_EQ(spool->losses(), "; 15 events found no room");
+}
+
+TEST_F(TimelineSpoolTest, WritesWhenTheMachineHasNothingElseToDo) {
+  const auto spool = open();
+  const auto policy = [] {
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+      std::string name;
+      std::getline(std::ifstream(task.path() / "comm") >> std::ws, name);
+      if (name == "rueda-timeline") return ::sched_getscheduler(std::stoi(task.path().filename()));
+    }
+    return -1;
+  };
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (policy() != SCHED_IDLE && std::chrono::steady_clock::now() < until) ::sched_yield();
+  EXPECT_EQ(policy(), SCHED_IDLE);
 }
 
 TEST_F(TimelineSpoolTest, ADiskThatIsFullIsSaid) {

@@ -143,8 +143,8 @@ TEST_F(TimelineTest, TheFileHasAllOfAnOperation) {
     EXPECT_EQ(ready.tensors, 1u);
     EXPECT_LT(ready.at_ns, operation.launched_ns);
   }
-  EXPECT_LE(operation.launched_ns, operation.begun_ns);
-  EXPECT_LE(operation.begun_ns, operation.ended_ns);
+  EXPECT_LT(operation.launched_ns, operation.begun_ns);
+  EXPECT_LT(operation.begun_ns, operation.ended_ns);
   EXPECT_TRUE(std::get<TraceBatch>(host.news[2]).is_last);
   EXPECT_TRUE(std::get<TimelineClosed>(host.news[3]).missing_nodes.empty());
 }
