@@ -104,9 +104,7 @@ bool Operation::is_in_place() const {
 }
 
 const std::byte* Operation::sendable_input(core::ElementRange range) const {
-  if (op == ReduceOp::kAdasum || wire_dtype != WireDType::kSame || prescale != 1.0 ||
-      dtype == DType::kBool)
-    return nullptr;
+  if (wire_dtype != WireDType::kSame || prescale != 1.0 || dtype == DType::kBool) return nullptr;
   const size_t i = tensor_at(range.begin);
   if (i >= tensors.size() || range.end > first_element[i + 1]) return nullptr;
   const std::byte* only = nullptr;

@@ -91,11 +91,11 @@ TEST_F(GarbageTest, PutsPiecesTogether) {
 }
 
 TEST_F(GarbageTest, RefusesAStrangerVersion) {
-  rueda_abi_header header{RUEDA_ABI_MAGIC, 9, RUEDA_ABI_FAILED, 0, 0};
+  rueda_abi_header header{RUEDA_ABI_MAGIC, RUEDA_ABI_VERSION + 1, RUEDA_ABI_FAILED, 0, 0};
   daemon_->send_raw(&header, sizeof(header));
   Status status = next().status();
   EXPECT_EQ(status.code(), Code::kVersion);
-  EXPECT_THAT(status.message(), HasSubstr("version 9"));
+  EXPECT_THAT(status.message(), HasSubstr("version " + std::to_string(RUEDA_ABI_VERSION + 1)));
 }
 
 TEST_F(GarbageTest, RefusesAnotherProtocol) {

@@ -122,6 +122,22 @@ TEST(TensorTest, ABoolHasNeitherAnAverageNorScales) {
   EXPECT_EQ(check(flags, &options).status().code(), Code::kInvalidArgument);
 }
 
+TEST(TensorTest, OnlyFloatingPointHasAdasum) {
+  const std::vector<int64_t> shape = {3};
+  rueda_tensor values = tensor("values", shape);
+  const rueda_reduce_options options = {sizeof(options), RUEDA_ADASUM, 1.0, 1.0, 0};
+  for (int dtype = 0; dtype < kDTypeCount; ++dtype) {
+    values.dtype = static_cast<rueda_dtype>(dtype);
+    const Status status = check(values, &options).status();
+    if (is_floating(static_cast<DType>(dtype))) {
+      EXPECT_TRUE(status.is_ok()) << dtype;
+    } else {
+      EXPECT_EQ(status.code(), Code::kInvalidArgument) << dtype;
+      EXPECT_THAT(status.message(), HasSubstr("Adasum"));
+    }
+  }
+}
+
 TEST(TensorTest, DefaultsToTheAverage) {
   TensorRequest request = check(tensor("t", {})).value();
   EXPECT_EQ(request.descriptor.op, RUEDA_AVERAGE);
@@ -164,8 +180,8 @@ TEST(TensorTest, NamesWhatIsWrong) {
 TEST(TensorTest, ChecksTheOptions) {
   const std::vector<int64_t> shape = {4};
   rueda_tensor t = tensor("t", shape);
-  rueda_reduce_options options{sizeof(options), static_cast<rueda_op>(5), 1.0, 1.0, 0};
-  EXPECT_THAT(check_allreduce(&t, &options, "", 0).status().message(), HasSubstr("operator 5"));
+  rueda_reduce_options options{sizeof(options), static_cast<rueda_op>(6), 1.0, 1.0, 0};
+  EXPECT_THAT(check_allreduce(&t, &options, "", 0).status().message(), HasSubstr("operator 6"));
   options.op = RUEDA_SUM;
   options.prescale = std::numeric_limits<double>::infinity();
   EXPECT_THAT(check_allreduce(&t, &options, "", 0).status().message(), HasSubstr("finite"));
@@ -240,6 +256,8 @@ TEST_F(PartedTensorTest, WhatCannotBeSaysWhy) {
               HasSubstr("no first dimension"));
   EXPECT_THAT(check_alltoall(&tensor_, nullptr, self_).status().message(),
               HasSubstr("cannot be split equally among 3"));
+  const rueda_reduce_options adasum = {sizeof(adasum), RUEDA_ADASUM, 1.0, 1.0, 0};
+  EXPECT_THAT(check_reduce(&tensor_, &adasum, 3, self_).status().message(), HasSubstr("Adasum"));
   EXPECT_THAT(check_reduce(&tensor_, nullptr, 20, self_).status().message(),
               HasSubstr("root rank 20"));
   const int64_t sums_to_three[] = {1, 1, 1};

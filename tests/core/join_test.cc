@@ -246,9 +246,11 @@ TEST_P(Join, WhatZerosWouldSpoilIsRefusedAndTheJobGoesOn) {
   refused(broadcast("from another", 0));
   refused(change(CollectiveKind::kAddProcessSet, {0, 1}));
   refused(declaration_of(planned({{tensor("a"), {}}})));
-  for (const int rank : {0, 1, 2, 4}) job_.submit(rank, with_op("sum", ReduceOp::kSum));
-  complete();
-  EXPECT_EQ(last_name(2), "sum");
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAdasum}) {
+    for (const int rank : {0, 1, 2, 4}) job_.submit(rank, with_op(to_string(op), op));
+    complete();
+    EXPECT_EQ(last_name(2), to_string(op));
+  }
 }
 
 TEST_P(Join, WhatWasCompleteWithoutZerosIsNot) {

@@ -126,6 +126,37 @@ TEST_F(BuildOperationTest, RanksThatHaveJoinedHaveNoBuffers) {
   EXPECT_TRUE(operation->tensors[1].ranks.empty());
 }
 
+// Its tree is that of ranks and nodes, whatever the ring and whoever has joined; its tensors stay
+// apart, though these lie behind each other.
+TEST_F(BuildOperationTest, AnAdasumKnowsItsTree) {
+  core::TensorDescriptor as;
+  as.op = ReduceOp::kAdasum;
+  const core::Launch launch =
+      launch_of({{tensor("x", {1}, as), {std::nullopt, Ticket{1}, std::nullopt}},
+                 {tensor("y", {1}, as), {std::nullopt, Ticket{2}, std::nullopt}}});
+  std::byte* const given = submission(1, 1).input;
+  submissions_.at({1, 1}).output = given;
+  SubmittedBuffers& behind = submission(1, 2);
+  behind.input = behind.output = given + sizeof(float);
+  core::Layout turned = layout();
+  ASSERT_TRUE(turned.set_ring({NodeIndex{1}, NodeIndex{0}}).is_ok());
+  const auto operation = build_operation(launch, turned, NodeIndex{0}, find());
+  EXPECT_EQ(operation->tree, (std::vector<std::vector<size_t>>{{1}, {0}}));
+  ASSERT_EQ(operation->tensors.size(), 2u);
+  ASSERT_EQ(operation->tensors[0].ranks.size(), 3u);
+  EXPECT_EQ(operation->tensors[0].ranks[0].input, nullptr);
+  EXPECT_EQ(operation->tensors[0].ranks[1].input, given);
+}
+
+TEST_F(BuildOperationTest, ByDeviceRanksOfANodeMeetFirst) {
+  core::TensorDescriptor as;
+  as.op = ReduceOp::kAdasum;
+  submission(0, 1);
+  const core::Launch launch = launch_of({{tensor("x", {1}, as), {Ticket{1}}}});
+  const auto operation = build_operation(launch, layout().by_rank(), NodeIndex{0}, find());
+  EXPECT_EQ(operation->tree, (std::vector<std::vector<size_t>>{{0, 1, 2}, {3, 4}}));
+}
+
 TEST_F(BuildOperationTest, ABroadcastKnowsItsRootsNode) {
   core::TensorDescriptor as;
   as.kind = CollectiveKind::kBroadcast;

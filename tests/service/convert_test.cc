@@ -161,6 +161,14 @@ TEST(Convert, EveryKindDtypeAndOp) {
   }
 }
 
+TEST(Convert, Adasum) {
+  core::TensorDescriptor tensor = *descriptor();
+  tensor.op = ReduceOp::kAdasum;
+  tensor.kind = CollectiveKind::kAllreduce;
+  const auto given = std::make_shared<core::TensorDescriptor>(tensor);
+  EXPECT_EQ(*round_trip(core::Ready{{{given, Rank{0}, ""}}}).entries[0].descriptor, tensor);
+}
+
 TEST(Convert, Lock) {
   const core::Plan plan{{{{descriptor()}, core::kPlanStart, true}, {{descriptor()}, 0, false}}};
   const core::Lock back = round_trip(core::Lock{7, Seq{uint64_t{1} << 40}, plan, 1});
@@ -311,6 +319,11 @@ INSTANTIATE_TEST_SUITE_P(
                  [](v1::JobMessage& m) { tensor_in(m).set_kind(kCollectiveKindCount); }},
         Rejected{"layer.weight", [](v1::JobMessage& m) { tensor_in(m).set_dtype(kDTypeCount); }},
         Rejected{"layer.weight", [](v1::JobMessage& m) { tensor_in(m).set_op(UINT32_MAX); }},
+        Rejected{"impossible op",
+                 [](v1::JobMessage& m) {
+                   tensor_in(m).set_op(static_cast<uint32_t>(ReduceOp::kAdasum));
+                   tensor_in(m).set_kind(static_cast<uint32_t>(CollectiveKind::kReduce));
+                 }},
         Rejected{"impossible wire dtype",
                  [](v1::JobMessage& m) { tensor_in(m).set_wire_dtype(kWireDTypeCount); }},
         Rejected{"impossible wire dtype",

@@ -119,6 +119,8 @@ const Refusal kRefusals[] = {
     {"NaN scale", [](auto& t) { t.postscale = std::nan(""); }, "not finite"},
     {"average of bool", [](auto& t) { t.dtype = 8, t.op = 1; }, "bool, which has no average"},
     {"scaled bool", [](auto& t) { t.dtype = 8, t.op = 0, t.prescale = 2; }, "no scale"},
+    {"adasum of int32", [](auto& t) { t.dtype = 4, t.op = 5; }, "allreduces of floating point"},
+    {"adasum of a reduce", [](auto& t) { t.kind = 8, t.root = 0, t.op = 5; }, "with op adasum"},
     {"group without a size", [](auto& t) { std::strcpy(t.group, "g"); }, "both a name and a size"},
     {"group without a name", [](auto& t) { t.group_size = 2; }, "both a name and a size"},
     {"group's NUL",
