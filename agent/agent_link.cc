@@ -57,6 +57,7 @@ v1::AgentRequest job_request(const JobRegistration& registration) {
   }
   if (registration.stall_shutdown_ms) spec.set_stall_shutdown_ms(*registration.stall_shutdown_ms);
   spec.set_is_shared(registration.is_shared);
+  spec.set_checks_finite(registration.checks_finite);
   return request;
 }
 

@@ -44,6 +44,8 @@ struct JobRegistration {
   // Of node 0: a timeline from the beginning, into this file; empty: none.
   std::string timeline;
   bool timeline_has_chunks = false;
+  // Reductions of this node's ranks are looked at for NaN and infinity.
+  bool checks_finite = false;
 };
 
 // One job's registration with one daemon: it lasts as long as the stream.

@@ -106,7 +106,8 @@ void Launcher::open_link(const LocalNode& node) {
                                      options_.stall_shutdown_ms,
                                      false,
                                      node.node_index == 0 ? options_.timeline : "",
-                                     options_.timeline_has_chunks};
+                                     options_.timeline_has_chunks,
+                                     options_.checks_finite};
   const std::string id = node.node_id;
   AgentLink::Events events;
   events.on_registered = [this, gate = gate_] { gate->post([this] { on_registered(); }); };

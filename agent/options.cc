@@ -149,6 +149,10 @@ Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, std::string& 
                  "Write a timeline of the job to this file (or $RUEDA_TIMELINE)");
   app.add_flag("--timeline-chunks", options.timeline_has_chunks,
                "With a mark for each chunk that comes (or $RUEDA_TIMELINE_CHUNKS=1)");
+  app.add_flag(
+      "--check-finite", options.checks_finite,
+      "Report the first NaN or infinity that a rank contributes to a reduction, by tensor, "
+      "rank and step, on every rank (or $RUEDA_CHECK_FINITE=1)");
   app.add_flag("--no-prefix", no_prefix, "Do not put the rank before each line of output");
   app.add_flag("--for-rank", options.is_for_rank,
                "Start nothing: register the process that runs this, which mpirun or srun has "
@@ -174,6 +178,7 @@ constexpr std::array kJobFlags{
     JobFlag{"--stall-check-seconds", "RUEDA_STALL_CHECK_TIME_SECONDS"},
     JobFlag{"--timeline-filename", "RUEDA_TIMELINE"},
     JobFlag{"--timeline-chunks", "RUEDA_TIMELINE_CHUNKS"},
+    JobFlag{"--check-finite", "RUEDA_CHECK_FINITE"},
     JobFlag{"--stall-shutdown-seconds", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS"},
 };
 

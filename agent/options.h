@@ -39,6 +39,7 @@ struct Options {
   // A timeline is written there; absolute. Empty: none.
   std::string timeline;
   bool timeline_has_chunks = false;
+  bool checks_finite = false;
   // The program and its arguments.
   std::vector<std::string> command;
 };

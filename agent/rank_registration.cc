@@ -220,7 +220,8 @@ class RankRegistration {
         options_.stall_shutdown_ms,
         true,
         node_index == 0 ? options_.timeline : "",
-        options_.timeline_has_chunks};
+        options_.timeline_has_chunks,
+        options_.checks_finite};
     const auto link = AgentLink::open(socket_, registration, std::move(events));
     if (!wait_for(registered.fd(), deadline_ms_)) {
       return {Code::kTimeout, "the daemon of node " + node_id_ + " did not take the job in time"};

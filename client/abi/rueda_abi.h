@@ -34,8 +34,8 @@ extern "C" {
 #define RUEDA_ABI_JOIN_NAME "rueda.join"
 
 /* --- Messages on the socket ---------------------------------------------------------------
- * header, then `body_bytes` of the struct named. Requests are answered in order; STARTED, FAILED
- * come unasked. The client speaks first. */
+ * header, then `body_bytes` of the struct named. Requests are answered in order; STARTED, FAILED,
+ * NONFINITE come unasked. The client speaks first. */
 
 enum rueda_abi_message_type {
   RUEDA_ABI_ATTACH = 1, /* client: rueda_abi_attach */
@@ -56,7 +56,10 @@ enum rueda_abi_message_type {
   RUEDA_ABI_PLAN = 11,        /* client: rueda_abi_plan; a part of one, or its last */
   RUEDA_ABI_COUNTS = 12,      /* client: rueda_abi_counts; before the INTERN that they belong to */
   RUEDA_ABI_FORGET = 13,      /* client: rueda_abi_forget */
-  RUEDA_ABI_TIMELINE = 14     /* client: rueda_abi_timeline */
+  RUEDA_ABI_TIMELINE = 14,    /* client: rueda_abi_timeline */
+  RUEDA_ABI_NONFINITE = 15,   /* daemon: rueda_abi_nonfinite: what the finite check has found */
+  RUEDA_ABI_ASK_NONFINITE =
+      16 /* client: no body; answered by a NONFINITE once it is known whether there is one */
 };
 
 typedef struct rueda_abi_header {
@@ -86,13 +89,16 @@ typedef struct rueda_abi_attach_reply {
 } rueda_abi_attach_reply;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_attach_reply) == 1040);
 
+/* The daemon looks for NaN and infinity in what this rank contributes. */
+#define RUEDA_ABI_STARTED_CHECKS_FINITE 1u
+
 typedef struct rueda_abi_started {
   uint32_t epoch;
   int32_t world_size;
   int32_t local_size;
   int32_t node_index; /* Horovod's cross_rank */
   int32_t node_count; /* Horovod's cross_size */
-  int32_t reserved;
+  uint32_t flags;     /* RUEDA_ABI_STARTED_* */
   char node_id[RUEDA_ABI_NODE_ID_BYTES];
 } rueda_abi_started;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_started) == 88);
@@ -191,6 +197,19 @@ typedef struct rueda_abi_timeline {
 } rueda_abi_timeline;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_timeline) == 1032);
 
+/* A value that was not finite in what a rank contributed to a reduction. */
+typedef struct rueda_abi_nonfinite {
+  uint32_t is_found; /* 1, or 0: the answer that there is none, and the rest is 0 */
+  int32_t rank;
+  uint64_t step;    /* how often the rank had submitted a reduction of this name, with this one */
+  uint64_t element; /* of the rank's input */
+  uint32_t value;   /* 0 NaN, 1 infinity, 2 minus infinity */
+  uint32_t process_set;
+  char tensor[RUEDA_ABI_NAME_BYTES];
+  char text[RUEDA_ABI_TEXT_BYTES]; /* the same in one sentence */
+} rueda_abi_nonfinite;
+RUEDA_ABI_ASSERT(sizeof(rueda_abi_nonfinite) == 1312);
+
 /* --- Rings in shared memory ----------------------------------------------------------------
  * One producer, one consumer. Indices count up for ever; record i lies at i mod capacity. The
  * producer writes the record, then tail (release); the consumer reads tail (acquire), the record,
@@ -225,6 +244,8 @@ RUEDA_ABI_ASSERT(offsetof(rueda_abi_ring, tail) == 64 && offsetof(rueda_abi_ring
  * count. */
 #define RUEDA_ABI_FLAG_COPIED_IN 1u
 #define RUEDA_ABI_FLAG_COPIED_OUT 2u
+/* Of a completion: the daemon has sent a message on the socket that nobody asked for. */
+#define RUEDA_ABI_FLAG_NEWS 1u
 
 /* Submission ring: records from byte RUEDA_ABI_RING_HEADER_BYTES. The client produces. */
 typedef struct rueda_abi_submission {
@@ -251,7 +272,7 @@ typedef struct rueda_abi_completion {
   uint32_t text_bytes;   /* of the error's text, without a NUL; 0 when there is none */
   uint64_t seq;          /* operation number; 0 when it never got one */
   uint32_t value;        /* of a change of process sets: the set's id; of a join: a rank */
-  uint32_t reserved0;
+  uint32_t flags;        /* RUEDA_ABI_FLAG_NEWS, or 0 */
   uint64_t reserved[3];
 } rueda_abi_completion;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_completion) == 64);

@@ -1,5 +1,6 @@
 // rueda.h. No exception leaves: bad_alloc becomes RUEDA_ERR_RESOURCE_EXHAUSTED.
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <optional>
 #include <span>
@@ -450,6 +451,25 @@ const char* rueda_error_name(int error) {
     case RUEDA_ERR_INTERNAL: return "RUEDA_ERR_INTERNAL";
     default: return "unknown error";
   }
+}
+
+int rueda_first_nonfinite(rueda_nonfinite* first) {
+  int is_found = 0;
+  const int rc = with_session([&](Session& session) -> Status {
+    if (first == nullptr) return {Code::kInvalidArgument, "the pointer is NULL"};
+    const std::optional<rueda_abi_nonfinite> told = session.first_nonfinite();
+    if (!told) return Status::ok();
+    is_found = 1;
+    static_assert(sizeof(first->tensor) == sizeof(told->tensor));
+    std::memcpy(first->tensor, told->tensor, sizeof(first->tensor));
+    first->rank = told->rank;
+    first->process_set = told->process_set;
+    first->step = told->step;
+    first->element = told->element;
+    first->value = static_cast<int32_t>(told->value);
+    return Status::ok();
+  });
+  return rc == RUEDA_OK ? is_found : rc;
 }
 
 int rueda_get_stats(rueda_stats* stats) {

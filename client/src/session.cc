@@ -187,6 +187,7 @@ Status Session::detach(int64_t timeout_ms) {
                                     std::string(first_in_flight_locked()->name) +
                                     "\"; wait for every handle before rueda_shutdown"};
     }
+    ask_nonfinite(lock);
     if (over_) return result;
     PendingReply goodbye;
     if (!connection_->send(RUEDA_ABI_DETACH, nullptr, 0).is_ok()) return result;

@@ -66,6 +66,8 @@ class Session {
   Status declare_plan(std::span<const rueda_planned_tensor> tensors);
   // "": the timeline is to end.
   Status request_timeline(const std::string& path, bool wants_chunks);
+  // As far as this process has been told; looks for news.
+  std::optional<rueda_abi_nonfinite> first_nonfinite();
   const ProcessSets& process_sets() const { return *process_sets_; }
 
   Result<void*> allocate(size_t bytes);
@@ -140,6 +142,9 @@ class Session {
   void complete(const rueda_abi_completion& record, std::string_view text);
   void read_socket();
   void on_message(const Message& message);
+  void on_nonfinite(const Message& message);
+  // Before a goodbye, where values are checked: waits a moment for what may be on its way.
+  void ask_nonfinite(Lock& lock);
   // Ends everything that is in flight, and all that comes later, with this reason. The first wins.
   void end_all(Status reason);
   Result<uint32_t> request(uint16_t type, const void* body, size_t body_bytes, int descriptor);
@@ -206,6 +211,9 @@ class Session {
   uint64_t last_ticket_ = 0;
   std::unordered_set<std::string> names_;  // of what was no repetition
   Repeats repeats_;
+  bool has_news_ = false;            // lies on the socket
+  bool is_nonfinite_known_ = false;  // the daemon has said the first, or, asked, that there is none
+  std::optional<rueda_abi_nonfinite> first_nonfinite_;
   uint64_t frees_ = 0;  // blocks of rueda_alloc that have ended
   rueda_stats stats_{};
 };

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -16,6 +17,8 @@ namespace {
 
 // The daemon answers a request at once; one that does not is stuck.
 constexpr TicksMs kRequestTimeoutMs = 30'000;
+// It answers a tenth of a second later, unless it is about to end.
+constexpr TicksMs kNonfiniteTimeoutMs = 1'000;
 
 timespec to_timespec(TicksMs ms) {
   ms = std::max<TicksMs>(ms, 0);
@@ -92,6 +95,7 @@ void Session::drain_completions() {
              "the daemon's completion ring is damaged; restart the job, and report the daemon's "
              "log as a bug"});
   }
+  if (std::exchange(has_news_, false)) read_socket();
   changed_.notify_all();
 }
 
@@ -106,6 +110,7 @@ void Session::complete(const rueda_abi_completion& record, std::string_view text
   --in_flight_count_;
   Handle& handle = *operation.handle;
   ++stats_.completions;
+  has_news_ |= (record.flags & RUEDA_ABI_FLAG_NEWS) != 0;
   operation.is_done = true;
   operation.is_ok = record.code == 0;
   if (!operation.is_ok && handle.error.is_ok()) {
@@ -145,6 +150,7 @@ void Session::read_socket() {
 }
 
 void Session::on_message(const Message& message) {
+  if (message.type == RUEDA_ABI_NONFINITE) return on_nonfinite(message);
   if (message.type != RUEDA_ABI_REPLY && message.type != RUEDA_ABI_FAILED) return;
   rueda_abi_status status;
   if (message.body.size() != sizeof(status)) {
@@ -164,6 +170,32 @@ void Session::on_message(const Message& message) {
   pending_replies_.front()->reply = status;
   pending_replies_.front()->is_answered = true;
   pending_replies_.pop_front();
+}
+
+void Session::on_nonfinite(const Message& message) {
+  rueda_abi_nonfinite told;
+  if (message.body.size() != sizeof(told)) return;
+  std::memcpy(&told, message.body.data(), sizeof(told));
+  told.tensor[sizeof(told.tensor) - 1] = '\0';
+  told.text[sizeof(told.text) - 1] = '\0';
+  is_nonfinite_known_ = true;
+  if (told.is_found == 0) return;
+  std::fprintf(stderr, "rueda: rank %d: not finite: %s\n", config_.rank, told.text);
+  if (!first_nonfinite_) first_nonfinite_ = told;
+}
+
+void Session::ask_nonfinite(Lock& lock) {
+  if ((place_.flags & RUEDA_ABI_STARTED_CHECKS_FINITE) == 0 || over_) return;
+  is_nonfinite_known_ = false;
+  if (!connection_->send(RUEDA_ABI_ASK_NONFINITE, nullptr, 0).is_ok()) return;
+  wait_until(
+      lock, [this] { return is_nonfinite_known_ || over_; }, steady_now_ms() + kNonfiniteTimeoutMs);
+}
+
+std::optional<rueda_abi_nonfinite> Session::first_nonfinite() {
+  const Lock lock(mutex_);
+  read_socket();
+  return first_nonfinite_;
 }
 
 void Session::end_all(Status reason) {

@@ -7,6 +7,7 @@
 
 #include "daemon/base/status.h"
 #include "daemon/core/messages.h"
+#include "daemon/engine/nonfinite.h"
 #include "daemon/observe/trace.h"
 
 namespace rueda::engine {
@@ -52,12 +53,30 @@ struct TimelineMessage {
       body;
 };
 
+// What the daemons of a job say to each other of values that are not finite (finite_watch.h).
+//
+// Up: one has been found. Down: what all are told.
+struct FoundNonfinite {
+  Nonfinite value;
+};
+struct FirstNonfinite {
+  Nonfinite value;
+};
+// Up: is there one? Down: there is none.
+struct AskNonfinite {};
+struct NoNonfinite {};
+struct NonfiniteMessage {
+  JobId job;
+  std::variant<FoundNonfinite, FirstNonfinite, AskNonfinite, NoNonfinite> body;
+};
+
 // Called on the control loop.
 class ControlEvents {
  public:
   virtual ~ControlEvents() = default;
   virtual void on_envelope(LinkId link, Envelope envelope) = 0;
   virtual void on_timeline(LinkId link, TimelineMessage message) = 0;
+  virtual void on_nonfinite(LinkId link, NonfiniteMessage message) = 0;
   // Nothing more comes over this link. A dialled one is dialled again, under the same id.
   virtual void on_link_lost(LinkId link, const Status& status) = 0;
 };
@@ -75,6 +94,7 @@ class ControlPlane {
   virtual void send(LinkId link, const Envelope& envelope) = 0;
   // Likewise.
   virtual void send(LinkId link, const TimelineMessage& message) = 0;
+  virtual void send(LinkId link, const NonfiniteMessage& message) = 0;
 };
 
 }  // namespace rueda::engine

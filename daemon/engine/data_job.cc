@@ -393,7 +393,10 @@ void DataJob::originate(Running& running) {
 
 transport::SendBuffer DataJob::take_input(const Operation& operation, const core::Route& way,
                                           core::ElementRange range, uint32_t buffer) {
-  if (const auto lent = lent_.lend(operation, range, buffer)) return *lent;
+  if (const auto lent = lent_.lend(operation, range, buffer)) {
+    if (operation.check) operation.check->look(lent->data, lent->bytes);
+    return *lent;
+  }
   const StageTimer timer(operation.trace.get(), &OperationTrace::local_reduce);
   std::byte* const values = origin_buffer(buffer);
   if (way.reduce_hops > 0) {

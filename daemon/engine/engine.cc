@@ -261,6 +261,10 @@ Status Engine::on_timeline(session::Session& session, const session::TimelineWis
   return owner_of(session).request_timeline({wish.begins, wish.path, wish.wants_chunks});
 }
 
+void Engine::on_nonfinite_asked(session::Session& session) {
+  owner_of(session).on_nonfinite_asked(session);
+}
+
 void Engine::on_detached(session::Session& session) {
   owner_of(session).on_detached(session);
   forget(session);
@@ -309,6 +313,11 @@ void Engine::on_envelope(LinkId link, Envelope envelope) {
 void Engine::on_timeline(LinkId link, TimelineMessage message) {
   const auto it = jobs_.find(message.job);
   if (it != jobs_.end()) it->second->on_timeline(link, std::move(message));
+}
+
+void Engine::on_nonfinite(LinkId link, NonfiniteMessage message) {
+  const auto it = jobs_.find(message.job);
+  if (it != jobs_.end()) it->second->on_nonfinite(link, std::move(message));
 }
 
 void Engine::on_link_lost(LinkId link, const Status& status) {

@@ -60,6 +60,7 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   void on_submit(session::Session& session, const session::Submission& submission) override;
   void on_waiting(session::Session& session, std::optional<Ticket> ticket) override;
   Status on_timeline(session::Session& session, const session::TimelineWish& wish) override;
+  void on_nonfinite_asked(session::Session& session) override;
   void on_submissions_drained(session::Session&) override {}  // the turn's end does it
   void on_detached(session::Session& session) override;
   void on_lost(session::Session& session, const Status& status) override;
@@ -67,6 +68,7 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   // ControlEvents
   void on_envelope(LinkId link, Envelope envelope) override;
   void on_timeline(LinkId link, TimelineMessage message) override;
+  void on_nonfinite(LinkId link, NonfiniteMessage message) override;
   void on_link_lost(LinkId link, const Status& status) override;
 
  private:

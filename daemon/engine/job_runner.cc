@@ -67,6 +67,8 @@ JobRunner::JobRunner(const EngineContext& context, JobSpec spec, JobListener lis
       metrics_(context.metrics.job(spec_.job)),
       locals_(spec_.layout.node(spec_.self).ranks.size()),
       timeline_(context.control_loop, *metrics_, timeline_options(context, spec_), *this),
+      finite_(context.control_loop, *metrics_,
+              {spec_.job, spec_.layout, spec_.self, spec_.checks_finite}, *this),
       kernels_(context.options.corrupt_reduction),
       timer_(context.control_loop) {
   if (!core_.is_coordinator()) link_to(core_.links().parent());
@@ -162,7 +164,10 @@ void JobRunner::carry_out() {
     }
   }
   for (const uint32_t removed : output.sets_removed) close_set(removed);
-  if (output.finished) timeline_.flush();
+  if (output.finished) {
+    timeline_.flush();
+    finite_.flush();
+  }
   if (output.finished && std::exchange(data_epoch_open_, false)) {
     context_.data_loops.end_epoch(spec_.job, *output.finished, {});
   }
@@ -180,6 +185,7 @@ void JobRunner::start_epoch(const core::EpochStarted& started) {
   }
   open_data(0, core_.layout());
   timeline_.on_epoch_started();
+  finite_.on_epoch_started();
 
   session::Started place;
   place.epoch = started.epoch;
@@ -188,6 +194,7 @@ void JobRunner::start_epoch(const core::EpochStarted& started) {
   place.node = spec_.self;
   place.node_count = spec_.layout.node_count();
   place.node_id = describe_node();
+  place.checks_finite = spec_.checks_finite;
   for (Local& item : locals_) {
     if (item.session) item.session->started(place);
   }
@@ -197,6 +204,7 @@ void JobRunner::start_epoch(const core::EpochStarted& started) {
 // The clients are told only when nothing reads or writes their memory any more.
 void JobRunner::fail(const Status& status, std::vector<core::Delivery> deliveries) {
   spdlog::error("job {} is over: {}", spec_.job, status.message());
+  finite_.flush();
   context_.metrics.daemon().job_failures.Increment();
   failing_ = true;
   auto tell = [this, alive = alive_, status, deliveries = std::move(deliveries)] {

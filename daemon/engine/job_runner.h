@@ -18,6 +18,7 @@
 #include "daemon/engine/control_plane.h"
 #include "daemon/engine/data_loops.h"
 #include "daemon/engine/data_parts.h"
+#include "daemon/engine/finite_watch.h"
 #include "daemon/engine/stall_snapshot.h"
 #include "daemon/engine/timeline.h"
 #include "daemon/observe/metrics.h"
@@ -82,6 +83,7 @@ struct JobSpec {
   // Registered once for each local rank, and there until the last registration is closed.
   bool is_shared = false;
   std::optional<TimelineRequest> timeline;  // to be written from the beginning; on node 0
+  bool checks_finite = false;               // what this node's ranks contribute to reductions
 };
 
 // Told on the control loop.
@@ -127,7 +129,7 @@ struct PlanSnapshot {
   core::Plan plan;
 };
 
-class JobRunner final : private TimelineHost {
+class JobRunner final : private TimelineHost, private FiniteHost {
  public:
   JobRunner(const EngineContext& context, JobSpec spec, JobListener listener);
   ~JobRunner() override;
@@ -139,6 +141,7 @@ class JobRunner final : private TimelineHost {
   void on_attached(session::Session& session);
   void on_submit(session::Session& session, const session::Submission& submission);
   void on_waiting(session::Session& session, std::optional<Ticket> ticket);
+  void on_nonfinite_asked(session::Session& session);
   void on_detached(session::Session& session);
   void on_lost(session::Session& session, const Status& status);
   bool has_sessions() const { return attached_sessions_ > 0; }
@@ -152,6 +155,7 @@ class JobRunner final : private TimelineHost {
   void on_link_lost(LinkId link, const Status& status);
 
   void on_timeline(LinkId link, TimelineMessage message);
+  void on_nonfinite(LinkId link, NonfiniteMessage message);
   // Somebody on this node wants one to begin, or to end.
   Status request_timeline(const TimelineRequest& wanted) { return timeline_.request(wanted); }
 
@@ -186,6 +190,9 @@ class JobRunner final : private TimelineHost {
     bool is_in_flight = false;
     core::DescriptorPtr descriptor;
     SubmittedBuffers buffers;
+    // Where the contribution is checked: how often the rank has given one of this name.
+    uint64_t* steps = nullptr;  // as it is now; null: it is not counted
+    uint64_t step = 0;
   };
   struct Local {
     session::Session* session = nullptr;
@@ -220,6 +227,14 @@ class JobRunner final : private TimelineHost {
   std::vector<NodeIndex> timeline_children() const override;
   void send_timeline(NodeIndex to, TimelineMessage message) override;
   bool tell_launcher(TimelineNews news) override { return listener_.on_timeline(std::move(news)); }
+
+  // --- job_runner_finite.cc
+  void count_step(LocalRank rank, Held& item);
+  std::shared_ptr<InputCheck> check_of(const core::Launch& launch);
+  std::optional<NodeIndex> finite_parent() const override { return timeline_parent(); }
+  std::vector<NodeIndex> finite_children() const override { return timeline_children(); }
+  void send_nonfinite(NodeIndex to, NonfiniteMessage message) override;
+  void tell_rank(LocalRank rank, const session::NonfiniteNews* news) override;
   void release_old_parents();
   void send(NodeIndex to, core::Message message);
   bool authenticate(LinkId link, const Envelope& envelope);
@@ -260,10 +275,12 @@ class JobRunner final : private TimelineHost {
   std::map<NodeIndex, LinkId> children_;  // over which link each child joined
 
   Timeline timeline_;
+  FiniteWatch finite_;
 
   struct UnderWay {
     CollectiveKind kind;
-    size_t parts;  // that are not done
+    size_t parts;                       // that are not done
+    std::shared_ptr<InputCheck> check;  // null: there is none
   };
   using OperationKey = std::pair<uint32_t, Seq>;  // process set first
   std::map<OperationKey, UnderWay> operations_;

@@ -137,8 +137,10 @@ void JobRunner::launch(const core::Launch& launch) {
       return static_cast<int64_t>(held(rank, ticket).submitted_s * 1e9);
     });
   }
+  const std::shared_ptr<InputCheck> check = spec_.checks_finite ? check_of(launch) : nullptr;
   const auto build = [&](size_t part, size_t share) {
     std::unique_ptr<Operation> operation = parts.build(launch, part, find);
+    operation->check = check;
     // Of its shares each has a record, and the first one the bytes.
     if (trace) operation->trace = trace->part_of_launch(share == 0 ? operation->bytes() : 0);
     return operation;
@@ -147,7 +149,7 @@ void JobRunner::launch(const core::Launch& launch) {
   metrics_->negotiation_seconds.Observe(steady_now_s() - last_submitted_s);
   const size_t shares = shares_of(*operation, static_cast<int>(parts.ring().size()));
   operations_.emplace(OperationKey{launch.process_set, launch.seq},
-                      UnderWay{operation->kind, parts.size() * shares});
+                      UnderWay{operation->kind, parts.size() * shares, check});
   if (parts.ring().size() == 1 && operation->bytes() <= kMostBytesHere &&
       operation->op != ReduceOp::kAdasum) {
     return run_here(*operation);
@@ -196,6 +198,8 @@ void JobRunner::end_operation(uint32_t process_set, Seq seq) {
     // What comes in this turn from now on may be the next submission of a tensor that has ended.
     turn_began_s_ = steady_now_s();
   }
+  const auto found = operations_.find({process_set, seq});
+  if (found != operations_.end() && found->second.check) finite_.on_ended(*found->second.check);
   step(core::OperationDone{seq, process_set});
   operations_.erase({process_set, seq});  // nobody is told where all ranks have joined
 }

@@ -38,6 +38,9 @@ bool follows(const OperationTensor& last, size_t bytes, const std::vector<RankBu
 // More than this does not stay in a cache until somebody reads it (docs/decisions/0032).
 constexpr size_t kCachedBytes = 32 << 20;
 
+// Of each rank: what has been looked at is in the first-level cache when it is reduced.
+constexpr size_t kCheckedBytes = 8 << 10;
+
 size_t memory_bytes(const Operation& operation) {
   const size_t ranks = operation.tensors.empty() ? 0 : operation.tensors.front().ranks.size();
   return 2 * ranks * static_cast<size_t>(operation.bytes());
@@ -132,6 +135,32 @@ void OperationKernels::for_each_piece(const Operation& operation, core::ElementR
   });
 }
 
+void OperationKernels::look_at(const Operation& operation, const Piece& piece) {
+  if (!operation.check) return;
+  for (const RankBuffers& rank : piece.tensor.ranks) {
+    if (rank.input) operation.check->look(rank.input + piece.offset, piece.bytes);
+  }
+}
+
+// An output may be an input: what is checked has not been written yet.
+template <class Visit>
+void OperationKernels::for_each_reduced_piece(const Operation& operation, core::ElementRange range,
+                                              Visit visit) {
+  // An Adasum reads its inputs more than once, and looks at them in add_rank_products().
+  if (!operation.check || operation.op == ReduceOp::kAdasum) {
+    return for_each_piece(operation, range, visit);
+  }
+  const auto stretch = static_cast<int64_t>(kCheckedBytes / element_bytes(operation.dtype));
+  for (int64_t begin = range.begin; begin < range.end; begin += stretch) {
+    const core::ElementRange part{begin, std::min(range.end, begin + stretch)};
+    for_each_piece(operation, part, [&](Piece piece) {
+      piece.range_offset += operation.wire_bytes(begin - range.begin);
+      look_at(operation, piece);
+      visit(piece);
+    });
+  }
+}
+
 bool OperationKernels::is_rewritten(const Piece& piece) {
   const auto& ranks = piece.tensor.ranks;
   return std::any_of(ranks.begin(), ranks.end(), [&](const RankBuffers& writer) {
@@ -222,6 +251,7 @@ void OperationKernels::reduce_with(const Operation& operation, reduce::ReduceArg
 void OperationKernels::add_rank_products(const Operation& operation, core::ElementRange range,
                                          std::span<double> products) {
   for_each_piece(operation, range, [&](const Piece& piece) {
+    look_at(operation, piece);
     std::vector<size_t> givers;
     sources_.clear();
     for (size_t i = 0; i < piece.tensor.ranks.size(); ++i) {
@@ -272,7 +302,7 @@ void OperationKernels::find_outputs(const Piece& piece) {
 
 void OperationKernels::reduce_local(const Operation& operation, core::ElementRange range,
                                     const std::byte* partial, bool final, std::byte* dst) {
-  for_each_piece(operation, range, [&](const Piece& piece) {
+  for_each_reduced_piece(operation, range, [&](const Piece& piece) {
     reduce_piece(operation, piece, operation.dtype_between_nodes(),
                  partial ? partial + piece.range_offset : nullptr, final, dst + piece.range_offset);
   });
@@ -284,7 +314,7 @@ void OperationKernels::reduce_and_store(const Operation& operation, core::Elemen
     reduce_local(operation, range, partial, true, dst);
     return store(operation, range, dst);
   }
-  for_each_piece(operation, range, [&](const Piece& piece) {
+  for_each_reduced_piece(operation, range, [&](const Piece& piece) {
     find_outputs(piece);
     reduce_piece(operation, piece, operation.dtype, partial + piece.range_offset, true,
                  dst + piece.range_offset, destinations_);
@@ -312,14 +342,16 @@ void OperationKernels::read(const Operation& operation, core::ElementRange range
 
 void OperationKernels::run_on_one_node(const Operation& operation, core::ElementRange range) {
   const bool is_large = memory_bytes(operation) > kCachedBytes;
-  for_each_piece(operation, range, [&](const Piece& piece) {
+  if (!reduces(operation.kind)) {
+    return for_each_piece(operation, range, [&](const Piece& piece) {
+      find_outputs(piece);
+      reduce::scatter(destinations_, giver_of(piece.tensor).input + piece.offset, piece.bytes,
+                      is_large && !is_rewritten(piece));
+    });
+  }
+  for_each_reduced_piece(operation, range, [&](const Piece& piece) {
     find_outputs(piece);
     const bool streams = is_large && !is_rewritten(piece);
-    if (!reduces(operation.kind)) {
-      reduce::scatter(destinations_, giver_of(piece.tensor).input + piece.offset, piece.bytes,
-                      streams);
-      return;
-    }
     RUEDA_CHECK(!destinations_.empty());
     const std::span<void* const> outputs(destinations_);
     reduce_piece(operation, piece, operation.dtype, nullptr, true,

@@ -14,6 +14,7 @@
 #include "daemon/base/ids.h"
 #include "daemon/base/status.h"
 #include "daemon/core/ring_schedule.h"
+#include "daemon/engine/input_check.h"
 #include "daemon/engine/operation_trace.h"
 #include "daemon/engine/urgency.h"
 #include "daemon/session/session.h"
@@ -75,6 +76,7 @@ struct Operation {
   Share share;
   std::vector<std::shared_ptr<session::Arena>> arenas;  // keeps the buffers mapped
   std::shared_ptr<OperationTrace> trace;                // null: no timeline is recorded
+  std::shared_ptr<InputCheck> check;                    // null: inputs need not be finite
 
   // Behind what is there; becomes one with the last if it lies behind it in the memory of every
   // rank, and what is done to them is element by element. first_element begins with 0.
@@ -168,6 +170,10 @@ class OperationKernels {
 
   template <class Visit>
   void for_each_piece(const Operation& operation, core::ElementRange range, Visit visit);
+  // Of a reduction: checks what is read, if it is to be.
+  template <class Visit>
+  void for_each_reduced_piece(const Operation& operation, core::ElementRange range, Visit visit);
+  static void look_at(const Operation& operation, const Piece& piece);
   // What the arguments lack is the operation's.
   void reduce_with(const Operation& operation, reduce::ReduceArgs& args, bool final);
   // partial, dst and copies are of this type.

@@ -82,6 +82,8 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
       .heartbeat_received = message("heartbeat", "received"),
       .timeline_sent = message("timeline", "sent"),
       .timeline_received = message("timeline", "received"),
+      .nonfinite_sent = message("nonfinite", "sent"),
+      .nonfinite_received = message("nonfinite", "received"),
   };
 }
 
@@ -103,6 +105,9 @@ struct JobFamilies {
         timeline_dropped_events(
             counters(registry, "rueda_timeline_dropped_events_total",
                      "Events of a timeline that found no room on their way to the file")),
+        nonfinite_contributions(
+            counters(registry, "rueda_nonfinite_contributions_total",
+                     "Tensors that ranks of this node have submitted with NaN or infinity.")),
         plans_abandoned(counters(registry, "rueda_plans_abandoned_total",
                                  "Plans declared ahead that ranks did not keep to.")),
         process_sets(gauges(registry, "rueda_process_sets",
@@ -127,6 +132,7 @@ struct JobFamilies {
         .locked = locked.Add(job),
         .plans_abandoned = plans_abandoned.Add(job),
         .timeline_dropped_events = timeline_dropped_events.Add(job),
+        .nonfinite_contributions = nonfinite_contributions.Add(job),
         .process_sets = process_sets.Add(job),
         .locked_process_sets = locked_process_sets.Add(job),
         .stalled_tensors = stalled_tensors.Add(job),
@@ -162,6 +168,7 @@ struct JobFamilies {
     locked.Remove(&job.locked);
     plans_abandoned.Remove(&job.plans_abandoned);
     timeline_dropped_events.Remove(&job.timeline_dropped_events);
+    nonfinite_contributions.Remove(&job.nonfinite_contributions);
     process_sets.Remove(&job.process_sets);
     locked_process_sets.Remove(&job.locked_process_sets);
     stalled_tensors.Remove(&job.stalled_tensors);
@@ -177,6 +184,7 @@ struct JobFamilies {
   Family<Gauge>& queue_depth;
   Family<Gauge>& locked;
   Family<Counter>& timeline_dropped_events;
+  Family<Counter>& nonfinite_contributions;
   Family<Counter>& plans_abandoned;
   Family<Gauge>& process_sets;
   Family<Gauge>& locked_process_sets;

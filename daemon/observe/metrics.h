@@ -45,6 +45,8 @@ struct JobMetrics {
   prometheus::Counter& plans_abandoned;
   // rueda_timeline_dropped_events_total{job}: that found no room on their way to the file
   prometheus::Counter& timeline_dropped_events;
+  // rueda_nonfinite_contributions_total{job}: of this node's ranks, with NaN or infinity
+  prometheus::Counter& nonfinite_contributions;
   // rueda_process_sets{job}: beside that of all ranks
   prometheus::Gauge& process_sets;
   // rueda_locked_process_sets{job}: of those
@@ -81,7 +83,7 @@ struct DaemonMetrics {
   // rueda_unmeasured_jobs_total: coordinated here, with a node that these bandwidths lack
   prometheus::Counter& unmeasured_jobs;
   // rueda_control_messages_total{kind,direction}: kind is order (ready, decree), membership
-  // (hello, join, start, leave, fail), heartbeat or timeline.
+  // (hello, join, start, leave, fail), heartbeat, timeline or nonfinite.
   prometheus::Counter& order_sent;
   prometheus::Counter& order_received;
   prometheus::Counter& membership_sent;
@@ -90,6 +92,8 @@ struct DaemonMetrics {
   prometheus::Counter& heartbeat_received;
   prometheus::Counter& timeline_sent;
   prometheus::Counter& timeline_received;
+  prometheus::Counter& nonfinite_sent;
+  prometheus::Counter& nonfinite_received;
 };
 
 class Metrics {

@@ -58,6 +58,10 @@ void scatter(std::span<void* const> destinations, const void* src, size_t bytes,
 // apart from src.
 void widen(std::span<void* const> destinations, const void* src, DType dtype, size_t count);
 
+// Where the first NaN or infinity is, of `count` elements of a floating dtype; `count`: there is
+// none. Any alignment will do.
+size_t find_nonfinite(DType dtype, const void* values, size_t count);
+
 // The instruction set that run-time dispatch chose, for logs and rueda_build_info: "AVX3", "AVX2".
 const char* simd_target();
 

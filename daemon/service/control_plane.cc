@@ -9,6 +9,7 @@
 
 #include "daemon/base/limits.h"
 #include "daemon/service/convert.h"
+#include "daemon/service/convert_nonfinite.h"
 #include "daemon/service/convert_timeline.h"
 
 namespace rueda::service {
@@ -200,6 +201,7 @@ void GrpcControlPlane::on_message(engine::LinkId id, uint64_t stream_number,
     return;
   }
   if (message.has_timeline()) return on_timeline(id, link, message.timeline());
+  if (message.has_nonfinite()) return on_nonfinite(id, link, message.nonfinite());
   (is_order(message.job()) ? metrics.order_received : metrics.membership_received).Increment();
   Result<engine::Envelope> envelope = from_proto(message.job());
   if (!envelope.is_ok()) {
@@ -222,6 +224,19 @@ void GrpcControlPlane::on_timeline(engine::LinkId id, Link& link,
     return;
   }
   events_->on_timeline(id, std::move(said).value());
+}
+
+void GrpcControlPlane::on_nonfinite(engine::LinkId id, Link& link,
+                                    const v1::NonfiniteMessage& message) {
+  metrics_.daemon().nonfinite_received.Increment();
+  Result<engine::NonfiniteMessage> said = from_proto(message);
+  if (!said.is_ok()) {
+    spdlog::error("closed the control connection of node {}: {}", link.peer->node_id(),
+                  said.status().message());
+    link.stream->close();
+    return;
+  }
+  events_->on_nonfinite(id, std::move(said).value());
 }
 
 bool GrpcControlPlane::greet(Link& link, const v1::Hello& hello) {
@@ -302,6 +317,15 @@ void GrpcControlPlane::send(engine::LinkId id, const engine::TimelineMessage& sa
   v1::LinkMessage message;
   *message.mutable_timeline() = to_proto(said);
   metrics_.daemon().timeline_sent.Increment();
+  write(it->second, message);
+}
+
+void GrpcControlPlane::send(engine::LinkId id, const engine::NonfiniteMessage& said) {
+  const auto it = links_.find(id);
+  if (it == links_.end() || !it->second.peer || !it->second.stream) return;
+  v1::LinkMessage message;
+  *message.mutable_nonfinite() = to_proto(said);
+  metrics_.daemon().nonfinite_sent.Increment();
   write(it->second, message);
 }
 

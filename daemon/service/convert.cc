@@ -556,6 +556,7 @@ Result<engine::JobSpec> from_proto(const v1::JobSpec& spec, const Membership& me
   job.start_timeout_ms = spec.start_timeout_ms();
   if (Status status = read_agreement(spec, job); !status.is_ok()) return status;
   job.is_shared = spec.is_shared();
+  job.checks_finite = spec.checks_finite();
   if (spec.has_timeline()) {
     Result<engine::TimelineRequest> timeline = from_proto(spec.timeline());
     if (!timeline.is_ok()) return timeline.status();

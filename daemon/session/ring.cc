@@ -94,6 +94,7 @@ CompletionRing::Push CompletionRing::push(const rueda_abi_completion& record,
   shown.text_bytes = 0;
   shown.seq = record.seq;
   shown.value = record.value;
+  shown.flags = record.flags;
   if (!text.empty()) {
     const std::string_view fitting = truncate_utf8(text, RUEDA_ABI_TEXT_BYTES);
     shown.text_bytes = static_cast<uint32_t>(fitting.size());

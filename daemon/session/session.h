@@ -71,6 +71,7 @@ struct Started {
   NodeIndex node;
   int32_t node_count = 0;
   std::string node_id;
+  bool checks_finite = false;
 };
 
 // The client wants the job's timeline to begin, or to end.
@@ -78,6 +79,17 @@ struct TimelineWish {
   bool begins = false;
   bool wants_chunks = false;
   std::string path;  // of the file, on node 0
+};
+
+// A value that is not finite, as the client is told (rueda_abi_nonfinite).
+struct NonfiniteNews {
+  Rank rank;
+  uint64_t step = 0;
+  uint64_t element = 0;
+  uint32_t value = 0;
+  uint32_t process_set = 0;
+  std::string tensor;
+  std::string text;
 };
 
 class Session {
@@ -98,6 +110,9 @@ class Session {
   // Tells the client that its job is over. The session stays attached; the client goes when it
   // likes.
   virtual void job_failed(const Status& status) = 0;
+  // Tells the client of one, or, asked, that there is none (null). The next completion says that
+  // there is something to read.
+  virtual void nonfinite(const NonfiniteNews* news) = 0;
   // Shows the client the completions since the last call (one doorbell for many), unless memory
   // that it shares has been lost: then what they say may be wrong, and the session is failed.
   virtual void flush() = 0;
@@ -124,6 +139,8 @@ class SessionEvents {
   virtual void on_submissions_drained(Session& session) = 0;
   // What the client is to be told.
   virtual Status on_timeline(Session& session, const TimelineWish& wish) = 0;
+  // The client wants to be told whether there is a value that is not finite.
+  virtual void on_nonfinite_asked(Session& session) = 0;
   // The client said goodbye. on_lost: it died, or broke the rules (the status says which, and how).
   virtual void on_detached(Session& session) = 0;
   virtual void on_lost(Session& session, const Status& status) = 0;

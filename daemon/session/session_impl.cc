@@ -191,6 +191,7 @@ void SessionImpl::handle_message() {
     case RUEDA_ABI_COUNTS: return handle_counts();
     case RUEDA_ABI_FORGET: return handle_forget();
     case RUEDA_ABI_TIMELINE: return handle_timeline();
+    case RUEDA_ABI_ASK_NONFINITE: return setup_.events.on_nonfinite_asked(*this);
     case RUEDA_ABI_DETACH: return handle_detach();
     default: return fail(std::string("attached a second time on one connection") + kCorrupt);
   }
@@ -346,6 +347,7 @@ void SessionImpl::started(const Started& started) {
   message.local_size = started.local_size;
   message.node_index = started.node.value;
   message.node_count = started.node_count;
+  message.flags = started.checks_finite ? RUEDA_ABI_STARTED_CHECKS_FINITE : 0;
   fill_field(message.node_id, started.node_id);
   send(RUEDA_ABI_STARTED, &message, sizeof(message));
 }
@@ -353,6 +355,23 @@ void SessionImpl::started(const Started& started) {
 void SessionImpl::job_failed(const Status& status) {
   if (state_ == State::kFailing) return;
   send_status(RUEDA_ABI_FAILED, status);
+}
+
+void SessionImpl::nonfinite(const NonfiniteNews* news) {
+  if (state_ != State::kAttached) return;
+  rueda_abi_nonfinite message{};
+  if (news) {
+    message.is_found = 1;
+    message.rank = news->rank.value;
+    message.step = news->step;
+    message.element = news->element;
+    message.value = news->value;
+    message.process_set = news->process_set;
+    fill_field(message.tensor, news->tensor);
+    fill_field(message.text, news->text);
+  }
+  has_news_ = true;
+  send(RUEDA_ABI_NONFINITE, &message, sizeof(message));
 }
 
 void SessionImpl::send_status(uint16_t type, const Status& status, uint32_t value) {
@@ -488,6 +507,7 @@ void SessionImpl::complete(Ticket ticket, const Status& status, Epoch epoch, uin
   record.contributors = contributors;
   record.seq = seq.value;
   record.value = value;
+  record.flags = std::exchange(has_news_, false) ? RUEDA_ABI_FLAG_NEWS : 0;
   switch (rings_->completions().push(record, status.message())) {
     case CompletionRing::Push::kOk: has_unflushed_ = true; return;
     case CompletionRing::Push::kFull:

@@ -70,6 +70,7 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   void complete(Ticket ticket, const Status& status, Epoch epoch, uint32_t contributors, Seq seq,
                 uint32_t value) override;
   void job_failed(const Status& status) override;
+  void nonfinite(const NonfiniteNews* news) override;
   void flush() override;
   void look() override;
   void drop() override;
@@ -147,6 +148,7 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   bool is_watched_ = false;    // no doorbell is to be rung
   bool is_doorbell_awaited_ = false;
   bool has_undrained_ = false;  // on_submit was called since the last on_submissions_drained
+  bool has_news_ = false;       // the next completion is to say so
   bool has_unflushed_ = false;  // completions were written since the last flush
 };
 

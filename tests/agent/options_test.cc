@@ -81,6 +81,17 @@ TEST(Options, TakesHorovodrunsTimeline) {
             (std::filesystem::current_path() / "t.json").string());
 }
 
+TEST(Options, ChecksForFiniteValuesWhereItIsTold) {
+  const auto checks = [](std::vector<std::string> arguments, const std::string& variable) {
+    arguments.push_back("p");
+    return parse_options(arguments, {{"RUEDA_CHECK_FINITE", variable}}).options->checks_finite;
+  };
+  EXPECT_FALSE(checks({}, ""));
+  EXPECT_FALSE(checks({}, "0"));
+  EXPECT_TRUE(checks({}, "1"));
+  EXPECT_TRUE(checks({"--check-finite"}, ""));
+}
+
 TEST(Options, ForARankNothingIsStarted) {
   EXPECT_TRUE(parsed({"--for-rank", "--socket", "@s"}).is_for_rank);
   EXPECT_THAT(error_of({"--for-rank", "p"}), HasSubstr("--for-rank starts no program"));

@@ -46,6 +46,7 @@ class SumEngine : public session::SessionEvents {
   Status on_timeline(session::Session&, const session::TimelineWish&) override {
     return Status::ok();
   }
+  void on_nonfinite_asked(session::Session& asking) override { asking.nonfinite(nullptr); }
   void on_submissions_drained(session::Session&) override {
     for (auto& [rank, session] : sessions_) session->flush();
   }

@@ -29,6 +29,10 @@ void RoutedPlane::send(LinkId link, const TimelineMessage& message) {
   router_.route(self_, static_cast<int>(link) - 1, message);
 }
 
+void RoutedPlane::send(LinkId link, const NonfiniteMessage& message) {
+  router_.route(self_, static_cast<int>(link) - 1, message);
+}
+
 RoutedPlane& Router::add_node() {
   planes_.push_back(std::make_unique<RoutedPlane>(*this, static_cast<int>(planes_.size())));
   events_.push_back(nullptr);
@@ -49,6 +53,14 @@ void Router::route(int from, int to, TimelineMessage message) {
   boost::asio::post(loop_, [this, from, to, message = std::move(message)] {
     ControlEvents* events = events_[static_cast<size_t>(to)];
     if (events) events->on_timeline(static_cast<LinkId>(from) + 1, message);
+  });
+}
+
+void Router::route(int from, int to, NonfiniteMessage message) {
+  if (is_cut(from, to)) return;
+  boost::asio::post(loop_, [this, from, to, message = std::move(message)] {
+    ControlEvents* events = events_[static_cast<size_t>(to)];
+    if (events) events->on_nonfinite(static_cast<LinkId>(from) + 1, message);
   });
 }
 
@@ -127,7 +139,9 @@ core::Layout Cluster::layout() const {
 }
 
 JobSpec Cluster::spec(const JobId& job, int node) const {
-  return {job, token(), "tester", ::getuid(), NodeIndex{node}, layout()};
+  JobSpec spec{job, token(), "tester", ::getuid(), NodeIndex{node}, layout()};
+  spec.checks_finite = options_.checks_finite;
+  return spec;
 }
 
 void Cluster::register_everywhere(const JobId& job) {

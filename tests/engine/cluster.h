@@ -30,6 +30,7 @@ class RoutedPlane final : public ControlPlane {
   void release(LinkId link) override { --users[link]; }
   void send(LinkId link, const Envelope& envelope) override;
   void send(LinkId link, const TimelineMessage& message) override;
+  void send(LinkId link, const NonfiniteMessage& message) override;
 
   std::map<LinkId, int> users;
 
@@ -46,6 +47,7 @@ class Router {
   void set_events(int node, ControlEvents* events) { events_[static_cast<size_t>(node)] = events; }
   void route(int from, int to, Envelope envelope);
   void route(int from, int to, TimelineMessage message);
+  void route(int from, int to, NonfiniteMessage message);
   // Both ends hear that the link is lost; nothing goes over it any more.
   void cut(int a, int b);
   // Sees every envelope before it goes; may change it, and drops it by returning false.
@@ -81,6 +83,9 @@ class FakeSession final : public session::Session {
     completions.push_back({ticket, status, epoch, contributors, seq});
   }
   void job_failed(const Status& status) override { failures.push_back(status); }
+  void nonfinite(const session::NonfiniteNews* told) override {
+    news.push_back(told ? std::optional(*told) : std::nullopt);
+  }
   void flush() override { flushed = completions.size(); }
   void look() override {
     if (on_look) std::exchange(on_look, nullptr)();
@@ -90,6 +95,7 @@ class FakeSession final : public session::Session {
   std::vector<session::Started> places;
   std::vector<Completion> completions;
   std::vector<Status> failures;
+  std::vector<std::optional<session::NonfiniteNews>> news;
   size_t flushed = 0;  // completions that the client has been woken for
   std::function<void()> on_look;
 
@@ -103,6 +109,7 @@ struct ClusterOptions {
   TicksMs start_timeout_ms = 60'000;
   core::Reducer reducer = core::Reducer::kNode;
   std::vector<size_t> data_loops{};  // by node; empty: one each
+  bool checks_finite = false;
 };
 
 class Cluster {

@@ -37,6 +37,7 @@ TEST(Metrics, DaemonSeriesAreThereFromTheStart) {
         "rueda_unmeasured_jobs_total 0\n",
         "rueda_control_messages_total{direction=\"sent\",kind=\"order\"} 0\n",
         "rueda_control_messages_total{direction=\"received\",kind=\"timeline\"} 0\n",
+        "rueda_control_messages_total{direction=\"sent\",kind=\"nonfinite\"} 0\n",
         "rueda_control_messages_total{direction=\"received\",kind=\"heartbeat\"} 0\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }

@@ -1,12 +1,15 @@
 #include "daemon/service/control_plane.h"
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <thread>
 
 #include <gtest/gtest.h>
 
+#include "daemon/base/limits.h"
 #include "daemon/service/convert.h"
+#include "daemon/service/convert_nonfinite.h"
 #include "daemon/service/grpc_servers.h"
 #include "tests/service/loop.h"
 
@@ -23,9 +26,13 @@ struct RecordedEvents final : engine::ControlEvents {
   void on_timeline(LinkId link, engine::TimelineMessage message) override {
     timelines.emplace_back(link, std::move(message));
   }
+  void on_nonfinite(LinkId link, engine::NonfiniteMessage message) override {
+    nonfinites.emplace_back(link, std::move(message));
+  }
   void on_link_lost(LinkId link, const Status& status) override { lost.emplace_back(link, status); }
   std::vector<std::pair<LinkId, Envelope>> envelopes;
   std::vector<std::pair<LinkId, engine::TimelineMessage>> timelines;
+  std::vector<std::pair<LinkId, engine::NonfiniteMessage>> nonfinites;
   std::vector<std::pair<LinkId, Status>> lost;
 };
 
@@ -114,6 +121,50 @@ TEST_F(ControlPlaneTest, CarriesMessagesBothWaysInOrder) {
   EXPECT_EQ(a.events.envelopes[0].first, to_b);
   EXPECT_EQ(a.events.envelopes[0].second.job, "answer");
   EXPECT_TRUE(a.events.lost.empty());
+}
+
+TEST_F(ControlPlaneTest, CarriesWhatIsNotFinite) {
+  Daemon a(loop_, "a");
+  Daemon b(loop_, "b");
+  const LinkId to_b = a.plane.acquire(b.address());
+  ASSERT_TRUE(loop_.run_until([&] { return a.is_up() && b.is_up(); }));
+  const engine::Nonfinite value{uint64_t{1} << 40,
+                                Rank{3},
+                                uint64_t{1} << 41,
+                                uint64_t{1} << 42,
+                                engine::NonfiniteKind::kMinusInfinity,
+                                "w",
+                                5};
+  a.plane.send(to_b, engine::NonfiniteMessage{"job", engine::FoundNonfinite{value}});
+  a.plane.send(to_b, engine::NonfiniteMessage{"job", engine::FirstNonfinite{value}});
+  a.plane.send(to_b, engine::NonfiniteMessage{"job", engine::AskNonfinite{}});
+  a.plane.send(to_b, engine::NonfiniteMessage{"job", engine::NoNonfinite{}});
+  ASSERT_TRUE(loop_.run_until([&] { return b.events.nonfinites.size() == 4; }));
+  const auto& came = b.events.nonfinites;
+  EXPECT_EQ(came[0].second.job, "job");
+  EXPECT_EQ(std::get<engine::FoundNonfinite>(came[0].second.body).value, value);
+  EXPECT_EQ(std::get<engine::FirstNonfinite>(came[1].second.body).value, value);
+  EXPECT_TRUE(std::holds_alternative<engine::AskNonfinite>(came[2].second.body));
+  EXPECT_TRUE(std::holds_alternative<engine::NoNonfinite>(came[3].second.body));
+}
+
+TEST(ConvertNonfinite, RefusesWhatCannotBe) {
+  v1::NonfiniteMessage good;
+  good.mutable_first()->set_step(1);
+  EXPECT_TRUE(from_proto(good).is_ok());
+  const std::vector<std::function<void(v1::NonfiniteMessage&)>> mistakes{
+      [](auto& message) { message.mutable_first()->set_step(0); },
+      [](auto& message) { message.mutable_first()->set_rank(-1); },
+      [](auto& message) { message.mutable_first()->set_rank(limits::kMaxRanks); },
+      [](auto& message) { message.mutable_first()->set_value(3); },
+      [](auto& message) { message.mutable_first()->set_tensor(std::string(256, 'x')); },
+      [](auto& message) { message.clear_first(); },
+  };
+  for (const auto& mistake : mistakes) {
+    v1::NonfiniteMessage bad = good;
+    mistake(bad);
+    EXPECT_FALSE(from_proto(bad).is_ok()) << bad.DebugString();
+  }
 }
 
 TEST_F(ControlPlaneTest, AddressesShareALinkUntilAllHaveReleasedIt) {

@@ -57,6 +57,46 @@ TEST_F(CompletionTest, CarriesTheEndAndItsText) {
   EXPECT_EQ(std::string(texts + RUEDA_ABI_TEXT_BYTES, bad.text_bytes), "tensor 'x' differs");
 }
 
+// A client that never sleeps does not look at its socket otherwise.
+TEST_F(CompletionTest, SaysOnceThatThereIsNews) {
+  start(4);
+  for (uint64_t ticket : {1, 2, 3}) submit(ticket);
+  complete(1);
+  const NonfiniteNews news{Rank{7}, 5, 17, 2, 3, "w", "rank 7 gave -infinity"};
+  events_.sessions[0]->nonfinite(&news);
+  complete(2);
+  complete(3);
+  events_.sessions[0]->flush();
+  const auto flags = [&](uint64_t i) {
+    return client_->completions.record<rueda_abi_completion>(i).flags;
+  };
+  EXPECT_EQ(flags(0), 0u);
+  EXPECT_EQ(flags(1), RUEDA_ABI_FLAG_NEWS);
+  EXPECT_EQ(flags(2), 0u);
+  const RawMessage message = receive(*client_);
+  ASSERT_EQ(message.header.type, RUEDA_ABI_NONFINITE);
+  const auto told = message.as<rueda_abi_nonfinite>();
+  EXPECT_EQ(told.is_found, 1u);
+  EXPECT_EQ(told.rank, 7);
+  EXPECT_EQ(told.step, 5u);
+  EXPECT_EQ(told.element, 17u);
+  EXPECT_EQ(told.value, 2u);
+  EXPECT_EQ(told.process_set, 3u);
+  EXPECT_STREQ(told.tensor, "w");
+  EXPECT_STREQ(told.text, "rank 7 gave -infinity");
+}
+
+TEST_F(CompletionTest, AQuestionReachesTheEngineAndIsAnswered) {
+  start(4);
+  client_->send(RUEDA_ABI_ASK_NONFINITE, nullptr, 0);
+  pump_until([&] { return !events_.asking.empty(); }, "the question");
+  EXPECT_EQ(events_.asking[0], events_.sessions[0]);
+  events_.sessions[0]->nonfinite(nullptr);
+  const RawMessage message = receive(*client_);
+  ASSERT_EQ(message.header.type, RUEDA_ABI_NONFINITE);
+  EXPECT_EQ(message.as<rueda_abi_nonfinite>().is_found, 0u);
+}
+
 TEST_F(CompletionTest, RingsOnceForManyAndOnlyAWaiter) {
   start(4);
   for (uint64_t ticket : {1, 2, 3}) submit(ticket);

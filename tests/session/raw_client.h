@@ -105,7 +105,9 @@ class RecordingEvents : public SessionEvents {
     wishes.push_back(wish);
     return wish.begins ? Status::ok() : Status(Code::kInvalidArgument, "there is none");
   }
+  void on_nonfinite_asked(Session& session) override { asking.push_back(&session); }
   std::vector<TimelineWish> wishes;
+  std::vector<Session*> asking;
   void on_detached(Session&) override { ++detached; }
   void on_lost(Session&, const Status& status) override { lost.push_back(status); }
 

@@ -302,6 +302,21 @@ enum { RUEDA_TIMELINE_CHUNKS = 1 }; /* flags: with a mark for each chunk that co
 RUEDA_API int rueda_timeline_start(const char* path, uint32_t flags);
 RUEDA_API int rueda_timeline_stop(void);
 
+/* With ruedarun --check-finite, or RUEDA_CHECK_FINITE=1: a NaN or an infinity that a rank
+ * contributed to an allreduce, a reduce or a reduce-scatter, before all others. All ranks are told
+ * of the same one, and each says so on its standard error. */
+enum { RUEDA_VALUE_NAN = 0, RUEDA_VALUE_INFINITY = 1, RUEDA_VALUE_MINUS_INFINITY = 2 };
+typedef struct rueda_nonfinite {
+  char tensor[256];     /* its name */
+  int32_t rank;         /* which had it */
+  uint32_t process_set; /* in which it was reduced */
+  uint64_t step;        /* how often the rank had submitted a reduction of this name, from 1 */
+  uint64_t element;     /* of the rank's input, from 0 */
+  int32_t value;        /* RUEDA_VALUE_* */
+} rueda_nonfinite;
+/* 1: there is one, and here it is; 0: none that this process has been told of. Never waits. */
+RUEDA_API int rueda_first_nonfinite(rueda_nonfinite* first);
+
 /* The last error of this thread, one sentence; "" if there was none. Valid until the next call. */
 RUEDA_API const char* rueda_last_error(void);
 /* "RUEDA_ERR_MISMATCH" for -2. */

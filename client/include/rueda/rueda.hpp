@@ -136,6 +136,13 @@ class Context {
     detail::check(rueda_get_stats(&stats));
     return stats;
   }
+  // A NaN or an infinity that a rank contributed to a reduction (rueda.h); none: this process has
+  // been told of none.
+  std::optional<rueda_nonfinite> first_nonfinite() const {
+    rueda_nonfinite first{};
+    if (detail::checked(rueda_first_nonfinite(&first)) == 0) return std::nullopt;
+    return first;
+  }
 };
 
 // `size` elements, zeroed, that the daemon reads and writes where they are: no copies. Stays

@@ -134,6 +134,29 @@ def stats() -> Stats:
     return Stats(*(getattr(raw, field) for field in Stats._fields))
 
 
+class Nonfinite(NamedTuple):
+    """A NaN or an infinity that a rank contributed to a reduction. step: how often the rank had submitted a
+    reduction of this name, from 1. element: of the rank's input, flat, from 0."""
+
+    tensor: str
+    rank: int
+    step: int
+    element: int
+    value: float
+    process_set_id: int
+
+
+def first_nonfinite() -> Optional[Nonfinite]:
+    """With RUEDA_CHECK_FINITE=1 in ruedarun's environment, or its --check-finite: the NaN or infinity that came before
+    all others, the same on all ranks. None as long as this process has been told of none. Never waits."""
+    _operations.require_init()
+    raw = _library.Nonfinite()
+    if check(_library.load().rueda_first_nonfinite(byref(raw))) == 0:
+        return None
+    value = (float("nan"), float("inf"), float("-inf"))[raw.value]
+    return Nonfinite(raw.tensor.decode("utf-8", "replace"), raw.rank, raw.step, raw.element, value, raw.process_set)
+
+
 def start_timeline(file_path: Union[str, "os.PathLike[str]"], chunks: bool = False) -> None:
     """Begins a timeline of the whole job (docs/timeline.md). The launcher of node 0 writes the file; a
     relative path is this process's. One rank is enough. With `chunks`, a mark for each chunk that comes.

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from ctypes import (POINTER, Structure, byref, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t,
+from ctypes import (POINTER, Structure, byref, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t,
                     c_uint32, c_uint64, c_void_p, pointer, sizeof)
 from pathlib import Path
 from typing import Optional
@@ -42,6 +42,11 @@ class PlannedTensor(Structure):
 class Stats(Structure):
     _fields_ = [("submissions", c_uint64), ("completions", c_uint64), ("bytes_copied_in", c_uint64),
                 ("bytes_copied_out", c_uint64), ("arena_bytes", c_uint64)]
+
+
+class Nonfinite(Structure):
+    _fields_ = [("tensor", c_char * 256), ("rank", c_int32), ("process_set", c_uint32), ("step", c_uint64),
+                ("element", c_uint64), ("value", c_int32)]
 
 
 class Result(Structure):
@@ -85,6 +90,7 @@ _SIGNATURES = {
     "rueda_wait": (c_int, [c_uint64, c_int64, POINTER(Result)]),
     "rueda_wait_any": (c_int, [POINTER(c_uint64), c_size_t, c_int64, POINTER(c_size_t)]),
     "rueda_test": (c_int, [c_uint64, POINTER(c_int)]),
+    "rueda_first_nonfinite": (c_int, [POINTER(Nonfinite)]),
     "rueda_last_error": (c_char_p, []),
     "rueda_get_stats": (c_int, [POINTER(Stats)]),
 }
@@ -152,5 +158,5 @@ def check(code: int) -> int:
     return code
 
 
-__all__ = ["InitOptions", "PlannedTensor", "ReduceOptions", "Result", "Stats", "Tensor", "byref", "candidates", "check",
-           "last_error", "load", "loaded", "pointer", "sizeof"]
+__all__ = ["InitOptions", "Nonfinite", "PlannedTensor", "ReduceOptions", "Result", "Stats", "Tensor", "byref",
+           "candidates", "check", "last_error", "load", "loaded", "pointer", "sizeof"]

@@ -11,7 +11,7 @@ beside another.
 """
 
 from . import elastic
-from .._context import (cross_rank, cross_size, is_initialized, local_rank, local_size, rank, size)
+from .._context import (cross_rank, cross_size, first_nonfinite, is_initialized, local_rank, local_size, rank, size)
 from .._process_sets import ProcessSet, global_process_set
 from ._blocking import (allgather, allreduce, allreduce_, alltoall, broadcast, broadcast_, grouped_allgather,
                         grouped_allreduce, grouped_allreduce_, grouped_reducescatter, reducescatter)
@@ -35,7 +35,7 @@ __all__ = [
     "allgather_object", "allreduce", "allreduce_", "allreduce_async", "allreduce_async_", "alltoall",
     "alltoall_async", "barrier", "broadcast", "broadcast_", "broadcast_async", "broadcast_async_", "broadcast_object",
     "broadcast_optimizer_state", "broadcast_parameters", "ccl_built", "cross_rank", "cross_size", "cuda_built",
-    "ddl_built", "elastic", "global_process_set", "gloo_built", "gloo_enabled", "grouped_allgather",
+    "ddl_built", "elastic", "first_nonfinite", "global_process_set", "gloo_built", "gloo_enabled", "grouped_allgather",
     "grouped_allgather_async", "grouped_allreduce", "grouped_allreduce_", "grouped_allreduce_async",
     "grouped_allreduce_async_", "grouped_reducescatter", "grouped_reducescatter_async", "init", "is_homogeneous",
     "is_initialized", "join", "local_rank", "local_size", "mpi_built", "mpi_enabled", "mpi_threads_supported",
