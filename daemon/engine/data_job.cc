@@ -44,7 +44,7 @@ DataJob::DataJob(boost::asio::io_context& loop, transport::Transport& transport,
       outbox_({.slots = geometry_.slots(),
                .cookies = geometry_.slots() + geometry_.origin_buffers() + core::kTracks,
                .lanes = geometry_.all_lanes() + 1}),  // the last one for acknowledgements
-      lent_(transport, geometry_.origin_buffers()),
+      lent_(transport, geometry_.slots() + geometry_.origin_buffers()),
       progress_timer_(loop),
       quiet_timer_(loop) {}
 
@@ -131,13 +131,11 @@ void DataJob::begin_launching() {
 }
 
 void DataJob::on_closed(NodeIndex peer, const Status& status) {
-  if (peer == next()) {
-    send_closed_ = true;
-    // It breaks, too, if a rank's memory that is sent from can no longer be had.
-    lent_.touch();
-    for (const auto& running : running_) {
-      if (!inputs_hold(*running)) return check_quiet();
-    }
+  if (peer == next()) send_closed_ = true;
+  // It breaks, too, if a rank's memory that it sends from, or receives into, can no longer be had.
+  lent_.touch();
+  for (const auto& running : running_) {
+    if (!inputs_hold(*running)) return check_quiet();
   }
   report_loss(peer, status);
   check_quiet();
@@ -393,7 +391,7 @@ void DataJob::originate(Running& running) {
 
 transport::SendBuffer DataJob::take_input(const Operation& operation, const core::Route& way,
                                           core::ElementRange range, uint32_t buffer) {
-  if (const auto lent = lent_.lend(operation, range, buffer)) {
+  if (const auto lent = lent_.to_send(operation, range, geometry_.slots() + buffer)) {
     if (operation.check) operation.check->look(lent->data, lent->bytes);
     return *lent;
   }

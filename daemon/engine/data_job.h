@@ -166,6 +166,7 @@ class DataJob final : private MeshEvents {
   };
   struct ReceiveSide final : transport::ReceiveEvents {
     explicit ReceiveSide(DataJob& owner) : job(owner) {}
+    std::byte* place(const transport::FrameHeader& header) override { return job.place(header); }
     void on_frame(const transport::FrameHeader& header, std::span<std::byte> payload) override {
       job.on_frame(header, payload);
     }
@@ -180,6 +181,8 @@ class DataJob final : private MeshEvents {
 
   void on_sent(uint32_t cookie);
   void on_slot_free(uint32_t slot);
+  // Straight into the output of the only rank that gets it, if it is final and goes no further.
+  std::byte* place(const transport::FrameHeader& header);
   void on_frame(const transport::FrameHeader& header, std::span<std::byte> payload);
 
   void allocate_staging();
@@ -363,8 +366,8 @@ class DataJob final : private MeshEvents {
 
   // Slots first, then the buffers for what this node originates: one mapping, one region.
   std::unique_ptr<Staging> staging_;
-  Outbox outbox_;  // cookies: slots (forwards), then origin buffers
-  LentMemory lent_;
+  Outbox outbox_;    // cookies: slots (forwards), then origin buffers
+  LentMemory lent_;  // places: slots, for what comes in, then origin buffers
   SendSide send_side_{*this};
   ReceiveSide receive_side_{*this};
   std::unique_ptr<transport::SendChannel> send_;

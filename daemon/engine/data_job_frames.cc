@@ -34,7 +34,7 @@ void DataJob::on_sent(uint32_t cookie) {
     return;
   }
   if (cookie >= geometry_.slots() + geometry_.origin_buffers()) return settle();
-  lent_.give_back(cookie - geometry_.slots());
+  lent_.give_back(cookie);
   // An origin buffer is free again; whoever uses its lane may have waited for it.
   const uint32_t lane = (cookie - geometry_.slots()) / static_cast<uint32_t>(geometry_.window);
   for (const auto& running : running_) {
@@ -51,12 +51,30 @@ void DataJob::on_slot_free(uint32_t slot) {
   check_quiet();
 }
 
+std::byte* DataJob::place(const transport::FrameHeader& header) {
+  if (stopped_ || header.kind != transport::FrameKind::kGather) return nullptr;
+  const Seq seq{header.seq};
+  const Running* running = find(seq);
+  if (!running || running->adasum || held_of(seq) ||
+      !check_operation(running, header, previous()).is_ok() ||
+      !check_frame(*running, header).is_ok()) {
+    return nullptr;
+  }
+  const core::RingStep step =
+      core::ring_step(route(*running, header.chunk), phase_of(header.kind), options_.self, nodes());
+  if (step.forwards || !step.keeps) return nullptr;
+  return lent_.to_receive(*running->operation, running->cut.chunk_at(header.chunk), header.slot);
+}
+
 void DataJob::on_frame(const transport::FrameHeader& header, std::span<std::byte> payload) {
+  const bool was_placed = lent_.give_back(header.slot);
   Running* running = nullptr;
   switch (admit(header, previous(), running)) {
     case Admission::kRefused: return;
     case Admission::kStale: return receive_->release(header.slot);
-    case Admission::kEarly: return early_.push_back(header);  // at most one for each slot
+    case Admission::kEarly:
+      if (was_placed) return give_up(previous(), broken_frame(header, "final values, and ended"));
+      return early_.push_back(header);  // at most one for each slot
     case Admission::kTaken: break;
   }
   if (running == nullptr) return on_notice(header, payload);

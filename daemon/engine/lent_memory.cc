@@ -1,8 +1,10 @@
 #include "daemon/engine/lent_memory.h"
 
 #include <algorithm>
-#include <span>
+#include <functional>
+#include <utility>
 
+#include "daemon/base/check.h"
 #include "daemon/session/arena.h"
 
 namespace rueda::engine {
@@ -25,8 +27,8 @@ bool holds(const session::Arena& arena, const std::byte* values) {
 
 }  // namespace
 
-LentMemory::LentMemory(transport::Transport& transport, uint32_t origin_buffers)
-    : transport_(transport), lent_(origin_buffers) {}
+LentMemory::LentMemory(transport::Transport& transport, uint32_t places)
+    : transport_(transport), lent_(places) {}
 
 LentMemory::~LentMemory() {
   for (const auto& [arena, registered] : registered_) {
@@ -34,24 +36,39 @@ LentMemory::~LentMemory() {
   }
 }
 
-std::optional<transport::SendBuffer> LentMemory::lend(const Operation& operation,
-                                                      core::ElementRange range,
-                                                      uint32_t origin_buffer) {
+std::optional<transport::SendBuffer> LentMemory::to_send(const Operation& operation,
+                                                         core::ElementRange range, uint32_t place) {
   const auto bytes = static_cast<size_t>(operation.wire_bytes(range.count()));
-  if (bytes < kLeastBytes) return std::nullopt;
   const std::byte* const values = operation.sendable_input(range);
-  if (!values) return std::nullopt;
-  const auto arena = std::find_if(operation.arenas.begin(), operation.arenas.end(),
-                                  [&](const auto& mapped) { return holds(*mapped, values); });
-  if (arena == operation.arenas.end()) return std::nullopt;
-  const std::optional<transport::RegionKey> region = region_of(*arena);
-  if (!region) return std::nullopt;
-  touch_pages(values, bytes);
-  lent_[origin_buffer] = {*arena, values, bytes};
-  return transport::SendBuffer{values, bytes, *region};
+  if (!lend(operation, values, bytes, place)) return std::nullopt;
+  const std::optional<transport::RegionKey> region = region_of(lent_[place].arena);
+  if (region) return transport::SendBuffer{values, bytes, *region};
+  give_back(place);
+  return std::nullopt;
 }
 
-void LentMemory::give_back(uint32_t origin_buffer) { lent_[origin_buffer] = {}; }
+std::byte* LentMemory::to_receive(const Operation& operation, core::ElementRange range,
+                                  uint32_t place) {
+  const auto bytes = static_cast<size_t>(operation.wire_bytes(range.count()));
+  std::byte* const values = operation.receivable_output(range);
+  return lend(operation, values, bytes, place) ? values : nullptr;
+}
+
+bool LentMemory::lend(const Operation& operation, const std::byte* values, size_t bytes,
+                      uint32_t place) {
+  if (!values || bytes < kLeastBytes) return false;
+  const auto arena = std::find_if(operation.arenas.begin(), operation.arenas.end(),
+                                  [&](const auto& mapped) { return holds(*mapped, values); });
+  if (arena == operation.arenas.end()) return false;
+  RUEDA_CHECK(!lent_[place].arena);
+  touch_pages(values, bytes);
+  lent_[place] = {*arena, values, bytes};
+  return true;
+}
+
+bool LentMemory::give_back(uint32_t place) {
+  return std::exchange(lent_[place], Lent{}).arena != nullptr;
+}
 
 void LentMemory::touch() const {
   for (const Lent& lent : lent_) touch_pages(lent.values, lent.bytes);

@@ -1,6 +1,9 @@
-// Memory of a rank's that frames are sent from as it is, without a copy: where one rank alone of
-// this node gives the values, and they go to the next node as they are. Each origin buffer
-// (slots.h) may be stood in for by such a range until its frame is sent. Belongs to its data loop.
+// Memory of a rank's that the network reads and writes without a copy between. Where one rank alone
+// of this node gives the values, and they go to the next node as they are, frames are sent from
+// where they lie. Where one rank alone gets final values, they are received into its output.
+//
+// What is in the hands of a channel is lent: it stays mapped, whatever becomes of its operation.
+// Belongs to its data loop.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +20,21 @@ namespace rueda::engine {
 
 class LentMemory {
  public:
-  // The transport outlives it.
-  LentMemory(transport::Transport& transport, uint32_t origin_buffers);
+  // `places`: what can be lent for at once, each known by a number below that. The transport
+  // outlives it.
+  LentMemory(transport::Transport& transport, uint32_t places);
   ~LentMemory();
   LentMemory(const LentMemory&) = delete;
   LentMemory& operator=(const LentMemory&) = delete;
 
-  // The range's values where they are, in place of that origin buffer; none: they are to be copied.
-  // Its pages are there, or its arena is lost from now on (session/arena.h). The arena stays mapped
-  // until it is given back, whatever becomes of the operation.
-  std::optional<transport::SendBuffer> lend(const Operation& operation, core::ElementRange range,
-                                            uint32_t origin_buffer);
-  // What was lent for it, if anything, has been sent.
-  void give_back(uint32_t origin_buffer);
+  // The range's values where they are, to be sent; none: they are to be copied. Nothing may be lent
+  // for the place yet. The pages are there, or the arena is lost from now on (session/arena.h).
+  std::optional<transport::SendBuffer> to_send(const Operation& operation, core::ElementRange range,
+                                               uint32_t place);
+  // Likewise where its final values belong, to be received into; null: they are to be copied.
+  std::byte* to_receive(const Operation& operation, core::ElementRange range, uint32_t place);
+  // The channel is done with it. False if nothing was lent for the place.
+  bool give_back(uint32_t place);
   // Has the kernel provide the pages of all that is lent, or mark their arenas as lost: a socket
   // cannot, and breaks.
   void touch() const;
@@ -45,10 +50,12 @@ class LentMemory {
     transport::RegionKey region;
   };
 
+  // False: it is in no arena of the operation's, or too little.
+  bool lend(const Operation& operation, const std::byte* values, size_t bytes, uint32_t place);
   std::optional<transport::RegionKey> region_of(const std::shared_ptr<session::Arena>& arena);
 
   transport::Transport& transport_;
-  std::vector<Lent> lent_;  // by origin buffer
+  std::vector<Lent> lent_;  // by place
   std::map<const session::Arena*, Registered> registered_;
 };
 

@@ -107,13 +107,23 @@ bool Operation::is_in_place() const {
 }
 
 const std::byte* Operation::sendable_input(core::ElementRange range) const {
-  if (wire_dtype != WireDType::kSame || prescale != 1.0 || dtype == DType::kBool) return nullptr;
+  if (prescale != 1.0 || dtype == DType::kBool) return nullptr;
+  return only(range, &RankBuffers::input);
+}
+
+std::byte* Operation::receivable_output(core::ElementRange range) const {
+  return only(range, &RankBuffers::output);
+}
+
+template <class Byte>
+Byte* Operation::only(core::ElementRange range, Byte* RankBuffers::*side) const {
+  if (wire_dtype != WireDType::kSame) return nullptr;
   const size_t i = tensor_at(range.begin);
   if (i >= tensors.size() || range.end > first_element[i + 1]) return nullptr;
-  const std::byte* only = nullptr;
+  Byte* only = nullptr;
   for (const RankBuffers& rank : tensors[i].ranks) {
-    if (rank.input && only) return nullptr;
-    if (rank.input) only = rank.input;
+    if (rank.*side && only) return nullptr;
+    if (rank.*side) only = rank.*side;
   }
   if (!only) return nullptr;
   return only + (range.begin - first_element[i]) * static_cast<int64_t>(element_bytes(dtype));

@@ -103,6 +103,9 @@ struct Operation {
   // Where the range's values are, of the only rank of this node that gives any, if they lie in one
   // piece and are what goes to the next node; null otherwise.
   const std::byte* sendable_input(core::ElementRange range) const;
+  // Where the range's final values go, of the only rank of this node that gets any, if they belong
+  // in one piece and are what comes from other nodes; null otherwise.
+  std::byte* receivable_output(core::ElementRange range) const;
   // The last one that begins there or before; empty ones may follow each other.
   size_t tensor_at(int64_t element) const;
   int64_t elements() const { return first_element.back(); }
@@ -113,6 +116,11 @@ struct Operation {
   int64_t wire_bytes(int64_t count) const {
     return count * static_cast<int64_t>(element_bytes(dtype_between_nodes()));
   }
+
+ private:
+  // The range's place in the only buffer of that side, if there is one and holds all of it.
+  template <class Byte>
+  Byte* only(core::ElementRange range, Byte* RankBuffers::*side) const;
 };
 
 // Why an operation fails that has lost memory on this node.

@@ -87,6 +87,7 @@ class StripedReceiveChannel final : public ReceiveChannel {
 
  private:
   struct Stream final : ReceiveEvents {
+    std::byte* place(const FrameHeader& header) override { return owner->place(header); }
     void on_frame(const FrameHeader& header, std::span<std::byte> payload) override {
       owner->on_frame({index, header, payload});
     }
@@ -102,6 +103,9 @@ class StripedReceiveChannel final : public ReceiveChannel {
     std::span<std::byte> payload;
   };
 
+  std::byte* place(const FrameHeader& header) {
+    return is_open_ && early_.empty() && events_ ? events_->place(header) : nullptr;
+  }
   void on_frame(const Frame& frame);
   void deliver(const Frame& frame);
   // The slot holds nothing any more; returns the stream that it came by.

@@ -89,7 +89,12 @@ class SendChannel {
 class ReceiveEvents {
  public:
   virtual ~ReceiveEvents() = default;
-  // A frame has arrived whole. `payload` lies in slot header.slot and stays valid until release().
+  // A transport that can receive into any memory asks where the payload of a frame belongs, when it
+  // has its header: null is the slot. Else payload_bytes of memory that stay until on_frame() or
+  // the end of the channel; the slot is busy all the same. Must not call the channel.
+  virtual std::byte* place(const FrameHeader& /*header*/) { return nullptr; }
+  // A frame has arrived whole. `payload` lies in slot header.slot, and stays valid until release(),
+  // or where it was placed.
   virtual void on_frame(const FrameHeader& header, std::span<std::byte> payload) = 0;
   virtual void on_closed(const Status& status) = 0;
 };

@@ -192,6 +192,43 @@ TEST_P(TransportConformance, FullSizeFramesOfManySlots) {
   }
 }
 
+// A transport need not ask; what it is told, it does.
+TEST_P(TransportConformance, PayloadsGoWhereTheyArePlaced) {
+  constexpr uint32_t kSlots = 4;
+  constexpr uint32_t kBytes = 40'000;
+  constexpr uint64_t kFrames = 400;
+  struct Placing final : Reader {
+    std::byte* place(const FrameHeader& header) override {
+      if (header.seq % 3 == 0) return nullptr;
+      EXPECT_FALSE(std::exchange(is_placed[header.slot], true)) << "asked twice";
+      return memory.data() + size_t{header.slot} * kBytes;
+    }
+    std::vector<std::byte> memory = std::vector<std::byte>(size_t{kSlots} * kBytes);
+    std::array<bool, kSlots> is_placed{};
+  } reader;
+  Writer writer;
+  Region slots(*right_, size_t{kSlots} * kBytes);
+  Region memory(*left_, size_t{kSlots} * kBytes);
+  const ChannelId id = channel_id();
+  open(writer, reader, slots, id, kSlots, kBytes);
+  uint64_t count = 0;
+  uint64_t placed = 0;
+  reader.when_frame = [&](const FrameHeader& header, std::span<std::byte> payload) {
+    const size_t offset = size_t{header.slot} * kBytes;
+    const bool was_placed = std::exchange(reader.is_placed[header.slot], false);
+    EXPECT_EQ(payload.data(), (was_placed ? reader.memory.data() : slots.data()) + offset);
+    EXPECT_TRUE(has_pattern(payload, header.seq)) << "frame " << header.seq;
+    placed += was_placed ? 1 : 0;
+    ++count;
+    reader.frames.clear();
+    reader.channel->release(header.slot);
+  };
+  Stream stream(writer, memory, id, kSlots, kBytes, kFrames);
+  stream.start();
+  ASSERT_TRUE(loop_.run_until([&] { return count == kFrames; }));
+  EXPECT_EQ(placed, GetParam().name.starts_with("mem") ? 0 : kFrames - (kFrames + 2) / 3);
+}
+
 TEST_P(TransportConformance, FramesWithoutPayloadAndHeadersArriveAsWritten) {
   constexpr uint32_t kSlots = 200;
   Region slots(*right_, kSlots * 8);

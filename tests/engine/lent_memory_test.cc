@@ -10,11 +10,13 @@
 #include "daemon/session/arena.h"
 #include "daemon/session/sigbus_guard.h"
 #include "daemon/transport/mem/mem_transport.h"
+#include "tests/engine/loop_ring.h"
 #include "tests/engine/ring.h"
 
 namespace rueda::engine {
 namespace {
 
+using testing::LoopRing;
 using testing::Ring;
 using testing::RingOptions;
 using testing::Work;
@@ -58,7 +60,7 @@ class LentMemoryTest : public ::testing::Test {
     return made;
   }
   bool is_lent(const Operation& operation, core::ElementRange range) {
-    const bool is = lent_.lend(operation, range, 0).has_value();
+    const bool is = lent_.to_send(operation, range, 0).has_value();
     lent_.give_back(0);
     return is;
   }
@@ -72,11 +74,11 @@ class LentMemoryTest : public ::testing::Test {
 
 TEST_F(LentMemoryTest, ARangeInOnePieceIsSentFromWhereItIs) {
   const Operation made = operation();
-  const auto buffer = lent_.lend(made, {100, 20'100}, 3);
+  const auto buffer = lent_.to_send(made, {100, 20'100}, 3);
   ASSERT_TRUE(buffer.has_value());
   EXPECT_EQ(buffer->data, made.tensors[0].ranks[0].input + 400);
   EXPECT_EQ(buffer->bytes, 80'000u);
-  const auto second = lent_.lend(made, {kElements + 7, 2 * kElements}, 2);
+  const auto second = lent_.to_send(made, {kElements + 7, 2 * kElements}, 2);
   ASSERT_TRUE(second.has_value());
   EXPECT_EQ(second->data, made.tensors[1].ranks[0].input + 28);
   EXPECT_EQ(second->region, buffer->region) << "an arena is registered once";
@@ -103,11 +105,25 @@ TEST_F(LentMemoryTest, WhatIsNotAsItGoesIsCopied) {
   EXPECT_FALSE(is_lent(foreign, kWhole)) << "nobody keeps it mapped";
 }
 
+TEST_F(LentMemoryTest, TheOnlyOutputIsReceivedInto) {
+  Operation made = operation();
+  made.tensors[0].ranks.pop_back();
+  made.prescale = 0.5;  // was applied before
+  EXPECT_EQ(lent_.to_receive(made, {100, 20'100}, 1), made.tensors[0].ranks[0].output + 400);
+  EXPECT_TRUE(lent_.give_back(1));
+  EXPECT_FALSE(lent_.give_back(1)) << "it was";
+  EXPECT_EQ(lent_.to_receive(made, {kElements, 2 * kElements}, 1), nullptr) << "two ranks get it";
+  made.tensors[1].ranks.clear();
+  EXPECT_EQ(lent_.to_receive(made, {kElements, 2 * kElements}, 1), nullptr) << "nobody gets it";
+  made.wire_dtype = WireDType::kBFloat16;
+  EXPECT_EQ(lent_.to_receive(made, {100, 20'100}, 1), nullptr) << "it is widened";
+}
+
 TEST_F(LentMemoryTest, AnArenaStaysMappedUntilItsFrameIsSent) {
   std::weak_ptr<session::Arena> arena = memory_.arena;
   {
     const Operation made = operation();
-    ASSERT_TRUE(lent_.lend(made, {0, kElements}, 1).has_value());
+    ASSERT_TRUE(lent_.to_send(made, {0, kElements}, 1).has_value());
   }
   memory_.arena.reset();
   EXPECT_FALSE(arena.expired());
@@ -116,12 +132,12 @@ TEST_F(LentMemoryTest, AnArenaStaysMappedUntilItsFrameIsSent) {
 }
 
 TEST_F(LentMemoryTest, AnArenaThatCameLaterIsRegisteredAnew) {
-  const auto first = lent_.lend(operation(), {0, kElements}, 1);
+  const auto first = lent_.to_send(operation(), {0, kElements}, 1);
   ASSERT_TRUE(first.has_value());
   lent_.give_back(1);
   memory_.arena.reset();
   memory_ = TestArena(4 * kElements * 4);
-  const auto second = lent_.lend(operation(), {0, kElements}, 1);
+  const auto second = lent_.to_send(operation(), {0, kElements}, 1);
   ASSERT_TRUE(second.has_value());
   EXPECT_FALSE(second->region == first->region);
 }
@@ -129,13 +145,13 @@ TEST_F(LentMemoryTest, AnArenaThatCameLaterIsRegisteredAnew) {
 TEST_F(LentMemoryTest, MemoryThatIsGoneIsNoticedWhenItIsLent) {
   const Operation made = operation();
   memory_.vanish();
-  (void)lent_.lend(made, {0, kElements}, 1);
+  (void)lent_.to_send(made, {0, kElements}, 1);
   EXPECT_TRUE(made.has_lost_memory());
 }
 
 TEST_F(LentMemoryTest, MemoryThatIsGoneSinceIsNoticedWhenTouched) {
   const Operation made = operation();
-  ASSERT_TRUE(lent_.lend(made, {0, kElements}, 1).has_value());
+  ASSERT_TRUE(lent_.to_send(made, {0, kElements}, 1).has_value());
   memory_.vanish();
   EXPECT_FALSE(made.has_lost_memory());
   lent_.touch();
@@ -144,24 +160,26 @@ TEST_F(LentMemoryTest, MemoryThatIsGoneSinceIsNoticedWhenTouched) {
 
 // --- In whole rings
 
-// The operation of one node, with everything that its ranks give, and get in place, in an arena.
+// The operation of one node, with everything that its ranks give and get in an arena.
 class InArena {
  public:
-  InArena(const Work& work, NodeIndex node)
-      : memory_(1 << 24), is_in_place_(work.spec().in_place), operation_(work.operation(node)) {
+  InArena(const Work& work, NodeIndex node) : memory_(1 << 25), operation_(work.operation(node)) {
     std::byte* at = memory_.arena->data();
     const auto size = static_cast<int64_t>(element_bytes(operation_->dtype));
     for (OperationTensor& tensor : operation_->tensors) {
       const auto bytes = static_cast<size_t>(tensor.elements * size);
       for (RankBuffers& rank : tensor.ranks) {
-        if (!rank.input) continue;
-        std::memcpy(at, rank.input, bytes);
-        rank.input = at;
-        if (is_in_place_) {
-          copies_.push_back({rank.output, at, bytes});
-          rank.output = at;
+        const bool is_in_place = rank.input == rank.output;
+        if (rank.input) {
+          std::memcpy(at, rank.input, bytes);
+          rank.input = at;
+          at += bytes;
         }
-        at += bytes;
+        if (!rank.output) continue;
+        std::byte* const output = is_in_place ? at - bytes : at;
+        results_.push_back({rank.output, output, bytes});
+        rank.output = output;
+        at = output + bytes;
       }
     }
     operation_->arenas = {memory_.arena};
@@ -171,21 +189,20 @@ class InArena {
   long holders() const { return memory_.arena.use_count(); }
   void vanish() { memory_.vanish(); }
   void drop() { memory_.arena.reset(); }
-  // Results in place, to where the work looks for them.
+  // To where the work looks for them.
   void hand_back() {
-    for (const Copy& copy : copies_) std::memcpy(copy.to, copy.from, copy.bytes);
+    for (const Result& result : results_) std::memcpy(result.to, result.from, result.bytes);
   }
 
  private:
-  struct Copy {
+  struct Result {
     std::byte* to;
     const std::byte* from;
     size_t bytes;
   };
   TestArena memory_;
-  const bool is_in_place_;
   std::unique_ptr<Operation> operation_;
-  std::vector<Copy> copies_;
+  std::vector<Result> results_;
 };
 
 RingOptions ring_of(std::vector<int> ranks_per_node) {
@@ -195,13 +212,7 @@ RingOptions ring_of(std::vector<int> ranks_per_node) {
   return options;
 }
 
-class DataJobLent : public ::testing::TestWithParam<std::vector<int>> {
- protected:
-  void SetUp() override { ASSERT_TRUE(session::install_sigbus_guard().is_ok()); }
-};
-
-TEST_P(DataJobLent, ResultsAreRight) {
-  Ring ring(ring_of(GetParam()));
+std::vector<WorkSpec> all_kinds_of_work(const std::vector<int>& ranks_per_node) {
   std::vector<WorkSpec> specs;
   for (const bool in_place : {false, true}) {
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMax}) {
@@ -209,18 +220,30 @@ TEST_P(DataJobLent, ResultsAreRight) {
     }
   }
   specs.push_back({.dtype = DType::kBFloat16, .sizes = {400'001}});
+  specs.push_back({.sizes = {400'001}, .wire_dtype = WireDType::kBFloat16});
+  specs.push_back({.dtype = DType::kBool, .sizes = {900'001}});
   specs.push_back({.kind = CollectiveKind::kBroadcast, .sizes = {500'000}, .in_place = true});
   specs.push_back({.kind = CollectiveKind::kReduce, .sizes = {500'000}});
   for (const CollectiveKind kind :
        {CollectiveKind::kAllgather, CollectiveKind::kReduceScatter, CollectiveKind::kScatter}) {
     WorkSpec spec{.kind = kind, .sizes = {0}};
-    for (const int ranks : GetParam()) {
+    for (const int ranks : ranks_per_node) {
       for (int i = 0; i < ranks; ++i) spec.counts.push_back(90'001 + i);
     }
     for (const int64_t count : spec.counts) spec.sizes.front() += count;
     specs.push_back(spec);
   }
-  for (const WorkSpec& spec : specs) {
+  return specs;
+}
+
+class DataJobLent : public ::testing::TestWithParam<std::vector<int>> {
+ protected:
+  void SetUp() override { ASSERT_TRUE(session::install_sigbus_guard().is_ok()); }
+};
+
+TEST_P(DataJobLent, ResultsAreRight) {
+  Ring ring(ring_of(GetParam()));
+  for (const WorkSpec& spec : all_kinds_of_work(GetParam())) {
     const Work& work = ring.add(spec);
     std::vector<std::unique_ptr<InArena>> memory;
     for (int node = 0; node < ring.size(); ++node) {
@@ -239,6 +262,27 @@ TEST_P(DataJobLent, ResultsAreRight) {
     EXPECT_EQ(work.check(), "");
     ring.settle();
     for (const auto& arena : memory) EXPECT_EQ(arena->holders(), 1) << "nothing is lent any more";
+  }
+}
+
+// There what comes goes straight into outputs, too.
+TEST_P(DataJobLent, ResultsAreRightOverTcp) {
+  for (const uint32_t streams : {1u, 3u}) {
+    LoopRing ring(GetParam(), streams, kChunkBytes);
+    ring.begin_epoch();
+    uint64_t seq = 0;
+    for (const WorkSpec& spec : all_kinds_of_work(GetParam())) {
+      const Work work(spec, GetParam(), Seq{++seq});
+      std::vector<std::unique_ptr<InArena>> memory;
+      for (int node = 0; node < ring.size(); ++node) {
+        memory.push_back(std::make_unique<InArena>(work, NodeIndex{node}));
+        ring.loop(node).run("ring", Epoch{1}, 0, memory.back()->take());
+      }
+      ASSERT_EQ(ring.wait_for(seq), "");
+      for (const auto& arena : memory) arena->hand_back();
+      EXPECT_EQ(work.check(), "");
+    }
+    EXPECT_TRUE(ring.end_epoch());
   }
 }
 

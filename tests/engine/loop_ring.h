@@ -19,8 +19,9 @@ namespace rueda::engine::testing {
 
 class LoopRing {
  public:
-  explicit LoopRing(std::vector<int> ranks_per_node, uint32_t streams = 1)
-      : ranks_per_node_(std::move(ranks_per_node)) {
+  explicit LoopRing(std::vector<int> ranks_per_node, uint32_t streams = 1,
+                    uint64_t chunk_bytes = 16 << 10)
+      : ranks_per_node_(std::move(ranks_per_node)), chunk_bytes_(chunk_bytes) {
     for (size_t i = 0; i < ranks_per_node_.size(); ++i) {
       loops_.push_back(std::make_unique<DataLoop>(metrics_, [streams](boost::asio::io_context& io) {
         return transport::make_striped_transport(io, transport::make_tcp_transport(io), streams);
@@ -35,7 +36,7 @@ class LoopRing {
     for (int i = 0; i < size(); ++i) {
       DataJobOptions options = data_job_options(size(), i);
       options.data_addresses = addresses_;
-      options.chunk_bytes = 16 << 10;
+      options.chunk_bytes = chunk_bytes_;
       options.timeout_ms = 60'000;
       options.events.on_done = [this](Seq, double) { tell([this] { ++done_; }); };
       const auto broke = [this](const auto&, const Status& status) {
@@ -89,6 +90,7 @@ class LoopRing {
   }
 
   const std::vector<int> ranks_per_node_;
+  const uint64_t chunk_bytes_;
   observe::Metrics metrics_{{"0", "test", "none"}};
   std::vector<std::string> addresses_;
   std::mutex mutex_;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,6 +49,17 @@ void fuzz_credits(std::span<const std::byte> input) {
   }
 }
 
+// Wants every other payload in memory of its own, of just that size.
+struct Placer final : ReceiveEvents {
+  std::byte* place(const FrameHeader& header) override {
+    if (header.chunk % 2 == 0) return nullptr;
+    return places.emplace_back(std::make_unique<std::byte[]>(header.payload_bytes)).get();
+  }
+  void on_frame(const FrameHeader&, std::span<std::byte>) override {}
+  void on_closed(const Status&) override {}
+  std::vector<std::unique_ptr<std::byte[]>> places;
+};
+
 // Headers are mended so that the fuzzer gets past the magic and the job; slot, kind, payload size
 // and the places of the cuts stay its own.
 void fuzz_frames(std::span<const std::byte> input, size_t piece_bytes, bool releases) {
@@ -64,7 +76,9 @@ void fuzz_frames(std::span<const std::byte> input, size_t piece_bytes, bool rele
   }
   std::vector<std::byte> memory(size_t{kSlots} * kSlotBytes);
   SlotStates states(kSlots, SlotState::kWriters);
-  FrameReader reader(id, SlotRegion{memory.data(), kSlots, kSlotBytes, {}}, states, "fuzzer");
+  Placer placer;
+  FrameReader reader(id, SlotRegion{memory.data(), kSlots, kSlotBytes, {}}, states, "fuzzer",
+                     &placer);
   for (std::span<const std::byte> rest = stream; !rest.empty();) {
     const size_t piece = asio::buffer_copy(
         reader.space(), asio::buffer(rest.data(), std::min(piece_bytes, rest.size())));

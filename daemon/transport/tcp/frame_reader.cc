@@ -9,20 +9,21 @@
 namespace rueda::transport::tcp {
 
 FrameReader::FrameReader(const ChannelId& id, const SlotRegion& slots, SlotStates& states,
-                         std::string peer)
-    : id_(id), slots_(slots), states_(states), peer_(std::move(peer)) {
+                         std::string peer, ReceiveEvents* placer)
+    : id_(id), slots_(slots), states_(states), peer_(std::move(peer)), placer_(placer) {
   RUEDA_CHECK(states.size() == slots.count);
 }
 
-std::span<std::byte> FrameReader::slot_memory(uint32_t slot) const {
-  return {slots_.base + size_t{slot} * slots_.slot_bytes, slots_.slot_bytes};
+std::span<std::byte> FrameReader::payload_memory() const {
+  std::byte* const place = placer_ ? placer_->place(header_) : nullptr;
+  std::byte* const slot = slots_.base + size_t{header_.slot} * slots_.slot_bytes;
+  return {place ? place : slot, header_.payload_bytes};
 }
 
 std::array<asio::mutable_buffer, 2> FrameReader::space() {
   asio::mutable_buffer payload;
   if (arriving_) {
-    const std::span<std::byte> rest =
-        slot_memory(header_.slot).first(header_.payload_bytes).subspan(payload_have_bytes_);
+    const std::span<std::byte> rest = payload_.subspan(payload_have_bytes_);
     payload = asio::buffer(rest.data(), rest.size());
   }
   return {payload, asio::buffer(ahead_.data() + ahead_end_, kAheadBytes - ahead_end_)};
@@ -53,10 +54,10 @@ Result<std::optional<FrameReader::Frame>> FrameReader::next() {
     if (!status.is_ok()) return status;
     states_[header_.slot] = SlotState::kArriving;
     arriving_ = true;
+    payload_ = payload_memory();
     payload_have_bytes_ = std::min<size_t>(header_.payload_bytes, ahead_end_ - ahead_begin_);
     if (payload_have_bytes_ != 0) {
-      std::memcpy(slot_memory(header_.slot).data(), ahead_.data() + ahead_begin_,
-                  payload_have_bytes_);
+      std::memcpy(payload_.data(), ahead_.data() + ahead_begin_, payload_have_bytes_);
       ahead_begin_ += payload_have_bytes_;
     }
   }
@@ -67,7 +68,7 @@ Result<std::optional<FrameReader::Frame>> FrameReader::next() {
   }
   arriving_ = false;
   states_[header_.slot] = SlotState::kHeld;
-  return std::optional<Frame>({header_, slot_memory(header_.slot).first(header_.payload_bytes)});
+  return std::optional<Frame>({header_, payload_});
 }
 
 }  // namespace rueda::transport::tcp

@@ -1,4 +1,5 @@
-// Cuts the byte stream of a connection into frames, and puts payloads straight into their slots.
+// Cuts the byte stream of a connection into frames, and puts payloads straight into their slots, or
+// where they are wanted.
 //
 // It has no socket: the caller reads into space(), says how much came, and takes frames until
 // there is none. Behind the payload that is awaited, space() has room for the next header and a
@@ -26,7 +27,9 @@ class FrameReader {
   };
 
   // `states` has one entry a slot and outlives the reader; `peer` names the other end in errors.
-  FrameReader(const ChannelId& id, const SlotRegion& slots, SlotStates& states, std::string peer);
+  // `placer` is asked where payloads belong, in next(); null: in their slots.
+  FrameReader(const ChannelId& id, const SlotRegion& slots, SlotStates& states, std::string peer,
+              ReceiveEvents* placer = nullptr);
 
   // Where the next bytes of the stream belong. Never empty as a whole.
   std::array<asio::mutable_buffer, 2> space();
@@ -41,14 +44,16 @@ class FrameReader {
  private:
   static constexpr size_t kAheadBytes = 4096;
 
-  std::span<std::byte> slot_memory(uint32_t slot) const;
+  std::span<std::byte> payload_memory() const;
 
   const ChannelId id_;
   const SlotRegion slots_;
   SlotStates& states_;
   const std::string peer_;
+  ReceiveEvents* const placer_;
   FrameHeader header_;
   bool arriving_ = false;  // header_ is valid, its payload is not whole
+  std::span<std::byte> payload_;
   size_t payload_have_bytes_ = 0;
   std::array<std::byte, kAheadBytes> ahead_;  // bytes behind the payload in the stream
   size_t ahead_begin_ = 0;

@@ -29,7 +29,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
         events_(options.events),
         peer_(peer),
         states_(options.slots.count, SlotState::kWriters),
-        reader_(options.id, options.slots, states_, peer),
+        reader_(options.id, options.slots, states_, peer, options.events),
         delay_(socket_.get_executor()) {
     released_.reserve(options.slots.count);
     leaving_.reserve(options.slots.count);
