@@ -257,6 +257,16 @@ def case_what_is_refused_before_it_is_submitted():
     expect_error(ValueError, "at least one", hvd.grouped_allreduce, [])
 
 
+def case_a_root_is_a_whole_number():
+    """1.5 was taken for rank 1."""
+    for root in (0.0, 0.5, "0", None):
+        expect_error(TypeError, "integer", hvd.broadcast, torch.ones(2), root)
+        expect_error(TypeError, "integer", hvd.broadcast_object, {}, root)
+        for function in (rueda.gather, rueda.reduce, rueda.scatter, rueda.broadcast):
+            expect_error(TypeError, "integer", function, np.ones(hvd.size()), root)
+    assert hvd.broadcast(torch.full((2,), float(hvd.rank())), torch.tensor(0)).tolist() == [0.0, 0.0]
+
+
 def case_process_sets():
     rank, size = rank_and_size()
     expect_equal(hvd.allreduce(torch.ones(2), process_set=hvd.global_process_set), torch.ones(2))

@@ -13,6 +13,7 @@ import dataclasses
 import enum
 import itertools
 import math
+import operator
 import threading
 import time
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence, Union, cast
@@ -111,6 +112,7 @@ def require_init() -> None:
 
 def is_root(root_rank: int) -> bool:
     """Whether this rank is the root, which must be one of the job's ranks."""
+    root_rank = operator.index(root_rank)  # 1.5 is a mistake, and no rank 1
     library = _library.load()
     ranks = check(library.rueda_size())
     if not 0 <= root_rank < ranks:

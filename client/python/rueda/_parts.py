@@ -4,6 +4,7 @@ cut, the others are the same on all ranks."""
 from __future__ import annotations
 
 import ctypes
+import operator
 from typing import Any, Callable, Optional, Sequence, Union
 
 import numpy as np
@@ -72,7 +73,7 @@ def _begin_gathering(function: str, tensor: Any, root_rank: Optional[int], name:
         if root_rank is None:
             check(library.rueda_allgather_async(byref(c_tensor), counts, byref(handle)))
         else:
-            check(library.rueda_gather_async(byref(c_tensor), counts, root_rank, byref(handle)))
+            check(library.rueda_gather_async(byref(c_tensor), counts, int(root_rank), byref(handle)))
         return Pending([Slot(array, output, output, shape)], handle=handle.value)
 
     return begin_with_sizes(chosen, [array.shape[0]], size, set_id, start)
@@ -117,7 +118,7 @@ def allgather(tensor: np.ndarray, name: Optional[str] = None, *, dtype: Optional
 def gather_async(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, *,
                  dtype: Optional[str] = None, process_set: Optional[ProcessSet] = None) -> int:
     """As allgather_async, for the root alone: synchronize() gives None on the other ranks."""
-    return _begin_gathering("gather", tensor, int(root_rank), name, dtype, process_set)
+    return _begin_gathering("gather", tensor, operator.index(root_rank), name, dtype, process_set)
 
 
 def gather(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, *, dtype: Optional[str] = None,
