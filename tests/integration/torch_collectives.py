@@ -108,6 +108,38 @@ def case_grouped_allreduce():
         expect_equal(results[1], torch.full((2,), size * (size - 1) // 2, dtype=torch.int32))
 
 
+def case_a_group_that_comes_again_is_reduced_as_it_is_now():
+    rank, size = rank_and_size()
+    total = float(sum(range(size)))
+    memory = torch.zeros(12)
+    tensors = [memory[:4], memory[4:].view(2, 4)]
+
+    def reduce_again(given):
+        for tensor in given:
+            tensor.fill_(rank)
+        results = hvd.grouped_allreduce_(given, name="again", op=hvd.Sum)
+        assert all(result is tensor for result, tensor in zip(results, given))
+        for result in results:
+            expect_equal(result, torch.full_like(result, total))
+
+    for _ in range(3):
+        reduce_again(tensors)
+    reduce_again([memory[:4], torch.zeros(2, 4)])                  # elsewhere
+    hvd.barrier()
+    reduce_again([memory[:4], memory[4:].view(4, 2)])              # of another shape
+    reduce_again([memory[:4], memory[4:].view(4, 2).t()])          # not contiguous any more
+    reduce_again([memory[:4].view(torch.int32), memory[4:]])       # of another dtype
+    reduce_again([memory[:8], memory[8:]])                         # of other sizes
+    expect_error(TypeError, r"tensors\[1\] must be a torch.Tensor, not int",
+                 hvd.grouped_allreduce_, [memory[:4], 7], name="again", op=hvd.Sum)
+    scaled = [torch.full((4,), float(rank)), torch.full((3,), float(rank))]
+    for factor in (1.0, 0.5):
+        for tensor in scaled:
+            tensor.fill_(rank)
+        for result in hvd.grouped_allreduce_(scaled, name="scaled", op=hvd.Sum, prescale_factor=factor):
+            expect_equal(result, torch.full_like(result, total * factor))
+
+
 def case_compression():
     rank, size = rank_and_size()
     for compression in (hvd.Compression.none, hvd.Compression.fp16, hvd.Compression.bf16):

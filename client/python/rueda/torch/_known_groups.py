@@ -1,0 +1,55 @@
+"""Groups that come again, step after step, in the same memory: what librueda is told of them is put together
+once. For a thousand small tensors that is most of the time which Python takes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+
+_MOST = 64  # groups; the least lately used goes
+
+Key = Tuple[str, int]  # name and process set
+# Where the tensors' elements are, and as what: whatever has the same is told in the same words.
+Description = Tuple[List[int], List[torch.Size], List[torch.dtype], List[Tuple[int, ...]]]
+
+
+class _Known(NamedTuple):
+    description: Description
+    told: Any  # an array of rueda_tensor
+    memory: Any  # that it points to, but for the tensors' own
+
+
+_groups: "OrderedDict[Key, _Known]" = OrderedDict()
+
+
+def reset() -> None:
+    """At init()."""
+    _groups.clear()
+
+
+def description_of(tensors: Sequence[Any]) -> Optional[Description]:
+    """None if one is no tensor that has memory."""
+    try:
+        return ([tensor.data_ptr() for tensor in tensors], [tensor.shape for tensor in tensors],
+                [tensor.dtype for tensor in tensors], [tensor.stride() for tensor in tensors])
+    except (AttributeError, RuntimeError):
+        return None
+
+
+def find(key: Key, description: Optional[Description]) -> Any:
+    """What was told of a group of this name whose tensors have this description; None if that is not known."""
+    known = _groups.get(key)
+    if known is None or known.description != description:
+        return None
+    _groups.move_to_end(key)
+    return known.told
+
+
+def remember(key: Key, description: Description, told: Any, memory: Any) -> None:
+    """Of a group that is reduced in place, each tensor of which is contiguous."""
+    _groups[key] = _Known(description, told, memory)
+    _groups.move_to_end(key)
+    if len(_groups) > _MOST:
+        _groups.popitem(last=False)
