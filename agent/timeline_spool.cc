@@ -65,7 +65,11 @@ void TimelineSpool::stop() {
     is_stopping_ = true;
     changed_.notify_one();
   }
-  if (thread_.joinable()) thread_.join();
+  if (!thread_.joinable()) return;
+  const sched_param unused{};
+  (void)pthread_setschedparam(thread_.native_handle(), SCHED_OTHER,
+                              &unused);  // it is waited for now
+  thread_.join();
 }
 
 Status TimelineSpool::close(const v1::TimelineClosed& closed) {
