@@ -1,6 +1,7 @@
 // Memory of a rank's that the network reads and writes without a copy between. Where one rank alone
-// of this node gives the values, and they go to the next node as they are, frames are sent from
-// where they lie. Where one rank alone gets final values, they are received into its output.
+// of this node gives the values of an all-reduce, and they go to the next node as they are, frames
+// are sent from where they lie. Where one rank alone gets final values, they are received into its
+// output.
 //
 // What is in the hands of a channel is lent: it stays mapped, whatever becomes of its operation.
 // Belongs to its data loop.

@@ -107,6 +107,8 @@ bool Operation::is_in_place() const {
 }
 
 const std::byte* Operation::sendable_input(core::ElementRange range) const {
+  // Of other kinds a node may be done before what it gives has left: the rank has it back then.
+  if (kind != CollectiveKind::kAllreduce) return nullptr;
   if (prescale != 1.0 || dtype == DType::kBool) return nullptr;
   return only(range, &RankBuffers::input);
 }

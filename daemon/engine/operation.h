@@ -101,7 +101,8 @@ struct Operation {
   // Some output is its input, too.
   bool is_in_place() const;
   // Where the range's values are, of the only rank of this node that gives any, if they lie in one
-  // piece and are what goes to the next node; null otherwise.
+  // piece, are what goes to the next node, and have gone when the operation is done here; null
+  // otherwise.
   const std::byte* sendable_input(core::ElementRange range) const;
   // Where the range's final values go, of the only rank of this node that gets any, if they belong
   // in one piece and are what comes from other nodes; null otherwise.
