@@ -61,9 +61,13 @@ class JoinTest(IntegrationTest):
                    "broadcast:c:0:10", "add_set:0,1"]
         going_on = ["reduce:s:float32:sum:4", "barrier:together"]
         others = rank("init", *refused, *going_on, "join", "steps:3:100", "shutdown")
+        # Once all have joined nobody has: rank 3 is to be refused before that.
+        joins_last = rank("init", *refused, *going_on, "pause", "join", "steps:3:100", "shutdown")
         joins = rank("init", "join_async", "reduce:late:float32:sum:4", "join", "pause", "steps:3:100", "shutdown")
-        job = self.start_job(self.daemons, [2, 2], by_rank({3: joins}, others))
+        job = self.start_job(self.daemons, [2, 2], by_rank({0: joins_last, 3: joins}, others))
         job.wait_for(3, "^pausing")
+        job.wait_for(0, "^pausing")
+        os.kill(job.pid_of(0), signal.SIGUSR1)
         self.assertRegex(job.output(), r"error reduce:late\S+ RUEDA_ERR_INVALID_ARGUMENT .*rank 3 has joined")
         self.assertRegex(job.output(), r"error join RUEDA_ERR_INVALID_ARGUMENT .*a second join: rank 3 has joined")
         for number in range(3):
