@@ -67,7 +67,8 @@ std::byte* DataJob::place(const transport::FrameHeader& header) {
 }
 
 void DataJob::on_frame(const transport::FrameHeader& header, std::span<std::byte> payload) {
-  const bool was_placed = lent_.give_back(header.slot);
+  const bool was_placed = payload.data() != slot_payload(header).data();
+  if (was_placed) lent_.give_back(header.slot);
   Running* running = nullptr;
   switch (admit(header, previous(), running)) {
     case Admission::kRefused: return;

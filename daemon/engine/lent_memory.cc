@@ -50,6 +50,7 @@ std::optional<transport::SendBuffer> LentMemory::to_send(const Operation& operat
 std::byte* LentMemory::to_receive(const Operation& operation, core::ElementRange range,
                                   uint32_t place) {
   const auto bytes = static_cast<size_t>(operation.wire_bytes(range.count()));
+  if (lent_[place].arena) return nullptr;
   std::byte* const values = operation.receivable_output(range);
   return lend(operation, values, bytes, place) ? values : nullptr;
 }

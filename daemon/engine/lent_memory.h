@@ -32,7 +32,8 @@ class LentMemory {
   // for the place yet. The pages are there, or the arena is lost from now on (session/arena.h).
   std::optional<transport::SendBuffer> to_send(const Operation& operation, core::ElementRange range,
                                                uint32_t place);
-  // Likewise where its final values belong, to be received into; null: they are to be copied.
+  // Likewise where its final values belong, to be received into; null: they are to be copied. What
+  // a peer sends twice for one place is lent for once.
   std::byte* to_receive(const Operation& operation, core::ElementRange range, uint32_t place);
   // The channel is done with it. False if nothing was lent for the place.
   bool give_back(uint32_t place);

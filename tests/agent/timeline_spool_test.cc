@@ -58,7 +58,7 @@ v1::TimelineBatch batch_of(uint64_t number) {
 class TimelineSpoolTest : public ::testing::Test {
  protected:
   TimelineSpoolTest() {
-    std::string pattern = "/tmp/rueda-timeline-XXXXXX";
+    std::string pattern = ::testing::TempDir() + "/rueda-timeline-XXXXXX";
     folder_ = ::mkdtemp(pattern.data());
   }
   ~TimelineSpoolTest() override { std::filesystem::remove_all(folder_); }

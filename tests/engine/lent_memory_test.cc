@@ -111,6 +111,7 @@ TEST_F(LentMemoryTest, TheOnlyOutputIsReceivedInto) {
   made.tensors[0].ranks.pop_back();
   made.prescale = 0.5;  // was applied before
   EXPECT_EQ(lent_.to_receive(made, {100, 20'100}, 1), made.tensors[0].ranks[0].output + 400);
+  EXPECT_EQ(lent_.to_receive(made, {100, 20'100}, 1), nullptr) << "a peer that sends it twice";
   EXPECT_TRUE(lent_.give_back(1));
   EXPECT_FALSE(lent_.give_back(1)) << "it was";
   EXPECT_EQ(lent_.to_receive(made, {kElements, 2 * kElements}, 1), nullptr) << "two ranks get it";
@@ -222,6 +223,8 @@ std::vector<WorkSpec> all_kinds_of_work(const std::vector<int>& ranks_per_node) 
       specs.push_back({.op = op, .sizes = {500'003, 5, 0, 170'000}, .in_place = in_place});
     }
   }
+  // What comes first are not results.
+  specs.push_back({.op = ReduceOp::kAdasum, .sizes = {300'003, 90'000}, .in_place = true});
   specs.push_back({.dtype = DType::kBFloat16, .sizes = {400'001}});
   specs.push_back({.sizes = {400'001}, .wire_dtype = WireDType::kBFloat16});
   specs.push_back({.dtype = DType::kBool, .sizes = {900'001}});
