@@ -158,10 +158,10 @@ TEST(DataJob, WhatIsMoreUrgentIsDoneFirst) {
   for (const bool in_order : {true, false}) {
     RingOptions options;
     options.ranks_per_node = {1, 1, 1};
-    options.chunk_bytes = 256 * 1024;
+    options.chunk_bytes = 32 * 1024;
     Ring ring(options);
     for (int i = 0; i < 4; ++i) {
-      WorkSpec spec = allreduce(DType::kFloat32, ReduceOp::kSum, {3'000'000});
+      WorkSpec spec = allreduce(DType::kFloat32, ReduceOp::kSum, {375'000});
       spec.urgency = {in_order ? -i : 0, static_cast<uint64_t>(i)};
       ring.add(std::move(spec));
     }
