@@ -126,9 +126,9 @@ class LaunchTest(IntegrationTest):
         command = rank("init")
         cases = [
             (slurm(0, 2), "/nowhere.sock", r"no daemon answers at /nowhere.sock.*start one with"),
-            (slurm(0, 2, nodes=1, RUEDA_START_TIMEOUT_MS="300"), alpha.socket,
-             r"ranks 1 of 2 did not come to unix:.*within 300 ms"),
-            (slurm(1, 2, nodes=1, RUEDA_START_TIMEOUT_MS="300"), alpha.socket, "did rank 0 call init"),
+            (slurm(0, 2, nodes=1, RUEDA_START_TIMEOUT_MS="2000"), alpha.socket,
+             r"ranks 1 of 2 did not come to unix:.*within 2000 ms"),
+            (slurm(1, 2, nodes=1, RUEDA_START_TIMEOUT_MS="2000"), alpha.socket, "did rank 0 call init"),
             ({"PMI_RANK": "0", "PMI_SIZE": "2"}, alpha.socket, "set RUEDA_RDZV_ENDPOINT to HOST:PORT"),
             ({"PMI_RANK": "0", "PMI_SIZE": "2", "RUEDA_RDZV_ENDPOINT": "here"}, alpha.socket,
              'RUEDA_RDZV_ENDPOINT="here" is not HOST:PORT'),
