@@ -31,6 +31,11 @@ class TorchTest(IntegrationTest):
     def test_gradients(self):
         self.run_cases("gradients", 3, 2)
 
+    def test_tensors_that_come_again(self):
+        for ranks, nodes in ((1, 1), (3, 2)):
+            with self.subTest(ranks=ranks, nodes=nodes):
+                self.run_cases("again", ranks, nodes)
+
     def test_optimizer(self):
         for ranks, nodes in ((1, 1), (4, 2)):
             with self.subTest(ranks=ranks, nodes=nodes):

@@ -77,7 +77,7 @@ class Pending:
     memory: Any = None  # what else must live as long
     error: Optional[BaseException] = None  # of the exchange, or of start()
     members: "Optional[list[int]]" = None  # handles of which this one is made, those not synchronized yet
-    results: "list[Any]" = dataclasses.field(default_factory=list)  # of the other members
+    results: "Optional[list[Any]]" = None  # of the other members
 
 
 _pending: "dict[int, Pending]" = {}
@@ -190,7 +190,7 @@ def register_pending(pending: Pending) -> int:
 def register_members(handles: "list[int]") -> int:
     """One handle for several; its result is the list of theirs."""
     own = next(_own_handles)
-    _pending[own] = Pending([], members=handles)
+    _pending[own] = Pending([], members=handles, results=[])
     return own
 
 
@@ -491,7 +491,7 @@ def synchronize(handle: int, timeout: Optional[float] = None) -> Synchronized:
     """
     if _known(handle).members is not None:
         return _synchronize_members(handle, timeout)
-    code = _wait(handle, timeout, Result())
+    code = _wait(handle, timeout)
     if code == TIMEOUT:
         raise error_for(code, _timeout_text(timeout, _library.last_error()))
     pending = _known(handle)
@@ -511,7 +511,7 @@ def synchronize(handle: int, timeout: Optional[float] = None) -> Synchronized:
 
 def _synchronize_members(handle: int, timeout: Optional[float]) -> Synchronized:
     pending = _known(handle)
-    assert pending.members is not None
+    assert pending.members is not None and pending.results is not None
     deadline = None if timeout is None else time.monotonic() + timeout
     while pending.members:
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -528,8 +528,13 @@ def _synchronize_members(handle: int, timeout: Optional[float]) -> Synchronized:
     return pending.results
 
 
-def _wait(handle: int, timeout: Optional[float], result: Result) -> int:
+def _wait(handle: int, timeout: Optional[float], result: Optional[Result] = None) -> int:
     wait = _library.load().rueda_wait
+    told = None if result is None else byref(result)
+    while timeout is None and not _sizing:  # as nearly always: nothing else to look after
+        code = int(wait(_known(handle).handle, _SIGNAL_SLICE_MS, told))
+        if code != TIMEOUT:
+            return code
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
         left_ms = math.inf if deadline is None else max(0, math.ceil((deadline - time.monotonic()) * 1e3))
@@ -541,9 +546,9 @@ def _wait(handle: int, timeout: Optional[float], result: Result) -> int:
             code = TIMEOUT
             if poll(handle):
                 pending = _known(handle)
-                code = 0 if pending.error is not None else int(wait(pending.handle, -1, byref(result)))
+                code = 0 if pending.error is not None else int(wait(pending.handle, -1, told))
         else:
-            code = int(wait(_known(handle).handle, slice_ms, byref(result)))
+            code = int(wait(_known(handle).handle, slice_ms, told))
         if code != TIMEOUT or is_over:
             return code
 

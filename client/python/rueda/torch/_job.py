@@ -11,7 +11,7 @@ from .. import _context, _operations, _process_sets
 from .._errors import INVALID_ARGUMENT, RuedaError, RuedaTimeoutError
 from .._operations import require_init
 from .._process_sets import ProcessSet, Ranks
-from . import _known_groups, _names
+from . import _known_groups, _known_tensors, _names
 from ._errors import horovod_error
 
 _has_equal_nodes = True
@@ -37,6 +37,7 @@ def init(comm: Optional[Any] = None, process_sets: Union[None, str, Sequence[Pro
     _context.init(sets)
     _names.reset()
     _known_groups.reset()
+    _known_tensors.reset()
     if comm is not None and sorted(comm) != list(range(_context.size())):
         ranks = sorted(comm)
         _context.shutdown()

@@ -30,8 +30,10 @@ def reset() -> None:
 
 
 def description_of(tensors: Sequence[Any]) -> Optional[Description]:
-    """None if one is no tensor that has memory."""
+    """None if one is no tensor that has memory, or one whose elements are not what is there."""
     try:
+        if any(tensor.is_neg() for tensor in tensors):
+            return None
         return ([tensor.data_ptr() for tensor in tensors], [tensor.shape for tensor in tensors],
                 [tensor.dtype for tensor in tensors], [tensor.stride() for tensor in tensors])
     except (AttributeError, RuntimeError):

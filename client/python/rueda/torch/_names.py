@@ -33,6 +33,11 @@ def take_name(function: str, name: Optional[str], set_id: int) -> str:
     return chosen
 
 
+def is_in_flight(key: Key) -> bool:
+    """Whether the last handle of a name that a caller gave has not been synchronized."""
+    return _operations.is_in_flight(_handles.get(key, 0))
+
+
 def remember(name: Optional[str], chosen: str, set_id: int, handle: int) -> int:
     """`handle` is that of take_name(function, name, set_id)'s result."""
     if name is not None:
