@@ -78,7 +78,7 @@ void Bringup::use_running_daemon(const std::string& socket) {
   const DaemonDescription& daemon = found.value();
   events_.on_progress("using the daemon " + daemon.node_id + " (" + daemon.version + ") at " +
                       socket);
-  LocalNode node{options_.node_rank, daemon.node_id, socket, daemon.advertised_control_address, ""};
+  LocalNode node{options_.node_rank, daemon.node_id, socket, daemon.advertised_control_address, "", {}};
   if (daemon.http_port > 0) node.http_address = join_host_port("127.0.0.1", daemon.http_port);
   if (node.control_address.empty()) {
     const Result<std::string> host = own_host();
@@ -111,12 +111,12 @@ void Bringup::start_daemons() {
     request.log_level = !options_.log_level.empty() ? options_.log_level
                         : options_.is_verbose       ? "info"
                                                     : "warn";
-    // They stand for machines: daemons that shared a CPU would wait for each other.
-    if (count > 1 && !says_cpus(options_.daemon_args)) {
-      request.cpus = to_string(share_of(allowed_cpus(), i, count));
-    }
+    // They stand for machines: on each other's CPUs they would wait for each other.
+    std::vector<int> cpus;
+    if (count > 1 && !says_cpus(options_.daemon_args)) cpus = share_of(allowed_cpus(), i, count);
+    request.cpus = to_string(cpus);
     request.extra_args = options_.daemon_args;
-    local_nodes_.push_back({node_index, request.node_id, request.socket, "", ""});
+    local_nodes_.push_back({node_index, request.node_id, request.socket, "", "", cpus});
     const auto index = static_cast<size_t>(i);
     daemons_.push_back(std::make_unique<PrivateDaemon>(
         loop_, std::move(request),

@@ -161,8 +161,9 @@ bool Launcher::start_rank(const LocalNode& node, int local_rank,
                           [this] { check_drained(); }});
   const Environment environment =
       rank_environment(job_, node.node_index, local_rank, node.socket, http_addresses);
-  const Status started = process->start(options_.command, environment, options_.has_prefix,
-                                        *out_sink_, err_sink_ ? *err_sink_ : *out_sink_);
+  const Status started =
+      process->start(options_.command, environment, node.cpus, options_.has_prefix, *out_sink_,
+                     err_sink_ ? *err_sink_ : *out_sink_);
   if (!started.is_ok()) {
     apply(supervisor_.on_start_failed(shell_code_of_spawn_failure(started), started.message()));
     return false;

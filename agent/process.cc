@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "daemon/base/cpus.h"
+
 extern char** environ;
 
 namespace rueda::agent {
@@ -47,6 +49,7 @@ struct ChildPlan {
   int stdout_fd;
   int stderr_fd;
   int inherited_fd;
+  const cpu_set_t* cpus;  // null: as they are
   int death_signal;
   int error_fd;
   pid_t parent;
@@ -65,6 +68,7 @@ struct ChildPlan {
     // The parent may have died before the line above took hold.
     if (::getppid() != plan.parent) ::_exit(127);
   }
+  if (plan.cpus != nullptr && ::sched_setaffinity(0, sizeof(*plan.cpus), plan.cpus) != 0) fail();
   struct sigaction by_default {};
   by_default.sa_handler = SIG_DFL;
   ::sigaction(SIGPIPE, &by_default, nullptr);
@@ -139,12 +143,14 @@ Result<Child> spawn(const SpawnRequest& request) {
   std::vector<std::string> variables = merged_environment(request);
   std::vector<char*> argument_pointers = pointers_to(arguments);
   std::vector<char*> variable_pointers = pointers_to(variables);
+  const cpu_set_t cpus = set_of(request.cpus);
   const ChildPlan plan{argument_pointers.data(),
                        variable_pointers.data(),
                        null.get(),
                        request.stdout_fd >= 0 ? request.stdout_fd : null.get(),
                        request.stderr_fd >= 0 ? request.stderr_fd : null.get(),
                        request.inherited_fd,
+                       request.cpus.empty() ? nullptr : &cpus,
                        request.parent_death_signal,
                        errors.value().write_end.get(),
                        ::getpid()};

@@ -59,6 +59,8 @@ struct SpawnRequest {
   int stderr_fd = -1;
   // Stays open in the child under the same number; -1: none. Everything else is closed.
   int inherited_fd = -1;
+  // That it may run on; empty: those of this process.
+  std::vector<int> cpus;
   // Sent by the kernel to the child when the thread that spawned it ends.
   int parent_death_signal = 0;
 };

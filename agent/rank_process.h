@@ -30,8 +30,9 @@ class RankProcess {
   // Kills what is left of its process group.
   ~RankProcess();
 
+  // `cpus`: that it keeps to; empty: where the system puts it.
   Status start(const std::vector<std::string>& command, const Environment& environment,
-               bool has_prefix, OutputSink& out, OutputSink& err);
+               const std::vector<int>& cpus, bool has_prefix, OutputSink& out, OutputSink& err);
   Rank rank() const { return rank_; }
   pid_t pid() const { return child_.pid; }
   // To its whole process group.

@@ -65,10 +65,15 @@ std::vector<int> allowed_cpus() {
   return cpus;
 }
 
-Status keep_to_cpus(const std::vector<int>& cpus) {
+cpu_set_t set_of(const std::vector<int>& cpus) {
   cpu_set_t set;
   CPU_ZERO(&set);
   for (const int cpu : cpus) CPU_SET(cpu, &set);
+  return set;
+}
+
+Status keep_to_cpus(const std::vector<int>& cpus) {
+  const cpu_set_t set = set_of(cpus);
   if (::sched_setaffinity(0, sizeof(set), &set) == 0) return Status::ok();
   return Status(Code::kInvalidArgument, "CPUs " + to_string(cpus) +
                                             " cannot be had: " + std::strerror(errno) +

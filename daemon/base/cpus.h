@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <sched.h>
+
 #include "daemon/base/status.h"
 
 namespace rueda {
@@ -17,6 +19,8 @@ std::vector<int> share_of(const std::vector<int>& cpus, int index, int count);
 
 // Those that the calling thread may run on.
 std::vector<int> allowed_cpus();
+// As the system has them.
+cpu_set_t set_of(const std::vector<int>& cpus);
 // From now on the calling thread, and what it starts, runs on these alone. kInvalidArgument if none
 // of them can be had.
 [[nodiscard]] Status keep_to_cpus(const std::vector<int>& cpus);

@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include "agent/network.h"
+#include "daemon/base/cpus.h"
 #include "program.h"
 
 namespace rueda::test {
@@ -41,6 +42,33 @@ TEST(VirtualNodes, DealOutRanksInBlocks) {
   for (const char* key : {"[node0] fake daemon pid ", "[node1] fake daemon pid "}) {
     EXPECT_TRUE(is_gone(number_after(program.err(), key)));
   }
+}
+
+// As rank's line of /proc/self/status says.
+std::vector<int> cpus_of(const Program& program, int rank) {
+  const std::string key = "[" + std::to_string(rank) + "] Cpus_allowed_list:\t";
+  const std::string out = program.out();
+  const size_t begin = out.find(key);
+  if (begin == std::string::npos) return {};
+  const size_t end = out.find('\n', begin);
+  const auto cpus = parse_cpus(out.substr(begin + key.size(), end - begin - key.size()));
+  return cpus.is_ok() ? cpus.value() : std::vector<int>{};
+}
+
+TEST(VirtualNodes, RanksKeepToTheirNodesShareOfTheCpus) {
+  const std::vector<int> cpus = allowed_cpus();
+  if (cpus.size() < 2) GTEST_SKIP() << "one CPU";
+  const std::string show = "grep Cpus_allowed_list /proc/self/status";
+  Program program = with_daemons({"-np", "3", "--virtual-nodes", "2"}, show);
+  EXPECT_EQ(program.wait(), 0);
+  EXPECT_EQ(cpus_of(program, 0), share_of(cpus, 0, 2));
+  EXPECT_EQ(cpus_of(program, 1), share_of(cpus, 0, 2));
+  EXPECT_EQ(cpus_of(program, 2), share_of(cpus, 1, 2));
+
+  Program told = with_daemons({"-np", "2", "--virtual-nodes", "2", "--daemon-arg=--cpus="}, show);
+  EXPECT_EQ(told.wait(), 0);
+  EXPECT_EQ(cpus_of(told, 0), cpus);
+  EXPECT_EQ(cpus_of(told, 1), cpus);
 }
 
 TEST(VirtualNodes, ADeadDaemonIsNamedAndEndsTheJob) {
