@@ -32,7 +32,8 @@ void DataJob::weigh(Running& running) {
   boost::asio::post(loop_, [this, alive = alive_, seq] {
     if (!*alive || stopped_) return;
     Running* found = find(seq);
-    if (!found || !found->adasum->is_weighing()) return;
+    // Another operation may have come under its number.
+    if (!found || !found->adasum || !found->adasum->is_weighing()) return;
     weigh(*found);
     settle();
   });

@@ -147,6 +147,30 @@ TEST(DataJobAdasumFaults, ANodeThatGoesInAnyStageIsReported) {
   }
 }
 
+// The turn of its pass that is under way finds another operation.
+TEST(DataJobAdasumFaults, ItsNumberMayComeAgainAsASumWhileItWeighs) {
+  RingOptions options;
+  options.ranks_per_node = {2, 1};
+  testing::Work cancelled(adasum(DType::kFloat32, {3'000'000}), options.ranks_per_node, Seq{1});
+  testing::Work sum({.sizes = {1000}}, options.ranks_per_node, Seq{1});
+  Ring ring(options);
+  ring.settle();  // the channels are open
+  const auto launch = [&](testing::Work& work, int node, uint32_t generation) {
+    auto operation = work.operation(NodeIndex{node});
+    operation->generation = generation;
+    operation->locked = true;
+    ring.node(node).job->run(std::move(operation));
+  };
+  launch(cancelled, 0, 1);
+  for (const int node : {0, 1}) {
+    ring.node(node).job->cancel({.first = Seq{1}, .generation = 2});
+    launch(sum, node, 2);
+  }
+  ASSERT_TRUE(
+      ring.run_until([&] { return !ring.node(0).done.empty() && !ring.node(1).done.empty(); }));
+  EXPECT_EQ(sum.check(), "");
+}
+
 TEST(DataJobAdasumFaults, PolicyShrinkRefusesIt) {
   RingOptions options;
   options.policy = core::DeathPolicy::kShrink;

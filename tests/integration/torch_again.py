@@ -39,6 +39,34 @@ def case_memory_that_is_another_tensor_now():
     reduce_again(memory[:4])
 
 
+def case_what_a_sum_of_equal_values_does_not_show():
+    rank, size = rank_and_size()
+    memory = torch.from_numpy(rueda.empty((16,)))
+    ramp = torch.arange(4, dtype=torch.float32)
+
+    def largest(tensor, values, expected):
+        tensor.copy_(values)
+        hvd.synchronize(hvd.allreduce_async_(tensor, name="largest", op=hvd.Max))
+        expect_equal(tensor.resolve_neg(), expected)
+
+    for _ in range(2):
+        largest(memory[:4], ramp + rank, ramp + size - 1)
+    numbers = memory[:4].view(torch.int32)
+    largest(numbers, torch.full((4,), -1 - rank), torch.full((4,), -1, dtype=torch.int32))  # NaNs, as floats
+    largest(memory[:4], ramp + rank, ramp + size - 1)
+    beside = torch.full((4,), 100.0 + rank)
+    memory[4:8] = beside
+    largest(memory[:8:2], ramp + rank, ramp + size - 1)  # not contiguous: what lies between stays as it is
+    expect_equal(memory[5:8:2], beside[:2])
+    largest(memory[:4], ramp + rank, ramp + size - 1)
+    largest(torch._neg_view(memory[:4]), ramp + rank, ramp + size - 1)
+    tensors = [memory[:4]]
+    for given in (tensors, tensors, [torch._neg_view(memory[:4])]):
+        given[0].copy_(ramp + rank)
+        hvd.grouped_allreduce_(given, name="largest", op=hvd.Max)
+        expect_equal(given[0].resolve_neg(), ramp + size - 1)
+
+
 def case_freed_memory():
     for kind in (torch.float32, torch.int32, torch.float32):
         for shape in ((64,), (8, 8), (64,)):
@@ -53,6 +81,7 @@ def case_other_words():
         reduce_again(tensor, name="words")
         reduce_again(tensor, name="words", prescale_factor=0.5, expected=total * 0.5)
         reduce_again(tensor, name="words", postscale_factor=4.0, expected=total * 4)
+        reduce_again(tensor, name="words", postscale_factor=2.0, expected=total * 2)
         reduce_again(tensor, name="words", op=hvd.Max, expected=size - 1.0)
         reduce_again(tensor, name="words", op=None, expected=total / size)
         reduce_again(tensor, name="words", op=None, average=False)
