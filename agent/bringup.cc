@@ -78,7 +78,8 @@ void Bringup::use_running_daemon(const std::string& socket) {
   const DaemonDescription& daemon = found.value();
   events_.on_progress("using the daemon " + daemon.node_id + " (" + daemon.version + ") at " +
                       socket);
-  LocalNode node{options_.node_rank, daemon.node_id, socket, daemon.advertised_control_address, "", {}};
+  LocalNode node{
+      options_.node_rank, daemon.node_id, socket, daemon.advertised_control_address, "", {}};
   if (daemon.http_port > 0) node.http_address = join_host_port("127.0.0.1", daemon.http_port);
   if (node.control_address.empty()) {
     const Result<std::string> host = own_host();

@@ -27,8 +27,8 @@ struct LocalNode {
   std::string socket;
   std::string control_address;
   std::string http_address;
-  std::vector<int>
-      cpus;  // that its daemon and its ranks keep to; empty: where the system puts them
+  // That its daemon and its ranks keep to; empty: where the system puts them.
+  std::vector<int> cpus;
 };
 
 // All on one loop. Owns the private daemons for the whole life of the job.

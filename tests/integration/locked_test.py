@@ -64,6 +64,7 @@ class SilenceTest(ScheduleTest):
         return sum(len(re.findall(r"unlocked before .* is not ready after", daemon.output())) for daemon in daemons)
 
     def spend(self, schedule, steps):
+        """What messages_and_bytes() is to find, of the steps to come."""
         schedule.wait_for_tensors(RESNET50_TENSORS)
         # Bytes are in the kernel's hands a moment after a message is counted: so they are looked at inside.
         messages = self.order_messages()
