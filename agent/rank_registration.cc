@@ -29,6 +29,9 @@ namespace {
 constexpr char kDefaultSocket[] = "/run/rueda/ruedad.sock";
 constexpr int64_t kDescribeTimeoutMs = 5000;
 constexpr int64_t kRetryAfterMs = 200;
+// Longer than it waits a rank is at the meeting place: or it would be missed there itself when the
+// time is up, and blamed with those who never came.
+constexpr int64_t kStaysMs = 1000;
 constexpr int64_t kCloseTimeoutMs = 2000;
 constexpr int64_t kTimelineTimeoutMs = 60'000;  // to write what is left of it
 
@@ -160,7 +163,7 @@ class RankRegistration {
     for (;;) {
       Promised<Result<JobLayout>> outcome;
       const auto call = RendezvousCall::start(
-          place_, arrival, std::max<int64_t>(deadline_ms_ - steady_now_ms(), 1),
+          place_, arrival, std::max<int64_t>(deadline_ms_ - steady_now_ms(), 0) + kStaysMs,
           [&outcome](Result<JobLayout> found) { outcome.give(std::move(found)); });
       if (!wait_for(outcome.fd(), deadline_ms_)) return overdue(last_error);
       if (has_parent_ended_) return JobLayout{};
