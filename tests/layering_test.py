@@ -13,10 +13,10 @@ import unittest
 ROOT = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.getcwd()
 
 SOURCE_DIRS = ("daemon", "agent", "client", "bench")
-SOURCE_SUFFIXES = (".h", ".hpp", ".cc", ".c", ".cu")
+SOURCE_SUFFIXES = (".h", ".hpp", ".cc", ".c", ".cu", ".cuh")
 
 MESSAGES = "daemon/core/descriptor.h"  # the plain structs that an L2 room may know of core
-L2_ROOMS = ("daemon/reduce/", "daemon/transport/", "daemon/session/", "daemon/observe/")
+L2_ROOMS = ("daemon/reduce/", "daemon/gpu/", "daemon/transport/", "daemon/session/", "daemon/observe/")
 GENERATED = "rueda/v1/"
 PUBLIC_CLIENT = ("rueda/rueda.h", "rueda/rueda.hpp", "client/include/")
 
@@ -29,6 +29,7 @@ ROOMS = (
     ("daemon/base/", ()),
     ("daemon/core/", ("daemon/base/",)),
     ("daemon/reduce/", ("daemon/base/",)),
+    ("daemon/gpu/", ("daemon/base/",)),
     ("daemon/transport/", ("daemon/base/", MESSAGES)),
     ("daemon/session/", ("daemon/base/", MESSAGES, "client/abi/")),
     ("daemon/observe/", ("daemon/base/", MESSAGES)),
@@ -50,8 +51,10 @@ LIBRARIES = (
     (("boost/beast",), ("daemon/observe/http_server.cc",),
      "Beast takes 20 s to compile and stays in one translation unit"),
     (("boost/", "spdlog/", "fmt/", "absl/", "prometheus/", "hwy/", "CLI/", "nlohmann/", "openssl/",
-      "systemd/", "cuda"), ("daemon/", "agent/", "bench/"),
+      "systemd/"), ("daemon/", "agent/", "bench/"),
      "librueda lives inside the training process and links libc and libstdc++ alone"),
+    (("cuda", "driver_types.h", "nccl"), ("daemon/gpu/cuda/", "daemon/gpu/element.h"),
+     "CUDA is in the plugin alone: every program runs without it"),
 )
 
 # Core is pure: no thread, clock, socket, environment or log.
@@ -131,6 +134,10 @@ class PlantedViolations(unittest.TestCase):
         ("daemon/transport/tcp/x.cc", '#include "client/abi/rueda_abi.h"'),
         ("daemon/transport/tcp/x.cc", '#include "../frame.h"'),
         ("daemon/transport/tcp/x.cc", '#include "frame.h"'),
+        ("daemon/gpu/x.cc", '#include "daemon/reduce/kernels.h"'),
+        ("daemon/gpu/fake/x.cc", "#include <cuda_runtime.h>"),
+        ("daemon/engine/x.cc", "#include <cuda.h>"),
+        ("client/src/x.cc", "#include <cuda_runtime_api.h>"),
         ("daemon/session/x.cc", '#include "daemon/transport/transport.h"'),
         ("daemon/session/x.cc", '#include "client/src/rings.h"'),
         ("daemon/observe/x.cc", '#include "daemon/session/session.h"'),
@@ -161,6 +168,7 @@ class PlantedViolations(unittest.TestCase):
         ("daemon/transport/tcp/x.cc", '#include "daemon/core/descriptor.h"'),
         ("daemon/session/x.cc", '#include "client/abi/rueda_abi.h"\n#include <boost/asio.hpp>'),
         ("daemon/observe/http_server.cc", "#include <boost/beast/http.hpp>"),
+        ("daemon/gpu/cuda/x.cu", '#include "daemon/gpu/element.h"\n#include <cuda_runtime.h>'),
         ("daemon/engine/x.cc", '#include "daemon/session/session.h"'),
         ("daemon/service/x.cc", '#include "daemon/engine/x.h"\n#include "rueda/v1/admin.pb.h"'),
         ("daemon/main.cc", '#include "daemon/config.h"\n#include "daemon/service/x.h"'),

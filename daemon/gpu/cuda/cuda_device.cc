@@ -1,0 +1,322 @@
+#include "daemon/gpu/cuda/cuda_device.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "daemon/gpu/cuda/cuda_stream.h"
+
+namespace rueda::gpu::cuda {
+namespace {
+
+static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(MemoryHandle::ipc));
+
+void* pointer(DeviceAddress address) { return reinterpret_cast<void*>(address); }
+DeviceAddress address_of(const void* at) { return reinterpret_cast<DeviceAddress>(at); }
+
+Result<DeviceFacts> facts_of(int ordinal, uint32_t* multiprocessors) {
+  cudaDeviceProp properties{};
+  const cudaError_t error = cudaGetDeviceProperties(&properties, ordinal);
+  if (error != cudaSuccess) return to_status(error, "GPU " + std::to_string(ordinal));
+  DeviceFacts facts{.ordinal = ordinal, .name = properties.name};
+  facts.capability_major = properties.major;
+  facts.capability_minor = properties.minor;
+  std::memcpy(facts.uuid.data(), properties.uuid.bytes, facts.uuid.size());
+  facts.memory_bytes = properties.totalGlobalMem;
+  if (multiprocessors != nullptr) {
+    *multiprocessors = static_cast<uint32_t>(properties.multiProcessorCount);
+  }
+  return facts;
+}
+
+Result<int> count_devices() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaSuccess) return count;
+  return Status(Code::kUnavailable,
+                "there is no GPU to be used: " + std::string(cudaGetErrorString(error)) + " (" +
+                    cudaGetErrorName(error) + ")");
+}
+
+}  // namespace
+
+Result<std::vector<DeviceFacts>> list_devices() {
+  const Result<int> count = count_devices();
+  if (!count.is_ok()) return count.status();
+  std::vector<DeviceFacts> found;
+  for (int ordinal = 0; ordinal < count.value(); ++ordinal) {
+    Result<DeviceFacts> facts = facts_of(ordinal, nullptr);
+    if (!facts.is_ok()) return facts.status();
+    found.push_back(std::move(facts).value());
+  }
+  return found;
+}
+
+Result<std::unique_ptr<Device>> CudaDevice::open(const DeviceOptions& options) {
+  const Result<int> count = count_devices();
+  if (!count.is_ok()) return count.status();
+  const std::string name = "GPU " + std::to_string(options.ordinal);
+  if (options.ordinal < 0 || options.ordinal >= count.value()) {
+    return Status(Code::kNotFound,
+                  name + ": there are " + std::to_string(count.value()) + " to be used");
+  }
+  uint32_t multiprocessors = 1;
+  Result<DeviceFacts> facts = facts_of(options.ordinal, &multiprocessors);
+  if (!facts.is_ok()) return facts.status();
+  if (const cudaError_t error = cudaSetDevice(options.ordinal); error != cudaSuccess) {
+    return to_status(error, name);
+  }
+  Result<Driver> driver = find_driver();
+  if (!driver.is_ok()) return driver.status();
+  CUdevice device = 0;
+  int can_wait = 0;
+  CUresult result = driver.value().device_get(&device, options.ordinal);
+  if (result == CUDA_SUCCESS) {
+    result = driver.value().device_get_attribute(
+        &can_wait, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device);
+  }
+  if (result != CUDA_SUCCESS) return to_status(to_runtime(result), name);
+  if (can_wait == 0) {
+    return Status(Code::kUnavailable, name + ": its streams cannot wait for values in memory");
+  }
+  return std::unique_ptr<Device>(
+      new CudaDevice(options, std::move(facts).value(), driver.value(), multiprocessors));
+}
+
+CudaDevice::CudaDevice(const DeviceOptions& options, DeviceFacts facts, const Driver& driver,
+                       uint32_t multiprocessors)
+    : options_(options),
+      facts_(std::move(facts)),
+      driver_(driver),
+      multiprocessors_(multiprocessors) {}
+
+// Of a lost device nothing can be given back: the end of the process does that.
+CudaDevice::~CudaDevice() {
+  while (!imports_.empty() && close_import(imports_.begin()->first).is_ok()) {
+  }
+  while (!memory_.empty() && free(memory_.begin()->first).is_ok()) {
+  }
+  while (!host_.empty()) {
+    auto* const base = const_cast<std::byte*>(host_.begin()->first);
+    const bool is_owned = host_.begin()->second.is_owned;
+    if (!(is_owned ? free_host(base) : unregister_host(base)).is_ok()) break;
+  }
+}
+
+Status CudaDevice::note(cudaError_t error, const std::string& what) {
+  Status status = to_status(error, what);
+  if (is_sticky(error) && health_.is_ok()) health_ = status;
+  return status;
+}
+
+Result<DeviceAddress> CudaDevice::allocate(uint64_t bytes, Sharing sharing) {
+  if (!health_.is_ok()) return health_;
+  if (bytes == 0) return Status(Code::kInvalidArgument, "0 bytes of device memory are asked for");
+  if (bytes > options_.memory_limit_bytes - allocated_bytes_) {
+    return Status(Code::kResourceExhausted, "device memory: " + std::to_string(bytes) +
+                                                " bytes more would pass the limit of " +
+                                                std::to_string(options_.memory_limit_bytes));
+  }
+  Memory memory{.sharing = sharing, .bytes = bytes};
+  DeviceAddress base = 0;
+  cudaError_t error = cudaSuccess;
+  if (sharing == Sharing::kFd) {
+    error = to_runtime(vmm_allocate(driver_, options_.ordinal, bytes, memory.vmm));
+    base = memory.vmm.base;
+  } else {
+    void* found = nullptr;
+    error = cudaMalloc(&found, bytes);
+    base = address_of(found);
+  }
+  if (error != cudaSuccess) return note(error, std::to_string(bytes) + " bytes of device memory");
+  memory_.emplace(base, memory);
+  allocated_bytes_ += bytes;
+  return base;
+}
+
+Status CudaDevice::free(DeviceAddress base) {
+  if (!health_.is_ok()) return health_;
+  const auto found = memory_.find(base);
+  if (found == memory_.end()) {
+    return {Code::kNotFound, "no memory was allocated at this address"};
+  }
+  cudaError_t error = cudaSuccess;
+  if (found->second.sharing == Sharing::kFd) {
+    // Unmapping waits for nothing, so what is under way would find no memory.
+    error = cudaDeviceSynchronize();
+    if (error == cudaSuccess) error = to_runtime(vmm_free(driver_, found->second.vmm));
+  } else {
+    error = cudaFree(pointer(base));
+  }
+  if (error != cudaSuccess) return note(error, "freeing device memory");
+  allocated_bytes_ -= found->second.bytes;
+  memory_.erase(found);
+  return Status::ok();
+}
+
+Result<Allocation> CudaDevice::find(DeviceAddress address) {
+  if (!health_.is_ok()) return health_;
+  CUdeviceptr base = 0;
+  size_t bytes = 0;
+  CUresult result = driver_.mem_get_address_range(&base, &bytes, address);
+  if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_FOUND) {
+    return Status(Code::kNotFound, "no memory is at this address");
+  }
+  unsigned long long id = 0;  // NOLINT: the driver's type
+  if (result == CUDA_SUCCESS) {
+    result = driver_.pointer_get_attribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, base);
+  }
+  if (result != CUDA_SUCCESS) return note(to_runtime(result), "looking up an address");
+  return Allocation{base, bytes, id};
+}
+
+Result<MemoryHandle> CudaDevice::export_memory(DeviceAddress base) {
+  if (!health_.is_ok()) return health_;
+  const auto found = memory_.find(base);
+  if (found == memory_.end()) {
+    return Status(Code::kNotFound, "no memory was allocated at this address");
+  }
+  const Memory& memory = found->second;
+  MemoryHandle handle{.sharing = memory.sharing, .bytes = memory.bytes};
+  if (memory.sharing == Sharing::kFd) {
+    handle.bytes = memory.vmm.bytes;
+    const CUresult result = vmm_export(driver_, memory.vmm, handle.fd);
+    if (result != CUDA_SUCCESS) return note(to_runtime(result), "exporting device memory");
+    return handle;
+  }
+  cudaIpcMemHandle_t ipc{};
+  const cudaError_t error = cudaIpcGetMemHandle(&ipc, pointer(base));
+  if (error != cudaSuccess) return note(error, "exporting device memory");
+  std::memcpy(handle.ipc.data(), &ipc, sizeof ipc);
+  return handle;
+}
+
+Result<DeviceAddress> CudaDevice::import_ipc(const MemoryHandle& handle) {
+  const auto has_it = [&](const auto& import) { return import.second.ipc == handle.ipc; };
+  if (std::any_of(imports_.begin(), imports_.end(), has_it)) {
+    return Status(Code::kInvalidArgument, "the memory of this handle is mapped here already");
+  }
+  cudaIpcMemHandle_t ipc{};
+  std::memcpy(&ipc, handle.ipc.data(), sizeof ipc);
+  void* found = nullptr;
+  const cudaError_t error = cudaIpcOpenMemHandle(&found, ipc, cudaIpcMemLazyEnablePeerAccess);
+  if (error != cudaSuccess) return note(error, "opening another process's device memory");
+  imports_.emplace(address_of(found), Import{.sharing = Sharing::kIpc, .ipc = handle.ipc});
+  return address_of(found);
+}
+
+Result<DeviceAddress> CudaDevice::import_fd(const MemoryHandle& handle) {
+  Import import{.sharing = Sharing::kFd};
+  const CUresult result =
+      vmm_import(driver_, options_.ordinal, handle.fd, handle.bytes, import.vmm);
+  if (result != CUDA_SUCCESS) {
+    return note(to_runtime(result), "mapping another process's device memory");
+  }
+  imports_.emplace(import.vmm.base, import);
+  return import.vmm.base;
+}
+
+Result<DeviceAddress> CudaDevice::import_memory(const MemoryHandle& handle) {
+  if (!health_.is_ok()) return health_;
+  if (handle.sharing == Sharing::kIpc) return import_ipc(handle);
+  // The driver would take any number for a descriptor, and a mapping of no length for a mistake.
+  if (handle.fd < 0 || handle.bytes == 0) {
+    return Status(Code::kInvalidArgument, "this is no handle of device memory");
+  }
+  return import_fd(handle);
+}
+
+Status CudaDevice::close_import(DeviceAddress base) {
+  if (!health_.is_ok()) return health_;
+  const auto found = imports_.find(base);
+  if (found == imports_.end()) {
+    return {Code::kNotFound, "no imported memory begins at this address"};
+  }
+  cudaError_t error = cudaDeviceSynchronize();
+  if (error == cudaSuccess) {
+    error = found->second.sharing == Sharing::kFd ? to_runtime(vmm_free(driver_, found->second.vmm))
+                                                  : cudaIpcCloseMemHandle(pointer(base));
+  }
+  if (error != cudaSuccess) return note(error, "closing another process's device memory");
+  imports_.erase(found);
+  return Status::ok();
+}
+
+Status CudaDevice::keep_host(std::byte* base, const HostRange& range) {
+  void* device_side = nullptr;
+  const cudaError_t error = cudaHostGetDevicePointer(&device_side, base, 0);
+  if (error != cudaSuccess) return note(error, "the device's address of pinned memory");
+  HostRange& kept = host_[base] = range;
+  kept.device_side = address_of(device_side);
+  return Status::ok();
+}
+
+Result<std::span<std::byte>> CudaDevice::allocate_host(size_t bytes) {
+  if (!health_.is_ok()) return health_;
+  if (bytes == 0) return Status(Code::kInvalidArgument, "0 bytes of pinned memory are asked for");
+  void* found = nullptr;
+  const cudaError_t error = cudaHostAlloc(&found, bytes, cudaHostAllocMapped);
+  if (error != cudaSuccess) return note(error, std::to_string(bytes) + " bytes of pinned memory");
+  std::memset(found, 0, bytes);
+  auto* const base = static_cast<std::byte*>(found);
+  if (Status status = keep_host(base, {.bytes = bytes, .is_owned = true}); !status.is_ok()) {
+    cudaFreeHost(found);
+    return status;
+  }
+  return std::span(base, bytes);
+}
+
+Status CudaDevice::free_host(std::byte* base) {
+  if (!health_.is_ok()) return health_;
+  const auto found = host_.find(base);
+  if (found == host_.end() || !found->second.is_owned) {
+    return {Code::kNotFound, "no pinned memory was allocated here"};
+  }
+  if (Status status = note(cudaFreeHost(base), "freeing pinned memory"); !status.is_ok()) {
+    return status;
+  }
+  host_.erase(found);
+  return Status::ok();
+}
+
+Status CudaDevice::register_host(std::span<std::byte> memory) {
+  if (!health_.is_ok()) return health_;
+  if (memory.empty()) return {Code::kInvalidArgument, "0 bytes are to be pinned"};
+  const cudaError_t error = cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterMapped);
+  if (error != cudaSuccess) return note(error, "pinning host memory");
+  Status status = keep_host(memory.data(), {.bytes = memory.size()});
+  if (!status.is_ok()) cudaHostUnregister(memory.data());
+  return status;
+}
+
+Status CudaDevice::unregister_host(std::byte* base) {
+  if (!health_.is_ok()) return health_;
+  const auto found = host_.find(base);
+  if (found == host_.end() || found->second.is_owned) {
+    return {Code::kNotFound, "no host memory was registered here"};
+  }
+  cudaError_t error = cudaDeviceSynchronize();
+  if (error == cudaSuccess) error = cudaHostUnregister(base);
+  if (error != cudaSuccess) return note(error, "unpinning host memory");
+  host_.erase(found);
+  return Status::ok();
+}
+
+Result<DeviceAddress> CudaDevice::device_side(const void* at, size_t bytes) const {
+  const auto* const address = static_cast<const std::byte*>(at);
+  const auto next = host_.upper_bound(address);
+  if (next != host_.begin()) {
+    const auto& [base, range] = *std::prev(next);
+    const auto offset = static_cast<size_t>(address - base);
+    if (offset <= range.bytes && bytes <= range.bytes - offset) return range.device_side + offset;
+  }
+  return Status(Code::kInvalidArgument, "the device cannot reach host memory that is not pinned");
+}
+
+Result<std::unique_ptr<Stream>> CudaDevice::make_stream(Priority priority) {
+  if (!health_.is_ok()) return health_;
+  return CudaStream::make(*this, priority);
+}
+
+}  // namespace rueda::gpu::cuda

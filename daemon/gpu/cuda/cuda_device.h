@@ -1,0 +1,86 @@
+// A GPU by CUDA: the runtime's calls, and the driver's where it has none.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "daemon/gpu/cuda/driver.h"
+#include "daemon/gpu/cuda/vmm.h"
+#include "daemon/gpu/device.h"
+
+namespace rueda::gpu::cuda {
+
+// All devices that this process may see. Makes no context.
+Result<std::vector<DeviceFacts>> list_devices();
+
+class CudaDevice final : public Device {
+ public:
+  // Makes the device's primary context current on this thread.
+  static Result<std::unique_ptr<Device>> open(const DeviceOptions& options);
+  ~CudaDevice() override;
+
+  const DeviceFacts& facts() const override { return facts_; }
+  Status health() override { return health_; }
+  Result<DeviceAddress> allocate(uint64_t bytes, Sharing sharing) override;
+  Status free(DeviceAddress base) override;
+  uint64_t allocated_bytes() const override { return allocated_bytes_; }
+  Result<Allocation> find(DeviceAddress address) override;
+  Result<MemoryHandle> export_memory(DeviceAddress base) override;
+  Result<DeviceAddress> import_memory(const MemoryHandle& handle) override;
+  Status close_import(DeviceAddress base) override;
+  Result<std::span<std::byte>> allocate_host(size_t bytes) override;
+  Status free_host(std::byte* base) override;
+  Status register_host(std::span<std::byte> memory) override;
+  Status unregister_host(std::byte* base) override;
+  Result<std::unique_ptr<Stream>> make_stream(Priority priority) override;
+
+  // For its streams.
+  const Driver& driver() const { return driver_; }
+  uint32_t multiprocessors() const { return multiprocessors_; }
+  // The status of an error, which is kept if it is sticky.
+  Status note(cudaError_t error, const std::string& what);
+  // The device's address of pinned host memory; kInvalidArgument if it is not.
+  Result<DeviceAddress> device_side(const void* at, size_t bytes) const;
+
+ private:
+  struct Memory {
+    Sharing sharing = Sharing::kIpc;
+    uint64_t bytes = 0;  // as asked for
+    VmmMemory vmm;       // of Sharing::kFd
+  };
+  struct Import {
+    Sharing sharing = Sharing::kIpc;
+    std::array<std::byte, 64> ipc{};
+    VmmMemory vmm;
+  };
+  struct HostRange {
+    size_t bytes = 0;
+    bool is_owned = false;
+    DeviceAddress device_side = 0;
+  };
+
+  CudaDevice(const DeviceOptions& options, DeviceFacts facts, const Driver& driver,
+             uint32_t multiprocessors);
+  // Whether pinned memory is there.
+  Status keep_host(std::byte* base, const HostRange& range);
+  Result<DeviceAddress> import_ipc(const MemoryHandle& handle);
+  Result<DeviceAddress> import_fd(const MemoryHandle& handle);
+
+  const DeviceOptions options_;
+  const DeviceFacts facts_;
+  const Driver driver_;
+  const uint32_t multiprocessors_;
+  Status health_;
+  uint64_t allocated_bytes_ = 0;
+  std::map<DeviceAddress, Memory> memory_;
+  std::map<DeviceAddress, Import> imports_;
+  std::map<const std::byte*, HostRange> host_;
+};
+
+}  // namespace rueda::gpu::cuda

@@ -1,0 +1,10 @@
+#include "daemon/gpu/cuda/launch-inl.cuh"
+
+namespace rueda::gpu::cuda {
+
+cudaError_t launch_integers(const Batch& batch, const Launch& launch, uint32_t blocks,
+                            cudaStream_t stream) {
+  return visit_integers(batch, Launcher{launch, blocks, stream});
+}
+
+}  // namespace rueda::gpu::cuda

@@ -1,0 +1,328 @@
+#include "daemon/gpu/fake/fake_device.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "daemon/gpu/fake/fake_stream.h"
+
+namespace rueda::gpu::fake {
+namespace {
+
+constexpr DeviceAddress kFirstAddress = 0x7f00'0000'0000;
+constexpr uint64_t kAlignment = 256;
+// More would be waited for, or refused, by the driver of a real one.
+constexpr size_t kMaxQueued = 1024;
+constexpr char kMagic[8] = {'f', 'a', 'k', 'e', ' ', 'm', 'e', 'm'};
+
+// What a handle holds: 64 bytes by themselves, or as the content of a file.
+struct Ticket {
+  char magic[8];
+  const void* gpu;
+  uint64_t block_id;
+};
+
+uint64_t room_for(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+Status not_found(const char* what) { return {Code::kNotFound, what}; }
+
+}  // namespace
+
+FakeDevice::FakeDevice(FakeGpu& gpu, const DeviceOptions& options) : gpu_(gpu), options_(options) {
+  facts_.ordinal = options.ordinal;
+  facts_.name = "a GPU that is none";
+  facts_.capability_major = 8;
+  facts_.uuid[0] = 0xfa;
+  facts_.memory_bytes = gpu.options_.memory_bytes;
+}
+
+FakeDevice::~FakeDevice() {
+  const std::lock_guard lock(gpu_.mutex_);
+  RUEDA_CHECK(streams_.empty());
+  for (auto& [base, mapping] : mappings_) {
+    if (mapping.is_import) continue;
+    mapping.block->is_freed = true;
+    gpu_.used_bytes_ -= room_for(mapping.block->data.size());
+  }
+}
+
+Status FakeDevice::health() {
+  const std::lock_guard lock(gpu_.mutex_);
+  return health_;
+}
+
+Status FakeDevice::enter(std::string_view call) {
+  if (!health_.is_ok()) return health_;
+  const auto found = failures_.find(call);
+  if (found == failures_.end()) return Status::ok();
+  Status status = found->second;
+  failures_.erase(found);
+  return status;
+}
+
+Status FakeDevice::enter(std::string_view call, const FakeStream& stream) {
+  if (Status status = enter(call); !status.is_ok()) return status;
+  if (stream.queued() < kMaxQueued) return Status::ok();
+  return {Code::kUnavailable, "the stream has too much queued; try again when some of it is done"};
+}
+
+void FakeDevice::fail_once(std::string_view call, const Status& status) {
+  const std::lock_guard lock(gpu_.mutex_);
+  failures_.insert_or_assign(std::string(call), status);
+}
+
+void FakeDevice::lose(const Status& status) {
+  const std::lock_guard lock(gpu_.mutex_);
+  lose_locked(status);
+}
+
+void FakeDevice::lose_after(uint64_t operations, const Status& status) {
+  const std::lock_guard lock(gpu_.mutex_);
+  lose_after_ = {operations, status};
+}
+
+void FakeDevice::lose_locked(const Status& status) {
+  if (health_.is_ok()) health_ = status;
+  for (FakeStream* stream : streams_) stream->drop_all();
+}
+
+void FakeDevice::lose_at(DeviceAddress address) {
+  lose_locked({Code::kUnavailable, "the device is lost: nothing is at address " +
+                                       std::to_string(address) + ", which an operation touched"});
+}
+
+bool FakeDevice::operation_is_lost() {
+  if (lose_after_ && lose_after_->operations-- == 0) {
+    lose_locked(std::exchange(lose_after_, std::nullopt)->status);
+  }
+  return !health_.is_ok();
+}
+
+std::byte* FakeDevice::resolve(DeviceAddress address, uint64_t bytes) {
+  auto next = mappings_.upper_bound(address);
+  if (next == mappings_.begin()) return nullptr;
+  auto& [base, mapping] = *std::prev(next);
+  const uint64_t offset = address - base;
+  Block& block = *mapping.block;
+  if (block.is_freed || offset > block.data.size() || bytes > block.data.size() - offset) {
+    return nullptr;
+  }
+  return block.data.data() + offset;
+}
+
+bool FakeDevice::is_pinned(const void* at, size_t bytes) const {
+  const auto* address = static_cast<const std::byte*>(at);
+  auto next = host_.upper_bound(address);
+  if (next == host_.begin()) return false;
+  const auto& [base, range] = *std::prev(next);
+  const auto offset = static_cast<size_t>(address - base);
+  return offset <= range.bytes && bytes <= range.bytes - offset;
+}
+
+bool FakeDevice::is_mapped(const Block& block) const {
+  return std::any_of(mappings_.begin(), mappings_.end(),
+                     [&](const auto& entry) { return entry.second.block.get() == &block; });
+}
+
+DeviceAddress FakeDevice::map(std::shared_ptr<Block> block, bool is_import) {
+  DeviceAddress base = kFirstAddress;
+  for (const auto& [taken, mapping] : mappings_) {
+    if (taken - base >= room_for(block->data.size())) break;
+    base = taken + room_for(mapping.block->data.size());
+  }
+  mappings_.emplace(base, Mapping{std::move(block), is_import, next_mapping_id_++});
+  return base;
+}
+
+Result<DeviceAddress> FakeDevice::allocate(uint64_t bytes, Sharing sharing) {
+  const std::lock_guard lock(gpu_.mutex_);
+  if (Status status = enter("allocate"); !status.is_ok()) return status;
+  if (bytes == 0) return Status(Code::kInvalidArgument, "0 bytes of device memory are asked for");
+  if (bytes > options_.memory_limit_bytes - allocated_bytes_) {
+    return Status(Code::kResourceExhausted, "device memory: " + std::to_string(bytes) +
+                                                " bytes more would pass the limit of " +
+                                                std::to_string(options_.memory_limit_bytes));
+  }
+  if (bytes > gpu_.options_.memory_bytes ||
+      room_for(bytes) > gpu_.options_.memory_bytes - gpu_.used_bytes_) {
+    return Status(Code::kResourceExhausted, "the device has no memory left");
+  }
+  auto block = std::make_shared<Block>();
+  block->id = gpu_.next_id_++;
+  block->sharing = sharing;
+  // What memory happens to hold: no test should get by because it was zero.
+  block->data.assign(bytes, std::byte{0xa5});
+  gpu_.blocks_[block->id] = block;
+  gpu_.used_bytes_ += room_for(bytes);
+  allocated_bytes_ += bytes;
+  return map(std::move(block), false);
+}
+
+Status FakeDevice::wait_until_idle() {
+  const auto is_idle = [this] {
+    return std::all_of(streams_.begin(), streams_.end(),
+                       [](const FakeStream* stream) { return stream->queued() == 0; });
+  };
+  while (!is_idle()) {
+    if (gpu_.step_locked()) continue;
+    return {Code::kTimeout, "this waits for ever: a stream of the device waits for a counter"};
+  }
+  return health_;
+}
+
+Status FakeDevice::unmap(DeviceAddress base, bool is_import) {
+  const auto found = mappings_.find(base);
+  if (found == mappings_.end() || found->second.is_import != is_import) {
+    return not_found(is_import ? "no imported memory begins at this address"
+                               : "no memory was allocated at this address");
+  }
+  if (Status status = wait_until_idle(); !status.is_ok()) return status;
+  if (!is_import) {
+    Block& block = *found->second.block;
+    block.is_freed = true;
+    gpu_.used_bytes_ -= room_for(block.data.size());
+    allocated_bytes_ -= block.data.size();
+  }
+  mappings_.erase(found);
+  return Status::ok();
+}
+
+Status FakeDevice::free(DeviceAddress base) {
+  const std::lock_guard lock(gpu_.mutex_);
+  if (Status status = enter("free"); !status.is_ok()) return status;
+  return unmap(base, false);
+}
+
+uint64_t FakeDevice::allocated_bytes() const {
+  const std::lock_guard lock(gpu_.mutex_);
+  return allocated_bytes_;
+}
+
+Result<Allocation> FakeDevice::find(DeviceAddress address) {
+  const std::lock_guard lock(gpu_.mutex_);
+  if (Status status = enter("find"); !status.is_ok()) return status;
+  const auto next = mappings_.upper_bound(address);
+  if (next == mappings_.begin()) return not_found("no memory is at this address");
+  const auto& [base, mapping] = *std::prev(next);
+  const uint64_t bytes = mapping.block->data.size();
+  if (address - base >= bytes) return not_found("no memory is at this address");
+  return Allocation{base, bytes, mapping.id};
+}
+
+Result<MemoryHandle> FakeDevice::export_memory(DeviceAddress base) {
+  const std::lock_guard lock(gpu_.mutex_);
+  if (Status status = enter("export_memory"); !status.is_ok()) return status;
+  const auto found = mappings_.find(base);
+  if (found == mappings_.end() || found->second.is_import) {
+    return not_found("no memory was allocated at this address");
+  }
+  const Block& block = *found->second.block;
+  MemoryHandle handle{.sharing = block.sharing, .bytes = block.data.size()};
+  Ticket ticket{.gpu = &gpu_, .block_id = block.id};
+  std::memcpy(ticket.magic, kMagic, sizeof kMagic);
+  static_assert(sizeof ticket <= sizeof handle.ipc);
+  if (block.sharing == Sharing::kIpc) {
+    std::memcpy(handle.ipc.data(), &ticket, sizeof ticket);
+    return handle;
+  }
+  handle.fd = ::memfd_create("fake device memory", MFD_CLOEXEC);
+  if (handle.fd < 0 || ::pwrite(handle.fd, &ticket, sizeof ticket, 0) != sizeof ticket) {
+    if (handle.fd >= 0) ::close(handle.fd);
+    return Status(Code::kResourceExhausted, "there is no file for a handle");
+  }
+  return handle;
+}
+
+Result<uint64_t> FakeDevice::id_in(const MemoryHandle& handle) const {
+  Ticket ticket{};
+  if (handle.sharing == Sharing::kIpc) {
+    std::memcpy(&ticket, handle.ipc.data(), sizeof ticket);
+  } else if (::pread(handle.fd, &ticket, sizeof ticket, 0) != sizeof ticket) {
+    return Status(Code::kInvalidArgument, "this file is no handle of device memory");
+  }
+  if (std::memcmp(ticket.magic, kMagic, sizeof kMagic) != 0 || ticket.gpu != &gpu_) {
+    return Status(Code::kInvalidArgument, "this is no handle of memory of this device");
+  }
+  return ticket.block_id;
+}
+
+Result<DeviceAddress> FakeDevice::import_memory(const MemoryHandle& handle) {
+  const std::lock_guard lock(gpu_.mutex_);
+  if (Status status = enter("import_memory"); !status.is_ok()) return status;
+  const Result<uint64_t> id = id_in(handle);
+  if (!id.is_ok()) return id.status();
+  const auto found = gpu_.blocks_.find(id.value());
+  const auto block = found == gpu_.blocks_.end() ? nullptr : found->second.lock();
+  if (!block || block->is_freed) return not_found("the memory of this handle is no longer there");
+  if (handle.bytes != block->data.size() || handle.sharing != block->sharing) {
+    return Status(Code::kInvalidArgument, "the memory of this handle has another size");
+  }
+  if (handle.sharing == Sharing::kIpc && is_mapped(*block)) {
+    return Status(Code::kInvalidArgument, "the memory of this handle is mapped here already");
+  }
+  return map(block, true);
+}
+
+Status FakeDevice::close_import(DeviceAddress base) {
+  const std::lock_guard lock(gpu_.mutex_);
+  if (Status status = enter("close_import"); !status.is_ok()) return status;
+  return unmap(base, true);
+}
+
+Result<std::span<std::byte>> FakeDevice::allocate_host(size_t bytes) {
+  const std::lock_guard lock(gpu_.mutex_);
+  if (Status status = enter("allocate_host"); !status.is_ok()) return status;
+  if (bytes == 0) return Status(Code::kInvalidArgument, "0 bytes of pinned memory are asked for");
+  std::unique_ptr<std::byte[]> owned(new (std::nothrow) std::byte[bytes]());
+  if (!owned) return Status(Code::kResourceExhausted, "there is no memory to pin");
+  std::byte* const base = owned.get();
+  host_.emplace(base, HostRange{bytes, std::move(owned)});
+  return std::span(base, bytes);
+}
+
+Status FakeDevice::remove_host(std::byte* base, bool is_owned) {
+  const auto found = host_.find(base);
+  if (found == host_.end() || (found->second.owned != nullptr) != is_owned) {
+    return not_found("no pinned memory of this kind begins here");
+  }
+  if (Status status = wait_until_idle(); !status.is_ok()) return status;
+  host_.erase(found);
+  return Status::ok();
+}
+
+Status FakeDevice::free_host(std::byte* base) {
+  const std::lock_guard lock(gpu_.mutex_);
+  if (Status status = enter("free_host"); !status.is_ok()) return status;
+  return remove_host(base, true);
+}
+
+Status FakeDevice::register_host(std::span<std::byte> memory) {
+  const std::lock_guard lock(gpu_.mutex_);
+  if (Status status = enter("register_host"); !status.is_ok()) return status;
+  if (memory.empty()) return {Code::kInvalidArgument, "0 bytes are to be pinned"};
+  for (const auto& [base, range] : host_) {
+    if (memory.data() < base + range.bytes && base < memory.data() + memory.size()) {
+      return {Code::kInvalidArgument, "some of this memory is already pinned"};
+    }
+  }
+  host_.emplace(memory.data(), HostRange{.bytes = memory.size()});
+  return Status::ok();
+}
+
+Status FakeDevice::unregister_host(std::byte* base) {
+  const std::lock_guard lock(gpu_.mutex_);
+  if (Status status = enter("unregister_host"); !status.is_ok()) return status;
+  return remove_host(base, false);
+}
+
+Result<std::unique_ptr<Stream>> FakeDevice::make_stream(Priority priority) {
+  const std::lock_guard lock(gpu_.mutex_);
+  if (Status status = enter("make_stream"); !status.is_ok()) return status;
+  return std::unique_ptr<Stream>(std::make_unique<FakeStream>(*this, priority));
+}
+
+}  // namespace rueda::gpu::fake

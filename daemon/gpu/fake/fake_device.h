@@ -1,0 +1,100 @@
+// What one process sees of a FakeGpu, with errors on demand.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/gpu/device.h"
+#include "daemon/gpu/fake/fake_gpu.h"
+
+namespace rueda::gpu::fake {
+
+// Addresses are given out as low as there is room: what is freed comes again at once, which is when
+// caches of addresses go wrong. An operation that touches memory that is not there loses the
+// device, as it does in CUDA.
+class FakeDevice final : public Device {
+ public:
+  // The GPU outlives it.
+  explicit FakeDevice(FakeGpu& gpu, const DeviceOptions& options = {});
+  // Its streams have gone before. Its memory is freed, whoever has it mapped.
+  ~FakeDevice() override;
+
+  const DeviceFacts& facts() const override { return facts_; }
+  Status health() override;
+  Result<DeviceAddress> allocate(uint64_t bytes, Sharing sharing) override;
+  Status free(DeviceAddress base) override;
+  uint64_t allocated_bytes() const override;
+  Result<Allocation> find(DeviceAddress address) override;
+  Result<MemoryHandle> export_memory(DeviceAddress base) override;
+  Result<DeviceAddress> import_memory(const MemoryHandle& handle) override;
+  Status close_import(DeviceAddress base) override;
+  Result<std::span<std::byte>> allocate_host(size_t bytes) override;
+  Status free_host(std::byte* base) override;
+  Status register_host(std::span<std::byte> memory) override;
+  Status unregister_host(std::byte* base) override;
+  Result<std::unique_ptr<Stream>> make_stream(Priority priority) override;
+
+  // The next call of this name ("allocate", "copy_to_host", ...) fails with the status, and changes
+  // nothing.
+  void fail_once(std::string_view call, const Status& status);
+  // A sticky error: now, or instead of the operation that would be done after `operations` more.
+  void lose(const Status& status);
+  void lose_after(uint64_t operations, const Status& status);
+
+ private:
+  friend class FakeStream;
+
+  struct Mapping {
+    std::shared_ptr<Block> block;
+    bool is_import = false;
+    uint64_t id = 0;
+  };
+  struct HostRange {
+    size_t bytes = 0;
+    std::unique_ptr<std::byte[]> owned;  // null: registered
+  };
+  struct LoseAfter {
+    uint64_t operations = 0;
+    Status status;
+  };
+
+  // All of these under the GPU's mutex.
+  Status enter(std::string_view call);
+  // The same for a call that queues something.
+  Status enter(std::string_view call, const FakeStream& stream);
+  void lose_locked(const Status& status);
+  void lose_at(DeviceAddress address);
+  // Before an operation is done: whether the device is lost, or is now.
+  bool operation_is_lost();
+  std::byte* resolve(DeviceAddress address, uint64_t bytes);
+  bool is_pinned(const void* at, size_t bytes) const;
+  bool is_mapped(const Block& block) const;
+  DeviceAddress map(std::shared_ptr<Block> block, bool is_import);
+  // What waits for an idle device ends here: kTimeout where CUDA would never return.
+  Status wait_until_idle();
+  // A mapping that is an import, or is not, or kNotFound.
+  Status unmap(DeviceAddress base, bool is_import);
+  Status remove_host(std::byte* base, bool is_owned);
+  Result<uint64_t> id_in(const MemoryHandle& handle) const;
+
+  FakeGpu& gpu_;
+  const DeviceOptions options_;
+  DeviceFacts facts_;
+  Status health_;
+  std::map<std::string, Status, std::less<>> failures_;  // by call
+  std::optional<LoseAfter> lose_after_;
+  uint64_t allocated_bytes_ = 0;
+  uint64_t next_mapping_id_ = 1;
+  std::map<DeviceAddress, Mapping> mappings_;
+  std::map<const std::byte*, HostRange> host_;
+  std::vector<FakeStream*> streams_;
+};
+
+}  // namespace rueda::gpu::fake

@@ -1,0 +1,91 @@
+// A GPU that is none: memory and time of the fake devices, for tests and CI.
+//
+// One FakeGpu is one GPU; each FakeDevice on it (fake_device.h) is what one process sees of it,
+// with addresses of its own. Queued work advances only in step(), which lets one stream do a
+// little: its first operation takes a number of steps before it happens, all at once, at its end.
+// Which stream is next and how long things take follow from the seed alone, so that the same calls
+// and steps give the same run. A FakeRunner takes the steps on a thread, in real time.
+//
+// Thread-safe, so that a runner may step beside the thread that the devices belong to.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <stop_token>
+#include <thread>
+#include <vector>
+
+#include "daemon/gpu/device.h"
+
+namespace rueda::gpu::fake {
+
+struct FakeOptions {
+  uint64_t seed = 1;
+  uint64_t memory_bytes = uint64_t{64} << 20;
+  // The longest that an operation takes. The shortest is 1.
+  uint32_t max_steps = 4;
+};
+
+// Device memory. It is gone when its exporter has freed it, though others may have it mapped.
+struct Block {
+  uint64_t id = 0;
+  Sharing sharing = Sharing::kIpc;
+  std::vector<std::byte> data;
+  bool is_freed = false;
+};
+
+// A queued operation. Both are called with the GPU's mutex held.
+struct Operation {
+  std::function<bool()> is_ready;  // a wait: whether it is over; empty: at once
+  std::function<void()> run;
+  uint32_t steps = 1;
+};
+
+class FakeStream;
+
+class FakeGpu {
+ public:
+  explicit FakeGpu(const FakeOptions& options = {});
+
+  // One step of one stream. False when no stream had anything that it could do.
+  bool step();
+  // Until nothing moves. What is left then waits for a counter.
+  void run() {
+    while (step()) {
+    }
+  }
+  // Steps taken, those that found nothing to do left out.
+  uint64_t steps() const;
+
+ private:
+  friend class FakeDevice;
+  friend class FakeStream;
+
+  bool step_locked();
+  uint64_t random(uint64_t below) { return random_() % below; }
+
+  mutable std::mutex mutex_;
+  const FakeOptions options_;
+  std::mt19937_64 random_;
+  uint64_t steps_ = 0;
+  uint64_t used_bytes_ = 0;
+  uint64_t next_id_ = 1;
+  std::map<uint64_t, std::weak_ptr<Block>> blocks_;  // by id
+  std::vector<FakeStream*> streams_;                 // in the order in which they were made
+};
+
+// Steps on a thread of its own for as long as it lives.
+class FakeRunner {
+ public:
+  explicit FakeRunner(FakeGpu& gpu);
+
+ private:
+  std::jthread thread_;
+};
+
+}  // namespace rueda::gpu::fake

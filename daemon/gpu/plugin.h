@@ -1,0 +1,31 @@
+// What librueda_cuda.so exports: one C symbol, which says what it was built for before anything
+// else of it is used. Plugin and program come from one build; what crosses here are C++ types.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "daemon/base/status.h"
+#include "daemon/gpu/device.h"
+
+namespace rueda::gpu {
+
+// Changes with this file, device.h and batch.h.
+inline constexpr uint32_t kPluginVersion = 1;
+inline constexpr char kPluginSymbol[] = "rueda_gpu_plugin";
+inline constexpr char kPluginFile[] = "librueda_cuda.so";
+
+// The first two members stay what they are in every version.
+struct PluginTable {
+  uint32_t version = 0;
+  const char* release = nullptr;  // RUEDA_VERSION
+  // kUnavailable: no driver, or one that is too old, or no device.
+  Result<std::vector<DeviceFacts>> (*list)() = nullptr;
+  Result<std::unique_ptr<Device>> (*open)(const DeviceOptions& options) = nullptr;
+};
+
+// The type of the symbol. The table lives as long as the plugin.
+using PluginEntry = const PluginTable* (*)();
+
+}  // namespace rueda::gpu

@@ -1,0 +1,33 @@
+# Whether the GPU plugin is built (RUEDA_BUILD_CUDA), and by what. Nothing else needs the toolkit.
+set(RUEDA_BUILD_CUDA OFF)
+if(NOT RUEDA_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "RUEDA_CUDA=${RUEDA_CUDA} is not known: use AUTO, ON or OFF")
+endif()
+# Kernels cannot be instrumented, and what surrounds them runs against the fake device.
+if(RUEDA_CUDA STREQUAL "ON" OR (RUEDA_CUDA STREQUAL "AUTO" AND NOT RUEDA_SANITIZE AND NOT RUEDA_FUZZ))
+  find_program(RUEDA_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
+  if(RUEDA_NVCC)
+    set(RUEDA_BUILD_CUDA ON)
+  elseif(RUEDA_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "RUEDA_CUDA=ON and there is no nvcc: put it on the PATH, or set CUDA_HOME")
+  endif()
+endif()
+
+if(RUEDA_BUILD_CUDA)
+  set(CMAKE_CUDA_COMPILER ${RUEDA_NVCC})
+  # Code for these, and PTX of the oldest for all that is newer and not among them.
+  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 80 90-real 100-real 120-real)
+  endif()
+  enable_language(CUDA)
+  # CMake 3.25 does not know how nvcc is told of C++20.
+  foreach(kind STANDARD EXTENSION)
+    if(NOT CMAKE_CUDA20_${kind}_COMPILE_OPTION)
+      set(CMAKE_CUDA20_${kind}_COMPILE_OPTION -std=c++20)
+    endif()
+  endforeach()
+  if(RUEDA_CCACHE)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${RUEDA_CCACHE})
+  endif()
+endif()
+message(STATUS "GPU plugin: ${RUEDA_BUILD_CUDA}")
