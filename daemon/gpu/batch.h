@@ -32,7 +32,7 @@ struct Segment {
 
 // destination[i] = finish(partial[i] (op) prescale * source 0[i] (op) prescale * source 1[i] and so
 // on), in this order: the arithmetic of daemon/reduce/kernels.h, and the same bits, but for the
-// sign and payload of a NaN.
+// sign and payload of a NaN. Of bool, results are 0 or 1.
 //
 // Without sources, it scatters what is at `partial`.
 struct Batch {

@@ -6,6 +6,10 @@ include(CMakePackageConfigHelpers)
 install(TARGETS ruedad ruedarun ruedactl rueda-bench
         RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
 
+if(TARGET rueda_cuda)
+  install(TARGETS rueda_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT programs)
+endif()
+
 # The unit starts the daemon from where it is installed.
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
              ${PROJECT_SOURCE_DIR}/deploy/systemd/ruedad.service)

@@ -1,0 +1,199 @@
+// What every device says of memory: limits, addresses, handles of other processes.
+#include <algorithm>
+#include <set>
+
+#include <unistd.h>
+
+#include "tests/gpu/rig.h"
+
+namespace rueda::gpu {
+namespace {
+
+class GpuMemory : public GpuConformance {
+ protected:
+  // Everything here goes wrong in a way that costs no context.
+  void TearDown() override {
+    if (!rig_) return;
+    EXPECT_TRUE(device().health().is_ok()) << device().health().to_string();
+  }
+};
+
+TEST_P(GpuMemory, TheDeviceSaysWhatItIs) {
+  const DeviceFacts& facts = device().facts();
+  EXPECT_EQ(facts.ordinal, 0);
+  EXPECT_FALSE(facts.name.empty());
+  EXPECT_GE(facts.capability_major, 8);
+  EXPECT_GE(facts.memory_bytes, kLimitBytes);
+  EXPECT_TRUE(std::any_of(facts.uuid.begin(), facts.uuid.end(), [](uint8_t b) { return b != 0; }));
+}
+
+TEST_P(GpuMemory, AllocationsAreAlignedAndApart) {
+  std::vector<std::pair<DeviceAddress, uint64_t>> all;
+  for (const uint64_t bytes : {1, 255, 256, 257, 70'000}) {
+    for (const Sharing sharing : {Sharing::kIpc, Sharing::kFd}) {
+      all.emplace_back(allocate(bytes, sharing), bytes);
+      EXPECT_EQ(all.back().first % 256, 0u);
+    }
+  }
+  std::sort(all.begin(), all.end());
+  for (size_t i = 1; i < all.size(); ++i) {
+    EXPECT_GE(all[i].first, all[i - 1].first + all[i - 1].second);
+  }
+}
+
+TEST_P(GpuMemory, WhatIsWrittenIsThere) {
+  for (const Sharing sharing : {Sharing::kIpc, Sharing::kFd}) {
+    const DeviceAddress at = allocate(1000, sharing);
+    std::vector<std::byte> bytes(999);
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = shared_byte(i, 3);
+    put(at + 1, bytes);
+    EXPECT_EQ(get(at + 1, bytes.size()), bytes);
+  }
+}
+
+TEST_P(GpuMemory, TheLimitIsKept) {
+  const DeviceAddress most = allocate(kLimitBytes - 4096);
+  EXPECT_EQ(device().allocated_bytes(), kLimitBytes - 4096);
+  EXPECT_EQ(device().allocate(4097, Sharing::kIpc).status().code(), Code::kResourceExhausted);
+  EXPECT_EQ(device().allocate(UINT64_MAX, Sharing::kIpc).status().code(), Code::kResourceExhausted);
+  EXPECT_EQ(device().allocated_bytes(), kLimitBytes - 4096);
+  allocate(4096);
+  EXPECT_EQ(device().allocate(1, Sharing::kFd).status().code(), Code::kResourceExhausted);
+  EXPECT_TRUE(device().free(most).is_ok());
+  EXPECT_EQ(device().allocated_bytes(), 4096u);
+  allocate(kLimitBytes - 4096);
+}
+
+TEST_P(GpuMemory, OutOfMemoryIsAnErrorLikeOthers) {
+  open({.memory_limit_bytes = UINT64_MAX});
+  const uint64_t too_much = 2 * device().facts().memory_bytes;
+  for (const Sharing sharing : {Sharing::kIpc, Sharing::kFd}) {
+    EXPECT_EQ(device().allocate(too_much, sharing).status().code(), Code::kResourceExhausted);
+  }
+  EXPECT_NE(allocate(100), 0u);
+}
+
+TEST_P(GpuMemory, OnlyWhatWasAllocatedIsFreed) {
+  const DeviceAddress at = allocate(1000);
+  EXPECT_EQ(device().free(at + 256).code(), Code::kNotFound);
+  EXPECT_EQ(device().close_import(at).code(), Code::kNotFound);
+  EXPECT_TRUE(device().free(at).is_ok());
+  EXPECT_EQ(device().free(at).code(), Code::kNotFound);
+  EXPECT_EQ(device().free(0).code(), Code::kNotFound);
+  EXPECT_EQ(device().allocate(0, Sharing::kIpc).status().code(), Code::kInvalidArgument);
+}
+
+TEST_P(GpuMemory, AnAddressIsFoundInItsAllocation) {
+  const DeviceAddress at = allocate(1 << 20);
+  for (const uint64_t offset : {0, 1, (1 << 20) - 1}) {
+    const auto found = device().find(at + offset);
+    ASSERT_TRUE(found.is_ok()) << found.status().to_string();
+    EXPECT_EQ(found.value().base, at);
+    EXPECT_GE(found.value().bytes, uint64_t{1} << 20);
+  }
+  EXPECT_EQ(device().find(4096).status().code(), Code::kNotFound);
+}
+
+TEST_P(GpuMemory, AnAddressThatComesAgainIsAnotherAllocation) {
+  std::set<uint64_t> ids;
+  for (int i = 0; i < 8; ++i) {
+    const DeviceAddress at = allocate(8 << 20);
+    EXPECT_TRUE(ids.insert(device().find(at).value().id).second);
+    EXPECT_TRUE(device().free(at).is_ok());
+  }
+}
+
+TEST_P(GpuMemory, MemoryOfANeighbourIsReadAndWritten) {
+  const auto neighbour = rig_->make_neighbour();
+  for (const Sharing sharing : {Sharing::kIpc, Sharing::kFd}) {
+    const auto handle = neighbour->share(5000, 9, sharing);
+    ASSERT_TRUE(handle.is_ok()) << handle.status().to_string();
+    const uint64_t before = device().allocated_bytes();
+    const auto at = device().import_memory(handle.value());
+    if (handle.value().fd >= 0) ::close(handle.value().fd);
+    ASSERT_TRUE(at.is_ok()) << at.status().to_string();
+    EXPECT_EQ(device().allocated_bytes(), before);
+    EXPECT_EQ(device().find(at.value() + 100).value().base, at.value());
+    const auto bytes = get(at.value(), 5000);
+    for (size_t i = 0; i < bytes.size(); ++i) ASSERT_EQ(bytes[i], shared_byte(i, 9));
+    const auto most = std::span(bytes).first(4990);
+    put(at.value() + 10, most);
+    EXPECT_EQ(get(at.value() + 10, most.size()), std::vector(most.begin(), most.end()));
+    EXPECT_EQ(device().free(at.value()).code(), Code::kNotFound);
+    EXPECT_TRUE(device().close_import(at.value()).is_ok());
+    EXPECT_EQ(device().close_import(at.value()).code(), Code::kNotFound);
+    EXPECT_TRUE(neighbour->take_back().is_ok());
+  }
+}
+
+TEST_P(GpuMemory, AnIpcHandleIsOpenOnce) {
+  const auto neighbour = rig_->make_neighbour();
+  const auto handle = neighbour->share(5000, 9, Sharing::kIpc).value();
+  const auto at = device().import_memory(handle);
+  ASSERT_TRUE(at.is_ok()) << at.status().to_string();
+  EXPECT_EQ(device().import_memory(handle).status().code(), Code::kInvalidArgument);
+  EXPECT_TRUE(device().close_import(at.value()).is_ok());
+  const auto again = device().import_memory(handle);
+  ASSERT_TRUE(again.is_ok()) << again.status().to_string();
+  EXPECT_TRUE(device().close_import(again.value()).is_ok());
+}
+
+bool is_refusal(const Status& status) {
+  return status.code() == Code::kNotFound || status.code() == Code::kInvalidArgument;
+}
+
+TEST_P(GpuMemory, AHandleThatIsNoneIsRefused) {
+  MemoryHandle junk{.bytes = 5000};
+  junk.ipc.fill(std::byte{0x5a});
+  EXPECT_TRUE(is_refusal(device().import_memory(junk).status()));
+  junk.sharing = Sharing::kFd;
+  EXPECT_TRUE(is_refusal(device().import_memory(junk).status()));
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  junk.fd = ends[0];
+  EXPECT_FALSE(device().import_memory(junk).is_ok());
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+TEST_P(GpuMemory, OurOwnIpcHandleIsRefused) {
+  const DeviceAddress at = allocate(5000);
+  const auto handle = device().export_memory(at);
+  ASSERT_TRUE(handle.is_ok()) << handle.status().to_string();
+  EXPECT_EQ(device().import_memory(handle.value()).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(device().export_memory(at + 256).status().code(), Code::kNotFound);
+}
+
+TEST_P(GpuMemory, WhatTheNeighbourHasTakenBackIsRefused) {
+  const auto neighbour = rig_->make_neighbour();
+  const auto handle = neighbour->share(3 << 20, 9, Sharing::kIpc).value();
+  ASSERT_TRUE(neighbour->take_back().is_ok());
+  EXPECT_TRUE(is_refusal(device().import_memory(handle).status()));
+}
+
+TEST_P(GpuMemory, PinnedMemoryIsZeroAndFreedOnce) {
+  const auto memory = pinned(100'000);
+  EXPECT_TRUE(
+      std::all_of(memory.begin(), memory.end(), [](std::byte b) { return b == std::byte{0}; }));
+  EXPECT_EQ(device().unregister_host(memory.data()).code(), Code::kNotFound);
+  EXPECT_TRUE(device().free_host(memory.data()).is_ok());
+  EXPECT_EQ(device().free_host(memory.data()).code(), Code::kNotFound);
+  EXPECT_EQ(device().allocate_host(0).status().code(), Code::kInvalidArgument);
+}
+
+TEST_P(GpuMemory, MemoryIsRegisteredOnce) {
+  alignas(4096) static std::byte page[2 * 4096];
+  EXPECT_EQ(device().register_host({page, 0}).code(), Code::kInvalidArgument);
+  ASSERT_TRUE(device().register_host(page).is_ok());
+  EXPECT_EQ(device().register_host(page).code(), Code::kInvalidArgument);
+  EXPECT_EQ(device().free_host(page).code(), Code::kNotFound);
+  EXPECT_TRUE(device().unregister_host(page).is_ok());
+  EXPECT_EQ(device().unregister_host(page).code(), Code::kNotFound);
+  ASSERT_TRUE(device().register_host(page).is_ok());
+  EXPECT_TRUE(device().unregister_host(page).is_ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(Rigs, GpuMemory, testing::ValuesIn(all_rigs()), rig_name);
+
+}  // namespace
+}  // namespace rueda::gpu

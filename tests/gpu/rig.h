@@ -1,0 +1,85 @@
+// What the conformance suite needs to drive any GPU.
+//
+// To bring a new implementation into the suite, add one RigMaker to all_rigs() in rig.cc, and
+// nothing else. Where this machine cannot run it, its tests are skipped and say why.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "daemon/gpu/device.h"
+
+namespace rueda::gpu {
+
+// The i-th byte of memory that a neighbour shares.
+constexpr std::byte shared_byte(size_t i, uint8_t seed) { return std::byte(i * 7 + seed); }
+
+// Another process on the same GPU, that shares memory with us.
+class Neighbour {
+ public:
+  virtual ~Neighbour() = default;
+  // Memory of so many shared_byte()s. A descriptor in the handle is the caller's.
+  virtual Result<MemoryHandle> share(size_t bytes, uint8_t seed, Sharing sharing) = 0;
+  // Frees what was shared last.
+  virtual Status take_back() = 0;
+};
+
+class Rig {
+ public:
+  virtual ~Rig() = default;
+  virtual Device& device() = 0;
+  // Lets a little time pass.
+  virtual void wait_a_little() = 0;
+  virtual std::unique_ptr<Neighbour> make_neighbour() = 0;
+};
+
+struct RigMaker {
+  std::string name;
+  std::function<Result<std::unique_ptr<Rig>>(const DeviceOptions&)> make;
+};
+std::vector<RigMaker> all_rigs();
+inline void PrintTo(const RigMaker& maker, std::ostream* out) { *out << maker.name; }
+
+// In cuda_rig.cc.
+RigMaker cuda_rig();
+
+inline constexpr uint64_t kLimitBytes = uint64_t{48} << 20;
+
+class GpuConformance : public testing::TestWithParam<RigMaker> {
+ protected:
+  void SetUp() override { open({.memory_limit_bytes = kLimitBytes}); }
+  // Another device, or the first. Skips the test where there is none.
+  void open(const DeviceOptions& options);
+
+  Device& device() { return rig_->device(); }
+  std::unique_ptr<Stream> make_stream(Priority priority = Priority::kLow);
+  // Until the stream is idle, or reports an error, or hangs.
+  Status finish(Stream& stream);
+  // Time for work that should not go on to go on.
+  void wait_a_while();
+  // Until it is true. False when it takes too long.
+  bool wait_for(const std::function<bool()>& done);
+
+  DeviceAddress allocate(uint64_t bytes, Sharing sharing = Sharing::kIpc);
+  std::span<std::byte> pinned(size_t bytes);
+  uint64_t* counter();
+  void put(DeviceAddress to, std::span<const std::byte> bytes);
+  std::vector<std::byte> get(DeviceAddress from, size_t bytes);
+
+  std::unique_ptr<Rig> rig_;
+
+ private:
+  std::unique_ptr<Stream> copies_;
+};
+
+std::string rig_name(const testing::TestParamInfo<RigMaker>& info);
+
+}  // namespace rueda::gpu
