@@ -41,6 +41,7 @@ ROOMS = (
     ("client/abi/", ()),
     ("client/include/", ("rueda/rueda.h",)),
     ("client/", ("daemon/base/", "client/abi/", *PUBLIC_CLIENT)),
+    ("bench/gpu/", ("daemon/base/", "daemon/gpu/")),
     ("bench/", ("daemon/base/", "daemon/core/", "daemon/reduce/", *PUBLIC_CLIENT)),
 )
 
@@ -160,6 +161,7 @@ class PlantedViolations(unittest.TestCase):
         ("client/abi/x.h", '#include "client/src/rings.h"'),
         ("bench/x.cc", '#include "client/src/rings.h"'),
         ("bench/x.cc", '#include "daemon/engine/engine.h"'),
+        ("bench/gpu/x.cc", '#include "daemon/core/descriptor.h"'),
     )
     RIGHT = (
         ("daemon/base/x.cc", '#include "daemon/base/x.h"\n#include <chrono>'),
@@ -177,6 +179,7 @@ class PlantedViolations(unittest.TestCase):
         ("client/src/x.cc", '#include "client/abi/rueda_abi.h"\n#include <rueda/rueda.h>'),
         ("client/include/rueda/rueda.hpp", "#include <rueda/rueda.h>"),
         ("bench/x.cc", "#include <rueda/rueda.hpp>"),
+        ("bench/gpu/x.cc", '#include "bench/gpu/measure.h"\n#include "daemon/gpu/load.h"'),
     )
 
     def test_each_wrong_include_is_found(self):

@@ -1,4 +1,5 @@
 // What every device says of batches: the right values, the CPU's bits, nothing beside them.
+#include <atomic>
 #include <cmath>
 #include <cstring>
 
@@ -160,7 +161,7 @@ TEST_P(GpuReduce, ABatchIsCopiedBeforeTheCallReturns) {
   source = destination = memory_ + 1024;
   segment.count = 1;
   batch.dtype = DType::kFloat64;
-  *go = 1;
+  std::atomic_ref(*go).store(1, std::memory_order_release);
   ASSERT_TRUE(finish(*stream_).is_ok());
   EXPECT_EQ(get(memory_ + 64, 64), std::vector(64, std::byte{1}));
 }

@@ -6,6 +6,7 @@ namespace {
 
 rueda::gpu::fake::FakeGpu& gpu() {
   static rueda::gpu::fake::FakeGpu the_gpu;
+  static rueda::gpu::fake::FakeRunner runner(the_gpu);
   return the_gpu;
 }
 

@@ -1,0 +1,125 @@
+// rueda-gpu-bench: reduction on one GPU, as a ratio to the rate at which it copies.
+#include <algorithm>
+#include <cstdio>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "bench/gpu/measure.h"
+#include "daemon/gpu/load.h"
+
+namespace rueda::gpu::bench {
+namespace {
+
+struct Options {
+  std::string plugin;
+  int ordinal = 0;
+  std::vector<uint64_t> bytes{1 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20, 1 << 30};
+  std::vector<size_t> ranks{2, 4, 8};
+  std::vector<size_t> segments{1, 161};
+  std::vector<std::string> dtypes{"float32", "bfloat16"};
+  uint32_t rounds = 5;
+  double round_seconds = 0.05;
+  bool is_json = false;
+};
+
+std::vector<DType> dtypes_of(const std::vector<std::string>& names) {
+  std::vector<DType> found;
+  for (int i = 0; i < kDTypeCount; ++i) {
+    const auto dtype = static_cast<DType>(i);
+    const bool is_named = std::find(names.begin(), names.end(), to_string(dtype)) != names.end();
+    if (is_named) found.push_back(dtype);
+  }
+  return found;
+}
+
+void print_row(const Workload& workload, const Measured& measured) {
+  const auto [low, high] = std::minmax_element(measured.ratio.begin(), measured.ratio.end());
+  std::printf(
+      "%10s %12llu %6zu %9zu %11.1f %11.1f %7.3f %6.3f-%.3f %11.1f\n", to_string(workload.dtype),
+      static_cast<unsigned long long>(workload.bytes),  // NOLINT: what printf has a name for
+      workload.ranks, workload.segments, median(measured.copy_bytes_per_s) / 1e9,
+      median(measured.reduce_bytes_per_s) / 1e9, median(measured.ratio), *low, *high,
+      median(measured.latency_us));
+  std::fflush(stdout);
+}
+
+nlohmann::json to_json(const Workload& workload, const Measured& measured) {
+  return {{"dtype", to_string(workload.dtype)},
+          {"bytes", workload.bytes},
+          {"ranks", workload.ranks},
+          {"segments", workload.segments},
+          {"copy_bytes_per_s", measured.copy_bytes_per_s},
+          {"reduce_bytes_per_s", measured.reduce_bytes_per_s},
+          {"ratio", measured.ratio},
+          {"latency_us", measured.latency_us}};
+}
+
+Status run(const Options& options) {
+  const auto plugin = load_plugin(options.plugin);
+  if (!plugin.is_ok()) return plugin.status();
+  const auto opened =
+      plugin.value()->open({.ordinal = options.ordinal, .memory_limit_bytes = UINT64_MAX});
+  if (!opened.is_ok()) return opened.status();
+  Device& device = *opened.value();
+  const DeviceFacts& facts = device.facts();
+  nlohmann::json rows = nlohmann::json::array();
+  if (!options.is_json) {
+    std::printf("%s, compute capability %d.%d. GB/s read and written; ratio of the two by round\n",
+                facts.name.c_str(), facts.capability_major, facts.capability_minor);
+    std::printf("%10s %12s %6s %9s %11s %11s %7s %12s %11s\n", "dtype", "bytes", "ranks",
+                "segments", "copy", "reduce", "ratio", "least-most", "latency_us");
+  }
+  for (const DType dtype : dtypes_of(options.dtypes)) {
+    for (const uint64_t bytes : options.bytes) {
+      for (const size_t ranks : options.ranks) {
+        for (const size_t segments : options.segments) {
+          const Workload workload{bytes, ranks,          segments,
+                                  dtype, options.rounds, options.round_seconds};
+          const auto measured = measure(device, workload);
+          if (!measured.is_ok()) return measured.status();
+          if (options.is_json) {
+            rows.push_back(to_json(workload, measured.value()));
+          } else {
+            print_row(workload, measured.value());
+          }
+        }
+      }
+    }
+  }
+  if (options.is_json) {
+    const nlohmann::json all{
+        {"device", facts.name}, {"memory_bytes", facts.memory_bytes}, {"results", std::move(rows)}};
+    std::cout << all.dump(2) << "\n";
+  }
+  return Status::ok();
+}
+
+}  // namespace
+}  // namespace rueda::gpu::bench
+
+int main(int argc, char** argv) {
+  rueda::gpu::bench::Options options;
+  CLI::App app("Reduction on one GPU, beside the rate at which it copies");
+  app.add_option("--plugin", options.plugin, "The GPU plugin; else the one that is installed");
+  app.add_option("--gpu", options.ordinal, "Which GPU")->capture_default_str();
+  app.add_option("--bytes", options.bytes, "Of one rank's tensors")->delimiter(',');
+  app.add_option("--ranks", options.ranks, "Sources, and as many destinations")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 16));
+  app.add_option("--segments", options.segments, "Tensors that the bytes are cut into")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--dtypes", options.dtypes)->delimiter(',');
+  app.add_option("--rounds", options.rounds)->capture_default_str()->check(CLI::Range(1, 1000));
+  app.add_option("--round-seconds", options.round_seconds)->capture_default_str();
+  app.add_flag("--json", options.is_json, "All rounds, as JSON");
+  CLI11_PARSE(app, argc, argv);
+  const rueda::Status status = rueda::gpu::bench::run(options);
+  if (status.is_ok()) return 0;
+  std::cerr << "rueda-gpu-bench: " << status.to_string() << "\n";
+  return 1;
+}
