@@ -105,9 +105,16 @@ CudaDevice::~CudaDevice() {
 }
 
 Status CudaDevice::note(cudaError_t error, const std::string& what) {
+  if (error == cudaSuccess) return Status::ok();
+  // What nobody knows may be either: a context that is lost does not answer this.
+  size_t free_bytes = 0;
+  size_t all_bytes = 0;
+  const bool is_lost = is_sticky(error) || (error == cudaErrorUnknown &&
+                                            cudaMemGetInfo(&free_bytes, &all_bytes) != cudaSuccess);
   Status status = to_status(error, what);
-  if (is_sticky(error) && health_.is_ok()) health_ = status;
-  return status;
+  if (!is_lost) return status;
+  if (health_.is_ok()) health_ = {Code::kUnavailable, "the device is lost: " + status.message()};
+  return health_;
 }
 
 Result<DeviceAddress> CudaDevice::allocate(uint64_t bytes, Sharing sharing) {
@@ -155,13 +162,32 @@ Status CudaDevice::free(DeviceAddress base) {
   return Status::ok();
 }
 
+std::pair<DeviceAddress, uint64_t> CudaDevice::known(DeviceAddress address) const {
+  const auto search = [address](const auto& table) -> std::pair<DeviceAddress, uint64_t> {
+    const auto next = table.upper_bound(address);
+    if (next == table.begin()) return {0, 0};
+    const auto& [base, memory] = *std::prev(next);
+    return address - base < memory.bytes ? std::pair(base, memory.bytes)
+                                         : std::pair(base, uint64_t{0});
+  };
+  const auto own = search(memory_);
+  return own.second != 0 ? own : search(imports_);
+}
+
 Result<Allocation> CudaDevice::find(DeviceAddress address) {
   if (!health_.is_ok()) return health_;
-  CUdeviceptr base = 0;
-  size_t bytes = 0;
-  CUresult result = driver_.mem_get_address_range(&base, &bytes, address);
-  if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_FOUND) {
-    return Status(Code::kNotFound, "no memory is at this address");
+  auto [base, bytes] = known(address);
+  CUresult result = CUDA_SUCCESS;
+  if (bytes == 0) {
+    // Some other library's, of this process.
+    CUdeviceptr driver_base = 0;
+    size_t driver_bytes = 0;
+    result = driver_.mem_get_address_range(&driver_base, &driver_bytes, address);
+    if (result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_NOT_FOUND) {
+      return Status(Code::kNotFound, "no memory is at this address");
+    }
+    base = driver_base;
+    bytes = driver_bytes;
   }
   unsigned long long id = 0;  // NOLINT: the driver's type
   if (result == CUDA_SUCCESS) {
@@ -202,12 +228,13 @@ Result<DeviceAddress> CudaDevice::import_ipc(const MemoryHandle& handle) {
   void* found = nullptr;
   const cudaError_t error = cudaIpcOpenMemHandle(&found, ipc, cudaIpcMemLazyEnablePeerAccess);
   if (error != cudaSuccess) return note(error, "opening another process's device memory");
-  imports_.emplace(address_of(found), Import{.sharing = Sharing::kIpc, .ipc = handle.ipc});
+  imports_.emplace(address_of(found),
+                   Import{.sharing = Sharing::kIpc, .ipc = handle.ipc, .bytes = handle.bytes});
   return address_of(found);
 }
 
 Result<DeviceAddress> CudaDevice::import_fd(const MemoryHandle& handle) {
-  Import import{.sharing = Sharing::kFd};
+  Import import{.sharing = Sharing::kFd, .bytes = handle.bytes};
   const CUresult result =
       vmm_import(driver_, options_.ordinal, handle.fd, handle.bytes, import.vmm);
   if (result != CUDA_SUCCESS) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/gpu/cuda/driver.h"
@@ -57,6 +58,7 @@ class CudaDevice final : public Device {
   struct Import {
     Sharing sharing = Sharing::kIpc;
     std::array<std::byte, 64> ipc{};
+    uint64_t bytes = 0;
     VmmMemory vmm;
   };
   struct HostRange {
@@ -67,7 +69,9 @@ class CudaDevice final : public Device {
 
   CudaDevice(const DeviceOptions& options, DeviceFacts facts, const Driver& driver,
              uint32_t multiprocessors);
-  // Whether pinned memory is there.
+  // Base and size of what is ours or imported; 0: it is neither.
+  std::pair<DeviceAddress, uint64_t> known(DeviceAddress address) const;
+  // Remembers pinned memory, with the device's address of it.
   Status keep_host(std::byte* base, const HostRange& range);
   Result<DeviceAddress> import_ipc(const MemoryHandle& handle);
   Result<DeviceAddress> import_fd(const MemoryHandle& handle);

@@ -59,8 +59,7 @@ bool is_sticky(cudaError_t error) {
     case cudaErrorInvalidPc:
     case cudaErrorLaunchFailure:
     case cudaErrorMpsClientTerminated:
-    case cudaErrorContained:
-    case cudaErrorUnknown: return true;
+    case cudaErrorContained: return true;
     default: return false;
   }
 }
@@ -68,7 +67,6 @@ bool is_sticky(cudaError_t error) {
 namespace {
 
 Code code_of(cudaError_t error) {
-  if (is_sticky(error)) return Code::kUnavailable;
   switch (error) {
     case cudaErrorMemoryAllocation: return Code::kResourceExhausted;
     case cudaErrorInvalidValue:
@@ -79,7 +77,11 @@ Code code_of(cudaError_t error) {
     case cudaErrorHostMemoryAlreadyRegistered:
     case cudaErrorInvalidDevice: return Code::kInvalidArgument;
     case cudaErrorHostMemoryNotRegistered: return Code::kNotFound;
-    default: return Code::kUnavailable;
+    case cudaErrorNoDevice:
+    case cudaErrorInsufficientDriver:
+    case cudaErrorSystemNotReady:
+    case cudaErrorDevicesUnavailable: return Code::kUnavailable;
+    default: return Code::kInternal;
   }
 }
 
@@ -87,9 +89,8 @@ Code code_of(cudaError_t error) {
 
 Status to_status(cudaError_t error, const std::string& what) {
   if (error == cudaSuccess) return Status::ok();
-  const std::string is_lost = is_sticky(error) ? ", and the device is lost to this process" : "";
   return {code_of(error),
-          what + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")" + is_lost};
+          what + ": " + cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")"};
 }
 
 }  // namespace rueda::gpu::cuda

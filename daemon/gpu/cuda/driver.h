@@ -34,7 +34,7 @@ struct Driver {
 // kUnavailable when the driver lacks one. A device must have been chosen.
 Result<Driver> find_driver();
 
-// After such an error no call of this process succeeds any more.
+// After such an error no call of this process succeeds any more. cudaErrorUnknown may be one.
 bool is_sticky(cudaError_t error);
 
 // What the code means here. `what` begins the sentence: "device memory".
