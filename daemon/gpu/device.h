@@ -8,8 +8,7 @@
 // kernel has touched memory that is not there, the driver has given up) costs the whole context: it
 // is kept in health(), and from then on every call returns it, queued work is lost, and only a new
 // process can go on. Work runs after the call that asked for it, so a sticky error may show at any
-// later one. Injected, or found by a check beforehand, errors of the other kind leave health() as
-// it was.
+// later one. All other errors leave health() as it was.
 //
 // Threads: a device and its streams belong to the thread that opened it. Host memory is shared with
 // anybody: counters are read and written with atomic operations.

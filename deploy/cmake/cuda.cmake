@@ -3,8 +3,9 @@ set(RUEDA_BUILD_CUDA OFF)
 if(NOT RUEDA_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "RUEDA_CUDA=${RUEDA_CUDA} is not known: use AUTO, ON or OFF")
 endif()
-# Kernels cannot be instrumented, and what surrounds them runs against the fake device.
-if(RUEDA_CUDA STREQUAL "ON" OR (RUEDA_CUDA STREQUAL "AUTO" AND NOT RUEDA_SANITIZE AND NOT RUEDA_FUZZ))
+# Kernels cannot be instrumented, what surrounds them runs against the fake device, and a wheel lacks the plugin.
+if(RUEDA_CUDA STREQUAL "ON" OR
+   (RUEDA_CUDA STREQUAL "AUTO" AND NOT RUEDA_SANITIZE AND NOT RUEDA_FUZZ AND NOT RUEDA_WHEEL))
   find_program(RUEDA_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
   set(nvcc_version 0)
   if(RUEDA_NVCC)
