@@ -105,7 +105,9 @@ Status TimelineFile::write(const v1::TimelineBatch& batch) {
   int64_t begin_ns = 0;
   for (int i = 0; i < batch.track_size(); ++i) {
     begin_ns += batch.begin_delta_ns(i);
-    node.events += add_event(batch, i, begin_ns);
+    const uint64_t added = add_event(batch, i, begin_ns);
+    node.events += added;
+    node.dropped_here += 1 - added;
   }
   std::vector<std::vector<const std::string*>> tensors;
   for (const v1::TimelineBatch::Tensors& item : batch.tensors()) {
@@ -116,7 +118,7 @@ Status TimelineFile::write(const v1::TimelineBatch& batch) {
   }
   for (const v1::TimelineBatch::Operation& operation : batch.operations()) {
     if (operation.tensors() >= tensors.size()) continue;
-    node.events += add_operation(operation, tensors[operation.tensors()]);
+    add_operation(operation, tensors[operation.tensors()], node);
     if (Status status = flush_if_long(); !status.is_ok()) return status;
   }
   node.dropped = batch.dropped();
@@ -126,22 +128,23 @@ Status TimelineFile::write(const v1::TimelineBatch& batch) {
   return flush();
 }
 
-uint64_t TimelineFile::add_operation(const v1::TimelineBatch::Operation& operation,
-                                     const std::vector<const std::string*>& tensors) {
-  uint64_t events = 0;
+void TimelineFile::add_operation(const v1::TimelineBatch::Operation& operation,
+                                 const std::vector<const std::string*>& tensors, Node& node) {
   OperationLines lines(operation);
   for (size_t at = 0; at < tensors.size();) {
     const OperationLines::Stretch stretch = lines.next(tensors.size() - at);
     for (const size_t end = at + stretch.tensors; at < end; ++at) {
-      if (tensors[at] == nullptr) continue;
+      if (tensors[at] == nullptr) {
+        node.dropped_here += stretch.tails.size();
+        continue;
+      }
       for (const std::string& tail : stretch.tails) {
         text_ += *tensors[at];
         text_ += tail;
       }
-      events += stretch.tails.size();
+      node.events += stretch.tails.size();
     }
   }
-  return events;
 }
 
 uint64_t TimelineFile::add_event(const v1::TimelineBatch& batch, int index, int64_t begin_ns) {

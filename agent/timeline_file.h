@@ -34,8 +34,8 @@ class TimelineFile {
   struct Node {
     std::string id;
     uint64_t events = 0;
-    uint64_t dropped = 0;  // as the daemons say
-    uint64_t dropped_here = 0;
+    uint64_t dropped = 0;       // as the daemons say
+    uint64_t dropped_here = 0;  // and those on tracks without a name
     int64_t clock_offset_ns = 0;
     int64_t clock_error_ns = 0;  // the largest
     uint32_t clock_exchanges = 0;
@@ -50,10 +50,10 @@ class TimelineFile {
   // What the lines of events on a track begin with. Null: the track has no name.
   const std::string* head_of(int32_t node, uint32_t track) const;
   void name_track(int32_t node, uint32_t track, const std::string& name);
+  // Returns how many that are: none, if the track has no name.
   uint64_t add_event(const v1::TimelineBatch& batch, int index, int64_t begin_ns);
-  // Returns how many events they are.
-  uint64_t add_operation(const v1::TimelineBatch::Operation& operation,
-                         const std::vector<const std::string*>& tensors);
+  void add_operation(const v1::TimelineBatch::Operation& operation,
+                     const std::vector<const std::string*>& tensors, Node& node);
   Status flush_if_long();
   Status flush();
 

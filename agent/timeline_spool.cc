@@ -8,6 +8,22 @@
 #include "agent/timeline_lines.h"
 
 namespace rueda::agent {
+namespace {
+
+// What is left are names, which later batches need, and what it says of its node.
+void clear_events(v1::TimelineBatch& batch) {
+  batch.clear_track();
+  batch.clear_kind();
+  batch.clear_process_set();
+  batch.clear_begin_delta_ns();
+  batch.clear_duration_ns();
+  batch.clear_operation();
+  batch.clear_value();
+  batch.clear_tensors();
+  batch.clear_operations();
+}
+
+}  // namespace
 
 TimelineSpool::TimelineSpool(std::unique_ptr<TimelineFile> file, size_t max_bytes)
     : file_(std::move(file)), max_bytes_(max_bytes), thread_([this] { run(); }) {}
@@ -16,16 +32,16 @@ TimelineSpool::~TimelineSpool() { stop(); }
 
 Status TimelineSpool::write(v1::TimelineBatch batch) {
   std::vector<v1::TimelineBatch> written;  // freed without the lock
-  const size_t bytes = batch.ByteSizeLong();
   const std::lock_guard lock(mutex_);
   written.swap(written_);
-  if (waiting_bytes_ + bytes > max_bytes_) {
+  if (waiting_bytes_ + batch.ByteSizeLong() > max_bytes_) {
     dropped_[batch.node()] += count_events(batch);
-  } else {
-    waiting_bytes_ += bytes;
-    waiting_.push_back(std::move(batch));
-    changed_.notify_one();
+    clear_events(batch);
+    if (batch.tracks().empty()) return std::exchange(status_, Status::ok());
   }
+  waiting_bytes_ += batch.ByteSizeLong();
+  waiting_.push_back(std::move(batch));
+  changed_.notify_one();
   return std::exchange(status_, Status::ok());
 }
 

@@ -12,32 +12,24 @@ The aims: less than 10 % for ResNet-50, less than 2 ms for the thousand tensors,
 Exit codes: 0; 1 an error, a wrong result, or bytes that were copied; 2 a wrong command line.
 """
 
-import argparse
 import json
 import os
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-PYTHON = "/usr/bin/python3"
+from comparing.training_jobs import PYTHON, ROOT, JobError, parse_positive, parser_of, report, ruedarun, run_job
+
 MODELS = ("resnet50", "small1000")
 WAYS = ("rueda-bench", "each", "grouped")
-PATIENCE_S = 300
-
-
-class StepError(Exception):
-    """What went wrong, in words for the user."""
 
 
 def command_of(options, model, way, json_path):
     """rueda-bench writes its result to `json_path`, a rank in Python to standard output."""
-    command = [str(options.build / "bin" / "ruedarun"), "--no-prefix", "-np", str(options.ranks),
-               "--virtual-nodes", str(options.nodes)]
+    command = ruedarun(options)
     if way == "rueda-bench":
         return [*command, str(options.build / "bin" / "rueda-bench"), "step", "--model", model,
                 "--iters", str(options.steps), "--warmup", str(options.warmup), "--json", json_path]
@@ -50,24 +42,20 @@ def checked(result, model, way):
     """The result, if it is a right one."""
     for key, trouble in (("wrong", "wrong elements"), ("copied", "bytes copied")):
         if result.get(key, 0) != 0:
-            raise StepError(f"{model}, {way}: {result[key]} {trouble}")
+            raise JobError(f"{model}, {way}: {result[key]} {trouble}")
     return result
 
 
 def run(options, model, way):
     """{"seconds": ..., "tensors": ..., "bytes": ...} of one job."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RUEDA_", "HOROVOD_"))}
-    environment = {**kept, "PYTHONPATH": str(ROOT / "client" / "python"),
-                   "RUEDA_LIBRARY": str(options.build / "lib" / "librueda.so")}
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "step.json")
-        done = subprocess.run(command_of(options, model, way, path), env=environment, capture_output=True, text=True,
-                              timeout=PATIENCE_S, check=False)
-        text = Path(path).read_text(encoding="utf-8") if os.path.exists(path) else done.stdout
+        said = run_job(command_of(options, model, way, path), options, f"{model}, {way}")
+        text = Path(path).read_text(encoding="utf-8") if os.path.exists(path) else said
     lines = [json.loads(line) for line in re.findall(r"^\{.*\}$", text, re.MULTILINE)]
     found = [line for line in lines if "tensors" in line]
-    if done.returncode != 0 or not found:
-        raise StepError(f"{model}, {way} failed with {done.returncode}:\n{done.stdout}{done.stderr}")
+    if not found:
+        raise JobError(f"{model}, {way} printed no result:\n{said}")
     [result] = found
     if "time_us" in result:
         result["seconds"] = result["time_us"] / 1e6
@@ -82,7 +70,7 @@ def measure(options):
             results = {way: run(options, model, way) for way in WAYS}
             sets = {way: (result["tensors"], result["bytes"]) for way, result in results.items()}
             if len(set(sets.values())) != 1:
-                raise StepError(f"{model} is not the same set of tensors and bytes for both: {sets}")
+                raise JobError(f"{model} is not the same set of tensors and bytes for both: {sets}")
             for way in WAYS:
                 times[model, way].append(results[way]["seconds"])
             print(f"round {number + 1}: {model}: " +
@@ -102,30 +90,14 @@ def table(times, models):
 
 
 def parse(arguments):
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--build", type=Path, default=ROOT / "build" / "release", help="has bin/ and lib/")
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--nodes", type=int, default=2, help="virtual nodes")
-    parser.add_argument("--steps", type=int, default=100, help="measured, in each job")
-    parser.add_argument("--warmup", type=int, default=20, help="steps before them")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser = parser_of(__doc__, steps=100, warmup=20, rounds=5)
     parser.add_argument("--only", nargs="+", choices=MODELS, default=MODELS)
-    options = parser.parse_args(arguments)
-    if min(options.ranks, options.nodes, options.steps, options.rounds) < 1:
-        parser.error("all numbers must be 1 at least")
-    return options
+    return parse_positive(parser, arguments)
 
 
 def main():
     options = parse(sys.argv[1:])
-    try:
-        times = measure(options)
-    except (StepError, subprocess.TimeoutExpired) as error:
-        print(f"python_step.py: {error}", file=sys.stderr)
-        return 1
-    print(f"{options.ranks} ranks on {options.nodes} nodes; medians of {options.rounds} rounds\n")
-    print(table(times, options.only))
-    return 0
+    return report("python_step.py", options, measure, lambda times: table(times, options.only))
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ void Timeline::begin(bool wants_chunks) {
   trace.clock_skew_ns = options_.clock_skew_ns;
   trace_ = std::make_unique<JobTrace>(std::move(trace));
   counted_dropped_ = 0;
-  dropped_here_.clear();
+  lost_here_.clear();
   in_flight_ = 0;
   clock_ = {};
   map_ = {};
@@ -151,6 +151,10 @@ void Timeline::on(NodeIndex, const TimelineRequest& wanted) {
 
 void Timeline::on(NodeIndex from, const TimelineBegin& begun) {
   if (host_.timeline_parent() != from) return;
+  if (trace_) {  // an epoch has begun: what was on its way may have been lost with the last one
+    trace_->buffer().name_again();
+    in_flight_ = 0;
+  }
   begin(begun.wants_chunks);
   on_epoch_started();
 }
@@ -252,9 +256,21 @@ void Timeline::send_up(bool sends_all) {
 }
 
 void Timeline::drop(const observe::TraceBatch& batch) {
+  Lost& lost = lost_here_[batch.node];
   const uint64_t events = observe::count_events(batch);
-  dropped_here_[batch.node] += events;
+  lost.events += events;
+  for (const auto& [track, name] : batch.tracks) {
+    if (lost.names.size() < observe::kMostTracks) lost.names.try_emplace(track, name);
+  }
   metrics_.timeline_dropped_events.Increment(static_cast<double>(events));
+}
+
+void Timeline::add_lost(observe::TraceBatch& batch) {
+  const auto lost = lost_here_.find(batch.node);
+  if (lost == lost_here_.end()) return;
+  batch.dropped += lost->second.events;
+  batch.tracks.insert(batch.tracks.end(), lost->second.names.begin(), lost->second.names.end());
+  lost->second.names.clear();
 }
 
 // This node's, or from below.
@@ -262,10 +278,11 @@ void Timeline::pass_on(observe::TraceBatch batch) {
   if (is_root()) return write(std::move(batch));
   if (!map_.is_known()) {  // nobody could say when they were
     drop(batch);
+    batch.tracks.clear();
     batch.events.clear();
     batch.operations.clear();
   }
-  batch.dropped += dropped_here_[batch.node];
+  add_lost(batch);
   restate(batch);
   ++in_flight_;
   send(*host_.timeline_parent(), std::move(batch));
@@ -275,7 +292,7 @@ void Timeline::write(observe::TraceBatch batch) {
   if (path_.empty()) return;
   const NodeIndex node{batch.node};
   const bool is_last = batch.is_last;
-  batch.dropped += dropped_here_[batch.node];
+  add_lost(batch);
   if (!host_.tell_launcher(batch)) drop(batch);
   if (node == options_.self) return;
   if (!is_last) {

@@ -102,6 +102,8 @@ class Timeline {
   // Node 0.
   void write(observe::TraceBatch batch);
   void drop(const observe::TraceBatch& batch);
+  // What was lost of the node's batches before.
+  void add_lost(observe::TraceBatch& batch);
   // Node 0: the file is whole once all nodes have said their last.
   void close_if_complete();
   void tell_closed();
@@ -120,7 +122,12 @@ class Timeline {
 
   int in_flight_ = 0;                           // batches that the node above has not taken
   std::deque<observe::TraceBatch> from_below_;  // on their way up
-  std::map<int32_t, uint64_t> dropped_here_;    // by node: events of batches that found no room
+  // Of batches that found no room, by node; goes with the node's next one.
+  struct Lost {
+    uint64_t events = 0;
+    std::map<uint32_t, std::string> names;  // by track
+  };
+  std::map<int32_t, Lost> lost_here_;
 
   // Node 0.
   std::string path_;               // empty: nothing is written

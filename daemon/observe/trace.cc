@@ -33,7 +33,7 @@ uint32_t TraceBuffer::track(const std::string& name) {
   if (tracks_.size() >= max_tracks_) return kNoTrack;
   const auto added = tracks_.emplace(name, static_cast<uint32_t>(names_.size())).first;
   names_.push_back(&added->first);
-  named_in_.push_back(0);
+  is_named_.push_back(false);
   return added->second;
 }
 
@@ -55,13 +55,13 @@ void TraceBuffer::add(TraceOperation operation) {
 }
 
 void TraceBuffer::name(uint32_t track, TraceBatch& batch) {
-  if (track == kNoTrack || std::exchange(named_in_[track], batches_) == batches_) return;
+  if (track == kNoTrack || is_named_[track]) return;
+  is_named_[track] = true;
   batch.tracks.emplace_back(track, *names_[track]);
 }
 
 TraceBatch TraceBuffer::take(const TraceBatchSize& most) {
   TraceBatch batch;
-  ++batches_;
   const auto end =
       events_.begin() + static_cast<std::ptrdiff_t>(std::min(most.records, events_.size()));
   batch.events.assign(events_.begin(), end);

@@ -70,10 +70,14 @@ struct TraceOperation {
   uint64_t events() const;
 };
 
-// Some of a node's events. Complete in itself: it names every track that it uses.
+// Of one node.
+inline constexpr size_t kMostTracks = size_t{1} << 14;
+
+// Some of a node's events.
 struct TraceBatch {
   int32_t node = 0;  // index in the job's layout
   std::string node_id;
+  // Those that no batch of the node's has named before.
   std::vector<std::pair<uint32_t, std::string>> tracks;
   std::vector<TraceEvent> events;
   std::vector<TraceOperation> operations;
@@ -103,8 +107,10 @@ class TraceBuffer {
   void add(TraceOperation operation);
   // Events that were dropped before they came here.
   void count_dropped(uint64_t events) { dropped_ += events; }
-  // The oldest, at most so many but at least one, with their tracks.
+  // The oldest, at most so many but at least one.
   TraceBatch take(const TraceBatchSize& most);
+  // Batches may have been lost, and what they named with them: those to come name all they use.
+  void name_again() { is_named_.assign(is_named_.size(), false); }
 
   bool is_empty() const { return events_.empty() && operations_.empty(); }
   uint64_t dropped() const { return dropped_; }
@@ -117,8 +123,7 @@ class TraceBuffer {
   const size_t max_tracks_;
   std::unordered_map<std::string, uint32_t> tracks_;
   std::vector<const std::string*> names_;  // by track
-  std::vector<uint64_t> named_in_;         // by track: the last batch that has its name
-  uint64_t batches_ = 0;
+  std::vector<bool> is_named_;             // by track: in a batch that was taken
   std::deque<TraceEvent> events_;
   std::deque<TraceOperation> operations_;
   size_t operation_records_ = 0;

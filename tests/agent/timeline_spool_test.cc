@@ -160,7 +160,33 @@ TEST_F(TimelineSpoolTest, WhatFindsNoRoomIsCounted) {
   EXPECT_TRUE(spool->write(last).is_ok());
   ASSERT_TRUE(spool->close({}).is_ok());
   EXPECT_EQ(written().at("rueda").at("nodes").at(0).at("dropped_events"), 15);
+  EXPECT_EQ(written().at("rueda").at("nodes").at(0).at("events"), 0);
   EXPECT_EQ(spool->losses(), "; 15 events found no room");
+}
+
+TEST_F(TimelineSpoolTest, NamesThatFoundNoRoomAreKept) {
+  v1::TimelineBatch later = batch_of(2);
+  later.clear_tracks();
+  const auto spool = open(batch_of(1).ByteSizeLong() - 1);
+  const auto head_bytes = std::filesystem::file_size(path());
+  EXPECT_TRUE(spool->write(batch_of(1)).is_ok());
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (std::filesystem::file_size(path()) == head_bytes) {  // until there is room
+    ASSERT_LT(std::chrono::steady_clock::now(), until);
+    ::sched_yield();
+  }
+  EXPECT_TRUE(spool->write(later).is_ok());
+  ASSERT_TRUE(spool->close({}).is_ok());
+  EXPECT_EQ(events_on(written(), "a").size(), 5u);
+}
+
+TEST_F(TimelineSpoolTest, EventsOnTracksWithoutANameAreCounted) {
+  v1::TimelineBatch batch = batch_of(1);
+  batch.clear_tracks();
+  const auto spool = open();
+  EXPECT_TRUE(spool->write(batch).is_ok());
+  ASSERT_TRUE(spool->close({}).is_ok());
+  EXPECT_EQ(written().at("rueda").at("nodes").at(0).at("dropped_events"), 10);
 }
 
 TEST_F(TimelineSpoolTest, WritesWhenTheMachineHasNothingElseToDo) {

@@ -46,7 +46,7 @@ class ModulesTest(unittest.TestCase):
     def test_a_wrong_result_is_an_error(self):
         losses = iter([1.0, 1.0, 1.001, 1.0])
         with mock.patch.object(modules, "run", lambda *_: {"seconds": 1.0, "loss": next(losses)}):
-            with self.assertRaisesRegex(modules.ModulesError, r"F, node/ring came to the loss 1.001"):
+            with self.assertRaisesRegex(modules.JobError, r"F, node/ring came to the loss 1.001"):
                 modules.measure(modules.parse(["--rounds", "1", "--only", "node/ring"]))
 
     def test_wrong_arguments(self):
@@ -57,7 +57,7 @@ class ModulesTest(unittest.TestCase):
 
     def test_a_job_that_fails_is_told(self):
         with mock.patch.object(modules, "command_of", lambda *_: (["/bin/sh", "-c", "echo no daemon; exit 3"], {})):
-            with self.assertRaisesRegex(modules.ModulesError, "P, node/ring failed with 3:\nno daemon"):
+            with self.assertRaisesRegex(modules.JobError, "P, node/ring failed with 3:\nno daemon"):
                 modules.run(modules.parse([]), "P", "node/ring")
 
     @unittest.skipUnless(HAS_TORCH and os.environ.get("RUEDA_MODULES_TEST") == "long", "needs PyTorch; for tests/long.sh")

@@ -25,7 +25,7 @@ class PythonStepTest(unittest.TestCase):
 
     def test_what_is_wrong_or_copied_is_an_error(self):
         for result in ({"wrong": 1}, {"wrong": 0, "copied": 4}):
-            with self.assertRaises(python_step.StepError):
+            with self.assertRaises(python_step.JobError):
                 python_step.checked(result, "resnet50", "each")
         self.assertEqual(python_step.checked({"wrong": 0, "copied": 0}, "m", "each"), {"wrong": 0, "copied": 0})
 
@@ -33,7 +33,7 @@ class PythonStepTest(unittest.TestCase):
         options = python_step.parse(["--rounds", "1", "--only", "small1000"])
         results = [{"seconds": 1.0, "tensors": 1000, "bytes": 1} for _ in range(2)]
         with mock.patch.object(python_step, "run", side_effect=[*results, {**results[0], "bytes": 2}]):
-            with self.assertRaisesRegex(python_step.StepError, "not the same set"):
+            with self.assertRaisesRegex(python_step.JobError, "not the same set"):
                 python_step.measure(options)
 
     def test_the_table_says_how_much_more(self):

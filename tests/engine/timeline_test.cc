@@ -1,5 +1,6 @@
 #include "daemon/engine/timeline.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <tuple>
@@ -264,6 +265,45 @@ TEST_F(TimelineTest, WhatTheLauncherDoesNotTakeIsCounted) {
   timeline->on_message(NodeIndex{1}, {"job", batch});
   EXPECT_EQ(std::get<TraceBatch>(host.news.back()).dropped, 10u);
   EXPECT_EQ(job_->timeline_dropped_events.Value(), 10);
+}
+
+TEST_F(TimelineTest, NamesOfABatchThatFoundNoRoomComeWithTheNext) {
+  Host host;
+  const auto timeline = make(host, 0);
+  ASSERT_TRUE(timeline->request({true, "/f", false}).is_ok());
+  const auto hear = [&](int32_t node, std::vector<std::pair<uint32_t, std::string>> tracks) {
+    TraceBatch batch;
+    batch.node = node;
+    batch.tracks = std::move(tracks);
+    timeline->on_message(NodeIndex{node}, {"job", batch});
+    return std::get_if<TraceBatch>(&host.news.back());
+  };
+  host.is_full = true;
+  hear(1, {{3, "a"}, {4, "b"}});
+  hear(2, {{3, "c"}});
+  hear(1, {{5, "d"}});
+  host.is_full = false;
+  using Names = decltype(TraceBatch::tracks);
+  EXPECT_EQ(hear(1, {{6, "e"}})->tracks, (Names{{6, "e"}, {3, "a"}, {4, "b"}, {5, "d"}}));
+  EXPECT_EQ(hear(1, {})->tracks, Names{});
+  EXPECT_EQ(hear(2, {})->tracks, (Names{{3, "c"}}));
+}
+
+TEST_F(TimelineTest, ATrackIsNamedOnceInAnEpoch) {
+  Host host;
+  const auto timeline = make_below(host);
+  const auto is_named = [&](uint64_t seq) {
+    record(*timeline, seq);
+    timeline->flush();
+    const TraceBatch batch = host.sent_of<TraceBatch>().back();
+    return std::any_of(batch.tracks.begin(), batch.tracks.end(),
+                       [](const auto& track) { return track.second == "tensor gradient"; });
+  };
+  EXPECT_TRUE(is_named(1));
+  EXPECT_FALSE(is_named(2));
+  timeline->on_message(NodeIndex{0}, {"job", TimelineBegin{}});  // of the next epoch
+  EXPECT_TRUE(is_named(3));
+  EXPECT_FALSE(is_named(4));
 }
 
 TEST_F(TimelineTest, TimesAreRestatedOnTheClockAbove) {

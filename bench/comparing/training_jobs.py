@@ -1,0 +1,69 @@
+"""What benchmarks of training through rueda.torch share: jobs under ruedarun with the build's own librueda, the arguments
+that say how many, and the end of a command that prints one table."""
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = "/usr/bin/python3"
+PATIENCE_S = 300
+
+
+class JobError(Exception):
+    """What went wrong, in words for the user."""
+
+
+def ruedarun(options):
+    """The beginning of a job's command line."""
+    return [str(options.build / "bin" / "ruedarun"), "--no-prefix", "-np", str(options.ranks), "--virtual-nodes",
+            str(options.nodes)]
+
+
+def run_job(command, options, what, variables=None):
+    """What it wrote to standard output. JobError, with `what` it was, if it fails or takes PATIENCE_S."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RUEDA_", "HOROVOD_"))}
+    environment = {**kept, "PYTHONPATH": str(ROOT / "client" / "python"),
+                   "RUEDA_LIBRARY": str(options.build / "lib" / "librueda.so"), **(variables or {})}
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S,
+                              check=False)
+    except subprocess.TimeoutExpired as error:
+        raise JobError(f"{what} has not ended within {PATIENCE_S} s") from error
+    if done.returncode != 0:
+        raise JobError(f"{what} failed with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def parser_of(description, steps, warmup, rounds):
+    """An ArgumentParser with what all of them take, and these defaults."""
+    parser = argparse.ArgumentParser(description=description.split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--build", type=Path, default=ROOT / "build" / "release", help="has bin/ and lib/")
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--nodes", type=int, default=2, help="virtual nodes")
+    parser.add_argument("--steps", type=int, default=steps, help="measured, in each job")
+    parser.add_argument("--warmup", type=int, default=warmup, help="steps before them")
+    parser.add_argument("--rounds", type=int, default=rounds)
+    return parser
+
+
+def parse_positive(parser, arguments, *names):
+    """The options. --ranks, --nodes, --steps, --rounds, and those in `names`, are 1 at least."""
+    options = parser.parse_args(arguments)
+    if min(getattr(options, name) for name in ("ranks", "nodes", "steps", "rounds", *names)) < 1:
+        parser.error("all numbers must be 1 at least")
+    return options
+
+
+def report(program, options, measure, describe):
+    """The exit code of a program that prints what `describe` makes of what `measure(options)` returns."""
+    try:
+        measured = measure(options)
+    except JobError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return 1
+    print(f"{options.ranks} ranks on {options.nodes} nodes; medians of {options.rounds} rounds\n")
+    print(describe(measured))
+    return 0
