@@ -335,11 +335,13 @@ void OperationKernels::reduce_and_store(const Operation& operation, core::Elemen
 
 void OperationKernels::store(const Operation& operation, core::ElementRange range,
                              const std::byte* src) {
+  // An output that is an input, too, was read when the chunk set out, and is in no cache any more.
+  const bool streams = memory_bytes(operation) > kCachedBytes;
   for_each_piece(operation, range, [&](const Piece& piece) {
     const std::byte* from = src + piece.range_offset;
     find_outputs(piece);
     if (operation.wire_dtype == WireDType::kSame) {
-      return reduce::scatter(destinations_, from, piece.bytes);
+      return reduce::scatter(destinations_, from, piece.bytes, streams);
     }
     reduce::widen(destinations_, from, operation.dtype_between_nodes(),
                   static_cast<size_t>(piece.elements));

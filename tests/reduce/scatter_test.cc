@@ -34,9 +34,12 @@ TEST(Scatter, SkipsTheSourceAmongTheDestinations) {
   std::iota(src.begin(), src.end(), uint8_t{0});
   const std::vector<uint8_t> before = src;
   const std::vector<void*> destinations{src.data(), other.data()};
-  scatter(destinations, src.data(), src.size());
-  EXPECT_EQ(src, before);
-  EXPECT_EQ(other, before);
+  for (const bool streams : {false, true}) {
+    std::fill(other.begin(), other.end(), uint8_t{0});
+    scatter(destinations, src.data(), src.size(), streams);
+    EXPECT_EQ(src, before);
+    EXPECT_EQ(other, before);
+  }
 }
 
 }  // namespace

@@ -9,7 +9,8 @@
 namespace rueda::reduce {
 
 void scatter(std::span<void* const> destinations, const void* src, size_t bytes, bool streams) {
-  if (streams && !destinations.empty()) {
+  const bool skips = std::find(destinations.begin(), destinations.end(), src) != destinations.end();
+  if (streams && !skips && !destinations.empty()) {
     return reduce({.dtype = DType::kUInt8,
                    .dst = destinations[0],
                    .copies = destinations.subspan(1),
