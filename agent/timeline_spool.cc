@@ -65,13 +65,15 @@ void TimelineSpool::run() {
   pthread_setname_np(pthread_self(), "rueda-timeline");
   const sched_param unused{};
   (void)sched_setscheduler(0, SCHED_IDLE, &unused);  // this thread; refused: it runs like others
+  std::unique_lock lock(mutex_);
   while (true) {
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return is_stopping_ || !waiting_.empty(); });
-      if (is_stopping_) return;
+    changed_.wait(lock, [this] { return is_stopping_ || waiting_bytes_ > max_bytes_ / 2; });
+    while (!is_stopping_ && !waiting_.empty()) {
+      lock.unlock();
+      write_next();
+      lock.lock();
     }
-    write_next();
+    if (is_stopping_) return;
   }
 }
 

@@ -1,6 +1,7 @@
-// What is to be written into a timeline's file waits here, and a thread that runs when the machine
-// has nothing else to do writes it: text takes more time than all else of a timeline, and that time
-// would be the job's. What is left at the end is written by whoever ends it.
+// What is to be written into a timeline's file waits here, because text takes more time than all
+// else of a timeline, and that time would be the job's. Who ends it writes it. If half of the room
+// is taken before, a thread writes that runs when the machine has nothing else to do; not sooner,
+// because daemons that wait for a moment without sleeping see that somebody wants the core.
 #pragma once
 
 #include <condition_variable>

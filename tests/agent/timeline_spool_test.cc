@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <thread>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -167,14 +168,10 @@ TEST_F(TimelineSpoolTest, WhatFindsNoRoomIsCounted) {
 TEST_F(TimelineSpoolTest, NamesThatFoundNoRoomAreKept) {
   v1::TimelineBatch later = batch_of(2);
   later.clear_tracks();
-  const auto spool = open(batch_of(1).ByteSizeLong() - 1);
-  const auto head_bytes = std::filesystem::file_size(path());
-  EXPECT_TRUE(spool->write(batch_of(1)).is_ok());
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-  while (std::filesystem::file_size(path()) == head_bytes) {  // until there is room
-    ASSERT_LT(std::chrono::steady_clock::now(), until);
-    ::sched_yield();
-  }
+  v1::TimelineBatch large = batch_of(1);
+  for (int i = 0; i < 10; ++i) *large.add_operations() = large.operations(0);
+  const auto spool = open(large.ByteSizeLong() - 1);
+  EXPECT_TRUE(spool->write(large).is_ok());
   EXPECT_TRUE(spool->write(later).is_ok());
   ASSERT_TRUE(spool->close({}).is_ok());
   EXPECT_EQ(events_on(written(), "a").size(), 5u);
@@ -187,6 +184,22 @@ TEST_F(TimelineSpoolTest, EventsOnTracksWithoutANameAreCounted) {
   EXPECT_TRUE(spool->write(batch).is_ok());
   ASSERT_TRUE(spool->close({}).is_ok());
   EXPECT_EQ(written().at("rueda").at("nodes").at(0).at("dropped_events"), 10);
+}
+
+TEST_F(TimelineSpoolTest, NothingIsWrittenUntilHalfOfTheRoomIsTaken) {
+  const size_t each_bytes = batch_of(1).ByteSizeLong();
+  const auto spool = open(4 * each_bytes);
+  const auto head_bytes = std::filesystem::file_size(path());
+  EXPECT_TRUE(spool->write(batch_of(1)).is_ok());
+  EXPECT_TRUE(spool->write(batch_of(2)).is_ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(std::filesystem::file_size(path()), head_bytes);
+  EXPECT_TRUE(spool->write(batch_of(3)).is_ok());
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (std::filesystem::file_size(path()) == head_bytes) {
+    ASSERT_LT(std::chrono::steady_clock::now(), until);
+    ::sched_yield();
+  }
 }
 
 TEST_F(TimelineSpoolTest, WritesWhenTheMachineHasNothingElseToDo) {
