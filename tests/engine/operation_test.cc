@@ -1,6 +1,9 @@
 #include "daemon/engine/operation.h"
 
 #include <cstring>
+#include <iterator>
+#include <numeric>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -138,6 +141,28 @@ TEST(OperationKernels, StoreWritesEveryLocalOutputAndNothingElse) {
       const float want = i >= 4 && i < 8 ? values[i - 4] : untouched;
       EXPECT_EQ(std::memcmp(&got[i], &want, 4), 0) << "rank " << rank << ", element " << i;
     }
+  }
+}
+
+// That of a batch that is larger than caches goes past them.
+TEST(OperationKernels, StoreOfALargeBatchWritesTheSame) {
+  WorkSpec spec;
+  spec.sizes = {5, 3 << 20};
+  const Work work(spec, {3}, Seq{1});
+  const auto operation = work.operation(kNode0);
+  std::vector<float> values(static_cast<size_t>(operation->elements()));
+  std::iota(values.begin(), values.end(), 0.0F);
+  OperationKernels kernels;
+  constexpr int64_t kCuts[] = {1, 3, 70'001, (3 << 20) + 4};  // the first and the last stay out
+  for (size_t i = 0; i + 1 < std::size(kCuts); ++i) {
+    kernels.store(*operation, {kCuts[i], kCuts[i + 1]},
+                  reinterpret_cast<const std::byte*>(values.data() + kCuts[i]));
+  }
+  std::memset(values.data(), 0xEE, sizeof(float));
+  std::memset(&values.back(), 0xEE, sizeof(float));
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(std::memcmp(work.output(Rank{rank}).data(), values.data(), values.size() * 4), 0)
+        << "rank " << rank;
   }
 }
 
