@@ -178,10 +178,6 @@ std::vector<std::byte> BatchMemory::by_kernels() const {
                     .prescale = plan_.prescale,
                     .postscale = plan_.postscale,
                     .divisor = plan_.divisor});
-    // Of one source they give what they get.
-    for (std::byte& byte : sum) {
-      if (dst == DType::kBool) byte = std::byte{byte != std::byte{0}};
-    }
     for (const size_t output : piece.outputs) {
       std::memcpy(bytes_at(after, output), sum.data(), sum.size());
     }

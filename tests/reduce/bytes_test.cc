@@ -34,7 +34,7 @@ TEST(Bytes, WrapOrAreLogicalOnEveryTarget) {
       for (const ReduceOp op :
            {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
         for (const size_t count : {1, 15, 64, 131, 1000}) {
-          for (const size_t source_count : {2, 3, 4, 7}) {
+          for (const size_t source_count : {1, 2, 3, 4, 7}) {
             std::vector<std::vector<uint8_t>> inputs(source_count, std::vector<uint8_t>(count));
             std::vector<const void*> sources;
             for (std::vector<uint8_t>& input : inputs) {
@@ -50,6 +50,7 @@ TEST(Bytes, WrapOrAreLogicalOnEveryTarget) {
                 {.dtype = dtype, .op = op, .dst = out.data(), .sources = sources, .count = count});
             for (size_t i = 0; i < count; ++i) {
               uint8_t expected = inputs[0][i];
+              if (dtype == DType::kBool) expected = expected != 0;
               for (size_t k = 1; k < source_count; ++k) {
                 expected = combine_bytes(dtype, op, expected, inputs[k][i]);
               }

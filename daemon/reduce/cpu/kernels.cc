@@ -400,7 +400,8 @@ void reduce(const ReduceArgs& args) {
       .divisor = args.divisor,
   };
   const size_t bytes = job.count * element_bytes(sum_dtype);
-  if (rest.empty() && !job.is_scaled() && job.first_dtype == sum_dtype) {
+  const bool is_copied = args.dtype != DType::kBool;  // any byte but 0 becomes 1
+  if (rest.empty() && !job.is_scaled() && job.first_dtype == sum_dtype && is_copied) {
     if (job.streams) return HWY_DYNAMIC_DISPATCH(reduce_job)(copy_of(job, bytes));
     if (job.dst != job.first) std::memcpy(job.dst, job.first, bytes);
     return scatter(args.copies, job.dst, bytes);
