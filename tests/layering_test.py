@@ -41,7 +41,7 @@ ROOMS = (
     ("client/abi/", ()),
     ("client/include/", ("rueda/rueda.h",)),
     ("client/", ("daemon/base/", "client/abi/", *PUBLIC_CLIENT)),
-    ("bench/gpu/", ("daemon/base/", "daemon/gpu/")),
+    ("bench/gpu/", ("daemon/base/", "daemon/gpu/", "bench/stats.h")),
     ("bench/", ("daemon/base/", "daemon/core/", "daemon/reduce/", *PUBLIC_CLIENT)),
 )
 

@@ -9,10 +9,13 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/gpu/measure.h"
+#include "bench/stats.h"
 #include "daemon/gpu/load.h"
 
 namespace rueda::gpu::bench {
 namespace {
+
+using rueda::bench::median;
 
 struct Options {
   std::string plugin;
@@ -113,7 +116,11 @@ int main(int argc, char** argv) {
   app.add_option("--segments", options.segments, "Tensors that the bytes are cut into")
       ->delimiter(',')
       ->check(CLI::Range(1, 1000));
-  app.add_option("--dtypes", options.dtypes)->delimiter(',');
+  std::vector<std::string> dtypes;
+  for (int i = 0; i < rueda::kDTypeCount; ++i) {
+    dtypes.emplace_back(to_string(static_cast<rueda::DType>(i)));
+  }
+  app.add_option("--dtypes", options.dtypes)->delimiter(',')->check(CLI::IsMember(dtypes));
   app.add_option("--rounds", options.rounds)->capture_default_str()->check(CLI::Range(1, 1000));
   app.add_option("--round-seconds", options.round_seconds)->capture_default_str();
   app.add_flag("--json", options.is_json, "All rounds, as JSON");

@@ -126,12 +126,6 @@ Result<size_t> repeats(Bench& bench, const std::function<Status()>& work, double
 
 }  // namespace
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  return values[(values.size() - 1) / 2];
-}
-
 Result<Measured> measure(Device& device, const Workload& workload) {
   Bench bench(device, workload);
   if (Status status = bench.prepare(); !status.is_ok()) return status;

@@ -32,7 +32,4 @@ struct Measured {
 // The limit of the device's memory must leave room for 2 * ranks * bytes, and 2 * bytes at least.
 Result<Measured> measure(Device& device, const Workload& workload);
 
-// The middle one of a sorted copy; of an even number the lower. 0 of none.
-double median(std::vector<double> values);
-
 }  // namespace rueda::gpu::bench

@@ -43,7 +43,7 @@ struct ReduceArgs {
   double postscale = 1.0;
   int64_t divisor = 1;  // > 0
   // Writes past the caches, where the addresses allow it and there is no sum_dtype. Faster for what
-  // is larger than the caches and not an input, slower for anything else.
+  // is larger than the caches and has not just been read, slower for anything else.
   bool streams = false;
 };
 

@@ -289,6 +289,24 @@ TEST_F(TimelineTest, NamesOfABatchThatFoundNoRoomComeWithTheNext) {
   EXPECT_EQ(hear(2, {})->tracks, (Names{{3, "c"}}));
 }
 
+TEST_F(TimelineTest, BatchesThatWereLostWithAnEpochHoldUpNoneOfTheNext) {
+  Host host;
+  const auto timeline = make_below(host);
+  uint64_t seq = 0;
+  const auto send_one = [&] {
+    record(*timeline, ++seq);
+    timeline->flush();  // whatever is on its way
+  };
+  for (int i = 0; i < 8; ++i) send_one();
+  ASSERT_EQ(host.sent_of<TraceBatch>().size(), 8u);
+  record(*timeline, ++seq);
+  run_for(150);
+  EXPECT_EQ(host.sent_of<TraceBatch>().size(), 8u);
+  timeline->on_message(NodeIndex{0}, {"job", TimelineBegin{}});  // of the next epoch
+  run_for(150);
+  EXPECT_EQ(host.sent_of<TraceBatch>().size(), 9u);
+}
+
 TEST_F(TimelineTest, ATrackIsNamedOnceInAnEpoch) {
   Host host;
   const auto timeline = make_below(host);

@@ -41,6 +41,11 @@ class Bench(unittest.TestCase):
                          {(d, b, k, s) for d in ("float32", "int8") for b in (1024, 4096)
                           for k in (2, 3) for s in (1, 4)})
 
+    def test_a_dtype_that_does_not_exist_is_named(self):
+        done = run("--plugin", FAKE, "--dtypes", "float32,float33")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("float33", done.stderr)
+
     def test_says_that_there_is_no_plugin(self):
         done = run("--plugin", "/nowhere/librueda_cuda.so")
         self.assertEqual(done.returncode, 1)

@@ -7,13 +7,6 @@
 namespace rueda::gpu::bench {
 namespace {
 
-TEST(Median, IsTheMiddleOne) {
-  EXPECT_EQ(median({}), 0);
-  EXPECT_EQ(median({5}), 5);
-  EXPECT_EQ(median({9, 1, 5}), 5);
-  EXPECT_EQ(median({9, 1, 5, 2}), 2);
-}
-
 TEST(Measure, GivesANumberForEachRoundAndTheMemoryBack) {
   fake::FakeGpu gpu;
   const fake::FakeRunner runner(gpu);
