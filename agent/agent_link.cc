@@ -285,8 +285,12 @@ Result<DaemonDescription> describe_daemon(const std::string& socket, int64_t tim
     return Status(Code::kDaemonLost,
                   "no daemon answers at " + socket + " (" + status.error_message() + ")");
   }
-  return DaemonDescription{reply.node_id(), reply.version(), reply.control_port(),
-                           reply.http_port(), reply.advertised_control_address()};
+  return DaemonDescription{reply.node_id(),
+                           reply.version(),
+                           reply.control_port(),
+                           reply.http_port(),
+                           reply.advertised_control_address(),
+                           reply.cpus()};
 }
 
 std::unique_ptr<AgentLink> AgentLink::open(const std::string& socket, const JobRegistration& job,

@@ -25,6 +25,7 @@ struct DaemonDescription {
   int http_port = 0;
   // host:port that other daemons reach it by; may be empty.
   std::string advertised_control_address;
+  std::string cpus;  // that it keeps to, as in "0-3,8"; empty: where the system puts it
 };
 
 // Asks the daemon at a socket who it is; blocks for `timeout_ms` at most. kDaemonLost: nobody

@@ -80,6 +80,7 @@ void Bringup::use_running_daemon(const std::string& socket) {
                       socket);
   LocalNode node{
       options_.node_rank, daemon.node_id, socket, daemon.advertised_control_address, "", {}};
+  if (options_.binds) bind_beside(daemon, node);
   if (daemon.http_port > 0) node.http_address = join_host_port("127.0.0.1", daemon.http_port);
   if (node.control_address.empty()) {
     const Result<std::string> host = own_host();
@@ -88,6 +89,28 @@ void Bringup::use_running_daemon(const std::string& socket) {
   }
   local_nodes_.push_back(std::move(node));
   on_nodes_known();
+}
+
+void Bringup::bind_beside(const DaemonDescription& daemon, LocalNode& node) {
+  const Result<std::vector<int>> cpus = parse_cpus(daemon.cpus);
+  if (!cpus.is_ok()) {
+    events_.on_note("--bind: the daemon at " + node.socket +
+                    " is left to the system, so ranks are, too; start it with --cpus");
+  } else if (const auto bound = bind_node(allowed_cpus(), cpus.value(), options_.ranks)) {
+    node.rank_cpus = bound->ranks;
+  }
+}
+
+std::optional<Binding> Bringup::bind_node(const std::vector<int>& share,
+                                          const std::vector<int>& daemon, int ranks) {
+  if (!options_.binds) return std::nullopt;
+  const Result<Topology> topology = Topology::of_machine();
+  const Result<Binding> bound = topology.is_ok()
+                                    ? bind_cores(topology.value(), share, daemon, ranks)
+                                    : Result<Binding>(topology.status());
+  if (bound.is_ok()) return bound.value();
+  events_.on_note("--bind: " + bound.status().message() + ", so nothing is bound");
+  return std::nullopt;
 }
 
 void Bringup::start_daemons() {
@@ -99,7 +122,12 @@ void Bringup::start_daemons() {
   if (!host.is_ok()) return fail(host.status().message());
   private_host_ = host.value();
   const bool is_v6 = private_host_.find(':') != std::string::npos;
+  if (options_.binds && says_cpus(options_.daemon_args)) {
+    return fail("--bind chooses the daemon's CPUs: leave out --daemon-arg=--cpus and $RUEDAD_CPUS");
+  }
   const int count = std::max(1, options_.virtual_nodes);
+  const Result<std::vector<std::vector<Rank>>> blocks = deal_evenly(options_.ranks, count);
+  if (!blocks.is_ok()) return fail(blocks.status().message());
   is_daemon_ready_.assign(static_cast<size_t>(count), false);
   for (int i = 0; i < count; ++i) {
     const int node_index = options_.node_rank + i;
@@ -115,9 +143,18 @@ void Bringup::start_daemons() {
     // They stand for machines: on each other's CPUs they would wait for each other.
     std::vector<int> cpus;
     if (count > 1 && !says_cpus(options_.daemon_args)) cpus = share_of(allowed_cpus(), i, count);
+    const auto local_ranks = blocks.value()[static_cast<size_t>(i)].size();
+    LocalNode node{node_index, request.node_id, request.socket, "", "", {}};
+    if (const auto bound =
+            bind_node(cpus.empty() ? allowed_cpus() : cpus, {}, static_cast<int>(local_ranks))) {
+      cpus = bound->daemon;
+      node.rank_cpus = bound->ranks;
+    } else {
+      node.rank_cpus.assign(local_ranks, cpus);
+    }
     request.cpus = to_string(cpus);
     request.extra_args = options_.daemon_args;
-    local_nodes_.push_back({node_index, request.node_id, request.socket, "", "", cpus});
+    local_nodes_.push_back(std::move(node));
     const auto index = static_cast<size_t>(i);
     daemons_.push_back(std::make_unique<PrivateDaemon>(
         loop_, std::move(request),

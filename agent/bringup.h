@@ -5,12 +5,15 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "agent/agent_link.h"
+#include "agent/binding.h"
 #include "agent/daemon_process.h"
 #include "agent/layout.h"
 #include "agent/loop_gate.h"
@@ -27,8 +30,8 @@ struct LocalNode {
   std::string socket;
   std::string control_address;
   std::string http_address;
-  // That its daemon and its ranks keep to; empty: where the system puts them.
-  std::vector<int> cpus;
+  // That each rank keeps to, by local rank; empty: where the system puts them.
+  std::vector<std::vector<int>> rank_cpus;
 };
 
 // All on one loop. Owns the private daemons for the whole life of the job.
@@ -41,6 +44,8 @@ class Bringup {
     std::function<void(const PrivateDaemon&, ExitStatus, bool was_ready)> on_daemon_exit;
     // For --verbose.
     std::function<void(std::string)> on_progress;
+    // What was asked for and cannot be; the job goes on without it.
+    std::function<void(std::string)> on_note;
   };
 
   Bringup(boost::asio::io_context& loop, std::shared_ptr<LoopGate> gate, const Options& options,
@@ -60,6 +65,12 @@ class Bringup {
  private:
   void use_running_daemon(const std::string& socket);
   void start_daemons();
+  // Of ranks beside a daemon that runs already.
+  void bind_beside(const DaemonDescription& daemon, LocalNode& node);
+  // Where so many ranks and their daemon run, within `share`; the daemon keeps to `daemon` already
+  // if that is not empty. None: --bind was not given, or cannot be done.
+  std::optional<Binding> bind_node(const std::vector<int>& share, const std::vector<int>& daemon,
+                                   int ranks);
   void on_daemon_ready(size_t index, Result<DaemonReady> outcome);
   void on_nodes_known();
   void lay_out_here();

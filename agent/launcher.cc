@@ -58,7 +58,8 @@ Launcher::Launcher(Options options)
                 },
                 [this](const std::string& text) {
                   if (options_.is_verbose) perform(Say{text});
-                }}) {}
+                },
+                [this](const std::string& text) { perform(Say{text}); }}) {}
 
 Launcher::~Launcher() { gate_->close(); }
 
@@ -161,9 +162,10 @@ bool Launcher::start_rank(const LocalNode& node, int local_rank,
                           [this] { check_drained(); }});
   const Environment environment =
       rank_environment(job_, node.node_index, local_rank, node.socket, http_addresses);
-  const Status started =
-      process->start(options_.command, environment, node.cpus, options_.has_prefix, *out_sink_,
-                     err_sink_ ? *err_sink_ : *out_sink_);
+  const std::vector<int> cpus =
+      node.rank_cpus.empty() ? std::vector<int>{} : node.rank_cpus[static_cast<size_t>(local_rank)];
+  const Status started = process->start(options_.command, environment, cpus, options_.has_prefix,
+                                        *out_sink_, err_sink_ ? *err_sink_ : *out_sink_);
   if (!started.is_ok()) {
     apply(supervisor_.on_start_failed(shell_code_of_spawn_failure(started), started.message()));
     return false;

@@ -153,6 +153,9 @@ Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, std::string& 
       "--check-finite", options.checks_finite,
       "Report the first NaN or infinity that a rank contributes to a reduction, by tensor, "
       "rank and step, on every rank (or $RUEDA_CHECK_FINITE=1)");
+  app.add_flag("--bind", options.binds,
+               "Give each rank cores of its own, and the node's daemon others; off, and said so, "
+               "where there are too few (or $RUEDA_BIND=1)");
   app.add_flag("--no-prefix", no_prefix, "Do not put the rank before each line of output");
   app.add_flag("--for-rank", options.is_for_rank,
                "Start nothing: register the process that runs this, which mpirun or srun has "
@@ -179,6 +182,7 @@ constexpr std::array kJobFlags{
     JobFlag{"--timeline-filename", "RUEDA_TIMELINE"},
     JobFlag{"--timeline-chunks", "RUEDA_TIMELINE_CHUNKS"},
     JobFlag{"--check-finite", "RUEDA_CHECK_FINITE"},
+    JobFlag{"--bind", "RUEDA_BIND"},
     JobFlag{"--stall-shutdown-seconds", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS"},
 };
 

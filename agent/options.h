@@ -40,6 +40,8 @@ struct Options {
   std::string timeline;
   bool timeline_has_chunks = false;
   bool checks_finite = false;
+  // The node's daemon and each rank get cores of their own (binding.h).
+  bool binds = false;
   // The program and its arguments.
   std::vector<std::string> command;
 };

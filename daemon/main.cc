@@ -182,6 +182,7 @@ Status Daemon::start() {
   plane_.set_events(&*engine_);
   info_.node_id = config_.node_id;
   info_.socket = config_.socket;
+  info_.cpus = config_.cpus;
   info_.simd = reduce::simd_target();
   info_.labels = config_.labels;
   info_.transport = "tcp";

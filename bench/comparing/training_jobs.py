@@ -22,14 +22,18 @@ def ruedarun(options):
             str(options.nodes)]
 
 
+def environment_of(options, variables=None):
+    """What a job runs in: the tree's Python package and the build's library."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RUEDA_", "HOROVOD_"))}
+    return {**kept, "PYTHONPATH": str(ROOT / "client" / "python"),
+            "RUEDA_LIBRARY": str(options.build / "lib" / "librueda.so"), **(variables or {})}
+
+
 def run_job(command, options, what, variables=None):
     """What it wrote to standard output. JobError, with `what` it was, if it fails or takes PATIENCE_S."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RUEDA_", "HOROVOD_"))}
-    environment = {**kept, "PYTHONPATH": str(ROOT / "client" / "python"),
-                   "RUEDA_LIBRARY": str(options.build / "lib" / "librueda.so"), **(variables or {})}
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S,
-                              check=False)
+        done = subprocess.run(command, env=environment_of(options, variables), capture_output=True, text=True,
+                              timeout=PATIENCE_S, check=False)
     except subprocess.TimeoutExpired as error:
         raise JobError(f"{what} has not ended within {PATIENCE_S} s") from error
     if done.returncode != 0:
@@ -37,15 +41,21 @@ def run_job(command, options, what, variables=None):
     return done.stdout
 
 
-def parser_of(description, steps, warmup, rounds):
-    """An ArgumentParser with what all of them take, and these defaults."""
+def bare_parser_of(description, steps, rounds):
+    """An ArgumentParser with what every benchmark of steps takes, and these defaults."""
     parser = argparse.ArgumentParser(description=description.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release", help="has bin/ and lib/")
+    parser.add_argument("--steps", type=int, default=steps, help="measured, in each job")
+    parser.add_argument("--rounds", type=int, default=rounds)
+    return parser
+
+
+def parser_of(description, steps, warmup, rounds):
+    """The same, and what a job of several nodes takes."""
+    parser = bare_parser_of(description, steps, rounds)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--nodes", type=int, default=2, help="virtual nodes")
-    parser.add_argument("--steps", type=int, default=steps, help="measured, in each job")
     parser.add_argument("--warmup", type=int, default=warmup, help="steps before them")
-    parser.add_argument("--rounds", type=int, default=rounds)
     return parser
 
 

@@ -236,6 +236,7 @@ void AgentService::describe(v1::DescribeReply& reply) const {
   reply.set_data_port(port_of(info_.data_address));
   reply.set_http_port(port_of(info_.http_address));
   reply.set_advertised_control_address(info_.advertised_address);
+  reply.set_cpus(info_.cpus);
 }
 
 }  // namespace rueda::service

@@ -15,6 +15,7 @@ struct DaemonInfo {
   std::string http_address;
   std::string advertised_address;  // of the control service, as others reach it; may be empty
   std::string socket;
+  std::string cpus;  // that its threads keep to; empty: where the system puts them
   std::string simd;
   std::string transport;
   std::vector<std::string> labels;  // key=value

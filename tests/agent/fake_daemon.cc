@@ -90,6 +90,7 @@ grpc::Status FakeDaemon::AgentService::Run(grpc::ServerContext*, Stream* stream)
 
 grpc::Status FakeDaemon::AgentService::Describe(grpc::ServerContext*, const v1::DescribeRequest*,
                                                 v1::DescribeReply* reply) {
+  *reply = daemon_.describe_reply;
   reply->set_node_id(daemon_.node_id_);
   reply->set_version("test");
   reply->set_control_port(1);

@@ -34,6 +34,8 @@ class FakeDaemon {
   v1::RankFailed wait_for_rank_failed();
   bool wait_for_job_end();
 
+  // What it says of itself, but for its name, version and ports.
+  v1::DescribeReply describe_reply;
   // What the admin service says.
   v1::GetStatusReply status_reply;
   v1::ListJobsReply jobs_reply;

@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
   }
   std::fprintf(stderr, "fake daemon pid %d listens on %s\n", ::getpid(),
                flags["--listen-host"].c_str());
+  if (!flags["--cpus"].empty()) std::fprintf(stderr, "keeps to %s\n", flags["--cpus"].c_str());
   if (flags["--fake"] == "fail") {
     std::fprintf(stderr, "port taken\n");
     return 3;

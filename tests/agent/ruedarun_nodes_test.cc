@@ -2,9 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include "agent/binding.h"
 #include "agent/network.h"
 #include "daemon/base/cpus.h"
+#include "fake_daemon.h"
 #include "program.h"
 
 namespace rueda::test {
@@ -44,6 +47,8 @@ TEST(VirtualNodes, DealOutRanksInBlocks) {
   }
 }
 
+constexpr char kShowCpus[] = "grep Cpus_allowed_list /proc/self/status";
+
 // As rank's line of /proc/self/status says.
 std::vector<int> cpus_of(const Program& program, int rank) {
   const std::string key = "[" + std::to_string(rank) + "] Cpus_allowed_list:\t";
@@ -58,17 +63,63 @@ std::vector<int> cpus_of(const Program& program, int rank) {
 TEST(VirtualNodes, RanksKeepToTheirNodesShareOfTheCpus) {
   const std::vector<int> cpus = allowed_cpus();
   if (cpus.size() < 2) GTEST_SKIP() << "one CPU";
-  const std::string show = "grep Cpus_allowed_list /proc/self/status";
-  Program program = with_daemons({"-np", "3", "--virtual-nodes", "2"}, show);
+  Program program = with_daemons({"-np", "3", "--virtual-nodes", "2"}, kShowCpus);
   EXPECT_EQ(program.wait(), 0);
   EXPECT_EQ(cpus_of(program, 0), share_of(cpus, 0, 2));
   EXPECT_EQ(cpus_of(program, 1), share_of(cpus, 0, 2));
   EXPECT_EQ(cpus_of(program, 2), share_of(cpus, 1, 2));
 
-  Program told = with_daemons({"-np", "2", "--virtual-nodes", "2", "--daemon-arg=--cpus="}, show);
+  Program told =
+      with_daemons({"-np", "2", "--virtual-nodes", "2", "--daemon-arg=--cpus="}, kShowCpus);
   EXPECT_EQ(told.wait(), 0);
   EXPECT_EQ(cpus_of(told, 0), cpus);
   EXPECT_EQ(cpus_of(told, 1), cpus);
+}
+
+TEST(Bind, RankAndDaemonHaveCpusOfTheirOwn) {
+  const auto bound =
+      agent::bind_cores(agent::Topology::of_machine().value(), allowed_cpus(), {}, 1);
+  if (!bound.is_ok()) GTEST_SKIP() << bound.status().message();
+  Program program = with_daemons({"-np", "1", "--bind"}, kShowCpus);
+  EXPECT_EQ(program.wait(), 0);
+  EXPECT_EQ(cpus_of(program, 0), bound.value().ranks[0]);
+  EXPECT_THAT(program.err(), HasSubstr("keeps to " + to_string(bound.value().daemon) + "\n"));
+}
+
+TEST(Bind, WhereCoresAreTooFewItSaysSoAndBindsNothing) {
+  const std::string ranks = std::to_string(allowed_cpus().size());
+  Program program = with_daemons({"-np", ranks, "--bind"}, kShowCpus);
+  EXPECT_EQ(program.wait(), 0);
+  EXPECT_EQ(cpus_of(program, 0), allowed_cpus());
+  EXPECT_THAT(program.err(), HasSubstr("too few for a daemon and " + ranks + " rank"));
+  EXPECT_THAT(program.err(), HasSubstr("with one each, so nothing is bound"));
+}
+
+TEST(Bind, SomeoneElsesChoiceOfCpusIsRefused) {
+  Program program = with_daemons({"-np", "1", "--bind", "--daemon-arg=--cpus=0"}, "exit 0");
+  EXPECT_EQ(program.wait(), 1);
+  EXPECT_THAT(program.err(), HasSubstr("--bind chooses the daemon's CPUs"));
+}
+
+TEST(Bind, RanksKeepOffTheCpusOfADaemonThatRuns) {
+  const std::vector<int> cpus = allowed_cpus();
+  const std::vector<int> last{cpus.back()};
+  const auto bound = agent::bind_cores(agent::Topology::of_machine().value(), cpus, last, 1);
+  if (!bound.is_ok()) GTEST_SKIP() << bound.status().message();
+  FakeDaemon daemon("@ruedarun-bind-" + std::to_string(::getpid()), "n0");
+  daemon.describe_reply.set_cpus(to_string(last));
+  Program program(
+      {RUEDARUN, "-np", "1", "--bind", "--socket", daemon.socket(), "/bin/sh", "-c", kShowCpus});
+  EXPECT_EQ(program.wait(), 0);
+  EXPECT_EQ(cpus_of(program, 0), bound.value().ranks[0]);
+
+  daemon.describe_reply.set_cpus("");
+  Program left(
+      {RUEDARUN, "-np", "1", "--bind", "--socket", daemon.socket(), "/bin/sh", "-c", kShowCpus});
+  EXPECT_EQ(left.wait(), 0);
+  EXPECT_EQ(cpus_of(left, 0), cpus);
+  EXPECT_THAT(left.err(), HasSubstr("is left to the system, so ranks are, too; start it with "
+                                    "--cpus"));
 }
 
 TEST(VirtualNodes, ADeadDaemonIsNamedAndEndsTheJob) {

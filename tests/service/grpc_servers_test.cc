@@ -24,6 +24,7 @@ class GrpcServersTest : public ::testing::Test {
     info_.data_address = "[::1]:2";
     info_.http_address = "host:3";
     info_.advertised_address = "me:1";
+    info_.cpus = "0-3,8";
     info_.socket = "@socket";
     info_.simd = "AVX2";
     info_.transport = "mem";
@@ -220,6 +221,7 @@ TEST_F(GrpcServersTest, DescribeTellsThePorts) {
   EXPECT_EQ(reply.data_port(), 2);
   EXPECT_EQ(reply.http_port(), 3);
   EXPECT_EQ(reply.advertised_control_address(), "me:1");
+  EXPECT_EQ(reply.cpus(), "0-3,8");
 }
 
 TEST_F(GrpcServersTest, AnOperatorAsksOverEitherWay) {
