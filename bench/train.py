@@ -1,0 +1,124 @@
+#!/usr/bin/python3
+"""Training steps of torchvision's networks: with rueda.torch's DistributedOptimizer, with DistributedDataParallel on Rueda
+and on Gloo, and without communication ("local"), alternating on virtual nodes of this machine.
+
+    bench/train.py sides --models resnet50 vgg16         # exposed communication of each side
+    bench/train.py wrappers                              # P and F, one-step and two-step, ring and central
+    bench/train.py fusion --svg fusion.svg               # 64 KiB to 128 MiB
+    bench/train.py scaling --step-ms 370 --svg s.svg     # 1 to 4 ranks on 1 and 2 nodes
+    bench/train.py sides --computes --data photographs   # real networks, real pictures, real input pipeline
+
+Unless --computes is given, the network computes nothing: a step sleeps for --step-ms, and its gradients become ready
+when the real network's would. So communication is what is measured, on however few cores. Prints Markdown: medians over
+the rounds of the median step of the slowest rank, and in brackets what that is longer than the same step without
+communication.
+
+Exit codes: 0; 1 an error or a wrong result; 2 a wrong command line.
+"""
+
+import json
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+from comparing.machine import NoiseMeter, require_quiet
+from comparing.processes import CompareError
+from comparing.training_jobs import PYTHON, ROOT, JobError, parse_positive, parser_of, run_job
+from training import KINDS_OF_PICTURES, cases, models, tables
+
+
+def schedule_of(model, options, folder):
+    """Where the model's schedule is; measured now, in a process of its own."""
+    path = Path(folder) / f"{model}.json"
+    program = (f"import json, sys; sys.path.insert(0, {str(ROOT / 'bench')!r}); from training import models; "
+               f"print(json.dumps(models.measure_schedule({model!r})))")
+    path.write_text(run_job([PYTHON, "-c", program], options, f"the schedule of {model}"), encoding="utf-8")
+    return path
+
+
+def with_local(wanted):
+    """What is compared, and before it the same work without communication, once for each kind of it."""
+    local = {}
+    for case in wanted:
+        alone = case.local()
+        local.setdefault(alone.column, alone)
+    return [*local.values(), *wanted]
+
+
+def measure(options):
+    """{(label, column): results, one a round}: all cases in turn, again and again."""
+    found = defaultdict(list)
+    wanted = with_local(cases.EXPERIMENTS[options.experiment](options))
+    with tempfile.TemporaryDirectory() as folder:
+        schedules = {}
+        if not options.computes:
+            for model in dict.fromkeys(case.model for case in wanted):
+                schedules[model] = schedule_of(model, options, folder)
+        for number in range(options.rounds):
+            for case in wanted:
+                meter = NoiseMeter()
+                result = cases.run(case, options, schedules.get(case.model))
+                found[case.label, case.column].append(result)
+                print(f"round {number + 1}: {case.label}, {case.column}: {result['seconds'] * 1e3:.2f} ms a step "
+                      f"(other work {meter.cores():.2f} cores)", file=sys.stderr, flush=True)
+    return dict(found)
+
+
+def report(found, options):
+    if options.experiment == "scaling":
+        print(tables.efficiencies(found))
+    else:
+        print(tables.steps(tables.size_columns(found)))
+    if options.phases:
+        print("\nMilliseconds of each part of a step\n")
+        print(tables.phases(tables.size_columns(found)))
+    if options.json:
+        rows = [{"label": label, "column": column, "rounds": results} for (label, column), results in found.items()]
+        options.json.write_text(json.dumps({"experiment": options.experiment, "rows": rows}, indent=1) + "\n",
+                                encoding="utf-8")
+    if options.svg:
+        draw = {"fusion": tables.draw_fusion, "scaling": tables.draw_efficiencies}[options.experiment]
+        draw(found, options.svg)
+
+
+def parse(arguments):
+    parser = parser_of(__doc__, steps=30, warmup=8, rounds=5)
+    parser.add_argument("experiment", choices=cases.EXPERIMENTS)
+    parser.add_argument("--models", nargs="+", choices=models.MODELS, default=["resnet50"])
+    parser.add_argument("--sides", nargs="+", choices=cases.SIDES, default=cases.SIDES)
+    parser.add_argument("--step-ms", type=float, default=50, help="of a network that sleeps")
+    parser.add_argument("--computes", action="store_true", help="train for real")
+    parser.add_argument("--data", choices=KINDS_OF_PICTURES, default="synthetic", help="with --computes")
+    parser.add_argument("--batch", type=int, default=8, help="of each rank, with --computes")
+    parser.add_argument("--pixels", type=int, default=64, help="a side of a picture, with --computes")
+    parser.add_argument("--phases", action="store_true", help="print the parts of a step, too")
+    parser.add_argument("--json", type=Path, help="write every round's results to this file")
+    parser.add_argument("--svg", type=Path, help="draw it; of fusion and scaling")
+    parser.add_argument("--busy-ok", action="store_true", help="measure beside other work")
+    options = parse_positive(parser, arguments, "step_ms", "batch", "pixels")
+    if options.svg and options.experiment not in ("fusion", "scaling"):
+        parser.error(f"--svg draws fusion or scaling, not {options.experiment}")
+    if options.experiment != "sides" and len(options.models) > 1:
+        parser.error(f"{options.experiment} takes one of --models")
+    options.step_s = 0.0 if options.computes else options.step_ms / 1e3
+    return options
+
+
+def main():
+    options = parse(sys.argv[1:])
+    try:
+        require_quiet(options.busy_ok, lambda text: print(text, file=sys.stderr))
+        found = measure(options)
+    except (CompareError, JobError) as error:
+        print(f"train.py: {error}", file=sys.stderr)
+        return 1
+    kind = f"{options.data} pictures" if options.computes else f"asleep, {options.step_ms:g} ms a step"
+    place = "" if options.experiment == "scaling" else f"{options.ranks} ranks on {options.nodes} nodes, "
+    print(f"{', '.join(options.models)}: {place}{kind}; medians of {options.rounds} rounds\n")
+    report(found, options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,3 @@
+"""Training steps, for bench/train.py."""
+
+KINDS_OF_PICTURES = ("synthetic", "digits", "photographs")

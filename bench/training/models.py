@@ -1,0 +1,54 @@
+"""The networks that are trained, from torchvision, and when in a step their gradients are ready."""
+
+import json
+import time
+from pathlib import Path
+
+MODELS = {"googlenet": "googlenet", "resnet50": "resnet50", "resnet101": "resnet101", "vgg16": "vgg16",
+          "mobilenet": "mobilenet_v2"}
+
+
+def build(name, classes=1000):
+    """The network with random weights, the same in every process."""
+    import torch
+    import torchvision
+
+    torch.manual_seed(1)
+    more = {"init_weights": True, "aux_logits": False} if name == "googlenet" else {}
+    return getattr(torchvision.models, MODELS[name])(num_classes=classes, **more)
+
+
+def measure_schedule(name, batch=2, side=96, steps=3):
+    """When in a step each gradient is ready: {"model", "forward": the share of the step that the forward pass takes,
+    "parameters": [{"name", "shape", "ready": a share of the step}, in the order of the network]}.
+
+    From steps on this machine's CPU, on one thread, of small pictures; the fastest one counts. A GPU's shares differ
+    somewhat, but the order, and that the large gradients of the last layers come first, are the network's."""
+    import torch
+
+    torch.set_num_threads(1)
+    model = build(name)
+    ready = {}
+    accumulators = []  # a hook lasts as long as its node
+    for key, parameter in model.named_parameters():
+        node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+        node.register_hook(lambda *_, key=key: ready.__setitem__(key, time.perf_counter()))
+        accumulators.append(node)
+    pictures, labels = torch.randn(batch, 3, side, side), torch.zeros(batch, dtype=torch.long)
+    best = None
+    for _ in range(steps + 1):
+        begin = time.perf_counter()
+        loss = torch.nn.functional.cross_entropy(model(pictures), labels)
+        middle = time.perf_counter()
+        loss.backward()
+        seconds = time.perf_counter() - begin
+        if best is None or seconds < best[0]:
+            best = seconds, (middle - begin) / seconds, {key: (at - begin) / seconds for key, at in ready.items()}
+    _, forward, shares = best
+    return {"model": name, "forward": forward,
+            "parameters": [{"name": key, "shape": list(parameter.shape), "ready": min(shares[key], 1.0)}
+                           for key, parameter in model.named_parameters()]}
+
+
+def read_schedule(path):
+    return json.loads(Path(path).read_text(encoding="utf-8"))

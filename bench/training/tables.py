@@ -1,0 +1,99 @@
+"""What bench/train.py prints and draws."""
+
+import statistics
+
+from comparing import plot
+from comparing.work import format_size
+
+# Published throughput, as a share of ideal scaling. A cluster's: beside ours, never with them.
+PAPERS = {"Cambridge, DDP, 16 GPUs": 0.72, "Cambridge, 1-step P+F, 16 GPUs": 0.60, "Cambridge, 2-step P, 16 GPUs": 0.23,
+          "Uber, Inception V3 and ResNet-101 over TCP": 0.88}
+
+
+def median_ms(results):
+    return statistics.median(result["seconds"] for result in results) * 1e3
+
+
+def rows_of(found):
+    """(labels, columns), each in its order."""
+    labels, columns = {}, {}
+    for label, column in found:
+        labels.setdefault(label)
+        columns.setdefault(column)
+    return list(labels), list(columns)
+
+
+def grid(found, cell):
+    labels, columns = rows_of(found)
+    lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    for label in labels:
+        lines.append(f"| {label} | " + " | ".join(
+            cell(label, column) if (label, column) in found else "" for column in columns) + " |")
+    return "\n".join(lines)
+
+
+def exposed_ms(found, label, column):
+    """What a step takes longer than the same work without communication."""
+    return median_ms(found[label, column]) - median_ms(found["local", column])
+
+
+def steps(found):
+    """Milliseconds a step, and what of them is exposed communication."""
+    return grid(found, lambda label, column: f"{median_ms(found[label, column]):.1f}" if label == "local" else
+                f"{median_ms(found[label, column]):.1f} ({exposed_ms(found, label, column):+.1f})")
+
+
+def phases(found):
+    """Where a step's time goes, in milliseconds; a row a job."""
+    names = list(dict.fromkeys(name for results in found.values() for name in results[0]["phases"]))
+    lines = ["| | " + " | ".join(names) + " | step |", "|---" * (len(names) + 2) + "|"]
+    for (label, column), results in found.items():
+        cells = [statistics.median(result["phases"].get(name, 0.0) for result in results) * 1e3 for name in names]
+        lines.append(f"| {label}, {column} | " + " | ".join(f"{ms:.2f}" for ms in cells) +
+                     f" | {median_ms(results):.1f} |")
+    return "\n".join(lines)
+
+
+def efficiency(found, label, column):
+    """Throughput of each rank, as a share of one rank's that communicates with nobody."""
+    return median_ms(found["local", "1 on 1"]) / median_ms(found[label, column])
+
+
+def efficiencies(found):
+    return grid(found, lambda label, column: f"{median_ms(found[label, column]):.1f} ms "
+                                             f"({efficiency(found, label, column):.0%})")
+
+
+def draw_fusion(found, path):
+    pyplot = plot.require_matplotlib()
+    figure, axes = pyplot.subplots(figsize=(8, 5))
+    _, columns = rows_of(found)
+    sizes = [column for column in columns if ("hvd", column) in found]
+    plot.draw(axes, {"hvd": [(int(size), median_ms(found["hvd", size])) for size in sizes]},
+              "fusion threshold", "milliseconds a step", sizes_below=True)
+    axes.axvspan(4 << 20, 64 << 20, alpha=0.1, label="best in the Cambridge report: 4 to 64 MB")
+    axes.legend(fontsize="small")
+    plot.save(figure, path)
+
+
+def draw_efficiencies(found, path):
+    pyplot = plot.require_matplotlib()
+    figure, axes = pyplot.subplots(figsize=(8, 5))
+    labels, columns = rows_of(found)
+    for label in labels:
+        if label != "local":
+            axes.plot(columns, [efficiency(found, label, column) for column in columns], marker="o", label=label)
+    for line, (name, share) in enumerate(PAPERS.items()):
+        axes.axhline(share, linestyle=":", color=f"C{line + 5}", label=f"{name}: {share:.0%}")
+    axes.set_xlabel("ranks on nodes")
+    axes.set_ylabel("throughput of a rank, as a share of one alone")
+    axes.set_ylim(0, 1.1)
+    axes.grid(True, alpha=0.3)
+    axes.legend(fontsize="small")
+    plot.save(figure, path)
+
+
+def size_columns(found):
+    """The same, with sizes as people write them."""
+    return {(label, format_size(int(column)) if column.isdigit() else column): results
+            for (label, column), results in found.items()}
