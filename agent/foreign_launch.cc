@@ -53,6 +53,25 @@ Status read_place(const Variables& variables, const std::string& rank, const std
   return Status::ok();
 }
 
+// What torchrun, or a script that calls init_process_group, says. A run's id may be "none", but its
+// port is its own.
+Result<ForeignLaunch> torch_launch(const Variables& variables) {
+  ForeignLaunch out;
+  if (Status status = read_place(variables, "RANK", "WORLD_SIZE", out); !status.is_ok()) {
+    return status;
+  }
+  out.first_host = value_of(variables, "MASTER_ADDR");
+  out.id = value_of(variables, "RUEDA_LAUNCH_ID");
+  if (out.id.empty()) {
+    out.id = value_of(variables, "TORCHELASTIC_RUN_ID") + "." +
+             value_of(variables, "TORCHELASTIC_RESTART_COUNT") + "." +
+             value_of(variables, "MASTER_PORT");
+  }
+  out.is_one_node =
+      out.size == 1 || value_of(variables, "LOCAL_WORLD_SIZE") == value_of(variables, "WORLD_SIZE");
+  return out;
+}
+
 }  // namespace
 
 std::string first_of_node_list(const std::string& list) {
@@ -67,12 +86,17 @@ std::string first_of_node_list(const std::string& list) {
   return list.substr(0, bracket) + first + rest.substr(0, rest.find(','));
 }
 
-// An allocation of Slurm's may hold an mpirun: the innermost launcher is asked first. A batch
-// script has Slurm's variables too, but no step.
+// An allocation of Slurm's may hold an mpirun, and a step a torchrun, whose own place is another
+// than that of its ranks: the innermost launcher is asked first. A batch script has Slurm's
+// variables too, but no step.
 Result<ForeignLaunch> foreign_launch(const Variables& variables) {
   ForeignLaunch out;
   Status status;
   const std::string step = first_value_of(variables, {"SLURM_STEP_ID", "SLURM_STEPID"});
+  const bool has_torch_rank = variables.contains("RANK") && variables.contains("WORLD_SIZE");
+  const bool is_torchs =
+      variables.contains("RUEDA_LAUNCH_ID") || variables.contains("TORCHELASTIC_RUN_ID");
+  if (has_torch_rank && is_torchs) return torch_launch(variables);
   if (variables.contains("OMPI_COMM_WORLD_RANK")) {
     status = read_place(variables, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", out);
     out.id = first_value_of(variables, {"PMIX_NAMESPACE", "OMPI_MCA_orte_ess_jobid"});
@@ -87,10 +111,13 @@ Result<ForeignLaunch> foreign_launch(const Variables& variables) {
     const bool has_step_size = variables.contains("SLURM_STEP_NUM_TASKS");
     status = read_place(variables, "SLURM_PROCID",
                         has_step_size ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS", out);
+  } else if (has_torch_rank && variables.contains("MASTER_ADDR")) {
+    return torch_launch(variables);
   } else {
     return Status(Code::kNotFound,
-                  "neither mpirun nor srun has started this process: the variables "
-                  "OMPI_COMM_WORLD_RANK, PMI_RANK and SLURM_PROCID with SLURM_STEP_ID are not set");
+                  "neither mpirun nor srun nor torchrun has started this process: the variables "
+                  "OMPI_COMM_WORLD_RANK, PMI_RANK, SLURM_PROCID with SLURM_STEP_ID, and RANK with "
+                  "WORLD_SIZE and MASTER_ADDR are not set");
   }
   if (!status.is_ok()) return status;
   if (!step.empty()) {

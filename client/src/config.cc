@@ -76,7 +76,7 @@ Result<int64_t> resolve_timeout(int64_t given_ms) {
   return named_ms;
 }
 
-// The place in a job that mpirun, srun or the like has started.
+// The place in a job that mpirun, srun, torchrun or the like has started.
 Result<Config> join(Config config) {
   Result<std::map<std::string, std::string>> joined =
       join_launched(config.socket_path, config.timeout_ms);

@@ -18,7 +18,7 @@ struct Config {
   int64_t timeout_ms = 60'000;
 };
 
-// options may be NULL. Ranks that mpirun, srun or the like has started meet here, which waits for
+// options may be NULL. Ranks that mpirun, srun, torchrun or the like has started meet here, which waits for
 // all of them (launched.h). The error names the variable that is missing or makes no sense.
 Result<Config> resolve_config(const rueda_init_options* options);
 

@@ -53,13 +53,12 @@ Result<pid_t> spawn(const std::vector<std::string>& command, int output) {
   const int error = ::posix_spawnp(&pid, words[0], &actions, nullptr, words.data(), environ);
   ::posix_spawn_file_actions_destroy(&actions);
   if (error != 0) {
-    return Status{
-        Code::kNotFound,
-        errno_text("ruedarun, which registers ranks that mpirun or srun has started, cannot "
-                   "be run as \"" +
-                       command[0] + "\"",
-                   error) +
-            "; put it on PATH, or set RUEDA_RUEDARUN to its path"};
+    return Status{Code::kNotFound,
+                  errno_text("ruedarun, which registers ranks that others have started, cannot "
+                             "be run as \"" +
+                                 command[0] + "\"",
+                             error) +
+                      "; put it on PATH, or set RUEDA_RUEDARUN to its path"};
   }
   return pid;
 }
@@ -103,8 +102,11 @@ Result<std::map<std::string, std::string>> parse(const std::string& text) {
 
 bool is_launched_by_others() {
   const bool is_in_step = is_set("SLURM_STEP_ID") || is_set("SLURM_STEPID");
+  const bool has_torch_rank = is_set("RANK") && is_set("WORLD_SIZE");
+  const bool has_torch_launch =
+      is_set("RUEDA_LAUNCH_ID") || is_set("TORCHELASTIC_RUN_ID") || is_set("MASTER_ADDR");
   return is_set("OMPI_COMM_WORLD_RANK") || is_set("PMI_RANK") ||
-         (is_set("SLURM_PROCID") && is_in_step);
+         (is_set("SLURM_PROCID") && is_in_step) || (has_torch_rank && has_torch_launch);
 }
 
 Result<std::map<std::string, std::string>> join_launched(const std::string& socket,

@@ -1,4 +1,4 @@
-// Processes that mpirun, srun or the like have started, without ruedarun: `ruedarun --for-rank`,
+// Processes that mpirun, srun, torchrun or the like have started, without ruedarun: `ruedarun --for-rank`,
 // which this library runs beside them, finds the other ranks and registers the job with the daemon.
 #pragma once
 
@@ -10,7 +10,8 @@
 
 namespace rueda::client {
 
-// Whether the environment has a rank of Open MPI's, of a PMI launcher's or of a step of Slurm's.
+// Whether the environment has a rank of Open MPI's, of a PMI launcher's, of a step of Slurm's or of
+// torch.distributed's.
 bool is_launched_by_others();
 
 // What ruedarun would have put into the environment. Waits for all ranks of the job, `timeout_ms`

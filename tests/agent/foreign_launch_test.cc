@@ -18,6 +18,14 @@ const Variables kSlurm{
     {"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "2"},           {"SLURM_STEP_NUM_NODES", "2"},
     {"SLURM_NNODES", "1"},  {"SLURM_JOB_NODELIST", "x[1-9]"}, {"SLURM_STEP_NODELIST", "x[2-3]"}};
 
+const Variables kTorchrun{{"RANK", "5"},
+                          {"WORLD_SIZE", "8"},
+                          {"LOCAL_WORLD_SIZE", "8"},
+                          {"MASTER_ADDR", "h"},
+                          {"MASTER_PORT", "29500"},
+                          {"TORCHELASTIC_RUN_ID", "none"},
+                          {"TORCHELASTIC_RESTART_COUNT", "1"}};
+
 ForeignLaunch launch_of(const Variables& variables) {
   const Result<ForeignLaunch> found = foreign_launch(variables);
   EXPECT_TRUE(found.is_ok()) << found.status().message();
@@ -60,6 +68,40 @@ TEST(ForeignLaunch, KnowsPmi) {
   EXPECT_FALSE(launch.is_one_node);
   EXPECT_TRUE(
       launch_of({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALNRANKS", "2"}}).is_one_node);
+}
+
+TEST(ForeignLaunch, KnowsTorchrunsRunAndItsRestarts) {
+  const ForeignLaunch launch = launch_of(kTorchrun);
+  EXPECT_EQ(launch.rank, 5);
+  EXPECT_EQ(launch.size, 8);
+  EXPECT_EQ(launch.id, "none.1.29500");
+  EXPECT_EQ(launch.first_host, "h");
+  EXPECT_TRUE(launch.is_one_node);
+  Variables spread = kTorchrun;
+  spread["LOCAL_WORLD_SIZE"] = "4";
+  EXPECT_FALSE(launch_of(spread).is_one_node);
+  Variables named = kTorchrun;
+  named["RUEDA_LAUNCH_ID"] = "abc";
+  EXPECT_EQ(launch_of(named).id, "abc");
+}
+
+TEST(ForeignLaunch, KnowsAPlainRankOfTorchDistributed) {
+  const ForeignLaunch launch = launch_of(
+      {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "29501"}});
+  EXPECT_EQ(launch.size, 2);
+  EXPECT_EQ(launch.id, "..29501");
+  EXPECT_EQ(foreign_launch({{"RANK", "1"}, {"WORLD_SIZE", "2"}}).status().code(), Code::kNotFound);
+}
+
+TEST(ForeignLaunch, TorchrunUnderSrunOrMpirunIsTheLauncher) {
+  Variables both = kSlurm;
+  both.insert(kTorchrun.begin(), kTorchrun.end());
+  both.insert(kOpenMpi.begin(), kOpenMpi.end());
+  EXPECT_EQ(launch_of(both).rank, 5);
+  // A script may set RANK itself, from what mpirun says.
+  Variables set_by_hand = kOpenMpi;
+  set_by_hand.insert({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"MASTER_ADDR", "h"}});
+  EXPECT_EQ(launch_of(set_by_hand).rank, 3);
 }
 
 TEST(ForeignLaunch, NamesTheVariableThatIsWrong) {

@@ -1,0 +1,28 @@
+"""torch.distributed over Rueda.
+
+    import rueda.distributed                            # registers the backend "rueda"
+    torch.distributed.init_process_group("rueda")       # under ruedarun, torchrun, or with MASTER_ADDR and RANK set
+    model = torch.nn.parallel.DistributedDataParallel(model)
+
+Tensors are on the CPU. PyTorch 1.13 and 2.x; nothing is compiled. docs/torch_distributed.md is the guide.
+"""
+
+import torch.distributed as _dist
+
+from ._backend import ProcessGroupRueda, create
+from ._barrier import monitored_barrier
+from ._hooks import arena_hook, bf16_wire_hook, fp16_wire_hook
+
+__all__ = ["ProcessGroupRueda", "arena_hook", "bf16_wire_hook", "fp16_wire_hook", "monitored_barrier"]
+
+
+def _register() -> None:
+    if "RUEDA" in vars(_dist.Backend):
+        return
+    try:
+        _dist.Backend.register_backend("rueda", create, devices=["cpu", "cuda"])
+    except TypeError:  # 1.13 has no devices
+        _dist.Backend.register_backend("rueda", create)
+
+
+_register()

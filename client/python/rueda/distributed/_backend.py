@@ -1,0 +1,501 @@
+"""PyTorch's process group over the daemons."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import threading
+import weakref
+from collections import Counter
+from datetime import timedelta
+from typing import Any, Callable, List, Optional, Sequence, Tuple
+
+import torch
+import torch.distributed as dist
+
+from .._library import Tensor, byref
+from ..torch._reductions import options_of
+from ..torch._tensors import (as_moved, c_tensor, check_tensor, code_of, contiguous, dims_of, result_of,
+                              submit_sized)
+from ._futures import Follower, Turns
+from ._names import Names
+from ._operation import Operation
+from ._peers import Channel
+from ._reductions import bitwise_of, describe, op_of
+from ._sparse import allreduce_sparse
+from ._start import Session, current, session
+from ._transfer import All, Finished, Transfer, bytes_of
+from ._work import Work
+
+Tensors = List[torch.Tensor]
+
+# How often groups of the same ranks have been made: their names differ by it. The same on all of these ranks.
+_made: "Counter[Tuple[int, ...]]" = Counter()
+_making = threading.Lock()
+
+
+class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
+    """All methods may be called from any thread, if all ranks of the group make the same calls in the same order, as
+    PyTorch asks of them.
+
+    What is submitted must not change before its end, and results may be looked at after it: Work.wait().
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+        super().__init__(rank, size)
+        self._place = rank
+        self._count = size
+        self.seconds = timeout.total_seconds()
+        self._session: Session
+        self._session, self._ranks = _ranks_of(store, rank, size, timeout)
+        assert self._session.sets is not None
+        self._set = self._session.sets.acquire(self._ranks, self.seconds)
+        with _making:
+            key = tuple(self._ranks)
+            self._ordinal = _made[key]
+            _made[key] += 1
+        self._names = Names()
+        self._calling = threading.RLock()  # names follow the order of the calls
+        self._follower = Follower(f"rueda-group-{self._set}.{self._ordinal}")
+        self._turns = Turns(self._follower)
+        self._sequence = 0
+        self._release = weakref.finalize(self, self._session.sets.release, self._ranks)
+        self._release.atexit = False
+
+    # --- What PyTorch asks -----------------------------------------------------------------------------------------
+
+    def getBackendName(self) -> str:
+        return "rueda"
+
+    def _get_backend_name(self) -> str:
+        return "rueda"
+
+    def name(self) -> str:
+        return "rueda"
+
+    def rank(self) -> int:
+        return self._place
+
+    def size(self) -> int:
+        return self._count
+
+    getRank, getSize = rank, size
+
+    def _set_sequence_number_for_group(self) -> None:
+        self._sequence = 0
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._sequence
+
+    setSequenceNumberForGroup, getSequenceNumberForGroup = _set_sequence_number_for_group, _get_sequence_number_for_group
+
+    @property
+    def process_set_id(self) -> int:
+        """Of Rueda's process set that has the group's ranks."""
+        return self._set
+
+    def shutdown(self) -> None:
+        """The group is not used any more on this rank."""
+        self._release()
+
+    # --- Reductions ------------------------------------------------------------------------------------------------
+
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
+        op = _reduction(opts)
+        if tensors[0].is_sparse:
+            return self._done("all_reduce", allreduce_sparse(self, tensors, op))
+        function = bitwise_of(op)
+        if function is not None:
+            return self._allreduce_bitwise(tensors, function)
+        return self.allreduce_by(tensors, op_of(op))
+
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
+        return self.allreduce(tensors, opts)
+
+    def allreduce_by(self, tensors: Tensors, op: int, wire_dtype: Optional[str] = None,
+                     name: Optional[str] = None) -> Work:
+        """All-reduces in place by one of Rueda's reductions; several tensors as one. wire_dtype: what float32 is rounded
+        to between nodes. name: of this reduction alone, None: it gets one."""
+        for tensor in tensors:
+            check_tensor(tensor)
+        sources = [contiguous(tensor.detach()) for tensor in tensors]
+        codes = [code_of(tensor) for tensor in tensors]
+        options = options_of(op, 1.0, 1.0, wire_dtype)
+        kind = ("all_reduce", describe(op), wire_dtype or "", *(_words(tensor) for tensor in tensors))
+
+        def start(name: str) -> int:
+            if len(sources) == 1:
+                return submit_sized("rueda_allreduce_async", byref(self._told(name, sources[0], sources[0], codes[0])),
+                                    byref(options))
+            told = (Tensor * len(sources))(*(self._told(f"{name}.{i}", source, source, code)
+                                             for i, (source, code) in enumerate(zip(sources, codes))))
+            return submit_sized("rueda_grouped_allreduce_async", name.encode(), told, len(sources), byref(options))
+
+        def finish() -> Tensors:
+            for tensor, source in zip(tensors, sources):
+                _put(tensor, source)
+            return list(tensors)
+
+        return self._begin(kind, start, finish, sources, name)
+
+    def _allreduce_bitwise(self, tensors: Tensors, function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Work:
+        for tensor in tensors:
+            gathered = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(self._count)]
+            self.allgather([gathered], [tensor]).wait()
+            for other in gathered[1:]:
+                gathered[0] = function(gathered[0], other)
+            tensor.detach().copy_(gathered[0])
+        return self._done("all_reduce", tensors)
+
+    def reduce(self, tensors: Tensors, opts: Any) -> Work:
+        (tensor,) = tensors
+        check_tensor(tensor)
+        op, root = op_of(_reduction(opts)), int(opts.rootRank)
+        source, code = contiguous(tensor.detach()), code_of(tensor)
+        target = source if root == self._place else None
+        options = options_of(op, 1.0, 1.0)
+
+        def start(name: str) -> int:
+            return submit_sized("rueda_reduce_async", byref(self._told(name, source, target, code)), self._ranks[root],
+                                byref(options))
+
+        def finish() -> Tensors:
+            if target is not None:
+                _put(tensor, target)
+            return [tensor]
+
+        return self._begin(("reduce", describe(op), str(root), _words(tensor)), start, finish, source)
+
+    def reduce_scatter(self, output_tensors: Tensors, input_tensors: Sequence[Tensors], opts: Any = None) -> Work:
+        (output,), (inputs,) = output_tensors, input_tensors
+        self._check_count("input_list", inputs)
+        source = torch.cat([contiguous(tensor.detach()).reshape(-1) for tensor in inputs])
+        counts = [tensor.numel() for tensor in inputs]
+        if output.numel() != counts[self._place]:
+            raise ValueError(f"output has {output.numel()} elements, and input_list has {counts[self._place]} for rank "
+                             f"{self._place}")
+        return self._reduce_scatter(output, source, counts, opts)
+
+    def _reduce_scatter_base(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> Work:
+        if source.numel() != output.numel() * self._count:
+            raise ValueError(f"input has {source.numel()} elements, not {self._count} times output's {output.numel()}")
+        return self._reduce_scatter(output, contiguous(source.detach()).reshape(-1), None, opts)
+
+    def _reduce_scatter(self, output: torch.Tensor, source: torch.Tensor, counts: Optional[List[int]],
+                        opts: Any) -> Work:
+        for tensor in (output, source):
+            check_tensor(tensor)
+        op, code = op_of(_reduction(opts)), code_of(source)
+        target = output.detach() if output.is_contiguous() else result_of(output.shape, output.dtype)
+        options = options_of(op, 1.0, 1.0)
+
+        def start(name: str) -> int:
+            return submit_sized("rueda_reduce_scatter_async", byref(self._told(name, source, target, code)),
+                                _counts(counts), byref(options))
+
+        def finish() -> Tensors:
+            _put(output, target)
+            return [output]
+
+        kind = ("reduce_scatter", describe(op), _words(source), "" if counts is None else str(counts))
+        return self._begin(kind, start, finish, (source, target))
+
+    def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
+        return self._together("reduce_scatter", [self._reduce_scatter_base(output, source, opts)
+                                                 for output, source in zip(outputs, inputs)])
+
+    # --- What is only moved ----------------------------------------------------------------------------------------
+
+    def broadcast(self, tensors: Tensors, opts: Any = None) -> Work:
+        (tensor,) = tensors
+        check_tensor(tensor)
+        root = int(opts.rootRank) if opts is not None else 0
+        source = contiguous(tensor.detach())
+        moved = as_moved(source)
+
+        def start(name: str) -> int:
+            return submit_sized("rueda_broadcast_async", byref(self._told(name, moved, moved, code_of(moved))),
+                                self._ranks[root])
+
+        def finish() -> Tensors:
+            _put(tensor, source)
+            return [tensor]
+
+        return self._begin(("broadcast", str(root), _words(tensor)), start, finish, (source, moved))
+
+    def allgather(self, output_tensors: Sequence[Tensors], input_tensors: Tensors, opts: Any = None) -> Work:
+        works = []
+        for outputs, source in zip(output_tensors, input_tensors):
+            self._check_count("tensor_list", outputs)
+            works.append(self._allgather(outputs, source))
+        return works[0] if len(works) == 1 else self._together("all_gather", works)
+
+    def _allgather(self, outputs: Tensors, tensor: torch.Tensor) -> Work:
+        counts = [output.numel() for output in outputs]
+        if tensor.numel() != counts[self._place] or any(output.dtype != tensor.dtype for output in outputs):
+            raise ValueError(f"tensor_list[{self._place}] must have this rank's dtype {tensor.dtype} and its "
+                             f"{tensor.numel()} elements, not {outputs[self._place].dtype} and {counts[self._place]}")
+        source = contiguous(tensor.detach()).reshape(-1)
+        target = result_of((sum(counts),), tensor.dtype)
+
+        def finish() -> Tensors:
+            for output, part in zip(outputs, target.split(counts)):
+                output.detach().copy_(part.view(output.shape))
+            return list(outputs)
+
+        return self._gather_into(target, source, counts, finish)
+
+    def _allgather_base(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Work:
+        if output.numel() != tensor.numel() * self._count or output.dtype != tensor.dtype:
+            raise ValueError(f"output must have {tensor.dtype} and {self._count} times input's {tensor.numel()} elements, "
+                             f"not {output.dtype} and {output.numel()}")
+        source = contiguous(tensor.detach()).reshape(-1)
+        target = output.detach() if output.is_contiguous() else result_of(output.shape, output.dtype)
+
+        def finish() -> Tensors:
+            _put(output, target)
+            return [output]
+
+        return self._gather_into(target, source, None, finish)
+
+    def _gather_into(self, target: torch.Tensor, source: torch.Tensor, counts: Optional[List[int]],
+                     finish: Callable[[], Tensors]) -> Work:
+        check_tensor(target)
+        check_tensor(source)
+        moved, place = as_moved(source), as_moved(target)
+
+        def start(name: str) -> int:
+            return submit_sized("rueda_allgather_async", byref(self._told(name, moved, place, code_of(moved))),
+                                _counts(counts))
+
+        kind = ("all_gather", _words(source), "" if counts is None else str(counts))
+        return self._begin(kind, start, finish, (source, moved, target))
+
+    def allgather_coalesced(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
+        by_input = output_lists if len(output_lists) == len(inputs) else list(zip(*output_lists))
+        return self._together("all_gather", [self._allgather(list(outputs), source)
+                                             for outputs, source in zip(by_input, inputs)])
+
+    def allgather_into_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
+        return self._together("all_gather", [self._allgather_base(output, source)
+                                             for output, source in zip(outputs, inputs)])
+
+    def gather(self, output_tensors: Sequence[Tensors], input_tensors: Tensors, opts: Any) -> Work:
+        (tensor,), root = input_tensors, int(opts.rootRank)
+        check_tensor(tensor)
+        source = contiguous(tensor.detach()).reshape(-1)
+        moved = as_moved(source)
+        outputs: Tensors = list(output_tensors[0]) if root == self._place else []
+        if root == self._place:
+            self._check_count("gather_list", outputs)
+        target = result_of((source.numel() * len(outputs),), tensor.dtype) if outputs else None
+        place = as_moved(target) if target is not None else None
+
+        def start(name: str) -> int:
+            return submit_sized("rueda_gather_async", byref(self._told(name, moved, place, code_of(moved))), None,
+                                self._ranks[root])
+
+        def finish() -> Tensors:
+            if target is not None:
+                for output, part in zip(outputs, target.chunk(self._count)):
+                    output.detach().copy_(part.view(output.shape))
+            return outputs
+
+        return self._begin(("gather", str(root), _words(tensor)), start, finish, (source, moved, target))
+
+    def scatter(self, output_tensors: Tensors, input_tensors: Sequence[Tensors], opts: Any) -> Work:
+        (output,), root = output_tensors, int(opts.rootRank)
+        check_tensor(output)
+        target = output.detach() if output.is_contiguous() else result_of(output.shape, output.dtype)
+        if root == self._place:
+            (inputs,) = input_tensors
+            self._check_count("scatter_list", inputs)
+            source = torch.cat([contiguous(tensor.detach()).reshape(-1) for tensor in inputs])
+            if source.numel() != output.numel() * self._count:
+                raise ValueError(f"the tensors of scatter_list must have as many elements as tensor: {output.numel()}")
+        else:
+            source = torch.empty(output.numel() * self._count, dtype=output.dtype)  # only its shape counts
+        moved, place = as_moved(source), as_moved(target.reshape(-1))
+
+        def start(name: str) -> int:
+            return submit_sized("rueda_scatter_async", byref(self._told(name, moved, place, code_of(moved))), None,
+                                self._ranks[root])
+
+        def finish() -> Tensors:
+            _put(output, target)
+            return [output]
+
+        return self._begin(("scatter", str(root), _words(output)), start, finish, (source, moved, target))
+
+    def alltoall_base(self, output: torch.Tensor, source: torch.Tensor, output_splits: Sequence[int],
+                      input_splits: Sequence[int], opts: Any = None) -> Work:
+        for tensor in (output, source):
+            check_tensor(tensor)
+            if tensor.dim() == 0:
+                raise ValueError("a tensor has no first dimension to be cut; pass tensor.reshape(1)")
+        rows = _splits(source, list(input_splits), self._count, "input")
+        theirs = _splits(output, list(output_splits), self._count, "output")
+        row = math.prod(source.shape[1:])
+        sizes = self._sizes([count * row for count in rows]) if output_splits or input_splits else None
+        if sizes is not None:
+            received = [sizes[i * self._count + self._place] for i in range(self._count)]
+            if received != [count * row for count in theirs]:
+                raise ValueError(f"output_split_sizes are {theirs} rows, but the ranks send "
+                                 f"{[count // max(row, 1) for count in received]}")
+        given = contiguous(source.detach()).reshape(-1)
+        target = output.detach() if output.is_contiguous() else result_of(output.shape, output.dtype)
+
+        def finish() -> Tensors:
+            _put(output, target)
+            return [output]
+
+        return self._alltoall(target, given, sizes, finish)
+
+    def alltoall(self, output_tensors: Tensors, input_tensors: Tensors, opts: Any = None) -> Work:
+        self._check_count("output_tensor_list", output_tensors)
+        self._check_count("input_tensor_list", input_tensors)
+        counts = [output.numel() for output in output_tensors]
+        given = torch.cat([contiguous(tensor.detach()).reshape(-1) for tensor in input_tensors])
+        target = result_of((sum(counts),), given.dtype)
+        sizes = self._sizes([tensor.numel() for tensor in input_tensors])
+        received = [sizes[i * self._count + self._place] for i in range(self._count)]
+        if received != counts:
+            raise ValueError(f"output_tensor_list has {counts} elements, but the ranks send {received}")
+
+        def finish() -> Tensors:
+            for output, part in zip(output_tensors, target.split(counts)):
+                output.detach().copy_(part.view(output.shape))
+            return list(output_tensors)
+
+        return self._alltoall(target, given, sizes, finish)
+
+    def _alltoall(self, target: torch.Tensor, given: torch.Tensor, sizes: Optional[List[int]],
+                  finish: Callable[[], Tensors]) -> Work:
+        moved, place = as_moved(given), as_moved(target.reshape(-1))
+
+        def start(name: str) -> int:
+            return submit_sized("rueda_alltoall_async", byref(self._told(name, moved, place, code_of(moved))),
+                                _counts(sizes))
+
+        kind = ("all_to_all", _words(given) if sizes is None else str(given.dtype), "" if sizes is None else str(sizes))
+        return self._begin(kind, start, finish, (given, moved, target))
+
+    # Of all ranks, one behind the other.
+    def _sizes(self, own: List[int]) -> List[int]:
+        every = torch.empty(len(own) * self._count, dtype=torch.int64)
+        self._allgather_base(every, torch.tensor(own, dtype=torch.int64)).wait()
+        return every.tolist()
+
+    # --- Barriers --------------------------------------------------------------------------------------------------
+
+    def barrier(self, opts: Any = None) -> Work:
+        def start(name: str) -> int:
+            return submit_sized("rueda_process_set_barrier_async", self._set, name.encode())
+
+        return self._begin(("barrier",), start, lambda: [], None)
+
+    # --- One to one ------------------------------------------------------------------------------------------------
+
+    def send(self, tensors: Tensors, dst: int, tag: int = 0) -> Work:
+        (tensor,) = tensors
+        check_tensor(tensor)
+        source = contiguous(tensor.detach())
+        sending = self._session.peers.send(self._channel(tag), self._ranks[dst], bytes_of(source))
+        return Work(Transfer(f"send to rank {dst}", sending, source, self._ranks), self.seconds, self._follower)
+
+    def recv(self, tensors: Tensors, src: int, tag: int = 0) -> Work:
+        return self._recv(tensors, [self._ranks[src]], tag, f"recv from rank {src}")
+
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Work:
+        return self._recv(tensors, None, tag, "recv from any rank")
+
+    def _recv(self, tensors: Tensors, ranks: Optional[List[int]], tag: int, what: str) -> Work:
+        (tensor,) = tensors
+        check_tensor(tensor)
+        target = tensor.detach() if tensor.is_contiguous() else torch.empty_like(
+            tensor, memory_format=torch.contiguous_format)
+        receiving = self._session.peers.recv(self._channel(tag), ranks, bytes_of(target))
+        transfer = Transfer(what, receiving, target, self._ranks, lambda: _put(tensor, target))
+        return Work(transfer, self.seconds, self._follower)
+
+    def _channel(self, tag: int) -> Channel:
+        return Channel(self._set, self._ordinal, tag)
+
+    # --- How one is carried out ------------------------------------------------------------------------------------
+
+    def _begin(self, kind: Tuple[str, ...], start: Callable[[str], int], finish: Callable[[], Tensors], memory: Any,
+               name: Optional[str] = None) -> Work:
+        with self._calling:
+            self._sequence += 1
+            number = self._names.number_of(kind) if name is None else 0
+            chosen = f"torch{self._ordinal}.{name or _shortened(kind)}.{number}"
+            operation = Operation(kind[0], lambda: start(chosen), finish, memory)
+            work = Work(operation, self.seconds, self._follower)
+            self._turns.begin(chosen, operation)
+        return work
+
+    def _done(self, what: str, result: Tensors) -> Work:
+        return Work(Finished(what, result), self.seconds, self._follower)
+
+    def _together(self, what: str, works: "List[Work]") -> Work:
+        return Work(All(what, works), self.seconds, self._follower)
+
+    def _told(self, name: str, source: torch.Tensor, target: Optional[torch.Tensor], code: int) -> Tensor:
+        dims = list(source.shape) if source.dim() <= 8 else [source.numel()]
+        return c_tensor(name, source, target, dims_of(dims), len(dims), code, self._set)
+
+    def _check_count(self, what: str, tensors: Sequence[torch.Tensor]) -> None:
+        if len(tensors) != self._count:
+            raise ValueError(f"{what} must have a tensor for each of the {self._count} ranks, not {len(tensors)}")
+
+
+def _reduction(opts: Any) -> Any:
+    return dist.ReduceOp.SUM if opts is None else opts.reduceOp
+
+
+def _words(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).partition(".")[2] + "x".join(["", *map(str, tensor.shape)])
+
+
+# librueda's names have 255 bytes at most.
+def _shortened(kind: Tuple[str, ...]) -> str:
+    text = ".".join(part for part in kind if part)
+    if len(text) <= 200:
+        return text
+    return f"{text[:180]}.{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
+
+
+def _counts(counts: Optional[Sequence[int]]) -> Any:
+    return None if counts is None else dims_of(counts)
+
+
+def _put(tensor: torch.Tensor, result: torch.Tensor) -> None:
+    if result.data_ptr() != tensor.data_ptr():
+        tensor.detach().copy_(result)
+
+
+def _splits(tensor: torch.Tensor, given: List[int], count: int, what: str) -> List[int]:
+    rows = tensor.shape[0]
+    if not given:
+        if rows % count:
+            raise ValueError(f"{what} has {rows} rows, which cannot be cut into {count} equal parts; pass "
+                             f"{what}_split_sizes")
+        return [rows // count] * count
+    if len(given) != count or min(given) < 0 or sum(given) != rows:
+        raise ValueError(f"{what}_split_sizes={given} must be {count} numbers from 0 that add up to the {rows} rows of "
+                         f"{what}")
+    return given
+
+
+# Which rank of the job each of the group's is. The first group has them all.
+def _ranks_of(store: Any, rank: int, size: int, timeout: timedelta) -> "Tuple[Session, List[int]]":
+    if not dist.is_initialized():
+        return session(store, rank, size, timeout), list(range(size))
+    joined = current()
+    store.set(f"rueda/rank/{rank}", str(joined.rank))
+    return joined, [int(store.get(f"rueda/rank/{place}")) for place in range(size)]
+
+
+def create(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroupRueda:
+    """What torch.distributed calls. Joins the job if it is the process's first group."""
+    return ProcessGroupRueda(store, rank, size, timeout)

@@ -1,0 +1,58 @@
+"""A barrier that says who is missing."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any, List, Optional
+
+import torch
+
+from ._hooks import group_of
+
+# Apart from what programs send: their tags are 0 and more.
+_TAG = -1
+
+
+def monitored_barrier(group: Any = None, timeout: Optional[timedelta] = None, wait_all_ranks: bool = False) -> None:
+    """torch.distributed.monitored_barrier, which PyTorch itself allows to Gloo alone: all ranks of the group wait for
+    each other. RuntimeError on the group's first rank names the one that has not come within `timeout` (None: the
+    group's); with wait_all_ranks, all of them. The others get one as well, then."""
+    chosen = group_of(group)
+    seconds = chosen.seconds if timeout is None else timeout.total_seconds()
+    token = torch.zeros(1, dtype=torch.uint8)
+    if chosen.rank() != 0:
+        chosen.send([token], 0, _TAG)
+        came = chosen.recv([token], 0, _TAG)
+        if not came.operation.wait(2 * seconds):
+            raise RuntimeError(f"monitored_barrier: rank 0 of the group has not answered within {2 * seconds:g} s")
+        came.wait()
+        if token[0]:
+            raise RuntimeError("monitored_barrier: not all ranks have come; rank 0 of the group names them")
+        return
+    missing = _missing(chosen, seconds, wait_all_ranks)
+    token[0] = 1 if missing else 0
+    for rank in range(1, chosen.size()):
+        if rank not in missing:
+            chosen.send([token], rank, _TAG).wait()
+    if missing:
+        raise RuntimeError(f"monitored_barrier: {_ranks(missing)} of the group did not come within {seconds:g} s"
+                           + ("" if wait_all_ranks else "; wait_all_ranks=True names all that are missing"))
+
+
+def _missing(group: Any, seconds: float, waits_for_all: bool) -> List[int]:
+    deadline = time.monotonic() + seconds
+    arriving = [group.recv([torch.zeros(1, dtype=torch.uint8)], rank, _TAG) for rank in range(1, group.size())]
+    missing = []
+    for rank, came in enumerate(arriving, start=1):
+        if not came.operation.wait(max(0.0, deadline - time.monotonic())):
+            missing.append(rank)
+            if not waits_for_all:
+                break
+    for came in arriving:
+        came.operation.cancel()
+    return missing
+
+
+def _ranks(ranks: List[int]) -> str:
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))

@@ -1,0 +1,81 @@
+"""The thread that ends futures, and begins what must wait for its name."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import weakref
+from collections import deque
+from typing import Callable, Deque, Dict, List, Optional, Tuple
+
+from ._operation import Operation
+
+# Operations of one group end in the order of their calls, nearly always: so the oldest is waited for, and the others are
+# looked at this often.
+_LOOK_S = 0.01
+# A thread that has had nothing to do for so long ends; the next future begins another.
+_IDLE_S = 5.0
+
+Follow = Callable[[Operation], None]
+
+
+class Follower:
+    """Calls back when operations have ended, from a thread of its own, which is there while there are any.
+    Thread-safe."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._news: "queue.SimpleQueue[Tuple[Operation, Follow]]" = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: Optional[threading.Thread] = None
+
+    def follow(self, operation: Operation, then: Follow) -> None:
+        """Calls then(operation) when it has ended."""
+        with self._lock:
+            self._news.put((operation, then))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        followed: List[Tuple[Operation, Follow]] = []
+        while True:
+            try:
+                while True:
+                    followed.append(self._news.get(block=not followed, timeout=None if followed else _IDLE_S))
+            except queue.Empty:
+                pass
+            if not followed:
+                with self._lock:
+                    if self._news.empty():
+                        self._thread = None
+                        return
+                continue
+            followed[0][0].wait(_LOOK_S)
+            ended = [pair for pair in followed if pair[0].poll()]
+            followed = [pair for pair in followed if not pair[0].has_ended]
+            for operation, then in ended:
+                then(operation)
+
+
+class Turns:
+    """Begins operations, those of one name one after the other, and keeps them alive until they have ended: the daemon
+    reads and writes their memory. Not thread-safe."""
+
+    def __init__(self, follower: Follower) -> None:
+        self._follower = follower
+        self._in_flight: Deque[Operation] = deque()
+        self._last: "Dict[str, weakref.ref[Operation]]" = {}
+
+    def begin(self, name: str, operation: Operation) -> None:
+        """At once, or when what was begun under the name before has ended."""
+        while self._in_flight and self._in_flight[0].poll():
+            self._in_flight.popleft()
+        before = self._last.get(name)
+        earlier = before() if before is not None else None
+        self._last[name] = weakref.ref(operation)
+        self._in_flight.append(operation)
+        if earlier is None or earlier.poll():
+            operation.begin()
+        else:
+            self._follower.follow(earlier, lambda _: operation.begin())

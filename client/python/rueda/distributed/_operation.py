@@ -1,0 +1,91 @@
+"""What one collective does: an operation of librueda's, from its submission to the tensors that the caller sees."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from typing import Any, Callable, List, Optional
+
+import torch
+
+from .. import _library
+from .._errors import TIMEOUT, error_for
+
+# Who waits wakes this often, for signal handlers (Ctrl-C).
+_SIGNAL_SLICE_S = 0.5
+
+
+class Operation:
+    """Any thread may wait for it, and several may at a time. Whoever sees its end first finishes it.
+
+    what: for error messages. start: submits it and returns librueda's handle; called once, by begin(). finish: makes
+    the result when the daemon is done; called once. memory: what must live until then.
+    """
+
+    def __init__(self, what: str, start: Callable[[], int], finish: Callable[[], List[torch.Tensor]],
+                 memory: Any) -> None:
+        self.what = what
+        self.result: List[torch.Tensor] = []
+        self.error: Optional[BaseException] = None
+        self._start: Optional[Callable[[], int]] = start
+        self._finish: Optional[Callable[[], List[torch.Tensor]]] = finish
+        self._memory = memory
+        self._handle = 0
+        self._waiting = threading.Lock()  # held by who is in librueda's wait
+        self._has_ended = threading.Event()
+
+    def begin(self) -> None:
+        """Submits it. What the daemon refuses is its end, with an error."""
+        assert self._start is not None
+        start, self._start = self._start, None
+        try:
+            self._handle = start()
+        except Exception as error:
+            self._end(error)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether result or error is there."""
+        return self._has_ended.is_set()
+
+    def poll(self) -> bool:
+        """Looks whether it has ended, without waiting."""
+        return self.wait(0.0)
+
+    def wait(self, timeout: Optional[float]) -> bool:
+        """Waits until it has ended: `timeout` seconds at most, None: for ever. False: it has not. An operation that
+        another thread is to begin is waited for as well."""
+        deadline = math.inf if timeout is None else time.monotonic() + timeout
+        while not self.has_ended:
+            left = max(0.0, min(deadline - time.monotonic(), _SIGNAL_SLICE_S))
+            if self._handle == 0:
+                self._has_ended.wait(min(left, 0.01))
+            elif self._waiting.acquire(timeout=left):
+                try:
+                    self._wait_here(left)
+                finally:
+                    self._waiting.release()
+            if not self.has_ended and time.monotonic() >= deadline:
+                return False
+        return True
+
+    def _wait_here(self, seconds: float) -> None:
+        if self.has_ended:
+            return
+        code = _library.load().rueda_wait(self._handle, math.ceil(seconds * 1e3), None)
+        if code == TIMEOUT:
+            return
+        if code < 0:
+            return self._end(error_for(code, _library.last_error()))
+        try:
+            assert self._finish is not None
+            self.result = self._finish()
+        except Exception as error:
+            return self._end(error)
+        self._end(None)
+
+    def _end(self, error: Optional[BaseException]) -> None:
+        self.error = error
+        self._finish = self._memory = None
+        self._has_ended.set()

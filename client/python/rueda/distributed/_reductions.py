@@ -1,0 +1,37 @@
+"""PyTorch's reductions as the daemons name them."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Optional
+
+import torch
+import torch.distributed as dist
+
+from .._operations import Average, Max, Min, Product, Sum
+
+_OPS = [(dist.ReduceOp.SUM, Sum), (dist.ReduceOp.AVG, Average), (dist.ReduceOp.MIN, Min), (dist.ReduceOp.MAX, Max),
+        (dist.ReduceOp.PRODUCT, Product)]
+_BITWISE = [(dist.ReduceOp.BAND, torch.bitwise_and), (dist.ReduceOp.BOR, torch.bitwise_or),
+            (dist.ReduceOp.BXOR, torch.bitwise_xor)]
+
+Bitwise = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def bitwise_of(op: Any) -> Optional[Bitwise]:
+    """The function of a reduction that the daemons do not have: contributions are gathered, and each rank combines
+    them. None: they have it."""
+    return next((function for theirs, function in _BITWISE if op == theirs), None)
+
+
+def op_of(op: Any) -> int:
+    """rueda.h's number. ValueError: nobody has it."""
+    for theirs, ours in _OPS:
+        if op == theirs:
+            return ours
+    raise ValueError(f"reduction {op} is not there; use SUM, AVG, MIN, MAX, PRODUCT, BAND, BOR or BXOR")
+
+
+def describe(op: Any) -> str:
+    """For names."""
+    names: Dict[int, str] = {Sum: "sum", Average: "average", Min: "min", Max: "max", Product: "product"}
+    return names[op]

@@ -1,0 +1,144 @@
+"""Process sets for PyTorch's groups. PyTorch asks only a group's members to make it, Rueda all ranks of the job: so the
+members ask rank 0, and rank 0 tells all ranks, in one order, which sets come and go."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections import Counter
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from .. import _process_sets
+from .._errors import RuedaError
+from .._process_sets import ProcessSet
+
+_LOG = logging.getLogger("rueda.distributed")
+
+Ranks = Tuple[int, ...]
+Tell = Callable[[int, Any], Any]
+
+
+class Registry:
+    """Rank 0's part: counts who uses which set. Called on one thread."""
+
+    def __init__(self, size: int, tell: Tell) -> None:
+        self._size = size
+        self._tell = tell
+        self._users: "Dict[Ranks, Counter[int]]" = {}
+        self._changes = 0
+
+    def acquire(self, rank: int, ranks: Ranks) -> None:
+        """Every member says so, once for each group. It is told when the set is there."""
+        if ranks not in self._users:
+            self._users[ranks] = Counter()
+            self._tell_all("add", ranks)
+        self._users[ranks][rank] += 1
+        self._tell(rank, {"do": "grant", "ranks": ranks, "change": self._changes})
+
+    def release(self, rank: int, ranks: Ranks) -> None:
+        """The set goes when none of its ranks has a use for it."""
+        users = self._users[ranks]
+        users[rank] -= 1
+        if not +users:
+            del self._users[ranks]
+            self._tell_all("remove", ranks)
+
+    def _tell_all(self, what: str, ranks: Ranks) -> None:
+        self._changes += 1
+        for rank in range(self._size):
+            self._tell(rank, {"do": what, "ranks": ranks})
+
+
+class Sets:
+    """Every rank's part. acquire() and release() may be called from any thread; on_message is called on the loop of the
+    ranks' messages."""
+
+    def __init__(self, rank: int, size: int, tell: Tell) -> None:
+        self._rank = rank
+        self._size = size
+        self._tell = tell
+        self._registry = Registry(size, tell) if rank == 0 else None
+        self._changes: "queue.SimpleQueue[Optional[Tuple[str, Ranks]]]" = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        self._made = 0
+        self._granted: "Dict[Ranks, List[int]]" = {}  # at which change, for each acquire() that waits
+        self._sets: Dict[Ranks, ProcessSet] = {}
+        self._errors: Dict[Ranks, RuedaError] = {}
+        self._thread = threading.Thread(target=self._make_changes, name="rueda-sets", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._changes.put(None)
+        self._thread.join()
+
+    def acquire(self, ranks: List[int], seconds: float) -> int:
+        """The number of the process set of these ranks, this one among them; all of them call it, and wait for the job's
+        other ranks, which need not do anything. RuntimeError: that took longer than `seconds`, or there are 64 sets."""
+        key = tuple(sorted(ranks))
+        if len(key) == self._size:
+            return 0
+        self._tell(0, {"do": "acquire", "ranks": key})
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._is_made(key), seconds):
+                raise RuntimeError(f"the group of ranks {list(key)} was not made within {seconds:g} s: another rank of the "
+                                   "job has ended, or is stuck in a change of process sets")
+            self._granted[key].pop(0)
+            if key in self._errors:
+                raise RuntimeError(f"the group of ranks {list(key)} cannot be made: {self._errors[key]}")
+            set_id = self._sets[key].process_set_id
+        assert set_id is not None
+        return set_id
+
+    def release(self, ranks: List[int]) -> None:
+        """Of one acquire()."""
+        key = tuple(sorted(ranks))
+        if len(key) < self._size:
+            self._tell(0, {"do": "release", "ranks": key})
+
+    def on_message(self, rank: int, message: Any) -> None:
+        """From another rank, or from this one itself."""
+        ranks = tuple(message["ranks"])
+        if message["do"] == "acquire" and self._registry:
+            self._registry.acquire(rank, ranks)
+        elif message["do"] == "release" and self._registry:
+            self._registry.release(rank, ranks)
+        elif message["do"] == "grant":
+            with self._changed:
+                self._granted.setdefault(ranks, []).append(message["change"])
+                self._changed.notify_all()
+        else:
+            self._changes.put((message["do"], ranks))
+
+    def _is_made(self, key: Ranks) -> bool:
+        granted = self._granted.get(key)
+        return bool(granted) and self._made >= granted[0]
+
+    def _make_changes(self) -> None:
+        while True:
+            change = self._changes.get()
+            if change is None:
+                return
+            self._make(*change)
+
+    def _make(self, what: str, ranks: Ranks) -> None:
+        error: Optional[RuedaError] = None
+        made: Optional[ProcessSet] = None
+        try:
+            if what == "add":
+                made = _process_sets.add_process_set(ranks)
+            elif ranks in self._sets:
+                _process_sets.remove_process_set(self._sets[ranks])
+        except RuedaError as failed:
+            error = failed
+            _LOG.warning("rank %d: to %s the process set of ranks %s failed: %s", self._rank, what, list(ranks), failed)
+        with self._changed:
+            self._errors.pop(ranks, None)
+            if what == "remove":
+                self._sets.pop(ranks, None)
+            elif made is not None:
+                self._sets[ranks] = made
+            elif error is not None:
+                self._errors[ranks] = error
+            self._made += 1
+            self._changed.notify_all()

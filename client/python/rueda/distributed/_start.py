@@ -1,0 +1,136 @@
+"""The place in the job, however the process was started, and what all groups of a process share."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import socket
+import threading
+from datetime import timedelta
+from typing import Any, List, Optional, Tuple
+
+import numpy as np
+
+from .. import _context, _operations, _parts
+from ._peers import SECRET_BYTES, Peers
+from ._sets import Sets
+
+_ENDPOINT = "RUEDA_RDZV_ENDPOINT"
+_ADDRESS_BYTES = 64
+
+
+class Session:
+    """From the first init_process_group on until the process ends, whatever groups come and go: leaving the job and
+    joining it again would cost more. Its parts are thread-safe."""
+
+    def __init__(self, store: Any) -> None:
+        self.rank = _context.rank()
+        self.size = _context.size()
+        self.number = _context.session()
+        self.peers = Peers(self.rank, _own_host(store), self._on_message)
+        self.sets: Optional[Sets] = None
+        addresses, secret = self._meet()
+        self.sets = Sets(self.rank, self.size, self.peers.tell)
+        self.peers.start(addresses, secret)
+
+    def close(self) -> None:
+        self.peers.close()
+        if self.sets is not None:
+            self.sets.close()
+
+    def _meet(self) -> "Tuple[List[Tuple[str, int]], bytes]":
+        host, port = self.peers.address
+        own = np.zeros((1, _ADDRESS_BYTES), np.uint8)
+        text = f"{port} {host}".encode()
+        own[0, :len(text)] = np.frombuffer(text, np.uint8)
+        told = _parts.allgather(own, name="rueda.distributed.addresses")
+        addresses = []
+        for row in told:
+            their_port, their_host = bytes(row).rstrip(b"\0").decode().split(" ", 1)
+            addresses.append((their_host, int(their_port)))
+        secret = np.frombuffer(secrets.token_bytes(SECRET_BYTES), np.uint8).copy()
+        _operations.broadcast_(secret, 0, name="rueda.distributed.secret")
+        return addresses, secret.tobytes()
+
+    def _on_message(self, rank: int, message: Any) -> None:
+        if self.sets is not None:
+            self.sets.on_message(rank, message)
+
+
+_session: Optional[Session] = None
+_starting = threading.Lock()
+
+
+def session(store: Any, rank: int, size: int, timeout: timedelta) -> Session:
+    """The process's. Joins the job if that has not been done; then `rank` and `size` are what PyTorch was told.
+    RuntimeError says what does not fit, or what is missing."""
+    global _session
+    with _starting:
+        if not _context.is_initialized():
+            _join(store, rank, size, timeout)
+        if (rank, size) != (_context.rank(), _context.size()):
+            raise RuntimeError(f"init_process_group was told rank {rank} of {size}, but this process is rank "
+                               f"{_context.rank()} of {_context.size()} of Rueda's job: leave rank and world_size to "
+                               "the environment")
+        if _session is None or _session.number != _context.session():
+            if _session is not None:
+                _session.close()
+            _session = Session(store)
+            atexit.register(_session.close)
+        return _session
+
+
+def current() -> Session:
+    """RuntimeError before init_process_group."""
+    if _session is None:
+        raise RuntimeError("init_process_group(\"rueda\") comes first")
+    return _session
+
+
+# ruedarun has said all in the environment. For others librueda finds the other ranks, at a place that rank 0 chooses.
+def _join(store: Any, rank: int, size: int, timeout: timedelta) -> None:
+    said = {"RANK": str(rank), "WORLD_SIZE": str(size)}
+    if "RUEDA_JOB_ID" not in os.environ:
+        said["RUEDA_LAUNCH_ID"] = _agreed(store, rank, "launch", lambda: secrets.token_hex(8))
+        if _ENDPOINT not in os.environ:
+            said[_ENDPOINT] = _agreed(store, rank, "endpoint", lambda: _free_endpoint(store))
+    kept = {name: os.environ.get(name) for name in said}
+    os.environ.update(said)
+    try:
+        _context.init(timeout=timeout.total_seconds() or None)
+    finally:
+        for name, value in kept.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _agreed(store: Any, rank: int, key: str, make: Any) -> str:
+    if rank == 0:
+        store.set("rueda/" + key, make())
+    return bytes(store.get("rueda/" + key)).decode()
+
+
+def _free_endpoint(store: Any) -> str:
+    host = _own_host(store)
+    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as server:
+        port = server.getsockname()[1]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+# This machine's address, as the other ranks reach it: the one from which it would reach the store, or the master.
+def _own_host(store: Any) -> str:
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    master = str(getattr(store, "host", "") or os.environ.get("MASTER_ADDR", "localhost"))
+    try:
+        for family, kind, protocol, _, address in socket.getaddrinfo(master, 9, type=socket.SOCK_DGRAM):
+            with socket.socket(family, kind, protocol) as probe:
+                probe.connect(address)  # of a datagram's socket: nothing is sent
+                return str(probe.getsockname()[0])
+    except OSError as error:
+        raise RuntimeError(f"MASTER_ADDR={master!r} cannot be reached from here ({error}); set it to rank 0's "
+                           "address") from None
+    raise RuntimeError(f"MASTER_ADDR={master!r} has no address; set it to rank 0's")

@@ -1,0 +1,105 @@
+"""What Work stands for, if it is no operation of the daemons."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import time
+from typing import Callable, List, Optional, Sequence
+
+import torch
+
+from ._work import Waitable, Work
+
+
+def bytes_of(tensor: torch.Tensor) -> memoryview:
+    """A contiguous tensor's memory."""
+    flat = tensor.reshape(-1)
+    if flat.numel() == 0:
+        return memoryview(b"")
+    return memoryview(flat.view(torch.uint8).numpy())
+
+
+class Transfer:
+    """A send or a recv. ranks: of the group, by place."""
+
+    def __init__(self, what: str, under_way: "concurrent.futures.Future[int]", memory: torch.Tensor,
+                 ranks: Sequence[int], finish: Optional[Callable[[], None]] = None) -> None:
+        self.what = what
+        self.result: List[torch.Tensor] = [memory]
+        self.error: Optional[BaseException] = None
+        self.source = -1
+        self._under_way = under_way
+        self._ranks = list(ranks)
+        self._finish = finish
+
+    @property
+    def has_ended(self) -> bool:
+        return self._finish is None and self.source >= 0 or self.error is not None
+
+    def poll(self) -> bool:
+        return self.wait(0.0)
+
+    def wait(self, timeout: Optional[float]) -> bool:
+        if self.has_ended:
+            return True
+        try:
+            rank = self._under_way.result(timeout)
+        except concurrent.futures.TimeoutError:
+            return False
+        except BaseException as error:
+            self.error = error
+            return True
+        finish, self._finish = self._finish, None
+        if finish is not None:
+            finish()
+        self.source = self._ranks.index(rank)
+        return True
+
+
+    def cancel(self) -> None:
+        """What has not been received, is not. Without effect on what has."""
+        self._under_way.cancel()
+
+
+class Finished:
+    """What was done in the call itself."""
+
+    def __init__(self, what: str, result: List[torch.Tensor]) -> None:
+        self.what = what
+        self.result = result
+        self.error: Optional[BaseException] = None
+        self.has_ended = True
+
+    def poll(self) -> bool:
+        return True
+
+    def wait(self, timeout: Optional[float]) -> bool:
+        return True
+
+
+class All:
+    """Several, as one."""
+
+    def __init__(self, what: str, works: Sequence[Work]) -> None:
+        self.what = what
+        self._parts: List[Waitable] = [work.operation for work in works]
+
+    @property
+    def result(self) -> List[torch.Tensor]:
+        return [tensor for part in self._parts for tensor in part.result]
+
+    @property
+    def error(self) -> Optional[BaseException]:
+        return next((part.error for part in self._parts if part.error is not None), None)
+
+    @property
+    def has_ended(self) -> bool:
+        return all(part.has_ended for part in self._parts)
+
+    def poll(self) -> bool:
+        return all([part.poll() for part in self._parts])
+
+    def wait(self, timeout: Optional[float]) -> bool:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        return all([part.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+                    for part in self._parts])

@@ -1,0 +1,89 @@
+"""What a collective returns: PyTorch's Work over an operation of the daemons, or over a transfer between two ranks."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import timedelta
+from typing import Any, Deque, List, Optional, Protocol
+
+import torch
+from torch._C._distributed_c10d import Work as TorchWork
+
+from ._futures import Follower
+
+
+class Waitable(Protocol):
+    """An Operation, or what can be waited for like one."""
+
+    what: str
+    result: List[torch.Tensor]
+    error: Optional[BaseException]
+
+    @property
+    def has_ended(self) -> bool: ...
+
+    def poll(self) -> bool: ...
+
+    def wait(self, timeout: Optional[float]) -> bool: ...
+
+
+# PyTorch 1.13 waits for what C++ asked for (DDP's constructor does) through the base class once nobody in Python refers
+# to it any more, and so for ever. Nothing there waits for more of them at a time.
+_KEPT_FOR_C = 1024
+_kept: Deque[Any] = deque(maxlen=_KEPT_FOR_C if torch.__version__.startswith("1.") else 0)
+
+
+class Work(TorchWork):
+    """Thread-safe. `seconds` is how long wait() waits if it is not told otherwise."""
+
+    def __init__(self, operation: Waitable, seconds: float, follower: Follower) -> None:
+        super().__init__()
+        self.operation = operation
+        self._seconds = seconds
+        self._follower = follower
+        self._future: Optional[torch.futures.Future[List[torch.Tensor]]] = None
+        _kept.append(self)
+
+    def wait(self, timeout: Optional[timedelta] = None) -> bool:
+        """Returns True when it is done. RuntimeError: it has failed, and the text says why, or the time is up; then it
+        goes on."""
+        seconds = timeout.total_seconds() if timeout else self._seconds
+        if not self.operation.wait(seconds):
+            raise RuntimeError(f"{self.operation.what} has not ended within {seconds:g} s: not all ranks of the group "
+                               "have called it, or one of them is stuck; ruedactl and the daemon's log name the ranks")
+        if self.operation.error is not None:
+            raise self.operation.error
+        return True
+
+    synchronize = wait
+
+    def is_completed(self) -> bool:
+        return self.operation.poll()
+
+    def is_success(self) -> bool:
+        return self.operation.poll() and self.operation.error is None
+
+    def exception(self) -> Optional[BaseException]:
+        return self.operation.error
+
+    def result(self) -> List[torch.Tensor]:
+        return self.operation.result
+
+    def source_rank(self) -> int:
+        return int(getattr(self.operation, "source", -1))
+
+    _source_rank = source_rank
+
+    def get_future(self) -> "torch.futures.Future[List[torch.Tensor]]":
+        """Gets the list of tensors. Its callbacks run in a thread of the group's."""
+        if self._future is None:
+            self._future = torch.futures.Future()
+            self._follower.follow(self.operation, self._end_future)
+        return self._future
+
+    def _end_future(self, operation: Waitable) -> None:
+        assert self._future is not None
+        if operation.error is not None:
+            self._future.set_exception(operation.error)
+        else:
+            self._future.set_result(operation.result)

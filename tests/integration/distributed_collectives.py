@@ -1,0 +1,228 @@
+"""Every collective of torch.distributed, beside Gloo's."""
+
+import os
+import sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch_support import expect_error
+
+import rueda
+
+_gloo = []
+
+
+def gloo():
+    if not _gloo:
+        _gloo.append(dist.new_group(backend="gloo"))
+    return _gloo[0]
+
+
+def end():
+    rueda.shutdown()
+    sys.stdout.flush()
+    os._exit(0)  # Gloo's threads may hang at the end of a process
+
+
+def made(*shape, dtype=torch.float32, what=0):
+    """Other values on each rank; small integers, whose sums are exact in every dtype."""
+    torch.manual_seed(1000 * what + dist.get_rank())
+    return torch.randint(0, 4, shape).to(dtype)
+
+
+def both(function, *tensors, **named):
+    """function(group=..., *clones) with Rueda and with Gloo gives the same tensors."""
+    found, expected = [tensor.clone() for tensor in tensors], [tensor.clone() for tensor in tensors]
+    function(*found, **named)
+    function(*expected, group=gloo(), **named)
+    for ours, theirs in zip(found, expected):
+        assert ours.dtype == theirs.dtype and torch.equal(ours, theirs), (function, ours, theirs)
+    return found
+
+
+def case_all_reduce():
+    for dtype in (torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8, torch.int8):
+        for op in (dist.ReduceOp.SUM, dist.ReduceOp.PRODUCT, dist.ReduceOp.MIN, dist.ReduceOp.MAX):
+            both(dist.all_reduce, made(5, 3, dtype=dtype), op=op)
+    for op in (dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR):
+        both(dist.all_reduce, made(7, dtype=torch.int32), op=op)
+    both(dist.all_reduce, made(100_000))
+    both(dist.all_reduce, torch.tensor(3.5))
+    both(dist.all_reduce, made(6, 4).t())
+
+
+def case_all_reduce_of_complex_numbers():
+    both(dist.all_reduce, torch.complex(made(4), made(4, what=1)))
+
+
+def case_average():
+    tensor = torch.full((3,), float(dist.get_rank()))
+    dist.all_reduce(tensor, op=dist.ReduceOp.AVG)
+    assert torch.equal(tensor, torch.full((3,), (dist.get_world_size() - 1) / 2))
+
+
+def case_all_reduce_of_sparse_tensors():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    tensor = torch.sparse_coo_tensor([[0, rank + 1]], [[1.0, 2.0], [3.0, 4.0]], (size + 1, 2))
+    dist.all_reduce(tensor)
+    expected = torch.zeros(size + 1, 2)
+    expected[0] = torch.tensor([1.0, 2.0]) * size
+    expected[1:] = torch.tensor([3.0, 4.0])
+    assert torch.equal(tensor.to_dense(), expected)
+
+
+def case_broadcast():
+    for root in range(dist.get_world_size()):
+        for dtype in (torch.float32, torch.int16, torch.bool, torch.bfloat16):
+            tensor = made(9, dtype=dtype, what=root)
+            expected = [tensor.clone() for _ in range(dist.get_world_size())]
+            dist.all_gather_object(objects := [None] * len(expected), tensor)
+            dist.broadcast(tensor, root)
+            assert torch.equal(tensor, objects[root]), (tensor, objects)
+
+
+def case_reduce():
+    for root in range(dist.get_world_size()):
+        tensor = made(11, what=root)
+        total = tensor.clone()
+        dist.all_reduce(total)
+        dist.reduce(tensor, root)
+        if dist.get_rank() == root:
+            assert torch.equal(tensor, total)
+
+
+def case_all_gather():
+    size = dist.get_world_size()
+    for dtype in (torch.float32, torch.int16, torch.complex64):
+        own = made(4, 2, dtype=dtype)
+        found, expected = [torch.zeros_like(own) for _ in range(size)], [None] * size
+        dist.all_gather(found, own)
+        dist.all_gather_object(expected, own, group=gloo())
+        assert all(map(torch.equal, found, expected))
+    flat = torch.zeros(4 * size, 2)
+    gather_into = getattr(dist, "all_gather_into_tensor", None) or dist._all_gather_base
+    gather_into(flat, made(4, 2))
+    dist.all_gather(found := [torch.zeros(4, 2) for _ in range(size)], made(4, 2))
+    assert torch.equal(flat, torch.cat(found))
+
+
+def case_gather_and_scatter():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for root in range(size):
+        own = made(3, 2, what=root)
+        gathered = [torch.zeros(3, 2) for _ in range(size)] if rank == root else None
+        dist.gather(own, gathered, dst=root)
+        back = torch.zeros(3, 2)
+        dist.scatter(back, gathered, src=root)
+        assert torch.equal(back, own)
+
+
+def case_reduce_scatter():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    parts = [made(5, what=place) for place in range(size)]
+    total = torch.stack(parts)
+    dist.all_reduce(total)
+    out = torch.zeros(5)
+    dist.reduce_scatter(out, [part.clone() for part in parts])
+    assert torch.equal(out, total[rank])
+    into = getattr(dist, "reduce_scatter_tensor", None) or dist._reduce_scatter_base
+    out.zero_()
+    into(out, torch.cat(parts))
+    assert torch.equal(out, total[rank])
+
+
+def case_all_to_all():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    given = torch.arange(2 * size, dtype=torch.float32) + 100 * rank
+    taken = torch.zeros(2 * size)
+    dist.all_to_all_single(taken, given)
+    assert torch.equal(taken, torch.cat([torch.arange(2 * rank, 2 * rank + 2.0) + 100 * other for other in range(size)]))
+    # Rank i sends j + 1 rows to rank j.
+    rows = [place + 1 for place in range(size)]
+    given = torch.full((sum(rows), 2), float(rank))
+    taken = torch.zeros((rank + 1) * size, 2)
+    dist.all_to_all_single(taken, given, [rank + 1] * size, rows)
+    assert torch.equal(taken, torch.arange(float(size)).repeat_interleave(rank + 1)[:, None].expand(-1, 2))
+    lists = [torch.zeros(rank + 1, 2) for _ in range(size)]
+    dist.all_to_all(lists, list(given.split(rows)))
+    assert torch.equal(torch.cat(lists), taken)
+    if size > 1:
+        expect_error(ValueError, "output_split_sizes are .* rows, but the ranks send", dist.all_to_all_single,
+                     torch.zeros((rank + 1) * size, 2), given, [(rank + 1) * size] + [0] * (size - 1), rows)
+
+
+def case_objects():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    found = [None] * size
+    dist.all_gather_object(found, {"rank": rank, "text": "x" * rank})
+    assert found == [{"rank": other, "text": "x" * other} for other in range(size)]
+    told = [("from", 0), 7] if rank == 0 else [None, None]
+    dist.broadcast_object_list(told, src=0)
+    assert told == [("from", 0), 7]
+    gathered = [None] * size if rank == size - 1 else None
+    dist.gather_object(rank, gathered, dst=size - 1)
+    assert gathered is None or gathered == list(range(size))
+    dist.scatter_object_list(mine := [None], [f"for {other}" for other in range(size)] if rank == 0 else None, src=0)
+    assert mine == [f"for {rank}"]
+
+
+def case_many_at_a_time():
+    """More of one kind than have names of their own."""
+    tensors = [torch.full((10,), float(i)) for i in range(300)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    other = dist.all_reduce(torch.ones(3), async_op=True)
+    for work in reversed(works):
+        work.wait()
+    other.wait()
+    for i, tensor in enumerate(tensors):
+        assert torch.equal(tensor, torch.full((10,), float(i * dist.get_world_size())))
+    assert all(work.is_completed() and work.is_success() for work in works)
+
+
+def case_nobody_keeps_the_work():
+    """The memory of what is under way lives until it has ended."""
+    for _ in range(50):
+        dist.all_reduce(torch.ones(20_000), async_op=True)
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    assert total.item() == dist.get_world_size()
+
+
+def case_futures():
+    tensor = torch.ones(5)
+    future = dist.all_reduce(tensor, async_op=True).get_future().then(lambda done: done.value()[0] * 2)
+    assert torch.equal(future.wait(), torch.full((5,), 2.0 * dist.get_world_size()))
+
+
+def case_errors():
+    expect_error(ValueError, "torch.int16 is not supported", dist.all_reduce, torch.ones(2, dtype=torch.int16))
+    expect_error(ValueError, "tensor_list must have a tensor for each of the", dist.all_gather,
+                 [torch.ones(1)] * (dist.get_world_size() + 1), torch.ones(1))
+
+
+def case_of_a_timeout():
+    """The operation goes on."""
+    if dist.get_world_size() == 1:
+        return
+    total, token = torch.ones(1), torch.zeros(1)
+    if dist.get_rank() == 0:
+        work = dist.all_reduce(total, async_op=True)
+        expect_error(RuntimeError, "all_reduce has not ended within 0.2 s", work.wait, timedelta(seconds=0.2))
+        for rank in range(1, dist.get_world_size()):
+            dist.send(token, rank)
+        work.wait()
+    else:
+        dist.recv(token, 0)
+        dist.all_reduce(total)
+    assert total.item() == dist.get_world_size()
+
+
+def case_copies():
+    """Tensors from rueda.empty are reduced where they are."""
+    memory = torch.from_numpy(rueda.empty(1000))
+    before = rueda.stats()
+    memory.fill_(1.0)
+    dist.all_reduce(memory)
+    after = rueda.stats()
+    assert before.bytes_copied_in == after.bytes_copied_in and memory[0] == dist.get_world_size()

@@ -1,0 +1,145 @@
+"""Groups of some of the ranks, and what goes from one rank to another."""
+
+import tempfile
+import uuid
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch_support import expect_error
+
+import rueda.distributed
+
+
+def case_new_group():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for first in range(size):
+        ranks = list(range(first, size))
+        group = dist.new_group(ranks)
+        if rank in ranks:
+            tensor = torch.full((4,), float(rank))
+            dist.all_reduce(tensor, group=group)
+            assert torch.equal(tensor, torch.full((4,), float(sum(ranks))))
+            dist.broadcast(tensor, ranks[-1], group=group)
+            root = torch.full((1,), float(rank))
+            dist.reduce(root, ranks[0], group=group)
+            assert rank != ranks[0] or root.item() == sum(ranks)
+            dist.barrier(group=group)
+
+
+def case_groups_of_the_same_ranks():
+    """Their operations do not meet, in whatever order the ranks call them."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    groups = [dist.new_group(list(range(size))) for _ in range(3)]
+    order = groups if rank % 2 == 0 else list(reversed(groups))
+    tensors = {id(group): torch.full((8,), float(groups.index(group))) for group in order}
+    works = [dist.all_reduce(tensors[id(group)], group=group, async_op=True) for group in order]
+    for work in works:
+        work.wait()
+    for i, group in enumerate(groups):
+        assert torch.equal(tensors[id(group)], torch.full((8,), float(i * size)))
+
+
+def case_made_again():
+    """A group that is made and destroyed again and again: its process set comes and goes."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    ranks = list(range(size - 1)) or [0]
+    for i in range(100):
+        group = dist.new_group(ranks)
+        if rank in ranks:
+            tensor = torch.ones(1)
+            dist.all_reduce(tensor, group=group)
+            assert tensor.item() == len(ranks)
+            dist.destroy_process_group(group)
+        if i % 10 == 0:
+            dist.barrier()
+
+
+def case_send_and_recv():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if size == 1:
+        return
+    after, before = (rank + 1) % size, (rank - 1) % size
+    for count in (0, 1, 1000, 1_000_000):
+        sending = dist.isend(torch.full((count,), float(rank)), after)
+        taken = torch.empty(count)
+        assert dist.recv(taken, before) == before
+        sending.wait()
+        assert torch.equal(taken, torch.full((count,), float(before)))
+
+
+def case_tags():
+    """Messages of one tag come in order, and those of another may overtake them."""
+    rank = dist.get_rank()
+    if dist.get_world_size() == 1 or rank > 1:
+        return
+    if rank == 0:
+        works = [dist.isend(torch.tensor([float(i)]), 1, tag=tag) for tag in (1, 2) for i in range(20)]
+        for work in works:
+            work.wait()
+    else:
+        for tag in (2, 1):
+            for i in range(20):
+                dist.recv(taken := torch.zeros(1), 0, tag=tag)
+                assert taken.item() == i
+
+
+def case_from_any_rank():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if rank == 0:
+        seen = set()
+        for _ in range(size - 1):
+            source = dist.recv(taken := torch.zeros(3))
+            assert torch.equal(taken, torch.full((3,), float(source)))
+            seen.add(source)
+        assert seen == set(range(1, size))
+    else:
+        dist.send(torch.full((3,), float(rank)), 0)
+
+
+def case_batches_of_messages():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if size == 1:
+        return
+    taken = torch.zeros(5)
+    ops = [dist.P2POp(dist.isend, torch.full((5,), float(rank)), (rank + 1) % size),
+           dist.P2POp(dist.irecv, taken, (rank - 1) % size)]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    assert torch.equal(taken, torch.full((5,), float((rank - 1) % size)))
+
+
+def case_of_another_size():
+    rank = dist.get_rank()
+    if dist.get_world_size() == 1 or rank > 1:
+        return
+    if rank == 0:
+        expect_error(RuntimeError, "rank 0 sends 8 bytes to rank 1, which has room for 12", dist.send, torch.ones(2), 1)
+    else:
+        expect_error(RuntimeError, "rank 0 sends 8 bytes to rank 1, which has room for 12", dist.recv, torch.ones(3), 0)
+
+
+def case_monitored_barrier():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    rueda.distributed.monitored_barrier()
+    if size == 1:
+        return
+    short = timedelta(seconds=0.5)
+    if rank == 0:
+        expect_error(RuntimeError, f"rank {size - 1} of the group did not come within 0.5 s",
+                     rueda.distributed.monitored_barrier, timeout=short)
+    elif rank < size - 1:
+        expect_error(RuntimeError, "not all ranks have come", rueda.distributed.monitored_barrier, timeout=short)
+
+
+def case_made_again_from_nothing():
+    """All groups are destroyed, and the first one is made again."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    names = [f"{tempfile.gettempdir()}/{uuid.uuid4().hex}"]
+    dist.broadcast_object_list(names)
+    for i in range(50):
+        dist.destroy_process_group()
+        dist.init_process_group("rueda", f"file://{names[0]}-{i}", timedelta(seconds=60), size, rank)
+        total = torch.ones(2)
+        dist.all_reduce(total)
+        assert total[0] == dist.get_world_size()
