@@ -126,7 +126,7 @@ def case_monitored_barrier():
         return
     short = timedelta(seconds=0.5)
     if rank == 0:
-        expect_error(RuntimeError, f"rank {size - 1} of the group did not come within 0.5 s",
+        expect_error(RuntimeError, f"Rank {size - 1} failed to pass monitoredBarrier in 0.5 s",
                      rueda.distributed.monitored_barrier, timeout=short)
     elif rank < size - 1:
         expect_error(RuntimeError, "not all ranks have come", rueda.distributed.monitored_barrier, timeout=short)

@@ -10,7 +10,7 @@ Tensors are on the CPU. PyTorch 1.13 and 2.x; nothing is compiled. docs/torch_di
 import torch.distributed as _dist
 
 from ._backend import ProcessGroupRueda, create
-from ._barrier import monitored_barrier
+from ._groups import monitored_barrier
 from ._hooks import arena_hook, bf16_wire_hook, fp16_wire_hook
 
 __all__ = ["ProcessGroupRueda", "arena_hook", "bf16_wire_hook", "fp16_wire_hook", "monitored_barrier"]

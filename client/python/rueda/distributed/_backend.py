@@ -17,6 +17,7 @@ from .._library import Tensor, byref
 from ..torch._reductions import options_of
 from ..torch._tensors import (as_moved, c_tensor, check_tensor, code_of, contiguous, dims_of, result_of,
                               submit_sized)
+from ._barrier import pass_monitored
 from ._futures import Follower, Turns
 from ._names import Names
 from ._operation import Operation
@@ -59,6 +60,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         self._follower = Follower(f"rueda-group-{self._set}.{self._ordinal}")
         self._turns = Turns(self._follower)
         self._sequence = 0
+        self._name = self._description = ""
         self._release = weakref.finalize(self, self._session.sets.release, self._ranks)
         self._release.atexit = False
 
@@ -88,6 +90,34 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         return self._sequence
 
     setSequenceNumberForGroup, getSequenceNumberForGroup = _set_sequence_number_for_group, _get_sequence_number_for_group
+
+    # PyTorch 2 keeps a group's name in its backends, of which this one has none.
+    def setGroupName(self, name: str) -> None:
+        self._name = name
+
+    def getGroupName(self) -> str:
+        return self._name
+
+    def setGroupDesc(self, description: str) -> None:
+        self._description = description
+
+    def getGroupDesc(self) -> str:
+        return self._description
+
+    _set_group_name, _set_group_desc = setGroupName, setGroupDesc
+    group_name, group_desc = property(getGroupName), property(getGroupDesc)
+
+    # PyTorch 2 asks the backend of a device what it can.
+    supports_coalescing = supports_splitting = supports_time_estimate = False
+
+    def _get_backend(self, device: torch.device) -> "ProcessGroupRueda":
+        return self
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Of what is called from now on."""
+        self.seconds = timeout.total_seconds()
+
+    _set_default_timeout = set_timeout
 
     @property
     def process_set_id(self) -> int:
@@ -272,9 +302,9 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         return self._begin(kind, start, finish, (source, moved, target))
 
     def allgather_coalesced(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
-        by_input = output_lists if len(output_lists) == len(inputs) else list(zip(*output_lists))
+        self._check_count("output_tensor_lists", output_lists)
         return self._together("all_gather", [self._allgather(list(outputs), source)
-                                             for outputs, source in zip(by_input, inputs)])
+                                             for outputs, source in zip(zip(*output_lists), inputs)])
 
     def allgather_into_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         return self._together("all_gather", [self._allgather_base(output, source)
@@ -386,6 +416,19 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         self._allgather_base(every, torch.tensor(own, dtype=torch.int64)).wait()
         return every.tolist()
 
+    # --- Names of PyTorch's later versions -------------------------------------------------------------------------
+
+    all_gather_single, all_gather_single_coalesced = _allgather_base, allgather_into_tensor_coalesced
+    reduce_scatter_single, reduce_scatter_single_coalesced = _reduce_scatter_base, reduce_scatter_tensor_coalesced
+    all_to_all_single = alltoall_base
+
+    def gather_single(self, output: Optional[torch.Tensor], source: torch.Tensor, opts: Any) -> Work:
+        is_root = int(opts.rootRank) == self._place
+        outputs = [list(output.view(-1).chunk(self._count))] if is_root and output is not None else []
+        return self.gather(outputs, [source], opts)
+
+    gather_into_tensor = gather_single
+
     # --- Barriers --------------------------------------------------------------------------------------------------
 
     def barrier(self, opts: Any = None) -> Work:
@@ -393,6 +436,9 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
             return submit_sized("rueda_process_set_barrier_async", self._set, name.encode())
 
         return self._begin(("barrier",), start, lambda: [], None)
+
+    def monitored_barrier(self, timeout: Optional[timedelta] = None, wait_all_ranks: bool = False) -> None:
+        pass_monitored(self, timeout.total_seconds() if timeout else self.seconds, wait_all_ranks)
 
     # --- One to one ------------------------------------------------------------------------------------------------
 
@@ -444,9 +490,9 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         dims = list(source.shape) if source.dim() <= 8 else [source.numel()]
         return c_tensor(name, source, target, dims_of(dims), len(dims), code, self._set)
 
-    def _check_count(self, what: str, tensors: Sequence[torch.Tensor]) -> None:
+    def _check_count(self, what: str, tensors: Sequence[Any]) -> None:
         if len(tensors) != self._count:
-            raise ValueError(f"{what} must have a tensor for each of the {self._count} ranks, not {len(tensors)}")
+            raise ValueError(f"{what} must have one for each of the {self._count} ranks, not {len(tensors)}")
 
 
 def _reduction(opts: Any) -> Any:

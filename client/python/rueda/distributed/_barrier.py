@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
-from typing import Any, List, Optional
+from typing import Any, List
 
 import torch
-
-from ._hooks import group_of
 
 # Apart from what programs send: their tags are 0 and more.
 _TAG = -1
 
 
-def monitored_barrier(group: Any = None, timeout: Optional[timedelta] = None, wait_all_ranks: bool = False) -> None:
-    """torch.distributed.monitored_barrier, which PyTorch itself allows to Gloo alone: all ranks of the group wait for
-    each other. RuntimeError on the group's first rank names the one that has not come within `timeout` (None: the
-    group's); with wait_all_ranks, all of them. The others get one as well, then."""
-    chosen = group_of(group)
-    seconds = chosen.seconds if timeout is None else timeout.total_seconds()
+def pass_monitored(chosen: Any, seconds: float, wait_all_ranks: bool) -> None:
+    """All ranks of a group wait for each other; see rueda.distributed.monitored_barrier."""
     token = torch.zeros(1, dtype=torch.uint8)
     if chosen.rank() != 0:
         chosen.send([token], 0, _TAG)
         came = chosen.recv([token], 0, _TAG)
         if not came.operation.wait(2 * seconds):
-            raise RuntimeError(f"monitored_barrier: rank 0 of the group has not answered within {2 * seconds:g} s")
+            came.operation.cancel()
+            raise RuntimeError(f"Rank 0 timed out in monitoredBarrier: it has not answered within {2 * seconds:g} s")
         came.wait()
         if token[0]:
-            raise RuntimeError("monitored_barrier: not all ranks have come; rank 0 of the group names them")
+            raise RuntimeError("monitoredBarrier: not all ranks have come; rank 0 of the group names them")
         return
     missing = _missing(chosen, seconds, wait_all_ranks)
     token[0] = 1 if missing else 0
@@ -36,7 +30,7 @@ def monitored_barrier(group: Any = None, timeout: Optional[timedelta] = None, wa
         if rank not in missing:
             chosen.send([token], rank, _TAG).wait()
     if missing:
-        raise RuntimeError(f"monitored_barrier: {_ranks(missing)} of the group did not come within {seconds:g} s"
+        raise RuntimeError(f"{_ranks(missing)} failed to pass monitoredBarrier in {seconds:g} s"
                            + ("" if wait_all_ranks else "; wait_all_ranks=True names all that are missing"))
 
 
@@ -55,4 +49,4 @@ def _missing(group: Any, seconds: float, waits_for_all: bool) -> List[int]:
 
 
 def _ranks(ranks: List[int]) -> str:
-    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
+    return ("Rank " if len(ranks) == 1 else "Ranks ") + ", ".join(map(str, ranks))

@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from .._operations import Average
 from ..torch._tensors import empty_in_arena
-from ._backend import ProcessGroupRueda
+from ._groups import group_of
 
 # DDP looks at the annotations of a hook: they are not to be strings.
 Future = torch.futures.Future[torch.Tensor]
@@ -60,12 +60,3 @@ def _copy_of(bucket: dist.GradBucket) -> torch.Tensor:
     if copy is None or copy.shape != buffer.shape or copy.dtype != buffer.dtype:
         copy = _copies[id(first)] = empty_in_arena(buffer.shape, buffer.dtype)
     return copy
-
-
-def group_of(state: Any) -> ProcessGroupRueda:
-    """The group that a hook's state, or None, stands for. TypeError: it is of another backend."""
-    group = dist.group.WORLD if state is None else state
-    if not isinstance(group, ProcessGroupRueda):
-        raise TypeError(f"a process group of the backend \"rueda\" is needed, not {type(group).__name__}; pass the one that "
-                        "DDP was given as the hook's state")
-    return group

@@ -9,7 +9,7 @@ from typing import Hashable
 # A round that is longer has no end that could be told.
 _LONGEST_ROUND = 1024
 # From here on, and again whenever it has doubled, a round's beginning is looked at anew.
-_SHORTEST_LOOK = 32
+_SHORTEST_LOOK = 128
 # How many of one kind may be in flight before a name comes again.
 _SAME_IN_A_ROUND = 64
 # Likewise where a program calls nothing else: few enough for the daemons to see that they repeat.

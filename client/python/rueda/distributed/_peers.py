@@ -124,12 +124,13 @@ class Peers:
         self._begin(self._listen())
 
     def close(self) -> None:
-        """Ends what is under way, with an error."""
+        """Ends what is under way: whoever waits for it gets CancelledError."""
         async def end() -> None:
-            for task in list(self._tasks):
+            others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in others:
                 task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
             self._listener.close()
-            await asyncio.sleep(0)
             self._loop.stop()
 
         asyncio.run_coroutine_threadsafe(end(), self._loop)

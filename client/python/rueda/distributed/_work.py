@@ -49,8 +49,8 @@ class Work(TorchWork):
         goes on."""
         seconds = timeout.total_seconds() if timeout else self._seconds
         if not self.operation.wait(seconds):
-            raise RuntimeError(f"{self.operation.what} has not ended within {seconds:g} s: not all ranks of the group "
-                               "have called it, or one of them is stuck; ruedactl and the daemon's log name the ranks")
+            raise RuntimeError(f"{self.operation.what}: Timed out after {seconds:g} s: not all ranks of the group have "
+                               "called it, or one of them is stuck; the daemon's log and ruedactl name the ranks")
         if self.operation.error is not None:
             raise self.operation.error
         return True

@@ -1,0 +1,64 @@
+"""FSDP, both forms, and DTensor on Rueda give what they give on Gloo. PyTorch 2 alone."""
+
+import torch
+import torch.distributed as dist
+from distributed_collectives import end, gloo  # noqa: F401
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+STEPS = 50
+
+
+def net(dtype):
+    torch.manual_seed(3)
+    return torch.nn.Sequential(torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64), torch.nn.ReLU(),
+                               torch.nn.Linear(64, 3)).to(dtype)
+
+
+def losses(model, dtype):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    torch.manual_seed(100 + dist.get_rank())
+    found = []
+    for _ in range(STEPS):
+        inputs, labels = torch.randn(16, 20, dtype=dtype), torch.randint(0, 3, (16,))
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(inputs), labels)
+        loss.backward()
+        optimizer.step()
+        found.append(loss.detach().double())
+    return torch.stack(found)
+
+
+def expect_alike(wrap):
+    for dtype, tolerance in ((torch.float64, 1e-9), (torch.float32, 1e-4)):
+        ours, theirs = (losses(wrap(net(dtype), group), dtype) for group in (dist.group.WORLD, gloo()))
+        assert ((ours - theirs).abs() / theirs.abs()).max().item() <= tolerance, (dtype, ours, theirs)
+
+
+def case_fsdp():
+    expect_alike(lambda model, group: FullyShardedDataParallel(model, process_group=group, use_orig_params=True,
+                                                               device_id=torch.device("cpu")))
+
+
+def case_fully_shard():
+    def wrap(model, group):
+        mesh = DeviceMesh.from_group(group, "cpu")
+        for layer in model:
+            if isinstance(layer, torch.nn.Linear):
+                fully_shard(layer, mesh=mesh)
+        return fully_shard(model, mesh=mesh)
+
+    expect_alike(wrap)
+
+
+def case_distributed_tensors():
+    whole = torch.arange(32.0).view(8, 4)
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    tensor = distribute_tensor(whole, mesh, [Shard(0)])
+    assert torch.equal(tensor.redistribute(mesh, [Replicate()]).to_local(), whole)
+    assert torch.equal(tensor.redistribute(mesh, [Shard(1)]).full_tensor(), whole)
+    assert tensor.sum().full_tensor().item() == whole.sum().item()
+    if dist.get_world_size() == 4:
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("rows", "columns"))
+        assert torch.equal(distribute_tensor(whole, mesh, [Shard(0), Shard(1)]).full_tensor(), whole)
