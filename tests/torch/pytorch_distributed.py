@@ -13,6 +13,7 @@ import os
 import sys
 import tempfile
 import types
+import unittest
 
 os.environ.setdefault("WORLD_SIZE", "2")
 os.environ.setdefault("BACKEND", "rueda")
@@ -65,11 +66,28 @@ from torch.testing._internal.distributed.distributed_test import TestDistBackend
 distributed_test.PROFILING_SUPPORTED_BACKENDS = distributed_test.SEND_RECV_PROFILING_SUPPORTED_BACKENDS = []
 
 
+# Debian's PyTorch 1.13 cannot import it under Python 3.11, and the tests switch it on.
+try:
+    from torch.nn.parallel import _replicated_tensor_ddp_utils
+    _replicated_tensor_ddp_utils._set_ddp_with_replicated_tensor = lambda value: None
+except ImportError:
+    pass
+
+# By what they are asked for as.
+LEFT_OUT = {
+    "test_get_backend": ("gloo", "asks for the name of a group that the rank is not in; that question is answered here"),
+}
+
+
 class DistributedTest(TestDistBackend, Tests._DistTestBase):
     def setUp(self):
         super().setUp()
         self._start_processes(multiprocessing.get_context("fork").Process)  # spawned ones import all anew
 
+
+for test, (asked_for_as, reason) in LEFT_OUT.items():
+    if BACKEND == asked_for_as:
+        setattr(DistributedTest, test, unittest.skip(reason)(getattr(DistributedTest, test)))
 
 if __name__ == "__main__":
     run_tests()

@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections import Counter
 from datetime import timedelta
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 
 import torch
 import torch.distributed as dist
@@ -298,7 +298,8 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
             return submit_sized("rueda_allgather_async", byref(self._told(name, moved, place, code_of(moved))),
                                 _counts(counts))
 
-        kind = ("all_gather", _words(source), "" if counts is None else str(counts))
+        # What ranks may have each for itself is no part of the name.
+        kind = ("all_gather", _words(source)) if counts is None else ("all_gather", str(source.dtype), str(counts))
         return self._begin(kind, start, finish, (source, moved, target))
 
     def allgather_coalesced(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
@@ -437,8 +438,8 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
 
         return self._begin(("barrier",), start, lambda: [], None)
 
-    def monitored_barrier(self, timeout: Optional[timedelta] = None, wait_all_ranks: bool = False) -> None:
-        pass_monitored(self, timeout.total_seconds() if timeout else self.seconds, wait_all_ranks)
+    def monitored_barrier(self, timeout: Union[None, timedelta, float] = None, wait_all_ranks: bool = False) -> None:
+        pass_monitored(self, self._ranks, self.seconds if timeout is None else _seconds_of(timeout), wait_all_ranks)
 
     # --- One to one ------------------------------------------------------------------------------------------------
 
@@ -509,6 +510,10 @@ def _shortened(kind: Tuple[str, ...]) -> str:
     if len(text) <= 200:
         return text
     return f"{text[:180]}.{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
+
+
+def _seconds_of(timeout: Union[timedelta, float]) -> float:
+    return timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
 
 
 def _counts(counts: Optional[Sequence[int]]) -> Any:

@@ -11,42 +11,44 @@ import torch
 _TAG = -1
 
 
-def pass_monitored(chosen: Any, seconds: float, wait_all_ranks: bool) -> None:
-    """All ranks of a group wait for each other; see rueda.distributed.monitored_barrier."""
-    token = torch.zeros(1, dtype=torch.uint8)
-    if chosen.rank() != 0:
-        chosen.send([token], 0, _TAG)
-        came = chosen.recv([token], 0, _TAG)
-        if not came.operation.wait(2 * seconds):
-            came.operation.cancel()
-            raise RuntimeError(f"Rank 0 timed out in monitoredBarrier: it has not answered within {2 * seconds:g} s")
-        came.wait()
-        if token[0]:
-            raise RuntimeError("monitoredBarrier: not all ranks have come; rank 0 of the group names them")
+def pass_monitored(group: Any, ranks: List[int], seconds: float, wait_all_ranks: bool) -> None:
+    """All ranks of a group wait for each other; see rueda.distributed.monitored_barrier. ranks: of the job, by place. The
+    texts of errors are Gloo's."""
+    if group.rank() == 0:
+        _wait_for_all(group, ranks, seconds, wait_all_ranks)
         return
-    missing = _missing(chosen, seconds, wait_all_ranks)
-    token[0] = 1 if missing else 0
-    for rank in range(1, chosen.size()):
-        if rank not in missing:
-            chosen.send([token], rank, _TAG).wait()
-    if missing:
-        raise RuntimeError(f"{_ranks(missing)} failed to pass monitoredBarrier in {seconds:g} s"
-                           + ("" if wait_all_ranks else "; wait_all_ranks=True names all that are missing"))
+    token = torch.zeros(1, dtype=torch.uint8)
+    arrival, answer = group.send([token], 0, _TAG), group.recv([token], 0, _TAG)
+    is_answered = answer.operation.wait(2 * seconds)
+    if is_answered and answer.operation.error is None and not token[0]:
+        return
+    for part in (arrival, answer):
+        part.operation.cancel()
+    raise RuntimeError(f"Rank {ranks[group.rank()]} successfully reached monitoredBarrier, but received errors while "
+                       f"waiting for send/recv from rank {ranks[0]}, which " +
+                       ("names the ranks that have not come" if is_answered else
+                        f"has not answered within {2 * seconds:g} s"))
 
 
-def _missing(group: Any, seconds: float, waits_for_all: bool) -> List[int]:
+def _wait_for_all(group: Any, ranks: List[int], seconds: float, wait_all_ranks: bool) -> None:
     deadline = time.monotonic() + seconds
-    arriving = [group.recv([torch.zeros(1, dtype=torch.uint8)], rank, _TAG) for rank in range(1, group.size())]
-    missing = []
-    for rank, came in enumerate(arriving, start=1):
-        if not came.operation.wait(max(0.0, deadline - time.monotonic())):
-            missing.append(rank)
-            if not waits_for_all:
+    arriving = [group.recv([torch.zeros(1, dtype=torch.uint8)], place, _TAG) for place in range(1, group.size())]
+    missing: List[int] = []
+    for place, arrival in enumerate(arriving, start=1):
+        has_come = arrival.operation.wait(max(0.0, deadline - time.monotonic()))
+        if not has_come or arrival.operation.error is not None:
+            missing.append(place)
+            if not wait_all_ranks:
                 break
-    for came in arriving:
-        came.operation.cancel()
-    return missing
-
-
-def _ranks(ranks: List[int]) -> str:
-    return ("Rank " if len(ranks) == 1 else "Ranks ") + ", ".join(map(str, ranks))
+    for arrival in arriving:
+        arrival.operation.cancel()
+    answer = torch.tensor([1 if missing else 0], dtype=torch.uint8)
+    for place in range(1, group.size()):
+        told = group.send([answer], place, _TAG)
+        if place in missing or not told.operation.wait(max(seconds, 1.0)):
+            told.operation.cancel()
+    if missing:
+        names = ", ".join(str(ranks[place]) for place in missing)
+        raise RuntimeError(f"Rank {ranks[0]} timed out in monitoredBarrier: Rank{'s' if len(missing) > 1 else ''} {names} "
+                           f"failed to pass monitoredBarrier in {seconds:g} s" +
+                           ("" if wait_all_ranks else "; wait_all_ranks=True names all that are missing"))
