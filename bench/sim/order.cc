@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <tuple>
 
@@ -16,6 +17,7 @@ namespace rueda::scale {
 namespace {
 
 constexpr Micros kLongestRun = 600'000'000;
+constexpr Epoch kFirstEpoch{1};
 
 // A training process, one a node: what others of the node do costs no message.
 struct Trainer {
@@ -32,6 +34,7 @@ struct Node {
   bool has_turn = false;
   Micros free_at = 0;
   std::optional<TicksMs> tick_at;
+  std::set<Seq> under_way;  // launched, and not done
   Trainer trainer;
   bool alive = true;
 };
@@ -161,6 +164,7 @@ void OrderRun::take_turn(int node) {
   const std::vector<core::Event> events = std::exchange(it.inbox, {});
   for (const core::Event& event : events) {
     if (std::holds_alternative<core::MessageArrived>(event)) it.free_at += message_us_;
+    if (const auto* done = std::get_if<core::OperationDone>(&event)) it.under_way.erase(done->seq);
     it.core->step(time_.now_ms(), event, output);
     ++result_.events;
   }
@@ -183,7 +187,10 @@ void OrderRun::carry_out(int node, core::Output& output) {
              std::get<2>(entry.first) < cancel.generation;
     });
   }
-  for (const core::Launch& launch : output.launches) on_launch(launch, at(node).free_at);
+  for (const core::Launch& launch : output.launches) {
+    at(node).under_way.insert(launch.seq);
+    on_launch(launch, at(node).free_at);
+  }
   for (const core::Delivery& delivery : output.deliveries) on_delivery(node, delivery);
 }
 
@@ -209,7 +216,8 @@ void OrderRun::send(int node, const core::Message& message, NodeIndex to) {
 
 void OrderRun::on_launch(const core::Launch& launch, Micros when) {
   const OperationName name{launch.epoch.value, launch.seq.value, launch.generation};
-  if (++launched_[name] < alive_) return;
+  // An epoch that begins after the death has the survivors alone.
+  if (++launched_[name] < (launch.epoch == kFirstEpoch ? spec_.nodes : alive_)) return;
   launched_.erase(name);
   const Micros done = std::max(when, time_.now()) + to_micros(spec_.operation_ms);
   for (int i = 0; i < spec_.nodes; ++i) {
@@ -223,8 +231,12 @@ void OrderRun::on_recovery(int node, const core::Output& output) {
     LossTimes& loss = *result_.loss;
     if (loss.suspected_ms == 0) loss.suspected_ms = after_ms;
     loss.sealed_ms = std::max(loss.sealed_ms, after_ms);
-    // No operation is under way while all compute.
-    time_.at(at(node).free_at, node, core::DataStopped{*output.sealed, {}});
+    // The dead node has sent nothing, so no chunk of what is under way is final.
+    core::DataStopped stopped{*output.sealed, {}};
+    for (const Seq seq : std::exchange(at(node).under_way, {})) {
+      stopped.held.push_back({seq, std::vector<bool>(static_cast<size_t>(spec_.nodes), false)});
+    }
+    time_.at(at(node).free_at, node, std::move(stopped));
   }
   if (output.recovered && died_at_) {
     result_.loss->decided_ms =
