@@ -1,10 +1,11 @@
-// rueda-sim: training at scale in virtual time (docs/scale.md). Exit codes: 0; CLI11's for a wrong
-// command line.
+// rueda-sim: training at scale in virtual time (docs/scale.md). Exit codes: 0; 1 if a
+// simulated job fails; CLI11's for a wrong command line.
 #include <cstdio>
 #include <string>
 
 #include "bench/sim/fit.h"
 #include "bench/sim/options.h"
+#include "bench/sim/order_studies.h"
 #include "bench/sim/report.h"
 #include "bench/sim/sweep.h"
 
@@ -27,6 +28,8 @@ void print(const std::string& study, const RunResult& result, bool json) {
   std::printf("%s\n", line.dump().c_str());
 }
 
+void print_line(const nlohmann::ordered_json& line) { std::printf("%s\n", line.dump().c_str()); }
+
 void sweep(const Options& options) {
   if (!options.json) std::printf("%-12s %s\n", "study", table_head().c_str());
   const auto found = [&](const std::string& study, const RunResult& result) {
@@ -34,6 +37,10 @@ void sweep(const Options& options) {
   };
   sweep_sizes(options.spec, found);
   sweep_variations(options.spec, found);
+  sweep_beyond(options.spec, found);
+  study_first_steps(options.spec.parameters, print_line);
+  study_fan_in(options.spec.parameters, print_line);
+  study_loss(options.spec.parameters, print_line);
 }
 
 void run_one(const Options& options) {
@@ -53,10 +60,16 @@ int main(int argc, char** argv) {
   int exit_code = 0;
   const auto options = parse_options(argc, argv, &exit_code);
   if (!options) return exit_code;
-  switch (options->task) {
-    case Task::kRun: run_one(*options); break;
-    case Task::kSweep: sweep(*options); break;
-    case Task::kFit: print_fit(options->spec.parameters); break;
+  try {
+    switch (options->task) {
+      case Task::kRun: run_one(*options); break;
+      case Task::kSweep: sweep(*options); break;
+      case Task::kFit: print_fit(options->spec.parameters); break;
+      case Task::kOrder: run_order_steps(options->order, print_line); break;
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rueda-sim: %s\n", error.what());
+    return 1;
   }
   return 0;
 }

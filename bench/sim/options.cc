@@ -31,12 +31,50 @@ std::string check_mode(const std::string& name) {
 
 }  // namespace
 
+namespace {
+
+std::string check_coordination(const std::string& name) {
+  const auto parsed = core::parse_coordination(name);
+  return parsed.is_ok() ? std::string() : parsed.status().message();
+}
+
+// The shipped core alone: what a real job of as many daemons is compared with.
+CLI::Option* add_order(CLI::App& app, OrderSpec& order, std::string& coordination, bool& wanted) {
+  auto* flag = app.add_flag("--order", wanted, "The order traffic alone, a JSON line a step");
+  app.add_option("--coordination", coordination, "With --order: the daemons' mode")
+      ->capture_default_str()
+      ->check(check_coordination)
+      ->needs(flag);
+  app.add_option("--tensors", order.tensors, "With --order: tensors of a step")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100'000))
+      ->needs(flag);
+  app.add_flag("--one-by-one", order.one_by_one,
+               "With --order: each tensor is handed over when the one before has come back")
+      ->needs(flag);
+  app.add_option("--message-us", order.parameters.message_us,
+                 "With --order: a daemon's CPU for a message, either side")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber)
+      ->needs(flag);
+  app.add_option("--wake-us", order.parameters.wake_us,
+                 "With --order: from an event to the daemon's turn")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber)
+      ->needs(flag);
+  return flag;
+}
+
+}  // namespace
+
 std::optional<Options> parse_options(int argc, char** argv, int* exit_code) {
   Options options;
   std::string mode = "baseline";
   std::string network = "resnet50";
   bool sweep = false;
   bool fit = false;
+  bool order = false;
+  std::string coordination = "locked";
   CLI::App app("Training at scale in virtual time: docs/scale.md", "rueda-sim");
   app.set_version_flag("--version", RUEDA_VERSION);
   RunSpec& spec = options.spec;
@@ -59,6 +97,7 @@ std::optional<Options> parse_options(int argc, char** argv, int* exit_code) {
   app.add_flag("--json", options.json, "One JSON object a line");
   auto* sweeps = app.add_flag("--sweep", sweep, "Every study of docs/scale.md");
   app.add_flag("--fit", fit, "Print what the fitted parameters must be")->excludes(sweeps);
+  add_order(app, options.order, coordination, order)->excludes(sweeps);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -69,6 +108,10 @@ std::optional<Options> parse_options(int argc, char** argv, int* exit_code) {
   spec.network = find_network(network);
   if (sweep) options.task = Task::kSweep;
   if (fit) options.task = Task::kFit;
+  if (order) options.task = Task::kOrder;
+  options.order.nodes = spec.nodes();
+  options.order.steps = spec.steps;
+  options.order.mode = core::parse_coordination(coordination).value();
   return options;
 }
 

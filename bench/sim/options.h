@@ -3,15 +3,17 @@
 
 #include <optional>
 
+#include "bench/sim/order.h"
 #include "bench/sim/run.h"
 
 namespace rueda::scale {
 
-enum class Task : uint8_t { kRun, kSweep, kFit };
+enum class Task : uint8_t { kRun, kSweep, kFit, kOrder };
 
 struct Options {
   Task task = Task::kRun;
   RunSpec spec;
+  OrderSpec order;  // Task::kOrder: of so many nodes as `spec` has
   bool json = false;
 };
 

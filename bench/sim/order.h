@@ -51,8 +51,7 @@ struct OrderResult {
   uint64_t start_messages = 0;  // all of them
   std::vector<OrderStep> steps;
   std::optional<LossTimes> loss;
-  uint64_t heartbeats_per_s = 0;  // policy `shrink`: of all nodes together
-  uint64_t events = 0;            // that the cores were told
+  uint64_t events = 0;  // that the cores were told
 };
 
 // Throws std::runtime_error if the job fails, or does not end: a mistake in the simulator or the

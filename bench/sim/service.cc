@@ -1,5 +1,6 @@
 #include "bench/sim/service.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "bench/sim/fabric.h"
@@ -7,25 +8,24 @@
 namespace rueda::scale {
 namespace {
 
-// Of the tree of control links: from the coordinator to the node that is furthest away.
-int depth_of_tree(const Parameters& p, int nodes) {
-  if (nodes <= 1) return 0;
-  if (nodes <= p.tree_threshold) return 1;
-  int depth = 0;
-  for (int64_t reach = 1; reach < nodes; reach = reach * p.tree_fan_in + 1) ++depth;
-  return depth;
-}
+// The job's control links (daemon/core/tree.h), as far as a round of the mode `cached` goes over
+// them: the coordinator asks, all report, and it says what is next. What goes down is a message a
+// child; reports are passed on, each as it is.
+struct Round {
+  int children = 0;  // of the coordinator
+  int depth = 0;     // of the node that is furthest away
+  int64_t hops = 0;  // that the reports make
 
-// Mode `cached`: reports are not combined on their way, so the coordinator handles one of each
-// node; what it says goes down the tree, a message a child.
-double round_ms(const RunSpec& spec, const Fabric& fabric) {
-  const Parameters& p = spec.parameters;
-  const int nodes = spec.nodes();
-  const int depth = depth_of_tree(p, nodes);
-  const int children = nodes <= p.tree_threshold ? nodes - 1 : p.tree_fan_in;
-  const double handled_us = p.message_us * (nodes - 1 + depth * children);
-  return handled_us / 1e3 + 2 * depth * fabric.latency_ms();
-}
+  Round(const Parameters& p, int nodes) {
+    const int64_t fan_in = nodes > p.tree_threshold ? p.tree_fan_in : nodes;
+    children = static_cast<int>(std::min<int64_t>(fan_in, nodes - 1));
+    int64_t left = nodes - 1;
+    for (int64_t width = fan_in; left > 0; width *= fan_in) {
+      hops += std::min(width, left) * ++depth;
+      left -= std::min(width, left);
+    }
+  }
+};
 
 }  // namespace
 
@@ -45,10 +45,16 @@ StepTimes service_step(const RunSpec& spec, Random& random) {
   double coordination = alone * spec.lis() * fewer;
   coordination += p.wake_us / 1e3 + own.largest_of(nodes, random);
   if (spec.mode == Mode::kCached && nodes > 1) {
-    const double bits = static_cast<double>(spec.network->tensors.size());
-    coordination += random.uniform() * p.node_cycle_ms + round_ms(spec, fabric);
-    times.order_messages = 2.0 * (nodes - 1);
-    times.coordinator_bytes = 2.0 * (nodes - 1) * 8 * std::ceil(bits / 64);
+    const Round round(p, nodes);
+    // The coordinator takes the reports one after another; down the tree each node tells one child
+    // after another.
+    const double handled = nodes - 1 + round.children * (1 + round.depth);
+    coordination += random.uniform() * p.node_cycle_ms + p.message_us * handled / 1e3 +
+                    2 * round.depth * fabric.latency_ms();
+    times.order_messages = static_cast<double>(round.hops) + 2.0 * (nodes - 1);
+    const double tensors = static_cast<double>(spec.network->tensors.size());
+    const double report = 24 + 8 * std::ceil(tensors / 64);
+    times.coordinator_bytes = (nodes - 1) * report + round.children * (16 + 40 + 4 * tensors);
   }
   times.step_ms = times.compute_ms + times.data_ms + coordination;
   return times;

@@ -72,4 +72,11 @@ void sweep_variations(const RunSpec& base, const Found& found) {
   }
 }
 
+void sweep_beyond(const RunSpec& base, const Found& found) {
+  RunSpec spec = base;
+  spec.gpus = 100'000;
+  spec.network = find_network("resnet50");
+  run_modes(spec, "100,000", found);
+}
+
 }  // namespace rueda::scale

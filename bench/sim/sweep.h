@@ -30,5 +30,7 @@ using Found = std::function<void(const std::string& study, const RunResult& resu
 void sweep_sizes(const RunSpec& base, const Found& found);
 // Each network and mode at the largest size under each variation but the first, by its name.
 void sweep_variations(const RunSpec& base, const Found& found);
+// Each mode with ResNet-50 on more GPUs than anybody had: "100,000".
+void sweep_beyond(const RunSpec& base, const Found& found);
 
 }  // namespace rueda::scale
