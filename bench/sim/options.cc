@@ -62,6 +62,11 @@ CLI::Option* add_order(CLI::App& app, OrderSpec& order, std::string& coordinatio
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber)
       ->needs(flag);
+  app.add_option("--cores", order.shared_cores,
+                 "With --order: that all daemons share; 0: each has one of its own")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1024))
+      ->needs(flag);
   return flag;
 }
 

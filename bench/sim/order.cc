@@ -87,6 +87,7 @@ class OrderRun {
   int done_ = 0;
   int started_ = 0;
   int recovered_ = 0;
+  std::vector<Micros> core_free_at_;  // of those that are shared
   std::optional<Micros> died_at_;
   OrderResult result_;
 };
@@ -99,7 +100,8 @@ OrderRun::OrderRun(const OrderSpec& spec)
       nodes_(static_cast<size_t>(spec.nodes)),
       last_submission_(static_cast<size_t>(spec.steps)),
       locked_on_(static_cast<size_t>(spec.steps)),
-      alive_(spec.nodes) {
+      alive_(spec.nodes),
+      core_free_at_(static_cast<size_t>(spec.shared_cores)) {
   result_.steps.resize(static_cast<size_t>(spec.steps));
   core::JobOptions options;
   options.job = "scale";
@@ -159,7 +161,9 @@ void OrderRun::take_turn(int node) {
   Node& it = at(node);
   it.has_turn = false;
   if (!it.alive) return;
-  it.free_at = time_.now();
+  const auto own_core = std::min_element(core_free_at_.begin(), core_free_at_.end());
+  const bool shares = own_core != core_free_at_.end();
+  it.free_at = std::max(time_.now(), shares ? *own_core : 0);
   core::Output output;
   const std::vector<core::Event> events = std::exchange(it.inbox, {});
   for (const core::Event& event : events) {
@@ -170,6 +174,7 @@ void OrderRun::take_turn(int node) {
   }
   it.core->step(time_.now_ms(), core::TurnEnded{}, output);
   carry_out(node, output);
+  if (shares) *own_core = it.free_at;
   wake(node);
 }
 

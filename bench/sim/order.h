@@ -25,6 +25,8 @@ struct OrderSpec {
   double operation_ms = 0;           // of a data operation, once all nodes have launched it
   std::optional<int> deviates_at{};  // in this step, from 0, each rank has one tensor more
   std::optional<int> node_dies{};    // policy `shrink`: while the last step but one computes
+  // All daemons share so many cores, as on one machine; 0: each has one of its own.
+  int shared_cores = 0;
   Parameters parameters{};
 };
 
