@@ -120,7 +120,7 @@ class SimAgreementTest(IntegrationTest):
         """What a step takes longer because its order is agreed on."""
         return self.step_ms(nodes, "negotiate") - self.step_ms(nodes, "locked")
 
-    @unittest.skipIf(DAEMONS <= 4, "times are compared with RUEDA_SIM_DAEMONS=32, by tests/long.sh")
+    @unittest.skipIf(DAEMONS <= 4, "sim_agreement_long_test compares times")
     def test_times(self):
         message_us = self.calibrate(self.coordination_ms(CALIBRATED_WITH))
         print(f"a message costs {message_us:.1f} us", flush=True)
