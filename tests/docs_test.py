@@ -18,7 +18,7 @@ import unittest
 ROOT = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.getcwd()
 BUILD_DIR = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
 LIBRARY_DIR = os.path.join(BUILD_DIR, "lib")
-PROGRAMS = ("ruedad", "ruedarun", "ruedactl", "rueda-bench", "rueda-sim-run")
+PROGRAMS = ("ruedad", "ruedarun", "ruedactl", "rueda-bench", "rueda-sim", "rueda-sim-run")
 BENCH_COMMANDS = ("allreduce", "broadcast", "reduce", "allgather", "reduce_scatter", "alltoall", "gather", "scatter",
                   "barrier", "step", "limits", "floor", "models")
 # Written here because other programs have them, whose --help is not ours to check.
@@ -219,7 +219,7 @@ class Documents(unittest.TestCase):
     def test_flags_exist(self):
         text = "".join(help_of(program) for program in PROGRAMS)
         text += "".join(help_of("rueda-bench", command) for command in BENCH_COMMANDS) + help_of("ruedactl", "jobs")
-        for tool in ("compare.py", "growth.py"):
+        for tool in ("compare.py", "growth.py", "scale.py"):
             text += subprocess.run([sys.executable, os.path.join(ROOT, "bench", tool), "--help"],
                                    stdout=subprocess.PIPE, text=True, check=True, timeout=20).stdout
         for command in ("start", "stop", "plot"):

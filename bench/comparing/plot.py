@@ -1,5 +1,7 @@
 """Curves as SVG, by matplotlib."""
 
+from pathlib import Path
+
 from .processes import CompareError
 from .work import format_size
 
@@ -37,6 +39,9 @@ def draw(axes, curves, x_label, y_label, sizes_below=False):
 def save(figure, path):
     figure.tight_layout()
     figure.savefig(path, format="svg", metadata={"Date": None})
+    # It ends lines with blanks.
+    lines = [line.rstrip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def busbw_svg(report, path):

@@ -60,20 +60,22 @@ Result<Layout> Layout::make(std::vector<LayoutNode> nodes) {
     layout.members_.push_back(NodeIndex{static_cast<int32_t>(i)});
   }
   layout.ring_ = layout.members_;
-  layout.nodes_ = std::move(nodes);
+  layout.nodes_ = std::make_shared<const std::vector<LayoutNode>>(std::move(nodes));
   layout.world_size_ = static_cast<int>(world_size);
   return layout;
 }
 
 Layout Layout::subset(const std::vector<Rank>& ranks) const {
   Layout layout = *this;
-  for (LayoutNode& node : layout.nodes_) node.ranks.clear();
+  std::vector<LayoutNode> nodes = *nodes_;
+  for (LayoutNode& node : nodes) node.ranks.clear();
   std::fill(layout.node_of_.begin(), layout.node_of_.end(), kNowhere);
   for (Rank rank : ranks) {
     RUEDA_CHECK(has_rank(rank));
     layout.node_of_[static_cast<size_t>(rank.value)] = node_of(rank);
-    layout.nodes_[static_cast<size_t>(node_of(rank).value)].ranks.push_back(rank);
+    nodes[static_cast<size_t>(node_of(rank).value)].ranks.push_back(rank);
   }
+  layout.nodes_ = std::make_shared<const std::vector<LayoutNode>>(std::move(nodes));
   const auto has_no_rank = [&](NodeIndex node) { return layout.node(node).ranks.empty(); };
   std::erase_if(layout.members_, has_no_rank);
   std::erase_if(layout.ring_, has_no_rank);
@@ -84,15 +86,17 @@ Layout Layout::by_rank() const {
   Layout layout;
   layout.world_size_ = world_size_;
   layout.node_of_.assign(static_cast<size_t>(world_size_), kNowhere);
+  std::vector<LayoutNode> nodes;
   for (const NodeIndex member : members_) {
     const LayoutNode& whole = node(member);
     for (const Rank rank : whole.ranks) {
-      const NodeIndex own{layout.node_count()};
-      layout.nodes_.push_back({whole.node_id, whole.control_address, {rank}});
+      const NodeIndex own{static_cast<int32_t>(nodes.size())};
+      nodes.push_back({whole.node_id, whole.control_address, {rank}});
       layout.members_.push_back(own);
       layout.node_of_[static_cast<size_t>(rank.value)] = own;
     }
   }
+  layout.nodes_ = std::make_shared<const std::vector<LayoutNode>>(std::move(nodes));
   for (const NodeIndex member : ring_) {
     for (const Rank rank : node(member).ranks) layout.ring_.push_back(layout.node_of(rank));
   }
@@ -115,7 +119,7 @@ NodeIndex Layout::ring_index(NodeIndex member) const {
 
 const LayoutNode& Layout::node(NodeIndex index) const {
   RUEDA_CHECK(index.value >= 0 && index.value < node_count());
-  return nodes_[static_cast<size_t>(index.value)];
+  return (*nodes_)[static_cast<size_t>(index.value)];
 }
 
 int Layout::member_ranks() const {
@@ -153,8 +157,8 @@ void Layout::shrink_to(std::vector<NodeIndex> members) {
 
 uint64_t Layout::hash() const {
   Fnv1a h;
-  h.add(nodes_.size());
-  for (const LayoutNode& node : nodes_) {
+  h.add(nodes_->size());
+  for (const LayoutNode& node : *nodes_) {
     h.add(node.node_id).add(node.ranks.size());
     for (Rank rank : node.ranks) h.add(static_cast<uint64_t>(rank.value));
   }

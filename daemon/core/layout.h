@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,7 @@ class Layout {
   // to each other. Node ids come again.
   Layout by_rank() const;
 
-  int node_count() const { return static_cast<int>(nodes_.size()); }
+  int node_count() const { return static_cast<int>(nodes_->size()); }
   int world_size() const { return world_size_; }  // of the job: ranks are below it
   const LayoutNode& node(NodeIndex index) const;
   NodeIndex node_of(Rank rank) const { return node_of_[static_cast<size_t>(rank.value)]; }
@@ -69,7 +70,8 @@ class Layout {
 
  private:
   Layout() = default;
-  std::vector<LayoutNode> nodes_;
+  // Shared by all copies: a simulator has one for each node of a job.
+  std::shared_ptr<const std::vector<LayoutNode>> nodes_;
   std::vector<NodeIndex> node_of_;  // by rank
   std::vector<NodeIndex> members_;
   std::vector<NodeIndex> ring_;

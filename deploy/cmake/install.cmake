@@ -3,7 +3,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-install(TARGETS ruedad ruedarun ruedactl rueda-bench
+install(TARGETS ruedad ruedarun ruedactl rueda-bench rueda-sim
         RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
 
 if(TARGET rueda_cuda)

@@ -1,0 +1,16 @@
+// A step of training under Horovod 0.16 (Sergeev and Del Balso 2018, with the response cache of
+// 2019) and under the four cures of Pumma et al. One background thread in each training process
+// goes through rounds: it sleeps for what is left of a cycle, then all threads of the job combine
+// the bits of the tensors that they have ready, and carry out what all have. docs/scale.md says
+// what each mode changes.
+#pragma once
+
+#include "bench/sim/random.h"
+#include "bench/sim/run.h"
+
+namespace rueda::scale {
+
+// Of a mode that is no service.
+StepTimes horovod_step(const RunSpec& spec, Random& random);
+
+}  // namespace rueda::scale

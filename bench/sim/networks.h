@@ -1,0 +1,29 @@
+// The networks that are trained in the simulator: the gradients of each, how fast a GPU is with it,
+// and how much of its step suffers when the process's CPU threads are slowed down.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace rueda::scale {
+
+struct Network {
+  std::string name;
+  std::vector<int64_t> tensors;  // elements of each gradient, in the order of the layers; float32
+  // Of one NVIDIA P100, in training, at this batch.
+  double images_per_s = 0;
+  int batch = 64;
+  // The load-imbalance-susceptible window: the share of a step in which graph scheduling and the
+  // input pipeline must not be late.
+  double lis = 0;
+
+  int64_t bytes() const;
+};
+
+// resnet18|34|50|101|152, googlenet, inception3, vgg16, alexnet; null: no such network.
+const Network* find_network(std::string_view name);
+const std::vector<Network>& networks();
+
+}  // namespace rueda::scale

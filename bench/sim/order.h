@@ -1,0 +1,63 @@
+// The order traffic of a job: one shipped core a node (daemon/core/job.h), in virtual time.
+// Training processes hand over their gradients step by step; messages take the fabric's latency
+// and, on both sides, a daemon's time; data operations take as long as they are told to. Nothing is
+// drawn at random: a run repeats exactly.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "bench/sim/parameters.h"
+#include "daemon/core/job_options.h"
+
+namespace rueda::scale {
+
+struct OrderSpec {
+  int nodes = 2;
+  core::Coordination mode = core::Coordination::kLocked;
+  core::DeathPolicy policy = core::DeathPolicy::kFail;
+  int tensors = 1;
+  // Each is handed over when the one before has come back; else all at once.
+  bool one_by_one = false;
+  int steps = 10;
+  double compute_ms = 10;            // of a step, before its gradients are there
+  double operation_ms = 0;           // of a data operation, once all nodes have launched it
+  std::optional<int> deviates_at{};  // in this step, from 0, each rank has one tensor more
+  std::optional<int> node_dies{};    // policy `shrink`: while the last step but one computes
+  // All daemons share so many cores, as on one machine; 0: each has one of its own.
+  int shared_cores = 0;
+  Parameters parameters{};
+};
+
+struct OrderStep {
+  uint64_t messages = 0;              // about order, that any daemon sends
+  uint64_t coordinator_messages = 0;  // of them, that the coordinator sends or receives
+  uint64_t coordinator_bytes = 0;     // of these, their fields
+  // From when the last rank has handed over its gradients until the last has them all back, without
+  // data operations.
+  double coordination_ms = 0;
+  bool locked = false;  // a plan is in force on all nodes when it ends
+};
+
+// What a death came to: policy `shrink`.
+struct LossTimes {
+  double suspected_ms = 0;  // after the death: the first node seals
+  double sealed_ms = 0;     // the last survivor has sealed
+  double decided_ms = 0;    // the last survivor goes on
+  uint64_t messages = 0;    // of recovery, from the death until then
+};
+
+struct OrderResult {
+  double start_ms = 0;          // from the first rank to attach until the last node has started
+  uint64_t start_messages = 0;  // all of them
+  std::vector<OrderStep> steps;
+  std::optional<LossTimes> loss;
+  uint64_t events = 0;  // that the cores were told
+};
+
+// Throws std::runtime_error if the job fails, or does not end: a mistake in the simulator or the
+// core. More than limits::kMaxNodes nodes are such a mistake, too.
+OrderResult run_order(const OrderSpec& spec);
+
+}  // namespace rueda::scale

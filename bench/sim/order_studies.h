@@ -1,0 +1,25 @@
+// What Rueda's own order costs at scale: studies of order.h, as JSON lines.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "bench/sim/order.h"
+
+namespace rueda::scale {
+
+using FoundOrder = std::function<void(const nlohmann::ordered_json& line)>;
+
+// Of one run, a line a step: "order"; before them one about the start of the job, "order-start".
+void run_order_steps(const OrderSpec& spec, const FoundOrder& found);
+
+// A job's first steps, its lock, and a step that the plan does not have, by nodes: "first-steps".
+void study_first_steps(const Parameters& parameters, const FoundOrder& found);
+// The same on the most nodes that the core allows, by the fan-in of the tree: "fan-in".
+void study_fan_in(const Parameters& parameters, const FoundOrder& found);
+// The loss of a node under policy `shrink`, by nodes: "loss".
+void study_loss(const Parameters& parameters, const FoundOrder& found);
+
+}  // namespace rueda::scale

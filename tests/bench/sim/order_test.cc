@@ -1,0 +1,125 @@
+#include "bench/sim/order.h"
+
+#include <stdexcept>
+
+#include <gtest/gtest.h>
+
+#include "bench/sim/run.h"
+#include "daemon/base/limits.h"
+
+namespace rueda::scale {
+namespace {
+
+OrderSpec spec_of(int nodes, core::Coordination mode) {
+  OrderSpec spec;
+  spec.nodes = nodes;
+  spec.mode = mode;
+  spec.tensors = 3;
+  spec.one_by_one = true;
+  return spec;
+}
+
+// Each tensor is a report of each member and a decree to each.
+TEST(OrderTest, WithoutAPlanEachTensorCostsTwoMessagesAMember) {
+  for (const auto mode : {core::Coordination::kNegotiate, core::Coordination::kNonblocking}) {
+    for (const int nodes : {1, 2, 5, 32}) {
+      for (const OrderStep& step : run_order(spec_of(nodes, mode)).steps) {
+        EXPECT_EQ(step.messages, static_cast<uint64_t>(3 * 2 * (nodes - 1)));
+        EXPECT_EQ(step.coordinator_messages, step.messages);
+        EXPECT_FALSE(step.locked);
+      }
+    }
+  }
+}
+
+TEST(OrderTest, ALockedScheduleSendsNothing) {
+  const OrderResult result = run_order(spec_of(8, core::Coordination::kLocked));
+  ASSERT_EQ(result.steps.size(), 10u);
+  EXPECT_EQ(result.steps[0].messages, 3u * 2 * 7);
+  EXPECT_EQ(result.steps[2].messages, 3u * 2 * 7 + 7);  // and the plan
+  for (size_t i = 3; i < result.steps.size(); ++i) {
+    EXPECT_TRUE(result.steps[i].locked);
+    EXPECT_EQ(result.steps[i].messages, 0u);
+    EXPECT_EQ(result.steps[i].coordinator_bytes, 0u);
+    EXPECT_LT(result.steps[i].coordination_ms, result.steps[1].coordination_ms);
+  }
+}
+
+TEST(OrderTest, AStepThatThePlanDoesNotHaveUnlocks) {
+  OrderSpec spec = spec_of(8, core::Coordination::kLocked);
+  spec.one_by_one = false;
+  spec.deviates_at = 5;
+  const OrderResult result = run_order(spec);
+  EXPECT_TRUE(result.steps[4].locked);
+  EXPECT_FALSE(result.steps[5].locked);
+  // A request, Freeze, Frozen and Resume a member, then what an unlocked step costs.
+  EXPECT_EQ(result.steps[5].messages, 7u * 4 + 7 * 2);
+  EXPECT_GT(result.steps[5].coordination_ms, result.steps[0].coordination_ms);
+}
+
+TEST(OrderTest, ATreeCombinesReports) {
+  OrderSpec spec = spec_of(1024, core::Coordination::kNonblocking);
+  spec.one_by_one = false;
+  spec.steps = 2;
+  const OrderResult result = run_order(spec);
+  EXPECT_EQ(result.steps[1].messages, 2u * 1023);
+  EXPECT_EQ(result.steps[1].coordinator_messages, 2u * 32);
+}
+
+TEST(OrderTest, ALossIsDecidedOnAfterTheSilenceThatTheOptionsAllow) {
+  OrderSpec spec = spec_of(16, core::Coordination::kLocked);
+  spec.policy = core::DeathPolicy::kShrink;
+  spec.compute_ms = 200;
+  spec.node_dies = 8;
+  const OrderResult result = run_order(spec);
+  ASSERT_TRUE(result.loss);
+  const core::RecoveryOptions options;
+  const double heartbeat = static_cast<double>(options.heartbeat_ms);
+  // It was heard of up to a heartbeat before it died.
+  EXPECT_GE(result.loss->suspected_ms, static_cast<double>(options.suspicion_ms) - heartbeat);
+  EXPECT_LE(result.loss->suspected_ms, static_cast<double>(options.suspicion_ms) + 1);
+  EXPECT_GE(result.loss->decided_ms, static_cast<double>(options.eviction_ms) - heartbeat);
+  EXPECT_LE(result.loss->decided_ms, static_cast<double>(options.eviction_ms) + 10);
+  EXPECT_GE(result.loss->sealed_ms, result.loss->suspected_ms);
+}
+
+TEST(OrderTest, SharedCoresTakeLonger) {
+  OrderSpec spec = spec_of(16, core::Coordination::kNegotiate);
+  const double alone = run_order(spec).steps.back().coordination_ms;
+  spec.shared_cores = 1;
+  EXPECT_GT(run_order(spec).steps.back().coordination_ms, 1.2 * alone);
+}
+
+TEST(OrderTest, MoreNodesThanTheCoreAllowsAreRefused) {
+  EXPECT_THROW(run_order(spec_of(limits::kMaxNodes + 1, core::Coordination::kLocked)),
+               std::runtime_error);
+}
+
+// The model of step times (service.h) has the messages and bytes of the core, and its time.
+TEST(OrderTest, TheModelOfCachedAgreesWithTheCore) {
+  for (const int nodes : {2, 64, 65, 256, 1024}) {
+    OrderSpec order;
+    order.nodes = nodes;
+    order.mode = core::Coordination::kCached;
+    order.tensors = 161;
+    order.steps = 3;
+    const OrderStep step = run_order(order).steps.back();
+    RunSpec run_spec;
+    run_spec.gpus = nodes * run_spec.gpus_per_node;
+    run_spec.mode = Mode::kCached;
+    run_spec.network = find_network("resnet50");
+    const RunResult cached = run(run_spec);
+    EXPECT_EQ(cached.mean.order_messages, static_cast<double>(step.messages)) << nodes;
+    EXPECT_EQ(cached.mean.coordinator_bytes, static_cast<double>(step.coordinator_bytes)) << nodes;
+    run_spec.mode = Mode::kLocked;
+    // Without the wait for the next cycle, on the average half of one, which `order` does not have.
+    const double rounds_ms = cached.mean.coordination_ms() - run(run_spec).mean.coordination_ms() -
+                             run_spec.parameters.node_cycle_ms / 2;
+    const double locked_ms = 2 * run_spec.parameters.wake_us / 1e3;
+    if (nodes < 256) continue;  // there the cycle is most of it
+    EXPECT_NEAR(rounds_ms, step.coordination_ms - locked_ms, 0.25 * rounds_ms) << nodes;
+  }
+}
+
+}  // namespace
+}  // namespace rueda::scale

@@ -1,0 +1,142 @@
+#!/usr/bin/python3
+"""rueda-sim --order and real daemons say the same about the same job: as many messages about order, exactly, and as
+much time spent on them, within a quarter.
+
+RUEDA_SIM_DAEMONS=32 makes it long, and only then are times compared: on a machine of its own. All daemons share the
+machine's cores, and so do the simulated ones; what a message costs there is measured with four daemons, and what more
+or fewer of them take follows from it.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import time
+import unittest
+
+import harness
+from harness import IntegrationTest, rank
+
+DAEMONS = int(os.environ.get("RUEDA_SIM_DAEMONS", "4"))
+STEPS = 20
+TIMED_STEPS = 1000
+# Times are the median of so many.
+ROUNDS = 5
+CALIBRATED_WITH = 4
+CLOSE = 0.25
+
+
+def simulate(nodes, mode, steps, **options):
+    """The lines of `rueda-sim --order`, a step each: one tensor a step."""
+    command = [harness.program("rueda-sim"), "--order", "--gpus", str(nodes), "--gpus-per-node", "1", "--steps",
+               str(steps), "--coordination", mode, "--one-by-one"]
+    for name, value in options.items():
+        command += [f"--{name.replace('_', '-')}", str(value)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [line for line in map(json.loads, output.splitlines()) if line["study"] == "order"]
+
+
+def simulated_ms(nodes, message_us):
+    """What agreeing on the order takes in a step when all daemons share this machine's cores."""
+    def last(mode):
+        steps = simulate(nodes, mode, STEPS, cores=os.cpu_count(), message_us=message_us, wake_us=0)
+        return steps[-1]["coordination_ms"]
+
+    return last("negotiate") - last("locked")
+
+
+class Nodes:
+    """A job of one rank a daemon that goes through steps of one tensor when it is told to."""
+
+    def __init__(self, test, count, mode, *rounds):
+        self.count = count
+        names = (f"{mode[0]}{count:02}x{i:02}" for i in range(count))
+        self.daemons = test.start_daemons(*names, arguments=["--coordination", mode, "--timeout-ms", "30000"])
+        actions = [action for steps in rounds for action in ("pause", f"steps:{steps}:64")]
+        self.job = test.start_job(self.daemons, [1] * count, rank("init", *actions, "pause", "shutdown"))
+        self.pauses = 0
+        self.wait_for_pause()
+
+    def wait_for_pause(self):
+        self.pauses += 1
+        for number in range(self.count):
+            done = harness.wait_until(
+                lambda rank=number: sum(line == "pausing" for line in self.job.lines_of(rank)) >= self.pauses)
+            if not done:
+                raise AssertionError(self.job.output())
+
+    def go_on(self):
+        for number in range(self.count):
+            os.kill(self.job.pid_of(number), signal.SIGUSR1)
+
+    def sent(self):
+        """Messages about order so far."""
+        return sum(daemon.metric("rueda_control_messages_total", 'kind="order"', 'direction="sent"')
+                   for daemon in self.daemons)
+
+    def end(self, test):
+        self.go_on()
+        test.assertEqual(self.job.exit_codes(), [0] * self.count, self.job.output())
+        for daemon in self.daemons:
+            daemon.send(signal.SIGTERM)
+            daemon.exit_code()
+
+
+class SimAgreementTest(IntegrationTest):
+
+    def counts(self, nodes, mode):
+        job = Nodes(self, nodes, mode, STEPS)
+        before = job.sent()
+        job.go_on()
+        job.wait_for_pause()
+        sent = job.sent() - before
+        job.end(self)
+        return sent
+
+    def test_counts(self):
+        sizes = [2, 3, 4] if DAEMONS <= 4 else [2, 4, 8, 16, DAEMONS]
+        for mode in ("negotiate", "nonblocking", "locked"):
+            for nodes in sizes:
+                with self.subTest(mode=mode, nodes=nodes):
+                    expected = sum(step["order_messages"] for step in simulate(nodes, mode, STEPS))
+                    self.assertGreater(expected, 0)
+                    self.assertEqual(self.counts(nodes, mode), expected)
+
+    def step_ms(self, nodes, mode):
+        """The median of several rounds; each is measured by the clock outside."""
+        job = Nodes(self, nodes, mode, STEPS, *[TIMED_STEPS // nodes] * ROUNDS)
+        job.go_on()
+        job.wait_for_pause()
+        times = []
+        for _ in range(ROUNDS):
+            begin = time.monotonic()
+            job.go_on()
+            job.wait_for_pause()
+            times.append((time.monotonic() - begin) * 1e3 / (TIMED_STEPS // nodes))
+        job.end(self)
+        return sorted(times)[ROUNDS // 2]
+
+    def coordination_ms(self, nodes):
+        """What a step takes longer because its order is agreed on."""
+        return self.step_ms(nodes, "negotiate") - self.step_ms(nodes, "locked")
+
+    @unittest.skipIf(DAEMONS <= 4, "sim_agreement_long_test compares times")
+    def test_times(self):
+        message_us = self.calibrate(self.coordination_ms(CALIBRATED_WITH))
+        print(f"a message costs {message_us:.1f} us", flush=True)
+        for nodes in (2, 8, 16, DAEMONS):
+            with self.subTest(nodes=nodes):
+                measured, simulated = self.coordination_ms(nodes), simulated_ms(nodes, message_us)
+                print(f"{nodes} daemons: {measured:.3f} ms measured, {simulated:.3f} simulated", flush=True)
+                self.assertAlmostEqual(simulated / measured, 1, delta=CLOSE)
+
+    def calibrate(self, wanted_ms):
+        low, high = 0, 1000
+        for _ in range(20):
+            middle = (low + high) / 2
+            low, high = (middle, high) if simulated_ms(CALIBRATED_WITH, middle) < wanted_ms else (low, middle)
+        return high
+
+
+if __name__ == "__main__":
+    harness.main()
