@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "daemon/core/descriptor.h"
+#include "daemon/core/tuning.h"
 
 namespace rueda::core {
 
@@ -27,6 +28,7 @@ struct PlanBatch {
 // whose tensors are there first is.
 struct Plan {
   std::vector<PlanBatch> batches;
+  DataTuning tuning{};  // of its operations
 
   // More than one batch can be next somewhere.
   bool has_alternatives() const;
