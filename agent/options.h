@@ -40,6 +40,8 @@ struct Options {
   std::string timeline;
   bool timeline_has_chunks = false;
   bool checks_finite = false;
+  // What people may want to know about what was asked for.
+  std::vector<std::string> notes;
   // The program and its arguments.
   std::vector<std::string> command;
 };

@@ -74,7 +74,8 @@ struct Join {
   // What all nodes must have been told alike (AgreementOptions).
   Coordination coordination = kDefaultCoordination;
   size_t cache_capacity = 0;
-  int fan_in = 0;  // of the tree
+  int fan_in = 0;         // of the tree
+  bool is_tuned = false;  // JobOptions
   Reducer reducer = Reducer::kNode;
   std::vector<Below> below;
   AlgorithmChoice algorithm = AlgorithmChoice::kAuto;

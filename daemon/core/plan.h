@@ -47,5 +47,7 @@ size_t bytes_in_a_plan(const TensorDescriptor& tensor);
 
 // What is wrong with a plan that came from elsewhere; empty: it can be followed.
 std::string find_flaw(const Plan& plan);
+// Likewise, of one that was recorded: it is of the set of all ranks, too.
+std::string find_flaw_of_recorded(const Plan& plan);
 
 }  // namespace rueda::core

@@ -187,7 +187,7 @@ void Checkers::on_lock(const core::Lock& lock) {
   }
   last_generation_ = lock.generation;
   check_alternatives(lock.plan);
-  if (lock.is_declared) check_declared(lock.plan);
+  if (lock.source == core::PlanSource::kDeclared) check_declared(lock.plan);
 }
 
 void Checkers::check_declared(const core::Plan& plan) {

@@ -1,0 +1,55 @@
+#include "daemon/engine/tuning_space.h"
+
+#include <algorithm>
+
+namespace rueda::engine {
+namespace {
+
+constexpr uint64_t kLeastChunkBytes = 16 << 10;
+constexpr uint64_t kMostChunkBytes = 4 << 20;  // SlotGeometry's
+constexpr int64_t kLeastFusionBytes = 64 << 10;
+// From the default: a quarter, half, twice, four times.
+constexpr uint64_t kWidening = 4;
+
+std::vector<uint32_t> chunks_around(uint64_t configured) {
+  std::vector<uint32_t> chunks{0};
+  for (const uint64_t bytes :
+       {configured / 4, configured / 2, configured * 2, configured * kWidening}) {
+    if (bytes < kLeastChunkBytes || bytes > kMostChunkBytes) continue;
+    chunks.push_back(static_cast<uint32_t>(bytes));
+  }
+  return chunks;
+}
+
+}  // namespace
+
+core::TuningOptions tuning_options(const EngineOptions& options, const JobSpec& spec,
+                                   int64_t fusion_threshold_bytes) {
+  core::TuningOptions tuning;
+  tuning.is_enabled = spec.autotunes;
+  tuning.space.fusion_bytes = {fusion_threshold_bytes};
+  if (!spec.fusion_threshold_bytes) {
+    for (const int64_t part : {4, 16, 64}) {
+      const int64_t bytes = fusion_threshold_bytes / part;
+      if (bytes >= kLeastFusionBytes) tuning.space.fusion_bytes.push_back(bytes);
+    }
+  }
+  const bool is_by_device = spec.reducer.value_or(options.reducer) == core::Reducer::kDevice;
+  if (spec.layout.node_count() == 1 && !is_by_device) return tuning;  // there is no network
+  tuning.space.chunk_bytes = chunks_around(options.chunk_bytes);
+  for (uint32_t streams = 1; streams < options.streams; streams *= 2) {
+    tuning.space.streams.push_back(streams);
+  }
+  if (spec.algorithm == core::AlgorithmChoice::kAuto) {
+    tuning.space.cutovers_log2 = {0, core::kRingAlways, -2, 2};
+  }
+  return tuning;
+}
+
+uint64_t widest_chunk_bytes(const EngineOptions& options, const JobSpec& spec) {
+  if (!spec.autotunes && !spec.replays) return 0;
+  return std::clamp(options.chunk_bytes * kWidening, options.chunk_bytes,
+                    std::max(options.chunk_bytes, kMostChunkBytes));
+}
+
+}  // namespace rueda::engine
