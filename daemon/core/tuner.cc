@@ -9,9 +9,6 @@
 namespace rueda::core {
 namespace {
 
-// The first rounds of a plan refill caches, and end what was under way.
-constexpr int kRoundsToSkip = 2;
-
 double median_of(std::vector<double> values) {
   if (values.empty()) return 0;
   const size_t middle = values.size() / 2;
@@ -71,7 +68,7 @@ Tuner::Tuner(const TuningOptions& options)
 
 void Tuner::on_locked() {
   since_.reset();
-  skip_ = kRoundsToSkip;
+  skip_ = options_.rounds_to_skip;
 }
 
 bool Tuner::on_round(TicksMs now) {

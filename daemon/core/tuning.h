@@ -46,6 +46,8 @@ struct TuningOptions {
   TuningSpace space;
   // A window of steps is one measurement: so many at the least, and for so long.
   int window_rounds = 5;
+  // Of a new plan, before its first window: caches refill, and what was under way ends.
+  int rounds_to_skip = 2;
   TicksMs window_ms = 200;
   size_t most_candidates = 16;
 };

@@ -8,6 +8,10 @@ namespace {
 constexpr uint64_t kLeastChunkBytes = 16 << 10;
 constexpr uint64_t kMostChunkBytes = 4 << 20;  // SlotGeometry's
 constexpr int64_t kLeastFusionBytes = 64 << 10;
+// Steps of a second are worth some three hundred of them, and short ones a quarter of a minute.
+constexpr size_t kMostCandidates = 12;
+constexpr int kWindowRounds = 3;
+constexpr TicksMs kWindowMs = 200;
 // From the default: a quarter, half, twice, four times.
 constexpr uint64_t kWidening = 4;
 
@@ -27,6 +31,10 @@ core::TuningOptions tuning_options(const EngineOptions& options, const JobSpec& 
                                    int64_t fusion_threshold_bytes) {
   core::TuningOptions tuning;
   tuning.is_enabled = spec.autotunes;
+  tuning.most_candidates = kMostCandidates;
+  tuning.window_rounds = kWindowRounds;
+  tuning.window_ms = kWindowMs;
+  tuning.rounds_to_skip = 1;
   tuning.space.fusion_bytes = {fusion_threshold_bytes};
   if (!spec.fusion_threshold_bytes) {
     for (const int64_t part : {4, 16, 64}) {

@@ -81,7 +81,9 @@ struct MessageText {
     }
     return "generation " + number(lock.generation) + " from " + name_of(lock.first) + " on, at " +
            std::to_string(lock.at) +
-           (lock.source == core::PlanSource::kDeclared ? ", as declared: " : ": ") +
+           (lock.source == core::PlanSource::kDeclared   ? ", as declared: "
+            : lock.source == core::PlanSource::kRecorded ? ", as recorded: "
+                                                         : ": ") +
            join(batches, ", ");
   }
   std::string operator()(const core::UnlockRequest& request) const {
