@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """What autotuning brings to a step of a model, and that it costs nothing: Rueda with the defaults, and autotuned, in
-alternating rounds, over each of the networks. Each autotuned run first searches; what is measured are the steps after it
-has settled, which its log must show.
+alternating rounds, over each of the networks. Each autotuned run first searches; what is measured are the steps after
+it has settled, which its log must show.
 
     bench/autotune.py                                # two nodes over shaped links, then over loopback; needs root
     bench/autotune.py --networks loopback --model small1000

@@ -205,6 +205,7 @@ void Locked::prepare_plans() {
 void Locked::note_launch() {
   if (!tuner_ || follower_->rounds() == rounds_) return;
   rounds_ = follower_->rounds();
+  if (retunes_since_) return;  // the plan in force is not what is measured next
   const bool was_tuning = is_tuning();
   if (tuner_->on_round(now_)) {
     retunes_since_ = rounds_;

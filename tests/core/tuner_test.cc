@@ -1,12 +1,11 @@
 #include "daemon/core/tuner.h"
 
-#include <cmath>
-#include <functional>
-#include <random>
 #include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "tests/core/tuner_search.h"
 
 namespace rueda::core {
 namespace {
@@ -15,57 +14,10 @@ using ::testing::Each;
 using ::testing::Field;
 using ::testing::HasSubstr;
 
-TuningOptions options() {
-  TuningOptions options;
-  options.is_enabled = true;
-  options.space.fusion_bytes = {64 << 20, 16 << 20, 4 << 20, 1 << 20};
-  options.space.chunk_bytes = {256 << 10, 64 << 10, 128 << 10, 512 << 10, 1 << 20};
-  options.space.streams = {4, 1, 2};
-  options.space.cutovers_log2 = {0, kRingAlways, -2, 2};
-  return options;
-}
-
-using Surface = std::function<double(const TunedSetting&)>;  // ms a round
-
-struct Searched {
-  TunedSetting chosen;
-  std::vector<TuningLine> lines;
-  uint64_t rounds = 0;
-};
-
-// Rounds of a job whose steps take what the surface says, times 1 + noise, and drift by `drift`
-// over the whole search.
-Searched search(const TuningOptions& options, const Surface& surface, double noise, uint64_t seed,
-                double drift = 0) {
-  Tuner tuner(options);
-  std::mt19937_64 random(seed);
-  std::normal_distribution<double> spread(0, noise);
-  double now = 0;
-  tuner.on_locked();
-  Searched searched;
-  while (!tuner.is_settled() && searched.rounds < 1'000'000) {
-    ++searched.rounds;
-    const double slower = 1 + drift * static_cast<double>(searched.rounds) / 1000;
-    now += surface(tuner.setting()) * std::max(0.1, 1 + spread(random)) * slower;
-    if (tuner.on_round(static_cast<TicksMs>(now))) tuner.on_locked();
-  }
-  searched.chosen = tuner.setting();
-  searched.lines = tuner.take_lines();
-  return searched;
-}
-
-// Chunks that are small cost system calls, large ones overlap less; streams help up to 2.
-double bowl(const TunedSetting& setting) {
-  const double chunk = std::log2(setting.data.chunk_bytes / double{512 << 10});
-  const double fusion = std::log2(static_cast<double>(setting.fusion_bytes) / (16 << 20));
-  const double streams = setting.data.streams == 2 ? 0 : 3;
-  return 50 + 4 * std::abs(chunk) + 2 * std::abs(fusion) + streams;
-}
-
 TEST(Tuner, CandidatesBeginWithTheDefaultsAndDiffer) {
-  const std::vector<TunedSetting> all = candidates_of(options().space, 16);
+  const std::vector<TunedSetting> all = candidates_of(tuning_options().space, 16);
   EXPECT_EQ(all.size(), 16u);
-  EXPECT_EQ(all.front(), options().space.defaults());
+  EXPECT_EQ(all.front(), tuning_options().space.defaults());
   for (size_t i = 0; i < all.size(); ++i) {
     for (size_t j = 0; j < i; ++j) EXPECT_NE(all[i], all[j]);
   }
@@ -77,15 +29,15 @@ TEST(Tuner, CandidatesBeginWithTheDefaultsAndDiffer) {
 // Each value by itself helps a little; what helps most is in no single change.
 TEST(Tuner, TheBestValuesOfAllDimensionsAreTriedTogether) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    const TunedSetting chosen = search(options(), bowl, 0.01, seed).chosen;
+    const TunedSetting chosen = search(tuning_options(), bowl, 0.01, seed).chosen;
     EXPECT_EQ(bowl(chosen), 50) << "seed " << seed;
   }
 }
 
 TEST(Tuner, AClearGainIsFoundInEverySearch) {
-  const double before = bowl(options().space.defaults());
+  const double before = bowl(tuning_options().space.defaults());
   for (uint64_t seed = 0; seed < 50; ++seed) {
-    const Searched searched = search(options(), bowl, 0.03, seed);
+    const Searched searched = search(tuning_options(), bowl, 0.03, seed);
     EXPECT_LT(bowl(searched.chosen), before * 0.92) << "seed " << seed;
     EXPECT_EQ(searched.lines.back().verdict, "chosen");
     EXPECT_EQ(searched.lines.back().phase, "settled");
@@ -96,8 +48,8 @@ TEST(Tuner, WhereNothingIsToBeGainedTheDefaultsAreKept) {
   int changed = 0;
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const Searched searched = search(
-        options(), [](const TunedSetting&) { return 20.0; }, 0.10, seed);
-    if (searched.chosen != options().space.defaults()) {
+        tuning_options(), [](const TunedSetting&) { return 20.0; }, 0.10, seed);
+    if (searched.chosen != tuning_options().space.defaults()) {
       ++changed;
     } else {
       EXPECT_EQ(searched.lines.back().verdict, "no gain, defaults kept");
@@ -117,13 +69,14 @@ TEST(Tuner, NeverSettlesOnWhatIsThreePercentSlower) {
                        static_cast<uint64_t>(setting.data.cutover_log2 + 100) + seed;
       return scale * (1 + static_cast<double>(std::mt19937_64(mix)() % 1000) / 5000);
     };
-    const Searched searched = search(options(), rough, 0.15, seed, 0.2);
-    EXPECT_LE(rough(searched.chosen), rough(options().space.defaults()) * 1.03) << "seed " << seed;
+    const Searched searched = search(tuning_options(), rough, 0.15, seed, 0.2);
+    EXPECT_LE(rough(searched.chosen), rough(tuning_options().space.defaults()) * 1.03)
+        << "seed " << seed;
   }
 }
 
 TEST(Tuner, TheLogShowsTheSearch) {
-  const Searched searched = search(options(), bowl, 0.01, 7);
+  const Searched searched = search(tuning_options(), bowl, 0.01, 7);
   std::set<std::string> verdicts;
   size_t measured = 0;
   for (const TuningLine& line : searched.lines) {
@@ -138,8 +91,8 @@ TEST(Tuner, TheLogShowsTheSearch) {
 }
 
 TEST(Tuner, TheSameTimesGiveTheSameSearch) {
-  const Searched one = search(options(), bowl, 0.1, 3);
-  const Searched other = search(options(), bowl, 0.1, 3);
+  const Searched one = search(tuning_options(), bowl, 0.1, 3);
+  const Searched other = search(tuning_options(), bowl, 0.1, 3);
   EXPECT_EQ(one.chosen, other.chosen);
   EXPECT_EQ(one.rounds, other.rounds);
 }
@@ -152,7 +105,7 @@ TEST(Tuner, WithNothingToSearchItIsSettled) {
 }
 
 TEST(Tuner, AWindowThatIsBrokenOffIsMeasuredAgain) {
-  Tuner tuner(options());
+  Tuner tuner(tuning_options());
   tuner.on_locked();
   TicksMs now = 0;
   for (int round = 0; round < 4; ++round) EXPECT_FALSE(tuner.on_round(now += 100));
@@ -169,19 +122,19 @@ TEST(Tuner, AWindowThatIsBrokenOffIsMeasuredAgain) {
 }
 
 TEST(Tuner, AScheduleThatDoesNotHoldEndsTheSearch) {
-  Tuner tuner(options());
+  Tuner tuner(tuning_options());
   for (int i = 0; i < Tuner::kMostLost; ++i) {
     EXPECT_FALSE(tuner.is_settled());
     tuner.on_locked();
     tuner.on_lost();
   }
   EXPECT_TRUE(tuner.is_settled());
-  EXPECT_EQ(tuner.setting(), options().space.defaults());
+  EXPECT_EQ(tuner.setting(), tuning_options().space.defaults());
   EXPECT_THAT(tuner.take_lines().back().verdict, HasSubstr("does not hold"));
 }
 
 TEST(Tuner, ShortStepsAreMeasuredOverMoreOfThem) {
-  TuningOptions short_steps = options();
+  TuningOptions short_steps = tuning_options();
   short_steps.window_ms = 1000;
   Tuner tuner(short_steps);
   tuner.on_locked();
