@@ -461,12 +461,12 @@ RunSetup draw_setup(uint64_t seed, const Limits& limits) {
   // Whose join ends because another rank has left cannot leave sets in order.
   const bool may_join = !setup.shrinks() && (setup.leaver < 0 || setup.sets.empty());
   if (limits.joins && may_join && dice.chance(30)) draw_joins(dice, setup);
-  draw_tuning(dice, limits, setup);
   if (dice.chance(40)) {
     for (size_t i = 0; i < setup.ranks.size(); ++i) {
       setup.racks.push_back(std::string(1, "abc"[dice.draw(0, 2)]));
     }
   }
+  draw_tuning(dice, limits, setup);
   return setup;
 }
 

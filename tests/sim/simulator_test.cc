@@ -81,6 +81,7 @@ TEST(Simulator, AGroupThatWaitsWhenARankLeavesIsCarriedOut) {
   Limits limits;
   limits.mode = core::Coordination::kLocked;
   limits.policy = core::DeathPolicy::kShrink;
+  limits.tuning = false;
   EXPECT_EQ(run_seed(109206, limits).violation, "");
 }
 
