@@ -76,10 +76,10 @@ JobRunner::JobRunner(const EngineContext& context, JobSpec spec, JobListener lis
               {spec_.job, spec_.layout, spec_.self, spec_.checks_finite}, *this),
       kernels_(context.options.corrupt_reduction),
       timer_(context.control_loop) {
-  const bool is_locking = core_.mode() == core::to_string(core::Coordination::kLocked);
-  if (spec_.autotunes && !is_locking) {
-    spdlog::warn("job {}: mode {} is not autotuned: give --coordination locked", spec_.job,
-                 core_.mode());
+  const core::Coordination mode = spec_.coordination.value_or(context.options.coordination);
+  if ((spec_.autotunes || spec_.replays) && mode != core::Coordination::kLocked) {
+    spdlog::warn("job {}: mode {} has no plans to tune or to replay: give --coordination locked",
+                 spec_.job, core_.mode());
   }
   if (!core_.is_coordinator()) link_to(core_.links().parent());
   if (spec_.timeline) (void)timeline_.request(*spec_.timeline);  // the first: it cannot be refused
