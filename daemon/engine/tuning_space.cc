@@ -1,11 +1,15 @@
 #include "daemon/engine/tuning_space.h"
 
 #include <algorithm>
+#include <vector>
+
+#include "daemon/engine/data_parts.h"
+#include "daemon/engine/slots.h"
 
 namespace rueda::engine {
 namespace {
 
-constexpr uint64_t kLeastChunkBytes = 16 << 10;
+constexpr uint32_t kLeastChunkBytes = 16 << 10;
 constexpr uint64_t kMostChunkBytes = 4 << 20;  // SlotGeometry's
 constexpr int64_t kLeastFusionBytes = 64 << 10;
 // Steps of a second are worth some three hundred of them, and short ones a quarter of a minute.
@@ -15,12 +19,24 @@ constexpr TicksMs kWindowMs = 200;
 // From the default: a quarter, half, twice, four times.
 constexpr uint64_t kWidening = 4;
 
-std::vector<uint32_t> chunks_around(uint64_t configured) {
+// Slots as the job's data plane has them, or smaller ones.
+SlotGeometry slots_for(const EngineOptions& options, const JobSpec& spec, size_t loops,
+                       uint64_t chunk_bytes) {
+  const core::Reducer reducer = spec.reducer.value_or(options.reducer);
+  const DataParts parts(reducer, spec.layout, spec.self);
+  const uint64_t budget = options.staging_bytes / (parts.most_on_a_node() * loops);
+  // The mesh has a quarter.
+  return SlotGeometry::make(static_cast<int>(parts.ring().size()), options.lanes, chunk_bytes,
+                            budget / 4 * 3);
+}
+
+// What fits; where many nodes share the memory, that is little.
+std::vector<uint32_t> chunks_around(uint32_t configured, uint32_t widest) {
   std::vector<uint32_t> chunks{0};
-  for (const uint64_t bytes :
-       {configured / 4, configured / 2, configured * 2, configured * kWidening}) {
-    if (bytes < kLeastChunkBytes || bytes > kMostChunkBytes) continue;
-    chunks.push_back(static_cast<uint32_t>(bytes));
+  for (const uint32_t wanted : {configured / 4, configured / 2, configured * 2, configured * 4}) {
+    const uint32_t bytes = std::min(wanted, widest);
+    const bool is_known = bytes == configured || bytes == chunks.back();
+    if (bytes >= kLeastChunkBytes && !is_known) chunks.push_back(bytes);
   }
   return chunks;
 }
@@ -28,9 +44,10 @@ std::vector<uint32_t> chunks_around(uint64_t configured) {
 }  // namespace
 
 core::TuningOptions tuning_options(const EngineOptions& options, const JobSpec& spec,
-                                   int64_t fusion_threshold_bytes) {
+                                   int64_t fusion_threshold_bytes, size_t loops) {
   core::TuningOptions tuning;
-  tuning.is_enabled = spec.autotunes;
+  if (!spec.autotunes) return tuning;
+  tuning.is_enabled = true;
   tuning.most_candidates = kMostCandidates;
   tuning.window_rounds = kWindowRounds;
   tuning.window_ms = kWindowMs;
@@ -44,7 +61,9 @@ core::TuningOptions tuning_options(const EngineOptions& options, const JobSpec& 
   }
   const bool is_by_device = spec.reducer.value_or(options.reducer) == core::Reducer::kDevice;
   if (spec.layout.node_count() == 1 && !is_by_device) return tuning;  // there is no network
-  tuning.space.chunk_bytes = chunks_around(options.chunk_bytes);
+  tuning.space.chunk_bytes =
+      chunks_around(slots_for(options, spec, loops, options.chunk_bytes).slot_bytes,
+                    slots_for(options, spec, loops, widest_chunk_bytes(options, spec)).slot_bytes);
   for (uint32_t streams = 1; streams < options.streams; streams *= 2) {
     tuning.space.streams.push_back(streams);
   }

@@ -35,13 +35,13 @@ Status read_declared(const v1::TensorDescriptor& from, core::TensorDescriptor& t
   return Status::ok();
 }
 
-void fill(const core::DataTuning& from, v1::DataTuning& to) {
+void fill_tuning(const core::DataTuning& from, v1::DataTuning& to) {
   to.set_chunk_bytes(from.chunk_bytes);
   to.set_streams(from.streams);
   to.set_cutover_log2(from.cutover_log2);
 }
 
-core::DataTuning read(const v1::DataTuning& from) {
+core::DataTuning read_tuning(const v1::DataTuning& from) {
   // The data plane keeps chunks and streams within what it has.
   return {from.chunk_bytes(), from.streams(),
           std::clamp(from.cutover_log2(), core::kRingAlways, -core::kRingAlways)};
@@ -56,7 +56,7 @@ void fill_batches(const core::Plan& from, Message& to) {
     batch.set_after(static_cast<uint32_t>(item.after + 1));
     batch.set_ends(item.ends);
   }
-  fill(from.tuning, *to.mutable_tuning());
+  fill_tuning(from.tuning, *to.mutable_tuning());
 }
 
 template <class Message>
@@ -72,7 +72,7 @@ Result<core::Plan> read_batches(const Message& from) {
     item.after = read_place(batch.after());
     item.ends = batch.ends();
   }
-  to.tuning = read(from.tuning());
+  to.tuning = read_tuning(from.tuning());
   return to;
 }
 
@@ -168,7 +168,7 @@ v1::AgentEvent to_proto(const core::TuningLine& line) {
   to.set_step(line.round);
   to.set_phase(line.phase);
   to.set_fusion_bytes(line.setting.fusion_bytes);
-  fill(line.setting.data, *to.mutable_data());
+  fill_tuning(line.setting.data, *to.mutable_data());
   to.set_step_ms(line.round_ms);
   to.set_verdict(line.verdict);
   return event;
