@@ -10,8 +10,10 @@
 #include <grpcpp/grpcpp.h>
 
 #include "agent/latch.h"
+#include "agent/plan_file.h"
 #include "agent/text.h"
 #include "agent/timeline_spool.h"
+#include "agent/tuning_log.h"
 #include "rueda/v1/agent.grpc.pb.h"
 
 namespace rueda::agent {
@@ -28,6 +30,10 @@ void fill(const AgreementSettings& from, v1::JobSpec& to) {
   to.set_reducer(from.reducer);
   if (from.cache_capacity) to.set_cache_capacity(*from.cache_capacity);
   to.set_algorithm(from.algorithm);
+  to.set_autotunes(from.autotunes);
+  to.set_replays(!from.plan.empty());
+  // What was measured in the run that was recorded would be measured anew.
+  if (!from.plan.empty() && from.algorithm.empty()) to.set_algorithm("table");
   if (!from.is_deterministic) return;
   to.set_fusion_threshold_bytes(0);
   if (from.algorithm.empty()) to.set_algorithm("table");
@@ -58,6 +64,10 @@ v1::AgentRequest job_request(const JobRegistration& registration) {
   if (registration.stall_shutdown_ms) spec.set_stall_shutdown_ms(*registration.stall_shutdown_ms);
   spec.set_is_shared(registration.is_shared);
   spec.set_checks_finite(registration.checks_finite);
+  if (registration.node_index != 0) return request;
+  spec.set_records_plan(!registration.agreement.record_plan.empty());
+  const std::string& plan = registration.agreement.replayed_plan;
+  if (!plan.empty()) spec.mutable_replayed()->ParseFromString(plan);
   return request;
 }
 
@@ -81,6 +91,8 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
   void start(const JobRegistration& job) {
     stub_->async()->Run(&context_, this);
     job_id_ = job.job.job_id;
+    autotune_log_ = job.agreement.autotune_log;
+    record_plan_ = job.agreement.record_plan;
     // Against OnDone before what is started from outside of a callback: until close().
     AddHold();
     StartRead(&incoming_);
@@ -143,6 +155,8 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
       write_timeline(std::move(*incoming_.mutable_timeline_batch()));
     }
     if (incoming_.has_timeline_closed()) close_timeline(incoming_.timeline_closed());
+    if (incoming_.has_tuning()) write_tuning(incoming_.tuning());
+    if (incoming_.has_recorded_plan()) write_recorded(incoming_.recorded_plan());
     StartRead(&incoming_);
   }
 
@@ -191,9 +205,9 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
   void close_timeline(const v1::TimelineClosed& closed) {
     if (timeline_) {
       const Status status = timeline_->close(closed);
-      events_.on_timeline(status.is_ok()
-                              ? "the timeline is in " + timeline_->path() + timeline_->losses()
-                              : status.message());
+      events_.on_note(status.is_ok()
+                          ? "the timeline is in " + timeline_->path() + timeline_->losses()
+                          : status.message());
     }
     timeline_.reset();
     bool is_wanted = false;
@@ -205,9 +219,30 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
     if (is_wanted) close_now();
   }
 
+  // --- Autotuning and plans; on the same thread.
+  void write_tuning(const v1::TuningLine& line) {
+    if (line.phase() == "settled") events_.on_note(describe_settled(line));
+    if (autotune_log_.empty()) return;
+    Status status;
+    if (!tuning_log_) {
+      Result<std::unique_ptr<TuningLog>> log = TuningLog::open(autotune_log_);
+      status = log.status();
+      if (log.is_ok()) tuning_log_ = std::move(log).value();
+    }
+    if (status.is_ok()) status = tuning_log_->write(line);
+    if (status.is_ok()) return;
+    autotune_log_.clear();  // said once
+    events_.on_note(status.message());
+  }
+
+  void write_recorded(const v1::RecordedPlan& plan) {
+    const Status status = write_plan(record_plan_, plan);
+    events_.on_note(status.is_ok() ? "the plan is in " + record_plan_ : status.message());
+  }
+
   void give_up_timeline_locked(const Status& why) {
     timeline_.reset();
-    events_.on_timeline(why.message());
+    events_.on_note(why.message());
     end_timeline_locked();
   }
 
@@ -243,6 +278,9 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
   bool is_broken_ = false;
   bool is_lost_ = false;
   std::string job_id_;
+  std::string autotune_log_;  // empty: none is wanted, or it cannot be written
+  std::unique_ptr<TuningLog> tuning_log_;
+  std::string record_plan_;
   std::unique_ptr<TimelineSpool> timeline_;
   bool is_timeline_open_ = false;  // the daemon is yet to say that it has ended
   bool closes_after_timeline_ = false;

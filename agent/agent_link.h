@@ -56,8 +56,8 @@ class AgentLink {
   struct Events {
     std::function<void()> on_registered;
     std::function<void(JobFailure)> on_failed;
-    // Of a timeline, for people: where it is, or why it is not.
-    std::function<void(std::string)> on_timeline;
+    // For people: where a timeline is, or why it is not; likewise of autotuning and of plans.
+    std::function<void(std::string)> on_note;
     // OK: closed from here.
     std::function<void(Status)> on_closed;
   };

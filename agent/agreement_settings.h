@@ -18,6 +18,12 @@ struct AgreementSettings {
   // Batches and algorithms follow from the tensors alone. fusion_threshold_bytes is not set then.
   bool is_deterministic = false;
   std::string reducer;  // a reducer's name; likewise
+  // Decision 51. Files are absolute, and of the first node; empty: none.
+  bool autotunes = false;
+  std::string autotune_log;
+  std::string plan;           // to be replayed
+  std::string replayed_plan;  // what is in it, where it was read (plan_file.h)
+  std::string record_plan;    // where the plan in force goes
 };
 
 }  // namespace rueda::agent

@@ -19,6 +19,8 @@ constexpr std::array kCounterparts{
     Counterpart{"HOROVOD_STALL_CHECK_TIME_SECONDS", "RUEDA_STALL_CHECK_TIME_SECONDS"},
     Counterpart{"HOROVOD_STALL_CHECK_DISABLE", "RUEDA_STALL_CHECK_TIME_SECONDS"},
     Counterpart{"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS"},
+    Counterpart{"HOROVOD_AUTOTUNE", "RUEDA_AUTOTUNE"},
+    Counterpart{"HOROVOD_AUTOTUNE_LOG", "RUEDA_AUTOTUNE_LOG"},
     Counterpart{"HOROVOD_TIMELINE", "RUEDA_TIMELINE"},
     Counterpart{"HOROVOD_LOG_LEVEL", "RUEDA_LOG_LEVEL"},
 };
@@ -31,7 +33,7 @@ struct Reason {
 constexpr std::array kReasons{
     Reason{"HOROVOD_CYCLE_TIME", "there is no cycle: what is ready goes at once"},
     Reason{"HOROVOD_DYNAMIC_PROCESS_SETS", "process sets may always be added and removed"},
-    Reason{"HOROVOD_AUTOTUNE", "there is nothing that tunes by itself yet"},
+    Reason{"HOROVOD_AUTOTUNE", "the search finds its own lengths"},
     Reason{"HOROVOD_TIMELINE_MARK_CYCLES", "there is no cycle: what is ready goes at once"},
     Reason{"HOROVOD_ELASTIC_RESET_LIMIT", "rueda.torch.elastic reads it itself"},
 };

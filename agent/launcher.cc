@@ -117,7 +117,7 @@ void Launcher::open_link(const LocalNode& node) {
       apply(supervisor_.on_job_failed(id, failure));
     });
   };
-  events.on_timeline = [this, gate = gate_](std::string text) {
+  events.on_note = [this, gate = gate_](std::string text) {
     gate->post([this, text = std::move(text)] { perform(Say{text}); });
   };
   events.on_closed = [this, gate = gate_, id](Status status) {

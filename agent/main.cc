@@ -13,6 +13,7 @@
 #include "agent/horovod_variables.h"
 #include "agent/launcher.h"
 #include "agent/options.h"
+#include "agent/plan_file.h"
 #include "agent/rank_registration.h"
 
 namespace {
@@ -51,6 +52,16 @@ int main(int argc, char** argv) {
   if (parsed.options->is_for_rank) {
     rueda::agent::quiet_grpc();
     return rueda::agent::register_rank(*parsed.options, environment);
+  }
+  if (parsed.options->node_rank == 0) {
+    const rueda::Status loaded = rueda::agent::load_plan(parsed.options->agreement);
+    if (!loaded.is_ok()) {
+      std::fprintf(stderr, "ruedarun: %s\n", loaded.message().c_str());
+      return 2;
+    }
+  }
+  for (const std::string& note : parsed.options->notes) {
+    std::fprintf(stderr, "ruedarun: %s\n", note.c_str());
   }
   for (const std::string& note : notes) std::fprintf(stderr, "ruedarun: %s\n", note.c_str());
   rueda::agent::quiet_grpc();

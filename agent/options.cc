@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <sstream>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <unistd.h>
@@ -183,6 +184,10 @@ constexpr std::array kJobFlags{
     JobFlag{"--timeline-chunks", "RUEDA_TIMELINE_CHUNKS"},
     JobFlag{"--check-finite", "RUEDA_CHECK_FINITE"},
     JobFlag{"--bind", "RUEDA_BIND"},
+    JobFlag{"--autotune", "RUEDA_AUTOTUNE"},
+    JobFlag{"--autotune-log", "RUEDA_AUTOTUNE_LOG"},
+    JobFlag{"--plan", "RUEDA_PLAN"},
+    JobFlag{"--record-plan", "RUEDA_PLAN_RECORD"},
     JobFlag{"--stall-shutdown-seconds", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS"},
 };
 
@@ -209,6 +214,17 @@ void add_agreement_flags(CLI::App& app, AgreementSettings& settings) {
                  "How all-reduces go between nodes: ring, recursive-doubling, halving-doubling, "
                  "direct, central; auto: by size and what the network measures; table: by size (or "
                  "$RUEDA_ALGORITHM; default: auto)");
+  CLI::Option* plan = app.add_option(
+      "--plan", settings.plan,
+      "Replay the plan in this file, which --record-plan has written, from the first "
+      "step on (or $RUEDA_PLAN)");
+  app.add_option("--record-plan", settings.record_plan,
+                 "Write the plan in force to this file (or $RUEDA_PLAN_RECORD)");
+  app.add_flag("--autotune", settings.autotunes,
+               "Search fusion, chunk size, streams and cut-overs for the shortest steps during the "
+               "first ones (or $RUEDA_AUTOTUNE=1)");
+  app.add_option("--autotune-log", settings.autotune_log,
+                 "Write the search to this CSV file (or $RUEDA_AUTOTUNE_LOG)");
   app.add_flag("--deterministic", settings.is_deterministic,
                "Every run gives the same bits: nothing is fused but groups, and the algorithm "
                "follows from the size alone (or $RUEDA_DETERMINISTIC=1)")
@@ -230,6 +246,23 @@ std::vector<std::string> with_variables(const std::vector<std::string>& flags,
   }
   out.insert(out.end(), flags.begin(), flags.end());
   return out;
+}
+
+// What depends on timing gives way to what does not.
+void settle_autotuning(Options& options) {
+  AgreementSettings& settings = options.agreement;
+  for (std::string* file : {&settings.autotune_log, &settings.plan, &settings.record_plan}) {
+    if (!file->empty()) *file = std::filesystem::absolute(*file).string();
+  }
+  const bool is_fixed = settings.is_deterministic || !settings.plan.empty();
+  if (is_fixed && std::exchange(settings.autotunes, false)) {
+    options.notes.push_back(std::string("autotuning is off: ") +
+                            (settings.is_deterministic ? "--deterministic" : "--plan") +
+                            " leaves nothing to timing");
+  }
+  if (!settings.autotunes && !is_fixed && !settings.autotune_log.empty()) {
+    options.notes.push_back("--autotune-log is not used: give --autotune, too");
+  }
 }
 
 bool is_this_machine(const std::string& host) {
@@ -270,6 +303,9 @@ std::string conflict_in(const Options& options, const Flags& flags) {
     return options.command.empty() ? "" : "--for-rank starts no program, so leave it out";
   }
   if (options.command.empty()) return "name the program to start, as in: ruedarun -np 4 ./train";
+  if (options.agreement.is_deterministic && !options.agreement.plan.empty()) {
+    return "--deterministic makes a plan of the tensors alone, so --plan cannot go with it";
+  }
   if (*flags.virtual_nodes && is_many_nodes) {
     return "--virtual-nodes puts all nodes on this machine, so --nnodes cannot go with it";
   }
@@ -350,6 +386,7 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
   if (!options.timeline.empty()) {
     options.timeline = std::filesystem::absolute(options.timeline).string();
   }
+  settle_autotuning(options);
   const auto socket = environment.find("RUEDA_SOCKET");
   if (options.socket.empty() && options.virtual_nodes == 0 && socket != environment.end()) {
     options.socket = socket->second;

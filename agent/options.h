@@ -42,6 +42,8 @@ struct Options {
   bool checks_finite = false;
   // The node's daemon and each rank get cores of their own (binding.h).
   bool binds = false;
+  // What people may want to know about what was asked for.
+  std::vector<std::string> notes;
   // The program and its arguments.
   std::vector<std::string> command;
 };

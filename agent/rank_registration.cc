@@ -18,6 +18,7 @@
 #include "agent/foreign_launch.h"
 #include "agent/identity.h"
 #include "agent/network.h"
+#include "agent/plan_file.h"
 #include "agent/process.h"
 #include "agent/rendezvous.h"
 #include "agent/text.h"
@@ -206,18 +207,22 @@ class RankRegistration {
     AgentLink::Events events;
     events.on_registered = [&] { registered.give(Status::ok()); };
     events.on_failed = [](const JobFailure&) {};  // the daemon tells the rank itself
-    events.on_timeline = [](const std::string& text) {
+    events.on_note = [](const std::string& text) {
       std::fprintf(stderr, "ruedarun: %s\n", text.c_str());
     };
     events.on_closed = [&](Status status) {
       registered.give(status);
       closed.give(std::move(status));
     };
+    AgreementSettings agreement = options_.agreement;
+    if (node_index == 0) {
+      if (Status status = load_plan(agreement); !status.is_ok()) return status;
+    }
     const JobRegistration registration{
         job,
         node_index,
         user != nullptr ? user->pw_name : std::to_string(::geteuid()),
-        options_.agreement,
+        std::move(agreement),
         options_.start_timeout_ms,
         options_.stall_check_ms,
         options_.stall_shutdown_ms,

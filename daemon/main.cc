@@ -45,6 +45,7 @@ engine::EngineOptions engine_options(const Config& config) {
   options.coordination = core::parse_coordination(config.coordination).value();
   options.reducer = core::parse_reducer(config.reducer).value();
   options.chunk_bytes = config.chunk_bytes;
+  options.streams = config.streams;
   options.staging_bytes = config.staging_bytes;
   options.timeout_ms = config.timeout_ms;
   options.tree = config.tree;

@@ -20,6 +20,7 @@
 #include "daemon/core/messages.h"
 #include "daemon/core/submissions.h"
 #include "daemon/core/track.h"
+#include "daemon/core/tuning.h"
 
 namespace rueda::core {
 
@@ -48,11 +49,25 @@ struct AgreementOptions {
   // Not 0: reports go up the members' tree of this fan-in (tree.h), combined on the way unless the
   // mode has a cycle, and what is for all goes down the tree. 0: all go straight.
   int tree_fan_in = 0;
+  // locked: likewise of the coordinator. A plan that is in force from the first operation on; null:
+  // there is none. Whether to say what plan is in force.
+  TuningOptions tuning{};
+  std::shared_ptr<const Plan> replayed{};
+  bool records_plans = false;
   // Of the epoch, by track: up to here numbers are taken, by what an epoch before has left over.
   std::array<Seq, kTracks> taken{before_first_of(Track::kLockable),
                                  before_first_of(Track::kDecreed)};
   // Likewise: the rest of these comes without the others, which need no order any more.
   BegunGroups begun{};
+
+  // Not of the set of all ranks: the tree is that of the job's nodes, and what is searched for and
+  // recorded is the job's step.
+  void be_of_added_set() {
+    tree_fan_in = 0;
+    tuning.is_enabled = false;
+    replayed = nullptr;
+    records_plans = false;
+  }
 };
 
 // L7: the operations of the lockable track from `first` on are cancelled here; their numbers come
@@ -79,6 +94,8 @@ struct AgreementOutput {
   std::vector<std::string> notes;         // what people may want to read in the log
   // What was wrong with a plan that was declared, and is given up; empty: none is.
   std::string abandoned_plan;
+  std::vector<TuningLine> tuning;  // how the search for a setting goes
+  std::optional<Plan> recorded;    // a plan came into force, and plans are recorded
 };
 
 class Agreement {

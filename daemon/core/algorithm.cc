@@ -1,9 +1,11 @@
 #include "daemon/core/algorithm.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 
 #include "daemon/base/check.h"
+#include "daemon/core/tuning.h"
 
 namespace rueda::core {
 namespace {
@@ -74,6 +76,15 @@ Algorithm algorithm_for(const AlgorithmTable& table, int64_t bytes) {
     if (bytes <= line.up_to_bytes) return line.algorithm;
   }
   return table.back().algorithm;
+}
+
+Algorithm tuned_algorithm_for(const AlgorithmTable& table, int64_t bytes, int32_t cutover_log2,
+                              AlgorithmChoice choice, int nodes) {
+  if (cutover_log2 == 0 || table.size() == 1) return algorithm_for(table, bytes);
+  if (cutover_log2 == kRingAlways || always_rings(choice, nodes, bytes)) return Algorithm::kRing;
+  if (cutover_log2 > 0) return algorithm_for(table, bytes >> std::min(cutover_log2, 62));
+  const int shift = std::min(-cutover_log2, 62);
+  return algorithm_for(table, bytes > (INT64_MAX >> shift) ? INT64_MAX : bytes << shift);
 }
 
 double cost_s(Algorithm algorithm, int nodes, int64_t bytes, const TransferCosts& costs) {

@@ -49,6 +49,11 @@ using AlgorithmTable = std::vector<AlgorithmLine>;
 // The table is not empty.
 Algorithm algorithm_for(const AlgorithmTable& table, int64_t bytes);
 
+// The same with the cut-overs moved to 2^cutover_log2 times the bytes, within what always_rings()
+// leaves; kRingAlways (tuning.h): the ring. A table of one line is somebody's word, and stays.
+Algorithm tuned_algorithm_for(const AlgorithmTable& table, int64_t bytes, int32_t cutover_log2,
+                              AlgorithmChoice choice, int nodes);
+
 // Of a message between two nodes (Hockney's model), and of adding what has come.
 struct TransferCosts {
   double latency_s = 0;

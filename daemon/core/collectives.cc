@@ -23,7 +23,7 @@ void Collectives::begin(Epoch epoch, TicksMs now, Recovery* recovery) {
   recovery_ = recovery;
   stalls_.reset();
   AgreementOptions agreement = options_.agreement;
-  if (id_ != 0) agreement.tree_fan_in = 0;  // the tree is that of the job's nodes
+  if (id_ != 0) agreement.be_of_added_set();
   agreement_ = make_agreement(layout_, self_, submissions_, agreement);
   set_now(now);
 }
@@ -189,6 +189,8 @@ AgreementOutput Collectives::end_turn(Output& output) {
   if (!agreed.abandoned_plan.empty()) {
     output.abandoned_plans.push_back(std::move(agreed.abandoned_plan));
   }
+  std::move(agreed.tuning.begin(), agreed.tuning.end(), std::back_inserter(output.tuning));
+  if (agreed.recorded) output.recorded_plan = std::move(agreed.recorded);
   for (const Cancel& cancelled : agreed.cancels) cancel(cancelled, output);
   if (!ended_.empty()) {
     agreed.sends.emplace_back(layout_.coordinator(), Ended{std::exchange(ended_, {})});
@@ -328,6 +330,8 @@ Status Collectives::launch(OrderedOperation operation, Output& output) {
   launch.generation = operation.generation;
   launch.locked = operation.locked;
   launch.plan_hash = operation.plan_hash;
+  launch.tuning = operation.tuning;
+  if (RUEDA_MUTANT(kTuningOfOneNode) && self_ != layout_.coordinator()) launch.tuning = {};
   if (operation.batch) {
     fill(operation, launch);
   } else if (Status status = find_tensors(operation, launch); !status.is_ok()) {

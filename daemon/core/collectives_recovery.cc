@@ -25,6 +25,7 @@ void Collectives::adopt(const NextEpoch& next, TicksMs now, Output& output) {
   stalls_.reset();
   left_.clear();
   AgreementOptions agreement = options_.agreement;
+  agreement.replayed = nullptr;  // it begins with a step, and this is the middle of one
   agreement.begun = begun_groups(carried);
   for (size_t track = 0; track < kTracks; ++track) {
     agreement.taken[track] = Seq{next.next_seq[track].value - 1};

@@ -5,9 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "daemon/base/check.h"
 #include "daemon/core/mutants.h"
-#include "daemon/core/plan_tree.h"
 #include "daemon/core/track.h"
 
 namespace rueda::core {
@@ -88,9 +86,9 @@ std::string find_flaw(const std::vector<PlannedTensor>& declared) {
   return find_flaw_of_groups(declared);
 }
 
-Plan plan_of(const std::vector<PlannedTensor>& declared, const FusionOptions& fusion) {
-  // As if the step had been seen, unit by unit in the order of the list: what others come after was
-  // complete just before the first of them was reported.
+StepRecord step_of(const std::vector<PlannedTensor>& declared) {
+  // Unit by unit in the order of the list: what others come after was complete just before the
+  // first of them was reported.
   const std::vector<uint64_t> units = units_of(declared);
   StepRecord step;
   for (size_t i = 0; i < declared.size(); ++i) {
@@ -102,9 +100,7 @@ Plan plan_of(const std::vector<PlannedTensor>& declared, const FusionOptions& fu
       step[before].ended = std::min(step[before].ended, 2 * units[i]);
     }
   }
-  std::optional<PlanTree> tree = make_plan_tree({&step}, fusion, 0);
-  RUEDA_CHECK(tree.has_value());  // one step has no alternatives
-  return std::move(tree->plan);
+  return step;
 }
 
 }  // namespace rueda::core

@@ -6,17 +6,16 @@
 #include <vector>
 
 #include "daemon/core/descriptor.h"
-#include "daemon/core/fusion.h"
-#include "daemon/core/plan.h"
+#include "daemon/core/plan_tree.h"
 
 namespace rueda::core {
 
 // Why no plan can be made of the tensors, as a sentence about them; empty: one can.
 std::string find_flaw(const std::vector<PlannedTensor>& declared);
 
-// Tensors share a batch if they can be fused, fit under the threshold, and none of the batch comes
-// after another, on whatever way. Batches are in an order in which they can be ready one after
-// another. find_flaw(declared) finds none.
-Plan plan_of(const std::vector<PlannedTensor>& declared, const FusionOptions& fusion);
+// As if the step had been seen. A plan of it (plan_tree.h) fuses what can be fused, fits under the
+// threshold, and does not come after another of the batch, on whatever way. Batches are in an order
+// in which they can be ready one after another. find_flaw(declared) finds none.
+StepRecord step_of(const std::vector<PlannedTensor>& declared);
 
 }  // namespace rueda::core

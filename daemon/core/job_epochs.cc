@@ -30,6 +30,7 @@ void JobCore::send_join(Output& output) {
   join.rack = options_.rack;
   join.fan_in = options_.agreement.tree_fan_in;
   join.algorithm = options_.algorithm;
+  join.is_tuned = options_.is_tuned;
   join.reducer = options_.reducer;
   for (LocalRank rank : attached_) join.attached.push_back(global_rank(rank));
   next_join_ = now_ + options_.join_interval_ms;
@@ -138,6 +139,12 @@ Status JobCore::check_join(NodeIndex from, const Join& join) const {
     return mismatch("job " + options_.job + " has " + describe(agreement.tree_fan_in) +
                     " on node " + ours + " and " + describe(join.fan_in) + " on node " + theirs +
                     "; give --tree-threshold and --tree-fan-in the same values on all nodes");
+  }
+  if (join.is_tuned != options_.is_tuned) {
+    return mismatch("job " + options_.job + " is autotuned, or replays a plan, on node " +
+                    (join.is_tuned ? theirs : ours) + " and not on node " +
+                    (join.is_tuned ? ours : theirs) +
+                    "; give --autotune or --plan on all nodes, or on none");
   }
   if (join.reducer != options_.reducer) {
     return mismatch("job " + options_.job + " has reducer \"" + to_string(options_.reducer) +

@@ -104,6 +104,7 @@ struct Launch {
   // have.
   bool locked = false;
   uint64_t plan_hash = 0;
+  DataTuning tuning{};        // likewise; otherwise as configured
   bool from_partial = false;  // decided REDO: P is there, of the epoch before
   LaunchTensors tensors;      // of one kind, dtype, op and scale
   // Of one tensor after another, for each of the node's ranks in the process set, ascending; none:
@@ -163,6 +164,8 @@ struct Output {
   std::vector<std::string> notes;  // what people may want to read in the log
   std::vector<std::string> abandoned_plans;  // declared ahead, and wrong: what people must read
   std::vector<StallLine> stall_lines;
+  std::vector<TuningLine> tuning;     // on the coordinator's node: how the search goes
+  std::optional<Plan> recorded_plan;  // likewise: the plan in force, where plans are recorded
 };
 
 }  // namespace rueda::core

@@ -25,7 +25,8 @@ struct JobOptions {
   // L5's W: how far ahead of the oldest operation under way a launch may be, in the lockable track
   // (core/track.h has that of the other). The same on all nodes.
   int max_launched_operations = 4;
-  AlgorithmChoice algorithm = AlgorithmChoice::kAuto;  // likewise
+  AlgorithmChoice algorithm = AlgorithmChoice::kAuto;  // likewise, as the next
+  bool is_tuned = false;                               // autotuned, or a plan is replayed
   TicksMs start_timeout_ms = 60'000;                   // for all ranks to attach
   TicksMs join_interval_ms = 300;                      // Join is repeated until Start
   TicksMs handover_grace_ms = 1'000;                   // in a tree, for the others to leave, too

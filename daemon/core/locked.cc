@@ -1,130 +1,24 @@
 #include "daemon/core/locked.h"
 
 #include <algorithm>
-#include <map>
-#include <optional>
-#include <set>
-#include <string_view>
-#include <unordered_map>
 #include <utility>
 
-#include "daemon/core/declared_plan.h"
-#include "daemon/core/exchange.h"
-#include "daemon/core/frozen_nodes.h"
+#include "daemon/core/locked_agreement.h"
 #include "daemon/core/mutants.h"
-#include "daemon/core/plan_follower.h"
 
 namespace rueda::core {
 namespace {
 
-// After a lock that did not hold the next one waits for twice as many steps, but no more than this.
-constexpr int kMostSteps = 1024;
-
-class Locked final : public Agreement {
- public:
-  Locked(const Layout& layout, NodeIndex self, const SubmissionTable& submissions,
-         const AgreementOptions& options)
-      : layout_(layout),
-        self_(self),
-        options_(options),
-        submissions_(submissions),
-        exchange_(layout, self, submissions, options,
-                  {.cache = true, .schedule = true, .combines = true}),
-        steps_to_lock_(options.lock_after_steps) {}
-
-  Coordination mode() const override { return Coordination::kLocked; }
-  bool is_locked() const override { return generation_ % 2 == 1; }
-  const Plan* plan() const override { return follower_ ? &follower_->plan() : nullptr; }
-
-  void on_local_ready(ReadyTensor tensor) override;
-  Status on_message(NodeIndex from, const AgreementMessage& message) override;
-  void on_rank_left(Rank rank) override {
-    anybody_left_ = true;
-    exchange_.on_rank_left(rank);
+const char* describe(PlanSource source) {
+  switch (source) {
+    case PlanSource::kDeclared: return "locked as declared";
+    case PlanSource::kRecorded: return "locked as recorded";
+    case PlanSource::kSeen: break;
   }
-  void on_node_gone(NodeIndex node) override;
-  void on_operation_ended(Seq seq) override;
-  Status on_diverged(Seq seq, uint32_t generation, NodeIndex peer) override;
-  void end_turn(AgreementOutput& output) override;
-  std::optional<TicksMs> wakes_at() const override;
-  Frozen withdraw() override;
-  std::optional<NextInPlan> next_in_plan() const override;
-  OrderedOperation take_next_in_plan(uint32_t batch) override;
+  return "locked";
+}
 
- private:
-  // --- Messages
-  Status on_lock(NodeIndex from, const Lock& lock);
-  Status on_unlock_request(NodeIndex from, const UnlockRequest& request);
-  Status on_freeze(NodeIndex from, const Freeze& freeze);
-  Status on_frozen(NodeIndex from, const Frozen& frozen);
-  Status on_resume(NodeIndex from, const Resume& resume);
-  Status from_coordinator(NodeIndex from) const;
-
-  // --- Both parts
-  void follow(Lock lock);
-  void begin_generation();
-  std::vector<const ReadyTensor*> by_name() const;
-  void forget_ordered(const OrderedOperation& operation);
-  void hand_to_plan(const ReadyTensor& tensor);
-  void hold_against_plan(const std::string& name);
-  void take_ready_batches();
-  void look_for_deviation();
-  void deviate(const std::string& reason);
-  void ask_to_unlock();
-  Frozen how_far() const;
-  std::string describe_node(NodeIndex node) const { return "node " + layout_.node(node).node_id; }
-  void resume(const Resume& resume);
-  std::string describe_abandoned() const;
-
-  // --- The coordinator's part
-  void call();
-  bool may_lock();
-  void lock_if_declared();
-  void lock_if_repeated();
-  void lock(Plan plan, PlanPlace at, bool is_declared);
-  enum class Because { kDeviation, kOther };
-  void freeze(Because because, const std::string& reason);
-  Status check_frozen(NodeIndex from, const Frozen& frozen) const;
-  void resume_if_all_frozen();
-  void tell_schedule(Seq first);
-  void say(const AgreementMessage& message);  // to all members
-
-  const Layout& layout_;
-  const NodeIndex self_;
-  const AgreementOptions options_;
-  const SubmissionTable& submissions_;
-  Exchange exchange_;
-
-  uint32_t generation_ = 0;  // odd: locked
-  // Lockable tensors that are ready here and that no operation has yet.
-  using Pool = std::unordered_map<std::string_view, ReadyTensor>;  // keys: the descriptors' names
-  Pool pool_;
-  // Tensors of the decreed track that are ready here and that no operation has yet.
-  std::set<std::string> decreed_waiting_;
-  bool anybody_left_ = false;
-  AgreementOutput said_;  // since the last turn's end
-
-  // While locked.
-  std::optional<PlanFollower> follower_;
-  bool is_declared_ = false;                           // the plan was declared ahead
-  std::map<Seq, std::vector<Pool::node_type>> bound_;  // operations of the plan that are not over
-  bool frozen_ = false;
-  std::string why_frozen_;
-  std::string deviation_;  // why this node cannot follow the plan; empty: it can
-  bool asked_to_unlock_ = false;
-  std::optional<TicksMs> held_up_since_;
-
-  // Coordinator, while frozen: how far each node is.
-  FrozenNodes frozen_nodes_;
-  bool freezing_ = false;
-  bool has_deviated_ = false;  // that is why
-  Seq lock_first_;
-  Seq last_ended_;  // of the lockable track
-  int steps_to_lock_;
-  DescriptorPtr declared_;  // a plan that is to be in force as soon as may be; null: there is none
-};
-
-// --- This node -----------------------------------------------------------------------------------
+}  // namespace
 
 void Locked::on_local_ready(ReadyTensor tensor) {
   if (track_of(tensor.descriptor->kind) == Track::kDecreed) {
@@ -194,9 +88,7 @@ void Locked::end_turn(AgreementOutput& output) {
     ask_to_unlock();
   }
   if (exchange_.is_coordinator()) {
-    call();
-    lock_if_declared();
-    lock_if_repeated();
+    lock_where_possible();
   } else {
     for (Ready& ready : exchange_.take_ready(generation_)) {
       said_.sends.emplace_back(exchange_.reports_to(), std::move(ready));
@@ -209,6 +101,7 @@ void Locked::take_ready_batches() {
   while (std::optional<OrderedOperation> next = follower_->take_next()) {
     held_up_since_.reset();  // patience is with one place in the plan
     next->generation = generation_;
+    note_launch();
     std::vector<Pool::node_type>& bound = bound_[next->seq];
     bound.reserve(next->tensors.size());
     for (const std::string& name : next->tensors) bound.push_back(pool_.extract(name));
@@ -224,6 +117,7 @@ std::optional<NextInPlan> Locked::next_in_plan() const {
 OrderedOperation Locked::take_next_in_plan(uint32_t batch) {
   OrderedOperation next = follower_->advance(batch);
   next.generation = generation_;
+  note_launch();
   return next;
 }
 
@@ -265,82 +159,17 @@ Frozen Locked::how_far() const {
   return frozen;
 }
 
-// --- Decrees -------------------------------------------------------------------------------------
-
-void Locked::call() {
-  Decree decree;
-  std::vector<OrderedOperation> called;
-  if (!exchange_.call(generation_, called, decree)) return;
-  for (const OrderedOperation& operation : called) {
-    forget_ordered(operation);
-    if (!operation.error.is_ok() || operation.tensors.front() != kPlanName) continue;
-    // Another collective may have that name, and where we have no rank it is one.
-    const PendingTensor* tensor = submissions_.find(kPlanName);
-    const DescriptorPtr descriptor = tensor ? tensor->first().descriptor : nullptr;
-    if (descriptor && descriptor->kind == CollectiveKind::kDeclarePlan) declared_ = descriptor;
-  }
-  std::move(called.begin(), called.end(), std::back_inserter(said_.ordered));
-  if (!declared_) return say(decree);
-  // Who hears that the plan is declared follows it already: so the first step sends nothing.
-  Decree lockable;
-  const auto rest = std::stable_partition(
-      decree.operations.begin(), decree.operations.end(),
-      [](const OrderedOperation& item) { return track_of(item.seq) == Track::kLockable; });
-  lockable.operations.assign(decree.operations.begin(), rest);
-  decree.operations.erase(decree.operations.begin(), rest);
-  if (!lockable.operations.empty()) say(lockable);
-  lock_if_declared();
-  say(decree);
-}
-
-// --- Lock ----------------------------------------------------------------------------------------
-
-bool Locked::may_lock() {
-  // A mismatch is found among reports, and a lock would forget them. Nor does a lock begin within a
-  // group.
-  return !is_locked() && !anybody_left_ && !exchange_.caller()->has_anybody_joined() &&
-         !exchange_.caller()->has_unfinished_mismatch() && !exchange_.caller()->is_within_group();
-}
-
-void Locked::lock_if_declared() {
-  if (!declared_) return;
-  if (is_locked()) freeze(Because::kOther, "another plan is declared");
-  if (!may_lock()) return;
-  Plan plan = plan_of(std::exchange(declared_, nullptr)->plan, options_.fusion);
-  exchange_.schedule()->follow(plan);
-  lock(std::move(plan), kPlanStart, true);
-}
-
-void Locked::lock_if_repeated() {
-  Schedule& schedule = *exchange_.schedule();
-  if (!schedule.has_repeated(steps_to_lock_) || !may_lock()) return;
-  Schedule::Proposal proposal = schedule.make_plan(steps_to_lock_);
-  lock(std::move(proposal.plan), proposal.at, false);
-}
-
-void Locked::lock(Plan plan, PlanPlace at, bool is_declared) {
-  Lock lock;
-  lock.generation = generation_ + 1;
-  lock.first = Seq{exchange_.last(Track::kLockable).value + 1};
-  if (RUEDA_MUTANT(kLockAppliedOneSeqEarly)) --lock.first.value;
-  lock.plan = std::move(plan);
-  lock.at = at;
-  lock.is_declared = is_declared;
-  say(lock);
-  follow(std::move(lock));
-}
-
 void Locked::follow(Lock lock) {
   generation_ = lock.generation;
-  is_declared_ = lock.is_declared;
+  source_ = lock.source;
   follower_.emplace(std::move(lock.plan), lock.first, lock.at);
   lock_first_ = lock.first;
   begin_generation();
   const Plan& plan = follower_->plan();
   const auto ends = std::count_if(plan.batches.begin(), plan.batches.end(),
                                   [](const PlanBatch& batch) { return batch.ends; });
-  std::string note = std::string(is_declared_ ? "locked as declared" : "locked") +
-                     " from operation " + std::to_string(number_of(lock.first)) +
+  std::string note = std::string(describe(source_)) + " from operation " +
+                     std::to_string(number_of(lock.first)) +
                      " on: " + std::to_string(plan.tensors()) + " tensors a step, in " +
                      std::to_string(plan.batches.size()) + " batches";
   if (ends > 1) note += ", with " + std::to_string(ends) + " alternatives";
@@ -405,26 +234,6 @@ Status Locked::on_lock(NodeIndex from, const Lock& lock) {
   return Status::ok();
 }
 
-// --- Unlock (L7) ---------------------------------------------------------------------------------
-
-Status Locked::on_unlock_request(NodeIndex from, const UnlockRequest& request) {
-  if (!exchange_.is_coordinator()) return unexpected_message(layout_, from, mode());
-  if (request.generation == generation_ && is_locked()) {
-    freeze(Because::kDeviation, describe_node(from) + ": " + request.reason);
-  }
-  return Status::ok();
-}
-
-void Locked::freeze(Because because, const std::string& reason) {
-  if (std::exchange(freezing_, true)) return;
-  has_deviated_ = because == Because::kDeviation;
-  frozen_ = true;
-  why_frozen_ = reason;
-  if (layout_.is_member(self_)) frozen_nodes_.add(self_, how_far());
-  say(Freeze{generation_, reason});
-  resume_if_all_frozen();
-}
-
 Status Locked::on_freeze(NodeIndex from, const Freeze& freeze) {
   if (Status status = from_coordinator(from); !status.is_ok()) return status;
   if (!is_locked() || freeze.generation != generation_) {
@@ -436,57 +245,6 @@ Status Locked::on_freeze(NodeIndex from, const Freeze& freeze) {
   why_frozen_ = freeze.reason;
   said_.sends.emplace_back(from, how_far());
   return Status::ok();
-}
-
-Status Locked::on_frozen(NodeIndex from, const Frozen& frozen) {
-  if (!exchange_.is_coordinator()) return unexpected_message(layout_, from, mode());
-  // A node that withdrew may answer again when it is asked.
-  if (!is_locked() || frozen.generation != generation_) return Status::ok();
-  if (Status status = check_frozen(from, frozen); !status.is_ok()) return status;
-  frozen_nodes_.add(from, frozen);
-  freeze(Because::kOther, "a rank on " + describe_node(from) + " leaves the job");
-  resume_if_all_frozen();
-  return Status::ok();
-}
-
-Status Locked::check_frozen(NodeIndex from, const Frozen& frozen) const {
-  // What is complete here was launched by all.
-  const bool is_possible = track_of(frozen.launched) == Track::kLockable &&
-                           frozen.launched.value + 1 >= lock_first_.value &&
-                           frozen.launched >= last_ended_;
-  const size_t batches = follower_->plan().batches.size();
-  const bool is_in_plan =
-      std::all_of(frozen.walked.begin(), frozen.walked.end(),
-                  [&](uint32_t batch) { return batch < batches; }) &&
-      (!is_possible || frozen.walked.size() <= frozen.launched.value + 1 - lock_first_.value);
-  if (is_possible && is_in_plan) return Status::ok();
-  return Status(Code::kInternal,
-                describe_node(from) + " says that it has launched up to operation " +
-                    std::to_string(number_of(frozen.launched)) + ", which cannot be");
-}
-
-// It answers no more. If its goodbye did not say how far it was, it had not seen the plan.
-void Locked::on_node_gone(NodeIndex node) {
-  if (!exchange_.is_coordinator() || !is_locked()) return;
-  frozen_nodes_.add(node, Frozen{generation_, Seq{lock_first_.value - 1}, {}});
-  freeze(Because::kOther, "the ranks on " + describe_node(node) + " have left the job");
-  resume_if_all_frozen();
-}
-
-void Locked::resume_if_all_frozen() {
-  if (!freezing_ || frozen_nodes_.count() != layout_.members().size()) return;
-  const Resume all{generation_ + 1, frozen_nodes_.first_not_common(lock_first_),
-                   is_declared_ && has_deviated_};
-  // A lock that is undone at once costs more than it saves.
-  if (follower_->rounds() >= kRoundsOfALockThatHeld || is_declared_) {
-    steps_to_lock_ = options_.lock_after_steps;
-  } else {
-    steps_to_lock_ = std::max(options_.lock_after_steps, std::min(steps_to_lock_ * 2, kMostSteps));
-  }
-  frozen_nodes_.clear();
-  freezing_ = false;
-  say(all);
-  resume(all);
 }
 
 Status Locked::on_resume(NodeIndex from, const Resume& resumed) {
@@ -528,29 +286,16 @@ void Locked::resume(const Resume& resumed) {
 }
 
 std::string Locked::describe_abandoned() const {
-  return "the declared plan is abandoned after " + std::to_string(follower_->rounds()) +
+  const bool is_declared = source_ == PlanSource::kDeclared;
+  return std::string("the ") + (is_declared ? "declared" : "recorded") +
+         " plan is abandoned after " + std::to_string(follower_->rounds()) +
          " steps, because ranks did something else (" + why_frozen_ +
-         "); the order is agreed on by messages until it repeats. Declare all tensors of a step, " +
-         "each after those that it is computed from, in the order in which they are ready";
+         "); the order is agreed on by messages until it repeats. " +
+         (is_declared
+              ? "Declare all tensors of a step, each after those that it is computed from, in "
+                "the order in which they are ready"
+              : "Record the plan anew, with the program as it is now");
 }
-
-// The steps of the plan that were not undone are part of the schedule.
-void Locked::tell_schedule(Seq first) {
-  if (!exchange_.is_coordinator()) return;
-  const Plan& plan = follower_->plan();
-  std::vector<std::vector<DescriptorPtr>> round;
-  for (const uint32_t batch : plan.path_to(follower_->place_before(first))) {
-    round.push_back(plan.batches[batch].tensors);
-  }
-  exchange_.schedule()->on_unlocked(round, exchange_.caller()->is_within_group(),
-                                    follower_->ended(), now_);
-}
-
-void Locked::say(const AgreementMessage& message) {
-  send_to_members(layout_, self_, options_, message, said_);
-}
-
-// --- Messages ------------------------------------------------------------------------------------
 
 Status Locked::on_message(NodeIndex from, const AgreementMessage& message) {
   struct Visitor {
@@ -580,8 +325,6 @@ Status Locked::on_message(NodeIndex from, const AgreementMessage& message) {
   };
   return std::visit(Visitor{*this, from}, message);
 }
-
-}  // namespace
 
 std::unique_ptr<Agreement> make_locked_agreement(const Layout& layout, NodeIndex self,
                                                  const SubmissionTable& submissions,

@@ -51,6 +51,7 @@ struct OrderedOperation {
   // join, the last rank that did so.
   std::optional<uint32_t> outcome;
   bool from_partial = false;  // decided REDO, never decreed: P is of the epoch before
+  DataTuning tuning{};        // on the node: the plan's
   // On the node: the agreement was not told of its tensors (rehearsal.h), which are in the tables
   // by now; or in the rehearsal, and then this is the plan's batch, and `tensors` is empty.
   bool rehearsed = false;
@@ -73,7 +74,8 @@ struct Join {
   // What all nodes must have been told alike (AgreementOptions).
   Coordination coordination = kDefaultCoordination;
   size_t cache_capacity = 0;
-  int fan_in = 0;  // of the tree
+  int fan_in = 0;         // of the tree
+  bool is_tuned = false;  // JobOptions
   Reducer reducer = Reducer::kNode;
   std::vector<Below> below;
   AlgorithmChoice algorithm = AlgorithmChoice::kAuto;
@@ -112,13 +114,20 @@ struct Decree {
 // --- Locked schedules (rules L3 to L8) --------------------------------------------------------
 // Generations count up by one with every Lock and every Resume: odd ones are locked.
 
+// Where a plan comes from.
+enum class PlanSource : uint8_t {
+  kSeen,      // steps repeated
+  kDeclared,  // ahead, by all ranks; nobody has seen it hold, nor the next
+  kRecorded,  // in another run
+};
+
 // Coordinator to members: from `first` on, the plan's batches are launched in turn, undecreed.
 struct Lock {
   uint32_t generation = 0;
   Seq first;
   Plan plan;
   PlanPlace at = kPlanStart;  // what comes after this batch is first
-  bool is_declared = false;   // the plan was declared ahead, and nobody has seen it hold
+  PlanSource source = PlanSource::kSeen;
 };
 // Member to coordinator: this node cannot follow the plan.
 struct UnlockRequest {
@@ -141,7 +150,7 @@ struct Frozen {
 struct Resume {
   uint32_t generation = 0;  // the new one
   Seq first;
-  bool abandons_plan = false;  // a node could not follow a plan that was declared
+  bool abandons_plan = false;  // a node could not follow a plan that was declared, or recorded
 };
 
 // The first member to a coordinator that has no rank in the process set: these have ended here.

@@ -34,6 +34,9 @@ enum class Mutant : uint8_t {
   kRehearsedNotTakenBack,   // what is cancelled is not told to the agreement
   kReportedBeforeAllBelow,  // in a tree: with one node below that has not reported
   kLinkUsedBeforeDrained,   // in a tree, by a new parent
+  kSlowerHalfKept,          // autotune: of each rung
+  kNoiseTaken,              // autotune: the best of the search is taken, whatever the pairs say
+  kTuningOfOneNode,         // autotune: a member launches with the defaults
   kRingIgnored,             // a member takes the nodes in ascending order
   kJoinedRankCountedTwice,  // L11: as having submitted the tensor, and as having joined
   kJoinedNodeCountedTwice,  // likewise, in a tree

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "daemon/core/track.h"
+
 namespace rueda::core {
 namespace {
 
@@ -88,6 +90,17 @@ std::string find_flaw(const Plan& plan) {
     if (std::string flaw = find_ambiguity(plan, next); !flaw.empty()) return "a plan with " + flaw;
   }
   return {};
+}
+
+std::string find_flaw_of_recorded(const Plan& plan) {
+  for (const PlanBatch& batch : plan.batches) {
+    for (const DescriptorPtr& tensor : batch.tensors) {
+      if (track_of(tensor->kind) != Track::kLockable || tensor->process_set != 0) {
+        return "a plan with tensor \"" + tensor->name + "\", which cannot be in it";
+      }
+    }
+  }
+  return find_flaw(plan);
 }
 
 }  // namespace rueda::core

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "daemon/core/descriptor.h"
+#include "daemon/core/tuning.h"
 
 namespace rueda::core {
 
@@ -27,6 +28,7 @@ struct PlanBatch {
 // whose tensors are there first is.
 struct Plan {
   std::vector<PlanBatch> batches;
+  DataTuning tuning{};  // of its operations
 
   // More than one batch can be next somewhere.
   bool has_alternatives() const;
@@ -45,5 +47,7 @@ size_t bytes_in_a_plan(const TensorDescriptor& tensor);
 
 // What is wrong with a plan that came from elsewhere; empty: it can be followed.
 std::string find_flaw(const Plan& plan);
+// Likewise, of one that was recorded: it is of the set of all ranks, too.
+std::string find_flaw_of_recorded(const Plan& plan);
 
 }  // namespace rueda::core

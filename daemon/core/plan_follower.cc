@@ -86,6 +86,7 @@ OrderedOperation PlanFollower::advance(uint32_t batch) {
   operation.seq = next_;
   operation.locked = true;
   operation.plan_hash = walk_hash_;
+  operation.tuning = plan_.tuning;
   const bool begins_a_round = plan_.batches[batch].after == kPlanStart;
   if (begins_a_round && at_ != kPlanStart) ++ended_[at_];
   ++next_.value;

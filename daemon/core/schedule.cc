@@ -1,7 +1,11 @@
 #include "daemon/core/schedule.h"
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
+
+#include "daemon/base/check.h"
 
 namespace rueda::core {
 namespace {
@@ -18,6 +22,17 @@ size_t bytes_of(const Plan& plan) {
     for (const DescriptorPtr& tensor : batch.tensors) bytes += bytes_in_a_plan(*tensor);
   }
   return bytes;
+}
+
+// By name and value, whatever their order.
+bool have_same_tensors(const StepRecord& a, const StepRecord& b) {
+  if (a.size() != b.size()) return false;
+  std::unordered_map<std::string_view, const TensorDescriptor*> tensors;
+  for (const Occurrence& item : a) tensors.emplace(item.descriptor->name, item.descriptor.get());
+  return std::all_of(b.begin(), b.end(), [&](const Occurrence& item) {
+    const auto it = tensors.find(item.descriptor->name);
+    return it != tensors.end() && *it->second == *item.descriptor;
+  });
 }
 
 }  // namespace
@@ -179,36 +194,72 @@ bool Schedule::has_repeated(int steps) const { return steady_ + 1 >= steps && fi
 
 Schedule::Proposal Schedule::make_plan(int steps) {
   const Kind* current = find_current();
-  std::vector<const StepRecord*> records{&step_};
-  std::vector<Kind*> chosen;
-  std::optional<PlanTree> tree =
-      make_plan_tree(records, options_.fusion, options_.fusion_window_ms);
-  Proposal proposal;
-  for (Kind& kind : kinds_) {
-    if (&kind == current) {
-      chosen.insert(chosen.begin(), &kind);
-      continue;
-    }
+  made_of_ = {step_};
+  made_within_ms_ = options_.fusion_window_ms;
+  std::optional<PlanTree> tree = make_tree();
+  for (const Kind& kind : kinds_) {
+    if (&kind == current) continue;
     if (kind.seen < 2 && !kind.ended_a_lock && steps_ - kind.last_step + 1 >= steps) continue;
-    records.push_back(&kind.last);
-    std::optional<PlanTree> grown =
-        make_plan_tree(records, options_.fusion, options_.fusion_window_ms);
+    made_of_.push_back(kind.last);
+    std::optional<PlanTree> grown = make_tree();
     if (grown && bytes_of(grown->plan) <= kMostPlanBytes) {
       tree = std::move(grown);
-      chosen.push_back(&kind);
     } else {
-      records.pop_back();
+      made_of_.pop_back();
     }
   }
-  follow(tree->plan);
-  for (size_t i = 0; i < chosen.size(); ++i) chosen[i]->ends_at = tree->ends[i];
-  proposal.at = tree->ends.front();
-  proposal.plan = std::move(tree->plan);
-  return proposal;
+  take_over(*tree);
+  return {std::move(tree->plan), tree->ends.front()};
+}
+
+std::optional<Schedule::Proposal> Schedule::remake_plan() {
+  if (is_spoiled_) return std::nullopt;
+  const auto ended = std::find_if(made_of_.begin(), made_of_.end(), [&](const StepRecord& step) {
+    return have_same_tensors(step, step_);
+  });
+  if (ended == made_of_.end()) return std::nullopt;
+  std::optional<PlanTree> tree = make_tree();
+  // What can be told apart with one threshold may not be with another.
+  if (!tree || bytes_of(tree->plan) > kMostPlanBytes) return std::nullopt;
+  take_over(*tree);
+  return Proposal{std::move(tree->plan), tree->ends[static_cast<size_t>(ended - made_of_.begin())]};
+}
+
+Plan Schedule::plan_ahead(StepRecord step) {
+  made_of_.clear();
+  made_of_.push_back(std::move(step));
+  made_within_ms_ = 0;
+  std::optional<PlanTree> tree = make_tree();
+  RUEDA_CHECK(tree.has_value());  // one step has no alternatives
+  take_over(*tree);
+  return std::move(tree->plan);
+}
+
+std::optional<PlanTree> Schedule::make_tree() const {
+  std::vector<const StepRecord*> records;
+  for (const StepRecord& step : made_of_) records.push_back(&step);
+  return make_plan_tree(records, fusion_, made_within_ms_);
+}
+
+void Schedule::take_over(const PlanTree& tree) {
+  note_leader(tree.plan);
+  for (Kind& kind : kinds_) {
+    const auto found = std::find_if(made_of_.begin(), made_of_.end(), [&](const StepRecord& step) {
+      return have_same_tensors(step, kind.last);
+    });
+    kind.ends_at = found == made_of_.end()
+                       ? kPlanStart
+                       : tree.ends[static_cast<size_t>(found - made_of_.begin())];
+  }
 }
 
 void Schedule::follow(const Plan& plan) {
+  made_of_.clear();
   for (Kind& kind : kinds_) kind.ends_at = kPlanStart;
+  note_leader(plan);
+}
+
+void Schedule::note_leader(const Plan& plan) {
   const std::vector<PlanBatch>& batches = plan.batches;
   const bool has_leader = std::any_of(batches.begin(), batches.end(), [&](const PlanBatch& batch) {
     return std::any_of(batch.tensors.begin(), batch.tensors.end(),
@@ -222,13 +273,25 @@ void Schedule::on_locked() {
   begin_step(false);
 }
 
-void Schedule::on_unlocked(const std::vector<std::vector<DescriptorPtr>>& round,
-                           bool is_within_group, const std::map<PlanPlace, uint64_t>& ended,
-                           TicksMs now) {
+void Schedule::on_unlocked(const Unlocked& unlocked, TicksMs now) {
   uint64_t rounds = 0;
-  for (const auto& [place, times] : ended) rounds += times;
+  for (const auto& [place, times] : unlocked.ended) rounds += times;
+  if (!unlocked.is_to_be_remade) learn_from(unlocked, rounds);
+  steady_ = 0;
+  // The step goes on as if it had been decreed so far: its kind is seen whole.
+  Seq seq{0};
+  for (const std::vector<DescriptorPtr>& batch : unlocked.round) {
+    for (const DescriptorPtr& tensor : batch) on_reported(tensor->name, now);
+    on_decreed(seq, batch, false);
+    on_ended(seq);
+  }
+  is_within_group_ = unlocked.is_within_group;
+}
+
+void Schedule::learn_from(const Unlocked& unlocked, uint64_t rounds) {
   kinds_.remove_if([&](const Kind& kind) {
-    return rounds >= kRoundsToForget && kind.ends_at != kPlanStart && !ended.contains(kind.ends_at);
+    return rounds >= kRoundsToForget && kind.ends_at != kPlanStart &&
+           !unlocked.ended.contains(kind.ends_at);
   });
   // A plan that did not fit is not made again: what is seen from now on counts, and what ended it.
   for (Kind& kind : kinds_) {
@@ -236,16 +299,7 @@ void Schedule::on_unlocked(const std::vector<std::vector<DescriptorPtr>>& round,
     kind.seen = 0;
     kind.ended_a_lock = false;
   }
-  steady_ = 0;
   after_a_lock_ = kStepsThatEndALock;
-  // The step goes on as if it had been decreed so far: its kind is seen whole.
-  Seq seq{0};
-  for (const std::vector<DescriptorPtr>& batch : round) {
-    for (const DescriptorPtr& tensor : batch) on_reported(tensor->name, now);
-    on_decreed(seq, batch, false);
-    on_ended(seq);
-  }
-  is_within_group_ = is_within_group;
 }
 
 }  // namespace rueda::core

@@ -3,6 +3,7 @@
 
 #include <list>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -24,7 +25,7 @@ inline constexpr uint64_t kRoundsOfALockThatHeld = 8;
 // what made a plan fail is part of the next one (L9).
 class Schedule {
  public:
-  explicit Schedule(const AgreementOptions& options) : options_(options) {}
+  explicit Schedule(const AgreementOptions& options) : options_(options), fusion_(options.fusion) {}
 
   // A node has reported the tensor.
   void on_reported(const std::string& tensor, TicksMs now);
@@ -45,16 +46,28 @@ class Schedule {
     PlanPlace at = kPlanStart;  // where the step has ended
   };
   Proposal make_plan(int steps);
-  // A plan that is not of its making is to be in force: as if it had been made last.
+  // Plans are made with this from now on.
+  void set_fusion_threshold(int64_t bytes) { fusion_.threshold_bytes = bytes; }
+  // The plan made last, or declared, once more, by the fusion threshold of now. None: what was
+  // decreed last is no whole step of it.
+  std::optional<Proposal> remake_plan();
+  // A plan of this step, which nobody has seen, is to be in force: as if it had been made last.
+  Plan plan_ahead(StepRecord step);
+  // Likewise, one that is not of its making; it cannot be made once more.
   void follow(const Plan& plan);
 
   // A plan is in force: nothing is seen until it is not.
   void on_locked();
-  // The plan made last is not in force any more. round: the batches of its unfinished, or last,
-  // round. is_within_group: likewise, after it. ended: how many of its rounds ended with each
-  // batch.
-  void on_unlocked(const std::vector<std::vector<DescriptorPtr>>& round, bool is_within_group,
-                   const std::map<PlanPlace, uint64_t>& ended, TicksMs now);
+  // How a plan came to its end.
+  struct Unlocked {
+    // The batches of its unfinished, or last, round.
+    std::vector<std::vector<DescriptorPtr>> round;
+    bool is_within_group = false;         // likewise, after it
+    std::map<PlanPlace, uint64_t> ended;  // how many of its rounds ended with each batch
+    bool is_to_be_remade = false;         // that is why: nothing was wrong with it
+  };
+  // The plan made last is not in force any more.
+  void on_unlocked(const Unlocked& unlocked, TicksMs now);
 
  private:
   struct Report {
@@ -78,7 +91,15 @@ class Schedule {
   void remember(StepRecord step);
   const Kind* find_current() const;
 
+  std::optional<PlanTree> make_tree() const;  // of made_of_
+  void take_over(const PlanTree& tree);
+  void note_leader(const Plan& plan);
+  void learn_from(const Unlocked& unlocked, uint64_t rounds);
+
   const AgreementOptions options_;
+  FusionOptions fusion_;
+  std::vector<StepRecord> made_of_;         // the plan made last; empty: it is not of this making
+  TicksMs made_within_ms_ = 0;              // likewise: the fusion window
   uint64_t moment_ = 0;                     // events counted
   std::map<std::string, Report> reported_;  // not decreed yet
   StepRecord step_;

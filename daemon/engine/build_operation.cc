@@ -73,6 +73,7 @@ std::unique_ptr<Operation> build_operation(const core::Launch& launch, const cor
   operation->generation = launch.generation;
   operation->locked = launch.locked;
   operation->plan_hash = launch.plan_hash;
+  operation->tuning = launch.tuning;
   operation->kind = first.kind;
   operation->dtype = first.dtype;
   operation->op = first.op;

@@ -23,6 +23,11 @@ uint64_t ring_budget(const DataJobOptions& options) {
   return options.staging_bytes - mesh_budget(options);
 }
 
+SlotGeometry geometry_of(const DataJobOptions& options, uint64_t chunk_bytes) {
+  return SlotGeometry::make(static_cast<int>(options.node_ids.size()), options.lanes, chunk_bytes,
+                            ring_budget(options), options.policy == core::DeathPolicy::kShrink);
+}
+
 bool is_small(const Operation& operation) {
   return operation.bytes() <= static_cast<int64_t>(kSmallBytes);
 }
@@ -36,9 +41,8 @@ DataJob::DataJob(boost::asio::io_context& loop, transport::Transport& transport,
       metrics_(metrics),
       options_(std::move(options)),
       job_hash_(Fnv1a().add(options_.job).value()),
-      geometry_(SlotGeometry::make(nodes(), options_.lanes, options_.chunk_bytes,
-                                   ring_budget(options_),
-                                   options_.policy == core::DeathPolicy::kShrink)),
+      chunk_bytes_(geometry_of(options_, options_.chunk_bytes).slot_bytes),
+      geometry_(geometry_of(options_, std::max(options_.chunk_bytes, options_.widest_chunk_bytes))),
       kernels_(options_.corrupt),
       pass_kernels_(static_cast<size_t>(options_.pass_threads->threads()), kernels_),
       outbox_({.slots = geometry_.slots(),
@@ -202,14 +206,14 @@ void DataJob::launch(std::unique_ptr<Operation> operation) {
   const Seq seq = operation->seq;
   last_launched(seq) = seq.value;
   if (held_of(seq) && operation->op == ReduceOp::kAdasum) return refuse_adasum(seq);
-  const int64_t slot_bytes = geometry_.slot_bytes;
+  const int64_t chunk_bytes = chunk_bytes_of(*operation);
   std::unique_ptr<Adasum> adasum;
   if (operation->op == ReduceOp::kAdasum) {
-    adasum = std::make_unique<Adasum>(*operation, nodes(), options_.self, slot_bytes);
+    adasum = std::make_unique<Adasum>(*operation, nodes(), options_.self, chunk_bytes);
   }
   const core::RingCut cut = adasum && adasum->schedule()
                                 ? adasum->schedule()->cut()
-                                : operation->cut(nodes(), slot_bytes / operation->wire_bytes(1));
+                                : operation->cut(nodes(), chunk_bytes / operation->wire_bytes(1));
   running_.push_back(std::make_unique<Running>(Running{std::move(operation), cut, {}}));
   Running& running = *running_.back();
   running.adasum = std::move(adasum);
@@ -226,6 +230,10 @@ void DataJob::launch(std::unique_ptr<Operation> operation) {
   if (running_.size() == 1) {
     last_progress_ms_ = steady_now_ms();
     watch_progress();
+  }
+  // Those of a plan all say the same; what is decreed beside it goes the same way.
+  if (core::track_of(seq) == core::Track::kLockable) {
+    send_->use_streams(running.operation->tuning.streams);
   }
   if (begin_exchange(running)) return;
   prepare_ring(running);
@@ -244,6 +252,11 @@ void DataJob::launch(std::unique_ptr<Operation> operation) {
   for (const transport::FrameHeader& header : mine) {
     on_frame(header, slot_payload(header));
   }
+}
+
+int64_t DataJob::chunk_bytes_of(const Operation& operation) const {
+  const uint32_t tuned = operation.tuning.chunk_bytes / 4096 * 4096;
+  return tuned == 0 ? chunk_bytes_ : std::min(tuned, geometry_.slot_bytes);
 }
 
 void DataJob::cancel(const core::Cancel& cancelled) {

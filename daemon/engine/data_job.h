@@ -70,6 +70,7 @@ struct DataJobOptions {
   std::vector<std::string> data_addresses;
   int lanes = 4;
   uint64_t chunk_bytes = 256 * 1024;
+  uint64_t widest_chunk_bytes = 0;     // if larger: what an operation may be tuned to
   uint64_t staging_bytes = 64u << 20;  // bound of slots and send buffers, and of held values
   TicksMs timeout_ms = 10'000;         // to connect, and without progress
   bool corrupt = false;                // --fault reduce
@@ -202,6 +203,7 @@ class DataJob final : private MeshEvents {
   // Those for which there is room, in the order of their tracks.
   void launch_waiting();
   void launch(std::unique_ptr<Operation> operation);
+  int64_t chunk_bytes_of(const Operation& operation) const;
   void run_locally(Running& running);
   void prepare_ring(Running& running);
   // Starts what there is room for.
@@ -333,7 +335,7 @@ class DataJob final : private MeshEvents {
   void hand_back(Running& running);
   void hand_back_carried();
   // Of a COMPLETE operation that was not launched before: its values are fetched.
-  void launch_completing(std::unique_ptr<Operation> operation, uint32_t slot_bytes);
+  void launch_completing(std::unique_ptr<Operation> operation, uint32_t chunk_bytes);
   // R2: learns from the frame what is stable; returns what it says where it goes next, as final
   // values or not.
   uint64_t pass_on_stability(const transport::FrameHeader& header, bool is_final);
@@ -360,6 +362,7 @@ class DataJob final : private MeshEvents {
   observe::Metrics& metrics_;
   const DataJobOptions options_;
   const uint64_t job_hash_;
+  const uint32_t chunk_bytes_;  // as configured, or what fits
   const SlotGeometry geometry_;
   OperationKernels kernels_;
   std::vector<OperationKernels> pass_kernels_;  // by thread
@@ -394,7 +397,7 @@ class DataJob final : private MeshEvents {
   // By track; null where nothing is held.
   std::array<std::unique_ptr<HeldFinals>, core::kTracks> held_;
   std::vector<std::unique_ptr<Running>> completing_;  // carried over, decided COMPLETE
-  std::map<Seq, uint32_t> awaited_;  // likewise, not launched here yet: the bytes of its slots
+  std::map<Seq, uint32_t> awaited_;  // likewise, not launched here yet: the bytes of a chunk
   // By track: the acknowledgement that waits here until its operations are complete.
   std::array<std::optional<transport::FrameHeader>, core::kTracks> parked_;
   std::array<bool, core::kTracks> acknowledging_{};  // node 0: one is going round

@@ -108,7 +108,8 @@ bool DataJob::begin_exchange(Running& running) {
   const Operation& operation = *running.operation;
   if (!mesh_ || !can_be_exchanged(operation.kind) || operation.share.of > 1) return false;
   if (running.adasum) return false;
-  const core::Algorithm algorithm = core::algorithm_for(table_, operation.wire_bytes());
+  const core::Algorithm algorithm = core::tuned_algorithm_for(
+      table_, operation.wire_bytes(), operation.tuning.cutover_log2, options_.algorithm, nodes());
   if (algorithm == core::Algorithm::kRing) return false;
 
   running.is_exchanged = true;

@@ -181,7 +181,7 @@ void DataJob::carry_over(DataJob& before, core::Track track, const core::TrackDe
     if (const auto awaited = before.awaited_.find(was); awaited != before.awaited_.end()) {
       awaited_[seq] = awaited->second;
     } else if (!held->was_launched(was)) {
-      awaited_[seq] = before.geometry_.slot_bytes;
+      awaited_[seq] = before.chunk_bytes_;
     } else if (std::unique_ptr<Running> running = before.extract(was)) {
       running->operation->seq = seq;
       running->elements_done = 0;
@@ -204,9 +204,9 @@ std::unique_ptr<DataJob::Running> DataJob::extract(Seq seq) {
   return nullptr;  // done, and held only for the others
 }
 
-void DataJob::launch_completing(std::unique_ptr<Operation> operation, uint32_t slot_bytes) {
+void DataJob::launch_completing(std::unique_ptr<Operation> operation, uint32_t chunk_bytes) {
   RUEDA_CHECK(operation->kind == CollectiveKind::kBroadcast);
-  const auto chunk_elements = static_cast<int64_t>(slot_bytes / element_bytes(operation->dtype));
+  const auto chunk_elements = static_cast<int64_t>(chunk_bytes / element_bytes(operation->dtype));
   const core::RingCut cut(operation->elements(), 1, chunk_elements);
   completing_.push_back(std::make_unique<Running>(Running{std::move(operation), cut, {}}));
   const Operation& launched = *completing_.back()->operation;

@@ -7,6 +7,7 @@
 #include <spdlog/spdlog.h>
 
 #include "daemon/engine/proof.h"
+#include "daemon/engine/tuning_space.h"
 
 namespace rueda::engine {
 namespace {
@@ -22,7 +23,12 @@ core::JobOptions core_options(const EngineContext& context, const JobSpec& spec)
   agreement.max_open_operations = context.options.lanes;
   agreement.lock_after_steps = spec.lock_after_steps.value_or(agreement.lock_after_steps);
   agreement.cache_capacity = spec.cache_capacity.value_or(agreement.cache_capacity);
+  agreement.replayed = spec.replayed;
+  agreement.records_plans = spec.records_plan;
+  options.is_tuned = spec.autotunes || spec.replays;
   options.reducer = spec.reducer.value_or(context.options.reducer);
+  agreement.tuning = tuning_options(context.options, spec, agreement.fusion.threshold_bytes,
+                                    context.data_loops.size());
   options.max_launched_operations = context.options.lanes;
   options.algorithm = spec.algorithm;
   options.start_timeout_ms =
@@ -71,6 +77,11 @@ JobRunner::JobRunner(const EngineContext& context, JobSpec spec, JobListener lis
               {spec_.job, spec_.layout, spec_.self, spec_.checks_finite}, *this),
       kernels_(context.options.corrupt_reduction),
       timer_(context.control_loop) {
+  const core::Coordination mode = spec_.coordination.value_or(context.options.coordination);
+  if ((spec_.autotunes || spec_.replays) && mode != core::Coordination::kLocked) {
+    spdlog::warn("job {}: mode {} has no plans to tune or to replay: give --coordination locked",
+                 spec_.job, core_.mode());
+  }
   if (!core_.is_coordinator()) link_to(core_.links().parent());
   if (spec_.timeline) (void)timeline_.request(*spec_.timeline);  // the first: it cannot be refused
 }
@@ -148,6 +159,8 @@ void JobRunner::carry_out() {
     spdlog::log(line.is_warning ? spdlog::level::warn : spdlog::level::info, "job {}: {}",
                 spec_.job, line.text);
   }
+  for (const core::TuningLine& line : output.tuning) note_tuning(line);
+  if (output.recorded_plan) listener_.on_plan(*output.recorded_plan);
   if (output.started) start_epoch(*output.started);
   for (auto& [to, message] : output.sends) send(to, std::move(message));
   release_old_parents();
@@ -171,6 +184,20 @@ void JobRunner::carry_out() {
   if (output.finished && std::exchange(data_epoch_open_, false)) {
     context_.data_loops.end_epoch(spec_.job, *output.finished, {});
   }
+}
+
+void JobRunner::note_tuning(const core::TuningLine& line) {
+  const bool is_settled = line.phase == "settled";
+  const core::DataTuning& data = line.setting.data;
+  spdlog::log(
+      is_settled ? spdlog::level::info : spdlog::level::debug,
+      "job {}: autotuning, {}: fusion {} bytes, chunks {}, streams {}, cut-overs 2^{}: {:.3f} "
+      "ms a step{}{}",
+      spec_.job, line.phase, line.setting.fusion_bytes, data.chunk_bytes, data.streams,
+      data.cutover_log2, line.round_ms, line.verdict.empty() ? "" : ", ", line.verdict);
+  metrics_->autotuning.Set(is_settled ? 0 : 1);
+  if (line.verdict.empty()) metrics_->tuning_windows.Increment();
+  listener_.on_tuning(line);
 }
 
 void JobRunner::start_epoch(const core::EpochStarted& started) {

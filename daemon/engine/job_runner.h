@@ -41,6 +41,7 @@ struct EngineOptions {
   core::StallOptions stall{10'000, 0};
   core::TreeOptions tree;
   int lanes = 4;
+  uint32_t streams = 1;            // of each channel
   bool corrupt_reduction = false;  // --fault reduce
   int64_t clock_skew_ns = 0;       // --fault clock: of timelines
 };
@@ -84,6 +85,12 @@ struct JobSpec {
   bool is_shared = false;
   std::optional<TimelineRequest> timeline;  // to be written from the beginning; on node 0
   bool checks_finite = false;               // what this node's ranks contribute to reductions
+  // Decision 51. The same on all nodes, as is the next.
+  bool autotunes = false;
+  bool replays = false;
+  // On node 0.
+  std::shared_ptr<const core::Plan> replayed;  // null: there is none
+  bool records_plan = false;
 };
 
 // Told on the control loop.
@@ -92,6 +99,9 @@ struct JobListener {
   std::function<void(const Status&)> on_failed;
   // On node 0; see TimelineHost.
   std::function<bool(TimelineNews)> on_timeline = [](const TimelineNews&) { return false; };
+  // On the coordinator's node: how the search for a setting goes, and which plan is in force.
+  std::function<void(const core::TuningLine&)> on_tuning = [](const core::TuningLine&) {};
+  std::function<void(const core::Plan&)> on_plan = [](const core::Plan&) {};
 };
 
 struct JobSnapshot {
@@ -239,6 +249,7 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   void send(NodeIndex to, core::Message message);
   bool authenticate(LinkId link, const Envelope& envelope);
   void start_epoch(const core::EpochStarted& started);
+  void note_tuning(const core::TuningLine& line);
   void open_data(uint32_t process_set, const core::Layout& layout);
   size_t common_loops() const;
   // Among how many data loops it is shared out, in a ring of so many members.

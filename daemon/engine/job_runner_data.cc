@@ -8,6 +8,7 @@
 #include "daemon/engine/data_address.h"
 #include "daemon/engine/job_runner.h"
 #include "daemon/engine/proof.h"
+#include "daemon/engine/tuning_space.h"
 
 namespace rueda::engine {
 namespace {
@@ -34,6 +35,7 @@ void JobRunner::open_data(uint32_t process_set, const core::Layout& layout) {
   }
   options.lanes = context_.options.lanes;
   options.chunk_bytes = context_.options.chunk_bytes;
+  options.widest_chunk_bytes = widest_chunk_bytes(context_.options, spec_);
   options.staging_bytes = context_.options.staging_bytes / (parts.most_on_a_node() * loops_);
   options.timeout_ms = context_.options.timeout_ms;
   options.corrupt = context_.options.corrupt_reduction;

@@ -14,6 +14,7 @@
 #include "daemon/base/ids.h"
 #include "daemon/base/status.h"
 #include "daemon/core/ring_schedule.h"
+#include "daemon/core/tuning.h"
 #include "daemon/engine/input_check.h"
 #include "daemon/engine/operation_trace.h"
 #include "daemon/engine/urgency.h"
@@ -46,6 +47,7 @@ struct Operation {
   uint32_t generation = 0;  // lock generation; frames of an older one are dropped (L3)
   bool locked = false;      // launched by a plan: other nodes may be far from it
   uint64_t plan_hash = 0;
+  core::DataTuning tuning;
   Urgency urgency;  // of the tensor that is needed first
   CollectiveKind kind = CollectiveKind::kAllreduce;
   DType dtype = DType::kFloat32;

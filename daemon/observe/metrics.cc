@@ -109,7 +109,11 @@ struct JobFamilies {
             counters(registry, "rueda_nonfinite_contributions_total",
                      "Tensors that ranks of this node have submitted with NaN or infinity.")),
         plans_abandoned(counters(registry, "rueda_plans_abandoned_total",
-                                 "Plans declared ahead that ranks did not keep to.")),
+                                 "Plans declared or recorded that ranks did not keep to.")),
+        autotuning(gauges(registry, "rueda_autotuning",
+                          "1 on the coordinator's node while a setting is searched for.")),
+        tuning_windows(counters(registry, "rueda_autotune_windows_total",
+                                "Stretches of steps that autotuning has measured.")),
         process_sets(gauges(registry, "rueda_process_sets",
                             "Process sets of the job, beside that of all ranks.")),
         locked_process_sets(gauges(registry, "rueda_locked_process_sets",
@@ -131,6 +135,8 @@ struct JobFamilies {
         .queue_depth = queue_depth.Add(job),
         .locked = locked.Add(job),
         .plans_abandoned = plans_abandoned.Add(job),
+        .autotuning = autotuning.Add(job),
+        .tuning_windows = tuning_windows.Add(job),
         .timeline_dropped_events = timeline_dropped_events.Add(job),
         .nonfinite_contributions = nonfinite_contributions.Add(job),
         .process_sets = process_sets.Add(job),
@@ -167,6 +173,8 @@ struct JobFamilies {
     queue_depth.Remove(&job.queue_depth);
     locked.Remove(&job.locked);
     plans_abandoned.Remove(&job.plans_abandoned);
+    autotuning.Remove(&job.autotuning);
+    tuning_windows.Remove(&job.tuning_windows);
     timeline_dropped_events.Remove(&job.timeline_dropped_events);
     nonfinite_contributions.Remove(&job.nonfinite_contributions);
     process_sets.Remove(&job.process_sets);
@@ -186,6 +194,8 @@ struct JobFamilies {
   Family<Counter>& timeline_dropped_events;
   Family<Counter>& nonfinite_contributions;
   Family<Counter>& plans_abandoned;
+  Family<Gauge>& autotuning;
+  Family<Counter>& tuning_windows;
   Family<Gauge>& process_sets;
   Family<Gauge>& locked_process_sets;
   Family<Gauge>& stalled_tensors;

@@ -43,6 +43,10 @@ struct JobMetrics {
   prometheus::Gauge& locked;
   // rueda_plans_abandoned_total{job}: declared ahead, and wrong
   prometheus::Counter& plans_abandoned;
+  // rueda_autotuning{job}: 1 on the coordinator's node while a setting is searched for
+  prometheus::Gauge& autotuning;
+  // rueda_autotune_windows_total{job}: measured, likewise
+  prometheus::Counter& tuning_windows;
   // rueda_timeline_dropped_events_total{job}: that found no room on their way to the file
   prometheus::Counter& timeline_dropped_events;
   // rueda_nonfinite_contributions_total{job}: of this node's ranks, with NaN or infinity

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "daemon/service/convert.h"
+#include "daemon/service/convert_plan.h"
 #include "daemon/service/convert_timeline.h"
 
 namespace rueda::service {
@@ -115,6 +116,13 @@ class LauncherStream final : public RunCall {
     listener.on_timeline = [weak = std::weak_ptr(self_)](const engine::TimelineNews& news) {
       const auto self = weak.lock();
       return self && self->send_timeline(news);
+    };
+    // A search has a bounded number of lines, and a plan comes into force seldom.
+    listener.on_tuning = [weak = std::weak_ptr(self_)](const core::TuningLine& line) {
+      if (auto self = weak.lock()) self->send(to_proto(line));
+    };
+    listener.on_plan = [weak = std::weak_ptr(self_)](const core::Plan& plan) {
+      if (auto self = weak.lock()) self->send(to_proto(plan));
     };
     if (left_) return;  // it went before it was heard
     if (Status status = engine_.register_job(std::move(spec), std::move(listener));

@@ -15,7 +15,7 @@
 namespace rueda::service {
 namespace {
 
-constexpr uint32_t kProtocolVersion = 6;
+constexpr uint32_t kProtocolVersion = 7;
 constexpr TicksMs kFirstRedialMs = 50;
 constexpr TicksMs kLastRedialMs = 1'000;
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "daemon/base/limits.h"
+#include "daemon/service/convert_plan.h"
 #include "daemon/service/convert_stall.h"
 #include "daemon/service/convert_timeline.h"
 
@@ -11,105 +12,6 @@ namespace rueda::service {
 namespace {
 
 constexpr int64_t kMaxStallMs = 86'400'000;
-
-Status broken(const std::string& what) {
-  return Status(Code::kInvalidArgument, "a control message has " + what);
-}
-
-void fill(const core::TensorDescriptor& from, v1::TensorDescriptor& to);
-
-void fill_plan(const std::vector<core::PlannedTensor>& from, v1::TensorDescriptor& to) {
-  for (const core::PlannedTensor& planned : from) {
-    v1::PlannedTensor& item = *to.add_plan();
-    fill(*planned.tensor, *item.mutable_tensor());
-    for (const uint32_t before : planned.after) item.add_after(before);
-  }
-}
-
-void fill(const core::TensorDescriptor& from, v1::TensorDescriptor& to) {
-  to.set_name(from.name);
-  to.set_kind(static_cast<uint32_t>(from.kind));
-  to.set_dtype(static_cast<uint32_t>(from.dtype));
-  to.set_op(static_cast<uint32_t>(from.op));
-  for (int64_t dim : from.shape) to.add_shape(dim);
-  for (int64_t count : from.counts) to.add_counts(count);
-  to.set_root(from.root.value);
-  to.set_process_set(from.process_set);
-  to.set_prescale(from.prescale);
-  to.set_postscale(from.postscale);
-  to.set_wire_dtype(static_cast<uint32_t>(from.wire_dtype));
-  to.set_group(from.group);
-  to.set_group_size(from.group_size);
-  fill_plan(from.plan, to);
-}
-
-Result<core::DescriptorPtr> read(const v1::TensorDescriptor& from);
-
-Status read_plan(const v1::TensorDescriptor& from, core::TensorDescriptor& to) {
-  for (const v1::PlannedTensor& item : from.plan()) {
-    if (item.tensor().plan_size() > 0) return broken("a plan of plans");
-    Result<core::DescriptorPtr> tensor = read(item.tensor());
-    if (!tensor.is_ok()) return tensor.status();
-    core::PlannedTensor& planned = to.plan.emplace_back();
-    planned.tensor = std::move(tensor).value();
-    planned.after.assign(item.after().begin(), item.after().end());
-    for (const uint32_t before : planned.after) {
-      if (before >= to.plan.size() - 1) return broken("a plan whose order is none");
-    }
-  }
-  return Status::ok();
-}
-
-Result<core::DescriptorPtr> read(const v1::TensorDescriptor& from) {
-  if (from.name().empty() || from.name().size() > limits::kMaxTensorNameBytes ||
-      from.group().size() > limits::kMaxTensorNameBytes) {
-    return broken("a tensor name that is empty or too long");
-  }
-  if (from.kind() >= kCollectiveKindCount || from.dtype() >= kDTypeCount ||
-      from.op() >= kReduceOpCount) {
-    return broken("an unknown collective, dtype or op for tensor " + from.name());
-  }
-  if (from.op() == static_cast<uint32_t>(ReduceOp::kAdasum) &&
-      !can_be_adasum(static_cast<CollectiveKind>(from.kind()), static_cast<DType>(from.dtype()))) {
-    return broken("an impossible op for tensor " + from.name());
-  }
-  const bool is_rounded = from.wire_dtype() != 0;
-  if (from.wire_dtype() >= kWireDTypeCount ||
-      (is_rounded && !can_be_rounded(static_cast<CollectiveKind>(from.kind()),
-                                     static_cast<DType>(from.dtype())))) {
-    return broken("an impossible wire dtype for tensor " + from.name());
-  }
-  const bool is_set = from.kind() == static_cast<uint32_t>(CollectiveKind::kAddProcessSet);
-  if (from.shape_size() > (is_set ? limits::kMaxRanks : limits::kMaxDims)) {
-    return broken("too many dimensions");
-  }
-  auto to = std::make_shared<core::TensorDescriptor>();
-  to->name = from.name();
-  to->kind = static_cast<CollectiveKind>(from.kind());
-  to->dtype = static_cast<DType>(from.dtype());
-  to->op = static_cast<ReduceOp>(from.op());
-  int64_t room = static_cast<int64_t>(limits::kMaxTensorBytes);
-  to->shape.assign(from.shape().begin(), from.shape().end());
-  for (int64_t dim : from.shape()) {
-    if (is_set) break;  // ranks, which the core checks
-    if (dim < 0 || dim > room) return broken("an impossible shape for tensor " + from.name());
-    room /= std::max<int64_t>(dim, 1);
-  }
-  to->counts.assign(from.counts().begin(), from.counts().end());
-  if (to->counts.size() > limits::kMaxCounts ||
-      std::any_of(to->counts.begin(), to->counts.end(), [](int64_t count) { return count < 0; })) {
-    return broken("impossible counts for tensor " + from.name());
-  }
-  to->root = Rank{from.root()};
-  to->process_set = from.process_set();
-  to->prescale = from.prescale();
-  to->postscale = from.postscale();
-  to->wire_dtype = static_cast<WireDType>(from.wire_dtype());
-  to->group = from.group();
-  to->group_size = from.group_size();
-  if (Status status = read_plan(from, *to); !status.is_ok()) return status;
-  return core::DescriptorPtr(std::move(to));
-}
 
 Result<Code> read_code(int32_t code) {
   if (code < 0 || code > static_cast<int32_t>(Code::kInternal)) {
@@ -139,6 +41,7 @@ struct Writer {
     join.set_coordination(core::to_string(from.coordination));
     join.set_cache_capacity(from.cache_capacity);
     for (Rank rank : from.attached) join.add_attached_ranks(rank.value);
+    join.set_is_tuned(from.is_tuned);
     join.set_fan_in(static_cast<uint32_t>(from.fan_in));
     join.set_algorithm(core::to_string(from.algorithm));
     join.set_reducer(core::to_string(from.reducer));
@@ -197,13 +100,8 @@ struct Writer {
     lock.set_generation(from.generation);
     lock.set_first(from.first.value);
     lock.set_at(static_cast<uint32_t>(from.at + 1));
-    lock.set_is_declared(from.is_declared);
-    for (const core::PlanBatch& item : from.plan.batches) {
-      v1::Lock::Batch& batch = *lock.add_batches();
-      for (const core::DescriptorPtr& tensor : item.tensors) fill(*tensor, *batch.add_tensors());
-      batch.set_after(static_cast<uint32_t>(item.after + 1));
-      batch.set_ends(item.ends);
-    }
+    lock.set_source(static_cast<v1::PlanSource>(from.source));
+    fill(from.plan, lock);
   }
   void operator()(const core::UnlockRequest& from) const {
     to.mutable_unlock_request()->set_generation(from.generation);
@@ -259,6 +157,7 @@ Result<core::Join> read(const v1::Join& from) {
   core::Join to{
       from.layout_hash(), from.data_address(), {}, coordination.value(), from.cache_capacity()};
   for (int32_t rank : from.attached_ranks()) to.attached.push_back(Rank{rank});
+  to.is_tuned = from.is_tuned();
   to.fan_in = static_cast<int>(std::min<uint32_t>(from.fan_in(), limits::kMaxNodes));
   to.algorithm = algorithm.value();
   to.reducer = reducer.value();
@@ -321,28 +220,15 @@ Result<core::Decree> read(const v1::Decree& from) {
   return to;
 }
 
-// What is out of bounds is no place of the plan, and core finds it.
-core::PlanPlace read_place(uint32_t number) {
-  return static_cast<core::PlanPlace>(
-             std::min<uint32_t>(number, std::numeric_limits<core::PlanPlace>::max())) -
-         1;
-}
-
 Result<core::Lock> read(const v1::Lock& from) {
   core::Lock to;
-  to.is_declared = from.is_declared();
+  if (!v1::PlanSource_IsValid(from.source())) return broken("a plan of no known source");
+  to.source = static_cast<core::PlanSource>(from.source());
   to.generation = from.generation();
   to.first = Seq{from.first()};
-  for (const v1::Lock::Batch& batch : from.batches()) {
-    core::PlanBatch& item = to.plan.batches.emplace_back();
-    for (const v1::TensorDescriptor& tensor : batch.tensors()) {
-      Result<core::DescriptorPtr> descriptor = read(tensor);
-      if (!descriptor.is_ok()) return descriptor.status();
-      item.tensors.push_back(std::move(descriptor).value());
-    }
-    item.after = read_place(batch.after());
-    item.ends = batch.ends();
-  }
+  Result<core::Plan> plan = read_plan(from);
+  if (!plan.is_ok()) return plan.status();
+  to.plan = std::move(plan).value();
   to.at = read_place(from.at());
   return to;
 }
@@ -474,6 +360,23 @@ Status read_agreement(const v1::JobSpec& from, engine::JobSpec& to) {
   return Status::ok();
 }
 
+// What its steps are tuned to, and which plan they repeat.
+Status read_plans(const v1::JobSpec& from, engine::JobSpec& to) {
+  to.autotunes = from.autotunes();
+  to.replays = from.replays();
+  to.records_plan = from.records_plan();
+  if (!from.has_replayed()) return Status::ok();
+  Result<core::Plan> plan = read_plan(from.replayed());
+  std::string flaw =
+      plan.is_ok() ? core::find_flaw_of_recorded(plan.value()) : plan.status().message();
+  if (!flaw.empty()) {
+    return Status(Code::kInvalidArgument, "job " + to.job + ": what is to be replayed is " + flaw +
+                                              "; record the plan anew");
+  }
+  to.replayed = std::make_shared<const core::Plan>(std::move(plan).value());
+  return Status::ok();
+}
+
 bool is_job_id(const std::string& id) {
   return !id.empty() && id.size() <= limits::kMaxJobIdBytes &&
          std::all_of(id.begin(), id.end(), [](char c) {
@@ -555,6 +458,7 @@ Result<engine::JobSpec> from_proto(const v1::JobSpec& spec, const Membership& me
                       std::move(layout).value()};
   job.start_timeout_ms = spec.start_timeout_ms();
   if (Status status = read_agreement(spec, job); !status.is_ok()) return status;
+  if (Status status = read_plans(spec, job); !status.is_ok()) return status;
   job.is_shared = spec.is_shared();
   job.checks_finite = spec.checks_finite();
   if (spec.has_timeline()) {

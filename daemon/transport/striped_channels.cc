@@ -1,5 +1,6 @@
 #include "daemon/transport/striped_channels.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <utility>
@@ -42,8 +43,10 @@ void StripedSendChannel::open() {
 }
 
 uint8_t StripedSendChannel::choose_stream() const {
+  const size_t used =
+      used_streams_ == 0 ? streams_.size() : std::min<size_t>(used_streams_, streams_.size());
   uint8_t best = 0;
-  for (uint8_t i = 0; i < streams_.size(); ++i) {
+  for (uint8_t i = 0; i < used; ++i) {
     if (streams_[i].unreleased_bytes < kLittleBytes) return i;
     if (streams_[i].unreleased_bytes < streams_[best].unreleased_bytes) best = i;
   }

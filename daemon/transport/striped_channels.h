@@ -36,6 +36,7 @@ class StripedSendChannel final : public SendChannel {
   }
   void write(const FrameHeader& header, std::span<const SendBuffer> buffers,
              uint64_t cookie) override;
+  void use_streams(uint32_t streams) override { used_streams_ = streams; }
   void close() override;
   uint64_t bytes_sent() const override;
 
@@ -64,6 +65,7 @@ class StripedSendChannel final : public SendChannel {
   std::optional<Status> closed_early_;
   std::vector<Stream> streams_;  // never resized: their transports point to them
   std::vector<Slot> slots_;
+  uint32_t used_streams_ = 0;  // 0: all
   // Posted work looks before it touches.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -82,6 +82,9 @@ class SendChannel {
   // version and kind are the caller's, as is everything else in it.
   virtual void write(const FrameHeader& header, std::span<const SendBuffer> buffers,
                      uint64_t cookie) = 0;
+  // Frames go over so many streams from now on, of those that the channel has; 0: all. The reader
+  // takes them from any.
+  virtual void use_streams(uint32_t /*streams*/) {}
   virtual void close() = 0;
   virtual uint64_t bytes_sent() const = 0;  // headers included
 };

@@ -45,20 +45,27 @@ TEST(HorovodVariables, GiveWayToRuedasOwn) {
 }
 
 TEST(HorovodVariables, ThatAreNotUsedAreNamed) {
-  Variables environment{{"HOROVOD_AUTOTUNE_LOG", "log"},
+  Variables environment{{"HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "3"},
                         {"HOROVOD_CYCLE_TIME", "5"},
                         {"HOROVOD_NUM_NCCL_STREAMS", "1"},
                         {"HOROVOD_TIMELINE", ""},
                         {"HOROVOD_CACHE_CAPACITY", "0"}};
   const Variables before = environment;
   EXPECT_THAT(translate_horovod_variables(environment),
-              ElementsAre("HOROVOD_AUTOTUNE_LOG is not used: there is nothing that tunes by itself "
-                          "yet",
+              ElementsAre("HOROVOD_AUTOTUNE_WARMUP_SAMPLES is not used: the search finds its own "
+                          "lengths",
                           "HOROVOD_CACHE_CAPACITY=0 is not used",
                           "HOROVOD_CYCLE_TIME is not used: there is no cycle: what is ready goes "
                           "at once",
                           "HOROVOD_NUM_NCCL_STREAMS is not used"));
   EXPECT_EQ(environment, before);
+}
+
+TEST(HorovodVariables, AutotuningIsRuedas) {
+  Variables environment{{"HOROVOD_AUTOTUNE", "1"}, {"HOROVOD_AUTOTUNE_LOG", "a.csv"}};
+  translate_horovod_variables(environment);
+  EXPECT_EQ(environment["RUEDA_AUTOTUNE"], "1");
+  EXPECT_EQ(environment["RUEDA_AUTOTUNE_LOG"], "a.csv");
 }
 
 TEST(HorovodVariables, CanTurnStallReportsOff) {

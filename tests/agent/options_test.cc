@@ -157,6 +157,33 @@ TEST(Options, TakesTheJobsAgreementFromTheEnvironmentUnlessAFlagSaysOtherwise) {
   EXPECT_THAT(error_of({"--cache-capacity", "none", "p"}), HasSubstr("none"));
 }
 
+TEST(Options, ReadsWhatIsTunedAndReplayed) {
+  const AgreementSettings nothing = parsed({"p"}).agreement;
+  EXPECT_FALSE(nothing.autotunes);
+  EXPECT_EQ(nothing.autotune_log + nothing.plan + nothing.record_plan, "");
+  const Options tuned = parsed({"p"}, {{"RUEDA_AUTOTUNE", "1"}, {"RUEDA_AUTOTUNE_LOG", "/a.csv"}});
+  EXPECT_TRUE(tuned.agreement.autotunes);
+  EXPECT_EQ(tuned.agreement.autotune_log, "/a.csv");
+  EXPECT_THAT(tuned.notes, testing::IsEmpty());
+  EXPECT_FALSE(parsed({"p"}, {{"RUEDA_AUTOTUNE", "0"}}).agreement.autotunes);
+  EXPECT_EQ(parsed({"p"}, {{"RUEDA_PLAN", "/plan"}}).agreement.plan, "/plan");
+  EXPECT_EQ(parsed({"p"}, {{"RUEDA_PLAN_RECORD", "/plan"}}).agreement.record_plan, "/plan");
+  EXPECT_EQ(parsed({"--record-plan", "plan", "p"}).agreement.record_plan.front(), '/');
+}
+
+TEST(Options, WhatIsFixedIsNotTuned) {
+  for (const Options& options :
+       {parsed({"--autotune", "p"}, {{"RUEDA_DETERMINISTIC", "1"}}),
+        parsed({"--autotune", "--autotune-log=a.csv", "--plan", "/plan", "p"})}) {
+    EXPECT_FALSE(options.agreement.autotunes);
+    EXPECT_THAT(options.notes, testing::ElementsAre(HasSubstr("autotuning is off")));
+  }
+  EXPECT_THAT(parsed({"--autotune-log=a.csv", "p"}).notes,
+              testing::ElementsAre(HasSubstr("give --autotune")));
+  EXPECT_THAT(error_of({"--deterministic", "--plan=/plan", "p"}), HasSubstr("--plan cannot go"));
+  EXPECT_EQ(parsed({"--plan=/p", "p"}, {{"RUEDA_DETERMINISTIC", "0"}}).agreement.plan, "/p");
+}
+
 TEST(Options, StallTimesComeFromFlagsThenTheEnvironmentThenTheDaemon) {
   EXPECT_EQ(parsed({"p"}).stall_check_ms, std::nullopt);
   EXPECT_EQ(parsed({"p"}, {{"RUEDA_STALL_CHECK_TIME_SECONDS", ""}}).stall_check_ms, std::nullopt);

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "daemon/core/tuning.h"
+
 namespace rueda::core {
 namespace {
 
@@ -88,6 +90,28 @@ TEST(AlgorithmTable, WithoutMeasurementsItIsTheSameEachTime) {
             Algorithm::kRecursiveDoubling);
   EXPECT_EQ(fixed_table(AlgorithmChoice::kCentral, 4),
             (AlgorithmTable{{INT64_MAX, Algorithm::kCentral}}));
+}
+
+TEST(AlgorithmTable, CutOversMoveAsTheyAreTuned) {
+  const AlgorithmTable table{{1000, Algorithm::kRecursiveDoubling}, {INT64_MAX, Algorithm::kRing}};
+  const auto tuned = [&](int64_t bytes, int32_t log2,
+                         AlgorithmChoice choice = AlgorithmChoice::kAuto) {
+    return tuned_algorithm_for(table, bytes, log2, choice, 4);
+  };
+  for (const int64_t bytes : {1, 1000, 1001, 1 << 20}) {
+    EXPECT_EQ(tuned(bytes, 0), algorithm_for(table, bytes));
+    EXPECT_EQ(tuned(bytes, kRingAlways), Algorithm::kRing);
+  }
+  EXPECT_EQ(tuned(4003, 2), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(tuned(4004, 2), Algorithm::kRing);
+  EXPECT_EQ(tuned(250, -2), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(tuned(251, -2), Algorithm::kRing);
+  EXPECT_EQ(tuned(INT64_MAX, -2), Algorithm::kRing);
+  // What goes round the ring whatever is measured does so whatever is tuned.
+  EXPECT_EQ(tuned((4 * (128 << 10)) + 1, 62), Algorithm::kRing);
+  const AlgorithmTable only = fixed_table(AlgorithmChoice::kCentral, 4);
+  EXPECT_EQ(tuned_algorithm_for(only, 10, kRingAlways, AlgorithmChoice::kCentral, 4),
+            Algorithm::kCentral);
 }
 
 TEST(AlgorithmTable, TheRingNeedsNoOtherChannels) {

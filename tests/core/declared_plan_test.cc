@@ -16,7 +16,8 @@ using testing::HasSubstr;
 std::vector<Names> batches_of(const std::vector<PlannedTensor>& declared,
                               int64_t threshold = 1 << 20) {
   EXPECT_EQ(find_flaw(declared), "");
-  const Plan plan = plan_of(declared, {threshold});
+  const StepRecord step = step_of(declared);
+  const Plan plan = make_plan_tree({&step}, {threshold}, 0)->plan;
   EXPECT_EQ(find_flaw(plan), "");
   EXPECT_FALSE(plan.has_alternatives());
   std::vector<Names> batches;

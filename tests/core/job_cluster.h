@@ -43,6 +43,8 @@ class Cluster {
     std::vector<Status> failed;
     std::vector<StallLine> stall_lines;
     std::vector<std::string> abandoned_plans;
+    std::vector<TuningLine> tuning;
+    std::vector<Plan> recorded_plans;
   };
 
   // `racks`: by node, if somebody has said.
@@ -79,6 +81,8 @@ class Cluster {
     if (output.finished) at.finished.push_back(*output.finished);
     if (output.failed) at.failed.push_back(*output.failed);
     append(at.stall_lines, output.stall_lines);
+    append(at.tuning, output.tuning);
+    if (output.recorded_plan) at.recorded_plans.push_back(*output.recorded_plan);
   }
 
   // The messages on their way.

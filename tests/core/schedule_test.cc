@@ -100,7 +100,7 @@ TEST_F(ScheduleTest, WhatEndedALockIsInTheNextPlan) {
   for (int i = 0; i < 3; ++i) decree({tensor("a")});
   (void)schedule_->make_plan(3);
   schedule_->on_locked();
-  schedule_->on_unlocked({{tensor("a")}}, false, {{0, 5}}, 0);
+  schedule_->on_unlocked({{{tensor("a")}}, false, {{0, 5}}}, 0);
   decree({tensor("v")});  // the step that the plan had begun
   for (int i = 0; i < 4; ++i) decree({tensor("a")});
   EXPECT_THAT(plan(), ElementsAre(ElementsAre("a"), ElementsAre("v")));
@@ -112,7 +112,7 @@ TEST_F(ScheduleTest, APlanThatDidNotHoldIsNotMadeAgain) {
   for (int i = 0; i < 3; ++i) decree({tensor("a")});
   EXPECT_THAT(plan(), ElementsAre(ElementsAre("a"), ElementsAre("v")));
   schedule_->on_locked();
-  schedule_->on_unlocked({{tensor("a")}}, false, {}, 0);
+  schedule_->on_unlocked({{{tensor("a")}}, false, {}}, 0);
   for (int i = 0; i < 6; ++i) decree({tensor("a")});
   EXPECT_THAT(plan(), ElementsAre(ElementsAre("a")));
 }
@@ -122,7 +122,7 @@ TEST_F(ScheduleTest, AnAlternativeThatALongLockHadNoUseForIsForgotten) {
   for (int i = 0; i < 3; ++i) decree({tensor("a")});
   EXPECT_THAT(plan(), ElementsAre(ElementsAre("a"), ElementsAre("v")));
   schedule_->on_locked();
-  schedule_->on_unlocked({{tensor("a")}}, false, {{0, 1'000}}, 0);
+  schedule_->on_unlocked({{{tensor("a")}}, false, {{0, 1'000}}}, 0);
   for (int i = 0; i < 3; ++i) decree({tensor("a")});
   EXPECT_THAT(plan(), ElementsAre(ElementsAre("a")));
 }
@@ -154,7 +154,7 @@ TEST_F(ScheduleTest, AfterALockStepsBeginWhereThePlanDid) {
   for (int i = 0; i < 3; ++i) decree({tensor("a"), tensor("b"), tensor("c")});
   (void)schedule_->make_plan(3);
   schedule_->on_locked();
-  schedule_->on_unlocked({{tensor("a"), tensor("b"), tensor("c")}}, false, {{0, 5}}, 0);
+  schedule_->on_unlocked({{{tensor("a"), tensor("b"), tensor("c")}}, false, {{0, 5}}}, 0);
   decree({tensor("c")});  // once more in this step
   for (const Names& order : {Names{"a", "b", "c"}, Names{"a", "c", "b"}}) {
     EXPECT_FALSE(schedule_->has_repeated(3));
@@ -169,7 +169,7 @@ TEST_F(ScheduleTest, APartThatComesAgainIsAStep) {
   for (int i = 0; i < 3; ++i) decree({tensor("a"), tensor("b")});
   (void)schedule_->make_plan(3);
   schedule_->on_locked();
-  schedule_->on_unlocked({{tensor("a")}, {tensor("b")}}, false, {{0, 5}}, 0);
+  schedule_->on_unlocked({{{tensor("a")}, {tensor("b")}}, false, {{0, 5}}}, 0);
   for (int i = 0; i < 6; ++i) {
     decree({tensor("b")});
     decree({tensor("a")});
@@ -200,7 +200,7 @@ TEST_F(ScheduleTest, AStepHasAGroupWholeOrNotAtAll) {
 TEST_F(ScheduleTest, AStepThatBeganWithinAGroupIsDropped) {
   const DescriptorPtr b = member_of("g", 2, "b");
   const DescriptorPtr c = member_of("g", 2, "c", DType::kInt64);
-  schedule_->on_unlocked({{b}}, true, {}, 0);
+  schedule_->on_unlocked({{{b}}, true, {}}, 0);
   is_within_group_ = true;
   decree({tensor("a")});
   decree({tensor("a")});  // comes again, and c is still missing

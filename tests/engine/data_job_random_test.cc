@@ -28,6 +28,7 @@ RingOptions random_ring(Random& random) {
   for (int& ranks : options.ranks_per_node) ranks = 1 + random.below(3);
   options.lanes = 1 + random.below(4);
   options.chunk_bytes = random.one_in(3) ? 8192 : 4096;
+  if (random.one_in(2)) options.widest_chunk_bytes = 16'384;
   options.algorithm = static_cast<core::AlgorithmChoice>(random.below(7));
   if (random.one_in(2)) {
     options.policy = core::DeathPolicy::kShrink;
@@ -86,6 +87,10 @@ WorkSpec random_work(Random& random, int ranks, bool has_parts) {
       }
       break;
     default: break;
+  }
+  if (!has_root(spec.kind) && random.one_in(2)) {
+    spec.tuning = {4096u << random.below(4), 0,
+                   random.one_in(3) ? core::kRingAlways : random.below(7) - 3};
   }
   spec.wire_dtype = random_wire(random, spec);
   spec.sizes.clear();

@@ -129,6 +129,25 @@ TEST_P(DataJobShapes, TheSizeOfAChunkDoesNotChangeABit) {
   for (const Bytes& result : results) EXPECT_EQ(result, results.front());
 }
 
+// One operation after the other in the same slots, each tuned otherwise.
+TEST_P(DataJobShapes, OperationsAreCutAsTheyAreTuned) {
+  RingOptions with = options();
+  with.widest_chunk_bytes = 64 << 10;
+  Ring ring(with);
+  WorkSpec spec = allreduce(DType::kFloat32, ReduceOp::kAverage, {7, 50'021});
+  spec.random_seed = 42;
+  const std::vector<uint32_t> tuned{0, 16 << 10, 64 << 10, 4096, 5000, 1 << 30};
+  for (const uint32_t chunk_bytes : tuned) {
+    spec.tuning.chunk_bytes = chunk_bytes;
+    ring.add(spec);
+  }
+  ASSERT_TRUE(ring.run_all());
+  ASSERT_EQ(ring.check(), "");
+  for (size_t i = 1; i < tuned.size(); ++i) {
+    EXPECT_EQ(ring.work(i).output(Rank{0}), ring.work(0).output(Rank{0})) << tuned[i];
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Rings, DataJobShapes, ::testing::ValuesIn(kShapes), [](const auto& shape) {
   std::string name = "Nodes" + std::to_string(shape.param.size()) + "Ranks";
   for (const int k : shape.param) name += std::to_string(k);

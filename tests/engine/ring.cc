@@ -39,6 +39,7 @@ Ring::Ring(RingOptions options)
     if (!made.transport->listen(address_of(i)).is_ok()) std::abort();
     DataJobOptions job = data_job_options(size(), i);
     job.chunk_bytes = options_.chunk_bytes;
+    job.widest_chunk_bytes = options_.widest_chunk_bytes;
     job.staging_bytes = options_.staging_bytes;
     job.lanes = options_.lanes;
     job.timeout_ms = options_.timeout_ms;

@@ -19,6 +19,7 @@ namespace rueda::engine::testing {
 struct RingOptions {
   std::vector<int> ranks_per_node{1, 1};
   uint64_t chunk_bytes = 4096;
+  uint64_t widest_chunk_bytes = 0;
   uint64_t staging_bytes = 64u << 20;
   int lanes = 4;
   TicksMs timeout_ms = 60'000;

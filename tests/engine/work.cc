@@ -280,6 +280,7 @@ std::unique_ptr<Operation> Work::operation(NodeIndex node) const {
   operation->epoch = Epoch{1};
   operation->seq = seq_;
   operation->plan_hash = spec_.plan_hash;
+  operation->tuning = spec_.tuning;
   operation->urgency = spec_.urgency;
   operation->kind = spec_.kind;
   operation->dtype = spec_.dtype;

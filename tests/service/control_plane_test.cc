@@ -295,7 +295,7 @@ class RawPeer {
     (void)stream_->Finish();
   }
   void write(const v1::LinkMessage& message) { stream_->Write(message); }
-  void say_hello(uint32_t version = 6) {
+  void say_hello(uint32_t version = 7) {
     v1::LinkMessage message;
     message.mutable_hello()->set_protocol_version(version);
     message.mutable_hello()->set_node_id("raw");

@@ -170,8 +170,12 @@ TEST(Convert, Adasum) {
 }
 
 TEST(Convert, Lock) {
-  const core::Plan plan{{{{descriptor()}, core::kPlanStart, true}, {{descriptor()}, 0, false}}};
-  const core::Lock back = round_trip(core::Lock{7, Seq{uint64_t{1} << 40}, plan, 1});
+  const core::Plan plan{{{{descriptor()}, core::kPlanStart, true}, {{descriptor()}, 0, false}},
+                        {65'536, 2, core::kRingAlways}};
+  const core::Lock back =
+      round_trip(core::Lock{7, Seq{uint64_t{1} << 40}, plan, 1, core::PlanSource::kRecorded});
+  EXPECT_EQ(back.source, core::PlanSource::kRecorded);
+  EXPECT_EQ(back.plan.tuning, plan.tuning);
   EXPECT_EQ(back.generation, 7u);
   EXPECT_EQ(back.first, Seq{uint64_t{1} << 40});
   EXPECT_EQ(back.at, 1);
@@ -190,6 +194,12 @@ TEST(Convert, APlaceThatNoPlanHasStaysOne) {
   ASSERT_TRUE(back.is_ok());
   const auto& agreed = std::get<core::AgreementMessage>(back.value().message.body);
   EXPECT_EQ(std::get<core::Lock>(agreed).at, INT32_MAX - 1);
+}
+
+TEST(Convert, APlanOfNoKnownSourceIsRefused) {
+  v1::JobMessage wire = to_proto(envelope_of(core::AgreementMessage(core::Lock{})));
+  wire.mutable_lock()->set_source(static_cast<v1::PlanSource>(9));
+  EXPECT_FALSE(from_proto(wire).is_ok());
 }
 
 core::DescriptorPtr declared_plan(uint32_t second_after) {
@@ -424,6 +434,31 @@ TEST_F(ConvertJob, NumbersBeyondAllBoundsAreTheBounds) {
             static_cast<int64_t>(limits::kMaxTensorBytes));
   EXPECT_EQ(converted.value().lock_after_steps, limits::kMaxLockAfterSteps);
   EXPECT_EQ(converted.value().cache_capacity, limits::kMaxTensorsPerSession);
+}
+
+TEST_F(ConvertJob, ARecordedPlanIsTakenOver) {
+  core::TensorDescriptor tensor = *descriptor();
+  tensor.kind = CollectiveKind::kAllreduce;
+  tensor.process_set = 0;
+  core::Plan plan;
+  plan.batches.push_back(
+      {{std::make_shared<core::TensorDescriptor>(tensor)}, core::kPlanStart, true});
+  plan.tuning.chunk_bytes = 8192;
+  *spec_.mutable_replayed() = to_proto(plan).recorded_plan();
+  spec_.set_replays(true);
+  const auto converted = from_proto(spec_, membership_);
+  ASSERT_TRUE(converted.is_ok()) << converted.status().message();
+  ASSERT_TRUE(converted.value().replayed);
+  EXPECT_TRUE(converted.value().replays);
+  EXPECT_FALSE(converted.value().autotunes);
+  EXPECT_EQ(*converted.value().replayed->batches.at(0).tensors.at(0), tensor);
+  EXPECT_EQ(converted.value().replayed->tuning, plan.tuning);
+
+  spec_.mutable_replayed()->mutable_batches(0)->set_after(5);
+  EXPECT_THAT(refusal(), testing::HasSubstr("record the plan anew"));
+  spec_.mutable_replayed()->mutable_batches(0)->set_after(0);
+  spec_.mutable_replayed()->mutable_batches(0)->mutable_tensors(0)->set_process_set(3);
+  EXPECT_THAT(refusal(), testing::HasSubstr("which cannot be in it"));
 }
 
 TEST_F(ConvertJob, OneNodeNeedsNoAddress) {

@@ -187,7 +187,7 @@ void Checkers::on_lock(const core::Lock& lock) {
   }
   last_generation_ = lock.generation;
   check_alternatives(lock.plan);
-  if (lock.is_declared) check_declared(lock.plan);
+  if (lock.source == core::PlanSource::kDeclared) check_declared(lock.plan);
 }
 
 void Checkers::check_declared(const core::Plan& plan) {
@@ -403,6 +403,7 @@ void Checkers::check_same_everywhere(NodeIndex node, const core::Launch& launch)
     operation.epoch = launch.epoch.value;
     operation.members = at(node).members;
     operation.plan_hash = launch.plan_hash;
+    operation.tuning = launch.tuning;
     operation.kind = launch.tensors->front().descriptor->kind;
     for (const core::LaunchTensor& tensor : *launch.tensors) {
       operation.tensors.push_back(tensor.descriptor);
@@ -415,6 +416,11 @@ void Checkers::check_same_everywhere(NodeIndex node, const core::Launch& launch)
                          })) {
     violated("I5: " + name_of(launch.seq) + " is another batch on " + name_of(node) + " than on n" +
              std::to_string(*operation.launched_on.begin()));
+  }
+  if (operation.tuning != launch.tuning ||
+      (!launch.locked && launch.tuning != core::DataTuning{})) {
+    violated("tuning: " + name_of(launch.seq) + " goes another way on " + name_of(node) +
+             " than on n" + std::to_string(*operation.launched_on.begin()));
   }
   operation.launched_on.insert(node.value);
 }

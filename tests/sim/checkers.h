@@ -11,6 +11,7 @@
 //   L9  in a plan, batches that may be next have no tensor in common, and no batch has a tensor of
 //       several alternatives with one of fewer
 //   L2  a change of process sets has the same result on all nodes
+//   tuning  an operation has the same tuning on all nodes, and none without a plan
 //   plan  a declared plan has its tensors, and no batch with one that comes after another
 //   L7  an unlock cancels from 1 + the minimum of the reports on, nothing that any node completed,
 //       and the same on all nodes
@@ -94,6 +95,7 @@ class Checkers {
   using Key = std::tuple<uint32_t, Seq, Name>;  // with the epoch
   struct Operation {
     uint64_t plan_hash = 0;
+    core::DataTuning tuning;
     CollectiveKind kind = CollectiveKind::kAllreduce;
     std::vector<core::DescriptorPtr> tensors;
     std::set<int> launched_on;

@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "daemon/core/declared_plan.h"
+#include "daemon/core/plan_tree.h"
 #include "daemon/core/track.h"
 
 namespace rueda::sim {
@@ -24,6 +26,20 @@ core::DescriptorPtr plan_of(const std::vector<TensorSetup>& tensors) {
     places.emplace(tensor.descriptor.name, declared->plan.size() - 1);
   }
   return declared;
+}
+
+std::shared_ptr<const core::Plan> recorded_by(const RunSetup& setup) {
+  std::vector<TensorSetup> tensors;
+  for (const TensorSetup& tensor : setup.tensors) {
+    const bool is_lockable =
+        core::track_of(tensor.descriptor.kind) == core::Track::kLockable && (tensor.kinds & 1) != 0;
+    if (is_lockable) tensors.push_back(tensor);
+  }
+  const core::DescriptorPtr step = plan_of(tensors);
+  if (!core::find_flaw(step->plan).empty()) return nullptr;
+  const core::StepRecord record = core::step_of(step->plan);
+  const core::FusionOptions fusion{setup.fusion_threshold_bytes};
+  return std::make_shared<const core::Plan>(core::make_plan_tree({&record}, fusion, 0)->plan);
 }
 
 core::DescriptorPtr declared_by(const RunSetup& setup, int rank) {

@@ -47,6 +47,7 @@ const Planted kPlanted[] = {
     {"dependent tensors fused", core::Mutant::kDependentTensorsFused},
     {"rehearsed by name alone", core::Mutant::kRehearsedByName},
     {"rehearsed, not taken back", core::Mutant::kRehearsedNotTakenBack},
+    {"a tuning of one node", core::Mutant::kTuningOfOneNode},
     {"reported before all below", core::Mutant::kReportedBeforeAllBelow},
     {"a link used before drained", core::Mutant::kLinkUsedBeforeDrained},
 };

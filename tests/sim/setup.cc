@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "tests/sim/choices.h"
+#include "tests/sim/declaring.h"
 
 namespace rueda::sim {
 namespace {
@@ -269,6 +270,19 @@ core::Layout RunSetup::layout_of(uint32_t id) const {
   return layout().subset(members);
 }
 
+// A change every few steps.
+core::TuningOptions small_search(int64_t fusion_threshold_bytes) {
+  core::TuningOptions tuning;
+  tuning.is_enabled = true;
+  tuning.space.fusion_bytes = {fusion_threshold_bytes, 64, 0};
+  tuning.space.chunk_bytes = {0, 4096, 8192};
+  tuning.space.cutovers_log2 = {0, 2};
+  tuning.window_rounds = 1;
+  tuning.window_ms = 0;
+  tuning.rounds_to_skip = 0;
+  return tuning;
+}
+
 core::JobOptions RunSetup::job_options(int node) const {
   core::JobOptions options;
   options.job = "sim";
@@ -286,6 +300,9 @@ core::JobOptions RunSetup::job_options(int node) const {
   options.agreement.patience_ms = patience_ms;
   options.agreement.cycle_ms = cycle_ms;
   options.agreement.cycles_between_agreements = cycles_between_agreements;
+  if (autotunes) options.agreement.tuning = small_search(fusion_threshold_bytes);
+  if (replays) options.agreement.replayed = recorded_by(*this);
+  options.is_tuned = autotunes || replays;
   options.tree = tree;
   options.handover_timeout_ms = kLinkTimeout + 200;
   options.handover_grace_ms = handover_grace_ms;
@@ -331,6 +348,8 @@ std::vector<std::string> RunSetup::lines() const {
                   " steps, fusion window " + number(fusion_window_ms) + ", patience " +
                   number(patience_ms) + ", cycle " + number(cycle_ms) + ", agreed anew after " +
                   number(cycles_between_agreements));
+  if (autotunes) lines.push_back("autotuned");
+  if (replays) lines.push_back("a recorded plan is replayed");
   if (declares != Declares::kNothing) {
     lines.push_back(std::string("ranks declare ") + to_string(declares));
   }
@@ -388,6 +407,16 @@ std::vector<std::string> RunSetup::lines() const {
   return lines;
 }
 
+void draw_tuning(Dice& dice, const Limits& limits, RunSetup& setup) {
+  const bool locks = setup.mode == core::Coordination::kLocked;
+  if (!limits.tuning || !locks) return;
+  setup.autotunes = dice.chance(30);
+  // A search needs some.
+  if (setup.autotunes && setup.joins.empty()) setup.steps += dice.draw(0, 20);
+  setup.replays =
+      setup.declares == Declares::kNothing && dice.chance(20) && recorded_by(setup) != nullptr;
+}
+
 RunSetup draw_setup(uint64_t seed, const Limits& limits) {
   Dice dice(seed);
   RunSetup setup;
@@ -437,6 +466,7 @@ RunSetup draw_setup(uint64_t seed, const Limits& limits) {
       setup.racks.push_back(std::string(1, "abc"[dice.draw(0, 2)]));
     }
   }
+  draw_tuning(dice, limits, setup);
   return setup;
 }
 

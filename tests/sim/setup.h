@@ -92,6 +92,8 @@ struct RunSetup {
   // last would do next. Empty: nobody joins.
   std::vector<int> joins;
   Declares declares = Declares::kNothing;
+  bool autotunes = false;
+  bool replays = false;  // a plan of a step of kind 0 is in force from the first step on
   core::TreeOptions tree;
   TicksMs handover_grace_ms = 1'000;
   bool goes = false;  // a node's daemon goes when its ranks have left, and the others let it
@@ -161,6 +163,7 @@ struct Limits {
   bool plans = true;
   bool trees = true;
   bool joins = true;
+  bool tuning = true;
   bool takes_stale_frames = false;
 };
 

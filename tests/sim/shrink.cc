@@ -185,6 +185,8 @@ class Shrinker {
     smaller |= try_value(&RunSetup::eager, false);
     smaller |= try_value(&RunSetup::leaver, -1);
     smaller |= try_value(&RunSetup::declares, Declares::kNothing);
+    smaller |= try_value(&RunSetup::autotunes, false);
+    smaller |= try_value(&RunSetup::replays, false);
     smaller |= try_value(&RunSetup::joins, std::vector<int>());
     smaller |= try_value(&RunSetup::fusion_threshold_bytes, 0);
     smaller |= try_value(&RunSetup::look_ahead_units, 0);

@@ -55,6 +55,7 @@ TEST(Simulator, ALockedScheduleThatRepeatsSendsNothingAboutOrder) {
   limits.faults = limits.strays = limits.mismatches = limits.leavers = limits.joins = false;
   limits.alternatives = false;
   limits.sets = limits.plans = false;  // they are added, removed and declared by decree
+  limits.tuning = false;               // a search asks, and a recorded plan may be given up
   uint64_t locked_launches = 0;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     RunSetup setup = draw_setup(seed, limits);
@@ -74,12 +75,13 @@ TEST(Simulator, ALockedScheduleThatRepeatsSendsNothingAboutOrder) {
   EXPECT_GT(locked_launches, 10'000u);
 }
 
-// The coordinator had a part of a group, another epoch began, a rank left, and the nodes refused the
-// rest: who had submitted the part waited for ever.
+// The coordinator had a part of a group, another epoch began, a rank left, and the nodes refused
+// the rest: who had submitted the part waited for ever.
 TEST(Simulator, AGroupThatWaitsWhenARankLeavesIsCarriedOut) {
   Limits limits;
   limits.mode = core::Coordination::kLocked;
   limits.policy = core::DeathPolicy::kShrink;
+  limits.tuning = false;
   EXPECT_EQ(run_seed(109206, limits).violation, "");
 }
 
@@ -89,7 +91,7 @@ TEST(Simulator, AlternativesThatComeAgainSendNothingAboutOrder) {
   Limits limits;
   limits.mode = core::Coordination::kLocked;
   limits.faults = limits.strays = limits.mismatches = limits.leavers = limits.joins = false;
-  limits.plans = false;  // they have no alternatives
+  limits.plans = limits.tuning = false;  // they have no alternatives
   uint64_t locked_launches = 0;
   int with_alternatives = 0;
   for (uint64_t seed = 1; seed <= 150; ++seed) {

@@ -80,7 +80,10 @@ struct MessageText {
       batches.push_back(std::move(text));
     }
     return "generation " + number(lock.generation) + " from " + name_of(lock.first) + " on, at " +
-           std::to_string(lock.at) + (lock.is_declared ? ", as declared: " : ": ") +
+           std::to_string(lock.at) +
+           (lock.source == core::PlanSource::kDeclared   ? ", as declared: "
+            : lock.source == core::PlanSource::kRecorded ? ", as recorded: "
+                                                         : ": ") +
            join(batches, ", ");
   }
   std::string operator()(const core::UnlockRequest& request) const {

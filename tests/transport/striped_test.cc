@@ -187,6 +187,19 @@ TEST_F(Striped, LargeFramesSpread) {
   EXPECT_EQ(send_->bytes_sent(), 40u);
 }
 
+TEST_F(Striped, FramesKeepToTheStreamsThatAreInUse) {
+  open_send();
+  send_->use_streams(2);
+  for (uint32_t slot = 0; slot < 4; ++slot) write(slot, kSlotBytes);
+  EXPECT_EQ(fake_->sends[1].slots, (Slots{1, 3}));
+  EXPECT_TRUE(fake_->sends[2].slots.empty() && fake_->sends[3].slots.empty());
+  for (const uint32_t streams : {0u, 100u}) {
+    send_->use_streams(streams);
+    for (uint32_t slot = 0; slot < 2; ++slot) write(4 + slot + 2 * (streams > 0), kSlotBytes);
+  }
+  EXPECT_EQ(fake_->sends[2].slots.size() + fake_->sends[3].slots.size(), 4u) << "all of them";
+}
+
 TEST_F(Striped, SmallFramesStayTogether) {
   open_send();
   for (uint32_t slot = 0; slot < 8; ++slot) write(slot, 1000);

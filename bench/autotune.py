@@ -1,0 +1,173 @@
+#!/usr/bin/python3
+"""What autotuning brings to a step of a model, and that it costs nothing: Rueda with the defaults, and autotuned, in
+alternating rounds, over each of the networks. Each autotuned run first searches; what is measured are the steps after
+it has settled, which its log must show.
+
+    bench/autotune.py                                # two nodes over shaped links, then over loopback; needs root
+    bench/autotune.py --networks loopback --model small1000
+
+Networks: loopback; netns, nodes in network namespaces joined by veth; and a rate such as 1gbit, the same with each link
+shaped. Prints Markdown: a row a network, with the setting that each run settled on.
+
+Exit codes: 0; 1 an error, a wrong result, or a search that did not settle; 2 a wrong command line; 3 the median of the
+ratios to the defaults is above --require (1.03).
+"""
+
+import argparse
+import csv
+import dataclasses
+import json
+import signal
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from comparing import rounds
+from comparing.machine import require_quiet
+from comparing.network import open_network
+from comparing.processes import CompareError
+from comparing.programs import default_bin_dir, read_model
+from comparing.report import table, with_range
+from comparing.sides.rueda import Rueda
+from comparing.work import Work, parse_rate
+
+SETTING = ("fusion_bytes", "chunk_bytes", "streams", "cutover")
+# Steps between two plans are not counted by the search: so many for each that it measured, at most.
+STEPS_BETWEEN = 4
+
+
+class Autotuned(Rueda):
+    """Measured once it has settled: `search` steps go before."""
+
+    def __init__(self, bin_dir, streams, search):
+        super().__init__(bin_dir, streams=streams)
+        self.name = "autotuned"
+        self.search = search
+        self.settled = []  # the last lines of the logs, as dicts
+
+    def measure(self, work, network):
+        plain = list(self.flags)
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder) / "search.csv"
+            self.flags = [*plain, "--autotune", f"--autotune-log={log}"]
+            try:
+                results = super().measure(dataclasses.replace(work, warmup=self.search), network)
+            finally:
+                self.flags = plain
+            self.settled.append(settled_line(log, self.search))
+        return results
+
+
+class Defaults(Rueda):
+
+    def __init__(self, bin_dir, streams):
+        super().__init__(bin_dir, streams=streams)
+        self.name = "defaults"
+
+
+def settled_line(path, search):
+    """The end of the search, which must have come before anything was measured."""
+    try:
+        lines = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    except OSError as error:
+        raise CompareError(f"there is no log of a search: {error}") from error
+    if not lines or lines[-1]["phase"] != "settled":
+        raise CompareError(f"the search had not settled after {search} steps: raise --search")
+    windows = sum(not line["verdict"] for line in lines)
+    steps = int(lines[-1]["step"]) + STEPS_BETWEEN * windows
+    if steps > search:
+        raise CompareError(f"the search took up to {steps} steps, and --search is {search}: raise it")
+    return lines[-1]
+
+
+def parse_network(text):
+    return text if text in ("loopback", "netns") else parse_rate(text)
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--networks", type=lambda text: [parse_network(word) for word in text.split(",")],
+                        default=["1gbit", "loopback"], help="separated by commas (1gbit,loopback)")
+    parser.add_argument("--model", default="resnet50", help="resnet50, vgg16, googlenet or small1000 (resnet50)")
+    parser.add_argument("--np", type=int, default=4, help="ranks (4)")
+    parser.add_argument("--nodes", type=int, default=2, help="nodes, all on this machine (2)")
+    parser.add_argument("--streams", help="TCP streams that the daemons open, for both; the search may use fewer")
+    parser.add_argument("--iters", type=int, default=60, help="measured steps of a run (60)")
+    parser.add_argument("--search", type=int, default=900, help="steps before them, of the autotuned runs (900)")
+    parser.add_argument("--warmup", type=int, default=20, help="steps before them, of the others (20)")
+    parser.add_argument("--rounds", type=int, default=5, help="of both (5)")
+    parser.add_argument("--repeats", type=int, default=1, help="of a disturbed run, at most (1)")
+    parser.add_argument("--timeout-s", type=int, default=3600, help="for one run (3600)")
+    parser.add_argument("--require", type=float, default=1.03, metavar="X",
+                        help="exit with 3 when the autotuned step takes more than X times the defaults' (1.03)")
+    parser.add_argument("--bin-dir", default=default_bin_dir(), help="with ruedarun and rueda-bench")
+    parser.add_argument("--busy-ok", action="store_true", help="go on though the machine is busy with other work")
+    parser.add_argument("--json", metavar="FILE", help="write everything measured")
+    options = parser.parse_args(arguments)
+    for name in ("np", "nodes", "iters", "search", "rounds"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name} must be at least 1")
+    return options
+
+
+def measure(options, network_name, model, log):
+    """{"ratio": ..., "times": ..., "settled": ...} over one network."""
+    is_joined = network_name != "loopback"
+    rate = None if network_name in ("loopback", "netns") else network_name
+    work = Work(ranks=options.np, nodes=options.nodes, sizes=[model["bytes"]], model=options.model,
+                shapes=model["shapes"], iters=options.iters, warmup=options.warmup, timeout_s=options.timeout_s)
+    sides = [Defaults(options.bin_dir, options.streams),
+             Autotuned(options.bin_dir, options.streams, options.search)]
+    with open_network(options.nodes, "system", is_joined, rate) as network:
+        log(f"over {network.text}")
+        done = rounds.run_rounds(sides, work, network, options.rounds, options.repeats, log)
+    times = {side.name: [one[side.name]["results"][0]["time_us"] / 1e3 for one in done] for side in sides}
+    ratios = [tuned / plain for plain, tuned in zip(times["defaults"], times["autotuned"])]
+    return {"network": network_name, "times_ms": times, "ratios": ratios, "settled": sides[1].settled, "rounds": done}
+
+
+def described(line):
+    return f"{line['verdict']} ({', '.join(line[key] for key in SETTING)})"
+
+
+def markdown(options, found):
+    lines = [f"A step of {options.model}, {options.np} ranks on {options.nodes} nodes of this machine, {options.iters} "
+             f"steps a run, {options.rounds} alternating rounds; milliseconds, medians and ranges. Settings: "
+             f"{', '.join(SETTING)}.", ""]
+    rows = []
+    for one in found:
+        spreads = [rounds.spread(values) for values in (*one["times_ms"].values(), one["ratios"])]
+        settled = {described(line): None for line in one["settled"]}
+        rows.append([one["network"], *map(with_range, spreads), "; ".join(settled)])
+    return "\n".join([*lines, *table(["network", "defaults", "autotuned", "ratio", "settled on"], rows)])
+
+
+def main():
+    options = parse(sys.argv[1:])
+
+    def log(text):
+        print(text, file=sys.stderr, flush=True)
+
+    # A SIGTERM must pass through the blocks that put things back.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    try:
+        require_quiet(options.busy_ok, log)
+        model = read_model(options.bin_dir, options.model)
+        found = [measure(options, name, model, log) for name in options.networks]
+        if options.json:
+            Path(options.json).write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    except (CompareError, OSError) as error:
+        print(f"autotune.py: {error}", file=sys.stderr)
+        return 1
+    print(markdown(options, found))
+    slower = [one["network"] for one in found if statistics.median(one["ratios"]) > options.require]
+    if slower:
+        print(f"autotune.py: over {', '.join(slower)} a tuned step takes more than {options.require} times the "
+              "defaults'", file=sys.stderr)
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
