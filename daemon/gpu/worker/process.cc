@@ -63,6 +63,10 @@ OpenDevice devices_of_plugin(std::string plugin) {
 
 int run_worker(UniqueFd socket, OpenDevice open) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::prctl(PR_SET_NAME, "ruedad-gpu");
+  // What ends the daemon may be meant for all of its processes, but the daemon ends its jobs first.
+  ::signal(SIGINT, SIG_IGN);
+  ::signal(SIGTERM, SIG_IGN);
   Worker worker(std::move(socket), std::move(open));
   int64_t moved_ns = steady_now_ns();
   while (worker.turn(steady_now_ms())) {
