@@ -249,6 +249,28 @@ TEST_F(WorkerTest, AnOperationOfManySegmentsIsSeveralMessages) {
   EXPECT_EQ(values(ranks_[1]), all(3));
 }
 
+TEST_F(WorkerTest, SegmentsOfDifferentRanksAndManyCountersAreFine) {
+  open_and_share();
+  WorkerOperation operation = sum_of_two(1);
+  operation.segments[0].count = kCount / 2;
+  // Of the other half one rank alone gives and gets something.
+  operation.segments.push_back({.count = kCount / 2,
+                                .sources = {{.memory = 0, .offset = kBytes / 2}},
+                                .destinations = {{.memory = 0, .offset = kBytes / 2}}});
+  operation.batch.prescale = 2;
+  for (uint64_t i = 0; i < 6000; ++i) operation.writes.push_back({counter(i % 500), i});
+  run(operation);
+  for (int i = 0; i < 50'000 && counters_.get(5999 % 500) != 5999; ++i) {
+    turn();
+    gpu_.step();
+  }
+  expect_outcome(WorkerMessage::kEnded, 1, Code::kOk);
+  std::vector<float> wanted = all(6);
+  std::fill(wanted.begin() + kCount / 2, wanted.end(), 2.0f);
+  EXPECT_EQ(values(ranks_[0]), wanted);
+  EXPECT_EQ(values(ranks_[1])[kCount / 2], 2.0f);
+}
+
 TEST_F(WorkerTest, WhatCannotBeDoneFailsAloneAndReleasesWhoWaits) {
   open_and_share();
   WorkerOperation bad = sum_of_two(1);
@@ -411,7 +433,7 @@ TEST(MakePackets, RefusesMoreRanksThanABatchTakes) {
   WorkerOperation operation;
   operation.segments.push_back({.count = 1, .sources = std::vector<Place>(kMaxSources + 1)});
   EXPECT_EQ(make_packets(operation).status().code(), Code::kInvalidArgument);
-  operation = {.waits = std::vector<CounterWait>(kMaxWrites + 1)};
+  operation = {.writes = std::vector<CounterWrite>(kMaxCommands + 1)};
   EXPECT_EQ(make_packets(operation).status().code(), Code::kInvalidArgument);
 }
 

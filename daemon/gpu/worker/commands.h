@@ -11,7 +11,7 @@
 
 namespace rueda::gpu {
 
-// As batch.h has it, but with Places. All of an operation have as many sources and destinations.
+// As batch.h has it, but with Places.
 struct PlacedSegment {
   uint64_t count = 0;
   std::optional<Place> partial;
@@ -36,7 +36,7 @@ struct WorkerOperation {
   std::vector<CounterWrite> writes;
 };
 
-// kInvalidArgument: it has too many counters, or a segment is too large for a message.
+// kInvalidArgument: it has more sources or destinations than a device takes, or too many commands.
 Result<std::vector<Packet>> make_packets(const WorkerOperation& operation);
 
 }  // namespace rueda::gpu

@@ -3,9 +3,9 @@
 // program.
 //
 // An operation is a sequence of commands for one stream: what it waits for (kWait), launches
-// (kReduce), and its end (kEnd), whose counters are written whether the launches went well or not:
-// who waits for them is not to wait for ever. Memory goes by numbers that the daemon gives out, and
-// offsets in it.
+// (kReduce), counters (kWrite) and its end (kEnd). The counters are written whether the launches
+// went well or not: who waits for them is not to wait for ever. Memory goes by numbers that the
+// daemon gives out, and offsets in it.
 #pragma once
 
 #include <array>
@@ -26,8 +26,8 @@ namespace rueda::gpu {
 inline constexpr size_t kMaxMessageBytes = 64 << 10;
 inline constexpr uint32_t kMaxWorkerStreams = 64;
 inline constexpr uint32_t kMaxWorkerMemories = 16384;
-// Of a kEnd.
-inline constexpr size_t kMaxWrites = 1024;
+// Waits, launches and writes of an operation. A fused batch has a write for each tensor and rank.
+inline constexpr size_t kMaxCommands = 16384;
 
 enum class WorkerMessage : uint32_t {
   // From the daemon:
@@ -36,7 +36,8 @@ enum class WorkerMessage : uint32_t {
   kRemoveMemory = 3,  // RemoveMemoryBody; of memory that no command names any more
   kWait = 4,          // WaitBody
   kReduce = 5,        // ReduceBody, segments
-  kEnd = 6,           // EndBody, writes; answered when all before it is done
+  kWrite = 6,         // WriteBody, writes
+  kEnd = 7,           // EndBody; answered when all before it is done
   // From the worker:
   kReady = 16,        // ReadyBody: the device is open
   kMemoryAdded = 17,  // OutcomeBody of the memory's number, text
@@ -102,15 +103,20 @@ struct ReduceBody {
   uint8_t has_partial = 0;
 };
 
-struct EndBody {
+struct WriteBody {
   uint32_t stream = 0;
   uint32_t writes = 0;  // CounterWrites that follow
-  uint64_t operation = 0;
 };
 
 struct CounterWrite {
   Place counter;
   uint64_t value = 0;
+};
+
+struct EndBody {
+  uint32_t stream = 0;
+  uint32_t reserved = 0;
+  uint64_t operation = 0;
 };
 
 struct ReadyBody {

@@ -15,7 +15,7 @@
 namespace rueda::gpu {
 namespace {
 
-constexpr size_t kCallsOfALine = 4096;
+constexpr size_t kCallsOfALine = 65536;
 constexpr int kMessagesOfATurn = 64;
 constexpr size_t kCounterStride = 64;  // no two streams write to one cache line
 constexpr TicksMs kMaxSilenceMs = 500;
@@ -98,6 +98,7 @@ Status Worker::take(Packet& packet) {
     case WorkerMessage::kRemoveMemory: return remove_memory(packet);
     case WorkerMessage::kWait: return wait(packet);
     case WorkerMessage::kReduce: return reduce(packet);
+    case WorkerMessage::kWrite: return write(packet);
     case WorkerMessage::kEnd: return end(packet);
     default: return broken("a message of type " + std::to_string(static_cast<uint32_t>(type)));
   }
@@ -325,24 +326,33 @@ Status Worker::reduce(Packet& packet) {
   });
 }
 
+Status Worker::write(Packet& packet) {
+  WriteBody body;
+  if (!packet.take(body)) return broken("counters to write");
+  const Result<Line*> found = line(body.stream);
+  if (!found.is_ok()) return found.status();
+  if (Status status = begin(*found.value()); !status.is_ok()) return status;
+  for (uint32_t i = 0; i < body.writes; ++i) {
+    CounterWrite write;
+    if (!packet.take(write)) return broken("counters that are cut off");
+    const Result<uint64_t*> at = counter(write.counter);
+    if (!at.is_ok()) return broken(at.status().message());
+    const Status queued =
+        queue(*found.value(), [at = at.value(), value = write.value](Stream& stream) {
+          return stream.write_value(at, value);
+        });
+    if (!queued.is_ok()) return queued;
+  }
+  return packet.is_taken() ? Status::ok() : broken("too many counters");
+}
+
 Status Worker::end(Packet& packet) {
   EndBody body;
-  if (!packet.take(body) || body.writes > kMaxWrites) return broken("an end");
+  if (!packet.take(body) || !packet.is_taken()) return broken("an end");
   const Result<Line*> found = line(body.stream);
   if (!found.is_ok()) return found.status();
   Line& own = *found.value();
   if (Status status = begin(own); !status.is_ok()) return status;
-  for (uint32_t i = 0; i < body.writes; ++i) {
-    CounterWrite write;
-    if (!packet.take(write)) return broken("an end that is cut off");
-    const Result<uint64_t*> at = counter(write.counter);
-    if (!at.is_ok()) return broken(at.status().message());
-    const Status queued = queue(own, [at = at.value(), value = write.value](Stream& stream) {
-      return stream.write_value(at, value);
-    });
-    if (!queued.is_ok()) return queued;
-  }
-  if (!packet.is_taken()) return broken("an end that is too long");
   own.is_open = own.has_begun = false;
   return queue(own, [&own, number = ++own.queued, operation = body.operation](Stream& stream) {
     Status status = stream.write_value(own.ended, number);

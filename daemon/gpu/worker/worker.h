@@ -82,6 +82,7 @@ class Worker {
   Status remove_memory(Packet& packet);
   Status wait(Packet& packet);
   Status reduce(Packet& packet);
+  Status write(Packet& packet);
   Status end(Packet& packet);
 
   Status open_device(const OpenBody& wanted);
