@@ -4,6 +4,7 @@
 #include <future>
 #include <iostream>
 #include <random>
+#include <string_view>
 #include <thread>
 
 #include <boost/asio/io_context.hpp>
@@ -19,6 +20,7 @@
 #include "daemon/config.h"
 #include "daemon/engine/awake_loop.h"
 #include "daemon/engine/engine.h"
+#include "daemon/gpu/worker/process.h"
 #include "daemon/logging.h"
 #include "daemon/observe/http_server.h"
 #include "daemon/reduce/kernels.h"
@@ -304,6 +306,11 @@ void Daemon::tear_down() {
 
 int main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);
+  // How the daemon starts itself as a GPU worker: the plugin's file, or nothing, and a descriptor.
+  if (argc == 4 && std::string_view(argv[1]) == "--gpu-worker") {
+    rueda::UniqueFd socket(std::atoi(argv[3]));
+    std::_Exit(rueda::gpu::run_worker(std::move(socket), rueda::gpu::devices_of_plugin(argv[2])));
+  }
   auto read = rueda::read_config(argc, argv);
   if (const int* code = std::get_if<int>(&read)) return *code;
   rueda::Config config = std::move(std::get<rueda::Config>(read));

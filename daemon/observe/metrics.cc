@@ -74,6 +74,10 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
       .unmeasured_jobs =
           single_counter(registry, "rueda_unmeasured_jobs_total",
                          "Jobs coordinated here with a node whose bandwidths are not known."),
+      .gpu_workers = single_gauge(registry, "rueda_gpu_workers", "GPU worker processes."),
+      .gpu_worker_losses =
+          single_counter(registry, "rueda_gpu_worker_losses_total",
+                         "GPU workers that ended, or were ended, while a job had them."),
       .order_sent = message("order", "sent"),
       .order_received = message("order", "received"),
       .membership_sent = message("membership", "sent"),

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/base/fd.h"
 #include "daemon/base/status.h"
-#include "daemon/session/fd.h"
 #include "daemon/session/session.h"
 #include "daemon/session/sigbus_guard.h"
 

@@ -9,7 +9,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "daemon/session/fd.h"
+#include "daemon/base/fd.h"
 #include "daemon/session/session.h"
 
 namespace rueda::session {

@@ -5,8 +5,8 @@
 
 #include <sys/types.h>
 
+#include "daemon/base/fd.h"
 #include "daemon/base/status.h"
-#include "daemon/session/fd.h"
 
 namespace rueda::session {
 

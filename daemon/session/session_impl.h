@@ -11,8 +11,8 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "daemon/base/fd.h"
 #include "daemon/session/arena.h"
-#include "daemon/session/fd.h"
 #include "daemon/session/intern.h"
 #include "daemon/session/session.h"
 #include "daemon/session/shared_rings.h"

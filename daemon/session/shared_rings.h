@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "daemon/base/fd.h"
 #include "daemon/base/status.h"
 #include "daemon/session/arena.h"
-#include "daemon/session/fd.h"
 #include "daemon/session/ring.h"
 
 namespace rueda::session {

@@ -10,8 +10,8 @@
 
 #include "client/abi/rueda_abi.h"
 #include "daemon/base/check.h"
+#include "daemon/base/fd.h"
 #include "daemon/base/status.h"
-#include "daemon/session/fd.h"
 
 namespace rueda::session {
 

@@ -209,7 +209,7 @@ TEST_F(BuildOperationTest, ABarrierHasNoElements) {
 TEST_F(BuildOperationTest, EachArenaIsHeldOnce) {
   constexpr uint64_t kBytes = 4096;
   session::ArenaTable arenas(std::make_shared<session::ArenaTotals>());
-  session::UniqueFd memory(::memfd_create("arena", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  UniqueFd memory(::memfd_create("arena", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(::ftruncate(memory.get(), kBytes), 0);
   ASSERT_EQ(::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
   const auto a = arenas.find(arenas.add(memory.get(), kBytes).value());

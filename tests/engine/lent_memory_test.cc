@@ -36,7 +36,7 @@ struct TestArena {
   }
   void vanish() { EXPECT_EQ(::ftruncate(file.get(), 0), 0); }
 
-  session::UniqueFd file;
+  UniqueFd file;
   std::shared_ptr<session::Arena> arena;
 };
 

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "daemon/gpu/fake/fake_device.h"
+#include "tests/gpu/temporary_folder.h"
 
 namespace rueda::gpu {
 namespace {
@@ -18,7 +19,7 @@ constexpr std::chrono::seconds kLong{20};  // a hang, not a wait
 
 class FakeNeighbour final : public Neighbour {
  public:
-  explicit FakeNeighbour(FakeGpu& gpu) : gpu_(gpu), device_(gpu) {}
+  explicit FakeNeighbour(std::shared_ptr<FakeGpu> gpu) : gpu_(std::move(gpu)), device_(*gpu_) {}
 
   Result<MemoryHandle> share(size_t bytes, uint8_t seed, Sharing sharing) override {
     const Result<DeviceAddress> at = device_.allocate(bytes, sharing);
@@ -29,14 +30,14 @@ class FakeNeighbour final : public Neighbour {
     if (Status status = stream->copy_to_device(at.value(), host.data(), bytes); !status.is_ok()) {
       return status;
     }
-    while (!stream->is_idle().value()) gpu_.step();
+    while (!stream->is_idle().value()) gpu_->step();
     last_ = at.value();
     return device_.export_memory(at.value());
   }
   Status take_back() override { return device_.free(last_); }
 
  private:
-  FakeGpu& gpu_;
+  std::shared_ptr<FakeGpu> gpu_;
   FakeDevice device_;
   DeviceAddress last_ = 0;
 };
@@ -44,8 +45,8 @@ class FakeNeighbour final : public Neighbour {
 class FakeRig final : public Rig {
  public:
   FakeRig(const DeviceOptions& options, uint64_t seed, bool has_thread)
-      : gpu_({.seed = seed}), device_(gpu_, options) {
-    if (has_thread) runner_.emplace(gpu_);
+      : gpu_(std::make_shared<FakeGpu>(fake::FakeOptions{.seed = seed})), device_(*gpu_, options) {
+    if (has_thread) runner_.emplace(*gpu_);
   }
 
   Device& device() override { return device_; }
@@ -53,7 +54,7 @@ class FakeRig final : public Rig {
     if (runner_) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     } else {
-      gpu_.step();
+      gpu_->step();
     }
   }
   std::unique_ptr<Neighbour> make_neighbour() override {
@@ -61,9 +62,30 @@ class FakeRig final : public Rig {
   }
 
  private:
-  FakeGpu gpu_;
+  const std::shared_ptr<FakeGpu> gpu_;
   FakeDevice device_;
   std::optional<FakeRunner> runner_;
+};
+
+// The neighbour has a GPU of its own, with the same files: what two processes have of one.
+class FakeFilesRig final : public Rig {
+ public:
+  explicit FakeFilesRig(const DeviceOptions& options) : device_(*gpu_, options) {}
+
+  Device& device() override { return device_; }
+  void wait_a_little() override { gpu_->step(); }
+  std::unique_ptr<Neighbour> make_neighbour() override {
+    return std::make_unique<FakeNeighbour>(make_gpu());
+  }
+
+ private:
+  std::shared_ptr<FakeGpu> make_gpu() {
+    return std::make_shared<FakeGpu>(fake::FakeOptions{.folder = folder_.path()});
+  }
+
+  const TemporaryFolder folder_;
+  const std::shared_ptr<FakeGpu> gpu_ = make_gpu();
+  FakeDevice device_;
 };
 
 RigMaker fake_rig(const std::string& name, uint64_t seed, bool has_thread) {
@@ -75,8 +97,14 @@ RigMaker fake_rig(const std::string& name, uint64_t seed, bool has_thread) {
 }  // namespace
 
 std::vector<RigMaker> all_rigs() {
-  return {fake_rig("fake", 1, false), fake_rig("fake_otherwise", 4711, false),
-          fake_rig("fake_thread", 2, true), cuda_rig()};
+  return {fake_rig("fake", 1, false),
+          fake_rig("fake_otherwise", 4711, false),
+          fake_rig("fake_thread", 2, true),
+          {"fake_files",
+           [](const DeviceOptions& options) -> Result<std::unique_ptr<Rig>> {
+             return std::unique_ptr<Rig>(std::make_unique<FakeFilesRig>(options));
+           }},
+          cuda_rig()};
 }
 
 std::string rig_name(const testing::TestParamInfo<RigMaker>& info) { return info.param.name; }

@@ -34,7 +34,8 @@ TEST(Metrics, DaemonSeriesAreThereFromTheStart) {
         "rueda_unstable_bytes 0\n", "rueda_rejected_clients_total 0\n",
         "rueda_rejected_connections_total 0\n", "rueda_job_failures_total 0\n",
         "rueda_late_joins_total 0\n", "rueda_unreachable_pairs 0\n",
-        "rueda_unmeasured_jobs_total 0\n",
+        "rueda_unmeasured_jobs_total 0\n", "rueda_gpu_workers 0\n",
+        "rueda_gpu_worker_losses_total 0\n",
         "rueda_control_messages_total{direction=\"sent\",kind=\"order\"} 0\n",
         "rueda_control_messages_total{direction=\"received\",kind=\"timeline\"} 0\n",
         "rueda_control_messages_total{direction=\"sent\",kind=\"nonfinite\"} 0\n",
@@ -63,6 +64,8 @@ TEST(Metrics, EachDaemonFieldHasItsOwnSeries) {
   daemon.late_joins.Increment(15);
   daemon.unreachable_pairs.Set(16);
   daemon.unmeasured_jobs.Increment(17);
+  daemon.gpu_workers.Set(18);
+  daemon.gpu_worker_losses.Increment(19);
   const std::string text = metrics.render();
   for (const char* line :
        {"rueda_clients 1\n", "rueda_jobs 2\n", "rueda_arena_bytes 3\n", "rueda_staging_bytes 4\n",
@@ -74,7 +77,8 @@ TEST(Metrics, EachDaemonFieldHasItsOwnSeries) {
         "{direction=\"sent\",kind=\"heartbeat\"} 12\n",
         "{direction=\"received\",kind=\"heartbeat\"} 13\n", "rueda_unstable_bytes 14\n",
         "rueda_late_joins_total 15\n", "rueda_unreachable_pairs 16\n",
-        "rueda_unmeasured_jobs_total 17\n"}) {
+        "rueda_unmeasured_jobs_total 17\n", "rueda_gpu_workers 18\n",
+        "rueda_gpu_worker_losses_total 19\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
 }

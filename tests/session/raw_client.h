@@ -18,7 +18,7 @@
 #include <sys/socket.h>
 
 #include "client/abi/rueda_abi.h"
-#include "daemon/session/fd.h"
+#include "daemon/base/fd.h"
 #include "daemon/session/session.h"
 
 namespace rueda::session {

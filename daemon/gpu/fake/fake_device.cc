@@ -45,8 +45,8 @@ FakeDevice::~FakeDevice() {
   RUEDA_CHECK(streams_.empty());
   for (auto& [base, mapping] : mappings_) {
     if (mapping.is_import) continue;
-    mapping.block->is_freed = true;
-    gpu_.used_bytes_ -= room_for(mapping.block->data.size());
+    mapping.block->set_freed();
+    gpu_.used_bytes_ -= room_for(mapping.block->data().size());
   }
 }
 
@@ -108,10 +108,10 @@ std::byte* FakeDevice::resolve(DeviceAddress address, uint64_t bytes) {
   auto& [base, mapping] = *std::prev(next);
   const uint64_t offset = address - base;
   Block& block = *mapping.block;
-  if (block.is_freed || offset > block.data.size() || bytes > block.data.size() - offset) {
+  if (block.is_freed() || offset > block.data().size() || bytes > block.data().size() - offset) {
     return nullptr;
   }
-  return block.data.data() + offset;
+  return block.data().data() + offset;
 }
 
 bool FakeDevice::is_pinned(const void* at, size_t bytes) const {
@@ -131,8 +131,8 @@ bool FakeDevice::is_mapped(const Block& block) const {
 DeviceAddress FakeDevice::map(std::shared_ptr<Block> block, bool is_import) {
   DeviceAddress base = kFirstAddress;
   for (const auto& [taken, mapping] : mappings_) {
-    if (taken - base >= room_for(block->data.size())) break;
-    base = taken + room_for(mapping.block->data.size());
+    if (taken - base >= room_for(block->data().size())) break;
+    base = taken + room_for(mapping.block->data().size());
   }
   mappings_.emplace(base, Mapping{std::move(block), is_import, next_mapping_id_++});
   return base;
@@ -151,15 +151,11 @@ Result<DeviceAddress> FakeDevice::allocate(uint64_t bytes, Sharing sharing) {
       room_for(bytes) > gpu_.options_.memory_bytes - gpu_.used_bytes_) {
     return Status(Code::kResourceExhausted, "the device has no memory left");
   }
-  auto block = std::make_shared<Block>();
-  block->id = gpu_.next_id_++;
-  block->sharing = sharing;
-  // What memory happens to hold: no test should get by because it was zero.
-  block->data.assign(bytes, std::byte{0xa5});
-  gpu_.blocks_[block->id] = block;
+  Result<std::shared_ptr<Block>> block = gpu_.make_block(sharing, bytes);
+  if (!block.is_ok()) return block.status();
   gpu_.used_bytes_ += room_for(bytes);
   allocated_bytes_ += bytes;
-  return map(std::move(block), false);
+  return map(std::move(block).value(), false);
 }
 
 Status FakeDevice::wait_until_idle() {
@@ -183,9 +179,9 @@ Status FakeDevice::unmap(DeviceAddress base, bool is_import) {
   if (Status status = wait_until_idle(); !status.is_ok()) return status;
   if (!is_import) {
     Block& block = *found->second.block;
-    block.is_freed = true;
-    gpu_.used_bytes_ -= room_for(block.data.size());
-    allocated_bytes_ -= block.data.size();
+    block.set_freed();
+    gpu_.used_bytes_ -= room_for(block.data().size());
+    allocated_bytes_ -= block.data().size();
   }
   mappings_.erase(found);
   return Status::ok();
@@ -208,9 +204,14 @@ Result<Allocation> FakeDevice::find(DeviceAddress address) {
   const auto next = mappings_.upper_bound(address);
   if (next == mappings_.begin()) return not_found("no memory is at this address");
   const auto& [base, mapping] = *std::prev(next);
-  const uint64_t bytes = mapping.block->data.size();
+  const uint64_t bytes = mapping.block->data().size();
   if (address - base >= bytes) return not_found("no memory is at this address");
   return Allocation{base, bytes, mapping.id};
+}
+
+// In files any process may have made it.
+const void* FakeDevice::ticket_gpu() const {
+  return gpu_.options_.folder.empty() ? &gpu_ : nullptr;
 }
 
 Result<MemoryHandle> FakeDevice::export_memory(DeviceAddress base) {
@@ -221,11 +222,11 @@ Result<MemoryHandle> FakeDevice::export_memory(DeviceAddress base) {
     return not_found("no memory was allocated at this address");
   }
   const Block& block = *found->second.block;
-  MemoryHandle handle{.sharing = block.sharing, .bytes = block.data.size()};
-  Ticket ticket{.gpu = &gpu_, .block_id = block.id};
+  MemoryHandle handle{.sharing = block.sharing(), .bytes = block.data().size()};
+  Ticket ticket{.gpu = ticket_gpu(), .block_id = block.id()};
   std::memcpy(ticket.magic, kMagic, sizeof kMagic);
   static_assert(sizeof ticket <= sizeof handle.ipc);
-  if (block.sharing == Sharing::kIpc) {
+  if (block.sharing() == Sharing::kIpc) {
     std::memcpy(handle.ipc.data(), &ticket, sizeof ticket);
     return handle;
   }
@@ -244,7 +245,7 @@ Result<uint64_t> FakeDevice::id_in(const MemoryHandle& handle) const {
   } else if (::pread(handle.fd, &ticket, sizeof ticket, 0) != sizeof ticket) {
     return Status(Code::kInvalidArgument, "this file is no handle of device memory");
   }
-  if (std::memcmp(ticket.magic, kMagic, sizeof kMagic) != 0 || ticket.gpu != &gpu_) {
+  if (std::memcmp(ticket.magic, kMagic, sizeof kMagic) != 0 || ticket.gpu != ticket_gpu()) {
     return Status(Code::kInvalidArgument, "this is no handle of memory of this device");
   }
   return ticket.block_id;
@@ -255,10 +256,9 @@ Result<DeviceAddress> FakeDevice::import_memory(const MemoryHandle& handle) {
   if (Status status = enter("import_memory"); !status.is_ok()) return status;
   const Result<uint64_t> id = id_in(handle);
   if (!id.is_ok()) return id.status();
-  const auto found = gpu_.blocks_.find(id.value());
-  const auto block = found == gpu_.blocks_.end() ? nullptr : found->second.lock();
-  if (!block || block->is_freed) return not_found("the memory of this handle is no longer there");
-  if (handle.bytes != block->data.size() || handle.sharing != block->sharing) {
+  const std::shared_ptr<Block> block = gpu_.find_block(id.value());
+  if (!block) return not_found("the memory of this handle is no longer there");
+  if (handle.bytes != block->data().size() || handle.sharing != block->sharing()) {
     return Status(Code::kInvalidArgument, "the memory of this handle has another size");
   }
   if (handle.sharing == Sharing::kIpc && is_mapped(*block)) {

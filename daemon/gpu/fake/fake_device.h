@@ -82,6 +82,7 @@ class FakeDevice final : public Device {
   // A mapping that is an import, or is not, or kNotFound.
   Status unmap(DeviceAddress base, bool is_import);
   Status remove_host(std::byte* base, bool is_owned);
+  const void* ticket_gpu() const;
   Result<uint64_t> id_in(const MemoryHandle& handle) const;
 
   FakeGpu& gpu_;

@@ -1,6 +1,9 @@
 #include "daemon/gpu/fake/fake_gpu.h"
 
+#include <atomic>
 #include <chrono>
+
+#include <unistd.h>
 
 #include "daemon/gpu/fake/fake_stream.h"
 
@@ -32,6 +35,30 @@ bool FakeGpu::step_locked() {
   ++steps_;
   able[random(able.size())]->advance();
   return true;
+}
+
+Result<std::shared_ptr<Block>> FakeGpu::make_block(Sharing sharing, uint64_t bytes) {
+  if (options_.folder.empty()) {
+    auto block = std::make_shared<Block>(next_id_++, sharing, bytes);
+    blocks_[block->id()] = block;
+    return block;
+  }
+  // No other process has it, nor another FakeGpu of this one.
+  static std::atomic<uint32_t> next = 1;
+  const uint64_t id = (static_cast<uint64_t>(::getpid()) << 32) | next++;
+  Result<std::shared_ptr<Block>> made = Block::create(options_.folder, id, sharing, bytes);
+  if (made.is_ok()) blocks_[id] = made.value();
+  return made;
+}
+
+std::shared_ptr<Block> FakeGpu::find_block(uint64_t id) {
+  const auto found = blocks_.find(id);
+  std::shared_ptr<Block> block = found == blocks_.end() ? nullptr : found->second.lock();
+  if (!block && !options_.folder.empty()) {
+    const Result<std::shared_ptr<Block>> opened = Block::open(options_.folder, id);
+    if (opened.is_ok()) blocks_[id] = block = opened.value();
+  }
+  return block && !block->is_freed() ? block : nullptr;
 }
 
 FakeRunner::FakeRunner(FakeGpu& gpu)

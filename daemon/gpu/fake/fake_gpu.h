@@ -17,10 +17,12 @@
 #include <mutex>
 #include <random>
 #include <stop_token>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "daemon/gpu/device.h"
+#include "daemon/gpu/fake/block.h"
 
 namespace rueda::gpu::fake {
 
@@ -29,14 +31,9 @@ struct FakeOptions {
   uint64_t memory_bytes = uint64_t{64} << 20;
   // The longest that an operation takes. The shortest is 1.
   uint32_t max_steps = 4;
-};
-
-// Device memory. It is gone when its exporter has freed it, though others may have it mapped.
-struct Block {
-  uint64_t id = 0;
-  Sharing sharing = Sharing::kIpc;
-  std::vector<std::byte> data;
-  bool is_freed = false;
+  // Where memory lies, a file each. Processes whose FakeGpus have the same folder share that GPU's
+  // memory, each with a time of its own. Empty: the memory is this process's.
+  std::string folder;
 };
 
 // A queued operation. Both are called with the GPU's mutex held.
@@ -67,6 +64,10 @@ class FakeGpu {
   friend class FakeStream;
 
   bool step_locked();
+  // Under the mutex, as all of these.
+  Result<std::shared_ptr<Block>> make_block(Sharing sharing, uint64_t bytes);
+  // Null: there is no such memory, or no longer.
+  std::shared_ptr<Block> find_block(uint64_t id);
   uint64_t random(uint64_t below) { return random_() % below; }
 
   mutable std::mutex mutex_;
@@ -75,7 +76,7 @@ class FakeGpu {
   uint64_t steps_ = 0;
   uint64_t used_bytes_ = 0;
   uint64_t next_id_ = 1;
-  std::map<uint64_t, std::weak_ptr<Block>> blocks_;  // by id
+  std::map<uint64_t, std::weak_ptr<Block>> blocks_;  // by id; those that it has seen
   std::vector<FakeStream*> streams_;                 // in the order in which they were made
 };
 

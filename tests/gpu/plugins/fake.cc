@@ -1,11 +1,17 @@
-// A plugin whose one device is a fake one.
+// A plugin whose one device is a fake one. RUEDA_FAKE_GPU is the folder of its memory, where other
+// processes are to share it; RUEDA_FAKE_GPU_LOSE_AFTER: how many operations it does until it is
+// lost.
+#include <cstdlib>
+#include <string>
+
 #include "daemon/gpu/fake/fake_device.h"
 #include "daemon/gpu/plugin.h"
 
 namespace {
 
 rueda::gpu::fake::FakeGpu& gpu() {
-  static rueda::gpu::fake::FakeGpu the_gpu;
+  const char* folder = std::getenv("RUEDA_FAKE_GPU");
+  static rueda::gpu::fake::FakeGpu the_gpu({.folder = folder != nullptr ? folder : ""});
   static rueda::gpu::fake::FakeRunner runner(the_gpu);
   return the_gpu;
 }
@@ -15,8 +21,12 @@ rueda::Result<std::vector<rueda::gpu::DeviceFacts>> list() {
 }
 
 rueda::Result<std::unique_ptr<rueda::gpu::Device>> open(const rueda::gpu::DeviceOptions& options) {
-  return std::unique_ptr<rueda::gpu::Device>(
-      std::make_unique<rueda::gpu::fake::FakeDevice>(gpu(), options));
+  auto device = std::make_unique<rueda::gpu::fake::FakeDevice>(gpu(), options);
+  if (const char* after = std::getenv("RUEDA_FAKE_GPU_LOSE_AFTER")) {
+    device->lose_after(std::stoull(after),
+                       {rueda::Code::kUnavailable, "the device has fallen off"});
+  }
+  return std::unique_ptr<rueda::gpu::Device>(std::move(device));
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 
 #include <unistd.h>
 
-namespace rueda::session {
+namespace rueda {
 
 class UniqueFd {
  public:
@@ -32,4 +32,4 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-}  // namespace rueda::session
+}  // namespace rueda

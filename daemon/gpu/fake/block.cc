@@ -1,0 +1,89 @@
+#include "daemon/gpu/fake/block.h"
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "daemon/base/fd.h"
+
+namespace rueda::gpu::fake {
+namespace {
+
+constexpr size_t kHeaderBytes = 4096;
+// What memory happens to hold: no test should get by because it was zero.
+constexpr std::byte kNoise{0xa5};
+
+std::string path_of(const std::string& folder, uint64_t id) {
+  return folder + "/memory-" + std::to_string(id);
+}
+
+void* map(int fd, size_t bytes) {
+  return ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+}
+
+Status no_file(Code code, const std::string& path) {
+  return {code, "fake device memory: " + path + ": " + std::strerror(errno)};
+}
+
+}  // namespace
+
+struct Block::Header {
+  uint64_t bytes = 0;
+  Sharing sharing = Sharing::kIpc;
+  std::atomic<uint32_t> is_freed = 0;
+};
+
+Block::Block(uint64_t id, Sharing sharing, uint64_t bytes)
+    : id_(id), sharing_(sharing), own_(bytes, kNoise), data_(own_) {}
+
+Block::Block(uint64_t id, std::string path, Header* header)
+    : id_(id),
+      sharing_(header->sharing),
+      path_(std::move(path)),
+      header_(header),
+      data_(reinterpret_cast<std::byte*>(header) + kHeaderBytes, header->bytes) {}
+
+Result<std::shared_ptr<Block>> Block::create(const std::string& folder, uint64_t id,
+                                             Sharing sharing, uint64_t bytes) {
+  std::string path = path_of(folder, id);
+  const UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!file.is_open() || ::ftruncate(file.get(), static_cast<off_t>(kHeaderBytes + bytes)) != 0) {
+    return no_file(Code::kResourceExhausted, path);
+  }
+  void* const at = map(file.get(), kHeaderBytes + bytes);
+  if (at == MAP_FAILED) return no_file(Code::kResourceExhausted, path);
+  auto* const header = new (at) Header{.bytes = bytes, .sharing = sharing};
+  std::shared_ptr<Block> block(new Block(id, std::move(path), header));
+  std::memset(block->data_.data(), static_cast<int>(kNoise), bytes);
+  return block;
+}
+
+Result<std::shared_ptr<Block>> Block::open(const std::string& folder, uint64_t id) {
+  std::string path = path_of(folder, id);
+  const UniqueFd file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  struct stat facts {};
+  if (!file.is_open() || ::fstat(file.get(), &facts) != 0) return no_file(Code::kNotFound, path);
+  void* const at = map(file.get(), static_cast<size_t>(facts.st_size));
+  if (at == MAP_FAILED) return no_file(Code::kResourceExhausted, path);
+  return std::shared_ptr<Block>(new Block(id, std::move(path), static_cast<Header*>(at)));
+}
+
+Block::~Block() {
+  if (header_ != nullptr) ::munmap(header_, kHeaderBytes + data_.size());
+}
+
+bool Block::is_freed() const { return header_ != nullptr ? header_->is_freed != 0 : is_freed_; }
+
+void Block::set_freed() {
+  is_freed_ = true;
+  if (header_ == nullptr) return;
+  header_->is_freed = 1;
+  ::unlink(path_.c_str());
+}
+
+}  // namespace rueda::gpu::fake

@@ -1,0 +1,81 @@
+#include "daemon/gpu/worker/process.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+#include "daemon/base/clock.h"
+#include "daemon/gpu/load.h"
+
+namespace rueda::gpu {
+namespace {
+
+constexpr int64_t kShortestPauseNs = 20'000;
+constexpr int64_t kLongestPauseNs = 500'000;
+
+std::string to_text(const std::array<uint8_t, 16>& uuid) {
+  std::string text = "GPU-";
+  for (size_t i = 0; i < uuid.size(); ++i) {
+    char two[3];
+    std::snprintf(two, sizeof two, "%02x", uuid[i]);
+    text += two;
+    if (i == 3 || i == 5 || i == 7 || i == 9) text += '-';
+  }
+  return text;
+}
+
+// Counters are looked at while something is under way: as often as it seems to be worth.
+void pause(const Worker& worker, int64_t quiet_ns) {
+  pollfd socket{.fd = worker.fd(), .events = POLLIN, .revents = 0};
+  if (!worker.is_busy()) {
+    ::poll(&socket, 1, -1);
+    return;
+  }
+  const timespec wait{.tv_sec = 0,
+                      .tv_nsec = std::clamp(quiet_ns / 16, kShortestPauseNs, kLongestPauseNs)};
+  ::ppoll(&socket, 1, &wait, nullptr);
+}
+
+}  // namespace
+
+OpenDevice devices_of_plugin(std::string plugin) {
+  return [plugin = std::move(plugin)](const OpenBody& wanted) -> Result<std::unique_ptr<Device>> {
+    const Result<const PluginTable*> table = load_plugin(plugin);
+    if (!table.is_ok()) return table.status();
+    const Result<std::vector<DeviceFacts>> devices = table.value()->list();
+    if (!devices.is_ok()) return devices.status();
+    for (const DeviceFacts& device : devices.value()) {
+      if (device.uuid != wanted.uuid) continue;
+      return table.value()->open(
+          {.ordinal = device.ordinal, .memory_limit_bytes = wanted.memory_limit_bytes});
+    }
+    return Status(Code::kNotFound,
+                  to_text(wanted.uuid) + " is none of the " +
+                      std::to_string(devices.value().size()) +
+                      " GPUs that the daemon can use: if it runs in a container, give it all GPUs "
+                      "of its node, and no CUDA_VISIBLE_DEVICES");
+  };
+}
+
+int run_worker(UniqueFd socket, OpenDevice open) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::prctl(PR_SET_NAME, "ruedad-gpu");
+  // What ends the daemon may be meant for all of its processes, but the daemon ends its jobs first.
+  ::signal(SIGINT, SIG_IGN);
+  ::signal(SIGTERM, SIG_IGN);
+  Worker worker(std::move(socket), std::move(open));
+  int64_t moved_ns = steady_now_ns();
+  while (worker.turn(steady_now_ms())) {
+    const int64_t now_ns = steady_now_ns();
+    if (worker.has_moved()) moved_ns = now_ns;
+    pause(worker, now_ns - moved_ns);
+  }
+  // Said by the daemon, too, unless that is what has gone.
+  return worker.why().code() == Code::kDaemonLost ? 0 : 1;
+}
+
+}  // namespace rueda::gpu

@@ -1,0 +1,124 @@
+// What a GPU worker does: takes commands from its socket, queues them on streams of one device, and
+// says what has ended. It is the process that loses its context when something goes wrong
+// (docs/decisions/0047-gpu-workers.md).
+//
+// A stream takes the commands of its operations in turn. What the device does not take yet, because
+// a stream has much queued, waits here, up to a bound. What has begun and does not end within
+// the timeout costs the worker: such a device cannot be waited for. Waiting for a counter has no
+// deadline: it is the application's work that is waited for.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/base/clock.h"
+#include "daemon/gpu/device.h"
+#include "daemon/gpu/worker/wire.h"
+
+namespace rueda::gpu {
+
+// A device by its uuid.
+using OpenDevice = std::function<Result<std::unique_ptr<Device>>(const OpenBody& wanted)>;
+
+// Belongs to one thread.
+class Worker {
+ public:
+  Worker(UniqueFd socket, OpenDevice open);
+  // May wait as Device::free() does: a process that ends had better leave without.
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // Takes what has come, and does what can be done. False: it is over, why() says why, and so has
+  // been told whoever is still there.
+  bool turn(TicksMs now);
+  const Status& why() const { return over_; }
+  int fd() const { return socket_.fd(); }
+  // Whether turn() has something to look at though nothing comes.
+  bool is_busy() const { return under_way_ > 0 || !outgoing_.empty(); }
+  // Whether something has come, begun or ended in the last turn.
+  bool has_moved() const { return has_moved_; }
+
+ private:
+  struct Memory {
+    MemoryKind kind = MemoryKind::kIpc;
+    DeviceAddress base = 0;     // of device memory
+    std::byte* host = nullptr;  // else
+    uint64_t bytes = 0;
+  };
+  struct UnderWay {
+    uint64_t operation = 0;
+    Status status;
+  };
+  // A call of the device, to be made again while it is kUnavailable.
+  using Call = std::function<Status(Stream&)>;
+  struct Line {
+    std::unique_ptr<Stream> stream;
+    std::deque<Call> calls;
+    // In pinned memory: how many operations have begun, and ended, on the device.
+    uint64_t* begun = nullptr;
+    uint64_t* ended = nullptr;
+    uint64_t queued = 0;             // operations whose end has been read
+    bool is_open = false;            // something of the next one has been read
+    bool has_begun = false;          // and its beginning is among the calls
+    Status failed;                   // of the operation whose calls are being made
+    std::deque<UnderWay> under_way;  // by their end
+    uint64_t seen_begun = 0;
+    uint64_t seen_ended = 0;
+    TicksMs seen_at = 0;
+  };
+
+  // Each says what is wrong with the message: an error is the end of the worker.
+  Status take(Packet& packet);
+  Status open(Packet& packet);
+  Status add_memory(Packet& packet);
+  Status remove_memory(Packet& packet);
+  Status wait(Packet& packet);
+  Status reduce(Packet& packet);
+  Status write(Packet& packet);
+  Status end(Packet& packet);
+
+  Status open_device(const OpenBody& wanted);
+  Result<Memory> make(const AddMemoryBody& wanted, int fd);
+  Result<Memory> map_host(int fd, uint64_t bytes);
+  Status release(const Memory& memory);
+  Result<Line*> line(uint32_t stream);
+  Status queue(Line& line, Call call);
+  void open_operation(Line& line);
+  Status begin(Line& line);
+  // kNotFound when there is no such memory, or it ends before.
+  Result<DeviceAddress> device_address(const Place& place, uint64_t bytes) const;
+  Result<uint64_t*> counter(const Place& place) const;
+
+  bool receive();
+  void make_calls(Line& line);
+  void look_at(Line& line, TicksMs now);
+  void release_removed();
+  void answer(Packet packet) { outgoing_.push_back(std::move(packet)); }
+  void flush();
+  void stop(const Status& why);
+
+  PacketSocket socket_;
+  const OpenDevice open_;
+  std::unique_ptr<Device> device_;
+  int64_t timeout_ms_ = 0;
+  std::map<uint32_t, Memory> memories_;
+  std::vector<Memory> removed_;  // closed once nothing is under way: closing may wait for that
+  std::byte* counters_ = nullptr;
+  std::array<std::unique_ptr<Line>, kMaxWorkerStreams> lines_;
+  size_t under_way_ = 0;  // operations of which something has been read
+  std::deque<Packet> outgoing_;
+  TicksMs said_at_ = 0;
+  bool has_moved_ = false;
+  bool is_over_ = false;
+  Status over_;
+};
+
+}  // namespace rueda::gpu

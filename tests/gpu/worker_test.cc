@@ -1,0 +1,441 @@
+// A worker in this process: the test is the daemon at the other end of the socket, and decides when
+// the fake device goes on.
+#include "daemon/gpu/worker/worker.h"
+
+#include <atomic>
+#include <cstring>
+#include <optional>
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "daemon/gpu/fake/fake_device.h"
+#include "daemon/gpu/worker/commands.h"
+#include "tests/gpu/shared_counters.h"
+
+namespace rueda::gpu {
+namespace {
+
+using fake::FakeDevice;
+using fake::FakeGpu;
+
+constexpr uint64_t kCount = 1000;
+constexpr uint64_t kBytes = kCount * sizeof(float);
+constexpr uint32_t kCounters = 9;  // the number of their memory
+
+class WorkerTest : public testing::Test {
+ protected:
+  // What one rank has, in a process of its own.
+  struct Rank {
+    explicit Rank(FakeGpu& gpu) : device(gpu), stream(device.make_stream(Priority::kLow).value()) {}
+    FakeDevice device;
+    std::unique_ptr<Stream> stream;
+    DeviceAddress at = 0;
+  };
+
+  WorkerTest() {
+    auto ends = make_packet_sockets().value();
+    daemon_.emplace(std::move(ends.first));
+    worker_.emplace(std::move(ends.second),
+                    [this](const OpenBody& wanted) -> Result<std::unique_ptr<Device>> {
+                      if (wanted.uuid[0] != 0xfa) return Status(Code::kNotFound, "no such GPU");
+                      auto device = std::make_unique<FakeDevice>(gpu_);
+                      device_ = device.get();
+                      return std::unique_ptr<Device>(std::move(device));
+                    });
+  }
+
+  void send(const Packet& packet) { ASSERT_EQ(daemon_->send(packet), PacketSocket::Io::kDone); }
+  void open(uint8_t first_of_uuid = 0xfa) {
+    OpenBody body{.timeout_ms = 1000, .memory_limit_bytes = 1 << 20};
+    body.uuid[0] = first_of_uuid;
+    Packet packet(WorkerMessage::kOpen);
+    send(packet.add(body));
+  }
+  void open_and_share() {
+    open();
+    ASSERT_EQ(next()->type(), WorkerMessage::kReady);
+    add_counters();
+    for (uint32_t i = 0; i < 2; ++i) share(i, ranks_[i], static_cast<float>(i + 1));
+  }
+  void add_counters() {
+    Packet packet(WorkerMessage::kAddMemory);
+    packet.add(AddMemoryBody{
+        .memory = kCounters, .kind = MemoryKind::kHost, .bytes = SharedCounters::kBytes});
+    packet.fd = counters_.duplicate();
+    send(packet);
+    expect_outcome(WorkerMessage::kMemoryAdded, kCounters, Code::kOk);
+  }
+  // The rank's device memory, kCount times the value, by the number.
+  void share(uint32_t number, Rank& rank, float value, Sharing sharing = Sharing::kIpc) {
+    rank.at = rank.device.allocate(kBytes, sharing).value();
+    put(rank, value);
+    const MemoryHandle handle = rank.device.export_memory(rank.at).value();
+    add(number, handle);
+    expect_outcome(WorkerMessage::kMemoryAdded, number, Code::kOk);
+  }
+  void add(uint32_t number, const MemoryHandle& handle) {
+    Packet packet(WorkerMessage::kAddMemory);
+    const auto kind = handle.sharing == Sharing::kIpc ? MemoryKind::kIpc : MemoryKind::kFd;
+    packet.add(
+        AddMemoryBody{.memory = number, .kind = kind, .bytes = handle.bytes, .ipc = handle.ipc});
+    packet.fd = UniqueFd(handle.fd);
+    send(packet);
+  }
+  void put(Rank& rank, float value) {
+    const auto host = rank.device.allocate_host(kBytes).value();
+    for (uint64_t i = 0; i < kCount; ++i) std::memcpy(host.data() + i * 4, &value, 4);
+    ASSERT_TRUE(rank.stream->copy_to_device(rank.at, host.data(), kBytes).is_ok());
+    gpu_.run();
+  }
+  std::vector<float> values(Rank& rank) {
+    const auto host = rank.device.allocate_host(kBytes).value();
+    EXPECT_TRUE(rank.stream->copy_to_host(host.data(), rank.at, kBytes).is_ok());
+    gpu_.run();
+    std::vector<float> found(kCount);
+    std::memcpy(found.data(), host.data(), kBytes);
+    return found;
+  }
+  static std::vector<float> all(float value) { return std::vector<float>(kCount, value); }
+
+  // All-reduces memory 0 and 1, in place; it waits for nothing, and writes nothing.
+  static WorkerOperation sum_of_two(uint64_t number) {
+    WorkerOperation operation{.number = number};
+    operation.segments.push_back({.count = kCount,
+                                  .sources = {{.memory = 0}, {.memory = 1}},
+                                  .destinations = {{.memory = 0}, {.memory = 1}}});
+    return operation;
+  }
+  static Place counter(size_t index) { return {.memory = kCounters, .offset = index * 8}; }
+  void run(const WorkerOperation& operation) {
+    auto packets = make_packets(operation);
+    ASSERT_TRUE(packets.is_ok()) << packets.status().to_string();
+    for (const Packet& packet : packets.value()) send(packet);
+  }
+
+  bool turn(TicksMs now = 0) { return worker_->turn(now); }
+  // The next thing that the worker says, once it has had its turns. None: it says nothing.
+  std::optional<Packet> next(TicksMs now = 0) {
+    for (int i = 0; i < 200; ++i) {
+      turn(now);
+      Packet packet;
+      if (daemon_->receive(packet) == PacketSocket::Io::kDone) return packet;
+      gpu_.step();
+    }
+    return std::nullopt;
+  }
+  void expect_outcome(WorkerMessage type, uint64_t about, Code code) {
+    auto packet = next();
+    ASSERT_TRUE(packet.has_value());
+    ASSERT_EQ(packet->type(), type);
+    const auto outcome = take_outcome(*packet);
+    ASSERT_TRUE(outcome.has_value());
+    EXPECT_EQ(outcome->about, about);
+    EXPECT_EQ(outcome->status.code(), code) << outcome->status.to_string();
+    text_ = outcome->status.message();
+  }
+  // It has said why, and is over.
+  void expect_end(Code code, TicksMs now = 0) {
+    std::optional<Packet> packet = next(now);
+    while (packet && packet->type() == WorkerMessage::kAlive) packet = next(now);
+    ASSERT_TRUE(packet.has_value());
+    ASSERT_EQ(packet->type(), WorkerMessage::kLost);
+    const auto outcome = take_outcome(*packet);
+    ASSERT_TRUE(outcome.has_value());
+    EXPECT_EQ(outcome->status.code(), code) << outcome->status.to_string();
+    text_ = outcome->status.message();
+    EXPECT_FALSE(turn(now));
+    EXPECT_EQ(worker_->why(), outcome->status);
+  }
+
+  FakeGpu gpu_;
+  std::array<Rank, 2> ranks_{Rank(gpu_), Rank(gpu_)};
+  SharedCounters counters_;
+  FakeDevice* device_ = nullptr;  // the worker's
+  std::optional<PacketSocket> daemon_;
+  std::optional<Worker> worker_;
+  std::string text_;
+};
+
+TEST_F(WorkerTest, ReducesMemoryOfTwoProcesses) {
+  open_and_share();
+  run(sum_of_two(5));
+  expect_outcome(WorkerMessage::kEnded, 5, Code::kOk);
+  for (Rank& rank : ranks_) EXPECT_EQ(values(rank), all(3));
+  EXPECT_FALSE(worker_->is_busy());
+}
+
+TEST_F(WorkerTest, MemoryComesByDescriptorsToo) {
+  open();
+  ASSERT_EQ(next()->type(), WorkerMessage::kReady);
+  share(0, ranks_[0], 1, Sharing::kFd);
+  share(1, ranks_[1], 2, Sharing::kFd);
+  run(sum_of_two(1));
+  expect_outcome(WorkerMessage::kEnded, 1, Code::kOk);
+  EXPECT_EQ(values(ranks_[1]), all(3));
+}
+
+TEST_F(WorkerTest, ScalesAndAverages) {
+  open_and_share();
+  WorkerOperation operation = sum_of_two(1);
+  operation.batch.op = ReduceOp::kAverage;
+  operation.batch.divisor = 2;
+  operation.batch.prescale = 4;
+  run(operation);
+  expect_outcome(WorkerMessage::kEnded, 1, Code::kOk);
+  EXPECT_EQ(values(ranks_[0]), all(6));
+}
+
+TEST_F(WorkerTest, WaitsForTheRanksAndTellsThem) {
+  open_and_share();
+  WorkerOperation operation = sum_of_two(1);
+  operation.waits = {{counter(0), 7}, {counter(1), 3}};
+  operation.writes = {{counter(2), 11}, {counter(3), 12}};
+  run(operation);
+  EXPECT_EQ(next(), std::nullopt);
+  EXPECT_TRUE(worker_->is_busy());
+  counters_.set(0, 7);
+  EXPECT_EQ(next(), std::nullopt);
+  // One beyond is as good.
+  counters_.set(1, 4);
+  expect_outcome(WorkerMessage::kEnded, 1, Code::kOk);
+  EXPECT_EQ(counters_.get(2), 11u);
+  EXPECT_EQ(counters_.get(3), 12u);
+  EXPECT_EQ(values(ranks_[0]), all(3));
+}
+
+TEST_F(WorkerTest, ReadsOnlyOnceARankIsReady) {
+  open_and_share();
+  WorkerOperation operation = sum_of_two(1);
+  operation.waits = {{counter(0), 1}};
+  run(operation);
+  EXPECT_EQ(next(), std::nullopt);
+  put(ranks_[0], 10);
+  counters_.set(0, 1);
+  expect_outcome(WorkerMessage::kEnded, 1, Code::kOk);
+  EXPECT_EQ(values(ranks_[1]), all(12));
+}
+
+TEST_F(WorkerTest, OperationsOfAStreamKeepTheirOrderAndStreamsDoNot) {
+  open_and_share();
+  WorkerOperation blocked = sum_of_two(1);
+  blocked.waits = {{counter(0), 1}};
+  WorkerOperation after = sum_of_two(2);
+  WorkerOperation beside{.number = 3, .stream = 1};
+  run(blocked);
+  run(after);
+  run(beside);
+  expect_outcome(WorkerMessage::kEnded, 3, Code::kOk);
+  EXPECT_EQ(next(), std::nullopt);
+  counters_.set(0, 1);
+  expect_outcome(WorkerMessage::kEnded, 1, Code::kOk);
+  expect_outcome(WorkerMessage::kEnded, 2, Code::kOk);
+  EXPECT_EQ(values(ranks_[0]), all(6));
+}
+
+TEST_F(WorkerTest, AnOperationOfManySegmentsIsSeveralMessages) {
+  open_and_share();
+  WorkerOperation operation{.number = 1};
+  for (uint64_t i = 0; i < kCount; ++i) {
+    operation.segments.push_back(
+        {.count = 1,
+         .sources = {{.memory = 0, .offset = i * 4}, {.memory = 1, .offset = i * 4}},
+         .destinations = {{.memory = 0, .offset = i * 4}, {.memory = 1, .offset = i * 4}}});
+  }
+  EXPECT_GT(make_packets(operation).value().size(), 2u);
+  run(operation);
+  expect_outcome(WorkerMessage::kEnded, 1, Code::kOk);
+  EXPECT_EQ(values(ranks_[1]), all(3));
+}
+
+TEST_F(WorkerTest, SegmentsOfDifferentRanksAndManyCountersAreFine) {
+  open_and_share();
+  WorkerOperation operation = sum_of_two(1);
+  operation.segments[0].count = kCount / 2;
+  // Of the other half one rank alone gives and gets something.
+  operation.segments.push_back({.count = kCount / 2,
+                                .sources = {{.memory = 0, .offset = kBytes / 2}},
+                                .destinations = {{.memory = 0, .offset = kBytes / 2}}});
+  operation.batch.prescale = 2;
+  for (uint64_t i = 0; i < 6000; ++i) operation.writes.push_back({counter(i % 500), i});
+  run(operation);
+  for (int i = 0; i < 50'000 && counters_.get(5999 % 500) != 5999; ++i) {
+    turn();
+    gpu_.step();
+  }
+  expect_outcome(WorkerMessage::kEnded, 1, Code::kOk);
+  std::vector<float> wanted = all(6);
+  std::fill(wanted.begin() + kCount / 2, wanted.end(), 2.0f);
+  EXPECT_EQ(values(ranks_[0]), wanted);
+  EXPECT_EQ(values(ranks_[1])[kCount / 2], 2.0f);
+}
+
+TEST_F(WorkerTest, WhatCannotBeDoneFailsAloneAndReleasesWhoWaits) {
+  open_and_share();
+  WorkerOperation bad = sum_of_two(1);
+  bad.segments[0].sources[1].offset = 4;  // one element beyond the end
+  bad.writes = {{counter(2), 1}};
+  run(bad);
+  expect_outcome(WorkerMessage::kEnded, 1, Code::kNotFound);
+  EXPECT_EQ(counters_.get(2), 1u);
+  EXPECT_EQ(values(ranks_[0]), all(1));
+  WorkerOperation odd = sum_of_two(2);
+  odd.segments[0].count = 10;
+  odd.segments[0].sources[0].offset = 2;  // between two elements
+  run(odd);
+  expect_outcome(WorkerMessage::kEnded, 2, Code::kInvalidArgument);
+  run(sum_of_two(3));
+  expect_outcome(WorkerMessage::kEnded, 3, Code::kOk);
+  EXPECT_EQ(values(ranks_[0]), all(3));
+}
+
+TEST_F(WorkerTest, MemoryThatCannotBeOpenedIsToldAndNoMore) {
+  open_and_share();
+  add(5, {.bytes = 10});
+  expect_outcome(WorkerMessage::kMemoryAdded, 5, Code::kInvalidArgument);
+  Packet unsealed(WorkerMessage::kAddMemory);
+  unsealed.add(AddMemoryBody{.memory = 6, .kind = MemoryKind::kHost, .bytes = 4096});
+  unsealed.fd = UniqueFd(::memfd_create("may shrink", MFD_CLOEXEC));
+  ASSERT_EQ(::ftruncate(unsealed.fd.get(), 4096), 0);
+  send(unsealed);
+  expect_outcome(WorkerMessage::kMemoryAdded, 6, Code::kInvalidArgument);
+  EXPECT_NE(text_.find("sealed"), std::string::npos) << text_;
+  run(sum_of_two(1));
+  expect_outcome(WorkerMessage::kEnded, 1, Code::kOk);
+}
+
+TEST_F(WorkerTest, RemovedMemoryIsClosedWhenNothingIsUnderWay) {
+  open_and_share();
+  WorkerOperation blocked{.number = 1, .waits = {{counter(0), 1}}};
+  run(blocked);
+  Packet removal(WorkerMessage::kRemoveMemory);
+  removal.add(RemoveMemoryBody{.memory = 1});
+  send(removal);
+  EXPECT_EQ(next(), std::nullopt);
+  // While it is open here, it cannot be opened again.
+  const MemoryHandle handle = ranks_[1].device.export_memory(ranks_[1].at).value();
+  add(2, handle);
+  expect_outcome(WorkerMessage::kMemoryAdded, 2, Code::kInvalidArgument);
+  counters_.set(0, 1);
+  expect_outcome(WorkerMessage::kEnded, 1, Code::kOk);
+  turn();
+  add(3, handle);
+  expect_outcome(WorkerMessage::kMemoryAdded, 3, Code::kOk);
+}
+
+TEST_F(WorkerTest, AFullStreamIsWaitedFor) {
+  open_and_share();
+  WorkerOperation blocked{.number = 1, .waits = {{counter(0), 1}}};
+  run(blocked);
+  turn();
+  // More than the device takes at once.
+  constexpr uint64_t kMany = 600;
+  for (uint64_t i = 2; i < kMany; ++i) {
+    run({.number = i});
+    turn();
+  }
+  EXPECT_EQ(next(), std::nullopt);
+  counters_.set(0, 1);
+  for (uint64_t i = 1; i < kMany; ++i) expect_outcome(WorkerMessage::kEnded, i, Code::kOk);
+}
+
+TEST_F(WorkerTest, SaysThatItLivesWhileItHasSomethingToDo) {
+  open_and_share();
+  turn(1000);
+  EXPECT_EQ(next(2000), std::nullopt);
+  run({.number = 1, .waits = {{counter(0), 1}}});
+  auto packet = next(3000);
+  ASSERT_TRUE(packet.has_value());
+  EXPECT_EQ(packet->type(), WorkerMessage::kAlive);
+  EXPECT_EQ(next(3400), std::nullopt);
+  packet = next(3600);
+  ASSERT_TRUE(packet.has_value());
+  EXPECT_EQ(packet->type(), WorkerMessage::kAlive);
+}
+
+TEST_F(WorkerTest, AStickyErrorEndsIt) {
+  open_and_share();
+  device_->lose_after(1, {Code::kUnavailable, "the device has fallen off"});
+  run(sum_of_two(1));
+  expect_end(Code::kUnavailable);
+  EXPECT_NE(text_.find("fallen off"), std::string::npos) << text_;
+}
+
+TEST_F(WorkerTest, MemoryFreedByItsOwnerEndsIt) {
+  open_and_share();
+  ASSERT_TRUE(ranks_[1].device.free(ranks_[1].at).is_ok());
+  run(sum_of_two(1));
+  expect_end(Code::kUnavailable);
+}
+
+TEST_F(WorkerTest, ABatchThatHangsEndsIt) {
+  open_and_share();
+  run(sum_of_two(1));
+  // The device has begun, and goes no further: nobody takes its steps.
+  turn(5000);
+  while (worker_->has_moved()) {
+    gpu_.step();
+    turn(5000);
+  }
+  gpu_.step();
+  EXPECT_TRUE(turn(5000));
+  EXPECT_TRUE(turn(6000));
+  EXPECT_FALSE(turn(6001) && turn(6002));
+  EXPECT_EQ(worker_->why().code(), Code::kTimeout);
+}
+
+TEST_F(WorkerTest, WhoIsWaitedForHasNoDeadline) {
+  open_and_share();
+  WorkerOperation operation = sum_of_two(1);
+  operation.waits = {{counter(0), 1}};
+  run(operation);
+  for (TicksMs now = 0; now < 100'000; now += 500) {
+    ASSERT_TRUE(turn(now));
+    gpu_.run();
+  }
+}
+
+TEST_F(WorkerTest, GoesWithTheDaemon) {
+  open_and_share();
+  daemon_.reset();
+  EXPECT_FALSE(turn());
+  EXPECT_EQ(worker_->why().code(), Code::kDaemonLost);
+}
+
+TEST_F(WorkerTest, ADeviceThatIsNotThereEndsIt) {
+  open(1);
+  expect_end(Code::kNotFound);
+  EXPECT_EQ(text_, "no such GPU");
+}
+
+TEST_F(WorkerTest, MessagesThatCannotBeEndIt) {
+  open_and_share();
+  Packet short_wait(WorkerMessage::kWait);
+  short_wait.add(uint32_t{0});
+  send(short_wait);
+  expect_end(Code::kInternal);
+}
+
+TEST_F(WorkerTest, NothingComesBeforeTheDeviceIsOpen) {
+  run(sum_of_two(1));
+  expect_end(Code::kInternal);
+}
+
+TEST_F(WorkerTest, ACounterThatIsNotThereEndsIt) {
+  open_and_share();
+  run({.number = 1, .waits = {{{.memory = kCounters, .offset = SharedCounters::kBytes}, 1}}});
+  expect_end(Code::kInternal);
+  EXPECT_NE(text_.find("no counter"), std::string::npos) << text_;
+}
+
+TEST(MakePackets, RefusesMoreRanksThanABatchTakes) {
+  WorkerOperation operation;
+  operation.segments.push_back({.count = 1, .sources = std::vector<Place>(kMaxSources + 1)});
+  EXPECT_EQ(make_packets(operation).status().code(), Code::kInvalidArgument);
+  operation = {.writes = std::vector<CounterWrite>(kMaxCommands + 1)};
+  EXPECT_EQ(make_packets(operation).status().code(), Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace rueda::gpu
