@@ -4,6 +4,8 @@
 #
 #   tests/run.sh            everything, under 25 minutes on 2 cores from a clean checkout
 #   tests/run.sh --quick    the release build and its tests that are not slow
+#   tests/run.sh --torch2   torch.distributed on PyTorch 2 from PyPI (tests/torch/torch2.sh: a download of 3 GB, which is
+#                           kept), and PyTorch's own tests on it and on Debian's
 #
 # Ends with the line "N passed, M failed", summed over all builds; the exit code is 0 when M is 0.
 set -euo pipefail
@@ -12,11 +14,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . ./tests/lib.sh
 
 quick=false
+torch2=false
 case "${1:-}" in
   "") ;;
   --quick) quick=true ;;
+  --torch2) torch2=true ;;
   *)
-    echo "tests/run.sh: unknown argument '$1'; there is only --quick" >&2
+    echo "tests/run.sh: unknown argument '$1'; there are only --quick and --torch2" >&2
     exit 2
     ;;
 esac
@@ -26,6 +30,25 @@ mkdir -p build
 
 if $quick; then
   build_preset release && test_preset release -LE "slow|long"
+  finish
+  exit
+fi
+
+if $torch2; then
+  if build_preset release; then
+    debian="$(tests/torch/torch1.sh)"
+    RUEDA_TEST_PYTHON="$(tests/torch/torch2.sh)"
+    export RUEDA_TEST_PYTHON
+    test_preset release -R "^(distributed_test|distributed_examples_test)$"
+    for python in "$debian" "$RUEDA_TEST_PYTHON"; do
+      say "PyTorch's own tests with $python ($SECONDS s so far)"
+      if tests/torch/run.sh build/release "$python"; then
+        passed=$((passed + 1))
+      else
+        note_failure "PyTorch's own tests with $python"
+      fi
+    done
+  fi
   finish
   exit
 fi
