@@ -4,7 +4,8 @@ much time spent on them, within a quarter.
 
 RUEDA_SIM_DAEMONS=32 makes it long, and only then are times compared. All daemons share the machine's cores, and so do
 the simulated ones; what a message costs there is measured with eight daemons in the same run, and what fewer and more
-of them take follows from it. Whatever else the machine does makes times longer, so the least of many rounds counts.
+of them take follows from it. Whatever else the machine does makes times longer: the least of many rounds counts, and a
+busy machine compares none.
 """
 
 import json
@@ -20,6 +21,8 @@ from harness import IntegrationTest, rank
 DAEMONS = int(os.environ.get("RUEDA_SIM_DAEMONS", "4"))
 STEPS = 6
 TIMED_STEPS = 1000
+# What else may run, as a load average, when times are compared.
+MOST_LOAD = 0.5
 ROUNDS = 8
 JOBS = 3
 CALIBRATED_WITH = 8
@@ -132,6 +135,9 @@ class SimAgreementTest(IntegrationTest):
 
     @unittest.skipIf(DAEMONS <= 4, "sim_agreement_long_test compares times")
     def test_times(self):
+        load = os.getloadavg()[0]
+        if load > MOST_LOAD:
+            self.skipTest(f"the machine is busy: a load of {load:.1f}, where times want {MOST_LOAD} at the most")
         message_us = self.calibrate(self.coordination_ms(CALIBRATED_WITH))
         print(f"a message costs {message_us:.1f} us", flush=True)
         for nodes in (2, 4, 16, DAEMONS):
