@@ -127,6 +127,11 @@ def loss_rows(sweep):
                f"{line['messages']:,}"]
 
 
+def fail_rows(sweep):
+    for line in sweep.order["loss-fail"]:
+        yield [f"{line['nodes']:,}", f"{line['all_know_ms']:.2f}", f"{line['messages']:,}"]
+
+
 def print_tables(sweep):
     cures = [f"`{mode}`" for mode in CURES]
     for title, head, rows in (
@@ -143,7 +148,8 @@ def print_tables(sweep):
              beyond_rows(sweep)),
             ("First steps", ["nodes", *ORDER_HEAD], order_rows(sweep, "first-steps", "nodes")),
             ("Fan-in", ["fan-in", *ORDER_HEAD], order_rows(sweep, "fan-in", "fan_in")),
-            ("Loss of a node", ["nodes", "suspected, ms", "all sealed", "all go on", "messages"], loss_rows(sweep))):
+            ("Loss of a node", ["nodes", "suspected, ms", "all sealed", "all go on", "messages"], loss_rows(sweep)),
+            ("Loss that ends the job", ["nodes", "all know, ms", "messages"], fail_rows(sweep))):
         print(f"### {title}\n")
         print("\n".join(table(head, rows)))
         print()

@@ -179,6 +179,13 @@ void OrderRun::take_turn(int node) {
 }
 
 void OrderRun::carry_out(int node, core::Output& output) {
+  if (output.failed && died_at_ && spec_.policy == core::DeathPolicy::kFail) {
+    LossTimes& loss = *result_.loss;
+    loss.decided_ms = std::max(loss.decided_ms, to_ms(at(node).free_at - *died_at_));
+    ++done_;
+    for (auto& [to, message] : output.sends) send(node, message, to);
+    return;
+  }
   if (output.failed) {
     throw std::runtime_error("the simulated job fails: " + output.failed->message());
   }
@@ -211,7 +218,8 @@ void OrderRun::send(int node, const core::Message& message, NodeIndex to) {
       step.coordinator_bytes += bytes_of(*about_order);
     }
   }
-  if (result_.loss && std::holds_alternative<core::RecoveryBody>(message.body)) {
+  if (result_.loss && (std::holds_alternative<core::RecoveryBody>(message.body) ||
+                       std::holds_alternative<core::Fail>(message.body))) {
     ++result_.loss->messages;
   }
   if (to.value < spec_.nodes) {
@@ -270,7 +278,7 @@ void OrderRun::submit(int node) {
   const int until = spec_.one_by_one ? trainer.submitted + 1 : tensors_of(trainer.step);
   while (trainer.submitted < until) {
     const core::DescriptorPtr& tensor = tensors_[static_cast<size_t>(trainer.submitted++)];
-    core::LocalSubmission submission{LocalRank{0}, Ticket{++trainer.last_ticket}, tensor};
+    core::LocalSubmission submission{LocalRank{0}, Ticket{++trainer.last_ticket}, tensor, 0, {}};
     tell(time_.now(), node, core::Submitted{std::move(submission)});
   }
 }
@@ -313,6 +321,11 @@ void OrderRun::kill() {
   --alive_;
   died_at_ = time_.now();
   result_.loss = LossTimes{};
+  if (spec_.policy != core::DeathPolicy::kFail) return;
+  for (const NodeIndex neighbour : at(victim).core->links().neighbours()) {
+    const core::NodeLost lost{NodeIndex{victim}, Status(Code::kRankLost, "its links broke")};
+    time_.at(time_.now() + latency_, neighbour.value, lost);
+  }
 }
 
 }  // namespace

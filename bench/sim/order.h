@@ -24,7 +24,9 @@ struct OrderSpec {
   double compute_ms = 10;            // of a step, before its gradients are there
   double operation_ms = 0;           // of a data operation, once all nodes have launched it
   std::optional<int> deviates_at{};  // in this step, from 0, each rank has one tensor more
-  std::optional<int> node_dies{};    // policy `shrink`: while the last step but one computes
+  // While the last step but one computes. Under policy `fail` its links break at once, and the run
+  // ends when all know; under `shrink` it falls silent, and the others go on.
+  std::optional<int> node_dies{};
   // All daemons share so many cores, as on one machine; 0: each has one of its own.
   int shared_cores = 0;
   Parameters parameters{};
@@ -40,12 +42,12 @@ struct OrderStep {
   bool locked = false;  // a plan is in force on all nodes when it ends
 };
 
-// What a death came to: policy `shrink`.
+// What a death came to.
 struct LossTimes {
-  double suspected_ms = 0;  // after the death: the first node seals
-  double sealed_ms = 0;     // the last survivor has sealed
-  double decided_ms = 0;    // the last survivor goes on
-  uint64_t messages = 0;    // of recovery, from the death until then
+  double suspected_ms = 0;  // policy `shrink`: after the death, until the first node seals
+  double sealed_ms = 0;     // likewise: the last survivor has sealed
+  double decided_ms = 0;    // the last survivor goes on, or under `fail` has ended the job
+  uint64_t messages = 0;    // of recovery, or that the job has failed, from the death until then
 };
 
 struct OrderResult {

@@ -88,17 +88,27 @@ void study_fan_in(const Parameters& parameters, const FoundOrder& found) {
 }
 
 void study_loss(const Parameters& parameters, const FoundOrder& found) {
-  for (const int nodes : {4, 16, 64, 256}) {
+  const auto lose = [&](int nodes, core::DeathPolicy policy) {
     OrderSpec spec = spec_of(parameters, nodes, kFewTensors);
     spec.deviates_at.reset();
-    spec.policy = core::DeathPolicy::kShrink;
+    spec.policy = policy;
     spec.node_dies = nodes / 2;
-    const LossTimes loss = *run_order(spec).loss;
+    return *run_order(spec).loss;
+  };
+  for (const int nodes : {4, 16, 64, 256}) {
+    const LossTimes loss = lose(nodes, core::DeathPolicy::kShrink);
     found({{"study", "loss"},
            {"nodes", nodes},
            {"suspected_ms", loss.suspected_ms},
            {"sealed_ms", loss.sealed_ms},
            {"decided_ms", loss.decided_ms},
+           {"messages", loss.messages}});
+  }
+  for (const int nodes : {4, 16, 64, 256, 1024, limits::kMaxNodes}) {
+    const LossTimes loss = lose(nodes, core::DeathPolicy::kFail);
+    found({{"study", "loss-fail"},
+           {"nodes", nodes},
+           {"all_know_ms", loss.decided_ms},
            {"messages", loss.messages}});
   }
 }

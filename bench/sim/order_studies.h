@@ -19,7 +19,7 @@ void run_order_steps(const OrderSpec& spec, const FoundOrder& found);
 void study_first_steps(const Parameters& parameters, const FoundOrder& found);
 // The same on the most nodes that the core allows, by the fan-in of the tree: "fan-in".
 void study_fan_in(const Parameters& parameters, const FoundOrder& found);
-// The loss of a node under policy `shrink`, by nodes: "loss".
+// The loss of a node, by nodes: under policy `shrink` "loss", under `fail` "loss-fail".
 void study_loss(const Parameters& parameters, const FoundOrder& found);
 
 }  // namespace rueda::scale

@@ -83,6 +83,18 @@ TEST(OrderTest, ALossIsDecidedOnAfterTheSilenceThatTheOptionsAllow) {
   EXPECT_GE(result.loss->sealed_ms, result.loss->suspected_ms);
 }
 
+TEST(OrderTest, UnderPolicyFailAllHearOfALoss) {
+  for (const int nodes : {16, 256}) {
+    OrderSpec spec = spec_of(nodes, core::Coordination::kLocked);
+    spec.node_dies = nodes / 2;
+    const OrderResult result = run_order(spec);
+    ASSERT_TRUE(result.loss);
+    EXPECT_GT(result.loss->decided_ms, 0.03);
+    EXPECT_LT(result.loss->decided_ms, 5);
+    EXPECT_GE(result.loss->messages, static_cast<uint64_t>(nodes - 2));
+  }
+}
+
 TEST(OrderTest, SharedCoresTakeLonger) {
   OrderSpec spec = spec_of(16, core::Coordination::kNegotiate);
   const double alone = run_order(spec).steps.back().coordination_ms;
