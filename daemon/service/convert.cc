@@ -64,7 +64,7 @@ struct Writer {
     v1::Ready& ready = *to.mutable_ready();
     for (const core::ReadyTensor& tensor : from.entries) {
       v1::Ready::Entry& entry = *ready.add_entries();
-      fill(*tensor.descriptor, *entry.mutable_tensor());
+      fill_tensor(*tensor.descriptor, *entry.mutable_tensor());
       entry.set_rank(tensor.rank.value);
       entry.set_mismatch(tensor.mismatch);
       if (tensor.absent.value >= 0) entry.set_absent_rank(tensor.absent.value);
@@ -82,7 +82,7 @@ struct Writer {
       operation.set_seq(item.seq.value);
       operation.set_plan_hash(item.plan_hash);
       for (const core::DescriptorPtr& tensor : item.descriptors)
-        fill(*tensor, *operation.add_batch());
+        fill_tensor(*tensor, *operation.add_batch());
       for (const std::string& name : item.tensors) {
         if (item.descriptors.empty()) operation.add_tensors(name);
       }
@@ -101,7 +101,7 @@ struct Writer {
     lock.set_first(from.first.value);
     lock.set_at(static_cast<uint32_t>(from.at + 1));
     lock.set_source(static_cast<v1::PlanSource>(from.source));
-    fill(from.plan, lock);
+    fill_plan(from.plan, lock);
   }
   void operator()(const core::UnlockRequest& from) const {
     to.mutable_unlock_request()->set_generation(from.generation);
@@ -174,7 +174,7 @@ Result<core::Join> read(const v1::Join& from) {
 Result<core::Ready> read(const v1::Ready& from) {
   core::Ready to;
   for (const v1::Ready::Entry& entry : from.entries()) {
-    Result<core::DescriptorPtr> descriptor = read(entry.tensor());
+    Result<core::DescriptorPtr> descriptor = read_tensor(entry.tensor());
     if (!descriptor.is_ok()) return descriptor.status();
     const int32_t absent = entry.has_absent_rank() ? entry.absent_rank() : -1;
     to.entries.push_back(
@@ -203,7 +203,7 @@ Result<core::Decree> read(const v1::Decree& from) {
       return broken("an operation without tensors, or with two lists of them");
     }
     for (const v1::TensorDescriptor& tensor : item.batch()) {
-      Result<core::DescriptorPtr> descriptor = read(tensor);
+      Result<core::DescriptorPtr> descriptor = read_tensor(tensor);
       if (!descriptor.is_ok()) return descriptor.status();
       operation.tensors.push_back(descriptor.value()->name);
       operation.descriptors.push_back(std::move(descriptor).value());

@@ -15,7 +15,7 @@ namespace {
 void fill_declared(const std::vector<core::PlannedTensor>& from, v1::TensorDescriptor& to) {
   for (const core::PlannedTensor& planned : from) {
     v1::PlannedTensor& item = *to.add_plan();
-    fill(*planned.tensor, *item.mutable_tensor());
+    fill_tensor(*planned.tensor, *item.mutable_tensor());
     for (const uint32_t before : planned.after) item.add_after(before);
   }
 }
@@ -23,7 +23,7 @@ void fill_declared(const std::vector<core::PlannedTensor>& from, v1::TensorDescr
 Status read_declared(const v1::TensorDescriptor& from, core::TensorDescriptor& to) {
   for (const v1::PlannedTensor& item : from.plan()) {
     if (item.tensor().plan_size() > 0) return broken("a plan of plans");
-    Result<core::DescriptorPtr> tensor = read(item.tensor());
+    Result<core::DescriptorPtr> tensor = read_tensor(item.tensor());
     if (!tensor.is_ok()) return tensor.status();
     core::PlannedTensor& planned = to.plan.emplace_back();
     planned.tensor = std::move(tensor).value();
@@ -52,7 +52,8 @@ template <class Message>
 void fill_batches(const core::Plan& from, Message& to) {
   for (const core::PlanBatch& item : from.batches) {
     v1::Lock::Batch& batch = *to.add_batches();
-    for (const core::DescriptorPtr& tensor : item.tensors) fill(*tensor, *batch.add_tensors());
+    for (const core::DescriptorPtr& tensor : item.tensors)
+      fill_tensor(*tensor, *batch.add_tensors());
     batch.set_after(static_cast<uint32_t>(item.after + 1));
     batch.set_ends(item.ends);
   }
@@ -65,7 +66,7 @@ Result<core::Plan> read_batches(const Message& from) {
   for (const v1::Lock::Batch& batch : from.batches()) {
     core::PlanBatch& item = to.batches.emplace_back();
     for (const v1::TensorDescriptor& tensor : batch.tensors()) {
-      Result<core::DescriptorPtr> descriptor = read(tensor);
+      Result<core::DescriptorPtr> descriptor = read_tensor(tensor);
       if (!descriptor.is_ok()) return descriptor.status();
       item.tensors.push_back(std::move(descriptor).value());
     }
@@ -82,7 +83,7 @@ Status broken(const std::string& what) {
   return Status(Code::kInvalidArgument, "a control message has " + what);
 }
 
-void fill(const core::TensorDescriptor& from, v1::TensorDescriptor& to) {
+void fill_tensor(const core::TensorDescriptor& from, v1::TensorDescriptor& to) {
   to.set_name(from.name);
   to.set_kind(static_cast<uint32_t>(from.kind));
   to.set_dtype(static_cast<uint32_t>(from.dtype));
@@ -99,7 +100,7 @@ void fill(const core::TensorDescriptor& from, v1::TensorDescriptor& to) {
   fill_declared(from.plan, to);
 }
 
-Result<core::DescriptorPtr> read(const v1::TensorDescriptor& from) {
+Result<core::DescriptorPtr> read_tensor(const v1::TensorDescriptor& from) {
   if (from.name().empty() || from.name().size() > limits::kMaxTensorNameBytes ||
       from.group().size() > limits::kMaxTensorNameBytes) {
     return broken("a tensor name that is empty or too long");
@@ -156,7 +157,7 @@ core::PlanPlace read_place(uint32_t number) {
          1;
 }
 
-void fill(const core::Plan& from, v1::Lock& to) { fill_batches(from, to); }
+void fill_plan(const core::Plan& from, v1::Lock& to) { fill_batches(from, to); }
 
 Result<core::Plan> read_plan(const v1::Lock& from) { return read_batches(from); }
 

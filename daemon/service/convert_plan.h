@@ -12,13 +12,13 @@ namespace rueda::service {
 // A message that breaks the protocol, by what it has.
 Status broken(const std::string& what);
 
-void fill(const core::TensorDescriptor& from, v1::TensorDescriptor& to);
-Result<core::DescriptorPtr> read(const v1::TensorDescriptor& from);
+void fill_tensor(const core::TensorDescriptor& from, v1::TensorDescriptor& to);
+Result<core::DescriptorPtr> read_tensor(const v1::TensorDescriptor& from);
 
 // By number, from 1. What is out of bounds is no place of the plan, and core finds it.
 core::PlanPlace read_place(uint32_t number);
 
-void fill(const core::Plan& from, v1::Lock& to);
+void fill_plan(const core::Plan& from, v1::Lock& to);
 Result<core::Plan> read_plan(const v1::Lock& from);
 Result<core::Plan> read_plan(const v1::RecordedPlan& from);
 
