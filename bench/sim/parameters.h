@@ -37,7 +37,7 @@ struct Parameters {
   // slept is woken late by those that run. Both delays are exponential with these means, and met
   // with this probability each time. Of N threads the latest counts.
   double preempted = 0.1;  // assumed
-  // Such that the latest of 24,576 comes after 20 ms. paper: "up to tens of ms".
+  // assumed, such that the latest of 24,576 comes after 20 ms. paper: "up to tens of ms".
   double spun_delay_ms = 2.4;
   // FITTED.
   double slept_delay_ms = 2.0687;
