@@ -74,12 +74,12 @@ struct Join {
   // What all nodes must have been told alike (AgreementOptions).
   Coordination coordination = kDefaultCoordination;
   size_t cache_capacity = 0;
-  int fan_in = 0;         // of the tree
-  bool is_tuned = false;  // JobOptions
+  int fan_in = 0;  // of the tree
   Reducer reducer = Reducer::kNode;
   std::vector<Below> below;
   AlgorithmChoice algorithm = AlgorithmChoice::kAuto;
-  std::string rack{};  // where the node stands; empty: nobody has said
+  std::string rack{};     // where the node stands; empty: nobody has said
+  bool is_tuned = false;  // JobOptions; the same on all nodes, too
 };
 
 // Coordinator to members: every rank is there; the epoch begins.

@@ -2,9 +2,11 @@
 
 #include <functional>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "daemon/base/limits.h"
+#include "daemon/service/convert_plan.h"
 
 namespace rueda::service {
 namespace {
@@ -67,8 +69,10 @@ TEST(Convert, Join) {
       core::Reducer::kDevice,
       {{NodeIndex{3}, "host:3", {Rank{4}}, "north"}, {NodeIndex{4}, "host:4", {}}},
       core::AlgorithmChoice::kDirect,
-      "south"};
+      "south",
+      true};
   const core::Join back = round_trip(join, std::string("\0proof\xff", 7));
+  EXPECT_TRUE(back.is_tuned);
   EXPECT_EQ(back.layout_hash, join.layout_hash);
   EXPECT_EQ(back.data_address, join.data_address);
   EXPECT_EQ(back.attached, join.attached);
