@@ -148,5 +148,3 @@ def case_mixed_precision():
     loss.backward()
     mean = torch.full((8, 8), 2.0 * sum(1.0 + rank for rank in range(dist.get_world_size())) / dist.get_world_size())
     assert torch.equal(model.module.weight.grad, mean), model.module.weight.grad
-
-

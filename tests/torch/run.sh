@@ -11,13 +11,7 @@ build="$(cd "$1" && pwd)"
 python="$2"
 
 folder="$(mktemp -d)"
-daemon=
-clean_up() {
-  [ -z "$daemon" ] || kill "$daemon" 2>/dev/null || true
-  wait
-  rm -rf "$folder"
-}
-trap clean_up EXIT
+trap 'kill "${daemon:-}" 2>/dev/null; wait; rm -rf "$folder"' EXIT
 
 export RUEDA_SOCKET="$folder/ruedad.sock" RUEDA_LIBRARY="$build/lib/librueda.so" TMPDIR="$folder"
 export PYTHONPATH="$here/../../client/python" PYTHONDONTWRITEBYTECODE=1

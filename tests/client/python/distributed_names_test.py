@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 """The names of torch.distributed's collectives, which have none of their own."""
 
 import random

@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 """Messages between ranks: what send() and recv() of rueda.distributed stand on, several ranks in one process."""
 
 import concurrent.futures

@@ -13,9 +13,10 @@ PACKAGE = Path(rueda.__file__).resolve().parent
 HAS_MYPY = subprocess.run([sys.executable, "-m", "mypy", "--version"], capture_output=True, check=False).returncode == 0
 
 try:
+    import rueda.distributed as distributed
     import rueda.torch as hvd
 except ImportError:
-    hvd = None
+    distributed = hvd = None
 
 
 def public(module):
@@ -37,7 +38,7 @@ class TypesTest(unittest.TestCase):
 
     def test_every_public_function_has_a_docstring_and_types(self):
         count = 0
-        for module in filter(None, (rueda, hvd, hvd and hvd.elastic)):
+        for module in filter(None, (rueda, distributed, hvd, hvd and hvd.elastic)):
             for name, item in public(module):
                 with self.subTest(name):
                     count += 1

@@ -9,11 +9,11 @@ Tensors are on the CPU. PyTorch 1.13 and 2.x; nothing is compiled. docs/torch_di
 
 import torch.distributed as _dist
 
-from ._backend import ProcessGroupRueda, create
+from ._backend import create
 from ._groups import monitored_barrier
 from ._hooks import arena_hook, bf16_wire_hook, fp16_wire_hook
 
-__all__ = ["ProcessGroupRueda", "arena_hook", "bf16_wire_hook", "fp16_wire_hook", "monitored_barrier"]
+__all__ = ["arena_hook", "bf16_wire_hook", "fp16_wire_hook", "monitored_barrier"]
 
 
 def _register() -> None:

@@ -415,7 +415,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
     def _sizes(self, own: List[int]) -> List[int]:
         every = torch.empty(len(own) * self._count, dtype=torch.int64)
         self._allgather_base(every, torch.tensor(own, dtype=torch.int64)).wait()
-        return every.tolist()
+        return [int(size) for size in every.tolist()]
 
     # --- Names of PyTorch's later versions -------------------------------------------------------------------------
 

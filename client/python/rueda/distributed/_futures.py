@@ -8,7 +8,7 @@ import weakref
 from collections import deque
 from typing import Callable, Deque, Dict, List, Optional, Tuple
 
-from ._operation import Operation
+from ._operation import Operation, Waitable
 
 # Operations of one group end in the order of their calls, nearly always: so the oldest is waited for, and the others are
 # looked at this often.
@@ -16,7 +16,7 @@ _LOOK_S = 0.01
 # A thread that has had nothing to do for so long ends; the next future begins another.
 _IDLE_S = 5.0
 
-Follow = Callable[[Operation], None]
+Follow = Callable[[Waitable], None]
 
 
 class Follower:
@@ -25,11 +25,11 @@ class Follower:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._news: "queue.SimpleQueue[Tuple[Operation, Follow]]" = queue.SimpleQueue()
+        self._news: "queue.SimpleQueue[Tuple[Waitable, Follow]]" = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: Optional[threading.Thread] = None
 
-    def follow(self, operation: Operation, then: Follow) -> None:
+    def follow(self, operation: Waitable, then: Follow) -> None:
         """Calls then(operation) when it has ended."""
         with self._lock:
             self._news.put((operation, then))
@@ -38,7 +38,7 @@ class Follower:
                 self._thread.start()
 
     def _run(self) -> None:
-        followed: List[Tuple[Operation, Follow]] = []
+        followed: List[Tuple[Waitable, Follow]] = []
         while True:
             try:
                 while True:

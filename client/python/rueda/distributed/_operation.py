@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, List, Optional, Protocol
 
 import torch
 
@@ -14,6 +14,25 @@ from .._errors import TIMEOUT, error_for
 
 # Who waits wakes this often, for signal handlers (Ctrl-C).
 _SIGNAL_SLICE_S = 0.5
+
+
+class Waitable(Protocol):
+    """An Operation, or what can be waited for like one."""
+
+    what: str
+
+    @property
+    def result(self) -> List[torch.Tensor]: ...
+
+    @property
+    def error(self) -> Optional[BaseException]: ...
+
+    @property
+    def has_ended(self) -> bool: ...
+
+    def poll(self) -> bool: ...
+
+    def wait(self, timeout: Optional[float]) -> bool: ...
 
 
 class Operation:

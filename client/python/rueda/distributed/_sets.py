@@ -112,7 +112,7 @@ class Sets:
 
     def _is_made(self, key: Ranks) -> bool:
         granted = self._granted.get(key)
-        return bool(granted) and self._made >= granted[0]
+        return bool(granted and self._made >= granted[0])
 
     def _make_changes(self) -> None:
         while True:

@@ -8,7 +8,8 @@ from typing import Callable, List, Optional, Sequence
 
 import torch
 
-from ._work import Waitable, Work
+from ._operation import Waitable
+from ._work import Work
 
 
 def bytes_of(tensor: torch.Tensor) -> memoryview:

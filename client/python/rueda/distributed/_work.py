@@ -4,27 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from datetime import timedelta
-from typing import Any, Deque, List, Optional, Protocol
+from typing import Any, Deque, List, Optional
 
 import torch
 from torch._C._distributed_c10d import Work as TorchWork
 
 from ._futures import Follower
-
-
-class Waitable(Protocol):
-    """An Operation, or what can be waited for like one."""
-
-    what: str
-    result: List[torch.Tensor]
-    error: Optional[BaseException]
-
-    @property
-    def has_ended(self) -> bool: ...
-
-    def poll(self) -> bool: ...
-
-    def wait(self, timeout: Optional[float]) -> bool: ...
+from ._operation import Waitable
 
 
 # PyTorch 1.13 waits for what C++ asked for (DDP's constructor does) through the base class once nobody in Python refers
