@@ -23,7 +23,9 @@ BENCH_COMMANDS = ("allreduce", "broadcast", "reduce", "allgather", "reduce_scatt
                   "barrier", "step", "limits", "floor", "models")
 # Written here because other programs have them, whose --help is not ours to check.
 FLAGS_OF_OTHERS = {"--hostfile", "--ntasks", "--kill-on-bad-exit", "--quick", "--preset", "--build", "--install",
-                   "--prefix", "--component", "--cflags", "--libs"}
+                   "--prefix", "--component", "--cflags", "--libs", "--nproc"}  # torchrun's --nproc_per_node
+# What the daemon gives to itself alone, and does not tell.
+HIDDEN_FLAGS = {"--gpu-worker"}
 # Places where a reader puts something.
 PATHS_TO_BE = {"tests/fuzz/corpus/session_fuzz"}
 
@@ -224,8 +226,8 @@ class Documents(unittest.TestCase):
                                    stdout=subprocess.PIPE, text=True, check=True, timeout=20).stdout
         for command in ("start", "stop", "plot"):
             text += help_of("ruedactl", "trace", command)
-        text += read("deploy", "packages.sh")
-        known = set(FLAG.findall(text)) | FLAGS_OF_OTHERS
+        text += read("deploy", "packages.sh") + read("tests", "run.sh")
+        known = set(FLAG.findall(text)) | FLAGS_OF_OTHERS | HIDDEN_FLAGS
         self.assert_none([line for path, text in documents() for line in bad_flags(path, text, known)])
 
     @needs_build

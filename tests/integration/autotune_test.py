@@ -5,6 +5,7 @@ force from the first step of another run on."""
 import csv
 import json
 import os
+import re
 
 import harness
 from harness import SLOWNESS, wait_until
@@ -40,6 +41,9 @@ class AutotuneTest(ScheduleTest):
 
     def metrics(self, name):
         return [node.metric(name) for node in self.nodes]
+
+    def locks_given_up(self):
+        return sum(len(re.findall("unlocked before .* is not ready after", node.output())) for node in self.nodes)
 
     def test_a_search_settles_and_then_nothing_is_said(self):
         schedule = self.schedule("--autotune", f"--autotune-log={self.file}")
@@ -103,14 +107,18 @@ class AutotuneTest(ScheduleTest):
         batches = self.recorded()
         written = json.loads(harness.read_text(self.file))["batches"]
         self.assertEqual([[tensor["name"] for tensor in batch["tensors"]] for batch in written], batches)
-        said = self.order_messages()
-        schedule = self.schedule(f"--plan={self.file}")
-        schedule.wait_for_tensors(20 * COUNT)
-        self.assertEqual(batches_of(schedule), batches)
-        # The lock itself, and no more.
-        self.assertLessEqual(self.order_messages() - said, 2)
+        # A machine that keeps a rank from its tensors for long has the lock given up, and then there is more to say.
+        for _ in range(5):
+            said, given_up = self.order_messages(), self.locks_given_up()
+            schedule = self.schedule(f"--plan={self.file}")
+            schedule.wait_for_tensors(20 * COUNT)
+            self.assertEqual(batches_of(schedule), batches)
+            said = self.order_messages() - said
+            schedule.stop()
+            if self.locks_given_up() == given_up:
+                break
+        self.assertLessEqual(said, 2, "the lock itself, and no more")
         self.assertEqual(self.metrics(ABANDONED), [0, 0])
-        schedule.stop()
         self.assertRegex(self.nodes[1].output(), "locked as recorded from operation 1 on")
 
     def test_one_that_does_not_fit_is_said_once_and_the_job_goes_on(self):

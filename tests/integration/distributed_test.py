@@ -59,10 +59,13 @@ class DistributedTest(IntegrationTest):
         self.run_cases("thousand", 2, 1)
 
     def test_a_rank_that_dies_is_named_by_the_others(self):
-        run = self.ruedarun("-np", "3", PYTHON, RANK, "death")
-        self.assertNotEqual(run.exit_code(), 0)
-        run.wait_for(r"^\[0\] told: .*rank 2 \(pid \d+\)")
-        run.wait_for(r"^\[1\] told: .*rank 2 \(pid \d+\)")
+        """DDP is told by the future of an operation, where an error once was taken for a tensor."""
+        for case in ("all_reduce", "ddp", "arena_hook"):
+            with self.subTest(case=case):
+                run = self.ruedarun("-np", "3", PYTHON, RANK, "death", f"case_{case}")
+                self.assertNotEqual(run.exit_code(), 0)
+                for rank in (0, 1):
+                    run.wait_for(rf"^\[{rank}\] told: .*rank 2 \(pid \d+\)")
 
     def start_with(self, daemon, environment, *command):
         return self.start(list(command), extra_env={"RUEDA_SOCKET": daemon.socket, **environment})

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import rueda.distributed  # noqa: F401  registers the backend
 
-STEPS = 60
+STEPS = 100
 
 
 def load(path, model, optimizer):
@@ -52,8 +52,7 @@ def main():
         torch.manual_seed(1000 * step + dist.get_rank())
         rows = torch.randn(16, 10)
         optimizer.zero_grad()
-        loss = (model(rows) - rows.sum(1, keepdim=True)).square().mean()
-        loss.backward()
+        (model(rows) - rows.sum(1, keepdim=True)).square().mean().backward()
         optimizer.step()
         if (step + 1) % 10 == 0 and dist.get_rank() == 0:
             save(options.snapshot, step + 1, model, optimizer)
@@ -61,11 +60,13 @@ def main():
             with open(options.die_once, "w", encoding="ascii"):
                 pass
             os.kill(os.getpid(), signal.SIGKILL)
-    dist.all_reduce(loss := loss.detach(), op=dist.ReduceOp.AVG)
+    torch.manual_seed(0)
+    rows = torch.randn(1000, 10)
+    loss = (model(rows) - rows.sum(1, keepdim=True)).square().mean().item()
     if dist.get_rank() == 0:
-        print(f"loss {loss.item():.6f} after {STEPS} steps", flush=True)
+        print(f"loss {loss:.6f} after {STEPS} steps", flush=True)
     dist.destroy_process_group()
-    return 0 if loss.item() < 0.01 else 1
+    return 0 if loss < 0.01 else 1
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import socket
 import struct
 import threading
 from collections import deque
-from typing import Any, Awaitable, Callable, Coroutine, Deque, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Coroutine, Deque, Dict, List, NamedTuple, Optional, Tuple
 
 SECRET_BYTES = 32
 _HELLO = struct.Struct("!8s32si")  # kMagic, secret, the sender's rank
@@ -83,15 +83,42 @@ class _Incoming:
         self.answering = asyncio.Lock()
 
 
-class _Outgoing:
-    """A connection that this rank has opened."""
+class _Writing(NamedTuple):
+    """A frame that is to be written, in its turn."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
-        self.sending = asyncio.Lock()
+    head: bytes
+    memory: Optional[memoryview]
+    done: "asyncio.Future[None]"
+
+
+class _Outgoing:
+    """A connection that this rank opens: what is written to it goes in the order in which it was asked for."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.frames: "asyncio.Queue[_Writing]" = asyncio.Queue()
         self.offers: Dict[int, "asyncio.Future[int]"] = {}  # number -> the receiver's bytes, when it answers
         self.numbers = 0
         self.error: Optional[BaseException] = None
+
+    def write(self, head: bytes, memory: Optional[memoryview] = None) -> "asyncio.Future[None]":
+        done: "asyncio.Future[None]" = self._loop.create_future()
+        if self.error is not None:
+            done.set_exception(self.error)
+        else:
+            self.frames.put_nowait(_Writing(head, memory, done))
+        return done
+
+    def fail(self, error: BaseException) -> None:
+        """Nothing more goes, nor comes."""
+        self.error = self.error or error
+        waiting: "List[asyncio.Future[Any]]" = list(self.offers.values())
+        while not self.frames.empty():
+            waiting.append(self.frames.get_nowait().done)
+        for one in waiting:
+            if not one.done():
+                one.set_exception(self.error)
+                one.exception()  # seen: who waits for the one may not wait for the other
 
 
 class Peers:
@@ -105,7 +132,7 @@ class Peers:
         self._on_message = on_message
         self._secret = bytes(SECRET_BYTES)
         self._addresses: List[Tuple[str, int]] = []
-        self._outgoing: "Dict[int, asyncio.Task[_Outgoing]]" = {}
+        self._outgoing: Dict[int, _Outgoing] = {}
         self._wanted: Dict[Channel, Deque[_Wanted]] = {}
         self._offered: Dict[Channel, Deque[Tuple[int, _Offered]]] = {}
         self._tasks: "set[asyncio.Task[Any]]" = set()
@@ -121,16 +148,17 @@ class Peers:
         self._addresses = addresses
         self._secret = secret
         self._thread.start()
-        self._begin(self._listen())
+        self._loop.call_soon_threadsafe(self._loop.add_reader, self._listener, self._accept)
 
     def close(self) -> None:
         """Ends what is under way: whoever waits for it gets CancelledError."""
         async def end() -> None:
+            self._loop.remove_reader(self._listener)
+            self._listener.close()
             others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
             for task in others:
                 task.cancel()
             await asyncio.gather(*others, return_exceptions=True)
-            self._listener.close()
             self._loop.stop()
 
         asyncio.run_coroutine_threadsafe(end(), self._loop)
@@ -152,36 +180,30 @@ class Peers:
         comes in order."""
         return asyncio.run_coroutine_threadsafe(self._tell(rank, message), self._loop)
 
-    def call(self, function: Callable[[], None]) -> None:
-        """Calls it on the loop."""
-        self._loop.call_soon_threadsafe(function)
-
+    # The loop itself does not keep its tasks alive.
     def _begin(self, work: "Coroutine[Any, Any, Any]") -> None:
-        def start() -> None:
-            task = self._loop.create_task(work)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-        self._loop.call_soon_threadsafe(start)
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # --- Sending -------------------------------------------------------------------------------------------------
 
     async def _send(self, channel: Channel, rank: int, memory: memoryview) -> int:
         try:
-            connection = await self._connection_to(rank)
+            connection = self._connection_to(rank)
             connection.numbers += 1
             number = connection.numbers
             answer: "asyncio.Future[int]" = self._loop.create_future()
             connection.offers[number] = answer
             try:
-                await self._write(connection, _FRAME.pack(_OFFER, *channel, number, memory.nbytes))
+                await connection.write(_FRAME.pack(_OFFER, *channel, number, memory.nbytes))
                 size = await answer
             finally:
                 connection.offers.pop(number, None)
             if size != memory.nbytes:
                 raise PeerError(f"rank {self._rank} sends {memory.nbytes} bytes to rank {rank}, which has room for "
                                 f"{size}: their tensors must have the same dtype and as many elements")
-            await self._write(connection, _FRAME.pack(_DATA, *channel, number, memory.nbytes), memory)
+            await connection.write(_FRAME.pack(_DATA, *channel, number, memory.nbytes), memory)
             return rank
         except OSError as error:
             raise PeerError(f"rank {rank} cannot be sent to ({error}): it has ended, or its address "
@@ -194,59 +216,55 @@ class Peers:
         text = json.dumps(message).encode()
         assert len(text) <= _MOST_MESSAGE_BYTES
         try:
-            connection = await self._connection_to(rank)
-            await self._write(connection, _FRAME.pack(_MESSAGE, 0, 0, 0, 0, len(text)), memoryview(text))
+            await self._connection_to(rank).write(_FRAME.pack(_MESSAGE, 0, 0, 0, 0, len(text)), memoryview(text))
         except OSError as error:
             raise PeerError(f"rank {rank} cannot be told ({error}): it has ended, or its address "
                             f"{self._addresses[rank]} cannot be reached from here") from None
 
-    async def _write(self, connection: _Outgoing, head: bytes, memory: Optional[memoryview] = None) -> None:
-        async with connection.sending:
-            if connection.error is not None:
-                raise connection.error
-            await self._loop.sock_sendall(connection.sock, head)
-            if memory is not None and memory.nbytes:
-                await self._loop.sock_sendall(connection.sock, memory)
+    def _connection_to(self, rank: int) -> _Outgoing:
+        connection = self._outgoing.get(rank)
+        if connection is None or connection.error is not None:
+            connection = self._outgoing[rank] = _Outgoing(self._loop)
+            self._begin(self._serve_outgoing(connection, self._addresses[rank]))
+        return connection
 
-    def _connection_to(self, rank: int) -> Awaitable[_Outgoing]:
-        task = self._outgoing.get(rank)
-        if task is None or (task.done() and (task.exception() or task.result().error)):
-            task = self._outgoing[rank] = self._loop.create_task(self._connect(rank))
-        return asyncio.shield(task)
-
-    async def _connect(self, rank: int) -> _Outgoing:
-        address = self._addresses[rank]
+    async def _serve_outgoing(self, connection: _Outgoing, address: Tuple[str, int]) -> None:
         sock = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
         sock.setblocking(False)
+        error: BaseException = ConnectionError("this process leaves")
         try:
             await asyncio.wait_for(self._loop.sock_connect(sock, address), _CONNECT_S)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._loop.sock_sendall(sock, _HELLO.pack(_MAGIC, self._secret, self._rank))
+            await asyncio.gather(self._write_frames(connection, sock), self._read_answers(connection, sock))
         except asyncio.TimeoutError:
-            sock.close()
-            raise ConnectionError(f"no answer within {_CONNECT_S:g} s") from None
-        except OSError:
-            sock.close()
-            raise
-        connection = _Outgoing(sock)
-        self._begin(self._read_answers(connection))
-        return connection
-
-    async def _read_answers(self, connection: _Outgoing) -> None:
-        try:
-            while True:
-                frame = await _read(self._loop, connection.sock, _FRAME.size)
-                kind, _, _, _, number, size = _FRAME.unpack(frame)
-                answer = connection.offers.get(number)
-                if kind in (_TAKE, _REFUSE) and answer is not None and not answer.done():
-                    answer.set_result(size)
-        except (OSError, asyncio.CancelledError) as error:
-            connection.error = error if isinstance(error, OSError) else ConnectionError("this process leaves")
-            for answer in connection.offers.values():
-                if not answer.done():
-                    answer.set_exception(connection.error)
+            error = ConnectionError(f"no answer within {_CONNECT_S:g} s")
+        except OSError as found:
+            error = found
         finally:
-            connection.sock.close()
+            connection.fail(error)
+            sock.close()
+
+    async def _write_frames(self, connection: _Outgoing, sock: socket.socket) -> None:
+        while True:
+            head, memory, done = await connection.frames.get()
+            try:
+                await self._loop.sock_sendall(sock, head)
+                if memory is not None and memory.nbytes:
+                    await self._loop.sock_sendall(sock, memory)
+            except OSError as error:
+                if not done.done():
+                    done.set_exception(error)
+                raise
+            if not done.done():
+                done.set_result(None)
+
+    async def _read_answers(self, connection: _Outgoing, sock: socket.socket) -> None:
+        while True:
+            kind, _, _, _, number, size = _FRAME.unpack(await _read(self._loop, sock, _FRAME.size))
+            answer = connection.offers.get(number)
+            if kind in (_TAKE, _REFUSE) and answer is not None and not answer.done():
+                answer.set_result(size)
 
     # --- Receiving -----------------------------------------------------------------------------------------------
 
@@ -288,11 +306,14 @@ class Peers:
             except OSError:
                 pass  # who reads the connection gets to know, and tells all
 
-    async def _listen(self) -> None:
-        while True:
-            sock, _ = await self._loop.sock_accept(self._listener)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._begin(self._serve(sock))
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return  # it has gone again
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._begin(self._serve(sock))
 
     async def _serve(self, sock: socket.socket) -> None:
         connection: Optional[_Incoming] = None

@@ -61,15 +61,20 @@ class Work(TorchWork):
     _source_rank = source_rank
 
     def get_future(self) -> "torch.futures.Future[List[torch.Tensor]]":
-        """Gets the list of tensors. Its callbacks run in a thread of the group's."""
+        """Gets the list of tensors, or the error. Its callbacks run in a thread of the group's."""
         if self._future is None:
-            self._future = torch.futures.Future()
-            self._follower.follow(self.operation, self._end_future)
+            # An error that a callback raises is one for C++, too. What set_exception() sets is a result to DDP.
+            ended: torch.futures.Future[None] = torch.futures.Future()
+            future: torch.futures.Future[List[torch.Tensor]] = ended.then(self._deliver)
+            self._future = future
+
+            def end(_: Waitable) -> None:
+                ended.set_result(None)
+
+            self._follower.follow(self.operation, end)
         return self._future
 
-    def _end_future(self, operation: Waitable) -> None:
-        assert self._future is not None
-        if operation.error is not None:
-            self._future.set_exception(operation.error)
-        else:
-            self._future.set_result(operation.result)
+    def _deliver(self, _: Any) -> List[torch.Tensor]:
+        if self.operation.error is not None:
+            raise self.operation.error
+        return self.operation.result
