@@ -52,10 +52,12 @@ class Follower:
                         return
                 continue
             followed[0][0].wait(_LOOK_S)
-            ended = [pair for pair in followed if pair[0].poll()]
-            followed = [pair for pair in followed if not pair[0].has_ended]
-            for operation, then in ended:
-                then(operation)
+            # Others may end them at any moment: so each is looked at once.
+            looked_at = [(pair, pair[0].poll()) for pair in followed]
+            followed = [pair for pair, has_ended in looked_at if not has_ended]
+            for (operation, then), has_ended in looked_at:
+                if has_ended:
+                    then(operation)
 
 
 class Turns:
