@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from .._library import Tensor, byref
+from .._operations import ReduceOp
 from ..torch._reductions import options_of
 from ..torch._tensors import (as_moved, c_tensor, check_tensor, code_of, contiguous, dims_of, result_of,
                               submit_sized)
@@ -22,7 +23,7 @@ from ._futures import Follower, Turns
 from ._names import Names
 from ._operation import Operation
 from ._peers import Channel
-from ._reductions import bitwise_of, describe, op_of
+from ._reductions import bitwise_of, op_of
 from ._sparse import allreduce_sparse
 from ._start import Session, current, session
 from ._transfer import All, Finished, Transfer, bytes_of
@@ -119,11 +120,6 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
 
     _set_default_timeout = set_timeout
 
-    @property
-    def process_set_id(self) -> int:
-        """Of Rueda's process set that has the group's ranks."""
-        return self._set
-
     def shutdown(self) -> None:
         """The group is not used any more on this rank."""
         self._release()
@@ -142,7 +138,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
         return self.allreduce(tensors, opts)
 
-    def allreduce_by(self, tensors: Tensors, op: int, wire_dtype: Optional[str] = None,
+    def allreduce_by(self, tensors: Tensors, op: ReduceOp, wire_dtype: Optional[str] = None,
                      name: Optional[str] = None) -> Work:
         """All-reduces in place by one of Rueda's reductions; several tensors as one. wire_dtype: what float32 is rounded
         to between nodes. name: of this reduction alone, None: it gets one."""
@@ -151,7 +147,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         sources = [contiguous(tensor.detach()) for tensor in tensors]
         codes = [code_of(tensor) for tensor in tensors]
         options = options_of(op, 1.0, 1.0, wire_dtype)
-        kind = ("all_reduce", describe(op), wire_dtype or "", *(_words(tensor) for tensor in tensors))
+        kind = ("all_reduce", op.name, wire_dtype or "", *(_words(tensor) for tensor in tensors))
 
         def start(name: str) -> int:
             if len(sources) == 1:
@@ -194,7 +190,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
                 _put(tensor, target)
             return [tensor]
 
-        return self._begin(("reduce", describe(op), str(root), _words(tensor)), start, finish, source)
+        return self._begin(("reduce", op.name, str(root), _words(tensor)), start, finish, source)
 
     def reduce_scatter(self, output_tensors: Tensors, input_tensors: Sequence[Tensors], opts: Any = None) -> Work:
         (output,), (inputs,) = output_tensors, input_tensors
@@ -227,7 +223,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
             _put(output, target)
             return [output]
 
-        kind = ("reduce_scatter", describe(op), _words(source), "" if counts is None else str(counts))
+        kind = ("reduce_scatter", op.name, _words(source), "" if counts is None else str(counts))
         return self._begin(kind, start, finish, (source, target))
 
     def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Optional
 
 import torch
 import torch.distributed as dist
 
-from .._operations import Average, Max, Min, Product, Sum
+from .._operations import Average, Max, Min, Product, ReduceOp, Sum
 
 _OPS = [(dist.ReduceOp.SUM, Sum), (dist.ReduceOp.AVG, Average), (dist.ReduceOp.MIN, Min), (dist.ReduceOp.MAX, Max),
         (dist.ReduceOp.PRODUCT, Product)]
@@ -23,15 +23,9 @@ def bitwise_of(op: Any) -> Optional[Bitwise]:
     return next((function for theirs, function in _BITWISE if op == theirs), None)
 
 
-def op_of(op: Any) -> int:
-    """rueda.h's number. ValueError: nobody has it."""
+def op_of(op: Any) -> ReduceOp:
+    """As rueda.h has it. ValueError: nobody has it."""
     for theirs, ours in _OPS:
         if op == theirs:
             return ours
     raise ValueError(f"reduction {op} is not there; use SUM, AVG, MIN, MAX, PRODUCT, BAND, BOR or BXOR")
-
-
-def describe(op: Any) -> str:
-    """For names."""
-    names: Dict[int, str] = {Sum: "sum", Average: "average", Min: "min", Max: "max", Product: "product"}
-    return names[op]
