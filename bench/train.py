@@ -5,13 +5,14 @@ and on Gloo, and without communication ("local"), alternating on virtual nodes o
     bench/train.py sides --models resnet50 vgg16         # exposed communication of each side
     bench/train.py wrappers                              # P and F, one-step and two-step, ring and central
     bench/train.py fusion --svg fusion.svg               # 64 KiB to 128 MiB
+    bench/train.py loops                                 # two-step and one-step, by threads of the daemon
     bench/train.py scaling --step-ms 370 --svg s.svg     # 1 to 4 ranks on 1 and 2 nodes
     bench/train.py sides --computes --data photographs   # real networks, real pictures, real input pipeline
 
 Unless --computes is given, the network computes nothing: a step sleeps for --step-ms, and its gradients become ready
 when the real network's would. So communication is what is measured, on however few cores. Prints Markdown: medians over
 the rounds of the median step of the slowest rank, and in brackets what that is longer than the same step without
-communication.
+communication, and that step's share of it.
 
 Exit codes: 0; 1 an error or a wrong result; 2 a wrong command line.
 """
@@ -37,30 +38,32 @@ def schedule_of(model, options, folder):
     return path
 
 
-def with_local(wanted):
-    """What is compared, and before it the same work without communication, once for each kind of it."""
-    local = {}
+def jobs_of(wanted):
+    """[(case, columns)]: what is compared, and before it the same work without communication, once for all columns that
+    differ in flags alone."""
+    alone = {}
     for case in wanted:
-        alone = case.local()
-        local.setdefault(alone.column, alone)
-    return [*local.values(), *wanted]
+        columns = alone.setdefault((case.model, case.ranks, case.nodes), (case.local(), {}))[1]
+        columns.setdefault(case.column)
+    return [(case, list(columns)) for case, columns in alone.values()] + [(case, [case.column]) for case in wanted]
 
 
 def measure(options):
     """{(label, column): results, one a round}: all cases in turn, again and again."""
     found = defaultdict(list)
-    wanted = with_local(cases.EXPERIMENTS[options.experiment](options))
+    jobs = jobs_of(cases.EXPERIMENTS[options.experiment](options))
     with tempfile.TemporaryDirectory() as folder:
         schedules = {}
         if not options.computes:
-            for model in dict.fromkeys(case.model for case in wanted):
+            for model in dict.fromkeys(case.model for case, _ in jobs):
                 schedules[model] = schedule_of(model, options, folder)
         for number in range(options.rounds):
-            for case in wanted:
+            for case, columns in jobs:
                 meter = NoiseMeter()
                 result = cases.run(case, options, schedules.get(case.model))
-                found[case.label, case.column].append(result)
-                print(f"round {number + 1}: {case.label}, {case.column}: {result['seconds'] * 1e3:.2f} ms a step "
+                for column in columns:
+                    found[case.label, column].append(result)
+                print(f"round {number + 1}: {case.label}, {columns[0]}: {result['seconds'] * 1e3:.2f} ms a step "
                       f"(other work {meter.cores():.2f} cores)", file=sys.stderr, flush=True)
     return dict(found)
 
@@ -78,8 +81,8 @@ def report(found, options):
         options.json.write_text(json.dumps({"experiment": options.experiment, "rows": rows}, indent=1) + "\n",
                                 encoding="utf-8")
     if options.svg:
-        draw = {"fusion": tables.draw_fusion, "scaling": tables.draw_efficiencies}[options.experiment]
-        draw(found, options.svg)
+        draw = {"fusion": tables.draw_fusion, "scaling": tables.draw_efficiencies}
+        draw.get(options.experiment, tables.draw_shares)(found, options.svg)
 
 
 def parse(arguments):
@@ -94,11 +97,9 @@ def parse(arguments):
     parser.add_argument("--pixels", type=int, default=64, help="a side of a picture, with --computes")
     parser.add_argument("--phases", action="store_true", help="print the parts of a step, too")
     parser.add_argument("--json", type=Path, help="write every round's results to this file")
-    parser.add_argument("--svg", type=Path, help="draw it; of fusion and scaling")
+    parser.add_argument("--svg", type=Path, help="draw it")
     parser.add_argument("--busy-ok", action="store_true", help="measure beside other work")
     options = parse_positive(parser, arguments, "step_ms", "batch", "pixels")
-    if options.svg and options.experiment not in ("fusion", "scaling"):
-        parser.error(f"--svg draws fusion or scaling, not {options.experiment}")
     if options.experiment != "sides" and len(options.models) > 1:
         parser.error(f"{options.experiment} takes one of --models")
     options.step_s = 0.0 if options.computes else options.step_ms / 1e3

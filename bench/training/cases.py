@@ -15,6 +15,7 @@ STEPS = {"one-step": "device", "two-step": "node"}
 ALGORITHMS = ("ring", "central")
 FUSION_BYTES = tuple(1 << power for power in range(16, 28))  # 64 KiB to 128 MiB
 PLACES = ((1, 1), (2, 1), (2, 2), (4, 1), (4, 2))  # ranks, nodes
+LOOPS = (0, 1, 2, 4)
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,17 @@ def scaling(options):
             for side in options.sides for ranks, nodes in PLACES]
 
 
-EXPERIMENTS = {"sides": sides, "wrappers": wrappers, "fusion": fusion, "scaling": scaling}
+def loops(options):
+    """How many threads of a daemon add up and send; 0: one thread does everything."""
+    cases = []
+    for steps, reducer in STEPS.items():
+        for count in LOOPS:
+            cases.append(Case(steps, f"{count} loops", "hvd", options.models[0], options.ranks, options.nodes,
+                              ("--reducer", reducer, f"--daemon-arg=--data-loops={count}"), {}, options.step_s))
+    return cases
+
+
+EXPERIMENTS = {"sides": sides, "wrappers": wrappers, "fusion": fusion, "loops": loops, "scaling": scaling}
 
 
 def command_of(case, options, schedule):

@@ -37,10 +37,16 @@ def exposed_ms(found, label, column):
     return median_ms(found[label, column]) - median_ms(found["local", column])
 
 
+def share(found, label, column):
+    """Throughput, as a share of that of the same work without communication."""
+    return median_ms(found["local", column]) / median_ms(found[label, column])
+
+
 def steps(found):
-    """Milliseconds a step, and what of them is exposed communication."""
+    """Milliseconds a step, what of them is exposed communication, and what throughput is left."""
     return grid(found, lambda label, column: f"{median_ms(found[label, column]):.1f}" if label == "local" else
-                f"{median_ms(found[label, column]):.1f} ({exposed_ms(found, label, column):+.1f})")
+                f"{median_ms(found[label, column]):.1f} ({exposed_ms(found, label, column):+.1f}, "
+                f"{share(found, label, column):.0%})")
 
 
 def phases(found):
@@ -76,21 +82,43 @@ def draw_fusion(found, path):
     plot.save(figure, path)
 
 
+def draw_papers(axes):
+    for line, (name, percent) in enumerate(PAPERS.items()):
+        axes.axhline(percent, linestyle=":", color=f"C{line + 5}", label=f"{name}: {percent:.0%}")
+
+
+def finish(figure, axes, y_label, path):
+    draw_papers(axes)
+    axes.set_ylabel(y_label)
+    axes.set_ylim(0, 1.1)
+    axes.grid(True, axis="y", alpha=0.3)
+    axes.legend(fontsize="x-small", loc="upper left", bbox_to_anchor=(1, 1))
+    plot.save(figure, path)
+
+
 def draw_efficiencies(found, path):
     pyplot = plot.require_matplotlib()
-    figure, axes = pyplot.subplots(figsize=(8, 5))
+    figure, axes = pyplot.subplots(figsize=(9, 5))
     labels, columns = rows_of(found)
     for label in labels:
         if label != "local":
             axes.plot(columns, [efficiency(found, label, column) for column in columns], marker="o", label=label)
-    for line, (name, share) in enumerate(PAPERS.items()):
-        axes.axhline(share, linestyle=":", color=f"C{line + 5}", label=f"{name}: {share:.0%}")
     axes.set_xlabel("ranks on nodes")
-    axes.set_ylabel("throughput of a rank, as a share of one alone")
-    axes.set_ylim(0, 1.1)
-    axes.grid(True, alpha=0.3)
-    axes.legend(fontsize="small")
-    plot.save(figure, path)
+    finish(figure, axes, "throughput of a rank, as a share of one alone", path)
+
+
+def draw_shares(found, path):
+    """A group of bars for each column."""
+    pyplot = plot.require_matplotlib()
+    figure, axes = pyplot.subplots(figsize=(9, 5))
+    labels, columns = rows_of(found)
+    labels = [label for label in labels if label != "local"]
+    width = 0.8 / len(labels)
+    for number, label in enumerate(labels):
+        axes.bar([place + number * width for place in range(len(columns))],
+                 [share(found, label, column) for column in columns], width, label=label)
+    axes.set_xticks([place + width * (len(labels) - 1) / 2 for place in range(len(columns))], columns)
+    finish(figure, axes, "throughput, as a share of the same without communication", path)
 
 
 def size_columns(found):

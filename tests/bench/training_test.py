@@ -35,10 +35,17 @@ class TrainingTest(unittest.TestCase):
         self.assertEqual(len({(case.flags, tuple(case.variables.items())) for case in every}), 16)
 
     def test_each_kind_of_work_is_done_once_without_communication(self):
-        self.assertEqual([(case.label, case.column, case.ranks) for case in train.with_local(cases.scaling(OPTIONS))][:5],
-                         [("local", f"{ranks} on {nodes}", ranks) for ranks, nodes in cases.PLACES])
-        alone = train.with_local(cases.wrappers(OPTIONS))[0]
+        self.assertEqual([(case.label, columns, case.ranks) for case, columns in train.jobs_of(cases.scaling(OPTIONS))][:5],
+                         [("local", [f"{ranks} on {nodes}"], ranks) for ranks, nodes in cases.PLACES])
+        sizes = cases.fusion(OPTIONS)
+        (alone, columns), *others = train.jobs_of(sizes)
         self.assertEqual((alone.side, alone.flags, alone.variables), ("local", (), {}))
+        self.assertEqual(columns, [str(size) for size in cases.FUSION_BYTES])
+        self.assertEqual(others, [(case, [case.column]) for case in sizes])
+
+    def test_loops_are_those_of_the_daemons(self):
+        self.assertEqual([case.flags[-1] for case in cases.loops(OPTIONS)[:4]],
+                         [f"--daemon-arg=--data-loops={count}" for count in (0, 1, 2, 4)])
 
     def test_a_gradient_that_is_missing_in_the_average_is_noticed(self):
         case = cases.sides(OPTIONS)[0]
@@ -49,7 +56,7 @@ class TrainingTest(unittest.TestCase):
     def test_exposed_communication_is_what_a_step_takes_longer(self):
         found = {("local", "resnet50"): [result(0.050), result(0.052), result(0.051)],
                  ("hvd", "resnet50"): [result(0.060), result(0.058), result(0.061)]}
-        self.assertIn("| hvd | 60.0 (+9.0) |", tables.steps(found))
+        self.assertIn("| hvd | 60.0 (+9.0, 85%) |", tables.steps(found))
         self.assertIn("| local | 51.0 |", tables.steps(found))
 
     def test_efficiency_is_a_share_of_one_rank_alone(self):
@@ -61,7 +68,7 @@ class TrainingTest(unittest.TestCase):
         self.assertIn("| hvd, resnet50 | 20.00 | 30.00 | 60.0 |", tables.phases(found))
 
     def test_wrong_command_lines(self):
-        for line in (["sides", "--svg", "x.svg"], ["fusion", "--models", "vgg16", "resnet50"], ["sides", "--step-ms", "0"],
+        for line in (["fusion", "--models", "vgg16", "resnet50"], ["sides", "--step-ms", "0"],
                      ["nothing"]):
             with self.subTest(line=line), contextlib.redirect_stderr(io.StringIO()), self.assertRaises(SystemExit):
                 train.parse(line)
