@@ -94,19 +94,72 @@ def case_accumulation():
 
 
 def case_arena_hook():
+    hook = rueda.distributed.arena_hook
     for dtype in TOLERANCE:
-        expect_alike(dtype, hook=rueda.distributed.arena_hook)
-    expect_alike(torch.float64, hook=rueda.distributed.arena_hook, gradient_as_bucket_view=True)
+        expect_alike(dtype, hook=hook)
+    for dtype in TOLERANCE:
+        expect_alike(dtype, hook=hook, gradient_as_bucket_view=True)
+    expect_alike(torch.float64, hook=hook, gradient_as_bucket_view=True, static_graph=True)
+
+
+def case_arena_hook_with_views_and_unused_parameters():
+    def step(model, number, loss_of):
+        loss = loss_of(number % 3 != 0)
+        loss.backward()
+        return loss
+
+    expect_alike(torch.float64, step, hook=rueda.distributed.arena_hook, gradient_as_bucket_view=True,
+                 find_unused_parameters=True)
+
+
+def case_arena_hook_with_views_and_accumulation():
+    def step(model, number, loss_of):
+        with model.no_sync():
+            loss_of().backward()
+        loss = loss_of()
+        loss.backward()
+        return loss
+
+    expect_alike(torch.float64, step, hook=rueda.distributed.arena_hook, gradient_as_bucket_view=True)
+
+
+def copied_by(model):
+    """Bytes that librueda copies in a step, once DDP has its buckets."""
+    for _ in range(3):
+        before = rueda.stats()
+        model(torch.ones(2, 300)).sum().backward()
+        after = rueda.stats()
+    return after.bytes_copied_in - before.bytes_copied_in + after.bytes_copied_out - before.bytes_copied_out
 
 
 def case_arena_hook_copies_nothing_else():
     model = DistributedDataParallel(torch.nn.Linear(300, 300))
     model.register_comm_hook(None, rueda.distributed.arena_hook)
-    for _ in range(3):
-        before = rueda.stats()
+    assert copied_by(model) == 0
+
+
+def case_buckets_move_into_the_arena():
+    """Then DDP copies nothing, either: what the hook returns is the bucket, and gradients are views of it."""
+    hooks = (rueda.distributed.arena_hook, rueda.distributed.bf16_wire_hook)
+    for hook in hooks:
+        seen = []
+
+        def watch(group, bucket, hook=hook, seen=seen):
+            future = hook(group, bucket)
+            buffer = bucket.buffer()
+            future.then(lambda done: seen.append((buffer.data_ptr(), done.value().data_ptr())))
+            return future
+
+        module = torch.nn.Linear(300, 300)
+        model = DistributedDataParallel(module, gradient_as_bucket_view=True)
+        model.register_comm_hook(None, watch)
+        assert copied_by(model) == 0
+        buffer, result = seen[-1]
+        assert buffer == result
+        assert buffer in (module.weight.grad.data_ptr(), module.bias.grad.data_ptr())
+        memory = {parameter.grad.data_ptr() for parameter in module.parameters()}
         model(torch.ones(2, 300)).sum().backward()
-        after = rueda.stats()
-    assert before.bytes_copied_in == after.bytes_copied_in and before.bytes_copied_out == after.bytes_copied_out
+        assert memory == {parameter.grad.data_ptr() for parameter in module.parameters()}
 
 
 def case_compression_hooks():

@@ -13,18 +13,19 @@ from ._groups import group_of
 
 # DDP looks at the annotations of a hook: they are to be neither strings nor other names.
 
-# A bucket's copy in shared memory, by its first parameter, as long as that lives. DDP makes its buckets anew after the
-# first step.
-_copies: Dict[int, torch.Tensor] = {}
+# A bucket's memory in the arena, by its first parameter, as long as that lives. DDP makes its buckets anew after the first
+# step.
+_memory: Dict[int, torch.Tensor] = {}
 
 
 def arena_hook(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Averages a bucket in memory that the daemon reads and writes where it is: gradients are copied into it, and DDP
-    takes the result from there, where without the hook librueda copies in and out once more. The bucket's number is the
-    name of its reduction, so that the order of a step's buckets is soon locked."""
-    copy = _copy_of(bucket)
-    copy.copy_(bucket.buffer())
-    return _average(state, bucket, copy, None)
+    """Averages a bucket in memory that the daemon reads and writes where it is. With gradient_as_bucket_view=True the bucket
+    moves there: its gradients are computed in that memory, averaged in place, and never copied. Without it, gradients are
+    copied into that memory, and DDP takes the result from there, where without the hook librueda copies in and out once more.
+    The bucket's number is the name of its reduction, so that the order of a step's buckets is soon locked.
+
+    Do not keep views of gradients from before the first steps: those of a bucket that has moved are of its old memory."""
+    return _average(state, bucket, _in_arena(bucket), None)
 
 
 def fp16_wire_hook(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -39,9 +40,8 @@ def bf16_wire_hook(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[
 
 
 def _compress(state: Any, bucket: dist.GradBucket, wire_dtype: str) -> torch.futures.Future[torch.Tensor]:
-    copy = _copy_of(bucket)
-    copy.copy_(bucket.buffer())
-    return _average(state, bucket, copy, wire_dtype if copy.dtype == torch.float32 else None)
+    tensor = _in_arena(bucket)
+    return _average(state, bucket, tensor, wire_dtype if tensor.dtype == torch.float32 else None)
 
 
 def _average(state: Any, bucket: dist.GradBucket, tensor: torch.Tensor,
@@ -52,13 +52,38 @@ def _average(state: Any, bucket: dist.GradBucket, tensor: torch.Tensor,
     return reduced
 
 
-def _copy_of(bucket: dist.GradBucket) -> torch.Tensor:
+def _in_arena(bucket: dist.GradBucket) -> torch.Tensor:
+    """The bucket's contents in the arena: the bucket itself, once it has moved there, or a copy."""
     buffer = bucket.buffer()
-    first = bucket.parameters()[0]
+    memory = _memory_of(bucket)
+    if buffer.data_ptr() != memory.data_ptr():
+        memory.copy_(buffer)
+        _move(bucket, memory)
+    return memory
+
+
+def _memory_of(bucket: dist.GradBucket) -> torch.Tensor:
+    buffer = bucket.buffer()
+    first, *others = bucket.parameters()
     key = id(first)
-    copy = _copies.get(key)
-    if copy is None:
-        weakref.finalize(first, lambda: _copies.pop(key, None))
-    if copy is None or copy.shape != buffer.shape or copy.dtype != buffer.dtype:
-        copy = _copies[key] = empty_in_arena(buffer.shape, buffer.dtype)
-    return copy
+    memory = _memory.get(key)
+    if memory is None:
+        weakref.finalize(first, lambda: _memory.pop(key, None))
+    if memory is None or memory.shape != buffer.shape or memory.dtype != buffer.dtype:
+        memory = _memory[key] = empty_in_arena(buffer.shape, buffer.dtype)
+        for parameter in others:  # buckets that began with one of them are no more
+            _memory.pop(id(parameter), None)
+    return memory
+
+
+def _move(bucket: dist.GradBucket, memory: torch.Tensor) -> None:
+    """Lets the bucket's tensor, and the gradients that are views of it, be of `memory`, if each of them can be reached: where
+    gradients are no views, DDP alone has those that are."""
+    buffer = bucket.buffer()
+    gradients = [parameter.grad for parameter in bucket.parameters()]
+    old = buffer.storage().data_ptr()
+    if buffer.storage_offset() != 0 or any(one is None or one.storage().data_ptr() != old for one in gradients):
+        return
+    for gradient in gradients:
+        gradient.data = memory.as_strided(gradient.size(), gradient.stride(), gradient.storage_offset())
+    buffer.data = memory
