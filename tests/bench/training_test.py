@@ -7,6 +7,7 @@ import io
 import os
 import sys
 import unittest
+import unittest.mock
 from pathlib import Path
 
 BENCH, BUILD = (Path(sys.argv.pop(1)) for _ in range(2))
@@ -67,8 +68,19 @@ class TrainingTest(unittest.TestCase):
         found = {("hvd", "resnet50"): [result(0.06, forward=0.02, backward=0.03)]}
         self.assertIn("| hvd, resnet50 | 20.00 | 30.00 | 60.0 |", tables.phases(found))
 
+    def test_a_job_that_was_disturbed_is_run_again(self):
+        noises = iter([0.5, 0.0, 0.5, 0.5])
+        meter = unittest.mock.Mock(cores=lambda: next(noises))
+        options = argparse.Namespace(repeats=1)
+        with unittest.mock.patch.object(train, "NoiseMeter", lambda: meter), \
+             unittest.mock.patch.object(train.cases, "run", lambda *_: result(0.05)), \
+             contextlib.redirect_stderr(io.StringIO()):
+            disturbed = [train.run_quietly(None, options, None, "")["disturbed"] for _ in range(2)]
+        self.assertEqual(disturbed, [False, True])
+        self.assertIsNone(next(noises, None))
+
     def test_wrong_command_lines(self):
-        for line in (["fusion", "--models", "vgg16", "resnet50"], ["sides", "--step-ms", "0"],
+        for line in (["fusion", "--models", "vgg16", "resnet50"], ["sides", "--step-ms", "0"], ["sides", "--repeats", "-1"],
                      ["nothing"]):
             with self.subTest(line=line), contextlib.redirect_stderr(io.StringIO()), self.assertRaises(SystemExit):
                 train.parse(line)

@@ -26,7 +26,7 @@ def main():
     training, testing = load_data()
     sampler = DistributedSampler(training)
     loader = DataLoader(training, BATCH // dist.get_world_size(), sampler=sampler)
-    model = DistributedDataParallel(Net())
+    model = DistributedDataParallel(Net(), gradient_as_bucket_view=True)
     model.register_comm_hook(None, rueda.distributed.bf16_wire_hook)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     for epoch in range(EPOCHS):

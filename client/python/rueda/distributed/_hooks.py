@@ -81,9 +81,14 @@ def _move(bucket: dist.GradBucket, memory: torch.Tensor) -> None:
     gradients are no views, DDP alone has those that are."""
     buffer = bucket.buffer()
     gradients = [parameter.grad for parameter in bucket.parameters()]
-    old = buffer.storage().data_ptr()
-    if buffer.storage_offset() != 0 or any(one is None or one.storage().data_ptr() != old for one in gradients):
+    if buffer.storage_offset() != 0 or any(one is None or _storage(one) != _storage(buffer) for one in gradients):
         return
     for gradient in gradients:
         gradient.data = memory.as_strided(gradient.size(), gradient.stride(), gradient.storage_offset())
     buffer.data = memory
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    """Its address; PyTorch 2 has the function under another name, and warns of 1.13's."""
+    address: int = getattr(tensor, "untyped_storage", tensor.storage)().data_ptr()
+    return address
