@@ -53,10 +53,10 @@ def step_times(count, steps):
 def load(megabytes):
     tensor = rueda.empty((megabytes << 18,))
     tensor[:] = 1.0
-    rueda.allreduce(tensor, name="load", out=tensor)
+    rueda.allreduce_(tensor, name="load")
     print("loading", flush=True)
     while True:
-        rueda.allreduce(tensor, name="load", out=tensor)
+        rueda.allreduce_(tensor, name="load")
 
 
 def main():

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""bench/jitter.py. Arguments: its folder, and the build folder. Without "long" in RUEDA_JITTER_TEST no job is run."""
+"""bench/jitter.py. Arguments: its folder, and the build folder."""
 
 import contextlib
 import io
@@ -55,7 +55,6 @@ class JitterTest(unittest.TestCase):
         self.assertIn("| alone | 20.00 ms (1.00) | 22.00 ms (1.10) | 30.00 ms (1.50) |", text)
         self.assertIn("| apart | 20.00 ms (1.00) | 24.00 ms (1.20) | 50.00 ms (2.50) |", text)
 
-    @unittest.skipUnless(os.environ.get("RUEDA_JITTER_TEST") == "long", "runs jobs")
     def test_all_ways_run(self):
         options = jitter.parse(["--build", str(BUILD), "--rounds", "1", "--steps", "5", "--step-ms", "2"])
         found = jitter.measure(options)

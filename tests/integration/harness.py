@@ -260,6 +260,8 @@ class IntegrationTest(unittest.TestCase):
         library_path = os.path.join(BUILD, "lib")
         self.env.update({MARK: self.run_id, "TMPDIR": self.scratch, "PYTHONDONTWRITEBYTECODE": "1",
                          "RUEDA_LIBRARY": os.path.join(library_path, "librueda.so"),
+                         # PyTorch 2 makes a folder for what it compiles, and leaves it.
+                         "TORCHINDUCTOR_CACHE_DIR": os.path.join(self.folder, "inductor"),
                          "PYTHONPATH": os.path.join(SOURCE, "client", "python")})
         self.addCleanup(self._clean_up)
 
