@@ -22,5 +22,7 @@ def group_of(state: Any) -> ProcessGroupRueda:
 def monitored_barrier(group: Any = None, timeout: Optional[timedelta] = None, wait_all_ranks: bool = False) -> None:
     """torch.distributed.monitored_barrier, which PyTorch itself allows to Gloo alone: all ranks of the group wait for
     each other. RuntimeError on the group's first rank names the one that has not come within `timeout` (None: the
-    group's); with wait_all_ranks, all of them. The others get one as well, then."""
+    group's); with wait_all_ranks, all of them. The others get one as well, then. Ranks that are not in it return at once."""
+    if group is not None and group == dist.GroupMember.NON_GROUP_MEMBER:
+        return
     group_of(group).monitored_barrier(timeout, wait_all_ranks)
