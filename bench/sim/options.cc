@@ -57,6 +57,15 @@ CLI::Option* add_order(CLI::App& app, OrderSpec& order, std::string& coordinatio
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber)
       ->needs(flag);
+  app.add_option("--coordinator-message-us", order.coordinator_message_us,
+                 "With --order: the same of the coordinator's; not set: as the others'")
+      ->check(CLI::NonNegativeNumber)
+      ->needs(flag);
+  app.add_option("--unawaited-share", order.unawaited_share,
+                 "With --order: of that CPU, what nobody waits for")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0))
+      ->needs(flag);
   app.add_option("--wake-us", order.parameters.wake_us,
                  "With --order: from an event to the daemon's turn")
       ->capture_default_str()

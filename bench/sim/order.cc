@@ -1,6 +1,7 @@
 #include "bench/sim/order.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <map>
 #include <memory>
@@ -33,6 +34,7 @@ struct Node {
   std::vector<core::Event> inbox;
   bool has_turn = false;
   Micros free_at = 0;
+  Micros unawaited = 0;  // of the last message, until free_at
   std::optional<TicksMs> tick_at;
   std::set<Seq> under_way;  // launched, and not done
   Trainer trainer;
@@ -59,10 +61,13 @@ class OrderRun {
   OrderStep& step_of(int node) {
     return result_.steps[static_cast<size_t>(std::min(at(node).trainer.step, spec_.steps - 1))];
   }
+  // When what a node does in this turn can be seen.
+  Micros acts_at(int node) { return at(node).free_at - at(node).unawaited; }
   int tensors_of(int step) const { return spec_.tensors + (step == spec_.deviates_at ? 1 : 0); }
 
   void tell(Micros when, int node, core::Event event);
   void take_turn(int node);
+  void pay_for_message(int node);
   void carry_out(int node, core::Output& output);
   void send(int node, const core::Message& message, NodeIndex to);
   void on_launch(const core::Launch& launch, Micros when);
@@ -77,6 +82,7 @@ class OrderRun {
   const Fabric fabric_;
   const Micros latency_;
   const Micros message_us_;
+  const Micros coordinator_message_us_;
   TimeLine time_;
   std::vector<Node> nodes_;
   std::vector<core::DescriptorPtr> tensors_;
@@ -97,6 +103,8 @@ OrderRun::OrderRun(const OrderSpec& spec)
       fabric_(spec.parameters, spec.nodes),
       latency_(std::max<Micros>(1, to_micros(fabric_.latency_ms()))),
       message_us_(static_cast<Micros>(spec.parameters.message_us)),
+      coordinator_message_us_(
+          static_cast<Micros>(spec.coordinator_message_us.value_or(spec.parameters.message_us))),
       nodes_(static_cast<size_t>(spec.nodes)),
       last_submission_(static_cast<size_t>(spec.steps)),
       locked_on_(static_cast<size_t>(spec.steps)),
@@ -164,10 +172,11 @@ void OrderRun::take_turn(int node) {
   const auto own_core = std::min_element(core_free_at_.begin(), core_free_at_.end());
   const bool shares = own_core != core_free_at_.end();
   it.free_at = std::max(time_.now(), shares ? *own_core : 0);
+  it.unawaited = 0;
   core::Output output;
   const std::vector<core::Event> events = std::exchange(it.inbox, {});
   for (const core::Event& event : events) {
-    if (std::holds_alternative<core::MessageArrived>(event)) it.free_at += message_us_;
+    if (std::holds_alternative<core::MessageArrived>(event)) pay_for_message(node);
     if (const auto* done = std::get_if<core::OperationDone>(&event)) it.under_way.erase(done->seq);
     it.core->step(time_.now_ms(), event, output);
     ++result_.events;
@@ -176,6 +185,12 @@ void OrderRun::take_turn(int node) {
   carry_out(node, output);
   if (shares) *own_core = it.free_at;
   wake(node);
+}
+
+void OrderRun::pay_for_message(int node) {
+  const Micros cost = node == 0 ? coordinator_message_us_ : message_us_;
+  at(node).free_at += cost;
+  at(node).unawaited = std::llround(static_cast<double>(cost) * spec_.unawaited_share);
 }
 
 void OrderRun::carry_out(int node, core::Output& output) {
@@ -201,13 +216,13 @@ void OrderRun::carry_out(int node, core::Output& output) {
   }
   for (const core::Launch& launch : output.launches) {
     at(node).under_way.insert(launch.seq);
-    on_launch(launch, at(node).free_at);
+    on_launch(launch, acts_at(node));
   }
   for (const core::Delivery& delivery : output.deliveries) on_delivery(node, delivery);
 }
 
 void OrderRun::send(int node, const core::Message& message, NodeIndex to) {
-  at(node).free_at += message_us_;
+  pay_for_message(node);
   if (started_ < spec_.nodes) ++result_.start_messages;
   const auto* about_order = std::get_if<core::AgreementMessage>(&message.body);
   if (about_order) {
@@ -223,7 +238,7 @@ void OrderRun::send(int node, const core::Message& message, NodeIndex to) {
     ++result_.loss->messages;
   }
   if (to.value < spec_.nodes) {
-    time_.at(at(node).free_at + latency_, to.value, core::MessageArrived{message});
+    time_.at(acts_at(node) + latency_, to.value, core::MessageArrived{message});
   }
 }
 
@@ -262,7 +277,7 @@ void OrderRun::begin_step(int node) {
   Trainer& trainer = at(node).trainer;
   trainer.submitted = 0;
   trainer.returned = 0;
-  const Micros begins = std::max(at(node).free_at, time_.now());
+  const Micros begins = std::max(acts_at(node), time_.now());
   time_.at(begins + to_micros(spec_.compute_ms), node, Moment::Kind::kSubmits);
   if (spec_.node_dies && !died_at_ && node == 0 && trainer.step == spec_.steps - 2) {
     time_.at(begins + to_micros(spec_.compute_ms / 2), *spec_.node_dies, Moment::Kind::kDies);
@@ -291,13 +306,13 @@ void OrderRun::on_delivery(int node, const core::Delivery& delivery) {
   Trainer& trainer = it.trainer;
   if (++trainer.returned < tensors_of(trainer.step)) {
     if (spec_.one_by_one) {
-      time_.at(std::max(it.free_at, time_.now()), node, Moment::Kind::kSubmits);
+      time_.at(std::max(acts_at(node), time_.now()), node, Moment::Kind::kSubmits);
     }
     return;
   }
   const auto index = static_cast<size_t>(trainer.step);
   OrderStep& step = result_.steps[index];
-  const double waited = to_ms(std::max(it.free_at, time_.now()) - last_submission_[index]);
+  const double waited = to_ms(std::max(acts_at(node), time_.now()) - last_submission_[index]);
   step.coordination_ms = std::max(step.coordination_ms, waited - spec_.operation_ms);
   locked_on_[index] += it.core->is_locked() ? 1 : 0;
   if (++trainer.step == spec_.steps) {

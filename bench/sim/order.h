@@ -29,6 +29,11 @@ struct OrderSpec {
   std::optional<int> node_dies{};
   // All daemons share so many cores, as on one machine; 0: each has one of its own.
   int shared_cores = 0;
+  // What a message costs the coordinator, where it is not what it costs the others.
+  std::optional<double> coordinator_message_us{};
+  // Of what a message costs, the share that comes after it has left, or after what it brings has
+  // been acted on: the daemon is busy with it, and nobody waits for it.
+  double unawaited_share = 0;
   Parameters parameters{};
 };
 

@@ -4,6 +4,7 @@
 //
 //   init, shutdown
 //   steps:N:COUNT        N checked all-reduces of COUNT floats
+//   timed:N:COUNT        the same; then "N steps took SECONDS", one step more before them
 //   loop:COUNT           the same until one fails; then "inputs intact" or "inputs changed"
 //   race:FLOATS:P,P,P,P:ROUNDS   four at a time with these priorities; says in which order they end
 //   reduce:NAME:DTYPE:OP:SHAPE[:PRESCALE:POSTSCALE[:WIRE]]   one, such as reduce:w:float32:sum:3x4
@@ -126,6 +127,15 @@ bool run_steps(const std::string& action, int64_t steps, int64_t count) {
   }
   const bool is_ok = report(action, code);
   if (!is_ok) std::printf("inputs %s\n", in.holds(own, 1) ? "intact" : "changed");
+  return is_ok;
+}
+
+// All ranks have begun when the first step ends, and none of them polls for that.
+bool run_timed(const std::string& action, int64_t steps, int64_t count) {
+  if (!run_steps(action, 1, count)) return false;
+  const double began_s = now_s();
+  const bool is_ok = run_steps(action, steps, count);
+  std::printf("%ld steps took %.6f\n", static_cast<long>(steps), now_s() - began_s);
   return is_ok;
 }
 
@@ -408,6 +418,10 @@ bool perform(const std::string& action) {
   if (verb == "shutdown") return report(action, rueda_shutdown());
   if (verb == "steps")
     return run_steps(action, std::atoll(words.at(1).c_str()), std::atoll(words.at(2).c_str()));
+  if (verb == "timed") {
+    const int64_t steps = std::atoll(words.at(1).c_str());
+    return run_timed(action, steps, std::atoll(words.at(2).c_str()));
+  }
   if (verb == "loop") return run_steps(action, 0, std::atoll(words.at(1).c_str()));
   if (verb == "reduce") return reduce(action, words);
   if (verb == "broadcast") return broadcast(action, words);

@@ -3,14 +3,20 @@
 much time spent on them, within a quarter.
 
 RUEDA_SIM_DAEMONS=32 makes it long, and only then are times compared. All daemons share the machine's cores, and so do
-the simulated ones; what a message costs there is measured with eight daemons in the same run, and what fewer and more
-of them take follows from it. Whatever else the machine does makes times longer: the least of many rounds counts, and a
-busy machine compares none.
+the simulated ones. What a message costs is measured as the daemons' processor time, at each size in the same way; what
+the simulator has to say is how long a step takes then: who waits for whom, and what goes on at the same time. Of that
+cost nobody waits for a share, which is found with three daemons; all other sizes follow from it.
+
+Jobs in two modes are there at once and take turns, so that whatever else the machine does meets both; the median of
+many rounds counts, and a busy machine compares none.
 """
 
+import ctypes
 import json
 import os
+import re
 import signal
+import statistics
 import subprocess
 import time
 import unittest
@@ -20,12 +26,14 @@ from harness import IntegrationTest, rank
 
 DAEMONS = int(os.environ.get("RUEDA_SIM_DAEMONS", "4"))
 STEPS = 6
-TIMED_STEPS = 1000
-# What else may run, as a load average, when times are compared.
-MOST_LOAD = 0.5
-ROUNDS = 8
+# Of a round, over all daemons.
+TIMED_STEPS = 2000
+# What else may run when times are compared, as a share of all cores over so long.
+MOST_BUSY = 0.1
+LOOKS_S = 3
+ROUNDS = 6
 JOBS = 3
-CALIBRATED_WITH = 8
+CALIBRATED_WITH = 3
 CLOSE = 0.25
 
 
@@ -39,23 +47,55 @@ def simulate(nodes, mode, steps, **options):
     return [line for line in map(json.loads, output.splitlines()) if line["study"] == "order"]
 
 
-def simulated_ms(nodes, message_us):
+def simulated_ms(nodes, coordinator_us, other_us, unawaited):
     """What agreeing on the order takes in a step when all daemons share this machine's cores."""
     def last(mode):
-        steps = simulate(nodes, mode, STEPS, cores=os.cpu_count(), message_us=message_us, wake_us=0)
+        steps = simulate(nodes, mode, STEPS, cores=os.cpu_count(), message_us=other_us,
+                         coordinator_message_us=coordinator_us, unawaited_share=unawaited, wake_us=0)
         return steps[-1]["coordination_ms"]
 
     return last("negotiate") - last("locked")
 
 
+def find_unawaited(nodes, coordinator_us, other_us, wanted_ms):
+    """The share with which the simulator takes as long."""
+    low, high = 0, 1
+    for _ in range(12):
+        middle = (low + high) / 2
+        longer = simulated_ms(nodes, coordinator_us, other_us, middle) > wanted_ms
+        low, high = (middle, high) if longer else (low, middle)
+    return low
+
+
+def busy_share():
+    """Of all cores' time in the next moments. A load average would remember what this test has done before."""
+    def idle_and_all():
+        with open("/proc/stat", encoding="utf-8") as file:
+            ticks = [int(word) for word in file.readline().split()[1:9]]  # proc(5): idle and iowait are the 4th and 5th
+        return ticks[3] + ticks[4], sum(ticks)
+
+    idle, total = idle_and_all()
+    time.sleep(LOOKS_S)
+    idle_then, total_then = idle_and_all()
+    return 1 - (idle_then - idle) / (total_then - total)
+
+
+def processor_ms(pid):
+    """That a process has taken so far, with all its threads, to the nanosecond."""
+    clock = ctypes.c_int()
+    if ctypes.CDLL(None).clock_getcpuclockid(pid, ctypes.byref(clock)) != 0:
+        raise OSError(f"process {pid} has no clock")
+    return time.clock_gettime_ns(clock.value) / 1e6
+
+
 class Nodes:
     """A job of one rank a daemon that goes through steps of one tensor when it is told to."""
 
-    def __init__(self, test, count, mode, *rounds):
+    def __init__(self, test, count, mode, *rounds, verb="steps"):
         self.count = count
         names = (f"d{len(test.daemons) + i}" for i in range(count))
         self.daemons = test.start_daemons(*names, arguments=["--coordination", mode, "--timeout-ms", "30000"])
-        actions = [action for steps in rounds for action in ("pause", f"steps:{steps}:64")]
+        actions = [action for steps in rounds for action in ("pause", f"{verb}:{steps}:64")]
         self.job = test.start_job(self.daemons, [1] * count, rank("init", *actions, "pause", "shutdown"))
         self.pauses = 0
         self.wait_for_pause()
@@ -114,44 +154,51 @@ class SimAgreementTest(IntegrationTest):
                     self.assertGreater(sum(expected), 0)
                     self.assertEqual(self.counts(nodes, mode), expected)
 
-    def step_ms(self, nodes, mode):
-        """The least of several rounds; each is measured by the clock outside."""
-        job = Nodes(self, nodes, mode, STEPS, *[TIMED_STEPS // nodes] * ROUNDS)
+    def round_of(self, job, steps):
+        """What a step takes in ms, and the processor time in it of the coordinator and of all other daemons."""
+        before = [processor_ms(daemon.pid) for daemon in job.daemons]
         job.go_on()
         job.wait_for_pause()
-        times = []
-        for _ in range(ROUNDS):
-            begin = time.monotonic()
-            job.go_on()
-            job.wait_for_pause()
-            times.append((time.monotonic() - begin) * 1e3 / (TIMED_STEPS // nodes))
-        job.end(self)
-        return min(times)
+        after = [processor_ms(daemon.pid) for daemon in job.daemons]
+        took_s = [re.fullmatch(rf"{steps} steps took (\S+)", line) for line in job.job.lines_of(0)]
+        step_ms = float([match for match in took_s if match][-1].group(1)) * 1e3 / steps
+        coordinator, *others = [(end - begin) / (steps + 1) for begin, end in zip(before, after)]
+        return step_ms, coordinator, sum(others)
 
-    def coordination_ms(self, nodes):
-        """What a step takes longer because its order is agreed on."""
-        negotiate, locked = (min(self.step_ms(nodes, mode) for _ in range(JOBS)) for mode in ("negotiate", "locked"))
-        return negotiate - locked
+    def order_costs(self, nodes):
+        """What the order adds to a step, in ms, and what a message costs the coordinator and the others, in us."""
+        steps = TIMED_STEPS // nodes
+        added = []
+        for _ in range(JOBS):
+            jobs = [Nodes(self, nodes, mode, *[steps] * (ROUNDS + 1), verb="timed") for mode in ("negotiate", "locked")]
+            for number in range(ROUNDS + 1):
+                negotiate, locked = (self.round_of(job, steps) for job in jobs)
+                if number > 0:  # the first one locks
+                    added.append([more - less for more, less in zip(negotiate, locked)])
+            for job in jobs:
+                job.end(self)
+        measured_ms, coordinator_ms, others_ms = (statistics.median(values) for values in zip(*added))
+        step = simulate(nodes, "negotiate", STEPS)[-1]
+        at_coordinator = step["coordinator_messages"]
+        at_others = 2 * step["order_messages"] - at_coordinator  # each message has two ends
+        return measured_ms, coordinator_ms * 1e3 / at_coordinator, others_ms * 1e3 / at_others
 
     @unittest.skipIf(DAEMONS <= 4, "sim_agreement_long_test compares times")
     def test_times(self):
-        load = os.getloadavg()[0]
-        if load > MOST_LOAD:
-            self.skipTest(f"the machine is busy: a load of {load:.1f}, where times want {MOST_LOAD} at the most")
-        message_us = self.calibrate(self.coordination_ms(CALIBRATED_WITH))
-        print(f"a message costs {message_us:.1f} us", flush=True)
-        for nodes in (2, 4, 16, DAEMONS):
+        busy = busy_share()
+        if busy > MOST_BUSY:
+            self.skipTest(f"the machine is busy: {busy:.0%} of its cores, where times want {MOST_BUSY:.0%} at the most")
+        measured_ms, *costs_us = self.order_costs(CALIBRATED_WITH)
+        unawaited = find_unawaited(CALIBRATED_WITH, *costs_us, measured_ms)
+        print(f"of a message's cost, nobody waits for {unawaited:.2f}", flush=True)
+        for nodes in (2, 4, 8, 16, DAEMONS):
             with self.subTest(nodes=nodes):
-                measured, simulated = self.coordination_ms(nodes), simulated_ms(nodes, message_us)
-                print(f"{nodes} daemons: {measured:.3f} ms measured, {simulated:.3f} simulated", flush=True)
-                self.assertAlmostEqual(simulated / measured, 1, delta=CLOSE)
-
-    def calibrate(self, wanted_ms):
-        low, high = 0, 1000
-        for _ in range(20):
-            middle = (low + high) / 2
-            low, high = (middle, high) if simulated_ms(CALIBRATED_WITH, middle) < wanted_ms else (low, middle)
-        return high
+                measured_ms, *costs_us = self.order_costs(nodes)
+                simulated = simulated_ms(nodes, *costs_us, unawaited)
+                print(f"{nodes} daemons: a message costs the coordinator {costs_us[0]:.0f} us, others "
+                      f"{costs_us[1]:.0f}; {measured_ms:.3f} ms measured, {simulated:.3f} simulated, "
+                      f"{simulated / measured_ms:.2f}", flush=True)
+                self.assertAlmostEqual(simulated / measured_ms, 1, delta=CLOSE)
 
 
 if __name__ == "__main__":

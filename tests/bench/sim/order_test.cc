@@ -102,6 +102,27 @@ TEST(OrderTest, SharedCoresTakeLonger) {
   EXPECT_GT(run_order(spec).steps.back().coordination_ms, 1.2 * alone);
 }
 
+TEST(OrderTest, TheCoordinatorsMessagesMayCostWhatOthersDoNot) {
+  OrderSpec spec = spec_of(2, core::Coordination::kNegotiate);
+  const double usual = run_order(spec).steps.back().coordination_ms;
+  spec.coordinator_message_us = spec.parameters.message_us + 100;
+  // Of the step's last tensor: a report that it takes, and a decree that it sends.
+  EXPECT_NEAR(run_order(spec).steps.back().coordination_ms, usual + 2 * 0.1, 1e-6);
+}
+
+// A report and a decree leave earlier. What a daemon takes it is done with before its next turn.
+TEST(OrderTest, WhatNobodyWaitsForIsNoTimeOfAStep) {
+  OrderSpec spec = spec_of(2, core::Coordination::kNegotiate);
+  spec.parameters.message_us = 100;
+  spec.parameters.wake_us = 0;
+  const double usual = run_order(spec).steps.back().coordination_ms;
+  spec.unawaited_share = 0.25;
+  EXPECT_NEAR(run_order(spec).steps.back().coordination_ms, usual - 2 * 0.025, 1e-6);
+  // With one core for all, who is next waits for the core.
+  spec.shared_cores = 1;
+  EXPECT_NEAR(run_order(spec).steps.back().coordination_ms, usual, 0.01);
+}
+
 TEST(OrderTest, MoreNodesThanTheCoreAllowsAreRefused) {
   EXPECT_THROW(run_order(spec_of(limits::kMaxNodes + 1, core::Coordination::kLocked)),
                std::runtime_error);
