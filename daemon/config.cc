@@ -181,6 +181,11 @@ void define_work(CLI::App& app, Config& config) {
       ->envname("RUEDAD_DATA_LOOPS")
       ->check(CLI::Range(-1, 16))
       ->capture_default_str();
+  app.add_option(
+         "--gpu-plugin", config.gpu_plugin,
+         "File of the GPU plugin; default: librueda_cuda.so beside the program or where the "
+         "system looks")
+      ->envname("RUEDAD_GPU_PLUGIN");
   app.add_option("--timeout-ms", config.timeout_ms,
                  "How long a peer may be silent or make no progress; other waits derive from it")
       ->envname("RUEDAD_TIMEOUT_MS")

@@ -32,6 +32,7 @@ struct Config {
   int reduce_threads = 0;  // 0: as many as cores, at most 4
   std::string cpus;        // empty: where the system puts it
   int data_loops = -1;     // -1: 1, but 0 where there are 2 CPUs or fewer; 0: the control loop
+  std::string gpu_plugin;  // of GPU workers; empty: librueda_cuda.so, where it is looked for
   int64_t timeout_ms = 10'000;
   int64_t start_timeout_ms = 60'000;
   double stall_check_seconds = 10;    // 0: stalls are not looked for

@@ -1,6 +1,7 @@
 // ruedad: puts the rooms together, and takes them apart in the right order (docs/threads.md).
 
 #include <algorithm>
+#include <filesystem>
 #include <future>
 #include <iostream>
 #include <random>
@@ -39,6 +40,13 @@ std::string label(const Config& config, const std::string& key) {
   return "";
 }
 
+// This program, which is its own GPU worker.
+std::string own_program() {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "ruedad" : path.string();
+}
+
 engine::EngineOptions engine_options(const Config& config) {
   engine::EngineOptions options;
   options.node_id = config.node_id;
@@ -55,6 +63,7 @@ engine::EngineOptions engine_options(const Config& config) {
   options.stall.check_ms = static_cast<TicksMs>(config.stall_check_seconds * 1000);
   options.stall.shutdown_ms = static_cast<TicksMs>(config.stall_shutdown_seconds * 1000);
   options.corrupt_reduction = config.fault == "reduce";
+  options.gpu_worker_command = {own_program(), "--gpu-worker", config.gpu_plugin};
   if (config.fault.starts_with("clock:")) {
     options.clock_skew_ns = std::stoll(config.fault.substr(6)) * 1'000'000;
   }

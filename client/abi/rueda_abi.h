@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 #define RUEDA_ABI_MAGIC 0x41445552u /* "RUDA" */
-#define RUEDA_ABI_VERSION 9u
+#define RUEDA_ABI_VERSION 10u
 
 #define RUEDA_ABI_JOB_ID_BYTES 64 /* with the final NUL */
 #define RUEDA_ABI_NODE_ID_BYTES 64
@@ -50,7 +50,7 @@ enum rueda_abi_message_type {
   RUEDA_ABI_ARENA_ADD = 5,    /* client: rueda_abi_arena, with the memfd */
   RUEDA_ABI_ARENA_REMOVE = 6, /* client: rueda_abi_arena; refused while submissions use it */
   RUEDA_ABI_INTERN = 7,       /* client: rueda_abi_intern */
-  RUEDA_ABI_REPLY = 8,        /* daemon: rueda_abi_status; answers 5, 6, 7, 9 to 14 */
+  RUEDA_ABI_REPLY = 8,        /* daemon: rueda_abi_status; answers 5, 6, 7, 9 to 14, 17, 18 */
   RUEDA_ABI_DETACH = 9,       /* client: no body; a clean goodbye, answered, then both close */
   RUEDA_ABI_PROCESS_SET = 10, /* client: rueda_abi_process_set */
   RUEDA_ABI_PLAN = 11,        /* client: rueda_abi_plan; a part of one, or its last */
@@ -59,7 +59,11 @@ enum rueda_abi_message_type {
   RUEDA_ABI_TIMELINE = 14,    /* client: rueda_abi_timeline */
   RUEDA_ABI_NONFINITE = 15,   /* daemon: rueda_abi_nonfinite: what the finite check has found */
   RUEDA_ABI_ASK_NONFINITE =
-      16 /* client: no body; answered by a NONFINITE once it is known whether there is one */
+      16, /* client: no body; answered by a NONFINITE once it is known whether there is one */
+  RUEDA_ABI_DEVICE_ADD = 17, /* client: rueda_abi_device_memory, with a descriptor unless it goes
+                                by a handle; answered when the GPU worker has it, or cannot */
+  RUEDA_ABI_DEVICE_REMOVE =
+      18 /* client: rueda_abi_device_remove; refused while submissions use it */
 };
 
 typedef struct rueda_abi_header {
@@ -105,7 +109,7 @@ RUEDA_ABI_ASSERT(sizeof(rueda_abi_started) == 88);
 
 typedef struct rueda_abi_status {
   int32_t code;   /* 0 or a negative RUEDA_ERR_* */
-  uint32_t value; /* INTERN: the tensor's id. ARENA_ADD: the arena's id */
+  uint32_t value; /* INTERN: the tensor's id. ARENA_ADD, DEVICE_ADD: the memory's id */
   char text[RUEDA_ABI_TEXT_BYTES];
 } rueda_abi_status;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_status) == 1032);
@@ -117,6 +121,32 @@ typedef struct rueda_abi_arena {
   uint32_t reserved;
 } rueda_abi_arena;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_arena) == 16);
+
+/* How memory of DEVICE_ADD is reached. Counters are the client's own: a memfd, sealed as an arena
+ * is, of twice as many 64-bit words as the rings have records. They come before all else, once.
+ * The worker carries out a submission on a GPU when word t mod capacity has reached its ticket t,
+ * counted with wrap-around, and writes t to the word `capacity` behind it when it is done. */
+enum rueda_abi_device_kind {
+  RUEDA_ABI_DEVICE_IPC = 0,     /* a CUDA IPC handle */
+  RUEDA_ABI_DEVICE_FD = 1,      /* a descriptor that the driver has exported */
+  RUEDA_ABI_DEVICE_COUNTERS = 2 /* a memfd */
+};
+
+/* A whole allocation of a GPU's memory, or the counters. */
+typedef struct rueda_abi_device_memory {
+  uint32_t kind; /* rueda_abi_device_kind */
+  uint32_t reserved;
+  uint64_t bytes;
+  uint8_t device[16]; /* the GPU's uuid; all memory of a job is reached from that of the first */
+  uint8_t ipc[64];    /* IPC: the handle; else 0 */
+} rueda_abi_device_memory;
+RUEDA_ABI_ASSERT(sizeof(rueda_abi_device_memory) == 96);
+
+typedef struct rueda_abi_device_remove {
+  uint32_t memory_id;
+  uint32_t reserved;
+} rueda_abi_device_remove;
+RUEDA_ABI_ASSERT(sizeof(rueda_abi_device_remove) == 8);
 
 /* Values of kind, dtype, op and wire_dtype are those of daemon/base/dtype.h and of rueda.h. A join,
  * of kind 6, has no shape and is called RUEDA_ABI_JOIN_NAME; nothing else is. Its completion's
@@ -142,11 +172,14 @@ typedef struct rueda_abi_intern {
                            then receiver */
   uint32_t wire_dtype;  /* what crosses the network is rounded to it: 0 nothing, 1 float16,
                            2 bfloat16; allreduce, reduce, reduce-scatter of float32 */
+  uint32_t memory;      /* 0 the host's, in arenas; 1 a GPU's: allreduce but of Adasum, broadcast.
+                           Submissions then name memory of DEVICE_ADD in place of arenas */
+  uint32_t reserved;
   int64_t dims[RUEDA_ABI_MAX_DIMS];
   char name[RUEDA_ABI_NAME_BYTES];
   char group[RUEDA_ABI_NAME_BYTES];
 } rueda_abi_intern;
-RUEDA_ABI_ASSERT(sizeof(rueda_abi_intern) == 624);
+RUEDA_ABI_ASSERT(sizeof(rueda_abi_intern) == 632);
 
 /* The parts of the tensor to be interned next, in rows of the first dimension; several messages'
  * follow each other. */
@@ -251,8 +284,8 @@ RUEDA_ABI_ASSERT(offsetof(rueda_abi_ring, tail) == 64 && offsetof(rueda_abi_ring
 typedef struct rueda_abi_submission {
   uint64_t ticket; /* chosen by the client; differs from all in flight modulo capacity */
   uint32_t tensor_id;
-  uint32_t flags; /* RUEDA_ABI_FLAG_*; unknown bits are refused */
-  uint32_t input_arena;
+  uint32_t flags;        /* RUEDA_ABI_FLAG_*; unknown bits are refused */
+  uint32_t input_arena;  /* of a tensor in a GPU's memory: the id of DEVICE_ADD, likewise below */
   uint32_t output_arena; /* may equal input_arena, with the same offset: in place */
   uint64_t input_offset; /* bytes; a multiple of the element's size */
   uint64_t output_offset;

@@ -85,6 +85,37 @@ Status submit_one(Session& session, Result<TensorRequest> request, rueda_handle*
   return submit(session, {std::move(request).value()}, handle);
 }
 
+Result<std::vector<TensorRequest>> check_group(const char* group_name, const rueda_tensor* tensors,
+                                               size_t count, const rueda_reduce_options* options) {
+  if (tensors == nullptr || count == 0) {
+    return Status{Code::kInvalidArgument, "the group has no tensors"};
+  }
+  const std::string group = group_name != nullptr ? group_name : "";
+  std::vector<TensorRequest> requests;
+  requests.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    Result<TensorRequest> request = check_allreduce(&tensors[i], options, group, count);
+    if (!request.is_ok()) return request.status();
+    requests.push_back(std::move(request).value());
+  }
+  return requests;
+}
+
+Result<std::vector<TensorRequest>> one(Result<TensorRequest> request) {
+  if (!request.is_ok()) return request.status();
+  return std::vector{std::move(request).value()};
+}
+
+Status submit_on_device(Session& session, Result<std::vector<TensorRequest>> requests, void* stream,
+                        rueda_handle* handle) {
+  if (handle == nullptr) return {Code::kInvalidArgument, "the handle pointer is NULL"};
+  if (!requests.is_ok()) return requests.status();
+  Result<rueda_handle> submitted = session.submit_on_device(std::move(requests).value(), stream);
+  if (!submitted.is_ok()) return submitted.status();
+  *handle = submitted.value();
+  return Status::ok();
+}
+
 Result<SetPlace> place_in(const Session& session, uint32_t process_set) {
   Result<std::vector<int32_t>> ranks = session.process_sets().ranks_of(process_set);
   if (!ranks.is_ok()) return ranks.status();
@@ -215,14 +246,8 @@ int rueda_grouped_allreduce_async(const char* group_name, const rueda_tensor* te
     if (!group.empty() && submit_again(session, {tensors, count}, options, group, handle)) {
       return Status::ok();
     }
-    std::vector<TensorRequest> requests;
-    requests.reserve(count);
-    for (size_t i = 0; i < count; ++i) {
-      Result<TensorRequest> request = check_allreduce(&tensors[i], options, group, count);
-      if (!request.is_ok()) return request.status();
-      requests.push_back(std::move(request).value());
-    }
-    return submit(session, requests, handle);
+    Result<std::vector<TensorRequest>> requests = check_group(group_name, tensors, count, options);
+    return requests.is_ok() ? submit(session, requests.value(), handle) : requests.status();
   });
 }
 
@@ -232,6 +257,48 @@ int rueda_broadcast_async(const rueda_tensor* tensor, int root_rank, rueda_handl
         session,
         check_broadcast(tensor, root_rank, session.config().rank, session.place().world_size),
         handle);
+  });
+}
+
+int rueda_device_allreduce_async(const rueda_tensor* tensor, const rueda_reduce_options* options,
+                                 void* stream, rueda_handle* handle) {
+  return with_session([&](Session& session) {
+    return submit_on_device(session, one(check_allreduce(tensor, options, "", 0)), stream, handle);
+  });
+}
+
+int rueda_device_grouped_allreduce_async(const char* group_name, const rueda_tensor* tensors,
+                                         size_t count, const rueda_reduce_options* options,
+                                         void* stream, rueda_handle* handle) {
+  return with_session([&](Session& session) {
+    return submit_on_device(session, check_group(group_name, tensors, count, options), stream,
+                            handle);
+  });
+}
+
+int rueda_device_broadcast_async(const rueda_tensor* tensor, int root_rank, void* stream,
+                                 rueda_handle* handle) {
+  return with_session([&](Session& session) {
+    return submit_on_device(
+        session,
+        one(check_broadcast(tensor, root_rank, session.config().rank, session.place().world_size)),
+        stream, handle);
+  });
+}
+
+int rueda_device_wait(rueda_handle handle, void* stream) {
+  return with_session([&](Session& session) { return session.wait_on_stream(handle, stream); });
+}
+
+int rueda_device_forget(const void* memory) {
+  return with_session([&](Session& session) { return session.forget_device_memory(memory); });
+}
+
+int rueda_get_device_stats(rueda_device_stats* stats) {
+  return with_session([&](Session& session) -> Status {
+    if (stats == nullptr) return {Code::kInvalidArgument, "the stats pointer is NULL"};
+    *stats = session.device_stats();
+    return Status::ok();
   });
 }
 

@@ -27,7 +27,7 @@ void Session::Operation::begin(Handle& of) {
   result = nullptr;
   output_bytes = bytes = 0;
   arena_data[0] = arena_data[1] = nullptr;
-  is_done = is_ok = false;
+  is_done = is_ok = is_on_device = is_stream_waited = false;
 }
 
 Status Session::prepare(const TensorRequest& request, Operation& operation) {
@@ -139,14 +139,16 @@ Result<uint32_t> Session::intern(const rueda_abi_intern& descriptor,
   return request(RUEDA_ABI_INTERN, &descriptor, sizeof(descriptor), -1);
 }
 
+Status Session::check_group_size(const std::vector<TensorRequest>& requests) const {
+  if (requests.size() <= max_in_flight_) return Status::ok();
+  return {Code::kResourceExhausted,
+          "a group of " + std::to_string(requests.size()) + " tensors (the first is \"" +
+              std::string(requests[0].name()) + "\") is larger than the " +
+              std::to_string(max_in_flight_) + " submissions that may be in flight; split it"};
+}
+
 Result<rueda_handle> Session::submit(const std::vector<TensorRequest>& requests) {
-  if (requests.size() > max_in_flight_) {
-    return Status{Code::kResourceExhausted,
-                  "a group of " + std::to_string(requests.size()) + " tensors (the first is \"" +
-                      std::string(requests[0].name()) + "\") is larger than the " +
-                      std::to_string(max_in_flight_) +
-                      " submissions that may be in flight; split it"};
-  }
+  if (Status status = check_group_size(requests); !status.is_ok()) return status;
   Lock lock(mutex_);
   Handle& handle = take_handle_locked(requests.size());
   const uint64_t frees = frees_;
@@ -303,11 +305,19 @@ Status Session::refuse(Handle& handle, Status reason) {
 }
 
 rueda_handle Session::push_locked(Handle& handle) {
+  take_tickets_locked(handle);
+  return show_locked(handle);
+}
+
+void Session::take_tickets_locked(Handle& handle) {
   for (Operation& operation : handle.operations) {
     operation.record.ticket = next_ticket_locked();
     in_flight_place(operation.record.ticket) = &operation;
     ++in_flight_count_;
   }
+}
+
+rueda_handle Session::show_locked(Handle& handle) {
   for (const Operation& operation : handle.operations) {
     if (!submissions_.push(operation.record, operation.record.ticket)) {
       end_all({Code::kInternal,
@@ -327,7 +337,9 @@ rueda_handle Session::push_locked(Handle& handle) {
 uint64_t Session::next_ticket_locked() {
   const uint64_t last = last_ticket_;
   last_ticket_ = in_flight_count_ > 0 ? last + 1 : (last / max_in_flight_ + 1) * max_in_flight_;
-  while (in_flight_place(last_ticket_) != nullptr) ++last_ticket_;
+  while (in_flight_place(last_ticket_) != nullptr || is_unread_locked(last_ticket_)) {
+    ++last_ticket_;
+  }
   places_used_ = std::max(places_used_, (last_ticket_ & (max_in_flight_ - 1)) + 1);
   return last_ticket_;
 }

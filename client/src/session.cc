@@ -53,6 +53,16 @@ Session::Session(Config config) : config_(std::move(config)) {
 }
 
 Session::~Session() {
+  if (watchdog_.joinable()) {
+    {
+      const Lock lock(mutex_);
+      watchdog_stops_ = true;
+      end_all({Code::kShutDown, "Rueda has been shut down"});
+    }
+    watch_changed_.notify_all();
+    connection_->shut_down();  // it may sleep there
+    watchdog_.join();
+  }
   for (auto& handle : handles_) release(*handle);
   allocator_->retire();
 }

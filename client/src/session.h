@@ -1,6 +1,6 @@
-// One attached client: the socket, the two rings, and what is in flight. No thread of its own: who
-// waits does the work. One waiting thread polls the socket and the doorbell, the others sleep on a
-// condition variable until it hands over.
+// One attached client: the socket, the two rings, and what is in flight. No thread of its own, but
+// for streams that wait (session_device.cc): who waits does the work. One waiting thread polls the
+// socket and the doorbell, the others sleep on a condition variable until it hands over.
 //
 // Every public method may be called from any thread, except that the destructor must run alone.
 #pragma once
@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <unordered_set>
 #include <vector>
 
@@ -23,6 +24,8 @@
 #include "client/src/allocator.h"
 #include "client/src/config.h"
 #include "client/src/connection.h"
+#include "client/src/device/counters.h"
+#include "client/src/device/memories.h"
 #include "client/src/process_sets.h"
 #include "client/src/repeats.h"
 #include "client/src/rings.h"
@@ -51,6 +54,14 @@ class Session {
   std::optional<rueda_handle> submit_again(std::span<const rueda_tensor> tensors,
                                            const rueda_reduce_options* options,
                                            std::string_view group);
+  // Tensors in device memory, whose inputs are there when the stream has done what it has now;
+  // RUEDA_NO_STREAM: they are there. Never blocks, but for what streams have been told to wait for:
+  // until that has ended.
+  Result<rueda_handle> submit_on_device(std::vector<TensorRequest> requests, void* stream);
+  // The stream goes on when the operation has ended, well or not. The handle stays.
+  Status wait_on_stream(rueda_handle handle, void* stream);
+  Status forget_device_memory(const void* memory);
+  rueda_device_stats device_stats() const;
   // timeout_ms < 0: for ever. kTimeout leaves the handle as it is; any other end takes it away.
   Status wait(rueda_handle handle, int64_t timeout_ms, rueda_result* result);
   // The place of one that has ended, to be waited for. kTimeout: of none.
@@ -102,6 +113,8 @@ class Session {
                                       nullptr};  // the caller's memory in use, if in an arena
     bool is_done = false;
     bool is_ok = false;
+    bool is_on_device = false;
+    bool is_stream_waited = false;  // and in flight
 
     void begin(Handle& of);
   };
@@ -124,6 +137,10 @@ class Session {
     rueda_abi_status reply{};
   };
   using Lock = std::unique_lock<std::mutex>;
+  // The daemon answers a request at once; one that does not is stuck. Only a GPU worker, for which
+  // the first memory waits, takes its time to start.
+  static constexpr TicksMs kRequestTimeoutMs = 30'000;
+  static constexpr TicksMs kDeviceTimeoutMs = 90'000;
 
   explicit Session(Config config);
   Status handshake();
@@ -147,7 +164,8 @@ class Session {
   void ask_nonfinite(Lock& lock);
   // Ends everything that is in flight, and all that comes later, with this reason. The first wins.
   void end_all(Status reason);
-  Result<uint32_t> request(uint16_t type, const void* body, size_t body_bytes, int descriptor);
+  Result<uint32_t> request(uint16_t type, const void* body, size_t body_bytes, int descriptor,
+                           TicksMs timeout_ms = kRequestTimeoutMs);
 
   // Operations (operations.cc).
   Result<uint32_t> intern(const rueda_abi_intern& descriptor, std::span<const int64_t> counts);
@@ -162,7 +180,7 @@ class Session {
                Operation& operation);
   static void note_copied_in(const TensorRequest& request, Operation& operation);
   bool has_room_locked(size_t operations) const {
-    return in_flight_count_ + operations <= max_in_flight_;
+    return in_flight_count_ + unread_.size() + operations <= max_in_flight_;
   }
   Handle& take_handle_locked(size_t operations);
   void give_handle_locked(Handle& handle);
@@ -173,6 +191,9 @@ class Session {
   // Nothing of it is in flight.
   Status refuse(Handle& handle, Status reason);
   rueda_handle push_locked(Handle& handle);
+  void take_tickets_locked(Handle& handle);
+  // The daemon sees them.
+  rueda_handle show_locked(Handle& handle);
   uint64_t next_ticket_locked();
   Operation*& in_flight_place(uint64_t ticket) { return in_flight_[ticket & (max_in_flight_ - 1)]; }
   const Operation* first_in_flight_locked() const;
@@ -180,6 +201,20 @@ class Session {
   void forget_locked(Handle& handle);
   bool wait_for_locked(Lock& lock, const Handle& handle, int64_t timeout_ms);
   std::string outstanding_names_locked(const Handle& handle) const;
+  Status check_group_size(const std::vector<TensorRequest>& requests) const;
+
+  // Device memory (session_device.cc).
+  // The first one, wherever it is, says which GPU's worker there will be.
+  Status open_device(uint64_t address);
+  Status prepare_on_device(const TensorRequest& request, Operation& operation);
+  // Its tickets' inputs are announced; without the lock.
+  Status announce(const Handle& handle, void* stream);
+  // Of tickets that the daemon never saw.
+  void take_back_locked(Handle& handle);
+  // Whoever waits for it on a stream goes on.
+  void end_on_device_locked(Operation& operation);
+  bool is_unread_locked(uint64_t ticket);
+  void watch_streams();
 
   Config config_;
   std::unique_ptr<Connection> connection_;
@@ -216,6 +251,21 @@ class Session {
   std::optional<rueda_abi_nonfinite> first_nonfinite_;
   uint64_t frees_ = 0;  // blocks of rueda_alloc that have ended
   rueda_stats stats_{};
+
+  std::mutex device_mutex_;  // held while the first device memory is shared
+  DeviceCounters* counters_ = nullptr;  // set once; lives as long as the process
+  std::unique_ptr<DeviceMemories> device_memories_;
+  uint64_t device_submissions_ = 0;
+  uint64_t stream_waits_ = 0;      // operations in flight that streams wait for
+  uint64_t all_stream_waits_ = 0;  // so far
+  // Tickets that ended, with an error, before their streams had announced them: until they do, a
+  // later ticket cannot have their place.
+  std::vector<uint64_t> unread_;
+  // Sleeps as other threads that wait do, while streams wait for operations: whatever becomes of
+  // these, somebody is there to let the streams go on.
+  std::thread watchdog_;
+  std::condition_variable watch_changed_;
+  bool watchdog_stops_ = false;
 };
 
 }  // namespace rueda::client

@@ -15,8 +15,6 @@
 namespace rueda::client {
 namespace {
 
-// The daemon answers a request at once; one that does not is stuck.
-constexpr TicksMs kRequestTimeoutMs = 30'000;
 // It answers a tenth of a second later, unless it is about to end.
 constexpr TicksMs kNonfiniteTimeoutMs = 1'000;
 
@@ -113,6 +111,7 @@ void Session::complete(const rueda_abi_completion& record, std::string_view text
   has_news_ |= (record.flags & RUEDA_ABI_FLAG_NEWS) != 0;
   operation.is_done = true;
   operation.is_ok = record.code == 0;
+  if (operation.is_on_device) end_on_device_locked(operation);
   if (!operation.is_ok && handle.error.is_ok()) {
     handle.error = {code_from_wire(record.code), text.empty()
                                                      ? "tensor \"" + std::string(operation.name) +
@@ -208,6 +207,7 @@ void Session::end_all(Status reason) {
     Operation* operation = std::exchange(place, nullptr);
     Handle& handle = *operation->handle;
     operation->is_done = true;
+    if (operation->is_on_device) end_on_device_locked(*operation);
     if (handle.error.is_ok()) handle.error = *over_;
     if (--handle.pending == 0 && handle.is_abandoned) forget_locked(handle);
   }
@@ -217,7 +217,7 @@ void Session::end_all(Status reason) {
 }
 
 Result<uint32_t> Session::request(uint16_t type, const void* body, size_t body_bytes,
-                                  int descriptor) {
+                                  int descriptor, TicksMs timeout_ms) {
   Lock lock(mutex_);
   if (over_) return *over_;
   if (Status sent = connection_->send(type, body, body_bytes, descriptor); !sent.is_ok()) {
@@ -228,11 +228,12 @@ Result<uint32_t> Session::request(uint16_t type, const void* body, size_t body_b
   PendingReply pending;
   pending_replies_.push_back(&pending);
   bool is_reached = wait_until(
-      lock, [&] { return pending.is_answered || over_; }, steady_now_ms() + kRequestTimeoutMs);
+      lock, [&] { return pending.is_answered || over_; }, steady_now_ms() + timeout_ms);
   if (!is_reached) {
     // Answers come in order: after a missing one none can be told apart.
     end_all({Code::kDaemonLost, "the node's Rueda daemon at \"" + config_.socket_path +
-                                    "\" did not answer for 30 s; see its log, and restart it"});
+                                    "\" did not answer for " + std::to_string(timeout_ms / 1000) +
+                                    " s; see its log, and restart it"});
     connection_->shut_down();
   }
   if (!pending.is_answered) return *over_;

@@ -38,6 +38,14 @@ const char* to_string(WireDType wire) {
   return "unknown";
 }
 
+const char* to_string(MemorySpace space) {
+  switch (space) {
+    case MemorySpace::kHost: return "host memory";
+    case MemorySpace::kDevice: return "device memory";
+  }
+  return "unknown";
+}
+
 const char* to_string(CollectiveKind kind) {
   switch (kind) {
     case CollectiveKind::kAllreduce: return "allreduce";

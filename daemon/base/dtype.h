@@ -41,6 +41,13 @@ enum class WireDType : uint8_t {
 };
 inline constexpr int kWireDTypeCount = 3;
 
+// Where a tensor's elements are.
+enum class MemorySpace : uint8_t {
+  kHost = 0,
+  kDevice = 1,  // of a GPU
+};
+inline constexpr int kMemorySpaceCount = 2;
+
 enum class CollectiveKind : uint8_t {
   kAllreduce = 0,
   kBroadcast = 1,
@@ -119,6 +126,12 @@ constexpr bool can_be_adasum(CollectiveKind kind, DType dtype) {
   return kind == CollectiveKind::kAllreduce && is_floating(dtype);
 }
 
+// Whether a collective can be carried out on memory of a GPU.
+constexpr bool can_be_on_device(CollectiveKind kind, ReduceOp op) {
+  return kind == CollectiveKind::kBroadcast ||
+         (kind == CollectiveKind::kAllreduce && op != ReduceOp::kAdasum);
+}
+
 // Numbers that wrap and truncate. Not bool.
 constexpr bool is_integer(DType dtype) {
   return dtype == DType::kInt32 || dtype == DType::kInt64 || dtype == DType::kInt8 ||
@@ -128,6 +141,7 @@ constexpr bool is_integer(DType dtype) {
 const char* to_string(DType dtype);
 const char* to_string(ReduceOp op);
 const char* to_string(WireDType wire);
+const char* to_string(MemorySpace space);
 const char* to_string(CollectiveKind kind);
 
 }  // namespace rueda

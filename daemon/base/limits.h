@@ -16,6 +16,7 @@ inline constexpr int kMaxRanks = 65536;
 inline constexpr size_t kMaxTensorsPerSession = 1u << 20;
 inline constexpr size_t kMaxProcessSets = 64;  // of a job, at a time, beside that of all ranks
 inline constexpr size_t kMaxArenasPerSession = 1024;
+inline constexpr size_t kMaxDeviceMemoriesPerSession = 4096;  // pieces, of all GPUs
 inline constexpr size_t kMaxSessions = 1024;
 inline constexpr size_t kMaxJobs = 256;
 inline constexpr size_t kMaxProbedNodes = 32;  // pairs are measured one after the other

@@ -64,7 +64,7 @@ uint64_t TensorDescriptor::hash() const {
   h.add(static_cast<uint64_t>(root.value)).add(process_set);
   // Adding +0 makes one zero of two: descriptors that compare equal must hash alike.
   h.add(std::bit_cast<uint64_t>(prescale + 0.0)).add(std::bit_cast<uint64_t>(postscale + 0.0));
-  h.add(static_cast<uint64_t>(wire_dtype));
+  h.add(static_cast<uint64_t>(wire_dtype)).add(static_cast<uint64_t>(memory));
   h.add(group).add(group_size).add(plan.size());
   for (const PlannedTensor& planned : plan) {
     h.add(planned.tensor->hash()).add(planned.after.size());
@@ -124,6 +124,9 @@ std::optional<Difference> find_difference(const TensorDescriptor& left,
   }
   if (left.wire_dtype != right.wire_dtype) {
     return Difference{"wire dtype", to_string(left.wire_dtype), to_string(right.wire_dtype)};
+  }
+  if (left.memory != right.memory) {
+    return Difference{"memory", to_string(left.memory), to_string(right.memory)};
   }
   if (left.group != right.group) {
     return Difference{"group", '"' + left.group + '"', '"' + right.group + '"'};

@@ -50,9 +50,10 @@ struct TensorDescriptor {
   double prescale = 1.0;     // each contribution is multiplied by it before the reduction
   double postscale = 1.0;    // the result is multiplied by it
   WireDType wire_dtype = WireDType::kSame;  // what crosses the network is rounded to it
-  std::string group;                        // members of a group become one batch; empty: no group
-  uint32_t group_size = 0;                  // how many tensors the group has
-  std::vector<PlannedTensor> plan;          // of a plan to be declared
+  MemorySpace memory = MemorySpace::kHost;
+  std::string group;                // members of a group become one batch; empty: no group
+  uint32_t group_size = 0;          // how many tensors the group has
+  std::vector<PlannedTensor> plan;  // of a plan to be declared
 
   bool operator==(const TensorDescriptor&) const = default;
 

@@ -18,7 +18,8 @@ int64_t unit_bytes(const FusionUnit& unit) {
 bool can_fuse(const TensorDescriptor& a, const TensorDescriptor& b) {
   return a.kind == CollectiveKind::kAllreduce && b.kind == CollectiveKind::kAllreduce &&
          a.dtype == b.dtype && a.op == b.op && a.process_set == b.process_set &&
-         a.prescale == b.prescale && a.postscale == b.postscale && a.wire_dtype == b.wire_dtype;
+         a.prescale == b.prescale && a.postscale == b.postscale && a.wire_dtype == b.wire_dtype &&
+         a.memory == b.memory;
 }
 
 std::vector<DescriptorPtr> take_batch(std::deque<FusionUnit>& queue, const FusionOptions& options) {

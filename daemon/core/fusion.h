@@ -21,8 +21,8 @@ struct FusionOptions {
   size_t look_ahead_units = 256;
 };
 
-// True if the two may share an operation: both all-reduces of like dtype, op, scales, wire dtype
-// and process set.
+// True if the two may share an operation: both all-reduces of like dtype, op, scales, wire dtype,
+// memory and process set.
 bool can_fuse(const TensorDescriptor& a, const TensorDescriptor& b);
 
 // Takes the first unit and, in order, every later one that is like it and still fits under the

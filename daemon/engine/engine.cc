@@ -265,6 +265,14 @@ void Engine::on_nonfinite_asked(session::Session& session) {
   owner_of(session).on_nonfinite_asked(session);
 }
 
+void Engine::on_device_memory(session::Session& session, session::DeviceMemory memory) {
+  owner_of(session).on_device_memory(session, std::move(memory));
+}
+
+void Engine::on_device_memory_removed(session::Session& session, uint32_t id) {
+  owner_of(session).on_device_memory_removed(session, id);
+}
+
 void Engine::on_detached(session::Session& session) {
   owner_of(session).on_detached(session);
   forget(session);

@@ -61,6 +61,8 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   void on_waiting(session::Session& session, std::optional<Ticket> ticket) override;
   Status on_timeline(session::Session& session, const session::TimelineWish& wish) override;
   void on_nonfinite_asked(session::Session& session) override;
+  void on_device_memory(session::Session& session, session::DeviceMemory memory) override;
+  void on_device_memory_removed(session::Session& session, uint32_t id) override;
   void on_submissions_drained(session::Session&) override {}  // the turn's end does it
   void on_detached(session::Session& session) override;
   void on_lost(session::Session& session, const Status& status) override;

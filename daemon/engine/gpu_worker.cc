@@ -249,7 +249,10 @@ bool GpuWorker::Impl::take(Packet& packet) {
 
 void GpuWorker::Impl::send(Packet packet) {
   if (!is_told()) return;
-  if (packet.type() == WorkerMessage::kAddMemory) ++unanswered_;
+  if (packet.type() == WorkerMessage::kAddMemory) {
+    if (operations_.empty() && unanswered_ == 0) heard_at_ = steady_now_ms();  // as in run()
+    ++unanswered_;
+  }
   outgoing_.push_back(std::move(packet));
   flush();
 }

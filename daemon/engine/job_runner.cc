@@ -245,13 +245,16 @@ void JobRunner::fail(const Status& status, std::vector<core::Delivery> deliverie
     if (listener_.on_failed) listener_.on_failed(status);
     if (on_closed_) std::exchange(on_closed_, nullptr)();
   };
+  auto then = [this, alive = alive_, tell = std::move(tell)]() mutable {
+    if (*alive) stop_device(std::move(tell));
+  };
   if (!std::exchange(data_epoch_open_, false)) {
-    boost::asio::post(context_.control_loop, std::move(tell));
+    boost::asio::post(context_.control_loop, std::move(then));
     return;
   }
   context_.data_loops.end_epoch(spec_.job, data_epoch_,
-                                [&loop = context_.control_loop, tell = std::move(tell)]() mutable {
-                                  boost::asio::post(loop, std::move(tell));
+                                [&loop = context_.control_loop, then = std::move(then)]() mutable {
+                                  boost::asio::post(loop, std::move(then));
                                 });
 }
 
@@ -335,6 +338,7 @@ void JobRunner::finish_detach(LocalRank rank) {
   --detaching_;
   step(core::RankDetached{rank});
   item.arenas.clear();
+  if (device_) device_->drop(rank);
   // In a failed job the newcomer stays deferred: what is still to be told is its predecessor's.
   if (core_.state() != core::JobState::kFailed && std::exchange(item.attach_deferred, false)) {
     step(core::RankAttached{rank});

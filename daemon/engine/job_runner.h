@@ -18,6 +18,7 @@
 #include "daemon/engine/control_plane.h"
 #include "daemon/engine/data_loops.h"
 #include "daemon/engine/data_parts.h"
+#include "daemon/engine/device_job.h"
 #include "daemon/engine/finite_watch.h"
 #include "daemon/engine/stall_snapshot.h"
 #include "daemon/engine/timeline.h"
@@ -44,6 +45,8 @@ struct EngineOptions {
   uint32_t streams = 1;            // of each channel
   bool corrupt_reduction = false;  // --fault reduce
   int64_t clock_skew_ns = 0;       // --fault clock: of timelines
+  // The program of a GPU worker and its arguments (GpuWorkerOptions). Empty: there is none.
+  std::vector<std::string> gpu_worker_command;
 };
 
 // What the rooms of a job share. All outlive it.
@@ -152,6 +155,8 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   void on_submit(session::Session& session, const session::Submission& submission);
   void on_waiting(session::Session& session, std::optional<Ticket> ticket);
   void on_nonfinite_asked(session::Session& session);
+  void on_device_memory(session::Session& session, session::DeviceMemory memory);
+  void on_device_memory_removed(session::Session& session, uint32_t id);
   void on_detached(session::Session& session);
   void on_lost(session::Session& session, const Status& status);
   bool has_sessions() const { return attached_sessions_ > 0; }
@@ -203,6 +208,13 @@ class JobRunner final : private TimelineHost, private FiniteHost {
     // Where the contribution is checked: how often the rank has given one of this name.
     uint64_t* steps = nullptr;  // as it is now; null: it is not counted
     uint64_t step = 0;
+    // Of a tensor in device memory, in place of the buffers' addresses.
+    struct OnDevice {
+      uint32_t memory = 0;  // the session's id
+      uint64_t offset = 0;
+    };
+    OnDevice device_input;
+    OnDevice device_output;
   };
   struct Local {
     session::Session* session = nullptr;
@@ -260,6 +272,15 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   void close_set(uint32_t process_set);
   const core::Collectives* find_set(uint32_t id) const;
   void launch(const core::Launch& launch);
+  // --- job_runner_device.cc
+  // Why tensors in device memory cannot be reduced in this job; ok: they can.
+  Status check_device() const;
+  void open_device();
+  void launch_on_device(const core::Launch& launch);
+  void on_device_ended(uint32_t process_set, Seq seq, const Status& status);
+  // `then` runs, from the loop, when no GPU worker touches memory of the job any more.
+  void stop_device(std::function<void()> then);
+
   // A small operation of one node, on this loop.
   void run_here(const Operation& operation);
   void tell_ended_here();
@@ -303,6 +324,7 @@ class JobRunner final : private TimelineHost, private FiniteHost {
     Status status;
   };
   std::vector<EndedHere> ended_here_;  // and not told yet
+  std::unique_ptr<DeviceJob> device_;  // null: nobody has shared device memory
   OperationKernels kernels_;
   std::vector<std::string> data_addresses_;  // of the epoch, by node
   size_t loops_ = 1;                         // of the epoch: data loops of every node
@@ -329,6 +351,7 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   bool failing_ = false;  // the core has failed; the clients are about to be told
   boost::asio::steady_timer timer_;
   std::optional<TicksMs> armed_for_;
+  bool warned_of_device_ = false;    // once: that it cannot be used
   bool warned_of_stranger_ = false;  // once: a stranger shall not fill the log
   std::optional<Status> closing_;
   bool close_waits_ = false;  // for the plan in force to be given up, or for others to let us go

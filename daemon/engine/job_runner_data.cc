@@ -125,6 +125,9 @@ const core::Collectives* JobRunner::find_set(uint32_t id) const {
 }
 
 void JobRunner::launch(const core::Launch& launch) {
+  if (launch.tensors->front().descriptor->memory == MemorySpace::kDevice) {
+    return launch_on_device(launch);
+  }
   double last_submitted_s = 0;
   const core::Collectives& set = *find_set(launch.process_set);
   const auto find = [&](LocalRank place, Ticket ticket) -> const SubmittedBuffers& {

@@ -78,12 +78,16 @@ void JobRunner::hold(LocalRank rank, const session::Submission& submission) {
     item.copied_out = submission.copied_out;
     item.descriptor = submission.descriptor;
     item.steps = nullptr;
+    item.device_input = {submission.input.device_memory, submission.input.device_offset};
+    item.device_output = {submission.output.device_memory, submission.output.device_offset};
   }
   item.ticket = submission.ticket;
   item.buffers.urgency.submitted = ++submitted_;
   item.submitted_s = turn_began_s_;
   item.is_in_flight = true;
-  if (spec_.checks_finite) count_step(rank, item);
+  if (spec_.checks_finite && submission.descriptor->memory == MemorySpace::kHost) {
+    count_step(rank, item);
+  }
   has_small_ |= item.bytes <= kSmallBytes;
   if (item.copied_in) {
     metrics_->copied_in_bytes.Increment(static_cast<double>(submission.input.bytes));

@@ -78,6 +78,14 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
       .gpu_worker_losses =
           single_counter(registry, "rueda_gpu_worker_losses_total",
                          "GPU workers that ended, or were ended, while a job had them."),
+      .gpu_memories = single_gauge(registry, "rueda_gpu_memories",
+                                   "Pieces of clients' memory that GPU workers have open."),
+      .gpu_memories_added = single_counter(
+          registry, "rueda_gpu_memories_added_total",
+          "Pieces of memory that clients shared with GPU workers: what their caches missed."),
+      .gpu_submissions =
+          single_counter(registry, "rueda_gpu_submissions_total",
+                         "Submissions of ranks that GPU workers were given to carry out."),
       .order_sent = message("order", "sent"),
       .order_received = message("order", "received"),
       .membership_sent = message("membership", "sent"),

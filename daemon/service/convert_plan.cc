@@ -95,6 +95,7 @@ void fill_tensor(const core::TensorDescriptor& from, v1::TensorDescriptor& to) {
   to.set_prescale(from.prescale);
   to.set_postscale(from.postscale);
   to.set_wire_dtype(static_cast<uint32_t>(from.wire_dtype));
+  to.set_memory(static_cast<uint32_t>(from.memory));
   to.set_group(from.group);
   to.set_group_size(from.group_size);
   fill_declared(from.plan, to);
@@ -118,6 +119,12 @@ Result<core::DescriptorPtr> read_tensor(const v1::TensorDescriptor& from) {
       (is_rounded && !can_be_rounded(static_cast<CollectiveKind>(from.kind()),
                                      static_cast<DType>(from.dtype())))) {
     return broken("an impossible wire dtype for tensor " + from.name());
+  }
+  const bool is_on_device = from.memory() != 0;
+  if (from.memory() >= kMemorySpaceCount ||
+      (is_on_device && !can_be_on_device(static_cast<CollectiveKind>(from.kind()),
+                                         static_cast<ReduceOp>(from.op())))) {
+    return broken("an impossible memory for tensor " + from.name());
   }
   const bool is_set = from.kind() == static_cast<uint32_t>(CollectiveKind::kAddProcessSet);
   if (from.shape_size() > (is_set ? limits::kMaxRanks : limits::kMaxDims)) {
@@ -145,6 +152,7 @@ Result<core::DescriptorPtr> read_tensor(const v1::TensorDescriptor& from) {
   to->prescale = from.prescale();
   to->postscale = from.postscale();
   to->wire_dtype = static_cast<WireDType>(from.wire_dtype());
+  to->memory = static_cast<MemorySpace>(from.memory());
   to->group = from.group();
   to->group_size = from.group_size();
   if (Status status = read_declared(from, *to); !status.is_ok()) return status;

@@ -15,6 +15,8 @@ namespace {
 
 constexpr uint64_t kArenaGranuleBytes = 4096;
 
+}  // namespace
+
 Status check_memfd(int fd, uint64_t bytes) {
   // Seals before fstat: asking a file on a hung network file system for its size could block.
   int seals = ::fcntl(fd, F_GET_SEALS);
@@ -42,8 +44,6 @@ Status check_memfd(int fd, uint64_t bytes) {
   }
   return Status::ok();
 }
-
-}  // namespace
 
 Mapping::Mapping(std::byte* data, size_t bytes, GuardedRange guard)
     : data_(data), bytes_(bytes), guard_(std::move(guard)) {}

@@ -17,6 +17,9 @@
 
 namespace rueda::session {
 
+// Ok for a memfd of exactly so many bytes, sealed against shrinking and growing.
+Status check_memfd(int fd, uint64_t bytes);
+
 // A shared, writable, guarded mapping of a whole file. Unmaps when it goes.
 class Mapping {
  public:

@@ -182,6 +182,19 @@ Status check_wire(const rueda_abi_intern& abi, TensorDescriptor& out) {
   return Status::ok();
 }
 
+Status check_memory(const rueda_abi_intern& abi, TensorDescriptor& out) {
+  if (abi.memory >= kMemorySpaceCount || abi.reserved != 0) {
+    return invalid(out.name, "is in memory " + std::to_string(abi.memory) +
+                                 ", or has a reserved field that is not 0: known are 0 and 1");
+  }
+  out.memory = static_cast<MemorySpace>(abi.memory);
+  if (out.memory == MemorySpace::kHost || can_be_on_device(out.kind, out.op)) return Status::ok();
+  return invalid(out.name, std::string("is in device memory, and asks for ") +
+                               (out.op == ReduceOp::kAdasum ? "an adasum" : to_string(out.kind)) +
+                               ": only all-reduces, without adasum, and broadcasts are done there; "
+                               "copy it to the host first");
+}
+
 // Equal for equal descriptors only: names hold no NUL, and the numbers follow at fixed widths.
 std::string identity(const TensorTable::Tensor& interned) {
   const TensorDescriptor& tensor = *interned.descriptor;
@@ -197,6 +210,7 @@ std::string identity(const TensorTable::Tensor& interned) {
   add(tensor.prescale);
   add(tensor.postscale);
   add(tensor.wire_dtype);
+  add(tensor.memory);
   add(tensor.group_size);
   add(interned.place);
   add(interned.places);
@@ -224,7 +238,7 @@ Result<TensorDescriptor> descriptor_from_abi(const rueda_abi_intern& abi,
     return Status(Code::kInvalidArgument, "a tensor without a name: give every tensor one");
   }
   for (auto check : {check_enums, check_shape, check_root, check_places, check_group, check_scales,
-                     check_adasum, check_wire}) {
+                     check_adasum, check_wire, check_memory}) {
     if (Status status = check(abi, tensor); !status.is_ok()) return status;
   }
   return tensor;

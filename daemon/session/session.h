@@ -2,6 +2,7 @@
 // ask for. Everything belongs to one loop (the control loop); docs/abi.md has the formats.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -14,6 +15,7 @@
 #include <sys/types.h>
 
 #include "client/abi/rueda_abi.h"
+#include "daemon/base/fd.h"
 #include "daemon/base/status.h"
 #include "daemon/base/watched.h"
 #include "daemon/core/descriptor.h"
@@ -30,12 +32,26 @@ struct Credentials {
 // A client's memfd, mapped. Stays mapped while anybody holds it, also after its client has died.
 class Arena;
 
-// A piece of an arena, checked: inside it, aligned to the element, as long as the rank's part of
-// the descriptor.
+// A piece of an arena, or of memory of a GPU, checked: inside it, aligned to the element, as long
+// as the rank's part of the descriptor.
 struct Buffer {
   std::shared_ptr<Arena> arena;
   std::byte* data = nullptr;
   size_t bytes = 0;
+  // Of a tensor in device memory, in place of the arena: DeviceMemory::id, and where in it.
+  uint32_t device_memory = 0;
+  uint64_t device_offset = 0;
+};
+
+// An allocation of a client's on a GPU, or its counters (rueda_abi_device_memory), for a GPU worker
+// to open. What can be checked without a GPU has been.
+struct DeviceMemory {
+  uint32_t id = 0;  // from 1 up, never used again in a session
+  rueda_abi_device_kind kind = RUEDA_ABI_DEVICE_IPC;
+  uint64_t bytes = 0;
+  std::array<uint8_t, 16> device{};
+  std::array<std::byte, 64> ipc{};
+  UniqueFd fd;  // of all but IPC
 };
 
 // One submission, copied out of shared memory and checked.
@@ -107,6 +123,8 @@ class Session {
   // it after flush(). Never blocks: a client that does not drain its ring is failed (on_lost).
   virtual void complete(Ticket ticket, const Status& status, Epoch epoch, uint32_t contributors,
                         Seq seq, uint32_t value = 0) = 0;
+  // The answer to on_device_memory: whether it can be used.
+  virtual void device_memory_added(uint32_t id, const Status& status) = 0;
   // Tells the client that its job is over. The session stays attached; the client goes when it
   // likes.
   virtual void job_failed(const Status& status) = 0;
@@ -141,6 +159,10 @@ class SessionEvents {
   virtual Status on_timeline(Session& session, const TimelineWish& wish) = 0;
   // The client wants to be told whether there is a value that is not finite.
   virtual void on_nonfinite_asked(Session& session) = 0;
+  // The client shares memory of a GPU. To be answered by device_memory_added(), now or later.
+  virtual void on_device_memory(Session& session, DeviceMemory memory) = 0;
+  // It is no longer to be used; no submission in flight does.
+  virtual void on_device_memory_removed(Session& session, uint32_t id) = 0;
   // The client said goodbye. on_lost: it died, or broke the rules (the status says which, and how).
   virtual void on_detached(Session& session) = 0;
   virtual void on_lost(Session& session, const Status& status) = 0;

@@ -27,6 +27,8 @@ constexpr int kRecordsPerTurn = 1024;
 constexpr int kRecordsPerPop = 64;
 // Replies that a client may leave unread, beside what its socket holds: some 250.
 constexpr size_t kMaxQueuedBytes = 256 * 1024;
+// Requests that may wait for one that the engine answers later, or be such.
+constexpr size_t kMaxAwaitedReplies = 256;
 
 constexpr const char* kCorrupt = ": its memory is corrupt, or its library is not librueda";
 
@@ -53,7 +55,8 @@ SessionImpl::SessionImpl(SessionSetup setup, UniqueFd socket, const Credentials&
       socket_(setup_.loop),
       doorbell_(setup_.loop),
       deadline_(setup_.loop),
-      arenas_(setup_.arena_totals) {
+      arenas_(setup_.arena_totals),
+      devices_(setup_.options.ring_capacity) {
   socket_.assign(socket.release());
   attach_.peer = peer;
 }
@@ -82,6 +85,7 @@ void SessionImpl::close() {
   places_.clear();
   in_flight_ = 0;
   arenas_ = ArenaTable(setup_.arena_totals);
+  replies_.clear();
   rings_.reset();
   setup_.owner.on_closed(*this);
 }
@@ -191,6 +195,8 @@ void SessionImpl::handle_message() {
     case RUEDA_ABI_COUNTS: return handle_counts();
     case RUEDA_ABI_FORGET: return handle_forget();
     case RUEDA_ABI_TIMELINE: return handle_timeline();
+    case RUEDA_ABI_DEVICE_ADD: return handle_device_add();
+    case RUEDA_ABI_DEVICE_REMOVE: return handle_device_remove();
     case RUEDA_ABI_ASK_NONFINITE: return setup_.events.on_nonfinite_asked(*this);
     case RUEDA_ABI_DETACH: return handle_detach();
     default: return fail(std::string("attached a second time on one connection") + kCorrupt);
@@ -263,13 +269,12 @@ void SessionImpl::handle_arena_add() {
   auto request = reader_.body_as<rueda_abi_arena>();
   size_t descriptors = reader_.descriptors().size();
   if (descriptors != 1 || request.reserved != 0) {
-    return send_status(RUEDA_ABI_REPLY,
-                       Status(Code::kInvalidArgument,
-                              "an arena comes with one descriptor and a reserved field of 0, not " +
-                                  std::to_string(descriptors) + " descriptors"));
+    return answer(Status(Code::kInvalidArgument,
+                         "an arena comes with one descriptor and a reserved field of 0, not " +
+                             std::to_string(descriptors) + " descriptors"));
   }
   Result<uint32_t> id = arenas_.add(reader_.descriptors().front().get(), request.bytes);
-  send_status(RUEDA_ABI_REPLY, id.status(), id.is_ok() ? id.value() : 0);
+  answer(id.status(), id.is_ok() ? id.value() : 0);
 }
 
 void SessionImpl::handle_arena_remove() {
@@ -280,33 +285,32 @@ void SessionImpl::handle_arena_remove() {
     return place.is_in_flight && uses(place);
   });
   if (is_used) {
-    return send_status(RUEDA_ABI_REPLY,
-                       Status(Code::kUnavailable, "arena " + std::to_string(request.arena_id) +
-                                                      " is in use by a submission: wait for it"));
+    return answer(Status(Code::kUnavailable, "arena " + std::to_string(request.arena_id) +
+                                                 " is in use by a submission: wait for it"));
   }
   for (Place& place : places_) {
     if (uses(place)) place = {};
   }
-  send_status(RUEDA_ABI_REPLY, arenas_.remove(request.arena_id));
+  answer(arenas_.remove(request.arena_id));
 }
 
 void SessionImpl::handle_intern() {
   Result<uint32_t> id = tensors_.intern(reader_.body_as<rueda_abi_intern>(), attach_.rank);
-  send_status(RUEDA_ABI_REPLY, id.status(), id.is_ok() ? id.value() : 0);
+  answer(id.status(), id.is_ok() ? id.value() : 0);
 }
 
 void SessionImpl::handle_process_set() {
   Result<uint32_t> id = tensors_.intern(reader_.body_as<rueda_abi_process_set>());
-  send_status(RUEDA_ABI_REPLY, id.status(), id.is_ok() ? id.value() : 0);
+  answer(id.status(), id.is_ok() ? id.value() : 0);
 }
 
 void SessionImpl::handle_plan() {
   Result<uint32_t> id = tensors_.intern(reader_.body_as<rueda_abi_plan>());
-  send_status(RUEDA_ABI_REPLY, id.status(), id.is_ok() ? id.value() : 0);
+  answer(id.status(), id.is_ok() ? id.value() : 0);
 }
 
 void SessionImpl::handle_counts() {
-  send_status(RUEDA_ABI_REPLY, tensors_.take_counts(reader_.body_as<rueda_abi_counts>()));
+  answer(tensors_.take_counts(reader_.body_as<rueda_abi_counts>()));
 }
 
 void SessionImpl::handle_forget() {
@@ -317,7 +321,7 @@ void SessionImpl::handle_forget() {
     place.submission.content = 0;
     if (!place.is_in_flight) place.submission.descriptor.reset();
   }
-  send_status(RUEDA_ABI_REPLY, tensors_.forget(request.tensor_id));
+  answer(tensors_.forget(request.tensor_id));
 }
 
 void SessionImpl::handle_timeline() {
@@ -327,11 +331,52 @@ void SessionImpl::handle_timeline() {
     return fail(std::string("asked for a timeline that cannot be") + kCorrupt);
   }
   const TimelineWish wish{request.begins == 1, request.chunks == 1, std::string(*path)};
-  send_status(RUEDA_ABI_REPLY, setup_.events.on_timeline(*this, wish));
+  answer(setup_.events.on_timeline(*this, wish));
+}
+
+void SessionImpl::handle_device_add() {
+  Result<DeviceMemory> memory =
+      devices_.add(reader_.body_as<rueda_abi_device_memory>(), reader_.descriptors());
+  if (!memory.is_ok()) return answer(memory.status());
+  if (replies_.size() >= kMaxAwaitedReplies) {
+    return fail("asks for more than it waits for" + std::string(kCorrupt));
+  }
+  replies_.push_back({.status = {}, .value = memory.value().id, .is_known = false});
+  setup_.events.on_device_memory(*this, std::move(memory).value());
+}
+
+void SessionImpl::device_memory_added(uint32_t id, const Status& status) {
+  devices_.answer(id, status.is_ok());
+  for (Reply& awaited : replies_) {
+    if (awaited.is_known || awaited.value != id) continue;
+    awaited = {status, status.is_ok() ? id : 0};
+    break;
+  }
+  send_replies();
+}
+
+void SessionImpl::handle_device_remove() {
+  const auto request = reader_.body_as<rueda_abi_device_remove>();
+  const uint32_t id = request.memory_id;
+  const bool is_used = std::any_of(places_.begin(), places_.end(), [&](const Place& place) {
+    return place.is_in_flight && place.uses_device(id);
+  });
+  if (is_used || request.reserved != 0) {
+    return answer(Status(Code::kUnavailable, "device memory " + std::to_string(id) +
+                                                 " is in use by a submission: wait for it"));
+  }
+  const Status removed = devices_.remove(id);
+  if (removed.is_ok()) {
+    for (Place& place : places_) {
+      if (place.uses_device(id)) place = {};
+    }
+    setup_.events.on_device_memory_removed(*this, id);
+  }
+  answer(removed);
 }
 
 void SessionImpl::handle_detach() {
-  send_status(RUEDA_ABI_REPLY, Status::ok());
+  answer(Status::ok());
   // The reply may have found the client gone; it said goodbye all the same.
   state_ = State::kFailing;
   setup_.events.on_detached(*this);
@@ -372,6 +417,22 @@ void SessionImpl::nonfinite(const NonfiniteNews* news) {
   }
   has_news_ = true;
   send(RUEDA_ABI_NONFINITE, &message, sizeof(message));
+}
+
+void SessionImpl::answer(const Status& status, uint32_t value) {
+  if (replies_.empty()) return send_status(RUEDA_ABI_REPLY, status, value);
+  if (replies_.size() >= kMaxAwaitedReplies) {
+    return fail("asks for more than it waits for" + std::string(kCorrupt));
+  }
+  replies_.push_back({status, value});
+}
+
+void SessionImpl::send_replies() {
+  while (!replies_.empty() && replies_.front().is_known) {
+    const Reply first = std::move(replies_.front());
+    replies_.pop_front();
+    send_status(RUEDA_ABI_REPLY, first.status, first.value);
+  }
 }
 
 void SessionImpl::send_status(uint16_t type, const Status& status, uint32_t value) {
@@ -479,7 +540,7 @@ void SessionImpl::take_record(const rueda_abi_submission& record) {
   if (place.submission.content != 0 && is_same_but_for_ticket(record, place.record)) {
     place.submission.ticket = ticket;
   } else {
-    Result<Submission> checked = check_submission(record, tensors_, arenas_);
+    Result<Submission> checked = check_submission(record, tensors_, arenas_, devices_);
     if (!checked.is_ok()) {
       return fail("submitted " + checked.status().message() + kCorrupt);
     }

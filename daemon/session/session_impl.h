@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "daemon/base/fd.h"
 #include "daemon/session/arena.h"
+#include "daemon/session/device_table.h"
 #include "daemon/session/intern.h"
 #include "daemon/session/session.h"
 #include "daemon/session/shared_rings.h"
@@ -69,6 +71,7 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   void started(const Started& started) override;
   void complete(Ticket ticket, const Status& status, Epoch epoch, uint32_t contributors, Seq seq,
                 uint32_t value) override;
+  void device_memory_added(uint32_t id, const Status& status) override;
   void job_failed(const Status& status) override;
   void nonfinite(const NonfiniteNews* news) override;
   void flush() override;
@@ -90,6 +93,9 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
     bool is_in_flight = false;
     Submission submission;  // what `record` says, if it has been checked: then it has a content
 
+    bool uses_device(uint32_t memory) const {
+      return submission.input.device_memory == memory || submission.output.device_memory == memory;
+    }
     bool uses(const Arena* arena) const {
       return submission.input.arena.get() == arena || submission.output.arena.get() == arena;
     }
@@ -109,6 +115,8 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   void handle_counts();
   void handle_forget();
   void handle_timeline();
+  void handle_device_add();
+  void handle_device_remove();
   void handle_detach();
 
   void wait_doorbell();
@@ -119,6 +127,9 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
 
   void send(uint16_t type, const void* body, size_t body_bytes);
   void send_status(uint16_t type, const Status& status, uint32_t value = 0);
+  // To requests, in their order: what is asked of the engine may be answered later.
+  void answer(const Status& status, uint32_t value = 0);
+  void send_replies();
   void flush_socket();
   rueda_abi_attach_reply attach_reply(const Status& status) const;
   void refuse(const Status& why);
@@ -142,6 +153,13 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   std::optional<SharedRings> rings_;
   TensorTable tensors_;
   ArenaTable arenas_;
+  DeviceTable devices_;
+  struct Reply {
+    Status status;
+    uint32_t value = 0;
+    bool is_known = true;  // false: it is for memory `value`, and awaited
+  };
+  std::deque<Reply> replies_;  // the first is awaited
   std::vector<Place> places_;  // grows with the highest place used
   size_t in_flight_ = 0;
   uint64_t told_waiting_ = 0;  // by the last on_waiting

@@ -42,9 +42,49 @@ Result<Buffer> find_buffer(const ArenaTable& arenas, uint32_t arena_id, uint64_t
   return Buffer{arena, arena->data() + offset, static_cast<size_t>(bytes)};
 }
 
+Result<Buffer> find_on_device(const DeviceTable& devices, uint32_t id, uint64_t offset,
+                              int64_t elements, const core::TensorDescriptor& tensor,
+                              const char* role) {
+  if (elements == 0) return Buffer{};
+  const auto where = [&] { return std::string(role) + " of tensor '" + tensor.name + "'"; };
+  const uint64_t there = devices.bytes_of(id);
+  if (there == 0 || !devices.has_counters()) {
+    return broken("the " + where() + " in device memory " + std::to_string(id) +
+                  ", which does not exist, or without counters");
+  }
+  const auto bytes = static_cast<uint64_t>(elements) * element_bytes(tensor.dtype);
+  if (bytes > there || offset > there - bytes || offset % element_bytes(tensor.dtype) != 0) {
+    return broken("the " + where() + " (" + std::to_string(bytes) + " bytes at offset " +
+                  std::to_string(offset) + ") outside its device memory of " +
+                  std::to_string(there) + " bytes, or not at a multiple of its element's size");
+  }
+  Buffer buffer;
+  buffer.bytes = static_cast<size_t>(bytes);
+  buffer.device_memory = id;
+  buffer.device_offset = offset;
+  return buffer;
+}
+
+// Nothing, or the same, or apart: what is done on a device has no parts.
+Status check_overlap_on_device(const Submission& submission) {
+  const Buffer& input = submission.input;
+  const Buffer& output = submission.output;
+  if (input.device_memory != output.device_memory || input.bytes == 0 || output.bytes == 0 ||
+      input.device_offset == output.device_offset ||
+      input.device_offset + input.bytes <= output.device_offset ||
+      output.device_offset + output.bytes <= input.device_offset) {
+    return Status::ok();
+  }
+  return broken("input and output of tensor '" + submission.descriptor->name +
+                "' that overlap in device memory without being the same");
+}
+
 Status check_overlap(const Submission& submission, const Extent& extent) {
   const Buffer& input = submission.input;
   const Buffer& output = submission.output;
+  if (submission.descriptor->memory == MemorySpace::kDevice) {
+    return check_overlap_on_device(submission);
+  }
   if (input.arena != output.arena || input.bytes == 0 || output.bytes == 0) return Status::ok();
   if (input.data + input.bytes <= output.data || output.data + output.bytes <= input.data) {
     return Status::ok();
@@ -59,7 +99,7 @@ Status check_overlap(const Submission& submission, const Extent& extent) {
 }  // namespace
 
 Result<Submission> check_submission(const rueda_abi_submission& record, const TensorTable& tensors,
-                                    const ArenaTable& arenas) {
+                                    const ArenaTable& arenas, const DeviceTable& devices) {
   if (Status status = check_fields(record); !status.is_ok()) return status;
   Submission submission;
   submission.ticket = Ticket(record.ticket);
@@ -75,11 +115,14 @@ Result<Submission> check_submission(const rueda_abi_submission& record, const Te
   submission.copied_out = (record.flags & RUEDA_ABI_FLAG_COPIED_OUT) != 0;
   const core::TensorDescriptor& tensor = *submission.descriptor;
   const Extent& extent = interned->extent;
-  Result<Buffer> input =
-      find_buffer(arenas, record.input_arena, record.input_offset, extent.input, tensor, "input");
+  const auto find = [&](uint32_t id, uint64_t offset, int64_t elements, const char* role) {
+    return tensor.memory == MemorySpace::kDevice
+               ? find_on_device(devices, id, offset, elements, tensor, role)
+               : find_buffer(arenas, id, offset, elements, tensor, role);
+  };
+  Result<Buffer> input = find(record.input_arena, record.input_offset, extent.input, "input");
   if (!input.is_ok()) return input.status();
-  Result<Buffer> output = find_buffer(arenas, record.output_arena, record.output_offset,
-                                      extent.output, tensor, "output");
+  Result<Buffer> output = find(record.output_arena, record.output_offset, extent.output, "output");
   if (!output.is_ok()) return output.status();
   submission.input = std::move(input).value();
   submission.output = std::move(output).value();

@@ -4,6 +4,7 @@
 #include "client/abi/rueda_abi.h"
 #include "daemon/base/status.h"
 #include "daemon/session/arena.h"
+#include "daemon/session/device_table.h"
 #include "daemon/session/intern.h"
 #include "daemon/session/session.h"
 
@@ -12,6 +13,6 @@ namespace rueda::session {
 // `record` must be the daemon's own copy. A correct library cannot produce a record that fails
 // here; the error says what is wrong with it, without saying whose it is.
 Result<Submission> check_submission(const rueda_abi_submission& record, const TensorTable& tensors,
-                                    const ArenaTable& arenas);
+                                    const ArenaTable& arenas, const DeviceTable& devices);
 
 }  // namespace rueda::session

@@ -40,6 +40,8 @@ int client_body_bytes(uint16_t type) {
     case RUEDA_ABI_COUNTS: return sizeof(rueda_abi_counts);
     case RUEDA_ABI_FORGET: return sizeof(rueda_abi_forget);
     case RUEDA_ABI_TIMELINE: return sizeof(rueda_abi_timeline);
+    case RUEDA_ABI_DEVICE_ADD: return sizeof(rueda_abi_device_memory);
+    case RUEDA_ABI_DEVICE_REMOVE: return sizeof(rueda_abi_device_remove);
     case RUEDA_ABI_ASK_NONFINITE:
     case RUEDA_ABI_DETACH: return 0;
     default: return -1;

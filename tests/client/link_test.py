@@ -1,12 +1,18 @@
 #!/usr/bin/python3
 """librueda lives inside other people's processes: it may need nothing but libc and libstdc++, and
-shows no symbol but its own. Usage: link_test.py LIBRUEDA"""
+shows no symbol but its own. It loads nothing but a GPU's driver, and starts no thread but for streams
+that wait (docs/decisions/0052-tensors-in-device-memory.md). Usage: link_test.py LIBRUEDA"""
 
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 ALLOWED = re.compile(r"^(libstdc\+\+|libgcc_s|libm|libc|ld-linux[-\w]*)\.so\.\d+$")
+# What only one file each may do.
+SOURCES = Path(__file__).resolve().parents[2] / "client" / "src"
+ONLY_IN = {r"\bdlopen\(": "device/cuda_driver.cc", r"\bstd::j?thread\(": "session_device.cc",
+           r"\bstd::async\b|\bpthread_create\b": None}
 # What every C++ library has whether it wants it or not: inline tables of standard types.
 STANDARD = re.compile(r"^_Z(TV|TI|TS|N)?(N?St|NKSt|St)")
 
@@ -35,7 +41,12 @@ def main() -> int:
     if "rueda_init" not in symbols:
         errors.append("does not export rueda_init")
     imported = output("nm", "-D", "--undefined-only", library)
-    errors += [f"calls {name}" for name in ("pthread_create", "dlopen") if f" {name}@" in imported]
+    if " pthread_create@" in imported:
+        errors.append("calls pthread_create")
+    for path in sorted(SOURCES.rglob("*.*")):
+        name = str(path.relative_to(SOURCES))
+        text = path.read_text(encoding="utf-8")
+        errors += [f"{name} has {what}" for what, where in ONLY_IN.items() if name != where and re.search(what, text)]
     for error in errors:
         print(f"{library}: {error}", file=sys.stderr)
     return 1 if errors else 0

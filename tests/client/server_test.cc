@@ -47,6 +47,10 @@ class SumEngine : public session::SessionEvents {
     return Status::ok();
   }
   void on_nonfinite_asked(session::Session& asking) override { asking.nonfinite(nullptr); }
+  void on_device_memory(session::Session& from, session::DeviceMemory memory) override {
+    from.device_memory_added(memory.id, {Code::kUnavailable, "there are no GPUs here"});
+  }
+  void on_device_memory_removed(session::Session&, uint32_t) override {}
   void on_submissions_drained(session::Session&) override {
     for (auto& [rank, session] : sessions_) session->flush();
   }

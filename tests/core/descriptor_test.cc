@@ -41,6 +41,7 @@ std::vector<FieldChange> every_field() {
       {"postscale factor", "1", "0.10000000000000001", [](auto& t) { t.postscale = 0.1; }},
       {"wire dtype", "the tensor's own", "bfloat16",
        [](auto& t) { t.wire_dtype = WireDType::kBFloat16; }},
+      {"memory", "host memory", "device memory", [](auto& t) { t.memory = MemorySpace::kDevice; }},
       {"group", "\"\"", "\"g\"", [](auto& t) { t.group = "g"; }},
       {"group size", "0", "3", [](auto& t) { t.group_size = 3; }},
   };

@@ -121,6 +121,7 @@ TEST(Fusion, OnlyLikeAllreducesShareAnOperation) {
   EXPECT_FALSE(fuses([](auto& t) { t.prescale = 2; }));
   EXPECT_FALSE(fuses([](auto& t) { t.postscale = 2; }));
   EXPECT_FALSE(fuses([](auto& t) { t.wire_dtype = WireDType::kFloat16; }));
+  EXPECT_FALSE(fuses([](auto& t) { t.memory = MemorySpace::kDevice; }));
   EXPECT_FALSE(fuses([](auto& t) { t.kind = CollectiveKind::kBroadcast; }));
   const auto broadcast = [](TensorDescriptor& t) { t.kind = CollectiveKind::kBroadcast; };
   EXPECT_FALSE(can_fuse(*tensor("a", 1, broadcast), *tensor("b", 1, broadcast)));

@@ -86,6 +86,9 @@ class FakeSession final : public session::Session {
   void nonfinite(const session::NonfiniteNews* told) override {
     news.push_back(told ? std::optional(*told) : std::nullopt);
   }
+  void device_memory_added(uint32_t id, const Status& status) override {
+    memories.emplace_back(id, status);
+  }
   void flush() override { flushed = completions.size(); }
   void look() override {
     if (on_look) std::exchange(on_look, nullptr)();
@@ -96,6 +99,7 @@ class FakeSession final : public session::Session {
   std::vector<Completion> completions;
   std::vector<Status> failures;
   std::vector<std::optional<session::NonfiniteNews>> news;
+  std::vector<std::pair<uint32_t, Status>> memories;  // that were answered for
   size_t flushed = 0;  // completions that the client has been woken for
   std::function<void()> on_look;
 

@@ -232,6 +232,14 @@ TEST_F(GpuWorkerTest, AWorkerWithNothingToDoMayBeSilent) {
   start(impatient);
   share_all();
   EXPECT_FALSE(wait_for([this] { return lost_.has_value(); }, std::chrono::milliseconds(2500)));
+  // Its silence counts from when it is given something.
+  ASSERT_EQ(::kill(worker_->pid(), SIGSTOP), 0);
+  worker_->add_memory({.memory = 7, .kind = gpu::MemoryKind::kHost, .bytes = counters_.kBytes},
+                      counters_.duplicate());
+  EXPECT_FALSE(wait_for([this] { return lost_.has_value(); }, std::chrono::milliseconds(500)));
+  ASSERT_EQ(::kill(worker_->pid(), SIGCONT), 0);
+  EXPECT_TRUE(wait_for([this] { return added_.contains(7); }));
+  EXPECT_FALSE(lost_.has_value());
 }
 
 TEST_F(GpuWorkerTest, AWorkerThatDoesNotGetReadyIsKilled) {

@@ -61,7 +61,7 @@ void fuzz_intern(std::span<const uint8_t> input) {
 }
 
 struct Tables {
-  Tables() : arenas(std::make_shared<ArenaTotals>()) {
+  Tables() : arenas(std::make_shared<ArenaTotals>()), devices(kCapacity) {
     UniqueFd memfd(::memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     RUEDA_CHECK(::ftruncate(memfd.get(), kArenaBytes) == 0);
     RUEDA_CHECK(::fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
@@ -75,15 +75,38 @@ struct Tables {
       abi.dims[0] = elements;
       abi.name[0] = 't';
       RUEDA_CHECK(tensors.intern(abi, Rank{0}).is_ok());
+      abi.memory = 1;
+      RUEDA_CHECK(tensors.intern(abi, Rank{0}).is_ok());
     }
+    add_devices();
+  }
+  void add_devices() {
+    UniqueFd memfd(::memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    RUEDA_CHECK(::ftruncate(memfd.get(), 4096) == 0);
+    RUEDA_CHECK(::fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
+    std::vector<UniqueFd> descriptors;
+    descriptors.push_back(std::move(memfd));
+    rueda_abi_device_memory memory{.kind = RUEDA_ABI_DEVICE_COUNTERS, .bytes = 4096};
+    devices.answer(devices.add(memory, descriptors).value().id, true);
+    descriptors.clear();
+    memory = {.kind = RUEDA_ABI_DEVICE_IPC, .bytes = kArenaBytes};
+    devices.answer(devices.add(memory, descriptors).value().id, true);
+    devices.answer(devices.add(memory, descriptors).value().id, true);
   }
   TensorTable tensors;
   ArenaTable arenas;
+  DeviceTable devices;
 };
 
 void check_buffer(const Buffer& buffer, size_t bytes) {
   RUEDA_CHECK(buffer.bytes == bytes);
   if (bytes == 0) return;
+  if (buffer.device_memory != 0) {
+    RUEDA_CHECK(!buffer.arena && buffer.device_memory >= 2 && buffer.device_memory <= 3);
+    RUEDA_CHECK(bytes <= kArenaBytes && buffer.device_offset <= kArenaBytes - bytes);
+    RUEDA_CHECK(buffer.device_offset % sizeof(float) == 0);
+    return;
+  }
   RUEDA_CHECK(buffer.data >= buffer.arena->data());
   RUEDA_CHECK(buffer.data + bytes <= buffer.arena->data() + buffer.arena->bytes());
   RUEDA_CHECK(reinterpret_cast<uintptr_t>(buffer.data) % sizeof(float) == 0);
@@ -110,7 +133,8 @@ void fuzz_rings(std::span<const uint8_t> input) {
     std::array<rueda_abi_submission, 4> records;
     int count = ring.pop(records);
     for (int i = 0; i < count; ++i) {
-      Result<Submission> checked = check_submission(records[i], tables.tensors, tables.arenas);
+      Result<Submission> checked =
+          check_submission(records[i], tables.tensors, tables.arenas, tables.devices);
       if (!checked.is_ok()) continue;
       auto bytes = static_cast<size_t>(checked.value().descriptor->bytes());
       check_buffer(checked.value().input, bytes);
@@ -138,6 +162,10 @@ void fuzz_messages(std::span<const uint8_t> input) {
     MessageReader::Read read;
     while ((read = reader.read(near.get())) == MessageReader::Read::kMessage) {
       RUEDA_CHECK(client_body_bytes(reader.type()) >= 0);
+      if (reader.type() == RUEDA_ABI_DEVICE_ADD) {
+        static_cast<void>(DeviceTable(kCapacity).add(reader.body_as<rueda_abi_device_memory>(),
+                                                     reader.descriptors()));
+      }
       if (reader.type() == RUEDA_ABI_INTERN) {
         TensorTable().intern(reader.body_as<rueda_abi_intern>(), Rank{0}).is_ok();
       }

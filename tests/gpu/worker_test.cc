@@ -313,15 +313,15 @@ TEST_F(WorkerTest, RemovedMemoryIsClosedWhenNothingIsUnderWay) {
   removal.add(RemoveMemoryBody{.memory = 1});
   send(removal);
   EXPECT_EQ(next(), std::nullopt);
-  // While it is open here, it cannot be opened again.
-  const MemoryHandle handle = ranks_[1].device.export_memory(ranks_[1].at).value();
-  add(2, handle);
-  expect_outcome(WorkerMessage::kMemoryAdded, 2, Code::kInvalidArgument);
+  // While it is open here, it cannot be opened again, and waits; others do not.
+  add(2, ranks_[1].device.export_memory(ranks_[1].at).value());
+  EXPECT_EQ(next(), std::nullopt);
+  const DeviceAddress other = ranks_[1].device.allocate(kBytes, Sharing::kIpc).value();
+  add(3, ranks_[1].device.export_memory(other).value());
+  expect_outcome(WorkerMessage::kMemoryAdded, 3, Code::kOk);
   counters_.set(0, 1);
   expect_outcome(WorkerMessage::kEnded, 1, Code::kOk);
-  turn();
-  add(3, handle);
-  expect_outcome(WorkerMessage::kMemoryAdded, 3, Code::kOk);
+  expect_outcome(WorkerMessage::kMemoryAdded, 2, Code::kOk);
 }
 
 TEST_F(WorkerTest, AFullStreamIsWaitedFor) {

@@ -11,7 +11,7 @@ import socket
 import struct
 
 MAGIC = 0x41445552
-VERSION = 9
+VERSION = 10
 ATTACH, ATTACH_REPLY, STARTED, FAILED, ARENA_ADD, _, INTERN, REPLY, DETACH = range(1, 10)
 RING_HEADER_BYTES = 4096
 ATTACH_REPLY_FORMAT = "<iIII1024s"
@@ -92,7 +92,7 @@ class RawClient:
 
     def intern(self, name, count, kind=0, dtype=0, op=0):
         dims = [count] + [0] * 7
-        return self._request(INTERN, struct.pack("<BBBBiIIddiiII8q256s256s", kind, dtype, op, 1, -1, 0, 0, 1.0, 1.0, 0, 0, 0, 0,
+        return self._request(INTERN, struct.pack("<BBBBiIIddiiIIII8q256s256s", kind, dtype, op, 1, -1, 0, 0, 1.0, 1.0, 0, 0, 0, 0, 0, 0,
                                                  *dims, name.encode(), b""))
 
     def submit(self, record):

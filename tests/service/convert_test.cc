@@ -153,6 +153,14 @@ TEST(Convert, ADecreeWhileRanksHaveJoined) {
   EXPECT_EQ(back.operations[1].outcome, 0u);
 }
 
+TEST(Convert, WhereATensorIs) {
+  core::TensorDescriptor tensor = *descriptor();
+  tensor.kind = CollectiveKind::kAllreduce;
+  tensor.memory = MemorySpace::kDevice;
+  const auto given = std::make_shared<core::TensorDescriptor>(tensor);
+  EXPECT_EQ(*round_trip(core::Ready{{{given, Rank{0}, ""}}}).entries[0].descriptor, tensor);
+}
+
 TEST(Convert, EveryKindDtypeAndOp) {
   for (int i = 0; i < kCollectiveKindCount; ++i) {
     core::TensorDescriptor tensor = *descriptor();
@@ -344,6 +352,8 @@ INSTANTIATE_TEST_SUITE_P(
                  [](v1::JobMessage& m) {
                    tensor_in(m).set_dtype(static_cast<uint32_t>(DType::kInt64));
                  }},
+        Rejected{"impossible memory", [](v1::JobMessage& m) { tensor_in(m).set_memory(2); }},
+        Rejected{"impossible memory", [](v1::JobMessage& m) { tensor_in(m).set_memory(1); }},
         Rejected{"too many dimensions",
                  [](v1::JobMessage& m) {
                    for (int i = 0; i < 6; ++i) tensor_in(m).add_shape(1);

@@ -106,6 +106,12 @@ class RecordingEvents : public SessionEvents {
     return wish.begins ? Status::ok() : Status(Code::kInvalidArgument, "there is none");
   }
   void on_nonfinite_asked(Session& session) override { asking.push_back(&session); }
+  void on_device_memory(Session&, DeviceMemory memory) override {
+    memories.push_back(std::move(memory));
+  }
+  void on_device_memory_removed(Session&, uint32_t id) override { removed.push_back(id); }
+  std::vector<DeviceMemory> memories;  // not answered
+  std::vector<uint32_t> removed;
   std::vector<TimelineWish> wishes;
   std::vector<Session*> asking;
   void on_detached(Session&) override { ++detached; }

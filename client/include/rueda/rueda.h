@@ -6,8 +6,9 @@
  *
  * Errors: functions return 0 or a negative RUEDA_ERR_*; rueda_last_error() has the sentence, per
  * thread. Threads: every function may be called from any thread, except that rueda_init and
- * rueda_shutdown must not run beside another call. The library starts no thread, polls nothing
- * while idle, and links libc and libstdc++ alone.
+ * rueda_shutdown must not run beside another call. The library starts no thread (but one that
+ * sleeps, when a stream is told to wait by rueda_device_wait), polls nothing while idle, and links
+ * libc and libstdc++ alone.
  *
  * Memory: an allreduce reads `input` and writes `output` (they may be the same: in place) between
  * the submission and the end of its wait. Buffers from rueda_alloc are read and written where they
@@ -293,6 +294,56 @@ RUEDA_API int rueda_alltoall(const rueda_tensor* tensor, const int64_t* splits, 
 RUEDA_API int rueda_barrier(const char* name, int64_t timeout_ms);
 /* After RUEDA_ERR_TIMEOUT the rank has joined all the same. last_rank may be NULL. */
 RUEDA_API int rueda_join(int64_t timeout_ms, int32_t* last_rank);
+
+/* --- Tensors in device memory. All-reduces, but for Adasum, and broadcasts of what lies in a GPU's
+ * memory, among ranks of one node; all ranks submit it from there, or RUEDA_ERR_MISMATCH names two
+ * that did not. The node's daemon has a GPU worker reduce it; nothing is copied to the host. The
+ * CUDA driver is loaded (libcuda.so.1, or $RUEDA_CUDA_LIBRARY) when the first one comes.
+ *
+ * input and output lie each in one allocation that other processes can have: cudaMalloc's, or of
+ * virtual memory management with descriptors. The worker opens an allocation once, when it sees the
+ * first tensor in it.
+ *
+ * Errors beside those of the host's forms: RUEDA_ERR_INVALID_ARGUMENT for memory that cannot be
+ * shared, and for a job of several nodes; RUEDA_ERR_UNAVAILABLE without a driver here or at the
+ * daemon, or when the job's worker has died. Host memory goes on. A worker that dies while it
+ * carries something out ends the job. */
+
+/* The inputs are there already. Else `stream` is a CUstream (NULL: the default one), and they are
+ * there when it has done what it has at the time of the call. */
+#define RUEDA_NO_STREAM ((void*)-1)
+
+/* As rueda_allreduce_async and so on. Return without waiting for the stream or other ranks; but
+ * while a stream waits by rueda_device_wait for operations in flight, wait for these. The first
+ * call of a process waits for the worker's start. Until the operation has ended, inputs and outputs
+ * are left alone and stay allocated. */
+RUEDA_API int rueda_device_allreduce_async(const rueda_tensor* tensor,
+                                           const rueda_reduce_options* options, void* stream,
+                                           rueda_handle* handle);
+RUEDA_API int rueda_device_grouped_allreduce_async(const char* group_name,
+                                                   const rueda_tensor* tensors, size_t count,
+                                                   const rueda_reduce_options* options,
+                                                   void* stream, rueda_handle* handle);
+RUEDA_API int rueda_device_broadcast_async(const rueda_tensor* tensor, int root_rank, void* stream,
+                                           rueda_handle* handle);
+/* What the stream is given after this begins when the operation has ended; the host does not wait.
+ * If it fails, or the daemon or the worker dies, the stream goes on all the same, and the outputs
+ * are worth nothing: rueda_wait, which ends the handle here, too, says so. */
+RUEDA_API int rueda_device_wait(rueda_handle handle, void* stream);
+/* The allocation that this address lies in is about to be freed: the daemon lets go of it. For
+ * hooks of allocators; without the call it does when its address comes again. Addresses that are
+ * not known are fine. RUEDA_ERR_INVALID_ARGUMENT while an operation uses it. */
+RUEDA_API int rueda_device_forget(const void* memory);
+
+typedef struct rueda_device_stats {
+  uint64_t submissions;        /* tensors in device memory */
+  uint64_t cache_hits;         /* inputs and outputs whose allocation the daemon knew */
+  uint64_t cache_misses;       /* and whose it had to be told of */
+  uint64_t recycled_addresses; /* of these, those where another allocation had been known */
+  uint64_t allocations;        /* known now */
+  uint64_t stream_waits;       /* tensors that a stream was told to wait for */
+} rueda_device_stats;
+RUEDA_API int rueda_get_device_stats(rueda_device_stats* stats);
 
 /* Begins a timeline of the whole job (docs/timeline.md): the launcher of node 0 writes the file, so
  * the path is of that node, and absolute. Any rank may begin and end it, and one is enough; the

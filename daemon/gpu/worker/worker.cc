@@ -132,7 +132,23 @@ Status Worker::add_memory(Packet& packet) {
   AddMemoryBody body;
   if (!packet.take(body) || !packet.is_taken()) return broken("memory that is added");
   if (memories_.contains(body.memory)) return broken("memory that is there already");
-  Result<Memory> made = make(body, packet.fd.get());
+  if (is_to_be_closed(body)) {
+    to_be_added_.emplace_back(body, std::move(packet.fd));
+    return Status::ok();
+  }
+  return add_memory(body, packet.fd.get());
+}
+
+// An allocation that is yet to be closed cannot be opened a second time.
+bool Worker::is_to_be_closed(const AddMemoryBody& wanted) const {
+  return wanted.kind == MemoryKind::kIpc &&
+         std::any_of(removed_.begin(), removed_.end(), [&](const Memory& memory) {
+           return memory.kind == MemoryKind::kIpc && memory.ipc == wanted.ipc;
+         });
+}
+
+Status Worker::add_memory(const AddMemoryBody& body, int fd) {
+  Result<Memory> made = make(body, fd);
   if (made.is_ok()) memories_.emplace(body.memory, made.value());
   if (Status health = device_->health(); !health.is_ok()) return health;
   answer(make_outcome(WorkerMessage::kMemoryAdded, body.memory, made.status()));
@@ -155,7 +171,8 @@ Result<Worker::Memory> Worker::make(const AddMemoryBody& wanted, int fd) {
   }
   const Result<DeviceAddress> base = device_->import_memory(handle);
   if (!base.is_ok()) return base.status();
-  return Memory{.kind = wanted.kind, .base = base.value(), .bytes = wanted.bytes};
+  return Memory{
+      .kind = wanted.kind, .base = base.value(), .bytes = wanted.bytes, .ipc = wanted.ipc};
 }
 
 Result<Worker::Memory> Worker::map_host(int fd, uint64_t bytes) {
@@ -198,6 +215,9 @@ Status Worker::release(const Memory& memory) {
 void Worker::release_removed() {
   for (const Memory& memory : std::exchange(removed_, {})) {
     if (Status status = release(memory); !status.is_ok()) return stop(status);
+  }
+  for (const auto& [wanted, fd] : std::exchange(to_be_added_, {})) {
+    if (Status status = add_memory(wanted, fd.get()); !status.is_ok()) return stop(status);
   }
 }
 

@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/clock.h"
@@ -52,6 +53,7 @@ class Worker {
     DeviceAddress base = 0;     // of device memory
     std::byte* host = nullptr;  // else
     uint64_t bytes = 0;
+    std::array<std::byte, 64> ipc{};
   };
   struct UnderWay {
     uint64_t operation = 0;
@@ -79,6 +81,8 @@ class Worker {
   Status take(Packet& packet);
   Status open(Packet& packet);
   Status add_memory(Packet& packet);
+  Status add_memory(const AddMemoryBody& body, int fd);
+  bool is_to_be_closed(const AddMemoryBody& wanted) const;
   Status remove_memory(Packet& packet);
   Status wait(Packet& packet);
   Status reduce(Packet& packet);
@@ -111,6 +115,7 @@ class Worker {
   int64_t timeout_ms_ = 0;
   std::map<uint32_t, Memory> memories_;
   std::vector<Memory> removed_;  // closed once nothing is under way: closing may wait for that
+  std::vector<std::pair<AddMemoryBody, UniqueFd>> to_be_added_;  // once these have been closed
   std::byte* counters_ = nullptr;
   std::array<std::unique_ptr<Line>, kMaxWorkerStreams> lines_;
   size_t under_way_ = 0;  // operations of which something has been read

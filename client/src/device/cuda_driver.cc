@@ -1,0 +1,244 @@
+// The CUDA driver as librueda asks it.
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <type_traits>
+
+#include <dlfcn.h>
+
+#include "client/src/device/cuda_abi.h"
+#include "client/src/device/driver.h"
+
+namespace rueda::client {
+namespace {
+
+using namespace cuda;
+
+class CudaDriver final : public DeviceDriver {
+ public:
+  static Result<std::unique_ptr<DeviceDriver>> load(const char* library);
+
+  Result<DeviceAllocation> find(uint64_t address) override;
+  uint64_t buffer_id(uint64_t address) override;
+  Result<ExportedMemory> export_memory(const DeviceAllocation& allocation) override;
+  Result<uint64_t> register_host(std::span<std::byte> memory) override;
+  void unregister_host(std::byte* memory) override;
+  Status write_value(void* stream, uint64_t counter, uint64_t value) override;
+  Status wait_value(void* stream, uint64_t counter, uint64_t value) override;
+
+ private:
+  // A thread that has never used CUDA has no context: while this lives it has that of some memory.
+  class InContext {
+   public:
+    InContext(const Functions& functions, void* context) : functions_(functions) {
+      void* current = nullptr;
+      if (context == nullptr || functions_.context_get(&current) != kSuccess || current) return;
+      is_pushed_ = functions_.context_push(context) == kSuccess;
+    }
+    ~InContext() {
+      void* ignored = nullptr;
+      if (is_pushed_) functions_.context_pop(&ignored);
+    }
+    InContext(const InContext&) = delete;
+    InContext& operator=(const InContext&) = delete;
+
+   private:
+    const Functions& functions_;
+    bool is_pushed_ = false;
+  };
+
+  template <class Value>
+  CuResult get(Attribute attribute, uint64_t address, Value& value) const {
+    return functions_.pointer_attribute(&value, attribute, address);
+  }
+  Status to_status(CuResult result, const std::string& what) const;
+  Result<ExportedMemory> export_by_fd(const DeviceAllocation& allocation) const;
+  void* context_of(uint64_t address) const {
+    void* context = nullptr;
+    return get(kContext, address, context) == kSuccess ? context : nullptr;
+  }
+
+  Functions functions_;
+  std::atomic<void*> context_{nullptr};  // of the memory that was found last
+};
+
+Result<std::unique_ptr<DeviceDriver>> CudaDriver::load(const char* library) {
+  void* const loaded = ::dlopen(library, RTLD_NOW | RTLD_LOCAL);
+  if (loaded == nullptr) {
+    const char* reason = ::dlerror();
+    return Status{Code::kUnavailable, std::string("there is no GPU driver in this process: ") +
+                                          (reason != nullptr ? reason : library) +
+                                          "; hand over host memory"};
+  }
+  auto driver = std::make_unique<CudaDriver>();
+  Functions& functions = driver->functions_;
+  std::string missing;
+  const auto look_up = [&](const char* name, auto& function) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(loaded, name));
+    if (function == nullptr && missing.empty()) missing = name;
+  };
+  look_up("cuInit", functions.init);
+  look_up("cuGetErrorString", functions.error_string);
+  look_up("cuPointerGetAttribute", functions.pointer_attribute);
+  look_up("cuDeviceGet", functions.device_get);
+  look_up("cuDeviceGetUuid_v2", functions.device_uuid);
+  look_up("cuCtxGetCurrent", functions.context_get);
+  look_up("cuCtxPushCurrent_v2", functions.context_push);
+  look_up("cuCtxPopCurrent_v2", functions.context_pop);
+  look_up("cuIpcGetMemHandle", functions.ipc_get);
+  look_up("cuMemRetainAllocationHandle", functions.retain_handle);
+  look_up("cuMemExportToShareableHandle", functions.export_handle);
+  look_up("cuMemRelease", functions.release_handle);
+  look_up("cuMemHostRegister_v2", functions.host_register);
+  look_up("cuMemHostGetDevicePointer_v2", functions.host_pointer);
+  look_up("cuMemHostUnregister", functions.host_unregister);
+  look_up("cuStreamWriteValue64_v2", functions.stream_write);
+  look_up("cuStreamWaitValue64_v2", functions.stream_wait);
+  if (!missing.empty()) {
+    return Status{Code::kUnavailable, std::string("the GPU driver ") + library + " has no " +
+                                          missing +
+                                          ": it must be one for CUDA 12; hand over host memory"};
+  }
+  if (Status status = driver->to_status(functions.init(0), "the GPU driver"); !status.is_ok()) {
+    return status;
+  }
+  return std::unique_ptr<DeviceDriver>(std::move(driver));
+}
+
+Status CudaDriver::to_status(CuResult result, const std::string& what) const {
+  if (result == kSuccess) return Status::ok();
+  const char* text = nullptr;
+  functions_.error_string(result, &text);
+  const Code code = result == kInvalidValue  ? Code::kInvalidArgument
+                    : result == kOutOfMemory ? Code::kResourceExhausted
+                    : result == kNoDevice    ? Code::kUnavailable
+                                             : Code::kInternal;
+  return {code, what + ": " + (text != nullptr ? text : "unknown error") + " (CUDA error " +
+                    std::to_string(result) + ")"};
+}
+
+Result<DeviceAllocation> CudaDriver::find(uint64_t address) {
+  unsigned int type = 0;
+  unsigned int is_managed = 0;
+  if (get(kMemoryType, address, type) != kSuccess || type != kDeviceMemory) {
+    return Status{Code::kInvalidArgument,
+                  "the pointer is no memory of a GPU's; hand it over as host memory"};
+  }
+  if (get(kIsManaged, address, is_managed) == kSuccess && is_managed != 0) {
+    return Status{Code::kInvalidArgument,
+                  "the pointer is managed memory, which no other process can have; allocate it on "
+                  "the device"};
+  }
+  DeviceAllocation found;
+  CuPointer base = 0;
+  size_t bytes = 0;
+  int ordinal = 0;
+  int device = 0;
+  CuUuid uuid{};
+  unsigned long long buffer_id = 0;
+  CuResult result = get(kRangeStart, address, base);
+  if (result == kSuccess) result = get(kRangeBytes, address, bytes);
+  if (result == kSuccess) result = get(kBufferId, address, buffer_id);
+  if (result == kSuccess) result = get(kDeviceOrdinal, address, ordinal);
+  if (result == kSuccess) result = functions_.device_get(&device, ordinal);
+  if (result == kSuccess) result = functions_.device_uuid(&uuid, device);
+  if (Status status = to_status(result, "device memory"); !status.is_ok()) return status;
+  if (void* context = context_of(address)) context_ = context;
+  found.base = base;
+  found.bytes = bytes;
+  found.buffer_id = buffer_id;
+  std::memcpy(found.device.data(), uuid.bytes, sizeof(uuid.bytes));
+  return found;
+}
+
+uint64_t CudaDriver::buffer_id(uint64_t address) {
+  unsigned long long id = 0;
+  return get(kBufferId, address, id) == kSuccess ? id : 0;
+}
+
+Result<ExportedMemory> CudaDriver::export_memory(const DeviceAllocation& allocation) {
+  // An old driver does not know the question, and has no other memory.
+  int is_ipc_capable = 1;
+  (void)get(kIsIpcCapable, allocation.base, is_ipc_capable);
+  if (is_ipc_capable == 0) return export_by_fd(allocation);
+  const InContext in_context(functions_, context_of(allocation.base));
+  CuIpcHandle handle{};
+  Status status = to_status(functions_.ipc_get(&handle, allocation.base),
+                            "device memory cannot be shared with the GPU worker");
+  if (!status.is_ok()) return status;
+  ExportedMemory exported;
+  std::memcpy(exported.ipc.data(), handle.bytes, sizeof(handle.bytes));
+  return exported;
+}
+
+Result<ExportedMemory> CudaDriver::export_by_fd(const DeviceAllocation& allocation) const {
+  unsigned long long allowed = 0;
+  unsigned long long handle = 0;
+  (void)get(kAllowedHandles, allocation.base, allowed);
+  if ((allowed & kFileDescriptor) == 0 ||
+      functions_.retain_handle(&handle, reinterpret_cast<void*>(allocation.base)) != kSuccess) {
+    return Status{Code::kInvalidArgument,
+                  "this device memory was not allocated so that other processes can have it; "
+                  "allocate it with cudaMalloc (of PyTorch: PYTORCH_CUDA_ALLOC_CONF without "
+                  "expandable_segments and cudaMallocAsync), or hand over host memory"};
+  }
+  int fd = -1;
+  const CuResult result = functions_.export_handle(&fd, handle, kFileDescriptor, 0);
+  (void)functions_.release_handle(handle);
+  if (Status status = to_status(result, "device memory cannot be shared by a descriptor");
+      !status.is_ok()) {
+    return status;
+  }
+  ExportedMemory exported;
+  exported.is_fd = true;
+  exported.fd = UniqueFd(fd);
+  return exported;
+}
+
+Result<uint64_t> CudaDriver::register_host(std::span<std::byte> memory) {
+  const InContext in_context(functions_, context_);
+  CuPointer at = 0;
+  CuResult result = functions_.host_register(memory.data(), memory.size(), kPortableAndMapped);
+  if (result == kSuccess) {
+    result = functions_.host_pointer(&at, memory.data(), 0);
+    if (result != kSuccess) (void)functions_.host_unregister(memory.data());
+  }
+  if (Status status = to_status(result, "counters cannot be pinned"); !status.is_ok()) {
+    return status;
+  }
+  return static_cast<uint64_t>(at);
+}
+
+void CudaDriver::unregister_host(std::byte* memory) {
+  const InContext in_context(functions_, context_);
+  (void)functions_.host_unregister(memory);
+}
+
+Status CudaDriver::write_value(void* stream, uint64_t counter, uint64_t value) {
+  const InContext in_context(functions_, context_);
+  return to_status(functions_.stream_write(stream, counter, value, 0),
+                   "a stream cannot be told to write a counter");
+}
+
+Status CudaDriver::wait_value(void* stream, uint64_t counter, uint64_t value) {
+  const InContext in_context(functions_, context_);
+  return to_status(functions_.stream_wait(stream, counter, value, kAtLeast),
+                   "a stream cannot be told to wait for a counter");
+}
+
+}  // namespace
+
+Result<DeviceDriver*> cuda_driver() {
+  // Never destroyed: nor is the driver's library.
+  static const auto* const loaded = [] {
+    const char* named = std::getenv("RUEDA_CUDA_LIBRARY");
+    return new Result<std::unique_ptr<DeviceDriver>>(
+        CudaDriver::load(named != nullptr && *named != '\0' ? named : "libcuda.so.1"));
+  }();
+  if (!loaded->is_ok()) return loaded->status();
+  return loaded->value().get();
+}
+
+}  // namespace rueda::client

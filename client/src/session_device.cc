@@ -1,0 +1,246 @@
+// Tensors in device memory. Their ranks and the GPU worker wait for each other by counters
+// (device/counters.h); their ends come as those of all other submissions.
+//
+// What a stream has been told to wait for holds up later submissions on the host until it has
+// ended: their inputs may come behind it on the stream, and if both shared an operation, each would
+// wait for the other.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <signal.h>
+
+#include "client/src/session.h"
+#include "daemon/base/dtype.h"
+
+namespace rueda::client {
+namespace {
+
+uint64_t address_of(const void* memory) { return reinterpret_cast<uint64_t>(memory); }
+
+}  // namespace
+
+Status Session::open_device(uint64_t address) {
+  const std::lock_guard once(device_mutex_);
+  if (counters_ != nullptr) return Status::ok();
+  const Result<DeviceDriver*> driver = cuda_driver();
+  if (!driver.is_ok()) return driver.status();
+  const Result<DeviceAllocation> found = driver.value()->find(address);
+  if (!found.is_ok()) return found.status();
+  auto made = DeviceCounters::create(*driver.value(), max_in_flight_);
+  if (!made.is_ok()) return made.status();
+  std::unique_ptr<DeviceCounters> counters = std::move(made).value();
+  rueda_abi_device_memory memory{};
+  memory.kind = RUEDA_ABI_DEVICE_COUNTERS;
+  memory.bytes = counters->bytes();
+  std::memcpy(memory.device, found.value().device.data(), sizeof(memory.device));
+  const Result<uint32_t> shared =
+      request(RUEDA_ABI_DEVICE_ADD, &memory, sizeof(memory), counters->memfd(), kDeviceTimeoutMs);
+  counters->close_memfd();
+  if (!shared.is_ok()) return shared.status();
+  auto memories = std::make_unique<DeviceMemories>(
+      *driver.value(),
+      DeviceMemories::Registrar{
+          .add =
+              [this](const rueda_abi_device_memory& body, int fd) {
+                return request(RUEDA_ABI_DEVICE_ADD, &body, sizeof(body), fd, kDeviceTimeoutMs);
+              },
+          .remove =
+              [this](uint32_t id) {
+                const rueda_abi_device_remove body{.memory_id = id, .reserved = 0};
+                return request(RUEDA_ABI_DEVICE_REMOVE, &body, sizeof(body), -1).status();
+              }});
+  const Lock lock(mutex_);
+  device_memories_ = std::move(memories);
+  counters_ = &DeviceCounters::keep(std::move(counters));
+  return Status::ok();
+}
+
+Status Session::prepare_on_device(const TensorRequest& request, Operation& operation) {
+  const Result<uint32_t> id = interned_->id_of(request.descriptor);
+  if (!id.is_ok()) return id.status();
+  operation.bytes = request.bytes();
+  operation.is_on_device = true;
+  rueda_abi_submission& record = operation.record;
+  record.tensor_id = id.value();
+  record.priority = request.priority;
+  const auto locate = [&](const std::byte* data, size_t bytes, uint32_t& memory,
+                          uint64_t& offset) -> Status {
+    if (bytes == 0) return Status::ok();
+    const Result<DeviceMemories::Place> place = device_memories_->locate(address_of(data), bytes);
+    if (!place.is_ok()) {
+      return {place.status().code(),
+              "tensor \"" + std::string(request.name()) + "\": " + place.status().message()};
+    }
+    if (place.value().offset % request.element_bytes != 0) {
+      return {Code::kInvalidArgument, "tensor \"" + std::string(request.name()) +
+                                          "\" is not aligned to its element's size"};
+    }
+    memory = place.value().memory_id;
+    offset = place.value().offset;
+    return Status::ok();
+  };
+  Status status =
+      locate(request.input, request.input_bytes, record.input_arena, record.input_offset);
+  if (!status.is_ok()) return status;
+  return locate(request.output, request.output_bytes, record.output_arena, record.output_offset);
+}
+
+Result<rueda_handle> Session::submit_on_device(std::vector<TensorRequest> requests, void* stream) {
+  if (Status status = check_group_size(requests); !status.is_ok()) return status;
+  for (TensorRequest& request : requests) {
+    request.descriptor.memory = static_cast<uint32_t>(MemorySpace::kDevice);
+    const void* const some = request.input_bytes > 0 ? request.input : request.output;
+    if (Status status = open_device(address_of(some)); !status.is_ok()) return status;
+  }
+  Lock lock(mutex_);
+  Handle& handle = take_handle_locked(requests.size());
+  lock.unlock();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    Status status = prepare_on_device(requests[i], handle.operations[i]);
+    if (!status.is_ok()) return refuse(handle, std::move(status));
+  }
+  lock.lock();
+  const auto may_go_on = [&] {
+    return over_ || (stream_waits_ == 0 && has_room_locked(requests.size()));
+  };
+  if (!may_go_on()) wait_until(lock, may_go_on, std::nullopt);
+  if (over_) {
+    lock.unlock();
+    return refuse(handle, *over_);
+  }
+  for (size_t i = 0; i < requests.size(); ++i) {
+    handle.operations[i].name = *names_.emplace(requests[i].name()).first;
+  }
+  take_tickets_locked(handle);
+  lock.unlock();
+  // A stream that has much to do may keep its caller waiting: not everybody else.
+  const Status announced = announce(handle, stream);
+  lock.lock();
+  if (!announced.is_ok()) {
+    take_back_locked(handle);
+    lock.unlock();
+    return refuse(handle, announced);
+  }
+  device_submissions_ += requests.size();
+  return over_ ? handle.id : show_locked(handle);
+}
+
+Status Session::announce(const Handle& handle, void* stream) {
+  Status failed;
+  for (const Operation& operation : handle.operations) {
+    const uint64_t ticket = operation.record.ticket;
+    // After an error no stream will say it, and the ticket's place is wanted again.
+    if (stream == RUEDA_NO_STREAM || !failed.is_ok()) {
+      counters_->announce_now(ticket);
+    } else {
+      failed = counters_->announce(stream, ticket);
+      if (!failed.is_ok()) counters_->announce_now(ticket);
+    }
+  }
+  return failed;
+}
+
+void Session::take_back_locked(Handle& handle) {
+  for (Operation& operation : handle.operations) {
+    Operation*& place = in_flight_place(operation.record.ticket);
+    if (place != &operation) continue;
+    place = nullptr;
+    --in_flight_count_;
+    end_on_device_locked(operation);
+  }
+}
+
+void Session::end_on_device_locked(Operation& operation) {
+  const uint64_t ticket = operation.record.ticket;
+  counters_->release(ticket);
+  if (!counters_->is_announced(ticket)) unread_.push_back(ticket);
+  if (std::exchange(operation.is_stream_waited, false) && --stream_waits_ == 0) {
+    watch_changed_.notify_all();
+  }
+}
+
+bool Session::is_unread_locked(uint64_t ticket) {
+  if (unread_.empty()) return false;
+  std::erase_if(unread_, [this](uint64_t old) { return counters_->is_announced(old); });
+  return std::any_of(unread_.begin(), unread_.end(),
+                     [&](uint64_t old) { return ((old ^ ticket) & (max_in_flight_ - 1)) == 0; });
+}
+
+Status Session::wait_on_stream(rueda_handle id, void* stream) {
+  std::vector<uint64_t> tickets;
+  {
+    const Lock lock(mutex_);
+    Handle* const handle = find_handle_locked(id);
+    if (handle == nullptr) {
+      return {Code::kInvalidArgument, "handle " + std::to_string(id) + " is not in flight"};
+    }
+    if (stream == RUEDA_NO_STREAM) return {Code::kInvalidArgument, "there is no stream to wait"};
+    for (Operation& operation : handle->operations) {
+      if (!operation.is_on_device) {
+        return {Code::kInvalidArgument, "tensor \"" + std::string(operation.name) +
+                                            "\" is in host memory: wait for it by rueda_wait"};
+      }
+      if (operation.is_done) continue;
+      tickets.push_back(operation.record.ticket);
+      if (std::exchange(operation.is_stream_waited, true)) continue;
+      ++stream_waits_;
+      ++all_stream_waits_;
+    }
+    if (tickets.empty()) return Status::ok();
+    if (!watchdog_.joinable()) {
+      // The application's signals are for its own threads.
+      sigset_t all;
+      sigset_t before;
+      ::sigfillset(&all);
+      ::pthread_sigmask(SIG_SETMASK, &all, &before);
+      watchdog_ = std::thread([this] { watch_streams(); });
+      ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+  }
+  watch_changed_.notify_all();
+  for (const uint64_t ticket : tickets) {
+    if (Status status = counters_->wait(stream, ticket); !status.is_ok()) return status;
+  }
+  return Status::ok();
+}
+
+void Session::watch_streams() {
+  Lock lock(mutex_);
+  while (!watchdog_stops_) {
+    if (stream_waits_ == 0) {
+      watch_changed_.wait(lock);
+    } else {
+      wait_until(
+          lock, [this] { return watchdog_stops_ || stream_waits_ == 0; }, std::nullopt);
+    }
+  }
+}
+
+Status Session::forget_device_memory(const void* memory) {
+  {
+    const std::lock_guard once(device_mutex_);
+    if (counters_ == nullptr) return Status::ok();
+  }
+  return device_memories_->forget(address_of(memory));
+}
+
+rueda_device_stats Session::device_stats() const {
+  rueda_device_stats stats{};
+  const DeviceMemories* memories = nullptr;
+  {
+    const Lock lock(mutex_);
+    stats.submissions = device_submissions_;
+    stats.stream_waits = all_stream_waits_;
+    memories = device_memories_.get();
+  }
+  if (memories == nullptr) return stats;
+  const DeviceMemories::Stats known = memories->stats();
+  stats.cache_hits = known.hits;
+  stats.cache_misses = known.misses;
+  stats.recycled_addresses = known.recycled;
+  stats.allocations = known.known;
+  return stats;
+}
+
+}  // namespace rueda::client

@@ -1,0 +1,139 @@
+// JobRunner's side of tensors in device memory: the job's GPU worker, and what it is given.
+
+#include <algorithm>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <spdlog/spdlog.h>
+
+#include "daemon/engine/device_operation.h"
+#include "daemon/engine/job_runner.h"
+
+namespace rueda::engine {
+
+Status JobRunner::check_device() const {
+  const std::string job = "job " + spec_.job;
+  if (closing_ || core_.state() == core::JobState::kFailed) {
+    return Status(Code::kShutDown, job + " is over");
+  }
+  if (spec_.layout.node_count() > 1) {
+    return Status(Code::kInvalidArgument,
+                  "tensors in device memory are reduced among ranks of one node only, and " + job +
+                      " has " + std::to_string(spec_.layout.node_count()) +
+                      " nodes: copy them to the host, and hand over host memory");
+  }
+  if (locals_.size() > gpu::kMaxSources) {
+    return Status(Code::kInvalidArgument,
+                  "tensors in device memory are reduced among " + std::to_string(gpu::kMaxSources) +
+                      " ranks of a node at most, and " + job + " has " +
+                      std::to_string(locals_.size()) + ": hand over host memory");
+  }
+  if (context_.options.gpu_worker_command.empty()) {
+    return Status(Code::kUnavailable, "this daemon has no GPU workers: hand over host memory");
+  }
+  return Status::ok();
+}
+
+void JobRunner::on_device_memory(session::Session& session, session::DeviceMemory memory) {
+  const LocalRank rank = session.attach().local_rank;
+  Status refused = check_device();
+  if (!refused.is_ok()) {
+    if (!std::exchange(warned_of_device_, true)) spdlog::warn("{}", refused.message());
+  } else if (local(rank).attach_deferred || core_.state() != core::JobState::kRunning) {
+    refused = Status(Code::kUnavailable,
+                     "job " + spec_.job + " has not started: wait for rueda_init to return");
+  }
+  if (!refused.is_ok()) return session.device_memory_added(memory.id, refused);
+  if (!device_) open_device();
+  device_->add(rank, std::move(memory));
+}
+
+void JobRunner::open_device() {
+  DeviceJobOptions options;
+  options.who = "the GPU worker of job " + spec_.job + " on node " + describe_node();
+  options.command = context_.options.gpu_worker_command;
+  options.timeout_ms = context_.options.timeout_ms;
+  DeviceJobEvents events;
+  events.on_added = [this](LocalRank rank, uint32_t id, const Status& status) {
+    Local& item = local(rank);
+    if (item.session && !item.attach_deferred) item.session->device_memory_added(id, status);
+  };
+  events.on_ended = [this](uint32_t process_set, Seq seq, const Status& status) {
+    on_device_ended(process_set, seq, status);
+  };
+  device_ = std::make_unique<DeviceJob>(context_.control_loop, context_.metrics, std::move(options),
+                                        std::move(events));
+}
+
+void JobRunner::on_device_memory_removed(session::Session& session, uint32_t id) {
+  if (device_) device_->remove(session.attach().local_rank, id);
+}
+
+void JobRunner::launch_on_device(const core::Launch& launch) {
+  const core::Collectives& set = *find_set(launch.process_set);
+  const std::vector<LocalRank>& locals = set.locals();
+  const core::TensorDescriptor& first = *launch.tensors->front().descriptor;
+  DeviceLaunch how;
+  if (first.op == ReduceOp::kAverage && reduces(first.kind)) {
+    how.divisor = set.layout().member_ranks();
+  }
+  for (size_t i = 0; i < locals.size(); ++i) {
+    if (core_.global_rank(locals[i]) == first.root) how.root = i;
+  }
+  double last_submitted_s = 0;
+  uint64_t submissions = 0;
+  const auto find = [&](size_t place, Ticket ticket) -> DevicePlaces {
+    const LocalRank rank = locals[place];
+    const Held& item = held(rank, ticket);
+    last_submitted_s = std::max(last_submitted_s, item.submitted_s);
+    ++submissions;
+    const auto at = [&](const Held::OnDevice& where) {
+      return gpu::Place{.memory = device_->number_of(rank, where.memory), .offset = where.offset};
+    };
+    const uint64_t capacity = local(rank).capacity;
+    const uint64_t word = ticket.value & (capacity - 1);
+    const uint32_t counters = device_->counters_of(rank);
+    return {at(item.device_input),
+            at(item.device_output),
+            {.memory = counters, .offset = word * sizeof(uint64_t)},
+            {.memory = counters, .offset = (capacity + word) * sizeof(uint64_t)},
+            ticket.value};
+  };
+  if (JobTrace* const trace = timeline_.trace()) {
+    trace->on_launch(launch, locals, [&](LocalRank rank, Ticket ticket) {
+      return static_cast<int64_t>(held(rank, ticket).submitted_s * 1e9);
+    });
+  }
+  std::vector<gpu::WorkerOperation> operations = build_device_operations(launch, how, find);
+  if (submissions > 0) metrics_->negotiation_seconds.Observe(steady_now_s() - last_submitted_s);
+  context_.metrics.daemon().gpu_submissions.Increment(static_cast<double>(submissions));
+  operations_.emplace(OperationKey{launch.process_set, launch.seq},
+                      UnderWay{first.kind, std::max<size_t>(operations.size(), 1), nullptr});
+  if (!operations.empty()) {
+    return device_->run(launch.process_set, launch.seq, std::move(operations));
+  }
+  // All ranks have joined.
+  boost::asio::post(context_.control_loop, [this, alive = alive_, epoch = launch.epoch,
+                                            set_id = launch.process_set, seq = launch.seq] {
+    if (*alive && epoch == core_.epoch()) on_device_ended(set_id, seq, Status::ok());
+  });
+}
+
+void JobRunner::on_device_ended(uint32_t process_set, Seq seq, const Status& status) {
+  if (!status.is_ok()) return step(core::OperationFailed{seq, status});
+  const auto found = operations_.find({process_set, seq});
+  if (found != operations_.end() && --found->second.parts > 0) return;
+  end_operation(process_set, seq);
+}
+
+void JobRunner::stop_device(std::function<void()> then) {
+  if (!device_) {
+    then();
+    return;
+  }
+  device_->stop([alive = alive_, then = std::move(then)] {
+    if (*alive) then();
+  });
+}
+
+}  // namespace rueda::engine

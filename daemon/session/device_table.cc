@@ -1,0 +1,96 @@
+#include "daemon/session/device_table.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "daemon/session/arena.h"
+
+namespace rueda::session {
+namespace {
+
+constexpr uint64_t kMaxDeviceBytes = uint64_t{1} << 44;
+
+Status refused(const std::string& what) { return Status(Code::kInvalidArgument, what); }
+
+}  // namespace
+
+// Those that are under way count, too: a client does not ask twice.
+bool DeviceTable::wants_counters() const {
+  return std::none_of(memories_.begin(), memories_.end(),
+                      [](const auto& entry) { return entry.second.is_counters; });
+}
+
+Status DeviceTable::check(const rueda_abi_device_memory& abi,
+                          const std::vector<UniqueFd>& descriptors) const {
+  const bool is_counters = abi.kind == RUEDA_ABI_DEVICE_COUNTERS;
+  const size_t wanted = abi.kind == RUEDA_ABI_DEVICE_IPC ? 0 : 1;
+  if (abi.kind > RUEDA_ABI_DEVICE_COUNTERS || abi.reserved != 0 || descriptors.size() != wanted) {
+    return refused("device memory of kind " + std::to_string(abi.kind) + " with " +
+                   std::to_string(descriptors.size()) +
+                   " descriptors: known are 0 (none), 1 and 2 (one), and reserved fields are 0");
+  }
+  if (is_counters != wants_counters()) {
+    return refused("counters are shared once, and before device memory");
+  }
+  if (is_counters) {
+    const uint64_t bytes = 2 * sizeof(uint64_t) * uint64_t{ring_capacity_};
+    const uint64_t whole = (bytes + 4095) / 4096 * 4096;
+    if (abi.bytes == whole) return check_memfd(descriptors.front().get(), whole);
+    return refused("counters of " + std::to_string(abi.bytes) + " bytes: they have " +
+                   std::to_string(whole) + ", two words for each record of a ring");
+  }
+  if (abi.bytes == 0 || abi.bytes > kMaxDeviceBytes) {
+    return refused("device memory of " + std::to_string(abi.bytes) + " bytes is not possible");
+  }
+  return Status::ok();
+}
+
+Result<DeviceMemory> DeviceTable::add(const rueda_abi_device_memory& abi,
+                                      std::vector<UniqueFd>& descriptors) {
+  if (memories_.size() >= limits::kMaxDeviceMemoriesPerSession) {
+    return Status(Code::kResourceExhausted,
+                  "this process shares " + std::to_string(limits::kMaxDeviceMemoriesPerSession) +
+                      " pieces of device memory already: let its allocator have fewer and larger "
+                      "ones");
+  }
+  if (Status status = check(abi, descriptors); !status.is_ok()) return status;
+  DeviceMemory memory;
+  memory.id = next_id_++;
+  memory.kind = static_cast<rueda_abi_device_kind>(abi.kind);
+  memory.bytes = abi.bytes;
+  std::memcpy(memory.device.data(), abi.device, sizeof(abi.device));
+  std::memcpy(memory.ipc.data(), abi.ipc, sizeof(abi.ipc));
+  if (!descriptors.empty()) memory.fd = std::move(descriptors.front());
+  memories_.emplace(memory.id, Memory{abi.bytes, abi.kind == RUEDA_ABI_DEVICE_COUNTERS, false});
+  return memory;
+}
+
+void DeviceTable::answer(uint32_t id, bool can_be_used) {
+  const auto found = memories_.find(id);
+  if (found == memories_.end()) return;
+  if (!can_be_used) {
+    memories_.erase(found);
+    return;
+  }
+  found->second.is_answered = true;
+  has_counters_ |= found->second.is_counters;
+}
+
+Status DeviceTable::remove(uint32_t id) {
+  if (bytes_of(id) == 0) {
+    return Status(Code::kNotFound,
+                  "there is no device memory " + std::to_string(id) + " to remove");
+  }
+  memories_.erase(id);
+  return Status::ok();
+}
+
+uint64_t DeviceTable::bytes_of(uint32_t id) const {
+  const auto found = memories_.find(id);
+  if (found == memories_.end() || found->second.is_counters || !found->second.is_answered) return 0;
+  return found->second.bytes;
+}
+
+}  // namespace rueda::session

@@ -1,0 +1,229 @@
+// A CUDA driver that is none: the functions of libcuda.so.1 that librueda and the tests' programs
+// use, on a fake GPU whose memory lies in the folder RUEDA_FAKE_GPU, where GPU workers have it,
+// too. RUEDA_CUDA_LIBRARY names the library; programs that use it run on a real driver as well.
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include <unistd.h>
+
+#include "daemon/gpu/fake/fake_device.h"
+
+namespace {
+
+using rueda::Code;
+using rueda::Result;
+using rueda::Status;
+using namespace rueda::gpu;
+using CuPointer = unsigned long long;
+
+constexpr int kSuccess = 0;
+constexpr int kInvalidValue = 1;
+constexpr int kOutOfMemory = 2;
+constexpr int kNotReady = 600;
+constexpr size_t kStagingBytes = size_t{8} << 20;
+
+int to_result(const Status& status) {
+  if (status.is_ok()) return kSuccess;
+  if (status.code() == Code::kResourceExhausted) return kOutOfMemory;
+  return status.code() == Code::kUnavailable ? kNotReady : kInvalidValue;
+}
+
+// Never destroyed, as a driver's state is not.
+struct State {
+  State()
+      : gpu({.folder = folder()}),
+        device(gpu),
+        runner(gpu),
+        staging(device.allocate_host(kStagingBytes).value()),
+        own_stream(device.make_stream(Priority::kLow).value()),
+        default_stream(device.make_stream(Priority::kLow).value()) {}
+  static std::string folder() {
+    const char* named = std::getenv("RUEDA_FAKE_GPU");
+    return named != nullptr ? named : "";
+  }
+  Stream& stream(void* handle) {
+    return handle != nullptr ? *static_cast<Stream*>(handle) : *default_stream;
+  }
+
+  fake::FakeGpu gpu;
+  fake::FakeDevice device;
+  fake::FakeRunner runner;
+  std::mutex copy_mutex;
+  std::span<std::byte> staging;
+  std::unique_ptr<Stream> own_stream;
+  std::unique_ptr<Stream> default_stream;
+  std::mutex sharing_mutex;
+  std::map<DeviceAddress, Sharing> sharing;  // of what this process has allocated
+};
+
+State& state() {
+  static State* const the_state = new State;
+  return *the_state;
+}
+
+int wait_for(Stream& stream) {
+  for (;;) {
+    const Result<bool> is_idle = stream.is_idle();
+    if (!is_idle.is_ok()) return to_result(is_idle.status());
+    if (is_idle.value()) return kSuccess;
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+template <class Copy>
+int copy_staged(size_t bytes, Copy copy) {
+  const std::lock_guard lock(state().copy_mutex);
+  for (size_t at = 0; at < bytes; at += kStagingBytes) {
+    if (const int failed = copy(at, std::min(bytes - at, kStagingBytes)); failed != 0)
+      return failed;
+  }
+  return kSuccess;
+}
+
+int allocate(CuPointer* address, size_t bytes, Sharing sharing) {
+  const Result<DeviceAddress> made = state().device.allocate(bytes, sharing);
+  if (!made.is_ok()) return to_result(made.status());
+  const std::lock_guard lock(state().sharing_mutex);
+  state().sharing[made.value()] = sharing;
+  *address = made.value();
+  return kSuccess;
+}
+
+Sharing sharing_of(DeviceAddress base) {
+  const std::lock_guard lock(state().sharing_mutex);
+  const auto found = state().sharing.find(base);
+  return found == state().sharing.end() ? Sharing::kIpc : found->second;
+}
+
+template <class Value>
+int put(void* out, Value value) {
+  std::memcpy(out, &value, sizeof(value));
+  return kSuccess;
+}
+
+}  // namespace
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+int cuInit(unsigned int) { return kSuccess; }
+
+int cuGetErrorString(int result, const char** text) {
+  *text = result == kOutOfMemory ? "out of memory"
+          : result == kNotReady  ? "not ready"
+                                 : "invalid argument";
+  return kSuccess;
+}
+
+int cuDeviceGet(int* device, int ordinal) { return put(device, ordinal); }
+int cuDeviceGetUuid_v2(void* uuid, int) {
+  std::memcpy(uuid, state().device.facts().uuid.data(), 16);
+  return kSuccess;
+}
+int cuDevicePrimaryCtxRetain(void** context, int) { return put(context, &state()); }
+int cuCtxSetCurrent(void*) { return kSuccess; }
+int cuCtxGetCurrent(void** context) { return put(context, &state()); }
+int cuCtxPushCurrent_v2(void*) { return kSuccess; }
+int cuCtxPopCurrent_v2(void** context) { return put(context, &state()); }
+
+int cuPointerGetAttribute(void* out, int attribute, CuPointer address) {
+  const Result<Allocation> found = state().device.find(address);
+  if (!found.is_ok()) return kInvalidValue;
+  const bool is_ipc = sharing_of(found.value().base) == Sharing::kIpc;
+  switch (attribute) {
+    case 1: return put<void*>(out, &state());
+    case 2: return put<unsigned int>(out, 2);
+    case 7: return put<unsigned long long>(out, found.value().id);
+    case 8: return put<unsigned int>(out, 0);
+    case 9: return put<int>(out, 0);
+    case 10: return put<int>(out, is_ipc ? 1 : 0);
+    case 11: return put<CuPointer>(out, found.value().base);
+    case 12: return put<size_t>(out, found.value().bytes);
+    case 14: return put<unsigned long long>(out, is_ipc ? 0 : 1);
+    default: return kInvalidValue;
+  }
+}
+
+int cuMemAlloc_v2(CuPointer* address, size_t bytes) {
+  return allocate(address, bytes, Sharing::kIpc);
+}
+// Virtual memory management in one call.
+int rueda_fake_alloc_fd(CuPointer* address, size_t bytes) {
+  return allocate(address, bytes, Sharing::kFd);
+}
+int cuMemFree_v2(CuPointer address) { return to_result(state().device.free(address)); }
+
+int cuIpcGetMemHandle(void* handle, CuPointer address) {
+  const Result<MemoryHandle> exported = state().device.export_memory(address);
+  if (!exported.is_ok()) return to_result(exported.status());
+  std::memcpy(handle, exported.value().ipc.data(), exported.value().ipc.size());
+  return kSuccess;
+}
+int cuMemRetainAllocationHandle(unsigned long long* handle, void* address) {
+  return put(handle, reinterpret_cast<unsigned long long>(address));
+}
+int cuMemExportToShareableHandle(void* fd, unsigned long long handle, int, unsigned long long) {
+  const Result<MemoryHandle> exported = state().device.export_memory(handle);
+  return exported.is_ok() ? put(fd, exported.value().fd) : to_result(exported.status());
+}
+int cuMemRelease(unsigned long long) { return kSuccess; }
+
+int cuMemHostRegister_v2(void* memory, size_t bytes, unsigned int) {
+  return to_result(state().device.register_host({static_cast<std::byte*>(memory), bytes}));
+}
+int cuMemHostGetDevicePointer_v2(CuPointer* address, void* memory, unsigned int) {
+  return put(address, reinterpret_cast<CuPointer>(memory));
+}
+int cuMemHostUnregister(void* memory) {
+  return to_result(state().device.unregister_host(static_cast<std::byte*>(memory)));
+}
+
+int cuStreamCreate(void** stream, unsigned int) {
+  auto made = state().device.make_stream(Priority::kLow);
+  return made.is_ok() ? put(stream, std::move(made).value().release()) : to_result(made.status());
+}
+int cuStreamSynchronize(void* stream) { return wait_for(state().stream(stream)); }
+int cuStreamQuery(void* stream) {
+  const Result<bool> is_idle = state().stream(stream).is_idle();
+  if (!is_idle.is_ok()) return to_result(is_idle.status());
+  return is_idle.value() ? kSuccess : kNotReady;
+}
+int cuStreamWriteValue64_v2(void* stream, CuPointer counter, uint64_t value, unsigned int) {
+  return to_result(state().stream(stream).write_value(reinterpret_cast<uint64_t*>(counter), value));
+}
+int cuStreamWaitValue64_v2(void* stream, CuPointer counter, uint64_t value, unsigned int) {
+  return to_result(state().stream(stream).wait_value(reinterpret_cast<uint64_t*>(counter), value));
+}
+
+int cuMemcpyHtoDAsync_v2(CuPointer dst, const void* src, size_t bytes, void* stream) {
+  return to_result(
+      state().stream(stream).copy_to_device(dst, static_cast<const std::byte*>(src), bytes));
+}
+int cuMemcpyDtoHAsync_v2(void* dst, CuPointer src, size_t bytes, void* stream) {
+  return to_result(state().stream(stream).copy_to_host(static_cast<std::byte*>(dst), src, bytes));
+}
+int cuMemcpyHtoD_v2(CuPointer dst, const void* src, size_t bytes) {
+  return copy_staged(bytes, [&](size_t at, size_t part) {
+    std::memcpy(state().staging.data(), static_cast<const std::byte*>(src) + at, part);
+    const Status status =
+        state().own_stream->copy_to_device(dst + at, state().staging.data(), part);
+    return status.is_ok() ? wait_for(*state().own_stream) : to_result(status);
+  });
+}
+int cuMemcpyDtoH_v2(void* dst, CuPointer src, size_t bytes) {
+  return copy_staged(bytes, [&](size_t at, size_t part) {
+    const Status status = state().own_stream->copy_to_host(state().staging.data(), src + at, part);
+    const int failed = status.is_ok() ? wait_for(*state().own_stream) : to_result(status);
+    std::memcpy(static_cast<std::byte*>(dst) + at, state().staging.data(), part);
+    return failed;
+  });
+}
+
+}  // extern "C"
+#pragma GCC visibility pop

@@ -1,0 +1,288 @@
+"""A rank with tensors in the memory of a GPU (device_support.py). Run as: device_rank.py SCENARIO."""
+
+import os
+import sys
+import time
+from ctypes import c_size_t, c_uint64, c_void_p
+
+import numpy as np
+import rueda
+from device_support import (AVERAGE, DTYPES, LIBRARY, MAX, MIN, PRODUCT, SUM, DeviceError, Gate, Gpu, Pinned,
+                            allreduce_async, broadcast_async, check, grouped_async, stats, tensor, wait,
+                            wait_on)
+
+OPERATORS = {SUM: rueda.Sum, AVERAGE: rueda.Average, MIN: rueda.Min, MAX: rueda.Max, PRODUCT: rueda.Product}
+COUNT = 1000
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def expect(condition, what):
+    if not condition:
+        raise AssertionError(f"rank {rueda.rank()}: {what}")
+
+
+def values(dtype, seed, count=COUNT):
+    random = np.random.default_rng(1000 * seed + rueda.rank())
+    if dtype == "bool":
+        return random.integers(0, 2, count).astype(bool)
+    if np.dtype(dtype).kind in "iu":
+        return random.integers(0, 100, count).astype(dtype)
+    return random.standard_normal(count).astype(dtype)
+
+
+class Buffer:
+    """Device memory with an array's values."""
+
+    def __init__(self, gpu, array, by_descriptor=False, behind=0):
+        self.gpu, self.like = gpu, array
+        self.base = gpu.allocate(behind + max(array.nbytes, 1), by_descriptor)
+        self.at = self.base + behind
+        gpu.write(self.at, array)
+
+    def get(self):
+        return self.gpu.read(self.at, self.like)
+
+
+def address_of(buffer):
+    return c_uint64(buffer.at)
+
+
+def size_of(pinned):
+    return c_size_t(pinned.array.nbytes)
+
+
+def same_bits(one, other):
+    return one.tobytes() == other.tobytes()
+
+
+def same(gpu):
+    """Whatever is reduced on the device has the bits that the host gives."""
+    for dtype in DTYPES:
+        for operator, named in OPERATORS.items():
+            if dtype == "bool" and operator == AVERAGE:
+                continue
+            name = f"{dtype}.{operator}"
+            given = values(dtype, operator)
+            wanted = rueda.allreduce(given, op=named, name=f"host.{name}")
+            source, target = Buffer(gpu, given), Buffer(gpu, given, by_descriptor=operator % 2 == 1)
+            wait(allreduce_async(name, source.at, target.at, [COUNT], dtype, operator))
+            expect(same_bits(target.get(), wanted), f"{name} differs from the host's")
+            expect(same_bits(source.get(), given), f"the input of {name} has changed")
+            wait(allreduce_async(name + ".in", source.at, source.at, [COUNT], dtype, operator))
+            expect(same_bits(source.get(), wanted), f"{name} in place differs from the host's")
+    given = values("float32", 9)
+    wanted = rueda.allreduce(given, op=rueda.Sum, name="host.scaled", prescale_factor=0.5, postscale_factor=3.0)
+    source = Buffer(gpu, given, behind=4)
+    wait(allreduce_async("scaled", source.at, source.at, [COUNT], "float32", SUM, scales=(0.5, 3.0)))
+    expect(same_bits(source.get(), wanted), "scaled differs from the host's")
+    say("ok same")
+
+
+def broadcast(gpu):
+    for root in range(rueda.size()):
+        given = values("float64", 20 + root)
+        wanted = rueda.broadcast(given, root_rank=root, name=f"host.broadcast.{root}")
+        in_place, source, target = Buffer(gpu, given), Buffer(gpu, given), Buffer(gpu, given)
+        wait(broadcast_async(f"in.{root}", in_place.at, in_place.at, [COUNT], "float64", root))
+        wait(broadcast_async(f"out.{root}", source.at, target.at, [COUNT], "float64", root))
+        expect(same_bits(in_place.get(), wanted), "a broadcast in place")
+        expect(same_bits(target.get(), wanted), "a broadcast out of place")
+    say("ok broadcast")
+
+
+def group(gpu):
+    """Tensors of one allocation and of several, by many a step."""
+    parts = [values("float32", 40 + i, 10 * i + 1) for i in range(20)]
+    wanted = [rueda.allreduce(part, op=rueda.Sum, name=f"host.group.{i}") for i, part in enumerate(parts)]
+    whole = gpu.allocate(sum(part.nbytes for part in parts))
+    for step in range(5):
+        at, tensors, places = whole, [], []
+        for i, part in enumerate(parts):
+            gpu.write(at, part)
+            tensors.append(tensor(f"group.{i}", at, at, [part.size], "float32"))
+            places.append(at)
+            at += part.nbytes
+        wait(grouped_async("group", tensors))
+        for i, part in enumerate(parts):
+            expect(same_bits(gpu.read(places[i], part), wanted[i]), f"{i} of the group in step {step}")
+    known = stats()
+    expect(known.cache_misses == 1 and known.cache_hits == 5 * 2 * len(parts) - 1,
+           f"{known.cache_misses} misses, {known.cache_hits} hits")
+    say("ok group")
+
+
+def streams(gpu):
+    """Nobody waits on the host: the input is copied, reduced and copied back in the order of a stream."""
+    gate, stream = Gate(gpu), gpu.stream()
+    given = Pinned(gpu, COUNT, np.float32)
+    got = Pinned(gpu, COUNT, np.float32)
+    given.array[:] = rueda.rank() + 1
+    buffer = Buffer(gpu, np.full(COUNT, 1e6, np.float32))
+    gate.stop(stream)
+    for step in range(3):
+        begin = time.monotonic()
+        gpu("cuMemcpyHtoDAsync_v2", address_of(buffer), given.at, size_of(given), stream)
+        handle = allreduce_async("streamed", buffer.at, buffer.at, [COUNT], "float32", SUM, stream)
+        wait_on(stream, handle)
+        gpu("cuMemcpyDtoHAsync_v2", got.at, address_of(buffer), size_of(got), stream)
+        if step == 0:
+            expect(time.monotonic() - begin < 10 and not gpu.is_idle(stream), "the stream did not wait")
+            time.sleep(0.2)
+            expect(not gpu.is_idle(stream) and (got.array == 0).all(), "something was done before its time")
+            gate.open()
+        gpu.synchronize(stream)
+        wanted = sum(range(1, rueda.size() + 1))
+        expect((got.array == wanted).all(), f"step {step}: {got.array[:4]} instead of {wanted}")
+        expect(wait(handle).contributors == rueda.size(), "contributors")
+    # One after the other on a stream, without a look of the host's between.
+    handles = []
+    for step in range(4):
+        handles.append(allreduce_async(f"chain.{step}", buffer.at, buffer.at, [COUNT], "float32", SUM, stream))
+        wait_on(stream, handles[-1])
+    gpu("cuMemcpyDtoHAsync_v2", got.at, address_of(buffer), size_of(got), stream)
+    gpu.synchronize(stream)
+    expect((got.array == wanted * rueda.size() ** 4).all(), f"a chain: {got.array[:4]}")
+    for handle in handles:
+        wait(handle)
+    expect(stats().stream_waits >= 4, "stream waits")
+    say("ok streams")
+
+
+def crossed(gpu):
+    """What rank 0's stream has between two tensors, the others give in the other order."""
+    stream = gpu.stream()
+    one, other = Buffer(gpu, np.full(COUNT, 1, np.float32)), Buffer(gpu, np.full(COUNT, 2, np.float32))
+    if rueda.rank() == 0:
+        first = allreduce_async("one", one.at, one.at, [COUNT], "float32", SUM, stream)
+        wait_on(stream, first)
+        second = allreduce_async("other", other.at, other.at, [COUNT], "float32", SUM, stream)
+    else:
+        time.sleep(0.3)
+        second = allreduce_async("other", other.at, other.at, [COUNT], "float32")
+        first = allreduce_async("one", one.at, one.at, [COUNT], "float32")
+    wait(first)
+    wait(second)
+    expect((one.get() == rueda.size()).all() and (other.get() == 2 * rueda.size()).all(), "crossed")
+    say("ok crossed")
+
+
+def skipped(gpu):
+    """A locked schedule whose first tensor does not come, and nobody but a stream waits for the second."""
+    stream = gpu.stream()
+    one, other = Buffer(gpu, np.zeros(COUNT, np.float32)), Buffer(gpu, np.zeros(COUNT, np.float32))
+    for step in range(12):
+        for name, buffer in (("one", one), ("other", other))[step // 10:]:
+            handle = allreduce_async(name, buffer.at, buffer.at, [COUNT], "float32", SUM, stream)
+            wait_on(stream, handle)
+            gpu.synchronize(stream)
+            wait(handle)
+    say("ok skipped")
+
+
+def recycle(gpu):
+    """Memory that comes again at the same address is another allocation."""
+    first = Buffer(gpu, np.full(COUNT, 1, np.float32))
+    wait(allreduce_async("a", first.at, first.at, [COUNT], "float32"))
+    for number in range(4):
+        if number % 2 == 0:
+            check(LIBRARY.rueda_device_forget(c_void_p(first.at)))
+        gpu.free(first.base)
+        again = Buffer(gpu, np.full(COUNT, number + 2, np.float32))
+        expect(again.at == first.at, "the address did not come again")
+        wait(allreduce_async("a", again.at, again.at, [COUNT], "float32"))
+        expect((again.get() == (number + 2) * rueda.size()).all(), f"number {number}: {again.get()[:4]}")
+    known = stats()
+    expect((known.cache_misses, known.recycled_addresses, known.allocations) == (5, 2, 1),
+           f"{known.cache_misses} misses, {known.recycled_addresses} recycled, {known.allocations} known")
+    say("ok recycle")
+
+
+def mismatch(gpu):
+    buffer = Buffer(gpu, values("float32", 1))
+    wait(allreduce_async("before", buffer.at, buffer.at, [COUNT], "float32"))
+    try:
+        if rueda.rank() == 0:
+            wait(allreduce_async("t", buffer.at, buffer.at, [COUNT], "float32", stream=gpu.stream()))
+        else:
+            rueda.allreduce(values("float32", 1), op=rueda.Sum, name="t")
+        expect(False, "device and host memory were reduced together")
+    except (DeviceError, rueda.RuedaError) as error:
+        say(f"error {error}")
+    wait(allreduce_async("after", buffer.at, buffer.at, [COUNT], "float32"))
+    say("ok mismatch")
+
+
+def refused(gpu):
+    """Device memory is refused, and host memory goes on."""
+    buffer = Buffer(gpu, values("float32", 1))
+    for attempt in range(2):
+        try:
+            wait(allreduce_async("t", buffer.at, buffer.at, [COUNT], "float32"))
+            expect(False, "it was not refused")
+        except DeviceError as error:
+            say(f"error {attempt} {error.code} {error}")
+    got = rueda.allreduce(np.ones(COUNT, np.float32), op=rueda.Sum, name="host")
+    expect((got == rueda.size()).all(), "host memory")
+    say("ok refused")
+
+
+def loop(gpu):
+    """Until something happens."""
+    stream = gpu.stream()
+    buffer = Buffer(gpu, np.zeros(1 << 16, np.float32))
+    step = 0
+    try:
+        while True:
+            handle = allreduce_async(f"loop.{step % 4}", buffer.at, buffer.at, [1 << 16], "float32", MAX, stream)
+            wait_on(stream, handle)
+            gpu.synchronize(stream)
+            wait(handle)
+            step += 1
+            if step == 20:
+                say("looping")
+    except DeviceError as error:
+        say(f"error {error.code} at {time.monotonic()} {error}")
+    gpu.synchronize(stream)
+    say("released")
+    sys.exit(3)
+
+
+def stuck(gpu):
+    """Rank 0's stream waits for what rank 1 never gives."""
+    stream = gpu.stream()
+    buffer = Buffer(gpu, np.zeros(COUNT, np.float32))
+    wait(allreduce_async("first", buffer.at, buffer.at, [COUNT], "float32"))
+    if rueda.rank() != 0:
+        say("sleeping")
+        time.sleep(1000)
+    handle = allreduce_async("stuck", buffer.at, buffer.at, [COUNT], "float32", SUM, stream)
+    wait_on(stream, handle)
+    say("stuck")
+    gpu.synchronize(stream)  # no other thread of this program is in librueda
+    say("released")
+    try:
+        wait(handle)
+    except DeviceError as error:
+        say(f"error {error.code} at {time.monotonic()} {error}")
+    time.sleep(0.5)  # who is told looks at what is left
+    sys.exit(3)
+
+
+SCENARIOS = {function.__name__: function
+             for function in (same, broadcast, group, streams, crossed, skipped, recycle, mismatch, refused, loop, stuck)}
+
+
+def main():
+    say(f"pid {os.getpid()}")
+    rueda.init()
+    gpu = Gpu()
+    for name in sys.argv[1:]:
+        SCENARIOS[name](gpu)
+    rueda.shutdown()
+
+
+if __name__ == "__main__":
+    main()

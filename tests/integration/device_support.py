@@ -1,0 +1,166 @@
+"""A GPU through the functions of the CUDA driver, and librueda's functions for tensors in its memory. The driver is
+the file $RUEDA_CUDA_LIBRARY, or the machine's."""
+
+import ctypes
+import mmap
+import os
+from ctypes import POINTER, Structure, byref, c_int, c_int64, c_size_t, c_uint, c_uint64, c_void_p
+
+import numpy as np
+from rueda import _library as rueda_library
+from rueda._library import ReduceOptions, Result, Tensor
+
+NO_STREAM = c_void_p(-1)
+SUM, AVERAGE, MIN, MAX, PRODUCT = range(5)
+DTYPES = {"float32": 0, "float64": 1, "float16": 2, "int32": 4, "int64": 5, "int8": 6, "uint8": 7, "bool": 8}
+
+
+class DeviceStats(Structure):
+    _fields_ = [(name, c_uint64) for name in ("submissions", "cache_hits", "cache_misses", "recycled_addresses",
+                                              "allocations", "stream_waits")]
+
+
+class DeviceError(Exception):
+    def __init__(self, code, text):
+        super().__init__(text)
+        self.code = code
+
+
+class Gpu:
+    """The first GPU; its primary context is this thread's."""
+
+    def __init__(self):
+        self._cuda = ctypes.CDLL(os.environ.get("RUEDA_CUDA_LIBRARY", "libcuda.so.1"))
+        self("cuInit", c_uint(0))
+        device, context = c_int(), c_void_p()
+        self("cuDeviceGet", byref(device), c_int(0))
+        self("cuDevicePrimaryCtxRetain", byref(context), device)
+        self("cuCtxSetCurrent", context)
+
+    def __call__(self, function, *arguments):
+        result = getattr(self._cuda, function)(*arguments)
+        if result != 0:
+            raise DeviceError(result, f"{function} failed with {result}")
+
+    def allocate(self, size, by_descriptor=False):
+        address = c_uint64()
+        self("rueda_fake_alloc_fd" if by_descriptor else "cuMemAlloc_v2", byref(address), c_size_t(size))
+        return address.value
+
+    def free(self, address):
+        self("cuMemFree_v2", c_uint64(address))
+
+    def write(self, address, array):
+        self("cuMemcpyHtoD_v2", c_uint64(address), array.ctypes.data_as(c_void_p), c_size_t(array.nbytes))
+
+    def read(self, address, like):
+        out = np.empty_like(like)
+        self("cuMemcpyDtoH_v2", out.ctypes.data_as(c_void_p), c_uint64(address), c_size_t(out.nbytes))
+        return out
+
+    def stream(self):
+        stream = c_void_p()
+        self("cuStreamCreate", byref(stream), c_uint(1))
+        return stream
+
+    def synchronize(self, stream):
+        self("cuStreamSynchronize", stream)
+
+    def is_idle(self, stream):
+        return self._cuda.cuStreamQuery(stream) == 0
+
+
+class Pinned:
+    """Host memory that streams copy from and to, as an array."""
+
+    def __init__(self, gpu, count, dtype):
+        self._map = mmap.mmap(-1, max(count * np.dtype(dtype).itemsize, 1))
+        self.array = np.frombuffer(self._map, dtype, count)
+        self.at = c_void_p(self.array.ctypes.data)
+        gpu("cuMemHostRegister_v2", self.at, c_size_t(self.array.nbytes), c_uint(3))
+
+
+class Gate(Pinned):
+    """Streams wait at it until the host opens it."""
+
+    def __init__(self, gpu):
+        super().__init__(gpu, 512, np.uint64)
+        address = c_uint64()
+        gpu("cuMemHostGetDevicePointer_v2", byref(address), self.at, c_uint(0))
+        self._gpu, self._address = gpu, address
+
+    def stop(self, stream):
+        self._gpu("cuStreamWaitValue64_v2", stream, self._address, c_uint64(1), c_uint(0))
+
+    def open(self):
+        self.array[0] = 1
+
+
+def _load():
+    library = rueda_library.load()
+    signatures = {
+        "rueda_device_allreduce_async": [POINTER(Tensor), POINTER(ReduceOptions), c_void_p, POINTER(c_uint64)],
+        "rueda_device_grouped_allreduce_async": [ctypes.c_char_p, POINTER(Tensor), c_size_t,
+                                                 POINTER(ReduceOptions), c_void_p, POINTER(c_uint64)],
+        "rueda_device_broadcast_async": [POINTER(Tensor), c_int, c_void_p, POINTER(c_uint64)],
+        "rueda_device_wait": [c_uint64, c_void_p],
+        "rueda_device_forget": [c_void_p],
+        "rueda_get_device_stats": [POINTER(DeviceStats)],
+    }
+    for name, arguments in signatures.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = c_int, arguments
+    return library
+
+
+LIBRARY = _load()
+
+
+def check(code):
+    if code < 0:
+        raise DeviceError(code, (LIBRARY.rueda_last_error() or b"").decode())
+
+
+def tensor(name, source, target, shape, dtype):
+    return Tensor(name.encode(), source, target, (c_int64 * len(shape))(*shape), len(shape), DTYPES[str(dtype)], 0)
+
+
+def options(operator, prescale=1.0, postscale=1.0):
+    return ReduceOptions(ctypes.sizeof(ReduceOptions), operator, prescale, postscale, 0, 0)
+
+
+def allreduce_async(name, source, target, shape, dtype, operator=SUM, stream=NO_STREAM, scales=(1.0, 1.0)):
+    handle = c_uint64()
+    check(LIBRARY.rueda_device_allreduce_async(byref(tensor(name, source, target, shape, dtype)),
+                                               byref(options(operator, *scales)), stream, byref(handle)))
+    return handle.value
+
+
+def grouped_async(name, tensors, operator=SUM, stream=NO_STREAM):
+    handle = c_uint64()
+    check(LIBRARY.rueda_device_grouped_allreduce_async(name.encode(), (Tensor * len(tensors))(*tensors), len(tensors),
+                                                       byref(options(operator)), stream, byref(handle)))
+    return handle.value
+
+
+def broadcast_async(name, source, target, shape, dtype, root, stream=NO_STREAM):
+    handle = c_uint64()
+    check(LIBRARY.rueda_device_broadcast_async(byref(tensor(name, source, target, shape, dtype)), root, stream,
+                                               byref(handle)))
+    return handle.value
+
+
+def wait_on(stream, handle):
+    check(LIBRARY.rueda_device_wait(handle, stream))
+
+
+def wait(handle, timeout_ms=30_000):
+    result = Result()
+    check(LIBRARY.rueda_wait(handle, timeout_ms, byref(result)))
+    return result
+
+
+def stats():
+    found = DeviceStats()
+    check(LIBRARY.rueda_get_device_stats(byref(found)))
+    return found

@@ -1,0 +1,157 @@
+#!/usr/bin/python3
+"""Tensors in the memory of a fake GPU, which ranks and the job's GPU worker share as processes: results, order with
+streams, memory that is freed, and what follows when one of them dies."""
+
+import os
+import re
+import signal
+import tempfile
+import time
+
+import harness
+from harness import BUILD, PYTHON, SLOWNESS, SOURCE, IntegrationTest, wait_until
+
+RANK_LOST_S = 2.0 * SLOWNESS
+# A worker that is lost is waited for, so that nothing touches memory when the ranks are told.
+WORKER_LOST_S = 4.0 * SLOWNESS
+
+
+def device_rank(*scenarios):
+    return [PYTHON, os.path.join(SOURCE, "tests", "integration", "device_rank.py"), *scenarios]
+
+
+class DeviceTest(IntegrationTest):
+
+    def setUp(self):
+        super().setUp()
+        self.memory = tempfile.TemporaryDirectory(prefix="rueda-gpu-")
+        self.addCleanup(self.memory.cleanup)
+        library_path = os.path.join(BUILD, "lib")
+        self.plugin = os.path.join(library_path, "librueda_gpu_test_fake.so")
+        self.env["RUEDA_FAKE_GPU"] = self.memory.name
+        self.env["RUEDA_CUDA_LIBRARY"] = os.path.join(library_path, "librueda_fake_cuda.so")
+
+    def start_daemons(self, *node_ids, plugin=None):
+        return super().start_daemons(*node_ids, arguments=["--gpu-plugin", plugin or self.plugin])
+
+    def run_job(self, ranks, *scenarios, extra=()):
+        daemon, = self.start_daemons("alpha")
+        job = self.start_job([daemon], [ranks], device_rank(*scenarios), extra)
+        self.assertEqual(job.exit_codes(), [0], job.output() + daemon.output())
+        return daemon, job
+
+    def worker_of(self, daemon):
+        found = wait_until(lambda: re.findall(r"the GPU worker of job \S+ on node alpha starts \(pid (\d+)\)",
+                                              daemon.output()))
+        return int(found[-1])
+
+    def test_results_are_those_of_host_memory(self):
+        for ranks in (2, 3):
+            daemon, _ = self.run_job(ranks, "same", "broadcast")
+            self.assertGreater(daemon.metric("rueda_gpu_submissions_total"), 0)
+            self.assertTrue(wait_until(lambda d=daemon: d.metric("rueda_gpu_workers") == 0, 10))
+            self.assertEqual(daemon.metric("rueda_gpu_memories"), 0)
+            self.assertEqual(daemon.metric("rueda_gpu_worker_losses_total"), 0)
+            self.stop_daemons()
+            self.daemons.clear()
+
+    def test_one_rank_alone(self):
+        self.run_job(1, "same", "broadcast", "streams")
+
+    def test_groups_and_many_tensors_of_one_allocation(self):
+        self.run_job(2, "group")
+
+    def test_streams_wait_for_each_other_without_the_host(self):
+        for mode in ("locked", "negotiate"):
+            self.run_job(2, "streams", extra=["--coordination", mode])
+            self.stop_daemons()
+            self.daemons.clear()
+
+    def test_a_stream_that_waits_between_two_tensors_does_not_hold_up_the_worker(self):
+        self.run_job(2, "crossed")
+
+    def test_a_locked_schedule_that_is_left_while_only_streams_wait(self):
+        self.run_job(2, "skipped")
+
+    def test_memory_that_comes_again_at_an_address(self):
+        self.run_job(2, "recycle")
+
+    def test_device_and_host_memory_do_not_go_together(self):
+        _, job = self.run_job(2, "mismatch")
+        for number in range(2):
+            error = job.wait_for(number, "^error (.*)$").group(1)
+            self.assertRegex(error, 'tensor "t".* memory is (host|device) memory on rank [01] and (host|device) memory '
+                                    "on rank [01]")
+
+    def test_several_nodes_are_refused_with_the_remedy(self):
+        daemons = self.start_daemons("alpha", "beta")
+        job = self.start_job(daemons, [1, 1], device_rank("refused"))
+        self.assertEqual(job.exit_codes(), [0, 0], job.output())
+        for number in range(2):
+            self.assertRegex(job.wait_for(number, "^error 1 (.*)$").group(1), "^-1 .*has 2 nodes: .*host memory")
+        for daemon in daemons:
+            self.assertEqual(len(re.findall("has 2 nodes", daemon.output())), 1, daemon.output())
+
+    def test_without_a_plugin_host_memory_goes_on(self):
+        daemon, = self.start_daemons("alpha", plugin=os.path.join(self.folder, "none.so"))
+        job = self.start_job([daemon], [2], device_rank("refused"))
+        self.assertEqual(job.exit_codes(), [0], job.output())
+        for number in range(2):
+            for attempt in range(2):
+                self.assertRegex(job.wait_for(number, f"^error {attempt} (.*)$").group(1),
+                                 "there is no GPU plugin.*hand over host memory")
+        self.assertEqual(len(re.findall("there is no GPU plugin", daemon.output())), 1, daemon.output())
+
+    def assert_error(self, job, number, pattern, since_s, within_s):
+        error = job.wait_for(number, r"^error (-?\d+) at (\S+) (.*)$")
+        self.assertRegex(f"{error.group(1)} {error.group(3)}", pattern, f"rank {number}")
+        self.assertLess(float(error.group(2)) - since_s, within_s, error.group(0))
+        job.wait_for(number, "^released")
+
+    def test_kill_of_the_worker_ends_the_job_and_the_next_has_another(self):
+        daemon, = self.start_daemons("alpha")
+        job = self.start_job([daemon], [2], device_rank("loop"))
+        for number in range(2):
+            job.wait_for(number, "^looping")
+        worker = self.worker_of(daemon)
+        killed_s = time.monotonic()
+        os.kill(worker, signal.SIGKILL)
+        for number in range(2):
+            self.assert_error(job, number, "the GPU worker of job .* was killed by signal 9.*start the job again",
+                              killed_s, WORKER_LOST_S)
+        job.exit_codes()
+        self.assertEqual(daemon.metric("rueda_gpu_worker_losses_total"), 1)
+        again = self.start_job([daemon], [2], device_rank("group"))
+        self.assertEqual(again.exit_codes(), [0], again.output())
+        self.assertNotEqual(self.worker_of(daemon), worker)
+
+    def test_kill_of_a_rank_releases_the_streams_of_the_others(self):
+        daemon, = self.start_daemons("alpha")
+        for scenario in ("loop", "stuck"):
+            job = self.start_job([daemon], [2], device_rank(scenario))
+            job.wait_for(0, "^looping" if scenario == "loop" else "^stuck")
+            job.wait_for(1, "^looping" if scenario == "loop" else "^sleeping")
+            worker = self.worker_of(daemon)
+            killed_s = time.monotonic()
+            os.kill(job.pid_of(1), signal.SIGKILL)
+            self.assert_error(job, 0, r"^-5 .*\brank 1\b", killed_s, RANK_LOST_S)
+            self.assertFalse(os.path.exists(f"/proc/{worker}"), "the worker has memory of a rank that was told")
+            job.exit_codes()
+            self.assertTrue(wait_until(lambda: daemon.metric("rueda_gpu_workers") == 0, 10))
+            self.assertEqual(daemon.metric("rueda_gpu_memories"), 0)
+        self.assertEqual(daemon.metric("rueda_gpu_worker_losses_total"), 0)
+
+    def test_kill_of_the_daemon_releases_the_streams(self):
+        daemon, = self.start_daemons("alpha")
+        job = self.start_job([daemon], [2], device_rank("loop"))
+        for number in range(2):
+            job.wait_for(number, "^looping")
+        killed_s = time.monotonic()
+        daemon.send(signal.SIGKILL)
+        for number in range(2):
+            self.assert_error(job, number, "^-7 ", killed_s, RANK_LOST_S)
+        job.exit_codes()
+
+
+if __name__ == "__main__":
+    harness.main()
