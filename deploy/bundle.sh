@@ -26,8 +26,25 @@ Nothing needs to be installed, and the folder may be anywhere.
 
 tests/gpu/run.sh and bench/gpu/run.sh end with 77 where there is no GPU. lib/ has the libraries that the programs need
 but libc's; bin/ and lib/ stay side by side. Rueda is under the Apache License 2.0 (LICENSE), libraries of other
-people are as Debian has them, under their own licences.
+people are as Debian has them, under their own licences (licences/).
 END
+}
+
+# Of each package that is linked in, or has a library in the folder.
+copy_licences() {
+  local package library
+  {
+    deploy/packages.sh --list build libraries
+    printf '%s\n' libgrpc-dev libabsl-dev libc-ares-dev libre2-dev libstdc++6 libgcc-s1
+    for library in "$root"/lib/lib*.so.*; do
+      # No package has the libraries of this tree.
+      dpkg-query -S "*/$(basename "$library")" 2>/dev/null | cut -d: -f1 || true
+    done
+  } | sort -u | while read -r package; do
+    if [ -e "/usr/share/doc/$package/copyright" ]; then
+      cp -L "/usr/share/doc/$package/copyright" "$root/licences/$package"
+    fi
+  done
 }
 
 deploy/packages.sh build
@@ -41,8 +58,9 @@ trap 'rm -rf "$stage"' EXIT
 readonly root="$stage/rueda"
 cmake --install "$build" --component bundle --prefix "$root" --strip >/dev/null
 
-mkdir -p "$root/python" "$root/tests/gpu" "$root/bench/gpu"
+mkdir -p "$root/python" "$root/tests/gpu" "$root/bench/gpu" "$root/licences"
 cp LICENSE "$root/"
+copy_licences
 cp tests/gpu/run.sh "$root/tests/gpu/"
 cp bench/gpu/run.sh "$root/bench/gpu/"
 cp -r client/python/rueda "$root/python/"

@@ -83,8 +83,8 @@ class BundleTest(unittest.TestCase):
         mounts = "".join(f"mount --rbind /{name} {self.root}/{name}\n" for name in ("dev", "sys"))
         script = (f"set -e\n{mounts}mount -t proc proc {self.root}/proc\n"
                   f"exec chroot {self.root} /usr/bin/bash -c '{command}'")
-        return run("unshare", "--mount", "--pid", "--fork", "--kill-child", "env", "-i", "PATH=/usr/bin:/bin:/usr/sbin:/sbin",
-                   "HOME=/tmp", "bash", "-c", script, timeout=300, check=check)
+        return run("unshare", "--mount", "--pid", "--fork", "--kill-child", "env", "-i", "HOME=/tmp",
+                   "PATH=/usr/bin:/bin:/usr/sbin:/sbin", "bash", "-c", script, timeout=300, check=check)
 
     def needs_root(self):
         if os.geteuid() != 0 or run("unshare", "--mount", "true", check=False).returncode != 0:
@@ -100,8 +100,9 @@ class BundleTest(unittest.TestCase):
         has_plugin = os.path.exists(os.path.join(self.bundle, "lib", "librueda_cuda.so"))
         self.assertEqual(has_plugin, "It has the GPU plugin" in readme)
         self.assertEqual(has_plugin, "no CUDA toolkit" not in self.said)
-        for name in (*(f"bin/{program}" for program in PROGRAMS), "lib/librueda.so", "LICENSE", "python/rueda/__init__.py",
-                     "python/rueda/lib/librueda.so", "tests/gpu/run.sh", "bench/gpu/run.sh"):
+        for name in (*(f"bin/{program}" for program in PROGRAMS), "lib/librueda.so", "LICENSE", "licences/libgrpc-dev",
+                     "licences/libhwy1", "python/rueda/__init__.py", "python/rueda/lib/librueda.so",
+                     "tests/gpu/run.sh", "bench/gpu/run.sh"):
             self.assertTrue(os.path.exists(os.path.join(self.bundle, name)), name)
 
     def test_every_library_is_there_or_is_of_libc(self):
