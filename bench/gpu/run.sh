@@ -10,7 +10,9 @@ set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 readonly root
 readonly out="${1:-$root/build/gpu-results}"
-readonly bin="${RUEDA_GPU_BIN:-$root/build/release/bin}"
+built="$root/build/release/bin"
+if [ -x "$root/bin/rueda-gpu-bench" ]; then built="$root/bin"; fi  # a bundle (deploy/bundle.sh)
+readonly bin="${RUEDA_GPU_BIN:-$built}"
 readonly table="$out/bench.md"
 
 driver() {

@@ -17,10 +17,13 @@ if [ -z "${RUEDA_GPU_BIN:-}" ] && [ -x "$root/bin/gpu_conformance_test" ]; then
 fi
 
 if [ -z "${RUEDA_GPU_BIN:-}" ]; then
-  cd "$root"
-  deploy/packages.sh build
-  cmake --preset release -DRUEDA_CUDA=ON
-  cmake --build --preset release --target rueda_cuda "${programs[@]}"
+  # FOLDER may be relative to where the caller is.
+  (
+    cd "$root"
+    deploy/packages.sh build
+    cmake --preset release -DRUEDA_CUDA=ON
+    cmake --build --preset release --target rueda_cuda "${programs[@]}"
+  )
   RUEDA_GPU_BIN="$root/build/release/bin"
 fi
 export RUEDA_GPU_BIN
