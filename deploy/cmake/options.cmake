@@ -1,6 +1,7 @@
 # Compiler settings shared by every target, and the switches a builder may turn.
 option(RUEDA_TESTS "Build the tests" ON)
 option(RUEDA_WHEEL "Install what a wheel holds (pyproject.toml)" OFF)
+option(RUEDA_BUNDLE "Link for a bundle that runs elsewhere (deploy/bundle.sh)" OFF)
 set(RUEDA_CUDA AUTO CACHE STRING "Build the GPU plugin, librueda_cuda.so: AUTO (if there is nvcc), ON or OFF")
 set_property(CACHE RUEDA_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(RUEDA_SANITIZE "" CACHE STRING "Sanitizers to build with: empty, asan (with UBSan) or tsan")

@@ -1,0 +1,37 @@
+# What a bundle holds (deploy/bundle.sh): programs and tests in bin/, in lib/ every shared library that they need but
+# libc's. What has no archive in Debian is copied, and so is libstdc++: those libraries need it too, and two of it in one
+# process would not get on. librueda alone, which Python loads beside PyTorch's, brings its own and shows none of it.
+target_link_options(rueda PRIVATE -static-libstdc++ -static-libgcc)
+install(TARGETS rueda LIBRARY DESTINATION lib COMPONENT bundle)
+
+set(programs ruedad ruedarun ruedactl rueda-bench rueda-gpu-bench gpu_test gpu_conformance_test)
+set(plugins "")
+foreach(plugin rueda_cuda gpu_plugin_no_symbol gpu_plugin_fake gpu_plugin_other_release gpu_plugin_other_version)
+  if(TARGET ${plugin})
+    list(APPEND plugins ${plugin})
+  endif()
+endforeach()
+# RPATH, not RUNPATH: it is also where the libraries look for each other.
+set(program_files "")
+foreach(target IN LISTS programs plugins)
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
+  target_link_options(${target} PRIVATE LINKER:--disable-new-dtags)
+endforeach()
+foreach(program IN LISTS programs)
+  string(APPEND program_files " \"$<TARGET_FILE:${program}>\"")
+endforeach()
+install(TARGETS ${programs} RUNTIME DESTINATION bin COMPONENT bundle)
+if(plugins)
+  install(TARGETS ${plugins} LIBRARY DESTINATION lib COMPONENT bundle)
+endif()
+
+install(CODE "
+  file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${program_files} RESOLVED_DEPENDENCIES_VAR libraries
+       PRE_EXCLUDE_REGEXES [[^(libc|libm|libdl|librt|libpthread|ld-linux[-a-z0-9_]*|librueda)\\.so\\.]])
+  foreach(library IN LISTS libraries)
+    get_filename_component(name \${library} NAME)
+    file(REAL_PATH \${library} file)
+    file(COPY_FILE \${file} \${CMAKE_INSTALL_PREFIX}/lib/\${name})
+  endforeach()" COMPONENT bundle)
+
+add_custom_target(bundle DEPENDS ${programs} ${plugins} rueda)
