@@ -208,18 +208,21 @@ class JobRunner final : private TimelineHost, private FiniteHost {
     // Where the contribution is checked: how often the rank has given one of this name.
     uint64_t* steps = nullptr;  // as it is now; null: it is not counted
     uint64_t step = 0;
-    // Of a tensor in device memory, in place of the buffers' addresses.
-    struct OnDevice {
+  };
+  // Of a submission in device memory, beside what is held of it: others need not be longer.
+  struct OnDevice {
+    struct Side {
       uint32_t memory = 0;  // the session's id
       uint64_t offset = 0;
     };
-    OnDevice device_input;
-    OnDevice device_output;
+    Side input;
+    Side output;
   };
   struct Local {
     session::Session* session = nullptr;
-    uint32_t capacity = 1;   // tickets in flight differ modulo this
-    std::vector<Held> held;  // by ticket modulo capacity; as many as were ever in use
+    uint32_t capacity = 1;            // tickets in flight differ modulo this
+    std::vector<Held> held;           // by ticket modulo capacity; as many as were ever in use
+    std::vector<OnDevice> on_device;  // likewise
     // What the submissions in flight of a process that is gone may use.
     std::vector<std::shared_ptr<session::Arena>> arenas;
     bool detaching = false;  // said goodbye; the core hears of it when the data plane is quiet
@@ -276,6 +279,7 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   // Why tensors in device memory cannot be reduced in this job; ok: they can.
   Status check_device() const;
   void open_device();
+  OnDevice& on_device(LocalRank rank, Ticket ticket);
   void launch_on_device(const core::Launch& launch);
   void on_device_ended(uint32_t process_set, Seq seq, const Status& status);
   // `then` runs, from the loop, when no GPU worker touches memory of the job any more.

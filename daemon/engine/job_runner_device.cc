@@ -69,6 +69,13 @@ void JobRunner::on_device_memory_removed(session::Session& session, uint32_t id)
   if (device_) device_->remove(session.attach().local_rank, id);
 }
 
+JobRunner::OnDevice& JobRunner::on_device(LocalRank rank, Ticket ticket) {
+  Local& owner = local(rank);
+  const size_t place = ticket.value & (owner.capacity - 1);
+  if (place >= owner.on_device.size()) owner.on_device.resize(place + 1);
+  return owner.on_device[place];
+}
+
 void JobRunner::launch_on_device(const core::Launch& launch) {
   const core::Collectives& set = *find_set(launch.process_set);
   const std::vector<LocalRank>& locals = set.locals();
@@ -87,14 +94,15 @@ void JobRunner::launch_on_device(const core::Launch& launch) {
     const Held& item = held(rank, ticket);
     last_submitted_s = std::max(last_submitted_s, item.submitted_s);
     ++submissions;
-    const auto at = [&](const Held::OnDevice& where) {
+    const OnDevice& places = on_device(rank, ticket);
+    const auto at = [&](const OnDevice::Side& where) {
       return gpu::Place{.memory = device_->number_of(rank, where.memory), .offset = where.offset};
     };
     const uint64_t capacity = local(rank).capacity;
     const uint64_t word = ticket.value & (capacity - 1);
     const uint32_t counters = device_->counters_of(rank);
-    return {at(item.device_input),
-            at(item.device_output),
+    return {at(places.input),
+            at(places.output),
             {.memory = counters, .offset = word * sizeof(uint64_t)},
             {.memory = counters, .offset = (capacity + word) * sizeof(uint64_t)},
             ticket.value};

@@ -78,8 +78,11 @@ void JobRunner::hold(LocalRank rank, const session::Submission& submission) {
     item.copied_out = submission.copied_out;
     item.descriptor = submission.descriptor;
     item.steps = nullptr;
-    item.device_input = {submission.input.device_memory, submission.input.device_offset};
-    item.device_output = {submission.output.device_memory, submission.output.device_offset};
+    if (submission.descriptor->memory == MemorySpace::kDevice) {
+      on_device(rank, submission.ticket) = {
+          {submission.input.device_memory, submission.input.device_offset},
+          {submission.output.device_memory, submission.output.device_offset}};
+    }
   }
   item.ticket = submission.ticket;
   item.buffers.urgency.submitted = ++submitted_;
