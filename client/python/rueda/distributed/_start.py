@@ -107,10 +107,13 @@ def _join(store: Any, rank: int, size: int, timeout: timedelta) -> None:
                 os.environ[name] = value
 
 
-def _agreed(store: Any, rank: int, key: str, make: Any) -> str:
+# torchrun keeps its store when it starts the ranks again (PyTorch 2; 1.13 gives each attempt a prefix): what an earlier
+# attempt said is not for this one.
+def _agreed(store: Any, rank: int, what: str, make: Any) -> str:
+    key = f"rueda/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{what}"
     if rank == 0:
-        store.set("rueda/" + key, make())
-    return bytes(store.get("rueda/" + key)).decode()
+        store.set(key, make())
+    return bytes(store.get(key)).decode()
 
 
 def _free_endpoint(store: Any) -> str:
