@@ -60,6 +60,21 @@ def expect_alike(dtype, step=None, tolerance=None, hook=None, **options):
     assert difference <= (tolerance or TOLERANCE[dtype]), (dtype, options, difference)
 
 
+def leave_some_out(model, number, loss_of):
+    """In every third step the third layer has no gradients."""
+    loss = loss_of(number % 3 != 0)
+    loss.backward()
+    return loss
+
+
+def accumulate(model, number, loss_of):
+    with model.no_sync():
+        loss_of().backward()
+    loss = loss_of()
+    loss.backward()
+    return loss
+
+
 def case_plain():
     for dtype in TOLERANCE:
         expect_alike(dtype)
@@ -74,53 +89,28 @@ def case_static_graph():
 
 
 def case_unused_parameters():
-    def step(model, number, loss_of):
-        loss = loss_of(number % 3 != 0)
-        loss.backward()
-        return loss
-
-    expect_alike(torch.float64, step, find_unused_parameters=True)
+    expect_alike(torch.float64, leave_some_out, find_unused_parameters=True)
 
 
 def case_accumulation():
-    def step(model, number, loss_of):
-        with model.no_sync():
-            loss_of().backward()
-        loss = loss_of()
-        loss.backward()
-        return loss
-
-    expect_alike(torch.float64, step)
+    expect_alike(torch.float64, accumulate)
 
 
 def case_arena_hook():
     hook = rueda.distributed.arena_hook
     for dtype in TOLERANCE:
         expect_alike(dtype, hook=hook)
-    for dtype in TOLERANCE:
         expect_alike(dtype, hook=hook, gradient_as_bucket_view=True)
     expect_alike(torch.float64, hook=hook, gradient_as_bucket_view=True, static_graph=True)
 
 
 def case_arena_hook_with_views_and_unused_parameters():
-    def step(model, number, loss_of):
-        loss = loss_of(number % 3 != 0)
-        loss.backward()
-        return loss
-
-    expect_alike(torch.float64, step, hook=rueda.distributed.arena_hook, gradient_as_bucket_view=True,
+    expect_alike(torch.float64, leave_some_out, hook=rueda.distributed.arena_hook, gradient_as_bucket_view=True,
                  find_unused_parameters=True)
 
 
 def case_arena_hook_with_views_and_accumulation():
-    def step(model, number, loss_of):
-        with model.no_sync():
-            loss_of().backward()
-        loss = loss_of()
-        loss.backward()
-        return loss
-
-    expect_alike(torch.float64, step, hook=rueda.distributed.arena_hook, gradient_as_bucket_view=True)
+    expect_alike(torch.float64, accumulate, hook=rueda.distributed.arena_hook, gradient_as_bucket_view=True)
 
 
 def copied_by(model):
