@@ -122,7 +122,7 @@ def measure(options, network_name, model, log):
     with open_network(options.nodes, "system", is_joined, rate) as network:
         log(f"over {network.text}")
         done = rounds.run_rounds(sides, work, network, options.rounds, options.repeats, log)
-    times = {side.name: [one[side.name]["results"][0]["time_us"] / 1e3 for one in done] for side in sides}
+    times = {side.name: [one[side.name]["results"][0]["pace_us"] / 1e3 for one in done] for side in sides}
     ratios = [tuned / plain for plain, tuned in zip(times["defaults"], times["autotuned"])]
     return {"network": network_name, "times_ms": times, "ratios": ratios, "settled": sides[1].settled, "rounds": done}
 

@@ -55,6 +55,7 @@ struct StepRow {
   int nnodes = 1;
   double time_us = 0;
   double time_us_p99 = 0;
+  double pace_us = 0;  // a step of the whole loop: what training would see of it
   std::optional<double> cpu_s_per_GB;
   bool cpu_includes_daemons = false;
   std::optional<double> noise_cores;

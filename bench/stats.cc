@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace rueda::bench {
 
@@ -25,6 +26,16 @@ std::vector<double> slowest_of_ranks(const std::vector<std::vector<double>>& tim
   for (const auto& times : times_by_rank) {
     slowest.resize(std::max(slowest.size(), times.size()));
     for (size_t i = 0; i < times.size(); ++i) slowest[i] = std::max(slowest[i], times[i]);
+  }
+  return slowest;
+}
+
+double slowest_pace(const std::vector<std::vector<double>>& times_by_rank) {
+  double slowest = 0;
+  for (const auto& times : times_by_rank) {
+    if (times.empty()) continue;
+    const double sum = std::accumulate(times.begin(), times.end(), 0.0);
+    slowest = std::max(slowest, sum / static_cast<double>(times.size()));
   }
   return slowest;
 }

@@ -271,6 +271,7 @@ StepRow run_step(Job& job, const CpuMeter& meter, const Options& options, rueda_
   const Summary summary = summarize(job, meter, window, times, step.wrong(), step.hash());
   row.time_us = summary.time_us;
   row.time_us_p99 = summary.time_us_p99;
+  row.pace_us = summary.pace_us;
   row.noise_cores = summary.noise_cores;
   row.wrong = summary.wrong;
   if (row.bytes > 0) row.cpu_s_per_GB = summary.cpu_s / (static_cast<double>(row.bytes) / 1e9);

@@ -69,7 +69,8 @@ class NoiseWindow {
 struct Summary {
   double time_us = 0;
   double time_us_p99 = 0;
-  double cpu_s = 0;  // per iteration
+  double pace_us = 0;  // of the loop: all iterations of the slowest rank, by their number
+  double cpu_s = 0;    // per iteration
   std::optional<double> noise_cores;
   uint64_t daemon_memory_bytes = 0;  // as CpuMeter has it, over all ranks
   uint64_t wrong = 0;

@@ -24,6 +24,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from comparing.machine import NOISE_LIMIT_CORES, NoiseMeter, require_quiet
+from comparing.network import open_network
 from comparing.processes import CompareError
 from comparing.training_jobs import PYTHON, ROOT, JobError, parse_positive, parser_of, run_job
 from training import KINDS_OF_PICTURES, cases, models, tables
@@ -49,10 +50,12 @@ def jobs_of(wanted):
 
 
 def measure(options):
-    """{(label, column): results, one a round}: all cases in turn, again and again."""
+    """({(label, column): results, one a round}, the TCP congestion control): all cases in turn, again and again."""
     found = defaultdict(list)
     jobs = jobs_of(cases.EXPERIMENTS[options.experiment](options))
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, open_network(1, options.congestion) as network:
+        options.node, = network.nodes
+        congestion = network.congestion()
         schedules = {}
         if not options.computes:
             for model in dict.fromkeys(case.model for case, _ in jobs):
@@ -62,7 +65,7 @@ def measure(options):
                 result = run_quietly(case, options, schedules.get(case.model), f"round {number + 1}: {case.label}, {columns[0]}")
                 for column in columns:
                     found[case.label, column].append(result)
-    return dict(found)
+    return dict(found), congestion
 
 
 def run_quietly(case, options, schedule, what):
@@ -80,6 +83,8 @@ def run_quietly(case, options, schedule, what):
 def report(found, options):
     if options.experiment == "scaling":
         print(tables.efficiencies(found))
+    elif options.experiment == "fusion":
+        print(tables.spreads(tables.size_columns(found)))
     else:
         print(tables.steps(tables.size_columns(found)))
     disturbed = {id(result) for results in found.values() for result in results if result["disturbed"]}
@@ -110,6 +115,9 @@ def parse(arguments):
     parser.add_argument("--phases", action="store_true", help="print the parts of a step, too")
     parser.add_argument("--json", type=Path, help="write every round's results to this file")
     parser.add_argument("--svg", type=Path, help="draw it")
+    parser.add_argument("--congestion", default="system", metavar="NAME",
+                        help="TCP congestion control of all sides: reno, bbr, or the system's (system); runs in a network "
+                             "namespace, and needs root")
     parser.add_argument("--repeats", type=int, default=2, help="of a job that other work disturbed, at most")
     parser.add_argument("--busy-ok", action="store_true", help="measure beside other work")
     options = parse_positive(parser, arguments, "step_ms", "batch", "pixels")
@@ -125,13 +133,14 @@ def main():
     options = parse(sys.argv[1:])
     try:
         require_quiet(options.busy_ok, lambda text: print(text, file=sys.stderr))
-        found = measure(options)
+        found, congestion = measure(options)
     except (CompareError, JobError) as error:
         print(f"train.py: {error}", file=sys.stderr)
         return 1
     kind = f"{options.data} pictures" if options.computes else f"asleep, {options.step_ms:g} ms a step"
     place = "" if options.experiment == "scaling" else f"{options.ranks} ranks on {options.nodes} nodes, "
-    print(f"{', '.join(options.models)}: {place}{kind}; medians of {options.rounds} rounds\n")
+    print(f"{', '.join(options.models)}: {place}{kind}; TCP over loopback under {congestion}; "
+          f"medians of {options.rounds} rounds\n")
     report(found, options)
     return 0
 

@@ -186,6 +186,13 @@ void define_work(CLI::App& app, Config& config) {
          "File of the GPU plugin; default: librueda_cuda.so beside the program or where the "
          "system looks")
       ->envname("RUEDAD_GPU_PLUGIN");
+  app.add_option("--gpu-staging-bytes", config.gpu_staging_bytes,
+                 "Host memory, and as much of a GPU's, that a job may use for device memory on its "
+                 "way between nodes (K, M and G for powers of 1024)")
+      ->envname("RUEDAD_GPU_STAGING_BYTES")
+      ->transform(bytes_suffix())
+      ->check(CLI::Range(uint64_t{1} << 20, uint64_t{1} << 40))
+      ->capture_default_str();
   app.add_option("--timeout-ms", config.timeout_ms,
                  "How long a peer may be silent or make no progress; other waits derive from it")
       ->envname("RUEDAD_TIMEOUT_MS")

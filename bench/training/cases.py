@@ -87,8 +87,9 @@ EXPERIMENTS = {"sides": sides, "wrappers": wrappers, "fusion": fusion, "loops": 
 
 
 def command_of(case, options, schedule):
-    command = [str(options.build / "bin" / "ruedarun"), "--no-prefix", "-np", str(case.ranks), "--virtual-nodes",
-               str(case.nodes), *case.flags, PYTHON, RANK, "--run", case.side, "--model", case.model,
+    # The daemons must not choose a congestion control that Gloo does not have.
+    command = [str(options.build / "bin" / "ruedarun"), "--no-prefix", "--daemon-arg=--tcp-congestion=system", "-np",
+               str(case.ranks), "--virtual-nodes", str(case.nodes), *case.flags, PYTHON, RANK, "--run", case.side, "--model", case.model,
                "--steps", str(options.steps), "--warmup", str(options.warmup)]
     if case.step_s:
         return [*command, "--schedule", str(schedule), "--step-s", str(case.step_s)]
@@ -105,7 +106,7 @@ def checked(result, case):
 
 def run(case, options, schedule):
     """What its rank 0 has printed."""
-    said = run_job(command_of(case, options, schedule), options, f"{case.label}, {case.column}", case.variables)
+    said = run_job(options.node.command(command_of(case, options, schedule)), options, f"{case.label}, {case.column}", case.variables)
     found = re.search(r"^\{.*\}$", said, re.MULTILINE)
     if not found:
         raise JobError(f"{case.label}, {case.column} printed no result:\n{said}")

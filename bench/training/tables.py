@@ -49,6 +49,14 @@ def steps(found):
                 f"{share(found, label, column):.0%})")
 
 
+def spreads(found):
+    """Milliseconds a step, with the smallest and the largest of the rounds."""
+    def cell(label, column):
+        rounds = [result["seconds"] * 1e3 for result in found[label, column]]
+        return f"{statistics.median(rounds):.1f} ({min(rounds):.1f}..{max(rounds):.1f})"
+    return grid(found, cell)
+
+
 def phases(found):
     """Where a step's time goes, in milliseconds; a row a job."""
     names = list(dict.fromkeys(name for results in found.values() for name in results[0]["phases"]))
@@ -75,7 +83,9 @@ def draw_fusion(found, path):
     figure, axes = pyplot.subplots(figsize=(8, 5))
     _, columns = rows_of(found)
     sizes = [column for column in columns if ("hvd", column) in found]
-    plot.draw(axes, {"hvd": [(int(size), median_ms(found["hvd", size])) for size in sizes]},
+    plot.draw(axes, {"median": [(int(size), median_ms(found["hvd", size])) for size in sizes],
+                     "least of the rounds": [(int(size), min(result["seconds"] for result in found["hvd", size]) * 1e3)
+                                             for size in sizes]},
               "fusion threshold", "milliseconds a step", sizes_below=True)
     axes.axvspan(4 << 20, 64 << 20, alpha=0.1, label="best in the Cambridge report: 4 to 64 MB")
     axes.legend(fontsize="small")

@@ -79,10 +79,12 @@ void DataLoop::run(const JobId& job, Epoch epoch, uint32_t part,
   });
 }
 
-void DataLoop::cancel(const JobId& job, Epoch epoch, const core::Cancel& cancelled) {
-  in_loop([this, job, epoch, cancelled] {
+void DataLoop::cancel(const JobId& job, Epoch epoch, const core::Cancel& cancelled,
+                      std::function<void()> done) {
+  in_loop([this, job, epoch, cancelled, done = std::move(done)] {
     for_each(job, epoch, cancelled.process_set, cancelled.process_set,
              [&](const Key&, DataJob& part) { part.cancel(cancelled); });
+    if (done) done();
   });
 }
 

@@ -42,8 +42,9 @@ class DataLoop {
   void begin_epoch(DataJobOptions options);
   void run(const JobId& job, Epoch epoch, uint32_t part, std::unique_ptr<Operation> operation);
   // L7: drops the lockable operations from `first` on; their numbers come again, in this
-  // generation.
-  void cancel(const JobId& job, Epoch epoch, const core::Cancel& cancelled);
+  // generation. `done` (may be empty) is called once nothing of them touches memory.
+  void cancel(const JobId& job, Epoch epoch, const core::Cancel& cancelled,
+              std::function<void()> done);
   // The process set is gone, with nothing under way on this node: closes its channels, when the
   // neighbours have what they need of it.
   void end_set(const JobId& job, Epoch epoch, uint32_t process_set);

@@ -41,8 +41,10 @@ void DataLoops::stop() {
   for (const auto& loop : loops_) loop->stop();
 }
 
-void DataLoops::cancel(const JobId& job, Epoch epoch, const core::Cancel& cancelled) {
-  for (const auto& loop : loops_) loop->cancel(job, epoch, cancelled);
+void DataLoops::cancel(const JobId& job, Epoch epoch, const core::Cancel& cancelled,
+                       std::function<void()> done) {
+  const std::function<void()> cancelled_there = after(loops_.size(), std::move(done));
+  for (const auto& loop : loops_) loop->cancel(job, epoch, cancelled, cancelled_there);
 }
 
 void DataLoops::end_set(const JobId& job, Epoch epoch, uint32_t process_set) {

@@ -26,7 +26,8 @@ class DataLoops {
   DataLoop& at(size_t index) { return *loops_[index]; }
 
   // As of one loop, of all of them; handlers are called once, on whichever is the last.
-  void cancel(const JobId& job, Epoch epoch, const core::Cancel& cancelled);
+  void cancel(const JobId& job, Epoch epoch, const core::Cancel& cancelled,
+              std::function<void()> done);
   void end_set(const JobId& job, Epoch epoch, uint32_t process_set);
   void end_epoch(const JobId& job, Epoch epoch, std::function<void()> done);
   void when_quiet(const JobId& job, Epoch epoch, std::function<void()> handler);

@@ -21,8 +21,11 @@ gpu::MemoryKind kind_of(rueda_abi_device_kind kind) {
 }  // namespace
 
 DeviceJob::DeviceJob(boost::asio::io_context& loop, observe::Metrics& metrics,
-                     DeviceJobOptions options, DeviceJobEvents events)
-    : loop_(loop), metrics_(metrics), options_(std::move(options)), events_(std::move(events)) {}
+                     DeviceJobOptions options, OnAdded on_added)
+    : loop_(loop),
+      metrics_(metrics),
+      options_(std::move(options)),
+      on_added_(std::move(on_added)) {}
 
 DeviceJob::~DeviceJob() {
   *alive_ = false;
@@ -35,17 +38,12 @@ Status DeviceJob::start(const std::array<uint8_t, 16>& device) {
   options.command = options_.command;
   options.uuid = device;
   options.timeout_ms = options_.timeout_ms;
+  options.memory_limit_bytes = 2 * options_.most_staging_bytes;  // what grows is there twice
   GpuWorkerEvents events;
   events.on_memory_added = [this](uint32_t memory, const Status& status) {
     on_memory_added(memory, status);
   };
-  events.on_ended = [this](uint64_t number, const Status& status) {
-    const auto found = operations_.find(number);
-    RUEDA_CHECK(found != operations_.end());
-    const UnderWay ended = found->second;
-    operations_.erase(found);
-    events_.on_ended(ended.process_set, ended.seq, status);
-  };
+  events.on_ended = [this](uint64_t number, const Status& status) { on_ended(number, status); };
   events.on_lost = [this](const Status& why) { on_lost(why); };
   auto started = GpuWorker::start(loop_, metrics_, std::move(options), std::move(events));
   if (started.is_ok()) worker_ = std::move(started).value();
@@ -54,7 +52,7 @@ Status DeviceJob::start(const std::array<uint8_t, 16>& device) {
 
 void DeviceJob::add(LocalRank rank, session::DeviceMemory memory) {
   if (!worker_ && lost_.is_ok()) lost_ = start(memory.device);
-  if (!lost_.is_ok()) return events_.on_added(rank, memory.id, lost_);
+  if (!lost_.is_ok()) return on_added_(rank, memory.id, lost_);
   const uint32_t number = ++last_number_;
   const bool is_counters = memory.kind == RUEDA_ABI_DEVICE_COUNTERS;
   ranks_[rank.value].memories[memory.id] = {number, false};
@@ -74,6 +72,9 @@ void DeviceJob::on_memory_added(uint32_t number, const Status& status) {
     metrics_.daemon().gpu_memories.Increment();
     metrics_.daemon().gpu_memories_added.Increment();
   }
+  if (number == staging_host_ || number == staging_scratch_) {
+    return on_staging_added(number, status);
+  }
   const auto owner = ranks_.find(awaited.rank.value);
   const bool is_wanted = owner != ranks_.end() && owner->second.memories.contains(awaited.id) &&
                          owner->second.memories.at(awaited.id).number == number;
@@ -88,7 +89,7 @@ void DeviceJob::on_memory_added(uint32_t number, const Status& status) {
   } else {
     rank.memories.erase(awaited.id);
   }
-  events_.on_added(awaited.rank, awaited.id, status);
+  on_added_(awaited.rank, awaited.id, status);
 }
 
 void DeviceJob::forget(uint32_t number) {
@@ -127,18 +128,123 @@ uint32_t DeviceJob::counters_of(LocalRank rank) const {
   return owner == ranks_.end() ? 0 : owner->second.counters;
 }
 
-void DeviceJob::run(uint32_t process_set, Seq seq, std::vector<gpu::WorkerOperation> operations) {
+void DeviceJob::run(std::vector<gpu::WorkerOperation> operations, Ended ended) {
+  auto under_way = std::make_shared<UnderWay>(UnderWay{operations.size(), std::move(ended)});
   Status failed = lost_;
   for (gpu::WorkerOperation& operation : operations) {
     operation.number = ++last_operation_;
     if (failed.is_ok()) failed = worker_->run(operation);
     if (!failed.is_ok()) break;
-    operations_[operation.number] = {process_set, seq};
+    operations_[operation.number] = under_way;
   }
   if (failed.is_ok()) return;
-  boost::asio::post(loop_, [this, alive = alive_, process_set, seq, failed] {
-    if (*alive) events_.on_ended(process_set, seq, failed);
+  boost::asio::post(loop_, [alive = alive_, under_way, failed] {
+    if (*alive && under_way->ended) std::exchange(under_way->ended, nullptr)(failed);
   });
+}
+
+void DeviceJob::on_ended(uint64_t number, const Status& status) {
+  const auto found = operations_.find(number);
+  RUEDA_CHECK(found != operations_.end());
+  const std::shared_ptr<UnderWay> under_way = found->second;
+  operations_.erase(found);
+  --under_way->left;
+  if (!under_way->ended || (status.is_ok() && under_way->left > 0)) return;
+  std::exchange(under_way->ended, nullptr)(status);
+}
+
+// --- What goes between nodes.
+
+void DeviceJob::stage(uint64_t bytes, Staged there) {
+  wanted_.push_back({bytes, std::move(there)});
+  if (wanted_.size() == 1) serve_staging();
+}
+
+void DeviceJob::unstage(const StagedRow& row) {
+  if (!staging_) return;  // went with the worker
+  staging_->give_back(row.offset);
+  serve_staging();
+}
+
+void DeviceJob::serve_staging() {
+  const auto alive = alive_;
+  while (*alive && !wanted_.empty() && staging_unanswered_ == 0) {
+    const uint64_t bytes = wanted_.front().bytes;
+    Result<StagedRow> row = StagedRow{staging_scratch_, staging_host_};
+    if (!lost_.is_ok()) {
+      row = lost_;
+    } else if (staging_ && bytes <= staging_->bytes()) {
+      const std::optional<uint64_t> offset = staging_->take(bytes);
+      if (!offset) return;
+      row.value().offset = *offset;
+      row.value().memory = staging_->at(*offset);
+    } else {
+      if (staging_ && !staging_->is_unused()) return;
+      const Status grown = grow_staging(bytes);
+      if (grown.is_ok()) return;  // on_staging_added
+      row = grown;
+    }
+    const Staged there = std::move(wanted_.front().there);
+    wanted_.pop_front();
+    there(std::move(row));
+  }
+}
+
+Status DeviceJob::grow_staging(uint64_t bytes) {
+  constexpr uint64_t kLeastBytes = 64 << 20;
+  if (bytes > options_.most_staging_bytes) {
+    return {Code::kResourceExhausted,
+            "tensors of " + std::to_string(bytes) +
+                " bytes in device memory are to go to other nodes at once, and " + options_.who +
+                " may use " + std::to_string(options_.most_staging_bytes) +
+                " bytes of host memory, and as many of the device, for that: raise "
+                "--gpu-staging-bytes, or hand over smaller tensors"};
+  }
+  // Two of a kind, so that one is filled while the other is sent.
+  uint64_t wanted = kLeastBytes;
+  while (wanted < 2 * bytes) wanted *= 2;
+  wanted = std::min(wanted, options_.most_staging_bytes);
+  Result<std::unique_ptr<DeviceStaging>> made = DeviceStaging::make(wanted);
+  if (!made.is_ok()) return made.status();
+  drop_staging();
+  staging_ = std::move(made).value();
+  staging_host_ = ++last_number_;
+  staging_scratch_ = ++last_number_;
+  staging_unanswered_ = 2;
+  for (const uint32_t number : {staging_host_, staging_scratch_}) awaited_[number] = {};
+  worker_->add_memory(
+      {.memory = staging_host_, .kind = gpu::MemoryKind::kHost, .bytes = wanted, .ipc = {}},
+      staging_->duplicate());
+  worker_->add_memory(
+      {.memory = staging_scratch_, .kind = gpu::MemoryKind::kScratch, .bytes = wanted, .ipc = {}},
+      UniqueFd());
+  return Status::ok();
+}
+
+void DeviceJob::drop_staging() {
+  if (!staging_) return;
+  for (const uint32_t number : {staging_host_, staging_scratch_}) {
+    if (number != 0) forget(number);
+  }
+  staging_.reset();
+}
+
+void DeviceJob::on_staging_added(uint32_t number, const Status& status) {
+  if (!status.is_ok()) {
+    staging_failed_ = status;
+    (number == staging_host_ ? staging_host_ : staging_scratch_) = 0;
+  }
+  if (--staging_unanswered_ > 0) return;
+  if (!staging_failed_.is_ok()) {
+    const Status failed = std::exchange(staging_failed_, Status::ok());
+    drop_staging();
+    const Staged there = std::move(wanted_.front().there);
+    wanted_.pop_front();
+    const auto alive = alive_;
+    there(failed);
+    if (!*alive) return;
+  }
+  serve_staging();
 }
 
 void DeviceJob::on_lost(const Status& why) {
@@ -150,17 +256,23 @@ void DeviceJob::on_lost(const Status& why) {
   // The job may end in one of these.
   const auto alive = alive_;
   for (const auto& [number, awaited] : std::exchange(awaited_, {})) {
-    if (*alive) events_.on_added(awaited.rank, awaited.id, lost_);
+    const bool is_staging = number == staging_host_ || number == staging_scratch_;
+    if (*alive && !is_staging) on_added_(awaited.rank, awaited.id, lost_);
   }
   if (!*alive) return;
-  for (const auto& [number, operation] : std::exchange(operations_, {})) {
-    if (*alive) events_.on_ended(operation.process_set, operation.seq, lost_);
+  for (const auto& [number, under_way] : std::exchange(operations_, {})) {
+    if (*alive && under_way->ended) std::exchange(under_way->ended, nullptr)(lost_);
   }
+  if (!*alive) return;
+  // The memory itself stays: the data plane may be at it.
+  staging_unanswered_ = 0;
+  serve_staging();
 }
 
 void DeviceJob::stop(std::function<void()> ended) {
   operations_.clear();
   awaited_.clear();
+  wanted_.clear();
   if (lost_.is_ok()) lost_ = {Code::kShutDown, "the job is over"};
   if (!worker_) {
     boost::asio::post(loop_, std::move(ended));

@@ -1,11 +1,15 @@
 // What of a job is on GPUs: memory that its ranks share, and the worker that reduces it
 // (engine/gpu_worker.h), which starts when the first rank shares some. Belongs to the control loop.
 //
+// What goes between nodes lies in host memory meanwhile, which is there from the first such operation
+// on, and grows to the largest of them.
+//
 // A worker that is lost is not replaced: all that it had is void, and what is asked for afterwards
 // is refused with the reason. The next job of that name has a worker of its own.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -16,6 +20,8 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include "daemon/engine/device_operation.h"
+#include "daemon/engine/device_staging.h"
 #include "daemon/engine/gpu_worker.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/session/session.h"
@@ -26,19 +32,17 @@ struct DeviceJobOptions {
   std::string who;                   // of the worker, in sentences
   std::vector<std::string> command;  // how it is started (GpuWorkerOptions)
   TicksMs timeout_ms = 10'000;
-};
-
-struct DeviceJobEvents {
-  // The answer to add(); may come from within it.
-  std::function<void(LocalRank, uint32_t id, const Status&)> on_added;
-  // The answer to run(), once for each of its operations. Never from within it.
-  std::function<void(uint32_t process_set, Seq, const Status&)> on_ended;
+  // Host memory for what is on its way between nodes, and as much of the device, at most.
+  uint64_t most_staging_bytes = uint64_t{1} << 30;
 };
 
 class DeviceJob {
  public:
+  // The answer to add(); may come from within it.
+  using OnAdded = std::function<void(LocalRank, uint32_t id, const Status&)>;
+
   DeviceJob(boost::asio::io_context& loop, observe::Metrics& metrics, DeviceJobOptions options,
-            DeviceJobEvents events);
+            OnAdded on_added);
   ~DeviceJob();
   DeviceJob(const DeviceJob&) = delete;
   DeviceJob& operator=(const DeviceJob&) = delete;
@@ -52,8 +56,16 @@ class DeviceJob {
   uint32_t number_of(LocalRank rank, uint32_t id) const;
   uint32_t counters_of(LocalRank rank) const;
 
-  // One at least, which are numbered here; carried out one after another.
-  void run(uint32_t process_set, Seq seq, std::vector<gpu::WorkerOperation> operations);
+  // One at least, which are numbered here; those of a stream are carried out one after another.
+  // `ended` is called once, never from within: when all have ended, or one has failed.
+  using Ended = std::function<void(const Status&)>;
+  void run(std::vector<gpu::WorkerOperation> operations, Ended ended);
+
+  // A place for a batch of so many bytes on its way between nodes, to be given back. `there` may be
+  // called from within, or once others have given theirs back; in the order of the calls.
+  using Staged = std::function<void(Result<StagedRow>)>;
+  void stage(uint64_t bytes, Staged there);
+  void unstage(const StagedRow& row);
 
   // -1: there is none.
   pid_t worker_pid() const { return worker_ ? worker_->pid() : -1; }
@@ -70,20 +82,31 @@ class DeviceJob {
     std::unordered_map<uint32_t, Memory> memories;  // by the session's id
     uint32_t counters = 0;                          // the worker's number
   };
+  // What run() was given.
   struct UnderWay {
-    uint32_t process_set = 0;
-    Seq seq;
+    size_t left = 0;
+    Ended ended;  // null: has been called
+  };
+  struct Wanted {
+    uint64_t bytes = 0;
+    Staged there;
   };
 
   Status start(const std::array<uint8_t, 16>& device);
   void on_memory_added(uint32_t number, const Status& status);
+  void on_staging_added(uint32_t number, const Status& status);
+  void on_ended(uint64_t number, const Status& status);
   void on_lost(const Status& why);
   void forget(uint32_t number);
+  void serve_staging();
+  // What is there is not in use.
+  Status grow_staging(uint64_t bytes);
+  void drop_staging();
 
   boost::asio::io_context& loop_;
   observe::Metrics& metrics_;
   const DeviceJobOptions options_;
-  const DeviceJobEvents events_;
+  const OnAdded on_added_;
   std::unique_ptr<GpuWorker> worker_;
   Status lost_;  // why there is no worker any more
   std::map<int32_t, Rank> ranks_;
@@ -93,7 +116,13 @@ class DeviceJob {
     bool is_counters = false;
   };
   std::map<uint32_t, Awaited> awaited_;  // by number
-  std::map<uint64_t, UnderWay> operations_;
+  std::map<uint64_t, std::shared_ptr<UnderWay>> operations_;
+  std::unique_ptr<DeviceStaging> staging_;  // null: none has been asked for
+  uint32_t staging_host_ = 0;               // the worker's numbers
+  uint32_t staging_scratch_ = 0;
+  int staging_unanswered_ = 0;
+  Status staging_failed_;
+  std::deque<Wanted> wanted_;
   uint32_t last_number_ = 0;
   uint64_t last_operation_ = 0;
   size_t open_ = 0;  // memories that the worker has, as the metric counts them

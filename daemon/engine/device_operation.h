@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "daemon/base/ids.h"
@@ -24,8 +25,8 @@ struct DevicePlaces {
 using FindDevicePlaces = std::function<DevicePlaces(size_t place, Ticket)>;
 
 struct DeviceLaunch {
-  int64_t divisor = 1;  // what makes a sum an average
-  size_t root = 0;      // of a broadcast: its place
+  int64_t divisor = 1;         // what makes a sum an average
+  std::optional<size_t> root;  // of a broadcast: its place; none: it is on another node
 };
 
 // In the order in which a stream is to carry them out; each but the last has as many tensors as a
@@ -33,5 +34,27 @@ struct DeviceLaunch {
 std::vector<gpu::WorkerOperation> build_device_operations(const core::Launch& launch,
                                                           const DeviceLaunch& how,
                                                           const FindDevicePlaces& find);
+
+
+// Where the tensors of a batch lie one behind the other on their way to other nodes: in memory that
+// the worker has allocated, and in host memory, at one offset in both.
+struct StagedRow {
+  uint32_t scratch = 0;  // the worker's numbers
+  uint32_t host = 0;
+  uint64_t offset = 0;
+  std::byte* memory = nullptr;  // the host's, at the offset
+};
+// What one takes. Tensors of ranks that have all joined have no place in it.
+uint64_t staged_bytes(const core::Launch& launch);
+
+// Of a batch that goes between nodes. What is sent is what this node's ranks make of it: their sum
+// for example, with prescale, but without postscale and divisor, which the last addition has; or
+// what the root gives, if it is here.
+struct StagedOperations {
+  std::vector<gpu::WorkerOperation> out;  // once all ranks are ready: to host memory
+  std::vector<gpu::WorkerOperation> in;   // from there to all of them
+};
+StagedOperations build_staged_operations(const core::Launch& launch, const DeviceLaunch& how,
+                                         const FindDevicePlaces& find, const StagedRow& row);
 
 }  // namespace rueda::engine

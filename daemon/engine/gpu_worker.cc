@@ -139,6 +139,7 @@ class GpuWorker::Impl : public std::enable_shared_from_this<Impl> {
   asio::steady_timer deadline_;
   pid_t pid_ = -1;
   bool has_exited_ = false;
+  bool takes_turns_ = false;  // with other processes, on its GPU
   std::deque<Packet> outgoing_;
   bool is_blocked_ = false;
   std::set<uint64_t> operations_;
@@ -170,7 +171,9 @@ Status GpuWorker::Impl::start() {
   spdlog::info("{} starts (pid {})", options_.who, pid_);
   heard_at_ = steady_now_ms();
   Packet open(WorkerMessage::kOpen);
-  gpu::OpenBody body{.uuid = options_.uuid, .timeout_ms = options_.timeout_ms};
+  gpu::OpenBody body{.uuid = options_.uuid,
+                     .timeout_ms = options_.timeout_ms,
+                     .memory_limit_bytes = options_.memory_limit_bytes};
   send(std::move(open.add(body)));
   wait_readable();
   watch_process();
@@ -216,7 +219,12 @@ bool GpuWorker::Impl::take(Packet& packet) {
       if (state_ != State::kStarting || !packet.take(body)) return false;
       state_ = State::kReady;
       body.name.back() = '\0';
-      spdlog::info("{} is ready on {}", options_.who, body.name.data());
+      takes_turns_ = body.has_mps == 0;
+      spdlog::info("{} is ready on {}{}", options_.who, body.name.data(),
+                   takes_turns_ ? "; without MPS its kernels and those of training take turns: "
+                                  "nvidia-cuda-mps-control -d lets them run side by side"
+                                : ", through MPS");
+      if (takes_turns_) metrics_.gpu_workers_without_mps.Increment();
       tell(events_.on_ready, body);
       return true;
     }
@@ -306,6 +314,7 @@ void GpuWorker::Impl::on_exit() {
   has_exited_ = true;
   deadline_.cancel();
   metrics_.gpu_workers.Decrement();
+  if (takes_turns_) metrics_.gpu_workers_without_mps.Decrement();
   // What it had still to say comes first.
   if (is_told()) static_cast<void>(read());
   if (is_told()) {

@@ -34,6 +34,7 @@ struct GpuWorkerOptions {
   TicksMs start_timeout_ms = 30'000;
   // Without a word while it has something to do, and for a batch on the device.
   TicksMs timeout_ms = 10'000;
+  uint64_t memory_limit_bytes = 0;  // of the device, which it may allocate
 };
 
 // Told from the loop, never from within a call.

@@ -2,6 +2,7 @@
 // report, and carries out what the core says. Belongs to the control loop.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -47,6 +48,7 @@ struct EngineOptions {
   int64_t clock_skew_ns = 0;       // --fault clock: of timelines
   // The program of a GPU worker and its arguments (GpuWorkerOptions). Empty: there is none.
   std::vector<std::string> gpu_worker_command;
+  uint64_t gpu_staging_bytes = uint64_t{1} << 30;  // DeviceJobOptions::most_staging_bytes
 };
 
 // What the rooms of a job share. All outlive it.
@@ -209,6 +211,7 @@ class JobRunner final : private TimelineHost, private FiniteHost {
     uint64_t* steps = nullptr;  // as it is now; null: it is not counted
     uint64_t step = 0;
   };
+  using OperationKey = std::pair<uint32_t, Seq>;  // process set first
   // Of a submission in device memory, beside what is held of it: others need not be longer.
   struct OnDevice {
     struct Side {
@@ -275,15 +278,45 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   void close_set(uint32_t process_set);
   const core::Collectives* find_set(uint32_t id) const;
   void launch(const core::Launch& launch);
+  // What one data job does of an operation.
+  struct Part {
+    size_t loop = 0;
+    uint32_t number = 0;
+    std::unique_ptr<Operation> operation;
+  };
+  static std::pair<uint32_t, core::Track> order_of(const core::Launch& launch) {
+    return {launch.process_set, core::track_of(launch.seq)};
+  }
+  void run_part(Part part);
   // --- job_runner_device.cc
   // Why tensors in device memory cannot be reduced in this job; ok: they can.
   Status check_device() const;
   void open_device();
   OnDevice& on_device(LocalRank rank, Ticket ticket);
   void launch_on_device(const core::Launch& launch);
-  void on_device_ended(uint32_t process_set, Seq seq, const Status& status);
+  DeviceLaunch device_launch_of(const core::Launch& launch) const;
+  FindDevicePlaces places_of(const core::Launch& launch);
   // `then` runs, from the loop, when no GPU worker touches memory of the job any more.
   void stop_device(std::function<void()> then);
+
+  // --- job_runner_staged.cc
+  struct StagedBatch {
+    core::Launch launch;
+    std::optional<StagedRow> row;
+    std::vector<gpu::WorkerOperation> in;  // what is to be done once it is back
+    bool is_sent = false;
+    bool is_cancelled = false;
+  };
+  void launch_staged(const core::Launch& launch);
+  void gather(const std::shared_ptr<StagedBatch>& staged, const Result<StagedRow>& row);
+  std::unique_ptr<Operation> build_staged(const StagedBatch& staged);
+  void send_staged(StagedBatch& staged);
+  bool bring_back(const OperationKey& key);
+  void end_staged(const StagedBatch& staged, const Status& status);
+  // What of those that are cancelled is in use until the data plane has let go of it.
+  std::vector<StagedRow> cancel_staged(const core::Cancel& cancelled);
+  void drop_staged();
+  void let_leave();
 
   // A small operation of one node, on this loop.
   void run_here(const Operation& operation);
@@ -318,7 +351,6 @@ class JobRunner final : private TimelineHost, private FiniteHost {
     size_t parts;                       // that are not done
     std::shared_ptr<InputCheck> check;  // null: there is none
   };
-  using OperationKey = std::pair<uint32_t, Seq>;  // process set first
   std::map<OperationKey, UnderWay> operations_;
   std::map<uint32_t, DataParts> parts_;  // of the epoch, by process set
   struct EndedHere {
@@ -329,6 +361,16 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   };
   std::vector<EndedHere> ended_here_;  // and not told yet
   std::unique_ptr<DeviceJob> device_;  // null: nobody has shared device memory
+  std::map<OperationKey, std::shared_ptr<StagedBatch>> staged_;
+  // What was launched behind a batch that is not in host memory yet: the data plane takes operations
+  // in their order.
+  struct InOrder {
+    Seq seq;
+    bool is_ready = false;
+    std::vector<Part> parts;
+  };
+  std::map<std::pair<uint32_t, core::Track>, std::deque<InOrder>> in_order_;
+  std::vector<LocalRank> leaving_;  // see let_leave()
   OperationKernels kernels_;
   std::vector<std::string> data_addresses_;  // of the epoch, by node
   size_t loops_ = 1;                         // of the epoch: data loops of every node

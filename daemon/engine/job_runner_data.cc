@@ -89,7 +89,7 @@ DataEvents JobRunner::data_events(uint32_t process_set, const std::vector<NodeIn
     const auto found = operations_.find(key);
     if (found != operations_.end() && --found->second.parts > 0) return;
     metrics_->ring_seconds.Observe(seconds);
-    end_operation(process_set, seq);
+    if (!bring_back(key)) end_operation(process_set, seq);
   });
   events.on_failed = tell([this](Seq seq, const Status& status) {
     step(core::OperationFailed{seq, status});
@@ -159,14 +159,26 @@ void JobRunner::launch(const core::Launch& launch) {
       operation->op != ReduceOp::kAdasum) {
     return run_here(*operation);
   }
+  const auto order = in_order_.empty() ? in_order_.end() : in_order_.find(order_of(launch));
+  const bool waits = order != in_order_.end();
+  if (waits) order->second.push_back({launch.seq, true, {}});
   for (size_t part = 0; part < parts.size(); ++part) {
     for (size_t share = 0; share < shares; ++share) {
       if (!operation) operation = build(part, share);
       operation->share = {static_cast<int>(share), static_cast<int>(shares)};
-      context_.data_loops.at(share).run(spec_.job, launch.epoch, static_cast<uint32_t>(part),
-                                        std::move(operation));
+      Part one{share, static_cast<uint32_t>(part), std::move(operation)};
+      if (waits) {
+        order->second.back().parts.push_back(std::move(one));
+      } else {
+        run_part(std::move(one));
+      }
     }
   }
+}
+
+void JobRunner::run_part(Part part) {
+  const Epoch epoch = part.operation->epoch;
+  context_.data_loops.at(part.loop).run(spec_.job, epoch, part.number, std::move(part.operation));
 }
 
 void JobRunner::run_here(const Operation& operation) {
@@ -214,7 +226,18 @@ void JobRunner::cancel(const core::Cancel& cancelled) {
   const uint32_t set = cancelled.process_set;
   const auto end = operations_.lower_bound({set, core::first_of(core::Track::kDecreed)});
   operations_.erase(operations_.lower_bound({set, cancelled.first}), end);
-  context_.data_loops.cancel(spec_.job, data_epoch_, cancelled);
+  std::vector<StagedRow> rows = cancel_staged(cancelled);
+  std::function<void()> done;
+  if (!rows.empty()) {
+    done = [this, alive = alive_, &loop = context_.control_loop, rows = std::move(rows)] {
+      boost::asio::post(loop, [this, alive, rows] {
+        if (!*alive) return;
+        for (const StagedRow& row : rows) device_->unstage(row);
+      });
+    };
+  }
+  context_.data_loops.cancel(spec_.job, data_epoch_, cancelled, std::move(done));
+  let_leave();
 }
 
 }  // namespace rueda::engine

@@ -16,11 +16,11 @@ Status JobRunner::check_device() const {
   if (closing_ || core_.state() == core::JobState::kFailed) {
     return Status(Code::kShutDown, job + " is over");
   }
-  if (spec_.layout.node_count() > 1) {
+  if (spec_.layout.node_count() > 1 && reducer() == core::Reducer::kDevice) {
     return Status(Code::kInvalidArgument,
-                  "tensors in device memory are reduced among ranks of one node only, and " + job +
-                      " has " + std::to_string(spec_.layout.node_count()) +
-                      " nodes: copy them to the host, and hand over host memory");
+                  "with --reducer device, tensors in device memory do not go between nodes yet, and " +
+                      job + " has " + std::to_string(spec_.layout.node_count()) +
+                      " nodes: start it with --reducer node, or hand over host memory");
   }
   if (locals_.size() > gpu::kMaxSources) {
     return Status(Code::kInvalidArgument,
@@ -53,16 +53,13 @@ void JobRunner::open_device() {
   options.who = "the GPU worker of job " + spec_.job + " on node " + describe_node();
   options.command = context_.options.gpu_worker_command;
   options.timeout_ms = context_.options.timeout_ms;
-  DeviceJobEvents events;
-  events.on_added = [this](LocalRank rank, uint32_t id, const Status& status) {
+  options.most_staging_bytes = context_.options.gpu_staging_bytes;
+  auto on_added = [this](LocalRank rank, uint32_t id, const Status& status) {
     Local& item = local(rank);
     if (item.session && !item.attach_deferred) item.session->device_memory_added(id, status);
   };
-  events.on_ended = [this](uint32_t process_set, Seq seq, const Status& status) {
-    on_device_ended(process_set, seq, status);
-  };
   device_ = std::make_unique<DeviceJob>(context_.control_loop, context_.metrics, std::move(options),
-                                        std::move(events));
+                                        std::move(on_added));
 }
 
 void JobRunner::on_device_memory_removed(session::Session& session, uint32_t id) {
@@ -76,24 +73,24 @@ JobRunner::OnDevice& JobRunner::on_device(LocalRank rank, Ticket ticket) {
   return owner.on_device[place];
 }
 
-void JobRunner::launch_on_device(const core::Launch& launch) {
+DeviceLaunch JobRunner::device_launch_of(const core::Launch& launch) const {
   const core::Collectives& set = *find_set(launch.process_set);
-  const std::vector<LocalRank>& locals = set.locals();
   const core::TensorDescriptor& first = *launch.tensors->front().descriptor;
   DeviceLaunch how;
   if (first.op == ReduceOp::kAverage && reduces(first.kind)) {
     how.divisor = set.layout().member_ranks();
   }
+  const std::vector<LocalRank>& locals = set.locals();
   for (size_t i = 0; i < locals.size(); ++i) {
     if (core_.global_rank(locals[i]) == first.root) how.root = i;
   }
-  double last_submitted_s = 0;
-  uint64_t submissions = 0;
-  const auto find = [&](size_t place, Ticket ticket) -> DevicePlaces {
+  return how;
+}
+
+FindDevicePlaces JobRunner::places_of(const core::Launch& launch) {
+  return [this, &locals = find_set(launch.process_set)->locals()](size_t place,
+                                                                  Ticket ticket) -> DevicePlaces {
     const LocalRank rank = locals[place];
-    const Held& item = held(rank, ticket);
-    last_submitted_s = std::max(last_submitted_s, item.submitted_s);
-    ++submissions;
     const OnDevice& places = on_device(rank, ticket);
     const auto at = [&](const OnDevice::Side& where) {
       return gpu::Place{.memory = device_->number_of(rank, where.memory), .offset = where.offset};
@@ -107,31 +104,40 @@ void JobRunner::launch_on_device(const core::Launch& launch) {
             {.memory = counters, .offset = (capacity + word) * sizeof(uint64_t)},
             ticket.value};
   };
+}
+
+void JobRunner::launch_on_device(const core::Launch& launch) {
+  const std::vector<LocalRank>& locals = find_set(launch.process_set)->locals();
   if (JobTrace* const trace = timeline_.trace()) {
     trace->on_launch(launch, locals, [&](LocalRank rank, Ticket ticket) {
       return static_cast<int64_t>(held(rank, ticket).submitted_s * 1e9);
     });
   }
-  std::vector<gpu::WorkerOperation> operations = build_device_operations(launch, how, find);
+  double last_submitted_s = 0;
+  uint64_t submissions = 0;
+  for (size_t i = 0; i < launch.tickets.size(); ++i) {
+    if (!launch.tickets[i]) continue;
+    const Held& item = held(locals[i % locals.size()], *launch.tickets[i]);
+    last_submitted_s = std::max(last_submitted_s, item.submitted_s);
+    ++submissions;
+  }
   if (submissions > 0) metrics_->negotiation_seconds.Observe(steady_now_s() - last_submitted_s);
   context_.metrics.daemon().gpu_submissions.Increment(static_cast<double>(submissions));
-  operations_.emplace(OperationKey{launch.process_set, launch.seq},
-                      UnderWay{first.kind, std::max<size_t>(operations.size(), 1), nullptr});
-  if (!operations.empty()) {
-    return device_->run(launch.process_set, launch.seq, std::move(operations));
-  }
-  // All ranks have joined.
-  boost::asio::post(context_.control_loop, [this, alive = alive_, epoch = launch.epoch,
-                                            set_id = launch.process_set, seq = launch.seq] {
-    if (*alive && epoch == core_.epoch()) on_device_ended(set_id, seq, Status::ok());
-  });
-}
+  if (parts_.at(launch.process_set).ring().size() > 1) return launch_staged(launch);
 
-void JobRunner::on_device_ended(uint32_t process_set, Seq seq, const Status& status) {
-  if (!status.is_ok()) return step(core::OperationFailed{seq, status});
-  const auto found = operations_.find({process_set, seq});
-  if (found != operations_.end() && --found->second.parts > 0) return;
-  end_operation(process_set, seq);
+  std::vector<gpu::WorkerOperation> operations =
+      build_device_operations(launch, device_launch_of(launch), places_of(launch));
+  const CollectiveKind kind = launch.tensors->front().descriptor->kind;
+  operations_.emplace(OperationKey{launch.process_set, launch.seq}, UnderWay{kind, 1, nullptr});
+  auto ended = [this, set_id = launch.process_set, seq = launch.seq](const Status& status) {
+    if (!status.is_ok()) return step(core::OperationFailed{seq, status});
+    end_operation(set_id, seq);
+  };
+  if (!operations.empty()) return device_->run(std::move(operations), std::move(ended));
+  // All ranks have joined.
+  boost::asio::post(context_.control_loop, [alive = alive_, ended] {
+    if (*alive) ended(Status::ok());
+  });
 }
 
 void JobRunner::stop_device(std::function<void()> then) {

@@ -33,6 +33,9 @@ struct DeviceFacts {
   int capability_minor = 0;
   std::array<uint8_t, 16> uuid{};  // the same in every process, whatever CUDA_VISIBLE_DEVICES says
   uint64_t memory_bytes = 0;
+  // Only one process may have a context (exclusive-process mode), unless MPS has it for all.
+  bool is_exclusive = false;
+  bool has_mps = false;  // contexts that are made here share the GPU through MPS
 };
 
 struct DeviceOptions {

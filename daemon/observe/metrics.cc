@@ -75,6 +75,9 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
           single_counter(registry, "rueda_unmeasured_jobs_total",
                          "Jobs coordinated here with a node whose bandwidths are not known."),
       .gpu_workers = single_gauge(registry, "rueda_gpu_workers", "GPU worker processes."),
+      .gpu_workers_without_mps =
+          single_gauge(registry, "rueda_gpu_workers_without_mps",
+                       "GPU workers whose kernels take turns with those of training."),
       .gpu_worker_losses =
           single_counter(registry, "rueda_gpu_worker_losses_total",
                          "GPU workers that ended, or were ended, while a job had them."),
@@ -86,6 +89,9 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
       .gpu_submissions =
           single_counter(registry, "rueda_gpu_submissions_total",
                          "Submissions of ranks that GPU workers were given to carry out."),
+      .gpu_staged_bytes = single_counter(
+          registry, "rueda_gpu_staged_bytes_total",
+          "Bytes of batches in device memory that went between nodes through host memory."),
       .order_sent = message("order", "sent"),
       .order_received = message("order", "received"),
       .membership_sent = message("membership", "sent"),

@@ -26,6 +26,9 @@ TEST(StatsTest, PercentileIsTheNearestRank) {
 TEST(StatsTest, SlowestOfRanks) {
   EXPECT_THAT(slowest_of_ranks({{1, 5, 3}, {2, 4, 3}}), testing::ElementsAre(2, 5, 3));
   EXPECT_THAT(slowest_of_ranks({}), testing::IsEmpty());
+  EXPECT_EQ(slowest_pace({{1, 5, 3}, {2, 4, 6}}), 4);
+  EXPECT_EQ(slowest_pace({{2, 4}, {4, 2}}), 3) << "not 4: they take turns";
+  EXPECT_EQ(slowest_pace({}), 0);
 }
 
 TEST(StatsTest, Bandwidth) {

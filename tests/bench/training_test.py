@@ -48,6 +48,11 @@ class TrainingTest(unittest.TestCase):
         self.assertEqual([case.flags[-1] for case in cases.loops(OPTIONS)[:4]],
                          [f"--daemon-arg=--data-loops={count}" for count in (0, 1, 2, 4)])
 
+    def test_the_daemons_take_the_congestion_control_that_gloo_has(self):
+        options = argparse.Namespace(**vars(OPTIONS), build=Path("b"), steps=1, warmup=1)
+        for case in (*cases.sides(OPTIONS), *cases.loops(OPTIONS)):
+            self.assertIn("--daemon-arg=--tcp-congestion=system", cases.command_of(case, options, "s"))
+
     def test_a_gradient_that_is_missing_in_the_average_is_noticed(self):
         case = cases.sides(OPTIONS)[0]
         self.assertEqual(cases.checked({"sum": 25.0, "elements": 10}, case)["sum"], 25.0)
@@ -59,6 +64,10 @@ class TrainingTest(unittest.TestCase):
                  ("hvd", "resnet50"): [result(0.060), result(0.058), result(0.061)]}
         self.assertIn("| hvd | 60.0 (+9.0, 85%) |", tables.steps(found))
         self.assertIn("| local | 51.0 |", tables.steps(found))
+
+    def test_a_threshold_has_the_spread_of_its_rounds(self):
+        found = {("hvd", "64 KiB"): [result(0.08), result(0.07), result(0.11)]}
+        self.assertIn("| hvd | 80.0 (70.0..110.0) |", tables.spreads(found))
 
     def test_efficiency_is_a_share_of_one_rank_alone(self):
         found = {("local", "1 on 1"): [result(0.36)], ("hvd", "4 on 2"): [result(0.40)]}
@@ -90,7 +99,7 @@ class TrainingTest(unittest.TestCase):
         for more in ((), ("--computes", "--data", "digits", "--pixels", "32", "--batch", "2")):
             options = train.parse(["sides", "--build", str(BUILD), "--models", "mobilenet", "--rounds", "1", "--steps", "4",
                                    "--warmup", "2", "--phases", *more])
-            found = train.measure(options)
+            found, _ = train.measure(options)
             self.assertEqual({label for label, _ in found}, {"local", *cases.SIDES})
             with contextlib.redirect_stdout(io.StringIO()) as said:
                 train.report(found, options)

@@ -21,6 +21,7 @@ using gpu::Sharing;
 using testing::HasSubstr;
 
 constexpr uint64_t kBytes = 4096;
+constexpr uint64_t kMostStaging = 256 << 20;
 constexpr LocalRank kRank{1};
 
 class DeviceJobTest : public testing::Test {
@@ -37,18 +38,13 @@ class DeviceJobTest : public testing::Test {
             (build / "lib" / "librueda_gpu_test_fake.so").string()};
   }
   void make(std::vector<std::string> command = worker()) {
-    DeviceJobEvents events;
-    events.on_added = [this](LocalRank rank, uint32_t id, const Status& status) {
+    auto on_added = [this](LocalRank rank, uint32_t id, const Status& status) {
       EXPECT_EQ(rank, kRank);
       added_.emplace_back(id, status);
     };
-    events.on_ended = [this](uint32_t process_set, Seq seq, const Status& status) {
-      EXPECT_EQ(process_set, 3u);
-      ended_.emplace_back(seq, status);
-    };
-    job_ = std::make_unique<DeviceJob>(
-        loop_, metrics_, DeviceJobOptions{"the GPU worker of job j", std::move(command)},
-        std::move(events));
+    DeviceJobOptions options{"the GPU worker of job j", std::move(command)};
+    options.most_staging_bytes = kMostStaging;
+    job_ = std::make_unique<DeviceJob>(loop_, metrics_, std::move(options), std::move(on_added));
   }
   template <class Condition>
   bool wait_for(Condition condition) {
@@ -91,6 +87,14 @@ class DeviceJobTest : public testing::Test {
     job_->add(kRank, std::move(memory));
     ASSERT_TRUE(wait_for([&] { return added_.size() > before; }));
   }
+  void run(int number, std::vector<gpu::WorkerOperation> operations) {
+    job_->run(std::move(operations),
+              [this, number](const Status& status) { ended_.emplace_back(number, status); });
+  }
+  // Into rows_.
+  void stage(uint64_t bytes) {
+    job_->stage(bytes, [this](const Result<StagedRow>& row) { rows_.push_back(row); });
+  }
   // Waits for a counter, and writes the next.
   std::vector<gpu::WorkerOperation> operation(size_t counter) {
     const uint32_t number = job_->counters_of(kRank);
@@ -107,7 +111,8 @@ class DeviceJobTest : public testing::Test {
   gpu::fake::FakeDevice device_{gpu_};
   gpu::SharedCounters counters_;
   std::vector<std::pair<uint32_t, Status>> added_;
-  std::vector<std::pair<Seq, Status>> ended_;
+  std::vector<std::pair<int, Status>> ended_;
+  std::vector<Result<StagedRow>> rows_;
   std::unique_ptr<DeviceJob> job_;
 };
 
@@ -118,10 +123,10 @@ TEST_F(DeviceJobTest, MemoryAndOperationsGoToOneWorker) {
   for (const auto& [id, status] : added_) EXPECT_TRUE(status.is_ok()) << status.to_string();
   EXPECT_NE(job_->number_of(kRank, 2), 0u);
   EXPECT_EQ(memories(), 2);
-  job_->run(3, Seq{5}, operation(0));
+  run(5, operation(0));
   counters_.set(0, 1);
   ASSERT_TRUE(wait_for([&] { return !ended_.empty(); }));
-  EXPECT_EQ(ended_[0].first, Seq{5});
+  EXPECT_EQ(ended_[0].first, 5);
   EXPECT_TRUE(ended_[0].second.is_ok());
   EXPECT_EQ(counters_.get(1), 1u);
   job_->remove(kRank, 2);
@@ -156,20 +161,82 @@ TEST_F(DeviceJobTest, WhoseProcessHasGoneIsNotAnswered) {
 TEST_F(DeviceJobTest, ALostWorkerEndsWhatItHasAndIsNotReplaced) {
   make();
   add(counters(1));
-  job_->run(3, Seq{1}, operation(0));
-  job_->run(3, Seq{2}, operation(2));
+  run(1, operation(0));
+  run(2, operation(2));
   ::kill(job_->worker_pid(), SIGKILL);
   ASSERT_TRUE(wait_for([&] { return ended_.size() == 2; }));
-  for (const auto& [seq, status] : ended_) {
+  for (const auto& [number, status] : ended_) {
     EXPECT_THAT(status.message(), HasSubstr("killed by signal 9"));
     EXPECT_THAT(status.message(), HasSubstr("start the job again, or hand over host memory"));
   }
   EXPECT_EQ(memories(), 0);
   add(counters(2));
   EXPECT_EQ(added_[1].second, ended_[0].second);
-  job_->run(3, Seq{3}, {gpu::WorkerOperation{}});
+  run(3, {gpu::WorkerOperation{}});
   EXPECT_EQ(ended_.size(), 2u);  // not from within
   ASSERT_TRUE(wait_for([&] { return ended_.size() == 3; }));
+}
+
+TEST_F(DeviceJobTest, TheFirstOfSeveralOperationsThatFailsIsTold) {
+  make();
+  add(counters(1));
+  std::vector<gpu::WorkerOperation> two = operation(0);
+  two.push_back(operation(2).front());
+  two[0].segments = {{.count = 4, .sources = {{.memory = 77}}, .destinations = {{.memory = 77}}}};
+  counters_.set(0, 1);
+  counters_.set(2, 1);
+  run(1, two);
+  ASSERT_TRUE(wait_for([&] { return counters_.get(3) == 1; }));
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_EQ(ended_[0].second.code(), Code::kNotFound);
+}
+
+TEST_F(DeviceJobTest, PlacesOnTheWayBetweenNodesGrowWhenNoneIsInUse) {
+  make();
+  add(counters(1));
+  stage(1000);
+  ASSERT_TRUE(wait_for([&] { return rows_.size() == 1; }));
+  const StagedRow first = rows_[0].value();
+  EXPECT_EQ(memories(), 3) << "counters, host memory, memory of the device";
+  stage(2000);
+  ASSERT_EQ(rows_.size(), 2u);
+  EXPECT_EQ(rows_[1].value().host, first.host);
+  EXPECT_EQ(rows_[1].value().memory - first.memory,
+            static_cast<ptrdiff_t>(rows_[1].value().offset - first.offset));
+  stage(100 << 20);  // does not fit beside anything
+  stage(10);         // after it
+  EXPECT_EQ(rows_.size(), 2u);
+  job_->unstage(first);
+  EXPECT_EQ(rows_.size(), 2u);
+  job_->unstage(rows_[1].value());
+  ASSERT_TRUE(wait_for([&] { return rows_.size() == 4; }));
+  EXPECT_NE(rows_[2].value().host, first.host);
+  EXPECT_EQ(rows_[3].value().host, rows_[2].value().host);
+  EXPECT_EQ(memories(), 3);
+}
+
+TEST_F(DeviceJobTest, MoreThanThereMayBeIsRefusedAndWhatComesAfterItIsNot) {
+  make();
+  add(counters(1));
+  stage(kMostStaging + 1);
+  stage(kMostStaging);
+  ASSERT_EQ(rows_.size(), 1u);
+  EXPECT_THAT(rows_[0].status().message(), HasSubstr("raise --gpu-staging-bytes"));
+  ASSERT_TRUE(wait_for([&] { return rows_.size() == 2; }));
+  EXPECT_TRUE(rows_[1].is_ok()) << rows_[1].status().to_string();
+}
+
+TEST_F(DeviceJobTest, ALostWorkerIsToldToWhoeverWaitsForAPlace) {
+  make();
+  add(counters(1));
+  stage(1000);
+  ASSERT_TRUE(wait_for([&] { return rows_.size() == 1; }));
+  stage(kMostStaging);  // once the first has been given back
+  ::kill(job_->worker_pid(), SIGKILL);
+  ASSERT_TRUE(wait_for([&] { return rows_.size() == 2; }));
+  EXPECT_THAT(rows_[1].status().message(), HasSubstr("killed by signal 9"));
+  rows_[0].value().memory[0] = std::byte{1};  // is there yet: the data plane may be at it
+  job_->unstage(rows_[0].value());
 }
 
 TEST_F(DeviceJobTest, AProgramThatIsNoWorkerIsAReason) {
@@ -183,7 +250,7 @@ TEST_F(DeviceJobTest, AProgramThatIsNoWorkerIsAReason) {
 TEST_F(DeviceJobTest, StoppedItIsSilentAndWaitsForItsProcess) {
   make();
   add(counters(1));
-  job_->run(3, Seq{1}, operation(0));
+  run(1, operation(0));
   stop();
   EXPECT_EQ(metrics_.daemon().gpu_workers.Value(), 0);
   EXPECT_TRUE(ended_.empty());

@@ -37,7 +37,7 @@ int to_result(const Status& status) {
 // Never destroyed, as a driver's state is not.
 struct State {
   State()
-      : gpu({.folder = folder()}),
+      : gpu({.memory_bytes = uint64_t{4} << 30, .folder = folder()}),
         device(gpu),
         runner(gpu),
         staging(device.allocate_host(kStagingBytes).value()),

@@ -429,6 +429,78 @@ TEST_F(WorkerTest, ACounterThatIsNotThereEndsIt) {
   EXPECT_NE(text_.find("no counter"), std::string::npos) << text_;
 }
 
+// The worker's own memory, and the host's behind the counters.
+TEST_F(WorkerTest, GoesToHostMemoryAndBackThroughItsOwn) {
+  open_and_share();
+  Packet scratch(WorkerMessage::kAddMemory);
+  send(scratch.add(AddMemoryBody{.memory = 5, .kind = MemoryKind::kScratch, .bytes = kBytes}));
+  expect_outcome(WorkerMessage::kMemoryAdded, 5, Code::kOk);
+  EXPECT_EQ(device_->allocated_bytes(), kBytes);
+  const Place host{.memory = kCounters, .offset = 64};
+  constexpr uint64_t kSome = 100;
+  WorkerOperation out{.number = 1};
+  out.segments = {{.count = kSome,
+                   .sources = {{.memory = 0}, {.memory = 1}},
+                   .destinations = {{.memory = 5}}}};
+  out.copies_after = {{.to = host, .from = {.memory = 5}, .bytes = kSome * 4}};
+  run(out);
+  expect_outcome(WorkerMessage::kEnded, 1, Code::kOk);
+  const uint64_t two = counters_.get(8);
+  float found = 0;
+  std::memcpy(&found, &two, sizeof found);
+  EXPECT_EQ(found, 3);
+  const float sent = 7;
+  std::array<float, 2> pair{sent, sent};
+  uint64_t word = 0;
+  std::memcpy(&word, pair.data(), sizeof word);
+  for (size_t i = 0; i < kSome / 2; ++i) counters_.set(8 + i, word);
+  WorkerOperation in{.number = 2, .stream = 1};
+  in.batch.dtype = DType::kUInt8;
+  in.copies_before = {{.to = {.memory = 5}, .from = host, .bytes = kSome * 4}};
+  in.segments = {{.count = kSome * 4,
+                  .partial = Place{.memory = 5},
+                  .sources = {},
+                  .destinations = {{.memory = 0}, {.memory = 1}}}};
+  run(in);
+  expect_outcome(WorkerMessage::kEnded, 2, Code::kOk);
+  for (size_t i = 0; i < 2; ++i) {
+    const std::vector<float> got = values(ranks_[i]);
+    EXPECT_EQ(got[kSome - 1], 7);
+    EXPECT_EQ(got[kSome], static_cast<float>(i + 1));
+  }
+  Packet removal(WorkerMessage::kRemoveMemory);
+  send(removal.add(RemoveMemoryBody{.memory = 5}));
+  EXPECT_EQ(next(), std::nullopt);
+  EXPECT_EQ(device_->allocated_bytes(), 0u);
+}
+
+TEST_F(WorkerTest, ACopyThatCannotBeFailsAloneAndWhatComesBehindItIsNotDone) {
+  open_and_share();
+  const Place host{.memory = kCounters};
+  WorkerOperation operation{.number = 1};
+  operation.writes = {{counter(2), 1}};
+  operation.copies_before = {{.to = {.memory = 0, .offset = kBytes}, .from = host, .bytes = 4}};
+  operation.segments = sum_of_two(1).segments;
+  run(operation);
+  expect_outcome(WorkerMessage::kEnded, 1, Code::kNotFound);
+  EXPECT_EQ(counters_.get(2), 1u);
+  EXPECT_EQ(values(ranks_[0]), all(1));
+  operation.number = 2;
+  operation.copies_before = {{.to = {.memory = 0}, .from = {.memory = 1}, .bytes = 4}};
+  run(operation);
+  expect_outcome(WorkerMessage::kEnded, 2, Code::kNotFound);
+}
+
+TEST_F(WorkerTest, MoreOfItsOwnThanItMayHaveIsRefused) {
+  open_and_share();
+  Packet scratch(WorkerMessage::kAddMemory);
+  send(scratch.add(
+      AddMemoryBody{.memory = 5, .kind = MemoryKind::kScratch, .bytes = (1 << 20) + 1}));
+  expect_outcome(WorkerMessage::kMemoryAdded, 5, Code::kResourceExhausted);
+  run(sum_of_two(1));
+  expect_outcome(WorkerMessage::kEnded, 1, Code::kOk);
+}
+
 TEST(MakePackets, RefusesMoreRanksThanABatchTakes) {
   WorkerOperation operation;
   operation.segments.push_back({.count = 1, .sources = std::vector<Place>(kMaxSources + 1)});

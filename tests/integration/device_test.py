@@ -83,14 +83,76 @@ class DeviceTest(IntegrationTest):
             self.assertRegex(error, 'tensor "t".* memory is (host|device) memory on rank [01] and (host|device) memory '
                                     "on rank [01]")
 
-    def test_several_nodes_are_refused_with_the_remedy(self):
+    def run_between_nodes(self, ranks, *scenarios, extra=()):
         daemons = self.start_daemons("alpha", "beta")
-        job = self.start_job(daemons, [1, 1], device_rank("refused"))
+        job = self.start_job(daemons, ranks, device_rank(*scenarios), extra)
+        said = job.output() + "".join(daemon.output() for daemon in daemons)
+        self.assertEqual(job.exit_codes(), [0, 0], said)
+        for daemon in daemons:
+            self.assertGreater(daemon.metric("rueda_gpu_staged_bytes_total"), 0)
+            self.assertTrue(wait_until(lambda d=daemon: d.metric("rueda_gpu_workers") == 0, 10))
+            self.assertEqual(daemon.metric("rueda_gpu_memories"), 0)
+            self.assertEqual(daemon.metric("rueda_gpu_worker_losses_total"), 0)
+
+    def test_between_nodes_results_are_those_of_host_memory(self):
+        self.run_between_nodes([1, 1], "same", "broadcast", "group")
+
+    def test_several_ranks_of_several_nodes(self):
+        self.run_between_nodes([2, 1], "alike", "broadcast", "group")
+
+    def test_streams_wait_for_other_nodes(self):
+        self.run_between_nodes([2, 2], "streams", "crossed", "skipped")
+
+    def test_memory_that_comes_again_on_several_nodes(self):
+        self.run_between_nodes([1, 1], "recycle", "mismatch")
+
+    def test_what_goes_between_nodes_may_be_large(self):
+        self.run_between_nodes([1, 1], "large")
+
+    def test_host_memory_behind_device_memory_that_is_late(self):
+        for mode in ("locked", "negotiate"):
+            self.run_between_nodes([2, 1], "mixed", extra=["--coordination", mode])
+            self.stop_daemons()
+            self.daemons.clear()
+
+    def test_what_is_too_large_for_the_daemon_is_an_error_that_names_the_flag(self):
+        arguments = ["--gpu-plugin", self.plugin, "--gpu-staging-bytes", "1M"]
+        daemons = IntegrationTest.start_daemons(self, "alpha", "beta", arguments=arguments)
+        job = self.start_job(daemons, [1, 1], device_rank("too_large"))
+        for number in range(2):
+            self.assertRegex(job.wait_for(number, "^error (.*)$").group(1), "4194304 bytes.*raise --gpu-staging-bytes")
+        job.exit_codes()
+
+    def test_rings_of_devices_are_refused_with_the_remedy(self):
+        daemons = self.start_daemons("alpha", "beta")
+        job = self.start_job(daemons, [1, 1], device_rank("refused"), ["--reducer", "device"])
         self.assertEqual(job.exit_codes(), [0, 0], job.output())
         for number in range(2):
             self.assertRegex(job.wait_for(number, "^error 1 (.*)$").group(1), "^-1 .*has 2 nodes: .*host memory")
         for daemon in daemons:
             self.assertEqual(len(re.findall("has 2 nodes", daemon.output())), 1, daemon.output())
+
+    def test_kill_of_anything_on_one_node_releases_the_streams_of_the_other(self):
+        for victim in ("worker", "rank", "daemon"):
+            with self.subTest(victim=victim):
+                alpha, beta = self.start_daemons("alpha", "beta")
+                job = self.start_job([alpha, beta], [1, 1], device_rank("loop"))
+                for number in range(2):
+                    job.wait_for(number, "^looping")
+                killed_s = time.monotonic()
+                if victim == "daemon":
+                    alpha.send(signal.SIGKILL)
+                else:
+                    os.kill(self.worker_of(alpha) if victim == "worker" else job.pid_of(0), signal.SIGKILL)
+                said = {"worker": "the GPU worker of job .* on node alpha.* was killed by signal 9",
+                        "rank": r"^-5 .*\brank 0\b", "daemon": "alpha"}[victim]
+                self.assert_error(job, 1, said, killed_s, WORKER_LOST_S)
+                if victim == "worker":
+                    self.assert_error(job, 0, said, killed_s, WORKER_LOST_S)
+                job.exit_codes()
+                self.assertTrue(wait_until(lambda d=beta: d.metric("rueda_gpu_workers") == 0, 10))
+                self.stop_daemons()
+                self.daemons.clear()
 
     def test_without_a_plugin_host_memory_goes_on(self):
         daemon, = self.start_daemons("alpha", plugin=os.path.join(self.folder, "none.so"))
@@ -101,6 +163,28 @@ class DeviceTest(IntegrationTest):
                 self.assertRegex(job.wait_for(number, f"^error {attempt} (.*)$").group(1),
                                  "there is no GPU plugin.*hand over host memory")
         self.assertEqual(len(re.findall("there is no GPU plugin", daemon.output())), 1, daemon.output())
+
+    def test_an_exclusive_gpu_is_refused_with_the_remedy_unless_mps_runs(self):
+        self.env["RUEDA_FAKE_GPU_MODE"] = "exclusive"
+        daemon, = self.start_daemons("alpha")
+        job = self.start_job([daemon], [1], device_rank("refused"))
+        self.assertEqual(job.exit_codes(), [0], job.output())
+        self.assertRegex(job.wait_for(0, "^error 0 (.*)$").group(1), "exclusive-process mode.*run MPS.*hand over host")
+        self.stop_daemons()
+        self.daemons.clear()
+        self.env["RUEDA_FAKE_GPU_MODE"] = "exclusive,mps"
+        daemon, _ = self.run_job(1, "broadcast")
+        self.assertIn("is ready on a GPU that is none, through MPS", daemon.output())
+
+    def test_that_kernels_take_turns_is_said_and_counted(self):
+        daemon, = self.start_daemons("alpha")
+        job = self.start_job([daemon], [1], device_rank("loop"))
+        job.wait_for(0, "^looping")
+        self.assertIn("nvidia-cuda-mps-control -d lets them run side by side", daemon.output())
+        self.assertEqual(daemon.metric("rueda_gpu_workers_without_mps"), 1)
+        os.kill(job.pid_of(0), signal.SIGKILL)
+        job.exit_codes()
+        self.assertTrue(wait_until(lambda: daemon.metric("rueda_gpu_workers_without_mps") == 0, 10))
 
     def assert_error(self, job, number, pattern, since_s, within_s):
         error = job.wait_for(number, r"^error (-?\d+) at (\S+) (.*)$")

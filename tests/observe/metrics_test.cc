@@ -66,6 +66,8 @@ TEST(Metrics, EachDaemonFieldHasItsOwnSeries) {
   daemon.unmeasured_jobs.Increment(17);
   daemon.gpu_workers.Set(18);
   daemon.gpu_worker_losses.Increment(19);
+  daemon.gpu_workers_without_mps.Set(20);
+  daemon.gpu_staged_bytes.Increment(21);
   const std::string text = metrics.render();
   for (const char* line :
        {"rueda_clients 1\n", "rueda_jobs 2\n", "rueda_arena_bytes 3\n", "rueda_staging_bytes 4\n",
@@ -78,6 +80,7 @@ TEST(Metrics, EachDaemonFieldHasItsOwnSeries) {
         "{direction=\"received\",kind=\"heartbeat\"} 13\n", "rueda_unstable_bytes 14\n",
         "rueda_late_joins_total 15\n", "rueda_unreachable_pairs 16\n",
         "rueda_unmeasured_jobs_total 17\n", "rueda_gpu_workers 18\n",
+        "rueda_gpu_workers_without_mps 20\n", "rueda_gpu_staged_bytes_total 21\n",
         "rueda_gpu_worker_losses_total 19\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }

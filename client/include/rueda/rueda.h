@@ -296,8 +296,8 @@ RUEDA_API int rueda_barrier(const char* name, int64_t timeout_ms);
 RUEDA_API int rueda_join(int64_t timeout_ms, int32_t* last_rank);
 
 /* --- Tensors in device memory. All-reduces, but for Adasum, and broadcasts of what lies in a GPU's
- * memory, among ranks of one node; all ranks submit it from there, or RUEDA_ERR_MISMATCH names two
- * that did not. The node's daemon has a GPU worker reduce it; nothing is copied to the host. The
+ * memory; all ranks submit it from there, or RUEDA_ERR_MISMATCH names two that did not. The node's
+ * daemon has a GPU worker reduce it; what goes to other nodes goes through memory of the host. The
  * CUDA driver is loaded (libcuda.so.1, or $RUEDA_CUDA_LIBRARY) when the first one comes.
  *
  * input and output lie each in one allocation that other processes can have: cudaMalloc's, or of
@@ -305,7 +305,7 @@ RUEDA_API int rueda_join(int64_t timeout_ms, int32_t* last_rank);
  * first tensor in it.
  *
  * Errors beside those of the host's forms: RUEDA_ERR_INVALID_ARGUMENT for memory that cannot be
- * shared, and for a job of several nodes; RUEDA_ERR_UNAVAILABLE without a driver here or at the
+ * shared, and on several nodes with --reducer device; RUEDA_ERR_UNAVAILABLE without a driver here or at the
  * daemon, or when the job's worker has died. Host memory goes on. A worker that dies while it
  * carries something out ends the job. */
 

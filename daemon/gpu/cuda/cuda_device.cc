@@ -15,6 +15,12 @@ static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(MemoryHandle::ipc));
 void* pointer(DeviceAddress address) { return reinterpret_cast<void*>(address); }
 DeviceAddress address_of(const void* at) { return reinterpret_cast<DeviceAddress>(at); }
 
+// 0 of what an older driver does not know.
+int attribute(int ordinal, cudaDeviceAttr which) {
+  int value = 0;
+  return cudaDeviceGetAttribute(&value, which, ordinal) == cudaSuccess ? value : 0;
+}
+
 Result<DeviceFacts> facts_of(int ordinal, uint32_t* multiprocessors) {
   cudaDeviceProp properties{};
   const cudaError_t error = cudaGetDeviceProperties(&properties, ordinal);
@@ -24,6 +30,9 @@ Result<DeviceFacts> facts_of(int ordinal, uint32_t* multiprocessors) {
   facts.capability_minor = properties.minor;
   std::memcpy(facts.uuid.data(), properties.uuid.bytes, facts.uuid.size());
   facts.memory_bytes = properties.totalGlobalMem;
+  facts.is_exclusive =
+      attribute(ordinal, cudaDevAttrComputeMode) == static_cast<int>(cudaComputeModeExclusiveProcess);
+  facts.has_mps = attribute(ordinal, cudaDevAttrMpsEnabled) == 1;
   if (multiprocessors != nullptr) {
     *multiprocessors = static_cast<uint32_t>(properties.multiProcessorCount);
   }

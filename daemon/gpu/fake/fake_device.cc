@@ -38,6 +38,8 @@ FakeDevice::FakeDevice(FakeGpu& gpu, const DeviceOptions& options) : gpu_(gpu), 
   facts_.capability_major = 8;
   facts_.uuid[0] = 0xfa;
   facts_.memory_bytes = gpu.options_.memory_bytes;
+  facts_.is_exclusive = gpu.options_.is_exclusive;
+  facts_.has_mps = gpu.options_.has_mps;
 }
 
 FakeDevice::~FakeDevice() {

@@ -34,6 +34,9 @@ struct FakeOptions {
   // Where memory lies, a file each. Processes whose FakeGpus have the same folder share that GPU's
   // memory, each with a time of its own. Empty: the memory is this process's.
   std::string folder;
+  // As DeviceFacts has them.
+  bool is_exclusive = false;
+  bool has_mps = false;
 };
 
 // A queued operation. Both are called with the GPU's mutex held.

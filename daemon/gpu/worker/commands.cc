@@ -72,6 +72,15 @@ Status add_launches(const WorkerOperation& operation, std::vector<Packet>& packe
   return Status::ok();
 }
 
+void add_copies(const WorkerOperation& operation, const std::vector<PlacedCopy>& copies,
+                std::vector<Packet>& packets) {
+  for (const PlacedCopy& copy : copies) {
+    packets.emplace_back(WorkerMessage::kCopy);
+    packets.back().add(CopyBody{
+        .stream = operation.stream, .to = copy.to, .from = copy.from, .bytes = copy.bytes});
+  }
+}
+
 void add_writes(const WorkerOperation& operation, std::vector<Packet>& packets) {
   constexpr size_t kMost =
       (kMaxMessageBytes - sizeof(WorkerMessage) - sizeof(WriteBody)) / sizeof(CounterWrite);
@@ -94,7 +103,9 @@ Result<std::vector<Packet>> make_packets(const WorkerOperation& operation) {
     packets.back().add(
         WaitBody{.stream = operation.stream, .counter = wait.counter, .value = wait.value});
   }
+  add_copies(operation, operation.copies_before, packets);
   if (Status status = add_launches(operation, packets); !status.is_ok()) return status;
+  add_copies(operation, operation.copies_after, packets);
   if (packets.size() + operation.writes.size() > kMaxCommands) {
     return Status(Code::kInvalidArgument, "an operation on a GPU has more than " +
                                               std::to_string(kMaxCommands) +

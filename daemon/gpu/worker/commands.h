@@ -19,6 +19,13 @@ struct PlacedSegment {
   std::vector<Place> destinations;
 };
 
+// Between device and host memory, in either direction.
+struct PlacedCopy {
+  Place to;
+  Place from;
+  uint64_t bytes = 0;
+};
+
 struct CounterWait {
   Place counter;
   uint64_t value = 0;
@@ -30,9 +37,11 @@ struct WorkerOperation {
   uint64_t number = 0;  // told when it has ended
   uint32_t stream = 0;
   std::vector<CounterWait> waits;
+  std::vector<PlacedCopy> copies_before;  // the launches
   // Its segments are those below.
   Batch batch;
   std::vector<PlacedSegment> segments;
+  std::vector<PlacedCopy> copies_after;
   std::vector<CounterWrite> writes;
 };
 

@@ -40,6 +40,14 @@ void pause(const Worker& worker, int64_t quiet_ns) {
   ::ppoll(&socket, 1, &wait, nullptr);
 }
 
+Status refuse_exclusive(const DeviceFacts& device) {
+  return {Code::kUnavailable,
+          device.name + " (" + to_text(device.uuid) +
+              ") is in exclusive-process mode, so that a training process and the daemon's worker "
+              "cannot both have it: run MPS (nvidia-cuda-mps-control -d), or allow several "
+              "processes (nvidia-smi -c DEFAULT), or hand over host memory"};
+}
+
 }  // namespace
 
 OpenDevice devices_of_plugin(std::string plugin) {
@@ -50,6 +58,7 @@ OpenDevice devices_of_plugin(std::string plugin) {
     if (!devices.is_ok()) return devices.status();
     for (const DeviceFacts& device : devices.value()) {
       if (device.uuid != wanted.uuid) continue;
+      if (device.is_exclusive && !device.has_mps) return refuse_exclusive(device);
       return table.value()->open(
           {.ordinal = device.ordinal, .memory_limit_bytes = wanted.memory_limit_bytes});
     }

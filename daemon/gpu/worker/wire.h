@@ -3,7 +3,7 @@
 // program.
 //
 // An operation is a sequence of commands for one stream: what it waits for (kWait), launches
-// (kReduce), counters (kWrite) and its end (kEnd). The counters are written whether the launches
+// (kReduce) and copies (kCopy), counters (kWrite) and its end (kEnd). The counters are written whether the launches
 // went well or not: who waits for them is not to wait for ever. Memory goes by numbers that the
 // daemon gives out, and offsets in it.
 #pragma once
@@ -38,6 +38,7 @@ enum class WorkerMessage : uint32_t {
   kReduce = 5,        // ReduceBody, segments
   kWrite = 6,         // WriteBody, writes
   kEnd = 7,           // EndBody; answered when all before it is done
+  kCopy = 8,          // CopyBody
   // From the worker:
   kReady = 16,        // ReadyBody: the device is open
   kMemoryAdded = 17,  // OutcomeBody of the memory's number, text
@@ -50,6 +51,7 @@ enum class MemoryKind : uint32_t {
   kIpc = 0,   // device memory, by its handle
   kFd = 1,    // device memory, by a descriptor
   kHost = 2,  // a memfd that cannot shrink, which is pinned
+  kScratch = 3,  // device memory that the worker allocates
 };
 
 struct OpenBody {
@@ -82,6 +84,15 @@ struct WaitBody {
   uint32_t reserved = 0;
   Place counter;
   uint64_t value = 0;
+};
+
+// Between device and host memory, in either direction.
+struct CopyBody {
+  uint32_t stream = 0;
+  uint32_t reserved = 0;
+  Place to;
+  Place from;
+  uint64_t bytes = 0;
 };
 
 inline constexpr uint8_t kNoDType = 0xff;
@@ -122,6 +133,7 @@ struct EndBody {
 struct ReadyBody {
   std::array<char, 64> name{};
   std::array<uint8_t, 16> uuid{};
+  uint8_t has_mps = 0;
 };
 
 struct OutcomeBody {

@@ -98,6 +98,7 @@ Status Worker::take(Packet& packet) {
     case WorkerMessage::kRemoveMemory: return remove_memory(packet);
     case WorkerMessage::kWait: return wait(packet);
     case WorkerMessage::kReduce: return reduce(packet);
+    case WorkerMessage::kCopy: return copy(packet);
     case WorkerMessage::kWrite: return write(packet);
     case WorkerMessage::kEnd: return end(packet);
     default: return broken("a message of type " + std::to_string(static_cast<uint32_t>(type)));
@@ -122,6 +123,7 @@ Status Worker::open_device(const OpenBody& wanted) {
   const std::string& name = device_->facts().name;
   std::memcpy(ready.name.data(), name.data(), std::min(name.size(), ready.name.size() - 1));
   ready.uuid = device_->facts().uuid;
+  ready.has_mps = device_->facts().has_mps ? 1 : 0;
   Packet packet(WorkerMessage::kReady);
   packet.add(ready);
   answer(std::move(packet));
@@ -163,6 +165,11 @@ Result<Worker::Memory> Worker::make(const AddMemoryBody& wanted, int fd) {
                       "larger ones");
   }
   if (wanted.kind == MemoryKind::kHost) return map_host(fd, wanted.bytes);
+  if (wanted.kind == MemoryKind::kScratch) {
+    const Result<DeviceAddress> base = device_->allocate(wanted.bytes, Sharing::kIpc);
+    if (!base.is_ok()) return base.status();
+    return Memory{.kind = wanted.kind, .base = base.value(), .bytes = wanted.bytes};
+  }
   MemoryHandle handle{.ipc = wanted.ipc, .bytes = wanted.bytes};
   if (wanted.kind == MemoryKind::kFd) {
     handle.sharing = Sharing::kFd;
@@ -206,6 +213,7 @@ Status Worker::remove_memory(Packet& packet) {
 }
 
 Status Worker::release(const Memory& memory) {
+  if (memory.kind == MemoryKind::kScratch) return device_->free(memory.base);
   if (memory.kind != MemoryKind::kHost) return device_->close_import(memory.base);
   const Status status = device_->unregister_host(memory.host);
   ::munmap(memory.host, memory.bytes);
@@ -252,16 +260,25 @@ Result<DeviceAddress> Worker::device_address(const Place& place, uint64_t bytes)
   return found->second.base + place.offset;
 }
 
-Result<uint64_t*> Worker::counter(const Place& place) const {
+Result<std::byte*> Worker::host_address(const Place& place, uint64_t bytes) const {
   const auto found = memories_.find(place.memory);
-  constexpr uint64_t kBytes = sizeof(uint64_t);
   if (found == memories_.end() || found->second.kind != MemoryKind::kHost ||
-      place.offset % kBytes != 0 || found->second.bytes < kBytes ||
-      place.offset > found->second.bytes - kBytes) {
-    return Status(Code::kNotFound, "there is no counter at " + std::to_string(place.offset) +
-                                       " of memory " + std::to_string(place.memory));
+      place.offset > found->second.bytes || bytes > found->second.bytes - place.offset) {
+    return Status(Code::kNotFound, "there is no host memory " + std::to_string(place.memory) +
+                                       " with " + std::to_string(bytes) + " bytes at " +
+                                       std::to_string(place.offset));
   }
-  return reinterpret_cast<uint64_t*>(found->second.host + place.offset);
+  return found->second.host + place.offset;
+}
+
+Result<uint64_t*> Worker::counter(const Place& place) const {
+  const Result<std::byte*> at = host_address(place, sizeof(uint64_t));
+  if (!at.is_ok()) return at.status();
+  if (place.offset % sizeof(uint64_t) != 0) {
+    return Status(Code::kNotFound,
+                  "there is no counter at " + std::to_string(place.offset) + ", which is odd");
+  }
+  return reinterpret_cast<uint64_t*>(at.value());
 }
 
 Status Worker::wait(Packet& packet) {
@@ -340,9 +357,37 @@ Status Worker::reduce(Packet& packet) {
   launch->batch.segments = launch->segments;
   Line& own = *found.value();
   if (Status status = begin(own); !status.is_ok()) return status;
-  return queue(own, [launch, failed, &own](Stream& stream) {
-    if (!own.failed.is_ok()) return Status::ok();  // what has failed ends with its first error
+  return queue_work(own, [launch, failed](Stream& stream) {
     return failed.is_ok() ? stream.reduce(launch->batch) : failed;
+  });
+}
+
+Status Worker::queue_work(Line& line, Call call) {
+  return queue(line, [&line, call = std::move(call)](Stream& stream) {
+    if (!line.failed.is_ok()) return Status::ok();  // what has failed ends with its first error
+    return call(stream);
+  });
+}
+
+Status Worker::copy(Packet& packet) {
+  CopyBody body;
+  if (!packet.take(body) || !packet.is_taken()) return broken("a copy");
+  const Result<Line*> found = line(body.stream);
+  if (!found.is_ok()) return found.status();
+  Line& own = *found.value();
+  if (Status status = begin(own); !status.is_ok()) return status;
+  const Result<std::byte*> src = host_address(body.from, body.bytes);
+  if (src.is_ok()) {
+    const Result<DeviceAddress> dst = device_address(body.to, body.bytes);
+    return queue_work(own, [dst, src = src.value(), bytes = body.bytes](Stream& stream) {
+      return dst.is_ok() ? stream.copy_to_device(dst.value(), src, bytes) : dst.status();
+    });
+  }
+  const Result<std::byte*> dst = host_address(body.to, body.bytes);
+  const Result<DeviceAddress> from = device_address(body.from, body.bytes);
+  const Status failed = dst.is_ok() ? from.status() : dst.status();
+  return queue_work(own, [dst, from, failed, bytes = body.bytes](Stream& stream) {
+    return failed.is_ok() ? stream.copy_to_host(dst.value(), from.value(), bytes) : failed;
   });
 }
 

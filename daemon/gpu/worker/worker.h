@@ -50,7 +50,7 @@ class Worker {
  private:
   struct Memory {
     MemoryKind kind = MemoryKind::kIpc;
-    DeviceAddress base = 0;     // of device memory
+    DeviceAddress base = 0;     // of device memory, the worker's own or another's
     std::byte* host = nullptr;  // else
     uint64_t bytes = 0;
     std::array<std::byte, 64> ipc{};
@@ -86,6 +86,7 @@ class Worker {
   Status remove_memory(Packet& packet);
   Status wait(Packet& packet);
   Status reduce(Packet& packet);
+  Status copy(Packet& packet);
   Status write(Packet& packet);
   Status end(Packet& packet);
 
@@ -97,8 +98,11 @@ class Worker {
   Status queue(Line& line, Call call);
   void open_operation(Line& line);
   Status begin(Line& line);
+  // A call of the operation that is being read; it is not made once another has failed.
+  Status queue_work(Line& line, Call call);
   // kNotFound when there is no such memory, or it ends before.
   Result<DeviceAddress> device_address(const Place& place, uint64_t bytes) const;
+  Result<std::byte*> host_address(const Place& place, uint64_t bytes) const;
   Result<uint64_t*> counter(const Place& place) const;
 
   bool receive();

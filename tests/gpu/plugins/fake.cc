@@ -1,6 +1,6 @@
 // A plugin whose one device is a fake one. RUEDA_FAKE_GPU is the folder of its memory, where other
 // processes are to share it; RUEDA_FAKE_GPU_LOSE_AFTER: how many operations it does until it is
-// lost.
+// lost; RUEDA_FAKE_GPU_MODE: "exclusive", "mps", or both.
 #include <cstdlib>
 #include <string>
 
@@ -9,9 +9,17 @@
 
 namespace {
 
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
 rueda::gpu::fake::FakeGpu& gpu() {
-  const char* folder = std::getenv("RUEDA_FAKE_GPU");
-  static rueda::gpu::fake::FakeGpu the_gpu({.folder = folder != nullptr ? folder : ""});
+  static rueda::gpu::fake::FakeGpu the_gpu(
+      {.memory_bytes = uint64_t{4} << 30,
+       .folder = variable("RUEDA_FAKE_GPU"),
+       .is_exclusive = variable("RUEDA_FAKE_GPU_MODE").find("exclusive") != std::string::npos,
+       .has_mps = variable("RUEDA_FAKE_GPU_MODE").find("mps") != std::string::npos});
   static rueda::gpu::fake::FakeRunner runner(the_gpu);
   return the_gpu;
 }
