@@ -16,6 +16,8 @@ PROGRAM = os.path.join(BUILD_DIR, "bin", "rueda-gpu-bench")
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench", "gpu", "run.sh")
 FAKE = os.path.join(BUILD_DIR, "lib", "librueda_gpu_test_fake.so")
 
+os.environ["RUEDA_FAKE_GPU_BYTES"] = str(64 << 20)
+
 
 def run(*arguments):
     return subprocess.run([PROGRAM, *arguments], text=True, stdout=subprocess.PIPE,

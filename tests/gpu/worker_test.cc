@@ -40,7 +40,8 @@ class WorkerTest : public testing::Test {
     worker_.emplace(std::move(ends.second),
                     [this](const OpenBody& wanted) -> Result<std::unique_ptr<Device>> {
                       if (wanted.uuid[0] != 0xfa) return Status(Code::kNotFound, "no such GPU");
-                      auto device = std::make_unique<FakeDevice>(gpu_);
+                      auto device = std::make_unique<FakeDevice>(
+                          gpu_, DeviceOptions{.memory_limit_bytes = wanted.memory_limit_bytes});
                       device_ = device.get();
                       return std::unique_ptr<Device>(std::move(device));
                     });

@@ -81,19 +81,20 @@ class Pinned:
 
 
 class Gate(Pinned):
-    """Streams wait at it until the host opens it."""
+    """Streams wait at it until the host opens it; then it can be closed again."""
 
     def __init__(self, gpu):
         super().__init__(gpu, 512, np.uint64)
         address = c_uint64()
         gpu("cuMemHostGetDevicePointer_v2", byref(address), self.at, c_uint(0))
-        self._gpu, self._address = gpu, address
+        self._gpu, self._address, self._value = gpu, address, 0
 
     def stop(self, stream):
-        self._gpu("cuStreamWaitValue64_v2", stream, self._address, c_uint64(1), c_uint(0))
+        self._value += 1
+        self._gpu("cuStreamWaitValue64_v2", stream, self._address, c_uint64(self._value), c_uint(0))
 
     def open(self):
-        self.array[0] = 1
+        self.array[0] = self._value
 
 
 def _load():

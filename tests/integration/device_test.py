@@ -86,8 +86,8 @@ class DeviceTest(IntegrationTest):
     def run_between_nodes(self, ranks, *scenarios, extra=()):
         daemons = self.start_daemons("alpha", "beta")
         job = self.start_job(daemons, ranks, device_rank(*scenarios), extra)
-        said = job.output() + "".join(daemon.output() for daemon in daemons)
-        self.assertEqual(job.exit_codes(), [0, 0], said)
+        codes = job.exit_codes()
+        self.assertEqual(codes, [0, 0], job.output() + "".join(daemon.output() for daemon in daemons))
         for daemon in daemons:
             self.assertGreater(daemon.metric("rueda_gpu_staged_bytes_total"), 0)
             self.assertTrue(wait_until(lambda d=daemon: d.metric("rueda_gpu_workers") == 0, 10))

@@ -273,12 +273,11 @@ Result<std::byte*> Worker::host_address(const Place& place, uint64_t bytes) cons
 
 Result<uint64_t*> Worker::counter(const Place& place) const {
   const Result<std::byte*> at = host_address(place, sizeof(uint64_t));
-  if (!at.is_ok()) return at.status();
-  if (place.offset % sizeof(uint64_t) != 0) {
-    return Status(Code::kNotFound,
-                  "there is no counter at " + std::to_string(place.offset) + ", which is odd");
+  if (at.is_ok() && place.offset % sizeof(uint64_t) == 0) {
+    return reinterpret_cast<uint64_t*>(at.value());
   }
-  return reinterpret_cast<uint64_t*>(at.value());
+  return Status(Code::kNotFound, "there is no counter at " + std::to_string(place.offset) +
+                                     " of memory " + std::to_string(place.memory));
 }
 
 Status Worker::wait(Packet& packet) {

@@ -1,6 +1,7 @@
 // A plugin whose one device is a fake one. RUEDA_FAKE_GPU is the folder of its memory, where other
 // processes are to share it; RUEDA_FAKE_GPU_LOSE_AFTER: how many operations it does until it is
-// lost; RUEDA_FAKE_GPU_MODE: "exclusive", "mps", or both.
+// lost; RUEDA_FAKE_GPU_MODE: "exclusive", "mps", or both; RUEDA_FAKE_GPU_BYTES: how much memory it
+// has.
 #include <cstdlib>
 #include <string>
 
@@ -15,8 +16,9 @@ std::string variable(const char* name) {
 }
 
 rueda::gpu::fake::FakeGpu& gpu() {
+  const std::string bytes = variable("RUEDA_FAKE_GPU_BYTES");
   static rueda::gpu::fake::FakeGpu the_gpu(
-      {.memory_bytes = uint64_t{4} << 30,
+      {.memory_bytes = bytes.empty() ? uint64_t{4} << 30 : std::stoull(bytes),
        .folder = variable("RUEDA_FAKE_GPU"),
        .is_exclusive = variable("RUEDA_FAKE_GPU_MODE").find("exclusive") != std::string::npos,
        .has_mps = variable("RUEDA_FAKE_GPU_MODE").find("mps") != std::string::npos});
