@@ -1,13 +1,14 @@
 #!/usr/bin/python3
-"""What autotuning brings to a step of a model, and that it costs nothing: Rueda with the defaults, and autotuned, in
-alternating rounds, over each of the networks. Each autotuned run first searches; what is measured are the steps after
-it has settled, which its log must show.
+"""What autotuning brings to a step of a model, and that it costs nothing: Rueda with the defaults, and with what a search
+has settled on, over each of the networks. Each round searches first, in a job of its own that records the plan that it
+settles on; then short jobs alternate, with the defaults and with that plan, because a machine does not stay as fast as it
+was for as long as a search takes.
 
     bench/autotune.py                                # two nodes over shaped links, then over loopback; needs root
     bench/autotune.py --networks loopback --model small1000
 
 Networks: loopback; netns, nodes in network namespaces joined by veth; and a rate such as 1gbit, the same with each link
-shaped. Prints Markdown: a row a network, with the setting that each run settled on.
+shaped. A step's time is the loop's pace. Prints Markdown: a row a network, with the setting that each search settled on.
 
 Exit codes: 0; 1 an error, a wrong result, or a search that did not settle; 2 a wrong command line; 3 the median of the
 ratios to the defaults is above --require (1.03).
@@ -37,33 +38,30 @@ SETTING = ("fusion_bytes", "chunk_bytes", "streams", "cutover")
 STEPS_BETWEEN = 4
 
 
-class Autotuned(Rueda):
-    """Measured once it has settled: `search` steps go before."""
-
-    def __init__(self, bin_dir, streams, search):
-        super().__init__(bin_dir, streams=streams)
-        self.name = "autotuned"
-        self.search = search
-        self.settled = []  # the last lines of the logs, as dicts
-
-    def measure(self, work, network):
-        plain = list(self.flags)
-        with tempfile.TemporaryDirectory() as folder:
-            log = Path(folder) / "search.csv"
-            self.flags = [*plain, "--autotune", f"--autotune-log={log}"]
-            try:
-                results = super().measure(dataclasses.replace(work, warmup=self.search), network)
-            finally:
-                self.flags = plain
-            self.settled.append(settled_line(log, self.search))
-        return results
-
-
 class Defaults(Rueda):
 
     def __init__(self, bin_dir, streams):
         super().__init__(bin_dir, streams=streams)
         self.name = "defaults"
+
+
+class Tuned(Rueda):
+    """With the plan that a search has recorded."""
+
+    def __init__(self, bin_dir, streams, plan):
+        super().__init__(bin_dir, streams=streams)
+        self.name = "autotuned"
+        self.flags += ["--plan", str(plan)]
+
+
+class Search(Rueda):
+    """Leaves a log and a plan in the folder."""
+
+    def __init__(self, bin_dir, streams, folder):
+        super().__init__(bin_dir, streams=streams)
+        self.name = "search"
+        self.log, self.plan = Path(folder) / "search.csv", Path(folder) / "plan.json"
+        self.flags += ["--autotune", f"--autotune-log={self.log}", f"--record-plan={self.plan}"]
 
 
 def settled_line(path, search):
@@ -94,9 +92,10 @@ def parse(arguments):
     parser.add_argument("--nodes", type=int, default=2, help="nodes, all on this machine (2)")
     parser.add_argument("--streams", help="TCP streams that the daemons open, for both; the search may use fewer")
     parser.add_argument("--iters", type=int, default=60, help="measured steps of a run (60)")
-    parser.add_argument("--search", type=int, default=900, help="steps before them, of the autotuned runs (900)")
-    parser.add_argument("--warmup", type=int, default=20, help="steps before them, of the others (20)")
-    parser.add_argument("--rounds", type=int, default=5, help="of both (5)")
+    parser.add_argument("--warmup", type=int, default=20, help="steps before them (20)")
+    parser.add_argument("--search", type=int, default=600, help="steps of a search (600)")
+    parser.add_argument("--rounds", type=int, default=3, help="searches (3)")
+    parser.add_argument("--pairs", type=int, default=5, help="of runs with the defaults and tuned, after each (5)")
     parser.add_argument("--repeats", type=int, default=1, help="of a disturbed run, at most (1)")
     parser.add_argument("--timeout-s", type=int, default=3600, help="for one run (3600)")
     parser.add_argument("--require", type=float, default=1.03, metavar="X",
@@ -105,7 +104,7 @@ def parse(arguments):
     parser.add_argument("--busy-ok", action="store_true", help="go on though the machine is busy with other work")
     parser.add_argument("--json", metavar="FILE", help="write everything measured")
     options = parser.parse_args(arguments)
-    for name in ("np", "nodes", "iters", "search", "rounds"):
+    for name in ("np", "nodes", "iters", "search", "rounds", "pairs"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} must be at least 1")
     return options
@@ -117,14 +116,20 @@ def measure(options, network_name, model, log):
     rate = None if network_name in ("loopback", "netns") else network_name
     work = Work(ranks=options.np, nodes=options.nodes, sizes=[model["bytes"]], model=options.model,
                 shapes=model["shapes"], iters=options.iters, warmup=options.warmup, timeout_s=options.timeout_s)
-    sides = [Defaults(options.bin_dir, options.streams),
-             Autotuned(options.bin_dir, options.streams, options.search)]
+    done, settled = [], []
     with open_network(options.nodes, "system", is_joined, rate) as network:
         log(f"over {network.text}")
-        done = rounds.run_rounds(sides, work, network, options.rounds, options.repeats, log)
+        for number in range(options.rounds):
+            with tempfile.TemporaryDirectory() as folder:
+                search = Search(options.bin_dir, options.streams, folder)
+                search.measure(dataclasses.replace(work, warmup=options.search, iters=1), network)
+                settled.append(settled_line(search.log, options.search))
+                log(f"search {number + 1} of {options.rounds}: {described(settled[-1])}")
+                sides = [Defaults(options.bin_dir, options.streams), Tuned(options.bin_dir, options.streams, search.plan)]
+                done += rounds.run_rounds(sides, work, network, options.pairs, options.repeats, log)
     times = {side.name: [one[side.name]["results"][0]["pace_us"] / 1e3 for one in done] for side in sides}
     ratios = [tuned / plain for plain, tuned in zip(times["defaults"], times["autotuned"])]
-    return {"network": network_name, "times_ms": times, "ratios": ratios, "settled": sides[1].settled, "rounds": done}
+    return {"network": network_name, "times_ms": times, "ratios": ratios, "settled": settled, "rounds": done}
 
 
 def described(line):
@@ -133,8 +138,8 @@ def described(line):
 
 def markdown(options, found):
     lines = [f"A step of {options.model}, {options.np} ranks on {options.nodes} nodes of this machine, {options.iters} "
-             f"steps a run, {options.rounds} alternating rounds; milliseconds, medians and ranges. Settings: "
-             f"{', '.join(SETTING)}.", ""]
+             f"steps a run, {options.pairs} alternating pairs of runs after each of {options.rounds} searches; "
+             f"milliseconds, medians and ranges. Settings: {', '.join(SETTING)}.", ""]
     rows = []
     for one in found:
         spreads = [rounds.spread(values) for values in (*one["times_ms"].values(), one["ratios"])]

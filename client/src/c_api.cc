@@ -294,6 +294,13 @@ int rueda_device_forget(const void* memory) {
   return with_session([&](Session& session) { return session.forget_device_memory(memory); });
 }
 
+int rueda_device_announce_frees(int are_announced) {
+  return with_session([&](Session& session) {
+    session.announce_device_frees(are_announced != 0);
+    return Status::ok();
+  });
+}
+
 int rueda_get_device_stats(rueda_device_stats* stats) {
   return with_session([&](Session& session) -> Status {
     if (stats == nullptr) return {Code::kInvalidArgument, "the stats pointer is NULL"};

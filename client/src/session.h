@@ -61,6 +61,7 @@ class Session {
   // The stream goes on when the operation has ended, well or not. The handle stays.
   Status wait_on_stream(rueda_handle handle, void* stream);
   Status forget_device_memory(const void* memory);
+  void announce_device_frees(bool are_announced);
   rueda_device_stats device_stats() const;
   // timeout_ms < 0: for ever. kTimeout leaves the handle as it is; any other end takes it away.
   Status wait(rueda_handle handle, int64_t timeout_ms, rueda_result* result);
@@ -253,6 +254,7 @@ class Session {
   rueda_stats stats_{};
 
   std::mutex device_mutex_;  // held while the first device memory is shared
+  bool device_frees_are_announced_ = false;  // under device_mutex_
   DeviceCounters* counters_ = nullptr;  // set once; lives as long as the process
   std::unique_ptr<DeviceMemories> device_memories_;
   uint64_t device_submissions_ = 0;

@@ -50,6 +50,7 @@ Status Session::open_device(uint64_t address) {
                 const rueda_abi_device_remove body{.memory_id = id, .reserved = 0};
                 return request(RUEDA_ABI_DEVICE_REMOVE, &body, sizeof(body), -1).status();
               }});
+  memories->announce_frees(device_frees_are_announced_);
   const Lock lock(mutex_);
   device_memories_ = std::move(memories);
   counters_ = &DeviceCounters::keep(std::move(counters));
@@ -225,6 +226,12 @@ Status Session::forget_device_memory(const void* memory) {
   return device_memories_->forget(address_of(memory));
 }
 
+void Session::announce_device_frees(bool are_announced) {
+  const std::lock_guard once(device_mutex_);
+  device_frees_are_announced_ = are_announced;
+  if (counters_ != nullptr) device_memories_->announce_frees(are_announced);
+}
+
 rueda_device_stats Session::device_stats() const {
   rueda_device_stats stats{};
   const DeviceMemories* memories = nullptr;
@@ -240,6 +247,7 @@ rueda_device_stats Session::device_stats() const {
   stats.cache_misses = known.misses;
   stats.recycled_addresses = known.recycled;
   stats.allocations = known.known;
+  stats.buffer_checks = known.checks;
   return stats;
 }
 

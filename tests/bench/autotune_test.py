@@ -38,22 +38,25 @@ class AutotuneTest(unittest.TestCase):
             with self.assertRaisesRegex(autotune.CompareError, why):
                 self.settled(text, search)
 
-    def test_the_autotuned_side_searches_first_and_with_a_log(self):
-        options = autotune.parse(["--search", "500", "--networks", "loopback"])
-        side = autotune.Autotuned(options.bin_dir, None, options.search)
-        work = autotune.Work(ranks=2, nodes=2, sizes=[4], model="m", warmup=20)
+    def test_after_each_search_short_runs_alternate(self):
+        options = autotune.parse(["--search", "500", "--networks", "loopback", "--rounds", "2", "--pairs", "3",
+                                  "--repeats", "0"])
+        seen = []
 
         def measured(self, work, network):
-            self.seen = (work.warmup, list(self.flags))
-            Path(self.flags[-1].split("=", 1)[1]).write_text(HEAD + MEASURED + SETTLED, encoding="utf-8")
-            return [{"time_us": 1.0}]
+            seen.append((self.name, work.warmup))
+            if self.name == "search":
+                self.log.write_text(HEAD + MEASURED + SETTLED, encoding="utf-8")
+            elif self.name == "autotuned":
+                assert self.flags[0] == "--plan", self.flags
+            return [{"time_us": 1.0, "pace_us": 2.0 if self.name == "defaults" else 1.0}]
 
         with mock.patch.object(autotune.Rueda, "measure", measured):
-            side.measure(work, None)
-        self.assertEqual(side.seen[0], 500)
-        self.assertIn("--autotune", side.seen[1])
-        self.assertEqual((side.flags, work.warmup), ([], 20), "as before")
-        self.assertEqual(len(side.settled), 1)
+            found = autotune.measure(options, "loopback", {"bytes": 4, "shapes": []}, lambda text: None)
+        self.assertEqual(seen[:3], [("search", 500), ("defaults", 20), ("autotuned", 20)])
+        self.assertEqual([name for name, _ in seen].count("search"), 2)
+        self.assertEqual(found["ratios"], [0.5] * 6)
+        self.assertEqual(len(found["settled"]), 2)
 
     def test_the_table_has_a_row_a_network(self):
         options = autotune.parse([])

@@ -105,6 +105,36 @@ TEST_F(DeviceMemoriesTest, AnAllocationIsSharedOnceHoweverManyTensorsLieInIt) {
   EXPECT_EQ(memories_.stats().misses, 1u);
 }
 
+TEST_F(DeviceMemoriesTest, WithAnnouncedFreesTheDriverIsAskedNowAndThen) {
+  driver_.allocate(0x1000, 4096);
+  constexpr int kUses = 10 * static_cast<int>(DeviceMemories::kUsesACheck);
+  for (int i = 0; i < kUses; ++i) ASSERT_TRUE(memories_.locate(0x1000, 1).is_ok());
+  EXPECT_EQ(memories_.stats().checks, kUses - 1u) << "each time, as long as nobody has promised";
+  memories_.announce_frees(true);
+  for (int i = 0; i < kUses; ++i) ASSERT_TRUE(memories_.locate(0x1000, 1).is_ok());
+  EXPECT_EQ(memories_.stats().checks, kUses - 1u + 10);
+  ASSERT_TRUE(memories_.forget(0x1000).is_ok());
+  driver_.free(0x1000);
+  driver_.allocate(0x1000, 4096);
+  EXPECT_EQ(memories_.locate(0x1000, 1).value().memory_id, 2u);
+}
+
+TEST_F(DeviceMemoriesTest, APromiseThatWasNotKeptIsSaidAndEnds) {
+  driver_.allocate(0x1000, 4096);
+  memories_.announce_frees(true);
+  ASSERT_TRUE(memories_.locate(0x1000, 1).is_ok());
+  driver_.free(0x1000);
+  driver_.allocate(0x1000, 4096);
+  testing::internal::CaptureStderr();
+  uint64_t uses = 1;
+  while (memories_.locate(0x1000, 1).value().memory_id == 1) ++uses;
+  EXPECT_EQ(uses, DeviceMemories::kUsesACheck);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("without rueda_device_forget"));
+  driver_.free(0x1000);
+  driver_.allocate(0x1000, 4096);
+  EXPECT_EQ(memories_.locate(0x1000, 1).value().memory_id, 3u) << "each use is checked again";
+}
+
 TEST_F(DeviceMemoriesTest, VirtualMemoryGoesByItsDescriptor) {
   driver_.allocate(0x1000, 4096, true);
   ASSERT_TRUE(memories_.locate(0x1000, 1).is_ok());

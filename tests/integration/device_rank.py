@@ -211,6 +211,23 @@ def recycle(gpu):
     say("ok recycle")
 
 
+def announced(gpu):
+    """An allocator that says what it frees: the driver is hardly asked."""
+    check(LIBRARY.rueda_device_announce_frees(1))
+    for number in range(50):
+        buffer = Buffer(gpu, np.full(COUNT, number, np.float32))
+        for _ in range(4):
+            wait(allreduce_async("a", buffer.at, buffer.at, [COUNT], "float32", MAX))
+        expect((buffer.get() == number).all(), f"number {number}: {buffer.get()[:4]}")
+        check(LIBRARY.rueda_device_forget(c_void_p(buffer.at)))
+        gpu.free(buffer.base)
+    known = stats()
+    expect((known.cache_misses, known.cache_hits, known.recycled_addresses, known.allocations) == (50, 350, 0, 0),
+           f"{known.cache_misses} misses, {known.cache_hits} hits, {known.allocations} known")
+    expect(known.buffer_checks == 1, f"{known.buffer_checks} checks of 350")
+    say("ok announced")
+
+
 def mismatch(gpu):
     buffer = Buffer(gpu, values("float32", 1))
     wait(allreduce_async("before", buffer.at, buffer.at, [COUNT], "float32"))
@@ -328,7 +345,7 @@ def stuck(gpu):
 
 
 SCENARIOS = {function.__name__: function
-             for function in (same, alike, broadcast, group, streams, crossed, skipped, recycle, mismatch, large, too_large,
+             for function in (same, alike, broadcast, group, streams, crossed, skipped, recycle, announced, mismatch, large, too_large,
                               mixed, refused, loop, stuck)}
 
 

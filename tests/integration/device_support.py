@@ -17,7 +17,7 @@ DTYPES = {"float32": 0, "float64": 1, "float16": 2, "int32": 4, "int64": 5, "int
 
 class DeviceStats(Structure):
     _fields_ = [(name, c_uint64) for name in ("submissions", "cache_hits", "cache_misses", "recycled_addresses",
-                                              "allocations", "stream_waits")]
+                                              "allocations", "stream_waits", "buffer_checks")]
 
 
 class DeviceError(Exception):
@@ -106,6 +106,7 @@ def _load():
         "rueda_device_broadcast_async": [POINTER(Tensor), c_int, c_void_p, POINTER(c_uint64)],
         "rueda_device_wait": [c_uint64, c_void_p],
         "rueda_device_forget": [c_void_p],
+        "rueda_device_announce_frees": [c_int],
         "rueda_get_device_stats": [POINTER(DeviceStats)],
     }
     for name, arguments in signatures.items():

@@ -76,6 +76,9 @@ class DeviceTest(IntegrationTest):
     def test_memory_that_comes_again_at_an_address(self):
         self.run_job(2, "recycle")
 
+    def test_an_allocator_that_announces_what_it_frees(self):
+        self.run_job(2, "announced")
+
     def test_device_and_host_memory_do_not_go_together(self):
         _, job = self.run_job(2, "mismatch")
         for number in range(2):

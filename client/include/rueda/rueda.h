@@ -334,6 +334,11 @@ RUEDA_API int rueda_device_wait(rueda_handle handle, void* stream);
  * hooks of allocators; without the call it does when its address comes again. Addresses that are
  * not known are fine. RUEDA_ERR_INVALID_ARGUMENT while an operation uses it. */
 RUEDA_API int rueda_device_forget(const void* memory);
+/* 1: rueda_device_forget is called before any device memory of this process is freed. Then the
+ * driver is not asked at each use of an allocation whether it is still the same, but now and then;
+ * a promise that was not kept is said on standard error, and ends that. 0, as at first: it is asked
+ * each time. Reducing memory that was freed without a word costs the job its GPU worker. */
+RUEDA_API int rueda_device_announce_frees(int are_announced);
 
 typedef struct rueda_device_stats {
   uint64_t submissions;        /* tensors in device memory */
@@ -342,6 +347,7 @@ typedef struct rueda_device_stats {
   uint64_t recycled_addresses; /* of these, those where another allocation had been known */
   uint64_t allocations;        /* known now */
   uint64_t stream_waits;       /* tensors that a stream was told to wait for */
+  uint64_t buffer_checks;      /* how often the driver was asked whether memory is still the same */
 } rueda_device_stats;
 RUEDA_API int rueda_get_device_stats(rueda_device_stats* stats);
 

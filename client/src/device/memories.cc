@@ -1,5 +1,6 @@
 #include "client/src/device/memories.h"
 
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -16,7 +17,7 @@ DeviceMemories::Entry DeviceMemories::find(uint64_t address) {
 Result<DeviceMemories::Place> DeviceMemories::locate(uint64_t address, size_t bytes) {
   const std::lock_guard lock(mutex_);
   Entry entry = find(address);
-  if (entry != known_.end() && driver_.buffer_id(address) == entry->second.buffer_id) {
+  if (entry != known_.end() && is_as_known(address, entry->second)) {
     ++stats_.hits;
   } else {
     ++stats_.misses;
@@ -35,6 +36,20 @@ Result<DeviceMemories::Place> DeviceMemories::locate(uint64_t address, size_t by
                       " bytes; a tensor must lie in one (of PyTorch: without expandable_segments)"};
   }
   return Place{entry->second.memory_id, offset};
+}
+
+bool DeviceMemories::is_as_known(uint64_t address, const Known& known) {
+  if (are_frees_announced_ && ++unchecked_ < kUsesACheck) return true;
+  unchecked_ = 0;
+  ++stats_.checks;
+  if (driver_.buffer_id(address) == known.buffer_id) return true;
+  if (std::exchange(are_frees_announced_, false)) {
+    std::fprintf(stderr,
+                 "rueda: device memory was freed without rueda_device_forget, though "
+                 "rueda_device_announce_frees was called: results since may be of memory that is "
+                 "no longer there; from now on every use asks the driver\n");
+  }
+  return false;
 }
 
 Result<DeviceMemories::Entry> DeviceMemories::add(uint64_t address) {
@@ -79,6 +94,11 @@ Status DeviceMemories::forget(uint64_t address) {
   const std::lock_guard lock(mutex_);
   const Entry entry = find(address);
   return entry == known_.end() ? Status::ok() : drop(entry);
+}
+
+void DeviceMemories::announce_frees(bool are_announced) {
+  const std::lock_guard lock(mutex_);
+  are_frees_announced_ = are_announced;
 }
 
 DeviceMemories::Stats DeviceMemories::stats() const {
