@@ -294,6 +294,8 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   void open_device();
   OnDevice& on_device(LocalRank rank, Ticket ticket);
   void launch_on_device(const core::Launch& launch);
+  // What a process that says goodbye takes with it, though it was to be read; null: nothing.
+  const Held* left_on_device(LocalRank rank) const;
   DeviceLaunch device_launch_of(const core::Launch& launch) const;
   FindDevicePlaces places_of(const core::Launch& launch);
   // `then` runs, from the loop, when no GPU worker touches memory of the job any more.

@@ -140,6 +140,15 @@ void JobRunner::launch_on_device(const core::Launch& launch) {
   });
 }
 
+const JobRunner::Held* JobRunner::left_on_device(LocalRank rank) const {
+  const Local& owner = locals_[static_cast<size_t>(rank.value)];
+  if (owner.attach_deferred) return nullptr;  // nothing of its own is under way
+  for (const Held& item : owner.held) {
+    if (item.is_in_flight && item.descriptor->memory == MemorySpace::kDevice) return &item;
+  }
+  return nullptr;
+}
+
 void JobRunner::stop_device(std::function<void()> then) {
   if (!device_) {
     then();

@@ -302,6 +302,29 @@ def mixed(gpu):
     say("ok mixed")
 
 
+def leaver(gpu):
+    """Rank 0 says goodbye with a tensor under way whose stream never comes to it."""
+    buffer = Buffer(gpu, np.zeros(COUNT, np.float32))
+    wait(allreduce_async("first", buffer.at, buffer.at, [COUNT], "float32"))
+    if rueda.rank() == 0:
+        stream, gate = gpu.stream(), Gate(gpu)
+        gate.stop(stream)
+        allreduce_async("left", buffer.at, buffer.at, [COUNT], "float32", SUM, stream)
+        time.sleep(0.3)
+        try:
+            rueda.shutdown()
+            expect(False, "it left without a word")
+        except rueda.RuedaTimeoutError as error:
+            say(f"left {error}")
+        os._exit(0)
+    try:
+        wait(allreduce_async("left", buffer.at, buffer.at, [COUNT], "float32"))
+        expect(False, "there was a result without rank 0")
+    except DeviceError as error:
+        say(f"error {error.code} {error}")
+    sys.exit(3)
+
+
 def loop(gpu):
     """Until something happens."""
     stream = gpu.stream()
@@ -346,7 +369,7 @@ def stuck(gpu):
 
 SCENARIOS = {function.__name__: function
              for function in (same, alike, broadcast, group, streams, crossed, skipped, recycle, announced, mismatch, large, too_large,
-                              mixed, refused, loop, stuck)}
+                              mixed, leaver, refused, loop, stuck)}
 
 
 def main():

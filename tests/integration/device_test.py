@@ -228,6 +228,17 @@ class DeviceTest(IntegrationTest):
             self.assertEqual(daemon.metric("rueda_gpu_memories"), 0)
         self.assertEqual(daemon.metric("rueda_gpu_worker_losses_total"), 0)
 
+    def test_a_rank_that_leaves_with_device_memory_under_way_is_an_error_that_names_it(self):
+        for nodes in (["alpha"], ["alpha", "beta"]):
+            daemons = self.start_daemons(*nodes)
+            job = self.start_job(daemons, [2] if len(nodes) == 1 else [1, 1], device_rank("leaver"))
+            job.wait_for(0, "^left")
+            self.assertRegex(job.wait_for(1, "^error (.*)$", 10 * SLOWNESS).group(1),
+                             '^-5 rank 0 said goodbye while tensor "left" in its device memory was under way')
+            job.exit_codes()
+            self.stop_daemons()
+            self.daemons.clear()
+
     def test_kill_of_the_daemon_releases_the_streams(self):
         daemon, = self.start_daemons("alpha")
         job = self.start_job([daemon], [2], device_rank("loop"))
