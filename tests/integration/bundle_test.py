@@ -121,7 +121,7 @@ class BundleTest(unittest.TestCase):
         self.needs_root()
         done = self.in_root("cd /tmp && /rueda/bin/ruedarun -np 2 --virtual-nodes 2 /rueda/bin/rueda-bench allreduce "
                             "-b 4K -e 64K -f 4 && /rueda/bin/ruedactl --version")
-        self.assertRegex(done.stdout, r"(?m)^ *65536 ")
+        self.assertRegex(done.stdout, r"(?m)^\[0\] +65536 .* 0$")
 
     def test_gpu_tests_say_that_there_is_no_gpu(self):
         self.needs_root()

@@ -302,6 +302,22 @@ def mixed(gpu):
     say("ok mixed")
 
 
+def late(gpu):
+    """What comes back does not wait for a tensor whose stream is late."""
+    stream, gate = gpu.stream(), Gate(gpu)
+    early, behind = Buffer(gpu, np.ones(COUNT, np.float32)), Buffer(gpu, np.full(COUNT, 5, np.float32))
+    for step in range(15):
+        gate.stop(stream)
+        first = allreduce_async("early", early.at, early.at, [COUNT], "float32", AVERAGE)
+        second = allreduce_async("behind", behind.at, behind.at, [COUNT], "float32", MAX, stream)
+        wait(first, 10_000)
+        expect((early.get() == 1).all(), f"early in step {step}: {early.get()[:4]}")
+        gate.open()
+        wait(second)
+        expect((behind.get() == 5).all(), f"behind in step {step}: {behind.get()[:4]}")
+    say("ok late")
+
+
 def leaver(gpu):
     """Rank 0 says goodbye with a tensor under way whose stream never comes to it."""
     buffer = Buffer(gpu, np.zeros(COUNT, np.float32))
@@ -368,8 +384,8 @@ def stuck(gpu):
 
 
 SCENARIOS = {function.__name__: function
-             for function in (same, alike, broadcast, group, streams, crossed, skipped, recycle, announced, mismatch, large, too_large,
-                              mixed, leaver, refused, loop, stuck)}
+             for function in (same, alike, broadcast, group, streams, crossed, skipped, recycle, announced, mismatch, large,
+                              too_large, mixed, late, leaver, refused, loop, stuck)}
 
 
 def main():

@@ -118,6 +118,12 @@ class DeviceTest(IntegrationTest):
             self.stop_daemons()
             self.daemons.clear()
 
+    def test_a_result_does_not_wait_for_what_is_to_go_out_later(self):
+        self.run_job(2, "late")
+        self.stop_daemons()
+        self.daemons.clear()
+        self.run_between_nodes([2, 1], "late")
+
     def test_what_is_too_large_for_the_daemon_is_an_error_that_names_the_flag(self):
         arguments = ["--gpu-plugin", self.plugin, "--gpu-staging-bytes", "1M"]
         daemons = IntegrationTest.start_daemons(self, "alpha", "beta", arguments=arguments)
