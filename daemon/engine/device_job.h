@@ -1,8 +1,8 @@
 // What of a job is on GPUs: memory that its ranks share, and the worker that reduces it
 // (engine/gpu_worker.h), which starts when the first rank shares some. Belongs to the control loop.
 //
-// What goes between nodes lies in host memory meanwhile, which is there from the first such operation
-// on, and grows to the largest of them.
+// What goes between nodes lies in host memory meanwhile, which is there from the first such
+// operation on, and grows to the largest of them.
 //
 // A worker that is lost is not replaced: all that it had is void, and what is asked for afterwards
 // is refused with the reason. The next job of that name has a worker of its own.

@@ -238,7 +238,8 @@ void JobRunner::fail(const Status& status, std::vector<core::Delivery> deliverie
     if (!*alive) return;
     failing_ = false;
     operations_.clear();
-    drop_staged();
+    staged_.clear();
+    in_order_.clear();
     deliver_all(deliveries);
     for (Local& item : locals_) {
       if (item.session) item.session->job_failed(status);
@@ -342,7 +343,6 @@ void JobRunner::on_detached(session::Session& session) {
 }
 
 void JobRunner::finish_detach(LocalRank rank) {
-  if (!staged_.empty()) return leaving_.push_back(rank);
   Local& item = local(rank);
   item.detaching = false;
   --detaching_;

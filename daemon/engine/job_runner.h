@@ -317,8 +317,6 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   void end_staged(const StagedBatch& staged, const Status& status);
   // What of those that are cancelled is in use until the data plane has let go of it.
   std::vector<StagedRow> cancel_staged(const core::Cancel& cancelled);
-  void drop_staged();
-  void let_leave();
 
   // A small operation of one node, on this loop.
   void run_here(const Operation& operation);
@@ -364,15 +362,14 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   std::vector<EndedHere> ended_here_;  // and not told yet
   std::unique_ptr<DeviceJob> device_;  // null: nobody has shared device memory
   std::map<OperationKey, std::shared_ptr<StagedBatch>> staged_;
-  // What was launched behind a batch that is not in host memory yet: the data plane takes operations
-  // in their order.
+  // What was launched behind a batch that is not in host memory yet: the data plane takes
+  // operations in their order.
   struct InOrder {
     Seq seq;
     bool is_ready = false;
     std::vector<Part> parts;
   };
   std::map<std::pair<uint32_t, core::Track>, std::deque<InOrder>> in_order_;
-  std::vector<LocalRank> leaving_;  // see let_leave()
   OperationKernels kernels_;
   std::vector<std::string> data_addresses_;  // of the epoch, by node
   size_t loops_ = 1;                         // of the epoch: data loops of every node

@@ -237,7 +237,6 @@ void JobRunner::cancel(const core::Cancel& cancelled) {
     };
   }
   context_.data_loops.cancel(spec_.job, data_epoch_, cancelled, std::move(done));
-  let_leave();
 }
 
 }  // namespace rueda::engine

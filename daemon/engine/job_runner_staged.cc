@@ -130,7 +130,6 @@ void JobRunner::end_staged(const StagedBatch& staged, const Status& status) {
   } else {
     step(core::OperationFailed{seq, status});
   }
-  let_leave();
 }
 
 // What is on its way to host memory is let go of when it has come there.
@@ -150,21 +149,6 @@ std::vector<StagedRow> JobRunner::cancel_staged(const core::Cancel& cancelled) {
     if (order->second.empty()) in_order_.erase(order);
   }
   return sent;
-}
-
-void JobRunner::drop_staged() {
-  staged_.clear();
-  in_order_.clear();
-  let_leave();
-}
-
-// Ranks that have said goodbye, once nothing is on its way to the memory of their neighbours.
-void JobRunner::let_leave() {
-  if (!staged_.empty() || leaving_.empty()) return;
-  boost::asio::post(context_.control_loop, [this, alive = alive_] {
-    if (!*alive || !staged_.empty()) return;
-    for (const LocalRank rank : std::exchange(leaving_, {})) finish_detach(rank);
-  });
 }
 
 }  // namespace rueda::engine

@@ -3,8 +3,8 @@
 // program.
 //
 // An operation is a sequence of commands for one stream: what it waits for (kWait), launches
-// (kReduce) and copies (kCopy), counters (kWrite) and its end (kEnd). The counters are written whether the launches
-// went well or not: who waits for them is not to wait for ever. Memory goes by numbers that the
+// (kReduce) and copies (kCopy), counters (kWrite) and its end (kEnd). The counters are written
+// whether the launches went well or not: who waits for them is not to wait for ever. Memory goes by numbers that the
 // daemon gives out, and offsets in it.
 #pragma once
 
