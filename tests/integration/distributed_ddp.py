@@ -1,5 +1,8 @@
 """DistributedDataParallel on Rueda learns what it learns on Gloo."""
 
+import contextlib
+import warnings
+
 import torch
 import torch.distributed as dist
 from distributed_collectives import end, gloo  # noqa: F401
@@ -7,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import rueda
 import rueda.distributed
+from rueda.distributed import _buckets
 
 STEPS = 50
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
@@ -122,34 +126,66 @@ def copied_by(model):
     return after.bytes_copied_in - before.bytes_copied_in + after.bytes_copied_out - before.bytes_copied_out
 
 
-def case_arena_hook_copies_nothing_else():
-    model = DistributedDataParallel(torch.nn.Linear(300, 300))
-    model.register_comm_hook(None, rueda.distributed.arena_hook)
+def case_buckets_are_of_the_arena():
+    """From their allocation on, before and after DDP makes them anew: librueda copies nothing, with a hook or without, and
+    with views of buckets DDP does not either."""
+    for hook in (None, rueda.distributed.arena_hook, rueda.distributed.bf16_wire_hook):
+        for has_views in (False, True):
+            module = torch.nn.Linear(300, 300)
+            model = DistributedDataParallel(module, gradient_as_bucket_view=has_views)
+            if hook is not None:
+                model.register_comm_hook(None, hook)
+            assert copied_by(model) == 0, (hook, has_views)
+            memory = {parameter.grad.data_ptr() for parameter in module.parameters()}
+            model(torch.ones(2, 300)).sum().backward()
+            assert memory == {parameter.grad.data_ptr() for parameter in module.parameters()}
+
+
+def case_what_the_hook_returns_is_the_bucket():
+    """So DDP does not copy it, either, and gradients are views of it."""
+    seen = []
+
+    def watch(group, bucket):
+        future = rueda.distributed.arena_hook(group, bucket)
+        address = bucket.buffer().data_ptr()
+        future.then(lambda done: seen.append((address, done.value().data_ptr())))
+        return future
+
+    module = torch.nn.Linear(300, 300)
+    model = DistributedDataParallel(module, gradient_as_bucket_view=True)
+    model.register_comm_hook(None, watch)
     assert copied_by(model) == 0
+    buffer, result = seen[-1]
+    assert buffer == result
+    assert buffer in (module.weight.grad.data_ptr(), module.bias.grad.data_ptr())
 
 
-def case_buckets_move_into_the_arena():
-    """Then DDP copies nothing, either: what the hook returns is the bucket, and gradients are views of it."""
-    hooks = (rueda.distributed.arena_hook, rueda.distributed.bf16_wire_hook)
-    for hook in hooks:
-        seen = []
+@contextlib.contextmanager
+def arena_asked(answer):
+    """The buckets' allocator in the arena is `answer` for a while."""
+    given, _buckets.result_of = _buckets.result_of, answer
+    try:
+        yield
+    finally:
+        _buckets.result_of = given
 
-        def watch(group, bucket, hook=hook, seen=seen):
-            future = hook(group, bucket)
-            buffer = bucket.buffer()
-            future.then(lambda done: seen.append((buffer.data_ptr(), done.value().data_ptr())))
-            return future
 
-        module = torch.nn.Linear(300, 300)
-        model = DistributedDataParallel(module, gradient_as_bucket_view=True)
-        model.register_comm_hook(None, watch)
-        assert copied_by(model) == 0
-        buffer, result = seen[-1]
-        assert buffer == result
-        assert buffer in (module.weight.grad.data_ptr(), module.bias.grad.data_ptr())
-        memory = {parameter.grad.data_ptr() for parameter in module.parameters()}
-        model(torch.ones(2, 300)).sum().backward()
-        assert memory == {parameter.grad.data_ptr() for parameter in module.parameters()}
+def case_buckets_of_other_groups_are_ordinary():
+    asked = []
+    with arena_asked(lambda shape, dtype: asked.append(shape)):
+        DistributedDataParallel(torch.nn.Linear(300, 300), process_group=gloo())
+    assert not asked
+
+
+def case_buckets_without_shared_memory_are_copied():
+    """A full arena is a warning, and DDP goes on."""
+    def refuse(shape, dtype):
+        raise rueda.RuedaError(-1, "no memory")
+
+    with arena_asked(refuse), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert copied_by(DistributedDataParallel(torch.nn.Linear(300, 300))) > 0
+    assert any("not in shared memory" in str(one.message) for one in caught), caught
 
 
 def case_compression_hooks():

@@ -10,6 +10,7 @@ Tensors are on the CPU. PyTorch 1.13 and 2.x; nothing is compiled. docs/torch_di
 import torch.distributed as _dist
 
 from ._backend import create
+from ._buckets import install as _install_buckets
 from ._groups import monitored_barrier
 from ._hooks import arena_hook, bf16_wire_hook, fp16_wire_hook
 
@@ -26,3 +27,4 @@ def _register() -> None:
 
 
 _register()
+_install_buckets()

@@ -1,0 +1,64 @@
+"""DDP's buckets in memory that the daemon reads and writes where it is, from their allocation on.
+
+DDP's reducer allocates them in C++, with nothing that a process group could say to it (PyTorch 2.8 asks its backend for
+memory, but only one that is compiled). So torch.distributed.Reducer, which DDP makes its reducer of, becomes a class of its
+own: while the original makes or remakes buckets for a group of Rueda's, the memory that it asks PyTorch for comes from the
+arena. Reducers of other groups are what they were."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import warnings
+from typing import Any, Callable, ContextManager, Dict, Optional, Sequence, Tuple
+
+import torch
+import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .._errors import RuedaError
+from ..torch._tensors import result_of
+from ._backend import ProcessGroupRueda
+
+
+def install() -> None:
+    """Once a process is enough, and more than once does no harm."""
+    if not issubclass(dist.Reducer, _ArenaReducer):
+        dist.Reducer = _ArenaReducer
+
+
+class _ArenaReducer(dist.Reducer):  # type: ignore[misc]
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self._is_ours = any(isinstance(one, ProcessGroupRueda) for one in (*arguments, *named.values()))
+        with self._allocating():
+            super().__init__(*arguments, **named)
+
+    def _rebuild_buckets(self) -> Any:
+        """After the first step, by the order in which gradients came. DDP asks before every step, and once is enough."""
+        with self._allocating():
+            return super()._rebuild_buckets()
+
+    def _allocating(self) -> ContextManager[Any]:
+        return _BucketsInArena() if self._is_ours else contextlib.nullcontext()
+
+
+class _BucketsInArena(TorchDispatchMode):  # type: ignore[misc]
+    """While it is on, this thread's large flat tensors of floating-point numbers are of the arena."""
+
+    def __torch_dispatch__(self, function: Callable[..., Any], types: Any, arguments: Tuple[Any, ...] = (),
+                           named: Optional[Dict[str, Any]] = None) -> Any:
+        named = named or {}
+        if function is torch.ops.aten.empty.memory_format and _is_bucket(arguments[0], named):
+            try:
+                return result_of(arguments[0], named["dtype"])
+            except RuedaError as error:
+                warnings.warn(f"a bucket of DDP is not in shared memory, and is copied there and back in each step: {error}",
+                              RuntimeWarning, stacklevel=2)
+        return function(*arguments, **named)
+
+
+def _is_bucket(shape: Sequence[int], named: Dict[str, Any]) -> bool:
+    dtype, device = named.get("dtype"), named.get("device")
+    return (len(shape) == 1 and math.prod(shape) > 0 and isinstance(dtype, torch.dtype)
+            and (dtype.is_floating_point or dtype.is_complex)
+            and (device is None or torch.device(device).type == "cpu") and not named.get("pin_memory"))
