@@ -39,7 +39,7 @@ if $torch2; then
     debian="$(tests/torch/torch1.sh)"
     RUEDA_TEST_PYTHON="$(tests/torch/torch2.sh)"
     export RUEDA_TEST_PYTHON
-    test_preset release -R "^(distributed_test|distributed_examples_test)$"
+    test_preset release -R "^(distributed_test|distributed_examples_test|device_torch_test)$"
     for python in "$debian" "$RUEDA_TEST_PYTHON"; do
       say "PyTorch's own tests with $python ($SECONDS s so far)"
       if tests/torch/run.sh build/release "$python"; then

@@ -157,6 +157,8 @@ int cuMemAlloc_v2(CuPointer* address, size_t bytes) {
 int rueda_fake_alloc_fd(CuPointer* address, size_t bytes) {
   return allocate(address, bytes, Sharing::kFd);
 }
+// Where the CPU has what this process has allocated, for programs that compute there.
+void* rueda_fake_host_memory(CuPointer address) { return state().device.host_memory(address); }
 int cuMemFree_v2(CuPointer address) { return to_result(state().device.free(address)); }
 
 int cuIpcGetMemHandle(void* handle, CuPointer address) {

@@ -4,20 +4,16 @@ the file $RUEDA_CUDA_LIBRARY, or the machine's."""
 import ctypes
 import mmap
 import os
-from ctypes import POINTER, Structure, byref, c_int, c_int64, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import byref, c_int, c_int64, c_size_t, c_uint, c_uint64, c_void_p
 
 import numpy as np
+import rueda
 from rueda import _library as rueda_library
 from rueda._library import ReduceOptions, Result, Tensor
 
 NO_STREAM = c_void_p(-1)
 SUM, AVERAGE, MIN, MAX, PRODUCT = range(5)
 DTYPES = {"float32": 0, "float64": 1, "float16": 2, "int32": 4, "int64": 5, "int8": 6, "uint8": 7, "bool": 8}
-
-
-class DeviceStats(Structure):
-    _fields_ = [(name, c_uint64) for name in ("submissions", "cache_hits", "cache_misses", "recycled_addresses",
-                                              "allocations", "stream_waits", "buffer_checks")]
 
 
 class DeviceError(Exception):
@@ -30,7 +26,8 @@ class Gpu:
     """The first GPU; its primary context is this thread's."""
 
     def __init__(self):
-        self._cuda = ctypes.CDLL(os.environ.get("RUEDA_CUDA_LIBRARY", "libcuda.so.1"))
+        self.library_path = os.environ.get("RUEDA_CUDA_LIBRARY", "libcuda.so.1")
+        self._cuda = ctypes.CDLL(self.library_path)
         self("cuInit", c_uint(0))
         device, context = c_int(), c_void_p()
         self("cuDeviceGet", byref(device), c_int(0))
@@ -99,16 +96,7 @@ class Gate(Pinned):
 
 def _load():
     library = rueda_library.load()
-    signatures = {
-        "rueda_device_allreduce_async": [POINTER(Tensor), POINTER(ReduceOptions), c_void_p, POINTER(c_uint64)],
-        "rueda_device_grouped_allreduce_async": [ctypes.c_char_p, POINTER(Tensor), c_size_t,
-                                                 POINTER(ReduceOptions), c_void_p, POINTER(c_uint64)],
-        "rueda_device_broadcast_async": [POINTER(Tensor), c_int, c_void_p, POINTER(c_uint64)],
-        "rueda_device_wait": [c_uint64, c_void_p],
-        "rueda_device_forget": [c_void_p],
-        "rueda_device_announce_frees": [c_int],
-        "rueda_get_device_stats": [POINTER(DeviceStats)],
-    }
+    signatures = {"rueda_device_forget": [c_void_p], "rueda_device_announce_frees": [c_int]}
     for name, arguments in signatures.items():
         function = getattr(library, name)
         function.restype, function.argtypes = c_int, arguments
@@ -162,7 +150,4 @@ def wait(handle, timeout_ms=30_000):
     return result
 
 
-def stats():
-    found = DeviceStats()
-    check(LIBRARY.rueda_get_device_stats(byref(found)))
-    return found
+stats = rueda.device_stats

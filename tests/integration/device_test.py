@@ -5,11 +5,11 @@ streams, memory that is freed, and what follows when one of them dies."""
 import os
 import re
 import signal
-import tempfile
 import time
 
 import harness
-from harness import BUILD, PYTHON, SLOWNESS, SOURCE, IntegrationTest, wait_until
+from device_harness import DeviceIntegrationTest
+from harness import PYTHON, SLOWNESS, SOURCE, wait_until
 
 RANK_LOST_S = 2.0 * SLOWNESS
 # A worker that is lost is waited for, so that nothing touches memory when the ranks are told.
@@ -20,19 +20,7 @@ def device_rank(*scenarios):
     return [PYTHON, os.path.join(SOURCE, "tests", "integration", "device_rank.py"), *scenarios]
 
 
-class DeviceTest(IntegrationTest):
-
-    def setUp(self):
-        super().setUp()
-        self.memory = tempfile.TemporaryDirectory(prefix="rueda-gpu-")
-        self.addCleanup(self.memory.cleanup)
-        library_path = os.path.join(BUILD, "lib")
-        self.plugin = os.path.join(library_path, "librueda_gpu_test_fake.so")
-        self.env["RUEDA_FAKE_GPU"] = self.memory.name
-        self.env["RUEDA_CUDA_LIBRARY"] = os.path.join(library_path, "librueda_fake_cuda.so")
-
-    def start_daemons(self, *node_ids, plugin=None):
-        return super().start_daemons(*node_ids, arguments=["--gpu-plugin", plugin or self.plugin])
+class DeviceTest(DeviceIntegrationTest):
 
     def run_job(self, ranks, *scenarios, extra=()):
         daemon, = self.start_daemons("alpha")
@@ -126,7 +114,7 @@ class DeviceTest(IntegrationTest):
 
     def test_what_is_too_large_for_the_daemon_is_an_error_that_names_the_flag(self):
         arguments = ["--gpu-plugin", self.plugin, "--gpu-staging-bytes", "1M"]
-        daemons = IntegrationTest.start_daemons(self, "alpha", "beta", arguments=arguments)
+        daemons = harness.IntegrationTest.start_daemons(self, "alpha", "beta", arguments=arguments)
         job = self.start_job(daemons, [1, 1], device_rank("too_large"))
         for number in range(2):
             self.assertRegex(job.wait_for(number, "^error (.*)$").group(1), "4194304 bytes.*raise --gpu-staging-bytes")

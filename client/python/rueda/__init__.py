@@ -13,8 +13,8 @@ initialised process cannot use the library.
 
 from typing import Any
 
-from ._context import (Nonfinite, Stats, cross_rank, cross_size, first_nonfinite, init, is_initialized,
-                       local_rank, local_size, node_id, rank, shutdown, size, start_timeline, stats, stop_timeline)
+from ._context import (DeviceStats, Nonfinite, Stats, cross_rank, cross_size, device_stats, first_nonfinite, init,
+                       is_initialized, local_rank, local_size, node_id, rank, shutdown, size, start_timeline, stats, stop_timeline)
 from ._errors import HorovodInternalError, RuedaError, RuedaInternalError, RuedaTimeoutError
 from ._grouped import (grouped_allgather, grouped_allgather_async, grouped_reducescatter,
                        grouped_reducescatter_async)
@@ -32,11 +32,11 @@ from ._process_sets import (ProcessSet, add_process_set, global_process_set,
 __version__ = "0.1.0"
 
 __all__ = [
-    "Adasum", "Average", "HorovodInternalError", "Max", "Min", "Nonfinite", "PlannedTensor", "ProcessSet", "Product",
+    "Adasum", "Average", "DeviceStats", "HorovodInternalError", "Max", "Min", "Nonfinite", "PlannedTensor", "ProcessSet", "Product",
     "ReduceOp", "RuedaError", "RuedaInternalError", "RuedaTimeoutError", "Stats", "Sum", "add_process_set", "allgather",
     "allgather_async", "alltoall", "alltoall_async", "allreduce", "allreduce_",
     "allreduce_async", "allreduce_async_", "barrier", "broadcast", "broadcast_", "broadcast_async",
-    "broadcast_async_", "cross_rank", "cross_size", "declare_plan", "empty", "first_nonfinite",
+    "broadcast_async_", "cross_rank", "cross_size", "declare_plan", "device_stats", "empty", "first_nonfinite",
     "gather", "gather_async", "global_process_set", "grouped_allgather", "grouped_allgather_async", "grouped_allreduce",
     "grouped_allreduce_", "grouped_allreduce_async", "grouped_allreduce_async_", "grouped_reducescatter",
     "grouped_reducescatter_async", "init", "is_initialized", "join", "local_rank", "local_size", "node_id", "poll", "rank",

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from typing import NamedTuple, Optional, Sequence, Union
 
-from . import _library, _operations, _process_sets
+from . import _left, _library, _operations, _process_sets
 from ._errors import INVALID_ARGUMENT, RuedaError
 from ._library import InitOptions, byref, check
 
 
 _sessions = 0
+
+
+_SHUTDOWN_S = 5.0  # as long as librueda waits
 
 
 class Stats(NamedTuple):
@@ -53,12 +56,14 @@ def init(process_sets: Optional[Sequence[_process_sets.Ranks]] = None, *,
 def shutdown() -> None:
     """Waits for what is in flight (5 s at most), says goodbye and frees everything but
     rueda.empty's arrays, which stay readable. init() may follow. Does nothing before init(). Raises
-    RuedaTimeoutError if operations were left in flight. Not to be called beside another
-    function."""
+    RuedaTimeoutError if operations were left in flight, RuedaError if one that a stream waits for has
+    failed. Not to be called beside another function."""
     library = _library.loaded()
     if library is None:
         return
     try:
+        if is_initialized():
+            _left.finish(_SHUTDOWN_S)
         check(library.rueda_shutdown())
     finally:
         _begin_session()
@@ -67,6 +72,7 @@ def shutdown() -> None:
 def _begin_session() -> None:
     global _sessions
     _sessions += 1
+    _left.reset()
     _operations.reset()
     _process_sets.reset()
 
@@ -132,6 +138,27 @@ def stats() -> Stats:
     raw = _library.Stats()
     check(_library.load().rueda_get_stats(byref(raw)))
     return Stats(*(getattr(raw, field) for field in Stats._fields))
+
+
+class DeviceStats(NamedTuple):
+    """Counters of tensors in device memory since init(), and of librueda's cache of allocations. buffer_checks: how
+    often the driver was asked whether memory is still the same."""
+
+    submissions: int
+    cache_hits: int
+    cache_misses: int
+    recycled_addresses: int
+    allocations: int
+    stream_waits: int
+    buffer_checks: int
+
+
+def device_stats() -> DeviceStats:
+    """Those of this process. Thread-safe."""
+    _operations.require_init()
+    raw = _library.DeviceStats()
+    check(_library.load().rueda_get_device_stats(byref(raw)))
+    return DeviceStats(*(getattr(raw, field) for field in DeviceStats._fields))
 
 
 class Nonfinite(NamedTuple):

@@ -44,6 +44,12 @@ class Stats(Structure):
                 ("bytes_copied_out", c_uint64), ("arena_bytes", c_uint64)]
 
 
+class DeviceStats(Structure):
+    _fields_ = [("submissions", c_uint64), ("cache_hits", c_uint64), ("cache_misses", c_uint64),
+                ("recycled_addresses", c_uint64), ("allocations", c_uint64), ("stream_waits", c_uint64),
+                ("buffer_checks", c_uint64)]
+
+
 class Nonfinite(Structure):
     _fields_ = [("tensor", c_char * 256), ("rank", c_int32), ("process_set", c_uint32), ("step", c_uint64),
                 ("element", c_uint64), ("value", c_int32)]
@@ -78,6 +84,12 @@ _SIGNATURES = {
                                            POINTER(c_uint64)]),
     "rueda_scatter_async": (c_int, [POINTER(Tensor), POINTER(c_int64), c_int, POINTER(c_uint64)]),
     "rueda_alltoall_async": (c_int, [POINTER(Tensor), POINTER(c_int64), POINTER(c_uint64)]),
+    "rueda_device_allreduce_async": (c_int, [POINTER(Tensor), POINTER(ReduceOptions), c_void_p, POINTER(c_uint64)]),
+    "rueda_device_grouped_allreduce_async": (c_int, [c_char_p, POINTER(Tensor), c_size_t, POINTER(ReduceOptions),
+                                                     c_void_p, POINTER(c_uint64)]),
+    "rueda_device_broadcast_async": (c_int, [POINTER(Tensor), c_int, c_void_p, POINTER(c_uint64)]),
+    "rueda_device_wait": (c_int, [c_uint64, c_void_p]),
+    "rueda_get_device_stats": (c_int, [POINTER(DeviceStats)]),
     "rueda_process_set_barrier_async": (c_int, [c_uint32, c_char_p, POINTER(c_uint64)]),
     "rueda_join_async": (c_int, [POINTER(c_uint64)]),
     "rueda_process_set_add": (c_int, [POINTER(c_int32), c_int32, POINTER(c_uint32)]),
@@ -158,5 +170,5 @@ def check(code: int) -> int:
     return code
 
 
-__all__ = ["InitOptions", "Nonfinite", "PlannedTensor", "ReduceOptions", "Result", "Stats", "Tensor", "byref",
+__all__ = ["DeviceStats", "InitOptions", "Nonfinite", "PlannedTensor", "ReduceOptions", "Result", "Stats", "Tensor", "byref",
            "candidates", "check", "last_error", "load", "loaded", "pointer", "sizeof"]

@@ -75,6 +75,7 @@ class Pending:
     finish: Optional[Callable[[], Any]] = None  # makes the result; None: from the slots
     start: "Optional[Callable[[], Pending]]" = None
     memory: Any = None  # what else must live as long
+    leave: "Optional[Callable[[int], None]]" = None  # lets a stream wait for librueda's handle, and not the host
     error: Optional[BaseException] = None  # of the exchange, or of start()
     members: "Optional[list[int]]" = None  # handles of which this one is made, those not synchronized yet
     results: "Optional[list[Any]]" = None  # of the other members
@@ -487,10 +488,13 @@ def synchronize(handle: int, timeout: Optional[float] = None) -> Synchronized:
 
     timeout: seconds; RuedaTimeoutError leaves the operation in flight and the handle valid. Any
     other end takes the handle away. ValueError for an unknown handle. Ctrl-C interrupts the wait,
-    within half a second, and leaves the handle valid.
+    within half a second, and leaves the handle valid. Without a timeout, the caller's stream waits for what
+    is in a GPU's memory, and the host does not.
     """
     if _known(handle).members is not None:
         return _synchronize_members(handle, timeout)
+    if timeout is None and _known(handle).leave is not None:
+        return _leave(handle)
     code = _wait(handle, timeout)
     if code == TIMEOUT:
         raise error_for(code, _timeout_text(timeout, _library.last_error()))
@@ -507,6 +511,13 @@ def synchronize(handle: int, timeout: Optional[float] = None) -> Synchronized:
     if pending.is_list:
         return [cast(np.ndarray, slot.returned) for slot in pending.slots]
     return pending.slots[0].returned if pending.slots else None
+
+
+def _leave(handle: int) -> Synchronized:
+    pending = _pending.pop(handle)
+    assert pending.leave is not None and pending.finish is not None
+    pending.leave(pending.handle)
+    return cast(Synchronized, pending.finish())
 
 
 def _synchronize_members(handle: int, timeout: Optional[float]) -> Synchronized:

@@ -116,6 +116,11 @@ std::byte* FakeDevice::resolve(DeviceAddress address, uint64_t bytes) {
   return block.data().data() + offset;
 }
 
+std::byte* FakeDevice::host_memory(DeviceAddress address) {
+  const std::lock_guard lock(gpu_.mutex_);
+  return resolve(address, 1);
+}
+
 bool FakeDevice::is_pinned(const void* at, size_t bytes) const {
   const auto* address = static_cast<const std::byte*>(at);
   auto next = host_.upper_bound(address);

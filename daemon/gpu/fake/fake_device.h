@@ -41,6 +41,9 @@ class FakeDevice final : public Device {
   Status unregister_host(std::byte* base) override;
   Result<std::unique_ptr<Stream>> make_stream(Priority priority) override;
 
+  // Where this process has memory that it has allocated; null: nothing is there.
+  std::byte* host_memory(DeviceAddress address);
+
   // The next call of this name ("allocate", "copy_to_host", ...) fails with the status, and changes
   // nothing.
   void fail_once(std::string_view call, const Status& status);

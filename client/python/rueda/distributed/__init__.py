@@ -4,7 +4,7 @@
     torch.distributed.init_process_group("rueda")       # under ruedarun, torchrun, or with MASTER_ADDR and RANK set
     model = torch.nn.parallel.DistributedDataParallel(model)
 
-Tensors are on the CPU. PyTorch 1.13 and 2.x; nothing is compiled. docs/torch_distributed.md is the guide.
+Tensors are on the CPU, or on a GPU (docs/gpu.md). PyTorch 1.13 and 2.x; nothing is compiled. docs/torch_distributed.md is the guide.
 """
 
 import torch.distributed as _dist

@@ -18,7 +18,9 @@ from .._operations import ReduceOp
 from ..torch._reductions import options_of
 from ..torch._tensors import (as_moved, c_tensor, check_tensor, code_of, contiguous, dims_of, result_of,
                               submit_sized)
+from ..torch import _device as _memory
 from ._barrier import pass_monitored
+from ._device import DeviceOperation, ThroughHost, through_host
 from ._futures import Follower, Turns
 from ._names import Names
 from ._operation import Operation
@@ -129,11 +131,15 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
     def allreduce(self, tensors: Tensors, opts: Any = None) -> Work:
         op = _reduction(opts)
         if tensors[0].is_sparse:
-            return self._done("all_reduce", allreduce_sparse(self, tensors, op))
+            return self._allreduce_sparse(tensors, op)
         function = bitwise_of(op)
         if function is not None:
             return self._allreduce_bitwise(tensors, function)
         return self.allreduce_by(tensors, op_of(op))
+
+    @through_host("an all_reduce of sparse tensors")
+    def _allreduce_sparse(self, tensors: Tensors, op: Any) -> Work:
+        return self._done("all_reduce", allreduce_sparse(self, tensors, op))
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
         return self.allreduce(tensors, opts)
@@ -148,22 +154,26 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         codes = [code_of(tensor) for tensor in tensors]
         options = options_of(op, 1.0, 1.0, wire_dtype)
         kind = ("all_reduce", op.name, wire_dtype or "", *(_words(tensor) for tensor in tensors))
+        device = _memory.of_all(tensors)
+        prefix, stream = _on_device(device, sources[0])
 
         def start(name: str) -> int:
             if len(sources) == 1:
-                return submit_sized("rueda_allreduce_async", byref(self._told(name, sources[0], sources[0], codes[0])),
-                                    byref(options))
+                return submit_sized(f"{prefix}allreduce_async", byref(self._told(name, sources[0], sources[0], codes[0])),
+                                    byref(options), *stream)
             told = (Tensor * len(sources))(*(self._told(f"{name}.{i}", source, source, code)
                                              for i, (source, code) in enumerate(zip(sources, codes))))
-            return submit_sized("rueda_grouped_allreduce_async", name.encode(), told, len(sources), byref(options))
+            return submit_sized(f"{prefix}grouped_allreduce_async", name.encode(), told, len(sources), byref(options),
+                                *stream)
 
         def finish() -> Tensors:
             for tensor, source in zip(tensors, sources):
                 _put(tensor, source)
             return list(tensors)
 
-        return self._begin(kind, start, finish, sources, name)
+        return self._begin(kind, start, finish, sources, name, device)
 
+    @through_host("a bitwise all_reduce")
     def _allreduce_bitwise(self, tensors: Tensors, function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Work:
         for tensor in tensors:
             gathered = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(self._count)]
@@ -173,6 +183,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
             tensor.detach().copy_(gathered[0])
         return self._done("all_reduce", tensors)
 
+    @through_host("a reduce")
     def reduce(self, tensors: Tensors, opts: Any) -> Work:
         (tensor,) = tensors
         check_tensor(tensor)
@@ -192,6 +203,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
 
         return self._begin(("reduce", op.name, str(root), _words(tensor)), start, finish, source)
 
+    @through_host("a reduce_scatter")
     def reduce_scatter(self, output_tensors: Tensors, input_tensors: Sequence[Tensors], opts: Any = None) -> Work:
         (output,), (inputs,) = output_tensors, input_tensors
         self._check_count("input_list", inputs)
@@ -202,6 +214,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
                              f"{self._place}")
         return self._reduce_scatter(output, source, counts, opts)
 
+    @through_host("a reduce_scatter")
     def _reduce_scatter_base(self, output: torch.Tensor, source: torch.Tensor, opts: Any = None) -> Work:
         if source.numel() != output.numel() * self._count:
             raise ValueError(f"input has {source.numel()} elements, not {self._count} times output's {output.numel()}")
@@ -238,17 +251,20 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         root = int(opts.rootRank) if opts is not None else 0
         source = contiguous(tensor.detach())
         moved = as_moved(source)
+        device = _memory.find(source)
+        prefix, stream = _on_device(device, source)
 
         def start(name: str) -> int:
-            return submit_sized("rueda_broadcast_async", byref(self._told(name, moved, moved, code_of(moved))),
-                                self._ranks[root])
+            return submit_sized(f"{prefix}broadcast_async", byref(self._told(name, moved, moved, code_of(moved))),
+                                self._ranks[root], *stream)
 
         def finish() -> Tensors:
             _put(tensor, source)
             return [tensor]
 
-        return self._begin(("broadcast", str(root), _words(tensor)), start, finish, (source, moved))
+        return self._begin(("broadcast", str(root), _words(tensor)), start, finish, (source, moved), device=device)
 
+    @through_host("an all_gather")
     def allgather(self, output_tensors: Sequence[Tensors], input_tensors: Tensors, opts: Any = None) -> Work:
         works = []
         for outputs, source in zip(output_tensors, input_tensors):
@@ -271,6 +287,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
 
         return self._gather_into(target, source, counts, finish)
 
+    @through_host("an all_gather")
     def _allgather_base(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Work:
         if output.numel() != tensor.numel() * self._count or output.dtype != tensor.dtype:
             raise ValueError(f"output must have {tensor.dtype} and {self._count} times input's {tensor.numel()} elements, "
@@ -298,6 +315,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         kind = ("all_gather", _words(source)) if counts is None else ("all_gather", str(source.dtype), str(counts))
         return self._begin(kind, start, finish, (source, moved, target))
 
+    @through_host("an all_gather")
     def allgather_coalesced(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         self._check_count("output_tensor_lists", output_lists)
         return self._together("all_gather", [self._allgather(list(outputs), source)
@@ -307,6 +325,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         return self._together("all_gather", [self._allgather_base(output, source)
                                              for output, source in zip(outputs, inputs)])
 
+    @through_host("a gather")
     def gather(self, output_tensors: Sequence[Tensors], input_tensors: Tensors, opts: Any) -> Work:
         (tensor,), root = input_tensors, int(opts.rootRank)
         check_tensor(tensor)
@@ -330,6 +349,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
 
         return self._begin(("gather", str(root), _words(tensor)), start, finish, (source, moved, target))
 
+    @through_host("a scatter")
     def scatter(self, output_tensors: Tensors, input_tensors: Sequence[Tensors], opts: Any) -> Work:
         (output,), root = output_tensors, int(opts.rootRank)
         check_tensor(output)
@@ -354,6 +374,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
 
         return self._begin(("scatter", str(root), _words(output)), start, finish, (source, moved, target))
 
+    @through_host("an all_to_all")
     def alltoall_base(self, output: torch.Tensor, source: torch.Tensor, output_splits: Sequence[int],
                       input_splits: Sequence[int], opts: Any = None) -> Work:
         for tensor in (output, source):
@@ -378,6 +399,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
 
         return self._alltoall(target, given, sizes, finish)
 
+    @through_host("an all_to_all")
     def alltoall(self, output_tensors: Tensors, input_tensors: Tensors, opts: Any = None) -> Work:
         self._check_count("output_tensor_list", output_tensors)
         self._check_count("input_tensor_list", input_tensors)
@@ -439,6 +461,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
 
     # --- One to one ------------------------------------------------------------------------------------------------
 
+    @through_host("a send", writes=False)
     def send(self, tensors: Tensors, dst: int, tag: int = 0) -> Work:
         (tensor,) = tensors
         check_tensor(tensor)
@@ -452,6 +475,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Work:
         return self._recv(tensors, None, tag, "recv from any rank")
 
+    @through_host("a recv")
     def _recv(self, tensors: Tensors, ranks: Optional[List[int]], tag: int, what: str) -> Work:
         (tensor,) = tensors
         check_tensor(tensor)
@@ -467,18 +491,27 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
     # --- How one is carried out ------------------------------------------------------------------------------------
 
     def _begin(self, kind: Tuple[str, ...], start: Callable[[str], int], finish: Callable[[], Tensors], memory: Any,
-               name: Optional[str] = None) -> Work:
+               name: Optional[str] = None, device: Optional[_memory.Cuda] = None) -> Work:
+        """device: whose memory the tensors, `memory`'s first, are in; None: the host's."""
         with self._calling:
             self._sequence += 1
             number = self._names.number_of(kind) if name is None else 0
             chosen = f"torch{self._ordinal}.{name or _shortened(kind)}.{number}"
-            operation = Operation(kind[0], lambda: start(chosen), finish, memory)
+            if device is None:
+                operation = Operation(kind[0], lambda: start(chosen), finish, memory)
+            else:
+                operation = DeviceOperation(kind[0], lambda: start(chosen), finish, memory, device, memory[0])
             work = Work(operation, self.seconds, self._follower)
             self._turns.begin(chosen, operation)
         return work
 
     def _done(self, what: str, result: Tensors) -> Work:
         return Work(Finished(what, result), self.seconds, self._follower)
+
+    def wrapped(self, work: Work, back: "List[Tuple[torch.Tensor, torch.Tensor]]") -> Work:
+        """The work of a collective on copies in the host's memory; `back`: pairs of a tensor and of the copy that it is
+        to become."""
+        return Work(ThroughHost(work.operation, back), self.seconds, self._follower)
 
     def _together(self, what: str, works: "List[Work]") -> Work:
         return Work(All(what, works), self.seconds, self._follower)
@@ -490,6 +523,11 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
     def _check_count(self, what: str, tensors: Sequence[Any]) -> None:
         if len(tensors) != self._count:
             raise ValueError(f"{what} must have one for each of the {self._count} ranks, not {len(tensors)}")
+
+
+def _on_device(device: Optional[_memory.Cuda], tensor: torch.Tensor) -> "Tuple[str, Tuple[int, ...]]":
+    """How librueda's functions are called for such memory, and what they are told beside: the stream of the call."""
+    return ("rueda_", ()) if device is None else ("rueda_device_", (device.stream_of(tensor),))
 
 
 def _reduction(opts: Any) -> Any:

@@ -70,9 +70,12 @@ class Turns:
         self._last: "Dict[str, weakref.ref[Operation]]" = {}
 
     def begin(self, name: str, operation: Operation) -> None:
-        """At once, or when what was begun under the name before has ended."""
+        """At once, or when what was begun under the name before has ended. RuntimeError, and it is not begun: one that a stream
+        was left to wait for has failed."""
         while self._in_flight and self._in_flight[0].poll():
-            self._in_flight.popleft()
+            ended = self._in_flight.popleft()
+            if getattr(ended, "is_left", False) and ended.error is not None:
+                raise ended.error
         before = self._last.get(name)
         earlier = before() if before is not None else None
         self._last[name] = weakref.ref(operation)

@@ -32,9 +32,11 @@ class Work(TorchWork):
 
     def wait(self, timeout: Optional[timedelta] = None) -> bool:
         """Returns True when it is done. RuntimeError: it has failed, and the text says why, or the time is up; then it
-        goes on."""
+        goes on. For tensors in a GPU's memory and without `timeout` the current stream waits, and this thread does not: what
+        fails after that is the error of the group's next call."""
         seconds = timeout.total_seconds() if timeout else self._seconds
-        if not self.operation.wait(seconds):
+        wait = self.operation.wait if timeout else getattr(self.operation, "wait_on_stream", self.operation.wait)
+        if not wait(seconds):
             raise RuntimeError(f"{self.operation.what}: Timed out after {seconds:g} s: not all ranks of the group have "
                                "called it, or one of them is stuck; the daemon's log and ruedactl name the ranks")
         if self.operation.error is not None:
@@ -64,7 +66,8 @@ class Work(TorchWork):
         """Gets the list of tensors, or the error. Its callbacks run in a thread of the group's."""
         if self._future is None:
             # An error that a callback raises is one for C++, too. What set_exception() sets is a result to DDP.
-            ended: torch.futures.Future[None] = torch.futures.Future()
+            devices = getattr(self.operation, "devices", [])
+            ended: torch.futures.Future[None] = torch.futures.Future(devices=[one for one in devices if one.type == "cuda"])
             future: torch.futures.Future[List[torch.Tensor]] = ended.then(self._deliver)
             self._future = future
 

@@ -6,7 +6,7 @@
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
 
 Names, arguments and defaults are those of Horovod 0.28; docs/horovod.md lists what differs. Tensors are
-on the CPU. Every function may be called from any thread, except that init() and shutdown() must not run
+on the CPU, or on a GPU (docs/gpu.md). Every function may be called from any thread, except that init() and shutdown() must not run
 beside another.
 """
 

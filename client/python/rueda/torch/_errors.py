@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import _operations
+from .. import _left, _operations
 from .._errors import DUPLICATE_NAME, INTERNAL, INVALID_ARGUMENT, RuedaError, RuedaInternalError
 
 
@@ -40,6 +40,22 @@ def submission_error(code: int, message: str) -> HorovodInternalError:
     """Of a submission that was refused."""
     kind = HorovodArgumentError if code in (INVALID_ARGUMENT, DUPLICATE_NAME) else HorovodInternalError
     return kind(message, code)
+
+
+def settle_left() -> None:
+    """What streams were left to wait for and has failed by now, as Horovod's error."""
+    try:
+        _left.settle()
+    except RuedaError as error:
+        raise horovod_error(error) from None
+
+
+def finish_left() -> None:
+    """Waits for all that streams were left to wait for."""
+    try:
+        _left.finish()
+    except RuedaError as error:
+        raise horovod_error(error) from None
 
 
 def synchronize(handle: int) -> Any:

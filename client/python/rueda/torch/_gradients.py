@@ -18,7 +18,7 @@ from .. import _context
 from .._errors import RuedaError
 from .._prepared import PreparedAllreduce
 from .._process_sets import ProcessSet, id_of
-from . import _ops
+from . import _device, _ops
 from ._compression import Compression
 from ._errors import HorovodInternalError, horovod_error
 from ._reductions import options_of
@@ -81,8 +81,9 @@ class Gradient:
             if self.in_arena is not None:
                 parameter.grad = self.in_arena.zero_()
             elif self.sparse_dims is not None:
-                values = torch.zeros((0, *parameter.shape[self.sparse_dims:]), dtype=parameter.dtype)
-                indices = torch.zeros((self.sparse_dims, 0), dtype=torch.int64)
+                values = torch.zeros((0, *parameter.shape[self.sparse_dims:]), dtype=parameter.dtype,
+                                     device=parameter.device)
+                indices = torch.zeros((self.sparse_dims, 0), dtype=torch.int64, device=parameter.device)
                 parameter.grad = torch.sparse_coo_tensor(indices, values, parameter.shape)
             else:
                 parameter.grad = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
@@ -175,7 +176,7 @@ class Unit:
         is_as_it_is = (self._settings.compression is Compression.none
                        or self._wire_dtype() is not None and all(value.dtype == torch.float32 for value in values))
         return (self._settings.zero_copy and is_as_it_is and len(gradients) == len(self.gradients)
-                and not any(value.requires_grad for value in values))
+                and not any(value.requires_grad or _device.find(value) is not None for value in values))
 
     def _wire_dtype(self) -> Optional[str]:
         """What the daemon can do of the compression: rounding float32 where it crosses the network."""

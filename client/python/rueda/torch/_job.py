@@ -131,7 +131,7 @@ def gloo_built() -> bool:
 
 
 def nccl_built() -> bool:
-    """False: tensors on GPUs are not there yet."""
+    """False: a GPU worker reduces what is in a GPU's memory, not NCCL."""
     return False
 
 
@@ -146,10 +146,10 @@ def ccl_built() -> bool:
 
 
 def cuda_built() -> bool:
-    """False: tensors on GPUs are not there yet."""
-    return False
+    """True: tensors may be in a GPU's memory, where the node's daemon has the plugin for it (docs/gpu.md)."""
+    return True
 
 
 def rocm_built() -> bool:
-    """False: tensors on GPUs are not there yet."""
+    """False: of GPUs there are only CUDA's."""
     return False

@@ -10,6 +10,7 @@ import torch
 
 from .. import _context
 from .._process_sets import ProcessSet, global_process_set
+from . import _device
 from ._blocking import allgather, broadcast_
 from ._ops import broadcast_async_, synchronize
 
@@ -38,9 +39,9 @@ class _Place:
 
 
 def _without_tensors(value: Any, tensors: List[torch.Tensor]) -> Any:
-    """`value` with a _Place for each tensor on the CPU, which are put into `tensors`."""
+    """`value` with a _Place for each tensor, which are put into `tensors`."""
     if isinstance(value, torch.Tensor) and value.layout == torch.strided:
-        tensors.append(value)
+        tensors.append(_device.quietly_on_host(value))  # other ranks have none on a device yet
         return _Place(value)
     if isinstance(value, dict):
         return {key: _without_tensors(item, tensors) for key, item in value.items()}

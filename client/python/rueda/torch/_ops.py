@@ -15,36 +15,46 @@ import torch
 from .. import _grouped, _operations, _parts
 from .._errors import INVALID_ARGUMENT, RuedaError
 from .._library import Tensor, byref
-from .._operations import Average, Pending, is_root, require_init
+from .._operations import Adasum, Average, Pending, is_root, require_init
 from .._process_sets import ProcessSet, global_process_set, id_of
-from . import _known_groups, _known_tensors
+from . import _device, _known_groups, _known_tensors
 from ._errors import HorovodArgumentError, horovod_error
 from ._errors import synchronize as _synchronize
 from ._names import is_in_flight, remember, take_name
 from ._reductions import chosen_op, options_of
 from ._tensors import (as_moved, c_tensor, check_tensor, code_of, contiguous, dims_of, register, result_of, submit,
-                       submit_sized)
+                       submit_on_device, submit_sized)
 
 Handle = Union[int, Callable[[], torch.Tensor]]
 
 
 class _Place:
-    """Where a reduction reads and writes, and how the caller's result comes of it."""
+    """Where a reduction reads and writes, and how the caller's result comes of it. through_host: the collective's name, if it
+    has no form for device memory."""
 
-    def __init__(self, tensor: torch.Tensor, in_place: bool) -> None:
+    def __init__(self, tensor: torch.Tensor, in_place: bool, through_host: Optional[str] = None) -> None:
         self.caller = tensor
-        self.source = contiguous(tensor)
         self.in_place = in_place
+        self.device = _device.find(tensor) if through_host is None else None
+        self.source = contiguous(tensor if through_host is None else _device.on_host(tensor, through_host))
         is_copy = self.source is not tensor
-        self.target = self.source if in_place or is_copy else result_of(tensor.shape, tensor.dtype)
+        if in_place or is_copy:
+            self.target = self.source
+        elif self.device is not None:
+            self.target = self.device.empty_like(tensor)
+        else:
+            self.target = result_of(tensor.shape, tensor.dtype)
         self.shape = dims_of(tensor.shape)
 
     def c_tensor(self, name: str, code: int, set_id: int) -> Tensor:
         return c_tensor(name, self.source, self.target, self.shape, self.caller.dim(), code, set_id)
 
+    def leave(self) -> Optional[_device.OnStream]:
+        return None if self.device is None else _device.OnStream(self.device, self.caller, self)
+
     def finish(self) -> torch.Tensor:
         if not self.in_place:
-            return self.target
+            return self.target if self.device is not None else _device.back(self.target, self.caller)
         if self.target is not self.caller:
             self.caller.detach().copy_(self.target)
         return self.caller
@@ -64,9 +74,13 @@ def _allreduce(tensor: Any, average: Optional[bool], name: Optional[str], op: Op
     options = options_of(chosen_op(op, average), prescale_factor, postscale_factor)
     require_init()
     set_id = id_of(process_set)
-    place = _Place(tensor, in_place)
+    place = _Place(tensor, in_place, "an Adasum" if options.op == Adasum else None)
     chosen = take_name("allreduce", name, set_id)
     described = place.c_tensor(chosen, code, set_id)
+    if place.device is not None:
+        handle = submit_on_device("rueda_device_allreduce_async", byref(described), byref(options),
+                                  place.device.stream_of(tensor))
+        return remember(name, chosen, set_id, register(handle, place, place.finish, place.leave()))
     handle = submit("rueda_allreduce_async", byref(described), byref(options))
     if in_place and name and place.target is tensor:
         _known_tensors.remember(tensor, average, name, op, options, process_set, (chosen, set_id), described,
@@ -115,11 +129,19 @@ def _grouped_allreduce(tensors: Sequence[Any], average: Optional[bool], name: Op
     for i, tensor in enumerate(tensors):
         check_tensor(tensor, f"tensors[{i}]")
     codes = [code_of(tensor) for tensor in tensors]
+    device = _device.of_all(tensors)
     group = take_name("grouped_allreduce", name, set_id)
-    places = [_Place(tensor, in_place) for tensor in tensors]
+    through_host = "an Adasum" if options.op == Adasum else None
+    places = [_Place(tensor, in_place, through_host) for tensor in tensors]
     count = len(places)
     told = (Tensor * count)(*(place.c_tensor(f"{group}_{i + 1}of{count}", code, set_id)
                               for i, (place, code) in enumerate(zip(places, codes))))
+    if device is not None and through_host is None:
+        handle = submit_on_device("rueda_device_grouped_allreduce_async", group.encode(), told, count, byref(options),
+                                  device.stream_of(tensors[0]))
+        leave = _device.OnStream(device, tensors[0], places)
+        return remember(name, group, set_id,
+                        register(handle, places, lambda: [place.finish() for place in places], leave))
     handle = submit("rueda_grouped_allreduce_async", group.encode(), told, count, byref(options))
     if description and all(place.target is place.caller for place in places):
         _known_groups.remember(key, description, told, [place.shape for place in places])
@@ -153,8 +175,12 @@ def _broadcast(tensor: Any, root_rank: int, name: Optional[str], process_set: Pr
     shape = dims_of(source.shape)
     chosen = take_name("broadcast", name, set_id)
     described = c_tensor(chosen, source, target, shape, source.dim(), code_of(source), set_id)
-    handle = submit("rueda_broadcast_async", byref(described), int(root_rank))
-    return remember(name, chosen, set_id, register(handle, (place, shape), place.finish))
+    if place.device is not None:
+        handle = submit_on_device("rueda_device_broadcast_async", byref(described), int(root_rank),
+                                  place.device.stream_of(tensor))
+    else:
+        handle = submit("rueda_broadcast_async", byref(described), int(root_rank))
+    return remember(name, chosen, set_id, register(handle, (place, shape), place.finish, place.leave()))
 
 
 def broadcast_async(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None,
@@ -170,11 +196,12 @@ def broadcast_async_(tensor: torch.Tensor, root_rank: int, name: Optional[str] =
     return _broadcast(tensor, root_rank, name, process_set, in_place=True)
 
 
-def _rows(tensor: Any) -> torch.Tensor:
+def _rows(tensor: Any, what: str) -> torch.Tensor:
+    """The tensor in the host's memory. what: the collective."""
     check_tensor(tensor)
     if tensor.dim() == 0:
         raise HorovodArgumentError("tensor has no first dimension to be cut; pass tensor.reshape(1)", INVALID_ARGUMENT)
-    return contiguous(tensor)
+    return contiguous(_device.on_host(tensor, what))
 
 
 def _begin_with_sizes(name: str, own: List[int], size: int, set_id: int,
@@ -187,7 +214,7 @@ def _begin_with_sizes(name: str, own: List[int], size: int, set_id: int,
 
 def begin_allgather(tensor: Any, name: str, set_id: int, with_rows: bool = False) -> int:
     """with_rows: the result is a tuple of the tensor and of how many rows each rank gave."""
-    source = _rows(tensor)
+    source = _rows(tensor, "an allgather")
     moved = as_moved(source)
     code = code_of(moved)
     _, size = _parts.place_in(set_id)
@@ -199,7 +226,8 @@ def begin_allgather(tensor: Any, name: str, set_id: int, with_rows: bool = False
         handle = submit_sized("rueda_allgather_async", byref(described), counts)
 
         def finish() -> Any:
-            return (target, sizes.reshape(size).tolist()) if with_rows else target
+            gathered = _device.back(target, tensor)
+            return (gathered, sizes.reshape(size).tolist()) if with_rows else gathered
 
         return Pending([], handle=handle, finish=finish, memory=(moved, shape))
 
@@ -251,7 +279,7 @@ def alltoall_async(tensor: torch.Tensor, splits: Optional[Any] = None, name: Opt
     """
     require_init()
     set_id = id_of(process_set)
-    source = _rows(tensor)
+    source = _rows(tensor, "an alltoall")
     place, size = _parts.place_in(set_id)
     own = _splits_of(splits, source.shape[0], size)
     moved = as_moved(source[:sum(own)])
@@ -266,7 +294,8 @@ def alltoall_async(tensor: torch.Tensor, splits: Optional[Any] = None, name: Opt
         handle = submit_sized("rueda_alltoall_async", byref(described), counts)
 
         def finish() -> Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]:
-            return target if splits is None else (target, torch.tensor(received.tolist(), dtype=torch.int32))
+            result = _device.back(target, tensor)
+            return result if splits is None else (result, torch.tensor(received.tolist(), dtype=torch.int32))
 
         return Pending([], handle=handle, finish=finish, memory=(moved, shape))
 
@@ -276,7 +305,7 @@ def alltoall_async(tensor: torch.Tensor, splits: Optional[Any] = None, name: Opt
 def begin_reducescatter(tensor: Any, name: str, op: int, prescale_factor: float, postscale_factor: float,
                         set_id: int, rows_of: Optional[Sequence[int]] = None) -> int:
     """rows_of: how many rows each rank gets, None: as even as can be."""
-    source = _rows(tensor)
+    source = _rows(tensor, "a reducescatter")
     code = code_of(source)
     options = options_of(op, prescale_factor, postscale_factor)
     place, size = _parts.place_in(set_id)
@@ -287,7 +316,7 @@ def begin_reducescatter(tensor: Any, name: str, op: int, prescale_factor: float,
     described = c_tensor(name, source, target, shape, source.dim(), code, set_id)
     counts = None if rows_of is None else dims_of(rows_of)
     handle = submit("rueda_reduce_scatter_async", byref(described), counts, byref(options))
-    return register(handle, (source, shape), lambda: target)
+    return register(handle, (source, shape), lambda: _device.back(target, tensor))
 
 
 def reducescatter_async(tensor: torch.Tensor, name: Optional[str] = None, op: int = Average,
@@ -327,7 +356,8 @@ def poll(handle: Handle) -> bool:
 
 def synchronize(handle: Handle) -> Any:
     """Waits for an operation and returns its result; None if the handle has been synchronized already.
-    HorovodInternalError if it failed."""
+    HorovodInternalError if it failed. For a tensor in a GPU's memory the current stream waits, and this thread does not: if
+    it fails after that, the next such call raises."""
     if not isinstance(handle, int):
         return handle()
     return _synchronize(handle) if _operations.is_in_flight(handle) else None

@@ -15,7 +15,8 @@ from .._errors import error_for
 from .._library import Tensor, byref
 from .._memory import empty
 from .._operations import Pending, register_pending
-from ._errors import submission_error
+from . import _device
+from ._errors import settle_left, submission_error
 
 CODE_OF = {torch.float32: CODES["float32"], torch.float64: CODES["float64"], torch.float16: CODES["float16"],
            torch.bfloat16: CODES["bfloat16"], torch.int32: CODES["int32"], torch.int64: CODES["int64"],
@@ -31,8 +32,8 @@ def check_tensor(tensor: Any, what: str = "tensor") -> None:
         raise TypeError(f"{what} must be a torch.Tensor, not {type(tensor).__name__}")
     if tensor.layout != torch.strided:
         raise ValueError(f"{what} is sparse; use sparse_allreduce_async, or tensor.to_dense()")
-    if tensor.device.type != "cpu":
-        raise ValueError(f"{what} is on {tensor.device}; Rueda reduces tensors on the CPU: use tensor.cpu()")
+    if tensor.device.type not in ("cpu", "cuda"):
+        raise ValueError(f"{what} is on {tensor.device}; Rueda reduces tensors on the CPU and on CUDA: use tensor.cpu()")
     if tensor.dim() > MOST_DIMENSIONS:
         raise ValueError(f"{what} has {tensor.dim()} dimensions; 0 to {MOST_DIMENSIONS} are allowed")
 
@@ -84,8 +85,8 @@ def dims_of(shape: Sequence[int]) -> Any:
 
 def c_tensor(name: str, source: Optional[torch.Tensor], target: Optional[torch.Tensor], shape: Any, ndim: int,
              code: int, set_id: int) -> Tensor:
-    return Tensor(name.encode(), 0 if source is None else source.data_ptr(),
-                  0 if target is None else target.data_ptr(), shape, ndim, code, set_id)
+    return Tensor(name.encode(), 0 if source is None else _device.address_of(source),
+                  0 if target is None else _device.address_of(target), shape, ndim, code, set_id)
 
 
 def submit(function: str, *arguments: Any) -> int:
@@ -97,6 +98,13 @@ def submit(function: str, *arguments: Any) -> int:
     return handle.value
 
 
+def submit_on_device(function: str, *arguments: Any) -> int:
+    """As submit(), of one of the functions for device memory. HorovodInternalError also for what a stream was left to
+    wait for and has failed since."""
+    settle_left()
+    return submit(function, *arguments)
+
+
 def submit_sized(function: str, *arguments: Any) -> int:
     """Likewise, after an exchange of sizes: whoever synchronizes it gets to know."""
     handle = ctypes.c_uint64()
@@ -106,5 +114,6 @@ def submit_sized(function: str, *arguments: Any) -> int:
     return handle.value
 
 
-def register(handle: int, memory: Any, finish: Callable[[], Any]) -> int:
-    return register_pending(Pending([], handle=handle, finish=finish, memory=memory))
+def register(handle: int, memory: Any, finish: Callable[[], Any],
+             leave: Optional[Callable[[int], None]] = None) -> int:
+    return register_pending(Pending([], handle=handle, finish=finish, memory=memory, leave=leave))

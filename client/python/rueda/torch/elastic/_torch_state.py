@@ -8,6 +8,7 @@ from typing import Any, Dict, Optional
 import torch
 
 from ..._context import rank
+from .._errors import finish_left
 from .._objects import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from ._sampler import ElasticSampler
 from ._state import ObjectState
@@ -77,6 +78,9 @@ class TorchState(ObjectState):
         super().__init__(broadcast_object, rank, **others)
 
     def save(self) -> None:
+        """HorovodInternalError: a reduction that a GPU's stream was left to wait for has failed, so what there is now is worth
+        nothing; the last state is kept."""
+        finish_left()
         for handler in self._handlers.values():
             handler.save()
         super().save()

@@ -1,0 +1,89 @@
+"""Operations in device memory whose end a stream waits for, and the host does not (rueda_device_wait).
+
+Each keeps its memory until it has ended. How it ended is known only then: whoever has the next operation carried out, or
+asks for all of it (finish()), gets the error. Thread-safe.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+import time
+from collections import deque
+from typing import Any, Callable, Deque, Optional, Tuple
+
+from . import _library
+from ._errors import RuedaError, error_for
+from ._library import byref, check
+
+_SIGNAL_SLICE_MS = 500  # who waits wakes this often, for Ctrl-C
+
+_left: Deque[Tuple[int, Any]] = deque()  # librueda's handles, oldest first, with what must live as long
+_lock = threading.RLock()
+
+
+def reset() -> None:
+    """At init() and after shutdown(): handles of another session are not this one's."""
+    with _lock:
+        _left.clear()
+
+
+def leave_to(stream: int, handle: int, memory: Any) -> None:
+    """What the stream is given from now on begins when the operation has ended. RuedaError: it has failed by now, or
+    the stream could not be told; nothing is under way then."""
+    library = _library.load()
+    with _lock:
+        if _is_done(handle):
+            check(library.rueda_wait(handle, -1, None))
+            return
+        code = library.rueda_device_wait(handle, stream)
+        if code < 0:  # so the host waits
+            error = error_for(code, _library.last_error())
+            library.rueda_wait(handle, -1, None)
+            raise error
+        _left.append((handle, memory))
+
+
+def settle() -> None:
+    """Lets go of what has ended. RuedaError: one of these failed; the first of them says why."""
+    with _lock:
+        error = _end_while(lambda handle: _is_done(handle))
+    if error is not None:
+        raise error
+
+
+def finish(timeout: Optional[float] = None) -> None:
+    """Waits for all, `timeout` seconds at most. RuedaError: one failed."""
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+    with _lock:
+        error = _end_while(lambda handle: _is_done_by(handle, deadline))
+    if error is not None:
+        raise error
+
+
+def _end_while(may_end: Callable[[int], bool]) -> Optional[RuedaError]:
+    error: Optional[RuedaError] = None
+    while _left and may_end(_left[0][0]):
+        handle, _ = _left.popleft()
+        code = _library.load().rueda_wait(handle, -1, None)  # it has ended
+        if code < 0 and error is None:
+            error = error_for(code, _library.last_error())
+    return error
+
+
+def _is_done_by(handle: int, deadline: float) -> bool:
+    index = ctypes.c_size_t()
+    array = (ctypes.c_uint64 * 1)(handle)
+    while not _is_done(handle):
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            return False
+        _library.load().rueda_wait_any(array, 1, int(min(left_s * 1e3 + 1, _SIGNAL_SLICE_MS)), byref(index))
+    return True
+
+
+def _is_done(handle: int) -> bool:
+    done = ctypes.c_int()
+    check(_library.load().rueda_test(handle, byref(done)))
+    return done.value != 0

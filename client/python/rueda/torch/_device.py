@@ -1,0 +1,98 @@
+"""Tensors in a GPU's memory: where they are, and the stream that they are on.
+
+All-reduces and broadcasts of them are the GPU worker's (rueda_device_allreduce_async and so on). Of all else there is
+no form for device memory: it goes through the host's, with a warning.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Iterable, List, Optional, Set, Tuple
+
+import torch
+
+from .. import _left
+
+
+class Cuda:
+    """PyTorch's CUDA tensors. No method waits for the device but to_host."""
+
+    def address_of(self, tensor: torch.Tensor) -> int:
+        return tensor.data_ptr()
+
+    def stream_of(self, tensor: torch.Tensor) -> int:
+        """The current one of this thread on the tensor's device, as a CUstream."""
+        return int(torch.cuda.current_stream(tensor.device).cuda_stream)
+
+    def empty_like(self, tensor: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+    def to_host(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach().cpu()
+
+    def from_host(self, tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        """A new tensor on `like`'s device."""
+        return tensor.to(like.device)
+
+    def write(self, tensor: torch.Tensor, host: torch.Tensor) -> None:
+        tensor.detach().copy_(host)
+
+
+_CUDA = Cuda()
+_warned: Set[str] = set()
+
+
+def find(tensor: torch.Tensor) -> Optional[Cuda]:
+    """None: the tensor is in the host's memory."""
+    return _CUDA if tensor.is_cuda else None
+
+
+def address_of(tensor: torch.Tensor) -> int:
+    device = find(tensor)
+    return tensor.data_ptr() if device is None else device.address_of(tensor)
+
+
+def of_all(tensors: Iterable[torch.Tensor]) -> Optional[Cuda]:
+    """That of tensors which are reduced together. ValueError: they are not all in memory of one kind."""
+    found: List[Tuple[Optional[Cuda], torch.device]] = [(find(tensor), tensor.device) for tensor in tensors]
+    if any(one != found[0] for one in found):
+        devices = sorted({str(device) for _, device in found})
+        raise ValueError(f"tensors of one group are on {' and '.join(devices)}; all must be on one device")
+    return found[0][0] if found else None
+
+
+def on_host(tensor: torch.Tensor, what: str) -> torch.Tensor:
+    """The tensor, or a copy in the host's memory. what: the collective, for the warning."""
+    if find(tensor) is not None:
+        warn_of_host(what)
+    return quietly_on_host(tensor)
+
+
+def quietly_on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """Of what is small, or sent once."""
+    device = find(tensor)
+    return tensor if device is None else device.to_host(tensor)
+
+
+def back(result: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A result in the host's memory, where `like` is."""
+    device = find(like)
+    return result if device is None else device.from_host(result, like)
+
+
+def warn_of_host(what: str) -> None:
+    """Once for each collective."""
+    if what not in _warned:
+        _warned.add(what)
+        warnings.warn(f"{what} of tensors in a GPU's memory goes through the host's memory; all-reduces (but for Adasum) and "
+                      "broadcasts do not", RuntimeWarning, stacklevel=4)
+
+
+class OnStream:
+    """How the caller's stream, and not its host, waits for an operation."""
+
+    def __init__(self, device: Cuda, tensor: torch.Tensor, memory: Any) -> None:
+        self._device, self._tensor, self._memory = device, tensor, memory
+
+    def __call__(self, handle: int) -> None:
+        _left.leave_to(self._device.stream_of(self._tensor), handle, self._memory)

@@ -1,0 +1,57 @@
+#!/usr/bin/python3
+"""rueda.torch and rueda.distributed with tensors in the memory of a fake GPU, on one node and on two."""
+
+import os
+import subprocess
+import unittest
+
+import harness
+from device_harness import DeviceIntegrationTest
+from harness import PYTHON
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+TORCH = os.environ.get("RUEDA_TEST_PYTHON", PYTHON)
+HAS_TORCH = subprocess.run([TORCH, "-c", "import torch"], capture_output=True, check=False).returncode == 0
+
+
+@unittest.skipUnless(HAS_TORCH, "PyTorch is not installed (deploy/packages.sh test installs it)")
+class DeviceTorchTest(DeviceIntegrationTest):
+
+    def run_cases(self, program, ranks, *cases):
+        daemons = self.start_daemons(*["alpha", "beta"][:len(ranks)])
+        job = self.start_job(daemons, ranks, [TORCH, os.path.join(FOLDER, program), "device", *cases])
+        self.assertEqual(job.exit_codes(), [0] * len(ranks),
+                         job.output() + "".join(daemon.output() for daemon in daemons))
+        for number in range(sum(ranks)):
+            job.wait_for(number, "^ok$")
+        for daemon in daemons:
+            self.assertGreater(daemon.metric("rueda_gpu_submissions_total"), 0)
+            self.assertEqual(daemon.metric("rueda_gpu_worker_losses_total"), 0)
+
+    def test_horovods_api_on_one_node(self):
+        self.run_cases("torch_rank.py", [2])
+
+    def test_horovods_api_on_two_nodes(self):
+        self.run_cases("torch_rank.py", [2, 1])
+
+    def test_a_process_group_on_one_node(self):
+        self.run_cases("distributed_rank.py", [2])
+
+    def test_a_process_group_on_two_nodes(self):
+        self.run_cases("distributed_rank.py", [2, 1])
+
+    def test_a_rank_that_dies_while_streams_wait_for_it_is_named_by_the_next_call(self):
+        for program, case in (("torch_rank.py", "next_reduction"), ("torch_rank.py", "saving_a_state"),
+                              ("distributed_rank.py", "next_reduction")):
+            with self.subTest(program=program, case=case):
+                daemon, = self.start_daemons("alpha")
+                job = self.start_job([daemon], [3], [TORCH, os.path.join(FOLDER, program), "device_death", f"case_{case}"])
+                for number in (0, 1):
+                    job.wait_for(number, r"^told: .*rank 2 \(pid \d+\)")
+                self.assertNotEqual(job.exit_codes(), [0])
+                self.stop_daemons()
+                self.daemons.clear()
+
+
+if __name__ == "__main__":
+    harness.main()
