@@ -58,15 +58,21 @@ trap 'rm -rf "$stage"' EXIT
 readonly root="$stage/rueda"
 cmake --install "$build" --component bundle --prefix "$root" --strip >/dev/null
 
-mkdir -p "$root/python" "$root/tests/gpu" "$root/bench/gpu" "$root/licences"
+mkdir -p "$root/python" "$root/client" "$root/tests/gpu" "$root/tests/integration" "$root/bench/gpu" "$root/licences"
 cp LICENSE "$root/"
 copy_licences
-cp tests/gpu/run.sh "$root/tests/gpu/"
+cp tests/gpu/run.sh tests/gpu/training_test.py tests/gpu/train_rank.py "$root/tests/gpu/"
+for name in harness device_{harness,rank,support,test,torch_test} torch_{device,device_death,on_gpu,rank,support} \
+  distributed_{device,device_death,rank}; do
+  cp "tests/integration/$name.py" "$root/tests/integration/"
+done
 cp bench/gpu/run.sh "$root/bench/gpu/"
 cp -r client/python/rueda "$root/python/"
 find "$root/python" -name __pycache__ -prune -exec rm -r {} +
 # Where the package looks for librueda first.
 ln -s ../../lib "$root/python/rueda/lib"
+# And where the tests look for the package.
+ln -s ../python "$root/client/python"
 
 plugin="It has the GPU plugin, lib/librueda_cuda.so."
 if [ ! -e "$root/lib/librueda_cuda.so" ]; then

@@ -1,10 +1,12 @@
 #!/bin/bash
 # Tables of what one GPU does, in Markdown: reductions beside copies, each as a ratio to the rate of copies that was
-# measured in the same run, and how long small ones take. Ends with 77 where there is no GPU.
+# measured in the same run, and how long small ones take; then the same for whole jobs, from a client's call on, with
+# processes that share the GPU, on one node and on two. Ends with 77 where there is no GPU. Where MPS runs
+# (nvidia-cuda-mps-control -d) the tables are with MPS, and say so.
 #
 #   bench/gpu/run.sh [FOLDER]        what was built is in build/release/bin, or where RUEDA_GPU_BIN says
 #
-# Writes FOLDER/bench.md and FOLDER/bench.json (build/gpu-results).
+# Writes FOLDER/bench.md, FOLDER/jobs.md and FOLDER/bench.json (build/gpu-results).
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
@@ -13,7 +15,7 @@ readonly out="${1:-$root/build/gpu-results}"
 built="$root/build/release/bin"
 if [ -x "$root/bin/rueda-gpu-bench" ]; then built="$root/bin"; fi  # a bundle (deploy/bundle.sh)
 readonly bin="${RUEDA_GPU_BIN:-$built}"
-readonly table="$out/bench.md"
+readonly table="$out/bench.md" jobs="$out/jobs.md"
 
 driver() {
   nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null ||
@@ -25,7 +27,7 @@ if [ ! -x "$bin/rueda-gpu-bench" ]; then
   exit 1
 fi
 mkdir -p "$out"
-trap 'rm -f "$table.new"' EXIT
+trap 'rm -f "$table.new" "$jobs.new"' EXIT
 
 # The limit of k ranks is k reads and k writes of all bytes at the rate of a copy on the device.
 large=(--bytes "67108864,1073741824" --ranks "2,4,8" --segments "1,161")
@@ -46,3 +48,39 @@ small=(--bytes "8,64,512,4096,65536" --ranks "2,4,8" --segments 1 --dtypes float
 mv "$table.new" "$table"
 "$bin/rueda-gpu-bench" --json "${large[@]}" >"$out/bench.json"
 cat "$table"
+
+# job RANKS NODES WORDS...: a table of rueda-gpu-job-bench's.
+job() {
+  echo
+  "$bin/ruedarun" --no-prefix -np "$1" --virtual-nodes "$2" "$bin/rueda-gpu-job-bench" "${@:3}" || wrong+=("$*")
+}
+
+mps="without MPS"
+if pgrep -f nvidia-cuda-mps-control >/dev/null 2>&1; then mps="with MPS"; fi
+wrong=()
+{
+  echo "# All-reduces of device memory by jobs, $mps"
+  echo
+  echo "$(driver), $(date -u +%F)"
+  echo
+  echo "## Large ones on one node: the limit is as many reads and writes as the ranks have, at the rate of copies"
+  for ranks in 2 4 8; do job "$ranks" 1 rate; done
+  echo
+  echo "## Two nodes on this GPU: the limit is a bare program's copies and TCP over loopback"
+  job 2 2 rate
+  echo
+  echo "## Small ones"
+  for ranks in 2 4 8; do job "$ranks" 1 latency; done
+  echo
+  echo "## Small ones, beside a load in the other process"
+  job 2 1 latency --load
+  echo
+  echo "## Ten thousand steps"
+  job 2 1 growth --steps 10000
+} >"$jobs.new"
+mv "$jobs.new" "$jobs"
+cat "$jobs"
+if [ ${#wrong[@]} -gt 0 ]; then
+  printf '%s: failed: %s\n' "$0" "${wrong[@]}" >&2
+  exit 1
+fi

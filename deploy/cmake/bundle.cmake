@@ -4,7 +4,7 @@
 target_link_options(rueda PRIVATE -static-libstdc++ -static-libgcc)
 install(TARGETS rueda LIBRARY DESTINATION lib COMPONENT bundle)
 
-set(programs ruedad ruedarun ruedactl rueda-bench rueda-gpu-bench gpu_test gpu_conformance_test)
+set(programs ruedad ruedarun ruedactl rueda-bench rueda-gpu-bench rueda-gpu-job-bench gpu_test gpu_conformance_test)
 set(plugins "")
 foreach(plugin rueda_cuda gpu_plugin_no_symbol gpu_plugin_fake gpu_plugin_other_release gpu_plugin_other_version)
   if(TARGET ${plugin})

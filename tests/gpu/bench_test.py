@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""rueda-gpu-bench with a fake GPU, and its script: what they print, and what they say when there is none.
+"""rueda-gpu-bench and rueda-gpu-job-bench with a fake GPU, and their script: what they print, and what they say when there is
+none.
 
 Run as: bench_test.py BUILD_DIR.
 """
@@ -14,6 +15,7 @@ import unittest
 BUILD_DIR = os.path.abspath(sys.argv.pop(1))
 PROGRAM = os.path.join(BUILD_DIR, "bin", "rueda-gpu-bench")
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "bench", "gpu", "run.sh")
+FAKE_CUDA = os.path.join(BUILD_DIR, "lib", "librueda_fake_cuda.so")
 FAKE = os.path.join(BUILD_DIR, "lib", "librueda_gpu_test_fake.so")
 
 os.environ["RUEDA_FAKE_GPU_BYTES"] = str(64 << 20)
@@ -81,12 +83,55 @@ class Bench(unittest.TestCase):
         self.assertRegex(done.stderr, "skipped: .*no GPU")
 
 
-class Script(unittest.TestCase):
-    """bench/gpu/run.sh, with a program that stands for rueda-gpu-bench and one that stands for nvidia-smi."""
+class JobBench(unittest.TestCase):
+    """Ranks that share a fake GPU, and their daemons."""
 
-    def run_script(self, program, device="NVIDIA Fake, 580.1"):
+    def run_job(self, ranks, nodes, *words, has_driver=True):
+        with tempfile.TemporaryDirectory(prefix="rueda-gpu-job-bench.") as folder:
+            environment = {**os.environ, "RUEDA_FAKE_GPU": folder, "RUEDAD_GPU_PLUGIN": FAKE,
+                           "RUEDA_CUDA_LIBRARY": FAKE_CUDA if has_driver else "/none.so"}
+            command = [os.path.join(BUILD_DIR, "bin", "ruedarun"), "--no-prefix", "-np", str(ranks), "--virtual-nodes",
+                       str(nodes), os.path.join(BUILD_DIR, "bin", "rueda-gpu-job-bench"), *words]
+            return subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
+                                  check=False, timeout=120)
+
+    def rows_of(self, done):
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in done.stdout.splitlines() if line[:1] == "|"]
+        self.assertEqual({len(row) for row in rows}, {len(rows[0])}, done.stdout)
+        return rows[2:]
+
+    def test_rates_beside_copies_and_beside_the_network(self):
+        for ranks, nodes in ((3, 1), (2, 2)):
+            done = self.run_job(ranks, nodes, "rate", "--bytes", "4096,65536", "--rounds", "2")
+            rows = self.rows_of(done)
+            self.assertEqual([row[0] for row in rows], ["4096", "65536"])
+            self.assertEqual([row[5] for row in rows], ["yes"] * 2)
+            self.assertTrue(all(float(row[3]) > 0 for row in rows), rows)
+            self.assertEqual("TCP over loopback" in done.stdout, nodes == 2)
+
+    def test_latencies_alone_and_beside_a_load(self):
+        for words in ((), ("--load",)):
+            rows = self.rows_of(self.run_job(2, 1, "latency", "--bytes", "8", "--iterations", "5", *words))
+            self.assertEqual([row[0] for row in rows], ["8"])
+            self.assertTrue(all(float(cell) > 0 for cell in rows[0][:5]), rows)
+            self.assertEqual(len(rows[0]) > 5 and float(rows[0][5]) > 0, bool(words))
+
+    def test_growth(self):
+        self.assertEqual(self.rows_of(self.run_job(2, 1, "growth", "--steps", "50"))[0][0], "50")
+
+    def test_says_that_there_is_no_driver(self):
+        done = self.run_job(2, 1, "growth", has_driver=False)
+        self.assertEqual(done.returncode, 77)
+        self.assertIn("skipped: there is no CUDA driver", done.stderr)
+
+
+class Script(unittest.TestCase):
+    """bench/gpu/run.sh, with programs that stand for rueda-gpu-bench, ruedarun and nvidia-smi."""
+
+    def run_script(self, program, device="NVIDIA Fake, 580.1", launcher='echo "job $*"'):
         with tempfile.TemporaryDirectory(prefix="rueda-gpu-bench.") as folder:
-            for name, text in (("rueda-gpu-bench", program), ("nvidia-smi", f"echo '{device}'")):
+            for name, text in (("rueda-gpu-bench", program), ("ruedarun", launcher), ("nvidia-smi", f"echo '{device}'")):
                 path = os.path.join(folder, name)
                 with open(path, "w", encoding="utf-8") as file:
                     file.write(f"#!/bin/sh\n{text}\n")
@@ -95,23 +140,35 @@ class Script(unittest.TestCase):
             environment = {"PATH": f"{folder}:/usr/bin:/bin", "RUEDA_GPU_BIN": folder}
             done = subprocess.run([SCRIPT, out], env=environment, text=True, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, check=False, timeout=60)
-            table = ""
-            if os.path.exists(os.path.join(out, "bench.md")):
-                with open(os.path.join(out, "bench.md"), encoding="utf-8") as file:
-                    table = file.read()
-        return done, table
+            tables = []
+            for name in ("bench.md", "jobs.md"):
+                path = os.path.join(out, name)
+                tables.append("")
+                if os.path.exists(path):
+                    with open(path, encoding="utf-8") as file:
+                        tables[-1] = file.read()
+        return done, *tables
 
     def test_writes_tables_that_say_on_what(self):
-        done, table = self.run_script('echo "got $*"')
+        done, table, jobs = self.run_script('echo "got $*"')
         self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("NVIDIA Fake, 580.1", jobs)
+        self.assertRegex(jobs, "job --no-prefix -np 2 --virtual-nodes 2 .*/rueda-gpu-job-bench rate")
+        self.assertRegex(jobs, "job .*/rueda-gpu-job-bench latency --load")
         self.assertIn("NVIDIA Fake, 580.1", table)
         self.assertIn("got --markdown --bytes 67108864,1073741824 --ranks 2,4,8", table)
 
     def test_passes_on_that_there_is_no_gpu_and_what_fails(self):
         for code in (77, 1):
-            done, _ = self.run_script(f"echo why >&2; exit {code}")
+            done, _, _ = self.run_script(f"echo why >&2; exit {code}")
             self.assertEqual(done.returncode, code)
             self.assertIn("why", done.stderr)
+
+    def test_a_job_that_fails_is_named_when_all_have_run(self):
+        done, _, jobs = self.run_script("true", launcher="case $* in *growth*) exit 1;; esac; echo ran")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("failed: 2 1 growth --steps 10000", done.stderr)
+        self.assertIn("ran", jobs)
 
 
 if __name__ == "__main__":

@@ -210,6 +210,9 @@ int cuMemcpyHtoDAsync_v2(CuPointer dst, const void* src, size_t bytes, void* str
 int cuMemcpyDtoHAsync_v2(void* dst, CuPointer src, size_t bytes, void* stream) {
   return to_result(state().stream(stream).copy_to_host(static_cast<std::byte*>(dst), src, bytes));
 }
+int cuMemcpyDtoDAsync_v2(CuPointer dst, CuPointer src, size_t bytes, void* stream) {
+  return to_result(state().stream(stream).copy(dst, src, bytes));
+}
 int cuMemcpyHtoD_v2(CuPointer dst, const void* src, size_t bytes) {
   return copy_staged(bytes, [&](size_t at, size_t part) {
     std::memcpy(state().staging.data(), static_cast<const std::byte*>(src) + at, part);

@@ -1,6 +1,7 @@
 #!/bin/bash
-# What can only be done on a machine with a GPU: CUDA's part of the conformance suite, and the bench. Leaves what
-# they say in a folder. Ends with 77 where there is no GPU.
+# What can only be done on a machine with a GPU: CUDA's part of the conformance suite, jobs of processes that share the GPU
+# and are killed, PyTorch's tensors and training where PyTorch has CUDA, and the benches. Leaves what they say in a folder.
+# Ends with 77 where there is no GPU. RUEDA_TEST_PYTHON: a Python with numpy, and PyTorch (python3).
 #
 #   tests/gpu/run.sh [FOLDER]                                  builds what it needs, from the tree
 #   RUEDA_GPU_BIN=there/bin tests/gpu/run.sh [FOLDER]          runs what was built elsewhere, with lib beside bin
@@ -11,7 +12,7 @@ set -euo pipefail
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 readonly root
 readonly out="${1:-$root/build/gpu-results}"
-readonly programs=(gpu_test gpu_conformance_test rueda-gpu-bench)
+readonly programs=(gpu_test gpu_conformance_test rueda-gpu-bench rueda-gpu-job-bench ruedad ruedarun rueda)
 if [ -z "${RUEDA_GPU_BIN:-}" ] && [ -x "$root/bin/gpu_conformance_test" ]; then
   RUEDA_GPU_BIN="$root/bin"
 fi
@@ -43,5 +44,36 @@ if grep -q '\[  SKIPPED \]' "$suite"; then
   exit 77
 fi
 tail -n 2 "$suite"
-"$root/bench/gpu/run.sh" "$out"
+
+export RUEDA_TEST_GPU=cuda RUEDA_TEST_PYTHON="${RUEDA_TEST_PYTHON:-python3}"
+build="$(dirname "$RUEDA_GPU_BIN")"
+failed=()
+
+# run_jobs NAME TEST: what it says goes to NAME.txt. All are run, whatever becomes of them.
+run_jobs() {
+  if "$RUEDA_TEST_PYTHON" "$root/$2" "$build" "$root" >"$out/$1.txt" 2>&1; then
+    echo "$1: $(tail -n 1 "$out/$1.txt")"
+  else
+    failed+=("$1")
+    grep -E '^(FAIL|ERROR): ' "$out/$1.txt" || tail -n 20 "$out/$1.txt"
+  fi
+}
+
+if "$RUEDA_TEST_PYTHON" -c 'import numpy'; then
+  run_jobs jobs tests/integration/device_test.py
+else
+  echo "jobs: skipped: $RUEDA_TEST_PYTHON has no numpy"
+fi
+if "$RUEDA_TEST_PYTHON" -c 'import torch; assert torch.cuda.is_available()' 2>"$out/torch.txt"; then
+  run_jobs torch tests/integration/device_torch_test.py
+  mkdir -p "$out/timelines"
+  RUEDA_TEST_TIMELINES="$(cd "$out/timelines" && pwd)" run_jobs training tests/gpu/training_test.py
+else
+  echo "torch, training: skipped: $RUEDA_TEST_PYTHON has no PyTorch with CUDA"
+fi
+"$root/bench/gpu/run.sh" "$out" || failed+=("bench/gpu/run.sh")
+if [ ${#failed[@]} -gt 0 ]; then
+  echo "$0: failed: ${failed[*]}; what they said is in $out" >&2
+  exit 1
+fi
 echo "results are in $out"

@@ -17,7 +17,7 @@ MOST_BYTES = 60_000_000
 GLIBC = (2, 36)
 # libc's own, that every such machine has.
 LIBC = re.compile(r"^(libc|libm|libdl|librt|libpthread|ld-linux-x86-64)\.so\.\d+$")
-PROGRAMS = ("ruedad", "ruedarun", "ruedactl", "rueda-bench", "rueda-gpu-bench", "gpu_test", "gpu_conformance_test")
+PROGRAMS = ("ruedad", "ruedarun", "ruedactl", "rueda-bench", "rueda-gpu-bench", "rueda-gpu-job-bench", "gpu_test", "gpu_conformance_test")
 # For the scripts: what any machine has.
 TOOLS = ("bash", "cat", "date", "dirname", "grep", "head", "mkdir", "mv", "rm", "tail")
 
@@ -102,7 +102,8 @@ class BundleTest(unittest.TestCase):
         self.assertEqual(has_plugin, "no CUDA toolkit" not in self.said)
         for name in (*(f"bin/{program}" for program in PROGRAMS), "lib/librueda.so", "LICENSE", "licences/libgrpc-dev",
                      "licences/libhwy1", "python/rueda/__init__.py", "python/rueda/lib/librueda.so",
-                     "tests/gpu/run.sh", "bench/gpu/run.sh"):
+                     "tests/gpu/run.sh", "tests/gpu/training_test.py", "tests/integration/device_test.py",
+                     "client/python/rueda/torch/_device.py", "bench/gpu/run.sh"):
             self.assertTrue(os.path.exists(os.path.join(self.bundle, name)), name)
 
     def test_every_library_is_there_or_is_of_libc(self):

@@ -22,6 +22,21 @@ class DeviceError(Exception):
         self.code = code
 
 
+class Location(ctypes.Structure):
+    _fields_ = [("type", c_int), ("id", c_int)]
+
+
+class AllocationProperties(ctypes.Structure):
+    """CUmemAllocationProp_v1."""
+
+    _fields_ = [("type", c_int), ("handle_types", c_int), ("location", Location), ("windows", c_void_p),
+                ("flags", c_uint64)]
+
+
+class Access(ctypes.Structure):
+    _fields_ = [("location", Location), ("flags", c_int)]
+
+
 class Gpu:
     """The first GPU; its primary context is this thread's."""
 
@@ -41,7 +56,22 @@ class Gpu:
 
     def allocate(self, size, by_descriptor=False):
         address = c_uint64()
+        if by_descriptor and not hasattr(self._cuda, "rueda_fake_alloc_fd"):
+            return self._allocate_virtual(size)
         self("rueda_fake_alloc_fd" if by_descriptor else "cuMemAlloc_v2", byref(address), c_size_t(size))
+        return address.value
+
+    def _allocate_virtual(self, size):
+        """By virtual memory management, for others by a file descriptor. Never freed."""
+        here = Location(1, 0)
+        properties = AllocationProperties(1, 1, here, None, 0)
+        granularity, handle, address = c_size_t(), c_uint64(), c_uint64()
+        self("cuMemGetAllocationGranularity", byref(granularity), byref(properties), c_int(0))
+        size = c_size_t(-(-size // granularity.value) * granularity.value)
+        self("cuMemCreate", byref(handle), size, byref(properties), c_uint64(0))
+        self("cuMemAddressReserve", byref(address), size, c_size_t(0), c_uint64(0), c_uint64(0))
+        self("cuMemMap", address, size, c_size_t(0), handle, c_uint64(0))
+        self("cuMemSetAccess", address, size, byref(Access(here, 3)), c_size_t(1))
         return address.value
 
     def free(self, address):

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Tensors in the memory of a fake GPU, which ranks and the job's GPU worker share as processes: results, order with
+"""Tensors in the memory of a GPU, which ranks and the job's GPU worker share as processes: results, order with
 streams, memory that is freed, and what follows when one of them dies."""
 
 import os
@@ -8,8 +8,8 @@ import signal
 import time
 
 import harness
-from device_harness import DeviceIntegrationTest
-from harness import PYTHON, SLOWNESS, SOURCE, wait_until
+from device_harness import PYTHON, DeviceIntegrationTest, needs_fake
+from harness import SLOWNESS, SOURCE, wait_until
 
 RANK_LOST_S = 2.0 * SLOWNESS
 # A worker that is lost is waited for, so that nothing touches memory when the ranks are told.
@@ -161,6 +161,7 @@ class DeviceTest(DeviceIntegrationTest):
                                  "there is no GPU plugin.*hand over host memory")
         self.assertEqual(len(re.findall("there is no GPU plugin", daemon.output())), 1, daemon.output())
 
+    @needs_fake
     def test_an_exclusive_gpu_is_refused_with_the_remedy_unless_mps_runs(self):
         self.env["RUEDA_FAKE_GPU_MODE"] = "exclusive"
         daemon, = self.start_daemons("alpha")
@@ -173,6 +174,7 @@ class DeviceTest(DeviceIntegrationTest):
         daemon, _ = self.run_job(1, "broadcast")
         self.assertIn("is ready on a GPU that is none, through MPS", daemon.output())
 
+    @needs_fake
     def test_that_kernels_take_turns_is_said_and_counted(self):
         daemon, = self.start_daemons("alpha")
         job = self.start_job([daemon], [1], device_rank("loop"))

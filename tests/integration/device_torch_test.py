@@ -1,17 +1,15 @@
 #!/usr/bin/python3
-"""rueda.torch and rueda.distributed with tensors in the memory of a fake GPU, on one node and on two."""
+"""rueda.torch and rueda.distributed with tensors in the memory of a GPU, on one node and on two."""
 
 import os
 import subprocess
 import unittest
 
 import harness
-from device_harness import DeviceIntegrationTest
-from harness import PYTHON
+from device_harness import PYTHON, DeviceIntegrationTest
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
-TORCH = os.environ.get("RUEDA_TEST_PYTHON", PYTHON)
-HAS_TORCH = subprocess.run([TORCH, "-c", "import torch"], capture_output=True, check=False).returncode == 0
+HAS_TORCH = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode == 0
 
 
 @unittest.skipUnless(HAS_TORCH, "PyTorch is not installed (deploy/packages.sh test installs it)")
@@ -19,7 +17,7 @@ class DeviceTorchTest(DeviceIntegrationTest):
 
     def run_cases(self, program, ranks, *cases):
         daemons = self.start_daemons(*["alpha", "beta"][:len(ranks)])
-        job = self.start_job(daemons, ranks, [TORCH, os.path.join(FOLDER, program), "device", *cases])
+        job = self.start_job(daemons, ranks, [PYTHON, os.path.join(FOLDER, program), "device", *cases])
         self.assertEqual(job.exit_codes(), [0] * len(ranks),
                          job.output() + "".join(daemon.output() for daemon in daemons))
         for number in range(sum(ranks)):
@@ -45,7 +43,7 @@ class DeviceTorchTest(DeviceIntegrationTest):
                               ("distributed_rank.py", "next_reduction")):
             with self.subTest(program=program, case=case):
                 daemon, = self.start_daemons("alpha")
-                job = self.start_job([daemon], [3], [TORCH, os.path.join(FOLDER, program), "device_death", f"case_{case}"])
+                job = self.start_job([daemon], [3], [PYTHON, os.path.join(FOLDER, program), "device_death", f"case_{case}"])
                 for number in (0, 1):
                     job.wait_for(number, r"^told: .*rank 2 \(pid \d+\)")
                 self.assertNotEqual(job.exit_codes(), [0])

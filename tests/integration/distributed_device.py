@@ -1,11 +1,11 @@
-"""torch.distributed on Rueda with tensors in a GPU's memory, which is a fake one's."""
+"""torch.distributed on Rueda with tensors in a GPU's memory."""
 
 import warnings
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch_on_fake_gpu import CUDA
+from torch_on_gpu import CUDA
 
 import rueda
 

@@ -5,7 +5,7 @@ import signal
 
 import torch
 import torch.distributed as dist
-from torch_on_fake_gpu import CUDA
+from torch_on_gpu import CUDA
 
 
 def case_next_reduction():

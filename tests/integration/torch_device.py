@@ -1,11 +1,11 @@
-"""rueda.torch with tensors in a GPU's memory, which is a fake one's."""
+"""rueda.torch with tensors in a GPU's memory."""
 
 import warnings
 
 import rueda
 import rueda.torch as hvd
 import torch
-from torch_on_fake_gpu import CUDA
+from torch_on_gpu import CUDA
 from torch_support import expect_equal, expect_error, rank_and_size
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.uint8)
@@ -117,8 +117,8 @@ def case_gradients_of_collectives():
     weights = torch.arange(4.0)
     result = hvd.allreduce(given, op=hvd.Sum, name="x")
     CUDA.synchronize()
-    (result * weights).sum().backward()
-    expect_equal(given.grad, weights * size)
+    (result * CUDA.put(weights)).sum().backward()
+    expect_equal(read(given.grad), weights * size)
 
 
 def train(put, steps=20):
@@ -135,12 +135,12 @@ def train(put, steps=20):
     generator = torch.Generator().manual_seed(hvd.rank())
     losses = []
     for _ in range(steps):
-        rows = torch.randn(8, 6, generator=generator, dtype=torch.float64)
+        rows = put(torch.randn(8, 6, generator=generator, dtype=torch.float64))
         optimizer.zero_grad(set_to_none=False)
         loss = (model(rows) - rows[:, :2]).square().mean()
         loss.backward()
         optimizer.synchronize()
-        CUDA.synchronize()  # the CPU computes, which is in no stream
+        CUDA.synchronize()  # for the fake one's sake: the CPU, which computes, is in no stream
         with optimizer.skip_synchronize():
             optimizer.step()
         losses.append(loss.item())

@@ -5,7 +5,7 @@ import signal
 
 import rueda.torch as hvd
 import torch
-from torch_on_fake_gpu import CUDA
+from torch_on_gpu import CUDA
 from torch_support import rank_and_size
 
 

@@ -1,7 +1,8 @@
-"""PyTorch's tensors in the memory of a fake GPU: rueda.torch and rueda.distributed take them for CUDA's. Here the CPU
-computes with them, so they are ordinary tensors to PyTorch."""
+"""PyTorch's tensors in the memory of a GPU: of a fake one, so that rueda.torch and rueda.distributed take them for CUDA's,
+while to PyTorch they are ordinary ones with which the CPU computes; or, with RUEDA_TEST_GPU=cuda, CUDA's."""
 
 import ctypes
+import os
 from ctypes import c_uint64, c_void_p
 
 import torch
@@ -9,8 +10,31 @@ from device_support import Gate, Gpu
 from rueda.torch import _device
 
 
+class RealCuda(_device.Cuda):
+    """stream: the current one."""
+
+    def __init__(self):
+        torch.cuda.init()
+        self.gpu = Gpu()
+        self.gate = Gate(self.gpu)
+
+    @property
+    def stream(self):
+        return c_void_p(torch.cuda.current_stream().cuda_stream)
+
+    def find(self, tensor):
+        return _device.find(tensor)
+
+    def put(self, tensor):
+        """A copy in the GPU's memory."""
+        return tensor.detach().clone().cuda()
+
+    def synchronize(self):
+        torch.cuda.current_stream().synchronize()
+
+
 class FakeCuda(_device.Cuda):
-    """In the place of CUDA from its making on. stream: the current one."""
+    """The same, in the place of CUDA from its making on."""
 
     def __init__(self):
         self.gpu = Gpu()
@@ -47,10 +71,7 @@ class FakeCuda(_device.Cuda):
     def from_host(self, tensor, like):
         return self.put(tensor)
 
-    # What tests use.
-
     def put(self, tensor):
-        """A copy in the GPU's memory."""
         result = self.empty_like(tensor)
         result.copy_(tensor)
         return result
@@ -63,4 +84,4 @@ class FakeCuda(_device.Cuda):
         return next((block for block in self._blocks if block[0] <= address < block[0] + block[1]), None)
 
 
-CUDA = FakeCuda()
+CUDA = RealCuda() if os.environ.get("RUEDA_TEST_GPU") == "cuda" else FakeCuda()

@@ -1,0 +1,80 @@
+// The CUDA driver as a rank that has no CUDA library uses it: loaded at run time, like librueda
+// loads it, from $RUEDA_CUDA_LIBRARY or libcuda.so.1. Errors are thrown as Failure. One thread, but
+// for streams of its own that another thread has.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "bench/failure.h"
+
+namespace rueda::gpu::bench {
+
+// The process's first GPU; its primary context is the calling thread's.
+class Driver {
+ public:
+  // Null text: there is one. Else why there is none that can be used.
+  static std::string lack();
+
+  Driver();
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
+
+  // For another thread that uses the GPU.
+  void enter();
+  std::string device_name() const;
+  // Failure when there is not that much.
+  uint64_t allocate(uint64_t bytes);
+  void free(uint64_t address);
+  // Bytes of the GPU that nobody has.
+  uint64_t free_bytes() const;
+  // Pinned.
+  std::byte* allocate_host(uint64_t bytes);
+  void free_host(std::byte* memory);
+
+  void* make_stream();
+  void synchronize(void* stream);
+  bool is_idle(void* stream);
+  void copy_to_device(uint64_t to, const std::byte* from, uint64_t bytes, void* stream);
+  void copy_to_host(std::byte* to, uint64_t from, uint64_t bytes, void* stream);
+  void copy_on_device(uint64_t to, uint64_t from, uint64_t bytes, void* stream);
+
+  // A kernel that computes for some 100 us on every multiprocessor and touches no memory: what a
+  // backward pass is to its neighbours. False: this driver has no modules (a fake one), and nothing
+  // was launched.
+  bool compute(void* stream);
+
+ private:
+  struct Functions;
+  static Functions* functions();
+  void check(int result, const char* call) const;
+  bool load_kernel();
+
+  Functions& cuda_;
+  int device_ = 0;
+  void* context_ = nullptr;
+  int multiprocessors_ = 0;
+  void* kernel_ = nullptr;
+  bool has_kernel_ = false;
+  bool was_kernel_loaded_ = false;
+};
+
+// Memory of the GPU's while it lives.
+class DeviceBuffer {
+ public:
+  DeviceBuffer(Driver& driver, uint64_t bytes)
+      : driver_(driver), address_(driver.allocate(bytes)), bytes_(bytes) {}
+  ~DeviceBuffer() { driver_.free(address_); }
+  DeviceBuffer(const DeviceBuffer&) = delete;
+  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
+  uint64_t address() const { return address_; }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  Driver& driver_;
+  uint64_t address_;
+  uint64_t bytes_;
+};
+
+}  // namespace rueda::gpu::bench

@@ -1,0 +1,180 @@
+// rueda-gpu-job-bench: all-reduces of device memory by the ranks of a job, through daemon and
+// worker. A rank under ruedarun; rank 0 prints a table in Markdown.
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "bench/gpu/driver.h"
+#include "bench/gpu/job_measure.h"
+#include "bench/job.h"
+#include "bench/stats.h"
+
+namespace rueda::gpu::bench {
+namespace {
+
+using rueda::bench::Failure;
+using rueda::bench::Job;
+using rueda::bench::median;
+using rueda::bench::percentile;
+
+// What a test that was skipped exits with.
+constexpr int kNoGpu = 77;
+constexpr int64_t kPatienceMs = 120'000;
+
+struct Options {
+  std::vector<uint64_t> large{uint64_t{64} << 20, uint64_t{1} << 30};
+  std::vector<uint64_t> small{8, 64, 512, 4096, 65536};
+  int rounds = 5;
+  int iterations = 200;
+  int steps = 10'000;
+  bool has_load = false;
+};
+
+unsigned long long printed(uint64_t value) { return value; }  // NOLINT: what printf has a name for
+
+// 0 on all ranks, or 1.
+int rate(Job& job, Driver& driver, const Options& options) {
+  const bool is_first = job.rank() == 0;
+  Limit limit;
+  if (is_first && job.nnodes() > 1) limit = measure_limit(driver);
+  if (is_first) {
+    std::printf("%s, %d ranks on %d nodes; medians of %d rounds\n\n", driver.device_name().c_str(),
+                job.nranks(), job.nnodes(), options.rounds);
+    if (job.nnodes() > 1) {
+      std::printf(
+          "A bare program, all at the same time: TCP over loopback, both ways together, %.2f GB/s; "
+          "copies out "
+          "%.2f, in %.2f GB/s\n\n",
+          limit.tcp_Bps / 1e9, limit.out_Bps / 1e9, limit.in_Bps / 1e9);
+    }
+    std::printf(
+        "| bytes of a rank | all-reduce, ms | limit, ms | limit / all-reduce | least-most | right "
+        "|\n"
+        "|--:|--:|--:|--:|--:|--:|\n");
+  }
+  bool is_right = true;
+  for (const uint64_t bytes : options.large) {
+    const Rates rates = measure_rates(job, driver, bytes, options.rounds);
+    is_right = is_right && rates.is_right;
+    std::vector<double> limits;
+    std::vector<double> shares;
+    for (size_t i = 0; i < rates.reduce_s.size(); ++i) {
+      // On one node: k ranks' bytes are read, and as many written, as a copy does with one rank's.
+      limits.push_back(job.nnodes() > 1 ? limit.seconds_for(bytes)
+                                        : job.nranks() * rates.copy_s[i]);
+      shares.push_back(limits.back() / rates.reduce_s[i]);
+    }
+    const auto [least, most] = std::minmax_element(shares.begin(), shares.end());
+    if (!is_first) continue;
+    std::printf("| %llu | %.3f | %.3f | %.3f | %.3f-%.3f | %s |\n", printed(bytes),
+                median(rates.reduce_s) * 1e3, median(limits) * 1e3, median(shares), *least, *most,
+                rates.is_right ? "yes" : "no");
+    std::fflush(stdout);
+  }
+  return is_right ? 0 : 1;
+}
+
+int latency(Job& job, Driver& driver, const Options& options) {
+  const bool is_first = job.rank() == 0;
+  if (is_first) {
+    std::printf(
+        "%s, %d ranks on %d nodes%s; microseconds of the slowest rank, %d times\n\n"
+        "| bytes | until the stream has it, median | p99 | until the host has it, median | p99 "
+        "|%s\n"
+        "|--:|--:|--:|--:|--:|%s\n",
+        driver.device_name().c_str(), job.nranks(), job.nnodes(),
+        options.has_load ? ", the last of which computes beside" : "", options.iterations,
+        options.has_load ? " what the load does of what it does alone, streamed | blocking |" : "",
+        options.has_load ? "--:|--:|" : "");
+  }
+  for (const uint64_t bytes : options.small) {
+    const Latencies found =
+        measure_latencies(job, driver, bytes, options.iterations, options.has_load);
+    if (!is_first) continue;
+    std::printf("| %llu | %.1f | %.1f | %.1f | %.1f |", printed(bytes), median(found.streamed_us),
+                percentile(found.streamed_us, 99), median(found.blocking_us),
+                percentile(found.blocking_us, 99));
+    if (options.has_load) {
+      std::printf(" %.3f | %.3f |", found.load_streamed_Hz / found.load_alone_Hz,
+                  found.load_blocking_Hz / found.load_alone_Hz);
+    }
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+int growth(Job& job, Driver& driver, const Options& options) {
+  // All ranks are looked at, and the worst is told.
+  const Growth own = measure_growth(job, driver, options.steps);
+  Growth worst = own;
+  const std::vector<int64_t> row{own.resident_bytes, own.device_bytes};
+  for (const std::vector<int64_t>& other : job.gather(row)) {
+    worst.resident_bytes = std::max(worst.resident_bytes, other[0]);
+    worst.device_bytes = std::max(worst.device_bytes, other[1]);
+  }
+  if (job.rank() == 0) {
+    std::printf(
+        "| steps | bytes of host memory more than after a tenth | of the GPU's |\n|--:|--:|--:|\n| "
+        "%d | %lld | %lld |\n",
+        options.steps, static_cast<long long>(worst.resident_bytes),  // NOLINT
+        static_cast<long long>(worst.device_bytes));                  // NOLINT
+  }
+  constexpr int64_t kNoise = 4 << 20;
+  return worst.resident_bytes < kNoise && worst.device_bytes < kNoise ? 0 : 1;
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  CLI::App app("All-reduces of device memory by the ranks of a job (a rank under ruedarun)");
+  app.require_subcommand(1);
+  CLI::App* const rates =
+      app.add_subcommand("rate",
+                         "Large ones, beside copies on the GPU; on several nodes beside copies "
+                         "out and in and TCP over loopback");
+  rates->add_option("--bytes", options.large, "Of one rank")->delimiter(',');
+  rates->add_option("--rounds", options.rounds)->capture_default_str()->check(CLI::Range(1, 1000));
+  CLI::App* const latencies =
+      app.add_subcommand("latency", "Small ones, from the call to the result");
+  latencies->add_option("--bytes", options.small)->delimiter(',');
+  latencies->add_option("--iterations", options.iterations)
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000'000));
+  latencies->add_flag("--load", options.has_load,
+                      "The last rank's process computes beside, as a backward pass does");
+  CLI::App* const steps =
+      app.add_subcommand("growth", "Steps of eight tensors: what memory they leave behind");
+  steps->add_option("--steps", options.steps)
+      ->capture_default_str()
+      ->check(CLI::Range(10, 100'000'000));
+  app.footer(
+      "Exits with 77 where there is no GPU to be used, and with 1 when a result was wrong or "
+      "memory grew.");
+  CLI11_PARSE(app, argc, argv);
+  if (const std::string lack = Driver::lack(); !lack.empty()) {
+    std::cerr << "rueda-gpu-job-bench: skipped: " << lack << "\n";
+    return kNoGpu;
+  }
+  Job job(kPatienceMs);
+  Driver driver;
+  if (rates->parsed()) return rate(job, driver, options);
+  return latencies->parsed() ? latency(job, driver, options) : growth(job, driver, options);
+}
+
+}  // namespace
+}  // namespace rueda::gpu::bench
+
+int main(int argc, char** argv) {
+  try {
+    return rueda::gpu::bench::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::cerr << "rueda-gpu-job-bench: " << error.what() << "\n";
+    return 1;
+  }
+}
