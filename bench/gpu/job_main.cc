@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,7 @@ struct Options {
   int iterations = 200;
   int steps = 10'000;
   bool has_load = false;
+  Cache cache = Cache::kChecked;
 };
 
 unsigned long long printed(uint64_t value) { return value; }  // NOLINT: what printf has a name for
@@ -95,7 +97,7 @@ int latency(Job& job, Driver& driver, const Options& options) {
   }
   for (const uint64_t bytes : options.small) {
     const Latencies found =
-        measure_latencies(job, driver, bytes, options.iterations, options.has_load);
+        measure_latencies(job, driver, bytes, options.iterations, options.has_load, options.cache);
     if (!is_first) continue;
     std::printf("| %llu | %.1f | %.1f | %.1f | %.1f |", printed(bytes), median(found.streamed_us),
                 percentile(found.streamed_us, 99), median(found.blocking_us),
@@ -140,12 +142,19 @@ int run(int argc, char** argv) {
                          "out and in and TCP over loopback");
   rates->add_option("--bytes", options.large, "Of one rank")->delimiter(',');
   rates->add_option("--rounds", options.rounds)->capture_default_str()->check(CLI::Range(1, 1000));
+  const std::map<std::string, Cache> caches{
+      {"none", Cache::kNone}, {"checked", Cache::kChecked}, {"announced", Cache::kAnnounced}};
   CLI::App* const latencies =
       app.add_subcommand("latency", "Small ones, from the call to the result");
   latencies->add_option("--bytes", options.small)->delimiter(',');
   latencies->add_option("--iterations", options.iterations)
       ->capture_default_str()
       ->check(CLI::Range(1, 1'000'000));
+  latencies
+      ->add_option("--cache", options.cache,
+                   "Of allocations: none, checked with the driver at each use, or announced: frees "
+                   "are, so it is hardly asked")
+      ->transform(CLI::CheckedTransformer(caches));
   latencies->add_flag("--load", options.has_load,
                       "The last rank's process computes beside, as a backward pass does");
   CLI::App* const steps =

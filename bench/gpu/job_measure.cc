@@ -39,7 +39,7 @@ class Reduction {
         count_(static_cast<int64_t>(bytes / sizeof(float))),
         buffer_(driver, std::max<uint64_t>(bytes, 1)) {}
   // The daemon lets go of the memory before it is freed.
-  ~Reduction() { rueda_device_forget(reinterpret_cast<const void*>(buffer_.address())); }  // NOLINT
+  ~Reduction() { forget(); }
   Reduction(const Reduction&) = delete;
   Reduction& operator=(const Reduction&) = delete;
 
@@ -75,6 +75,9 @@ class Reduction {
     options.prescale = options.postscale = 1.0;
     require(rueda_device_allreduce_async(&tensor, &options, stream, &handle_));
   }
+  void forget() {
+    rueda_device_forget(reinterpret_cast<const void*>(buffer_.address()));
+  }  // NOLINT
   void leave_to(void* stream) { require(rueda_device_wait(handle_, stream)); }
   void wait() { require(rueda_wait(handle_, -1, nullptr)); }
 
@@ -227,10 +230,11 @@ Rates measure_rates(Job& job, Driver& driver, uint64_t bytes, int rounds) {
   return rates;
 }
 
-Latencies measure_latencies(Job& job, Driver& driver, uint64_t bytes, int iterations,
-                            bool has_load) {
+Latencies measure_latencies(Job& job, Driver& driver, uint64_t bytes, int iterations, bool has_load,
+                            Cache cache) {
   constexpr int kWarmup = 20;
   constexpr auto kAlone = std::chrono::milliseconds(300);
+  rueda_device_announce_frees(cache == Cache::kAnnounced ? 1 : 0);
   void* const stream = driver.make_stream();
   const std::string size = std::to_string(bytes);
   Reduction streamed(driver, "streamed." + size, bytes);
@@ -257,6 +261,7 @@ Latencies measure_latencies(Job& job, Driver& driver, uint64_t bytes, int iterat
   job.barrier();
   if (load) load->rate();
   const std::vector<double> streamed_s = time([&] {
+    if (cache == Cache::kNone) streamed.forget();
     streamed.submit(stream);
     streamed.leave_to(stream);
     driver.synchronize(stream);
@@ -264,6 +269,7 @@ Latencies measure_latencies(Job& job, Driver& driver, uint64_t bytes, int iterat
   });
   if (load) found.load_streamed_Hz = load->rate();
   const std::vector<double> blocking_s = time([&] {
+    if (cache == Cache::kNone) blocking.forget();
     blocking.submit(RUEDA_NO_STREAM);
     blocking.wait();
   });

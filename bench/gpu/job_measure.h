@@ -28,8 +28,11 @@ struct Latencies {
   double load_streamed_Hz = 0;
   double load_blocking_Hz = 0;
 };
+// Of librueda's cache of allocations: forgotten before each use (as if there were none), checked
+// with the driver at each use, or hardly ever, as the program announces its frees.
+enum class Cache { kNone, kChecked, kAnnounced };
 Latencies measure_latencies(rueda::bench::Job& job, Driver& driver, uint64_t bytes, int iterations,
-                            bool has_load);
+                            bool has_load, Cache cache);
 
 // What memory costs when it is used again and again.
 struct Growth {

@@ -72,6 +72,9 @@ wrong=()
   echo "## Small ones"
   for ranks in 2 4 8; do job "$ranks" 1 latency; done
   echo
+  echo "## The cache of allocations: none, and with frees announced (above: each use is checked with the driver)"
+  for cache in none announced; do job 2 1 latency --bytes 8,65536 --cache "$cache"; done
+  echo
   echo "## Small ones, beside a load in the other process"
   job 2 1 latency --load
   echo
