@@ -164,6 +164,7 @@ std::string status_table(const v1::GetStatusReply& reply) {
                         {"socket", or_dash(reply.socket())},
                         {"jobs", std::to_string(reply.jobs())},
                         {"clients", std::to_string(reply.clients())},
+                        {"gpu workers", std::to_string(reply.gpu_workers())},
                         {"simd", or_dash(reply.simd())},
                         {"transports", or_dash(joined(reply.transports(), ", "))},
                         {"labels", or_dash(joined(reply.labels(), ", "))}});

@@ -6,12 +6,14 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 #include <nlohmann/json.hpp>
 
+#include "daemon/ctl/doctor.h"
 #include "daemon/ctl/format.h"
 #include "daemon/ctl/timeline.h"
 #include "rueda/v1/admin.grpc.pb.h"
@@ -70,18 +72,44 @@ int print(const Arguments& arguments, const Reply& reply, std::string (*table)(c
   return print(arguments.wants_json ? ctl::to_json(reply).dump(2) + "\n" : table(reply));
 }
 
+// One unary call; an error is printed.
+template <class Request, class Reply>
+bool fetch(const Arguments& arguments, v1::Admin::Stub& stub,
+           grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
+           const Request& request, Reply& reply) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+  const grpc::Status status = (stub.*method)(&context, request, &reply);
+  if (!status.ok()) print_failure(arguments, status);
+  return status.ok();
+}
+
 // One unary call, printed.
 template <class Request, class Reply>
 int ask(const Arguments& arguments,
         grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
         std::string (*table)(const Reply&), const Request& request = {}) {
-  const auto stub = connect(arguments);
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
   Reply reply;
-  const grpc::Status status = ((*stub).*method)(&context, request, &reply);
-  if (!status.ok()) return print_failure(arguments, status);
+  if (!fetch(arguments, *connect(arguments), method, request, reply)) return 1;
   return print(arguments, reply, table);
+}
+
+// Fails when there is something to recommend.
+int examine(const Arguments& arguments) {
+  const auto stub = connect(arguments);
+  v1::GetStatusReply status;
+  v1::ListJobsReply jobs;
+  v1::ListPeersReply peers;
+  v1::ListStallsReply stalls;
+  const bool has_all = fetch(arguments, *stub, &v1::Admin::Stub::GetStatus, {}, status) &&
+                       fetch(arguments, *stub, &v1::Admin::Stub::ListJobs, {}, jobs) &&
+                       fetch(arguments, *stub, &v1::Admin::Stub::ListPeers, {}, peers) &&
+                       fetch(arguments, *stub, &v1::Admin::Stub::ListStalls, {}, stalls);
+  if (!has_all) return 1;
+  const std::vector<ctl::Finding> findings = ctl::diagnose(status, jobs, peers, stalls);
+  const int printed = print(arguments.wants_json ? ctl::findings_json(findings).dump(2) + "\n"
+                                                 : ctl::findings_text(findings));
+  return findings.empty() ? printed : 1;
 }
 
 // Fails when a pair of nodes does not reach each other.
@@ -206,6 +234,8 @@ int main(int argc, char** argv) {
   jobs->add_flag("--plan", wants_plan, "The batches of their locked schedules");
   const CLI::App* const stalls =
       app.add_subcommand("stalls", "Tensors that some ranks wait for and others do not submit");
+  const CLI::App* const doctor = app.add_subcommand(
+      "doctor", "What is wrong, or could be better, and what to do; fails if there is anything");
   const CLI::App* const probes = app.add_subcommand(
       "probe",
       "Measures the bandwidths between its --nodes, which order the rings of jobs to come");
@@ -224,6 +254,7 @@ int main(int argc, char** argv) {
   if (*jobs && wants_plan) return ask(arguments, &v1::Admin::Stub::ListPlans, &ctl::plans_table);
   if (*jobs) return ask(arguments, &v1::Admin::Stub::ListJobs, &ctl::jobs_table);
   if (*stalls) return ask(arguments, &v1::Admin::Stub::ListStalls, &ctl::stalls_table);
+  if (*doctor) return examine(arguments);
   if (*probes) return probe(arguments);
   if (*traces.start || *traces.stop) {
     return request_timeline(arguments, trace, static_cast<bool>(*traces.start));

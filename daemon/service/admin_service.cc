@@ -156,7 +156,7 @@ void AdminService::request_timeline(TimelineCall& call) {
       credentials_ ? credentials_->find(call.peer()) : std::nullopt;
   if (!user) {
     return call.fail({grpc::StatusCode::PERMISSION_DENIED,
-                        "timelines are asked for over the daemon's unix socket alone"});
+                      "timelines are asked for over the daemon's unix socket alone"});
   }
   Result<engine::TimelineRequest> wanted = from_proto(call.request().timeline());
   if (!wanted.is_ok()) {
@@ -186,6 +186,8 @@ void AdminService::fill(v1::GetStatusReply& reply) const {
   reply.set_simd(info_.simd);
   reply.add_transports(info_.transport);
   for (const std::string& label : info_.labels) reply.add_labels(label);
+  reply.set_gpu_workers(static_cast<int32_t>(metrics_.gpu_workers.Value()));
+  reply.set_gpu_workers_without_mps(static_cast<int32_t>(metrics_.gpu_workers_without_mps.Value()));
   reply.set_state(engine_.is_stopping() ? "stopping" : "ready");
 }
 

@@ -1,7 +1,11 @@
+#include <algorithm>
+#include <string>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "daemon/ctl/doctor.h"
 #include "daemon/ctl/format.h"
 #include "fake_daemon.h"
 #include "program.h"
@@ -139,6 +143,53 @@ TEST(Format, AProbeIsAMatrixAndWhatIsWorthKnowingOfIt) {
             "ring without racks: alpha, b\n");
 }
 
+v1::GetStatusReply ready() {
+  v1::GetStatusReply status;
+  status.set_state("ready");
+  status.set_version("1.0");
+  return status;
+}
+
+TEST(Doctor, HasNothingToSayOfADaemonThatIsWell) {
+  v1::ListPeersReply peers;
+  v1::ListPeersReply::Peer& peer = *peers.add_peers();
+  peer.set_state("connected");
+  peer.set_version("1.0");
+  v1::ListJobsReply jobs;
+  jobs.add_jobs()->set_state("running");
+  EXPECT_TRUE(ctl::diagnose(ready(), jobs, peers, {}).empty());
+  EXPECT_EQ(ctl::findings_text({}), "nothing to recommend\n");
+  EXPECT_EQ(ctl::findings_json({}).dump(), R"({"findings":[]})");
+}
+
+TEST(Doctor, SaysWhatIsWrongAndWhatToDo) {
+  v1::GetStatusReply status = ready();
+  status.set_state("stopping");
+  status.set_gpu_workers(3);
+  status.set_gpu_workers_without_mps(2);
+  v1::ListPeersReply peers;
+  v1::ListPeersReply::Peer& lost = *peers.add_peers();
+  lost.set_node_id("n8");
+  lost.set_state("lost");
+  lost.set_last_heard_seconds(65);
+  v1::ListPeersReply::Peer& older = *peers.add_peers();
+  older.set_node_id("n9");
+  older.set_state("connected");
+  older.set_version("0.9");
+  const std::string text =
+      ctl::findings_text(ctl::diagnose(status, two_jobs(), peers, one_stall()));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2 * 7) << text;
+  for (const char* what : {"the daemon is stopping\n", "node n8 is lost, last heard 1m 5s ago\n",
+                           "node n9 has version 0.9, this one 1.0\n",
+                           "job job-a waits for 2 ranks to attach, rank 2 first\n",
+                           "job job-with-a-long-name has failed: rank 1 has gone\n",
+                           "1 tensor waits for ranks; of job job-a, tensor \"grad\" since 1m 15s\n",
+                           "2 GPU workers run without MPS",
+                           "\n  start MPS before the jobs (nvidia-cuda-mps-control -d)"}) {
+    EXPECT_THAT(text, HasSubstr(what));
+  }
+}
+
 TEST(Format, NumbersForPeople) {
   EXPECT_EQ(ctl::bytes_text(0), "0 B");
   EXPECT_EQ(ctl::bytes_text(1023), "1023 B");
@@ -194,6 +245,19 @@ TEST_F(RuedactlTest, PrintsJson) {
   const auto stalled = nlohmann::json::parse(stalls.out(), nullptr, false);
   ASSERT_TRUE(stalled.is_object());
   EXPECT_EQ(stalled["stalls"][0]["missing_ranks"][0]["similar_names"][0], "grads");
+}
+
+TEST_F(RuedactlTest, TheDoctorFailsIfThereIsAnythingToSay) {
+  Program ill({RUEDACTL, "doctor", "--socket", fake_.socket()});
+  EXPECT_EQ(ill.wait(), 1);
+  EXPECT_THAT(ill.out(), HasSubstr("tensor \"grad\" since 1m 15s\n  ruedactl stalls"));
+  fake_.jobs_reply.Clear();
+  fake_.stalls_reply.Clear();
+  Program well({RUEDACTL, "doctor", "--json", "--socket", fake_.socket()});
+  EXPECT_EQ(well.wait(), 0) << well.out() << well.err();
+  const auto json = nlohmann::json::parse(well.out(), nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  EXPECT_TRUE(json["findings"].empty());
 }
 
 TEST_F(RuedactlTest, NamesAMissingDaemonAndWrongUsage) {

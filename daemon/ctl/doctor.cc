@@ -1,0 +1,97 @@
+#include "daemon/ctl/doctor.h"
+
+#include <nlohmann/json.hpp>
+
+#include "daemon/ctl/format.h"
+
+namespace rueda::ctl {
+namespace {
+
+std::string counted(int64_t count, const std::string& one, const std::string& many) {
+  return std::to_string(count) + " " + (count == 1 ? one : many);
+}
+
+void add_gpus(const v1::GetStatusReply& status, std::vector<Finding>& findings) {
+  const int32_t count = status.gpu_workers_without_mps();
+  if (count == 0) return;
+  findings.push_back(
+      {counted(count, "GPU worker runs", "GPU workers run") +
+           " without MPS, so that kernels of training and Rueda's take turns on the GPU",
+       "start MPS before the jobs (nvidia-cuda-mps-control -d), and the daemon and the ranks in "
+       "its "
+       "environment"});
+}
+
+void add_jobs(const v1::ListJobsReply& jobs, std::vector<Finding>& findings) {
+  for (const v1::ListJobsReply::Job& job : jobs.jobs()) {
+    if (job.state() == "failed") {
+      findings.push_back({"job " + job.job_id() + " has failed: " + job.error(),
+                          "mend that, and start the job again"});
+    } else if (!job.missing_ranks().empty()) {
+      findings.push_back(
+          {"job " + job.job_id() + " waits for " +
+               counted(job.missing_ranks().size(), "rank", "ranks") + " to attach, rank " +
+               std::to_string(job.missing_ranks(0)) + " first",
+           "look at the output of that rank: it may hang before init(), or have another socket"});
+    }
+  }
+}
+
+void add_peers(const v1::GetStatusReply& status, const v1::ListPeersReply& peers,
+               std::vector<Finding>& findings) {
+  for (const v1::ListPeersReply::Peer& peer : peers.peers()) {
+    const std::string name = peer.node_id().empty() ? "the daemon at " + peer.control_address()
+                                                    : "node " + peer.node_id();
+    if (peer.state() == "lost") {
+      findings.push_back(
+          {name + " is lost, last heard " + duration_text(peer.last_heard_seconds()) + " ago",
+           "look whether its daemon runs, and whether this node reaches it"});
+    } else if (!peer.version().empty() && peer.version() != status.version()) {
+      findings.push_back(
+          {name + " has version " + peer.version() + ", this one " + status.version(),
+           "install the same version on all nodes"});
+    }
+  }
+}
+
+void add_stalls(const v1::ListStallsReply& stalls, std::vector<Finding>& findings) {
+  if (stalls.stalls().empty()) return;
+  const v1::ListStallsReply::Stall& first = stalls.stalls(0);
+  findings.push_back({counted(stalls.stalls().size(), "tensor waits", "tensors wait") +
+                          " for ranks; of job " + first.job_id() + ", tensor \"" + first.tensor() +
+                          "\" since " + duration_text(first.waiting_seconds()),
+                      "ruedactl stalls names the ranks and what they do instead"});
+}
+
+}  // namespace
+
+std::vector<Finding> diagnose(const v1::GetStatusReply& status, const v1::ListJobsReply& jobs,
+                              const v1::ListPeersReply& peers, const v1::ListStallsReply& stalls) {
+  std::vector<Finding> findings;
+  if (status.state() != "ready") {
+    findings.push_back(
+        {"the daemon is " + status.state(), "wait until it has ended, and start it"});
+  }
+  add_peers(status, peers, findings);
+  add_jobs(jobs, findings);
+  add_stalls(stalls, findings);
+  add_gpus(status, findings);
+  return findings;
+}
+
+std::string findings_text(const std::vector<Finding>& findings) {
+  if (findings.empty()) return "nothing to recommend\n";
+  std::string text;
+  for (const Finding& finding : findings) text += finding.what + "\n  " + finding.remedy + "\n";
+  return text;
+}
+
+nlohmann::ordered_json findings_json(const std::vector<Finding>& findings) {
+  nlohmann::ordered_json all = {{"findings", nlohmann::ordered_json::array()}};
+  for (const Finding& finding : findings) {
+    all["findings"].push_back({{"what", finding.what}, {"remedy", finding.remedy}});
+  }
+  return all;
+}
+
+}  // namespace rueda::ctl
