@@ -1,9 +1,9 @@
 """DDP's buckets in memory that the daemon reads and writes where it is, from their allocation on.
 
-DDP's reducer allocates them in C++, with nothing that a process group could say to it (PyTorch 2.8 asks its backend for
-memory, but only one that is compiled). So torch.distributed.Reducer, which DDP makes its reducer of, becomes a class of its
-own: while the original makes or remakes buckets for a group of Rueda's, the memory that it asks PyTorch for comes from the
-arena. Reducers of other groups are what they were."""
+DDP's reducer allocates them in C++, with nothing that a process group in Python could say to it (decision 54). So
+torch.distributed.Reducer, which DDP makes its reducer of, becomes a class of its own: while the original makes or remakes
+buckets for a group of Rueda's, the memory that it asks PyTorch for comes from the arena. Reducers of other groups are what
+they were."""
 
 from __future__ import annotations
 
