@@ -186,8 +186,9 @@ void AdminService::fill(v1::GetStatusReply& reply) const {
   reply.set_simd(info_.simd);
   reply.add_transports(info_.transport);
   for (const std::string& label : info_.labels) reply.add_labels(label);
-  reply.set_gpu_workers(static_cast<int32_t>(metrics_.gpu_workers.Value()));
-  reply.set_gpu_workers_without_mps(static_cast<int32_t>(metrics_.gpu_workers_without_mps.Value()));
+  reply.set_gpu_workers(static_cast<int32_t>(metrics_.daemon().gpu_workers.Value()));
+  reply.set_gpu_workers_without_mps(
+      static_cast<int32_t>(metrics_.daemon().gpu_workers_without_mps.Value()));
   reply.set_state(engine_.is_stopping() ? "stopping" : "ready");
 }
 
