@@ -221,8 +221,8 @@ class RuedactlTest : public testing::Test {
 TEST_F(RuedactlTest, PrintsTables) {
   Program status({RUEDACTL, "status", "--socket", fake_.socket()});
   EXPECT_EQ(status.wait(), 0) << status.err();
-  EXPECT_THAT(status.out(), HasSubstr("node        n7\n"));
-  EXPECT_THAT(status.out(), HasSubstr("transports  mem, tcp\n"));
+  EXPECT_THAT(status.out(), HasSubstr("node         n7\n"));
+  EXPECT_THAT(status.out(), HasSubstr("transports   mem, tcp\n"));
   Program peers({RUEDACTL, "--socket", fake_.socket(), "peers"});
   EXPECT_EQ(peers.wait(), 0);
   EXPECT_THAT(peers.out(), HasSubstr("2.0 KiB"));
