@@ -42,6 +42,7 @@ ROOMS = (
     ("client/include/", ("rueda/rueda.h",)),
     ("client/", ("daemon/base/", "client/abi/", *PUBLIC_CLIENT)),
     ("bench/gpu/", ("daemon/base/", "daemon/gpu/", "bench/stats.h")),
+    ("bench/gpu_jobs/", ("bench/failure.h", "bench/job.h", "bench/limits.h", "bench/stats.h", *PUBLIC_CLIENT)),
     ("bench/", ("daemon/base/", "daemon/core/", "daemon/reduce/", *PUBLIC_CLIENT)),
 )
 
@@ -162,6 +163,7 @@ class PlantedViolations(unittest.TestCase):
         ("bench/x.cc", '#include "client/src/rings.h"'),
         ("bench/x.cc", '#include "daemon/engine/engine.h"'),
         ("bench/gpu/x.cc", '#include "daemon/core/descriptor.h"'),
+        ("bench/gpu_jobs/x.cc", '#include "daemon/gpu/load.h"'),
     )
     RIGHT = (
         ("daemon/base/x.cc", '#include "daemon/base/x.h"\n#include <chrono>'),
@@ -180,6 +182,7 @@ class PlantedViolations(unittest.TestCase):
         ("client/include/rueda/rueda.hpp", "#include <rueda/rueda.h>"),
         ("bench/x.cc", "#include <rueda/rueda.hpp>"),
         ("bench/gpu/x.cc", '#include "bench/gpu/measure.h"\n#include "daemon/gpu/load.h"'),
+        ("bench/gpu_jobs/x.cc", '#include "bench/job.h"\n#include <rueda/rueda.h>'),
     )
 
     def test_each_wrong_include_is_found(self):

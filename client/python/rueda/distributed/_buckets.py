@@ -39,7 +39,8 @@ class _ArenaReducer(dist.Reducer):  # type: ignore[misc]
             return super()._rebuild_buckets()
 
     def _allocating(self) -> ContextManager[Any]:
-        return _BucketsInArena() if self._is_ours else contextlib.nullcontext()
+        here: ContextManager[Any] = _BucketsInArena()
+        return here if self._is_ours else contextlib.nullcontext()
 
 
 class _BucketsInArena(TorchDispatchMode):  # type: ignore[misc]

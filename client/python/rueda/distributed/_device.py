@@ -124,7 +124,8 @@ def through_host(what: str, writes: bool = True) -> Callable[[_Method], _Method]
             if not copies:
                 return method(self, *arguments, **named)
             _device.warn_of_host(what)
-            return self.wrapped(method(self, first, *rest, **named), back)
+            wrapped: Work = self.wrapped(method(self, first, *rest, **named), back)
+            return wrapped
 
         return call  # type: ignore[return-value]
 

@@ -18,7 +18,7 @@ class Cuda:
     """PyTorch's CUDA tensors. No method waits for the device but to_host."""
 
     def address_of(self, tensor: torch.Tensor) -> int:
-        return tensor.data_ptr()
+        return int(tensor.data_ptr())
 
     def stream_of(self, tensor: torch.Tensor) -> int:
         """The current one of this thread on the tensor's device, as a CUstream."""
@@ -49,7 +49,7 @@ def find(tensor: torch.Tensor) -> Optional[Cuda]:
 
 def address_of(tensor: torch.Tensor) -> int:
     device = find(tensor)
-    return tensor.data_ptr() if device is None else device.address_of(tensor)
+    return int(tensor.data_ptr()) if device is None else device.address_of(tensor)
 
 
 def of_all(tensors: Iterable[torch.Tensor]) -> Optional[Cuda]:

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "bench/gpu/driver.h"
+#include "bench/gpu_jobs/driver.h"
 #include "bench/job.h"
 
 namespace rueda::gpu::bench {

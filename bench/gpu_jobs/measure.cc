@@ -1,4 +1,4 @@
-#include "bench/gpu/job_measure.h"
+#include "bench/gpu_jobs/measure.h"
 
 #include <algorithm>
 #include <array>

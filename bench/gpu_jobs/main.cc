@@ -11,8 +11,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "bench/gpu/driver.h"
-#include "bench/gpu/job_measure.h"
+#include "bench/gpu_jobs/driver.h"
+#include "bench/gpu_jobs/measure.h"
 #include "bench/job.h"
 #include "bench/stats.h"
 

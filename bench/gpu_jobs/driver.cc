@@ -1,4 +1,4 @@
-#include "bench/gpu/driver.h"
+#include "bench/gpu_jobs/driver.h"
 
 #include <algorithm>
 #include <array>
