@@ -84,8 +84,9 @@ class TimelineTest : public ::testing::Test {
     return launch;
   }
   static void launch(Timeline& timeline, const core::Launch& launched) {
+    const int64_t submitted_ns = steady_now_ns() - kMs / 100;
     timeline.trace()->on_launch(launched, {LocalRank{0}, LocalRank{1}},
-                                [](LocalRank, Ticket) { return steady_now_ns() - kMs / 100; });
+                                [&](LocalRank, Ticket) { return submitted_ns; });
   }
   // One operation of one tensor, from launch to end.
   static void record(Timeline& timeline, uint64_t seq) {
