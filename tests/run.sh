@@ -2,7 +2,7 @@
 # Installs what is missing, builds, and runs the tests: as they are, under the address and
 # undefined-behaviour sanitizers, under the thread sanitizer, and the fuzzers for a moment.
 #
-#   tests/run.sh            everything, under 25 minutes on 2 cores from a clean checkout
+#   tests/run.sh            everything; some 40 minutes on 2 cores from a clean checkout
 #   tests/run.sh --quick    the release build and its tests that are not slow
 #   tests/run.sh --torch2   torch.distributed on PyTorch 2 from PyPI (tests/torch/torch2.sh: a download of 3 GB, which is
 #                           kept), and PyTorch's own tests on it and on Debian's

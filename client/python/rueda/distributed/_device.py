@@ -118,13 +118,17 @@ def through_host(what: str, writes: bool = True) -> Callable[[_Method], _Method]
         @functools.wraps(method)
         def call(self: Any, *arguments: Any, **named: Any) -> Work:
             copies: Dict[int, Tuple[torch.Tensor, torch.Tensor]] = {}
-            first = _on_host(arguments[0], copies)
-            back = list(copies.values()) if writes else []
-            rest = [_on_host(one, copies) for one in arguments[1:]]
+            written = 0
+            given: List[Any] = []
+            for one in (*arguments, *named.values()):
+                given.append(_on_host(one, copies))
+                if len(given) == 1 and writes:
+                    written = len(copies)
             if not copies:
                 return method(self, *arguments, **named)
             _device.warn_of_host(what)
-            wrapped: Work = self.wrapped(method(self, first, *rest, **named), back)
+            work = method(self, *given[:len(arguments)], **dict(zip(named, given[len(arguments):])))
+            wrapped: Work = self.wrapped(work, list(copies.values())[:written])
             return wrapped
 
         return call  # type: ignore[return-value]
