@@ -64,7 +64,6 @@ struct Driver::Functions {
   int (*host_unregister)(void*);
   int (*stream_create)(void**, unsigned int);
   int (*stream_synchronize)(void*);
-  int (*stream_query)(void*);
   int (*to_device)(Pointer, const void*, size_t, void*);
   int (*to_host)(void*, Pointer, size_t, void*);
   int (*on_device)(Pointer, Pointer, size_t, void*);
@@ -101,7 +100,6 @@ Driver::Functions* Driver::functions() {
     find(functions->host_unregister, "cuMemHostUnregister");
     find(functions->stream_create, "cuStreamCreate");
     find(functions->stream_synchronize, "cuStreamSynchronize");
-    find(functions->stream_query, "cuStreamQuery");
     find(functions->to_device, "cuMemcpyHtoDAsync_v2");
     find(functions->to_host, "cuMemcpyDtoHAsync_v2");
     find(functions->on_device, "cuMemcpyDtoDAsync_v2");
@@ -193,13 +191,6 @@ void* Driver::make_stream() {
 
 void Driver::synchronize(void* stream) {
   check(cuda_.stream_synchronize(stream), "cuStreamSynchronize");
-}
-
-bool Driver::is_idle(void* stream) {
-  constexpr int kNotReady = 600;
-  const int result = cuda_.stream_query(stream);
-  if (result != kNotReady) check(result, "cuStreamQuery");
-  return result == 0;
 }
 
 void Driver::copy_to_device(uint64_t to, const std::byte* from, uint64_t bytes, void* stream) {

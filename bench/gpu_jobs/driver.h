@@ -35,7 +35,6 @@ class Driver {
 
   void* make_stream();
   void synchronize(void* stream);
-  bool is_idle(void* stream);
   void copy_to_device(uint64_t to, const std::byte* from, uint64_t bytes, void* stream);
   void copy_to_host(std::byte* to, uint64_t from, uint64_t bytes, void* stream);
   void copy_on_device(uint64_t to, uint64_t from, uint64_t bytes, void* stream);
@@ -64,17 +63,15 @@ class Driver {
 class DeviceBuffer {
  public:
   DeviceBuffer(Driver& driver, uint64_t bytes)
-      : driver_(driver), address_(driver.allocate(bytes)), bytes_(bytes) {}
+      : driver_(driver), address_(driver.allocate(bytes)) {}
   ~DeviceBuffer() { driver_.free(address_); }
   DeviceBuffer(const DeviceBuffer&) = delete;
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
   uint64_t address() const { return address_; }
-  uint64_t bytes() const { return bytes_; }
 
  private:
   Driver& driver_;
   uint64_t address_;
-  uint64_t bytes_;
 };
 
 }  // namespace rueda::gpu::bench

@@ -51,8 +51,7 @@ int rate(Job& job, Driver& driver, const Options& options) {
     if (job.nnodes() > 1) {
       std::printf(
           "A bare program, all at the same time: TCP over loopback, both ways together, %.2f GB/s; "
-          "copies out "
-          "%.2f, in %.2f GB/s\n\n",
+          "copies out %.2f, in %.2f GB/s\n\n",
           limit.tcp_Bps / 1e9, limit.out_Bps / 1e9, limit.in_Bps / 1e9);
     }
     std::printf(
