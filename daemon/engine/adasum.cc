@@ -136,17 +136,6 @@ bool Adasum::may_begin(int64_t piece, int64_t first_incomplete) {
   return false;
 }
 
-std::optional<transport::FrameHeader> Adasum::take_parked(int shards, int64_t first_incomplete) {
-  const auto found =
-      std::find_if(parked_.begin(), parked_.end(), [&](const transport::FrameHeader& header) {
-        return may_begin(header.chunk / shards, first_incomplete);
-      });
-  if (found == parked_.end()) return std::nullopt;
-  const transport::FrameHeader header = *found;
-  parked_.erase(found);
-  return header;
-}
-
 void Adasum::meet(OperationKernels& kernels, int64_t chunk, const std::byte* values) {
   kernels.meet(operation_, schedule_->cut().chunk_at(chunk), values,
                met_[static_cast<size_t>(chunk)]);

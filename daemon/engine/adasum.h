@@ -16,7 +16,6 @@
 #include "daemon/core/adasum_schedule.h"
 #include "daemon/engine/operation.h"
 #include "daemon/engine/pass_threads.h"
-#include "daemon/transport/frame.h"
 
 namespace rueda::engine {
 
@@ -37,11 +36,6 @@ class Adasum {
   // Whether the piece's round may begin on this node. `first_incomplete`: all pieces before it are
   // done here.
   bool may_begin(int64_t piece, int64_t first_incomplete);
-  // A frame that came before its round may begin waits in its slot.
-  void park(const transport::FrameHeader& header) { parked_.push_back(header); }
-  // One that can be handled now.
-  std::optional<transport::FrameHeader> take_parked(int shards, int64_t first_incomplete);
-  const std::vector<transport::FrameHeader>& parked() const { return parked_; }
 
   // Another node's elements of that chunk.
   void meet(OperationKernels& kernels, int64_t chunk, const std::byte* values);
@@ -82,7 +76,6 @@ class Adasum {
   std::vector<double> squares_;           // by tensor: of the node's vector
   std::vector<std::vector<double>> met_;  // by chunk, and tensor in it
   std::vector<double> products_;          // by tensor: this node's, then all
-  std::vector<transport::FrameHeader> parked_;
 };
 
 }  // namespace rueda::engine

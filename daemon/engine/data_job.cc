@@ -465,6 +465,11 @@ void DataJob::store(const Running& running, uint32_t chunk, const std::byte* val
 void DataJob::note_done(Running& running, int64_t piece) {
   --running.due[static_cast<size_t>(piece)];
   skip_done(running);
+  const Operation& operation = *running.operation;
+  if (!operation.rounds_here || running.first_incomplete == running.cut.pieces()) return;
+  const int done = running.cut.round_of(running.first_incomplete);
+  if (done == std::exchange(running.rounds_done, done)) return;
+  options_.events.on_rounds_done(operation.seq, operation.generation, operation.share.index, done);
 }
 
 void DataJob::skip_done(Running& running) {

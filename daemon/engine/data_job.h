@@ -53,6 +53,9 @@ struct DataEvents {
   // Of a plan: the neighbour means another batch by this name (L9). It is to be cancelled.
   std::function<void(Seq, uint32_t generation, NodeIndex peer)> on_diverged;
   std::function<void(NodeIndex, const Status&)> on_channel_lost;
+  // Of a share of an operation whose inputs come round by round: so many are done, but not all.
+  std::function<void(Seq, uint32_t generation, int share, int rounds)> on_rounds_done =
+      [](Seq, uint32_t, int, int) {};
   // A small operation goes on: what comes next is microseconds away.
   std::function<void()> on_small = [] {};
 };
@@ -104,6 +107,8 @@ class DataJob final : private MeshEvents {
   void start();
   // An operation for whose values there is no room waits until earlier ones are stable.
   void run(std::unique_ptr<Operation> operation);
+  // More of its inputs are here (Operation::rounds_here). It may not be there yet, or no more.
+  void rounds_came(Seq seq);
   // L7: forgets the lockable operations from `first` on. Their frames, here and under way, are
   // dropped, and their slots given back.
   void cancel(const core::Cancel& cancelled);
@@ -146,7 +151,9 @@ class DataJob final : private MeshEvents {
     core::RingCut cut;
     std::vector<uint16_t> due;   // by piece: chunks that this node is to start, or to receive, yet
     std::vector<bool> received;  // by chunk, reduced then final: whether its frame has come
+    std::vector<transport::FrameHeader> parked;  // frames whose round may not begin yet
     int64_t first_incomplete = 0;  // piece
+    int rounds_done = 0;           // as has been told
     int64_t next_origin = 0;       // piece that this node starts next, if it starts its chunk
     int64_t elements_done = 0;     // on one node, or handed back at the end
     bool stores_late = false;      // its inputs are P: outputs are written when all of F is here
@@ -244,6 +251,17 @@ class DataJob final : private MeshEvents {
   Status check_frame(const Running& running, const transport::FrameHeader& header) const;
   void handle_chunk(Running& running, const transport::FrameHeader& header,
                     std::span<std::byte> payload);
+  // Whether the piece's round may: an Adasum's stage, or what its inputs are here for.
+  static bool may_begin(const Running& running, int64_t piece) {
+    const Operation& operation = *running.operation;
+    if (operation.rounds_here) {
+      return running.cut.round_of(piece) < operation.rounds_here->load(std::memory_order_acquire);
+    }
+    return !running.adasum || running.adasum->may_begin(piece, running.first_incomplete);
+  }
+  // Those that had come too early. Their operations may be gone afterwards.
+  void handle_parked();
+  void release_parked(const Running& running);
   void forward(const Running& running, const transport::FrameHeader& received,
                core::RingPhase phase, std::span<std::byte> payload, uint64_t stable_seq);
   transport::FrameHeader header_of(const Operation& operation, transport::FrameKind kind) const;
@@ -299,12 +317,6 @@ class DataJob final : private MeshEvents {
   void weigh(Running& running);
   // Which stage the chunk belongs to; kSum of any other operator.
   static core::AdasumStage stage_of(const Running& running, int64_t chunk);
-  bool may_begin(const Running& running, int64_t piece) const {
-    return !running.adasum || running.adasum->may_begin(piece, running.first_incomplete);
-  }
-  // Frames that had come too early for their stage. Their operations may be gone afterwards.
-  void handle_parked();
-  void release_parked(const Running& running);
   // Of a chunk as it goes between nodes.
   size_t chunk_bytes(const Running& running, int64_t chunk) const;
   // What this node begins the chunk with.

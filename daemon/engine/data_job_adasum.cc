@@ -76,28 +76,4 @@ void DataJob::take_products(Running& running, int64_t chunk, const core::RingSte
   if (step.keeps) running.adasum->take_products(range, values);
 }
 
-void DataJob::handle_parked() {
-  const auto next = [this]() -> std::optional<std::pair<Running*, transport::FrameHeader>> {
-    for (const auto& running : running_) {
-      if (!running->adasum) continue;
-      const auto header =
-          running->adasum->take_parked(running->cut.shards(), running->first_incomplete);
-      if (header) return std::pair(running.get(), *header);
-    }
-    return std::nullopt;
-  };
-  while (!stopped_) {
-    const auto found = next();
-    if (!found) return;
-    handle_chunk(*found->first, found->second, slot_payload(found->second));
-  }
-}
-
-void DataJob::release_parked(const Running& running) {
-  if (!running.adasum) return;
-  for (const transport::FrameHeader& header : running.adasum->parked()) {
-    receive_->release(header.slot);
-  }
-}
-
 }  // namespace rueda::engine

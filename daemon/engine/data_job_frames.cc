@@ -1,5 +1,7 @@
 // DataJob's answers to what arrives from the neighbours.
 
+#include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -63,6 +65,7 @@ std::byte* DataJob::place(const transport::FrameHeader& header) {
   const core::RingStep step =
       core::ring_step(route(*running, header.chunk), phase_of(header.kind), options_.self, nodes());
   if (step.forwards || !step.keeps) return nullptr;
+  if (!may_begin(*running, header.chunk / running->cut.shards())) return nullptr;
   return lent_.to_receive(*running->operation, running->cut.chunk_at(header.chunk), header.slot);
 }
 
@@ -198,7 +201,7 @@ Status DataJob::check_frame(const Running& running, const transport::FrameHeader
 void DataJob::handle_chunk(Running& running, const transport::FrameHeader& header,
                            std::span<std::byte> payload) {
   if (!may_begin(running, header.chunk / running.cut.shards())) {
-    return running.adasum->park(header);
+    return running.parked.push_back(header);
   }
   const Operation& operation = *running.operation;
   if (operation.trace) operation.trace->note_received(header.chunk);
@@ -225,6 +228,42 @@ void DataJob::handle_chunk(Running& running, const transport::FrameHeader& heade
   note_done(running, header.chunk / running.cut.shards());
   originate(running);
   finish_if_done(running);
+}
+
+// Frames that came before their rounds may begin wait in their slots. Those of earlier rounds never
+// wait for them: they have slots of their own, or the slot before it.
+void DataJob::handle_parked() {
+  const auto next = [this]() -> std::optional<std::pair<Running*, transport::FrameHeader>> {
+    for (const auto& running : running_) {
+      auto& parked = running->parked;
+      const auto found = std::find_if(parked.begin(), parked.end(), [&](const auto& header) {
+        return may_begin(*running, header.chunk / running->cut.shards());
+      });
+      if (found == parked.end()) continue;
+      const transport::FrameHeader header = *found;
+      parked.erase(found);
+      return std::pair(running.get(), header);
+    }
+    return std::nullopt;
+  };
+  while (!stopped_) {
+    const auto found = next();
+    if (!found) return;
+    handle_chunk(*found->first, found->second, slot_payload(found->second));
+  }
+}
+
+void DataJob::release_parked(const Running& running) {
+  for (const transport::FrameHeader& header : running.parked) receive_->release(header.slot);
+}
+
+void DataJob::rounds_came(Seq seq) {
+  Running* const running = find(seq);
+  if (stopped_ || !running) return;
+  last_progress_ms_ = steady_now_ms();
+  originate(*running);
+  finish_if_done(*running);
+  settle();
 }
 
 void DataJob::forward(const Running& running, const transport::FrameHeader& received,

@@ -79,6 +79,13 @@ void DataLoop::run(const JobId& job, Epoch epoch, uint32_t part,
   });
 }
 
+void DataLoop::rounds_came(const JobId& job, Epoch epoch, uint32_t process_set, Seq seq) {
+  in_loop([this, key = Key{job, epoch, process_set, 0}, seq] {
+    const auto found = jobs_.find(key);
+    if (found != jobs_.end()) found->second->rounds_came(seq);
+  });
+}
+
 void DataLoop::cancel(const JobId& job, Epoch epoch, const core::Cancel& cancelled,
                       std::function<void()> done) {
   in_loop([this, job, epoch, cancelled, done = std::move(done)] {

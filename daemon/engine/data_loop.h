@@ -41,6 +41,8 @@ class DataLoop {
   // Opens the channels of a part of the epoch's process set. That of all ranks, 0, is opened first.
   void begin_epoch(DataJobOptions options);
   void run(const JobId& job, Epoch epoch, uint32_t part, std::unique_ptr<Operation> operation);
+  // More of an operation's inputs are here (DataJob::rounds_came); of part 0.
+  void rounds_came(const JobId& job, Epoch epoch, uint32_t process_set, Seq seq);
   // L7: drops the lockable operations from `first` on; their numbers come again, in this
   // generation. `done` (may be empty) is called once nothing of them touches memory.
   void cancel(const JobId& job, Epoch epoch, const core::Cancel& cancelled,

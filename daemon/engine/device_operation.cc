@@ -31,37 +31,35 @@ gpu::WorkerOperation with_batch_of(const core::TensorDescriptor& tensor, int64_t
   return operation;
 }
 
-gpu::PlacedSegment reduced(const core::LaunchTensor& tensor, const Ranks& ranks) {
-  gpu::PlacedSegment segment{.count = static_cast<uint64_t>(tensor.elements)};
-  for (const std::optional<DevicePlaces>& rank : ranks) {
-    if (!rank) continue;
-    segment.sources.push_back(rank->input);
-    segment.destinations.push_back(rank->output);
-  }
-  return segment;
+gpu::Place moved(gpu::Place place, int64_t bytes) {
+  place.offset += static_cast<uint64_t>(bytes);
+  return place;
 }
 
-// Calls visit(tensor, its ranks, whether another operation is to begin with it) for each tensor of
+// Calls visit(tensor, the number of its first element in the batch, its ranks) for each tensor of
 // which some rank of the node has something.
 template <class Visit>
 void for_each_tensor(const core::Launch& launch, const FindDevicePlaces& find, Visit visit) {
   const std::vector<core::LaunchTensor>& tensors = *launch.tensors;
-  const size_t ranks_of_node = launch.tickets.size() / tensors.size();
-  // A wait and a write for each rank, and all launches and the end besides.
-  const size_t most =
-      std::max<size_t>(gpu::kMaxCommands / (4 * std::max<size_t>(ranks_of_node, 1)), 1);
-  Ranks ranks(ranks_of_node);
-  size_t visited = 0;
+  Ranks ranks(launch.tickets.size() / tensors.size());
+  int64_t first = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const auto tickets = launch.tickets_of(i);
     bool is_anybodys = false;
-    for (size_t place = 0; place < ranks_of_node; ++place) {
+    for (size_t place = 0; place < ranks.size(); ++place) {
       ranks[place].reset();
       if (tickets[place]) ranks[place] = find(place, *tickets[place]);
       is_anybodys |= ranks[place].has_value();
     }
-    if (is_anybodys) visit(tensors[i], ranks, visited++ % most == 0);
+    if (is_anybodys) visit(tensors[i], first, ranks);
+    first += tensors[i].elements;
   }
+}
+
+// Of an operation: a wait and a write for each rank, and all launches and the end besides.
+size_t most_tensors(const core::Launch& launch) {
+  const size_t ranks = launch.tickets.size() / launch.tensors->size();
+  return std::max<size_t>(gpu::kMaxCommands / (4 * std::max<size_t>(ranks, 1)), 1);
 }
 
 void add_waits(const Ranks& ranks, gpu::WorkerOperation& operation) {
@@ -76,12 +74,26 @@ void add_writes(const Ranks& ranks, gpu::WorkerOperation& operation) {
   }
 }
 
-// Bytes from one place to the output of every rank, but for where they are already.
-gpu::PlacedSegment spread(const core::LaunchTensor& tensor, gpu::Place from, const Ranks& ranks) {
-  gpu::PlacedSegment segment{.count = static_cast<uint64_t>(tensor.descriptor->bytes()),
-                             .partial = from};
+// Of one tensor, the elements of a part of it.
+struct TensorPart {
+  int64_t elements = 0;
+  int64_t bytes = 0;
+  int64_t offset = 0;  // in bytes
+};
+
+void add_inputs(const TensorPart& part, const Ranks& ranks, gpu::PlacedSegment& segment) {
   for (const auto& rank : ranks) {
-    if (rank && !are_same(rank->output, from)) segment.destinations.push_back(rank->output);
+    if (rank) segment.sources.push_back(moved(rank->input, part.offset));
+  }
+}
+
+// Bytes from one place to the output of every rank, but for where they are already.
+gpu::PlacedSegment spread(const TensorPart& part, gpu::Place from, const Ranks& ranks) {
+  gpu::PlacedSegment segment{.count = static_cast<uint64_t>(part.bytes), .partial = from};
+  for (const auto& rank : ranks) {
+    if (!rank) continue;
+    const gpu::Place to = moved(rank->output, part.offset);
+    if (!are_same(to, from)) segment.destinations.push_back(to);
   }
   return segment;
 }
@@ -92,15 +104,26 @@ std::vector<gpu::WorkerOperation> build_device_operations(const core::Launch& la
                                                           const DeviceLaunch& how,
                                                           const FindDevicePlaces& find) {
   std::vector<gpu::WorkerOperation> operations;
-  for_each_tensor(launch, find, [&](const auto& tensor, const Ranks& ranks, bool begins) {
-    if (begins) operations.push_back(with_batch_of(*tensor.descriptor, how.divisor));
+  const size_t most = most_tensors(launch);
+  size_t visited = 0;
+  for_each_tensor(launch, find, [&](const auto& tensor, int64_t, const Ranks& ranks) {
+    if (visited++ % most == 0) {
+      operations.push_back(with_batch_of(*tensor.descriptor, how.divisor));
+    }
     gpu::WorkerOperation& operation = operations.back();
     add_waits(ranks, operation);
     add_writes(ranks, operation);
     if (tensor.elements == 0) return;
-    gpu::PlacedSegment segment = tensor.descriptor->kind == CollectiveKind::kBroadcast
-                                     ? spread(tensor, ranks[*how.root]->input, ranks)
-                                     : reduced(tensor, ranks);
+    const TensorPart whole{tensor.elements, tensor.descriptor->bytes(), 0};
+    gpu::PlacedSegment segment{.count = static_cast<uint64_t>(tensor.elements)};
+    if (tensor.descriptor->kind == CollectiveKind::kBroadcast) {
+      segment = spread(whole, ranks[*how.root]->input, ranks);
+    } else {
+      add_inputs(whole, ranks, segment);
+      for (const auto& rank : ranks) {
+        if (rank) segment.destinations.push_back(rank->output);
+      }
+    }
     if (!segment.destinations.empty()) operation.segments.push_back(std::move(segment));
   });
   return operations;
@@ -117,48 +140,117 @@ uint64_t staged_bytes(const core::Launch& launch) {
   return bytes;
 }
 
-StagedOperations build_staged_operations(const core::Launch& launch, const DeviceLaunch& how,
-                                         const FindDevicePlaces& find, const StagedRow& row) {
-  StagedOperations staged;
-  uint64_t offset = row.offset;
-  for_each_tensor(launch, find, [&](const auto& tensor, const Ranks& ranks, bool begins) {
-    const bool is_broadcast = tensor.descriptor->kind == CollectiveKind::kBroadcast;
-    const auto bytes = static_cast<uint64_t>(tensor.descriptor->bytes());
-    const gpu::Place scratch{.memory = row.scratch, .offset = offset};
-    const gpu::Place host{.memory = row.host, .offset = offset};
-    if (begins) {
-      staged.out.push_back(with_batch_of(*tensor.descriptor, 1));
-      staged.out.back().batch.postscale = 1;
-      staged.in.emplace_back().stream = kStreamBack;
-      staged.in.back().batch.dtype = DType::kUInt8;
+namespace {
+
+// Makes the operations of a batch's rounds, tensor by tensor.
+class RoundsBuilder {
+ public:
+  RoundsBuilder(const core::Launch& launch, const DeviceLaunch& how, const StagedRow& row,
+                std::span<const ElementRange> rounds)
+      : how_(how),
+        row_(row),
+        rounds_(rounds),
+        most_(most_tensors(launch)),
+        offset_(row.offset),
+        tensors_(rounds.size()),
+        staged_(rounds.size()) {}
+
+  void add(const core::LaunchTensor& tensor, int64_t first, const Ranks& ranks) {
+    const core::TensorDescriptor& descriptor = *tensor.descriptor;
+    const int64_t end = first + tensor.elements;
+    const auto size = static_cast<int64_t>(element_bytes(descriptor.dtype));
+    while (round_ + 1 < rounds_.size() && rounds_[round_].end <= first) ++round_;
+    Open open = operations_of(0, descriptor);
+    add_waits(ranks, *open.out);
+    for (size_t round = round_;; ++round) {
+      if (round > 0) open = operations_of(round, descriptor);
+      const int64_t begin = std::max(first, rounds_[round].begin);
+      const int64_t part = std::min(end, rounds_[round].end) - begin;
+      if (part > 0) {
+        add_part(descriptor, {part, part * size, (begin - first) * size}, ranks, open);
+      }
+      if (end <= rounds_[round].end) break;
     }
-    gpu::WorkerOperation& out = staged.out.back();
-    gpu::WorkerOperation& in = staged.in.back();
-    add_waits(ranks, out);
-    add_writes(ranks, in);
-    if (bytes == 0) return;
-    offset += bytes;
-    if (in.copies_before.empty()) {
-      out.copies_after.push_back({.to = host, .from = scratch});
-      in.copies_before.push_back({.to = scratch, .from = host});
+    add_writes(ranks, *open.in);
+    offset_ += static_cast<uint64_t>(tensor.elements * size);
+  }
+
+  std::vector<StagedRound> take() {
+    for (StagedRound& round : staged_) {
+      for (gpu::WorkerOperation& out : round.out) {
+        std::erase_if(out.copies_after, [](const gpu::PlacedCopy& copy) { return copy.bytes == 0; });
+      }
+      std::erase_if(round.in, [](const gpu::WorkerOperation& in) {
+        return in.segments.empty() && in.writes.empty();
+      });
     }
-    in.copies_before.back().bytes += bytes;
-    in.segments.push_back(spread(tensor, scratch, ranks));
-    if (is_broadcast && !how.root) return;  // what is sent is another node's
-    out.copies_after.back().bytes += bytes;
-    gpu::PlacedSegment segment{.count = is_broadcast ? bytes : static_cast<uint64_t>(tensor.elements)};
+    return std::move(staged_);
+  }
+
+ private:
+  struct Open {
+    gpu::WorkerOperation* out;
+    gpu::WorkerOperation* in;
+  };
+
+  // Those for one more tensor.
+  Open operations_of(size_t round, const core::TensorDescriptor& descriptor) {
+    StagedRound& own = staged_[round];
+    if (tensors_[round]++ % most_ == 0) {
+      own.out.push_back(with_batch_of(descriptor, 1));
+      own.out.back().batch.postscale = 1;
+      own.in.emplace_back().stream = kStreamBack;
+      own.in.back().batch.dtype = DType::kUInt8;
+    }
+    return {&own.out.back(), &own.in.back()};
+  }
+
+  void add_part(const core::TensorDescriptor& descriptor, const TensorPart& part,
+                const Ranks& ranks, const Open& open) {
+    const bool is_broadcast = descriptor.kind == CollectiveKind::kBroadcast;
+    const uint64_t at = offset_ + static_cast<uint64_t>(part.offset);
+    const auto bytes = static_cast<uint64_t>(part.bytes);
+    const gpu::Place scratch{.memory = row_.scratch, .offset = at};
+    const gpu::Place host{.memory = row_.host, .offset = at};
+    if (open.in->copies_before.empty()) {
+      open.out->copies_after.push_back({.to = host, .from = scratch});
+      open.in->copies_before.push_back({.to = scratch, .from = host});
+    }
+    open.in->copies_before.back().bytes += bytes;
+    open.in->segments.push_back(spread(part, scratch, ranks));
+    if (is_broadcast && !how_.root) return;  // what is sent is another node's
+    open.out->copies_after.back().bytes += bytes;
+    gpu::PlacedSegment segment{
+        .count = static_cast<uint64_t>(is_broadcast ? part.bytes : part.elements)};
     if (is_broadcast) {
-      segment.partial = ranks[*how.root]->input;
+      segment.partial = moved(ranks[*how_.root]->input, part.offset);
     } else {
-      segment.sources = reduced(tensor, ranks).sources;
+      add_inputs(part, ranks, segment);
     }
     segment.destinations = {scratch};
-    out.segments.push_back(std::move(segment));
-  });
-  for (gpu::WorkerOperation& out : staged.out) {
-    std::erase_if(out.copies_after, [](const gpu::PlacedCopy& copy) { return copy.bytes == 0; });
+    open.out->segments.push_back(std::move(segment));
   }
-  return staged;
+
+  const DeviceLaunch& how_;
+  const StagedRow& row_;
+  const std::span<const ElementRange> rounds_;
+  const size_t most_;
+  uint64_t offset_;                // of the next tensor
+  size_t round_ = 0;               // where it begins
+  std::vector<size_t> tensors_;    // by round
+  std::vector<StagedRound> staged_;
+};
+
+}  // namespace
+
+std::vector<StagedRound> build_staged_rounds(const core::Launch& launch, const DeviceLaunch& how,
+                                             const FindDevicePlaces& find, const StagedRow& row,
+                                             std::span<const ElementRange> rounds) {
+  RoundsBuilder builder(launch, how, row, rounds);
+  for_each_tensor(launch, find, [&](const auto& tensor, int64_t first, const Ranks& ranks) {
+    builder.add(tensor, first, ranks);
+  });
+  return builder.take();
 }
 
 }  // namespace rueda::engine

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "daemon/base/ids.h"
+#include "daemon/base/parts.h"
 #include "daemon/core/job_events.h"
 #include "daemon/gpu/worker/commands.h"
 
@@ -35,7 +37,6 @@ std::vector<gpu::WorkerOperation> build_device_operations(const core::Launch& la
                                                           const DeviceLaunch& how,
                                                           const FindDevicePlaces& find);
 
-
 // Where the tensors of a batch lie one behind the other on their way to other nodes: in memory that
 // the worker has allocated, and in host memory, at one offset in both.
 struct StagedRow {
@@ -47,14 +48,17 @@ struct StagedRow {
 // What one takes. Tensors of ranks that have all joined have no place in it.
 uint64_t staged_bytes(const core::Launch& launch);
 
-// Of a batch that goes between nodes. What is sent is what this node's ranks make of it: their sum
-// for example, with prescale, but without postscale and divisor, which the last addition has; or
-// what the root gives, if it is here.
-struct StagedOperations {
-  std::vector<gpu::WorkerOperation> out;  // once all ranks are ready: to host memory
+// A round of a batch that goes between nodes (engine/staged_rounds.h). What is sent is what this
+// node's ranks make of it: their sum for example, with prescale, but without postscale and divisor,
+// which the last addition has; or what the root gives, if it is here.
+struct StagedRound {
+  std::vector<gpu::WorkerOperation> out;  // to host memory
   std::vector<gpu::WorkerOperation> in;   // from there to all of them
 };
-StagedOperations build_staged_operations(const core::Launch& launch, const DeviceLaunch& how,
-                                         const FindDevicePlaces& find, const StagedRow& row);
+// By round, of which there is one at least. The first waits until all ranks are ready; a tensor's
+// end is told with its last element. Either list may be empty.
+std::vector<StagedRound> build_staged_rounds(const core::Launch& launch, const DeviceLaunch& how,
+                                             const FindDevicePlaces& find, const StagedRow& row,
+                                             std::span<const ElementRange> rounds);
 
 }  // namespace rueda::engine

@@ -304,19 +304,37 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   // --- job_runner_staged.cc
   struct StagedBatch {
     core::Launch launch;
-    std::optional<StagedRow> row;
-    std::vector<gpu::WorkerOperation> in;  // what is to be done once it is back
-    bool is_sent = false;
-    bool is_cancelled = false;
+    std::vector<ElementRange> rounds;
+    std::optional<StagedRow> row;  // none: no rank of this node has anything
+    int users = 1;                 // of the row: the batch, and rounds that the worker has
+    std::vector<StagedRound> operations;  // by round; without those that the worker was given
+    // In host memory; what has a single round is sent when it is.
+    std::shared_ptr<std::atomic<int>> rounds_here = std::make_shared<std::atomic<int>>(0);
+    std::vector<size_t> rounds_done;  // by share: so many, on the network
+    size_t rounds_begun_back = 0;
+    size_t rounds_back = 0;
+    bool is_over = false;
   };
+  // The same on all nodes.
+  std::vector<ElementRange> rounds_of(const core::Launch& launch) const;
   void launch_staged(const core::Launch& launch);
   void gather(const std::shared_ptr<StagedBatch>& staged, const Result<StagedRow>& row);
+  // `then`, once they have ended well and the batch is not over.
+  void run_round(const std::shared_ptr<StagedBatch>& staged,
+                 std::vector<gpu::WorkerOperation> operations,
+                 void (JobRunner::*then)(StagedBatch&));
+  // One user of its row less.
+  void let_go(StagedBatch& staged);
+  void on_round_out(StagedBatch& staged);
   std::unique_ptr<Operation> build_staged(const StagedBatch& staged);
   void send_staged(StagedBatch& staged);
-  bool bring_back(const OperationKey& key);
-  void end_staged(const StagedBatch& staged, const Status& status);
-  // What of those that are cancelled is in use until the data plane has let go of it.
-  std::vector<StagedRow> cancel_staged(const core::Cancel& cancelled);
+  void on_rounds_done(const OperationKey& key, uint32_t generation, int share, int rounds);
+  bool is_staged(const OperationKey& key);
+  void bring_back(const std::shared_ptr<StagedBatch>& staged);
+  void on_round_back(StagedBatch& staged);
+  void end_staged(StagedBatch& staged, const Status& status);
+  // Those that are, which use their rows until the data plane has let go of them.
+  std::vector<std::shared_ptr<StagedBatch>> cancel_staged(const core::Cancel& cancelled);
 
   // A small operation of one node, on this loop.
   void run_here(const Operation& operation);

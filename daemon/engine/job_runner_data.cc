@@ -89,7 +89,7 @@ DataEvents JobRunner::data_events(uint32_t process_set, const std::vector<NodeIn
     const auto found = operations_.find(key);
     if (found != operations_.end() && --found->second.parts > 0) return;
     metrics_->ring_seconds.Observe(seconds);
-    if (!bring_back(key)) end_operation(process_set, seq);
+    if (!is_staged(key)) end_operation(process_set, seq);
   });
   events.on_failed = tell([this](Seq seq, const Status& status) {
     step(core::OperationFailed{seq, status});
@@ -98,6 +98,10 @@ DataEvents JobRunner::data_events(uint32_t process_set, const std::vector<NodeIn
       tell([this, ring, process_set](Seq seq, uint32_t generation, NodeIndex place) {
         const NodeIndex peer = ring[static_cast<size_t>(place.value)];
         step(core::OperationDiverged{seq, generation, peer, process_set});
+      });
+  events.on_rounds_done =
+      tell([this, process_set](Seq seq, uint32_t generation, int share, int rounds) {
+        on_rounds_done({process_set, seq}, generation, share, rounds);
       });
   events.on_channel_lost = tell([this, ring, process_set](NodeIndex place, const Status& status) {
     const NodeIndex peer = ring[static_cast<size_t>(place.value)];
@@ -226,13 +230,13 @@ void JobRunner::cancel(const core::Cancel& cancelled) {
   const uint32_t set = cancelled.process_set;
   const auto end = operations_.lower_bound({set, core::first_of(core::Track::kDecreed)});
   operations_.erase(operations_.lower_bound({set, cancelled.first}), end);
-  std::vector<StagedRow> rows = cancel_staged(cancelled);
+  std::vector<std::shared_ptr<StagedBatch>> staged = cancel_staged(cancelled);
   std::function<void()> done;
-  if (!rows.empty()) {
-    done = [this, alive = alive_, &loop = context_.control_loop, rows = std::move(rows)] {
-      boost::asio::post(loop, [this, alive, rows] {
+  if (!staged.empty()) {
+    done = [this, alive = alive_, &loop = context_.control_loop, staged = std::move(staged)] {
+      boost::asio::post(loop, [this, alive, staged] {
         if (!*alive) return;
-        for (const StagedRow& row : rows) device_->unstage(row);
+        for (const auto& batch : staged) let_go(*batch);
       });
     };
   }

@@ -10,12 +10,26 @@
 
 #include "daemon/engine/device_operation.h"
 #include "daemon/engine/job_runner.h"
+#include "daemon/engine/staged_rounds.h"
 
 namespace rueda::engine {
+
+std::vector<ElementRange> JobRunner::rounds_of(const core::Launch& launch) const {
+  const core::TensorDescriptor& first = *launch.tensors->front().descriptor;
+  const auto nodes = static_cast<int>(parts_.at(launch.process_set).ring().size());
+  int64_t elements = 0;
+  for (const core::LaunchTensor& tensor : *launch.tensors) elements += tensor.elements;
+  const size_t size = element_bytes(dtype_on_wire(first.dtype, first.wire_dtype));
+  const bool rings = first.kind == CollectiveKind::kBroadcast ||
+                     core::always_rings(spec_.algorithm, nodes, elements * static_cast<int64_t>(size));
+  if (!rings) return {{0, elements}};
+  return cut_into_rounds(elements, element_bytes(first.dtype), nodes);
+}
 
 void JobRunner::launch_staged(const core::Launch& launch) {
   auto staged = std::make_shared<StagedBatch>();
   staged->launch = launch;
+  staged->rounds = rounds_of(launch);
   staged_.emplace(OperationKey{launch.process_set, launch.seq}, staged);
   in_order_[order_of(launch)].push_back({launch.seq, false, {}});
   const bool is_anybodys = std::any_of(launch.tickets.begin(), launch.tickets.end(),
@@ -29,23 +43,50 @@ void JobRunner::gather(const std::shared_ptr<StagedBatch>& staged, const Result<
   if (!row.is_ok()) {
     boost::asio::post(context_.control_loop,
                       [this, alive = alive_, staged, status = row.status()] {
-                        if (*alive && !staged->is_cancelled) end_staged(*staged, status);
+                        if (*alive && !staged->is_over) end_staged(*staged, status);
                       });
     return;
   }
+  if (staged->is_over) return device_->unstage(row.value());
   staged->row = row.value();
-  if (staged->is_cancelled) return device_->unstage(*staged->row);
   const core::Launch& launch = staged->launch;
-  StagedOperations operations =
-      build_staged_operations(launch, device_launch_of(launch), places_of(launch), *staged->row);
-  staged->in = std::move(operations.in);
+  staged->operations = build_staged_rounds(launch, device_launch_of(launch), places_of(launch),
+                                           *staged->row, staged->rounds);
   context_.metrics.daemon().gpu_staged_bytes.Increment(
       static_cast<double>(staged_bytes(launch)));
-  device_->run(std::move(operations.out), [this, staged](const Status& status) {
-    if (staged->is_cancelled) return device_->unstage(*staged->row);
+  for (StagedRound& round : staged->operations) {
+    run_round(staged, std::move(round.out), &JobRunner::on_round_out);
+  }
+}
+
+void JobRunner::run_round(const std::shared_ptr<StagedBatch>& staged,
+                          std::vector<gpu::WorkerOperation> operations,
+                          void (JobRunner::*then)(StagedBatch&)) {
+  ++staged->users;
+  auto ended = [this, staged, then](const Status& status) {
+    let_go(*staged);
+    if (staged->is_over) return;
     if (!status.is_ok()) return end_staged(*staged, status);
-    send_staged(*staged);
+    (this->*then)(*staged);
+  };
+  if (!operations.empty()) return device_->run(std::move(operations), std::move(ended));
+  // Ranks that have joined have nothing in this one.
+  boost::asio::post(context_.control_loop, [alive = alive_, ended] {
+    if (*alive) ended(Status::ok());
   });
+}
+
+void JobRunner::let_go(StagedBatch& staged) {
+  if (--staged.users == 0 && staged.row) device_->unstage(*staged.row);
+}
+
+void JobRunner::on_round_out(StagedBatch& staged) {
+  if (staged.rounds_here->fetch_add(1, std::memory_order_release) == 0) return send_staged(staged);
+  const core::Launch& launch = staged.launch;
+  for (size_t share = 0; share < staged.rounds_done.size(); ++share) {
+    context_.data_loops.at(share).rounds_came(spec_.job, launch.epoch, launch.process_set,
+                                              launch.seq);
+  }
 }
 
 std::unique_ptr<Operation> JobRunner::build_staged(const StagedBatch& staged) {
@@ -76,12 +117,21 @@ std::unique_ptr<Operation> JobRunner::build_staged(const StagedBatch& staged) {
         return rows[next++];
       });
   operation->prescale = 1;  // is in what the worker has made
+  if (staged.rounds.size() == 1) return operation;
+  const int shards =
+      core::shards_of(first.kind, static_cast<int>(parts_.at(own.process_set).ring().size()));
+  for (const ElementRange& round : staged.rounds) {
+    std::vector<ElementRange>& parts = operation->rounds.emplace_back();
+    for (int shard = 0; shard < shards; ++shard) {
+      parts.push_back(core::nearly_equal_part(round, shard, shards));
+    }
+  }
+  if (staged.row) operation->rounds_here = staged.rounds_here;
   return operation;
 }
 
 void JobRunner::send_staged(StagedBatch& staged) {
   if (!data_epoch_open_) return;  // the job is about to end
-  staged.is_sent = true;
   const core::Launch& launch = staged.launch;
   std::deque<InOrder>& order = in_order_.at(order_of(launch));
   const auto own = std::find_if(order.begin(), order.end(),
@@ -92,6 +142,7 @@ void JobRunner::send_staged(StagedBatch& staged) {
       shares_of(*operation, static_cast<int>(parts_.at(launch.process_set).ring().size()));
   operations_.emplace(OperationKey{launch.process_set, launch.seq},
                       UnderWay{operation->kind, shares, nullptr});
+  staged.rounds_done.assign(shares, 0);
   for (size_t share = 0; share < shares; ++share) {
     if (!operation) operation = build_staged(staged);
     operation->share = {static_cast<int>(share), static_cast<int>(shares)};
@@ -104,26 +155,46 @@ void JobRunner::send_staged(StagedBatch& staged) {
   if (order.empty()) in_order_.erase(order_of(launch));
 }
 
+void JobRunner::on_rounds_done(const OperationKey& key, uint32_t generation, int share,
+                               int rounds) {
+  const auto found = staged_.find(key);
+  if (found == staged_.end() || found->second->launch.generation != generation) return;
+  found->second->rounds_done[static_cast<size_t>(share)] = static_cast<size_t>(rounds);
+  bring_back(found->second);
+}
+
 // True: it has been one, and is not done yet.
-bool JobRunner::bring_back(const OperationKey& key) {
+bool JobRunner::is_staged(const OperationKey& key) {
   const auto found = staged_.find(key);
   if (found == staged_.end()) return false;
   const std::shared_ptr<StagedBatch> staged = found->second;
-  if (staged->in.empty()) {
+  if (!staged->row) {
     end_staged(*staged, Status::ok());
-  } else {
-    device_->run(std::move(staged->in),
-                 [this, staged](const Status& status) { end_staged(*staged, status); });
+    return true;
   }
+  std::fill(staged->rounds_done.begin(), staged->rounds_done.end(), staged->rounds.size());
+  bring_back(staged);
   return true;
 }
 
-void JobRunner::end_staged(const StagedBatch& staged, const Status& status) {
-  const core::Launch& launch = staged.launch;
-  if (staged.row) device_->unstage(*staged.row);
+void JobRunner::bring_back(const std::shared_ptr<StagedBatch>& staged) {
+  const size_t done = *std::min_element(staged->rounds_done.begin(), staged->rounds_done.end());
+  while (staged->rounds_begun_back < done) {
+    StagedRound& round = staged->operations[staged->rounds_begun_back++];
+    run_round(staged, std::move(round.in), &JobRunner::on_round_back);
+  }
+}
+
+void JobRunner::on_round_back(StagedBatch& staged) {
+  if (++staged.rounds_back == staged.rounds.size()) end_staged(staged, Status::ok());
+}
+
+void JobRunner::end_staged(StagedBatch& staged, const Status& status) {
+  staged.is_over = true;
+  let_go(staged);
   // It may be the last that knows of it.
-  const uint32_t process_set = launch.process_set;
-  const Seq seq = launch.seq;
+  const uint32_t process_set = staged.launch.process_set;
+  const Seq seq = staged.launch.seq;
   staged_.erase({process_set, seq});
   if (status.is_ok()) {
     end_operation(process_set, seq);
@@ -132,15 +203,14 @@ void JobRunner::end_staged(const StagedBatch& staged, const Status& status) {
   }
 }
 
-// What is on its way to host memory is let go of when it has come there.
-std::vector<StagedRow> JobRunner::cancel_staged(const core::Cancel& cancelled) {
+std::vector<std::shared_ptr<JobRunner::StagedBatch>> JobRunner::cancel_staged(
+    const core::Cancel& cancelled) {
   const uint32_t set = cancelled.process_set;
   const auto end = staged_.lower_bound({set, core::first_of(core::Track::kDecreed)});
-  std::vector<StagedRow> sent;
+  std::vector<std::shared_ptr<StagedBatch>> batches;
   for (auto item = staged_.lower_bound({set, cancelled.first}); item != end;) {
-    StagedBatch& staged = *item->second;
-    staged.is_cancelled = true;
-    if (staged.is_sent && staged.row) sent.push_back(*staged.row);
+    item->second->is_over = true;
+    batches.push_back(std::move(item->second));
     item = staged_.erase(item);
   }
   const auto order = in_order_.find({set, core::Track::kLockable});
@@ -148,7 +218,7 @@ std::vector<StagedRow> JobRunner::cancel_staged(const core::Cancel& cancelled) {
     std::erase_if(order->second, [&](const InOrder& item) { return item.seq >= cancelled.first; });
     if (order->second.empty()) in_order_.erase(order);
   }
-  return sent;
+  return batches;
 }
 
 }  // namespace rueda::engine

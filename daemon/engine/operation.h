@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -69,6 +70,8 @@ struct Operation {
   // By round and shard (core/ring_schedule.h), in the order of the tensors; none: one round, of
   // equal shards.
   std::vector<std::vector<core::ElementRange>> rounds;
+  // So many rounds' inputs are here; the others come while it is under way. Null: all are.
+  std::shared_ptr<const std::atomic<int>> rounds_here;
   // What is done of it here: of each shard, the index-th of so many nearly equal parts. What others
   // do, they do at the same time.
   struct Share {

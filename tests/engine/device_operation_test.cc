@@ -118,6 +118,14 @@ TEST(DeviceOperation, ALargeBatchIsCutIntoWhatAWorkerTakes) {
 
 constexpr StagedRow kRow{.scratch = 30, .host = 31, .offset = 1024};
 
+std::vector<StagedRound> build(const core::Launch& launch, const DeviceLaunch& how,
+                               std::vector<ElementRange> rounds = {}) {
+  int64_t elements = 0;
+  for (const core::LaunchTensor& tensor : *launch.tensors) elements += tensor.elements;
+  if (rounds.empty()) rounds = {{0, elements}};
+  return build_staged_rounds(launch, how, find, kRow, rounds);
+}
+
 TEST(StagedOperation, TensorsLieOneBehindTheOtherAndOnlyTheLastAdditionDivides) {
   core::TensorDescriptor as;
   as.op = ReduceOp::kAverage;
@@ -126,7 +134,7 @@ TEST(StagedOperation, TensorsLieOneBehindTheOtherAndOnlyTheLastAdditionDivides) 
   const core::Launch launch =
       launch_of({tensor("empty", {0}, as), tensor("a", {2, 3}, as), tensor("b", {5}, as)}, 2);
   EXPECT_EQ(staged_bytes(launch), 44u);
-  const StagedOperations staged = build_staged_operations(launch, {.divisor = 6}, find, kRow);
+  const StagedRound staged = build(launch, {.divisor = 6}).at(0);
   ASSERT_EQ(staged.out.size(), 1u);
   ASSERT_EQ(staged.in.size(), 1u);
   const gpu::WorkerOperation& out = staged.out[0];
@@ -166,13 +174,13 @@ TEST(StagedOperation, OnlyTheRootsNodeSendsABroadcast) {
   as.kind = CollectiveKind::kBroadcast;
   as.dtype = DType::kFloat64;
   const core::Launch launch = launch_of({tensor("a", {4}, as)}, 2);
-  const StagedOperations here = build_staged_operations(launch, {.root = 1}, find, kRow);
+  const StagedRound here = build(launch, {.root = 1}).at(0);
   ASSERT_EQ(here.out.at(0).segments.size(), 1u);
   EXPECT_EQ(here.out[0].segments[0].count, 32u);
   EXPECT_EQ(here.out[0].segments[0].partial.value().memory, 2u);
   EXPECT_EQ(here.out[0].copies_after.at(0).bytes, 32u);
   EXPECT_EQ(here.in.at(0).segments.at(0).destinations.size(), 2u);
-  const StagedOperations elsewhere = build_staged_operations(launch, {}, find, kRow);
+  const StagedRound elsewhere = build(launch, {}).at(0);
   EXPECT_EQ(elsewhere.out.at(0).waits.size(), 2u) << "outputs are written only once they may be";
   EXPECT_TRUE(elsewhere.out[0].segments.empty());
   EXPECT_TRUE(elsewhere.out[0].copies_after.empty());
@@ -184,18 +192,18 @@ TEST(StagedOperation, WhoHasJoinedHasNoPlace) {
   launch.tickets[0].reset();
   launch.tickets[2].reset();
   EXPECT_EQ(staged_bytes(launch), 32u);
-  const StagedOperations one = build_staged_operations(launch, {}, find, kRow);
+  const StagedRound one = build(launch, {}).at(0);
   EXPECT_EQ(one.out.at(0).segments.at(0).sources.size(), 1u);
   EXPECT_EQ(one.in.at(0).segments.at(0).destinations.size(), 1u);
   launch.tickets.assign(4, std::nullopt);
   EXPECT_EQ(staged_bytes(launch), 0u);
-  EXPECT_TRUE(build_staged_operations(launch, {}, find, kRow).out.empty());
+  EXPECT_TRUE(build(launch, {}).at(0).out.empty());
 }
 
 TEST(StagedOperation, ALargeBatchIsCopiedInPieces) {
   std::vector<core::DescriptorPtr> batch;
   for (int i = 0; i < 5000; ++i) batch.push_back(tensor("t" + std::to_string(i), {1}));
-  const StagedOperations staged = build_staged_operations(launch_of(batch, 8), {}, find, kRow);
+  const StagedRound staged = build(launch_of(batch, 8), {}).at(0);
   ASSERT_GT(staged.out.size(), 1u);
   ASSERT_EQ(staged.in.size(), staged.out.size());
   uint64_t next = kRow.offset;
@@ -207,6 +215,91 @@ TEST(StagedOperation, ALargeBatchIsCopiedInPieces) {
     next += staged.in[i].copies_before[0].bytes;
   }
   EXPECT_EQ(next, kRow.offset + 20000);
+}
+
+uint64_t bytes_of(const std::vector<gpu::WorkerOperation>& operations) {
+  uint64_t bytes = 0;
+  for (const gpu::WorkerOperation& operation : operations) {
+    for (const auto* copies : {&operation.copies_before, &operation.copies_after}) {
+      for (const gpu::PlacedCopy& copy : *copies) bytes += copy.bytes;
+    }
+  }
+  return bytes;
+}
+
+TEST(StagedOperation, ATensorMayLieInSeveralRounds) {
+  const core::Launch launch =
+      launch_of({tensor("a", {100}), tensor("empty", {0}), tensor("b", {200})}, 2);
+  const auto rounds = build(launch, {}, {{0, 64}, {64, 192}, {192, 300}});
+  ASSERT_EQ(rounds.size(), 3u);
+  size_t waits = 0;
+  for (const gpu::WorkerOperation& out : rounds[0].out) waits += out.waits.size();
+  EXPECT_EQ(waits, 6u) << "nothing sets out before all of it is there";
+  uint64_t next = kRow.offset;
+  for (const StagedRound& round : rounds) {
+    ASSERT_EQ(round.out.size(), 1u);
+    ASSERT_EQ(round.in.size(), 1u);
+    EXPECT_EQ(round.out[0].copies_after.at(0).from.offset, next);
+    EXPECT_EQ(round.in[0].copies_before.at(0).to.offset, next);
+    EXPECT_EQ(bytes_of(round.out), bytes_of(round.in));
+    next += bytes_of(round.in);
+  }
+  EXPECT_EQ(next, kRow.offset + 1200);
+  EXPECT_TRUE(rounds[1].out[0].waits.empty());
+  // The end of `a` is in the second round, and so is `empty`.
+  EXPECT_TRUE(rounds[0].in[0].writes.empty());
+  EXPECT_EQ(rounds[1].in[0].writes.size(), 4u);
+  EXPECT_EQ(rounds[2].in[0].writes.size(), 2u);
+  // Elements 64 to 100 of `a`, and 0 to 92 of `b`.
+  const std::vector<gpu::PlacedSegment>& segments = rounds[1].out[0].segments;
+  ASSERT_EQ(segments.size(), 2u);
+  EXPECT_EQ(segments[0].count, 36u);
+  EXPECT_EQ(segments[0].sources[1].offset, 64u * 101 + 64 * 4);
+  EXPECT_EQ(segments[0].destinations[0].offset, kRow.offset + 64 * 4);
+  EXPECT_EQ(segments[1].count, 92u);
+  EXPECT_EQ(segments[1].sources[1].offset, 64u * 103);
+  EXPECT_EQ(rounds[2].in[0].segments[0].destinations[1].offset, 64u * 103 + 32 + 92 * 4);
+}
+
+TEST(StagedOperation, ARoundOfWhoHasJoinedIsEmpty) {
+  core::Launch launch = launch_of({tensor("a", {64}), tensor("b", {64})}, 1);
+  launch.tickets[1].reset();
+  const auto rounds = build(launch, {}, {{0, 64}, {64, 128}});
+  EXPECT_EQ(bytes_of(rounds.at(0).out), 256u);
+  EXPECT_TRUE(rounds.at(1).out.empty());
+  EXPECT_TRUE(rounds.at(1).in.empty());
+}
+
+TEST(StagedOperation, RoundsOfABroadcastWaitForAllOutputs) {
+  core::TensorDescriptor as;
+  as.kind = CollectiveKind::kBroadcast;
+  as.dtype = DType::kFloat64;
+  const core::Launch launch = launch_of({tensor("a", {128}, as)}, 2);
+  const auto elsewhere = build(launch, {}, {{0, 64}, {64, 128}});
+  EXPECT_EQ(elsewhere.at(0).out.at(0).waits.size(), 2u);
+  EXPECT_EQ(bytes_of(elsewhere[0].out), 0u);
+  EXPECT_EQ(bytes_of(elsewhere[1].in), 512u);
+  const auto here = build(launch, {.root = 1}, {{0, 64}, {64, 128}});
+  EXPECT_EQ(here.at(1).out.at(0).segments.at(0).partial.value().offset, 64u * 101 + 512);
+}
+
+TEST(StagedOperation, ALargeBatchInRoundsIsWhatAWorkerTakes) {
+  std::vector<core::DescriptorPtr> batch;
+  for (int i = 0; i < 5000; ++i) batch.push_back(tensor("t" + std::to_string(i), {1}));
+  const auto rounds = build(launch_of(batch, 8), {}, {{0, 2560}, {2560, 5000}});
+  size_t waits = 0;
+  size_t writes = 0;
+  for (const StagedRound& round : rounds) {
+    for (const auto* operations : {&round.out, &round.in}) {
+      for (const gpu::WorkerOperation& operation : *operations) {
+        EXPECT_TRUE(gpu::make_packets(operation).is_ok());
+        waits += operation.waits.size();
+        writes += operation.writes.size();
+      }
+    }
+  }
+  EXPECT_EQ(waits, 40000u);
+  EXPECT_EQ(writes, 40000u);
 }
 
 }  // namespace

@@ -36,6 +36,7 @@ class Ring {
     std::vector<Seq> done;
     std::vector<std::pair<Seq, Status>> failed;
     std::vector<std::pair<NodeIndex, Status>> lost;
+    std::function<void(Seq, int rounds)> on_rounds_done;  // null: nobody asks
   };
 
   explicit Ring(RingOptions options);

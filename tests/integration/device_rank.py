@@ -270,6 +270,34 @@ def large(gpu):
     say("ok large")
 
 
+def rounds(gpu):
+    """What goes between nodes in rounds: fused tensors of odd sizes, out of place and in it, and a broadcast."""
+    stream, ranks = gpu.stream(), rueda.size()
+    counts = [1, 700_001, 0, 1_300_003, 33, 2_500_000]
+    for step in range(3):
+        given = [np.arange(count, dtype=np.int32) % 1000 + rueda.rank() + step for count in counts]
+        inputs = [Buffer(gpu, part) for part in given]
+        outputs = inputs if step == 0 else [Buffer(gpu, np.zeros_like(part)) for part in given]
+        handle = grouped_async("rounds", [tensor(f"rounds.{i}", inputs[i].at, outputs[i].at, [part.size], "int32")
+                                          for i, part in enumerate(given)], stream=stream)
+        wait_on(stream, handle)
+        gpu.synchronize(stream)
+        for i, count in enumerate(counts):
+            wanted = (np.arange(count, dtype=np.int32) % 1000 + step) * ranks + sum(range(ranks))
+            expect((outputs[i].get() == wanted).all(), f"tensor {i} in step {step}")
+            expect(step == 0 or same_bits(inputs[i].get(), given[i]), f"the input {i} of step {step} has changed")
+        wait(handle)
+        for buffer in {buffer.base: buffer for buffer in inputs + outputs}.values():
+            check(LIBRARY.rueda_device_forget(c_void_p(buffer.at)))
+            gpu.free(buffer.base)
+    for root in range(ranks):
+        whole = np.arange(1_200_007, dtype=np.float64) + root
+        buffer = Buffer(gpu, whole if rueda.rank() == root else np.zeros_like(whole))
+        wait(broadcast_async(f"rounds.{root}", buffer.at, buffer.at, [whole.size], "float64", root))
+        expect(same_bits(buffer.get(), whole), f"a broadcast from rank {root}")
+    say("ok rounds")
+
+
 def too_large(gpu):
     """The first goes, the second is too much for the daemon."""
     for count in (1 << 10, 1 << 20):
@@ -341,14 +369,14 @@ def leaver(gpu):
     sys.exit(3)
 
 
-def loop(gpu):
+def loop(gpu, count=1 << 16):
     """Until something happens."""
     stream = gpu.stream()
-    buffer = Buffer(gpu, np.zeros(1 << 16, np.float32))
+    buffer = Buffer(gpu, np.zeros(count, np.float32))
     step = 0
     try:
         while True:
-            handle = allreduce_async(f"loop.{step % 4}", buffer.at, buffer.at, [1 << 16], "float32", MAX, stream)
+            handle = allreduce_async(f"loop.{step % 4}", buffer.at, buffer.at, [count], "float32", MAX, stream)
             wait_on(stream, handle)
             gpu.synchronize(stream)
             wait(handle)
@@ -360,6 +388,10 @@ def loop(gpu):
     gpu.synchronize(stream)
     say("released")
     sys.exit(3)
+
+
+def loop_in_rounds(gpu):
+    loop(gpu, 5 << 20)
 
 
 def stuck(gpu):
@@ -385,7 +417,7 @@ def stuck(gpu):
 
 SCENARIOS = {function.__name__: function
              for function in (same, alike, broadcast, group, streams, crossed, skipped, recycle, announced, mismatch, large,
-                              too_large, mixed, late, leaver, refused, loop, stuck)}
+                              rounds, too_large, mixed, late, leaver, refused, loop, loop_in_rounds, stuck)}
 
 
 def main():

@@ -75,10 +75,10 @@ class DeviceTest(DeviceIntegrationTest):
                                     "on rank [01]")
 
     def run_between_nodes(self, ranks, *scenarios, extra=()):
-        daemons = self.start_daemons("alpha", "beta")
+        daemons = self.start_daemons(*("alpha", "beta", "gamma")[:len(ranks)])
         job = self.start_job(daemons, ranks, device_rank(*scenarios), extra)
         codes = job.exit_codes()
-        self.assertEqual(codes, [0, 0], job.output() + "".join(daemon.output() for daemon in daemons))
+        self.assertEqual(codes, [0] * len(ranks), job.output() + "".join(daemon.output() for daemon in daemons))
         for daemon in daemons:
             self.assertGreater(daemon.metric("rueda_gpu_staged_bytes_total"), 0)
             self.assertTrue(wait_until(lambda d=daemon: d.metric("rueda_gpu_workers") == 0, 10))
@@ -99,6 +99,13 @@ class DeviceTest(DeviceIntegrationTest):
 
     def test_what_goes_between_nodes_may_be_large(self):
         self.run_between_nodes([1, 1], "large")
+
+    def test_a_large_batch_goes_in_rounds(self):
+        self.run_between_nodes([2, 1], "rounds")
+        # The last of them may come while earlier ones are on the network.
+        self.stop_daemons()
+        self.daemons.clear()
+        self.run_between_nodes([1, 1, 1], "rounds", extra=["--coordination", "negotiate"])
 
     def test_host_memory_behind_device_memory_that_is_late(self):
         for mode in ("locked", "negotiate"):
@@ -130,10 +137,11 @@ class DeviceTest(DeviceIntegrationTest):
             self.assertEqual(len(re.findall("has 2 nodes", daemon.output())), 1, daemon.output())
 
     def test_kill_of_anything_on_one_node_releases_the_streams_of_the_other(self):
-        for victim in ("worker", "rank", "daemon"):
-            with self.subTest(victim=victim):
+        for victim, scenario in (("worker", "loop"), ("rank", "loop"), ("daemon", "loop"),
+                                 ("worker", "loop_in_rounds"), ("rank", "loop_in_rounds")):
+            with self.subTest(victim=victim, scenario=scenario):
                 alpha, beta = self.start_daemons("alpha", "beta")
-                job = self.start_job([alpha, beta], [1, 1], device_rank("loop"))
+                job = self.start_job([alpha, beta], [1, 1], device_rank(scenario))
                 for number in range(2):
                     job.wait_for(number, "^looping")
                 killed_s = time.monotonic()
