@@ -65,7 +65,6 @@ std::byte* DataJob::place(const transport::FrameHeader& header) {
   const core::RingStep step =
       core::ring_step(route(*running, header.chunk), phase_of(header.kind), options_.self, nodes());
   if (step.forwards || !step.keeps) return nullptr;
-  if (!may_begin(*running, header.chunk / running->cut.shards())) return nullptr;
   return lent_.to_receive(*running->operation, running->cut.chunk_at(header.chunk), header.slot);
 }
 
