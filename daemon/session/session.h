@@ -52,7 +52,7 @@ struct DeviceMemory {
   std::array<uint8_t, 16> device{};
   std::array<std::byte, 64> ipc{};
   UniqueFd fd;  // of all but IPC
-  // Of what is joined, and then nothing else is said but `bytes`: ids, one behind another.
+  // Of a join: ids, one behind another; it has no descriptor of its own.
   std::vector<uint32_t> pieces;
 };
 
