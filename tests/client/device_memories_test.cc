@@ -274,7 +274,7 @@ TEST_F(DeviceJoinsTest, ATensorAcrossAllocationsLiesInTheirJoin) {
 TEST_F(DeviceJoinsTest, WithAnnouncedFreesAJoinIsFoundWithoutAQuestion) {
   map(2);
   memories_.announce_frees(true);
-  for (uint64_t i = 0; i < DeviceMemories::kUsesACheck; ++i) {
+  for (uint64_t i = 0; i <= DeviceMemories::kUsesACheck; ++i) {
     ASSERT_EQ(id_at(0x1800, 0x1000), kFirstJoin + 1);
   }
   EXPECT_EQ(driver_.finds, 2);
