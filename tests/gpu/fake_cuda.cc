@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <unistd.h>
 
@@ -25,6 +26,7 @@ using CuPointer = unsigned long long;
 constexpr int kSuccess = 0;
 constexpr int kInvalidValue = 1;
 constexpr int kOutOfMemory = 2;
+constexpr int kInvalidContext = 201;
 constexpr int kNotFound = 500;
 constexpr int kNotReady = 600;
 constexpr size_t kStagingBytes = size_t{8} << 20;
@@ -69,6 +71,8 @@ State& state() {
   static State* const the_state = new State;
   return *the_state;
 }
+
+thread_local std::vector<void*> current;  // contexts
 
 int wait_for(Stream& stream) {
   for (;;) {
@@ -134,10 +138,23 @@ int cuDeviceGetUuid_v2(void* uuid, int) {
   return kSuccess;
 }
 int cuDevicePrimaryCtxRetain(void** context, int) { return put(context, &state()); }
-int cuCtxSetCurrent(void*) { return kSuccess; }
-int cuCtxGetCurrent(void** context) { return put(context, &state()); }
-int cuCtxPushCurrent_v2(void*) { return kSuccess; }
-int cuCtxPopCurrent_v2(void** context) { return put(context, &state()); }
+int cuCtxSetCurrent(void* context) {
+  current.assign(1, context);
+  return kSuccess;
+}
+int cuCtxGetCurrent(void** context) {
+  return put<void*>(context, current.empty() ? nullptr : current.back());
+}
+int cuCtxPushCurrent_v2(void* context) {
+  current.push_back(context);
+  return kSuccess;
+}
+int cuCtxPopCurrent_v2(void** context) {
+  if (current.empty()) return kInvalidContext;
+  put(context, current.back());
+  current.pop_back();
+  return kSuccess;
+}
 
 // Of an address that is reserved, the range is all that was reserved, and memory of no context.
 int cuPointerGetAttribute(void* out, int attribute, CuPointer address) {
@@ -161,6 +178,7 @@ int cuPointerGetAttribute(void* out, int attribute, CuPointer address) {
   }
 }
 int cuMemGetAddressRange_v2(CuPointer* base, size_t* bytes, CuPointer address) {
+  if (current.empty()) return kInvalidContext;
   const Result<Allocation> found = state().device.find(address);
   if (!found.is_ok()) return kNotFound;
   *base = found.value().base;
@@ -179,6 +197,7 @@ void* rueda_fake_host_memory(CuPointer address) { return state().device.host_mem
 int cuMemFree_v2(CuPointer address) { return to_result(state().device.free(address)); }
 
 int cuIpcGetMemHandle(void* handle, CuPointer address) {
+  if (current.empty()) return kInvalidContext;
   const Result<MemoryHandle> exported = state().device.export_memory(address);
   if (!exported.is_ok()) return to_result(exported.status());
   std::memcpy(handle, exported.value().ipc.data(), exported.value().ipc.size());

@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from ctypes import c_size_t, c_uint64, c_void_p
 
 import numpy as np
@@ -341,6 +342,32 @@ def across_streams(gpu):
     say("ok across_streams")
 
 
+def across_many(gpu):
+    """More runs of allocations than the daemon is told of at a time."""
+    pieces = 1100
+    segment = Segment(gpu, pieces, pieces)
+    for turn in range(2):
+        for first in range(pieces - 1):
+            at, count = segment.across(first, 2)
+            given = np.full(count, first + turn, np.int32)
+            gpu.write(at, given)
+            wait(allreduce_async("many", at, at, [count], "int32"))
+            expect((gpu.read(at, given) == (first + turn) * rueda.size()).all(), f"turn {turn}, run {first}")
+    say("ok across_many")
+
+
+def without_context(gpu):
+    """A thread that has never used the GPU hands over memory that is no context's, and memory that is."""
+    segment, plain = Segment(gpu, 2, 2), Buffer(gpu, np.ones(COUNT, np.float32))
+    at, count = segment.across(0, 2)
+    gpu.write(at, np.ones(count, np.float32))
+    with ThreadPoolExecutor(1) as thread:
+        for where, elements in ((at, count), (plain.at, COUNT)):
+            thread.submit(lambda: wait(allreduce_async(f"t.{elements}", where, where, [elements], "float32"))).result()
+            expect((gpu.read(where, np.ones(elements, np.float32)) == rueda.size()).all(), f"{elements} elements")
+    say("ok without_context")
+
+
 def beyond(gpu):
     """A tensor that goes on where nothing is mapped is refused; then memory is mapped there."""
     segment = Segment(gpu, 4, 2)
@@ -519,7 +546,8 @@ def stuck(gpu):
 
 SCENARIOS = {function.__name__: function
              for function in (same, alike, broadcast, group, streams, crossed, skipped, recycle, announced, across,
-                              across_known, across_again, across_streams, beyond, mismatch, large, too_large, mixed, late, leaver, refused, loop, stuck)}
+                              across_known, across_again, across_many, across_streams, without_context, beyond,
+                              mismatch, large, too_large, mixed, late, leaver, refused, loop, stuck)}
 
 
 def main():

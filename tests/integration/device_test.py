@@ -79,6 +79,12 @@ class DeviceTest(DeviceIntegrationTest):
     def test_tensors_across_several_allocations_between_nodes(self):
         self.run_between_nodes([2, 1], "across", "across_known", "across_again", "across_streams")
 
+    def test_more_runs_of_allocations_than_are_joined_at_a_time(self):
+        self.run_job(2, "across_many")
+
+    def test_a_thread_without_a_context(self):
+        self.run_job(2, "without_context")
+
     def test_a_tensor_that_goes_on_where_nothing_is_mapped_is_refused(self):
         _, job = self.run_job(2, "beyond")
         for number in range(2):
