@@ -9,7 +9,7 @@ from ctypes import c_size_t, c_uint64, c_void_p
 import numpy as np
 import rueda
 from device_support import (AVERAGE, DTYPES, LIBRARY, MAX, MIN, PRODUCT, SUM, DeviceError, Gate, Gpu, Pinned,
-                            allreduce_async, broadcast_async, check, grouped_async, stats, tensor, wait,
+                            allreduce_async, broadcast_async, check, grouped_async, is_done, stats, tensor, wait,
                             wait_on)
 
 OPERATORS = {SUM: rueda.Sum, AVERAGE: rueda.Average, MIN: rueda.Min, MAX: rueda.Max, PRODUCT: rueda.Product}
@@ -346,13 +346,18 @@ def across_many(gpu):
     """More runs of allocations than the daemon is told of at a time."""
     pieces = 1100
     segment = Segment(gpu, pieces, pieces)
+    handles = []
     for turn in range(2):
         for first in range(pieces - 1):
             at, count = segment.across(first, 2)
             given = np.full(count, first + turn, np.int32)
             gpu.write(at, given)
-            wait(allreduce_async("many", at, at, [count], "int32"))
+            handles.append(allreduce_async("many", at, at, [count], "int32"))
+            while not is_done(handles[-1]):
+                time.sleep(0)
             expect((gpu.read(at, given) == (first + turn) * rueda.size()).all(), f"turn {turn}, run {first}")
+    for handle in handles:
+        wait(handle)
     say("ok across_many")
 
 

@@ -201,4 +201,11 @@ def wait(handle, timeout_ms=30_000):
     return result
 
 
+def is_done(handle):
+    """Leaves it as it is."""
+    done = c_int()
+    check(LIBRARY.rueda_test(handle, byref(done)))
+    return done.value == 1
+
+
 stats = rueda.device_stats
