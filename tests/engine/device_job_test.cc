@@ -244,7 +244,7 @@ TEST_F(DeviceJobTest, TheFirstOfSeveralOperationsThatFailsIsTold) {
   counters_.set(0, 1);
   counters_.set(2, 1);
   run(1, two);
-  ASSERT_TRUE(wait_for([&] { return counters_.get(3) == 1; }));
+  ASSERT_TRUE(wait_for([&] { return counters_.get(3) == 1 && !ended_.empty(); }));
   ASSERT_EQ(ended_.size(), 1u);
   EXPECT_EQ(ended_[0].second.code(), Code::kNotFound);
 }
