@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 #define RUEDA_ABI_MAGIC 0x41445552u /* "RUDA" */
-#define RUEDA_ABI_VERSION 10u
+#define RUEDA_ABI_VERSION 11u
 
 #define RUEDA_ABI_JOB_ID_BYTES 64 /* with the final NUL */
 #define RUEDA_ABI_NODE_ID_BYTES 64
@@ -31,6 +31,7 @@ extern "C" {
 #define RUEDA_ABI_MAX_SET_RANKS 1020
 #define RUEDA_ABI_MAX_PLAN_WORDS 1022
 #define RUEDA_ABI_MAX_COUNTS 511 /* of one message */
+#define RUEDA_ABI_MAX_JOINED 1022
 #define RUEDA_ABI_JOIN_NAME "rueda.join"
 
 /* --- Messages on the socket ---------------------------------------------------------------
@@ -50,7 +51,7 @@ enum rueda_abi_message_type {
   RUEDA_ABI_ARENA_ADD = 5,    /* client: rueda_abi_arena, with the memfd */
   RUEDA_ABI_ARENA_REMOVE = 6, /* client: rueda_abi_arena; refused while submissions use it */
   RUEDA_ABI_INTERN = 7,       /* client: rueda_abi_intern */
-  RUEDA_ABI_REPLY = 8,        /* daemon: rueda_abi_status; answers 5, 6, 7, 9 to 14, 17, 18 */
+  RUEDA_ABI_REPLY = 8,        /* daemon: rueda_abi_status; answers 5, 6, 7, 9 to 14, 17 to 19 */
   RUEDA_ABI_DETACH = 9,       /* client: no body; a clean goodbye, answered, then both close */
   RUEDA_ABI_PROCESS_SET = 10, /* client: rueda_abi_process_set */
   RUEDA_ABI_PLAN = 11,        /* client: rueda_abi_plan; a part of one, or its last */
@@ -63,7 +64,8 @@ enum rueda_abi_message_type {
   RUEDA_ABI_DEVICE_ADD = 17, /* client: rueda_abi_device_memory, with a descriptor unless it goes
                                 by a handle; answered when the GPU worker has it, or cannot */
   RUEDA_ABI_DEVICE_REMOVE =
-      18 /* client: rueda_abi_device_remove; refused while submissions use it */
+      18, /* client: rueda_abi_device_remove; refused while submissions use it, or a join has it */
+  RUEDA_ABI_DEVICE_JOIN = 19 /* client: rueda_abi_device_join; answered as DEVICE_ADD is */
 };
 
 typedef struct rueda_abi_header {
@@ -109,7 +111,7 @@ RUEDA_ABI_ASSERT(sizeof(rueda_abi_started) == 88);
 
 typedef struct rueda_abi_status {
   int32_t code;   /* 0 or a negative RUEDA_ERR_* */
-  uint32_t value; /* INTERN: the tensor's id. ARENA_ADD, DEVICE_ADD: the memory's id */
+  uint32_t value; /* INTERN: the tensor's id. ARENA_ADD, DEVICE_ADD, DEVICE_JOIN: the memory's */
   char text[RUEDA_ABI_TEXT_BYTES];
 } rueda_abi_status;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_status) == 1032);
@@ -141,6 +143,15 @@ typedef struct rueda_abi_device_memory {
   uint8_t ipc[64];    /* IPC: the handle; else 0 */
 } rueda_abi_device_memory;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_device_memory) == 96);
+
+/* Memory of DEVICE_ADD by descriptors, all of one GPU and each once, becomes one memory: what a
+ * tensor lies in that goes on from one allocation to the next. */
+typedef struct rueda_abi_device_join {
+  uint32_t count; /* 2 at least */
+  uint32_t reserved;
+  uint32_t memory_ids[RUEDA_ABI_MAX_JOINED]; /* in order; the rest is 0 */
+} rueda_abi_device_join;
+RUEDA_ABI_ASSERT(sizeof(rueda_abi_device_join) == 4096);
 
 typedef struct rueda_abi_device_remove {
   uint32_t memory_id;

@@ -464,6 +464,7 @@ Result<bool> Session::test(rueda_handle id) {
 
 void Session::release(Handle& handle) {
   for (Operation& operation : handle.operations) {
+    operation.joins = {};
     if (operation.staging == nullptr) continue;
     (void)allocator_->free(operation.staging, ArenaAllocator::IfIdle::kKeep);
     operation.staging = nullptr;

@@ -5,6 +5,7 @@
 // Every public method may be called from any thread, except that the destructor must run alone.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -111,7 +112,8 @@ class Session {
     size_t output_bytes = 0;
     size_t bytes = 0;  // of the input or the output, whichever has more
     const std::byte* arena_data[2] = {nullptr,
-                                      nullptr};  // the caller's memory in use, if in an arena
+                                      nullptr};        // the caller's memory in use, if in an arena
+    std::array<std::shared_ptr<const void>, 2> joins;  // of device memory, in use
     bool is_done = false;
     bool is_ok = false;
     bool is_on_device = false;
@@ -253,9 +255,9 @@ class Session {
   uint64_t frees_ = 0;  // blocks of rueda_alloc that have ended
   rueda_stats stats_{};
 
-  std::mutex device_mutex_;  // held while the first device memory is shared
+  std::mutex device_mutex_;                  // held while the first device memory is shared
   bool device_frees_are_announced_ = false;  // under device_mutex_
-  DeviceCounters* counters_ = nullptr;  // set once; lives as long as the process
+  DeviceCounters* counters_ = nullptr;       // set once; lives as long as the process
   std::unique_ptr<DeviceMemories> device_memories_;
   uint64_t device_submissions_ = 0;
   uint64_t stream_waits_ = 0;      // operations in flight that streams wait for

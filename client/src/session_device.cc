@@ -45,6 +45,13 @@ Status Session::open_device(uint64_t address) {
               [this](const rueda_abi_device_memory& body, int fd) {
                 return request(RUEDA_ABI_DEVICE_ADD, &body, sizeof(body), fd, kDeviceTimeoutMs);
               },
+          .join =
+              [this](std::span<const uint32_t> ids) {
+                rueda_abi_device_join body{};
+                body.count = static_cast<uint32_t>(ids.size());
+                std::copy(ids.begin(), ids.end(), body.memory_ids);
+                return request(RUEDA_ABI_DEVICE_JOIN, &body, sizeof(body), -1, kDeviceTimeoutMs);
+              },
           .remove =
               [this](uint32_t id) {
                 const rueda_abi_device_remove body{.memory_id = id, .reserved = 0};
@@ -65,10 +72,10 @@ Status Session::prepare_on_device(const TensorRequest& request, Operation& opera
   rueda_abi_submission& record = operation.record;
   record.tensor_id = id.value();
   record.priority = request.priority;
-  const auto locate = [&](const std::byte* data, size_t bytes, uint32_t& memory,
-                          uint64_t& offset) -> Status {
+  const auto locate = [&](const std::byte* data, size_t bytes, uint32_t& memory, uint64_t& offset,
+                          std::shared_ptr<const void>& hold) -> Status {
     if (bytes == 0) return Status::ok();
-    const Result<DeviceMemories::Place> place = device_memories_->locate(address_of(data), bytes);
+    Result<DeviceMemories::Place> place = device_memories_->locate(address_of(data), bytes);
     if (!place.is_ok()) {
       return {place.status().code(),
               "tensor \"" + std::string(request.name()) + "\": " + place.status().message()};
@@ -79,12 +86,14 @@ Status Session::prepare_on_device(const TensorRequest& request, Operation& opera
     }
     memory = place.value().memory_id;
     offset = place.value().offset;
+    hold = std::move(place).value().hold;
     return Status::ok();
   };
-  Status status =
-      locate(request.input, request.input_bytes, record.input_arena, record.input_offset);
+  Status status = locate(request.input, request.input_bytes, record.input_arena,
+                         record.input_offset, operation.joins[0]);
   if (!status.is_ok()) return status;
-  return locate(request.output, request.output_bytes, record.output_arena, record.output_offset);
+  return locate(request.output, request.output_bytes, record.output_arena, record.output_offset,
+                operation.joins[1]);
 }
 
 Result<rueda_handle> Session::submit_on_device(std::vector<TensorRequest> requests, void* stream) {
@@ -153,6 +162,7 @@ void Session::take_back_locked(Handle& handle) {
 }
 
 void Session::end_on_device_locked(Operation& operation) {
+  operation.joins = {};
   const uint64_t ticket = operation.record.ticket;
   counters_->release(ticket);
   if (!counters_->is_announced(ticket)) unread_.push_back(ticket);

@@ -57,9 +57,16 @@ void DeviceJob::add(LocalRank rank, session::DeviceMemory memory) {
   const bool is_counters = memory.kind == RUEDA_ABI_DEVICE_COUNTERS;
   ranks_[rank.value].memories[memory.id] = {number, false};
   awaited_[number] = {rank, memory.id, is_counters};
+  if (!memory.pieces.empty()) return join(rank, number, memory);
   worker_->add_memory(
       {.memory = number, .kind = kind_of(memory.kind), .bytes = memory.bytes, .ipc = memory.ipc},
       std::move(memory.fd));
+}
+
+void DeviceJob::join(LocalRank rank, uint32_t number, const session::DeviceMemory& memory) {
+  std::vector<uint32_t> pieces;
+  for (const uint32_t id : memory.pieces) pieces.push_back(number_of(rank, id));
+  worker_->join_memory(number, pieces);
 }
 
 void DeviceJob::on_memory_added(uint32_t number, const Status& status) {

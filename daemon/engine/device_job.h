@@ -93,6 +93,7 @@ class DeviceJob {
   };
 
   Status start(const std::array<uint8_t, 16>& device);
+  void join(LocalRank rank, uint32_t number, const session::DeviceMemory& memory);
   void on_memory_added(uint32_t number, const Status& status);
   void on_staging_added(uint32_t number, const Status& status);
   void on_ended(uint64_t number, const Status& status);

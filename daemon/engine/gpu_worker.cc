@@ -257,7 +257,7 @@ bool GpuWorker::Impl::take(Packet& packet) {
 
 void GpuWorker::Impl::send(Packet packet) {
   if (!is_told()) return;
-  if (packet.type() == WorkerMessage::kAddMemory) {
+  if (packet.type() == WorkerMessage::kAddMemory || packet.type() == WorkerMessage::kJoinMemory) {
     if (operations_.empty() && unanswered_ == 0) heard_at_ = steady_now_ms();  // as in run()
     ++unanswered_;
   }
@@ -404,6 +404,12 @@ void GpuWorker::add_memory(const gpu::AddMemoryBody& memory, UniqueFd fd) {
   packet.add(memory);
   packet.fd = std::move(fd);
   impl_->send(std::move(packet));
+}
+
+void GpuWorker::join_memory(uint32_t memory, std::span<const uint32_t> pieces) {
+  Packet packet(WorkerMessage::kJoinMemory);
+  packet.add(gpu::JoinMemoryBody{.memory = memory, .pieces = static_cast<uint32_t>(pieces.size())});
+  impl_->send(std::move(packet.add_bytes(pieces.data(), pieces.size_bytes())));
 }
 
 void GpuWorker::remove_memory(uint32_t memory) {

@@ -10,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,8 @@ class GpuWorker {
 
   // Answered by on_memory_added, in the order of the calls. Numbers are never used again.
   void add_memory(const gpu::AddMemoryBody& memory, UniqueFd fd);
+  // What was added by descriptors, one behind another. Answered likewise.
+  void join_memory(uint32_t memory, std::span<const uint32_t> pieces);
   // What uses it has been given before.
   void remove_memory(uint32_t memory);
   // Answered by on_ended. kInvalidArgument: it cannot be told (make_packets()). kResourceExhausted:

@@ -122,7 +122,11 @@ class Device {
   // is open already, or of this process. kNotFound or kInvalidArgument, as the driver sees it: no
   // such memory, or no longer. Who exported it must keep it until it is closed here.
   virtual Result<DeviceAddress> import_memory(const MemoryHandle& handle) = 0;
-  // As free(), of import_memory().
+  // What was imported by descriptors, two at least, once more: at addresses of its own, one behind
+  // another in this order, without gaps. Such memory is whole granules of the device. kNotFound:
+  // no imported memory begins there. kInvalidArgument: one came by an IPC handle, or is a join.
+  virtual Result<DeviceAddress> join(std::span<const DeviceAddress> imports) = 0;
+  // As free(), of import_memory() and join(). kInvalidArgument: a join has it, which goes first.
   virtual Status close_import(DeviceAddress base) = 0;
 
   // Pinned, zero. kResourceExhausted when there is not enough.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -19,7 +21,7 @@ Status refused(const std::string& what) { return Status(Code::kInvalidArgument, 
 // Those that are under way count, too: a client does not ask twice.
 bool DeviceTable::wants_counters() const {
   return std::none_of(memories_.begin(), memories_.end(),
-                      [](const auto& entry) { return entry.second.is_counters; });
+                      [](const auto& entry) { return entry.second.is_counters(); });
 }
 
 Status DeviceTable::check(const rueda_abi_device_memory& abi,
@@ -49,12 +51,7 @@ Status DeviceTable::check(const rueda_abi_device_memory& abi,
 
 Result<DeviceMemory> DeviceTable::add(const rueda_abi_device_memory& abi,
                                       std::vector<UniqueFd>& descriptors) {
-  if (memories_.size() >= limits::kMaxDeviceMemoriesPerSession) {
-    return Status(Code::kResourceExhausted,
-                  "this process shares " + std::to_string(limits::kMaxDeviceMemoriesPerSession) +
-                      " pieces of device memory already: let its allocator have fewer and larger "
-                      "ones");
-  }
+  if (Status status = check_room(); !status.is_ok()) return status;
   if (Status status = check(abi, descriptors); !status.is_ok()) return status;
   DeviceMemory memory;
   memory.id = next_id_++;
@@ -63,19 +60,74 @@ Result<DeviceMemory> DeviceTable::add(const rueda_abi_device_memory& abi,
   std::memcpy(memory.device.data(), abi.device, sizeof(abi.device));
   std::memcpy(memory.ipc.data(), abi.ipc, sizeof(abi.ipc));
   if (!descriptors.empty()) memory.fd = std::move(descriptors.front());
-  memories_.emplace(memory.id, Memory{abi.bytes, abi.kind == RUEDA_ABI_DEVICE_COUNTERS, false});
+  memories_[memory.id] = {.bytes = memory.bytes, .kind = memory.kind, .device = memory.device};
   return memory;
+}
+
+Status DeviceTable::check_join(const rueda_abi_device_join& abi) const {
+  if (abi.count < 2 || abi.count > RUEDA_ABI_MAX_JOINED || abi.reserved != 0) {
+    return refused("a join of " + std::to_string(abi.count) + " pieces of device memory: 2 to " +
+                   std::to_string(RUEDA_ABI_MAX_JOINED) +
+                   " are possible, and reserved fields are 0");
+  }
+  std::set<uint32_t> seen;
+  const Memory* first = nullptr;
+  uint64_t bytes = 0;
+  for (const uint32_t id : std::span(abi.memory_ids).first(abi.count)) {
+    const auto found = memories_.find(id);
+    if (found == memories_.end() || !found->second.can_be_joined() || !seen.insert(id).second) {
+      return refused("device memory " + std::to_string(id) +
+                     " cannot be joined: it is to be there by a descriptor, and named once");
+    }
+    if (first == nullptr) first = &found->second;
+    if (found->second.device != first->device) {
+      return refused("device memory of two GPUs cannot be joined");
+    }
+    bytes += found->second.bytes;
+    if (bytes > kMaxDeviceBytes) {
+      return refused("a join of more than " + std::to_string(kMaxDeviceBytes) +
+                     " bytes is not possible");
+    }
+  }
+  return Status::ok();
+}
+
+Result<DeviceMemory> DeviceTable::join(const rueda_abi_device_join& abi) {
+  if (Status status = check_room(); !status.is_ok()) return status;
+  if (Status status = check_join(abi); !status.is_ok()) return status;
+  DeviceMemory memory;
+  memory.id = next_id_++;
+  memory.kind = RUEDA_ABI_DEVICE_FD;
+  for (const uint32_t id : std::span(abi.memory_ids).first(abi.count)) {
+    Memory& piece = memories_.at(id);
+    ++piece.joined_in;
+    memory.bytes += piece.bytes;
+    memory.device = piece.device;
+    memory.pieces.push_back(id);
+  }
+  memories_[memory.id] = {
+      .bytes = memory.bytes, .kind = memory.kind, .device = memory.device, .pieces = memory.pieces};
+  return memory;
+}
+
+Status DeviceTable::check_room() const {
+  if (memories_.size() < limits::kMaxDeviceMemoriesPerSession) return Status::ok();
+  return {Code::kResourceExhausted,
+          "this process shares " + std::to_string(limits::kMaxDeviceMemoriesPerSession) +
+              " pieces of device memory already: let its allocator have fewer and larger ones"};
+}
+
+void DeviceTable::erase(Entry entry) {
+  for (const uint32_t id : entry->second.pieces) --memories_.at(id).joined_in;
+  memories_.erase(entry);
 }
 
 void DeviceTable::answer(uint32_t id, bool can_be_used) {
   const auto found = memories_.find(id);
   if (found == memories_.end()) return;
-  if (!can_be_used) {
-    memories_.erase(found);
-    return;
-  }
+  if (!can_be_used) return erase(found);
   found->second.is_answered = true;
-  has_counters_ |= found->second.is_counters;
+  has_counters_ |= found->second.is_counters();
 }
 
 Status DeviceTable::remove(uint32_t id) {
@@ -83,13 +135,19 @@ Status DeviceTable::remove(uint32_t id) {
     return Status(Code::kNotFound,
                   "there is no device memory " + std::to_string(id) + " to remove");
   }
-  memories_.erase(id);
+  const Entry found = memories_.find(id);
+  if (found->second.joined_in > 0) {
+    return Status(Code::kUnavailable,
+                  "device memory " + std::to_string(id) + " is part of a join: remove that first");
+  }
+  erase(found);
   return Status::ok();
 }
 
 uint64_t DeviceTable::bytes_of(uint32_t id) const {
   const auto found = memories_.find(id);
-  if (found == memories_.end() || found->second.is_counters || !found->second.is_answered) return 0;
+  if (found == memories_.end() || found->second.is_counters() || !found->second.is_answered)
+    return 0;
   return found->second.bytes;
 }
 

@@ -52,6 +52,8 @@ struct DeviceMemory {
   std::array<uint8_t, 16> device{};
   std::array<std::byte, 64> ipc{};
   UniqueFd fd;  // of all but IPC
+  // Of a join: ids, one behind another; it has no descriptor of its own.
+  std::vector<uint32_t> pieces;
 };
 
 // One submission, copied out of shared memory and checked.

@@ -196,6 +196,7 @@ void SessionImpl::handle_message() {
     case RUEDA_ABI_FORGET: return handle_forget();
     case RUEDA_ABI_TIMELINE: return handle_timeline();
     case RUEDA_ABI_DEVICE_ADD: return handle_device_add();
+    case RUEDA_ABI_DEVICE_JOIN: return handle_device_join();
     case RUEDA_ABI_DEVICE_REMOVE: return handle_device_remove();
     case RUEDA_ABI_ASK_NONFINITE: return setup_.events.on_nonfinite_asked(*this);
     case RUEDA_ABI_DETACH: return handle_detach();
@@ -335,8 +336,14 @@ void SessionImpl::handle_timeline() {
 }
 
 void SessionImpl::handle_device_add() {
-  Result<DeviceMemory> memory =
-      devices_.add(reader_.body_as<rueda_abi_device_memory>(), reader_.descriptors());
+  ask_for(devices_.add(reader_.body_as<rueda_abi_device_memory>(), reader_.descriptors()));
+}
+
+void SessionImpl::handle_device_join() {
+  ask_for(devices_.join(reader_.body_as<rueda_abi_device_join>()));
+}
+
+void SessionImpl::ask_for(Result<DeviceMemory> memory) {
   if (!memory.is_ok()) return answer(memory.status());
   if (replies_.size() >= kMaxAwaitedReplies) {
     return fail("asks for more than it waits for" + std::string(kCorrupt));

@@ -116,6 +116,9 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   void handle_forget();
   void handle_timeline();
   void handle_device_add();
+  void handle_device_join();
+  // The engine is to see whether it can be used.
+  void ask_for(Result<DeviceMemory> memory);
   void handle_device_remove();
   void handle_detach();
 

@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <map>
 #include <set>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "client/src/device/memories.h"
 
@@ -14,8 +16,8 @@ using ::testing::HasSubstr;
 // A driver whose allocations the test makes and frees, and which counts what it is asked.
 class ScriptedDriver final : public DeviceDriver {
  public:
-  void allocate(uint64_t base, uint64_t bytes, bool by_fd = false) {
-    allocations_[base] = {bytes, ++last_id_, by_fd};
+  void allocate(uint64_t base, uint64_t bytes, bool by_fd = false, uint8_t gpu = 1) {
+    allocations_[base] = {bytes, ++last_id_, by_fd, gpu};
   }
   void free(uint64_t base) { allocations_.erase(base); }
 
@@ -23,7 +25,8 @@ class ScriptedDriver final : public DeviceDriver {
     ++finds;
     const auto* found = at(address);
     if (found == nullptr) return Status{Code::kInvalidArgument, "no memory of a GPU's"};
-    return DeviceAllocation{found->first, found->second.bytes, found->second.id, {1}};
+    return DeviceAllocation{
+        found->first, found->second.bytes, found->second.id, {found->second.gpu}};
   }
   uint64_t buffer_id(uint64_t address) override {
     const auto* found = at(address);
@@ -33,6 +36,7 @@ class ScriptedDriver final : public DeviceDriver {
     ++exports;
     ExportedMemory exported;
     exported.is_fd = allocations_.at(allocation.base).by_fd;
+    exported.fd = exported.is_fd ? UniqueFd(::dup(0)) : UniqueFd();
     exported.ipc[0] = static_cast<std::byte>(allocation.buffer_id);
     return exported;
   }
@@ -49,6 +53,7 @@ class ScriptedDriver final : public DeviceDriver {
     uint64_t bytes = 0;
     uint64_t id = 0;
     bool by_fd = false;
+    uint8_t gpu = 1;
   };
   const std::pair<const uint64_t, Allocation>* at(uint64_t address) const {
     const auto after = allocations_.upper_bound(address);
@@ -70,10 +75,22 @@ class DeviceMemoriesTest : public testing::Test {
                      open.insert(static_cast<uint32_t>(added.size()));
                      return static_cast<uint32_t>(added.size());
                    },
+                   .join = [this](std::span<const uint32_t> ids) -> Result<uint32_t> {
+                     if (!join_fails.is_ok()) return join_fails;
+                     joined.emplace_back(ids.begin(), ids.end());
+                     const auto id = static_cast<uint32_t>(kFirstJoin + joined.size());
+                     for (const uint32_t piece : ids) EXPECT_TRUE(open.contains(piece));
+                     open.insert(id);
+                     return id;
+                   },
                    .remove =
                        [this](uint32_t id) {
                          if (in_use.contains(id)) {
                            return Status{Code::kUnavailable, "it is in use by a submission"};
+                         }
+                         for (size_t i = 0; i < joined.size(); ++i) {
+                           if (!open.contains(static_cast<uint32_t>(kFirstJoin + 1 + i))) continue;
+                           EXPECT_FALSE(std::ranges::count(joined[i], id)) << "a join has it";
                          }
                          open.erase(id);
                          return Status::ok();
@@ -84,6 +101,9 @@ class DeviceMemoriesTest : public testing::Test {
   std::set<uint32_t> open;
   std::set<uint32_t> in_use;
   Status add_fails;
+  static constexpr uint32_t kFirstJoin = 1'000'000;
+  std::vector<std::vector<uint32_t>> joined;
+  Status join_fails;
   DeviceMemories memories_;
 };
 
@@ -202,11 +222,158 @@ TEST_F(DeviceMemoriesTest, ErrorsLeaveNothingKnown) {
   EXPECT_TRUE(memories_.locate(0x1000, 8).is_ok());
 }
 
-TEST_F(DeviceMemoriesTest, ATensorLiesInOneAllocation) {
-  driver_.allocate(0x1000, 4096);
-  driver_.allocate(0x2000, 4096);
-  EXPECT_TRUE(memories_.locate(0x1ff8, 8).is_ok());
-  EXPECT_THAT(memories_.locate(0x1ff8, 9).status().message(), HasSubstr("must lie in one"));
+// Pieces of 0x1000 bytes from 0x1000 on, by descriptors.
+class DeviceJoinsTest : public DeviceMemoriesTest {
+ protected:
+  void map(int pieces) {
+    for (int i = 1; i <= pieces; ++i) driver_.allocate(uint64_t{0x1000} * i, 0x1000, true);
+  }
+  void map_again(uint64_t base) {
+    driver_.free(base);
+    driver_.allocate(base, 0x1000, true);
+  }
+  uint32_t id_at(uint64_t address, size_t bytes) {
+    const auto place = memories_.locate(address, bytes);
+    EXPECT_TRUE(place.is_ok()) << place.status().message();
+    return place.is_ok() ? place.value().memory_id : 0;
+  }
+  std::string error_at(uint64_t address, size_t bytes) {
+    const auto place = memories_.locate(address, bytes);
+    EXPECT_EQ(place.status().code(), Code::kInvalidArgument);
+    return place.status().message();
+  }
+};
+
+TEST_F(DeviceJoinsTest, ATensorAcrossAllocationsLiesInTheirJoin) {
+  map(4);
+  const auto place = memories_.locate(0x1ff8, 0x2000);
+  ASSERT_TRUE(place.is_ok()) << place.status().message();
+  EXPECT_EQ(place.value().memory_id, kFirstJoin + 1);
+  EXPECT_EQ(place.value().offset, 0xff8u);
+  ASSERT_EQ(joined.size(), 1u);
+  EXPECT_EQ(joined[0], (std::vector<uint32_t>{1, 2, 3}));
+  EXPECT_EQ(added.size(), 3u);
+  EXPECT_EQ(memories_.stats().known, 3u);
+  EXPECT_EQ(memories_.stats().misses, 1u);
+  const int finds = driver_.finds;
+  // The same once more, and another tensor in the same allocations.
+  EXPECT_EQ(id_at(0x1ff8, 0x2000), kFirstJoin + 1);
+  EXPECT_EQ(memories_.locate(0x1000, 0x3000).value().offset, 0u);
+  EXPECT_EQ(driver_.finds, finds);
+  EXPECT_EQ(memories_.stats().hits, 2u);
+  EXPECT_EQ(memories_.stats().checks, 6u) << "one for each allocation";
+  // Up to the seam and not beyond; in one of them alone; in fewer of them.
+  EXPECT_EQ(id_at(0x1ff8, 8), 1u);
+  EXPECT_EQ(id_at(0x2000, 0x1000), 2u);
+  EXPECT_EQ(joined.size(), 1u);
+  EXPECT_EQ(id_at(0x1ff8, 9), kFirstJoin + 2);
+  EXPECT_EQ(memories_.stats().misses, 2u);
+  EXPECT_EQ(added.size(), 3u);
+}
+
+TEST_F(DeviceJoinsTest, WithAnnouncedFreesAJoinIsFoundWithoutAQuestion) {
+  map(2);
+  memories_.announce_frees(true);
+  for (uint64_t i = 0; i <= DeviceMemories::kUsesACheck; ++i) {
+    ASSERT_EQ(id_at(0x1800, 0x1000), kFirstJoin + 1);
+  }
+  EXPECT_EQ(driver_.finds, 2);
+  EXPECT_EQ(memories_.stats().checks, 2u) << "of one use";
+}
+
+TEST_F(DeviceJoinsTest, APieceThatComesAgainTakesItsJoinsWithIt) {
+  map(4);
+  EXPECT_EQ(id_at(0x1800, 0x1000), kFirstJoin + 1);  // 1, 2
+  EXPECT_EQ(id_at(0x2800, 0x1000), kFirstJoin + 2);  // 2, 3
+  EXPECT_EQ(id_at(0x3800, 0x1000), kFirstJoin + 3);  // 3, 4
+  map_again(0x2000);
+  EXPECT_EQ(id_at(0x3800, 0x1000), kFirstJoin + 3);
+  EXPECT_EQ(memories_.stats().recycled, 0u) << "it has nothing of it";
+  EXPECT_EQ(id_at(0x1800, 0x1000), kFirstJoin + 4);
+  EXPECT_EQ(joined.back(), (std::vector<uint32_t>{1, 5}));
+  EXPECT_EQ(open, (std::set<uint32_t>{1, 3, 4, 5, kFirstJoin + 3, kFirstJoin + 4}));
+  EXPECT_EQ(memories_.stats().recycled, 1u);
+  EXPECT_EQ(memories_.stats().known, 4u);
+  EXPECT_EQ(id_at(0x2800, 0x1000), kFirstJoin + 5);
+  EXPECT_EQ(joined.back(), (std::vector<uint32_t>{5, 3}));
+}
+
+TEST_F(DeviceJoinsTest, APieceThatIsForgottenTakesItsJoinsWithIt) {
+  map(3);
+  EXPECT_EQ(id_at(0x1800, 0x2000), kFirstJoin + 1);
+  EXPECT_TRUE(memories_.forget(0x3fff).is_ok());
+  EXPECT_EQ(open, (std::set<uint32_t>{1, 2}));
+  EXPECT_EQ(id_at(0x1800, 0x2000), kFirstJoin + 2);
+  EXPECT_EQ(joined.back(), (std::vector<uint32_t>{1, 2, 4}));
+  EXPECT_EQ(memories_.stats().recycled, 0u);
+}
+
+TEST_F(DeviceJoinsTest, AJoinInUseStaysAndSoDoItsPieces) {
+  map(3);
+  EXPECT_EQ(id_at(0x1800, 0x2000), kFirstJoin + 1);
+  in_use.insert(kFirstJoin + 1);
+  EXPECT_EQ(memories_.forget(0x2000).code(), Code::kInvalidArgument);
+  EXPECT_EQ(id_at(0x1800, 0x2000), kFirstJoin + 1);
+  map_again(0x2000);
+  EXPECT_THAT(error_at(0x1800, 0x2000), HasSubstr("in use by a submission"));
+  in_use.clear();
+  EXPECT_EQ(id_at(0x1800, 0x2000), kFirstJoin + 2);
+}
+
+TEST_F(DeviceJoinsTest, WhatCannotBeJoinedIsAnErrorWithItsRemedy) {
+  map(2);
+  driver_.allocate(0x3000, 0x1000, false);
+  driver_.allocate(0x4000, 0x1000, true, 2);
+  driver_.allocate(0x5000, 0x1000, true, 2);
+  EXPECT_THAT(error_at(0x2800, 0x1000), HasSubstr("2048 bytes on: only what virtual memory"));
+  EXPECT_THAT(error_at(0x3800, 0x1000), HasSubstr("lies in one allocation"));
+  EXPECT_THAT(error_at(0x1800, 0x2000), HasSubstr("not cudaMalloc's"));
+  driver_.free(0x3000);
+  EXPECT_THAT(error_at(0x2800, 0x1000),
+              HasSubstr("4096 bytes of device memory reach beyond their allocation, 2048 bytes on: "
+                        "behind 2048 of them: no memory"));
+  driver_.allocate(0x3000, 0x1000, true, 2);
+  EXPECT_THAT(error_at(0x2800, 0x1000), HasSubstr("another GPU's"));
+  driver_.free(0x3000);
+  driver_.allocate(0x2f00, 0x1100, true);
+  EXPECT_THAT(error_at(0x2800, 0x1000), HasSubstr("begins inside the one before"));
+  EXPECT_TRUE(joined.empty());
+  EXPECT_EQ(id_at(0x4800, 0x1000), kFirstJoin + 1) << "of the other GPU";
+  join_fails = {Code::kResourceExhausted, "there are no addresses"};
+  EXPECT_EQ(memories_.locate(0x1800, 0x1000).status(), join_fails);
+  join_fails = Status::ok();
+  EXPECT_EQ(id_at(0x1800, 0x1000), kFirstJoin + 2);
+  constexpr int kTooMany = RUEDA_ABI_MAX_JOINED + 1;
+  for (int i = 0; i < kTooMany; ++i) driver_.allocate(0x10'0000 + i, 1, true);
+  EXPECT_THAT(error_at(0x10'0000, kTooMany), HasSubstr("hand it over in parts"));
+  EXPECT_GT(id_at(0x10'0000, kTooMany - 1), kFirstJoin);
+}
+
+TEST_F(DeviceJoinsTest, TheLeastRecentlyUsedMakesRoomUnlessItIsHeld) {
+  constexpr auto kMost = static_cast<int>(DeviceMemories::kMaxJoins);
+  map(kMost + 4);
+  const auto across = [](int piece) { return uint64_t{0x1000} * piece + 0x800; };
+  const auto held = memories_.locate(across(1), 0x1000).value();
+  for (int piece = 2; piece <= kMost; ++piece) id_at(across(piece), 0x1000);
+  EXPECT_EQ(id_at(across(2), 0x1000), kFirstJoin + 2) << "used again";
+  EXPECT_EQ(joined.size(), DeviceMemories::kMaxJoins);
+  id_at(across(kMost + 1), 0x1000);
+  EXPECT_FALSE(open.contains(kFirstJoin + 3));
+  EXPECT_TRUE(open.contains(kFirstJoin + 1) && open.contains(kFirstJoin + 2));
+  EXPECT_EQ(memories_.stats().known, kMost + 2u);
+  // It comes again, in place of the next.
+  id_at(across(3), 0x1000);
+  EXPECT_FALSE(open.contains(kFirstJoin + 4));
+  std::vector<DeviceMemories::Place> all;
+  for (const int piece : {2, 3}) all.push_back(memories_.locate(across(piece), 0x1000).value());
+  for (int piece = 5; piece <= kMost + 1; ++piece) {
+    all.push_back(memories_.locate(across(piece), 0x1000).value());
+  }
+  const auto refused = memories_.locate(across(kMost + 2), 0x1000);
+  EXPECT_EQ(refused.status().code(), Code::kResourceExhausted);
+  EXPECT_THAT(refused.status().message(), HasSubstr("wait for some of them"));
+  all.pop_back();
+  EXPECT_TRUE(memories_.locate(across(kMost + 2), 0x1000).is_ok());
 }
 
 }  // namespace

@@ -82,6 +82,25 @@ class DeviceJobTest : public testing::Test {
     memory.ipc = device_.export_memory(at).value().ipc;
     return memory;
   }
+  session::DeviceMemory piece(uint32_t id) {
+    const gpu::DeviceAddress at = device_.allocate(kBytes, Sharing::kFd).value();
+    const gpu::MemoryHandle handle = device_.export_memory(at).value();
+    session::DeviceMemory memory;
+    memory.id = id;
+    memory.kind = RUEDA_ABI_DEVICE_FD;
+    memory.bytes = handle.bytes;
+    memory.device[0] = 0xfa;
+    memory.fd = UniqueFd(handle.fd);
+    return memory;
+  }
+  static session::DeviceMemory join(uint32_t id, std::vector<uint32_t> pieces) {
+    session::DeviceMemory memory;
+    memory.id = id;
+    memory.kind = RUEDA_ABI_DEVICE_FD;
+    memory.bytes = kBytes * pieces.size();
+    memory.pieces = std::move(pieces);
+    return memory;
+  }
   void add(session::DeviceMemory memory) {
     const size_t before = added_.size();
     job_->add(kRank, std::move(memory));
@@ -136,6 +155,45 @@ TEST_F(DeviceJobTest, MemoryAndOperationsGoToOneWorker) {
   EXPECT_EQ(memories(), 0);
 }
 
+TEST_F(DeviceJobTest, AJoinIsMemoryLikeOthers) {
+  make();
+  add(counters(1));
+  add(piece(2));
+  add(piece(3));
+  add(join(4, {3, 2}));
+  for (const auto& [id, status] : added_) EXPECT_TRUE(status.is_ok()) << status.to_string();
+  EXPECT_EQ(memories(), 4);
+  std::vector<gpu::WorkerOperation> one = operation(0);
+  const gpu::Place all{.memory = job_->number_of(kRank, 4)};
+  one[0].segments = {{.count = 2 * kBytes / 4, .sources = {all}, .destinations = {all}}};
+  run(1, one);
+  counters_.set(0, 1);
+  ASSERT_TRUE(wait_for([&] { return !ended_.empty(); }));
+  EXPECT_TRUE(ended_[0].second.is_ok()) << ended_[0].second.to_string();
+  job_->remove(kRank, 4);
+  add(join(5, {2, 3}));
+  EXPECT_TRUE(added_.back().second.is_ok());
+}
+
+// Some of its pieces may be removed while the worker has yet to answer for it.
+TEST_F(DeviceJobTest, AJoinWhoseProcessHasGoneIsClosedWithItsPieces) {
+  make();
+  for (int round = 0; round < 3; ++round) {
+    add(counters(1));
+    add(piece(2));
+    add(piece(3));
+    if (round > 0) add(join(4, {3, 2}));
+    job_->add(kRank, join(5, {2, 3}));
+    job_->drop(kRank);
+    const size_t before = added_.size();
+    add(counters(1));  // of the next process of the rank; the join has been answered before
+    ASSERT_EQ(added_.size(), before + 1);
+    EXPECT_TRUE(added_.back().second.is_ok()) << added_.back().second.to_string();
+    EXPECT_EQ(memories(), 1);
+    job_->drop(kRank);
+  }
+}
+
 TEST_F(DeviceJobTest, MemoryThatCannotBeOpenedIsToldAndNoMore) {
   make();
   add(counters(1));
@@ -186,7 +244,7 @@ TEST_F(DeviceJobTest, TheFirstOfSeveralOperationsThatFailsIsTold) {
   counters_.set(0, 1);
   counters_.set(2, 1);
   run(1, two);
-  ASSERT_TRUE(wait_for([&] { return counters_.get(3) == 1; }));
+  ASSERT_TRUE(wait_for([&] { return counters_.get(3) == 1 && !ended_.empty(); }));
   ASSERT_EQ(ended_.size(), 1u);
   EXPECT_EQ(ended_[0].second.code(), Code::kNotFound);
 }

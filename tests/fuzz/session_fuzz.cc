@@ -60,6 +60,16 @@ void fuzz_intern(std::span<const uint8_t> input) {
   }
 }
 
+void add_counters(DeviceTable& devices) {
+  UniqueFd memfd(::memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  RUEDA_CHECK(::ftruncate(memfd.get(), 4096) == 0);
+  RUEDA_CHECK(::fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
+  std::vector<UniqueFd> descriptors;
+  descriptors.push_back(std::move(memfd));
+  const rueda_abi_device_memory memory{.kind = RUEDA_ABI_DEVICE_COUNTERS, .bytes = 4096};
+  devices.answer(devices.add(memory, descriptors).value().id, true);
+}
+
 struct Tables {
   Tables() : arenas(std::make_shared<ArenaTotals>()), devices(kCapacity) {
     UniqueFd memfd(::memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -81,15 +91,9 @@ struct Tables {
     add_devices();
   }
   void add_devices() {
-    UniqueFd memfd(::memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    RUEDA_CHECK(::ftruncate(memfd.get(), 4096) == 0);
-    RUEDA_CHECK(::fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
+    add_counters(devices);
     std::vector<UniqueFd> descriptors;
-    descriptors.push_back(std::move(memfd));
-    rueda_abi_device_memory memory{.kind = RUEDA_ABI_DEVICE_COUNTERS, .bytes = 4096};
-    devices.answer(devices.add(memory, descriptors).value().id, true);
-    descriptors.clear();
-    memory = {.kind = RUEDA_ABI_DEVICE_IPC, .bytes = kArenaBytes};
+    const rueda_abi_device_memory memory{.kind = RUEDA_ABI_DEVICE_IPC, .bytes = kArenaBytes};
     devices.answer(devices.add(memory, descriptors).value().id, true);
     devices.answer(devices.add(memory, descriptors).value().id, true);
   }
@@ -146,6 +150,30 @@ void fuzz_rings(std::span<const uint8_t> input) {
   }
 }
 
+// Of pieces 2 to 9.
+void fuzz_join(const rueda_abi_device_join& join) {
+  DeviceTable devices(kCapacity);
+  add_counters(devices);
+  for (uint32_t id = 2; id <= 9; ++id) {
+    std::vector<UniqueFd> descriptors;
+    descriptors.emplace_back(::open("/dev/null", O_RDWR | O_CLOEXEC));
+    const rueda_abi_device_memory piece{.kind = RUEDA_ABI_DEVICE_FD, .bytes = id * 4096};
+    devices.answer(devices.add(piece, descriptors).value().id, true);
+  }
+  const Result<DeviceMemory> joined = devices.join(join);
+  if (joined.is_ok()) {
+    devices.answer(joined.value().id, true);
+    uint64_t bytes = 0;
+    for (const uint32_t id : joined.value().pieces) {
+      RUEDA_CHECK(devices.remove(id).code() == Code::kUnavailable);
+      bytes += devices.bytes_of(id);
+    }
+    RUEDA_CHECK(devices.bytes_of(joined.value().id) == bytes);
+    RUEDA_CHECK(devices.remove(joined.value().id).is_ok());
+  }
+  for (uint32_t id = 2; id <= 9; ++id) RUEDA_CHECK(devices.remove(id).is_ok());
+}
+
 void fuzz_messages(std::span<const uint8_t> input) {
   int pair[2];
   RUEDA_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
@@ -165,6 +193,9 @@ void fuzz_messages(std::span<const uint8_t> input) {
       if (reader.type() == RUEDA_ABI_DEVICE_ADD) {
         static_cast<void>(DeviceTable(kCapacity).add(reader.body_as<rueda_abi_device_memory>(),
                                                      reader.descriptors()));
+      }
+      if (reader.type() == RUEDA_ABI_DEVICE_JOIN) {
+        fuzz_join(reader.body_as<rueda_abi_device_join>());
       }
       if (reader.type() == RUEDA_ABI_INTERN) {
         TensorTable().intern(reader.body_as<rueda_abi_intern>(), Rank{0}).is_ok();

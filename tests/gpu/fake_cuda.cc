@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <unistd.h>
 
@@ -25,6 +26,8 @@ using CuPointer = unsigned long long;
 constexpr int kSuccess = 0;
 constexpr int kInvalidValue = 1;
 constexpr int kOutOfMemory = 2;
+constexpr int kInvalidContext = 201;
+constexpr int kNotFound = 500;
 constexpr int kNotReady = 600;
 constexpr size_t kStagingBytes = size_t{8} << 20;
 
@@ -60,12 +63,16 @@ struct State {
   std::unique_ptr<Stream> default_stream;
   std::mutex sharing_mutex;
   std::map<DeviceAddress, Sharing> sharing;  // of what this process has allocated
+  std::map<uint64_t, size_t> created;        // memory that is yet to be mapped, by its handle
+  uint64_t last_handle = 0;
 };
 
 State& state() {
   static State* const the_state = new State;
   return *the_state;
 }
+
+thread_local std::vector<void*> current;  // contexts
 
 int wait_for(Stream& stream) {
   for (;;) {
@@ -86,11 +93,15 @@ int copy_staged(size_t bytes, Copy copy) {
   return kSuccess;
 }
 
+void set_sharing(DeviceAddress base, Sharing sharing) {
+  const std::lock_guard lock(state().sharing_mutex);
+  state().sharing[base] = sharing;
+}
+
 int allocate(CuPointer* address, size_t bytes, Sharing sharing) {
   const Result<DeviceAddress> made = state().device.allocate(bytes, sharing);
   if (!made.is_ok()) return to_result(made.status());
-  const std::lock_guard lock(state().sharing_mutex);
-  state().sharing[made.value()] = sharing;
+  set_sharing(made.value(), sharing);
   *address = made.value();
   return kSuccess;
 }
@@ -127,27 +138,51 @@ int cuDeviceGetUuid_v2(void* uuid, int) {
   return kSuccess;
 }
 int cuDevicePrimaryCtxRetain(void** context, int) { return put(context, &state()); }
-int cuCtxSetCurrent(void*) { return kSuccess; }
-int cuCtxGetCurrent(void** context) { return put(context, &state()); }
-int cuCtxPushCurrent_v2(void*) { return kSuccess; }
-int cuCtxPopCurrent_v2(void** context) { return put(context, &state()); }
+int cuCtxSetCurrent(void* context) {
+  current.assign(1, context);
+  return kSuccess;
+}
+int cuCtxGetCurrent(void** context) {
+  return put<void*>(context, current.empty() ? nullptr : current.back());
+}
+int cuCtxPushCurrent_v2(void* context) {
+  current.push_back(context);
+  return kSuccess;
+}
+int cuCtxPopCurrent_v2(void** context) {
+  if (current.empty()) return kInvalidContext;
+  put(context, current.back());
+  current.pop_back();
+  return kSuccess;
+}
 
+// Of an address that is reserved, the range is all that was reserved, and memory of no context.
 int cuPointerGetAttribute(void* out, int attribute, CuPointer address) {
   const Result<Allocation> found = state().device.find(address);
-  if (!found.is_ok()) return kInvalidValue;
-  const bool is_ipc = sharing_of(found.value().base) == Sharing::kIpc;
+  const Result<Allocation> reserved = state().device.find_reserved(address);
+  if (!found.is_ok() && !reserved.is_ok()) return kInvalidValue;
+  const Allocation range = reserved.is_ok() ? reserved.value() : found.value();
+  const bool is_ipc = found.is_ok() && sharing_of(found.value().base) == Sharing::kIpc;
   switch (attribute) {
-    case 1: return put<void*>(out, &state());
+    case 1: return put<void*>(out, reserved.is_ok() ? nullptr : &state());
     case 2: return put<unsigned int>(out, 2);
-    case 7: return put<unsigned long long>(out, found.value().id);
+    case 7: return put<unsigned long long>(out, found.is_ok() ? found.value().id : 0);
     case 8: return put<unsigned int>(out, 0);
     case 9: return put<int>(out, 0);
     case 10: return put<int>(out, is_ipc ? 1 : 0);
-    case 11: return put<CuPointer>(out, found.value().base);
-    case 12: return put<size_t>(out, found.value().bytes);
+    case 11: return put<CuPointer>(out, range.base);
+    case 12: return put<size_t>(out, range.bytes);
+    case 13: return put<int>(out, found.is_ok() ? 1 : 0);
     case 14: return put<unsigned long long>(out, is_ipc ? 0 : 1);
     default: return kInvalidValue;
   }
+}
+int cuMemGetAddressRange_v2(CuPointer* base, size_t* bytes, CuPointer address) {
+  if (current.empty()) return kInvalidContext;
+  const Result<Allocation> found = state().device.find(address);
+  if (!found.is_ok()) return kNotFound;
+  *base = found.value().base;
+  return put(bytes, size_t{found.value().bytes});
 }
 
 int cuMemAlloc_v2(CuPointer* address, size_t bytes) {
@@ -162,13 +197,52 @@ void* rueda_fake_host_memory(CuPointer address) { return state().device.host_mem
 int cuMemFree_v2(CuPointer address) { return to_result(state().device.free(address)); }
 
 int cuIpcGetMemHandle(void* handle, CuPointer address) {
+  if (current.empty()) return kInvalidContext;
   const Result<MemoryHandle> exported = state().device.export_memory(address);
   if (!exported.is_ok()) return to_result(exported.status());
   std::memcpy(handle, exported.value().ipc.data(), exported.value().ipc.size());
   return kSuccess;
 }
+
+// Virtual memory management. What is unmapped is freed at once.
+int cuMemGetAllocationGranularity(size_t* bytes, const void*, int) {
+  return put(bytes, size_t{fake::kGranuleBytes});
+}
+int cuMemAddressReserve(CuPointer* address, size_t bytes, size_t, CuPointer, unsigned long long) {
+  const Result<DeviceAddress> made = state().device.reserve(bytes);
+  return made.is_ok() ? put(address, CuPointer{made.value()}) : to_result(made.status());
+}
+int cuMemCreate(unsigned long long* handle, size_t bytes, const void*, unsigned long long) {
+  if (bytes == 0 || bytes % fake::kGranuleBytes != 0) return kInvalidValue;
+  const std::lock_guard lock(state().sharing_mutex);
+  state().created[++state().last_handle] = bytes;
+  return put<unsigned long long>(handle, state().last_handle);
+}
+int cuMemMap(CuPointer address, size_t bytes, size_t, unsigned long long handle,
+             unsigned long long) {
+  {
+    const std::lock_guard lock(state().sharing_mutex);
+    const auto found = state().created.find(handle);
+    if (found == state().created.end() || found->second != bytes) return kInvalidValue;
+    state().created.erase(found);
+  }
+  const Status status = state().device.allocate_at(address, bytes);
+  if (status.is_ok()) set_sharing(address, Sharing::kFd);
+  return to_result(status);
+}
+int cuMemSetAccess(CuPointer, size_t, const void*, size_t) { return kSuccess; }
+int cuMemUnmap(CuPointer address, size_t bytes) {
+  const Result<Allocation> found = state().device.find(address);
+  if (!found.is_ok() || found.value().base != address || found.value().bytes != bytes) {
+    return kInvalidValue;
+  }
+  return to_result(state().device.free(address));
+}
 int cuMemRetainAllocationHandle(unsigned long long* handle, void* address) {
-  return put(handle, reinterpret_cast<unsigned long long>(address));
+  const Result<Allocation> found =
+      state().device.find(reinterpret_cast<unsigned long long>(address));
+  if (!found.is_ok()) return kInvalidValue;
+  return put<unsigned long long>(handle, found.value().base);
 }
 int cuMemExportToShareableHandle(void* fd, unsigned long long handle, int, unsigned long long) {
   const Result<MemoryHandle> exported = state().device.export_memory(handle);

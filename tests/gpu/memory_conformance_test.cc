@@ -1,5 +1,6 @@
 // What every device says of memory: limits, addresses, handles of other processes.
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include <unistd.h>
@@ -171,6 +172,117 @@ TEST_P(GpuMemory, WhatTheNeighbourHasTakenBackIsRefused) {
   EXPECT_TRUE(is_refusal(device().import_memory(handle).status()));
 }
 
+// Pieces of a neighbour's, imported, with the seed of each.
+class GpuJoin : public GpuMemory {
+ protected:
+  DeviceAddress import_piece(uint8_t seed, Sharing sharing = Sharing::kFd) {
+    const auto handle = neighbour().share(kPieceBytes, seed, sharing);
+    EXPECT_TRUE(handle.is_ok()) << handle.status().to_string();
+    if (!handle.is_ok()) return 0;
+    const auto at = device().import_memory(handle.value());
+    if (handle.value().fd >= 0) ::close(handle.value().fd);
+    EXPECT_TRUE(at.is_ok()) << at.status().to_string();
+    whole_ = handle.value().bytes;
+    return at.is_ok() ? at.value() : 0;
+  }
+  DeviceAddress join(const std::vector<DeviceAddress>& pieces) {
+    const auto at = device().join(pieces);
+    EXPECT_TRUE(at.is_ok()) << at.status().to_string();
+    return at.is_ok() ? at.value() : 0;
+  }
+  Code code_of(const std::vector<DeviceAddress>& pieces) {
+    return device().join(pieces).status().code();
+  }
+  void expect_piece(DeviceAddress at, uint8_t seed) {
+    const auto bytes = get(at, kPieceBytes);
+    for (size_t i = 0; i < bytes.size(); ++i) ASSERT_EQ(bytes[i], shared_byte(i, seed)) << i;
+  }
+  Neighbour& neighbour() {
+    if (!neighbour_) neighbour_ = rig_->make_neighbour();
+    return *neighbour_;
+  }
+
+  static constexpr size_t kPieceBytes = 50'000;
+  uint64_t whole_ = 0;  // bytes of a piece, as its handle has them
+
+ private:
+  std::unique_ptr<Neighbour> neighbour_;
+};
+
+TEST_P(GpuJoin, LaysImportsOneBehindAnotherInTheOrderGiven) {
+  const DeviceAddress one = import_piece(1);
+  const DeviceAddress two = import_piece(2);
+  const DeviceAddress three = import_piece(3);
+  const uint64_t before = device().allocated_bytes();
+  const DeviceAddress at = join({three, one, two});
+  EXPECT_EQ(device().allocated_bytes(), before);
+  EXPECT_EQ(device().find(at + 2 * whole_ + 1).value().base, at);
+  EXPECT_EQ(device().find(at).value().bytes, 3 * whole_);
+  expect_piece(at, 3);
+  expect_piece(at + whole_, 1);
+  expect_piece(at + 2 * whole_, 2);
+  // What is written across its seams is in the pieces.
+  std::vector<std::byte> across(whole_ + 200);
+  for (size_t i = 0; i < across.size(); ++i) across[i] = shared_byte(i, 77);
+  put(at + whole_ - 100, across);
+  EXPECT_EQ(get(at + whole_ - 100, across.size()), across);
+  EXPECT_EQ(get(three + whole_ - 100, 100), std::vector(across.begin(), across.begin() + 100));
+  EXPECT_EQ(get(one, whole_), std::vector(across.begin() + 100, across.end() - 100));
+  EXPECT_EQ(get(two, 100), std::vector(across.end() - 100, across.end()));
+}
+
+TEST_P(GpuJoin, IsReducedLikeOtherMemory) {
+  const DeviceAddress one = import_piece(1);
+  const DeviceAddress two = import_piece(2);
+  const DeviceAddress at = join({one, two});
+  const uint64_t count = 2 * whole_ / 4;
+  std::vector<int32_t> numbers(count);
+  for (size_t i = 0; i < count; ++i) numbers[i] = static_cast<int32_t>(i);
+  put(at, std::as_bytes(std::span(numbers)));
+  const DeviceAddress other = allocate(2 * whole_);
+  put(other, std::as_bytes(std::span(numbers)));
+  const auto stream = make_stream();
+  const std::array<DeviceAddress, 2> both{at, other};
+  const Segment segment{.count = count, .sources = both, .destinations = std::span(both).first(1)};
+  ASSERT_TRUE(stream->reduce({.dtype = DType::kInt32, .segments = {&segment, 1}}).is_ok());
+  ASSERT_TRUE(finish(*stream).is_ok());
+  for (int32_t& number : numbers) number *= 2;
+  const auto wanted = std::as_bytes(std::span(numbers));
+  EXPECT_TRUE(std::ranges::equal(get(one, whole_), wanted.first(whole_)));
+  EXPECT_TRUE(std::ranges::equal(get(two, whole_), wanted.last(whole_)));
+}
+
+TEST_P(GpuJoin, IsClosedBeforeItsPiecesAndLeavesThem) {
+  const DeviceAddress one = import_piece(1);
+  const DeviceAddress two = import_piece(2);
+  const DeviceAddress first = join({one, two});
+  const DeviceAddress second = join({two, one});
+  EXPECT_EQ(device().free(first).code(), Code::kNotFound);
+  EXPECT_EQ(device().close_import(one).code(), Code::kInvalidArgument);
+  EXPECT_TRUE(device().close_import(first).is_ok());
+  EXPECT_EQ(device().close_import(first).code(), Code::kNotFound);
+  EXPECT_EQ(device().close_import(two).code(), Code::kInvalidArgument);
+  expect_piece(second + whole_, 1);
+  EXPECT_TRUE(device().close_import(second).is_ok());
+  expect_piece(one, 1);
+  EXPECT_TRUE(device().close_import(one).is_ok());
+  expect_piece(two, 2);
+  EXPECT_TRUE(device().close_import(two).is_ok());
+}
+
+TEST_P(GpuJoin, IsOfImportsByDescriptorsAlone) {
+  const DeviceAddress one = import_piece(1);
+  const DeviceAddress by_handle = import_piece(2, Sharing::kIpc);
+  const DeviceAddress two = import_piece(3);
+  EXPECT_EQ(code_of({}), Code::kInvalidArgument);
+  EXPECT_EQ(code_of({one}), Code::kInvalidArgument);
+  EXPECT_EQ(code_of({one, by_handle}), Code::kInvalidArgument);
+  EXPECT_EQ(code_of({one, allocate(5000, Sharing::kFd)}), Code::kNotFound);
+  EXPECT_EQ(code_of({one, two + 256}), Code::kNotFound);
+  EXPECT_EQ(code_of({one, join({one, two})}), Code::kInvalidArgument);
+  EXPECT_TRUE(device().close_import(by_handle).is_ok());
+}
+
 TEST_P(GpuMemory, PinnedMemoryIsZeroAndFreedOnce) {
   const auto memory = pinned(100'000);
   EXPECT_TRUE(
@@ -194,6 +306,7 @@ TEST_P(GpuMemory, MemoryIsRegisteredOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rigs, GpuMemory, testing::ValuesIn(all_rigs()), rig_name);
+INSTANTIATE_TEST_SUITE_P(Rigs, GpuJoin, testing::ValuesIn(all_rigs()), rig_name);
 
 }  // namespace
 }  // namespace rueda::gpu

@@ -37,6 +37,10 @@ class Access(ctypes.Structure):
     _fields_ = [("location", Location), ("flags", c_int)]
 
 
+HERE = Location(1, 0)
+SHAREABLE = AllocationProperties(1, 1, HERE, None, 0)
+
+
 class Gpu:
     """The first GPU; its primary context is this thread's."""
 
@@ -63,16 +67,33 @@ class Gpu:
 
     def _allocate_virtual(self, size):
         """By virtual memory management, for others by a file descriptor. Never freed."""
-        here = Location(1, 0)
-        properties = AllocationProperties(1, 1, here, None, 0)
-        granularity, handle, address = c_size_t(), c_uint64(), c_uint64()
-        self("cuMemGetAllocationGranularity", byref(granularity), byref(properties), c_int(0))
-        size = c_size_t(-(-size // granularity.value) * granularity.value)
-        self("cuMemCreate", byref(handle), size, byref(properties), c_uint64(0))
-        self("cuMemAddressReserve", byref(address), size, c_size_t(0), c_uint64(0), c_uint64(0))
-        self("cuMemMap", address, size, c_size_t(0), handle, c_uint64(0))
-        self("cuMemSetAccess", address, size, byref(Access(here, 3)), c_size_t(1))
+        size = -(-size // self.granularity()) * self.granularity()
+        address = self.reserve(size)
+        self.map(address, size)
+        return address
+
+    def granularity(self):
+        size = c_size_t()
+        self("cuMemGetAllocationGranularity", byref(size), byref(SHAREABLE), c_int(0))
+        return size.value
+
+    def reserve(self, size):
+        """Addresses, of whole granules, with no memory behind them."""
+        address = c_uint64()
+        self("cuMemAddressReserve", byref(address), c_size_t(size), c_size_t(0), c_uint64(0), c_uint64(0))
         return address.value
+
+    def map(self, address, size):
+        """An allocation of its own, at addresses that are reserved."""
+        handle = c_uint64()
+        self("cuMemCreate", byref(handle), c_size_t(size), byref(SHAREABLE), c_uint64(0))
+        self("cuMemMap", c_uint64(address), c_size_t(size), c_size_t(0), handle, c_uint64(0))
+        self("cuMemSetAccess", c_uint64(address), c_size_t(size), byref(Access(HERE, 3)), c_size_t(1))
+        self("cuMemRelease", handle)
+
+    def unmap(self, address, size):
+        """Frees it."""
+        self("cuMemUnmap", c_uint64(address), c_size_t(size))
 
     def free(self, address):
         self("cuMemFree_v2", c_uint64(address))
@@ -178,6 +199,13 @@ def wait(handle, timeout_ms=30_000):
     result = Result()
     check(LIBRARY.rueda_wait(handle, timeout_ms, byref(result)))
     return result
+
+
+def is_done(handle):
+    """Leaves it as it is."""
+    done = c_int()
+    check(LIBRARY.rueda_test(handle, byref(done)))
+    return done.value == 1
 
 
 stats = rueda.device_stats

@@ -67,6 +67,32 @@ class DeviceTest(DeviceIntegrationTest):
     def test_an_allocator_that_announces_what_it_frees(self):
         self.run_job(2, "announced")
 
+    def test_tensors_across_several_allocations(self):
+        for ranks in (2, 3):
+            daemon, _ = self.run_job(ranks, "across", "across_known", "across_again", "across_streams")
+            self.assertTrue(wait_until(lambda d=daemon: d.metric("rueda_gpu_workers") == 0, 10))
+            self.assertEqual(daemon.metric("rueda_gpu_memories"), 0)
+            self.assertEqual(daemon.metric("rueda_gpu_worker_losses_total"), 0)
+            self.stop_daemons()
+            self.daemons.clear()
+
+    def test_tensors_across_several_allocations_between_nodes(self):
+        self.run_between_nodes([2, 1], "across", "across_known", "across_again", "across_streams")
+
+    def test_more_runs_of_allocations_than_are_joined_at_a_time(self):
+        self.run_job(2, "across_many")
+
+    def test_a_thread_without_a_context(self):
+        self.run_job(2, "without_context")
+
+    def test_a_tensor_that_goes_on_where_nothing_is_mapped_is_refused(self):
+        _, job = self.run_job(2, "beyond")
+        for number in range(2):
+            error = job.wait_for(number, "^error (.*)$").group(1)
+            self.assertRegex(error, r'^-1 .*tensor "beyond": \d+ bytes of device memory reach beyond their allocation.*'
+                                    r"behind \d+ of them: no memory is mapped at this address; hand over memory")
+            self.assertRegex(job.wait_for(number, "^nowhere (.*)$").group(1), "^-1 .*no memory is mapped")
+
     def test_device_and_host_memory_do_not_go_together(self):
         _, job = self.run_job(2, "mismatch")
         for number in range(2):

@@ -185,6 +185,128 @@ TEST_F(DeviceMemoryTest, SubmissionsNameIt) {
   pump_until_lost("does not exist");
 }
 
+class DeviceJoinTest : public DeviceMemoryTest {
+ protected:
+  uint32_t share_piece(uint64_t bytes, uint8_t gpu = 7) {
+    const UniqueFd file = make_memfd(4096);
+    rueda_abi_device_memory memory = memory_of(RUEDA_ABI_DEVICE_FD, bytes);
+    memory.device[0] = gpu;
+    return share(memory, {file.get()});
+  }
+  static rueda_abi_device_join join_of(const std::vector<uint32_t>& pieces) {
+    rueda_abi_device_join join{};
+    join.count = static_cast<uint32_t>(pieces.size());
+    std::copy(pieces.begin(), pieces.end(), join.memory_ids);
+    return join;
+  }
+  void ask_to_join(const std::vector<uint32_t>& pieces) {
+    const size_t before = events_.memories.size();
+    const rueda_abi_device_join join = join_of(pieces);
+    client_->send(RUEDA_ABI_DEVICE_JOIN, &join, sizeof(join));
+    pump_until([&] { return events_.memories.size() > before; }, "a join");
+  }
+  uint32_t join(const std::vector<uint32_t>& pieces) {
+    ask_to_join(pieces);
+    answer();
+    return receive_id();
+  }
+  std::string refused(const rueda_abi_device_join& join) {
+    const rueda_abi_status status = request(*client_, RUEDA_ABI_DEVICE_JOIN, &join, sizeof(join));
+    EXPECT_EQ(status.code, -static_cast<int>(Code::kInvalidArgument));
+    return status.text;
+  }
+};
+
+TEST_F(DeviceJoinTest, ReachesTheEngineAndIsAsLongAsItsPieces) {
+  start();
+  share_counters();
+  const uint32_t one = share_piece(4096);
+  const uint32_t two = share_piece(8192);
+  const uint32_t joined = join({two, one});
+  EXPECT_EQ(events_.memories.back().pieces, (std::vector{two, one}));
+  EXPECT_EQ(events_.memories.back().bytes, 12288u);
+  rueda_abi_submission record{};
+  record.ticket = 7;
+  record.tensor_id = intern(*client_, on_device("t", {3072}));
+  record.input_arena = record.output_arena = joined;
+  client_->push(record);
+  pump_until([&] { return events_.submissions.size() == 1; }, "the submission");
+  EXPECT_EQ(events_.submissions[0].input.device_memory, joined);
+  record.ticket = 8;
+  record.input_offset = record.output_offset = 4;
+  client_->push(record);
+  pump_until_lost("outside its device memory");
+}
+
+TEST_F(DeviceJoinTest, GoesBeforeItsPieces) {
+  start();
+  share_counters();
+  const uint32_t one = share_piece(4096);
+  const uint32_t two = share_piece(4096);
+  const uint32_t three = share_piece(4096);
+  const uint32_t first = join({one, two});
+  const uint32_t second = join({two, three});
+  rueda_abi_submission record{};
+  record.ticket = 7;
+  record.tensor_id = intern(*client_, on_device("t", {2048}));
+  record.input_arena = record.output_arena = first;
+  client_->push(record);
+  pump_until([&] { return events_.submissions.size() == 1; }, "the submission");
+  EXPECT_THAT(remove(first).text, HasSubstr("in use by a submission"));
+  EXPECT_THAT(remove(one).text, HasSubstr("part of a join"));
+  EXPECT_EQ(remove(two).code, -static_cast<int>(Code::kUnavailable));
+  events_.sessions[0]->complete(Ticket(7), Status::ok(), Epoch(1), 1, Seq(1));
+  EXPECT_EQ(remove(first).code, 0);
+  EXPECT_EQ(remove(one).code, 0);
+  EXPECT_EQ(remove(two).code, -static_cast<int>(Code::kUnavailable));
+  EXPECT_EQ(remove(second).code, 0);
+  EXPECT_EQ(remove(two).code, 0);
+  EXPECT_EQ(remove(first).code, -static_cast<int>(Code::kNotFound));
+  EXPECT_EQ(events_.removed, (std::vector{first, one, second, two}));
+}
+
+TEST_F(DeviceJoinTest, OneThatTheWorkerCannotMakeHoldsNothing) {
+  start();
+  share_counters();
+  const uint32_t one = share_piece(4096);
+  const uint32_t two = share_piece(4096);
+  ask_to_join({one, two});
+  EXPECT_EQ(events_.memories.back().pieces.size(), 2u);
+  answer({Code::kResourceExhausted, "no addresses"});
+  const RawMessage reply = receive(*client_);
+  rueda_abi_status status{};
+  std::memcpy(&status, reply.body.data(), sizeof(status));
+  EXPECT_STREQ(status.text, "no addresses");
+  EXPECT_EQ(remove(one).code, 0);
+}
+
+TEST_F(DeviceJoinTest, WhatCannotBeJoinedIsRefused) {
+  start();
+  share_counters();
+  const uint32_t one = share_piece(4096);
+  const uint32_t two = share_piece(uint64_t{1} << 44);
+  const uint32_t by_handle = share(memory_of(RUEDA_ABI_DEVICE_IPC, 4096));
+  const uint32_t elsewhere = share_piece(4096, 8);
+  const uint32_t three = share_piece(4096);
+  const uint32_t joined = join({one, three});
+  EXPECT_THAT(refused(join_of({})), HasSubstr("a join of 0"));
+  EXPECT_THAT(refused(join_of({one})), HasSubstr("a join of 1"));
+  rueda_abi_device_join many = join_of({one, three});
+  many.count = RUEDA_ABI_MAX_JOINED + 1;
+  EXPECT_THAT(refused(many), HasSubstr("2 to 1022"));
+  rueda_abi_device_join reserved = join_of({one, three});
+  reserved.reserved = 1;
+  EXPECT_THAT(refused(reserved), HasSubstr("reserved"));
+  EXPECT_THAT(refused(join_of({one, 77})), HasSubstr("memory 77 cannot be joined"));
+  EXPECT_THAT(refused(join_of({one, one})), HasSubstr("named once"));
+  EXPECT_THAT(refused(join_of({one, 1})), HasSubstr("memory 1 cannot")) << "the counters";
+  EXPECT_THAT(refused(join_of({by_handle, one})), HasSubstr("by a descriptor"));
+  EXPECT_THAT(refused(join_of({one, joined})), HasSubstr("by a descriptor"));
+  EXPECT_THAT(refused(join_of({one, elsewhere})), HasSubstr("two GPUs"));
+  EXPECT_THAT(refused(join_of({one, two})), HasSubstr("is not possible"));
+  EXPECT_TRUE(events_.lost.empty());
+}
+
 TEST_F(DeviceMemoryTest, SubmissionsThatReachBeyondEndTheSession) {
   const auto record_with = [](uint64_t in, uint64_t out) {
     rueda_abi_submission record{};

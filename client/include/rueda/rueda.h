@@ -301,8 +301,8 @@ RUEDA_API int rueda_join(int64_t timeout_ms, int32_t* last_rank);
  * CUDA driver is loaded (libcuda.so.1, or $RUEDA_CUDA_LIBRARY) when the first one comes.
  *
  * input and output lie each in one allocation that other processes can have: cudaMalloc's, or of
- * virtual memory management with descriptors. The worker opens an allocation once, when it sees the
- * first tensor in it.
+ * virtual memory management with descriptors. Of the latter they may lie in several that are mapped
+ * one behind another. The worker opens an allocation once, when it sees the first tensor in it.
  *
  * Errors beside those of the host's forms: RUEDA_ERR_INVALID_ARGUMENT for memory that cannot be
  * shared, and on several nodes with --reducer device; RUEDA_ERR_UNAVAILABLE without a driver here or at the
@@ -342,8 +342,8 @@ RUEDA_API int rueda_device_announce_frees(int are_announced);
 
 typedef struct rueda_device_stats {
   uint64_t submissions;        /* tensors in device memory */
-  uint64_t cache_hits;         /* inputs and outputs whose allocation the daemon knew */
-  uint64_t cache_misses;       /* and whose it had to be told of */
+  uint64_t cache_hits;         /* inputs and outputs whose allocations the daemon knew */
+  uint64_t cache_misses;       /* and of whose it had to be told something */
   uint64_t recycled_addresses; /* of these, those where another allocation had been known */
   uint64_t allocations;        /* known now */
   uint64_t stream_waits;       /* tensors that a stream was told to wait for */

@@ -28,8 +28,7 @@ enum Attribute : int {
   kIsManaged = 8,
   kDeviceOrdinal = 9,
   kIsIpcCapable = 10,
-  kRangeStart = 11,
-  kRangeBytes = 12,
+  kIsMapped = 13,
   kAllowedHandles = 14,
 };
 inline constexpr unsigned int kDeviceMemory = 2;
@@ -46,6 +45,8 @@ struct Functions {
   CuResult (*context_get)(void**) = nullptr;
   CuResult (*context_push)(void*) = nullptr;
   CuResult (*context_pop)(void**) = nullptr;
+  CuResult (*primary_context)(void**, int) = nullptr;
+  CuResult (*address_range)(CuPointer*, size_t*, CuPointer) = nullptr;
   CuResult (*ipc_get)(CuIpcHandle*, CuPointer) = nullptr;
   CuResult (*retain_handle)(unsigned long long*, void*) = nullptr;
   CuResult (*export_handle)(void*, unsigned long long, int, unsigned long long) = nullptr;

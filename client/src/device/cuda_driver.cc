@@ -55,10 +55,7 @@ class CudaDriver final : public DeviceDriver {
   }
   Status to_status(CuResult result, const std::string& what) const;
   Result<ExportedMemory> export_by_fd(const DeviceAllocation& allocation) const;
-  void* context_of(uint64_t address) const {
-    void* context = nullptr;
-    return get(kContext, address, context) == kSuccess ? context : nullptr;
-  }
+  void* context_of(uint64_t address) const;
 
   Functions functions_;
   std::atomic<void*> context_{nullptr};  // of the memory that was found last
@@ -87,6 +84,8 @@ Result<std::unique_ptr<DeviceDriver>> CudaDriver::load(const char* library) {
   look_up("cuCtxGetCurrent", functions.context_get);
   look_up("cuCtxPushCurrent_v2", functions.context_push);
   look_up("cuCtxPopCurrent_v2", functions.context_pop);
+  look_up("cuDevicePrimaryCtxRetain", functions.primary_context);
+  look_up("cuMemGetAddressRange_v2", functions.address_range);
   look_up("cuIpcGetMemHandle", functions.ipc_get);
   look_up("cuMemRetainAllocationHandle", functions.retain_handle);
   look_up("cuMemExportToShareableHandle", functions.export_handle);
@@ -119,6 +118,20 @@ Status CudaDriver::to_status(CuResult result, const std::string& what) const {
                     std::to_string(result) + ")"};
 }
 
+// Memory that is mapped is no context's: then the thread's will do, or the one that CUDA's runtime
+// uses, which is not given back.
+void* CudaDriver::context_of(uint64_t address) const {
+  void* context = nullptr;
+  if (get(kContext, address, context) == kSuccess && context != nullptr) return context;
+  if (functions_.context_get(&context) == kSuccess && context != nullptr) return context;
+  int ordinal = 0;
+  int device = 0;
+  const bool is_there = get(kDeviceOrdinal, address, ordinal) == kSuccess &&
+                        functions_.device_get(&device, ordinal) == kSuccess &&
+                        functions_.primary_context(&context, device) == kSuccess;
+  return is_there ? context : nullptr;
+}
+
 Result<DeviceAllocation> CudaDriver::find(uint64_t address) {
   unsigned int type = 0;
   unsigned int is_managed = 0;
@@ -131,6 +144,14 @@ Result<DeviceAllocation> CudaDriver::find(uint64_t address) {
                   "the pointer is managed memory, which no other process can have; allocate it on "
                   "the device"};
   }
+  unsigned int is_mapped = 0;
+  if (get(kIsMapped, address, is_mapped) == kSuccess && is_mapped == 0) {
+    return Status{Code::kInvalidArgument,
+                  "no memory is mapped at this address; hand over memory that has been allocated"};
+  }
+  void* const context = context_of(address);
+  if (context != nullptr) context_ = context;
+  const InContext in_context(functions_, context);
   DeviceAllocation found;
   CuPointer base = 0;
   size_t bytes = 0;
@@ -138,14 +159,13 @@ Result<DeviceAllocation> CudaDriver::find(uint64_t address) {
   int device = 0;
   CuUuid uuid{};
   unsigned long long buffer_id = 0;
-  CuResult result = get(kRangeStart, address, base);
-  if (result == kSuccess) result = get(kRangeBytes, address, bytes);
+  // Of mapped memory, the attributes of its range are those of all that was reserved.
+  CuResult result = functions_.address_range(&base, &bytes, address);
   if (result == kSuccess) result = get(kBufferId, address, buffer_id);
   if (result == kSuccess) result = get(kDeviceOrdinal, address, ordinal);
   if (result == kSuccess) result = functions_.device_get(&device, ordinal);
   if (result == kSuccess) result = functions_.device_uuid(&uuid, device);
   if (Status status = to_status(result, "device memory"); !status.is_ok()) return status;
-  if (void* context = context_of(address)) context_ = context;
   found.base = base;
   found.bytes = bytes;
   found.buffer_id = buffer_id;
@@ -181,8 +201,10 @@ Result<ExportedMemory> CudaDriver::export_by_fd(const DeviceAllocation& allocati
       functions_.retain_handle(&handle, reinterpret_cast<void*>(allocation.base)) != kSuccess) {
     return Status{Code::kInvalidArgument,
                   "this device memory was not allocated so that other processes can have it; "
-                  "allocate it with cudaMalloc (of PyTorch: PYTORCH_CUDA_ALLOC_CONF without "
-                  "expandable_segments and cudaMallocAsync), or hand over host memory"};
+                  "allocate it with cudaMalloc, or so that it can be exported by a descriptor (of "
+                  "PyTorch: PYTORCH_CUDA_ALLOC_CONF without cudaMallocAsync, and without "
+                  "expandable_segments where these ask for other handles), or hand over host "
+                  "memory"};
   }
   int fd = -1;
   const CuResult result = functions_.export_handle(&fd, handle, kFileDescriptor, 0);

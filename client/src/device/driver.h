@@ -16,7 +16,8 @@
 
 namespace rueda::client {
 
-// What an address of device memory lies in.
+// What an address of device memory lies in: one piece of the device's memory, which may be mapped
+// beside others in one reserved range.
 struct DeviceAllocation {
   uint64_t base = 0;
   uint64_t bytes = 0;

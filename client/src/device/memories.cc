@@ -6,6 +6,17 @@
 #include <utility>
 
 namespace rueda::client {
+namespace {
+
+// Of a session that is over nothing needs to be removed.
+bool is_in_flight(const Status& removed) { return removed.code() == Code::kUnavailable; }
+
+Status freed_in_flight(const Status& removed) {
+  return {Code::kInvalidArgument, "device memory was freed while a submission in flight uses it (" +
+                                      removed.message() + ")"};
+}
+
+}  // namespace
 
 DeviceMemories::Entry DeviceMemories::find(uint64_t address) {
   const Entry after = known_.upper_bound(address);
@@ -16,31 +27,23 @@ DeviceMemories::Entry DeviceMemories::find(uint64_t address) {
 
 Result<DeviceMemories::Place> DeviceMemories::locate(uint64_t address, size_t bytes) {
   const std::lock_guard lock(mutex_);
-  Entry entry = find(address);
-  if (entry != known_.end() && is_as_known(address, entry->second)) {
-    ++stats_.hits;
-  } else {
-    ++stats_.misses;
-    if (entry != known_.end()) ++stats_.recycled;
-    Result<Entry> added = add(address);
-    if (!added.is_ok()) return added.status();
-    entry = added.value();
-  }
-  const uint64_t offset = address - entry->first;
-  if (bytes > entry->second.bytes - offset) {
-    return Status{Code::kInvalidArgument,
-                  std::to_string(bytes) +
-                      " bytes of device memory reach beyond their allocation "
-                      "of " +
-                      std::to_string(entry->second.bytes) +
-                      " bytes; a tensor must lie in one (of PyTorch: without expandable_segments)"};
-  }
-  return Place{entry->second.memory_id, offset};
+  Use use;
+  const Result<Entry> found = find_or_add(address, 0, use);
+  if (!found.is_ok()) return found.status();
+  const Entry entry = found.value();
+  Result<Place> place = Place{entry->second.memory_id, address - entry->first, nullptr};
+  if (bytes > end_of(entry) - address) place = locate_joined(entry, address, bytes, use);
+  if (place.is_ok() && !use.is_miss) ++stats_.hits;
+  return place;
+}
+
+bool DeviceMemories::is_check_due() {
+  if (are_frees_announced_ && ++unchecked_ < kUsesACheck) return false;
+  unchecked_ = 0;
+  return true;
 }
 
 bool DeviceMemories::is_as_known(uint64_t address, const Known& known) {
-  if (are_frees_announced_ && ++unchecked_ < kUsesACheck) return true;
-  unchecked_ = 0;
   ++stats_.checks;
   if (driver_.buffer_id(address) == known.buffer_id) return true;
   if (std::exchange(are_frees_announced_, false)) {
@@ -52,40 +55,147 @@ bool DeviceMemories::is_as_known(uint64_t address, const Known& known) {
   return false;
 }
 
-Result<DeviceMemories::Entry> DeviceMemories::add(uint64_t address) {
+void DeviceMemories::count_miss(Use& use) {
+  if (!std::exchange(use.is_miss, true)) ++stats_.misses;
+}
+
+Result<DeviceMemories::Entry> DeviceMemories::find_or_add(uint64_t address, uint64_t least_base,
+                                                          Use& use) {
+  const Entry entry = find(address);
+  const bool is_known = entry != known_.end();
+  if (is_known && !use.is_checked) use.is_checked = is_check_due();
+  if (is_known && (!*use.is_checked || is_as_known(address, entry->second))) return entry;
+  count_miss(use);
+  if (is_known && !std::exchange(use.is_recycled, true)) ++stats_.recycled;
+  return add(address, least_base);
+}
+
+Result<DeviceMemories::Entry> DeviceMemories::add(uint64_t address, uint64_t least_base) {
   const Result<DeviceAllocation> found = driver_.find(address);
   if (!found.is_ok()) return found.status();
   const DeviceAllocation& allocation = found.value();
+  if (allocation.base < least_base) {
+    return Status{Code::kInvalidArgument, "an allocation begins inside the one before it"};
+  }
   // What was known of this stretch has been freed.
   for (Entry old = known_.lower_bound(allocation.base + allocation.bytes); old != known_.begin();) {
     --old;
-    if (old->first + old->second.bytes <= allocation.base) break;
+    if (end_of(old) <= allocation.base) break;
     const Entry next = std::next(old);
     if (Status status = drop(old); !status.is_ok()) return status;
     old = next;
   }
   Result<ExportedMemory> exported = driver_.export_memory(allocation);
   if (!exported.is_ok()) return exported.status();
+  const bool is_fd = exported.value().is_fd;
   rueda_abi_device_memory memory{};
-  memory.kind = exported.value().is_fd ? RUEDA_ABI_DEVICE_FD : RUEDA_ABI_DEVICE_IPC;
+  memory.kind = is_fd ? RUEDA_ABI_DEVICE_FD : RUEDA_ABI_DEVICE_IPC;
   memory.bytes = allocation.bytes;
   std::memcpy(memory.device, allocation.device.data(), sizeof(memory.device));
   std::memcpy(memory.ipc, exported.value().ipc.data(), sizeof(memory.ipc));
   const Result<uint32_t> id = registrar_.add(memory, exported.value().fd.get());
   if (!id.is_ok()) return id.status();
-  return known_
-      .insert_or_assign(allocation.base, Known{allocation.bytes, allocation.buffer_id, id.value()})
-      .first;
+  const Known known{allocation.bytes, allocation.buffer_id, id.value(), is_fd, allocation.device};
+  return known_.insert_or_assign(allocation.base, known).first;
+}
+
+Result<DeviceMemories::Place> DeviceMemories::locate_joined(Entry first, uint64_t address,
+                                                            size_t bytes, Use& use) {
+  const Result<std::vector<Entry>> run = find_run(first, address, bytes, use);
+  if (!run.is_ok()) {
+    return Status{
+        run.status().code(),
+        std::to_string(bytes) + " bytes of device memory reach beyond their allocation, " +
+            std::to_string(end_of(first) - address) + " bytes on: " + run.status().message()};
+  }
+  JoinEntry found = joins_.find({first->first, end_of(run.value().back())});
+  if (found == joins_.end()) {
+    count_miss(use);
+    const Result<JoinEntry> made = join(run.value());
+    if (!made.is_ok()) return made.status();
+    found = made.value();
+  }
+  Join& joined = found->second;
+  joined.used_at = ++join_uses_;
+  return Place{joined.memory_id, address - first->first, joined.hold};
+}
+
+Result<std::vector<DeviceMemories::Entry>> DeviceMemories::find_run(Entry first, uint64_t address,
+                                                                    size_t bytes, Use& use) {
+  std::vector<Entry> run{first};
+  while (bytes > end_of(run.back()) - address) {
+    const uint64_t next = end_of(run.back());
+    if (run.size() == RUEDA_ABI_MAX_JOINED) {
+      return Status{Code::kInvalidArgument, "a tensor may lie in " +
+                                                std::to_string(RUEDA_ABI_MAX_JOINED) +
+                                                " allocations at most; hand it over in parts"};
+    }
+    const Result<Entry> found = find_or_add(next, next, use);
+    if (!found.is_ok()) {
+      return Status{found.status().code(), "behind " + std::to_string(next - address) +
+                                               " of them: " + found.status().message()};
+    }
+    run.push_back(found.value());
+    if (!first->second.is_fd || !run.back()->second.is_fd) {
+      return Status{Code::kInvalidArgument,
+                    "only what virtual memory management has mapped can be joined, not "
+                    "cudaMalloc's; hand over a tensor that lies in one allocation"};
+    }
+    if (run.back()->second.device != first->second.device) {
+      return Status{Code::kInvalidArgument,
+                    "the next is another GPU's; hand over a tensor that lies in one GPU's memory"};
+    }
+  }
+  return run;
+}
+
+Result<DeviceMemories::JoinEntry> DeviceMemories::join(const std::vector<Entry>& run) {
+  if (Status status = make_room_for_join(); !status.is_ok()) return status;
+  std::vector<uint32_t> ids;
+  for (const Entry& piece : run) ids.push_back(piece->second.memory_id);
+  const Result<uint32_t> id = registrar_.join(ids);
+  if (!id.is_ok()) return id.status();
+  const Stretch stretch{run.front()->first, end_of(run.back())};
+  return joins_.emplace(stretch, Join{id.value(), 0, std::make_shared<char>()}).first;
+}
+
+Status DeviceMemories::make_room_for_join() {
+  if (joins_.size() < kMaxJoins) return Status::ok();
+  JoinEntry oldest = joins_.end();
+  for (JoinEntry join = joins_.begin(); join != joins_.end(); ++join) {
+    if (join->second.hold.use_count() > 1) continue;
+    if (oldest == joins_.end() || join->second.used_at < oldest->second.used_at) oldest = join;
+  }
+  if (oldest == joins_.end()) {
+    return {Code::kResourceExhausted,
+            std::to_string(kMaxJoins) +
+                " tensors in flight lie each in several allocations, and no more may: wait for "
+                "some of them, or have the allocator make larger pieces"};
+  }
+  const Status removed = registrar_.remove(oldest->second.memory_id);
+  if (is_in_flight(removed)) return removed;
+  joins_.erase(oldest);
+  return Status::ok();
+}
+
+Status DeviceMemories::drop_joins_of(Entry entry) {
+  for (JoinEntry join = joins_.begin();
+       join != joins_.end() && join->first.first < end_of(entry);) {
+    if (join->first.second <= entry->first) {
+      ++join;
+      continue;
+    }
+    const Status removed = registrar_.remove(join->second.memory_id);
+    if (is_in_flight(removed)) return freed_in_flight(removed);
+    join = joins_.erase(join);
+  }
+  return Status::ok();
 }
 
 Status DeviceMemories::drop(Entry entry) {
+  if (Status status = drop_joins_of(entry); !status.is_ok()) return status;
   const Status removed = registrar_.remove(entry->second.memory_id);
-  // Of a session that is over nothing needs to be removed.
-  if (removed.code() == Code::kUnavailable) {
-    return {
-        Code::kInvalidArgument,
-        "device memory was freed while a submission in flight uses it (" + removed.message() + ")"};
-  }
+  if (is_in_flight(removed)) return freed_in_flight(removed);
   known_.erase(entry);
   return Status::ok();
 }

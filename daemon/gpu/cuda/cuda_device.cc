@@ -30,8 +30,8 @@ Result<DeviceFacts> facts_of(int ordinal, uint32_t* multiprocessors) {
   facts.capability_minor = properties.minor;
   std::memcpy(facts.uuid.data(), properties.uuid.bytes, facts.uuid.size());
   facts.memory_bytes = properties.totalGlobalMem;
-  facts.is_exclusive =
-      attribute(ordinal, cudaDevAttrComputeMode) == static_cast<int>(cudaComputeModeExclusiveProcess);
+  facts.is_exclusive = attribute(ordinal, cudaDevAttrComputeMode) ==
+                       static_cast<int>(cudaComputeModeExclusiveProcess);
   facts.has_mps = attribute(ordinal, cudaDevAttrMpsEnabled) == 1;
   if (multiprocessors != nullptr) {
     *multiprocessors = static_cast<uint32_t>(properties.multiProcessorCount);
@@ -102,7 +102,13 @@ CudaDevice::CudaDevice(const DeviceOptions& options, DeviceFacts facts, const Dr
 
 // Of a lost device nothing can be given back: the end of the process does that.
 CudaDevice::~CudaDevice() {
-  while (!imports_.empty() && close_import(imports_.begin()->first).is_ok()) {
+  // Joins before what they have.
+  for (const bool are_joins : {true, false}) {
+    for (auto next = imports_.begin(); next != imports_.end();) {
+      const auto import = next++;
+      const bool is_join = !import->second.pieces.empty();
+      if (is_join == are_joins) static_cast<void>(close_import(import->first));
+    }
   }
   while (!memory_.empty() && free(memory_.begin()->first).is_ok()) {
   }
@@ -263,17 +269,55 @@ Result<DeviceAddress> CudaDevice::import_memory(const MemoryHandle& handle) {
   return import_fd(handle);
 }
 
+Result<DeviceAddress> CudaDevice::join(std::span<const DeviceAddress> imports) {
+  if (!health_.is_ok()) return health_;
+  if (imports.size() < 2) return Status(Code::kInvalidArgument, "a join is of two at least");
+  Import joined{.sharing = Sharing::kFd};
+  for (const DeviceAddress piece : imports) {
+    const auto found = imports_.find(piece);
+    if (found == imports_.end()) {
+      return Status(Code::kNotFound, "no imported memory begins at this address");
+    }
+    if (found->second.sharing != Sharing::kFd || !found->second.pieces.empty()) {
+      return Status(Code::kInvalidArgument, "only memory that came by a descriptor can be joined");
+    }
+    joined.pieces.push_back(found->second.vmm);
+    joined.bytes += found->second.bytes;
+  }
+  DeviceAddress base = 0;
+  const CUresult result = vmm_join(driver_, options_.ordinal, joined.pieces, base);
+  if (result != CUDA_SUCCESS) {
+    return note(to_runtime(result), "mapping device memory one behind another");
+  }
+  imports_.emplace(base, std::move(joined));
+  return base;
+}
+
+bool CudaDevice::is_joined(DeviceAddress piece) const {
+  return std::any_of(imports_.begin(), imports_.end(), [piece](const auto& import) {
+    const auto& pieces = import.second.pieces;
+    return std::any_of(pieces.begin(), pieces.end(),
+                       [piece](const VmmMemory& memory) { return memory.base == piece; });
+  });
+}
+
+cudaError_t CudaDevice::close(DeviceAddress base, const Import& import) {
+  if (import.sharing == Sharing::kIpc) return cudaIpcCloseMemHandle(pointer(base));
+  return to_runtime(import.pieces.empty() ? vmm_free(driver_, import.vmm)
+                                          : vmm_part(driver_, base, import.pieces));
+}
+
 Status CudaDevice::close_import(DeviceAddress base) {
   if (!health_.is_ok()) return health_;
   const auto found = imports_.find(base);
   if (found == imports_.end()) {
     return {Code::kNotFound, "no imported memory begins at this address"};
   }
-  cudaError_t error = cudaDeviceSynchronize();
-  if (error == cudaSuccess) {
-    error = found->second.sharing == Sharing::kFd ? to_runtime(vmm_free(driver_, found->second.vmm))
-                                                  : cudaIpcCloseMemHandle(pointer(base));
+  if (is_joined(base)) {
+    return {Code::kInvalidArgument, "imported memory is part of a join, which is closed first"};
   }
+  cudaError_t error = cudaDeviceSynchronize();
+  if (error == cudaSuccess) error = close(base, found->second);
   if (error != cudaSuccess) return note(error, "closing another process's device memory");
   imports_.erase(found);
   return Status::ok();

@@ -34,6 +34,7 @@ class CudaDevice final : public Device {
   Result<Allocation> find(DeviceAddress address) override;
   Result<MemoryHandle> export_memory(DeviceAddress base) override;
   Result<DeviceAddress> import_memory(const MemoryHandle& handle) override;
+  Result<DeviceAddress> join(std::span<const DeviceAddress> imports) override;
   Status close_import(DeviceAddress base) override;
   Result<std::span<std::byte>> allocate_host(size_t bytes) override;
   Status free_host(std::byte* base) override;
@@ -59,7 +60,8 @@ class CudaDevice final : public Device {
     Sharing sharing = Sharing::kIpc;
     std::array<std::byte, 64> ipc{};
     uint64_t bytes = 0;
-    VmmMemory vmm;
+    VmmMemory vmm;                  // of Sharing::kFd
+    std::vector<VmmMemory> pieces;  // of a join, which has nothing else
   };
   struct HostRange {
     size_t bytes = 0;
@@ -75,6 +77,8 @@ class CudaDevice final : public Device {
   Status keep_host(std::byte* base, const HostRange& range);
   Result<DeviceAddress> import_ipc(const MemoryHandle& handle);
   Result<DeviceAddress> import_fd(const MemoryHandle& handle);
+  bool is_joined(DeviceAddress piece) const;
+  cudaError_t close(DeviceAddress base, const Import& import);
 
   const DeviceOptions options_;
   const DeviceFacts facts_;

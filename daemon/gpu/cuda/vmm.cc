@@ -3,30 +3,41 @@
 namespace rueda::gpu::cuda {
 namespace {
 
-// Takes the handle: it is released when this fails.
-CUresult map(const Driver& driver, int ordinal, VmmMemory& memory) {
+uint64_t bytes_of(std::span<const VmmMemory> pieces) {
+  uint64_t bytes = 0;
+  for (const VmmMemory& piece : pieces) bytes += piece.bytes;
+  return bytes;
+}
+
+// One behind another from there on, in addresses that are reserved.
+CUresult map_all(const Driver& driver, int ordinal, CUdeviceptr base,
+                 std::span<const VmmMemory> pieces) {
   CUmemAccessDesc access{};
   access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   access.location.id = ordinal;
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  CUdeviceptr base = 0;
-  CUresult result = driver.mem_reserve(&base, memory.bytes, 0, 0, 0);
-  if (result != CUDA_SUCCESS) {
-    driver.mem_release(memory.handle);
-    return result;
+  CUresult result = CUDA_SUCCESS;
+  uint64_t mapped = 0;
+  size_t count = 0;
+  for (; count < pieces.size(); ++count) {
+    result = driver.mem_map(base + mapped, pieces[count].bytes, 0, pieces[count].handle, 0);
+    if (result != CUDA_SUCCESS) break;
+    mapped += pieces[count].bytes;
   }
-  result = driver.mem_map(base, memory.bytes, 0, memory.handle, 0);
-  if (result == CUDA_SUCCESS) {
-    result = driver.mem_set_access(base, memory.bytes, &access, 1);
-    if (result != CUDA_SUCCESS) driver.mem_unmap(base, memory.bytes);
+  if (result == CUDA_SUCCESS) result = driver.mem_set_access(base, mapped, &access, 1);
+  if (result == CUDA_SUCCESS) return CUDA_SUCCESS;
+  while (count-- > 0) {
+    mapped -= pieces[count].bytes;
+    driver.mem_unmap(base + mapped, pieces[count].bytes);
   }
-  if (result != CUDA_SUCCESS) {
-    driver.mem_address_free(base, memory.bytes);
-    driver.mem_release(memory.handle);
-    return result;
-  }
-  memory.base = base;
-  return CUDA_SUCCESS;
+  return result;
+}
+
+// Takes the handle: it is released when this fails.
+CUresult map(const Driver& driver, int ordinal, VmmMemory& memory) {
+  const CUresult result = vmm_join(driver, ordinal, {&memory, 1}, memory.base);
+  if (result != CUDA_SUCCESS) driver.mem_release(memory.handle);
+  return result;
 }
 
 }  // namespace
@@ -59,10 +70,35 @@ CUresult vmm_export(const Driver& driver, const VmmMemory& memory, int& fd) {
 }
 
 CUresult vmm_free(const Driver& driver, const VmmMemory& memory) {
-  CUresult result = driver.mem_unmap(memory.base, memory.bytes);
-  if (result == CUDA_SUCCESS) result = driver.mem_address_free(memory.base, memory.bytes);
+  CUresult result = vmm_part(driver, memory.base, {&memory, 1});
   if (result == CUDA_SUCCESS) result = driver.mem_release(memory.handle);
   return result;
+}
+
+CUresult vmm_join(const Driver& driver, int ordinal, std::span<const VmmMemory> pieces,
+                  DeviceAddress& base) {
+  const uint64_t bytes = bytes_of(pieces);
+  CUdeviceptr reserved = 0;
+  CUresult result = driver.mem_reserve(&reserved, bytes, 0, 0, 0);
+  if (result != CUDA_SUCCESS) return result;
+  result = map_all(driver, ordinal, reserved, pieces);
+  if (result == CUDA_SUCCESS) {
+    base = reserved;
+  } else {
+    driver.mem_address_free(reserved, bytes);
+  }
+  return result;
+}
+
+// A mapping is undone as a whole, and by itself.
+CUresult vmm_part(const Driver& driver, DeviceAddress base, std::span<const VmmMemory> pieces) {
+  uint64_t offset = 0;
+  for (const VmmMemory& piece : pieces) {
+    const CUresult result = driver.mem_unmap(base + offset, piece.bytes);
+    if (result != CUDA_SUCCESS) return result;
+    offset += piece.bytes;
+  }
+  return driver.mem_address_free(base, offset);
 }
 
 }  // namespace rueda::gpu::cuda

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "daemon/gpu/cuda/driver.h"
 #include "daemon/gpu/device.h"
@@ -21,5 +22,9 @@ CUresult vmm_allocate(const Driver& driver, int ordinal, uint64_t bytes, VmmMemo
 CUresult vmm_import(const Driver& driver, int ordinal, int fd, uint64_t bytes, VmmMemory& memory);
 CUresult vmm_export(const Driver& driver, const VmmMemory& memory, int& fd);
 CUresult vmm_free(const Driver& driver, const VmmMemory& memory);
+// Maps all of it once more, one behind another. It keeps what it has mapped, and has no handle.
+CUresult vmm_join(const Driver& driver, int ordinal, std::span<const VmmMemory> pieces,
+                  DeviceAddress& base);
+CUresult vmm_part(const Driver& driver, DeviceAddress base, std::span<const VmmMemory> pieces);
 
 }  // namespace rueda::gpu::cuda

@@ -9,8 +9,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "daemon/base/fd.h"
-
 namespace rueda::gpu::fake {
 namespace {
 
@@ -38,52 +36,55 @@ struct Block::Header {
   std::atomic<uint32_t> is_freed = 0;
 };
 
-Block::Block(uint64_t id, Sharing sharing, uint64_t bytes)
-    : id_(id), sharing_(sharing), own_(bytes, kNoise), data_(own_) {}
-
-Block::Block(uint64_t id, std::string path, Header* header)
+Block::Block(uint64_t id, std::string path, UniqueFd file, Header* header)
     : id_(id),
       sharing_(header->sharing),
       path_(std::move(path)),
       header_(header),
-      data_(reinterpret_cast<std::byte*>(header) + kHeaderBytes, header->bytes) {}
+      data_(reinterpret_cast<std::byte*>(header) + kHeaderBytes, header->bytes) {
+  if (sharing_ == Sharing::kFd) file_ = std::move(file);
+}
 
 Result<std::shared_ptr<Block>> Block::create(const std::string& folder, uint64_t id,
                                              Sharing sharing, uint64_t bytes) {
-  std::string path = path_of(folder, id);
-  const UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  std::string path = folder.empty() ? "" : path_of(folder, id);
+  UniqueFd file(path.empty() ? ::memfd_create("fake device memory", MFD_CLOEXEC)
+                             : ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file.is_open() || ::ftruncate(file.get(), static_cast<off_t>(kHeaderBytes + bytes)) != 0) {
     return no_file(Code::kResourceExhausted, path);
   }
   void* const at = map(file.get(), kHeaderBytes + bytes);
   if (at == MAP_FAILED) return no_file(Code::kResourceExhausted, path);
   auto* const header = new (at) Header{.bytes = bytes, .sharing = sharing};
-  std::shared_ptr<Block> block(new Block(id, std::move(path), header));
+  std::shared_ptr<Block> block(new Block(id, std::move(path), std::move(file), header));
   std::memset(block->data_.data(), static_cast<int>(kNoise), bytes);
   return block;
 }
 
 Result<std::shared_ptr<Block>> Block::open(const std::string& folder, uint64_t id) {
   std::string path = path_of(folder, id);
-  const UniqueFd file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  UniqueFd file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   struct stat facts {};
   if (!file.is_open() || ::fstat(file.get(), &facts) != 0) return no_file(Code::kNotFound, path);
   void* const at = map(file.get(), static_cast<size_t>(facts.st_size));
   if (at == MAP_FAILED) return no_file(Code::kResourceExhausted, path);
-  return std::shared_ptr<Block>(new Block(id, std::move(path), static_cast<Header*>(at)));
+  return std::shared_ptr<Block>(
+      new Block(id, std::move(path), std::move(file), static_cast<Header*>(at)));
 }
 
-Block::~Block() {
-  if (header_ != nullptr) ::munmap(header_, kHeaderBytes + data_.size());
-}
+Block::~Block() { ::munmap(header_, kHeaderBytes + data_.size()); }
 
-bool Block::is_freed() const { return header_ != nullptr ? header_->is_freed != 0 : is_freed_; }
+bool Block::is_freed() const { return header_->is_freed != 0; }
 
 void Block::set_freed() {
-  is_freed_ = true;
-  if (header_ == nullptr) return;
   header_->is_freed = 1;
-  ::unlink(path_.c_str());
+  if (!path_.empty()) ::unlink(path_.c_str());
+}
+
+Status Block::map_at(std::byte* address) const {
+  void* const at = ::mmap(address, data_.size(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                          file_.get(), static_cast<off_t>(kHeaderBytes));
+  return at == address ? Status::ok() : no_file(Code::kResourceExhausted, path_);
 }
 
 }  // namespace rueda::gpu::fake

@@ -1,4 +1,5 @@
-// Device memory of a fake GPU: of this process, or in a file, so that other processes have it, too.
+// Device memory of a fake GPU, in a file: in a folder, so that other processes have it, too, or of
+// no name.
 #pragma once
 
 #include <cstddef>
@@ -6,18 +7,20 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
+#include "daemon/base/fd.h"
 #include "daemon/base/status.h"
 #include "daemon/gpu/device.h"
 
 namespace rueda::gpu::fake {
 
+// What memory of Sharing::kFd is whole multiples of.
+inline constexpr uint64_t kGranuleBytes = 4096;
+
 // It is gone when its exporter has freed it, though others may have it mapped.
 class Block {
  public:
-  Block(uint64_t id, Sharing sharing, uint64_t bytes);
-  // A file of the folder, named after the id.
+  // Of a folder, the file is named after the id.
   static Result<std::shared_ptr<Block>> create(const std::string& folder, uint64_t id,
                                                Sharing sharing, uint64_t bytes);
   // What another process has created. kNotFound when there is no such file.
@@ -31,18 +34,19 @@ class Block {
   std::span<std::byte> data() const { return data_; }
   bool is_freed() const;
   void set_freed();
+  // Has this process map it there, too, in place of what is there. Of Sharing::kFd.
+  Status map_at(std::byte* address) const;
 
  private:
   struct Header;
-  Block(uint64_t id, std::string path, Header* header);
+  Block(uint64_t id, std::string path, UniqueFd file, Header* header);
 
   const uint64_t id_;
-  Sharing sharing_;
-  std::vector<std::byte> own_;
-  bool is_freed_ = false;
-  std::string path_;
-  Header* header_ = nullptr;  // null: not in a file
-  std::span<std::byte> data_;
+  const Sharing sharing_;
+  const std::string path_;  // empty: it has no name
+  UniqueFd file_;           // of Sharing::kFd
+  Header* const header_;
+  const std::span<std::byte> data_;
 };
 
 }  // namespace rueda::gpu::fake

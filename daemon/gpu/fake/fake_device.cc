@@ -14,6 +14,7 @@ namespace rueda::gpu::fake {
 namespace {
 
 constexpr DeviceAddress kFirstAddress = 0x7f00'0000'0000;
+constexpr DeviceAddress kFirstReserved = 0x7f80'0000'0000;  // above all others
 constexpr uint64_t kAlignment = 256;
 // More would be waited for, or refused, by the driver of a real one.
 constexpr size_t kMaxQueued = 1024;
@@ -26,7 +27,8 @@ struct Ticket {
   uint64_t block_id;
 };
 
-uint64_t room_for(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
+uint64_t room_for(uint64_t bytes) { return round_up(bytes, kAlignment); }
 
 Status not_found(const char* what) { return {Code::kNotFound, what}; }
 
@@ -48,7 +50,7 @@ FakeDevice::~FakeDevice() {
   for (auto& [base, mapping] : mappings_) {
     if (mapping.is_import) continue;
     mapping.block->set_freed();
-    gpu_.used_bytes_ -= room_for(mapping.block->data().size());
+    gpu_.used_bytes_ -= room_for(mapping.bytes);
   }
 }
 
@@ -105,15 +107,18 @@ bool FakeDevice::operation_is_lost() {
 }
 
 std::byte* FakeDevice::resolve(DeviceAddress address, uint64_t bytes) {
+  if (const auto reserved = reservation_of(address); reserved != reservations_.end()) {
+    return reserved->second->at(address - reserved->first, bytes);
+  }
   auto next = mappings_.upper_bound(address);
   if (next == mappings_.begin()) return nullptr;
   auto& [base, mapping] = *std::prev(next);
   const uint64_t offset = address - base;
-  Block& block = *mapping.block;
-  if (block.is_freed() || offset > block.data().size() || bytes > block.data().size() - offset) {
+  if (mapping.joined) return mapping.joined->at(offset, bytes);
+  if (mapping.block->is_freed() || offset > mapping.bytes || bytes > mapping.bytes - offset) {
     return nullptr;
   }
-  return block.data().data() + offset;
+  return mapping.block->data().data() + offset;
 }
 
 std::byte* FakeDevice::host_memory(DeviceAddress address) {
@@ -135,34 +140,103 @@ bool FakeDevice::is_mapped(const Block& block) const {
                      [&](const auto& entry) { return entry.second.block.get() == &block; });
 }
 
-DeviceAddress FakeDevice::map(std::shared_ptr<Block> block, bool is_import) {
+bool FakeDevice::is_joined(DeviceAddress piece) const {
+  return std::any_of(mappings_.begin(), mappings_.end(), [piece](const auto& entry) {
+    const auto& pieces = entry.second.pieces;
+    return std::find(pieces.begin(), pieces.end(), piece) != pieces.end();
+  });
+}
+
+DeviceAddress FakeDevice::map(Mapping mapping) {
   DeviceAddress base = kFirstAddress;
-  for (const auto& [taken, mapping] : mappings_) {
-    if (taken - base >= room_for(block->data().size())) break;
-    base = taken + room_for(mapping.block->data().size());
+  for (const auto& [taken, other] : mappings_) {
+    if (taken - base >= room_for(mapping.bytes)) break;
+    base = taken + room_for(other.bytes);
   }
-  mappings_.emplace(base, Mapping{std::move(block), is_import, next_mapping_id_++});
+  mapping.id = next_mapping_id_++;
+  mappings_.emplace(base, std::move(mapping));
   return base;
 }
 
-Result<DeviceAddress> FakeDevice::allocate(uint64_t bytes, Sharing sharing) {
-  const std::lock_guard lock(gpu_.mutex_);
-  if (Status status = enter("allocate"); !status.is_ok()) return status;
+Result<std::shared_ptr<Block>> FakeDevice::make_block(uint64_t bytes, Sharing sharing) {
   if (bytes == 0) return Status(Code::kInvalidArgument, "0 bytes of device memory are asked for");
   if (bytes > options_.memory_limit_bytes - allocated_bytes_) {
     return Status(Code::kResourceExhausted, "device memory: " + std::to_string(bytes) +
                                                 " bytes more would pass the limit of " +
                                                 std::to_string(options_.memory_limit_bytes));
   }
-  if (bytes > gpu_.options_.memory_bytes ||
-      room_for(bytes) > gpu_.options_.memory_bytes - gpu_.used_bytes_) {
+  const uint64_t most = gpu_.options_.memory_bytes - gpu_.used_bytes_;
+  const uint64_t whole =
+      sharing == Sharing::kFd && bytes <= most ? round_up(bytes, kGranuleBytes) : bytes;
+  if (whole > most || room_for(whole) > most) {
     return Status(Code::kResourceExhausted, "the device has no memory left");
   }
-  Result<std::shared_ptr<Block>> block = gpu_.make_block(sharing, bytes);
+  Result<std::shared_ptr<Block>> block = gpu_.make_block(sharing, whole);
   if (!block.is_ok()) return block.status();
-  gpu_.used_bytes_ += room_for(bytes);
+  gpu_.used_bytes_ += room_for(whole);
   allocated_bytes_ += bytes;
-  return map(std::move(block).value(), false);
+  return block;
+}
+
+void FakeDevice::give_back(Block& block, uint64_t counted_bytes) {
+  block.set_freed();
+  gpu_.used_bytes_ -= room_for(block.data().size());
+  allocated_bytes_ -= counted_bytes;
+}
+
+Result<DeviceAddress> FakeDevice::allocate(uint64_t bytes, Sharing sharing) {
+  const std::lock_guard lock(gpu_.mutex_);
+  if (Status status = enter("allocate"); !status.is_ok()) return status;
+  const Result<std::shared_ptr<Block>> block = make_block(bytes, sharing);
+  if (!block.is_ok()) return block.status();
+  return map(
+      {.bytes = block.value()->data().size(), .block = block.value(), .counted_bytes = bytes});
+}
+
+Result<DeviceAddress> FakeDevice::reserve(uint64_t bytes) {
+  const std::lock_guard lock(gpu_.mutex_);
+  if (Status status = enter("reserve"); !status.is_ok()) return status;
+  Result<std::unique_ptr<Window>> window = Window::make(bytes);
+  if (!window.is_ok()) return window.status();
+  const DeviceAddress base =
+      reservations_.empty()
+          ? kFirstReserved
+          : std::prev(reservations_.end())->first + std::prev(reservations_.end())->second->bytes();
+  reservations_.emplace(base, std::move(window).value());
+  return base;
+}
+
+FakeDevice::Reservations::const_iterator FakeDevice::reservation_of(DeviceAddress address) const {
+  const auto next = reservations_.upper_bound(address);
+  if (next == reservations_.begin()) return reservations_.end();
+  const auto found = std::prev(next);
+  return address - found->first < found->second->bytes() ? found : reservations_.end();
+}
+
+Result<Allocation> FakeDevice::find_reserved(DeviceAddress address) const {
+  const std::lock_guard lock(gpu_.mutex_);
+  const auto found = reservation_of(address);
+  if (found == reservations_.end()) return not_found("no address is reserved there");
+  return Allocation{.base = found->first, .bytes = found->second->bytes()};
+}
+
+Status FakeDevice::allocate_at(DeviceAddress address, uint64_t bytes) {
+  const std::lock_guard lock(gpu_.mutex_);
+  if (Status status = enter("allocate_at"); !status.is_ok()) return status;
+  const auto reserved = reservation_of(address);
+  if (reserved == reservations_.end()) return not_found("no address is reserved there");
+  const Result<std::shared_ptr<Block>> block = make_block(bytes, Sharing::kFd);
+  if (!block.is_ok()) return block.status();
+  Status mapped = reserved->second->map(address - reserved->first, block.value());
+  if (!mapped.is_ok()) {
+    give_back(*block.value(), bytes);
+    return mapped;
+  }
+  mappings_.emplace(address, Mapping{.bytes = block.value()->data().size(),
+                                     .block = block.value(),
+                                     .counted_bytes = bytes,
+                                     .id = next_mapping_id_++});
+  return Status::ok();
 }
 
 Status FakeDevice::wait_until_idle() {
@@ -183,12 +257,14 @@ Status FakeDevice::unmap(DeviceAddress base, bool is_import) {
     return not_found(is_import ? "no imported memory begins at this address"
                                : "no memory was allocated at this address");
   }
+  if (is_joined(base)) {
+    return {Code::kInvalidArgument, "imported memory is part of a join, which is closed first"};
+  }
   if (Status status = wait_until_idle(); !status.is_ok()) return status;
   if (!is_import) {
-    Block& block = *found->second.block;
-    block.set_freed();
-    gpu_.used_bytes_ -= room_for(block.data().size());
-    allocated_bytes_ -= block.data().size();
+    give_back(*found->second.block, found->second.counted_bytes);
+    const auto reserved = reservation_of(base);
+    if (reserved != reservations_.end()) reserved->second->unmap(base - reserved->first);
   }
   mappings_.erase(found);
   return Status::ok();
@@ -211,9 +287,8 @@ Result<Allocation> FakeDevice::find(DeviceAddress address) {
   const auto next = mappings_.upper_bound(address);
   if (next == mappings_.begin()) return not_found("no memory is at this address");
   const auto& [base, mapping] = *std::prev(next);
-  const uint64_t bytes = mapping.block->data().size();
-  if (address - base >= bytes) return not_found("no memory is at this address");
-  return Allocation{base, bytes, mapping.id};
+  if (address - base >= mapping.bytes) return not_found("no memory is at this address");
+  return Allocation{base, mapping.bytes, mapping.id};
 }
 
 // In files any process may have made it.
@@ -271,7 +346,37 @@ Result<DeviceAddress> FakeDevice::import_memory(const MemoryHandle& handle) {
   if (handle.sharing == Sharing::kIpc && is_mapped(*block)) {
     return Status(Code::kInvalidArgument, "the memory of this handle is mapped here already");
   }
-  return map(block, true);
+  return map({.bytes = handle.bytes, .block = block, .is_import = true});
+}
+
+Result<DeviceAddress> FakeDevice::join(std::span<const DeviceAddress> imports) {
+  const std::lock_guard lock(gpu_.mutex_);
+  if (Status status = enter("join"); !status.is_ok()) return status;
+  if (imports.size() < 2) return Status(Code::kInvalidArgument, "a join is of two at least");
+  std::vector<std::shared_ptr<Block>> blocks;
+  uint64_t bytes = 0;
+  for (const DeviceAddress piece : imports) {
+    const auto found = mappings_.find(piece);
+    if (found == mappings_.end() || !found->second.is_import) {
+      return not_found("no imported memory begins at this address");
+    }
+    blocks.push_back(found->second.block);
+    if (!blocks.back() || blocks.back()->sharing() != Sharing::kFd) {
+      return Status(Code::kInvalidArgument, "only memory that came by a descriptor can be joined");
+    }
+    bytes += found->second.bytes;
+  }
+  Result<std::unique_ptr<Window>> window = Window::make(bytes);
+  if (!window.is_ok()) return window.status();
+  uint64_t offset = 0;
+  for (const auto& block : blocks) {
+    if (Status status = window.value()->map(offset, block); !status.is_ok()) return status;
+    offset += block->data().size();
+  }
+  return map({.bytes = bytes,
+              .joined = std::move(window).value(),
+              .pieces = {imports.begin(), imports.end()},
+              .is_import = true});
 }
 
 Status FakeDevice::close_import(DeviceAddress base) {

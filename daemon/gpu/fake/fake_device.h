@@ -13,6 +13,7 @@
 
 #include "daemon/gpu/device.h"
 #include "daemon/gpu/fake/fake_gpu.h"
+#include "daemon/gpu/fake/window.h"
 
 namespace rueda::gpu::fake {
 
@@ -34,6 +35,7 @@ class FakeDevice final : public Device {
   Result<Allocation> find(DeviceAddress address) override;
   Result<MemoryHandle> export_memory(DeviceAddress base) override;
   Result<DeviceAddress> import_memory(const MemoryHandle& handle) override;
+  Result<DeviceAddress> join(std::span<const DeviceAddress> imports) override;
   Status close_import(DeviceAddress base) override;
   Result<std::span<std::byte>> allocate_host(size_t bytes) override;
   Status free_host(std::byte* base) override;
@@ -43,6 +45,13 @@ class FakeDevice final : public Device {
 
   // Where this process has memory that it has allocated; null: nothing is there.
   std::byte* host_memory(DeviceAddress address);
+
+  // As virtual memory management does: addresses, in which memory of Sharing::kFd is allocated
+  // where the caller wants it. It is found, exported and freed like other memory.
+  Result<DeviceAddress> reserve(uint64_t bytes);
+  Status allocate_at(DeviceAddress address, uint64_t bytes);
+  // The reservation that the address lies in, whether memory is there or not.
+  Result<Allocation> find_reserved(DeviceAddress address) const;
 
   // The next call of this name ("allocate", "copy_to_host", ...) fails with the status, and changes
   // nothing.
@@ -55,10 +64,15 @@ class FakeDevice final : public Device {
   friend class FakeStream;
 
   struct Mapping {
-    std::shared_ptr<Block> block;
-    bool is_import = false;
+    uint64_t bytes = 0;
+    std::shared_ptr<Block> block;       // null: of a join
+    std::unique_ptr<Window> joined;     // of a join
+    std::vector<DeviceAddress> pieces;  // of a join
+    bool is_import = false;             // or a join
+    uint64_t counted_bytes = 0;         // of allocated_bytes()
     uint64_t id = 0;
   };
+  using Reservations = std::map<DeviceAddress, std::unique_ptr<Window>>;
   struct HostRange {
     size_t bytes = 0;
     std::unique_ptr<std::byte[]> owned;  // null: registered
@@ -79,7 +93,11 @@ class FakeDevice final : public Device {
   std::byte* resolve(DeviceAddress address, uint64_t bytes);
   bool is_pinned(const void* at, size_t bytes) const;
   bool is_mapped(const Block& block) const;
-  DeviceAddress map(std::shared_ptr<Block> block, bool is_import);
+  bool is_joined(DeviceAddress piece) const;
+  Result<std::shared_ptr<Block>> make_block(uint64_t bytes, Sharing sharing);
+  void give_back(Block& block, uint64_t counted_bytes);
+  DeviceAddress map(Mapping mapping);
+  Reservations::const_iterator reservation_of(DeviceAddress address) const;
   // What waits for an idle device ends here: kTimeout where CUDA would never return.
   Status wait_until_idle();
   // A mapping that is an import, or is not, or kNotFound.
@@ -97,6 +115,7 @@ class FakeDevice final : public Device {
   uint64_t allocated_bytes_ = 0;
   uint64_t next_mapping_id_ = 1;
   std::map<DeviceAddress, Mapping> mappings_;
+  Reservations reservations_;
   std::map<const std::byte*, HostRange> host_;
   std::vector<FakeStream*> streams_;
 };

@@ -38,11 +38,6 @@ bool FakeGpu::step_locked() {
 }
 
 Result<std::shared_ptr<Block>> FakeGpu::make_block(Sharing sharing, uint64_t bytes) {
-  if (options_.folder.empty()) {
-    auto block = std::make_shared<Block>(next_id_++, sharing, bytes);
-    blocks_[block->id()] = block;
-    return block;
-  }
   // No other process has it, nor another FakeGpu of this one.
   static std::atomic<uint32_t> next = 1;
   const uint64_t id = (static_cast<uint64_t>(::getpid()) << 32) | next++;

@@ -78,7 +78,6 @@ class FakeGpu {
   std::mt19937_64 random_;
   uint64_t steps_ = 0;
   uint64_t used_bytes_ = 0;
-  uint64_t next_id_ = 1;
   std::map<uint64_t, std::weak_ptr<Block>> blocks_;  // by id; those that it has seen
   std::vector<FakeStream*> streams_;                 // in the order in which they were made
 };

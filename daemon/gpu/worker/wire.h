@@ -4,8 +4,8 @@
 //
 // An operation is a sequence of commands for one stream: what it waits for (kWait), launches
 // (kReduce) and copies (kCopy), counters (kWrite) and its end (kEnd). The counters are written
-// whether the launches went well or not: who waits for them is not to wait for ever. Memory goes by numbers that the
-// daemon gives out, and offsets in it.
+// whether the launches went well or not: who waits for them is not to wait for ever. Memory goes by
+// numbers that the daemon gives out, and offsets in it.
 #pragma once
 
 #include <array>
@@ -39,19 +39,21 @@ enum class WorkerMessage : uint32_t {
   kWrite = 6,         // WriteBody, writes
   kEnd = 7,           // EndBody; answered when all before it is done
   kCopy = 8,          // CopyBody
+  kJoinMemory = 9,    // JoinMemoryBody, numbers; answered
   // From the worker:
   kReady = 16,        // ReadyBody: the device is open
-  kMemoryAdded = 17,  // OutcomeBody of the memory's number, text
+  kMemoryAdded = 17,  // OutcomeBody of the memory's number, text; to 2 and 9
   kEnded = 18,        // OutcomeBody of the operation's, text
   kAlive = 19,        // none; while the worker has something to do
   kLost = 20,         // OutcomeBody, text: the worker is about to end, and why
 };
 
 enum class MemoryKind : uint32_t {
-  kIpc = 0,   // device memory, by its handle
-  kFd = 1,    // device memory, by a descriptor
-  kHost = 2,  // a memfd that cannot shrink, which is pinned
+  kIpc = 0,      // device memory, by its handle
+  kFd = 1,       // device memory, by a descriptor
+  kHost = 2,     // a memfd that cannot shrink, which is pinned
   kScratch = 3,  // device memory that the worker allocates
+  kJoined = 4,   // kJoinMemory's alone
 };
 
 struct OpenBody {
@@ -67,6 +69,12 @@ struct AddMemoryBody {
   MemoryKind kind = MemoryKind::kIpc;
   uint64_t bytes = 0;
   std::array<std::byte, 64> ipc{};
+};
+
+// Memory of kFd, each number once, becomes one range of addresses. It may be removed in any order.
+struct JoinMemoryBody {
+  uint32_t memory = 0;
+  uint32_t pieces = 0;  // uint32_t numbers that follow
 };
 
 struct RemoveMemoryBody {

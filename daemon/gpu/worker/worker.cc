@@ -2,15 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <cstring>
 #include <utility>
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-
-#include "daemon/base/shared_mapping.h"
 
 namespace rueda::gpu {
 namespace {
@@ -22,10 +15,6 @@ constexpr TicksMs kMaxSilenceMs = 500;
 
 uint64_t read(uint64_t* counter) {
   return std::atomic_ref(*counter).load(std::memory_order_acquire);
-}
-
-Status broken(const std::string& what) {
-  return {Code::kInternal, "the daemon has told a GPU worker what cannot be: " + what};
 }
 
 std::optional<DType> dtype_of(uint8_t value) {
@@ -50,10 +39,15 @@ Worker::Worker(UniqueFd socket, OpenDevice open)
 Worker::~Worker() {
   for (auto& line : lines_) line.reset();
   for (const auto& [number, memory] : memories_) removed_.push_back(memory);
+  put_joins_first(removed_);
   for (const Memory& memory : removed_) {
     // Of a device that is lost nothing can be given back but the mapping.
     static_cast<void>(release(memory));
   }
+}
+
+Status Worker::broken(const std::string& what) {
+  return {Code::kInternal, "the daemon has told a GPU worker what cannot be: " + what};
 }
 
 bool Worker::turn(TicksMs now) {
@@ -95,6 +89,7 @@ Status Worker::take(Packet& packet) {
   switch (type) {
     case WorkerMessage::kOpen: return open(packet);
     case WorkerMessage::kAddMemory: return add_memory(packet);
+    case WorkerMessage::kJoinMemory: return join_memory(packet);
     case WorkerMessage::kRemoveMemory: return remove_memory(packet);
     case WorkerMessage::kWait: return wait(packet);
     case WorkerMessage::kReduce: return reduce(packet);
@@ -128,105 +123,6 @@ Status Worker::open_device(const OpenBody& wanted) {
   packet.add(ready);
   answer(std::move(packet));
   return Status::ok();
-}
-
-Status Worker::add_memory(Packet& packet) {
-  AddMemoryBody body;
-  if (!packet.take(body) || !packet.is_taken()) return broken("memory that is added");
-  if (memories_.contains(body.memory)) return broken("memory that is there already");
-  if (is_to_be_closed(body)) {
-    to_be_added_.emplace_back(body, std::move(packet.fd));
-    return Status::ok();
-  }
-  return add_memory(body, packet.fd.get());
-}
-
-// An allocation that is yet to be closed cannot be opened a second time.
-bool Worker::is_to_be_closed(const AddMemoryBody& wanted) const {
-  return wanted.kind == MemoryKind::kIpc &&
-         std::any_of(removed_.begin(), removed_.end(), [&](const Memory& memory) {
-           return memory.kind == MemoryKind::kIpc && memory.ipc == wanted.ipc;
-         });
-}
-
-Status Worker::add_memory(const AddMemoryBody& body, int fd) {
-  Result<Memory> made = make(body, fd);
-  if (made.is_ok()) memories_.emplace(body.memory, made.value());
-  if (Status health = device_->health(); !health.is_ok()) return health;
-  answer(make_outcome(WorkerMessage::kMemoryAdded, body.memory, made.status()));
-  return Status::ok();
-}
-
-Result<Worker::Memory> Worker::make(const AddMemoryBody& wanted, int fd) {
-  if (memories_.size() + removed_.size() >= kMaxWorkerMemories) {
-    return Status(Code::kResourceExhausted,
-                  "a GPU worker has " + std::to_string(kMaxWorkerMemories) +
-                      " pieces of memory open, and takes no more: let the allocator have fewer and "
-                      "larger ones");
-  }
-  if (wanted.kind == MemoryKind::kHost) return map_host(fd, wanted.bytes);
-  if (wanted.kind == MemoryKind::kScratch) {
-    const Result<DeviceAddress> base = device_->allocate(wanted.bytes, Sharing::kIpc);
-    if (!base.is_ok()) return base.status();
-    return Memory{.kind = wanted.kind, .base = base.value(), .bytes = wanted.bytes};
-  }
-  MemoryHandle handle{.ipc = wanted.ipc, .bytes = wanted.bytes};
-  if (wanted.kind == MemoryKind::kFd) {
-    handle.sharing = Sharing::kFd;
-    handle.fd = fd;
-    if (fd < 0) return Status(Code::kInvalidArgument, "device memory came without its descriptor");
-  }
-  const Result<DeviceAddress> base = device_->import_memory(handle);
-  if (!base.is_ok()) return base.status();
-  return Memory{
-      .kind = wanted.kind, .base = base.value(), .bytes = wanted.bytes, .ipc = wanted.ipc};
-}
-
-Result<Worker::Memory> Worker::map_host(int fd, uint64_t bytes) {
-  struct stat facts {};
-  const int seals = ::fcntl(fd, F_GET_SEALS);
-  if (fd < 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0 || ::fstat(fd, &facts) != 0 ||
-      bytes == 0 || static_cast<uint64_t>(facts.st_size) < bytes) {
-    return Status(Code::kInvalidArgument,
-                  "memory to be pinned is no memfd of its size that is sealed against shrinking");
-  }
-  std::byte* const host = map_shared(fd, bytes);
-  if (host == nullptr) {
-    return Status(Code::kResourceExhausted,
-                  std::string("memory cannot be mapped: ") + std::strerror(errno));
-  }
-  if (Status status = device_->register_host({host, bytes}); !status.is_ok()) {
-    ::munmap(host, bytes);
-    return status;
-  }
-  return Memory{.kind = MemoryKind::kHost, .host = host, .bytes = bytes};
-}
-
-Status Worker::remove_memory(Packet& packet) {
-  RemoveMemoryBody body;
-  if (!packet.take(body) || !packet.is_taken()) return broken("memory that is removed");
-  const auto found = memories_.find(body.memory);
-  if (found == memories_.end()) return broken("memory is removed that is not there");
-  removed_.push_back(found->second);
-  memories_.erase(found);
-  return Status::ok();
-}
-
-Status Worker::release(const Memory& memory) {
-  if (memory.kind == MemoryKind::kScratch) return device_->free(memory.base);
-  if (memory.kind != MemoryKind::kHost) return device_->close_import(memory.base);
-  const Status status = device_->unregister_host(memory.host);
-  ::munmap(memory.host, memory.bytes);
-  return status;
-}
-
-void Worker::release_removed() {
-  for (const Memory& memory : std::exchange(removed_, {})) {
-    if (Status status = release(memory); !status.is_ok()) return stop(status);
-  }
-  for (const auto& [wanted, fd] : std::exchange(to_be_added_, {})) {
-    if (Status status = add_memory(wanted, fd.get()); !status.is_ok()) return stop(status);
-  }
 }
 
 Result<Worker::Line*> Worker::line(uint32_t stream) {

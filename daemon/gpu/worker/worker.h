@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,6 +55,7 @@ class Worker {
     std::byte* host = nullptr;  // else
     uint64_t bytes = 0;
     std::array<std::byte, 64> ipc{};
+    std::vector<DeviceAddress> pieces;  // of what is joined
   };
   struct UnderWay {
     uint64_t operation = 0;
@@ -78,12 +80,16 @@ class Worker {
   };
 
   // Each says what is wrong with the message: an error is the end of the worker.
+  static Status broken(const std::string& what);
   Status take(Packet& packet);
   Status open(Packet& packet);
+  // worker_memory.cc
   Status add_memory(Packet& packet);
   Status add_memory(const AddMemoryBody& body, int fd);
+  Status join_memory(Packet& packet);
   bool is_to_be_closed(const AddMemoryBody& wanted) const;
   Status remove_memory(Packet& packet);
+  // worker.cc
   Status wait(Packet& packet);
   Status reduce(Packet& packet);
   Status copy(Packet& packet);
@@ -93,7 +99,14 @@ class Worker {
   Status open_device(const OpenBody& wanted);
   Result<Memory> make(const AddMemoryBody& wanted, int fd);
   Result<Memory> map_host(int fd, uint64_t bytes);
+  Result<Memory> make_joined(std::span<const uint32_t> numbers);
+  Status check_room() const;
+  // What came of adding or joining memory.
+  Status answer_memory(uint32_t number, const Result<Memory>& made);
   Status release(const Memory& memory);
+  bool is_joined(const Memory& memory) const;
+  // They are closed before their pieces.
+  static void put_joins_first(std::vector<Memory>& memories);
   Result<Line*> line(uint32_t stream);
   Status queue(Line& line, Call call);
   void open_operation(Line& line);
@@ -118,7 +131,9 @@ class Worker {
   std::unique_ptr<Device> device_;
   int64_t timeout_ms_ = 0;
   std::map<uint32_t, Memory> memories_;
-  std::vector<Memory> removed_;  // closed once nothing is under way: closing may wait for that
+  std::map<DeviceAddress, size_t> joined_;  // pieces, by their address: how many joins have them
+  // Closed once nothing is under way, because closing may wait for that, and no join has it.
+  std::vector<Memory> removed_;
   std::vector<std::pair<AddMemoryBody, UniqueFd>> to_be_added_;  // once these have been closed
   std::byte* counters_ = nullptr;
   std::array<std::unique_ptr<Line>, kMaxWorkerStreams> lines_;

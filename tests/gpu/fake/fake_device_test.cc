@@ -94,6 +94,56 @@ TEST_F(FakeDeviceTest, OneByteTooFarCostsTheContext) {
   EXPECT_FALSE(device_.health().is_ok());
 }
 
+TEST_F(FakeDeviceTest, ReservedAddressesHaveMemoryWhereItIsPut) {
+  constexpr uint64_t kPiece = 2 * kGranuleBytes;
+  const DeviceAddress base = device_.reserve(4 * kPiece).value();
+  EXPECT_EQ(device_.find(base).status().code(), Code::kNotFound);
+  EXPECT_EQ(device_.find_reserved(base + kPiece).value().base, base);
+  EXPECT_EQ(device_.find_reserved(base - 1).status().code(), Code::kNotFound);
+  EXPECT_TRUE(device_.allocate_at(base, kPiece).is_ok());
+  EXPECT_TRUE(device_.allocate_at(base + kPiece, kPiece).is_ok());
+  EXPECT_TRUE(device_.allocate_at(base + 3 * kPiece, kPiece).is_ok());
+  EXPECT_EQ(device_.allocate_at(base + kGranuleBytes, kPiece).code(), Code::kInvalidArgument);
+  EXPECT_EQ(device_.allocate_at(base + 2 * kPiece, kPiece + 1).code(), Code::kInvalidArgument);
+  EXPECT_EQ(device_.allocate_at(4096, kPiece).code(), Code::kNotFound);
+  EXPECT_EQ(device_.allocated_bytes(), 3 * kPiece);
+  const Allocation second = device_.find(base + kPiece + 1).value();
+  EXPECT_EQ(second.base, base + kPiece);
+  EXPECT_EQ(second.bytes, kPiece);
+  // An operation goes on from one piece to the next.
+  const DeviceAddress other = device_.allocate(2 * kPiece, Sharing::kIpc).value();
+  const auto stream = stream_of(device_);
+  ASSERT_TRUE(stream->copy(base, other, 2 * kPiece).is_ok());
+  ASSERT_TRUE(finish(*stream).is_ok());
+  ASSERT_TRUE(device_.free(base + kPiece).is_ok());
+  EXPECT_EQ(device_.find(base + kPiece).status().code(), Code::kNotFound);
+  EXPECT_TRUE(device_.allocate_at(base + kPiece, kPiece).is_ok());
+  EXPECT_NE(device_.find(base + kPiece).value().id, second.id);
+  ASSERT_TRUE(stream->copy(base, other, 2 * kPiece).is_ok());
+  ASSERT_TRUE(finish(*stream).is_ok());
+  ASSERT_TRUE(stream->copy(other, base + kPiece, kPiece + 1).is_ok());
+  EXPECT_FALSE(finish(*stream).is_ok()) << "behind the second there is nothing";
+}
+
+TEST_F(FakeDeviceTest, OfAJoinOnlyWhatIsTouchedHasToBeThere) {
+  std::vector<DeviceAddress> theirs;
+  std::vector<DeviceAddress> ours;
+  for (int i = 0; i < 2; ++i) {
+    theirs.push_back(other_.allocate(kGranuleBytes, Sharing::kFd).value());
+    const MemoryHandle handle = other_.export_memory(theirs.back()).value();
+    ours.push_back(device_.import_memory(handle).value());
+    ::close(handle.fd);
+  }
+  const DeviceAddress joined = device_.join(ours).value();
+  const DeviceAddress to = device_.allocate(2 * kGranuleBytes, Sharing::kIpc).value();
+  ASSERT_TRUE(other_.free(theirs[1]).is_ok());
+  const auto stream = stream_of(device_);
+  ASSERT_TRUE(stream->copy(to, joined, kGranuleBytes).is_ok());
+  ASSERT_TRUE(finish(*stream).is_ok());
+  ASSERT_TRUE(stream->copy(to, joined, kGranuleBytes + 1).is_ok());
+  EXPECT_FALSE(finish(*stream).is_ok());
+}
+
 TEST_F(FakeDeviceTest, AForgedSizeIsRefused) {
   const DeviceAddress theirs = other_.allocate(1000, Sharing::kIpc).value();
   MemoryHandle handle = other_.export_memory(theirs).value();

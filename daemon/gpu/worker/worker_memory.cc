@@ -1,0 +1,176 @@
+// The memory of a GPU worker: what it opens, joins and closes.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "daemon/base/shared_mapping.h"
+#include "daemon/gpu/worker/worker.h"
+
+namespace rueda::gpu {
+
+Status Worker::add_memory(Packet& packet) {
+  AddMemoryBody body;
+  if (!packet.take(body) || !packet.is_taken() || body.kind > MemoryKind::kScratch) {
+    return broken("memory that is added");
+  }
+  if (memories_.contains(body.memory)) return broken("memory that is there already");
+  if (is_to_be_closed(body)) {
+    to_be_added_.emplace_back(body, std::move(packet.fd));
+    return Status::ok();
+  }
+  return add_memory(body, packet.fd.get());
+}
+
+// An allocation that is yet to be closed cannot be opened a second time.
+bool Worker::is_to_be_closed(const AddMemoryBody& wanted) const {
+  return wanted.kind == MemoryKind::kIpc &&
+         std::any_of(removed_.begin(), removed_.end(), [&](const Memory& memory) {
+           return memory.kind == MemoryKind::kIpc && memory.ipc == wanted.ipc;
+         });
+}
+
+Status Worker::add_memory(const AddMemoryBody& body, int fd) {
+  return answer_memory(body.memory, make(body, fd));
+}
+
+Status Worker::answer_memory(uint32_t number, const Result<Memory>& made) {
+  if (made.is_ok()) {
+    memories_.emplace(number, made.value());
+    for (const DeviceAddress piece : made.value().pieces) ++joined_[piece];
+  }
+  if (Status health = device_->health(); !health.is_ok()) return health;
+  answer(make_outcome(WorkerMessage::kMemoryAdded, number, made.status()));
+  return Status::ok();
+}
+
+Status Worker::check_room() const {
+  if (memories_.size() + removed_.size() < kMaxWorkerMemories) return Status::ok();
+  return {Code::kResourceExhausted,
+          "a GPU worker has " + std::to_string(kMaxWorkerMemories) +
+              " pieces of memory open, and takes no more: let the allocator have fewer and larger "
+              "ones"};
+}
+
+Status Worker::join_memory(Packet& packet) {
+  JoinMemoryBody body;
+  if (!packet.take(body) || body.pieces > kMaxMessageBytes / sizeof(uint32_t)) {
+    return broken("memory that is joined");
+  }
+  std::vector<uint32_t> numbers(body.pieces);
+  if (!packet.take_bytes(numbers.data(), numbers.size() * sizeof(uint32_t)) || !packet.is_taken() ||
+      memories_.contains(body.memory)) {
+    return broken("memory that is joined");
+  }
+  return answer_memory(body.memory, make_joined(numbers));
+}
+
+Result<Worker::Memory> Worker::make_joined(std::span<const uint32_t> numbers) {
+  if (Status status = check_room(); !status.is_ok()) return status;
+  Memory joined{.kind = MemoryKind::kJoined};
+  for (const uint32_t number : numbers) {
+    const auto found = memories_.find(number);
+    if (found == memories_.end() || found->second.kind != MemoryKind::kFd) {
+      return Status(Code::kInvalidArgument, "there is no memory " + std::to_string(number) +
+                                                " that came by a descriptor, to be joined");
+    }
+    joined.pieces.push_back(found->second.base);
+    joined.bytes += found->second.bytes;
+  }
+  const Result<DeviceAddress> base = device_->join(joined.pieces);
+  if (!base.is_ok()) return base.status();
+  joined.base = base.value();
+  return joined;
+}
+
+Result<Worker::Memory> Worker::make(const AddMemoryBody& wanted, int fd) {
+  if (Status status = check_room(); !status.is_ok()) return status;
+  if (wanted.kind == MemoryKind::kHost) return map_host(fd, wanted.bytes);
+  if (wanted.kind == MemoryKind::kScratch) {
+    const Result<DeviceAddress> base = device_->allocate(wanted.bytes, Sharing::kIpc);
+    if (!base.is_ok()) return base.status();
+    return Memory{.kind = wanted.kind, .base = base.value(), .bytes = wanted.bytes};
+  }
+  MemoryHandle handle{.ipc = wanted.ipc, .bytes = wanted.bytes};
+  if (wanted.kind == MemoryKind::kFd) {
+    handle.sharing = Sharing::kFd;
+    handle.fd = fd;
+    if (fd < 0) return Status(Code::kInvalidArgument, "device memory came without its descriptor");
+  }
+  const Result<DeviceAddress> base = device_->import_memory(handle);
+  if (!base.is_ok()) return base.status();
+  return Memory{
+      .kind = wanted.kind, .base = base.value(), .bytes = wanted.bytes, .ipc = wanted.ipc};
+}
+
+Result<Worker::Memory> Worker::map_host(int fd, uint64_t bytes) {
+  struct stat facts {};
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (fd < 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0 || ::fstat(fd, &facts) != 0 ||
+      bytes == 0 || static_cast<uint64_t>(facts.st_size) < bytes) {
+    return Status(Code::kInvalidArgument,
+                  "memory to be pinned is no memfd of its size that is sealed against shrinking");
+  }
+  std::byte* const host = map_shared(fd, bytes);
+  if (host == nullptr) {
+    return Status(Code::kResourceExhausted,
+                  std::string("memory cannot be mapped: ") + std::strerror(errno));
+  }
+  if (Status status = device_->register_host({host, bytes}); !status.is_ok()) {
+    ::munmap(host, bytes);
+    return status;
+  }
+  return Memory{.kind = MemoryKind::kHost, .host = host, .bytes = bytes};
+}
+
+Status Worker::remove_memory(Packet& packet) {
+  RemoveMemoryBody body;
+  if (!packet.take(body) || !packet.is_taken()) return broken("memory that is removed");
+  const auto found = memories_.find(body.memory);
+  if (found == memories_.end()) return broken("memory is removed that is not there");
+  removed_.push_back(found->second);
+  memories_.erase(found);
+  return Status::ok();
+}
+
+bool Worker::is_joined(const Memory& memory) const {
+  return memory.kind == MemoryKind::kFd && joined_.contains(memory.base);
+}
+
+Status Worker::release(const Memory& memory) {
+  for (const DeviceAddress piece : memory.pieces) {
+    const auto found = joined_.find(piece);
+    if (--found->second == 0) joined_.erase(found);
+  }
+  if (memory.kind == MemoryKind::kScratch) return device_->free(memory.base);
+  if (memory.kind != MemoryKind::kHost) return device_->close_import(memory.base);
+  const Status status = device_->unregister_host(memory.host);
+  ::munmap(memory.host, memory.bytes);
+  return status;
+}
+
+void Worker::release_removed() {
+  std::vector<Memory> removed = std::exchange(removed_, {});
+  put_joins_first(removed);
+  for (Memory& memory : removed) {
+    if (is_joined(memory)) {
+      removed_.push_back(std::move(memory));
+    } else if (Status status = release(memory); !status.is_ok()) {
+      return stop(status);
+    }
+  }
+  for (const auto& [wanted, fd] : std::exchange(to_be_added_, {})) {
+    if (Status status = add_memory(wanted, fd.get()); !status.is_ok()) return stop(status);
+  }
+}
+
+void Worker::put_joins_first(std::vector<Memory>& memories) {
+  std::stable_partition(memories.begin(), memories.end(),
+                        [](const Memory& memory) { return memory.kind == MemoryKind::kJoined; });
+}
+
+}  // namespace rueda::gpu
