@@ -62,7 +62,8 @@ enum rueda_abi_message_type {
   RUEDA_ABI_ASK_NONFINITE =
       16, /* client: no body; answered by a NONFINITE once it is known whether there is one */
   RUEDA_ABI_DEVICE_ADD = 17, /* client: rueda_abi_device_memory, with a descriptor unless it goes
-                                by a handle; answered when the GPU worker has it, or cannot */
+                                by a handle; answered when the GPU worker has it, or cannot:
+                                RUEDA_ERR_PERMISSION where it cannot open it */
   RUEDA_ABI_DEVICE_REMOVE =
       18, /* client: rueda_abi_device_remove; refused while submissions use it, or a join has it */
   RUEDA_ABI_DEVICE_JOIN = 19 /* client: rueda_abi_device_join; answered as DEVICE_ADD is */
@@ -129,9 +130,10 @@ RUEDA_ABI_ASSERT(sizeof(rueda_abi_arena) == 16);
  * The worker carries out a submission on a GPU when word t mod capacity has reached its ticket t,
  * counted with wrap-around, and writes t to the word `capacity` behind it when it is done. */
 enum rueda_abi_device_kind {
-  RUEDA_ABI_DEVICE_IPC = 0,     /* a CUDA IPC handle */
-  RUEDA_ABI_DEVICE_FD = 1,      /* a descriptor that the driver has exported */
-  RUEDA_ABI_DEVICE_COUNTERS = 2 /* a memfd */
+  RUEDA_ABI_DEVICE_IPC = 0,      /* a CUDA IPC handle */
+  RUEDA_ABI_DEVICE_FD = 1,       /* a descriptor that the driver has exported */
+  RUEDA_ABI_DEVICE_COUNTERS = 2, /* a memfd */
+  RUEDA_ABI_DEVICE_STAGING = 3   /* a memfd, sealed likewise: host memory in place of a GPU's */
 };
 
 /* A whole allocation of a GPU's memory, or the counters. */

@@ -25,13 +25,14 @@ Status missing(const char* name) {
   return {Code::kInvalidArgument, std::string(name) + " is not set" + kUseRuedarun};
 }
 
-Result<int64_t> parse_number(const char* name, std::string_view text, int64_t max) {
+Result<int64_t> parse_number(const char* name, std::string_view text, int64_t max,
+                             const std::string& remedy = kUseRuedarun) {
   int64_t value = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value < 0 || value > max) {
     return Status{Code::kInvalidArgument, std::string(name) + "=\"" + std::string(text) +
                                               "\" is not a number from 0 to " +
-                                              std::to_string(max) + kUseRuedarun};
+                                              std::to_string(max) + remedy};
   }
   return value;
 }
@@ -76,6 +77,13 @@ Result<int64_t> resolve_timeout(int64_t given_ms) {
   return named_ms;
 }
 
+Result<int64_t> resolve_device_staging() {
+  constexpr const char* kName = "RUEDA_DEVICE_STAGING_BYTES";
+  const char* text = environment(kName);
+  if (text == nullptr) return Config{}.device_staging_bytes;
+  return parse_number(kName, text, int64_t{1} << 40, ": give bytes, or unset it");
+}
+
 // The place in a job that mpirun, srun, torchrun or the like has started.
 Result<Config> join(Config config) {
   Result<std::map<std::string, std::string>> joined =
@@ -115,6 +123,9 @@ Result<Config> resolve_config(const rueda_init_options* options) {
   Result<int64_t> timeout_ms = resolve_timeout(given.timeout_ms);
   if (!timeout_ms.is_ok()) return timeout_ms.status();
   config.timeout_ms = timeout_ms.value();
+  const Result<int64_t> staging = resolve_device_staging();
+  if (!staging.is_ok()) return staging.status();
+  config.device_staging_bytes = staging.value();
 
   const char* job_id = given.job_id != nullptr ? given.job_id : environment("RUEDA_JOB_ID");
   if (job_id == nullptr && is_launched_by_others()) return join(std::move(config));

@@ -16,6 +16,8 @@ struct Config {
   int32_t rank = 0;
   int32_t local_rank = 0;
   int64_t timeout_ms = 60'000;
+  // Host memory that may be pinned for device memory that the GPU worker cannot open.
+  int64_t device_staging_bytes = int64_t{1} << 30;
 };
 
 // options may be NULL. Ranks that mpirun, srun, torchrun or the like has started meet here, which waits for

@@ -27,7 +27,8 @@ void Session::Operation::begin(Handle& of) {
   result = nullptr;
   output_bytes = bytes = 0;
   arena_data[0] = arena_data[1] = nullptr;
-  is_done = is_ok = is_on_device = is_stream_waited = false;
+  on_device = {};
+  is_done = is_ok = is_on_device = is_stream_waited = is_result_on_own_stream = false;
 }
 
 Status Session::prepare(const TensorRequest& request, Operation& operation) {
@@ -381,6 +382,8 @@ Status Session::wait(rueda_handle id, int64_t timeout_ms, rueda_result* result) 
 
 void Session::copy_out(Lock& lock, Handle& handle) {
   lock.unlock();
+  const Status staged = copy_out_staged(handle);
+  if (handle.error.is_ok()) handle.error = staged;
   uint64_t bytes = 0;
   for (const Operation& operation : handle.operations) {
     if (!operation.is_ok || operation.output == nullptr) continue;
@@ -465,6 +468,7 @@ Result<bool> Session::test(rueda_handle id) {
 void Session::release(Handle& handle) {
   for (Operation& operation : handle.operations) {
     operation.joins = {};
+    if (operation.staged) staged_copies_->give_back(*std::exchange(operation.staged, std::nullopt));
     if (operation.staging == nullptr) continue;
     (void)allocator_->free(operation.staging, ArenaAllocator::IfIdle::kKeep);
     operation.staging = nullptr;

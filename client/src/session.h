@@ -27,6 +27,7 @@
 #include "client/src/connection.h"
 #include "client/src/device/counters.h"
 #include "client/src/device/memories.h"
+#include "client/src/device/staged_copies.h"
 #include "client/src/process_sets.h"
 #include "client/src/repeats.h"
 #include "client/src/rings.h"
@@ -114,12 +115,17 @@ class Session {
     const std::byte* arena_data[2] = {nullptr,
                                       nullptr};        // the caller's memory in use, if in an arena
     std::array<std::shared_ptr<const void>, 2> joins;  // of device memory, in use
+    std::array<std::span<const std::byte>, 2> on_device;     // the caller's memory there
+    std::optional<StagedCopies::Block> staged;         // which the worker has in their place
+    bool is_result_on_own_stream = false;               // of the staged copies
     bool is_done = false;
     bool is_ok = false;
     bool is_on_device = false;
     bool is_stream_waited = false;  // and in flight
 
     void begin(Handle& of);
+    // A staged one's, that somebody is to copy to the device, or has.
+    bool has_staged_result() const;
   };
   // Used again and again, so that a submission allocates nothing.
   struct Handle {
@@ -210,14 +216,30 @@ class Session {
   // The first one, wherever it is, says which GPU's worker there will be.
   Status open_device(uint64_t address);
   Status prepare_on_device(const TensorRequest& request, Operation& operation);
+  DeviceMemories::Registrar device_registrar();
+  Status remove_device_memory(uint32_t id);
+  // Whether operations in flight use what lies between two addresses: an error that names one.
+  Status check_device_unused(uint64_t begin, uint64_t end);
+  const Operation* user_of_locked(uint64_t begin, uint64_t end) const;
   // Its tickets' inputs are announced; without the lock.
-  Status announce(const Handle& handle, void* stream);
+  Status announce(Handle& handle, void* stream);
   // Of tickets that the daemon never saw.
   void take_back_locked(Handle& handle);
   // Whoever waits for it on a stream goes on.
   void end_on_device_locked(Operation& operation);
   bool is_unread_locked(uint64_t ticket);
   void watch_streams();
+
+  // Device memory that the GPU worker cannot open (session_staging.cc).
+  void say_staged(const Status& why) const;
+  std::unique_ptr<StagedCopies> make_staged_copies(DeviceDriver& driver,
+                                                   const rueda_abi_device_memory& counters);
+  // Takes a block, and waits for room; without the lock.
+  Status stage_on_device(const TensorRequest& request, Operation& operation);
+  // What has ended and nobody has waited for yet goes to the device, so that its blocks come free.
+  void copy_out_ended_locked();
+  // What rueda_wait() gives; nobody else has the handle.
+  Status copy_out_staged(Handle& handle);
 
   Config config_;
   std::unique_ptr<Connection> connection_;
@@ -259,6 +281,8 @@ class Session {
   bool device_frees_are_announced_ = false;  // under device_mutex_
   DeviceCounters* counters_ = nullptr;       // set once; lives as long as the process
   std::unique_ptr<DeviceMemories> device_memories_;
+  std::unique_ptr<StagedCopies> staged_copies_;  // null: nothing had to be staged
+  uint64_t staged_submissions_ = 0;
   uint64_t device_submissions_ = 0;
   uint64_t stream_waits_ = 0;      // operations in flight that streams wait for
   uint64_t all_stream_waits_ = 0;  // so far

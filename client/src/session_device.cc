@@ -39,9 +39,18 @@ Status Session::open_device(uint64_t address) {
   counters->close_memfd();
   if (!shared.is_ok()) return shared.status();
   auto memories = std::make_unique<DeviceMemories>(
-      *driver.value(),
-      DeviceMemories::Registrar{
-          .add =
+      *driver.value(), device_registrar(), [this](const Status& why) { say_staged(why); });
+  memories->announce_frees(device_frees_are_announced_);
+  std::unique_ptr<StagedCopies> staged = make_staged_copies(*driver.value(), memory);
+  const Lock lock(mutex_);
+  device_memories_ = std::move(memories);
+  staged_copies_ = std::move(staged);
+  counters_ = &DeviceCounters::keep(std::move(counters));
+  return Status::ok();
+}
+
+DeviceMemories::Registrar Session::device_registrar() {
+  return {.add =
               [this](const rueda_abi_device_memory& body, int fd) {
                 return request(RUEDA_ABI_DEVICE_ADD, &body, sizeof(body), fd, kDeviceTimeoutMs);
               },
@@ -52,16 +61,14 @@ Status Session::open_device(uint64_t address) {
                 std::copy(ids.begin(), ids.end(), body.memory_ids);
                 return request(RUEDA_ABI_DEVICE_JOIN, &body, sizeof(body), -1, kDeviceTimeoutMs);
               },
-          .remove =
-              [this](uint32_t id) {
-                const rueda_abi_device_remove body{.memory_id = id, .reserved = 0};
-                return request(RUEDA_ABI_DEVICE_REMOVE, &body, sizeof(body), -1).status();
-              }});
-  memories->announce_frees(device_frees_are_announced_);
-  const Lock lock(mutex_);
-  device_memories_ = std::move(memories);
-  counters_ = &DeviceCounters::keep(std::move(counters));
-  return Status::ok();
+          .remove = [this](uint32_t id) { return remove_device_memory(id); },
+          .check_unused =
+              [this](uint64_t begin, uint64_t end) { return check_device_unused(begin, end); }};
+}
+
+Status Session::remove_device_memory(uint32_t id) {
+  const rueda_abi_device_remove body{.memory_id = id, .reserved = 0};
+  return request(RUEDA_ABI_DEVICE_REMOVE, &body, sizeof(body), -1).status();
 }
 
 Status Session::prepare_on_device(const TensorRequest& request, Operation& operation) {
@@ -72,9 +79,11 @@ Status Session::prepare_on_device(const TensorRequest& request, Operation& opera
   rueda_abi_submission& record = operation.record;
   record.tensor_id = id.value();
   record.priority = request.priority;
-  const auto locate = [&](const std::byte* data, size_t bytes, uint32_t& memory, uint64_t& offset,
-                          std::shared_ptr<const void>& hold) -> Status {
+  bool is_staged = false;
+  const auto locate = [&](size_t side, const std::byte* data, size_t bytes, uint32_t& memory,
+                          uint64_t& offset) -> Status {
     if (bytes == 0) return Status::ok();
+    operation.on_device[side] = {data, bytes};
     Result<DeviceMemories::Place> place = device_memories_->locate(address_of(data), bytes);
     if (!place.is_ok()) {
       return {place.status().code(),
@@ -84,16 +93,18 @@ Status Session::prepare_on_device(const TensorRequest& request, Operation& opera
       return {Code::kInvalidArgument, "tensor \"" + std::string(request.name()) +
                                           "\" is not aligned to its element's size"};
     }
+    is_staged |= place.value().is_staged;
     memory = place.value().memory_id;
     offset = place.value().offset;
-    hold = std::move(place).value().hold;
+    operation.joins[side] = std::move(place).value().hold;
     return Status::ok();
   };
-  Status status = locate(request.input, request.input_bytes, record.input_arena,
-                         record.input_offset, operation.joins[0]);
+  Status status =
+      locate(0, request.input, request.input_bytes, record.input_arena, record.input_offset);
   if (!status.is_ok()) return status;
-  return locate(request.output, request.output_bytes, record.output_arena, record.output_offset,
-                operation.joins[1]);
+  status =
+      locate(1, request.output, request.output_bytes, record.output_arena, record.output_offset);
+  return status.is_ok() && is_staged ? stage_on_device(request, operation) : status;
 }
 
 Result<rueda_handle> Session::submit_on_device(std::vector<TensorRequest> requests, void* stream) {
@@ -133,18 +144,28 @@ Result<rueda_handle> Session::submit_on_device(std::vector<TensorRequest> reques
     return refuse(handle, announced);
   }
   device_submissions_ += requests.size();
+  for (const Operation& operation : handle.operations) {
+    if (operation.staged) ++staged_submissions_;
+  }
   return over_ ? handle.id : show_locked(handle);
 }
 
-Status Session::announce(const Handle& handle, void* stream) {
+Status Session::announce(Handle& handle, void* stream) {
   Status failed;
-  for (const Operation& operation : handle.operations) {
+  for (Operation& operation : handle.operations) {
     const uint64_t ticket = operation.record.ticket;
+    void* on = stream;
+    const std::span<const std::byte> input = operation.on_device[0];
+    if (operation.staged && !input.empty() && failed.is_ok()) {
+      failed = staged_copies_->copy_in(*operation.staged, address_of(input.data()), input.size(),
+                                       stream);
+      if (failed.is_ok()) on = staged_copies_->stream_of(stream).value();
+    }
     // After an error no stream will say it, and the ticket's place is wanted again.
-    if (stream == RUEDA_NO_STREAM || !failed.is_ok()) {
+    if (on == RUEDA_NO_STREAM || !failed.is_ok()) {
       counters_->announce_now(ticket);
     } else {
-      failed = counters_->announce(stream, ticket);
+      failed = counters_->announce(on, ticket);
       if (!failed.is_ok()) counters_->announce_now(ticket);
     }
   }
@@ -179,7 +200,15 @@ bool Session::is_unread_locked(uint64_t ticket) {
 }
 
 Status Session::wait_on_stream(rueda_handle id, void* stream) {
-  std::vector<uint64_t> tickets;
+  struct Wait {
+    std::optional<uint64_t> ticket;  // none: it has ended
+    std::optional<StagedCopies::Block> staged;
+    StagedCopies::Turn turn = StagedCopies::Turn::kLater;
+    std::span<const std::byte> output;
+  };
+  std::vector<Wait> waits;
+  bool is_in_flight = false;
+  bool is_to_be_finished = false;
   {
     const Lock lock(mutex_);
     Handle* const handle = find_handle_locked(id);
@@ -192,14 +221,23 @@ Status Session::wait_on_stream(rueda_handle id, void* stream) {
         return {Code::kInvalidArgument, "tensor \"" + std::string(operation.name) +
                                             "\" is in host memory: wait for it by rueda_wait"};
       }
+      Wait wait;
+      if (operation.has_staged_result()) {
+        wait.turn = operation.staged->claim_result();
+        wait.staged = operation.staged;
+        wait.output = operation.on_device[1];
+      }
+      is_to_be_finished |= operation.is_result_on_own_stream;
+      if (!operation.is_done) wait.ticket = operation.record.ticket;
+      if (!wait.ticket && !wait.staged) continue;
+      waits.push_back(std::move(wait));
       if (operation.is_done) continue;
-      tickets.push_back(operation.record.ticket);
+      is_in_flight = true;
       if (std::exchange(operation.is_stream_waited, true)) continue;
       ++stream_waits_;
       ++all_stream_waits_;
     }
-    if (tickets.empty()) return Status::ok();
-    if (!watchdog_.joinable()) {
+    if (is_in_flight && !watchdog_.joinable()) {
       // The application's signals are for its own threads.
       sigset_t all;
       sigset_t before;
@@ -210,8 +248,17 @@ Status Session::wait_on_stream(rueda_handle id, void* stream) {
     }
   }
   watch_changed_.notify_all();
-  for (const uint64_t ticket : tickets) {
-    if (Status status = counters_->wait(stream, ticket); !status.is_ok()) return status;
+  if (is_to_be_finished) {
+    if (Status status = staged_copies_->finish(); !status.is_ok()) return status;
+  }
+  for (const Wait& wait : waits) {
+    Status status;
+    if (wait.ticket) status = counters_->wait(stream, *wait.ticket);
+    if (status.is_ok() && wait.staged) {
+      status = staged_copies_->copy_out(*wait.staged, wait.turn, address_of(wait.output.data()),
+                                        wait.output.size(), stream);
+    }
+    if (!status.is_ok()) return status;
   }
   return Status::ok();
 }
@@ -226,6 +273,36 @@ void Session::watch_streams() {
           lock, [this] { return watchdog_stops_ || stream_waits_ == 0; }, std::nullopt);
     }
   }
+}
+
+const Session::Operation* Session::user_of_locked(uint64_t begin, uint64_t end) const {
+  for (const Operation* operation : std::span(in_flight_).first(places_used_)) {
+    if (operation == nullptr) continue;
+    for (const std::span<const std::byte> memory : operation->on_device) {
+      const uint64_t first = address_of(memory.data());
+      if (!memory.empty() && first < end && begin < first + memory.size()) return operation;
+    }
+  }
+  return nullptr;
+}
+
+Status Session::check_device_unused(uint64_t begin, uint64_t end) {
+  Lock lock(mutex_);
+  drain_completions();
+  // A stream may know of an end before its completion has come: that is on its way.
+  const auto is_ending = [&] {
+    const Operation* const user = user_of_locked(begin, end);
+    return user != nullptr && counters_->is_done(user->record.ticket);
+  };
+  if (is_ending()) {
+    wait_until(
+        lock, [&] { return over_ || !is_ending(); }, steady_now_ms() + kRequestTimeoutMs);
+  }
+  const Operation* const user = user_of_locked(begin, end);
+  if (user == nullptr) return Status::ok();
+  return {Code::kInvalidArgument, "device memory was freed while tensor \"" +
+                                      std::string(user->name) +
+                                      "\" in it is in flight: wait for its handle before"};
 }
 
 Status Session::forget_device_memory(const void* memory) {
@@ -249,6 +326,7 @@ rueda_device_stats Session::device_stats() const {
     const Lock lock(mutex_);
     stats.submissions = device_submissions_;
     stats.stream_waits = all_stream_waits_;
+    stats.staged_submissions = staged_submissions_;
     memories = device_memories_.get();
   }
   if (memories == nullptr) return stats;

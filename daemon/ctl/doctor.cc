@@ -12,14 +12,20 @@ std::string counted(int64_t count, const std::string& one, const std::string& ma
 }
 
 void add_gpus(const v1::GetStatusReply& status, std::vector<Finding>& findings) {
-  const int32_t count = status.gpu_workers_without_mps();
-  if (count == 0) return;
-  findings.push_back(
-      {counted(count, "GPU worker runs", "GPU workers run") +
-           " without MPS, so that kernels of training and Rueda's take turns on the GPU",
-       "start MPS before the jobs (nvidia-cuda-mps-control -d), and the daemon and the ranks in "
-       "its "
-       "environment"});
+  if (const int32_t count = status.gpu_workers_without_mps(); count > 0) {
+    findings.push_back(
+        {counted(count, "GPU worker runs", "GPU workers run") +
+             " without MPS, so that kernels of training and Rueda's take turns on the GPU",
+         "start MPS before the jobs (nvidia-cuda-mps-control -d), and the daemon and the ranks in "
+         "its environment"});
+  }
+  if (const int32_t count = status.gpu_staged_clients(); count > 0) {
+    findings.push_back(
+        {counted(count, "process has", "processes have") +
+             " device memory that GPU workers cannot open, so that it goes through host memory",
+         "let containers of daemon and ranks have the host's PID and IPC namespaces (hostPID and "
+         "hostIPC in Kubernetes); the daemon's log has the reason"});
+  }
 }
 
 void add_jobs(const v1::ListJobsReply& jobs, std::vector<Finding>& findings) {

@@ -1,8 +1,10 @@
 #include "daemon/engine/device_job.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <boost/asio/post.hpp>
+#include <spdlog/spdlog.h>
 
 #include "daemon/base/check.h"
 
@@ -14,6 +16,7 @@ gpu::MemoryKind kind_of(rueda_abi_device_kind kind) {
     case RUEDA_ABI_DEVICE_IPC: return gpu::MemoryKind::kIpc;
     case RUEDA_ABI_DEVICE_FD: return gpu::MemoryKind::kFd;
     case RUEDA_ABI_DEVICE_COUNTERS: return gpu::MemoryKind::kHost;
+    case RUEDA_ABI_DEVICE_STAGING: return gpu::MemoryKind::kMapped;
   }
   return gpu::MemoryKind::kHost;
 }
@@ -29,6 +32,8 @@ DeviceJob::DeviceJob(boost::asio::io_context& loop, observe::Metrics& metrics,
 
 DeviceJob::~DeviceJob() {
   *alive_ = false;
+  ranks_.clear();
+  count_staged_clients();
   metrics_.daemon().gpu_memories.Decrement(static_cast<double>(open_));
 }
 
@@ -55,7 +60,8 @@ void DeviceJob::add(LocalRank rank, session::DeviceMemory memory) {
   if (!lost_.is_ok()) return on_added_(rank, memory.id, lost_);
   const uint32_t number = ++last_number_;
   const bool is_counters = memory.kind == RUEDA_ABI_DEVICE_COUNTERS;
-  ranks_[rank.value].memories[memory.id] = {number, false};
+  ranks_[rank.value].memories[memory.id] = {
+      .number = number, .is_staging = memory.kind == RUEDA_ABI_DEVICE_STAGING};
   awaited_[number] = {rank, memory.id, is_counters};
   if (!memory.pieces.empty()) return join(rank, number, memory);
   worker_->add_memory(
@@ -95,7 +101,9 @@ void DeviceJob::on_memory_added(uint32_t number, const Status& status) {
     if (awaited.is_counters) rank.counters = number;
   } else {
     rank.memories.erase(awaited.id);
+    log_refused(awaited.rank, status);
   }
+  count_staged_clients();
   on_added_(awaited.rank, awaited.id, status);
 }
 
@@ -112,6 +120,27 @@ void DeviceJob::remove(LocalRank rank, uint32_t id) {
   if (found == memories.end()) return;  // void, with the worker
   forget(found->second.number);
   memories.erase(found);
+  count_staged_clients();
+}
+
+void DeviceJob::log_refused(LocalRank rank, const Status& status) {
+  if (status.code() != Code::kPermission || std::exchange(ranks_[rank.value].is_refused, true)) {
+    return;
+  }
+  spdlog::warn("{}: device memory of local rank {} goes through host memory, which is slower: {}",
+               options_.who, rank.value, status.message());
+}
+
+void DeviceJob::count_staged_clients() {
+  const auto is_staged = [](const auto& entry) {
+    const auto& memories = entry.second.memories;
+    return std::any_of(memories.begin(), memories.end(), [](const auto& memory) {
+      return memory.second.is_staging && memory.second.is_answered;
+    });
+  };
+  const auto now = std::count_if(ranks_.begin(), ranks_.end(), is_staged);
+  metrics_.daemon().gpu_staged_clients.Increment(static_cast<double>(now - staged_clients_));
+  staged_clients_ = now;
 }
 
 void DeviceJob::drop(LocalRank rank) {
@@ -121,6 +150,7 @@ void DeviceJob::drop(LocalRank rank) {
     if (memory.is_answered) forget(memory.number);
   }
   ranks_.erase(found);
+  count_staged_clients();
 }
 
 uint32_t DeviceJob::number_of(LocalRank rank, uint32_t id) const {
@@ -128,6 +158,13 @@ uint32_t DeviceJob::number_of(LocalRank rank, uint32_t id) const {
   if (owner == ranks_.end()) return 0;
   const auto found = owner->second.memories.find(id);
   return found == owner->second.memories.end() ? 0 : found->second.number;
+}
+
+bool DeviceJob::is_staging(LocalRank rank, uint32_t id) const {
+  const auto owner = ranks_.find(rank.value);
+  if (owner == ranks_.end()) return false;
+  const auto found = owner->second.memories.find(id);
+  return found != owner->second.memories.end() && found->second.is_staging;
 }
 
 uint32_t DeviceJob::counters_of(LocalRank rank) const {
@@ -259,6 +296,7 @@ void DeviceJob::on_lost(const Status& why) {
                            "; what this job has in device memory cannot be reduced any more: start "
                            "the job again, or hand over host memory"};
   ranks_.clear();  // the worker stays until its process has ended: stop() waits for that
+  count_staged_clients();
   metrics_.daemon().gpu_memories.Decrement(static_cast<double>(std::exchange(open_, 0)));
   // The job may end in one of these.
   const auto alive = alive_;
@@ -289,6 +327,7 @@ void DeviceJob::stop(std::function<void()> ended) {
     boost::asio::post(loop, std::move(ended));
   });
   ranks_.clear();
+  count_staged_clients();
   metrics_.daemon().gpu_memories.Decrement(static_cast<double>(std::exchange(open_, 0)));
 }
 

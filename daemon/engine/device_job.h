@@ -55,6 +55,7 @@ class DeviceJob {
   // The worker's number of what has been added. Must be there.
   uint32_t number_of(LocalRank rank, uint32_t id) const;
   uint32_t counters_of(LocalRank rank) const;
+  bool is_staging(LocalRank rank, uint32_t id) const;
 
   // One at least, which are numbered here; those of a stream are carried out one after another.
   // `ended` is called once, never from within: when all have ended, or one has failed.
@@ -77,10 +78,12 @@ class DeviceJob {
   struct Memory {
     uint32_t number = 0;
     bool is_answered = false;
+    bool is_staging = false;  // the client's, in place of what the worker cannot open
   };
   struct Rank {
     std::unordered_map<uint32_t, Memory> memories;  // by the session's id
     uint32_t counters = 0;                          // the worker's number
+    bool is_refused = false;                        // some memory, which has been logged
   };
   // What run() was given.
   struct UnderWay {
@@ -99,6 +102,9 @@ class DeviceJob {
   void on_ended(uint64_t number, const Status& status);
   void on_lost(const Status& why);
   void forget(uint32_t number);
+  void log_refused(LocalRank rank, const Status& status);
+  // How many ranks have memory in place of what the worker cannot open.
+  void count_staged_clients();
   void serve_staging();
   // What is there is not in use.
   Status grow_staging(uint64_t bytes);
@@ -127,6 +133,7 @@ class DeviceJob {
   uint32_t last_number_ = 0;
   uint64_t last_operation_ = 0;
   size_t open_ = 0;  // memories that the worker has, as the metric counts them
+  int64_t staged_clients_ = 0;  // likewise
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

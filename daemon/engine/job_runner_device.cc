@@ -115,14 +115,22 @@ void JobRunner::launch_on_device(const core::Launch& launch) {
   }
   double last_submitted_s = 0;
   uint64_t submissions = 0;
+  uint64_t staged = 0;
   for (size_t i = 0; i < launch.tickets.size(); ++i) {
     if (!launch.tickets[i]) continue;
-    const Held& item = held(locals[i % locals.size()], *launch.tickets[i]);
+    const LocalRank rank = locals[i % locals.size()];
+    const Held& item = held(rank, *launch.tickets[i]);
     last_submitted_s = std::max(last_submitted_s, item.submitted_s);
     ++submissions;
+    const OnDevice& places = on_device(rank, *launch.tickets[i]);
+    if (device_->is_staging(rank, places.input.memory) ||
+        device_->is_staging(rank, places.output.memory)) {
+      ++staged;
+    }
   }
   if (submissions > 0) metrics_->negotiation_seconds.Observe(steady_now_s() - last_submitted_s);
   context_.metrics.daemon().gpu_submissions.Increment(static_cast<double>(submissions));
+  context_.metrics.daemon().gpu_staged_submissions.Increment(static_cast<double>(staged));
   if (parts_.at(launch.process_set).ring().size() > 1) return launch_staged(launch);
 
   std::vector<gpu::WorkerOperation> operations =

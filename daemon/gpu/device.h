@@ -137,6 +137,8 @@ class Device {
   // pinned. It is unregistered before it is unmapped.
   virtual Status register_host(std::span<std::byte> memory) = 0;
   virtual Status unregister_host(std::byte* base) = 0;
+  // Where kernels have pinned memory. kInvalidArgument if some of it is not pinned.
+  virtual Result<DeviceAddress> address_of_host(std::span<const std::byte> memory) = 0;
 
   virtual Result<std::unique_ptr<Stream>> make_stream(Priority priority) = 0;
 };

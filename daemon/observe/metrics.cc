@@ -92,6 +92,12 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
       .gpu_staged_bytes = single_counter(
           registry, "rueda_gpu_staged_bytes_total",
           "Bytes of batches in device memory that went between nodes through host memory."),
+      .gpu_staged_clients =
+          single_gauge(registry, "rueda_gpu_staged_clients",
+                       "Clients with device memory that GPU workers cannot open."),
+      .gpu_staged_submissions = single_counter(
+          registry, "rueda_gpu_staged_submissions_total",
+          "Submissions of device memory that clients copied to host memory for GPU workers."),
       .order_sent = message("order", "sent"),
       .order_received = message("order", "received"),
       .membership_sent = message("membership", "sent"),

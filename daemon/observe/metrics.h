@@ -93,6 +93,9 @@ struct DaemonMetrics {
   prometheus::Counter& gpu_memories_added;  // rueda_gpu_memories_added_total
   prometheus::Counter& gpu_submissions;     // rueda_gpu_submissions_total: handed to workers
   prometheus::Counter& gpu_staged_bytes;    // rueda_gpu_staged_bytes_total: that left for other nodes
+  // rueda_gpu_staged_clients, rueda_gpu_staged_submissions_total: in memory that workers cannot open
+  prometheus::Gauge& gpu_staged_clients;
+  prometheus::Counter& gpu_staged_submissions;
   // rueda_control_messages_total{kind,direction}: kind is order (ready, decree), membership
   // (hello, join, start, leave, fail), heartbeat, timeline or nonfinite.
   prometheus::Counter& order_sent;

@@ -189,6 +189,7 @@ void AdminService::fill(v1::GetStatusReply& reply) const {
   reply.set_gpu_workers(static_cast<int32_t>(metrics_.daemon().gpu_workers.Value()));
   reply.set_gpu_workers_without_mps(
       static_cast<int32_t>(metrics_.daemon().gpu_workers_without_mps.Value()));
+  reply.set_gpu_staged_clients(static_cast<int32_t>(metrics_.daemon().gpu_staged_clients.Value()));
   reply.set_state(engine_.is_stopping() ? "stopping" : "ready");
 }
 

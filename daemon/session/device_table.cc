@@ -28,10 +28,10 @@ Status DeviceTable::check(const rueda_abi_device_memory& abi,
                           const std::vector<UniqueFd>& descriptors) const {
   const bool is_counters = abi.kind == RUEDA_ABI_DEVICE_COUNTERS;
   const size_t wanted = abi.kind == RUEDA_ABI_DEVICE_IPC ? 0 : 1;
-  if (abi.kind > RUEDA_ABI_DEVICE_COUNTERS || abi.reserved != 0 || descriptors.size() != wanted) {
+  if (abi.kind > RUEDA_ABI_DEVICE_STAGING || abi.reserved != 0 || descriptors.size() != wanted) {
     return refused("device memory of kind " + std::to_string(abi.kind) + " with " +
                    std::to_string(descriptors.size()) +
-                   " descriptors: known are 0 (none), 1 and 2 (one), and reserved fields are 0");
+                   " descriptors: known are 0 (none), 1, 2 and 3 (one), and reserved fields are 0");
   }
   if (is_counters != wants_counters()) {
     return refused("counters are shared once, and before device memory");
@@ -46,6 +46,7 @@ Status DeviceTable::check(const rueda_abi_device_memory& abi,
   if (abi.bytes == 0 || abi.bytes > kMaxDeviceBytes) {
     return refused("device memory of " + std::to_string(abi.bytes) + " bytes is not possible");
   }
+  if (abi.kind == RUEDA_ABI_DEVICE_STAGING) return check_memfd(descriptors.front().get(), abi.bytes);
   return Status::ok();
 }
 

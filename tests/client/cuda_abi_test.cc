@@ -34,6 +34,7 @@ TEST(CudaAbi, HasTheNumbersOfTheHeader) {
   EXPECT_EQ(kPortableAndMapped,
             static_cast<unsigned int>(CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP));
   EXPECT_EQ(kAtLeast, static_cast<unsigned int>(CU_STREAM_WAIT_VALUE_GEQ));
+  EXPECT_EQ(kNonBlocking, static_cast<unsigned int>(CU_STREAM_NON_BLOCKING));
 }
 
 }  // namespace

@@ -4,66 +4,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "client/src/device/memories.h"
+#include "tests/client/scripted_driver.h"
 
 namespace rueda::client {
 namespace {
 
 using ::testing::HasSubstr;
-
-// A driver whose allocations the test makes and frees, and which counts what it is asked.
-class ScriptedDriver final : public DeviceDriver {
- public:
-  void allocate(uint64_t base, uint64_t bytes, bool by_fd = false, uint8_t gpu = 1) {
-    allocations_[base] = {bytes, ++last_id_, by_fd, gpu};
-  }
-  void free(uint64_t base) { allocations_.erase(base); }
-
-  Result<DeviceAllocation> find(uint64_t address) override {
-    ++finds;
-    const auto* found = at(address);
-    if (found == nullptr) return Status{Code::kInvalidArgument, "no memory of a GPU's"};
-    return DeviceAllocation{
-        found->first, found->second.bytes, found->second.id, {found->second.gpu}};
-  }
-  uint64_t buffer_id(uint64_t address) override {
-    const auto* found = at(address);
-    return found == nullptr ? 0 : found->second.id;
-  }
-  Result<ExportedMemory> export_memory(const DeviceAllocation& allocation) override {
-    ++exports;
-    ExportedMemory exported;
-    exported.is_fd = allocations_.at(allocation.base).by_fd;
-    exported.fd = exported.is_fd ? UniqueFd(::dup(0)) : UniqueFd();
-    exported.ipc[0] = static_cast<std::byte>(allocation.buffer_id);
-    return exported;
-  }
-  Result<uint64_t> register_host(std::span<std::byte>) override { return uint64_t{0}; }
-  void unregister_host(std::byte*) override {}
-  Status write_value(void*, uint64_t, uint64_t) override { return Status::ok(); }
-  Status wait_value(void*, uint64_t, uint64_t) override { return Status::ok(); }
-
-  int finds = 0;
-  int exports = 0;
-
- private:
-  struct Allocation {
-    uint64_t bytes = 0;
-    uint64_t id = 0;
-    bool by_fd = false;
-    uint8_t gpu = 1;
-  };
-  const std::pair<const uint64_t, Allocation>* at(uint64_t address) const {
-    const auto after = allocations_.upper_bound(address);
-    if (after == allocations_.begin()) return nullptr;
-    const auto& found = *std::prev(after);
-    return address - found.first < found.second.bytes ? &found : nullptr;
-  }
-  std::map<uint64_t, Allocation> allocations_;
-  uint64_t last_id_ = 0;
-};
 
 class DeviceMemoriesTest : public testing::Test {
  protected:
@@ -85,21 +33,26 @@ class DeviceMemoriesTest : public testing::Test {
                    },
                    .remove =
                        [this](uint32_t id) {
-                         if (in_use.contains(id)) {
-                           return Status{Code::kUnavailable, "it is in use by a submission"};
-                         }
                          for (size_t i = 0; i < joined.size(); ++i) {
                            if (!open.contains(static_cast<uint32_t>(kFirstJoin + 1 + i))) continue;
                            EXPECT_FALSE(std::ranges::count(joined[i], id)) << "a join has it";
                          }
-                         open.erase(id);
+                         EXPECT_EQ(open.erase(id), 1u);
                          return Status::ok();
-                       }}) {}
+                       },
+                   .check_unused =
+                       [this](uint64_t begin, uint64_t end) {
+                         const auto used = in_use.lower_bound(begin);
+                         if (used == in_use.end() || *used >= end) return Status::ok();
+                         return Status{Code::kInvalidArgument, "it is in use by a submission"};
+                       }},
+                  [this](const Status& why) { staged.push_back(why); }) {}
 
   ScriptedDriver driver_;
   std::vector<rueda_abi_device_memory> added;
   std::set<uint32_t> open;
-  std::set<uint32_t> in_use;
+  std::set<uint64_t> in_use;  // addresses
+  std::vector<Status> staged;
   Status add_fails;
   static constexpr uint32_t kFirstJoin = 1'000'000;
   std::vector<std::vector<uint32_t>> joined;
@@ -200,7 +153,7 @@ TEST_F(DeviceMemoriesTest, WhatIsForgottenIsSharedAgain) {
 TEST_F(DeviceMemoriesTest, MemoryInUseStaysKnown) {
   driver_.allocate(0x1000, 4096);
   ASSERT_TRUE(memories_.locate(0x1000, 8).is_ok());
-  in_use.insert(1);
+  in_use.insert(0x1008);
   EXPECT_EQ(memories_.forget(0x1000).code(), Code::kInvalidArgument);
   EXPECT_EQ(memories_.locate(0x1000, 8).value().memory_id, 1u);
   driver_.free(0x1000);
@@ -220,6 +173,34 @@ TEST_F(DeviceMemoriesTest, ErrorsLeaveNothingKnown) {
   EXPECT_EQ(memories_.stats().known, 0u);
   add_fails = Status::ok();
   EXPECT_TRUE(memories_.locate(0x1000, 8).is_ok());
+}
+
+TEST_F(DeviceMemoriesTest, WhatTheWorkerCannotOpenIsStagedAndSaidOnce) {
+  driver_.allocate(0x1000, 4096);
+  driver_.allocate(0x2000, 4096);
+  driver_.allocate(0x4000, 4096);
+  add_fails = {Code::kPermission, "it cannot be opened"};
+  for (const uint64_t address : {0x1000u, 0x1800u, 0x4000u}) {
+    const auto place = memories_.locate(address, 8);
+    ASSERT_TRUE(place.is_ok()) << place.status().message();
+    EXPECT_TRUE(place.value().is_staged);
+  }
+  ASSERT_EQ(staged.size(), 1u);
+  EXPECT_EQ(staged[0], add_fails);
+  EXPECT_EQ(memories_.stats().misses, 2u);
+  EXPECT_EQ(memories_.stats().hits, 1u) << "it is known that it cannot be opened";
+  add_fails = Status::ok();
+  EXPECT_TRUE(memories_.locate(0x1000, 8).value().is_staged);
+  // A tensor is staged when some of it is, of whatever kind the allocations are.
+  EXPECT_TRUE(memories_.locate(0x1ff8, 16).value().is_staged);
+  EXPECT_FALSE(memories_.locate(0x2000, 8).value().is_staged);
+  EXPECT_TRUE(joined.empty());
+  // In use, it stays known; another allocation may be one that can be opened.
+  in_use.insert(0x4008);
+  EXPECT_EQ(memories_.forget(0x4000).code(), Code::kInvalidArgument);
+  in_use.clear();
+  EXPECT_TRUE(memories_.forget(0x4000).is_ok());
+  EXPECT_FALSE(memories_.locate(0x4000, 8).value().is_staged);
 }
 
 // Pieces of 0x1000 bytes from 0x1000 on, by descriptors.
@@ -311,7 +292,7 @@ TEST_F(DeviceJoinsTest, APieceThatIsForgottenTakesItsJoinsWithIt) {
 TEST_F(DeviceJoinsTest, AJoinInUseStaysAndSoDoItsPieces) {
   map(3);
   EXPECT_EQ(id_at(0x1800, 0x2000), kFirstJoin + 1);
-  in_use.insert(kFirstJoin + 1);
+  in_use.insert(0x2800);
   EXPECT_EQ(memories_.forget(0x2000).code(), Code::kInvalidArgument);
   EXPECT_EQ(id_at(0x1800, 0x2000), kFirstJoin + 1);
   map_again(0x2000);

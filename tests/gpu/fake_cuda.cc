@@ -264,6 +264,10 @@ int cuStreamCreate(void** stream, unsigned int) {
   auto made = state().device.make_stream(Priority::kLow);
   return made.is_ok() ? put(stream, std::move(made).value().release()) : to_result(made.status());
 }
+int cuStreamDestroy_v2(void* stream) {
+  delete static_cast<Stream*>(stream);
+  return kSuccess;
+}
 int cuStreamSynchronize(void* stream) { return wait_for(state().stream(stream)); }
 int cuStreamQuery(void* stream) {
   const Result<bool> is_idle = state().stream(stream).is_idle();

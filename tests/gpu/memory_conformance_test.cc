@@ -1,6 +1,7 @@
 // What every device says of memory: limits, addresses, handles of other processes.
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <set>
 
 #include <unistd.h>
@@ -72,6 +73,32 @@ TEST_P(GpuMemory, OutOfMemoryIsAnErrorLikeOthers) {
     EXPECT_EQ(device().allocate(too_much, sharing).status().code(), Code::kResourceExhausted);
   }
   EXPECT_NE(allocate(100), 0u);
+}
+
+TEST_P(GpuMemory, KernelsReadAndWritePinnedMemoryOfTheHost) {
+  const auto pinned = device().allocate_host(8192);
+  ASSERT_TRUE(pinned.is_ok());
+  const std::span<std::byte> host = pinned.value();
+  const auto at = device().address_of_host(host.subspan(4096));
+  ASSERT_TRUE(at.is_ok()) << at.status().to_string();
+  EXPECT_EQ(at.value() - device().address_of_host(host).value(), 4096u);
+  std::vector<int32_t> numbers(1024);
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int32_t>(3 * i);
+  std::memcpy(host.data() + 4096, numbers.data(), 4096);
+  const DeviceAddress other = allocate(4096);
+  put(other, std::as_bytes(std::span(numbers)));
+  const auto stream = make_stream();
+  const std::array<DeviceAddress, 2> both{at.value(), other};
+  const Segment segment{.count = numbers.size(), .sources = both, .destinations = both};
+  ASSERT_TRUE(stream->reduce({.dtype = DType::kInt32, .segments = {&segment, 1}}).is_ok());
+  ASSERT_TRUE(finish(*stream).is_ok());
+  for (int32_t& number : numbers) number *= 2;
+  EXPECT_EQ(std::memcmp(host.data() + 4096, numbers.data(), 4096), 0);
+  EXPECT_TRUE(std::ranges::equal(get(other, 4096), std::as_bytes(std::span(numbers))));
+  std::array<std::byte, 8> unpinned{};
+  EXPECT_EQ(device().address_of_host(unpinned).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(device().address_of_host({host.data() + 1, 8192}).status().code(),
+            Code::kInvalidArgument);
 }
 
 TEST_P(GpuMemory, OnlyWhatWasAllocatedIsFreed) {

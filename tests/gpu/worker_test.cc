@@ -1,7 +1,9 @@
 // What a worker does of what the daemon tells it, and what ends it.
+#include <algorithm>
 #include <cstring>
 
 #include <gtest/gtest.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -145,7 +147,8 @@ TEST_F(WorkerTest, WhatCannotBeDoneFailsAloneAndReleasesWhoWaits) {
 TEST_F(WorkerTest, MemoryThatCannotBeOpenedIsToldAndNoMore) {
   open_and_share();
   add(5, {.bytes = 10});
-  expect_outcome(WorkerMessage::kMemoryAdded, 5, Code::kInvalidArgument);
+  expect_outcome(WorkerMessage::kMemoryAdded, 5, Code::kPermission);
+  EXPECT_NE(text_.find("cannot open this device memory"), std::string::npos) << text_;
   Packet unsealed(WorkerMessage::kAddMemory);
   unsealed.add(AddMemoryBody{.memory = 6, .kind = MemoryKind::kHost, .bytes = 4096});
   unsealed.fd = UniqueFd(::memfd_create("may shrink", MFD_CLOEXEC));
@@ -155,6 +158,51 @@ TEST_F(WorkerTest, MemoryThatCannotBeOpenedIsToldAndNoMore) {
   EXPECT_NE(text_.find("sealed"), std::string::npos) << text_;
   run(sum_of_two(1));
   expect_outcome(WorkerMessage::kEnded, 1, Code::kOk);
+}
+
+TEST_F(WorkerTest, ALackOfMemoryIsNoLackOfPermission) {
+  open_and_share();
+  device_->fail_once("import_memory", {Code::kResourceExhausted, "no addresses"});
+  add(5, {.bytes = 10});
+  expect_outcome(WorkerMessage::kMemoryAdded, 5, Code::kResourceExhausted);
+}
+
+TEST_F(WorkerTest, KernelsHaveHostMemoryInPlaceOfDeviceMemory) {
+  open_and_share();
+  UniqueFd memfd(::memfd_create("staging", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(memfd.get(), 4096), 0);
+  ASSERT_EQ(::fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  auto* const there = static_cast<float*>(
+      ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, memfd.get(), 0));
+  std::fill_n(there, kCount, 5.0f);
+  const auto add_mapped = [&](uint32_t number) {
+    Packet packet(WorkerMessage::kAddMemory);
+    packet.add(AddMemoryBody{.memory = number, .kind = MemoryKind::kMapped, .bytes = 4096});
+    packet.fd = UniqueFd(::dup(memfd.get()));
+    send(packet);
+  };
+  add_mapped(40);
+  expect_outcome(WorkerMessage::kMemoryAdded, 40, Code::kOk);
+  WorkerOperation operation = sum_of_two(1);
+  operation.segments[0].sources[1] = {.memory = 40};
+  operation.segments[0].destinations[1] = {.memory = 40};
+  run(operation);
+  expect_outcome(WorkerMessage::kEnded, 1, Code::kOk);
+  EXPECT_EQ(values(ranks_[0]), all(6));
+  EXPECT_EQ(std::vector<float>(there, there + kCount), all(6));
+  // Bounds are checked, and it goes as other memory goes.
+  operation.segments[0].sources[1].offset = 4096;
+  operation.number = 2;
+  run(operation);
+  expect_outcome(WorkerMessage::kEnded, 2, Code::kNotFound);
+  Packet remove(WorkerMessage::kRemoveMemory);
+  send(remove.add(RemoveMemoryBody{40}));
+  device_->fail_once("address_of_host", {Code::kInternal, "it is not to be had"});
+  add_mapped(41);
+  expect_outcome(WorkerMessage::kMemoryAdded, 41, Code::kInternal);
+  add_mapped(40);
+  expect_outcome(WorkerMessage::kMemoryAdded, 40, Code::kOk);
+  ::munmap(there, 4096);
 }
 
 TEST_F(WorkerTest, RemovedMemoryIsClosedWhenNothingIsUnderWay) {

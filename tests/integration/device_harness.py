@@ -2,16 +2,21 @@
 the machine's (tests/gpu/run.sh). RUEDA_TEST_PYTHON is the ranks' Python, instead of Debian's."""
 
 import os
+import re
 import tempfile
 import unittest
 
 import harness
-from harness import BUILD, IntegrationTest
+from harness import BUILD, SOURCE, IntegrationTest, wait_until
 
 IS_REAL = os.environ.get("RUEDA_TEST_GPU") == "cuda"
 PYTHON = os.environ.get("RUEDA_TEST_PYTHON", harness.PYTHON)
 
 needs_fake = unittest.skipIf(IS_REAL, "only a fake GPU can be made to be so")
+
+
+def device_rank(*scenarios):
+    return [PYTHON, os.path.join(SOURCE, "tests", "integration", "device_rank.py"), *scenarios]
 
 
 class DeviceIntegrationTest(IntegrationTest):
@@ -30,3 +35,31 @@ class DeviceIntegrationTest(IntegrationTest):
 
     def start_daemons(self, *node_ids, plugin=None):
         return super().start_daemons(*node_ids, arguments=["--gpu-plugin", plugin or self.plugin])
+
+    def run_job(self, ranks, *scenarios, extra=()):
+        daemon, = self.start_daemons("alpha")
+        job = self.start_job([daemon], [ranks], device_rank(*scenarios), extra)
+        self.assertEqual(job.exit_codes(), [0], job.output() + daemon.output())
+        return daemon, job
+
+    def worker_of(self, daemon):
+        found = wait_until(lambda: re.findall(r"the GPU worker of job \S+ on node alpha starts \(pid (\d+)\)",
+                                              daemon.output()))
+        return int(found[-1])
+
+    def run_between_nodes(self, ranks, *scenarios, extra=()):
+        daemons = self.start_daemons(*("alpha", "beta", "gamma")[:len(ranks)])
+        job = self.start_job(daemons, ranks, device_rank(*scenarios), extra)
+        codes = job.exit_codes()
+        self.assertEqual(codes, [0] * len(ranks), job.output() + "".join(daemon.output() for daemon in daemons))
+        for daemon in daemons:
+            self.assertGreater(daemon.metric("rueda_gpu_staged_bytes_total"), 0)
+            self.assertTrue(wait_until(lambda d=daemon: d.metric("rueda_gpu_workers") == 0, 10))
+            self.assertEqual(daemon.metric("rueda_gpu_memories"), 0)
+            self.assertEqual(daemon.metric("rueda_gpu_worker_losses_total"), 0)
+
+    def assert_error(self, job, number, pattern, since_s, within_s):
+        error = job.wait_for(number, r"^error (-?\d+) at (\S+) (.*)$")
+        self.assertRegex(f"{error.group(1)} {error.group(3)}", pattern, f"rank {number}")
+        self.assertLess(float(error.group(2)) - since_s, within_s, error.group(0))
+        job.wait_for(number, "^released")

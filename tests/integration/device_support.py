@@ -119,10 +119,13 @@ class Gpu:
 
 
 class Pinned:
-    """Host memory that streams copy from and to, as an array."""
+    """Host memory that streams copy from and to, as an array. It stays, as it stays pinned."""
+
+    _kept = []
 
     def __init__(self, gpu, count, dtype):
         self._map = mmap.mmap(-1, max(count * np.dtype(dtype).itemsize, 1))
+        self._kept.append(self._map)
         self.array = np.frombuffer(self._map, dtype, count)
         self.at = c_void_p(self.array.ctypes.data)
         gpu("cuMemHostRegister_v2", self.at, c_size_t(self.array.nbytes), c_uint(3))

@@ -8,30 +8,15 @@ import signal
 import time
 
 import harness
-from device_harness import PYTHON, DeviceIntegrationTest, needs_fake
-from harness import SLOWNESS, SOURCE, wait_until
+from device_harness import DeviceIntegrationTest, device_rank, needs_fake
+from harness import SLOWNESS, wait_until
 
 RANK_LOST_S = 2.0 * SLOWNESS
 # A worker that is lost is waited for, so that nothing touches memory when the ranks are told.
 WORKER_LOST_S = 4.0 * SLOWNESS
 
 
-def device_rank(*scenarios):
-    return [PYTHON, os.path.join(SOURCE, "tests", "integration", "device_rank.py"), *scenarios]
-
-
 class DeviceTest(DeviceIntegrationTest):
-
-    def run_job(self, ranks, *scenarios, extra=()):
-        daemon, = self.start_daemons("alpha")
-        job = self.start_job([daemon], [ranks], device_rank(*scenarios), extra)
-        self.assertEqual(job.exit_codes(), [0], job.output() + daemon.output())
-        return daemon, job
-
-    def worker_of(self, daemon):
-        found = wait_until(lambda: re.findall(r"the GPU worker of job \S+ on node alpha starts \(pid (\d+)\)",
-                                              daemon.output()))
-        return int(found[-1])
 
     def test_results_are_those_of_host_memory(self):
         for ranks in (2, 3):
@@ -67,6 +52,9 @@ class DeviceTest(DeviceIntegrationTest):
     def test_an_allocator_that_announces_what_it_frees(self):
         self.run_job(2, "announced")
 
+    def test_forgetting_memory_right_behind_a_submission_does_not_overtake_it(self):
+        self.run_job(2, "forgotten", "two_streams")
+
     def test_tensors_across_several_allocations(self):
         for ranks in (2, 3):
             daemon, _ = self.run_job(ranks, "across", "across_known", "across_again", "across_streams")
@@ -99,17 +87,6 @@ class DeviceTest(DeviceIntegrationTest):
             error = job.wait_for(number, "^error (.*)$").group(1)
             self.assertRegex(error, 'tensor "t".* memory is (host|device) memory on rank [01] and (host|device) memory '
                                     "on rank [01]")
-
-    def run_between_nodes(self, ranks, *scenarios, extra=()):
-        daemons = self.start_daemons(*("alpha", "beta", "gamma")[:len(ranks)])
-        job = self.start_job(daemons, ranks, device_rank(*scenarios), extra)
-        codes = job.exit_codes()
-        self.assertEqual(codes, [0] * len(ranks), job.output() + "".join(daemon.output() for daemon in daemons))
-        for daemon in daemons:
-            self.assertGreater(daemon.metric("rueda_gpu_staged_bytes_total"), 0)
-            self.assertTrue(wait_until(lambda d=daemon: d.metric("rueda_gpu_workers") == 0, 10))
-            self.assertEqual(daemon.metric("rueda_gpu_memories"), 0)
-            self.assertEqual(daemon.metric("rueda_gpu_worker_losses_total"), 0)
 
     def test_between_nodes_results_are_those_of_host_memory(self):
         self.run_between_nodes([1, 1], "same", "broadcast", "group")
@@ -221,12 +198,6 @@ class DeviceTest(DeviceIntegrationTest):
         os.kill(job.pid_of(0), signal.SIGKILL)
         job.exit_codes()
         self.assertTrue(wait_until(lambda: daemon.metric("rueda_gpu_workers_without_mps") == 0, 10))
-
-    def assert_error(self, job, number, pattern, since_s, within_s):
-        error = job.wait_for(number, r"^error (-?\d+) at (\S+) (.*)$")
-        self.assertRegex(f"{error.group(1)} {error.group(3)}", pattern, f"rank {number}")
-        self.assertLess(float(error.group(2)) - since_s, within_s, error.group(0))
-        job.wait_for(number, "^released")
 
     def test_kill_of_the_worker_ends_the_job_and_the_next_has_another(self):
         daemon, = self.start_daemons("alpha")

@@ -68,6 +68,8 @@ TEST(Metrics, EachDaemonFieldHasItsOwnSeries) {
   daemon.gpu_worker_losses.Increment(19);
   daemon.gpu_workers_without_mps.Set(20);
   daemon.gpu_staged_bytes.Increment(21);
+  daemon.gpu_staged_clients.Set(22);
+  daemon.gpu_staged_submissions.Increment(23);
   const std::string text = metrics.render();
   for (const char* line :
        {"rueda_clients 1\n", "rueda_jobs 2\n", "rueda_arena_bytes 3\n", "rueda_staging_bytes 4\n",
@@ -81,7 +83,8 @@ TEST(Metrics, EachDaemonFieldHasItsOwnSeries) {
         "rueda_late_joins_total 15\n", "rueda_unreachable_pairs 16\n",
         "rueda_unmeasured_jobs_total 17\n", "rueda_gpu_workers 18\n",
         "rueda_gpu_workers_without_mps 20\n", "rueda_gpu_staged_bytes_total 21\n",
-        "rueda_gpu_worker_losses_total 19\n"}) {
+        "rueda_gpu_worker_losses_total 19\n", "rueda_gpu_staged_clients 22\n",
+        "rueda_gpu_staged_submissions_total 23\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
 }

@@ -92,6 +92,25 @@ TEST_F(DeviceMemoryTest, ReachesTheEngineAsItIs) {
   EXPECT_TRUE(events_.memories[2].fd.is_open());
 }
 
+TEST_F(DeviceMemoryTest, HostMemoryInPlaceOfTheDevicesIsNamedAsThatIs) {
+  start();
+  share_counters();
+  const UniqueFd memfd = make_memfd(1 << 20);
+  const uint32_t id = share(memory_of(RUEDA_ABI_DEVICE_STAGING, 1 << 20), {memfd.get()});
+  EXPECT_EQ(events_.memories[1].kind, RUEDA_ABI_DEVICE_STAGING);
+  EXPECT_TRUE(events_.memories[1].fd.is_open());
+  const UniqueFd file = make_memfd(4096);
+  const uint32_t other = share(memory_of(RUEDA_ABI_DEVICE_FD, 4096), {file.get()});
+  rueda_abi_device_join join{};
+  join.count = 2;
+  join.memory_ids[0] = other;
+  join.memory_ids[1] = id;
+  const rueda_abi_status refused =
+      request(*client_, RUEDA_ABI_DEVICE_JOIN, &join, sizeof(join));
+  EXPECT_THAT(refused.text, HasSubstr("cannot be joined"));
+  EXPECT_EQ(remove(id).code, 0);
+}
+
 TEST_F(DeviceMemoryTest, AnswersKeepTheirOrderThoughOneIsAwaited) {
   start();
   const UniqueFd memfd = make_memfd(kCounterBytes);
@@ -126,7 +145,12 @@ TEST_F(DeviceMemoryTest, WhatCannotBeIsRefusedAndTheSessionGoesOn) {
   share_counters();
   EXPECT_THAT(refusal(memory_of(RUEDA_ABI_DEVICE_COUNTERS, kCounterBytes), {counters.get()}),
               HasSubstr("counters are shared once"));
-  EXPECT_THAT(refusal(memory_of(3, 4096)), HasSubstr("kind 3"));
+  EXPECT_THAT(refusal(memory_of(4, 4096)), HasSubstr("kind 4"));
+  EXPECT_THAT(refusal(memory_of(RUEDA_ABI_DEVICE_STAGING, 4096)), HasSubstr("0 descriptors"));
+  EXPECT_THAT(refusal(memory_of(RUEDA_ABI_DEVICE_STAGING, kCounterBytes), {unsealed.get()}),
+              HasSubstr("not sealed"));
+  EXPECT_THAT(refusal(memory_of(RUEDA_ABI_DEVICE_STAGING, 4096), {counters.get()}),
+              HasSubstr("4096"));
   EXPECT_THAT(refusal(memory_of(RUEDA_ABI_DEVICE_IPC, 4096), {counters.get()}),
               HasSubstr("1 descriptors"));
   EXPECT_THAT(refusal(memory_of(RUEDA_ABI_DEVICE_FD, 4096)), HasSubstr("0 descriptors"));

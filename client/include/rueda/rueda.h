@@ -348,6 +348,7 @@ typedef struct rueda_device_stats {
   uint64_t allocations;        /* known now */
   uint64_t stream_waits;       /* tensors that a stream was told to wait for */
   uint64_t buffer_checks;      /* how often the driver was asked whether memory is still the same */
+  uint64_t staged_submissions; /* tensors that went through host memory on their way to the worker */
 } rueda_device_stats;
 RUEDA_API int rueda_get_device_stats(rueda_device_stats* stats);
 

@@ -142,7 +142,8 @@ def stats() -> Stats:
 
 class DeviceStats(NamedTuple):
     """Counters of tensors in device memory since init(), and of librueda's cache of allocations. buffer_checks: how
-    often the driver was asked whether memory is still the same."""
+    often the driver was asked whether memory is still the same. staged_submissions: tensors in memory that the GPU
+    worker cannot open."""
 
     submissions: int
     cache_hits: int
@@ -151,6 +152,7 @@ class DeviceStats(NamedTuple):
     allocations: int
     stream_waits: int
     buffer_checks: int
+    staged_submissions: int
 
 
 def device_stats() -> DeviceStats:

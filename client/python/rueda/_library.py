@@ -47,7 +47,7 @@ class Stats(Structure):
 class DeviceStats(Structure):
     _fields_ = [("submissions", c_uint64), ("cache_hits", c_uint64), ("cache_misses", c_uint64),
                 ("recycled_addresses", c_uint64), ("allocations", c_uint64), ("stream_waits", c_uint64),
-                ("buffer_checks", c_uint64)]
+                ("buffer_checks", c_uint64), ("staged_submissions", c_uint64)]
 
 
 class Nonfinite(Structure):

@@ -38,6 +38,7 @@ class DeviceCounters {
   bool is_announced(uint64_t ticket) const { return has_reached(ready_at(ticket), ticket); }
   // The stream goes on when the ticket's output is there.
   Status wait(void* stream, uint64_t ticket);
+  bool is_done(uint64_t ticket) const { return has_reached(done_at(ticket), ticket); }
   // Whoever waits for the ticket's output goes on, if the worker has not seen to it.
   void release(uint64_t ticket);
 

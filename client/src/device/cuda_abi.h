@@ -35,6 +35,7 @@ inline constexpr unsigned int kDeviceMemory = 2;
 inline constexpr int kFileDescriptor = 1;  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 inline constexpr unsigned int kPortableAndMapped = 1 | 2;  // CU_MEMHOSTREGISTER_*
 inline constexpr unsigned int kAtLeast = 0;                // CU_STREAM_WAIT_VALUE_GEQ
+inline constexpr unsigned int kNonBlocking = 1;            // CU_STREAM_NON_BLOCKING
 
 struct Functions {
   CuResult (*init)(unsigned int) = nullptr;
@@ -56,6 +57,11 @@ struct Functions {
   CuResult (*host_unregister)(void*) = nullptr;
   CuResult (*stream_write)(void*, CuPointer, uint64_t, unsigned int) = nullptr;
   CuResult (*stream_wait)(void*, CuPointer, uint64_t, unsigned int) = nullptr;
+  CuResult (*stream_create)(void**, unsigned int) = nullptr;
+  CuResult (*stream_destroy)(void*) = nullptr;
+  CuResult (*stream_synchronize)(void*) = nullptr;
+  CuResult (*copy_to_host)(void*, CuPointer, size_t, void*) = nullptr;
+  CuResult (*copy_to_device)(CuPointer, const void*, size_t, void*) = nullptr;
 };
 
 }  // namespace rueda::client::cuda

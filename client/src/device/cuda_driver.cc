@@ -27,6 +27,11 @@ class CudaDriver final : public DeviceDriver {
   void unregister_host(std::byte* memory) override;
   Status write_value(void* stream, uint64_t counter, uint64_t value) override;
   Status wait_value(void* stream, uint64_t counter, uint64_t value) override;
+  Result<void*> make_stream() override;
+  void free_stream(void* stream) override;
+  Status synchronize(void* stream) override;
+  Status copy_to_host(void* stream, std::byte* to, uint64_t from, size_t bytes) override;
+  Status copy_to_device(void* stream, uint64_t to, const std::byte* from, size_t bytes) override;
 
  private:
   // A thread that has never used CUDA has no context: while this lives it has that of some memory.
@@ -95,6 +100,11 @@ Result<std::unique_ptr<DeviceDriver>> CudaDriver::load(const char* library) {
   look_up("cuMemHostUnregister", functions.host_unregister);
   look_up("cuStreamWriteValue64_v2", functions.stream_write);
   look_up("cuStreamWaitValue64_v2", functions.stream_wait);
+  look_up("cuStreamCreate", functions.stream_create);
+  look_up("cuStreamDestroy_v2", functions.stream_destroy);
+  look_up("cuStreamSynchronize", functions.stream_synchronize);
+  look_up("cuMemcpyDtoHAsync_v2", functions.copy_to_host);
+  look_up("cuMemcpyHtoDAsync_v2", functions.copy_to_device);
   if (!missing.empty()) {
     return Status{Code::kUnavailable, std::string("the GPU driver ") + library + " has no " +
                                           missing +
@@ -227,7 +237,7 @@ Result<uint64_t> CudaDriver::register_host(std::span<std::byte> memory) {
     result = functions_.host_pointer(&at, memory.data(), 0);
     if (result != kSuccess) (void)functions_.host_unregister(memory.data());
   }
-  if (Status status = to_status(result, "counters cannot be pinned"); !status.is_ok()) {
+  if (Status status = to_status(result, "host memory cannot be pinned"); !status.is_ok()) {
     return status;
   }
   return static_cast<uint64_t>(at);
@@ -248,6 +258,36 @@ Status CudaDriver::wait_value(void* stream, uint64_t counter, uint64_t value) {
   const InContext in_context(functions_, context_);
   return to_status(functions_.stream_wait(stream, counter, value, kAtLeast),
                    "a stream cannot be told to wait for a counter");
+}
+
+Result<void*> CudaDriver::make_stream() {
+  const InContext in_context(functions_, context_);
+  void* stream = nullptr;
+  Status status = to_status(functions_.stream_create(&stream, kNonBlocking), "a stream");
+  if (!status.is_ok()) return status;
+  return stream;
+}
+
+void CudaDriver::free_stream(void* stream) {
+  const InContext in_context(functions_, context_);
+  (void)functions_.stream_destroy(stream);
+}
+
+Status CudaDriver::synchronize(void* stream) {
+  const InContext in_context(functions_, context_);
+  return to_status(functions_.stream_synchronize(stream), "copies between device and host memory");
+}
+
+Status CudaDriver::copy_to_host(void* stream, std::byte* to, uint64_t from, size_t bytes) {
+  const InContext in_context(functions_, context_);
+  return to_status(functions_.copy_to_host(to, from, bytes, stream),
+                   "device memory cannot be copied to host memory");
+}
+
+Status CudaDriver::copy_to_device(void* stream, uint64_t to, const std::byte* from, size_t bytes) {
+  const InContext in_context(functions_, context_);
+  return to_status(functions_.copy_to_device(to, from, bytes, stream),
+                   "host memory cannot be copied to device memory");
 }
 
 }  // namespace

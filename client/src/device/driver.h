@@ -52,6 +52,15 @@ class DeviceDriver {
   // wait: goes on when int64(*counter - value) >= 0.
   virtual Status write_value(void* stream, uint64_t counter, uint64_t value) = 0;
   virtual Status wait_value(void* stream, uint64_t counter, uint64_t value) = 0;
+
+  // A stream that waits for no other.
+  virtual Result<void*> make_stream() = 0;
+  virtual void free_stream(void* stream) = 0;
+  // Until all that it has is done.
+  virtual Status synchronize(void* stream) = 0;
+  // In the order of the stream. The host's side is pinned.
+  virtual Status copy_to_host(void* stream, std::byte* to, uint64_t from, size_t bytes) = 0;
+  virtual Status copy_to_device(void* stream, uint64_t to, const std::byte* from, size_t bytes) = 0;
 };
 
 // The process's, loaded at the first call: libcuda.so.1, or the file that RUEDA_CUDA_LIBRARY names.

@@ -1,5 +1,6 @@
 #include "client/src/device/memories.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -10,11 +11,6 @@ namespace {
 
 // Of a session that is over nothing needs to be removed.
 bool is_in_flight(const Status& removed) { return removed.code() == Code::kUnavailable; }
-
-Status freed_in_flight(const Status& removed) {
-  return {Code::kInvalidArgument, "device memory was freed while a submission in flight uses it (" +
-                                      removed.message() + ")"};
-}
 
 }  // namespace
 
@@ -31,10 +27,15 @@ Result<DeviceMemories::Place> DeviceMemories::locate(uint64_t address, size_t by
   const Result<Entry> found = find_or_add(address, 0, use);
   if (!found.is_ok()) return found.status();
   const Entry entry = found.value();
-  Result<Place> place = Place{entry->second.memory_id, address - entry->first, nullptr};
+  Result<Place> place = place_in(entry->second, address - entry->first);
   if (bytes > end_of(entry) - address) place = locate_joined(entry, address, bytes, use);
   if (place.is_ok() && !use.is_miss) ++stats_.hits;
   return place;
+}
+
+DeviceMemories::Place DeviceMemories::place_in(const Known& known, uint64_t offset) {
+  if (known.is_staged()) return {.is_staged = true};
+  return {.memory_id = known.memory_id, .offset = offset};
 }
 
 bool DeviceMemories::is_check_due() {
@@ -94,8 +95,11 @@ Result<DeviceMemories::Entry> DeviceMemories::add(uint64_t address, uint64_t lea
   std::memcpy(memory.device, allocation.device.data(), sizeof(memory.device));
   std::memcpy(memory.ipc, exported.value().ipc.data(), sizeof(memory.ipc));
   const Result<uint32_t> id = registrar_.add(memory, exported.value().fd.get());
-  if (!id.is_ok()) return id.status();
-  const Known known{allocation.bytes, allocation.buffer_id, id.value(), is_fd, allocation.device};
+  const bool is_staged = id.status().code() == Code::kPermission;
+  if (!id.is_ok() && !is_staged) return id.status();
+  if (is_staged && on_staged_) std::exchange(on_staged_, nullptr)(id.status());
+  const Known known{allocation.bytes, allocation.buffer_id, is_staged ? 0 : id.value(), is_fd,
+                    allocation.device};
   return known_.insert_or_assign(allocation.base, known).first;
 }
 
@@ -108,6 +112,9 @@ Result<DeviceMemories::Place> DeviceMemories::locate_joined(Entry first, uint64_
         std::to_string(bytes) + " bytes of device memory reach beyond their allocation, " +
             std::to_string(end_of(first) - address) + " bytes on: " + run.status().message()};
   }
+  const bool is_staged = std::any_of(run.value().begin(), run.value().end(),
+                                     [](Entry piece) { return piece->second.is_staged(); });
+  if (is_staged) return Place{.is_staged = true};
   JoinEntry found = joins_.find({first->first, end_of(run.value().back())});
   if (found == joins_.end()) {
     count_miss(use);
@@ -117,7 +124,8 @@ Result<DeviceMemories::Place> DeviceMemories::locate_joined(Entry first, uint64_
   }
   Join& joined = found->second;
   joined.used_at = ++join_uses_;
-  return Place{joined.memory_id, address - first->first, joined.hold};
+  return Place{
+      .memory_id = joined.memory_id, .offset = address - first->first, .hold = joined.hold};
 }
 
 Result<std::vector<DeviceMemories::Entry>> DeviceMemories::find_run(Entry first, uint64_t address,
@@ -136,7 +144,8 @@ Result<std::vector<DeviceMemories::Entry>> DeviceMemories::find_run(Entry first,
                                                " of them: " + found.status().message()};
     }
     run.push_back(found.value());
-    if (!first->second.is_fd || !run.back()->second.is_fd) {
+    const bool is_staged = first->second.is_staged() || run.back()->second.is_staged();
+    if (!is_staged && (!first->second.is_fd || !run.back()->second.is_fd)) {
       return Status{Code::kInvalidArgument,
                     "only what virtual memory management has mapped can be joined, not "
                     "cudaMalloc's; hand over a tensor that lies in one allocation"};
@@ -186,16 +195,21 @@ Status DeviceMemories::drop_joins_of(Entry entry) {
       continue;
     }
     const Status removed = registrar_.remove(join->second.memory_id);
-    if (is_in_flight(removed)) return freed_in_flight(removed);
+    if (is_in_flight(removed)) return removed;
     join = joins_.erase(join);
   }
   return Status::ok();
 }
 
 Status DeviceMemories::drop(Entry entry) {
+  if (Status status = registrar_.check_unused(entry->first, end_of(entry)); !status.is_ok()) {
+    return status;
+  }
   if (Status status = drop_joins_of(entry); !status.is_ok()) return status;
-  const Status removed = registrar_.remove(entry->second.memory_id);
-  if (is_in_flight(removed)) return freed_in_flight(removed);
+  if (!entry->second.is_staged()) {
+    const Status removed = registrar_.remove(entry->second.memory_id);
+    if (is_in_flight(removed)) return removed;
+  }
   known_.erase(entry);
   return Status::ok();
 }

@@ -38,8 +38,13 @@ class DeviceMemories {
     std::function<Result<uint32_t>(const rueda_abi_device_memory&, int fd)> add;
     std::function<Result<uint32_t>(std::span<const uint32_t> ids)> join;
     std::function<Status(uint32_t id)> remove;
+    // Whether submissions in flight use what lies between two addresses. Ok, or an error that names
+    // one.
+    std::function<Status(uint64_t begin, uint64_t end)> check_unused;
   };
   struct Place {
+    // The GPU worker cannot open all of it (docs/decisions/0057): then the rest is empty.
+    bool is_staged = false;
     uint32_t memory_id = 0;
     uint64_t offset = 0;
     // Of a join: while somebody holds it, it does not make room for others.
@@ -58,9 +63,12 @@ class DeviceMemories {
     uint64_t checks = 0;    // questions to the driver of known memory
   };
 
+  // Of the first allocation that the GPU worker cannot open: why not.
+  using OnStaged = std::function<void(const Status&)>;
+
   // The driver outlives it.
-  DeviceMemories(DeviceDriver& driver, Registrar registrar)
-      : driver_(driver), registrar_(std::move(registrar)) {}
+  DeviceMemories(DeviceDriver& driver, Registrar registrar, OnStaged on_staged)
+      : driver_(driver), registrar_(std::move(registrar)), on_staged_(std::move(on_staged)) {}
 
   // bytes > 0. kInvalidArgument: not all of it is device memory, or it goes on in an allocation
   // that cannot be joined. kResourceExhausted: more joins are in use than there may be.
@@ -77,9 +85,11 @@ class DeviceMemories {
   struct Known {
     uint64_t bytes = 0;
     uint64_t buffer_id = 0;
-    uint32_t memory_id = 0;
+    uint32_t memory_id = 0;  // 0: the worker cannot open it
     bool is_fd = false;
     std::array<uint8_t, 16> device{};
+
+    bool is_staged() const { return memory_id == 0; }
   };
   using Entry = std::map<uint64_t, Known>::iterator;  // by base
   struct Join {
@@ -104,6 +114,7 @@ class DeviceMemories {
   // Known, or made known. An allocation that begins before `least_base` is an error.
   Result<Entry> find_or_add(uint64_t address, uint64_t least_base, Use& use);
   Result<Entry> add(uint64_t address, uint64_t least_base);
+  static Place place_in(const Known& known, uint64_t offset);
   // What goes on behind its first allocation.
   Result<Place> locate_joined(Entry first, uint64_t address, size_t bytes, Use& use);
   Result<std::vector<Entry>> find_run(Entry first, uint64_t address, size_t bytes, Use& use);
@@ -114,6 +125,7 @@ class DeviceMemories {
 
   DeviceDriver& driver_;
   const Registrar registrar_;
+  OnStaged on_staged_;  // null: it has been called
   mutable std::mutex mutex_;  // held while the daemon is asked: two threads do not ask for the same
   std::map<uint64_t, Known> known_;
   // By what they cover. Another tensor's may overlap; what one piece costs when it is freed is not

@@ -394,6 +394,11 @@ Result<DeviceAddress> CudaDevice::device_side(const void* at, size_t bytes) cons
   return Status(Code::kInvalidArgument, "the device cannot reach host memory that is not pinned");
 }
 
+Result<DeviceAddress> CudaDevice::address_of_host(std::span<const std::byte> memory) {
+  if (!health_.is_ok()) return health_;
+  return device_side(memory.data(), memory.size());
+}
+
 Result<std::unique_ptr<Stream>> CudaDevice::make_stream(Priority priority) {
   if (!health_.is_ok()) return health_;
   return CudaStream::make(*this, priority);

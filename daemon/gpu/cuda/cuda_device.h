@@ -40,6 +40,7 @@ class CudaDevice final : public Device {
   Status free_host(std::byte* base) override;
   Status register_host(std::span<std::byte> memory) override;
   Status unregister_host(std::byte* base) override;
+  Result<DeviceAddress> address_of_host(std::span<const std::byte> memory) override;
   Result<std::unique_ptr<Stream>> make_stream(Priority priority) override;
 
   // For its streams.

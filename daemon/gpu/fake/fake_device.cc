@@ -15,6 +15,8 @@ namespace {
 
 constexpr DeviceAddress kFirstAddress = 0x7f00'0000'0000;
 constexpr DeviceAddress kFirstReserved = 0x7f80'0000'0000;  // above all others
+// Pinned memory: the host's address is the rest.
+constexpr DeviceAddress kHostBegins = 0x4000'0000'0000'0000;
 constexpr uint64_t kAlignment = 256;
 // More would be waited for, or refused, by the driver of a real one.
 constexpr size_t kMaxQueued = 1024;
@@ -107,6 +109,10 @@ bool FakeDevice::operation_is_lost() {
 }
 
 std::byte* FakeDevice::resolve(DeviceAddress address, uint64_t bytes) {
+  if (address >= kHostBegins) {
+    auto* const host = reinterpret_cast<std::byte*>(address - kHostBegins);
+    return is_pinned(host, bytes) ? host : nullptr;
+  }
   if (const auto reserved = reservation_of(address); reserved != reservations_.end()) {
     return reserved->second->at(address - reserved->first, bytes);
   }
@@ -336,6 +342,9 @@ Result<uint64_t> FakeDevice::id_in(const MemoryHandle& handle) const {
 Result<DeviceAddress> FakeDevice::import_memory(const MemoryHandle& handle) {
   const std::lock_guard lock(gpu_.mutex_);
   if (Status status = enter("import_memory"); !status.is_ok()) return status;
+  const bool is_refused = handle.sharing == Sharing::kIpc ? gpu_.options_.refuses_ipc_handles
+                                                          : gpu_.options_.refuses_descriptors;
+  if (is_refused) return Status(Code::kInvalidArgument, "another container's memory is not opened");
   const Result<uint64_t> id = id_in(handle);
   if (!id.is_ok()) return id.status();
   const std::shared_ptr<Block> block = gpu_.find_block(id.value());
@@ -429,6 +438,15 @@ Status FakeDevice::unregister_host(std::byte* base) {
   const std::lock_guard lock(gpu_.mutex_);
   if (Status status = enter("unregister_host"); !status.is_ok()) return status;
   return remove_host(base, false);
+}
+
+Result<DeviceAddress> FakeDevice::address_of_host(std::span<const std::byte> memory) {
+  const std::lock_guard lock(gpu_.mutex_);
+  if (Status status = enter("address_of_host"); !status.is_ok()) return status;
+  if (!is_pinned(memory.data(), memory.size())) {
+    return Status(Code::kInvalidArgument, "the device cannot reach host memory that is not pinned");
+  }
+  return kHostBegins + reinterpret_cast<DeviceAddress>(memory.data());
 }
 
 Result<std::unique_ptr<Stream>> FakeDevice::make_stream(Priority priority) {

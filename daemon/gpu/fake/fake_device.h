@@ -41,6 +41,7 @@ class FakeDevice final : public Device {
   Status free_host(std::byte* base) override;
   Status register_host(std::span<std::byte> memory) override;
   Status unregister_host(std::byte* base) override;
+  Result<DeviceAddress> address_of_host(std::span<const std::byte> memory) override;
   Result<std::unique_ptr<Stream>> make_stream(Priority priority) override;
 
   // Where this process has memory that it has allocated; null: nothing is there.

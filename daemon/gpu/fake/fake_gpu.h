@@ -37,6 +37,9 @@ struct FakeOptions {
   // As DeviceFacts has them.
   bool is_exclusive = false;
   bool has_mps = false;
+  // What is imported fails, as in another container than the exporter's.
+  bool refuses_ipc_handles = false;
+  bool refuses_descriptors = false;
 };
 
 // A queued operation. Both are called with the GPU's mutex held.

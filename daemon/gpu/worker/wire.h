@@ -54,6 +54,7 @@ enum class MemoryKind : uint32_t {
   kHost = 2,     // a memfd that cannot shrink, which is pinned
   kScratch = 3,  // device memory that the worker allocates
   kJoined = 4,   // kJoinMemory's alone
+  kMapped = 5,   // as kHost, but for kernels, as if it were device memory
 };
 
 struct OpenBody {

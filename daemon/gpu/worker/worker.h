@@ -51,8 +51,8 @@ class Worker {
  private:
   struct Memory {
     MemoryKind kind = MemoryKind::kIpc;
-    DeviceAddress base = 0;     // of device memory, the worker's own or another's
-    std::byte* host = nullptr;  // else
+    DeviceAddress base = 0;     // where kernels have it; 0: not at all
+    std::byte* host = nullptr;  // of host memory
     uint64_t bytes = 0;
     std::array<std::byte, 64> ipc{};
     std::vector<DeviceAddress> pieces;  // of what is joined
@@ -98,7 +98,8 @@ class Worker {
 
   Status open_device(const OpenBody& wanted);
   Result<Memory> make(const AddMemoryBody& wanted, int fd);
-  Result<Memory> map_host(int fd, uint64_t bytes);
+  static Status cannot_open(const Status& why);
+  Result<Memory> map_host(const AddMemoryBody& wanted, int fd);
   Result<Memory> make_joined(std::span<const uint32_t> numbers);
   Status check_room() const;
   // What came of adding or joining memory.

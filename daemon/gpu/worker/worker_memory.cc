@@ -15,7 +15,8 @@ namespace rueda::gpu {
 
 Status Worker::add_memory(Packet& packet) {
   AddMemoryBody body;
-  if (!packet.take(body) || !packet.is_taken() || body.kind > MemoryKind::kScratch) {
+  if (!packet.take(body) || !packet.is_taken() || body.kind > MemoryKind::kMapped ||
+      body.kind == MemoryKind::kJoined) {
     return broken("memory that is added");
   }
   if (memories_.contains(body.memory)) return broken("memory that is there already");
@@ -89,7 +90,9 @@ Result<Worker::Memory> Worker::make_joined(std::span<const uint32_t> numbers) {
 
 Result<Worker::Memory> Worker::make(const AddMemoryBody& wanted, int fd) {
   if (Status status = check_room(); !status.is_ok()) return status;
-  if (wanted.kind == MemoryKind::kHost) return map_host(fd, wanted.bytes);
+  if (wanted.kind == MemoryKind::kHost || wanted.kind == MemoryKind::kMapped) {
+    return map_host(wanted, fd);
+  }
   if (wanted.kind == MemoryKind::kScratch) {
     const Result<DeviceAddress> base = device_->allocate(wanted.bytes, Sharing::kIpc);
     if (!base.is_ok()) return base.status();
@@ -102,12 +105,19 @@ Result<Worker::Memory> Worker::make(const AddMemoryBody& wanted, int fd) {
     if (fd < 0) return Status(Code::kInvalidArgument, "device memory came without its descriptor");
   }
   const Result<DeviceAddress> base = device_->import_memory(handle);
-  if (!base.is_ok()) return base.status();
+  if (!base.is_ok()) return cannot_open(base.status());
   return Memory{
       .kind = wanted.kind, .base = base.value(), .bytes = wanted.bytes, .ipc = wanted.ipc};
 }
 
-Result<Worker::Memory> Worker::map_host(int fd, uint64_t bytes) {
+// What may well be there, but not for this process, is told from a lack of memory, or a loss.
+Status Worker::cannot_open(const Status& why) {
+  if (why.code() != Code::kInvalidArgument && why.code() != Code::kNotFound) return why;
+  return {Code::kPermission, "the GPU worker cannot open this device memory: " + why.message()};
+}
+
+Result<Worker::Memory> Worker::map_host(const AddMemoryBody& wanted, int fd) {
+  const uint64_t bytes = wanted.bytes;
   struct stat facts {};
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (fd < 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0 || ::fstat(fd, &facts) != 0 ||
@@ -124,7 +134,15 @@ Result<Worker::Memory> Worker::map_host(int fd, uint64_t bytes) {
     ::munmap(host, bytes);
     return status;
   }
-  return Memory{.kind = MemoryKind::kHost, .host = host, .bytes = bytes};
+  Memory memory{.kind = wanted.kind, .host = host, .bytes = bytes};
+  if (wanted.kind == MemoryKind::kHost) return memory;
+  const Result<DeviceAddress> at = device_->address_of_host({host, bytes});
+  if (at.is_ok()) {
+    memory.base = at.value();
+    return memory;
+  }
+  static_cast<void>(release(memory));
+  return at.status();
 }
 
 Status Worker::remove_memory(Packet& packet) {
@@ -147,7 +165,7 @@ Status Worker::release(const Memory& memory) {
     if (--found->second == 0) joined_.erase(found);
   }
   if (memory.kind == MemoryKind::kScratch) return device_->free(memory.base);
-  if (memory.kind != MemoryKind::kHost) return device_->close_import(memory.base);
+  if (memory.host == nullptr) return device_->close_import(memory.base);
   const Status status = device_->unregister_host(memory.host);
   ::munmap(memory.host, memory.bytes);
   return status;

@@ -1,7 +1,7 @@
 // A plugin whose one device is a fake one. RUEDA_FAKE_GPU is the folder of its memory, where other
 // processes are to share it; RUEDA_FAKE_GPU_LOSE_AFTER: how many operations it does until it is
 // lost; RUEDA_FAKE_GPU_MODE: "exclusive", "mps", or both; RUEDA_FAKE_GPU_BYTES: how much memory it
-// has.
+// has; RUEDA_FAKE_GPU_REFUSES: "handles", "descriptors", or both: which it does not import.
 #include <cstdlib>
 #include <string>
 
@@ -21,7 +21,11 @@ rueda::gpu::fake::FakeGpu& gpu() {
       {.memory_bytes = bytes.empty() ? uint64_t{4} << 30 : std::stoull(bytes),
        .folder = variable("RUEDA_FAKE_GPU"),
        .is_exclusive = variable("RUEDA_FAKE_GPU_MODE").find("exclusive") != std::string::npos,
-       .has_mps = variable("RUEDA_FAKE_GPU_MODE").find("mps") != std::string::npos});
+       .has_mps = variable("RUEDA_FAKE_GPU_MODE").find("mps") != std::string::npos,
+       .refuses_ipc_handles =
+           variable("RUEDA_FAKE_GPU_REFUSES").find("handles") != std::string::npos,
+       .refuses_descriptors =
+           variable("RUEDA_FAKE_GPU_REFUSES").find("descriptors") != std::string::npos});
   static rueda::gpu::fake::FakeRunner runner(the_gpu);
   return the_gpu;
 }
