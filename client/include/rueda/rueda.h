@@ -303,10 +303,14 @@ RUEDA_API int rueda_join(int64_t timeout_ms, int32_t* last_rank);
  * input and output lie each in one allocation that other processes can have: cudaMalloc's, or of
  * virtual memory management with descriptors. Of the latter they may lie in several that are mapped
  * one behind another. The worker opens an allocation once, when it sees the first tensor in it.
+ * What it cannot open, as in another container, goes through pinned host memory, at most
+ * $RUEDA_DEVICE_STAGING_BYTES (1 GiB); that is said once on standard error, and is slower. Then a
+ * submission may wait for room, and rueda_wait for a copy to the device.
  *
  * Errors beside those of the host's forms: RUEDA_ERR_INVALID_ARGUMENT for memory that cannot be
  * shared, and on several nodes with --reducer device; RUEDA_ERR_UNAVAILABLE without a driver here or at the
- * daemon, or when the job's worker has died. Host memory goes on. A worker that dies while it
+ * daemon, or when the job's worker has died; RUEDA_ERR_RESOURCE_EXHAUSTED for more than may be
+ * pinned. Host memory goes on. A worker that dies while it
  * carries something out ends the job. */
 
 /* The inputs are there already. Else `stream` is a CUstream (NULL: the default one), and they are
@@ -332,7 +336,8 @@ RUEDA_API int rueda_device_broadcast_async(const rueda_tensor* tensor, int root_
 RUEDA_API int rueda_device_wait(rueda_handle handle, void* stream);
 /* The allocation that this address lies in is about to be freed: the daemon lets go of it. For
  * hooks of allocators; without the call it does when its address comes again. Addresses that are
- * not known are fine. RUEDA_ERR_INVALID_ARGUMENT while an operation uses it. */
+ * not known are fine. RUEDA_ERR_INVALID_ARGUMENT, which names a tensor, while an operation in
+ * flight uses it. */
 RUEDA_API int rueda_device_forget(const void* memory);
 /* 1: rueda_device_forget is called before any device memory of this process is freed. Then the
  * driver is not asked at each use of an allocation whether it is still the same, but now and then;
