@@ -6,7 +6,7 @@ import subprocess
 import unittest
 
 import harness
-from device_harness import PYTHON, DeviceIntegrationTest
+from device_harness import PYTHON, DeviceIntegrationTest, needs_fake
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 HAS_TORCH = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode == 0
@@ -37,6 +37,17 @@ class DeviceTorchTest(DeviceIntegrationTest):
 
     def test_a_process_group_on_two_nodes(self):
         self.run_cases("distributed_rank.py", [2, 1])
+
+    @needs_fake
+    def test_memory_that_the_worker_cannot_open(self):
+        self.env["RUEDA_FAKE_GPU_REFUSES"] = "handles,descriptors"
+        for program in ("torch_rank.py", "distributed_rank.py"):
+            self.run_cases(program, [2])
+            daemon, = self.daemons
+            self.assertEqual(daemon.metric("rueda_gpu_staged_submissions_total"),
+                             daemon.metric("rueda_gpu_submissions_total"))
+            self.stop_daemons()
+            self.daemons.clear()
 
     def test_a_rank_that_dies_while_streams_wait_for_it_is_named_by_the_next_call(self):
         for program, case in (("torch_rank.py", "next_reduction"), ("torch_rank.py", "saving_a_state"),

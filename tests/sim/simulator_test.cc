@@ -15,7 +15,7 @@ namespace {
 
 uint64_t seeds_to_run() {
   const char* text = std::getenv("RUEDA_SIM_SEEDS");
-  return text ? std::strtoull(text, nullptr, 10) : 100'000;
+  return text ? std::strtoull(text, nullptr, 10) : 30'000;
 }
 
 TEST(Simulator, EveryRuleHoldsForEverySeed) {
