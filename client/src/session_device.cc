@@ -38,8 +38,8 @@ Status Session::open_device(uint64_t address) {
       request(RUEDA_ABI_DEVICE_ADD, &memory, sizeof(memory), counters->memfd(), kDeviceTimeoutMs);
   counters->close_memfd();
   if (!shared.is_ok()) return shared.status();
-  auto memories = std::make_unique<DeviceMemories>(
-      *driver.value(), device_registrar(), [this](const Status& why) { say_staged(why); });
+  auto memories = std::make_unique<DeviceMemories>(*driver.value(), device_registrar(),
+                                                   [this](const Status& why) { say_staged(why); });
   memories->announce_frees(device_frees_are_announced_);
   std::unique_ptr<StagedCopies> staged = make_staged_copies(*driver.value(), memory);
   const Lock lock(mutex_);
@@ -62,8 +62,8 @@ DeviceMemories::Registrar Session::device_registrar() {
                 return request(RUEDA_ABI_DEVICE_JOIN, &body, sizeof(body), -1, kDeviceTimeoutMs);
               },
           .remove = [this](uint32_t id) { return remove_device_memory(id); },
-          .check_unused =
-              [this](uint64_t begin, uint64_t end) { return check_device_unused(begin, end); }};
+          .check_unused = [this](uint64_t begin,
+                                 uint64_t end) { return check_device_unused(begin, end); }};
 }
 
 Status Session::remove_device_memory(uint32_t id) {
@@ -203,7 +203,7 @@ Status Session::wait_on_stream(rueda_handle id, void* stream) {
   struct Wait {
     std::optional<uint64_t> ticket;  // none: it has ended
     std::optional<StagedCopies::Block> staged;
-    StagedCopies::Turn turn = StagedCopies::Turn::kLater;
+    StagedCopies::Turn turn = 0;
     std::span<const std::byte> output;
   };
   std::vector<Wait> waits;

@@ -47,11 +47,11 @@ Status Session::stage_on_device(const TensorRequest& request, Operation& operati
     const bool is_alone = staged_copies_->taken() <= own;
     Result<std::optional<StagedCopies::Block>> block = staged_copies_->take(request.bytes());
     if (block.is_ok() && !block.value() && is_alone) {
-      block = Status{Code::kResourceExhausted,
-                     "its group is larger than the " +
-                         std::to_string(config_.device_staging_bytes) +
-                         " bytes of host memory for device memory that the GPU worker cannot open: "
-                         "raise RUEDA_DEVICE_STAGING_BYTES, or split the group"};
+      block =
+          Status{Code::kResourceExhausted,
+                 "its group is larger than the " + std::to_string(config_.device_staging_bytes) +
+                     " bytes of host memory for device memory that the GPU worker cannot open: "
+                     "raise RUEDA_DEVICE_STAGING_BYTES, or split the group"};
     }
     if (!block.is_ok()) {
       return {block.status().code(),
@@ -96,9 +96,9 @@ void Session::copy_out_ended_locked() {
       }
       const StagedCopies::Turn turn = operation.staged->claim_result();
       const std::span<const std::byte> output = operation.on_device[1];
-      const Status status = staged_copies_->copy_out(
-          *operation.staged, turn, reinterpret_cast<uint64_t>(output.data()), output.size(),
-          RUEDA_NO_STREAM);
+      const Status status = staged_copies_->copy_out(*operation.staged, turn,
+                                                     reinterpret_cast<uint64_t>(output.data()),
+                                                     output.size(), RUEDA_NO_STREAM);
       operation.is_result_on_own_stream = true;
       if (!status.is_ok() && handle->error.is_ok()) handle->error = status;
       staged_copies_->give_back(*std::exchange(operation.staged, std::nullopt));
@@ -113,9 +113,9 @@ Status Session::copy_out_staged(Handle& handle) {
     is_to_be_finished |= operation.is_result_on_own_stream;
     if (!operation.has_staged_result() || operation.staged->is_result_claimed()) continue;
     const std::span<const std::byte> output = operation.on_device[1];
-    Status status = staged_copies_->copy_out(
-        *operation.staged, operation.staged->claim_result(),
-        reinterpret_cast<uint64_t>(output.data()), output.size(), RUEDA_NO_STREAM);
+    Status status = staged_copies_->copy_out(*operation.staged, operation.staged->claim_result(),
+                                             reinterpret_cast<uint64_t>(output.data()),
+                                             output.size(), RUEDA_NO_STREAM);
     if (failed.is_ok()) failed = std::move(status);
     is_to_be_finished = true;
   }

@@ -1,3 +1,5 @@
+#include "client/src/device/staged_copies.h"
+
 #include <algorithm>
 #include <set>
 #include <vector>
@@ -7,7 +9,6 @@
 #include <sys/mman.h>
 
 #include "client/include/rueda/rueda.h"
-#include "client/src/device/staged_copies.h"
 #include "tests/client/scripted_driver.h"
 
 namespace rueda::client {
@@ -75,11 +76,9 @@ TEST_F(StagedCopiesTest, ATensorGoesToTheWorkerAndBackInTheOrderOfAStream) {
   std::byte* const there = in_worker(block);
   EXPECT_TRUE(std::all_of(there, there + 1000, [](std::byte b) { return b == std::byte{2}; }));
   std::fill(there, there + 1000, std::byte{3});
-  EXPECT_EQ(block.claim_result(), StagedCopies::Turn::kFirst);
-  ASSERT_TRUE(copies_
-                  .copy_out(block, StagedCopies::Turn::kFirst, address(tensor.data()),
-                            tensor.size(), &stream_)
-                  .is_ok());
+  ASSERT_TRUE(
+      copies_.copy_out(block, block.claim_result(), address(tensor.data()), tensor.size(), &stream_)
+          .is_ok());
   EXPECT_EQ(tensor[0], std::byte{2});
   driver_.advance(&stream_);
   EXPECT_EQ(std::count(tensor.begin(), tensor.end(), std::byte{3}), 1000);
@@ -89,11 +88,8 @@ TEST_F(StagedCopiesTest, ALaterStreamWaitsForTheCopyOfTheFirstAndMakesNone) {
   uint64_t tensor = 5;
   StagedCopies::Block block = take(sizeof tensor);
   *reinterpret_cast<uint64_t*>(in_worker(block)) = 7;
-  ASSERT_TRUE(
-      copies_.copy_out(block, block.claim_result(), address(&tensor), 8, &stream_).is_ok());
-  EXPECT_EQ(block.claim_result(), StagedCopies::Turn::kLater);
-  ASSERT_TRUE(
-      copies_.copy_out(block, StagedCopies::Turn::kLater, address(&tensor), 8, &other_).is_ok());
+  ASSERT_TRUE(copies_.copy_out(block, block.claim_result(), address(&tensor), 8, &stream_).is_ok());
+  ASSERT_TRUE(copies_.copy_out(block, block.claim_result(), address(&tensor), 8, &other_).is_ok());
   EXPECT_FALSE(driver_.synchronize(&other_).is_ok()) << "the first has not come so far";
   driver_.advance(&stream_);
   EXPECT_EQ(tensor, 7u);
@@ -116,10 +112,9 @@ TEST_F(StagedCopiesTest, ABlockIsUsedAgainWhenStreamsAreDoneWithIt) {
   std::vector<std::byte> tensor(40 * kMiB);
   StagedCopies::Block block = take(tensor.size());
   ASSERT_TRUE(copies_.copy_in(block, address(tensor.data()), tensor.size(), &stream_).is_ok());
-  ASSERT_TRUE(copies_
-                  .copy_out(block, block.claim_result(), address(tensor.data()), tensor.size(),
-                            &other_)
-                  .is_ok());
+  ASSERT_TRUE(
+      copies_.copy_out(block, block.claim_result(), address(tensor.data()), tensor.size(), &other_)
+          .is_ok());
   EXPECT_FALSE(is_room_for(tensor.size()));
   copies_.give_back(block);
   EXPECT_FALSE(is_room_for(tensor.size()));
@@ -129,6 +124,34 @@ TEST_F(StagedCopiesTest, ABlockIsUsedAgainWhenStreamsAreDoneWithIt) {
   driver_.advance(&stream_);
   EXPECT_EQ(copies_.taken(), 0u);
   EXPECT_TRUE(is_room_for(tensor.size()));
+}
+
+TEST_F(StagedCopiesTest, ABlockIsNotUsedAgainWhileALaterStreamHasYetToLookAtIt) {
+  uint64_t tensor = 5;
+  StagedCopies::Block block = take(40 * kMiB);
+  for (void* stream : {&stream_, &other_, &stream_}) {
+    ASSERT_TRUE(copies_.copy_out(block, block.claim_result(), address(&tensor), 8, stream).is_ok());
+  }
+  copies_.give_back(block);
+  driver_.advance(&stream_);
+  EXPECT_FALSE(is_room_for(40 * kMiB));
+  EXPECT_TRUE(driver_.synchronize(&other_).is_ok());
+  EXPECT_TRUE(is_room_for(40 * kMiB));
+}
+
+TEST_F(StagedCopiesTest, MoreStreamsThanCanWaitForAResultAreAnError) {
+  uint64_t tensor = 5;
+  StagedCopies::Block block = take(8);
+  for (StagedCopies::Turn turn = 0; turn < StagedCopies::kMostTurns; ++turn) {
+    ASSERT_TRUE(
+        copies_.copy_out(block, block.claim_result(), address(&tensor), 8, &stream_).is_ok());
+  }
+  const Status refused =
+      copies_.copy_out(block, block.claim_result(), address(&tensor), 8, &other_);
+  EXPECT_EQ(refused.code(), Code::kResourceExhausted);
+  copies_.give_back(block);
+  driver_.advance(&stream_);
+  EXPECT_EQ(copies_.taken(), 0u);
 }
 
 TEST_F(StagedCopiesTest, WhatNoStreamHasIsUsedAgainAtOnce) {
@@ -173,7 +196,8 @@ TEST_F(StagedCopiesTest, WhatAStreamHasYetToReadStaysWhenAllElseGoes) {
     StagedCopies copies(driver_, registrar(), kMostBytes);
     StagedCopies::Block first = *copies.take(20 * kMiB).value();
     StagedCopies::Block second = *copies.take(20 * kMiB).value();
-    ASSERT_TRUE(copies.copy_out(second, second.claim_result(), address(&tensor), 8, &stream_).is_ok());
+    ASSERT_TRUE(
+        copies.copy_out(second, second.claim_result(), address(&tensor), 8, &stream_).is_ok());
     copies.give_back(first);
     copies.give_back(second);
     EXPECT_EQ(driver_.pinned.size(), 2u);

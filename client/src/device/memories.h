@@ -125,7 +125,7 @@ class DeviceMemories {
 
   DeviceDriver& driver_;
   const Registrar registrar_;
-  OnStaged on_staged_;  // null: it has been called
+  OnStaged on_staged_;        // null: it has been called
   mutable std::mutex mutex_;  // held while the daemon is asked: two threads do not ask for the same
   std::map<uint64_t, Known> known_;
   // By what they cover. Another tensor's may overlap; what one piece costs when it is freed is not

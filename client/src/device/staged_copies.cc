@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <iterator>
 #include <string>
 #include <utility>
@@ -13,9 +14,12 @@ namespace {
 
 constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t kLeastArenaBytes = uint64_t{16} << 20;
-// The first words of a block: each is 0, and 1 when a stream has come so far.
+// The first words of a block: each is 0, and 1 when a stream has come so far: it has copied in, or
+// it has the result, in its turn.
+constexpr uint64_t kHeadBytes = sizeof(uint64_t) * (1 + StagedCopies::kMostTurns);
+static_assert(kHeadBytes % kBlockAlignmentBytes == 0);
 constexpr uint64_t kInAt = 0;
-constexpr uint64_t kOutAt = sizeof(uint64_t);
+constexpr uint64_t out_at(StagedCopies::Turn turn) { return sizeof(uint64_t) * (1 + turn); }
 
 constexpr uint64_t round_up(uint64_t bytes, uint64_t unit) {
   return (bytes + unit - 1) / unit * unit;
@@ -50,10 +54,12 @@ void StagedCopies::keep(std::unique_ptr<Arena> arena) {
 }
 
 bool StagedCopies::is_idle(const Block& block) {
-  const auto has_come = [&](bool is_awaited, uint64_t at) {
-    return !is_awaited || word(block.head_, at).load(std::memory_order_acquire) == 1;
+  const auto has_come = [&](uint64_t at) {
+    return word(block.head_, at).load(std::memory_order_acquire) == 1;
   };
-  return has_come(block.is_copied_in_, kInAt) && has_come(block.is_copied_out_, kOutAt);
+  bool is_idle = !block.is_copied_in_ || has_come(kInAt);
+  for (Turn turn = 0; turn < block.turns_ && is_idle; ++turn) is_idle = has_come(out_at(turn));
+  return is_idle;
 }
 
 void StagedCopies::sweep_locked() {
@@ -61,7 +67,7 @@ void StagedCopies::sweep_locked() {
     if (!is_idle(block)) return false;
     for (auto& arena : arenas_) {
       if (arena->id != block.memory_id_) continue;
-      arena->space.give(block.offset_ - kBlockAlignmentBytes);
+      arena->space.give(block.offset_ - kHeadBytes);
     }
     --taken_;
     return true;
@@ -78,9 +84,8 @@ std::optional<StagedCopies::Block> StagedCopies::take_there(size_t bytes) {
     block.head_ = arena->memory->data() + offset;
     block.head_on_device_ = arena->on_device + offset;
     block.memory_id_ = arena->id;
-    block.offset_ = offset + kBlockAlignmentBytes;
-    word(block.head_, kInAt).store(0, std::memory_order_relaxed);
-    word(block.head_, kOutAt).store(0, std::memory_order_relaxed);
+    block.offset_ = offset + kHeadBytes;
+    std::memset(block.head_, 0, kHeadBytes);
     ++taken_;
     return block;
   }
@@ -88,19 +93,21 @@ std::optional<StagedCopies::Block> StagedCopies::take_there(size_t bytes) {
 }
 
 Result<std::optional<StagedCopies::Block>> StagedCopies::take(size_t bytes) {
-  const uint64_t wanted = kBlockAlignmentBytes + round_up(bytes, kBlockAlignmentBytes);
+  const uint64_t wanted = kHeadBytes + round_up(bytes, kBlockAlignmentBytes);
   if (wanted > most_bytes_) {
-    return Status{Code::kResourceExhausted,
-                  std::to_string(bytes) +
-                      " bytes of device memory that the GPU worker cannot open go through pinned "
-                      "host memory, of which there are " +
-                      std::to_string(most_bytes_) +
-                      " bytes at most: raise RUEDA_DEVICE_STAGING_BYTES, or let the worker open it"};
+    return Status{
+        Code::kResourceExhausted,
+        std::to_string(bytes) +
+            " bytes of device memory that the GPU worker cannot open go through pinned "
+            "host memory, of which there are " +
+            std::to_string(most_bytes_) +
+            " bytes at most: raise RUEDA_DEVICE_STAGING_BYTES, or let the worker open it"};
   }
   if (std::optional<Block> block = take_there(wanted)) return block;
   const std::lock_guard growing(grow_mutex_);
   for (;;) {
-    if (std::optional<Block> block = take_there(wanted)) return block;  // another thread has grown it
+    if (std::optional<Block> block = take_there(wanted))
+      return block;  // another thread has grown it
     const Result<bool> grown = grow(wanted);
     if (!grown.is_ok()) return grown.status();
     // Many small arenas may have what a large block wants.
@@ -176,8 +183,7 @@ Status StagedCopies::copy_in(Block& block, uint64_t from, size_t bytes, void* st
   const Result<void*> on = stream_of(stream);
   if (!on.is_ok()) return on.status();
   block.is_copied_in_ = true;
-  Status status =
-      driver_.copy_to_host(on.value(), block.head_ + kBlockAlignmentBytes, from, bytes);
+  Status status = driver_.copy_to_host(on.value(), block.head_ + kHeadBytes, from, bytes);
   if (!status.is_ok()) return status;
   return driver_.write_value(on.value(), block.head_on_device_ + kInAt, 1);
 }
@@ -186,13 +192,17 @@ Status StagedCopies::copy_out(const Block& block, Turn turn, uint64_t to, size_t
                               void* stream) {
   const Result<void*> on = stream_of(stream);
   if (!on.is_ok()) return on.status();
-  if (turn == Turn::kLater) {
-    return driver_.wait_value(on.value(), block.head_on_device_ + kOutAt, 1);
+  if (turn == kMostTurns) {
+    return {Code::kResourceExhausted,
+            "a result in device memory that the GPU worker cannot open is "
+            "waited for by " +
+                std::to_string(kMostTurns) + " streams at most"};
   }
-  Status status =
-      driver_.copy_to_device(on.value(), to, block.head_ + kBlockAlignmentBytes, bytes);
+  Status status = turn == 0
+                      ? driver_.copy_to_device(on.value(), to, block.head_ + kHeadBytes, bytes)
+                      : driver_.wait_value(on.value(), block.head_on_device_ + out_at(0), 1);
   if (!status.is_ok()) return status;
-  return driver_.write_value(on.value(), block.head_on_device_ + kOutAt, 1);
+  return driver_.write_value(on.value(), block.head_on_device_ + out_at(turn), 1);
 }
 
 Status StagedCopies::finish() {

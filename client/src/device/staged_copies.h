@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "client/src/arena.h"
@@ -30,24 +31,26 @@ class StagedCopies {
     std::function<Status(uint32_t id)> remove;
   };
 
-  enum class Turn { kFirst, kLater };
+  // Of a result: 0 for whoever is to copy it out, because nobody has asked before.
+  using Turn = uint32_t;
+  // More streams do not wait for one result.
+  static constexpr Turn kMostTurns = 63;
 
   class Block {
    public:
     uint32_t memory_id() const { return memory_id_; }
     uint64_t offset() const { return offset_; }
-    // Who is to copy its result out: whoever asks first.
-    Turn claim_result() { return std::exchange(is_copied_out_, true) ? Turn::kLater : Turn::kFirst; }
-    bool is_result_claimed() const { return is_copied_out_; }
+    Turn claim_result() { return turns_ < kMostTurns ? turns_++ : kMostTurns; }
+    bool is_result_claimed() const { return turns_ > 0; }
 
    private:
     friend class StagedCopies;
-    std::byte* head_ = nullptr;    // the words; the data are kBlockAlignmentBytes behind
+    std::byte* head_ = nullptr;    // the words; the data are behind
     uint64_t head_on_device_ = 0;  // where streams have it
     uint32_t memory_id_ = 0;
     uint64_t offset_ = 0;  // of the data
     bool is_copied_in_ = false;
-    bool is_copied_out_ = false;
+    Turn turns_ = 0;
   };
 
   // The driver outlives it. At most `most_bytes` are pinned.
@@ -68,6 +71,7 @@ class StagedCopies {
   // In the order of the stream; RUEDA_NO_STREAM: of one of ours, at once. The block has room.
   Status copy_in(Block& block, uint64_t from, size_t bytes, void* stream);
   // Likewise, by the turn that claim_result() gave: a later stream waits for the first one's copy.
+  // kResourceExhausted: there are too many.
   Status copy_out(const Block& block, Turn turn, uint64_t to, size_t bytes, void* stream);
   // The stream on which a copy in was asked for.
   Result<void*> stream_of(void* stream);
