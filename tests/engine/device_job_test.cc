@@ -200,10 +200,39 @@ TEST_F(DeviceJobTest, MemoryThatCannotBeOpenedIsToldAndNoMore) {
   session::DeviceMemory stranger = allocation(2);
   stranger.ipc.fill(std::byte{7});
   add(std::move(stranger));
-  EXPECT_FALSE(added_[1].second.is_ok());
+  EXPECT_EQ(added_[1].second.code(), Code::kPermission);
   add(allocation(3));
   EXPECT_TRUE(added_[2].second.is_ok());
   EXPECT_EQ(memories(), 2);
+}
+
+TEST_F(DeviceJobTest, WhoHasHostMemoryInPlaceOfTheDevicesIsCountedOnce) {
+  const auto clients = [&] { return metrics_.daemon().gpu_staged_clients.Value(); };
+  const auto staging = [&](uint32_t id) {
+    session::DeviceMemory memory = counters(id);
+    memory.kind = RUEDA_ABI_DEVICE_STAGING;
+    return memory;
+  };
+  make();
+  add(counters(1));
+  EXPECT_EQ(clients(), 0);
+  add(staging(2));
+  add(staging(3));
+  EXPECT_EQ(clients(), 1);
+  EXPECT_TRUE(job_->is_staging(kRank, 2));
+  EXPECT_FALSE(job_->is_staging(kRank, 1));
+  job_->remove(kRank, 2);
+  EXPECT_EQ(clients(), 1);
+  job_->remove(kRank, 3);
+  EXPECT_EQ(clients(), 0);
+  add(staging(4));
+  job_->drop(kRank);
+  EXPECT_EQ(clients(), 0);
+  add(staging(5));
+  ::kill(job_->worker_pid(), SIGKILL);
+  run(1, {gpu::WorkerOperation{}});
+  ASSERT_TRUE(wait_for([&] { return !ended_.empty() && !ended_.back().second.is_ok(); }));
+  EXPECT_EQ(clients(), 0);
 }
 
 TEST_F(DeviceJobTest, WhoseProcessHasGoneIsNotAnswered) {

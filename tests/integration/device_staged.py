@@ -73,6 +73,7 @@ def two_streams(gpu):
         got = buffer.get()
         expect((got[:COUNT // 2] == 0).all() and (got[COUNT // 2:] == step * rueda.size()).all(), f"step {step}: {got}")
         wait(handle)
+        expect((buffer.get() == got).all(), f"step {step}: the host's wait has undone what the stream did")
     say("ok two_streams")
 
 
