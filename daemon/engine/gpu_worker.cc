@@ -89,7 +89,8 @@ class GpuWorker::Impl : public std::enable_shared_from_this<Impl> {
         readable_(loop),
         writable_(loop),
         process_(loop),
-        deadline_(loop) {}
+        deadline_(loop),
+        gpus_{options_.uuid} {}
   ~Impl() {
     // They share the socket's descriptor, which is socket_'s.
     readable_.release();
@@ -98,6 +99,7 @@ class GpuWorker::Impl : public std::enable_shared_from_this<Impl> {
 
   Status start();
   void send(Packet packet);
+  void add_memory(const gpu::AddMemoryBody& memory, UniqueFd fd);
   Status run(const gpu::WorkerOperation& operation);
   void stop(std::function<void()> ended);
   size_t operations() const { return operations_.size(); }
@@ -143,7 +145,9 @@ class GpuWorker::Impl : public std::enable_shared_from_this<Impl> {
   std::deque<Packet> outgoing_;
   bool is_blocked_ = false;
   std::set<uint64_t> operations_;
-  size_t unanswered_ = 0;  // memory
+  size_t unanswered_ = 0;                   // memory
+  std::set<std::array<uint8_t, 16>> gpus_;  // of the memory that it was told of
+  size_t answers_until_open_ = 0;           // of the last that was new
   TicksMs heard_at_ = 0;
   std::function<void()> on_ended_process_;
 };
@@ -232,6 +236,7 @@ bool GpuWorker::Impl::take(Packet& packet) {
       const auto outcome = gpu::take_outcome(packet);
       if (!outcome || unanswered_ == 0) return false;
       --unanswered_;
+      if (answers_until_open_ > 0) --answers_until_open_;
       tell(events_.on_memory_added, static_cast<uint32_t>(outcome->about), outcome->status);
       return true;
     }
@@ -263,6 +268,16 @@ void GpuWorker::Impl::send(Packet packet) {
   }
   outgoing_.push_back(std::move(packet));
   flush();
+}
+
+void GpuWorker::Impl::add_memory(const gpu::AddMemoryBody& memory, UniqueFd fd) {
+  Packet packet(WorkerMessage::kAddMemory);
+  packet.add(memory);
+  packet.fd = std::move(fd);
+  send(std::move(packet));
+  const bool is_devices =
+      memory.kind == gpu::MemoryKind::kIpc || memory.kind == gpu::MemoryKind::kFd;
+  if (is_devices && gpus_.insert(memory.uuid).second) answers_until_open_ = unanswered_;
 }
 
 Status GpuWorker::Impl::run(const gpu::WorkerOperation& operation) {
@@ -335,9 +350,10 @@ void GpuWorker::Impl::watch_silence() {
   deadline_.async_wait([self = shared_from_this()](error_code error) {
     if (error || !self->is_told()) return;
     const bool is_starting = self->state_ == State::kStarting;
+    const bool is_opening = is_starting || self->answers_until_open_ > 0;  // a GPU
     const GpuWorkerOptions& options = self->options_;
     const TicksMs most =
-        is_starting ? options.start_timeout_ms : std::max(options.timeout_ms, kLeastSilenceMs);
+        is_opening ? options.start_timeout_ms : std::max(options.timeout_ms, kLeastSilenceMs);
     const bool has_to_speak = is_starting || !self->operations_.empty() || self->unanswered_ > 0;
     if (has_to_speak && steady_now_ms() - self->heard_at_ > most) {
       ::kill(self->pid_, SIGKILL);
@@ -400,10 +416,7 @@ Result<std::unique_ptr<GpuWorker>> GpuWorker::start(asio::io_context& loop,
 GpuWorker::~GpuWorker() { impl_->stop({}); }
 
 void GpuWorker::add_memory(const gpu::AddMemoryBody& memory, UniqueFd fd) {
-  Packet packet(WorkerMessage::kAddMemory);
-  packet.add(memory);
-  packet.fd = std::move(fd);
-  impl_->send(std::move(packet));
+  impl_->add_memory(memory, std::move(fd));
 }
 
 void GpuWorker::join_memory(uint32_t memory, std::span<const uint32_t> pieces) {

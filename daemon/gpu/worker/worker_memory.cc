@@ -41,9 +41,9 @@ Status Worker::add_memory(const AddMemoryBody& body, int fd) {
 Status Worker::answer_memory(uint32_t number, const Result<Memory>& made) {
   if (made.is_ok()) {
     memories_.emplace(number, made.value());
-    for (const DeviceAddress piece : made.value().pieces) ++joined_[piece];
+    for (const Devices::MemoryId piece : made.value().pieces) ++joined_[piece];
   }
-  if (Status health = device_->health(); !health.is_ok()) return health;
+  if (Status health = devices_.health(); !health.is_ok()) return health;
   answer(make_outcome(WorkerMessage::kMemoryAdded, number, made.status()));
   return Status::ok();
 }
@@ -78,12 +78,12 @@ Result<Worker::Memory> Worker::make_joined(std::span<const uint32_t> numbers) {
       return Status(Code::kInvalidArgument, "there is no memory " + std::to_string(number) +
                                                 " that came by a descriptor, to be joined");
     }
-    joined.pieces.push_back(found->second.base);
+    joined.pieces.push_back(found->second.id);
     joined.bytes += found->second.bytes;
   }
-  const Result<DeviceAddress> base = device_->join(joined.pieces);
-  if (!base.is_ok()) return base.status();
-  joined.base = base.value();
+  const Result<Devices::MemoryId> id = devices_.join(joined.pieces);
+  if (!id.is_ok()) return id.status();
+  joined.id = id.value();
   return joined;
 }
 
@@ -91,9 +91,9 @@ Result<Worker::Memory> Worker::make(const AddMemoryBody& wanted, int fd) {
   if (Status status = check_room(); !status.is_ok()) return status;
   if (wanted.kind == MemoryKind::kHost) return map_host(fd, wanted.bytes);
   if (wanted.kind == MemoryKind::kScratch) {
-    const Result<DeviceAddress> base = device_->allocate(wanted.bytes, Sharing::kIpc);
-    if (!base.is_ok()) return base.status();
-    return Memory{.kind = wanted.kind, .base = base.value(), .bytes = wanted.bytes};
+    const Result<Devices::MemoryId> id = devices_.allocate(wanted.bytes);
+    if (!id.is_ok()) return id.status();
+    return Memory{.kind = wanted.kind, .id = id.value(), .bytes = wanted.bytes};
   }
   MemoryHandle handle{.ipc = wanted.ipc, .bytes = wanted.bytes};
   if (wanted.kind == MemoryKind::kFd) {
@@ -101,10 +101,11 @@ Result<Worker::Memory> Worker::make(const AddMemoryBody& wanted, int fd) {
     handle.fd = fd;
     if (fd < 0) return Status(Code::kInvalidArgument, "device memory came without its descriptor");
   }
-  const Result<DeviceAddress> base = device_->import_memory(handle);
-  if (!base.is_ok()) return base.status();
-  return Memory{
-      .kind = wanted.kind, .base = base.value(), .bytes = wanted.bytes, .ipc = wanted.ipc};
+  const Result<size_t> gpu = devices_.find_or_open(wanted.uuid);
+  if (!gpu.is_ok()) return gpu.status();
+  const Result<Devices::MemoryId> id = devices_.import_memory(gpu.value(), handle);
+  if (!id.is_ok()) return id.status();
+  return Memory{.kind = wanted.kind, .id = id.value(), .bytes = wanted.bytes, .ipc = wanted.ipc};
 }
 
 Result<Worker::Memory> Worker::map_host(int fd, uint64_t bytes) {
@@ -120,7 +121,7 @@ Result<Worker::Memory> Worker::map_host(int fd, uint64_t bytes) {
     return Status(Code::kResourceExhausted,
                   std::string("memory cannot be mapped: ") + std::strerror(errno));
   }
-  if (Status status = device_->register_host({host, bytes}); !status.is_ok()) {
+  if (Status status = devices_.at(0).register_host({host, bytes}); !status.is_ok()) {
     ::munmap(host, bytes);
     return status;
   }
@@ -138,17 +139,16 @@ Status Worker::remove_memory(Packet& packet) {
 }
 
 bool Worker::is_joined(const Memory& memory) const {
-  return memory.kind == MemoryKind::kFd && joined_.contains(memory.base);
+  return memory.kind == MemoryKind::kFd && joined_.contains(memory.id);
 }
 
 Status Worker::release(const Memory& memory) {
-  for (const DeviceAddress piece : memory.pieces) {
+  for (const Devices::MemoryId piece : memory.pieces) {
     const auto found = joined_.find(piece);
     if (--found->second == 0) joined_.erase(found);
   }
-  if (memory.kind == MemoryKind::kScratch) return device_->free(memory.base);
-  if (memory.kind != MemoryKind::kHost) return device_->close_import(memory.base);
-  const Status status = device_->unregister_host(memory.host);
+  if (memory.kind != MemoryKind::kHost) return devices_.close(memory.id);
+  const Status status = devices_.at(0).unregister_host(memory.host);
   ::munmap(memory.host, memory.bytes);
   return status;
 }
