@@ -117,6 +117,7 @@ class GpuWorker::Impl : public std::enable_shared_from_this<Impl> {
   // False: the worker has closed its end.
   bool read();
   bool take(Packet& packet);
+  void on_device(const gpu::ReadyBody& body);
   void flush();
   void watch_process();
   void on_exit();
@@ -141,7 +142,8 @@ class GpuWorker::Impl : public std::enable_shared_from_this<Impl> {
   asio::steady_timer deadline_;
   pid_t pid_ = -1;
   bool has_exited_ = false;
-  bool takes_turns_ = false;  // with other processes, on its GPU
+  bool takes_turns_ = false;  // with other processes, on one of its GPUs
+  size_t ready_gpus_ = 0;
   std::deque<Packet> outgoing_;
   bool is_blocked_ = false;
   std::set<uint64_t> operations_;
@@ -220,16 +222,9 @@ bool GpuWorker::Impl::take(Packet& packet) {
   switch (packet.type()) {
     case WorkerMessage::kReady: {
       gpu::ReadyBody body;
-      if (state_ != State::kStarting || !packet.take(body)) return false;
-      state_ = State::kReady;
+      if (!packet.take(body)) return false;
       body.name.back() = '\0';
-      takes_turns_ = body.has_mps == 0;
-      spdlog::info("{} is ready on {}{}", options_.who, body.name.data(),
-                   takes_turns_ ? "; without MPS its kernels and those of training take turns: "
-                                  "nvidia-cuda-mps-control -d lets them run side by side"
-                                : ", through MPS");
-      if (takes_turns_) metrics_.gpu_workers_without_mps.Increment();
-      tell(events_.on_ready, body);
+      on_device(body);
       return true;
     }
     case WorkerMessage::kMemoryAdded: {
@@ -256,6 +251,20 @@ bool GpuWorker::Impl::take(Packet& packet) {
     }
     default: return false;
   }
+}
+
+void GpuWorker::Impl::on_device(const gpu::ReadyBody& body) {
+  const bool takes_turns = body.has_mps == 0;
+  ++ready_gpus_;
+  spdlog::info("{} is ready on {}{}{}", options_.who, body.name.data(),
+               ready_gpus_ == 1 ? "" : ", its GPU number " + std::to_string(ready_gpus_),
+               takes_turns ? "; without MPS its kernels and those of training take turns: "
+                             "nvidia-cuda-mps-control -d lets them run side by side"
+                           : ", through MPS");
+  if (takes_turns && !std::exchange(takes_turns_, true)) {
+    metrics_.gpu_workers_without_mps.Increment();
+  }
+  if (std::exchange(state_, State::kReady) == State::kStarting) tell(events_.on_ready, body);
 }
 
 // --- What it is told.

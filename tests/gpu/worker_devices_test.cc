@@ -42,7 +42,16 @@ class SeveralGpus : public WorkerTest {
   }
   void expect_added(uint32_t rank, Code code = Code::kOk) {
     Rank& own = own_[rank];
-    add(rank, own.device.export_memory(own.at).value(), own.device.facts().uuid);
+    const std::array<uint8_t, 16> uuid = own.device.facts().uuid;
+    add(rank, own.device.export_memory(own.at).value(), uuid);
+    if (code == Code::kOk && uuid[15] > 0 && ready_.insert(uuid).second) {
+      auto packet = next();
+      ASSERT_TRUE(packet.has_value());
+      ReadyBody ready;
+      ASSERT_EQ(packet->type(), WorkerMessage::kReady);
+      ASSERT_TRUE(packet->take(ready));
+      EXPECT_EQ(ready.uuid, uuid);
+    }
     expect_outcome(WorkerMessage::kMemoryAdded, rank, code);
   }
   // Random numbers, of which sums depend on their order.
@@ -112,6 +121,7 @@ class SeveralGpus : public WorkerTest {
   void wait_a_while() { EXPECT_EQ(next(), std::nullopt); }
 
   std::deque<Rank> own_;
+  std::set<std::array<uint8_t, 16>> ready_;  // told, beside the first
   std::map<uint32_t, std::vector<float>> given_;
   std::mt19937 random_{7};
   std::normal_distribution<float> normal_;
@@ -153,7 +163,8 @@ TEST_P(WorkerDevicesTest, FusedTensorsOutOfPlaceAndAverages) {
   operation.batch.divisor = static_cast<int64_t>(own_.size());
   operation.batch.prescale = 0.5;
   uint64_t first = 0;
-  for (const uint64_t count : {uint64_t{1}, uint64_t{100}, kMany / 2, uint64_t{63}, kMany / 2 - 170}) {
+  for (const uint64_t count :
+       {uint64_t{1}, uint64_t{100}, kMany / 2, uint64_t{63}, kMany / 2 - 170}) {
     PlacedSegment segment{.count = count};
     for (uint32_t rank = 0; rank < own_.size(); ++rank) {
       segment.sources.push_back({.memory = rank, .offset = first * 4});

@@ -7,7 +7,8 @@ from ctypes import c_void_p
 
 import numpy as np
 import rueda
-from device_across import across, across_again, across_known, across_many, across_streams, beyond, without_context
+from device_across import (across, across_again, across_known, across_large, across_many, across_streams, beyond,
+                           without_context)
 from device_support import (AVERAGE, DTYPES, LIBRARY, MAX, MIN, PRODUCT, SUM, DeviceError, Gate, Gpu, Pinned,
                             allreduce_async, broadcast_async, check, grouped_async, stats, tensor, wait, wait_on)
 from device_tools import COUNT, Buffer, address_of, expect, nearly_same, same_bits, say, size_of, values
@@ -209,6 +210,21 @@ def refused(gpu):
     say("ok refused")
 
 
+def unreachable(gpu):
+    """Whose GPU's memory cannot be reached by those of other ranks gets an error; host memory goes on."""
+    buffer = Buffer(gpu, values("float32", 1))
+    time.sleep(0.3 * rueda.rank())
+    try:
+        allreduce_async("t", buffer.at, buffer.at, [COUNT], "float32")
+    except DeviceError as error:
+        say(f"error {error.code} {error}")
+    got = rueda.allreduce(np.ones(COUNT, np.float32), op=rueda.Sum, name="host")
+    expect((got == rueda.size()).all(), "host memory")
+    say("ok unreachable")
+    time.sleep(0.5)  # what is under way is never done, and no goodbye said
+    os._exit(0)
+
+
 def large(gpu):
     """More than what is there at first for what goes between nodes, and several at a time."""
     count = 18 << 20
@@ -369,9 +385,9 @@ def stuck(gpu):
 
 SCENARIOS = {function.__name__: function
              for function in (same, alike, broadcast, group, streams, crossed, skipped, recycle, announced, across,
-                              across_known, across_again, across_many, across_streams, without_context, beyond,
-                              mismatch, large, rounds, too_large, mixed, late, leaver, refused, loop, loop_in_rounds,
-                              stuck)}
+                              across_known, across_again, across_large, across_many, across_streams, without_context,
+                              beyond, mismatch, large, rounds, too_large, mixed, late, leaver, refused, unreachable, loop,
+                              loop_in_rounds, stuck)}
 
 
 def main():

@@ -41,7 +41,7 @@ enum class WorkerMessage : uint32_t {
   kCopy = 8,          // CopyBody
   kJoinMemory = 9,    // JoinMemoryBody, numbers; answered
   // From the worker:
-  kReady = 16,        // ReadyBody: the first device is open
+  kReady = 16,        // ReadyBody: a device is open; for others than the first before kMemoryAdded
   kMemoryAdded = 17,  // OutcomeBody of the memory's number, text; to 2 and 9
   kEnded = 18,        // OutcomeBody of the operation's, text
   kAlive = 19,        // none; while the worker has something to do

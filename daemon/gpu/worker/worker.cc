@@ -96,16 +96,18 @@ Status Worker::open(Packet& packet) {
 Status Worker::open_device(const OpenBody& wanted) {
   const Status opened = devices_.open(wanted, kMaxWorkerStreams * Devices::kMost * kCounterStride);
   if (!opened.is_ok()) return opened;
-  const DeviceFacts& facts = devices_.at(0).facts();
+  say_ready(devices_.at(0).facts());
+  return Status::ok();
+}
+
+void Worker::say_ready(const DeviceFacts& facts) {
   ReadyBody ready;
   std::memcpy(ready.name.data(), facts.name.data(),
               std::min(facts.name.size(), ready.name.size() - 1));
   ready.uuid = facts.uuid;
   ready.has_mps = facts.has_mps ? 1 : 0;
   Packet packet(WorkerMessage::kReady);
-  packet.add(ready);
-  answer(std::move(packet));
-  return Status::ok();
+  answer(std::move(packet.add(ready)));
 }
 
 // In memory that all GPUs have pinned.

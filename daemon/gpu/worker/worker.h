@@ -111,6 +111,7 @@ class Worker {
   Status end(Packet& packet);
 
   Status open_device(const OpenBody& wanted);
+  void say_ready(const DeviceFacts& facts);
   uint64_t* word(uint32_t stream, size_t gpu, size_t index) const;
   Result<Memory> make(const AddMemoryBody& wanted, int fd);
   Result<Memory> map_host(int fd, uint64_t bytes);

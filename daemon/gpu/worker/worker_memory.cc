@@ -101,8 +101,10 @@ Result<Worker::Memory> Worker::make(const AddMemoryBody& wanted, int fd) {
     handle.fd = fd;
     if (fd < 0) return Status(Code::kInvalidArgument, "device memory came without its descriptor");
   }
+  const size_t open = devices_.count();
   const Result<size_t> gpu = devices_.find_or_open(wanted.uuid);
   if (!gpu.is_ok()) return gpu.status();
+  if (devices_.count() > open) say_ready(devices_.at(gpu.value()).facts());
   const Result<Devices::MemoryId> id = devices_.import_memory(gpu.value(), handle);
   if (!id.is_ok()) return id.status();
   return Memory{.kind = wanted.kind, .id = id.value(), .bytes = wanted.bytes, .ipc = wanted.ipc};
