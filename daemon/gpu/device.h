@@ -135,9 +135,10 @@ class Device {
   // first.
   virtual Status close_import(DeviceAddress base) = 0;
 
-  // Whether work of this device can be at memory of the other's GPU. kPermission: there is no peer
-  // access between them; the sentence names both, and the remedy.
-  virtual Status can_reach(const Device& peer) = 0;
+  // Whether work of this device can be at memory of another GPU, which need not be open, and work
+  // of that one at this one's. kPermission: there is no peer access between them; the sentence
+  // names both, and the remedy.
+  virtual Status can_reach(const DeviceFacts& peer) = 0;
   // What the peer has by import_memory() or join(), for this device's work: at an address of its
   // own. They are closed in any order. can_reach() has said yes. kNotFound: no imported memory of
   // the peer's begins there. kInvalidArgument: an IPC handle that is open here already, or the peer

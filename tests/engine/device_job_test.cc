@@ -245,7 +245,8 @@ TEST_F(DeviceJobTest, AGpuThatIsNotReachedIsToldAndNoMore) {
   add(allocation(2));
   add(shared(3, second_device_, second_device_.allocate(kBytes, Sharing::kIpc).value()));
   EXPECT_EQ(added_[2].second.code(), Code::kPermission);
-  EXPECT_THAT(added_[2].second.message(), HasSubstr("GPU 1 cannot reach the memory of fake GPU 0"));
+  EXPECT_THAT(added_[2].second.message(),
+              HasSubstr("fake GPU 0 and fake GPU 1 do not reach each other"));
   EXPECT_EQ(job_->number_of(kRank, 3), 0u);
   add(allocation(4));
   EXPECT_TRUE(added_[3].second.is_ok());

@@ -164,8 +164,7 @@ class CudaRig final : public Rig {
       if (!opened.is_ok()) return opened.status();
       peer_ = std::move(opened).value();
     }
-    Status status = device_->can_reach(*peer_);
-    if (status.is_ok()) status = peer_->can_reach(*device_);
+    const Status status = device_->can_reach(peer_->facts());
     if (!status.is_ok()) return status;
     return peer_.get();
   }

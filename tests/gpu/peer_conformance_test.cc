@@ -73,8 +73,8 @@ class GpuPeer : public GpuConformance {
 TEST_P(GpuPeer, IsAnotherGpuThatReachesUsAndWeIt) {
   EXPECT_NE(peer().facts().ordinal, device().facts().ordinal);
   EXPECT_NE(peer().facts().uuid, device().facts().uuid);
-  EXPECT_TRUE(device().can_reach(peer()).is_ok());
-  EXPECT_TRUE(peer().can_reach(device()).is_ok());
+  EXPECT_TRUE(device().can_reach(peer().facts()).is_ok());
+  EXPECT_TRUE(peer().can_reach(device().facts()).is_ok());
 }
 
 TEST_P(GpuPeer, WhatThePeerHasImportedIsReadAndWritten) {

@@ -41,18 +41,21 @@ class WorkerTest : public testing::Test {
       : gpus_(make_gpus(gpus, seed, have_peer_access)) {
     auto ends = make_packet_sockets().value();
     daemon_.emplace(std::move(ends.first));
-    worker_.emplace(
-        std::move(ends.second), [this](const OpenBody& wanted) -> Result<std::unique_ptr<Device>> {
-          const size_t ordinal = wanted.uuid[15];
-          if (wanted.uuid[0] != 0xfa || ordinal >= gpus_.size()) {
-            return Status(Code::kNotFound, "no such GPU");
-          }
-          auto device = std::make_unique<FakeDevice>(
-              gpus_[ordinal], DeviceOptions{.memory_limit_bytes = wanted.memory_limit_bytes});
-          if (device_ == nullptr) device_ = device.get();
-          opened_.push_back(device.get());
-          return std::unique_ptr<Device>(std::move(device));
-        });
+    worker_.emplace(std::move(ends.second),
+                    [this](const OpenBody& wanted,
+                           const AcceptDevice& accept) -> Result<std::unique_ptr<Device>> {
+                      const size_t ordinal = wanted.uuid[15];
+                      if (wanted.uuid[0] != 0xfa || ordinal >= gpus_.size()) {
+                        return Status(Code::kNotFound, "no such GPU");
+                      }
+                      auto device = std::make_unique<FakeDevice>(
+                          gpus_[ordinal],
+                          DeviceOptions{.memory_limit_bytes = wanted.memory_limit_bytes});
+                      if (Status status = accept(device->facts()); !status.is_ok()) return status;
+                      if (device_ == nullptr) device_ = device.get();
+                      opened_.push_back(device.get());
+                      return std::unique_ptr<Device>(std::move(device));
+                    });
   }
 
   static std::deque<FakeGpu> make_gpus(size_t count, uint64_t seed, bool have_peer_access) {

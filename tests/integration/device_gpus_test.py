@@ -90,8 +90,8 @@ class DeviceGpusTest(DeviceIntegrationTest):
         errors = re.findall(r"error (-?\d+) (.*)", job.output())
         self.assertEqual(len(errors), 1, job.output() + daemons[0].output())
         self.assertEqual(errors[0][0], "-10")
-        self.assertRegex(errors[0][1], "fake GPU [01] cannot reach the memory of fake GPU [01]: there is no peer access "
-                                       "between them; hand over host memory")
+        self.assertRegex(errors[0][1], "fake GPU [01] and fake GPU [01] do not reach each other's memory: there is no "
+                                       "peer access between them; hand over host memory")
         self.assertEqual(len(re.findall("ok unreachable", job.output())), 2, job.output())
 
     def test_kill_of_a_rank_or_the_worker_releases_the_streams(self):

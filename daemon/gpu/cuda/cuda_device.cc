@@ -305,23 +305,27 @@ Result<DeviceAddress> CudaDevice::map_pieces(Import import) {
   return base;
 }
 
-Status CudaDevice::can_reach(const Device& peer) {
+Status CudaDevice::can_reach(const DeviceFacts& peer) {
   if (Status status = enter(); !status.is_ok()) return status;
-  const DeviceFacts& other = peer.facts();
-  int can = 0;
-  const cudaError_t error = cudaDeviceCanAccessPeer(&can, facts_.ordinal, other.ordinal);
+  int can_we = 0;
+  int can_it = 0;
+  cudaError_t error = cudaDeviceCanAccessPeer(&can_we, facts_.ordinal, peer.ordinal);
+  if (error == cudaSuccess) {
+    error = cudaDeviceCanAccessPeer(&can_it, peer.ordinal, facts_.ordinal);
+  }
   if (error != cudaSuccess) return note(error, "asking for peer access");
-  if (can != 0) return Status::ok();
+  if (can_we != 0 && can_it != 0) return Status::ok();
   const auto name_of = [](const DeviceFacts& facts) {
     return "GPU " + std::to_string(facts.ordinal) + " (" + facts.name + ')';
   };
-  return {Code::kPermission, name_of(facts_) + " cannot reach the memory of " + name_of(other) +
-                                 ": there is no peer access between them (nvidia-smi topo -p2p "
-                                 "rw): let the ranks of a job use GPUs that have it, or hand over "
-                                 "host memory"};
+  return {Code::kPermission, name_of(facts_) + " and " + name_of(peer) +
+                                 " do not reach each other's memory: there is no peer access "
+                                 "between them (nvidia-smi topo -p2p rw): let the ranks of a job "
+                                 "use GPUs that have it, or hand over host memory"};
 }
 
-// A handle may be open once for each GPU of a process; physical memory is no GPU's context's.
+// A handle may be opened by one context of each GPU of a process (cuda.h, cuIpcOpenMemHandle);
+// physical memory is no context's.
 Result<DeviceAddress> CudaDevice::reach(Device& peer, DeviceAddress base) {
   if (Status status = enter(); !status.is_ok()) return status;
   const auto& others = static_cast<const CudaDevice&>(peer).imports_;

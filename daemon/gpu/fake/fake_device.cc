@@ -34,13 +34,6 @@ uint64_t room_for(uint64_t bytes) { return round_up(bytes, kAlignment); }
 
 Status not_found(const char* what) { return {Code::kNotFound, what}; }
 
-Status no_peer_access(const DeviceFacts& own, const DeviceFacts& other) {
-  return {Code::kPermission, "fake GPU " + std::to_string(own.ordinal) +
-                                 " cannot reach the memory of fake GPU " +
-                                 std::to_string(other.ordinal) +
-                                 ": there is no peer access between them; hand over host memory"};
-}
-
 }  // namespace
 
 FakeDevice::FakeDevice(FakeGpu& gpu, const DeviceOptions& options) : gpu_(gpu), options_(options) {
@@ -400,12 +393,14 @@ Status FakeDevice::close_import(DeviceAddress base) {
   return unmap(base, true);
 }
 
-Status FakeDevice::can_reach(const Device& peer) {
+Status FakeDevice::can_reach(const DeviceFacts& peer) {
   const std::lock_guard lock(gpu_.mutex_);
   if (Status status = enter("can_reach"); !status.is_ok()) return status;
-  const auto& other = static_cast<const FakeDevice&>(peer);
-  if (gpu_.options_.has_peer_access && other.gpu_.options_.has_peer_access) return Status::ok();
-  return no_peer_access(facts_, other.facts_);
+  if (gpu_.options_.has_peer_access) return Status::ok();
+  return {Code::kPermission, "fake GPU " + std::to_string(facts_.ordinal) + " and fake GPU " +
+                                 std::to_string(peer.ordinal) +
+                                 " do not reach each other's memory: there is no peer access "
+                                 "between them; hand over host memory"};
 }
 
 // The locks of two GPUs are never held together.

@@ -38,7 +38,7 @@ class FakeDevice final : public Device {
   Result<DeviceAddress> import_memory(const MemoryHandle& handle) override;
   Result<DeviceAddress> join(std::span<const DeviceAddress> imports) override;
   Status close_import(DeviceAddress base) override;
-  Status can_reach(const Device& peer) override;
+  Status can_reach(const DeviceFacts& peer) override;
   Result<DeviceAddress> reach(Device& peer, DeviceAddress base) override;
   Result<std::span<std::byte>> allocate_host(size_t bytes) override;
   Status free_host(std::byte* base) override;

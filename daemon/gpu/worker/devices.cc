@@ -12,7 +12,8 @@ Devices::~Devices() {
 }
 
 Status Devices::open(const OpenBody& wanted, size_t host_bytes) {
-  Result<std::unique_ptr<Device>> opened = open_(wanted);
+  Result<std::unique_ptr<Device>> opened =
+      open_(wanted, [](const DeviceFacts&) { return Status::ok(); });
   if (!opened.is_ok()) return opened.status();
   const auto host = opened.value()->allocate_host(host_bytes);
   if (!host.is_ok()) return host.status();
@@ -26,9 +27,7 @@ Result<size_t> Devices::find_or_open(const std::array<uint8_t, 16>& uuid) {
   const auto found = std::find_if(devices_.begin(), devices_.end(),
                                   [&](const auto& device) { return device->facts().uuid == uuid; });
   if (found != devices_.end()) return static_cast<size_t>(found - devices_.begin());
-  OpenBody wanted = first_;
-  wanted.uuid = uuid;
-  Result<std::unique_ptr<Device>> opened = open_peer(wanted);
+  Result<std::unique_ptr<Device>> opened = open_peer(uuid);
   if (!opened.is_ok()) return opened.status();
   const Result<std::vector<DeviceAddress>> addresses = reach_all(*opened.value());
   if (!addresses.is_ok()) return addresses.status();
@@ -38,20 +37,22 @@ Result<size_t> Devices::find_or_open(const std::array<uint8_t, 16>& uuid) {
   return devices_.size() - 1;
 }
 
-Result<std::unique_ptr<Device>> Devices::open_peer(const OpenBody& wanted) {
+Result<std::unique_ptr<Device>> Devices::open_peer(const std::array<uint8_t, 16>& uuid) {
   if (devices_.size() == kMost) {
     return Status(Code::kResourceExhausted, "a GPU worker has " + std::to_string(kMost) +
                                                 " GPUs, and takes no more: hand over host memory");
   }
-  Result<std::unique_ptr<Device>> opened = open_(wanted);
+  OpenBody wanted = first_;
+  wanted.uuid = uuid;
+  Result<std::unique_ptr<Device>> opened = open_(wanted, [this](const DeviceFacts& facts) {
+    for (const auto& peer : devices_) {
+      if (Status status = peer->can_reach(facts); !status.is_ok()) return status;
+    }
+    return Status::ok();
+  });
   if (!opened.is_ok()) return opened.status();
-  Device& device = *opened.value();
-  for (const auto& peer : devices_) {
-    Status status = device.can_reach(*peer);
-    if (status.is_ok()) status = peer->can_reach(device);
-    if (!status.is_ok()) return status;
-  }
-  if (Status status = device.reach_host(*devices_[0], host_); !status.is_ok()) return status;
+  const Status reached = opened.value()->reach_host(*devices_[0], host_);
+  if (!reached.is_ok()) return reached;
   return opened;
 }
 

@@ -15,8 +15,11 @@
 
 namespace rueda::gpu {
 
-// A device by its uuid.
-using OpenDevice = std::function<Result<std::unique_ptr<Device>>(const OpenBody& wanted)>;
+// Whether a GPU is to be opened, which costs some of its memory; asked before.
+using AcceptDevice = std::function<Status(const DeviceFacts& facts)>;
+// A device by its uuid, if it is accepted.
+using OpenDevice = std::function<Result<std::unique_ptr<Device>>(const OpenBody& wanted,
+                                                                 const AcceptDevice& accept)>;
 
 // GPUs have numbers in the order in which they came. Whatever is imported or joined lies at an
 // address on each of them; what is allocated is the first one's alone. Belongs to one thread.
@@ -65,7 +68,7 @@ class Devices {
     std::vector<DeviceAddress> at;  // by GPU
   };
 
-  Result<std::unique_ptr<Device>> open_peer(const OpenBody& wanted);
+  Result<std::unique_ptr<Device>> open_peer(const std::array<uint8_t, 16>& uuid);
   // Of all memory that is open.
   Result<std::vector<DeviceAddress>> reach_all(Device& device);
   // For all GPUs, of what the owner has there.
