@@ -349,34 +349,63 @@ TEST_P(WorkerDevicesTest, AJoinIsAllGpus) {
   EXPECT_NE(text_.find("two GPUs"), std::string::npos) << text_;
 }
 
-// On its way between nodes: what all have, by the first GPU.
+// On its way between nodes: what all have, by the first GPU, however much it is.
 TEST_P(WorkerDevicesTest, TheFirstGathersAndScatters) {
   open_all();
+  constexpr uint64_t kSome = 3 * kLeastPartBytes;  // bytes
   Packet scratch(WorkerMessage::kAddMemory);
-  send(scratch.add(
-      AddMemoryBody{.memory = 50, .kind = MemoryKind::kScratch, .bytes = SharedCounters::kBytes}));
+  send(scratch.add(AddMemoryBody{.memory = 50, .kind = MemoryKind::kScratch, .bytes = kSome}));
   expect_outcome(WorkerMessage::kMemoryAdded, 50, Code::kOk);
-  constexpr uint64_t kFew = 500;
-  WorkerOperation out = sum_of_all(1, kFew);
+  WorkerOperation out = sum_of_all(1, kSome / 4);
   out.segments[0].destinations = {{.memory = 50}};
-  out.copies_after = {{.to = {.memory = kCounters}, .from = {.memory = 50}, .bytes = kFew * 4}};
-  run(out);
-  expect_outcome(WorkerMessage::kEnded, 1, Code::kOk);
+  out.copies_after = {{.to = {.memory = kCounters}, .from = {.memory = 50}, .bytes = 4000}};
   WorkerOperation in{.number = 2, .stream = 1};
-  in.copies_before = {{.to = {.memory = 50}, .from = {.memory = kCounters}, .bytes = kFew * 4}};
-  PlacedSegment spread{.count = kFew, .partial = Place{.memory = 50}, .sources = {}};
+  in.copies_before = {{.to = {.memory = 50}, .from = {.memory = kCounters}, .bytes = 4000}};
+  PlacedSegment spread{.count = kSome / 4, .partial = Place{.memory = 50}, .sources = {}};
   for (uint32_t rank = 0; rank < own_.size(); ++rank) {
     spread.destinations.push_back({.memory = rank, .offset = 4});
   }
   in.segments = {spread};
-  const std::vector<uint64_t> steps = steps_for(in);
-  for (size_t i = 1; i < steps.size(); ++i) EXPECT_EQ(steps[i], 0u);
+  for (const WorkerOperation& operation : {out, in}) {
+    const std::vector<uint64_t> steps = steps_for(operation);
+    for (size_t i = 1; i < steps.size(); ++i) EXPECT_EQ(steps[i], 0u);
+  }
   const std::vector<float> wanted = sum();
   for (uint32_t rank = 0; rank < own_.size(); ++rank) {
     const std::vector<float> found = read(rank);
-    EXPECT_TRUE(std::equal(wanted.begin(), wanted.begin() + kFew, found.begin() + 1));
+    EXPECT_TRUE(std::equal(wanted.begin(), wanted.begin() + kSome / 4, found.begin() + 1));
     EXPECT_EQ(found[0], given_[rank][0]);
   }
+}
+
+// The other GPU could be told of its part at once, the first has much queued yet.
+TEST_P(WorkerDevicesTest, APartThatFailsIsNotTheErrorOfWhatComesBefore) {
+  open_all();
+  held_ = {0};
+  constexpr uint64_t kSmall = 600;  // of two calls each
+  for (uint64_t i = 1; i <= kSmall; ++i) run({.number = i}), turn();
+  opened_.back()->fail_once("reduce", {Code::kInternal, "on demand"});
+  run(sum_of_all(kSmall + 1));
+  wait_a_while();
+  held_ = {};
+  for (uint64_t i = 1; i <= kSmall; ++i) expect_outcome(WorkerMessage::kEnded, i, Code::kOk);
+  expect_outcome(WorkerMessage::kEnded, kSmall + 1, Code::kInternal);
+}
+
+TEST_P(WorkerDevicesTest, WhatComesBehindAFailureIsDoneByNone) {
+  open_all();
+  WorkerOperation operation = sum_of_all(1, 1);
+  PlacedSegment rest = sum_of_all(1).segments[0];
+  rest.count -= 64;
+  rest.sources.pop_back();  // a launch of its own
+  for (auto* places : {&rest.sources, &rest.destinations}) {
+    for (Place& place : *places) place.offset = 64;
+  }
+  operation.segments.push_back(rest);
+  opened_[0]->fail_once("reduce", {Code::kInternal, "on demand"});
+  run(operation);
+  expect_outcome(WorkerMessage::kEnded, 1, Code::kInternal);
+  for (uint32_t rank = 0; rank < own_.size(); ++rank) EXPECT_TRUE(read(rank) == given_[rank]);
 }
 
 TEST_P(WorkerDevicesTest, APartThatFailsIsTheOperationsErrorAndNoOther) {
