@@ -64,9 +64,12 @@ void DeviceJob::add(LocalRank rank, session::DeviceMemory memory) {
       .number = number, .is_staging = memory.kind == RUEDA_ABI_DEVICE_STAGING};
   awaited_[number] = {rank, memory.id, is_counters};
   if (!memory.pieces.empty()) return join(rank, number, memory);
-  worker_->add_memory(
-      {.memory = number, .kind = kind_of(memory.kind), .bytes = memory.bytes, .ipc = memory.ipc},
-      std::move(memory.fd));
+  worker_->add_memory({.memory = number,
+                       .kind = kind_of(memory.kind),
+                       .bytes = memory.bytes,
+                       .uuid = memory.device,
+                       .ipc = memory.ipc},
+                      std::move(memory.fd));
 }
 
 void DeviceJob::join(LocalRank rank, uint32_t number, const session::DeviceMemory& memory) {

@@ -89,7 +89,8 @@ class GpuWorker::Impl : public std::enable_shared_from_this<Impl> {
         readable_(loop),
         writable_(loop),
         process_(loop),
-        deadline_(loop) {}
+        deadline_(loop),
+        gpus_{options_.uuid} {}
   ~Impl() {
     // They share the socket's descriptor, which is socket_'s.
     readable_.release();
@@ -98,6 +99,7 @@ class GpuWorker::Impl : public std::enable_shared_from_this<Impl> {
 
   Status start();
   void send(Packet packet);
+  void add_memory(const gpu::AddMemoryBody& memory, UniqueFd fd);
   Status run(const gpu::WorkerOperation& operation);
   void stop(std::function<void()> ended);
   size_t operations() const { return operations_.size(); }
@@ -115,6 +117,7 @@ class GpuWorker::Impl : public std::enable_shared_from_this<Impl> {
   // False: the worker has closed its end.
   bool read();
   bool take(Packet& packet);
+  void on_device(const gpu::ReadyBody& body);
   void flush();
   void watch_process();
   void on_exit();
@@ -139,11 +142,14 @@ class GpuWorker::Impl : public std::enable_shared_from_this<Impl> {
   asio::steady_timer deadline_;
   pid_t pid_ = -1;
   bool has_exited_ = false;
-  bool takes_turns_ = false;  // with other processes, on its GPU
+  bool takes_turns_ = false;  // with other processes, on one of its GPUs
+  size_t ready_gpus_ = 0;
   std::deque<Packet> outgoing_;
   bool is_blocked_ = false;
   std::set<uint64_t> operations_;
-  size_t unanswered_ = 0;  // memory
+  size_t unanswered_ = 0;                   // memory
+  std::set<std::array<uint8_t, 16>> gpus_;  // of the memory that it was told of
+  size_t answers_until_open_ = 0;           // of the last that was new
   TicksMs heard_at_ = 0;
   std::function<void()> on_ended_process_;
 };
@@ -216,22 +222,16 @@ bool GpuWorker::Impl::take(Packet& packet) {
   switch (packet.type()) {
     case WorkerMessage::kReady: {
       gpu::ReadyBody body;
-      if (state_ != State::kStarting || !packet.take(body)) return false;
-      state_ = State::kReady;
+      if (!packet.take(body)) return false;
       body.name.back() = '\0';
-      takes_turns_ = body.has_mps == 0;
-      spdlog::info("{} is ready on {}{}", options_.who, body.name.data(),
-                   takes_turns_ ? "; without MPS its kernels and those of training take turns: "
-                                  "nvidia-cuda-mps-control -d lets them run side by side"
-                                : ", through MPS");
-      if (takes_turns_) metrics_.gpu_workers_without_mps.Increment();
-      tell(events_.on_ready, body);
+      on_device(body);
       return true;
     }
     case WorkerMessage::kMemoryAdded: {
       const auto outcome = gpu::take_outcome(packet);
       if (!outcome || unanswered_ == 0) return false;
       --unanswered_;
+      if (answers_until_open_ > 0) --answers_until_open_;
       tell(events_.on_memory_added, static_cast<uint32_t>(outcome->about), outcome->status);
       return true;
     }
@@ -253,6 +253,20 @@ bool GpuWorker::Impl::take(Packet& packet) {
   }
 }
 
+void GpuWorker::Impl::on_device(const gpu::ReadyBody& body) {
+  const bool takes_turns = body.has_mps == 0;
+  ++ready_gpus_;
+  spdlog::info("{} is ready on {}{}{}", options_.who, body.name.data(),
+               ready_gpus_ == 1 ? "" : ", its GPU number " + std::to_string(ready_gpus_),
+               takes_turns ? "; without MPS its kernels and those of training take turns: "
+                             "nvidia-cuda-mps-control -d lets them run side by side"
+                           : ", through MPS");
+  if (takes_turns && !std::exchange(takes_turns_, true)) {
+    metrics_.gpu_workers_without_mps.Increment();
+  }
+  if (std::exchange(state_, State::kReady) == State::kStarting) tell(events_.on_ready, body);
+}
+
 // --- What it is told.
 
 void GpuWorker::Impl::send(Packet packet) {
@@ -263,6 +277,16 @@ void GpuWorker::Impl::send(Packet packet) {
   }
   outgoing_.push_back(std::move(packet));
   flush();
+}
+
+void GpuWorker::Impl::add_memory(const gpu::AddMemoryBody& memory, UniqueFd fd) {
+  Packet packet(WorkerMessage::kAddMemory);
+  packet.add(memory);
+  packet.fd = std::move(fd);
+  send(std::move(packet));
+  const bool is_devices =
+      memory.kind == gpu::MemoryKind::kIpc || memory.kind == gpu::MemoryKind::kFd;
+  if (is_devices && gpus_.insert(memory.uuid).second) answers_until_open_ = unanswered_;
 }
 
 Status GpuWorker::Impl::run(const gpu::WorkerOperation& operation) {
@@ -335,9 +359,10 @@ void GpuWorker::Impl::watch_silence() {
   deadline_.async_wait([self = shared_from_this()](error_code error) {
     if (error || !self->is_told()) return;
     const bool is_starting = self->state_ == State::kStarting;
+    const bool is_opening = is_starting || self->answers_until_open_ > 0;  // a GPU
     const GpuWorkerOptions& options = self->options_;
     const TicksMs most =
-        is_starting ? options.start_timeout_ms : std::max(options.timeout_ms, kLeastSilenceMs);
+        is_opening ? options.start_timeout_ms : std::max(options.timeout_ms, kLeastSilenceMs);
     const bool has_to_speak = is_starting || !self->operations_.empty() || self->unanswered_ > 0;
     if (has_to_speak && steady_now_ms() - self->heard_at_ > most) {
       ::kill(self->pid_, SIGKILL);
@@ -400,10 +425,7 @@ Result<std::unique_ptr<GpuWorker>> GpuWorker::start(asio::io_context& loop,
 GpuWorker::~GpuWorker() { impl_->stop({}); }
 
 void GpuWorker::add_memory(const gpu::AddMemoryBody& memory, UniqueFd fd) {
-  Packet packet(WorkerMessage::kAddMemory);
-  packet.add(memory);
-  packet.fd = std::move(fd);
-  impl_->send(std::move(packet));
+  impl_->add_memory(memory, std::move(fd));
 }
 
 void GpuWorker::join_memory(uint32_t memory, std::span<const uint32_t> pieces) {

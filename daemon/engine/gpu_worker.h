@@ -30,12 +30,12 @@ struct GpuWorkerOptions {
   // The program and its arguments; what is added is the number of the descriptor that it is to talk
   // over.
   std::vector<std::string> command;
-  std::array<uint8_t, 16> uuid{};  // of the GPU
-  // To be ready: a driver takes seconds to make a context.
+  std::array<uint8_t, 16> uuid{};  // of the first GPU
+  // To be ready, and to open memory of another GPU: a driver takes seconds to make a context.
   TicksMs start_timeout_ms = 30'000;
   // Without a word while it has something to do, and for a batch on the device.
   TicksMs timeout_ms = 10'000;
-  uint64_t memory_limit_bytes = 0;  // of the device, which it may allocate
+  uint64_t memory_limit_bytes = 0;  // of a device, which it may allocate
 };
 
 // Told from the loop, never from within a call.

@@ -10,8 +10,12 @@
 // process can go on. Work runs after the call that asked for it, so a sticky error may show at any
 // later one. All other errors leave health() as it was.
 //
-// Threads: a device and its streams belong to the thread that opened it. Host memory is shared with
-// anybody: counters are read and written with atomic operations.
+// Several GPUs: a process may have a device of each, all of one plugin. An address is of one
+// device, and of no use to the streams of another, which reach() the memory at an address of their
+// own.
+//
+// Threads: devices and their streams belong to the thread that opened them, one for all. Host
+// memory is shared with anybody: counters are read and written with atomic operations.
 #pragma once
 
 #include <array>
@@ -118,16 +122,28 @@ class Device {
 
   // Of a base of allocate(), by the way that it was allocated for.
   virtual Result<MemoryHandle> export_memory(DeviceAddress base) = 0;
-  // Maps memory that another process has exported, all of it. kInvalidArgument: an IPC handle that
-  // is open already, or of this process. kNotFound or kInvalidArgument, as the driver sees it: no
-  // such memory, or no longer. Who exported it must keep it until it is closed here.
+  // Maps memory of this GPU that another process has exported, all of it. kInvalidArgument: an IPC
+  // handle that is open already, or of this process. kNotFound or kInvalidArgument, as the driver
+  // sees it: no such memory, or no longer. Who exported it must keep it until it is closed here.
   virtual Result<DeviceAddress> import_memory(const MemoryHandle& handle) = 0;
   // What was imported by descriptors, two at least, once more: at addresses of its own, one behind
   // another in this order, without gaps. Such memory is whole granules of the device. kNotFound:
-  // no imported memory begins there. kInvalidArgument: one came by an IPC handle, or is a join.
+  // no imported memory begins there. kInvalidArgument: one came by an IPC handle or by reach(), or
+  // is a join.
   virtual Result<DeviceAddress> join(std::span<const DeviceAddress> imports) = 0;
-  // As free(), of import_memory() and join(). kInvalidArgument: a join has it, which goes first.
+  // As free(), of import_memory(), join() and reach(). kInvalidArgument: a join has it, which goes
+  // first.
   virtual Status close_import(DeviceAddress base) = 0;
+
+  // Whether work of this device can be at memory of another GPU, which need not be open, and work
+  // of that one at this one's. kPermission: there is no peer access between them; the sentence
+  // names both, and the remedy.
+  virtual Status can_reach(const DeviceFacts& peer) = 0;
+  // What the peer has by import_memory() or join(), for this device's work: at an address of its
+  // own. They are closed in any order. can_reach() has said yes. kNotFound: no imported memory of
+  // the peer's begins there. kInvalidArgument: an IPC handle that is open here already, or the peer
+  // has it by reach() itself.
+  virtual Result<DeviceAddress> reach(Device& peer, DeviceAddress base) = 0;
 
   // Pinned, zero. kResourceExhausted when there is not enough.
   virtual Result<std::span<std::byte>> allocate_host(size_t bytes) = 0;
@@ -136,9 +152,14 @@ class Device {
   // Pins memory that is there, an arena for example. kInvalidArgument when some of it is already
   // pinned. It is unregistered before it is unmapped.
   virtual Status register_host(std::span<std::byte> memory) = 0;
+  // Of register_host() and reach_host().
   virtual Status unregister_host(std::byte* base) = 0;
   // Where kernels have pinned memory. kInvalidArgument if some of it is not pinned.
   virtual Result<DeviceAddress> address_of_host(std::span<const std::byte> memory) = 0;
+  // What the peer has pinned, for streams of this device, too: until it is unregistered here, which
+  // comes before the peer gives it up. kNotFound: the peer has pinned nothing that begins there.
+  // kInvalidArgument: it is pinned here already.
+  virtual Status reach_host(Device& peer, std::byte* base) = 0;
 
   virtual Result<std::unique_ptr<Stream>> make_stream(Priority priority) = 0;
 };

@@ -12,7 +12,7 @@
 namespace rueda::gpu {
 
 // Changes with this file, device.h and batch.h.
-inline constexpr uint32_t kPluginVersion = 3;
+inline constexpr uint32_t kPluginVersion = 4;
 inline constexpr char kPluginSymbol[] = "rueda_gpu_plugin";
 inline constexpr char kPluginFile[] = "librueda_cuda.so";
 

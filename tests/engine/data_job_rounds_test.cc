@@ -59,9 +59,7 @@ class Arrivals {
   int done() const { return done_; }
 
  private:
-  std::span<std::byte> row() {
-    return {work_.output_of(rank_, 0), work_.input_bytes(rank_, 0)};
-  }
+  std::span<std::byte> row() { return {work_.output_of(rank_, 0), work_.input_bytes(rank_, 0)}; }
   std::span<std::byte> part(std::span<std::byte> all, size_t round) const {
     const auto size = static_cast<int64_t>(element_bytes(work_.spec().dtype));
     const int64_t begin = round == 0 ? 0 : ends_[round - 1];
@@ -103,7 +101,8 @@ class Rounds {
     }
     ASSERT_TRUE(is_over()) << "it hangs";
     EXPECT_EQ(ring_->check(), "");
-    for (const auto& work : works_) EXPECT_EQ(work->check(), "") << "operation " << work->seq().value;
+    for (const auto& work : works_)
+      EXPECT_EQ(work->check(), "") << "operation " << work->seq().value;
     for (auto& nodes : arrivals_) {
       for (auto& arrivals : nodes) {
         EXPECT_TRUE(arrivals->was_final()) << "a round was told to be done that was not";
@@ -139,9 +138,7 @@ class Rounds {
     }
   }
 
-  Arrivals& at(uint64_t seq, int node) {
-    return *arrivals_[seq - 1][static_cast<size_t>(node)];
-  }
+  Arrivals& at(uint64_t seq, int node) { return *arrivals_[seq - 1][static_cast<size_t>(node)]; }
 
   // The node launches its next operation, or a round of some operation comes: before its launch,
   // too.

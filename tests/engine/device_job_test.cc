@@ -2,6 +2,8 @@
 // programs that are none.
 #include "daemon/engine/device_job.h"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -28,7 +30,9 @@ class DeviceJobTest : public testing::Test {
  protected:
   DeviceJobTest() { ::setenv("RUEDA_FAKE_GPU", folder_.path().c_str(), 1); }
   ~DeviceJobTest() override {
-    ::unsetenv("RUEDA_FAKE_GPU");
+    for (const char* name : {"RUEDA_FAKE_GPU", "RUEDA_FAKE_GPU_COUNT", "RUEDA_FAKE_GPU_PEERS"}) {
+      ::unsetenv(name);
+    }
     if (job_) stop();
   }
 
@@ -74,12 +78,16 @@ class DeviceJobTest : public testing::Test {
     return memory;
   }
   session::DeviceMemory allocation(uint32_t id) {
-    const gpu::DeviceAddress at = device_.allocate(kBytes, Sharing::kIpc).value();
+    return shared(id, device_, device_.allocate(kBytes, Sharing::kIpc).value());
+  }
+  static session::DeviceMemory shared(uint32_t id, gpu::fake::FakeDevice& device,
+                                      gpu::DeviceAddress at) {
+    const gpu::MemoryHandle handle = device.export_memory(at).value();
     session::DeviceMemory memory;
     memory.id = id;
-    memory.bytes = kBytes;
-    memory.device[0] = 0xfa;
-    memory.ipc = device_.export_memory(at).value().ipc;
+    memory.bytes = handle.bytes;
+    memory.device = device.facts().uuid;
+    memory.ipc = handle.ipc;
     return memory;
   }
   session::DeviceMemory piece(uint32_t id) {
@@ -128,6 +136,8 @@ class DeviceJobTest : public testing::Test {
   observe::Metrics metrics_{{"0", "node", "none"}};
   gpu::fake::FakeGpu gpu_{{.folder = folder_.path()}};
   gpu::fake::FakeDevice device_{gpu_};
+  gpu::fake::FakeGpu second_gpu_{{.ordinal = 1, .folder = folder_.path()}};
+  gpu::fake::FakeDevice second_device_{second_gpu_};
   gpu::SharedCounters counters_;
   std::vector<std::pair<uint32_t, Status>> added_;
   std::vector<std::pair<int, Status>> ended_;
@@ -192,6 +202,54 @@ TEST_F(DeviceJobTest, AJoinWhoseProcessHasGoneIsClosedWithItsPieces) {
     EXPECT_EQ(memories(), 1);
     job_->drop(kRank);
   }
+}
+
+TEST_F(DeviceJobTest, MemoryOfTwoGpusIsReducedByBoth) {
+  ::setenv("RUEDA_FAKE_GPU_COUNT", "2", 1);
+  constexpr uint64_t kLarge = 1 << 20;
+  make();
+  add(counters(1));
+  const std::array devices{&device_, &second_device_};
+  std::array<gpu::DeviceAddress, 2> at{};
+  for (uint32_t i = 0; i < 2; ++i) {
+    at[i] = devices[i]->allocate(kLarge, Sharing::kIpc).value();
+    add(shared(2 + i, *devices[i], at[i]));
+  }
+  for (const auto& [id, status] : added_) EXPECT_TRUE(status.is_ok()) << status.to_string();
+  EXPECT_EQ(memories(), 3);
+  std::vector<gpu::WorkerOperation> one = operation(0);
+  const gpu::Place first{.memory = job_->number_of(kRank, 2)};
+  const gpu::Place second{.memory = job_->number_of(kRank, 3)};
+  one[0].batch.dtype = DType::kUInt8;
+  one[0].segments = {
+      {.count = kLarge, .sources = {first, second}, .destinations = {first, second}}};
+  run(1, one);
+  counters_.set(0, 1);
+  ASSERT_TRUE(wait_for([&] { return !ended_.empty(); }));
+  EXPECT_TRUE(ended_[0].second.is_ok()) << ended_[0].second.to_string();
+  // Memory of a fake GPU is 0xa5 at first.
+  for (size_t i = 0; i < 2; ++i) {
+    const std::byte* const memory = devices[i]->host_memory(at[i]);
+    EXPECT_TRUE(
+        std::all_of(memory, memory + kLarge, [](std::byte b) { return b == std::byte{0x4a}; }));
+  }
+  job_->drop(kRank);
+  EXPECT_EQ(memories(), 0);
+}
+
+TEST_F(DeviceJobTest, AGpuThatIsNotReachedIsToldAndNoMore) {
+  ::setenv("RUEDA_FAKE_GPU_COUNT", "2", 1);
+  ::setenv("RUEDA_FAKE_GPU_PEERS", "none", 1);
+  make();
+  add(counters(1));
+  add(allocation(2));
+  add(shared(3, second_device_, second_device_.allocate(kBytes, Sharing::kIpc).value()));
+  EXPECT_EQ(added_[2].second.code(), Code::kPermission);
+  EXPECT_THAT(added_[2].second.message(),
+              HasSubstr("fake GPU 0 and fake GPU 1 do not reach each other"));
+  EXPECT_EQ(job_->number_of(kRank, 3), 0u);
+  add(allocation(4));
+  EXPECT_TRUE(added_[3].second.is_ok());
 }
 
 TEST_F(DeviceJobTest, MemoryThatCannotBeOpenedIsToldAndNoMore) {

@@ -108,7 +108,11 @@ class GpuWorkerTest : public testing::Test {
       put(rank, static_cast<float>(i + 1));
       const gpu::MemoryHandle handle = rank.device.export_memory(rank.at).value();
       const auto kind = i == 0 ? gpu::MemoryKind::kIpc : gpu::MemoryKind::kFd;
-      worker_->add_memory({.memory = i, .kind = kind, .bytes = handle.bytes, .ipc = handle.ipc},
+      worker_->add_memory({.memory = i,
+                           .kind = kind,
+                           .bytes = handle.bytes,
+                           .uuid = options().uuid,
+                           .ipc = handle.ipc},
                           UniqueFd(handle.fd));
     }
     ASSERT_TRUE(wait_for([this] { return added_.size() == 3 || lost_; }));
@@ -240,6 +244,28 @@ TEST_F(GpuWorkerTest, AWorkerWithNothingToDoMayBeSilent) {
   ASSERT_EQ(::kill(worker_->pid(), SIGCONT), 0);
   EXPECT_TRUE(wait_for([this] { return added_.contains(7); }));
   EXPECT_FALSE(lost_.has_value());
+}
+
+TEST_F(GpuWorkerTest, AnotherGpuMayTakeAsLongAsTheFirst) {
+  GpuWorkerOptions impatient = options();
+  impatient.timeout_ms = 100;
+  start(impatient);
+  share_all();
+  ASSERT_EQ(::kill(worker_->pid(), SIGSTOP), 0);
+  gpu::AddMemoryBody others{.memory = 7, .kind = gpu::MemoryKind::kIpc, .bytes = kBytes};
+  others.uuid = impatient.uuid;
+  others.uuid[15] = 1;
+  worker_->add_memory(others, UniqueFd());
+  EXPECT_FALSE(wait_for([this] { return lost_.has_value(); }, std::chrono::milliseconds(2500)));
+  ASSERT_EQ(::kill(worker_->pid(), SIGCONT), 0);
+  ASSERT_TRUE(wait_for([this] { return added_.contains(7); }));
+  EXPECT_EQ(added_.at(7).code(), Code::kPermission);  // there is one
+  EXPECT_THAT(added_.at(7).message(), HasSubstr("GPU-fa000000-0000-0000-0000-000000000001"));
+  // It is known now.
+  ASSERT_EQ(::kill(worker_->pid(), SIGSTOP), 0);
+  others.memory = 8;
+  worker_->add_memory(others, UniqueFd());
+  EXPECT_THAT(lost_text(), HasSubstr("said nothing for 2000 ms"));
 }
 
 TEST_F(GpuWorkerTest, AWorkerThatDoesNotGetReadyIsKilled) {

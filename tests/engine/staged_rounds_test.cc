@@ -8,7 +8,8 @@ namespace {
 constexpr int64_t kMi = 1 << 20;
 
 TEST(StagedRounds, FollowEachOtherWithoutAGap) {
-  for (const int64_t elements : {int64_t{0}, int64_t{1}, 3 * kMi + 7, 64 * kMi - 1, 1000 * kMi + 3}) {
+  for (const int64_t elements :
+       {int64_t{0}, int64_t{1}, 3 * kMi + 7, 64 * kMi - 1, 1000 * kMi + 3}) {
     for (const size_t size : {size_t{1}, size_t{2}, size_t{8}}) {
       for (const int nodes : {2, 3, 100}) {
         const std::vector<ElementRange> rounds = cut_into_rounds(elements, size, nodes);

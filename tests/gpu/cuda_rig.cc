@@ -18,7 +18,7 @@
 namespace rueda::gpu {
 namespace {
 
-constexpr char kNeighbourFlag[] = "--gpu-neighbour=";
+constexpr char kNeighbourFlag[] = "--gpu-neighbour=";  // its socket, a comma, the GPU's ordinal
 
 struct Request {
   bool is_share = false;  // else take_back
@@ -81,10 +81,10 @@ Result<MemoryHandle> share(Device& device, const Request& request, DeviceAddress
 }
 
 // Until the other end of the socket is closed.
-int run_neighbour(int socket) {
+int run_neighbour(int socket, int ordinal) {
   const auto plugin = load_plugin();
   if (!plugin.is_ok()) return 1;
-  const auto device = plugin.value()->open({});
+  const auto device = plugin.value()->open({.ordinal = ordinal});
   if (!device.is_ok()) return 1;
   DeviceAddress last = 0;
   Request request;
@@ -108,11 +108,12 @@ int run_neighbour(int socket) {
 
 class CudaNeighbour final : public Neighbour {
  public:
-  CudaNeighbour() {
+  explicit CudaNeighbour(int ordinal) {
     int ends[2];
     RUEDA_CHECK(::socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0);
     socket_ = ends[0];
-    const std::string flag = kNeighbourFlag + std::to_string(ends[1]);
+    const std::string flag =
+        kNeighbourFlag + std::to_string(ends[1]) + ',' + std::to_string(ordinal);
     child_ = ::fork();
     RUEDA_CHECK(child_ >= 0);
     if (child_ == 0) {
@@ -154,13 +155,28 @@ class CudaNeighbour final : public Neighbour {
 
 class CudaRig final : public Rig {
  public:
-  explicit CudaRig(std::unique_ptr<Device> device) : device_(std::move(device)) {}
+  CudaRig(const PluginTable& plugin, std::unique_ptr<Device> device)
+      : plugin_(plugin), device_(std::move(device)) {}
   Device& device() override { return *device_; }
+  Result<Device*> peer() override {
+    if (!peer_) {
+      Result<std::unique_ptr<Device>> opened = plugin_.open({.ordinal = 1});
+      if (!opened.is_ok()) return opened.status();
+      peer_ = std::move(opened).value();
+    }
+    const Status status = device_->can_reach(peer_->facts());
+    if (!status.is_ok()) return status;
+    return peer_.get();
+  }
   void wait_a_little() override { std::this_thread::sleep_for(std::chrono::microseconds(50)); }
-  std::unique_ptr<Neighbour> make_neighbour() override { return std::make_unique<CudaNeighbour>(); }
+  std::unique_ptr<Neighbour> make_neighbour(bool is_peers) override {
+    return std::make_unique<CudaNeighbour>(is_peers ? 1 : 0);
+  }
 
  private:
+  const PluginTable& plugin_;
   std::unique_ptr<Device> device_;
+  std::unique_ptr<Device> peer_;
 };
 
 }  // namespace
@@ -171,7 +187,8 @@ RigMaker cuda_rig() {
             if (!plugin.is_ok()) return plugin.status();
             auto device = plugin.value()->open(options);
             if (!device.is_ok()) return device.status();
-            return std::unique_ptr<Rig>(std::make_unique<CudaRig>(std::move(device).value()));
+            return std::unique_ptr<Rig>(
+                std::make_unique<CudaRig>(*plugin.value(), std::move(device).value()));
           }};
 }
 
@@ -181,7 +198,8 @@ int main(int argc, char** argv) {
   using rueda::gpu::kNeighbourFlag;
   const std::string first = argc > 1 ? argv[1] : "";
   if (first.rfind(kNeighbourFlag, 0) == 0) {
-    return rueda::gpu::run_neighbour(std::atoi(first.c_str() + std::strlen(kNeighbourFlag)));
+    const char* const numbers = first.c_str() + std::strlen(kNeighbourFlag);
+    return rueda::gpu::run_neighbour(std::atoi(numbers), std::atoi(std::strchr(numbers, ',') + 1));
   }
   testing::InitGoogleMock(&argc, argv);
   return RUN_ALL_TESTS();

@@ -1,10 +1,12 @@
 // A CUDA driver that is none: the functions of libcuda.so.1 that librueda and the tests' programs
-// use, on a fake GPU whose memory lies in the folder RUEDA_FAKE_GPU, where GPU workers have it,
-// too. RUEDA_CUDA_LIBRARY names the library; programs that use it run on a real driver as well.
+// use, on fake GPUs, RUEDA_FAKE_GPU_COUNT of them (1), whose memory lies in the folder
+// RUEDA_FAKE_GPU, where GPU workers have it, too. RUEDA_CUDA_LIBRARY names the library; programs
+// that use it run on a real driver as well. A context is a GPU.
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <string>
@@ -37,22 +39,21 @@ int to_result(const Status& status) {
   return status.code() == Code::kUnavailable ? kNotReady : kInvalidValue;
 }
 
-// Never destroyed, as a driver's state is not.
-struct State {
-  State()
-      : gpu({.memory_bytes = uint64_t{4} << 30, .folder = folder()}),
+std::string variable(const char* name) {
+  const char* named = std::getenv(name);
+  return named != nullptr ? named : "";
+}
+
+struct Gpu {
+  explicit Gpu(int ordinal)
+      : gpu({.ordinal = ordinal,
+             .memory_bytes = uint64_t{4} << 30,
+             .folder = variable("RUEDA_FAKE_GPU")}),
         device(gpu),
         runner(gpu),
         staging(device.allocate_host(kStagingBytes).value()),
         own_stream(device.make_stream(Priority::kLow).value()),
         default_stream(device.make_stream(Priority::kLow).value()) {}
-  static std::string folder() {
-    const char* named = std::getenv("RUEDA_FAKE_GPU");
-    return named != nullptr ? named : "";
-  }
-  Stream& stream(void* handle) {
-    return handle != nullptr ? *static_cast<Stream*>(handle) : *default_stream;
-  }
 
   fake::FakeGpu gpu;
   fake::FakeDevice device;
@@ -61,9 +62,26 @@ struct State {
   std::span<std::byte> staging;
   std::unique_ptr<Stream> own_stream;
   std::unique_ptr<Stream> default_stream;
+};
+
+// Memory that is yet to be mapped.
+struct Created {
+  size_t bytes = 0;
+  int ordinal = 0;
+};
+
+// Never destroyed, as a driver's state is not.
+struct State {
+  State() {
+    const std::string count = variable("RUEDA_FAKE_GPU_COUNT");
+    const int gpus_wanted = count.empty() ? 1 : std::stoi(count);
+    for (int i = 0; i < gpus_wanted; ++i) gpus.emplace_back(i);
+  }
+
+  std::deque<Gpu> gpus;  // by ordinal
   std::mutex sharing_mutex;
   std::map<DeviceAddress, Sharing> sharing;  // of what this process has allocated
-  std::map<uint64_t, size_t> created;        // memory that is yet to be mapped, by its handle
+  std::map<uint64_t, Created> created;       // by its handle
   uint64_t last_handle = 0;
 };
 
@@ -73,6 +91,32 @@ State& state() {
 }
 
 thread_local std::vector<void*> current;  // contexts
+
+Gpu& current_gpu() {
+  const bool is_one = !current.empty() && current.back() != nullptr;
+  return is_one ? *static_cast<Gpu*>(current.back()) : state().gpus.front();
+}
+
+int ordinal_of(const Gpu& gpu) { return gpu.device.facts().ordinal; }
+
+// Whose the address is; null: nobody's.
+Gpu* gpu_at(DeviceAddress address) {
+  for (Gpu& gpu : state().gpus) {
+    if (gpu.device.find(address).is_ok() || gpu.device.find_reserved(address).is_ok()) return &gpu;
+  }
+  return nullptr;
+}
+
+// With the device of an address.
+template <class Use>
+int on_device_at(DeviceAddress address, Use use) {
+  Gpu* const gpu = gpu_at(address);
+  return gpu != nullptr ? use(*gpu) : kInvalidValue;
+}
+
+Stream& stream_of(void* handle) {
+  return handle != nullptr ? *static_cast<Stream*>(handle) : *current_gpu().default_stream;
+}
 
 int wait_for(Stream& stream) {
   for (;;) {
@@ -84,13 +128,15 @@ int wait_for(Stream& stream) {
 }
 
 template <class Copy>
-int copy_staged(size_t bytes, Copy copy) {
-  const std::lock_guard lock(state().copy_mutex);
-  for (size_t at = 0; at < bytes; at += kStagingBytes) {
-    if (const int failed = copy(at, std::min(bytes - at, kStagingBytes)); failed != 0)
-      return failed;
-  }
-  return kSuccess;
+int copy_staged(DeviceAddress address, size_t bytes, Copy copy) {
+  return on_device_at(address, [&](Gpu& gpu) {
+    const std::lock_guard lock(gpu.copy_mutex);
+    for (size_t at = 0; at < bytes; at += kStagingBytes) {
+      const int failed = copy(gpu, at, std::min(bytes - at, kStagingBytes));
+      if (failed != kSuccess) return failed;
+    }
+    return kSuccess;
+  });
 }
 
 void set_sharing(DeviceAddress base, Sharing sharing) {
@@ -99,7 +145,7 @@ void set_sharing(DeviceAddress base, Sharing sharing) {
 }
 
 int allocate(CuPointer* address, size_t bytes, Sharing sharing) {
-  const Result<DeviceAddress> made = state().device.allocate(bytes, sharing);
+  const Result<DeviceAddress> made = current_gpu().device.allocate(bytes, sharing);
   if (!made.is_ok()) return to_result(made.status());
   set_sharing(made.value(), sharing);
   *address = made.value();
@@ -132,12 +178,18 @@ int cuGetErrorString(int result, const char** text) {
   return kSuccess;
 }
 
-int cuDeviceGet(int* device, int ordinal) { return put(device, ordinal); }
-int cuDeviceGetUuid_v2(void* uuid, int) {
-  std::memcpy(uuid, state().device.facts().uuid.data(), 16);
+int cuDeviceGetCount(int* count) { return put(count, static_cast<int>(state().gpus.size())); }
+int cuDeviceGet(int* device, int ordinal) {
+  const bool is_there = ordinal >= 0 && static_cast<size_t>(ordinal) < state().gpus.size();
+  return is_there ? put(device, ordinal) : kInvalidValue;
+}
+int cuDeviceGetUuid_v2(void* uuid, int device) {
+  std::memcpy(uuid, state().gpus[device].device.facts().uuid.data(), 16);
   return kSuccess;
 }
-int cuDevicePrimaryCtxRetain(void** context, int) { return put(context, &state()); }
+int cuDevicePrimaryCtxRetain(void** context, int device) {
+  return put<void*>(context, &state().gpus[device]);
+}
 int cuCtxSetCurrent(void* context) {
   current.assign(1, context);
   return kSuccess;
@@ -158,28 +210,31 @@ int cuCtxPopCurrent_v2(void** context) {
 
 // Of an address that is reserved, the range is all that was reserved, and memory of no context.
 int cuPointerGetAttribute(void* out, int attribute, CuPointer address) {
-  const Result<Allocation> found = state().device.find(address);
-  const Result<Allocation> reserved = state().device.find_reserved(address);
-  if (!found.is_ok() && !reserved.is_ok()) return kInvalidValue;
-  const Allocation range = reserved.is_ok() ? reserved.value() : found.value();
-  const bool is_ipc = found.is_ok() && sharing_of(found.value().base) == Sharing::kIpc;
-  switch (attribute) {
-    case 1: return put<void*>(out, reserved.is_ok() ? nullptr : &state());
-    case 2: return put<unsigned int>(out, 2);
-    case 7: return put<unsigned long long>(out, found.is_ok() ? found.value().id : 0);
-    case 8: return put<unsigned int>(out, 0);
-    case 9: return put<int>(out, 0);
-    case 10: return put<int>(out, is_ipc ? 1 : 0);
-    case 11: return put<CuPointer>(out, range.base);
-    case 12: return put<size_t>(out, range.bytes);
-    case 13: return put<int>(out, found.is_ok() ? 1 : 0);
-    case 14: return put<unsigned long long>(out, is_ipc ? 0 : 1);
-    default: return kInvalidValue;
-  }
+  return on_device_at(address, [&](Gpu& gpu) {
+    const Result<Allocation> found = gpu.device.find(address);
+    const Result<Allocation> reserved = gpu.device.find_reserved(address);
+    const Allocation range = reserved.is_ok() ? reserved.value() : found.value();
+    const bool is_ipc = found.is_ok() && sharing_of(found.value().base) == Sharing::kIpc;
+    switch (attribute) {
+      case 1: return put<void*>(out, reserved.is_ok() ? nullptr : &gpu);
+      case 2: return put<unsigned int>(out, 2);
+      case 7: return put<unsigned long long>(out, found.is_ok() ? found.value().id : 0);
+      case 8: return put<unsigned int>(out, 0);
+      case 9: return put<int>(out, ordinal_of(gpu));
+      case 10: return put<int>(out, is_ipc ? 1 : 0);
+      case 11: return put<CuPointer>(out, range.base);
+      case 12: return put<size_t>(out, range.bytes);
+      case 13: return put<int>(out, found.is_ok() ? 1 : 0);
+      case 14: return put<unsigned long long>(out, is_ipc ? 0 : 1);
+      default: return kInvalidValue;
+    }
+  });
 }
 int cuMemGetAddressRange_v2(CuPointer* base, size_t* bytes, CuPointer address) {
   if (current.empty()) return kInvalidContext;
-  const Result<Allocation> found = state().device.find(address);
+  Gpu* const gpu = gpu_at(address);
+  if (gpu == nullptr) return kNotFound;
+  const Result<Allocation> found = gpu->device.find(address);
   if (!found.is_ok()) return kNotFound;
   *base = found.value().base;
   return put(bytes, size_t{found.value().bytes});
@@ -193,117 +248,150 @@ int rueda_fake_alloc_fd(CuPointer* address, size_t bytes) {
   return allocate(address, bytes, Sharing::kFd);
 }
 // Where the CPU has what this process has allocated, for programs that compute there.
-void* rueda_fake_host_memory(CuPointer address) { return state().device.host_memory(address); }
-int cuMemFree_v2(CuPointer address) { return to_result(state().device.free(address)); }
+void* rueda_fake_host_memory(CuPointer address) {
+  Gpu* const gpu = gpu_at(address);
+  return gpu != nullptr ? gpu->device.host_memory(address) : nullptr;
+}
+int cuMemFree_v2(CuPointer address) {
+  return on_device_at(address, [&](Gpu& gpu) { return to_result(gpu.device.free(address)); });
+}
 
 int cuIpcGetMemHandle(void* handle, CuPointer address) {
   if (current.empty()) return kInvalidContext;
-  const Result<MemoryHandle> exported = state().device.export_memory(address);
-  if (!exported.is_ok()) return to_result(exported.status());
-  std::memcpy(handle, exported.value().ipc.data(), exported.value().ipc.size());
-  return kSuccess;
+  return on_device_at(address, [&](Gpu& gpu) {
+    const Result<MemoryHandle> exported = gpu.device.export_memory(address);
+    if (!exported.is_ok()) return to_result(exported.status());
+    std::memcpy(handle, exported.value().ipc.data(), exported.value().ipc.size());
+    return kSuccess;
+  });
 }
 
-// Virtual memory management. What is unmapped is freed at once.
+// Virtual memory management. What is unmapped is freed at once. Addresses are of the GPU whose
+// context reserves them: only its memory is mapped there.
 int cuMemGetAllocationGranularity(size_t* bytes, const void*, int) {
   return put(bytes, size_t{fake::kGranuleBytes});
 }
 int cuMemAddressReserve(CuPointer* address, size_t bytes, size_t, CuPointer, unsigned long long) {
-  const Result<DeviceAddress> made = state().device.reserve(bytes);
+  const Result<DeviceAddress> made = current_gpu().device.reserve(bytes);
   return made.is_ok() ? put(address, CuPointer{made.value()}) : to_result(made.status());
 }
-int cuMemCreate(unsigned long long* handle, size_t bytes, const void*, unsigned long long) {
+int cuMemCreate(unsigned long long* handle, size_t bytes, const void* properties,
+                unsigned long long) {
   if (bytes == 0 || bytes % fake::kGranuleBytes != 0) return kInvalidValue;
+  // Of CUmemAllocationProp: two enums, and a location, which is a type and a number.
+  int ordinal = 0;
+  std::memcpy(&ordinal, static_cast<const char*>(properties) + 3 * sizeof(int), sizeof ordinal);
   const std::lock_guard lock(state().sharing_mutex);
-  state().created[++state().last_handle] = bytes;
+  state().created[++state().last_handle] = {bytes, ordinal};
   return put<unsigned long long>(handle, state().last_handle);
 }
 int cuMemMap(CuPointer address, size_t bytes, size_t, unsigned long long handle,
              unsigned long long) {
-  {
-    const std::lock_guard lock(state().sharing_mutex);
-    const auto found = state().created.find(handle);
-    if (found == state().created.end() || found->second != bytes) return kInvalidValue;
-    state().created.erase(found);
-  }
-  const Status status = state().device.allocate_at(address, bytes);
-  if (status.is_ok()) set_sharing(address, Sharing::kFd);
-  return to_result(status);
+  return on_device_at(address, [&](Gpu& gpu) {
+    {
+      const std::lock_guard lock(state().sharing_mutex);
+      const auto found = state().created.find(handle);
+      if (found == state().created.end() || found->second.bytes != bytes ||
+          found->second.ordinal != ordinal_of(gpu)) {
+        return kInvalidValue;
+      }
+      state().created.erase(found);
+    }
+    const Status status = gpu.device.allocate_at(address, bytes);
+    if (status.is_ok()) set_sharing(address, Sharing::kFd);
+    return to_result(status);
+  });
 }
 int cuMemSetAccess(CuPointer, size_t, const void*, size_t) { return kSuccess; }
 int cuMemUnmap(CuPointer address, size_t bytes) {
-  const Result<Allocation> found = state().device.find(address);
-  if (!found.is_ok() || found.value().base != address || found.value().bytes != bytes) {
-    return kInvalidValue;
-  }
-  return to_result(state().device.free(address));
+  return on_device_at(address, [&](Gpu& gpu) {
+    const Result<Allocation> found = gpu.device.find(address);
+    if (!found.is_ok() || found.value().base != address || found.value().bytes != bytes) {
+      return kInvalidValue;
+    }
+    return to_result(gpu.device.free(address));
+  });
 }
 int cuMemRetainAllocationHandle(unsigned long long* handle, void* address) {
-  const Result<Allocation> found =
-      state().device.find(reinterpret_cast<unsigned long long>(address));
-  if (!found.is_ok()) return kInvalidValue;
-  return put<unsigned long long>(handle, found.value().base);
+  const auto at = reinterpret_cast<unsigned long long>(address);
+  return on_device_at(at, [&](Gpu& gpu) {
+    const Result<Allocation> found = gpu.device.find(at);
+    if (!found.is_ok()) return kInvalidValue;
+    return put<unsigned long long>(handle, found.value().base);
+  });
 }
 int cuMemExportToShareableHandle(void* fd, unsigned long long handle, int, unsigned long long) {
-  const Result<MemoryHandle> exported = state().device.export_memory(handle);
-  return exported.is_ok() ? put(fd, exported.value().fd) : to_result(exported.status());
+  return on_device_at(handle, [&](Gpu& gpu) {
+    const Result<MemoryHandle> exported = gpu.device.export_memory(handle);
+    return exported.is_ok() ? put(fd, exported.value().fd) : to_result(exported.status());
+  });
 }
 int cuMemRelease(unsigned long long) { return kSuccess; }
 
+// Portable, whatever the flags: all GPUs have it.
 int cuMemHostRegister_v2(void* memory, size_t bytes, unsigned int) {
-  return to_result(state().device.register_host({static_cast<std::byte*>(memory), bytes}));
+  int result = kSuccess;
+  for (Gpu& gpu : state().gpus) {
+    const int one = to_result(gpu.device.register_host({static_cast<std::byte*>(memory), bytes}));
+    if (one != kSuccess) result = one;
+  }
+  return result;
 }
 int cuMemHostGetDevicePointer_v2(CuPointer* address, void* memory, unsigned int) {
   return put(address, reinterpret_cast<CuPointer>(memory));
 }
 int cuMemHostUnregister(void* memory) {
-  return to_result(state().device.unregister_host(static_cast<std::byte*>(memory)));
+  int result = kSuccess;
+  for (Gpu& gpu : state().gpus) {
+    const int one = to_result(gpu.device.unregister_host(static_cast<std::byte*>(memory)));
+    if (one != kSuccess) result = one;
+  }
+  return result;
 }
 
 int cuStreamCreate(void** stream, unsigned int) {
-  auto made = state().device.make_stream(Priority::kLow);
+  auto made = current_gpu().device.make_stream(Priority::kLow);
   return made.is_ok() ? put(stream, std::move(made).value().release()) : to_result(made.status());
 }
 int cuStreamDestroy_v2(void* stream) {
   delete static_cast<Stream*>(stream);
   return kSuccess;
 }
-int cuStreamSynchronize(void* stream) { return wait_for(state().stream(stream)); }
+int cuStreamSynchronize(void* stream) { return wait_for(stream_of(stream)); }
 int cuStreamQuery(void* stream) {
-  const Result<bool> is_idle = state().stream(stream).is_idle();
+  const Result<bool> is_idle = stream_of(stream).is_idle();
   if (!is_idle.is_ok()) return to_result(is_idle.status());
   return is_idle.value() ? kSuccess : kNotReady;
 }
 int cuStreamWriteValue64_v2(void* stream, CuPointer counter, uint64_t value, unsigned int) {
-  return to_result(state().stream(stream).write_value(reinterpret_cast<uint64_t*>(counter), value));
+  return to_result(stream_of(stream).write_value(reinterpret_cast<uint64_t*>(counter), value));
 }
 int cuStreamWaitValue64_v2(void* stream, CuPointer counter, uint64_t value, unsigned int) {
-  return to_result(state().stream(stream).wait_value(reinterpret_cast<uint64_t*>(counter), value));
+  return to_result(stream_of(stream).wait_value(reinterpret_cast<uint64_t*>(counter), value));
 }
 
 int cuMemcpyHtoDAsync_v2(CuPointer dst, const void* src, size_t bytes, void* stream) {
   return to_result(
-      state().stream(stream).copy_to_device(dst, static_cast<const std::byte*>(src), bytes));
+      stream_of(stream).copy_to_device(dst, static_cast<const std::byte*>(src), bytes));
 }
 int cuMemcpyDtoHAsync_v2(void* dst, CuPointer src, size_t bytes, void* stream) {
-  return to_result(state().stream(stream).copy_to_host(static_cast<std::byte*>(dst), src, bytes));
+  return to_result(stream_of(stream).copy_to_host(static_cast<std::byte*>(dst), src, bytes));
 }
 int cuMemcpyDtoDAsync_v2(CuPointer dst, CuPointer src, size_t bytes, void* stream) {
-  return to_result(state().stream(stream).copy(dst, src, bytes));
+  return to_result(stream_of(stream).copy(dst, src, bytes));
 }
 int cuMemcpyHtoD_v2(CuPointer dst, const void* src, size_t bytes) {
-  return copy_staged(bytes, [&](size_t at, size_t part) {
-    std::memcpy(state().staging.data(), static_cast<const std::byte*>(src) + at, part);
-    const Status status =
-        state().own_stream->copy_to_device(dst + at, state().staging.data(), part);
-    return status.is_ok() ? wait_for(*state().own_stream) : to_result(status);
+  return copy_staged(dst, bytes, [&](Gpu& gpu, size_t at, size_t part) {
+    std::memcpy(gpu.staging.data(), static_cast<const std::byte*>(src) + at, part);
+    const Status status = gpu.own_stream->copy_to_device(dst + at, gpu.staging.data(), part);
+    return status.is_ok() ? wait_for(*gpu.own_stream) : to_result(status);
   });
 }
 int cuMemcpyDtoH_v2(void* dst, CuPointer src, size_t bytes) {
-  return copy_staged(bytes, [&](size_t at, size_t part) {
-    const Status status = state().own_stream->copy_to_host(state().staging.data(), src + at, part);
-    const int failed = status.is_ok() ? wait_for(*state().own_stream) : to_result(status);
-    std::memcpy(static_cast<std::byte*>(dst) + at, state().staging.data(), part);
+  return copy_staged(src, bytes, [&](Gpu& gpu, size_t at, size_t part) {
+    const Status status = gpu.own_stream->copy_to_host(gpu.staging.data(), src + at, part);
+    const int failed = status.is_ok() ? wait_for(*gpu.own_stream) : to_result(status);
+    std::memcpy(static_cast<std::byte*>(dst) + at, gpu.staging.data(), part);
     return failed;
   });
 }

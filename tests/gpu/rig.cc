@@ -1,7 +1,9 @@
 #include "tests/gpu/rig.h"
 
+#include <array>
 #include <chrono>
 #include <cstring>
+#include <list>
 #include <optional>
 #include <thread>
 
@@ -42,50 +44,69 @@ class FakeNeighbour final : public Neighbour {
   DeviceAddress last_ = 0;
 };
 
+// A GPU, and another.
 class FakeRig final : public Rig {
  public:
   FakeRig(const DeviceOptions& options, uint64_t seed, bool has_thread)
-      : gpu_(std::make_shared<FakeGpu>(fake::FakeOptions{.seed = seed})), device_(*gpu_, options) {
-    if (has_thread) runner_.emplace(*gpu_);
+      : gpus_{make_gpu(0, seed), make_gpu(1, seed + 1)}, device_(*gpus_[0], options) {
+    if (!has_thread) return;
+    for (const auto& gpu : gpus_) runners_.emplace_back(*gpu);
   }
 
   Device& device() override { return device_; }
+  Result<Device*> peer() override {
+    if (!peer_) peer_.emplace(*gpus_[1]);
+    return &*peer_;
+  }
   void wait_a_little() override {
-    if (runner_) {
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    if (runners_.empty()) {
+      for (const auto& gpu : gpus_) gpu->step();
     } else {
-      gpu_->step();
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }
-  std::unique_ptr<Neighbour> make_neighbour() override {
-    return std::make_unique<FakeNeighbour>(gpu_);
+  std::unique_ptr<Neighbour> make_neighbour(bool is_peers) override {
+    return std::make_unique<FakeNeighbour>(gpus_[is_peers ? 1 : 0]);
   }
 
  private:
-  const std::shared_ptr<FakeGpu> gpu_;
+  static std::shared_ptr<FakeGpu> make_gpu(int ordinal, uint64_t seed) {
+    return std::make_shared<FakeGpu>(fake::FakeOptions{.seed = seed, .ordinal = ordinal});
+  }
+
+  const std::array<std::shared_ptr<FakeGpu>, 2> gpus_;
   FakeDevice device_;
-  std::optional<FakeRunner> runner_;
+  std::optional<FakeDevice> peer_;
+  std::list<FakeRunner> runners_;
 };
 
-// The neighbour has a GPU of its own, with the same files: what two processes have of one.
+// The neighbour has GPUs of its own, with the same files: what two processes have of one.
 class FakeFilesRig final : public Rig {
  public:
-  explicit FakeFilesRig(const DeviceOptions& options) : device_(*gpu_, options) {}
+  explicit FakeFilesRig(const DeviceOptions& options) : device_(*gpus_[0], options) {}
 
   Device& device() override { return device_; }
-  void wait_a_little() override { gpu_->step(); }
-  std::unique_ptr<Neighbour> make_neighbour() override {
-    return std::make_unique<FakeNeighbour>(make_gpu());
+  Result<Device*> peer() override {
+    if (!peer_) peer_.emplace(*gpus_[1]);
+    return &*peer_;
+  }
+  void wait_a_little() override {
+    for (const auto& gpu : gpus_) gpu->step();
+  }
+  std::unique_ptr<Neighbour> make_neighbour(bool is_peers) override {
+    return std::make_unique<FakeNeighbour>(make_gpu(is_peers ? 1 : 0));
   }
 
  private:
-  std::shared_ptr<FakeGpu> make_gpu() {
-    return std::make_shared<FakeGpu>(fake::FakeOptions{.folder = folder_.path()});
+  std::shared_ptr<FakeGpu> make_gpu(int ordinal) {
+    return std::make_shared<FakeGpu>(
+        fake::FakeOptions{.ordinal = ordinal, .folder = folder_.path()});
   }
 
   const TemporaryFolder folder_;
-  const std::shared_ptr<FakeGpu> gpu_ = make_gpu();
+  const std::array<std::shared_ptr<FakeGpu>, 2> gpus_{make_gpu(0), make_gpu(1)};
   FakeDevice device_;
+  std::optional<FakeDevice> peer_;
 };
 
 RigMaker fake_rig(const std::string& name, uint64_t seed, bool has_thread) {

@@ -22,7 +22,7 @@ namespace rueda::gpu {
 // The i-th byte of memory that a neighbour shares.
 constexpr std::byte shared_byte(size_t i, uint8_t seed) { return std::byte(i * 7 + seed); }
 
-// Another process on the same GPU, that shares memory with us.
+// Another process on one of our GPUs, that shares memory with us.
 class Neighbour {
  public:
   virtual ~Neighbour() = default;
@@ -36,9 +36,12 @@ class Rig {
  public:
   virtual ~Rig() = default;
   virtual Device& device() = 0;
+  // Another GPU's, which device() reaches; opened at the first call. Why not: there is none.
+  virtual Result<Device*> peer() = 0;
   // Lets a little time pass.
   virtual void wait_a_little() = 0;
-  virtual std::unique_ptr<Neighbour> make_neighbour() = 0;
+  // On the GPU of device(), or on the peer's.
+  virtual std::unique_ptr<Neighbour> make_neighbour(bool is_peers = false) = 0;
 };
 
 struct RigMaker {

@@ -1,11 +1,13 @@
 // A worker in this process: the test is the daemon at the other end of the socket, and decides when
-// the fake device goes on.
+// the fake devices go on.
 #pragma once
 
 #include <array>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,17 +37,39 @@ class WorkerTest : public testing::Test {
     DeviceAddress at = 0;
   };
 
-  WorkerTest() {
+  explicit WorkerTest(size_t gpus = 1, uint64_t seed = 1, bool have_peer_access = true)
+      : gpus_(make_gpus(gpus, seed, have_peer_access)) {
     auto ends = make_packet_sockets().value();
     daemon_.emplace(std::move(ends.first));
     worker_.emplace(std::move(ends.second),
-                    [this](const OpenBody& wanted) -> Result<std::unique_ptr<Device>> {
-                      if (wanted.uuid[0] != 0xfa) return Status(Code::kNotFound, "no such GPU");
+                    [this](const OpenBody& wanted,
+                           const AcceptDevice& accept) -> Result<std::unique_ptr<Device>> {
+                      const size_t ordinal = wanted.uuid[15];
+                      if (wanted.uuid[0] != 0xfa || ordinal >= gpus_.size()) {
+                        return Status(Code::kNotFound, "no such GPU");
+                      }
                       auto device = std::make_unique<FakeDevice>(
-                          gpu_, DeviceOptions{.memory_limit_bytes = wanted.memory_limit_bytes});
-                      device_ = device.get();
+                          gpus_[ordinal],
+                          DeviceOptions{.memory_limit_bytes = wanted.memory_limit_bytes});
+                      if (Status status = accept(device->facts()); !status.is_ok()) return status;
+                      if (device_ == nullptr) device_ = device.get();
+                      opened_.push_back(device.get());
                       return std::unique_ptr<Device>(std::move(device));
                     });
+  }
+
+  static std::deque<FakeGpu> make_gpus(size_t count, uint64_t seed, bool have_peer_access) {
+    std::deque<FakeGpu> gpus;
+    for (size_t i = 0; i < count; ++i) {
+      gpus.emplace_back(fake::FakeOptions{
+          .seed = seed + i, .ordinal = static_cast<int>(i), .has_peer_access = have_peer_access});
+    }
+    return gpus;
+  }
+  void step_gpus() {
+    for (size_t i = 0; i < gpus_.size(); ++i) {
+      if (!held_.contains(i)) gpus_[i].step();
+    }
   }
 
   void send(const Packet& packet) { ASSERT_EQ(daemon_->send(packet), PacketSocket::Io::kDone); }
@@ -74,14 +98,15 @@ class WorkerTest : public testing::Test {
     rank.at = rank.device.allocate(kBytes, sharing).value();
     put(rank, value);
     const MemoryHandle handle = rank.device.export_memory(rank.at).value();
-    add(number, handle);
+    add(number, handle, rank.device.facts().uuid);
     expect_outcome(WorkerMessage::kMemoryAdded, number, Code::kOk);
   }
-  void add(uint32_t number, const MemoryHandle& handle) {
+  void add(uint32_t number, const MemoryHandle& handle,
+           const std::array<uint8_t, 16>& uuid = {0xfa}) {
     Packet packet(WorkerMessage::kAddMemory);
     const auto kind = handle.sharing == Sharing::kIpc ? MemoryKind::kIpc : MemoryKind::kFd;
-    packet.add(
-        AddMemoryBody{.memory = number, .kind = kind, .bytes = handle.bytes, .ipc = handle.ipc});
+    packet.add(AddMemoryBody{
+        .memory = number, .kind = kind, .bytes = handle.bytes, .uuid = uuid, .ipc = handle.ipc});
     packet.fd = UniqueFd(handle.fd);
     send(packet);
   }
@@ -123,7 +148,7 @@ class WorkerTest : public testing::Test {
       turn(now);
       Packet packet;
       if (daemon_->receive(packet) == PacketSocket::Io::kDone) return packet;
-      gpu_.step();
+      step_gpus();
     }
     return std::nullopt;
   }
@@ -151,10 +176,13 @@ class WorkerTest : public testing::Test {
     EXPECT_EQ(worker_->why(), outcome->status);
   }
 
-  FakeGpu gpu_;
+  std::deque<FakeGpu> gpus_;     // by ordinal
+  std::set<size_t> held_;        // on which no time passes
+  FakeGpu& gpu_{gpus_.front()};  // but for tests of several, the only one
   std::array<Rank, 2> ranks_{Rank(gpu_), Rank(gpu_)};
   SharedCounters counters_;
-  FakeDevice* device_ = nullptr;  // the worker's
+  FakeDevice* device_ = nullptr;  // the worker's first
+  std::vector<FakeDevice*> opened_;
   std::optional<PacketSocket> daemon_;
   std::optional<Worker> worker_;
   std::string text_;

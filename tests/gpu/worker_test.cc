@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include <gtest/gtest.h>
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -64,6 +64,24 @@ def across(gpu):
     say("ok across")
 
 
+def across_large(gpu):
+    """So many allocations that each of several GPUs takes a part of them."""
+    pieces = -(-(5 << 20) // (4 * gpu.granularity())) + 2
+    segment, plain = Segment(gpu, pieces, pieces), None
+    at, count = segment.across(0, pieces)
+    for step in range(3):
+        given = values("float32", 60 + step, count)
+        wanted = rueda.allreduce(given, op=rueda.Sum, name=f"host.large.{step}")
+        gpu.write(at, given)
+        wait(allreduce_async(f"large.{step}", at, at, [count], "float32"))
+        expect(nearly_same(gpu.read(at, given), wanted), f"large.{step} in place")
+        gpu.write(at, given)
+        plain = plain or Buffer(gpu, given)
+        wait(allreduce_async(f"large.{step}.out", at, plain.at, [count], "float32"))
+        expect(nearly_same(plain.get(), wanted), f"large.{step} to one allocation")
+    say("ok across_large")
+
+
 def across_known(gpu):
     """The daemon is told of each allocation, and of each run of them, once."""
     segment = Segment(gpu, 5, 5)

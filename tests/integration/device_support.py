@@ -37,19 +37,20 @@ class Access(ctypes.Structure):
     _fields_ = [("location", Location), ("flags", c_int)]
 
 
-HERE = Location(1, 0)
-SHAREABLE = AllocationProperties(1, 1, HERE, None, 0)
-
-
 class Gpu:
-    """The first GPU; its primary context is this thread's."""
+    """The first GPU, or with RUEDA_TEST_OWN_GPU a GPU for each local rank; its primary context is this thread's."""
 
     def __init__(self):
         self.library_path = os.environ.get("RUEDA_CUDA_LIBRARY", "libcuda.so.1")
         self._cuda = ctypes.CDLL(self.library_path)
         self("cuInit", c_uint(0))
-        device, context = c_int(), c_void_p()
-        self("cuDeviceGet", byref(device), c_int(0))
+        count, device, context = c_int(), c_int(), c_void_p()
+        self("cuDeviceGetCount", byref(count))
+        has_own = "RUEDA_TEST_OWN_GPU" in os.environ
+        self.ordinal = int(os.environ["LOCAL_RANK"]) % count.value if has_own else 0
+        self._here = Location(1, self.ordinal)
+        self._shareable = AllocationProperties(1, 1, self._here, None, 0)
+        self("cuDeviceGet", byref(device), c_int(self.ordinal))
         self("cuDevicePrimaryCtxRetain", byref(context), device)
         self("cuCtxSetCurrent", context)
 
@@ -74,7 +75,7 @@ class Gpu:
 
     def granularity(self):
         size = c_size_t()
-        self("cuMemGetAllocationGranularity", byref(size), byref(SHAREABLE), c_int(0))
+        self("cuMemGetAllocationGranularity", byref(size), byref(self._shareable), c_int(0))
         return size.value
 
     def reserve(self, size):
@@ -86,9 +87,9 @@ class Gpu:
     def map(self, address, size):
         """An allocation of its own, at addresses that are reserved."""
         handle = c_uint64()
-        self("cuMemCreate", byref(handle), c_size_t(size), byref(SHAREABLE), c_uint64(0))
+        self("cuMemCreate", byref(handle), c_size_t(size), byref(self._shareable), c_uint64(0))
         self("cuMemMap", c_uint64(address), c_size_t(size), c_size_t(0), handle, c_uint64(0))
-        self("cuMemSetAccess", c_uint64(address), c_size_t(size), byref(Access(HERE, 3)), c_size_t(1))
+        self("cuMemSetAccess", c_uint64(address), c_size_t(size), byref(Access(self._here, 3)), c_size_t(1))
         self("cuMemRelease", handle)
 
     def unmap(self, address, size):

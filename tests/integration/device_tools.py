@@ -1,11 +1,13 @@
 """What the scenarios of device_rank.py have in common."""
 
+import os
 from ctypes import c_size_t, c_uint64
 
 import numpy as np
 import rueda
 
-COUNT = 1000
+# Where ranks have GPUs of their own, so many that each GPU takes a part.
+COUNT = int(os.environ.get("RUEDA_TEST_COUNT", "1000"))
 
 
 def say(text):

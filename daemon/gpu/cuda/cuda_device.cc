@@ -114,9 +114,14 @@ CudaDevice::~CudaDevice() {
   }
   while (!host_.empty()) {
     auto* const base = const_cast<std::byte*>(host_.begin()->first);
-    const bool is_owned = host_.begin()->second.is_owned;
-    if (!(is_owned ? free_host(base) : unregister_host(base)).is_ok()) break;
+    const bool is_ours = host_.begin()->second.how == Pinned::kAllocated;
+    if (!(is_ours ? free_host(base) : unregister_host(base)).is_ok()) break;
   }
+}
+
+Status CudaDevice::enter() {
+  if (!health_.is_ok()) return health_;
+  return note(cudaSetDevice(options_.ordinal), "choosing a GPU");
 }
 
 Status CudaDevice::note(cudaError_t error, const std::string& what) {
@@ -133,7 +138,7 @@ Status CudaDevice::note(cudaError_t error, const std::string& what) {
 }
 
 Result<DeviceAddress> CudaDevice::allocate(uint64_t bytes, Sharing sharing) {
-  if (!health_.is_ok()) return health_;
+  if (Status status = enter(); !status.is_ok()) return status;
   if (bytes == 0) return Status(Code::kInvalidArgument, "0 bytes of device memory are asked for");
   if (bytes > options_.memory_limit_bytes - allocated_bytes_) {
     return Status(Code::kResourceExhausted, "device memory: " + std::to_string(bytes) +
@@ -158,7 +163,7 @@ Result<DeviceAddress> CudaDevice::allocate(uint64_t bytes, Sharing sharing) {
 }
 
 Status CudaDevice::free(DeviceAddress base) {
-  if (!health_.is_ok()) return health_;
+  if (Status status = enter(); !status.is_ok()) return status;
   const auto found = memory_.find(base);
   if (found == memory_.end()) {
     return {Code::kNotFound, "no memory was allocated at this address"};
@@ -190,7 +195,7 @@ std::pair<DeviceAddress, uint64_t> CudaDevice::known(DeviceAddress address) cons
 }
 
 Result<Allocation> CudaDevice::find(DeviceAddress address) {
-  if (!health_.is_ok()) return health_;
+  if (Status status = enter(); !status.is_ok()) return status;
   auto [base, bytes] = known(address);
   CUresult result = CUDA_SUCCESS;
   if (bytes == 0) {
@@ -213,7 +218,7 @@ Result<Allocation> CudaDevice::find(DeviceAddress address) {
 }
 
 Result<MemoryHandle> CudaDevice::export_memory(DeviceAddress base) {
-  if (!health_.is_ok()) return health_;
+  if (Status status = enter(); !status.is_ok()) return status;
   const auto found = memory_.find(base);
   if (found == memory_.end()) {
     return Status(Code::kNotFound, "no memory was allocated at this address");
@@ -233,18 +238,21 @@ Result<MemoryHandle> CudaDevice::export_memory(DeviceAddress base) {
   return handle;
 }
 
-Result<DeviceAddress> CudaDevice::import_ipc(const MemoryHandle& handle) {
-  const auto has_it = [&](const auto& import) { return import.second.ipc == handle.ipc; };
+Result<DeviceAddress> CudaDevice::import_ipc(const std::array<std::byte, 64>& handle,
+                                             uint64_t bytes) {
+  const auto has_it = [&](const auto& import) {
+    return import.second.sharing == Sharing::kIpc && import.second.ipc == handle;
+  };
   if (std::any_of(imports_.begin(), imports_.end(), has_it)) {
     return Status(Code::kInvalidArgument, "the memory of this handle is mapped here already");
   }
   cudaIpcMemHandle_t ipc{};
-  std::memcpy(&ipc, handle.ipc.data(), sizeof ipc);
+  std::memcpy(&ipc, handle.data(), sizeof ipc);
   void* found = nullptr;
   const cudaError_t error = cudaIpcOpenMemHandle(&found, ipc, cudaIpcMemLazyEnablePeerAccess);
   if (error != cudaSuccess) return note(error, "opening another process's device memory");
   imports_.emplace(address_of(found),
-                   Import{.sharing = Sharing::kIpc, .ipc = handle.ipc, .bytes = handle.bytes});
+                   Import{.sharing = Sharing::kIpc, .ipc = handle, .bytes = bytes});
   return address_of(found);
 }
 
@@ -260,8 +268,8 @@ Result<DeviceAddress> CudaDevice::import_fd(const MemoryHandle& handle) {
 }
 
 Result<DeviceAddress> CudaDevice::import_memory(const MemoryHandle& handle) {
-  if (!health_.is_ok()) return health_;
-  if (handle.sharing == Sharing::kIpc) return import_ipc(handle);
+  if (Status status = enter(); !status.is_ok()) return status;
+  if (handle.sharing == Sharing::kIpc) return import_ipc(handle.ipc, handle.bytes);
   // The driver would take any number for a descriptor, and a mapping of no length for a mistake.
   if (handle.fd < 0 || handle.bytes == 0) {
     return Status(Code::kInvalidArgument, "this is no handle of device memory");
@@ -270,7 +278,7 @@ Result<DeviceAddress> CudaDevice::import_memory(const MemoryHandle& handle) {
 }
 
 Result<DeviceAddress> CudaDevice::join(std::span<const DeviceAddress> imports) {
-  if (!health_.is_ok()) return health_;
+  if (Status status = enter(); !status.is_ok()) return status;
   if (imports.size() < 2) return Status(Code::kInvalidArgument, "a join is of two at least");
   Import joined{.sharing = Sharing::kFd};
   for (const DeviceAddress piece : imports) {
@@ -284,13 +292,60 @@ Result<DeviceAddress> CudaDevice::join(std::span<const DeviceAddress> imports) {
     joined.pieces.push_back(found->second.vmm);
     joined.bytes += found->second.bytes;
   }
+  return map_pieces(std::move(joined));
+}
+
+Result<DeviceAddress> CudaDevice::map_pieces(Import import) {
   DeviceAddress base = 0;
-  const CUresult result = vmm_join(driver_, options_.ordinal, joined.pieces, base);
+  const CUresult result = vmm_join(driver_, options_.ordinal, import.pieces, base);
   if (result != CUDA_SUCCESS) {
     return note(to_runtime(result), "mapping device memory one behind another");
   }
-  imports_.emplace(base, std::move(joined));
+  imports_.emplace(base, std::move(import));
   return base;
+}
+
+Status CudaDevice::can_reach(const DeviceFacts& peer) {
+  if (Status status = enter(); !status.is_ok()) return status;
+  int can_we = 0;
+  int can_it = 0;
+  cudaError_t error = cudaDeviceCanAccessPeer(&can_we, facts_.ordinal, peer.ordinal);
+  if (error == cudaSuccess) {
+    error = cudaDeviceCanAccessPeer(&can_it, peer.ordinal, facts_.ordinal);
+  }
+  if (error != cudaSuccess) return note(error, "asking for peer access");
+  if (can_we != 0 && can_it != 0) return Status::ok();
+  const auto name_of = [](const DeviceFacts& facts) {
+    return "GPU " + std::to_string(facts.ordinal) + " (" + facts.name + ')';
+  };
+  return {Code::kPermission, name_of(facts_) + " and " + name_of(peer) +
+                                 " do not reach each other's memory: there is no peer access "
+                                 "between them (nvidia-smi topo -p2p rw): let the ranks of a job "
+                                 "use GPUs that have it, or hand over host memory"};
+}
+
+// A handle may be opened by one context of each GPU of a process (cuda.h, cuIpcOpenMemHandle);
+// physical memory is no context's.
+Result<DeviceAddress> CudaDevice::reach(Device& peer, DeviceAddress base) {
+  if (Status status = enter(); !status.is_ok()) return status;
+  const auto& others = static_cast<const CudaDevice&>(peer).imports_;
+  const auto found = others.find(base);
+  if (found == others.end()) {
+    return Status(Code::kNotFound, "no imported memory of the other GPU begins at this address");
+  }
+  const Import& import = found->second;
+  if (import.is_reached) {
+    return Status(Code::kInvalidArgument, "the other GPU has this memory from a third");
+  }
+  if (import.sharing == Sharing::kIpc) {
+    Result<DeviceAddress> opened = import_ipc(import.ipc, import.bytes);
+    if (opened.is_ok()) imports_.at(opened.value()).is_reached = true;
+    return opened;
+  }
+  Import reached{.sharing = Sharing::kFd, .bytes = import.bytes, .is_reached = true};
+  reached.pieces = import.pieces;
+  if (reached.pieces.empty()) reached.pieces.push_back(import.vmm);
+  return map_pieces(std::move(reached));
 }
 
 bool CudaDevice::is_joined(DeviceAddress piece) const {
@@ -308,7 +363,7 @@ cudaError_t CudaDevice::close(DeviceAddress base, const Import& import) {
 }
 
 Status CudaDevice::close_import(DeviceAddress base) {
-  if (!health_.is_ok()) return health_;
+  if (Status status = enter(); !status.is_ok()) return status;
   const auto found = imports_.find(base);
   if (found == imports_.end()) {
     return {Code::kNotFound, "no imported memory begins at this address"};
@@ -333,14 +388,16 @@ Status CudaDevice::keep_host(std::byte* base, const HostRange& range) {
 }
 
 Result<std::span<std::byte>> CudaDevice::allocate_host(size_t bytes) {
-  if (!health_.is_ok()) return health_;
+  if (Status status = enter(); !status.is_ok()) return status;
   if (bytes == 0) return Status(Code::kInvalidArgument, "0 bytes of pinned memory are asked for");
   void* found = nullptr;
-  const cudaError_t error = cudaHostAlloc(&found, bytes, cudaHostAllocMapped);
+  const cudaError_t error =
+      cudaHostAlloc(&found, bytes, cudaHostAllocMapped | cudaHostAllocPortable);
   if (error != cudaSuccess) return note(error, std::to_string(bytes) + " bytes of pinned memory");
   std::memset(found, 0, bytes);
   auto* const base = static_cast<std::byte*>(found);
-  if (Status status = keep_host(base, {.bytes = bytes, .is_owned = true}); !status.is_ok()) {
+  if (Status status = keep_host(base, {.bytes = bytes, .how = Pinned::kAllocated});
+      !status.is_ok()) {
     cudaFreeHost(found);
     return status;
   }
@@ -348,9 +405,9 @@ Result<std::span<std::byte>> CudaDevice::allocate_host(size_t bytes) {
 }
 
 Status CudaDevice::free_host(std::byte* base) {
-  if (!health_.is_ok()) return health_;
+  if (Status status = enter(); !status.is_ok()) return status;
   const auto found = host_.find(base);
-  if (found == host_.end() || !found->second.is_owned) {
+  if (found == host_.end() || found->second.how != Pinned::kAllocated) {
     return {Code::kNotFound, "no pinned memory was allocated here"};
   }
   if (Status status = note(cudaFreeHost(base), "freeing pinned memory"); !status.is_ok()) {
@@ -361,9 +418,10 @@ Status CudaDevice::free_host(std::byte* base) {
 }
 
 Status CudaDevice::register_host(std::span<std::byte> memory) {
-  if (!health_.is_ok()) return health_;
+  if (Status status = enter(); !status.is_ok()) return status;
   if (memory.empty()) return {Code::kInvalidArgument, "0 bytes are to be pinned"};
-  const cudaError_t error = cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterMapped);
+  const cudaError_t error = cudaHostRegister(memory.data(), memory.size(),
+                                             cudaHostRegisterMapped | cudaHostRegisterPortable);
   if (error != cudaSuccess) return note(error, "pinning host memory");
   Status status = keep_host(memory.data(), {.bytes = memory.size()});
   if (!status.is_ok()) cudaHostUnregister(memory.data());
@@ -371,16 +429,29 @@ Status CudaDevice::register_host(std::span<std::byte> memory) {
 }
 
 Status CudaDevice::unregister_host(std::byte* base) {
-  if (!health_.is_ok()) return health_;
+  if (Status status = enter(); !status.is_ok()) return status;
   const auto found = host_.find(base);
-  if (found == host_.end() || found->second.is_owned) {
+  if (found == host_.end() || found->second.how == Pinned::kAllocated) {
     return {Code::kNotFound, "no host memory was registered here"};
   }
   cudaError_t error = cudaDeviceSynchronize();
-  if (error == cudaSuccess) error = cudaHostUnregister(base);
+  if (error == cudaSuccess && found->second.how == Pinned::kRegistered) {
+    error = cudaHostUnregister(base);
+  }
   if (error != cudaSuccess) return note(error, "unpinning host memory");
   host_.erase(found);
   return Status::ok();
+}
+
+Status CudaDevice::reach_host(Device& peer, std::byte* base) {
+  if (Status status = enter(); !status.is_ok()) return status;
+  const auto& others = static_cast<const CudaDevice&>(peer).host_;
+  const auto found = others.find(base);
+  if (found == others.end()) {
+    return {Code::kNotFound, "the other GPU has pinned nothing that begins here"};
+  }
+  if (host_.contains(base)) return {Code::kInvalidArgument, "this memory is already pinned"};
+  return keep_host(base, {.bytes = found->second.bytes, .how = Pinned::kReached});
 }
 
 Result<DeviceAddress> CudaDevice::device_side(const void* at, size_t bytes) const {
@@ -400,7 +471,7 @@ Result<DeviceAddress> CudaDevice::address_of_host(std::span<const std::byte> mem
 }
 
 Result<std::unique_ptr<Stream>> CudaDevice::make_stream(Priority priority) {
-  if (!health_.is_ok()) return health_;
+  if (Status status = enter(); !status.is_ok()) return status;
   return CudaStream::make(*this, priority);
 }
 

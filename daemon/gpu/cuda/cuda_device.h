@@ -20,9 +20,10 @@ namespace rueda::gpu::cuda {
 // All devices that this process may see. Makes no context.
 Result<std::vector<DeviceFacts>> list_devices();
 
+// The device's primary context is current on this thread while a call of it, or of its streams, is
+// under way: a process may have a device of each GPU.
 class CudaDevice final : public Device {
  public:
-  // Makes the device's primary context current on this thread.
   static Result<std::unique_ptr<Device>> open(const DeviceOptions& options);
   ~CudaDevice() override;
 
@@ -36,14 +37,18 @@ class CudaDevice final : public Device {
   Result<DeviceAddress> import_memory(const MemoryHandle& handle) override;
   Result<DeviceAddress> join(std::span<const DeviceAddress> imports) override;
   Status close_import(DeviceAddress base) override;
+  Status can_reach(const DeviceFacts& peer) override;
+  Result<DeviceAddress> reach(Device& peer, DeviceAddress base) override;
   Result<std::span<std::byte>> allocate_host(size_t bytes) override;
   Status free_host(std::byte* base) override;
   Status register_host(std::span<std::byte> memory) override;
   Status unregister_host(std::byte* base) override;
   Result<DeviceAddress> address_of_host(std::span<const std::byte> memory) override;
+  Status reach_host(Device& peer, std::byte* base) override;
   Result<std::unique_ptr<Stream>> make_stream(Priority priority) override;
 
-  // For its streams.
+  // For its streams. enter(): health(), and the context is this thread's.
+  Status enter();
   const Driver& driver() const { return driver_; }
   uint32_t multiprocessors() const { return multiprocessors_; }
   // The status of an error, which is kept if it is sticky.
@@ -62,11 +67,13 @@ class CudaDevice final : public Device {
     std::array<std::byte, 64> ipc{};
     uint64_t bytes = 0;
     VmmMemory vmm;                  // of Sharing::kFd
-    std::vector<VmmMemory> pieces;  // of a join, which has nothing else
+    std::vector<VmmMemory> pieces;  // of a join, or reached; then there is nothing else
+    bool is_reached = false;
   };
+  enum class Pinned { kAllocated, kRegistered, kReached };
   struct HostRange {
     size_t bytes = 0;
-    bool is_owned = false;
+    Pinned how = Pinned::kRegistered;
     DeviceAddress device_side = 0;
   };
 
@@ -76,8 +83,10 @@ class CudaDevice final : public Device {
   std::pair<DeviceAddress, uint64_t> known(DeviceAddress address) const;
   // Remembers pinned memory, with the device's address of it.
   Status keep_host(std::byte* base, const HostRange& range);
-  Result<DeviceAddress> import_ipc(const MemoryHandle& handle);
+  Result<DeviceAddress> import_ipc(const std::array<std::byte, 64>& ipc, uint64_t bytes);
   Result<DeviceAddress> import_fd(const MemoryHandle& handle);
+  // Physical memory that is imported, mapped once more.
+  Result<DeviceAddress> map_pieces(Import import);
   bool is_joined(DeviceAddress piece) const;
   cudaError_t close(DeviceAddress base, const Import& import);
 

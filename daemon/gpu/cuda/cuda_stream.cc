@@ -40,6 +40,7 @@ Result<std::unique_ptr<Stream>> CudaStream::make(CudaDevice& device, Priority pr
 
 // What fails here fails because the device is lost.
 CudaStream::~CudaStream() {
+  static_cast<void>(device_.enter());
   for (const Slot& slot : slots_) {
     if (slot.is_free != nullptr) cudaEventDestroy(slot.is_free);
   }
@@ -54,21 +55,21 @@ Status CudaStream::copy_any(void* dst, const void* src, size_t bytes, cudaMemcpy
 }
 
 Status CudaStream::copy_to_device(DeviceAddress dst, const std::byte* src, size_t bytes) {
-  if (Status status = device_.health(); !status.is_ok() || bytes == 0) return status;
+  if (Status status = device_.enter(); !status.is_ok() || bytes == 0) return status;
   const Result<DeviceAddress> host = device_.device_side(src, bytes);
   if (!host.is_ok()) return host.status();
   return copy_any(reinterpret_cast<void*>(dst), src, bytes, cudaMemcpyHostToDevice);
 }
 
 Status CudaStream::copy_to_host(std::byte* dst, DeviceAddress src, size_t bytes) {
-  if (Status status = device_.health(); !status.is_ok() || bytes == 0) return status;
+  if (Status status = device_.enter(); !status.is_ok() || bytes == 0) return status;
   const Result<DeviceAddress> host = device_.device_side(dst, bytes);
   if (!host.is_ok()) return host.status();
   return copy_any(dst, reinterpret_cast<const void*>(src), bytes, cudaMemcpyDeviceToHost);
 }
 
 Status CudaStream::copy(DeviceAddress dst, DeviceAddress src, size_t bytes) {
-  if (Status status = device_.health(); !status.is_ok()) return status;
+  if (Status status = device_.enter(); !status.is_ok()) return status;
   return copy_any(reinterpret_cast<void*>(dst), reinterpret_cast<const void*>(src), bytes,
                   cudaMemcpyDeviceToDevice);
 }
@@ -81,7 +82,7 @@ Result<DeviceAddress> CudaStream::counter_at(const uint64_t* counter) const {
 }
 
 Status CudaStream::wait_value(const uint64_t* counter, uint64_t value) {
-  if (Status status = device_.health(); !status.is_ok()) return status;
+  if (Status status = device_.enter(); !status.is_ok()) return status;
   const Result<DeviceAddress> at = counter_at(counter);
   if (!at.is_ok()) return at.status();
   const CUresult result =
@@ -90,7 +91,7 @@ Status CudaStream::wait_value(const uint64_t* counter, uint64_t value) {
 }
 
 Status CudaStream::write_value(uint64_t* counter, uint64_t value) {
-  if (Status status = device_.health(); !status.is_ok()) return status;
+  if (Status status = device_.enter(); !status.is_ok()) return status;
   const Result<DeviceAddress> at = counter_at(counter);
   if (!at.is_ok()) return at.status();
   const CUresult result = device_.driver().stream_write_value(stream_, at.value(), value,
@@ -128,7 +129,7 @@ Status CudaStream::launch_with_slot(const Batch& batch, Launch& args) {
 }
 
 Status CudaStream::reduce(const Batch& batch) {
-  if (Status status = device_.health(); !status.is_ok()) return status;
+  if (Status status = device_.enter(); !status.is_ok()) return status;
   if (Status status = check_batch(batch); !status.is_ok()) return status;
   if (batch.segments.empty()) return Status::ok();
   Launch args{.scales = {batch.prescale, batch.postscale, batch.divisor}};
@@ -138,7 +139,7 @@ Status CudaStream::reduce(const Batch& batch) {
 }
 
 Result<bool> CudaStream::is_idle() {
-  if (Status status = device_.health(); !status.is_ok()) return status;
+  if (Status status = device_.enter(); !status.is_ok()) return status;
   const cudaError_t error = cudaStreamQuery(stream_);
   if (error == cudaErrorNotReady) return false;
   if (error != cudaSuccess) return device_.note(error, "work on a stream");

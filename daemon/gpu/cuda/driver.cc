@@ -68,7 +68,9 @@ namespace {
 
 Code code_of(cudaError_t error) {
   switch (error) {
-    case cudaErrorMemoryAllocation: return Code::kResourceExhausted;
+    case cudaErrorMemoryAllocation:
+    case cudaErrorTooManyPeers: return Code::kResourceExhausted;
+    case cudaErrorPeerAccessUnsupported: return Code::kPermission;
     case cudaErrorInvalidValue:
     case cudaErrorInvalidDevicePointer:
     case cudaErrorInvalidResourceHandle:

@@ -14,7 +14,8 @@ namespace rueda::gpu::fake {
 namespace {
 
 constexpr DeviceAddress kFirstAddress = 0x7f00'0000'0000;
-constexpr DeviceAddress kFirstReserved = 0x7f80'0000'0000;  // above all others
+constexpr uint64_t kReservedOffset = 0x80'0000'0000;  // above all others of all GPUs
+constexpr uint64_t kAddressesOfAGpu = kReservedOffset / kMaxGpus;
 // Pinned memory: the host's address is the rest.
 constexpr DeviceAddress kHostBegins = 0x4000'0000'0000'0000;
 constexpr uint64_t kAlignment = 256;
@@ -27,6 +28,7 @@ struct Ticket {
   char magic[8];
   const void* gpu;
   uint64_t block_id;
+  int ordinal;
 };
 
 uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
@@ -37,10 +39,11 @@ Status not_found(const char* what) { return {Code::kNotFound, what}; }
 }  // namespace
 
 FakeDevice::FakeDevice(FakeGpu& gpu, const DeviceOptions& options) : gpu_(gpu), options_(options) {
-  facts_.ordinal = options.ordinal;
+  facts_.ordinal = gpu.options_.ordinal;
   facts_.name = "a GPU that is none";
   facts_.capability_major = 8;
   facts_.uuid[0] = 0xfa;
+  facts_.uuid[15] = static_cast<uint8_t>(facts_.ordinal);
   facts_.memory_bytes = gpu.options_.memory_bytes;
   facts_.is_exclusive = gpu.options_.is_exclusive;
   facts_.has_mps = gpu.options_.has_mps;
@@ -153,8 +156,12 @@ bool FakeDevice::is_joined(DeviceAddress piece) const {
   });
 }
 
+DeviceAddress FakeDevice::first_address() const {
+  return kFirstAddress + static_cast<uint64_t>(facts_.ordinal) * kAddressesOfAGpu;
+}
+
 DeviceAddress FakeDevice::map(Mapping mapping) {
-  DeviceAddress base = kFirstAddress;
+  DeviceAddress base = first_address();
   for (const auto& [taken, other] : mappings_) {
     if (taken - base >= room_for(mapping.bytes)) break;
     base = taken + room_for(other.bytes);
@@ -206,7 +213,7 @@ Result<DeviceAddress> FakeDevice::reserve(uint64_t bytes) {
   if (!window.is_ok()) return window.status();
   const DeviceAddress base =
       reservations_.empty()
-          ? kFirstReserved
+          ? first_address() + kReservedOffset
           : std::prev(reservations_.end())->first + std::prev(reservations_.end())->second->bytes();
   reservations_.emplace(base, std::move(window).value());
   return base;
@@ -311,7 +318,7 @@ Result<MemoryHandle> FakeDevice::export_memory(DeviceAddress base) {
   }
   const Block& block = *found->second.block;
   MemoryHandle handle{.sharing = block.sharing(), .bytes = block.data().size()};
-  Ticket ticket{.gpu = ticket_gpu(), .block_id = block.id()};
+  Ticket ticket{.gpu = ticket_gpu(), .block_id = block.id(), .ordinal = facts_.ordinal};
   std::memcpy(ticket.magic, kMagic, sizeof kMagic);
   static_assert(sizeof ticket <= sizeof handle.ipc);
   if (block.sharing() == Sharing::kIpc) {
@@ -333,7 +340,8 @@ Result<uint64_t> FakeDevice::id_in(const MemoryHandle& handle) const {
   } else if (::pread(handle.fd, &ticket, sizeof ticket, 0) != sizeof ticket) {
     return Status(Code::kInvalidArgument, "this file is no handle of device memory");
   }
-  if (std::memcmp(ticket.magic, kMagic, sizeof kMagic) != 0 || ticket.gpu != ticket_gpu()) {
+  if (std::memcmp(ticket.magic, kMagic, sizeof kMagic) != 0 || ticket.gpu != ticket_gpu() ||
+      ticket.ordinal != facts_.ordinal) {
     return Status(Code::kInvalidArgument, "this is no handle of memory of this device");
   }
   return ticket.block_id;
@@ -370,7 +378,7 @@ Result<DeviceAddress> FakeDevice::join(std::span<const DeviceAddress> imports) {
       return not_found("no imported memory begins at this address");
     }
     blocks.push_back(found->second.block);
-    if (!blocks.back() || blocks.back()->sharing() != Sharing::kFd) {
+    if (!blocks.back() || blocks.back()->sharing() != Sharing::kFd || found->second.is_reached) {
       return Status(Code::kInvalidArgument, "only memory that came by a descriptor can be joined");
     }
     bytes += found->second.bytes;
@@ -392,6 +400,41 @@ Status FakeDevice::close_import(DeviceAddress base) {
   const std::lock_guard lock(gpu_.mutex_);
   if (Status status = enter("close_import"); !status.is_ok()) return status;
   return unmap(base, true);
+}
+
+Status FakeDevice::can_reach(const DeviceFacts& peer) {
+  const std::lock_guard lock(gpu_.mutex_);
+  if (Status status = enter("can_reach"); !status.is_ok()) return status;
+  if (gpu_.options_.has_peer_access) return Status::ok();
+  return {Code::kPermission, "fake GPU " + std::to_string(facts_.ordinal) + " and fake GPU " +
+                                 std::to_string(peer.ordinal) +
+                                 " do not reach each other's memory: there is no peer access "
+                                 "between them; hand over host memory"};
+}
+
+// The locks of two GPUs are never held together.
+Result<DeviceAddress> FakeDevice::reach(Device& peer, DeviceAddress base) {
+  auto& other = static_cast<FakeDevice&>(peer);
+  Mapping mapping{.is_import = true, .is_reached = true};
+  {
+    const std::lock_guard lock(other.gpu_.mutex_);
+    const auto found = other.mappings_.find(base);
+    if (found == other.mappings_.end() || !found->second.is_import) {
+      return not_found("no imported memory of the other GPU begins at this address");
+    }
+    if (found->second.is_reached) {
+      return Status(Code::kInvalidArgument, "the other GPU has this memory from a third");
+    }
+    mapping.bytes = found->second.bytes;
+    mapping.block = found->second.block;
+    mapping.joined = found->second.joined;
+  }
+  const std::lock_guard lock(gpu_.mutex_);
+  if (Status status = enter("reach"); !status.is_ok()) return status;
+  if (mapping.block && mapping.block->sharing() == Sharing::kIpc && is_mapped(*mapping.block)) {
+    return Status(Code::kInvalidArgument, "the memory of this handle is mapped here already");
+  }
+  return map(std::move(mapping));
 }
 
 Result<std::span<std::byte>> FakeDevice::allocate_host(size_t bytes) {
@@ -425,6 +468,10 @@ Status FakeDevice::register_host(std::span<std::byte> memory) {
   const std::lock_guard lock(gpu_.mutex_);
   if (Status status = enter("register_host"); !status.is_ok()) return status;
   if (memory.empty()) return {Code::kInvalidArgument, "0 bytes are to be pinned"};
+  return pin(memory);
+}
+
+Status FakeDevice::pin(std::span<std::byte> memory) {
   for (const auto& [base, range] : host_) {
     if (memory.data() < base + range.bytes && base < memory.data() + memory.size()) {
       return {Code::kInvalidArgument, "some of this memory is already pinned"};
@@ -447,6 +494,20 @@ Result<DeviceAddress> FakeDevice::address_of_host(std::span<const std::byte> mem
     return Status(Code::kInvalidArgument, "the device cannot reach host memory that is not pinned");
   }
   return kHostBegins + reinterpret_cast<DeviceAddress>(memory.data());
+}
+
+Status FakeDevice::reach_host(Device& peer, std::byte* base) {
+  auto& other = static_cast<FakeDevice&>(peer);
+  size_t bytes = 0;
+  {
+    const std::lock_guard lock(other.gpu_.mutex_);
+    const auto found = other.host_.find(base);
+    if (found == other.host_.end()) return not_found("the other GPU has pinned nothing there");
+    bytes = found->second.bytes;
+  }
+  const std::lock_guard lock(gpu_.mutex_);
+  if (Status status = enter("reach_host"); !status.is_ok()) return status;
+  return pin({base, bytes});
 }
 
 Result<std::unique_ptr<Stream>> FakeDevice::make_stream(Priority priority) {

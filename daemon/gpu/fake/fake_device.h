@@ -18,8 +18,9 @@
 namespace rueda::gpu::fake {
 
 // Addresses are given out as low as there is room: what is freed comes again at once, which is when
-// caches of addresses go wrong. An operation that touches memory that is not there loses the
-// device, as it does in CUDA.
+// caches of addresses go wrong. GPUs have them from places far apart. An operation that touches
+// memory that is not there, or is another GPU's and not reached, loses the device, as it does in
+// CUDA.
 class FakeDevice final : public Device {
  public:
   // The GPU outlives it.
@@ -37,11 +38,14 @@ class FakeDevice final : public Device {
   Result<DeviceAddress> import_memory(const MemoryHandle& handle) override;
   Result<DeviceAddress> join(std::span<const DeviceAddress> imports) override;
   Status close_import(DeviceAddress base) override;
+  Status can_reach(const DeviceFacts& peer) override;
+  Result<DeviceAddress> reach(Device& peer, DeviceAddress base) override;
   Result<std::span<std::byte>> allocate_host(size_t bytes) override;
   Status free_host(std::byte* base) override;
   Status register_host(std::span<std::byte> memory) override;
   Status unregister_host(std::byte* base) override;
   Result<DeviceAddress> address_of_host(std::span<const std::byte> memory) override;
+  Status reach_host(Device& peer, std::byte* base) override;
   Result<std::unique_ptr<Stream>> make_stream(Priority priority) override;
 
   // Where this process has memory that it has allocated; null: nothing is there.
@@ -67,9 +71,10 @@ class FakeDevice final : public Device {
   struct Mapping {
     uint64_t bytes = 0;
     std::shared_ptr<Block> block;       // null: of a join
-    std::unique_ptr<Window> joined;     // of a join
+    std::shared_ptr<Window> joined;     // of a join
     std::vector<DeviceAddress> pieces;  // of a join
     bool is_import = false;             // or a join
+    bool is_reached = false;            // an import or a join of another device's
     uint64_t counted_bytes = 0;         // of allocated_bytes()
     uint64_t id = 0;
   };
@@ -93,6 +98,7 @@ class FakeDevice final : public Device {
   bool operation_is_lost();
   std::byte* resolve(DeviceAddress address, uint64_t bytes);
   bool is_pinned(const void* at, size_t bytes) const;
+  Status pin(std::span<std::byte> memory);
   bool is_mapped(const Block& block) const;
   bool is_joined(DeviceAddress piece) const;
   Result<std::shared_ptr<Block>> make_block(uint64_t bytes, Sharing sharing);
@@ -104,6 +110,7 @@ class FakeDevice final : public Device {
   // A mapping that is an import, or is not, or kNotFound.
   Status unmap(DeviceAddress base, bool is_import);
   Status remove_host(std::byte* base, bool is_owned);
+  DeviceAddress first_address() const;
   const void* ticket_gpu() const;
   Result<uint64_t> id_in(const MemoryHandle& handle) const;
 

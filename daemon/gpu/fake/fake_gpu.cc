@@ -11,6 +11,7 @@ namespace rueda::gpu::fake {
 
 FakeGpu::FakeGpu(const FakeOptions& options) : options_(options), random_(options.seed) {
   RUEDA_CHECK(options.max_steps > 0);
+  RUEDA_CHECK(options.ordinal >= 0 && options.ordinal < kMaxGpus);
 }
 
 bool FakeGpu::step() {

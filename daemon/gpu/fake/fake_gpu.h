@@ -26,8 +26,14 @@
 
 namespace rueda::gpu::fake {
 
+inline constexpr int kMaxGpus = 8;
+
 struct FakeOptions {
   uint64_t seed = 1;
+  // Which of the machine's GPUs it is: of those of one process, each has another. Below kMaxGpus.
+  int ordinal = 0;
+  // Whether other GPUs reach its memory, and it theirs.
+  bool has_peer_access = true;
   uint64_t memory_bytes = uint64_t{64} << 20;
   // The longest that an operation takes. The shortest is 1.
   uint32_t max_steps = 4;

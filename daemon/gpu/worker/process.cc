@@ -51,23 +51,26 @@ Status refuse_exclusive(const DeviceFacts& device) {
 }  // namespace
 
 OpenDevice devices_of_plugin(std::string plugin) {
-  return [plugin = std::move(plugin)](const OpenBody& wanted) -> Result<std::unique_ptr<Device>> {
-    const Result<const PluginTable*> table = load_plugin(plugin);
-    if (!table.is_ok()) return table.status();
-    const Result<std::vector<DeviceFacts>> devices = table.value()->list();
-    if (!devices.is_ok()) return devices.status();
-    for (const DeviceFacts& device : devices.value()) {
-      if (device.uuid != wanted.uuid) continue;
-      if (device.is_exclusive && !device.has_mps) return refuse_exclusive(device);
-      return table.value()->open(
-          {.ordinal = device.ordinal, .memory_limit_bytes = wanted.memory_limit_bytes});
-    }
-    return Status(Code::kNotFound,
-                  to_text(wanted.uuid) + " is none of the " +
-                      std::to_string(devices.value().size()) +
-                      " GPUs that the daemon can use: if it runs in a container, give it all GPUs "
-                      "of its node, and no CUDA_VISIBLE_DEVICES");
-  };
+  return
+      [plugin = std::move(plugin)](const OpenBody& wanted,
+                                   const AcceptDevice& accept) -> Result<std::unique_ptr<Device>> {
+        const Result<const PluginTable*> table = load_plugin(plugin);
+        if (!table.is_ok()) return table.status();
+        const Result<std::vector<DeviceFacts>> devices = table.value()->list();
+        if (!devices.is_ok()) return devices.status();
+        for (const DeviceFacts& device : devices.value()) {
+          if (device.uuid != wanted.uuid) continue;
+          if (device.is_exclusive && !device.has_mps) return refuse_exclusive(device);
+          if (Status status = accept(device); !status.is_ok()) return status;
+          return table.value()->open(
+              {.ordinal = device.ordinal, .memory_limit_bytes = wanted.memory_limit_bytes});
+        }
+        return Status(
+            Code::kNotFound,
+            to_text(wanted.uuid) + " is none of the " + std::to_string(devices.value().size()) +
+                " GPUs that the daemon can use: if it runs in a container, give it all GPUs "
+                "of its node, and no CUDA_VISIBLE_DEVICES");
+      };
 }
 
 int run_worker(UniqueFd socket, OpenDevice open) {

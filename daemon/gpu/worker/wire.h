@@ -41,7 +41,7 @@ enum class WorkerMessage : uint32_t {
   kCopy = 8,          // CopyBody
   kJoinMemory = 9,    // JoinMemoryBody, numbers; answered
   // From the worker:
-  kReady = 16,        // ReadyBody: the device is open
+  kReady = 16,        // ReadyBody: a device is open; for others than the first before kMemoryAdded
   kMemoryAdded = 17,  // OutcomeBody of the memory's number, text; to 2 and 9
   kEnded = 18,        // OutcomeBody of the operation's, text
   kAlive = 19,        // none; while the worker has something to do
@@ -52,27 +52,30 @@ enum class MemoryKind : uint32_t {
   kIpc = 0,      // device memory, by its handle
   kFd = 1,       // device memory, by a descriptor
   kHost = 2,     // a memfd that cannot shrink, which is pinned
-  kScratch = 3,  // device memory that the worker allocates
+  kScratch = 3,  // memory of the first device, which the worker allocates
   kJoined = 4,   // kJoinMemory's alone
   kMapped = 5,   // as kHost, but for kernels, as if it were device memory
 };
 
 struct OpenBody {
-  std::array<uint8_t, 16> uuid{};  // of the device
+  std::array<uint8_t, 16> uuid{};  // of the first device
   // A batch that has begun is done by then, or the device is taken for lost. Half a second at least
   // is between two kAlive.
   int64_t timeout_ms = 0;
-  uint64_t memory_limit_bytes = 0;
+  uint64_t memory_limit_bytes = 0;  // of each
 };
 
+// Of kIpc and kFd, the GPU is opened, too, if it is not yet.
 struct AddMemoryBody {
   uint32_t memory = 0;
   MemoryKind kind = MemoryKind::kIpc;
   uint64_t bytes = 0;
+  std::array<uint8_t, 16> uuid{};  // of the GPU whose memory it is; of others: none
   std::array<std::byte, 64> ipc{};
 };
 
-// Memory of kFd, each number once, becomes one range of addresses. It may be removed in any order.
+// Memory of kFd and one GPU, each number once, becomes one range of addresses. It may be removed in
+// any order.
 struct JoinMemoryBody {
   uint32_t memory = 0;
   uint32_t pieces = 0;  // uint32_t numbers that follow

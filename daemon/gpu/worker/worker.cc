@@ -17,24 +17,10 @@ uint64_t read(uint64_t* counter) {
   return std::atomic_ref(*counter).load(std::memory_order_acquire);
 }
 
-std::optional<DType> dtype_of(uint8_t value) {
-  if (value == kNoDType) return std::nullopt;
-  return static_cast<DType>(value);
-}
-
-bool is_dtype(uint8_t value) { return value < kDTypeCount; }
-
-// A batch that owns its segments.
-struct Launch {
-  Batch batch;
-  std::vector<Segment> segments;
-  std::vector<DeviceAddress> addresses;
-};
-
 }  // namespace
 
 Worker::Worker(UniqueFd socket, OpenDevice open)
-    : socket_(std::move(socket)), open_(std::move(open)) {}
+    : socket_(std::move(socket)), devices_(std::move(open)) {}
 
 Worker::~Worker() {
   for (auto& line : lines_) line.reset();
@@ -83,7 +69,7 @@ bool Worker::receive() {
 
 Status Worker::take(Packet& packet) {
   const WorkerMessage type = packet.type();
-  if ((type == WorkerMessage::kOpen) != (device_ == nullptr)) {
+  if ((type == WorkerMessage::kOpen) != !devices_.is_open()) {
     return broken("the device is to be opened first, and once");
   }
   switch (type) {
@@ -108,44 +94,60 @@ Status Worker::open(Packet& packet) {
 }
 
 Status Worker::open_device(const OpenBody& wanted) {
-  Result<std::unique_ptr<Device>> opened = open_(wanted);
-  if (!opened.is_ok()) return opened.status();
-  device_ = std::move(opened).value();
-  const auto counters = device_->allocate_host(kMaxWorkerStreams * kCounterStride);
-  if (!counters.is_ok()) return counters.status();
-  counters_ = counters.value().data();
-  ReadyBody ready;
-  const std::string& name = device_->facts().name;
-  std::memcpy(ready.name.data(), name.data(), std::min(name.size(), ready.name.size() - 1));
-  ready.uuid = device_->facts().uuid;
-  ready.has_mps = device_->facts().has_mps ? 1 : 0;
-  Packet packet(WorkerMessage::kReady);
-  packet.add(ready);
-  answer(std::move(packet));
+  const Status opened = devices_.open(wanted, kMaxWorkerStreams * Devices::kMost * kCounterStride);
+  if (!opened.is_ok()) return opened;
+  say_ready(devices_.at(0).facts());
   return Status::ok();
+}
+
+void Worker::say_ready(const DeviceFacts& facts) {
+  ReadyBody ready;
+  std::memcpy(ready.name.data(), facts.name.data(),
+              std::min(facts.name.size(), ready.name.size() - 1));
+  ready.uuid = facts.uuid;
+  ready.has_mps = facts.has_mps ? 1 : 0;
+  Packet packet(WorkerMessage::kReady);
+  answer(std::move(packet.add(ready)));
+}
+
+// In memory that all GPUs have pinned.
+uint64_t* Worker::word(uint32_t stream, size_t gpu, size_t index) const {
+  const size_t row = stream * Devices::kMost + gpu;
+  return reinterpret_cast<uint64_t*>(devices_.host() + row * kCounterStride) + index;
 }
 
 Result<Worker::Line*> Worker::line(uint32_t stream) {
   if (stream >= kMaxWorkerStreams) return broken("a stream beyond the last");
   auto& line = lines_[stream];
   if (line) return line.get();
-  Result<std::unique_ptr<Stream>> made = device_->make_stream(Priority::kHigh);
-  if (!made.is_ok()) return made.status();
-  line = std::make_unique<Line>();
-  line->stream = std::move(made).value();
-  auto* const own = reinterpret_cast<uint64_t*>(counters_ + stream * kCounterStride);
-  line->begun = own;
-  line->ended = own + 1;
+  auto made = std::make_unique<Line>();
+  made->begun = word(stream, 0, 0);
+  made->ended = word(stream, 0, 1);
+  made->shared_out = word(stream, 0, 2);
+  if (const Result<Track*> lead = track(*made, stream, 0); !lead.is_ok()) return lead.status();
+  line = std::move(made);
   return line.get();
 }
 
-Status Worker::queue(Line& line, Call call) {
-  if (line.calls.size() >= kCallsOfALine) return broken("more commands than one stream may have");
-  line.calls.push_back(std::move(call));
+Result<Worker::Track*> Worker::track(Line& line, uint32_t stream, size_t gpu) {
+  if (line.tracks.size() <= gpu) line.tracks.resize(gpu + 1);
+  auto& track = line.tracks[gpu];
+  if (track) return track.get();
+  Result<std::unique_ptr<Stream>> made = devices_.at(gpu).make_stream(Priority::kHigh);
+  if (!made.is_ok()) return made.status();
+  track = std::make_unique<Track>();
+  track->stream = std::move(made).value();
+  track->done = word(stream, gpu, 0);
+  return track.get();
+}
+
+Status Worker::queue(Track& track, Call call) {
+  if (track.calls.size() >= kCallsOfALine) return broken("more commands than one stream may have");
+  track.calls.push_back(std::move(call));
   return Status::ok();
 }
 
-Result<DeviceAddress> Worker::device_address(const Place& place, uint64_t bytes) const {
+Result<Worker::Target> Worker::device_memory(const Place& place, uint64_t bytes) const {
   const auto found = memories_.find(place.memory);
   if (found == memories_.end() || found->second.kind == MemoryKind::kHost ||
       place.offset > found->second.bytes || bytes > found->second.bytes - place.offset) {
@@ -153,7 +155,13 @@ Result<DeviceAddress> Worker::device_address(const Place& place, uint64_t bytes)
                                        " with " + std::to_string(bytes) + " bytes at " +
                                        std::to_string(place.offset));
   }
-  return found->second.base + place.offset;
+  return Target{found->second.id, place.offset};
+}
+
+Result<DeviceAddress> Worker::device_address(const Place& place, uint64_t bytes) const {
+  const Result<Target> found = device_memory(place, bytes);
+  if (!found.is_ok()) return found.status();
+  return devices_.address(found.value().memory, 0) + found.value().offset;
 }
 
 Result<std::byte*> Worker::host_address(const Place& place, uint64_t bytes) const {
@@ -199,61 +207,6 @@ Status Worker::begin(Line& line) {
   if (std::exchange(line.has_begun, true)) return Status::ok();
   return queue(line, [at = line.begun, value = line.queued + 1](Stream& stream) {
     return stream.write_value(at, value);
-  });
-}
-
-Status Worker::reduce(Packet& packet) {
-  ReduceBody body;
-  if (!packet.take(body)) return broken("a batch");
-  const Result<Line*> found = line(body.stream);
-  if (!found.is_ok()) return found.status();
-  const bool has_dtypes =
-      is_dtype(body.dtype) && (body.partial_dtype == kNoDType || is_dtype(body.partial_dtype)) &&
-      (body.dst_dtype == kNoDType || is_dtype(body.dst_dtype)) && body.op < kReduceOpCount;
-  if (!has_dtypes || body.segments > kMaxMessageBytes || body.sources > kMaxSources ||
-      body.destinations > kMaxDestinations || body.has_partial > 1) {
-    return broken("a batch of what is not known");
-  }
-  auto launch = std::make_shared<Launch>();
-  launch->batch = {.dtype = static_cast<DType>(body.dtype),
-                   .partial_dtype = dtype_of(body.partial_dtype),
-                   .dst_dtype = dtype_of(body.dst_dtype),
-                   .op = static_cast<ReduceOp>(body.op),
-                   .prescale = body.prescale,
-                   .postscale = body.postscale,
-                   .divisor = body.divisor};
-  const Batch& batch = launch->batch;
-  const size_t partials = body.has_partial;
-  const size_t places = partials + body.sources + body.destinations;
-  launch->addresses.resize(places * body.segments);
-  Status failed;
-  for (size_t i = 0; i < body.segments; ++i) {
-    Segment segment;
-    if (!packet.take(segment.count)) return broken("a batch that is cut off");
-    DeviceAddress* const own = launch->addresses.data() + i * places;
-    for (size_t k = 0; k < places; ++k) {
-      Place place;
-      if (!packet.take(place)) return broken("a batch that is cut off");
-      const DType dtype = k < partials                  ? batch.partial_dtype.value_or(batch.dtype)
-                          : k < partials + body.sources ? batch.dtype
-                                                        : batch.dst_dtype.value_or(batch.dtype);
-      const uint64_t most = UINT64_MAX / element_bytes(dtype);
-      const Result<DeviceAddress> at =
-          device_address(place, std::min(segment.count, most) * element_bytes(dtype));
-      if (at.is_ok()) own[k] = at.value();
-      if (failed.is_ok()) failed = at.status();
-    }
-    if (partials > 0) segment.partial = own[0];
-    segment.sources = {own + partials, body.sources};
-    segment.destinations = {own + partials + body.sources, body.destinations};
-    launch->segments.push_back(segment);
-  }
-  if (!packet.is_taken()) return broken("a batch that is too long");
-  launch->batch.segments = launch->segments;
-  Line& own = *found.value();
-  if (Status status = begin(own); !status.is_ok()) return status;
-  return queue_work(own, [launch, failed](Stream& stream) {
-    return failed.is_ok() ? stream.reduce(launch->batch) : failed;
   });
 }
 
@@ -321,21 +274,51 @@ Status Worker::end(Packet& packet) {
   });
 }
 
+// What one GPU is told may be what another's next call has waited for.
 void Worker::make_calls(Line& line) {
-  while (!line.calls.empty()) {
-    const Status status = line.calls.front()(*line.stream);
-    if (!status.is_ok()) {
-      if (Status health = device_->health(); !health.is_ok()) return stop(health);
-      if (status.code() == Code::kUnavailable) return;  // the stream has much to do
-      if (line.failed.is_ok()) line.failed = status;
+  bool has_made = true;
+  while (has_made && !is_over_) {
+    has_made = false;
+    for (size_t gpu = 0; gpu < line.tracks.size() && !is_over_; ++gpu) {
+      if (line.tracks[gpu]) has_made |= make_calls_of(line, gpu);
     }
-    line.calls.pop_front();
-    has_moved_ = true;
+    has_moved_ |= has_made;
   }
 }
 
+bool Worker::make_calls_of(Line& line, size_t gpu) {
+  Track& track = *line.tracks[gpu];
+  bool has_made = false;
+  while (!track.calls.empty()) {
+    const Status status = track.calls.front()(*track.stream);
+    if (!status.is_ok()) {
+      if (Status health = devices_.at(gpu).health(); !health.is_ok()) {
+        stop(health);
+        return has_made;
+      }
+      if (status.code() == Code::kUnavailable) return has_made;  // the stream has much to do
+      if (line.failed.is_ok()) line.failed = status;
+    }
+    track.calls.pop_front();
+    has_made = true;
+  }
+  return has_made;
+}
+
+// Of a launch that is shared out, one whose part is not done; else the first.
+std::string Worker::late_gpu(const Line& line) {
+  const auto name = [this](size_t gpu) {
+    const DeviceFacts& facts = devices_.at(gpu).facts();
+    return facts.name + " (GPU " + std::to_string(facts.ordinal) + ')';
+  };
+  for (size_t gpu = 1; gpu < line.tracks.size(); ++gpu) {
+    if (line.tracks[gpu] && read(line.tracks[gpu]->done) < line.tracks[gpu]->told) return name(gpu);
+  }
+  return name(0);
+}
+
 void Worker::look_at(Line& line, TicksMs now) {
-  if (line.queued == line.seen_ended && line.calls.empty()) return;
+  if (line.queued == line.seen_ended && line.tracks[0]->calls.empty()) return;
   const uint64_t ended = read(line.ended);
   const uint64_t begun = read(line.begun);
   if (ended != line.seen_ended || begun != line.seen_begun || begun == ended) line.seen_at = now;
@@ -348,11 +331,13 @@ void Worker::look_at(Line& line, TicksMs now) {
   }
   line.seen_begun = begun;
   // A sticky error leaves the counters as they are, and is told by whatever is called.
-  if (Status health = line.stream->is_idle().status(); !health.is_ok()) return stop(health);
+  for (const auto& track : line.tracks) {
+    if (!track) continue;
+    if (Status health = track->stream->is_idle().status(); !health.is_ok()) return stop(health);
+  }
   if (begun != ended && now - line.seen_at > timeout_ms_) {
-    stop({Code::kTimeout, "a batch that has begun on " + device_->facts().name +
-                              " has not ended in " + std::to_string(timeout_ms_) +
-                              " ms: the device is taken for lost"});
+    stop({Code::kTimeout, "a batch that has begun on " + late_gpu(line) + " has not ended in " +
+                              std::to_string(timeout_ms_) + " ms: the device is taken for lost"});
   }
 }
 

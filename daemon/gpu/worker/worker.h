@@ -1,11 +1,14 @@
-// What a GPU worker does: takes commands from its socket, queues them on streams of one device, and
-// says what has ended. It is the process that loses its context when something goes wrong
+// What a GPU worker does: takes commands from its socket, queues them on streams of the job's GPUs,
+// and says what has ended. It is the process that loses its contexts when something goes wrong
 // (docs/decisions/0047-gpu-workers.md).
 //
 // A stream takes the commands of its operations in turn. What the device does not take yet, because
 // a stream has much queued, waits here, up to a bound. What has begun and does not end within
 // the timeout costs the worker: such a device cannot be waited for. Waiting for a counter has no
 // deadline: it is the application's work that is waited for.
+//
+// A stream of commands is one of the first device, and beside it one of each other that takes part
+// in its launches (docs/decisions/0058-several-gpus-of-a-node.md).
 #pragma once
 
 #include <array>
@@ -22,12 +25,10 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/gpu/device.h"
+#include "daemon/gpu/worker/devices.h"
 #include "daemon/gpu/worker/wire.h"
 
 namespace rueda::gpu {
-
-// A device by its uuid.
-using OpenDevice = std::function<Result<std::unique_ptr<Device>>(const OpenBody& wanted)>;
 
 // Belongs to one thread.
 class Worker {
@@ -51,11 +52,11 @@ class Worker {
  private:
   struct Memory {
     MemoryKind kind = MemoryKind::kIpc;
-    DeviceAddress base = 0;     // where kernels have it; 0: not at all
+    Devices::MemoryId id = 0;   // of what kernels have
     std::byte* host = nullptr;  // of host memory
     uint64_t bytes = 0;
     std::array<std::byte, 64> ipc{};
-    std::vector<DeviceAddress> pieces;  // of what is joined
+    std::vector<Devices::MemoryId> pieces;  // of what is joined
   };
   struct UnderWay {
     uint64_t operation = 0;
@@ -63,12 +64,24 @@ class Worker {
   };
   // A call of the device, to be made again while it is kUnavailable.
   using Call = std::function<Status(Stream&)>;
-  struct Line {
+  // Of one GPU.
+  struct Track {
     std::unique_ptr<Stream> stream;
     std::deque<Call> calls;
-    // In pinned memory: how many operations have begun, and ended, on the device.
+    // Of launches that are shared out, in pinned memory: the last of which this GPU has done its
+    // part. And the last of which it has been told.
+    uint64_t* done = nullptr;
+    uint64_t told = 0;
+  };
+  struct Line {
+    std::vector<std::unique_ptr<Track>> tracks;  // by GPU; the first one's leads
+    // In pinned memory: how many operations have begun, and ended, on the first device; and the
+    // last launch that is shared out to the others, who wait for it.
     uint64_t* begun = nullptr;
     uint64_t* ended = nullptr;
+    uint64_t* shared_out = nullptr;
+    uint64_t launches = 0;           // shared out, of those that have been read
+    uint64_t told = 0;               // of those that the first device has been told
     uint64_t queued = 0;             // operations whose end has been read
     bool is_open = false;            // something of the next one has been read
     bool has_begun = false;          // and its beginning is among the calls
@@ -89,14 +102,17 @@ class Worker {
   Status join_memory(Packet& packet);
   bool is_to_be_closed(const AddMemoryBody& wanted) const;
   Status remove_memory(Packet& packet);
+  // worker_reduce.cc
+  Status reduce(Packet& packet);
   // worker.cc
   Status wait(Packet& packet);
-  Status reduce(Packet& packet);
   Status copy(Packet& packet);
   Status write(Packet& packet);
   Status end(Packet& packet);
 
   Status open_device(const OpenBody& wanted);
+  void say_ready(const DeviceFacts& facts);
+  uint64_t* word(uint32_t stream, size_t gpu, size_t index) const;
   Result<Memory> make(const AddMemoryBody& wanted, int fd);
   static Status cannot_open(const Status& why);
   Result<Memory> map_host(const AddMemoryBody& wanted, int fd);
@@ -109,18 +125,42 @@ class Worker {
   // They are closed before their pieces.
   static void put_joins_first(std::vector<Memory>& memories);
   Result<Line*> line(uint32_t stream);
-  Status queue(Line& line, Call call);
+  Result<Track*> track(Line& line, uint32_t stream, size_t gpu);
+  static Status queue(Track& track, Call call);
+  static Status queue(Line& line, Call call) { return queue(*line.tracks[0], std::move(call)); }
   void open_operation(Line& line);
   Status begin(Line& line);
   // A call of the operation that is being read; it is not made once another has failed.
-  Status queue_work(Line& line, Call call);
+  static Status queue_work(Line& line, Call call);
+  // Memory of places, which have passed device_memory().
+  struct Target {
+    Devices::MemoryId memory = 0;
+    uint64_t offset = 0;
+  };
+  struct Received;
+  struct Launch;
+  // One GPU's.
+  struct Part {
+    size_t gpu = 0;
+    std::shared_ptr<const Launch> launch;
+  };
+  Result<Received> take_batch(const ReduceBody& body, Packet& packet) const;
+  std::vector<Part> share_out(const Received& received) const;
+  std::vector<size_t> gpus_of(const Received& received) const;
+  Status queue_parts(Line& line, uint32_t stream, const std::vector<Part>& parts);
+  static Status queue_part(Line& line, Track& track, uint64_t number, const Part& part);
   // kNotFound when there is no such memory, or it ends before.
+  Result<Target> device_memory(const Place& place, uint64_t bytes) const;
+  // As the first device has it.
   Result<DeviceAddress> device_address(const Place& place, uint64_t bytes) const;
   Result<std::byte*> host_address(const Place& place, uint64_t bytes) const;
   Result<uint64_t*> counter(const Place& place) const;
 
   bool receive();
   void make_calls(Line& line);
+  // False: there was none that could be made.
+  bool make_calls_of(Line& line, size_t gpu);
+  std::string late_gpu(const Line& line);
   void look_at(Line& line, TicksMs now);
   void release_removed();
   void answer(Packet packet) { outgoing_.push_back(std::move(packet)); }
@@ -128,15 +168,13 @@ class Worker {
   void stop(const Status& why);
 
   PacketSocket socket_;
-  const OpenDevice open_;
-  std::unique_ptr<Device> device_;
+  Devices devices_;
   int64_t timeout_ms_ = 0;
   std::map<uint32_t, Memory> memories_;
-  std::map<DeviceAddress, size_t> joined_;  // pieces, by their address: how many joins have them
+  std::map<Devices::MemoryId, size_t> joined_;  // pieces: how many joins have them
   // Closed once nothing is under way, because closing may wait for that, and no join has it.
   std::vector<Memory> removed_;
   std::vector<std::pair<AddMemoryBody, UniqueFd>> to_be_added_;  // once these have been closed
-  std::byte* counters_ = nullptr;
   std::array<std::unique_ptr<Line>, kMaxWorkerStreams> lines_;
   size_t under_way_ = 0;  // operations of which something has been read
   std::deque<Packet> outgoing_;

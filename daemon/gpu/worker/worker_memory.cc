@@ -42,9 +42,9 @@ Status Worker::add_memory(const AddMemoryBody& body, int fd) {
 Status Worker::answer_memory(uint32_t number, const Result<Memory>& made) {
   if (made.is_ok()) {
     memories_.emplace(number, made.value());
-    for (const DeviceAddress piece : made.value().pieces) ++joined_[piece];
+    for (const Devices::MemoryId piece : made.value().pieces) ++joined_[piece];
   }
-  if (Status health = device_->health(); !health.is_ok()) return health;
+  if (Status health = devices_.health(); !health.is_ok()) return health;
   answer(make_outcome(WorkerMessage::kMemoryAdded, number, made.status()));
   return Status::ok();
 }
@@ -79,12 +79,12 @@ Result<Worker::Memory> Worker::make_joined(std::span<const uint32_t> numbers) {
       return Status(Code::kInvalidArgument, "there is no memory " + std::to_string(number) +
                                                 " that came by a descriptor, to be joined");
     }
-    joined.pieces.push_back(found->second.base);
+    joined.pieces.push_back(found->second.id);
     joined.bytes += found->second.bytes;
   }
-  const Result<DeviceAddress> base = device_->join(joined.pieces);
-  if (!base.is_ok()) return base.status();
-  joined.base = base.value();
+  const Result<Devices::MemoryId> id = devices_.join(joined.pieces);
+  if (!id.is_ok()) return id.status();
+  joined.id = id.value();
   return joined;
 }
 
@@ -94,9 +94,9 @@ Result<Worker::Memory> Worker::make(const AddMemoryBody& wanted, int fd) {
     return map_host(wanted, fd);
   }
   if (wanted.kind == MemoryKind::kScratch) {
-    const Result<DeviceAddress> base = device_->allocate(wanted.bytes, Sharing::kIpc);
-    if (!base.is_ok()) return base.status();
-    return Memory{.kind = wanted.kind, .base = base.value(), .bytes = wanted.bytes};
+    const Result<Devices::MemoryId> id = devices_.allocate(wanted.bytes);
+    if (!id.is_ok()) return id.status();
+    return Memory{.kind = wanted.kind, .id = id.value(), .bytes = wanted.bytes};
   }
   MemoryHandle handle{.ipc = wanted.ipc, .bytes = wanted.bytes};
   if (wanted.kind == MemoryKind::kFd) {
@@ -104,10 +104,13 @@ Result<Worker::Memory> Worker::make(const AddMemoryBody& wanted, int fd) {
     handle.fd = fd;
     if (fd < 0) return Status(Code::kInvalidArgument, "device memory came without its descriptor");
   }
-  const Result<DeviceAddress> base = device_->import_memory(handle);
-  if (!base.is_ok()) return cannot_open(base.status());
-  return Memory{
-      .kind = wanted.kind, .base = base.value(), .bytes = wanted.bytes, .ipc = wanted.ipc};
+  const size_t open = devices_.count();
+  const Result<size_t> gpu = devices_.find_or_open(wanted.uuid);
+  if (!gpu.is_ok()) return cannot_open(gpu.status());
+  if (devices_.count() > open) say_ready(devices_.at(gpu.value()).facts());
+  const Result<Devices::MemoryId> id = devices_.import_memory(gpu.value(), handle);
+  if (!id.is_ok()) return cannot_open(id.status());
+  return Memory{.kind = wanted.kind, .id = id.value(), .bytes = wanted.bytes, .ipc = wanted.ipc};
 }
 
 // What may well be there, but not for this process, is told from a lack of memory, or a loss.
@@ -130,19 +133,18 @@ Result<Worker::Memory> Worker::map_host(const AddMemoryBody& wanted, int fd) {
     return Status(Code::kResourceExhausted,
                   std::string("memory cannot be mapped: ") + std::strerror(errno));
   }
-  if (Status status = device_->register_host({host, bytes}); !status.is_ok()) {
-    ::munmap(host, bytes);
-    return status;
-  }
   Memory memory{.kind = wanted.kind, .host = host, .bytes = bytes};
-  if (wanted.kind == MemoryKind::kHost) return memory;
-  const Result<DeviceAddress> at = device_->address_of_host({host, bytes});
-  if (at.is_ok()) {
-    memory.base = at.value();
-    return memory;
+  Status status;
+  if (wanted.kind == MemoryKind::kHost) {
+    status = devices_.at(0).register_host({host, bytes});
+  } else {
+    const Result<Devices::MemoryId> id = devices_.map_host({host, bytes});
+    status = id.status();
+    if (id.is_ok()) memory.id = id.value();
   }
-  static_cast<void>(release(memory));
-  return at.status();
+  if (status.is_ok()) return memory;
+  ::munmap(host, bytes);
+  return status;
 }
 
 Status Worker::remove_memory(Packet& packet) {
@@ -156,17 +158,18 @@ Status Worker::remove_memory(Packet& packet) {
 }
 
 bool Worker::is_joined(const Memory& memory) const {
-  return memory.kind == MemoryKind::kFd && joined_.contains(memory.base);
+  return memory.kind == MemoryKind::kFd && joined_.contains(memory.id);
 }
 
 Status Worker::release(const Memory& memory) {
-  for (const DeviceAddress piece : memory.pieces) {
+  for (const Devices::MemoryId piece : memory.pieces) {
     const auto found = joined_.find(piece);
     if (--found->second == 0) joined_.erase(found);
   }
-  if (memory.kind == MemoryKind::kScratch) return device_->free(memory.base);
-  if (memory.host == nullptr) return device_->close_import(memory.base);
-  const Status status = device_->unregister_host(memory.host);
+  Status status;
+  if (memory.kind != MemoryKind::kHost) status = devices_.close(memory.id);
+  if (memory.host == nullptr) return status;
+  if (memory.kind == MemoryKind::kHost) status = devices_.at(0).unregister_host(memory.host);
   ::munmap(memory.host, memory.bytes);
   return status;
 }

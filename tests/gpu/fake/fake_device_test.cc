@@ -144,6 +144,51 @@ TEST_F(FakeDeviceTest, OfAJoinOnlyWhatIsTouchedHasToBeThere) {
   EXPECT_FALSE(finish(*stream).is_ok());
 }
 
+TEST_F(FakeDeviceTest, AnAddressIsOfOneGpu) {
+  FakeGpu second({.ordinal = 1});
+  FakeDevice peer(second);
+  EXPECT_EQ(peer.facts().ordinal, 1);
+  const DeviceAddress theirs = other_.allocate(1000, Sharing::kIpc).value();
+  const MemoryHandle handle = other_.export_memory(theirs).value();
+  EXPECT_EQ(peer.import_memory(handle).status().code(), Code::kInvalidArgument);
+  const DeviceAddress at = device_.import_memory(handle).value();
+  const DeviceAddress reached = peer.reach(device_, at).value();
+  EXPECT_EQ(peer.find(at).status().code(), Code::kNotFound);
+  EXPECT_EQ(device_.find(reached).status().code(), Code::kNotFound);
+  const DeviceAddress own = peer.allocate(1000, Sharing::kIpc).value();
+  const auto stream = stream_of(peer);
+  ASSERT_TRUE(stream->copy(own, reached, 1000).is_ok());
+  second.run();
+  EXPECT_TRUE(stream->is_idle().value());
+  ASSERT_TRUE(stream->copy(own, at, 1).is_ok());
+  second.run();
+  EXPECT_FALSE(peer.health().is_ok()) << "it is not reached there";
+  EXPECT_TRUE(device_.health().is_ok());
+}
+
+TEST_F(FakeDeviceTest, WhatIsReachedGoesWhenItsOwnerFreesIt) {
+  FakeGpu second({.ordinal = 1});
+  FakeDevice peer(second);
+  const DeviceAddress theirs = other_.allocate(1000, Sharing::kIpc).value();
+  const DeviceAddress at = device_.import_memory(other_.export_memory(theirs).value()).value();
+  const DeviceAddress reached = peer.reach(device_, at).value();
+  const DeviceAddress own = peer.allocate(1000, Sharing::kIpc).value();
+  ASSERT_TRUE(other_.free(theirs).is_ok());
+  const auto stream = stream_of(peer);
+  ASSERT_TRUE(stream->copy(own, reached, 1).is_ok());
+  second.run();
+  EXPECT_FALSE(peer.health().is_ok());
+}
+
+TEST_F(FakeDeviceTest, PeerAccessMayBeMissing) {
+  FakeGpu second({.ordinal = 1, .has_peer_access = false});
+  FakeDevice peer(second);
+  const Status refused = peer.can_reach(device_.facts());
+  EXPECT_EQ(refused.code(), Code::kPermission);
+  EXPECT_NE(refused.message().find("fake GPU 1 and fake GPU 0 do not reach"), std::string::npos)
+      << refused.message();
+}
+
 TEST_F(FakeDeviceTest, AForgedSizeIsRefused) {
   const DeviceAddress theirs = other_.allocate(1000, Sharing::kIpc).value();
   MemoryHandle handle = other_.export_memory(theirs).value();

@@ -1,8 +1,11 @@
-// A plugin whose one device is a fake one. RUEDA_FAKE_GPU is the folder of its memory, where other
-// processes are to share it; RUEDA_FAKE_GPU_LOSE_AFTER: how many operations it does until it is
-// lost; RUEDA_FAKE_GPU_MODE: "exclusive", "mps", or both; RUEDA_FAKE_GPU_BYTES: how much memory it
-// has; RUEDA_FAKE_GPU_REFUSES: "handles", "descriptors", or both: which it does not import.
+// A plugin whose devices are fake ones. RUEDA_FAKE_GPU is the folder of their memory, where other
+// processes are to share it; RUEDA_FAKE_GPU_COUNT: how many there are (1); RUEDA_FAKE_GPU_PEERS:
+// "none" where they have no peer access; RUEDA_FAKE_GPU_LOSE_AFTER: how many operations one does
+// until it is lost; RUEDA_FAKE_GPU_MODE: "exclusive", "mps", or both; RUEDA_FAKE_GPU_BYTES: how
+// much memory each has; RUEDA_FAKE_GPU_REFUSES: "handles", "descriptors", or both: which they do
+// not import.
 #include <cstdlib>
+#include <list>
 #include <string>
 
 #include "daemon/gpu/fake/fake_device.h"
@@ -15,27 +18,48 @@ std::string variable(const char* name) {
   return value != nullptr ? value : "";
 }
 
-rueda::gpu::fake::FakeGpu& gpu() {
+struct Gpu {
+  explicit Gpu(const rueda::gpu::fake::FakeOptions& options) : gpu(options), runner(gpu) {}
+  rueda::gpu::fake::FakeGpu gpu;
+  rueda::gpu::fake::FakeRunner runner;
+};
+
+std::list<Gpu> make_gpus() {
   const std::string bytes = variable("RUEDA_FAKE_GPU_BYTES");
-  static rueda::gpu::fake::FakeGpu the_gpu(
-      {.memory_bytes = bytes.empty() ? uint64_t{4} << 30 : std::stoull(bytes),
-       .folder = variable("RUEDA_FAKE_GPU"),
-       .is_exclusive = variable("RUEDA_FAKE_GPU_MODE").find("exclusive") != std::string::npos,
-       .has_mps = variable("RUEDA_FAKE_GPU_MODE").find("mps") != std::string::npos,
-       .refuses_ipc_handles =
-           variable("RUEDA_FAKE_GPU_REFUSES").find("handles") != std::string::npos,
-       .refuses_descriptors =
-           variable("RUEDA_FAKE_GPU_REFUSES").find("descriptors") != std::string::npos});
-  static rueda::gpu::fake::FakeRunner runner(the_gpu);
-  return the_gpu;
+  const std::string count = variable("RUEDA_FAKE_GPU_COUNT");
+  const std::string refused = variable("RUEDA_FAKE_GPU_REFUSES");
+  const std::string mode = variable("RUEDA_FAKE_GPU_MODE");
+  rueda::gpu::fake::FakeOptions options{
+      .has_peer_access = variable("RUEDA_FAKE_GPU_PEERS") != "none",
+      .memory_bytes = bytes.empty() ? uint64_t{4} << 30 : std::stoull(bytes),
+      .folder = variable("RUEDA_FAKE_GPU"),
+      .is_exclusive = mode.find("exclusive") != std::string::npos,
+      .has_mps = mode.find("mps") != std::string::npos,
+      .refuses_ipc_handles = refused.find("handles") != std::string::npos,
+      .refuses_descriptors = refused.find("descriptors") != std::string::npos};
+  std::list<Gpu> gpus;
+  for (int i = 0; i < (count.empty() ? 1 : std::stoi(count)); ++i) {
+    options.ordinal = i;
+    gpus.emplace_back(options);
+  }
+  return gpus;
+}
+
+std::list<Gpu>& all() {
+  static std::list<Gpu> gpus = make_gpus();
+  return gpus;
 }
 
 rueda::Result<std::vector<rueda::gpu::DeviceFacts>> list() {
-  return std::vector{rueda::gpu::fake::FakeDevice(gpu()).facts()};
+  std::vector<rueda::gpu::DeviceFacts> facts;
+  for (Gpu& gpu : all()) facts.push_back(rueda::gpu::fake::FakeDevice(gpu.gpu).facts());
+  return facts;
 }
 
 rueda::Result<std::unique_ptr<rueda::gpu::Device>> open(const rueda::gpu::DeviceOptions& options) {
-  auto device = std::make_unique<rueda::gpu::fake::FakeDevice>(gpu(), options);
+  auto gpu = all().begin();
+  std::advance(gpu, options.ordinal);
+  auto device = std::make_unique<rueda::gpu::fake::FakeDevice>(gpu->gpu, options);
   if (const char* after = std::getenv("RUEDA_FAKE_GPU_LOSE_AFTER")) {
     device->lose_after(std::stoull(after),
                        {rueda::Code::kUnavailable, "the device has fallen off"});
