@@ -69,7 +69,7 @@ bool Worker::receive() {
 
 Status Worker::take(Packet& packet) {
   const WorkerMessage type = packet.type();
-  if ((type == WorkerMessage::kOpen) != !devices_.is_open()) {
+  if ((type == WorkerMessage::kOpen) == devices_.is_open()) {
     return broken("the device is to be opened first, and once");
   }
   switch (type) {

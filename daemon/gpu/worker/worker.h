@@ -91,6 +91,18 @@ class Worker {
     uint64_t seen_ended = 0;
     TicksMs seen_at = 0;
   };
+  // A place in device memory that is there.
+  struct Target {
+    Devices::MemoryId memory = 0;
+    uint64_t offset = 0;
+  };
+  // worker_reduce.cc: a batch as it came, and one GPU's part of it.
+  struct Received;
+  struct Launch;
+  struct Part {
+    size_t gpu = 0;
+    std::shared_ptr<const Launch> launch;
+  };
 
   // Each says what is wrong with the message: an error is the end of the worker.
   static Status broken(const std::string& what);
@@ -132,18 +144,6 @@ class Worker {
   Status begin(Line& line);
   // A call of the operation that is being read; it is not made once another has failed.
   static Status queue_work(Line& line, Call call);
-  // Memory of places, which have passed device_memory().
-  struct Target {
-    Devices::MemoryId memory = 0;
-    uint64_t offset = 0;
-  };
-  struct Received;
-  struct Launch;
-  // One GPU's.
-  struct Part {
-    size_t gpu = 0;
-    std::shared_ptr<const Launch> launch;
-  };
   Result<Received> take_batch(const ReduceBody& body, Packet& packet) const;
   std::vector<Part> share_out(const Received& received) const;
   std::vector<size_t> gpus_of(const Received& received) const;
