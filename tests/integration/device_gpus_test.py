@@ -80,6 +80,7 @@ class DeviceGpusTest(DeviceIntegrationTest):
         self.run_job([2], "recycle")
 
     def test_several_nodes(self):
+        self.env["RUEDA_TEST_COUNT"] = "1000"  # the first GPU gathers, however much it is
         self.run_job([2, 1], "alike", "broadcast", "group", "rounds")
         self.run_job([2, 2], "across_large", "streams")
         for scenario in ("mixed", "late"):
@@ -88,6 +89,7 @@ class DeviceGpusTest(DeviceIntegrationTest):
     @needs_fake
     def test_without_peer_access_what_cannot_be_reached_goes_through_host_memory(self):
         self.env["RUEDA_FAKE_GPU_PEERS"] = "none"
+        self.env["RUEDA_TEST_COUNT"] = "1000"
         daemons, job = self.start_ranks([2], "same", "broadcast", "group", "streams")
         self.assertEqual(job.exit_codes(), [0], job.output() + daemons[0].output())
         said = ("fake GPU [01] and fake GPU [01] do not reach each other's memory: there is no peer access between "
