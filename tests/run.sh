@@ -56,7 +56,7 @@ fi
 if build_preset release; then
   test_preset release -LE long
   # Each sanitizer leaves out what runs none of our instrumented code, or cannot run with it: label nosan.
-  export RUEDA_SIM_SEEDS="${RUEDA_SIM_SEEDS:-100}"  # ten times slower there
+  export RUEDA_SIM_SEEDS="${RUEDA_SIM_SEEDS:-300}"  # ten times slower there
   for sanitizer in asan tsan; do
     if build_preset "$sanitizer"; then test_preset "$sanitizer" -LE "long|nosan|no$sanitizer"; fi
   done
