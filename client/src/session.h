@@ -115,9 +115,9 @@ class Session {
     const std::byte* arena_data[2] = {nullptr,
                                       nullptr};        // the caller's memory in use, if in an arena
     std::array<std::shared_ptr<const void>, 2> joins;  // of device memory, in use
-    std::array<std::span<const std::byte>, 2> on_device;     // the caller's memory there
-    std::optional<StagedCopies::Block> staged;         // which the worker has in their place
-    bool is_result_on_own_stream = false;               // of the staged copies
+    std::array<std::span<const std::byte>, 2> on_device;  // the caller's memory there
+    std::optional<StagedCopies::Block> staged;            // which the worker has in their place
+    bool is_result_on_own_stream = false;                 // of the staged copies
     bool is_done = false;
     bool is_ok = false;
     bool is_on_device = false;
@@ -215,10 +215,13 @@ class Session {
   // Device memory (session_device.cc).
   // The first one, wherever it is, says which GPU's worker there will be.
   Status open_device(uint64_t address);
-  Status prepare_on_device(const TensorRequest& request, Operation& operation);
+  // `turn`, of staging_mutex_, is taken when a block is, and kept for the rest of the handle.
+  Status prepare_on_device(const TensorRequest& request, Operation& operation,
+                           std::unique_lock<std::mutex>& turn);
   DeviceMemories::Registrar device_registrar();
   Status remove_device_memory(uint32_t id);
-  // Whether operations in flight use what lies between two addresses: an error that names one.
+  // Whether operations use what lies between two addresses, or their staged results are yet to come
+  // there: an error that names one.
   Status check_device_unused(uint64_t begin, uint64_t end);
   const Operation* user_of_locked(uint64_t begin, uint64_t end) const;
   // Its tickets' inputs are announced; without the lock.
@@ -234,7 +237,7 @@ class Session {
   void say_staged(const Status& why) const;
   std::unique_ptr<StagedCopies> make_staged_copies(DeviceDriver& driver,
                                                    const rueda_abi_device_memory& counters);
-  // Takes a block, and waits for room; without the lock.
+  // Takes a block, and waits for room; without the lock, and in its turn.
   Status stage_on_device(const TensorRequest& request, Operation& operation);
   // What has ended and nobody has waited for yet goes to the device, so that its blocks come free.
   void copy_out_ended_locked();
@@ -281,7 +284,10 @@ class Session {
   bool device_frees_are_announced_ = false;  // under device_mutex_
   DeviceCounters* counters_ = nullptr;       // set once; lives as long as the process
   std::unique_ptr<DeviceMemories> device_memories_;
-  std::unique_ptr<StagedCopies> staged_copies_;  // null: nothing had to be staged
+  std::unique_ptr<StagedCopies> staged_copies_;  // there with device_memories_
+  // One handle at a time takes blocks: two that each wait for what the other has would wait for
+  // ever.
+  std::mutex staging_mutex_;
   uint64_t staged_submissions_ = 0;
   uint64_t device_submissions_ = 0;
   uint64_t stream_waits_ = 0;      // operations in flight that streams wait for

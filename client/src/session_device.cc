@@ -71,7 +71,8 @@ Status Session::remove_device_memory(uint32_t id) {
   return request(RUEDA_ABI_DEVICE_REMOVE, &body, sizeof(body), -1).status();
 }
 
-Status Session::prepare_on_device(const TensorRequest& request, Operation& operation) {
+Status Session::prepare_on_device(const TensorRequest& request, Operation& operation,
+                                  std::unique_lock<std::mutex>& turn) {
   const Result<uint32_t> id = interned_->id_of(request.descriptor);
   if (!id.is_ok()) return id.status();
   operation.bytes = request.bytes();
@@ -104,7 +105,9 @@ Status Session::prepare_on_device(const TensorRequest& request, Operation& opera
   if (!status.is_ok()) return status;
   status =
       locate(1, request.output, request.output_bytes, record.output_arena, record.output_offset);
-  return status.is_ok() && is_staged ? stage_on_device(request, operation) : status;
+  if (!status.is_ok() || !is_staged) return status;
+  if (!turn.owns_lock()) turn.lock();
+  return stage_on_device(request, operation);
 }
 
 Result<rueda_handle> Session::submit_on_device(std::vector<TensorRequest> requests, void* stream) {
@@ -117,9 +120,12 @@ Result<rueda_handle> Session::submit_on_device(std::vector<TensorRequest> reques
   Lock lock(mutex_);
   Handle& handle = take_handle_locked(requests.size());
   lock.unlock();
-  for (size_t i = 0; i < requests.size(); ++i) {
-    Status status = prepare_on_device(requests[i], handle.operations[i]);
-    if (!status.is_ok()) return refuse(handle, std::move(status));
+  {
+    std::unique_lock turn(staging_mutex_, std::defer_lock);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      Status status = prepare_on_device(requests[i], handle.operations[i], turn);
+      if (!status.is_ok()) return refuse(handle, std::move(status));
+    }
   }
   lock.lock();
   const auto may_go_on = [&] {
@@ -276,11 +282,23 @@ void Session::watch_streams() {
 }
 
 const Session::Operation* Session::user_of_locked(uint64_t begin, uint64_t end) const {
+  const auto lies_there = [&](std::span<const std::byte> memory) {
+    const uint64_t first = address_of(memory.data());
+    return !memory.empty() && first < end && begin < first + memory.size();
+  };
   for (const Operation* operation : std::span(in_flight_).first(places_used_)) {
     if (operation == nullptr) continue;
-    for (const std::span<const std::byte> memory : operation->on_device) {
-      const uint64_t first = address_of(memory.data());
-      if (!memory.empty() && first < end && begin < first + memory.size()) return operation;
+    if (std::any_of(operation->on_device.begin(), operation->on_device.end(), lies_there)) {
+      return operation;
+    }
+  }
+  for (const auto& handle : handles_) {
+    if (handle->id == 0 || !handle->is_staged) continue;
+    for (const Operation& operation : handle->operations) {
+      if (operation.is_done && operation.has_staged_result() &&
+          !operation.staged->is_result_claimed() && lies_there(operation.on_device[1])) {
+        return &operation;
+      }
     }
   }
   return nullptr;
@@ -292,7 +310,7 @@ Status Session::check_device_unused(uint64_t begin, uint64_t end) {
   // A stream may know of an end before its completion has come: that is on its way.
   const auto is_ending = [&] {
     const Operation* const user = user_of_locked(begin, end);
-    return user != nullptr && counters_->is_done(user->record.ticket);
+    return user != nullptr && !user->is_done && counters_->is_done(user->record.ticket);
   };
   if (is_ending()) {
     wait_until(
@@ -302,7 +320,8 @@ Status Session::check_device_unused(uint64_t begin, uint64_t end) {
   if (user == nullptr) return Status::ok();
   return {Code::kInvalidArgument, "device memory was freed while tensor \"" +
                                       std::string(user->name) +
-                                      "\" in it is in flight: wait for its handle before"};
+                                      "\" in it is in flight, or its result is yet to come "
+                                      "there: wait for its handle before"};
 }
 
 Status Session::forget_device_memory(const void* memory) {

@@ -9,7 +9,7 @@ import numpy as np
 import rueda
 from device_across import (across, across_again, across_known, across_large, across_many, across_streams, beyond,
                            without_context)
-from device_staged import beyond_staging, counted, forgotten, two_streams, unwaited
+from device_staged import beyond_staging, counted, forgotten, two_groups, two_streams, unasked, unwaited
 from device_support import (AVERAGE, DTYPES, LIBRARY, MAX, MIN, PRODUCT, SUM, DeviceError, Gate, Gpu, Pinned,
                             allreduce_async, broadcast_async, check, grouped_async, stats, tensor, wait, wait_on)
 from device_tools import COUNT, Buffer, address_of, expect, nearly_same, same_bits, say, size_of, values
@@ -373,7 +373,8 @@ SCENARIOS = {function.__name__: function
              for function in (same, alike, broadcast, group, streams, crossed, skipped, recycle, announced, across,
                               across_known, across_again, across_large, across_many, across_streams, without_context,
                               beyond, mismatch, large, rounds, too_large, mixed, late, leaver, refused, loop,
-                              loop_in_rounds, stuck, beyond_staging, counted, forgotten, two_streams, unwaited)}
+                              loop_in_rounds, stuck, beyond_staging, counted, forgotten, two_groups, two_streams,
+                              unasked, unwaited)}
 
 
 def main():

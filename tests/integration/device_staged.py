@@ -1,6 +1,7 @@
 """Scenarios of device_rank.py: what differs where the GPU worker cannot open device memory, and what must not."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from ctypes import c_uint64, c_void_p
 
 import numpy as np
@@ -31,6 +32,45 @@ def forgotten(gpu):
         gpu.free(buffer.base)
         wait(handle)
     say("ok forgotten")
+
+
+def unasked(gpu):
+    """A result that nobody has asked for is yet to come to the memory that is freed."""
+    buffer = Buffer(gpu, np.ones(COUNT, np.float32))
+    handle = allreduce_async("unasked", buffer.at, buffer.at, [COUNT], "float32")
+    while not is_done(handle):
+        time.sleep(0)
+    try:
+        check(LIBRARY.rueda_device_forget(c_void_p(buffer.at)))
+        expect(False, "its result is yet to come")
+    except DeviceError as error:
+        expect(error.code == -1 and 'tensor "unasked"' in str(error), f"{error.code} {error}")
+    wait(handle)
+    check(LIBRARY.rueda_device_forget(c_void_p(buffer.at)))
+    expect((buffer.get() == rueda.size()).all(), "the result")
+    say("ok unasked")
+
+
+def two_groups(gpu):
+    """Two threads submit groups, of which each has room, and both have not."""
+    size = 150_000
+    buffers = [[Buffer(gpu, np.full(size, number + rueda.rank(), np.int32)) for number in range(4)] for _ in range(2)]
+
+    def submit(which):
+        for step in range(10):
+            parts = [tensor(f"{which}.{i}", b.at, b.at, [size], "int32") for i, b in enumerate(buffers[which])]
+            for number, buffer in enumerate(buffers[which]):
+                gpu.write(buffer.at, np.full(size, number + step + rueda.rank(), np.int32))
+            wait(grouped_async(f"group.{which}", parts))
+            ranks = sum(range(rueda.size()))
+            for number, buffer in enumerate(buffers[which]):
+                wanted = (number + step) * rueda.size() + ranks
+                expect((buffer.get() == wanted).all(), f"{which}.{number} in step {step}: {buffer.get()[:4]}")
+
+    with ThreadPoolExecutor(2) as threads:
+        for future in [threads.submit(submit, which) for which in range(2)]:
+            future.result()
+    say("ok two_groups")
 
 
 def unwaited(gpu):

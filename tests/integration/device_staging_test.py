@@ -43,7 +43,7 @@ class DeviceStagingTest(DeviceIntegrationTest):
             self.daemons.clear()
 
     def test_memory_that_comes_again_and_is_announced(self):
-        self.run_job(2, "recycle", "forgotten")
+        self.run_job(2, "recycle", "forgotten", "unasked")
         self.stop_daemons()
         self.daemons.clear()
         self.run_job(2, "announced")
@@ -57,6 +57,10 @@ class DeviceStagingTest(DeviceIntegrationTest):
             self.run_job(2, "unwaited", "unwaited", "group", extra=["--coordination", mode])
             self.stop_daemons()
             self.daemons.clear()
+
+    def test_two_threads_do_not_wait_for_each_others_host_memory(self):
+        self.env["RUEDA_DEVICE_STAGING_BYTES"] = str(3 << 20)
+        self.run_job(1, "two_groups")
 
     def test_too_little_host_memory_is_an_error_that_names_the_variable(self):
         self.env["RUEDA_DEVICE_STAGING_BYTES"] = str(1 << 20)
