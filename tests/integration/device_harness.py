@@ -3,7 +3,9 @@ the machine's (tests/gpu/run.sh). RUEDA_TEST_PYTHON is the ranks' Python, instea
 
 import os
 import re
+import signal
 import tempfile
+import time
 import unittest
 
 import harness
@@ -46,6 +48,15 @@ class DeviceIntegrationTest(IntegrationTest):
         found = wait_until(lambda: re.findall(r"the GPU worker of job \S+ on node alpha starts \(pid (\d+)\)",
                                               daemon.output()))
         return int(found[-1])
+
+    def kill(self, victim, daemon, job):
+        """The "daemon", its "worker", or rank 0. When it was."""
+        killed_s = time.monotonic()
+        if victim == "daemon":
+            daemon.send(signal.SIGKILL)
+        else:
+            os.kill(self.worker_of(daemon) if victim == "worker" else job.pid_of(0), signal.SIGKILL)
+        return killed_s
 
     def run_between_nodes(self, ranks, *scenarios, extra=()):
         daemons = self.start_daemons(*("alpha", "beta", "gamma")[:len(ranks)])

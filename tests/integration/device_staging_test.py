@@ -5,7 +5,6 @@ all of it is said and counted. A test of a fake GPU alone: here all others open 
 import os
 import re
 import signal
-import time
 import unittest
 
 import harness
@@ -105,11 +104,7 @@ class DeviceStagingTest(DeviceIntegrationTest):
                 job = self.start_job([daemon], [2], device_rank("loop"))
                 for number in range(2):
                     job.wait_for(number, "^looping")
-                killed_s = time.monotonic()
-                if victim == "daemon":
-                    daemon.send(signal.SIGKILL)
-                else:
-                    os.kill(self.worker_of(daemon) if victim == "worker" else job.pid_of(0), signal.SIGKILL)
+                killed_s = self.kill(victim, daemon, job)
                 said = {"worker": "the GPU worker of job .* was killed by signal 9", "rank": r"^-5 .*\brank 0\b",
                         "daemon": "^-7 "}[victim]
                 self.assert_error(job, 1, said, killed_s, RELEASED_S)

@@ -147,11 +147,7 @@ class DeviceTest(DeviceIntegrationTest):
                 job = self.start_job([alpha, beta], [1, 1], device_rank(scenario))
                 for number in range(2):
                     job.wait_for(number, "^looping")
-                killed_s = time.monotonic()
-                if victim == "daemon":
-                    alpha.send(signal.SIGKILL)
-                else:
-                    os.kill(self.worker_of(alpha) if victim == "worker" else job.pid_of(0), signal.SIGKILL)
+                killed_s = self.kill(victim, alpha, job)
                 said = {"worker": "the GPU worker of job .* on node alpha.* was killed by signal 9",
                         "rank": r"^-5 .*\brank 0\b", "daemon": "alpha"}[victim]
                 self.assert_error(job, 1, said, killed_s, WORKER_LOST_S)
