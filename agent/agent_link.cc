@@ -28,6 +28,7 @@ void fill(const AgreementSettings& from, v1::JobSpec& to) {
   if (from.fusion_threshold_bytes) to.set_fusion_threshold_bytes(*from.fusion_threshold_bytes);
   if (from.lock_after_steps) to.set_lock_after_steps(*from.lock_after_steps);
   to.set_reducer(from.reducer);
+  to.set_inter_node(from.inter_node);
   if (from.cache_capacity) to.set_cache_capacity(*from.cache_capacity);
   to.set_algorithm(from.algorithm);
   to.set_autotunes(from.autotunes);

@@ -17,7 +17,8 @@ struct AgreementSettings {
   std::string algorithm;                   // of all-reduces between nodes; the daemon knows them
   // Batches and algorithms follow from the tensors alone. fusion_threshold_bytes is not set then.
   bool is_deterministic = false;
-  std::string reducer;  // a reducer's name; likewise
+  std::string reducer;     // a reducer's name; likewise
+  std::string inter_node;  // what carries device memory between nodes; likewise
   // Decision 51. Files are absolute, and of the first node; empty: none.
   bool autotunes = false;
   std::string autotune_log;

@@ -179,6 +179,7 @@ constexpr std::array kJobFlags{
     JobFlag{"--deterministic", "RUEDA_DETERMINISTIC"},
     JobFlag{"--log-level", "RUEDA_LOG_LEVEL"},
     JobFlag{"--reducer", "RUEDA_REDUCER"},
+    JobFlag{"--inter-node", "RUEDA_INTER_NODE"},
     JobFlag{"--stall-check-seconds", "RUEDA_STALL_CHECK_TIME_SECONDS"},
     JobFlag{"--timeline-filename", "RUEDA_TIMELINE"},
     JobFlag{"--timeline-chunks", "RUEDA_TIMELINE_CHUNKS"},
@@ -207,6 +208,9 @@ void add_agreement_flags(CLI::App& app, AgreementSettings& settings) {
   app.add_option("--reducer", settings.reducer,
                  "Who is a member of the ring: node (a node adds up its ranks first) or device "
                  "(each rank) (or $RUEDA_REDUCER; default: the daemon's)");
+  app.add_option("--inter-node", settings.inter_node,
+                 "What carries device memory between nodes: rueda (through host memory) or nccl "
+                 "(or $RUEDA_INTER_NODE; default: the daemon's)");
   app.add_option("--cache-capacity", settings.cache_capacity,
                  "Tensors in the response cache (or $RUEDA_CACHE_CAPACITY; default: 1024)")
       ->check(CLI::Range(uint64_t{1}, uint64_t{limits::kMaxTensorsPerSession}));

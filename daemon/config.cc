@@ -38,6 +38,10 @@ CLI::Validator is_reducer() {
           "REDUCER"};
 }
 
+CLI::Validator is_inter_node() {
+  return {[](std::string& name) { return core::parse_inter_node(name).status().message(); }, "WAY"};
+}
+
 CLI::Validator is_coordination() {
   return {[](std::string& name) { return core::parse_coordination(name).status().message(); },
           "MODE"};
@@ -141,6 +145,12 @@ void define_work(CLI::App& app, Config& config) {
                  "adds up its ranks first) or device (each rank by itself)")
       ->envname("RUEDAD_REDUCER")
       ->check(is_reducer())
+      ->capture_default_str();
+  app.add_option("--inter-node", config.inter_node,
+                 "What carries device memory between the nodes of a job, where its launcher does "
+                 "not say: rueda (through host memory) or nccl (from a GPU of each node)")
+      ->envname("RUEDAD_INTER_NODE")
+      ->check(is_inter_node())
       ->capture_default_str();
   app.add_option("--tree-threshold", config.tree.threshold,
                  "In jobs with more nodes than this, reports go up a tree of nodes and the order "

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "daemon/core/coordination.h"
+#include "daemon/core/inter_node.h"
 #include "daemon/core/reducer.h"
 #include "daemon/core/tree.h"
 
@@ -26,6 +27,7 @@ struct Config {
   int64_t fusion_threshold_bytes = int64_t{64} << 20;
   std::string coordination = core::to_string(core::kDefaultCoordination);
   std::string reducer = core::to_string(core::Reducer::kNode);
+  std::string inter_node = core::to_string(core::InterNode::kRueda);
   core::TreeOptions tree;
   uint64_t chunk_bytes = 256u << 10;
   uint64_t staging_bytes = 64u << 20;

@@ -54,6 +54,7 @@ engine::EngineOptions engine_options(const Config& config) {
   options.fusion_threshold_bytes = config.fusion_threshold_bytes;
   options.coordination = core::parse_coordination(config.coordination).value();
   options.reducer = core::parse_reducer(config.reducer).value();
+  options.inter_node = core::parse_inter_node(config.inter_node).value();
   options.chunk_bytes = config.chunk_bytes;
   options.streams = config.streams;
   options.staging_bytes = config.staging_bytes;

@@ -42,6 +42,7 @@ const char* to_string(MemorySpace space) {
   switch (space) {
     case MemorySpace::kHost: return "host memory";
     case MemorySpace::kDevice: return "device memory";
+    case MemorySpace::kDeviceNccl: return "device memory, by NCCL";
   }
   return "unknown";
 }

@@ -45,8 +45,11 @@ inline constexpr int kWireDTypeCount = 3;
 enum class MemorySpace : uint8_t {
   kHost = 0,
   kDevice = 1,  // of a GPU
+  // Likewise, in a job that leaves it to NCCL what goes between nodes. Not part of the ABI: it is
+  // the daemons who agree on it.
+  kDeviceNccl = 2,
 };
-inline constexpr int kMemorySpaceCount = 2;
+inline constexpr int kMemorySpaceCount = 3;
 
 enum class CollectiveKind : uint8_t {
   kAllreduce = 0,

@@ -135,6 +135,13 @@ void Caller::check_absent(Entry& entry) const {
     break;
   }
   if (entry.absent.value < 0 || descriptor.kind == CollectiveKind::kBarrier) return;
+  if (descriptor.memory == MemorySpace::kDeviceNccl) {
+    return note_error(entry, Code::kInvalidArgument,
+                      "\"" + descriptor.name + "\" cannot be carried out: rank " +
+                          std::to_string(entry.absent.value) +
+                          " has joined, and NCCL needs something of every rank; start jobs that "
+                          "join with --inter-node rueda");
+  }
   const bool is_reduced = descriptor.kind == CollectiveKind::kAllreduce;
   const bool takes_zeros = descriptor.op == ReduceOp::kSum || descriptor.op == ReduceOp::kAverage ||
                            descriptor.op == ReduceOp::kAdasum;
@@ -187,7 +194,7 @@ void Caller::finish(Entry entry) {
 }
 
 void Caller::enqueue(std::vector<DescriptorPtr> tensors, const Status& error, bool is_cut_off) {
-  Order& order = of(track_of(tensors.front()->kind));
+  Order& order = of(track_of(*tensors.front()));
   if (!error.is_ok()) {
     OrderedOperation operation;
     for (const DescriptorPtr& tensor : tensors) operation.tensors.push_back(tensor->name);
@@ -206,6 +213,7 @@ void Caller::enqueue(std::vector<DescriptorPtr> tensors, const Status& error, bo
     tensors.erase(tensors.begin(), rest);
     if (!first->group.empty()) {
       Parts& parts = parts_[first->group];
+      parts.track = track_of(*first);
       parts.waiting += unit.tensors.size();
       parts.has_begun = parts.has_begun || is_cut_off;
     }
@@ -269,11 +277,13 @@ bool Caller::has_unfinished_mismatch() const {
 
 void Caller::suspend_lockable() {
   std::erase_if(table_, [](const auto& entry) {
-    return track_of(entry.second.descriptor->kind) == Track::kLockable;
+    return track_of(*entry.second.descriptor) == Track::kLockable;
   });
   joined_.clear();
-  groups_.clear();  // broadcasts have no groups
-  parts_.clear();
+  std::erase_if(groups_, [](const auto& entry) {
+    return track_of(*entry.second.tensors.front()) == Track::kLockable;
+  });
+  std::erase_if(parts_, [](const auto& entry) { return entry.second.track == Track::kLockable; });
   of(Track::kLockable).queue.clear();
   of(Track::kLockable).errors.clear();
 }

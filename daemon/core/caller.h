@@ -70,6 +70,7 @@ class Caller {
   };
   // Of a group that is in the queue.
   struct Parts {
+    Track track = Track::kLockable;
     size_t waiting = 0;      // tensors
     bool has_begun = false;  // others have been decreed, or launched by a plan
   };

@@ -8,7 +8,7 @@ namespace rueda::core {
 namespace {
 
 bool is_lockable(const ReadyTensor& tensor) {
-  return track_of(tensor.descriptor->kind) == Track::kLockable;
+  return track_of(*tensor.descriptor) == Track::kLockable;
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ std::string quoted(const PlannedTensor& planned) {
 }
 
 std::string find_flaw_of(const TensorDescriptor& tensor) {
-  if (track_of(tensor.kind) != Track::kLockable) {
+  if (track_of(tensor) != Track::kLockable) {
     return std::string("is a ") + to_string(tensor.kind) + ", which no plan has: leave it out";
   }
   if (tensor.process_set != 0) {

@@ -11,6 +11,7 @@
 #include "daemon/base/dtype.h"
 #include "daemon/base/ids.h"
 #include "daemon/base/parts.h"
+#include "daemon/core/track.h"
 
 namespace rueda::core {
 
@@ -64,6 +65,14 @@ struct TensorDescriptor {
   // Differs when any field differs (up to hash collisions).
   uint64_t hash() const;
 };
+
+// What NCCL carries is decreed, too: a launch of its kernels cannot be cancelled.
+constexpr Track track_of(CollectiveKind kind, MemorySpace memory) {
+  return memory == MemorySpace::kDeviceNccl ? Track::kDecreed : track_of(kind);
+}
+inline Track track_of(const TensorDescriptor& tensor) {
+  return track_of(tensor.kind, tensor.memory);
+}
 
 // "[2, 3]".
 std::string shape_to_string(const std::vector<int64_t>& shape);

@@ -19,7 +19,7 @@ void set_bit(std::vector<uint64_t>& words, uint32_t bit) {
 
 // L4: reported in another generation.
 bool is_stale(const Ready& ready, uint32_t generation, const TensorDescriptor& tensor) {
-  return ready.generation != generation && track_of(tensor.kind) == Track::kLockable &&
+  return ready.generation != generation && track_of(tensor) == Track::kLockable &&
          !RUEDA_MUTANT(kStaleReadyBitAccepted);
 }
 
@@ -59,7 +59,7 @@ void Exchange::report(ReadyTensor tensor, TicksMs now) {
 
 Status Exchange::report_from(const std::vector<NodeIndex>& nodes, const ReadyTensor& tensor,
                              TicksMs now) {
-  if (schedule_ && track_of(tensor.descriptor->kind) == Track::kLockable) {
+  if (schedule_ && track_of(*tensor.descriptor) == Track::kLockable) {
     schedule_->on_reported(tensor.descriptor->name, now);
   }
   if (caller_) return caller_->on_report(nodes, tensor);
@@ -269,7 +269,7 @@ Seq Exchange::last(Track track) const {
 
 void Exchange::suspend_lockable() {
   std::erase_if(unsent_, [](const TensorReport& report) {
-    return track_of(report.second.descriptor->kind) == Track::kLockable;
+    return track_of(*report.second.descriptor) == Track::kLockable;
   });
   if (caller_) caller_->suspend_lockable();
   if (combiner_) combiner_->forget_lockable();

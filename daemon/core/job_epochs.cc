@@ -32,6 +32,7 @@ void JobCore::send_join(Output& output) {
   join.algorithm = options_.algorithm;
   join.is_tuned = options_.is_tuned;
   join.reducer = options_.reducer;
+  join.inter_node = options_.inter_node;
   for (LocalRank rank : attached_) join.attached.push_back(global_rank(rank));
   next_join_ = now_ + options_.join_interval_ms;
   if (is_coordinator()) {
@@ -150,6 +151,12 @@ Status JobCore::check_join(NodeIndex from, const Join& join) const {
     return mismatch("job " + options_.job + " has reducer \"" + to_string(options_.reducer) +
                     "\" on node " + ours + " and \"" + to_string(join.reducer) + "\" on node " +
                     theirs + "; give --reducer the same value on all nodes");
+  }
+  if (join.inter_node != options_.inter_node) {
+    return mismatch("job " + options_.job + " leaves what goes between nodes to \"" +
+                    to_string(options_.inter_node) + "\" on node " + ours + " and to \"" +
+                    to_string(join.inter_node) + "\" on node " + theirs +
+                    "; give --inter-node the same value on all nodes");
   }
   return Status::ok();
 }

@@ -7,6 +7,7 @@
 #include "daemon/base/ids.h"
 #include "daemon/core/agreement.h"
 #include "daemon/core/algorithm.h"
+#include "daemon/core/inter_node.h"
 #include "daemon/core/recovery.h"
 #include "daemon/core/reducer.h"
 #include "daemon/core/ring_order.h"
@@ -22,6 +23,7 @@ struct JobOptions {
   Bandwidths bandwidths;     // by node; the coordinator's count, for the order of the ring
   AgreementOptions agreement;
   Reducer reducer = Reducer::kNode;
+  InterNode inter_node = InterNode::kRueda;
   // L5's W: how far ahead of the oldest operation under way a launch may be, in the lockable track
   // (core/track.h has that of the other). The same on all nodes.
   int max_launched_operations = 4;

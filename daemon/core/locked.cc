@@ -21,7 +21,7 @@ const char* describe(PlanSource source) {
 }  // namespace
 
 void Locked::on_local_ready(ReadyTensor tensor) {
-  if (track_of(tensor.descriptor->kind) == Track::kDecreed) {
+  if (track_of(*tensor.descriptor) == Track::kDecreed) {
     const std::string& name = *decreed_waiting_.insert(tensor.descriptor->name).first;
     if (is_locked()) hold_against_plan(name);
     exchange_.report(std::move(tensor), now_);
@@ -42,7 +42,9 @@ void Locked::hand_to_plan(const ReadyTensor& tensor) {
 
 // What is a collective of the plan for the others is none for this node.
 void Locked::hold_against_plan(const std::string& name) {
-  if (follower_->has(name)) deviate("tensor \"" + name + "\" is a broadcast, and not in the plan");
+  if (follower_->has(name)) {
+    deviate("tensor \"" + name + "\" is a broadcast, or for NCCL, and not in the plan");
+  }
 }
 
 void Locked::deviate(const std::string& reason) {

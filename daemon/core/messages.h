@@ -14,6 +14,7 @@
 #include "daemon/core/algorithm.h"
 #include "daemon/core/coordination.h"
 #include "daemon/core/descriptor.h"
+#include "daemon/core/inter_node.h"
 #include "daemon/core/plan.h"
 #include "daemon/core/recovery_messages.h"
 #include "daemon/core/reducer.h"
@@ -76,6 +77,7 @@ struct Join {
   size_t cache_capacity = 0;
   int fan_in = 0;  // of the tree
   Reducer reducer = Reducer::kNode;
+  InterNode inter_node = InterNode::kRueda;
   std::vector<Below> below;
   AlgorithmChoice algorithm = AlgorithmChoice::kAuto;
   std::string rack{};     // where the node stands; empty: nobody has said

@@ -95,7 +95,7 @@ std::string find_flaw(const Plan& plan) {
 std::string find_flaw_of_recorded(const Plan& plan) {
   for (const PlanBatch& batch : plan.batches) {
     for (const DescriptorPtr& tensor : batch.tensors) {
-      if (track_of(tensor->kind) != Track::kLockable || tensor->process_set != 0) {
+      if (track_of(*tensor) != Track::kLockable || tensor->process_set != 0) {
         return "a plan with tensor \"" + tensor->name + "\", which cannot be in it";
       }
     }

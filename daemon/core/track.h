@@ -1,7 +1,7 @@
 // A job has two orders of operations that do not wait for each other (docs/protocol.md, rules L1
 // and L2). What needs every member before it can end on any is lockable; what may end on one
-// member before another has begun could not be cancelled, and is always decreed. A join is in the
-// order of what it comes after.
+// member before another has begun could not be cancelled, and is always decreed, as is what NCCL
+// carries (core/descriptor.h). A join is in the order of what it comes after.
 //
 // Both live in one number: the top bit of a Seq says which order it belongs to.
 #pragma once

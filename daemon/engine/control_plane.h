@@ -8,6 +8,7 @@
 #include "daemon/base/status.h"
 #include "daemon/core/messages.h"
 #include "daemon/engine/nonfinite.h"
+#include "daemon/gpu/communicator.h"
 #include "daemon/observe/trace.h"
 
 namespace rueda::engine {
@@ -70,6 +71,13 @@ struct NonfiniteMessage {
   std::variant<FoundNonfinite, FirstNonfinite, AskNonfinite, NoNonfinite> body;
 };
 
+// To all of a job: by this, the GPU workers of a process set find each other (nccl_sets.h).
+struct CommunicatorMessage {
+  JobId job;
+  uint32_t process_set = 0;
+  gpu::CommunicatorId id{};
+};
+
 // Called on the control loop.
 class ControlEvents {
  public:
@@ -77,6 +85,7 @@ class ControlEvents {
   virtual void on_envelope(LinkId link, Envelope envelope) = 0;
   virtual void on_timeline(LinkId link, TimelineMessage message) = 0;
   virtual void on_nonfinite(LinkId link, NonfiniteMessage message) = 0;
+  virtual void on_communicator(LinkId link, const CommunicatorMessage& message) = 0;
   // Nothing more comes over this link. A dialled one is dialled again, under the same id.
   virtual void on_link_lost(LinkId link, const Status& status) = 0;
 };
@@ -95,6 +104,7 @@ class ControlPlane {
   // Likewise.
   virtual void send(LinkId link, const TimelineMessage& message) = 0;
   virtual void send(LinkId link, const NonfiniteMessage& message) = 0;
+  virtual void send(LinkId link, const CommunicatorMessage& message) = 0;
 };
 
 }  // namespace rueda::engine

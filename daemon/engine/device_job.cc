@@ -49,6 +49,9 @@ Status DeviceJob::start(const std::array<uint8_t, 16>& device) {
     on_memory_added(memory, status);
   };
   events.on_ended = [this](uint64_t number, const Status& status) { on_ended(number, status); };
+  events.on_id_made = [this](uint32_t communicator, const Result<gpu::CommunicatorId>& id) {
+    if (auto made = ids_.extract(communicator)) made.mapped()(id);
+  };
   events.on_lost = [this](const Status& why) { on_lost(why); };
   auto started = GpuWorker::start(loop_, metrics_, std::move(options), std::move(events));
   if (started.is_ok()) worker_ = std::move(started).value();
@@ -202,8 +205,8 @@ void DeviceJob::on_ended(uint64_t number, const Status& status) {
 
 // --- What goes between nodes.
 
-void DeviceJob::stage(uint64_t bytes, Staged there) {
-  wanted_.push_back({bytes, std::move(there)});
+void DeviceJob::stage(uint64_t bytes, Through through, Staged there) {
+  wanted_.push_back({bytes, through, std::move(there)});
   if (wanted_.size() == 1) serve_staging();
 }
 
@@ -216,18 +219,19 @@ void DeviceJob::unstage(const StagedRow& row) {
 void DeviceJob::serve_staging() {
   const auto alive = alive_;
   while (*alive && !wanted_.empty() && staging_unanswered_ == 0) {
-    const uint64_t bytes = wanted_.front().bytes;
+    const auto& [bytes, through, taker] = wanted_.front();
+    const bool is_good = staging_ && (staging_has_host_ || through == Through::kScratch);
     Result<StagedRow> row = StagedRow{staging_scratch_, staging_host_};
     if (!lost_.is_ok()) {
       row = lost_;
-    } else if (staging_ && bytes <= staging_->bytes()) {
+    } else if (is_good && bytes <= staging_->bytes()) {
       const std::optional<uint64_t> offset = staging_->take(bytes);
       if (!offset) return;
       row.value().offset = *offset;
       row.value().memory = staging_->at(*offset);
     } else {
       if (staging_ && !staging_->is_unused()) return;
-      const Status grown = grow_staging(bytes);
+      const Status grown = grow_staging(wanted_.front());
       if (grown.is_ok()) return;  // on_staging_added
       row = grown;
     }
@@ -237,11 +241,11 @@ void DeviceJob::serve_staging() {
   }
 }
 
-Status DeviceJob::grow_staging(uint64_t bytes) {
+Status DeviceJob::grow_staging(const Wanted& next) {
   constexpr uint64_t kLeastBytes = 64 << 20;
-  if (bytes > options_.most_staging_bytes) {
+  if (next.bytes > options_.most_staging_bytes) {
     return {Code::kResourceExhausted,
-            "tensors of " + std::to_string(bytes) +
+            "tensors of " + std::to_string(next.bytes) +
                 " bytes in device memory are to go to other nodes at once, and " + options_.who +
                 " may use " + std::to_string(options_.most_staging_bytes) +
                 " bytes of host memory, and as many of the device, for that: raise "
@@ -249,23 +253,30 @@ Status DeviceJob::grow_staging(uint64_t bytes) {
   }
   // Two of a kind, so that one is filled while the other is sent.
   uint64_t wanted = kLeastBytes;
-  while (wanted < 2 * bytes) wanted *= 2;
+  while (wanted < 2 * next.bytes) wanted *= 2;
   wanted = std::min(wanted, options_.most_staging_bytes);
+  if (staging_) wanted = std::max(wanted, staging_->bytes());
   Result<std::unique_ptr<DeviceStaging>> made = DeviceStaging::make(wanted);
   if (!made.is_ok()) return made.status();
+  const bool has_host = staging_has_host_ || next.through == Through::kScratchAndHost;
   drop_staging();
   staging_ = std::move(made).value();
-  staging_host_ = ++last_number_;
-  staging_scratch_ = ++last_number_;
-  staging_unanswered_ = 2;
-  for (const uint32_t number : {staging_host_, staging_scratch_}) awaited_[number] = {};
-  worker_->add_memory(
-      {.memory = staging_host_, .kind = gpu::MemoryKind::kHost, .bytes = wanted, .ipc = {}},
-      staging_->duplicate());
-  worker_->add_memory(
-      {.memory = staging_scratch_, .kind = gpu::MemoryKind::kScratch, .bytes = wanted, .ipc = {}},
-      UniqueFd());
+  staging_has_host_ = has_host;
+  if (has_host) {
+    staging_host_ = add_staging({.kind = gpu::MemoryKind::kHost, .bytes = wanted, .ipc = {}},
+                                staging_->duplicate());
+  }
+  staging_scratch_ =
+      add_staging({.kind = gpu::MemoryKind::kScratch, .bytes = wanted, .ipc = {}}, UniqueFd());
   return Status::ok();
+}
+
+uint32_t DeviceJob::add_staging(gpu::AddMemoryBody memory, UniqueFd fd) {
+  memory.memory = ++last_number_;
+  awaited_[memory.memory] = {};
+  ++staging_unanswered_;
+  worker_->add_memory(memory, std::move(fd));
+  return memory.memory;
 }
 
 void DeviceJob::drop_staging() {
@@ -273,6 +284,8 @@ void DeviceJob::drop_staging() {
   for (const uint32_t number : {staging_host_, staging_scratch_}) {
     if (number != 0) forget(number);
   }
+  staging_host_ = staging_scratch_ = 0;
+  staging_has_host_ = false;
   staging_.reset();
 }
 
@@ -294,6 +307,26 @@ void DeviceJob::on_staging_added(uint32_t number, const Status& status) {
   serve_staging();
 }
 
+// --- Communicators.
+
+void DeviceJob::make_communicator_id(uint32_t communicator, OnId made) {
+  if (lost_.is_ok()) {
+    ids_[communicator] = std::move(made);
+    return worker_->make_communicator_id(communicator);
+  }
+  boost::asio::post(loop_, [alive = alive_, made = std::move(made), lost = lost_] {
+    if (*alive) made(lost);
+  });
+}
+
+void DeviceJob::connect(const gpu::ConnectBody& communicator) {
+  if (lost_.is_ok()) worker_->connect(communicator);
+}
+
+void DeviceJob::disconnect(uint32_t communicator) {
+  if (lost_.is_ok()) worker_->disconnect(communicator);
+}
+
 void DeviceJob::on_lost(const Status& why) {
   lost_ = {why.code(), why.message() +
                            "; what this job has in device memory cannot be reduced any more: start "
@@ -311,6 +344,9 @@ void DeviceJob::on_lost(const Status& why) {
   for (const auto& [number, under_way] : std::exchange(operations_, {})) {
     if (*alive && under_way->ended) std::exchange(under_way->ended, nullptr)(lost_);
   }
+  for (const auto& [number, made] : std::exchange(ids_, {})) {
+    if (*alive) made(lost_);
+  }
   if (!*alive) return;
   // The memory itself stays: the data plane may be at it.
   staging_unanswered_ = 0;
@@ -321,6 +357,7 @@ void DeviceJob::stop(std::function<void()> ended) {
   operations_.clear();
   awaited_.clear();
   wanted_.clear();
+  ids_.clear();
   if (lost_.is_ok()) lost_ = {Code::kShutDown, "the job is over"};
   if (!worker_) {
     boost::asio::post(loop_, std::move(ended));

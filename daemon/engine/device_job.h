@@ -65,8 +65,16 @@ class DeviceJob {
   // A place for a batch of so many bytes on its way between nodes, to be given back. `there` may be
   // called from within, or once others have given theirs back; in the order of the calls.
   using Staged = std::function<void(Result<StagedRow>)>;
-  void stage(uint64_t bytes, Staged there);
+  enum class Through : uint8_t { kScratch, kScratchAndHost };
+  void stage(uint64_t bytes, Through through, Staged there);
   void unstage(const StagedRow& row);
+
+  // Of communicators, which begin and end with the worker (GpuWorker). `made` is called once, never
+  // from within. A worker has been started.
+  using OnId = std::function<void(const Result<gpu::CommunicatorId>&)>;
+  void make_communicator_id(uint32_t communicator, OnId made);
+  void connect(const gpu::ConnectBody& communicator);
+  void disconnect(uint32_t communicator);
 
   // -1: there is none.
   pid_t worker_pid() const { return worker_ ? worker_->pid() : -1; }
@@ -92,6 +100,7 @@ class DeviceJob {
   };
   struct Wanted {
     uint64_t bytes = 0;
+    Through through = Through::kScratchAndHost;
     Staged there;
   };
 
@@ -107,7 +116,8 @@ class DeviceJob {
   void count_staged_clients();
   void serve_staging();
   // What is there is not in use.
-  Status grow_staging(uint64_t bytes);
+  Status grow_staging(const Wanted& wanted);
+  uint32_t add_staging(gpu::AddMemoryBody memory, UniqueFd fd);  // its number
   void drop_staging();
 
   boost::asio::io_context& loop_;
@@ -124,9 +134,11 @@ class DeviceJob {
   };
   std::map<uint32_t, Awaited> awaited_;  // by number
   std::map<uint64_t, std::shared_ptr<UnderWay>> operations_;
+  std::map<uint32_t, OnId> ids_;            // that are being made
   std::unique_ptr<DeviceStaging> staging_;  // null: none has been asked for
   uint32_t staging_host_ = 0;               // the worker's numbers
   uint32_t staging_scratch_ = 0;
+  bool staging_has_host_ = false;  // the worker has pinned it
   int staging_unanswered_ = 0;
   Status staging_failed_;
   std::deque<Wanted> wanted_;

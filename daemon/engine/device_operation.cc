@@ -253,4 +253,74 @@ std::vector<StagedRound> build_staged_rounds(const core::Launch& launch, const D
   return builder.take();
 }
 
+namespace {
+
+// Of bool, numbers that are 0 or 1 stay so: what adds up is what is the greatest.
+ReduceOp op_across(const core::TensorDescriptor& tensor) {
+  if (tensor.dtype == DType::kBool) {
+    const bool is_or = tensor.op == ReduceOp::kSum || tensor.op == ReduceOp::kMax;
+    return is_or ? ReduceOp::kMax : ReduceOp::kMin;
+  }
+  return tensor.op == ReduceOp::kAverage ? ReduceOp::kSum : tensor.op;
+}
+
+}  // namespace
+
+std::vector<gpu::WorkerOperation> build_across_operations(const core::Launch& launch,
+                                                          const DeviceLaunch& how,
+                                                          const FindDevicePlaces& find,
+                                                          const StagedRow& row,
+                                                          const AcrossNodes& across) {
+  const core::TensorDescriptor& first = *launch.tensors->front().descriptor;
+  const bool is_broadcast = first.kind == CollectiveKind::kBroadcast;
+  const DType dtype = is_broadcast ? DType::kUInt8 : dtype_on_wire(first.dtype, first.wire_dtype);
+  const gpu::Place scratch{.memory = row.scratch, .offset = row.offset};
+  std::vector<gpu::WorkerOperation> out;
+  std::vector<gpu::WorkerOperation> in;
+  const size_t most = most_tensors(launch);
+  size_t visited = 0;
+  int64_t elements = 0;
+  for_each_tensor(launch, find, [&](const auto& tensor, int64_t, const Ranks& ranks) {
+    const core::TensorDescriptor& descriptor = *tensor.descriptor;
+    if (visited++ % most == 0) {
+      out.push_back(with_batch_of(descriptor, 1));
+      out.back().batch.postscale = 1;
+      in.push_back(with_batch_of(descriptor, how.divisor));
+      in.back().batch.prescale = 1;
+      out.back().stream = in.back().stream = across.stream;
+      if (descriptor.wire_dtype != WireDType::kSame) {
+        out.back().batch.dst_dtype = in.back().batch.partial_dtype = dtype;
+      }
+    }
+    add_waits(ranks, out.back());
+    add_writes(ranks, in.back());
+    if (tensor.elements == 0) return;
+    const gpu::Place at = moved(scratch, elements * static_cast<int64_t>(element_bytes(dtype)));
+    const int64_t count = is_broadcast ? descriptor.bytes() : tensor.elements;
+    elements += count;
+    gpu::PlacedSegment given{.count = static_cast<uint64_t>(count), .destinations = {at}};
+    if (!is_broadcast) {
+      add_inputs({.elements = count}, ranks, given);
+    } else if (how.root) {
+      given.partial = ranks[*how.root]->input;
+    }
+    if (given.partial || !given.sources.empty()) out.back().segments.push_back(std::move(given));
+    gpu::PlacedSegment got{.count = static_cast<uint64_t>(count), .partial = at};
+    for (const auto& rank : ranks) {
+      if (rank) got.destinations.push_back(rank->output);
+    }
+    in.back().segments.push_back(std::move(got));
+  });
+  if (elements > 0) {
+    in.front().across = {.communicator = across.communicator,
+                         .at = scratch,
+                         .count = static_cast<uint64_t>(elements),
+                         .dtype = dtype == DType::kBool ? DType::kUInt8 : dtype,
+                         .op = is_broadcast ? ReduceOp::kSum : op_across(first)};
+    if (is_broadcast) in.front().across->root = across.root;
+  }
+  for (gpu::WorkerOperation& operation : in) out.push_back(std::move(operation));
+  return out;
+}
+
 }  // namespace rueda::engine

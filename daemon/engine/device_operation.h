@@ -61,4 +61,19 @@ std::vector<StagedRound> build_staged_rounds(const core::Launch& launch, const D
                                              const FindDevicePlaces& find, const StagedRow& row,
                                              std::span<const ElementRange> rounds);
 
+// The communicator that carries a batch between nodes, and the worker's stream for it.
+struct AcrossNodes {
+  uint32_t communicator = 0;
+  uint32_t stream = 0;
+  int root = -1;  // of a broadcast: the member whose node has it
+};
+// In the order in which the stream is to carry them out: what this node's ranks make of a batch
+// comes to the row's scratch memory, goes across from there, in one piece, and what has come of it
+// to all of them.
+std::vector<gpu::WorkerOperation> build_across_operations(const core::Launch& launch,
+                                                          const DeviceLaunch& how,
+                                                          const FindDevicePlaces& find,
+                                                          const StagedRow& row,
+                                                          const AcrossNodes& across);
+
 }  // namespace rueda::engine

@@ -328,6 +328,11 @@ void Engine::on_nonfinite(LinkId link, NonfiniteMessage message) {
   if (it != jobs_.end()) it->second->on_nonfinite(link, std::move(message));
 }
 
+void Engine::on_communicator(LinkId link, const CommunicatorMessage& message) {
+  const auto it = jobs_.find(message.job);
+  if (it != jobs_.end()) it->second->on_communicator(link, message);
+}
+
 void Engine::on_link_lost(LinkId link, const Status& status) {
   for (const auto& [job, runner] : jobs_) runner->on_link_lost(link, status);
 }

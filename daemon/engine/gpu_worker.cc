@@ -117,6 +117,8 @@ class GpuWorker::Impl : public std::enable_shared_from_this<Impl> {
   // False: the worker has closed its end.
   bool read();
   bool take(Packet& packet);
+  // False: nothing is to be answered.
+  bool count_answer();
   void on_device(const gpu::ReadyBody& body);
   void flush();
   void watch_process();
@@ -147,7 +149,7 @@ class GpuWorker::Impl : public std::enable_shared_from_this<Impl> {
   std::deque<Packet> outgoing_;
   bool is_blocked_ = false;
   std::set<uint64_t> operations_;
-  size_t unanswered_ = 0;                   // memory
+  size_t unanswered_ = 0;                   // memory, and communicators' ids
   std::set<std::array<uint8_t, 16>> gpus_;  // of the memory that it was told of
   size_t answers_until_open_ = 0;           // of the last that was new
   TicksMs heard_at_ = 0;
@@ -218,6 +220,13 @@ bool GpuWorker::Impl::read() {
   return true;
 }
 
+bool GpuWorker::Impl::count_answer() {
+  if (unanswered_ == 0) return false;
+  --unanswered_;
+  if (answers_until_open_ > 0) --answers_until_open_;
+  return true;
+}
+
 bool GpuWorker::Impl::take(Packet& packet) {
   switch (packet.type()) {
     case WorkerMessage::kReady: {
@@ -229,9 +238,7 @@ bool GpuWorker::Impl::take(Packet& packet) {
     }
     case WorkerMessage::kMemoryAdded: {
       const auto outcome = gpu::take_outcome(packet);
-      if (!outcome || unanswered_ == 0) return false;
-      --unanswered_;
-      if (answers_until_open_ > 0) --answers_until_open_;
+      if (!outcome || !count_answer()) return false;
       tell(events_.on_memory_added, static_cast<uint32_t>(outcome->about), outcome->status);
       return true;
     }
@@ -239,6 +246,16 @@ bool GpuWorker::Impl::take(Packet& packet) {
       const auto outcome = gpu::take_outcome(packet);
       if (!outcome || operations_.erase(outcome->about) == 0) return false;
       tell(events_.on_ended, outcome->about, outcome->status);
+      return true;
+    }
+    case WorkerMessage::kIdMade: {
+      gpu::CommunicatorId id{};
+      if (!packet.take(id)) return false;
+      const auto outcome = gpu::take_outcome(packet);
+      if (!outcome || !count_answer()) return false;
+      using Id = Result<gpu::CommunicatorId>;
+      tell(events_.on_id_made, static_cast<uint32_t>(outcome->about),
+           outcome->status.is_ok() ? Id(id) : Id(outcome->status));
       return true;
     }
     case WorkerMessage::kAlive: return true;
@@ -271,7 +288,8 @@ void GpuWorker::Impl::on_device(const gpu::ReadyBody& body) {
 
 void GpuWorker::Impl::send(Packet packet) {
   if (!is_told()) return;
-  if (packet.type() == WorkerMessage::kAddMemory || packet.type() == WorkerMessage::kJoinMemory) {
+  if (packet.type() == WorkerMessage::kAddMemory || packet.type() == WorkerMessage::kJoinMemory ||
+      packet.type() == WorkerMessage::kMakeId) {
     if (operations_.empty() && unanswered_ == 0) heard_at_ = steady_now_ms();  // as in run()
     ++unanswered_;
   }
@@ -437,6 +455,21 @@ void GpuWorker::join_memory(uint32_t memory, std::span<const uint32_t> pieces) {
 void GpuWorker::remove_memory(uint32_t memory) {
   Packet packet(WorkerMessage::kRemoveMemory);
   impl_->send(std::move(packet.add(gpu::RemoveMemoryBody{.memory = memory})));
+}
+
+void GpuWorker::make_communicator_id(uint32_t communicator) {
+  Packet packet(WorkerMessage::kMakeId);
+  impl_->send(std::move(packet.add(gpu::CommunicatorBody{.communicator = communicator})));
+}
+
+void GpuWorker::connect(const gpu::ConnectBody& communicator) {
+  Packet packet(WorkerMessage::kConnect);
+  impl_->send(std::move(packet.add(communicator)));
+}
+
+void GpuWorker::disconnect(uint32_t communicator) {
+  Packet packet(WorkerMessage::kDisconnect);
+  impl_->send(std::move(packet.add(gpu::CommunicatorBody{.communicator = communicator})));
 }
 
 Status GpuWorker::run(const gpu::WorkerOperation& operation) { return impl_->run(operation); }

@@ -43,6 +43,7 @@ struct GpuWorkerEvents {
   std::function<void(const gpu::ReadyBody&)> on_ready = [](const gpu::ReadyBody&) {};
   std::function<void(uint32_t memory, const Status&)> on_memory_added;
   std::function<void(uint64_t operation, const Status&)> on_ended;
+  std::function<void(uint32_t communicator, const Result<gpu::CommunicatorId>&)> on_id_made;
   // It is of no more use, and nothing more is told. Its process may still be about to end.
   std::function<void(const Status&)> on_lost;
 };
@@ -64,6 +65,12 @@ class GpuWorker {
   void join_memory(uint32_t memory, std::span<const uint32_t> pieces);
   // What uses it has been given before.
   void remove_memory(uint32_t memory);
+  // Answered by on_id_made. Numbers of communicators are never used again.
+  void make_communicator_id(uint32_t communicator);
+  // What fails is told by the operations that need it, or is the worker's end (gpu/worker/wire.h).
+  void connect(const gpu::ConnectBody& communicator);
+  // What uses it has ended.
+  void disconnect(uint32_t communicator);
   // Answered by on_ended. kInvalidArgument: it cannot be told (make_packets()). kResourceExhausted:
   // the worker has too much to do.
   Status run(const gpu::WorkerOperation& operation);

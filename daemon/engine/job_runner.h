@@ -8,6 +8,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -21,6 +23,7 @@
 #include "daemon/engine/data_parts.h"
 #include "daemon/engine/device_job.h"
 #include "daemon/engine/finite_watch.h"
+#include "daemon/engine/nccl_sets.h"
 #include "daemon/engine/stall_snapshot.h"
 #include "daemon/engine/timeline.h"
 #include "daemon/observe/metrics.h"
@@ -34,6 +37,7 @@ struct EngineOptions {
   int64_t fusion_threshold_bytes = int64_t{64} << 20;
   core::Coordination coordination = core::kDefaultCoordination;
   core::Reducer reducer = core::Reducer::kNode;
+  core::InterNode inter_node = core::InterNode::kRueda;
   uint64_t chunk_bytes = 256 * 1024;
   uint64_t staging_bytes = 64u << 20;
   // The one setting that waits for peers derive from (invariant I4).
@@ -79,6 +83,7 @@ struct JobSpec {
   std::optional<core::Coordination> coordination;
   core::AlgorithmChoice algorithm = core::AlgorithmChoice::kAuto;  // of all-reduces
   std::optional<core::Reducer> reducer;
+  std::optional<core::InterNode> inter_node;  // what carries device memory between its nodes
   core::Bandwidths bandwidths;  // between its nodes, as the daemon knows them; empty: it does not
   // Where nothing is said, core::AgreementOptions'.
   std::optional<int> lock_after_steps;
@@ -173,6 +178,7 @@ class JobRunner final : private TimelineHost, private FiniteHost {
 
   void on_timeline(LinkId link, TimelineMessage message);
   void on_nonfinite(LinkId link, NonfiniteMessage message);
+  void on_communicator(LinkId link, const CommunicatorMessage& message);
   // Somebody on this node wants one to begin, or to end.
   Status request_timeline(const TimelineRequest& wanted) { return timeline_.request(wanted); }
 
@@ -294,6 +300,16 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   void open_device();
   OnDevice& on_device(LocalRank rank, Ticket ticket);
   void launch_on_device(const core::Launch& launch);
+  // --- job_runner_across.cc
+  bool leaves_to_nccl() const;
+  void open_nccl();
+  // What the nodes agree on, of what a rank has submitted.
+  core::DescriptorPtr carried(const core::DescriptorPtr& submitted);
+  void launch_across(const core::Launch& launch);
+  void run_across(const core::Launch& launch, const StagedRow& row, AcrossNodes across);
+  void fail_later(Seq seq, const Status& status);
+  void pass_on(const CommunicatorMessage& message, std::optional<NodeIndex> from);
+  // --- job_runner_device.cc
   // What a process that says goodbye takes with it, though it was to be read; null: nothing.
   const Held* left_on_device(LocalRank rank) const;
   DeviceLaunch device_launch_of(const core::Launch& launch) const;
@@ -379,6 +395,11 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   };
   std::vector<EndedHere> ended_here_;  // and not told yet
   std::unique_ptr<DeviceJob> device_;  // null: nobody has shared device memory
+  std::unique_ptr<NcclSets> nccl_;     // null: nor is there anything for NCCL
+  // Of tensors that NCCL carries: as submitted, and as agreed on.
+  std::unordered_map<const core::TensorDescriptor*,
+                     std::pair<core::DescriptorPtr, core::DescriptorPtr>>
+      carried_;
   std::map<OperationKey, std::shared_ptr<StagedBatch>> staged_;
   // What was launched behind a batch that is not in host memory yet: the data plane takes
   // operations in their order.

@@ -118,6 +118,7 @@ void JobRunner::open_set(const core::ProcessSetAdded& added) {
 
 void JobRunner::close_set(uint32_t process_set) {
   if (data_epoch_open_) context_.data_loops.end_set(spec_.job, data_epoch_, process_set);
+  if (nccl_) nccl_->drop(process_set);
   parts_.erase(process_set);
 }
 
@@ -129,7 +130,7 @@ const core::Collectives* JobRunner::find_set(uint32_t id) const {
 }
 
 void JobRunner::launch(const core::Launch& launch) {
-  if (launch.tensors->front().descriptor->memory == MemorySpace::kDevice) {
+  if (launch.tensors->front().descriptor->memory != MemorySpace::kHost) {
     return launch_on_device(launch);
   }
   double last_submitted_s = 0;

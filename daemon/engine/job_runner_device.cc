@@ -60,6 +60,7 @@ void JobRunner::open_device() {
   };
   device_ = std::make_unique<DeviceJob>(context_.control_loop, context_.metrics, std::move(options),
                                         std::move(on_added));
+  if (leaves_to_nccl()) open_nccl();
 }
 
 void JobRunner::on_device_memory_removed(session::Session& session, uint32_t id) {
@@ -131,6 +132,9 @@ void JobRunner::launch_on_device(const core::Launch& launch) {
   if (submissions > 0) metrics_->negotiation_seconds.Observe(steady_now_s() - last_submitted_s);
   context_.metrics.daemon().gpu_submissions.Increment(static_cast<double>(submissions));
   context_.metrics.daemon().gpu_staged_submissions.Increment(static_cast<double>(staged));
+  if (launch.tensors->front().descriptor->memory == MemorySpace::kDeviceNccl) {
+    return launch_across(launch);
+  }
   if (parts_.at(launch.process_set).ring().size() > 1) return launch_staged(launch);
 
   std::vector<gpu::WorkerOperation> operations =
@@ -152,12 +156,13 @@ const JobRunner::Held* JobRunner::left_on_device(LocalRank rank) const {
   const Local& owner = locals_[static_cast<size_t>(rank.value)];
   if (owner.attach_deferred) return nullptr;  // nothing of its own is under way
   for (const Held& item : owner.held) {
-    if (item.is_in_flight && item.descriptor->memory == MemorySpace::kDevice) return &item;
+    if (item.is_in_flight && item.descriptor->memory != MemorySpace::kHost) return &item;
   }
   return nullptr;
 }
 
 void JobRunner::stop_device(std::function<void()> then) {
+  nccl_.reset();
   if (!device_) {
     then();
     return;

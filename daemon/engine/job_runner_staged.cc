@@ -35,7 +35,7 @@ void JobRunner::launch_staged(const core::Launch& launch) {
   const bool is_anybodys = std::any_of(launch.tickets.begin(), launch.tickets.end(),
                                        [](const auto& ticket) { return ticket.has_value(); });
   if (!is_anybodys) return send_staged(*staged);  // all ranks of this node have joined
-  device_->stage(staged_bytes(launch),
+  device_->stage(staged_bytes(launch), DeviceJob::Through::kScratchAndHost,
                  [this, staged](const Result<StagedRow>& row) { gather(staged, row); });
 }
 

@@ -32,10 +32,9 @@ void JobRunner::on_submit(session::Session& session, const session::Submission& 
   }
   begin_turn();
   hold(rank, submission);
-  if (core_.submit_again(now_ms_, rank, submission.ticket, submission.descriptor)) return;
-  core_.step(now_ms_,
-             core::Submitted{{rank, submission.ticket, submission.descriptor, now_ms_, {}}},
-             output_);
+  const core::DescriptorPtr& descriptor = held(rank, submission.ticket).descriptor;
+  if (core_.submit_again(now_ms_, rank, submission.ticket, descriptor)) return;
+  core_.step(now_ms_, core::Submitted{{rank, submission.ticket, descriptor, now_ms_, {}}}, output_);
 }
 
 // The session has made its buffers as long as the client's place among the ranks asks for.
@@ -76,7 +75,7 @@ void JobRunner::hold(LocalRank rank, const session::Submission& submission) {
     item.moves_data = moves_data(submission.descriptor->kind);
     item.copied_in = submission.copied_in;
     item.copied_out = submission.copied_out;
-    item.descriptor = submission.descriptor;
+    item.descriptor = carried(submission.descriptor);
     item.steps = nullptr;
     if (submission.descriptor->memory == MemorySpace::kDevice) {
       on_device(rank, submission.ticket) = {

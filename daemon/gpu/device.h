@@ -14,8 +14,8 @@
 // device, and of no use to the streams of another, which reach() the memory at an address of their
 // own.
 //
-// Threads: devices and their streams belong to the thread that opened them, one for all. Host
-// memory is shared with anybody: counters are read and written with atomic operations.
+// Threads: devices, their streams and communicators belong to the thread that opened them, one for
+// all. Host memory is shared with anybody: counters are read and written with atomic operations.
 #pragma once
 
 #include <array>
@@ -27,6 +27,7 @@
 
 #include "daemon/base/status.h"
 #include "daemon/gpu/batch.h"
+#include "daemon/gpu/communicator.h"
 
 namespace rueda::gpu {
 
@@ -162,6 +163,13 @@ class Device {
   virtual Status reach_host(Device& peer, std::byte* base) = 0;
 
   virtual Result<std::unique_ptr<Stream>> make_stream(Priority priority) = 0;
+
+  // Of a communicator that this device is to be the first member of, and of no other. kUnavailable:
+  // there is no library for that, or it cannot start; the sentence has the remedy.
+  virtual Result<CommunicatorId> make_communicator_id() = 0;
+  // As member number `rank` of `size`. Returns at once: health() says whether all have come.
+  virtual Result<std::unique_ptr<Communicator>> connect(const CommunicatorId& id, int rank,
+                                                        int size) = 0;
 };
 
 }  // namespace rueda::gpu

@@ -11,8 +11,8 @@
 
 namespace rueda::gpu {
 
-// Changes with this file, device.h and batch.h.
-inline constexpr uint32_t kPluginVersion = 4;
+// Changes with this file, device.h, communicator.h and batch.h.
+inline constexpr uint32_t kPluginVersion = 5;
 inline constexpr char kPluginSymbol[] = "rueda_gpu_plugin";
 inline constexpr char kPluginFile[] = "librueda_cuda.so";
 

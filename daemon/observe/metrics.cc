@@ -98,6 +98,11 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
       .gpu_staged_submissions = single_counter(
           registry, "rueda_gpu_staged_submissions_total",
           "Submissions of device memory that clients copied to host memory for GPU workers."),
+      .gpu_across_bytes =
+          single_counter(registry, "rueda_gpu_nccl_bytes_total",
+                         "Bytes of batches in device memory that NCCL carried between nodes."),
+      .gpu_communicators = single_gauge(registry, "rueda_gpu_nccl_communicators",
+                                        "NCCL communicators that GPU workers have."),
       .order_sent = message("order", "sent"),
       .order_received = message("order", "received"),
       .membership_sent = message("membership", "sent"),

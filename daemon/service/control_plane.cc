@@ -9,13 +9,14 @@
 
 #include "daemon/base/limits.h"
 #include "daemon/service/convert.h"
+#include "daemon/service/convert_communicator.h"
 #include "daemon/service/convert_nonfinite.h"
 #include "daemon/service/convert_timeline.h"
 
 namespace rueda::service {
 namespace {
 
-constexpr uint32_t kProtocolVersion = 7;
+constexpr uint32_t kProtocolVersion = 8;
 constexpr TicksMs kFirstRedialMs = 50;
 constexpr TicksMs kLastRedialMs = 1'000;
 
@@ -177,6 +178,15 @@ void GrpcControlPlane::accept(CallQueue& queue, std::unique_ptr<LinkArrival> arr
   });
 }
 
+template <class Said>
+std::optional<Said> GrpcControlPlane::accept_said(Link& link, Result<Said> said) {
+  if (said.is_ok()) return std::move(said).value();
+  spdlog::error("closed the control connection of node {}: {}", link.peer->node_id(),
+                said.status().message());
+  link.stream->close();
+  return std::nullopt;
+}
+
 void GrpcControlPlane::on_message(engine::LinkId id, uint64_t stream_number,
                                   v1::LinkMessage message) {
   const auto it = links_.find(id);
@@ -200,43 +210,23 @@ void GrpcControlPlane::on_message(engine::LinkId id, uint64_t stream_number,
     if (!link.dialled) beat(link);
     return;
   }
-  if (message.has_timeline()) return on_timeline(id, link, message.timeline());
-  if (message.has_nonfinite()) return on_nonfinite(id, link, message.nonfinite());
-  (is_order(message.job()) ? metrics.order_received : metrics.membership_received).Increment();
-  Result<engine::Envelope> envelope = from_proto(message.job());
-  if (!envelope.is_ok()) {
-    spdlog::error("closed the control connection of node {}: {}", link.peer->node_id(),
-                  envelope.status().message());
-    link.stream->close();
-    return;
+  if (message.has_timeline()) {
+    metrics.timeline_received.Increment();
+    auto said = accept_said(link, from_proto(message.timeline()));
+    if (said) events_->on_timeline(id, *std::move(said));
+  } else if (message.has_nonfinite()) {
+    metrics.nonfinite_received.Increment();
+    auto said = accept_said(link, from_proto(message.nonfinite()));
+    if (said) events_->on_nonfinite(id, *std::move(said));
+  } else if (message.has_communicator()) {
+    metrics.membership_received.Increment();
+    const auto said = accept_said(link, from_proto(message.communicator()));
+    if (said) events_->on_communicator(id, *said);
+  } else {
+    (is_order(message.job()) ? metrics.order_received : metrics.membership_received).Increment();
+    auto envelope = accept_said(link, from_proto(message.job()));
+    if (envelope) events_->on_envelope(id, *std::move(envelope));
   }
-  events_->on_envelope(id, std::move(envelope).value());
-}
-
-void GrpcControlPlane::on_timeline(engine::LinkId id, Link& link,
-                                   const v1::TimelineMessage& message) {
-  metrics_.daemon().timeline_received.Increment();
-  Result<engine::TimelineMessage> said = from_proto(message);
-  if (!said.is_ok()) {
-    spdlog::error("closed the control connection of node {}: {}", link.peer->node_id(),
-                  said.status().message());
-    link.stream->close();
-    return;
-  }
-  events_->on_timeline(id, std::move(said).value());
-}
-
-void GrpcControlPlane::on_nonfinite(engine::LinkId id, Link& link,
-                                    const v1::NonfiniteMessage& message) {
-  metrics_.daemon().nonfinite_received.Increment();
-  Result<engine::NonfiniteMessage> said = from_proto(message);
-  if (!said.is_ok()) {
-    spdlog::error("closed the control connection of node {}: {}", link.peer->node_id(),
-                  said.status().message());
-    link.stream->close();
-    return;
-  }
-  events_->on_nonfinite(id, std::move(said).value());
 }
 
 bool GrpcControlPlane::greet(Link& link, const v1::Hello& hello) {
@@ -311,22 +301,36 @@ void GrpcControlPlane::send(engine::LinkId id, const engine::Envelope& envelope)
   write(it->second, message);
 }
 
-void GrpcControlPlane::send(engine::LinkId id, const engine::TimelineMessage& said) {
+GrpcControlPlane::Link* GrpcControlPlane::up(engine::LinkId id) {
   const auto it = links_.find(id);
-  if (it == links_.end() || !it->second.peer || !it->second.stream) return;
+  return it == links_.end() || !it->second.peer || !it->second.stream ? nullptr : &it->second;
+}
+
+void GrpcControlPlane::send(engine::LinkId id, const engine::TimelineMessage& said) {
+  Link* const link = up(id);
+  if (!link) return;
   v1::LinkMessage message;
   *message.mutable_timeline() = to_proto(said);
   metrics_.daemon().timeline_sent.Increment();
-  write(it->second, message);
+  write(*link, message);
 }
 
 void GrpcControlPlane::send(engine::LinkId id, const engine::NonfiniteMessage& said) {
-  const auto it = links_.find(id);
-  if (it == links_.end() || !it->second.peer || !it->second.stream) return;
+  Link* const link = up(id);
+  if (!link) return;
   v1::LinkMessage message;
   *message.mutable_nonfinite() = to_proto(said);
   metrics_.daemon().nonfinite_sent.Increment();
-  write(it->second, message);
+  write(*link, message);
+}
+
+void GrpcControlPlane::send(engine::LinkId id, const engine::CommunicatorMessage& said) {
+  Link* const link = up(id);
+  if (!link) return;
+  v1::LinkMessage message;
+  *message.mutable_communicator() = to_proto(said);
+  metrics_.daemon().membership_sent.Increment();
+  write(*link, message);
 }
 
 void GrpcControlPlane::write(Link& link, const v1::LinkMessage& message) {

@@ -56,6 +56,7 @@ class GrpcControlPlane final : public engine::ControlPlane {
   void send(engine::LinkId link, const engine::Envelope& envelope) override;
   void send(engine::LinkId link, const engine::TimelineMessage& message) override;
   void send(engine::LinkId link, const engine::NonfiniteMessage& message) override;
+  void send(engine::LinkId link, const engine::CommunicatorMessage& message) override;
 
   // Thread-safe: a peer has opened a stream to this daemon's control service.
   void accept(CallQueue& queue, std::unique_ptr<LinkArrival> arrival);
@@ -86,8 +87,11 @@ class GrpcControlPlane final : public engine::ControlPlane {
   void dial(engine::LinkId id);
   void on_message(engine::LinkId id, uint64_t stream_number, v1::LinkMessage message);
   void on_closed(engine::LinkId id, uint64_t stream_number, const Status& status);
-  void on_timeline(engine::LinkId id, Link& link, const v1::TimelineMessage& message);
-  void on_nonfinite(engine::LinkId id, Link& link, const v1::NonfiniteMessage& message);
+  // None: it cannot be, and the link is closed.
+  template <class Said>
+  static std::optional<Said> accept_said(Link& link, Result<Said> said);
+  // Null: there is no such link, or it is not up.
+  Link* up(engine::LinkId id);
   // True if the peer may stay.
   bool greet(Link& link, const v1::Hello& hello);
   void lose(engine::LinkId id, const Status& status);

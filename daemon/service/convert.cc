@@ -45,6 +45,7 @@ struct Writer {
     join.set_fan_in(static_cast<uint32_t>(from.fan_in));
     join.set_algorithm(core::to_string(from.algorithm));
     join.set_reducer(core::to_string(from.reducer));
+    join.set_inter_node(core::to_string(from.inter_node));
     join.set_rack(from.rack);
     for (const core::Join::Below& item : from.below) {
       v1::Join::Below& below = *join.add_below();
@@ -154,6 +155,8 @@ Result<core::Join> read(const v1::Join& from) {
   if (!algorithm.is_ok()) return broken("an algorithm that this version does not know");
   Result<core::Reducer> reducer = core::parse_reducer(from.reducer());
   if (!reducer.is_ok()) return broken("a reducer that this version does not know");
+  Result<core::InterNode> inter_node = core::parse_inter_node(from.inter_node());
+  if (!inter_node.is_ok()) return broken("a way between nodes that this version does not know");
   core::Join to{
       from.layout_hash(), from.data_address(), {}, coordination.value(), from.cache_capacity()};
   for (int32_t rank : from.attached_ranks()) to.attached.push_back(Rank{rank});
@@ -161,6 +164,7 @@ Result<core::Join> read(const v1::Join& from) {
   to.fan_in = static_cast<int>(std::min<uint32_t>(from.fan_in(), limits::kMaxNodes));
   to.algorithm = algorithm.value();
   to.reducer = reducer.value();
+  to.inter_node = inter_node.value();
   to.rack = from.rack();
   for (const v1::Join::Below& item : from.below()) {
     core::Join::Below& below =
@@ -345,6 +349,13 @@ Status read_agreement(const v1::JobSpec& from, engine::JobSpec& to) {
       return Status(Code::kInvalidArgument, "job " + to.job + ": " + reducer.status().message());
     }
     to.reducer = reducer.value();
+  }
+  if (!from.inter_node().empty()) {
+    Result<core::InterNode> inter_node = core::parse_inter_node(from.inter_node());
+    if (!inter_node.is_ok()) {
+      return Status(Code::kInvalidArgument, "job " + to.job + ": " + inter_node.status().message());
+    }
+    to.inter_node = inter_node.value();
   }
   if (from.has_fusion_threshold_bytes()) {
     to.fusion_threshold_bytes = static_cast<int64_t>(

@@ -183,7 +183,7 @@ Status check_wire(const rueda_abi_intern& abi, TensorDescriptor& out) {
 }
 
 Status check_memory(const rueda_abi_intern& abi, TensorDescriptor& out) {
-  if (abi.memory >= kMemorySpaceCount || abi.reserved != 0) {
+  if (abi.memory > static_cast<uint32_t>(MemorySpace::kDevice) || abi.reserved != 0) {
     return invalid(out.name, "is in memory " + std::to_string(abi.memory) +
                                  ", or has a reserved field that is not 0: known are 0 and 1");
   }

@@ -122,17 +122,19 @@ TEST(Options, ReadsHowTheJobAgreesOnTheOrder) {
   EXPECT_EQ(nothing.cache_capacity, std::nullopt);
   EXPECT_EQ(nothing.algorithm, "");
   EXPECT_EQ(nothing.reducer, "");
+  EXPECT_EQ(nothing.inter_node, "");
   EXPECT_FALSE(nothing.is_deterministic);
-  const AgreementSettings all =
-      parsed({"--coordination", "cached", "--fusion-threshold", "0", "--lock-after", "5",
-              "--cache-capacity=64", "--algorithm", "ring", "--reducer", "device", "p"})
-          .agreement;
+  const AgreementSettings all = parsed({"--coordination", "cached", "--fusion-threshold", "0",
+                                        "--lock-after", "5", "--cache-capacity=64", "--algorithm",
+                                        "ring", "--reducer", "device", "--inter-node", "nccl", "p"})
+                                    .agreement;
   EXPECT_EQ(all.coordination, "cached");
   EXPECT_EQ(all.fusion_threshold_bytes, 0u);
   EXPECT_EQ(all.lock_after_steps, 5u);
   EXPECT_EQ(all.cache_capacity, 64u);
   EXPECT_EQ(all.algorithm, "ring");
   EXPECT_EQ(all.reducer, "device");
+  EXPECT_EQ(all.inter_node, "nccl");
 }
 
 TEST(Options, TakesTheJobsAgreementFromTheEnvironmentUnlessAFlagSaysOtherwise) {
@@ -149,6 +151,7 @@ TEST(Options, TakesTheJobsAgreementFromTheEnvironmentUnlessAFlagSaysOtherwise) {
   EXPECT_EQ(parsed({"--lock-after", "9", "p"}, environment).agreement.lock_after_steps, 9u);
   EXPECT_EQ(parsed({"p"}, {{"RUEDA_ALGORITHM", "central"}}).agreement.algorithm, "central");
   EXPECT_EQ(parsed({"p"}, {{"RUEDA_REDUCER", "device"}}).agreement.reducer, "device");
+  EXPECT_EQ(parsed({"p"}, {{"RUEDA_INTER_NODE", "nccl"}}).agreement.inter_node, "nccl");
   EXPECT_TRUE(parsed({"p"}, {{"RUEDA_DETERMINISTIC", "1"}}).agreement.is_deterministic);
   EXPECT_FALSE(parsed({"p"}, {{"RUEDA_DETERMINISTIC", "0"}}).agreement.is_deterministic);
   EXPECT_THAT(error_of({"--deterministic", "--fusion-threshold", "1M", "p"}),

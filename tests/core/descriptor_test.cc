@@ -42,6 +42,8 @@ std::vector<FieldChange> every_field() {
       {"wire dtype", "the tensor's own", "bfloat16",
        [](auto& t) { t.wire_dtype = WireDType::kBFloat16; }},
       {"memory", "host memory", "device memory", [](auto& t) { t.memory = MemorySpace::kDevice; }},
+      {"memory", "host memory", "device memory, by NCCL",
+       [](auto& t) { t.memory = MemorySpace::kDeviceNccl; }},
       {"group", "\"\"", "\"g\"", [](auto& t) { t.group = "g"; }},
       {"group size", "0", "3", [](auto& t) { t.group_size = 3; }},
   };

@@ -202,6 +202,18 @@ TEST(JobForming, AnotherReducerIsRefusedWithBothNodesReducers) {
                    "--reducer the same value on all nodes"));
 }
 
+// Tensors would be of the one order on some nodes, and of the other elsewhere.
+TEST(JobForming, AnotherWayBetweenNodesIsRefusedWithBoth) {
+  Cluster job({1, 1});
+  Join join = join_of(job);
+  join.inter_node = InterNode::kNccl;
+  job.step(0, MessageArrived{{NodeIndex{1}, Epoch{1}, 0, join}});
+  EXPECT_EQ(job.node(0).failed.at(0),
+            Status(Code::kMismatch,
+                   "job train leaves what goes between nodes to \"rueda\" on node n0 and to "
+                   "\"nccl\" on node n1; give --inter-node the same value on all nodes"));
+}
+
 // The number of ranks alone was compared, so that wrong ones could stand in for those missing.
 TEST(JobForming, AJoinWithRanksOfAnotherNodeIsRefused) {
   for (Rank stray : {Rank{0}, Rank{3}, Rank{-1}}) {

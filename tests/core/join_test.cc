@@ -113,6 +113,25 @@ TEST_P(Join, TheOthersGoOnWithoutARankThatHasJoined) {
   EXPECT_EQ(job_.node(0).deliveries.back().contributors, 5u) << "the divisor is that of all ranks";
 }
 
+// A node without anything has no GPU worker, and NCCL waits for all.
+TEST_P(Join, WhatNcclCarriesIsAnErrorWhileSomebodyHasJoined) {
+  job_.submit(1, join());
+  settle();
+  std::vector<Ticket> ends;
+  for (const int rank : {0, 2, 3, 4}) {
+    ends.push_back(job_.submit(
+        rank, tensor("a", 1, [](TensorDescriptor& t) { t.memory = MemorySpace::kDeviceNccl; })));
+  }
+  complete();
+  EXPECT_TRUE(job_.node(0).launches.empty());
+  const Status error = job_.end_of(4, ends.back());
+  EXPECT_EQ(error.code(), Code::kInvalidArgument);
+  EXPECT_THAT(error.message(), HasSubstr("rank 1 has joined, and NCCL needs something of every"));
+  for (const int rank : {0, 2, 3, 4}) ends.push_back(job_.submit(rank, tensor("b")));
+  complete();
+  EXPECT_TRUE(job_.end_of(0, ends[4]).is_ok());
+}
+
 TEST_P(Join, ANodeWhoseRanksHaveAllJoinedContributesZeros) {
   job_.submit(2, join());
   job_.submit(3, join());

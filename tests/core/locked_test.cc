@@ -228,6 +228,44 @@ TEST_F(LockedTest, BroadcastsAreDecreedBesideALock) {
             track_of(cluster_->node(1).launches.back().seq));
 }
 
+// A launch of NCCL's kernels cannot be cancelled.
+TEST_F(LockedTest, WhatNcclCarriesIsDecreedBesideALock) {
+  start({1, 1});
+  const auto by_nccl = [](TensorDescriptor& t) { t.memory = MemorySpace::kDeviceNccl; };
+  for (int i = 0; i < 8; ++i) step({tensor("a"), tensor("gradient", 4, by_nccl)});
+  for (int node = 0; node < 2; ++node) {
+    EXPECT_TRUE(is_locked(node));
+    EXPECT_EQ(cluster_->node(node).core->submissions_in_flight(), 0u);
+    EXPECT_TRUE(cluster_->node(node).cancels.empty());
+  }
+  for (const Launch& launch : cluster_->node(0).launches) {
+    const TensorDescriptor& first = *launch.tensors->front().descriptor;
+    EXPECT_EQ(track_of(launch.seq) == Track::kDecreed, first.name == "gradient");
+  }
+}
+
+// A lock took over the lockable track, and forgot groups that were waiting for their last tensor.
+TEST_F(LockedTest, AGroupThatNcclCarriesOutlivesTheBeginningAndTheEndOfALock) {
+  start({1, 1});
+  const auto member = [](const std::string& name) {
+    return tensor(name, 4, [](TensorDescriptor& t) {
+      t.memory = MemorySpace::kDeviceNccl;
+      t.group = "g";
+      t.group_size = 2;
+    });
+  };
+  const Ticket first = cluster_->submit(0, member("one"));
+  cluster_->submit(1, member("one"));
+  complete_launched();
+  lock({tensor("a")});
+  step({tensor("b")});
+  EXPECT_FALSE(is_locked(0));
+  EXPECT_FALSE(cluster_->has_ended(0, first));
+  step({member("other")});
+  EXPECT_TRUE(cluster_->end_of(0, first).is_ok());
+  EXPECT_EQ(cluster_->node(1).core->submissions_in_flight(), 0u);
+}
+
 TEST_F(LockedTest, AnotherKindUnderAPlannedNameIsAMismatch) {
   start({1, 1});
   lock({tensor("a")});

@@ -33,6 +33,10 @@ void RoutedPlane::send(LinkId link, const NonfiniteMessage& message) {
   router_.route(self_, static_cast<int>(link) - 1, message);
 }
 
+void RoutedPlane::send(LinkId link, const CommunicatorMessage& message) {
+  router_.route(self_, static_cast<int>(link) - 1, message);
+}
+
 RoutedPlane& Router::add_node() {
   planes_.push_back(std::make_unique<RoutedPlane>(*this, static_cast<int>(planes_.size())));
   events_.push_back(nullptr);
@@ -61,6 +65,14 @@ void Router::route(int from, int to, NonfiniteMessage message) {
   boost::asio::post(loop_, [this, from, to, message = std::move(message)] {
     ControlEvents* events = events_[static_cast<size_t>(to)];
     if (events) events->on_nonfinite(static_cast<LinkId>(from) + 1, message);
+  });
+}
+
+void Router::route(int from, int to, const CommunicatorMessage& message) {
+  if (is_cut(from, to)) return;
+  boost::asio::post(loop_, [this, from, to, message] {
+    ControlEvents* events = events_[static_cast<size_t>(to)];
+    if (events) events->on_communicator(static_cast<LinkId>(from) + 1, message);
   });
 }
 

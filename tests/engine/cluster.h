@@ -31,6 +31,7 @@ class RoutedPlane final : public ControlPlane {
   void send(LinkId link, const Envelope& envelope) override;
   void send(LinkId link, const TimelineMessage& message) override;
   void send(LinkId link, const NonfiniteMessage& message) override;
+  void send(LinkId link, const CommunicatorMessage& message) override;
 
   std::map<LinkId, int> users;
 
@@ -48,6 +49,7 @@ class Router {
   void route(int from, int to, Envelope envelope);
   void route(int from, int to, TimelineMessage message);
   void route(int from, int to, NonfiniteMessage message);
+  void route(int from, int to, const CommunicatorMessage& message);
   // Both ends hear that the link is lost; nothing goes over it any more.
   void cut(int a, int b);
   // Sees every envelope before it goes; may change it, and drops it by returning false.

@@ -119,8 +119,8 @@ class DeviceJobTest : public testing::Test {
               [this, number](const Status& status) { ended_.emplace_back(number, status); });
   }
   // Into rows_.
-  void stage(uint64_t bytes) {
-    job_->stage(bytes, [this](const Result<StagedRow>& row) { rows_.push_back(row); });
+  void stage(uint64_t bytes, DeviceJob::Through through = DeviceJob::Through::kScratchAndHost) {
+    job_->stage(bytes, through, [this](const Result<StagedRow>& row) { rows_.push_back(row); });
   }
   // Waits for a counter, and writes the next.
   std::vector<gpu::WorkerOperation> operation(size_t counter) {
@@ -358,6 +358,40 @@ TEST_F(DeviceJobTest, PlacesOnTheWayBetweenNodesGrowWhenNoneIsInUse) {
   EXPECT_NE(rows_[2].value().host, first.host);
   EXPECT_EQ(rows_[3].value().host, rows_[2].value().host);
   EXPECT_EQ(memories(), 3);
+}
+
+TEST_F(DeviceJobTest, HostMemoryIsPinnedOnlyForWhatGoesThroughIt) {
+  make();
+  add(counters(1));
+  stage(1000, DeviceJob::Through::kScratch);
+  ASSERT_TRUE(wait_for([&] { return rows_.size() == 1; }));
+  EXPECT_EQ(memories(), 2) << "counters, memory of the device";
+  EXPECT_NE(rows_[0].value().scratch, 0u);
+  stage(1000);  // once the first has been given back
+  EXPECT_EQ(rows_.size(), 1u);
+  job_->unstage(rows_[0].value());
+  ASSERT_TRUE(wait_for([&] { return rows_.size() == 2; }));
+  EXPECT_NE(rows_[1].value().host, 0u);
+  EXPECT_EQ(memories(), 3);
+  stage(1000, DeviceJob::Through::kScratch);
+  EXPECT_EQ(rows_.size(), 3u) << "beside it";
+}
+
+TEST_F(DeviceJobTest, ACommunicatorsIdIsMadeByTheWorkerUnlessItIsLost) {
+  make();
+  add(counters(1));
+  std::vector<Result<gpu::CommunicatorId>> ids;
+  const auto made = [&](const Result<gpu::CommunicatorId>& id) { ids.push_back(id); };
+  job_->make_communicator_id(1, made);
+  ASSERT_TRUE(wait_for([&] { return ids.size() == 1; }));
+  EXPECT_TRUE(ids[0].is_ok()) << ids[0].status().to_string();
+  ::kill(job_->worker_pid(), SIGKILL);
+  job_->make_communicator_id(2, made);
+  ASSERT_TRUE(wait_for([&] { return ids.size() == 2; }));
+  EXPECT_THAT(ids[1].status().message(), HasSubstr("killed by signal 9"));
+  job_->make_communicator_id(3, made);
+  EXPECT_EQ(ids.size(), 2u) << "not from within";
+  ASSERT_TRUE(wait_for([&] { return ids.size() == 3; }));
 }
 
 TEST_F(DeviceJobTest, MoreThanThereMayBeIsRefusedAndWhatComesAfterItIsNot) {

@@ -302,5 +302,108 @@ TEST(StagedOperation, ALargeBatchInRoundsIsWhatAWorkerTakes) {
   EXPECT_EQ(writes, 40000u);
 }
 
+constexpr AcrossNodes kAcross{.communicator = 5, .stream = 3, .root = 1};
+
+std::vector<gpu::WorkerOperation> build_across(const core::Launch& launch,
+                                               const DeviceLaunch& how) {
+  return build_across_operations(launch, how, find, kRow, kAcross);
+}
+
+TEST(AcrossOperation, ABatchGoesInOnePieceAndWhatComesOfItToAll) {
+  core::TensorDescriptor as;
+  as.op = ReduceOp::kAverage;
+  as.prescale = 0.5;
+  as.postscale = 3;
+  const auto operations = build_across(
+      launch_of({tensor("empty", {0}, as), tensor("a", {2, 3}, as), tensor("b", {5}, as)}, 2),
+      {.divisor = 6});
+  ASSERT_EQ(operations.size(), 2u);
+  const gpu::WorkerOperation& out = operations[0];
+  EXPECT_EQ(out.stream, 3u);
+  EXPECT_FALSE(out.across.has_value());
+  EXPECT_EQ(out.waits.size(), 6u);
+  EXPECT_TRUE(out.writes.empty());
+  EXPECT_EQ(out.batch.prescale, 0.5);
+  EXPECT_EQ(out.batch.postscale, 1);
+  EXPECT_EQ(out.batch.divisor, 1);
+  ASSERT_EQ(out.segments.size(), 2u);
+  EXPECT_EQ(out.segments[1].sources.size(), 2u);
+  EXPECT_EQ(out.segments[1].destinations.at(0).offset, 1024u + 24);
+  const gpu::WorkerOperation& in = operations[1];
+  EXPECT_EQ(in.stream, 3u);
+  ASSERT_TRUE(in.across.has_value());
+  EXPECT_EQ(in.across->communicator, 5u);
+  EXPECT_EQ(in.across->at.memory, 30u);
+  EXPECT_EQ(in.across->at.offset, 1024u);
+  EXPECT_EQ(in.across->count, 11u);
+  EXPECT_EQ(in.across->dtype, DType::kFloat32);
+  EXPECT_EQ(in.across->op, ReduceOp::kSum);
+  EXPECT_FALSE(in.across->root.has_value());
+  EXPECT_EQ(in.batch.prescale, 1);
+  EXPECT_EQ(in.batch.postscale, 3);
+  EXPECT_EQ(in.batch.divisor, 6);
+  EXPECT_EQ(in.writes.size(), 6u);
+  ASSERT_EQ(in.segments.size(), 2u);
+  EXPECT_EQ(in.segments[1].partial.value().offset, 1024u + 24);
+  EXPECT_EQ(in.segments[1].destinations.size(), 2u);
+}
+
+TEST(AcrossOperation, WhatIsRoundedLiesRoundedInScratchMemory) {
+  core::TensorDescriptor as;
+  as.wire_dtype = WireDType::kBFloat16;
+  const auto operations =
+      build_across(launch_of({tensor("a", {6}, as), tensor("b", {5}, as)}, 1), {.divisor = 2});
+  ASSERT_EQ(operations.size(), 2u);
+  EXPECT_EQ(operations[0].batch.dst_dtype, DType::kBFloat16);
+  EXPECT_EQ(operations[0].segments.at(1).destinations.at(0).offset, 1024u + 12);
+  EXPECT_EQ(operations[1].across->dtype, DType::kBFloat16);
+  EXPECT_EQ(operations[1].batch.dtype, DType::kFloat32);
+  EXPECT_EQ(operations[1].batch.partial_dtype, DType::kBFloat16);
+  EXPECT_FALSE(operations[1].batch.dst_dtype.has_value());
+}
+
+TEST(AcrossOperation, TruthIsANumberThatIsOneOrNone) {
+  const std::vector<std::pair<ReduceOp, ReduceOp>> ops{{ReduceOp::kSum, ReduceOp::kMax},
+                                                       {ReduceOp::kMax, ReduceOp::kMax},
+                                                       {ReduceOp::kMin, ReduceOp::kMin},
+                                                       {ReduceOp::kProduct, ReduceOp::kMin}};
+  for (const auto& [op, across] : ops) {
+    core::TensorDescriptor as;
+    as.dtype = DType::kBool;
+    as.op = op;
+    const auto operations = build_across(launch_of({tensor("a", {6}, as)}, 1), {});
+    EXPECT_EQ(operations.at(1).across->dtype, DType::kUInt8);
+    EXPECT_EQ(operations[1].across->op, across) << to_string(op);
+  }
+}
+
+TEST(AcrossOperation, ABroadcastComesFromTheRootsNode) {
+  core::TensorDescriptor as;
+  as.kind = CollectiveKind::kBroadcast;
+  as.dtype = DType::kFloat64;
+  const core::Launch launch = launch_of({tensor("a", {4}, as)}, 2);
+  const auto here = build_across(launch, {.root = 1});
+  EXPECT_EQ(here.at(0).segments.at(0).partial.value().memory, 2u);
+  EXPECT_EQ(here.at(1).across->root, 1);
+  EXPECT_EQ(here[1].across->count, 32u);
+  EXPECT_EQ(here[1].across->dtype, DType::kUInt8);
+  const auto elsewhere = build_across(launch, {});
+  EXPECT_TRUE(elsewhere.at(0).segments.empty());
+  EXPECT_EQ(elsewhere[0].waits.size(), 2u) << "outputs are written only once they may be";
+  EXPECT_EQ(elsewhere.at(1).across->root, 1);
+  EXPECT_EQ(elsewhere[1].segments.at(0).destinations.size(), 2u);
+}
+
+TEST(AcrossOperation, OfALargeBatchTheFirstPartThatComesBackWaitsForAll) {
+  std::vector<core::DescriptorPtr> batch;
+  for (int i = 0; i < 5000; ++i) batch.push_back(tensor("t" + std::to_string(i), {1}));
+  const auto operations = build_across(launch_of(batch, 8), {});
+  ASSERT_GT(operations.size(), 2u);
+  for (size_t i = 0; i < operations.size(); ++i) {
+    EXPECT_EQ(operations[i].across.has_value(), i == operations.size() / 2) << i;
+    EXPECT_TRUE(gpu::make_packets(operations[i]).is_ok());
+  }
+}
+
 }  // namespace
 }  // namespace rueda::engine

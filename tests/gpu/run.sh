@@ -62,9 +62,10 @@ run_jobs() {
 
 if "$RUEDA_TEST_PYTHON" -c 'import numpy'; then
   run_jobs jobs tests/integration/device_test.py
+  run_jobs nccl tests/integration/device_nccl_test.py
   run_jobs gpus tests/integration/device_gpus_test.py
 else
-  echo "jobs, gpus: skipped: $RUEDA_TEST_PYTHON has no numpy"
+  echo "jobs, nccl, gpus: skipped: $RUEDA_TEST_PYTHON has no numpy"
 fi
 if "$RUEDA_TEST_PYTHON" -c 'import torch; assert torch.cuda.is_available()' 2>"$out/torch.txt"; then
   run_jobs torch tests/integration/device_torch_test.py

@@ -9,6 +9,7 @@
 
 #include "daemon/base/limits.h"
 #include "daemon/service/convert.h"
+#include "daemon/service/convert_communicator.h"
 #include "daemon/service/convert_nonfinite.h"
 #include "daemon/service/grpc_servers.h"
 #include "tests/service/loop.h"
@@ -29,10 +30,14 @@ struct RecordedEvents final : engine::ControlEvents {
   void on_nonfinite(LinkId link, engine::NonfiniteMessage message) override {
     nonfinites.emplace_back(link, std::move(message));
   }
+  void on_communicator(LinkId link, const engine::CommunicatorMessage& message) override {
+    communicators.emplace_back(link, message);
+  }
   void on_link_lost(LinkId link, const Status& status) override { lost.emplace_back(link, status); }
   std::vector<std::pair<LinkId, Envelope>> envelopes;
   std::vector<std::pair<LinkId, engine::TimelineMessage>> timelines;
   std::vector<std::pair<LinkId, engine::NonfiniteMessage>> nonfinites;
+  std::vector<std::pair<LinkId, engine::CommunicatorMessage>> communicators;
   std::vector<std::pair<LinkId, Status>> lost;
 };
 
@@ -167,6 +172,29 @@ TEST(ConvertNonfinite, RefusesWhatCannotBe) {
   }
 }
 
+TEST_F(ControlPlaneTest, IdsOfCommunicatorsCrossTheLink) {
+  Daemon a(loop_, "a");
+  Daemon b(loop_, "b");
+  const LinkId to_b = a.plane.acquire(b.address());
+  ASSERT_TRUE(loop_.run_until([&] { return a.is_up() && b.is_up(); }));
+  engine::CommunicatorMessage message{"job", 7};
+  for (size_t i = 0; i < message.id.size(); ++i) message.id[i] = static_cast<std::byte>(i);
+  a.plane.send(to_b, message);
+  ASSERT_TRUE(loop_.run_until([&] { return b.events.communicators.size() == 1; }));
+  const engine::CommunicatorMessage& came = b.events.communicators[0].second;
+  EXPECT_EQ(came.job, "job");
+  EXPECT_EQ(came.process_set, 7u);
+  EXPECT_EQ(came.id, message.id);
+}
+
+TEST(ConvertCommunicator, RefusesAnIdOfAnotherLength) {
+  v1::CommunicatorMessage bad;
+  for (const size_t bytes : {0, 127, 129}) {
+    bad.set_id(std::string(bytes, 'x'));
+    EXPECT_FALSE(from_proto(bad).is_ok()) << bytes;
+  }
+}
+
 TEST_F(ControlPlaneTest, AddressesShareALinkUntilAllHaveReleasedIt) {
   Daemon a(loop_, "a");
   Daemon b(loop_, "b");
@@ -295,7 +323,7 @@ class RawPeer {
     (void)stream_->Finish();
   }
   void write(const v1::LinkMessage& message) { stream_->Write(message); }
-  void say_hello(uint32_t version = 7) {
+  void say_hello(uint32_t version = 8) {
     v1::LinkMessage message;
     message.mutable_hello()->set_protocol_version(version);
     message.mutable_hello()->set_node_id("raw");

@@ -67,6 +67,7 @@ TEST(Convert, Join) {
       77,
       5,
       core::Reducer::kDevice,
+      core::InterNode::kNccl,
       {{NodeIndex{3}, "host:3", {Rank{4}}, "north"}, {NodeIndex{4}, "host:4", {}}},
       core::AlgorithmChoice::kDirect,
       "south",
@@ -81,6 +82,7 @@ TEST(Convert, Join) {
   EXPECT_EQ(back.fan_in, 5);
   EXPECT_EQ(back.algorithm, core::AlgorithmChoice::kDirect);
   EXPECT_EQ(back.reducer, core::Reducer::kDevice);
+  EXPECT_EQ(back.inter_node, core::InterNode::kNccl);
   ASSERT_EQ(back.below.size(), 2u);
   EXPECT_EQ(back.below[0].node, NodeIndex{3});
   EXPECT_EQ(back.below[0].data_address, "host:3");

@@ -32,7 +32,7 @@ std::shared_ptr<const core::Plan> recorded_by(const RunSetup& setup) {
   std::vector<TensorSetup> tensors;
   for (const TensorSetup& tensor : setup.tensors) {
     const bool is_lockable =
-        core::track_of(tensor.descriptor.kind) == core::Track::kLockable && (tensor.kinds & 1) != 0;
+        core::track_of(tensor.descriptor) == core::Track::kLockable && (tensor.kinds & 1) != 0;
     if (is_lockable) tensors.push_back(tensor);
   }
   const core::DescriptorPtr step = plan_of(tensors);
@@ -45,7 +45,7 @@ std::shared_ptr<const core::Plan> recorded_by(const RunSetup& setup) {
 core::DescriptorPtr declared_by(const RunSetup& setup, int rank) {
   std::vector<TensorSetup> tensors;
   for (const TensorSetup& tensor : setup.tensors) {
-    if (core::track_of(tensor.descriptor.kind) == core::Track::kLockable) tensors.push_back(tensor);
+    if (core::track_of(tensor.descriptor) == core::Track::kLockable) tensors.push_back(tensor);
   }
   if (setup.declares == Declares::kNothing || tensors.empty()) return nullptr;
   TensorSetup stranger;

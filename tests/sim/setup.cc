@@ -68,6 +68,19 @@ void draw_kinds(Dice& dice, RunSetup& setup) {
   }
 }
 
+// Some tensors, or a whole group, are in device memory, and NCCL is to carry them.
+void draw_nccl(Dice& dice, RunSetup& setup) {
+  const bool has_group = dice.chance(50);
+  for (TensorSetup& tensor : setup.tensors) {
+    core::TensorDescriptor& descriptor = tensor.descriptor;
+    const bool may_be = descriptor.kind == CollectiveKind::kAllreduce ||
+                        descriptor.kind == CollectiveKind::kBroadcast;
+    if (may_be && (descriptor.group.empty() ? dice.chance(50) : has_group)) {
+      descriptor.memory = MemorySpace::kDeviceNccl;
+    }
+  }
+}
+
 void draw_strays(Dice& dice, const Limits& limits, RunSetup& setup) {
   const auto add = [&](Stray what) {
     setup.strays.push_back(
@@ -369,6 +382,7 @@ std::vector<std::string> RunSetup::lines() const {
                        rueda::to_string(d.dtype) + " " + core::shape_to_string(d.shape);
     if (d.op != ReduceOp::kAverage) line += std::string(" op ") + rueda::to_string(d.op);
     if (!d.group.empty()) line += " group " + d.group;
+    if (d.memory != MemorySpace::kHost) line += std::string(" in ") + rueda::to_string(d.memory);
     for (const std::string& before : tensor.after) line += " after " + before;
     if (tensor.kinds != ~0u) {
       line += " in steps of kinds";
@@ -466,6 +480,10 @@ RunSetup draw_setup(uint64_t seed, const Limits& limits) {
       setup.racks.push_back(std::string(1, "abc"[dice.draw(0, 2)]));
     }
   }
+  // While somebody has joined such tensors are errors, of some steps and not of others.
+  const bool may_be_nccl =
+      !setup.shrinks() && setup.joins.empty() && setup.declares == Declares::kNothing;
+  if (limits.nccl && may_be_nccl && dice.chance(25)) draw_nccl(dice, setup);
   draw_tuning(dice, limits, setup);
   return setup;
 }

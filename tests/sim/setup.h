@@ -164,6 +164,7 @@ struct Limits {
   bool trees = true;
   bool joins = true;
   bool tuning = true;
+  bool nccl = true;
   bool takes_stale_frames = false;
 };
 

@@ -56,6 +56,7 @@ TEST(Simulator, ALockedScheduleThatRepeatsSendsNothingAboutOrder) {
   limits.faults = limits.strays = limits.mismatches = limits.leavers = limits.joins = false;
   limits.alternatives = false;
   limits.sets = limits.plans = false;  // they are added, removed and declared by decree
+  limits.nccl = false;                 // decreed, too
   limits.tuning = false;               // a search asks, and a recorded plan may be given up
   uint64_t locked_launches = 0;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
@@ -93,6 +94,7 @@ TEST(Simulator, AlternativesThatComeAgainSendNothingAboutOrder) {
   limits.mode = core::Coordination::kLocked;
   limits.faults = limits.strays = limits.mismatches = limits.leavers = limits.joins = false;
   limits.plans = limits.tuning = false;  // they have no alternatives
+  limits.nccl = false;                   // decreed, in every step
   uint64_t locked_launches = 0;
   uint64_t with_alternatives = 0;
   const uint64_t seeds = std::clamp<uint64_t>(seeds_to_run() / 5, 50, 150);  // long ones

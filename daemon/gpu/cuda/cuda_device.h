@@ -46,6 +46,9 @@ class CudaDevice final : public Device {
   Result<DeviceAddress> address_of_host(std::span<const std::byte> memory) override;
   Status reach_host(Device& peer, std::byte* base) override;
   Result<std::unique_ptr<Stream>> make_stream(Priority priority) override;
+  Result<CommunicatorId> make_communicator_id() override;
+  Result<std::unique_ptr<Communicator>> connect(const CommunicatorId& id, int rank,
+                                                int size) override;
 
   // For its streams. enter(): health(), and the context is this thread's.
   Status enter();

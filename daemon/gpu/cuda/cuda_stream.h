@@ -25,6 +25,8 @@ class CudaStream final : public Stream {
   Status reduce(const Batch& batch) override;
   Result<bool> is_idle() override;
 
+  cudaStream_t handle() const { return stream_; }
+
  private:
   // A table that is too large to travel with its launch is copied to the device, and stays on both
   // sides until the kernel is done. All are made beforehand: to allocate would wait for the device.

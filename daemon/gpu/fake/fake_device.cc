@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "daemon/gpu/fake/fake_communicator.h"
 #include "daemon/gpu/fake/fake_stream.h"
 
 namespace rueda::gpu::fake {
@@ -514,6 +515,39 @@ Result<std::unique_ptr<Stream>> FakeDevice::make_stream(Priority priority) {
   const std::lock_guard lock(gpu_.mutex_);
   if (Status status = enter("make_stream"); !status.is_ok()) return status;
   return std::unique_ptr<Stream>(std::make_unique<FakeStream>(*this, priority));
+}
+
+Result<CommunicatorId> FakeDevice::make_communicator_id() {
+  const std::lock_guard lock(gpu_.mutex_);
+  if (Status status = enter("make_communicator_id"); !status.is_ok()) return status;
+  if (!gpu_.options_.has_communicators) {
+    return Status(Code::kUnavailable, "this fake GPU has no communicators");
+  }
+  auto place = make_meeting_place();
+  if (!place.is_ok()) return place.status();
+  auto [id, listener] = std::move(place).value();
+  meeting_places_[id] = std::move(listener);
+  return id;
+}
+
+Result<std::unique_ptr<Communicator>> FakeDevice::connect(const CommunicatorId& id, int rank,
+                                                          int size) {
+  const std::lock_guard lock(gpu_.mutex_);
+  if (Status status = enter("connect"); !status.is_ok()) return status;
+  if (!gpu_.options_.has_communicators) {
+    return Status(Code::kUnavailable, "this fake GPU has no communicators");
+  }
+  const auto place = meeting_places_.find(id);
+  if ((rank == 0) != (place != meeting_places_.end())) {
+    return Status(Code::kInvalidArgument, "who makes the id of a communicator is the first of it");
+  }
+  UniqueFd listener;
+  if (rank == 0) {
+    listener = std::move(place->second);
+    meeting_places_.erase(place);
+  }
+  return std::unique_ptr<Communicator>(
+      std::make_unique<FakeCommunicator>(*this, id, rank, size, std::move(listener)));
 }
 
 }  // namespace rueda::gpu::fake

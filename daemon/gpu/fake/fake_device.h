@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/base/fd.h"
 #include "daemon/gpu/device.h"
 #include "daemon/gpu/fake/fake_gpu.h"
 #include "daemon/gpu/fake/window.h"
@@ -47,6 +48,9 @@ class FakeDevice final : public Device {
   Result<DeviceAddress> address_of_host(std::span<const std::byte> memory) override;
   Status reach_host(Device& peer, std::byte* base) override;
   Result<std::unique_ptr<Stream>> make_stream(Priority priority) override;
+  Result<CommunicatorId> make_communicator_id() override;
+  Result<std::unique_ptr<Communicator>> connect(const CommunicatorId& id, int rank,
+                                                int size) override;
 
   // Where this process has memory that it has allocated; null: nothing is there.
   std::byte* host_memory(DeviceAddress address);
@@ -66,6 +70,7 @@ class FakeDevice final : public Device {
   void lose_after(uint64_t operations, const Status& status);
 
  private:
+  friend class FakeCommunicator;
   friend class FakeStream;
 
   struct Mapping {
@@ -126,6 +131,7 @@ class FakeDevice final : public Device {
   Reservations reservations_;
   std::map<const std::byte*, HostRange> host_;
   std::vector<FakeStream*> streams_;
+  std::map<CommunicatorId, UniqueFd> meeting_places_;  // of communicators that it is to be first of
 };
 
 }  // namespace rueda::gpu::fake

@@ -46,6 +46,7 @@ struct FakeOptions {
   // What is imported fails, as in another container than the exporter's.
   bool refuses_ipc_handles = false;
   bool refuses_descriptors = false;
+  bool has_communicators = true;
 };
 
 // A queued operation. Both are called with the GPU's mutex held.
@@ -72,6 +73,7 @@ class FakeGpu {
   uint64_t steps() const;
 
  private:
+  friend class FakeCommunicator;
   friend class FakeDevice;
   friend class FakeStream;
 

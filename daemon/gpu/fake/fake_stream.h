@@ -34,6 +34,8 @@ class FakeStream final : public Stream {
   void drop_all() { queue_.clear(); }
 
  private:
+  friend class FakeCommunicator;
+
   void queue(std::function<void()> run, std::function<bool()> is_ready = {});
   // Of host memory that is pinned, else kInvalidArgument.
   Status check_host(const void* at, size_t bytes) const;

@@ -81,6 +81,19 @@ void add_copies(const WorkerOperation& operation, const std::vector<PlacedCopy>&
   }
 }
 
+void add_across(const WorkerOperation& operation, std::vector<Packet>& packets) {
+  if (!operation.across) return;
+  const PlacedAcross& across = *operation.across;
+  packets.emplace_back(WorkerMessage::kAcross);
+  packets.back().add(AcrossBody{.stream = operation.stream,
+                                .communicator = across.communicator,
+                                .at = across.at,
+                                .count = across.count,
+                                .root = across.root.value_or(-1),
+                                .dtype = static_cast<uint8_t>(across.dtype),
+                                .op = static_cast<uint8_t>(across.op)});
+}
+
 void add_writes(const WorkerOperation& operation, std::vector<Packet>& packets) {
   constexpr size_t kMost =
       (kMaxMessageBytes - sizeof(WorkerMessage) - sizeof(WriteBody)) / sizeof(CounterWrite);
@@ -104,6 +117,7 @@ Result<std::vector<Packet>> make_packets(const WorkerOperation& operation) {
         WaitBody{.stream = operation.stream, .counter = wait.counter, .value = wait.value});
   }
   add_copies(operation, operation.copies_before, packets);
+  add_across(operation, packets);
   if (Status status = add_launches(operation, packets); !status.is_ok()) return status;
   add_copies(operation, operation.copies_after, packets);
   if (packets.size() + operation.writes.size() > kMaxCommands) {

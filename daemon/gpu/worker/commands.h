@@ -26,6 +26,16 @@ struct PlacedCopy {
   uint64_t bytes = 0;
 };
 
+// Through a communicator (AcrossBody).
+struct PlacedAcross {
+  uint32_t communicator = 0;
+  Place at;
+  uint64_t count = 0;  // elements
+  DType dtype = DType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  std::optional<int> root;
+};
+
 struct CounterWait {
   Place counter;
   uint64_t value = 0;
@@ -38,6 +48,7 @@ struct WorkerOperation {
   uint32_t stream = 0;
   std::vector<CounterWait> waits;
   std::vector<PlacedCopy> copies_before;  // the launches
+  std::optional<PlacedAcross> across;     // likewise
   // Its segments are those below.
   Batch batch;
   std::vector<PlacedSegment> segments;

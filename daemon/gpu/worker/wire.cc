@@ -49,13 +49,17 @@ bool Packet::take_bytes(void* data, size_t bytes) {
   return true;
 }
 
-Packet make_outcome(WorkerMessage type, uint64_t about, const Status& status) {
+void add_outcome(Packet& packet, uint64_t about, const Status& status) {
   const std::string text = status.message().substr(0, kMaxTextBytes);
-  Packet packet(type);
   packet.add(OutcomeBody{.about = about,
                          .code = static_cast<int32_t>(status.code()),
                          .text_bytes = static_cast<uint32_t>(text.size())});
   packet.add_bytes(text.data(), text.size());
+}
+
+Packet make_outcome(WorkerMessage type, uint64_t about, const Status& status) {
+  Packet packet(type);
+  add_outcome(packet, about, status);
   return packet;
 }
 

@@ -26,6 +26,8 @@ namespace rueda::gpu {
 inline constexpr size_t kMaxMessageBytes = 64 << 10;
 inline constexpr uint32_t kMaxWorkerStreams = 64;
 inline constexpr uint32_t kMaxWorkerMemories = 16384;
+// Their kernels are on the device at the same time, or two may wait for each other.
+inline constexpr uint32_t kMaxCommunicators = 8;
 // Waits, launches and writes of an operation. A fused batch has a write for each tensor and rank.
 inline constexpr size_t kMaxCommands = 16384;
 
@@ -40,12 +42,17 @@ enum class WorkerMessage : uint32_t {
   kEnd = 7,           // EndBody; answered when all before it is done
   kCopy = 8,          // CopyBody
   kJoinMemory = 9,    // JoinMemoryBody, numbers; answered
+  kMakeId = 10,       // CommunicatorBody; answered
+  kConnect = 11,      // ConnectBody; the first command that needs it waits until all have come
+  kDisconnect = 12,   // CommunicatorBody; of what no command names any more
+  kAcross = 13,       // AcrossBody
   // From the worker:
   kReady = 16,        // ReadyBody: a device is open; for others than the first before kMemoryAdded
   kMemoryAdded = 17,  // OutcomeBody of the memory's number, text; to 2 and 9
   kEnded = 18,        // OutcomeBody of the operation's, text
   kAlive = 19,        // none; while the worker has something to do
   kLost = 20,         // OutcomeBody, text: the worker is about to end, and why
+  kIdMade = 21,       // CommunicatorId, OutcomeBody of the communicator's number, text; to 10
 };
 
 enum class MemoryKind : uint32_t {
@@ -105,6 +112,33 @@ struct CopyBody {
   Place to;
   Place from;
   uint64_t bytes = 0;
+};
+
+// Of the first device. Numbers are never used again.
+struct CommunicatorBody {
+  uint32_t communicator = 0;
+};
+
+struct ConnectBody {
+  uint32_t communicator = 0;
+  int32_t rank = 0;
+  int32_t size = 0;
+  uint32_t reserved = 0;
+  int64_t timeout_ms = 0;  // for all to come, or the worker ends
+  CommunicatorId id{};
+};
+
+// What is at a place in device memory goes to all members of a communicator: reduced among them, or
+// broadcast. A stream with such commands has no deadline: it is other nodes that are waited for.
+struct AcrossBody {
+  uint32_t stream = 0;
+  uint32_t communicator = 0;
+  Place at;
+  uint64_t count = 0;  // elements
+  int32_t root = -1;   // of a broadcast, a member; else -1
+  uint8_t dtype = 0;
+  uint8_t op = 0;
+  uint16_t reserved = 0;
 };
 
 inline constexpr uint8_t kNoDType = 0xff;
@@ -186,6 +220,8 @@ class Packet {
   size_t at_ = sizeof(WorkerMessage);
 };
 
+// The last of a message.
+void add_outcome(Packet& packet, uint64_t about, const Status& status);
 Packet make_outcome(WorkerMessage type, uint64_t about, const Status& status);
 // Empty: it is none.
 struct Outcome {

@@ -23,6 +23,7 @@ Worker::Worker(UniqueFd socket, OpenDevice open)
     : socket_(std::move(socket)), devices_(std::move(open)) {}
 
 Worker::~Worker() {
+  members_.clear();
   for (auto& line : lines_) line.reset();
   for (const auto& [number, memory] : memories_) removed_.push_back(memory);
   put_joins_first(removed_);
@@ -45,6 +46,7 @@ bool Worker::turn(TicksMs now) {
     make_calls(*line);
     if (!is_over_) look_at(*line, now);
   }
+  if (!is_over_ && under_way_ > 0) look_at_communicators(now);
   if (!is_over_ && under_way_ == 0) release_removed();
   if (under_way_ > 0 && now - said_at_ >= kMaxSilenceMs && outgoing_.empty()) {
     answer(Packet(WorkerMessage::kAlive));
@@ -76,6 +78,10 @@ Status Worker::take(Packet& packet) {
     case WorkerMessage::kOpen: return open(packet);
     case WorkerMessage::kAddMemory: return add_memory(packet);
     case WorkerMessage::kJoinMemory: return join_memory(packet);
+    case WorkerMessage::kMakeId: return make_id(packet);
+    case WorkerMessage::kConnect: return connect(packet);
+    case WorkerMessage::kDisconnect: return disconnect(packet);
+    case WorkerMessage::kAcross: return across(packet);
     case WorkerMessage::kRemoveMemory: return remove_memory(packet);
     case WorkerMessage::kWait: return wait(packet);
     case WorkerMessage::kReduce: return reduce(packet);
@@ -335,7 +341,7 @@ void Worker::look_at(Line& line, TicksMs now) {
     if (!track) continue;
     if (Status health = track->stream->is_idle().status(); !health.is_ok()) return stop(health);
   }
-  if (begun != ended && now - line.seen_at > timeout_ms_) {
+  if (begun != ended && !line.goes_across && now - line.seen_at > timeout_ms_) {
     stop({Code::kTimeout, "a batch that has begun on " + late_gpu(line) + " has not ended in " +
                               std::to_string(timeout_ms_) + " ms: the device is taken for lost"});
   }

@@ -18,6 +18,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -90,6 +91,15 @@ class Worker {
     uint64_t seen_begun = 0;
     uint64_t seen_ended = 0;
     TicksMs seen_at = 0;
+    bool goes_across = false;  // other nodes are waited for: no deadline
+  };
+  struct Member {
+    std::unique_ptr<Communicator> communicator;  // null: there is none, and why
+    Status failed;
+    int size = 0;
+    TicksMs timeout_ms = 0;
+    std::optional<TicksMs> since;  // others are waited for
+    bool is_there = false;         // all have come
   };
   // A place in device memory that is there.
   struct Target {
@@ -114,6 +124,12 @@ class Worker {
   Status join_memory(Packet& packet);
   bool is_to_be_closed(const AddMemoryBody& wanted) const;
   Status remove_memory(Packet& packet);
+  // worker_across.cc
+  Status make_id(Packet& packet);
+  Status connect(Packet& packet);
+  Status disconnect(Packet& packet);
+  Status across(Packet& packet);
+  void look_at_communicators(TicksMs now);
   // worker_reduce.cc
   Status reduce(Packet& packet);
   // worker.cc
@@ -176,6 +192,7 @@ class Worker {
   std::vector<Memory> removed_;
   std::vector<std::pair<AddMemoryBody, UniqueFd>> to_be_added_;  // once these have been closed
   std::array<std::unique_ptr<Line>, kMaxWorkerStreams> lines_;
+  std::map<uint32_t, Member> members_;  // by communicator
   size_t under_way_ = 0;  // operations of which something has been read
   std::deque<Packet> outgoing_;
   TicksMs said_at_ = 0;

@@ -3,7 +3,7 @@
 // "none" where they have no peer access; RUEDA_FAKE_GPU_LOSE_AFTER: how many operations one does
 // until it is lost; RUEDA_FAKE_GPU_MODE: "exclusive", "mps", or both; RUEDA_FAKE_GPU_BYTES: how
 // much memory each has; RUEDA_FAKE_GPU_REFUSES: "handles", "descriptors", or both: which they do
-// not import.
+// not import; RUEDA_FAKE_NCCL: "none" where there are no communicators.
 #include <cstdlib>
 #include <list>
 #include <string>
@@ -36,7 +36,8 @@ std::list<Gpu> make_gpus() {
       .is_exclusive = mode.find("exclusive") != std::string::npos,
       .has_mps = mode.find("mps") != std::string::npos,
       .refuses_ipc_handles = refused.find("handles") != std::string::npos,
-      .refuses_descriptors = refused.find("descriptors") != std::string::npos};
+      .refuses_descriptors = refused.find("descriptors") != std::string::npos,
+      .has_communicators = variable("RUEDA_FAKE_NCCL") != "none"};
   std::list<Gpu> gpus;
   for (int i = 0; i < (count.empty() ? 1 : std::stoi(count)); ++i) {
     options.ordinal = i;

@@ -1,0 +1,14 @@
+// Between protobuf and what the engine says of communicators of GPUs. What comes from a peer is
+// checked here.
+#pragma once
+
+#include "daemon/base/status.h"
+#include "daemon/engine/control_plane.h"
+#include "rueda/v1/control.pb.h"
+
+namespace rueda::service {
+
+v1::CommunicatorMessage to_proto(const engine::CommunicatorMessage& message);
+Result<engine::CommunicatorMessage> from_proto(const v1::CommunicatorMessage& message);
+
+}  // namespace rueda::service
