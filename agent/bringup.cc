@@ -153,6 +153,7 @@ void Bringup::start_daemons() {
       node.rank_cpus.assign(local_ranks, cpus);
     }
     request.cpus = to_string(cpus);
+    request.is_virtual = count > 1;
     request.extra_args = options_.daemon_args;
     local_nodes_.push_back(std::move(node));
     const auto index = static_cast<size_t>(i);

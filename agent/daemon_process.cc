@@ -97,6 +97,7 @@ Status PrivateDaemon::start(OutputSink& sink) {
   SpawnRequest spawn_request;
   spawn_request.inherited_fd = ready.value().write_end.get();
   spawn_request.argv = daemon_argv(request_, spawn_request.inherited_fd);
+  if (request_.is_virtual) spawn_request.environment = {{"NCCL_HOSTID", request_.node_id}};
   spawn_request.stdout_fd = output.value().write_end.get();
   spawn_request.stderr_fd = output.value().write_end.get();
   spawn_request.parent_death_signal = SIGTERM;

@@ -42,6 +42,9 @@ struct DaemonRequest {
   std::string log_level;
   std::string cpus;  // that it keeps to; empty: where the system puts it
   std::vector<std::string> extra_args;
+  // One of several on this machine, each of which stands for a machine: to NCCL, too, which has
+  // one member on a GPU of a host.
+  bool is_virtual = false;
 };
 
 // `ready_fd` is the number that the daemon finds open.

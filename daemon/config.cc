@@ -203,6 +203,12 @@ void define_work(CLI::App& app, Config& config) {
       ->transform(bytes_suffix())
       ->check(CLI::Range(uint64_t{1} << 20, uint64_t{1} << 40))
       ->capture_default_str();
+  app.add_option("--gpu-adds", config.gpu_adds,
+                 "Whether a GPU adds up what arrives from other nodes for large batches in device "
+                 "memory: yes or no, which is a data loop's work then")
+      ->envname("RUEDAD_GPU_ADDS")
+      ->check(CLI::IsMember({"yes", "no"}))
+      ->capture_default_str();
   app.add_option("--timeout-ms", config.timeout_ms,
                  "How long a peer may be silent or make no progress; other waits derive from it")
       ->envname("RUEDAD_TIMEOUT_MS")

@@ -36,6 +36,7 @@ struct Config {
   int data_loops = -1;     // -1: 1, but 0 where there are 2 CPUs or fewer; 0: the control loop
   std::string gpu_plugin;  // of GPU workers; empty: librueda_cuda.so, where it is looked for
   uint64_t gpu_staging_bytes = uint64_t{1} << 30;
+  std::string gpu_adds = "no";
   int64_t timeout_ms = 10'000;
   int64_t start_timeout_ms = 60'000;
   double stall_check_seconds = 10;    // 0: stalls are not looked for

@@ -65,6 +65,7 @@ engine::EngineOptions engine_options(const Config& config) {
   options.stall.shutdown_ms = static_cast<TicksMs>(config.stall_shutdown_seconds * 1000);
   options.corrupt_reduction = config.fault == "reduce";
   options.gpu_staging_bytes = config.gpu_staging_bytes;
+  options.adds_on_gpu = config.gpu_adds == "yes";
   options.gpu_worker_command = {own_program(), "--gpu-worker", config.gpu_plugin};
   if (config.fault.starts_with("clock:")) {
     options.clock_skew_ns = std::stoll(config.fault.substr(6)) * 1'000'000;

@@ -69,6 +69,14 @@ wrong=()
   echo "## Two nodes on this GPU: the limit is a bare program's copies and TCP over loopback"
   job 2 2 rate
   echo
+  echo "## The same, where the GPU adds up what arrives (--gpu-adds)"
+  RUEDAD_GPU_ADDS=yes job 2 2 rate
+  if [ -n "${RUEDA_NCCL_LIBRARY:-}" ] || ldconfig -p | grep -q 'libnccl\.so\.2 '; then
+    echo
+    echo "## The same, through NCCL (--inter-node nccl): on one host and GPU it says little of a network"
+    RUEDA_INTER_NODE=nccl job 2 2 rate
+  fi
+  echo
   echo "## Small ones"
   for ranks in 2 4 8; do job "$ranks" 1 latency; done
   echo

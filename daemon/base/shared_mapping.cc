@@ -2,8 +2,11 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <utility>
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 namespace rueda {
 namespace {
@@ -40,6 +43,16 @@ std::byte* map_shared(int fd, size_t bytes) {
   unmap(begin, data);
   unmap(data + page_end, begin + reserved_bytes);
   return data;
+}
+
+SharedMemory make_shared_memory(const char* name, size_t bytes) {
+  UniqueFd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.is_open() || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
+      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
+    return {};
+  }
+  std::byte* const base = map_shared(fd.get(), bytes);
+  return {std::move(fd), base};
 }
 
 }  // namespace rueda

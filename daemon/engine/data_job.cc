@@ -82,7 +82,7 @@ void DataJob::start() {
 
 void DataJob::allocate_staging() {
   Result<std::unique_ptr<Staging>> staging =
-      Staging::make(transport_, metrics_, geometry_.total_bytes());
+      Staging::make(transport_, metrics_, geometry_.total_bytes(), options_.shares_staging);
   if (!staging.is_ok()) return give_up(next(), staging.status());
   staging_ = std::move(staging).value();
 }

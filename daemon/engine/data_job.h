@@ -77,6 +77,7 @@ struct DataJobOptions {
   uint64_t staging_bytes = 64u << 20;  // bound of slots and send buffers, and of held values
   TicksMs timeout_ms = 10'000;         // to connect, and without progress
   bool corrupt = false;                // --fault reduce
+  bool shares_staging = false;         // with whoever adds elsewhere (Operation::add_elsewhere)
   // kFail: nothing is held beyond what the ring needs. The same on all nodes, as is the next.
   core::DeathPolicy policy = core::DeathPolicy::kFail;
   core::AlgorithmChoice algorithm = core::AlgorithmChoice::kAuto;  // under kShrink: the ring
@@ -259,6 +260,13 @@ class DataJob final : private MeshEvents {
     }
     return !running.adasum || running.adasum->may_begin(piece, running.first_incomplete);
   }
+  // Another process adds; then it goes on.
+  void add_elsewhere(const Running& running, const transport::FrameHeader& header,
+                     uint64_t stable_seq);
+  void on_added(const transport::FrameHeader& header, uint64_t stable_seq, const Status& status);
+  // With the sum, or with what has come, if it is final: on its way, and to whoever gets it.
+  void hand_on(Running& running, const transport::FrameHeader& header, std::span<std::byte> payload,
+               uint64_t stable_seq, bool is_stored);
   // Those that had come too early. Their operations may be gone afterwards.
   void handle_parked();
   void release_parked(const Running& running);

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include <boost/asio/post.hpp>
+
 #include "daemon/base/yielding_wait.h"
 #include "daemon/engine/data_job.h"
 
@@ -211,6 +213,8 @@ void DataJob::handle_chunk(Running& running, const transport::FrameHeader& heade
   const bool stores = step.keeps && is_of_sum && !running.stores_late;
   if (!is_of_sum) {
     take_products(running, header.chunk, step, payload.data());
+  } else if (step.adds && operation.add_elsewhere) {
+    return add_elsewhere(running, header, stable);
   } else if (step.adds) {
     const core::ElementRange range = running.cut.chunk_at(header.chunk);
     if (stores) {
@@ -220,13 +224,55 @@ void DataJob::handle_chunk(Running& running, const transport::FrameHeader& heade
     }
     if (!inputs_hold(running)) return;
   }
-  if (step.forwards) forward(running, header, step.phase(), payload, stable);
-  if (step.keeps && is_of_sum) hold_values(running, header.chunk, payload.data());
-  if (stores && !step.adds) store(running, header.chunk, payload.data());
+  hand_on(running, header, payload, stable, step.adds);
+}
+
+void DataJob::hand_on(Running& running, const transport::FrameHeader& header,
+                      std::span<std::byte> payload, uint64_t stable_seq, bool is_stored) {
+  const core::RingStep step =
+      core::ring_step(route(running, header.chunk), phase_of(header.kind), options_.self, nodes());
+  const bool is_of_sum = stage_of(running, header.chunk) == core::AdasumStage::kSum;
+  if (step.forwards) forward(running, header, step.phase(), payload, stable_seq);
+  if (step.keeps && is_of_sum) {
+    hold_values(running, header.chunk, payload.data());
+    if (!is_stored && !running.stores_late) store(running, header.chunk, payload.data());
+  }
   if (!step.forwards) receive_->release(header.slot);
   note_done(running, header.chunk / running.cut.shards());
   originate(running);
   finish_if_done(running);
+}
+
+// The chunk's slot stays taken meanwhile, whatever becomes of the operation.
+void DataJob::add_elsewhere(const Running& running, const transport::FrameHeader& header,
+                            uint64_t stable_seq) {
+  const core::RingStep step =
+      core::ring_step(route(running, header.chunk), phase_of(header.kind), options_.self, nodes());
+  const Operation& operation = *running.operation;
+  operation.add_elsewhere(
+      {running.cut.chunk_at(header.chunk), staging_->file(),
+       uint64_t{header.slot} * geometry_.slot_bytes, step.is_final},
+      [this, alive = alive_, &loop = loop_, header, stable_seq](const Status& status) {
+        boost::asio::post(loop, [this, alive, header, stable_seq, status] {
+          if (*alive) on_added(header, stable_seq, status);
+        });
+      });
+}
+
+void DataJob::on_added(const transport::FrameHeader& header, uint64_t stable_seq,
+                       const Status& status) {
+  if (stopped_) return;
+  last_progress_ms_ = steady_now_ms();
+  Running* const running = find(Seq{header.seq});
+  if (!running || running->operation->generation != header.lock_generation) {
+    return receive_->release(header.slot);  // it has been cancelled
+  }
+  if (!status.is_ok()) {
+    stopped_ = true;
+    return options_.events.on_failed(running->operation->seq, status);
+  }
+  hand_on(*running, header, slot_payload(header), stable_seq, false);
+  settle();
 }
 
 // Frames that came before their rounds may begin wait in their slots. Those of earlier rounds never

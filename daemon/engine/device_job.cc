@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <boost/asio/post.hpp>
+#include <fcntl.h>
 #include <spdlog/spdlog.h>
 
 #include "daemon/base/check.h"
@@ -93,6 +94,14 @@ void DeviceJob::on_memory_added(uint32_t number, const Status& status) {
   }
   if (number == staging_host_ || number == staging_scratch_) {
     return on_staging_added(number, status);
+  }
+  if (mapped_.contains(number)) {
+    if (!status.is_ok()) {
+      mapped_.erase(number);
+      spdlog::error("{} cannot add up what arrives from other nodes: {}", options_.who,
+                    status.message());
+    }
+    return;
   }
   const auto owner = ranks_.find(awaited.rank.value);
   const bool is_wanted = owner != ranks_.end() && owner->second.memories.contains(awaited.id) &&
@@ -307,6 +316,21 @@ void DeviceJob::on_staging_added(uint32_t number, const Status& status) {
   serve_staging();
 }
 
+uint32_t DeviceJob::map(const StagingFile& file) {
+  const uint32_t number = ++last_number_;
+  if (!lost_.is_ok()) return number;
+  mapped_.insert(number);
+  awaited_[number] = {};
+  worker_->add_memory(
+      {.memory = number, .kind = gpu::MemoryKind::kMapped, .bytes = file.bytes, .ipc = {}},
+      UniqueFd(::fcntl(file.fd.get(), F_DUPFD_CLOEXEC, 0)));
+  return number;
+}
+
+void DeviceJob::unmap(uint32_t number) {
+  if (mapped_.erase(number) == 1 && !awaited_.contains(number)) forget(number);
+}
+
 // --- Communicators.
 
 void DeviceJob::make_communicator_id(uint32_t communicator, OnId made) {
@@ -338,7 +362,8 @@ void DeviceJob::on_lost(const Status& why) {
   const auto alive = alive_;
   for (const auto& [number, awaited] : std::exchange(awaited_, {})) {
     const bool is_staging = number == staging_host_ || number == staging_scratch_;
-    if (*alive && !is_staging) on_added_(awaited.rank, awaited.id, lost_);
+    if (*alive && !is_staging && !mapped_.contains(number))
+      on_added_(awaited.rank, awaited.id, lost_);
   }
   if (!*alive) return;
   for (const auto& [number, under_way] : std::exchange(operations_, {})) {

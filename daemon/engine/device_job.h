@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "daemon/engine/device_operation.h"
 #include "daemon/engine/device_staging.h"
 #include "daemon/engine/gpu_worker.h"
+#include "daemon/engine/staging.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/session/session.h"
 
@@ -68,6 +70,11 @@ class DeviceJob {
   enum class Through : uint8_t { kScratch, kScratchAndHost };
   void stage(uint64_t bytes, Through through, Staged there);
   void unstage(const StagedRow& row);
+
+  // Host memory that kernels are to reach, for operations to name from now on; its number. They
+  // fail if it cannot be had, which is logged.
+  uint32_t map(const StagingFile& file);
+  void unmap(uint32_t number);
 
   // Of communicators, which begin and end with the worker (GpuWorker). `made` is called once, never
   // from within. A worker has been started.
@@ -142,6 +149,7 @@ class DeviceJob {
   int staging_unanswered_ = 0;
   Status staging_failed_;
   std::deque<Wanted> wanted_;
+  std::set<uint32_t> mapped_;  // numbers
   uint32_t last_number_ = 0;
   uint64_t last_operation_ = 0;
   size_t open_ = 0;  // memories that the worker has, as the metric counts them

@@ -9,6 +9,8 @@ namespace {
 
 // What comes back from other nodes does not wait for what is to go there.
 constexpr uint32_t kStreamBack = 1;
+// Nor does what is added. Those of NcclSets are between.
+constexpr uint32_t kStreamAdding = 2 + gpu::kMaxCommunicators;
 
 using Ranks = std::vector<std::optional<DevicePlaces>>;
 
@@ -146,10 +148,11 @@ namespace {
 class RoundsBuilder {
  public:
   RoundsBuilder(const core::Launch& launch, const DeviceLaunch& how, const StagedRow& row,
-                std::span<const ElementRange> rounds)
+                std::span<const ElementRange> rounds, std::span<const ElementRange> sent)
       : how_(how),
         row_(row),
         rounds_(rounds),
+        sent_(sent),
         most_(most_tensors(launch)),
         offset_(row.offset),
         tensors_(rounds.size()),
@@ -168,6 +171,7 @@ class RoundsBuilder {
       const int64_t part = std::min(end, rounds_[round].end) - begin;
       if (part > 0) {
         add_part(descriptor, {part, part * size, (begin - first) * size}, ranks, open);
+        add_sent(descriptor, first, round, begin, begin + part, open);
       }
       if (end <= rounds_[round].end) break;
     }
@@ -177,9 +181,6 @@ class RoundsBuilder {
 
   std::vector<StagedRound> take() {
     for (StagedRound& round : staged_) {
-      for (gpu::WorkerOperation& out : round.out) {
-        std::erase_if(out.copies_after, [](const gpu::PlacedCopy& copy) { return copy.bytes == 0; });
-      }
       std::erase_if(round.in, [](const gpu::WorkerOperation& in) {
         return in.segments.empty() && in.writes.empty();
       });
@@ -213,13 +214,11 @@ class RoundsBuilder {
     const gpu::Place scratch{.memory = row_.scratch, .offset = at};
     const gpu::Place host{.memory = row_.host, .offset = at};
     if (open.in->copies_before.empty()) {
-      open.out->copies_after.push_back({.to = host, .from = scratch});
       open.in->copies_before.push_back({.to = scratch, .from = host});
     }
     open.in->copies_before.back().bytes += bytes;
     open.in->segments.push_back(spread(part, scratch, ranks));
     if (is_broadcast && !how_.root) return;  // what is sent is another node's
-    open.out->copies_after.back().bytes += bytes;
     gpu::PlacedSegment segment{
         .count = static_cast<uint64_t>(is_broadcast ? part.bytes : part.elements)};
     if (is_broadcast) {
@@ -231,9 +230,29 @@ class RoundsBuilder {
     open.out->segments.push_back(std::move(segment));
   }
 
+  // Of the elements from `begin` to `end` of a tensor, whose first one is `first`: those that leave
+  // this node.
+  void add_sent(const core::TensorDescriptor& descriptor, int64_t first, size_t round,
+                int64_t begin, int64_t end, const Open& open) {
+    if (descriptor.kind == CollectiveKind::kBroadcast && !how_.root) return;
+    if (!sent_.empty()) {
+      begin = std::max(begin, sent_[round].begin);
+      end = std::min(end, sent_[round].end);
+      if (begin >= end) return;
+    }
+    const auto size = static_cast<int64_t>(element_bytes(descriptor.dtype));
+    const uint64_t at = offset_ + static_cast<uint64_t>((begin - first) * size);
+    if (open.out->copies_after.empty()) {
+      open.out->copies_after.push_back({.to = {.memory = row_.host, .offset = at},
+                                        .from = {.memory = row_.scratch, .offset = at}});
+    }
+    open.out->copies_after.back().bytes += static_cast<uint64_t>((end - begin) * size);
+  }
+
   const DeviceLaunch& how_;
   const StagedRow& row_;
   const std::span<const ElementRange> rounds_;
+  const std::span<const ElementRange> sent_;
   const size_t most_;
   uint64_t offset_;                // of the next tensor
   size_t round_ = 0;               // where it begins
@@ -245,12 +264,34 @@ class RoundsBuilder {
 
 std::vector<StagedRound> build_staged_rounds(const core::Launch& launch, const DeviceLaunch& how,
                                              const FindDevicePlaces& find, const StagedRow& row,
-                                             std::span<const ElementRange> rounds) {
-  RoundsBuilder builder(launch, how, row, rounds);
+                                             std::span<const ElementRange> rounds,
+                                             std::span<const ElementRange> sent) {
+  RoundsBuilder builder(launch, how, row, rounds, sent);
   for_each_tensor(launch, find, [&](const auto& tensor, int64_t first, const Ranks& ranks) {
     builder.add(tensor, first, ranks);
   });
   return builder.take();
+}
+
+gpu::WorkerOperation build_addition(const core::Launch& launch, const DeviceLaunch& how,
+                                    const StagedRow& row, ElementRange part,
+                                    const gpu::Place& chunk, bool is_final) {
+  const core::TensorDescriptor& first = *launch.tensors->front().descriptor;
+  gpu::WorkerOperation operation = with_batch_of(first, is_final ? how.divisor : 1);
+  operation.stream = kStreamAdding;
+  operation.batch.prescale = 1;
+  if (!is_final) operation.batch.postscale = 1;
+  if (first.wire_dtype != WireDType::kSame) {
+    const DType wire = dtype_on_wire(first.dtype, first.wire_dtype);
+    operation.batch.partial_dtype = operation.batch.dst_dtype = wire;
+  }
+  const auto size = static_cast<int64_t>(element_bytes(first.dtype));
+  operation.segments.push_back(
+      {.count = static_cast<uint64_t>(part.count()),
+       .partial = chunk,
+       .sources = {moved({.memory = row.scratch, .offset = row.offset}, part.begin * size)},
+       .destinations = {chunk}});
+  return operation;
 }
 
 namespace {

@@ -56,10 +56,18 @@ struct StagedRound {
   std::vector<gpu::WorkerOperation> in;   // from there to all of them
 };
 // By round, of which there is one at least. The first waits until all ranks are ready; a tensor's
-// end is told with its last element. Either list may be empty.
+// end is told with its last element. Either list may be empty. `sent`: of each round, what goes
+// to host memory, as the rest is only added to what comes (build_addition()); empty: all of it.
 std::vector<StagedRound> build_staged_rounds(const core::Launch& launch, const DeviceLaunch& how,
                                              const FindDevicePlaces& find, const StagedRow& row,
-                                             std::span<const ElementRange> rounds);
+                                             std::span<const ElementRange> rounds,
+                                             std::span<const ElementRange> sent = {});
+
+// Adds what this node's ranks make of a part of a batch, which is in scratch memory, to what has
+// come of it from other nodes, at a place that the GPU reaches. Of batches to which all ranks give.
+gpu::WorkerOperation build_addition(const core::Launch& launch, const DeviceLaunch& how,
+                                    const StagedRow& row, ElementRange part,
+                                    const gpu::Place& chunk, bool is_final);
 
 // The communicator that carries a batch between nodes, and the worker's stream for it.
 struct AcrossNodes {

@@ -15,19 +15,15 @@
 namespace rueda::engine {
 
 Result<std::unique_ptr<DeviceStaging>> DeviceStaging::make(uint64_t bytes) {
-  UniqueFd fd(::memfd_create("rueda-device-staging", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  std::byte* base = nullptr;
-  if (fd.is_open() && ::ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0 &&
-      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK) == 0) {
-    base = map_shared(fd.get(), bytes);
-  }
-  if (base == nullptr) {
+  SharedMemory memory = make_shared_memory("rueda-device-staging", bytes);
+  if (memory.base == nullptr) {
     return Status(Code::kResourceExhausted,
                   std::to_string(bytes) + " bytes of host memory, through which device memory goes "
                                           "between nodes, are not to be had: " +
                       std::strerror(errno));
   }
-  return std::unique_ptr<DeviceStaging>(new DeviceStaging(std::move(fd), base, bytes));
+  return std::unique_ptr<DeviceStaging>(
+      new DeviceStaging(std::move(memory.fd), memory.base, bytes));
 }
 
 DeviceStaging::~DeviceStaging() { ::munmap(base_, bytes_); }

@@ -53,6 +53,7 @@ struct EngineOptions {
   // The program of a GPU worker and its arguments (GpuWorkerOptions). Empty: there is none.
   std::vector<std::string> gpu_worker_command;
   uint64_t gpu_staging_bytes = uint64_t{1} << 30;  // DeviceJobOptions::most_staging_bytes
+  bool adds_on_gpu = false;  // what arrives from other nodes, for batches in device memory
 };
 
 // What the rooms of a job share. All outlive it.
@@ -321,6 +322,7 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   struct StagedBatch {
     core::Launch launch;
     std::vector<ElementRange> rounds;
+    bool adds_on_gpu = false;
     std::optional<StagedRow> row;  // none: no rank of this node has anything
     int users = 1;                 // of the row: the batch, and rounds that the worker has
     std::vector<StagedRound> operations;  // by round; without those that the worker was given
@@ -331,26 +333,37 @@ class JobRunner final : private TimelineHost, private FiniteHost {
     size_t rounds_back = 0;
     bool is_over = false;
   };
-  // The same on all nodes.
+  // The same on all nodes, as is the next.
+  bool always_rings(const core::Launch& launch) const;
   std::vector<ElementRange> rounds_of(const core::Launch& launch) const;
   void launch_staged(const core::Launch& launch);
   void gather(const std::shared_ptr<StagedBatch>& staged, const Result<StagedRow>& row);
   // `then`, once they have ended well and the batch is not over.
   void run_round(const std::shared_ptr<StagedBatch>& staged,
                  std::vector<gpu::WorkerOperation> operations,
-                 void (JobRunner::*then)(StagedBatch&));
+                 void (JobRunner::*then)(const std::shared_ptr<StagedBatch>&));
   // One user of its row less.
   void let_go(StagedBatch& staged);
-  void on_round_out(StagedBatch& staged);
-  std::unique_ptr<Operation> build_staged(const StagedBatch& staged);
-  void send_staged(StagedBatch& staged);
+  void on_round_out(const std::shared_ptr<StagedBatch>& staged);
+  std::unique_ptr<Operation> build_staged(const std::shared_ptr<StagedBatch>& staged);
+  void send_staged(const std::shared_ptr<StagedBatch>& staged);
   void on_rounds_done(const OperationKey& key, uint32_t generation, int share, int rounds);
   bool is_staged(const OperationKey& key);
   void bring_back(const std::shared_ptr<StagedBatch>& staged);
-  void on_round_back(StagedBatch& staged);
+  void on_round_back(const std::shared_ptr<StagedBatch>& staged);
   void end_staged(StagedBatch& staged, const Status& status);
   // Those that are, which use their rows until the data plane has let go of them.
   std::vector<std::shared_ptr<StagedBatch>> cancel_staged(const core::Cancel& cancelled);
+
+  // --- job_runner_additions.cc
+  bool adds_on_gpu(const core::Launch& launch) const;
+  std::vector<ElementRange> sent_of(const StagedBatch& staged) const;
+  AddElsewhere additions_of(const std::shared_ptr<StagedBatch>& staged);
+  void add_on_gpu(const std::shared_ptr<StagedBatch>& staged, const ChunkAddition& addition,
+                  std::function<void(const Status&)> done);
+  // The worker's, which maps it when it is first asked for.
+  uint32_t number_of_staging(uint32_t process_set, const ChunkAddition& addition);
+  void unmap_staging(uint32_t process_set);
 
   // A small operation of one node, on this loop.
   void run_here(const Operation& operation);
@@ -396,6 +409,12 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   std::vector<EndedHere> ended_here_;  // and not told yet
   std::unique_ptr<DeviceJob> device_;  // null: nobody has shared device memory
   std::unique_ptr<NcclSets> nccl_;     // null: nor is there anything for NCCL
+  // A data job's, that the worker has mapped.
+  struct MappedStaging {
+    std::shared_ptr<const StagingFile> file;
+    uint32_t number = 0;
+  };
+  std::map<uint32_t, std::vector<MappedStaging>> mapped_staging_;  // by process set
   // Of tensors that NCCL carries: as submitted, and as agreed on.
   std::unordered_map<const core::TensorDescriptor*,
                      std::pair<core::DescriptorPtr, core::DescriptorPtr>>

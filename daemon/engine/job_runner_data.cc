@@ -39,6 +39,7 @@ void JobRunner::open_data(uint32_t process_set, const core::Layout& layout) {
   options.staging_bytes = context_.options.staging_bytes / (parts.most_on_a_node() * loops_);
   options.timeout_ms = context_.options.timeout_ms;
   options.corrupt = context_.options.corrupt_reduction;
+  options.shares_staging = context_.options.adds_on_gpu;
   options.events = data_events(process_set, parts.ring());
   for (size_t loop = 0; loop < loops_; ++loop) {
     // What is shared out goes round the ring.
@@ -119,6 +120,7 @@ void JobRunner::open_set(const core::ProcessSetAdded& added) {
 void JobRunner::close_set(uint32_t process_set) {
   if (data_epoch_open_) context_.data_loops.end_set(spec_.job, data_epoch_, process_set);
   if (nccl_) nccl_->drop(process_set);
+  unmap_staging(process_set);
   parts_.erase(process_set);
 }
 

@@ -14,27 +14,35 @@
 
 namespace rueda::engine {
 
-std::vector<ElementRange> JobRunner::rounds_of(const core::Launch& launch) const {
+bool JobRunner::always_rings(const core::Launch& launch) const {
   const core::TensorDescriptor& first = *launch.tensors->front().descriptor;
-  const auto nodes = static_cast<int>(parts_.at(launch.process_set).ring().size());
+  if (first.kind == CollectiveKind::kBroadcast) return true;
   int64_t elements = 0;
   for (const core::LaunchTensor& tensor : *launch.tensors) elements += tensor.elements;
   const size_t size = element_bytes(dtype_on_wire(first.dtype, first.wire_dtype));
-  const bool rings = first.kind == CollectiveKind::kBroadcast ||
-                     core::always_rings(spec_.algorithm, nodes, elements * static_cast<int64_t>(size));
-  if (!rings) return {{0, elements}};
-  return cut_into_rounds(elements, element_bytes(first.dtype), nodes);
+  return core::always_rings(spec_.algorithm,
+                            static_cast<int>(parts_.at(launch.process_set).ring().size()),
+                            elements * static_cast<int64_t>(size));
+}
+
+std::vector<ElementRange> JobRunner::rounds_of(const core::Launch& launch) const {
+  int64_t elements = 0;
+  for (const core::LaunchTensor& tensor : *launch.tensors) elements += tensor.elements;
+  if (!always_rings(launch)) return {{0, elements}};
+  return cut_into_rounds(elements, element_bytes(launch.tensors->front().descriptor->dtype),
+                         static_cast<int>(parts_.at(launch.process_set).ring().size()));
 }
 
 void JobRunner::launch_staged(const core::Launch& launch) {
   auto staged = std::make_shared<StagedBatch>();
   staged->launch = launch;
   staged->rounds = rounds_of(launch);
+  staged->adds_on_gpu = adds_on_gpu(launch);
   staged_.emplace(OperationKey{launch.process_set, launch.seq}, staged);
   in_order_[order_of(launch)].push_back({launch.seq, false, {}});
   const bool is_anybodys = std::any_of(launch.tickets.begin(), launch.tickets.end(),
                                        [](const auto& ticket) { return ticket.has_value(); });
-  if (!is_anybodys) return send_staged(*staged);  // all ranks of this node have joined
+  if (!is_anybodys) return send_staged(staged);  // all ranks of this node have joined
   device_->stage(staged_bytes(launch), DeviceJob::Through::kScratchAndHost,
                  [this, staged](const Result<StagedRow>& row) { gather(staged, row); });
 }
@@ -51,7 +59,7 @@ void JobRunner::gather(const std::shared_ptr<StagedBatch>& staged, const Result<
   staged->row = row.value();
   const core::Launch& launch = staged->launch;
   staged->operations = build_staged_rounds(launch, device_launch_of(launch), places_of(launch),
-                                           *staged->row, staged->rounds);
+                                           *staged->row, staged->rounds, sent_of(*staged));
   context_.metrics.daemon().gpu_staged_bytes.Increment(
       static_cast<double>(staged_bytes(launch)));
   for (StagedRound& round : staged->operations) {
@@ -61,13 +69,13 @@ void JobRunner::gather(const std::shared_ptr<StagedBatch>& staged, const Result<
 
 void JobRunner::run_round(const std::shared_ptr<StagedBatch>& staged,
                           std::vector<gpu::WorkerOperation> operations,
-                          void (JobRunner::*then)(StagedBatch&)) {
+                          void (JobRunner::*then)(const std::shared_ptr<StagedBatch>&)) {
   ++staged->users;
   auto ended = [this, staged, then](const Status& status) {
     let_go(*staged);
     if (staged->is_over) return;
     if (!status.is_ok()) return end_staged(*staged, status);
-    (this->*then)(*staged);
+    (this->*then)(staged);
   };
   if (!operations.empty()) return device_->run(std::move(operations), std::move(ended));
   // Ranks that have joined have nothing in this one.
@@ -80,16 +88,17 @@ void JobRunner::let_go(StagedBatch& staged) {
   if (--staged.users == 0 && staged.row) device_->unstage(*staged.row);
 }
 
-void JobRunner::on_round_out(StagedBatch& staged) {
-  if (staged.rounds_here->fetch_add(1, std::memory_order_release) == 0) return send_staged(staged);
-  const core::Launch& launch = staged.launch;
-  for (size_t share = 0; share < staged.rounds_done.size(); ++share) {
+void JobRunner::on_round_out(const std::shared_ptr<StagedBatch>& staged) {
+  if (staged->rounds_here->fetch_add(1, std::memory_order_release) == 0) return send_staged(staged);
+  const core::Launch& launch = staged->launch;
+  for (size_t share = 0; share < staged->rounds_done.size(); ++share) {
     context_.data_loops.at(share).rounds_came(spec_.job, launch.epoch, launch.process_set,
                                               launch.seq);
   }
 }
 
-std::unique_ptr<Operation> JobRunner::build_staged(const StagedBatch& staged) {
+std::unique_ptr<Operation> JobRunner::build_staged(const std::shared_ptr<StagedBatch>& batch) {
+  const StagedBatch& staged = *batch;
   core::Launch own = staged.launch;
   own.tickets.clear();
   const core::Collectives& set = *find_set(own.process_set);
@@ -117,6 +126,7 @@ std::unique_ptr<Operation> JobRunner::build_staged(const StagedBatch& staged) {
         return rows[next++];
       });
   operation->prescale = 1;  // is in what the worker has made
+  if (staged.adds_on_gpu) operation->add_elsewhere = additions_of(batch);
   if (staged.rounds.size() == 1) return operation;
   const int shards =
       core::shards_of(first.kind, static_cast<int>(parts_.at(own.process_set).ring().size()));
@@ -130,9 +140,9 @@ std::unique_ptr<Operation> JobRunner::build_staged(const StagedBatch& staged) {
   return operation;
 }
 
-void JobRunner::send_staged(StagedBatch& staged) {
+void JobRunner::send_staged(const std::shared_ptr<StagedBatch>& staged) {
   if (!data_epoch_open_) return;  // the job is about to end
-  const core::Launch& launch = staged.launch;
+  const core::Launch& launch = staged->launch;
   std::deque<InOrder>& order = in_order_.at(order_of(launch));
   const auto own = std::find_if(order.begin(), order.end(),
                                 [&](const InOrder& item) { return item.seq == launch.seq; });
@@ -142,7 +152,7 @@ void JobRunner::send_staged(StagedBatch& staged) {
       shares_of(*operation, static_cast<int>(parts_.at(launch.process_set).ring().size()));
   operations_.emplace(OperationKey{launch.process_set, launch.seq},
                       UnderWay{operation->kind, shares, nullptr});
-  staged.rounds_done.assign(shares, 0);
+  staged->rounds_done.assign(shares, 0);
   for (size_t share = 0; share < shares; ++share) {
     if (!operation) operation = build_staged(staged);
     operation->share = {static_cast<int>(share), static_cast<int>(shares)};
@@ -185,8 +195,8 @@ void JobRunner::bring_back(const std::shared_ptr<StagedBatch>& staged) {
   }
 }
 
-void JobRunner::on_round_back(StagedBatch& staged) {
-  if (++staged.rounds_back == staged.rounds.size()) end_staged(staged, Status::ok());
+void JobRunner::on_round_back(const std::shared_ptr<StagedBatch>& staged) {
+  if (++staged->rounds_back == staged->rounds.size()) end_staged(*staged, Status::ok());
 }
 
 void JobRunner::end_staged(StagedBatch& staged, const Status& status) {

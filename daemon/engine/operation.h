@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,6 +19,7 @@
 #include "daemon/core/tuning.h"
 #include "daemon/engine/input_check.h"
 #include "daemon/engine/operation_trace.h"
+#include "daemon/engine/staging.h"
 #include "daemon/engine/urgency.h"
 #include "daemon/session/session.h"
 
@@ -38,6 +40,16 @@ struct OperationTensor {
   int64_t elements = 0;
   std::vector<RankBuffers> ranks;  // by local rank, without those that have joined
 };
+
+// A chunk has come, and what this node gives is to be added to it.
+struct ChunkAddition {
+  core::ElementRange range;
+  std::shared_ptr<const StagingFile> staging;  // in which the partial is, and the sum is to be
+  uint64_t offset = 0;
+  bool is_final = false;  // with postscale and divisor
+};
+// Called on the data loop; `done` is called once, on any thread.
+using AddElsewhere = std::function<void(ChunkAddition, std::function<void(const Status&)> done)>;
 
 // What all tensors of a batch have in common, and where their elements are. Immutable once made,
 // but for the weights.
@@ -72,6 +84,7 @@ struct Operation {
   std::vector<std::vector<core::ElementRange>> rounds;
   // So many rounds' inputs are here; the others come while it is under way. Null: all are.
   std::shared_ptr<const std::atomic<int>> rounds_here;
+  AddElsewhere add_elsewhere;  // null: the data loop adds
   // What is done of it here: of each shard, the index-th of so many nearly equal parts. What others
   // do, they do at the same time.
   struct Share {

@@ -5,18 +5,29 @@
 
 #include <sys/mman.h>
 
+#include "daemon/base/shared_mapping.h"
+
 namespace rueda::engine {
 
 Result<std::unique_ptr<Staging>> Staging::make(transport::Transport& transport,
-                                               observe::Metrics& metrics, size_t bytes) {
-  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) {
+                                               observe::Metrics& metrics, size_t bytes,
+                                               bool is_shared) {
+  SharedMemory shared;
+  if (is_shared) {
+    shared = make_shared_memory("rueda-staging", bytes);
+  } else {
+    void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory != MAP_FAILED) shared.base = static_cast<std::byte*>(memory);
+  }
+  if (shared.base == nullptr) {
     return Status(Code::kResourceExhausted, "no memory for " + std::to_string(bytes) +
                                                 " bytes of staging; lower --staging-bytes");
   }
-  std::unique_ptr<Staging> staging(
-      new Staging(transport, metrics, static_cast<std::byte*>(memory), bytes));
+  std::unique_ptr<Staging> staging(new Staging(transport, metrics, shared.base, bytes));
+  if (is_shared) {
+    staging->file_ = std::make_shared<const StagingFile>(StagingFile{std::move(shared.fd), bytes});
+  }
   Result<transport::RegionKey> region = transport.register_region({staging->base_, bytes});
   if (!region.is_ok()) return region.status();
   staging->region_ = region.value();

@@ -5,20 +5,31 @@
 #include <cstddef>
 #include <memory>
 
+#include "daemon/base/fd.h"
 #include "daemon/base/status.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/transport/transport.h"
 
 namespace rueda::engine {
 
+// What other processes map it by.
+struct StagingFile {
+  UniqueFd fd;  // a memfd that cannot shrink
+  size_t bytes = 0;
+};
+
 class Staging {
  public:
-  // The transport and the metrics outlive it. kResourceExhausted where there is no memory.
+  // The transport and the metrics outlive it. `is_shared`: others are to map it, too, which the
+  // kernel gives no huge pages for. kResourceExhausted where there is no memory.
   static Result<std::unique_ptr<Staging>> make(transport::Transport& transport,
-                                               observe::Metrics& metrics, size_t bytes);
+                                               observe::Metrics& metrics, size_t bytes,
+                                               bool is_shared = false);
   ~Staging();
 
   std::byte* base() const { return base_; }
+  // Null: it is not shared. May outlive it.
+  const std::shared_ptr<const StagingFile>& file() const { return file_; }
   transport::RegionKey region() const { return region_; }
 
  private:
@@ -30,6 +41,7 @@ class Staging {
   std::byte* const base_;
   const size_t bytes_;
   transport::RegionKey region_;
+  std::shared_ptr<const StagingFile> file_;
 };
 
 }  // namespace rueda::engine

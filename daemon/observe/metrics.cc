@@ -98,6 +98,9 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
       .gpu_staged_submissions = single_counter(
           registry, "rueda_gpu_staged_submissions_total",
           "Submissions of device memory that clients copied to host memory for GPU workers."),
+      .gpu_added_bytes = single_counter(
+          registry, "rueda_gpu_added_bytes_total",
+          "Bytes of batches in device memory that came from other nodes, and GPUs added up."),
       .gpu_across_bytes =
           single_counter(registry, "rueda_gpu_nccl_bytes_total",
                          "Bytes of batches in device memory that NCCL carried between nodes."),

@@ -96,9 +96,10 @@ struct DaemonMetrics {
   // rueda_gpu_staged_clients, rueda_gpu_staged_submissions_total: in memory that workers cannot open
   prometheus::Gauge& gpu_staged_clients;
   prometheus::Counter& gpu_staged_submissions;
-  prometheus::Counter&
-      gpu_across_bytes;  // rueda_gpu_nccl_bytes_total: that NCCL took to other nodes
-  prometheus::Gauge& gpu_communicators;  // rueda_gpu_nccl_communicators
+  prometheus::Counter& gpu_added_bytes;  // rueda_gpu_added_bytes_total: that came, added by GPUs
+  // rueda_gpu_nccl_bytes_total: that NCCL took to other nodes; rueda_gpu_nccl_communicators
+  prometheus::Counter& gpu_across_bytes;
+  prometheus::Gauge& gpu_communicators;
   // rueda_control_messages_total{kind,direction}: kind is order (ready, decree), membership
   // (hello, join, start, leave, fail), heartbeat, timeline or nonfinite.
   prometheus::Counter& order_sent;

@@ -1,6 +1,7 @@
 // A program that ruedarun can start in ruedad's place: the same flags and ready line, a fake
 // service behind it. --fake=fail: ends at once; --fake=silent: never gets ready.
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <string>
 
@@ -24,6 +25,9 @@ int main(int argc, char** argv) {
   }
   std::fprintf(stderr, "fake daemon pid %d listens on %s\n", ::getpid(),
                flags["--listen-host"].c_str());
+  if (const char* host = std::getenv("NCCL_HOSTID")) {
+    std::fprintf(stderr, "NCCL takes this host for %s\n", host);
+  }
   if (!flags["--cpus"].empty()) std::fprintf(stderr, "keeps to %s\n", flags["--cpus"].c_str());
   if (flags["--fake"] == "fail") {
     std::fprintf(stderr, "port taken\n");

@@ -41,6 +41,7 @@ TEST(VirtualNodes, DealOutRanksInBlocks) {
     EXPECT_THAT(program.out(), HasSubstr(place + http));
   }
   EXPECT_THAT(program.err(), HasSubstr("[node1] fake daemon pid "));
+  EXPECT_THAT(program.err(), HasSubstr("[node1] NCCL takes this host for node1\n"));
   EXPECT_THAT(program.err(), HasSubstr("listens on 127.0.0.1"));
   for (const char* key : {"[node0] fake daemon pid ", "[node1] fake daemon pid "}) {
     EXPECT_TRUE(is_gone(number_after(program.err(), key)));
@@ -58,6 +59,13 @@ std::vector<int> cpus_of(const Program& program, int rank) {
   const size_t end = out.find('\n', begin);
   const auto cpus = parse_cpus(out.substr(begin + key.size(), end - begin - key.size()));
   return cpus.is_ok() ? cpus.value() : std::vector<int>{};
+}
+
+// A machine is one host to NCCL, whatever daemons it has.
+TEST(VirtualNodes, ASingleOneIsTheMachine) {
+  Program program = with_daemons({"-np", "1", "--virtual-nodes", "1"}, "true");
+  EXPECT_EQ(program.wait(), 0);
+  EXPECT_THAT(program.err(), testing::Not(HasSubstr("NCCL takes this host")));
 }
 
 TEST(VirtualNodes, RanksKeepToTheirNodesShareOfTheCpus) {

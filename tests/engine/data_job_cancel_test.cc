@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/engine/elsewhere.h"
 #include "tests/engine/ring.h"
 
 namespace rueda::engine::testing {
@@ -19,6 +20,7 @@ class Cancelling {
     options_.ranks_per_node[0] = draw(1, 2);
     if (draw(0, 1) == 1) options_.policy = core::DeathPolicy::kShrink;
     options_.algorithm = static_cast<core::AlgorithmChoice>(draw(0, 6));
+    options_.shares_staging = draw(0, 1) == 1;
     ring_ = std::make_unique<Ring>(options_);
     nodes_.resize(options_.ranks_per_node.size());
   }
@@ -127,6 +129,7 @@ class Cancelling {
   // The node's next launch, if core's window lets it, or its cancel.
   void act(size_t index) {
     note_done(index);
+    if (elsewhere_.waiting() > 0 && draw(0, 2) == 0) elsewhere_.add(0);
     Node& node = nodes_[index];
     if (node.next == node.todo.size()) return;
     const Action& action = node.todo[node.next];
@@ -142,6 +145,10 @@ class Cancelling {
       auto operation = action.work->operation(NodeIndex{static_cast<int>(index)});
       operation->generation = action.generation;
       operation->locked = action.locked;
+      if (options_.shares_staging && operation->op != ReduceOp::kAdasum && draw(0, 2) > 0) {
+        elsewhere_.take_over(*operation,
+                             action.work->operation(NodeIndex{static_cast<int>(index)}));
+      }
       job.run(std::move(operation));
       node.under_way.insert(seq);
     }
@@ -159,6 +166,7 @@ class Cancelling {
   std::mt19937_64 random_;
   RingOptions options_;
   std::vector<std::unique_ptr<Work>> works_;  // outlive the ring: it may still read them
+  Elsewhere elsewhere_;                       // likewise
   std::unique_ptr<Ring> ring_;
   std::vector<Node> nodes_;
   std::vector<Work*> wanted_;

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/engine/elsewhere.h"
 #include "tests/engine/ring.h"
 
 namespace rueda::engine::testing {
@@ -81,6 +82,7 @@ class Rounds {
  public:
   explicit Rounds(uint64_t seed) : random_(seed) {
     options_.ranks_per_node.assign(static_cast<size_t>(draw(2, 4)), 1);
+    options_.shares_staging = draw(0, 1) == 1;
     ring_ = std::make_unique<Ring>(options_);
     const int count = draw(1, 6);
     for (int i = 0; i < count; ++i) add(static_cast<uint64_t>(i + 1));
@@ -112,6 +114,7 @@ class Rounds {
   }
   // Rounds that were done before their operations.
   int told() const { return told_; }
+  size_t added_elsewhere() const { return elsewhere_.added(); }
 
  private:
   int draw(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
@@ -143,10 +146,20 @@ class Rounds {
   // The node launches its next operation, or a round of some operation comes: before its launch,
   // too.
   void act(int node) {
+    if (elsewhere_.waiting() > 0 && draw(0, 1) == 0) {
+      return elsewhere_.add(
+          static_cast<size_t>(draw(0, static_cast<int>(elsewhere_.waiting()) - 1)));
+    }
     size_t& launched = launched_[static_cast<size_t>(node)];
     DataJob& job = *ring_->node(node).job;
     if (launched < works_.size() && has_room(node) && draw(0, 3) == 0) {
-      job.run(at(++launched, node).operation(ring_->size()));
+      Arrivals& arrivals = at(++launched, node);
+      std::unique_ptr<Operation> operation = arrivals.operation(ring_->size());
+      // Nodes need not do alike.
+      if (options_.shares_staging && draw(0, 2) > 0) {
+        elsewhere_.take_over(*operation, arrivals.operation(ring_->size()));
+      }
+      job.run(std::move(operation));
       return;
     }
     const auto seq = static_cast<uint64_t>(draw(1, static_cast<int>(works_.size())));
@@ -172,6 +185,7 @@ class Rounds {
 
   std::mt19937_64 random_;
   RingOptions options_;
+  Elsewhere elsewhere_;
   std::unique_ptr<Ring> ring_;
   std::vector<std::unique_ptr<Work>> works_;
   std::vector<std::vector<std::unique_ptr<Arrivals>>> arrivals_;  // by operation, then node
@@ -181,13 +195,35 @@ class Rounds {
 
 TEST(DataJobRounds, NothingIsReadBeforeItComesAndWhatIsDoneStays) {
   int told = 0;
+  size_t added_elsewhere = 0;
   for (uint64_t seed = 0; seed < 300; ++seed) {
     Rounds rounds(seed);
     rounds.run();
     told += rounds.told();
+    added_elsewhere += rounds.added_elsewhere();
     ASSERT_FALSE(::testing::Test::HasFailure()) << "seed " << seed;
   }
   EXPECT_GT(told, 300) << "rounds overlap with nothing";
+  EXPECT_GT(added_elsewhere, 300u);
+}
+
+TEST(DataJobRounds, WhatCannotBeAddedElsewhereIsTheOperationsError) {
+  RingOptions options;
+  options.ranks_per_node = {1, 1};
+  options.shares_staging = true;
+  Elsewhere elsewhere;
+  Ring ring(options);
+  const Work& work = ring.add({.sizes = {2000}});
+  for (int node = 0; node < 2; ++node) {
+    auto operation = work.operation(NodeIndex{node});
+    if (node == 1) elsewhere.take_over(*operation, work.operation(NodeIndex{node}));
+    ring.node(node).job->run(std::move(operation));
+  }
+  ASSERT_TRUE(ring.run_until([&] { return elsewhere.waiting() > 0; }));
+  elsewhere.add(0, {Code::kInternal, "the adder has no hands"});
+  ASSERT_TRUE(ring.run_until([&] { return !ring.node(1).failed.empty(); }));
+  EXPECT_EQ(ring.node(1).failed[0].first, Seq{1});
+  EXPECT_EQ(ring.node(1).failed[0].second.message(), "the adder has no hands");
 }
 
 TEST(DataJobRounds, SlotsOfFramesThatWaitAreFreeAfterACancel) {

@@ -11,7 +11,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
 
+#include "daemon/base/shared_mapping.h"
 #include "daemon/gpu/fake/fake_device.h"
 #include "tests/gpu/shared_counters.h"
 #include "tests/gpu/temporary_folder.h"
@@ -375,6 +377,33 @@ TEST_F(DeviceJobTest, HostMemoryIsPinnedOnlyForWhatGoesThroughIt) {
   EXPECT_EQ(memories(), 3);
   stage(1000, DeviceJob::Through::kScratch);
   EXPECT_EQ(rows_.size(), 3u) << "beside it";
+}
+
+TEST_F(DeviceJobTest, HostMemoryIsMappedForKernelsUntilItIsUnmapped) {
+  make();
+  add(counters(1));
+  SharedMemory memory = make_shared_memory("staging", kBytes);
+  const StagingFile file{std::move(memory.fd), kBytes};
+  std::memset(memory.base, 1, kBytes);
+  const uint32_t number = job_->map(file);
+  gpu::WorkerOperation add_two;
+  add_two.batch.dtype = DType::kUInt8;
+  add_two.segments = {{.count = 7,
+                       .partial = gpu::Place{.memory = number, .offset = 8},
+                       .sources = {{.memory = number, .offset = 64}},
+                       .destinations = {{.memory = number, .offset = 8}}}};
+  run(1, {add_two});
+  ASSERT_TRUE(wait_for([&] { return !ended_.empty(); }));
+  EXPECT_TRUE(ended_[0].second.is_ok()) << ended_[0].second.to_string();
+  EXPECT_EQ(memory.base[7], std::byte{1});
+  EXPECT_EQ(memory.base[8], std::byte{2});
+  EXPECT_EQ(memories(), 2);
+  job_->unmap(number);
+  EXPECT_EQ(memories(), 1);
+  run(2, {add_two});
+  ASSERT_TRUE(wait_for([&] { return ended_.size() == 2; }));
+  EXPECT_EQ(ended_[1].second.code(), Code::kNotFound);
+  ::munmap(memory.base, kBytes);
 }
 
 TEST_F(DeviceJobTest, ACommunicatorsIdIsMadeByTheWorkerUnlessItIsLost) {

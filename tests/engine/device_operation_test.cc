@@ -169,6 +169,53 @@ TEST(StagedOperation, TensorsLieOneBehindTheOtherAndOnlyTheLastAdditionDivides) 
   EXPECT_EQ(in.segments[1].destinations.size(), 2u);
 }
 
+// Of each round the rest is added to what comes, and not needed on the host.
+TEST(StagedOperation, OnlyWhatIsSentIsCopiedOut) {
+  const core::Launch launch = launch_of({tensor("a", {6}), tensor("b", {10})}, 1);
+  const std::vector<ElementRange> rounds{{0, 8}, {8, 16}};
+  const std::vector<ElementRange> sent{{4, 8}, {12, 16}};
+  const auto staged = build_staged_rounds(launch, {}, find, kRow, rounds, sent);
+  ASSERT_EQ(staged.size(), 2u);
+  for (size_t round = 0; round < 2; ++round) {
+    const std::vector<gpu::PlacedCopy>& out = staged[round].out.at(0).copies_after;
+    ASSERT_EQ(out.size(), 1u);
+    EXPECT_EQ(out[0].to.offset, 1024u + 16 + 32 * round);
+    EXPECT_EQ(out[0].from.offset, out[0].to.offset);
+    EXPECT_EQ(out[0].bytes, 16u);
+    const std::vector<gpu::PlacedCopy>& in = staged[round].in.at(0).copies_before;
+    ASSERT_EQ(in.size(), 1u);
+    EXPECT_EQ(in[0].to.offset, 1024u + 32 * round);
+    EXPECT_EQ(in[0].bytes, 32u) << "what comes back is all of it";
+  }
+}
+
+TEST(StagedOperation, OnlyTheLastAdditionDividesOnTheGpuToo) {
+  core::TensorDescriptor as;
+  as.op = ReduceOp::kAverage;
+  as.prescale = 0.5;
+  as.postscale = 3;
+  as.wire_dtype = WireDType::kBFloat16;
+  const core::Launch launch = launch_of({tensor("a", {6}, as), tensor("b", {10}, as)}, 1);
+  for (const bool is_final : {false, true}) {
+    const gpu::WorkerOperation made = build_addition(launch, {.divisor = 6}, kRow, {5, 9},
+                                                     {.memory = 40, .offset = 512}, is_final);
+    EXPECT_EQ(made.batch.prescale, 1) << "is in scratch memory";
+    EXPECT_EQ(made.batch.postscale, is_final ? 3 : 1);
+    EXPECT_EQ(made.batch.divisor, is_final ? 6 : 1);
+    EXPECT_EQ(made.batch.dtype, DType::kFloat32);
+    EXPECT_EQ(made.batch.partial_dtype, DType::kBFloat16);
+    EXPECT_EQ(made.batch.dst_dtype, DType::kBFloat16);
+    ASSERT_EQ(made.segments.size(), 1u);
+    const gpu::PlacedSegment& segment = made.segments[0];
+    EXPECT_EQ(segment.count, 4u);
+    EXPECT_EQ(segment.partial.value().memory, 40u);
+    EXPECT_EQ(segment.sources.at(0).memory, 30u);
+    EXPECT_EQ(segment.sources[0].offset, 1024u + 20);
+    EXPECT_EQ(segment.destinations.at(0).offset, 512u);
+    EXPECT_TRUE(made.waits.empty() && made.writes.empty());
+  }
+}
+
 TEST(StagedOperation, OnlyTheRootsNodeSendsABroadcast) {
   core::TensorDescriptor as;
   as.kind = CollectiveKind::kBroadcast;

@@ -44,6 +44,7 @@ Ring::Ring(RingOptions options)
     job.lanes = options_.lanes;
     job.timeout_ms = options_.timeout_ms;
     job.corrupt = options_.corrupt;
+    job.shares_staging = options_.shares_staging;
     job.policy = options_.policy;
     job.algorithm = options_.algorithm;
     job.events.on_done = [&made](Seq seq, double) { made.done.push_back(seq); };

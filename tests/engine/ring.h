@@ -24,6 +24,7 @@ struct RingOptions {
   int lanes = 4;
   TicksMs timeout_ms = 60'000;
   bool corrupt = false;
+  bool shares_staging = false;
   core::DeathPolicy policy = core::DeathPolicy::kFail;
   core::AlgorithmChoice algorithm = core::AlgorithmChoice::kRing;
 };

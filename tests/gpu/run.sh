@@ -62,10 +62,15 @@ run_jobs() {
 
 if "$RUEDA_TEST_PYTHON" -c 'import numpy'; then
   run_jobs jobs tests/integration/device_test.py
-  run_jobs nccl tests/integration/device_nccl_test.py
+  run_jobs adds tests/integration/device_adds_test.py
+  if [ -n "${RUEDA_NCCL_LIBRARY:-}" ] || ldconfig -p | grep -q 'libnccl\.so\.2 '; then
+    run_jobs nccl tests/integration/device_nccl_test.py
+  else
+    echo "nccl: skipped: there is no libnccl.so.2, and RUEDA_NCCL_LIBRARY names none"
+  fi
   run_jobs gpus tests/integration/device_gpus_test.py
 else
-  echo "jobs, nccl, gpus: skipped: $RUEDA_TEST_PYTHON has no numpy"
+  echo "jobs, adds, nccl, gpus: skipped: $RUEDA_TEST_PYTHON has no numpy"
 fi
 if "$RUEDA_TEST_PYTHON" -c 'import torch; assert torch.cuda.is_available()' 2>"$out/torch.txt"; then
   run_jobs torch tests/integration/device_torch_test.py

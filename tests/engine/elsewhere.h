@@ -1,0 +1,42 @@
+// Who adds up chunks in place of a data loop (Operation::add_elsewhere), when the test says so.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "daemon/engine/operation.h"
+
+namespace rueda::engine::testing {
+
+class Elsewhere {
+ public:
+  Elsewhere() = default;
+  ~Elsewhere();
+  Elsewhere(const Elsewhere&) = delete;
+  Elsewhere& operator=(const Elsewhere&) = delete;
+
+  // Its chunks are to be added here. `same`: the same operation, for its arithmetic.
+  void take_over(Operation& operation, std::unique_ptr<Operation> same);
+  size_t waiting() const { return waiting_.size(); }
+  // One of those that wait, whatever has become of its operation.
+  void add(size_t which, const Status& status = {});
+  size_t added() const { return added_; }
+
+ private:
+  struct Waiting {
+    std::shared_ptr<const Operation> operation;
+    ChunkAddition addition;
+    std::function<void(const Status&)> done;
+  };
+
+  std::byte* memory_of(const ChunkAddition& addition);
+
+  OperationKernels kernels_;
+  std::deque<Waiting> waiting_;
+  std::map<std::shared_ptr<const StagingFile>, std::byte*> mapped_;
+  size_t added_ = 0;
+};
+
+}  // namespace rueda::engine::testing

@@ -1,0 +1,71 @@
+#!/usr/bin/python3
+"""Large batches in device memory between nodes, where the GPU adds up what arrives (`--gpu-adds yes`)."""
+
+import harness
+from device_harness import DeviceIntegrationTest, device_rank
+from harness import SLOWNESS, wait_until
+
+LOST_S = 4.0 * SLOWNESS
+# Else small ones are exchanged, and a data loop adds them up.
+RING = ["--algorithm", "ring"]
+
+
+class DeviceAddsTest(DeviceIntegrationTest):
+    adds = ("yes", "yes", "yes")  # by node
+
+    def start_daemons(self, *node_ids, plugin=None):
+        return [self.start_daemon(node_id, "--gpu-plugin", plugin or self.plugin, "--gpu-adds", adds)
+                for node_id, adds in zip(node_ids, self.adds)]
+
+    def run_and_add(self, ranks, *scenarios, extra=()):
+        """`extra`: the launcher's flags."""
+        self.run_between_nodes(ranks, *scenarios, extra=[*RING, *extra])
+        for daemon, adds in zip(self.daemons, self.adds):
+            self.assertEqual(daemon.metric("rueda_gpu_added_bytes_total") > 0, adds == "yes")
+        self.stop_daemons()
+        self.daemons.clear()
+
+    def test_results_are_those_of_host_memory(self):
+        self.run_and_add([1, 1], "same", "broadcast", "group")
+
+    def test_several_ranks_of_several_nodes(self):
+        self.run_and_add([2, 1, 1], "alike", "group", "rounded", extra=["--coordination", "negotiate"])
+
+    def test_nodes_need_not_do_alike(self):
+        self.adds = ("no", "yes")
+        self.run_and_add([1, 1], "same", "group")
+
+    def test_large_batches_go_in_rounds(self):
+        self.run_and_add([2, 1], "large", "rounds")
+        self.run_and_add([1, 1, 1], "rounds")
+
+    def test_locked_schedules_that_are_left(self):
+        self.run_and_add([2, 1], "mixed", "skipped", "late", "streams")
+
+    def test_process_sets(self):
+        self.run_and_add([2, 1, 1], "sets")
+
+    def test_what_is_exchanged_and_what_has_joined_is_added_by_a_data_loop(self):
+        self.run_between_nodes([1, 1], "group")
+        self.assertEqual(self.daemons[0].metric("rueda_gpu_added_bytes_total"), 0)
+
+    def test_kill_of_anything_on_one_node_releases_the_streams_of_the_other(self):
+        for victim in ("worker", "rank", "daemon"):
+            with self.subTest(victim=victim):
+                alpha, beta = self.start_daemons("alpha", "beta")
+                job = self.start_job([alpha, beta], [1, 1], device_rank("loop_in_rounds"))
+                for number in range(2):
+                    job.wait_for(number, "^looping")
+                killed_s = self.kill(victim, alpha, job)
+                said = {"worker": "the GPU worker of job .* on node alpha.* was killed by signal 9",
+                        "rank": r"^-5 .*\brank 0\b", "daemon": "alpha"}[victim]
+                self.assert_error(job, 1, said, killed_s, LOST_S)
+                job.exit_codes()
+                self.assertTrue(wait_until(lambda d=beta: d.metric("rueda_gpu_workers") == 0, 10))
+                self.assertGreater(beta.metric("rueda_gpu_added_bytes_total"), 0)
+                self.stop_daemons()
+                self.daemons.clear()
+
+
+if __name__ == "__main__":
+    harness.main()
