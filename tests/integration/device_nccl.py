@@ -57,7 +57,9 @@ def sets(gpu):
     """Sets of several nodes and of one, at once, some of them removed and others added in their place."""
     size = rueda.size()
     for turn in range(3):
-        added = [rueda.add_process_set(ranks) for ranks in ([0, size - 1], list(range(1, size)), [0, 1])]
+        # The last but one has no rank on the first node, which is everybody's coordinator.
+        added = [rueda.add_process_set(ranks)
+                 for ranks in ([0, size - 1], list(range(1, size)), [size - 2, size - 1], [0, 1])]
         for step in range(4):
             handles = []
             for process_set in added:

@@ -12,14 +12,16 @@ NCCL = ["--inter-node", "nccl"]
 
 
 class DeviceNcclTest(DeviceIntegrationTest):
+    tree = ()
 
     def start_daemon(self, node_id, *arguments, **where):
         # Of one host NCCL refuses two members on one GPU.
         self.env["NCCL_HOSTID"] = node_id
-        return super().start_daemon(node_id, *arguments, **where)
+        return super().start_daemon(node_id, *arguments, *self.tree, **where)
 
     def run_by_nccl(self, ranks, *scenarios, extra=()):
-        daemons = self.start_daemons(*("alpha", "beta", "gamma")[:len(ranks)])
+        names = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta")
+        daemons = self.start_daemons(*names[:len(ranks)])
         job = self.start_job(daemons, ranks, device_rank(*scenarios), [*NCCL, *extra])
         codes = job.exit_codes()
         self.assertEqual(codes, [0] * len(ranks), job.output() + "".join(daemon.output() for daemon in daemons))
@@ -54,6 +56,10 @@ class DeviceNcclTest(DeviceIntegrationTest):
 
     def test_process_sets_have_communicators_of_their_own(self):
         self.run_by_nccl([2, 1, 1], "sets")
+
+    def test_ids_go_up_and_down_a_tree_of_nodes(self):
+        self.tree = ["--tree-threshold", "2", "--tree-fan-in", "2"]
+        self.run_by_nccl([1, 1, 1, 1, 1, 1, 1], "sets", "alike")
 
     def test_more_process_sets_than_nccl_may_have_is_an_error_with_the_remedy(self):
         daemons = self.start_daemons("alpha", "beta")
