@@ -76,6 +76,7 @@ JobRunner::JobRunner(const EngineContext& context, JobSpec spec, JobListener lis
       timeline_(context.control_loop, *metrics_, timeline_options(context, spec_), *this),
       finite_(context.control_loop, *metrics_,
               {spec_.job, spec_.layout, spec_.self, spec_.checks_finite}, *this),
+      across_timer_(context.control_loop),
       kernels_(context.options.corrupt_reduction),
       timer_(context.control_loop) {
   const core::Coordination mode = spec_.coordination.value_or(context.options.coordination);

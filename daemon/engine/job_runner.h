@@ -309,6 +309,8 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   void launch_across(const core::Launch& launch);
   void run_across(const core::Launch& launch, const StagedRow& row, AcrossNodes across);
   void fail_later(Seq seq, const Status& status);
+  // Says it once of a batch that NCCL has had for longer than ranks may wait for each other.
+  void watch_across();
   void pass_on(const CommunicatorMessage& message, std::optional<NodeIndex> from);
   // --- job_runner_device.cc
   // What a process that says goodbye takes with it, though it was to be read; null: nothing.
@@ -359,8 +361,14 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   bool adds_on_gpu(const core::Launch& launch) const;
   std::vector<ElementRange> sent_of(const StagedBatch& staged) const;
   AddElsewhere additions_of(const std::shared_ptr<StagedBatch>& staged);
-  void add_on_gpu(const std::shared_ptr<StagedBatch>& staged, const ChunkAddition& addition,
-                  std::function<void(const Status&)> done);
+  struct WantedAddition {
+    std::shared_ptr<StagedBatch> staged;
+    ChunkAddition addition;
+    std::function<void(const Status&)> done;
+  };
+  void add_on_gpu(WantedAddition wanted);
+  void serve_additions();
+  void run_addition(const WantedAddition& wanted);
   // The worker's, which maps it when it is first asked for.
   uint32_t number_of_staging(uint32_t process_set, const ChunkAddition& addition);
   void unmap_staging(uint32_t process_set);
@@ -409,6 +417,16 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   std::vector<EndedHere> ended_here_;  // and not told yet
   std::unique_ptr<DeviceJob> device_;  // null: nobody has shared device memory
   std::unique_ptr<NcclSets> nccl_;     // null: nor is there anything for NCCL
+  struct Across {
+    TicksMs since = 0;
+    core::LaunchTensors tensors;
+    bool is_told = false;
+  };
+  std::map<OperationKey, Across> across_;  // from their launch to their end
+  boost::asio::steady_timer across_timer_;
+  bool is_across_watched_ = false;
+  std::deque<WantedAddition> wanted_additions_;  // at most one for each slot
+  size_t adding_ = 0;
   // A data job's, that the worker has mapped.
   struct MappedStaging {
     std::shared_ptr<const StagingFile> file;

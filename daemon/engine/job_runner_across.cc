@@ -2,9 +2,11 @@
 // (docs/decisions/0060-nccl-between-nodes.md).
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include <boost/asio/post.hpp>
+#include <spdlog/spdlog.h>
 
 #include "daemon/engine/device_operation.h"
 #include "daemon/engine/job_runner.h"
@@ -45,6 +47,8 @@ core::DescriptorPtr JobRunner::carried(const core::DescriptorPtr& submitted) {
 void JobRunner::launch_across(const core::Launch& launch) {
   operations_.emplace(OperationKey{launch.process_set, launch.seq},
                       UnderWay{launch.tensors->front().descriptor->kind, 1, nullptr});
+  across_[{launch.process_set, launch.seq}] = {steady_now_ms(), launch.tensors};
+  watch_across();
   const uint64_t bytes = staged_bytes(launch);
   if (bytes == 0) return run_across(launch, StagedRow{}, AcrossNodes{});
   device_->stage(bytes, DeviceJob::Through::kScratch, [this, launch](const Result<StagedRow>& row) {
@@ -71,6 +75,7 @@ void JobRunner::run_across(const core::Launch& launch, const StagedRow& row, Acr
   }
   context_.metrics.daemon().gpu_across_bytes.Increment(static_cast<double>(staged_bytes(launch)));
   auto ended = [this, set_id = launch.process_set, seq = launch.seq, row](const Status& status) {
+    across_.erase({set_id, seq});
     if (row.scratch != 0) device_->unstage(row);
     if (!status.is_ok()) return step(core::OperationFailed{seq, status});
     end_operation(set_id, seq);
@@ -83,6 +88,27 @@ void JobRunner::run_across(const core::Launch& launch, const StagedRow& row, Acr
 void JobRunner::fail_later(Seq seq, const Status& status) {
   boost::asio::post(context_.control_loop, [this, alive = alive_, seq, status] {
     if (*alive) step(core::OperationFailed{seq, status});
+  });
+}
+
+void JobRunner::watch_across() {
+  const TicksMs most = spec_.stall_check_ms.value_or(context_.options.stall.check_ms);
+  if (most <= 0 || across_.empty() || std::exchange(is_across_watched_, true)) return;
+  across_timer_.expires_after(std::chrono::milliseconds(most / 2 + 1));
+  across_timer_.async_wait([this, alive = alive_, most](const boost::system::error_code& error) {
+    if (error || !*alive) return;
+    is_across_watched_ = false;
+    for (auto& [key, item] : across_) {
+      if (steady_now_ms() - item.since < most || std::exchange(item.is_told, true)) continue;
+      context_.metrics.daemon().gpu_across_waits.Increment();
+      spdlog::warn(
+          "job {}: {} tensors from \"{}\" on, in device memory of process set {}, have been under "
+          "way through NCCL for {} ms: a rank's stream has not come to them, or a node or its "
+          "network hangs (NCCL_DEBUG=INFO where the daemon starts says more)",
+          spec_.job, item.tensors->size(), item.tensors->front().descriptor->name, key.first,
+          steady_now_ms() - item.since);
+    }
+    watch_across();
   });
 }
 

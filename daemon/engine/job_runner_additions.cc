@@ -10,6 +10,12 @@
 #include "daemon/engine/job_runner.h"
 
 namespace rueda::engine {
+namespace {
+
+// That the worker has at a time: enough to keep it busy, and far from what it may have in all.
+constexpr size_t kMostAdding = 128;
+
+}  // namespace
 
 bool JobRunner::adds_on_gpu(const core::Launch& launch) const {
   return context_.options.adds_on_gpu && always_rings(launch) &&
@@ -35,27 +41,47 @@ AddElsewhere JobRunner::additions_of(const std::shared_ptr<StagedBatch>& staged)
              ChunkAddition addition, std::function<void(const Status&)> done) {
     boost::asio::post(loop, [this, alive, staged, addition = std::move(addition),
                              done = std::move(done)]() mutable {
-      if (*alive) add_on_gpu(staged, addition, std::move(done));
+      if (*alive) add_on_gpu({staged, std::move(addition), std::move(done)});
     });
   };
 }
 
-void JobRunner::add_on_gpu(const std::shared_ptr<StagedBatch>& staged,
-                           const ChunkAddition& addition, std::function<void(const Status&)> done) {
-  if (staged->is_over) return done(Status::ok());  // nobody wants it any more
-  const core::Launch& launch = staged->launch;
+void JobRunner::add_on_gpu(WantedAddition wanted) {
+  wanted_additions_.push_back(std::move(wanted));
+  serve_additions();
+}
+
+void JobRunner::serve_additions() {
+  while (!wanted_additions_.empty() && adding_ < kMostAdding) {
+    const WantedAddition next = std::move(wanted_additions_.front());
+    wanted_additions_.pop_front();
+    if (next.staged->is_over) {  // nobody wants it any more
+      next.done(Status::ok());
+    } else {
+      run_addition(next);
+    }
+  }
+}
+
+void JobRunner::run_addition(const WantedAddition& wanted) {
+  const core::Launch& launch = wanted.staged->launch;
+  const ChunkAddition& addition = wanted.addition;
   const gpu::Place chunk{.memory = number_of_staging(launch.process_set, addition),
                          .offset = addition.offset};
-  gpu::WorkerOperation operation = build_addition(launch, device_launch_of(launch), *staged->row,
-                                                  addition.range, chunk, addition.is_final);
+  gpu::WorkerOperation operation =
+      build_addition(launch, device_launch_of(launch), *wanted.staged->row, addition.range, chunk,
+                     addition.is_final);
   context_.metrics.daemon().gpu_added_bytes.Increment(static_cast<double>(
       addition.range.count() *
       static_cast<int64_t>(element_bytes(launch.tensors->front().descriptor->dtype))));
-  ++staged->users;
+  ++wanted.staged->users;
+  ++adding_;
   device_->run({std::move(operation)},
-               [this, staged, done = std::move(done)](const Status& status) {
+               [this, staged = wanted.staged, done = wanted.done](const Status& status) {
                  let_go(*staged);
+                 --adding_;
                  done(status);
+                 serve_additions();
                });
 }
 

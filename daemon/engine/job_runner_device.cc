@@ -163,6 +163,7 @@ const JobRunner::Held* JobRunner::left_on_device(LocalRank rank) const {
 
 void JobRunner::stop_device(std::function<void()> then) {
   nccl_.reset();
+  across_.clear();
   if (!device_) {
     then();
     return;

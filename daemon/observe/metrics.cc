@@ -106,6 +106,9 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
                          "Bytes of batches in device memory that NCCL carried between nodes."),
       .gpu_communicators = single_gauge(registry, "rueda_gpu_nccl_communicators",
                                         "NCCL communicators that GPU workers have."),
+      .gpu_across_waits = single_counter(
+          registry, "rueda_gpu_nccl_waits_total",
+          "Batches that NCCL had for longer than the ranks of a job may wait for each other."),
       .order_sent = message("order", "sent"),
       .order_received = message("order", "received"),
       .membership_sent = message("membership", "sent"),

@@ -100,6 +100,7 @@ struct DaemonMetrics {
   // rueda_gpu_nccl_bytes_total: that NCCL took to other nodes; rueda_gpu_nccl_communicators
   prometheus::Counter& gpu_across_bytes;
   prometheus::Gauge& gpu_communicators;
+  prometheus::Counter& gpu_across_waits;  // rueda_gpu_nccl_waits_total: batches, for too long
   // rueda_control_messages_total{kind,direction}: kind is order (ready, decree), membership
   // (hello, join, start, leave, fail), heartbeat, timeline or nonfinite.
   prometheus::Counter& order_sent;

@@ -3,12 +3,13 @@
 import ctypes
 import itertools
 import sys
+import time
 from ctypes import byref, c_uint64
 
 import numpy as np
 import rueda
-from device_support import (AVERAGE, LIBRARY, NO_STREAM, SUM, DeviceError, ReduceOptions, allreduce_async, broadcast_async,
-                            check, grouped_async, tensor, wait)
+from device_support import (AVERAGE, LIBRARY, NO_STREAM, SUM, DeviceError, Gate, ReduceOptions, allreduce_async,
+                            broadcast_async, check, grouped_async, tensor, wait)
 from device_tools import COUNT, Buffer, expect, say
 
 
@@ -129,3 +130,18 @@ def one(gpu):
     except DeviceError as error:
         say(f"error {error.code} {error}")
     sys.exit(3)
+
+
+def late_stream(gpu):
+    """Rank 1's stream comes to its tensor after a while, in which nobody is lost."""
+    stream, gate = gpu.stream(), Gate(gpu)
+    buffer = Buffer(gpu, np.ones(COUNT, np.float32))
+    if rueda.rank() == 1:
+        gate.stop(stream)
+    handle = allreduce_async("late", buffer.at, buffer.at, [COUNT], "float32", SUM, stream)
+    time.sleep(2.5)
+    if rueda.rank() == 1:
+        gate.open()
+    wait(handle)
+    expect((buffer.get() == rueda.size()).all(), f"late: {buffer.get()[:4]}")
+    say("ok late_stream")

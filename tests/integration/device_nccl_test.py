@@ -74,6 +74,15 @@ class DeviceNcclTest(DeviceIntegrationTest):
         self.assertRegex(job.wait_for(0, "^error (.*)$").group(1),
                          'rank 1 has joined, and NCCL needs something of every rank; .*--inter-node rueda')
 
+    def test_a_batch_that_waits_for_another_nodes_stream_is_told_and_waited_for(self):
+        alpha, beta = self.start_daemons("alpha", "beta")
+        job = self.start_job([alpha, beta], [1, 1], device_rank("late_stream"), [*NCCL, "--stall-check-seconds", "1"])
+        self.assertEqual(job.exit_codes(), [0, 0], job.output() + alpha.output())
+        for daemon in (alpha, beta):
+            self.assertEqual(daemon.metric("rueda_gpu_nccl_waits_total"), 1)
+            self.assertRegex(daemon.output(), 'job .*: 1 tensors from "late" on, in device memory of process set 0, have '
+                                              "been under way through NCCL for .* ms")
+
     def test_a_job_of_one_node_has_no_use_for_it(self):
         daemon, _ = self.run_job(2, "group", extra=NCCL)
         self.assertEqual(daemon.metric("rueda_gpu_nccl_bytes_total"), 0)

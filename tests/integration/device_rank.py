@@ -9,7 +9,7 @@ import numpy as np
 import rueda
 from device_across import (across, across_again, across_known, across_large, across_many, across_streams, beyond,
                            without_context)
-from device_nccl import grouped_beside_a_lock, joined, one, rounded, sets, too_many_sets
+from device_nccl import grouped_beside_a_lock, joined, late_stream, one, rounded, sets, too_many_sets
 from device_staged import beyond_staging, counted, forgotten, two_groups, two_streams, unasked, unwaited
 from device_support import (AVERAGE, DTYPES, LIBRARY, MAX, MIN, PRODUCT, SUM, DeviceError, Gate, Gpu, Pinned,
                             allreduce_async, broadcast_async, check, grouped_async, stats, tensor, wait, wait_on)
@@ -375,7 +375,8 @@ SCENARIOS = {function.__name__: function
                               across_known, across_again, across_large, across_many, across_streams, without_context,
                               beyond, mismatch, large, rounds, too_large, mixed, late, leaver, refused, loop,
                               loop_in_rounds, stuck, beyond_staging, counted, forgotten, two_groups, two_streams,
-                              unasked, unwaited, grouped_beside_a_lock, joined, one, rounded, sets, too_many_sets)}
+                              unasked, unwaited, grouped_beside_a_lock, joined, late_stream, one, rounded, sets,
+                              too_many_sets)}
 
 
 def main():
