@@ -107,8 +107,9 @@ TEST_P(GpuCommunicator, ReducesEachElementOfAllMembersInPlace) {
       return member.communicator->all_reduce(*member.stream, member.at, kCount, dtype, op);
     }));
     std::vector<Value> wanted = given<Value>(0);
+    const std::vector<Value> others = given<Value>(1);
     for (size_t i = 0; members_.size() > 1 && i < kCount; ++i) {
-      wanted[i] = come_to(op, wanted[i], given<Value>(1)[i]);
+      wanted[i] = come_to(op, wanted[i], others[i]);
     }
     for (Member& member : members_) EXPECT_EQ(get<Value>(member), wanted);
   };
@@ -187,7 +188,7 @@ TEST_P(GpuCommunicator, IsLeftWhileTheOthersAreWaitedFor) {
   EXPECT_TRUE(members_[0].communicator->health().is_ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(All, GpuCommunicator, testing::ValuesIn(all_rigs()), rig_name);
+INSTANTIATE_TEST_SUITE_P(Rigs, GpuCommunicator, testing::ValuesIn(all_rigs()), rig_name);
 
 }  // namespace
 }  // namespace rueda::gpu
