@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/base/check.h"
 #include "daemon/core/mutants.h"
 #include "daemon/core/stall_text.h"
 
@@ -259,6 +260,7 @@ void Caller::note_decreed(const std::vector<DescriptorPtr>& batch) {
   for (const DescriptorPtr& tensor : batch) {
     if (tensor->group.empty()) continue;
     const auto it = parts_.find(tensor->group);
+    RUEDA_CHECK(it != parts_.end());
     it->second.has_begun = true;
     if (--it->second.waiting == 0) parts_.erase(it);
   }

@@ -266,6 +266,57 @@ TEST_F(LockedTest, AGroupThatNcclCarriesOutlivesTheBeginningAndTheEndOfALock) {
   EXPECT_EQ(cluster_->node(1).core->submissions_in_flight(), 0u);
 }
 
+// The same of a group that is complete, and waits for others to end before it is decreed.
+TEST_F(LockedTest, AGroupThatWaitsInTheQueueOutlivesTheBeginningOfALock) {
+  start({1, 1});
+  const auto by_nccl = [](TensorDescriptor& t) {
+    t.memory = MemorySpace::kDeviceNccl;
+    t.op = ReduceOp::kMax;
+  };
+  std::vector<Ticket> tickets;
+  const auto submit = [&](const DescriptorPtr& item) {
+    tickets.push_back(cluster_->submit(0, item));
+    cluster_->submit(1, item);
+    cluster_->settle();
+  };
+  // Of types that are not fused, more than may be open.
+  for (const DType dtype : {DType::kFloat32, DType::kFloat64, DType::kInt32, DType::kInt64}) {
+    submit(tensor(std::string("busy ") + to_string(dtype), 1, [&](TensorDescriptor& t) {
+      by_nccl(t);
+      t.dtype = dtype;
+    }));
+  }
+  for (const char* name : {"one", "other"}) {
+    submit(tensor(name, 4, [](TensorDescriptor& t) {
+      t.memory = MemorySpace::kDeviceNccl;
+      t.group = "g";
+      t.group_size = 2;
+    }));
+  }
+  const size_t decreed = cluster_->node(0).launches.size();
+  EXPECT_LT(decreed, 5u) << "the group has been decreed";
+  for (int i = 0; i < 3; ++i) {
+    cluster_->submit_everywhere(tensor("a"));
+    for (bool moved = true; moved;) {
+      cluster_->settle();
+      moved = false;
+      for (const auto& [seq, launches] : under_way()) {
+        if (track_of(Seq{seq}) != Track::kLockable || launches.size() < 2) continue;
+        for (const int node : launches) {
+          done_.insert({node, seq});
+          cluster_->step(node, OperationDone{Seq{seq}});
+        }
+        moved = true;
+        break;
+      }
+    }
+  }
+  EXPECT_TRUE(is_locked(0));
+  complete_launched();
+  for (const Ticket ticket : tickets) EXPECT_TRUE(cluster_->end_of(0, ticket).is_ok());
+  EXPECT_TRUE(is_locked(1));
+}
+
 TEST_F(LockedTest, AnotherKindUnderAPlannedNameIsAMismatch) {
   start({1, 1});
   lock({tensor("a")});

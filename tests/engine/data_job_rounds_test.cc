@@ -123,6 +123,7 @@ class Rounds {
     WorkSpec spec;
     spec.in_place = true;
     spec.dtype = draw(0, 1) == 0 ? DType::kFloat32 : DType::kInt64;
+    if (spec.dtype == DType::kFloat32) spec.postscale = draw(1, 2);
     if (draw(0, 3) == 0) {
       spec.kind = CollectiveKind::kBroadcast;
       spec.root = Rank{draw(0, ring_->size() - 1)};
