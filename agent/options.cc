@@ -218,10 +218,9 @@ void add_agreement_flags(CLI::App& app, AgreementSettings& settings) {
                  "How all-reduces go between nodes: ring, recursive-doubling, halving-doubling, "
                  "direct, central; auto: by size and what the network measures; table: by size (or "
                  "$RUEDA_ALGORITHM; default: auto)");
-  CLI::Option* plan = app.add_option(
-      "--plan", settings.plan,
-      "Replay the plan in this file, which --record-plan has written, from the first "
-      "step on (or $RUEDA_PLAN)");
+  app.add_option("--plan", settings.plan,
+                 "Replay the plan in this file, which --record-plan has written, from the first "
+                 "step on (or $RUEDA_PLAN)");
   app.add_option("--record-plan", settings.record_plan,
                  "Write the plan in force to this file (or $RUEDA_PLAN_RECORD)");
   app.add_flag("--autotune", settings.autotunes,

@@ -297,7 +297,7 @@ RUEDA_API int rueda_join(int64_t timeout_ms, int32_t* last_rank);
 
 /* --- Tensors in device memory. All-reduces, but for Adasum, and broadcasts of what lies in a GPU's
  * memory; all ranks submit it from there, or RUEDA_ERR_MISMATCH names two that did not. The node's
- * daemon has a GPU worker reduce it; what goes to other nodes goes through memory of the host. The
+ * daemon has a GPU worker reduce it; what goes to other nodes goes through host memory or NCCL. The
  * CUDA driver is loaded (libcuda.so.1, or $RUEDA_CUDA_LIBRARY) when the first one comes.
  *
  * input and output lie each in one allocation that other processes can have: cudaMalloc's, or of
