@@ -67,11 +67,8 @@ struct TensorDescriptor {
 };
 
 // What NCCL carries is decreed, too: a launch of its kernels cannot be cancelled.
-constexpr Track track_of(CollectiveKind kind, MemorySpace memory) {
-  return memory == MemorySpace::kDeviceNccl ? Track::kDecreed : track_of(kind);
-}
 inline Track track_of(const TensorDescriptor& tensor) {
-  return track_of(tensor.kind, tensor.memory);
+  return tensor.memory == MemorySpace::kDeviceNccl ? Track::kDecreed : track_of(tensor.kind);
 }
 
 // "[2, 3]".

@@ -228,19 +228,19 @@ void DeviceJob::unstage(const StagedRow& row) {
 void DeviceJob::serve_staging() {
   const auto alive = alive_;
   while (*alive && !wanted_.empty() && staging_unanswered_ == 0) {
-    const auto& [bytes, through, taker] = wanted_.front();
-    const bool is_good = staging_ && (staging_has_host_ || through == Through::kScratch);
+    const Wanted& next = wanted_.front();
+    const bool is_good = staging_ && (staging_has_host_ || next.through == Through::kScratch);
     Result<StagedRow> row = StagedRow{staging_scratch_, staging_host_};
     if (!lost_.is_ok()) {
       row = lost_;
-    } else if (is_good && bytes <= staging_->bytes()) {
-      const std::optional<uint64_t> offset = staging_->take(bytes);
+    } else if (is_good && next.bytes <= staging_->bytes()) {
+      const std::optional<uint64_t> offset = staging_->take(next.bytes);
       if (!offset) return;
       row.value().offset = *offset;
       row.value().memory = staging_->at(*offset);
     } else {
       if (staging_ && !staging_->is_unused()) return;
-      const Status grown = grow_staging(wanted_.front());
+      const Status grown = grow_staging(next);
       if (grown.is_ok()) return;  // on_staging_added
       row = grown;
     }
@@ -361,9 +361,9 @@ void DeviceJob::on_lost(const Status& why) {
   // The job may end in one of these.
   const auto alive = alive_;
   for (const auto& [number, awaited] : std::exchange(awaited_, {})) {
-    const bool is_staging = number == staging_host_ || number == staging_scratch_;
-    if (*alive && !is_staging && !mapped_.contains(number))
-      on_added_(awaited.rank, awaited.id, lost_);
+    const bool is_own =
+        number == staging_host_ || number == staging_scratch_ || mapped_.contains(number);
+    if (*alive && !is_own) on_added_(awaited.rank, awaited.id, lost_);
   }
   if (!*alive) return;
   for (const auto& [number, under_way] : std::exchange(operations_, {})) {

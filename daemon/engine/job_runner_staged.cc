@@ -14,20 +14,27 @@
 
 namespace rueda::engine {
 
+namespace {
+
+int64_t elements_of(const core::Launch& launch) {
+  int64_t elements = 0;
+  for (const core::LaunchTensor& tensor : *launch.tensors) elements += tensor.elements;
+  return elements;
+}
+
+}  // namespace
+
 bool JobRunner::always_rings(const core::Launch& launch) const {
   const core::TensorDescriptor& first = *launch.tensors->front().descriptor;
   if (first.kind == CollectiveKind::kBroadcast) return true;
-  int64_t elements = 0;
-  for (const core::LaunchTensor& tensor : *launch.tensors) elements += tensor.elements;
   const size_t size = element_bytes(dtype_on_wire(first.dtype, first.wire_dtype));
   return core::always_rings(spec_.algorithm,
                             static_cast<int>(parts_.at(launch.process_set).ring().size()),
-                            elements * static_cast<int64_t>(size));
+                            elements_of(launch) * static_cast<int64_t>(size));
 }
 
 std::vector<ElementRange> JobRunner::rounds_of(const core::Launch& launch) const {
-  int64_t elements = 0;
-  for (const core::LaunchTensor& tensor : *launch.tensors) elements += tensor.elements;
+  const int64_t elements = elements_of(launch);
   if (!always_rings(launch)) return {{0, elements}};
   return cut_into_rounds(elements, element_bytes(launch.tensors->front().descriptor->dtype),
                          static_cast<int>(parts_.at(launch.process_set).ring().size()));

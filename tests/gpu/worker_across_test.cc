@@ -42,6 +42,11 @@ class WorkerAcross : public WorkerTest {
     stream_ = other_device_.make_stream(Priority::kLow).value();
     at_ = other_device_.allocate(kBytes, Sharing::kIpc).value();
   }
+  void meet() {
+    const CommunicatorId id = make_id();
+    connect(id);
+    join(id);
+  }
   // What the other node gives, and then has. Turns of the worker go on meanwhile.
   std::vector<float> reduce_beside(float value) {
     const auto host = other_device_.allocate_host(kBytes).value();
@@ -117,9 +122,7 @@ TEST_F(WorkerAcross, WhatItsRanksHaveIsReducedWithOtherNodes) {
 TEST_F(WorkerAcross, WaitsForOtherNodesAsLongAsTheyAreThere) {
   open_and_share();
   add_scratch();
-  const CommunicatorId id = make_id();
-  connect(id);
-  join(id);
+  meet();
   run_both(1);
   for (TicksMs now = 0; now < 60'000; now += 100) {
     ASSERT_TRUE(turn(now)) << worker_->why().to_string();
@@ -146,9 +149,7 @@ TEST_F(WorkerAcross, NodesThatDoNotComeAreAnErrorAfterTheDeadline) {
 TEST_F(WorkerAcross, ANodeThatGoesIsTheEndOfTheWorker) {
   open_and_share();
   add_scratch();
-  const CommunicatorId id = make_id();
-  connect(id);
-  join(id);
+  meet();
   run_both(1);
   EXPECT_EQ(reduce_beside(1), all(4));
   for (const uint64_t number : {1, 2}) expect_outcome(WorkerMessage::kEnded, number, Code::kOk);
@@ -174,9 +175,7 @@ TEST_F(WorkerAcross, WithoutALibraryOperationsEndWithTheReasonAndCountersAreWrit
 
 TEST_F(WorkerAcross, ALeftCommunicatorIsGone) {
   open_and_share();
-  const CommunicatorId id = make_id();
-  connect(id);
-  join(id);
+  meet();
   Packet packet(WorkerMessage::kDisconnect);
   send(packet.add(CommunicatorBody{.communicator = kCommunicator}));
   turn();
@@ -201,9 +200,7 @@ TEST_F(WorkerAcross, WhatCannotBeIsTheEnd) {
 TEST_F(WorkerAcross, MemoryThatIsNotThereIsTheOperationsError) {
   open_and_share();
   add_scratch();
-  const CommunicatorId id = make_id();
-  connect(id);
-  join(id);
+  meet();
   std::vector<WorkerOperation> operations = both(1);
   operations[1].across->count = kCount + 1;
   for (const WorkerOperation& operation : operations) run(operation);

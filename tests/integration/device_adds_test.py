@@ -2,8 +2,8 @@
 """Large batches in device memory between nodes, where the GPU adds up what arrives (`--gpu-adds yes`)."""
 
 import harness
-from device_harness import DeviceIntegrationTest, device_rank
-from harness import SLOWNESS, wait_until
+from device_harness import DeviceIntegrationTest
+from harness import SLOWNESS
 
 LOST_S = 4.0 * SLOWNESS
 # Else small ones are exchanged, and a data loop adds them up.
@@ -52,16 +52,9 @@ class DeviceAddsTest(DeviceIntegrationTest):
     def test_kill_of_anything_on_one_node_releases_the_streams_of_the_other(self):
         for victim in ("worker", "rank", "daemon"):
             with self.subTest(victim=victim):
-                alpha, beta = self.start_daemons("alpha", "beta")
-                job = self.start_job([alpha, beta], [1, 1], device_rank("loop_in_rounds"))
-                for number in range(2):
-                    job.wait_for(number, "^looping")
-                killed_s = self.kill(victim, alpha, job)
                 said = {"worker": "the GPU worker of job .* on node alpha.* was killed by signal 9",
                         "rank": r"^-5 .*\brank 0\b", "daemon": "alpha"}[victim]
-                self.assert_error(job, 1, said, killed_s, LOST_S)
-                job.exit_codes()
-                self.assertTrue(wait_until(lambda d=beta: d.metric("rueda_gpu_workers") == 0, 10))
+                _, beta = self.kill_on_one_of_two_nodes(victim, "loop_in_rounds", said, LOST_S)
                 self.assertGreater(beta.metric("rueda_gpu_added_bytes_total"), 0)
                 self.stop_daemons()
                 self.daemons.clear()

@@ -58,6 +58,21 @@ class DeviceIntegrationTest(IntegrationTest):
             os.kill(self.worker_of(daemon) if victim == "worker" else job.pid_of(0), signal.SIGKILL)
         return killed_s
 
+    def kill_on_one_of_two_nodes(self, victim, scenario, said, within_s, extra=()):
+        """A job that loops on alpha and beta, a rank each, of which alpha loses the victim: what the ranks that are left
+        are told, that their streams are released, and that beta's worker ends. Both daemons."""
+        alpha, beta = self.start_daemons("alpha", "beta")
+        job = self.start_job([alpha, beta], [1, 1], device_rank(scenario), extra)
+        for number in range(2):
+            job.wait_for(number, "^looping")
+        killed_s = self.kill(victim, alpha, job)
+        self.assert_error(job, 1, said, killed_s, within_s)
+        if victim == "worker":
+            self.assert_error(job, 0, said, killed_s, within_s)
+        job.exit_codes()
+        self.assertTrue(wait_until(lambda: beta.metric("rueda_gpu_workers") == 0, 10))
+        return alpha, beta
+
     def run_between_nodes(self, ranks, *scenarios, extra=()):
         daemons = self.start_daemons(*("alpha", "beta", "gamma")[:len(ranks)])
         job = self.start_job(daemons, ranks, device_rank(*scenarios), extra)

@@ -114,19 +114,10 @@ class DeviceNcclTest(DeviceIntegrationTest):
     def test_kill_of_anything_on_one_node_releases_the_streams_of_the_other(self):
         for victim in ("worker", "rank", "daemon"):
             with self.subTest(victim=victim):
-                alpha, beta = self.start_daemons("alpha", "beta")
-                job = self.start_job([alpha, beta], [1, 1], device_rank("loop"), NCCL)
-                for number in range(2):
-                    job.wait_for(number, "^looping")
-                killed_s = self.kill(victim, alpha, job)
                 # Who loses a member hears of it at once, perhaps before the news of why.
                 said = {"worker": "the GPU worker of job .* (was killed by signal 9|has ended: )",
                         "rank": r"^-5 .*\brank 0\b|^-6 .*has ended: ", "daemon": "alpha|has ended: "}[victim]
-                self.assert_error(job, 1, said, killed_s, LOST_S)
-                if victim == "worker":
-                    self.assert_error(job, 0, said, killed_s, LOST_S)
-                job.exit_codes()
-                self.assertTrue(wait_until(lambda d=beta: d.metric("rueda_gpu_workers") == 0, 10))
+                alpha, beta = self.kill_on_one_of_two_nodes(victim, "loop", said, LOST_S, NCCL)
                 self.assertEqual(beta.metric("rueda_gpu_nccl_communicators"), 0)
                 if victim != "daemon":
                     again = self.start_job([alpha, beta], [1, 1], device_rank("group"), NCCL)

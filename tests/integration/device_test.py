@@ -143,18 +143,9 @@ class DeviceTest(DeviceIntegrationTest):
         for victim, scenario in (("worker", "loop"), ("rank", "loop"), ("daemon", "loop"),
                                  ("worker", "loop_in_rounds"), ("rank", "loop_in_rounds")):
             with self.subTest(victim=victim, scenario=scenario):
-                alpha, beta = self.start_daemons("alpha", "beta")
-                job = self.start_job([alpha, beta], [1, 1], device_rank(scenario))
-                for number in range(2):
-                    job.wait_for(number, "^looping")
-                killed_s = self.kill(victim, alpha, job)
                 said = {"worker": "the GPU worker of job .* on node alpha.* was killed by signal 9",
                         "rank": r"^-5 .*\brank 0\b", "daemon": "alpha"}[victim]
-                self.assert_error(job, 1, said, killed_s, WORKER_LOST_S)
-                if victim == "worker":
-                    self.assert_error(job, 0, said, killed_s, WORKER_LOST_S)
-                job.exit_codes()
-                self.assertTrue(wait_until(lambda d=beta: d.metric("rueda_gpu_workers") == 0, 10))
+                self.kill_on_one_of_two_nodes(victim, scenario, said, WORKER_LOST_S)
                 self.stop_daemons()
                 self.daemons.clear()
 
