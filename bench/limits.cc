@@ -127,14 +127,18 @@ TcpLimit tcp_limit(const Place& from, const Place& to, const std::string& conges
     limit.congestion = link.congestion();
     limit.one_way_GBps = stream_rate(link) / 1e9;
   }
+  limit.two_way_GBps = tcp_two_way_GBps(from, to, congestion);
+  return limit;
+}
+
+double tcp_two_way_GBps(const Place& from, const Place& to, const std::string& congestion) {
   const Link there(from, to, congestion);
   const Link back(to, from, congestion);
   double rate_back = 0;
   std::thread other([&] { rate_back = stream_rate(back); });
   const double rate_there = stream_rate(there);
   other.join();
-  limit.two_way_GBps = (rate_there + rate_back) / 1e9;
-  return limit;
+  return (rate_there + rate_back) / 1e9;
 }
 
 std::optional<double> cache_line_round_trip_ns() {

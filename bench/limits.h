@@ -24,6 +24,8 @@ struct TcpLimit {
 };
 // `congestion` empty: the system's default. Throws Failure when a socket call fails.
 TcpLimit tcp_limit(const Place& from, const Place& to, const std::string& congestion);
+// Of it, the two_way_GBps.
+double tcp_two_way_GBps(const Place& from, const Place& to, const std::string& congestion);
 
 // How long a cache line takes from one CPU to another and back; nothing when this process may use
 // one CPU alone.

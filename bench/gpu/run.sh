@@ -1,12 +1,13 @@
 #!/bin/bash
 # Tables of what one GPU does, in Markdown: reductions beside copies, each as a ratio to the rate of copies that was
 # measured in the same run, and how long small ones take; then the same for whole jobs, from a client's call on, with
-# processes that share the GPU, on one node and on two. Ends with 77 where there is no GPU. Where MPS runs
-# (nvidia-cuda-mps-control -d) the tables are with MPS, and say so.
+# processes that share the GPU, on one node and on two. Ends with 77 where there is no GPU. Where MPS runs the tables are
+# with MPS, and say so; else those of small ones, and of a load beside them, are made once more with an MPS of this
+# script's own, if there is a nvidia-cuda-mps-control.
 #
 #   bench/gpu/run.sh [FOLDER]        what was built is in build/release/bin, or where RUEDA_GPU_BIN says
 #
-# Writes FOLDER/bench.md, FOLDER/jobs.md and FOLDER/bench.json (build/gpu-results).
+# Writes FOLDER/bench.md, FOLDER/jobs.md, FOLDER/jobs-mps.md and FOLDER/bench.json (build/gpu-results).
 set -euo pipefail
 
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
@@ -15,7 +16,7 @@ readonly out="${1:-$root/build/gpu-results}"
 built="$root/build/release/bin"
 if [ -x "$root/bin/rueda-gpu-bench" ]; then built="$root/bin"; fi  # a bundle (deploy/bundle.sh)
 readonly bin="${RUEDA_GPU_BIN:-$built}"
-readonly table="$out/bench.md" jobs="$out/jobs.md"
+readonly table="$out/bench.md" jobs="$out/jobs.md" with_mps="$out/jobs-mps.md"
 
 driver() {
   nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null ||
@@ -55,14 +56,31 @@ job() {
   "$bin/ruedarun" --no-prefix -np "$1" --virtual-nodes "$2" "$bin/rueda-gpu-job-bench" "${@:3}" || wrong+=("$*")
 }
 
-mps="without MPS"
-if pgrep -f nvidia-cuda-mps-control >/dev/null 2>&1; then mps="with MPS"; fi
-wrong=()
-{
-  echo "# All-reduces of device memory by jobs, $mps"
+# Its processes' name is longer than what the kernel keeps of it.
+runs_mps() { grep -lsx nvidia-cuda-mps /proc/[0-9]*/comm >/dev/null; }
+
+# What a neighbour that computes changes, and MPS with it.
+beside() {
+  echo "## Small ones"
+  for ranks in 2 4 8; do job "$ranks" 1 latency; done
+  echo
+  echo "## Small ones, beside a load in the other process"
+  job 2 1 latency --load
+}
+
+# head_of_table TITLE...
+head_of_table() {
+  echo "# $*"
   echo
   echo "$(driver), $(date -u +%F)"
   echo
+}
+
+mps="without MPS"
+if runs_mps; then mps="with MPS"; fi
+wrong=()
+{
+  head_of_table "All-reduces of device memory by jobs, $mps"
   echo "## Large ones on one node: the limit is as many reads and writes as the ranks have, at the rate of copies"
   for ranks in 2 4 8; do job "$ranks" 1 rate; done
   echo
@@ -77,20 +95,38 @@ wrong=()
     RUEDA_INTER_NODE=nccl job 2 2 rate
   fi
   echo
-  echo "## Small ones"
-  for ranks in 2 4 8; do job "$ranks" 1 latency; done
+  beside
   echo
   echo "## The cache of allocations: none, and with frees announced (above: each use is checked with the driver)"
   for cache in none announced; do job 2 1 latency --bytes 8,65536 --cache "$cache"; done
-  echo
-  echo "## Small ones, beside a load in the other process"
-  job 2 1 latency --load
   echo
   echo "## Ten thousand steps"
   job 2 1 growth --steps 10000
 } >"$jobs.new"
 mv "$jobs.new" "$jobs"
 cat "$jobs"
+
+# The machine's own MPS, if one runs, is left as it is; else one of ours runs for as long as the second table takes.
+if ! runs_mps && command -v nvidia-cuda-mps-control >/dev/null; then
+  folder="$(mktemp -d)"
+  export CUDA_MPS_PIPE_DIRECTORY="$folder" CUDA_MPS_LOG_DIRECTORY="$folder"
+  trap 'echo quit | nvidia-cuda-mps-control >/dev/null 2>&1; rm -rf "$table.new" "$jobs.new" "$with_mps.new" "$folder"' EXIT
+  if nvidia-cuda-mps-control -d; then
+    {
+      head_of_table "All-reduces of device memory by jobs, with MPS"
+      beside
+      echo
+      echo "## Large ones on one node"
+      for ranks in 2 4 8; do job "$ranks" 1 rate --bytes 67108864; done
+    } >"$with_mps.new"
+    mv "$with_mps.new" "$with_mps"
+    cat "$with_mps"
+  else
+    wrong+=("nvidia-cuda-mps-control -d")
+  fi
+elif ! runs_mps; then
+  echo "$0: no table with MPS: there is no nvidia-cuda-mps-control" >&2
+fi
 if [ ${#wrong[@]} -gt 0 ]; then
   printf '%s: failed: %s\n' "$0" "${wrong[@]}" >&2
   exit 1

@@ -63,6 +63,7 @@ struct Driver::Functions {
   int (*host_register)(void*, size_t, unsigned int);
   int (*host_unregister)(void*);
   int (*stream_create)(void**, unsigned int);
+  int (*stream_destroy)(void*);
   int (*stream_synchronize)(void*);
   int (*to_device)(Pointer, const void*, size_t, void*);
   int (*to_host)(void*, Pointer, size_t, void*);
@@ -93,12 +94,13 @@ Driver::Functions* Driver::functions() {
     find(functions->device_attribute, "cuDeviceGetAttribute", false);
     find(functions->context_retain, "cuDevicePrimaryCtxRetain");
     find(functions->context_set, "cuCtxSetCurrent");
-    find(functions->memory_info, "cuMemGetInfo_v2", false);
+    find(functions->memory_info, "cuMemGetInfo_v2");
     find(functions->allocate, "cuMemAlloc_v2");
     find(functions->free, "cuMemFree_v2");
     find(functions->host_register, "cuMemHostRegister_v2");
     find(functions->host_unregister, "cuMemHostUnregister");
     find(functions->stream_create, "cuStreamCreate");
+    find(functions->stream_destroy, "cuStreamDestroy_v2");
     find(functions->stream_synchronize, "cuStreamSynchronize");
     find(functions->to_device, "cuMemcpyHtoDAsync_v2");
     find(functions->to_host, "cuMemcpyDtoHAsync_v2");
@@ -162,7 +164,6 @@ void Driver::free(uint64_t address) { cuda_.free(address); }
 uint64_t Driver::free_bytes() const {
   size_t free = 0;
   size_t total = 0;
-  if (cuda_.memory_info == nullptr) return 0;
   check(cuda_.memory_info(&free, &total), "cuMemGetInfo");
   return free;
 }
@@ -188,6 +189,8 @@ void* Driver::make_stream() {
   check(cuda_.stream_create(&stream, kNonBlocking), "cuStreamCreate");
   return stream;
 }
+
+void Driver::free_stream(void* stream) { cuda_.stream_destroy(stream); }
 
 void Driver::synchronize(void* stream) {
   check(cuda_.stream_synchronize(stream), "cuStreamSynchronize");

@@ -34,6 +34,7 @@ class Driver {
   void free_host(std::byte* memory);
 
   void* make_stream();
+  void free_stream(void* stream);
   void synchronize(void* stream);
   void copy_to_device(uint64_t to, const std::byte* from, uint64_t bytes, void* stream);
   void copy_to_host(std::byte* to, uint64_t from, uint64_t bytes, void* stream);

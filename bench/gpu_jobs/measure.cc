@@ -5,7 +5,10 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -184,12 +187,85 @@ class Load {
   std::thread thread_;  // last: it uses the others
 };
 
-int64_t resident_bytes() {
-  std::ifstream file("/proc/self/statm");
+// Of a process; 0: it is gone.
+int64_t resident_bytes(const std::string& process) {
+  std::ifstream file("/proc/" + process + "/statm");
   int64_t total = 0;
   int64_t resident = 0;
   file >> total >> resident;
   return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+struct Process {
+  std::string name;
+  int parent = 0;
+};
+
+// All that can be seen, by number.
+std::map<int, Process> processes() {
+  std::map<int, Process> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    const int pid = std::atoi(entry.path().filename().c_str());
+    std::ifstream file(entry.path() / "stat");
+    std::string line;
+    if (pid <= 0 || !std::getline(file, line)) continue;
+    // "PID (NAME) STATE PARENT ...", and a name may have anything in it.
+    const size_t first = line.find('(') + 1;
+    const size_t last = line.rfind(')');
+    found[pid] = {line.substr(first, last - first), std::atoi(line.c_str() + last + 4)};
+  }
+  return found;
+}
+
+// Adds up what the daemons have that this process's parent has started, and their workers.
+void add_daemons(Growth& sum) {
+  const std::map<int, Process> all = processes();
+  const auto is_launched = [&](int pid) {
+    for (auto at = all.find(pid); at != all.end(); at = all.find(at->second.parent)) {
+      if (at->second.parent == ::getppid()) return true;
+    }
+    return false;
+  };
+  for (const auto& [pid, process] : all) {
+    if (!process.name.starts_with("ruedad") || !is_launched(pid)) continue;
+    ++sum.daemons;
+    sum.daemon_bytes += resident_bytes(std::to_string(pid));
+  }
+}
+
+Growth memory_now(Driver& driver) {
+  Growth now{.rank_bytes = resident_bytes("self")};
+  add_daemons(now);
+  now.device_bytes = -static_cast<int64_t>(driver.free_bytes());
+  return now;
+}
+
+// Rank 0 alone.
+Limit measure_limit(Driver& driver) {
+  constexpr uint64_t kBytes = uint64_t{16} << 20;
+  const std::array<void*, 2> streams{driver.make_stream(), driver.make_stream()};
+  DeviceBuffer memory(driver, 2 * kBytes);
+  const std::array<std::byte*, 2> pinned{driver.allocate_host(kBytes),
+                                         driver.allocate_host(kBytes)};
+  Limit limit;
+  std::atomic<bool> is_over{false};
+  std::thread network([&] {
+    limit.tcp_Bps = rueda::bench::tcp_two_way_GBps({}, {}, "") * 1e9;
+    is_over = true;
+  });
+  const auto start = SteadyClock::now();
+  double copied = 0;
+  while (!is_over) {
+    driver.copy_to_host(pinned[0], memory.address(), kBytes, streams[0]);
+    driver.copy_to_device(memory.address() + kBytes, pinned[1], kBytes, streams[1]);
+    for (void* const stream : streams) driver.synchronize(stream);
+    copied += static_cast<double>(kBytes);
+  }
+  limit.copy_Bps = copied / seconds_since(start);
+  network.join();
+  for (std::byte* const one : pinned) driver.free_host(one);
+  for (void* const stream : streams) driver.free_stream(stream);
+  return limit;
 }
 
 }  // namespace
@@ -216,11 +292,19 @@ Rates measure_rates(Job& job, Driver& driver, uint64_t bytes, int rounds) {
     return slowest(job, {time_reductions(reductions, repeats)})[0];
   };
   reduce(3);  // memory is opened, and all have the same values
-  const int copies = repeats_for(job, copy(3));
+  const int copies = job.nnodes() == 1 ? repeats_for(job, copy(3)) : 0;
   const int reduced = repeats_for(job, reduce(3));
   Rates rates;
   for (int round = 0; round < rounds; ++round) {
-    rates.copy_s.push_back(copy(copies));
+    if (job.nnodes() == 1) {
+      // k ranks' bytes are read, and as many written, as a copy does with one rank's.
+      rates.limit_s.push_back(job.nranks() * copy(copies));
+    } else {
+      job.barrier();
+      if (job.rank() == 0) rates.limits.push_back(measure_limit(driver));
+      rates.limit_s.push_back(
+          slowest(job, {job.rank() == 0 ? rates.limits.back().seconds_for(bytes) : 0})[0]);
+    }
     rates.reduce_s.push_back(reduce(reduced));
   }
   const auto wanted = static_cast<float>(job.nranks());
@@ -292,11 +376,12 @@ Growth measure_growth(Job& job, Driver& driver, int steps) {
   for (int i = 0; i < kTensors; ++i) {
     reductions.push_back(std::make_unique<Reduction>(driver, "step." + std::to_string(i), kBytes));
   }
-  Growth growth;
+  Growth then;
   for (int step = 0; step < steps; ++step) {
     if (step == steps / 10) {
       job.barrier();
-      growth = {resident_bytes(), static_cast<int64_t>(driver.free_bytes())};
+      then = memory_now(driver);
+      job.barrier();
     }
     for (const auto& one : reductions) one->submit(stream);
     for (const auto& one : reductions) one->leave_to(stream);
@@ -304,38 +389,15 @@ Growth measure_growth(Job& job, Driver& driver, int steps) {
     for (const auto& one : reductions) one->wait();
   }
   job.barrier();
-  return {resident_bytes() - growth.resident_bytes,
-          growth.device_bytes - static_cast<int64_t>(driver.free_bytes())};
+  const Growth now = memory_now(driver);
+  job.barrier();
+  return {now.rank_bytes - then.rank_bytes, now.daemon_bytes - then.daemon_bytes, now.daemons,
+          now.device_bytes - then.device_bytes};
 }
 
 double Limit::seconds_for(uint64_t bytes) const {
   const double both = 2.0 * static_cast<double>(bytes);
-  return std::max({both / tcp_Bps, both / out_Bps, both / in_Bps});
-}
-
-Limit measure_limit(Driver& driver) {
-  constexpr uint64_t kBytes = uint64_t{16} << 20;
-  std::array<void*, 2> streams{driver.make_stream(), driver.make_stream()};
-  DeviceBuffer memory(driver, 2 * kBytes);
-  std::array<std::byte*, 2> pinned{driver.allocate_host(kBytes), driver.allocate_host(kBytes)};
-  Limit limit;
-  std::atomic<bool> is_over{false};
-  std::thread network([&] {
-    limit.tcp_Bps = rueda::bench::tcp_limit({}, {}, "").two_way_GBps * 1e9;
-    is_over = true;
-  });
-  const auto start = SteadyClock::now();
-  double copied = 0;
-  while (!is_over) {
-    driver.copy_to_host(pinned[0], memory.address(), kBytes, streams[0]);
-    driver.copy_to_device(memory.address() + kBytes, pinned[1], kBytes, streams[1]);
-    for (void* const stream : streams) driver.synchronize(stream);
-    copied += static_cast<double>(kBytes);
-  }
-  limit.out_Bps = limit.in_Bps = copied / seconds_since(start);
-  network.join();
-  for (std::byte* const one : pinned) driver.free_host(one);
-  return limit;
+  return both / std::min(tcp_Bps, copy_Bps);
 }
 
 }  // namespace rueda::gpu::bench

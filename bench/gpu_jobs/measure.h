@@ -11,11 +11,25 @@
 
 namespace rueda::gpu::bench {
 
-// float32, in place, several in flight, beside copies on the device by rank 0 alone, in turn.
+// What two nodes on one GPU could reach at most: TCP over loopback both ways, and copies to and
+// from pinned memory, at the same time.
+struct Limit {
+  double tcp_Bps = 0;   // both ways together
+  double copy_Bps = 0;  // out, and as much in
+  // Of an all-reduce of `bytes` on two nodes: each sends and gets them once over TCP, and copies
+  // them out and in.
+  double seconds_for(uint64_t bytes) const;
+};
+
+// float32, in place, several in flight; in turn with that, rank 0 alone measures what the limit is
+// made of. By round.
 struct Rates {
-  std::vector<double> reduce_s;  // of one all-reduce, by round
-  std::vector<double> copy_s;    // of a copy of as many bytes as one rank has
-  bool is_right = false;         // what came of it
+  std::vector<double> reduce_s;  // of one all-reduce
+  // One node: of its ranks' bytes, read and written at the rate of copies on the device. Several:
+  // Limit::seconds_for().
+  std::vector<double> limit_s;
+  std::vector<Limit> limits;  // several nodes
+  bool is_right = false;      // what came of it
 };
 Rates measure_rates(rueda::bench::Job& job, Driver& driver, uint64_t bytes, int rounds);
 
@@ -34,23 +48,15 @@ enum class Cache { kNone, kChecked, kAnnounced };
 Latencies measure_latencies(rueda::bench::Job& job, Driver& driver, uint64_t bytes, int iterations,
                             bool has_load, Cache cache);
 
-// What memory costs when it is used again and again.
+// What memory costs when it is used again and again: how much more of it is there after the last
+// step than after a tenth of them.
 struct Growth {
-  int64_t resident_bytes = 0;  // of this process, from a tenth of the steps to the last
-  int64_t device_bytes = 0;    // of the GPU, likewise, whoever has them
+  int64_t rank_bytes = 0;    // resident, of this process
+  int64_t daemon_bytes = 0;  // likewise, of all daemons that this rank's launcher has started, and
+                             // of their GPU workers
+  int daemons = 0;           // so many processes, at the last step
+  int64_t device_bytes = 0;  // of the GPU, whoever has them
 };
 Growth measure_growth(rueda::bench::Job& job, Driver& driver, int steps);
-
-// What two nodes on one GPU could reach at most: TCP over loopback both ways, and copies to and
-// from pinned memory, at the same time. Rank 0 alone.
-struct Limit {
-  double tcp_Bps = 0;  // both ways together
-  double out_Bps = 0;
-  double in_Bps = 0;
-  // Of an all-reduce of `bytes` on two nodes: each sends and gets them once over TCP, and copies
-  // them out and in.
-  double seconds_for(uint64_t bytes) const;
-};
-Limit measure_limit(Driver& driver);
 
 }  // namespace rueda::gpu::bench

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,8 +58,8 @@ class Session {
                                            const rueda_reduce_options* options,
                                            std::string_view group);
   // Tensors in device memory, whose inputs are there when the stream has done what it has now;
-  // RUEDA_NO_STREAM: they are there. Never blocks, but for what streams have been told to wait for:
-  // until that has ended.
+  // RUEDA_NO_STREAM: they are there. Waits for nothing but room. The daemon hears of them when all
+  // has ended that streams have been told to wait for.
   Result<rueda_handle> submit_on_device(std::vector<TensorRequest> requests, void* stream);
   // The stream goes on when the operation has ended, well or not. The handle stays.
   Status wait_on_stream(rueda_handle handle, void* stream);
@@ -121,7 +122,7 @@ class Session {
     bool is_done = false;
     bool is_ok = false;
     bool is_on_device = false;
-    bool is_stream_waited = false;  // and in flight
+    uint64_t stream_wait = 0;  // its number in stream_waits_, while a stream waits for it
 
     void begin(Handle& of);
     // A staged one's, that somebody is to copy to the device, or has.
@@ -230,6 +231,7 @@ class Session {
   void take_back_locked(Handle& handle);
   // Whoever waits for it on a stream goes on.
   void end_on_device_locked(Operation& operation);
+  void show_held_back_locked();
   bool is_unread_locked(uint64_t ticket);
   void watch_streams();
 
@@ -290,8 +292,15 @@ class Session {
   std::mutex staging_mutex_;
   uint64_t staged_submissions_ = 0;
   uint64_t device_submissions_ = 0;
-  uint64_t stream_waits_ = 0;      // operations in flight that streams wait for
-  uint64_t all_stream_waits_ = 0;  // so far
+  std::set<uint64_t> stream_waits_;  // of operations in flight: their numbers, which only grow
+  uint64_t all_stream_waits_ = 0;    // so far: the last number
+  // What the daemon does not see yet: a stream may come to its input only when it has the results
+  // of others, which the daemon must not put into one batch with it.
+  struct HeldBack {
+    Handle* handle = nullptr;
+    uint64_t behind = 0;  // until no number up to this one is in stream_waits_
+  };
+  std::deque<HeldBack> held_back_;  // in the order of submission
   // Tickets that ended, with an error, before their streams had announced them: until they do, a
   // later ticket cannot have their place.
   std::vector<uint64_t> unread_;

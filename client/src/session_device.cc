@@ -128,13 +128,9 @@ Result<rueda_handle> Session::submit_on_device(std::vector<TensorRequest> reques
     }
   }
   lock.lock();
-  const auto may_go_on = [&] {
-    return over_ || (stream_waits_ == 0 && has_room_locked(requests.size()));
-  };
-  if (!may_go_on()) wait_until(lock, may_go_on, std::nullopt);
-  if (over_) {
+  if (Status reason = wait_for_room(lock, requests.size()); !reason.is_ok()) {
     lock.unlock();
-    return refuse(handle, *over_);
+    return refuse(handle, std::move(reason));
   }
   for (size_t i = 0; i < requests.size(); ++i) {
     handle.operations[i].name = *names_.emplace(requests[i].name()).first;
@@ -153,7 +149,21 @@ Result<rueda_handle> Session::submit_on_device(std::vector<TensorRequest> reques
   for (const Operation& operation : handle.operations) {
     if (operation.staged) ++staged_submissions_;
   }
-  return over_ ? handle.id : show_locked(handle);
+  if (over_) return handle.id;
+  if (stream_waits_.empty() || stream == RUEDA_NO_STREAM) return show_locked(handle);
+  held_back_.push_back({&handle, all_stream_waits_});
+  return handle.id;
+}
+
+void Session::show_held_back_locked() {
+  const auto may_be_shown = [this] {
+    return stream_waits_.empty() || *stream_waits_.begin() > held_back_.front().behind;
+  };
+  while (!held_back_.empty() && may_be_shown()) {
+    Handle& handle = *held_back_.front().handle;
+    held_back_.pop_front();
+    show_locked(handle);
+  }
 }
 
 Status Session::announce(Handle& handle, void* stream) {
@@ -193,9 +203,10 @@ void Session::end_on_device_locked(Operation& operation) {
   const uint64_t ticket = operation.record.ticket;
   counters_->release(ticket);
   if (!counters_->is_announced(ticket)) unread_.push_back(ticket);
-  if (std::exchange(operation.is_stream_waited, false) && --stream_waits_ == 0) {
-    watch_changed_.notify_all();
-  }
+  if (operation.stream_wait == 0) return;
+  stream_waits_.erase(std::exchange(operation.stream_wait, 0));
+  if (stream_waits_.empty()) watch_changed_.notify_all();
+  show_held_back_locked();
 }
 
 bool Session::is_unread_locked(uint64_t ticket) {
@@ -239,9 +250,9 @@ Status Session::wait_on_stream(rueda_handle id, void* stream) {
       waits.push_back(std::move(wait));
       if (operation.is_done) continue;
       is_in_flight = true;
-      if (std::exchange(operation.is_stream_waited, true)) continue;
-      ++stream_waits_;
-      ++all_stream_waits_;
+      if (operation.stream_wait != 0) continue;
+      operation.stream_wait = ++all_stream_waits_;
+      stream_waits_.insert(operation.stream_wait);
     }
     if (is_in_flight && !watchdog_.joinable()) {
       // The application's signals are for its own threads.
@@ -272,11 +283,11 @@ Status Session::wait_on_stream(rueda_handle id, void* stream) {
 void Session::watch_streams() {
   Lock lock(mutex_);
   while (!watchdog_stops_) {
-    if (stream_waits_ == 0) {
+    if (stream_waits_.empty()) {
       watch_changed_.wait(lock);
     } else {
       wait_until(
-          lock, [this] { return watchdog_stops_ || stream_waits_ == 0; }, std::nullopt);
+          lock, [this] { return watchdog_stops_ || stream_waits_.empty(); }, std::nullopt);
     }
   }
 }

@@ -202,6 +202,7 @@ void Session::end_all(Status reason) {
   // The code alone would read as success.
   if (reason.is_ok()) reason = {Code::kInternal, "the daemon ended the job without a reason"};
   over_ = std::move(reason);
+  held_back_.clear();
   for (Operation*& place : in_flight_) {
     if (place == nullptr) continue;
     Operation* operation = std::exchange(place, nullptr);

@@ -18,6 +18,9 @@ SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "b
 FAKE_CUDA = os.path.join(BUILD_DIR, "lib", "librueda_fake_cuda.so")
 FAKE = os.path.join(BUILD_DIR, "lib", "librueda_gpu_test_fake.so")
 
+# Of the test of memory that grows; in tests/long.sh more.
+STEPS = os.environ.get("RUEDA_GROWTH_STEPS", "200")
+
 os.environ["RUEDA_FAKE_GPU_BYTES"] = str(64 << 20)
 
 
@@ -93,7 +96,7 @@ class JobBench(unittest.TestCase):
             command = [os.path.join(BUILD_DIR, "bin", "ruedarun"), "--no-prefix", "-np", str(ranks), "--virtual-nodes",
                        str(nodes), os.path.join(BUILD_DIR, "bin", "rueda-gpu-job-bench"), *words]
             return subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment,
-                                  check=False, timeout=120)
+                                  check=False, timeout=600)
 
     def rows_of(self, done, codes=(0,)):
         self.assertIn(done.returncode, codes, done.stdout + done.stderr)
@@ -106,8 +109,11 @@ class JobBench(unittest.TestCase):
             done = self.run_job(ranks, nodes, "rate", "--bytes", "4096,65536", "--rounds", "2")
             rows = self.rows_of(done)
             self.assertEqual([row[0] for row in rows], ["4096", "65536"])
-            self.assertEqual([row[5] for row in rows], ["yes"] * 2)
-            self.assertTrue(all(float(row[3]) > 0 for row in rows), rows)
+            self.assertEqual([row[6] for row in rows], ["yes"] * 2)
+            aim = 0.85 if nodes == 1 else 0.8
+            for row in rows:
+                self.assertGreater(float(row[3]), 0)
+                self.assertEqual(row[5], "yes" if float(row[3]) >= aim else "no")
             self.assertEqual("TCP over loopback" in done.stdout, nodes == 2)
 
     def test_latencies_alone_and_beside_a_load(self):
@@ -115,12 +121,18 @@ class JobBench(unittest.TestCase):
             rows = self.rows_of(self.run_job(2, 1, "latency", "--bytes", "8", "--iterations", "5", *words))
             self.assertEqual([row[0] for row in rows], ["8"])
             self.assertTrue(all(float(cell) > 0 for cell in rows[0][:5]), rows)
-            self.assertEqual(len(rows[0]) > 5 and float(rows[0][5]) > 0, "--load" in words)
+            if "--load" in words:
+                self.assertGreater(float(rows[0][5]), 0)
+            else:
+                judged = [float(rows[0][1]) < 40, float(rows[0][3]) < 80]
+                self.assertEqual(rows[0][5], ", ".join("yes" if is_so else "no" for is_so in judged))
 
     def test_growth(self):
         # A sanitizer keeps what was freed.
         codes = (0, 1) if os.environ.get("RUEDA_TEST_SANITIZED") == "1" else (0,)
-        self.assertEqual(self.rows_of(self.run_job(2, 1, "growth", "--steps", "50"), codes)[0][0], "50")
+        row, = self.rows_of(self.run_job(2, 2, "growth", "--steps", STEPS), codes)
+        self.assertEqual(row[0], STEPS)
+        self.assertRegex(row[2], r"\(4\)$", "two daemons, and a worker of each")
 
     def test_says_that_there_is_no_driver(self):
         done = self.run_job(2, 1, "growth", has_driver=False)

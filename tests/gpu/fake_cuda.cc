@@ -32,6 +32,7 @@ constexpr int kInvalidContext = 201;
 constexpr int kNotFound = 500;
 constexpr int kNotReady = 600;
 constexpr size_t kStagingBytes = size_t{8} << 20;
+constexpr uint64_t kMemoryBytes = uint64_t{4} << 30;
 
 int to_result(const Status& status) {
   if (status.is_ok()) return kSuccess;
@@ -47,7 +48,7 @@ std::string variable(const char* name) {
 struct Gpu {
   explicit Gpu(int ordinal)
       : gpu({.ordinal = ordinal,
-             .memory_bytes = uint64_t{4} << 30,
+             .memory_bytes = kMemoryBytes,
              .folder = variable("RUEDA_FAKE_GPU")}),
         device(gpu),
         runner(gpu),
@@ -240,6 +241,12 @@ int cuMemGetAddressRange_v2(CuPointer* base, size_t* bytes, CuPointer address) {
   return put(bytes, size_t{found.value().bytes});
 }
 
+// Of all GPUs together.
+int cuMemGetInfo_v2(size_t* free, size_t* total) {
+  *total = kMemoryBytes;
+  *free = kMemoryBytes - fake::Block::taken_bytes(variable("RUEDA_FAKE_GPU"));
+  return kSuccess;
+}
 int cuMemAlloc_v2(CuPointer* address, size_t bytes) {
   return allocate(address, bytes, Sharing::kIpc);
 }

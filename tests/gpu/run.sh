@@ -33,8 +33,9 @@ mkdir -p "$out"
 
 "$RUEDA_GPU_BIN/gpu_test" >"$out/tests.txt" || { cat "$out/tests.txt"; exit 1; }
 "$RUEDA_GPU_BIN/gpu_conformance_test" --gtest_filter='*/cuda' >"$suite" || { cat "$suite"; exit 1; }
-# What needs two GPUs is skipped where there is one, and communicators where there is no NCCL.
-if grep '\[  SKIPPED \]' "$suite" | grep -qvE 'GpuPeer|GpuCommunicator'; then
+# What needs two GPUs is skipped where there is one, and communicators where there is no NCCL. GoogleTest begins the line of
+# their number in the same way.
+if grep -E '^\[  SKIPPED \] .*/cuda' "$suite" | grep -qvE 'GpuPeer|GpuCommunicator'; then
   grep -m 1 -A 1 ': Skipped' "$suite" || true
   # A driver that is there and does not work is no reason to skip anything.
   if [ -e /proc/driver/nvidia/version ]; then
@@ -50,10 +51,32 @@ export RUEDA_TEST_GPU=cuda RUEDA_TEST_PYTHON="${RUEDA_TEST_PYTHON:-python3}"
 build="$(dirname "$RUEDA_GPU_BIN")"
 failed=()
 
+# What is touched on the GPU is looked at by compute-sanitizer, if there is one. Errors of calls are the suite's own, which
+# provokes them, and the test of a sticky error touches what is not there.
+sanitizer="$(PATH="$PATH:/usr/local/cuda/bin" command -v compute-sanitizer || true)"
+if [ -n "$sanitizer" ]; then
+  : >"$out/sanitizer.txt"
+  for tool in memcheck racecheck synccheck; do
+    echo "== $tool" >>"$out/sanitizer.txt"
+    options=(--tool "$tool" --error-exitcode 9)
+    if [ "$tool" = memcheck ]; then options+=(--report-api-errors no); fi
+    if "$sanitizer" "${options[@]}" "$RUEDA_GPU_BIN/gpu_conformance_test" \
+      --gtest_filter='*/cuda-*AStickyErrorIsEveryCallsError*' >>"$out/sanitizer.txt" 2>&1; then
+      echo "sanitizer: $tool: $(grep 'ERROR SUMMARY' "$out/sanitizer.txt" | tail -n 1)"
+    else
+      failed+=("compute-sanitizer --tool $tool")
+      grep -m 5 '^=========' "$out/sanitizer.txt" || true
+    fi
+  done
+else
+  echo "sanitizer: skipped: there is no compute-sanitizer in PATH or /usr/local/cuda/bin"
+fi
+
 # run_jobs NAME TEST: what it says goes to NAME.txt. All are run, whatever becomes of them.
 run_jobs() {
   if "$RUEDA_TEST_PYTHON" "$root/$2" "$build" "$root" >"$out/$1.txt" 2>&1; then
     echo "$1: $(tail -n 1 "$out/$1.txt")"
+    grep "\.\.\. skipped '" "$out/$1.txt" | grep -v 'a fake GPU' || true
   else
     failed+=("$1")
     grep -E '^(FAIL|ERROR): ' "$out/$1.txt" || tail -n 20 "$out/$1.txt"
@@ -69,15 +92,18 @@ if "$RUEDA_TEST_PYTHON" -c 'import numpy'; then
     echo "nccl: skipped: there is no libnccl.so.2, and RUEDA_NCCL_LIBRARY names none"
   fi
   run_jobs gpus tests/integration/device_gpus_test.py
+  run_jobs containers tests/integration/device_containers_test.py
 else
-  echo "jobs, adds, nccl, gpus: skipped: $RUEDA_TEST_PYTHON has no numpy"
+  echo "jobs, adds, nccl, gpus, containers: skipped: $RUEDA_TEST_PYTHON has no numpy"
 fi
 if "$RUEDA_TEST_PYTHON" -c 'import torch; assert torch.cuda.is_available()' 2>"$out/torch.txt"; then
   run_jobs torch tests/integration/device_torch_test.py
+  PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True run_jobs torch-expandable tests/integration/device_torch_test.py
   mkdir -p "$out/timelines"
   RUEDA_TEST_TIMELINES="$(cd "$out/timelines" && pwd)" run_jobs training tests/gpu/training_test.py
+  grep ' ms$' "$out/training.txt" || true
 else
-  echo "torch, training: skipped: $RUEDA_TEST_PYTHON has no PyTorch with CUDA"
+  echo "torch, torch-expandable, training: skipped: $RUEDA_TEST_PYTHON has no PyTorch with CUDA"
 fi
 "$root/bench/gpu/run.sh" "$out" || failed+=("bench/gpu/run.sh")
 if [ ${#failed[@]} -gt 0 ]; then

@@ -1,13 +1,16 @@
-"""A rank of training_test.py: trains one of torchvision's networks, and prints the losses of its batches as JSON.
+"""A rank of training_test.py: trains one of torchvision's networks, and prints the losses of its batches as JSON, and how
+long a step takes, in ms.
 
     train_rank.py SIDE MODEL DEVICE STEPS RANKS
 
 SIDE: alone (one process that computes what all RANKS would, one after the other), ddp (backend "rueda"), hvd
-(DistributedOptimizer). Each rank has pictures of its own; rank r's losses are the same on all sides, but for rounding."""
+(DistributedOptimizer), apart (each rank by itself: what a step takes where nothing is communicated). Each rank has pictures of its own; rank r's losses are the same on all sides, but for rounding."""
 
 import json
 import os
+import statistics
 import sys
+import time
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -48,14 +51,16 @@ def train_alone(model, device, steps, ranks):
 
 
 def train(model, optimizer, device, steps, rank):
-    losses = []
+    """Losses, and the median of a step's ms but for the first ones."""
+    losses, ends = [], []
     for batch in batches_of(rank, steps, device):
         optimizer.zero_grad()
         loss = loss_of(model, batch)
         loss.backward()
         optimizer.step()
-        losses.append(loss.item())
-    return losses
+        losses.append(loss.item())  # behind all that the stream has
+        ends.append(time.monotonic())
+    return losses, 1e3 * statistics.median(after - before for before, after in zip(ends[1:], ends[2:]))
 
 
 def main():
@@ -75,14 +80,16 @@ def main():
         dist.init_process_group("rueda")
         # Statistics of batches are each rank's own, as when they are computed one after the other.
         wrapped = torch.nn.parallel.DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True)
-        losses = train(wrapped, sgd(model), device, steps, hvd.rank())
+        losses, step_ms = train(wrapped, sgd(model), device, steps, hvd.rank())
         dist.destroy_process_group()
+    elif side == "apart":
+        losses, step_ms = train(model, sgd(model), device, steps, hvd.rank())
     else:
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
         optimizer = hvd.DistributedOptimizer(sgd(model), named_parameters=model.named_parameters())
-        losses = train(model, optimizer, device, steps, hvd.rank())
+        losses, step_ms = train(model, optimizer, device, steps, hvd.rank())
     submissions = hvd.allreduce(torch.tensor(float(_on_device())), op=hvd.Min, name="submissions").item()
-    print(json.dumps({"rank": hvd.rank(), "losses": losses, "on_device": submissions}), flush=True)
+    print(json.dumps({"rank": hvd.rank(), "losses": losses, "on_device": submissions, "step_ms": step_ms}), flush=True)
     hvd.shutdown()
 
 

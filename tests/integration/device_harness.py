@@ -49,6 +49,12 @@ class DeviceIntegrationTest(IntegrationTest):
                                               daemon.output()))
         return int(found[-1])
 
+    def free_bytes(self):
+        """Of the GPU, those that nobody has."""
+        reader = self.start([PYTHON, os.path.join(SOURCE, "tests", "integration", "device_free.py")])
+        self.assertEqual(reader.exit_code(), 0, reader.output())
+        return int(reader.output().split()[-1])
+
     def kill(self, victim, daemon, job):
         """The "daemon", its "worker", or rank 0. When it was."""
         killed_s = time.monotonic()

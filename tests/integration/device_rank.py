@@ -11,8 +11,8 @@ from device_across import (across, across_again, across_known, across_large, acr
                            without_context)
 from device_nccl import grouped_beside_a_lock, joined, late_stream, one, rounded, sets, too_many_sets
 from device_staged import beyond_staging, counted, forgotten, two_groups, two_streams, unasked, unwaited
-from device_support import (AVERAGE, DTYPES, LIBRARY, MAX, MIN, PRODUCT, SUM, DeviceError, Gate, Gpu, Pinned,
-                            allreduce_async, broadcast_async, check, grouped_async, stats, tensor, wait, wait_on)
+from device_support import (AVERAGE, DTYPES, LIBRARY, MAX, MIN, NO_STREAM, PRODUCT, SUM, DeviceError, Gate, Gpu, Pinned,
+                            allreduce_async, broadcast_async, check, grouped_async, is_done, stats, tensor, wait, wait_on)
 from device_tools import COUNT, Buffer, address_of, expect, nearly_same, same_bits, say, size_of, values
 
 OPERATORS = {SUM: rueda.Sum, AVERAGE: rueda.Average, MIN: rueda.Min, MAX: rueda.Max, PRODUCT: rueda.Product}
@@ -117,21 +117,55 @@ def streams(gpu):
     say("ok streams")
 
 
+def ahead(gpu):
+    """The host runs ahead of a stream in which each input is the result before; nothing that is behind holds up others."""
+    gate, stream = Gate(gpu), gpu.stream()
+    ranks, chain = rueda.size(), 8
+    for step in range(3):
+        buffer = Buffer(gpu, np.ones(COUNT, np.float64))
+        free = Buffer(gpu, np.full(COUNT, step, np.float32))
+        gate.stop(stream)
+        begin, handles = time.monotonic(), []
+        for number in range(chain):
+            handles.append(allreduce_async(f"ahead.{number}", buffer.at, buffer.at, [COUNT], "float64", SUM, stream))
+            wait_on(stream, handles[-1])
+        beside = allreduce_async("beside", free.at, free.at, [COUNT], "float32")
+        expect(time.monotonic() - begin < 10, "a submission has waited for a stream")
+        got = rueda.allreduce(np.full(COUNT, step, np.float32), op=rueda.Sum, name="host")
+        expect((got == step * ranks).all(), f"host memory in step {step}: {got[:4]}")
+        expect(not gpu.is_idle(stream) and not is_done(handles[0]) and (buffer.get() == 1).all(), "nothing is ready")
+        gate.open()
+        if step == 1:
+            gpu.synchronize(stream)
+        for handle in reversed(handles):
+            wait(handle)
+        wait(beside)
+        gpu.synchronize(stream)
+        expect((buffer.get() == float(ranks) ** chain).all(), f"a chain in step {step}: {buffer.get()[:4]}")
+        expect((free.get() == step * ranks).all(), f"beside it in step {step}: {free.get()[:4]}")
+    say("ok ahead")
+
+
 def crossed(gpu):
-    """What rank 0's stream has between two tensors, the others give in the other order."""
+    """What rank 0's stream has between two tensors, the others give in the other order; they wait for the first of them
+    where it does not depend on that stream."""
     stream = gpu.stream()
-    one, other = Buffer(gpu, np.full(COUNT, 1, np.float32)), Buffer(gpu, np.full(COUNT, 2, np.float32))
-    if rueda.rank() == 0:
-        first = allreduce_async("one", one.at, one.at, [COUNT], "float32", SUM, stream)
-        wait_on(stream, first)
-        second = allreduce_async("other", other.at, other.at, [COUNT], "float32", SUM, stream)
-    else:
-        time.sleep(0.3)
-        second = allreduce_async("other", other.at, other.at, [COUNT], "float32")
-        first = allreduce_async("one", one.at, one.at, [COUNT], "float32")
-    wait(first)
-    wait(second)
-    expect((one.get() == rueda.size()).all() and (other.get() == 2 * rueda.size()).all(), "crossed")
+    for of_other in (stream, NO_STREAM):
+        one, other = Buffer(gpu, np.full(COUNT, 1, np.float32)), Buffer(gpu, np.full(COUNT, 2, np.float32))
+        if rueda.rank() == 0:
+            first = allreduce_async("one", one.at, one.at, [COUNT], "float32", SUM, stream)
+            wait_on(stream, first)
+            second = allreduce_async("other", other.at, other.at, [COUNT], "float32", SUM, of_other)
+        else:
+            time.sleep(0.3)
+            second = allreduce_async("other", other.at, other.at, [COUNT], "float32")
+            if of_other is NO_STREAM:
+                wait(second)
+            first = allreduce_async("one", one.at, one.at, [COUNT], "float32")
+        wait(first)
+        if rueda.rank() == 0 or of_other is not NO_STREAM:
+            wait(second)
+        expect((one.get() == rueda.size()).all() and (other.get() == 2 * rueda.size()).all(), "crossed")
     say("ok crossed")
 
 
@@ -349,6 +383,27 @@ def loop_in_rounds(gpu):
     loop(gpu, 5 << 20)
 
 
+def loop_large(gpu):
+    """So large, and so many at a time, that the GPU is nearly always at one of them."""
+    count = int(os.environ["RUEDA_TEST_COUNT"])
+    buffers = [Buffer(gpu, np.zeros(count, np.float32)) for _ in range(3)]
+    handles = []
+    step = 0
+    try:
+        while True:
+            if len(handles) == len(buffers):
+                wait(handles.pop(0))
+            at = buffers[step % len(buffers)].at
+            handles.append(allreduce_async(f"large.{step % len(buffers)}", at, at, [count], "float32", MAX))
+            step += 1
+            if step == 20:
+                say("looping")
+    except DeviceError as error:
+        say(f"error {error.code} at {time.monotonic()} {error}")
+    say("released")
+    sys.exit(3)
+
+
 def stuck(gpu):
     """Rank 0's stream waits for what rank 1 never gives."""
     stream = gpu.stream()
@@ -359,22 +414,27 @@ def stuck(gpu):
         time.sleep(1000)
     handle = allreduce_async("stuck", buffer.at, buffer.at, [COUNT], "float32", SUM, stream)
     wait_on(stream, handle)
+    behind = allreduce_async("behind", buffer.at, buffer.at, [COUNT], "float32", SUM, stream)
+    wait_on(stream, behind)
     say("stuck")
     gpu.synchronize(stream)  # no other thread of this program is in librueda
     say("released")
-    try:
-        wait(handle)
-    except DeviceError as error:
-        say(f"error {error.code} at {time.monotonic()} {error}")
+    for one in (behind, handle):
+        try:
+            wait(one)
+            expect(False, "there was a result without rank 1")
+        except DeviceError as error:
+            told = error
+    say(f"error {told.code} at {time.monotonic()} {told}")
     time.sleep(0.5)  # who is told looks at what is left
     sys.exit(3)
 
 
 SCENARIOS = {function.__name__: function
-             for function in (same, alike, broadcast, group, streams, crossed, skipped, recycle, announced, across,
+             for function in (same, alike, broadcast, group, streams, ahead, crossed, skipped, recycle, announced, across,
                               across_known, across_again, across_large, across_many, across_streams, without_context,
                               beyond, mismatch, large, rounds, too_large, mixed, late, leaver, refused, loop,
-                              loop_in_rounds, stuck, beyond_staging, counted, forgotten, two_groups, two_streams,
+                              loop_in_rounds, loop_large, stuck, beyond_staging, counted, forgotten, two_groups, two_streams,
                               unasked, unwaited, grouped_beside_a_lock, joined, late_stream, one, rounded, sets,
                               too_many_sets)}
 

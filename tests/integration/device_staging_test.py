@@ -36,7 +36,7 @@ class DeviceStagingTest(DeviceIntegrationTest):
 
     def test_streams(self):
         for mode in ("locked", "negotiate"):
-            self.run_job(2, "streams", "crossed", "skipped", "two_streams", "across_streams", "late",
+            self.run_job(2, "streams", "ahead", "crossed", "skipped", "two_streams", "across_streams", "late",
                          extra=["--coordination", mode])
             self.stop_daemons()
             self.daemons.clear()

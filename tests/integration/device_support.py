@@ -99,6 +99,11 @@ class Gpu:
     def free(self, address):
         self("cuMemFree_v2", c_uint64(address))
 
+    def free_bytes(self):
+        free, total = c_size_t(), c_size_t()
+        self("cuMemGetInfo_v2", byref(free), byref(total))
+        return free.value
+
     def write(self, address, array):
         self("cuMemcpyHtoD_v2", c_uint64(address), array.ctypes.data_as(c_void_p), c_size_t(array.nbytes))
 

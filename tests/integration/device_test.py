@@ -8,12 +8,14 @@ import signal
 import time
 
 import harness
-from device_harness import DeviceIntegrationTest, device_rank, needs_fake
-from harness import SLOWNESS, wait_until
+from device_harness import IS_REAL, DeviceIntegrationTest, device_rank, needs_fake
+from harness import PATIENCE_S, SLOWNESS, wait_until
 
 RANK_LOST_S = 2.0 * SLOWNESS
 # A worker that is lost is waited for, so that nothing touches memory when the ranks are told.
 WORKER_LOST_S = 4.0 * SLOWNESS
+# What a driver keeps for itself, or gives back a little later.
+MEMORY_NOISE = 64 << 20 if IS_REAL else 0
 
 
 class DeviceTest(DeviceIntegrationTest):
@@ -36,7 +38,7 @@ class DeviceTest(DeviceIntegrationTest):
 
     def test_streams_wait_for_each_other_without_the_host(self):
         for mode in ("locked", "negotiate"):
-            self.run_job(2, "streams", extra=["--coordination", mode])
+            self.run_job(2, "streams", "ahead", extra=["--coordination", mode])
             self.stop_daemons()
             self.daemons.clear()
 
@@ -95,7 +97,7 @@ class DeviceTest(DeviceIntegrationTest):
         self.run_between_nodes([2, 1], "alike", "broadcast", "group")
 
     def test_streams_wait_for_other_nodes(self):
-        self.run_between_nodes([2, 2], "streams", "crossed", "skipped")
+        self.run_between_nodes([2, 2], "streams", "ahead", "crossed", "skipped")
 
     def test_memory_that_comes_again_on_several_nodes(self):
         self.run_between_nodes([1, 1], "recycle", "mismatch")
@@ -109,6 +111,12 @@ class DeviceTest(DeviceIntegrationTest):
         self.stop_daemons()
         self.daemons.clear()
         self.run_between_nodes([1, 1, 1], "rounds", extra=["--coordination", "negotiate"])
+
+    def test_halving_and_doubling(self):
+        self.run_between_nodes([2, 1], "alike", "rounds", extra=["--algorithm", "halving-doubling"])
+        self.stop_daemons()
+        self.daemons.clear()
+        self.run_between_nodes([1, 1, 1], "rounds", "group", extra=["--algorithm", "halving-doubling"])
 
     def test_host_memory_behind_device_memory_that_is_late(self):
         for mode in ("locked", "negotiate"):
@@ -146,6 +154,25 @@ class DeviceTest(DeviceIntegrationTest):
                 said = {"worker": "the GPU worker of job .* on node alpha.* was killed by signal 9",
                         "rank": r"^-5 .*\brank 0\b", "daemon": "alpha"}[victim]
                 self.kill_on_one_of_two_nodes(victim, scenario, said, WORKER_LOST_S)
+                self.stop_daemons()
+                self.daemons.clear()
+
+    @needs_fake
+    def test_a_sticky_error_in_any_phase_ends_the_job_and_releases_all_streams(self):
+        # Of a batch in rounds: waits, reductions, copies out, copies in, scattering, counters, of the first one and later.
+        for after in (0, 1, 2, 3, 4, 5, 7, 9, 12, 17, 40):
+            with self.subTest(after=after):
+                self.env["RUEDA_FAKE_GPU_LOSE_AFTER"] = str(after)
+                alpha, = self.start_daemons("alpha")
+                del self.env["RUEDA_FAKE_GPU_LOSE_AFTER"]
+                beta, = self.start_daemons("beta")
+                job = self.start_job([alpha, beta], [1, 1], device_rank("loop_in_rounds"))
+                for number in range(2):
+                    self.assert_error(job, number, "the GPU worker of job .* on node alpha.*the device has fallen off",
+                                      time.monotonic(), PATIENCE_S)
+                job.exit_codes()
+                self.assertEqual(alpha.metric("rueda_gpu_worker_losses_total"), 1)
+                self.assertTrue(wait_until(lambda d=beta: d.metric("rueda_gpu_workers") == 0, 10))
                 self.stop_daemons()
                 self.daemons.clear()
 
@@ -218,6 +245,22 @@ class DeviceTest(DeviceIntegrationTest):
             self.assertTrue(wait_until(lambda: daemon.metric("rueda_gpu_workers") == 0, 10))
             self.assertEqual(daemon.metric("rueda_gpu_memories"), 0)
         self.assertEqual(daemon.metric("rueda_gpu_worker_losses_total"), 0)
+
+    def test_memory_of_who_is_killed_while_a_kernel_has_it_returns_to_the_gpu(self):
+        count = (64 if IS_REAL else 1) << 20
+        self.env["RUEDA_TEST_COUNT"] = str(count)
+        daemon, = self.start_daemons("alpha")
+        before = self.free_bytes()
+        for victim, said in (("rank", r"^-5 .*\brank 0\b"), ("worker", "the GPU worker of job .* was killed by signal 9")):
+            job = self.start_job([daemon], [2], device_rank("loop_large"))
+            for number in range(2):
+                job.wait_for(number, "^looping")
+            self.assertLessEqual(self.free_bytes(), before - 2 * 3 * 4 * count, "what the ranks have")
+            killed_s = self.kill(victim, daemon, job)
+            self.assert_error(job, 1, said, killed_s, RANK_LOST_S if victim == "rank" else WORKER_LOST_S)
+            job.exit_codes()
+            self.assertTrue(wait_until(lambda: daemon.metric("rueda_gpu_workers") == 0, 10))
+            self.assertGreaterEqual(self.free_bytes(), before - MEMORY_NOISE, victim)
 
     def test_a_rank_that_leaves_with_device_memory_under_way_is_an_error_that_names_it(self):
         for nodes in (["alpha"], ["alpha", "beta"]):

@@ -317,10 +317,10 @@ RUEDA_API int rueda_join(int64_t timeout_ms, int32_t* last_rank);
  * there when it has done what it has at the time of the call. */
 #define RUEDA_NO_STREAM ((void*)-1)
 
-/* As rueda_allreduce_async and so on. Return without waiting for the stream or other ranks; but
- * while a stream waits by rueda_device_wait for operations in flight, wait for these. The first
- * call of a process waits for the worker's start. Until the operation has ended, inputs and outputs
- * are left alone and stay allocated. */
+/* As rueda_allreduce_async and so on. Return without waiting for the stream or other ranks. What
+ * is submitted with a stream while streams wait by rueda_device_wait begins after these waits. The
+ * first call of a process waits for the worker's start. Until the operation has ended, inputs and
+ * outputs are left alone and stay allocated. */
 RUEDA_API int rueda_device_allreduce_async(const rueda_tensor* tensor,
                                            const rueda_reduce_options* options, void* stream,
                                            rueda_handle* handle);

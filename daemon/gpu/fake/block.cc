@@ -3,9 +3,11 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -40,9 +42,10 @@ Block::Block(uint64_t id, std::string path, UniqueFd file, Header* header)
     : id_(id),
       sharing_(header->sharing),
       path_(std::move(path)),
+      file_(std::move(file)),
       header_(header),
       data_(reinterpret_cast<std::byte*>(header) + kHeaderBytes, header->bytes) {
-  if (sharing_ == Sharing::kFd) file_ = std::move(file);
+  ::flock(file_.get(), LOCK_SH);
 }
 
 Result<std::shared_ptr<Block>> Block::create(const std::string& folder, uint64_t id,
@@ -70,6 +73,19 @@ Result<std::shared_ptr<Block>> Block::open(const std::string& folder, uint64_t i
   if (at == MAP_FAILED) return no_file(Code::kResourceExhausted, path);
   return std::shared_ptr<Block>(
       new Block(id, std::move(path), std::move(file), static_cast<Header*>(at)));
+}
+
+uint64_t Block::taken_bytes(const std::string& folder) {
+  uint64_t bytes = 0;
+  if (folder.empty()) return bytes;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const UniqueFd file(::open(entry.path().c_str(), O_RDWR | O_CLOEXEC));
+    struct stat facts {};
+    if (!file.is_open() || ::fstat(file.get(), &facts) != 0) continue;  // freed meanwhile
+    if (::flock(file.get(), LOCK_EX | LOCK_NB) == 0) continue;
+    bytes += static_cast<uint64_t>(facts.st_size);
+  }
+  return bytes;
 }
 
 Block::~Block() { ::munmap(header_, kHeaderBytes + data_.size()); }

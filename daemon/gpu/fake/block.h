@@ -25,6 +25,9 @@ class Block {
                                                Sharing sharing, uint64_t bytes);
   // What another process has created. kNotFound when there is no such file.
   static Result<std::shared_ptr<Block>> open(const std::string& folder, uint64_t id);
+  // Of all that is in a folder and not freed: bytes that some process has that still lives. What
+  // only dead ones had returns to the GPU.
+  static uint64_t taken_bytes(const std::string& folder);
   ~Block();
   Block(const Block&) = delete;
   Block& operator=(const Block&) = delete;
@@ -44,7 +47,7 @@ class Block {
   const uint64_t id_;
   const Sharing sharing_;
   const std::string path_;  // empty: it has no name
-  UniqueFd file_;           // of Sharing::kFd
+  UniqueFd file_;           // locked, as long as somebody has it
   Header* const header_;
   const std::span<std::byte> data_;
 };

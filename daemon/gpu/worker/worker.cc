@@ -139,7 +139,7 @@ Result<Worker::Track*> Worker::track(Line& line, uint32_t stream, size_t gpu) {
   if (line.tracks.size() <= gpu) line.tracks.resize(gpu + 1);
   auto& track = line.tracks[gpu];
   if (track) return track.get();
-  Result<std::unique_ptr<Stream>> made = devices_.at(gpu).make_stream(Priority::kHigh);
+  Result<std::unique_ptr<Stream>> made = devices_.at(gpu).make_stream(Priority::kLow);
   if (!made.is_ok()) return made.status();
   track = std::make_unique<Track>();
   track->stream = std::move(made).value();
