@@ -50,6 +50,9 @@ mv "$table.new" "$table"
 "$bin/rueda-gpu-bench" --json "${large[@]}" >"$out/bench.json"
 cat "$table"
 
+# Whether the daemons' GPU workers will find one.
+has_nccl() { [ -n "${RUEDA_NCCL_LIBRARY:-}" ] || PATH="$PATH:/sbin" ldconfig -p | grep 'libnccl\.so\.2 ' >/dev/null; }
+
 # job RANKS NODES WORDS...: a table of rueda-gpu-job-bench's.
 job() {
   echo
@@ -89,7 +92,7 @@ wrong=()
   echo
   echo "## The same, where the GPU adds up what arrives (--gpu-adds)"
   RUEDAD_GPU_ADDS=yes job 2 2 rate
-  if [ -n "${RUEDA_NCCL_LIBRARY:-}" ] || ldconfig -p | grep -q 'libnccl\.so\.2 '; then
+  if has_nccl; then
     echo
     echo "## The same, through NCCL (--inter-node nccl): on one host and GPU it says little of a network"
     RUEDA_INTER_NODE=nccl job 2 2 rate

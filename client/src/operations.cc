@@ -28,7 +28,8 @@ void Session::Operation::begin(Handle& of) {
   output_bytes = bytes = 0;
   arena_data[0] = arena_data[1] = nullptr;
   on_device = {};
-  is_done = is_ok = is_on_device = is_stream_waited = is_result_on_own_stream = false;
+  is_done = is_ok = is_on_device = is_result_on_own_stream = false;
+  stream_wait = 0;
 }
 
 Status Session::prepare(const TensorRequest& request, Operation& operation) {

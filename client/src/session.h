@@ -225,6 +225,8 @@ class Session {
   // there: an error that names one.
   Status check_device_unused(uint64_t begin, uint64_t end);
   const Operation* user_of_locked(uint64_t begin, uint64_t end) const;
+  // Some of it; 0: the tensor is empty.
+  static uint64_t memory_of(const Operation& operation);
   // Its tickets' inputs are announced; without the lock.
   Status announce(Handle& handle, void* stream);
   // Of tickets that the daemon never saw.

@@ -116,6 +116,12 @@ Result<rueda_handle> Session::submit_on_device(std::vector<TensorRequest> reques
     request.descriptor.memory = static_cast<uint32_t>(MemorySpace::kDevice);
     const void* const some = request.input_bytes > 0 ? request.input : request.output;
     if (Status status = open_device(address_of(some)); !status.is_ok()) return status;
+    if (stream == RUEDA_NO_STREAM) continue;
+    const Status status = counters_->check_stream({stream, address_of(some)});
+    if (!status.is_ok()) {
+      return Status{status.code(),
+                    "tensor \"" + std::string(request.name()) + "\": " + status.message()};
+    }
   }
   Lock lock(mutex_);
   Handle& handle = take_handle_locked(requests.size());
@@ -166,6 +172,11 @@ void Session::show_held_back_locked() {
   }
 }
 
+uint64_t Session::memory_of(const Operation& operation) {
+  const auto& [input, output] = operation.on_device;
+  return address_of(input.empty() ? output.data() : input.data());
+}
+
 Status Session::announce(Handle& handle, void* stream) {
   Status failed;
   for (Operation& operation : handle.operations) {
@@ -181,7 +192,7 @@ Status Session::announce(Handle& handle, void* stream) {
     if (on == RUEDA_NO_STREAM || !failed.is_ok()) {
       counters_->announce_now(ticket);
     } else {
-      failed = counters_->announce(on, ticket);
+      failed = counters_->announce({on, memory_of(operation)}, ticket);
       if (!failed.is_ok()) counters_->announce_now(ticket);
     }
   }
@@ -222,6 +233,7 @@ Status Session::wait_on_stream(rueda_handle id, void* stream) {
     std::optional<StagedCopies::Block> staged;
     StagedCopies::Turn turn = 0;
     std::span<const std::byte> output;
+    uint64_t memory = 0;
   };
   std::vector<Wait> waits;
   bool is_in_flight = false;
@@ -239,6 +251,9 @@ Status Session::wait_on_stream(rueda_handle id, void* stream) {
                                             "\" is in host memory: wait for it by rueda_wait"};
       }
       Wait wait;
+      wait.memory = memory_of(operation);
+      const Status status = counters_->check_stream({stream, wait.memory});
+      if (!status.is_ok()) return status;
       if (operation.has_staged_result()) {
         wait.turn = operation.staged->claim_result();
         wait.staged = operation.staged;
@@ -270,7 +285,7 @@ Status Session::wait_on_stream(rueda_handle id, void* stream) {
   }
   for (const Wait& wait : waits) {
     Status status;
-    if (wait.ticket) status = counters_->wait(stream, *wait.ticket);
+    if (wait.ticket) status = counters_->wait({stream, wait.memory}, *wait.ticket);
     if (status.is_ok() && wait.staged) {
       status = staged_copies_->copy_out(*wait.staged, wait.turn, address_of(wait.output.data()),
                                         wait.output.size(), stream);

@@ -72,6 +72,11 @@ struct Allocation {
 
 enum class Priority : uint8_t { kLow = 0, kHigh = 1 };
 
+struct CounterValue {
+  uint64_t* counter = nullptr;
+  uint64_t value = 0;
+};
+
 // Work in order: each piece begins when all before it has ended. Streams run beside each other.
 //
 // Calls return at once; memory and counters that they name stay until the work is done. How much
@@ -94,6 +99,8 @@ class Stream {
   virtual Status wait_value(const uint64_t* counter, uint64_t value) = 0;
   // Whoever sees the value sees all that the stream did before, on the device and on the host.
   virtual Status write_value(uint64_t* counter, uint64_t value) = 0;
+  // Many of them in few commands, in any order.
+  virtual Status write_values(std::span<const CounterValue> writes) = 0;
 
   // The whole batch in one launch. kInvalidArgument for what check_batch() refuses. The batch is
   // copied before it returns.

@@ -92,6 +92,27 @@ TEST_F(DeviceMemoriesTest, WithAnnouncedFreesTheDriverIsAskedNowAndThen) {
   EXPECT_EQ(memories_.locate(0x1000, 1).value().memory_id, 2u);
 }
 
+TEST_F(DeviceMemoriesTest, WhatWasFreedWithoutAWordIsFoundNowAndThen) {
+  for (const uint64_t base : {0x1000, 0x3000, 0x5000}) {
+    driver_.allocate(base, 4096);
+    ASSERT_TRUE(memories_.locate(base, 1).is_ok());
+  }
+  driver_.free(0x1000);
+  driver_.free(0x5000);
+  in_use.insert(0x5000);
+  const auto use_until_sweep = [&] {
+    for (uint64_t i = 0; i < DeviceMemories::kUsesASweep; ++i) {
+      ASSERT_TRUE(memories_.locate(0x3000, 1).is_ok());
+    }
+  };
+  use_until_sweep();
+  EXPECT_EQ(open, (std::set<uint32_t>{2, 3})) << "what is in flight stays";
+  in_use.clear();
+  use_until_sweep();
+  EXPECT_EQ(open, (std::set<uint32_t>{2}));
+  EXPECT_EQ(memories_.stats().known, 1u);
+}
+
 TEST_F(DeviceMemoriesTest, APromiseThatWasNotKeptIsSaidAndEnds) {
   driver_.allocate(0x1000, 4096);
   memories_.announce_frees(true);

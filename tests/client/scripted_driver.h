@@ -57,26 +57,28 @@ class ScriptedDriver final : public DeviceDriver {
     advance(stream);
     return streams_[stream].empty() ? Status::ok() : Status(Code::kTimeout, "it waits");
   }
-  Status write_value(void* stream, uint64_t counter, uint64_t value) override {
-    return queue(stream, [counter, value] {
+  Status check_stream(StreamBeside) override { return Status::ok(); }
+  Status write_value(StreamBeside stream, uint64_t counter, uint64_t value) override {
+    return queue(stream.handle, [counter, value] {
       *reinterpret_cast<uint64_t*>(counter) = value;
       return true;
     });
   }
-  Status wait_value(void* stream, uint64_t counter, uint64_t value) override {
-    return queue(stream, [counter, value] {
+  Status wait_value(StreamBeside stream, uint64_t counter, uint64_t value) override {
+    return queue(stream.handle, [counter, value] {
       return static_cast<int64_t>(*reinterpret_cast<uint64_t*>(counter) - value) >= 0;
     });
   }
-  Status copy_to_host(void* stream, std::byte* to, uint64_t from, size_t bytes) override {
+  Status copy_to_host(StreamBeside stream, std::byte* to, uint64_t from, size_t bytes) override {
     if (!copy_fails.is_ok()) return copy_fails;
-    return queue(stream, [=] {
+    return queue(stream.handle, [=] {
       std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
       return true;
     });
   }
-  Status copy_to_device(void* stream, uint64_t to, const std::byte* from, size_t bytes) override {
-    return queue(stream, [=] {
+  Status copy_to_device(StreamBeside stream, uint64_t to, const std::byte* from,
+                        size_t bytes) override {
+    return queue(stream.handle, [=] {
       std::memcpy(reinterpret_cast<void*>(to), from, bytes);
       return true;
     });

@@ -157,14 +157,18 @@ TEST_P(GpuCommunicator, WaitsForTheOtherMembersStream) {
   if (members_.size() < 2) GTEST_SKIP() << "one GPU";
   auto* const gate =
       reinterpret_cast<uint64_t*>(members_[1].device->allocate_host(8).value().data());
-  for (size_t i = 0; i < 2; ++i) put(members_[i], std::vector<float>(kCount, 1));
-  ASSERT_TRUE(members_[1].stream->wait_value(gate, 1).is_ok());
-  for (int step = 0; step < 3; ++step) {
-    ASSERT_TRUE(until([&](Member& member) {
+  const auto reduce = [this] {
+    return until([](Member& member) {
       return member.communicator->all_reduce(*member.stream, member.at, kCount, DType::kFloat32,
                                              ReduceOp::kSum);
-    }));
-  }
+    });
+  };
+  for (size_t i = 0; i < 2; ++i) put(members_[i], std::vector<float>(kCount, 1));
+  ASSERT_TRUE(reduce());  // the first connects, and waits for the devices
+  for (Member& member : members_) EXPECT_EQ(get<float>(member), std::vector<float>(kCount, 2));
+  for (size_t i = 0; i < 2; ++i) put(members_[i], std::vector<float>(kCount, 1));
+  ASSERT_TRUE(members_[1].stream->wait_value(gate, 1).is_ok());
+  for (int step = 0; step < 3; ++step) ASSERT_TRUE(reduce());
   wait_a_while();
   EXPECT_FALSE(members_[0].stream->is_idle().value());
   std::atomic_ref(*gate).store(1);

@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -84,6 +85,7 @@ struct State {
   std::map<DeviceAddress, Sharing> sharing;  // of what this process has allocated
   std::map<uint64_t, Created> created;       // by its handle
   uint64_t last_handle = 0;
+  std::set<void*> captured;  // streams
 };
 
 State& state() {
@@ -197,6 +199,10 @@ int cuCtxSetCurrent(void* context) {
 }
 int cuCtxGetCurrent(void** context) {
   return put<void*>(context, current.empty() ? nullptr : current.back());
+}
+int cuCtxGetDevice(int* device) {
+  return current.empty() || current.back() == nullptr ? kInvalidContext
+                                                      : put(device, ordinal_of(current_gpu()));
 }
 int cuCtxPushCurrent_v2(void* context) {
   current.push_back(context);
@@ -369,6 +375,20 @@ int cuStreamQuery(void* stream) {
   const Result<bool> is_idle = stream_of(stream).is_idle();
   if (!is_idle.is_ok()) return to_result(is_idle.status());
   return is_idle.value() ? kSuccess : kNotReady;
+}
+// Nothing is recorded: who asks is told, and gives it nothing.
+int cuStreamIsCapturing(void* stream, int* status) {
+  const std::lock_guard lock(state().sharing_mutex);
+  return put(status, state().captured.contains(stream) ? 1 : 0);
+}
+int cuStreamBeginCapture_v2(void* stream, int) {
+  const std::lock_guard lock(state().sharing_mutex);
+  return state().captured.insert(stream).second ? kSuccess : kInvalidValue;
+}
+int cuStreamEndCapture(void* stream, void** graph) {
+  const std::lock_guard lock(state().sharing_mutex);
+  put<void*>(graph, nullptr);
+  return state().captured.erase(stream) == 1 ? kSuccess : kInvalidValue;
 }
 int cuStreamWriteValue64_v2(void* stream, CuPointer counter, uint64_t value, unsigned int) {
   return to_result(stream_of(stream).write_value(reinterpret_cast<uint64_t*>(counter), value));

@@ -40,6 +40,7 @@ class StreamOfNone final : public Stream {
   Status copy(DeviceAddress, DeviceAddress, size_t) override { return {}; }
   Status wait_value(const uint64_t*, uint64_t) override { return {}; }
   Status write_value(uint64_t*, uint64_t) override { return {}; }
+  Status write_values(std::span<const CounterValue>) override { return {}; }
   Status reduce(const Batch&) override { return {}; }
   Result<bool> is_idle() override { return true; }
 };

@@ -72,6 +72,9 @@ else
   echo "sanitizer: skipped: there is no compute-sanitizer in PATH or /usr/local/cuda/bin"
 fi
 
+# Whether the daemons' GPU workers will find one.
+has_nccl() { [ -n "${RUEDA_NCCL_LIBRARY:-}" ] || PATH="$PATH:/sbin" ldconfig -p | grep 'libnccl\.so\.2 ' >/dev/null; }
+
 # run_jobs NAME TEST: what it says goes to NAME.txt. All are run, whatever becomes of them.
 run_jobs() {
   if "$RUEDA_TEST_PYTHON" "$root/$2" "$build" "$root" >"$out/$1.txt" 2>&1; then
@@ -86,7 +89,7 @@ run_jobs() {
 if "$RUEDA_TEST_PYTHON" -c 'import numpy'; then
   run_jobs jobs tests/integration/device_test.py
   run_jobs adds tests/integration/device_adds_test.py
-  if [ -n "${RUEDA_NCCL_LIBRARY:-}" ] || ldconfig -p | grep -q 'libnccl\.so\.2 '; then
+  if has_nccl; then
     run_jobs nccl tests/integration/device_nccl_test.py
   else
     echo "nccl: skipped: there is no libnccl.so.2, and RUEDA_NCCL_LIBRARY names none"

@@ -115,6 +115,31 @@ TEST_P(GpuStream, WhoSeesTheValueSeesTheWork) {
   }
 }
 
+TEST_P(GpuStream, WhoSeesAnyOfManyValuesSeesTheWork) {
+  const auto stream = make_stream();
+  const auto to = pinned(kBytes);
+  const DeviceAddress at = allocate(kBytes);
+  constexpr size_t kCounters = 600;
+  auto* const counters = reinterpret_cast<uint64_t*>(pinned(kCounters * sizeof(uint64_t)).data());
+  for (uint8_t round = 1; round <= 5; ++round) {
+    std::vector<CounterValue> writes;
+    for (size_t i = 0; i < kCounters; ++i) writes.push_back({&counters[i], round + 10 * i});
+    const auto from = filled(round);
+    ASSERT_TRUE(stream->copy_to_device(at, from.data(), kBytes).is_ok());
+    ASSERT_TRUE(stream->copy_to_host(to.data(), at, kBytes).is_ok());
+    ASSERT_TRUE(stream->write_values(writes).is_ok());
+    const size_t seen = 150 * (round - 1);
+    ASSERT_TRUE(wait_for([&] { return read(&counters[seen]) == round + 10 * seen; }));
+    ASSERT_EQ(std::memcmp(to.data(), from.data(), kBytes), 0) << int{round};
+    ASSERT_TRUE(finish(*stream).is_ok());
+    for (size_t i = 0; i < kCounters; ++i) ASSERT_EQ(read(&counters[i]), round + 10 * i);
+  }
+  EXPECT_TRUE(stream->write_values({}).is_ok());
+  uint64_t elsewhere = 0;
+  const std::vector<CounterValue> wrong{{counters, 0}, {&elsewhere, 1}};
+  EXPECT_EQ(stream->write_values(wrong).code(), Code::kInvalidArgument);
+}
+
 TEST_P(GpuStream, OneStreamWaitsForAnother) {
   const auto first = make_stream();
   const auto second = make_stream(Priority::kHigh);

@@ -67,6 +67,7 @@ def main():
     side, name, device, steps, ranks = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
     torch.manual_seed(5)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.deterministic = True
     model = getattr(torchvision.models, name)(num_classes=CLASSES).to(device)
     if side == "alone":
         print(json.dumps(train_alone(model, device, steps, ranks)), flush=True)

@@ -72,6 +72,9 @@ class DeviceGpusTest(DeviceIntegrationTest):
             self.run_job([4], "streams", "crossed", "skipped", extra=["--coordination", mode])
         self.run_job([4], "late")
 
+    def test_the_default_stream_is_that_of_the_tensors_gpu(self):
+        self.run_job([2], "default_stream")
+
     def test_tensors_across_several_allocations(self):
         for ranks in (2, 4):
             self.run_job([ranks], "across", "across_large", "across_known", "across_again", "across_streams")

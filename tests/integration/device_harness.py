@@ -27,6 +27,9 @@ class DeviceIntegrationTest(IntegrationTest):
         super().setUp()
         if IS_REAL:
             self.plugin = os.path.join(BUILD, "lib", "librueda_cuda.so")
+            for name in ("RUEDA_TEST_GPU", "RUEDA_NCCL_LIBRARY"):
+                if name in os.environ:
+                    self.env[name] = os.environ[name]
             return
         self.memory = tempfile.TemporaryDirectory(prefix="rueda-gpu-")
         self.addCleanup(self.memory.cleanup)

@@ -59,7 +59,8 @@ class DeviceNcclTest(DeviceIntegrationTest):
 
     def test_ids_go_up_and_down_a_tree_of_nodes(self):
         self.tree = ["--tree-threshold", "2", "--tree-fan-in", "2"]
-        self.run_by_nccl([1, 1, 1, 1, 1, 1, 1], "sets", "alike")
+        # NCCL does not like many processes on one GPU.
+        self.run_by_nccl([1] * (3 if IS_REAL else 7), "sets", "alike")
 
     def test_more_process_sets_than_nccl_may_have_is_an_error_with_the_remedy(self):
         daemons = self.start_daemons("alpha", "beta")

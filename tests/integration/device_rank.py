@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from ctypes import c_void_p
+from ctypes import byref, c_int, c_void_p
 
 import numpy as np
 import rueda
@@ -80,8 +80,15 @@ def group(gpu):
     say("ok group")
 
 
+def warm(gpu):
+    """The first device memory starts the worker and pins memory, for which a driver may wait until streams are idle."""
+    buffer = Buffer(gpu, np.zeros(COUNT, np.float32))
+    wait(allreduce_async("warm", buffer.at, buffer.at, [COUNT], "float32", SUM, gpu.stream()))
+
+
 def streams(gpu):
     """Nobody waits on the host: the input is copied, reduced and copied back in the order of a stream."""
+    warm(gpu)
     gate, stream = Gate(gpu), gpu.stream()
     given = Pinned(gpu, COUNT, np.float32)
     got = Pinned(gpu, COUNT, np.float32)
@@ -119,6 +126,7 @@ def streams(gpu):
 
 def ahead(gpu):
     """The host runs ahead of a stream in which each input is the result before; nothing that is behind holds up others."""
+    warm(gpu)
     gate, stream = Gate(gpu), gpu.stream()
     ranks, chain = rueda.size(), 8
     for step in range(3):
@@ -146,9 +154,65 @@ def ahead(gpu):
     say("ok ahead")
 
 
+def default_stream(gpu):
+    """The stream without a name is that of the GPU where the tensor is, whichever is current."""
+    warm(gpu)
+    gate, got = Gate(gpu), Pinned(gpu, COUNT, np.float32)
+    given = Pinned(gpu, COUNT, np.float32)
+    given.array[:] = rueda.rank() + 1
+    unnamed, wanted = c_void_p(0), sum(range(1, rueda.size() + 1))
+    buffer = Buffer(gpu, np.zeros(COUNT, np.float32))
+    for step in range(4):
+        gate.stop(unnamed)
+        gpu("cuMemcpyHtoDAsync_v2", address_of(buffer), given.at, size_of(given), unnamed)
+        gpu.enter(0)
+        handle = allreduce_async("unnamed", buffer.at, buffer.at, [COUNT], "float32", SUM, unnamed)
+        wait_on(unnamed, handle)
+        gpu.enter(gpu.ordinal)
+        got.array[:] = 0
+        gpu("cuMemcpyDtoHAsync_v2", got.at, address_of(buffer), size_of(got), unnamed)
+        time.sleep(0.1)
+        expect((got.array == 0).all(), f"step {step}: a stream has overtaken the gate")
+        gate.open()
+        gpu.synchronize(unnamed)
+        expect((got.array == wanted).all(), f"step {step}: {got.array[:4]} instead of {wanted}")
+        wait(handle)
+        if step == 1:  # from now on the process has tensors on two GPUs
+            gpu.enter(0)
+            other = Buffer(gpu, np.ones(COUNT, np.float32))
+            wait(allreduce_async("elsewhere", other.at, other.at, [COUNT], "float32"))
+            expect((other.get() == rueda.size()).all(), "a tensor on the first GPU")
+            gpu.enter(gpu.ordinal)
+    say("ok default_stream")
+
+
+def captured(gpu):
+    """A stream from which a CUDA graph is captured takes no submission and no wait; then it does."""
+    stream = gpu.stream()
+    buffer = Buffer(gpu, np.ones(COUNT, np.float32))
+    for step in range(3):
+        handle = allreduce_async("before", buffer.at, buffer.at, [COUNT], "float32", MAX)
+        gpu("cuStreamBeginCapture_v2", stream, c_int(2))  # relaxed
+        for call in (lambda: allreduce_async("captured", buffer.at, buffer.at, [COUNT], "float32", MAX, stream),
+                     lambda: wait_on(stream, handle)):
+            try:
+                call()
+                expect(False, "a stream that is captured was taken")
+            except DeviceError as error:
+                expect(error.code == -1 and "CUDA graph is being captured" in str(error), str(error))
+        gpu("cuStreamEndCapture", stream, byref(c_void_p()))
+        wait(handle)
+        behind = allreduce_async("captured", buffer.at, buffer.at, [COUNT], "float32", MAX, stream)
+        wait_on(stream, behind)
+        gpu.synchronize(stream)
+        wait(behind)
+    say("ok captured")
+
+
 def crossed(gpu):
     """What rank 0's stream has between two tensors, the others give in the other order; they wait for the first of them
     where it does not depend on that stream."""
+    warm(gpu)
     stream = gpu.stream()
     for of_other in (stream, NO_STREAM):
         one, other = Buffer(gpu, np.full(COUNT, 1, np.float32)), Buffer(gpu, np.full(COUNT, 2, np.float32))
@@ -171,6 +235,7 @@ def crossed(gpu):
 
 def skipped(gpu):
     """A locked schedule whose first tensor does not come, and nobody but a stream waits for the second."""
+    warm(gpu)
     stream = gpu.stream()
     one, other = Buffer(gpu, np.zeros(COUNT, np.float32)), Buffer(gpu, np.zeros(COUNT, np.float32))
     for step in range(12):
@@ -301,6 +366,7 @@ def too_large(gpu):
 
 def mixed(gpu):
     """Host memory behind device memory whose stream is late, again and again: until the order is locked, and after."""
+    warm(gpu)
     stream = gpu.stream()
     buffer = Buffer(gpu, np.zeros(COUNT, np.float32))
     given = Pinned(gpu, COUNT, np.float32)
@@ -321,6 +387,7 @@ def mixed(gpu):
 
 def late(gpu):
     """What comes back does not wait for a tensor whose stream is late."""
+    warm(gpu)
     stream, gate = gpu.stream(), Gate(gpu)
     early, behind = Buffer(gpu, np.ones(COUNT, np.float32)), Buffer(gpu, np.full(COUNT, 5, np.float32))
     for step in range(15):
@@ -431,7 +498,7 @@ def stuck(gpu):
 
 
 SCENARIOS = {function.__name__: function
-             for function in (same, alike, broadcast, group, streams, ahead, crossed, skipped, recycle, announced, across,
+             for function in (same, alike, broadcast, group, streams, ahead, default_stream, captured, crossed, skipped, recycle, announced, across,
                               across_known, across_again, across_large, across_many, across_streams, without_context,
                               beyond, mismatch, large, rounds, too_large, mixed, late, leaver, refused, loop,
                               loop_in_rounds, loop_large, stuck, beyond_staging, counted, forgotten, two_groups, two_streams,

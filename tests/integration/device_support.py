@@ -44,13 +44,18 @@ class Gpu:
         self.library_path = os.environ.get("RUEDA_CUDA_LIBRARY", "libcuda.so.1")
         self._cuda = ctypes.CDLL(self.library_path)
         self("cuInit", c_uint(0))
-        count, device, context = c_int(), c_int(), c_void_p()
+        count = c_int()
         self("cuDeviceGetCount", byref(count))
         has_own = "RUEDA_TEST_OWN_GPU" in os.environ
         self.ordinal = int(os.environ["LOCAL_RANK"]) % count.value if has_own else 0
         self._here = Location(1, self.ordinal)
         self._shareable = AllocationProperties(1, 1, self._here, None, 0)
-        self("cuDeviceGet", byref(device), c_int(self.ordinal))
+        self.enter(self.ordinal)
+
+    def enter(self, ordinal):
+        """The thread's context is another GPU's."""
+        device, context = c_int(), c_void_p()
+        self("cuDeviceGet", byref(device), c_int(ordinal))
         self("cuDevicePrimaryCtxRetain", byref(context), device)
         self("cuCtxSetCurrent", context)
 
@@ -106,6 +111,7 @@ class Gpu:
 
     def write(self, address, array):
         self("cuMemcpyHtoD_v2", c_uint64(address), array.ctypes.data_as(c_void_p), c_size_t(array.nbytes))
+        self("cuStreamSynchronize", c_void_p(0))  # it may return while the last of it is on its way
 
     def read(self, address, like):
         out = np.empty_like(like)

@@ -42,6 +42,9 @@ class DeviceTest(DeviceIntegrationTest):
             self.stop_daemons()
             self.daemons.clear()
 
+    def test_a_stream_that_a_graph_is_captured_from_is_refused(self):
+        self.run_job(2, "captured")
+
     def test_a_stream_that_waits_between_two_tensors_does_not_hold_up_the_worker(self):
         self.run_job(2, "crossed")
 
@@ -185,6 +188,17 @@ class DeviceTest(DeviceIntegrationTest):
                 self.assertRegex(job.wait_for(number, f"^error {attempt} (.*)$").group(1),
                                  "there is no GPU plugin.*hand over host memory")
         self.assertEqual(len(re.findall("there is no GPU plugin", daemon.output())), 1, daemon.output())
+
+    def test_with_cudas_plugin_and_no_driver_host_memory_goes_on(self):
+        plugin = os.path.join(harness.BUILD, "lib", "librueda_cuda.so")
+        if IS_REAL or not os.path.exists(plugin) or os.path.exists("/proc/driver/nvidia/version"):
+            self.skipTest("CUDA's plugin was not built, or there is a driver")
+        daemon, = self.start_daemons("alpha", plugin=plugin)
+        job = self.start_job([daemon], [2], device_rank("refused"))
+        self.assertEqual(job.exit_codes(), [0], job.output())
+        for number in range(2):
+            self.assertRegex(job.wait_for(number, "^error 0 (.*)$").group(1), "there is no GPU to be used.*host memory")
+        self.assertEqual(len(re.findall("there is no GPU to be used", daemon.output())), 1, daemon.output())
 
     @needs_fake
     def test_an_exclusive_gpu_is_refused_with_the_remedy_unless_mps_runs(self):

@@ -50,13 +50,13 @@ DeviceCounters& DeviceCounters::keep(std::unique_ptr<DeviceCounters> counters) {
   return *kept->back();
 }
 
-Status DeviceCounters::announce(void* stream, uint64_t ticket) {
+Status DeviceCounters::announce(StreamBeside stream, uint64_t ticket) {
   return driver_.write_value(stream, on_device_ + ready_at(ticket), ticket);
 }
 
 void DeviceCounters::announce_now(uint64_t ticket) { raise(ready_at(ticket), ticket); }
 
-Status DeviceCounters::wait(void* stream, uint64_t ticket) {
+Status DeviceCounters::wait(StreamBeside stream, uint64_t ticket) {
   return driver_.wait_value(stream, on_device_ + done_at(ticket), ticket);
 }
 

@@ -31,13 +31,15 @@ class DeviceCounters {
   size_t bytes() const { return memory_.size(); }
   void close_memfd() { memfd_.reset(); }
 
+  // kInvalidArgument: it cannot do any of the following now.
+  Status check_stream(StreamBeside stream) { return driver_.check_stream(stream); }
   // The ticket's input is there when the stream has done what it has now.
-  Status announce(void* stream, uint64_t ticket);
+  Status announce(StreamBeside stream, uint64_t ticket);
   // It is there.
   void announce_now(uint64_t ticket);
   bool is_announced(uint64_t ticket) const { return has_reached(ready_at(ticket), ticket); }
   // The stream goes on when the ticket's output is there.
-  Status wait(void* stream, uint64_t ticket);
+  Status wait(StreamBeside stream, uint64_t ticket);
   bool is_done(uint64_t ticket) const { return has_reached(done_at(ticket), ticket); }
   // Whoever waits for the ticket's output goes on, if the worker has not seen to it.
   void release(uint64_t ticket);

@@ -20,6 +20,7 @@ inline constexpr CuResult kSuccess = 0;
 inline constexpr CuResult kInvalidValue = 1;
 inline constexpr CuResult kOutOfMemory = 2;
 inline constexpr CuResult kNoDevice = 100;
+inline constexpr CuResult kCaptureImplicit = 906;
 
 enum Attribute : int {
   kContext = 1,
@@ -35,6 +36,7 @@ inline constexpr unsigned int kDeviceMemory = 2;
 inline constexpr int kFileDescriptor = 1;  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 inline constexpr unsigned int kPortableAndMapped = 1 | 2;  // CU_MEMHOSTREGISTER_*
 inline constexpr unsigned int kAtLeast = 0;                // CU_STREAM_WAIT_VALUE_GEQ
+inline constexpr uintptr_t kLastDefaultStream = 2;         // NULL, legacy, per thread
 inline constexpr unsigned int kNonBlocking = 1;            // CU_STREAM_NON_BLOCKING
 
 struct Functions {
@@ -44,6 +46,7 @@ struct Functions {
   CuResult (*device_get)(int*, int) = nullptr;
   CuResult (*device_uuid)(CuUuid*, int) = nullptr;
   CuResult (*context_get)(void**) = nullptr;
+  CuResult (*context_device)(int*) = nullptr;
   CuResult (*context_push)(void*) = nullptr;
   CuResult (*context_pop)(void**) = nullptr;
   CuResult (*primary_context)(void**, int) = nullptr;
@@ -55,6 +58,7 @@ struct Functions {
   CuResult (*host_register)(void*, size_t, unsigned int) = nullptr;
   CuResult (*host_pointer)(CuPointer*, void*, unsigned int) = nullptr;
   CuResult (*host_unregister)(void*) = nullptr;
+  CuResult (*stream_is_capturing)(void*, int*) = nullptr;
   CuResult (*stream_write)(void*, CuPointer, uint64_t, unsigned int) = nullptr;
   CuResult (*stream_wait)(void*, CuPointer, uint64_t, unsigned int) = nullptr;
   CuResult (*stream_create)(void**, unsigned int) = nullptr;

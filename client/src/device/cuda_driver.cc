@@ -25,22 +25,27 @@ class CudaDriver final : public DeviceDriver {
   Result<ExportedMemory> export_memory(const DeviceAllocation& allocation) override;
   Result<uint64_t> register_host(std::span<std::byte> memory) override;
   void unregister_host(std::byte* memory) override;
-  Status write_value(void* stream, uint64_t counter, uint64_t value) override;
-  Status wait_value(void* stream, uint64_t counter, uint64_t value) override;
+  Status check_stream(StreamBeside stream) override;
+  Status write_value(StreamBeside stream, uint64_t counter, uint64_t value) override;
+  Status wait_value(StreamBeside stream, uint64_t counter, uint64_t value) override;
   Result<void*> make_stream() override;
   void free_stream(void* stream) override;
   Status synchronize(void* stream) override;
-  Status copy_to_host(void* stream, std::byte* to, uint64_t from, size_t bytes) override;
-  Status copy_to_device(void* stream, uint64_t to, const std::byte* from, size_t bytes) override;
+  Status copy_to_host(StreamBeside stream, std::byte* to, uint64_t from, size_t bytes) override;
+  Status copy_to_device(StreamBeside stream, uint64_t to, const std::byte* from,
+                        size_t bytes) override;
 
  private:
   // A thread that has never used CUDA has no context: while this lives it has that of some memory.
+  // is_meant: so has every other thread.
   class InContext {
    public:
-    InContext(const Functions& functions, void* context) : functions_(functions) {
+    InContext(const Functions& functions, void* context, bool is_meant = false)
+        : functions_(functions) {
       void* current = nullptr;
-      if (context == nullptr || functions_.context_get(&current) != kSuccess || current) return;
-      is_pushed_ = functions_.context_push(context) == kSuccess;
+      if (context == nullptr || functions_.context_get(&current) != kSuccess) return;
+      const bool is_there = is_meant ? current == context : current != nullptr;
+      is_pushed_ = !is_there && functions_.context_push(context) == kSuccess;
     }
     ~InContext() {
       void* ignored = nullptr;
@@ -61,9 +66,12 @@ class CudaDriver final : public DeviceDriver {
   Status to_status(CuResult result, const std::string& what) const;
   Result<ExportedMemory> export_by_fd(const DeviceAllocation& allocation) const;
   void* context_of(uint64_t address) const;
+  // For calls with this stream.
+  InContext context_for(StreamBeside stream) const;
 
   Functions functions_;
   std::atomic<void*> context_{nullptr};  // of the memory that was found last
+  std::atomic<bool> has_several_contexts_{false};
 };
 
 Result<std::unique_ptr<DeviceDriver>> CudaDriver::load(const char* library) {
@@ -87,6 +95,7 @@ Result<std::unique_ptr<DeviceDriver>> CudaDriver::load(const char* library) {
   look_up("cuDeviceGet", functions.device_get);
   look_up("cuDeviceGetUuid_v2", functions.device_uuid);
   look_up("cuCtxGetCurrent", functions.context_get);
+  look_up("cuCtxGetDevice", functions.context_device);
   look_up("cuCtxPushCurrent_v2", functions.context_push);
   look_up("cuCtxPopCurrent_v2", functions.context_pop);
   look_up("cuDevicePrimaryCtxRetain", functions.primary_context);
@@ -100,6 +109,7 @@ Result<std::unique_ptr<DeviceDriver>> CudaDriver::load(const char* library) {
   look_up("cuMemHostUnregister", functions.host_unregister);
   look_up("cuStreamWriteValue64_v2", functions.stream_write);
   look_up("cuStreamWaitValue64_v2", functions.stream_wait);
+  look_up("cuStreamIsCapturing", functions.stream_is_capturing);
   look_up("cuStreamCreate", functions.stream_create);
   look_up("cuStreamDestroy_v2", functions.stream_destroy);
   look_up("cuStreamSynchronize", functions.stream_synchronize);
@@ -128,18 +138,29 @@ Status CudaDriver::to_status(CuResult result, const std::string& what) const {
                     std::to_string(result) + ")"};
 }
 
-// Memory that is mapped is no context's: then the thread's will do, or the one that CUDA's runtime
-// uses, which is not given back.
+// Memory that is mapped is no context's: then the thread's will do, if it is of that GPU, or the
+// one that CUDA's runtime uses, which is not given back.
 void* CudaDriver::context_of(uint64_t address) const {
   void* context = nullptr;
   if (get(kContext, address, context) == kSuccess && context != nullptr) return context;
-  if (functions_.context_get(&context) == kSuccess && context != nullptr) return context;
   int ordinal = 0;
   int device = 0;
-  const bool is_there = get(kDeviceOrdinal, address, ordinal) == kSuccess &&
-                        functions_.device_get(&device, ordinal) == kSuccess &&
-                        functions_.primary_context(&context, device) == kSuccess;
-  return is_there ? context : nullptr;
+  int current = 0;
+  if (get(kDeviceOrdinal, address, ordinal) != kSuccess ||
+      functions_.device_get(&device, ordinal) != kSuccess) {
+    return nullptr;
+  }
+  const bool is_current = functions_.context_get(&context) == kSuccess && context != nullptr &&
+                          functions_.context_device(&current) == kSuccess && current == device;
+  if (is_current || functions_.primary_context(&context, device) == kSuccess) return context;
+  return nullptr;
+}
+
+CudaDriver::InContext CudaDriver::context_for(StreamBeside stream) const {
+  const bool is_default = reinterpret_cast<uintptr_t>(stream.handle) <= kLastDefaultStream;
+  if (!is_default || stream.memory == 0) return {functions_, context_};
+  // The driver is asked only where there is a choice.
+  return {functions_, has_several_contexts_ ? context_of(stream.memory) : context_.load(), true};
 }
 
 Result<DeviceAllocation> CudaDriver::find(uint64_t address) {
@@ -154,13 +175,11 @@ Result<DeviceAllocation> CudaDriver::find(uint64_t address) {
                   "the pointer is managed memory, which no other process can have; allocate it on "
                   "the device"};
   }
-  unsigned int is_mapped = 0;
-  if (get(kIsMapped, address, is_mapped) == kSuccess && is_mapped == 0) {
-    return Status{Code::kInvalidArgument,
-                  "no memory is mapped at this address; hand over memory that has been allocated"};
-  }
   void* const context = context_of(address);
-  if (context != nullptr) context_ = context;
+  if (context != nullptr) {
+    void* const before = context_.exchange(context);
+    if (before != nullptr && before != context) has_several_contexts_ = true;
+  }
   const InContext in_context(functions_, context);
   DeviceAllocation found;
   CuPointer base = 0;
@@ -171,6 +190,11 @@ Result<DeviceAllocation> CudaDriver::find(uint64_t address) {
   unsigned long long buffer_id = 0;
   // Of mapped memory, the attributes of its range are those of all that was reserved.
   CuResult result = functions_.address_range(&base, &bytes, address);
+  unsigned int is_mapped = 1;
+  if (result != kSuccess || (get(kIsMapped, address, is_mapped) == kSuccess && is_mapped == 0)) {
+    return Status{Code::kInvalidArgument,
+                  "no memory is mapped at this address; hand over memory that has been allocated"};
+  }
   if (result == kSuccess) result = get(kBufferId, address, buffer_id);
   if (result == kSuccess) result = get(kDeviceOrdinal, address, ordinal);
   if (result == kSuccess) result = functions_.device_get(&device, ordinal);
@@ -248,15 +272,28 @@ void CudaDriver::unregister_host(std::byte* memory) {
   (void)functions_.host_unregister(memory);
 }
 
-Status CudaDriver::write_value(void* stream, uint64_t counter, uint64_t value) {
-  const InContext in_context(functions_, context_);
-  return to_status(functions_.stream_write(stream, counter, value, 0),
+Status CudaDriver::check_stream(StreamBeside stream) {
+  const InContext in_context = context_for(stream);
+  int is_captured = 0;
+  const CuResult result = functions_.stream_is_capturing(stream.handle, &is_captured);
+  if (result == kSuccess && is_captured == 0) return Status::ok();
+  // The legacy default stream says so by an error, whichever stream is captured.
+  if (result != kSuccess && result != kCaptureImplicit) return to_status(result, "a stream");
+  return {Code::kInvalidArgument,
+          "a CUDA graph is being captured from the stream, and a reduction is none of its nodes: "
+          "what would be recorded is not done now, and done with old numbers later; submit it, and "
+          "let the stream wait for it, outside of the capture"};
+}
+
+Status CudaDriver::write_value(StreamBeside stream, uint64_t counter, uint64_t value) {
+  const InContext in_context = context_for(stream);
+  return to_status(functions_.stream_write(stream.handle, counter, value, 0),
                    "a stream cannot be told to write a counter");
 }
 
-Status CudaDriver::wait_value(void* stream, uint64_t counter, uint64_t value) {
-  const InContext in_context(functions_, context_);
-  return to_status(functions_.stream_wait(stream, counter, value, kAtLeast),
+Status CudaDriver::wait_value(StreamBeside stream, uint64_t counter, uint64_t value) {
+  const InContext in_context = context_for(stream);
+  return to_status(functions_.stream_wait(stream.handle, counter, value, kAtLeast),
                    "a stream cannot be told to wait for a counter");
 }
 
@@ -278,15 +315,16 @@ Status CudaDriver::synchronize(void* stream) {
   return to_status(functions_.stream_synchronize(stream), "copies between device and host memory");
 }
 
-Status CudaDriver::copy_to_host(void* stream, std::byte* to, uint64_t from, size_t bytes) {
-  const InContext in_context(functions_, context_);
-  return to_status(functions_.copy_to_host(to, from, bytes, stream),
+Status CudaDriver::copy_to_host(StreamBeside stream, std::byte* to, uint64_t from, size_t bytes) {
+  const InContext in_context = context_for(stream);
+  return to_status(functions_.copy_to_host(to, from, bytes, stream.handle),
                    "device memory cannot be copied to host memory");
 }
 
-Status CudaDriver::copy_to_device(void* stream, uint64_t to, const std::byte* from, size_t bytes) {
-  const InContext in_context(functions_, context_);
-  return to_status(functions_.copy_to_device(to, from, bytes, stream),
+Status CudaDriver::copy_to_device(StreamBeside stream, uint64_t to, const std::byte* from,
+                                  size_t bytes) {
+  const InContext in_context = context_for(stream);
+  return to_status(functions_.copy_to_device(to, from, bytes, stream.handle),
                    "host memory cannot be copied to device memory");
 }
 

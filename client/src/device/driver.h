@@ -33,6 +33,13 @@ struct ExportedMemory {
   UniqueFd fd;
 };
 
+// A CUstream. The handles of default streams are those of whatever context is current; here they
+// mean the stream of the GPU in whose memory this address is.
+struct StreamBeside {
+  void* handle = nullptr;
+  uint64_t memory = 0;  // 0: of the current context
+};
+
 class DeviceDriver {
  public:
   virtual ~DeviceDriver() = default;
@@ -48,10 +55,12 @@ class DeviceDriver {
   virtual Result<uint64_t> register_host(std::span<std::byte> memory) = 0;
   virtual void unregister_host(std::byte* memory) = 0;
 
-  // In the order of the stream (a CUstream), of a counter in pinned memory, as the device has it.
-  // wait: goes on when int64(*counter - value) >= 0.
-  virtual Status write_value(void* stream, uint64_t counter, uint64_t value) = 0;
-  virtual Status wait_value(void* stream, uint64_t counter, uint64_t value) = 0;
+  // kInvalidArgument: what the stream is given is recorded for a CUDA graph, and not done.
+  virtual Status check_stream(StreamBeside stream) = 0;
+  // In the order of the stream, of a counter in pinned memory, as the device has it. wait: goes on
+  // when int64(*counter - value) >= 0.
+  virtual Status write_value(StreamBeside stream, uint64_t counter, uint64_t value) = 0;
+  virtual Status wait_value(StreamBeside stream, uint64_t counter, uint64_t value) = 0;
 
   // A stream that waits for no other.
   virtual Result<void*> make_stream() = 0;
@@ -59,8 +68,9 @@ class DeviceDriver {
   // Until all that it has is done.
   virtual Status synchronize(void* stream) = 0;
   // In the order of the stream. The host's side is pinned.
-  virtual Status copy_to_host(void* stream, std::byte* to, uint64_t from, size_t bytes) = 0;
-  virtual Status copy_to_device(void* stream, uint64_t to, const std::byte* from, size_t bytes) = 0;
+  virtual Status copy_to_host(StreamBeside stream, std::byte* to, uint64_t from, size_t bytes) = 0;
+  virtual Status copy_to_device(StreamBeside stream, uint64_t to, const std::byte* from,
+                                size_t bytes) = 0;
 };
 
 // The process's, loaded at the first call: libcuda.so.1, or the file that RUEDA_CUDA_LIBRARY names.

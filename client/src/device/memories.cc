@@ -23,6 +23,7 @@ DeviceMemories::Entry DeviceMemories::find(uint64_t address) {
 
 Result<DeviceMemories::Place> DeviceMemories::locate(uint64_t address, size_t bytes) {
   const std::lock_guard lock(mutex_);
+  if (!are_frees_announced_ && ++unswept_ == kUsesASweep) sweep();
   Use use;
   const Result<Entry> found = find_or_add(address, 0, use);
   if (!found.is_ok()) return found.status();
@@ -212,6 +213,16 @@ Status DeviceMemories::drop(Entry entry) {
   }
   known_.erase(entry);
   return Status::ok();
+}
+
+void DeviceMemories::sweep() {
+  unswept_ = 0;
+  for (Entry entry = known_.begin(); entry != known_.end();) {
+    const Entry next = std::next(entry);
+    const bool is_there = driver_.buffer_id(entry->first) == entry->second.buffer_id;
+    if (!is_there) static_cast<void>(drop(entry));  // one in flight stays for the next time
+    entry = next;
+  }
 }
 
 Status DeviceMemories::forget(uint64_t address) {

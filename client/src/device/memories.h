@@ -9,7 +9,8 @@
 // it another buffer id, which is asked for at every use. Whoever sees memory freed may say so
 // (forget()); then nothing stays open for it. Whoever promises to say so each time
 // (announce_frees()) has the driver asked now and then only: the pointer cache of Awan et al.
-// (2019), with intercepted frees.
+// (2019), with intercepted frees. What was freed without a word and does not come again is looked
+// for now and then, because the GPU keeps memory for as long as the worker has it open.
 #pragma once
 
 #include <array>
@@ -52,6 +53,8 @@ class DeviceMemories {
   };
   // With announced frees, so many uses of known memory are one question to the driver.
   static constexpr uint64_t kUsesACheck = 256;
+  // Without a promise, after so many uses all that is known is looked at.
+  static constexpr uint64_t kUsesASweep = 4096;
   // One more takes the place of that which was used least recently.
   static constexpr size_t kMaxJoins = 1024;
 
@@ -121,6 +124,8 @@ class DeviceMemories {
   Result<JoinEntry> join(const std::vector<Entry>& run);
   Status make_room_for_join();
   Status drop(Entry entry);
+  // What has been freed, and nothing in flight uses.
+  void sweep();
   Status drop_joins_of(Entry entry);
 
   DeviceDriver& driver_;
@@ -134,6 +139,7 @@ class DeviceMemories {
   uint64_t join_uses_ = 0;
   bool are_frees_announced_ = false;
   uint64_t unchecked_ = 0;  // uses since the last check
+  uint64_t unswept_ = 0;    // and since the last sweep
   Stats stats_;
 };
 

@@ -183,9 +183,10 @@ Status StagedCopies::copy_in(Block& block, uint64_t from, size_t bytes, void* st
   const Result<void*> on = stream_of(stream);
   if (!on.is_ok()) return on.status();
   block.is_copied_in_ = true;
-  Status status = driver_.copy_to_host(on.value(), block.head_ + kHeadBytes, from, bytes);
+  const StreamBeside there{on.value(), from};
+  Status status = driver_.copy_to_host(there, block.head_ + kHeadBytes, from, bytes);
   if (!status.is_ok()) return status;
-  return driver_.write_value(on.value(), block.head_on_device_ + kInAt, 1);
+  return driver_.write_value(there, block.head_on_device_ + kInAt, 1);
 }
 
 Status StagedCopies::copy_out(const Block& block, Turn turn, uint64_t to, size_t bytes,
@@ -198,11 +199,11 @@ Status StagedCopies::copy_out(const Block& block, Turn turn, uint64_t to, size_t
             "waited for by " +
                 std::to_string(kMostTurns) + " streams at most"};
   }
-  Status status = turn == 0
-                      ? driver_.copy_to_device(on.value(), to, block.head_ + kHeadBytes, bytes)
-                      : driver_.wait_value(on.value(), block.head_on_device_ + out_at(0), 1);
+  const StreamBeside there{on.value(), to};
+  Status status = turn == 0 ? driver_.copy_to_device(there, to, block.head_ + kHeadBytes, bytes)
+                            : driver_.wait_value(there, block.head_on_device_ + out_at(0), 1);
   if (!status.is_ok()) return status;
-  return driver_.write_value(on.value(), block.head_on_device_ + out_at(turn), 1);
+  return driver_.write_value(there, block.head_on_device_ + out_at(turn), 1);
 }
 
 Status StagedCopies::finish() {

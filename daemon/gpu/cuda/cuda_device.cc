@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "daemon/gpu/cuda/cuda_stream.h"
+#include "daemon/gpu/cuda/kernels.h"
 
 namespace rueda::gpu::cuda {
 namespace {
@@ -88,6 +89,9 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const DeviceOptions& options) {
   if (result != CUDA_SUCCESS) return to_status(to_runtime(result), name);
   if (can_wait == 0) {
     return Status(Code::kUnavailable, name + ": its streams cannot wait for values in memory");
+  }
+  if (const cudaError_t error = load_kernels(); error != cudaSuccess) {
+    return to_status(error, name + ": loading kernels");
   }
   return std::unique_ptr<Device>(
       new CudaDevice(options, std::move(facts).value(), driver.value(), multiprocessors));

@@ -1,6 +1,7 @@
 #include "daemon/gpu/cuda/cuda_stream.h"
 
 #include <algorithm>
+#include <array>
 #include <span>
 #include <string>
 
@@ -9,6 +10,7 @@ namespace {
 
 // Enough to keep every multiprocessor's memory accesses in flight.
 constexpr uint64_t kBlocksPerMultiprocessor = 4;
+constexpr size_t kMostOfABatch = 256;  // of cuStreamBatchMemOp
 
 }  // namespace
 
@@ -97,6 +99,31 @@ Status CudaStream::write_value(uint64_t* counter, uint64_t value) {
   const CUresult result = device_.driver().stream_write_value(stream_, at.value(), value,
                                                               CU_STREAM_WRITE_VALUE_DEFAULT);
   return device_.note(to_runtime(result), "a stream's write of a counter");
+}
+
+Status CudaStream::write_values(std::span<const CounterValue> writes) {
+  if (Status status = device_.enter(); !status.is_ok()) return status;
+  std::array<CUstreamBatchMemOpParams, kMostOfABatch> batch;
+  while (!writes.empty()) {
+    const size_t count = std::min(writes.size(), batch.size());
+    for (size_t i = 0; i < count; ++i) {
+      const Result<DeviceAddress> at = counter_at(writes[i].counter);
+      if (!at.is_ok()) return at.status();
+      batch[i] = {};
+      auto& write = batch[i].writeValue;
+      write.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
+      write.address = at.value();
+      write.value64 = writes[i].value;
+      // What was done before is there when the first is.
+      write.flags =
+          i == 0 ? CU_STREAM_WRITE_VALUE_DEFAULT : CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER;
+    }
+    const CUresult result =
+        device_.driver().stream_batch(stream_, static_cast<unsigned int>(count), batch.data(), 0);
+    if (result != CUDA_SUCCESS) return device_.note(to_runtime(result), "a stream's writes");
+    writes = writes.subspan(count);
+  }
+  return Status::ok();
 }
 
 Result<CudaStream::Slot*> CudaStream::free_slot() {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "daemon/gpu/cuda/cuda_device.h"
 #include "daemon/gpu/cuda/kernels.h"
@@ -22,6 +23,7 @@ class CudaStream final : public Stream {
   Status copy(DeviceAddress dst, DeviceAddress src, size_t bytes) override;
   Status wait_value(const uint64_t* counter, uint64_t value) override;
   Status write_value(uint64_t* counter, uint64_t value) override;
+  Status write_values(std::span<const CounterValue> writes) override;
   Status reduce(const Batch& batch) override;
   Result<bool> is_idle() override;
 
@@ -35,7 +37,7 @@ class CudaStream final : public Stream {
     uint64_t* device = nullptr;
     cudaEvent_t is_free = nullptr;  // recorded behind the last kernel that used it
   };
-  static constexpr size_t kSlots = 8;
+  static constexpr size_t kSlots = 4;
 
   explicit CudaStream(CudaDevice& device) : device_(device) {}
   Status copy_any(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind);

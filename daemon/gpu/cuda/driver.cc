@@ -31,6 +31,7 @@ Result<Driver> find_driver() {
   find("cuMemGetAddressRange", driver.mem_get_address_range, status);
   find("cuStreamWaitValue64", driver.stream_wait_value, status);
   find("cuStreamWriteValue64", driver.stream_write_value, status);
+  find("cuStreamBatchMemOp", driver.stream_batch, status);
   find("cuMemGetAllocationGranularity", driver.mem_granularity, status);
   find("cuMemCreate", driver.mem_create, status);
   find("cuMemRelease", driver.mem_release, status);
@@ -48,6 +49,10 @@ Result<Driver> find_driver() {
 bool is_sticky(cudaError_t error) {
   switch (error) {
     case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorExternalDevice:
+    case cudaErrorTensorMemoryLeak:
+    case cudaErrorMpsRpcFailure:
     case cudaErrorIllegalAddress:
     case cudaErrorLaunchTimeout:
     case cudaErrorContextIsDestroyed:

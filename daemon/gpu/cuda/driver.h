@@ -19,6 +19,7 @@ struct Driver {
   PFN_cuMemGetAddressRange_v3020 mem_get_address_range = nullptr;
   PFN_cuStreamWaitValue64_v11070 stream_wait_value = nullptr;
   PFN_cuStreamWriteValue64_v11070 stream_write_value = nullptr;
+  PFN_cuStreamBatchMemOp_v11070 stream_batch = nullptr;
   PFN_cuMemGetAllocationGranularity_v10020 mem_granularity = nullptr;
   PFN_cuMemCreate_v10020 mem_create = nullptr;
   PFN_cuMemRelease_v10020 mem_release = nullptr;

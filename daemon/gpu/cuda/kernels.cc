@@ -1,5 +1,7 @@
 #include "daemon/gpu/cuda/kernels.h"
 
+#include <array>
+
 namespace rueda::gpu::cuda {
 
 cudaError_t launch(const Batch& batch, const Launch& launch, uint32_t blocks, cudaStream_t stream) {
@@ -10,6 +12,29 @@ cudaError_t launch(const Batch& batch, const Launch& launch, uint32_t blocks, cu
     case DType::kBFloat16: return launch_other_floats(batch, launch, blocks, stream);
     default: return launch_integers(batch, launch, blocks, stream);
   }
+}
+
+cudaError_t load_kernels() {
+  constexpr std::array kOps{ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct};
+  cudaError_t error = cudaSuccess;
+  const auto load = [&](auto part, const Batch& batch) {
+    if (error == cudaSuccess) error = part(batch);
+  };
+  for (const ReduceOp op : kOps) {
+    load(load_float32, {.op = op});
+    for (const DType wire : {DType::kFloat16, DType::kBFloat16}) {
+      load(load_float32, {.dst_dtype = wire, .op = op});
+      load(load_float32, {.partial_dtype = wire, .op = op});
+    }
+    for (const DType dtype : {DType::kFloat64, DType::kFloat16, DType::kBFloat16}) {
+      load(load_other_floats, {.dtype = dtype, .op = op});
+    }
+    for (const DType dtype :
+         {DType::kInt32, DType::kInt64, DType::kInt8, DType::kUInt8, DType::kBool}) {
+      load(load_integers, {.dtype = dtype, .op = op});
+    }
+  }
+  return error;
 }
 
 }  // namespace rueda::gpu::cuda

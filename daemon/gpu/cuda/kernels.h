@@ -26,7 +26,15 @@ static_assert(sizeof(Launch) <= 4096);
 // The batch chooses the kernel. `blocks` is how many blocks share the tiles.
 cudaError_t launch(const Batch& batch, const Launch& launch, uint32_t blocks, cudaStream_t stream);
 
-// Its parts, each in a file of its own.
+// The driver loads a kernel when it is launched first, and waits for the device then: behind a
+// stream that waits for a counter that would be for ever. So all are loaded when a device is
+// opened.
+cudaError_t load_kernels();
+
+// Their parts, each in a file of its own. load: the one that the batch chooses.
+cudaError_t load_float32(const Batch& batch);
+cudaError_t load_other_floats(const Batch& batch);
+cudaError_t load_integers(const Batch& batch);
 cudaError_t launch_float32(const Batch& batch, const Launch& launch, uint32_t blocks,
                            cudaStream_t stream);
 cudaError_t launch_other_floats(const Batch& batch, const Launch& launch, uint32_t blocks,

@@ -13,6 +13,14 @@ __global__ void __launch_bounds__(kThreads) reduce_kernel(const __grid_constant_
   run_block<K>(words, launch.shape, launch.scales, blockIdx.x, gridDim.x, threadIdx.x);
 }
 
+struct Loader {
+  template <class K>
+  cudaError_t run() const {
+    cudaFuncAttributes attributes{};
+    return cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&reduce_kernel<K>));
+  }
+};
+
 struct Launcher {
   const Launch& launch;
   const uint32_t blocks;

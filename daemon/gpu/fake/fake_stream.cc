@@ -137,6 +137,20 @@ Status FakeStream::write_value(uint64_t* counter, uint64_t value) {
   return Status::ok();
 }
 
+Status FakeStream::write_values(std::span<const CounterValue> writes) {
+  const std::lock_guard lock(device_.gpu_.mutex_);
+  if (Status status = device_.enter("write_values", *this); !status.is_ok()) return status;
+  for (const CounterValue& write : writes) {
+    if (Status status = check_counter(write.counter); !status.is_ok()) return status;
+  }
+  queue([kept = std::vector(writes.begin(), writes.end())] {
+    for (const auto& [counter, value] : kept) {
+      std::atomic_ref(*counter).store(value, std::memory_order_release);
+    }
+  });
+  return Status::ok();
+}
+
 Status FakeStream::reduce(const Batch& batch) {
   const std::lock_guard lock(device_.gpu_.mutex_);
   if (Status status = device_.enter("reduce", *this); !status.is_ok()) return status;

@@ -23,6 +23,7 @@ class FakeStream final : public Stream {
   Status copy(DeviceAddress dst, DeviceAddress src, size_t bytes) override;
   Status wait_value(const uint64_t* counter, uint64_t value) override;
   Status write_value(uint64_t* counter, uint64_t value) override;
+  Status write_values(std::span<const CounterValue> writes) override;
   Status reduce(const Batch& batch) override;
   Result<bool> is_idle() override;
 

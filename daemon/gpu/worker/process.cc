@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include <poll.h>
@@ -79,15 +80,22 @@ int run_worker(UniqueFd socket, OpenDevice open) {
   // What ends the daemon may be meant for all of its processes, but the daemon ends its jobs first.
   ::signal(SIGINT, SIG_IGN);
   ::signal(SIGTERM, SIG_IGN);
-  Worker worker(std::move(socket), std::move(open));
+  // What training asks for its own processes is inherited: that all streams share one queue, or
+  // that each launch is waited for. Here streams wait for counters, and nothing may wait behind
+  // them.
+  ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+  ::unsetenv("CUDA_LAUNCH_BLOCKING");
+  // Stays: to give back what it has would wait for streams that nobody lets go on any more. The end
+  // of the process does that.
+  auto* const worker = new Worker(std::move(socket), std::move(open));
   int64_t moved_ns = steady_now_ns();
-  while (worker.turn(steady_now_ms())) {
+  while (worker->turn(steady_now_ms())) {
     const int64_t now_ns = steady_now_ns();
-    if (worker.has_moved()) moved_ns = now_ns;
-    pause(worker, now_ns - moved_ns);
+    if (worker->has_moved()) moved_ns = now_ns;
+    pause(*worker, now_ns - moved_ns);
   }
   // Said by the daemon, too, unless that is what has gone.
-  return worker.why().code() == Code::kDaemonLost ? 0 : 1;
+  return worker->why().code() == Code::kDaemonLost ? 0 : 1;
 }
 
 }  // namespace rueda::gpu

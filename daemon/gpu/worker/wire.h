@@ -24,10 +24,11 @@ namespace rueda::gpu {
 
 // Well under what a socket takes at once (net.core.wmem_default).
 inline constexpr size_t kMaxMessageBytes = 64 << 10;
-inline constexpr uint32_t kMaxWorkerStreams = 64;
 inline constexpr uint32_t kMaxWorkerMemories = 16384;
 // Their kernels are on the device at the same time, or two may wait for each other.
 inline constexpr uint32_t kMaxCommunicators = 8;
+// There when a device is open: to make one later may wait for streams that wait for a counter.
+inline constexpr uint32_t kMaxWorkerStreams = 3 + kMaxCommunicators;
 // Waits, launches and writes of an operation. A fused batch has a write for each tensor and rank.
 inline constexpr size_t kMaxCommands = 16384;
 

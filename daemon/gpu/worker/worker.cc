@@ -42,7 +42,7 @@ bool Worker::turn(TicksMs now) {
   has_moved_ = false;
   const bool is_there = receive();
   for (auto& line : lines_) {
-    if (is_over_ || !line) continue;
+    if (is_over_ || !line) break;
     make_calls(*line);
     if (!is_over_) look_at(*line, now);
   }
@@ -102,7 +102,25 @@ Status Worker::open(Packet& packet) {
 Status Worker::open_device(const OpenBody& wanted) {
   const Status opened = devices_.open(wanted, kMaxWorkerStreams * Devices::kMost * kCounterStride);
   if (!opened.is_ok()) return opened;
+  if (Status status = make_streams(0); !status.is_ok()) return status;
   say_ready(devices_.at(0).facts());
+  return Status::ok();
+}
+
+Status Worker::make_streams(size_t gpu) {
+  for (uint32_t stream = 0; stream < kMaxWorkerStreams; ++stream) {
+    auto& line = lines_[stream];
+    if (!line) {
+      line = std::make_unique<Line>();
+      line->begun = word(stream, 0, 0);
+      line->ended = word(stream, 0, 1);
+      line->shared_out = word(stream, 0, 2);
+    }
+    Result<std::unique_ptr<Stream>> made = devices_.at(gpu).make_stream(Priority::kLow);
+    if (!made.is_ok()) return made.status();
+    line->tracks.push_back(
+        std::make_unique<Track>(Track{std::move(made).value(), {}, word(stream, gpu, 0)}));
+  }
   return Status::ok();
 }
 
@@ -124,27 +142,7 @@ uint64_t* Worker::word(uint32_t stream, size_t gpu, size_t index) const {
 
 Result<Worker::Line*> Worker::line(uint32_t stream) {
   if (stream >= kMaxWorkerStreams) return broken("a stream beyond the last");
-  auto& line = lines_[stream];
-  if (line) return line.get();
-  auto made = std::make_unique<Line>();
-  made->begun = word(stream, 0, 0);
-  made->ended = word(stream, 0, 1);
-  made->shared_out = word(stream, 0, 2);
-  if (const Result<Track*> lead = track(*made, stream, 0); !lead.is_ok()) return lead.status();
-  line = std::move(made);
-  return line.get();
-}
-
-Result<Worker::Track*> Worker::track(Line& line, uint32_t stream, size_t gpu) {
-  if (line.tracks.size() <= gpu) line.tracks.resize(gpu + 1);
-  auto& track = line.tracks[gpu];
-  if (track) return track.get();
-  Result<std::unique_ptr<Stream>> made = devices_.at(gpu).make_stream(Priority::kLow);
-  if (!made.is_ok()) return made.status();
-  track = std::make_unique<Track>();
-  track->stream = std::move(made).value();
-  track->done = word(stream, gpu, 0);
-  return track.get();
+  return lines_[stream].get();
 }
 
 Status Worker::queue(Track& track, Call call) {
@@ -199,7 +197,9 @@ Status Worker::wait(Packet& packet) {
   if (!at.is_ok()) return broken(at.status().message());
   open_operation(*found.value());
   return queue(*found.value(), [at = at.value(), value = body.value](Stream& stream) {
-    return stream.wait_value(at, value);
+    // What was written before is there for all that is launched from now on.
+    const bool is_reached = static_cast<int64_t>(read(at) - value) >= 0;
+    return is_reached ? Status::ok() : stream.wait_value(at, value);
   });
 }
 
@@ -251,18 +251,18 @@ Status Worker::write(Packet& packet) {
   const Result<Line*> found = line(body.stream);
   if (!found.is_ok()) return found.status();
   if (Status status = begin(*found.value()); !status.is_ok()) return status;
+  std::vector<CounterValue> writes;
   for (uint32_t i = 0; i < body.writes; ++i) {
     CounterWrite write;
     if (!packet.take(write)) return broken("counters that are cut off");
     const Result<uint64_t*> at = counter(write.counter);
     if (!at.is_ok()) return broken(at.status().message());
-    const Status queued =
-        queue(*found.value(), [at = at.value(), value = write.value](Stream& stream) {
-          return stream.write_value(at, value);
-        });
-    if (!queued.is_ok()) return queued;
+    writes.push_back({at.value(), write.value});
   }
-  return packet.is_taken() ? Status::ok() : broken("too many counters");
+  if (!packet.is_taken()) return broken("too many counters");
+  return queue(*found.value(), [writes = std::move(writes)](Stream& stream) {
+    return stream.write_values(writes);
+  });
 }
 
 Status Worker::end(Packet& packet) {
@@ -286,7 +286,7 @@ void Worker::make_calls(Line& line) {
   while (has_made && !is_over_) {
     has_made = false;
     for (size_t gpu = 0; gpu < line.tracks.size() && !is_over_; ++gpu) {
-      if (line.tracks[gpu]) has_made |= make_calls_of(line, gpu);
+      has_made |= make_calls_of(line, gpu);
     }
     has_moved_ |= has_made;
   }
@@ -318,7 +318,7 @@ std::string Worker::late_gpu(const Line& line) {
     return facts.name + " (GPU " + std::to_string(facts.ordinal) + ')';
   };
   for (size_t gpu = 1; gpu < line.tracks.size(); ++gpu) {
-    if (line.tracks[gpu] && read(line.tracks[gpu]->done) < line.tracks[gpu]->told) return name(gpu);
+    if (read(line.tracks[gpu]->done) < line.tracks[gpu]->told) return name(gpu);
   }
   return name(0);
 }
@@ -338,7 +338,6 @@ void Worker::look_at(Line& line, TicksMs now) {
   line.seen_begun = begun;
   // A sticky error leaves the counters as they are, and is told by whatever is called.
   for (const auto& track : line.tracks) {
-    if (!track) continue;
     if (Status health = track->stream->is_idle().status(); !health.is_ok()) return stop(health);
   }
   if (begun != ended && !line.goes_across && now - line.seen_at > timeout_ms_) {

@@ -75,7 +75,7 @@ class Worker {
     uint64_t told = 0;
   };
   struct Line {
-    std::vector<std::unique_ptr<Track>> tracks;  // by GPU; the first one's leads
+    std::vector<std::unique_ptr<Track>> tracks;  // by GPU that is open; the first one's leads
     // In pinned memory: how many operations have begun, and ended, on the first device; and the
     // last launch that is shared out to the others, who wait for it.
     uint64_t* begun = nullptr;
@@ -120,9 +120,7 @@ class Worker {
   Status open(Packet& packet);
   // worker_memory.cc
   Status add_memory(Packet& packet);
-  Status add_memory(const AddMemoryBody& body, int fd);
   Status join_memory(Packet& packet);
-  bool is_to_be_closed(const AddMemoryBody& wanted) const;
   Status remove_memory(Packet& packet);
   // worker_across.cc
   Status make_id(Packet& packet);
@@ -139,6 +137,8 @@ class Worker {
   Status end(Packet& packet);
 
   Status open_device(const OpenBody& wanted);
+  // Of all lines, on a GPU that has been opened last.
+  Status make_streams(size_t gpu);
   void say_ready(const DeviceFacts& facts);
   uint64_t* word(uint32_t stream, size_t gpu, size_t index) const;
   Result<Memory> make(const AddMemoryBody& wanted, int fd);
@@ -153,7 +153,6 @@ class Worker {
   // They are closed before their pieces.
   static void put_joins_first(std::vector<Memory>& memories);
   Result<Line*> line(uint32_t stream);
-  Result<Track*> track(Line& line, uint32_t stream, size_t gpu);
   static Status queue(Track& track, Call call);
   static Status queue(Line& line, Call call) { return queue(*line.tracks[0], std::move(call)); }
   void open_operation(Line& line);
@@ -163,7 +162,7 @@ class Worker {
   Result<Received> take_batch(const ReduceBody& body, Packet& packet) const;
   std::vector<Part> share_out(const Received& received) const;
   std::vector<size_t> gpus_of(const Received& received) const;
-  Status queue_parts(Line& line, uint32_t stream, const std::vector<Part>& parts);
+  static Status queue_parts(Line& line, const std::vector<Part>& parts);
   static Status queue_part(Line& line, Track& track, uint64_t number, const Part& part);
   // kNotFound when there is no such memory, or it ends before.
   Result<Target> device_memory(const Place& place, uint64_t bytes) const;

@@ -20,23 +20,14 @@ Status Worker::add_memory(Packet& packet) {
     return broken("memory that is added");
   }
   if (memories_.contains(body.memory)) return broken("memory that is there already");
-  if (is_to_be_closed(body)) {
+  const Result<Memory> made = make(body, packet.fd.get());
+  // What is yet to be closed may be in its way: the same allocation, which is not opened twice, or
+  // one that was freed and whose addresses it has.
+  if (made.status().code() == Code::kPermission && !removed_.empty()) {
     to_be_added_.emplace_back(body, std::move(packet.fd));
     return Status::ok();
   }
-  return add_memory(body, packet.fd.get());
-}
-
-// An allocation that is yet to be closed cannot be opened a second time.
-bool Worker::is_to_be_closed(const AddMemoryBody& wanted) const {
-  return wanted.kind == MemoryKind::kIpc &&
-         std::any_of(removed_.begin(), removed_.end(), [&](const Memory& memory) {
-           return memory.kind == MemoryKind::kIpc && memory.ipc == wanted.ipc;
-         });
-}
-
-Status Worker::add_memory(const AddMemoryBody& body, int fd) {
-  return answer_memory(body.memory, make(body, fd));
+  return answer_memory(body.memory, made);
 }
 
 Status Worker::answer_memory(uint32_t number, const Result<Memory>& made) {
@@ -107,15 +98,23 @@ Result<Worker::Memory> Worker::make(const AddMemoryBody& wanted, int fd) {
   const size_t open = devices_.count();
   const Result<size_t> gpu = devices_.find_or_open(wanted.uuid);
   if (!gpu.is_ok()) return cannot_open(gpu.status());
-  if (devices_.count() > open) say_ready(devices_.at(gpu.value()).facts());
+  if (devices_.count() > open) {
+    if (Status status = make_streams(gpu.value()); !status.is_ok()) {
+      stop(status);
+      return status;
+    }
+    say_ready(devices_.at(gpu.value()).facts());
+  }
   const Result<Devices::MemoryId> id = devices_.import_memory(gpu.value(), handle);
   if (!id.is_ok()) return cannot_open(id.status());
   return Memory{.kind = wanted.kind, .id = id.value(), .bytes = wanted.bytes, .ipc = wanted.ipc};
 }
 
 // What may well be there, but not for this process, is told from a lack of memory, or a loss.
+// Drivers have many codes for that.
 Status Worker::cannot_open(const Status& why) {
-  if (why.code() != Code::kInvalidArgument && why.code() != Code::kNotFound) return why;
+  if (why.code() == Code::kResourceExhausted || why.code() == Code::kUnavailable) return why;
+  if (why.code() == Code::kPermission) return why;
   return {Code::kPermission, "the GPU worker cannot open this device memory: " + why.message()};
 }
 
@@ -185,7 +184,8 @@ void Worker::release_removed() {
     }
   }
   for (const auto& [wanted, fd] : std::exchange(to_be_added_, {})) {
-    if (Status status = add_memory(wanted, fd.get()); !status.is_ok()) return stop(status);
+    const Status status = answer_memory(wanted.memory, make(wanted, fd.get()));
+    if (!status.is_ok()) return stop(status);
   }
 }
 

@@ -94,7 +94,7 @@ Status Worker::reduce(Packet& packet) {
   if (const Status& failed = received.value().failed; !failed.is_ok()) {
     return queue_work(own, [failed](Stream&) { return failed; });
   }
-  return queue_parts(own, body.stream, share_out(received.value()));
+  return queue_parts(own, share_out(received.value()));
 }
 
 // Those whose memory it names. What is in memory that the first has for itself, on its way between
@@ -143,7 +143,7 @@ std::vector<Worker::Part> Worker::share_out(const Received& received) const {
 
 // The others begin when the first device has come so far, and it goes on when all of them have
 // done their part: what comes before a launch, and after it, is the first device's alone.
-Status Worker::queue_parts(Line& line, uint32_t stream, const std::vector<Part>& parts) {
+Status Worker::queue_parts(Line& line, const std::vector<Part>& parts) {
   const auto do_part = [&line](const Part& part) {
     return queue_work(line,
                       [launch = part.launch](Stream& own) { return own.reduce(launch->batch); });
@@ -162,10 +162,8 @@ Status Worker::queue_parts(Line& line, uint32_t stream, const std::vector<Part>&
       status = do_part(part);
       continue;
     }
-    const Result<Track*> other = track(line, stream, part.gpu);
-    if (!other.is_ok()) return other.status();
-    others.push_back(other.value());
-    status = queue_part(line, *other.value(), number, part);
+    others.push_back(line.tracks[part.gpu].get());
+    status = queue_part(line, *others.back(), number, part);
   }
   for (Track* const other : others) {
     if (!status.is_ok()) return status;
