@@ -60,7 +60,7 @@ job() {
 }
 
 # Its processes' name is longer than what the kernel keeps of it.
-runs_mps() { grep -lsx nvidia-cuda-mps /proc/[0-9]*/comm >/dev/null; }
+runs_mps() { grep -qsx nvidia-cuda-mps /proc/[0-9]*/comm; }
 
 # What a neighbour that computes changes, and MPS with it.
 beside() {
@@ -113,7 +113,7 @@ cat "$jobs"
 if ! runs_mps && command -v nvidia-cuda-mps-control >/dev/null; then
   folder="$(mktemp -d)"
   export CUDA_MPS_PIPE_DIRECTORY="$folder" CUDA_MPS_LOG_DIRECTORY="$folder"
-  trap 'echo quit | nvidia-cuda-mps-control >/dev/null 2>&1; rm -rf "$table.new" "$jobs.new" "$with_mps.new" "$folder"' EXIT
+  trap 'echo quit | nvidia-cuda-mps-control >/dev/null 2>&1 || true; rm -rf "$table.new" "$jobs.new" "$with_mps.new" "$folder"' EXIT
   if nvidia-cuda-mps-control -d; then
     {
       head_of_table "All-reduces of device memory by jobs, with MPS"

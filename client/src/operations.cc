@@ -175,7 +175,8 @@ Result<rueda_handle> Session::submit(const std::vector<TensorRequest>& requests)
     if ((operation.record.flags & RUEDA_ABI_FLAG_COPIED_IN) != 0) continue;
     repeats_.remember(requests[i], operation.record, frees);
   }
-  return push_locked(handle);
+  const bool is_join = requests[0].descriptor.kind == static_cast<uint8_t>(CollectiveKind::kJoin);
+  return is_join ? push_behind_locked(handle) : push_locked(handle);
 }
 
 Status Session::wait_for_room(Lock& lock, size_t operations) {
@@ -195,7 +196,7 @@ Result<uint32_t> Session::agree(uint32_t tensor_id, const char* name) {
   Handle& handle = take_handle_locked(1);
   handle.operations[0].name = name;
   handle.operations[0].record.tensor_id = tensor_id;
-  const rueda_handle submitted = push_locked(handle);
+  const rueda_handle submitted = push_behind_locked(handle);
   lock.unlock();
   rueda_result result{};
   if (Status ended = wait(submitted, -1, &result); !ended.is_ok()) return ended;
@@ -309,6 +310,13 @@ Status Session::refuse(Handle& handle, Status reason) {
 rueda_handle Session::push_locked(Handle& handle) {
   take_tickets_locked(handle);
   return show_locked(handle);
+}
+
+rueda_handle Session::push_behind_locked(Handle& handle) {
+  if (held_back_.empty()) return push_locked(handle);
+  take_tickets_locked(handle);
+  held_back_.push_back({&handle, held_back_.back().behind});
+  return handle.id;
 }
 
 void Session::take_tickets_locked(Handle& handle) {

@@ -201,6 +201,8 @@ class Session {
   // Nothing of it is in flight.
   Status refuse(Handle& handle, Status reason);
   rueda_handle push_locked(Handle& handle);
+  // Of what says that this rank gives no more, or of what it gives: behind all that it has given.
+  rueda_handle push_behind_locked(Handle& handle);
   void take_tickets_locked(Handle& handle);
   // The daemon sees them.
   rueda_handle show_locked(Handle& handle);
@@ -225,6 +227,8 @@ class Session {
   // there: an error that names one.
   Status check_device_unused(uint64_t begin, uint64_t end);
   const Operation* user_of_locked(uint64_t begin, uint64_t end) const;
+  // Of a handle that is on the device, whether the stream can be told to wait for it.
+  Status check_stream_of(rueda_handle id, void* stream);
   // Some of it; 0: the tensor is empty.
   static uint64_t memory_of(const Operation& operation);
   // Its tickets' inputs are announced; without the lock.
@@ -234,6 +238,9 @@ class Session {
   // Whoever waits for it on a stream goes on.
   void end_on_device_locked(Operation& operation);
   void show_held_back_locked();
+  // Whether one of its names is that of something in flight that a stream waits for: the stream may
+  // know of its end already, and the daemon not yet.
+  bool repeats_waited_locked(const Handle& handle);
   bool is_unread_locked(uint64_t ticket);
   void watch_streams();
 

@@ -1,9 +1,9 @@
 // Tensors in device memory. Their ranks and the GPU worker wait for each other by counters
 // (device/counters.h); their ends come as those of all other submissions.
 //
-// What a stream has been told to wait for holds up later submissions on the host until it has
-// ended: their inputs may come behind it on the stream, and if both shared an operation, each would
-// wait for the other.
+// What a stream has been told to wait for holds back later submissions until it has ended: their
+// inputs may come behind it on the stream, and if both shared an operation, each would wait for the
+// other. The call returns, and the daemon sees them then.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -15,6 +15,10 @@
 
 namespace rueda::client {
 namespace {
+
+Status not_in_flight(rueda_handle id) {
+  return {Code::kInvalidArgument, "handle " + std::to_string(id) + " is not in flight"};
+}
 
 uint64_t address_of(const void* memory) { return reinterpret_cast<uint64_t>(memory); }
 
@@ -156,9 +160,23 @@ Result<rueda_handle> Session::submit_on_device(std::vector<TensorRequest> reques
     if (operation.staged) ++staged_submissions_;
   }
   if (over_) return handle.id;
-  if (stream_waits_.empty() || stream == RUEDA_NO_STREAM) return show_locked(handle);
+  if (stream_waits_.empty()) return show_locked(handle);
+  // Whose input is there waits for no stream.
+  if (stream == RUEDA_NO_STREAM && !repeats_waited_locked(handle)) return show_locked(handle);
   held_back_.push_back({&handle, all_stream_waits_});
   return handle.id;
+}
+
+bool Session::repeats_waited_locked(const Handle& handle) {
+  const auto is_waited = [](const Operation* other, const Operation& own) {
+    return other != nullptr && other != &own && other->stream_wait != 0 && other->name == own.name;
+  };
+  for (const Operation& own : handle.operations) {
+    for (const Operation* other : std::span(in_flight_).first(places_used_)) {
+      if (is_waited(other, own)) return true;
+    }
+  }
+  return false;
 }
 
 void Session::show_held_back_locked() {
@@ -227,6 +245,28 @@ bool Session::is_unread_locked(uint64_t ticket) {
                      [&](uint64_t old) { return ((old ^ ticket) & (max_in_flight_ - 1)) == 0; });
 }
 
+// Without the lock, while the driver is asked.
+Status Session::check_stream_of(rueda_handle id, void* stream) {
+  std::vector<uint64_t> memories;
+  {
+    const Lock lock(mutex_);
+    const Handle* const handle = find_handle_locked(id);
+    if (handle == nullptr) return not_in_flight(id);
+    for (const Operation& operation : handle->operations) {
+      if (!operation.is_on_device) {
+        return {Code::kInvalidArgument, "tensor \"" + std::string(operation.name) +
+                                            "\" is in host memory: wait for it by rueda_wait"};
+      }
+      memories.push_back(memory_of(operation));
+    }
+  }
+  for (const uint64_t memory : memories) {
+    const Status status = counters_->check_stream({stream, memory});
+    if (!status.is_ok()) return status;
+  }
+  return Status::ok();
+}
+
 Status Session::wait_on_stream(rueda_handle id, void* stream) {
   struct Wait {
     std::optional<uint64_t> ticket;  // none: it has ended
@@ -235,25 +275,18 @@ Status Session::wait_on_stream(rueda_handle id, void* stream) {
     std::span<const std::byte> output;
     uint64_t memory = 0;
   };
+  if (stream == RUEDA_NO_STREAM) return {Code::kInvalidArgument, "there is no stream to wait"};
+  if (Status status = check_stream_of(id, stream); !status.is_ok()) return status;
   std::vector<Wait> waits;
   bool is_in_flight = false;
   bool is_to_be_finished = false;
   {
     const Lock lock(mutex_);
     Handle* const handle = find_handle_locked(id);
-    if (handle == nullptr) {
-      return {Code::kInvalidArgument, "handle " + std::to_string(id) + " is not in flight"};
-    }
-    if (stream == RUEDA_NO_STREAM) return {Code::kInvalidArgument, "there is no stream to wait"};
+    if (handle == nullptr) return not_in_flight(id);
     for (Operation& operation : handle->operations) {
-      if (!operation.is_on_device) {
-        return {Code::kInvalidArgument, "tensor \"" + std::string(operation.name) +
-                                            "\" is in host memory: wait for it by rueda_wait"};
-      }
       Wait wait;
       wait.memory = memory_of(operation);
-      const Status status = counters_->check_stream({stream, wait.memory});
-      if (!status.is_ok()) return status;
       if (operation.has_staged_result()) {
         wait.turn = operation.staged->claim_result();
         wait.staged = operation.staged;

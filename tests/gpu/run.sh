@@ -35,7 +35,7 @@ mkdir -p "$out"
 "$RUEDA_GPU_BIN/gpu_conformance_test" --gtest_filter='*/cuda' >"$suite" || { cat "$suite"; exit 1; }
 # What needs two GPUs is skipped where there is one, and communicators where there is no NCCL. GoogleTest begins the line of
 # their number in the same way.
-if grep -E '^\[  SKIPPED \] .*/cuda' "$suite" | grep -qvE 'GpuPeer|GpuCommunicator'; then
+if grep -E '^\[  SKIPPED \] .*/cuda' "$suite" | grep -vE 'GpuPeer|GpuCommunicator' >/dev/null; then
   grep -m 1 -A 1 ': Skipped' "$suite" || true
   # A driver that is there and does not work is no reason to skip anything.
   if [ -e /proc/driver/nvidia/version ]; then

@@ -224,6 +224,31 @@ TEST_F(WorkerTest, RemovedMemoryIsClosedWhenNothingIsUnderWay) {
   expect_outcome(WorkerMessage::kMemoryAdded, 2, Code::kOk);
 }
 
+TEST_F(WorkerTest, WhatWaitsForTooLongToBeOpenedIsRefused) {
+  open_and_share();
+  run({.number = 1, .waits = {{counter(0), 1}}});
+  Packet removal(WorkerMessage::kRemoveMemory);
+  removal.add(RemoveMemoryBody{.memory = 1});
+  send(removal);
+  add(2, ranks_[1].device.export_memory(ranks_[1].at).value());
+  std::optional<Packet> packet;
+  TicksMs now = 0;
+  do {
+    packet = next(now += 250);
+  } while ((!packet || packet->type() == WorkerMessage::kAlive) && now < 60'000);
+  EXPECT_GE(now, 5'000);
+  ASSERT_TRUE(packet.has_value());
+  ASSERT_EQ(packet->type(), WorkerMessage::kMemoryAdded);
+  EXPECT_EQ(take_outcome(*packet)->status.code(), Code::kPermission);
+  counters_.set(0, 1);
+  do {
+    packet = next(now);
+  } while (packet && packet->type() == WorkerMessage::kAlive);
+  ASSERT_TRUE(packet.has_value());
+  EXPECT_EQ(packet->type(), WorkerMessage::kEnded);
+  EXPECT_EQ(next(now), std::nullopt) << "it was refused, and is not opened later";
+}
+
 TEST_F(WorkerTest, AFullStreamIsWaitedFor) {
   open_and_share();
   WorkerOperation blocked{.number = 1, .waits = {{counter(0), 1}}};

@@ -29,7 +29,7 @@ class DeviceContainersTest(DeviceIntegrationTest):
 
     def test_one_node(self):
         daemon, = self.start_daemons("alpha")
-        job = self.start_job([daemon], [2], [*INSIDE, *device_rank("alike", "broadcast", "group", "streams", "ahead", "recycle")])
+        job = self.start_job([daemon], [2], [*INSIDE, *device_rank("alike", "broadcast", "group", "streams", "ahead")])
         self.assertEqual(job.exit_codes(), [0], job.output() + daemon.output())
         self.say_how(daemon)
         self.assertTrue(wait_until(lambda: daemon.metric("rueda_gpu_workers") == 0, 10))

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 import time
 from ctypes import byref, c_int, c_void_p
 
@@ -138,9 +139,8 @@ def ahead(gpu):
             handles.append(allreduce_async(f"ahead.{number}", buffer.at, buffer.at, [COUNT], "float64", SUM, stream))
             wait_on(stream, handles[-1])
         beside = allreduce_async("beside", free.at, free.at, [COUNT], "float32")
+        on_host = rueda.allreduce_async(np.full(COUNT, step, np.float32), op=rueda.Sum, name="host")
         expect(time.monotonic() - begin < 10, "a submission has waited for a stream")
-        got = rueda.allreduce(np.full(COUNT, step, np.float32), op=rueda.Sum, name="host")
-        expect((got == step * ranks).all(), f"host memory in step {step}: {got[:4]}")
         expect(not gpu.is_idle(stream) and not is_done(handles[0]) and (buffer.get() == 1).all(), "nothing is ready")
         gate.open()
         if step == 1:
@@ -148,10 +148,52 @@ def ahead(gpu):
         for handle in reversed(handles):
             wait(handle)
         wait(beside)
+        expect((rueda.synchronize(on_host) == step * ranks).all(), f"host memory in step {step}")
         gpu.synchronize(stream)
         expect((buffer.get() == float(ranks) ** chain).all(), f"a chain in step {step}: {buffer.get()[:4]}")
         expect((free.get() == step * ranks).all(), f"beside it in step {step}: {free.get()[:4]}")
     say("ok ahead")
+
+
+def joined_behind(gpu):
+    """Who joins behind what it has submitted gives that still, though its stream is yet to come to it."""
+    warm(gpu)
+    stream, gate, ranks = gpu.stream(), Gate(gpu), rueda.size()
+    is_last = rueda.rank() == ranks - 1
+    for step in range(3):
+        one, other = Buffer(gpu, np.full(COUNT, 1, np.float32)), Buffer(gpu, np.full(COUNT, 2, np.float32))
+        alone = Buffer(gpu, np.full(COUNT, 3, np.float32))
+        if is_last:
+            gate.stop(stream)
+        handles = []
+        for name, buffer in (("one", one), ("other", other)):
+            handles.append(allreduce_async(name, buffer.at, buffer.at, [COUNT], "float32", SUM, stream))
+            wait_on(stream, handles[-1])
+        if is_last:
+            threading.Timer(0.2, gate.open).start()
+        else:
+            wait(allreduce_async("alone", alone.at, alone.at, [COUNT], "float32"))
+            expect((alone.get() == 3 * (ranks - 1)).all(), f"without the last in step {step}: {alone.get()[:4]}")
+        rueda.join()
+        gpu.synchronize(stream)
+        for handle in handles:
+            wait(handle)
+        expect((one.get() == ranks).all() and (other.get() == 2 * ranks).all(), f"step {step}: {one.get()[:4]}, {other.get()[:4]}")
+    say("ok joined_behind")
+
+
+def again(gpu):
+    """A name comes again as soon as a stream has the result, without a stream."""
+    stream = gpu.stream()
+    buffer = Buffer(gpu, np.ones(COUNT, np.float32))
+    for step in range(300):
+        first = allreduce_async("again", buffer.at, buffer.at, [COUNT], "float32", MAX, stream)
+        wait_on(stream, first)
+        gpu.synchronize(stream)
+        second = allreduce_async("again", buffer.at, buffer.at, [COUNT], "float32", MAX)
+        wait(second)
+        wait(first)
+    say("ok again")
 
 
 def default_stream(gpu):
@@ -498,7 +540,7 @@ def stuck(gpu):
 
 
 SCENARIOS = {function.__name__: function
-             for function in (same, alike, broadcast, group, streams, ahead, default_stream, captured, crossed, skipped, recycle, announced, across,
+             for function in (same, alike, broadcast, group, streams, ahead, joined_behind, again, default_stream, captured, crossed, skipped, recycle, announced, across,
                               across_known, across_again, across_large, across_many, across_streams, without_context,
                               beyond, mismatch, large, rounds, too_large, mixed, late, leaver, refused, loop,
                               loop_in_rounds, loop_large, stuck, beyond_staging, counted, forgotten, two_groups, two_streams,

@@ -176,10 +176,6 @@ Result<DeviceAllocation> CudaDriver::find(uint64_t address) {
                   "the device"};
   }
   void* const context = context_of(address);
-  if (context != nullptr) {
-    void* const before = context_.exchange(context);
-    if (before != nullptr && before != context) has_several_contexts_ = true;
-  }
   const InContext in_context(functions_, context);
   DeviceAllocation found;
   CuPointer base = 0;
@@ -194,6 +190,12 @@ Result<DeviceAllocation> CudaDriver::find(uint64_t address) {
   if (result != kSuccess || (get(kIsMapped, address, is_mapped) == kSuccess && is_mapped == 0)) {
     return Status{Code::kInvalidArgument,
                   "no memory is mapped at this address; hand over memory that has been allocated"};
+  }
+  if (context != nullptr) {
+    if (void* const before = context_; before != nullptr && before != context) {
+      has_several_contexts_ = true;
+    }
+    context_ = context;
   }
   if (result == kSuccess) result = get(kBufferId, address, buffer_id);
   if (result == kSuccess) result = get(kDeviceOrdinal, address, ordinal);

@@ -10,7 +10,7 @@ namespace {
 
 // Enough to keep every multiprocessor's memory accesses in flight.
 constexpr uint64_t kBlocksPerMultiprocessor = 4;
-constexpr size_t kMostOfABatch = 256;  // of cuStreamBatchMemOp
+constexpr size_t kMostOfABatch = 255;  // of cuStreamBatchMemOp
 
 }  // namespace
 

@@ -3,8 +3,6 @@
 #include <atomic>
 #include <chrono>
 
-#include <unistd.h>
-
 #include "daemon/gpu/fake/fake_stream.h"
 
 namespace rueda::gpu::fake {
@@ -39,9 +37,11 @@ bool FakeGpu::step_locked() {
 }
 
 Result<std::shared_ptr<Block>> FakeGpu::make_block(Sharing sharing, uint64_t bytes) {
-  // No other process has it, nor another FakeGpu of this one.
+  // No other process has it, nor another FakeGpu of this one. In containers of their own many
+  // processes have one number.
+  static const uint64_t process = std::random_device()();
   static std::atomic<uint32_t> next = 1;
-  const uint64_t id = (static_cast<uint64_t>(::getpid()) << 32) | next++;
+  const uint64_t id = (process << 32) | next++;
   Result<std::shared_ptr<Block>> made = Block::create(options_.folder, id, sharing, bytes);
   if (made.is_ok()) blocks_[id] = made.value();
   return made;

@@ -40,6 +40,7 @@ Status Worker::broken(const std::string& what) {
 bool Worker::turn(TicksMs now) {
   if (is_over_) return false;
   has_moved_ = false;
+  now_ = now;
   const bool is_there = receive();
   for (auto& line : lines_) {
     if (is_over_ || !line) break;
@@ -48,6 +49,7 @@ bool Worker::turn(TicksMs now) {
   }
   if (!is_over_ && under_way_ > 0) look_at_communicators(now);
   if (!is_over_ && under_way_ == 0) release_removed();
+  if (!is_over_ && !to_be_added_.empty()) give_up_adding();
   if (under_way_ > 0 && now - said_at_ >= kMaxSilenceMs && outgoing_.empty()) {
     answer(Packet(WorkerMessage::kAlive));
   }

@@ -63,6 +63,13 @@ class Worker {
     uint64_t operation = 0;
     Status status;
   };
+  // What could not be opened while something was to be closed.
+  struct ToBeAdded {
+    AddMemoryBody wanted;
+    UniqueFd fd;
+    Status why;
+    TicksMs since = 0;
+  };
   // A call of the device, to be made again while it is kUnavailable.
   using Call = std::function<Status(Stream&)>;
   // Of one GPU.
@@ -178,6 +185,8 @@ class Worker {
   std::string late_gpu(const Line& line);
   void look_at(Line& line, TicksMs now);
   void release_removed();
+  // Who has waited for too long, as there is always something under way, is told.
+  void give_up_adding();
   void answer(Packet packet) { outgoing_.push_back(std::move(packet)); }
   void flush();
   void stop(const Status& why);
@@ -189,12 +198,13 @@ class Worker {
   std::map<Devices::MemoryId, size_t> joined_;  // pieces: how many joins have them
   // Closed once nothing is under way, because closing may wait for that, and no join has it.
   std::vector<Memory> removed_;
-  std::vector<std::pair<AddMemoryBody, UniqueFd>> to_be_added_;  // once these have been closed
+  std::vector<ToBeAdded> to_be_added_;  // once these have been closed
   std::array<std::unique_ptr<Line>, kMaxWorkerStreams> lines_;
   std::map<uint32_t, Member> members_;  // by communicator
   size_t under_way_ = 0;  // operations of which something has been read
   std::deque<Packet> outgoing_;
   TicksMs said_at_ = 0;
+  TicksMs now_ = 0;  // of the turn
   bool has_moved_ = false;
   bool is_over_ = false;
   Status over_;

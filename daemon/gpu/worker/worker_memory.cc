@@ -24,7 +24,7 @@ Status Worker::add_memory(Packet& packet) {
   // What is yet to be closed may be in its way: the same allocation, which is not opened twice, or
   // one that was freed and whose addresses it has.
   if (made.status().code() == Code::kPermission && !removed_.empty()) {
-    to_be_added_.emplace_back(body, std::move(packet.fd));
+    to_be_added_.push_back({body, std::move(packet.fd), made.status(), now_});
     return Status::ok();
   }
   return answer_memory(body.memory, made);
@@ -183,10 +183,19 @@ void Worker::release_removed() {
       return stop(status);
     }
   }
-  for (const auto& [wanted, fd] : std::exchange(to_be_added_, {})) {
-    const Status status = answer_memory(wanted.memory, make(wanted, fd.get()));
+  for (const ToBeAdded& next : std::exchange(to_be_added_, {})) {
+    const Status status = answer_memory(next.wanted.memory, make(next.wanted, next.fd.get()));
     if (!status.is_ok()) return stop(status);
   }
+}
+
+void Worker::give_up_adding() {
+  constexpr TicksMs kPatienceMs = 5'000;
+  std::erase_if(to_be_added_, [this](const ToBeAdded& next) {
+    if (now_ - next.since < kPatienceMs) return false;
+    answer(make_outcome(WorkerMessage::kMemoryAdded, next.wanted.memory, next.why));
+    return true;
+  });
 }
 
 void Worker::put_joins_first(std::vector<Memory>& memories) {
