@@ -151,7 +151,7 @@ int growth(Job& job, Driver& driver, const Options& options) {
         static_cast<long long>(worst.daemon_bytes), worst.daemons,  // NOLINT
         static_cast<long long>(worst.device_bytes));                // NOLINT
   }
-  constexpr int64_t kNoise = 4 << 20;
+  constexpr int64_t kNoise = 1 << 20;
   const int64_t most = std::max({worst.rank_bytes, worst.daemon_bytes, worst.device_bytes});
   return most < kNoise ? 0 : 1;
 }

@@ -51,7 +51,7 @@ Latencies measure_latencies(rueda::bench::Job& job, Driver& driver, uint64_t byt
 // What memory costs when it is used again and again: how much more of it is there after the last
 // step than after a tenth of them.
 struct Growth {
-  int64_t rank_bytes = 0;    // resident, of this process
+  int64_t rank_bytes = 0;    // resident and not shared, of this process
   int64_t daemon_bytes = 0;  // likewise, of all daemons that this rank's launcher has started, and
                              // of their GPU workers
   int daemons = 0;           // so many processes, at the last step
