@@ -62,7 +62,8 @@ mkdir -p "$root/python" "$root/client" "$root/tests/gpu" "$root/tests/integratio
 cp LICENSE "$root/"
 copy_licences
 cp tests/gpu/run.sh tests/gpu/training_test.py tests/gpu/train_rank.py "$root/tests/gpu/"
-for name in harness device_{across,adds_test,gpus_test,harness,nccl,nccl_test,rank,staged,support,test,tools,torch_test} torch_{device,device_death,on_gpu,rank,support} \
+for name in harness device_{across,adds_test,containers_test,free,gpus_test,harness,nccl,nccl_test,rank,staged} \
+  device_{support,test,tools,torch_test} torch_{device,device_death,on_gpu,rank,support} \
   distributed_{device,device_death,rank}; do
   cp "tests/integration/$name.py" "$root/tests/integration/"
 done

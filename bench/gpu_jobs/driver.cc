@@ -219,12 +219,11 @@ bool Driver::load_kernel() {
   return true;
 }
 
-bool Driver::compute(void* stream) {
-  if (!load_kernel()) return false;
+void Driver::compute(void* stream) {
+  if (!load_kernel()) return;
   const auto blocks = static_cast<unsigned int>(std::max(multiprocessors_, 1)) * 4;
   check(cuda_.launch(kernel_, blocks, 1, 1, kThreads, 1, 1, 0, stream, nullptr, nullptr),
         "cuLaunchKernel");
-  return true;
 }
 
 }  // namespace rueda::gpu::bench

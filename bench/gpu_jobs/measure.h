@@ -36,7 +36,7 @@ Rates measure_rates(rueda::bench::Job& job, Driver& driver, uint64_t bytes, int 
 struct Latencies {
   std::vector<double> streamed_us;  // submit, let the stream wait, until the stream is there
   std::vector<double> blocking_us;  // submit and wait on the host, input there already
-  // Kernels, or copies where the driver has no modules, that the last rank's process gets done a
+  // Kernels that compute, each with a copy behind it, that the last rank's process gets done a
   // second beside: alone, and during these two. 0: there was no load.
   double load_alone_Hz = 0;
   double load_streamed_Hz = 0;
