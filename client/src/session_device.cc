@@ -120,7 +120,7 @@ Result<rueda_handle> Session::submit_on_device(std::vector<TensorRequest> reques
     request.descriptor.memory = static_cast<uint32_t>(MemorySpace::kDevice);
     const void* const some = request.input_bytes > 0 ? request.input : request.output;
     if (Status status = open_device(address_of(some)); !status.is_ok()) return status;
-    if (stream == RUEDA_NO_STREAM) continue;
+    if (stream == RUEDA_NO_STREAM || &request != &requests.front()) continue;
     const Status status = counters_->check_stream({stream, address_of(some)});
     if (!status.is_ok()) {
       return Status{status.code(),
@@ -247,24 +247,19 @@ bool Session::is_unread_locked(uint64_t ticket) {
 
 // Without the lock, while the driver is asked.
 Status Session::check_stream_of(rueda_handle id, void* stream) {
-  std::vector<uint64_t> memories;
+  uint64_t memory = 0;
   {
     const Lock lock(mutex_);
     const Handle* const handle = find_handle_locked(id);
     if (handle == nullptr) return not_in_flight(id);
-    for (const Operation& operation : handle->operations) {
-      if (!operation.is_on_device) {
-        return {Code::kInvalidArgument, "tensor \"" + std::string(operation.name) +
-                                            "\" is in host memory: wait for it by rueda_wait"};
-      }
-      memories.push_back(memory_of(operation));
+    const Operation& first = handle->operations.front();
+    if (!first.is_on_device) {
+      return {Code::kInvalidArgument, "tensor \"" + std::string(first.name) +
+                                          "\" is in host memory: wait for it by rueda_wait"};
     }
+    memory = memory_of(first);
   }
-  for (const uint64_t memory : memories) {
-    const Status status = counters_->check_stream({stream, memory});
-    if (!status.is_ok()) return status;
-  }
-  return Status::ok();
+  return counters_->check_stream({stream, memory});
 }
 
 Status Session::wait_on_stream(rueda_handle id, void* stream) {
