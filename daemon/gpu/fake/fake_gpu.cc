@@ -1,5 +1,6 @@
 #include "daemon/gpu/fake/fake_gpu.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 
@@ -20,6 +21,17 @@ bool FakeGpu::step() {
 uint64_t FakeGpu::steps() const {
   const std::lock_guard lock(mutex_);
   return steps_;
+}
+
+bool FakeGpu::wait_until_queued(const std::stop_token& stop) {
+  const auto is_queued = [this] {
+    return std::any_of(streams_.begin(), streams_.end(),
+                       [](const FakeStream* stream) { return stream->queued() > 0; });
+  };
+  std::unique_lock lock(mutex_);
+  if (is_queued()) return false;
+  has_queued_.wait(lock, stop, is_queued);
+  return true;
 }
 
 bool FakeGpu::step_locked() {
@@ -60,9 +72,16 @@ std::shared_ptr<Block> FakeGpu::find_block(uint64_t id) {
 FakeRunner::FakeRunner(FakeGpu& gpu)
     : thread_([&gpu](const std::stop_token& stop) {
         // A counter may be written by the host without a word to anybody.
-        constexpr std::chrono::microseconds kPause{20};
+        constexpr std::chrono::microseconds kShortest{20};
+        constexpr std::chrono::microseconds kLongest{200};
+        auto pause = kShortest;
         while (!stop.stop_requested()) {
-          if (!gpu.step()) std::this_thread::sleep_for(kPause);
+          if (gpu.step() || gpu.wait_until_queued(stop)) {
+            pause = kShortest;
+            continue;
+          }
+          std::this_thread::sleep_for(pause);
+          pause = std::min(2 * pause, kLongest);
         }
       }) {}
 

@@ -9,6 +9,7 @@
 // Thread-safe, so that a runner may step beside the thread that the devices belong to.
 #pragma once
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -71,6 +72,8 @@ class FakeGpu {
   }
   // Steps taken, those that found nothing to do left out.
   uint64_t steps() const;
+  // Until some stream has something, though it may wait for a counter. False: one had it already.
+  bool wait_until_queued(const std::stop_token& stop);
 
  private:
   friend class FakeCommunicator;
@@ -91,6 +94,7 @@ class FakeGpu {
   uint64_t used_bytes_ = 0;
   std::map<uint64_t, std::weak_ptr<Block>> blocks_;  // by id; those that it has seen
   std::vector<FakeStream*> streams_;                 // in the order in which they were made
+  std::condition_variable_any has_queued_;
 };
 
 // Steps on a thread of its own for as long as it lives.

@@ -66,6 +66,7 @@ void FakeStream::queue(std::function<void()> run, std::function<bool()> is_ready
   FakeGpu& gpu = device_.gpu_;
   const auto steps = static_cast<uint32_t>(1 + gpu.random(gpu.options_.max_steps));
   queue_.push_back({std::move(is_ready), std::move(run), steps});
+  gpu.has_queued_.notify_all();
 }
 
 Status FakeStream::check_host(const void* at, size_t bytes) const {
