@@ -172,7 +172,7 @@ class DeviceTest(DeviceIntegrationTest):
     @needs_fake
     def test_a_sticky_error_in_any_phase_ends_the_job_and_releases_all_streams(self):
         # Of a batch in rounds: waits, reductions, copies out, copies in, scattering, counters, of the first one and later.
-        for after in (0, 1, 2, 3, 4, 5, 7, 9, 12, 17, 40):
+        for after in (0, 1, 2, 3, 5, 8, 13, 40):
             with self.subTest(after=after):
                 self.env["RUEDA_FAKE_GPU_LOSE_AFTER"] = str(after)
                 alpha, = self.start_daemons("alpha")
