@@ -23,6 +23,17 @@ driver() {
     head -n 1 /proc/driver/nvidia/version 2>/dev/null || echo "no driver that says its version"
 }
 
+# Its processes' name is longer than what the kernel keeps of it.
+runs_mps() { grep -qsx nvidia-cuda-mps /proc/[0-9]*/comm; }
+
+# head_of_table TITLE...
+head_of_table() {
+  echo "# $*"
+  echo
+  echo "$(driver), $(if runs_mps; then echo with MPS; else echo without MPS; fi), $(date -u +%F)"
+  echo
+}
+
 if [ ! -x "$bin/rueda-gpu-bench" ]; then
   echo "$0: there is no $bin/rueda-gpu-bench; build it, or set RUEDA_GPU_BIN" >&2
   exit 1
@@ -34,10 +45,7 @@ trap 'rm -f "$table.new" "$jobs.new"' EXIT
 large=(--bytes "67108864,1073741824" --ranks "2,4,8" --segments "1,161")
 small=(--bytes "8,64,512,4096,65536" --ranks "2,4,8" --segments 1 --dtypes float32 --rounds 25)
 {
-  echo "# Reductions on one GPU"
-  echo
-  echo "$(driver), $(date -u +%F)"
-  echo
+  head_of_table "Reductions on one GPU"
   echo "## Rate, beside that of copies"
   echo
   "$bin/rueda-gpu-bench" --markdown "${large[@]}"
@@ -59,9 +67,6 @@ job() {
   "$bin/ruedarun" --no-prefix -np "$1" --virtual-nodes "$2" "$bin/rueda-gpu-job-bench" "${@:3}" || wrong+=("$*")
 }
 
-# Its processes' name is longer than what the kernel keeps of it.
-runs_mps() { grep -qsx nvidia-cuda-mps /proc/[0-9]*/comm; }
-
 # What a neighbour that computes changes, and MPS with it.
 beside() {
   echo "## Small ones"
@@ -71,19 +76,9 @@ beside() {
   job 2 1 latency --load
 }
 
-# head_of_table TITLE...
-head_of_table() {
-  echo "# $*"
-  echo
-  echo "$(driver), $(date -u +%F)"
-  echo
-}
-
-mps="without MPS"
-if runs_mps; then mps="with MPS"; fi
 wrong=()
 {
-  head_of_table "All-reduces of device memory by jobs, $mps"
+  head_of_table "All-reduces of device memory by jobs"
   echo "## Large ones on one node: the limit is as many reads and writes as the ranks have, at the rate of copies"
   for ranks in 2 4 8; do job "$ranks" 1 rate; done
   echo
@@ -116,7 +111,7 @@ if ! runs_mps && command -v nvidia-cuda-mps-control >/dev/null; then
   trap 'echo quit | nvidia-cuda-mps-control >/dev/null 2>&1 || true; rm -rf "$table.new" "$jobs.new" "$with_mps.new" "$folder"' EXIT
   if nvidia-cuda-mps-control -d; then
     {
-      head_of_table "All-reduces of device memory by jobs, with MPS"
+      head_of_table "All-reduces of device memory by jobs"
       beside
       echo
       echo "## Large ones on one node"

@@ -168,8 +168,10 @@ Result<rueda_handle> Session::submit_on_device(std::vector<TensorRequest> reques
 }
 
 bool Session::repeats_waited_locked(const Handle& handle) {
+  // Of a name there is one copy.
   const auto is_waited = [](const Operation* other, const Operation& own) {
-    return other != nullptr && other != &own && other->stream_wait != 0 && other->name == own.name;
+    return other != nullptr && other != &own && other->stream_wait != 0 &&
+           other->name.data() == own.name.data();
   };
   for (const Operation& own : handle.operations) {
     for (const Operation* other : std::span(in_flight_).first(places_used_)) {

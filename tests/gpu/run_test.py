@@ -77,7 +77,9 @@ class RunTest(unittest.TestCase):
         self.assertEqual([line.split()[2] for line in self.said("sanitizer.txt").splitlines() if "--tool" in line],
                          ["memcheck", "racecheck", "synccheck"])
         self.assertNotIn("by MPS", self.said("jobs.md"))
-        self.assertRegex(self.said("jobs-mps.md"), "with MPS[^$]*by MPS: .*latency --load")
+        for table in ("bench.md", "jobs.md"):
+            self.assertIn("a GPU, without MPS, 20", self.said(table))
+        self.assertRegex(self.said("jobs-mps.md"), "by MPS: .*latency --load")
 
     def test_without_a_gpu_it_says_so(self):
         if os.path.exists("/proc/driver/nvidia/version"):
