@@ -320,7 +320,8 @@ RUEDA_API int rueda_join(int64_t timeout_ms, int32_t* last_rank);
 /* As rueda_allreduce_async and so on. Return without waiting for the stream or other ranks. What
  * is submitted with a stream while streams wait by rueda_device_wait begins after these waits. The
  * first call of a process waits for the worker's start. Until the operation has ended, inputs and
- * outputs are left alone and stay allocated. */
+ * outputs are left alone and stay allocated. A stream from which a CUDA graph is captured is
+ * refused, here and by rueda_device_wait: RUEDA_ERR_INVALID_ARGUMENT. */
 RUEDA_API int rueda_device_allreduce_async(const rueda_tensor* tensor,
                                            const rueda_reduce_options* options, void* stream,
                                            rueda_handle* handle);
