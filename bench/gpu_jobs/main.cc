@@ -151,9 +151,11 @@ int growth(Job& job, Driver& driver, const Options& options) {
         static_cast<long long>(worst.daemon_bytes), worst.daemons,  // NOLINT
         static_cast<long long>(worst.device_bytes));                // NOLINT
   }
+  // What a process's allocator takes at first, and does not give back.
   constexpr int64_t kNoise = 1 << 20;
-  const int64_t most = std::max({worst.rank_bytes, worst.daemon_bytes, worst.device_bytes});
-  return most < kNoise ? 0 : 1;
+  const bool is_steady = worst.rank_bytes < kNoise && worst.device_bytes < kNoise &&
+                         worst.daemon_bytes < kNoise * std::max(worst.daemons, 1);
+  return is_steady ? 0 : 1;
 }
 
 int run(int argc, char** argv) {
