@@ -21,7 +21,8 @@ struct ForeignLaunch {
 };
 
 // kNotFound: neither Open MPI (OMPI_*) nor a PMI launcher (PMI_*) nor Slurm (SLURM_*) has started
-// this process, nor does it have torch.distributed's variables (RANK, WORLD_SIZE, MASTER_ADDR). kInvalidArgument names the variable that is missing or wrong.
+// this process, nor does it have torch.distributed's variables (RANK, WORLD_SIZE, MASTER_ADDR).
+// kInvalidArgument names the variable that is missing or wrong.
 Result<ForeignLaunch> foreign_launch(const std::map<std::string, std::string>& environment);
 
 // Where the ranks meet: HOST:PORT, or "unix:" and a path in `folder`. $RUEDA_RDZV_ENDPOINT goes

@@ -1,5 +1,5 @@
-// ruedarun for one rank that mpirun, srun, torchrun or the like has started: librueda runs it, because it
-// speaks no gRPC itself. See docs/decisions/0038-ranks-that-others-start.md.
+// ruedarun for one rank that mpirun, srun, torchrun or the like has started: librueda runs it,
+// because it speaks no gRPC itself. See docs/decisions/0038-ranks-that-others-start.md.
 #pragma once
 
 #include <map>

@@ -112,15 +112,16 @@ std::string table_line(const Row& row) {
 
 std::string step_lines(const StepRow& row) {
   char text[600];
-  std::snprintf(
-      text, sizeof(text),
-      "%14s %8s %12s %8s %12s %12s %12s %9s %15s %8s\n"
-      "%14s %8llu %12llu %8s %12.1f %12.1f %12.1f %9s %15s %8llu\n",
-      "#          set", "tensors", "bytes", "memory", "time_us", "p99_us", "pace_us", "cpu(s/GB)",
-      "order_msgs/step", "wrong", row.set.c_str(), static_cast<unsigned long long>(row.tensors),
-      static_cast<unsigned long long>(row.bytes), row.memory.c_str(), row.time_us, row.time_us_p99,
-      row.pace_us, number_or_dash(row.cpu_s_per_GB).c_str(), number_or_dash(row.order_messages_per_step).c_str(),
-      static_cast<unsigned long long>(row.wrong));
+  std::snprintf(text, sizeof(text),
+                "%14s %8s %12s %8s %12s %12s %12s %9s %15s %8s\n"
+                "%14s %8llu %12llu %8s %12.1f %12.1f %12.1f %9s %15s %8llu\n",
+                "#          set", "tensors", "bytes", "memory", "time_us", "p99_us", "pace_us",
+                "cpu(s/GB)", "order_msgs/step", "wrong", row.set.c_str(),
+                static_cast<unsigned long long>(row.tensors),
+                static_cast<unsigned long long>(row.bytes), row.memory.c_str(), row.time_us,
+                row.time_us_p99, row.pace_us, number_or_dash(row.cpu_s_per_GB).c_str(),
+                number_or_dash(row.order_messages_per_step).c_str(),
+                static_cast<unsigned long long>(row.wrong));
   return text + first_steps_line(row);
 }
 

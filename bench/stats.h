@@ -14,8 +14,8 @@ double median(std::vector<double> values);
 double percentile(std::vector<double> values, double percent);
 // For each iteration the time of the rank that took longest. All ranks have equally many.
 std::vector<double> slowest_of_ranks(const std::vector<std::vector<double>>& times_by_rank);
-// The largest of the ranks' mean times; 0 of nothing. It is below the mean of slowest_of_ranks where
-// ranks take turns at being late.
+// The largest of the ranks' mean times; 0 of nothing. It is below the mean of slowest_of_ranks
+// where ranks take turns at being late.
 double slowest_pace(const std::vector<std::vector<double>>& times_by_rank);
 
 // Bytes a second of one buffer, in 10^9.

@@ -20,8 +20,9 @@ struct Config {
   int64_t device_staging_bytes = int64_t{1} << 30;
 };
 
-// options may be NULL. Ranks that mpirun, srun, torchrun or the like has started meet here, which waits for
-// all of them (launched.h). The error names the variable that is missing or makes no sense.
+// options may be NULL. Ranks that mpirun, srun, torchrun or the like has started meet here, which
+// waits for all of them (launched.h). The error names the variable that is missing or makes no
+// sense.
 Result<Config> resolve_config(const rueda_init_options* options);
 
 }  // namespace rueda::client

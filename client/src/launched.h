@@ -1,5 +1,6 @@
-// Processes that mpirun, srun, torchrun or the like have started, without ruedarun: `ruedarun --for-rank`,
-// which this library runs beside them, finds the other ranks and registers the job with the daemon.
+// Processes that mpirun, srun, torchrun or the like have started, without ruedarun: `ruedarun
+// --for-rank`, which this library runs beside them, finds the other ranks and registers the job
+// with the daemon.
 #pragma once
 
 #include <cstdint>

@@ -153,11 +153,11 @@ class DataJob final : private MeshEvents {
     std::vector<uint16_t> due;   // by piece: chunks that this node is to start, or to receive, yet
     std::vector<bool> received;  // by chunk, reduced then final: whether its frame has come
     std::vector<transport::FrameHeader> parked;  // frames whose round may not begin yet
-    int64_t first_incomplete = 0;  // piece
-    int rounds_done = 0;           // as has been told
-    int64_t next_origin = 0;       // piece that this node starts next, if it starts its chunk
-    int64_t elements_done = 0;     // on one node, or handed back at the end
-    bool stores_late = false;      // its inputs are P: outputs are written when all of F is here
+    int64_t first_incomplete = 0;                // piece
+    int rounds_done = 0;                         // as has been told
+    int64_t next_origin = 0;    // piece that this node starts next, if it starts its chunk
+    int64_t elements_done = 0;  // on one node, or handed back at the end
+    bool stores_late = false;   // its inputs are P: outputs are written when all of F is here
     double started_s = 0;
     bool is_diverged = false;          // it has been told
     bool launched_everywhere = false;  // the others have deadlines to keep only from then on

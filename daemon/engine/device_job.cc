@@ -64,8 +64,8 @@ void DeviceJob::add(LocalRank rank, session::DeviceMemory memory) {
   if (!lost_.is_ok()) return on_added_(rank, memory.id, lost_);
   const uint32_t number = ++last_number_;
   const bool is_counters = memory.kind == RUEDA_ABI_DEVICE_COUNTERS;
-  ranks_[rank.value].memories[memory.id] = {
-      .number = number, .is_staging = memory.kind == RUEDA_ABI_DEVICE_STAGING};
+  ranks_[rank.value].memories[memory.id] = {.number = number,
+                                            .is_staging = memory.kind == RUEDA_ABI_DEVICE_STAGING};
   awaited_[number] = {rank, memory.id, is_counters};
   if (!memory.pieces.empty()) return join(rank, number, memory);
   worker_->add_memory({.memory = number,

@@ -152,7 +152,7 @@ class DeviceJob {
   std::set<uint32_t> mapped_;  // numbers
   uint32_t last_number_ = 0;
   uint64_t last_operation_ = 0;
-  size_t open_ = 0;  // memories that the worker has, as the metric counts them
+  size_t open_ = 0;             // memories that the worker has, as the metric counts them
   int64_t staged_clients_ = 0;  // likewise
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -254,9 +254,9 @@ class RoundsBuilder {
   const std::span<const ElementRange> rounds_;
   const std::span<const ElementRange> sent_;
   const size_t most_;
-  uint64_t offset_;                // of the next tensor
-  size_t round_ = 0;               // where it begins
-  std::vector<size_t> tensors_;    // by round
+  uint64_t offset_;              // of the next tensor
+  size_t round_ = 0;             // where it begins
+  std::vector<size_t> tensors_;  // by round
   std::vector<StagedRound> staged_;
 };
 

@@ -18,8 +18,9 @@ Result<std::unique_ptr<DeviceStaging>> DeviceStaging::make(uint64_t bytes) {
   SharedMemory memory = make_shared_memory("rueda-device-staging", bytes);
   if (memory.base == nullptr) {
     return Status(Code::kResourceExhausted,
-                  std::to_string(bytes) + " bytes of host memory, through which device memory goes "
-                                          "between nodes, are not to be had: " +
+                  std::to_string(bytes) +
+                      " bytes of host memory, through which device memory goes "
+                      "between nodes, are not to be had: " +
                       std::strerror(errno));
   }
   return std::unique_ptr<DeviceStaging>(

@@ -317,12 +317,12 @@ void JobRunner::on_detached(session::Session& session) {
   const LocalRank rank = session.attach().local_rank;
   Local& item = local(rank);
   if (const Held* const left = left_on_device(rank)) {
-    return on_lost(session,
-                   Status(Code::kRankLost,
-                          "rank " + std::to_string(core_.global_rank(rank).value) +
-                              " said goodbye while tensor \"" + left->descriptor->name +
-                              "\" in its device memory was under way: wait for every handle "
-                              "before rueda_shutdown"));
+    return on_lost(
+        session,
+        Status(Code::kRankLost, "rank " + std::to_string(core_.global_rank(rank).value) +
+                                    " said goodbye while tensor \"" + left->descriptor->name +
+                                    "\" in its device memory was under way: wait for every handle "
+                                    "before rueda_shutdown"));
   }
   item.session = nullptr;
   --attached_sessions_;

@@ -325,8 +325,8 @@ class JobRunner final : private TimelineHost, private FiniteHost {
     core::Launch launch;
     std::vector<ElementRange> rounds;
     bool adds_on_gpu = false;
-    std::optional<StagedRow> row;  // none: no rank of this node has anything
-    int users = 1;                 // of the row: the batch, and rounds that the worker has
+    std::optional<StagedRow> row;         // none: no rank of this node has anything
+    int users = 1;                        // of the row: the batch, and rounds that the worker has
     std::vector<StagedRound> operations;  // by round; without those that the worker was given
     // In host memory; what has a single round is sent when it is.
     std::shared_ptr<std::atomic<int>> rounds_here = std::make_shared<std::atomic<int>>(0);

@@ -17,10 +17,11 @@ Status JobRunner::check_device() const {
     return Status(Code::kShutDown, job + " is over");
   }
   if (spec_.layout.node_count() > 1 && reducer() == core::Reducer::kDevice) {
-    return Status(Code::kInvalidArgument,
-                  "with --reducer device, tensors in device memory do not go between nodes yet, and " +
-                      job + " has " + std::to_string(spec_.layout.node_count()) +
-                      " nodes: start it with --reducer node, or hand over host memory");
+    return Status(
+        Code::kInvalidArgument,
+        "with --reducer device, tensors in device memory do not go between nodes yet, and " + job +
+            " has " + std::to_string(spec_.layout.node_count()) +
+            " nodes: start it with --reducer node, or hand over host memory");
   }
   if (locals_.size() > gpu::kMaxSources) {
     return Status(Code::kInvalidArgument,

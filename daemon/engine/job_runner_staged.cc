@@ -56,10 +56,9 @@ void JobRunner::launch_staged(const core::Launch& launch) {
 
 void JobRunner::gather(const std::shared_ptr<StagedBatch>& staged, const Result<StagedRow>& row) {
   if (!row.is_ok()) {
-    boost::asio::post(context_.control_loop,
-                      [this, alive = alive_, staged, status = row.status()] {
-                        if (*alive && !staged->is_over) end_staged(*staged, status);
-                      });
+    boost::asio::post(context_.control_loop, [this, alive = alive_, staged, status = row.status()] {
+      if (*alive && !staged->is_over) end_staged(*staged, status);
+    });
     return;
   }
   if (staged->is_over) return device_->unstage(row.value());
@@ -67,8 +66,7 @@ void JobRunner::gather(const std::shared_ptr<StagedBatch>& staged, const Result<
   const core::Launch& launch = staged->launch;
   staged->operations = build_staged_rounds(launch, device_launch_of(launch), places_of(launch),
                                            *staged->row, staged->rounds, sent_of(*staged));
-  context_.metrics.daemon().gpu_staged_bytes.Increment(
-      static_cast<double>(staged_bytes(launch)));
+  context_.metrics.daemon().gpu_staged_bytes.Increment(static_cast<double>(staged_bytes(launch)));
   for (StagedRound& round : staged->operations) {
     run_round(staged, std::move(round.out), &JobRunner::on_round_out);
   }

@@ -86,14 +86,15 @@ struct DaemonMetrics {
   prometheus::Gauge& unreachable_pairs;
   // rueda_unmeasured_jobs_total: coordinated here, with a node that these bandwidths lack
   prometheus::Counter& unmeasured_jobs;
-  prometheus::Gauge& gpu_workers;           // rueda_gpu_workers: processes that are there
+  prometheus::Gauge& gpu_workers;              // rueda_gpu_workers: processes that are there
   prometheus::Gauge& gpu_workers_without_mps;  // rueda_gpu_workers_without_mps
-  prometheus::Counter& gpu_worker_losses;   // rueda_gpu_worker_losses_total: by whatever cause
-  prometheus::Gauge& gpu_memories;          // rueda_gpu_memories: open in GPU workers
-  prometheus::Counter& gpu_memories_added;  // rueda_gpu_memories_added_total
-  prometheus::Counter& gpu_submissions;     // rueda_gpu_submissions_total: handed to workers
-  prometheus::Counter& gpu_staged_bytes;    // rueda_gpu_staged_bytes_total: that left for other nodes
-  // rueda_gpu_staged_clients, rueda_gpu_staged_submissions_total: in memory that workers cannot open
+  prometheus::Counter& gpu_worker_losses;      // rueda_gpu_worker_losses_total: by whatever cause
+  prometheus::Gauge& gpu_memories;             // rueda_gpu_memories: open in GPU workers
+  prometheus::Counter& gpu_memories_added;     // rueda_gpu_memories_added_total
+  prometheus::Counter& gpu_submissions;        // rueda_gpu_submissions_total: handed to workers
+  prometheus::Counter& gpu_staged_bytes;  // rueda_gpu_staged_bytes_total: that left for other nodes
+  // rueda_gpu_staged_clients, rueda_gpu_staged_submissions_total: in memory that workers cannot
+  // open
   prometheus::Gauge& gpu_staged_clients;
   prometheus::Counter& gpu_staged_submissions;
   prometheus::Counter& gpu_added_bytes;  // rueda_gpu_added_bytes_total: that came, added by GPUs

@@ -46,7 +46,8 @@ Status DeviceTable::check(const rueda_abi_device_memory& abi,
   if (abi.bytes == 0 || abi.bytes > kMaxDeviceBytes) {
     return refused("device memory of " + std::to_string(abi.bytes) + " bytes is not possible");
   }
-  if (abi.kind == RUEDA_ABI_DEVICE_STAGING) return check_memfd(descriptors.front().get(), abi.bytes);
+  if (abi.kind == RUEDA_ABI_DEVICE_STAGING)
+    return check_memfd(descriptors.front().get(), abi.bytes);
   return Status::ok();
 }
 

@@ -180,15 +180,15 @@ TEST(Doctor, SaysWhatIsWrongAndWhatToDo) {
   const std::string text =
       ctl::findings_text(ctl::diagnose(status, two_jobs(), peers, one_stall()));
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2 * 8) << text;
-  for (const char* what : {"the daemon is stopping\n", "node n8 is lost, last heard 1m 5s ago\n",
-                           "node n9 has version 0.9, this one 1.0\n",
-                           "job job-a waits for 2 ranks to attach, rank 2 first\n",
-                           "job job-with-a-long-name has failed: rank 1 has gone\n",
-                           "1 tensor waits for ranks; of job job-a, tensor \"grad\" since 1m 15s\n",
-                           "2 GPU workers run without MPS",
-                           "1 process has device memory that GPU workers cannot open",
-                           "\n  let containers of daemon and ranks have the host's PID",
-                           "\n  start MPS before the jobs (nvidia-cuda-mps-control -d)"}) {
+  for (const char* what :
+       {"the daemon is stopping\n", "node n8 is lost, last heard 1m 5s ago\n",
+        "node n9 has version 0.9, this one 1.0\n",
+        "job job-a waits for 2 ranks to attach, rank 2 first\n",
+        "job job-with-a-long-name has failed: rank 1 has gone\n",
+        "1 tensor waits for ranks; of job job-a, tensor \"grad\" since 1m 15s\n",
+        "2 GPU workers run without MPS", "1 process has device memory that GPU workers cannot open",
+        "\n  let containers of daemon and ranks have the host's PID",
+        "\n  start MPS before the jobs (nvidia-cuda-mps-control -d)"}) {
     EXPECT_THAT(text, HasSubstr(what));
   }
 }

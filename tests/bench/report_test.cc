@@ -20,8 +20,8 @@ TEST(ReportTest, KeysThatPeopleScriptAgainst) {
 
 TEST(ReportTest, StepKeys) {
   const auto json = to_json(StepRow{.set = "vgg16", .tensors = 32, .memory = "foreign"});
-  for (const char* key : {"set", "tensors", "bytes", "time_us", "time_us_p99", "pace_us", "nranks", "nnodes",
-                          "cpu_s_per_GB", "wrong", "memory", "order_messages_per_step"}) {
+  for (const char* key : {"set", "tensors", "bytes", "time_us", "time_us_p99", "pace_us", "nranks",
+                          "nnodes", "cpu_s_per_GB", "wrong", "memory", "order_messages_per_step"}) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
   EXPECT_TRUE(json["order_messages_per_step"].is_null());

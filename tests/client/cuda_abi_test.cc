@@ -1,5 +1,5 @@
-// What librueda takes for the CUDA driver's ABI (client/src/device/cuda_abi.h) against the header of
-// the toolkit that this is compiled with.
+// What librueda takes for the CUDA driver's ABI (client/src/device/cuda_abi.h) against the header
+// of the toolkit that this is compiled with.
 #include "client/src/device/cuda_abi.h"
 
 #include <cuda.h>

@@ -71,20 +71,29 @@ TEST(Metrics, EachDaemonFieldHasItsOwnSeries) {
   daemon.gpu_staged_clients.Set(22);
   daemon.gpu_staged_submissions.Increment(23);
   const std::string text = metrics.render();
-  for (const char* line :
-       {"rueda_clients 1\n", "rueda_jobs 2\n", "rueda_arena_bytes 3\n", "rueda_staging_bytes 4\n",
-        "rueda_rejected_clients_total 5\n", "rueda_rejected_connections_total 6\n",
-        "rueda_job_failures_total 7\n", "{direction=\"sent\",kind=\"order\"} 8\n",
-        "{direction=\"received\",kind=\"order\"} 9\n",
-        "{direction=\"sent\",kind=\"membership\"} 10\n",
-        "{direction=\"received\",kind=\"membership\"} 11\n",
-        "{direction=\"sent\",kind=\"heartbeat\"} 12\n",
-        "{direction=\"received\",kind=\"heartbeat\"} 13\n", "rueda_unstable_bytes 14\n",
-        "rueda_late_joins_total 15\n", "rueda_unreachable_pairs 16\n",
-        "rueda_unmeasured_jobs_total 17\n", "rueda_gpu_workers 18\n",
-        "rueda_gpu_workers_without_mps 20\n", "rueda_gpu_staged_bytes_total 21\n",
-        "rueda_gpu_worker_losses_total 19\n", "rueda_gpu_staged_clients 22\n",
-        "rueda_gpu_staged_submissions_total 23\n"}) {
+  for (const char* line : {"rueda_clients 1\n",
+                           "rueda_jobs 2\n",
+                           "rueda_arena_bytes 3\n",
+                           "rueda_staging_bytes 4\n",
+                           "rueda_rejected_clients_total 5\n",
+                           "rueda_rejected_connections_total 6\n",
+                           "rueda_job_failures_total 7\n",
+                           "{direction=\"sent\",kind=\"order\"} 8\n",
+                           "{direction=\"received\",kind=\"order\"} 9\n",
+                           "{direction=\"sent\",kind=\"membership\"} 10\n",
+                           "{direction=\"received\",kind=\"membership\"} 11\n",
+                           "{direction=\"sent\",kind=\"heartbeat\"} 12\n",
+                           "{direction=\"received\",kind=\"heartbeat\"} 13\n",
+                           "rueda_unstable_bytes 14\n",
+                           "rueda_late_joins_total 15\n",
+                           "rueda_unreachable_pairs 16\n",
+                           "rueda_unmeasured_jobs_total 17\n",
+                           "rueda_gpu_workers 18\n",
+                           "rueda_gpu_workers_without_mps 20\n",
+                           "rueda_gpu_staged_bytes_total 21\n",
+                           "rueda_gpu_worker_losses_total 19\n",
+                           "rueda_gpu_staged_clients 22\n",
+                           "rueda_gpu_staged_submissions_total 23\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
 }

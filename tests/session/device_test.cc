@@ -105,8 +105,7 @@ TEST_F(DeviceMemoryTest, HostMemoryInPlaceOfTheDevicesIsNamedAsThatIs) {
   join.count = 2;
   join.memory_ids[0] = other;
   join.memory_ids[1] = id;
-  const rueda_abi_status refused =
-      request(*client_, RUEDA_ABI_DEVICE_JOIN, &join, sizeof(join));
+  const rueda_abi_status refused = request(*client_, RUEDA_ABI_DEVICE_JOIN, &join, sizeof(join));
   EXPECT_THAT(refused.text, HasSubstr("cannot be joined"));
   EXPECT_EQ(remove(id).code, 0);
 }

@@ -308,10 +308,10 @@ RUEDA_API int rueda_join(int64_t timeout_ms, int32_t* last_rank);
  * submission may wait for room, and rueda_wait for a copy to the device.
  *
  * Errors beside those of the host's forms: RUEDA_ERR_INVALID_ARGUMENT for memory that cannot be
- * shared, and on several nodes with --reducer device; RUEDA_ERR_UNAVAILABLE without a driver here or at the
- * daemon, or when the job's worker has died; RUEDA_ERR_RESOURCE_EXHAUSTED for more than may be
- * pinned. Host memory goes on. A worker that dies while it
- * carries something out ends the job. */
+ * shared, and on several nodes with --reducer device; RUEDA_ERR_UNAVAILABLE without a driver here
+ * or at the daemon, or when the job's worker has died; RUEDA_ERR_RESOURCE_EXHAUSTED for more than
+ * may be pinned. Host memory goes on. A worker that dies while it carries something out ends the
+ * job. */
 
 /* The inputs are there already. Else `stream` is a CUstream (NULL: the default one), and they are
  * there when it has done what it has at the time of the call. */
@@ -354,7 +354,8 @@ typedef struct rueda_device_stats {
   uint64_t allocations;        /* known now */
   uint64_t stream_waits;       /* tensors that a stream was told to wait for */
   uint64_t buffer_checks;      /* how often the driver was asked whether memory is still the same */
-  uint64_t staged_submissions; /* tensors that went through host memory on their way to the worker */
+  uint64_t
+      staged_submissions; /* tensors that went through host memory on their way to the worker */
 } rueda_device_stats;
 RUEDA_API int rueda_get_device_stats(rueda_device_stats* stats);
 

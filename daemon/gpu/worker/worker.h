@@ -201,7 +201,7 @@ class Worker {
   std::vector<ToBeAdded> to_be_added_;  // once these have been closed
   std::array<std::unique_ptr<Line>, kMaxWorkerStreams> lines_;
   std::map<uint32_t, Member> members_;  // by communicator
-  size_t under_way_ = 0;  // operations of which something has been read
+  size_t under_way_ = 0;                // operations of which something has been read
   std::deque<Packet> outgoing_;
   TicksMs said_at_ = 0;
   TicksMs now_ = 0;  // of the turn
