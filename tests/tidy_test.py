@@ -13,7 +13,7 @@ import unittest
 
 ROOT = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.getcwd()
 
-SKIPPED_DIRS = {".git", ".cache", "build", "__pycache__"}
+SKIPPED_DIRS = {".git", ".cache", "build", "dist", "__pycache__", ".mypy_cache", ".ruff_cache"}
 SKIPPED_FILES = {"LICENSE", "compile_commands.json"}
 CODE_SUFFIXES = (".cc", ".h", ".hpp", ".c", ".cu", ".py")
 HEADER_SUFFIXES = (".h", ".hpp")

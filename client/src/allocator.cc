@@ -7,7 +7,6 @@
 namespace rueda::client {
 namespace {
 
-constexpr size_t kPageBytes = 4096;
 constexpr size_t kMaxBlockBytes = size_t{1} << 40;
 
 constexpr size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }

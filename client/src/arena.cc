@@ -12,7 +12,6 @@
 namespace rueda::client {
 namespace {
 
-constexpr size_t kPageBytes = 4096;
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25  // Debian 12's headers lack it
 #endif

@@ -14,6 +14,9 @@
 
 namespace rueda::client {
 
+// Memory is rounded up to whole pages.
+inline constexpr size_t kPageBytes = 4096;
+
 inline constexpr size_t kBlockAlignmentBytes = 64;
 
 // The pages. Unmapped when destroyed.

@@ -13,7 +13,7 @@ constexpr int64_t kMaxAgeMs = int64_t{1} << 50;
 // Every stall may have other ranks missing.
 constexpr size_t kMaxActivities = core::kMaxStalls * core::kMaxStallRanks;
 
-Status broken(const std::string& what) {
+Status broken_stall(const std::string& what) {
   return Status(Code::kInvalidArgument, "a message on stalls has " + what);
 }
 
@@ -86,7 +86,7 @@ struct Writer {
 class Reader {
  public:
   void check(bool is_good, const char* what) {
-    if (!is_good && status_.is_ok()) status_ = broken(what);
+    if (!is_good && status_.is_ok()) status_ = broken_stall(what);
   }
   // Whether that many may be read; a list that is too long is not looked at.
   bool may_read(int count, size_t most) {

@@ -11,7 +11,7 @@ namespace {
 
 using observe::TraceReady;
 
-Status broken(const std::string& what) {
+Status broken_timeline(const std::string& what) {
   return Status(Code::kInvalidArgument, "a timeline's message has " + what);
 }
 
@@ -116,11 +116,11 @@ Result<observe::TraceOperation> read(const v1::TimelineBatch::Operation& from,
   const int runs = from.ready_rank_size();
   if (from.tensors() >= tensors.size() || from.kind() >= kCollectiveKindCount ||
       from.ready_tensors_size() != runs || from.ready_before_ns_size() != runs) {
-    return broken("an operation that is not whole");
+    return broken_timeline("an operation that is not whole");
   }
   if (!is_time(from.launched_ns()) || !is_duration(from.begun_after_ns()) ||
       !is_duration(from.ended_after_ns())) {
-    return broken("times that cannot be");
+    return broken_timeline("times that cannot be");
   }
   to.kind = static_cast<CollectiveKind>(from.kind());
   to.process_set = from.process_set();
@@ -134,9 +134,9 @@ Result<observe::TraceOperation> read(const v1::TimelineBatch::Operation& from,
   for (int i = 0; i < runs; ++i) {
     if (i > 0 && from.ready_rank(i) != from.ready_rank(i - 1)) of_rank = 0;
     of_rank += from.ready_tensors(i);
-    if (of_rank > to.tensors->size()) return broken("more tensors than an operation has");
+    if (of_rank > to.tensors->size()) return broken_timeline("more tensors than an operation has");
     const uint64_t before_ns = from.ready_before_ns(i);
-    if (before_ns > INT64_MAX / 4) return broken("times that cannot be");
+    if (before_ns > INT64_MAX / 4) return broken_timeline("times that cannot be");
     to.ready.push_back({from.ready_rank(i), from.ready_tensors(i),
                         before_ns == 0 ? TraceReady::kNever
                                        : to.launched_ns - static_cast<int64_t>(before_ns - 1)});
@@ -146,7 +146,8 @@ Result<observe::TraceOperation> read(const v1::TimelineBatch::Operation& from,
 
 Result<observe::TraceBatch> read(const v1::TimelineBatch& from) {
   observe::TraceBatch to;
-  if (from.node() < 0 || from.node() >= limits::kMaxNodes) return broken("a node that cannot be");
+  if (from.node() < 0 || from.node() >= limits::kMaxNodes)
+    return broken_timeline("a node that cannot be");
   to.node = from.node();
   to.node_id = from.node_id();
   for (const v1::TimelineBatch::Track& track : from.tracks()) {
@@ -155,17 +156,17 @@ Result<observe::TraceBatch> read(const v1::TimelineBatch& from) {
   const int count = from.track_size();
   for (const int other : {from.kind_size(), from.process_set_size(), from.begin_delta_ns_size(),
                           from.duration_ns_size(), from.operation_size(), from.value_size()}) {
-    if (other != count) return broken("events that are not whole");
+    if (other != count) return broken_timeline("events that are not whole");
   }
   int64_t begin_ns = 0;
   to.events.reserve(static_cast<size_t>(count));
   for (int i = 0; i < count; ++i) {
     if (from.kind(i) >= observe::kTraceKindCount) {
-      return broken("events of kind " + std::to_string(from.kind(i)));
+      return broken_timeline("events of kind " + std::to_string(from.kind(i)));
     }
     if (__builtin_add_overflow(begin_ns, from.begin_delta_ns(i), &begin_ns) ||
         from.duration_ns(i) < 0) {
-      return broken("times that cannot be");
+      return broken_timeline("times that cannot be");
     }
     to.events.push_back({from.track(i), static_cast<observe::TraceKind>(from.kind(i)),
                          from.process_set(i), begin_ns, from.duration_ns(i), from.operation(i),
@@ -242,7 +243,7 @@ Result<engine::TimelineMessage> from_proto(const v1::TimelineMessage& message) {
       return to;
     case v1::TimelineMessage::BODY_NOT_SET: break;
   }
-  return broken("no body");
+  return broken_timeline("no body");
 }
 
 v1::AgentEvent to_proto(const engine::TimelineNews& news) {

@@ -9,8 +9,13 @@
 #include <sys/types.h>
 
 #include "agent/process.h"
+#include "tests/support/paths.h"
 
 namespace rueda::test {
+
+inline const std::string kRuedarun = testing_support::program_path("ruedarun");
+inline const std::string kRuedactl = testing_support::program_path("ruedactl");
+inline const std::string kFakeRuedad = testing_support::program_path("fake_ruedad");
 
 class Program {
  public:

@@ -222,28 +222,28 @@ class RuedactlTest : public testing::Test {
 };
 
 TEST_F(RuedactlTest, PrintsTables) {
-  Program status({RUEDACTL, "status", "--socket", fake_.socket()});
+  Program status({kRuedactl, "status", "--socket", fake_.socket()});
   EXPECT_EQ(status.wait(), 0) << status.err();
   EXPECT_THAT(status.out(), HasSubstr("node         n7\n"));
   EXPECT_THAT(status.out(), HasSubstr("transports   mem, tcp\n"));
-  Program peers({RUEDACTL, "--socket", fake_.socket(), "peers"});
+  Program peers({kRuedactl, "--socket", fake_.socket(), "peers"});
   EXPECT_EQ(peers.wait(), 0);
   EXPECT_THAT(peers.out(), HasSubstr("2.0 KiB"));
-  Program jobs({RUEDACTL, "jobs"}, {{"RUEDA_SOCKET", fake_.socket()}});
+  Program jobs({kRuedactl, "jobs"}, {{"RUEDA_SOCKET", fake_.socket()}});
   EXPECT_EQ(jobs.wait(), 0);
   EXPECT_THAT(jobs.out(), HasSubstr("job-with-a-long-name"));
-  Program stalls({RUEDACTL, "stalls", "--socket", fake_.socket()});
+  Program stalls({kRuedactl, "stalls", "--socket", fake_.socket()});
   EXPECT_EQ(stalls.wait(), 0);
   EXPECT_EQ(stalls.out(), ctl::stalls_table(one_stall()));
 }
 
 TEST_F(RuedactlTest, PrintsJson) {
-  Program program({RUEDACTL, "jobs", "--json", "--socket", fake_.socket()});
+  Program program({kRuedactl, "jobs", "--json", "--socket", fake_.socket()});
   EXPECT_EQ(program.wait(), 0);
   const auto json = nlohmann::json::parse(program.out(), nullptr, false);
   ASSERT_TRUE(json.is_object());
   EXPECT_EQ(json["jobs"][1]["error"], "rank 1 has gone");
-  Program stalls({RUEDACTL, "stalls", "--json", "--socket", fake_.socket()});
+  Program stalls({kRuedactl, "stalls", "--json", "--socket", fake_.socket()});
   EXPECT_EQ(stalls.wait(), 0);
   const auto stalled = nlohmann::json::parse(stalls.out(), nullptr, false);
   ASSERT_TRUE(stalled.is_object());
@@ -251,12 +251,12 @@ TEST_F(RuedactlTest, PrintsJson) {
 }
 
 TEST_F(RuedactlTest, TheDoctorFailsIfThereIsAnythingToSay) {
-  Program ill({RUEDACTL, "doctor", "--socket", fake_.socket()});
+  Program ill({kRuedactl, "doctor", "--socket", fake_.socket()});
   EXPECT_EQ(ill.wait(), 1);
   EXPECT_THAT(ill.out(), HasSubstr("tensor \"grad\" since 1m 15s\n  ruedactl stalls"));
   fake_.jobs_reply.Clear();
   fake_.stalls_reply.Clear();
-  Program well({RUEDACTL, "doctor", "--json", "--socket", fake_.socket()});
+  Program well({kRuedactl, "doctor", "--json", "--socket", fake_.socket()});
   EXPECT_EQ(well.wait(), 0) << well.out() << well.err();
   const auto json = nlohmann::json::parse(well.out(), nullptr, false);
   ASSERT_TRUE(json.is_object());
@@ -264,17 +264,17 @@ TEST_F(RuedactlTest, TheDoctorFailsIfThereIsAnythingToSay) {
 }
 
 TEST_F(RuedactlTest, NamesAMissingDaemonAndWrongUsage) {
-  Program program({RUEDACTL, "status", "--socket", "/nowhere/x.sock"});
+  Program program({kRuedactl, "status", "--socket", "/nowhere/x.sock"});
   EXPECT_EQ(program.wait(), 1);
   EXPECT_THAT(program.err(), HasSubstr("no daemon answers at /nowhere/x.sock"));
-  Program address({RUEDACTL, "status", "--address", "127.0.0.1:1"});
+  Program address({kRuedactl, "status", "--address", "127.0.0.1:1"});
   EXPECT_EQ(address.wait(), 1);
   EXPECT_THAT(address.err(), HasSubstr("127.0.0.1:1"));
   for (const std::vector<std::string>& words : {std::vector<std::string>{},
                                                 {"nonsense"},
                                                 {"status", "--bogus"},
                                                 {"status", "--socket", "@a", "--address", "a:1"}}) {
-    std::vector<std::string> argv{RUEDACTL};
+    std::vector<std::string> argv{kRuedactl};
     argv.insert(argv.end(), words.begin(), words.end());
     Program wrong(argv);
     EXPECT_EQ(wrong.wait(), 2);

@@ -20,7 +20,7 @@ constexpr char kShowPlace[] =
     "h=$RUEDA_HTTP_ADDRESSES";
 
 Program with_daemons(const std::vector<std::string>& flags, const std::string& script) {
-  std::vector<std::string> argv{RUEDARUN, "--ruedad", FAKE_RUEDAD};
+  std::vector<std::string> argv{kRuedarun, "--ruedad", kFakeRuedad};
   argv.insert(argv.end(), flags.begin(), flags.end());
   argv.insert(argv.end(), {"/bin/sh", "-c", script});
   return Program(std::move(argv));
@@ -117,13 +117,13 @@ TEST(Bind, RanksKeepOffTheCpusOfADaemonThatRuns) {
   FakeDaemon daemon("@ruedarun-bind-" + std::to_string(::getpid()), "n0");
   daemon.describe_reply.set_cpus(to_string(last));
   Program program(
-      {RUEDARUN, "-np", "1", "--bind", "--socket", daemon.socket(), "/bin/sh", "-c", kShowCpus});
+      {kRuedarun, "-np", "1", "--bind", "--socket", daemon.socket(), "/bin/sh", "-c", kShowCpus});
   EXPECT_EQ(program.wait(), 0);
   EXPECT_EQ(cpus_of(program, 0), bound.value().ranks[0]);
 
   daemon.describe_reply.set_cpus("");
   Program left(
-      {RUEDARUN, "-np", "1", "--bind", "--socket", daemon.socket(), "/bin/sh", "-c", kShowCpus});
+      {kRuedarun, "-np", "1", "--bind", "--socket", daemon.socket(), "/bin/sh", "-c", kShowCpus});
   EXPECT_EQ(left.wait(), 0);
   EXPECT_EQ(cpus_of(left, 0), cpus);
   EXPECT_THAT(left.err(), HasSubstr("is left to the system, so ranks are, too; start it with "
@@ -183,7 +183,7 @@ TEST(PrivateDaemon, GoesWithALauncherThatIsKilled) {
 }
 
 TEST(PrivateDaemon, AMissingRuedadIsNamed) {
-  Program program({RUEDARUN, "--ruedad", "/nowhere/ruedad", "true"});
+  Program program({kRuedarun, "--ruedad", "/nowhere/ruedad", "true"});
   EXPECT_EQ(program.wait(), 1);
   EXPECT_THAT(program.err(), HasSubstr("--ruedad /nowhere/ruedad is not a program"));
 }

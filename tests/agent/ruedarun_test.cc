@@ -27,7 +27,7 @@ class RuedarunTest : public testing::Test {
  protected:
   // ruedarun with the fake daemon and `flags`, each rank a shell with `script`.
   Program run(const std::vector<std::string>& flags, const std::string& script) {
-    std::vector<std::string> argv{RUEDARUN, "--socket", fake_.socket()};
+    std::vector<std::string> argv{kRuedarun, "--socket", fake_.socket()};
     argv.insert(argv.end(), flags.begin(), flags.end());
     argv.insert(argv.end(), {"/bin/sh", "-c", script});
     return Program(std::move(argv));
@@ -75,7 +75,7 @@ TEST_F(RuedarunTest, RegistersTheJobThatItsRanksAreToldOf) {
 }
 
 TEST_F(RuedarunTest, RegistersTheJobsStallTimes) {
-  Program program({RUEDARUN, "--socket", fake_.socket(), "--stall-check-seconds", "0", "true"},
+  Program program({kRuedarun, "--socket", fake_.socket(), "--stall-check-seconds", "0", "true"},
                   {{"RUEDA_STALL_SHUTDOWN_TIME_SECONDS", "90"}});
   EXPECT_EQ(program.wait(), 0) << program.err();
   const auto jobs = fake_.wait_for_jobs(1);
@@ -86,7 +86,7 @@ TEST_F(RuedarunTest, RegistersTheJobsStallTimes) {
 }
 
 TEST_F(RuedarunTest, ProgramsKeepTheirFlags) {
-  Program program({RUEDARUN, "--socket", fake_.socket(), "--", "printf", "%s.", "-np", "--grace"});
+  Program program({kRuedarun, "--socket", fake_.socket(), "--", "printf", "%s.", "-np", "--grace"});
   EXPECT_EQ(program.wait(), 0);
   EXPECT_EQ(program.out(), "[0] -np.--grace.\n");
 }
@@ -148,19 +148,19 @@ TEST_F(RuedarunTest, ARankThatIgnoresSigtermIsKilled) {
 }
 
 TEST_F(RuedarunTest, NamesAMissingProgram) {
-  Program program({RUEDARUN, "-np", "2", "--socket", fake_.socket(), "no-such-program-here"});
+  Program program({kRuedarun, "-np", "2", "--socket", fake_.socket(), "no-such-program-here"});
   EXPECT_EQ(program.wait(), 127);
   EXPECT_THAT(program.err(), HasSubstr("\"no-such-program-here\""));
-  Program other({RUEDARUN, "--socket", fake_.socket(), "/etc/passwd"});
+  Program other({kRuedarun, "--socket", fake_.socket(), "/etc/passwd"});
   EXPECT_EQ(other.wait(), 126);
 }
 
 TEST_F(RuedarunTest, NamesAMissingDaemon) {
-  Program program({RUEDARUN, "--socket", "/nowhere/x.sock", "true"});
+  Program program({kRuedarun, "--socket", "/nowhere/x.sock", "true"});
   EXPECT_EQ(program.wait(), 1);
   EXPECT_THAT(program.err(), HasSubstr("no daemon answers at /nowhere/x.sock"));
   EXPECT_THAT(program.err(), HasSubstr("ruedad --socket /nowhere/x.sock"));
-  Program from_environment({RUEDARUN, "true"}, {{"RUEDA_SOCKET", "@nobody-here"}});
+  Program from_environment({kRuedarun, "true"}, {{"RUEDA_SOCKET", "@nobody-here"}});
   EXPECT_EQ(from_environment.wait(), 1);
   EXPECT_THAT(from_environment.err(), HasSubstr("@nobody-here"));
 }
@@ -258,7 +258,7 @@ TEST_F(RuedarunTest, AReaderThatDoesNotReadCannotHoldUpItsEnd) {
 }
 
 TEST_F(RuedarunTest, WrongUsageEndsWithTwo) {
-  Program program({RUEDARUN, "--no-such-flag", "true"});
+  Program program({kRuedarun, "--no-such-flag", "true"});
   EXPECT_EQ(program.wait(), 2);
   EXPECT_THAT(program.err(), HasSubstr("--no-such-flag"));
 }

@@ -10,8 +10,8 @@ namespace rueda::bench {
 namespace {
 
 constexpr int kRanks = 4;
-constexpr size_t kCount = 4 * 300;
-constexpr size_t kPart = kCount / kRanks;
+constexpr size_t kElements = 4 * 300;
+constexpr size_t kPart = kElements / kRanks;
 constexpr Work kCollectives[] = {Work::kAllreduce, Work::kBroadcast,     Work::kReduce,
                                  Work::kAllgather, Work::kReduceScatter, Work::kAlltoall,
                                  Work::kGather,    Work::kScatter};
@@ -21,12 +21,12 @@ Scenario scenario_of(Pattern pattern) {
 }
 
 Layout layout_of(Work work, int rank, int root = 1) {
-  return {.work = work, .count = kCount, .nranks = kRanks, .rank = rank, .root = root};
+  return {.work = work, .count = kElements, .nranks = kRanks, .rank = rank, .root = root};
 }
 
 std::vector<int64_t> given(const Scenario& scenario, int rank) {
-  std::vector<int64_t> values(kCount);
-  fill(scenario, rank, 0, kCount, values.data());
+  std::vector<int64_t> values(kElements);
+  fill(scenario, rank, 0, kElements, values.data());
   return values;
 }
 
@@ -34,9 +34,9 @@ std::vector<int64_t> given(const Scenario& scenario, int rank) {
 std::vector<int64_t> right_result(const Layout& layout, const Scenario& scenario) {
   std::vector<std::vector<int64_t>> inputs;
   for (int rank = 0; rank < kRanks; ++rank) inputs.push_back(given(scenario, rank));
-  std::vector<int64_t> sums(kCount);
+  std::vector<int64_t> sums(kElements);
   for (const auto& input : inputs) {
-    for (size_t i = 0; i < kCount; ++i) {
+    for (size_t i = 0; i < kElements; ++i) {
       sums[i] =
           static_cast<int64_t>(static_cast<uint64_t>(sums[i]) + static_cast<uint64_t>(input[i]));
     }
@@ -82,14 +82,14 @@ void for_every_rank(Visitor visitor) {
 
 TEST(LayoutTest, WhatRanksGiveAndGet) {
   EXPECT_EQ(layout_of(Work::kAllgather, 2).input(), kPart);
-  EXPECT_EQ(layout_of(Work::kAllgather, 2).output(), kCount);
+  EXPECT_EQ(layout_of(Work::kAllgather, 2).output(), kElements);
   EXPECT_EQ(layout_of(Work::kAllgather, 2).shape(), kPart);
   EXPECT_EQ(layout_of(Work::kGather, 2).output(), 0u);
-  EXPECT_EQ(layout_of(Work::kGather, 1).output(), kCount);
+  EXPECT_EQ(layout_of(Work::kGather, 1).output(), kElements);
   EXPECT_EQ(layout_of(Work::kScatter, 2).input(), 0u);
   EXPECT_EQ(layout_of(Work::kScatter, 2).output(), kPart);
-  EXPECT_EQ(layout_of(Work::kScatter, 2).shape(), kCount);
-  EXPECT_EQ(layout_of(Work::kReduce, 2).input(), kCount);
+  EXPECT_EQ(layout_of(Work::kScatter, 2).shape(), kElements);
+  EXPECT_EQ(layout_of(Work::kReduce, 2).input(), kElements);
   EXPECT_EQ(layout_of(Work::kReduce, 2).output(), 0u);
 }
 

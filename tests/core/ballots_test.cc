@@ -2,10 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/core/builders.h"
+
 namespace rueda::core {
 namespace {
-
-constexpr NodeIndex n0{0}, n1{1}, n2{2};
 
 DecisionPtr decision_with(NodeIndex member) {
   Decision decision;

@@ -13,6 +13,8 @@
 
 namespace rueda::core {
 
+inline constexpr NodeIndex n0{0}, n1{1}, n2{2}, n3{3};
+
 // An all-reduce of `elements` float32, changed at will.
 inline DescriptorPtr tensor(
     const std::string& name, int64_t elements = 1,

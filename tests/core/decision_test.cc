@@ -3,13 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/core/builders.h"
+
 namespace rueda::core {
 namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-constexpr NodeIndex n0{0}, n1{1}, n2{2}, n3{3};
 const std::vector<NodeIndex> kFour = {n0, n1, n2, n3};
 
 constexpr bool kPartial = true;

@@ -13,7 +13,6 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-constexpr NodeIndex n0{0}, n1{1}, n2{2}, n3{3};
 const std::vector<int> kThree = {2, 1, 3};  // ranks by node
 const RecoveryOptions kTimes;               // for its defaults
 

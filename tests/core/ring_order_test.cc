@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/scale.h"
+
 namespace rueda::core {
 namespace {
 
@@ -86,7 +88,8 @@ TEST(RingOrder, RacksGoBeforeBandwidths) {
 TEST(RingOrder, UpToEightNodesNoOrderIsBetter) {
   const Racks names{"", "a", "b", "c"};
   int reordered = 0;
-  for (uint32_t seed = 0; seed < 60; ++seed) {
+  const uint64_t seeds = testing_support::scaled(60, 20);
+  for (uint32_t seed = 0; seed < seeds; ++seed) {
     std::mt19937 random(seed);
     const size_t nodes = 1 + seed % 7;
     const Bandwidths bandwidths = random_bandwidths(nodes, seed);

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/base/limits.h"
+#include "tests/support/scale.h"
 
 namespace rueda::core {
 namespace {
@@ -208,7 +209,8 @@ INSTANTIATE_TEST_SUITE_P(Ring, EveryWorldSize,
 
 TEST(RingSchedule, ManyShufflesOfASmallRing) {
   for (int nodes = 2; nodes <= 5; ++nodes) {
-    for (uint64_t seed = 1; seed <= 100; ++seed) {
+    const uint64_t seeds = testing_support::scaled(100, 20);
+    for (uint64_t seed = 1; seed <= seeds; ++seed) {
       SCOPED_TRACE("nodes " + std::to_string(nodes) + ", seed " + std::to_string(seed));
       ASSERT_NO_FATAL_FAILURE(
           expect_all_reduced(RingCut(17, nodes, 3), DeliveryOrder::kShuffled, seed));

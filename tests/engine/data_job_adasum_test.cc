@@ -22,7 +22,7 @@ WorkSpec adasum(DType dtype, std::vector<int64_t> sizes) {
 }
 
 // One to six nodes, an even and an odd number of them, and of ranks.
-const std::vector<std::vector<int>> kShapes{
+const std::vector<std::vector<int>> kAdasumShapes{
     {1}, {4}, {3}, {1, 1}, {3, 2}, {1, 2, 1}, {2, 2, 2, 2}, {1, 1, 2, 1, 1}, {1, 1, 1, 1, 1, 1}};
 
 class DataJobAdasum : public ::testing::TestWithParam<std::vector<int>> {
@@ -114,11 +114,13 @@ TEST_P(DataJobAdasum, TheSizeOfAChunkDoesNotChangeABit) {
   for (const Bytes& result : results) EXPECT_EQ(result, results.front());
 }
 
-INSTANTIATE_TEST_SUITE_P(Rings, DataJobAdasum, ::testing::ValuesIn(kShapes), [](const auto& shape) {
-  std::string name = "Nodes" + std::to_string(shape.param.size()) + "Ranks";
-  for (const int k : shape.param) name += std::to_string(k);
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Rings, DataJobAdasum, ::testing::ValuesIn(kAdasumShapes),
+                         [](const auto& shape) {
+                           std::string name =
+                               "Nodes" + std::to_string(shape.param.size()) + "Ranks";
+                           for (const int k : shape.param) name += std::to_string(k);
+                           return name;
+                         });
 
 // A node goes after any number of events, and so in every stage: the others hear of it, nothing
 // crashes, and whoever was done has the right result.

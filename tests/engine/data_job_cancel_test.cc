@@ -9,6 +9,7 @@
 
 #include "tests/engine/elsewhere.h"
 #include "tests/engine/ring.h"
+#include "tests/support/scale.h"
 
 namespace rueda::engine::testing {
 namespace {
@@ -176,7 +177,8 @@ class Cancelling {
 };
 
 TEST(DataJobCancel, CancelledOperationsWriteNothingAndTheirNumbersComeAgain) {
-  for (uint64_t seed = 1; seed <= 100; ++seed) {
+  const uint64_t seeds = testing_support::scaled(100, 12);
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
     SCOPED_TRACE(seed);
     Cancelling story(seed);
     for (int round = 0; round < 6; ++round) {
@@ -196,7 +198,8 @@ TEST(DataJobCancel, CancelledOperationsWriteNothingAndTheirNumbersComeAgain) {
 // many cancels come round to again and again, stands still.
 TEST(DataJobCancel, NoCreditLeaks) {
   Cancelling story(4711);
-  for (int round = 0; round < 200; ++round) story.cancelled_round();
+  const uint64_t rounds = testing_support::scaled(200, 80);
+  for (uint64_t round = 0; round < rounds; ++round) story.cancelled_round();
   story.whole_round();
   story.run();
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/ring.h"
+#include "tests/support/scale.h"
 
 namespace rueda::engine {
 namespace {
@@ -138,7 +139,8 @@ std::string run_seed(uint32_t seed) {
 }
 
 TEST(DataJobRandom, AnySequenceInAnyTurnsGivesTheRightValues) {
-  for (uint32_t seed = 1; seed <= 400; ++seed) {
+  const uint64_t seeds = testing_support::scaled(400, 50);
+  for (uint32_t seed = 1; seed <= seeds; ++seed) {
     const std::string wrong = run_seed(seed);
     ASSERT_EQ(wrong, "") << "seed " << seed;
   }

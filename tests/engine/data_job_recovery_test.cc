@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/survivors.h"
+#include "tests/support/scale.h"
 
 namespace rueda::engine::testing {
 namespace {
@@ -93,7 +94,8 @@ TEST(DataJobRecovery, WithLittleRoom) {
 TEST(DataJobRecovery, OneDeathAfterAnother) {
   int completed = 0;
   int repeated = 0;
-  for (uint32_t seed = 1; seed <= 150; ++seed) {
+  const uint64_t seeds = testing_support::scaled(150, 30);
+  for (uint32_t seed = 1; seed <= seeds; ++seed) {
     std::mt19937 random(seed);
     SurvivorOptions options = a_job(4, seed);
     if (seed % 3 == 0) options.staging_bytes = 16u << 10;

@@ -9,6 +9,7 @@
 
 #include "tests/engine/elsewhere.h"
 #include "tests/engine/ring.h"
+#include "tests/support/scale.h"
 
 namespace rueda::engine::testing {
 namespace {
@@ -197,7 +198,8 @@ class Rounds {
 TEST(DataJobRounds, NothingIsReadBeforeItComesAndWhatIsDoneStays) {
   int told = 0;
   size_t added_elsewhere = 0;
-  for (uint64_t seed = 0; seed < 300; ++seed) {
+  const uint64_t seeds = testing_support::scaled(300, 30);
+  for (uint64_t seed = 0; seed < seeds; ++seed) {
     Rounds rounds(seed);
     rounds.run();
     told += rounds.told();

@@ -20,7 +20,7 @@ using testing::Work;
 using testing::WorkSpec;
 
 constexpr WireDType kWires[] = {WireDType::kFloat16, WireDType::kBFloat16};
-const std::vector<std::vector<int>> kShapes{
+const std::vector<std::vector<int>> kWireShapes{
     {1}, {3}, {1, 1}, {3, 2}, {1, 2, 1}, {2, 2, 2, 2}, {1, 1, 2, 1, 1}, {1, 1, 1, 1, 1, 1, 1, 1}};
 
 WorkSpec rounded(WireDType wire, ReduceOp op, std::vector<int64_t> sizes) {
@@ -136,11 +136,12 @@ TEST_P(DataJobWire, TheSizeOfAChunkDoesNotChangeABitNorDoesASecondRun) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, DataJobWire, ::testing::ValuesIn(kShapes), [](const auto& test) {
-  std::string name = "nodes";
-  for (const int ranks : test.param) name += "_" + std::to_string(ranks);
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Shapes, DataJobWire, ::testing::ValuesIn(kWireShapes),
+                         [](const auto& test) {
+                           std::string name = "nodes";
+                           for (const int ranks : test.param) name += "_" + std::to_string(ranks);
+                           return name;
+                         });
 
 // On one node it is the result of a job that asks for no wire dtype, bit for bit.
 TEST(DataJobWireOnOneNode, NothingIsRounded) {

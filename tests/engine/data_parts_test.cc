@@ -11,7 +11,7 @@ namespace {
 using ::testing::ElementsAre;
 
 // Ranks 0, 2 and 3 on node a; 1 and 4 on node b.
-core::Layout layout() {
+core::Layout two_nodes() {
   return core::Layout::make(
              {{"a", "a:1", {Rank{0}, Rank{2}, Rank{3}}}, {"b", "b:1", {Rank{1}, Rank{4}}}})
       .value();
@@ -51,7 +51,7 @@ class DataPartsTest : public ::testing::Test {
 };
 
 TEST_F(DataPartsTest, ByNodeThereIsOneWithAllRanks) {
-  const DataParts parts(core::Reducer::kNode, layout(), NodeIndex{0});
+  const DataParts parts(core::Reducer::kNode, two_nodes(), NodeIndex{0});
   EXPECT_EQ(parts.size(), 1u);
   EXPECT_EQ(parts.most_on_a_node(), 1u);
   EXPECT_THAT(parts.ring(), ElementsAre(NodeIndex{0}, NodeIndex{1}));
@@ -63,10 +63,10 @@ TEST_F(DataPartsTest, ByNodeThereIsOneWithAllRanks) {
 }
 
 TEST_F(DataPartsTest, ByDeviceEachRankHasOne) {
-  const DataParts parts(core::Reducer::kDevice, layout(), NodeIndex{0});
+  const DataParts parts(core::Reducer::kDevice, two_nodes(), NodeIndex{0});
   EXPECT_EQ(parts.size(), 3u);
   EXPECT_EQ(parts.most_on_a_node(), 3u);
-  EXPECT_EQ(DataParts(core::Reducer::kDevice, layout(), NodeIndex{1}).most_on_a_node(), 3u);
+  EXPECT_EQ(DataParts(core::Reducer::kDevice, two_nodes(), NodeIndex{1}).most_on_a_node(), 3u);
   EXPECT_THAT(parts.ring(),
               ElementsAre(NodeIndex{0}, NodeIndex{0}, NodeIndex{0}, NodeIndex{1}, NodeIndex{1}));
   for (const int part : {0, 2}) {
@@ -88,7 +88,7 @@ TEST_F(DataPartsTest, ByDeviceEachRankHasOne) {
 }
 
 TEST_F(DataPartsTest, OfAProcessSetOnlyItsRanksAreMembers) {
-  const core::Layout set = layout().subset({Rank{2}, Rank{4}});
+  const core::Layout set = two_nodes().subset({Rank{2}, Rank{4}});
   const DataParts parts(core::Reducer::kDevice, set, NodeIndex{1});
   EXPECT_EQ(parts.size(), 1u);
   EXPECT_THAT(parts.ring(), ElementsAre(NodeIndex{0}, NodeIndex{1}));

@@ -24,7 +24,7 @@ namespace {
 using gpu::Sharing;
 using testing::HasSubstr;
 
-constexpr uint64_t kBytes = 4096;
+constexpr uint64_t kTensorBytes = 4096;
 constexpr uint64_t kMostStaging = 256 << 20;
 constexpr LocalRank kRank{1};
 
@@ -80,7 +80,7 @@ class DeviceJobTest : public testing::Test {
     return memory;
   }
   session::DeviceMemory allocation(uint32_t id) {
-    return shared(id, device_, device_.allocate(kBytes, Sharing::kIpc).value());
+    return shared(id, device_, device_.allocate(kTensorBytes, Sharing::kIpc).value());
   }
   static session::DeviceMemory shared(uint32_t id, gpu::fake::FakeDevice& device,
                                       gpu::DeviceAddress at) {
@@ -93,7 +93,7 @@ class DeviceJobTest : public testing::Test {
     return memory;
   }
   session::DeviceMemory piece(uint32_t id) {
-    const gpu::DeviceAddress at = device_.allocate(kBytes, Sharing::kFd).value();
+    const gpu::DeviceAddress at = device_.allocate(kTensorBytes, Sharing::kFd).value();
     const gpu::MemoryHandle handle = device_.export_memory(at).value();
     session::DeviceMemory memory;
     memory.id = id;
@@ -107,7 +107,7 @@ class DeviceJobTest : public testing::Test {
     session::DeviceMemory memory;
     memory.id = id;
     memory.kind = RUEDA_ABI_DEVICE_FD;
-    memory.bytes = kBytes * pieces.size();
+    memory.bytes = kTensorBytes * pieces.size();
     memory.pieces = std::move(pieces);
     return memory;
   }
@@ -177,7 +177,7 @@ TEST_F(DeviceJobTest, AJoinIsMemoryLikeOthers) {
   EXPECT_EQ(memories(), 4);
   std::vector<gpu::WorkerOperation> one = operation(0);
   const gpu::Place all{.memory = job_->number_of(kRank, 4)};
-  one[0].segments = {{.count = 2 * kBytes / 4, .sources = {all}, .destinations = {all}}};
+  one[0].segments = {{.count = 2 * kTensorBytes / 4, .sources = {all}, .destinations = {all}}};
   run(1, one);
   counters_.set(0, 1);
   ASSERT_TRUE(wait_for([&] { return !ended_.empty(); }));
@@ -245,7 +245,7 @@ TEST_F(DeviceJobTest, AGpuThatIsNotReachedIsToldAndNoMore) {
   make();
   add(counters(1));
   add(allocation(2));
-  add(shared(3, second_device_, second_device_.allocate(kBytes, Sharing::kIpc).value()));
+  add(shared(3, second_device_, second_device_.allocate(kTensorBytes, Sharing::kIpc).value()));
   EXPECT_EQ(added_[2].second.code(), Code::kPermission);
   EXPECT_THAT(added_[2].second.message(),
               HasSubstr("fake GPU 0 and fake GPU 1 do not reach each other"));
@@ -382,9 +382,9 @@ TEST_F(DeviceJobTest, HostMemoryIsPinnedOnlyForWhatGoesThroughIt) {
 TEST_F(DeviceJobTest, HostMemoryIsMappedForKernelsUntilItIsUnmapped) {
   make();
   add(counters(1));
-  SharedMemory memory = make_shared_memory("staging", kBytes);
-  const StagingFile file{std::move(memory.fd), kBytes};
-  std::memset(memory.base, 1, kBytes);
+  SharedMemory memory = make_shared_memory("staging", kTensorBytes);
+  const StagingFile file{std::move(memory.fd), kTensorBytes};
+  std::memset(memory.base, 1, kTensorBytes);
   const uint32_t number = job_->map(file);
   gpu::WorkerOperation add_two;
   add_two.batch.dtype = DType::kUInt8;
@@ -403,7 +403,7 @@ TEST_F(DeviceJobTest, HostMemoryIsMappedForKernelsUntilItIsUnmapped) {
   run(2, {add_two});
   ASSERT_TRUE(wait_for([&] { return ended_.size() == 2; }));
   EXPECT_EQ(ended_[1].second.code(), Code::kNotFound);
-  ::munmap(memory.base, kBytes);
+  ::munmap(memory.base, kTensorBytes);
 }
 
 TEST_F(DeviceJobTest, ACommunicatorsIdIsMadeByTheWorkerUnlessItIsLost) {

@@ -7,8 +7,8 @@
 namespace rueda::engine {
 namespace {
 
-core::DescriptorPtr tensor(const std::string& name, std::vector<int64_t> shape,
-                           core::TensorDescriptor as = {}) {
+core::DescriptorPtr device_tensor(const std::string& name, std::vector<int64_t> shape,
+                                  core::TensorDescriptor as = {}) {
   as.name = name;
   as.shape = std::move(shape);
   as.memory = MemorySpace::kDevice;
@@ -44,7 +44,8 @@ TEST(DeviceOperation, AllTensorsOfABatchAreOne) {
   as.op = ReduceOp::kAverage;
   as.prescale = 0.5;
   as.postscale = 3;
-  const core::Launch launch = launch_of({tensor("a", {2, 3}, as), tensor("b", {5}, as)}, 3);
+  const core::Launch launch =
+      launch_of({device_tensor("a", {2, 3}, as), device_tensor("b", {5}, as)}, 3);
   const auto operations = build_device_operations(launch, {.divisor = 3}, find);
   ASSERT_EQ(operations.size(), 1u);
   const gpu::WorkerOperation& operation = operations[0];
@@ -67,7 +68,7 @@ TEST(DeviceOperation, AllTensorsOfABatchAreOne) {
 }
 
 TEST(DeviceOperation, WhoHasJoinedGivesNothingAndEmptyTensorsAreOnlyTold) {
-  core::Launch launch = launch_of({tensor("a", {4}), tensor("empty", {0})}, 2);
+  core::Launch launch = launch_of({device_tensor("a", {4}), device_tensor("empty", {0})}, 2);
   launch.tickets[1].reset();
   launch.tickets[3].reset();
   const auto operations = build_device_operations(launch, {}, find);
@@ -84,7 +85,7 @@ TEST(DeviceOperation, ABroadcastScattersTheRootsBytes) {
   core::TensorDescriptor as;
   as.kind = CollectiveKind::kBroadcast;
   as.dtype = DType::kFloat64;
-  const core::Launch launch = launch_of({tensor("a", {4}, as)}, 3);
+  const core::Launch launch = launch_of({device_tensor("a", {4}, as)}, 3);
   for (const bool is_in_place : {false, true}) {
     const auto operations =
         build_device_operations(launch, {.root = 1}, [&](size_t place, Ticket ticket) {
@@ -104,7 +105,7 @@ TEST(DeviceOperation, ABroadcastScattersTheRootsBytes) {
 
 TEST(DeviceOperation, ALargeBatchIsCutIntoWhatAWorkerTakes) {
   std::vector<core::DescriptorPtr> batch;
-  for (int i = 0; i < 5000; ++i) batch.push_back(tensor("t" + std::to_string(i), {1}));
+  for (int i = 0; i < 5000; ++i) batch.push_back(device_tensor("t" + std::to_string(i), {1}));
   const auto operations = build_device_operations(launch_of(batch, 8), {}, find);
   EXPECT_GT(operations.size(), 1u);
   size_t segments = 0;
@@ -132,7 +133,9 @@ TEST(StagedOperation, TensorsLieOneBehindTheOtherAndOnlyTheLastAdditionDivides) 
   as.prescale = 0.5;
   as.postscale = 3;
   const core::Launch launch =
-      launch_of({tensor("empty", {0}, as), tensor("a", {2, 3}, as), tensor("b", {5}, as)}, 2);
+      launch_of({device_tensor("empty", {0}, as), device_tensor("a", {2, 3}, as),
+                 device_tensor("b", {5}, as)},
+                2);
   EXPECT_EQ(staged_bytes(launch), 44u);
   const StagedRound staged = build(launch, {.divisor = 6}).at(0);
   ASSERT_EQ(staged.out.size(), 1u);
@@ -171,7 +174,7 @@ TEST(StagedOperation, TensorsLieOneBehindTheOtherAndOnlyTheLastAdditionDivides) 
 
 // Of each round the rest is added to what comes, and not needed on the host.
 TEST(StagedOperation, OnlyWhatIsSentIsCopiedOut) {
-  const core::Launch launch = launch_of({tensor("a", {6}), tensor("b", {10})}, 1);
+  const core::Launch launch = launch_of({device_tensor("a", {6}), device_tensor("b", {10})}, 1);
   const std::vector<ElementRange> rounds{{0, 8}, {8, 16}};
   const std::vector<ElementRange> sent{{4, 8}, {12, 16}};
   const auto staged = build_staged_rounds(launch, {}, find, kRow, rounds, sent);
@@ -195,7 +198,8 @@ TEST(StagedOperation, OnlyTheLastAdditionDividesOnTheGpuToo) {
   as.prescale = 0.5;
   as.postscale = 3;
   as.wire_dtype = WireDType::kBFloat16;
-  const core::Launch launch = launch_of({tensor("a", {6}, as), tensor("b", {10}, as)}, 1);
+  const core::Launch launch =
+      launch_of({device_tensor("a", {6}, as), device_tensor("b", {10}, as)}, 1);
   for (const bool is_final : {false, true}) {
     const gpu::WorkerOperation made = build_addition(launch, {.divisor = 6}, kRow, {5, 9},
                                                      {.memory = 40, .offset = 512}, is_final);
@@ -220,7 +224,7 @@ TEST(StagedOperation, OnlyTheRootsNodeSendsABroadcast) {
   core::TensorDescriptor as;
   as.kind = CollectiveKind::kBroadcast;
   as.dtype = DType::kFloat64;
-  const core::Launch launch = launch_of({tensor("a", {4}, as)}, 2);
+  const core::Launch launch = launch_of({device_tensor("a", {4}, as)}, 2);
   const StagedRound here = build(launch, {.root = 1}).at(0);
   ASSERT_EQ(here.out.at(0).segments.size(), 1u);
   EXPECT_EQ(here.out[0].segments[0].count, 32u);
@@ -235,7 +239,7 @@ TEST(StagedOperation, OnlyTheRootsNodeSendsABroadcast) {
 }
 
 TEST(StagedOperation, WhoHasJoinedHasNoPlace) {
-  core::Launch launch = launch_of({tensor("a", {4}), tensor("b", {4})}, 2);
+  core::Launch launch = launch_of({device_tensor("a", {4}), device_tensor("b", {4})}, 2);
   launch.tickets[0].reset();
   launch.tickets[2].reset();
   EXPECT_EQ(staged_bytes(launch), 32u);
@@ -249,7 +253,7 @@ TEST(StagedOperation, WhoHasJoinedHasNoPlace) {
 
 TEST(StagedOperation, ALargeBatchIsCopiedInPieces) {
   std::vector<core::DescriptorPtr> batch;
-  for (int i = 0; i < 5000; ++i) batch.push_back(tensor("t" + std::to_string(i), {1}));
+  for (int i = 0; i < 5000; ++i) batch.push_back(device_tensor("t" + std::to_string(i), {1}));
   const StagedRound staged = build(launch_of(batch, 8), {}).at(0);
   ASSERT_GT(staged.out.size(), 1u);
   ASSERT_EQ(staged.in.size(), staged.out.size());
@@ -275,8 +279,8 @@ uint64_t bytes_of(const std::vector<gpu::WorkerOperation>& operations) {
 }
 
 TEST(StagedOperation, ATensorMayLieInSeveralRounds) {
-  const core::Launch launch =
-      launch_of({tensor("a", {100}), tensor("empty", {0}), tensor("b", {200})}, 2);
+  const core::Launch launch = launch_of(
+      {device_tensor("a", {100}), device_tensor("empty", {0}), device_tensor("b", {200})}, 2);
   const auto rounds = build(launch, {}, {{0, 64}, {64, 192}, {192, 300}});
   ASSERT_EQ(rounds.size(), 3u);
   size_t waits = 0;
@@ -309,7 +313,7 @@ TEST(StagedOperation, ATensorMayLieInSeveralRounds) {
 }
 
 TEST(StagedOperation, ARoundOfWhoHasJoinedIsEmpty) {
-  core::Launch launch = launch_of({tensor("a", {64}), tensor("b", {64})}, 1);
+  core::Launch launch = launch_of({device_tensor("a", {64}), device_tensor("b", {64})}, 1);
   launch.tickets[1].reset();
   const auto rounds = build(launch, {}, {{0, 64}, {64, 128}});
   EXPECT_EQ(bytes_of(rounds.at(0).out), 256u);
@@ -321,7 +325,7 @@ TEST(StagedOperation, RoundsOfABroadcastWaitForAllOutputs) {
   core::TensorDescriptor as;
   as.kind = CollectiveKind::kBroadcast;
   as.dtype = DType::kFloat64;
-  const core::Launch launch = launch_of({tensor("a", {128}, as)}, 2);
+  const core::Launch launch = launch_of({device_tensor("a", {128}, as)}, 2);
   const auto elsewhere = build(launch, {}, {{0, 64}, {64, 128}});
   EXPECT_EQ(elsewhere.at(0).out.at(0).waits.size(), 2u);
   EXPECT_EQ(bytes_of(elsewhere[0].out), 0u);
@@ -332,7 +336,7 @@ TEST(StagedOperation, RoundsOfABroadcastWaitForAllOutputs) {
 
 TEST(StagedOperation, ALargeBatchInRoundsIsWhatAWorkerTakes) {
   std::vector<core::DescriptorPtr> batch;
-  for (int i = 0; i < 5000; ++i) batch.push_back(tensor("t" + std::to_string(i), {1}));
+  for (int i = 0; i < 5000; ++i) batch.push_back(device_tensor("t" + std::to_string(i), {1}));
   const auto rounds = build(launch_of(batch, 8), {}, {{0, 2560}, {2560, 5000}});
   size_t waits = 0;
   size_t writes = 0;
@@ -361,9 +365,11 @@ TEST(AcrossOperation, ABatchGoesInOnePieceAndWhatComesOfItToAll) {
   as.op = ReduceOp::kAverage;
   as.prescale = 0.5;
   as.postscale = 3;
-  const auto operations = build_across(
-      launch_of({tensor("empty", {0}, as), tensor("a", {2, 3}, as), tensor("b", {5}, as)}, 2),
-      {.divisor = 6});
+  const auto operations =
+      build_across(launch_of({device_tensor("empty", {0}, as), device_tensor("a", {2, 3}, as),
+                              device_tensor("b", {5}, as)},
+                             2),
+                   {.divisor = 6});
   ASSERT_EQ(operations.size(), 2u);
   const gpu::WorkerOperation& out = operations[0];
   EXPECT_EQ(out.stream, 3u);
@@ -398,8 +404,8 @@ TEST(AcrossOperation, ABatchGoesInOnePieceAndWhatComesOfItToAll) {
 TEST(AcrossOperation, WhatIsRoundedLiesRoundedInScratchMemory) {
   core::TensorDescriptor as;
   as.wire_dtype = WireDType::kBFloat16;
-  const auto operations =
-      build_across(launch_of({tensor("a", {6}, as), tensor("b", {5}, as)}, 1), {.divisor = 2});
+  const auto operations = build_across(
+      launch_of({device_tensor("a", {6}, as), device_tensor("b", {5}, as)}, 1), {.divisor = 2});
   ASSERT_EQ(operations.size(), 2u);
   EXPECT_EQ(operations[0].batch.dst_dtype, DType::kBFloat16);
   EXPECT_EQ(operations[0].segments.at(1).destinations.at(0).offset, 1024u + 12);
@@ -418,7 +424,7 @@ TEST(AcrossOperation, TruthIsANumberThatIsOneOrNone) {
     core::TensorDescriptor as;
     as.dtype = DType::kBool;
     as.op = op;
-    const auto operations = build_across(launch_of({tensor("a", {6}, as)}, 1), {});
+    const auto operations = build_across(launch_of({device_tensor("a", {6}, as)}, 1), {});
     EXPECT_EQ(operations.at(1).across->dtype, DType::kUInt8);
     EXPECT_EQ(operations[1].across->op, across) << to_string(op);
   }
@@ -428,7 +434,7 @@ TEST(AcrossOperation, ABroadcastComesFromTheRootsNode) {
   core::TensorDescriptor as;
   as.kind = CollectiveKind::kBroadcast;
   as.dtype = DType::kFloat64;
-  const core::Launch launch = launch_of({tensor("a", {4}, as)}, 2);
+  const core::Launch launch = launch_of({device_tensor("a", {4}, as)}, 2);
   const auto here = build_across(launch, {.root = 1});
   EXPECT_EQ(here.at(0).segments.at(0).partial.value().memory, 2u);
   EXPECT_EQ(here.at(1).across->root, 1);
@@ -443,7 +449,7 @@ TEST(AcrossOperation, ABroadcastComesFromTheRootsNode) {
 
 TEST(AcrossOperation, OfALargeBatchTheFirstPartThatComesBackWaitsForAll) {
   std::vector<core::DescriptorPtr> batch;
-  for (int i = 0; i < 5000; ++i) batch.push_back(tensor("t" + std::to_string(i), {1}));
+  for (int i = 0; i < 5000; ++i) batch.push_back(device_tensor("t" + std::to_string(i), {1}));
   const auto operations = build_across(launch_of(batch, 8), {});
   ASSERT_GT(operations.size(), 2u);
   for (size_t i = 0; i < operations.size(); ++i) {

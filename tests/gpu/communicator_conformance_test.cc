@@ -9,7 +9,7 @@
 namespace rueda::gpu {
 namespace {
 
-constexpr size_t kCount = 10'001;
+constexpr size_t kElements = 10'001;
 
 class GpuCommunicator : public GpuConformance {
  protected:
@@ -38,8 +38,8 @@ class GpuCommunicator : public GpuConformance {
       ASSERT_TRUE(made.is_ok()) << made.status().to_string();
       member.communicator = std::move(made).value();
       member.stream = member.device->make_stream(Priority::kLow).value();
-      member.at = member.device->allocate(kCount * 8, Sharing::kIpc).value();
-      member.host = member.device->allocate_host(kCount * 8).value();
+      member.at = member.device->allocate(kElements * 8, Sharing::kIpc).value();
+      member.host = member.device->allocate_host(kElements * 8).value();
     }
     ASSERT_TRUE(until([](Member& member) { return member.communicator->health(); }));
   }
@@ -70,8 +70,8 @@ class GpuCommunicator : public GpuConformance {
   }
   template <class Value>
   std::vector<Value> get(Member& member) {
-    std::vector<Value> values(kCount);
-    const size_t bytes = kCount * sizeof(Value);
+    std::vector<Value> values(kElements);
+    const size_t bytes = kElements * sizeof(Value);
     EXPECT_TRUE(member.stream->copy_to_host(member.host.data(), member.at, bytes).is_ok());
     EXPECT_TRUE(wait_for([&] { return member.stream->is_idle().value(); }));
     std::memcpy(values.data(), member.host.data(), bytes);
@@ -93,8 +93,8 @@ Value come_to(ReduceOp op, Value one, Value other) {
 
 template <class Value>
 std::vector<Value> given(size_t member) {
-  std::vector<Value> values(kCount);
-  for (size_t i = 0; i < kCount; ++i) values[i] = static_cast<Value>(i % 11 + 2 * member);
+  std::vector<Value> values(kElements);
+  for (size_t i = 0; i < kElements; ++i) values[i] = static_cast<Value>(i % 11 + 2 * member);
   return values;
 }
 
@@ -104,11 +104,11 @@ TEST_P(GpuCommunicator, ReducesEachElementOfAllMembersInPlace) {
   const auto reduce = [&]<class Value>(DType dtype, ReduceOp op, Value) {
     for (size_t i = 0; i < members_.size(); ++i) put(members_[i], given<Value>(i));
     ASSERT_TRUE(until([&](Member& member) {
-      return member.communicator->all_reduce(*member.stream, member.at, kCount, dtype, op);
+      return member.communicator->all_reduce(*member.stream, member.at, kElements, dtype, op);
     }));
     std::vector<Value> wanted = given<Value>(0);
     const std::vector<Value> others = given<Value>(1);
-    for (size_t i = 0; members_.size() > 1 && i < kCount; ++i) {
+    for (size_t i = 0; members_.size() > 1 && i < kElements; ++i) {
       wanted[i] = come_to(op, wanted[i], others[i]);
     }
     for (Member& member : members_) EXPECT_EQ(get<Value>(member), wanted);
@@ -143,7 +143,7 @@ TEST_P(GpuCommunicator, BroadcastsFromAnyMember) {
   for (size_t root = 0; root < members_.size(); ++root) {
     for (size_t i = 0; i < members_.size(); ++i) put(members_[i], given<uint8_t>(i));
     ASSERT_TRUE(until([&](Member& member) {
-      return member.communicator->broadcast(*member.stream, member.at, kCount,
+      return member.communicator->broadcast(*member.stream, member.at, kElements,
                                             static_cast<int>(root));
     }));
     for (Member& member : members_) EXPECT_EQ(get<uint8_t>(member), given<uint8_t>(root));
@@ -159,20 +159,20 @@ TEST_P(GpuCommunicator, WaitsForTheOtherMembersStream) {
       reinterpret_cast<uint64_t*>(members_[1].device->allocate_host(8).value().data());
   const auto reduce = [this] {
     return until([](Member& member) {
-      return member.communicator->all_reduce(*member.stream, member.at, kCount, DType::kFloat32,
+      return member.communicator->all_reduce(*member.stream, member.at, kElements, DType::kFloat32,
                                              ReduceOp::kSum);
     });
   };
-  for (size_t i = 0; i < 2; ++i) put(members_[i], std::vector<float>(kCount, 1));
+  for (size_t i = 0; i < 2; ++i) put(members_[i], std::vector<float>(kElements, 1));
   ASSERT_TRUE(reduce());  // the first connects, and waits for the devices
-  for (Member& member : members_) EXPECT_EQ(get<float>(member), std::vector<float>(kCount, 2));
-  for (size_t i = 0; i < 2; ++i) put(members_[i], std::vector<float>(kCount, 1));
+  for (Member& member : members_) EXPECT_EQ(get<float>(member), std::vector<float>(kElements, 2));
+  for (size_t i = 0; i < 2; ++i) put(members_[i], std::vector<float>(kElements, 1));
   ASSERT_TRUE(members_[1].stream->wait_value(gate, 1).is_ok());
   for (int step = 0; step < 3; ++step) ASSERT_TRUE(reduce());
   wait_a_while();
   EXPECT_FALSE(members_[0].stream->is_idle().value());
   std::atomic_ref(*gate).store(1);
-  for (Member& member : members_) EXPECT_EQ(get<float>(member), std::vector<float>(kCount, 8));
+  for (Member& member : members_) EXPECT_EQ(get<float>(member), std::vector<float>(kElements, 8));
 }
 
 // Who leaves does not wait for others, and has nothing to give back to the device but itself.
@@ -182,7 +182,7 @@ TEST_P(GpuCommunicator, IsLeftWhileTheOthersAreWaitedFor) {
   for (Member& member : members_) put(member, given<float>(0));
   Member& first = members_[0];
   const auto reduce = [&] {
-    return first.communicator->all_reduce(*first.stream, first.at, kCount, DType::kFloat32,
+    return first.communicator->all_reduce(*first.stream, first.at, kElements, DType::kFloat32,
                                           ReduceOp::kSum);
   };
   ASSERT_TRUE(wait_for([&] { return reduce().code() != Code::kUnavailable; }));

@@ -528,9 +528,9 @@ def stuck(gpu):
     say("stuck")
     gpu.synchronize(stream)  # no other thread of this program is in librueda
     say("released")
-    for one in (behind, handle):
+    for each in (behind, handle):
         try:
-            wait(one)
+            wait(each)
             expect(False, "there was a result without rank 1")
         except DeviceError as error:
             told = error

@@ -17,7 +17,7 @@ SLOW = 2_000_000
 
 def ask(daemon, *arguments):
     return subprocess.run([harness.program("ruedactl"), "--socket", daemon.socket, *arguments], capture_output=True,
-                          text=True, timeout=harness.PATIENCE_S)
+                          text=True, timeout=harness.PATIENCE_S, check=False)
 
 
 def ring(daemon):
@@ -155,7 +155,7 @@ class SlowLinkTest(IntegrationTest):
         super().setUp()
         if os.geteuid() != 0:
             self.skipTest("network namespaces take root")
-        if any(subprocess.run(["which", tool], capture_output=True).returncode != 0 for tool in ("ip", "tc")):
+        if any(subprocess.run(["which", tool], capture_output=True, check=False).returncode != 0 for tool in ("ip", "tc")):
             self.skipTest("no ip and tc here: install iproute2")
         self.stack = contextlib.ExitStack()
         self.addCleanup(self.stack.close)

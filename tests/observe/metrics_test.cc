@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 
+#include "tests/support/paths.h"
+
 namespace rueda::observe {
 namespace {
 
@@ -251,8 +253,8 @@ TEST(Metrics, PromtoolFindsNothingWrong) {
 
 // docs/metrics.md promises to list every metric.
 TEST(Metrics, EveryMetricIsDocumented) {
-  std::ifstream file(RUEDA_METRICS_DOC);
-  ASSERT_TRUE(file.is_open()) << RUEDA_METRICS_DOC;
+  std::ifstream file(testing_support::source_path("docs/metrics.md"));
+  ASSERT_TRUE(file.is_open()) << "docs/metrics.md";
   std::stringstream document;
   document << file.rdbuf();
   Metrics metrics(kBuild);

@@ -12,7 +12,6 @@ namespace rueda::reduce::testing {
 namespace {
 
 constexpr size_t kCounts[] = {0, 1, 2, 3, 7, 15, 16, 17, 31, 33, 63, 64, 65, 1000, 4097};
-constexpr uint8_t kGuard = 0xa5;
 
 // Small enough that nine of them and a partial stay exact even in bfloat16's eight bits.
 double exact_value(ReduceOp op, std::mt19937& random) {

@@ -8,9 +8,6 @@
 namespace rueda::reduce::testing {
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 Buffer reduced(DType dtype, ReduceOp op, const std::vector<Buffer>& inputs) {
   Buffer out(dtype, inputs[0].count());
   const auto sources = pointers_to(inputs);

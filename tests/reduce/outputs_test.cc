@@ -13,7 +13,6 @@ constexpr DType kAllDTypes[] = {DType::kFloat32,  DType::kFloat64, DType::kFloat
                                 DType::kInt8,     DType::kUInt8,   DType::kBool};
 constexpr size_t kLineBytes = 64;
 constexpr size_t kGuardBytes = 64;
-constexpr uint8_t kGuard = 0xa5;
 
 // Bytes at a place within a cache line, with guards on both sides.
 class Memory {

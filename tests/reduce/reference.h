@@ -16,6 +16,11 @@
 
 namespace rueda::reduce::testing {
 
+inline constexpr double kInf = std::numeric_limits<double>::infinity();
+inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+// Stands around what a kernel may write to.
+inline constexpr uint8_t kGuard = 0xa5;
+
 // Those that hold products of nine small numbers; bytes have bytes_test.cc.
 inline constexpr DType kDTypes[] = {DType::kFloat32,  DType::kFloat64, DType::kFloat16,
                                     DType::kBFloat16, DType::kInt32,   DType::kInt64};

@@ -11,8 +11,6 @@ namespace {
 
 constexpr DType kRounded[] = {DType::kFloat16, DType::kBFloat16};
 constexpr size_t kCounts[] = {1, 2, 3, 7, 15, 16, 17, 31, 33, 63, 64, 65, 257, 1000, 4097};
-constexpr uint8_t kGuard = 0xa5;
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 Format format_of(DType dtype) { return dtype == DType::kFloat16 ? kHalf : kBrain; }
 
@@ -34,13 +32,13 @@ uint16_t expected_bits(DType rounded, ReduceOp op, const std::vector<float>& inp
   return encode_bits(format_of(rounded), sum * postscale / divisor);
 }
 
-struct Scales {
+struct Float32Scales {
   float prescale, postscale;
   int64_t divisor;
 };
 
 void check_once(DType rounded, ReduceOp op, size_t source_count, bool has_partial, size_t count,
-                size_t offset, const Scales& scales, std::mt19937& random) {
+                size_t offset, const Float32Scales& scales, std::mt19937& random) {
   std::vector<Buffer> sources;
   for (size_t k = 0; k < source_count; ++k) {
     Buffer& source = sources.emplace_back(DType::kFloat32, count, offset == 0 ? 0 : offset + k);
@@ -79,7 +77,7 @@ void check_once(DType rounded, ReduceOp op, size_t source_count, bool has_partia
 }
 
 TEST(Rounded, SumsAreFloat32AndAreRoundedOnceAtTheEnd) {
-  constexpr Scales kScales[] = {{1, 1, 1}, {1, 1, 4}, {0.3F, 1, 1}, {1.7F, 0.9F, 3}};
+  constexpr Float32Scales kScales[] = {{1, 1, 1}, {1, 1, 4}, {0.3F, 1, 1}, {1.7F, 0.9F, 3}};
   for_each_target([&] {
     std::mt19937 random(11);
     for (const DType rounded : kRounded) {
@@ -87,7 +85,7 @@ TEST(Rounded, SumsAreFloat32AndAreRoundedOnceAtTheEnd) {
         for (const size_t count : kCounts) {
           for (const bool has_partial : {false, true}) {
             for (const size_t sources : {1, 2, 3, 5}) {
-              const Scales& scales = kScales[random() % 4];
+              const Float32Scales& scales = kScales[random() % 4];
               check_once(rounded, op, sources, has_partial, count, random() % 4, scales, random);
             }
           }

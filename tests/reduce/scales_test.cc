@@ -9,8 +9,6 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 struct Scales {
   double prescale = 1.0;
   double postscale = 1.0;

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "tests/support/paths.h"
+
 namespace rueda {
 namespace {
 
@@ -242,7 +244,8 @@ TEST_F(ConfigTest, HelpAndVersionEndWell) {
 }
 
 TEST_F(ConfigTest, TheExampleOfTheSystemdUnitIsRight) {
-  const Config config = good({"--config=" RUEDA_SOURCE_DIR "/deploy/systemd/ruedad.toml"});
+  const Config config =
+      good({"--config=" + testing_support::source_path("deploy/systemd/ruedad.toml")});
   EXPECT_EQ(config.node_id, "node-a");
   EXPECT_EQ(config.nodes,
             (std::vector<std::string>{"node-a=10.0.0.1:28400", "node-b=10.0.0.2:28400"}));

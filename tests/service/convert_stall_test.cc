@@ -15,7 +15,7 @@ engine::Envelope envelope_of(core::StallMessage message) {
 
 // There and back, through the wire's bytes.
 template <class Body>
-Body round_trip(const Body& body) {
+Body stall_round_trip(const Body& body) {
   v1::JobMessage wire;
   EXPECT_TRUE(wire.ParseFromString(to_proto(envelope_of(body)).SerializeAsString()));
   Result<engine::Envelope> back = from_proto(wire);
@@ -45,12 +45,13 @@ core::Stall stall() {
 
 TEST(ConvertStall, Report) {
   const core::StallReport report{{{"a", 0}, {"b", int64_t{1} << 40}}};
-  EXPECT_EQ(round_trip(report).tensors, report.tensors);
-  EXPECT_TRUE(round_trip(core::StallReport{}).tensors.empty()) << "nothing waits any more";
+  EXPECT_EQ(stall_round_trip(report).tensors, report.tensors);
+  EXPECT_TRUE(stall_round_trip(core::StallReport{}).tensors.empty()) << "nothing waits any more";
 }
 
 TEST(ConvertStall, Query) {
-  const core::StallQuery back = round_trip(core::StallQuery{uint64_t{1} << 63, true, {"a", "b"}});
+  const core::StallQuery back =
+      stall_round_trip(core::StallQuery{uint64_t{1} << 63, true, {"a", "b"}});
   EXPECT_EQ(back.round, uint64_t{1} << 63);
   EXPECT_TRUE(back.wants_near_misses);
   EXPECT_EQ(back.names, (std::vector<std::string>{"a", "b"}));
@@ -61,7 +62,7 @@ TEST(ConvertStall, Answer) {
   answer.round = 3;
   answer.tensors = {{{Rank{4}, Rank{5}}, {}}, {{}, {{Rank{4}, "b2", 0}}}};
   answer.ranks = {activity(4), {}};
-  const core::StallAnswer back = round_trip(answer);
+  const core::StallAnswer back = stall_round_trip(answer);
   EXPECT_EQ(back.round, 3u);
   EXPECT_EQ(back.tensors, answer.tensors);
   EXPECT_EQ(back.ranks, answer.ranks);
@@ -69,20 +70,20 @@ TEST(ConvertStall, Answer) {
 
 TEST(ConvertStall, Notice) {
   const core::StallNotice notice{{stall()}, {activity(1)}};
-  const core::StallNotice back = round_trip(notice);
+  const core::StallNotice back = stall_round_trip(notice);
   EXPECT_EQ(back.stalls, notice.stalls);
   EXPECT_EQ(back.ranks, notice.ranks);
-  EXPECT_TRUE(round_trip(core::StallNotice{}).stalls.empty()) << "all goes on";
+  EXPECT_TRUE(stall_round_trip(core::StallNotice{}).stalls.empty()) << "all goes on";
 }
 
 // --- What a peer must not say
 
-struct Rejected {
+struct RejectedStall {
   const char* what;
   std::function<void(v1::JobMessage&)> change;
 };
 
-class ConvertStallRejects : public ::testing::TestWithParam<Rejected> {};
+class ConvertStallRejects : public ::testing::TestWithParam<RejectedStall> {};
 
 TEST_P(ConvertStallRejects, TheMessage) {
   v1::JobMessage message = to_proto(envelope_of(core::StallNotice{{stall()}, {activity(1)}}));
@@ -105,49 +106,49 @@ const std::string kTooLong(256, 'x');
 INSTANTIATE_TEST_SUITE_P(
     Messages, ConvertStallRejects,
     ::testing::Values(
-        Rejected{"empty or too long", [](v1::JobMessage& m) { stall_in(m).clear_tensor(); }},
-        Rejected{"empty or too long", [](v1::JobMessage& m) { stall_in(m).set_tensor(kTooLong); }},
-        Rejected{"empty or too long",
+        RejectedStall{"empty or too long", [](v1::JobMessage& m) { stall_in(m).clear_tensor(); }},
+        RejectedStall{"empty or too long", [](v1::JobMessage& m) { stall_in(m).set_tensor(kTooLong); }},
+        RejectedStall{"empty or too long",
                  [](v1::JobMessage& m) { stall_in(m).mutable_near_misses(0)->clear_name(); }},
-        Rejected{"empty or too long",
+        RejectedStall{"empty or too long",
                  [](v1::JobMessage& m) { activity_in(m).set_last_submitted(kTooLong); }},
-        Rejected{"empty or too long",
+        RejectedStall{"empty or too long",
                  [](v1::JobMessage& m) { activity_in(m).set_last_completed(kTooLong); }},
-        Rejected{"empty or too long",
+        RejectedStall{"empty or too long",
                  [](v1::JobMessage& m) { m.mutable_stall_report()->add_tensors(); }},
-        Rejected{"empty or too long",
+        RejectedStall{"empty or too long",
                  [](v1::JobMessage& m) { m.mutable_stall_query()->add_names(""); }},
-        Rejected{"impossible age", [](v1::JobMessage& m) { stall_in(m).set_age_ms(-1); }},
-        Rejected{"impossible age", [](v1::JobMessage& m) { stall_in(m).set_age_ms(INT64_MAX); }},
-        Rejected{"impossible age",
+        RejectedStall{"impossible age", [](v1::JobMessage& m) { stall_in(m).set_age_ms(-1); }},
+        RejectedStall{"impossible age", [](v1::JobMessage& m) { stall_in(m).set_age_ms(INT64_MAX); }},
+        RejectedStall{"impossible age",
                  [](v1::JobMessage& m) { activity_in(m).set_submitted_ago_ms(-1); }},
-        Rejected{"impossible age",
+        RejectedStall{"impossible age",
                  [](v1::JobMessage& m) { activity_in(m).set_completed_ago_ms(INT64_MIN); }},
-        Rejected{"impossible rank", [](v1::JobMessage& m) { stall_in(m).add_missing(-1); }},
-        Rejected{"impossible rank", [](v1::JobMessage& m) { stall_in(m).add_submitted(65'536); }},
-        Rejected{"impossible rank", [](v1::JobMessage& m) { activity_in(m).set_rank(INT32_MAX); }},
-        Rejected{"number of ranks", [](v1::JobMessage& m) { stall_in(m).set_more_missing(-1); }},
-        Rejected{"number of ranks",
+        RejectedStall{"impossible rank", [](v1::JobMessage& m) { stall_in(m).add_missing(-1); }},
+        RejectedStall{"impossible rank", [](v1::JobMessage& m) { stall_in(m).add_submitted(65'536); }},
+        RejectedStall{"impossible rank", [](v1::JobMessage& m) { activity_in(m).set_rank(INT32_MAX); }},
+        RejectedStall{"number of ranks", [](v1::JobMessage& m) { stall_in(m).set_more_missing(-1); }},
+        RejectedStall{"number of ranks",
                  [](v1::JobMessage& m) { stall_in(m).set_more_submitted(65'537); }},
-        Rejected{"too many", [](v1::JobMessage& m) {
+        RejectedStall{"too many", [](v1::JobMessage& m) {
                    for (int i = 0; i < 64; ++i) stall_in(m).add_missing(i);
                  }},
-        Rejected{"too many", [](v1::JobMessage& m) {
+        RejectedStall{"too many", [](v1::JobMessage& m) {
                    for (int i = 0; i < 16; ++i) *stall_in(m).add_near_misses() = {};
                  }},
-        Rejected{"too many", [](v1::JobMessage& m) {
+        RejectedStall{"too many", [](v1::JobMessage& m) {
                    for (int i = 0; i < 64; ++i) *m.mutable_stall_notice()->add_stalls() = {};
                  }},
-        Rejected{"too many", [](v1::JobMessage& m) {
+        RejectedStall{"too many", [](v1::JobMessage& m) {
                    for (int i = 0; i < 64 * 64; ++i) m.mutable_stall_notice()->add_ranks();
                  }},
-        Rejected{"too many", [](v1::JobMessage& m) {
+        RejectedStall{"too many", [](v1::JobMessage& m) {
                    for (int i = 0; i < 65; ++i) m.mutable_stall_report()->add_tensors();
                  }},
-        Rejected{"too many", [](v1::JobMessage& m) {
+        RejectedStall{"too many", [](v1::JobMessage& m) {
                    for (int i = 0; i < 65; ++i) m.mutable_stall_query()->add_names("a");
                  }},
-        Rejected{"too many", [](v1::JobMessage& m) {
+        RejectedStall{"too many", [](v1::JobMessage& m) {
                    for (int i = 0; i < 65; ++i) m.mutable_stall_answer()->add_tensors();
                  }}));
 

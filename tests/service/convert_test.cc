@@ -471,10 +471,10 @@ TEST_F(ConvertJob, ARecordedPlanIsTakenOver) {
   EXPECT_EQ(converted.value().replayed->tuning, plan.tuning);
 
   spec_.mutable_replayed()->mutable_batches(0)->set_after(5);
-  EXPECT_THAT(refusal(), testing::HasSubstr("record the plan anew"));
+  EXPECT_THAT(refusal(), ::testing::HasSubstr("record the plan anew"));
   spec_.mutable_replayed()->mutable_batches(0)->set_after(0);
   spec_.mutable_replayed()->mutable_batches(0)->mutable_tensors(0)->set_process_set(3);
-  EXPECT_THAT(refusal(), testing::HasSubstr("which cannot be in it"));
+  EXPECT_THAT(refusal(), ::testing::HasSubstr("which cannot be in it"));
 }
 
 TEST_F(ConvertJob, OneNodeNeedsNoAddress) {

@@ -1,17 +1,10 @@
 // The data plane's part in recovery: what nodes hold of P and F, and what becomes of it.
 
 #include "tests/sim/data_plane.h"
+#include "tests/sim/names.h"
 
 namespace rueda::sim {
-namespace {
-
-std::string name_of(int node) { return "n" + std::to_string(node); }
-std::string name_of(Seq seq) {
-  const bool is_decreed = core::track_of(seq) == core::Track::kDecreed;
-  return (is_decreed ? "operation b" : "operation ") + std::to_string(core::number_of(seq));
-}
-
-}  // namespace
+namespace {}  // namespace
 
 DataPlane::Memory* DataPlane::memory(int node, Seq seq) {
   std::map<Seq, Memory>& held = memories_[static_cast<size_t>(node)];

@@ -1,11 +1,8 @@
 #include "tests/sim/faults.h"
 
+#include "tests/sim/names.h"
+
 namespace rueda::sim {
-namespace {
-
-std::string name_of(int node) { return "n" + std::to_string(node); }
-
-}  // namespace
 
 Faults::Faults(const RunSetup& setup, Agenda& agenda, Choices& choices, World& world,
                Network& network, DataPlane& data_plane, Training& training)

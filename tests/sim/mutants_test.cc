@@ -8,11 +8,10 @@
 #include <gtest/gtest.h>
 
 #include "tests/sim/campaign.h"
+#include "tests/sim/seeds.h"
 
 namespace rueda::sim {
 namespace {
-
-constexpr uint64_t kSeeds = 10'000;
 
 struct Planted {
   const char* name;
@@ -66,7 +65,7 @@ CampaignResult run_with(const Planted& planted, uint64_t seeds) {
 TEST(Mutants, EachIsCaughtByAChecker) {
   std::printf("%-30s %-12s %s\n", "mutant", "checker", "seeds");
   for (const Planted& planted : kPlanted) {
-    const CampaignResult result = run_with(planted, kSeeds);
+    const CampaignResult result = run_with(planted, kSeedsOfAChange / 2);
     ASSERT_FALSE(result.failures.empty()) << planted.name << " was not caught";
     const Failure& caught = result.failures.front();
     const std::string rule = caught.violation.substr(0, caught.violation.find(':'));

@@ -1,4 +1,4 @@
-// How checkers name things.
+// How checkers, faults and scenarios name things.
 #pragma once
 
 #include <string>
@@ -8,6 +8,7 @@
 
 namespace rueda::sim {
 
+inline std::string name_of(int node) { return "n" + std::to_string(node); }
 inline std::string name_of(NodeIndex node) { return "n" + std::to_string(node.value); }
 inline std::string name_of(Rank rank) { return "rank " + std::to_string(rank.value); }
 inline std::string name_of(Seq seq) {

@@ -8,11 +8,10 @@
 
 #include "daemon/core/mutants.h"
 #include "tests/sim/recovery_simulator.h"
+#include "tests/sim/seeds.h"
 
 namespace rueda::sim {
 namespace {
-
-constexpr uint64_t kMaxSeeds = 10'000;
 
 struct Planted {
   core::Mutant mutant;
@@ -42,7 +41,7 @@ TEST_F(RecoveryMutants, EachIsFoundByItsChecker) {
     core::planted_mutant = planted.mutant;
     std::string violation;
     uint64_t seed = 0;
-    while (violation.empty() && seed < kMaxSeeds) {
+    while (violation.empty() && seed < kSeedsOfAChange / 2) {
       violation = RecoverySimulator(++seed, RecoveryLimits{}).run().violation;
     }
     const std::string checker = violation.substr(0, violation.find(':'));

@@ -1,5 +1,4 @@
-// Recovery over many seeds. RUEDA_SIM_SEEDS sets how many; RUEDA_SIM_SEED replays one and prints
-// its trace.
+// Recovery over many seeds (seeds.h); RUEDA_SIM_SEED replays one and prints its trace.
 
 #include "tests/sim/recovery_simulator.h"
 
@@ -8,27 +7,16 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/sim/seeds.h"
+
 namespace rueda::sim {
 namespace {
 
-uint64_t seeds_to_run() {
-  const char* text = std::getenv("RUEDA_SIM_SEEDS");
-  return text ? std::strtoull(text, nullptr, 10) : 30'000;
-}
-
-TEST(RecoverySimulator, EveryCheckerHoldsForEverySeed) {
-  if (const char* text = std::getenv("RUEDA_SIM_SEED")) {
-    RecoveryLimits limits;
-    limits.keep_trace = true;
-    const RecoveryResult result = RecoverySimulator(std::strtoull(text, nullptr, 10), limits).run();
-    for (const std::string& line : result.trace) std::cout << line << '\n';
-    EXPECT_EQ(result.violation, "");
-    return;
-  }
+void check(const Seeds& range) {
   RecoveryResult sum;
-  const uint64_t seeds = seeds_to_run();
+  const uint64_t seeds = range.count;
   uint64_t with_epochs = 0;
-  for (uint64_t seed = 1; seed <= seeds; ++seed) {
+  for (uint64_t seed = range.first; seed < range.first + seeds; ++seed) {
     const RecoveryResult result = RecoverySimulator(seed, RecoveryLimits{}).run();
     ASSERT_EQ(result.violation, "") << "replay: RUEDA_SIM_SEED=" << seed;
     with_epochs += result.epochs > 1;
@@ -43,13 +31,13 @@ TEST(RecoverySimulator, EveryCheckerHoldsForEverySeed) {
     sum.left_out += result.left_out;
     sum.quorums_lost += result.quorums_lost;
   }
-  std::cout << seeds << " seeds, " << with_epochs << " with more than one epoch: " << sum.events
-            << " events, " << sum.epochs << " epochs, " << sum.delivered
-            << " operations delivered, " << sum.failed << " failed, " << sum.redone << " redone, "
-            << sum.completed_by_decision << " completed by decision, " << sum.mixed
-            << " tensors of two epochs, " << sum.left_out << " nodes told that it is over, "
-            << sum.diverged << " results diverged and told, " << sum.quorums_lost
-            << " jobs without a quorum\n";
+  std::cout << seeds << " seeds from " << range.first << ", " << with_epochs
+            << " with more than one epoch: " << sum.events << " events, " << sum.epochs
+            << " epochs, " << sum.delivered << " operations delivered, " << sum.failed
+            << " failed, " << sum.redone << " redone, " << sum.completed_by_decision
+            << " completed by decision, " << sum.mixed << " tensors of two epochs, " << sum.left_out
+            << " nodes told that it is over, " << sum.diverged << " results diverged and told, "
+            << sum.quorums_lost << " jobs without a quorum\n";
   // A simulator that never gets anywhere would also find no violation.
   EXPECT_GT(with_epochs, seeds / 4);
   EXPECT_GT(sum.delivered, seeds * 5);
@@ -57,6 +45,18 @@ TEST(RecoverySimulator, EveryCheckerHoldsForEverySeed) {
   EXPECT_GT(sum.completed_by_decision, seeds / 20);
   EXPECT_GT(sum.mixed, seeds / 200);
   EXPECT_GT(sum.left_out, seeds / 50);
+}
+
+TEST(RecoverySimulator, EveryCheckerHoldsForEverySeed) {
+  if (const char* text = std::getenv("RUEDA_SIM_SEED")) {
+    RecoveryLimits limits;
+    limits.keep_trace = true;
+    const RecoveryResult result = RecoverySimulator(std::strtoull(text, nullptr, 10), limits).run();
+    for (const std::string& line : result.trace) std::cout << line << '\n';
+    EXPECT_EQ(result.violation, "");
+    return;
+  }
+  for (const Seeds& range : seeds_to_run()) check(range);
 }
 
 TEST(RecoverySimulator, WithoutFaultsOneEpochDeliversEverything) {

@@ -7,12 +7,15 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/paths.h"
+
 namespace rueda::sim {
 namespace {
 
 std::vector<std::string> scenario_files() {
   std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(RUEDA_SCENARIOS)) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(testing_support::source_path("tests/sim/scenarios"))) {
     if (entry.path().extension() == ".txt") files.push_back(entry.path().string());
   }
   std::sort(files.begin(), files.end());

@@ -1,40 +1,37 @@
-// Thousands of runs of the whole protocol, each from one seed. RUEDA_SIM_SEEDS sets how many.
+// Thousands of runs of the whole protocol, each from one seed (seeds.h).
 // rueda-sim-run replays one, prints its trace and makes a failing one small (docs/testing.md).
 
 #include "tests/sim/simulator.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <iostream>
 
 #include <gtest/gtest.h>
 
 #include "tests/sim/campaign.h"
+#include "tests/sim/seeds.h"
 
 namespace rueda::sim {
 namespace {
 
-uint64_t seeds_to_run() {
-  const char* text = std::getenv("RUEDA_SIM_SEEDS");
-  return text ? std::strtoull(text, nullptr, 10) : 30'000;
-}
-
 TEST(Simulator, EveryRuleHoldsForEverySeed) {
-  const uint64_t seeds = seeds_to_run();
-  const CampaignResult result = run_campaign(1, seeds, Limits{});
-  ASSERT_TRUE(result.failures.empty())
-      << result.failures.front().violation << "; see it with: rueda-sim-run --shrink --seed "
-      << result.failures.front().seed;
-  std::cout << result.summary() << '\n';
-  // A simulator that never gets anywhere would also find no violation.
-  EXPECT_GT(result.delivered_ok, seeds);
-  EXPECT_GT(result.delivered_error, seeds / 100);
-  EXPECT_GT(result.lethal, seeds / 4);
-  EXPECT_GT(result.locked_launches, seeds);
-  EXPECT_GT(result.cancels, seeds / 10);
-  EXPECT_GT(result.recovered, seeds / 50);
-  EXPECT_GT(result.completed_by_decision, seeds / 50);
-  EXPECT_GT(result.repeated, seeds / 200);
+  for (const Seeds& range : seeds_to_run()) {
+    const uint64_t seeds = range.count;
+    const CampaignResult result = run_campaign(range.first, seeds, Limits{});
+    ASSERT_TRUE(result.failures.empty())
+        << result.failures.front().violation << "; see it with: rueda-sim-run --shrink --seed "
+        << result.failures.front().seed;
+    std::cout << "from " << range.first << ": " << result.summary() << '\n';
+    // A simulator that never gets anywhere would also find no violation.
+    EXPECT_GT(result.delivered_ok, seeds);
+    EXPECT_GT(result.delivered_error, seeds / 100);
+    EXPECT_GT(result.lethal, seeds / 4);
+    EXPECT_GT(result.locked_launches, seeds);
+    EXPECT_GT(result.cancels, seeds / 10);
+    EXPECT_GT(result.recovered, seeds / 50);
+    EXPECT_GT(result.completed_by_decision, seeds / 50);
+    EXPECT_GT(result.repeated, seeds / 200);
+  }
 }
 
 TEST(Simulator, WithoutFaultsEverythingIsDelivered) {
@@ -59,7 +56,8 @@ TEST(Simulator, ALockedScheduleThatRepeatsSendsNothingAboutOrder) {
   limits.nccl = false;                 // decreed, too
   limits.tuning = false;               // a search asks, and a recorded plan may be given up
   uint64_t locked_launches = 0;
-  for (uint64_t seed = 1; seed <= 300; ++seed) {
+  const uint64_t seeds = testing_support::scaled(300, 60);
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
     RunSetup setup = draw_setup(seed, limits);
     setup.steps = 20;
     setup.epochs = 1;
@@ -74,7 +72,7 @@ TEST(Simulator, ALockedScheduleThatRepeatsSendsNothingAboutOrder) {
     EXPECT_EQ(result.messages_while_locked, 0u) << "seed " << seed;
     locked_launches += result.locked_launches;
   }
-  EXPECT_GT(locked_launches, 10'000u);
+  EXPECT_GT(locked_launches, 30 * seeds);
 }
 
 // The coordinator had a part of a group, another epoch began, a rank left, and the nodes refused
@@ -97,7 +95,7 @@ TEST(Simulator, AlternativesThatComeAgainSendNothingAboutOrder) {
   limits.nccl = false;                   // decreed, in every step
   uint64_t locked_launches = 0;
   uint64_t with_alternatives = 0;
-  const uint64_t seeds = std::clamp<uint64_t>(seeds_to_run() / 5, 50, 150);  // long ones
+  const uint64_t seeds = std::min<uint64_t>(testing_support::scaled(150, 50), 150);  // long ones
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     RunSetup setup = draw_setup(seed, limits);
     if (setup.kinds.empty()) continue;

@@ -3,11 +3,10 @@
 #include <algorithm>
 
 #include "tests/sim/declaring.h"
+#include "tests/sim/names.h"
 
 namespace rueda::sim {
 namespace {
-
-std::string name_of(int node) { return "n" + std::to_string(node); }
 
 // "7", or "b7" in the track of what is always decreed.
 Seq seq_of(const std::string& word) {

@@ -1,13 +1,9 @@
 // What must follow: the phrases that begin with "expect".
 
+#include "tests/sim/names.h"
 #include "tests/sim/teller.h"
 
 namespace rueda::sim {
-namespace {
-
-std::string name_of(int node) { return "n" + std::to_string(node); }
-
-}  // namespace
 
 core::Launch Teller::take_launch(int index, const Words& names, const Words& seq, uint32_t set) {
   std::deque<core::Launch>& launches = said_[static_cast<size_t>(index)].launches[set];

@@ -8,9 +8,9 @@ namespace rueda::sim {
 namespace {
 
 std::string number(uint64_t value) { return std::to_string(value); }
-std::string name_of(NodeIndex node) { return "n" + std::to_string(node.value); }
+std::string label_of(NodeIndex node) { return "n" + std::to_string(node.value); }
 
-std::string name_of(Seq seq) {
+std::string label_of(Seq seq) {
   const bool is_decreed = core::track_of(seq) == core::Track::kDecreed;
   return (is_decreed ? "b" : "") + number(core::number_of(seq));
 }
@@ -22,7 +22,7 @@ std::string join(const std::vector<std::string>& parts, const char* between) {
 }
 
 std::string describe_operation(const core::OrderedOperation& operation) {
-  std::string text = name_of(operation.seq) + " = " + join_names(operation.tensors);
+  std::string text = label_of(operation.seq) + " = " + join_names(operation.tensors);
   for (const uint32_t slot : operation.cached) text += " slot " + number(slot);
   if (!operation.error.is_ok()) text += " fails: " + operation.error.to_string();
   if (operation.outcome) text += " gives " + number(*operation.outcome);
@@ -35,7 +35,7 @@ struct MessageText {
                                              "last one down", "attached",    "gone"};
     const bool names_node = handover.step == core::Handover::Step::kMove;
     return std::string(kSteps[static_cast<size_t>(handover.step)]) +
-           (names_node ? name_of(handover.node) : "");
+           (names_node ? label_of(handover.node) : "");
   }
   std::string operator()(const core::Join& join) const {
     std::string text;
@@ -79,7 +79,7 @@ struct MessageText {
       if (batch.ends) text += " end";
       batches.push_back(std::move(text));
     }
-    return "generation " + number(lock.generation) + " from " + name_of(lock.first) + " on, at " +
+    return "generation " + number(lock.generation) + " from " + label_of(lock.first) + " on, at " +
            std::to_string(lock.at) +
            (lock.source == core::PlanSource::kDeclared   ? ", as declared: "
             : lock.source == core::PlanSource::kRecorded ? ", as recorded: "
@@ -94,14 +94,14 @@ struct MessageText {
   }
   std::string operator()(const core::Frozen& frozen) const {
     return "generation " + number(frozen.generation) + ", launched up to " +
-           name_of(frozen.launched);
+           label_of(frozen.launched);
   }
   std::string operator()(const core::Resume& resume) const {
-    return "generation " + number(resume.generation) + " from " + name_of(resume.first) + " on";
+    return "generation " + number(resume.generation) + " from " + label_of(resume.first) + " on";
   }
   std::string operator()(const core::Ended& ended) const {
     std::vector<std::string> names;
-    for (const Seq seq : ended.operations) names.push_back(name_of(seq));
+    for (const Seq seq : ended.operations) names.push_back(label_of(seq));
     return join(names, ", ");
   }
   std::string operator()(const core::AgreementMessage& agreed) const {
@@ -159,7 +159,7 @@ struct MessageText {
   }
   static std::string decision(const core::Decision& decision) {
     std::vector<std::string> members;
-    for (const NodeIndex node : decision.members) members.push_back(name_of(node));
+    for (const NodeIndex node : decision.members) members.push_back(label_of(node));
     return "epoch " + number(decision.epoch.value) +
            (decision.ends_job ? " is none" : " = " + join(members, ", "));
   }
@@ -185,27 +185,27 @@ struct EventText {
   }
   std::string operator()(const core::MessageArrived& e) const {
     return std::string(kind_of(e.message)) + " #" + number(e.message.number) + " from " +
-           name_of(e.message.from) + ": " + sim::describe(e.message);
+           label_of(e.message.from) + ": " + sim::describe(e.message);
   }
   std::string operator()(const core::NodeLost& e) const {
-    return name_of(e.node) + " is lost: " + e.status.message();
+    return label_of(e.node) + " is lost: " + e.status.message();
   }
   std::string operator()(const core::DataChannelLost& e) const {
-    return "the data channel of " + name_of(e.node) + " is lost: " + e.status.message();
+    return "the data channel of " + label_of(e.node) + " is lost: " + e.status.message();
   }
   std::string operator()(const core::OperationDone& e) const {
-    return "operation " + name_of(e.seq) + " is complete";
+    return "operation " + label_of(e.seq) + " is complete";
   }
   std::string operator()(const core::OperationFailed& e) const {
-    return "operation " + name_of(e.seq) + " has failed: " + e.status.to_string();
+    return "operation " + label_of(e.seq) + " has failed: " + e.status.to_string();
   }
   std::string operator()(const core::OperationDiverged& e) const {
-    return "operation " + name_of(e.seq) + " is another batch on " + name_of(e.peer);
+    return "operation " + label_of(e.seq) + " is another batch on " + label_of(e.peer);
   }
   std::string operator()(const core::DataStopped& e) const {
     std::string text = "the data plane stands still";
     for (const core::HeldChunks& operation : e.held) {
-      text += ", " + name_of(operation.seq) + ": ";
+      text += ", " + label_of(operation.seq) + ": ";
       for (const bool held : operation.chunks) text += held ? '1' : '.';
     }
     return text;
@@ -262,15 +262,15 @@ std::string in_set(uint32_t id) { return id == 0 ? "" : " in process set " + num
 std::string describe(const core::NextEpoch& next) {
   static constexpr const char* kVerdicts[] = {" COMPLETE", " REDO", " void"};
   std::vector<std::string> members;
-  for (const NodeIndex member : next.members) members.push_back(name_of(member));
+  for (const NodeIndex member : next.members) members.push_back(label_of(member));
   std::string text = "goes on in epoch " + number(next.epoch.value) + " = " + join(members, ", ");
   for (const core::CarriedOperation& operation : next.operations) {
-    text += ", " + name_of(operation.was) + " is " + name_of(operation.seq) +
+    text += ", " + label_of(operation.was) + " is " + label_of(operation.seq) +
             kVerdicts[static_cast<size_t>(operation.verdict)];
   }
   for (const core::Fetch& fetch : next.fetches) {
-    text += ", fetches chunk " + number(fetch.chunk) + " of " + name_of(fetch.seq) + " from " +
-            name_of(fetch.from);
+    text += ", fetches chunk " + number(fetch.chunk) + " of " + label_of(fetch.seq) + " from " +
+            label_of(fetch.from);
   }
   return text;
 }
@@ -281,19 +281,19 @@ std::vector<std::string> describe(const core::Layout& layout, NodeIndex node,
   if (output.started) parts.push_back("starts epoch " + number(output.started->epoch.value));
   for (const auto& [to, message] : output.sends) {
     parts.push_back("sends " + std::string(kind_of(message)) + " #" + number(message.number) +
-                    " to " + name_of(to) + in_set(message.process_set) + ": " + describe(message));
+                    " to " + label_of(to) + in_set(message.process_set) + ": " + describe(message));
   }
   if (output.sealed) parts.push_back("seals epoch " + number(output.sealed->value));
   if (output.recovered) parts.push_back(describe(*output.recovered));
   for (const core::Cancel& cancel : output.cancels) {
-    parts.push_back("cancels from " + name_of(cancel.first) + " on for generation " +
+    parts.push_back("cancels from " + label_of(cancel.first) + " on for generation " +
                     number(cancel.generation) + in_set(cancel.process_set));
   }
   for (const core::Launch& launch : output.launches) {
     std::vector<std::string> names;
     for (const core::LaunchTensor& tensor : *launch.tensors)
       names.push_back(tensor.descriptor->name);
-    parts.push_back("launches " + name_of(launch.seq) + " = " + join_names(names) +
+    parts.push_back("launches " + label_of(launch.seq) + " = " + join_names(names) +
                     (launch.generation == 0 ? "" : " in generation " + number(launch.generation)) +
                     in_set(launch.process_set));
   }
@@ -336,7 +336,7 @@ void Trace::on_step(TicksMs now, const core::Layout& layout, NodeIndex node,
   if (!keep_text_) return;
   std::string line = std::to_string(now);
   line.insert(0, line.size() < 6 ? 6 - line.size() : 0, ' ');
-  line += "  " + name_of(node) + "  " + describe(layout, node, event);
+  line += "  " + label_of(node) + "  " + describe(layout, node, event);
   const std::vector<std::string> parts = describe(layout, node, output);
   // Clocks tick and turns end all the time.
   const bool is_silent = std::holds_alternative<core::TimePassed>(event) ||

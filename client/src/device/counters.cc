@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include "client/src/arena.h"
 #include "client/src/errors.h"
 #include "daemon/base/shared_mapping.h"
 
@@ -16,7 +17,6 @@ namespace rueda::client {
 
 Result<std::unique_ptr<DeviceCounters>> DeviceCounters::create(DeviceDriver& driver,
                                                                uint32_t capacity) {
-  constexpr size_t kPageBytes = 4096;
   const size_t words = 2 * sizeof(uint64_t) * size_t{capacity};
   const size_t bytes = (words + kPageBytes - 1) / kPageBytes * kPageBytes;
   UniqueFd memfd(::memfd_create("rueda-counters", MFD_CLOEXEC | MFD_ALLOW_SEALING));

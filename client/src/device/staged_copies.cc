@@ -12,7 +12,6 @@
 namespace rueda::client {
 namespace {
 
-constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t kLeastArenaBytes = uint64_t{16} << 20;
 // The first words of a block: each is 0, and 1 when a stream has come so far: it has copied in, or
 // it has the result, in its turn.

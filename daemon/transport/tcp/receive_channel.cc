@@ -21,9 +21,9 @@ namespace {
 constexpr size_t kMostDelayedCredits = 8;
 
 // Outlives its ReceiveChannel while operations are under way.
-class Connection : public std::enable_shared_from_this<Connection> {
+class ReceiveConnection : public std::enable_shared_from_this<ReceiveConnection> {
  public:
-  Connection(Socket socket, const AcceptOptions& options, const std::string& peer)
+  ReceiveConnection(Socket socket, const AcceptOptions& options, const std::string& peer)
       : socket_(std::move(socket)),
         id_(options.id),
         events_(options.events),
@@ -66,7 +66,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   uint64_t bytes_received_ = 0;
 };
 
-void Connection::let_go(uint32_t slot) {
+void ReceiveConnection::let_go(uint32_t slot) {
   RUEDA_CHECK(slot < states_.size() && states_[slot] == SlotState::kHeld);
   states_[slot] = SlotState::kReleased;
   Credit credit;
@@ -74,7 +74,7 @@ void Connection::let_go(uint32_t slot) {
   released_.push_back(credit);
 }
 
-void Connection::release_with_others(uint32_t slot) {
+void ReceiveConnection::release_with_others(uint32_t slot) {
   if (events_ == nullptr) return;
   if (released_.size() + 1 >= kMostDelayedCredits) return release(slot);
   let_go(slot);
@@ -87,7 +87,7 @@ void Connection::release_with_others(uint32_t slot) {
   });
 }
 
-void Connection::release(uint32_t slot) {
+void ReceiveConnection::release(uint32_t slot) {
   if (events_ == nullptr) return;
   let_go(slot);
   is_urgent_ = true;
@@ -99,7 +99,7 @@ void Connection::release(uint32_t slot) {
   });
 }
 
-void Connection::send_credits() {
+void ReceiveConnection::send_credits() {
   if (events_ == nullptr || released_.empty() || !is_urgent_ || !leaving_.empty()) return;
   is_urgent_ = false;
   leaving_.swap(released_);
@@ -110,20 +110,20 @@ void Connection::send_credits() {
                     });
 }
 
-void Connection::on_credits_sent(const error_code& error) {
+void ReceiveConnection::on_credits_sent(const error_code& error) {
   leaving_.clear();
   // A broken connection can still hold frames that came before; read() finds its end.
   if (!error) send_credits();
 }
 
-void Connection::read() {
+void ReceiveConnection::read() {
   socket_.async_read_some(reader_.space(),
                           [self = shared_from_this()](const error_code& error, size_t bytes) {
                             self->on_read(error, bytes);
                           });
 }
 
-void Connection::on_read(const error_code& error, size_t bytes) {
+void ReceiveConnection::on_read(const error_code& error, size_t bytes) {
   if (events_ == nullptr) return;
   if (error == asio::error::eof) {
     fail({Code::kNodeLost, peer_ + " closed " + describe(id_) +
@@ -144,7 +144,7 @@ void Connection::on_read(const error_code& error, size_t bytes) {
   read();
 }
 
-void Connection::deliver_frames() {
+void ReceiveConnection::deliver_frames() {
   while (events_ != nullptr) {
     const Result<std::optional<FrameReader::Frame>> frame = reader_.next();
     if (!frame.is_ok()) {
@@ -156,13 +156,13 @@ void Connection::deliver_frames() {
   }
 }
 
-void Connection::fail(Status status) {
+void ReceiveConnection::fail(Status status) {
   ReceiveEvents* const events = events_;
   close();
   events->on_closed(status);
 }
 
-void Connection::close() {
+void ReceiveConnection::close() {
   if (events_ == nullptr) return;
   events_ = nullptr;
   error_code ignored;
@@ -172,7 +172,7 @@ void Connection::close() {
 
 class TcpReceiveChannel final : public ReceiveChannel {
  public:
-  explicit TcpReceiveChannel(std::shared_ptr<Connection> connection)
+  explicit TcpReceiveChannel(std::shared_ptr<ReceiveConnection> connection)
       : connection_(std::move(connection)) {}
   ~TcpReceiveChannel() override { connection_->close(); }
   void release(uint32_t slot) override { connection_->release(slot); }
@@ -181,14 +181,14 @@ class TcpReceiveChannel final : public ReceiveChannel {
   uint64_t bytes_received() const override { return connection_->bytes_received(); }
 
  private:
-  const std::shared_ptr<Connection> connection_;
+  const std::shared_ptr<ReceiveConnection> connection_;
 };
 
 }  // namespace
 
 std::unique_ptr<ReceiveChannel> make_receive_channel(Socket socket, const AcceptOptions& options,
                                                      std::string peer) {
-  auto connection = std::make_shared<Connection>(std::move(socket), options, peer);
+  auto connection = std::make_shared<ReceiveConnection>(std::move(socket), options, peer);
   connection->start();
   return std::make_unique<TcpReceiveChannel>(std::move(connection));
 }

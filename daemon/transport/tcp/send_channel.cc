@@ -36,10 +36,10 @@ struct Parts {
 };
 
 // Outlives its SendChannel while operations are under way.
-class Connection : public std::enable_shared_from_this<Connection> {
+class SendConnection : public std::enable_shared_from_this<SendConnection> {
  public:
-  Connection(Socket socket, const ConnectOptions& options,
-             std::shared_ptr<const RegionTable> regions, std::string peer)
+  SendConnection(Socket socket, const ConnectOptions& options,
+                 std::shared_ptr<const RegionTable> regions, std::string peer)
       : socket_(std::move(socket)),
         linger_timer_(socket_.get_executor()),
         id_(options.id),
@@ -93,8 +93,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   size_t credit_bytes_ = 0;  // in credits_, the last one perhaps in part
 };
 
-void Connection::write(const FrameHeader& header, std::span<const SendBuffer> buffers,
-                       uint64_t cookie) {
+void SendConnection::write(const FrameHeader& header, std::span<const SendBuffer> buffers,
+                           uint64_t cookie) {
   if (events_ == nullptr) return;
   RUEDA_CHECK(slot_free(header.slot));
   check_write(header, buffers, slot_bytes_, *regions_);
@@ -109,7 +109,7 @@ void Connection::write(const FrameHeader& header, std::span<const SendBuffer> bu
   });
 }
 
-void Connection::flush() {
+void SendConnection::flush() {
   if (events_ == nullptr || is_sending_ || queue_.is_empty()) return;
   is_sending_ = true;
   const size_t count = queue_.gather(parts_, kMaxBytesPerTurn);
@@ -119,7 +119,7 @@ void Connection::flush() {
                            });
 }
 
-void Connection::on_sent(const error_code& error, size_t bytes) {
+void SendConnection::on_sent(const error_code& error, size_t bytes) {
   is_sending_ = false;
   bytes_sent_ += bytes;
   if (events_ == nullptr) return;
@@ -135,7 +135,7 @@ void Connection::on_sent(const error_code& error, size_t bytes) {
   flush();
 }
 
-void Connection::report_sent() {
+void SendConnection::report_sent() {
   SendQueue::Sent done;
   while (events_ != nullptr && queue_.pop_sent(done)) {
     const bool credited = slots_[done.slot] == Slot::kCreditedEarly;
@@ -147,7 +147,7 @@ void Connection::report_sent() {
   }
 }
 
-void Connection::read_credits() {
+void SendConnection::read_credits() {
   auto* const bytes = reinterpret_cast<std::byte*>(credits_.data());
   socket_.async_read_some(asio::buffer(bytes + credit_bytes_, sizeof(credits_) - credit_bytes_),
                           [self = shared_from_this()](const error_code& error, size_t got) {
@@ -155,7 +155,7 @@ void Connection::read_credits() {
                           });
 }
 
-void Connection::on_credits(const error_code& error, size_t bytes) {
+void SendConnection::on_credits(const error_code& error, size_t bytes) {
   if (events_ == nullptr) return;
   if (error == asio::error::eof) {
     fail({Code::kNodeLost, peer_ + " closed " + describe(id_)});
@@ -177,7 +177,7 @@ void Connection::on_credits(const error_code& error, size_t bytes) {
   flush();
 }
 
-void Connection::on_credit(const Credit& credit) {
+void SendConnection::on_credit(const Credit& credit) {
   if (!credit.is_valid(slots_.size())) {
     fail({Code::kInternal, peer_ + " broke the frame protocol: garbage where a credit belongs"});
     return;
@@ -194,7 +194,7 @@ void Connection::on_credit(const Credit& credit) {
   }
 }
 
-void Connection::fail(Status status) {
+void SendConnection::fail(Status status) {
   SendEvents* const events = std::exchange(events_, nullptr);
   error_code ignored;
   socket_.close(ignored);
@@ -203,7 +203,7 @@ void Connection::fail(Status status) {
 
 // A socket closed with credits unread sends a reset, which can destroy frames that on_sent()
 // promised. So the connection says that it is done, and waits until the reader is, too.
-void Connection::close() {
+void SendConnection::close() {
   if (events_ == nullptr) return;
   events_ = nullptr;
   error_code error;
@@ -221,7 +221,7 @@ void Connection::close() {
   drain();
 }
 
-void Connection::drain() {
+void SendConnection::drain() {
   socket_.async_read_some(asio::buffer(credits_),
                           [self = shared_from_this()](const error_code& error, size_t) {
                             if (!error) {
@@ -237,7 +237,7 @@ void Connection::drain() {
 
 class TcpSendChannel final : public SendChannel {
  public:
-  explicit TcpSendChannel(std::shared_ptr<Connection> connection)
+  explicit TcpSendChannel(std::shared_ptr<SendConnection> connection)
       : connection_(std::move(connection)) {}
   ~TcpSendChannel() override { connection_->close(); }
   bool slot_free(uint32_t slot) const override { return connection_->slot_free(slot); }
@@ -249,7 +249,7 @@ class TcpSendChannel final : public SendChannel {
   uint64_t bytes_sent() const override { return connection_->bytes_sent(); }
 
  private:
-  const std::shared_ptr<Connection> connection_;
+  const std::shared_ptr<SendConnection> connection_;
 };
 
 }  // namespace
@@ -257,8 +257,8 @@ class TcpSendChannel final : public SendChannel {
 std::unique_ptr<SendChannel> make_send_channel(Socket socket, const ConnectOptions& options,
                                                std::shared_ptr<const RegionTable> regions,
                                                std::string peer) {
-  auto connection =
-      std::make_shared<Connection>(std::move(socket), options, std::move(regions), std::move(peer));
+  auto connection = std::make_shared<SendConnection>(std::move(socket), options, std::move(regions),
+                                                     std::move(peer));
   connection->start();
   return std::make_unique<TcpSendChannel>(std::move(connection));
 }

@@ -207,6 +207,9 @@ class HoldTest(DaemonTest):
         self.assertEqual(caught.exception.code, -7)
 
     def test_ctrl_c_interrupts_the_wait(self):
+        # A shell's background jobs begin with the signal ignored.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
         handle = rueda.allreduce_async(np.ones(4, np.float32))
         timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()

@@ -1,0 +1,60 @@
+# Unity builds: several sources of a target are compiled as one, so that what they all include is read and compiled once
+# (../../docs/decisions/0063-what-a-build-costs.md). CMake's own UNITY_BUILD names sources by absolute paths, which the compiler
+# cache takes for other files in another checkout; the files made here include them as the sources include each other, through
+# the root of the tree.
+option(RUEDA_UNITY "Compile several sources as one, where targets say so" ON)
+
+# rueda_unity(TARGET [BATCH COUNT] [ALONE SOURCE...]): compiles the target's C++ sources COUNT at a time (6), in the order in
+# which they are listed. ALONE are those with flags of their own, or with names at file scope that others have too. Call it once
+# the target has all its sources.
+function(rueda_unity target)
+  cmake_parse_arguments(ARG "" "BATCH" "ALONE" ${ARGN})
+  if(NOT RUEDA_UNITY)
+    return()
+  endif()
+  if(NOT ARG_BATCH)
+    set(ARG_BATCH 6)
+  endif()
+  get_target_property(listed ${target} SOURCES)
+  get_target_property(folder ${target} SOURCE_DIR)
+  set(kept "")
+  set(batch "")
+  set(number 0)
+  foreach(source IN LISTS listed)
+    get_filename_component(path "${source}" ABSOLUTE BASE_DIR "${folder}")
+    file(RELATIVE_PATH name "${PROJECT_SOURCE_DIR}" "${path}")
+    if(source IN_LIST ARG_ALONE OR NOT name MATCHES "\\.cc$" OR name MATCHES "^(\\.\\.|build)/")
+      list(APPEND kept "${source}")
+      continue()
+    endif()
+    list(APPEND batch "${name}")
+    list(LENGTH batch length)
+    if(length EQUAL ARG_BATCH)
+      rueda_write_batch(${target} ${number} "${batch}")
+      list(APPEND kept "${PROJECT_BINARY_DIR}/unity/${target}_${number}.cc")
+      math(EXPR number "${number} + 1")
+      set(batch "")
+    endif()
+  endforeach()
+  list(LENGTH batch length)
+  if(length EQUAL 1 AND number EQUAL 0)
+    return()
+  endif()
+  if(batch)
+    rueda_write_batch(${target} ${number} "${batch}")
+    list(APPEND kept "${PROJECT_BINARY_DIR}/unity/${target}_${number}.cc")
+  endif()
+  set_property(TARGET ${target} PROPERTY SOURCES ${kept})
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
+  # An unnamed namespace of a file that is included is no header's here.
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
+endfunction()
+
+function(rueda_write_batch target number names)
+  set(text "// Made by deploy/cmake/unity.cmake.\n")
+  foreach(name IN LISTS names)
+    string(APPEND text "#include \"${name}\"\n")
+  endforeach()
+  # Written only where it says something new, so that nothing is compiled in vain.
+  file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/unity/${target}_${number}.cc" CONTENT "${text}" @ONLY)
+endfunction()
