@@ -1,18 +1,34 @@
-# What run.sh and long.sh share: build a preset, run its tests, add up the results.
+# What run.sh and long.sh share: stages and their account, building a preset, running its tests, adding up the results.
 # shellcheck shell=bash
 
 # shellcheck source=sanitizers/env.sh
 . "${BASH_SOURCE[0]%/*}/sanitizers/env.sh"
 
-# Several checkouts share what ccache holds.
-export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
-
+readonly account="$PWD/build/account"
 passed=0
 failed=0
 failures=()
-unsteady=()
+stage_name=''
+stage_began=0
 
-say() { printf '\n=== %s\n' "$*"; }
+# begin_account: what is left of the run before is forgotten.
+begin_account() {
+  rm -rf "$account"
+  mkdir -p "$account"
+}
+
+# stage NAME: what follows is counted as this, until the next one. The first word is what a budget may name (budgets.txt).
+stage() {
+  end_stage
+  stage_name="$1"
+  stage_began="$SECONDS"
+  printf '\n=== %s (%d s so far)\n' "$1" "$SECONDS"
+}
+
+end_stage() {
+  [ -z "$stage_name" ] || printf '%d\t%s\n' $((SECONDS - stage_began)) "$stage_name" >>"$account/stages.tsv"
+  stage_name=''
+}
 
 # The compilers of the gRPC units take up to 1 GB each, those of sanitizer builds more.
 count_jobs() {
@@ -26,44 +42,53 @@ note_failure() {
   failures+=("$1")
 }
 
-# build_preset PRESET: 1 when it does not build.
+# build_preset PRESET [CMAKE-ARGUMENT...]: builds what the tests run, or the target $build_target; 1 when it does not build.
 build_preset() {
-  say "build $1 ($SECONDS s so far)"
-  if cmake --preset "$1" >"build/$1-configure.log" 2>&1; then
-    cmake --build --preset "$1" --parallel "$(count_jobs)" && return 0
+  local preset="$1"
+  shift
+  stage "build $preset"
+  if cmake --preset "$preset" "$@" >"build/$preset-configure.log" 2>&1; then
+    cmake --build --preset "$preset" --parallel "$(count_jobs)" --target "${build_target:-checked}" && return 0
   else
-    cat "build/$1-configure.log"
+    cat "build/$preset-configure.log"
   fi
-  note_failure "the build of $1"
+  note_failure "the build of $preset"
   return 1
 }
 
-# test_preset PRESET CTEST-ARGUMENT...: adds the preset's results to the sums. What fails beside other
-# tests is run once more, alone: a test that then passes counts as passed, and is named at the end.
+# run_ctest PRESET NAME CTEST-ARGUMENT...: the log is build/NAME.log, the junit file is in the account.
+run_ctest() {
+  local preset="$1" name="$2"
+  shift 2
+  "${sanitizer_prefix[@]}" ctest --preset "$preset" --timeout 600 --output-junit "$account/$name.xml" "$@" 2>&1 |
+    tee "build/$name.log" || true
+}
+
+# test_preset PRESET STAGE CTEST-ARGUMENT...: adds the preset's results to the sums. Tests say in half cores what they take
+# (PROCESSORS). What fails beside other tests is run once more, alone: a test that then passes counts as passed, and is written
+# down (account.py), because it may do so only once.
 test_preset() {
-  local preset="$1" log="build/$1-tests.log" bad again total name suspects=()
-  shift
-  say "test $preset ($SECONDS s so far)"
-  "${sanitizer_prefix[@]}" ctest --preset "$preset" --parallel "$(nproc)" --timeout 600 "$@" 2>&1 |
-    tee "$log" || true
+  local preset="$1" what="$2" name="$1-$2" bad again total suspect suspects=()
+  shift 2
+  stage "$what $preset"
+  run_ctest "$preset" "$name" --parallel "$((2 * $(nproc)))" "$@"
   # "98% tests passed, 1 tests failed out of 54"
-  read -r bad total < <(read_result "$log") || true
+  read -r bad total < <(read_result "build/$name.log") || true
   if [ -z "${total:-}" ]; then
-    note_failure "ctest of $preset, which ran nothing"
+    note_failure "ctest of $preset ($what), which ran nothing"
     return
   fi
   if [ "$bad" -gt 0 ]; then
-    mapfile -t suspects < <(read_failures "$log")
-    say "test $preset again, alone: ${suspects[*]}"
-    log="build/$preset-tests-again.log"
-    "${sanitizer_prefix[@]}" ctest --preset "$preset" --rerun-failed --timeout 600 2>&1 | tee "$log" || true
-    read -r again _ < <(read_result "$log") || true
+    mapfile -t suspects < <(read_failures "build/$name.log")
+    stage "$what $preset again, alone: ${suspects[*]}"
+    run_ctest "$preset" "$name-again" --rerun-failed
+    read -r again _ < <(read_result "build/$name-again.log") || true
     bad="${again:-$bad}"
-    for name in "${suspects[@]}"; do
-      if read_failures "$log" | grep -qxF -- "$name"; then
-        failures+=("$preset: $name")
+    for suspect in "${suspects[@]}"; do
+      if read_failures "build/$name-again.log" | grep -qxF -- "$suspect"; then
+        failures+=("$preset: $suspect")
       else
-        unsteady+=("$preset: $name")
+        printf '%s %s\n' "$preset" "$suspect" >>"$account/unsteady.txt"
       fi
     done
   fi
@@ -81,25 +106,41 @@ read_failures() {
   sed -nE '/tests FAILED:$/,$ s/^\s*[0-9]+ - (\S+).*$/\1/p' "$1"
 }
 
-# run_fuzzers SECONDS: each counts as one test.
-run_fuzzers() {
-  local log=build/fuzz.log good bad
-  say "fuzz, $1 s each ($SECONDS s so far)"
-  tests/fuzz/run.sh "$1" 2>&1 | tee "$log" || true
-  read -r good bad < <(sed -nE 's/^fuzzers: ([0-9]+) passed, ([0-9]+) failed.*$/\1 \2/p' "$log") || true
+# add_results WHAT LOG: adds the line "WHAT: N passed, M failed" that a script of ours ends with.
+add_results() {
+  local good bad
+  read -r good bad < <(sed -nE "s/^$1: ([0-9]+) passed, ([0-9]+) failed.*\$/\1 \2/p" "$2" | tail -n 1) || true
   if [ -z "${bad:-}" ]; then
-    note_failure "the build of the fuzzers"
+    note_failure "$1, which did not come to its end"
     return
   fi
   passed=$((passed + good))
   failed=$((failed + bad))
-  [ "$bad" -eq 0 ] || failures+=("$(tail -n 1 "$log")")
+  [ "$bad" -eq 0 ] || failures+=("$(grep "^$1: " "$2" | tail -n 1)")
 }
 
-# The last line of a test run; the exit code says the same.
+# run_lint ARGUMENT...
+run_lint() {
+  if [ "${1:-}" = --slice ]; then stage "slice lint"; else stage "lint${*:+ $*}"; fi
+  tests/lint.sh "$@" 2>&1 | tee build/lint.log || true
+  add_results lint build/lint.log
+}
+
+# run_fuzzers SECONDS: each counts as one test.
+run_fuzzers() {
+  stage "fuzz $1 s each"
+  tests/fuzz/run.sh "$@" 2>&1 | tee build/fuzz.log || true
+  add_results fuzzers build/fuzz.log
+}
+
+# finish TIER: the account, and the last line of a test run; the exit code says the same.
 finish() {
-  say "done in $SECONDS s"
-  [ ${#unsteady[@]} -eq 0 ] || printf 'failed at first, passed alone: %s\n' "${unsteady[@]}"
+  local log=build/account.log reason
+  end_stage
+  /usr/bin/python3 tests/account.py "$1" "$account" 2>&1 | tee "$log" || true
+  grep -q ' s  together$' "$log" || note_failure "the account"
+  while read -r reason; do note_failure "$reason"; done < <(sed -n 's/^over: //p' "$log")
+  printf '\n'
   [ ${#failures[@]} -eq 0 ] || printf 'failed: %s\n' "${failures[@]}"
   printf '%d passed, %d failed\n' "$passed" "$failed"
   [ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

@@ -1,47 +1,40 @@
 #!/bin/bash
-# Installs what is missing, builds, and runs the tests: as they are, under the address and
-# undefined-behaviour sanitizers, under the thread sanitizer, and the fuzzers for a moment.
+# Installs what is missing, looks at the tree, builds, and runs the tests: as they are, under the address and
+# undefined-behaviour sanitizers, under the thread sanitizer, and a sixteenth of what only tests/long.sh has.
 #
-#   tests/run.sh            everything; some 40 minutes on 2 cores from a clean checkout
-#   tests/run.sh --quick    the release build and its tests that are not slow
+#   tests/run.sh            what is run for each change; docs/testing.md says how long it takes
+#   tests/run.sh --quick    after an edit: the release build, and the tests that are neither slow nor long
 #   tests/run.sh --torch2   torch.distributed on PyTorch 2 from PyPI (tests/torch/torch2.sh: a download of 3 GB, which is
 #                           kept), and PyTorch's own tests on it and on Debian's
 #
-# Ends with the line "N passed, M failed", summed over all builds; the exit code is 0 when M is 0.
+# Ends with what each stage took and the line "N passed, M failed", summed over all builds; the exit code is 0 when M is 0. A run
+# that takes longer than tests/budgets.txt allows has failed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=lib.sh
 . ./tests/lib.sh
 
-quick=false
-torch2=false
-case "${1:-}" in
-  "") ;;
-  --quick) quick=true ;;
-  --torch2) torch2=true ;;
-  *)
-    echo "tests/run.sh: unknown argument '$1'; there are only --quick and --torch2" >&2
-    exit 2
-    ;;
-esac
+# The kernels are compiled for one architecture of GPUs here: what is shipped has several.
+readonly one_gpu=-DCMAKE_CUDA_ARCHITECTURES=80
 
-deploy/packages.sh build runtime test
-mkdir -p build
+run_quick() {
+  stage packages
+  deploy/packages.sh build runtime test lint
+  if build_preset release "$one_gpu"; then test_preset release test -LE "slow|long"; fi
+  finish quick
+}
 
-if $quick; then
-  build_preset release && test_preset release -LE "slow|long"
-  finish
-  exit
-fi
-
-if $torch2; then
-  if build_preset release; then
+run_torch2() {
+  local debian python
+  stage packages
+  deploy/packages.sh build runtime test lint
+  if build_preset release "$one_gpu"; then
     debian="$(tests/torch/torch1.sh)"
     RUEDA_TEST_PYTHON="$(tests/torch/torch2.sh)"
     export RUEDA_TEST_PYTHON
-    test_preset release -R "^(distributed_test|distributed_examples_test|device_torch_test)$"
+    test_preset release test -R "^(distributed_test|distributed_examples_test|device_torch_test)$"
     for python in "$debian" "$RUEDA_TEST_PYTHON"; do
-      say "PyTorch's own tests with $python ($SECONDS s so far)"
+      stage "PyTorch's own tests with $python"
       if tests/torch/run.sh build/release "$python"; then
         passed=$((passed + 1))
       else
@@ -49,17 +42,62 @@ if $torch2; then
       fi
     done
   fi
-  finish
-  exit
-fi
+  finish torch2
+}
 
-if build_preset release; then
-  test_preset release -LE long
-  # Each sanitizer leaves out what runs none of our instrumented code, or cannot run with it: label nosan.
-  export RUEDA_SIM_SEEDS="${RUEDA_SIM_SEEDS:-300}"  # ten times slower there
-  for sanitizer in asan tsan; do
-    if build_preset "$sanitizer"; then test_preset "$sanitizer" -LE "long|nosan|no$sanitizer"; fi
+# A sanitizer leaves out what runs none of our instrumented code, or cannot run with it (nosan, noasan, notsan), and what only
+# tests/long.sh runs under it (longasan, longtsan).
+test_sanitized() {
+  test_preset "$1" test -LE "^(long|nosan|no$1|long$1)\$"
+}
+
+# run_slice N: of what only tests/long.sh has, a sixteenth (tests/slice.py): tests in their long form, clang-tidy, files compiled by
+# themselves, and in two of the sixteen the fuzzers.
+run_slice() {
+  local build names tests
+  tests="$(tests/slice.py --tests "$1" release asan tsan)"
+  for build in release asan tsan; do
+    names="$(awk -v build="$build" '$1 == build { printf "%s%s", found++ ? "|" : "", $2 }' <<<"$tests")"
+    if [ -n "$names" ]; then RUEDA_TEST_TIER=long test_preset "$build" slice -R "^($names)\$"; fi
   done
-  run_fuzzers 20
-fi
-finish
+  run_lint --slice "$1"
+  case "$1" in
+    3 | 11) run_fuzzers 60 ;;
+  esac
+}
+
+run_change() {
+  local slice packages
+  slice="$(tests/slice.py)"
+  stage packages
+  deploy/packages.sh build runtime lint
+  # The rest of them come in while the compilers run.
+  deploy/packages.sh test >build/packages.log 2>&1 &
+  packages=$!
+  run_lint
+  if build_preset release "$one_gpu"; then
+    stage "packages for tests"
+    wait "$packages" || {
+      cat build/packages.log
+      note_failure "the packages for tests"
+    }
+    # Seeds that no run before had, as well.
+    RUEDA_SIM_FIRST="$((0x$(git rev-parse --short=8 HEAD)))" test_preset release test -LE "^long\$"
+    if build_preset asan; then RUEDA_TEST_SCALE=0.2 test_sanitized asan; fi
+    if build_preset tsan; then RUEDA_TEST_SCALE=0.1 test_sanitized tsan; fi
+    run_slice "$slice"
+  fi
+  finish change
+}
+
+mkdir -p build
+begin_account
+case "${1:-}" in
+  "") run_change ;;
+  --quick) run_quick ;;
+  --torch2) run_torch2 ;;
+  *)
+    echo "tests/run.sh: unknown argument '$1'; there are only --quick and --torch2" >&2
+    exit 2
+    ;;
+esac

@@ -5,7 +5,7 @@
 #
 # Inputs that reach new code are kept in build/fuzz/corpus/NAME, so that a later run goes on from there;
 # an input that breaks something is left in build/fuzz/artifacts, and `build/fuzz/bin/NAME FILE` repeats
-# it. Once the bug is mended, put the file in tests/fuzz/corpus/NAME: every run starts with those.
+# it. Once the bug is mended, add the input to tests/fuzz/corpus/NAME.txt (corpus.py): every run starts with those.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 # shellcheck source=../sanitizers/env.sh
@@ -33,7 +33,7 @@ mkdir -p "$build_dir/artifacts"
 for name in "${names[@]}"; do
   corpora=("$build_dir/corpus/$name")
   mkdir -p "${corpora[0]}"
-  [ ! -d "tests/fuzz/corpus/$name" ] || corpora+=("tests/fuzz/corpus/$name")
+  [ ! -f "tests/fuzz/corpus/$name.txt" ] || tests/fuzz/corpus.py unpack "tests/fuzz/corpus/$name.txt" "${corpora[0]}"
   printf 'fuzz: %s for %s s\n' "$name" "$seconds"
   log="$build_dir/$name.log"
   if "${sanitizer_prefix[@]}" "$build_dir/bin/$name" -max_total_time="$seconds" -timeout=20 \

@@ -1,0 +1,34 @@
+// Which seeds the tests of a simulator run.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <vector>
+
+#include "tests/support/scale.h"
+
+namespace rueda::sim {
+
+// The same in each run of tests/run.sh. Mutants must be caught by half of them.
+inline constexpr uint64_t kSeedsOfAChange = 5000;
+
+struct Seeds {
+  uint64_t first = 1;
+  uint64_t count = 0;
+};
+
+// From 1 on RUEDA_SIM_SEEDS seeds; where that is not set, those of a change, as RUEDA_TEST_SCALE
+// has it. Where RUEDA_SIM_FIRST is set (tests/run.sh takes it from the commit), a fifth as many
+// from there on, too: in time, many are seen.
+inline std::vector<Seeds> seeds_to_run() {
+  const char* text = std::getenv("RUEDA_SIM_SEEDS");
+  const uint64_t count = text != nullptr ? std::strtoull(text, nullptr, 10)
+                                         : testing_support::scaled(kSeedsOfAChange, 300);
+  std::vector<Seeds> all{{1, count}};
+  if (const char* first = std::getenv("RUEDA_SIM_FIRST")) {
+    all.push_back({std::strtoull(first, nullptr, 10), count / 5});
+  }
+  return all;
+}
+
+}  // namespace rueda::sim
