@@ -55,8 +55,9 @@ std::vector<std::string> translate_horovod_variables(
   std::vector<std::string> notes;
   for (const auto& [name, value] : environment) {
     if (!name.starts_with(kPrefix) || value.empty()) continue;
-    const auto pair = std::find_if(kCounterparts.begin(), kCounterparts.end(),
-                                   [&](const Counterpart& item) { return name == item.horovod; });
+    const auto pair =
+        std::find_if(kCounterparts.begin(), kCounterparts.end(),
+                     [&name = name](const Counterpart& item) { return name == item.horovod; });
     if (pair != kCounterparts.end()) {
       const std::string word = translated(name, value);
       const auto own = environment.find(pair->rueda);
@@ -71,9 +72,9 @@ std::vector<std::string> translate_horovod_variables(
       }
       continue;
     }
-    const auto reason = std::find_if(kReasons.begin(), kReasons.end(), [&](const Reason& item) {
-      return name.starts_with(item.horovod);
-    });
+    const auto reason =
+        std::find_if(kReasons.begin(), kReasons.end(),
+                     [&name = name](const Reason& item) { return name.starts_with(item.horovod); });
     const std::string why = reason != kReasons.end() ? ": " + std::string(reason->why) : "";
     notes.push_back(name + " is not used" + why);
   }

@@ -71,9 +71,9 @@ Result<std::vector<NodeLayout>> RendezvousTable::lay_out() {
   std::vector<NodeLayout> out;
   for (const auto& [number, arrival] : arrivals_) {
     const std::vector<Rank>& ranks = blocks.value()[static_cast<size_t>(number)];
-    const auto same = std::find_if(out.begin(), out.end(), [&](const NodeLayout& node) {
-      return node.node_id == arrival.node_id;
-    });
+    const auto same = std::find_if(
+        out.begin(), out.end(),
+        [&arrival = arrival](const NodeLayout& node) { return node.node_id == arrival.node_id; });
     if (same == out.end()) {
       out.push_back({arrival.node_id, arrival.control_address, ranks});
     } else {

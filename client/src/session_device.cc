@@ -292,7 +292,7 @@ Status Session::wait_on_stream(rueda_handle id, void* stream) {
       is_to_be_finished |= operation.is_result_on_own_stream;
       if (!operation.is_done) wait.ticket = operation.record.ticket;
       if (!wait.ticket && !wait.staged) continue;
-      waits.push_back(std::move(wait));
+      waits.push_back(wait);
       if (operation.is_done) continue;
       is_in_flight = true;
       if (operation.stream_wait != 0) continue;

@@ -78,7 +78,8 @@ if(RUEDA_SANITIZE)
 endif()
 
 # Units whose libraries (CLI11, Boost.Beast, JSON) take long to compile, and which run once, or a few times a minute.
-# rueda_light(SOURCE...): these, of the folder's, are not optimised. They stay out of unity batches (ALONE).
+# rueda_light(SOURCE...): these, of the folder's, are not optimised. They stay out of unity batches (ALONE), and come late on the
+# link line: of an inline function that several units have, the linker takes the first one that it meets.
 function(rueda_light)
   set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O0)
 endfunction()

@@ -27,7 +27,7 @@ if [ -z "${RUEDA_GPU_BIN:-}" ]; then
   )
   RUEDA_GPU_BIN="$root/build/release/bin"
 fi
-export RUEDA_GPU_BIN
+export RUEDA_GPU_BIN RUEDA_TEST_TIER=long
 readonly suite="$out/conformance.txt"
 mkdir -p "$out"
 

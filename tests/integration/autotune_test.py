@@ -45,6 +45,7 @@ class AutotuneTest(ScheduleTest):
     def locks_given_up(self):
         return sum(len(re.findall("unlocked before .* is not ready after", node.output())) for node in self.nodes)
 
+    @harness.needs_long_tier
     def test_a_search_settles_and_then_nothing_is_said(self):
         schedule = self.schedule("--autotune", f"--autotune-log={self.file}")
         verdict = wait_until(self.has_settled, SEARCH_S)
@@ -64,6 +65,7 @@ class AutotuneTest(ScheduleTest):
         self.assertEqual(self.order_messages(), before)
         schedule.stop()
 
+    @harness.needs_long_tier
     def test_deviations_during_a_search_end_with_right_sums(self):
         schedule = self.schedule("--autotune", f"--autotune-log={self.file}")
         self.assertTrue(wait_until(self.log))

@@ -6,7 +6,7 @@ import json
 import os
 
 import harness
-from harness import SANITIZED, IntegrationTest
+from harness import SANITIZED, IntegrationTest, amount
 
 DTYPES = 8
 OPS = 5
@@ -15,7 +15,9 @@ SMALL_SIZES = ["0", "1e", "3e", "17e", "1021e", "16391e"]
 LARGE_SIZES = ["65549e", f"{(1 << 20) + 13}e"]
 WITH_PARTS = ("allgather", "reduce_scatter", "alltoall", "gather", "scatter")
 REDUCING = ("allreduce", "reduce", "reduce_scatter")
-WORLDS = [(ranks, nodes) for ranks in (1, 2, 3, 4) for nodes in (1, 2, 3) if nodes <= ranks]
+WORLDS = amount(change=[(1, 1), (3, 2), (4, 2), (3, 3)],
+                long=[(ranks, nodes) for ranks in (1, 2, 3, 4) for nodes in (1, 2, 3) if nodes <= ranks],
+                sanitized=[(3, 2)])
 
 
 class BenchTest(IntegrationTest):
@@ -53,25 +55,25 @@ class MatrixTest(BenchTest):
                 self.assert_right(self.allreduce(ranks, nodes, sizes), DTYPES * OPS * len(sizes))
 
     def test_larger_sizes(self):
-        for ranks, nodes in [(3, 2)] if SANITIZED else [(1, 1), (2, 2), (3, 2), (4, 2), (4, 3)]:
+        for ranks, nodes in amount([(1, 1), (4, 3)], [(1, 1), (2, 2), (3, 2), (4, 2), (4, 3)], [(3, 2)]):
             with self.subTest(ranks=ranks, nodes=nodes):
                 sizes = LARGE_SIZES[:1] if SANITIZED else LARGE_SIZES
                 self.assert_right(self.allreduce(ranks, nodes, sizes, op="sum"), DTYPES * len(sizes))
 
     def test_the_largest_size(self):
-        size = "4M" if SANITIZED else "64M"
+        size = amount("16M", "64M", "4M")
         self.assert_right(self.allreduce(4, 2, [size], dtype="float32", op="sum"), 1)
 
     def test_in_place_and_foreign_memory(self):
         sizes = ["0", "1e", "1021e", "65549e"]
         for flag in ("--inplace", "--foreign"):
-            for ranks, nodes in ((3, 2),) if SANITIZED else ((3, 1), (3, 2), (4, 3)):
+            for ranks, nodes in amount([(3, 2)], [(3, 1), (3, 2), (4, 3)], [(3, 2)]):
                 with self.subTest(flag=flag, ranks=ranks, nodes=nodes):
                     self.assert_right(self.allreduce(ranks, nodes, sizes, flag, op="sum"), DTYPES * len(sizes))
 
     def test_broadcast_and_barrier(self):
         sizes = ["0", "1e", "1021e", "65549e"]
-        for ranks, nodes in [(3, 2)] if SANITIZED else WORLDS:
+        for ranks, nodes in WORLDS:
             with self.subTest(ranks=ranks, nodes=nodes):
                 rows = self.bench(ranks, nodes, "broadcast", "--dtype", "all", "--sizes", ",".join(sizes), "--warmup", "0",
                                   "--iters", "2")
@@ -81,7 +83,7 @@ class MatrixTest(BenchTest):
     def test_reduce_and_collectives_with_parts(self):
         sizes = ["0", "12e", "1021e", "65549e"]
         for work in ("reduce", *WITH_PARTS):
-            for ranks, nodes in [(3, 2)] if SANITIZED else [(2, 1), (3, 2), (4, 2)]:
+            for ranks, nodes in amount([(2, 1), (4, 2)], [(2, 1), (3, 2), (4, 2)], [(3, 2)]):
                 with self.subTest(work=work, ranks=ranks, nodes=nodes):
                     rows = self.bench(ranks, nodes, work, "--dtype", "all", "--sizes", ",".join(sizes), "--warmup", "0",
                                       "--iters", "2")
@@ -131,7 +133,7 @@ class MatrixTest(BenchTest):
     def test_what_is_rounded_on_its_way(self):
         """Exact where it must be, within the bound elsewhere, and the same bits on all ranks."""
         sizes = ["0", "1e", "3e", "1021e", "65549e"]
-        for ranks, nodes in [(3, 2)] if SANITIZED else [(3, 1), (2, 2), (3, 2), (4, 2), (3, 3), (5, 5)]:
+        for ranks, nodes in amount([(3, 1), (3, 2), (5, 5)], [(3, 1), (2, 2), (3, 2), (4, 2), (3, 3), (5, 5)], [(3, 2)]):
             for wire in ("float16", "bfloat16"):
                 with self.subTest(ranks=ranks, nodes=nodes, wire=wire):
                     rows = self.allreduce(ranks, nodes, sizes, "--wire", wire, dtype="float32")
@@ -158,7 +160,7 @@ class MatrixTest(BenchTest):
 
     def test_several_streams(self):
         for streams, sizes in ((2, ["1e", "1021e", "65549e"]), (4, ["3M"])):
-            for ranks, nodes in ((4, 2), (3, 3)):
+            for ranks, nodes in amount([(4, 2)], [(4, 2), (3, 3)]):
                 with self.subTest(streams=streams, ranks=ranks, nodes=nodes):
                     daemon_args = [f"--streams={streams}", "--chunk-bytes=64K"]
                     rows = self.allreduce(ranks, nodes, sizes, op="sum", daemon_args=daemon_args)
@@ -169,7 +171,7 @@ class MatrixTest(BenchTest):
                         self.assert_right(rows, len(sizes))
 
     def test_several_data_loops(self):
-        for loops, ranks, nodes in [(3, 3, 3)] if SANITIZED else [(1, 4, 2), (3, 3, 3)]:
+        for loops, ranks, nodes in amount([(3, 3, 3)], [(1, 4, 2), (3, 3, 3)]):
             with self.subTest(loops=loops, ranks=ranks, nodes=nodes):
                 daemon_args = [f"--data-loops={loops}", "--chunk-bytes=64K"]
                 sizes = ["1e", "65549e", "3M"]

@@ -9,7 +9,7 @@ import harness
 from harness import IntegrationTest, SANITIZED, rank
 
 NODES = ([1], [4], [1, 1], [2, 2], [3, 1], [1, 2, 1], [2, 3, 1, 2])
-OPERATIONS = 60 if SANITIZED else 300
+OPERATIONS = harness.amount(150, 300, 60)
 
 
 class CollectivesTest(IntegrationTest):

@@ -60,11 +60,11 @@ class DeviceGpusTest(DeviceIntegrationTest):
         self.daemons.clear()
 
     def test_results_are_those_of_host_memory(self):
-        for ranks in (2, 4):
+        for ranks in harness.amount([4], [2, 4]):
             self.run_job([ranks], "same", "broadcast")
 
     def test_groups_out_of_place_and_in_it(self):
-        for ranks in (2, 4):
+        for ranks in harness.amount([4], [2, 4]):
             self.run_job([ranks], "group", "rounds")
 
     def test_streams_wait_for_each_other_without_the_host(self):
@@ -76,7 +76,7 @@ class DeviceGpusTest(DeviceIntegrationTest):
         self.run_job([2], "default_stream")
 
     def test_tensors_across_several_allocations(self):
-        for ranks in (2, 4):
+        for ranks in harness.amount([4], [2, 4]):
             self.run_job([ranks], "across", "across_large", "across_known", "across_again", "across_streams")
 
     def test_memory_that_comes_again_at_an_address(self):

@@ -21,7 +21,7 @@ MEMORY_NOISE = 64 << 20 if IS_REAL else 0
 class DeviceTest(DeviceIntegrationTest):
 
     def test_results_are_those_of_host_memory(self):
-        for ranks in (2, 3):
+        for ranks in harness.amount([3], [2, 3]):
             daemon, _ = self.run_job(ranks, "same", "broadcast")
             self.assertGreater(daemon.metric("rueda_gpu_submissions_total"), 0)
             self.assertTrue(wait_until(lambda d=daemon: d.metric("rueda_gpu_workers") == 0, 10))
@@ -70,7 +70,7 @@ class DeviceTest(DeviceIntegrationTest):
         self.run_job(2, "forgotten", "two_streams")
 
     def test_tensors_across_several_allocations(self):
-        for ranks in (2, 3):
+        for ranks in harness.amount([3], [2, 3]):
             daemon, _ = self.run_job(ranks, "across", "across_known", "across_again", "across_streams")
             self.assertTrue(wait_until(lambda d=daemon: d.metric("rueda_gpu_workers") == 0, 10))
             self.assertEqual(daemon.metric("rueda_gpu_memories"), 0)

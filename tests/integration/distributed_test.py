@@ -35,32 +35,33 @@ class DistributedTest(IntegrationTest):
             self.assertIn(f"[{rank}] ok", run.output().split("\n"))
 
     def test_collectives(self):
-        for ranks, nodes in ((1, 1), (2, 1), (4, 2)):
+        for ranks, nodes in harness.amount([(4, 2)], [(1, 1), (2, 1), (4, 2)]):
             with self.subTest(ranks=ranks, nodes=nodes):
                 self.run_cases("collectives", ranks, nodes)
 
     def test_groups_and_messages(self):
-        for ranks, nodes in ((1, 1), (3, 2)):
+        for ranks, nodes in harness.amount([(3, 2)], [(1, 1), (3, 2)]):
             with self.subTest(ranks=ranks, nodes=nodes):
                 self.run_cases("groups", ranks, nodes)
 
     def test_ddp_learns_what_it_learns_on_gloo(self):
-        for ranks, nodes in ((2, 1), (4, 2)):
+        for ranks, nodes in harness.amount([(4, 2)], [(2, 1), (4, 2)]):
             with self.subTest(ranks=ranks, nodes=nodes):
                 self.run_cases("ddp", ranks, nodes)
 
     @unittest.skipIf(VERSION.startswith("1."), "PyTorch 1.13 has no FSDP on the CPU")
     def test_fsdp_learns_what_it_learns_on_gloo(self):
-        for ranks, nodes in ((2, 1), (4, 2)):
+        for ranks, nodes in harness.amount([(4, 2)], [(2, 1), (4, 2)]):
             with self.subTest(ranks=ranks, nodes=nodes):
                 self.run_cases("fsdp", ranks, nodes)
 
+    @harness.needs_long_tier
     def test_a_thousand_steps_leave_nothing_behind(self):
         self.run_cases("thousand", 2, 1)
 
     def test_a_rank_that_dies_is_named_by_the_others(self):
         """DDP is told by the future of an operation, where an error once was taken for a tensor."""
-        for case in ("all_reduce", "ddp", "arena_hook"):
+        for case in harness.amount(["ddp"], ["all_reduce", "ddp", "arena_hook"]):
             with self.subTest(case=case):
                 run = self.ruedarun("-np", "3", PYTHON, RANK, "death", f"case_{case}")
                 self.assertNotEqual(run.exit_code(), 0)

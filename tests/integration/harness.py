@@ -25,6 +25,9 @@ PYTHON = "/usr/bin/python3"
 MARK = "RUEDA_INTEGRATION_RUN"
 
 SANITIZED = os.environ.get("RUEDA_TEST_SANITIZED") == "1"
+# Each change has the shorter form of a test, tests/long.sh and the slices the longer one (docs/testing.md).
+IS_LONG = os.environ.get("RUEDA_TEST_TIER") == "long"
+needs_long_tier = unittest.skipUnless(IS_LONG, "the long tier runs it (RUEDA_TEST_TIER=long)")
 # What a deadline of the contract is multiplied by where the programs are not what is shipped.
 SLOWNESS = 8 if SANITIZED else 1
 # Longer than anything takes: only a hang gets here.
@@ -34,6 +37,13 @@ if len(sys.argv) < 3 or not os.path.isdir(sys.argv[1]):
     sys.exit(f"usage: {sys.argv[0]} BUILD_DIR SOURCE_DIR [unittest arguments]")
 BUILD = os.path.abspath(sys.argv.pop(1))
 SOURCE = os.path.abspath(sys.argv.pop(1))
+
+
+def amount(change, long, sanitized=None):
+    """How much of something a test does: with each change, in the long tier, and with instrumented programs."""
+    if SANITIZED and sanitized is not None:
+        return sanitized
+    return long if IS_LONG else change
 
 
 def program(name):

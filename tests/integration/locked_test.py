@@ -2,7 +2,7 @@
 """Locked schedules, live: nothing is sent to agree on the order, and every way to leave a schedule (rule L6
 of docs/protocol.md) unlocks it, with no wrong sum, and locks it again.
 
-RUEDA_DEVIATIONS is how often each way is taken (5); RUEDA_SEED repeats a run.
+RUEDA_DEVIATIONS is how often each way is taken (2; in the long tier 5); RUEDA_SEED repeats a run.
 """
 
 import json
@@ -18,9 +18,9 @@ from harness import SANITIZED, wait_until
 from schedules import Schedule, ScheduleTest
 
 WAYS = ("shape", "unknown", "skip", "again", "wait", "poll", "lack")
-REPEATS = int(os.environ.get("RUEDA_DEVIATIONS", "2" if SANITIZED else "5"))
+REPEATS = int(os.environ.get("RUEDA_DEVIATIONS") or harness.amount(2, 5, 2 if harness.IS_LONG else 1))
 RESNET50_TENSORS = 161 + 1  # and what the ranks are told in
-STEPS = 10 if SANITIZED else 100
+STEPS = harness.amount(50, 100, 10)
 MOST_WINDOWS = 5
 # 16 in HTTP/2, and what gRPC adds: window updates, and now and then a ping with its answer.
 MOST_BYTES_OF_A_HEARTBEAT = 120
