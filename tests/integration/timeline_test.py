@@ -128,7 +128,7 @@ class TimelineTest(IntegrationTest):
             ends[number][event["pid"]] = event["ts"] + event["dur"]
         self.assertEqual(len(ends), STEPS)
         for number, by_node in ends.items():
-            self.assertEqual(set(by_node), {1, 2})
+            self.assertEqual(set(by_node), {1, 2}, (number, timeline["rueda"]))
             self.assertGreater(min(by_node.values()), max(begins[number].values()) - 1 * MS, number)
 
     def test_a_clock_that_is_ahead(self):
