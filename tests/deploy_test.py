@@ -15,6 +15,7 @@ import tempfile
 import textwrap
 import threading
 import unittest
+import zipfile
 
 ROOT = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.getcwd()
 BUILD_DIR = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
@@ -386,6 +387,49 @@ class MetricsHandler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+
+class Quickstart(unittest.TestCase):
+    """What it says of arguments and wheels that are none, in a copy of the tree's scripts."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = folder.name
+        shutil.copytree(DEPLOY, os.path.join(self.root, "deploy"))
+        with open(os.path.join(self.root, "deploy", "packages.sh"), "w", encoding="utf-8") as stub:
+            stub.write("#!/bin/bash\n")
+
+    def quickstart(self, *arguments):
+        result = run("/bin/bash", os.path.join(self.root, "deploy", "quickstart.sh"), *arguments)
+        self.assertNotEqual(result.returncode, 0)
+        return result.stdout
+
+    def make_wheel(self, **files):
+        path = os.path.join(self.root, f"rueda-0.1.0-py3-none-linux_{os.uname().machine}.whl")
+        with zipfile.ZipFile(path, "w") as wheel:
+            for name, text in files.items():
+                wheel.writestr(name.replace("__", "/"), text)
+        return path
+
+    def test_unknown_arguments_are_named(self):
+        self.assertIn("unknown argument '--fast'; there are only --wheel FILE and --build", self.quickstart("--fast"))
+        self.assertIn("--wheel wants a file", self.quickstart("--wheel"))
+
+    def test_a_wheel_that_is_not_there(self):
+        self.assertRegex(self.quickstart("--wheel", "/nowhere/x.whl"), "no file /nowhere/x.whl; pip wheel .* makes one")
+
+    def test_a_wheel_of_something_else(self):
+        wheel = self.make_wheel(other__module="")
+        self.assertIn("no wheel of the whole of Rueda: rueda/bin/ruedad is not in it", self.quickstart("--wheel", wheel))
+
+    def test_a_wheel_for_another_machine_and_the_one_in_dist_is_taken(self):
+        wheel = self.make_wheel(rueda__bin__ruedad="not a program of this machine")
+        os.mkdir(os.path.join(self.root, "dist"))
+        shutil.move(wheel, os.path.join(self.root, "dist"))
+        said = self.quickstart()
+        self.assertIn("taking dist/rueda-0.1.0", said)
+        self.assertIn("do not run on this machine; --build builds them", said)
 
 
 class MetricsSummary(unittest.TestCase):

@@ -55,8 +55,9 @@ Status DeviceJob::start(const std::array<uint8_t, 16>& device) {
   };
   events.on_lost = [this](const Status& why) { on_lost(why); };
   auto started = GpuWorker::start(loop_, metrics_, std::move(options), std::move(events));
-  if (started.is_ok()) worker_ = std::move(started).value();
-  return started.status();
+  if (!started.is_ok()) return started.status();
+  worker_ = std::move(started).value();
+  return Status::ok();
 }
 
 void DeviceJob::add(LocalRank rank, session::DeviceMemory memory) {

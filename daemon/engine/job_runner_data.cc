@@ -173,7 +173,7 @@ void JobRunner::launch(const core::Launch& launch) {
     for (size_t share = 0; share < shares; ++share) {
       if (!operation) operation = build(part, share);
       operation->share = {static_cast<int>(share), static_cast<int>(shares)};
-      Part one{share, static_cast<uint32_t>(part), std::move(operation)};
+      Part one{share, static_cast<uint32_t>(part), std::exchange(operation, nullptr)};
       if (waits) {
         order->second.back().parts.push_back(std::move(one));
       } else {

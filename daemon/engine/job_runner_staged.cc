@@ -161,7 +161,7 @@ void JobRunner::send_staged(const std::shared_ptr<StagedBatch>& staged) {
   for (size_t share = 0; share < shares; ++share) {
     if (!operation) operation = build_staged(staged);
     operation->share = {static_cast<int>(share), static_cast<int>(shares)};
-    own->parts.push_back({share, 0, std::move(operation)});
+    own->parts.push_back({share, 0, std::exchange(operation, nullptr)});
   }
   while (!order.empty() && order.front().is_ready) {
     for (Part& part : order.front().parts) run_part(std::move(part));

@@ -125,6 +125,7 @@ struct Scales {
 template <class T>
 RUEDA_HOST_DEVICE T truncate_saturating(double x) {
   constexpr double kLowest = static_cast<double>(std::numeric_limits<T>::min());
+  // A power of two. NOLINTNEXTLINE(bugprone-integer-division)
   constexpr double kEnd = 2.0 * static_cast<double>(std::numeric_limits<T>::max() / 2 + 1);
   if (x != x) return 0;
   if (x < kLowest) return std::numeric_limits<T>::min();

@@ -1,5 +1,6 @@
-// What a fuzzer's entry does with the inputs of its corpus, and with some made of them: a test without libFuzzer, which needs
-// clang. Each line of the corpus is one input, in hexadecimal digits.
+// What a fuzzer's entry does with the inputs of its corpus, and with some made of them: a test
+// without libFuzzer, which needs clang. Each line of the corpus is one input, in hexadecimal
+// digits.
 //
 // Run as: NAME_replay CORPUS.txt; RUEDA_TEST_SCALE says how many inputs are made of each (100).
 
@@ -38,9 +39,7 @@ bool read_line(const std::string& line, Input& input) {
 Input made_of(const Input& input, const std::vector<Input>& all, std::mt19937_64& random) {
   Input made = input;
   switch (random() % 4) {
-    case 0:
-      made.resize(random() % (made.size() + 1));
-      break;
+    case 0: made.resize(random() % (made.size() + 1)); break;
     case 1: {
       const Input& other = all[random() % all.size()];
       made.resize(random() % (made.size() + 1));

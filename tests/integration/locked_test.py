@@ -14,7 +14,7 @@ import subprocess
 import unittest
 
 import harness
-from harness import SANITIZED, wait_until
+from harness import wait_until
 from schedules import Schedule, ScheduleTest
 
 WAYS = ("shape", "unknown", "skip", "again", "wait", "poll", "lack")

@@ -59,6 +59,13 @@ class WheelTest(unittest.TestCase):
         for number in range(2):
             self.assertIn(f"rank {number} of 2 on node {number} from {venv}", output)
 
+    def assert_quickstart_takes(self, wheel):
+        """The first command builds nothing then. Its packages must be there."""
+        done = subprocess.run([os.path.join(SOURCE, "deploy", "quickstart.sh"), "--wheel", wheel], text=True, check=False,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertIn("Done in", done.stdout)
+
     def test_one_wheel_is_all_that_a_user_needs(self):
         venv = self.make_venv("builder")
         # What the presets compile with, so that ccache may hold all of it.
@@ -72,6 +79,7 @@ class WheelTest(unittest.TestCase):
             self.assertIn(f"rueda/{name}", names)
         self.assertFalse([name for name in names if "/libc.so" in name or "libstdc++" in name])
 
+        self.assert_quickstart_takes(wheel)
         user = self.make_venv("user")
         self.run_in(user, "pip", "install", wheel)
         self.assert_job_runs(user, "ruedarun")
