@@ -95,13 +95,14 @@ void StripedTransport::expect(AcceptOptions options, AcceptHandler handler) {
 void StripedTransport::on_accepted(const ChannelId& id, uint32_t stream,
                                    Result<std::unique_ptr<ReceiveChannel>> result) {
   Expecting& expecting = expecting_.at(id);
+  const Status status = result.status();
   if (result.is_ok()) {
     expecting.channel->set_stream(stream, std::move(result).value());
     if (--expecting.missing > 0) return;
   }
   Expecting done = std::move(expecting);
   cancel_expect(id);
-  finish<ReceiveChannel>(std::move(done), result.status());
+  finish<ReceiveChannel>(std::move(done), status);
 }
 
 void StripedTransport::cancel_expect(const ChannelId& id) {
@@ -140,6 +141,7 @@ void StripedTransport::connect_stream(Connecting& connecting, uint32_t stream) {
 void StripedTransport::on_connected(const ChannelId& id, uint32_t stream,
                                     Result<std::unique_ptr<SendChannel>> result) {
   Connecting& connecting = connecting_.at(id);
+  const Status status = result.status();
   if (result.is_ok()) {
     connecting.channel->set_stream(stream, std::move(result).value());
     if (stream == 0) {
@@ -149,7 +151,7 @@ void StripedTransport::on_connected(const ChannelId& id, uint32_t stream,
   }
   Connecting done = std::move(connecting);
   cancel_connect(id);
-  finish<SendChannel>(std::move(done), result.status());
+  finish<SendChannel>(std::move(done), status);
 }
 
 void StripedTransport::cancel_connect(const ChannelId& id) {

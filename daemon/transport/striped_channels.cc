@@ -108,9 +108,9 @@ StripedReceiveChannel::StripedReceiveChannel(boost::asio::io_context& io,
       streams_(streams),
       stream_of_slot_(options.slots.count, kNoStream),
       linger_timer_(io) {
-  for (uint8_t i = 0; i < streams_.size(); ++i) {
+  for (size_t i = 0; i < streams_.size(); ++i) {
     streams_[i].owner = this;
-    streams_[i].index = i;
+    streams_[i].index = static_cast<uint8_t>(i);
   }
 }
 
