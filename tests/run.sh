@@ -68,9 +68,9 @@ run_slice() {
 
 run_change() {
   local slice packages
-  slice="$(tests/slice.py)"
   stage packages
   deploy/packages.sh build runtime lint
+  slice="$(tests/slice.py)"
   # The rest of them come in while the compilers run.
   deploy/packages.sh test >build/packages.log 2>&1 &
   packages=$!
