@@ -31,6 +31,18 @@ class TorchTest(IntegrationTest):
     def test_gradients(self):
         self.run_cases("gradients", 3, 2)
 
+    def test_what_once_trained_wrongly_in_silence(self):
+        for ranks, nodes in harness.amount([(2, 2)], [(1, 1), (2, 2), (4, 2)]):
+            with self.subTest(ranks=ranks, nodes=nodes):
+                self.run_cases("silent", ranks, nodes)
+
+    def test_a_matrix_of_ways_to_use_an_optimizer(self):
+        self.env["RUEDA_MATRIX_EPISODES"] = str(harness.amount(60, 600))
+        self.env["RUEDA_MATRIX_SEED"] = os.environ.get("RUEDA_MATRIX_SEED", "1")
+        for ranks, nodes in harness.amount([(2, 2)], [(1, 1), (2, 2), (4, 2)]):
+            with self.subTest(ranks=ranks, nodes=nodes):
+                self.run_cases("matrix", ranks, nodes)
+
     def test_tensors_that_come_again(self):
         for ranks, nodes in harness.amount([(3, 2)], [(1, 1), (3, 2)]):
             with self.subTest(ranks=ranks, nodes=nodes):

@@ -572,13 +572,22 @@ def _splits(tensor: torch.Tensor, given: List[int], count: int, what: str) -> Li
     return given
 
 
-# Which rank of the job each of the group's is. The first group has them all.
+# Which rank of the job each of the group's is. The first group has them all. PyTorch 1.13 gives two groups that are made at the
+# same time, by their members alone, the same store: so each rank says whom it takes for the members, and they must agree.
 def _ranks_of(store: Any, rank: int, size: int, timeout: timedelta) -> "Tuple[Session, List[int]]":
     if not dist.is_initialized():
         return session(store, rank, size, timeout), list(range(size))
     joined = current()
     store.set(f"rueda/rank/{rank}", str(joined.rank))
-    return joined, [int(store.get(f"rueda/rank/{place}")) for place in range(size)]
+    ranks = [int(store.get(f"rueda/rank/{place}")) for place in range(size)]
+    store.set(f"rueda/members/{joined.rank}", str(ranks))
+    for member in ranks:
+        theirs = store.get(f"rueda/members/{member}").decode()
+        if ranks[rank] != joined.rank or theirs != str(ranks):
+            raise RuntimeError(f"rank {joined.rank} takes {ranks} for the members of a new group, and rank {member} {theirs}: "
+                               "two groups were made at the same time under one name; call new_group on all ranks, in the "
+                               "same order")
+    return joined, ranks
 
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroupRueda:

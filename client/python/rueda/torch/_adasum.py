@@ -60,6 +60,8 @@ class DistributedAdasum:
                 parameter.detach().copy_(start.add_(change))
         return loss
 
+    step.hooked = True  # type: ignore[attr-defined]  # as in _optimizer.py
+
     def _reduce(self, parameters: List[torch.Tensor], changes: List[torch.Tensor]) -> List[torch.Tensor]:
         """All of them have ended when this returns or raises."""
         handles, contexts = [], []

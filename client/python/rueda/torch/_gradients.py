@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 import warnings
 import weakref
 from typing import Any, Callable, List, Optional, Sequence
 
+import numpy as np
 import torch
 
 from .. import _context
@@ -23,7 +25,7 @@ from ._compression import Compression
 from ._errors import HorovodInternalError, horovod_error
 from ._reductions import options_of
 from ._sparse import sparse_allreduce_async
-from ._tensors import CODE_OF, c_tensor, dims_of, empty_in_arena
+from ._tensors import CODE_OF, c_tensor, dims_of, memory_in_arena, tensor_of
 
 
 _WIRE_DTYPES = {Compression.fp16: "float16", Compression.bf16: "bfloat16"}
@@ -51,35 +53,55 @@ class Settings:
     overlap: bool = dataclasses.field(default_factory=lambda: is_switched_on("RUEDA_TORCH_OVERLAP", True))
 
 
+# Of Gradient._memory, while no tensor shares it: its attribute, and the argument of getrefcount().
+_UNSHARED = 2
+
+
 class Gradient:
-    """That of one parameter."""
+    """That of one parameter. What is reduced is what `p.grad` is when it is; and whoever keeps a tensor keeps its values:
+    `p.grad` may be set to something else, its `.data` may, and memory of the arena that somebody else has a tensor of is
+    theirs from the next zero_grad(set_to_none=True) on."""
 
     def __init__(self, name: str, parameter: torch.Tensor, unit: "Unit") -> None:
         self.name = name
         self.parameter = parameter
         self.unit = unit
-        self.in_arena: Optional[torch.Tensor] = None
+        self.in_arena: Optional[torch.Tensor] = None  # what p.grad was set to last
+        self._memory: Optional[np.ndarray] = None  # of the arena, whose tensor in_arena is as long as nobody changes it
+        self._address = 0  # of that
+        self._zeros_version = -1  # of in_arena, when zeros were put there in place of None
+        self._is_frozen = False  # p.grad is zeros in its group's reduction, and _before afterwards
+        self._before: Optional[torch.Tensor] = None
         self.passes_left = 0
         self.sparse_dims: Optional[int] = None  # of the last sparse gradient
         self._node: Any = None
+        self._node_address = 0  # the parameter's data when that was asked for
 
     def listen(self, on_ready: "Callable[[Gradient], None]") -> None:
         """From now on on_ready is called whenever backward() has accumulated into the gradient."""
-        if self._node is not None or not self.parameter.requires_grad:
+        if not self.parameter.requires_grad or (self._node is not None and not self.is_deaf()):
             return
         # The node lives as long as it is referenced; there is no other way to it.
-        self._node = self.parameter.expand_as(self.parameter).grad_fn.next_functions[0][0]
-        self._node.register_hook(lambda *_: on_ready(self))
+        node = self.parameter.expand_as(self.parameter).grad_fn.next_functions[0][0]
+        if node is not self._node:
+            node.register_hook(lambda *_: on_ready(self))
+            self._node = node
+        self._node_address = self.parameter.data_ptr()
 
-    def is_listening(self) -> bool:
-        return self._node is not None
+    def is_deaf(self) -> bool:
+        """Whether the parameter's data was replaced (model.half() does so), and PyTorch may accumulate by another node: then
+        on_ready is not called until listen() is, and the gradient is submitted when the step is made."""
+        return self._node is not None and self.parameter.data_ptr() != self._node_address
 
     def fill(self) -> torch.Tensor:
         """The gradient; zeros where none was computed: other ranks may have one."""
         parameter = self.parameter
+        if not parameter.requires_grad:
+            self._is_frozen, self._before = True, parameter.grad
+            parameter.grad = None
         if parameter.grad is None:
-            if self.in_arena is not None:
-                parameter.grad = self.in_arena.zero_()
+            if self.put_zeros():
+                pass
             elif self.sparse_dims is not None:
                 values = torch.zeros((0, *parameter.shape[self.sparse_dims:]), dtype=parameter.dtype,
                                      device=parameter.device)
@@ -87,19 +109,77 @@ class Gradient:
                 parameter.grad = torch.sparse_coo_tensor(indices, values, parameter.shape)
             else:
                 parameter.grad = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
+        assert parameter.grad is not None
         return parameter.grad
 
-    def move_to_arena(self) -> None:
-        """`p.grad` becomes a view of the arena. Copies only what is not there yet: the first time, and when
-        p.grad has been set to something else."""
+    def give_back(self) -> None:
+        """After the reduction, of a frozen parameter in a group: an optimizer skips a parameter without a gradient; with
+        zeros, momentum and weight decay would move it. One that it has kept is not reduced again."""
+        if self._is_frozen:
+            self.parameter.grad = self._before
+            self._is_frozen, self._before = False, None
+
+    def is_in_arena(self) -> bool:
+        """Whether p.grad is what it was set to, and that is still the arena's memory: `p.grad.data = ...` keeps the object."""
+        grad = self.parameter.grad
+        return (grad is not None and grad is self.in_arena and grad.data_ptr() == self._address
+                and grad.dtype == self.parameter.dtype and grad.shape == self.parameter.shape and grad.is_contiguous())
+
+    def put_zeros(self) -> bool:
+        """p.grad, which is None, becomes zeros in the memory of before. False if there is none: or somebody has a tensor of
+        it, who keeps it."""
+        if not self._take_memory_again():
+            return False
+        assert self.in_arena is not None
+        self.parameter.grad = self.in_arena.zero_()
+        self._zeros_version = self.in_arena._version
+        return True
+
+    def drop_zeros_if_frozen(self) -> None:
+        """Of a parameter that was frozen behind zero_grad(set_to_none=True): its gradient would be None."""
+        if not self.parameter.requires_grad and self.is_in_arena():
+            assert self.in_arena is not None
+            if self.in_arena._version == self._zeros_version:
+                self.parameter.grad = None
+
+    def _take_memory_again(self) -> bool:
+        """in_arena becomes a new tensor of the same memory, if nobody has another one, and it is of the right size and
+        dtype. p.grad is not it."""
         parameter = self.parameter
-        if parameter.grad is self.in_arena:
-            return
-        assert parameter.grad is not None
-        if self.in_arena is None:
-            self.in_arena = empty_in_arena(parameter.shape, parameter.dtype)
-        self.in_arena.copy_(parameter.grad)
+        self.in_arena = None
+        if self._memory is None:
+            return False
+        bytes_wanted = parameter.numel() * parameter.element_size()
+        if sys.getrefcount(self._memory) > _UNSHARED or self._memory.nbytes != bytes_wanted:
+            self._memory = None
+            return False
+        self.in_arena = tensor_of(self._memory, parameter.shape, parameter.dtype)
+        return True
+
+    def move_to_arena(self) -> bool:
+        """`p.grad` becomes a tensor of the arena. Copies only what is not there yet: the first time, and when p.grad or its
+        data has been set to something else. Whether it lies elsewhere than before."""
+        if self.is_in_arena():
+            return False
+        parameter = self.parameter
+        value = parameter.grad
+        assert value is not None
+        if value is self.in_arena:  # its data was replaced, and is to be kept until it is copied
+            value = value.detach()
+            parameter.grad = None
+        before = self._address
+        if not self._take_memory_again():
+            self._memory = memory_in_arena(parameter.shape, parameter.dtype)
+            self.in_arena = tensor_of(self._memory, parameter.shape, parameter.dtype)
+        assert self.in_arena is not None
+        self.in_arena.copy_(value.detach())
         parameter.grad = self.in_arena
+        self._address = self.in_arena.data_ptr()
+        return self._address != before
+
+    def forget_memory(self) -> None:
+        """It is another session's, or the parent's."""
+        self.in_arena, self._memory, self._address = None, None, 0
 
 
 class Unit:
@@ -121,7 +201,7 @@ class Unit:
         self.is_under_way = True
         if self._prepared is not None and self._session == _context.session():
             for gradient in self.gradients:
-                if gradient.parameter.grad is not gradient.in_arena:
+                if not gradient.is_in_arena() or not gradient.parameter.requires_grad:
                     break
             else:  # as in nearly every step
                 self._submit_prepared()
@@ -149,6 +229,13 @@ class Unit:
         """Waits for them. All of it has ended when this returns or raises."""
         self.is_under_way = False
         self.ready = 0
+        try:
+            self._wait()
+        finally:
+            for gradient in self.gradients:
+                gradient.give_back()
+
+    def _wait(self) -> None:
         if self._submitted is not None:
             submitted, self._submitted = self._submitted, None
             try:
@@ -176,7 +263,8 @@ class Unit:
         is_as_it_is = (self._settings.compression is Compression.none
                        or self._wire_dtype() is not None and all(value.dtype == torch.float32 for value in values))
         return (self._settings.zero_copy and is_as_it_is and len(gradients) == len(self.gradients)
-                and not any(value.requires_grad or _device.find(value) is not None for value in values))
+                and not any(value.requires_grad or value.is_shared() or _device.find(value) is not None
+                            for value in values))
 
     def _wire_dtype(self) -> Optional[str]:
         """What the daemon can do of the compression: rounding float32 where it crosses the network."""
@@ -185,10 +273,10 @@ class Unit:
     def _begin_in_arena(self, gradients: Sequence[Gradient]) -> None:
         if self._session != _context.session():  # memory of another session is foreign to this one
             for gradient in gradients:
-                gradient.in_arena = None
+                gradient.forget_memory()
             self._prepared = None
-        for gradient in gradients:
-            gradient.move_to_arena()
+        if any([gradient.move_to_arena() for gradient in gradients]):
+            self._prepared = None
         if self._prepared is None:
             self._prepared = self._prepare(gradients)
             self._session = _context.session()
@@ -258,6 +346,7 @@ class Reducer:
         self._under_way: List[Unit] = []
         self._is_in_child = False
         self._is_active, self._session = False, -1  # in that session
+        self.is_synchronized = False  # by the user, and no gradient has been computed since
         _reducers.add(self)
 
     def stay_out_of_child(self) -> None:
@@ -271,7 +360,7 @@ class Reducer:
             for gradient in unit.gradients:
                 if gradient.in_arena is not None and gradient.parameter.grad is gradient.in_arena:
                     gradient.parameter.grad = None
-                gradient.in_arena = None
+                gradient.forget_memory()
                 gradient.passes_left = self.passes
 
     def add(self, names: Sequence[str], parameters: Sequence[torch.Tensor]) -> None:
@@ -295,15 +384,25 @@ class Reducer:
     def is_under_way(self) -> bool:
         return bool(self._under_way)
 
+    def drop_zeros_of_frozen(self) -> None:
+        for unit in self.units:
+            for gradient in unit.gradients:
+                gradient.drop_zeros_if_frozen()
+
+    def is_still_synchronized(self) -> bool:
+        """Whether nothing was computed since synchronize(), as far as anybody would have been told."""
+        return self.is_synchronized and not any(gradient.is_deaf() for unit in self.units for gradient in unit.gradients)
+
     def _on_ready(self, gradient: Gradient) -> None:
         if gradient.passes_left <= 0:
             if not self.is_active():
                 return
             raise AssertionError(
                 f"the gradient of {gradient.name} was computed more than backward_passes_per_step={self.passes} "
-                "times before step() or synchronize(); raise backward_passes_per_step to accumulate over as many "
-                "passes")
+                "times before step() or synchronize(). If an epoch ends within a window, call step() or synchronize() there; "
+                "to accumulate over more passes, raise backward_passes_per_step")
         gradient.passes_left -= 1
+        self.is_synchronized = False
         unit = gradient.unit
         if gradient.passes_left > 0:
             return
@@ -366,10 +465,9 @@ class Reducer:
             for gradient in unit.gradients:
                 gradient.passes_left = self.passes
 
-    def views(self) -> "list[tuple[torch.Tensor, torch.Tensor]]":
-        """Parameters whose gradient is in the arena, and that gradient."""
-        return [(gradient.parameter, gradient.in_arena) for unit in self.units for gradient in unit.gradients
-                if gradient.in_arena is not None and gradient.parameter.grad is gradient.in_arena]
+    def in_arena(self) -> List[Gradient]:
+        """Those whose memory is the arena's."""
+        return [gradient for unit in self.units for gradient in unit.gradients if gradient.is_in_arena()]
 
 
 _reducers: "weakref.WeakSet[Reducer]" = weakref.WeakSet()

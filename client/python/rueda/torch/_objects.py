@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any, Iterable, List, Optional, Tuple, Union
+from typing import Any, Dict, Iterable, List, Optional, Tuple, Union
 
 import numpy as np
 import torch
@@ -78,7 +78,21 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
     for handle in handles:
         synchronize(handle)
     if state is not None:
-        optimizer.load_state_dict(state)
+        _load_in_place(optimizer, state)
+
+
+def _load_in_place(optimizer: torch.optim.Optimizer, state: Dict[str, Any]) -> None:
+    """As load_state_dict(), but the groups and the state stay the objects that they are: a scheduler that was made before
+    steers those."""
+    groups, states = optimizer.param_groups, optimizer.state
+    optimizer.load_state_dict(state)
+    for old, new in zip(groups, optimizer.param_groups):
+        old.clear()
+        old.update(new)
+    new_states = dict(optimizer.state)
+    states.clear()
+    states.update(new_states)
+    optimizer.param_groups, optimizer.state = groups, states
 
 
 def _to_bytes(value: Any) -> torch.Tensor:

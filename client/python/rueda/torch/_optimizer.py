@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
+import functools
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 import torch
 
 from .._operations import Average
 from .._process_sets import ProcessSet, global_process_set
+from . import _ops
 from ._adasum import DistributedAdasum
 from ._compression import Compression
 from ._gradients import Reducer, Settings, Unit, is_switched_on, warn_of_second_synchronize
@@ -21,7 +23,6 @@ class _Distributed:
     """Put before an optimizer's class. `_reducer` and the flags are there when the instance is made."""
 
     _reducer: Reducer
-    _is_synchronized: bool
     _skips_synchronize: bool
     _steps_when_ready: bool
     param_groups: List[Dict[str, Any]]
@@ -36,6 +37,7 @@ class _Distributed:
     def synchronize(self) -> None:
         """Waits until all gradients are reduced. For what must be done to them before step(), such as
         clipping; step() is then called within skip_synchronize()."""
+        self._reducer.drop_zeros_of_frozen()
         if self._reducer.is_active():
             try:
                 self._reducer.begin_rest()
@@ -43,7 +45,7 @@ class _Distributed:
                 self._reducer.finish_all()
         else:
             self._reducer.begin_step()
-        self._is_synchronized = True
+        self._reducer.is_synchronized = True
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
@@ -55,17 +57,41 @@ class _Distributed:
             self._skips_synchronize = False
 
     def step(self, closure: Any = None) -> Any:
-        """Waits for the gradients and makes the optimizer's step."""
-        if not self._skips_synchronize:
-            if self._is_synchronized:
-                warn_of_second_synchronize()
-            elif self._steps_when_ready and closure is None and self._reducer.is_active():
-                self._step_when_ready()
-                return None
-            else:
+        """Waits for the gradients and makes the optimizer's step. With a closure: for those that it computes, each time that
+        the optimizer calls it; LBFGS, which goes by the loss, gets that of all ranks on average."""
+        self._reducer.drop_zeros_of_frozen()
+        if self._skips_synchronize:
+            self._reducer.is_synchronized = False
+            return super().step(closure)  # type: ignore[misc]
+        if closure is not None:
+            if self._reducer.is_under_way():
                 self.synchronize()
-        self._is_synchronized = False
-        return super().step(closure)  # type: ignore[misc]
+            return super().step(functools.partial(self._call_closure, closure))  # type: ignore[misc]
+        if self._reducer.is_still_synchronized():
+            warn_of_second_synchronize()
+        elif self._steps_when_ready and self._reducer.is_active():
+            self._step_when_ready()
+            return None
+        else:
+            self.synchronize()
+        self._reducer.is_synchronized = False
+        return super().step()  # type: ignore[misc]
+
+    # Optimizer puts hooks and a profiler's range around step() of a class that does not say that it has them: the class of
+    # before has, and would call them twice.
+    step.hooked = True  # type: ignore[attr-defined]
+
+    def _call_closure(self, closure: Callable[[], Any]) -> Any:
+        self._reducer.is_synchronized = False
+        with torch.enable_grad():
+            loss = closure()
+        self.synchronize()
+        self._reducer.is_synchronized = False
+        if isinstance(self, torch.optim.LBFGS) and self._reducer.is_active():
+            value = loss.detach().clone() if isinstance(loss, torch.Tensor) else torch.tensor(float(loss))
+            return _ops.synchronize(_ops.allreduce_async_(value, None, "closure.loss", Average,
+                                                          process_set=self._reducer.settings.process_set))
+        return loss
 
     def _step_when_ready(self) -> None:
         """Steps each parameter when its own gradient is there."""
@@ -82,21 +108,22 @@ class _Distributed:
             self._reducer.finish_all()
 
     def zero_grad(self, *arguments: Any, **named: Any) -> None:
-        """As the optimizer's, but gradients in the arena stay there, as zeros, also with
-        set_to_none=True. AssertionError between backward() and step()."""
+        """As the optimizer's, but gradients in the arena stay there, as zeros, also with set_to_none=True: unless the
+        parameter is frozen, or somebody has kept the tensor. AssertionError between backward() and step()."""
         if self._reducer.is_under_way():
             raise AssertionError("optimizer.zero_grad() was called after loss.backward() and before "
                                  "optimizer.step() or optimizer.synchronize(): gradients are under way")
-        views = self._reducer.views()
+        self._reducer.is_synchronized = False
+        gradients = self._reducer.in_arena()
         super().zero_grad(*arguments, **named)  # type: ignore[misc]
-        for parameter, view in views:
-            if parameter.grad is None:
-                parameter.grad = view.zero_()
+        for gradient in gradients:
+            if gradient.parameter.grad is None and gradient.parameter.requires_grad:
+                gradient.put_zeros()
 
     def load_state_dict(self, *arguments: Any, **named: Any) -> None:
         """As the optimizer's; gradients that are under way end first, well or not."""
         self._reducer.abandon()
-        self._is_synchronized = False
+        self._reducer.is_synchronized = False
         super().load_state_dict(*arguments, **named)  # type: ignore[misc]
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
@@ -198,7 +225,7 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
     for group in _grouped(parameters, groups):
         reducer.add([names[id(parameter)] for parameter in group], group)
 
-    return _put_before(_Distributed, optimizer, _reducer=reducer, _is_synchronized=False, _skips_synchronize=False,
+    return _put_before(_Distributed, optimizer, _reducer=reducer, _skips_synchronize=False,
                        _steps_when_ready=is_switched_on("RUEDA_TORCH_STEP_WHEN_READY", False))
 
 

@@ -25,6 +25,11 @@ def _by_channel(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return values.to(like.dtype).view(1, -1, *[1] * (like.dim() - 2))
 
 
+def _exact(values: torch.Tensor) -> torch.Tensor:
+    """In float32 what has fewer bits: a mean that is rounded to those would be off by more than the values differ."""
+    return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
+
+
 class _Normalize(Function):
     """Sums are float64, so that the square's mean less the mean's square is exact enough."""
 
@@ -37,34 +42,38 @@ class _Normalize(Function):
         count = torch.tensor([float(values.numel() // channels if channels else 0)], dtype=torch.float64)
         sums = _summed(torch.cat([count, wide.sum(dims), (wide * wide).sum(dims)]), name)
         total = sums[0]
-        mean = sums[1:channels + 1] / total
-        variance = (sums[channels + 1:] / total - mean * mean).clamp_(min=0)
+        divisor = total.clamp(min=1)  # there may be no rows anywhere
+        mean = sums[1:channels + 1] / divisor
+        variance = (sums[channels + 1:] / divisor - mean * mean).clamp_(min=0)
         scale = (variance + eps).rsqrt()
-        normal = (values - _by_channel(mean, values)) * _by_channel(scale, values)
-        ctx.save_for_backward(normal, weight, scale, total)
+        exact = _exact(values)
+        normal = (exact - _by_channel(mean, exact)) * _by_channel(scale, exact)
+        ctx.save_for_backward(normal, weight, scale, divisor)
         ctx.name, ctx.dims = name, dims
+        ctx.bias_dtype = None if bias is None else bias.dtype
         ctx.mark_non_differentiable(mean, variance, total)
         result = normal
         if weight is not None:
-            result = result * _by_channel(weight, values)
+            result = result * _by_channel(weight, normal)
         if bias is not None:
-            result = result + _by_channel(bias, values)
+            result = result + _by_channel(bias, normal)
+        result = result.to(values.dtype)
         return (result.clone() if result is normal else result), mean, variance, total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor, *_: Any) -> Any:  # type: ignore[override]
-        normal, weight, scale, total = ctx.saved_tensors
+        normal, weight, scale, divisor = ctx.saved_tensors
         channels = len(scale)
-        own = torch.cat([gradient.double().sum(ctx.dims), (gradient * normal).double().sum(ctx.dims)])
-        means = _summed(own.clone(), f"{ctx.name}.gradient") / total
-        inner = (gradient - _by_channel(means[:channels], gradient)
-                 - normal * _by_channel(means[channels:], gradient))
+        exact = _exact(gradient)
+        own = torch.cat([exact.double().sum(ctx.dims), (exact * normal).double().sum(ctx.dims)])
+        means = _summed(own.clone(), f"{ctx.name}.gradient") / divisor
+        inner = exact - _by_channel(means[:channels], exact) - normal * _by_channel(means[channels:], exact)
         factor = scale if weight is None else scale * weight
         needs = ctx.needs_input_grad
-        return (inner * _by_channel(factor, gradient),
+        return ((inner * _by_channel(factor, exact)).to(gradient.dtype),
                 own[channels:].to(weight.dtype) if needs[1] else None,
-                own[:channels].to(gradient.dtype) if needs[2] else None, None, None)
+                own[:channels].to(ctx.bias_dtype) if needs[2] else None, None, None)
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -87,7 +96,7 @@ class SyncBatchNorm(_BatchNorm):
         if not uses_batch or not _context.is_initialized() or _context.size() == 1:
             return super().forward(input)
         result, mean, variance, total = _Normalize.apply(input, self.weight, self.bias, self.eps, self._name)
-        if self.training and self.track_running_stats:
+        if self.training and self.track_running_stats and total > 0:
             assert self.num_batches_tracked is not None
             self.num_batches_tracked.add_(1)
             factor = self.momentum if self.momentum is not None else 1.0 / float(self.num_batches_tracked)

@@ -56,10 +56,18 @@ def contiguous(tensor: torch.Tensor) -> torch.Tensor:
 
 def empty_in_arena(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """A tensor that the daemon reads and writes where it is. See rueda.empty."""
-    count = math.prod(shape)
-    if count == 0:
+    return tensor_of(memory_in_arena(shape, dtype), shape, dtype)
+
+
+def memory_in_arena(shape: Sequence[int], dtype: torch.dtype) -> np.ndarray:
+    """Bytes for such a tensor."""
+    return empty(math.prod(shape) * torch.empty((), dtype=dtype).element_size(), np.uint8)
+
+
+def tensor_of(memory: np.ndarray, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor of these bytes, which it refers to as long as it, or a view of it, lives."""
+    if memory.nbytes == 0:
         return torch.empty(tuple(shape), dtype=dtype)
-    memory = empty(count * torch.empty((), dtype=dtype).element_size(), np.uint8)
     return torch.from_numpy(memory).view(dtype).view(tuple(shape))
 
 
