@@ -20,7 +20,12 @@ namespace rueda::agent {
 namespace {
 
 std::shared_ptr<grpc::Channel> channel_to(const std::string& socket) {
-  return grpc::CreateChannel(grpc_target_of_socket(socket), grpc::InsecureChannelCredentials());
+  // A socket of this machine: gRPC would look for a proxy to abstract ones ($http_proxy and its
+  // like).
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return grpc::CreateCustomChannel(grpc_target_of_socket(socket),
+                                   grpc::InsecureChannelCredentials(), arguments);
 }
 
 void fill(const AgreementSettings& from, v1::JobSpec& to) {

@@ -66,6 +66,9 @@ Launcher::~Launcher() { gate_->close(); }
 int Launcher::run() {
   signals_.add(SIGINT);
   signals_.add(SIGTERM);
+  // Batch systems warn by them (Slurm's --signal), and programs listen.
+  signals_.add(SIGUSR1);
+  signals_.add(SIGUSR2);
   // Under nohup the job goes on when the terminal is closed.
   if (!is_ignored(SIGHUP)) signals_.add(SIGHUP);
   wait_for_signals();

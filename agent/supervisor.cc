@@ -150,6 +150,14 @@ Actions Supervisor::on_daemon_exit(const std::string& node_id, pid_t pid,
 
 Actions Supervisor::on_signal(int signal) {
   Actions out;
+  if (signal == SIGUSR1 || signal == SIGUSR2) {
+    const size_t listening = running_ranks().size();
+    out.emplace_back(Say{"got " + signal_name(signal) + "; " +
+                         (listening == 0 ? "no rank runs that it could be passed on to"
+                                         : "passing it on to " + count_of(listening, "rank"))});
+    signal_running_ranks(signal, out);
+    return out;
+  }
   ++user_signal_count_;
   if (user_signal_count_ > 1) {
     out.emplace_back(Say{"got " + signal_name(signal) + " again; killing what is left"});

@@ -200,6 +200,22 @@ TEST_F(RuedarunTest, PassesInterruptsOnAndLeavesNothing) {
   }
 }
 
+TEST_F(RuedarunTest, PassesWarningsOnAndGoesOn) {
+  Program program = run({"-np", "2"},
+                        "trap 'echo warned' USR1; trap 'echo saved; exit 0' USR2; echo up; "
+                        "while :; do sleep 0.05; done");
+  ASSERT_TRUE(program.wait_for_output("[0] up"));
+  ASSERT_TRUE(program.wait_for_output("[1] up"));
+  program.send_signal(SIGUSR1);
+  ASSERT_TRUE(program.wait_for_output("[0] warned"));
+  ASSERT_TRUE(program.wait_for_output("[1] warned"));
+  program.send_signal(SIGUSR2);
+  EXPECT_EQ(program.wait(), 0);
+  EXPECT_THAT(program.out(), HasSubstr("[0] saved"));
+  EXPECT_THAT(program.out(), HasSubstr("[1] saved"));
+  EXPECT_THAT(program.err(), HasSubstr("got SIGUSR1; passing it on to 2 ranks"));
+}
+
 TEST_F(RuedarunTest, ASecondInterruptKillsAtOnce) {
   Program program = run({"--grace", "1000"}, "trap '' INT; echo up; while :; do sleep 0.05; done");
   ASSERT_TRUE(program.wait_for_output("[0] up"));

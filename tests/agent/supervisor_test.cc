@@ -144,6 +144,21 @@ TEST_F(SupervisorTest, PassesTheUsersSignalOnAndThenKills) {
   EXPECT_EQ(finish(), 130);
 }
 
+// Slurm's warning, which once killed the launcher, and with it the job.
+TEST_F(SupervisorTest, WarningsArePassedOnAsOftenAsTheyComeAndEndNothing) {
+  EXPECT_THAT(said(supervisor_.on_signal(SIGUSR1)), HasSubstr("no rank runs"));
+  start(2);
+  for (int i = 0; i < 3; ++i) {
+    const Actions passed = supervisor_.on_signal(i == 1 ? SIGUSR2 : SIGUSR1);
+    EXPECT_TRUE(has(passed, to_ranks(i == 1 ? SIGUSR2 : SIGUSR1, {0, 1})));
+    EXPECT_FALSE(has(passed, StartTimer{kGraceMs}));
+  }
+  exit(0, exited(0));
+  EXPECT_TRUE(has(supervisor_.on_signal(SIGUSR1), to_ranks(SIGUSR1, {1})));
+  exit(1, exited(0));
+  EXPECT_EQ(finish(), 0);
+}
+
 TEST_F(SupervisorTest, TheSecondSignalKillsAtOnceDaemonsToo) {
   start(1);
   supervisor_.on_signal(SIGTERM);

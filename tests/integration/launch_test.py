@@ -38,6 +38,20 @@ class LaunchTest(IntegrationTest):
     def assert_all_well(self, tasks):
         self.assertEqual([task.exit_code() for task in tasks], [0] * len(tasks), "\n".join(t.output() for t in tasks))
 
+    def test_a_proxy_in_the_environment_is_nobodys(self):
+        """gRPC once looked for it on the way to the job's own daemon."""
+        proxy = "http://127.0.0.1:9"
+        for name in ("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"):
+            self.env[name] = proxy
+        for nodes in ("1", "2"):
+            run = self.ruedarun("-np", "2", "--virtual-nodes", nodes, *rank(*STEPS))
+            self.assertEqual(run.exit_code(), 0, run.output())
+        daemon, = self.start_daemons("alpha")
+        job = self.start_job([daemon], [2], rank(*STEPS))
+        self.assertEqual(job.exit_codes(), [0], job.output())
+        status = self.start([program("ruedactl"), "--socket", daemon.socket, "status"])
+        self.assertEqual(status.exit_code(), 0, status.output())
+
     @needs_mpirun
     def test_mpirun_on_one_node(self):
         alpha, = self.start_daemons("alpha")
