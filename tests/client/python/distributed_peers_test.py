@@ -1,10 +1,12 @@
 """Messages between ranks: what send() and recv() of rueda.distributed stand on, several ranks in one process."""
 
+import asyncio
 import concurrent.futures
 import os
 import random
 import socket
 import sys
+import threading
 import time
 import unittest
 
@@ -126,6 +128,26 @@ class PeersTest(unittest.TestCase):
             time.sleep(0.01)
         self.assertEqual([message["number"] for rank, source, message in self.told if rank == 2], list(range(50)))
         self.assertIn((0, 0, "to myself"), self.told)
+
+    def test_closing_ends_although_a_task_has_missed_that_it_is_cancelled(self):
+        """asyncio.wait_for() of Python 3.11 does so when what it waits for is just done; closing then hung."""
+        begun = threading.Event()
+
+        async def misses_it():
+            begun.set()
+            try:
+                await asyncio.sleep(1000)
+            except asyncio.CancelledError:
+                pass
+            await asyncio.sleep(1000)
+
+        peers = self.peers.pop(0)
+        asyncio.run_coroutine_threadsafe(misses_it(), peers._loop)
+        begun.wait(PATIENCE_S)
+        closing = threading.Thread(target=peers.close, daemon=True)
+        closing.start()
+        closing.join(PATIENCE_S)
+        self.assertFalse(closing.is_alive())
 
     def test_strangers_are_not_listened_to(self):
         hello = b"rueda-p1" + SECRET + (2).to_bytes(4, "big")

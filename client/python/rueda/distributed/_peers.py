@@ -24,6 +24,7 @@ _MAGIC = b"rueda-p1"
 _FRAME = struct.Struct("!BIIqQQ")  # kind, group, its ordinal, tag, the offer's number, bytes
 _OFFER, _TAKE, _REFUSE, _DATA, _MESSAGE = range(1, 6)
 _MOST_MESSAGE_BYTES = 1 << 20
+_CANCEL_AGAIN_S = 0.1
 _CONNECT_S = 30.0
 _HELLO_S = 10.0
 _BACKLOG = 1024
@@ -155,10 +156,12 @@ class Peers:
         async def end() -> None:
             self._loop.remove_reader(self._listener)
             self._listener.close()
-            others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
+            # Again until there are none: asyncio.wait_for() of Python 3.11 and before swallows a cancellation that comes when
+            # what it waits for is just done.
+            while others := asyncio.all_tasks() - {asyncio.current_task()}:
+                for task in others:
+                    task.cancel()
+                await asyncio.wait(others, timeout=_CANCEL_AGAIN_S)
             self._loop.stop()
 
         asyncio.run_coroutine_threadsafe(end(), self._loop)
