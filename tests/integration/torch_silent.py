@@ -161,6 +161,19 @@ def case_step_hooks_are_called_once_a_step():
     assert len(calls) == 3, calls
 
 
+def case_complex_parameters_are_reduced():
+    for groups in (None, 1):
+        model = One()
+        model.weights = torch.nn.ParameterList([torch.nn.Parameter(torch.zeros(3, dtype=torch.complex64)) for _ in range(2)])
+        optimizer = wrap(model, groups=groups)
+        for _ in range(2):
+            optimizer.zero_grad()
+            (model() * torch.tensor(1 + 2j)).real.backward()
+            optimizer.step()
+        for weight in model.weights:
+            expect_close(torch.view_as_real(weight.detach()), -2 * mean_gradient() * torch.tensor([[1.0, -2.0]] * 3), 1e-5)
+
+
 def case_batch_norm_without_rows_keeps_its_statistics():
     module = hvd.SyncBatchNorm(2)
     module(torch.randn(3, 2) + 5)

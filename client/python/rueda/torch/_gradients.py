@@ -182,6 +182,12 @@ class Gradient:
         self.in_arena, self._memory, self._address = None, None, 0
 
 
+def _as_reals(value: Any) -> torch.Tensor:
+    """The same memory; a complex number is two real ones."""
+    value = value.detach()
+    return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+
+
 class Unit:
     """Gradients that are reduced together: one, or a group."""
 
@@ -263,8 +269,8 @@ class Unit:
         is_as_it_is = (self._settings.compression is Compression.none
                        or self._wire_dtype() is not None and all(value.dtype == torch.float32 for value in values))
         return (self._settings.zero_copy and is_as_it_is and len(gradients) == len(self.gradients)
-                and not any(value.requires_grad or value.is_shared() or _device.find(value) is not None
-                            for value in values))
+                and not any(value.requires_grad or value.is_shared() or value.is_complex()
+                            or _device.find(value) is not None for value in values))
 
     def _wire_dtype(self) -> Optional[str]:
         """What the daemon can do of the compression: rounding float32 where it crosses the network."""
@@ -305,9 +311,8 @@ class Unit:
 
     def _begin_elsewhere(self, gradients: Sequence[Gradient]) -> None:
         settings = self._settings
-        values = [gradient.parameter.grad for gradient in gradients]
-        smaller, contexts = zip(*(settings.compression.compress(value.detach())  # type: ignore[union-attr]
-                                  for value in values))
+        values = [_as_reals(gradient.parameter.grad) for gradient in gradients]
+        smaller, contexts = zip(*(settings.compression.compress(value) for value in values))
         asked = (settings.op, settings.prescale_factor, settings.postscale_factor, settings.process_set)
         if len(gradients) == 1:
             handle = _ops.allreduce_async_(smaller[0], None, gradients[0].name, *asked)
@@ -318,9 +323,8 @@ class Unit:
             _ops.synchronize(handle)
             for value, one, context in zip(values, smaller, contexts):
                 result = settings.compression.decompress(one, context)
-                assert value is not None
                 if result.data_ptr() != value.data_ptr():
-                    value.detach().copy_(result)
+                    value.copy_(result)
 
         self._finish.append(finish)
         self._is_done.append(lambda: _ops.poll(handle))
