@@ -2,6 +2,7 @@
 
 import os
 import sys
+import weakref
 from datetime import timedelta
 
 import torch
@@ -50,6 +51,17 @@ def case_all_reduce():
     both(dist.all_reduce, made(100_000))
     both(dist.all_reduce, torch.tensor(3.5))
     both(dist.all_reduce, made(6, 4).t())
+
+
+def case_tensors_of_collectives_that_have_ended_are_freed():
+    """On PyTorch 1.13 the last 1024 collectives once kept theirs."""
+    freed = []
+    for _ in range(100):
+        tensors = [torch.empty(1000) for _ in range(dist.get_world_size())]
+        dist.all_gather(tensors, torch.ones(1000))
+        weakref.finalize(tensors[0], freed.append, 1)
+        del tensors
+    assert len(freed) >= 90, len(freed)
 
 
 def case_all_reduce_of_complex_numbers():

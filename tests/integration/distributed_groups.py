@@ -27,22 +27,6 @@ def case_new_group():
             dist.barrier(group=group)
 
 
-def case_groups_that_members_alone_make_at_once_are_right_or_an_error():
-    """Disjoint pairs: PyTorch 1.13 gives both the same place to meet, and one once got the other's data."""
-    rank, size = dist.get_rank(), dist.get_world_size()
-    if size != 4 or not torch.__version__.startswith("1."):
-        return
-    pair = [0, 3] if rank in (0, 3) else [1, 2]
-    try:
-        group = dist.new_group(pair)
-        tensor = torch.full((2,), float(rank))
-        dist.all_reduce(tensor, group=group)
-    except RuntimeError as error:
-        assert "two groups were made at the same time under one name" in str(error), error
-        return
-    assert torch.equal(tensor, torch.full((2,), float(sum(pair)))), (rank, tensor)
-
-
 def case_groups_of_the_same_ranks():
     """Their operations do not meet, in whatever order the ranks call them."""
     rank, size = dist.get_rank(), dist.get_world_size()

@@ -2,7 +2,10 @@
 
 import os
 import sys
+import threading
+import types
 import unittest
+from datetime import timedelta
 from unittest import mock
 
 try:
@@ -11,7 +14,7 @@ except ImportError:
     print("PyTorch is not installed: nothing is tested")
     sys.exit(0)
 
-from rueda.distributed import _start
+from rueda.distributed import _backend, _start
 
 
 class Store(dict):
@@ -38,6 +41,59 @@ class StartTest(unittest.TestCase):
             self.agreed(store, 1, "1")
         self.assertEqual(self.agreed(store, 0, "1", "a:2"), "a:2")
         self.assertEqual(self.agreed(store, 1, "1"), "a:2")
+
+
+class WaitingStore:
+    """get() waits for set(), as PyTorch's does."""
+
+    def __init__(self):
+        self.values = {}
+        self.changed = threading.Condition()
+
+    def set(self, key, value):
+        with self.changed:
+            self.values[key] = value.encode()
+            self.changed.notify_all()
+
+    def get(self, key):
+        with self.changed:
+            self.changed.wait_for(lambda: key in self.values, 20)
+            return self.values[key]
+
+
+class GroupsTest(unittest.TestCase):
+    """PyTorch 1.13 gives groups that their members alone make at the same time one store; a pair once got the other's data."""
+
+    def make_at_once(self, groups):
+        """What each rank takes for its group's members, or the error that it gets."""
+        store, found = WaitingStore(), {}
+
+        def make(rank, members):
+            try:
+                _, found[rank] = _backend._ranks_of(store, members.index(rank), len(members), timedelta(seconds=20))
+            except RuntimeError as error:
+                found[rank] = str(error)
+
+        own_rank = mock.patch.object(_backend, "current",
+                                     lambda: types.SimpleNamespace(rank=int(threading.current_thread().name)))
+        with own_rank, mock.patch.object(_backend.dist, "is_initialized", lambda: True):
+            threads = [threading.Thread(target=make, args=(rank, members), name=str(rank)) for members in groups for rank in members]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(20)
+        return found
+
+    def test_one_group_is_what_it_is(self):
+        self.assertEqual(self.make_at_once([[4, 2, 7]]), {rank: [4, 2, 7] for rank in (4, 2, 7)})
+
+    def test_two_at_the_same_time_are_right_or_an_error(self):
+        for _ in range(50):
+            for rank, members in self.make_at_once([[0, 3], [1, 2]]).items():
+                if isinstance(members, str):
+                    self.assertIn("two groups were made at the same time under one name", members)
+                else:
+                    self.assertEqual(members, [0, 3] if rank in (0, 3) else [1, 2])
 
 
 if __name__ == "__main__":

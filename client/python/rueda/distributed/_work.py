@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from datetime import timedelta
 from typing import Any, Deque, List, Optional
@@ -17,6 +18,39 @@ from ._operation import Waitable
 # to it any more, and so for ever. Nothing there waits for more of them at a time.
 _KEPT_FOR_C = 1024
 _kept: Deque[Any] = deque(maxlen=_KEPT_FOR_C if torch.__version__.startswith("1.") else 0)
+# Those of them that still have their tensors. What nobody in Python refers to, and has ended, is asked no more than whether it has
+# failed.
+_with_tensors: Deque["Work"] = deque(maxlen=_kept.maxlen)
+_LOOKED_AT = 4  # for each new one: more than one, so that they become fewer
+_KEPT_ALONE = 3  # references: _kept's, a variable, and the argument of getrefcount()
+
+
+class _Ended:
+    """What is left of an operation without its tensors."""
+
+    has_ended = True
+
+    def __init__(self, operation: Waitable) -> None:
+        self.what, self.error = operation.what, operation.error
+        self.result: List[torch.Tensor] = []
+
+    def poll(self) -> bool:
+        return True
+
+    def wait(self, timeout: Optional[float]) -> bool:
+        return True
+
+
+def _let_tensors_go() -> None:
+    for _ in range(_LOOKED_AT):
+        try:
+            work = _with_tensors.popleft()
+        except IndexError:
+            return
+        if work.operation.has_ended and sys.getrefcount(work) <= _KEPT_ALONE:
+            work.operation, work._future = _Ended(work.operation), None
+        else:
+            _with_tensors.append(work)
 
 
 class Work(TorchWork):
@@ -28,7 +62,9 @@ class Work(TorchWork):
         self._seconds = seconds
         self._follower = follower
         self._future: Optional[torch.futures.Future[List[torch.Tensor]]] = None
+        _let_tensors_go()
         _kept.append(self)
+        _with_tensors.append(self)
 
     def wait(self, timeout: Optional[timedelta] = None) -> bool:
         """Returns True when it is done. RuntimeError: it has failed, and the text says why, or the time is up; then it
