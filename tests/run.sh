@@ -51,8 +51,8 @@ test_sanitized() {
   test_preset "$1" test -LE "^(long|nosan|no$1|long$1)\$"
 }
 
-# run_slice N: of what only tests/long.sh has, a sixteenth (tests/slice.py): tests in their long form, clang-tidy, files compiled by
-# themselves, and in two of the sixteen the fuzzers.
+# run_slice N: of what only tests/long.sh has, a sixteenth (tests/slice.py): tests in their long form; clang-tidy, which also sees
+# whether a file includes what it uses; and in two of the sixteen the fuzzers.
 run_slice() {
   local build names tests
   tests="$(tests/slice.py --tests "$1" release asan tsan)"
