@@ -14,7 +14,8 @@ ring-tcp (a ring of our own over Open MPI's messages, as baidu-allreduce has it)
 --model compares a training step: each tensor of the model is a submission of its own for Rueda, in an
 arena; Gloo and Open MPI get all of them as one flat buffer, in one all-reduce; ddp is PyTorch's
 DistributedDataParallel on Gloo. --coordination measures Rueda once a mode, --streams once a number of TCP
-streams, --wire once a wire dtype; the first one is compared with the others, too.
+streams, --wire once a wire dtype; the first one is compared with the others, too. --before measures another build of
+Rueda in turn with this one.
 
 Exit codes: 0; 1 an error or a wrong result; 2 a wrong command line; 3 a ratio to a peer below --require-ratio.
 """
@@ -48,6 +49,7 @@ def parse_arguments(arguments):
                         help="TCP streams between Rueda's nodes, as in 1,4 (the daemon's default alone)")
     parser.add_argument("--wire", type=lambda text: text.split(","), default=[None], metavar="DTYPES",
                         help="what Rueda rounds to on the network, as in same,bfloat16 (nothing)")
+    parser.add_argument("--before", metavar="BIN_DIR", help="another build's bin folder, measured as 'Rueda before'")
     parser.add_argument("--netns", action="store_true",
                         help="each node in a network namespace of its own, joined by veth; needs root")
     parser.add_argument("--rate", type=parse_rate, help="with --netns: shape each node's link, as 1gbit or 10gbit")
@@ -78,7 +80,8 @@ def make_work(options):
 def choose_sides(options, work, network, log):
     """Those that can take part, and why the others cannot."""
     present, left_out = [], {}
-    for side in make_sides(options.side, options.bin_dir, options.coordination, options.streams, options.wire):
+    for side in make_sides(options.side, options.bin_dir, options.coordination, options.streams, options.wire,
+                           options.before):
         why = side.missing(work, network)
         if why:
             log(f"left out: {side.name}: {why}")

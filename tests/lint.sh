@@ -14,13 +14,17 @@ readonly tidy_seconds=60
 passed=0
 failed=()
 
-# check NAME COMMAND...: a test. Silent when it passes.
+# check NAME COMMAND...: a test. Silent when it passes; 77 says that its tool is not to be had.
 check() {
-  local name="$1" started="$SECONDS" log="$tidy_dir/$1.log"
+  local name="$1" started="$SECONDS" log="$tidy_dir/$1.log" status=0
   shift
-  if "$@" >"$log" 2>&1; then
+  "$@" >"$log" 2>&1 || status=$?
+  if [ "$status" -eq 0 ]; then
     passed=$((passed + 1))
     printf 'lint: %-12s passed, %d s\n' "$name" $((SECONDS - started))
+  elif [ "$status" -eq 77 ]; then
+    tail -n 1 "$log"
+    printf 'lint: %-12s SKIPPED, %d s; why is above\n' "$name" $((SECONDS - started))
   else
     failed+=("$name")
     tail -n 200 "$log"
@@ -39,7 +43,10 @@ run_ruff() {
   local venv="$tidy_dir/venv" version
   version="$(sed -n 's/^required-version = "==\(.*\)"$/\1/p' ruff.toml)"
   if ! "$venv/bin/ruff" --version 2>/dev/null | grep -qx "ruff $version"; then
-    /usr/bin/python3 -m venv "$venv" && "$venv/bin/pip" install -q "ruff==$version"
+    if ! /usr/bin/python3 -m venv "$venv" || ! "$venv/bin/pip" install -q --retries 1 "ruff==$version"; then
+      echo "ruff $version could not be installed from PyPI"
+      return 77
+    fi
   fi
   "$venv/bin/ruff" check --no-cache .
 }

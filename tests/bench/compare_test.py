@@ -152,6 +152,10 @@ class RuedaTest(unittest.TestCase):
         self.assertEqual(second[second.index("--node-rank") + 1], "1")
         self.assertEqual(second[second.index("--rdzv-endpoint") + 1], "10.77.0.1:29400")
 
+    def test_another_build_is_a_side_of_its_own(self):
+        made = sides.make_sides(["rueda", "floor"], "/new", before="/old")
+        self.assertEqual([(side.name, side.bin_dir) for side in made[:2]], [("Rueda", "/new"), ("Rueda before", "/old")])
+        self.assertEqual(len(made), 3)
 
     def test_a_wire_dtype_is_a_side_of_its_own(self):
         names = [side.name for side in sides.make_sides(["rueda"], "/bin", ["locked"], ["2"], ["same", "bfloat16"])]

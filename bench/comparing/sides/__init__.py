@@ -18,14 +18,16 @@ DEFAULT_OF_SIZES = tuple(name for name in NAMES if name != "ddp")
 DEFAULT_OF_MODELS = ("rueda", "gloo", "ddp", "floor")
 
 
-def make_sides(names, bin_dir, coordination=(None,), streams=(None,), wires=(None,)):
-    """In the order of NAMES; Rueda once a mode of coordination, a number of streams and a wire dtype."""
+def make_sides(names, bin_dir, coordination=(None,), streams=(None,), wires=(None,), before=None):
+    """In the order of NAMES; Rueda once a mode of coordination, a number of streams and a wire dtype, and the same of another
+    build, in the folder `before`."""
     sides = []
     for name in NAMES:
         if name not in names:
             continue
         if name == "rueda":
-            sides += [Rueda(bin_dir, mode, count, wire)
+            builds = [(bin_dir, None)] + ([(before, "before")] if before else [])
+            sides += [Rueda(folder, mode, count, wire, label) for folder, label in builds
                       for mode in coordination for count in streams for wire in wires]
         elif name == "floor":
             sides.append(Floor(bin_dir))

@@ -11,12 +11,13 @@ RENDEZVOUS_PORT = 29400  # in a namespace of its own
 
 
 class Rueda(Side):
-    """In one mode of coordination, with so many TCP streams and this wire dtype; without one, in the daemon's own."""
+    """In one mode of coordination, with so many TCP streams and this wire dtype; without one, in the daemon's own. label: of
+    another build than the first one's."""
 
     kind = "ours"
 
-    def __init__(self, bin_dir, coordination=None, streams=None, wire=None):
-        self.name = " ".join(["Rueda", *filter(None, (coordination, streams and f"x{streams}", wire))])
+    def __init__(self, bin_dir, coordination=None, streams=None, wire=None, label=None):
+        self.name = " ".join(["Rueda", *filter(None, (coordination, streams and f"x{streams}", wire, label))])
         self.bin_dir = bin_dir
         self.flags = ["--coordination", coordination] if coordination else []
         if streams:
