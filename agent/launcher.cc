@@ -61,7 +61,15 @@ Launcher::Launcher(Options options)
                 },
                 [this](const std::string& text) { perform(Say{text}); }}) {}
 
-Launcher::~Launcher() { gate_->close(); }
+Launcher::~Launcher() {
+  gate_->close();
+  // Who has interrupted the job wants its end; else what the ranks have said is waited for.
+  const std::chrono::seconds patience(supervisor_.was_interrupted() ? 2 : 60);
+  const std::string lost = out_sink_->finish(patience);
+  if (!err_sink_) return;
+  if (!lost.empty()) err_sink_->write("ruedarun: standard output: " + lost + "\n");
+  err_sink_->finish(patience);
+}
 
 int Launcher::run() {
   signals_.add(SIGINT);

@@ -1,7 +1,9 @@
 #include "agent/output.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <utility>
 
 #include <fcntl.h>
@@ -12,24 +14,35 @@ namespace rueda::agent {
 namespace {
 
 constexpr size_t kReadBytes = 64 * 1024;
-constexpr auto kStuckReader = std::chrono::seconds(2);
+// How often a write that failed for a reason that may pass is tried again.
+constexpr auto kRetry = std::chrono::milliseconds(100);
+// How long such a reason is waited for at the end.
+constexpr std::chrono::seconds kFullDisk(2);
 
-// False when the reader is gone.
-bool write_some(int fd, const char* bytes, size_t count_bytes, size_t* written_bytes) {
+// A disk or a quota that is full, or a file system that is away for a moment; not a reader that is
+// gone.
+bool may_pass(int error) { return error == ENOSPC || error == EDQUOT || error == EIO; }
+
+// 0, or errno.
+int write_some(int fd, const char* bytes, size_t count_bytes, size_t* written_bytes) {
   while (true) {
     const ssize_t got = ::write(fd, bytes, count_bytes);
     if (got >= 0) {
       *written_bytes = static_cast<size_t>(got);
-      return true;
+      return 0;
     }
     if (errno == EAGAIN) {
       // Somebody who shares the terminal with us made it non-blocking.
       pollfd writable{fd, POLLOUT, 0};
       ::poll(&writable, 1, -1);
     } else if (errno != EINTR) {
-      return false;
+      return errno;
     }
   }
+}
+
+std::string loss(size_t count_bytes, const std::string& why) {
+  return std::to_string(count_bytes) + " bytes of output are lost: " + why;
 }
 
 }  // namespace
@@ -39,30 +52,45 @@ OutputSink::OutputSink(int fd, std::function<void()> on_room) : state_(std::make
   thread_ = std::thread([state = state_, fd] { run(state, fd); });
 }
 
-OutputSink::~OutputSink() {
+OutputSink::~OutputSink() { finish(std::chrono::seconds(0)); }
+
+std::string OutputSink::finish(std::chrono::seconds patience) {
+  if (!thread_.joinable()) return "";
   std::unique_lock lock(state_->mutex);
   state_->is_stopping = true;
   state_->changed.notify_all();
   while (!state_->is_done) {
     const size_t before_bytes = state_->written_bytes;
-    const bool is_moving = state_->changed.wait_for(lock, kStuckReader, [&] {
-      return state_->is_done || state_->written_bytes != before_bytes;
-    });
+    const auto limit = state_->passing_error != 0 ? std::min(patience, kFullDisk) : patience;
+    const bool is_moving = state_->changed.wait_for(
+        lock, limit, [&] { return state_->is_done || state_->written_bytes != before_bytes; });
     if (!is_moving) break;
   }
   const bool is_stuck = !state_->is_done;
+  const size_t lost_bytes =
+      state_->lost_bytes + (is_stuck ? state_->queued.size() + state_->writing_bytes : 0);
+  const int error = state_->passing_error;
   lock.unlock();
   if (is_stuck) {
     thread_.detach();
   } else {
     thread_.join();
   }
+  if (lost_bytes == 0) return "";
+  return loss(lost_bytes, error != 0 ? std::strerror(error)
+                                     : "their reader has taken nothing for " +
+                                           std::to_string(patience.count()) + " s");
 }
 
 void OutputSink::write(std::string text) {
   if (text.empty()) return;
   const std::lock_guard lock(state_->mutex);
   if (state_->is_broken) return;
+  // Ranks do not stand still for a disk that is full.
+  if (state_->passing_error != 0 && state_->queued.size() + text.size() > kMaxQueuedBytes) {
+    state_->lost_bytes += text.size();
+    return;
+  }
   if (state_->queued.empty()) {
     state_->queued = std::move(text);
   } else {
@@ -73,7 +101,8 @@ void OutputSink::write(std::string text) {
 
 bool OutputSink::is_full() const {
   const std::lock_guard lock(state_->mutex);
-  const bool is_full = state_->queued.size() + state_->writing_bytes > kMaxQueuedBytes;
+  const bool is_full =
+      state_->passing_error == 0 && state_->queued.size() + state_->writing_bytes > kMaxQueuedBytes;
   state_->was_full = state_->was_full || is_full;
   return is_full;
 }
@@ -90,23 +119,37 @@ void OutputSink::run(const std::shared_ptr<State>& state, int fd) {
       state->writing_bytes = batch.size() - position;
       lock.unlock();
       size_t count_bytes = 0;
-      const bool is_written =
+      const int error =
           write_some(fd, batch.data() + position, batch.size() - position, &count_bytes);
       lock.lock();
       position += count_bytes;
       state->written_bytes += count_bytes;
-      state->is_broken = !is_written;
+      state->writing_bytes = batch.size() - position;
+      state->is_broken = error != 0 && !may_pass(error);
+      if (error == 0 && state->lost_bytes > 0) {
+        state->queued +=
+            "ruedarun: " + loss(state->lost_bytes, std::strerror(state->passing_error)) + "\n";
+        state->lost_bytes = 0;
+      }
+      state->passing_error = may_pass(error) ? error : 0;
       state->changed.notify_all();
+      if (state->passing_error != 0) {
+        give_room(*state);
+        state->changed.wait_for(lock, kRetry);
+      }
     }
     state->writing_bytes = 0;
     if (state->is_broken) state->queued.clear();
-    if (state->was_full && state->queued.size() <= kMaxQueuedBytes / 2) {
-      state->was_full = false;
-      if (state->on_room && !state->is_stopping) state->on_room();
-    }
+    if (state->queued.size() <= kMaxQueuedBytes / 2) give_room(*state);
   }
   state->is_done = true;
   state->changed.notify_all();
+}
+
+void OutputSink::give_room(State& state) {
+  if (!state.was_full) return;
+  state.was_full = false;
+  if (state.on_room && !state.is_stopping) state.on_room();
 }
 
 OutputPipe::OutputPipe(boost::asio::io_context& loop, UniqueFd read_end, std::string prefix,

@@ -1,6 +1,7 @@
 // The output of ranks and daemons, by whole lines, onto this process's stdout and stderr.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -25,13 +26,18 @@ class OutputSink {
 
   // Does not own `fd`. `on_room` is called on the sink's thread when a full sink has room again.
   OutputSink(int fd, std::function<void()> on_room);
-  // Waits for what is queued as long as the reader takes some of it every two seconds.
+  // What is still queued is lost.
   ~OutputSink();
   OutputSink(const OutputSink&) = delete;
   OutputSink& operator=(const OutputSink&) = delete;
 
-  // Never blocks. After the first failed write (the reader is gone) everything is dropped.
+  // Never blocks. Once the reader is gone everything is dropped. While the disk is full, writes are
+  // tried again, what does not fit into the queue is dropped, and a line says how much when there
+  // is room.
   void write(std::string text);
+  // Waits for what is queued as long as the reader takes some of it within `patience`. What is lost
+  // then, in one sentence, or nothing. Call it once, and nothing else after it.
+  std::string finish(std::chrono::seconds patience);
   bool is_full() const;
 
  private:
@@ -44,11 +50,14 @@ class OutputSink {
     size_t written_bytes = 0;
     bool was_full = false;
     bool is_broken = false;
+    int passing_error = 0;  // errno of the last write, if it may be over soon
+    size_t lost_bytes = 0;  // that have not been told
     bool is_stopping = false;
     bool is_done = false;
     std::function<void()> on_room;
   };
   static void run(const std::shared_ptr<State>& state, int fd);
+  static void give_room(State& state);
 
   std::shared_ptr<State> state_;
   std::thread thread_;

@@ -94,6 +94,8 @@ class Supervisor {
   Actions on_daemon_exit(const std::string& node_id, pid_t pid, const ExitStatus& status);
   // The launcher was told to end, by SIGINT, SIGTERM or SIGHUP.
   Actions on_signal(int signal);
+  // By a signal that ends the job.
+  bool was_interrupted() const { return user_signal_count_ > 0; }
   Actions on_timer();
   Actions on_drained();
   Actions on_links_closed();

@@ -1,7 +1,9 @@
 // ruedarun from the outside on one node, with a fake daemon and shells as ranks.
 #include <algorithm>
+#include <chrono>
 #include <set>
 #include <sstream>
+#include <thread>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -271,6 +273,25 @@ TEST_F(RuedarunTest, AReaderThatDoesNotReadCannotHoldUpItsEnd) {
   program.send_signal(SIGTERM);
   EXPECT_EQ(program.wait_without_reading(), 143);
   EXPECT_TRUE(is_gone(rank_pid));
+}
+
+// It once got what fits into a pipe, and no word of the rest.
+TEST_F(RuedarunTest, AReaderThatPausesAtTheEndGetsEverything) {
+  Program program = run({}, "i=0; while [ $i -lt 20000 ]; do echo line-$i; i=$((i+1)); done");
+  ASSERT_TRUE(program.wait_until_half_full());
+  std::this_thread::sleep_for(std::chrono::seconds(4));  // longer than it once was waited for
+  EXPECT_EQ(program.wait(), 0);
+  EXPECT_EQ(lines_of(program.out()).size(), 20000u);
+}
+
+TEST_F(RuedarunTest, WhatAFullDiskDoesNotTakeIsTold) {
+  Program program({"/bin/sh", "-c",
+                   kRuedarun + " --socket " + fake_.socket() +
+                       " /bin/sh -c 'echo lost; echo told >&2' > /dev/full"});
+  EXPECT_EQ(program.wait(), 0);
+  EXPECT_THAT(program.err(), HasSubstr("[0] told"));
+  EXPECT_THAT(program.err(),
+              HasSubstr("standard output: 9 bytes of output are lost: No space left on device"));
 }
 
 TEST_F(RuedarunTest, WrongUsageEndsWithTwo) {
