@@ -3,14 +3,14 @@
 # tidiness and documents. Each is one test of run.sh; its findings are printed where it fails.
 #
 #   tests/lint.sh            clang-tidy looks at what has changed: since RUEDA_LINT_BASE, or what is not committed and what the
-#                            last day before the newest commit brought; newest first, for a minute
+#                            last day before the newest commit brought; newest first, for 40 s
 #   tests/lint.sh --all      clang-tidy looks at every file; half an hour on 2 cores
 #   tests/lint.sh --slice N  clang-tidy alone, and of all files at every sixteenth, from the Nth on (tests/slice.py)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly tidy_dir=build/lint
-readonly tidy_seconds=60
+readonly tidy_seconds=40
 passed=0
 failed=()
 

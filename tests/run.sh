@@ -82,8 +82,9 @@ run_change() {
       note_failure "the packages for tests"
     }
     # Seeds that no run before had, as well.
-    RUEDA_SIM_FIRST="$((0x$(git rev-parse --short=8 HEAD)))" test_preset release test -LE "^long\$"
-    if build_preset asan; then RUEDA_TEST_SCALE=0.2 test_sanitized asan; fi
+    RUEDA_SIM_FIRST="$((0x$(git rev-parse --short=8 HEAD)))" RUEDA_SIM_SEEDS=5000 RUEDA_TEST_SCALE=0.5 \
+      test_preset release test -LE "^long\$"
+    if build_preset asan; then RUEDA_TEST_SCALE=0.1 test_sanitized asan; fi
     if build_preset tsan; then RUEDA_TEST_SCALE=0.1 test_sanitized tsan; fi
     run_slice "$slice"
   fi

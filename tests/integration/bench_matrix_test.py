@@ -15,7 +15,7 @@ SMALL_SIZES = ["0", "1e", "3e", "17e", "1021e", "16391e"]
 LARGE_SIZES = ["65549e", f"{(1 << 20) + 13}e"]
 WITH_PARTS = ("allgather", "reduce_scatter", "alltoall", "gather", "scatter")
 REDUCING = ("allreduce", "reduce", "reduce_scatter")
-WORLDS = amount(change=[(1, 1), (3, 2), (4, 2), (3, 3)],
+WORLDS = amount(change=[(1, 1), (4, 2), (3, 3)],
                 long=[(ranks, nodes) for ranks in (1, 2, 3, 4) for nodes in (1, 2, 3) if nodes <= ranks],
                 sanitized=[(3, 2)])
 
@@ -133,7 +133,7 @@ class MatrixTest(BenchTest):
     def test_what_is_rounded_on_its_way(self):
         """Exact where it must be, within the bound elsewhere, and the same bits on all ranks."""
         sizes = ["0", "1e", "3e", "1021e", "65549e"]
-        for ranks, nodes in amount([(3, 1), (3, 2), (5, 5)], [(3, 1), (2, 2), (3, 2), (4, 2), (3, 3), (5, 5)], [(3, 2)]):
+        for ranks, nodes in amount([(3, 2), (5, 5)], [(3, 1), (2, 2), (3, 2), (4, 2), (3, 3), (5, 5)], [(3, 2)]):
             for wire in ("float16", "bfloat16"):
                 with self.subTest(ranks=ranks, nodes=nodes, wire=wire):
                     rows = self.allreduce(ranks, nodes, sizes, "--wire", wire, dtype="float32")
