@@ -61,9 +61,12 @@ std::string OutputSink::finish(std::chrono::seconds patience) {
   state_->changed.notify_all();
   while (!state_->is_done) {
     const size_t before_bytes = state_->written_bytes;
-    const auto limit = state_->passing_error != 0 ? std::min(patience, kFullDisk) : patience;
-    const bool is_moving = state_->changed.wait_for(
-        lock, limit, [&] { return state_->is_done || state_->written_bytes != before_bytes; });
+    const int before_error = state_->passing_error;
+    const auto limit = before_error != 0 ? std::min(patience, kFullDisk) : patience;
+    const bool is_moving = state_->changed.wait_for(lock, limit, [&] {
+      return state_->is_done || state_->written_bytes != before_bytes ||
+             state_->passing_error != before_error;
+    });
     if (!is_moving) break;
   }
   const bool is_stuck = !state_->is_done;

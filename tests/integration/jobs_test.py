@@ -38,7 +38,7 @@ class RendezvousTest(IntegrationTest):
 
     def test_a_rank_that_fails_on_one_node_ends_both(self):
         endpoint = f"127.0.0.1:{free_port()}"
-        command = harness.by_rank({2: rank("init", "steps:10:1000", "exit:7")}, rank("init", "loop:1000"))
+        command = harness.by_rank({2: rank("init", "steps:10:1000", "quit:7")}, rank("init", "loop:1000"))
         launchers = [self.launch(endpoint, 0, 2, command), self.launch(endpoint, 1, 2, command)]
         codes = [launcher.exit_code() for launcher in launchers]
         self.assertEqual(codes[1], 7, launchers[1].output())
