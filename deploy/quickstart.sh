@@ -63,6 +63,7 @@ build_from_source() {
 
 # The newest wheel in dist/ that this machine's Python can use; nothing if there is none.
 find_wheel() {
+  [ -d dist ] || return 0
   find dist -maxdepth 1 -name "rueda-*-py3-none-*_$(uname -m).whl" -printf '%T@ %p\n' 2>/dev/null | sort -rn | head -n 1 |
     cut -d ' ' -f 2-
 }

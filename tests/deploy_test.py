@@ -416,6 +416,14 @@ class Quickstart(unittest.TestCase):
         self.assertIn("unknown argument '--fast'; there are only --wheel FILE and --build", self.quickstart("--fast"))
         self.assertIn("--wheel wants a file", self.quickstart("--wheel"))
 
+    def test_without_a_wheel_it_builds(self):
+        for has_dist in (False, True):
+            if has_dist:
+                os.mkdir(os.path.join(self.root, "dist"))
+            said = self.quickstart()
+            self.assertIn("==> configuring build/release", said)
+            self.assertIn("this failed: cmake --preset release", said)
+
     def test_a_wheel_that_is_not_there(self):
         self.assertRegex(self.quickstart("--wheel", "/nowhere/x.whl"), "no file /nowhere/x.whl; pip wheel .* makes one")
 
