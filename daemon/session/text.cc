@@ -3,27 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
-#include <boost/locale/utf.hpp>
-
 namespace rueda::session {
 
 std::optional<std::string_view> field_text(std::span<const char> field) {
   const void* end = std::memchr(field.data(), '\0', field.size());
   if (end == nullptr) return std::nullopt;
   return std::string_view(field.data(), static_cast<const char*>(end) - field.data());
-}
-
-bool is_printable_utf8(std::string_view text) {
-  namespace utf = boost::locale::utf;
-  const char* at = text.data();
-  const char* end = at + text.size();
-  while (at != end) {
-    utf::code_point c = utf::utf_traits<char>::decode(at, end);
-    if (c == utf::illegal || c == utf::incomplete) return false;
-    // C0, DEL and C1: they could forge log lines or drive a terminal.
-    if (c < 0x20 || (c >= 0x7f && c < 0xa0)) return false;
-  }
-  return true;
 }
 
 std::string_view truncate_utf8(std::string_view text, size_t max_bytes) {
