@@ -1,7 +1,6 @@
 #include "agent/text.h"
 
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 
 #include <sys/random.h>
@@ -32,30 +31,6 @@ Result<std::string> random_bytes(size_t count_bytes) {
     filled += static_cast<size_t>(got);
   }
   return out;
-}
-
-std::optional<HostPort> parse_host_port(std::string_view text) {
-  const size_t colon = text.rfind(':');
-  if (colon == std::string_view::npos || colon == 0) return std::nullopt;
-  std::string_view host = text.substr(0, colon);
-  const std::string_view port_text = text.substr(colon + 1);
-  if (host.front() == '[') {
-    if (host.size() < 3 || host.back() != ']') return std::nullopt;
-    host = host.substr(1, host.size() - 2);
-  } else if (host.find(':') != std::string_view::npos) {
-    return std::nullopt;
-  }
-  HostPort out;
-  out.host = host;
-  const char* const end = port_text.data() + port_text.size();
-  const auto [stop, error] = std::from_chars(port_text.data(), end, out.port);
-  if (error != std::errc() || stop != end || out.port < 0 || out.port > 65535) return std::nullopt;
-  return out;
-}
-
-std::string join_host_port(const std::string& host, int port) {
-  const bool is_v6 = host.find(':') != std::string::npos;
-  return (is_v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
 std::string grpc_target_of_socket(const std::string& socket) {

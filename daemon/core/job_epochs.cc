@@ -260,6 +260,7 @@ bool JobCore::nobody_waits() const {
 
 Status JobCore::describe_start_timeout() const {
   std::string missing;
+  bool is_dialled_in_vain = false;
   for (const NodeIndex member : layout_.members()) {
     if (!is_coordinator()) break;
     const LayoutNode& node = layout_.node(member);
@@ -270,11 +271,16 @@ Status JobCore::describe_start_timeout() const {
       ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank.value);
     }
     if (ranks.empty()) continue;
+    is_dialled_in_vain |= it == joined_.end() && member != self_;
     missing += (missing.empty() ? "" : "; ") + std::string("rank ") + ranks + " on node " +
                node.node_id + (it == joined_.end() ? ", of which nothing was heard" : "");
   }
   if (missing.empty()) {
     missing = "word from the coordinator on node " + layout_.node(layout_.coordinator()).node_id;
+  } else if (const std::string& own = layout_.node(self_).control_address;
+             is_dialled_in_vain && !own.empty()) {
+    missing += " (the others look for node " + layout_.node(self_).node_id + " at " + own +
+               ": can they reach that address?)";
   }
   return Status(Code::kTimeout, "job " + options_.job + " did not start within " +
                                     std::to_string(options_.start_timeout_ms / 1000) +

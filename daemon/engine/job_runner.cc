@@ -231,7 +231,19 @@ void JobRunner::start_epoch(const core::EpochStarted& started) {
 }
 
 // The clients are told only when nothing reads or writes their memory any more.
-void JobRunner::fail(const Status& status, std::vector<core::Delivery> deliveries) {
+Status JobRunner::with_trouble(const Status& status) const {
+  std::string text = status.message();
+  for (const auto& [node, link] : parents_) {
+    const std::string trouble = context_.control_plane.trouble(link);
+    if (!trouble.empty()) text += "; node " + spec_.layout.node(node).node_id + ": " + trouble;
+  }
+  return {status.code(), text, status.origin()};
+}
+
+void JobRunner::fail(const Status& cause, std::vector<core::Delivery> deliveries) {
+  // What does not start may be a matter of addresses, which core knows nothing of.
+  const Status status =
+      cause.code() == Code::kTimeout && !data_epoch_open_ ? with_trouble(cause) : cause;
   spdlog::error("job {} is over: {}", spec_.job, status.message());
   finite_.flush();
   context_.metrics.daemon().job_failures.Increment();

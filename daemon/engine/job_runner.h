@@ -380,7 +380,9 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   void cancel(const core::Cancel& cancelled);
   void deliver(const core::Delivery& delivery);
   void deliver_all(const std::vector<core::Delivery>& deliveries);
-  void fail(const Status& status, std::vector<core::Delivery> deliveries);
+  void fail(const Status& cause, std::vector<core::Delivery> deliveries);
+  // With why links to parents are not up.
+  Status with_trouble(const Status& status) const;
   void flush_sessions();
   void finish_detach(LocalRank rank);
   void finish_close();

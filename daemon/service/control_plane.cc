@@ -8,6 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include "daemon/base/limits.h"
+#include "daemon/base/one_line.h"
 #include "daemon/service/convert.h"
 #include "daemon/service/convert_communicator.h"
 #include "daemon/service/convert_nonfinite.h"
@@ -19,6 +20,19 @@ namespace {
 constexpr uint32_t kProtocolVersion = 8;
 constexpr TicksMs kFirstRedialMs = 50;
 constexpr TicksMs kLastRedialMs = 1'000;
+// How often it is said of one link that it does not come up.
+constexpr TicksMs kTroubleEveryMs = 30'000;
+
+std::shared_ptr<grpc::Channel> channel_to(const std::string& target) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(static_cast<int>(limits::kMaxControlMessageBytes));
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(kFirstRedialMs));
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(kFirstRedialMs));
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(kLastRedialMs));
+  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+}
 
 // What nodes say to agree on the order; the rest is about who is there.
 bool is_order(const v1::JobMessage& message) {
@@ -88,14 +102,6 @@ engine::LinkId GrpcControlPlane::acquire(const std::string& address) {
   link.address = address;
   link.dialled = true;
   link.users = 1;
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(static_cast<int>(limits::kMaxControlMessageBytes));
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(kFirstRedialMs));
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(kFirstRedialMs));
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(kLastRedialMs));
-  link.channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
   dial(id);
   return id;
 }
@@ -117,10 +123,42 @@ void GrpcControlPlane::forget(engine::LinkId id) {
   links_.erase(it);
 }
 
+std::string GrpcControlPlane::trouble(engine::LinkId id) const {
+  const auto it = links_.find(id);
+  if (it == links_.end() || it->second.trouble.empty()) return {};
+  return "its daemon at " + it->second.address + " cannot be reached: " + it->second.trouble;
+}
+
+void GrpcControlPlane::note_trouble(Link& link, const Status& status) {
+  link.trouble = one_line(status.message());
+  const TicksMs now = steady_now_ms();
+  if (link.trouble_said_ms != 0 && now - link.trouble_said_ms < kTroubleEveryMs) return;
+  link.trouble_said_ms = now;
+  spdlog::warn("the daemon at {} cannot be reached: {}; trying again", link.address, link.trouble);
+}
+
 void GrpcControlPlane::dial(engine::LinkId id) {
   const auto it = links_.find(id);
   if (it == links_.end() || stopped_) return;
-  Link& link = it->second;
+  if (it->second.channel) return open(id);
+  const Result<HostPort> where = parse_dial_address(it->second.address);
+  if (!where.is_ok()) return note_trouble(it->second, where.status());  // for good
+  resolver_.resolve(where.value(), [this, alive = alive_, id](const Result<std::string>& target) {
+    poster_.post([this, alive, id, target] {
+      if (!*alive || !links_.contains(id) || stopped_) return;
+      Link& link = links_.at(id);
+      if (target.is_ok()) {
+        link.channel = channel_to(target.value());
+        return open(id);
+      }
+      note_trouble(link, target.status());
+      redial_later(id);
+    });
+  });
+}
+
+void GrpcControlPlane::open(engine::LinkId id) {
+  Link& link = links_.at(id);
   link.stream_number = ++last_stream_;
   adopt(link, open_stream(*queue_, link.channel, events_of(id, link.stream_number)));
 }
@@ -240,6 +278,8 @@ bool GrpcControlPlane::greet(Link& link, const v1::Hello& hello) {
   }
   link.peer = hello;
   link.redial_delay_ms = 0;
+  link.trouble.clear();
+  link.trouble_said_ms = 0;
   arm_watch();
   spdlog::info("control connection with node {} ({}) is up", hello.node_id(), link.address);
   for (const v1::LinkMessage& word : std::exchange(link.last_words, {})) {
@@ -270,16 +310,25 @@ void GrpcControlPlane::lose(engine::LinkId id, const Status& status) {
   link.stream.reset();
   const bool redial = link.dialled;
   if (redial) {
-    link.redial_delay_ms = std::clamp(link.redial_delay_ms * 2, kFirstRedialMs, kLastRedialMs);
-    auto timer = std::make_shared<boost::asio::steady_timer>(
-        loop_, std::chrono::milliseconds(link.redial_delay_ms));
-    timer->async_wait([this, alive = alive_, id, timer](const boost::system::error_code& error) {
-      if (!error && *alive) dial(id);
-    });
+    if (!was_up) note_trouble(link, status);
+    // A name may mean another address by then.
+    const Result<HostPort> where = parse_dial_address(link.address);
+    if (where.is_ok() && !is_numeric_host(where.value().host)) link.channel.reset();
+    redial_later(id);
   } else {
     links_.erase(id);
   }
   if (was_up) events_->on_link_lost(id, status);
+}
+
+void GrpcControlPlane::redial_later(engine::LinkId id) {
+  Link& link = links_.at(id);
+  link.redial_delay_ms = std::clamp(link.redial_delay_ms * 2, kFirstRedialMs, kLastRedialMs);
+  auto timer = std::make_shared<boost::asio::steady_timer>(
+      loop_, std::chrono::milliseconds(link.redial_delay_ms));
+  timer->async_wait([this, alive = alive_, id, timer](const boost::system::error_code& error) {
+    if (!error && *alive) dial(id);
+  });
 }
 
 void GrpcControlPlane::send(engine::LinkId id, const engine::Envelope& envelope) {

@@ -17,6 +17,7 @@
 #include "daemon/engine/control_plane.h"
 #include "daemon/engine/poster.h"
 #include "daemon/observe/metrics.h"
+#include "daemon/service/name_resolver.h"
 #include "daemon/service/stream.h"
 
 namespace rueda::service {
@@ -53,6 +54,7 @@ class GrpcControlPlane final : public engine::ControlPlane {
 
   engine::LinkId acquire(const std::string& address) override;
   void release(engine::LinkId link) override;
+  std::string trouble(engine::LinkId link) const override;
   void send(engine::LinkId link, const engine::Envelope& envelope) override;
   void send(engine::LinkId link, const engine::TimelineMessage& message) override;
   void send(engine::LinkId link, const engine::NonfiniteMessage& message) override;
@@ -72,6 +74,8 @@ class GrpcControlPlane final : public engine::ControlPlane {
     bool dialled = false;
     int users = 0;  // of a dialled one
     std::shared_ptr<grpc::Channel> channel;
+    std::string trouble;          // why the last dial did not get through; empty: it did
+    TicksMs trouble_said_ms = 0;  // in the log; 0: never
     std::shared_ptr<Stream> stream;
     uint64_t stream_number = 0;     // events of an older stream are stale
     std::optional<v1::Hello> peer;  // set: the link is up
@@ -84,7 +88,11 @@ class GrpcControlPlane final : public engine::ControlPlane {
 
   StreamEvents events_of(engine::LinkId id, uint64_t stream_number);
   void adopt(Link& link, std::shared_ptr<Stream> stream);
+  // Looks its host up first, unless it has a channel.
   void dial(engine::LinkId id);
+  void open(engine::LinkId id);
+  void redial_later(engine::LinkId id);
+  void note_trouble(Link& link, const Status& status);
   void on_message(engine::LinkId id, uint64_t stream_number, v1::LinkMessage message);
   void on_closed(engine::LinkId id, uint64_t stream_number, const Status& status);
   // None: it cannot be, and the link is closed.
@@ -109,6 +117,7 @@ class GrpcControlPlane final : public engine::ControlPlane {
   const engine::Poster poster_;
   observe::Metrics& metrics_;
   const ControlPlaneOptions options_;
+  NameResolver resolver_;
   engine::ControlEvents* events_ = nullptr;
   CallQueue* queue_ = nullptr;
   std::map<engine::LinkId, Link> links_;

@@ -1,14 +1,15 @@
 #include "daemon/service/membership.h"
 
+#include "daemon/base/host_port.h"
+
 namespace rueda::service {
 
 Result<StaticMembership> StaticMembership::parse(const std::vector<std::string>& entries) {
   StaticMembership membership;
   for (const std::string& entry : entries) {
     const size_t equals = entry.find('=');
-    const size_t colon = entry.rfind(':');
-    if (equals == 0 || equals == std::string::npos || colon == std::string::npos ||
-        colon <= equals + 1 || colon + 1 == entry.size()) {
+    if (equals == 0 || equals == std::string::npos ||
+        !parse_dial_address(entry.substr(equals + 1)).is_ok()) {
       return Status(Code::kInvalidArgument,
                     "--nodes has \"" + entry + "\"; write node_id=host:port");
     }

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <spdlog/spdlog.h>
 
+#include "daemon/base/host_port.h"
 #include "daemon/base/limits.h"
 #include "daemon/core/ring_order.h"
 #include "daemon/engine/link_measurement.h"
@@ -103,8 +104,14 @@ Status Prober::Run::find_nodes() {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   for (const std::string& id : ids) {
     const std::string address = membership_.address_of(id).value();
+    const Result<HostPort> where = parse_dial_address(address);
+    const Result<std::string> target =
+        where.is_ok() ? dial_target(where.value()) : Result<std::string>(where.status());
+    if (!target.is_ok()) {
+      return {target.status().code(), "node " + id + ": " + target.status().message()};
+    }
     const auto channel =
-        grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+        grpc::CreateCustomChannel(target.value(), grpc::InsecureChannelCredentials(), arguments);
     nodes_.push_back({id, address, v1::Probe::NewStub(channel)});
   }
   std::random_device device;

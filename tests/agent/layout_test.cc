@@ -76,17 +76,6 @@ TEST(Layout, TellsARankWhereItIs) {
   EXPECT_EQ(got, expected);
 }
 
-TEST(Text, ReadsAddresses) {
-  EXPECT_EQ(parse_host_port("a.b:80"), (HostPort{"a.b", 80}));
-  EXPECT_EQ(parse_host_port("[::1]:65535"), (HostPort{"::1", 65535}));
-  for (const char* wrong :
-       {"", "a", ":80", "a:", "a:x", "a:65536", "a:-1", "::1:80", "[::1:80", "[]:80", "a:80 "}) {
-    EXPECT_FALSE(parse_host_port(wrong)) << wrong;
-  }
-  EXPECT_EQ(join_host_port("::1", 8), "[::1]:8");
-  EXPECT_EQ(join_host_port("a", 8), "a:8");
-}
-
 TEST(Text, NamesSocketsForGrpc) {
   EXPECT_EQ(grpc_target_of_socket("@name"), "unix-abstract:name");
   EXPECT_EQ(grpc_target_of_socket("/run/x.sock"), "unix:/run/x.sock");

@@ -5,6 +5,7 @@
 #include <memory>
 #include <thread>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "daemon/base/limits.h"
@@ -279,6 +280,41 @@ TEST_F(ControlPlaneTest, ALostDaemonIsDialledAgainUnderTheSameNumber) {
   a.plane.send(link, leave_of("job", 1));
   ASSERT_TRUE(loop_.run_until([&] { return again.events.envelopes.size() == 1; }));
   EXPECT_EQ(a.events.lost.size(), 1u);
+}
+
+TEST_F(ControlPlaneTest, NamesAreLookedUpAsTheSystemDoes) {
+  Daemon a(loop_, "a");
+  Daemon b(loop_, "b");
+  a.plane.acquire("localhost:" + std::to_string(b.port()));
+  EXPECT_TRUE(loop_.run_until([&] { return a.is_up() && b.is_up(); }));
+}
+
+TEST_F(ControlPlaneTest, WhatDoesNotComeUpSaysWhy) {
+  Daemon a(loop_, "a");
+  const auto trouble_with = [&](const std::string& address) {
+    const LinkId link = a.plane.acquire(address);
+    EXPECT_EQ(a.plane.trouble(link), "");
+    EXPECT_TRUE(loop_.run_until([&] { return !a.plane.trouble(link).empty(); })) << address;
+    const std::string trouble = a.plane.trouble(link);
+    a.plane.release(link);
+    return trouble;
+  };
+  EXPECT_THAT(trouble_with("127.0.0.1:1"),
+              ::testing::MatchesRegex(
+                  "its daemon at 127.0.0.1:1 cannot be reached: .*Connection refused.*"));
+  EXPECT_THAT(
+      trouble_with("no..such:1"),
+      ::testing::MatchesRegex("its daemon at no..such:1 cannot be reached: the host name .* is not "
+                              "known here.*"));
+}
+
+TEST_F(ControlPlaneTest, SchemesOfGrpcAreNotDialled) {
+  Daemon a(loop_, "a");
+  const LinkId link = a.plane.acquire("unix:/run/somebodys.sock");
+  EXPECT_NE(link, 0u);
+  EXPECT_THAT(a.plane.trouble(link), ::testing::MatchesRegex(".*is not HOST:PORT.*"));
+  a.plane.release(link);
+  EXPECT_TRUE(a.plane.peers().empty());
 }
 
 TEST_F(ControlPlaneTest, StopEndsWhateverTheStateOfTheLinks) {
