@@ -8,9 +8,16 @@
 #include <spdlog/spdlog.h>
 
 #include "daemon/base/limits.h"
+#include "daemon/base/one_line.h"
 #include "daemon/engine/proof.h"
 
 namespace rueda::engine {
+namespace {
+
+// Of what a launcher says of a rank that ended badly: one sentence.
+constexpr size_t kMostFailureBytes = 512;
+
+}  // namespace
 
 Engine::Engine(const EngineContext& context) : context_(context) {}
 
@@ -18,12 +25,12 @@ Engine::~Engine() = default;
 
 // --- Jobs ----------------------------------------------------------------------------------------
 
-Status Engine::register_job(JobSpec spec, JobListener listener) {
+Result<JobHandle> Engine::register_job(JobSpec spec, JobListener listener) {
   const JobId job = spec.job;
   if (on_all_closed_) {
     return Status(Code::kUnavailable, "the daemon on node " + options().node_id + " is stopping");
   }
-  if (share(spec)) return Status::ok();
+  if (JobRunner* const shared = find_shared(spec)) return add_launcher(*shared);
   if (jobs_.contains(job)) {
     return Status(Code::kInvalidArgument, "job " + job + " is registered on node " +
                                               options().node_id +
@@ -39,9 +46,9 @@ Status Engine::register_job(JobSpec spec, JobListener listener) {
     return Status(Code::kInvalidArgument,
                   "job " + job + " calls this node " + own + ", and it is " + options().node_id);
   }
+  spec.user = one_line(spec.user, kShownNameBytes);
   spdlog::info("job {}: registered by {}, {} ranks on {} nodes, node index {} here", job, spec.user,
                spec.layout.world_size(), spec.layout.node_count(), spec.self.value);
-  if (spec.is_shared) launchers_[job] = 1;
   ended_.remove(job, spec.token);
   const std::optional<Envelope> early = early_fails_.take(steady_now_ms(), job, spec.token);
   spec.bandwidths = bandwidths_of(spec);
@@ -50,30 +57,42 @@ Status Engine::register_job(JobSpec spec, JobListener listener) {
                                                                      std::move(listener)))
                            .first->second;
   context_.metrics.daemon().jobs.Set(static_cast<double>(jobs_.size()));
+  const JobHandle handle = add_launcher(runner);
   if (early) runner.on_early_fail(*early);
-  return Status::ok();
+  return handle;
 }
 
-bool Engine::share(const JobSpec& spec) {
+JobRunner* Engine::find_shared(const JobSpec& spec) const {
   const auto it = jobs_.find(spec.job);
-  if (it == jobs_.end() || !spec.is_shared) return false;
+  if (it == jobs_.end() || !spec.is_shared) return nullptr;
   const JobSpec& running = it->second->spec();
-  const auto count = launchers_.find(spec.job);
-  if (count == launchers_.end() || !proof_matches(running.token, spec.token) ||
-      running.uid != spec.uid) {
-    return false;
-  }
-  ++count->second;
-  return true;
+  const bool is_same =
+      running.is_shared && running.uid == spec.uid && proof_matches(running.token, spec.token);
+  return is_same ? it->second.get() : nullptr;
 }
 
-void Engine::report_rank_failed(const JobId& job, Rank rank, const std::string& text) {
-  const auto it = jobs_.find(job);
-  if (it != jobs_.end()) it->second->on_rank_failed(rank, text);
+JobHandle Engine::add_launcher(JobRunner& runner) {
+  launchers_.emplace(++last_handle_, &runner);
+  return JobHandle(last_handle_);
+}
+
+JobRunner* Engine::find(JobHandle handle) const {
+  const auto it = launchers_.find(handle.number_);
+  return it == launchers_.end() ? nullptr : it->second;
+}
+
+void Engine::report_rank_failed(JobHandle handle, Rank rank, const std::string& text) {
+  if (JobRunner* const runner = find(handle)) {
+    runner->on_rank_failed(rank, one_line(text, kMostFailureBytes));
+  }
+}
+
+void Engine::end_timeline(JobHandle handle) {
+  if (JobRunner* const runner = find(handle)) (void)runner->request_timeline({});
 }
 
 Result<JobId> Engine::request_timeline(const JobId& job, const TimelineRequest& wanted,
-                                       std::optional<uid_t> user) {
+                                       uid_t user) {
   if (job.empty() && jobs_.size() != 1) {
     return Status(Code::kInvalidArgument, "node " + options().node_id + " serves " +
                                               std::to_string(jobs_.size()) +
@@ -85,7 +104,7 @@ Result<JobId> Engine::request_timeline(const JobId& job, const TimelineRequest& 
                                        "; ruedactl jobs says which are");
   }
   const uid_t owner = it->second->spec().uid;
-  if (user && *user != owner && *user != 0) {
+  if (user != owner && user != 0) {
     return Status(Code::kPermission, "job " + it->first + " belongs to user " +
                                          std::to_string(owner) + ", who alone, beside root, " +
                                          "may have its timeline written");
@@ -94,17 +113,19 @@ Result<JobId> Engine::request_timeline(const JobId& job, const TimelineRequest& 
   return it->first;
 }
 
-void Engine::close_job(const JobId& job) {
-  const auto it = jobs_.find(job);
-  if (it == jobs_.end()) return;
-  const auto count = launchers_.find(job);
-  if (count != launchers_.end() && --count->second > 0) return;
+void Engine::close_job(JobHandle handle) {
+  JobRunner* const runner = find(handle);
+  if (runner == nullptr) return;
+  launchers_.erase(handle.number_);
+  const bool has_another = std::any_of(launchers_.begin(), launchers_.end(),
+                                       [&](const auto& entry) { return entry.second == runner; });
+  if (has_another) return;
   // It may have gone because a rank died, which is then the cause.
-  it->second->look_at_sessions();
-  close(*it->second,
-        Status(Code::kShutDown,
-               "the launcher of job " + job + " on node " + options().node_id + " has gone",
-               Origin{options().node_id, {}}));
+  runner->look_at_sessions();
+  close(*runner, Status(Code::kShutDown,
+                        "the launcher of job " + runner->spec().job + " on node " +
+                            options().node_id + " has gone",
+                        Origin{options().node_id, {}}));
 }
 
 void Engine::close(JobRunner& runner, const Status& why) {
@@ -122,7 +143,7 @@ void Engine::retire(JobRunner* runner) {
   spdlog::info("job {}: closed", it->first);
   ended_.add(steady_now_ms(), it->first, runner->spec().token, runner->spec().self,
              runner->why_over());
-  launchers_.erase(it->first);
+  std::erase_if(launchers_, [&](const auto& entry) { return entry.second == runner; });
   if (runner->has_sessions()) retired_.push_back(std::move(it->second));
   jobs_.erase(it);
   context_.metrics.daemon().jobs.Set(static_cast<double>(jobs_.size()));

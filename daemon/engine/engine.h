@@ -16,6 +16,19 @@
 
 namespace rueda::engine {
 
+// A launcher's right to speak for the job that it has registered. register_job makes it, once;
+// close_job, and the job's end, make it worthless. The default is nobody's.
+class JobHandle {
+ public:
+  JobHandle() = default;
+  bool operator==(const JobHandle&) const = default;
+
+ private:
+  friend class Engine;
+  explicit JobHandle(uint64_t number) : number_(number) {}
+  uint64_t number_ = 0;
+};
+
 class Engine final : public session::SessionEvents, public ControlEvents {
  public:
   explicit Engine(const EngineContext& context);
@@ -23,15 +36,15 @@ class Engine final : public session::SessionEvents, public ControlEvents {
 
   // Takes a job in. The error names what is wrong (a job of that name runs, the layout is bad,
   // ...). Of a shared job, the first listener is told.
-  Status register_job(JobSpec spec, JobListener listener);
-  // A rank ended badly; the launcher says so.
-  void report_rank_failed(const JobId& job, Rank rank, const std::string& text);
+  Result<JobHandle> register_job(JobSpec spec, JobListener listener);
+  // A rank ended badly; its launcher says so, in words that are shown to all ranks.
+  void report_rank_failed(JobHandle handle, Rank rank, const std::string& text);
   // The job's launcher has gone; of a shared job, one of them.
-  void close_job(const JobId& job);
-  // Its launcher, or a user, wants its timeline to begin or to end. job "": the only one. Returns
-  // which.
-  Result<JobId> request_timeline(const JobId& job, const TimelineRequest& wanted,
-                                 std::optional<uid_t> user = {});
+  void close_job(JobHandle handle);
+  // Its launcher no longer wants its timeline; there may be none.
+  void end_timeline(JobHandle handle);
+  // A user wants a job's timeline to begin or to end. job "": the only one. Returns which.
+  Result<JobId> request_timeline(const JobId& job, const TimelineRequest& wanted, uid_t user);
   // Ends every job with the reason; `done` is called when all are closed.
   void close_all(const Status& why, std::function<void()> done);
 
@@ -75,8 +88,11 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   void on_link_lost(LinkId link, const Status& status) override;
 
  private:
-  // Counts one more launcher of a job that runs, if it is shared and this is the same.
-  bool share(const JobSpec& spec);
+  // The job that runs under this name, if it is shared and this is one more launcher of it.
+  JobRunner* find_shared(const JobSpec& spec) const;
+  JobHandle add_launcher(JobRunner& runner);
+  // nullptr: the handle is worthless.
+  JobRunner* find(JobHandle handle) const;
   JobRunner& owner_of(session::Session& session) { return *owners_.at(&session); }
   void close(JobRunner& runner, const Status& why);
   void retire(JobRunner* runner);
@@ -88,8 +104,9 @@ class Engine final : public session::SessionEvents, public ControlEvents {
 
   const EngineContext context_;
   std::map<JobId, std::unique_ptr<JobRunner>> jobs_;
-  // Of those that are shared, how many launchers they have.
-  std::map<JobId, int> launchers_;
+  // By the number of the handle. A shared job may have several.
+  std::map<uint64_t, JobRunner*> launchers_;
+  uint64_t last_handle_ = 0;
   EndedJobs ended_;
   NodeBandwidths bandwidths_;  // of no node: nothing has been measured
   EarlyFails early_fails_;

@@ -54,16 +54,17 @@ class LauncherStream final : public RunCall {
       finish(grpc::Status::OK);
       return;
     }
-    if (request_.has_job() && job_.empty()) {
+    // Only what the engine has given a handle for is acted upon, and it may refuse a job after more
+    // requests have been read.
+    if (request_.has_job() && !std::exchange(has_asked_, true)) {
       on_job(request_.job());
-    } else if (request_.has_rank_failed() && !job_.empty()) {
-      control_loop_.post(
-          [&engine = engine_, job = job_, rank = Rank{request_.rank_failed().rank()},
-           text = request_.rank_failed().text()] { engine.report_rank_failed(job, rank, text); });
-    } else if (request_.has_end_timeline() && !job_.empty()) {
-      control_loop_.post([&engine = engine_, job = job_] {
-        (void)engine.request_timeline(job, {});  // there may be none
+    } else if (request_.has_rank_failed()) {
+      control_loop_.post([self = self_, rank = Rank{request_.rank_failed().rank()},
+                          text = request_.rank_failed().text()] {
+        self->engine_.report_rank_failed(self->handle_, rank, text);
       });
+    } else if (request_.has_end_timeline()) {
+      control_loop_.post([self = self_] { self->engine_.end_timeline(self->handle_); });
     }
     const std::lock_guard lock(mutex_);
     if (!finish_) start_read(&request_);
@@ -91,7 +92,6 @@ class LauncherStream final : public RunCall {
                      "jobs are registered over the daemon's unix socket alone"});
     }
     if (!spec.is_ok()) return finish(refusal(spec.status()));
-    job_ = request.job_id();
     auto shared = std::make_shared<engine::JobSpec>(std::move(spec).value());
     shared->uid = peer_->uid;
     control_loop_.post([self = self_, shared] { self->register_in_loop(std::move(*shared)); });
@@ -125,24 +125,20 @@ class LauncherStream final : public RunCall {
       if (auto self = weak.lock()) self->send(to_proto(plan));
     };
     if (left_) return;  // it went before it was heard
-    if (Status status = engine_.register_job(std::move(spec), std::move(listener));
-        !status.is_ok()) {
-      finish(refusal(status));
-      return;
-    }
-    registered_ = true;
+    const Result<engine::JobHandle> handle =
+        engine_.register_job(std::move(spec), std::move(listener));
+    if (!handle.is_ok()) return finish(refusal(handle.status()));
+    handle_ = handle.value();
     v1::AgentEvent event;
     event.mutable_registered();
     send(event);
   }
 
-  // The launcher has gone: its job goes with it. Once; registered_ and left_ belong to the control
-  // loop.
+  // The launcher has gone: its job goes with it.
   void leave() {
-    if (job_.empty()) return;
     control_loop_.post([self = self_] {
-      if (std::exchange(self->left_, true) || !self->registered_) return;
-      self->engine_.close_job(self->job_);
+      self->left_ = true;
+      self->engine_.close_job(std::exchange(self->handle_, {}));
     });
   }
 
@@ -183,11 +179,12 @@ class LauncherStream final : public RunCall {
   const Membership& membership_;
   const std::optional<session::Credentials> peer_;
   std::shared_ptr<LauncherStream> self_;
-  // The queue's thread alone writes these; what is posted sees the job's id as it was then.
+  // The queue's thread's.
   v1::AgentRequest request_;
-  std::string job_;
+  bool has_asked_ = false;
 
-  bool registered_ = false;
+  // The control loop's.
+  engine::JobHandle handle_;  // of the job, once the engine has accepted it
   bool left_ = false;
 
   std::mutex mutex_;

@@ -156,13 +156,25 @@ JobSpec Cluster::spec(const JobId& job, int node) const {
   return spec;
 }
 
+JobHandle Cluster::handle(int node, const JobId& job) const {
+  const auto it = handles_.find({node, job});
+  return it == handles_.end() ? JobHandle() : it->second;
+}
+
+Status Cluster::register_on(int node, JobSpec spec, JobListener listener) {
+  const JobId job = spec.job;
+  const Result<JobHandle> made = engine(node).register_job(std::move(spec), std::move(listener));
+  if (made.is_ok()) handles_[{node, job}] = made.value();
+  return made.status();
+}
+
 void Cluster::register_everywhere(const JobId& job) {
   for (int i = 0; i < size(); ++i) {
     Node& here = node(i);
     JobListener listener;
     listener.on_started = [&here](Epoch epoch) { here.started.push_back(epoch); };
     listener.on_failed = [&here](const Status& status) { here.failures.push_back(status); };
-    if (!engine(i).register_job(spec(job, i), std::move(listener)).is_ok()) std::abort();
+    if (!register_on(i, spec(job, i), std::move(listener)).is_ok()) std::abort();
   }
 }
 

@@ -150,6 +150,10 @@ class Cluster {
   static std::string token();
   core::Layout layout() const;
   JobSpec spec(const JobId& job, int node) const;
+  // As its launcher has it; nobody's if it was not registered here.
+  JobHandle handle(int node, const JobId& job) const;
+  // Keeps the handle for handle().
+  Status register_on(int node, JobSpec spec, JobListener listener = {});
   // Registers the job on every node.
   void register_everywhere(const JobId& job);
   session::Attach attach_of(const JobId& job, Rank rank) const;
@@ -191,6 +195,7 @@ class Cluster {
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<std::unique_ptr<FakeSession>> sessions_;
   std::vector<std::unique_ptr<Tensor>> tensors_;
+  std::map<std::pair<int, JobId>, JobHandle> handles_;
   int places_;
   uint64_t last_ticket_ = 0;
   std::map<int, std::shared_ptr<std::promise<void>>> blocks_;

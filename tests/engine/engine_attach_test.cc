@@ -120,14 +120,14 @@ TEST_F(EngineAttach, AJobThatIsBeingClosed) {
   const auto sessions = cluster_.start("job");
   ASSERT_EQ(sessions.size(), 4u);
   cluster_.detach(*sessions[0]);
-  cluster_.engine(0).close_job("job");
+  cluster_.engine(0).close_job(cluster_.handle(0, "job"));
   const Status status = try_to_attach(0, cluster_.attach_of("job", Rank{0}));
   EXPECT_EQ(status.code(), Code::kShutDown);
   EXPECT_EQ(status.message(), "job job has been closed");
 }
 
 TEST_F(EngineAttach, ARegistrationOfAJobThatRuns) {
-  const Status status = cluster_.engine(0).register_job(cluster_.spec("job", 0), {});
+  const Status status = cluster_.register_on(0, cluster_.spec("job", 0), {});
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_EQ(status.message(),
             "job job is registered on node n0 already; a job id names one job at a time");
@@ -137,13 +137,15 @@ TEST_F(EngineAttach, ASharedJobLastsUntilItsLastLauncherGoes) {
   JobSpec spec = cluster_.spec("shared", 0);
   spec.is_shared = true;
   Engine& engine = cluster_.engine(0);
-  EXPECT_TRUE(engine.register_job(spec, {}).is_ok());
-  EXPECT_TRUE(engine.register_job(spec, {}).is_ok());
+  const Result<JobHandle> first = engine.register_job(spec, {});
+  const Result<JobHandle> second = engine.register_job(spec, {});
+  ASSERT_TRUE(first.is_ok() && second.is_ok());
   EXPECT_EQ(engine.jobs().size(), 2u);
-  engine.close_job("shared");
+  // The same launcher twice is one that has gone.
+  for (int i = 0; i < 2; ++i) engine.close_job(first.value());
   EXPECT_TRUE(cluster_.run_until([&] { return true; }));
   EXPECT_NE(cluster_.attach("shared", Rank{0}), nullptr);
-  engine.close_job("shared");
+  engine.close_job(second.value());
   EXPECT_EQ(try_to_attach(0, cluster_.attach_of("shared", Rank{1})).code(), Code::kShutDown);
 }
 
@@ -165,14 +167,14 @@ TEST_F(EngineAttach, AJobIsSharedByThoseThatSaySo) {
 }
 
 TEST_F(EngineAttach, ARegistrationForAnotherNode) {
-  const Status status = cluster_.engine(0).register_job(cluster_.spec("other", 1), {});
+  const Status status = cluster_.register_on(0, cluster_.spec("other", 1), {});
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_EQ(status.message(), "job other calls this node n1, and it is n0");
 }
 
 TEST_F(EngineAttach, ARegistrationWhileTheDaemonStops) {
   cluster_.engine(0).close_all(Status(Code::kShutDown, "stopped"), [] {});
-  const Status status = cluster_.engine(0).register_job(cluster_.spec("other", 0), {});
+  const Status status = cluster_.register_on(0, cluster_.spec("other", 0), {});
   EXPECT_EQ(status.code(), Code::kUnavailable);
   EXPECT_EQ(status.message(), "the daemon on node n0 is stopping");
 }

@@ -16,6 +16,33 @@ bool all_told(const std::vector<FakeSession*>& sessions, std::initializer_list<s
                      [&](size_t rank) { return !sessions[rank]->failures.empty(); });
 }
 
+// A handle outlives its job, and the next job of the name has another.
+TEST(EngineFailure, AStaleHandleEndsNobodysJob) {
+  Cluster cluster({{1}});
+  cluster.register_everywhere("job");
+  const JobHandle stale = cluster.handle(0, "job");
+  cluster.engine(0).close_job(stale);
+  ASSERT_TRUE(cluster.run_until([&] { return cluster.engine(0).jobs().empty(); }));
+  ASSERT_TRUE(cluster.register_on(0, cluster.spec("job", 0)).is_ok());
+  cluster.engine(0).report_rank_failed(stale, Rank{0}, "of another");
+  cluster.engine(0).end_timeline(stale);
+  cluster.engine(0).close_job(stale);
+  cluster.settle();
+  EXPECT_EQ(cluster.snapshot(0, "job").error, "");
+  EXPECT_EQ(cluster.start("job").size(), 1u);
+}
+
+TEST(EngineFailure, WhatALauncherSaysOfARankIsOneLine) {
+  Cluster cluster({{1}});
+  cluster.register_everywhere("job");
+  cluster.engine(0).report_rank_failed(cluster.handle(0, "job"), Rank{0},
+                                       "fell\n\x1b[2J" + std::string(1 << 20, 'x'));
+  ASSERT_TRUE(cluster.run_until([&] { return !cluster.node(0).failures.empty(); }));
+  const std::string& told = cluster.node(0).failures[0].message();
+  EXPECT_TRUE(told.starts_with("fell\\n\\x1b[2Jxxx")) << told;
+  EXPECT_LE(told.size(), 512u);
+}
+
 TEST(EngineFailure, ARankThatDiesEndsTheJobEverywhereAndIsNamed) {
   Cluster cluster({{2, 1, 1}});
   cluster.register_everywhere("job");
@@ -149,8 +176,9 @@ TEST(EngineFailure, ARankThatNeverAttachedIsNamedByItsLauncher) {
   std::vector<FakeSession*> sessions{cluster.attach("job", Rank{0}), nullptr,
                                      cluster.attach("job", Rank{2})};
   cluster.settle();
-  cluster.engine(0).report_rank_failed("job", Rank{1}, "rank 1 exited with status 3");
-  cluster.engine(0).report_rank_failed("nope", Rank{1}, "no such job");
+  cluster.engine(0).report_rank_failed(cluster.handle(0, "job"), Rank{1},
+                                       "rank 1 exited with status 3");
+  cluster.engine(0).report_rank_failed(cluster.handle(0, "nope"), Rank{1}, "no such job");
   ASSERT_TRUE(cluster.run_until([&] { return all_told(sessions, {0, 2}); }));
   for (const size_t rank : {0, 2}) {
     EXPECT_EQ(sessions[rank]->failures[0].message(), "rank 1 exited with status 3");
@@ -164,7 +192,8 @@ TEST(EngineFailure, ARankThatNeverAttachedIsNamedWhereItsNodeHasNotJoined) {
   cluster.register_everywhere("job");
   FakeSession* waiting = cluster.attach("job", Rank{0});
   cluster.settle();
-  cluster.engine(1).report_rank_failed("job", Rank{2}, "rank 2 exited with status 3");
+  cluster.engine(1).report_rank_failed(cluster.handle(1, "job"), Rank{2},
+                                       "rank 2 exited with status 3");
   ASSERT_TRUE(cluster.run_until([&] { return !waiting->failures.empty(); }));
   EXPECT_EQ(waiting->failures[0].message(), "rank 2 exited with status 3");
   EXPECT_EQ(waiting->failures[0].origin(), (Origin{"n1", Rank{2}}));
@@ -173,14 +202,15 @@ TEST(EngineFailure, ARankThatNeverAttachedIsNamedWhereItsNodeHasNotJoined) {
 // The same where the coordinator's launcher is late: the word had come, and gone.
 TEST(EngineFailure, ANodeThatFailedBeforeTheCoordinatorHadTheJobIsHeard) {
   Cluster cluster({{1, 1}});
-  ASSERT_TRUE(cluster.engine(1).register_job(cluster.spec("job", 1), {}).is_ok());
-  cluster.engine(1).report_rank_failed("job", Rank{1}, "rank 1 exited with status 3");
-  cluster.engine(1).close_job("job");
+  ASSERT_TRUE(cluster.register_on(1, cluster.spec("job", 1), {}).is_ok());
+  cluster.engine(1).report_rank_failed(cluster.handle(1, "job"), Rank{1},
+                                       "rank 1 exited with status 3");
+  cluster.engine(1).close_job(cluster.handle(1, "job"));
   cluster.settle();
   std::vector<Status> failures;
   JobListener listener;
   listener.on_failed = [&](const Status& status) { failures.push_back(status); };
-  ASSERT_TRUE(cluster.engine(0).register_job(cluster.spec("job", 0), listener).is_ok());
+  ASSERT_TRUE(cluster.register_on(0, cluster.spec("job", 0), listener).is_ok());
   EXPECT_TRUE(failures.empty()) << "the launcher is to hear first that the job is registered";
   cluster.settle();
   ASSERT_EQ(failures.size(), 1u);
@@ -194,11 +224,12 @@ TEST(EngineFailure, WhatALauncherSaysOfARankThatHungUpIsNotNews) {
   cluster.register_everywhere("job");
   const auto sessions = cluster.start("job");
   ASSERT_EQ(sessions.size(), 2u);
-  cluster.engine(0).report_rank_failed("job", Rank{5}, "rank 5 exited");
+  cluster.engine(0).report_rank_failed(cluster.handle(0, "job"), Rank{5}, "rank 5 exited");
   cluster.settle();
   EXPECT_EQ(cluster.snapshot(0, "job").state, "running");
   cluster.hang_up(*sessions[0], "broke the rules");
-  cluster.engine(0).report_rank_failed("job", Rank{0}, "rank 0 exited with status 3");
+  cluster.engine(0).report_rank_failed(cluster.handle(0, "job"), Rank{0},
+                                       "rank 0 exited with status 3");
   ASSERT_TRUE(cluster.run_until([&] { return all_told(sessions, {1}); }));
   EXPECT_EQ(sessions[1]->failures[0].message(), "rank 0 broke the rules");
 }
@@ -210,7 +241,8 @@ TEST(EngineFailure, ALauncherIsBelievedThatARankHasEndedWhoseSocketIsOpen) {
   const auto sessions = cluster.start("job");
   ASSERT_EQ(sessions.size(), 3u);
   cluster.submit(*sessions[2], "w", 100, 1);
-  cluster.engine(0).report_rank_failed("job", Rank{1}, "rank 1 exited with status 3");
+  cluster.engine(0).report_rank_failed(cluster.handle(0, "job"), Rank{1},
+                                       "rank 1 exited with status 3");
   ASSERT_TRUE(cluster.run_until([&] { return all_told(sessions, {0, 2}); }));
   for (const size_t rank : {0, 2}) {
     EXPECT_EQ(sessions[rank]->failures[0].message(), "rank 1 exited with status 3");
@@ -259,8 +291,9 @@ TEST(EngineFailure, ANewcomerHearsNothingOfWhatItsPredecessorHadInFlight) {
 TEST(EngineFailure, WhoComesWhenTheJobIsOverAndGoneHearsWhoDied) {
   Cluster cluster({{1, 1}});
   cluster.register_everywhere("job");
-  cluster.engine(0).report_rank_failed("job", Rank{0}, "rank 0 exited with status 3");
-  cluster.engine(0).close_job("job");
+  cluster.engine(0).report_rank_failed(cluster.handle(0, "job"), Rank{0},
+                                       "rank 0 exited with status 3");
+  cluster.engine(0).close_job(cluster.handle(0, "job"));
   cluster.settle();
   ASSERT_TRUE(cluster.engine(0).jobs().empty());
   FakeSession* late = cluster.attach("job", Rank{1});
@@ -278,7 +311,7 @@ TEST(EngineFailure, WhoComesBackWhenTheCoordinatorsLauncherHasGoneHearsThat) {
   ASSERT_EQ(sessions.size(), 2u);
   for (FakeSession* session : sessions) cluster.detach(*session);
   cluster.settle();
-  cluster.engine(0).close_job("job");
+  cluster.engine(0).close_job(cluster.handle(0, "job"));
   cluster.settle();
   FakeSession* back = cluster.attach("job", Rank{1});
   ASSERT_TRUE(back);
@@ -290,14 +323,15 @@ TEST(EngineFailure, WhoComesBackWhenTheCoordinatorsLauncherHasGoneHearsThat) {
 TEST(EngineFailure, AJobThatIsStartedAgainBegins) {
   Cluster cluster({{1, 1}});
   cluster.register_everywhere("job");
-  cluster.engine(0).report_rank_failed("job", Rank{0}, "rank 0 exited with status 3");
-  for (const int node : {0, 1}) cluster.engine(node).close_job("job");
+  cluster.engine(0).report_rank_failed(cluster.handle(0, "job"), Rank{0},
+                                       "rank 0 exited with status 3");
+  for (const int node : {0, 1}) cluster.engine(node).close_job(cluster.handle(node, "job"));
   cluster.settle();
   // A launcher may be late, too: until the coordinator's has come, what is said to it is of a job
   // that it does not know.
   JobSpec spec = cluster.spec("job", 1);
   spec.token = std::string(limits::kTokenBytes, 'n');
-  ASSERT_TRUE(cluster.engine(1).register_job(spec, {}).is_ok());
+  ASSERT_TRUE(cluster.register_on(1, spec, {}).is_ok());
   session::Attach attach = cluster.attach_of("job", Rank{1});
   attach.token = spec.token;
   FakeSession early(attach);
@@ -305,7 +339,7 @@ TEST(EngineFailure, AJobThatIsStartedAgainBegins) {
   cluster.settle();
   EXPECT_TRUE(early.failures.empty());
   spec.self = NodeIndex{0};
-  ASSERT_TRUE(cluster.engine(0).register_job(spec, {}).is_ok());
+  ASSERT_TRUE(cluster.register_on(0, spec, {}).is_ok());
   attach = cluster.attach_of("job", Rank{0});
   attach.token = spec.token;
   FakeSession other(attach);
@@ -337,8 +371,8 @@ TEST(EngineClose, TheLaunchersEndIsTheJobsEnd) {
   const auto sessions = cluster.start("job");
   ASSERT_EQ(sessions.size(), 2u);
   cluster.submit(*sessions[0], "w", 100, 1);
-  cluster.engine(1).close_job("job");
-  cluster.engine(1).close_job("nope");
+  cluster.engine(1).close_job(cluster.handle(1, "job"));
+  cluster.engine(1).close_job(cluster.handle(1, "nope"));
   ASSERT_TRUE(cluster.run_until([&] {
     return all_told(sessions, {0, 1}) && cluster.engine(1).jobs().empty();
   }));
@@ -359,7 +393,7 @@ TEST(EngineClose, ARankThatDiedIsNamedThoughItsLaunchersEndIsSeenFirst) {
   ASSERT_EQ(sessions.size(), 2u);
   cluster.submit(*sessions[0], "w", 100, 1);
   cluster.hang_up(*sessions[1], "(pid 1001) was killed");
-  cluster.engine(1).close_job("job");
+  cluster.engine(1).close_job(cluster.handle(1, "job"));
   ASSERT_TRUE(cluster.run_until(
       [&] { return all_told(sessions, {0}) && cluster.engine(1).jobs().empty(); }));
   EXPECT_EQ(sessions[0]->failures[0].message(), "rank 1 (pid 1001) was killed");
@@ -376,7 +410,7 @@ TEST(EngineClose, AGoodbyeThatIsSeenAfterTheLaunchersEndIsAGoodbye) {
   ASSERT_EQ(sessions.size(), 2u);
   cluster.detach(*sessions[0]);
   sessions[1]->on_look = [&] { cluster.detach(*sessions[1]); };
-  for (const int node : {0, 1}) cluster.engine(node).close_job("job");
+  for (const int node : {0, 1}) cluster.engine(node).close_job(cluster.handle(node, "job"));
   ASSERT_TRUE(cluster.run_until(
       [&] { return cluster.engine(0).jobs().empty() && cluster.engine(1).jobs().empty(); }));
   EXPECT_TRUE(cluster.node(0).failures.empty());
@@ -393,7 +427,8 @@ TEST(EngineClose, AJobMayGoWhileItsDataLoopHearsThatNeighboursHaveGone) {
     const auto sessions = cluster.start(job);
     ASSERT_EQ(sessions.size(), 4u);
     for (FakeSession* session : sessions) cluster.detach(*session);
-    for (int node = 0; node < cluster.size(); ++node) cluster.engine(node).close_job(job);
+    for (int node = 0; node < cluster.size(); ++node)
+      cluster.engine(node).close_job(cluster.handle(node, job));
     ASSERT_TRUE(cluster.run_until([&] {
       for (int node = 0; node < cluster.size(); ++node) {
         if (!cluster.engine(node).jobs().empty()) return false;
@@ -408,7 +443,7 @@ TEST(EngineClose, AProcessThatOutlivesItsJobGetsErrorsUntilItGoes) {
   cluster.register_everywhere("job");
   const auto sessions = cluster.start("job");
   ASSERT_EQ(sessions.size(), 1u);
-  cluster.engine(0).close_job("job");
+  cluster.engine(0).close_job(cluster.handle(0, "job"));
   ASSERT_TRUE(cluster.run_until([&] { return cluster.engine(0).jobs().empty(); }));
   EXPECT_EQ(cluster.engine(0).clients(), 1);
   cluster.submit(*sessions[0], "w", 100, 1);
@@ -427,7 +462,7 @@ TEST(EngineClose, AProcessThatOutlivesItsJobGetsErrorsUntilItGoes) {
 TEST(EngineClose, AJobThatNobodyAttachedToGoesAtOnce) {
   Cluster cluster({{1, 1}});
   cluster.register_everywhere("job");
-  for (int i = 0; i < 2; ++i) cluster.engine(i).close_job("job");
+  for (int i = 0; i < 2; ++i) cluster.engine(i).close_job(cluster.handle(i, "job"));
   cluster.settle();
   for (int i = 0; i < 2; ++i) EXPECT_TRUE(cluster.engine(i).jobs().empty());
   EXPECT_TRUE(cluster.node(0).failures.empty());
@@ -439,7 +474,7 @@ TEST(EngineClose, AJobWhoseRanksAllLeftEndsWell) {
   const auto sessions = cluster.start("job");
   ASSERT_EQ(sessions.size(), 3u);
   for (FakeSession* session : sessions) cluster.detach(*session);
-  for (int i = 0; i < 2; ++i) cluster.engine(i).close_job("job");
+  for (int i = 0; i < 2; ++i) cluster.engine(i).close_job(cluster.handle(i, "job"));
   ASSERT_TRUE(cluster.run_until(
       [&] { return cluster.engine(0).jobs().empty() && cluster.engine(1).jobs().empty(); }));
   cluster.settle();
@@ -456,7 +491,7 @@ TEST(EngineClose, AnAttachInTheSameTurnIsToldThatTheJobIsOver) {
   cluster.register_everywhere("job");
   FakeSession* session = cluster.attach("job", Rank{0});
   ASSERT_TRUE(session);
-  cluster.engine(0).close_job("job");
+  cluster.engine(0).close_job(cluster.handle(0, "job"));
   cluster.settle();
   EXPECT_TRUE(session->places.empty()) << "a job that was closed has started";
   ASSERT_EQ(session->failures.size(), 1u);
@@ -508,7 +543,7 @@ TEST(EngineClose, TheLauncherAndTheDaemonMayEndInOneTurn) {
       cluster.settle();
     }
     bool done = false;
-    cluster.engine(0).close_job("job");
+    cluster.engine(0).close_job(cluster.handle(0, "job"));
     cluster.engine(0).close_all(Status(Code::kShutDown, "stopped"), [&] { done = true; });
     cluster.settle();
     EXPECT_TRUE(cluster.run_until([&] { return done; }));
