@@ -168,6 +168,7 @@ void Bringup::start_daemons() {
                               }}));
     const Status started = daemons_.back()->start(sink_);
     if (!started.is_ok()) return fail("the daemon cannot be started: " + started.message());
+    events_.on_daemon_started(*daemons_.back());
   }
 }
 

@@ -40,6 +40,7 @@ class Bringup {
   struct Events {
     std::function<void(JobLayout)> on_ready;
     std::function<void(std::string)> on_failed;
+    std::function<void(const PrivateDaemon&)> on_daemon_started;
     // A private daemon has ended; `was_ready` is false if its failure to start was reported.
     std::function<void(const PrivateDaemon&, ExitStatus, bool was_ready)> on_daemon_exit;
     // For --verbose.

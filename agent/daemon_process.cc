@@ -71,6 +71,7 @@ std::vector<std::string> daemon_argv(const DaemonRequest& request, int ready_fd)
                                "--data-port", "0",
                                "--http-port", "0",
                                "--ready-fd", std::to_string(ready_fd),
+                               "--leash-fd", "0",
                                "--log-level", request.log_level};
   // clang-format on
   if (!request.cpus.empty()) out.insert(out.end(), {"--cpus", request.cpus});
@@ -92,6 +93,8 @@ PrivateDaemon::~PrivateDaemon() {
 Status PrivateDaemon::start(OutputSink& sink) {
   Result<Pipe> output = make_pipe();
   Result<Pipe> ready = make_pipe();
+  Result<Pipe> leash = make_pipe();
+  if (!leash.is_ok()) return leash.status();
   if (!output.is_ok()) return output.status();
   if (!ready.is_ok()) return ready.status();
   SpawnRequest spawn_request;
@@ -100,10 +103,12 @@ Status PrivateDaemon::start(OutputSink& sink) {
   if (request_.is_virtual) spawn_request.environment = {{"NCCL_HOSTID", request_.node_id}};
   spawn_request.stdout_fd = output.value().write_end.get();
   spawn_request.stderr_fd = output.value().write_end.get();
-  spawn_request.parent_death_signal = SIGTERM;
+  // Not SIGTERM at the launcher's death, which a leash tells better.
+  spawn_request.stdin_fd = leash.value().read_end.get();
   Result<Child> child = spawn(spawn_request);
   if (!child.is_ok()) return child.status();
   child_ = std::move(child).value();
+  leash_ = std::move(leash.value().write_end);
   is_running_ = true;
   output_ = std::make_unique<OutputPipe>(loop_, std::move(output.value().read_end),
                                          "[" + request_.node_id + "] ", sink, [] {});
@@ -167,7 +172,8 @@ void PrivateDaemon::on_exited() {
 }
 
 void PrivateDaemon::send_signal(int signal) {
-  if (is_running_) ::kill(child_.pid, signal);
+  leash_.reset();
+  if (is_running_ && signal != SIGTERM) ::kill(child_.pid, signal);
 }
 
 void PrivateDaemon::resume_output() {

@@ -65,6 +65,8 @@ class PrivateDaemon {
 
   // Its output goes to `sink`, prefixed by the node's id. on_ready follows if this is OK.
   Status start(OutputSink& sink);
+  // SIGTERM: lets go of its leash, which is how its launcher ends it (a signal may be meant for all
+  // processes of the job); else the signal.
   void send_signal(int signal);
   bool is_running() const { return is_running_; }
   pid_t pid() const { return child_.pid; }
@@ -84,6 +86,7 @@ class PrivateDaemon {
   const DaemonRequest request_;
   const Events events_;
   Child child_;
+  UniqueFd leash_;
   bool is_running_ = false;
   bool has_reported_ = false;
   boost::asio::posix::stream_descriptor exit_watch_;

@@ -50,9 +50,11 @@ Launcher::Launcher(Options options)
       timer_(loop_),
       drain_timer_(loop_),
       supervisor_(options_.grace_ms),
+      guardian_(loop_, options_.grace_ms, [this](const std::string& text) { perform(Say{text}); }),
       bringup_(loop_, gate_, options_, err_sink_ ? *err_sink_ : *out_sink_,
                {[this](JobLayout job) { on_layout(std::move(job)); },
                 [this](const std::string& text) { apply(supervisor_.on_start_failed(1, text)); },
+                [this](const PrivateDaemon& daemon) { guardian_.add_daemon(daemon.pid()); },
                 [this](const PrivateDaemon& daemon, ExitStatus status, bool was_ready) {
                   on_daemon_exit(daemon, status, was_ready);
                 },
@@ -81,6 +83,7 @@ int Launcher::run() {
   if (!is_ignored(SIGHUP)) signals_.add(SIGHUP);
   wait_for_signals();
   arm_start_timer();
+  guardian_.start();
   bringup_.start();
   loop_.run();
   return exit_code_;
@@ -171,8 +174,9 @@ bool Launcher::start_rank(const LocalNode& node, int local_rank,
       loop_, rank,
       RankProcess::Events{[this, rank](ExitStatus status) { on_rank_exit(rank, status); },
                           [this] { check_drained(); }});
-  const Environment environment =
+  Environment environment =
       rank_environment(job_, node.node_index, local_rank, node.socket, http_addresses);
+  environment.emplace_back(kLaunchVariable, guardian_.launch());
   const std::vector<int> cpus =
       node.rank_cpus.empty() ? std::vector<int>{} : node.rank_cpus[static_cast<size_t>(local_rank)];
   const Status started = process->start(options_.command, environment, cpus, options_.has_prefix,
@@ -181,6 +185,7 @@ bool Launcher::start_rank(const LocalNode& node, int local_rank,
     apply(supervisor_.on_start_failed(shell_code_of_spawn_failure(started), started.message()));
     return false;
   }
+  guardian_.add_group(process->pid());
   supervisor_.on_rank_started(rank, process->pid(), node.node_id);
   ranks_.push_back(std::move(process));
   return true;
@@ -196,6 +201,7 @@ void Launcher::on_rank_exit(Rank rank, const ExitStatus& status) {
 }
 
 void Launcher::on_daemon_exit(const PrivateDaemon& daemon, ExitStatus status, bool was_ready) {
+  guardian_.forget_daemon(daemon.pid());
   if (was_ready) apply(supervisor_.on_daemon_exit(daemon.node_id(), daemon.pid(), status));
   check_daemons();
 }
@@ -256,6 +262,42 @@ void Launcher::end_drain() {
   if (!is_draining_) return;
   is_draining_ = false;
   drain_timer_.cancel();
+  std::vector<Leftover> left = find_leftovers(rank_groups(), "");
+  if (left.empty() || options_.grace_ms == 0) return kill_leftover_groups();
+  perform(Say{"the ranks have ended and left " + std::to_string(left.size()) +
+              (left.size() == 1 ? " process" : " processes") + " running, " + list_of(left) +
+              ": SIGTERM, and SIGKILL after --grace"});
+  for (const auto& process : ranks_) process->send_signal(SIGTERM);
+  await_leftovers(std::move(left));
+}
+
+std::set<pid_t> Launcher::rank_groups() const {
+  std::set<pid_t> groups;
+  for (const auto& process : ranks_) groups.insert(process->pid());
+  return groups;
+}
+
+void Launcher::await_leftovers(std::vector<Leftover> leftovers) {
+  is_awaiting_leftovers_ = true;
+  leftover_count_ = leftovers.size();
+  drain_timer_.expires_after(std::chrono::milliseconds(options_.grace_ms));
+  drain_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) kill_leftover_groups();
+  });
+  for (Leftover& one : leftovers) {
+    auto& watch = leftover_watches_.emplace_back(
+        std::make_unique<boost::asio::posix::stream_descriptor>(loop_, one.pidfd.release()));
+    watch->async_wait(boost::asio::posix::descriptor_base::wait_read,
+                      [this](const boost::system::error_code& error) {
+                        if (!error && --leftover_count_ == 0) kill_leftover_groups();
+                      });
+  }
+}
+
+void Launcher::kill_leftover_groups() {
+  is_awaiting_leftovers_ = false;
+  drain_timer_.cancel();
+  leftover_watches_.clear();
   for (const auto& process : ranks_) {
     process->send_signal(SIGKILL);
     process->finish_output();
@@ -272,6 +314,7 @@ void Launcher::perform(const CloseLinks&) {
 }
 
 void Launcher::perform(const CancelLinks&) {
+  if (is_awaiting_leftovers_) kill_leftover_groups();
   for (const auto& link : links_) link->cancel();
 }
 
@@ -289,6 +332,13 @@ void Launcher::check_daemons() {
 
 void Launcher::perform(const Finish& action) {
   exit_code_ = action.exit_code;
+  // A job that has ended well may leave something in a session of its own on purpose.
+  const int killed = exit_code_ == 0 ? 0 : kill_leftovers({}, guardian_.launch());
+  if (killed > 0) {
+    perform(Say{"killed " + std::to_string(killed) +
+                (killed == 1 ? " process that a rank" : " processes that ranks") +
+                " had left outside of their groups"});
+  }
   loop_.stop();
 }
 

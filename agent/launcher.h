@@ -10,11 +10,14 @@
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include "agent/agent_link.h"
 #include "agent/bringup.h"
+#include "agent/guardian.h"
+#include "agent/leftovers.h"
 #include "agent/loop_gate.h"
 #include "agent/options.h"
 #include "agent/output.h"
@@ -58,7 +61,11 @@ class Launcher {
   void perform(const Finish& action);
 
   void check_drained();
+  // What ranks have left running in their groups is asked to end, then waited for.
   void end_drain();
+  std::set<pid_t> rank_groups() const;
+  void await_leftovers(std::vector<Leftover> leftovers);
+  void kill_leftover_groups();
   void check_daemons();
   void resume_output();
 
@@ -75,6 +82,7 @@ class Launcher {
   boost::asio::steady_timer drain_timer_;
   uint64_t timer_generation_ = 0;
   Supervisor supervisor_;
+  Guardian guardian_;
   Bringup bringup_;
   JobLayout job_;
   std::vector<std::unique_ptr<AgentLink>> links_;
@@ -84,6 +92,9 @@ class Launcher {
   std::deque<Action> pending_;
   bool is_performing_ = false;
   bool is_draining_ = false;
+  bool is_awaiting_leftovers_ = false;
+  std::vector<std::unique_ptr<boost::asio::posix::stream_descriptor>> leftover_watches_;
+  size_t leftover_count_ = 0;
   bool is_closing_links_ = false;
   bool is_stopping_daemons_ = false;
   int exit_code_ = 0;

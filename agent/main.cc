@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -10,13 +11,19 @@
 #include <unistd.h>
 
 #include "agent/agent_link.h"
+#include "agent/guardian.h"
 #include "agent/horovod_variables.h"
+#include "agent/init_process.h"
 #include "agent/launcher.h"
 #include "agent/options.h"
 #include "agent/plan_file.h"
 #include "agent/rank_registration.h"
+#include "daemon/base/threads.h"
 
 namespace {
+
+// As many as a launcher comes to, gRPC's included, which aborts where it gets none.
+constexpr int kThreads = 16;
 
 // Pipes must never get the numbers of the standard streams.
 void open_standard_streams() {
@@ -39,6 +46,8 @@ std::map<std::string, std::string> environment_map() {
 
 int main(int argc, char** argv) {
   open_standard_streams();
+  if (argc == 2 && std::string_view(argv[1]) == "--guardian") return rueda::agent::run_guardian();
+  rueda::agent::be_init_if_first();
   // A reader of the output that goes away does not end the job.
   ::signal(SIGPIPE, SIG_IGN);
   std::map<std::string, std::string> environment = environment_map();
@@ -49,8 +58,9 @@ int main(int argc, char** argv) {
     std::fprintf(parsed.is_error ? stderr : stdout, "%s\n", parsed.text.c_str());
     return parsed.exit_code;
   }
+  rueda::say_why_it_terminates("ruedarun");
+  rueda::agent::quiet_grpc();
   if (parsed.options->is_for_rank) {
-    rueda::agent::quiet_grpc();
     return rueda::agent::register_rank(*parsed.options, environment);
   }
   if (parsed.options->node_rank == 0) {
@@ -64,7 +74,11 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "ruedarun: %s\n", note.c_str());
   }
   for (const std::string& note : notes) std::fprintf(stderr, "ruedarun: %s\n", note.c_str());
-  rueda::agent::quiet_grpc();
+  const rueda::Status has_threads = rueda::check_thread_limit(kThreads);
+  if (!has_threads.is_ok()) {
+    std::fprintf(stderr, "ruedarun: %s\n", has_threads.message().c_str());
+    return 1;
+  }
   rueda::agent::Launcher launcher(std::move(*parsed.options));
   return launcher.run();
 }

@@ -43,9 +43,10 @@ std::vector<char*> pointers_to(std::vector<std::string>& strings) {
 }
 
 struct ChildPlan {
+  const char* program;
   char** argv;
   char** environment;
-  int null_fd;
+  int stdin_fd;
   int stdout_fd;
   int stderr_fd;
   int inherited_fd;
@@ -53,6 +54,7 @@ struct ChildPlan {
   int death_signal;
   int error_fd;
   pid_t parent;
+  bool has_own_session;
 };
 
 // Between fork and exec in a process with threads: async-signal-safe calls only.
@@ -62,7 +64,11 @@ struct ChildPlan {
     (void)!::write(plan.error_fd, &error, sizeof(error));
     ::_exit(127);
   };
-  ::setpgid(0, 0);
+  if (plan.has_own_session) {
+    ::setsid();
+  } else {
+    ::setpgid(0, 0);
+  }
   if (plan.death_signal != 0) {
     if (::prctl(PR_SET_PDEATHSIG, plan.death_signal) != 0) fail();
     // The parent may have died before the line above took hold.
@@ -75,7 +81,7 @@ struct ChildPlan {
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  if (::dup2(plan.null_fd, 0) < 0 || ::dup2(plan.stdout_fd, 1) < 0 ||
+  if (::dup2(plan.stdin_fd, 0) < 0 || ::dup2(plan.stdout_fd, 1) < 0 ||
       ::dup2(plan.stderr_fd, 2) < 0) {
     fail();
   }
@@ -84,7 +90,7 @@ struct ChildPlan {
   ::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
   if (plan.inherited_fd >= 0 && ::fcntl(plan.inherited_fd, F_SETFD, 0) != 0) fail();
   environ = plan.environment;
-  ::execvp(plan.argv[0], plan.argv);
+  ::execvp(plan.program, plan.argv);
   fail();
   __builtin_unreachable();
 }
@@ -144,16 +150,18 @@ Result<Child> spawn(const SpawnRequest& request) {
   std::vector<char*> argument_pointers = pointers_to(arguments);
   std::vector<char*> variable_pointers = pointers_to(variables);
   const cpu_set_t cpus = set_of(request.cpus);
-  const ChildPlan plan{argument_pointers.data(),
+  const ChildPlan plan{request.program.empty() ? arguments[0].c_str() : request.program.c_str(),
+                       argument_pointers.data(),
                        variable_pointers.data(),
-                       null.get(),
+                       request.stdin_fd >= 0 ? request.stdin_fd : null.get(),
                        request.stdout_fd >= 0 ? request.stdout_fd : null.get(),
                        request.stderr_fd >= 0 ? request.stderr_fd : null.get(),
                        request.inherited_fd,
                        request.cpus.empty() ? nullptr : &cpus,
                        request.parent_death_signal,
                        errors.value().write_end.get(),
-                       ::getpid()};
+                       ::getpid(),
+                       request.has_own_session};
   const pid_t pid = ::fork();
   if (pid < 0) return system_failure("starting \"" + request.argv[0] + "\"");
   if (pid == 0) run_child(plan);
@@ -161,7 +169,7 @@ Result<Child> spawn(const SpawnRequest& request) {
   Child child;
   child.pid = pid;
   // Also here, so that a signal to the group cannot come too early.
-  ::setpgid(pid, pid);
+  if (!request.has_own_session) ::setpgid(pid, pid);
   // glibc 2.36 declares pidfd_open() without C linkage.
   child.pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   const int pidfd_error = errno;

@@ -50,11 +50,13 @@ struct ExitStatus {
 };
 
 struct SpawnRequest {
-  // argv[0] is looked up on PATH.
+  // argv[0] is looked up on PATH, unless `program` is the file.
   std::vector<std::string> argv;
+  std::string program;
   // Added to this process's environment; same names replaced.
   std::vector<std::pair<std::string, std::string>> environment;
-  // What the child gets as its standard output and error; its standard input is /dev/null.
+  // What the child gets as its standard streams; -1: /dev/null.
+  int stdin_fd = -1;
   int stdout_fd = -1;
   int stderr_fd = -1;
   // Stays open in the child under the same number; -1: none. Everything else is closed.
@@ -63,6 +65,8 @@ struct SpawnRequest {
   std::vector<int> cpus;
   // Sent by the kernel to the child when the thread that spawned it ends.
   int parent_death_signal = 0;
+  // A session of its own, too: no signal of a terminal or to a group reaches it.
+  bool has_own_session = false;
 };
 
 struct Child {

@@ -270,7 +270,7 @@ class RankRegistration {
 
 int register_rank(const Options& options, const std::map<std::string, std::string>& environment) {
   // It ends with its parent, and must not end before it.
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_IGN);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) ::signal(signal, SIG_IGN);
   const Status status = RankRegistration(options, environment).run();
   if (status.is_ok()) return 0;
   std::printf("error: %s\n", status.message().c_str());

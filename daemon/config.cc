@@ -252,6 +252,9 @@ void define_rest(CLI::App& app, Config& config) {
       ->capture_default_str();
   app.add_option("--ready-fd", config.ready_fd,
                  "Write one line of JSON with the addresses there once the daemon serves");
+  app.add_option("--leash-fd", config.leash_fd,
+                 "End when the other end of this pipe is closed, and not on a signal that may be "
+                 "meant for all of a job");
   app.add_option(
          "--fault", config.fault,
          "Test hook: \"reduce\" makes every result wrong, \"clock:MS\" the clock of timelines")

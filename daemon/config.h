@@ -47,6 +47,7 @@ struct Config {
   std::string log_format = "text";
   std::string fault;  // test hook
   int ready_fd = -1;  // launchers read one line of JSON from it
+  int leash_fd = -1;  // of a private daemon: its launcher lives while it holds the other end
 };
 
 // The settings, or the exit code with which the program is to end (help, version, a bad flag: the

@@ -8,7 +8,9 @@
 #include <string_view>
 #include <thread>
 
+#include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <nlohmann/json.hpp>
@@ -18,6 +20,7 @@
 #include <unistd.h>
 
 #include "daemon/base/cpus.h"
+#include "daemon/base/threads.h"
 #include "daemon/config.h"
 #include "daemon/engine/awake_loop.h"
 #include "daemon/engine/engine.h"
@@ -31,6 +34,9 @@
 
 namespace rueda {
 namespace {
+
+// As many as a daemon comes to, gRPC's included, which aborts where it gets none.
+constexpr int kThreads = 16;
 
 // The value of this node's label; empty: it has none.
 std::string label(const Config& config, const std::string& key) {
@@ -133,7 +139,8 @@ class Daemon {
         metrics_({RUEDA_VERSION, config_.node_id, reduce::simd_target()}),
         data_loops_(make_data_loops(config_, metrics_, awake_loop_)),
         plane_(control_loop_, metrics_, {config_.node_id, random_number(), config_.timeout_ms}),
-        signals_(control_loop_, SIGTERM, SIGINT) {}
+        signals_(control_loop_, SIGTERM, SIGINT),
+        leash_(control_loop_) {}
 
   Status start();
   void run() { awake_loop_.run(); }
@@ -144,6 +151,9 @@ class Daemon {
   Status start_services();
   void refresh_session_metrics();
   void await_signal();
+  // Whether a signal that is meant for all processes of a job is not for this one.
+  bool passes_over(int signal);
+  void await_launchers_end();
   void say_ready();
   void stop(const char* why);
 
@@ -163,6 +173,9 @@ class Daemon {
   std::optional<service::GrpcServers> grpc_;
   std::unique_ptr<observe::HttpServer> http_;
   boost::asio::signal_set signals_;
+  boost::asio::posix::stream_descriptor leash_;
+  char leash_byte_ = 0;
+  bool has_passed_over_ = false;
   std::atomic<bool> ready_{false};
   std::thread stopper_;
   bool stopping_ = false;
@@ -234,6 +247,7 @@ Status Daemon::start_services() {
   info_.http_address = http.value();
 
   await_signal();
+  if (config_.leash_fd >= 0) await_launchers_end();
   grpc_->serve();  // it tells the addresses, all of which are known by now
   grpc_->set_serving(true);
   ready_ = true;
@@ -258,6 +272,7 @@ void Daemon::refresh_session_metrics() {
 void Daemon::await_signal() {
   signals_.async_wait([this](const boost::system::error_code& error, int signal) {
     if (error) return;
+    if (passes_over(signal)) return await_signal();
     if (stopping_) {
       spdlog::warn("stopping at once, on a second signal");
       std::_Exit(1);
@@ -265,6 +280,31 @@ void Daemon::await_signal() {
     stop(signal == SIGTERM ? "SIGTERM" : "SIGINT");
     await_signal();
   });
+}
+
+bool Daemon::passes_over(int signal) {
+  if (config_.leash_fd < 0) return false;
+  if (signal != SIGHUP && std::exchange(has_passed_over_, true)) return false;
+  if (!stopping_) {
+    spdlog::info(
+        "got {}: this daemon ends with its launcher, whose ranks may still save what they "
+        "have; SIGTERM once more stops it",
+        ::sigabbrev_np(signal));
+  }
+  return true;
+}
+
+void Daemon::await_launchers_end() {
+  signals_.add(SIGHUP);
+  boost::system::error_code error;
+  leash_.assign(config_.leash_fd, error);
+  if (error) spdlog::warn("--leash-fd {}: {}", config_.leash_fd, error.message());
+  if (error) return;
+  leash_.async_read_some(boost::asio::buffer(&leash_byte_, 1),
+                         [this](const boost::system::error_code& closed, size_t) {
+                           if (closed == boost::asio::error::operation_aborted) return;
+                           if (!stopping_) stop("its launcher has ended, or ended it");
+                         });
 }
 
 void Daemon::say_ready() {
@@ -326,6 +366,14 @@ int main(int argc, char** argv) {
   auto read = rueda::read_config(argc, argv);
   if (const int* code = std::get_if<int>(&read)) return *code;
   rueda::Config config = std::move(std::get<rueda::Config>(read));
+  rueda::say_why_it_terminates("ruedad");
+  // Batch systems may send them to all processes of a job.
+  ::signal(SIGUSR1, SIG_IGN);
+  ::signal(SIGUSR2, SIG_IGN);
+  if (const rueda::Status room = rueda::check_thread_limit(rueda::kThreads); !room.is_ok()) {
+    std::cerr << "ruedad: " << room.message() << '\n';
+    return 1;
+  }
   rueda::set_up_logging(config.log_level, config.log_format);
   const std::string node_id = config.node_id;
   if (!config.cpus.empty()) {

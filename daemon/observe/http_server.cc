@@ -252,6 +252,11 @@ class BeastHttpServer final : public HttpServer {
     if (!error) acceptor_->bind(endpoint, error);
     if (!error) acceptor_->listen(asio::socket_base::max_listen_connections, error);
     if (!error) return Status::ok();
+    if (error == asio::error::address_in_use && parsed.port == "0") {
+      return Status(Code::kResourceExhausted,
+                    "no port for HTTP is left on " + parsed.host +
+                        ": see \"ss -s\" and net.ipv4.ip_local_port_range");
+    }
     if (error == asio::error::address_in_use) {
       return Status(Code::kResourceExhausted,
                     "HTTP port " + parsed.port + " on " + parsed.host +

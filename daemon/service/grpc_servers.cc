@@ -1,9 +1,11 @@
 #include "daemon/service/grpc_servers.h"
 
 #include <chrono>
+#include <cstdlib>
 
 #include <fcntl.h>
 #include <grpc/grpc.h>
+#include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/server_posix.h>
 
@@ -42,6 +44,8 @@ GrpcServers::GrpcServers(const engine::Poster& control_loop, engine::Engine& eng
   // Held for good: whoever lets go of gRPC last joins its threads, and that may be one of them,
   // where a stream ends.
   ::grpc_init();
+  // What matters of it, this daemon says itself; with $GRPC_VERBOSITY gRPC speaks.
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
 }
 
 void GrpcServers::prepare(Served& served, grpc::ServerBuilder& builder) {
@@ -73,6 +77,12 @@ Result<std::string> GrpcServers::bind(const std::string& host, int port) {
   network.RegisterService(&network_admin_.grpc_service());
   prepare(network_, network);
   if (!network_.server || bound == 0) {
+    if (port == 0) {
+      return Status(Code::kUnavailable,
+                    "cannot listen on " + shown +
+                        ": it is no address of this machine (--listen-host), or no port is left: "
+                        "see \"ss -s\" and net.ipv4.ip_local_port_range");
+    }
     return Status(Code::kUnavailable, "cannot listen on control address " + address +
                                           ": the port is taken or the address is not this "
                                           "machine's; choose another with --control-port or "

@@ -37,8 +37,8 @@ TEST(DaemonProcess, PutsTheUsersFlagsLast) {
               testing::ElementsAre("/x/ruedad", "--private", "--node-id", "n0", "--socket", "@s",
                                    "--listen-host", "0.0.0.0", "--advertise-host", "10.0.0.1",
                                    "--control-port", "0", "--data-port", "0", "--http-port", "0",
-                                   "--ready-fd", "7", "--log-level", "warn", "--cpus", "0,2",
-                                   "--fusion-threshold=1"));
+                                   "--ready-fd", "7", "--leash-fd", "0", "--log-level", "warn",
+                                   "--cpus", "0,2", "--fusion-threshold=1"));
 }
 
 TEST(DaemonProcess, NamesAMissingRuedad) {

@@ -78,8 +78,7 @@ int run_worker(UniqueFd socket, OpenDevice open) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::prctl(PR_SET_NAME, "ruedad-gpu");
   // What ends the daemon may be meant for all of its processes, but the daemon ends its jobs first.
-  ::signal(SIGINT, SIG_IGN);
-  ::signal(SIGTERM, SIG_IGN);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) ::signal(signal, SIG_IGN);
   // What training asks for its own processes is inherited: that all streams share one queue, or
   // that each launch is waited for. Here streams wait for counters, and nothing may wait behind
   // them.

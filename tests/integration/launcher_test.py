@@ -1,0 +1,179 @@
+#!/usr/bin/python3
+"""What a launcher leaves behind when it is killed or ends, what signals to all of its processes do, and how it finds others:
+real processes, in namespaces where names, process ids or routes must be other ones."""
+
+import os
+import shutil
+import signal
+import subprocess
+import unittest
+
+import harness
+from harness import IntegrationTest, PYTHON, rank, wait_until
+
+
+def can_unshare(*flags):
+    tool = shutil.which("unshare")
+    return tool is not None and subprocess.run([tool, *flags, "true"], capture_output=True, check=False).returncode == 0
+
+
+needs_mounts = unittest.skipUnless(can_unshare("--mount"), "mount namespaces are not allowed here (run as root)")
+needs_pids = unittest.skipUnless(can_unshare("--pid", "--fork", "--mount-proc"),
+                                 "PID namespaces are not allowed here (run as root)")
+
+# What training does: a shell around it, a child in the background, forked workers, and one that has left for a session of its own.
+FAMILY = """
+setsid sleep 1000 &
+sleep 1000 &
+python="{python}"
+"$python" -c 'import os, time
+for _ in range(3):
+    if os.fork() == 0:
+        time.sleep(1000)
+print("up", flush=True)
+while True: pass'
+echo never
+""".format(python=PYTHON)
+
+SAVES = """
+import signal, sys
+import numpy
+import rueda
+
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+signal.signal(signal.SIGUSR1, lambda *_: print("warned", flush=True))
+rueda.init()
+print("up", flush=True)
+while not rueda.allreduce(numpy.array([len(asked)], numpy.float32), name="asked", op=rueda.Sum)[0]:
+    pass
+# All have left after the same step: what they still do together works.
+rueda.allreduce(numpy.ones(1000, numpy.float32), name="last")
+print("saved", flush=True)
+rueda.shutdown()
+"""
+
+REAPED = """
+import os, subprocess, time
+
+for _ in range(30):  # orphans that end
+    subprocess.run(["/bin/sh", "-c", "sleep 0.1 & exit"])
+def zombies():
+    found = 0
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat") as file:
+                found += file.read().rsplit(")", 1)[1].split()[0] == "Z"
+        except OSError:
+            pass
+    return found
+def orphans():
+    return int(subprocess.run(["pgrep", "-cx", "sleep"], capture_output=True, text=True).stdout or 0)
+deadline = time.monotonic() + 30
+while (orphans() or zombies()) and time.monotonic() < deadline:
+    time.sleep(0.05)
+print("zombies", zombies(), flush=True)
+"""
+
+
+class LauncherTest(IntegrationTest):
+
+    def names(self):
+        return [line.split()[0] for _, line in self.processes() if line]
+
+    def start_family(self, *flags):
+        run = self.ruedarun("-np", "2", "--virtual-nodes", "2", "--grace", "2", *flags, "/bin/sh", "-c", FAMILY)
+        run.wait_for(r"\[0\] up")
+        run.wait_for(r"\[1\] up")
+        # Two shells with seven processes each, the launcher, its guardian, two daemons.
+        self.assertGreaterEqual(len(self.processes()), 2 * 7 + 4, self.processes())
+        return run
+
+    def pid_of(self, name):
+        return next(pid for pid, line in self.processes() if line.split()[0].endswith(name))
+
+    def test_nothing_outlives_a_launcher_that_is_killed(self):
+        run = self.start_family()
+        run.send(signal.SIGKILL)
+        self.assertEqual(run.exit_code(), -signal.SIGKILL)
+        self.assert_nothing_left()
+        self.assertRegex(run.output(), r"the launcher \(pid \d+\) was killed; killed what it left: \d+ processes of its ranks, "
+                                       r"0 daemons")
+
+    def test_a_daemon_that_hangs_goes_with_its_launcher(self):
+        hanging = os.path.join(self.folder, "hanging")
+        with open(hanging, "w", encoding="utf-8") as file:
+            file.write(f"#!{PYTHON}\nimport signal\nfor number in (1, 2, 15):\n    signal.signal(number, signal.SIG_IGN)\n"
+                       "print('hangs', flush=True)\nwhile True:\n    signal.pause()\n")
+        os.chmod(hanging, 0o755)
+        run = self.ruedarun("--ruedad", hanging, "--grace", "0.1", "true")
+        run.wait_for("hangs")
+        run.send(signal.SIGKILL)
+        self.assertEqual(run.exit_code(), -signal.SIGKILL)
+        self.assert_nothing_left()
+        self.assertIn("0 processes of its ranks, 1 daemons", run.output())
+
+    def test_a_guardian_that_is_killed_is_started_again(self):
+        run = self.start_family()
+        first = self.pid_of("rueda-guardian")
+        os.kill(first, signal.SIGKILL)
+        self.assertTrue(wait_until(lambda: "rueda-guardian" in self.names() and self.pid_of("rueda-guardian") != first))
+        run.send(signal.SIGKILL)
+        self.assertEqual(run.exit_code(), -signal.SIGKILL)
+        self.assert_nothing_left()
+
+    def test_a_job_that_failed_leaves_nothing_in_other_sessions(self):
+        run = self.start_family()
+        run.send(signal.SIGTERM)
+        self.assertEqual(run.exit_code(), 143, run.output())
+        self.assert_nothing_left()
+        self.assertRegex(run.output(), "killed 2 processes that ranks had left outside of their groups")
+
+    def test_what_a_rank_leaves_is_asked_to_end_first(self):
+        script = "(trap 'echo uploaded; exit' TERM; echo left; while :; do sleep 0.05; done) & setsid sleep 1000 & sleep 0.3"
+        run = self.ruedarun("--grace", "60", "/bin/sh", "-c", script)
+        self.assertEqual(run.exit_code(), 0, run.output())
+        self.assertRegex(run.output(), r"the ranks have ended and left \d process(es)? running, \d+ \(.*\): SIGTERM, and")
+        self.assertIn("[0] uploaded", run.output())
+        # Its own session says that it is to stay.
+        (pid, line), = self.processes()
+        self.assertIn("sleep 1000", line)
+        os.kill(pid, signal.SIGKILL)
+
+    def test_ranks_save_after_a_signal_to_all_processes(self):
+        run = self.ruedarun("-np", "2", "--virtual-nodes", "2", "--grace", "60", PYTHON, "-c", SAVES)
+        run.wait_for(r"\[0\] up")
+        run.wait_for(r"\[1\] up")
+        for number in (signal.SIGUSR1, signal.SIGTERM):
+            for pid, _ in self.processes():
+                os.kill(pid, number)
+            if number == signal.SIGUSR1:
+                run.wait_for(r"\[0\] warned")
+                run.wait_for(r"\[1\] warned")
+        self.assertEqual(run.exit_code(), 143, run.output())
+        run.wait_for(r"\[0\] saved")
+        run.wait_for(r"\[1\] saved")
+        self.assertNotIn("was stopped", run.output())
+
+    @needs_pids
+    def test_process_1_reaps_orphans(self):
+        run = self.start(["unshare", "--pid", "--fork", "--mount-proc", harness.program("ruedarun"), PYTHON, "-c", REAPED])
+        self.assertEqual(run.exit_code(), 0, run.output())
+        self.assertIn("[0] zombies 0", run.output())
+
+    @needs_pids
+    def test_process_1_passes_signals_and_exit_codes_on(self):
+        inside = ["unshare", "--pid", "--fork", "--mount-proc", harness.program("ruedarun")]
+        self.assertEqual(self.start([*inside, "/bin/sh", "-c", "exit 7"]).exit_code(), 7)
+        run = self.start([*inside, "/bin/sh", "-c", "trap 'echo told; exit 0' TERM; echo up; while :; do sleep 0.05; done"])
+        run.wait_for(r"\[0\] up")
+        first = next(pid for pid, line in self.processes()
+                     if "ruedarun" in line and "unshare" not in line and harness.read_text(f"/proc/{pid}/status").split(
+                         "NSpid:")[1].split("\n")[0].split()[-1] == "1")
+        os.kill(first, signal.SIGTERM)
+        self.assertEqual(run.exit_code(), 143, run.output())
+        self.assertIn("[0] told", run.output())
+
+
+if __name__ == "__main__":
+    harness.main()
