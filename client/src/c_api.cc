@@ -227,6 +227,19 @@ int rueda_free(void* memory) {
   });
 }
 
+void* rueda_dlpack(void* memory, size_t bytes) {
+  void* tensor = nullptr;
+  (void)guarded([&]() -> Status {
+    Result<void*> shared = share_memory(memory, bytes);
+    if (!shared.is_ok()) return shared.status();
+    tensor = shared.value();
+    return Status::ok();
+  });
+  return tensor;
+}
+
+int rueda_dlpack_count(const void* memory) { return shares_of_memory(memory); }
+
 int rueda_allreduce_async(const rueda_tensor* tensor, const rueda_reduce_options* options,
                           rueda_handle* handle) {
   return with_session([&](Session& session) {

@@ -19,5 +19,8 @@ bool is_forked_child();
 
 // rueda_free, which works after a shutdown too.
 Status free_memory(void* memory);
+// Likewise. A block that is shared has tensors of DLPack that own it besides.
+Result<void*> share_memory(void* memory, size_t bytes);
+int shares_of_memory(const void* memory);
 
 }  // namespace rueda::client

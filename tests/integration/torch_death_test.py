@@ -34,6 +34,15 @@ class TorchDeathTest(IntegrationTest):
                 run = self.run_until_death("synchronize", nodes)
                 run.wait_for(r"^\[2\] all others wait: True; done: False")
 
+    def test_an_error_in_backward_ends_the_process_and_the_job(self):
+        """PyTorch 1.13 frees the graph when Python has ended: memory that asked for Python's lock then hung for ever."""
+        for how, error in (("one_backward_too_many", "backward_passes_per_step"), ("a_hook_of_the_users", "no number"),
+                           ("in_ddp", "no number")):
+            with self.subTest(how):
+                run = self.ruedarun("-np", "2", "--virtual-nodes", "2", PYTHON, os.path.join(FOLDER, "torch_raises.py"), how)
+                self.assertNotEqual(run.exit_code(), 0, run.output())
+                self.assertRegex(run.output(), rf"\[1\] \w+Error: .*{error}")
+
 
 if __name__ == "__main__":
     harness.main()

@@ -123,6 +123,13 @@ RUEDA_API void* rueda_alloc(size_t bytes);
 /* RUEDA_ERR_INVALID_ARGUMENT while an operation uses the memory. Works after rueda_shutdown too.
  * NULL is fine. */
 RUEDA_API int rueda_free(void* memory);
+/* The first `bytes` of a block as a tensor of DLPack: a DLManagedTensor of uint8 and one dimension,
+ * for an array library to take over. It owns the block, too, which ends when rueda_free and the
+ * deleter of each of its tensors have been called. The deleter may be called from any thread and at
+ * any time, also when the interpreter of a language has ended: it needs none. NULL on error. */
+RUEDA_API void* rueda_dlpack(void* memory, size_t bytes);
+/* How many tensors of DLPack own the block. */
+RUEDA_API int rueda_dlpack_count(const void* memory);
 
 typedef struct rueda_tensor {
   const char* name;     /* the same on all ranks; at most 255 bytes */

@@ -73,6 +73,8 @@ _SIGNATURES = {
     "rueda_version": (c_char_p, []),
     "rueda_alloc": (c_void_p, [c_size_t]),
     "rueda_free": (c_int, [c_void_p]),
+    "rueda_dlpack": (c_void_p, [c_void_p, c_size_t]),
+    "rueda_dlpack_count": (c_int, [c_void_p]),
     "rueda_allreduce_async": (c_int, [POINTER(Tensor), POINTER(ReduceOptions), POINTER(c_uint64)]),
     "rueda_grouped_allreduce_async": (c_int, [c_char_p, POINTER(Tensor), c_size_t,
                                               POINTER(ReduceOptions), POINTER(c_uint64)]),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 import warnings
 import weakref
 from typing import Any, Callable, List, Optional, Sequence
@@ -25,7 +24,7 @@ from ._compression import Compression
 from ._errors import HorovodInternalError, horovod_error
 from ._reductions import options_of
 from ._sparse import sparse_allreduce_async
-from ._tensors import CODE_OF, c_tensor, dims_of, memory_in_arena, tensor_of
+from ._tensors import CODE_OF, c_tensor, dims_of, is_shared, memory_in_arena, tensor_of
 
 
 _WIRE_DTYPES = {Compression.fp16: "float16", Compression.bf16: "bfloat16"}
@@ -49,12 +48,9 @@ class Settings:
     postscale_factor: float
     process_set: ProcessSet
     sparse_as_dense: bool
+    takes_sparse_alone: bool = False  # the optimizer: a gradient that was made dense becomes sparse again
     zero_copy: bool = dataclasses.field(default_factory=lambda: is_switched_on("RUEDA_TORCH_ZERO_COPY", True))
     overlap: bool = dataclasses.field(default_factory=lambda: is_switched_on("RUEDA_TORCH_OVERLAP", True))
-
-
-# Of Gradient._memory, while no tensor shares it: its attribute, and the argument of getrefcount().
-_UNSHARED = 2
 
 
 class Gradient:
@@ -100,13 +96,11 @@ class Gradient:
             self._is_frozen, self._before = True, parameter.grad
             parameter.grad = None
         if parameter.grad is None:
+            dims = self.unit.sparse_dims(self)
             if self.put_zeros():
                 pass
-            elif self.sparse_dims is not None:
-                values = torch.zeros((0, *parameter.shape[self.sparse_dims:]), dtype=parameter.dtype,
-                                     device=parameter.device)
-                indices = torch.zeros((self.sparse_dims, 0), dtype=torch.int64, device=parameter.device)
-                parameter.grad = torch.sparse_coo_tensor(indices, values, parameter.shape)
+            elif dims is not None:
+                parameter.grad = _sparse_zeros(parameter, dims)
             else:
                 parameter.grad = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
         assert parameter.grad is not None
@@ -118,6 +112,11 @@ class Gradient:
         if self._is_frozen:
             self.parameter.grad = self._before
             self._is_frozen, self._before = False, None
+
+    def make_sparse(self) -> None:
+        grad = self.parameter.grad
+        if grad is not None and not grad.is_sparse:
+            self.parameter.grad = grad.to_sparse(self.sparse_dims or 1)
 
     def is_in_arena(self) -> bool:
         """Whether p.grad is what it was set to, and that is still the arena's memory: `p.grad.data = ...` keeps the object."""
@@ -150,7 +149,7 @@ class Gradient:
         if self._memory is None:
             return False
         bytes_wanted = parameter.numel() * parameter.element_size()
-        if sys.getrefcount(self._memory) > _UNSHARED or self._memory.nbytes != bytes_wanted:
+        if is_shared(self._memory) or self._memory.nbytes != bytes_wanted:
             self._memory = None
             return False
         self.in_arena = tensor_of(self._memory, parameter.shape, parameter.dtype)
@@ -188,6 +187,12 @@ def _as_reals(value: Any) -> torch.Tensor:
     return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
 
 
+def _sparse_zeros(like: torch.Tensor, dims: int) -> torch.Tensor:
+    values = torch.zeros((0, *like.shape[dims:]), dtype=like.dtype, device=like.device)
+    indices = torch.zeros((dims, 0), dtype=torch.int64, device=like.device)
+    return torch.sparse_coo_tensor(indices, values, like.shape)
+
+
 class Unit:
     """Gradients that are reduced together: one, or a group."""
 
@@ -201,6 +206,12 @@ class Unit:
         self._finish: List[Callable[[], None]] = []  # of what is under way otherwise
         self._is_done: List[Callable[[], bool]] = []
         self.is_under_way = False
+
+    def sparse_dims(self, gradient: Gradient) -> Optional[int]:
+        """Of what is submitted where none was computed; None: it is dense."""
+        if self._settings.sparse_as_dense:
+            return None
+        return gradient.sparse_dims or (1 if self._settings.takes_sparse_alone else None)
 
     def begin(self) -> None:
         """Submits the gradients. HorovodInternalError when the daemon refuses."""
@@ -216,6 +227,7 @@ class Unit:
         for gradient in self.gradients:
             value = gradient.fill()
             if value.is_sparse and self._settings.sparse_as_dense:
+                gradient.sparse_dims = value.sparse_dim()
                 gradient.parameter.grad = value.to_dense()
             elif value.is_sparse:
                 self._begin_sparse(gradient, value)
@@ -240,6 +252,8 @@ class Unit:
         finally:
             for gradient in self.gradients:
                 gradient.give_back()
+                if self._settings.sparse_as_dense and self._settings.takes_sparse_alone:
+                    gradient.make_sparse()
 
     def _wait(self) -> None:
         if self._submitted is not None:
@@ -330,6 +344,9 @@ class Unit:
         self._is_done.append(lambda: _ops.poll(handle))
 
     def _begin_sparse(self, gradient: Gradient, value: torch.Tensor) -> None:
+        dims = self.sparse_dims(gradient)
+        if value._nnz() == 0 and dims is not None:
+            value = _sparse_zeros(value, dims)  # zero_grad() of PyTorch 1.13 leaves more of them
         gradient.sparse_dims = value.sparse_dim()
         handle = sparse_allreduce_async(value, gradient.name, self._settings.op, self._settings.process_set)
 

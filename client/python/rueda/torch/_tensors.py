@@ -8,10 +8,11 @@ from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
 import torch
+from torch.utils.dlpack import from_dlpack
 
 from .. import _library
 from .._dtypes import CODES
-from .._errors import error_for
+from .._errors import INVALID_ARGUMENT, error_for
 from .._library import Tensor, byref
 from .._memory import empty
 from .._operations import Pending, register_pending
@@ -22,6 +23,13 @@ CODE_OF = {torch.float32: CODES["float32"], torch.float64: CODES["float64"], tor
            torch.bfloat16: CODES["bfloat16"], torch.int32: CODES["int32"], torch.int64: CODES["int64"],
            torch.int8: CODES["int8"], torch.uint8: CODES["uint8"], torch.bool: CODES["bool"]}
 MOST_DIMENSIONS = 8
+
+# What PyTorch's tensors of the arena's memory own is DLPack's: it ends without Python's lock. After an exception in a hook of
+# backward(), PyTorch 1.13 frees tensors when the process has ended Python, and whoever asks for the lock then hangs.
+_CAPSULE_NAME = b"dltensor"
+_capsule_of = ctypes.pythonapi.PyCapsule_New
+_capsule_of.restype, _capsule_of.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
 # From here on a result lives in the arena: one copy instead of two. Below, PyTorch's allocator is faster.
 _ARENA_RESULT_BYTES = 64 * 1024
 
@@ -68,7 +76,15 @@ def tensor_of(memory: np.ndarray, shape: Sequence[int], dtype: torch.dtype) -> t
     """A tensor of these bytes, which it refers to as long as it, or a view of it, lives."""
     if memory.nbytes == 0:
         return torch.empty(tuple(shape), dtype=dtype)
-    return torch.from_numpy(memory).view(dtype).view(tuple(shape))
+    managed = _library.load().rueda_dlpack(memory.ctypes.data, memory.nbytes)
+    if not managed:
+        raise error_for(INVALID_ARGUMENT, _library.last_error())
+    return from_dlpack(_capsule_of(managed, _CAPSULE_NAME, None)).view(dtype).view(tuple(shape))
+
+
+def is_shared(memory: np.ndarray) -> bool:
+    """Whether there is a tensor of it, or a view of one."""
+    return bool(_library.load().rueda_dlpack_count(memory.ctypes.data) > 0)
 
 
 def result_of(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
