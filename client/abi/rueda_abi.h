@@ -203,8 +203,8 @@ typedef struct rueda_abi_counts {
 } rueda_abi_counts;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_counts) == 4096);
 
-/* The tensor, which has counts, will not be submitted again under this id, which may come again; no
- * submission of it is on its way. */
+/* The tensor, which no declared plan has, will not be submitted again under this id, which may come
+ * again; no submission of it is on its way. */
 typedef struct rueda_abi_forget {
   uint32_t tensor_id;
   uint32_t reserved;

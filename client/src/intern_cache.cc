@@ -1,6 +1,12 @@
 #include "client/src/tensor.h"
 
 namespace rueda::client {
+namespace {
+
+// Of those that may be forgotten, so many are looked at, at a time: what is held is not.
+constexpr int kMostLooks = 16;
+
+}  // namespace
 
 Result<uint32_t> InternCache::id_of(const rueda_abi_intern& descriptor,
                                     std::span<const int64_t> counts) {
@@ -10,45 +16,50 @@ Result<uint32_t> InternCache::id_of(const rueda_abi_intern& descriptor,
   key_.append(descriptor.name).push_back('\0');
   key_.append(descriptor.group).push_back('\0');
   key_.append(reinterpret_cast<const char*>(counts.data()), counts.size_bytes());
+  Order& order = counts.empty() ? without_counts_ : with_counts_;
   const auto known = ids_.find(key_);
   if (known != ids_.end()) {
-    if (counts.empty()) return known->second;
-    with_counts_.splice(with_counts_.end(), with_counts_, with_counts_by_id_.at(known->second));
-    std::lock_guard users_lock(users_mutex_);
-    ++users_[known->second];
-    return known->second;
+    order.splice(order.end(), order, known->second);
+    hold(known->second->id);
+    return known->second->id;
   }
-  if (!counts.empty() && with_counts_.size() >= kMostWithCounts) forget_oldest();
+  if (order.size() >= (counts.empty() ? kMost : kMostWithCounts)) forget_oldest(order);
   Result<uint32_t> id = intern_(descriptor, counts);
   if (!id.is_ok()) return id;
-  ids_.emplace(key_, id.value());
-  if (counts.empty()) return id;
-  with_counts_.push_back({key_, id.value()});
-  with_counts_by_id_[id.value()] = std::prev(with_counts_.end());
-  std::lock_guard users_lock(users_mutex_);
-  ++users_[id.value()];
+  const auto added = ids_.emplace(key_, order.end()).first;
+  added->second = order.insert(order.end(), {&added->first, id.value()});
+  hold(id.value());
   return id;
 }
 
+void InternCache::hold(uint32_t id) {
+  std::lock_guard lock(held_mutex_);
+  if (held_.size() <= id) held_.resize(id + 1);
+  ++held_[id];
+}
+
 void InternCache::release(uint32_t id) {
-  std::lock_guard lock(users_mutex_);
-  const auto users = users_.find(id);
-  if (--users->second == 0) users_.erase(users);
+  std::lock_guard lock(held_mutex_);
+  --held_[id];
 }
 
-bool InternCache::is_used(uint32_t id) {
-  std::lock_guard lock(users_mutex_);
-  return users_.contains(id);
+bool InternCache::is_held(uint32_t id) {
+  std::lock_guard lock(held_mutex_);
+  return held_[id] > 0;
 }
 
-void InternCache::forget_oldest() {
-  const auto oldest = std::find_if(with_counts_.begin(), with_counts_.end(),
-                                   [&](const WithCounts& entry) { return !is_used(entry.id); });
-  if (oldest == with_counts_.end()) return;  // all in use: as many as may be in flight
-  if (!forget_(oldest->id).is_ok()) return;  // the session is over, and says so
-  ids_.erase(oldest->key);
-  with_counts_by_id_.erase(oldest->id);
-  with_counts_.erase(oldest);
+void InternCache::forget_oldest(Order& order) {
+  for (int looks = 0; looks < kMostLooks && !order.empty(); ++looks) {
+    const auto oldest = order.begin();
+    if (is_held(oldest->id)) {
+      order.splice(order.end(), order, oldest);
+      continue;
+    }
+    if (!forget_(oldest->id).is_ok()) return;  // the session is over, and says so
+    ids_.erase(*oldest->key);
+    order.erase(oldest);
+    return;
+  }
 }
 
 }  // namespace rueda::client

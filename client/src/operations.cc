@@ -28,7 +28,7 @@ void Session::Operation::begin(Handle& of) {
   output_bytes = bytes = 0;
   arena_data[0] = arena_data[1] = nullptr;
   on_device = {};
-  is_done = is_ok = is_on_device = is_result_on_own_stream = false;
+  is_done = is_ok = is_on_device = is_result_on_own_stream = holds_tensor = false;
   stream_wait = 0;
 }
 
@@ -37,7 +37,7 @@ Status Session::prepare(const TensorRequest& request, Operation& operation) {
   Result<uint32_t> id = interned_->id_of(request.descriptor, request.counts);
   if (!id.is_ok()) return id.status();
   operation.record.tensor_id = id.value();
-  if (!request.counts.empty()) operation.handle->uses_counts = true;
+  operation.holds_tensor = operation.handle->holds_tensors = true;
 
   // An address that no element may have can only be copied from.
   auto locate = [&](const std::byte* data, size_t bytes) -> Result<std::optional<Place>> {
@@ -169,14 +169,30 @@ Result<rueda_handle> Session::submit(const std::vector<TensorRequest>& requests)
     const bool is_allreduce =
         requests[i].descriptor.kind == static_cast<uint8_t>(CollectiveKind::kAllreduce);
     Operation& operation = handle.operations[i];
-    operation.name = *names_.emplace(requests[i].name()).first;
+    operation.name = kept_name_locked(requests[i].name());
     handle.is_staged |= operation.staging != nullptr;
     if (!is_allreduce || operation.staging != nullptr) continue;
     if ((operation.record.flags & RUEDA_ABI_FLAG_COPIED_IN) != 0) continue;
-    repeats_.remember(requests[i], operation.record, frees);
+    const uint32_t id = operation.record.tensor_id;
+    const std::optional<uint32_t> before = repeats_.remember(requests[i], operation.record, frees);
+    if (before == id) continue;
+    interned_->hold(id);
+    if (before) handle.outdated.push_back(*before);
   }
   const bool is_join = requests[0].descriptor.kind == static_cast<uint8_t>(CollectiveKind::kJoin);
   return is_join ? push_behind_locked(handle) : push_locked(handle);
+}
+
+std::string_view Session::kept_name_locked(std::string_view name) {
+  if (names_.size() >= names_swept_at_) {
+    std::unordered_set<const char*> used;
+    for (const auto& handle : handles_) {
+      for (const Operation& operation : handle->operations) used.insert(operation.name.data());
+    }
+    std::erase_if(names_, [&used](const std::string& kept) { return !used.contains(kept.data()); });
+    names_swept_at_ = std::max(InternCache::kMost, 2 * names_.size());
+  }
+  return *names_.emplace(name).first;
 }
 
 Status Session::wait_for_room(Lock& lock, size_t operations) {
@@ -280,7 +296,7 @@ Session::Handle& Session::take_handle_locked(size_t operations) {
   Handle& handle = *free_handles_.back();
   free_handles_.pop_back();
   handle.id = ++handles_taken_ << kPlaceBits | handle.place;
-  handle.is_abandoned = handle.is_staged = handle.uses_counts = false;
+  handle.is_abandoned = handle.is_staged = handle.holds_tensors = false;
   handle.copied_in_bytes = 0;
   handle.pending = operations;
   handle.error = Status::ok();
@@ -289,7 +305,13 @@ Session::Handle& Session::take_handle_locked(size_t operations) {
   return handle;
 }
 void Session::give_handle_locked(Handle& handle) {
-  if (handle.uses_counts) interned_->release(handle.operations.front().record.tensor_id);
+  if (handle.holds_tensors) {
+    for (const Operation& operation : handle.operations) {
+      if (operation.holds_tensor) interned_->release(operation.record.tensor_id);
+    }
+  }
+  for (const uint32_t id : handle.outdated) interned_->release(id);
+  handle.outdated.clear();
   handle.id = 0;
   free_handles_.push_back(&handle);
 }

@@ -64,10 +64,13 @@ void Repeats::fetch_ahead(Entry& entry) {
   if (entry.soon_ != nullptr) entry.soon_->prefetch();
 }
 
-void Repeats::remember(const TensorRequest& request, const rueda_abi_submission& record,
-                       uint64_t frees) {
+std::optional<uint32_t> Repeats::remember(const TensorRequest& request,
+                                          const rueda_abi_submission& record, uint64_t frees) {
   const rueda_abi_intern& asked = request.descriptor;
-  Entry& entry = entries_[asked.name];
+  const auto [place, is_new] = entries_.try_emplace(asked.name);
+  Entry& entry = place->second;
+  const std::optional<uint32_t> before =
+      is_new ? std::nullopt : std::optional<uint32_t>(entry.record_.tensor_id);
   entry.name_bytes_ = request.name().size();
   std::memcpy(entry.name_, asked.name, sizeof(entry.name_));
   entry.record_ = record;
@@ -87,6 +90,7 @@ void Repeats::remember(const TensorRequest& request, const rueda_abi_submission&
   entry.group_size_ = asked.group_size;
   if (last_ != nullptr) last_->next_ = &entry;
   last_ = &entry;
+  return before;
 }
 
 }  // namespace rueda::client

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -60,8 +61,9 @@ class Repeats {
   // 0: not grouped.
   const Entry* find(const rueda_tensor& tensor, const rueda_reduce_options* options,
                     std::string_view group, size_t group_size);
-  // In place of what was remembered under the name.
-  void remember(const TensorRequest& request, const rueda_abi_submission& record, uint64_t frees);
+  // In place of what was remembered under the name: the id that its tensor had.
+  std::optional<uint32_t> remember(const TensorRequest& request, const rueda_abi_submission& record,
+                                   uint64_t frees);
 
  private:
   // So far ahead memory is fetched: a step's entries are more than a cache holds.

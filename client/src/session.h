@@ -106,7 +106,7 @@ class Session {
   // One submission on its way.
   struct Operation {
     Handle* handle = nullptr;
-    std::string_view name;  // lives as long as the session
+    std::string_view name;  // lives as long as it is in flight
     rueda_abi_submission record{};
     std::byte* staging = nullptr;       // block of the allocator, freed at the end
     const std::byte* result = nullptr;  // in it
@@ -122,7 +122,8 @@ class Session {
     bool is_done = false;
     bool is_ok = false;
     bool is_on_device = false;
-    uint64_t stream_wait = 0;  // its number in stream_waits_, while a stream waits for it
+    bool holds_tensor = false;  // the record's, which is to be released
+    uint64_t stream_wait = 0;   // its number in stream_waits_, while a stream waits for it
 
     void begin(Handle& of);
     // A staged one's, that somebody is to copy to the device, or has.
@@ -133,8 +134,11 @@ class Session {
     rueda_handle id = 0;  // 0: of nobody, or being ended
     uint32_t place = 0;   // in handles_
     bool is_abandoned = false;
-    bool is_staged = false;    // some operation is
-    bool uses_counts = false;  // the id of its only tensor is to be released
+    bool is_staged = false;      // some operation is
+    bool holds_tensors = false;  // some operation does
+    // Tensors that are repeated under these ids no more. Until this one has ended, there may be
+    // submissions of them in the ring: they are before it.
+    std::vector<uint32_t> outdated;
     uint64_t copied_in_bytes = 0;
     std::vector<Operation> operations;
     size_t pending = 0;
@@ -189,6 +193,8 @@ class Session {
   Status stage(const TensorRequest& request, bool stages_input, bool stages_output,
                Operation& operation);
   static void note_copied_in(const TensorRequest& request, Operation& operation);
+  // The same characters, which live as long as something in flight has them.
+  std::string_view kept_name_locked(std::string_view name);
   bool has_room_locked(size_t operations) const {
     return in_flight_count_ + unread_.size() + operations <= max_in_flight_;
   }
@@ -284,6 +290,7 @@ class Session {
   size_t in_flight_count_ = 0;
   uint64_t last_ticket_ = 0;
   std::unordered_set<std::string> names_;  // of what was no repetition
+  size_t names_swept_at_ = InternCache::kMost;
   Repeats repeats_;
   bool has_news_ = false;            // lies on the socket
   bool is_nonfinite_known_ = false;  // the daemon has said the first, or, asked, that there is none

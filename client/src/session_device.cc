@@ -79,6 +79,7 @@ Status Session::prepare_on_device(const TensorRequest& request, Operation& opera
                                   std::unique_lock<std::mutex>& turn) {
   const Result<uint32_t> id = interned_->id_of(request.descriptor);
   if (!id.is_ok()) return id.status();
+  operation.holds_tensor = operation.handle->holds_tensors = true;
   operation.bytes = request.bytes();
   operation.is_on_device = true;
   rueda_abi_submission& record = operation.record;
@@ -143,7 +144,7 @@ Result<rueda_handle> Session::submit_on_device(std::vector<TensorRequest> reques
     return refuse(handle, std::move(reason));
   }
   for (size_t i = 0; i < requests.size(); ++i) {
-    handle.operations[i].name = *names_.emplace(requests[i].name()).first;
+    handle.operations[i].name = kept_name_locked(requests[i].name());
   }
   take_tickets_locked(handle);
   lock.unlock();

@@ -83,40 +83,46 @@ Result<TensorRequest> check_barrier(const char* name, uint32_t process_set = 0);
 Result<TensorRequest> describe_join();
 
 // Remembers the ids that the daemon gave to descriptors, so that each is sent once. The whole
-// descriptor is the key: the same name with another shape or operator is another tensor. Those with
-// counts, which may be others every time, are forgotten on both sides when there are too many.
-// Thread-safe.
+// descriptor is the key: the same name with another shape or operator is another tensor. Names,
+// shapes and counts may be others every time: those not asked for for longest are forgotten on both
+// sides when there are too many. Thread-safe.
 class InternCache {
  public:
   using Intern =
       std::function<Result<uint32_t>(const rueda_abi_intern&, std::span<const int64_t> counts)>;
   using Forget = std::function<Status(uint32_t id)>;
+  // Of those with counts, which are large, and of the others.
   static constexpr size_t kMostWithCounts = 1024;
+  static constexpr size_t kMost = 65536;
 
   InternCache(Intern intern, Forget forget)
       : intern_(std::move(intern)), forget_(std::move(forget)) {}
-  // With counts: it is not forgotten before release().
+  // It is not forgotten before release().
   Result<uint32_t> id_of(const rueda_abi_intern& descriptor, std::span<const int64_t> counts = {});
+  // Once more: of one that is not released yet.
+  void hold(uint32_t id);
   // Its submission has ended.
   void release(uint32_t id);
 
  private:
-  struct WithCounts {
-    std::string key;
+  struct Known {
+    const std::string* key = nullptr;  // of ids_
     uint32_t id = 0;
   };
-  bool is_used(uint32_t id);
-  void forget_oldest();
+  using Order = std::list<Known>;  // the one asked for last is the last
+
+  bool is_held(uint32_t id);
+  void forget_oldest(Order& order);
 
   Intern intern_;
   Forget forget_;
   std::mutex mutex_;  // held while the daemon is asked: two threads do not ask for the same
-  std::unordered_map<std::string, uint32_t> ids_;
-  std::list<WithCounts> with_counts_;  // the one used last is the last
-  std::unordered_map<uint32_t, std::list<WithCounts>::iterator> with_counts_by_id_;
-  std::string key_;         // kept to reuse its memory
-  std::mutex users_mutex_;  // taken last, also by those who hold what intern_ takes
-  std::unordered_map<uint32_t, int> users_;  // submissions, by the id of a tensor with counts
+  std::unordered_map<std::string, Order::iterator> ids_;
+  Order with_counts_;
+  Order without_counts_;
+  std::string key_;             // kept to reuse its memory
+  std::mutex held_mutex_;       // taken last, also by those who hold what intern_ takes
+  std::vector<uint32_t> held_;  // how many hold it, by id
 };
 
 }  // namespace rueda::client

@@ -322,7 +322,7 @@ Result<uint32_t> TensorTable::intern(const rueda_abi_plan& abi) {
   return id;
 }
 
-Result<TensorDescriptor> TensorTable::plan_of(const std::vector<uint32_t>& words) const {
+Result<TensorDescriptor> TensorTable::plan_of(const std::vector<uint32_t>& words) {
   TensorDescriptor declared;
   declared.name = core::kPlanName;
   declared.kind = CollectiveKind::kDeclarePlan;
@@ -355,6 +355,9 @@ Result<TensorDescriptor> TensorTable::plan_of(const std::vector<uint32_t>& words
     }
     at += 2 + count;
   }
+  for (size_t at = 0; at < words.size(); at += 2 + words[at + 1]) {
+    tensors_[words[at]].is_planned = true;
+  }
   return declared;
 }
 
@@ -371,8 +374,9 @@ Result<uint32_t> TensorTable::add(Tensor tensor) {
   if (ids_.size() >= capacity_) {
     return Status(Code::kResourceExhausted, "tensor '" + name + "' is one more than the " +
                                                 std::to_string(capacity_) +
-                                                " different ones that a process may use: reuse "
-                                                "names");
+                                                " different ones that a process may use; names and "
+                                                "shapes tell them apart: give tensors names, and "
+                                                "the same ones again");
   }
   if (counts_of_tensors_ + tensor.descriptor->counts.size() > kMaxCountsOfTensors) {
     return Status(Code::kResourceExhausted, "tensor '" + name + "' has counts beyond the " +
@@ -397,10 +401,10 @@ Status TensorTable::forget(uint32_t id) {
     return Status(Code::kNotFound,
                   "tensor id " + std::to_string(id) + " to be forgotten was never interned");
   }
-  // A plan may have the others.
-  if (known->descriptor->counts.empty()) {
-    return Status(Code::kInvalidArgument,
-                  "tensor '" + known->descriptor->name + "' has no counts, and is not forgotten");
+  if (known->is_planned || !moves_data(known->descriptor->kind)) {
+    return Status(Code::kInvalidArgument, "'" + known->descriptor->name +
+                                              "' is no tensor, or one of a declared plan, and is "
+                                              "not forgotten");
   }
   ids_.erase(identity(*known));
   counts_of_tensors_ -= known->descriptor->counts.size();

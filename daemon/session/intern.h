@@ -32,6 +32,7 @@ class TensorTable {
     Extent extent;      // of the rank that has interned it
     int32_t place = 0;  // where each rank has a part: as it says
     int32_t places = 0;
+    bool is_planned = false;  // a declared plan has it, and keeps it
   };
 
   // By `rank`. With the counts that were taken since the last.
@@ -41,8 +42,8 @@ class TensorTable {
   Result<uint32_t> intern(const rueda_abi_process_set& abi);
   // A part of a plan: 0 until the last. An error forgets the parts before.
   Result<uint32_t> intern(const rueda_abi_plan& abi);
-  // A tensor with counts; its id may come again. Who holds the descriptor keeps it. kNotFound if
-  // there is none.
+  // A tensor that no plan has; its id may come again. Who holds the descriptor keeps it. kNotFound
+  // if there is none.
   Status forget(uint32_t id);
   // nullptr when there is none.
   const Tensor* find(uint32_t id) const;
@@ -50,7 +51,7 @@ class TensorTable {
  private:
   Result<uint32_t> add(Result<core::TensorDescriptor> tensor);
   Result<uint32_t> add(Tensor tensor);
-  Result<core::TensorDescriptor> plan_of(const std::vector<uint32_t>& words) const;
+  Result<core::TensorDescriptor> plan_of(const std::vector<uint32_t>& words);
 
   size_t capacity_;
   std::vector<Tensor> tensors_;  // by id; without a descriptor: free

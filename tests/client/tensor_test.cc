@@ -93,6 +93,22 @@ TEST(InternCacheTest, ManyCountsAreForgottenButThoseInUse) {
   EXPECT_EQ(asked.forgotten.size(), 2u);
 }
 
+// Unnamed collectives, and shapes that differ with each batch, once filled the daemon's table.
+TEST(InternCacheTest, ShapesThatNeverComeAgainAreForgotten) {
+  Asked asked;
+  const auto intern = [&](int64_t rows) {
+    const std::vector<int64_t> shape = {rows};
+    return asked.cache.id_of(check(tensor("w", shape)).value().descriptor).value();
+  };
+  const uint32_t held = intern(1);
+  asked.cache.hold(held);  // as what is repeated
+  asked.cache.release(held);
+  const int64_t rows = 3 * static_cast<int64_t>(InternCache::kMost);
+  for (int64_t i = 2; i <= rows; ++i) asked.cache.release(intern(i));
+  EXPECT_EQ(asked.descriptors.size() - asked.forgotten.size(), InternCache::kMost);
+  EXPECT_EQ(intern(1), held);
+}
+
 TEST(InternCacheTest, ARefusalIsNotRemembered) {
   Asked asked;
   const std::vector<int64_t> shape = {1};

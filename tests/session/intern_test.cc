@@ -261,6 +261,15 @@ TEST(TensorTable, CountsBelongToTheTensorThatFollows) {
   EXPECT_FALSE(table.take_counts(broken).is_ok());
 }
 
+TEST(TensorTable, NamesAndShapesThatAreForgottenMakeRoom) {
+  TensorTable table(1);
+  ASSERT_EQ(table.intern(make_tensor("a", {4}), Rank{0}).value(), 0u);
+  EXPECT_THAT(table.intern(make_tensor("a", {5}), Rank{0}).status().message(),
+              HasSubstr("names and shapes tell them apart: give tensors names"));
+  ASSERT_TRUE(table.forget(0).is_ok());
+  EXPECT_EQ(table.intern(make_tensor("a", {5}), Rank{0}).value(), 0u);
+}
+
 TEST(TensorTable, WhatIsForgottenMakesRoom) {
   TensorTable table(1);
   rueda_abi_intern abi = parted(CollectiveKind::kAllgather, 5, 1, 2);
@@ -339,7 +348,9 @@ TEST(TensorTable, PlansAreBoundedTogether) {
 TEST(TensorTable, PlansAndWhatCanBeForgottenAreApart) {
   TensorTable table;
   ASSERT_EQ(table.intern(make_tensor("a", {4}), Rank{0}).value(), 0u);
-  EXPECT_FALSE(table.forget(0).is_ok());
+  ASSERT_TRUE(table.intern(plan_part({0, 0})).is_ok());
+  EXPECT_THAT(table.forget(0).message(), HasSubstr("one of a declared plan"));
+  EXPECT_THAT(table.forget(1).message(), HasSubstr("is no tensor"));
   rueda_abi_intern abi = parted(CollectiveKind::kAllgather, 5, 1, 2);
   abi.count_count = 2;
   ASSERT_TRUE(table.take_counts(counts_of({1, 4})).is_ok());

@@ -6,7 +6,7 @@ from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
 
-from ._operations import Average, name_for, register_members, require_init, synchronize
+from ._operations import Average, keep_counted, name_for, register_members, require_init, synchronize
 from ._parts import allgather_async, reducescatter_async
 from ._process_sets import ProcessSet, id_of
 
@@ -17,9 +17,11 @@ def begin_group(function: str, tensors: Sequence[Any], name: Optional[str], proc
     if not isinstance(tensors, (list, tuple)) or len(tensors) == 0:
         raise ValueError("tensors must be a list of at least one")
     require_init()
-    group = name_for(function, name, id_of(process_set))
+    set_id = id_of(process_set)
+    group = name_for(function, name, set_id)
     count = len(tensors)
-    return register_members([begin(tensor, f"{group}_{i + 1}of{count}") for i, tensor in enumerate(tensors)])
+    handle = register_members([begin(tensor, f"{group}_{i + 1}of{count}") for i, tensor in enumerate(tensors)])
+    return keep_counted(name, group, set_id, handle)
 
 
 def _arrays(result: Any) -> "list[np.ndarray]":

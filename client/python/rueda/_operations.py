@@ -2,8 +2,8 @@
 
 Handles are ints. A handle keeps its arrays alive until synchronize() has returned, also when that
 raised RuedaTimeoutError. Names must be the same on all ranks and unique among what is in flight;
-without a name one is counted up per function, so all ranks must make the same calls in the same
-order.
+without a name one is counted per function (_counted.py), so all ranks must make the same calls in the
+same order.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import math
 import operator
 import threading
 import time
-from typing import Any, Callable, Iterator, NamedTuple, Optional, Sequence, Union, cast
+from typing import Any, Callable, NamedTuple, Optional, Sequence, Union, cast
 
 import numpy as np
 
-from . import _library
+from . import _counted, _library
 from ._dtypes import as_array, code_of, wire_code_of
 from ._errors import TIMEOUT, RuedaError, RuedaTimeoutError, error_for
 from ._library import ReduceOptions, Result, Tensor, byref, check
@@ -85,8 +85,6 @@ _pending: "dict[int, Pending]" = {}
 _sizing: "dict[int, Pending]" = {}  # of those, the ones that wait for sizes
 _sizing_lock = threading.Lock()
 _own_handles = itertools.count(-1, -1)  # librueda's are positive
-_counters: "dict[tuple[str, int], Iterator[int]]" = {}
-_counters_lock = threading.Lock()
 
 
 def reset() -> None:
@@ -95,12 +93,7 @@ def reset() -> None:
     with _sizing_lock:
         _pending.clear()
         _sizing.clear()
-    _reset_names()
-
-
-def _reset_names() -> None:
-    with _counters_lock:
-        _counters.clear()
+    _counted.reset()
 
 
 def require_init() -> None:
@@ -123,16 +116,23 @@ def is_root(root_rank: int) -> bool:
 
 def name_for(function: str, name: Optional[str], set_id: int = 0) -> str:
     """The name given, or Horovod's automatic one: allreduce.noname.1, allreduce.noname.2, ...; each
-    process set counts for itself."""
+    process set counts for itself. Its handle goes to keep_counted()."""
     if name is None:
-        with _counters_lock:
-            counter = _counters.setdefault((function, set_id), itertools.count(1))
-            return f"{function}.noname.{next(counter)}"
+        chosen = _counted.next_name(function, set_id)
+        _await_end(_counted.last_handle(chosen, set_id))
+        return chosen
     if not isinstance(name, str):
         raise TypeError(f"name must be a str, not {type(name).__name__}")
     if not name or len(name.encode()) > 255 or "\0" in name:
         raise ValueError(f"name {name!r} must have 1 to 255 bytes, none of them NUL")
     return name
+
+
+def keep_counted(name: Optional[str], chosen: str, set_id: int, handle: int) -> int:
+    """`handle`, which is that of name_for(function, name, set_id)'s result."""
+    if name is None:
+        _counted.remember(chosen, set_id, handle)
+    return handle
 
 
 def make_options(op: int, prescale_factor: float, postscale_factor: float, priority: int = 0,
@@ -240,6 +240,18 @@ def _await_any(handles: "list[int]", timeout_ms: int) -> None:
     _library.load().rueda_wait_any(array, len(handles), timeout_ms, byref(index))
 
 
+def _await_end(handle: int) -> None:
+    """Until an operation has ended, well or not. Its handle stays, for whoever synchronizes it."""
+    try:
+        while is_in_flight(handle) and not poll(handle):
+            members = _known(handle).members or [handle]
+            under_way = [_known(member) for member in members if not poll(member)] + list(_sizing.values())
+            if handles := [pending.handle for pending in under_way if pending.handle]:
+                _await_any(handles, _SIGNAL_SLICE_MS)
+    except ValueError:  # another thread has synchronized it
+        return
+
+
 def _allreduce(tensor: Any, name: Optional[str], op: int, prescale_factor: float,
                postscale_factor: float, dtype: Optional[str], process_set: Optional[ProcessSet],
                priority: int, wire_dtype: Optional[str], in_place: bool) -> int:
@@ -249,10 +261,11 @@ def _allreduce(tensor: Any, name: Optional[str], op: int, prescale_factor: float
     require_init()
     set_id = id_of(process_set)
     slot = _make_slot(array, in_place)
-    c_tensor = _c_tensor(slot, name_for("allreduce", name, set_id), code, set_id)
+    chosen = name_for("allreduce", name, set_id)
+    c_tensor = _c_tensor(slot, chosen, code, set_id)
     handle = ctypes.c_uint64()
     check(_library.load().rueda_allreduce_async(byref(c_tensor), byref(options), byref(handle)))
-    return register(handle.value, [slot])
+    return keep_counted(name, chosen, set_id, register(handle.value, [slot]))
 
 
 def allreduce_async(tensor: np.ndarray, name: Optional[str] = None, op: int = Average,
@@ -334,7 +347,7 @@ def _grouped_allreduce(tensors: Sequence[np.ndarray], name: Optional[str], op: i
     handle = ctypes.c_uint64()
     check(_library.load().rueda_grouped_allreduce_async(group.encode(), c_tensors, count,
                                                         byref(options), byref(handle)))
-    return register(handle.value, slots, is_list=True)
+    return keep_counted(name, group, set_id, register(handle.value, slots, is_list=True))
 
 
 def grouped_allreduce_async(tensors: Sequence[np.ndarray], name: Optional[str] = None,
@@ -396,10 +409,11 @@ def _broadcast(tensor: Any, root_rank: int, name: Optional[str], dtype: Optional
     require_init()
     slot = _make_slot(array, in_place, reads=is_root(root_rank))
     set_id = id_of(process_set)
-    c_tensor = _c_tensor(slot, name_for("broadcast", name, set_id), code, set_id)
+    chosen = name_for("broadcast", name, set_id)
+    c_tensor = _c_tensor(slot, chosen, code, set_id)
     handle = ctypes.c_uint64()
     check(_library.load().rueda_broadcast_async(byref(c_tensor), int(root_rank), byref(handle)))
-    return register(handle.value, [slot])
+    return keep_counted(name, chosen, set_id, register(handle.value, [slot]))
 
 
 def broadcast_async(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, *,
@@ -461,7 +475,7 @@ def join(*, timeout: Optional[float] = None) -> int:
     if code == TIMEOUT:
         raise error_for(code, _timeout_text(timeout, _library.last_error()))
     check(code)
-    _reset_names()  # those that are counted: the ranks have made different numbers of calls
+    _counted.reset()  # the ranks have made different numbers of calls
     return int(result.value)
 
 

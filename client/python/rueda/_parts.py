@@ -12,8 +12,8 @@ import numpy as np
 from . import _library
 from ._dtypes import CODES, as_array, code_of
 from ._library import Tensor, byref, check
-from ._operations import (Average, Pending, Slot, begin_sized, is_root, make_options, name_for, register,
-                          require_init, result_of, synchronize)
+from ._operations import (Average, Pending, Slot, begin_sized, is_root, keep_counted, make_options, name_for,
+                          register, require_init, result_of, synchronize)
 from ._process_sets import ProcessSet, id_of
 
 _INT64 = CODES["int64"]
@@ -76,7 +76,7 @@ def _begin_gathering(function: str, tensor: Any, root_rank: Optional[int], name:
             check(library.rueda_gather_async(byref(c_tensor), counts, int(root_rank), byref(handle)))
         return Pending([Slot(array, output, output, shape)], handle=handle.value)
 
-    return begin_with_sizes(chosen, [array.shape[0]], size, set_id, start)
+    return keep_counted(name, chosen, set_id, begin_with_sizes(chosen, [array.shape[0]], size, set_id, start))
 
 
 def begin_with_sizes(name: str, own: Sequence[int], size: int, set_id: int,
@@ -139,10 +139,11 @@ def reduce_async(tensor: np.ndarray, root_rank: int, name: Optional[str] = None,
     set_id = id_of(process_set)
     output = result_of(array.shape, array.dtype) if is_root(root_rank) else None
     shape = dims_of(array.shape)
-    c_tensor = _c_tensor(name_for("reduce", name, set_id), array, output, shape, code, set_id)
+    chosen = name_for("reduce", name, set_id)
+    c_tensor = _c_tensor(chosen, array, output, shape, code, set_id)
     handle = ctypes.c_uint64()
     check(_library.load().rueda_reduce_async(byref(c_tensor), int(root_rank), byref(options), byref(handle)))
-    return register(handle.value, [Slot(array, output, output, shape)])
+    return keep_counted(name, chosen, set_id, register(handle.value, [Slot(array, output, output, shape)]))
 
 
 def reduce(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, op: int = Average,
@@ -178,10 +179,11 @@ def reducescatter_async(tensor: np.ndarray, name: Optional[str] = None, op: int 
     set_id = id_of(process_set)
     output = _even_part(array, set_id)
     shape = dims_of(array.shape)
-    c_tensor = _c_tensor(name_for("reducescatter", name, set_id), array, output, shape, code, set_id)
+    chosen = name_for("reducescatter", name, set_id)
+    c_tensor = _c_tensor(chosen, array, output, shape, code, set_id)
     handle = ctypes.c_uint64()
     check(_library.load().rueda_reduce_scatter_async(byref(c_tensor), None, byref(options), byref(handle)))
-    return register(handle.value, [Slot(array, output, output, shape)])
+    return keep_counted(name, chosen, set_id, register(handle.value, [Slot(array, output, output, shape)]))
 
 
 def reducescatter(tensor: np.ndarray, name: Optional[str] = None, op: int = Average,
@@ -207,10 +209,11 @@ def scatter_async(tensor: np.ndarray, root_rank: int, name: Optional[str] = None
     is_root(root_rank)
     output = _even_part(array, set_id)
     shape = dims_of(array.shape)
-    c_tensor = _c_tensor(name_for("scatter", name, set_id), array, output, shape, code, set_id)
+    chosen = name_for("scatter", name, set_id)
+    c_tensor = _c_tensor(chosen, array, output, shape, code, set_id)
     handle = ctypes.c_uint64()
     check(_library.load().rueda_scatter_async(byref(c_tensor), None, int(root_rank), byref(handle)))
-    return register(handle.value, [Slot(array, output, output, shape)])
+    return keep_counted(name, chosen, set_id, register(handle.value, [Slot(array, output, output, shape)]))
 
 
 def scatter(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, *, dtype: Optional[str] = None,
@@ -257,7 +260,7 @@ def alltoall_async(tensor: np.ndarray, splits: Optional[Sequence[int]] = None, n
         finish = None if splits is None else (lambda: (output, received))
         return Pending([Slot(array, output, output, shape)], handle=handle.value, finish=finish)
 
-    return begin_with_sizes(chosen, own, size, set_id, start)
+    return keep_counted(name, chosen, set_id, begin_with_sizes(chosen, own, size, set_id, start))
 
 
 def alltoall(tensor: np.ndarray, splits: Optional[Sequence[int]] = None, name: Optional[str] = None, *,

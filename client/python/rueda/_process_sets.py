@@ -6,7 +6,7 @@ import ctypes
 import os
 from typing import Iterable, Optional, Sequence, Union
 
-from . import _library
+from . import _counted, _library
 from ._library import byref, check
 
 _VARIABLE = "RUEDA_PROCESS_SETS"
@@ -66,6 +66,11 @@ Ranks = Union[ProcessSet, Sequence[int]]
 _added: "list[ProcessSet]" = []
 
 
+def added() -> "list[ProcessSet]":
+    """Those that are there, beside that of all ranks."""
+    return list(_added)
+
+
 def id_of(process_set: Optional[ProcessSet]) -> int:
     """None: all ranks."""
     if process_set is None:
@@ -96,6 +101,7 @@ def add_process_set(process_set: Ranks) -> ProcessSet:
     new_id = ctypes.c_uint32()
     check(_library.load().rueda_process_set_add(ranks, len(added.ranks), byref(new_id)))
     added.process_set_id = new_id.value
+    _counted.forget_set(new_id.value)
     _added.append(added)
     return added
 

@@ -17,7 +17,7 @@ from .._operations import Average, Sum, require_init
 from .._process_sets import ProcessSet, global_process_set, id_of
 from . import _ops
 from ._compression import Compression
-from ._names import take_name
+from ._names import remember, take_name
 from ._ops import synchronize
 from ._reductions import chosen_op
 from ._tensors import check_tensor
@@ -112,7 +112,8 @@ def grouped_allreduce_(tensors: Sequence[torch.Tensor], average: Optional[bool] 
 def _own_rows_averaged(gradient: torch.Tensor, rows_of: List[int], process_set: ProcessSet) -> torch.Tensor:
     set_id = id_of(process_set)
     name = take_name("reducescatter", None, set_id)
-    return synchronize(_ops.begin_reducescatter(gradient, name, Average, 1.0, 1.0, set_id, rows_of))
+    handle = _ops.begin_reducescatter(gradient, name, Average, 1.0, 1.0, set_id, rows_of)
+    return synchronize(remember(None, name, set_id, handle))
 
 
 class _Allgather(Function):
@@ -121,8 +122,9 @@ class _Allgather(Function):
         require_init()
         set_id = id_of(process_set)
         ctx.process_set = process_set
-        handle = _ops.begin_allgather(tensor, take_name("allgather", name, set_id), set_id, with_rows=True)
-        gathered, ctx.rows_of = synchronize(handle)
+        chosen = take_name("allgather", name, set_id)
+        handle = _ops.begin_allgather(tensor, chosen, set_id, with_rows=True)
+        gathered, ctx.rows_of = synchronize(remember(name, chosen, set_id, handle))
         return gathered
 
     @staticmethod

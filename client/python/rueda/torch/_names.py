@@ -11,7 +11,7 @@ from ._errors import HorovodArgumentError
 
 Key = Tuple[str, int]  # name and process set
 
-# The last handle of each name that callers gave; those that are counted cannot be there twice.
+# The last handle of each name that callers gave; what has a counted one waits for the last under it.
 _handles: Dict[Key, int] = {}
 
 
@@ -40,6 +40,7 @@ def is_in_flight(key: Key) -> bool:
 
 def remember(name: Optional[str], chosen: str, set_id: int, handle: int) -> int:
     """`handle` is that of take_name(function, name, set_id)'s result."""
-    if name is not None:
-        _handles[chosen, set_id] = handle
+    if name is None:
+        return _operations.keep_counted(name, chosen, set_id, handle)
+    _handles[chosen, set_id] = handle
     return handle

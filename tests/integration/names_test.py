@@ -1,0 +1,47 @@
+#!/usr/bin/python3
+"""Collectives that are given no name, and shapes that never come again: a job may make any number of calls. Once it had come to
+its end after 1,048,576, and had grown with each."""
+
+import os
+import subprocess
+import unittest
+
+import harness
+from harness import PYTHON, IntegrationTest
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+HAS_TORCH = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode == 0
+# A name more cost 1,070 bytes of the daemon's, and 350 of the rank's. What allocators do costs some megabytes, once.
+MOST_KIB, MOST_KIB_A_CALL = 3000, 0.02
+
+
+class NamesTest(IntegrationTest):
+
+    def check(self, how, calls, names=0):
+        daemons = self.start_daemons("alpha", "beta")
+        job = self.start_job(daemons, [2, 1], [PYTHON, os.path.join(FOLDER, "unnamed_rank.py"), how, str(calls), str(names),
+                                               *(str(one.pid) for one in daemons)])
+        self.assertEqual(job.exit_codes(timeout_s=harness.amount(300, 7200)), [0, 0], job.output())
+        growth = [line.split() for number in range(3) for line in job.lines_of(number) if line.startswith("process ")]
+        self.assertEqual(len(growth), 5, job.output())
+        for words in growth:
+            print(how, *words)
+            self.assertLess(int(words[3]), MOST_KIB + MOST_KIB_A_CALL * calls, job.output())
+
+    def test_calls_without_a_name_cost_no_memory(self):
+        self.check("arrays", *harness.amount((12_000, 64), (1_000_000, 0)))
+
+    def test_more_of_them_may_be_in_flight_than_there_are_names(self):
+        self.check("in_flight", harness.amount(6_000, 100_000))
+
+    @unittest.skipUnless(HAS_TORCH, "PyTorch is not installed (deploy/packages.sh test installs it)")
+    def test_tensors_of_pytorch_without_a_name(self):
+        self.check("tensors", *harness.amount((12_000, 64), (1_000_000, 0)))
+
+    @harness.needs_long_tier
+    def test_shapes_that_never_come_again(self):
+        self.check("shapes", 1_100_000)
+
+
+if __name__ == "__main__":
+    harness.main()
