@@ -15,6 +15,7 @@
 #include "agent/horovod_variables.h"
 #include "agent/init_process.h"
 #include "agent/launcher.h"
+#include "agent/lone_rank.h"
 #include "agent/options.h"
 #include "agent/plan_file.h"
 #include "agent/rank_registration.h"
@@ -50,6 +51,9 @@ int main(int argc, char** argv) {
   rueda::agent::be_init_if_first();
   // A reader of the output that goes away does not end the job.
   ::signal(SIGPIPE, SIG_IGN);
+  if (argc == 3 && argv[1] == std::string_view(rueda::agent::kStandInFlag)) {
+    return rueda::agent::stand_in_for(argv[2]);
+  }
   std::map<std::string, std::string> environment = environment_map();
   const auto notes = rueda::agent::translate_horovod_variables(environment);
   rueda::agent::ParseOutcome parsed =
@@ -61,6 +65,9 @@ int main(int argc, char** argv) {
   rueda::say_why_it_terminates("ruedarun");
   rueda::agent::quiet_grpc();
   if (parsed.options->is_for_rank) {
+    if (rueda::agent::needs_own_daemon(*parsed.options, environment)) {
+      return rueda::agent::launch_for_lone_rank(std::move(*parsed.options));
+    }
     return rueda::agent::register_rank(*parsed.options, environment);
   }
   if (parsed.options->node_rank == 0) {

@@ -79,6 +79,17 @@ Result<std::string> private_folder(const std::map<std::string, std::string>& env
   return folder;
 }
 
+// Whom nobody has started is the only rank of a job.
+Result<ForeignLaunch> launch_of(const std::map<std::string, std::string>& environment) {
+  Result<ForeignLaunch> found = foreign_launch(environment);
+  if (found.is_ok() || found.status().code() != Code::kNotFound) return found;
+  ForeignLaunch alone;
+  alone.id = "alone-" + std::to_string(::getppid());
+  alone.size = 1;
+  alone.is_one_node = true;
+  return alone;
+}
+
 class RankRegistration {
  public:
   RankRegistration(const Options& options, const std::map<std::string, std::string>& environment)
@@ -92,7 +103,7 @@ class RankRegistration {
     const pid_t parent = ::getppid();
     parent_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, parent, 0)));
     if (parent_.get() < 0) return Status::ok();
-    const Result<ForeignLaunch> launch = foreign_launch(environment_);
+    const Result<ForeignLaunch> launch = launch_of(environment_);
     if (!launch.is_ok()) return launch.status();
     launch_ = launch.value();
     Result<JobLayout> job = meet();
@@ -267,6 +278,13 @@ class RankRegistration {
 };
 
 }  // namespace
+
+bool needs_own_daemon(const Options& options,
+                      const std::map<std::string, std::string>& environment) {
+  const Result<ForeignLaunch> launch = launch_of(environment);
+  const bool is_named = !options.socket.empty() && options.socket != kDefaultSocket;
+  return launch.is_ok() && launch.value().size == 1 && !is_named && !is_listening(kDefaultSocket);
+}
 
 int register_rank(const Options& options, const std::map<std::string, std::string>& environment) {
   // It ends with its parent, and must not end before it.

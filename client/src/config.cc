@@ -84,7 +84,7 @@ Result<int64_t> resolve_device_staging() {
   return parse_number(kName, text, int64_t{1} << 40, ": give bytes, or unset it");
 }
 
-// The place in a job that mpirun, srun, torchrun or the like has started.
+// The place in a job that mpirun, srun, torchrun or the like has started, or nobody.
 Result<Config> join(Config config) {
   Result<std::map<std::string, std::string>> joined =
       join_launched(config.socket_path, config.timeout_ms);
@@ -96,6 +96,10 @@ Result<Config> join(Config config) {
   if (!token.is_ok()) return token.status();
   if (!rank.is_ok()) return rank.status();
   if (!local_rank.is_ok()) return local_rank.status();
+  // A rank that is alone may have a daemon of its own.
+  if (const std::string& socket = variables["RUEDA_SOCKET"]; !socket.empty()) {
+    config.socket_path = socket;
+  }
   config.job_id = variables["RUEDA_JOB_ID"];
   config.token = token.value();
   config.rank = static_cast<int32_t>(rank.value());
@@ -129,6 +133,8 @@ Result<Config> resolve_config(const rueda_init_options* options) {
 
   const char* job_id = given.job_id != nullptr ? given.job_id : environment("RUEDA_JOB_ID");
   if (job_id == nullptr && is_launched_by_others()) return join(std::move(config));
+  const bool is_given = given.job_token != nullptr || given.rank >= 0 || given.local_rank >= 0;
+  if (job_id == nullptr && !is_given && is_launched_by_nobody()) return join(std::move(config));
   if (job_id == nullptr || *job_id == '\0') return missing("RUEDA_JOB_ID");
   config.job_id = job_id;
   if (config.job_id.size() >= RUEDA_ABI_JOB_ID_BYTES) {

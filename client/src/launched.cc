@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <vector>
 
@@ -70,15 +71,18 @@ std::string seconds_text(int64_t ms) {
          std::to_string(allowed_ms % 1000 + 1000).substr(1);
 }
 
+// Until its end, or the line that is the last.
 std::string read_all(int fd) {
   std::string text;
   char bytes[4096];
-  for (;;) {
+  const std::string last = std::string("\n") + kReady + '\n';
+  while (!text.ends_with(last)) {
     const ssize_t n = ::read(fd, bytes, sizeof(bytes));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return text;
     text.append(bytes, static_cast<size_t>(n));
   }
+  return text;
 }
 
 Result<std::map<std::string, std::string>> parse(const std::string& text) {
@@ -107,6 +111,21 @@ bool is_launched_by_others() {
       is_set("RUEDA_LAUNCH_ID") || is_set("TORCHELASTIC_RUN_ID") || is_set("MASTER_ADDR");
   return is_set("OMPI_COMM_WORLD_RANK") || is_set("PMI_RANK") ||
          (is_set("SLURM_PROCID") && is_in_step) || (has_torch_rank && has_torch_launch);
+}
+
+bool is_launched_by_nobody() {
+  for (const char* name : {"RUEDA_JOB_ID", "RUEDA_JOB_TOKEN", "RANK", "LOCAL_RANK", "WORLD_SIZE"}) {
+    if (is_set(name)) return false;
+  }
+  if (is_launched_by_others()) return false;
+  static const bool is_said = [] {
+    std::fprintf(
+        stderr,
+        "rueda: nobody has started this program as one of several ranks, so it is a job of "
+        "one; for more of them: ruedarun -np 4 PROGRAM\n");
+    return true;
+  }();
+  return is_said;
 }
 
 Result<std::map<std::string, std::string>> join_launched(const std::string& socket,

@@ -45,10 +45,17 @@ class ConfigTest : public ::testing::Test {
   void TearDown() override {
     for (const char* name : kNames) ::unsetenv(name);
   }
-  static constexpr const char* kNames[] = {
-      "RUEDA_SOCKET", "RUEDA_JOB_ID",           "RUEDA_JOB_TOKEN",      "RANK",
-      "LOCAL_RANK",   "RUEDA_START_TIMEOUT_MS", "OMPI_COMM_WORLD_RANK", "PMI_RANK",
-      "SLURM_PROCID", "SLURM_STEP_ID"};
+  static constexpr const char* kNames[] = {"RUEDA_SOCKET",
+                                           "RUEDA_JOB_ID",
+                                           "RUEDA_JOB_TOKEN",
+                                           "RANK",
+                                           "LOCAL_RANK",
+                                           "RUEDA_START_TIMEOUT_MS",
+                                           "OMPI_COMM_WORLD_RANK",
+                                           "PMI_RANK",
+                                           "SLURM_PROCID",
+                                           "SLURM_STEP_ID",
+                                           "WORLD_SIZE"};
 };
 
 TEST_F(ConfigTest, ReadsTheEnvironment) {
@@ -109,6 +116,24 @@ TEST_F(ConfigTest, ABatchScriptOfSlurmsIsNoRank) {
   ::unsetenv("RUEDA_JOB_ID");
   ::setenv("SLURM_PROCID", "0", 1);
   EXPECT_THAT(resolve_config(nullptr).status().message(), HasSubstr("RUEDA_JOB_ID is not set"));
+}
+
+// A launcher's variables, but not all of them: the others are missed.
+TEST_F(ConfigTest, OnlyAProgramThatNobodyStartedIsAlone) {
+  ::setenv("RUEDA_RUEDARUN", "/no/ruedarun", 1);
+  for (const char* name : {"RUEDA_JOB_TOKEN", "RANK", "LOCAL_RANK", "WORLD_SIZE"}) {
+    TearDown();
+    ::setenv(name, "0", 1);
+    EXPECT_THAT(resolve_config(nullptr).status().message(), HasSubstr("RUEDA_JOB_ID is not set"));
+  }
+  TearDown();
+  rueda_init_options options{sizeof(options), nullptr, nullptr, nullptr, 0, -1, 0};
+  EXPECT_THAT(resolve_config(&options).status().message(), HasSubstr("RUEDA_JOB_ID is not set"));
+  testing::internal::CaptureStderr();
+  EXPECT_THAT(resolve_config(nullptr).status().message(),
+              HasSubstr("cannot be run as \"/no/ruedarun\""));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("so it is a job of one"));
+  ::unsetenv("RUEDA_RUEDARUN");
 }
 
 // In this order: what has worked once is kept for the life of the process.

@@ -49,7 +49,7 @@ class ArgumentTest(IntegrationTest):
         launcher = self.ruedarun("-np", "1", "--socket", path, "true")
         self.assertEqual(launcher.exit_code(), 1)
         self.assertRegex(launcher.output(), rf"{path}.*start one with .*ruedad --socket")
-        outside = self.start(rank("init"))
+        outside = self.start(rank("init"), extra_env={"RANK": "0"})
         self.assertEqual(outside.exit_code(), 3)
         self.assertRegex(outside.output(), "RUEDA_JOB_ID is not set; start the program with ruedarun")
 

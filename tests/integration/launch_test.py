@@ -52,6 +52,20 @@ class LaunchTest(IntegrationTest):
         status = self.start([program("ruedactl"), "--socket", daemon.socket, "status"])
         self.assertEqual(status.exit_code(), 0, status.output())
 
+    def test_a_program_that_nobody_started_is_a_job_of_one_rank(self):
+        """As with MPI: scripts are tried that way, and notebooks run so. Where no daemon serves, it has one of its own."""
+        alpha, = self.start_daemons("alpha")
+        for variables in ({}, {"RUEDA_SOCKET": alpha.socket}, slurm(0, 1, nodes=1, hosts="localhost")):
+            with self.subTest(variables):
+                task = self.start(rank(*STEPS), extra_env=variables)
+                self.assertEqual(task.exit_code(), 0, task.output())
+                said = [line for line in task.output().splitlines() if not line.startswith(("ok ", "pid "))]
+                self.assertEqual(len(said), 0 if "SLURM_PROCID" in variables else 1, task.output())
+                self.assertTrue(all("so it is a job of one; for more of them: ruedarun -np 4" in line for line in said), said)
+        again = self.start(rank("init", "steps:5:1000", "shutdown", "init", "steps:5:1000", "exit:5"))
+        self.assertEqual(again.exit_code(), 5, again.output())
+        self.assertIn("ok steps:5:1000", again.output())
+
     @needs_mpirun
     def test_mpirun_on_one_node(self):
         alpha, = self.start_daemons("alpha")
@@ -149,7 +163,8 @@ class LaunchTest(IntegrationTest):
             ({"PMI_RANK": "5", "PMI_SIZE": "2"}, alpha.socket, 'PMI_RANK="5" is not a number from 0 to 1'),
             ({"OMPI_COMM_WORLD_RANK": "0"}, alpha.socket, 'OMPI_COMM_WORLD_SIZE="" is not a number'),
             (slurm(0, 1, RUEDA_RUEDARUN="/no/ruedarun"), alpha.socket, "set RUEDA_RUEDARUN to its path"),
-            ({}, alpha.socket, "RUEDA_JOB_ID is not set; start the program with ruedarun"),
+            ({"WORLD_SIZE": "1"}, alpha.socket, "RUEDA_JOB_ID is not set; start the program with ruedarun"),
+            ({}, "/nowhere.sock", r"no daemon answers at /nowhere.sock.*start one with"),
         ]
         for variables, socket, expected in cases:
             with self.subTest(expected):

@@ -62,7 +62,7 @@ class AttachTest(unittest.TestCase):
             self.assertIn(word, line)
 
     def test_outside_of_a_job(self):
-        line = run_init()
+        line = run_init(RANK="0")
         for word in ("RuedaError", "RUEDA_JOB_ID", "ruedarun"):
             self.assertIn(word, line)
 
