@@ -53,6 +53,11 @@ class TorchTest(IntegrationTest):
             with self.subTest(ranks=ranks, nodes=nodes):
                 self.run_cases("optimizer", ranks, nodes)
 
+    def test_what_horovods_users_stumbled_over(self):
+        for ranks, nodes in harness.amount([(2, 2)], [(1, 1), (2, 2), (4, 2)]):
+            with self.subTest(ranks=ranks, nodes=nodes):
+                self.run_cases("horovod", ranks, nodes)
+
     def test_elastic_and_forks(self):
         self.run_cases("elastic", 4, 2)
 

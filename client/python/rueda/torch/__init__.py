@@ -13,13 +13,13 @@ beside another.
 from . import elastic
 from .._context import (cross_rank, cross_size, first_nonfinite, is_initialized, local_rank, local_size, rank, size)
 from .._process_sets import ProcessSet, global_process_set
+from ..common.process_sets import add_process_set, remove_process_set
 from ._blocking import (allgather, allreduce, allreduce_, alltoall, broadcast, broadcast_, grouped_allgather,
                         grouped_allreduce, grouped_allreduce_, grouped_reducescatter, reducescatter)
 from ._compression import Compression
 from ._errors import HorovodInternalError, HostsUpdatedInterrupt
-from ._job import (add_process_set, ccl_built, cuda_built, ddl_built, gloo_built, gloo_enabled, init,
-                   is_homogeneous, mpi_built, mpi_enabled, mpi_threads_supported, nccl_built,
-                   remove_process_set, rocm_built, shutdown, start_timeline, stop_timeline)
+from ._job import (ccl_built, cuda_built, ddl_built, gloo_built, gloo_enabled, init, is_homogeneous, mpi_built, mpi_enabled,
+                   mpi_threads_supported, nccl_built, rocm_built, shutdown, start_timeline, stop_timeline)
 from ._objects import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from ._ops import (allgather_async, allreduce_async, allreduce_async_, alltoall_async, barrier, broadcast_async,
                    broadcast_async_, grouped_allgather_async, grouped_allreduce_async, grouped_allreduce_async_,

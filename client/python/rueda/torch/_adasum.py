@@ -16,9 +16,10 @@ from .._process_sets import ProcessSet
 from . import _ops
 from ._errors import HorovodInternalError
 from ._reductions import Adasum
+from ._wrapper import Wrapper
 
 
-class DistributedAdasum:
+class DistributedAdasum(Wrapper):
     """Put before an optimizer's class. What begins with an underscore is there when the instance is made."""
 
     _names: Dict[int, str]  # by id of the parameter
@@ -42,6 +43,7 @@ class DistributedAdasum:
 
     def step(self, closure: Any = None) -> Any:
         """Makes the optimizer's step, and replaces what it changed by the Adasum of all ranks' changes."""
+        self._tell_schedulers()
         chosen = self._process_set
         if _context.size() == 1 or not chosen.included() or chosen.size() == 1:
             return super().step(closure)  # type: ignore[misc]

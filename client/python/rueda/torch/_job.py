@@ -7,12 +7,11 @@ from typing import Any, Optional, Sequence, Union
 
 import numpy as np
 
-from .. import _context, _operations, _process_sets
-from .._errors import INVALID_ARGUMENT, RuedaError, RuedaTimeoutError
+from .. import _context, _operations
+from .._errors import RuedaTimeoutError
 from .._operations import require_init
 from .._process_sets import ProcessSet, Ranks
 from . import _known_groups, _known_tensors, _names
-from ._errors import horovod_error
 
 _has_equal_nodes = True
 
@@ -65,31 +64,6 @@ def is_homogeneous() -> bool:
     """Whether every node has as many ranks as the others."""
     require_init()
     return _has_equal_nodes
-
-
-def add_process_set(process_set: Ranks) -> ProcessSet:
-    """Adds a set and returns it. Every rank of the job calls it, in the set or not, with the same ranks.
-    ValueError, on every rank, for ranks that cannot be one or are one already."""
-    try:
-        return _process_sets.add_process_set(process_set)
-    except RuedaError as error:
-        if error.code == INVALID_ARGUMENT:
-            raise ValueError(str(error)) from None
-        raise horovod_error(error) from None
-
-
-def remove_process_set(process_set: ProcessSet) -> bool:
-    """Removes a set, on every rank of the job; False if it cannot be: the set of all ranks, one that is not
-    there, or in use."""
-    if process_set.process_set_id is None or process_set is _process_sets.global_process_set:
-        return False
-    try:
-        _process_sets.remove_process_set(process_set)
-    except RuedaError as error:
-        if error.code == INVALID_ARGUMENT:
-            return False
-        raise horovod_error(error) from None
-    return True
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:

@@ -13,6 +13,7 @@ from .._process_sets import ProcessSet, global_process_set
 from . import _device
 from ._blocking import allgather, broadcast_
 from ._ops import broadcast_async_, synchronize
+from ._wrapper import parameters_of
 
 Named = Tuple[Optional[str], torch.Tensor]
 
@@ -63,7 +64,8 @@ def _with_tensors(value: Any, tensors: List[torch.Tensor]) -> Any:
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: Optional[Any] = None) -> None:
-    """Makes an optimizer's state and options what they are on the root. The others need no state yet.
+    """Makes an optimizer's state and options what they are on the root. The others need no state yet. Of one that has none,
+    as it is when it is new, parameters without a gradient get one of zeros, as with Horovod.
     model: not used. ValueError for LBFGS, as in Horovod."""
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state; broadcast_object(optimizer.state_dict()) can")
@@ -79,6 +81,11 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
         synchronize(handle)
     if state is not None:
         _load_in_place(optimizer, state)
+    if not skeleton["state"]:
+        for parameter in parameters_of(optimizer):
+            if parameter.requires_grad and parameter.grad is None:
+                zeros = torch.zeros_like(parameter, memory_format=torch.contiguous_format)
+                parameter.grad = zeros.to_sparse(1) if isinstance(optimizer, torch.optim.SparseAdam) else zeros
 
 
 def _load_in_place(optimizer: torch.optim.Optimizer, state: Dict[str, Any]) -> None:

@@ -15,11 +15,12 @@ from ._adasum import DistributedAdasum
 from ._compression import Compression
 from ._gradients import Reducer, Settings, Unit, is_switched_on, warn_of_second_synchronize
 from ._reductions import Adasum
+from ._wrapper import Wrapper, parameters_of, put_before
 
 Groups = Union[None, int, Sequence[Sequence[torch.Tensor]]]
 
 
-class _Distributed:
+class _Distributed(Wrapper):
     """Put before an optimizer's class. `_reducer` and the flags are there when the instance is made."""
 
     _reducer: Reducer
@@ -59,6 +60,7 @@ class _Distributed:
     def step(self, closure: Any = None) -> Any:
         """Waits for the gradients and makes the optimizer's step. With a closure: for those that it computes, each time that
         the optimizer calls it; LBFGS, which goes by the loss, gets that of all ranks on average."""
+        self._tell_schedulers()
         self._reducer.drop_zeros_of_frozen()
         if self._skips_synchronize:
             self._reducer.is_synchronized = False
@@ -130,7 +132,9 @@ class _Distributed:
         """As the optimizer's; the new parameters' gradients are reduced, too, each by itself."""
         super().add_param_group(param_group)  # type: ignore[misc]
         for parameter in self.param_groups[-1]["params"]:
-            self._reducer.add([f"parameter.{_count(self._reducer.units)}"], [parameter])
+            name = f"parameter.{_count(self._reducer.units)}"
+            self._parameter_names[parameter] = name
+            self._reducer.add([name], [parameter])
 
 
 def _count(units: List[Unit]) -> int:
@@ -214,27 +218,26 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
         raise ValueError("backward_passes_per_step must be > 0")
     if groups is None and num_groups != 0:
         groups = num_groups
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    parameters = parameters_of(optimizer)
     names = dict(zip(map(id, parameters), _names_of(parameters, named_parameters)))
+    named = {parameter: names[id(parameter)] for parameter in parameters}
+    places = {id(parameter): i for i, parameter in enumerate(parameters)}
+    grouped = _grouped(parameters, groups)
+
+    def wrap_alike(copied: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        own = parameters_of(copied)
+        return DistributedOptimizer(copied, list(zip(named.values(), own)), compression, backward_passes_per_step, op,
+                                    gradient_predivide_factor, 0, [[own[places[id(one)]] for one in group] for group in grouped],
+                                    sparse_as_dense, process_set)
+
     if op == Adasum:
-        return _put_before(DistributedAdasum, optimizer, _names=names, _compression=compression,
-                           _process_set=process_set)
+        return put_before(DistributedAdasum, optimizer, wrap_alike, named, _names=names, _compression=compression,
+                          _process_set=process_set)
     settings = Settings(op, compression, 1.0 / gradient_predivide_factor, gradient_predivide_factor, process_set,
-                        sparse_as_dense)
+                        sparse_as_dense, takes_sparse_alone=isinstance(optimizer, torch.optim.SparseAdam))
     reducer = Reducer(settings, backward_passes_per_step)
-    for group in _grouped(parameters, groups):
+    for group in grouped:
         reducer.add([names[id(parameter)] for parameter in group], group)
 
-    return _put_before(_Distributed, optimizer, _reducer=reducer, _skips_synchronize=False,
-                       _steps_when_ready=is_switched_on("RUEDA_TORCH_STEP_WHEN_READY", False))
-
-
-def _put_before(first: type, optimizer: torch.optim.Optimizer, **attributes: Any) -> torch.optim.Optimizer:
-    """The optimizer, with that class before its own and these attributes."""
-    kind = type(optimizer)
-    distributed_kind: Any = type(kind.__name__, (first, kind), {"__module__": kind.__module__})
-    distributed = distributed_kind.__new__(distributed_kind)
-    # A learning rate scheduler may have put its own step() into the instance: it would call the old one's.
-    distributed.__dict__.update({key: value for key, value in optimizer.__dict__.items() if key != "step"})
-    distributed.__dict__.update(attributes)
-    return distributed
+    return put_before(_Distributed, optimizer, wrap_alike, named, _reducer=reducer, _skips_synchronize=False,
+                      _steps_when_ready=is_switched_on("RUEDA_TORCH_STEP_WHEN_READY", False))

@@ -1,0 +1,1 @@
+"""What horovod.common has of exceptions and process sets."""

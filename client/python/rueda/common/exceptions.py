@@ -1,0 +1,36 @@
+"""The exceptions that Horovod's users catch."""
+
+from __future__ import annotations
+
+from .._errors import INTERNAL, RuedaError, RuedaInternalError
+
+
+class HorovodInternalError(RuedaInternalError):
+    """An operation failed. `code` is one of rueda.h's RUEDA_ERR_*; codes of a membership that is lost
+    are those that rueda.RuedaInternalError has by itself."""
+
+    def __init__(self, message: str = "", code: int = INTERNAL) -> None:
+        super().__init__(code, message)
+
+    def __reduce__(self) -> "tuple[type, tuple[str, int]]":  # type: ignore[override]
+        return type(self), (str(self), self.code)
+
+
+class HorovodArgumentError(HorovodInternalError, ValueError):
+    """What the daemon or librueda would refuse in the call itself. Horovod raises ValueError there."""
+
+
+class HostsUpdatedInterrupt(RuntimeError):
+    """The job's hosts have changed: training begins again from the state as it is. skip_sync: hosts
+    were only removed, so all ranks have the same state already."""
+
+    def __init__(self, skip_sync: bool = False) -> None:
+        super().__init__("the job's hosts have changed")
+        self.skip_sync = skip_sync
+
+
+def horovod_error(error: RuedaError) -> HorovodInternalError:
+    return HorovodInternalError(str(error), error.code)
+
+
+__all__ = ["HorovodArgumentError", "HorovodInternalError", "HostsUpdatedInterrupt", "horovod_error"]

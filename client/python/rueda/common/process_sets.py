@@ -1,0 +1,46 @@
+"""What horovod.common.process_sets has."""
+
+from __future__ import annotations
+
+from typing import Dict, List
+
+from .. import _process_sets
+from .._errors import INVALID_ARGUMENT, RuedaError
+from .._operations import require_init
+from .._process_sets import ProcessSet, Ranks, global_process_set
+from .exceptions import horovod_error
+
+
+def add_process_set(process_set: Ranks) -> ProcessSet:
+    """Adds a set and returns it. Every rank of the job calls it, in the set or not, with the same ranks.
+    ValueError, on every rank, for ranks that cannot be one or are one already."""
+    try:
+        return _process_sets.add_process_set(process_set)
+    except RuedaError as error:
+        if error.code == INVALID_ARGUMENT:
+            raise ValueError(str(error)) from None
+        raise horovod_error(error) from None
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Removes a set, on every rank of the job; False if it cannot be: the set of all ranks, one that is not
+    there, or in use."""
+    if process_set.process_set_id is None or process_set is _process_sets.global_process_set:
+        return False
+    try:
+        _process_sets.remove_process_set(process_set)
+    except RuedaError as error:
+        if error.code == INVALID_ARGUMENT:
+            return False
+        raise horovod_error(error) from None
+    return True
+
+
+def get_process_set_ids_and_ranks() -> Dict[int, List[int]]:
+    """All sets that this process has added, and that of all ranks."""
+    require_init()
+    return {one.process_set_id: list(one.ranks) for one in (global_process_set, *_process_sets.added())
+            if one.process_set_id is not None}
+
+
+__all__ = ["ProcessSet", "add_process_set", "get_process_set_ids_and_ranks", "global_process_set", "remove_process_set"]

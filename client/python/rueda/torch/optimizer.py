@@ -1,0 +1,5 @@
+"""What horovod.torch.optimizer has."""
+
+from ._optimizer import DistributedOptimizer
+
+__all__ = ["DistributedOptimizer"]
