@@ -74,6 +74,67 @@ TEST(ForkTest, AChildDoesNotKeepTheConnectionOpen) {
   ::close(gate[0]);
 }
 
+// DLPack's DLManagedTensor, whose layout array libraries agree on.
+struct Managed {
+  void* data;
+  int32_t device[2];
+  int32_t ndim;
+  uint8_t code;
+  uint8_t bits;
+  uint16_t lanes;
+  int64_t* shape;
+  int64_t* strides;
+  uint64_t byte_offset;
+  void* manager;
+  void (*deleter)(Managed*);
+};
+
+TEST(DlpackTest, ABlockEndsWithItsLastOwner) {
+  FakeDaemon daemon;
+  daemon.set_environment();
+  ASSERT_EQ(rueda_init(nullptr), RUEDA_OK) << rueda_last_error();
+  auto* memory = static_cast<char*>(rueda_alloc(1000));
+  EXPECT_EQ(rueda_dlpack_count(memory), 0);
+  auto* first = static_cast<Managed*>(rueda_dlpack(memory, 1000));
+  auto* second = static_cast<Managed*>(rueda_dlpack(memory, 10));
+  ASSERT_TRUE(first != nullptr && second != nullptr) << rueda_last_error();
+  EXPECT_EQ(first->data, memory);
+  EXPECT_EQ(first->shape[0], 1000);
+  EXPECT_EQ(second->shape[0], 10);
+  EXPECT_EQ(first->ndim * first->bits * first->lanes * first->device[0], 8);
+  EXPECT_EQ(rueda_dlpack_count(memory), 2);
+  second->deleter(second);
+  EXPECT_EQ(rueda_free(memory), RUEDA_OK);
+  EXPECT_EQ(rueda_free(memory), RUEDA_ERR_INVALID_ARGUMENT) << "it would be the tensor's";
+  EXPECT_EQ(rueda_dlpack(memory, 10), nullptr);
+  EXPECT_EQ(rueda_dlpack_count(memory), 1);
+  memory[999] = 1;
+  EXPECT_EQ(in_child([&] {
+              first->deleter(first);
+              return rueda_dlpack_count(memory);
+            }),
+            0);
+  EXPECT_EQ(rueda_shutdown(), RUEDA_OK);
+  memory[0] = 1;  // as what rueda_alloc gave, it outlives the session
+  first->deleter(first);
+  EXPECT_EQ(rueda_dlpack_count(memory), 0);
+  EXPECT_EQ(rueda_free(memory), RUEDA_ERR_INVALID_ARGUMENT);
+}
+
+TEST(DlpackTest, WhatIsNoBlockIsRefused) {
+  FakeDaemon daemon;
+  daemon.set_environment();
+  ASSERT_EQ(rueda_init(nullptr), RUEDA_OK) << rueda_last_error();
+  auto* memory = static_cast<char*>(rueda_alloc(1000));
+  for (const auto& [address, bytes] :
+       {std::pair<void*, size_t>{memory, 0}, {memory, 4096}, {memory + 64, 8}, {&daemon, 8}}) {
+    EXPECT_EQ(rueda_dlpack(address, bytes), nullptr);
+    EXPECT_THAT(rueda_last_error(), testing::HasSubstr("not inside one live block"));
+  }
+  EXPECT_EQ(rueda_free(memory), RUEDA_OK);
+  EXPECT_EQ(rueda_shutdown(), RUEDA_OK);
+}
+
 TEST(ExitTest, ANormalExitSaysGoodbye) {
   FakeDaemon daemon;
   daemon.set_environment();

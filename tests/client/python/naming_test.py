@@ -6,7 +6,7 @@ import unittest
 from pathlib import Path
 
 import rueda
-from rueda import _operations
+from rueda import _counted, _operations
 
 HOROVOD = ("init shutdown is_initialized rank size local_rank local_size cross_rank cross_size allreduce "
            "allreduce_async grouped_allreduce grouped_allreduce_async broadcast broadcast_async barrier "
@@ -52,6 +52,21 @@ class NamingTest(unittest.TestCase):
         self.assertEqual(_operations.name_for("allreduce", "mine"), "mine")
         _operations.reset()
         self.assertEqual(_operations.name_for("allreduce", None), "allreduce.noname.1")
+
+    def test_automatic_names_come_again(self):
+        """They once were other ones for ever, and a job ended after 1,048,576."""
+        for function, most in (("allreduce", 1024), ("grouped_allreduce", 64)):
+            _operations.reset()
+            names = [_operations.name_for(function, None) for _ in range(3 * most)]
+            self.assertEqual(names, 3 * [f"{function}.noname.{i + 1}" for i in range(most)])
+
+    def test_a_set_under_a_number_that_comes_again_counts_anew(self):
+        _operations.reset()
+        for set_id in (0, 7):
+            _operations.name_for("allreduce", None, set_id)
+        _counted.forget_set(7)
+        self.assertEqual(_operations.name_for("allreduce", None, 7), "allreduce.noname.1")
+        self.assertEqual(_operations.name_for("allreduce", None), "allreduce.noname.2")
 
     def test_bad_names(self):
         for name in ("", "n" * 256, "a\0b"):
