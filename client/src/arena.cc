@@ -72,7 +72,7 @@ Result<std::unique_ptr<ArenaMemory>> ArenaMemory::create(size_t bytes) {
   return memory;
 }
 
-ArenaMemory::~ArenaMemory() { ::munmap(data_, bytes_); }
+ArenaMemory::~ArenaMemory() { unmap_guarded(data_, bytes_); }
 
 FreeSpace::FreeSpace(size_t bytes) { insert_free(0, bytes); }
 

@@ -14,35 +14,45 @@ namespace {
 constexpr int kAccess = PROT_READ | PROT_WRITE;
 constexpr int kReserve = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
+constexpr size_t kGuardBytes = 4096;  // a page
+
+size_t whole_pages(size_t bytes) { return (bytes + kGuardBytes - 1) / kGuardBytes * kGuardBytes; }
+
 // Zero bytes are no mapping.
 void unmap(std::byte* begin, const std::byte* end) {
   if (begin != end) ::munmap(begin, static_cast<size_t>(end - begin));
 }
 
-}  // namespace
-
-std::byte* map_shared(int fd, size_t bytes) {
-  if (bytes < kHugePageBytes) {
-    void* data = ::mmap(nullptr, bytes, kAccess, MAP_SHARED, fd, 0);
-    return data == MAP_FAILED ? nullptr : static_cast<std::byte*>(data);
-  }
-  // The addresses first, and of them those that lie well.
-  const size_t reserved_bytes = bytes + kHugePageBytes;
+// The addresses first, and of them those that lie well, with a page on each side that nobody may
+// touch.
+std::byte* map_guarded(size_t bytes, int flags, int fd) {
+  const size_t alignment = bytes < kHugePageBytes ? kGuardBytes : kHugePageBytes;
+  const size_t reserved_bytes = whole_pages(bytes) + kGuardBytes + alignment;
   void* reserved = ::mmap(nullptr, reserved_bytes, PROT_NONE, kReserve, -1, 0);
   if (reserved == MAP_FAILED) return nullptr;
   auto* const begin = static_cast<std::byte*>(reserved);
-  const size_t place = reinterpret_cast<uintptr_t>(begin) % kHugePageBytes;
-  std::byte* const data = begin + (kHugePageBytes - place) % kHugePageBytes;
-  if (::mmap(data, bytes, kAccess, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+  const size_t place = reinterpret_cast<uintptr_t>(begin) % alignment;
+  std::byte* const data = begin + alignment - place;
+  if (::mmap(data, bytes, kAccess, flags | MAP_FIXED, fd, 0) == MAP_FAILED) {
     const int error = errno;
     ::munmap(reserved, reserved_bytes);
     errno = error;
     return nullptr;
   }
-  const size_t page_end = (bytes + 4095) / 4096 * 4096;
-  unmap(begin, data);
-  unmap(data + page_end, begin + reserved_bytes);
+  unmap(begin, data - kGuardBytes);
+  unmap(data + whole_pages(bytes) + kGuardBytes, begin + reserved_bytes);
   return data;
+}
+
+}  // namespace
+
+std::byte* map_shared(int fd, size_t bytes) { return map_guarded(bytes, MAP_SHARED, fd); }
+
+std::byte* map_private(size_t bytes) { return map_guarded(bytes, kReserve, -1); }
+
+void unmap_guarded(std::byte* data, size_t bytes) {
+  if (data == nullptr) return;
+  unmap(data - kGuardBytes, data + whole_pages(bytes) + kGuardBytes);
 }
 
 SharedMemory make_shared_memory(const char* name, size_t bytes) {

@@ -1,4 +1,4 @@
-// Memory that several processes map.
+// Memory in large pieces: what several processes map, and what is one's own.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,14 @@ namespace rueda {
 inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 
 // Maps the whole file for reading and writing, where its huge pages can be mapped as such: at a
-// multiple of kHugePageBytes if it is as large as one. The caller's to unmap. nullptr, and errno,
-// if it cannot be.
+// multiple of kHugePageBytes if it is as large as one. A page before it and one behind it cannot be
+// touched: whoever goes past the end of one process's memory does not get to the next one's. The
+// caller's to unmap_guarded(). nullptr, and errno, if it cannot be.
 std::byte* map_shared(int fd, size_t bytes);
+// Likewise, memory of this process alone, all zeros.
+std::byte* map_private(size_t bytes);
+// What either has mapped; nullptr is no mapping.
+void unmap_guarded(std::byte* data, size_t bytes);
 
 // New memory that cannot shrink, mapped, and the descriptor by which others map it. nullptr, and
 // errno, if it cannot be had. `name` is for people.

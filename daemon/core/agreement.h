@@ -59,10 +59,12 @@ struct AgreementOptions {
                                  before_first_of(Track::kDecreed)};
   // Likewise: the rest of these comes without the others, which need no order any more.
   BegunGroups begun{};
+  uint32_t process_set = 0;  // whose order it is
 
   // Not of the set of all ranks: the tree is that of the job's nodes, and what is searched for and
   // recorded is the job's step.
-  void be_of_added_set() {
+  void be_of_added_set(uint32_t id) {
+    process_set = id;
     tree_fan_in = 0;
     tuning.is_enabled = false;
     replayed = nullptr;

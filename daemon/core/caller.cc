@@ -195,15 +195,15 @@ void Caller::finish(Entry entry) {
 }
 
 void Caller::enqueue(std::vector<DescriptorPtr> tensors, const Status& error, bool is_cut_off) {
-  Order& order = of(track_of(*tensors.front()));
   if (!error.is_ok()) {
     OrderedOperation operation;
     for (const DescriptorPtr& tensor : tensors) operation.tensors.push_back(tensor->name);
     operation.error = error;
-    order.errors.push_back(std::move(operation));
+    of(track_of(*tensors.front())).errors.push_back(std::move(operation));
     return;
   }
-  // A group of several dtypes becomes ready as one and is carried out as one operation a dtype.
+  // A group of several dtypes becomes ready as one and is carried out as one operation a dtype. One
+  // of several tracks is no session's, but a peer may speak of it.
   while (!tensors.empty()) {
     FusionUnit unit;
     const DescriptorPtr first = tensors.front();
@@ -213,12 +213,11 @@ void Caller::enqueue(std::vector<DescriptorPtr> tensors, const Status& error, bo
     unit.tensors.assign(tensors.begin(), rest);
     tensors.erase(tensors.begin(), rest);
     if (!first->group.empty()) {
-      Parts& parts = parts_[first->group];
-      parts.track = track_of(*first);
+      Parts& parts = parts_[{track_of(*first), first->group}];
       parts.waiting += unit.tensors.size();
       parts.has_begun = parts.has_begun || is_cut_off;
     }
-    order.queue.push_back(std::move(unit));
+    of(track_of(*first)).queue.push_back(std::move(unit));
   }
 }
 
@@ -259,7 +258,7 @@ void Caller::call(std::vector<CalledOperation>& called) {
 void Caller::note_decreed(const std::vector<DescriptorPtr>& batch) {
   for (const DescriptorPtr& tensor : batch) {
     if (tensor->group.empty()) continue;
-    const auto it = parts_.find(tensor->group);
+    const auto it = parts_.find({track_of(*tensor), tensor->group});
     RUEDA_CHECK(it != parts_.end());
     it->second.has_begun = true;
     if (--it->second.waiting == 0) parts_.erase(it);
@@ -285,7 +284,7 @@ void Caller::suspend_lockable() {
   std::erase_if(groups_, [](const auto& entry) {
     return track_of(*entry.second.tensors.front()) == Track::kLockable;
   });
-  std::erase_if(parts_, [](const auto& entry) { return entry.second.track == Track::kLockable; });
+  std::erase_if(parts_, [](const auto& entry) { return entry.first.first == Track::kLockable; });
   of(Track::kLockable).queue.clear();
   of(Track::kLockable).errors.clear();
 }

@@ -70,7 +70,6 @@ class Caller {
   };
   // Of a group that is in the queue.
   struct Parts {
-    Track track = Track::kLockable;
     size_t waiting = 0;      // tensors
     bool has_begun = false;  // others have been decreed, or launched by a plan
   };
@@ -99,8 +98,8 @@ class Caller {
   const AgreementOptions options_;
   std::map<std::string, Entry> table_;  // ordered: what happens must not depend on hashing
   std::map<std::string, Group> groups_;
-  std::map<std::string, Parts> parts_;  // by group
-  BegunGroups begun_;                   // by a plan, or in the epoch before
+  std::map<std::pair<Track, std::string>, Parts> parts_;  // by group
+  BegunGroups begun_;                                     // by a plan, or in the epoch before
   std::array<Order, kTracks> orders_;
   std::set<Rank> left_;
   // L11, until the join is decreed.

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "daemon/core/batch_check.h"
 #include "daemon/core/mutants.h"
 
 namespace rueda::core {
@@ -23,7 +24,7 @@ void Collectives::begin(Epoch epoch, TicksMs now, Recovery* recovery) {
   recovery_ = recovery;
   stalls_.reset();
   AgreementOptions agreement = options_.agreement;
-  if (id_ != 0) agreement.be_of_added_set();
+  if (id_ != 0) agreement.be_of_added_set(id_);
   agreement_ = make_agreement(layout_, self_, submissions_, agreement);
   set_now(now);
 }
@@ -206,7 +207,8 @@ bool Collectives::tells_what_ended() const {
 DescriptorPtr Collectives::change_of(const OrderedOperation& operation) const {
   if (!operation.error.is_ok() || track_of(operation.seq) != Track::kDecreed) return nullptr;
   const PendingTensor* tensor = submissions_.find(operation.tensors.front());
-  if (!tensor || !tensor->reported) return nullptr;  // the launch will say so
+  // The launch will say so.
+  if (!tensor || !tensor->reported || tensor->disagrees) return nullptr;
   const DescriptorPtr& descriptor = tensor->first().descriptor;
   return moves_data(descriptor->kind) ? nullptr : descriptor;
 }
@@ -348,24 +350,32 @@ Status Collectives::launch(OrderedOperation operation, Output& output) {
 }
 
 // Its tensors and tickets, from the table.
-Status Collectives::find_tensors(const OrderedOperation& operation, Launch& launch) const {
+Status Collectives::find_tensors(const OrderedOperation& operation, Launch& launch) {
+  const auto refused = [&](const std::string& what) {
+    return Status(Code::kInternal, "operation " + std::to_string(number_of(operation.seq)) + " " +
+                                       what + ": the coordinator on " +
+                                       layout_.node(layout_.coordinator()).node_id +
+                                       " ordered what cannot be");
+  };
   std::vector<LaunchTensor> tensors;
   std::vector<DescriptorPtr> batch;
   tensors.reserve(operation.tensors.size());
   launch.tickets.reserve(operation.tensors.size() * locals_.size());
   for (size_t i = 0; i < operation.tensors.size(); ++i) {
     const std::string& name = operation.tensors[i];
-    const PendingTensor* tensor = nullptr;
+    PendingTensor* tensor = nullptr;
     DescriptorPtr descriptor;
     if (gives_zeros(operation, i)) {
       descriptor = operation.descriptors[i];
     } else {
       tensor = submissions_.find(name);
-      if (!tensor || !tensor->reported) {
-        return Status(Code::kInternal, "operation " + std::to_string(number_of(operation.seq)) +
-                                           " has tensor \"" + name +
-                                           "\", which this node did not report");
+      if (const char* flaw = !tensor || !tensor->reported ? "which this node did not report"
+                             : tensor->disagrees ? "on which the ranks of this node disagree"
+                             : tensor->launched  ? "which another operation has"
+                                                 : nullptr) {
+        return refused("has tensor \"" + name + "\", " + flaw);
       }
+      tensor->launched = true;
       descriptor = tensor->first().descriptor;
     }
     for (size_t rank = 0; rank < locals_.size(); ++rank) {
@@ -375,6 +385,12 @@ Status Collectives::find_tensors(const OrderedOperation& operation, Launch& laun
     }
     if (!operation.locked) batch.push_back(descriptor);
     tensors.push_back({descriptor, descriptor->elements()});
+  }
+  // Of a plan's batches this was asked when the plan came, and of what became ready since whether it
+  // is what the plan has.
+  if (!operation.locked) {
+    const std::string flaw = find_flaw_of_batch(batch, track_of(operation.seq), id_, layout_);
+    if (!flaw.empty()) return refused("has " + flaw);
   }
   launch.tensors = std::make_shared<const std::vector<LaunchTensor>>(std::move(tensors));
   // What a plan launches was compared with it when it became ready.

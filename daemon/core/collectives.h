@@ -131,7 +131,7 @@ class Collectives {
   Status launch_track(Track track, Output& output);
   bool window_open(Seq seq) const;
   Status launch(OrderedOperation operation, Output& output);
-  Status find_tensors(const OrderedOperation& operation, Launch& launch) const;
+  Status find_tensors(const OrderedOperation& operation, Launch& launch);
   CompletedOperation result_of(const OrderedOperation& operation) const;
   void end_operation(const OrderedOperation& operation, const CompletedOperation& result,
                      Output& output);

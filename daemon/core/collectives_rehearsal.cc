@@ -69,7 +69,12 @@ void Collectives::launch_rehearsed(std::vector<OrderedOperation>& ordered) {
 
 void Collectives::settle() {
   if (!std::exchange(rehearsing_, false)) return;
-  for (auto& [seq, operation] : launched_) tabulate(operation);
+  for (auto& [seq, operation] : launched_) {
+    const bool is_rehearsed = operation.batch.has_value();
+    tabulate(operation);
+    if (!is_rehearsed) continue;
+    for (const std::string& name : operation.tensors) submissions_.find(name)->launched = true;
+  }
   for (OrderedOperation& operation : ordered_[index_of(Track::kLockable)]) tabulate(operation);
   for (LocalSubmission& submission : rehearsal_->take_gathered()) {
     if (auto ready = enter(std::move(submission))) agreement_->on_local_ready(std::move(*ready));

@@ -72,7 +72,12 @@ Status Exchange::report_from(const std::vector<NodeIndex>& nodes, const ReadyTen
 // Who has reported, when this message comes from that node.
 Result<std::vector<NodeIndex>> Exchange::reporters(NodeIndex from, const Ready& ready) const {
   if (!tree_) return std::vector<NodeIndex>{from};
-  if (!ready.of) return tree_->subtree(from);
+  if (!ready.of) {
+    std::vector<NodeIndex> below = tree_->subtree(from);
+    if (std::find(below.begin(), below.end(), self_) == below.end()) return below;
+    return Status(Code::kInternal, "node " + layout_.node(from).node_id + " reported for node " +
+                                       layout_.node(self_).node_id + ", which is below it");
+  }
   if (tree_->is_member(*ready.of) && *ready.of != self_) return std::vector<NodeIndex>{*ready.of};
   return Status(Code::kInternal, "node " + layout_.node(from).node_id +
                                      " passed on what node index " +
@@ -230,6 +235,12 @@ Status Exchange::on_decree(NodeIndex from, const Decree& decree,
     }
     last = operation.seq;
     if (Status status = resolve(from, operation); !status.is_ok()) return status;
+    if (operation.tensors.empty()) {
+      return Status(Code::kInternal, "the coordinator on node " + layout_.node(from).node_id +
+                                         " decreed operation " +
+                                         std::to_string(number_of(operation.seq)) +
+                                         ", which names no tensors");
+    }
     for (const std::string& name : operation.tensors) {
       if (combiner_) combiner_->forget(name);
     }

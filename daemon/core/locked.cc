@@ -228,7 +228,8 @@ Status Locked::on_lock(NodeIndex from, const Lock& lock) {
     return broken("from operation " + std::to_string(number_of(lock.first)) + " on, and " +
                   std::to_string(number_of(expected)) + " is next");
   }
-  if (std::string flaw = find_flaw(lock.plan); !flaw.empty()) return broken(flaw);
+  const std::string flaw = find_flaw(lock.plan, options_.process_set, layout_);
+  if (!flaw.empty()) return broken(flaw);
   if (lock.at < kPlanStart || lock.at >= static_cast<PlanPlace>(lock.plan.batches.size())) {
     return broken("a plan at batch " + std::to_string(lock.at));
   }

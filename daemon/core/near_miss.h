@@ -2,6 +2,7 @@
 // wrapper's prefix makes of a tensor's name.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -11,7 +12,11 @@ namespace rueda::core {
 // characters to insert, delete, replace or swap with their neighbour (Damerau 1964, adjacent swaps
 // counted once), at most a third of the shorter name and at most 3. A name that is the other one
 // behind a prefix and '.' or '/' ("module.fc.weight") is 1 away. Empty: they are no near misses, or
-// the same.
-std::optional<int> near_miss_distance(std::string_view one, std::string_view other);
+// the same, or the budget is spent.
+//
+// `budget` is how many cells of tables of distances may still be computed, some nanoseconds each:
+// what the comparison took is subtracted. Names are the users', as many and as long as they like.
+std::optional<int> near_miss_distance(std::string_view one, std::string_view other,
+                                      int64_t& budget);
 
 }  // namespace rueda::core

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "daemon/core/descriptor.h"
+#include "daemon/core/layout.h"
 #include "daemon/core/tuning.h"
 
 namespace rueda::core {
@@ -33,7 +34,7 @@ struct Plan {
   // More than one batch can be next somewhere.
   bool has_alternatives() const;
   // By place, kPlanStart first: the batches that may be next. After a batch that ends a round, they
-  // are also those that begin one.
+  // are also those that begin one: so find_flaw() bounds how many do either.
   std::vector<std::vector<uint32_t>> successors() const;
   // The batches of the round so far, when this one was launched last.
   std::vector<uint32_t> path_to(PlanPlace place) const;
@@ -45,9 +46,13 @@ inline constexpr size_t kMostPlanBytes = 3u << 20;
 // What a tensor takes of it, at most.
 size_t bytes_in_a_plan(const TensorDescriptor& tensor);
 
-// What is wrong with a plan that came from elsewhere; empty: it can be followed.
+// So many batches may begin a round of it, and so many may end one.
+inline constexpr size_t kMostBranchesOfAPlan = 64;
+
+// What is wrong with a plan that came from elsewhere; empty: it can be followed. Takes time and
+// memory in proportion to the plan.
 std::string find_flaw(const Plan& plan);
-// Likewise, of one that was recorded: it is of the set of all ranks, too.
-std::string find_flaw_of_recorded(const Plan& plan);
+// Likewise, for a process set with that id and layout.
+std::string find_flaw(const Plan& plan, uint32_t process_set, const Layout& layout);
 
 }  // namespace rueda::core

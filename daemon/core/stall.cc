@@ -11,6 +11,9 @@ namespace {
 
 // Bounds what one question costs; a training step has hundreds of tensors.
 constexpr size_t kMaxNamesCompared = 4096;
+// In each such time, so that the names of one job take a few milliseconds a second of the loop.
+constexpr TicksMs kBudgetMs = 1'000;
+constexpr int64_t kMostCellsCompared = 1 << 20;
 
 constexpr TicksMs kLookMs = 1'000;
 
@@ -173,8 +176,16 @@ void StallInspector::send_to_others(const StallMessage& message, StallOutput& ou
   }
 }
 
-StallAnswer StallInspector::answer(const StallQuery& query, TicksMs now) const {
+StallAnswer StallInspector::answer(const StallQuery& query, TicksMs now) {
   const std::vector<Rank>& ranks = layout_.node(self_).ranks;
+  if (!budgeted_at_ms_ || now - *budgeted_at_ms_ >= kBudgetMs) {
+    near_miss_budget_ = kMostCellsCompared;
+    budgeted_at_ms_ = now;
+  }
+  NamedTensors others;
+  if (query.wants_near_misses && near_miss_budget_ > 0) {
+    others = submissions_.pending(kMaxNamesCompared);
+  }
   StallAnswer answer;
   answer.round = query.round;
   for (const std::string& name : query.names) {
@@ -187,7 +198,7 @@ StallAnswer StallInspector::answer(const StallQuery& query, TicksMs now) const {
       }
     }
     if (query.wants_near_misses && item.submitted.size() < ranks.size()) {
-      item.near_misses = near_misses(name);
+      item.near_misses = near_misses(name, others);
     }
   }
   for (size_t i = 0; i < ranks.size(); ++i) answer.ranks.push_back(activity_of(i, now));
@@ -195,7 +206,8 @@ StallAnswer StallInspector::answer(const StallQuery& query, TicksMs now) const {
 }
 
 // Only what is in flight: a name that has completed is one that every rank knows.
-std::vector<NearMiss> StallInspector::near_misses(const std::string& name) const {
+std::vector<NearMiss> StallInspector::near_misses(const std::string& name,
+                                                  const NamedTensors& others) {
   const std::vector<Rank>& ranks = layout_.node(self_).ranks;
   const PendingTensor* const stalled = submissions_.find(name);
   std::vector<std::tuple<Rank, int, NearMiss>> found;  // the nearest of a rank first
@@ -211,10 +223,8 @@ std::vector<NearMiss> StallInspector::near_misses(const std::string& name) const
       if (!stalled || !stalled->by_local_rank[local]) found.push_back({rank, 0, {rank, name, set}});
     }
   }
-  size_t compared = 0;
-  for (const auto& [other, tensor] : submissions_.pending()) {
-    if (++compared > kMaxNamesCompared) break;
-    const std::optional<int> distance = near_miss_distance(name, *other);
+  for (const auto& [other, tensor] : others) {
+    const std::optional<int> distance = near_miss_distance(name, *other, near_miss_budget_);
     if (!distance) continue;
     for (size_t i = 0; i < ranks.size(); ++i) {
       const bool is_missing = !stalled || !stalled->by_local_rank[i];

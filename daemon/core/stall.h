@@ -81,8 +81,10 @@ class StallInspector {
   bool names_ranks_of_the_job(const StallNotice& notice) const;
   std::set<Pending> overdue(TicksMs now) const;
   void report(TicksMs now, StallOutput& output);
-  StallAnswer answer(const StallQuery& query, TicksMs now) const;
-  std::vector<NearMiss> near_misses(const std::string& name) const;
+  StallAnswer answer(const StallQuery& query, TicksMs now);
+  // `others` are names in flight here; what is left of the budget bounds how many are looked at.
+  using NamedTensors = std::vector<std::pair<const std::string*, const PendingTensor*>>;
+  std::vector<NearMiss> near_misses(const std::string& name, const NamedTensors& others);
   RankActivity activity_of(size_t local, TicksMs now) const;
   NodeActivity::OfRank& activity_of(LocalRank rank) {
     return *of_local_[static_cast<size_t>(rank.value)];
@@ -103,6 +105,10 @@ class StallInspector {
   StallNotice notice_;                           // the last
   TicksMs noticed_ms_ = 0;
   TicksMs next_look_ms_ = 0;
+  // Cells of comparisons (near_miss.h), for the second that began then: a coordinator may ask as
+  // often as it likes.
+  int64_t near_miss_budget_ = 0;
+  std::optional<TicksMs> budgeted_at_ms_;
   std::optional<StallWatch> watch_;  // on the coordinator's node
 };
 

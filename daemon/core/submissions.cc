@@ -36,7 +36,7 @@ std::vector<LocalSubmission> PendingTensor::take() {
     submission.reset();
   }
   submitted = 0;
-  reported = ordered = false;
+  reported = disagrees = ordered = launched = false;
   return taken;
 }
 
@@ -104,6 +104,7 @@ std::optional<ReadyTensor> SubmissionTable::take_ready(const std::string& name) 
       ready.mismatch = describe_mismatch(*first, rank, *other->descriptor, ranks_[i]);
     }
   }
+  tensor->disagrees = !ready.mismatch.empty();
   return ready;
 }
 
@@ -120,22 +121,35 @@ const PendingTensor* SubmissionTable::find(const std::string& name) const {
 
 void SubmissionTable::set_ordered(const std::string& name, bool ordered) {
   const auto it = tensors_.find(name);
-  if (it != tensors_.end() && it->second.submitted > 0) it->second.ordered = ordered;
+  if (it == tensors_.end() || it->second.submitted == 0) return;
+  it->second.ordered = ordered;
+  it->second.launched = it->second.launched && ordered;
 }
 
 std::vector<std::pair<const std::string*, const PendingTensor*>> SubmissionTable::pending() const {
+  return pending(tensors_.size());
+}
+
+std::vector<std::pair<const std::string*, const PendingTensor*>> SubmissionTable::pending(
+    size_t most) const {
   std::vector<std::pair<const std::string*, const PendingTensor*>> found;
   for (const auto& [name, tensor] : tensors_) {
     if (tensor.submitted > 0) found.emplace_back(&name, &tensor);
   }
-  std::sort(found.begin(), found.end(),
-            [](const auto& a, const auto& b) { return *a.first < *b.first; });
+  const auto is_before = [](const auto& a, const auto& b) { return *a.first < *b.first; };
+  if (found.size() > most) {
+    const auto end = found.begin() + static_cast<std::ptrdiff_t>(most);
+    std::nth_element(found.begin(), end, found.end(), is_before);
+    found.erase(end, found.end());
+  }
+  std::sort(found.begin(), found.end(), is_before);
   return found;
 }
 
 void SubmissionTable::reset_but(const std::set<std::string>& carried) {
   for (auto& [name, tensor] : tensors_) {
     tensor.reported = tensor.ordered = tensor.submitted > 0 && carried.contains(name);
+    tensor.launched = false;
   }
 }
 

@@ -26,8 +26,10 @@ struct LocalSubmission {
 struct PendingTensor {
   std::vector<std::optional<LocalSubmission>> by_local_rank;
   int submitted = 0;
-  bool reported = false;  // handed to the agreement
-  bool ordered = false;   // an operation has it
+  bool reported = false;   // handed to the agreement
+  bool disagrees = false;  // with words of why it must fail: nobody may carry it out
+  bool ordered = false;    // an operation has it
+  bool launched = false;   // which is under way
 
   std::vector<LocalSubmission> present() const;
   // The lowest rank's; there is one.
@@ -54,6 +56,9 @@ class SubmissionTable {
 
   // Null: no rank has submitted it.
   const PendingTensor* find(const std::string& name) const;
+  PendingTensor* find(const std::string& name) {
+    return const_cast<PendingTensor*>(std::as_const(*this).find(name));
+  }
   // Whether an operation has the tensor; nothing if no rank has submitted it.
   void set_ordered(const std::string& name, bool ordered);
   // Nothing is reported or ordered any more, but what an operation has that goes on: these tensors.
@@ -79,6 +84,8 @@ class SubmissionTable {
   // All that are pending, in the order of names, so that what is done for all of them repeats
   // exactly.
   std::vector<std::pair<const std::string*, const PendingTensor*>> pending() const;
+  // The first so many of them.
+  std::vector<std::pair<const std::string*, const PendingTensor*>> pending(size_t most) const;
   // Removes the tensor and returns its submissions.
   std::vector<LocalSubmission> remove(const std::string& name);
   // Removes those not reported yet; reported ones are the coordinator's to end.

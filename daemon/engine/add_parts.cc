@@ -12,18 +12,20 @@ namespace {
 class Adder {
  public:
   Adder(const core::TensorDescriptor& tensor, const core::Layout& layout, NodeIndex self,
-        const std::vector<RankBuffers>& buffers, Operation& operation)
+        const std::vector<RankBuffers>& buffers, const std::vector<Reach>& reaches,
+        Operation& operation)
       : tensor_(tensor),
         layout_(layout),
         locals_(layout.node(self).ranks),
         buffers_(buffers),
+        reaches_(reaches),
         ranks_(layout.ranks()),
         operation_(operation),
         element_bytes_(static_cast<int64_t>(element_bytes(tensor.dtype))) {
-    RUEDA_CHECK(buffers.size() == locals_.size());
+    RUEDA_CHECK(buffers.size() == locals_.size() && reaches.size() == locals_.size());
   }
 
-  void add_all() {
+  std::string add_all() {
     const auto nodes = static_cast<int>(layout_.members().size());
     if (tensor_.kind == CollectiveKind::kAlltoall) {
       splits_.emplace(tensor_.parted(), static_cast<int>(ranks_.size()));
@@ -40,6 +42,7 @@ class Adder {
         shards.push_back({begin, operation_.elements()});
       }
     }
+    return std::move(flaw_);
   }
 
  private:
@@ -103,30 +106,47 @@ class Adder {
     for (size_t i = 0; i < locals_.size(); ++i) {
       const RankBuffers& all = buffers_[i];
       RankBuffers part;
-      if (gives(locals_[i])) part.input = all.input + input_at * element_bytes_;
-      if (gets(locals_[i])) part.output = all.output + output_at * element_bytes_;
+      if (gives(locals_[i]) && may_reach(i, input_at + elements, &Reach::input)) {
+        part.input = all.input + input_at * element_bytes_;
+      }
+      if (gets(locals_[i]) && may_reach(i, output_at + elements, &Reach::output)) {
+        part.output = all.output + output_at * element_bytes_;
+      }
       if (part.input || part.output) stretch_.push_back(part);
     }
     operation_.add(elements, stretch_);
+  }
+
+  bool may_reach(size_t local, int64_t end, size_t Reach::*side) {
+    const size_t wanted = static_cast<size_t>(end * element_bytes_);
+    const size_t there = reaches_[local].*side;
+    if (wanted <= there) return true;
+    flaw_ = "goes to byte " + std::to_string(wanted) + " of what rank " +
+            std::to_string(locals_[local].value) + " has given, which are " +
+            std::to_string(there);
+    return false;
   }
 
   const core::TensorDescriptor& tensor_;
   const core::Layout& layout_;
   const std::vector<Rank>& locals_;
   const std::vector<RankBuffers>& buffers_;  // by local rank
+  const std::vector<Reach>& reaches_;        // likewise
   const std::vector<Rank> ranks_;
   Operation& operation_;
   const int64_t element_bytes_;
   std::vector<core::ElementRange> parts_;  // by place
   std::optional<Splits> splits_;           // of an alltoall
   std::vector<RankBuffers> stretch_;
+  std::string flaw_;
 };
 
 }  // namespace
 
-void add_parts(const core::TensorDescriptor& tensor, const core::Layout& layout, NodeIndex self,
-               const std::vector<RankBuffers>& buffers, Operation& operation) {
-  Adder(tensor, layout, self, buffers, operation).add_all();
+std::string add_parts(const core::TensorDescriptor& tensor, const core::Layout& layout,
+                      NodeIndex self, const std::vector<RankBuffers>& buffers,
+                      const std::vector<Reach>& reaches, Operation& operation) {
+  return Adder(tensor, layout, self, buffers, reaches, operation).add_all();
 }
 
 }  // namespace rueda::engine

@@ -16,8 +16,8 @@ DataParts::DataParts(core::Reducer reducer, const core::Layout& layout, NodeInde
   }
 }
 
-std::unique_ptr<Operation> DataParts::build(const core::Launch& launch, size_t part,
-                                            const FindSubmission& find) const {
+Result<std::unique_ptr<Operation>> DataParts::build(const core::Launch& launch, size_t part,
+                                                    const FindSubmission& find) const {
   if (size() == 1) return build_operation(launch, ring_layout_, selves_.front(), find);
   core::Launch own = launch;
   own.tickets.clear();

@@ -26,8 +26,8 @@ class DataParts {
   const std::vector<NodeIndex>& ring() const { return ring_; }
   // Which member of the ring a part is.
   NodeIndex place(size_t part) const { return ring_layout_.ring_index(selves_[part]); }
-  // `find` is asked for the node's ranks in the process set.
-  std::unique_ptr<Operation> build(const core::Launch& launch, size_t part,
+  // `find` is asked for the node's ranks in the process set. Errors are build_operation()'s.
+  Result<std::unique_ptr<Operation>> build(const core::Launch& launch, size_t part,
                                    const FindSubmission& find) const;
 
  private:

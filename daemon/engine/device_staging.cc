@@ -7,7 +7,6 @@
 #include <utility>
 
 #include <fcntl.h>
-#include <sys/mman.h>
 
 #include "daemon/base/check.h"
 #include "daemon/base/shared_mapping.h"
@@ -27,7 +26,7 @@ Result<std::unique_ptr<DeviceStaging>> DeviceStaging::make(uint64_t bytes) {
       new DeviceStaging(std::move(memory.fd), memory.base, bytes));
 }
 
-DeviceStaging::~DeviceStaging() { ::munmap(base_, bytes_); }
+DeviceStaging::~DeviceStaging() { unmap_guarded(base_, bytes_); }
 
 UniqueFd DeviceStaging::duplicate() const {
   return UniqueFd(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));

@@ -347,7 +347,7 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   // One user of its row less.
   void let_go(StagedBatch& staged);
   void on_round_out(const std::shared_ptr<StagedBatch>& staged);
-  std::unique_ptr<Operation> build_staged(const std::shared_ptr<StagedBatch>& staged);
+  Result<std::unique_ptr<Operation>> build_staged(const std::shared_ptr<StagedBatch>& staged);
   void send_staged(const std::shared_ptr<StagedBatch>& staged);
   void on_rounds_done(const OperationKey& key, uint32_t generation, int share, int rounds);
   bool is_staged(const OperationKey& key);
@@ -375,6 +375,14 @@ class JobRunner final : private TimelineHost, private FiniteHost {
 
   // A small operation of one node, on this loop.
   void run_here(const Operation& operation);
+  struct EndedHere {
+    Epoch epoch;
+    uint32_t process_set;
+    Seq seq;
+    Status status;
+  };
+  // When the turn is over.
+  void end_later(EndedHere ended);
   void tell_ended_here();
   void end_operation(uint32_t process_set, Seq seq);
   void cancel(const core::Cancel& cancelled);
@@ -410,12 +418,6 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   };
   std::map<OperationKey, UnderWay> operations_;
   std::map<uint32_t, DataParts> parts_;  // of the epoch, by process set
-  struct EndedHere {
-    Epoch epoch;
-    uint32_t process_set;
-    Seq seq;
-    Status status;
-  };
   std::vector<EndedHere> ended_here_;  // and not told yet
   std::unique_ptr<DeviceJob> device_;  // null: nobody has shared device memory
   std::unique_ptr<NcclSets> nccl_;     // null: nor is there anything for NCCL

@@ -150,14 +150,20 @@ void JobRunner::launch(const core::Launch& launch) {
     });
   }
   const std::shared_ptr<InputCheck> check = spec_.checks_finite ? check_of(launch) : nullptr;
-  const auto build = [&](size_t part, size_t share) {
-    std::unique_ptr<Operation> operation = parts.build(launch, part, find);
+  const auto build = [&](size_t part, size_t share) -> std::unique_ptr<Operation> {
+    Result<std::unique_ptr<Operation>> built = parts.build(launch, part, find);
+    if (!built.is_ok()) {
+      end_later({launch.epoch, launch.process_set, launch.seq, built.status()});
+      return nullptr;
+    }
+    std::unique_ptr<Operation> operation = std::move(built).value();
     operation->check = check;
     // Of its shares each has a record, and the first one the bytes.
     if (trace) operation->trace = trace->part_of_launch(share == 0 ? operation->bytes() : 0);
     return operation;
   };
   std::unique_ptr<Operation> operation = build(0, 0);
+  if (!operation) return;
   metrics_->negotiation_seconds.Observe(steady_now_s() - last_submitted_s);
   const size_t shares = shares_of(*operation, static_cast<int>(parts.ring().size()));
   operations_.emplace(OperationKey{launch.process_set, launch.seq},
@@ -172,6 +178,7 @@ void JobRunner::launch(const core::Launch& launch) {
   for (size_t part = 0; part < parts.size(); ++part) {
     for (size_t share = 0; share < shares; ++share) {
       if (!operation) operation = build(part, share);
+      if (!operation) return;
       operation->share = {static_cast<int>(share), static_cast<int>(shares)};
       Part one{share, static_cast<uint32_t>(part), std::exchange(operation, nullptr)};
       if (waits) {
@@ -198,7 +205,11 @@ void JobRunner::run_here(const Operation& operation) {
   metrics_->ring_seconds.Observe(steady_now_s() - begin_s);
   Status status;
   if (operation.has_lost_memory()) status = lost_memory(spec_.layout.node(spec_.self).node_id);
-  ended_here_.push_back({operation.epoch, operation.process_set, operation.seq, status});
+  end_later({operation.epoch, operation.process_set, operation.seq, status});
+}
+
+void JobRunner::end_later(EndedHere ended) {
+  ended_here_.push_back(std::move(ended));
   if (ended_here_.size() > 1) return;  // the first one has seen to it
   boost::asio::post(context_.control_loop, [this, alive = alive_] {
     if (*alive) tell_ended_here();

@@ -102,7 +102,7 @@ void JobRunner::on_round_out(const std::shared_ptr<StagedBatch>& staged) {
   }
 }
 
-std::unique_ptr<Operation> JobRunner::build_staged(const std::shared_ptr<StagedBatch>& batch) {
+Result<std::unique_ptr<Operation>> JobRunner::build_staged(const std::shared_ptr<StagedBatch>& batch) {
   const StagedBatch& staged = *batch;
   core::Launch own = staged.launch;
   own.tickets.clear();
@@ -123,13 +123,17 @@ std::unique_ptr<Operation> JobRunner::build_staged(const std::shared_ptr<StagedB
     if (!is_broadcast || !has_root) row.output = at;
     const LocalRank rank = set.locals()[static_cast<size_t>(some - tickets.begin())];
     row.urgency = held(rank, **some).buffers.urgency;
-    at += (*own.tensors)[i].descriptor->bytes();
+    row.input_bytes = row.output_bytes =
+        static_cast<size_t>((*own.tensors)[i].descriptor->bytes());
+    at += row.input_bytes;
   }
   size_t next = 0;  // they are asked for in turn
-  std::unique_ptr<Operation> operation =
+  Result<std::unique_ptr<Operation>> built =
       parts_.at(own.process_set).build(own, 0, [&](LocalRank, Ticket) -> const SubmittedBuffers& {
         return rows[next++];
       });
+  if (!built.is_ok()) return built;
+  std::unique_ptr<Operation> operation = std::move(built).value();
   operation->prescale = 1;  // is in what the worker has made
   if (staged.adds_on_gpu) operation->add_elsewhere = additions_of(batch);
   if (staged.rounds.size() == 1) return operation;
@@ -152,14 +156,16 @@ void JobRunner::send_staged(const std::shared_ptr<StagedBatch>& staged) {
   const auto own = std::find_if(order.begin(), order.end(),
                                 [&](const InOrder& item) { return item.seq == launch.seq; });
   own->is_ready = true;
-  std::unique_ptr<Operation> operation = build_staged(staged);
+  Result<std::unique_ptr<Operation>> built = build_staged(staged);
+  if (!built.is_ok()) return end_staged(*staged, built.status());
+  std::unique_ptr<Operation> operation = std::move(built).value();
   const size_t shares =
       shares_of(*operation, static_cast<int>(parts_.at(launch.process_set).ring().size()));
   operations_.emplace(OperationKey{launch.process_set, launch.seq},
                       UnderWay{operation->kind, shares, nullptr});
   staged->rounds_done.assign(shares, 0);
   for (size_t share = 0; share < shares; ++share) {
-    if (!operation) operation = build_staged(staged);
+    if (!operation) operation = build_staged(staged).value();  // as the first one was
     operation->share = {static_cast<int>(share), static_cast<int>(shares)};
     own->parts.push_back({share, 0, std::exchange(operation, nullptr)});
   }

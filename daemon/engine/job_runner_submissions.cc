@@ -69,7 +69,9 @@ void JobRunner::hold(LocalRank rank, const session::Submission& submission) {
                     submission.output.data,
                     submission.input.arena.get(),
                     submission.output.arena.get(),
-                    {submission.priority, 0}};
+                    {submission.priority, 0},
+                    submission.input.bytes,
+                    submission.output.bytes};
     item.bytes = std::max(submission.input.bytes, submission.output.bytes);
     item.process_set = submission.descriptor->process_set;
     item.moves_data = moves_data(submission.descriptor->kind);

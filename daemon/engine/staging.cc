@@ -3,8 +3,6 @@
 #include <string>
 #include <utility>
 
-#include <sys/mman.h>
-
 #include "daemon/base/shared_mapping.h"
 
 namespace rueda::engine {
@@ -16,9 +14,7 @@ Result<std::unique_ptr<Staging>> Staging::make(transport::Transport& transport,
   if (is_shared) {
     shared = make_shared_memory("rueda-staging", bytes);
   } else {
-    void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory != MAP_FAILED) shared.base = static_cast<std::byte*>(memory);
+    shared.base = map_private(bytes);
   }
   if (shared.base == nullptr) {
     return Status(Code::kResourceExhausted, "no memory for " + std::to_string(bytes) +
@@ -42,7 +38,7 @@ Staging::Staging(transport::Transport& transport, observe::Metrics& metrics, std
 
 Staging::~Staging() {
   if (region_ != transport::RegionKey{}) transport_.deregister_region(region_);
-  ::munmap(base_, bytes_);
+  unmap_guarded(base_, bytes_);
   metrics_.daemon().staging_bytes.Decrement(static_cast<double>(bytes_));
 }
 

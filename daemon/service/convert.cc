@@ -206,6 +206,9 @@ Result<core::Decree> read(const v1::Decree& from) {
     if ((item.tensors_size() > 0) + (item.cached_size() > 0) + (item.batch_size() > 0) != 1) {
       return broken("an operation without tensors, or with two lists of them");
     }
+    if (item.cached_size() > 0 && code.value() != Code::kOk) {
+      return broken("an operation that fails, and names its tensors by cache slots");
+    }
     for (const v1::TensorDescriptor& tensor : item.batch()) {
       Result<core::DescriptorPtr> descriptor = read_tensor(tensor);
       if (!descriptor.is_ok()) return descriptor.status();
@@ -379,7 +382,7 @@ Status read_plans(const v1::JobSpec& from, engine::JobSpec& to) {
   if (!from.has_replayed()) return Status::ok();
   Result<core::Plan> plan = read_plan(from.replayed());
   std::string flaw =
-      plan.is_ok() ? core::find_flaw_of_recorded(plan.value()) : plan.status().message();
+      plan.is_ok() ? core::find_flaw(plan.value(), 0, to.layout) : plan.status().message();
   if (!flaw.empty()) {
     return Status(Code::kInvalidArgument, "job " + to.job + ": what is to be replayed is " + flaw +
                                               "; record the plan anew");

@@ -56,7 +56,7 @@ Mapping::Mapping(Mapping&& other) noexcept
 Mapping::~Mapping() {
   if (data_ == nullptr) return;
   guard_ = GuardedRange();
-  ::munmap(data_, bytes_);
+  unmap_guarded(data_, bytes_);
 }
 
 Result<Mapping> Mapping::map(int fd, size_t bytes, const std::string& what) {
@@ -68,7 +68,7 @@ Result<Mapping> Mapping::map(int fd, size_t bytes, const std::string& what) {
   }
   Result<GuardedRange> guard = GuardedRange::guard(data, bytes);
   if (!guard.is_ok()) {
-    ::munmap(data, bytes);
+    unmap_guarded(data, bytes);
     return guard.status();
   }
   return Mapping(data, bytes, std::move(guard).value());

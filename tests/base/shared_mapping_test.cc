@@ -44,8 +44,8 @@ TEST(SharedMapping, LiesWhereHugePagesCanBeMapped) {
     one[bytes - 1] = std::byte{2};
     EXPECT_EQ(other[0], std::byte{1});
     EXPECT_EQ(other[bytes - 1], std::byte{2});
-    ::munmap(one, bytes);
-    ::munmap(other, bytes);
+    unmap_guarded(one, bytes);
+    unmap_guarded(other, bytes);
   }
 }
 
@@ -54,7 +54,24 @@ TEST(SharedMapping, ASmallFileIsMappedAnywhere) {
   std::byte* data = map_shared(file.fd(), 4096);
   ASSERT_TRUE(data);
   data[4095] = std::byte{1};
-  ::munmap(data, 4096);
+  unmap_guarded(data, 4096);
+}
+
+// Two users' arenas lay side by side in the daemon: the end of one was the beginning of the other.
+TEST(SharedMappingDeathTest, APageOnEachSideCannotBeTouched) {
+  for (const size_t bytes : {size_t{100}, size_t{4096}, kHugePageBytes, kHugePageBytes + 4096}) {
+    const File file(bytes);
+    const size_t pages = (bytes + 4095) / 4096 * 4096;
+    for (std::byte* const data : {map_shared(file.fd(), bytes), map_private(bytes)}) {
+      ASSERT_TRUE(data);
+      volatile std::byte* const touched = data;
+      touched[0] = touched[bytes - 1] = std::byte{1};
+      EXPECT_DEATH(touched[-1] = std::byte{1}, "");
+      EXPECT_DEATH(touched[pages] = std::byte{1}, "");
+      EXPECT_DEATH(touched[pages + 4095] = std::byte{1}, "");
+      unmap_guarded(data, bytes);
+    }
+  }
 }
 
 TEST(SharedMapping, LeavesNothingBehind) {
@@ -63,7 +80,7 @@ TEST(SharedMapping, LeavesNothingBehind) {
   for (int i = 0; i < 8; ++i) {
     std::byte* data = map_shared(file.fd(), 5 * kHugePageBytes);
     ASSERT_TRUE(data);
-    ::munmap(data, 5 * kHugePageBytes);
+    unmap_guarded(data, 5 * kHugePageBytes);
   }
   ASSERT_EQ(::fcntl(file.fd(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE), 0);
   for (int i = 0; i < 8; ++i) {

@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -76,7 +75,7 @@ TEST(ArenaMemoryTest, IsTouchedWithoutAFault) {
   ASSERT_TRUE(other);
   EXPECT_EQ(other[0], std::byte{1});
   EXPECT_EQ(other[kBytes - 4096], std::byte{1});
-  ::munmap(other, kBytes);
+  unmap_guarded(other, kBytes);
 }
 
 TEST(FreeSpaceTest, TakesTheSmallestPieceThatFits) {

@@ -123,7 +123,7 @@ TEST_F(Autotune, AddedSetsHaveNoSearchOfTheirOwn) {
   agreement.tuning = small_search();
   agreement.records_plans = true;
   agreement.replayed = std::make_shared<const Plan>();
-  agreement.be_of_added_set();
+  agreement.be_of_added_set(1);
   EXPECT_FALSE(agreement.tuning.is_enabled);
   EXPECT_FALSE(agreement.records_plans);
   EXPECT_EQ(agreement.replayed, nullptr);

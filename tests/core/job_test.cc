@@ -272,7 +272,8 @@ TEST(Job, ADecreeOfATensorThisNodeDidNotReportIsNeverLaunched) {
   job.step(1, TurnEnded{});
   EXPECT_THAT(job.node(1).launches, IsEmpty());
   EXPECT_EQ(job.node(1).failed.at(0).message(),
-            "operation 1 has tensor \"a\", which this node did not report");
+            "operation 1 has tensor \"a\", which this node did not report: the coordinator on n0 "
+            "ordered what cannot be");
 }
 
 // A node that says it had launched less than it had makes others cancel what is complete.

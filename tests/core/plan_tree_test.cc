@@ -107,6 +107,61 @@ TEST(Plan, FlawsAreFound) {
             "a plan with tensor \"a\" twice");
   EXPECT_EQ(flaw({{{tensor("a")}, -1, true}, {{tensor("a")}, -1, true}}),
             "a plan with tensor \"a\" in two batches that may be next");
+  EXPECT_EQ(flaw({{{tensor("a")}, -1, true}, {{tensor("b")}, 0, false}, {{tensor("a")}, 1, true}}),
+            "a plan with tensor \"a\" twice");
+  // After b the round may be over, and a begin the next.
+  EXPECT_EQ(flaw({{{tensor("a")}, -1, false},
+                  {{tensor("b")}, -1, true},
+                  {{tensor("c")}, 0, true},
+                  {{tensor("a")}, 1, true}}),
+            "a plan with tensor \"a\" in two batches that may be next");
+  // In two branches it is once on each way.
+  EXPECT_EQ(flaw({{{tensor("a")}, -1, false},
+                  {{tensor("b")}, 0, true},
+                  {{tensor("c")}, 0, false},
+                  {{tensor("b")}, 2, true}}),
+            "");
+}
+
+// 540 KB once asked for 14 GiB of successors, of which there are as many as ends times beginnings.
+TEST(Plan, SoManyMayBeginARoundAndSoManyEndOne) {
+  Plan plan;
+  for (int i = 0; i < 60'000; ++i) plan.batches.push_back({{tensor(std::to_string(i))}, -1, true});
+  EXPECT_EQ(find_flaw(plan),
+            "a plan in which 60000 batches begin a round and 60000 end one; the limit is 64");
+  plan.batches.resize(kMostBranchesOfAPlan);
+  EXPECT_EQ(find_flaw(plan), "");
+  EXPECT_EQ(plan.successors().size(), kMostBranchesOfAPlan + 1);
+}
+
+// Every name of the chain was put into a set for each leaf: 44 s for 339 KB.
+TEST(Plan, AChainWithManyLeavesIsWalkedOnce) {
+  constexpr int kChain = 30'000;
+  Plan plan;
+  for (int i = 0; i < kChain; ++i) plan.batches.push_back({{tensor(std::to_string(i))}, i - 1, false});
+  for (size_t leaf = 0; leaf < kMostBranchesOfAPlan; ++leaf) {
+    plan.batches.push_back({{tensor("leaf" + std::to_string(leaf))}, kChain - 1, true});
+  }
+  EXPECT_EQ(find_flaw(plan), "");
+  plan.batches.back().tensors = {tensor("7")};
+  EXPECT_EQ(find_flaw(plan), "a plan with tensor \"7\" twice");
+}
+
+TEST(Plan, ItsTensorsAreTheProcessSetsAndMayBeLocked) {
+  const Layout layout = layout_of({1, 1});
+  const auto flaw = [&](const std::function<void(TensorDescriptor&)>& change, uint32_t set = 0) {
+    return find_flaw(Plan{{{{tensor("a", 4, change)}, -1, true}}}, set, layout);
+  };
+  EXPECT_EQ(flaw([](TensorDescriptor&) {}), "");
+  EXPECT_EQ(flaw([](TensorDescriptor&) {}, 2),
+            "a plan with tensor \"a\" of process set 0 in the order of process set 2");
+  EXPECT_EQ(flaw([](TensorDescriptor& t) { t.memory = MemorySpace::kDeviceNccl; }),
+            "a plan with tensor \"a\" among what may be in a plan");
+  EXPECT_EQ(flaw([](TensorDescriptor& t) {
+              t.kind = CollectiveKind::kReduce;
+              t.root = Rank{1};
+            }),
+            "a plan with tensor \"a\" among what may be in a plan");
 }
 
 }  // namespace

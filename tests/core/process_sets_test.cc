@@ -28,7 +28,7 @@ DescriptorPtr in_set(uint32_t id, const std::string& name) {
   return tensor(name, 1, [&](TensorDescriptor& t) { t.process_set = id; });
 }
 
-JobOptions in_mode(Coordination mode) {
+JobOptions set_job_in(Coordination mode) {
   JobOptions options;
   options.agreement.mode = mode;
   return options;
@@ -431,7 +431,7 @@ TEST_F(ProcessSets, WhatARankDidLastIsOfAllItsSets) {
 class ProcessSetModes : public testing::TestWithParam<Coordination> {};
 
 TEST_P(ProcessSetModes, SetsWork) {
-  Cluster job({1, 1, 2}, in_mode(GetParam()));
+  Cluster job({1, 1, 2}, set_job_in(GetParam()));
   job.start();
   const auto settle = [&] {
     for (int i = 0; i < 40; ++i) {

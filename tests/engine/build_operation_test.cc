@@ -3,6 +3,7 @@
 #include <map>
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -44,11 +45,12 @@ core::Launch launch_of(const std::vector<Item>& items) {
 
 class BuildOperationTest : public ::testing::Test {
  protected:
-  // Buffers are told apart by their addresses, which nobody reads.
+  // Buffers are told apart by their addresses, which nobody reads: so they may be said to be longer.
   SubmittedBuffers& submission(int local_rank, uint64_t ticket) {
     SubmittedBuffers& made = submissions_[{local_rank, ticket}];
     made.input = &memory_[static_cast<size_t>(local_rank) * 100 + ticket * 2];
     made.output = &memory_[static_cast<size_t>(local_rank) * 100 + ticket * 2 + 1];
+    made.input_bytes = made.output_bytes = 1'000;
     return made;
   }
   FindSubmission find() {
@@ -80,7 +82,7 @@ TEST_F(BuildOperationTest, PutsTheTensorsOfABatchInARow) {
   submission(0, 3).urgency = {5, 3};
   submission(1, 12).urgency = {5, 12};
   submission(1, 13).urgency = {0, 13};
-  const auto operation = build_operation(launch, layout(), NodeIndex{0}, find());
+  const auto operation = build_operation(launch, layout(), NodeIndex{0}, find()).value();
   EXPECT_EQ(operation->urgency, (Urgency{5, 12})) << "that of its most urgent tensor";
   EXPECT_EQ(operation->epoch, Epoch{4});
   EXPECT_EQ(operation->seq, Seq{9});
@@ -110,7 +112,7 @@ TEST_F(BuildOperationTest, PutsTheTensorsOfABatchInARow) {
 TEST_F(BuildOperationTest, AnAverageDividesByAllRanksOfTheJob) {
   const core::Launch launch = launch_of({{tensor("x", {4}), {Ticket{1}}}});
   submission(0, 1);
-  EXPECT_EQ(build_operation(launch, layout(), NodeIndex{0}, find())->divisor, 5);
+  EXPECT_EQ(build_operation(launch, layout(), NodeIndex{0}, find()).value()->divisor, 5);
 }
 
 TEST_F(BuildOperationTest, RanksThatHaveJoinedHaveNoBuffers) {
@@ -118,7 +120,7 @@ TEST_F(BuildOperationTest, RanksThatHaveJoinedHaveNoBuffers) {
       launch_of({{tensor("x", {4}), {std::nullopt, Ticket{1}, std::nullopt}},
                  {tensor("y", {4}), {std::nullopt, std::nullopt, std::nullopt}}});
   submission(1, 1);
-  const auto operation = build_operation(launch, layout(), NodeIndex{0}, find());
+  const auto operation = build_operation(launch, layout(), NodeIndex{0}, find()).value();
   EXPECT_EQ(operation->divisor, 5);
   ASSERT_EQ(operation->tensors.size(), 2u);
   ASSERT_EQ(operation->tensors[0].ranks.size(), 1u);
@@ -140,7 +142,7 @@ TEST_F(BuildOperationTest, AnAdasumKnowsItsTree) {
   behind.input = behind.output = given + sizeof(float);
   core::Layout turned = layout();
   ASSERT_TRUE(turned.set_ring({NodeIndex{1}, NodeIndex{0}}).is_ok());
-  const auto operation = build_operation(launch, turned, NodeIndex{0}, find());
+  const auto operation = build_operation(launch, turned, NodeIndex{0}, find()).value();
   EXPECT_EQ(operation->tree, (std::vector<std::vector<size_t>>{{1}, {0}}));
   ASSERT_EQ(operation->tensors.size(), 2u);
   ASSERT_EQ(operation->tensors[0].ranks.size(), 3u);
@@ -153,7 +155,7 @@ TEST_F(BuildOperationTest, ByDeviceRanksOfANodeMeetFirst) {
   as.op = ReduceOp::kAdasum;
   submission(0, 1);
   const core::Launch launch = launch_of({{tensor("x", {1}, as), {Ticket{1}}}});
-  const auto operation = build_operation(launch, layout().by_rank(), NodeIndex{0}, find());
+  const auto operation = build_operation(launch, layout().by_rank(), NodeIndex{0}, find()).value();
   EXPECT_EQ(operation->tree, (std::vector<std::vector<size_t>>{{0, 1, 2}, {3, 4}}));
 }
 
@@ -166,7 +168,7 @@ TEST_F(BuildOperationTest, ABroadcastKnowsItsRootsNode) {
   for (int root = 0; root < 5; ++root) {
     as.root = Rank{root};
     const core::Launch launch = launch_of({{tensor("x", {4}, as), {Ticket{1}}}});
-    const auto operation = build_operation(launch, layout(), NodeIndex{0}, find());
+    const auto operation = build_operation(launch, layout(), NodeIndex{0}, find()).value();
     EXPECT_EQ(operation->root_node, nodes[static_cast<size_t>(root)]) << "rank " << root;
     EXPECT_EQ(operation->divisor, 1);
   }
@@ -182,7 +184,7 @@ TEST_F(BuildOperationTest, PartsLieInTheOrderInWhichTheyTravel) {
   for (int i = 0; i < 3; ++i) submission(i, static_cast<uint64_t>(i) + 1);
   const std::byte* given = submission(2, 3).input;
   std::byte* got = submission(1, 2).output;
-  const auto operation = build_operation(launch, layout(), NodeIndex{0}, find());
+  const auto operation = build_operation(launch, layout(), NodeIndex{0}, find()).value();
   EXPECT_EQ(operation->first_element, (std::vector<int64_t>{0, 2, 8, 12, 20}));
   EXPECT_EQ(operation->rounds, (std::vector<std::vector<core::ElementRange>>{{{0, 8}, {8, 20}}}));
   // Rank 3's part: its own input, and where everybody gets it.
@@ -201,7 +203,7 @@ TEST_F(BuildOperationTest, ABarrierHasNoElements) {
   as.kind = CollectiveKind::kBarrier;
   submission(0, 1);
   const core::Launch launch = launch_of({{tensor("b", {}, as), {Ticket{1}}}});
-  const auto operation = build_operation(launch, layout(), NodeIndex{0}, find());
+  const auto operation = build_operation(launch, layout(), NodeIndex{0}, find()).value();
   EXPECT_EQ(operation->elements(), 0);
   EXPECT_EQ(operation->kind, CollectiveKind::kBarrier);
 }
@@ -222,9 +224,104 @@ TEST_F(BuildOperationTest, EachArenaIsHeldOnce) {
     items.push_back({tensor("t" + std::to_string(ticket), {1}), {Ticket{ticket}}});
   }
   const long held_before = a.use_count();
-  const auto operation = build_operation(launch_of(items), layout(), NodeIndex{0}, find());
+  const auto operation = build_operation(launch_of(items), layout(), NodeIndex{0}, find()).value();
   EXPECT_EQ(operation->arenas.size(), 2u);
   EXPECT_EQ(a.use_count(), held_before + 1);
+}
+
+// The last look before memory is touched: what a batch asks for lies within what was submitted.
+class BuildOperationBoundsTest : public BuildOperationTest {
+ protected:
+  // Of one rank of node 0, which is rank 0, with buffers of so many bytes.
+  std::string refusal(const std::vector<core::DescriptorPtr>& tensors, size_t input_bytes,
+                      size_t output_bytes, bool is_locked = false) {
+    std::vector<Item> items;
+    for (uint64_t ticket = 1; ticket <= tensors.size(); ++ticket) {
+      SubmittedBuffers& made = submission(0, ticket);
+      made.input_bytes = input_bytes;
+      made.output_bytes = output_bytes;
+      if (input_bytes == 0) made.input = nullptr;
+      if (output_bytes == 0) made.output = nullptr;
+      items.push_back({tensors[ticket - 1], {Ticket{ticket}}});
+    }
+    core::Launch launch = launch_of(items);
+    launch.seq = Seq{7};
+    launch.locked = is_locked;
+    const auto operation = build_operation(launch, layout(), NodeIndex{0}, find());
+    return operation.is_ok() ? std::string() : operation.status().message();
+  }
+  static core::DescriptorPtr of_kind(CollectiveKind kind, int root = -1) {
+    core::TensorDescriptor as;
+    as.kind = kind;
+    as.op = ReduceOp::kSum;
+    as.root = Rank{root};
+    return tensor("x", {10}, as);
+  }
+};
+
+TEST_F(BuildOperationBoundsTest, ABufferIsAsLongAsTheOperationAsksFor) {
+  const auto x = tensor("x", {10});
+  EXPECT_EQ(refusal({x}, 40, 40), "");
+  const std::string begin = "operation 7 cannot be carried out here: tensor \"x\" ";
+  EXPECT_EQ(refusal({x}, 39, 40),
+            begin + "has 40 bytes, and a rank has given an input of 39 and an output of 40");
+  EXPECT_EQ(refusal({x}, 40, 39),
+            begin + "has 40 bytes, and a rank has given an input of 40 and an output of 39");
+  EXPECT_NE(refusal({x}, 0, 40), "");
+  EXPECT_NE(refusal({x}, 40, 0), "");
+}
+
+// The second one's bytes were taken for int64, by a plan or without one.
+TEST_F(BuildOperationBoundsTest, TheFirstTensorsDtypeIsNotTheOthers) {
+  core::TensorDescriptor as;
+  as.dtype = DType::kInt64;
+  const auto wide = tensor("a", {10}, as);
+  as.dtype = DType::kUInt8;
+  const auto narrow = tensor("b", {80}, as);
+  EXPECT_EQ(refusal({wide, narrow}, 80, 80),
+            "operation 7 cannot be carried out here: it has tensors \"a\" and \"b\", which are not "
+            "alike");
+  EXPECT_EQ(refusal({wide, narrow}, 80, 80, true),
+            "operation 7 cannot be carried out here: tensor \"b\" has 640 bytes, and a rank has given "
+            "an input of 80 and an output of 80");
+}
+
+TEST_F(BuildOperationBoundsTest, ARootGivesAndGets) {
+  EXPECT_EQ(refusal({of_kind(CollectiveKind::kBroadcast, 0)}, 40, 40), "");
+  EXPECT_THAT(refusal({of_kind(CollectiveKind::kBroadcast, 0)}, 0, 40),
+              testing::EndsWith("lacks what its root gives"));
+  EXPECT_EQ(refusal({of_kind(CollectiveKind::kBroadcast, 4)}, 0, 40), "");
+  EXPECT_THAT(refusal({of_kind(CollectiveKind::kReduce, 0)}, 40, 0),
+              testing::EndsWith("has no place at its root"));
+  EXPECT_EQ(refusal({of_kind(CollectiveKind::kReduce, 4)}, 40, 0), "");
+  for (const int root : {-1, 5, 1 << 30}) {
+    EXPECT_THAT(refusal({of_kind(CollectiveKind::kBroadcast, root)}, 40, 40),
+                testing::HasSubstr("with root rank " + std::to_string(root)));
+  }
+}
+
+TEST_F(BuildOperationBoundsTest, APartGoesNoFurtherThanItsBuffer) {
+  const core::Layout two = core::Layout::make({{"a", {}, {Rank{0}}}, {"b", {}, {Rank{1}}}}).value();
+  for (const CollectiveKind kind : {CollectiveKind::kAllgather, CollectiveKind::kReduceScatter,
+                                    CollectiveKind::kAlltoall}) {
+    const auto parted = tensor("x", {8}, *of_kind(kind));
+    const Extent extent = extent_of(parted->parted(), 0, 2, false);
+    for (const int64_t missing : {0, 1}) {
+      for (const bool is_input : {false, true}) {
+        SubmittedBuffers& made = submission(0, 1);
+        made.input_bytes = static_cast<size_t>(extent.input * 4 - (is_input ? missing : 0));
+        made.output_bytes = static_cast<size_t>(extent.output * 4 - (is_input ? 0 : missing));
+        const auto operation =
+            build_operation(launch_of({{parted, {Ticket{1}}}}), two, NodeIndex{0}, find());
+        EXPECT_EQ(operation.is_ok(), missing == 0) << to_string(kind) << is_input;
+        if (missing == 0) continue;
+        EXPECT_THAT(operation.status().message(), testing::HasSubstr("of what rank 0 has given"));
+      }
+    }
+    core::Launch joined = launch_of({{parted, {std::nullopt}}});
+    EXPECT_THAT(build_operation(joined, two, NodeIndex{0}, find()).status().message(),
+                testing::EndsWith("lacks the part of a rank"));
+  }
 }
 
 class NeighboursTest : public BuildOperationTest {
@@ -233,13 +330,16 @@ class NeighboursTest : public BuildOperationTest {
   void add(std::vector<int64_t> shape, size_t input_of_0, size_t output_of_0,
            size_t in_place_of_1) {
     const uint64_t ticket = items_.size() + 1;
-    submission(0, ticket) = {&memory_[input_of_0], &memory_[output_of_0]};
-    submission(1, ticket) = {&memory_[in_place_of_1], &memory_[in_place_of_1]};
+    SubmittedBuffers& of_0 = submission(0, ticket);
+    of_0.input = &memory_[input_of_0];
+    of_0.output = &memory_[output_of_0];
+    SubmittedBuffers& of_1 = submission(1, ticket);
+    of_1.input = of_1.output = &memory_[in_place_of_1];
     items_.push_back(
         {tensor(std::to_string(ticket), std::move(shape)), {Ticket{ticket}, Ticket{ticket}}});
   }
   std::vector<int64_t> elements() {
-    const auto operation = build_operation(launch_of(items_), layout(), NodeIndex{0}, find());
+    const auto operation = build_operation(launch_of(items_), layout(), NodeIndex{0}, find()).value();
     std::vector<int64_t> found;
     for (const OperationTensor& item : operation->tensors) found.push_back(item.elements);
     return found;
@@ -253,7 +353,7 @@ TEST_F(NeighboursTest, BecomeOne) {
   add({3, 2}, 8, 108, 208);
   add({}, 32, 132, 232);
   EXPECT_EQ(elements(), (std::vector<int64_t>{9}));
-  const auto operation = build_operation(launch_of(items_), layout(), NodeIndex{0}, find());
+  const auto operation = build_operation(launch_of(items_), layout(), NodeIndex{0}, find()).value();
   EXPECT_EQ(operation->first_element, (std::vector<int64_t>{0, 9}));
   EXPECT_EQ(operation->tensors[0].ranks[0].output, &memory_[100]);
   EXPECT_EQ(operation->tensors[0].ranks[1].input, &memory_[200]);

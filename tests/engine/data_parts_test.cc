@@ -42,6 +42,7 @@ class DataPartsTest : public ::testing::Test {
     return [this](LocalRank rank, Ticket ticket) -> const SubmittedBuffers& {
       found_ = {};
       found_.input = found_.output = input_of(rank.value, ticket.value);
+      found_.input_bytes = found_.output_bytes = 20;
       return found_;
     };
   }
@@ -56,7 +57,7 @@ TEST_F(DataPartsTest, ByNodeThereIsOneWithAllRanks) {
   EXPECT_EQ(parts.most_on_a_node(), 1u);
   EXPECT_THAT(parts.ring(), ElementsAre(NodeIndex{0}, NodeIndex{1}));
   EXPECT_EQ(parts.place(0), NodeIndex{0});
-  const auto operation = parts.build(launch_of_node_a(), 0, find());
+  const auto operation = parts.build(launch_of_node_a(), 0, find()).value();
   ASSERT_EQ(operation->tensors.size(), 2u);
   EXPECT_EQ(operation->tensors[0].ranks.size(), 2u);
   EXPECT_EQ(operation->divisor, 5);
@@ -71,7 +72,7 @@ TEST_F(DataPartsTest, ByDeviceEachRankHasOne) {
               ElementsAre(NodeIndex{0}, NodeIndex{0}, NodeIndex{0}, NodeIndex{1}, NodeIndex{1}));
   for (const int part : {0, 2}) {
     EXPECT_EQ(parts.place(static_cast<size_t>(part)), NodeIndex{part});
-    const auto operation = parts.build(launch_of_node_a(), static_cast<size_t>(part), find());
+    const auto operation = parts.build(launch_of_node_a(), static_cast<size_t>(part), find()).value();
     EXPECT_EQ(operation->seq, Seq{7});
     EXPECT_EQ(operation->divisor, 5);
     ASSERT_EQ(operation->tensors.size(), 2u);
@@ -82,7 +83,7 @@ TEST_F(DataPartsTest, ByDeviceEachRankHasOne) {
     }
   }
   // It has joined, and gives nothing.
-  const auto operation = parts.build(launch_of_node_a(), 1, find());
+  const auto operation = parts.build(launch_of_node_a(), 1, find()).value();
   EXPECT_EQ(operation->elements(), 10);
   for (const OperationTensor& tensor : operation->tensors) EXPECT_TRUE(tensor.ranks.empty());
 }

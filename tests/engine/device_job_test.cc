@@ -11,7 +11,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/mman.h>
 
 #include "daemon/base/shared_mapping.h"
 #include "daemon/gpu/fake/fake_device.h"
@@ -403,7 +402,7 @@ TEST_F(DeviceJobTest, HostMemoryIsMappedForKernelsUntilItIsUnmapped) {
   run(2, {add_two});
   ASSERT_TRUE(wait_for([&] { return ended_.size() == 2; }));
   EXPECT_EQ(ended_[1].second.code(), Code::kNotFound);
-  ::munmap(memory.base, kTensorBytes);
+  unmap_guarded(memory.base, kTensorBytes);
 }
 
 TEST_F(DeviceJobTest, ACommunicatorsIdIsMadeByTheWorkerUnlessItIsLost) {

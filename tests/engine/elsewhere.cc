@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include <sys/mman.h>
 
 #include "daemon/base/check.h"
 #include "daemon/base/shared_mapping.h"
@@ -10,7 +9,7 @@
 namespace rueda::engine::testing {
 
 Elsewhere::~Elsewhere() {
-  for (const auto& [file, base] : mapped_) ::munmap(base, file->bytes);
+  for (const auto& [file, base] : mapped_) unmap_guarded(base, file->bytes);
 }
 
 void Elsewhere::take_over(Operation& operation, std::unique_ptr<Operation> same) {

@@ -375,6 +375,12 @@ INSTANTIATE_TEST_SUITE_P(
                    operation->add_tensors("a");
                    operation->add_batch()->set_name("a");
                  }},
+        Rejected{"fails, and names its tensors by cache slots",
+                 [](v1::JobMessage& m) {
+                   auto* operation = m.mutable_decree()->add_operations();
+                   operation->add_cached(0);
+                   operation->set_error_code(3);
+                 }},
         Rejected{"a join without",
                  [](v1::JobMessage& m) {
                    m.mutable_decree()->add_operations()->add_tensors(core::kJoinName);
@@ -474,7 +480,26 @@ TEST_F(ConvertJob, ARecordedPlanIsTakenOver) {
   EXPECT_THAT(refusal(), ::testing::HasSubstr("record the plan anew"));
   spec_.mutable_replayed()->mutable_batches(0)->set_after(0);
   spec_.mutable_replayed()->mutable_batches(0)->mutable_tensors(0)->set_process_set(3);
-  EXPECT_THAT(refusal(), ::testing::HasSubstr("which cannot be in it"));
+  EXPECT_THAT(refusal(), ::testing::HasSubstr("of process set 3 in the order of process set 0"));
+}
+
+// One rank on one node registers it over the socket, and no network has anything to do with it: the
+// second tensor's 8 KiB were taken for 64 KiB.
+TEST_F(ConvertJob, ARecordedPlanOfUnlikeTensorsIsRefused) {
+  core::TensorDescriptor a = *descriptor();
+  a.kind = CollectiveKind::kAllreduce;
+  a.process_set = 0;
+  a.dtype = DType::kInt64;
+  core::TensorDescriptor b = a;
+  b.name = "b";
+  b.dtype = DType::kUInt8;
+  core::Plan plan;
+  plan.batches.push_back({{std::make_shared<core::TensorDescriptor>(a),
+                           std::make_shared<core::TensorDescriptor>(b)},
+                          core::kPlanStart,
+                          true});
+  *spec_.mutable_replayed() = to_proto(plan).recorded_plan();
+  EXPECT_THAT(refusal(), ::testing::HasSubstr("in one batch, which differ"));
 }
 
 TEST_F(ConvertJob, OneNodeNeedsNoAddress) {

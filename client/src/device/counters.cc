@@ -30,7 +30,7 @@ Result<std::unique_ptr<DeviceCounters>> DeviceCounters::create(DeviceDriver& dri
   }
   const Result<uint64_t> on_device = driver.register_host({memory, bytes});
   if (!on_device.is_ok()) {
-    ::munmap(memory, bytes);
+    unmap_guarded(memory, bytes);
     return on_device.status();
   }
   return std::unique_ptr<DeviceCounters>(
@@ -39,7 +39,7 @@ Result<std::unique_ptr<DeviceCounters>> DeviceCounters::create(DeviceDriver& dri
 
 DeviceCounters::~DeviceCounters() {
   driver_.unregister_host(memory_.data());
-  ::munmap(memory_.data(), memory_.size());
+  unmap_guarded(memory_.data(), memory_.size());
 }
 
 DeviceCounters& DeviceCounters::keep(std::unique_ptr<DeviceCounters> counters) {

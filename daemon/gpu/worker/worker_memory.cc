@@ -5,7 +5,6 @@
 #include <utility>
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "daemon/base/shared_mapping.h"
@@ -142,7 +141,7 @@ Result<Worker::Memory> Worker::map_host(const AddMemoryBody& wanted, int fd) {
     if (id.is_ok()) memory.id = id.value();
   }
   if (status.is_ok()) return memory;
-  ::munmap(host, bytes);
+  unmap_guarded(host, bytes);
   return status;
 }
 
@@ -169,7 +168,7 @@ Status Worker::release(const Memory& memory) {
   if (memory.kind != MemoryKind::kHost) status = devices_.close(memory.id);
   if (memory.host == nullptr) return status;
   if (memory.kind == MemoryKind::kHost) status = devices_.at(0).unregister_host(memory.host);
-  ::munmap(memory.host, memory.bytes);
+  unmap_guarded(memory.host, memory.bytes);
   return status;
 }
 

@@ -1,0 +1,607 @@
+// What a hostile member or coordinator of a job can do to a daemon: it holds the job's token, so its
+// messages are believed to be its own. They go the way of real ones, from protobuf through
+// service::from_proto() into a JobCore whose ranks are honest; what the core launches is built as
+// the engine builds it, over buffers of exactly the submitted sizes, and every byte of it is read
+// and written. Nothing may go past a buffer, abort, or be told twice.
+//
+// An input is a program: the first bytes choose the job, the others are steps with operands.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/base/check.h"
+#include "daemon/base/parts.h"
+#include "daemon/core/fusion.h"
+#include "daemon/core/job.h"
+#include "daemon/engine/build_operation.h"
+#include "daemon/service/convert.h"
+
+namespace rueda {
+namespace {
+
+using core::DescriptorPtr;
+using core::TensorDescriptor;
+
+// Larger ones are not built: nobody has such memory here.
+constexpr int64_t kMostBytes = 1 << 16;
+
+class Bytes {
+ public:
+  explicit Bytes(std::span<const uint8_t> rest) : rest_(rest) {}
+  bool empty() const { return rest_.empty(); }
+  uint8_t take() {
+    if (rest_.empty()) return 0;
+    const uint8_t byte = rest_.front();
+    rest_ = rest_.subspan(1);
+    return byte;
+  }
+  uint8_t below(int bound) { return static_cast<uint8_t>(take() % bound); }
+  bool flip() { return (take() & 1) != 0; }
+  // Mostly a small number, at times a huge one.
+  uint64_t number() {
+    const uint8_t byte = take();
+    if (byte < 240) return byte % 16;
+    return uint64_t{0x7fff'ffff'ffff'fff0} + byte * uint64_t{0x0101'0101};
+  }
+
+ private:
+  std::span<const uint8_t> rest_;
+};
+
+// What a program may submit, and a liar may speak of.
+TensorDescriptor make_tensor(Bytes& bytes) {
+  TensorDescriptor tensor;
+  const uint8_t which = bytes.below(12);
+  tensor.name = std::string(1, static_cast<char>('a' + which));
+  tensor.op = ReduceOp::kSum;
+  tensor.shape = {static_cast<int64_t>(1 + which)};
+  if (bytes.flip()) return tensor;  // as everybody has it
+  static constexpr CollectiveKind kKinds[] = {
+      CollectiveKind::kAllreduce,     CollectiveKind::kAllreduce, CollectiveKind::kBroadcast,
+      CollectiveKind::kBarrier,       CollectiveKind::kAllgather, CollectiveKind::kReduce,
+      CollectiveKind::kReduceScatter, CollectiveKind::kAlltoall,  CollectiveKind::kGather,
+      CollectiveKind::kScatter};
+  static constexpr DType kTypes[] = {DType::kFloat32, DType::kUInt8, DType::kInt64, DType::kFloat16};
+  tensor.kind = kKinds[bytes.below(10)];
+  tensor.dtype = kTypes[bytes.below(4)];
+  const uint8_t more = bytes.take();
+  if (more & 1) tensor.op = ReduceOp::kAverage;
+  if ((more & 2) && can_be_adasum(tensor.kind, tensor.dtype)) tensor.op = ReduceOp::kAdasum;
+  if (more & 4) tensor.shape = {static_cast<int64_t>(bytes.below(200))};
+  if (has_root(tensor.kind)) tensor.root = Rank{bytes.below(6)};
+  if (more & 8) tensor.process_set = 1;
+  if (more & 16) {
+    tensor.group = "g";
+    tensor.group_size = 1 + bytes.below(3);
+  }
+  if ((more & 32) && can_be_rounded(tensor.kind, tensor.dtype)) tensor.wire_dtype = WireDType::kFloat16;
+  if (tensor.kind == CollectiveKind::kBarrier) tensor.shape = {0};
+  return tensor;
+}
+
+TensorDescriptor change_of_sets(Bytes& bytes) {
+  TensorDescriptor tensor;
+  tensor.name = core::kProcessSetsName;
+  if (bytes.flip()) {
+    tensor.kind = CollectiveKind::kAddProcessSet;
+    tensor.shape = {0, 1 + bytes.below(4)};
+  } else {
+    tensor.kind = CollectiveKind::kRemoveProcessSet;
+    tensor.shape = {};
+    tensor.process_set = 1;
+  }
+  return tensor;
+}
+
+void put(const TensorDescriptor& from, v1::TensorDescriptor& to) {
+  to.set_name(from.name);
+  to.set_kind(static_cast<uint32_t>(from.kind));
+  to.set_dtype(static_cast<uint32_t>(from.dtype));
+  to.set_op(static_cast<uint32_t>(from.op));
+  for (const int64_t dim : from.shape) to.add_shape(dim);
+  for (const int64_t count : from.counts) to.add_counts(count);
+  to.set_root(from.root.value);
+  to.set_process_set(from.process_set);
+  to.set_prescale(from.prescale);
+  to.set_postscale(from.postscale);
+  to.set_wire_dtype(static_cast<uint32_t>(from.wire_dtype));
+  to.set_memory(static_cast<uint32_t>(from.memory));
+  to.set_group(from.group);
+  to.set_group_size(from.group_size);
+}
+
+core::Layout make_layout(bool is_tree) {
+  const std::vector<std::vector<int>> shapes =
+      is_tree ? std::vector<std::vector<int>>{{0}, {1}, {2}, {3}, {4}}
+              : std::vector<std::vector<int>>{{0, 1}, {2, 3}, {4}};
+  std::vector<core::LayoutNode> nodes;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    core::LayoutNode node{"n" + std::to_string(i), "127.0.0.1:1", {}};
+    for (const int rank : shapes[i]) node.ranks.push_back(Rank{rank});
+    nodes.push_back(std::move(node));
+  }
+  return core::Layout::make(std::move(nodes)).value();
+}
+
+class Victim {
+ public:
+  explicit Victim(Bytes& bytes)
+      : bytes_(bytes),
+        is_tree_(bytes.below(3) == 0),
+        layout_(make_layout(is_tree_)),
+        self_{bytes.below(layout_.node_count())},
+        core_(layout_, self_, make_options()) {}
+
+  void run() {
+    start();
+    while (!bytes_.empty() && core_.state() != core::JobState::kFailed) step();
+    step(core::JobClosed{Status(Code::kShutDown, "over")});
+  }
+
+ private:
+  struct Buffers {
+    LocalRank rank;
+    DescriptorPtr descriptor;
+    std::vector<std::byte> input;
+    std::vector<std::byte> output;
+    engine::SubmittedBuffers spans;
+  };
+
+  core::JobOptions make_options() {
+    core::JobOptions options;
+    options.job = "train";
+    options.data_address = "127.0.0.1:2";
+    static constexpr core::Coordination kModes[] = {
+        core::Coordination::kLocked, core::Coordination::kNegotiate, core::Coordination::kCached,
+        core::Coordination::kGlobalSleep, core::Coordination::kNonblocking};
+    options.agreement.mode = kModes[bytes_.below(5)];
+    options.agreement.lock_after_steps = 2;
+    options.agreement.fusion.threshold_bytes = 256;
+    options.agreement.cache_capacity = 4;
+    if (is_tree_) {
+      options.agreement.tree_fan_in = 2;
+      options.tree.fan_in = 2;
+    }
+    options_ = options;
+    return options;
+  }
+
+  // --- The way to a running job, with honest peers
+  void start() {
+    for (size_t i = 0; i < locals(); ++i) attach(i);
+    v1::JobMessage message;
+    if (!core_.links().is_root()) {
+      for (int node = 0; node < layout_.node_count(); ++node) {
+        message.mutable_start()->add_data_addresses("127.0.0.1:3");
+        message.mutable_start()->add_ring(node);
+      }
+      from_peer(std::move(message), core_.links().parent(), 0);
+      return;
+    }
+    for (const NodeIndex child : core_.links().children()) {
+      v1::Join& join = *message.mutable_join();
+      join.Clear();
+      join.set_layout_hash(layout_.hash());
+      join.set_data_address("127.0.0.1:3");
+      join.set_coordination(core::to_string(options_.agreement.mode));
+      join.set_cache_capacity(options_.agreement.cache_capacity);
+      join.set_fan_in(static_cast<uint32_t>(options_.agreement.tree_fan_in));
+      join.set_algorithm(core::to_string(options_.algorithm));
+      join.set_reducer(core::to_string(options_.reducer));
+      join.set_inter_node(core::to_string(options_.inter_node));
+      for (const Rank rank : layout_.node(child).ranks) join.add_attached_ranks(rank.value);
+      for (const NodeIndex node : core_.links().reached_by(child)) {
+        if (node == child) continue;
+        v1::Join::Below& below = *join.add_below();
+        below.set_node(node.value);
+        below.set_data_address("127.0.0.1:3");
+        for (const Rank rank : layout_.node(node).ranks) below.add_attached_ranks(rank.value);
+      }
+      from_peer(message, child, 0);
+    }
+  }
+  size_t locals() const { return layout_.node(self_).ranks.size(); }
+  void attach(size_t local) { step(core::RankAttached{LocalRank{static_cast<int32_t>(local)}}); }
+
+  // --- Steps
+  void step() {
+    switch (bytes_.below(16)) {
+      case 0:
+      case 1:
+      case 2: {  // all of this node's ranks
+        const TensorDescriptor tensor = bytes_.below(8) == 0 ? change_of_sets(bytes_) : make_tensor(bytes_);
+        for (size_t i = 0; i < locals(); ++i) submit(i, tensor);
+        return step(core::TurnEnded{});
+      }
+      case 3: return submit(bytes_.below(static_cast<int>(locals())), make_tensor(bytes_));
+      case 4: {
+        TensorDescriptor join;
+        join.name = core::kJoinName;
+        join.kind = CollectiveKind::kJoin;
+        return submit(bytes_.below(static_cast<int>(locals())), join);
+      }
+      case 5: return complete_one();
+      case 6:
+        now_ += 100 * bytes_.take();
+        return step(core::TimePassed{});
+      case 7: {
+        const LocalRank rank{bytes_.below(static_cast<int>(locals()))};
+        return step(core::RankWaits{rank, Ticket{next_ticket_ - std::min<uint64_t>(next_ticket_, bytes_.below(8))}});
+      }
+      case 8:
+        if (bytes_.below(8) != 0) return;
+        return step(core::RankDetached{LocalRank{bytes_.below(static_cast<int>(locals()))}});
+      case 9:
+        return step(core::OperationDiverged{Seq{bytes_.number()}, bytes_.take(), peer(), bytes_.below(2)});
+      default: return speak();
+    }
+  }
+
+  NodeIndex peer() {
+    const NodeIndex node{bytes_.below(layout_.node_count())};
+    return node == self_ ? NodeIndex{(node.value + 1) % layout_.node_count()} : node;
+  }
+
+  void submit(size_t local, const TensorDescriptor& tensor) {
+    const LocalRank rank{static_cast<int32_t>(local)};
+    const std::vector<Rank>* const set_ranks = ranks_of(tensor.process_set, tensor.kind);
+    const Rank global = core_.global_rank(rank);
+    Buffers made;
+    made.rank = rank;
+    made.descriptor = std::make_shared<const TensorDescriptor>(tensor);
+    // As the session and check_place() have it.
+    Extent extent;
+    if (has_parts(tensor.kind)) {
+      if (!set_ranks) return;
+      const auto at = std::lower_bound(set_ranks->begin(), set_ranks->end(), global);
+      if (at == set_ranks->end() || *at != global) return;
+      const auto ranks = static_cast<int>(set_ranks->size());
+      if (!check_parts(tensor.parted(), ranks).is_ok()) return;
+      extent = extent_of(tensor.parted(), static_cast<int>(at - set_ranks->begin()), ranks,
+                         tensor.root == global);
+    } else {
+      extent = extent_of(tensor.parted(), 0, 0, tensor.root == global);
+    }
+    const size_t element = element_bytes(tensor.dtype);
+    made.input.resize(static_cast<size_t>(extent.input) * element);
+    made.output.resize(static_cast<size_t>(extent.output) * element);
+    made.input.shrink_to_fit();
+    made.output.shrink_to_fit();
+    if (!made.input.empty()) made.spans.input = made.input.data();
+    if (!made.output.empty()) made.spans.output = made.output.data();
+    made.spans.input_bytes = made.input.size();
+    made.spans.output_bytes = made.output.size();
+    const Ticket ticket{next_ticket_++};
+    const DescriptorPtr descriptor = made.descriptor;
+    in_flight_.emplace(ticket, std::move(made));
+    if (core_.submit_again(now_, rank, ticket, descriptor)) return;
+    step(core::Submitted{{rank, ticket, descriptor, now_, {}}});
+  }
+  const std::vector<Rank>* ranks_of(uint32_t set, CollectiveKind kind) {
+    for (const core::Collectives* one : core_.process_sets()) {
+      if (one->id() != (moves_data(kind) ? set : 0)) continue;
+      ranks_ = one->layout().ranks();
+      return &ranks_;
+    }
+    return nullptr;
+  }
+
+  void complete_one() {
+    if (under_way_.empty()) return;
+    auto it = under_way_.begin();
+    std::advance(it, bytes_.below(static_cast<int>(std::min<size_t>(under_way_.size(), 4))));
+    const auto [set, seq] = *it;
+    under_way_.erase(it);
+    step(core::OperationDone{seq, set});
+  }
+
+  // --- The liar
+  void speak() {
+    v1::JobMessage message;
+    const uint8_t manner = bytes_.take();
+    NodeIndex from = (manner & 1) ? peer() : layout_.coordinator();
+    if (from == self_) from = peer();
+    message.set_process_set((manner & 6) == 6 ? 1 : 0);
+    fill(message);
+    if ((manner & 24) == 24) message.set_to_node(static_cast<int32_t>(bytes_.below(8)) - 2);
+    NodeIndex sender = from;
+    const std::vector<NodeIndex> neighbours = core_.links().neighbours();
+    if (std::find(neighbours.begin(), neighbours.end(), from) == neighbours.end() || (manner & 96) == 96) {
+      sender = neighbours[bytes_.below(static_cast<int>(neighbours.size()))];
+      message.set_passed_on_by(sender.value);
+    }
+    uint64_t& number = numbers_[sender];
+    from_peer(std::move(message), from, (manner & 128) && bytes_.below(8) == 0 ? bytes_.number() : ++number);
+    if (bytes_.flip()) step(core::TurnEnded{});
+  }
+
+  void from_peer(v1::JobMessage message, NodeIndex from, uint64_t number) {
+    message.set_job_id("train");
+    message.set_epoch(core_.epoch().value);
+    message.set_from_node(from.value);
+    message.set_number(number);
+    // As it comes from the network.
+    v1::JobMessage read;
+    RUEDA_CHECK(read.ParseFromString(message.SerializeAsString()));
+    Result<engine::Envelope> envelope = service::from_proto(read);
+    if (!envelope.is_ok()) return;
+    step(core::MessageArrived{std::move(envelope).value().message});
+  }
+
+  uint64_t any_seq(core::Track track) {
+    uint64_t next = ordered_[core::index_of(track)] + 1;
+    if (bytes_.below(16) == 0) next = core::first_of(track).value + bytes_.number();
+    ordered_[core::index_of(track)] = next;
+    return next;
+  }
+
+  std::string any_name() {
+    switch (bytes_.below(16)) {
+      case 0: return core::kProcessSetsName;
+      case 1: return core::kJoinName;
+      case 2: return core::kPlanName;
+      default: return std::string(1, static_cast<char>('a' + bytes_.below(12)));
+    }
+  }
+  // As this node has submitted it; else as somebody might.
+  DescriptorPtr known(const std::string& name) {
+    for (const auto& [ticket, buffers] : in_flight_) {
+      if (buffers.descriptor->name == name) return buffers.descriptor;
+    }
+    return nullptr;
+  }
+
+  void fill(v1::Decree& decree) {
+    for (int i = 1 + bytes_.below(3); i > 0; --i) {
+      v1::Decree::Operation& operation = *decree.add_operations();
+      const bool is_lockable = bytes_.below(4) != 0;
+      operation.set_seq(any_seq(is_lockable ? core::Track::kLockable : core::Track::kDecreed));
+      operation.set_generation(generation_);
+      const uint8_t form = bytes_.below(8);
+      std::vector<DescriptorPtr> batch;
+      for (int k = form == 7 ? 0 : 1 + bytes_.below(3); k > 0; --k) {
+        if (form == 0) {
+          operation.add_cached(static_cast<uint32_t>(bytes_.number()));
+          continue;
+        }
+        if (form == 1) {
+          const TensorDescriptor tensor = make_tensor(bytes_);
+          put(tensor, *operation.add_batch());
+          batch.push_back(std::make_shared<const TensorDescriptor>(tensor));
+          continue;
+        }
+        const std::string name = any_name();
+        operation.add_tensors(name);
+        if (name == core::kJoinName && operation.tensors_size() == 1) operation.set_last_joined(0);
+        if (DescriptorPtr tensor = known(name)) batch.push_back(std::move(tensor));
+      }
+      operation.set_plan_hash(core::plan_hash(batch));  // a liar computes it, too
+      if (form == 2) operation.set_error_code(1 + bytes_.below(6));
+    }
+    decree.set_round(bytes_.below(3));
+    decree.set_sleep_ms(bytes_.below(20));
+  }
+
+  void fill(v1::Lock& lock) {
+    lock.set_generation(++generation_);
+    lock.set_first(ordered_[core::index_of(core::Track::kLockable)] + 1);
+    if (bytes_.below(16) == 0) lock.set_first(bytes_.number());
+    for (int i = 1 + bytes_.below(5); i > 0; --i) {
+      v1::Lock::Batch& batch = *lock.add_batches();
+      for (int k = 1 + bytes_.below(2); k > 0; --k) {
+        DescriptorPtr tensor = bytes_.flip() ? known(any_name()) : nullptr;
+        put(tensor ? *tensor : make_tensor(bytes_), *batch.add_tensors());
+      }
+      batch.set_after(bytes_.below(8) == 0 ? bytes_.take() : static_cast<uint32_t>(lock.batches_size() - 1));
+      batch.set_ends(i == 1 || bytes_.below(4) == 0);
+    }
+    if (bytes_.below(4) == 0) lock.set_at(bytes_.below(6));
+  }
+
+  void fill(v1::Frozen& frozen) {
+    frozen.set_generation(generation_);
+    frozen.set_launched(bytes_.flip() ? ordered_[0] + bytes_.below(4) : bytes_.number());
+    for (int i = bytes_.below(4); i > 0; --i) frozen.add_walked(bytes_.below(6));
+  }
+
+  void fill(v1::Ready& ready) {
+    ready.set_generation(bytes_.below(8) == 0 ? bytes_.take() : generation_);
+    for (int i = bytes_.below(4); i > 0; --i) {
+      v1::Ready::Entry& entry = *ready.add_entries();
+      TensorDescriptor tensor = bytes_.below(8) == 0 ? change_of_sets(bytes_) : make_tensor(bytes_);
+      if (bytes_.below(16) == 0) {
+        tensor = {};
+        tensor.name = bytes_.flip() ? core::kJoinName : core::kPlanName;
+        tensor.kind = bytes_.flip() ? CollectiveKind::kJoin : CollectiveKind::kDeclarePlan;
+      }
+      if (bytes_.below(16) == 0) tensor.memory = MemorySpace::kDeviceNccl;
+      put(tensor, *entry.mutable_tensor());
+      entry.set_rank(bytes_.below(8) == 0 ? static_cast<int32_t>(bytes_.number()) : bytes_.below(5));
+      if (bytes_.below(8) == 0) entry.set_mismatch("they differ");
+      if (bytes_.below(8) == 0) entry.set_absent_rank(bytes_.below(6));
+    }
+    if (bytes_.below(4) == 0) ready.add_cached(bytes_.number());
+    ready.set_cache_version(bytes_.number());
+    ready.set_round(bytes_.below(3));
+    if (bytes_.below(4) == 0) ready.set_of_node(static_cast<int32_t>(bytes_.below(8)) - 1);
+  }
+
+  void fill(v1::JobMessage& message) {
+    switch (bytes_.below(18)) {
+      case 0:
+      case 1:
+      case 2: return fill(*message.mutable_ready());
+      case 3:
+      case 4:
+      case 5: return fill(*message.mutable_decree());
+      case 6:
+      case 7: return fill(*message.mutable_lock());
+      case 8:
+        message.mutable_unlock_request()->set_generation(generation_);
+        return message.mutable_unlock_request()->set_reason("why");
+      case 9: return message.mutable_freeze()->set_generation(generation_);
+      case 10: return fill(*message.mutable_frozen());
+      case 11:
+        message.mutable_resume()->set_generation(++generation_);
+        message.mutable_resume()->set_first(
+            bytes_.flip() ? ordered_[0] + bytes_.below(4) : bytes_.number());
+        return message.mutable_resume()->set_abandons_plan(bytes_.flip());
+      case 12:
+        for (int i = bytes_.below(3); i >= 0; --i) message.mutable_ended()->add_operations(bytes_.number());
+        return;
+      case 13:
+        message.mutable_leave()->set_rank(static_cast<int32_t>(bytes_.number()));
+        return fill(*message.mutable_leave()->mutable_frozen());
+      case 14: return message.mutable_left()->set_rank(static_cast<int32_t>(bytes_.number()));
+      case 15:
+        message.mutable_handover()->set_step(static_cast<v1::Handover::Step>(1 + bytes_.below(6)));
+        return message.mutable_handover()->set_node(static_cast<int32_t>(bytes_.below(8)) - 1);
+      case 16: return fill_stall(message);
+      default: {
+        v1::Join& join = *message.mutable_join();
+        join.set_layout_hash(layout_.hash());
+        join.add_attached_ranks(static_cast<int32_t>(bytes_.number()));
+        join.add_below()->set_node(static_cast<int32_t>(bytes_.number()));
+      }
+    }
+  }
+
+  void fill_stall(v1::JobMessage& message) {
+    switch (bytes_.below(4)) {
+      case 0:
+        for (int i = bytes_.below(3); i > 0; --i) {
+          v1::StallReport::Tensor& tensor = *message.mutable_stall_report()->add_tensors();
+          tensor.set_name(any_name());
+          tensor.set_age_ms(static_cast<int64_t>(bytes_.number()));
+        }
+        return message.mutable_stall_report()->mutable_tensors()->Clear();
+      case 1:
+        message.mutable_stall_query()->set_round(bytes_.number());
+        message.mutable_stall_query()->set_wants_near_misses(bytes_.flip());
+        return message.mutable_stall_query()->add_names(any_name());
+      case 2: {
+        v1::StallAnswer& answer = *message.mutable_stall_answer();
+        answer.set_round(bytes_.number());
+        v1::StallAnswer::Tensor& tensor = *answer.add_tensors();
+        tensor.add_submitted(bytes_.below(6));
+        v1::NearMiss& miss = *tensor.add_near_misses();
+        miss.set_rank(bytes_.below(6));
+        miss.set_name(any_name());
+        answer.add_ranks()->set_rank(bytes_.below(6));
+        return;
+      }
+      default: {
+        v1::StallNotice::Stall& stall = *message.mutable_stall_notice()->add_stalls();
+        stall.set_tensor(any_name());
+        stall.add_submitted(bytes_.below(6));
+        stall.add_missing(bytes_.below(6));
+        message.mutable_stall_notice()->add_ranks()->set_rank(bytes_.below(6));
+      }
+    }
+  }
+
+  // --- What comes of it
+  void step(core::Event event) {
+    core::Output output;
+    core_.step(now_, std::move(event), output);
+    for (const core::Cancel& cancel : output.cancels) {
+      generation_ = cancel.generation;
+      std::erase_if(under_way_, [&](const auto& one) {
+        return one.first == cancel.process_set && one.second >= cancel.first &&
+               core::track_of(one.second) == core::Track::kLockable;
+      });
+    }
+    Status broken;
+    for (const core::Launch& launch : output.launches) {
+      const Status carried_out = carry_out(launch);
+      if (broken.is_ok()) broken = carried_out;
+      if (!carried_out.is_ok()) broken_at_ = launch.seq;
+    }
+    for (const core::Delivery& delivery : output.deliveries) {
+      const auto it = in_flight_.find(delivery.ticket);
+      RUEDA_CHECK(it != in_flight_.end() && it->second.rank == delivery.rank);
+      in_flight_.erase(it);
+    }
+    if (output.failed || output.finished) under_way_.clear();
+    if (output.failed) RUEDA_CHECK(in_flight_.empty());
+    if (!broken.is_ok() && core_.state() != core::JobState::kFailed) {
+      step(core::OperationFailed{broken_at_, broken});
+    }
+  }
+
+  Status carry_out(const core::Launch& launch) {
+    under_way_.insert({launch.process_set, launch.seq});
+    const core::Collectives* set = nullptr;
+    for (const core::Collectives* one : core_.process_sets()) {
+      if (one->id() == launch.process_set) set = one;
+    }
+    // Whoever removes a set has nothing in flight in it.
+    RUEDA_CHECK(set && !launch.tensors->empty());
+    if (launch.tensors->front().descriptor->memory != MemorySpace::kHost) return Status::ok();
+    const auto find = [&](LocalRank place, Ticket ticket) -> const engine::SubmittedBuffers& {
+      const auto it = in_flight_.find(ticket);
+      RUEDA_CHECK(it != in_flight_.end());
+      RUEDA_CHECK(it->second.rank == set->locals()[static_cast<size_t>(place.value)]);
+      return it->second.spans;
+    };
+    Result<std::unique_ptr<engine::Operation>> built =
+        engine::build_operation(launch, set->layout(), self_, find);
+    if (!built.is_ok()) return built.status();
+    touch(*built.value());
+    return Status::ok();
+  }
+
+  static void touch(const engine::Operation& operation) {
+    RUEDA_CHECK(operation.first_element.size() == operation.tensors.size() + 1);
+    RUEDA_CHECK(operation.elements() >= 0);
+    const auto element = static_cast<int64_t>(element_bytes(operation.dtype));
+    for (const engine::OperationTensor& tensor : operation.tensors) {
+      const int64_t bytes = tensor.elements * element;
+      RUEDA_CHECK(bytes >= 0);
+      uint8_t sum = 0;
+      for (const engine::RankBuffers& rank : tensor.ranks) {
+        RUEDA_CHECK(bytes <= kMostBytes || (!rank.input && !rank.output));
+        for (int64_t i = 0; rank.input && i < bytes; ++i) sum ^= static_cast<uint8_t>(rank.input[i]);
+      }
+      for (const engine::RankBuffers& rank : tensor.ranks) {
+        for (int64_t i = 0; rank.output && i < bytes; ++i) rank.output[i] = static_cast<std::byte>(sum);
+      }
+    }
+  }
+
+  Bytes& bytes_;
+  const bool is_tree_;
+  const core::Layout layout_;
+  const NodeIndex self_;
+  core::JobOptions options_;
+  core::JobCore core_;
+  TicksMs now_ = 0;
+  uint64_t next_ticket_ = 1;
+  std::map<Ticket, Buffers> in_flight_;
+  std::set<std::pair<uint32_t, Seq>> under_way_;
+  Seq broken_at_;
+  std::vector<Rank> ranks_;
+  // What the liar has said so far.
+  std::map<NodeIndex, uint64_t> numbers_;
+  uint32_t generation_ = 0;
+  std::array<uint64_t, core::kTracks> ordered_{
+      core::before_first_of(core::Track::kLockable).value,
+      core::before_first_of(core::Track::kDecreed).value};
+};
+
+}  // namespace
+}  // namespace rueda
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  rueda::Bytes bytes({data, size});
+  rueda::Victim(bytes).run();
+  return 0;
+}
