@@ -490,6 +490,7 @@ TEST_F(ConvertJob, ARecordedPlanOfUnlikeTensorsIsRefused) {
   a.kind = CollectiveKind::kAllreduce;
   a.process_set = 0;
   a.dtype = DType::kInt64;
+  a.wire_dtype = WireDType::kSame;
   core::TensorDescriptor b = a;
   b.name = "b";
   b.dtype = DType::kUInt8;
