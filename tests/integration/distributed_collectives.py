@@ -213,6 +213,40 @@ def case_errors():
                  [torch.ones(1)] * (dist.get_world_size() + 1), torch.ones(1))
 
 
+def case_ranks_that_disagree_are_told_at_once():
+    """In whichever call it is: in a step that repeats, too. The text has both, and the group goes on."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if size == 1:
+        return
+
+    def step():
+        for count in (3, 4, 3, 5):
+            dist.all_reduce(torch.ones(count))
+
+    def wrong(right, other):
+        (right if rank else other)()
+
+    cases = (
+        ("dtype is (float|int)32 on rank 0 and (float|int)32 on rank", lambda: dist.all_reduce(torch.ones(4)),
+         lambda: dist.all_reduce(torch.ones(4, dtype=torch.int32))),
+        (r"shape is \[\d\] on rank 0 and \[\d\]", lambda: dist.all_reduce(torch.ones(4)),
+         lambda: dist.all_reduce(torch.ones(3))),
+        ("op is", lambda: dist.all_reduce(torch.ones(4)), lambda: dist.all_reduce(torch.ones(4), dist.ReduceOp.MAX)),
+        ("root rank is", lambda: dist.broadcast(torch.ones(4), 0), lambda: dist.broadcast(torch.ones(4), 1)),
+        ("collective is", lambda: dist.all_reduce(torch.ones(4)), lambda: dist.broadcast(torch.ones(4), 0)),
+        ("collective is", lambda: dist.all_reduce(torch.ones(4)), dist.barrier),
+        ("collective is", lambda: dist.all_to_all_single(torch.ones(size), torch.ones(size)),
+         lambda: dist.all_to_all_single(torch.ones(size), torch.ones(size), [1] * size, [1] * size)),
+    )
+    for before in (0, 1, 5):
+        for text, right, other in cases:
+            for _ in range(before):
+                step()
+            dist.all_reduce(torch.ones(3))
+            expect_error(RuntimeError, f"ranks disagree on tensor .*{text}", wrong, right, other)
+    step()
+
+
 def case_of_a_timeout():
     """The operation goes on."""
     if dist.get_world_size() == 1:

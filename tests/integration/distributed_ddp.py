@@ -220,6 +220,29 @@ def case_uneven_inputs():
     assert (results[0] - results[1]).abs().max().item() < 1e-9
 
 
+def case_complex_parameters():
+    class Waves(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.full((3, 2), 1 + 1j, dtype=torch.complex64))
+
+        def forward(self, x):
+            return (x.to(torch.complex64) @ self.weight).abs().sum()
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for views in (False, True):
+        model = DistributedDataParallel(Waves(), gradient_as_bucket_view=views)
+        model(torch.full((1, 3), rank + 1.0)).backward()
+        alone = Waves()
+        gradient = 0
+        for other in range(size):
+            alone.zero_grad()
+            alone(torch.full((1, 3), other + 1.0)).backward()
+            gradient = gradient + alone.weight.grad / size
+        found = model.module.weight.grad
+        assert found.is_complex() and (found - gradient).abs().max() < 1e-5, (views, found, gradient)
+
+
 def case_mixed_precision():
     model = DistributedDataParallel(torch.nn.Linear(8, 8))
     with torch.autocast("cpu", dtype=torch.bfloat16):

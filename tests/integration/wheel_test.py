@@ -15,6 +15,8 @@ BUILD, SOURCE = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
 PYTHON = "/usr/bin/python3"
 HAS_VENV = subprocess.run([PYTHON, "-c", "import ensurepip, venv"], capture_output=True, check=False).returncode == 0
 
+HAS_TORCH = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode == 0
+
 RANK = """
 import numpy as np
 import rueda
@@ -59,6 +61,20 @@ class WheelTest(unittest.TestCase):
         for number in range(2):
             self.assertIn(f"rank {number} of 2 on node {number} from {venv}", output)
 
+    def assert_has_every_package(self, names):
+        """Every module of the source is in the wheel, and every package of it can be imported (if PyTorch can)."""
+        root = os.path.join(SOURCE, "client", "python")
+        modules = {os.path.relpath(path, root) for path in glob.glob(f"{root}/rueda/**/*.py", recursive=True)}
+        self.assertIn("rueda/distributed/__init__.py", modules)
+        self.assertEqual(sorted(modules - set(names)), [])
+
+    def assert_packages_import(self, folder):
+        packages = [os.path.relpath(os.path.dirname(path), folder).replace("/", ".")
+                    for path in glob.glob(f"{folder}/rueda/**/__init__.py", recursive=True)]
+        self.assertGreaterEqual(set(packages), {"rueda", "rueda.common", "rueda.distributed", "rueda.torch", "rueda.torch.elastic"})
+        tries = "; ".join(f"import {package}" for package in packages if HAS_TORCH or package in ("rueda", "rueda.common"))
+        self.run_in("/usr", PYTHON, "-c", tries, PYTHONPATH=folder)
+
     def assert_quickstart_takes(self, wheel):
         """The first command builds nothing then. Its packages must be there."""
         done = subprocess.run([os.path.join(SOURCE, "deploy", "quickstart.sh"), "--wheel", wheel], text=True, check=False,
@@ -77,6 +93,7 @@ class WheelTest(unittest.TestCase):
             names = archive.namelist()
         for name in ("bin/ruedad", "bin/ruedarun", "bin/ruedactl", "lib/librueda.so", "py.typed", "torch/__init__.py"):
             self.assertIn(f"rueda/{name}", names)
+        self.assert_has_every_package(names)
         self.assertFalse([name for name in names if "/libc.so" in name or "libstdc++" in name])
 
         self.assert_quickstart_takes(wheel)
@@ -86,6 +103,7 @@ class WheelTest(unittest.TestCase):
         self.assertRegex(self.run_in(user, "ruedactl", "--version"), r"\d+\.\d+\.\d+")
         # Every library that is not the C or C++ runtime's comes from the wheel.
         [package] = glob.glob(f"{user}/lib/python3*/site-packages/rueda")
+        self.assert_packages_import(os.path.dirname(package))
         for program in ("ruedad", "ruedarun", "ruedactl"):
             for line in self.run_in(user, "ldd", f"{package}/bin/{program}").splitlines():
                 self.assertRegex(line, rf"{package}/|/lib(c|m|gcc_s|stdc\+\+)\.so\.|ld-linux|linux-vdso")
@@ -94,7 +112,13 @@ class WheelTest(unittest.TestCase):
         venv = self.make_venv("alone")
         copy = os.path.join(self.folder, "copy")  # setuptools leaves a build folder behind
         shutil.copytree(os.path.join(SOURCE, "client", "python"), copy)
-        self.run_in(venv, "pip", "install", copy)
+        self.run_in(venv, "pip", "wheel", "--no-deps", "-w", self.folder, copy)
+        [wheel] = glob.glob(os.path.join(self.folder, "rueda-*.whl"))
+        with zipfile.ZipFile(wheel) as archive:
+            self.assert_has_every_package(archive.namelist())
+        self.run_in(venv, "pip", "install", wheel)
+        [package] = glob.glob(f"{venv}/lib/python3*/site-packages/rueda")
+        self.assert_packages_import(os.path.dirname(package))
         self.assert_job_runs(venv, os.path.join(BUILD, "bin", "ruedarun"),
                              RUEDA_LIBRARY=os.path.join(BUILD, "lib", "librueda.so"))
         with self.assertRaisesRegex(AssertionError, "install librueda, or set RUEDA_LIBRARY to its path"):

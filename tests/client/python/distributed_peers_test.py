@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import unittest
+from unittest import mock
 
 try:
     import torch  # noqa: F401
@@ -16,7 +17,9 @@ except ImportError:
     print("PyTorch is not installed: nothing is tested")
     sys.exit(0)
 
+from rueda._errors import RuedaError
 from rueda.distributed._peers import Channel, PeerError, Peers
+from rueda.distributed._sets import Sets
 
 SECRET = bytes(range(32))
 CHANNEL = Channel(0, 0, 0)
@@ -110,6 +113,20 @@ class PeersTest(unittest.TestCase):
         with self.assertRaisesRegex(PeerError, "rank 0 cannot be sent to"):
             self.peers[0].send(CHANNEL, 0, memoryview(b"z")).result(PATIENCE_S)
 
+    def test_who_waits_for_one_that_never_connected_and_has_gone_is_told(self):
+        """Before the recv(), and behind it."""
+        self.peers[2].close()
+        for _ in range(2):
+            with self.assertRaisesRegex(PeerError, "rank 2 has ended its connection to rank 0"):
+                self.recv(0, bytearray(5), [2]).result(PATIENCE_S)
+        waiting = self.recv(0, bytearray(5), [1])
+        self.assertEqual(self.send(0, 1, b"there").done(), False)  # the connection is there, and of use
+        self.recv(1, bytearray(5), [0]).result(PATIENCE_S)
+        self.peers[1].close()
+        with self.assertRaisesRegex(PeerError, "rank 1 has ended its connection to rank 0"):
+            waiting.result(PATIENCE_S)
+        self.peers = self.peers[:1]
+
     def test_a_recv_that_is_given_up_takes_nothing(self):
         first, second = bytearray(1), bytearray(1)
         self.recv(1, first, [0]).cancel()
@@ -160,6 +177,26 @@ class PeersTest(unittest.TestCase):
                 stranger.sendall(given[:chosen.randrange(len(given) + 1)])
         self.assertEqual(self.told, [])
         self.test_whoever_comes_first_waits()
+
+
+class SetsTest(unittest.TestCase):
+
+    def test_a_process_ends_although_others_take_no_part_in_a_change(self):
+        never = threading.Event()
+        begun = threading.Event()
+
+        def add(ranks):
+            begun.set()
+            never.wait()
+            raise RuedaError(-1, f"ranks {ranks} are no set")
+
+        with mock.patch("rueda.distributed._sets._process_sets.add_process_set", add):
+            sets = Sets(1, 2, lambda rank, message: None)
+            self.addCleanup(never.set)
+            sets.on_message(0, {"do": "add", "ranks": [1]})
+            begun.wait()
+            sets.close()
+        self.assertFalse(never.is_set())
 
 
 if __name__ == "__main__":

@@ -68,6 +68,17 @@ class NamingTest(unittest.TestCase):
         self.assertEqual(_operations.name_for("allreduce", None, 7), "allreduce.noname.1")
         self.assertEqual(_operations.name_for("allreduce", None), "allreduce.noname.2")
 
+    def test_every_package_is_in_the_wheel(self):
+        """rueda.distributed once was not; wheel_test builds them."""
+        try:
+            from setuptools import find_packages
+        except ImportError:
+            self.skipTest("setuptools is not installed")
+        folder = ROOT / "client" / "python"
+        included = re.search(r'\[tool.setuptools.packages.find\]\ninclude = \["(.*)"\]', (folder / "pyproject.toml").read_text())
+        there = {".".join(path.parent.relative_to(folder).parts) for path in (folder / "rueda").rglob("__init__.py")}
+        self.assertEqual(set(find_packages(str(folder), include=[included.group(1)])), there)
+
     def test_bad_names(self):
         for name in ("", "n" * 256, "a\0b"):
             with self.assertRaises(ValueError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import threading
 import weakref
@@ -13,6 +12,7 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 import torch
 import torch.distributed as dist
 
+from .._errors import MISMATCH, RuedaError
 from .._library import Tensor, byref
 from .._operations import ReduceOp
 from ..torch._reductions import options_of
@@ -110,7 +110,9 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
     _set_group_name, _set_group_desc = setGroupName, setGroupDesc
     group_name, group_desc = property(getGroupName), property(getGroupDesc)
 
-    # PyTorch 2 asks the backend of a device what it can.
+    # PyTorch 2 asks which devices' tensors a group takes (dcp.async_save() wants one for the CPU's), and the backend of a device
+    # what it can.
+    _device_types = [torch.device("cpu"), torch.device("cuda")]
     supports_coalescing = supports_splitting = supports_time_estimate = False
 
     def _get_backend(self, device: torch.device) -> "ProcessGroupRueda":
@@ -150,8 +152,12 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         to between nodes. name: of this reduction alone, None: it gets one."""
         for tensor in tensors:
             check_tensor(tensor)
-        sources = [contiguous(tensor.detach()) for tensor in tensors]
-        codes = [code_of(tensor) for tensor in tensors]
+            if tensor.is_complex() and op not in (ReduceOp.Sum, ReduceOp.Average):
+                raise ValueError(f"complex numbers have no {op.name}; use SUM or AVG")
+        wholes = [contiguous(tensor.detach()) for tensor in tensors]
+        # DDP gives complex ones, too; dist.all_reduce() makes them real itself.
+        sources = [torch.view_as_real(whole) if whole.is_complex() else whole for whole in wholes]
+        codes = [code_of(source) for source in sources]
         options = options_of(op, 1.0, 1.0, wire_dtype)
         kind = ("all_reduce", op.name, wire_dtype or "", *(_words(tensor) for tensor in tensors))
         device = _memory.of_all(tensors)
@@ -167,8 +173,8 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
                                 *stream)
 
         def finish() -> Tensors:
-            for tensor, source in zip(tensors, sources):
-                _put(tensor, source)
+            for tensor, whole in zip(tensors, wholes):
+                _put(tensor, whole)
             return list(tensors)
 
         return self._begin(kind, start, finish, sources, name, device)
@@ -496,14 +502,20 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         with self._calling:
             self._sequence += 1
             number = self._names.number_of(kind) if name is None else 0
-            chosen = f"torch{self._ordinal}.{name or _shortened(kind)}.{number}"
+            chosen = f"torch{self._ordinal}.{name or 'call'}.{number}"
             if device is None:
                 operation = Operation(kind[0], lambda: start(chosen), finish, memory)
             else:
                 operation = DeviceOperation(kind[0], lambda: start(chosen), finish, memory, device, memory[0])
+            operation.on_error = self._on_error
             work = Work(operation, self.seconds, self._follower)
             self._turns.begin(chosen, operation)
         return work
+
+    # What calls the ranks have made is not the same any more: where they wait for each in turn, names begin anew on all.
+    def _on_error(self, error: BaseException) -> None:
+        if isinstance(error, RuedaError) and error.code == MISMATCH:
+            self._names = Names()
 
     def _done(self, what: str, result: Tensors) -> Work:
         return Work(Finished(what, result), self.seconds, self._follower)
@@ -536,14 +548,6 @@ def _reduction(opts: Any) -> Any:
 
 def _words(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).partition(".")[2] + "x".join(["", *map(str, tensor.shape)])
-
-
-# librueda's names have 255 bytes at most.
-def _shortened(kind: Tuple[str, ...]) -> str:
-    text = ".".join(part for part in kind if part)
-    if len(text) <= 200:
-        return text
-    return f"{text[:180]}.{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
 
 
 def _seconds_of(timeout: Union[timedelta, float]) -> float:

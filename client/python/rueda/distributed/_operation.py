@@ -47,6 +47,7 @@ class Operation:
         self.what = what
         self.result: List[torch.Tensor] = []
         self.error: Optional[BaseException] = None
+        self.on_error: Optional[Callable[[BaseException], None]] = None  # before anybody gets to know
         self._start: Optional[Callable[[], int]] = start
         self._finish: Optional[Callable[[], List[torch.Tensor]]] = finish
         self._memory = memory
@@ -96,7 +97,7 @@ class Operation:
         if code == TIMEOUT:
             return
         if code < 0:
-            return self._end(error_for(code, _library.last_error()))
+            return self._end(error_for(code, f"{self.what}: {_library.last_error()}"))
         try:
             assert self._finish is not None
             self.result = self._finish()
@@ -106,5 +107,7 @@ class Operation:
 
     def _end(self, error: Optional[BaseException]) -> None:
         self.error = error
+        if error is not None and self.on_error is not None:
+            self.on_error(error)
         self._finish = self._memory = None
         self._has_ended.set()

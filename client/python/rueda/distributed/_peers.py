@@ -15,7 +15,7 @@ import json
 import socket
 import struct
 import threading
-from collections import deque
+from collections import Counter, deque
 from typing import Any, Callable, Coroutine, Deque, Dict, List, NamedTuple, Optional, Tuple
 
 SECRET_BYTES = 32
@@ -134,6 +134,7 @@ class Peers:
         self._secret = bytes(SECRET_BYTES)
         self._addresses: List[Tuple[str, int]] = []
         self._outgoing: Dict[int, _Outgoing] = {}
+        self._incoming: "Counter[int]" = Counter()  # connections that are up, by the rank at the other end
         self._wanted: Dict[Channel, Deque[_Wanted]] = {}
         self._offered: Dict[Channel, Deque[Tuple[int, _Offered]]] = {}
         self._tasks: "set[asyncio.Task[Any]]" = set()
@@ -228,10 +229,11 @@ class Peers:
         connection = self._outgoing.get(rank)
         if connection is None or connection.error is not None:
             connection = self._outgoing[rank] = _Outgoing(self._loop)
-            self._begin(self._serve_outgoing(connection, self._addresses[rank]))
+            self._begin(self._serve_outgoing(connection, rank))
         return connection
 
-    async def _serve_outgoing(self, connection: _Outgoing, address: Tuple[str, int]) -> None:
+    async def _serve_outgoing(self, connection: _Outgoing, rank: int) -> None:
+        address = self._addresses[rank]
         sock = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
         sock.setblocking(False)
         error: BaseException = ConnectionError("this process leaves")
@@ -247,6 +249,8 @@ class Peers:
         finally:
             connection.fail(error)
             sock.close()
+            if not self._incoming[rank]:
+                self._miss(rank)
 
     async def _write_frames(self, connection: _Outgoing, sock: socket.socket) -> None:
         while True:
@@ -283,6 +287,9 @@ class Peers:
                 break
         else:
             self._wanted.setdefault(channel, deque()).append(wanted)
+            # Who has not connected yet would not be missed when it dies: a connection to it ends then.
+            if ranks is not None and len(ranks) == 1 and ranks[0] != self._rank and not self._incoming[ranks[0]]:
+                self._connection_to(ranks[0])
         try:
             return await wanted.done
         finally:
@@ -328,6 +335,7 @@ class Peers:
             if not 0 <= rank < len(self._addresses):
                 return
             connection = _Incoming(rank, sock)
+            self._incoming[rank] += 1
             while True:
                 await self._serve_frame(connection)
         except (OSError, asyncio.TimeoutError, asyncio.CancelledError, ValueError):
@@ -369,15 +377,20 @@ class Peers:
         self._offered.setdefault(channel, deque()).append((connection.rank, offered))
 
     # What this rank waits for from one that has gone does not come.
+    def _miss(self, rank: int) -> PeerError:
+        lost = PeerError(f"rank {rank} has ended its connection to rank {self._rank}: it has left or died")
+        for waiting in list(self._wanted.values()):
+            for wanted in list(waiting):
+                if wanted.sources == [rank] and not wanted.done.done():
+                    wanted.done.set_exception(lost)
+        return lost
+
     def _lose(self, connection: _Incoming) -> None:
-        lost = PeerError(f"rank {connection.rank} has ended its connection to rank {self._rank}: it has left or died")
+        self._incoming[connection.rank] -= 1
+        lost = self._miss(connection.rank)
         for wanted in connection.taken.values():
             if not wanted.done.done():
                 wanted.done.set_exception(lost)
-        for channel, waiting in list(self._wanted.items()):
-            for wanted in list(waiting):
-                if wanted.sources == [connection.rank] and not wanted.done.done():
-                    wanted.done.set_exception(lost)
         for channel, offers in list(self._offered.items()):
             kept = deque(pair for pair in offers if pair[1].connection is not connection)
             if kept:

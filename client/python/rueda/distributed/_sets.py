@@ -13,6 +13,8 @@ from .. import _process_sets
 from .._errors import RuedaError
 from .._process_sets import ProcessSet
 
+# At the end of a process; a change that other ranks do not take part in, as after an error, is not waited for.
+_LEAVE_S = 1.0
 _LOG = logging.getLogger("rueda.distributed")
 
 Ranks = Tuple[int, ...]
@@ -70,7 +72,7 @@ class Sets:
 
     def close(self) -> None:
         self._changes.put(None)
-        self._thread.join()
+        self._thread.join(_LEAVE_S)
 
     def acquire(self, ranks: List[int], seconds: float) -> int:
         """The number of the process set of these ranks, this one among them; all of them call it, and wait for the job's
