@@ -6,7 +6,6 @@
 
 #include "agent/agent_link.h"
 #include "agent/identity.h"
-#include "agent/network.h"
 #include "agent/text.h"
 #include "daemon/base/cpus.h"
 
@@ -83,9 +82,10 @@ void Bringup::use_running_daemon(const std::string& socket) {
   if (options_.binds) bind_beside(daemon, node);
   if (daemon.http_port > 0) node.http_address = join_host_port("127.0.0.1", daemon.http_port);
   if (node.control_address.empty()) {
-    const Result<std::string> host = own_host();
+    const Result<OwnHost> host = own_host();
     if (!host.is_ok()) return fail(host.status().message());
-    node.control_address = join_host_port(host.value(), daemon.control_port);
+    guesses_host_ = host.value().is_guess;
+    node.control_address = join_host_port(host.value().host, daemon.control_port);
   }
   local_nodes_.push_back(std::move(node));
   on_nodes_known();
@@ -116,12 +116,13 @@ std::optional<Binding> Bringup::bind_node(const std::vector<int>& share,
 void Bringup::start_daemons() {
   const Result<std::string> program = find_ruedad(options_.ruedad);
   const Result<std::string> random = random_bytes(8);
-  const Result<std::string> host = own_host();
+  const Result<OwnHost> host = own_host();
   if (!program.is_ok()) return fail(program.status().message());
   if (!random.is_ok()) return fail(random.status().message());
   if (!host.is_ok()) return fail(host.status().message());
   private_host_ = host.value();
-  const bool is_v6 = private_host_.find(':') != std::string::npos;
+  guesses_host_ = private_host_.is_guess;
+  const bool is_v6 = private_host_.host.find(':') != std::string::npos;
   if (options_.binds && says_cpus(options_.daemon_args)) {
     return fail("--bind chooses the daemon's CPUs: leave out --daemon-arg=--cpus and $RUEDAD_CPUS");
   }
@@ -136,7 +137,6 @@ void Bringup::start_daemons() {
     request.node_id = "node" + std::to_string(node_index);
     request.socket = "@rueda-" + to_hex(random.value()) + "-" + std::to_string(i);
     request.listen_host = options_.nnodes == 1 ? "127.0.0.1" : is_v6 ? "::" : "0.0.0.0";
-    request.advertise_host = is_v6 ? "[" + private_host_ + "]" : private_host_;
     request.log_level = !options_.log_level.empty() ? options_.log_level
                         : options_.is_verbose       ? "info"
                                                     : "warn";
@@ -180,7 +180,7 @@ void Bringup::on_daemon_ready(size_t index, Result<DaemonReady> outcome) {
   is_daemon_ready_[index] = true;
   if (is_over_) return;
   const DaemonReady& ready = outcome.value();
-  node.control_address = join_host_port(private_host_, port_of(ready.control_address));
+  node.control_address = join_host_port(private_host_.host, port_of(ready.control_address));
   node.http_address = join_host_port("127.0.0.1", port_of(ready.http_address));
   node.socket = ready.socket;
   events_.on_progress("the daemon of " + node.node_id + " serves (control " + node.control_address +
@@ -190,10 +190,10 @@ void Bringup::on_daemon_ready(size_t index, Result<DaemonReady> outcome) {
   }
 }
 
-Result<std::string> Bringup::own_host() const {
-  if (options_.nnodes == 1) return std::string("127.0.0.1");
+Result<OwnHost> Bringup::own_host() const {
+  if (options_.nnodes == 1) return OwnHost{"127.0.0.1", false};
   const auto endpoint = parse_host_port(options_.rdzv_endpoint);
-  return own_address_towards(endpoint->host, endpoint->port);
+  return own_host_towards(endpoint->host, endpoint->port);
 }
 
 void Bringup::on_nodes_known() {
@@ -224,29 +224,49 @@ void Bringup::meet() {
   if (options_.node_rank == 0) {
     Result<JobIdentity> identity = make_identity(parse_host_port(options_.rdzv_endpoint)->host);
     if (!identity.is_ok()) return fail(identity.status().message());
-    auto server = RendezvousServer::start(options_.rdzv_endpoint, options_.nnodes, options_.rdzv_id,
-                                          std::move(identity).value());
+    auto server = RendezvousServer::start(rendezvous_setting(), std::move(identity).value());
     if (!server.is_ok()) return fail(server.status().message());
     rendezvous_server_ = std::move(server).value();
   }
-  events_.on_progress("meeting the other nodes at " + options_.rdzv_endpoint);
+  Result<std::string> launcher = new_launcher();
+  if (!launcher.is_ok()) return fail(launcher.status().message());
+  launcher_ = std::move(launcher).value();
+  events_.on_progress("meeting the other nodes at " + options_.rdzv_endpoint + ", reached at " +
+                      local_nodes_.front().control_address + (guesses_host_ ? " (a guess)" : ""));
   enter();
+}
+
+RendezvousSetting Bringup::rendezvous_setting() {
+  const std::string host = parse_host_port(options_.rdzv_endpoint)->host;
+  if (options_.rdzv_secret.empty() && !is_loopback(host)) {
+    events_.on_note("without --rdzv-secret-file the rendezvous at " + options_.rdzv_endpoint +
+                    " gives the job's token to whoever is the first to come as a node of it");
+  }
+  return {options_.rdzv_endpoint,
+          options_.nnodes,
+          options_.rdzv_id,
+          options_.rdzv_secret,
+          Meeting::kNodes,
+          [this, gate = gate_](const std::string& text) {
+            gate->post([this, text] { events_.on_note(text); });
+          }};
 }
 
 void Bringup::enter() {
   const LocalNode& node = local_nodes_.front();
   std::string endpoint = options_.rdzv_endpoint;
-  if (options_.node_rank == 0) {
-    const auto own = parse_host_port(endpoint);
-    endpoint = join_host_port(own->host == "::1" ? "::1" : "127.0.0.1", own->port);
-  }
+  if (options_.node_rank == 0) endpoint = rendezvous_server_->local_endpoint();
   rendezvous_call_ = RendezvousCall::start(
       endpoint,
       {options_.node_rank, options_.nnodes, options_.ranks, node.node_id, node.control_address,
-       options_.rdzv_id},
-      options_.start_timeout_ms, [this, gate = gate_](Result<JobLayout> outcome) {
-        gate->post([this, outcome = std::move(outcome)] { on_entered(outcome); });
-      });
+       options_.rdzv_id, launcher_, guesses_host_},
+      options_.rdzv_secret, options_.start_timeout_ms,
+      {[this, gate = gate_](Result<JobLayout> outcome) {
+         gate->post([this, outcome = std::move(outcome)] { on_entered(outcome); });
+       },
+       [this, gate = gate_](std::string missing) {
+         gate->post([this, missing = std::move(missing)] { last_missing_ = missing; });
+       }});
 }
 
 void Bringup::on_entered(Result<JobLayout> outcome) {
@@ -257,7 +277,11 @@ void Bringup::on_entered(Result<JobLayout> outcome) {
     return;
   }
   last_rendezvous_error_ = outcome.status().message();
+  last_missing_.clear();
   if (outcome.status().code() == Code::kTimeout) return;
+  if (outcome.status().code() == Code::kShutDown) {
+    return fail("node 0 has given the job up: " + last_rendezvous_error_);
+  }
   if (!outcome.status().is_retryable()) {
     return fail("the rendezvous at " + options_.rdzv_endpoint +
                 " refused this node: " + last_rendezvous_error_);
@@ -267,6 +291,16 @@ void Bringup::on_entered(Result<JobLayout> outcome) {
   retry_timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error && !is_over_) enter();
   });
+}
+
+std::string Bringup::missing_text(const std::string& missing) const {
+  return "node rank " + missing + " of " + std::to_string(options_.nnodes) + " did not come to " +
+         options_.rdzv_endpoint + " within " + seconds_text(options_.start_timeout_ms) +
+         ": run the same command there with its --node-rank";
+}
+
+void Bringup::give_up(const std::string& why) {
+  if (rendezvous_server_ && !is_over_) rendezvous_server_->give_up(why);
 }
 
 std::string Bringup::overdue_text() const {
@@ -281,10 +315,11 @@ std::string Bringup::overdue_text() const {
     return "the daemons did not accept the job" + within + ": --start-timeout gives them more time";
   }
   if (rendezvous_server_) {
-    return "node rank " + rendezvous_server_->missing() + " of " + std::to_string(options_.nnodes) +
-           " did not come to " + options_.rdzv_endpoint + within +
-           ": run the same command there with its --node-rank";
+    const std::string refusal = rendezvous_server_->last_refusal();
+    return missing_text(rendezvous_server_->missing()) +
+           (refusal.empty() ? "" : "; refused was one because " + refusal);
   }
+  if (!last_missing_.empty()) return missing_text(last_missing_);
   return "the nodes did not meet at " + options_.rdzv_endpoint + within +
          (last_rendezvous_error_.empty() ? "" : " (" + last_rendezvous_error_ + ")") +
          ": is the same command running with --node-rank 0, and does its port answer?";

@@ -17,6 +17,7 @@
 #include "agent/daemon_process.h"
 #include "agent/layout.h"
 #include "agent/loop_gate.h"
+#include "agent/network.h"
 #include "agent/options.h"
 #include "agent/output.h"
 #include "agent/rendezvous.h"
@@ -55,6 +56,8 @@ class Bringup {
   void start();
   // Stops waiting for others. No on_ready or on_failed any more.
   void cancel();
+  // The time is up: nodes that wait at this one's rendezvous are told so.
+  void give_up(const std::string& why);
   // What has not happened in time, for a message.
   std::string overdue_text() const;
 
@@ -76,7 +79,9 @@ class Bringup {
   void on_nodes_known();
   void lay_out_here();
   // The host under which the other nodes reach this one.
-  Result<std::string> own_host() const;
+  Result<OwnHost> own_host() const;
+  std::string missing_text(const std::string& missing) const;
+  RendezvousSetting rendezvous_setting();
   void meet();
   void enter();
   void on_entered(Result<JobLayout> outcome);
@@ -90,7 +95,9 @@ class Bringup {
   bool is_over_ = false;
   std::vector<LocalNode> local_nodes_;
   // Where the other nodes reach the private daemons.
-  std::string private_host_;
+  OwnHost private_host_;
+  bool guesses_host_ = false;
+  std::string launcher_;
   std::vector<std::unique_ptr<PrivateDaemon>> daemons_;
   std::vector<bool> is_daemon_ready_;
   std::unique_ptr<RendezvousServer> rendezvous_server_;
@@ -98,6 +105,8 @@ class Bringup {
   boost::asio::steady_timer retry_timer_;
   std::chrono::milliseconds retry_after_{200};
   std::string last_rendezvous_error_;
+  // Node 0 was there, and these were not.
+  std::string last_missing_;
 };
 
 }  // namespace rueda::agent

@@ -66,7 +66,6 @@ std::vector<std::string> daemon_argv(const DaemonRequest& request, int ready_fd)
                                "--node-id", request.node_id,
                                "--socket", request.socket,
                                "--listen-host", request.listen_host,
-                               "--advertise-host", request.advertise_host,
                                "--control-port", "0",
                                "--data-port", "0",
                                "--http-port", "0",

@@ -36,9 +36,8 @@ struct DaemonRequest {
   std::string program;
   std::string node_id;
   std::string socket;
+  // Others reach it where launchers say, so it is told of no address of its own.
   std::string listen_host;
-  // Where other daemons reach it.
-  std::string advertise_host;
   std::string log_level;
   std::string cpus;  // that it keeps to; empty: where the system puts it
   std::vector<std::string> extra_args;

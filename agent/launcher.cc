@@ -100,7 +100,10 @@ void Launcher::wait_for_signals() {
 void Launcher::arm_start_timer() {
   start_timer_.expires_after(std::chrono::milliseconds(options_.start_timeout_ms));
   start_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error) apply(supervisor_.on_start_failed(1, bringup_.overdue_text()));
+    if (error) return;
+    const std::string text = bringup_.overdue_text();
+    bringup_.give_up(text);
+    apply(supervisor_.on_start_failed(1, text));
   });
 }
 

@@ -5,6 +5,8 @@
 #include <boost/asio/ip/udp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 
+#include "daemon/base/host_port.h"
+
 namespace rueda::agent {
 
 namespace asio = boost::asio;
@@ -27,18 +29,13 @@ Result<std::string> address_towards(const std::string& host, int port) {
                                      error.message() + "): check its name in --rdzv-endpoint");
 }
 
-bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
-}
-
-Result<std::string> own_address_towards(const std::string& host, int port) {
-  Result<std::string> own = address_towards(host, port);
-  if (own.is_ok() && is_loopback(own.value()) && !is_loopback(host)) {
-    // 192.0.2.1 is nobody's, and nothing is sent.
-    Result<std::string> outward = address_towards("192.0.2.1", 9);
-    if (outward.is_ok()) return outward;
-  }
-  return own;
+Result<OwnHost> own_host_towards(const std::string& host, int port) {
+  const Result<std::string> own = address_towards(host, port);
+  if (!own.is_ok()) return own.status();
+  if (!is_loopback(own.value()) || is_loopback(host)) return OwnHost{own.value(), false};
+  // 192.0.2.1 is nobody's, and nothing is sent.
+  const Result<std::string> outward = address_towards("192.0.2.1", 9);
+  return OwnHost{outward.is_ok() ? outward.value() : own.value(), true};
 }
 
 Result<int> free_port() {

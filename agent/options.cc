@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "agent/hosts.h"
+#include "agent/rendezvous_secret.h"
 #include "agent/text.h"
 #include "daemon/base/limits.h"
 
@@ -96,7 +97,7 @@ std::optional<int64_t> to_ms(std::optional<double> seconds) {
 }
 
 Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, std::string& hosts,
-                bool& no_prefix) {
+                bool& no_prefix, std::string& secret_file) {
   Flags flags;
   flags.np = app.add_option("--np,--nproc-per-node", options.ranks,
                             "Training processes to start (also -np N); with --nnodes, on this node")
@@ -117,6 +118,9 @@ Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, std::string& 
   flags.rdzv_endpoint = app.add_option("--rdzv-endpoint", options.rdzv_endpoint,
                                        "HOST:PORT on node 0 where the nodes meet");
   app.add_option("--rdzv-id", options.rdzv_id, "Nodes with differing ids never meet");
+  app.add_option("--rdzv-secret-file", secret_file,
+                 "A file with what all nodes of the job know and nobody else, 16 bytes at least: "
+                 "without it nobody is let in (or the secret itself in $RUEDA_RDZV_SECRET)");
   flags.socket = app.add_option("--socket", options.socket,
                                 "Use the daemon that serves this socket, a path or @name "
                                 "(default: $RUEDA_SOCKET, then /run/rueda/ruedad.sock, then a "
@@ -299,6 +303,22 @@ std::string use_hosts(const std::string& text, bool has_np, Options& options) {
   return out + "\n";
 }
 
+// The flag goes before the variable. Empty: there is none, or it is right; else what is wrong.
+std::string find_secret(const std::string& file,
+                        const std::map<std::string, std::string>& environment,
+                        std::string& secret) {
+  if (!file.empty()) {
+    const Result<std::string> read = read_secret(file);
+    if (!read.is_ok()) return read.status().message();
+    secret = read.value();
+    return "";
+  }
+  const auto found = environment.find("RUEDA_RDZV_SECRET");
+  if (found == environment.end() || found->second.empty()) return "";
+  secret = found->second;
+  return check_secret(secret, "$RUEDA_RDZV_SECRET").message();
+}
+
 // What CLI11 does not check; empty: nothing to say.
 std::string conflict_in(const Options& options, const Flags& flags) {
   const bool is_many_nodes = options.nnodes > 1;
@@ -332,8 +352,7 @@ std::string conflict_in(const Options& options, const Flags& flags) {
            std::to_string(options.nnodes) + ": the first is 0";
   }
   if (is_many_nodes) {
-    const auto endpoint = parse_host_port(options.rdzv_endpoint);
-    if (!endpoint || endpoint->port == 0) {
+    if (!parse_dial_address(options.rdzv_endpoint).is_ok()) {
       return "--rdzv-endpoint " + options.rdzv_endpoint + " is not HOST:PORT with a fixed port";
     }
   }
@@ -352,7 +371,8 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
   app.formatter(std::make_shared<UsageFormatter>());
   app.set_version_flag("--version", std::string("ruedarun ") + RUEDA_VERSION);
   std::string hosts;
-  const Flags flags = add_flags(app, options, seconds, hosts, no_prefix);
+  std::string secret_file;
+  const Flags flags = add_flags(app, options, seconds, hosts, no_prefix, secret_file);
   add_agreement_flags(app, options.agreement);
 
   SplitArguments split = split_arguments(app, arguments);
@@ -380,6 +400,7 @@ ParseOutcome parse_options(const std::vector<std::string>& arguments,
             ? "-H says itself where ranks run, so --nnodes and --virtual-nodes cannot go with it"
             : use_hosts(hosts, static_cast<bool>(*flags.np), options);
   }
+  if (conflict.empty()) conflict = find_secret(secret_file, environment, options.rdzv_secret);
   if (!conflict.empty()) return usage_error(conflict);
   options.stall_check_ms = to_ms(seconds.stall_check);
   options.stall_shutdown_ms = to_ms(seconds.stall_shutdown);

@@ -20,6 +20,8 @@ struct Options {
   int node_rank = 0;
   std::string rdzv_endpoint;
   std::string rdzv_id;
+  // From --rdzv-secret-file or $RUEDA_RDZV_SECRET; empty: none.
+  std::string rdzv_secret;
   // Of a daemon that runs; empty: see use_default_socket().
   std::string socket;
   // Empty: looked for next to ruedarun, then on PATH.

@@ -61,6 +61,8 @@ class Promised {
   std::optional<T> value_;
 };
 
+void say(const std::string& text) { std::fprintf(stderr, "ruedarun: %s\n", text.c_str()); }
+
 // A folder that only this user can look into: what is met there includes the job's token.
 Result<std::string> private_folder(const std::map<std::string, std::string>& environment) {
   const auto runtime = environment.find("XDG_RUNTIME_DIR");
@@ -150,14 +152,19 @@ class RankRegistration {
     place_ = place.value();
     const auto endpoint = parse_host_port(place_);
     const bool is_here = place_.starts_with("unix:") || launch_.is_one_node;
-    const Result<std::string> host = is_here ? Result<std::string>("127.0.0.1")
-                                             : own_address_towards(endpoint->host, endpoint->port);
+    const Result<OwnHost> host = is_here ? Result<OwnHost>(OwnHost{"127.0.0.1", false})
+                                         : own_host_towards(endpoint->host, endpoint->port);
     if (!host.is_ok()) return host.status();
     if (launch_.rank == 0) {
       Result<JobIdentity> identity = make_identity(is_here ? "127.0.0.1" : endpoint->host);
       if (!identity.is_ok()) return identity.status();
-      auto server = RendezvousServer::start(place_, launch_.size, launch_.id,
-                                            std::move(identity).value(), Meeting::kRanks);
+      if (!is_here && options_.rdzv_secret.empty() && !is_loopback(endpoint->host)) {
+        say("without RUEDA_RDZV_SECRET the rendezvous at " + place_ +
+            " gives the job's token to whoever is the first to come as a rank of it");
+      }
+      auto server = RendezvousServer::start(
+          {place_, launch_.size, launch_.id, options_.rdzv_secret, Meeting::kRanks, say},
+          std::move(identity).value());
       if (!server.is_ok()) return server.status();
       server_ = std::move(server).value();
     }
@@ -166,8 +173,12 @@ class RankRegistration {
       http_.push_back(join_host_port("127.0.0.1", daemon.value().http_port));
     }
     std::string control = daemon.value().advertised_control_address;
-    if (control.empty()) control = join_host_port(host.value(), daemon.value().control_port);
-    return enter({launch_.rank, launch_.size, 1, node_id_, control, launch_.id});
+    const bool guesses_host = control.empty() && host.value().is_guess;
+    if (control.empty()) control = join_host_port(host.value().host, daemon.value().control_port);
+    const Result<std::string> launcher = new_launcher();
+    if (!launcher.is_ok()) return launcher.status();
+    return enter({launch_.rank, launch_.size, 1, node_id_, control, launch_.id, launcher.value(),
+                  guesses_host});
   }
 
   Result<JobLayout> enter(const Arrival& arrival) {
@@ -175,14 +186,22 @@ class RankRegistration {
     for (;;) {
       Promised<Result<JobLayout>> outcome;
       const auto call = RendezvousCall::start(
-          place_, arrival, std::max<int64_t>(deadline_ms_ - steady_now_ms(), 0) + kStaysMs,
-          [&outcome](Result<JobLayout> found) { outcome.give(std::move(found)); });
+          server_ ? server_->local_endpoint() : place_, arrival, options_.rdzv_secret,
+          std::max<int64_t>(deadline_ms_ - steady_now_ms(), 0) + kStaysMs,
+          {[&outcome](Result<JobLayout> found) { outcome.give(std::move(found)); },
+           [this](const std::string& missing) {
+             const std::lock_guard lock(missing_mutex_);
+             last_missing_ = missing;
+           }});
       if (!wait_for(outcome.fd(), deadline_ms_)) return overdue(last_error);
       if (has_parent_ended_) return JobLayout{};
       Result<JobLayout> found = outcome.take();
       if (found.is_ok()) return found;
       if (found.status().code() == Code::kTimeout) return overdue(last_error);
       last_error = found.status().message();
+      if (found.status().code() == Code::kShutDown) {
+        return Status(Code::kTimeout, "rank 0 has given the job up: " + last_error);
+      }
       if (!found.status().is_retryable()) {
         return Status(found.status().code(), "the rendezvous at " + place_ + " refused rank " +
                                                  std::to_string(launch_.rank) + ": " + last_error);
@@ -194,10 +213,19 @@ class RankRegistration {
 
   Status overdue(const std::string& last_error) const {
     const std::string within = " within " + std::to_string(options_.start_timeout_ms) + " ms";
-    if (server_) {
-      return {Code::kTimeout, "ranks " + server_->missing() + " of " +
-                                  std::to_string(launch_.size) + " did not come to " + place_ +
-                                  within + ": do they call init(), and do they find that place?"};
+    std::string missing;
+    {
+      const std::lock_guard lock(missing_mutex_);
+      missing = server_ ? server_->missing() : last_missing_;
+    }
+    if (!missing.empty()) {
+      const std::string refusal = server_ ? server_->last_refusal() : "";
+      Status why{Code::kTimeout,
+                 "ranks " + missing + " of " + std::to_string(launch_.size) + " did not come to " +
+                     place_ + within + ": do they call init(), and do they find that place?" +
+                     (refusal.empty() ? "" : " Refused was one because " + refusal)};
+      if (server_) server_->give_up(why.message());
+      return why;
     }
     return {Code::kTimeout, "the ranks did not meet at " + place_ + within +
                                 (last_error.empty() ? "" : " (" + last_error + ")") +
@@ -218,9 +246,7 @@ class RankRegistration {
     AgentLink::Events events;
     events.on_registered = [&] { registered.give(Status::ok()); };
     events.on_failed = [](const JobFailure&) {};  // the daemon tells the rank itself
-    events.on_note = [](const std::string& text) {
-      std::fprintf(stderr, "ruedarun: %s\n", text.c_str());
-    };
+    events.on_note = say;
     events.on_closed = [&](Status status) {
       registered.give(status);
       closed.give(std::move(status));
@@ -275,6 +301,8 @@ class RankRegistration {
   std::string node_id_;
   std::vector<std::string> http_;
   std::unique_ptr<RendezvousServer> server_;
+  mutable std::mutex missing_mutex_;
+  std::string last_missing_;
 };
 
 }  // namespace

@@ -1,6 +1,9 @@
 #include <algorithm>
 
 #include "agent/rendezvous.h"
+#include "daemon/base/host_port.h"
+#include "daemon/base/limits.h"
+#include "daemon/base/one_line.h"
 
 namespace rueda::agent {
 
@@ -14,7 +17,7 @@ Status RendezvousTable::arrive(const Arrival& arrival) {
   if (is_laid_out_) {
     const auto found = arrivals_.find(arrival.node_rank);
     // Its first answer was lost on the way.
-    if (found != arrivals_.end() && found->second.control_address == arrival.control_address) {
+    if (found != arrivals_.end() && found->second.launcher == arrival.launcher) {
       return Status::ok();
     }
     return Status(Code::kUnavailable, "the job at this rendezvous has started without this " + who);
@@ -25,17 +28,20 @@ Status RendezvousTable::arrive(const Arrival& arrival) {
                                               kind + "0 says " + std::to_string(nnodes_) +
                                               ": give all the same");
   }
+  if (Status status = check(arrival, who); !status.is_ok()) return status;
   if (arrival.node_rank < 0 || arrival.node_rank >= nnodes_) {
     return Status(Code::kInvalidArgument, "--node-rank " + std::to_string(arrival.node_rank) +
                                               " is not one of " + std::to_string(nnodes_) +
                                               " nodes: the first is 0");
   }
   const auto [found, is_new] = arrivals_.try_emplace(arrival.node_rank, arrival);
-  if (!is_new && found->second.control_address != arrival.control_address) {
-    return Status(Code::kInvalidArgument, "two nodes say --node-rank " +
-                                              std::to_string(arrival.node_rank) + ", at " +
-                                              found->second.control_address + " and at " +
-                                              arrival.control_address + ": give each its own");
+  if (!is_new && found->second.launcher != arrival.launcher) {
+    const bool is_nodes = meeting_ == Meeting::kNodes;
+    return Status(
+        Code::kInvalidArgument,
+        (is_nodes ? "two nodes say --node-rank " : "two processes say that they are rank ") +
+            std::to_string(arrival.node_rank) + ", at " + found->second.control_address +
+            " and at " + arrival.control_address + ": the first has come; give each its own");
   }
   for (const auto& [number, other] : arrivals_) {
     if (meeting_ == Meeting::kRanks) break;
@@ -51,6 +57,33 @@ Status RendezvousTable::arrive(const Arrival& arrival) {
 
 void RendezvousTable::depart(int node_rank) {
   if (!is_laid_out_) arrivals_.erase(node_rank);
+}
+
+// What the others would be told of it, or would fail of.
+Status RendezvousTable::check(const Arrival& arrival, const std::string& who) const {
+  if (arrival.launcher.size() != kLauncherBytes) {
+    return Status(Code::kVersion, who + " runs another version: install the same one everywhere");
+  }
+  if (arrival.node_id.empty() || arrival.node_id.size() > limits::kMaxNodeIdBytes ||
+      !is_one_line(arrival.node_id)) {
+    return Status(Code::kInvalidArgument, who + " has a daemon with a name that is none: \"" +
+                                              one_line(arrival.node_id, kShownNameBytes) + "\"");
+  }
+  if (const auto address = parse_dial_address(arrival.control_address); !address.is_ok()) {
+    return Status(Code::kInvalidArgument,
+                  "of the control address of " + who + ": " + address.status().message());
+  }
+  if (arrival.nproc < 1 || arrival.nproc > limits::kMaxLocalRanks) {
+    return Status(Code::kInvalidArgument, who + " has " + std::to_string(arrival.nproc) +
+                                              " ranks: a node has 1 to " +
+                                              std::to_string(limits::kMaxLocalRanks));
+  }
+  return Status::ok();
+}
+
+bool RendezvousTable::guesses_own_host() const {
+  const auto found = arrivals_.find(0);
+  return found != arrivals_.end() && found->second.guesses_host;
 }
 
 std::string RendezvousTable::missing() const {

@@ -85,6 +85,11 @@ bool is_numeric_host(const std::string& host) {
          ::inet_pton(AF_INET6, without_scope.c_str(), &v6) == 1;
 }
 
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" ||
+         (host.rfind("127.", 0) == 0 && is_numeric_host(host));
+}
+
 Result<std::string> dial_target(const HostPort& address) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;

@@ -28,6 +28,9 @@ Result<HostPort> parse_dial_address(const std::string& text);
 // The host is an IPv4 or IPv6 address, so that resolving it waits for nobody.
 bool is_numeric_host(const std::string& host);
 
+// "localhost", or a numeric address of this machine alone.
+bool is_loopback(const std::string& host);
+
 // What gRPC is to connect to: the addresses of a host, as getaddrinfo() has them, in its order.
 // gRPC's own resolver waits for name servers although /etc/hosts has the name, and takes hosts
 // called "dns" or "unix" for schemes. Blocks for as long as the system's resolver does.

@@ -31,14 +31,13 @@ TEST(DaemonProcess, RefusesOtherLines) {
 }
 
 TEST(DaemonProcess, PutsTheUsersFlagsLast) {
-  const DaemonRequest request{"/x/ruedad", "n0",   "@s",  "0.0.0.0",
-                              "10.0.0.1",  "warn", "0,2", {"--fusion-threshold=1"}};
+  const DaemonRequest request{
+      "/x/ruedad", "n0", "@s", "0.0.0.0", "warn", "0,2", {"--fusion-threshold=1"}};
   EXPECT_THAT(daemon_argv(request, 7),
               testing::ElementsAre("/x/ruedad", "--private", "--node-id", "n0", "--socket", "@s",
-                                   "--listen-host", "0.0.0.0", "--advertise-host", "10.0.0.1",
-                                   "--control-port", "0", "--data-port", "0", "--http-port", "0",
-                                   "--ready-fd", "7", "--leash-fd", "0", "--log-level", "warn",
-                                   "--cpus", "0,2", "--fusion-threshold=1"));
+                                   "--listen-host", "0.0.0.0", "--control-port", "0", "--data-port",
+                                   "0", "--http-port", "0", "--ready-fd", "7", "--leash-fd", "0",
+                                   "--log-level", "warn", "--cpus", "0,2", "--fusion-threshold=1"));
 }
 
 TEST(DaemonProcess, NamesAMissingRuedad) {

@@ -1,3 +1,5 @@
+#include <functional>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,9 +10,13 @@ namespace {
 
 using testing::HasSubstr;
 
+std::string launcher_of(int number) {
+  return std::string(kLauncherBytes - 1, 'x') + static_cast<char>('0' + number);
+}
+
 Arrival node(int number, int nproc = 1) {
   const std::string name = "n" + std::to_string(number);
-  return {number, 3, nproc, name, name + ":1", "id"};
+  return {number, 3, nproc, name, name + ":1", "id", launcher_of(number), false};
 }
 
 TEST(RendezvousTable, LaysOutByNodeNumberNotByArrival) {
@@ -35,7 +41,7 @@ TEST(RendezvousTable, ForgetsWhoLeavesBeforeTheStart) {
   EXPECT_TRUE(table.arrive(node(1)).is_ok());
   table.depart(1);
   Arrival restarted = node(1);
-  restarted.control_address = "n1:2";
+  restarted.launcher = launcher_of(7);
   EXPECT_TRUE(table.arrive(restarted).is_ok());
 }
 
@@ -57,6 +63,7 @@ TEST(RendezvousTable, KeepsStrangersAway) {
 
   Arrival twin = node(0);
   twin.control_address = "elsewhere:1";
+  twin.launcher = launcher_of(7);
   EXPECT_THAT(table.arrive(twin).message(), HasSubstr("elsewhere:1"));
 
   Arrival same_daemon = node(1);
@@ -65,29 +72,53 @@ TEST(RendezvousTable, KeepsStrangersAway) {
   EXPECT_EQ(table.missing(), "1, 2");
 }
 
+TEST(RendezvousTable, ANumberThatHasComeIsNotGivenAgain) {
+  RendezvousTable table(3, "id");
+  EXPECT_TRUE(table.arrive(node(1)).is_ok());
+  EXPECT_TRUE(table.arrive(node(1)).is_ok()) << "its connection was lost";
+  Arrival other = node(1);  // all the same, but another process
+  other.launcher = launcher_of(7);
+  const Status status = table.arrive(other);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("two nodes say --node-rank 1"));
+}
+
+TEST(RendezvousTable, WhatWouldHurtTheOthersIsRefusedAtTheDoor) {
+  const auto refused = [](const std::function<void(Arrival&)>& change) {
+    RendezvousTable table(3, "id");
+    Arrival arrival = node(1);
+    change(arrival);
+    const Status status = table.arrive(arrival);
+    EXPECT_EQ(table.missing(), "0, 1, 2");
+    return status.is_ok() ? "" : status.message();
+  };
+  EXPECT_THAT(refused([](Arrival& one) { one.nproc = 0; }), HasSubstr("node 1 has 0 ranks"));
+  EXPECT_THAT(refused([](Arrival& one) { one.nproc = 1'000'000; }), HasSubstr("1000000 ranks"));
+  EXPECT_THAT(refused([](Arrival& one) { one.node_id = "a\nb"; }), HasSubstr("a\\nb"));
+  EXPECT_THAT(refused([](Arrival& one) { one.node_id = std::string(64, 'a'); }),
+              HasSubstr("a name that is none"));
+  EXPECT_THAT(refused([](Arrival& one) { one.control_address = "unix:/run/x.sock"; }),
+              HasSubstr("is not HOST:PORT"));
+  EXPECT_THAT(refused([](Arrival& one) { one.launcher = ""; }), HasSubstr("another version"));
+}
+
 TEST(RendezvousTable, AnswersTheSameNodeAgainButNoLatecomer) {
   RendezvousTable table(1, "");
-  Arrival only{0, 1, 2, "n0", "n0:1", ""};
+  Arrival only{0, 1, 2, "n0", "n0:1", "", launcher_of(0)};
   EXPECT_TRUE(table.arrive(only).is_ok());
   ASSERT_TRUE(table.lay_out().is_ok());
   table.depart(0);
   EXPECT_TRUE(table.arrive(only).is_ok());
   EXPECT_TRUE(table.is_complete());
-  only.control_address = "n0:2";
+  only.launcher = launcher_of(1);
   EXPECT_TRUE(table.arrive(only).is_retryable());
-}
-
-TEST(RendezvousTable, ReportsAnImpossibleLayout) {
-  RendezvousTable table(1, "");
-  EXPECT_TRUE(table.arrive({0, 1, 0, "n0", "n0:1", ""}).is_ok());
-  EXPECT_FALSE(table.lay_out().is_ok());
 }
 
 TEST(RendezvousTable, RanksThatUseOneDaemonAreOnOneNode) {
   RendezvousTable table(4, "id", Meeting::kRanks);
   for (int rank = 3; rank >= 0; --rank) {
     const std::string daemon = rank % 2 == 0 ? "even" : "odd";
-    EXPECT_TRUE(table.arrive({rank, 4, 1, daemon, daemon + ":1", "id"}).is_ok());
+    EXPECT_TRUE(table.arrive({rank, 4, 1, daemon, daemon + ":1", "id", launcher_of(rank)}).is_ok());
   }
   const auto nodes = table.lay_out();
   ASSERT_TRUE(nodes.is_ok());
@@ -98,7 +129,7 @@ TEST(RendezvousTable, RanksThatUseOneDaemonAreOnOneNode) {
 
 TEST(RendezvousTable, RanksAreCountedAlike) {
   RendezvousTable table(4, "id", Meeting::kRanks);
-  EXPECT_THAT(table.arrive({1, 3, 1, "a", "a:1", "id"}).message(),
+  EXPECT_THAT(table.arrive({1, 3, 1, "a", "a:1", "id", launcher_of(1)}).message(),
               HasSubstr("rank 1 counts ranks: 3, rank 0 says 4"));
 }
 

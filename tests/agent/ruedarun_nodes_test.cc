@@ -217,6 +217,40 @@ TEST(Rendezvous, NamesTheNodesThatDidNotCome) {
   EXPECT_THAT(program.err(), HasSubstr("node rank 1, 2 of 3 did not come to " + endpoint));
 }
 
+TEST(Rendezvous, AllAreToldWhoIsMissingAndWhoWasRefused) {
+  const std::string endpoint = free_endpoint();
+  Program first = with_daemons(
+      {"--nnodes", "3", "--node-rank", "0", "--rdzv-endpoint", endpoint, "--start-timeout", "2"},
+      "echo must not run");
+  Program second = with_daemons(
+      {"--nnodes", "3", "--node-rank", "1", "--rdzv-endpoint", endpoint, "--start-timeout", "60"},
+      "echo must not run");
+  Program third = with_daemons({"--nnodes", "4", "--node-rank", "2", "--rdzv-endpoint", endpoint},
+                               "echo must not run");
+  EXPECT_EQ(third.wait(), 1);
+  EXPECT_EQ(second.wait(), 1) << "long before its own time is up";
+  EXPECT_EQ(first.wait(), 1);
+  const std::string missing = "node rank 2 of 3 did not come to " + endpoint + " within 2 s";
+  const std::string refused = "; refused was one because node 2 says --nnodes 4";
+  EXPECT_THAT(first.err(), HasSubstr(missing));
+  EXPECT_THAT(first.err(), HasSubstr(refused));
+  EXPECT_THAT(second.err(), HasSubstr("node 0 has given the job up: " + missing));
+  EXPECT_THAT(second.err(), HasSubstr(refused));
+}
+
+TEST(Rendezvous, WhoseTimeIsUpFirstKnowsWhoIsMissing) {
+  const std::string endpoint = free_endpoint();
+  Program first = with_daemons({"--nnodes", "3", "--node-rank", "0", "--rdzv-endpoint", endpoint},
+                               "echo must not run");
+  Program second = with_daemons(
+      {"--nnodes", "3", "--node-rank", "1", "--rdzv-endpoint", endpoint, "--start-timeout", "2"},
+      "echo must not run");
+  EXPECT_EQ(second.wait(), 1);
+  EXPECT_THAT(second.err(), HasSubstr("node rank 2 of 3 did not come to " + endpoint));
+  first.send_signal(SIGTERM);
+  EXPECT_EQ(first.wait(), 143);
+}
+
 TEST(Rendezvous, NamesAnEndpointWhereNobodyServes) {
   const std::string endpoint = free_endpoint();
   Program program = with_daemons(

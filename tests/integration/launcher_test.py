@@ -7,9 +7,18 @@ import shutil
 import signal
 import subprocess
 import unittest
+import uuid
 
 import harness
-from harness import IntegrationTest, PYTHON, rank, wait_until
+from harness import Job, IntegrationTest, PYTHON, rank, wait_until
+
+
+def can_add_networks():
+    name = f"rueda-{uuid.uuid4().hex[:8]}"
+    tool = shutil.which("ip")
+    if tool is None or subprocess.run([tool, "netns", "add", name], capture_output=True, check=False).returncode != 0:
+        return False
+    return subprocess.run([tool, "netns", "del", name], capture_output=True, check=False).returncode == 0
 
 
 def can_unshare(*flags):
@@ -20,6 +29,9 @@ def can_unshare(*flags):
 needs_mounts = unittest.skipUnless(can_unshare("--mount"), "mount namespaces are not allowed here (run as root)")
 needs_pids = unittest.skipUnless(can_unshare("--pid", "--fork", "--mount-proc"),
                                  "PID namespaces are not allowed here (run as root)")
+
+needs_networks = unittest.skipUnless(can_unshare("--mount") and can_add_networks(),
+                                     "network namespaces are not allowed here (run as root, with iproute2)")
 
 # What training does: a shell around it, a child in the background, forked workers, and one that has left for a session of its own.
 FAMILY = """
@@ -173,6 +185,72 @@ class LauncherTest(IntegrationTest):
         os.kill(first, signal.SIGTERM)
         self.assertEqual(run.exit_code(), 143, run.output())
         self.assertIn("[0] told", run.output())
+
+
+class NamesTest(IntegrationTest):
+
+    def inside(self, hosts, before=()):
+        """What goes before a command for which /etc/hosts has these lines, and name servers do not answer."""
+        files = {}
+        for name, text in (("hosts", hosts), ("resolv.conf", "nameserver 192.0.2.1\n")):
+            files[name] = os.path.join(self.folder, f"{name}-{uuid.uuid4().hex}")
+            with open(files[name], "w", encoding="utf-8") as file:
+                file.write(text)
+        mounts = " && ".join(f"mount --bind {path} /etc/{name}" for name, path in files.items())
+        return [*before, "unshare", "--mount", "/bin/sh", "-c", f'{mounts} && exec "$@"', "sh"]
+
+    @needs_mounts
+    def test_names_of_the_hosts_file_though_no_name_server_answers(self):
+        """Hosts whose names gRPC takes for schemes of its own, and waits for a server to resolve."""
+        inside = self.inside("127.0.0.1 localhost dns unix\n")
+        daemons = [self.start_daemon(f"node{i}", "--advertise-host", host, inside=inside) for i, host in enumerate(("dns", "unix"))]
+        endpoint = f"unix:{harness.free_port()}"
+        job = Job([self.start([*inside, harness.program("ruedarun"), "-np", "1", "--nnodes", "2", "--node-rank", str(i),
+                               "--rdzv-endpoint", endpoint, "--start-timeout", "20", "--socket", daemon.socket,
+                               *rank("init", "steps:3:1000", "shutdown")]) for i, daemon in enumerate(daemons)])
+        self.assertEqual(job.exit_codes(), [0, 0], job.output())
+
+    @needs_networks
+    def test_a_node_whose_own_name_is_a_loopback_address(self):
+        """As Debian's /etc/hosts has it, and there is no default route by which to guess."""
+        spaces = [f"rueda-{uuid.uuid4().hex[:8]}" for _ in range(2)]
+        for space in spaces:
+            subprocess.run(["ip", "netns", "add", space], check=True)
+            self.addCleanup(subprocess.run, ["ip", "netns", "del", space], check=True)
+        links = [f"r{space[-8:]}" for space in spaces]
+        subprocess.run(["ip", "link", "add", links[0], "netns", spaces[0], "type", "veth", "peer", "name", links[1],
+                        "netns", spaces[1]], check=True)
+        for i, (space, link) in enumerate(zip(spaces, links)):
+            for command in (["addr", "add", f"10.99.7.{i + 1}/24", "dev", link], ["link", "set", link, "up"],
+                            ["link", "set", "lo", "up"]):
+                subprocess.run(["ip", "-n", space, *command], check=True)
+        for flags in ([], ["--rdzv-secret-file", self.secret_file()]):
+            launchers = []
+            for i, (space, address) in enumerate(zip(spaces, ("127.0.1.1", "10.99.7.1"))):
+                inside = self.inside(f"127.0.0.1 localhost\n{address} first\n", ["ip", "netns", "exec", space])
+                launchers.append(self.start([*inside, harness.program("ruedarun"), "-np", "1", "--nnodes", "2", "--node-rank",
+                                             str(i), "--rdzv-endpoint", "first:29400", "--start-timeout", "20", *flags,
+                                             *rank("init", "steps:3:1000", "shutdown")]))
+            job = Job(launchers)
+            self.assertEqual(job.exit_codes(), [0, 0], job.output())
+            self.assertIn("the others reach this node at 10.99.7.1", launchers[0].output())
+            self.assertEqual("gives the job's token to whoever is the first" in launchers[0].output(), not flags)
+
+    def secret_file(self):
+        path = os.path.join(self.folder, "secret")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(uuid.uuid4().hex + "\n")
+        return path
+
+    def test_a_daemon_that_cannot_be_reached_is_named_with_the_reason(self):
+        alpha = self.start_daemon("alpha", "--advertise-host", "127.0.0.9")  # it listens at 127.0.0.1
+        beta = self.start_daemon("beta")
+        job = self.start_job([alpha, beta], [1, 1], rank("init"), extra=("--start-timeout", "2"))
+        self.assertNotIn(0, job.exit_codes())
+        self.assertRegex(job.output(), r"waiting for word from the coordinator on node alpha; node alpha: its daemon at "
+                                       r"127\.0\.0\.9:\d+ cannot be reached: .*Connection refused")
+        self.assertRegex(job.output(), r"the others look for node alpha at 127\.0\.0\.9:\d+: can they reach that address")
+        beta.wait_for(r"the daemon at 127\.0\.0\.9:\d+ cannot be reached: .*Connection refused.*; trying again")
 
 
 if __name__ == "__main__":
