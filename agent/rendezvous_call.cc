@@ -21,6 +21,9 @@ namespace {
 constexpr int kMaxReplyBytes = 16 << 20;
 
 Status from_grpc(const grpc::Status& status) {
+  if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
+    return Status(Code::kVersion, "node 0 runs another version: install the same one everywhere");
+  }
   const auto code = [&] {
     switch (status.error_code()) {
       case grpc::StatusCode::UNAVAILABLE: return Code::kUnavailable;

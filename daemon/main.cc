@@ -121,7 +121,9 @@ std::string port_part(const std::string& address) { return address.substr(addres
 // As other nodes reach an address that was bound; "" or ":port" if only launchers can know the
 // host.
 std::string advertised(const Config& config, const std::string& bound) {
-  if (!config.advertise_host.empty()) return config.advertise_host + port_part(bound);
+  const std::string& host = config.advertise_host;
+  const bool lacks_brackets = host.find(':') != std::string::npos && !host.starts_with('[');
+  if (!host.empty()) return (lacks_brackets ? '[' + host + ']' : host) + port_part(bound);
   if (config.listen_host == "0.0.0.0" || config.listen_host == "::") return port_part(bound);
   return bound;
 }

@@ -237,8 +237,48 @@ class Systemd(unittest.TestCase):
     def test_the_unit_and_the_example_agree(self):
         unit, example = read("deploy", "systemd", "ruedad.service"), read("deploy", "systemd", "ruedad.toml")
         self.assertIn("Type=notify", unit)
-        directory = re.search(r"^RuntimeDirectory=(\S+)$", unit, re.MULTILINE).group(1)
-        self.assertIn(f'socket = "/run/{directory}/ruedad.sock"', example)
+        directory = re.search(r"^ReadWritePaths=-(\S+)$", unit, re.MULTILINE).group(1)
+        self.assertIn(f'socket = "{directory}/ruedad.sock"', example)
+
+    def test_the_sockets_folder_outlives_the_unit(self):
+        """RuntimeDirectory= is removed at each stop, and containers that have mounted it keep the old one."""
+        unit = read("deploy", "systemd", "ruedad.service")
+        self.assertNotRegex(unit, r"(?m)^(RuntimeDirectory|DynamicUser)=")
+        user = re.search(r"(?m)^User=(\S+)$", unit).group(1)
+        self.assertRegex(read("deploy", "systemd", "rueda-tmpfiles.conf"), rf"(?m)^d /run/rueda 0755 {user} {user} -$")
+        self.assertRegex(read("deploy", "systemd", "rueda-sysusers.conf"), rf"(?m)^u {user} - ")
+
+    @needs_tool("systemd-sysusers", "systemd")
+    @needs_tool("systemd-tmpfiles", "systemd")
+    def test_systemd_makes_the_user_and_the_folder(self):
+        with tempfile.TemporaryDirectory(prefix="rueda-root.") as root:
+            for tool, name in (("sysusers", "rueda-sysusers.conf"), ("tmpfiles", "rueda-tmpfiles.conf")):
+                folder = os.path.join(root, "usr", "lib", f"{tool}.d")
+                os.makedirs(folder)
+                shutil.copy(os.path.join(DEPLOY, "systemd", name), os.path.join(folder, "rueda.conf"))
+            os.makedirs(os.path.join(root, "etc"))
+            made = run("systemd-sysusers", f"--root={root}")
+            self.assertEqual(made.returncode, 0, made.stdout)
+            with open(os.path.join(root, "etc", "passwd"), encoding="utf-8") as file:
+                self.assertRegex(file.read(), r"(?m)^rueda:")
+            if os.geteuid() != 0:
+                return  # it cannot give the folder to somebody else
+            made = run("systemd-tmpfiles", "--create", f"--root={root}")
+            self.assertEqual(made.returncode, 0, made.stdout)
+            self.assertEqual(os.stat(os.path.join(root, "run", "rueda")).st_mode & 0o7777, 0o755)
+
+    @needs_ruedad
+    def test_the_unit_gives_up_on_wrong_settings_alone(self):
+        unit = read("deploy", "systemd", "ruedad.service")
+        self.assertRegex(unit, r"(?m)^StartLimitIntervalSec=0$")
+        final = re.search(r"(?m)^RestartPreventExitStatus=(.+)$", unit).group(1).split()
+        wrong = (["--no-such-flag"], ["--control-port", "many"], ["--config", "/no/such/file"], ["--streams", "0"],
+                 ["--label", "a=b", "--label", "a=c"], ["--node-id", "x" * 64])
+        for arguments in wrong:
+            self.assertIn(str(run(RUEDAD, *arguments).returncode), final, arguments)
+        # An address that is not there may come.
+        absent = run(RUEDAD, "--private", "--socket", "@rueda-deploy-test", "--listen-host", "192.0.2.1")
+        self.assertEqual(absent.returncode, 1, absent.stdout)
 
     def test_configuration_keys_are_flat(self):
         for line in read("deploy", "systemd", "ruedad.toml").splitlines():

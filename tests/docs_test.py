@@ -250,6 +250,25 @@ class Documents(unittest.TestCase):
             number = eval(re.sub(r"size_t\{(\d+)\}|(\d+)u", r"\1\2", expression))  # literals and shifts
             self.assertEqual(table.get(name, "").replace(",", ""), str(number), name)
 
+    def test_versions_and_magic_numbers_are_those_of_the_code(self):
+        """A version is raised in one file, and read about in another."""
+        def constant(name, *path):
+            return re.search(rf"\b{name}(?: =)? (\w+?)u?\b", read(*path)).group(1)
+        protocol = read("docs", "protocol.md")
+        wire = constant("kWireVersion", "daemon", "transport", "frame.h")
+        self.assertEqual(re.findall(r"(?m)^\| \d+ \| 1 \| `version` \| (\d+)", protocol), [wire] * 3)
+        magics = [constant("kFrameMagic", "daemon", "transport", "frame.h")]
+        magics += [constant(name, "daemon", "transport", "tcp", "hello.h") for name in ("kHelloMagic", "kHelloReplyMagic")]
+        self.assertEqual(re.findall(r"(?m)^\| 0 \| \d \| `magic` \| (\w+)", protocol), magics)
+        control = constant("kProtocolVersion", "daemon", "service", "control_plane.cc")
+        self.assertIn(f"`Hello`: protocol version ({control})", protocol)
+        abi = constant("RUEDA_ABI_VERSION", "client", "abi", "rueda_abi.h")
+        self.assertIn(f"`RUEDA_ABI_VERSION`, which is {abi}.", read("docs", "abi.md"))
+        release = re.search(r"VERSION (\d+\.\d+\.\d+)", read("CMakeLists.txt")).group(1)
+        for path in (("deploy", "kubernetes", "daemonset.yaml"), ("deploy", "docker", "Dockerfile")):
+            tags = set(re.findall(r"rueda/ruedad:(\S+)", read(*path)))
+            self.assertEqual(tags, {release}, path)
+
     def test_error_codes_are_all_listed(self):
         codes = re.findall(r"(RUEDA_ERR_\w+) = -(\d+)", read("client", "include", "rueda", "rueda.h"))
         self.assertGreater(len(codes), 10)

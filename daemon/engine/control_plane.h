@@ -98,7 +98,8 @@ class ControlPlane {
   // share one link. Never 0.
   virtual LinkId acquire(const std::string& address) = 0;
   virtual void release(LinkId link) = 0;
-  // Why a dialled link is not up, as "its daemon at HOST:PORT ..."; empty: it is, or has not failed.
+  // Why a dialled link is not up, as "its daemon at HOST:PORT ..."; empty: it is, or has not
+  // failed.
   virtual std::string trouble(LinkId) const { return {}; }
   // Messages for a link that is not up are dropped: what matters is sent again, or its loss is
   // noticed. But Fails are kept for a link that is dialled, for a while after its release.

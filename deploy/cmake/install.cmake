@@ -17,6 +17,10 @@ file(READ ${PROJECT_SOURCE_DIR}/deploy/systemd/ruedad.service unit)
 string(REPLACE "/usr/bin/ruedad" "${CMAKE_INSTALL_FULL_BINDIR}/ruedad" unit "${unit}")
 file(WRITE ${PROJECT_BINARY_DIR}/ruedad.service "${unit}")
 install(FILES ${PROJECT_BINARY_DIR}/ruedad.service DESTINATION lib/systemd/system COMPONENT programs)
+install(FILES ${PROJECT_SOURCE_DIR}/deploy/systemd/rueda-sysusers.conf DESTINATION lib/sysusers.d
+        RENAME rueda.conf COMPONENT programs)
+install(FILES ${PROJECT_SOURCE_DIR}/deploy/systemd/rueda-tmpfiles.conf DESTINATION lib/tmpfiles.d
+        RENAME rueda.conf COMPONENT programs)
 # An example: /etc/rueda/ruedad.toml belongs to the administrator.
 install(FILES ${PROJECT_SOURCE_DIR}/deploy/systemd/ruedad.toml DESTINATION ${CMAKE_INSTALL_DOCDIR}
         COMPONENT programs)

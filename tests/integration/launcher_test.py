@@ -242,6 +242,12 @@ class NamesTest(IntegrationTest):
             file.write(uuid.uuid4().hex + "\n")
         return path
 
+    @unittest.skipUnless(os.path.exists("/proc/net/if_inet6") and harness.read_text("/proc/net/if_inet6"), "no IPv6 here")
+    def test_a_daemon_with_an_address_of_ipv6_alone(self):
+        """As Kubernetes gives a node's address: without brackets."""
+        daemons = [self.start_daemon(node, "--advertise-host", "::1", host="::1") for node in ("alpha", "beta")]
+        self.assert_job_runs(daemons, [1, 1])
+
     def test_a_daemon_that_cannot_be_reached_is_named_with_the_reason(self):
         alpha = self.start_daemon("alpha", "--advertise-host", "127.0.0.9")  # it listens at 127.0.0.1
         beta = self.start_daemon("beta")
