@@ -336,7 +336,8 @@ void Launcher::check_daemons() {
 void Launcher::perform(const Finish& action) {
   exit_code_ = action.exit_code;
   // A job that has ended well may leave something in a session of its own on purpose.
-  const int killed = exit_code_ == 0 ? 0 : kill_leftovers({}, guardian_.launch());
+  const bool may_be_left = exit_code_ != 0 && !ranks_.empty();
+  const int killed = may_be_left ? kill_leftovers({}, guardian_.launch()) : 0;
   if (killed > 0) {
     perform(Say{"killed " + std::to_string(killed) +
                 (killed == 1 ? " process that a rank" : " processes that ranks") +

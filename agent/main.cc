@@ -1,5 +1,6 @@
 // ruedarun: starts, watches and ends the training processes of a job.
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <string_view>
@@ -81,6 +82,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "ruedarun: %s\n", note.c_str());
   }
   for (const std::string& note : notes) std::fprintf(stderr, "ruedarun: %s\n", note.c_str());
+  // It may be more than this job's: what is started here needs the job's token alone.
+  ::unsetenv("RUEDA_RDZV_SECRET");
   const rueda::Status has_threads = rueda::check_thread_limit(kThreads);
   if (!has_threads.is_ok()) {
     std::fprintf(stderr, "ruedarun: %s\n", has_threads.message().c_str());

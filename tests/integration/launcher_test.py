@@ -242,6 +242,19 @@ class NamesTest(IntegrationTest):
             file.write(uuid.uuid4().hex + "\n")
         return path
 
+    @needs_networks
+    def test_ports_that_have_run_out_are_named(self):
+        """gRPC says nothing that is not in the daemon's words."""
+        script = 'ip link set lo up; echo "30000 $1" >/proc/sys/net/ipv4/ip_local_port_range || exit 9; shift; exec "$@"'
+        for last, what in ((30000, "cannot listen on 127.0.0.1: .*no port is left"), (30001, "no port for HTTP is left")):
+            run = self.start(["unshare", "--net", "/bin/sh", "-c", script, "sh", str(last), harness.program("ruedarun"), "true"])
+            code = run.exit_code()
+            if code == 9:
+                self.skipTest("the range of ports cannot be set here")
+            self.assertEqual(code, 1, run.output())
+            self.assertRegex(run.output(), what + ".*ip_local_port_range")
+            self.assertNotRegex(run.output(), r"[EI]\d{4} .*\.cc:\d+")
+
     @unittest.skipUnless(os.path.exists("/proc/net/if_inet6") and harness.read_text("/proc/net/if_inet6"), "no IPv6 here")
     def test_a_daemon_with_an_address_of_ipv6_alone(self):
         """As Kubernetes gives a node's address: without brackets."""
