@@ -126,6 +126,10 @@ void Guardian::spawn_process() {
   Result<Pipe> pipe = make_pipe();
   Result<Child> child = Status(Code::kInternal, "");
   if (pipe.is_ok()) {
+    orders_ = std::move(pipe.value().write_end);
+    ::fcntl(orders_.get(), F_SETFL, ::fcntl(orders_.get(), F_GETFL) | O_NONBLOCK);
+    // Before it lives: this launcher may be killed in the moment in which it begins to.
+    send(all_orders());
     SpawnRequest request;
     request.program = "/proc/self/exe";
     // Another name than the launcher's: what kills that by name is not to kill both.
@@ -139,23 +143,25 @@ void Guardian::spawn_process() {
   }
   if (!pipe.is_ok() || !child.is_ok()) {
     const Status why = pipe.is_ok() ? child.status() : pipe.status();
+    orders_.reset();
     return say_("no guardian runs (" + why.message() +
                 "): if this launcher is killed, what its ranks have started may be left");
   }
   ++starts_;
   child_ = std::move(child).value();
-  orders_ = std::move(pipe.value().write_end);
-  ::fcntl(orders_.get(), F_SETFL, ::fcntl(orders_.get(), F_GETFL) | O_NONBLOCK);
-  std::string orders = "launch " + launch_ + "\ngrace " + std::to_string(grace_ms_) +
-                       "\nlauncher " + std::to_string(::getpid()) + "\n";
-  for (const pid_t group : groups_) orders += "group " + std::to_string(group) + "\n";
-  for (const pid_t pid : daemons_) orders += "daemon " + std::to_string(pid) + "\n";
-  send(orders);
   exit_watch_.assign(::fcntl(child_.pidfd.get(), F_DUPFD_CLOEXEC, 3));
   exit_watch_.async_wait(boost::asio::posix::descriptor_base::wait_read,
                          [this](const boost::system::error_code& error) {
                            if (!error) on_exited();
                          });
+}
+
+std::string Guardian::all_orders() const {
+  std::string orders = "launch " + launch_ + "\ngrace " + std::to_string(grace_ms_) +
+                       "\nlauncher " + std::to_string(::getpid()) + "\n";
+  for (const pid_t group : groups_) orders += "group " + std::to_string(group) + "\n";
+  for (const pid_t pid : daemons_) orders += "daemon " + std::to_string(pid) + "\n";
+  return orders;
 }
 
 void Guardian::on_exited() {

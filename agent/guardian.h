@@ -36,6 +36,7 @@ class Guardian {
 
  private:
   void spawn_process();
+  std::string all_orders() const;
   void send(const std::string& order);
   void wait_for_exit();
   void on_exited();

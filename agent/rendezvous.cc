@@ -23,6 +23,8 @@ constexpr int kMaxRequestBytes = 16 << 10;
 constexpr int kMostCallsOfAConnection = 8;
 // Who comes again and again is not told of for ever.
 constexpr int kMostNotes = 20;
+// Each time is a connection that stays. A launcher comes again where its connection was lost.
+constexpr int kMostComings = 32;
 
 grpc::Status to_grpc(const Status& status) {
   if (status.is_ok()) return grpc::Status::OK;
@@ -145,6 +147,7 @@ class Service final : public v1::Rendezvous::CallbackService {
       if (status.is_ok()) {
         settle_host(arrival, peer);
         status = table_.arrive(arrival);
+        if (status.is_ok()) status = count_coming(arrival.node_rank);
       }
       if (status.is_ok()) {
         if (gate_ != nullptr) gate_->let_stay(peer);
@@ -180,6 +183,16 @@ class Service final : public v1::Rendezvous::CallbackService {
     }
     return Status(Code::kPermission,
                   "its secret is not that of node 0: give all nodes the same --rdzv-secret-file");
+  }
+
+  // With mutex_ held.
+  Status count_coming(int number) {
+    if (comings_[number]++ < kMostComings) return Status::ok();
+    if (waiting_.count(number) == 0) table_.depart(number);
+    return Status(Code::kInvalidArgument, "number " + std::to_string(number) + " has come " +
+                                              std::to_string(kMostComings) +
+                                              " times already: the network between it and "
+                                              "node 0 loses connections, or somebody means harm");
   }
 
   // With mutex_ held. A host that was guessed is told as the connection shows it.
@@ -260,6 +273,7 @@ class Service final : public v1::Rendezvous::CallbackService {
   std::mutex mutex_;
   RendezvousTable table_;
   std::map<int, Waiter*> waiting_;
+  std::map<int, int> comings_;
   std::string last_refusal_;
   // This machine's address that another one has come to.
   std::string reached_at_;

@@ -1,6 +1,8 @@
 #include "agent/rendezvous.h"
 
+#include <atomic>
 #include <future>
+#include <memory>
 #include <mutex>
 
 #include <arpa/inet.h>
@@ -106,6 +108,36 @@ TEST(RendezvousMeeting, TheFirstOneOfANumberWins) {
   EXPECT_TRUE(zero.outcome().is_ok());
   EXPECT_TRUE(first.outcome().is_ok());
   EXPECT_THAT(place.said(), HasSubstr("refused who came as node 1"));
+}
+
+// Each time leaves a connection, which is as good as a stranger's.
+TEST(RendezvousMeeting, NobodyComesWithoutEnd) {
+  Place place;
+  const Arrival again{1, 2, 1, "n1", "n1:1", "id", new_launcher().value()};
+  std::vector<std::unique_ptr<RendezvousCall>> calls;
+  std::promise<Status> refused;
+  std::once_flag once;
+  std::atomic<int> came = 0;
+  for (int i = 0; i < 40; ++i) {
+    std::promise<void> answered;
+    auto told = std::make_shared<std::once_flag>();
+    const auto answer = [&answered, told] { std::call_once(*told, [&] { answered.set_value(); }); };
+    calls.push_back(
+        RendezvousCall::start(place.server->local_endpoint(), again, "", 20'000,
+                              {[&, answer](const Result<JobLayout>& found) {
+                                 if (found.status().code() == Code::kInvalidArgument) {
+                                   std::call_once(once, [&] { refused.set_value(found.status()); });
+                                   answer();
+                                 }
+                               },
+                               [&, answer](const std::string&) {
+                                 ++came;
+                                 answer();
+                               }}));
+    answered.get_future().wait();
+  }
+  EXPECT_EQ(came, 32);
+  EXPECT_THAT(refused.get_future().get().message(), HasSubstr("has come 32 times already"));
 }
 
 TEST(RendezvousMeeting, WhoWaitsIsToldTheEnd) {

@@ -227,6 +227,15 @@ TEST_F(RuedarunTest, ASecondInterruptKillsAtOnce) {
   EXPECT_EQ(program.wait(), 143);
 }
 
+TEST_F(RuedarunTest, ASecondInterruptDoesNotWaitForWhatARankLeft) {
+  Program program = run({"--grace", "1000"},
+                        "(trap '' TERM; echo left; while :; do sleep 0.05; done) & sleep 0.1");
+  ASSERT_TRUE(program.wait_for_output("the ranks have ended and left "));
+  program.send_signal(SIGINT);
+  program.send_signal(SIGTERM);
+  EXPECT_EQ(program.wait(), 0) << "the job had ended well";
+}
+
 TEST_F(RuedarunTest, DoesNotWaitForWhatARankLeavesBehind) {
   Program program = run({}, "sleep 1000 & echo left=$!");
   EXPECT_EQ(program.wait(), 0);
