@@ -119,7 +119,9 @@ LinkSink::LinkSink(boost::asio::io_context& io, transport::Transport& transport,
   options.slots = {memory_.data(), kSlots, kSlotBytes, region_};
   options.timeout_ms = kLinkConnectMs + kMostLinkMeasurementMs;
   options.events = this;
-  transport_.expect(options, [this](Result<std::unique_ptr<transport::ReceiveChannel>> channel) {
+  transport_.expect(options, [this, alive = std::weak_ptr(alive_)](
+                                 Result<std::unique_ptr<transport::ReceiveChannel>> channel) {
+    if (alive.expired()) return;
     if (!channel.is_ok()) return finish();  // the source says why
     channel_ = std::move(channel).value();
   });

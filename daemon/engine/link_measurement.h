@@ -24,7 +24,10 @@ struct LinkMeasurement {
   uint32_t pair = 0;   // of nodes; counts within it
   transport::JobToken token{};
 
-  transport::ChannelId channel() const { return {.job = probe, .epoch = pair, .to_node = 1}; }
+  // A process set that no job has: whoever asks for a measurement chooses the other numbers.
+  transport::ChannelId channel() const {
+    return {.job = probe, .epoch = pair, .to_node = 1, .process_set = UINT32_MAX};
+  }
 };
 
 // So long a connection may take, and then a measurement.

@@ -66,6 +66,11 @@ Status geometry_mismatch(const ChannelId& id, const Geometry& writers, const Geo
                                "; both daemons must be configured alike"};
 }
 
+Status taken(const ChannelId& id) {
+  return {Code::kUnavailable,
+          describe(id) + " is awaited or opened already, by another of the same id"};
+}
+
 Status check_frame(const FrameHeader& header, const ChannelId& id, uint32_t slot_bytes,
                    const SlotStates& states, const std::string& peer) {
   if (header.magic != kFrameMagic) return violation(peer, "a frame does not begin with the magic");

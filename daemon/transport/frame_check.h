@@ -27,6 +27,9 @@ inline constexpr uint32_t kMaxSlots = 1u << 16;
 // "channel 0->1 stream 2 (job 00000000000000ab, epoch 3)"
 std::string describe(const ChannelId& id);
 
+// The channel is awaited or opened already: of two that want the same id the second one fails.
+Status taken(const ChannelId& id);
+
 // kInvalidArgument unless there are 1 to kMaxSlots slots.
 Status check_geometry(const ChannelId& id, uint32_t slot_count);
 // check_geometry(), and the slots lie in their registered region.

@@ -5,8 +5,11 @@
 #include <string>
 #include <utility>
 
+#include <boost/asio/post.hpp>
+
 #include "daemon/base/check.h"
 #include "daemon/base/clock.h"
+#include "daemon/transport/frame_check.h"
 #include "daemon/transport/striped_channels.h"
 
 namespace rueda::transport {
@@ -77,6 +80,10 @@ void StripedTransport::expect(AcceptOptions options, AcceptHandler handler) {
   const ChannelId id = options.id;
   if (id.stream != 0) return inner_->expect(std::move(options), std::move(handler));
   options.streams = streams_;
+  if (expecting_.contains(id)) {
+    boost::asio::post(io_, [id, handler = std::move(handler)] { handler(taken(id)); });
+    return;
+  }
   auto channel = std::make_unique<StripedReceiveChannel>(io_, options, streams_);
   AcceptOptions inner = options;
   const auto [place, is_new] = expecting_.try_emplace(
@@ -118,6 +125,10 @@ void StripedTransport::connect(ConnectOptions options, ConnectHandler handler) {
   const ChannelId id = options.id;
   if (id.stream != 0) return inner_->connect(std::move(options), std::move(handler));
   options.streams = streams_;
+  if (connecting_.contains(id)) {
+    boost::asio::post(io_, [id, handler = std::move(handler)] { handler(taken(id)); });
+    return;
+  }
   auto channel = std::make_unique<StripedSendChannel>(io_, options, streams_);
   const auto [place, is_new] = connecting_.try_emplace(
       id, Connecting{std::move(options), std::move(handler), std::move(channel)});

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <openssl/crypto.h>
 #include <spdlog/spdlog.h>
@@ -130,6 +131,10 @@ void MemTransport::expect(AcceptOptions options, AcceptHandler handler) {
   const uint64_t serial = ++last_serial_;
   const Status checked = check_slots(id, options.slots, *regions_);
   const int64_t timeout_ms = checked.is_ok() ? options.timeout_ms : 0;
+  if (expectations_.contains(id)) {
+    asio::post(io_, [id, handler = std::move(handler)] { handler(taken(id)); });
+    return;
+  }
   const auto [place, is_new] =
       expectations_.try_emplace(id, Expectation{std::move(options), std::move(handler), checked,
                                                 serial, asio::steady_timer(io_)});
@@ -163,6 +168,10 @@ void MemTransport::connect(ConnectOptions options, ConnectHandler handler) {
                     "address \"" + options.address + "\" is not of the form host:port");
   }
   const int64_t timeout_ms = options.timeout_ms;
+  if (attempts_.contains(id)) {
+    asio::post(io_, [id, handler = std::move(handler)] { handler(taken(id)); });
+    return;
+  }
   const auto [place, is_new] =
       attempts_.try_emplace(id, Attempt{std::move(options), std::move(handler), serial,
                                         asio::steady_timer(io_), asio::steady_timer(io_)});

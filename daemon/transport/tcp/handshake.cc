@@ -1,5 +1,6 @@
 #include "daemon/transport/tcp/handshake.h"
 
+#include <algorithm>
 #include <chrono>
 #include <span>
 #include <utility>
@@ -13,22 +14,35 @@
 
 namespace rueda::transport::tcp {
 
+namespace {
+
+// A neighbour sends its hello with its first packet.
+constexpr int64_t kMostHelloMs = 1'000;
+
+}  // namespace
+
 Handshake::Handshake(Listener& listener, Socket socket, asio::io_context& io)
     : listener_(&listener), socket_(std::move(socket)), deadline_(io) {
   error_code error;
   const Endpoint peer = socket_.remote_endpoint(error);
   peer_ = error ? "a peer that has left" : to_string(peer);
+  address_ = peer.address();
 }
 
-void Handshake::start(int64_t timeout_ms) {
-  deadline_.expires_after(std::chrono::milliseconds(timeout_ms));
-  deadline_.async_wait([self = shared_from_this(), timeout_ms](const error_code& cancelled) {
+void Handshake::set_deadline(int64_t after_ms) {
+  deadline_.expires_after(std::chrono::milliseconds(after_ms));
+  deadline_.async_wait([self = shared_from_this(), after_ms](const error_code& cancelled) {
     if (cancelled || self->listener_ == nullptr) return;
-    const std::string within = " within " + std::to_string(timeout_ms) + " ms";
+    const std::string within = " within " + std::to_string(after_ms) + " ms";
     self->fail(self->is_early_ ? Status(Code::kNotFound, describe(self->hello_.id) +
                                                              " was not expected here" + within)
                                : Status(Code::kTimeout, "it did not finish its hello" + within));
   });
+}
+
+void Handshake::start(int64_t timeout_ms) {
+  timeout_ms_ = timeout_ms;
+  set_deadline(std::min(timeout_ms, kMostHelloMs));
   // A stranger is known by its first bytes: no need to wait for more of them.
   asio::async_read(socket_, asio::buffer(&hello_, kHelloPrefixBytes),
                    [self = shared_from_this()](const error_code& error, size_t) {
@@ -73,6 +87,7 @@ void Handshake::on_hello() {
 // said who they are, and under their bounds.
 void Handshake::wait_for_announcement() {
   is_early_ = true;
+  set_deadline(timeout_ms_);
   socket_.async_wait(Socket::wait_read, [self = shared_from_this()](const error_code& cancelled) {
     if (cancelled || self->listener_ == nullptr) return;
     self->fail(Status(Code::kNodeLost,

@@ -19,11 +19,15 @@ class Handshake : public std::enable_shared_from_this<Handshake> {
   // Closes the connection; the listener hears nothing more of it.
   void abandon();
   const std::string& peer() const { return peer_; }
+  const boost::asio::ip::address& address() const { return address_; }
+  // It has said hello, and waits until its channel is announced.
+  bool is_early() const { return is_early_; }
   // It has said hello, and its channel has not been announced.
   bool waits_for(const ChannelId& id) const { return is_early_ && hello_.id == id; }
   Socket& socket() { return socket_; }
 
  private:
+  void set_deadline(int64_t after_ms);
   void read_rest();
   void on_hello();
   void wait_for_announcement();
@@ -36,6 +40,8 @@ class Handshake : public std::enable_shared_from_this<Handshake> {
   Socket socket_;
   Timer deadline_;
   std::string peer_;
+  boost::asio::ip::address address_;
+  int64_t timeout_ms_ = 0;
   Hello hello_;
   bool is_early_ = false;
   HelloReply reply_;

@@ -1,13 +1,14 @@
 #include "daemon/transport/tcp/listener.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <utility>
 
 #include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/post.hpp>
 #include <spdlog/spdlog.h>
 
-#include "daemon/base/check.h"
 #include "daemon/base/clock.h"
 #include "daemon/transport/frame_check.h"
 #include "daemon/transport/tcp/address.h"
@@ -78,24 +79,44 @@ void Listener::on_accept(const error_code& error, Socket socket) {
   if (error && error != asio::error::connection_aborted) return pause_accepting(error);
   if (!error) {
     tuner_->tune_accepted(socket);
-    auto handshake = std::make_shared<Handshake>(*this, std::move(socket), io_);
+    // A neighbour says its hello at once: so the newest is let in, however many say nothing.
     if (handshakes_.size() >= kMaxHandshakes) {
-      count_rejection(handshake->peer(),
-                      Status(Code::kResourceExhausted,
-                             "there are " + std::to_string(kMaxHandshakes) +
-                                 " connections already that have not said who they are"));
-      handshake->abandon();
-    } else {
-      handshakes_.insert(handshake);
-      handshake->start(hello_timeout_ms_);
+      evict("there are " + std::to_string(kMaxHandshakes) +
+            " connections already that have not said who they are");
     }
+    handshakes_.push_back(std::make_shared<Handshake>(*this, std::move(socket), io_));
+    handshakes_.back()->start(hello_timeout_ms_);
   }
   accept();
 }
 
+// Who has said hello may be a neighbour that comes early; of the others, whose address has the
+// most.
+void Listener::evict(const std::string& why) {
+  const auto count_of = [&](const std::shared_ptr<Handshake>& one) {
+    return std::count_if(handshakes_.begin(), handshakes_.end(), [&](const auto& other) {
+      return other->address() == one->address() && other->is_early() == one->is_early();
+    });
+  };
+  std::shared_ptr<Handshake> victim;
+  std::ptrdiff_t most = 0;
+  for (const auto& handshake : handshakes_) {  // of equals the oldest
+    if (victim && handshake->is_early() && !victim->is_early()) continue;
+    const std::ptrdiff_t count = count_of(handshake);
+    if (victim && handshake->is_early() == victim->is_early() && count <= most) continue;
+    victim = handshake;
+    most = count;
+  }
+  reject(victim, Status(Code::kResourceExhausted, why));
+}
+
 // Out of descriptors, most likely. The connection stays in the backlog, so that accepting at once
-// would fail at once, for ever.
+// would fail at once, for ever; unless a stranger's can be had.
 void Listener::pause_accepting(const error_code& error) {
+  if (error == asio::error::no_descriptors && !handshakes_.empty()) {
+    evict("no descriptor is left for the next one");
+    return accept();
+  }
   uint64_t swallowed = 0;
   if (log_limiter_.allow(steady_now_ms(), swallowed)) {
     spdlog::error("tcp: cannot accept connections: {}; trying again in {} ms", error.message(),
@@ -111,7 +132,10 @@ void Listener::expect(AcceptOptions options, const Status& checked, AcceptHandle
   const ChannelId id = options.id;
   const int64_t timeout_ms = options.timeout_ms;
   auto expectation = std::make_shared<Expectation>(std::move(options), std::move(handler), io_);
-  RUEDA_CHECK(expectations_.emplace(id, expectation).second);
+  if (!expectations_.emplace(id, expectation).second) {
+    asio::post(io_, [expectation] { expectation->handler(taken(expectation->options.id)); });
+    return;
+  }
   if (!checked.is_ok()) {
     expectation->is_claimed = true;
     asio::post(io_, [self = shared_from_this(), expectation, checked] {
@@ -175,13 +199,13 @@ void Listener::count_rejection(const std::string& peer, const Status& why) {
 
 void Listener::reject(const std::shared_ptr<Handshake>& handshake, const Status& why) {
   count_rejection(handshake->peer(), why);
-  handshakes_.erase(handshake);
+  std::erase(handshakes_, handshake);
   handshake->abandon();
 }
 
 void Listener::welcome(const std::shared_ptr<Handshake>& handshake,
                        const ExpectationPtr& expectation) {
-  handshakes_.erase(handshake);
+  std::erase(handshakes_, handshake);
   if (find(expectation->options.id) != expectation) {
     handshake->abandon();
     return;

@@ -4,8 +4,8 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
+#include <vector>
 
 #include "daemon/base/status.h"
 #include "daemon/transport/tcp/asio_types.h"
@@ -50,6 +50,8 @@ class Listener : public std::enable_shared_from_this<Listener> {
   void accept();
   void on_accept(const error_code& error, Socket socket);
   void pause_accepting(const error_code& error);
+  // Closes the one that is missed the least among those that have not proven who they are.
+  void evict(const std::string& why);
   void on_deadline(const ExpectationPtr& expectation);
   // Takes the expectation out and tells its handler.
   void finish(const ExpectationPtr& expectation, Result<std::unique_ptr<ReceiveChannel>> result);
@@ -66,7 +68,7 @@ class Listener : public std::enable_shared_from_this<Listener> {
   Acceptor acceptor_;
   Timer pause_timer_;
   std::map<ChannelId, ExpectationPtr> expectations_;
-  std::set<std::shared_ptr<Handshake>> handshakes_;
+  std::vector<std::shared_ptr<Handshake>> handshakes_;  // in the order in which they came
   LogLimiter log_limiter_;
   uint64_t rejected_ = 0;
   bool is_stopped_ = false;

@@ -5,7 +5,6 @@
 
 #include <boost/asio/post.hpp>
 
-#include "daemon/base/check.h"
 #include "daemon/transport/frame_check.h"
 #include "daemon/transport/region_table.h"
 #include "daemon/transport/tcp/connector.h"
@@ -57,7 +56,7 @@ class TcpTransport final : public Transport {
 
 void TcpTransport::connect(ConnectOptions options, ConnectHandler handler) {
   const ChannelId id = options.id;
-  auto done = [this, id, handler = std::move(handler)](Result<tcp::Opened> result) {
+  auto done = [this, id, handler](Result<tcp::Opened> result) {
     const std::shared_ptr<tcp::Connector> connector = std::move(connectors_.at(id));
     connectors_.erase(id);
     if (!result.is_ok()) {
@@ -71,7 +70,10 @@ void TcpTransport::connect(ConnectOptions options, ConnectHandler handler) {
   };
   auto connector =
       std::make_shared<tcp::Connector>(io_, std::move(options), tuner_, std::move(done));
-  RUEDA_CHECK(connectors_.emplace(id, connector).second);
+  if (!connectors_.emplace(id, connector).second) {
+    boost::asio::post(io_, [id, handler] { handler(taken(id)); });
+    return;
+  }
   connector->start();
 }
 
