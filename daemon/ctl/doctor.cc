@@ -60,6 +60,18 @@ void add_peers(const v1::GetStatusReply& status, const v1::ListPeersReply& peers
   }
 }
 
+void add_unreachable(const v1::GetStatusReply& status, std::vector<Finding>& findings) {
+  if (status.unreachable_pairs().empty()) return;
+  const v1::GetStatusReply::UnreachablePair& first = status.unreachable_pairs(0);
+  const int others = status.unreachable_pairs().size() - 1;
+  findings.push_back(
+      {"in the last probe nothing came through from node " + first.from() + " to node " +
+           first.to() +
+           (others == 0 ? "" : ", nor between " + counted(others, "other pair", "other pairs")),
+       "look for a firewall between their data ports, and for packets that are too large for the "
+       "path (MTU); then ruedactl probe says whether it is mended"});
+}
+
 void add_stalls(const v1::ListStallsReply& stalls, std::vector<Finding>& findings) {
   if (stalls.stalls().empty()) return;
   const v1::ListStallsReply::Stall& first = stalls.stalls(0);
@@ -79,6 +91,7 @@ std::vector<Finding> diagnose(const v1::GetStatusReply& status, const v1::ListJo
         {"the daemon is " + status.state(), "wait until it has ended, and start it"});
   }
   add_peers(status, peers, findings);
+  add_unreachable(status, findings);
   add_jobs(jobs, findings);
   add_stalls(stalls, findings);
   add_gpus(status, findings);

@@ -7,6 +7,7 @@
 #include <boost/asio/post.hpp>
 #include <spdlog/spdlog.h>
 
+#include "daemon/base/hash.h"
 #include "daemon/base/limits.h"
 #include "daemon/base/one_line.h"
 #include "daemon/engine/proof.h"
@@ -40,6 +41,13 @@ Result<JobHandle> Engine::register_job(JobSpec spec, JobListener listener) {
     return Status(Code::kUnavailable, "node " + options().node_id + " serves " +
                                           std::to_string(jobs_.size()) +
                                           " jobs, which is the limit; wait for one to end");
+  }
+  // Frames and channels know a job by the hash of its name.
+  for (const auto& [other, runner] : jobs_) {
+    if (Fnv1a().add(other).value() != Fnv1a().add(job).value()) continue;
+    return Status(Code::kInvalidArgument, "the name of job " + job + " collides with that of job " +
+                                              other + " on node " + options().node_id +
+                                              ": both have the same hash; choose another");
   }
   const std::string& own = spec.layout.node(spec.self).node_id;
   if (own != options().node_id) {

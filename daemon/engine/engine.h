@@ -58,6 +58,10 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   // In place of those that were kept; for jobs that are registered from now on. They are right as
   // check() says.
   void keep_bandwidths(NodeBandwidths bandwidths);
+  // From and to, as the last measurement that is kept has it.
+  std::vector<std::pair<std::string, std::string>> unreachable_pairs() const {
+    return bandwidths_.unreachable();
+  }
 
   std::vector<JobSnapshot> jobs() const;
   // Of all jobs.

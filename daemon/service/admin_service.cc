@@ -190,6 +190,11 @@ void AdminService::fill(v1::GetStatusReply& reply) const {
   reply.set_gpu_workers_without_mps(
       static_cast<int32_t>(metrics_.daemon().gpu_workers_without_mps.Value()));
   reply.set_gpu_staged_clients(static_cast<int32_t>(metrics_.daemon().gpu_staged_clients.Value()));
+  for (const auto& [from, to] : engine_.unreachable_pairs()) {
+    v1::GetStatusReply::UnreachablePair& pair = *reply.add_unreachable_pairs();
+    pair.set_from(from);
+    pair.set_to(to);
+  }
   reply.set_state(engine_.is_stopping() ? "stopping" : "ready");
 }
 

@@ -193,6 +193,18 @@ TEST(Doctor, SaysWhatIsWrongAndWhatToDo) {
   }
 }
 
+TEST(Doctor, NamesThePairsThatAProbeFoundUnreachable) {
+  v1::GetStatusReply status = ready();
+  v1::GetStatusReply::UnreachablePair& first = *status.add_unreachable_pairs();
+  first.set_from("n1");
+  first.set_to("n2");
+  EXPECT_THAT(ctl::findings_text(ctl::diagnose(status, {}, {}, {})),
+              HasSubstr("in the last probe nothing came through from node n1 to node n2\n"));
+  status.add_unreachable_pairs();
+  EXPECT_THAT(ctl::findings_text(ctl::diagnose(status, {}, {}, {})),
+              HasSubstr("from node n1 to node n2, nor between 1 other pair\n"));
+}
+
 TEST(Format, NumbersForPeople) {
   EXPECT_EQ(ctl::bytes_text(0), "0 B");
   EXPECT_EQ(ctl::bytes_text(1023), "1023 B");
