@@ -42,6 +42,8 @@ class JobTrace {
   // What was launched of this comes again.
   void on_cancelled(const core::Cancel& cancelled);
   void on_ended(uint32_t process_set, Seq seq);
+  // Operations that were launched, and have not ended.
+  bool has_under_way() const { return !operations_.empty(); }
   // Ends the steps that go on. Nothing is recorded afterwards.
   void finish();
 

@@ -45,12 +45,13 @@ Status Timeline::request(const TimelineRequest& wanted) {
     }
     if (std::exchange(is_ending_, true)) return Status::ok();
     for (const NodeIndex child : host_.timeline_children()) send(child, TimelineEnd{});
-    end();
-    close_if_complete();
+    end_when_idle();
     if (path_.empty()) return Status::ok();
     end_timer_.expires_after(kEndPatience);
     end_timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
-      if (!error && *alive) tell_closed();
+      if (error || !*alive) return;
+      end();
+      if (!path_.empty()) tell_closed();
     });
     return Status::ok();
   }
@@ -92,7 +93,17 @@ void Timeline::begin(bool wants_chunks) {
   arm();
 }
 
+void Timeline::end_when_idle() {
+  if (trace_ && trace_->has_under_way()) {
+    is_finishing_ = true;  // tick() looks
+    return;
+  }
+  end();
+  close_if_complete();
+}
+
 void Timeline::end() {
+  is_finishing_ = false;
   if (!trace_) return;
   trace_->finish();
   send_up(true);
@@ -122,7 +133,7 @@ void Timeline::close() {
 }
 
 void Timeline::close_if_complete() {
-  if (is_ending_ && recording_.empty() && !path_.empty()) tell_closed();
+  if (is_ending_ && !trace_ && recording_.empty() && !path_.empty()) tell_closed();
 }
 
 void Timeline::tell_closed() {
@@ -151,6 +162,7 @@ void Timeline::on(NodeIndex, const TimelineRequest& wanted) {
 
 void Timeline::on(NodeIndex from, const TimelineBegin& begun) {
   if (host_.timeline_parent() != from) return;
+  if (is_finishing_) end();
   if (trace_) {  // an epoch has begun: what was on its way may have been lost with the last one
     trace_->buffer().name_again();
     in_flight_ = 0;
@@ -162,11 +174,25 @@ void Timeline::on(NodeIndex from, const TimelineBegin& begun) {
 void Timeline::on(NodeIndex from, const TimelineEnd& ended) {
   if (host_.timeline_parent() != from) return;
   for (const NodeIndex child : host_.timeline_children()) send(child, ended);
-  end();
+  end_when_idle();
+}
+
+bool Timeline::is_credible(const observe::TraceBatch& batch) const {
+  const auto nodes = static_cast<int32_t>(options_.node_ids.size());
+  return batch.node >= 0 && batch.node < nodes && batch.node != options_.self.value;
 }
 
 void Timeline::on(NodeIndex from, observe::TraceBatch& batch) {
   send(from, TimelineTaken{});
+  if (!is_credible(batch)) {
+    if (std::exchange(warned_of_batch_, true)) return;
+    spdlog::warn(
+        "job {}: node {} sent events of node index {}, which cannot have any that come "
+        "from there; they are dropped, as will be further ones",
+        options_.job, options_.node_ids[static_cast<size_t>(from.value)], batch.node);
+    return;
+  }
+  batch.node_id = options_.node_ids[static_cast<size_t>(batch.node)];
   if (is_root()) return write(std::move(batch));
   if (from_below_.size() >= kMostFromBelow && !batch.is_last) return drop(batch);
   from_below_.push_back(std::move(batch));
@@ -205,13 +231,14 @@ void Timeline::arm() {
   timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
     if (error || !*alive || !trace_) return;
     tick();
-    arm();
+    if (trace_) arm();
   });
 }
 
 void Timeline::tick() {
   if (now_ns() >= next_ask_ns_) ask_clock();
   send_up(false);
+  if (is_finishing_) end_when_idle();
 }
 
 void Timeline::restate(observe::TraceBatch& batch) const {

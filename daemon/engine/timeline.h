@@ -63,6 +63,9 @@ class Timeline {
 
   // Null: it is off.
   JobTrace* trace() { return trace_.get(); }
+  // Likewise, for what is launched: a timeline that is about to end waits for what is under way,
+  // and has nothing new.
+  JobTrace* trace_of_launches() { return is_finishing_ ? nullptr : trace_.get(); }
 
   // Anybody on this node wants it to begin, or to end. An error is this node's: what goes wrong on
   // node 0, where it is not this one, is said there.
@@ -88,8 +91,12 @@ class Timeline {
   int64_t now_ns() const { return steady_now_ns() + options_.clock_skew_ns; }
   void send(NodeIndex to, decltype(TimelineMessage::body) body);
   void begin(bool wants_chunks);
-  // Records no longer; what was recorded goes up.
+  // Records no longer; what was recorded goes up. At once, or when the last operation that is under
+  // way has ended: another node, which ended its part earlier, may have said that it is enough.
   void end();
+  void end_when_idle();
+  // It is of a node of the job, and of another one.
+  bool is_credible(const observe::TraceBatch& batch) const;
   void arm();
   void tick();
   void ask_clock();
@@ -114,6 +121,8 @@ class Timeline {
 
   std::unique_ptr<JobTrace> trace_;
   bool wants_chunks_ = false;
+  bool is_finishing_ = false;
+  bool warned_of_batch_ = false;
   uint64_t counted_dropped_ = 0;
   observe::ClockEstimate clock_;
   observe::ClockMap map_;

@@ -164,8 +164,8 @@ Result<observe::TraceBatch> read(const v1::TimelineBatch& from) {
     if (from.kind(i) >= observe::kTraceKindCount) {
       return broken_timeline("events of kind " + std::to_string(from.kind(i)));
     }
-    if (__builtin_add_overflow(begin_ns, from.begin_delta_ns(i), &begin_ns) ||
-        from.duration_ns(i) < 0) {
+    if (__builtin_add_overflow(begin_ns, from.begin_delta_ns(i), &begin_ns) || !is_time(begin_ns) ||
+        !is_duration(from.duration_ns(i))) {
       return broken_timeline("times that cannot be");
     }
     to.events.push_back({from.track(i), static_cast<observe::TraceKind>(from.kind(i)),
@@ -181,6 +181,9 @@ Result<observe::TraceBatch> read(const v1::TimelineBatch& from) {
     Result<observe::TraceOperation> operation = read(item, tensors);
     if (!operation.is_ok()) return operation.status();
     to.operations.push_back(std::move(operation).value());
+  }
+  if (!is_time(from.clock_offset_ns()) || !is_duration(from.clock_error_ns())) {
+    return broken_timeline("a clock that cannot be");
   }
   to.dropped = from.dropped();
   to.clock_offset_ns = from.clock_offset_ns();
@@ -234,13 +237,19 @@ Result<engine::TimelineMessage> from_proto(const v1::TimelineMessage& message) {
     }
     case v1::TimelineMessage::kTaken: to.body = engine::TimelineTaken{}; return to;
     case v1::TimelineMessage::kClockAsk:
+      if (!is_time(message.clock_ask().asked_ns()))
+        return broken_timeline("a clock that cannot be");
       to.body = engine::ClockAsk{message.clock_ask().asked_ns()};
       return to;
-    case v1::TimelineMessage::kClockAnswer:
-      to.body =
-          engine::ClockAnswer{message.clock_answer().asked_ns(), message.clock_answer().heard_ns(),
-                              message.clock_answer().replied_ns()};
+    case v1::TimelineMessage::kClockAnswer: {
+      const v1::ClockAnswer& answer = message.clock_answer();
+      if (!is_time(answer.asked_ns()) || !is_time(answer.heard_ns()) ||
+          !is_time(answer.replied_ns())) {
+        return broken_timeline("a clock that cannot be");
+      }
+      to.body = engine::ClockAnswer{answer.asked_ns(), answer.heard_ns(), answer.replied_ns()};
       return to;
+    }
     case v1::TimelineMessage::BODY_NOT_SET: break;
   }
   return broken_timeline("no body");

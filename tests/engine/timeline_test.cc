@@ -98,7 +98,10 @@ class TimelineTest : public ::testing::Test {
     part->note_received(0);
     trace.on_ended(0, Seq{seq});
   }
-  void run_for(int ms) { loop_.run_for(std::chrono::milliseconds(ms)); }
+  void run_for(int ms) {
+    loop_.restart();
+    loop_.run_for(std::chrono::milliseconds(ms));
+  }
 
   boost::asio::io_context loop_;
   observe::Metrics metrics_{{"0", "n0", "none"}};
@@ -392,6 +395,68 @@ TEST_F(TimelineTest, ANodeThatDoesNotSayItsLastIsNamed) {
   run_for(1'200);
   EXPECT_EQ(std::get<TimelineClosed>(host.news.back()).missing_nodes,
             std::vector<std::string>{"n1"});
+}
+
+// Node 0 had all of the last operation, and its launcher said that it is enough; the others had it
+// a moment later, and their spans of it were missing.
+TEST_F(TimelineTest, WhatIsUnderWayWhenItEndsIsRecordedOnAllNodes) {
+  Host host;
+  const auto below = make_below(host);
+  launch(*below, launch_of(1, {"gradient"}));
+  below->on_message(NodeIndex{0}, {"job", TimelineEnd{}});
+  ASSERT_NE(below->trace(), nullptr);
+  EXPECT_EQ(below->trace_of_launches(), nullptr) << "nothing new is recorded";
+  run_for(250);
+  ASSERT_NE(below->trace(), nullptr);
+  below->trace()->on_ended(0, Seq{1});
+  run_for(250);
+  EXPECT_EQ(below->trace(), nullptr);
+  size_t operations = 0;
+  for (const TraceBatch& batch : host.sent_of<TraceBatch>()) operations += batch.operations.size();
+  EXPECT_EQ(operations, 1u);
+  EXPECT_TRUE(host.sent_of<TraceBatch>().back().is_last);
+
+  Host root_host;
+  const auto root = make(root_host, 0);
+  ASSERT_TRUE(root->request({true, "/f", false}).is_ok());
+  launch(*root, launch_of(1, {"gradient"}));
+  ASSERT_TRUE(root->request({}).is_ok());
+  EXPECT_FALSE(std::holds_alternative<TimelineClosed>(root_host.news.back()));
+  root->trace()->on_ended(0, Seq{1});
+  run_for(250);
+  EXPECT_TRUE(std::holds_alternative<TimelineClosed>(root_host.news.back()));
+}
+
+TEST_F(TimelineTest, WhatNeverEndsHoldsUpNoTimeline) {
+  Host host;
+  const auto root = make(host, 0);
+  ASSERT_TRUE(root->request({true, "/f", false}).is_ok());
+  launch(*root, launch_of(1, {"gradient"}));
+  ASSERT_TRUE(root->request({}).is_ok());
+  run_for(1'200);
+  EXPECT_TRUE(std::holds_alternative<TimelineClosed>(host.news.back()));
+}
+
+TEST_F(TimelineTest, EventsOfANodeThatTheJobDoesNotHaveAreDropped) {
+  Host host;
+  host.children = {NodeIndex{1}};
+  const auto root = make(host, 0);
+  ASSERT_TRUE(root->request({true, "/f", false}).is_ok());
+  const size_t before = host.news.size();
+  for (const int32_t node : {-1, 3, 4095, 0}) {
+    for (const bool is_last : {false, true}) {
+      TraceBatch batch;
+      batch.node = node;
+      batch.is_last = is_last;
+      root->on_message(NodeIndex{1}, {"job", std::move(batch)});
+    }
+  }
+  EXPECT_EQ(host.news.size(), before);
+  TraceBatch batch;
+  batch.node = 1;
+  batch.node_id = "another";
+  root->on_message(NodeIndex{1}, {"job", std::move(batch)});
+  EXPECT_EQ(std::get<TraceBatch>(host.news.back()).node_id, "n1");
 }
 
 TEST_F(TimelineTest, OnlyTheNodeAboveBeginsAndEndsIt) {

@@ -85,5 +85,29 @@ TEST(ConvertTimeline, OperationsThatCannotBeAreRefused) {
   }
 }
 
+// Times are added to each other, by who accepts them.
+TEST(ConvertTimeline, ClocksAndEventsThatCannotBeAreRefused) {
+  const std::vector<std::function<void(v1::TimelineMessage&)>> mistakes{
+      [](auto& wire) { wire.mutable_batch()->set_clock_offset_ns(INT64_MIN); },
+      [](auto& wire) { wire.mutable_batch()->set_clock_error_ns(-1); },
+      [](auto& wire) { wire.mutable_batch()->set_begin_delta_ns(0, INT64_MAX); },
+      [](auto& wire) { wire.mutable_batch()->set_duration_ns(0, INT64_MAX); },
+      [](auto& wire) { wire.mutable_batch()->set_node(-1); },
+      [](auto& wire) { wire.mutable_batch()->set_node(1 << 20); },
+      [](auto& wire) { wire.mutable_clock_ask()->set_asked_ns(INT64_MAX); },
+      [](auto& wire) { wire.mutable_clock_answer()->set_asked_ns(INT64_MIN); },
+      [](auto& wire) { wire.mutable_clock_answer()->set_heard_ns(INT64_MAX); },
+      [](auto& wire) { wire.mutable_clock_answer()->set_replied_ns(INT64_MAX); },
+  };
+  TraceBatch whole = batch();
+  whole.events.push_back({4, observe::TraceKind::kRing, 0, 1000, 10, 7, 1});
+  ASSERT_TRUE(from_proto(wire_of(whole)).is_ok());
+  for (size_t i = 0; i < mistakes.size(); ++i) {
+    v1::TimelineMessage wire = wire_of(whole);
+    mistakes[i](wire);
+    EXPECT_EQ(from_proto(wire).status().code(), Code::kInvalidArgument) << i;
+  }
+}
+
 }  // namespace
 }  // namespace rueda::service
