@@ -8,6 +8,7 @@
 #include "daemon/base/parts.h"
 #include "daemon/core/fusion.h"
 #include "daemon/engine/add_parts.h"
+#include "daemon/engine/headroom.h"
 #include "daemon/session/arena.h"
 
 namespace rueda::engine {
@@ -156,6 +157,10 @@ Result<std::unique_ptr<Operation>> build_operation(const core::Launch& launch,
   if (reduces(first.kind) && first.op == ReduceOp::kAverage) {
     operation->divisor = layout.member_ranks();
   }
+  const double headroom = headroom_of(first.kind, first.op, operation->dtype_between_nodes(),
+                                      operation->divisor, layout.members().size() > 1);
+  operation->prescale /= headroom;
+  operation->postscale *= headroom;
   if (first.op == ReduceOp::kAdasum) operation->tree = tree_of(layout);
   if (has_root(first.kind)) operation->root_node = layout.ring_index(layout.node_of(first.root));
 

@@ -18,7 +18,8 @@ bool are_same(const gpu::Place& one, const gpu::Place& other) {
   return one.memory == other.memory && one.offset == other.offset;
 }
 
-gpu::WorkerOperation with_batch_of(const core::TensorDescriptor& tensor, int64_t divisor) {
+gpu::WorkerOperation with_batch_of(const core::TensorDescriptor& tensor, int64_t divisor,
+                                   double headroom) {
   gpu::WorkerOperation operation;
   if (tensor.kind == CollectiveKind::kBroadcast) {
     // Bytes, so that they stay what they are.
@@ -27,8 +28,8 @@ gpu::WorkerOperation with_batch_of(const core::TensorDescriptor& tensor, int64_t
   }
   operation.batch.dtype = tensor.dtype;
   operation.batch.op = tensor.op;
-  operation.batch.prescale = tensor.prescale;
-  operation.batch.postscale = tensor.postscale;
+  operation.batch.prescale = tensor.prescale / headroom;
+  operation.batch.postscale = tensor.postscale * headroom;
   operation.batch.divisor = divisor;
   return operation;
 }
@@ -110,7 +111,7 @@ std::vector<gpu::WorkerOperation> build_device_operations(const core::Launch& la
   size_t visited = 0;
   for_each_tensor(launch, find, [&](const auto& tensor, int64_t, const Ranks& ranks) {
     if (visited++ % most == 0) {
-      operations.push_back(with_batch_of(*tensor.descriptor, how.divisor));
+      operations.push_back(with_batch_of(*tensor.descriptor, how.divisor, how.headroom));
     }
     gpu::WorkerOperation& operation = operations.back();
     add_waits(ranks, operation);
@@ -198,7 +199,7 @@ class RoundsBuilder {
   Open operations_of(size_t round, const core::TensorDescriptor& descriptor) {
     StagedRound& own = staged_[round];
     if (tensors_[round]++ % most_ == 0) {
-      own.out.push_back(with_batch_of(descriptor, 1));
+      own.out.push_back(with_batch_of(descriptor, 1, how_.headroom));
       own.out.back().batch.postscale = 1;
       own.in.emplace_back().stream = kStreamBack;
       own.in.back().batch.dtype = DType::kUInt8;
@@ -277,7 +278,7 @@ gpu::WorkerOperation build_addition(const core::Launch& launch, const DeviceLaun
                                     const StagedRow& row, ElementRange part,
                                     const gpu::Place& chunk, bool is_final) {
   const core::TensorDescriptor& first = *launch.tensors->front().descriptor;
-  gpu::WorkerOperation operation = with_batch_of(first, is_final ? how.divisor : 1);
+  gpu::WorkerOperation operation = with_batch_of(first, is_final ? how.divisor : 1, how.headroom);
   operation.stream = kStreamAdding;
   operation.batch.prescale = 1;
   if (!is_final) operation.batch.postscale = 1;
@@ -324,9 +325,9 @@ std::vector<gpu::WorkerOperation> build_across_operations(const core::Launch& la
   for_each_tensor(launch, find, [&](const auto& tensor, int64_t, const Ranks& ranks) {
     const core::TensorDescriptor& descriptor = *tensor.descriptor;
     if (visited++ % most == 0) {
-      out.push_back(with_batch_of(descriptor, 1));
+      out.push_back(with_batch_of(descriptor, 1, how.headroom));
       out.back().batch.postscale = 1;
-      in.push_back(with_batch_of(descriptor, how.divisor));
+      in.push_back(with_batch_of(descriptor, how.divisor, how.headroom));
       in.back().batch.prescale = 1;
       out.back().stream = in.back().stream = across.stream;
       if (descriptor.wire_dtype != WireDType::kSame) {

@@ -28,6 +28,7 @@ using FindDevicePlaces = std::function<DevicePlaces(size_t place, Ticket)>;
 
 struct DeviceLaunch {
   int64_t divisor = 1;         // what makes a sum an average
+  double headroom = 1;         // engine/headroom.h
   std::optional<size_t> root;  // of a broadcast: its place; none: it is on another node
 };
 

@@ -7,6 +7,7 @@
 #include <spdlog/spdlog.h>
 
 #include "daemon/engine/device_operation.h"
+#include "daemon/engine/headroom.h"
 #include "daemon/engine/job_runner.h"
 
 namespace rueda::engine {
@@ -82,6 +83,8 @@ DeviceLaunch JobRunner::device_launch_of(const core::Launch& launch) const {
   if (first.op == ReduceOp::kAverage && reduces(first.kind)) {
     how.divisor = set.layout().member_ranks();
   }
+  how.headroom = headroom_of(first.kind, first.op, dtype_on_wire(first.dtype, first.wire_dtype),
+                             how.divisor, set.layout().members().size() > 1);
   const std::vector<LocalRank>& locals = set.locals();
   for (size_t i = 0; i < locals.size(); ++i) {
     if (core_.global_rank(locals[i]) == first.root) how.root = i;
@@ -110,7 +113,7 @@ FindDevicePlaces JobRunner::places_of(const core::Launch& launch) {
 
 void JobRunner::launch_on_device(const core::Launch& launch) {
   const std::vector<LocalRank>& locals = find_set(launch.process_set)->locals();
-  if (JobTrace* const trace = timeline_.trace()) {
+  if (JobTrace* const trace = timeline_.trace_of_launches()) {
     trace->on_launch(launch, locals, [&](LocalRank rank, Ticket ticket) {
       return static_cast<int64_t>(held(rank, ticket).submitted_s * 1e9);
     });

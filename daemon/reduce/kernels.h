@@ -18,7 +18,7 @@ namespace rueda::reduce {
 // - kAverage adds; what makes it an average is `divisor`.
 // - finish(x) = x * postscale / divisor, in the accumulation type. Integers are scaled in double,
 //   truncated and saturated (NaN gives 0); their division is exact and truncates towards zero.
-//   Integer sums and products wrap.
+//   Integer sums and products wrap, before anything is divided.
 // - bool has neither scales nor averages: kSum and kMax are or, kMin and kProduct are and.
 // - A scale of exactly 1.0 and a divisor of 1 cost nothing and change no bits.
 // - kMin and kMax: NaN in any input gives NaN; of 0 and -0 the first stays.

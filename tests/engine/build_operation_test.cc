@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "daemon/reduce/kernels.h"
 #include "daemon/session/arena.h"
 
 namespace rueda::engine {
@@ -107,6 +108,73 @@ TEST_F(BuildOperationTest, PutsTheTensorsOfABatchInARow) {
     }
   }
   EXPECT_TRUE(operation->arenas.empty());
+}
+
+// The sum of five ranks does not fit into float16, and their average does: -60000, 60000 and so on.
+TEST_F(BuildOperationTest, AnAverageOfHalvesBetweenNodesDoesNotOverflow) {
+  const auto half_of = [](float value) {
+    const float source = value;
+    uint16_t half = 0;
+    const void* const sources[] = {&source};
+    reduce::reduce({.dtype = DType::kFloat32,
+                    .sum_dtype = DType::kFloat16,
+                    .dst = &half,
+                    .sources = sources,
+                    .count = 1});
+    return half;
+  };
+  for (const DType dtype : {DType::kFloat16, DType::kFloat32}) {
+    for (const float value : {60'000.0F, -60'000.0F, 0.25F}) {
+      core::TensorDescriptor as;
+      as.dtype = dtype;
+      as.op = ReduceOp::kAverage;
+      if (dtype == DType::kFloat32) as.wire_dtype = WireDType::kFloat16;
+      const core::DescriptorPtr gradient = tensor("g", {1}, as);
+      std::array<float, 3> singles{};
+      std::array<uint16_t, 3> halves{};
+      float single_output = 0;
+      uint16_t half_output = 0;
+      for (int rank = 0; rank < 3; ++rank) {
+        singles[static_cast<size_t>(rank)] = value;
+        halves[static_cast<size_t>(rank)] = half_of(value);
+        SubmittedBuffers& buffers = submission(rank, 1);
+        const bool is_half = dtype == DType::kFloat16;
+        const auto at = static_cast<size_t>(rank);
+        buffers.input = reinterpret_cast<std::byte*>(is_half ? static_cast<void*>(&halves[at])
+                                                             : static_cast<void*>(&singles[at]));
+        buffers.output = reinterpret_cast<std::byte*>(is_half ? static_cast<void*>(&half_output)
+                                                              : static_cast<void*>(&single_output));
+      }
+      const auto on_a = build_operation(launch_of({{gradient, {Ticket{1}, Ticket{1}, Ticket{1}}}}),
+                                        layout(), NodeIndex{0}, find());
+      const auto on_b = build_operation(launch_of({{gradient, {Ticket{1}, Ticket{1}}}}), layout(),
+                                        NodeIndex{1}, find());
+      OperationKernels kernels;
+      uint16_t sum = 0;
+      auto* const bytes = reinterpret_cast<std::byte*>(&sum);
+      kernels.reduce_local(*on_a, {0, 1}, nullptr, false, bytes);
+      kernels.reduce_local(*on_b, {0, 1}, bytes, true, bytes);
+      EXPECT_EQ(sum, half_of(value)) << value;
+    }
+  }
+}
+
+TEST_F(BuildOperationTest, OnlyAveragesOfHalvesHaveHeadroom) {
+  const auto scales_of = [&](DType dtype, ReduceOp op) {
+    core::TensorDescriptor as;
+    as.dtype = dtype;
+    as.op = op;
+    as.prescale = 3;
+    submission(0, 1);
+    const auto operation = build_operation(launch_of({{tensor("g", {1}, as), {Ticket{1}, {}, {}}}}),
+                                           layout(), NodeIndex{0}, find());
+    return std::pair(operation->prescale, operation->postscale);
+  };
+  EXPECT_EQ(scales_of(DType::kFloat16, ReduceOp::kAverage), std::pair(3.0 / 8, 8.0));
+  EXPECT_EQ(scales_of(DType::kFloat16, ReduceOp::kSum), std::pair(3.0, 1.0));
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat64, DType::kInt32}) {
+    EXPECT_EQ(scales_of(dtype, ReduceOp::kAverage), std::pair(3.0, 1.0));
+  }
 }
 
 TEST_F(BuildOperationTest, AnAverageDividesByAllRanksOfTheJob) {

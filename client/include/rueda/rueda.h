@@ -65,8 +65,9 @@ typedef enum rueda_dtype {
   RUEDA_BOOL = 8 /* a byte: 0 is false, any other is true, results are 0 or 1 */
 } rueda_dtype;
 
-/* Sums and products of integers wrap in the width of their type. Of bool, sum and maximum are or,
-   product and minimum are and; it has no average and no scales. */
+/* Sums and products of integers wrap in the width of their type, and averages are sums that are
+   divided: cast to a wider type where they may. Of bool, sum and maximum are or, product and
+   minimum are and; it has no average and no scales. */
 typedef enum rueda_op {
   RUEDA_SUM = 0,
   RUEDA_AVERAGE = 1, /* integers: the quotient rounded towards zero */
