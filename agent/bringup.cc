@@ -162,6 +162,7 @@ void Bringup::start_daemons() {
         PrivateDaemon::Events{[this, index](Result<DaemonReady> outcome) {
                                 on_daemon_ready(index, std::move(outcome));
                               },
+                              [this, index] { events_.on_daemon_delivering(*daemons_[index]); },
                               [this, index](ExitStatus status) {
                                 events_.on_daemon_exit(*daemons_[index], status,
                                                        is_daemon_ready_[index]);

@@ -44,6 +44,7 @@ class Bringup {
     std::function<void(const PrivateDaemon&)> on_daemon_started;
     // A private daemon has ended; `was_ready` is false if its failure to start was reported.
     std::function<void(const PrivateDaemon&, ExitStatus, bool was_ready)> on_daemon_exit;
+    std::function<void(const PrivateDaemon&)> on_daemon_delivering;
     // For --verbose.
     std::function<void(std::string)> on_progress;
     // What was asked for and cannot be; the job goes on without it.

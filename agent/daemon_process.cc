@@ -128,9 +128,20 @@ void PrivateDaemon::read_ready() {
 }
 
 void PrivateDaemon::on_ready_bytes(size_t count_bytes, bool is_end) {
+  if (has_reported_) {
+    if (is_end) {
+      boost::system::error_code ignored;
+      ready_pipe_.close(ignored);
+      return;
+    }
+    read_ready();
+    if (events_.on_delivering) events_.on_delivering();
+    return;
+  }
   ready_line_.append(ready_buffer_, count_bytes);
   const size_t newline = ready_line_.find('\n');
   if (newline != std::string::npos) {
+    read_ready();
     be_ready(parse_ready_line(ready_line_.substr(0, newline)));
   } else if (is_end) {
     // It has ended, or is about to: on_exited() can say how.
@@ -146,8 +157,6 @@ void PrivateDaemon::on_ready_bytes(size_t count_bytes, bool is_end) {
 void PrivateDaemon::be_ready(Result<DaemonReady> outcome) {
   if (has_reported_) return;
   has_reported_ = true;
-  boost::system::error_code ignored;
-  ready_pipe_.close(ignored);
   events_.on_ready(std::move(outcome));
 }
 

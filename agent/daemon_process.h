@@ -55,6 +55,8 @@ class PrivateDaemon {
   struct Events {
     // Once: it serves, or its start has failed.
     std::function<void(Result<DaemonReady>)> on_ready;
+    // Again and again after it was told to stop: it is still handing on what its ranks left behind.
+    std::function<void()> on_delivering;
     // Once, after on_ready: it has ended.
     std::function<void(ExitStatus)> on_exit;
   };
@@ -77,6 +79,7 @@ class PrivateDaemon {
  private:
   void wait_for_exit();
   void on_exited();
+  // What it says on its --ready-fd: the line, then a byte each time that it is still delivering.
   void read_ready();
   void on_ready_bytes(size_t count_bytes, bool is_end);
   void be_ready(Result<DaemonReady> outcome);

@@ -58,6 +58,9 @@ Launcher::Launcher(Options options)
                 [this](const PrivateDaemon& daemon, ExitStatus status, bool was_ready) {
                   on_daemon_exit(daemon, status, was_ready);
                 },
+                [this](const PrivateDaemon& daemon) {
+                  apply(supervisor_.on_daemon_delivering(daemon.node_id()));
+                },
                 [this](const std::string& text) {
                   if (options_.is_verbose) perform(Say{text});
                 },

@@ -201,7 +201,11 @@ Actions Supervisor::on_timer() {
       signal_running_ranks(SIGKILL, out);
       break;
     case Phase::kClosingLinks: out.emplace_back(CancelLinks{}); break;
-    case Phase::kStoppingDaemons: out.emplace_back(SignalDaemons{SIGKILL}); break;
+    case Phase::kStoppingDaemons:
+      out.emplace_back(Say{"a private daemon has not stopped within " +
+                           std::to_string(grace_ms_ / 1000) + " s (--grace); killing it"});
+      out.emplace_back(SignalDaemons{SIGKILL});
+      break;
     case Phase::kStarting:
     case Phase::kRunning:
     case Phase::kKilling:
@@ -258,6 +262,20 @@ void Supervisor::stop_daemons(Actions& out) {
   phase_ = Phase::kStoppingDaemons;
   out.emplace_back(StartTimer{grace_ms_});
   out.emplace_back(SignalDaemons{user_signal_count_ > 1 ? SIGKILL : SIGTERM});
+}
+
+// As long as it says so it is not killed: others wait for the data. Their timeouts end it.
+Actions Supervisor::on_daemon_delivering(const std::string& node_id) {
+  Actions out;
+  if (phase_ != Phase::kStoppingDaemons || user_signal_count_ > 1) return out;
+  if (delivering_.insert(node_id).second) {
+    out.emplace_back(
+        Say{"the daemon of node " + node_id +
+            " still hands on data that other nodes wait for; waiting for it (" +
+            (user_signal_count_ == 0 ? "two signals kill it)" : "a signal kills it)")});
+  }
+  out.emplace_back(StartTimer{grace_ms_});
+  return out;
 }
 
 Actions Supervisor::on_daemons_gone() {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -99,6 +100,8 @@ class Supervisor {
   Actions on_timer();
   Actions on_drained();
   Actions on_links_closed();
+  // A private daemon that was told to stop still hands on what its ranks left behind.
+  Actions on_daemon_delivering(const std::string& node_id);
   Actions on_daemons_gone();
 
  private:
@@ -136,6 +139,7 @@ class Supervisor {
   int exit_code_ = 0;
   int user_signal_count_ = 0;
   std::map<Rank, RankState> ranks_;
+  std::set<std::string> delivering_;  // nodes whose daemons are known to
   // The rank whose failure began the end: no part of the summary of the others.
   std::optional<Rank> culprit_;
   // Set while the exit code is only a daemon's word for a failure: the rank's own code is better.

@@ -305,15 +305,14 @@ std::variant<Config, int> read_config(int argc, char** argv) {
   define_network(app, config);
   define_work(app, config);
   define_rest(app, config);
-  bool is_private = false;
-  app.add_flag("--private", is_private,
+  app.add_flag("--private", config.is_private,
                "For one job on this machine: free ports, but for those given as flags");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error);
   }
-  if (is_private) take_free_ports(argc, argv, config);
+  if (config.is_private) take_free_ports(argc, argv, config);
   if (const std::string key = repeated_key(config.labels); !key.empty()) {
     std::cerr << "ruedad: --label has " << key << " twice; give each key one value\n";
     return 2;

@@ -45,9 +45,10 @@ struct Config {
   uint32_t streams = 1;  // to each neighbour
   std::string log_level = "info";
   std::string log_format = "text";
-  std::string fault;  // test hook
-  int ready_fd = -1;  // launchers read one line of JSON from it
-  int leash_fd = -1;  // of a private daemon: its launcher lives while it holds the other end
+  std::string fault;        // test hook
+  bool is_private = false;  // a launcher's, for one job
+  int ready_fd = -1;        // launchers read one line of JSON from it
+  int leash_fd = -1;        // of a private daemon: its launcher lives while it holds the other end
 };
 
 // The settings, or the exit code with which the program is to end (help, version, a bad flag: the

@@ -1,6 +1,7 @@
 // ruedad: puts the rooms together, and takes them apart in the right order (docs/threads.md).
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <future>
 #include <iostream>
@@ -13,6 +14,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <fcntl.h>
 #include <nlohmann/json.hpp>
 #include <signal.h>
 #include <spdlog/spdlog.h>
@@ -37,6 +39,7 @@ namespace {
 
 // As many as a daemon comes to, gRPC's included, which aborts where it gets none.
 constexpr int kThreads = 16;
+constexpr std::chrono::seconds kDeliveringEvery{1};
 
 // The value of this node's label; empty: it has none.
 std::string label(const Config& config, const std::string& key) {
@@ -142,7 +145,8 @@ class Daemon {
         data_loops_(make_data_loops(config_, metrics_, awake_loop_)),
         plane_(control_loop_, metrics_, {config_.node_id, random_number(), config_.timeout_ms}),
         signals_(control_loop_, SIGTERM, SIGINT),
-        leash_(control_loop_) {}
+        leash_(control_loop_),
+        deliver_timer_(control_loop_) {}
 
   Status start();
   void run() { awake_loop_.run(); }
@@ -158,6 +162,7 @@ class Daemon {
   void await_launchers_end();
   void say_ready();
   void stop(const char* why);
+  void say_delivering();
 
   const Config config_;
   const engine::EngineOptions options_;
@@ -178,6 +183,7 @@ class Daemon {
   boost::asio::posix::stream_descriptor leash_;
   char leash_byte_ = 0;
   bool has_passed_over_ = false;
+  boost::asio::steady_timer deliver_timer_;
   std::atomic<bool> ready_{false};
   std::thread stopper_;
   bool stopping_ = false;
@@ -324,7 +330,27 @@ void Daemon::say_ready() {
   if (::write(config_.ready_fd, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     spdlog::warn("could not report to descriptor {} of --ready-fd", config_.ready_fd);
   }
-  ::close(config_.ready_fd);
+  if (!config_.is_private) {
+    ::close(config_.ready_fd);
+    return;
+  }
+  // Its launcher, which waits for its end, hears there that it is not stuck.
+  ::fcntl(config_.ready_fd, F_SETFD, FD_CLOEXEC);
+  ::fcntl(config_.ready_fd, F_SETFL, O_NONBLOCK);
+}
+
+// While jobs are being closed: what their ranks left behind goes on to the other nodes, for as long
+// as these take it.
+void Daemon::say_delivering() {
+  deliver_timer_.expires_after(kDeliveringEvery);
+  deliver_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    spdlog::info("node {} still hands on data that other nodes wait for", config_.node_id);
+    if (config_.is_private && config_.ready_fd >= 0) {
+      (void)!::write(config_.ready_fd, ".", 1);  // a launcher that is gone hears nothing
+    }
+    say_delivering();
+  });
 }
 
 // Jobs first (their ranks are told why), then links, then the servers; the loop goes last.
@@ -337,7 +363,9 @@ void Daemon::stop(const char* why) {
   const Status reason(Code::kShutDown,
                       "the daemon on node " + config_.node_id + " was stopped (" + why + ")",
                       Origin{config_.node_id, {}});
+  say_delivering();
   engine_->close_all(reason, [this] {
+    deliver_timer_.cancel();
     plane_.stop([this] {
       // Calls under way may still need the control loop, so the servers stop beside it.
       stopper_ = std::thread([this] {

@@ -305,7 +305,7 @@ void JobCore::on_left(Rank rank, Output& output) {
     return;
   }
   hand_over_children(output);
-  if (state_ == JobState::kSuspecting &&
+  if (state_ == JobState::kSuspecting && missed_.empty() &&
       std::all_of(suspects_.begin(), suspects_.end(),
                   [&](NodeIndex node) { return all_ranks_left(node); })) {
     lift_suspicion(output);

@@ -249,6 +249,7 @@ class JobCore {
   TicksMs next_join_ = 0;
   // Suspecting.
   std::set<NodeIndex> suspects_;
+  std::set<NodeIndex> missed_;            // of them, who cannot turn out to have left in good order
   std::vector<OperationDone> held_done_;  // operations that ended meanwhile
   TicksMs suspicion_deadline_ = 0;
   Status suspicion_;

@@ -358,13 +358,20 @@ void JobCore::on(const NodeLost& event, Output& output) {
 }
 
 void JobCore::on(const DataChannelLost& event, Output& output) {
-  if (all_ranks_left(event.node) || !layout_.is_member(event.node)) return;
-  if (!is_wanted(event.process_set)) return;
-  if (state_ == JobState::kSuspecting) suspects_.insert(event.node);
+  if (!layout_.is_member(event.node) || !is_wanted(event.process_set)) return;
+  // It has nothing to do here any more; but it may have gone before all that it had to pass on was
+  // taken.
+  if (all_ranks_left(event.node) && !event.is_missed) return;
+  if (state_ == JobState::kSuspecting) {
+    suspects_.insert(event.node);
+    if (event.is_missed) missed_.insert(event.node);
+  }
   if (state_ != JobState::kRunning) return;
   // Sealed from here on. The peer may have closed because it knows the true cause, and tells it.
   state_ = JobState::kSuspecting;
   suspects_ = {event.node};
+  missed_.clear();
+  if (event.is_missed) missed_.insert(event.node);
   suspicion_ = event.status;
   suspicion_deadline_ = now_ + options_.suspicion_grace_ms;
   if (!recovery_) return;

@@ -44,6 +44,9 @@ struct DataChannelLost {
   NodeIndex node;
   Status status;
   uint32_t process_set = 0;
+  // The data plane waits for the node, or waits no more: it must not be taken for one that has
+  // left.
+  bool is_missed = false;
 };
 struct OperationDone {
   Seq seq;

@@ -28,16 +28,22 @@ std::string describe_act(const std::string& tensor, uint32_t in, uint32_t proces
          " ago";
 }
 
-std::string describe_activity(uint32_t process_set, const RankActivity& activity) {
+std::string describe_activity(uint32_t process_set, const Stall& stall,
+                              const RankActivity& activity) {
   if (activity.has_left) return "it has left the job";
   if (activity.last_submitted.empty()) return "it has not submitted any tensor";
   const std::string text =
       "last submitted " + describe_act(activity.last_submitted, activity.submitted_set, process_set,
                                        activity.submitted_ago_ms);
   if (activity.last_completed.empty()) return text + ", has completed none";
+  // Its part of this one may have ended, and what it passes on be on its way yet.
+  const bool may_be_this_one = activity.last_completed == stall.tensor &&
+                               activity.completed_set == process_set &&
+                               activity.completed_ago_ms < stall.age_ms;
   return text + ", last completed " +
          describe_act(activity.last_completed, activity.completed_set, process_set,
-                      activity.completed_ago_ms);
+                      activity.completed_ago_ms) +
+         (may_be_this_one ? ", perhaps this one: then its data is still on the way" : "");
 }
 
 std::string describe_near_misses(uint32_t process_set, const Stall& stall, Rank rank) {
@@ -63,7 +69,7 @@ std::string describe_missing(uint32_t process_set, const Layout& layout, const S
   const bool is_known = it != activity.end() && it->rank == rank;
   return "rank " + std::to_string(rank.value) + " on node " +
          layout.node(layout.node_of(rank)).node_id +
-         (is_known ? " (" + describe_activity(process_set, *it) +
+         (is_known ? " (" + describe_activity(process_set, stall, *it) +
                          describe_near_misses(process_set, stall, rank) + ")"
                    : "");
 }

@@ -47,8 +47,7 @@ DataJob::DataJob(boost::asio::io_context& loop, transport::Transport& transport,
                .cookies = geometry_.slots() + geometry_.origin_buffers() + core::kTracks,
                .lanes = geometry_.all_lanes() + 1}),  // the last one for acknowledgements
       lent_(transport, geometry_.slots() + geometry_.origin_buffers()),
-      progress_timer_(loop),
-      quiet_timer_(loop) {}
+      progress_timer_(loop) {}
 
 DataJob::~DataJob() {
   *alive_ = false;
@@ -94,11 +93,13 @@ void DataJob::open_channels() {
   accept.slots = {staging_->base(), geometry_.slots(), geometry_.slot_bytes, staging_->region()};
   accept.timeout_ms = options_.timeout_ms;
   accept.events = &receive_side_;
-  transport_.expect(accept, [this](Result<std::unique_ptr<transport::ReceiveChannel>> channel) {
-    if (!channel.is_ok()) return give_up(previous(), channel.status());
-    receive_ = std::move(channel).value();
-    on_open();
-  });
+  transport_.expect(
+      accept, [this, alive = alive_](Result<std::unique_ptr<transport::ReceiveChannel>> channel) {
+        if (!*alive) return;
+        if (!channel.is_ok()) return give_up(previous(), channel.status());
+        receive_ = std::move(channel).value();
+        on_open();
+      });
 
   transport::ConnectOptions connect;
   connect.address = options_.data_addresses[static_cast<size_t>(next().value)];
@@ -108,12 +109,14 @@ void DataJob::open_channels() {
   connect.slot_bytes = geometry_.slot_bytes;
   connect.timeout_ms = options_.timeout_ms;
   connect.events = &send_side_;
-  transport_.connect(connect, [this](Result<std::unique_ptr<transport::SendChannel>> channel) {
-    if (!channel.is_ok()) return give_up(next(), channel.status());
-    send_ = std::move(channel).value();
-    outbox_.set_channel(send_.get());
-    on_open();
-  });
+  transport_.connect(
+      connect, [this, alive = alive_](Result<std::unique_ptr<transport::SendChannel>> channel) {
+        if (!*alive) return;
+        if (!channel.is_ok()) return give_up(next(), channel.status());
+        send_ = std::move(channel).value();
+        outbox_.set_channel(send_.get());
+        on_open();
+      });
 }
 
 void DataJob::on_open() {
@@ -132,32 +135,32 @@ void DataJob::begin_launching() {
   settle();
 }
 
-void DataJob::on_closed(NodeIndex peer, const Status& status) {
-  if (peer == next()) send_closed_ = true;
+void DataJob::on_closed(NodeIndex peer, const Status& status, bool is_missed) {
+  has_closed_peer_ = true;
   // It breaks, too, if a rank's memory that it sends from, or receives into, can no longer be had.
   lent_.touch();
   for (const auto& running : running_) {
     if (!inputs_hold(*running)) return check_quiet();
   }
-  report_loss(peer, status);
+  report_loss(peer, status, is_missed);
   check_quiet();
 }
 
 void DataJob::give_up(NodeIndex peer, const Status& status) {
   if (std::exchange(stopped_, true)) return;
   progress_timer_.cancel();
-  report_loss(peer, status);
+  report_loss(peer, status, true);
   check_quiet();
 }
 
-void DataJob::report_loss(NodeIndex peer, const Status& status) {
+void DataJob::report_loss(NodeIndex peer, const Status& status, bool is_missed) {
   const std::string& id = options_.node_ids[static_cast<size_t>(peer.value)];
   // Told from a fresh turn: the caller may be in the middle of an operation.
   boost::asio::post(loop_,
-                    [this, alive = alive_, peer,
+                    [this, alive = alive_, peer, is_missed,
                      told = Status(Code::kNodeLost, "node " + id + " is lost: " + status.message(),
                                    Origin{id, {}})] {
-                      if (*alive) options_.events.on_channel_lost(peer, told);
+                      if (*alive) options_.events.on_channel_lost(peer, told, is_missed);
                     });
 }
 
@@ -285,7 +288,14 @@ void DataJob::cancel(const core::Cancel& cancelled) {
     return true;
   });
   if (HeldFinals* held = held_of(core::Track::kLockable)) held->cancel(cancelled.first);
-  if (!is_waiting()) progress_timer_.cancel();
+  // L7: every node has launched what is left of the generations before.
+  for (const auto& running : running_) {
+    const Operation& operation = *running->operation;
+    if (core::track_of(operation.seq) == core::Track::kLockable &&
+        operation.generation < cancelled.generation) {
+      running->launched_everywhere = true;
+    }
+  }
   settle();
 }
 
@@ -489,7 +499,6 @@ void DataJob::finish(Running& running) {
   if (is_small(*running.operation)) options_.events.on_small();
   const auto is_it = [&](const auto& other) { return other.get() == &running; };
   if (std::erase_if(running_, is_it) == 0) std::erase_if(completing_, is_it);
-  if (!is_waiting()) progress_timer_.cancel();
   count_traffic();
   note_finished(seq);
   options_.events.on_done(seq, seconds);

@@ -52,7 +52,9 @@ struct DataEvents {
   std::function<void(Seq, const Status&)> on_failed;
   // Of a plan: the neighbour means another batch by this name (L9). It is to be cancelled.
   std::function<void(Seq, uint32_t generation, NodeIndex peer)> on_diverged;
-  std::function<void(NodeIndex, const Status&)> on_channel_lost;
+  // `is_missed`: what is under way here cannot end without the node, though it may be that its
+  // ranks have left.
+  std::function<void(NodeIndex, const Status&, bool is_missed)> on_channel_lost;
   // Of a share of an operation whose inputs come round by round: so many are done, but not all.
   std::function<void(Seq, uint32_t generation, int share, int rounds)> on_rounds_done =
       [](Seq, uint32_t, int, int) {};
@@ -113,7 +115,9 @@ class DataJob final : private MeshEvents {
   // L7: forgets the lockable operations from `first` on. Their frames, here and under way, are
   // dropped, and their slots given back.
   void cancel(const core::Cancel& cancelled);
-  // Calls back once the neighbour has taken everything sent to it, or after timeout_ms.
+  // Calls back once the neighbours have taken everything sent to them, or nothing more is sent. For
+  // as long as they take something, or say by their acknowledgements that they have it, that may
+  // take any time; one that does neither is lost after timeout_ms.
   void when_quiet(std::function<void()> handler);
   // Brings the neighbours' traffic counters up to date: the last frames of an operation go out
   // after its end here.
@@ -170,7 +174,10 @@ class DataJob final : private MeshEvents {
     explicit SendSide(DataJob& owner) : job(owner) {}
     void on_sent(uint64_t cookie) override { job.on_sent(static_cast<uint32_t>(cookie)); }
     void on_slot_free(uint32_t slot) override { job.on_slot_free(slot); }
-    void on_closed(const Status& status) override { job.on_closed(job.next(), status); }
+    void on_closed(const Status& status) override {
+      job.send_closed_ = true;
+      job.on_closed(job.next(), status, false);
+    }
     DataJob& job;
   };
   struct ReceiveSide final : transport::ReceiveEvents {
@@ -179,7 +186,9 @@ class DataJob final : private MeshEvents {
     void on_frame(const transport::FrameHeader& header, std::span<std::byte> payload) override {
       job.on_frame(header, payload);
     }
-    void on_closed(const Status& status) override { job.on_closed(job.previous(), status); }
+    void on_closed(const Status& status) override {
+      job.on_closed(job.previous(), status, job.awaits_frames());
+    }
     DataJob& job;
   };
 
@@ -203,10 +212,12 @@ class DataJob final : private MeshEvents {
   }
   // The peer closed a channel. It may just have nothing left to do: then what comes from the other
   // neighbour is still wanted.
-  void on_closed(NodeIndex peer, const Status& status);
+  void on_closed(NodeIndex peer, const Status& status, bool is_missed);
   // Nothing more can be done with the peer, and so in this epoch.
   void give_up(NodeIndex peer, const Status& status);
-  void report_loss(NodeIndex peer, const Status& status);
+  void report_loss(NodeIndex peer, const Status& status, bool is_missed);
+  // An operation that every node has launched, and none can cancel, lacks frames of the ring.
+  bool awaits_frames() const;
 
   // Those for which there is room, in the order of their tracks.
   void launch_waiting();
@@ -365,11 +376,19 @@ class DataJob final : private MeshEvents {
   void on_acknowledgement(const transport::FrameHeader& header);
   void pass_acknowledgement(core::Track track);
 
+  // From now on, until there is nothing to wait for. Costs nothing if it does already.
   void watch_progress();
+  void look_for_progress();
+  // Gives up where what was sent is not acknowledged.
+  void look_at_channels(TicksMs now);
+  struct Taken;
+  void look_at(NodeIndex peer, const transport::SendChannel& channel, Taken& taken, TicksMs now);
+  // A member has not launched an operation here, as far as is known, and can do so yet.
+  bool waits_for_application() const;
   bool is_waiting() const {
     return !running_.empty() || !waiting_.empty() || (send_ && receive_ && !is_open());
   }
-  std::string what_waits() const;
+  std::string describe_silence(NodeIndex peer) const;
   // Whoever keeps what is under way from going on.
   NodeIndex culprit() const;
   bool is_quiet() const {
@@ -405,6 +424,7 @@ class DataJob final : private MeshEvents {
   double probe_sent_s_ = 0;
   bool is_probe_out_ = false;
   bool send_closed_ = false;
+  bool has_closed_peer_ = false;
   bool stopped_ = false;  // no frame is handled or sent any more; the epoch is about to end
 
   std::vector<std::unique_ptr<Operation>> waiting_;      // for the channels, or for room
@@ -422,10 +442,19 @@ class DataJob final : private MeshEvents {
   std::array<std::optional<transport::FrameHeader>, core::kTracks> parked_;
   std::array<bool, core::kTracks> acknowledging_{};  // node 0: one is going round
 
+  // What a neighbour's machine has of what was sent to it, and since when that is no more.
+  struct Taken {
+    uint64_t bytes = 0;
+    TicksMs since_ms = 0;
+  };
   boost::asio::steady_timer progress_timer_;
+  bool is_watching_ = false;
   TicksMs last_progress_ms_ = 0;
+  uint64_t seen_received_ = 0;
+  std::map<NodeIndex, Taken> taken_by_ring_;
+  std::map<NodeIndex, Taken> taken_by_mesh_;
+  uint32_t largest_probe_ = 0;  // that came
   std::vector<std::function<void()>> quiet_handlers_;
-  boost::asio::steady_timer quiet_timer_;
   uint64_t counted_sent_ = 0;
   uint64_t counted_received_ = 0;
   std::shared_ptr<bool> alive_ =

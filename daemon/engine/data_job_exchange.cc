@@ -351,7 +351,8 @@ void DataJob::on_mesh_slot_free() {
 }
 
 void DataJob::on_mesh_closed(NodeIndex peer, const Status& status) {
-  report_loss(peer, status);
+  has_closed_peer_ = true;
+  report_loss(peer, status, false);
   check_quiet();
 }
 

@@ -1,6 +1,7 @@
 // DataJob before its first operation: which algorithm is the quickest for how many bytes. Node 0
 // times messages that go round the ring, and sends round what follows from that.
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -56,6 +57,7 @@ void DataJob::on_probe(const transport::FrameHeader& header, std::span<std::byte
   if (!is_right) {
     return give_up(previous(), Status(Code::kInternal, "it sent a probe that cannot be"));
   }
+  largest_probe_ = std::max(largest_probe_, header.payload_bytes);
   if (options_.self.value == 0) {
     receive_->release(header.slot);
     probe_->note_round_trip(steady_now_s() - probe_sent_s_);

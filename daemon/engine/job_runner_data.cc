@@ -104,11 +104,15 @@ DataEvents JobRunner::data_events(uint32_t process_set, const std::vector<NodeIn
       tell([this, process_set](Seq seq, uint32_t generation, int share, int rounds) {
         on_rounds_done({process_set, seq}, generation, share, rounds);
       });
-  events.on_channel_lost = tell([this, ring, process_set](NodeIndex place, const Status& status) {
-    const NodeIndex peer = ring[static_cast<size_t>(place.value)];
-    // A part of this node stands still because one behind it does, whose neighbour is another node.
-    if (peer != spec_.self) step(core::DataChannelLost{peer, status, process_set});
-  });
+  events.on_channel_lost =
+      tell([this, ring, process_set](NodeIndex place, const Status& status, bool is_missed) {
+        const NodeIndex peer = ring[static_cast<size_t>(place.value)];
+        if (peer != spec_.self) {
+          step(core::DataChannelLost{peer, status, process_set, is_missed});
+        } else if (is_missed) {
+          step(core::OperationFailed{Seq{}, status});
+        }
+      });
   return events;
 }
 
@@ -143,7 +147,7 @@ void JobRunner::launch(const core::Launch& launch) {
     return item.buffers;
   };
   const DataParts& parts = parts_.at(launch.process_set);
-  JobTrace* const trace = timeline_.trace();
+  JobTrace* const trace = timeline_.trace_of_launches();
   if (trace) {
     trace->on_launch(launch, set.locals(), [&](LocalRank rank, Ticket ticket) {
       return static_cast<int64_t>(held(rank, ticket).submitted_s * 1e9);

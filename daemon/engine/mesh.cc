@@ -189,6 +189,19 @@ bool Mesh::is_quiet() const {
                      [](const auto& item) { return item->is_closed || item->outbox.is_quiet(); });
 }
 
+uint64_t Mesh::bytes_received() const {
+  uint64_t bytes = 0;
+  for (const auto& item : inlets_) bytes += item->channel ? item->channel->bytes_received() : 0;
+  return bytes;
+}
+
+void Mesh::for_each_outlet(
+    const std::function<void(NodeIndex, const transport::SendChannel&)>& visit) const {
+  for (const auto& item : outlets_) {
+    if (item->channel && !item->is_closed) visit(item->peer, *item->channel);
+  }
+}
+
 void Mesh::take_traffic(
     const std::function<void(NodeIndex, uint64_t sent, uint64_t received)>& count) {
   for (const auto& item : outlets_) {

@@ -91,6 +91,10 @@ class Mesh {
   void release_with_others(NodeIndex from, uint32_t slot);
   // The neighbours have taken everything, or are gone.
   bool is_quiet() const;
+  uint64_t bytes_received() const;
+  // Each peer's channel that is open.
+  void for_each_outlet(
+      const std::function<void(NodeIndex, const transport::SendChannel&)>& visit) const;
   // What went to and came from each peer since the last time.
   void take_traffic(const std::function<void(NodeIndex, uint64_t sent, uint64_t received)>& count);
 

@@ -96,6 +96,12 @@ uint64_t StripedSendChannel::bytes_sent() const {
   return bytes;
 }
 
+uint64_t StripedSendChannel::bytes_unacknowledged() const {
+  uint64_t bytes = 0;
+  for (const Stream& stream : streams_) bytes += stream.channel->bytes_unacknowledged();
+  return bytes;
+}
+
 // --- Receiving
 // -------------------------------------------------------------------------------------
 
@@ -173,15 +179,19 @@ void StripedReceiveChannel::on_stream_closed(const Status& status) {
   const bool is_orderly = status.code() == Code::kNodeLost;
   is_over_ = is_over_ || !is_orderly;
   if (!cause_ || !is_orderly) cause_ = status;
-  if (ended_streams_ == 1) {
-    linger_timer_.expires_after(std::chrono::milliseconds(timeout_ms_));
-    linger_timer_.async_wait([this, alive = alive_](const boost::system::error_code& cancelled) {
-      if (cancelled || !*alive) return;
-      is_over_ = true;
-      end_if_over();
-    });
-  }
+  if (ended_streams_ == 1) linger();
   end_if_over();
+}
+
+void StripedReceiveChannel::linger() {
+  linger_timer_.expires_after(std::chrono::milliseconds(timeout_ms_));
+  linger_timer_.async_wait([this, alive = alive_, received = bytes_received()](
+                               const boost::system::error_code& cancelled) {
+    if (cancelled || !*alive) return;
+    if (bytes_received() != received) return linger();
+    is_over_ = true;
+    end_if_over();
+  });
 }
 
 void StripedReceiveChannel::end_if_over() {

@@ -39,6 +39,8 @@ class StripedSendChannel final : public SendChannel {
   void use_streams(uint32_t streams) override { used_streams_ = streams; }
   void close() override;
   uint64_t bytes_sent() const override;
+  uint64_t bytes_unacknowledged() const override;
+  uint32_t packet_bytes() const override { return streams_.front().channel->packet_bytes(); }
 
  private:
   struct Stream final : SendEvents {
@@ -114,6 +116,8 @@ class StripedReceiveChannel final : public ReceiveChannel {
   ReceiveChannel& let_go(uint32_t slot);
   void deliver_early();
   void on_stream_closed(const Status& status);
+  // Some streams have ended: the others may be waited for, for as long as anything comes.
+  void linger();
   // Once nothing more is to come.
   void end_if_over();
   void fail(const Status& status);

@@ -87,6 +87,11 @@ class SendChannel {
   virtual void use_streams(uint32_t /*streams*/) {}
   virtual void close() = 0;
   virtual uint64_t bytes_sent() const = 0;  // headers included
+  // Of these, what the reader's machine has not said that it has. 0 where nothing can be lost on
+  // the way.
+  virtual uint64_t bytes_unacknowledged() const { return 0; }
+  // How much of a frame one packet carries; 0: there are none.
+  virtual uint32_t packet_bytes() const { return 0; }
 };
 
 class ReceiveEvents {
@@ -153,13 +158,14 @@ class Transport {
   // Announces a channel that a peer will open. A peer may come first: it then waits, or tries
   // again, and counts for nothing as long as the channel is announced soon. Connections whose
   // channel is not, that fail authentication or speak garbage are closed, logged, and counted in
-  // rejected(). At most one expectation of an id at a time. The handler gets kTimeout when nobody
-  // came, kMismatch when the peer has other slots or streams, kInvalidArgument when the slots do
-  // not lie in their region.
+  // rejected(). At most one expectation of an id at a time: the handler of a second one gets
+  // kUnavailable. The handler gets kTimeout when nobody came, kMismatch when the peer has other
+  // slots or streams, kInvalidArgument when the slots do not lie in their region.
   virtual void expect(AcceptOptions options, AcceptHandler handler) = 0;
   // Withdraws an expect() that has not been fulfilled; its handler is not called.
   virtual void cancel_expect(const ChannelId& id) = 0;
-  // At most one attempt for an id at a time. The handler gets kTimeout with the last cause (nobody
+  // At most one attempt for an id at a time: the handler of a second one gets kUnavailable. Else it
+  // gets kTimeout with the last cause (nobody
   // there, not expected, wrong token), kMismatch when the peer has other slots or streams,
   // kInvalidArgument for an address that cannot be one.
   virtual void connect(ConnectOptions options, ConnectHandler handler) = 0;

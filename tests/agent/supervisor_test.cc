@@ -226,6 +226,33 @@ TEST_F(SupervisorTest, ADeadDaemonIsNamedEvenIfItsStreamWasSeenToEndFirst) {
   EXPECT_EQ(finish(), 1);
 }
 
+// Killed in the middle of it, it would take another node's results with it.
+TEST_F(SupervisorTest, ADaemonThatStillDeliversIsNotKilled) {
+  start(1);
+  exit(0, kGood);
+  supervisor_.on_drained();
+  EXPECT_TRUE(has(supervisor_.on_links_closed(), SignalDaemons{SIGTERM}));
+  const Actions first = supervisor_.on_daemon_delivering("n0");
+  EXPECT_TRUE(has(first, StartTimer{kGraceMs}));
+  EXPECT_TRUE(has(first, Say{"the daemon of node n0 still hands on data that other nodes wait for; "
+                             "waiting for it (two signals kill it)"}));
+  EXPECT_EQ(supervisor_.on_daemon_delivering("n0"), (Actions{StartTimer{kGraceMs}})) << "said once";
+  const Actions silent = supervisor_.on_timer();
+  EXPECT_TRUE(has(silent, SignalDaemons{SIGKILL}));
+  EXPECT_EQ(all_of_kind<Say>(silent).size(), 1u) << "not in silence";
+}
+
+TEST_F(SupervisorTest, TheUserMayKillADaemonThatStillDelivers) {
+  start(1);
+  exit(0, kGood);
+  supervisor_.on_drained();
+  supervisor_.on_links_closed();
+  supervisor_.on_daemon_delivering("n0");
+  supervisor_.on_signal(SIGINT);
+  EXPECT_TRUE(has(supervisor_.on_signal(SIGINT), SignalDaemons{SIGKILL}));
+  EXPECT_TRUE(supervisor_.on_daemon_delivering("n0").empty());
+}
+
 TEST_F(SupervisorTest, NothingThatHangsKeepsItFromEnding) {
   start(1);
   exit(0, kGood);

@@ -161,6 +161,40 @@ TEST(JobLosses, ANodeWhoseRanksHaveAllLeftIsNotMissed) {
   EXPECT_THAT(job.node(0).finished, ElementsAre(Epoch{1}));
 }
 
+// It has passed on all that it had before its ranks left, unless the data plane knows better: then
+// its operations would wait for ever.
+TEST(JobLosses, ANodeThatHasLeftIsMissedByAnOperationThatCannotEndWithoutIt) {
+  Cluster job({1, 1});
+  job.start();
+  const Ticket ticket = job.submit(0, tensor("a"));
+  job.submit(1, tensor("a"));
+  job.settle();
+  job.step(1, OperationDone{Seq{1}});
+  job.detach(1);
+  job.settle();
+  job.step(0, DataChannelLost{NodeIndex{1}, kChannelBroke, 0, true});
+  EXPECT_EQ(job.state(0), JobState::kSuspecting);
+  job.pass(1'000);
+  EXPECT_EQ(job.state(0), JobState::kFailed);
+  EXPECT_EQ(job.end_of(0, ticket), kChannelBroke);
+}
+
+TEST(JobLosses, AGoodbyeDoesNotExplainALossThatIsMissed) {
+  Cluster job({1, 1});
+  job.start();
+  const Ticket ticket = job.submit(0, tensor("a"));
+  job.submit(1, tensor("a"));
+  job.settle();
+  job.step(1, OperationDone{Seq{1}});
+  job.step(0, DataChannelLost{NodeIndex{1}, kChannelBroke, 0, false});
+  job.step(0, DataChannelLost{NodeIndex{1}, kChannelBroke, 0, true});
+  job.detach(1);
+  job.settle();
+  EXPECT_EQ(job.state(0), JobState::kSuspecting);
+  job.pass(1'000);
+  EXPECT_EQ(job.end_of(0, ticket), kChannelBroke);
+}
+
 TEST(JobLosses, ACoordinatorIsMissedByWhoeverWaitsForItsDecree) {
   Cluster job({1, 1, 1});
   job.start();

@@ -114,6 +114,30 @@ TEST_F(JobStall, WhatRanksDidLastIsKnownAfterManyStepsUnderALock) {
                                           "10 s ago)"));
 }
 
+// Another rank has its result, and this one's data is on a slow way: "not submitted by rank 1,
+// which last submitted it" would say two things.
+TEST_F(JobStall, WhatARankHasCompletedMeanwhileMayBeOnItsWay) {
+  JobOptions options = with_stalls(10'000);
+  options.agreement.mode = Coordination::kLocked;
+  Cluster job({1, 1}, options);
+  job.start();
+  for (int step = 0; step < 20; ++step) {
+    job.pass(1'000);
+    job.submit_everywhere(tensor("a"));
+    job.settle();
+    job.done_everywhere(job.node(0).launches.back().seq.value);
+    job.settle();
+  }
+  ASSERT_TRUE(job.node(0).core->is_locked() && job.node(1).core->is_locked());
+  job.submit_everywhere(tensor("a"));
+  job.settle();
+  job.pass(2'000);
+  job.step(1, OperationDone{job.node(1).launches.back().seq});
+  job.settle();
+  pass(job, 10);
+  EXPECT_THAT(sentence(job, 0), HasSubstr("perhaps this one: then its data is still on the way)"));
+}
+
 TEST_F(JobStall, ARefusedSubmissionIsNotWhatARankDidLast) {
   Cluster job({1, 1}, with_stalls(10'000));
   job.start();

@@ -175,7 +175,9 @@ TEST(DataJobAlgorithms, ATableThatComesBeforeItCanBePassedOnIsRefused) {
   options.algorithm = AlgorithmChoice::kAuto;
   options.chunk_bytes = 4096;
   std::vector<Status> lost;
-  options.events.on_channel_lost = [&](NodeIndex, const Status& status) { lost.push_back(status); };
+  options.events.on_channel_lost = [&](NodeIndex, const Status& status, bool) {
+    lost.push_back(status);
+  };
   ASSERT_TRUE(transport->listen(options.data_addresses[1]).is_ok());
   const SlotGeometry ring = SlotGeometry::make(3, options.lanes, options.chunk_bytes,
                                                options.staging_bytes - mesh_budget(options));
@@ -240,7 +242,7 @@ class DataJobWithMeshPeer : public ::testing::Test {
     options.events.on_failed = [this](Seq seq, const Status& status) {
       failed_.emplace_back(seq, status);
     };
-    options.events.on_channel_lost = [this](NodeIndex node, const Status& status) {
+    options.events.on_channel_lost = [this](NodeIndex node, const Status& status, bool) {
       lost_.emplace_back(node, status);
     };
     const std::string address = options.data_addresses[0];

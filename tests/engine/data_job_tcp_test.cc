@@ -1,5 +1,6 @@
 // Rings of real data loops, each a thread, over loopback TCP.
 #include <future>
+#include <tuple>
 
 #include <gtest/gtest.h>
 
@@ -53,6 +54,69 @@ TEST_P(DataJobStreams, AnEpochMayEndInMidOperation) {
     EXPECT_TRUE(ring.end_epoch());
     EXPECT_EQ(ring.metrics().daemon().staging_bytes.Value(), 0);
   }
+}
+
+// Its machine takes what fits into its buffers, and nothing more: so a broken path looks, too.
+TEST(DataJobTcp, WhatIsNotAcknowledgedNamesThePairAndTheDirection) {
+  boost::asio::io_context io{1};
+  boost::asio::io_context peer_io{1};
+  observe::Metrics metrics({"0", "test", "none"});
+  std::vector<std::unique_ptr<transport::Transport>> transports;
+  std::vector<std::unique_ptr<DataJob>> jobs;
+  std::vector<std::string> addresses;
+  for (boost::asio::io_context* at : {&io, &peer_io}) {
+    transports.push_back(transport::make_tcp_transport(*at, {}));
+    addresses.push_back(transports.back()->listen("127.0.0.1:0").value());
+  }
+  std::vector<std::tuple<NodeIndex, std::string, bool>> lost;
+  bool is_done = false;
+  for (int i = 0; i < 2; ++i) {
+    DataJobOptions options = testing::data_job_options(2, i);
+    options.data_addresses = addresses;
+    options.chunk_bytes = 1 << 20;
+    options.timeout_ms = 400;
+    options.events.on_done = [&](Seq, double) { is_done = true; };
+    options.events.on_channel_lost = [&](NodeIndex node, const Status& status, bool is_missed) {
+      lost.emplace_back(node, status.message(), is_missed);
+    };
+    jobs.push_back(std::make_unique<DataJob>(
+        i == 0 ? io : peer_io, *transports[static_cast<size_t>(i)], metrics, std::move(options)));
+    jobs.back()->start();
+  }
+  const auto poll_both = [&] {
+    for (boost::asio::io_context* at : {&io, &peer_io}) {
+      at->restart();
+      at->run_one_for(std::chrono::milliseconds(1));
+    }
+  };
+  WorkSpec spec;
+  spec.kind = CollectiveKind::kBroadcast;
+  spec.root = Rank{0};
+  spec.sizes = {1000};
+  const Work first(spec, {1, 1}, Seq{1});
+  for (int i = 0; i < 2; ++i) jobs[static_cast<size_t>(i)]->run(first.operation(NodeIndex{i}));
+  const TicksMs give_up = steady_now_ms() + 60'000;
+  while (!is_done && steady_now_ms() < give_up) poll_both();
+  ASSERT_TRUE(is_done);
+  // From here on the peer's loop stands still.
+  spec.sizes = {8 << 20};
+  const Work second(spec, {1, 1}, Seq{2});
+  jobs[0]->run(second.operation(NodeIndex{0}));
+  bool is_quiet = false;
+  jobs[0]->when_quiet([&] { is_quiet = true; });
+  while (lost.empty() && steady_now_ms() < give_up) {
+    io.restart();
+    io.run_one_for(std::chrono::milliseconds(100));
+  }
+  ASSERT_EQ(lost.size(), 1u);
+  const auto& [node, text, is_missed] = lost[0];
+  EXPECT_EQ(node, NodeIndex{1});
+  EXPECT_TRUE(is_missed);
+  EXPECT_TRUE(is_quiet) << "it waits no more";
+  EXPECT_TRUE(text.starts_with("node n1 is lost: of what node n0 sent it, ")) << text;
+  EXPECT_NE(text.find(" bytes were not acknowledged for 400 ms"), std::string::npos) << text;
+  EXPECT_NE(text.find("pass from node n0 to node n1 (MTU)?"), std::string::npos) << text;
+  jobs.clear();
 }
 
 INSTANTIATE_TEST_SUITE_P(Streams, DataJobStreams, ::testing::Values(1, 2, 4),

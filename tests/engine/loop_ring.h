@@ -43,7 +43,9 @@ class LoopRing {
         tell([this, &status] { broken_ = status.message(); });
       };
       options.events.on_failed = broke;
-      options.events.on_channel_lost = broke;
+      options.events.on_channel_lost = [broke](NodeIndex peer, const Status& status, bool) {
+        broke(peer, status);
+      };
       loops_[static_cast<size_t>(i)]->begin_epoch(std::move(options));
     }
   }

@@ -25,7 +25,7 @@ DataJobOptions data_job_options(int nodes, int self) {
   options.events.on_done = [](Seq, double) {};
   options.events.on_failed = [](Seq, const Status&) {};
   options.events.on_diverged = [](Seq, uint32_t, NodeIndex) {};
-  options.events.on_channel_lost = [](NodeIndex, const Status&) {};
+  options.events.on_channel_lost = [](NodeIndex, const Status&, bool) {};
   return options;
 }
 
@@ -51,7 +51,7 @@ Ring::Ring(RingOptions options)
     job.events.on_failed = [&made](Seq seq, const Status& status) {
       made.failed.emplace_back(seq, status);
     };
-    job.events.on_channel_lost = [&made](NodeIndex peer, const Status& status) {
+    job.events.on_channel_lost = [&made](NodeIndex peer, const Status& status, bool) {
       made.lost.emplace_back(peer, status);
     };
     job.events.on_rounds_done = [&made](Seq seq, uint32_t, int, int rounds) {

@@ -82,7 +82,7 @@ DataJobOptions Survivors::job_options(NodeIndex self) {
   }
   options.events.on_done = [this, self](Seq seq, double) { on_done(self, seq); };
   options.events.on_failed = [this](Seq, const Status& status) { fail(status.message()); };
-  options.events.on_channel_lost = [](NodeIndex, const Status&) {};
+  options.events.on_channel_lost = [](NodeIndex, const Status&, bool) {};
   return options;
 }
 

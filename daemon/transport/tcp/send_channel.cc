@@ -8,6 +8,11 @@
 #include <vector>
 
 #include <boost/asio/post.hpp>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 
 #include "daemon/base/check.h"
 #include "daemon/transport/frame_check.h"
@@ -22,7 +27,7 @@ namespace {
 constexpr size_t kMaxBytesPerTurn = 1u << 20;
 // Asio passes at most this many buffers on in one call.
 constexpr size_t kMaxPartsPerTurn = 64;
-// How long a closed channel waits for its peer to take what was sent.
+// How long a closed channel waits while its peer takes nothing of what was sent.
 constexpr std::chrono::seconds kLinger{5};
 
 // A buffer sequence that is cheap to copy, as Asio copies it into every operation.
@@ -57,6 +62,8 @@ class SendConnection : public std::enable_shared_from_this<SendConnection> {
   void write(const FrameHeader& header, std::span<const SendBuffer> buffers, uint64_t cookie);
   void close();
   uint64_t bytes_sent() const { return bytes_sent_; }
+  uint64_t bytes_unacknowledged() const;
+  uint32_t packet_bytes() const;
 
  private:
   enum class Slot : uint8_t {
@@ -74,6 +81,7 @@ class SendConnection : public std::enable_shared_from_this<SendConnection> {
   void on_credit(const Credit& credit);
   void fail(Status status);
   void drain();
+  void linger(uint64_t unacknowledged);
 
   Socket socket_;
   Timer linger_timer_;
@@ -213,12 +221,37 @@ void SendConnection::close() {
     socket_.close(error);
     return;
   }
-  linger_timer_.expires_after(kLinger);
-  linger_timer_.async_wait([self = shared_from_this()](const error_code& cancelled) {
-    error_code ignored;
-    if (!cancelled) self->socket_.close(ignored);
-  });
+  linger(bytes_unacknowledged());
   drain();
+}
+
+void SendConnection::linger(uint64_t unacknowledged) {
+  linger_timer_.expires_after(kLinger);
+  linger_timer_.async_wait(
+      [self = shared_from_this(), unacknowledged](const error_code& cancelled) {
+        if (cancelled) return;
+        const uint64_t now = self->bytes_unacknowledged();
+        if (now < unacknowledged) return self->linger(now);
+        error_code ignored;
+        self->socket_.close(ignored);
+      });
+}
+
+uint64_t SendConnection::bytes_unacknowledged() const {
+  int bytes = 0;
+  const int descriptor = const_cast<Socket&>(socket_).native_handle();
+  if (!socket_.is_open() || ::ioctl(descriptor, SIOCOUTQ, &bytes) != 0) return 0;
+  return static_cast<uint64_t>(bytes);
+}
+
+uint32_t SendConnection::packet_bytes() const {
+  int bytes = 0;
+  socklen_t length = sizeof(bytes);
+  const int descriptor = const_cast<Socket&>(socket_).native_handle();
+  const bool is_known = socket_.is_open() &&
+                        ::getsockopt(descriptor, IPPROTO_TCP, TCP_MAXSEG, &bytes, &length) == 0 &&
+                        bytes > 0;
+  return is_known ? static_cast<uint32_t>(bytes) : 0;
 }
 
 void SendConnection::drain() {
@@ -247,6 +280,8 @@ class TcpSendChannel final : public SendChannel {
   }
   void close() override { connection_->close(); }
   uint64_t bytes_sent() const override { return connection_->bytes_sent(); }
+  uint64_t bytes_unacknowledged() const override { return connection_->bytes_unacknowledged(); }
+  uint32_t packet_bytes() const override { return connection_->packet_bytes(); }
 
  private:
   const std::shared_ptr<SendConnection> connection_;
