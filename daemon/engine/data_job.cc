@@ -149,7 +149,11 @@ void DataJob::on_closed(NodeIndex peer, const Status& status, bool is_missed) {
 void DataJob::give_up(NodeIndex peer, const Status& status) {
   if (std::exchange(stopped_, true)) return;
   progress_timer_.cancel();
-  report_loss(peer, status, true);
+  // Nothing is missed where nothing is under way: the node's ranks may have left before it was
+  // there.
+  const bool is_missed = !running_.empty() || !waiting_.empty() || !completing_.empty();
+  if (!is_missed) given_up_.emplace(peer, status);
+  report_loss(peer, status, is_missed);
   check_quiet();
 }
 
@@ -168,7 +172,11 @@ void DataJob::report_loss(NodeIndex peer, const Status& status, bool is_missed) 
 // ------------------------------------------------------------------------------------
 
 void DataJob::run(std::unique_ptr<Operation> operation) {
-  if (stopped_) return;  // the epoch is about to end
+  if (stopped_) {  // the epoch is about to end
+    if (given_up_) report_loss(given_up_->first, given_up_->second, true);
+    given_up_.reset();
+    return;
+  }
   if (nodes() == 1) return launch(std::move(operation));
   waiting_.push_back(std::move(operation));
   launch_waiting();

@@ -425,6 +425,7 @@ class DataJob final : private MeshEvents {
   bool is_probe_out_ = false;
   bool send_closed_ = false;
   bool has_closed_peer_ = false;
+  std::optional<std::pair<NodeIndex, Status>> given_up_;  // when nothing was under way
   bool stopped_ = false;  // no frame is handled or sent any more; the epoch is about to end
 
   std::vector<std::unique_ptr<Operation>> waiting_;      // for the channels, or for room

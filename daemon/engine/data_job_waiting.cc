@@ -104,7 +104,10 @@ std::string DataJob::describe_silence(NodeIndex peer) const {
   }
   if (!is_waiting()) return text;
   const Seq seq = running_.empty() ? waiting_.front()->seq : running_.front()->operation->seq;
-  return text + " while operation " + std::to_string(core::number_of(seq)) + " was under way";
+  text += " while operation " + std::to_string(core::number_of(seq)) + " was under way";
+  if (is_taking) return text;
+  return text +
+         "; does its daemon stand still, or can large packets not pass from it to here (MTU)?";
 }
 
 NodeIndex DataJob::culprit() const {

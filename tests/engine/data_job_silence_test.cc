@@ -32,7 +32,10 @@ TEST_F(DataJobSilence, APeerThatSendsNothingStandsStill) {
   ASSERT_EQ(from_events_.frames.size(), 1u);
   from_job_->release(from_events_.frames[0].slot);
   ASSERT_TRUE(run_until([&] { return !lost_.empty(); }));
-  EXPECT_EQ(reason(), "node n0 got nothing from it for 50 ms while operation 1 was under way");
+  EXPECT_EQ(
+      reason(),
+      "node n0 got nothing from it for 50 ms while operation 1 was under way; does its daemon "
+      "stand still, or can large packets not pass from it to here (MTU)?");
   EXPECT_TRUE(missed_[0]) << "nobody watches it any more";
 }
 
@@ -57,6 +60,34 @@ TEST_F(DataJobSilence, APeerThatClosesAfterItHasSentEverythingIsNotMissed) {
   poll();
   ASSERT_EQ(missed_.size(), 1u);
   EXPECT_FALSE(missed_[0]);
+}
+
+// A node may leave, and its daemon go, before its channels were ever there.
+TEST(DataJobSilent, ANodeThatNeverCameIsNotMissedUntilThereIsSomethingToDo) {
+  boost::asio::io_context io{1};
+  auto transport = transport::make_mem_transport(io, transport::make_mem_network());
+  observe::Metrics metrics({"0", "test", "none"});
+  DataJobOptions options = testing::data_job_options(2, 0);
+  options.timeout_ms = 20;
+  std::vector<bool> missed;
+  options.events.on_channel_lost = [&](NodeIndex, const Status&, bool is_missed) {
+    missed.push_back(is_missed);
+  };
+  DataJob job(io, *transport, metrics, std::move(options));
+  job.start();
+  const TicksMs give_up = steady_now_ms() + 60'000;
+  const auto run_until = [&](size_t losses) {
+    while (missed.size() < losses && steady_now_ms() < give_up) {
+      io.restart();
+      io.run_one_for(std::chrono::seconds(1));
+    }
+  };
+  run_until(1);
+  EXPECT_EQ(missed, std::vector<bool>{false});
+  const Work work(sum_of({8}), {1, 1}, Seq{1});
+  job.run(work.operation(NodeIndex{0}));
+  run_until(2);
+  EXPECT_EQ(missed, (std::vector<bool>{false, true}));
 }
 
 // As long as a member may not have launched it, a locked operation waits for an application,

@@ -199,6 +199,9 @@ class World {
 
   void launch(uint8_t choice) {
     const Kind& kind = kKinds[choice % kKinds.size()];
+    // It is refused there, and the job is over.
+    const bool recovers = options_.policy == core::DeathPolicy::kShrink;
+    if (recovers && kind.op == ReduceOp::kAdasum) return;
     auto operation = std::make_unique<Operation>();
     const bool is_decreed = has_root(kind.kind);
     uint64_t& number = launched_[is_decreed ? 1 : 0];

@@ -22,6 +22,8 @@ class Handshake : public std::enable_shared_from_this<Handshake> {
   const boost::asio::ip::address& address() const { return address_; }
   // It has said hello, and waits until its channel is announced.
   bool is_early() const { return is_early_; }
+  // It has the token, and is being answered.
+  bool is_proven() const { return claimed_ != nullptr; }
   // It has said hello, and its channel has not been announced.
   bool waits_for(const ChannelId& id) const { return is_early_ && hello_.id == id; }
   Socket& socket() { return socket_; }

@@ -92,7 +92,7 @@ void Listener::on_accept(const error_code& error, Socket socket) {
 
 // Who has said hello may be a neighbour that comes early; of the others, whose address has the
 // most.
-void Listener::evict(const std::string& why) {
+bool Listener::evict(const std::string& why) {
   const auto count_of = [&](const std::shared_ptr<Handshake>& one) {
     return std::count_if(handshakes_.begin(), handshakes_.end(), [&](const auto& other) {
       return other->address() == one->address() && other->is_early() == one->is_early();
@@ -101,20 +101,22 @@ void Listener::evict(const std::string& why) {
   std::shared_ptr<Handshake> victim;
   std::ptrdiff_t most = 0;
   for (const auto& handshake : handshakes_) {  // of equals the oldest
+    if (handshake->is_proven()) continue;
     if (victim && handshake->is_early() && !victim->is_early()) continue;
     const std::ptrdiff_t count = count_of(handshake);
     if (victim && handshake->is_early() == victim->is_early() && count <= most) continue;
     victim = handshake;
     most = count;
   }
+  if (!victim) return false;
   reject(victim, Status(Code::kResourceExhausted, why));
+  return true;
 }
 
 // Out of descriptors, most likely. The connection stays in the backlog, so that accepting at once
 // would fail at once, for ever; unless a stranger's can be had.
 void Listener::pause_accepting(const error_code& error) {
-  if (error == asio::error::no_descriptors && !handshakes_.empty()) {
-    evict("no descriptor is left for the next one");
+  if (error == asio::error::no_descriptors && evict("no descriptor is left for the next one")) {
     return accept();
   }
   uint64_t swallowed = 0;

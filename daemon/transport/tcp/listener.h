@@ -50,8 +50,9 @@ class Listener : public std::enable_shared_from_this<Listener> {
   void accept();
   void on_accept(const error_code& error, Socket socket);
   void pause_accepting(const error_code& error);
-  // Closes the one that is missed the least among those that have not proven who they are.
-  void evict(const std::string& why);
+  // Closes the one that is missed the least among those that have not proven who they are; false:
+  // there is none.
+  bool evict(const std::string& why);
   void on_deadline(const ExpectationPtr& expectation);
   // Takes the expectation out and tells its handler.
   void finish(const ExpectationPtr& expectation, Result<std::unique_ptr<ReceiveChannel>> result);
