@@ -4,7 +4,7 @@
 #
 #   tests/run.sh            what is run for each change; docs/testing.md says how long it takes
 #   tests/run.sh --quick    after an edit: the release build, and the tests that are neither slow nor long
-#   tests/run.sh --torch2   torch.distributed on PyTorch 2 from PyPI (tests/torch/torch2.sh: a download of 3 GB, which is
+#   tests/run.sh --torch2   both front ends on PyTorch 2 from PyPI (tests/torch/torch2.sh: a download of 3 GB, which is
 #                           kept), and PyTorch's own tests on it and on Debian's
 #
 # Ends with what each stage took and the line "N passed, M failed", summed over all builds; the exit code is 0 when M is 0. A run
@@ -32,7 +32,7 @@ run_torch2() {
     debian="$(tests/torch/torch1.sh)"
     RUEDA_TEST_PYTHON="$(tests/torch/torch2.sh)"
     export RUEDA_TEST_PYTHON
-    test_preset release test -R "^(distributed_test|distributed_examples_test|device_torch_test)$"
+    test_preset release test -R "^(distributed_test|distributed_examples_test|device_torch_test|torch_test|torch_death_test)$"
     for python in "$debian" "$RUEDA_TEST_PYTHON"; do
       stage "PyTorch's own tests with $python"
       if tests/torch/run.sh build/release "$python"; then

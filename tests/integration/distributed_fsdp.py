@@ -1,8 +1,12 @@
 """FSDP, both forms, and DTensor on Rueda give what they give on Gloo. PyTorch 2 alone."""
 
+import shutil
+import tempfile
+
 import torch
 import torch.distributed as dist
 from distributed_collectives import end, gloo  # noqa: F401
+from torch.distributed import checkpoint
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
@@ -62,3 +66,20 @@ def case_distributed_tensors():
     if dist.get_world_size() == 4:
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("rows", "columns"))
         assert torch.equal(distribute_tensor(whole, mesh, [Shard(0), Shard(1)]).full_tensor(), whole)
+
+
+def case_a_checkpoint_is_saved_beside_the_training():
+    """It wants a group that takes tensors of the CPU."""
+    torch.manual_seed(dist.get_rank())
+    model = torch.nn.Linear(3, 2)
+    for parameter in model.parameters():
+        dist.broadcast(parameter.data, 0)
+    folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(folder, 0)
+    checkpoint.async_save({"model": model.state_dict()}, checkpoint_id=folder[0]).result()
+    read = {"model": torch.nn.Linear(3, 2).state_dict()}
+    checkpoint.load(read, checkpoint_id=folder[0])
+    assert all(torch.equal(read["model"][name], value) for name, value in model.state_dict().items())
+    dist.barrier()
+    if dist.get_rank() == 0:
+        shutil.rmtree(folder[0])

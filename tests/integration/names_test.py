@@ -13,6 +13,7 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 HAS_TORCH = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode == 0
 # A name more cost 1,070 bytes of the daemon's, and 350 of the rank's. What allocators do costs some megabytes, once.
 MOST_KIB, MOST_KIB_A_CALL = 3000, 0.02
+LONG_CALLS = int(os.environ.get("RUEDA_CALLS", "200000"))  # tests/long.sh: 2,000,000
 
 
 class NamesTest(IntegrationTest):
@@ -29,18 +30,18 @@ class NamesTest(IntegrationTest):
             self.assertLess(int(words[3]), MOST_KIB + MOST_KIB_A_CALL * calls, job.output())
 
     def test_calls_without_a_name_cost_no_memory(self):
-        self.check("arrays", *harness.amount((6_000, 64), (1_000_000, 0)))
+        self.check("arrays", *harness.amount((6_000, 64), (LONG_CALLS, 0)))
 
     def test_more_of_them_may_be_in_flight_than_there_are_names(self):
-        self.check("in_flight", harness.amount(6_000, 100_000))
+        self.check("in_flight", harness.amount(6_000, LONG_CALLS // 4))
 
     @unittest.skipUnless(HAS_TORCH, "PyTorch is not installed (deploy/packages.sh test installs it)")
     def test_tensors_of_pytorch_without_a_name(self):
-        self.check("tensors", *harness.amount((6_000, 64), (1_000_000, 0)))
+        self.check("tensors", *harness.amount((6_000, 64), (LONG_CALLS // 4, 0)))
 
     @harness.needs_long_tier
     def test_shapes_that_never_come_again(self):
-        self.check("shapes", 1_100_000)
+        self.check("shapes", LONG_CALLS)
 
 
 if __name__ == "__main__":

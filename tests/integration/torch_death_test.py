@@ -6,9 +6,10 @@ import subprocess
 import unittest
 
 import harness
-from harness import PYTHON, SLOWNESS, IntegrationTest
+from harness import SLOWNESS, IntegrationTest
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
+PYTHON = os.environ.get("RUEDA_TEST_PYTHON", harness.PYTHON)  # as in distributed_test.py
 HAS_TORCH = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode == 0
 
 
