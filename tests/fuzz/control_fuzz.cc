@@ -168,7 +168,7 @@ class Victim {
     options.agreement.cache_capacity = 4;
     if (is_tree_) {
       options.agreement.tree_fan_in = 2;
-      options.tree.fan_in = 2;
+      options.tree = {.threshold = 2, .fan_in = 2};
     }
     options_ = options;
     return options;
@@ -217,8 +217,7 @@ class Victim {
       case 0:
       case 1:
       case 2: {  // all of this node's ranks
-        const TensorDescriptor tensor = bytes_.below(8) == 0 ? change_of_sets(bytes_) : make_tensor(bytes_);
-        for (size_t i = 0; i < locals(); ++i) submit(i, tensor);
+        submit_all();
         return step(core::TurnEnded{});
       }
       case 3: return submit(bytes_.below(static_cast<int>(locals())), make_tensor(bytes_));
@@ -243,6 +242,12 @@ class Victim {
         return step(core::OperationDiverged{Seq{bytes_.number()}, bytes_.take(), peer(), bytes_.below(2)});
       default: return speak();
     }
+  }
+
+  void submit_all() {
+    const TensorDescriptor tensor =
+        bytes_.below(8) == 0 ? change_of_sets(bytes_) : make_tensor(bytes_);
+    for (size_t i = 0; i < locals(); ++i) submit(i, tensor);
   }
 
   NodeIndex peer() {
@@ -303,24 +308,33 @@ class Victim {
     step(core::OperationDone{seq, set});
   }
 
-  // --- The liar
+  // --- The liar. Most of what it says is of the kind that somebody in its place would say: what is
+  // not ends the job at once, and nothing is learned.
   void speak() {
     v1::JobMessage message;
-    const uint8_t manner = bytes_.take();
-    NodeIndex from = (manner & 1) ? peer() : layout_.coordinator();
+    is_wild_ = bytes_.below(32) == 0;
+    NodeIndex from = core_.is_coordinator() || is_wild_ ? peer() : layout_.coordinator();
     if (from == self_) from = peer();
-    message.set_process_set((manner & 6) == 6 ? 1 : 0);
+    const bool has_set = core_.process_sets().size() > 1;
+    message.set_process_set(is_wild_ || (has_set && bytes_.below(3) == 0) ? 1 : 0);
+    if (in_flight_.empty() && bytes_.below(8) != 0) submit_all();
     fill(message);
-    if ((manner & 24) == 24) message.set_to_node(static_cast<int32_t>(bytes_.below(8)) - 2);
     NodeIndex sender = from;
     const std::vector<NodeIndex> neighbours = core_.links().neighbours();
-    if (std::find(neighbours.begin(), neighbours.end(), from) == neighbours.end() || (manner & 96) == 96) {
+    const auto is_neighbour = [&] {
+      return std::find(neighbours.begin(), neighbours.end(), from) != neighbours.end();
+    };
+    if (neighbours.empty()) return;
+    if (!is_neighbour() || is_wild_) {
       sender = neighbours[bytes_.below(static_cast<int>(neighbours.size()))];
       message.set_passed_on_by(sender.value);
+      if (is_wild_) message.set_to_node(static_cast<int32_t>(bytes_.below(8)) - 2);
     }
     uint64_t& number = numbers_[sender];
-    from_peer(std::move(message), from, (manner & 128) && bytes_.below(8) == 0 ? bytes_.number() : ++number);
-    if (bytes_.flip()) step(core::TurnEnded{});
+    const bool is_counted = !message.has_join() && !message.has_start() && !message.has_fail();
+    const bool is_wrong = is_wild_ && bytes_.below(8) == 0;
+    from_peer(std::move(message), from, is_wrong ? bytes_.number() : is_counted ? ++number : 0);
+    if (bytes_.below(4) != 0) step(core::TurnEnded{});
   }
 
   void from_peer(v1::JobMessage message, NodeIndex from, uint64_t number) {
@@ -338,18 +352,20 @@ class Victim {
 
   uint64_t any_seq(core::Track track) {
     uint64_t next = ordered_[core::index_of(track)] + 1;
-    if (bytes_.below(16) == 0) next = core::first_of(track).value + bytes_.number();
+    if (is_wild_) next = core::first_of(track).value + bytes_.number();
     ordered_[core::index_of(track)] = next;
     return next;
   }
 
   std::string any_name() {
-    switch (bytes_.below(16)) {
-      case 0: return core::kProcessSetsName;
-      case 1: return core::kJoinName;
-      case 2: return core::kPlanName;
-      default: return std::string(1, static_cast<char>('a' + bytes_.below(12)));
-    }
+    const uint8_t which = bytes_.take();
+    if (which >= 240) return core::kProcessSetsName;
+    if (which >= 232) return core::kJoinName;
+    if (which >= 224) return core::kPlanName;
+    if (which < 16 || in_flight_.empty()) return std::string(1, static_cast<char>('a' + which % 12));
+    auto it = in_flight_.begin();
+    std::advance(it, which % std::min<size_t>(in_flight_.size(), 16));
+    return it->second.descriptor->name;
   }
   // As this node has submitted it; else as somebody might.
   DescriptorPtr known(const std::string& name) {
@@ -358,27 +374,34 @@ class Victim {
     }
     return nullptr;
   }
+  TensorDescriptor any_tensor() {
+    const DescriptorPtr tensor = bytes_.below(4) != 0 ? known(any_name()) : nullptr;
+    return tensor ? *tensor : make_tensor(bytes_);
+  }
 
   void fill(v1::Decree& decree) {
     for (int i = 1 + bytes_.below(3); i > 0; --i) {
       v1::Decree::Operation& operation = *decree.add_operations();
-      const bool is_lockable = bytes_.below(4) != 0;
-      operation.set_seq(any_seq(is_lockable ? core::Track::kLockable : core::Track::kDecreed));
+      std::string first = any_name();
+      const DescriptorPtr one = known(first);
+      core::Track track = one ? core::track_of(*one) : core::Track::kLockable;
+      if (is_wild_) track = core::Track::kDecreed;
+      operation.set_seq(any_seq(track));
       operation.set_generation(generation_);
-      const uint8_t form = bytes_.below(8);
+      const uint8_t form = bytes_.below(16);
       std::vector<DescriptorPtr> batch;
-      for (int k = form == 7 ? 0 : 1 + bytes_.below(3); k > 0; --k) {
-        if (form == 0) {
+      for (int k = form == 7 && is_wild_ ? 0 : form > 8 ? 1 : 1 + bytes_.below(3); k > 0; --k) {
+        if (form == 0 && bytes_.below(4) == 0) {
           operation.add_cached(static_cast<uint32_t>(bytes_.number()));
           continue;
         }
         if (form == 1) {
-          const TensorDescriptor tensor = make_tensor(bytes_);
+          const TensorDescriptor tensor = any_tensor();
           put(tensor, *operation.add_batch());
           batch.push_back(std::make_shared<const TensorDescriptor>(tensor));
           continue;
         }
-        const std::string name = any_name();
+        const std::string name = first.empty() ? any_name() : std::exchange(first, {});
         operation.add_tensors(name);
         if (name == core::kJoinName && operation.tensors_size() == 1) operation.set_last_joined(0);
         if (DescriptorPtr tensor = known(name)) batch.push_back(std::move(tensor));
@@ -391,16 +414,15 @@ class Victim {
   }
 
   void fill(v1::Lock& lock) {
-    lock.set_generation(++generation_);
+    lock.set_generation(is_wild_ ? bytes_.take() : ++generation_);
     lock.set_first(ordered_[core::index_of(core::Track::kLockable)] + 1);
-    if (bytes_.below(16) == 0) lock.set_first(bytes_.number());
+    if (is_wild_) lock.set_first(bytes_.number());
     for (int i = 1 + bytes_.below(5); i > 0; --i) {
       v1::Lock::Batch& batch = *lock.add_batches();
       for (int k = 1 + bytes_.below(2); k > 0; --k) {
-        DescriptorPtr tensor = bytes_.flip() ? known(any_name()) : nullptr;
-        put(tensor ? *tensor : make_tensor(bytes_), *batch.add_tensors());
+        put(any_tensor(), *batch.add_tensors());
       }
-      batch.set_after(bytes_.below(8) == 0 ? bytes_.take() : static_cast<uint32_t>(lock.batches_size() - 1));
+      batch.set_after(bytes_.below(16) == 0 ? bytes_.take() : static_cast<uint32_t>(lock.batches_size() - 1));
       batch.set_ends(i == 1 || bytes_.below(4) == 0);
     }
     if (bytes_.below(4) == 0) lock.set_at(bytes_.below(6));
@@ -416,7 +438,7 @@ class Victim {
     ready.set_generation(bytes_.below(8) == 0 ? bytes_.take() : generation_);
     for (int i = bytes_.below(4); i > 0; --i) {
       v1::Ready::Entry& entry = *ready.add_entries();
-      TensorDescriptor tensor = bytes_.below(8) == 0 ? change_of_sets(bytes_) : make_tensor(bytes_);
+      TensorDescriptor tensor = bytes_.below(16) == 0 ? change_of_sets(bytes_) : any_tensor();
       if (bytes_.below(16) == 0) {
         tensor = {};
         tensor.name = bytes_.flip() ? core::kJoinName : core::kPlanName;
@@ -428,14 +450,29 @@ class Victim {
       if (bytes_.below(8) == 0) entry.set_mismatch("they differ");
       if (bytes_.below(8) == 0) entry.set_absent_rank(bytes_.below(6));
     }
-    if (bytes_.below(4) == 0) ready.add_cached(bytes_.number());
+    if (is_wild_) ready.add_cached(bytes_.number());
     ready.set_cache_version(bytes_.number());
     ready.set_round(bytes_.below(3));
-    if (bytes_.below(4) == 0) ready.set_of_node(static_cast<int32_t>(bytes_.below(8)) - 1);
+    if (bytes_.below(is_tree_ ? 4 : 64) == 0) ready.set_of_node(static_cast<int32_t>(bytes_.below(8)) - 1);
+  }
+
+  int likely_body() {
+    static constexpr int kToCoordinator[] = {0, 1, 2, 0, 1, 2, 8, 10, 16, 13, 15, 12};
+    static constexpr int kToMember[] = {3, 4, 5, 3, 4, 5, 16, 14, 15, 6, 7, 9, 11, 9, 11};
+    const bool can_lock = options_.agreement.mode == core::Coordination::kLocked;
+    // Of a lock only when there is one, and the other way round.
+    static constexpr int kUnlocked[] = {3, 4, 5, 3, 4, 5, 16, 6, 7, 6, 7};
+    static constexpr int kLocked[] = {9, 11, 16, 3, 15, 9, 11};
+    if (can_lock && !core_.is_coordinator()) {
+      return core_.is_locked() ? kLocked[bytes_.below(7)] : kUnlocked[bytes_.below(11)];
+    }
+    if (core_.is_coordinator()) return kToCoordinator[bytes_.below(12)];
+    if (is_tree_ && bytes_.below(4) == 0) return 0;  // from below
+    return kToMember[bytes_.below(can_lock ? 15 : 8)];
   }
 
   void fill(v1::JobMessage& message) {
-    switch (bytes_.below(18)) {
+    switch (is_wild_ ? bytes_.below(18) : likely_body()) {
       case 0:
       case 1:
       case 2: return fill(*message.mutable_ready());
@@ -475,14 +512,15 @@ class Victim {
   }
 
   void fill_stall(v1::JobMessage& message) {
-    switch (bytes_.below(4)) {
+    switch ((core_.is_coordinator() ? 0 : 1) + 2 * bytes_.below(2)) {
       case 0:
         for (int i = bytes_.below(3); i > 0; --i) {
           v1::StallReport::Tensor& tensor = *message.mutable_stall_report()->add_tensors();
           tensor.set_name(any_name());
           tensor.set_age_ms(static_cast<int64_t>(bytes_.number()));
         }
-        return message.mutable_stall_report()->mutable_tensors()->Clear();
+        message.mutable_stall_report();
+        return;
       case 1:
         message.mutable_stall_query()->set_round(bytes_.number());
         message.mutable_stall_query()->set_wants_near_misses(bytes_.flip());
@@ -501,8 +539,8 @@ class Victim {
       default: {
         v1::StallNotice::Stall& stall = *message.mutable_stall_notice()->add_stalls();
         stall.set_tensor(any_name());
-        stall.add_submitted(bytes_.below(6));
-        stall.add_missing(bytes_.below(6));
+        stall.add_submitted(bytes_.below(is_wild_ ? 6 : 5));
+        stall.add_missing(bytes_.below(is_wild_ ? 6 : 5));
         message.mutable_stall_notice()->add_ranks()->set_rank(bytes_.below(6));
       }
     }
@@ -592,6 +630,7 @@ class Victim {
   // What the liar has said so far.
   std::map<NodeIndex, uint64_t> numbers_;
   uint32_t generation_ = 0;
+  bool is_wild_ = false;
   std::array<uint64_t, core::kTracks> ordered_{
       core::before_first_of(core::Track::kLockable).value,
       core::before_first_of(core::Track::kDecreed).value};
