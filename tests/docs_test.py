@@ -22,7 +22,7 @@ PROGRAMS = ("ruedad", "ruedarun", "ruedactl", "rueda-bench", "rueda-sim", "rueda
 BENCH_COMMANDS = ("allreduce", "broadcast", "reduce", "allgather", "reduce_scatter", "alltoall", "gather", "scatter",
                   "barrier", "step", "limits", "floor", "models")
 # Written here because other programs have them, whose --help is not ours to check.
-FLAGS_OF_OTHERS = {"--hostfile", "--ntasks", "--kill-on-bad-exit", "--quick", "--preset", "--build", "--install",
+FLAGS_OF_OTHERS = {"--create", "--hostfile", "--ntasks", "--kill-on-bad-exit", "--quick", "--preset", "--build", "--install",
                    "--prefix", "--component", "--cflags", "--libs", "--no-deps", "--signal", "--nproc"}  # torchrun's --nproc_per_node
 # What the daemon gives to itself alone, and does not tell.
 HIDDEN_FLAGS = {"--gpu-worker"}
