@@ -146,9 +146,11 @@ TEST_F(BuildOperationTest, AnAverageOfHalvesBetweenNodesDoesNotOverflow) {
                                                               : static_cast<void*>(&single_output));
       }
       const auto on_a = build_operation(launch_of({{gradient, {Ticket{1}, Ticket{1}, Ticket{1}}}}),
-                                        layout(), NodeIndex{0}, find());
+                                        layout(), NodeIndex{0}, find())
+                            .value();
       const auto on_b = build_operation(launch_of({{gradient, {Ticket{1}, Ticket{1}}}}), layout(),
-                                        NodeIndex{1}, find());
+                                        NodeIndex{1}, find())
+                            .value();
       OperationKernels kernels;
       uint16_t sum = 0;
       auto* const bytes = reinterpret_cast<std::byte*>(&sum);
@@ -167,7 +169,8 @@ TEST_F(BuildOperationTest, OnlyAveragesOfHalvesHaveHeadroom) {
     as.prescale = 3;
     submission(0, 1);
     const auto operation = build_operation(launch_of({{tensor("g", {1}, as), {Ticket{1}, {}, {}}}}),
-                                           layout(), NodeIndex{0}, find());
+                                           layout(), NodeIndex{0}, find())
+                               .value();
     return std::pair(operation->prescale, operation->postscale);
   };
   EXPECT_EQ(scales_of(DType::kFloat16, ReduceOp::kAverage), std::pair(3.0 / 8, 8.0));
