@@ -135,7 +135,7 @@ void Caller::check_absent(Entry& entry) const {
     entry.absent = layout_.node(node).ranks.front();
     break;
   }
-  if (entry.absent.value < 0 || descriptor.kind == CollectiveKind::kBarrier) return;
+  if (entry.absent.value < 0 || takes_zeros(descriptor)) return;
   if (descriptor.memory == MemorySpace::kDeviceNccl) {
     return note_error(entry, Code::kInvalidArgument,
                       "\"" + descriptor.name + "\" cannot be carried out: rank " +
@@ -144,9 +144,6 @@ void Caller::check_absent(Entry& entry) const {
                           "join with --inter-node rueda");
   }
   const bool is_reduced = descriptor.kind == CollectiveKind::kAllreduce;
-  const bool takes_zeros = descriptor.op == ReduceOp::kSum || descriptor.op == ReduceOp::kAverage ||
-                           descriptor.op == ReduceOp::kAdasum;
-  if (is_reduced && takes_zeros) return;
   note_error(entry, Code::kInvalidArgument,
              "\"" + descriptor.name + "\" cannot be carried out (" +
                  (is_reduced ? std::string("allreduce, op ") + to_string(descriptor.op)

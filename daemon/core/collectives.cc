@@ -378,10 +378,16 @@ Status Collectives::find_tensors(const OrderedOperation& operation, Launch& laun
       tensor->launched = true;
       descriptor = tensor->first().descriptor;
     }
+    bool has_absent = false;
     for (size_t rank = 0; rank < locals_.size(); ++rank) {
       const bool has_submitted = tensor && tensor->by_local_rank[rank];
+      has_absent |= !has_submitted;
       launch.tickets.push_back(has_submitted ? std::optional(tensor->by_local_rank[rank]->ticket)
                                              : std::nullopt);
+    }
+    if (has_absent && !takes_zeros(*descriptor)) {
+      return refused("has tensor \"" + name + "\", a " + to_string(descriptor->kind) +
+                     " which needs what a rank that has joined would give");
     }
     if (!operation.locked) batch.push_back(descriptor);
     tensors.push_back({descriptor, descriptor->elements()});

@@ -71,6 +71,15 @@ inline Track track_of(const TensorDescriptor& tensor) {
   return tensor.memory == MemorySpace::kDeviceNccl ? Track::kDecreed : track_of(tensor.kind);
 }
 
+// Whether it can be carried out without what some rank would give, which has joined (L11): zeros
+// change no sum. NCCL needs something of every rank.
+inline bool takes_zeros(const TensorDescriptor& tensor) {
+  if (tensor.kind == CollectiveKind::kBarrier) return true;
+  return tensor.kind == CollectiveKind::kAllreduce && tensor.memory != MemorySpace::kDeviceNccl &&
+         (tensor.op == ReduceOp::kSum || tensor.op == ReduceOp::kAverage ||
+          tensor.op == ReduceOp::kAdasum);
+}
+
 // "[2, 3]".
 std::string shape_to_string(const std::vector<int64_t>& shape);
 

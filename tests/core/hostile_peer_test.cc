@@ -196,6 +196,30 @@ TEST_F(HostilePeerTest, AChangeOfTheJobIsNoOperation) {
   expect_end("which moves no data");
 }
 
+// Its ranks have joined, and have nothing there for NCCL, or for a root that is one of them.
+TEST_F(HostilePeerTest, WhoHasJoinedGivesZerosAndNothingElse) {
+  for (const bool is_broadcast : {false, true}) {
+    start();
+    said_ = 0;
+    submit(join());
+    OrderedOperation operation;
+    operation.seq = kFirstDecreed;
+    operation.tensors = {"a"};
+    operation.descriptors = {tensor("a", 4, [&](TensorDescriptor& t) {
+      if (is_broadcast) {
+        t.kind = CollectiveKind::kBroadcast;
+        t.root = Rank{1};
+      } else {
+        t.op = ReduceOp::kSum;
+        t.memory = MemorySpace::kDeviceNccl;
+      }
+    })};
+    operation.plan_hash = plan_hash(operation.descriptors);
+    say(Decree{{operation}});
+    expect_end("which needs what a rank that has joined would give");
+  }
+}
+
 // The rank had objected: it has an operation in flight in the set.
 TEST_F(HostilePeerTest, AProcessSetInUseIsNotRemoved) {
   start();
