@@ -136,13 +136,14 @@ TEST_F(EngineAttach, ARegistrationOfAJobThatRuns) {
 // Frames and channels know a job by the FNV-1a of its name: these two have the same.
 TEST_F(EngineAttach, ARegistrationWhoseNameCollidesWithThatOfAJobThatRuns) {
   Engine& engine = cluster_.engine(0);
-  ASSERT_TRUE(engine.register_job(cluster_.spec("gUw2H-Ur0MMU73", 0), {}).is_ok());
-  const Status status = engine.register_job(cluster_.spec("kQCEL.ujWLZ5-8", 0), {});
+  const auto first = engine.register_job(cluster_.spec("gUw2H-Ur0MMU73", 0), {});
+  ASSERT_TRUE(first.is_ok());
+  const Status status = engine.register_job(cluster_.spec("kQCEL.ujWLZ5-8", 0), {}).status();
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_EQ(status.message(),
             "the name of job kQCEL.ujWLZ5-8 collides with that of job gUw2H-Ur0MMU73 on node n0: "
             "both have the same hash; choose another");
-  engine.close_job("gUw2H-Ur0MMU73");
+  engine.close_job(first.value());
   EXPECT_TRUE(cluster_.run_until(
       [&] { return engine.register_job(cluster_.spec("kQCEL.ujWLZ5-8", 0), {}).is_ok(); }));
 }
