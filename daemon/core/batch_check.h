@@ -1,6 +1,7 @@
-// Whether tensors can be one operation. Whoever makes a batch sees to it; whoever is told of one, by a
-// coordinator, a plan, or a file, asks here before it acts on it: a batch of unlike tensors would be
-// carried out with the dtype, the kind and the memory of its first one, past the end of the others.
+// Whether tensors can be one operation. Whoever makes a batch sees to it; whoever is told of one,
+// by a coordinator, a plan, or a file, asks here before it acts on it: a batch of unlike tensors
+// would be carried out with the dtype, the kind and the memory of its first one, past the end of
+// the others.
 #pragma once
 
 #include <cstdint>

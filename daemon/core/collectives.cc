@@ -392,8 +392,8 @@ Status Collectives::find_tensors(const OrderedOperation& operation, Launch& laun
     if (!operation.locked) batch.push_back(descriptor);
     tensors.push_back({descriptor, descriptor->elements()});
   }
-  // Of a plan's batches this was asked when the plan came, and of what became ready since whether it
-  // is what the plan has.
+  // Of a plan's batches this was asked when the plan came, and of what became ready since whether
+  // it is what the plan has.
   if (!operation.locked) {
     const std::string flaw = find_flaw_of_batch(batch, track_of(operation.seq), id_, layout_);
     if (!flaw.empty()) return refused("has " + flaw);

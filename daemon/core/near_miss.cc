@@ -20,8 +20,7 @@ bool is_behind_prefix(std::string_view longer, std::string_view shorter) {
 // Row by row of the table of distances between prefixes, and of each row only what is no further
 // from the diagonal than `limit` (Ukkonen 1985): the rest is more than that anyway. More than
 // `limit` is `limit` + 1.
-size_t edit_distance(std::string_view one, std::string_view other, size_t limit,
-                     int64_t& budget) {
+size_t edit_distance(std::string_view one, std::string_view other, size_t limit, int64_t& budget) {
   const size_t far = limit + 1;
   std::vector<size_t> before_last(other.size() + 1, far);
   std::vector<size_t> last(other.size() + 1, far);

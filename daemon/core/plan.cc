@@ -69,8 +69,8 @@ std::string find_flaw_of_batches(const Plan& plan) {
          std::to_string(end) + " end one; the limit is " + std::to_string(kMostBranchesOfAPlan);
 }
 
-// Along every way through a round a tensor comes once. One walk over the tree, which takes the names
-// of a batch out again on its way back.
+// Along every way through a round a tensor comes once. One walk over the tree, which takes the
+// names of a batch out again on its way back.
 std::string find_repetition(const Plan& plan, const Children& children) {
   struct Step {
     uint32_t batch;
@@ -183,8 +183,7 @@ std::string find_flaw(const Plan& plan) {
 std::string find_flaw(const Plan& plan, uint32_t process_set, const Layout& layout) {
   if (std::string flaw = find_flaw(plan); !flaw.empty()) return flaw;
   for (const PlanBatch& batch : plan.batches) {
-    std::string flaw =
-        find_flaw_of_batch(batch.tensors, Track::kLockable, process_set, layout);
+    std::string flaw = find_flaw_of_batch(batch.tensors, Track::kLockable, process_set, layout);
     if (!flaw.empty()) return "a plan with " + flaw;
   }
   return {};

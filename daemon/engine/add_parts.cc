@@ -122,8 +122,7 @@ class Adder {
     const size_t there = reaches_[local].*side;
     if (wanted <= there) return true;
     flaw_ = "goes to byte " + std::to_string(wanted) + " of what rank " +
-            std::to_string(locals_[local].value) + " has given, which are " +
-            std::to_string(there);
+            std::to_string(locals_[local].value) + " has given, which are " + std::to_string(there);
     return false;
   }
 

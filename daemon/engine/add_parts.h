@@ -19,8 +19,8 @@ struct Reach {
 
 // Adds the tensor's parts to the operation, whose kind and root node are set, in the order in which
 // they travel, and its rounds. `layout` is the process set's, `self` this node in it; `buffers` are
-// those of its ranks, all of them, and `reaches` how far each goes. What is wrong if some part would
-// go further; empty: nothing.
+// those of its ranks, all of them, and `reaches` how far each goes. What is wrong if some part
+// would go further; empty: nothing.
 std::string add_parts(const core::TensorDescriptor& tensor, const core::Layout& layout,
                       NodeIndex self, const std::vector<RankBuffers>& buffers,
                       const std::vector<Reach>& reaches, Operation& operation);

@@ -78,8 +78,8 @@ Status add_tensors(const core::Launch& launch, const core::Layout& layout, NodeI
       const LocalRank rank{static_cast<int32_t>(i)};
       const SubmittedBuffers& buffers = find(rank, **ticket);
       ranks.push_back({buffers.input, buffers.output});
-      reaches.push_back({buffers.input ? buffers.input_bytes : 0,
-                         buffers.output ? buffers.output_bytes : 0});
+      reaches.push_back(
+          {buffers.input ? buffers.input_bytes : 0, buffers.output ? buffers.output_bytes : 0});
       operation.urgency = std::max(operation.urgency, buffers.urgency);
       hold(buffers.input_arena, operation);
       hold(buffers.output_arena, operation);
@@ -102,8 +102,8 @@ Status add_tensors(const core::Launch& launch, const core::Layout& layout, NodeI
   return Status::ok();
 }
 
-// The whole batch is carried out as its first tensor is. Of a plan's batches this was asked when the
-// plan came.
+// The whole batch is carried out as its first tensor is. Of a plan's batches this was asked when
+// the plan came.
 std::string find_flaw_of_all(const core::Launch& launch, const core::Layout& layout) {
   const core::TensorDescriptor& first = *launch.tensors->front().descriptor;
   for (const core::LaunchTensor& tensor : *launch.tensors) {

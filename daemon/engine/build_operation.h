@@ -27,7 +27,8 @@ using FindSubmission = std::function<const SubmittedBuffers&(LocalRank, Ticket)>
 // process set's, `self` this node in it. The error says that the operation would go past the end of
 // what a rank has submitted, or has no place for something: no batch that ranks agreed on does, and
 // the core looks at those that were decreed; this is the last look before memory is touched.
-Result<std::unique_ptr<Operation>> build_operation(const core::Launch& launch, const core::Layout& layout,
-                                           NodeIndex self, const FindSubmission& find);
+Result<std::unique_ptr<Operation>> build_operation(const core::Launch& launch,
+                                                   const core::Layout& layout, NodeIndex self,
+                                                   const FindSubmission& find);
 
 }  // namespace rueda::engine

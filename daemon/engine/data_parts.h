@@ -28,7 +28,7 @@ class DataParts {
   NodeIndex place(size_t part) const { return ring_layout_.ring_index(selves_[part]); }
   // `find` is asked for the node's ranks in the process set. Errors are build_operation()'s.
   Result<std::unique_ptr<Operation>> build(const core::Launch& launch, size_t part,
-                                   const FindSubmission& find) const;
+                                           const FindSubmission& find) const;
 
  private:
   core::Layout ring_layout_;       // each of its nodes is a member of the ring

@@ -418,9 +418,9 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   };
   std::map<OperationKey, UnderWay> operations_;
   std::map<uint32_t, DataParts> parts_;  // of the epoch, by process set
-  std::vector<EndedHere> ended_here_;  // and not told yet
-  std::unique_ptr<DeviceJob> device_;  // null: nobody has shared device memory
-  std::unique_ptr<NcclSets> nccl_;     // null: nor is there anything for NCCL
+  std::vector<EndedHere> ended_here_;    // and not told yet
+  std::unique_ptr<DeviceJob> device_;    // null: nobody has shared device memory
+  std::unique_ptr<NcclSets> nccl_;       // null: nor is there anything for NCCL
   struct Across {
     TicksMs since = 0;
     core::LaunchTensors tensors;

@@ -102,7 +102,8 @@ void JobRunner::on_round_out(const std::shared_ptr<StagedBatch>& staged) {
   }
 }
 
-Result<std::unique_ptr<Operation>> JobRunner::build_staged(const std::shared_ptr<StagedBatch>& batch) {
+Result<std::unique_ptr<Operation>> JobRunner::build_staged(
+    const std::shared_ptr<StagedBatch>& batch) {
   const StagedBatch& staged = *batch;
   core::Launch own = staged.launch;
   own.tickets.clear();
@@ -123,8 +124,7 @@ Result<std::unique_ptr<Operation>> JobRunner::build_staged(const std::shared_ptr
     if (!is_broadcast || !has_root) row.output = at;
     const LocalRank rank = set.locals()[static_cast<size_t>(some - tickets.begin())];
     row.urgency = held(rank, **some).buffers.urgency;
-    row.input_bytes = row.output_bytes =
-        static_cast<size_t>((*own.tensors)[i].descriptor->bytes());
+    row.input_bytes = row.output_bytes = static_cast<size_t>((*own.tensors)[i].descriptor->bytes());
     at += row.input_bytes;
   }
   size_t next = 0;  // they are asked for in turn

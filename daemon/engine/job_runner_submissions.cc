@@ -65,12 +65,9 @@ void JobRunner::hold(LocalRank rank, const session::Submission& submission) {
   RUEDA_CHECK(!item.is_in_flight);
   if (submission.content == 0 || item.content != submission.content) {
     item.content = submission.content;
-    item.buffers = {submission.input.data,
-                    submission.output.data,
-                    submission.input.arena.get(),
-                    submission.output.arena.get(),
-                    {submission.priority, 0},
-                    submission.input.bytes,
+    item.buffers = {submission.input.data,        submission.output.data,
+                    submission.input.arena.get(), submission.output.arena.get(),
+                    {submission.priority, 0},     submission.input.bytes,
                     submission.output.bytes};
     item.bytes = std::max(submission.input.bytes, submission.output.bytes);
     item.process_set = submission.descriptor->process_set;

@@ -70,14 +70,16 @@ TEST_F(HostilePeerTest, UnlikeTensorsAreNoBatch) {
       tensor("a", 8192, [](TensorDescriptor& t) { t.dtype = DType::kInt64; });
   const std::vector<DescriptorPtr> others = {
       tensor("b", 8192, [](TensorDescriptor& t) { t.dtype = DType::kUInt8; }),
-      tensor("b", 8192, [](TensorDescriptor& t) {
-        t.dtype = DType::kInt64;
-        t.op = ReduceOp::kMax;
-      }),
-      tensor("b", 8192, [](TensorDescriptor& t) {
-        t.dtype = DType::kInt64;
-        t.memory = MemorySpace::kDevice;
-      }),
+      tensor("b", 8192,
+             [](TensorDescriptor& t) {
+               t.dtype = DType::kInt64;
+               t.op = ReduceOp::kMax;
+             }),
+      tensor("b", 8192,
+             [](TensorDescriptor& t) {
+               t.dtype = DType::kInt64;
+               t.memory = MemorySpace::kDevice;
+             }),
       kinds(CollectiveKind::kAllgather), kinds(CollectiveKind::kReduceScatter)};
   for (const DescriptorPtr& other : others) {
     for (const bool is_swapped : {false, true}) {
@@ -278,9 +280,9 @@ TEST_F(HostileMemberTest, AGroupOfBothTracksIsCountedByTrack) {
         const uint64_t number = before_first_of(track).value + seq;
         for (int node = 0; node < 2; ++node) {
           const auto& launches = cluster_->node(node).launches;
-          const bool is_launched = std::any_of(launches.begin(), launches.end(), [&](const Launch& l) {
-            return l.seq.value == number;
-          });
+          const bool is_launched =
+              std::any_of(launches.begin(), launches.end(),
+                          [&](const Launch& l) { return l.seq.value == number; });
           if (is_launched && done_.insert({node, number}).second) {
             cluster_->step(node, OperationDone{Seq{number}});
           }

@@ -76,15 +76,19 @@ TEST(NearMiss, IsWhatTheWholeTableSays) {
     std::string other = one;
     for (size_t errors = any(5); errors > 0 && !other.empty(); --errors) {
       const size_t at = any(other.size() - 1);
-      if (any(2) == 0) other.erase(at, 1);
-      else if (any(1) == 0) other.insert(at, 1, static_cast<char>('a' + any(2)));
-      else if (at > 0) std::swap(other[at], other[at - 1]);
+      if (any(2) == 0)
+        other.erase(at, 1);
+      else if (any(1) == 0)
+        other.insert(at, 1, static_cast<char>('a' + any(2)));
+      else if (at > 0)
+        std::swap(other[at], other[at - 1]);
     }
     const size_t limit = std::min<size_t>(std::min(one.size(), other.size()) / 3, 3);
     const size_t expected = plain_distance(one, other);
     const bool is_near = expected > 0 && expected <= limit;
     near += is_near ? 1 : 0;
-    ASSERT_EQ(distance(one, other), is_near ? std::optional(static_cast<int>(expected)) : std::nullopt)
+    ASSERT_EQ(distance(one, other),
+              is_near ? std::optional(static_cast<int>(expected)) : std::nullopt)
         << one << ' ' << other;
   }
   EXPECT_GT(near, 1'000u);

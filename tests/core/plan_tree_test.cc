@@ -138,7 +138,8 @@ TEST(Plan, SoManyMayBeginARoundAndSoManyEndOne) {
 TEST(Plan, AChainWithManyLeavesIsWalkedOnce) {
   constexpr int kChain = 30'000;
   Plan plan;
-  for (int i = 0; i < kChain; ++i) plan.batches.push_back({{tensor(std::to_string(i))}, i - 1, false});
+  for (int i = 0; i < kChain; ++i)
+    plan.batches.push_back({{tensor(std::to_string(i))}, i - 1, false});
   for (size_t leaf = 0; leaf < kMostBranchesOfAPlan; ++leaf) {
     plan.batches.push_back({{tensor("leaf" + std::to_string(leaf))}, kChain - 1, true});
   }

@@ -46,7 +46,8 @@ core::Launch launch_of(const std::vector<Item>& items) {
 
 class BuildOperationTest : public ::testing::Test {
  protected:
-  // Buffers are told apart by their addresses, which nobody reads: so they may be said to be longer.
+  // Buffers are told apart by their addresses, which nobody reads: so they may be said to be
+  // longer.
   SubmittedBuffers& submission(int local_rank, uint64_t ticket) {
     SubmittedBuffers& made = submissions_[{local_rank, ticket}];
     made.input = &memory_[static_cast<size_t>(local_rank) * 100 + ticket * 2];
@@ -352,9 +353,10 @@ TEST_F(BuildOperationBoundsTest, TheFirstTensorsDtypeIsNotTheOthers) {
   EXPECT_EQ(refusal({wide, narrow}, 80, 80),
             "operation 7 cannot be carried out here: it has tensors \"a\" and \"b\", which are not "
             "alike");
-  EXPECT_EQ(refusal({wide, narrow}, 80, 80, true),
-            "operation 7 cannot be carried out here: tensor \"b\" has 640 bytes, and a rank has given "
-            "an input of 80 and an output of 80");
+  EXPECT_EQ(
+      refusal({wide, narrow}, 80, 80, true),
+      "operation 7 cannot be carried out here: tensor \"b\" has 640 bytes, and a rank has given "
+      "an input of 80 and an output of 80");
 }
 
 TEST_F(BuildOperationBoundsTest, ARootGivesAndGets) {
@@ -373,8 +375,8 @@ TEST_F(BuildOperationBoundsTest, ARootGivesAndGets) {
 
 TEST_F(BuildOperationBoundsTest, APartGoesNoFurtherThanItsBuffer) {
   const core::Layout two = core::Layout::make({{"a", {}, {Rank{0}}}, {"b", {}, {Rank{1}}}}).value();
-  for (const CollectiveKind kind : {CollectiveKind::kAllgather, CollectiveKind::kReduceScatter,
-                                    CollectiveKind::kAlltoall}) {
+  for (const CollectiveKind kind :
+       {CollectiveKind::kAllgather, CollectiveKind::kReduceScatter, CollectiveKind::kAlltoall}) {
     const auto parted = tensor("x", {8}, *of_kind(kind));
     const Extent extent = extent_of(parted->parted(), 0, 2, false);
     for (const int64_t missing : {0, 1}) {
@@ -410,7 +412,8 @@ class NeighboursTest : public BuildOperationTest {
         {tensor(std::to_string(ticket), std::move(shape)), {Ticket{ticket}, Ticket{ticket}}});
   }
   std::vector<int64_t> elements() {
-    const auto operation = build_operation(launch_of(items_), layout(), NodeIndex{0}, find()).value();
+    const auto operation =
+        build_operation(launch_of(items_), layout(), NodeIndex{0}, find()).value();
     std::vector<int64_t> found;
     for (const OperationTensor& item : operation->tensors) found.push_back(item.elements);
     return found;

@@ -72,7 +72,8 @@ TEST_F(DataPartsTest, ByDeviceEachRankHasOne) {
               ElementsAre(NodeIndex{0}, NodeIndex{0}, NodeIndex{0}, NodeIndex{1}, NodeIndex{1}));
   for (const int part : {0, 2}) {
     EXPECT_EQ(parts.place(static_cast<size_t>(part)), NodeIndex{part});
-    const auto operation = parts.build(launch_of_node_a(), static_cast<size_t>(part), find()).value();
+    const auto operation =
+        parts.build(launch_of_node_a(), static_cast<size_t>(part), find()).value();
     EXPECT_EQ(operation->seq, Seq{7});
     EXPECT_EQ(operation->divisor, 5);
     ASSERT_EQ(operation->tensors.size(), 2u);

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-
 #include "daemon/base/check.h"
 #include "daemon/base/shared_mapping.h"
 

@@ -320,8 +320,8 @@ std::unique_ptr<Operation> Work::operation(NodeIndex node) const {
       for (int i = 0; i < ranks_per_node_[static_cast<size_t>(node.value)]; ++i) {
         const Extent own = extent(first_rank + i, t);
         const size_t element = element_bytes(spec_.dtype);
-        reaches.push_back({static_cast<size_t>(own.input) * element,
-                           static_cast<size_t>(own.output) * element});
+        reaches.push_back(
+            {static_cast<size_t>(own.input) * element, static_cast<size_t>(own.output) * element});
       }
       RUEDA_CHECK(add_parts(tensor, layout(), node, buffers, reaches, *operation).empty());
       continue;

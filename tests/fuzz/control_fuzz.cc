@@ -1,5 +1,5 @@
-// What a hostile member or coordinator of a job can do to a daemon: it holds the job's token, so its
-// messages are believed to be its own. They go the way of real ones, from protobuf through
+// What a hostile member or coordinator of a job can do to a daemon: it holds the job's token, so
+// its messages are believed to be its own. They go the way of real ones, from protobuf through
 // service::from_proto() into a JobCore whose ranks are honest; what the core launches is built as
 // the engine builds it, over buffers of exactly the submitted sizes, and every byte of it is read
 // and written. Nothing may go past a buffer, abort, or be told twice.
@@ -23,113 +23,13 @@
 #include "daemon/core/job.h"
 #include "daemon/engine/build_operation.h"
 #include "daemon/service/convert.h"
+#include "tests/fuzz/program.h"
 
 namespace rueda {
 namespace {
 
-using core::DescriptorPtr;
-using core::TensorDescriptor;
-
 // Larger ones are not built: nobody has such memory here.
 constexpr int64_t kMostBytes = 1 << 16;
-
-class Bytes {
- public:
-  explicit Bytes(std::span<const uint8_t> rest) : rest_(rest) {}
-  bool empty() const { return rest_.empty(); }
-  uint8_t take() {
-    if (rest_.empty()) return 0;
-    const uint8_t byte = rest_.front();
-    rest_ = rest_.subspan(1);
-    return byte;
-  }
-  uint8_t below(int bound) { return static_cast<uint8_t>(take() % bound); }
-  bool flip() { return (take() & 1) != 0; }
-  // Mostly a small number, at times a huge one.
-  uint64_t number() {
-    const uint8_t byte = take();
-    if (byte < 240) return byte % 16;
-    return uint64_t{0x7fff'ffff'ffff'fff0} + byte * uint64_t{0x0101'0101};
-  }
-
- private:
-  std::span<const uint8_t> rest_;
-};
-
-// What a program may submit, and a liar may speak of.
-TensorDescriptor make_tensor(Bytes& bytes) {
-  TensorDescriptor tensor;
-  const uint8_t which = bytes.below(12);
-  tensor.name = std::string(1, static_cast<char>('a' + which));
-  tensor.op = ReduceOp::kSum;
-  tensor.shape = {static_cast<int64_t>(1 + which)};
-  if (bytes.flip()) return tensor;  // as everybody has it
-  static constexpr CollectiveKind kKinds[] = {
-      CollectiveKind::kAllreduce,     CollectiveKind::kAllreduce, CollectiveKind::kBroadcast,
-      CollectiveKind::kBarrier,       CollectiveKind::kAllgather, CollectiveKind::kReduce,
-      CollectiveKind::kReduceScatter, CollectiveKind::kAlltoall,  CollectiveKind::kGather,
-      CollectiveKind::kScatter};
-  static constexpr DType kTypes[] = {DType::kFloat32, DType::kUInt8, DType::kInt64, DType::kFloat16};
-  tensor.kind = kKinds[bytes.below(10)];
-  tensor.dtype = kTypes[bytes.below(4)];
-  const uint8_t more = bytes.take();
-  if (more & 1) tensor.op = ReduceOp::kAverage;
-  if ((more & 2) && can_be_adasum(tensor.kind, tensor.dtype)) tensor.op = ReduceOp::kAdasum;
-  if (more & 4) tensor.shape = {static_cast<int64_t>(bytes.below(200))};
-  if (has_root(tensor.kind)) tensor.root = Rank{bytes.below(6)};
-  if (more & 8) tensor.process_set = 1;
-  if (more & 16) {
-    tensor.group = "g";
-    tensor.group_size = 1 + bytes.below(3);
-  }
-  if ((more & 32) && can_be_rounded(tensor.kind, tensor.dtype)) tensor.wire_dtype = WireDType::kFloat16;
-  if (tensor.kind == CollectiveKind::kBarrier) tensor.shape = {0};
-  return tensor;
-}
-
-TensorDescriptor change_of_sets(Bytes& bytes) {
-  TensorDescriptor tensor;
-  tensor.name = core::kProcessSetsName;
-  if (bytes.flip()) {
-    tensor.kind = CollectiveKind::kAddProcessSet;
-    tensor.shape = {0, 1 + bytes.below(4)};
-  } else {
-    tensor.kind = CollectiveKind::kRemoveProcessSet;
-    tensor.shape = {};
-    tensor.process_set = 1;
-  }
-  return tensor;
-}
-
-void put(const TensorDescriptor& from, v1::TensorDescriptor& to) {
-  to.set_name(from.name);
-  to.set_kind(static_cast<uint32_t>(from.kind));
-  to.set_dtype(static_cast<uint32_t>(from.dtype));
-  to.set_op(static_cast<uint32_t>(from.op));
-  for (const int64_t dim : from.shape) to.add_shape(dim);
-  for (const int64_t count : from.counts) to.add_counts(count);
-  to.set_root(from.root.value);
-  to.set_process_set(from.process_set);
-  to.set_prescale(from.prescale);
-  to.set_postscale(from.postscale);
-  to.set_wire_dtype(static_cast<uint32_t>(from.wire_dtype));
-  to.set_memory(static_cast<uint32_t>(from.memory));
-  to.set_group(from.group);
-  to.set_group_size(from.group_size);
-}
-
-core::Layout make_layout(bool is_tree) {
-  const std::vector<std::vector<int>> shapes =
-      is_tree ? std::vector<std::vector<int>>{{0}, {1}, {2}, {3}, {4}}
-              : std::vector<std::vector<int>>{{0, 1}, {2, 3}, {4}};
-  std::vector<core::LayoutNode> nodes;
-  for (size_t i = 0; i < shapes.size(); ++i) {
-    core::LayoutNode node{"n" + std::to_string(i), "127.0.0.1:1", {}};
-    for (const int rank : shapes[i]) node.ranks.push_back(Rank{rank});
-    nodes.push_back(std::move(node));
-  }
-  return core::Layout::make(std::move(nodes)).value();
-}
 
 class Victim {
  public:
@@ -228,18 +128,18 @@ class Victim {
         return submit(bytes_.below(static_cast<int>(locals())), join);
       }
       case 5: return complete_one();
-      case 6:
-        now_ += 100 * bytes_.take();
-        return step(core::TimePassed{});
+      case 6: now_ += 100 * bytes_.take(); return step(core::TimePassed{});
       case 7: {
         const LocalRank rank{bytes_.below(static_cast<int>(locals()))};
-        return step(core::RankWaits{rank, Ticket{next_ticket_ - std::min<uint64_t>(next_ticket_, bytes_.below(8))}});
+        return step(core::RankWaits{
+            rank, Ticket{next_ticket_ - std::min<uint64_t>(next_ticket_, bytes_.below(8))}});
       }
       case 8:
         if (bytes_.below(8) != 0) return;
         return step(core::RankDetached{LocalRank{bytes_.below(static_cast<int>(locals()))}});
       case 9:
-        return step(core::OperationDiverged{Seq{bytes_.number()}, bytes_.take(), peer(), bytes_.below(2)});
+        return step(
+            core::OperationDiverged{Seq{bytes_.number()}, bytes_.take(), peer(), bytes_.below(2)});
       default: return speak();
     }
   }
@@ -362,7 +262,8 @@ class Victim {
     if (which >= 240) return core::kProcessSetsName;
     if (which >= 232) return core::kJoinName;
     if (which >= 224) return core::kPlanName;
-    if (which < 16 || in_flight_.empty()) return std::string(1, static_cast<char>('a' + which % 12));
+    if (which < 16 || in_flight_.empty())
+      return std::string(1, static_cast<char>('a' + which % 12));
     auto it = in_flight_.begin();
     std::advance(it, which % std::min<size_t>(in_flight_.size(), 16));
     return it->second.descriptor->name;
@@ -422,7 +323,8 @@ class Victim {
       for (int k = 1 + bytes_.below(2); k > 0; --k) {
         put(any_tensor(), *batch.add_tensors());
       }
-      batch.set_after(bytes_.below(16) == 0 ? bytes_.take() : static_cast<uint32_t>(lock.batches_size() - 1));
+      batch.set_after(bytes_.below(16) == 0 ? bytes_.take()
+                                            : static_cast<uint32_t>(lock.batches_size() - 1));
       batch.set_ends(i == 1 || bytes_.below(4) == 0);
     }
     if (bytes_.below(4) == 0) lock.set_at(bytes_.below(6));
@@ -446,14 +348,16 @@ class Victim {
       }
       if (bytes_.below(16) == 0) tensor.memory = MemorySpace::kDeviceNccl;
       put(tensor, *entry.mutable_tensor());
-      entry.set_rank(bytes_.below(8) == 0 ? static_cast<int32_t>(bytes_.number()) : bytes_.below(5));
+      entry.set_rank(bytes_.below(8) == 0 ? static_cast<int32_t>(bytes_.number())
+                                          : bytes_.below(5));
       if (bytes_.below(8) == 0) entry.set_mismatch("they differ");
       if (bytes_.below(8) == 0) entry.set_absent_rank(bytes_.below(6));
     }
     if (is_wild_) ready.add_cached(bytes_.number());
     ready.set_cache_version(bytes_.number());
     ready.set_round(bytes_.below(3));
-    if (bytes_.below(is_tree_ ? 4 : 64) == 0) ready.set_of_node(static_cast<int32_t>(bytes_.below(8)) - 1);
+    if (bytes_.below(is_tree_ ? 4 : 64) == 0)
+      ready.set_of_node(static_cast<int32_t>(bytes_.below(8)) - 1);
   }
 
   int likely_body() {
@@ -488,11 +392,12 @@ class Victim {
       case 10: return fill(*message.mutable_frozen());
       case 11:
         message.mutable_resume()->set_generation(++generation_);
-        message.mutable_resume()->set_first(
-            bytes_.flip() ? ordered_[0] + bytes_.below(4) : bytes_.number());
+        message.mutable_resume()->set_first(bytes_.flip() ? ordered_[0] + bytes_.below(4)
+                                                          : bytes_.number());
         return message.mutable_resume()->set_abandons_plan(bytes_.flip());
       case 12:
-        for (int i = bytes_.below(3); i >= 0; --i) message.mutable_ended()->add_operations(bytes_.number());
+        for (int i = bytes_.below(3); i >= 0; --i)
+          message.mutable_ended()->add_operations(bytes_.number());
         return;
       case 13:
         message.mutable_leave()->set_rank(static_cast<int32_t>(bytes_.number()));
@@ -607,10 +512,12 @@ class Victim {
       uint8_t sum = 0;
       for (const engine::RankBuffers& rank : tensor.ranks) {
         RUEDA_CHECK(bytes <= kMostBytes || (!rank.input && !rank.output));
-        for (int64_t i = 0; rank.input && i < bytes; ++i) sum ^= static_cast<uint8_t>(rank.input[i]);
+        for (int64_t i = 0; rank.input && i < bytes; ++i)
+          sum ^= static_cast<uint8_t>(rank.input[i]);
       }
       for (const engine::RankBuffers& rank : tensor.ranks) {
-        for (int64_t i = 0; rank.output && i < bytes; ++i) rank.output[i] = static_cast<std::byte>(sum);
+        for (int64_t i = 0; rank.output && i < bytes; ++i)
+          rank.output[i] = static_cast<std::byte>(sum);
       }
     }
   }
@@ -631,9 +538,8 @@ class Victim {
   std::map<NodeIndex, uint64_t> numbers_;
   uint32_t generation_ = 0;
   bool is_wild_ = false;
-  std::array<uint64_t, core::kTracks> ordered_{
-      core::before_first_of(core::Track::kLockable).value,
-      core::before_first_of(core::Track::kDecreed).value};
+  std::array<uint64_t, core::kTracks> ordered_{core::before_first_of(core::Track::kLockable).value,
+                                               core::before_first_of(core::Track::kDecreed).value};
 };
 
 }  // namespace

@@ -495,10 +495,10 @@ TEST_F(ConvertJob, ARecordedPlanOfUnlikeTensorsIsRefused) {
   b.name = "b";
   b.dtype = DType::kUInt8;
   core::Plan plan;
-  plan.batches.push_back({{std::make_shared<core::TensorDescriptor>(a),
-                           std::make_shared<core::TensorDescriptor>(b)},
-                          core::kPlanStart,
-                          true});
+  plan.batches.push_back(
+      {{std::make_shared<core::TensorDescriptor>(a), std::make_shared<core::TensorDescriptor>(b)},
+       core::kPlanStart,
+       true});
   *spec_.mutable_replayed() = to_proto(plan).recorded_plan();
   EXPECT_THAT(refusal(), ::testing::HasSubstr("in one batch, which differ"));
 }

@@ -16,8 +16,7 @@ from .._errors import MISMATCH, RuedaError
 from .._library import Tensor, byref
 from .._operations import ReduceOp
 from ..torch._reductions import options_of
-from ..torch._tensors import (as_moved, c_tensor, check_tensor, code_of, contiguous, dims_of, result_of,
-                              submit_sized)
+from ..torch._tensors import as_moved, c_tensor, check_tensor, code_of, contiguous, dims_of, result_of, submit_sized
 from ..torch import _device as _memory
 from ._barrier import pass_monitored
 from ._device import DeviceOperation, ThroughHost, through_host
