@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "client/src/errors.h"
 
@@ -46,6 +50,37 @@ Status connect_failed(const std::string& path, int error) {
   }
 }
 
+// The owner of the folder that the socket is in, if nobody else may put another there.
+std::optional<uid_t> owner_of_folder(const std::string& path) {
+  if (path[0] == '@') return std::nullopt;
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  struct stat info {};
+  const bool is_safe = ::stat(folder.c_str(), &info) == 0 &&
+                       ((info.st_mode & (S_IWGRP | S_IWOTH)) == 0 || (info.st_mode & S_ISVTX) != 0);
+  return is_safe ? std::optional(info.st_uid) : std::nullopt;
+}
+
+// The job's token, and all gradients, go to whoever serves.
+Status check_server(int socket, const std::string& path) {
+  ucred server{};
+  socklen_t bytes = sizeof(server);
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &server, &bytes) != 0) {
+    return {Code::kUnavailable, errno_text("cannot tell who serves \"" + path + '"', errno)};
+  }
+  const char* const wanted = std::getenv("RUEDA_DAEMON_UID");
+  const bool is_wanted = wanted != nullptr && std::to_string(server.uid) == wanted;
+  if (server.uid == 0 || server.uid == ::geteuid() || is_wanted ||
+      owner_of_folder(path) == server.uid) {
+    return Status::ok();
+  }
+  return {Code::kPermission,
+          "the daemon at \"" + path + "\" runs as user " + std::to_string(server.uid) +
+              ", who is neither root, nor this user, nor the owner of its folder; if that is "
+              "right, set RUEDA_DAEMON_UID=" +
+              std::to_string(server.uid)};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Connection>> Connection::connect(const std::string& path,
@@ -76,6 +111,7 @@ Result<std::unique_ptr<Connection>> Connection::connect(const std::string& path,
     rc = ::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), address_bytes);
   } while (rc != 0 && errno == EINTR);
   if (rc != 0) return connect_failed(path, errno);
+  if (Status status = check_server(socket.get(), path); !status.is_ok()) return status;
   return std::unique_ptr<Connection>(new Connection(std::move(socket)));
 }
 
