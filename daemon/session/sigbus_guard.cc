@@ -18,13 +18,35 @@
 namespace rueda::session {
 namespace {
 
-// The handler may use nothing but these. It sees a range once `begin` is not 0, which is written
-// after `bytes`.
+// The handler may use nothing but these. `begin` is 0 where there is no range.
 struct Slot {
+  // Odd while the slot changes. The range that a thread faults in is guarded meanwhile, so that a
+  // slot that changes is not the one that is looked for, and nobody may take one range's begin and
+  // the bytes of the next for a range.
+  std::atomic<uint32_t> version{0};
   std::atomic<uintptr_t> begin{0};
   std::atomic<size_t> bytes{0};
   std::atomic<bool> lost{false};
+
+  // One thread at a time.
+  void set(uintptr_t new_begin, size_t new_bytes) {
+    const uint32_t before = version.load(std::memory_order_relaxed);
+    version.store(before + 1, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+    begin.store(new_begin, std::memory_order_relaxed);
+    bytes.store(new_bytes, std::memory_order_relaxed);
+    version.store(before + 2, std::memory_order_release);
+  }
+  bool holds(uintptr_t address, uintptr_t& its_begin, size_t& its_bytes) const {
+    const uint32_t before = version.load(std::memory_order_acquire);
+    its_begin = begin.load(std::memory_order_relaxed);
+    its_bytes = bytes.load(std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return before % 2 == 0 && version.load(std::memory_order_relaxed) == before && its_begin != 0 &&
+           address >= its_begin && address - its_begin < its_bytes;
+  }
 };
+static_assert(std::atomic<uint32_t>::is_always_lock_free);
 static_assert(std::atomic<uintptr_t>::is_always_lock_free);
 static_assert(std::atomic<size_t>::is_always_lock_free);
 static_assert(std::atomic<bool>::is_always_lock_free);
@@ -70,10 +92,9 @@ bool replace_lost_range(uintptr_t address) {
   int used = g_slots_used.load(std::memory_order_acquire);
   for (int i = 0; i < used; ++i) {
     Slot& slot = g_slots[i];
-    uintptr_t begin = slot.begin.load(std::memory_order_acquire);
-    if (begin == 0 || address < begin) continue;
-    size_t bytes = slot.bytes.load(std::memory_order_relaxed);
-    if (address - begin >= bytes) continue;
+    uintptr_t begin = 0;
+    size_t bytes = 0;
+    if (!slot.holds(address, begin, bytes)) continue;
     // The whole range at once: one fault for each page would take a second for each gigabyte, and
     // the mappings would run out.
     // The system call itself, because mmap() is not among the functions that a handler may call,
@@ -140,7 +161,7 @@ GuardedRange& GuardedRange::operator=(GuardedRange&& other) noexcept {
 
 GuardedRange::~GuardedRange() {
   if (slot_ < 0) return;
-  g_slots[slot_].begin.store(0, std::memory_order_release);
+  g_slots[slot_].set(0, 0);
   slot_pool().give_back(slot_);
 }
 
@@ -154,8 +175,7 @@ Result<GuardedRange> GuardedRange::guard(std::byte* begin, size_t bytes) {
   }
   Slot& slot = g_slots[index];
   slot.lost.store(false, std::memory_order_relaxed);
-  slot.bytes.store(bytes, std::memory_order_relaxed);
-  slot.begin.store(reinterpret_cast<uintptr_t>(begin), std::memory_order_release);
+  slot.set(reinterpret_cast<uintptr_t>(begin), bytes);
   return GuardedRange(index);
 }
 
