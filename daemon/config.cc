@@ -232,6 +232,34 @@ void define_work(CLI::App& app, Config& config) {
       ->capture_default_str();
 }
 
+// What one user of the node may have at once.
+void define_quota(CLI::App& app, Config& config) {
+  app.add_option("--quota-jobs", config.quota.jobs,
+                 "Jobs that one user may have here at once; 0: 64")
+      ->envname("RUEDAD_QUOTA_JOBS")
+      ->check(CLI::Range(uint64_t{0}, uint64_t{limits::kMaxJobs}));
+  app.add_option("--quota-connections", config.quota.connections,
+                 "Connections to the socket that one user may have; 0: 1,024, or fewer where the "
+                 "limit of open files is low")
+      ->envname("RUEDAD_QUOTA_CONNECTIONS");
+  app.add_option("--quota-processes", config.quota.processes,
+                 "Training processes that one user may have attached; 0: 512")
+      ->envname("RUEDAD_QUOTA_PROCESSES")
+      ->check(CLI::Range(uint64_t{0}, uint64_t{limits::kMaxSessions}));
+  const auto add_bytes = [&app](const char* flag, const char* variable, uint64_t& bytes,
+                                const char* what) {
+    app.add_option(flag, bytes, what)->envname(variable)->transform(bytes_suffix());
+  };
+  add_bytes("--quota-arena-bytes", "RUEDAD_QUOTA_ARENA_BYTES", config.quota.arena_bytes,
+            "Arenas of one user, together; 0: as much as the machine has memory");
+  add_bytes("--quota-pinned-bytes", "RUEDAD_QUOTA_PINNED_BYTES", config.quota.pinned_bytes,
+            "Pinned host memory in place of a GPU's, of one user; 0: a quarter of the memory");
+  add_bytes("--quota-tensor-bytes", "RUEDAD_QUOTA_TENSOR_BYTES", config.quota.tensor_bytes,
+            "Memory of the daemon for descriptions of one user's tensors; 0: 1 GiB");
+  add_bytes("--quota-staging-bytes", "RUEDAD_QUOTA_STAGING_BYTES", config.quota.staging_bytes,
+            "Staging of one user's jobs, --staging-bytes for each process set; 0: 16 GiB");
+}
+
 void define_rest(CLI::App& app, Config& config) {
   app.add_option("--node-id", config.node_id, "This node's name in jobs and logs")
       ->envname("RUEDAD_NODE_ID")
@@ -304,6 +332,7 @@ std::variant<Config, int> read_config(int argc, char** argv) {
   app.allow_config_extras(CLI::config_extras_mode::error);
   define_network(app, config);
   define_work(app, config);
+  define_quota(app, config);
   define_rest(app, config);
   app.add_flag("--private", config.is_private,
                "For one job on this machine: free ports, but for those given as flags");

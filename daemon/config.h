@@ -37,6 +37,16 @@ struct Config {
   std::string gpu_plugin;  // of GPU workers; empty: librueda_cuda.so, where it is looked for
   uint64_t gpu_staging_bytes = uint64_t{1} << 30;
   std::string gpu_adds = "no";
+  // Of one user of this node; 0: as session::Quota has it for this machine.
+  struct {
+    uint64_t jobs = 0;
+    uint64_t connections = 0;
+    uint64_t processes = 0;
+    uint64_t arena_bytes = 0;
+    uint64_t pinned_bytes = 0;
+    uint64_t tensor_bytes = 0;
+    uint64_t staging_bytes = 0;
+  } quota;
   int64_t timeout_ms = 10'000;
   int64_t start_timeout_ms = 60'000;
   double stall_check_seconds = 10;    // 0: stalls are not looked for

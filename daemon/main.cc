@@ -82,6 +82,23 @@ engine::EngineOptions engine_options(const Config& config) {
   return options;
 }
 
+session::Quota quota_of(const Config& config) {
+  session::Quota quota;
+  const auto set = [&quota](session::Resource resource, uint64_t most) {
+    if (most > 0) quota[resource] = most;
+  };
+  set(session::Resource::kJobs, config.quota.jobs);
+  set(session::Resource::kConnections, config.quota.connections);
+  quota[session::Resource::kUnattached] =
+      std::max<uint64_t>(quota[session::Resource::kConnections] / 4, 1);
+  set(session::Resource::kSessions, config.quota.processes);
+  set(session::Resource::kArenaBytes, config.quota.arena_bytes);
+  set(session::Resource::kPinnedBytes, config.quota.pinned_bytes);
+  set(session::Resource::kTensorBytes, config.quota.tensor_bytes);
+  set(session::Resource::kStagingBytes, config.quota.staging_bytes);
+  return quota;
+}
+
 int reduce_threads(const Config& config) {
   if (config.reduce_threads > 0) return config.reduce_threads;
   return std::clamp(static_cast<int>(allowed_cpus().size()), 1, 4);
@@ -172,10 +189,13 @@ class Daemon {
   const engine::Poster poster_{control_loop_};
   engine::DataLoops data_loops_;
   service::GrpcControlPlane plane_;
+  const std::shared_ptr<session::Ledger> ledger_ =
+      std::make_shared<session::Ledger>(quota_of(config_));
   std::optional<engine::Engine> engine_;
   std::optional<service::StaticMembership> membership_;
   std::unique_ptr<session::SessionServer> sessions_;
   uint64_t counted_rejected_ = 0;
+  uint64_t counted_abandoned_ = 0;
   service::DaemonInfo info_;
   std::optional<service::GrpcServers> grpc_;
   std::unique_ptr<observe::HttpServer> http_;
@@ -214,7 +234,7 @@ Status Daemon::start() {
   for (const std::string& bound : data.value()) told.push_back(advertised(config_, bound));
   engine_.emplace(engine::EngineContext{control_loop_, data_loops_, plane_, metrics_, options_,
                                         engine::join_addresses(told),
-                                        [this] { awake_loop_.stay_awake(); }});
+                                        [this] { awake_loop_.stay_awake(); }, ledger_});
   plane_.set_events(&*engine_);
   info_.node_id = config_.node_id;
   info_.socket = config_.socket;
@@ -236,6 +256,7 @@ Status Daemon::start_services() {
 
   session::ServerOptions session_options;
   session_options.socket_path = config_.socket;
+  session_options.ledger = ledger_;
   sessions_ = session::SessionServer::create(
       control_loop_, session_options, *engine_,
       [this](int fd, const session::Credentials& peer) { grpc_->adopt(fd, peer); });
@@ -272,6 +293,8 @@ void Daemon::refresh_session_metrics() {
     metrics_.daemon().arena_bytes.Set(static_cast<double>(now.arena_bytes));
     metrics_.daemon().rejected_clients.Increment(
         static_cast<double>(now.rejected - std::exchange(counted_rejected_, now.rejected)));
+    metrics_.daemon().abandoned_doors.Increment(static_cast<double>(
+        now.abandoned_doors - std::exchange(counted_abandoned_, now.abandoned_doors)));
     done->set_value();
   });
   done->get_future().wait_for(std::chrono::milliseconds(200));

@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 #define RUEDA_ABI_MAGIC 0x41445552u /* "RUDA" */
-#define RUEDA_ABI_VERSION 11u
+#define RUEDA_ABI_VERSION 12u
 
 #define RUEDA_ABI_JOB_ID_BYTES 64 /* with the final NUL */
 #define RUEDA_ABI_NODE_ID_BYTES 64
@@ -118,8 +118,9 @@ typedef struct rueda_abi_status {
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_status) == 1032);
 
 typedef struct rueda_abi_arena {
-  uint64_t
-      bytes; /* ADD: size of the memfd, a multiple of 4096; sealed against shrinking and growing */
+  /* ADD: size of the memfd, a multiple of 4096. All of it is allocated, and it is sealed against
+   * shrinking and growing, and nothing else. */
+  uint64_t bytes;
   uint32_t arena_id; /* REMOVE */
   uint32_t reserved;
 } rueda_abi_arena;

@@ -57,7 +57,7 @@ Result<std::unique_ptr<ArenaMemory>> ArenaMemory::create(size_t bytes) {
     return Status{Code::kResourceExhausted, errno_text("cannot make a memfd for an arena", errno)};
   }
   if (::ftruncate(memfd.get(), static_cast<off_t>(bytes)) != 0 ||
-      ::fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+      ::fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     return Status{
         Code::kResourceExhausted,
         errno_text("cannot size and seal an arena of " + std::to_string(bytes) + " bytes", errno)};

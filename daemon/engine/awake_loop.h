@@ -6,10 +6,14 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include "daemon/base/no_exception.h"
 #include "daemon/base/watched.h"
 #include "daemon/base/yielding_wait.h"
 
 namespace rueda::engine {
+
+// Logs it.
+void report_exception(const char* what);
 
 class AwakeLoop {
  public:
@@ -26,8 +30,15 @@ class AwakeLoop {
 
   // Until the loop is stopped or has no work left.
   void run() {
-    while (io_.run_one() > 0) {
-      while (stay_awake_ && !io_.stopped()) yield_for_next();
+    bool is_over = false;
+    while (!is_over) {
+      // What serves a job or a process has its own: this is for the rest.
+      without_exception(
+          [&] {
+            is_over = io_.run_one() == 0;
+            while (stay_awake_ && !io_.stopped()) yield_for_next();
+          },
+          [](const char* what) { report_exception(what); });
     }
   }
 

@@ -69,12 +69,19 @@ void DeviceJob::add(LocalRank rank, session::DeviceMemory memory) {
                                             .is_staging = memory.kind == RUEDA_ABI_DEVICE_STAGING};
   awaited_[number] = {rank, memory.id, is_counters};
   if (!memory.pieces.empty()) return join(rank, number, memory);
+  // The client's own is closed last, and not here (session/doors.h).
+  UniqueFd sent;
+  std::shared_ptr<void> held;
+  if (memory.fd.is_open()) {
+    sent = UniqueFd(::fcntl(memory.fd.get(), F_DUPFD_CLOEXEC, 0));
+    held = std::make_shared<session::ForeignFd>(std::move(memory.fd));
+  }
   worker_->add_memory({.memory = number,
                        .kind = kind_of(memory.kind),
                        .bytes = memory.bytes,
                        .uuid = memory.device,
                        .ipc = memory.ipc},
-                      std::move(memory.fd));
+                      std::move(sent), std::move(held));
 }
 
 void DeviceJob::join(LocalRank rank, uint32_t number, const session::DeviceMemory& memory) {

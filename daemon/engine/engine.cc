@@ -9,6 +9,7 @@
 
 #include "daemon/base/hash.h"
 #include "daemon/base/limits.h"
+#include "daemon/base/no_exception.h"
 #include "daemon/base/one_line.h"
 #include "daemon/engine/proof.h"
 
@@ -17,6 +18,13 @@ namespace {
 
 // Of what a launcher says of a rank that ended badly: one sentence.
 constexpr size_t kMostFailureBytes = 512;
+
+// A name is whoever's has it first, for as long as that job lasts.
+std::string owner_hint(const JobRunner& running, uid_t user) {
+  if (running.spec().uid == user) return "";
+  return ", and this one is user " + std::to_string(running.spec().uid) +
+         "'s: give yours another name";
+}
 
 }  // namespace
 
@@ -35,7 +43,8 @@ Result<JobHandle> Engine::register_job(JobSpec spec, JobListener listener) {
   if (jobs_.contains(job)) {
     return Status(Code::kInvalidArgument, "job " + job + " is registered on node " +
                                               options().node_id +
-                                              " already; a job id names one job at a time");
+                                              " already; a job id names one job at a time" +
+                                              owner_hint(*jobs_.at(job), spec.uid));
   }
   if (jobs_.size() >= limits::kMaxJobs) {
     return Status(Code::kUnavailable, "node " + options().node_id + " serves " +
@@ -49,6 +58,9 @@ Result<JobHandle> Engine::register_job(JobSpec spec, JobListener listener) {
                                               other + " on node " + options().node_id +
                                               ": both have the same hash; choose another");
   }
+  Result<session::Charge> paid =
+      session::charge({context_.ledger, spec.uid}, session::Resource::kJobs, 1);
+  if (!paid.is_ok()) return paid.status();
   const std::string& own = spec.layout.node(spec.self).node_id;
   if (own != options().node_id) {
     return Status(Code::kInvalidArgument,
@@ -60,12 +72,19 @@ Result<JobHandle> Engine::register_job(JobSpec spec, JobListener listener) {
   ended_.remove(job, spec.token);
   const std::optional<Envelope> early = early_fails_.take(steady_now_ms(), job, spec.token);
   spec.bandwidths = bandwidths_of(spec);
-  JobRunner& runner = *jobs_
-                           .emplace(job, std::make_unique<JobRunner>(context_, std::move(spec),
-                                                                     std::move(listener)))
-                           .first->second;
+  const auto added = jobs_.emplace(
+      job, std::make_unique<JobRunner>(context_, std::move(spec), std::move(listener)));
+  JobRunner& runner = *added.first->second;
+  JobHandle handle;
+  try {
+    charges_.emplace(&runner, std::move(paid).value());
+    handle = add_launcher(runner);
+  } catch (const std::bad_alloc&) {  // nobody could close it
+    charges_.erase(&runner);
+    jobs_.erase(added.first);
+    throw;
+  }
   context_.metrics.daemon().jobs.Set(static_cast<double>(jobs_.size()));
-  const JobHandle handle = add_launcher(runner);
   if (early) runner.on_early_fail(*early);
   return handle;
 }
@@ -151,6 +170,7 @@ void Engine::retire(JobRunner* runner) {
   spdlog::info("job {}: closed", it->first);
   ended_.add(steady_now_ms(), it->first, runner->spec().token, runner->spec().self,
              runner->why_over());
+  charges_.erase(runner);
   std::erase_if(launchers_, [&](const auto& entry) { return entry.second == runner; });
   if (runner->has_sessions()) retired_.push_back(std::move(it->second));
   jobs_.erase(it);
@@ -274,8 +294,14 @@ Status Engine::on_attach(session::Session& session) {
   if (Status may = runner.may_attach(attach); !may.is_ok()) return may;
   owners_.emplace(&session, &runner);
   context_.metrics.daemon().clients.Set(static_cast<double>(owners_.size()));
-  runner.on_attached(session);
-  return Status::ok();
+  Status attached;
+  without_exception([&] { runner.on_attached(session); },
+                    [&](const char* what) {
+                      attached = Status(Code::kResourceExhausted,
+                                        std::string("the daemon cannot serve this: ") + what);
+                    });
+  if (!attached.is_ok()) on_lost(session, attached);
+  return attached;
 }
 
 void Engine::on_submit(session::Session& session, const session::Submission& submission) {
@@ -303,13 +329,15 @@ void Engine::on_device_memory_removed(session::Session& session, uint32_t id) {
 }
 
 void Engine::on_detached(session::Session& session) {
-  owner_of(session).on_detached(session);
+  JobRunner& runner = owner_of(session);
+  runner.guarded([&] { runner.on_detached(session); });
   forget(session);
 }
 
 void Engine::on_lost(session::Session& session, const Status& status) {
   spdlog::warn("job {}: {}", session.attach().job, status.message());
-  owner_of(session).on_lost(session, status);
+  JobRunner& runner = owner_of(session);
+  runner.guarded([&] { runner.on_lost(session, status); });
   forget(session);
 }
 
@@ -341,7 +369,7 @@ void Engine::on_envelope(LinkId link, Envelope envelope) {
   if (answer_late_join(link, envelope)) return;
   const auto it = jobs_.find(envelope.job);
   if (it != jobs_.end()) {
-    it->second->on_envelope(link, std::move(envelope));
+    it->second->guarded([&] { it->second->on_envelope(link, std::move(envelope)); });
   } else {  // not registered here yet, or any more; anything else is sent again
     early_fails_.add(steady_now_ms(), std::move(envelope));
   }
@@ -349,21 +377,26 @@ void Engine::on_envelope(LinkId link, Envelope envelope) {
 
 void Engine::on_timeline(LinkId link, TimelineMessage message) {
   const auto it = jobs_.find(message.job);
-  if (it != jobs_.end()) it->second->on_timeline(link, std::move(message));
+  if (it == jobs_.end()) return;
+  it->second->guarded([&] { it->second->on_timeline(link, std::move(message)); });
 }
 
 void Engine::on_nonfinite(LinkId link, NonfiniteMessage message) {
   const auto it = jobs_.find(message.job);
-  if (it != jobs_.end()) it->second->on_nonfinite(link, std::move(message));
+  if (it == jobs_.end()) return;
+  it->second->guarded([&] { it->second->on_nonfinite(link, std::move(message)); });
 }
 
 void Engine::on_communicator(LinkId link, const CommunicatorMessage& message) {
   const auto it = jobs_.find(message.job);
-  if (it != jobs_.end()) it->second->on_communicator(link, message);
+  if (it == jobs_.end()) return;
+  it->second->guarded([&] { it->second->on_communicator(link, message); });
 }
 
 void Engine::on_link_lost(LinkId link, const Status& status) {
-  for (const auto& [job, runner] : jobs_) runner->on_link_lost(link, status);
+  for (const auto& [job, runner] : jobs_) {
+    runner->guarded([&, lost = runner.get()] { lost->on_link_lost(link, status); });
+  }
 }
 
 }  // namespace rueda::engine

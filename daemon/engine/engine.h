@@ -111,6 +111,7 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   // By the number of the handle. A shared job may have several.
   std::map<uint64_t, JobRunner*> launchers_;
   uint64_t last_handle_ = 0;
+  std::map<JobRunner*, session::Charge> charges_;  // of jobs_
   EndedJobs ended_;
   NodeBandwidths bandwidths_;  // of no node: nothing has been measured
   EarlyFails early_fails_;

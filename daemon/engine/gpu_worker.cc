@@ -99,7 +99,7 @@ class GpuWorker::Impl : public std::enable_shared_from_this<Impl> {
 
   Status start();
   void send(Packet packet);
-  void add_memory(const gpu::AddMemoryBody& memory, UniqueFd fd);
+  void add_memory(const gpu::AddMemoryBody& memory, UniqueFd fd, std::shared_ptr<void> behind_fd);
   Status run(const gpu::WorkerOperation& operation);
   void stop(std::function<void()> ended);
   size_t operations() const { return operations_.size(); }
@@ -297,9 +297,11 @@ void GpuWorker::Impl::send(Packet packet) {
   flush();
 }
 
-void GpuWorker::Impl::add_memory(const gpu::AddMemoryBody& memory, UniqueFd fd) {
+void GpuWorker::Impl::add_memory(const gpu::AddMemoryBody& memory, UniqueFd fd,
+                                 std::shared_ptr<void> behind_fd) {
   Packet packet(WorkerMessage::kAddMemory);
   packet.add(memory);
+  packet.behind_fd = std::move(behind_fd);
   packet.fd = std::move(fd);
   send(std::move(packet));
   const bool is_devices =
@@ -442,8 +444,9 @@ Result<std::unique_ptr<GpuWorker>> GpuWorker::start(asio::io_context& loop,
 
 GpuWorker::~GpuWorker() { impl_->stop({}); }
 
-void GpuWorker::add_memory(const gpu::AddMemoryBody& memory, UniqueFd fd) {
-  impl_->add_memory(memory, std::move(fd));
+void GpuWorker::add_memory(const gpu::AddMemoryBody& memory, UniqueFd fd,
+                           std::shared_ptr<void> behind_fd) {
+  impl_->add_memory(memory, std::move(fd), std::move(behind_fd));
 }
 
 void GpuWorker::join_memory(uint32_t memory, std::span<const uint32_t> pieces) {

@@ -60,7 +60,9 @@ class GpuWorker {
   GpuWorker& operator=(const GpuWorker&) = delete;
 
   // Answered by on_memory_added, in the order of the calls. Numbers are never used again.
-  void add_memory(const gpu::AddMemoryBody& memory, UniqueFd fd);
+  // `behind_fd` is let go of after the descriptor.
+  void add_memory(const gpu::AddMemoryBody& memory, UniqueFd fd,
+                  std::shared_ptr<void> behind_fd = {});
   // What was added by descriptors, one behind another. Answered likewise.
   void join_memory(uint32_t memory, std::span<const uint32_t> pieces);
   // What uses it has been given before.

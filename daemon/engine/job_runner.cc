@@ -6,6 +6,7 @@
 #include <boost/asio/post.hpp>
 #include <spdlog/spdlog.h>
 
+#include "daemon/base/no_exception.h"
 #include "daemon/engine/proof.h"
 #include "daemon/engine/tuning_space.h"
 
@@ -107,8 +108,25 @@ void JobRunner::begin_turn() {
   now_ms_ = steady_now_ms();
   turn_began_s_ = steady_now_s();
   boost::asio::post(context_.control_loop, [this, alive = alive_] {
-    if (*alive) end_turn();
+    if (*alive) guarded([this] { end_turn(); });
   });
+}
+
+void JobRunner::guarded(const std::function<void()>& work) {
+  without_exception(work, [this](const char* what) {
+    spdlog::error("job {}: cannot be served: {}", spec_.job, what);
+    if (std::exchange(has_thrown_, true)) return;  // once: what ends it may throw, too
+    boost::asio::post(context_.control_loop, [this, alive = alive_, why = std::string(what)] {
+      if (*alive)
+        end_by(Status(Code::kResourceExhausted, "the daemon on node " + describe_node() +
+                                                    " cannot serve job " + spec_.job + ": " + why));
+    });
+  });
+}
+
+void JobRunner::end_by(const Status& why) {
+  step(
+      core::RankLost{LocalRank{0}, Status(why.code(), why.message(), Origin{describe_node(), {}})});
 }
 
 void JobRunner::end_turn() {
@@ -146,7 +164,7 @@ void JobRunner::arm_timer() {
   timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
     if (error || !*alive) return;
     armed_for_.reset();
-    step(core::TimePassed{});
+    guarded([this] { step(core::TimePassed{}); });
   });
 }
 
@@ -212,6 +230,7 @@ void JobRunner::start_epoch(const core::EpochStarted& started) {
   if (core_.layout().ring() != core_.layout().members()) {
     spdlog::info("job {}: the ring is {}", spec_.job, fmt::join(ring(), ", "));
   }
+  staging_.clear();  // of the epoch before
   open_data(0, core_.layout());
   timeline_.on_epoch_started();
   finite_.on_epoch_started();
@@ -314,7 +333,7 @@ void JobRunner::on_attached(session::Session& session) {
   boost::asio::post(context_.control_loop, [this, alive = alive_, rank, expected = &session] {
     if (!*alive || local(rank).session != expected) return;
     if (closing_) return expected->job_failed(*closing_);
-    step(core::RankAttached{rank});
+    guarded([&] { step(core::RankAttached{rank}); });
   });
 }
 

@@ -68,6 +68,8 @@ struct EngineContext {
   std::string data_address;
   // A small operation has been submitted or has ended: what comes next is microseconds away.
   std::function<void()> on_small = [] {};
+  // What users of this node may have.
+  std::shared_ptr<session::Ledger> ledger = std::make_shared<session::Ledger>();
 };
 
 // A job as a launcher registers it.
@@ -156,6 +158,8 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   ~JobRunner() override;
 
   const JobSpec& spec() const { return spec_; }
+  // What throws ends the job.
+  void guarded(const std::function<void()>& work);
 
   // --- Sessions
   Status may_attach(const session::Attach& attach) const;
@@ -248,6 +252,8 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   std::string describe_node() const { return spec_.layout.node(spec_.self).node_id; }
 
   void step(core::Event event);
+  // As if one of this node's ranks were lost.
+  void end_by(const Status& why);
   void carry_out();
   void begin_turn();
   void end_turn();
@@ -276,6 +282,8 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   void start_epoch(const core::EpochStarted& started);
   void note_tuning(const core::TuningLine& line);
   void open_data(uint32_t process_set, const core::Layout& layout);
+  // Ends the job, soon, where its user has no more of it.
+  void charge_staging(uint32_t process_set, const core::Layout& layout);
   size_t common_loops() const;
   // Among how many data loops it is shared out, in a ring of so many members.
   size_t shares_of(const Operation& operation, int nodes) const;
@@ -417,10 +425,11 @@ class JobRunner final : private TimelineHost, private FiniteHost {
     std::shared_ptr<InputCheck> check;  // null: there is none
   };
   std::map<OperationKey, UnderWay> operations_;
-  std::map<uint32_t, DataParts> parts_;  // of the epoch, by process set
-  std::vector<EndedHere> ended_here_;    // and not told yet
-  std::unique_ptr<DeviceJob> device_;    // null: nobody has shared device memory
-  std::unique_ptr<NcclSets> nccl_;       // null: nor is there anything for NCCL
+  std::map<uint32_t, DataParts> parts_;          // of the epoch, by process set
+  std::map<uint32_t, session::Charge> staging_;  // likewise
+  std::vector<EndedHere> ended_here_;            // and not told yet
+  std::unique_ptr<DeviceJob> device_;            // null: nobody has shared device memory
+  std::unique_ptr<NcclSets> nccl_;               // null: nor is there anything for NCCL
   struct Across {
     TicksMs since = 0;
     core::LaunchTensors tensors;
@@ -472,7 +481,8 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   bool turn_pending_ = false;
   bool has_small_ = false;  // something small was submitted in this turn
   double turn_began_s_ = 0;
-  TicksMs now_ms_ = 0;    // as the core was told last
+  TicksMs now_ms_ = 0;  // as the core was told last
+  bool has_thrown_ = false;
   bool failing_ = false;  // the core has failed; the clients are about to be told
   boost::asio::steady_timer timer_;
   std::optional<TicksMs> armed_for_;

@@ -22,7 +22,24 @@ constexpr int64_t kLeastShared = 1 << 20;
 
 }  // namespace
 
+void JobRunner::charge_staging(uint32_t process_set, const core::Layout& layout) {
+  if (layout.node_count() == 1) return;  // nothing goes to other nodes
+  staging_.erase(process_set);
+  Result<session::Charge> paid =
+      session::charge({context_.ledger, spec_.uid}, session::Resource::kStagingBytes,
+                      context_.options.staging_bytes);
+  if (paid.is_ok()) {
+    staging_.emplace(process_set, std::move(paid).value());
+    return;
+  }
+  // From a fresh turn: the core is in the middle of one.
+  boost::asio::post(context_.control_loop, [this, alive = alive_, why = paid.status()] {
+    if (*alive) end_by(why);
+  });
+}
+
 void JobRunner::open_data(uint32_t process_set, const core::Layout& layout) {
+  charge_staging(process_set, layout);
   const DataParts& parts =
       parts_.insert_or_assign(process_set, DataParts(reducer(), layout, spec_.self)).first->second;
   DataJobOptions options;
@@ -126,6 +143,7 @@ void JobRunner::close_set(uint32_t process_set) {
   if (nccl_) nccl_->drop(process_set);
   unmap_staging(process_set);
   parts_.erase(process_set);
+  staging_.erase(process_set);
 }
 
 const core::Collectives* JobRunner::find_set(uint32_t id) const {

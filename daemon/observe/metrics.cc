@@ -62,6 +62,10 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
                                      "Final values kept until every node of their job has them."),
       .rejected_clients = single_counter(registry, "rueda_rejected_clients_total",
                                          "Clients turned away at the unix socket."),
+      .abandoned_doors =
+          single_counter(registry, "rueda_abandoned_doors_total",
+                         "Threads that were given up because a client's descriptor kept them "
+                         "waiting."),
       .rejected_connections = single_counter(registry, "rueda_rejected_connections_total",
                                              "Connections turned away at the data port."),
       .job_failures =

@@ -77,7 +77,9 @@ struct DaemonMetrics {
   prometheus::Gauge& staging_bytes;  // rueda_staging_bytes: slots and send buffers held
   // rueda_unstable_bytes: final values kept until every node of their job has them
   prometheus::Gauge& unstable_bytes;
-  prometheus::Counter& rejected_clients;      // rueda_rejected_clients_total
+  prometheus::Counter& rejected_clients;  // rueda_rejected_clients_total
+  // rueda_abandoned_doors_total: threads that a client's descriptor kept waiting
+  prometheus::Counter& abandoned_doors;
   prometheus::Counter& rejected_connections;  // rueda_rejected_connections_total: on the data port
   prometheus::Counter& job_failures;          // rueda_job_failures_total
   // rueda_late_joins_total: to jobs that were over here, answered with the reason

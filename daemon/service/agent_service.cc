@@ -22,10 +22,11 @@ int port_of(const std::string& address) {
 }
 
 grpc::Status refusal(const Status& status) {
-  const grpc::StatusCode code = status.code() == Code::kUnavailable
-                                    ? grpc::StatusCode::UNAVAILABLE
-                                    : grpc::StatusCode::INVALID_ARGUMENT;
-  return {code, status.message()};
+  switch (status.code()) {
+    case Code::kUnavailable: return {grpc::StatusCode::UNAVAILABLE, status.message()};
+    case Code::kResourceExhausted: return {grpc::StatusCode::RESOURCE_EXHAUSTED, status.message()};
+    default: return {grpc::StatusCode::INVALID_ARGUMENT, status.message()};
+  }
 }
 
 constexpr size_t kMostTimelineBatches = 64;
@@ -83,6 +84,12 @@ class LauncherStream final : public RunCall {
     finish(grpc::Status::CANCELLED);
   }
 
+  void on_exception(const char* what) override {
+    leave();
+    finish({grpc::StatusCode::RESOURCE_EXHAUSTED,
+            std::string("the daemon cannot serve this: ") + what});
+  }
+
   void on_done() override { self_.reset(); }
 
   void on_job(const v1::JobSpec& request) {
@@ -94,7 +101,10 @@ class LauncherStream final : public RunCall {
     if (!spec.is_ok()) return finish(refusal(spec.status()));
     auto shared = std::make_shared<engine::JobSpec>(std::move(spec).value());
     shared->uid = peer_->uid;
-    control_loop_.post([self = self_, shared] { self->register_in_loop(std::move(*shared)); });
+    control_loop_.post([self = self_, shared] {
+      without_exception([&] { self->register_in_loop(std::move(*shared)); },
+                        [&](const char* what) { self->on_exception(what); });
+    });
   }
 
   void register_in_loop(engine::JobSpec spec) {

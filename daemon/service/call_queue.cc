@@ -1,6 +1,9 @@
 #include "daemon/service/call_queue.h"
 
 #include <pthread.h>
+#include <spdlog/spdlog.h>
+
+#include "daemon/base/no_exception.h"
 
 namespace rueda::service {
 
@@ -13,7 +16,8 @@ void CallQueue::run() {
   bool ok = false;
   while (queue_->Next(&tag, &ok)) {
     const std::unique_ptr<Ended> ended(static_cast<Ended*>(tag));
-    (*ended)(ok);
+    without_exception([&] { (*ended)(ok); },
+                      [](const char* what) { spdlog::error("a call has failed: {}", what); });
   }
 }
 

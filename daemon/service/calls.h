@@ -13,6 +13,7 @@
 #include <grpcpp/support/async_stream.h>
 #include <grpcpp/support/async_unary_call.h>
 
+#include "daemon/base/no_exception.h"
 #include "daemon/service/call_queue.h"
 
 namespace rueda::service {
@@ -31,7 +32,7 @@ class Call {
   Ended counted(Ended ended) {
     ++under_way_;
     return [this, ended = std::move(ended)](bool ok) {
-      ended(ok);
+      without_exception([&] { ended(ok); }, [this](const char* what) { on_exception(what); });
       release();
     };
   }
@@ -42,6 +43,9 @@ class Call {
     return CallQueue::tag([this](bool) { release(); });
   }
   void abandon() { release(); }
+  // What was to be done for the call has thrown: it is to end. Without this it waits for the other
+  // side to go.
+  virtual void on_exception(const char* what) { (void)what; }
   // gRPC is through with the call, which may go. Called once, and last.
   virtual void on_done() = 0;
 
@@ -150,15 +154,25 @@ class UnaryCall final : public Call {
   // grpc::ServerContext's.
   std::string peer() const { return context_.peer(); }
   Reply& reply() { return reply_; }
-  void finish() { writer_.Finish(reply_, grpc::Status::OK, last_operation()); }
+  void finish() {
+    is_answered_ = true;
+    writer_.Finish(reply_, grpc::Status::OK, last_operation());
+  }
   // Instead of it.
-  void fail(const grpc::Status& status) { writer_.FinishWithError(status, last_operation()); }
+  void fail(const grpc::Status& status) {
+    is_answered_ = true;
+    writer_.FinishWithError(status, last_operation());
+  }
 
  private:
   explicit UnaryCall(CallQueue& queue) : Call(queue) {}
 
+  void on_exception(const char* what) override {
+    if (!is_answered_) fail({grpc::StatusCode::RESOURCE_EXHAUSTED, what});
+  }
   void on_done() override { delete this; }
 
+  std::atomic<bool> is_answered_{false};
   grpc::ServerContext context_;
   Request request_;
   Reply reply_;

@@ -17,6 +17,8 @@ namespace {
 // Reflection has a synchronous service, and that a thread that waits for its next call; at the end
 // of each wait it wakes for nothing.
 constexpr int kReflectionWaitMs = 3'600'000;
+// On the unix socket. A launcher has one, an operator a few.
+constexpr int kMostCallsOfConnection = 32;
 
 }  // namespace
 
@@ -91,6 +93,8 @@ Result<std::string> GrpcServers::bind(const std::string& host, int port) {
   plane_.set_queue(*network_.queue);
 
   grpc::ServerBuilder local;
+  // Connections are counted by user (session/ledger.h), and each holds so many calls.
+  local.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCallsOfConnection);
   local.RegisterService(&agent_.grpc_service());
   local.RegisterService(&local_admin_.grpc_service());
   prepare(local_, local);

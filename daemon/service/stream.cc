@@ -55,6 +55,8 @@ class StreamCore : public Side, public Stream {
     on_reads_over_locked();
   }
 
+  void on_exception(const char*) override { abort(); }
+
   // Until gRPC is through with the call, somebody must hold it.
   void keep_alive(std::shared_ptr<Stream> self) { self_ = std::move(self); }
 

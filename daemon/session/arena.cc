@@ -2,47 +2,96 @@
 
 #include <cerrno>
 #include <cstring>
+#include <new>
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include "daemon/base/limits.h"
 #include "daemon/base/shared_mapping.h"
+#include "daemon/session/doors.h"
 
 namespace rueda::session {
 namespace {
 
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
 constexpr uint64_t kArenaGranuleBytes = 4096;
+// That st_blocks counts in.
+constexpr uint64_t kBlockBytes = 512;
 
 }  // namespace
 
-Status check_memfd(int fd, uint64_t bytes) {
+Status check_memfd(int fd, uint64_t bytes, const std::string& what) {
   // Seals before fstat: asking a file on a hung network file system for its size could block.
   int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0) {
-    return Status(Code::kInvalidArgument,
-                  "the descriptor of the arena is not a memfd: make it with memfd_create and "
-                  "MFD_ALLOW_SEALING");
+    return Status(Code::kInvalidArgument, "the descriptor of " + what +
+                                              " is not a memfd: make it with memfd_create and "
+                                              "MFD_ALLOW_SEALING");
   }
   constexpr int kNeeded = F_SEAL_SHRINK | F_SEAL_GROW;
   if ((seals & kNeeded) != kNeeded) {
-    return Status(
-        Code::kInvalidArgument,
-        "the arena's memfd is not sealed against shrinking and growing: add F_SEAL_SHRINK "
-        "and F_SEAL_GROW before handing it over");
+    return Status(Code::kInvalidArgument,
+                  "the memfd of " + what +
+                      " is not sealed against shrinking and growing: add F_SEAL_SHRINK "
+                      "and F_SEAL_GROW before handing it over");
+  }
+  if ((seals & (F_SEAL_SEAL | F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0) {
+    return Status(Code::kInvalidArgument,
+                  "the memfd of " + what +
+                      " cannot be mapped for writing and then be sealed: add "
+                      "no other seals, and share it once");
   }
   if (bytes == 0 || bytes % kArenaGranuleBytes != 0) {
-    return Status(Code::kInvalidArgument, "an arena of " + std::to_string(bytes) +
+    return Status(Code::kInvalidArgument, what + " of " + std::to_string(bytes) +
                                               " bytes is not possible: use a multiple of 4096");
   }
   struct stat info {};
   if (::fstat(fd, &info) != 0 || static_cast<uint64_t>(info.st_size) != bytes) {
-    return Status(Code::kInvalidArgument, "the arena's memfd has " + std::to_string(info.st_size) +
-                                              " bytes, not the " + std::to_string(bytes) +
+    return Status(Code::kInvalidArgument, "the memfd of " + what + " has " +
+                                              std::to_string(info.st_size) + " bytes, not the " +
+                                              std::to_string(bytes) +
                                               " announced: announce its real size");
   }
+  struct statfs system {};
+  if (::fstatfs(fd, &system) != 0 || system.f_type != TMPFS_MAGIC) {
+    return Status(Code::kInvalidArgument,
+                  "the memfd of " + what +
+                      " has pages of a special size, "
+                      "of which it cannot be told who pays for them: make it "
+                      "without MFD_HUGETLB");
+  }
+  const uint64_t there = static_cast<uint64_t>(info.st_blocks) * kBlockBytes;
+  if (there < bytes) {
+    return Status(Code::kInvalidArgument,
+                  what + " of " + std::to_string(bytes) + " bytes has memory for " +
+                      std::to_string(there) +
+                      " alone, and the daemon would pay for the rest: "
+                      "fallocate or touch all of it before handing it over");
+  }
   return Status::ok();
+}
+
+Status seal_memfd(int fd, const std::string& what) {
+  if (::fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0) {
+    return Status(Code::kInvalidArgument, "the memfd of " + what + " cannot be sealed (" +
+                                              std::strerror(errno) +
+                                              "): the daemon needs Linux 5.1, and a memfd that is "
+                                              "shared once");
+  }
+  // Between the look and the seal a hole may have been punched.
+  struct stat info {};
+  if (::fstat(fd, &info) == 0 &&
+      static_cast<uint64_t>(info.st_blocks) * kBlockBytes >= static_cast<uint64_t>(info.st_size)) {
+    return Status::ok();
+  }
+  return Status(Code::kInvalidArgument, what + " has lost memory while it was handed over");
 }
 
 Mapping::Mapping(std::byte* data, size_t bytes, GuardedRange guard)
@@ -74,8 +123,8 @@ Result<Mapping> Mapping::map(int fd, size_t bytes, const std::string& what) {
   return Mapping(data, bytes, std::move(guard).value());
 }
 
-Arena::Arena(Mapping mapping, std::shared_ptr<ArenaTotals> totals)
-    : mapping_(std::move(mapping)), totals_(std::move(totals)) {
+Arena::Arena(ArenaMemory memory, uid_t user, std::shared_ptr<ArenaTotals> totals)
+    : memory_(std::move(memory)), user_(user), totals_(std::move(totals)) {
   totals_->arenas.fetch_add(1, std::memory_order_relaxed);
   totals_->bytes.fetch_add(bytes(), std::memory_order_relaxed);
 }
@@ -83,19 +132,37 @@ Arena::Arena(Mapping mapping, std::shared_ptr<ArenaTotals> totals)
 Arena::~Arena() {
   totals_->arenas.fetch_sub(1, std::memory_order_relaxed);
   totals_->bytes.fetch_sub(bytes(), std::memory_order_relaxed);
+  try {
+    Doors::of_process().run(
+        user_, [gone = std::make_shared<ArenaMemory>(std::move(memory_))] {},
+        Doors::Purpose::kMemory);
+  } catch (const std::bad_alloc&) {
+    // Then it has been unmapped here.
+  }
 }
 
-Result<uint32_t> ArenaTable::add(int fd, uint64_t bytes) {
+Result<ArenaMemory> ArenaTable::map(int fd, uint64_t bytes, const Account& account) {
+  const std::string what = "an arena";
+  if (Status status = check_memfd(fd, bytes, what); !status.is_ok()) return status;
+  Result<Charge> paid = charge(account, Resource::kArenaBytes, bytes);
+  if (!paid.is_ok()) return paid.status();
+  Result<Charge> counted = charge(account, Resource::kArenas, 1);
+  if (!counted.is_ok()) return counted.status();
+  Result<Mapping> mapping = Mapping::map(fd, bytes, what);
+  if (!mapping.is_ok()) return mapping.status();
+  if (Status status = seal_memfd(fd, what); !status.is_ok()) return status;
+  return ArenaMemory{std::move(mapping).value(), std::move(paid).value(),
+                     std::move(counted).value()};
+}
+
+Result<uint32_t> ArenaTable::add(ArenaMemory memory) {
   if (arenas_.size() >= limits::kMaxArenasPerSession) {
     return Status(Code::kResourceExhausted,
                   "this process has " + std::to_string(limits::kMaxArenasPerSession) +
                       " arenas already: free some, or use fewer and larger ones");
   }
-  if (Status status = check_memfd(fd, bytes); !status.is_ok()) return status;
-  Result<Mapping> mapping = Mapping::map(fd, bytes, "the arena");
-  if (!mapping.is_ok()) return mapping.status();
   uint32_t id = next_id_++;
-  arenas_.emplace(id, std::make_shared<Arena>(std::move(mapping).value(), totals_));
+  arenas_.emplace(id, std::make_shared<Arena>(std::move(memory), account_.user, totals_));
   return id;
 }
 

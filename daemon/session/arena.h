@@ -12,13 +12,19 @@
 
 #include "daemon/base/fd.h"
 #include "daemon/base/status.h"
+#include "daemon/session/ledger.h"
 #include "daemon/session/session.h"
 #include "daemon/session/sigbus_guard.h"
 
 namespace rueda::session {
 
-// Ok for a memfd of exactly so many bytes, sealed against shrinking and growing.
-Status check_memfd(int fd, uint64_t bytes);
+// Ok for a memfd of exactly so many bytes, sealed against shrinking and growing, that has all its
+// pages: they are charged to whoever has touched them first, and that is not to be the daemon.
+// `what` names the memory in errors. Never sleeps.
+Status check_memfd(int fd, uint64_t bytes, const std::string& what);
+// From now on nobody maps it for writing, nor punches holes, after which the daemon would pay for
+// new pages. For what is mapped already nothing changes. Sleeps while the client allocates.
+Status seal_memfd(int fd, const std::string& what);
 
 // A shared, writable, guarded mapping of a whole file. Unmaps when it goes.
 class Mapping {
@@ -48,32 +54,44 @@ struct ArenaTotals {
   std::atomic<uint64_t> bytes{0};
 };
 
+// A mapped arena, and who pays for it.
+struct ArenaMemory {
+  Mapping mapping;
+  Charge bytes;
+  Charge count;
+};
+
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
-  Arena(Mapping mapping, std::shared_ptr<ArenaTotals> totals);
+  Arena(ArenaMemory memory, uid_t user, std::shared_ptr<ArenaTotals> totals);
+  // The memory is unmapped at its user's door (doors.h), where it may take long.
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  std::byte* data() const { return mapping_.data(); }
-  size_t bytes() const { return mapping_.bytes(); }
+  std::byte* data() const { return memory_.mapping.data(); }
+  size_t bytes() const { return memory_.mapping.bytes(); }
   // The kernel could not provide the memory: what it holds is worthless (sigbus_guard.h). Any
   // thread.
-  bool is_lost() const { return mapping_.is_lost(); }
+  bool is_lost() const { return memory_.mapping.is_lost(); }
 
  private:
-  Mapping mapping_;
+  ArenaMemory memory_;
+  const uid_t user_;
   std::shared_ptr<ArenaTotals> totals_;
 };
 
 // The arenas of one session.
 class ArenaTable {
  public:
-  explicit ArenaTable(std::shared_ptr<ArenaTotals> totals) : totals_(std::move(totals)) {}
+  explicit ArenaTable(std::shared_ptr<ArenaTotals> totals, Account account = {})
+      : totals_(std::move(totals)), account_(std::move(account)) {}
 
-  // Checks that fd is a memfd of exactly `bytes`, sealed against shrinking and growing, and maps
-  // it. Returns the arena's id, from 1 up, never reused. The descriptor is the caller's to close.
-  Result<uint32_t> add(int fd, uint64_t bytes);
+  // Maps what check_memfd() lets through, charges it and seals it. May sleep; any thread. The
+  // descriptor is the caller's to close.
+  static Result<ArenaMemory> map(int fd, uint64_t bytes, const Account& account);
+  // Returns the arena's id, from 1 up, never reused.
+  Result<uint32_t> add(ArenaMemory memory);
   // The caller has checked that no submission uses it.
   Status remove(uint32_t id);
 
@@ -84,6 +102,7 @@ class ArenaTable {
 
  private:
   std::shared_ptr<ArenaTotals> totals_;
+  Account account_;
   std::map<uint32_t, std::shared_ptr<Arena>> arenas_;
   uint32_t next_id_ = 1;
 };

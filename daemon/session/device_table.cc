@@ -25,7 +25,7 @@ bool DeviceTable::wants_counters() const {
 }
 
 Status DeviceTable::check(const rueda_abi_device_memory& abi,
-                          const std::vector<UniqueFd>& descriptors) const {
+                          const std::vector<ForeignFd>& descriptors) const {
   const bool is_counters = abi.kind == RUEDA_ABI_DEVICE_COUNTERS;
   const size_t wanted = abi.kind == RUEDA_ABI_DEVICE_IPC ? 0 : 1;
   if (abi.kind > RUEDA_ABI_DEVICE_STAGING || abi.reserved != 0 || descriptors.size() != wanted) {
@@ -39,7 +39,7 @@ Status DeviceTable::check(const rueda_abi_device_memory& abi,
   if (is_counters) {
     const uint64_t bytes = 2 * sizeof(uint64_t) * uint64_t{ring_capacity_};
     const uint64_t whole = (bytes + 4095) / 4096 * 4096;
-    if (abi.bytes == whole) return check_memfd(descriptors.front().get(), whole);
+    if (abi.bytes == whole) return check_memfd(descriptors.front().get(), whole, "counters");
     return refused("counters of " + std::to_string(abi.bytes) + " bytes: they have " +
                    std::to_string(whole) + ", two words for each record of a ring");
   }
@@ -47,12 +47,12 @@ Status DeviceTable::check(const rueda_abi_device_memory& abi,
     return refused("device memory of " + std::to_string(abi.bytes) + " bytes is not possible");
   }
   if (abi.kind == RUEDA_ABI_DEVICE_STAGING)
-    return check_memfd(descriptors.front().get(), abi.bytes);
+    return check_memfd(descriptors.front().get(), abi.bytes, "memory in place of a GPU's");
   return Status::ok();
 }
 
 Result<DeviceMemory> DeviceTable::add(const rueda_abi_device_memory& abi,
-                                      std::vector<UniqueFd>& descriptors) {
+                                      std::vector<ForeignFd>& descriptors) {
   if (Status status = check_room(); !status.is_ok()) return status;
   if (Status status = check(abi, descriptors); !status.is_ok()) return status;
   DeviceMemory memory;

@@ -8,7 +8,6 @@
 #include <map>
 #include <vector>
 
-#include "daemon/base/fd.h"
 #include "daemon/base/limits.h"
 #include "daemon/base/status.h"
 #include "daemon/session/session.h"
@@ -23,7 +22,7 @@ class DeviceTable {
 
   // Checked, with the descriptor that it came with, if it is to have one. It is there once it has
   // been answered for. The error names what is wrong, and the remedy.
-  Result<DeviceMemory> add(const rueda_abi_device_memory& abi, std::vector<UniqueFd>& descriptors);
+  Result<DeviceMemory> add(const rueda_abi_device_memory& abi, std::vector<ForeignFd>& descriptors);
   // Likewise: one memory of several that are there.
   Result<DeviceMemory> join(const rueda_abi_device_join& abi);
   // Whether it can be used; if not, it is forgotten.
@@ -55,7 +54,7 @@ class DeviceTable {
   Status check_room() const;
   Status check_join(const rueda_abi_device_join& abi) const;
   void erase(Entry entry);
-  Status check(const rueda_abi_device_memory& abi, const std::vector<UniqueFd>& descriptors) const;
+  Status check(const rueda_abi_device_memory& abi, const std::vector<ForeignFd>& descriptors) const;
   bool wants_counters() const;
 
   const uint32_t ring_capacity_;

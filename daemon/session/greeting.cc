@@ -22,15 +22,13 @@ constexpr std::chrono::milliseconds kRetryInterval{20};
 
 }  // namespace
 
-Greeting::Greeting(boost::asio::io_context& loop, UniqueFd connection, const Credentials& peer,
+Greeting::Greeting(boost::asio::io_context& loop, ForeignSocket connection, const Credentials& peer,
                    OnDecided on_decided)
-    : connection_(loop),
+    : connection_(loop, std::move(connection)),
       deadline_(loop),
       retry_(loop),
       peer_(peer),
-      on_decided_(std::move(on_decided)) {
-  connection_.assign(connection.release());
-}
+      on_decided_(std::move(on_decided)) {}
 
 void Greeting::start(int64_t timeout_ms) {
   deadline_.expires_after(std::chrono::milliseconds(timeout_ms));
@@ -42,14 +40,13 @@ void Greeting::start(int64_t timeout_ms) {
 
 void Greeting::cancel() {
   is_done_ = true;
-  error_code ignored;
-  connection_.close(ignored);
+  connection_.close();
   deadline_.cancel();
   retry_.cancel();
 }
 
 void Greeting::wait_readable() {
-  connection_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+  connection_.async_wait(ForeignStream::Wait::wait_read,
                          [self = shared_from_this()](error_code error) {
                            if (!error) self->look();
                          });
@@ -59,8 +56,7 @@ void Greeting::look() {
   if (is_done_) return;
   char opening[4];
   static_assert(sizeof(opening) == sizeof(RUEDA_ABI_MAGIC));
-  ssize_t got =
-      ::recv(connection_.native_handle(), opening, sizeof(opening), MSG_PEEK | MSG_DONTWAIT);
+  ssize_t got = ::recv(connection_.fd(), opening, sizeof(opening), MSG_PEEK | MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
     return wait_readable();
   }
@@ -81,7 +77,7 @@ void Greeting::decide(Protocol protocol) {
   if (std::exchange(is_done_, true)) return;
   deadline_.cancel();
   retry_.cancel();
-  UniqueFd connection(connection_.release());
+  ForeignSocket connection = connection_.release();
   // Called last: the owner forgets this object.
   OnDecided on_decided = std::move(on_decided_);
   on_decided(*this, protocol, std::move(connection));

@@ -6,10 +6,9 @@
 #include <memory>
 
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "daemon/base/fd.h"
+#include "daemon/session/foreign_stream.h"
 #include "daemon/session/session.h"
 
 namespace rueda::session {
@@ -19,9 +18,9 @@ class Greeting : public std::enable_shared_from_this<Greeting> {
   // kGone: closed without a word, as one who only looks whether somebody listens does.
   enum class Protocol { kLocal, kGrpc, kUnknown, kSilent, kGone };
   // Called once, unless cancelled; gets the connection with nothing consumed.
-  using OnDecided = std::function<void(Greeting&, Protocol, UniqueFd)>;
+  using OnDecided = std::function<void(Greeting&, Protocol, ForeignSocket)>;
 
-  Greeting(boost::asio::io_context& loop, UniqueFd connection, const Credentials& peer,
+  Greeting(boost::asio::io_context& loop, ForeignSocket connection, const Credentials& peer,
            OnDecided on_decided);
 
   // Looks at the first bytes, for at most so long.
@@ -36,7 +35,7 @@ class Greeting : public std::enable_shared_from_this<Greeting> {
   void look();
   void decide(Protocol protocol);
 
-  boost::asio::posix::stream_descriptor connection_;
+  ForeignStream connection_;
   boost::asio::steady_timer deadline_;
   boost::asio::steady_timer retry_;
   Credentials peer_;

@@ -225,6 +225,18 @@ std::string identity(const TensorTable::Tensor& interned) {
   return key;
 }
 
+// Of a tensor's descriptor, of its id, and of what the engine remembers by its name.
+size_t kept_bytes(const std::string& key, const TensorDescriptor& tensor) {
+  constexpr size_t kBeside = 1024;
+  size_t bytes = kBeside + key.size() + 2 * tensor.name.size() + tensor.group.size() +
+                 sizeof(int64_t) * (tensor.shape.size() + tensor.counts.size()) +
+                 sizeof(core::PlannedTensor) * tensor.plan.size();
+  for (const core::PlannedTensor& planned : tensor.plan) {
+    bytes += sizeof(uint32_t) * planned.after.size();
+  }
+  return bytes;
+}
+
 }  // namespace
 
 Result<TensorDescriptor> descriptor_from_abi(const rueda_abi_intern& abi,
@@ -383,6 +395,7 @@ Result<uint32_t> TensorTable::add(Tensor tensor) {
                                                 std::to_string(kMaxCountsOfTensors) +
                                                 " that a process may use in all: reuse names");
   }
+  if (Status paid = memory_.add(kept_bytes(key, *tensor.descriptor)); !paid.is_ok()) return paid;
   counts_of_tensors_ += tensor.descriptor->counts.size();
   if (free_ids_.empty()) {
     free_ids_.push_back(static_cast<uint32_t>(tensors_.size()));
@@ -406,7 +419,9 @@ Status TensorTable::forget(uint32_t id) {
                                               "' is no tensor, or one of a declared plan, and is "
                                               "not forgotten");
   }
-  ids_.erase(identity(*known));
+  const std::string key = identity(*known);
+  ids_.erase(key);
+  memory_.remove(kept_bytes(key, *known->descriptor));
   counts_of_tensors_ -= known->descriptor->counts.size();
   tensors_[id] = {};
   free_ids_.push_back(id);

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/abi/rueda_abi.h"
@@ -13,6 +14,7 @@
 #include "daemon/base/parts.h"
 #include "daemon/base/status.h"
 #include "daemon/core/descriptor.h"
+#include "daemon/session/ledger.h"
 
 namespace rueda::session {
 
@@ -25,7 +27,9 @@ Result<core::TensorDescriptor> descriptor_from_abi(const rueda_abi_process_set& 
 // The tensors of one session. The same descriptor gets the same id, from 0 up.
 class TensorTable {
  public:
-  explicit TensorTable(size_t capacity = limits::kMaxTensorsPerSession) : capacity_(capacity) {}
+  // `memory` is charged with what the table keeps.
+  explicit TensorTable(size_t capacity = limits::kMaxTensorsPerSession, Charge memory = {})
+      : capacity_(capacity), memory_(std::move(memory)) {}
 
   struct Tensor {
     std::shared_ptr<const core::TensorDescriptor> descriptor;
@@ -54,6 +58,7 @@ class TensorTable {
   Result<core::TensorDescriptor> plan_of(const std::vector<uint32_t>& words);
 
   size_t capacity_;
+  Charge memory_;
   std::vector<Tensor> tensors_;  // by id; without a descriptor: free
   std::vector<uint32_t> free_ids_;
   // Ordered, so that a hostile client cannot choose names that collide.

@@ -13,6 +13,10 @@
 namespace rueda::session {
 namespace {
 
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
+
 struct Address {
   sockaddr_un name{};
   socklen_t bytes = 0;
@@ -91,7 +95,12 @@ ListeningSocket::~ListeningSocket() {
   if (info.st_dev == device_ && info.st_ino == inode_) ::unlink(file_path_.c_str());
 }
 
-Result<ListeningSocket> ListeningSocket::open(const std::string& path) {
+void set_passes_descriptors(int socket, bool passes) {
+  const int value = passes ? 1 : 0;
+  ::setsockopt(socket, SOL_SOCKET, SO_PASSRIGHTS, &value, sizeof(value));
+}
+
+Result<ListeningSocket> ListeningSocket::open(const std::string& path, bool refuses_descriptors) {
   Result<Address> made = make_address(path);
   if (!made.is_ok()) return made.status();
   const Address& address = made.value();
@@ -111,6 +120,9 @@ Result<ListeningSocket> ListeningSocket::open(const std::string& path) {
     socket.device_ = info.st_dev;
     socket.inode_ = info.st_ino;
   }
+  // Inherited by what is accepted: who has not attached cannot send any. Linux 6.16; before that
+  // they come, and are closed at a door (doors.h).
+  if (refuses_descriptors) set_passes_descriptors(socket.fd_.get(), false);
   if (::listen(socket.fd_.get(), SOMAXCONN) != 0) return bind_error(path, errno);
   return socket;
 }

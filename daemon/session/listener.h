@@ -21,7 +21,7 @@ class ListeningSocket {
 
   // "@name" is an abstract socket. A file that nobody listens on is replaced. Everyone may connect
   // (mode 0666): SO_PEERCRED and the job's token decide.
-  static Result<ListeningSocket> open(const std::string& path);
+  static Result<ListeningSocket> open(const std::string& path, bool refuses_descriptors = true);
 
   int fd() const { return fd_.get(); }
   // The descriptor is the caller's from now on; the file stays this object's to remove.
@@ -33,5 +33,8 @@ class ListeningSocket {
   dev_t device_ = 0;
   ino_t inode_ = 0;
 };
+
+// Whether who is at the other end may send descriptors; before Linux 6.16 he may always.
+void set_passes_descriptors(int socket, bool passes);
 
 }  // namespace rueda::session

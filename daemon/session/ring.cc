@@ -57,8 +57,12 @@ uint64_t SubmissionRing::read_producer_waits_for() {
   return waits_for_;
 }
 
+bool SubmissionRing::has_records() const {
+  return std::atomic_ref(header_->tail).load(std::memory_order_relaxed) != head_;
+}
+
 bool SubmissionRing::has_news() const {
-  return std::atomic_ref(header_->tail).load(std::memory_order_relaxed) != head_ ||
+  return has_records() ||
          std::atomic_ref(header_->producer_waits_for).load(std::memory_order_relaxed) != waits_for_;
 }
 

@@ -32,7 +32,9 @@ class SubmissionRing {
   // Asks the client to ring. False when the ring is not empty after all, or what
   // read_producer_waits_for() said has changed: look again, do not sleep.
   bool prepare_to_sleep();
-  // Whether pop() would find a record, or read_producer_waits_for() another ticket.
+  // Whether pop() would find a record.
+  bool has_records() const;
+  // That, or read_producer_waits_for() another ticket.
   bool has_news() const;
 
  private:

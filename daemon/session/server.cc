@@ -12,10 +12,12 @@
 #include <fcntl.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "daemon/base/limits.h"
 #include "daemon/session/greeting.h"
 #include "daemon/session/listener.h"
+#include "daemon/session/relay.h"
 #include "daemon/session/session_impl.h"
 #include "daemon/session/sigbus_guard.h"
 
@@ -27,9 +29,8 @@ using boost::system::error_code;
 using Wait = asio::posix::stream_descriptor::wait_type;
 
 constexpr int kAcceptsPerTurn = 64;
-// Connections that have not attached yet. One user must not crowd out the others.
+// Connections that have not attached yet.
 constexpr size_t kMaxPending = limits::kMaxSessions;
-constexpr size_t kMaxPendingPerUser = 256;
 constexpr std::chrono::milliseconds kAcceptRetryInterval{100};
 constexpr std::chrono::milliseconds kRejectionLogInterval{1000};
 
@@ -62,11 +63,17 @@ class Server final : public SessionOwner, public std::enable_shared_from_this<Se
   void wait_acceptable();
   void accept_some();
   void greet(UniqueFd connection);
-  void on_decided(Greeting& greeting, Greeting::Protocol protocol, UniqueFd connection);
+  // What the connection and its wait are charged to, or why it is not taken.
+  struct Taken {
+    std::shared_ptr<void> until_closed;
+    Charge waiting;
+  };
+  Result<Taken> take(const Credentials& peer);
+  void on_decided(Greeting& greeting, Greeting::Protocol protocol, ForeignSocket connection);
+  void hand_to_grpc(ForeignSocket connection, const Credentials& peer);
   void wait_lost_memory();
   void pause_log();
   size_t attached() const;
-  size_t pending_of(uid_t uid) const;
 
   asio::io_context& loop_;
   const ServerOptions options_;
@@ -76,12 +83,18 @@ class Server final : public SessionOwner, public std::enable_shared_from_this<Se
   asio::posix::stream_descriptor acceptor_;
   asio::steady_timer accept_retry_;
   asio::posix::stream_descriptor lost_memory_;
-  std::map<Greeting*, std::shared_ptr<Greeting>> greetings_;
+  struct Greeted {
+    std::shared_ptr<Greeting> greeting;
+    Charge waiting;
+  };
+  std::map<Greeting*, Greeted> greetings_;
+  std::map<Relay*, std::shared_ptr<Relay>> relays_;
   std::map<SessionImpl*, std::shared_ptr<SessionImpl>> sessions_;
   bool is_watching_ = false;
   std::vector<std::shared_ptr<SessionImpl>> watched_;  // null: closed meanwhile
   std::shared_ptr<ArenaTotals> arena_totals_ = std::make_shared<ArenaTotals>();
   std::shared_ptr<uint64_t> last_content_ = std::make_shared<uint64_t>(0);
+  std::shared_ptr<LoopGate> gate_ = std::make_shared<LoopGate>(loop_);
   uint64_t rejected_ = 0;
   asio::steady_timer log_pause_;
   bool is_log_paused_ = false;
@@ -95,7 +108,8 @@ Status Server::listen() {
                                               "1048576");
   }
   if (Status status = install_sigbus_guard(); !status.is_ok()) return status;
-  Result<ListeningSocket> listener = ListeningSocket::open(options_.socket_path);
+  Result<ListeningSocket> listener =
+      ListeningSocket::open(options_.socket_path, options_.refuses_early_descriptors);
   if (!listener.is_ok()) return listener.status();
   listener_.emplace(std::move(listener).value());
   acceptor_.assign(listener_->release_fd());
@@ -112,12 +126,15 @@ Status Server::listen() {
 
 void Server::stop() {
   error_code ignored;
-  acceptor_.close(ignored);
+  gate_->shut();
+  // With connections that were not accepted, and what came over them.
+  if (acceptor_.is_open()) ForeignFd(UniqueFd(acceptor_.release()), ::getuid());
   lost_memory_.close(ignored);
   accept_retry_.cancel();
   log_pause_.cancel();
   listener_.reset();
-  for (auto& [key, greeting] : std::exchange(greetings_, {})) greeting->cancel();
+  for (auto& [key, greeted] : std::exchange(greetings_, {})) greeted.greeting->cancel();
+  for (auto& [key, relay] : std::exchange(relays_, {})) relay->close();
   // Each close() takes its session out of the map.
   while (!sessions_.empty()) {
     std::shared_ptr<SessionImpl> session = sessions_.begin()->second;
@@ -155,61 +172,91 @@ void Server::accept_some() {
   if (acceptor_.is_open()) wait_acceptable();
 }
 
-void Server::greet(UniqueFd connection) {
+void Server::greet(UniqueFd accepted) {
   ucred found{};
   socklen_t found_bytes = sizeof(found);
-  if (::getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &found, &found_bytes) != 0) return;
+  // What it brings is not received, and whoever closes it may sleep.
+  const bool is_known =
+      ::getsockopt(accepted.get(), SOL_SOCKET, SO_PEERCRED, &found, &found_bytes) == 0;
   Credentials peer{found.pid, found.uid, found.gid};
-  size_t pending = greetings_.size() + sessions_.size() - attached();
-  if (pending >= kMaxPending || pending_of(peer.uid) >= kMaxPendingPerUser) {
-    return on_rejected(peer,
-                       Status(Code::kResourceExhausted,
-                              "too many connections wait to attach: attach at once, or close"));
-  }
+  Result<Taken> taken = take(peer);
+  auto connection = std::make_shared<ForeignFd>(
+      std::move(accepted), peer.uid,
+      taken.is_ok() ? std::move(taken.value().until_closed) : std::shared_ptr<void>());
+  if (!is_known || !taken.is_ok()) ::shutdown(connection->get(), SHUT_RDWR);
+  if (!is_known) return;
+  if (!taken.is_ok()) return on_rejected(peer, taken.status());
   auto greeting = std::make_shared<Greeting>(
       loop_, std::move(connection), peer,
-      [self = shared_from_this()](Greeting& decided, Greeting::Protocol protocol, UniqueFd fd) {
-        self->on_decided(decided, protocol, std::move(fd));
+      [self = shared_from_this()](Greeting& decided, Greeting::Protocol protocol,
+                                  ForeignSocket socket) {
+        self->on_decided(decided, protocol, std::move(socket));
       });
-  greetings_.emplace(greeting.get(), greeting);
+  greetings_.emplace(greeting.get(), Greeted{greeting, std::move(taken.value().waiting)});
   greeting->start(options_.handshake_timeout_ms);
 }
 
-void Server::on_decided(Greeting& greeting, Greeting::Protocol protocol, UniqueFd connection) {
+Result<Server::Taken> Server::take(const Credentials& peer) {
+  if (Doors::of_process().is_refused(peer.uid)) {
+    return Status(Code::kResourceExhausted,
+                  "descriptors that this user has sent keep whoever closes them waiting: close "
+                  "their other ends");
+  }
+  if (greetings_.size() + sessions_.size() - attached() >= kMaxPending) {
+    return Status(Code::kResourceExhausted,
+                  "too many connections wait to attach: attach at once, or close");
+  }
+  const Account account{options_.ledger, peer.uid};
+  Result<Charge> open = charge(account, Resource::kConnections, 1);
+  if (!open.is_ok()) return open.status();
+  Result<Charge> waiting = charge(account, Resource::kUnattached, 1);
+  if (!waiting.is_ok()) return waiting.status();
+  return Taken{std::make_shared<Charge>(std::move(open).value()), std::move(waiting).value()};
+}
+
+void Server::on_decided(Greeting& greeting, Greeting::Protocol protocol, ForeignSocket connection) {
   Credentials peer = greeting.peer();
+  Charge waiting = std::move(greetings_.at(&greeting).waiting);
   greetings_.erase(&greeting);
   switch (protocol) {
-    case Greeting::Protocol::kGrpc:
-      if (handoff_) return handoff_(connection.release(), peer);
-      return on_rejected(peer, Status(Code::kUnavailable, "gRPC is not served here"));
+    case Greeting::Protocol::kGrpc: return hand_to_grpc(std::move(connection), peer);
     case Greeting::Protocol::kUnknown:
+      ::shutdown(connection->get(), SHUT_RDWR);
       return on_rejected(peer, Status(Code::kInvalidArgument,
                                       "it speaks neither Rueda's local protocol nor HTTP/2"));
     case Greeting::Protocol::kSilent:
+      ::shutdown(connection->get(), SHUT_RDWR);
       return on_rejected(peer, Status(Code::kTimeout, "it said nothing"));
     case Greeting::Protocol::kGone: return;
     case Greeting::Protocol::kLocal: break;
   }
   auto session = std::make_shared<SessionImpl>(
-      SessionSetup{loop_, events_, *this, options_, arena_totals_, last_content_},
-      std::move(connection), peer);
+      SessionSetup{loop_, events_, *this, options_, arena_totals_, last_content_, gate_},
+      std::move(connection), peer, std::move(waiting));
   sessions_.emplace(session.get(), session);
   session->start();
+}
+
+void Server::hand_to_grpc(ForeignSocket connection, const Credentials& peer) {
+  if (!handoff_) return on_rejected(peer, Status(Code::kUnavailable, "gRPC is not served here"));
+  auto relay =
+      std::make_shared<Relay>(loop_, std::move(connection), peer,
+                              [self = shared_from_this()](Relay& ended, const Status& why) {
+                                if (!why.is_ok()) self->on_rejected(ended.peer(), why);
+                                self->relays_.erase(&ended);
+                              });
+  UniqueFd served = relay->start();
+  if (!served.is_open()) {
+    return on_rejected(peer, Status(Code::kResourceExhausted,
+                                    "no descriptor is left: raise the limit of open files"));
+  }
+  relays_.emplace(relay.get(), relay);
+  handoff_(served.release(), peer);
 }
 
 size_t Server::attached() const {
   return std::count_if(sessions_.begin(), sessions_.end(),
                        [](const auto& entry) { return entry.second->is_attached(); });
-}
-
-size_t Server::pending_of(uid_t uid) const {
-  size_t greeting = std::count_if(greetings_.begin(), greetings_.end(), [uid](const auto& entry) {
-    return entry.second->peer().uid == uid;
-  });
-  size_t attaching = std::count_if(sessions_.begin(), sessions_.end(), [uid](const auto& entry) {
-    return entry.second->peer().uid == uid && !entry.second->is_attached();
-  });
-  return greeting + attaching;
 }
 
 Status Server::check_room() const {
@@ -292,6 +339,7 @@ ServerStats Server::stats() const {
   ServerStats stats;
   stats.sessions = attached();
   stats.rejected = rejected_;
+  stats.abandoned_doors = Doors::of_process().abandoned();
   stats.arenas = arena_totals_->arenas.load(std::memory_order_relaxed);
   stats.arena_bytes = arena_totals_->bytes.load(std::memory_order_relaxed);
   for (const auto& [key, session] : sessions_) {

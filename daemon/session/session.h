@@ -15,10 +15,11 @@
 #include <sys/types.h>
 
 #include "client/abi/rueda_abi.h"
-#include "daemon/base/fd.h"
 #include "daemon/base/status.h"
 #include "daemon/base/watched.h"
 #include "daemon/core/descriptor.h"
+#include "daemon/session/doors.h"
+#include "daemon/session/ledger.h"
 
 namespace rueda::session {
 
@@ -51,7 +52,11 @@ struct DeviceMemory {
   uint64_t bytes = 0;
   std::array<uint8_t, 16> device{};
   std::array<std::byte, 64> ipc{};
-  UniqueFd fd;  // of all but IPC
+  ForeignFd fd;  // of all but IPC
+  // The client's own, which the worker maps.
+  bool is_host() const {
+    return kind == RUEDA_ABI_DEVICE_COUNTERS || kind == RUEDA_ABI_DEVICE_STAGING;
+  }
   // Of a join: ids, one behind another; it has no descriptor of its own.
   std::vector<uint32_t> pieces;
 };
@@ -171,7 +176,7 @@ class SessionEvents {
 };
 
 // Called for a connection that opens with HTTP/2's preface: gRPC's (agents and operators use the
-// same socket path). Takes over the descriptor.
+// same socket path). Takes over the descriptor, over which all that the client says is passed on.
 using GrpcHandoff = std::function<void(int fd, const Credentials& peer)>;
 
 struct ServerOptions {
@@ -179,6 +184,9 @@ struct ServerOptions {
       socket_path;  // "@name" is an abstract socket; a leftover file is replaced if nobody listens
   uint32_t ring_capacity = 16384;  // records of each ring; a power of two
   int64_t handshake_timeout_ms = 5000;
+  std::shared_ptr<Ledger> ledger = std::make_shared<Ledger>();
+  // Whether descriptors are refused of clients that have not attached, by the kernel if it can.
+  bool refuses_early_descriptors = true;
 };
 
 struct ServerStats {
@@ -187,6 +195,7 @@ struct ServerStats {
   uint64_t arenas = 0;    // mapped now
   uint64_t arena_bytes = 0;
   uint64_t submission_queue_depth = 0;  // submissions in flight, all sessions
+  uint64_t abandoned_doors = 0;         // of the process (doors.h)
 };
 
 // Watched: while it is, clients that submit need not ring.

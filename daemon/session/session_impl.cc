@@ -5,12 +5,16 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include <boost/asio/post.hpp>
+#include <fcntl.h>
 #include <poll.h>
 
 #include "daemon/base/limits.h"
+#include "daemon/base/no_exception.h"
+#include "daemon/session/listener.h"
 #include "daemon/session/submission.h"
 #include "daemon/session/text.h"
 
@@ -25,12 +29,14 @@ using Wait = asio::posix::stream_descriptor::wait_type;
 constexpr int kMessagesPerTurn = 64;
 constexpr int kRecordsPerTurn = 1024;
 constexpr int kRecordsPerPop = 64;
+constexpr std::chrono::milliseconds kTurn{1};
+// A client that rings, or moves what it waits for, without a record: a correct one does so a few
+// times for each. Beyond that it is looked at after a pause.
+constexpr int kLooksForNothing = 16;
+constexpr std::chrono::microseconds kShortestPause{100};
+constexpr std::chrono::microseconds kLongestPause{1600};
 // Replies that a client may leave unread, beside what its socket holds: some 250.
 constexpr size_t kMaxQueuedBytes = 256 * 1024;
-// Requests that may wait for one that the engine answers later, or be such.
-constexpr size_t kMaxAwaitedReplies = 256;
-
-constexpr const char* kCorrupt = ": its memory is corrupt, or its library is not librueda";
 
 int32_t abi_code(const Status& status) { return -static_cast<int32_t>(status.code()); }
 
@@ -50,14 +56,20 @@ bool is_same_but_for_ticket(const rueda_abi_submission& a, const rueda_abi_submi
 
 }  // namespace
 
-SessionImpl::SessionImpl(SessionSetup setup, UniqueFd socket, const Credentials& peer)
+SessionImpl::SessionImpl(SessionSetup setup, ForeignSocket socket, const Credentials& peer,
+                         Charge waiting)
     : setup_(std::move(setup)),
-      socket_(setup_.loop),
+      socket_(setup_.loop, std::move(socket)),
       doorbell_(setup_.loop),
       deadline_(setup_.loop),
-      arenas_(setup_.arena_totals),
+      pause_(setup_.loop),
+      pause_for_(kShortestPause),
+      waiting_(std::move(waiting)),
+      incoming_(std::make_shared<Incoming>(peer.uid)),
+      tensors_(limits::kMaxTensorsPerSession,
+               Charge({setup_.options.ledger, peer.uid}, Resource::kTensorBytes)),
+      arenas_(setup_.arena_totals, {setup_.options.ledger, peer.uid}),
       devices_(setup_.options.ring_capacity) {
-  socket_.assign(socket.release());
   attach_.peer = peer;
 }
 
@@ -79,12 +91,17 @@ void SessionImpl::close() {
   if (state_ == State::kClosed) return;
   state_ = State::kClosed;
   error_code ignored;
-  socket_.close(ignored);
+  socket_.close();
   doorbell_.close(ignored);
   deadline_.cancel();
+  pause_.cancel();
   places_.clear();
   in_flight_ = 0;
   arenas_ = ArenaTable(setup_.arena_totals);
+  tensors_ = TensorTable();
+  pinned_.clear();
+  waiting_ = Charge();
+  attached_ = Charge();
   replies_.clear();
   rings_.reset();
   setup_.owner.on_closed(*this);
@@ -112,16 +129,17 @@ void SessionImpl::fail(const std::string& what) {
 void SessionImpl::finish() {
   if (state_ != State::kFailing) return;
   send_status(RUEDA_ABI_FAILED, failure_);
-  setup_.events.on_lost(*this, failure_);
+  without_exception([this] { setup_.events.on_lost(*this, failure_); }, [](const char*) {});
   close();
 }
 
 void SessionImpl::look() {
   const auto self = shared_from_this();  // what it had sent may be its goodbye
-  pollfd hang_up{.fd = socket_.native_handle(), .events = 0, .revents = 0};
+  if (state_ != State::kAttached) return finish();
+  pollfd hang_up{.fd = socket_.fd(), .events = 0, .revents = 0};
   // Nothing is added to what is there to be read: it comes to an end.
   const bool has_hung_up = ::poll(&hang_up, 1, 0) == 1;
-  while (has_hung_up && state_ == State::kAttached) {
+  while (has_hung_up && state_ == State::kAttached && !is_at_door_) {
     if (take_message() == MessageReader::Read::kWouldBlock) break;
   }
   finish();
@@ -140,12 +158,25 @@ void SessionImpl::check_memory() {
 
 void SessionImpl::wait_readable() {
   socket_.async_wait(Wait::wait_read, [self = shared_from_this()](error_code error) {
-    if (!error) self->on_readable();
+    if (!error) self->guarded([&] { self->on_readable(); });
+  });
+}
+
+void SessionImpl::guarded(const std::function<void()>& work) {
+  without_exception(work, [this](const char* what) {
+    if (state_ == State::kAttached) {
+      fail(std::string("cannot be served by the daemon (") + what + "): it asks for too much");
+    } else if (state_ == State::kGreeting || state_ == State::kDeciding) {
+      refuse(
+          Status(Code::kResourceExhausted, std::string("the daemon cannot serve this: ") + what));
+    }
   });
 }
 
 void SessionImpl::on_readable() {
-  const auto reads = [this] { return state_ == State::kGreeting || state_ == State::kAttached; };
+  const auto reads = [this] {
+    return !is_at_door_ && (state_ == State::kGreeting || state_ == State::kAttached);
+  };
   for (int i = 0; i < kMessagesPerTurn && reads(); ++i) {
     if (take_message() == MessageReader::Read::kWouldBlock) break;
   }
@@ -153,12 +184,55 @@ void SessionImpl::on_readable() {
 }
 
 MessageReader::Read SessionImpl::take_message() {
-  const MessageReader::Read read = reader_.read(socket_.native_handle());
+  const MessageReader::Read read = incoming_->reader.read(socket_.fd());
+  on_read(read);
+  return read;
+}
+
+void SessionImpl::receive_at_door() {
+  if (state_ == State::kGreeting) {
+    return refuse(
+        Status(Code::kInvalidArgument, "descriptors came before the attach message was answered"));
+  }
+  is_at_door_ = true;
+  Doors::of_process().run(
+      attach_.peer.uid,
+      [weak = weak_from_this(), gate = setup_.gate, incoming = incoming_, socket = socket_.socket(),
+       account = Account{setup_.options.ledger, attach_.peer.uid}] {
+        const MessageReader::Read read = incoming->reader.receive(socket->get());
+        if (read == MessageReader::Read::kMessage) incoming->prepare(account);
+        gate->post([weak, read] {
+          const auto self = weak.lock();
+          if (!self) return;
+          self->is_at_door_ = false;
+          if (self->state_ != State::kAttached) {  // what has been mapped is unmapped there, too
+            return Doors::of_process().run(
+                self->attach_.peer.uid, [gone = std::move(self->incoming_)] {},
+                Doors::Purpose::kMemory);
+          }
+          self->guarded([&] {
+            self->on_read(read);
+            self->on_readable();
+          });
+        });
+      });
+}
+
+// Where it may sleep: to seal what a client allocates waits for that.
+void SessionImpl::Incoming::prepare(const Account& account) {
+  if (reader.type() != RUEDA_ABI_ARENA_ADD || reader.descriptors().size() != 1) return;
+  const auto request = reader.body_as<rueda_abi_arena>();
+  arena.emplace(ArenaTable::map(reader.descriptors().front().get(), request.bytes, account));
+}
+
+void SessionImpl::on_read(MessageReader::Read read) {
+  MessageReader& reader = incoming_->reader;
   switch (read) {
     case MessageReader::Read::kMessage:
       handle_message();
-      reader_.descriptors().clear();
+      reader.descriptors().clear();
       break;
+    case MessageReader::Read::kDescriptors: return receive_at_door();
     case MessageReader::Read::kWouldBlock: break;
     case MessageReader::Read::kClosed:
       if (state_ == State::kGreeting) {
@@ -171,22 +245,21 @@ MessageReader::Read SessionImpl::take_message() {
       break;
     case MessageReader::Read::kBroken:
       if (state_ == State::kGreeting) {
-        refuse(reader_.error());
+        refuse(reader.error());
       } else {
-        fail("sent " + reader_.error().message() + kCorrupt);
+        fail("sent " + reader.error().message() + kCorrupt);
       }
       break;
   }
-  return read;
 }
 
 void SessionImpl::handle_message() {
-  bool is_attach = reader_.type() == RUEDA_ABI_ATTACH;
+  bool is_attach = incoming_->reader.type() == RUEDA_ABI_ATTACH;
   if (state_ == State::kGreeting) {
     if (is_attach) return handle_attach();
     return refuse(Status(Code::kInvalidArgument, "the first message must be the attach message"));
   }
-  switch (reader_.type()) {
+  switch (incoming_->reader.type()) {
     case RUEDA_ABI_ARENA_ADD: return handle_arena_add();
     case RUEDA_ABI_ARENA_REMOVE: return handle_arena_remove();
     case RUEDA_ABI_INTERN: return handle_intern();
@@ -221,6 +294,9 @@ Status SessionImpl::prepare_attach(const rueda_abi_attach& abi) {
                                               " is not possible: set RANK and LOCAL_RANK");
   }
   if (Status status = setup_.owner.check_room(); !status.is_ok()) return status;
+  Result<Charge> paid = charge({setup_.options.ledger, attach_.peer.uid}, Resource::kSessions, 1);
+  if (!paid.is_ok()) return paid.status();
+  attached_ = std::move(paid).value();
   Result<SharedRings> rings = SharedRings::make(setup_.options.ring_capacity);
   if (!rings.is_ok()) return rings.status();
   rings_.emplace(std::move(rings).value());
@@ -228,7 +304,7 @@ Status SessionImpl::prepare_attach(const rueda_abi_attach& abi) {
 }
 
 void SessionImpl::handle_attach() {
-  auto abi = reader_.body_as<rueda_abi_attach>();
+  auto abi = incoming_->reader.body_as<rueda_abi_attach>();
   if (Status status = prepare_attach(abi); !status.is_ok()) return refuse(status);
   // The last rank's on_attach starts the job: what it sends waits until the reply is out.
   state_ = State::kDeciding;
@@ -236,7 +312,9 @@ void SessionImpl::handle_attach() {
   if (state_ == State::kClosed) return;
   if (!decision.is_ok()) return refuse(decision);
   state_ = State::kAttached;
+  waiting_ = Charge();
   deadline_.cancel();
+  set_passes_descriptors(socket_.fd(), true);
   rueda_abi_attach_reply reply = attach_reply(Status::ok());
   writer_.add_first(RUEDA_ABI_ATTACH_REPLY, &reply, sizeof(reply),
                     rings_->take_client_descriptors());
@@ -261,125 +339,9 @@ void SessionImpl::refuse(const Status& why) {
   writer_ = MessageWriter();
   writer_.add(RUEDA_ABI_ATTACH_REPLY, &reply, sizeof(reply));
   // The socket is fresh: it takes the reply, or its client is gone.
-  writer_.flush(socket_.native_handle());
+  writer_.flush(socket_.fd());
   setup_.owner.on_rejected(attach_.peer, why);
   close();
-}
-
-void SessionImpl::handle_arena_add() {
-  auto request = reader_.body_as<rueda_abi_arena>();
-  size_t descriptors = reader_.descriptors().size();
-  if (descriptors != 1 || request.reserved != 0) {
-    return answer(Status(Code::kInvalidArgument,
-                         "an arena comes with one descriptor and a reserved field of 0, not " +
-                             std::to_string(descriptors) + " descriptors"));
-  }
-  Result<uint32_t> id = arenas_.add(reader_.descriptors().front().get(), request.bytes);
-  answer(id.status(), id.is_ok() ? id.value() : 0);
-}
-
-void SessionImpl::handle_arena_remove() {
-  auto request = reader_.body_as<rueda_abi_arena>();
-  const Arena* arena = arenas_.find(request.arena_id).get();
-  const auto uses = [arena](const Place& place) { return arena != nullptr && place.uses(arena); };
-  const bool is_used = std::any_of(places_.begin(), places_.end(), [&](const Place& place) {
-    return place.is_in_flight && uses(place);
-  });
-  if (is_used) {
-    return answer(Status(Code::kUnavailable, "arena " + std::to_string(request.arena_id) +
-                                                 " is in use by a submission: wait for it"));
-  }
-  for (Place& place : places_) {
-    if (uses(place)) place = {};
-  }
-  answer(arenas_.remove(request.arena_id));
-}
-
-void SessionImpl::handle_intern() {
-  Result<uint32_t> id = tensors_.intern(reader_.body_as<rueda_abi_intern>(), attach_.rank);
-  answer(id.status(), id.is_ok() ? id.value() : 0);
-}
-
-void SessionImpl::handle_process_set() {
-  Result<uint32_t> id = tensors_.intern(reader_.body_as<rueda_abi_process_set>());
-  answer(id.status(), id.is_ok() ? id.value() : 0);
-}
-
-void SessionImpl::handle_plan() {
-  Result<uint32_t> id = tensors_.intern(reader_.body_as<rueda_abi_plan>());
-  answer(id.status(), id.is_ok() ? id.value() : 0);
-}
-
-void SessionImpl::handle_counts() {
-  answer(tensors_.take_counts(reader_.body_as<rueda_abi_counts>()));
-}
-
-void SessionImpl::handle_forget() {
-  const auto request = reader_.body_as<rueda_abi_forget>();
-  // What was checked for a place is true of the old tensor of this id.
-  for (Place& place : places_) {
-    if (place.record.tensor_id != request.tensor_id) continue;
-    place.submission.content = 0;
-    if (!place.is_in_flight) place.submission.descriptor.reset();
-  }
-  answer(tensors_.forget(request.tensor_id));
-}
-
-void SessionImpl::handle_timeline() {
-  const auto request = reader_.body_as<rueda_abi_timeline>();
-  const std::optional<std::string_view> path = field_text(request.path);
-  if (!path || request.begins > 1 || request.chunks > 1 || path->empty() == (request.begins == 1)) {
-    return fail(std::string("asked for a timeline that cannot be") + kCorrupt);
-  }
-  const TimelineWish wish{request.begins == 1, request.chunks == 1, std::string(*path)};
-  answer(setup_.events.on_timeline(*this, wish));
-}
-
-void SessionImpl::handle_device_add() {
-  ask_for(devices_.add(reader_.body_as<rueda_abi_device_memory>(), reader_.descriptors()));
-}
-
-void SessionImpl::handle_device_join() {
-  ask_for(devices_.join(reader_.body_as<rueda_abi_device_join>()));
-}
-
-void SessionImpl::ask_for(Result<DeviceMemory> memory) {
-  if (!memory.is_ok()) return answer(memory.status());
-  if (replies_.size() >= kMaxAwaitedReplies) {
-    return fail("asks for more than it waits for" + std::string(kCorrupt));
-  }
-  replies_.push_back({.status = {}, .value = memory.value().id, .is_known = false});
-  setup_.events.on_device_memory(*this, std::move(memory).value());
-}
-
-void SessionImpl::device_memory_added(uint32_t id, const Status& status) {
-  devices_.answer(id, status.is_ok());
-  for (Reply& awaited : replies_) {
-    if (awaited.is_known || awaited.value != id) continue;
-    awaited = {status, status.is_ok() ? id : 0};
-    break;
-  }
-  send_replies();
-}
-
-void SessionImpl::handle_device_remove() {
-  const auto request = reader_.body_as<rueda_abi_device_remove>();
-  const uint32_t id = request.memory_id;
-  const bool is_used = std::any_of(places_.begin(), places_.end(), [&](const Place& place) {
-    return place.is_in_flight && place.uses_device(id);
-  });
-  if (is_used || request.reserved != 0) {
-    return answer(Status(Code::kUnavailable, "device memory " + std::to_string(id) +
-                                                 " is in use by a submission: wait for it"));
-  }
-  const Status removed = devices_.remove(id);
-  if (removed.is_ok()) {
-    for (Place& place : places_) {
-      if (place.uses_device(id)) place = {};
-    }
-    setup_.events.on_device_memory_removed(*this, id);
-  }
-  answer(removed);
 }
 
 void SessionImpl::handle_detach() {
@@ -431,7 +393,7 @@ void SessionImpl::answer(const Status& status, uint32_t value) {
   if (replies_.size() >= kMaxAwaitedReplies) {
     return fail("asks for more than it waits for" + std::string(kCorrupt));
   }
-  replies_.push_back({status, value});
+  replies_.push_back(Reply{status, value, true, {}});
 }
 
 void SessionImpl::send_replies() {
@@ -457,7 +419,7 @@ void SessionImpl::send(uint16_t type, const void* body, size_t body_bytes) {
 }
 
 void SessionImpl::flush_socket() {
-  switch (writer_.flush(socket_.native_handle())) {
+  switch (writer_.flush(socket_.fd())) {
     case MessageWriter::Flush::kDone: return;
     case MessageWriter::Flush::kFailed:
       return fail("closed its connection without saying goodbye (killed or crashed)");
@@ -481,14 +443,20 @@ void SessionImpl::wait_doorbell() {
     self->is_doorbell_awaited_ = false;
     if (error || self->state_ != State::kAttached) return;
     SharedRings::silence(self->doorbell_.native_handle());
-    self->drain();
+    self->guarded([&] { self->drain(); });
   });
 }
 
 void SessionImpl::drain() {
   std::array<rueda_abi_submission, kRecordsPerPop> records;
+  std::optional<std::chrono::steady_clock::time_point> turn_ends;  // of one that is long
   for (int taken = 0; taken < kRecordsPerTurn;) {
     if (state_ != State::kAttached) return;
+    if (taken >= kRecordsPerPop) {
+      const auto now = std::chrono::steady_clock::now();
+      if (!turn_ends) turn_ends = now + kTurn;
+      if (now > *turn_ends) break;
+    }
     int count = rings_->submissions().pop(records);
     if (count == SubmissionRing::kBroken) {
       return fail(std::string("wrote an impossible index into its submission ring") + kCorrupt);
@@ -497,7 +465,15 @@ void SessionImpl::drain() {
     if (state_ != State::kAttached) return;
     // A pop that found nothing counts too: the client may move its index back and forth.
     taken += std::max(count, 1);
-    if (count > 0) continue;
+    if (count > 0) {
+      looks_for_nothing_ = 0;
+      pause_for_ = kShortestPause;
+      continue;
+    }
+    if (pauses()) {
+      if (std::exchange(has_undrained_, false)) setup_.events.on_submissions_drained(*this);
+      return;
+    }
     tell_waiting();
     if (!is_watched_) is_watched_ = setup_.owner.keeps_watch(*this);
     if (!is_watched_) {
@@ -507,18 +483,34 @@ void SessionImpl::drain() {
     if (std::exchange(has_undrained_, false)) setup_.events.on_submissions_drained(*this);
     return;
   }
-  asio::post(setup_.loop, [self = shared_from_this()] { self->drain(); });
+  asio::post(setup_.loop, [self = shared_from_this()] { self->guarded([&] { self->drain(); }); });
+}
+
+bool SessionImpl::pauses() {
+  if (is_paused_) return true;
+  if (++looks_for_nothing_ <= kLooksForNothing) return false;
+  is_paused_ = true;
+  pause_.expires_after(pause_for_);
+  pause_for_ = std::min(2 * pause_for_, kLongestPause);
+  pause_.async_wait([self = shared_from_this()](error_code error) {
+    if (error || self->state_ != State::kAttached) return;
+    self->is_paused_ = false;
+    self->looks_for_nothing_ = kLooksForNothing - 1;  // one
+    self->guarded([&] { self->drain(); });
+  });
+  return true;
 }
 
 bool SessionImpl::look_at_ring() {
-  if (!rings_->submissions().has_news()) return false;
-  drain();
+  const SubmissionRing& ring = rings_->submissions();
+  if (is_paused_ ? !ring.has_records() : !ring.has_news()) return false;
+  guarded([this] { drain(); });
   return true;
 }
 
 void SessionImpl::rest() {
   is_watched_ = false;
-  drain();
+  guarded([this] { drain(); });
 }
 
 void SessionImpl::tell_waiting() {

@@ -1,8 +1,11 @@
 // One client's connection, from its ATTACH to its end. Belongs to the loop.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,10 +15,11 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "daemon/base/fd.h"
 #include "daemon/session/arena.h"
 #include "daemon/session/device_table.h"
+#include "daemon/session/foreign_stream.h"
 #include "daemon/session/intern.h"
+#include "daemon/session/loop_gate.h"
 #include "daemon/session/session.h"
 #include "daemon/session/shared_rings.h"
 #include "daemon/session/wire.h"
@@ -23,6 +27,11 @@
 namespace rueda::session {
 
 class SessionImpl;
+
+// Ends what is said of a client that has broken the protocol.
+inline constexpr const char* kCorrupt = ": its memory is corrupt, or its library is not librueda";
+// Requests that may wait for one that the engine answers later, or be such.
+inline constexpr size_t kMaxAwaitedReplies = 256;
 
 // The server, as its sessions see it. Outlives every session that is not closed.
 class SessionOwner {
@@ -45,11 +54,13 @@ struct SessionSetup {
   const ServerOptions& options;
   std::shared_ptr<ArenaTotals> arena_totals;
   std::shared_ptr<uint64_t> last_content;  // of the server's submissions
+  std::shared_ptr<LoopGate> gate;          // to the loop, for work at doors
 };
 
 class SessionImpl final : public Session, public std::enable_shared_from_this<SessionImpl> {
  public:
-  SessionImpl(SessionSetup setup, UniqueFd socket, const Credentials& peer);
+  // `waiting` is charged for as long as nobody has attached.
+  SessionImpl(SessionSetup setup, ForeignSocket socket, const Credentials& peer, Charge waiting);
 
   // Waits for the ATTACH, at most options.handshake_timeout_ms.
   void start();
@@ -101,9 +112,14 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
     }
   };
 
+  // What throws ends the session.
+  void guarded(const std::function<void()>& work);
   void wait_readable();
   void on_readable();
   MessageReader::Read take_message();
+  void on_read(MessageReader::Read read);
+  // The rest of the message is received at the door, which comes back to the loop.
+  void receive_at_door();
   void handle_message();
   void handle_attach();
   Status prepare_attach(const rueda_abi_attach& abi);
@@ -119,11 +135,14 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   void handle_device_join();
   // The engine is to see whether it can be used.
   void ask_for(Result<DeviceMemory> memory);
+  void seal_at_door(ForeignFd memory);
   void handle_device_remove();
   void handle_detach();
 
   void wait_doorbell();
   void drain();
+  // The client has had many looks for nothing: it gets the next one later. False: it may have one.
+  bool pauses();
   void tell_waiting();
   void take_record(const rueda_abi_submission& record);
   Place& place_of(Ticket ticket);
@@ -144,29 +163,46 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   void finish();
 
   SessionSetup setup_;
-  boost::asio::posix::stream_descriptor socket_;
+  ForeignStream socket_;
   boost::asio::posix::stream_descriptor doorbell_;
   boost::asio::steady_timer deadline_;
+  boost::asio::steady_timer pause_;
+  std::chrono::microseconds pause_for_;  // the next one
   State state_ = State::kGreeting;
   Status failure_;  // while kFailing
   Attach attach_;
-  MessageReader reader_;
+  Charge waiting_;   // until it has attached
+  Charge attached_;  // from then on
+  // A door's, while that has it; what the door did with an arena comes with the message.
+  struct Incoming {
+    explicit Incoming(uid_t user) : reader(user) {}
+    // At the door, once the message is there.
+    void prepare(const Account& account);
+    MessageReader reader;
+    std::optional<Result<ArenaMemory>> arena;
+  };
+  std::shared_ptr<Incoming> incoming_;
+  bool is_at_door_ = false;
   MessageWriter writer_;
   bool is_waiting_writable_ = false;
   std::optional<SharedRings> rings_;
   TensorTable tensors_;
   ArenaTable arenas_;
   DeviceTable devices_;
+  std::map<uint32_t, Charge> pinned_;  // by memory
   struct Reply {
     Status status;
     uint32_t value = 0;
     bool is_known = true;  // false: it is for memory `value`, and awaited
+    ForeignFd to_seal;     // of that memory, once it is mapped
   };
   std::deque<Reply> replies_;  // the first is awaited
   std::vector<Place> places_;  // grows with the highest place used
   size_t in_flight_ = 0;
   uint64_t told_waiting_ = 0;  // by the last on_waiting
   bool is_watched_ = false;    // no doorbell is to be rung
+  int looks_for_nothing_ = 0;  // since the last record
+  bool is_paused_ = false;
   bool is_doorbell_awaited_ = false;
   bool has_undrained_ = false;  // on_submit was called since the last on_submissions_drained
   bool has_news_ = false;       // the next completion is to say so

@@ -58,6 +58,8 @@ Result<SharedRings> SharedRings::make(uint32_t capacity) {
       ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0) {
     return make_error("a doorbell", errno);
   }
+  // Nothing is read there, and a client that sent descriptors would let whoever closes it sleep.
+  ::shutdown(pair[0], SHUT_RD);
 
   SharedRings rings(capacity, std::move(submission_memory).value(),
                     std::move(completion_memory).value());

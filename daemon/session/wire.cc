@@ -9,11 +9,15 @@
 namespace rueda::session {
 namespace {
 
-// One is what the protocol needs. The kernel closes what does not fit.
+// One is what the protocol needs, and so many are told apart.
 constexpr size_t kMaxDescriptorsPerRead = 4;
+// Of the kernel's. What found no room it would close before it comes back.
+constexpr size_t kMostSent = 253;
 constexpr size_t kMaxDescriptorsPerMessage = 4;
 
-void take_descriptors(msghdr& message, std::vector<UniqueFd>& out) {
+}  // namespace
+
+void MessageReader::take_descriptors(msghdr& message) {
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
        part = CMSG_NXTHDR(&message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
@@ -21,13 +25,11 @@ void take_descriptors(msghdr& message, std::vector<UniqueFd>& out) {
     for (size_t i = 0; i < count; ++i) {
       int fd;
       std::memcpy(&fd, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
-      UniqueFd owned(fd);
-      if (out.size() < kMaxDescriptorsPerRead) out.push_back(std::move(owned));
+      ForeignFd owned(UniqueFd(fd), user_);
+      if (descriptors_.size() < kMaxDescriptorsPerRead) descriptors_.push_back(std::move(owned));
     }
   }
 }
-
-}  // namespace
 
 int client_body_bytes(uint16_t type) {
   switch (type) {
@@ -49,7 +51,27 @@ int client_body_bytes(uint16_t type) {
   }
 }
 
-MessageReader::Read MessageReader::read(int socket) {
+std::optional<size_t> peek_without_descriptors(int socket, std::byte* to, size_t bytes,
+                                               bool& has_descriptors) {
+  iovec piece{to, bytes};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  has_descriptors = false;
+  ssize_t got = 0;
+  do {
+    got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_PEEK);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0) return std::nullopt;
+  has_descriptors = (message.msg_flags & MSG_CTRUNC) != 0;
+  return static_cast<size_t>(got);
+}
+
+MessageReader::Read MessageReader::read(int socket) { return go_on(socket, false); }
+
+MessageReader::Read MessageReader::receive(int socket) { return go_on(socket, true); }
+
+MessageReader::Read MessageReader::go_on(int socket, bool takes_descriptors) {
   if (!error_.is_ok()) return Read::kBroken;
   if (is_complete_) {
     is_complete_ = in_body_ = false;
@@ -57,22 +79,34 @@ MessageReader::Read MessageReader::read(int socket) {
     descriptors_.clear();
   }
   if (!in_body_) {
-    Read got = fill(socket, reinterpret_cast<std::byte*>(&header_), sizeof(header_));
+    Read got =
+        fill(socket, reinterpret_cast<std::byte*>(&header_), sizeof(header_), takes_descriptors);
     if (got != Read::kMessage) return got;
     error_ = check_header();
     if (!error_.is_ok()) return Read::kBroken;
     in_body_ = true;
     have_bytes_ = 0;
   }
-  Read got = fill(socket, body_.data(), header_.body_bytes);
+  Read got = fill(socket, body_.data(), header_.body_bytes, takes_descriptors);
   is_complete_ = got == Read::kMessage;
   return got;
 }
 
-MessageReader::Read MessageReader::fill(int socket, std::byte* to, size_t wanted_bytes) {
+MessageReader::Read MessageReader::fill(int socket, std::byte* to, size_t wanted_bytes,
+                                        bool takes_descriptors) {
   while (have_bytes_ < wanted_bytes) {
-    iovec piece{to + have_bytes_, wanted_bytes - have_bytes_};
-    alignas(cmsghdr) char control[CMSG_SPACE(kMaxDescriptorsPerRead * sizeof(int))];
+    size_t next_bytes = wanted_bytes - have_bytes_;
+    if (!takes_descriptors) {
+      bool has_descriptors = false;
+      const auto seen =
+          peek_without_descriptors(socket, to + have_bytes_, next_bytes, has_descriptors);
+      if (!seen) return errno == EAGAIN ? Read::kWouldBlock : Read::kClosed;
+      if (*seen == 0) return Read::kClosed;
+      if (has_descriptors) return Read::kDescriptors;
+      next_bytes = *seen;  // nothing that was not looked at
+    }
+    iovec piece{to + have_bytes_, next_bytes};
+    alignas(cmsghdr) char control[CMSG_SPACE(kMostSent * sizeof(int))];
     msghdr message{};
     message.msg_iov = &piece;
     message.msg_iovlen = 1;
@@ -82,7 +116,7 @@ MessageReader::Read MessageReader::fill(int socket, std::byte* to, size_t wanted
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Read::kWouldBlock;
     if (got <= 0) return Read::kClosed;
-    take_descriptors(message, descriptors_);
+    take_descriptors(message);
     have_bytes_ += static_cast<size_t>(got);
   }
   return Read::kMessage;

@@ -56,6 +56,14 @@ class AwakeLoopTest : public ::testing::Test {
   Rings rings_{loop_};
 };
 
+TEST_F(AwakeLoopTest, AHandlerThatThrowsIsNotTheEnd) {
+  bool has_run = false;
+  boost::asio::post(io_, [] { throw std::bad_alloc(); });
+  boost::asio::post(io_, [&] { has_run = true; });
+  loop_.run();
+  EXPECT_TRUE(has_run);
+}
+
 TEST_F(AwakeLoopTest, LooksAtWhatNoDescriptorTellsOf) {
   rings_.found = 100;
   run();

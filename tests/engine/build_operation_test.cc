@@ -283,11 +283,16 @@ TEST_F(BuildOperationTest, ABarrierHasNoElements) {
 TEST_F(BuildOperationTest, EachArenaIsHeldOnce) {
   constexpr uint64_t kBytes = 4096;
   session::ArenaTable arenas(std::make_shared<session::ArenaTotals>());
-  UniqueFd memory(::memfd_create("arena", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  ASSERT_EQ(::ftruncate(memory.get(), kBytes), 0);
-  ASSERT_EQ(::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
-  const auto a = arenas.find(arenas.add(memory.get(), kBytes).value());
-  const auto b = arenas.find(arenas.add(memory.get(), kBytes).value());
+  const auto add = [&] {
+    UniqueFd memory(::memfd_create("arena", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    EXPECT_EQ(::ftruncate(memory.get(), kBytes), 0);
+    EXPECT_EQ(::fallocate(memory.get(), 0, 0, kBytes), 0);
+    EXPECT_EQ(::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+    return arenas.find(
+        arenas.add(session::ArenaTable::map(memory.get(), kBytes, {}).value()).value());
+  };
+  const auto a = add();
+  const auto b = add();
   std::vector<Item> items;
   for (uint64_t ticket = 1; ticket <= 20; ++ticket) {
     SubmittedBuffers& made = submission(0, ticket);

@@ -117,7 +117,7 @@ Cluster::Cluster(ClusterOptions options)
     if (!bound.is_ok()) std::abort();
     made.engine = std::make_unique<Engine>(
         EngineContext{loop_, *made.data_loops, router_.add_node(), *made.metrics, made.options,
-                      join_addresses(bound.value())});
+                      join_addresses(bound.value()), [] {}, options_.ledger});
     router_.set_events(i, made.engine.get());
   }
 }

@@ -116,6 +116,7 @@ struct ClusterOptions {
   core::Reducer reducer = core::Reducer::kNode;
   std::vector<size_t> data_loops{};  // by node; empty: one each
   bool checks_finite = false;
+  std::shared_ptr<session::Ledger> ledger = std::make_shared<session::Ledger>();
 };
 
 class Cluster {

@@ -16,6 +16,44 @@ bool all_told(const std::vector<FakeSession*>& sessions, std::initializer_list<s
                      [&](size_t rank) { return !sessions[rank]->failures.empty(); });
 }
 
+TEST(EngineFailure, AJobThatCannotBeServedEndsAndOthersGoOn) {
+  Cluster cluster({{1}});
+  JobListener listener;
+  listener.on_started = [](Epoch) { throw std::bad_alloc(); };
+  Status told;
+  listener.on_failed = [&](const Status& status) { told = status; };
+  ASSERT_TRUE(cluster.register_on(0, cluster.spec("job", 0), listener).is_ok());
+  ASSERT_NE(cluster.attach("job", Rank{0}), nullptr);
+  ASSERT_TRUE(cluster.run_until([&] { return !told.is_ok(); }));
+  EXPECT_EQ(told.message(), "the daemon on node n0 cannot serve job job: std::bad_alloc");
+  cluster.register_everywhere("other");
+  EXPECT_EQ(cluster.start("other").size(), 1u);
+}
+
+TEST(EngineFailure, JobsAndStagingOfAUserAreBounded) {
+  session::Quota quota(uint64_t{1} << 40, 65536);
+  quota[session::Resource::kJobs] = 2;
+  quota[session::Resource::kStagingBytes] = 100u << 20;
+  ClusterOptions options{{1, 1}};
+  options.ledger = std::make_shared<session::Ledger>(quota);
+  Cluster cluster(options);
+  // Each node's daemon has the ledger here: two nodes of one job are two jobs.
+  cluster.register_everywhere("job");
+  const Status refused = cluster.register_on(0, cluster.spec("more", 0));
+  EXPECT_EQ(refused.code(), Code::kResourceExhausted);
+  EXPECT_NE(refused.message().find("has 2 jobs here and wants 1 more, and one user may have 2"),
+            std::string::npos)
+      << refused.message();
+  JobSpec of_another = cluster.spec("theirs", 0);
+  of_another.uid += 1;
+  EXPECT_TRUE(cluster.register_on(0, of_another).is_ok());
+  // 64 MiB for each of the two daemons.
+  (void)cluster.start("job");
+  ASSERT_TRUE(cluster.run_until([&] { return !cluster.node(0).failures.empty(); }));
+  EXPECT_NE(cluster.node(0).failures[0].message().find("--quota-staging-bytes"), std::string::npos)
+      << cluster.node(0).failures[0].message();
+}
+
 // A handle outlives its job, and the next job of the name has another.
 TEST(EngineFailure, AStaleHandleEndsNobodysJob) {
   Cluster cluster({{1}});

@@ -63,20 +63,23 @@ void fuzz_intern(std::span<const uint8_t> input) {
 void add_counters(DeviceTable& devices) {
   UniqueFd memfd(::memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   RUEDA_CHECK(::ftruncate(memfd.get(), 4096) == 0);
+  RUEDA_CHECK(::fallocate(memfd.get(), 0, 0, 4096) == 0);
   RUEDA_CHECK(::fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
-  std::vector<UniqueFd> descriptors;
-  descriptors.push_back(std::move(memfd));
+  std::vector<ForeignFd> descriptors;
+  descriptors.emplace_back(std::move(memfd), 0);
   const rueda_abi_device_memory memory{.kind = RUEDA_ABI_DEVICE_COUNTERS, .bytes = 4096};
   devices.answer(devices.add(memory, descriptors).value().id, true);
 }
 
 struct Tables {
   Tables() : arenas(std::make_shared<ArenaTotals>()), devices(kCapacity) {
-    UniqueFd memfd(::memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    RUEDA_CHECK(::ftruncate(memfd.get(), kArenaBytes) == 0);
-    RUEDA_CHECK(::fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
-    RUEDA_CHECK(arenas.add(memfd.get(), kArenaBytes).is_ok());
-    RUEDA_CHECK(arenas.add(memfd.get(), kArenaBytes).is_ok());
+    for (int i = 0; i < 2; ++i) {
+      UniqueFd memfd(::memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+      RUEDA_CHECK(::ftruncate(memfd.get(), kArenaBytes) == 0);
+      RUEDA_CHECK(::fallocate(memfd.get(), 0, 0, kArenaBytes) == 0);
+      RUEDA_CHECK(::fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0);
+      RUEDA_CHECK(arenas.add(ArenaTable::map(memfd.get(), kArenaBytes, {}).value()).is_ok());
+    }
     for (int64_t elements : {int64_t{0}, int64_t{1}, int64_t{100}, int64_t{1} << 36}) {
       rueda_abi_intern abi{};
       abi.root = -1;
@@ -92,7 +95,7 @@ struct Tables {
   }
   void add_devices() {
     add_counters(devices);
-    std::vector<UniqueFd> descriptors;
+    std::vector<ForeignFd> descriptors;
     const rueda_abi_device_memory memory{.kind = RUEDA_ABI_DEVICE_IPC, .bytes = kArenaBytes};
     devices.answer(devices.add(memory, descriptors).value().id, true);
     devices.answer(devices.add(memory, descriptors).value().id, true);
@@ -155,8 +158,8 @@ void fuzz_join(const rueda_abi_device_join& join) {
   DeviceTable devices(kCapacity);
   add_counters(devices);
   for (uint32_t id = 2; id <= 9; ++id) {
-    std::vector<UniqueFd> descriptors;
-    descriptors.emplace_back(::open("/dev/null", O_RDWR | O_CLOEXEC));
+    std::vector<ForeignFd> descriptors;
+    descriptors.emplace_back(UniqueFd(::open("/dev/null", O_RDWR | O_CLOEXEC)), 0);
     const rueda_abi_device_memory piece{.kind = RUEDA_ABI_DEVICE_FD, .bytes = id * 4096};
     devices.answer(devices.add(piece, descriptors).value().id, true);
   }
@@ -179,7 +182,7 @@ void fuzz_messages(std::span<const uint8_t> input) {
   RUEDA_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
   UniqueFd near(pair[0]);
   UniqueFd far(pair[1]);
-  MessageReader reader;
+  MessageReader reader(::getuid());
   bool is_open = true;
   while (is_open && !input.empty()) {
     // Cut at places of the input's choosing.
@@ -188,7 +191,7 @@ void fuzz_messages(std::span<const uint8_t> input) {
                 static_cast<ssize_t>(piece));
     input = input.subspan(piece);
     MessageReader::Read read;
-    while ((read = reader.read(near.get())) == MessageReader::Read::kMessage) {
+    while ((read = reader.receive(near.get())) == MessageReader::Read::kMessage) {
       RUEDA_CHECK(client_body_bytes(reader.type()) >= 0);
       if (reader.type() == RUEDA_ABI_DEVICE_ADD) {
         static_cast<void>(DeviceTable(kCapacity).add(reader.body_as<rueda_abi_device_memory>(),

@@ -106,6 +106,58 @@ class HostileClientTest(IntegrationTest):
         self.assert_refused("other-user", r"^refused -10: .*belongs to user 0, and process \d+ runs as user 65534")
 
 
+NOBODY = 65534
+# A user who connects as often as he may, and holds it.
+CONNECTS = """
+import os, signal, socket, sys
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+held, refused = [], 0
+for i in range(60):
+    one = socket.socket(socket.AF_UNIX)
+    one.connect(sys.argv[1])
+    try:
+        one.sendall(b"PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n" if i % 2 else b"RU")
+        one.settimeout(0.05)
+        refused += one.recv(64) == b""
+    except TimeoutError:
+        pass
+    except OSError:
+        refused += 1
+    held.append(one)
+print("refused", refused, flush=True)
+signal.pause()
+"""
+
+
+class NeighbourTest(IntegrationTest):
+    """What one user does to the daemon, another does not feel."""
+
+    def test_a_descriptor_that_lingers(self):
+        [daemon] = self.start_daemons("alpha")
+        hostile = self.start_job([daemon], [1], raw_rank("lingering"))
+        hostile.wait_for(0, "^lingers: .*1 descriptor|^lingers: .*not 4 descriptors")
+        # The loop would sleep for an hour.
+        self.assert_job_runs([daemon], [2])
+        self.assertTrue(wait_until(lambda: daemon.metric("rueda_abandoned_doors_total") >= 1))
+        daemon.wait_for(r"a descriptor of user \d+ keeps whoever closes it waiting")
+        self.assert_job_runs([daemon], [2])
+        os.kill(hostile.pid_of(0), 15)
+        hostile.exit_codes()
+
+    def test_a_user_who_takes_all_connections(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can become another user")
+        [daemon] = self.start_daemons("alpha", arguments=["--quota-connections", "20"])
+        os.chmod(self.folder, 0o755)
+        hostile = self.start([PYTHON, "-c", CONNECTS, daemon.socket])
+        [refused] = hostile.wait_for(r"^refused (\d+)")
+        self.assertGreaterEqual(int(refused[1]), 40)
+        daemon.wait_for(rf"of user {NOBODY} on .*user {NOBODY} has \d+ connections .*--quota-connections")
+        self.assert_job_runs([daemon], [2])
+        hostile.send(9)
+        hostile.exit_code()
+
+
 GARBAGE = {
     "nothing": b"",
     "zeroes": bytes(4096),

@@ -11,7 +11,7 @@ import socket
 import struct
 
 MAGIC = 0x41445552
-VERSION = 11
+VERSION = 12
 ATTACH, ATTACH_REPLY, STARTED, FAILED, ARENA_ADD, _, INTERN, REPLY, DETACH = range(1, 10)
 RING_HEADER_BYTES = 4096
 ATTACH_REPLY_FORMAT = "<iIII1024s"
@@ -86,7 +86,7 @@ class RawClient:
 
     def add_arena(self, size):
         fd = os.memfd_create("raw-arena", os.MFD_ALLOW_SEALING)
-        os.ftruncate(fd, size)
+        os.posix_fallocate(fd, 0, size)
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
         return self._request(ARENA_ADD, struct.pack("<QII", size, 0, 0), [fd])
 

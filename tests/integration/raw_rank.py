@@ -5,9 +5,12 @@ Run as: raw_rank.py HOW. The ways are the functions below.
 """
 
 import os
+import signal
+import socket
+import struct
 import sys
 
-from raw_client import STARTED, VERSION, RawClient, submission
+from raw_client import ARENA_ADD, REPLY, STARTED, STATUS_FORMAT, VERSION, RawClient, submission, text_of
 
 COUNT = 1024
 ARENA_BYTES = 8192
@@ -75,7 +78,31 @@ def wrong_rank():
     wrong_attach(rank=77)
 
 
+def lingering():
+    """In place of an arena a socket that whoever closes it last sleeps over until the other end is gone."""
+    print(f"pid {os.getpid()}", flush=True)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    client, _ = attached()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        near = socket.create_connection(server.getsockname())
+        far, _ = server.accept()
+    near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3600))
+    near.setblocking(False)
+    try:
+        while True:
+            near.send(bytes(1 << 16))
+    except BlockingIOError:
+        pass
+    client.send(ARENA_ADD, struct.pack("<QII", 4096, 0, 0), [near.fileno()] * 4)
+    near.close()  # not the last: it is on its way
+    _, _, text = struct.unpack(STATUS_FORMAT, client.receive_only(REPLY))
+    print(f"lingers: {text_of(text)}", flush=True)
+    signal.sigwait([signal.SIGTERM])
+    far.close()
+
+
 WAYS = {
+    "lingering": lingering,
     "input-beyond": lambda: wild_record(offsets=(ARENA_BYTES, 0)),
     "output-beyond": lambda: wild_record(offsets=(0, ARENA_BYTES - 4)),
     "offset-wraps": lambda: wild_record(offsets=(2**64 - 4, 0)),

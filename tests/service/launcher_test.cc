@@ -75,6 +75,37 @@ TEST_F(GrpcServersTest, RankFailedOfARefusedRegistrationIsNotHeard) {
   EXPECT_EQ(engine_.jobs()[0].state, "idle");
 }
 
+class MembershipWithoutMemory final : public Membership {
+ public:
+  Result<std::string> address_of(const std::string&) const override { throw std::bad_alloc(); }
+  std::vector<std::string> node_ids() const override { return {}; }
+};
+
+TEST_F(GrpcServersTest, ARegistrationThatCannotBeServedIsRefusedAndOthersGoOn) {
+  const MembershipWithoutMemory none;
+  GrpcControlPlane plane(loop_.io(), metrics_, {"n0", 1, 60'000});
+  GrpcServers servers(poster_, engine_, plane, none, metrics_, info_);
+  ASSERT_TRUE(servers.bind("127.0.0.1", 0).is_ok());
+  servers.serve();
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  servers.adopt(ends[0], {::getpid(), ::getuid(), ::getgid()});
+  const auto channel = grpc::CreateInsecureChannelFromFd("launcher", ends[1]);
+  for (int i = 0; i < 2; ++i) {
+    Launcher launcher(loop_, channel);
+    v1::JobSpec of_two = spec("job");
+    of_two.add_nodes()->set_node_id("n1");
+    of_two.mutable_nodes(1)->add_ranks(1);
+    launcher.ask_for(of_two);
+    EXPECT_EQ(launcher.next().body_case(), v1::AgentEvent::BODY_NOT_SET);
+    EXPECT_EQ(launcher.leave().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  }
+  loop_.beside([&] {
+    servers.stop();
+    return true;
+  });
+}
+
 TEST_F(GrpcServersTest, ALauncherHearsHowItsJobFails) {
   Launcher launcher(loop_, local());
   launcher.ask_for(spec("job"));

@@ -164,8 +164,8 @@ TEST_F(DeviceMemoryTest, WhatCannotBeIsRefusedAndTheSessionGoesOn) {
 
 TEST_F(DeviceMemoryTest, IsBoundedAndRefusedOnesDoNotCount) {
   DeviceTable table(kCapacity);
-  std::vector<UniqueFd> descriptors;
-  descriptors.push_back(make_memfd(kCounterBytes));
+  std::vector<ForeignFd> descriptors;
+  descriptors.emplace_back(make_memfd(kCounterBytes), 0);
   table.answer(
       table.add(memory_of(RUEDA_ABI_DEVICE_COUNTERS, kCounterBytes), descriptors).value().id, true);
   descriptors.clear();

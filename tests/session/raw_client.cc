@@ -56,6 +56,23 @@ void RawClient::send(uint16_t type, const void* body, size_t body_bytes,
             static_cast<ssize_t>(sizeof(header) + body_bytes));
 }
 
+bool RawClient::send_with(const void* data, size_t bytes, const std::vector<int>& descriptors,
+                          int flags) {
+  iovec piece{const_cast<void*>(data), bytes};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  std::vector<char> control(CMSG_SPACE(descriptors.size() * sizeof(int)));
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* part = CMSG_FIRSTHDR(&message);
+  part->cmsg_level = SOL_SOCKET;
+  part->cmsg_type = SCM_RIGHTS;
+  part->cmsg_len = CMSG_LEN(descriptors.size() * sizeof(int));
+  std::memcpy(CMSG_DATA(part), descriptors.data(), descriptors.size() * sizeof(int));
+  return ::sendmsg(fd(), &message, MSG_NOSIGNAL | flags) == static_cast<ssize_t>(bytes);
+}
+
 void RawClient::send_attach(int rank) {
   rueda_abi_attach body{};
   std::strcpy(body.job_id, "job-1");
@@ -162,6 +179,8 @@ SessionTest::~SessionTest() {
 
 void SessionTest::start_server(uint32_t ring_capacity, int64_t handshake_timeout_ms) {
   ServerOptions options{path_, ring_capacity, handshake_timeout_ms};
+  options.ledger = std::make_shared<Ledger>(quota_);
+  options.refuses_early_descriptors = !is_old_kernel_;
   server_ = SessionServer::create(loop_, options, events_, [this](int fd, const Credentials& peer) {
     handed_off_.emplace_back(fd, peer);
   });
@@ -228,6 +247,7 @@ void SessionTest::pump_until_lost(const std::string& text) {
 UniqueFd make_memfd(size_t bytes, int seals) {
   UniqueFd fd(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   EXPECT_EQ(::ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);
+  EXPECT_TRUE(bytes == 0 || ::fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) == 0);
   EXPECT_EQ(::fcntl(fd.get(), F_ADD_SEALS, seals), 0);
   return fd;
 }

@@ -70,6 +70,9 @@ class RawClient {
   void send_bytes(const void* data, size_t bytes);
   void send(uint16_t type, const void* body, size_t body_bytes, std::vector<int> descriptors = {});
   void send_attach(int rank = 0);
+  // Bytes as they are, with descriptors; whether they could be sent.
+  bool send_with(const void* data, size_t bytes, const std::vector<int>& descriptors,
+                 int flags = 0);
   // A whole message if there is one.
   std::optional<RawMessage> try_receive();
   // The server has closed, and everything it sent has been read.
@@ -135,6 +138,10 @@ class SessionTest : public ::testing::Test {
   ~SessionTest() override;
 
   void start_server(uint32_t ring_capacity = 16, int64_t handshake_timeout_ms = 60000);
+  // What one user may have, from the next start_server() on; of a large machine.
+  Quota quota_{uint64_t{1} << 40, 65536};
+  // As before Linux 6.16, where clients cannot be kept from sending descriptors.
+  bool is_old_kernel_ = false;
   // Runs the server until the condition holds; fails the test after a generous time.
   void pump_until(const std::function<bool()>& condition, const char* what);
   RawMessage receive(RawClient& client);

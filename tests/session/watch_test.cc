@@ -41,6 +41,28 @@ class WatchTest : public SessionTest {
   }
 };
 
+// Each move, and each ring, was looked at, by a loop that did little else.
+TEST_F(WatchTest, WhoOnlyMovesWhatItWaitsForIsLookedAtNowAndThen) {
+  start_server();
+  Trainer trainer = train(0);
+  trainer.submit();
+  pump_until([&] { return events_.submissions.size() == 1; }, "the submission");
+  const auto began = std::chrono::steady_clock::now();
+  std::atomic_ref waits_for(trainer.client->submissions.header().producer_waits_for);
+  for (uint64_t ticket = 1; ticket <= 20'000; ++ticket) {
+    waits_for.store(ticket);
+    trainer.client->ring_daemon();
+    loop_.restart();
+    loop_.poll();
+  }
+  const auto took = std::chrono::steady_clock::now() - began;
+  EXPECT_LE(events_.waiting.size(), 20u + took / std::chrono::microseconds(100));
+  // What it waits for last is known all the same, and a record is taken.
+  pump_until([&] { return events_.waiting.back() == Ticket{20'000}; }, "the last one");
+  trainer.submit();
+  pump_until([&] { return events_.submissions.size() == 2; }, "the next submission");
+}
+
 TEST_F(WatchTest, NobodyRingsWhileRingsAreWatched) {
   start_server();
   Trainer trainer = train(0);

@@ -21,7 +21,8 @@ Result<std::unique_ptr<DeviceCounters>> DeviceCounters::create(DeviceDriver& dri
   const size_t bytes = (words + kPageBytes - 1) / kPageBytes * kPageBytes;
   UniqueFd memfd(::memfd_create("rueda-counters", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memfd.is_open() || ::ftruncate(memfd.get(), static_cast<off_t>(bytes)) != 0 ||
-      ::fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+      ::fallocate(memfd.get(), 0, 0, static_cast<off_t>(bytes)) != 0 ||
+      ::fcntl(memfd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     return Status{Code::kResourceExhausted, errno_text("cannot make a memfd for counters", errno)};
   }
   std::byte* const memory = map_shared(memfd.get(), bytes);

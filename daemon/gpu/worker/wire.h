@@ -11,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -213,6 +214,8 @@ class Packet {
   bool take_bytes(void* data, size_t bytes);
   bool is_taken() const { return at_ == bytes_.size(); }
 
+  // Let go of when the descriptor has been closed here: who holds it closes the last one.
+  std::shared_ptr<void> behind_fd;
   UniqueFd fd;
 
  private:

@@ -1,0 +1,210 @@
+#include "daemon/session/doors.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+#include <pthread.h>
+#include <spdlog/spdlog.h>
+
+namespace rueda::session {
+namespace {
+
+using DoorClock = std::chrono::steady_clock;
+
+// A thread without work ends after this: who comes again soon finds it.
+constexpr std::chrono::milliseconds kDoorIdle{1000};
+// No user's: of those that find no door of their own.
+constexpr int64_t kSharedDoor = -1;
+
+}  // namespace
+
+struct Doors::State : std::enable_shared_from_this<Doors::State> {
+  struct Item {
+    uid_t user = 0;
+    Work work;
+  };
+  struct Door {
+    std::deque<Item> queue;
+    std::condition_variable has_work;
+    uint64_t generation = 0;  // of its thread; an older one has been given up
+    bool has_thread = false;
+    bool is_busy = false;
+    bool may_be_given_up = true;
+    uid_t user = 0;  // of what it does
+    DoorClock::time_point busy_since;
+  };
+  using Key = std::pair<int64_t, Purpose>;
+
+  explicit State(const DoorLimits& given) : limits(given) {}
+
+  Door& door_of(uid_t user, Purpose purpose);
+  void give_thread(const std::shared_ptr<Door>& door);
+  void serve(const std::shared_ptr<Door>& door, uint64_t generation);
+  void watch();
+  bool may_give_up(uid_t user) const {
+    const auto found = stuck_of.find(user);
+    return stuck < limits.stuck &&
+           (found == stuck_of.end() || found->second < limits.stuck_of_user);
+  }
+  void came_back(uid_t user) {
+    --stuck;
+    if (--stuck_of[user] == 0) stuck_of.erase(user);
+  }
+
+  const DoorLimits limits;
+  std::mutex mutex;
+  std::map<Key, std::shared_ptr<Door>> doors;
+  std::map<uid_t, size_t> stuck_of;
+  size_t stuck = 0;
+  uint64_t abandoned = 0;
+  size_t pending = 0;  // queued, or under way on a thread that is not given up
+  std::condition_variable has_pending;
+  bool is_watched = false;
+  bool is_over = false;
+};
+
+Doors::State::Door& Doors::State::door_of(uid_t user, Purpose purpose) {
+  Key key{user, purpose};
+  if (!doors.contains(key) && doors.size() >= limits.threads) key.first = kSharedDoor;
+  std::shared_ptr<Door>& door = doors[key];
+  if (!door) {
+    door = std::make_shared<Door>();
+    door->may_be_given_up = purpose == Purpose::kDescriptors;
+  }
+  return *door;
+}
+
+// If none can be had, the watch tries again.
+void Doors::State::give_thread(const std::shared_ptr<Door>& door) {
+  try {
+    std::thread([self = shared_from_this(), door, generation = door->generation] {
+      ::pthread_setname_np(::pthread_self(), "rueda-door");
+      self->serve(door, generation);
+    }).detach();
+    door->has_thread = true;
+  } catch (const std::system_error&) {
+    door->has_thread = false;
+  }
+}
+
+void Doors::State::serve(const std::shared_ptr<Door>& door, uint64_t generation) {
+  std::unique_lock lock(mutex);
+  for (;;) {
+    const bool has_work =
+        door->has_work.wait_for(lock, kDoorIdle, [&] { return is_over || !door->queue.empty(); });
+    if (!has_work || is_over) break;
+    {
+      Item item = std::move(door->queue.front());
+      door->queue.pop_front();
+      door->is_busy = true;
+      door->user = item.user;
+      door->busy_since = DoorClock::now();
+      lock.unlock();
+      item.work();
+      item.work = nullptr;
+      lock.lock();
+      if (door->generation != generation) return came_back(item.user);
+    }
+    door->is_busy = false;
+    --pending;
+  }
+  door->has_thread = false;
+  std::erase_if(doors, [&](const auto& entry) { return entry.second == door; });
+}
+
+void Doors::State::watch() {
+  std::unique_lock lock(mutex);
+  while (!is_over) {
+    has_pending.wait(lock, [&] { return is_over || pending > 0; });
+    has_pending.wait_for(lock, std::chrono::milliseconds(std::max<int64_t>(limits.stuck_ms / 4, 1)),
+                         [&] { return is_over; });
+    const auto stuck_before = DoorClock::now() - std::chrono::milliseconds(limits.stuck_ms);
+    for (auto& [key, door] : doors) {
+      if (door->is_busy && door->may_be_given_up && door->busy_since < stuck_before &&
+          may_give_up(door->user)) {
+        ++door->generation;
+        door->is_busy = door->has_thread = false;
+        --pending;
+        ++stuck;
+        ++stuck_of[door->user];
+        ++abandoned;
+        spdlog::warn(
+            "a descriptor of user {} keeps whoever closes it waiting (a socket with SO_LINGER, or "
+            "a "
+            "file of a file system that does not answer): its thread is given up, {} of this user "
+            "now{}",
+            door->user, stuck_of[door->user],
+            may_give_up(door->user) ? "" : "; the user is refused until one of them comes back");
+      }
+      if (!door->has_thread && !door->queue.empty()) give_thread(door);
+    }
+  }
+}
+
+Doors::Doors(const DoorLimits& limits) : state_(std::make_shared<State>(limits)) {}
+
+Doors::~Doors() {
+  const std::lock_guard lock(state_->mutex);
+  state_->is_over = true;
+  state_->has_pending.notify_all();
+  for (auto& [key, door] : state_->doors) door->has_work.notify_all();
+}
+
+Doors& Doors::of_process() {
+  static auto& doors = *new Doors;
+  return doors;
+}
+
+void Doors::run(uid_t user, Work work, Purpose purpose) {
+  const std::lock_guard lock(state_->mutex);
+  State::Door& door = state_->door_of(user, purpose);
+  door.queue.push_back({user, std::move(work)});
+  ++state_->pending;
+  if (!std::exchange(state_->is_watched, true)) {
+    try {
+      std::thread([state = state_] {
+        ::pthread_setname_np(::pthread_self(), "rueda-doorman");
+        state->watch();
+      }).detach();
+    } catch (const std::system_error&) {
+      state_->is_watched = false;
+    }
+  }
+  if (!door.has_thread) {
+    const auto found = std::find_if(state_->doors.begin(), state_->doors.end(),
+                                    [&](const auto& entry) { return entry.second.get() == &door; });
+    // While one is stuck beyond the limits, what comes waits for it.
+    if (!door.is_busy) state_->give_thread(found->second);
+  }
+  door.has_work.notify_one();
+  if (state_->pending == 1) state_->has_pending.notify_all();
+}
+
+bool Doors::is_refused(uid_t user) const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->stuck_of.contains(user) && !state_->may_give_up(user);
+}
+
+uint64_t Doors::abandoned() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->abandoned;
+}
+
+void ForeignFd::reset() noexcept {
+  if (!fd_.is_open()) return;
+  const int fd = fd_.release();
+  try {
+    Doors::of_process().run(
+        user_, [fd, until_closed = std::exchange(until_closed_, nullptr)] { ::close(fd); });
+  } catch (const std::bad_alloc&) {
+    // Then it stays open: to close it here could take for ever.
+  }
+}
+
+}  // namespace rueda::session

@@ -1,0 +1,58 @@
+// A client's socket, as a loop has it: what comes is awaited and peeked at there, and never
+// received or closed (doors.h).
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <sys/socket.h>
+
+#include "daemon/session/doors.h"
+
+namespace rueda::session {
+
+// Work at a door holds the socket, too, so that its number is not another's before that has ended.
+using ForeignSocket = std::shared_ptr<ForeignFd>;
+
+class ForeignStream {
+ public:
+  using Wait = boost::asio::posix::stream_descriptor::wait_type;
+
+  ForeignStream(boost::asio::io_context& loop, ForeignSocket socket)
+      : waits_(loop), socket_(std::move(socket)) {
+    // Else a byte out of band, and the descriptors that come with it, would be freed by whoever
+    // reads past it, and not be seen by one who peeks.
+    const int on = 1;
+    ::setsockopt(socket_->get(), SOL_SOCKET, SO_OOBINLINE, &on, sizeof(on));
+    waits_.assign(socket_->get());
+  }
+  ForeignStream(const ForeignStream&) = delete;
+  ForeignStream& operator=(const ForeignStream&) = delete;
+  ~ForeignStream() { release(); }
+
+  bool is_open() const { return socket_ != nullptr; }
+  int fd() const { return socket_->get(); }
+  const ForeignSocket& socket() const { return socket_; }
+  template <class Handler>
+  void async_wait(Wait what, Handler&& handler) {
+    waits_.async_wait(what, std::forward<Handler>(handler));
+  }
+  // The other side sees the end at once; it is closed at the door. Idempotent.
+  void close() {
+    if (is_open()) ::shutdown(fd(), SHUT_RDWR);
+    release();
+  }
+  // Nothing is awaited any more. Idempotent.
+  ForeignSocket release() {
+    if (waits_.is_open()) waits_.release();
+    return std::exchange(socket_, nullptr);
+  }
+
+ private:
+  boost::asio::posix::stream_descriptor waits_;
+  ForeignSocket socket_;
+};
+
+}  // namespace rueda::session
