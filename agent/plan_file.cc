@@ -1,12 +1,12 @@
 #include "agent/plan_file.h"
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <fstream>
 
 #include <google/protobuf/util/json_util.h>
 
+#include "daemon/base/own_file.h"
 #include "rueda/v1/agent.pb.h"
 
 namespace rueda::agent {
@@ -49,17 +49,9 @@ Status write_plan(const std::string& path, const v1::RecordedPlan& plan) {
   std::string text;
   const auto printed = google::protobuf::util::MessageToJsonString(plan, &text, options);
   if (!printed.ok()) return Status(Code::kInternal, "a plan that is no JSON");
-  const std::string beside = path + ".tmp";
-  {
-    std::ofstream file(beside, std::ios::binary | std::ios::trunc);
-    file << text;
-    file.flush();
-    if (file && std::rename(beside.c_str(), path.c_str()) == 0) return Status::ok();
-  }
-  const int error = errno;
-  std::remove(beside.c_str());
-  return Status(Code::kInvalidArgument,
-                "cannot write the plan " + path + ": " + std::strerror(error));
+  const Status written = replace_file(path, text);
+  if (written.is_ok()) return written;
+  return Status(Code::kInvalidArgument, "cannot write the plan " + path + ": " + written.message());
 }
 
 }  // namespace rueda::agent

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/timeline_lines.h"
+#include "daemon/base/own_file.h"
 
 namespace rueda::agent {
 namespace {
@@ -57,11 +58,14 @@ int sort_index(const std::string& track, uint32_t number) {
 
 Result<std::unique_ptr<TimelineFile>> TimelineFile::open(const std::string& path,
                                                          const std::string& job_id) {
-  std::FILE* const file = std::fopen(path.c_str(), "we");
+  Result<UniqueFd> made = open_own_file(path);
+  std::FILE* const file = made.is_ok() ? ::fdopen(made.value().get(), "w") : nullptr;
   if (file == nullptr) {
     return Status(Code::kInvalidArgument,
-                  "cannot write the timeline " + path + ": " + std::strerror(errno));
+                  "cannot write the timeline " + path + ": " +
+                      (made.is_ok() ? std::strerror(errno) : made.status().message()));
   }
+  made.value().release();
   std::unique_ptr<TimelineFile> opened(new TimelineFile(path, job_id, file));
   opened->text_ = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
   if (Status status = opened->flush(); !status.is_ok()) return status;

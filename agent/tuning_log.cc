@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "daemon/base/own_file.h"
+
 namespace rueda::agent {
 namespace {
 
@@ -27,11 +29,14 @@ std::string cutover(int32_t log2) {
 }  // namespace
 
 Result<std::unique_ptr<TuningLog>> TuningLog::open(const std::string& path) {
-  std::FILE* const file = std::fopen(path.c_str(), "we");
+  Result<UniqueFd> made = open_own_file(path);
+  std::FILE* const file = made.is_ok() ? ::fdopen(made.value().get(), "w") : nullptr;
   if (file == nullptr) {
     return Status(Code::kInvalidArgument,
-                  "cannot write the log of autotuning, " + path + ": " + std::strerror(errno));
+                  "cannot write the log of autotuning, " + path + ": " +
+                      (made.is_ok() ? std::strerror(errno) : made.status().message()));
   }
+  made.value().release();
   std::unique_ptr<TuningLog> log(new TuningLog(path, file));
   const Status status =
       log->put("step,phase,fusion_bytes,chunk_bytes,streams,cutover,step_ms,verdict\n");

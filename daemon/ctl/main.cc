@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +12,7 @@
 #include <grpcpp/grpcpp.h>
 #include <nlohmann/json.hpp>
 
+#include "daemon/base/own_file.h"
 #include "daemon/ctl/doctor.h"
 #include "daemon/ctl/format.h"
 #include "daemon/ctl/timeline.h"
@@ -42,8 +42,12 @@ std::string grpc_target(const Arguments& arguments) {
 
 int print_failure(const Arguments& arguments, const grpc::Status& status) {
   const std::string where = arguments.address.empty() ? arguments.socket : arguments.address;
-  if (status.error_code() == grpc::StatusCode::UNAVAILABLE ||
-      status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    std::fprintf(stderr,
+                 "ruedactl: the daemon at %s does not answer: it is not to be reached, or stands "
+                 "still; see its log, and whether whoever reads that has stopped\n",
+                 where.c_str());
+  } else if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
     std::fprintf(stderr,
                  "ruedactl: no daemon answers at %s (%s): name another with --socket or "
                  "--address, or start one with ruedad\n",
@@ -201,10 +205,8 @@ int plot(const TraceArguments& trace) {
   const Result<std::string> picture = ctl::plot_svg(timeline.value(), trace.steps);
   if (!picture.is_ok()) return print_error(picture.status().message());
   const std::string path = trace.picture.empty() ? trace.file + ".svg" : trace.picture;
-  std::ofstream file(path);
-  file << picture.value();
-  file.close();
-  if (!file) return print_error("cannot write " + path);
+  const Status written = write_own_file(path, picture.value());
+  if (!written.is_ok()) return print_error("cannot write " + path + ": " + written.message());
   return print("the picture is in " + path + "\n");
 }
 
