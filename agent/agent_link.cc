@@ -325,6 +325,13 @@ Result<DaemonDescription> describe_daemon(const std::string& socket, int64_t tim
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
   v1::DescribeReply reply;
   const grpc::Status status = stub->Describe(&context, v1::DescribeRequest(), &reply);
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return Status(Code::kTimeout, "the daemon at " + socket +
+                                      " is there, but has not answered in " +
+                                      std::to_string(timeout_ms / 1000) +
+                                      " s: it stands still, or has very much to do; see its log, "
+                                      "and whether whoever reads that has stopped, and restart it");
+  }
   if (!status.ok()) {
     return Status(Code::kDaemonLost,
                   "no daemon answers at " + socket + " (" + status.error_message() + ")");

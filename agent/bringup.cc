@@ -70,6 +70,7 @@ void Bringup::start() {
 
 void Bringup::use_running_daemon(const std::string& socket) {
   const Result<DaemonDescription> found = describe_daemon(socket, kDescribeTimeoutMs);
+  if (found.status().code() == Code::kTimeout) return fail(found.status().message());
   if (!found.is_ok()) {
     return fail(found.status().message() + ": start one with \"ruedad --socket " + socket +
                 "\", or leave out --socket and $RUEDA_SOCKET for a private one");
@@ -86,6 +87,13 @@ void Bringup::use_running_daemon(const std::string& socket) {
     if (!host.is_ok()) return fail(host.status().message());
     guesses_host_ = host.value().is_guess;
     node.control_address = join_host_port(host.value().host, daemon.control_port);
+  }
+  const auto control = parse_host_port(node.control_address);
+  const auto meeting = parse_host_port(options_.rdzv_endpoint);
+  if (options_.nnodes > 1 && control && is_loopback(control->host) && meeting &&
+      !is_loopback(meeting->host)) {
+    return fail("the daemon at " + socket + " listens on " + control->host +
+                ", where other nodes do not reach it: start it with --listen-host");
   }
   local_nodes_.push_back(std::move(node));
   on_nodes_known();

@@ -131,7 +131,7 @@ class RankRegistration {
 
   Result<DaemonDescription> find_daemon() {
     Result<DaemonDescription> found = describe_daemon(socket_, kDescribeTimeoutMs);
-    if (found.is_ok()) return found;
+    if (found.is_ok() || found.status().code() == Code::kTimeout) return found;
     return Status(Code::kDaemonLost,
                   found.status().message() +
                       ": ranks that mpirun or srun starts need a daemon that runs on each node; "
@@ -196,7 +196,7 @@ class RankRegistration {
       if (!wait_for(outcome.fd(), deadline_ms_)) return overdue(last_error);
       if (has_parent_ended_) return JobLayout{};
       Result<JobLayout> found = outcome.take();
-      if (found.is_ok()) return found;
+      if (found.is_ok() || found.status().code() == Code::kTimeout) return found;
       if (found.status().code() == Code::kTimeout) return overdue(last_error);
       last_error = found.status().message();
       if (found.status().code() == Code::kShutDown) {

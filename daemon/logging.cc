@@ -1,16 +1,29 @@
 #include "daemon/logging.h"
 
-#include <chrono>
+#include <cerrno>
+#include <condition_variable>
+#include <deque>
 #include <memory>
+#include <mutex>
+#include <string_view>
+#include <thread>
+#include <utility>
 
 #include <nlohmann/json.hpp>
+#include <poll.h>
+#include <pthread.h>
 #include <spdlog/formatter.h>
 #include <spdlog/pattern_formatter.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/sinks/sink.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include "daemon/base/one_line.h"
 
 namespace rueda {
 namespace {
+
+constexpr size_t kMostLine = 8 << 10;
 
 // spdlog's pattern does not escape the message; this does, and mends what is not UTF-8.
 class JsonFormatter final : public spdlog::formatter {
@@ -32,17 +45,151 @@ class JsonFormatter final : public spdlog::formatter {
   }
 };
 
+// False: it cannot be written there now.
+bool write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(fd, text.data(), text.size());
+    if (written >= 0) {
+      text.remove_prefix(static_cast<size_t>(written));
+    } else if (errno == EAGAIN) {  // somebody else who has this descriptor wants it so
+      pollfd room{fd, POLLOUT, 0};
+      (void)::poll(&room, 1, -1);
+    } else if (errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Lines on their way to a descriptor. The thread holds it as well, and may stand still in a write
+// for ever: it is never waited for.
+class Backlog {
+ public:
+  Backlog(int fd, std::unique_ptr<spdlog::formatter> formatter)
+      : fd_(fd), formatter_(std::move(formatter)) {}
+
+  void add(const spdlog::details::log_msg& message) {
+    const std::lock_guard lock(mutex_);
+    if (bytes_ + message.payload.size() > kMostLogBytes) {
+      ++lost_;
+      return;
+    }
+    lines_.push_back(formatted(message));
+    bytes_ += lines_.back().size();
+    changed_.notify_all();
+  }
+
+  uint64_t lost() const {
+    const std::lock_guard lock(mutex_);
+    return lost_;
+  }
+
+  void flush(std::chrono::milliseconds patience) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, patience, [this] { return lines_.empty() && !is_writing_; });
+  }
+
+  void set_formatter(std::unique_ptr<spdlog::formatter> formatter) {
+    const std::lock_guard lock(mutex_);
+    formatter_ = std::move(formatter);
+  }
+
+  [[noreturn]] void write_for_ever() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return !lines_.empty(); });
+      is_writing_ = true;
+      const std::string line = std::move(lines_.front());
+      lines_.pop_front();
+      lock.unlock();
+      const bool is_written = write_all(fd_, line);
+      lock.lock();
+      bytes_ -= line.size();
+      if (!is_written) ++lost_;
+      // Lines were lost behind those that are waiting.
+      if (is_written && lines_.empty() && told_ != lost_) tell_of_lost();
+      is_writing_ = false;
+      changed_.notify_all();
+    }
+  }
+
+ private:
+  // Whatever it says, and whoever wrote that, it is one line.
+  std::string formatted(spdlog::details::log_msg message) {
+    const std::string line = one_line({message.payload.data(), message.payload.size()}, kMostLine);
+    message.payload = line;
+    spdlog::memory_buf_t text;
+    formatter_->format(message, text);
+    return {text.data(), text.size()};
+  }
+
+  void tell_of_lost() {
+    const std::string text = std::to_string(lost_ - std::exchange(told_, lost_)) +
+                             " lines of this log are missing before this one: who reads it did not "
+                             "keep up, or there was no room for it";
+    lines_.push_back(formatted({"ruedad", spdlog::level::warn, text}));
+    bytes_ += lines_.back().size();
+  }
+
+  const int fd_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::unique_ptr<spdlog::formatter> formatter_;
+  std::deque<std::string> lines_;
+  size_t bytes_ = 0;  // of these, and of what is being written
+  bool is_writing_ = false;
+  uint64_t lost_ = 0;
+  uint64_t told_ = 0;  // of those
+};
+
+class BacklogSink final : public spdlog::sinks::sink {
+ public:
+  explicit BacklogSink(std::shared_ptr<Backlog> backlog) : backlog_(std::move(backlog)) {}
+  void log(const spdlog::details::log_msg& message) override { backlog_->add(message); }
+  void flush() override {}
+  void set_pattern(const std::string& pattern) override {
+    set_formatter(std::make_unique<spdlog::pattern_formatter>(pattern));
+  }
+  void set_formatter(std::unique_ptr<spdlog::formatter> formatter) override {
+    backlog_->set_formatter(std::move(formatter));
+  }
+
+ private:
+  const std::shared_ptr<Backlog> backlog_;
+};
+
+// Of the process; null until it is set up.
+std::shared_ptr<Backlog>& process_backlog() {
+  static std::shared_ptr<Backlog> backlog;
+  return backlog;
+}
+
 }  // namespace
 
 void set_up_logging(const std::string& level, const std::string& format) {
-  auto logger = spdlog::stderr_color_mt("ruedad");
+  std::unique_ptr<spdlog::formatter> formatter;
   if (format == "json") {
-    logger->set_formatter(std::make_unique<JsonFormatter>());
+    formatter = std::make_unique<JsonFormatter>();
   } else {
-    logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %^%l%$ %v");
+    formatter = std::make_unique<spdlog::pattern_formatter>("%Y-%m-%d %H:%M:%S.%e %l %v");
   }
+  const auto backlog = std::make_shared<Backlog>(STDERR_FILENO, formatter->clone());
+  process_backlog() = backlog;
+  std::thread writer([backlog] {
+    ::pthread_setname_np(::pthread_self(), "rueda-log");
+    backlog->write_for_ever();
+  });
+  writer.detach();
+  auto logger = std::make_shared<spdlog::logger>("ruedad", std::make_shared<BacklogSink>(backlog));
+  logger->set_formatter(std::move(formatter));
   logger->set_level(spdlog::level::from_str(level));
   spdlog::set_default_logger(std::move(logger));
+}
+
+uint64_t log_lines_lost() { return process_backlog() ? process_backlog()->lost() : 0; }
+
+void flush_log(std::chrono::milliseconds patience) {
+  if (process_backlog()) process_backlog()->flush(patience);
 }
 
 }  // namespace rueda

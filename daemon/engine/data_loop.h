@@ -61,6 +61,8 @@ class DataLoop {
   void receive_measurement(const LinkMeasurement& measurement, std::function<void(Status)> ready);
   void send_measurement(const LinkMeasurement& measurement, const std::string& address,
                         LinkSource::Done done);
+  // On the loop, in its turn.
+  void post(std::function<void()> work) { in_loop(std::move(work)); }
   // Brings rueda_rejected_connections_total and the traffic counters up to date; waits for the
   // loop, for 200 ms at most. Not to be called on a loop.
   void refresh_metrics();

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <exception>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <thread>
@@ -17,6 +18,8 @@
 #include <boost/beast/http.hpp>
 #include <pthread.h>
 
+#include "daemon/base/crowd.h"
+
 namespace rueda::observe {
 namespace {
 
@@ -29,8 +32,6 @@ using ErrorCode = boost::system::error_code;
 constexpr uint32_t kMaxHeaderBytes = 8 * 1024;
 constexpr size_t kMaxDrainedBytes = size_t{64} * 1024;
 constexpr auto kAcceptRetryDelay = std::chrono::milliseconds(200);
-constexpr std::string_view kBusyReply =
-    "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
 
 using Response = http::response<http::string_body>;
 
@@ -47,7 +48,11 @@ Response answer_path(const HttpHandlers& handlers, std::string_view path) {
     response.set(http::field::content_type, "text/plain; version=0.0.4; charset=utf-8");
     return response;
   }
-  if (path == "/healthz") return make_response(http::status::ok, "ok\n");
+  if (path == "/healthz") {
+    const std::string ailment = handlers.ailment ? handlers.ailment() : "";
+    if (ailment.empty()) return make_response(http::status::ok, "ok\n");
+    return make_response(http::status::service_unavailable, ailment + "\n");
+  }
   if (path == "/readyz") {
     if (handlers.ready()) return make_response(http::status::ok, "ready\n");
     return make_response(http::status::service_unavailable, "not ready\n");
@@ -75,22 +80,50 @@ bool is_http_error(ErrorCode error) {
   return error.category() == http::make_error_code(http::error::bad_method).category();
 }
 
+class Connection;
+
 // What the connections of a server have in common; used on its thread only.
 struct Shared {
   HttpHandlers handlers;
   HttpLimits limits;
-  int open_connections = 0;
+  std::map<uint64_t, Connection*> connections;
+  Crowd<uint64_t> crowd;  // of these, by machine
+  uint64_t last_id = 0;
 };
+
+// A network of IPv6 is one machine's.
+std::string machine_of(const tcp::socket& socket) {
+  ErrorCode error;
+  const asio::ip::address address = socket.remote_endpoint(error).address();
+  if (error || address.is_v4()) return address.to_string();
+  const auto bytes = address.to_v6().to_bytes();
+  return {bytes.begin(), bytes.begin() + 8};
+}
 
 // One connection; kept alive by the operation in flight.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(tcp::socket socket, Shared& shared) : stream_(std::move(socket)), shared_(shared) {
-    ++shared_.open_connections;
+  Connection(tcp::socket socket, Shared& shared)
+      : stream_(std::move(socket)),
+        shared_(shared),
+        id_(++shared.last_id),
+        ends_(std::chrono::steady_clock::now() + shared.limits.life) {
+    shared_.connections.emplace(id_, this);
+    shared_.crowd.add(id_, machine_of(stream_.socket()));
   }
-  ~Connection() { --shared_.open_connections; }
+  ~Connection() {
+    shared_.connections.erase(id_);
+    shared_.crowd.remove(id_);
+  }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
+
+  // For others. It ends when what is under way has been told so.
+  void evict() {
+    shared_.crowd.remove(id_);
+    shared_.connections.erase(id_);
+    stream_.close();
+  }
 
   void read() {
     parser_.emplace();
@@ -120,7 +153,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
       response_ = answer(shared_.handlers, request);
     }
     response_.version(request.version());
-    response_.keep_alive(request.keep_alive() && parser_->is_done());
+    response_.keep_alive(request.keep_alive() && parser_->is_done() &&
+                         std::chrono::steady_clock::now() < ends_);
     write();
   }
 
@@ -172,6 +206,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   beast::tcp_stream stream_;
   Shared& shared_;
+  const uint64_t id_;
+  const std::chrono::steady_clock::time_point ends_;
   beast::flat_buffer buffer_{size_t{kMaxHeaderBytes} * 2};
   std::optional<http::request_parser<http::empty_body>> parser_;
   Response response_;
@@ -259,8 +295,12 @@ class BeastHttpServer final : public HttpServer {
     }
     if (error == asio::error::address_in_use) {
       return Status(Code::kResourceExhausted,
-                    "HTTP port " + parsed.port + " on " + parsed.host +
-                        " is taken by another program; choose another with --http-port");
+                    parsed.port == "0"
+                        ? "HTTP on " + parsed.host +
+                              ": no free port is left; see net.ipv4.ip_local_port_range, and what "
+                              "has them all (ss -tan)"
+                        : "HTTP port " + parsed.port + " on " + parsed.host +
+                              " is taken by another program; choose another with --http-port");
     }
     return Status(Code::kInvalidArgument,
                   "cannot serve HTTP on '" + address + "': " + error.message() +
@@ -272,6 +312,7 @@ class BeastHttpServer final : public HttpServer {
       if (error == asio::error::operation_aborted) return;
       if (error) {
         // Most likely out of file descriptors: trying again at once would spin.
+        evict_one();
         accept_retry_->expires_after(kAcceptRetryDelay);
         accept_retry_->async_wait([this](ErrorCode cancelled) {
           if (!cancelled) accept();
@@ -280,14 +321,17 @@ class BeastHttpServer final : public HttpServer {
       }
       // Replies to pipelined requests would wait for the client's delayed acknowledgement.
       socket.set_option(tcp::no_delay(true), error);
-      if (shared_.open_connections < shared_.limits.max_connections) {
-        std::make_shared<Connection>(std::move(socket), shared_)->read();
-      } else {
-        socket.non_blocking(true, error);
-        socket.send(asio::buffer(kBusyReply), 0, error);
+      std::make_shared<Connection>(std::move(socket), shared_)->read();
+      while (shared_.crowd.size() > static_cast<size_t>(shared_.limits.max_connections)) {
+        evict_one();
       }
       accept();
     });
+  }
+
+  void evict_one() {
+    const std::optional<uint64_t> id = shared_.crowd.next_to_go();
+    if (id) shared_.connections.at(*id)->evict();
   }
 
   void stop_thread() {

@@ -13,13 +13,18 @@ namespace rueda::observe {
 
 struct HttpHandlers {
   std::function<std::string()> metrics;  // text exposition
-  std::function<bool()> ready;  // /readyz: 200 or 503; /healthz is 200 while the daemon runs
+  std::function<bool()> ready;           // /readyz: 200 or 503
+  // /healthz: empty: 200; else 503, and why. None: the daemon is well while it runs.
+  std::function<std::string()> ailment;
 };
 
 struct HttpLimits {
-  int max_connections = 64;  // the next ones get 503
+  // For one more the oldest goes, of the address that has most: health is asked for by others, too.
+  int max_connections = 64;
   // For a request to come, and for its reply to be taken; an idle connection is closed after it.
   std::chrono::milliseconds deadline = std::chrono::seconds(10);
+  // However many requests come over it, a connection is closed then.
+  std::chrono::milliseconds life = std::chrono::minutes(5);
 };
 
 // No bodies, at most 8 KiB of header: whatever a stranger sends ends that connection alone. start

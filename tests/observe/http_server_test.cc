@@ -11,6 +11,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -98,7 +100,8 @@ class HttpServerTest : public ::testing::Test {
  protected:
   void SetUp() override {
     server_ = HttpServer::create({.metrics = [] { return std::string("rueda_clients 4\n"); },
-                                  .ready = [this] { return is_ready_.load(); }});
+                                  .ready = [this] { return is_ready_.load(); },
+                                  .ailment = {}});
     Result<std::string> started = server_->start("127.0.0.1:0");
     ASSERT_TRUE(started.is_ok()) << started.status().to_string();
     address_ = started.value();
@@ -127,6 +130,36 @@ TEST_F(HttpServerTest, ServesMetrics) {
                     HasSubstr("Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"),
                     EndsWith("\r\n\r\nrueda_clients 4\n")));
   EXPECT_THAT(get("/metrics?x=1"), StartsWith("HTTP/1.1 200 OK\r\n"));
+}
+
+// A listener that has run into the limit of descriptors once must not stay deaf.
+TEST_F(HttpServerTest, AcceptsAgainWhenDescriptorsAreBack) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  Client early(address_);
+  early.send("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+  ASSERT_THAT(early.receive_reply(), StartsWith("HTTP/1.1 200 "));
+  const int lowest = ::dup(0);
+  ASSERT_GE(lowest, 0);
+  ::close(lowest);
+  const int mine = ::socket(AF_INET, SOCK_STREAM, 0);  // takes the last place
+  rlimit none = before;
+  none.rlim_cur = static_cast<rlim_t>(lowest) + 1;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(std::stoi(address_.substr(address_.rfind(':') + 1))));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(::connect(mine, reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
+  const std::string request = "GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+  ASSERT_EQ(::send(mine, request.data(), request.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(request.size()));
+  pollfd readable{mine, POLLIN, 0};
+  // Its place is the one of `early`, which makes room; the answer comes whenever there is one.
+  EXPECT_EQ(::poll(&readable, 1, 60'000), 1);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  ::close(mine);
+  EXPECT_THAT(get("/healthz"), StartsWith("HTTP/1.1 200 "));
 }
 
 TEST_F(HttpServerTest, ReadinessFollowsTheHandlerAndHealthDoesNot) {
@@ -206,30 +239,59 @@ TEST_F(HttpServerTest, HeaderPastTheLimitIs431) {
               StartsWith("HTTP/1.1 431 "));
 }
 
-TEST_F(HttpServerTest, TheSixtyFifthConnectionIsTurnedAwayAndAPlaceThatIsFreedIsUsed) {
+// 80 sockets of a stranger once made the kubelet restart the daemon.
+TEST_F(HttpServerTest, HealthIsAnsweredWhileIdleConnectionsTakeAllPlaces) {
   std::vector<std::unique_ptr<Client>> clients;
-  for (int i = 0; i < 64; ++i) {
+  for (int i = 0; i < 200; ++i) {
     clients.push_back(std::make_unique<Client>(address_));
     ASSERT_TRUE(clients.back()->is_connected());
-    clients.back()->send("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
-    ASSERT_THAT(clients.back()->receive_reply(), StartsWith("HTTP/1.1 200 "));
+    clients.back()->send(i % 2 == 0 ? "GET /healthz HT"
+                                    : "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
   }
-  EXPECT_THAT(Client(address_).receive_all(), StartsWith("HTTP/1.1 503 "));
-  clients[7]->send("GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-  clients[7]->end_sending();
-  EXPECT_THAT(clients[7]->receive_all(), StartsWith("HTTP/1.1 200 "));
-  // The server may not have seen the end of that one yet, and says 503 until it has.
+  EXPECT_THAT(get("/healthz"), StartsWith("HTTP/1.1 200 "));
+  clients[0]->end_sending();
+  EXPECT_EQ(clients[0]->receive_all(), "") << "the oldest has gone";
+  EXPECT_THAT(clients[199]->receive_reply(), StartsWith("HTTP/1.1 200 ")) << "the youngest has not";
+}
+
+TEST(HttpServer, KeepAliveDoesNotKeepAConnectionForEver) {
+  const auto server = HttpServer::create(
+      {.metrics = [] { return ""; }, .ready = [] { return true; }, .ailment = {}},
+      {.life = std::chrono::milliseconds(50)});
+  const Result<std::string> started = server->start("127.0.0.1:0");
+  ASSERT_TRUE(started.is_ok());
+  Client client(started.value());
   std::string reply;
   do {
-    reply = get("/healthz");
-  } while (reply.starts_with("HTTP/1.1 503 "));
-  EXPECT_THAT(reply, StartsWith("HTTP/1.1 200 "));
+    client.send("GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n");
+    reply = client.receive_reply();
+    ASSERT_THAT(reply, StartsWith("HTTP/1.1 200 "));
+  } while (reply.find("Connection: close") == std::string::npos);
+  client.end_sending();
+  EXPECT_EQ(client.receive_all(), "");
+}
+
+TEST(HttpServer, HealthSaysWhatAilsTheDaemon) {
+  std::atomic<bool> ails{false};
+  const auto server = HttpServer::create(
+      {.metrics = [] { return ""; },
+       .ready = [] { return true; },
+       .ailment = [&] { return ails ? "the control loop has not turned for 12 s" : ""; }});
+  const Result<std::string> started = server->start("127.0.0.1:0");
+  ASSERT_TRUE(started.is_ok());
+  Client client(started.value());
+  client.send("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(client.receive_reply(), StartsWith("HTTP/1.1 200 "));
+  ails = true;
+  client.send("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(client.receive_reply(),
+              AllOf(StartsWith("HTTP/1.1 503 "), HasSubstr("has not turned for 12 s")));
 }
 
 TEST(HttpServer, ASilentConnectionIsClosedAtTheDeadline) {
-  const auto server =
-      HttpServer::create({.metrics = [] { return ""; }, .ready = [] { return true; }},
-                         {.max_connections = 64, .deadline = std::chrono::milliseconds(50)});
+  const auto server = HttpServer::create(
+      {.metrics = [] { return ""; }, .ready = [] { return true; }, .ailment = {}},
+      {.max_connections = 64, .deadline = std::chrono::milliseconds(50)});
   Result<std::string> started = server->start("127.0.0.1:0");
   ASSERT_TRUE(started.is_ok());
   Client says_nothing(started.value());
@@ -256,8 +318,8 @@ TEST_F(HttpServerTest, ConcurrentScrapes) {
 
 TEST_F(HttpServerTest, APortTakenIsAnErrorThatNamesIt) {
   const std::string port = address_.substr(address_.rfind(':') + 1);
-  const auto second =
-      HttpServer::create({.metrics = [] { return ""; }, .ready = [] { return true; }});
+  const auto second = HttpServer::create(
+      {.metrics = [] { return ""; }, .ready = [] { return true; }, .ailment = {}});
   const Result<std::string> started = second->start(address_);
   ASSERT_FALSE(started.is_ok());
   EXPECT_EQ(started.status().code(), Code::kResourceExhausted);
@@ -266,8 +328,8 @@ TEST_F(HttpServerTest, APortTakenIsAnErrorThatNamesIt) {
 }
 
 TEST_F(HttpServerTest, AddressesThatCannotWorkAreErrors) {
-  const auto server =
-      HttpServer::create({.metrics = [] { return ""; }, .ready = [] { return true; }});
+  const auto server = HttpServer::create(
+      {.metrics = [] { return ""; }, .ready = [] { return true; }, .ailment = {}});
   for (const char* address : {"", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536",
                               "127.0.0.1:-1", "192.0.2.1:0"}) {
     const Result<std::string> started = server->start(address);
@@ -295,7 +357,8 @@ TEST_F(HttpServerTest, StopFreesThePortWithConnectionsOpen) {
 TEST(HttpServer, AHandlerThatThrowsIs500) {
   const auto server = HttpServer::create(
       {.metrics = []() -> std::string { throw std::runtime_error("no metrics today"); },
-       .ready = [] { return true; }});
+       .ready = [] { return true; },
+       .ailment = {}});
   Result<std::string> started = server->start("127.0.0.1:0");
   ASSERT_TRUE(started.is_ok());
   Client client(started.value());

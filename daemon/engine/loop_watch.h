@@ -1,0 +1,41 @@
+// Whether loops turn. A loop is asked when somebody wants to know, and at no other time: who sleeps
+// is not woken for it.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace rueda::engine {
+
+// Thread-safe.
+class LoopWatch {
+ public:
+  struct Loop {
+    std::string name;
+    std::function<void(std::function<void()>)> post;  // thread-safe
+  };
+
+  explicit LoopWatch(std::vector<Loop> loops);
+
+  // Asks those that owe no answer; returns for how long each of the others has owed one, in the
+  // order of the loops.
+  std::vector<std::chrono::duration<double>> ask();
+  // Empty: every loop has answered what it was asked `bound` ago. Else who has not, in a sentence.
+  std::string find_stalled(std::chrono::duration<double> bound);
+
+ private:
+  struct Asked {
+    std::mutex mutex;
+    std::optional<std::chrono::steady_clock::time_point> since;
+  };
+
+  const std::vector<Loop> loops_;
+  std::vector<std::shared_ptr<Asked>> asked_;  // by loop; its answer may outlive this
+};
+
+}  // namespace rueda::engine
