@@ -92,7 +92,9 @@ void define_network(CLI::App& app, Config& config) {
                  "Unix socket of clients and launchers; @name is abstract")
       ->envname("RUEDAD_SOCKET")
       ->capture_default_str();
-  app.add_option("--listen-host", config.listen_host, "Address to listen on")
+  app.add_option("--listen-host", config.listen_host,
+                 "Address to listen on. Beyond loopback whoever reaches the ports can read of "
+                 "all jobs: only in a network that you trust")
       ->envname("RUEDAD_LISTEN_HOST")
       ->capture_default_str();
   app.add_option("--advertise-host", config.advertise_host,

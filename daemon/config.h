@@ -18,8 +18,8 @@ struct Config {
   std::string node_id;              // default: the host's name
   std::vector<std::string> labels;  // of this node: key=value
   std::string socket = "/run/rueda/ruedad.sock";
-  std::string listen_host = "0.0.0.0";
-  std::string advertise_host;  // how others reach this node; default: as launchers say
+  std::string listen_host = "127.0.0.1";  // whoever reaches the ports is believed a good deal
+  std::string advertise_host;             // how others reach this node; default: as launchers say
   uint16_t control_port = 28400;
   std::vector<uint16_t> data_ports = {28401};  // by data loop; others take free ones
   uint16_t http_port = 28402;

@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 #include <signal.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
@@ -26,6 +27,7 @@
 #include "daemon/config.h"
 #include "daemon/engine/awake_loop.h"
 #include "daemon/engine/engine.h"
+#include "daemon/engine/loop_watch.h"
 #include "daemon/gpu/worker/process.h"
 #include "daemon/logging.h"
 #include "daemon/observe/http_server.h"
@@ -38,7 +40,7 @@ namespace rueda {
 namespace {
 
 // As many as a daemon comes to, gRPC's included, which aborts where it gets none.
-constexpr int kThreads = 16;
+constexpr int kThreads = 18;
 constexpr std::chrono::seconds kDeliveringEvery{1};
 
 // The value of this node's label; empty: it has none.
@@ -148,10 +150,25 @@ std::string advertised(const Config& config, const std::string& bound) {
   return bound;
 }
 
+bool is_loopback(const std::string& host) {
+  return host.starts_with("127.") || host == "::1" || host == "localhost";
+}
+
+// The limit that shells and units hand down is for programs that use select(); this one does not.
+void raise_descriptor_limit() {
+  rlimit descriptors{};
+  if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return;
+  descriptors.rlim_cur = descriptors.rlim_max;
+  (void)::setrlimit(RLIMIT_NOFILE, &descriptors);
+}
+
 uint64_t random_number() {
   std::random_device device;
   return (uint64_t{device()} << 32) | device();
 }
+
+// For longer a healthy loop does not stand still: its turns take milliseconds.
+constexpr std::chrono::seconds kMostLoopStall{10};
 
 class Daemon {
  public:
@@ -161,6 +178,7 @@ class Daemon {
         metrics_({RUEDA_VERSION, config_.node_id, reduce::simd_target()}),
         data_loops_(make_data_loops(config_, metrics_, awake_loop_)),
         plane_(control_loop_, metrics_, {config_.node_id, random_number(), config_.timeout_ms}),
+        loop_watch_(watch_loops()),
         signals_(control_loop_, SIGTERM, SIGINT),
         leash_(control_loop_),
         deliver_timer_(control_loop_) {}
@@ -173,6 +191,8 @@ class Daemon {
  private:
   Status start_services();
   void refresh_session_metrics();
+  std::string render_metrics();
+  engine::LoopWatch watch_loops();
   void await_signal();
   // Whether a signal that is meant for all processes of a job is not for this one.
   bool passes_over(int signal);
@@ -196,6 +216,8 @@ class Daemon {
   std::unique_ptr<session::SessionServer> sessions_;
   uint64_t counted_rejected_ = 0;
   uint64_t counted_abandoned_ = 0;
+  uint64_t counted_lost_lines_ = 0;  // on the HTTP thread
+  engine::LoopWatch loop_watch_;
   service::DaemonInfo info_;
   std::optional<service::GrpcServers> grpc_;
   std::unique_ptr<observe::HttpServer> http_;
@@ -264,12 +286,9 @@ Status Daemon::start_services() {
   if (Status listening = sessions_->listen(); !listening.is_ok()) return listening;
 
   observe::HttpHandlers handlers;
-  handlers.metrics = [this] {
-    data_loops_.refresh_metrics();
-    refresh_session_metrics();
-    return metrics_.render();
-  };
+  handlers.metrics = [this] { return render_metrics(); };
   handlers.ready = [this] { return ready_.load(); };
+  handlers.ailment = [this] { return loop_watch_.find_stalled(kMostLoopStall); };
   http_ = observe::HttpServer::create(std::move(handlers));
   Result<std::string> http = http_->start(join_address(config_.listen_host, config_.http_port));
   if (!http.is_ok()) return http.status();
@@ -282,6 +301,30 @@ Status Daemon::start_services() {
   ready_ = true;
   say_ready();
   return Status::ok();
+}
+
+// The control loop, then the data loops.
+engine::LoopWatch Daemon::watch_loops() {
+  std::vector<engine::LoopWatch::Loop> loops;
+  loops.push_back({"control", [this](auto work) { poster_.post(std::move(work)); }});
+  for (size_t i = 0; i < data_loops_.size(); ++i) {
+    loops.push_back({"data", [this, i](auto work) { data_loops_.at(i).post(std::move(work)); }});
+  }
+  return engine::LoopWatch(std::move(loops));
+}
+
+// On the HTTP thread.
+std::string Daemon::render_metrics() {
+  const auto owed = loop_watch_.ask();
+  observe::DaemonMetrics& metrics = metrics_.daemon();
+  metrics.control_loop_stall.Set(owed.front().count());
+  metrics.data_loop_stall.Set(std::max_element(owed.begin() + 1, owed.end())->count());
+  const uint64_t lost = log_lines_lost();
+  metrics.log_lines_lost.Increment(
+      static_cast<double>(lost - std::exchange(counted_lost_lines_, lost)));
+  data_loops_.refresh_metrics();
+  refresh_session_metrics();
+  return metrics_.render();
 }
 
 // On the HTTP thread; the numbers belong to the control loop. Old ones are better than a wait
@@ -306,6 +349,7 @@ void Daemon::await_signal() {
     if (passes_over(signal)) return await_signal();
     if (stopping_) {
       spdlog::warn("stopping at once, on a second signal");
+      flush_log(std::chrono::milliseconds(100));
       std::_Exit(1);
     }
     stop(signal == SIGTERM ? "SIGTERM" : "SIGINT");
@@ -342,6 +386,12 @@ void Daemon::say_ready() {
   spdlog::info("node {} serves: control {}, data {}, http {}, socket {} ({} kernels)",
                info_.node_id, info_.control_address, info_.data_address, info_.http_address,
                info_.socket, info_.simd);
+  if (!is_loopback(config_.listen_host) && !config_.is_private) {
+    spdlog::warn(
+        "listens on {}, without encryption: whoever reaches its ports can read of all jobs and "
+        "tensors; let nobody but this cluster's nodes reach them, or give --listen-host 127.0.0.1",
+        config_.listen_host);
+  }
   ::sd_notify(0, "READY=1");
   if (config_.ready_fd < 0) return;
   const nlohmann::json line = {{"node_id", info_.node_id},
@@ -427,6 +477,7 @@ int main(int argc, char** argv) {
     std::cerr << "ruedad: " << room.message() << '\n';
     return 1;
   }
+  rueda::raise_descriptor_limit();
   rueda::set_up_logging(config.log_level, config.log_format);
   const std::string node_id = config.node_id;
   if (!config.cpus.empty()) {
@@ -439,6 +490,7 @@ int main(int argc, char** argv) {
 
   rueda::Daemon daemon(std::move(config));
   if (rueda::Status started = daemon.start(); !started.is_ok()) {
+    rueda::flush_log();
     std::cerr << "ruedad: " << started.message() << '\n';
     daemon.tear_down();
     return 1;
@@ -446,5 +498,6 @@ int main(int argc, char** argv) {
   daemon.run();
   daemon.tear_down();
   spdlog::info("node {} stopped", node_id);
+  rueda::flush_log();
   return 0;
 }

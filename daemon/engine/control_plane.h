@@ -82,6 +82,9 @@ struct CommunicatorMessage {
 class ControlEvents {
  public:
   virtual ~ControlEvents() = default;
+  // Whether a job of that name runs here, or has been over for a while: what others say of it to
+  // come in is worth a look.
+  virtual bool knows(const JobId& job) const = 0;
   virtual void on_envelope(LinkId link, Envelope envelope) = 0;
   virtual void on_timeline(LinkId link, TimelineMessage message) = 0;
   virtual void on_nonfinite(LinkId link, NonfiniteMessage message) = 0;
@@ -101,6 +104,12 @@ class ControlPlane {
   // Why a dialled link is not up, as "its daemon at HOST:PORT ..."; empty: it is, or has not
   // failed.
   virtual std::string trouble(LinkId) const { return {}; }
+  // Of a link that another daemon has dialled: who is behind it has proved to belong to the job.
+  // Before that it is a stranger's: nothing that it says of the job comes through, but that it
+  // wants to join, or has failed. What no job is bound to is closed after a while, or where there
+  // are too many. Bound until unbound, or lost.
+  virtual void bind(LinkId /*link*/, const JobId& /*job*/) {}
+  virtual void unbind(LinkId /*link*/, const JobId& /*job*/) {}
   // Messages for a link that is not up are dropped: what matters is sent again, or its loss is
   // noticed. But Fails are kept for a link that is dialled, for a while after its release.
   virtual void send(LinkId link, const Envelope& envelope) = 0;

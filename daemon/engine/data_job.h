@@ -456,6 +456,7 @@ class DataJob final : private MeshEvents {
   std::map<NodeIndex, Taken> taken_by_mesh_;
   uint32_t largest_probe_ = 0;  // that came
   std::vector<std::function<void()>> quiet_handlers_;
+  std::map<NodeIndex, std::shared_ptr<observe::PeerMetrics>> traffic_;  // of neighbours so far
   uint64_t counted_sent_ = 0;
   uint64_t counted_received_ = 0;
   std::shared_ptr<bool> alive_ =

@@ -18,25 +18,33 @@ void DataJob::watch_progress() {
 }
 
 void DataJob::look_for_progress() {
-  progress_timer_.expires_after(
-      std::chrono::milliseconds(std::max<TicksMs>(options_.timeout_ms / 4, 1)));
-  progress_timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
-    if (error || !*alive) return;
-    if (stopped_ || (!is_waiting() && is_quiet())) {
-      is_watching_ = false;
-      return;
-    }
-    const TicksMs now = steady_now_ms();
-    look_at_channels(now);
-    if (stopped_) return;
-    const NodeIndex silent = culprit();
-    // A part of this node stands still because one behind it does, which says so itself.
-    const bool is_here = options_.node_ids[static_cast<size_t>(silent.value)] ==
-                         options_.node_ids[static_cast<size_t>(options_.self.value)];
-    if (waits_for_application() || is_here) last_progress_ms_ = now;
-    if (now - last_progress_ms_ < options_.timeout_ms) return look_for_progress();
-    give_up(silent, Status(Code::kTimeout, describe_silence(silent)));
-  });
+  const TicksMs period_ms = std::max<TicksMs>(options_.timeout_ms / 4, 1);
+  const TicksMs due_ms = steady_now_ms() + period_ms;
+  progress_timer_.expires_after(std::chrono::milliseconds(period_ms));
+  progress_timer_.async_wait(
+      [this, alive = alive_, period_ms, due_ms](const boost::system::error_code& error) {
+        if (error || !*alive) return;
+        if (stopped_ || (!is_waiting() && is_quiet())) {
+          is_watching_ = false;
+          return;
+        }
+        const TicksMs now = steady_now_ms();
+        if (now - due_ms > period_ms) {
+          // This daemon itself was stopped: what came meanwhile is still to be read.
+          last_progress_ms_ = now;
+          is_watching_ = false;
+          return watch_progress();
+        }
+        look_at_channels(now);
+        if (stopped_) return;
+        const NodeIndex silent = culprit();
+        // A part of this node stands still because one behind it does, which says so itself.
+        const bool is_here = options_.node_ids[static_cast<size_t>(silent.value)] ==
+                             options_.node_ids[static_cast<size_t>(options_.self.value)];
+        if (waits_for_application() || is_here) last_progress_ms_ = now;
+        if (now - last_progress_ms_ < options_.timeout_ms) return look_for_progress();
+        give_up(silent, Status(Code::kTimeout, describe_silence(silent)));
+      });
 }
 
 // While a member has not launched it, an operation waits for that member's application. A node
@@ -148,10 +156,12 @@ void DataJob::check_quiet() {
 void DataJob::count_traffic() {
   if (!send_ || !receive_) return;
   const auto count = [&](NodeIndex peer, uint64_t sent, uint64_t received) {
-    observe::PeerMetrics& series =
-        metrics_.peer(options_.node_ids[static_cast<size_t>(peer.value)], transport_.name());
-    series.sent_bytes.Increment(static_cast<double>(sent));
-    series.received_bytes.Increment(static_cast<double>(received));
+    std::shared_ptr<observe::PeerMetrics>& series = traffic_[peer];
+    if (!series) {
+      series = metrics_.peer(options_.node_ids[static_cast<size_t>(peer.value)], transport_.name());
+    }
+    series->sent_bytes.Increment(static_cast<double>(sent));
+    series->received_bytes.Increment(static_cast<double>(received));
   };
   const uint64_t sent = send_->bytes_sent();
   const uint64_t received = receive_->bytes_received();

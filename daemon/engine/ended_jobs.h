@@ -2,6 +2,7 @@
 // instead of waiting until its start timeout. Told what time it is; belongs to the control loop.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <optional>
 #include <string>
@@ -29,6 +30,10 @@ class EndedJobs {
   // What the sender is to be told. None: this is no Join of ranks that wait, or it is of no run of
   // a job that is remembered; runs differ in their tokens, and a Join proves that it knows one.
   std::optional<Answer> answer(TicksMs now, const Envelope& envelope);
+  bool knows(const JobId& job) const {
+    return std::any_of(jobs_.begin(), jobs_.end(),
+                       [&](const Ended& ended) { return ended.job == job; });
+  }
   size_t count() const { return jobs_.size(); }
 
  private:

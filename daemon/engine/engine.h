@@ -85,6 +85,7 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   void on_lost(session::Session& session, const Status& status) override;
 
   // ControlEvents
+  bool knows(const JobId& job) const override { return jobs_.contains(job) || ended_.knows(job); }
   void on_envelope(LinkId link, Envelope envelope) override;
   void on_timeline(LinkId link, TimelineMessage message) override;
   void on_nonfinite(LinkId link, NonfiniteMessage message) override;

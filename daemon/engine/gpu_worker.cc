@@ -374,10 +374,13 @@ void GpuWorker::Impl::on_exit() {
 
 // Looks now and then, and kills what has not said anything for too long.
 void GpuWorker::Impl::watch_silence() {
-  deadline_.expires_after(
-      std::chrono::milliseconds(std::clamp<TicksMs>(options_.timeout_ms / 8, 10, kLeastSilenceMs)));
-  deadline_.async_wait([self = shared_from_this()](error_code error) {
+  const TicksMs period_ms = std::clamp<TicksMs>(options_.timeout_ms / 8, 10, kLeastSilenceMs);
+  const TicksMs due_ms = steady_now_ms() + period_ms;
+  deadline_.expires_after(std::chrono::milliseconds(period_ms));
+  deadline_.async_wait([self = shared_from_this(), due_ms](error_code error) {
     if (error || !self->is_told()) return;
+    // This daemon itself was stopped, and the worker with it, or what it says is still to be read.
+    if (steady_now_ms() - due_ms > kLeastSilenceMs / 2) self->heard_at_ = steady_now_ms();
     const bool is_starting = self->state_ == State::kStarting;
     const bool is_opening = is_starting || self->answers_until_open_ > 0;  // a GPU
     const GpuWorkerOptions& options = self->options_;

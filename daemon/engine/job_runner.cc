@@ -92,20 +92,21 @@ JobRunner::JobRunner(const EngineContext& context, JobSpec spec, JobListener lis
 JobRunner::~JobRunner() {
   *alive_ = false;
   for (const auto& [node, link] : parents_) context_.control_plane.release(link);
+  for (const auto& [node, link] : children_) context_.control_plane.unbind(link, spec_.job);
 }
 
 // --- The core ------------------------------------------------------------------------------------
 
 void JobRunner::step(core::Event event) {
   begin_turn();
-  now_ms_ = steady_now_ms();
+  now_ms_ = running_ms();
   core_.step(now_ms_, std::move(event), output_);
   carry_out();
 }
 
 void JobRunner::begin_turn() {
   if (std::exchange(turn_pending_, true)) return;
-  now_ms_ = steady_now_ms();
+  now_ms_ = running_ms();
   turn_began_s_ = steady_now_s();
   boost::asio::post(context_.control_loop, [this, alive = alive_] {
     if (*alive) guarded([this] { end_turn(); });
@@ -132,7 +133,7 @@ void JobRunner::end_by(const Status& why) {
 void JobRunner::end_turn() {
   turn_pending_ = false;
   if (std::exchange(has_small_, false)) context_.on_small();
-  now_ms_ = steady_now_ms();
+  now_ms_ = running_ms();
   core_.step(now_ms_, core::TurnEnded{}, output_);
   carry_out();
   metrics_->queue_depth.Set(static_cast<double>(core_.submissions_in_flight()));
@@ -160,10 +161,16 @@ void JobRunner::arm_timer() {
   const std::optional<TicksMs> wanted = core_.wakes_at();
   if (!wanted || (armed_for_ && *armed_for_ <= *wanted)) return;
   armed_for_ = wanted;
-  timer_.expires_after(std::chrono::milliseconds(std::max<TicksMs>(*wanted - steady_now_ms(), 0)));
+  timer_.expires_after(std::chrono::milliseconds(std::max<TicksMs>(*wanted - running_ms(), 0)));
   timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
     if (error || !*alive) return;
-    armed_for_.reset();
+    const TicksMs now = running_ms();
+    const TicksMs late_ms = now - std::exchange(armed_for_, std::nullopt).value_or(now);
+    // This daemon itself was stopped: what came meanwhile is read before anybody is judged.
+    if (late_ms > std::max<TicksMs>(context_.options.timeout_ms / 4, 1'000)) {
+      stopped_ms_ = steady_now_ms() - now_ms_;
+      return arm_timer();
+    }
     guarded([this] { step(core::TimePassed{}); });
   });
 }
@@ -340,7 +347,7 @@ void JobRunner::on_attached(session::Session& session) {
 void JobRunner::on_waiting(session::Session& session, std::optional<Ticket> ticket) {
   const core::RankWaits event{session.attach().local_rank, ticket};
   if (core_.any_set_locked() && ticket) return step(event);
-  now_ms_ = steady_now_ms();
+  now_ms_ = running_ms();
   core_.step(now_ms_, event, output_);  // only remembered: it costs no turn
 }
 
@@ -481,7 +488,12 @@ bool JobRunner::authenticate(LinkId link, const Envelope& envelope) {
                      envelope.proof)) {
     return false;
   }
-  children_[from] = link;
+  LinkId& joined_over = children_[from];
+  if (joined_over != 0 && joined_over != link) {
+    context_.control_plane.unbind(joined_over, spec_.job);
+  }
+  joined_over = link;
+  context_.control_plane.bind(link, spec_.job);
   return true;
 }
 

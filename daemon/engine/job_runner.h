@@ -483,6 +483,9 @@ class JobRunner final : private TimelineHost, private FiniteHost {
   double turn_began_s_ = 0;
   TicksMs now_ms_ = 0;  // as the core was told last
   bool has_thrown_ = false;
+  // The core's time: without that for which this daemon was stopped, as far as it was noticed.
+  TicksMs running_ms() const { return steady_now_ms() - stopped_ms_; }
+  TicksMs stopped_ms_ = 0;
   bool failing_ = false;  // the core has failed; the clients are about to be told
   boost::asio::steady_timer timer_;
   std::optional<TicksMs> armed_for_;

@@ -53,7 +53,7 @@ std::vector<PlanSnapshot> JobRunner::plans() const {
 std::vector<StallSnapshot> JobRunner::stalls() const {
   std::vector<StallSnapshot> all;
   for (const core::Collectives* set : core_.process_sets()) {
-    const core::StallNotice notice = set->stalls().stalls(steady_now_ms());
+    const core::StallNotice notice = set->stalls().stalls(running_ms());
     std::vector<StallSnapshot> some = snapshot_stalls(spec_.job, set->id(), set->layout(), notice);
     std::move(some.begin(), some.end(), std::back_inserter(all));
   }

@@ -52,6 +52,8 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
   const auto message = [&control](const char* kind, const char* direction) -> Counter& {
     return control.Add({{"kind", kind}, {"direction", direction}});
   };
+  Family<Gauge>& loop_stall = gauges(registry, "rueda_loop_stall_seconds",
+                                     "How long a loop has owed an answer; 0: it turns.");
   return DaemonMetrics{
       .clients = single_gauge(registry, "rueda_clients", "Training processes attached."),
       .jobs = single_gauge(registry, "rueda_jobs", "Jobs registered with this daemon."),
@@ -70,8 +72,19 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
                                              "Connections turned away at the data port."),
       .job_failures =
           single_counter(registry, "rueda_job_failures_total", "Jobs that ended in failure."),
+      .strangers_sent_away =
+          single_counter(registry, "rueda_strangers_sent_away_total",
+                         "Control links that no job needed, ended for others or after a while."),
+      .unwanted_received = single_counter(
+          registry, "rueda_unwanted_messages_total",
+          "Messages on control links, of jobs that their senders are not in, dropped."),
       .late_joins = single_counter(registry, "rueda_late_joins_total",
                                    "Joins to jobs that were over, answered with the reason."),
+      .control_loop_stall = loop_stall.Add({{"loop", "control"}}),
+      .data_loop_stall = loop_stall.Add({{"loop", "data"}}),
+      .log_lines_lost =
+          single_counter(registry, "rueda_log_lines_lost_total",
+                         "Lines of the log that found no room: who reads it does not keep up."),
       .unreachable_pairs = single_gauge(registry, "rueda_unreachable_pairs",
                                         "Pairs of nodes that nothing came through between when "
                                         "bandwidths were measured."),
@@ -280,7 +293,34 @@ struct Metrics::Impl {
 
   std::mutex mutex;  // guards what follows
   std::map<std::string, JobEntry> jobs;
-  std::map<std::pair<std::string, std::string>, PeerMetrics> peers;
+  // Node and transport.
+  using PeerName = std::pair<std::string, std::string>;
+  struct PeerEntry {
+    std::shared_ptr<PeerMetrics> series;
+    std::optional<std::chrono::steady_clock::time_point> gone_since;  // as far as it was seen
+  };
+  std::map<PeerName, PeerEntry> peers;
+
+  // Lets go of the series of peers that have been gone for long, or are too many.
+  void forget_gone_peers() {
+    const auto now = std::chrono::steady_clock::now();
+    std::multimap<std::chrono::steady_clock::time_point, PeerName> gone;
+    for (auto& [name, entry] : peers) {
+      if (entry.series.use_count() > 1) {
+        entry.gone_since.reset();
+      } else {
+        if (!entry.gone_since) entry.gone_since = now;
+        gone.emplace(*entry.gone_since, name);
+      }
+    }
+    for (auto it = gone.begin(); it != gone.end(); it = gone.erase(it)) {
+      if (gone.size() <= kMostGonePeers && now - it->first < kGonePeersStay) break;
+      PeerMetrics& series = *peers.at(it->second).series;
+      sent_bytes.Remove(&series.sent_bytes);
+      received_bytes.Remove(&series.received_bytes);
+      peers.erase(it->second);
+    }
+  }
 };
 
 Metrics::Metrics(const BuildInfo& build) : impl_(std::make_shared<Impl>()) {
@@ -305,18 +345,32 @@ std::shared_ptr<JobMetrics> Metrics::job(const std::string& job_id) {
   return made;
 }
 
-PeerMetrics& Metrics::peer(const std::string& node_id, const std::string& transport) {
+std::shared_ptr<PeerMetrics> Metrics::peer(const std::string& node_id,
+                                           const std::string& transport) {
   std::lock_guard lock(impl_->mutex);
-  const auto key = std::make_pair(node_id, transport);
-  const auto found = impl_->peers.find(key);
-  if (found != impl_->peers.end()) return found->second;
-  const Labels labels = {{"peer", node_id}, {"transport", transport}};
-  return impl_->peers
-      .emplace(key, PeerMetrics{impl_->sent_bytes.Add(labels), impl_->received_bytes.Add(labels)})
-      .first->second;
+  Impl::PeerEntry& entry = impl_->peers[{node_id, transport}];
+  if (!entry.series) {
+    const Labels labels = {{"peer", node_id}, {"transport", transport}};
+    entry.series = std::make_shared<PeerMetrics>(
+        PeerMetrics{impl_->sent_bytes.Add(labels), impl_->received_bytes.Add(labels)});
+  }
+  std::shared_ptr<PeerMetrics> series = entry.series;  // from here on somebody uses it
+  impl_->forget_gone_peers();
+  return series;
+}
+
+std::shared_ptr<PeerMetrics> Metrics::find_peer(const std::string& node_id,
+                                                const std::string& transport) const {
+  std::lock_guard lock(impl_->mutex);
+  const auto it = impl_->peers.find({node_id, transport});
+  return it == impl_->peers.end() ? nullptr : it->second.series;
 }
 
 std::string Metrics::render() const {
+  {
+    std::lock_guard lock(impl_->mutex);
+    impl_->forget_gone_peers();
+  }
   std::vector<prometheus::MetricFamily> families = impl_->registry.Collect();
   for (auto& family : collect_process_metrics()) families.push_back(std::move(family));
   return prometheus::TextSerializer().Serialize(families);

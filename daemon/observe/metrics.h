@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -63,6 +64,11 @@ struct JobMetrics {
   prometheus::Histogram& ring_seconds;
 };
 
+// How long the series of a neighbour stay when nobody uses them any more, and of how many: a scrape
+// is to see how a job ended.
+inline constexpr std::chrono::seconds kGonePeersStay{300};
+inline constexpr size_t kMostGonePeers = 64;
+
 // Series of one neighbour on the data plane.
 struct PeerMetrics {
   prometheus::Counter& sent_bytes;      // rueda_network_sent_bytes_total{peer,transport}
@@ -82,8 +88,17 @@ struct DaemonMetrics {
   prometheus::Counter& abandoned_doors;
   prometheus::Counter& rejected_connections;  // rueda_rejected_connections_total: on the data port
   prometheus::Counter& job_failures;          // rueda_job_failures_total
+  // rueda_strangers_sent_away_total: control links that no job needed, for others or after a while
+  prometheus::Counter& strangers_sent_away;
+  // rueda_unwanted_messages_total: on control links, of jobs that their senders are not in
+  prometheus::Counter& unwanted_received;
   // rueda_late_joins_total: to jobs that were over here, answered with the reason
   prometheus::Counter& late_joins;
+  // rueda_loop_stall_seconds{loop}: for how long a loop has owed an answer; of the data loops, the
+  // one that has owed it longest
+  prometheus::Gauge& control_loop_stall;
+  prometheus::Gauge& data_loop_stall;
+  prometheus::Counter& log_lines_lost;  // rueda_log_lines_lost_total
   // rueda_unreachable_pairs: of nodes, in the bandwidths that are kept
   prometheus::Gauge& unreachable_pairs;
   // rueda_unmeasured_jobs_total: coordinated here, with a node that these bandwidths lack
@@ -128,8 +143,12 @@ class Metrics {
   DaemonMetrics& daemon();
   // Made on first use. The shared_ptr keeps the series alive; when the last one goes, they go.
   std::shared_ptr<JobMetrics> job(const std::string& job_id);
-  // Made on first use, kept for ever (bounded by the number of nodes).
-  PeerMetrics& peer(const std::string& node_id, const std::string& transport);
+  // Made on first use. The series stay while somebody holds them, and kGonePeersStay longer; of
+  // those that nobody holds kMostGonePeers at most.
+  std::shared_ptr<PeerMetrics> peer(const std::string& node_id, const std::string& transport);
+  // Null: it has no series.
+  std::shared_ptr<PeerMetrics> find_peer(const std::string& node_id,
+                                         const std::string& transport) const;
   // The Prometheus text exposition format, version 0.0.4.
   std::string render() const;
 

@@ -3,12 +3,15 @@
 // at a time.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/support/async_stream.h>
 #include <grpcpp/support/async_unary_call.h>
@@ -120,6 +123,8 @@ class ServerCall : public Call {
   void start_finish(const grpc::Status& status) {
     arrival_->stream.Finish(status, last_operation());
   }
+  // It is still to be finished.
+  void cancel() { arrival_->context.TryCancel(); }
 
   virtual void on_read(bool ok) = 0;
   virtual void on_write(bool ok) = 0;
@@ -150,6 +155,22 @@ class UnaryCall final : public Call {
         }));
   }
 
+  // Likewise, but one after the other: the next one is taken when this has been answered, and has
+  // rested.
+  static void await_in_turn(CallQueue& queue, const Ask& ask, const Answer& answer) {
+    auto* const call = new UnaryCall(queue);
+    ask(&call->context_, &call->request_, &call->writer_,
+        call->operation([call, &queue, ask, answer](bool ok) {
+          if (!ok) return call->abandon();
+          call->next_ = [&queue, ask, answer] { await_in_turn(queue, ask, answer); };
+          answer(*call);
+        }));
+  }
+  // Before it is finished: so long no other of its kind is taken. A second at most.
+  void rest(std::chrono::nanoseconds time) {
+    rest_ = std::min<std::chrono::nanoseconds>(time, std::chrono::seconds(1));
+  }
+
   const Request& request() const { return request_; }
   // grpc::ServerContext's.
   std::string peer() const { return context_.peer(); }
@@ -170,9 +191,27 @@ class UnaryCall final : public Call {
   void on_exception(const char* what) override {
     if (!is_answered_) fail({grpc::StatusCode::RESOURCE_EXHAUSTED, what});
   }
-  void on_done() override { delete this; }
 
   std::atomic<bool> is_answered_{false};
+  void on_done() override {
+    if (next_ && rest_ < kLeastRest) next_();
+    if (next_ && rest_ >= kLeastRest) {
+      CallQueue& queue = this->queue();
+      auto alarm = std::make_shared<grpc::Alarm>();
+      queue.begin();
+      alarm->Set(queue.get(), std::chrono::system_clock::now() + rest_,
+                 CallQueue::tag([alarm, &queue, next = std::move(next_)](bool) {
+                   next();
+                   queue.end();
+                 }));
+    }
+    delete this;
+  }
+
+  static constexpr std::chrono::milliseconds kLeastRest{2};
+
+  std::function<void()> next_;  // in turn
+  std::chrono::nanoseconds rest_{0};
   grpc::ServerContext context_;
   Request request_;
   Reply reply_;

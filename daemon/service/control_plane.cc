@@ -33,6 +33,7 @@ std::shared_ptr<grpc::Channel> channel_to(const std::string& target) {
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(kLastRedialMs));
   return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
 }
+constexpr size_t kMostVersionBytes = 63;
 
 // What nodes say to agree on the order; the rest is about who is there.
 bool is_order(const v1::JobMessage& message) {
@@ -168,11 +169,12 @@ void GrpcControlPlane::open(engine::LinkId id) {
 
 StreamEvents GrpcControlPlane::events_of(engine::LinkId id, uint64_t stream_number) {
   StreamEvents events;
-  events.on_message = [this, alive = alive_, id, stream_number](v1::LinkMessage message) {
+  events.on_message = [this, alive = alive_, id, stream_number](v1::LinkMessage message,
+                                                                size_t bytes) {
     // std::function wants to be copied; the message is handed over once.
     auto shared = std::make_shared<v1::LinkMessage>(std::move(message));
-    poster_.post([this, alive, id, stream_number, shared] {
-      if (*alive) on_message(id, stream_number, std::move(*shared));
+    poster_.post([this, alive, id, stream_number, shared, bytes] {
+      if (*alive) on_message(id, stream_number, *shared, bytes);
     });
   };
   events.on_closed = [this, alive = alive_, id, stream_number](const Status& status) {
@@ -186,6 +188,7 @@ StreamEvents GrpcControlPlane::events_of(engine::LinkId id, uint64_t stream_numb
 void GrpcControlPlane::adopt(Link& link, std::shared_ptr<Stream> stream) {
   link.stream = std::move(stream);
   ++open_streams_;
+  if (link.is_needed()) link.stream->set_window(kPeersWindow);
   link.last_heard_ms = link.last_asked_ms = steady_now_ms();
   v1::LinkMessage message;
   v1::Hello& hello = *message.mutable_hello();
@@ -203,7 +206,7 @@ void GrpcControlPlane::accept(CallQueue& queue, std::unique_ptr<LinkArrival> arr
   AcceptedStream accepted = accept_stream(queue, std::move(arrival));
   poster_.post([this, alive = alive_, peer_address, accepted] {
     if (!*alive || stopped_ || links_.size() >= limits::kMaxControlLinks) {
-      accepted.start({[](v1::LinkMessage) {}, {}});
+      accepted.start({[](v1::LinkMessage, size_t) {}, {}});
       accepted.stream->close();
       return;
     }
@@ -213,24 +216,43 @@ void GrpcControlPlane::accept(CallQueue& queue, std::unique_ptr<LinkArrival> arr
     link.stream_number = ++last_stream_;
     accepted.start(events_of(id, link.stream_number));
     adopt(link, accepted.stream);
+    become_stranger(id, link);
   });
 }
 
 template <class Said>
 std::optional<Said> GrpcControlPlane::accept_said(Link& link, Result<Said> said) {
   if (said.is_ok()) return std::move(said).value();
-  spdlog::error("closed the control connection of node {}: {}", link.peer->node_id(),
-                said.status().message());
+  log_budget_.warn("closed the control connection of node {}: {}", link.peer->node_id,
+                   one_line(said.status().message()));
   link.stream->close();
   return std::nullopt;
 }
 
 void GrpcControlPlane::on_message(engine::LinkId id, uint64_t stream_number,
-                                  v1::LinkMessage message) {
-  const auto it = links_.find(id);
-  if (it == links_.end() || it->second.stream_number != stream_number) return;
-  Link& link = it->second;
+                                  const v1::LinkMessage& message, size_t bytes) {
+  const auto is_of = [this, id, stream_number] {
+    const auto it = links_.find(id);
+    return it != links_.end() && it->second.stream_number == stream_number;
+  };
+  if (!is_of()) return;
+  hear(id, message);
+  if (!is_of()) return;
+  Link& link = links_.at(id);
+  const TicksMs pause_ms = link.is_needed() ? 0 : pause_of(link, bytes);
+  if (pause_ms == 0) return link.stream->taken(bytes);
+  auto timer =
+      std::make_shared<boost::asio::steady_timer>(loop_, std::chrono::milliseconds(pause_ms));
+  timer->async_wait(
+      [this, alive = alive_, id, is_of, bytes, timer](const boost::system::error_code& error) {
+        if (!error && *alive && is_of()) links_.at(id).stream->taken(bytes);
+      });
+}
+
+void GrpcControlPlane::hear(engine::LinkId id, const v1::LinkMessage& message) {
+  Link& link = links_.at(id);
   link.last_heard_ms = steady_now_ms();
+  link.is_suspected = false;
   observe::DaemonMetrics& metrics = metrics_.daemon();
   if (message.has_hello()) {
     metrics.membership_received.Increment();
@@ -239,13 +261,17 @@ void GrpcControlPlane::on_message(engine::LinkId id, uint64_t stream_number,
     return;
   }
   if (!link.peer) {
-    spdlog::warn("closed the control connection of {}: it did not say hello", link.address);
+    log_budget_.warn("closed the control connection of {}: it did not say hello", link.address);
     link.stream->close();
     return;
   }
   if (message.has_heartbeat()) {
     metrics.heartbeat_received.Increment();
     if (!link.dialled) beat(link);
+    return;
+  }
+  if (!is_wanted(link, message)) {
+    metrics.unwanted_received.Increment();
     return;
   }
   if (message.has_timeline()) {
@@ -268,20 +294,40 @@ void GrpcControlPlane::on_message(engine::LinkId id, uint64_t stream_number,
 }
 
 bool GrpcControlPlane::greet(Link& link, const v1::Hello& hello) {
+  const size_t bytes = hello.ByteSizeLong();
+  const bool is_sound =
+      bytes <= limits::kMaxHelloBytes && !hello.node_id().empty() &&
+      hello.node_id().size() <= limits::kMaxNodeIdBytes && is_one_line(hello.node_id()) &&
+      hello.software_version().size() <= kMostVersionBytes && is_one_line(hello.software_version());
+  if (!is_sound || link.peer) {
+    log_budget_.warn("closed the control connection of {}: {}", link.address,
+                     link.peer
+                         ? "it said hello twice"
+                         : "its hello, of " + std::to_string(bytes) +
+                               " bytes, names no node by 1 to 63 printable bytes, or says more");
+    return false;
+  }
   if (hello.protocol_version() != kProtocolVersion) {
-    spdlog::error(
+    log_budget_.warn(
         "node {} at {} speaks version {} of the control protocol (it runs {}), and this "
         "daemon speaks {} ({}): install the same version on both",
         hello.node_id(), link.address, hello.protocol_version(), hello.software_version(),
         kProtocolVersion, RUEDA_VERSION);
     return false;
   }
-  link.peer = hello;
+  link.peer = Peer{hello.node_id(), hello.software_version()};
   link.redial_delay_ms = 0;
   link.trouble.clear();
   link.trouble_said_ms = 0;
   arm_watch();
-  spdlog::info("control connection with node {} ({}) is up", hello.node_id(), link.address);
+  // Of one that was accepted it is told when a job needs it.
+  if (link.dialled) {
+    spdlog::info("control connection with node {} ({}) is up", link.peer->node_id, link.address);
+  }
+  for (const auto& [job, word] : std::exchange(link.first_words, {})) {
+    metrics_.daemon().membership_sent.Increment();
+    write(link, word);
+  }
   for (const v1::LinkMessage& word : std::exchange(link.last_words, {})) {
     metrics_.daemon().membership_sent.Increment();
     write(link, word);
@@ -299,10 +345,10 @@ void GrpcControlPlane::on_closed(engine::LinkId id, uint64_t stream_number, cons
 void GrpcControlPlane::lose(engine::LinkId id, const Status& status) {
   Link& link = links_.at(id);
   const bool was_up = link.peer.has_value();
-  if (was_up) {
+  if (was_up && link.is_needed()) {
     // Whether that is bad news is for the jobs that need it to say.
-    spdlog::info("lost the control connection with node {}: {}", link.peer->node_id(),
-                 status.message());
+    spdlog::info("lost the control connection with node {}: {}", link.peer->node_id,
+                 one_line(status.message()));
   }
   link.peer.reset();
   link.stream_number = 0;
@@ -316,6 +362,9 @@ void GrpcControlPlane::lose(engine::LinkId id, const Status& status) {
     if (where.is_ok() && !is_numeric_host(where.value().host)) link.channel.reset();
     redial_later(id);
   } else {
+    if (!link.jobs.empty()) keep(link, false);
+    strangers_.remove(id);
+    strangers_of_connection_.remove(id);
     links_.erase(id);
   }
   if (was_up) events_->on_link_lost(id, status);
@@ -339,6 +388,12 @@ void GrpcControlPlane::send(engine::LinkId id, const engine::Envelope& envelope)
   if (!it->second.peer || !it->second.stream) {
     // Who fails does not say it again.
     const bool is_last_word = std::holds_alternative<core::Fail>(envelope.message.body);
+    const bool is_first_word = std::holds_alternative<core::Join>(envelope.message.body);
+    std::map<JobId, v1::LinkMessage>& first_words = it->second.first_words;
+    if (it->second.dialled && is_first_word && first_words.size() < limits::kMaxJobs) {
+      first_words[envelope.job] = std::move(message);
+      return;
+    }
     std::vector<v1::LinkMessage>& last_words = it->second.last_words;
     if (it->second.dialled && is_last_word && last_words.size() < kMostLastWords) {
       last_words.push_back(std::move(message));
@@ -406,17 +461,25 @@ TicksMs GrpcControlPlane::beat_due_ms(const Link& link) const {
   return std::max(quiet_since, link.last_asked_ms) + std::max<TicksMs>(options_.timeout_ms / 3, 1);
 }
 
+// What has come by then may still be on its way through gRPC and the loop's queue.
 TicksMs GrpcControlPlane::silence_due_ms(const Link& link) const {
-  return link.last_heard_ms + options_.timeout_ms + 1;
+  return link.last_heard_ms + options_.timeout_ms + 1 + (link.is_suspected ? grace_ms() : 0);
+}
+
+TicksMs GrpcControlPlane::grace_ms() const {
+  return std::clamp<TicksMs>(options_.timeout_ms / 10, 20, 1'000);
 }
 
 void GrpcControlPlane::arm_watch() {
   if (stopped_) return;
   TicksMs due = std::numeric_limits<TicksMs>::max();
   for (const auto& [id, link] : links_) {
-    if (link.stream) due = std::min({due, beat_due_ms(link), silence_due_ms(link)});
+    if (!link.stream) continue;
+    due = std::min({due, beat_due_ms(link), silence_due_ms(link)});
+    if (!link.is_needed()) due = std::min(due, link.unneeded_since_ms + options_.stranger_ms);
   }
   if (due == std::numeric_limits<TicksMs>::max()) return;
+  watch_due_ms_ = due;
   timer_.expires_after(std::chrono::milliseconds(std::max<TicksMs>(due - steady_now_ms(), 0)));
   timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
     if (!error && *alive && !stopped_) watch();
@@ -425,19 +488,33 @@ void GrpcControlPlane::arm_watch() {
 
 void GrpcControlPlane::watch() {
   const TicksMs now = steady_now_ms();
+  // This daemon itself did not run: what came meanwhile has not been read, and whoever was stopped
+  // with it could not speak.
+  const TicksMs late_ms = now - watch_due_ms_;
+  if (late_ms > std::max<TicksMs>(grace_ms(), options_.timeout_ms / 4)) {
+    spdlog::warn("this daemon did not run for {} ms; everybody gets another {} ms to be heard of",
+                 late_ms, options_.timeout_ms);
+    for (auto& [id, link] : links_) link.last_heard_ms = link.last_asked_ms = now;
+  }
   std::vector<engine::LinkId> silent;
+  std::vector<engine::LinkId> unneeded;
   for (auto& [id, link] : links_) {
     if (!link.stream) continue;
     if (now >= silence_due_ms(link)) {
-      silent.push_back(id);
+      if (std::exchange(link.is_suspected, true)) silent.push_back(id);
     } else if (now >= beat_due_ms(link)) {
       link.last_asked_ms = now;
       beat(link);
     }
+    if (!link.is_needed() && now >= link.unneeded_since_ms + options_.stranger_ms)
+      unneeded.push_back(id);
   }
   for (engine::LinkId id : silent) {
     lose(id, Status(Code::kNodeLost,
                     "nothing was heard of it for " + std::to_string(options_.timeout_ms) + " ms"));
+  }
+  for (engine::LinkId id : unneeded) {
+    if (links_.contains(id)) send_away(id, "no job has needed it for a while");
   }
   arm_watch();
 }
@@ -446,11 +523,13 @@ std::vector<PeerSnapshot> GrpcControlPlane::peers() const {
   std::vector<PeerSnapshot> peers;
   for (const auto& [id, link] : links_) {
     PeerSnapshot peer;
+    peer.link = id;
+    peer.is_needed = link.is_needed();
     peer.control_address = link.address;
     peer.state = link.peer ? "connected" : "connecting";
     if (link.peer) {
-      peer.node_id = link.peer->node_id();
-      peer.version = link.peer->software_version();
+      peer.node_id = link.peer->node_id;
+      peer.version = link.peer->version;
     }
     peer.last_heard_seconds = static_cast<double>(steady_now_ms() - link.last_heard_ms) / 1000.0;
     peers.push_back(std::move(peer));

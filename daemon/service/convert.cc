@@ -3,13 +3,17 @@
 #include <algorithm>
 #include <limits>
 
+#include "daemon/base/host_port.h"
 #include "daemon/base/limits.h"
+#include "daemon/base/one_line.h"
 #include "daemon/service/convert_plan.h"
 #include "daemon/service/convert_stall.h"
 #include "daemon/service/convert_timeline.h"
 
 namespace rueda::service {
 namespace {
+
+constexpr size_t kMostTextBytes = 4096;  // of a reason that another node gives
 
 constexpr int64_t kMaxStallMs = 86'400'000;
 
@@ -165,11 +169,11 @@ Result<core::Join> read(const v1::Join& from) {
   to.algorithm = algorithm.value();
   to.reducer = reducer.value();
   to.inter_node = inter_node.value();
-  to.rack = from.rack();
+  to.rack = one_line(from.rack(), kShownNameBytes);
   for (const v1::Join::Below& item : from.below()) {
     core::Join::Below& below =
         to.below.emplace_back(core::Join::Below{NodeIndex{item.node()}, item.data_address(), {}});
-    below.rack = item.rack();
+    below.rack = one_line(item.rack(), kShownNameBytes);
     for (int32_t rank : item.attached_ranks()) below.attached.push_back(Rank{rank});
   }
   return to;
@@ -215,7 +219,8 @@ Result<core::Decree> read(const v1::Decree& from) {
       operation.tensors.push_back(descriptor.value()->name);
       operation.descriptors.push_back(std::move(descriptor).value());
     }
-    if (code.value() != Code::kOk) operation.error = Status(code.value(), item.error_text());
+    if (code.value() != Code::kOk)
+      operation.error = Status(code.value(), one_line(item.error_text(), kMostTextBytes));
     const bool is_join = !operation.tensors.empty() && operation.error.is_ok() &&
                          operation.tensors.front() == core::kJoinName;
     if (is_join != item.has_last_joined()) return broken("a join without its last rank");
@@ -255,9 +260,9 @@ Result<core::Fail> read(const v1::Fail& from) {
   Result<Code> code = read_code(from.code());
   if (!code.is_ok()) return code.status();
   if (code.value() == Code::kOk) return broken("a failure without an error");
-  Origin origin{from.origin_node(), {}};
+  Origin origin{one_line(from.origin_node(), kShownNameBytes), {}};
   if (from.origin_rank() >= 0) origin.rank = Rank{from.origin_rank()};
-  return core::Fail{Status(code.value(), from.text(), std::move(origin))};
+  return core::Fail{Status(code.value(), one_line(from.text(), kMostTextBytes), std::move(origin))};
 }
 
 template <class Body>
@@ -294,11 +299,12 @@ Status read_body(const v1::JobMessage& from, engine::Envelope& to) {
     case v1::JobMessage::kLock: return put_agreed(read(from.lock()), message);
     case v1::JobMessage::kUnlockRequest:
       message.body = core::AgreementMessage(
-          core::UnlockRequest{from.unlock_request().generation(), from.unlock_request().reason()});
+          core::UnlockRequest{from.unlock_request().generation(),
+                              one_line(from.unlock_request().reason(), kMostTextBytes)});
       break;
     case v1::JobMessage::kFreeze:
-      message.body =
-          core::AgreementMessage(core::Freeze{from.freeze().generation(), from.freeze().reason()});
+      message.body = core::AgreementMessage(core::Freeze{
+          from.freeze().generation(), one_line(from.freeze().reason(), kMostTextBytes)});
       break;
     case v1::JobMessage::kFrozen: message.body = core::AgreementMessage(read(from.frozen())); break;
     case v1::JobMessage::kResume:
@@ -457,6 +463,15 @@ Result<engine::JobSpec> from_proto(const v1::JobSpec& spec, const Membership& me
       if (!address.is_ok()) return address.status();
       item.control_address = std::move(address).value();
     }
+    // gRPC would dial "unix:/path" as well, and with this daemon's rights.
+    if (spec.nodes_size() > 1) {
+      const Result<HostPort> address = parse_dial_address(item.control_address);
+      if (!address.is_ok()) {
+        return refuse("job " + spec.job_id() + ": the control address of node " +
+                      one_line(item.node_id, kShownNameBytes) +
+                      " cannot be: " + address.status().message());
+      }
+    }
     nodes.push_back(std::move(item));
   }
   Result<core::Layout> layout = core::Layout::make(std::move(nodes));
@@ -466,7 +481,7 @@ Result<engine::JobSpec> from_proto(const v1::JobSpec& spec, const Membership& me
   }
   engine::JobSpec job{spec.job_id(),
                       spec.token(),
-                      spec.user(),
+                      one_line(spec.user(), kShownNameBytes),
                       0,
                       NodeIndex{spec.node_index()},
                       std::move(layout).value()};

@@ -3,6 +3,7 @@
 #include <variant>
 
 #include "daemon/base/limits.h"
+#include "daemon/base/one_line.h"
 
 namespace rueda::service {
 namespace {
@@ -29,7 +30,7 @@ void fill(const engine::NoNonfinite&, v1::NonfiniteMessage& to) { to.mutable_non
 Result<engine::Nonfinite> read(const v1::Nonfinite& from) {
   if (from.rank() < 0 || from.rank() >= limits::kMaxRanks || from.step() == 0 ||
       from.value() >= engine::kNonfiniteKindCount ||
-      from.tensor().size() > limits::kMaxTensorNameBytes) {
+      from.tensor().size() > limits::kMaxTensorNameBytes || !is_one_line(from.tensor())) {
     return Status(Code::kInvalidArgument, "a value that is not finite cannot be as it was told");
   }
   return engine::Nonfinite{from.step(),

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "daemon/base/limits.h"
+#include "daemon/base/one_line.h"
 
 namespace rueda::service {
 namespace {
@@ -105,6 +106,9 @@ Result<core::DescriptorPtr> read_tensor(const v1::TensorDescriptor& from) {
   if (from.name().empty() || from.name().size() > limits::kMaxTensorNameBytes ||
       from.group().size() > limits::kMaxTensorNameBytes) {
     return broken("a tensor name that is empty or too long");
+  }
+  if (!is_one_line(from.name()) || !is_one_line(from.group())) {
+    return broken("a tensor name that is not printable");
   }
   if (from.kind() >= kCollectiveKindCount || from.dtype() >= kDTypeCount ||
       from.op() >= kReduceOpCount) {

@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "daemon/base/limits.h"
+#include "daemon/base/one_line.h"
 
 namespace rueda::service {
 namespace {
@@ -96,6 +97,7 @@ class Reader {
   std::string name(const std::string& from, bool may_be_empty = false) {
     check(from.size() <= limits::kMaxTensorNameBytes && (may_be_empty || !from.empty()),
           "a tensor name that is empty or too long");
+    check(is_one_line(from), "a tensor name that is not printable");
     return from;
   }
   TicksMs age(int64_t from) {

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "daemon/base/limits.h"
+#include "daemon/base/one_line.h"
 
 namespace rueda::service {
 namespace {
@@ -149,9 +150,9 @@ Result<observe::TraceBatch> read(const v1::TimelineBatch& from) {
   if (from.node() < 0 || from.node() >= limits::kMaxNodes)
     return broken_timeline("a node that cannot be");
   to.node = from.node();
-  to.node_id = from.node_id();
+  to.node_id = one_line(from.node_id(), kShownNameBytes);
   for (const v1::TimelineBatch::Track& track : from.tracks()) {
-    to.tracks.emplace_back(track.number(), track.name());
+    to.tracks.emplace_back(track.number(), one_line(track.name(), limits::kMaxTensorNameBytes));
   }
   const int count = from.track_size();
   for (const int other : {from.kind_size(), from.process_set_size(), from.begin_delta_ns_size(),
@@ -203,11 +204,10 @@ v1::TimelineMessage to_proto(const engine::TimelineMessage& message) {
 }
 
 Result<engine::TimelineRequest> from_proto(const v1::TimelineRequest& request) {
-  if (request.path().size() > limits::kMaxTimelinePathBytes ||
-      request.path().find('\0') != std::string::npos) {
+  if (request.path().size() > limits::kMaxTimelinePathBytes || !is_one_line(request.path())) {
     return Status(Code::kInvalidArgument, "the path of a timeline has at most " +
                                               std::to_string(limits::kMaxTimelinePathBytes) +
-                                              " bytes, none of them 0");
+                                              " bytes, all of them printable UTF-8");
   }
   if (request.begins() && request.path().empty()) {
     return Status(Code::kInvalidArgument, "a timeline needs the path of a file");

@@ -8,8 +8,10 @@
 #include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/server_posix.h>
+#include <spdlog/spdlog.h>
 
 #include "daemon/base/limits.h"
+#include "daemon/base/one_line.h"
 
 namespace rueda::service {
 namespace {
@@ -19,6 +21,31 @@ namespace {
 constexpr int kReflectionWaitMs = 3'600'000;
 // On the unix socket. A launcher has one, an operator a few.
 constexpr int kMostCallsOfConnection = 32;
+
+// Of the control port, which strangers reach.
+constexpr int kMostCallsOfAConnection = 16;
+constexpr int kMostMetadataBytes = 8 << 10;
+constexpr int kHandshakeMs = 5'000;
+constexpr int kIdleMs = 60'000;  // a connection without a call
+constexpr int kLeastPingMs = 1'000;
+constexpr size_t kMostMemory = size_t{1} << 30;
+
+// What gRPC has to say goes into the log, where it holds up nobody: strangers may cause much of it.
+void log_of_grpc(gpr_log_func_args* said) {
+  if (!spdlog::should_log(spdlog::level::debug)) return;
+  spdlog::debug("gRPC ({}:{}): {}", said->file, said->line, one_line(said->message));
+}
+
+void bound(grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(static_cast<int>(limits::kMaxControlMessageBytes));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCallsOfAConnection);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMostMetadataBytes);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kLeastPingMs);
+  // Far above what Acceptor allows: where it is reached, gRPC breaks off calls, whosever they are.
+  builder.SetResourceQuota(grpc::ResourceQuota("control").Resize(kMostMemory));
+}
 
 }  // namespace
 
@@ -43,11 +70,10 @@ GrpcServers::GrpcServers(const engine::Poster& control_loop, engine::Engine& eng
       probe_(control_loop, engine, membership, info),
       network_admin_(control_loop, engine, plane, metrics, info),
       local_admin_(control_loop, engine, plane, metrics, info, &credentials_, &prober_) {
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) ::gpr_set_log_function(log_of_grpc);
   // Held for good: whoever lets go of gRPC last joins its threads, and that may be one of them,
   // where a stream ends.
   ::grpc_init();
-  // What matters of it, this daemon says itself; with $GRPC_VERBOSITY gRPC speaks.
-  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
 }
 
 void GrpcServers::prepare(Served& served, grpc::ServerBuilder& builder) {
@@ -66,31 +92,22 @@ void GrpcServers::prepare(Served& served, grpc::ServerBuilder& builder) {
 Result<std::string> GrpcServers::bind(const std::string& host, int port) {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 
+  const Result<uint16_t> port_bound = acceptor_.bind(host, static_cast<uint16_t>(port));
+  if (!port_bound.is_ok()) return port_bound.status();
   grpc::ServerBuilder network;
-  int bound = 0;
-  const std::string shown = host.find(':') == std::string::npos ? host : '[' + host + ']';
-  const std::string address = shown + ':' + std::to_string(port);
-  network.AddListeningPort(address, grpc::InsecureServerCredentials(), &bound);
-  // gRPC would share a port with a daemon that has it already.
-  network.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  network.SetMaxReceiveMessageSize(static_cast<int>(limits::kMaxControlMessageBytes));
+  to_network_ = network.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      grpc::InsecureServerCredentials());
+  bound(network);
   network.RegisterService(&control_.grpc_service());
   network.RegisterService(&probe_.grpc_service());
   network.RegisterService(&network_admin_.grpc_service());
   prepare(network_, network);
-  if (!network_.server || bound == 0) {
-    if (port == 0) {
-      return Status(Code::kUnavailable,
-                    "cannot listen on " + shown +
-                        ": it is no address of this machine (--listen-host), or no port is left: "
-                        "see \"ss -s\" and net.ipv4.ip_local_port_range");
-    }
-    return Status(Code::kUnavailable, "cannot listen on control address " + address +
-                                          ": the port is taken or the address is not this "
-                                          "machine's; choose another with --control-port or "
-                                          "--listen-host");
+  if (!network_.server) {
+    return Status(Code::kInternal, "the gRPC server of the control port did not start");
   }
   plane_.set_queue(*network_.queue);
+  plane_.set_keeper([this](const std::string& peer, bool needed) { acceptor_.keep(peer, needed); });
 
   grpc::ServerBuilder local;
   // Connections are counted by user (session/ledger.h), and each holds so many calls.
@@ -101,7 +118,8 @@ Result<std::string> GrpcServers::bind(const std::string& host, int port) {
   if (!local_.server) {
     return Status(Code::kInternal, "the gRPC server of the unix socket did not start");
   }
-  return shown + ':' + std::to_string(bound);
+  const std::string shown = host.find(':') == std::string::npos ? host : '[' + host + ']';
+  return shown + ':' + std::to_string(port_bound.value());
 }
 
 void GrpcServers::serve() {
@@ -111,6 +129,11 @@ void GrpcServers::serve() {
   agent_.serve(*local_.queue);
   local_admin_.serve(*local_.queue);
   for (Served* one : {&network_, &local_}) one->health.serve(*one->queue);
+  acceptor_.start([this](UniqueFd socket) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = socket.release();
+    to_network_->HandleNewConnection(&connection);
+  });
 }
 
 void GrpcServers::adopt(int fd, const session::Credentials& peer) {
@@ -124,6 +147,7 @@ void GrpcServers::set_serving(bool serving) {
 }
 
 void GrpcServers::stop() {
+  acceptor_.stop();
   prober_.stop();  // an operator's call waits for it
   const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(1);
   for (Served* one : {&network_, &local_}) {

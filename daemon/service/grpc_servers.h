@@ -8,6 +8,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include "daemon/service/acceptor.h"
 #include "daemon/service/admin_service.h"
 #include "daemon/service/agent_service.h"
 #include "daemon/service/call_queue.h"
@@ -29,7 +30,7 @@ class ControlService {
 
  private:
   GrpcControlPlane& plane_;
-  v1::Control::AsyncService service_;
+  v1::Control::WithRawMethod_Link<v1::Control::AsyncService> service_;
 };
 
 class GrpcServers {
@@ -43,6 +44,8 @@ class GrpcServers {
   Result<std::string> bind(const std::string& host, int port);
   // Answers calls. From here on the DaemonInfo is read, on gRPC's threads, and must not change.
   void serve();
+  // Of the control port.
+  const Acceptor& acceptor() const { return acceptor_; }
   // Takes over a connection of the unix socket.
   void adopt(int fd, const session::Credentials& peer);
   void set_serving(bool serving);
@@ -70,6 +73,8 @@ class GrpcServers {
   AdminService local_admin_;
   Served network_;
   Served local_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> to_network_;
+  Acceptor acceptor_;
 };
 
 }  // namespace rueda::service

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include <spdlog/spdlog.h>
+
+#include "daemon/base/host_port.h"
 #include "daemon/base/limits.h"
 #include "daemon/engine/data_address.h"
 
@@ -74,20 +77,28 @@ void ProbeService::send(SendCall& call) {
   const std::string address =
       engine::data_address_of(membership_.address_of(measurement.to()).value(),  // checked
                               call.request().data_address());
+  if (const auto right_address = parse_dial_address(address); !right_address.is_ok()) {
+    return call.fail(refusal(right_address.status()));
+  }
   control_loop_.post([this, &call, address] {
-    engine_.send_measurement(from_proto(call.request().measurement()), address,
-                             [&call](const Result<double>& bytes_per_second) {
-                               const Status status = bytes_per_second.status();
-                               if (status.code() == Code::kUnavailable) {
-                                 return call.fail(refusal(status));
-                               }
-                               if (status.is_ok()) {
-                                 call.reply().set_bytes_per_second(bytes_per_second.value());
-                               } else {
-                                 call.reply().set_error(status.message());
-                               }
-                               call.finish();
-                             });
+    engine_.send_measurement(
+        from_proto(call.request().measurement()), address,
+        [this, &call, address](const Result<double>& bytes_per_second) {
+          const Status status = bytes_per_second.status();
+          if (status.code() == Code::kUnavailable) {
+            return call.fail(refusal(status));
+          }
+          if (status.is_ok()) {
+            call.reply().set_bytes_per_second(bytes_per_second.value());
+          } else {
+            // Whoever asks for it learns nothing of who listens where.
+            spdlog::warn("probe: to node {} at {}: {}", call.request().measurement().to(), address,
+                         status.message());
+            call.reply().set_error("no measurement over its data plane; the log of node " +
+                                   info_.node_id + " says why");
+          }
+          call.finish();
+        });
   });
 }
 

@@ -14,6 +14,15 @@
 
 namespace rueda::service {
 
+// What is read ahead of who takes it; one message always.
+struct StreamWindow {
+  int messages = 1;
+  size_t bytes = 0;
+};
+// Of a peer that has not shown what it is here for, and of one that a job needs.
+inline constexpr StreamWindow kStrangersWindow{1, 0};
+inline constexpr StreamWindow kPeersWindow{8, size_t{8} << 20};
+
 // Thread-safe.
 class Stream {
  public:
@@ -25,10 +34,15 @@ class Stream {
   virtual void close() = 0;
   // Ends it now.
   virtual void abort() = 0;
+  // What on_message() brought is through: as much may come again.
+  virtual void taken(size_t bytes) = 0;
+  // At first it is a stranger's.
+  virtual void set_window(const StreamWindow& window) = 0;
 };
 
 struct StreamEvents {
-  std::function<void(v1::LinkMessage)> on_message;
+  // With its size on the wire, which is to be taken().
+  std::function<void(v1::LinkMessage, size_t bytes)> on_message;
   std::function<void(const Status&)> on_closed;  // once, and last
 };
 
@@ -36,7 +50,8 @@ struct StreamEvents {
 std::shared_ptr<Stream> open_stream(CallQueue& queue, const std::shared_ptr<grpc::Channel>& channel,
                                     StreamEvents events);
 
-using LinkArrival = Arrival<v1::LinkMessage, v1::LinkMessage>;
+// Not parsed: how large a message may be depends on who sends it.
+using LinkArrival = Arrival<grpc::ByteBuffer, grpc::ByteBuffer>;
 
 // The server's end of a new stream, which keeps itself alive likewise.
 struct AcceptedStream {

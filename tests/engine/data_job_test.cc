@@ -356,7 +356,8 @@ TEST(DataJob, CountsTheTrafficOfEachNeighbour) {
   for (int i = 0; i < 3; ++i) ring.node(i).job.reset();
   // Each node sends 2 (n - 1) / n of the bytes, and headers; here everybody shares one registry.
   for (const char* peer : {"n0", "n1", "n2"}) {
-    const observe::PeerMetrics& traffic = ring.metrics().peer(peer, "mem");
+    const auto series = ring.metrics().peer(peer, "mem");
+    const observe::PeerMetrics& traffic = *series;
     EXPECT_GE(traffic.sent_bytes.Value(), 16'000) << peer;
     EXPECT_LE(traffic.sent_bytes.Value(), 16'000 + 4 * 64) << peer;
     EXPECT_EQ(traffic.sent_bytes.Value(), traffic.received_bytes.Value()) << peer;

@@ -128,7 +128,8 @@ TEST(Shares, AnOperationIsDoneWhenAllOfThemAre) {
     tensors.push_back(&cluster.submit(*session, "large", 1'000'000, 1, sum));
   }
   // Traffic is counted when a share is done, and the first loop can do none here.
-  observe::PeerMetrics& traffic = cluster.node(0).metrics->peer("n1", "mem");
+  const auto series = cluster.node(0).metrics->peer("n1", "mem");
+  observe::PeerMetrics& traffic = *series;
   ASSERT_TRUE(cluster.run_until([&] { return traffic.sent_bytes.Value() > 0; }));
   cluster.loop().run_for(std::chrono::milliseconds(20));
   cluster.poll();

@@ -169,17 +169,37 @@ TEST(Metrics, AJobMayOutliveTheRegistry) {
 
 TEST(Metrics, APeerIsOneSeriesPerTransport) {
   Metrics metrics(kBuild);
-  PeerMetrics& tcp = metrics.peer("node-b", "tcp");
-  tcp.sent_bytes.Increment(10);
-  tcp.received_bytes.Increment(20);
-  EXPECT_EQ(&tcp, &metrics.peer("node-b", "tcp"));
-  EXPECT_NE(&tcp, &metrics.peer("node-b", "mem"));
+  const auto tcp = metrics.peer("node-b", "tcp");
+  tcp->sent_bytes.Increment(10);
+  tcp->received_bytes.Increment(20);
+  EXPECT_EQ(tcp, metrics.peer("node-b", "tcp"));
+  EXPECT_NE(tcp, metrics.peer("node-b", "mem"));
   const std::string text = metrics.render();
   EXPECT_THAT(text,
               HasSubstr("rueda_network_sent_bytes_total{peer=\"node-b\",transport=\"tcp\"} 10\n"));
   EXPECT_THAT(
       text,
       HasSubstr("rueda_network_received_bytes_total{peer=\"node-b\",transport=\"tcp\"} 20\n"));
+}
+
+TEST(Metrics, TheSeriesOfPeersThatHaveGoneAreFew) {
+  Metrics metrics(kBuild);
+  const auto stays = metrics.peer("stays", "tcp");
+  for (size_t i = 0; i < 3 * kMostGonePeers; ++i) {
+    metrics.peer("gone" + std::to_string(i), "tcp")->sent_bytes.Increment(1);
+  }
+  const std::string text = metrics.render();
+  size_t series = 0;
+  for (size_t at = 0; (at = text.find("rueda_network_sent_bytes_total{", at)) != std::string::npos;
+       ++at) {
+    ++series;
+  }
+  EXPECT_EQ(series, kMostGonePeers + 1);
+  EXPECT_THAT(text, HasSubstr("peer=\"stays\""));
+  EXPECT_EQ(metrics.find_peer("gone0", "tcp"), nullptr);
+  EXPECT_NE(metrics.find_peer("gone" + std::to_string(3 * kMostGonePeers - 1), "tcp"), nullptr);
+  EXPECT_EQ(metrics.find_peer("nobody", "tcp"), nullptr);
+  EXPECT_THAT(metrics.render(), Not(HasSubstr("nobody"))) << "looking makes none";
 }
 
 TEST(Metrics, LabelValuesAreEscaped) {
@@ -222,7 +242,7 @@ TEST(Metrics, ManyThreadsUseOneRegistry) {
       for (int round = 0; round < kRounds; ++round) {
         metrics.job("shared")->tensors.Increment();
         metrics.job("brief")->queue_depth.Set(round);
-        metrics.peer("node-b", t % 2 == 0 ? "tcp" : "mem").sent_bytes.Increment(1);
+        metrics.peer("node-b", t % 2 == 0 ? "tcp" : "mem")->sent_bytes.Increment(1);
         metrics.daemon().clients.Increment();
         if (round % 50 == 0) metrics.render();
       }
@@ -231,7 +251,7 @@ TEST(Metrics, ManyThreadsUseOneRegistry) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(shared_job->tensors.Value(), kThreads * kRounds);
   EXPECT_EQ(metrics.daemon().clients.Value(), kThreads * kRounds);
-  EXPECT_EQ(metrics.peer("node-b", "tcp").sent_bytes.Value(), kThreads / 2 * kRounds);
+  EXPECT_EQ(metrics.peer("node-b", "tcp")->sent_bytes.Value(), kThreads / 2 * kRounds);
   EXPECT_THAT(metrics.render(), Not(HasSubstr("job=\"brief\"")));
 }
 
@@ -242,7 +262,7 @@ TEST(Metrics, PromtoolFindsNothingWrong) {
   Metrics metrics(kBuild);
   const auto job = metrics.job("j");
   job->negotiation_seconds.Observe(0.002);
-  metrics.peer("node-b", "tcp").sent_bytes.Increment(1e12);
+  metrics.peer("node-b", "tcp")->sent_bytes.Increment(1e12);
   FILE* promtool = popen("promtool check metrics 2>&1", "w");
   ASSERT_NE(promtool, nullptr);
   const std::string text = metrics.render();

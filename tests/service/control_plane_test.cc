@@ -13,92 +13,16 @@
 #include "daemon/service/convert_communicator.h"
 #include "daemon/service/convert_nonfinite.h"
 #include "daemon/service/grpc_servers.h"
-#include "tests/service/loop.h"
+#include "tests/service/daemons.h"
 
 namespace rueda::service {
 namespace {
 
 using engine::Envelope;
 using engine::LinkId;
-
-struct RecordedEvents final : engine::ControlEvents {
-  void on_envelope(LinkId link, Envelope envelope) override {
-    envelopes.emplace_back(link, std::move(envelope));
-  }
-  void on_timeline(LinkId link, engine::TimelineMessage message) override {
-    timelines.emplace_back(link, std::move(message));
-  }
-  void on_nonfinite(LinkId link, engine::NonfiniteMessage message) override {
-    nonfinites.emplace_back(link, std::move(message));
-  }
-  void on_communicator(LinkId link, const engine::CommunicatorMessage& message) override {
-    communicators.emplace_back(link, message);
-  }
-  void on_link_lost(LinkId link, const Status& status) override { lost.emplace_back(link, status); }
-  std::vector<std::pair<LinkId, Envelope>> envelopes;
-  std::vector<std::pair<LinkId, engine::TimelineMessage>> timelines;
-  std::vector<std::pair<LinkId, engine::NonfiniteMessage>> nonfinites;
-  std::vector<std::pair<LinkId, engine::CommunicatorMessage>> communicators;
-  std::vector<std::pair<LinkId, Status>> lost;
-};
-
-// A daemon's control plane, with its server.
-class Daemon {
- public:
-  Daemon(testing::Loop& loop, const std::string& node_id, TicksMs timeout_ms = 60'000, int port = 0)
-      : loop_(loop), plane(loop.io(), metrics, {node_id, 1, timeout_ms}), service_(plane) {
-    plane.set_events(&events);
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:" + std::to_string(port), grpc::InsecureServerCredentials(),
-                             &port_);
-    builder.RegisterService(&service_.grpc_service());
-    queue_ = std::make_unique<CallQueue>(builder);
-    server_ = builder.BuildAndStart();
-    plane.set_queue(*queue_);
-    service_.serve(*queue_);
-  }
-  ~Daemon() {
-    stop();
-    loop_.beside([this] {
-      server_->Shutdown(std::chrono::system_clock::now());
-      queue_->stop();
-      return true;
-    });
-  }
-  // Returns whether the plane said that it has stopped.
-  bool stop() {
-    if (stopped_) return true;
-    plane.stop([this] { stopped_ = true; });
-    return loop_.run_until([this] { return stopped_; });
-  }
-  int port() const { return port_; }
-  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
-  bool is_up(size_t links = 1) const {
-    const std::vector<PeerSnapshot> peers = plane.peers();
-    return peers.size() == links && std::all_of(peers.begin(), peers.end(), [](const auto& peer) {
-             return peer.state == "connected";
-           });
-  }
-
- private:
-  testing::Loop& loop_;
-
- public:
-  observe::Metrics metrics{{"0", "test", "none"}};
-  RecordedEvents events;
-  GrpcControlPlane plane;
-
- private:
-  ControlService service_;
-  int port_ = 0;
-  std::unique_ptr<CallQueue> queue_;
-  std::unique_ptr<grpc::Server> server_;
-  bool stopped_ = false;
-};
-
-Envelope leave_of(const std::string& job, int rank) {
-  return {job, {NodeIndex{1}, Epoch{1}, 1, core::Leave{Rank{rank}}}, {}};
-}
+using testing::Daemon;
+using testing::leave_of;
+using testing::RawPeer;
 
 class ControlPlaneTest : public ::testing::Test {
  protected:
@@ -114,6 +38,7 @@ TEST_F(ControlPlaneTest, CarriesMessagesBothWaysInOrder) {
   EXPECT_EQ(a.plane.peers()[0].node_id, "b");
   EXPECT_EQ(a.plane.peers()[0].control_address, b.address());
   EXPECT_EQ(b.plane.peers()[0].node_id, "a");
+  b.bind("job");
   for (int i = 0; i < 500; ++i) a.plane.send(to_b, leave_of("job", i));
   ASSERT_TRUE(loop_.run_until([&] { return b.events.envelopes.size() == 500; }));
   for (int i = 0; i < 500; ++i) {
@@ -134,6 +59,7 @@ TEST_F(ControlPlaneTest, CarriesWhatIsNotFinite) {
   Daemon b(loop_, "b");
   const LinkId to_b = a.plane.acquire(b.address());
   ASSERT_TRUE(loop_.run_until([&] { return a.is_up() && b.is_up(); }));
+  b.bind("job");
   const engine::Nonfinite value{uint64_t{1} << 40,
                                 Rank{3},
                                 uint64_t{1} << 41,
@@ -178,6 +104,7 @@ TEST_F(ControlPlaneTest, IdsOfCommunicatorsCrossTheLink) {
   Daemon b(loop_, "b");
   const LinkId to_b = a.plane.acquire(b.address());
   ASSERT_TRUE(loop_.run_until([&] { return a.is_up() && b.is_up(); }));
+  b.bind("job");
   engine::CommunicatorMessage message{"job", 7};
   for (size_t i = 0; i < message.id.size(); ++i) message.id[i] = static_cast<std::byte>(i);
   a.plane.send(to_b, message);
@@ -202,6 +129,7 @@ TEST_F(ControlPlaneTest, AddressesShareALinkUntilAllHaveReleasedIt) {
   const LinkId link = a.plane.acquire(b.address());
   EXPECT_EQ(a.plane.acquire(b.address()), link);
   ASSERT_TRUE(loop_.run_until([&] { return a.is_up() && b.is_up(); }));
+  b.bind("job");
   a.plane.release(link);
   a.plane.send(link, leave_of("job", 1));
   ASSERT_TRUE(loop_.run_until([&] { return b.events.envelopes.size() == 1; }));
@@ -222,9 +150,28 @@ TEST_F(ControlPlaneTest, WhatIsSentOverALinkThatIsNotUpIsDropped) {
   a.plane.send(999, leave_of("nowhere", 1));
   a.plane.release(999);
   ASSERT_TRUE(loop_.run_until([&] { return a.is_up() && b.is_up(); }));
+  b.bind("now");
   a.plane.send(link, leave_of("now", 1));
   ASSERT_TRUE(loop_.run_until([&] { return !b.events.envelopes.empty(); }));
   EXPECT_EQ(b.events.envelopes[0].second.job, "now");
+}
+
+// Before it a peer takes this daemon for a stranger, whose links may make room for others.
+TEST_F(ControlPlaneTest, AJoinIsSaidAsSoonAsALinkIsUp) {
+  Daemon a(loop_, "a");
+  Daemon b(loop_, "b");
+  const LinkId link = a.plane.acquire(b.address());
+  core::Join join;
+  join.data_address = "old:1";
+  a.plane.send(link, {"job", {NodeIndex{1}, Epoch{1}, 0, join}, {}});
+  join.data_address = "host:1";
+  a.plane.send(link, {"job", {NodeIndex{1}, Epoch{1}, 0, join}, {}});
+  ASSERT_TRUE(loop_.run_until([&] { return b.events.envelopes.size() == 1; }));
+  const auto& said = std::get<core::Join>(b.events.envelopes[0].second.message.body);
+  EXPECT_EQ(said.data_address, "host:1") << "the newest counts";
+  b.bind("job");
+  a.plane.send(link, leave_of("job", 1));
+  ASSERT_TRUE(loop_.run_until([&] { return b.events.envelopes.size() == 2; }));
 }
 
 // The daemon of a parent may start after its child's job has failed and been closed.
@@ -277,6 +224,8 @@ TEST_F(ControlPlaneTest, ALostDaemonIsDialledAgainUnderTheSameNumber) {
   ASSERT_EQ(again.port(), port);
   ASSERT_TRUE(loop_.run_until([&] { return a.is_up(); }));
   EXPECT_EQ(a.plane.peers()[0].node_id, "b2");
+  ASSERT_TRUE(loop_.run_until([&] { return again.is_up(); }));
+  again.bind("job");
   a.plane.send(link, leave_of("job", 1));
   ASSERT_TRUE(loop_.run_until([&] { return again.events.envelopes.size() == 1; }));
   EXPECT_EQ(a.events.lost.size(), 1u);
@@ -336,46 +285,6 @@ TEST_F(ControlPlaneTest, StopEndsLinksThatAreUp) {
   EXPECT_TRUE(a.events.lost.empty());
   EXPECT_TRUE(loop_.run_until([&] { return b.events.lost.size() == 1; }));
 }
-
-// --- A peer that the test plays: what it writes is the test's, what it reads is counted.
-
-class RawPeer {
- public:
-  explicit RawPeer(const std::string& address)
-      : stub_(
-            v1::Control::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()))),
-        stream_(stub_->Link(&context_)),
-        reader_([this] {
-          v1::LinkMessage message;
-          while (stream_->Read(&message)) {
-            hellos += message.has_hello();
-            heartbeats += message.has_heartbeat();
-          }
-          closed = true;
-        }) {}
-  ~RawPeer() {
-    context_.TryCancel();
-    reader_.join();
-    (void)stream_->Finish();
-  }
-  void write(const v1::LinkMessage& message) { stream_->Write(message); }
-  void say_hello(uint32_t version = 8) {
-    v1::LinkMessage message;
-    message.mutable_hello()->set_protocol_version(version);
-    message.mutable_hello()->set_node_id("raw");
-    write(message);
-  }
-
-  std::atomic<int> hellos{0};
-  std::atomic<int> heartbeats{0};
-  std::atomic<bool> closed{false};
-
- private:
-  grpc::ClientContext context_;
-  std::unique_ptr<v1::Control::Stub> stub_;
-  std::unique_ptr<grpc::ClientReaderWriter<v1::LinkMessage, v1::LinkMessage>> stream_;
-  std::thread reader_;
-};
 
 TEST_F(ControlPlaneTest, APeerOfAnotherVersionIsSentAway) {
   Daemon a(loop_, "a");
@@ -464,6 +373,8 @@ TEST_F(ControlPlaneTest, ADiallerThatSpeaksAndHearsNothingStillAsks) {
   Daemon a(loop_, "a", 300);
   Daemon b(loop_, "b", 300);
   const LinkId to_b = a.plane.acquire(b.address());
+  ASSERT_TRUE(loop_.run_until([&] { return a.is_up() && b.is_up(); }));
+  b.bind("job");
   ASSERT_TRUE(loop_.run_until([&] {
     a.plane.send(to_b, leave_of("job", 1));
     return a.metrics.daemon().heartbeat_received.Value() >= 8;

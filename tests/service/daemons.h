@@ -1,0 +1,158 @@
+// Control planes with their servers, and a peer that the test plays.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "daemon/service/control_plane.h"
+#include "daemon/service/convert.h"
+#include "daemon/service/grpc_servers.h"
+#include "tests/service/loop.h"
+
+namespace rueda::service::testing {
+
+using engine::Envelope;
+using engine::LinkId;
+
+struct RecordedEvents final : engine::ControlEvents {
+  bool knows(const JobId&) const override { return true; }
+  void on_envelope(LinkId link, Envelope envelope) override {
+    envelopes.emplace_back(link, std::move(envelope));
+  }
+  void on_timeline(LinkId link, engine::TimelineMessage message) override {
+    timelines.emplace_back(link, std::move(message));
+  }
+  void on_nonfinite(LinkId link, engine::NonfiniteMessage message) override {
+    nonfinites.emplace_back(link, std::move(message));
+  }
+  void on_communicator(LinkId link, const engine::CommunicatorMessage& message) override {
+    communicators.emplace_back(link, message);
+  }
+  void on_link_lost(LinkId link, const Status& status) override { lost.emplace_back(link, status); }
+  std::vector<std::pair<LinkId, Envelope>> envelopes;
+  std::vector<std::pair<LinkId, engine::TimelineMessage>> timelines;
+  std::vector<std::pair<LinkId, engine::NonfiniteMessage>> nonfinites;
+  std::vector<std::pair<LinkId, engine::CommunicatorMessage>> communicators;
+  std::vector<std::pair<LinkId, Status>> lost;
+};
+
+// A daemon's control plane, with its server.
+class Daemon {
+ public:
+  Daemon(testing::Loop& loop, const std::string& node_id, TicksMs timeout_ms = 60'000, int port = 0)
+      : Daemon(loop, {node_id, 1, timeout_ms}, port) {}
+  Daemon(testing::Loop& loop, ControlPlaneOptions options, int port = 0)
+      : loop_(loop), plane(loop.io(), metrics, std::move(options)), service_(plane) {
+    plane.set_events(&events);
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:" + std::to_string(port), grpc::InsecureServerCredentials(),
+                             &port_);
+    builder.RegisterService(&service_.grpc_service());
+    queue_ = std::make_unique<CallQueue>(builder);
+    server_ = builder.BuildAndStart();
+    plane.set_queue(*queue_);
+    service_.serve(*queue_);
+  }
+  ~Daemon() {
+    stop();
+    loop_.beside([this] {
+      server_->Shutdown(std::chrono::system_clock::now());
+      queue_->stop();
+      return true;
+    });
+  }
+  // Returns whether the plane said that it has stopped.
+  bool stop() {
+    if (stopped_) return true;
+    plane.stop([this] { stopped_ = true; });
+    return loop_.run_until([this] { return stopped_; });
+  }
+  int port() const { return port_; }
+  // As the engine does when who is behind a link has proved to be of the job.
+  void bind(const JobId& job) {
+    for (const PeerSnapshot& peer : plane.peers()) plane.bind(peer.link, job);
+  }
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  bool is_up(size_t links = 1) const {
+    const std::vector<PeerSnapshot> peers = plane.peers();
+    return peers.size() == links && std::all_of(peers.begin(), peers.end(), [](const auto& peer) {
+             return peer.state == "connected";
+           });
+  }
+
+ private:
+  testing::Loop& loop_;
+
+ public:
+  observe::Metrics metrics{{"0", "test", "none"}};
+  RecordedEvents events;
+  GrpcControlPlane plane;
+
+ private:
+  ControlService service_;
+  int port_ = 0;
+  std::unique_ptr<CallQueue> queue_;
+  std::unique_ptr<grpc::Server> server_;
+  bool stopped_ = false;
+};
+
+inline Envelope leave_of(const std::string& job, int rank) {
+  return {job, {NodeIndex{1}, Epoch{1}, 1, core::Leave{Rank{rank}}}, {}};
+}
+
+// What it writes is the test's, what it reads is counted.
+class RawPeer {
+ public:
+  explicit RawPeer(const std::string& address)
+      : stub_(v1::Control::NewStub(own_channel(address))),
+        stream_(stub_->Link(&context_)),
+        reader_([this] {
+          v1::LinkMessage message;
+          while (stream_->Read(&message)) {
+            hellos += message.has_hello();
+            heartbeats += message.has_heartbeat();
+          }
+          closed = true;
+        }) {}
+  ~RawPeer() {
+    context_.TryCancel();
+    reader_.join();
+    (void)stream_->Finish();
+  }
+  void write(const v1::LinkMessage& message) { stream_->Write(message); }
+  void say(const Envelope& envelope) {
+    v1::LinkMessage message;
+    *message.mutable_job() = to_proto(envelope);
+    write(message);
+  }
+  void say_hello(uint32_t version = 8) {
+    v1::LinkMessage message;
+    message.mutable_hello()->set_protocol_version(version);
+    message.mutable_hello()->set_node_id("raw");
+    write(message);
+  }
+
+  std::atomic<int> hellos{0};
+  std::atomic<int> heartbeats{0};
+  std::atomic<bool> closed{false};
+
+ private:
+  // A connection of its own: strangers do not share theirs.
+  static std::shared_ptr<grpc::Channel> own_channel(const std::string& address) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  }
+
+  grpc::ClientContext context_;
+  std::unique_ptr<v1::Control::Stub> stub_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::LinkMessage, v1::LinkMessage>> stream_;
+  std::thread reader_;
+};
+
+}  // namespace rueda::service::testing
