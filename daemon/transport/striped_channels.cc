@@ -216,7 +216,9 @@ void StripedReceiveChannel::close() {
 
 uint64_t StripedReceiveChannel::bytes_received() const {
   uint64_t bytes = 0;
-  for (const Stream& stream : streams_) bytes += stream.channel->bytes_received();
+  for (const Stream& stream : streams_) {
+    if (stream.channel) bytes += stream.channel->bytes_received();  // else it is not open yet
+  }
   return bytes;
 }
 

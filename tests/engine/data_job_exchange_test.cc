@@ -111,8 +111,8 @@ TEST_P(DataJobExchange, CountsTheTrafficOfEachPeer) {
   ASSERT_TRUE(ring.run_all());
   ring.settle();
   for (int i = 0; i < 2; ++i) ring.node(i).job->count_traffic();
-  EXPECT_GE(ring.metrics().peer("n1", "mem").sent_bytes.Value(), 4000);
-  EXPECT_GE(ring.metrics().peer("n1", "mem").received_bytes.Value(), 4000);
+  EXPECT_GE(ring.metrics().peer("n1", "mem")->sent_bytes.Value(), 4000);
+  EXPECT_GE(ring.metrics().peer("n1", "mem")->received_bytes.Value(), 4000);
 }
 
 TEST_P(DataJobExchange, ANodeMayGoAtAnyMoment) {

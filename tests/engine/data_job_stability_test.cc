@@ -169,7 +169,7 @@ TEST(DataJobStability, TheTrailingAcknowledgementIsOneFrameAHop) {
     double bytes = 0;
     for (int i = 0; i < 3; ++i) ring.node(i).job->count_traffic();
     for (int i = 0; i < 3; ++i) {
-      bytes += ring.metrics().peer("n" + std::to_string(i), "mem").sent_bytes.Value();
+      bytes += ring.metrics().peer("n" + std::to_string(i), "mem")->sent_bytes.Value();
     }
     return bytes;
   };

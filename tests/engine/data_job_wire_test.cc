@@ -108,7 +108,7 @@ TEST_P(DataJobWire, ElementsTravelInTwoBytes) {
     for (int i = 0; i < ring.size(); ++i) ring.node(i).job.reset();
     for (int i = 0; i < ring.size(); ++i) {
       sent[wire == WireDType::kSame ? 0 : 1] +=
-          ring.metrics().peer("n" + std::to_string(i), "mem").sent_bytes.Value();
+          ring.metrics().peer("n" + std::to_string(i), "mem")->sent_bytes.Value();
     }
   }
   const auto n = static_cast<double>(GetParam().size());

@@ -75,7 +75,7 @@ class DeviceJobTest : public testing::Test {
     memory.kind = RUEDA_ABI_DEVICE_COUNTERS;
     memory.bytes = gpu::SharedCounters::kBytes;
     memory.device[0] = 0xfa;
-    memory.fd = counters_.duplicate();
+    memory.fd = session::ForeignFd(counters_.duplicate(), ::getuid());
     return memory;
   }
   session::DeviceMemory allocation(uint32_t id) {
@@ -99,7 +99,7 @@ class DeviceJobTest : public testing::Test {
     memory.kind = RUEDA_ABI_DEVICE_FD;
     memory.bytes = handle.bytes;
     memory.device[0] = 0xfa;
-    memory.fd = UniqueFd(handle.fd);
+    memory.fd = session::ForeignFd(UniqueFd(handle.fd), ::getuid());
     return memory;
   }
   static session::DeviceMemory join(uint32_t id, std::vector<uint32_t> pieces) {

@@ -12,14 +12,14 @@
 namespace rueda::engine {
 namespace {
 
-class PassThreadsTest : public testing::TestWithParam<int> {};
+class PassThreadsTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(PassThreadsTest, each_part_is_done_once) {
   PassThreads pass(GetParam());
   for (const int parts : {0, 1, 2, 3, 7, 64, 1000}) {
     std::vector<std::atomic<int>> done(static_cast<size_t>(parts));
     pass.run(parts, [&](int, int64_t part) { ++done[static_cast<size_t>(part)]; });
-    EXPECT_THAT(done, testing::Each(testing::Eq(1))) << parts;
+    EXPECT_THAT(done, ::testing::Each(::testing::Eq(1))) << parts;
   }
 }
 
@@ -43,7 +43,7 @@ TEST_P(PassThreadsTest, what_was_done_is_seen_by_the_caller) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Threads, PassThreadsTest, testing::Values(1, 2, 3, 8));
+INSTANTIATE_TEST_SUITE_P(Threads, PassThreadsTest, ::testing::Values(1, 2, 3, 8));
 
 TEST(PassThreads, others_help) {
   PassThreads pass(2);
