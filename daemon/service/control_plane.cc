@@ -202,9 +202,14 @@ void GrpcControlPlane::adopt(Link& link, std::shared_ptr<Stream> stream) {
 }
 
 void GrpcControlPlane::accept(CallQueue& queue, std::unique_ptr<LinkArrival> arrival) {
-  const std::string peer_address = arrival->context.peer();
+  const std::string peer_address = arrival->context.peer();  // and port: one connection's
   AcceptedStream accepted = accept_stream(queue, std::move(arrival));
-  poster_.post([this, alive = alive_, peer_address, accepted] {
+  std::shared_ptr<void> place = arrivals_->enter(peer_address);
+  if (!place) {  // the loop has enough to do with those who came before
+    accepted.start({[](v1::LinkMessage, size_t) {}, {}});
+    return accepted.stream->abort();
+  }
+  poster_.post([this, alive = alive_, peer_address, accepted, place = std::move(place)] {
     if (!*alive || stopped_ || links_.size() >= limits::kMaxControlLinks) {
       accepted.start({[](v1::LinkMessage, size_t) {}, {}});
       accepted.stream->close();

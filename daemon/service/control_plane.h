@@ -20,6 +20,7 @@
 #include "daemon/engine/control_plane.h"
 #include "daemon/engine/poster.h"
 #include "daemon/observe/metrics.h"
+#include "daemon/service/arrivals.h"
 #include "daemon/service/log_budget.h"
 #include "daemon/service/name_resolver.h"
 #include "daemon/service/stream.h"
@@ -174,6 +175,7 @@ class GrpcControlPlane final : public engine::ControlPlane {
   TicksMs watch_due_ms_ = 0;
   bool stopped_ = false;
   std::function<void()> on_stopped_;
+  const std::shared_ptr<Arrivals> arrivals_ = std::make_shared<Arrivals>();
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

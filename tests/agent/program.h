@@ -46,8 +46,8 @@ class Program {
   int wait_until(double deadline_s);
 
   agent::Child child_;
-  agent::UniqueFd out_fd_;
-  agent::UniqueFd err_fd_;
+  UniqueFd out_fd_;
+  UniqueFd err_fd_;
   std::string out_;
   std::string err_;
   bool is_reaped_ = false;

@@ -202,7 +202,7 @@ class LauncherDeathTest(Death):
 
     def folders(self):
         """What a job could leave on the machine."""
-        return {folder: sorted(name for name in os.listdir(folder) if "rueda" in name)
+        return {folder: sorted(name for name in os.listdir(folder) if "rueda" in name and "rueda-test-" not in name)
                 for folder in ("/dev/shm", "/run", "/tmp")}
 
     def test_kill_of_ruedarun_leaves_nothing(self):

@@ -1,9 +1,13 @@
 // What a stranger who reaches the control port can do, and what not.
+#include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "daemon/base/limits.h"
+#include "daemon/service/arrivals.h"
 #include "tests/service/daemons.h"
 
 namespace rueda::service {
@@ -56,6 +60,27 @@ TEST_F(StrangersTest, AHelloThatIsLargeOrNoLineIsNotKept) {
   bad.GetReflection()->MutableUnknownFields(&bad)->AddLengthDelimited(99, std::string(2'000, 'x'));
   expect_sent_away(a, bad);
   EXPECT_TRUE(a.events.lost.empty()) << "none was ever up";
+}
+
+// Streams were opened faster than the loop threw them out: they were queued, and 1.6 GiB large.
+TEST(ArrivalsTest, WhoWaitsForTheLoopIsBoundedAndOneConnectionTakesNotAllPlaces) {
+  const auto arrivals = std::make_shared<Arrivals>();
+  std::vector<std::shared_ptr<void>> places;
+  const auto enter = [&](const std::string& connection) {
+    std::shared_ptr<void> place = arrivals->enter(connection);
+    if (place) places.push_back(place);
+    return place != nullptr;
+  };
+  for (size_t i = 0; i < Arrivals::kMostOfAConnection; ++i) EXPECT_TRUE(enter("flood:1"));
+  EXPECT_FALSE(enter("flood:1"));
+  EXPECT_TRUE(enter("peer:1"));
+  for (size_t i = 2; places.size() < Arrivals::kMost; ++i) {
+    EXPECT_TRUE(enter("flood:" + std::to_string(i)));
+  }
+  EXPECT_FALSE(enter("peer:2"));
+  places.erase(places.begin());
+  EXPECT_TRUE(enter("peer:2"));
+  EXPECT_FALSE(enter("peer:3"));
 }
 
 TEST_F(StrangersTest, HelloIsSaidOnce) {

@@ -1,0 +1,45 @@
+// Calls that have arrived and that the control loop has not looked at yet.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+namespace rueda::service {
+
+// Strangers may open streams faster than the loop can throw them out: what waits for it is bounded,
+// in all and for each connection, so that somebody who comes over a connection of his own gets in
+// beside a flood over others. Any thread.
+class Arrivals : public std::enable_shared_from_this<Arrivals> {
+ public:
+  static constexpr size_t kMost = 512;
+  static constexpr size_t kMostOfAConnection = 4;
+
+  // A place until it is let go of; null: there is none.
+  std::shared_ptr<void> enter(const std::string& connection) {
+    const std::lock_guard lock(mutex_);
+    size_t& waiting = by_connection_[connection];
+    if (waiting >= kMostOfAConnection || waiting_ >= kMost) {
+      if (waiting == 0) by_connection_.erase(connection);
+      return nullptr;
+    }
+    ++waiting;
+    ++waiting_;
+    return {this, [self = shared_from_this(), connection](Arrivals*) { self->leave(connection); }};
+  }
+
+ private:
+  void leave(const std::string& connection) {
+    const std::lock_guard lock(mutex_);
+    const auto found = by_connection_.find(connection);
+    if (--found->second == 0) by_connection_.erase(found);
+    --waiting_;
+  }
+
+  std::mutex mutex_;
+  std::unordered_map<std::string, size_t> by_connection_;
+  size_t waiting_ = 0;
+};
+
+}  // namespace rueda::service
