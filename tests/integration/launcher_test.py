@@ -244,7 +244,7 @@ class NamesTest(IntegrationTest):
     def test_ports_that_have_run_out_are_named(self):
         """gRPC says nothing that is not in the daemon's words."""
         script = 'ip link set lo up; echo "30000 $1" >/proc/sys/net/ipv4/ip_local_port_range || exit 9; shift; exec "$@"'
-        for last, what in ((30000, "cannot listen on control address 127.0.0.1:0: no free port is left"), (30001, "no free port is left")):
+        for last, what in ((30000, "cannot listen on control address 127.0.0.1:0: no free port is left"), (30001, "no port for HTTP is left")):
             run = self.start(["unshare", "--net", "/bin/sh", "-c", script, "sh", str(last), harness.program("ruedarun"), "true"])
             code = run.exit_code()
             if code == 9:

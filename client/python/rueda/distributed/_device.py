@@ -17,6 +17,9 @@ from ._work import Work
 
 _Method = TypeVar("_Method", bound=Callable[..., Work])
 
+# What has ended in librueda has a result soon after.
+_ENDS_WITHIN_S = 10.0
+
 
 class DeviceOperation(Operation):
     """Of tensors in device memory. wait_on_stream() lets the current stream wait; all else is as with others, and waits on
@@ -49,7 +52,8 @@ class DeviceOperation(Operation):
             return True
         code = _library.load().rueda_device_wait(self._handle, self._device.stream_of(self._tensor))
         if code < 0:
-            if self.poll():  # meanwhile
+            # Meanwhile: another thread has the handle's end, and is about to make it this operation's.
+            if self.wait(_ENDS_WITHIN_S):
                 return True
             raise error_for(code, _library.last_error())
         self.is_left = True
