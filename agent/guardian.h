@@ -38,7 +38,6 @@ class Guardian {
   void spawn_process();
   std::string all_orders() const;
   void send(const std::string& order);
-  void wait_for_exit();
   void on_exited();
 
   boost::asio::io_context& loop_;
