@@ -23,6 +23,7 @@
 #include "daemon/core/job.h"
 #include "daemon/engine/build_operation.h"
 #include "daemon/service/convert.h"
+#include "daemon/service/convert_plan.h"
 #include "tests/fuzz/program.h"
 
 namespace rueda {
@@ -298,7 +299,7 @@ class Victim {
         }
         if (form == 1) {
           const TensorDescriptor tensor = any_tensor();
-          put(tensor, *operation.add_batch());
+          service::fill_tensor(tensor, *operation.add_batch());
           batch.push_back(std::make_shared<const TensorDescriptor>(tensor));
           continue;
         }
@@ -321,7 +322,7 @@ class Victim {
     for (int i = 1 + bytes_.below(5); i > 0; --i) {
       v1::Lock::Batch& batch = *lock.add_batches();
       for (int k = 1 + bytes_.below(2); k > 0; --k) {
-        put(any_tensor(), *batch.add_tensors());
+        service::fill_tensor(any_tensor(), *batch.add_tensors());
       }
       batch.set_after(bytes_.below(16) == 0 ? bytes_.take()
                                             : static_cast<uint32_t>(lock.batches_size() - 1));
@@ -347,7 +348,7 @@ class Victim {
         tensor.kind = bytes_.flip() ? CollectiveKind::kJoin : CollectiveKind::kDeclarePlan;
       }
       if (bytes_.below(16) == 0) tensor.memory = MemorySpace::kDeviceNccl;
-      put(tensor, *entry.mutable_tensor());
+      service::fill_tensor(tensor, *entry.mutable_tensor());
       entry.set_rank(bytes_.below(8) == 0 ? static_cast<int32_t>(bytes_.number())
                                           : bytes_.below(5));
       if (bytes_.below(8) == 0) entry.set_mismatch("they differ");

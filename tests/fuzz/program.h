@@ -10,7 +10,6 @@
 #include "daemon/base/dtype.h"
 #include "daemon/core/descriptor.h"
 #include "daemon/core/layout.h"
-#include "rueda/v1/control.pb.h"
 
 namespace rueda {
 
@@ -85,23 +84,6 @@ inline TensorDescriptor change_of_sets(Bytes& bytes) {
     tensor.process_set = 1;
   }
   return tensor;
-}
-
-inline void put(const TensorDescriptor& from, v1::TensorDescriptor& to) {
-  to.set_name(from.name);
-  to.set_kind(static_cast<uint32_t>(from.kind));
-  to.set_dtype(static_cast<uint32_t>(from.dtype));
-  to.set_op(static_cast<uint32_t>(from.op));
-  for (const int64_t dim : from.shape) to.add_shape(dim);
-  for (const int64_t count : from.counts) to.add_counts(count);
-  to.set_root(from.root.value);
-  to.set_process_set(from.process_set);
-  to.set_prescale(from.prescale);
-  to.set_postscale(from.postscale);
-  to.set_wire_dtype(static_cast<uint32_t>(from.wire_dtype));
-  to.set_memory(static_cast<uint32_t>(from.memory));
-  to.set_group(from.group);
-  to.set_group_size(from.group_size);
 }
 
 inline core::Layout make_layout(bool is_tree) {
