@@ -53,8 +53,9 @@ void Exchange::report(ReadyTensor tensor, TicksMs now) {
     unsent_.emplace_back(std::nullopt, std::move(tensor));
     return;
   }
-  const Status reported = report_from({self_}, tensor, now);
-  RUEDA_CHECK(reported.is_ok());  // the submission table lets no name in twice
+  // The submission table lets no name in twice. But a peer that lies can end what is counted here as
+  // reported: then it still is, and this one takes its place.
+  (void)report_from({self_}, tensor, now);
 }
 
 Status Exchange::report_from(const std::vector<NodeIndex>& nodes, const ReadyTensor& tensor,

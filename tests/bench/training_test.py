@@ -3,6 +3,7 @@
 
 import argparse
 import contextlib
+import importlib.util
 import io
 import os
 import sys
@@ -95,6 +96,7 @@ class TrainingTest(unittest.TestCase):
                 train.parse(line)
 
     @unittest.skipUnless(os.environ.get("RUEDA_TRAINING_TEST") == "long", "runs jobs")
+    @unittest.skipUnless(importlib.util.find_spec("torchvision"), "no torchvision: deploy/packages.sh bench")
     def test_every_side_trains(self):
         for more in ((), ("--computes", "--data", "digits", "--pixels", "32", "--batch", "2")):
             options = train.parse(["sides", "--build", str(BUILD), "--models", "mobilenet", "--rounds", "1", "--steps", "4",
