@@ -244,6 +244,28 @@ TEST_F(HostilePeerTest, AProcessSetInUseIsNotRemoved) {
   expect_end("on which the ranks of this node disagree");
 }
 
+// An inner node of a tree had reported the tensor to itself for those below; the error, which had
+// come before that, ended it, and the next one was reported twice: a check of our own that failed.
+TEST(HostileParentTest, AnErrorThatComesBeforeItsTensorMayEndIt) {
+  JobOptions options;
+  options.agreement.mode = Coordination::kNonblocking;
+  options.tree = {.threshold = 2, .fan_in = 2};
+  Cluster job({1, 1, 1, 1, 1}, options);
+  job.start();
+  OrderedOperation operation;
+  operation.seq = kFirst;
+  operation.tensors = {"a"};
+  operation.error = Status(Code::kMismatch, "they differ");
+  job.step(1, MessageArrived{{n0, Epoch{1}, 1, AgreementMessage(Decree{{operation}})}});
+  const Ticket first = job.submit(1, tensor("a"));
+  job.step(1, TurnEnded{});
+  EXPECT_EQ(job.end_of(1, first).message(), "they differ");
+  const Ticket second = job.submit(1, tensor("a"));
+  job.step(1, TurnEnded{});
+  EXPECT_FALSE(job.has_ended(1, second));
+  EXPECT_EQ(job.node(1).core->submissions_in_flight(), 1u);
+}
+
 // A member of the coordinator's job.
 class HostileMemberTest : public testing::Test {
  protected:
