@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <sstream>
 
@@ -13,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "agent/text.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/one_line.h"
 
@@ -23,11 +22,6 @@ constexpr int64_t kGiveUpMs = 5000;
 constexpr int kLookAgainMs = 100;
 constexpr size_t kMostListed = 5;
 
-std::string contents(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 struct Stat {
   std::string name;
   char state = '?';
@@ -36,7 +30,7 @@ struct Stat {
 
 // proc(5): the name, which may hold anything, in brackets; then the state, the parent, the group.
 std::optional<Stat> stat_of(const std::string& folder) {
-  const std::string line = contents(folder + "/stat");
+  const std::string line = contents_of(folder + "/stat");
   const size_t begin = line.find('(');
   const size_t end = line.rfind(')');
   if (begin == std::string::npos || end == std::string::npos || end < begin) return std::nullopt;
@@ -49,7 +43,7 @@ std::optional<Stat> stat_of(const std::string& folder) {
 }
 
 bool has_variable(const std::string& folder, const std::string& entry) {
-  const std::string environment = contents(folder + "/environ");
+  const std::string environment = contents_of(folder + "/environ");
   for (size_t at = 0; at < environment.size();) {
     const size_t end = std::min(environment.find('\0', at), environment.size());
     if (environment.compare(at, end - at, entry) == 0) return true;

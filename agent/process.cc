@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include <fcntl.h>
@@ -14,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "agent/text.h"
 #include "daemon/base/cpus.h"
 
 extern char** environ;
@@ -182,8 +181,7 @@ Result<Child> spawn(const SpawnRequest& request) {
 
 bool is_ending(const Child& child) {
   constexpr unsigned long kExiting = 0x4;  // PF_EXITING of the kernel
-  std::ifstream file("/proc/" + std::to_string(child.pid) + "/stat");
-  const std::string line{std::istreambuf_iterator<char>(file), {}};
+  const std::string line = contents_of("/proc/" + std::to_string(child.pid) + "/stat");
   // proc(5): the name, which may hold anything, in brackets; then the state, five numbers, flags.
   const size_t name_end = line.rfind(')');
   if (name_end == std::string::npos) return false;

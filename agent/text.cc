@@ -2,10 +2,22 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
 #include <sys/random.h>
 
 namespace rueda::agent {
+
+std::string contents_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text;
+  char buffer[4096];
+  // Unlike its iterators, read() does not throw where the system cannot read.
+  while (file.read(buffer, sizeof(buffer)) || file.gcount() > 0) {
+    text.append(buffer, static_cast<size_t>(file.gcount()));
+  }
+  return text;
+}
 
 std::string to_hex(std::string_view bytes) {
   static constexpr char kDigits[] = "0123456789abcdef";
