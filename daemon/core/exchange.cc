@@ -53,8 +53,8 @@ void Exchange::report(ReadyTensor tensor, TicksMs now) {
     unsent_.emplace_back(std::nullopt, std::move(tensor));
     return;
   }
-  // The submission table lets no name in twice. But a peer that lies can end what is counted here as
-  // reported: then it still is, and this one takes its place.
+  // The submission table lets no name in twice. But a peer that lies can end what is counted here
+  // as reported: then it still is, and this one takes its place.
   (void)report_from({self_}, tensor, now);
 }
 
