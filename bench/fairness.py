@@ -7,6 +7,8 @@ in turn
     spinning  a process of another job spins as well, and tells the daemon all the time that it waits for another
               ticket, and rings: the daemon looks at it now and then alone
     flooding  a process of another job submits as fast as it can, in its own job of one rank
+    full      another user, nobody, has all the jobs, connections, tensors and arenas that he may have, and a process of his
+              asks for one more of each, again and again (as root alone)
 
 Prints Markdown: the median and the 99th percentile of the times, each the median over the rounds, and each as a multiple
 of that beside.
@@ -18,6 +20,7 @@ Exit codes: 0; 1 an error; 2 a wrong command line.
 
 import contextlib
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -29,7 +32,10 @@ from comparing.training_jobs import PYTHON, ROOT, JobError, bare_parser_of, envi
 from jitter import daemon_of, percentile
 
 RANK = str(ROOT / "bench" / "fairness_rank.py")
-WAYS = ("alone", "beside", "spinning", "flooding")
+WAYS = ("alone", "beside", "spinning", "flooding", *(["full"] if os.geteuid() == 0 else []))
+NOBODY = 65534
+QUOTA = ("--quota-jobs", "4", "--quota-connections", "64", "--quota-processes", "8", "--quota-arena-bytes", "256m",
+         "--quota-tensor-bytes", "8m")
 FIGURES = (("p50", 50), ("p99", 99))
 
 
@@ -41,8 +47,9 @@ def launch(options, socket, ranks, *words):
 @contextlib.contextmanager
 def neighbour(options, socket, way):
     """A job of one rank that does so until the end."""
+    user = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if way == "full" else {}
     with subprocess.Popen(launch(options, socket, 1, way), env=environment_of(options), stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, text=True) as job:
+                          stdout=subprocess.PIPE, text=True, **user) as job:
         try:
             if not job.stdout or not job.stdout.readline():
                 raise JobError(f"the neighbour ({way}) ended before it had begun")
@@ -54,7 +61,8 @@ def neighbour(options, socket, way):
 def run(options, way):
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        socket = stack.enter_context(daemon_of(options, folder, ""))
+        os.chmod(folder, 0o755)
+        socket = stack.enter_context(daemon_of(options, folder, "", *QUOTA))
         if way == "beside":
             stack.enter_context(hogs(1))
         elif way != "alone":

@@ -1,9 +1,12 @@
 """A rank of bench/fairness.py: `measure STEPS` prints one line of JSON, the times of rank 0's all-reduces in seconds;
-`spinning` and `flooding` print a line and then do so until they are ended."""
+`spinning`, `flooding` and `full` print a line and then do so until they are ended."""
 
+import itertools
 import json
 import os
+import socket
 import struct
+import subprocess
 import sys
 import time
 
@@ -48,6 +51,64 @@ def spin():
         os.write(client.fds[2], struct.pack("<Q", 1))
 
 
+def is_refused(client):
+    """Whether a connection beside those of `held` is."""
+    one = socket.socket(socket.AF_UNIX)
+    one.settimeout(1)
+    one.connect(os.environ["RUEDA_SOCKET"])
+    try:
+        one.sendall(b"RU")
+        one.settimeout(0.01)
+        if one.recv(64) == b"":
+            return True
+    except TimeoutError:
+        pass
+    except OSError:
+        return True
+    client.held.append(one)
+    return False
+
+
+def asks(client, kind, name):
+    """Whether one more was refused."""
+    try:
+        if kind == "tensor":
+            client.intern(name, 1)
+        else:
+            client.add_arena(16 << 20)
+        return False
+    except RuntimeError as error:
+        if "quota" not in str(error):
+            raise
+        return True
+
+
+def fill():
+    client = attached()
+    client.held = []
+    names = (f"t{number}" for number in itertools.count())
+    while not asks(client, "tensor", next(names)):
+        pass
+    while not asks(client, "arena", ""):
+        pass
+    ruedarun = os.path.join(os.path.dirname(os.environ["RUEDA_LIBRARY"]), "..", "bin", "ruedarun")
+    jobs = []
+    while not jobs or jobs[-1].poll() is None:
+        jobs.append(subprocess.Popen([ruedarun, "--socket", os.environ["RUEDA_SOCKET"], "-np", "1", "sleep", "100000"],
+                                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE))
+        time.sleep(0.3)
+    said = jobs[-1].stderr.read().decode()
+    if "--quota-jobs" not in said:
+        sys.exit(f"ruedarun: {said}")
+    while not is_refused(client):
+        pass
+    print("full", flush=True)
+    while True:
+        asks(client, "tensor", next(names))
+        asks(client, "arena", "")
+        is_refused(client)
+
+
 def flood():
     import numpy as np
 
@@ -64,10 +125,8 @@ def flood():
 def main():
     if sys.argv[1] == "measure":
         measure(int(sys.argv[2]))
-    elif sys.argv[1] == "spinning":
-        spin()
     else:
-        flood()
+        {"spinning": spin, "flooding": flood, "full": fill}[sys.argv[1]]()
 
 
 if __name__ == "__main__":

@@ -36,12 +36,12 @@ FIGURES = (("p50", 50), ("p99", 99), ("max", 100))
 
 
 @contextlib.contextmanager
-def daemon_of(options, folder, cpus):
-    """The socket of a daemon that keeps to `cpus`, or, if that is empty, to none."""
+def daemon_of(options, folder, cpus, *more):
+    """The socket of a daemon that keeps to `cpus`, or, if that is empty, to none, with `more` flags."""
     socket = os.path.join(folder, "ruedad.sock")
     read_end, write_end = os.pipe()
     command = [str(options.build / "bin" / "ruedad"), "--private", "--listen-host", "127.0.0.1", "--node-id", "jitter",
-               "--socket", socket, "--ready-fd", str(write_end), "--log-level", "error", "--cpus", cpus]
+               "--socket", socket, "--ready-fd", str(write_end), "--log-level", "error", "--cpus", cpus, *more]
     with subprocess.Popen(command, pass_fds=[write_end], stdin=subprocess.DEVNULL) as daemon:
         os.close(write_end)
         with os.fdopen(read_end) as ready:

@@ -93,6 +93,7 @@ void SessionImpl::close() {
   error_code ignored;
   socket_.close();
   doorbell_.close(ignored);
+  unheard_doorbell_.reset();
   deadline_.cancel();
   pause_.cancel();
   places_.clear();
@@ -490,15 +491,23 @@ bool SessionImpl::pauses() {
   if (is_paused_) return true;
   if (++looks_for_nothing_ <= kLooksForNothing) return false;
   is_paused_ = true;
+  // A descriptor that is in the reactor wakes the loop whenever it is written, awaited or not.
+  unheard_doorbell_ = UniqueFd(doorbell_.release());
   pause_.expires_after(pause_for_);
   pause_for_ = std::min(2 * pause_for_, kLongestPause);
   pause_.async_wait([self = shared_from_this()](error_code error) {
     if (error || self->state_ != State::kAttached) return;
-    self->is_paused_ = false;
-    self->looks_for_nothing_ = kLooksForNothing - 1;  // one
-    self->guarded([&] { self->drain(); });
+    self->guarded([&] { self->end_pause(); });
   });
   return true;
+}
+
+void SessionImpl::end_pause() {
+  doorbell_.assign(unheard_doorbell_.get());
+  (void)unheard_doorbell_.release();
+  is_paused_ = false;
+  looks_for_nothing_ = kLooksForNothing - 1;  // one
+  drain();
 }
 
 bool SessionImpl::look_at_ring() {

@@ -143,6 +143,7 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   void drain();
   // The client has had many looks for nothing: it gets the next one later. False: it may have one.
   bool pauses();
+  void end_pause();
   void tell_waiting();
   void take_record(const rueda_abi_submission& record);
   Place& place_of(Ticket ticket);
@@ -165,6 +166,7 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   SessionSetup setup_;
   ForeignStream socket_;
   boost::asio::posix::stream_descriptor doorbell_;
+  UniqueFd unheard_doorbell_;  // the same, while this pauses
   boost::asio::steady_timer deadline_;
   boost::asio::steady_timer pause_;
   std::chrono::microseconds pause_for_;  // the next one
