@@ -7,6 +7,7 @@ in turn
     spinning  a process of another job spins as well, and tells the daemon all the time that it waits for another
               ticket, and rings: the daemon looks at it now and then alone
     flooding  a process of another job submits as fast as it can, in its own job of one rank
+    apart     the same, but at a daemon of its own: what a job that works costs, whoever serves it
     full      another user, nobody, has all the jobs, connections, tensors and arenas that he may have, and a process of his
               asks for one more of each, again and again (as root alone)
 
@@ -32,7 +33,7 @@ from comparing.training_jobs import PYTHON, ROOT, JobError, bare_parser_of, envi
 from jitter import daemon_of, percentile
 
 RANK = str(ROOT / "bench" / "fairness_rank.py")
-WAYS = ("alone", "beside", "spinning", "flooding", *(["full"] if os.geteuid() == 0 else []))
+WAYS = ("alone", "beside", "spinning", "flooding", "apart", *(["full"] if os.geteuid() == 0 else []))
 NOBODY = 65534
 QUOTA = ("--quota-jobs", "4", "--quota-connections", "64", "--quota-processes", "8", "--quota-arena-bytes", "256m",
          "--quota-tensor-bytes", "8m")
@@ -65,6 +66,9 @@ def run(options, way):
         socket = stack.enter_context(daemon_of(options, folder, "", *QUOTA))
         if way == "beside":
             stack.enter_context(hogs(1))
+        elif way == "apart":
+            other = stack.enter_context(tempfile.TemporaryDirectory())
+            stack.enter_context(neighbour(options, stack.enter_context(daemon_of(options, other, "")), "flooding"))
         elif way != "alone":
             stack.enter_context(neighbour(options, socket, way))
         said = run_job(launch(options, socket, 2, "measure", str(options.steps)), options, way)
