@@ -7,10 +7,10 @@
 #include <variant>
 #include <vector>
 
-#include "daemon/core/coordination.h"
-#include "daemon/core/inter_node.h"
-#include "daemon/core/reducer.h"
-#include "daemon/core/tree.h"
+#include "daemon/core/model/coordination.h"
+#include "daemon/core/model/inter_node.h"
+#include "daemon/core/model/reducer.h"
+#include "daemon/core/model/tree.h"
 
 namespace rueda {
 

@@ -166,7 +166,7 @@ class PlantedMistakes(unittest.TestCase):
             self.assertEqual(len(list(bad_links("a.md", "[x](b.md#else) [y](c.md)\n", root))), 2)
 
     def test_a_path_that_is_not_there(self):
-        self.assertEqual(list(bad_paths("a.md", "`daemon/core/job.cc`, daemon/core and docs/*.md")), [])
+        self.assertEqual(list(bad_paths("a.md", "`daemon/core/job/job.cc`, daemon/core and docs/*.md")), [])
         self.assertEqual(len(list(bad_paths("a.md", "see `daemon/core/sheep.cc`"))), 1)
 
     def test_a_flag_and_a_metric_that_do_not_exist(self):

@@ -15,7 +15,7 @@ ROOT = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.getcwd()
 SOURCE_DIRS = ("daemon", "agent", "client", "bench")
 SOURCE_SUFFIXES = (".h", ".hpp", ".cc", ".c", ".cu", ".cuh")
 
-MESSAGES = "daemon/core/descriptor.h"  # the plain structs that an L2 room may know of core
+MESSAGES = "daemon/core/model/descriptor.h"  # the plain structs that an L2 room may know of core
 L2_ROOMS = ("daemon/reduce/", "daemon/gpu/", "daemon/transport/", "daemon/session/", "daemon/observe/")
 GENERATED = "rueda/v1/"
 PUBLIC_CLIENT = ("rueda/rueda.h", "rueda/rueda.hpp", "client/include/")
@@ -120,7 +120,7 @@ def source_files(root):
 
 class PlantedViolations(unittest.TestCase):
     WRONG = (
-        ("daemon/base/x.h", '#include "daemon/core/descriptor.h"'),
+        ("daemon/base/x.h", '#include "daemon/core/model/descriptor.h"'),
         ("daemon/core/x.cc", '#include "daemon/transport/frame.h"'),
         ("daemon/core/x.cc", "#include <thread>"),
         ("daemon/core/x.cc", "#  include <mutex>"),
@@ -130,8 +130,8 @@ class PlantedViolations(unittest.TestCase):
         ("daemon/core/x.cc", "#include <iostream>"),
         ("daemon/core/x.cc", '#include <cstdlib>\nauto x = std::getenv("X");'),
         ("daemon/core/x.cc", "auto now = steady_now_ms();"),
-        ("daemon/reduce/cpu/x.cc", '#include "daemon/core/descriptor.h"'),
-        ("daemon/transport/tcp/x.cc", '#include "daemon/core/job.h"'),
+        ("daemon/reduce/cpu/x.cc", '#include "daemon/core/model/descriptor.h"'),
+        ("daemon/transport/tcp/x.cc", '#include "daemon/core/job/job.h"'),
         ("daemon/transport/tcp/x.cc", '#include "daemon/observe/metrics.h"'),
         ("daemon/transport/tcp/x.cc", '#include "client/abi/rueda_abi.h"'),
         ("daemon/transport/tcp/x.cc", '#include "../frame.h"'),
@@ -153,23 +153,23 @@ class PlantedViolations(unittest.TestCase):
         ("daemon/main.cc", '#include "rueda/v1/admin.pb.h"'),
         ("daemon/main.cc", '#include "daemon/ctl/table.h"'),
         ("daemon/ctl/x.cc", '#include "daemon/service/admin.h"'),
-        ("agent/x.cc", '#include "daemon/core/descriptor.h"'),
+        ("agent/x.cc", '#include "daemon/core/model/descriptor.h"'),
         ("agent/x.cc", '#include "client/abi/rueda_abi.h"'),
-        ("client/src/x.cc", '#include "daemon/core/descriptor.h"'),
+        ("client/src/x.cc", '#include "daemon/core/model/descriptor.h"'),
         ("client/include/rueda/rueda.hpp", '#include "daemon/base/status.h"'),
         ("client/src/x.cc", '#include "rueda/v1/agent.pb.h"'),
         ("client/src/x.cc", "#include <boost/asio.hpp>"),
         ("client/abi/x.h", '#include "client/src/rings.h"'),
         ("bench/x.cc", '#include "client/src/rings.h"'),
         ("bench/x.cc", '#include "daemon/engine/engine.h"'),
-        ("bench/gpu/x.cc", '#include "daemon/core/descriptor.h"'),
+        ("bench/gpu/x.cc", '#include "daemon/core/model/descriptor.h"'),
         ("bench/gpu_jobs/x.cc", '#include "daemon/gpu/load.h"'),
     )
     RIGHT = (
         ("daemon/base/x.cc", '#include "daemon/base/x.h"\n#include <chrono>'),
         ("daemon/core/x.cc", '#include "daemon/base/status.h"\n#include <vector>'),
         ("daemon/core/x.cc", "// unlike getenv and steady_now_ms\n"),
-        ("daemon/transport/tcp/x.cc", '#include "daemon/core/descriptor.h"'),
+        ("daemon/transport/tcp/x.cc", '#include "daemon/core/model/descriptor.h"'),
         ("daemon/session/x.cc", '#include "client/abi/rueda_abi.h"\n#include <boost/asio.hpp>'),
         ("daemon/observe/http_server.cc", "#include <boost/beast/http.hpp>"),
         ("daemon/gpu/cuda/x.cu", '#include "daemon/gpu/element.h"\n#include <cuda_runtime.h>'),

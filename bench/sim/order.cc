@@ -12,7 +12,7 @@
 #include "bench/sim/fabric.h"
 #include "bench/sim/order_bytes.h"
 #include "bench/sim/order_time.h"
-#include "daemon/core/job.h"
+#include "daemon/core/job/job.h"
 
 namespace rueda::scale {
 namespace {

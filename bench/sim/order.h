@@ -1,4 +1,4 @@
-// The order traffic of a job: one shipped core a node (daemon/core/job.h), in virtual time.
+// The order traffic of a job: one shipped core a node (daemon/core/job/job.h), in virtual time.
 // Training processes hand over their gradients step by step; messages take the fabric's latency
 // and, on both sides, a daemon's time; data operations take as long as they are told to. Nothing is
 // drawn at random: a run repeats exactly.
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bench/sim/parameters.h"
-#include "daemon/core/job_options.h"
+#include "daemon/core/job/job_options.h"
 
 namespace rueda::scale {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "daemon/core/messages.h"
+#include "daemon/core/messages/messages.h"
 
 namespace rueda::scale {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/core/job_events.h"
+#include "daemon/core/job/job_events.h"
 
 namespace rueda::scale {
 

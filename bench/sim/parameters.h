@@ -58,7 +58,7 @@ struct Parameters {
   double cycle_ms = 5;              // known: HOROVOD_CYCLE_TIME
   int64_t fusion_bytes = 64 << 20;  // known: HOROVOD_FUSION_THRESHOLD
   int flag_bits = 3;                // assumed: beside one bit a tensor in the cache's bit vector
-  // The longest cycle that daemon/core/agreement.h's global-sleep agrees on.
+  // The longest cycle that daemon/core/order/agreement.h's global-sleep agrees on.
   double global_sleep_ms = 16;
 
   // --- Rueda.
@@ -66,8 +66,8 @@ struct Parameters {
       30;  // assumed: from a rank's doorbell to the daemon's loop, on a core of its own
   double message_us = 5;     // assumed: a daemon's CPU for one message about order, either side
   int daemon_cores = 1;      // of a node's, that nobody else uses
-  double node_cycle_ms = 1;  // daemon/core/agreement.h: cycle_ms of the mode `cached`
-  int tree_fan_in = 32;      // daemon/core/tree.h
+  double node_cycle_ms = 1;  // daemon/core/order/agreement.h: cycle_ms of the mode `cached`
+  int tree_fan_in = 32;      // daemon/core/model/tree.h
   int tree_threshold = 64;   // likewise
 
   // --- Training.

@@ -5,7 +5,7 @@
 
 #include "bench/sim/horovod.h"
 #include "bench/sim/service.h"
-#include "daemon/core/fusion.h"
+#include "daemon/core/messages/fusion.h"
 
 namespace rueda::scale {
 namespace {

@@ -8,9 +8,9 @@
 namespace rueda::scale {
 namespace {
 
-// The job's control links (daemon/core/tree.h), as far as a round of the mode `cached` goes over
-// them: the coordinator asks, all report, and it says what is next. What goes down is a message a
-// child; reports are passed on, each as it is.
+// The job's control links (daemon/core/model/tree.h), as far as a round of the mode `cached` goes
+// over them: the coordinator asks, all report, and it says what is next. What goes down is a
+// message a child; reports are passed on, each as it is.
 struct Round {
   int children = 0;  // of the coordinator
   int depth = 0;     // of the node that is furthest away

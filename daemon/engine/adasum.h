@@ -3,7 +3,8 @@
 //
 // - Of the node's ranks: in one pass over their memory. Their weights make the node's vector, which
 //   is never stored: whatever needs some of it adds it up again.
-// - Of the nodes' vectors: as core/adasum_schedule.h says. They are those that travel, rounded to
+// - Of the nodes' vectors: as core/schedules/adasum_schedule.h says. They are those that travel,
+// rounded to
 //   the type they travel in.
 #pragma once
 
@@ -13,7 +14,7 @@
 #include <span>
 #include <vector>
 
-#include "daemon/core/adasum_schedule.h"
+#include "daemon/core/schedules/adasum_schedule.h"
 #include "daemon/engine/operation.h"
 #include "daemon/engine/pass_threads.h"
 

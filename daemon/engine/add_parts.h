@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/core/descriptor.h"
-#include "daemon/core/layout.h"
+#include "daemon/core/model/descriptor.h"
+#include "daemon/core/model/layout.h"
 #include "daemon/engine/operation.h"
 
 namespace rueda::engine {

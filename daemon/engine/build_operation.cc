@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "daemon/base/parts.h"
-#include "daemon/core/fusion.h"
+#include "daemon/core/messages/fusion.h"
 #include "daemon/engine/add_parts.h"
 #include "daemon/engine/headroom.h"
 #include "daemon/session/arena.h"

@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include "daemon/core/job_events.h"
+#include "daemon/core/job/job_events.h"
 #include "daemon/engine/operation.h"
 
 namespace rueda::engine {

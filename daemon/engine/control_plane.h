@@ -6,7 +6,7 @@
 #include <variant>
 
 #include "daemon/base/status.h"
-#include "daemon/core/messages.h"
+#include "daemon/core/messages/messages.h"
 #include "daemon/engine/nonfinite.h"
 #include "daemon/gpu/communicator.h"
 #include "daemon/observe/trace.h"

@@ -1,9 +1,9 @@
 // The data plane of one process set in one epoch of a job on this node: its channels, its slots,
 // its operations. Belongs to one data loop.
 //
-// Chunks travel as core/ring_schedule.h says. A received chunk is worked on in its slot and sent on
-// from there: sums never leave the cache on their way. Frames of an operation that this node has
-// not launched yet wait in their slots.
+// Chunks travel as core/schedules/ring_schedule.h says. A received chunk is worked on in its slot
+// and sent on from there: sums never leave the cache on their way. Frames of an operation that this
+// node has not launched yet wait in their slots.
 //
 // All-reduces that another way is quicker for do not go round the ring: their nodes exchange
 // messages over a mesh of channels (data_job_exchange.cc).
@@ -26,10 +26,10 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "daemon/base/clock.h"
-#include "daemon/core/agreement.h"
-#include "daemon/core/algorithm.h"
-#include "daemon/core/decision.h"
-#include "daemon/core/exchange_schedule.h"
+#include "daemon/core/order/agreement.h"
+#include "daemon/core/recovery/decision.h"
+#include "daemon/core/schedules/algorithm.h"
+#include "daemon/core/schedules/exchange_schedule.h"
 #include "daemon/engine/adasum.h"
 #include "daemon/engine/exchange_state.h"
 #include "daemon/engine/held_finals.h"

@@ -1,6 +1,6 @@
-// DataJob's all-reduces that do not go round the ring (core/exchange_schedule.h). Each piece of an
-// operation runs through the program by itself: its sends go as soon as what they carry is there,
-// its messages are taken in the program's order, early ones wait in their slots.
+// DataJob's all-reduces that do not go round the ring (core/schedules/exchange_schedule.h). Each
+// piece of an operation runs through the program by itself: its sends go as soon as what they carry
+// is there, its messages are taken in the program's order, early ones wait in their slots.
 
 #include <algorithm>
 #include <string>

@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
-#include "daemon/core/job_events.h"
-#include "daemon/core/layout.h"
-#include "daemon/core/reducer.h"
+#include "daemon/core/job/job_events.h"
+#include "daemon/core/model/layout.h"
+#include "daemon/core/model/reducer.h"
 #include "daemon/engine/build_operation.h"
 #include "daemon/engine/operation.h"
 

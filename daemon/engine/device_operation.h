@@ -10,7 +10,7 @@
 
 #include "daemon/base/ids.h"
 #include "daemon/base/parts.h"
-#include "daemon/core/job_events.h"
+#include "daemon/core/job/job_events.h"
 #include "daemon/gpu/worker/commands.h"
 
 namespace rueda::engine {

@@ -1,4 +1,4 @@
-// Where the exchange of a lane's operation stands (core/exchange_schedule.h).
+// Where the exchange of a lane's operation stands (core/schedules/exchange_schedule.h).
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "daemon/base/parts.h"
-#include "daemon/core/exchange_schedule.h"
+#include "daemon/core/schedules/exchange_schedule.h"
 #include "daemon/transport/frame.h"
 
 namespace rueda::engine {

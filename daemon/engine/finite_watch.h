@@ -18,7 +18,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "daemon/core/layout.h"
+#include "daemon/core/model/layout.h"
 #include "daemon/engine/control_plane.h"
 #include "daemon/engine/input_check.h"
 #include "daemon/observe/metrics.h"

@@ -1,9 +1,9 @@
 // Rules R1 and R2 in a node's memory, for the operations of one track: F, the final values, from
 // the launch until they are stable, that is, until every node holds all of them.
 //
-// What is held and when it may go is core/holdings.h's to say; here are the bytes. P needs none: it
-// is computed again from the inputs, which the data plane leaves as they are until all of F is
-// here (docs/decisions/0014-final-values.md). Belongs to its data loop.
+// What is held and when it may go is core/recovery/holdings.h's to say; here are the bytes. P needs
+// none: it is computed again from the inputs, which the data plane leaves as they are until all of
+// F is here (docs/decisions/0014-final-values.md). Belongs to its data loop.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 #include <memory>
 #include <span>
 
-#include "daemon/core/decision.h"
-#include "daemon/core/holdings.h"
-#include "daemon/core/ring_schedule.h"
-#include "daemon/core/track.h"
+#include "daemon/core/model/track.h"
+#include "daemon/core/recovery/decision.h"
+#include "daemon/core/recovery/holdings.h"
+#include "daemon/core/schedules/ring_schedule.h"
 #include "daemon/engine/fifo_memory.h"
 #include "daemon/engine/operation.h"
 #include "daemon/observe/metrics.h"
@@ -80,7 +80,7 @@ class HeldFinals {
 
   HeldFinals(core::Track track, std::unique_ptr<FifoMemory> memory, observe::Metrics& metrics);
 
-  // core/holdings.h counts without the track's bit.
+  // core/recovery/holdings.h counts without the track's bit.
   static Seq number(Seq seq) { return Seq{core::number_of(seq)}; }
   Seq seq_of(Seq number) const { return Seq{core::before_first_of(track_).value + number.value}; }
   core::HeldOperation& operation(Seq seq) { return holdings_.at(number(seq)); }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "daemon/base/dtype.h"
-#include "daemon/core/descriptor.h"
+#include "daemon/core/model/descriptor.h"
 #include "daemon/engine/nonfinite.h"
 
 namespace rueda::engine {

@@ -16,7 +16,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <sys/types.h>
 
-#include "daemon/core/job.h"
+#include "daemon/core/job/job.h"
 #include "daemon/engine/build_operation.h"
 #include "daemon/engine/control_plane.h"
 #include "daemon/engine/data_loops.h"
@@ -43,7 +43,7 @@ struct EngineOptions {
   // The one setting that waits for peers derive from (invariant I4).
   TicksMs timeout_ms = 10'000;
   TicksMs start_timeout_ms = 60'000;
-  // How long some ranks of a job may wait for others (daemon/core/stall.h).
+  // How long some ranks of a job may wait for others (daemon/core/stall/stall.h).
   core::StallOptions stall{10'000, 0};
   core::TreeOptions tree;
   int lanes = 4;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "daemon/core/track.h"
+#include "daemon/core/model/track.h"
 
 namespace rueda::engine {
 

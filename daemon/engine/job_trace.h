@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/core/job_events.h"
+#include "daemon/core/job/job_events.h"
 #include "daemon/engine/operation_trace.h"
 #include "daemon/observe/step_watch.h"
 #include "daemon/observe/trace.h"

@@ -13,7 +13,7 @@
 #include <optional>
 #include <vector>
 
-#include "daemon/core/ring_schedule.h"
+#include "daemon/core/schedules/ring_schedule.h"
 #include "daemon/engine/operation.h"
 #include "daemon/transport/transport.h"
 

@@ -1,5 +1,5 @@
 // The channels between nodes that exchange messages directly, apart from the ring
-// (core/exchange_schedule.h), and their memory. Belongs to its data loop.
+// (core/schedules/exchange_schedule.h), and their memory. Belongs to its data loop.
 //
 // A piece of an operation has a work buffer here, and for each message that may come for it, a slot
 // in the channel of the node that it comes from. Pieces of the same work buffer follow each other,
@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/core/exchange_schedule.h"
+#include "daemon/core/schedules/exchange_schedule.h"
 #include "daemon/engine/outbox.h"
 #include "daemon/engine/staging.h"
 #include "daemon/observe/metrics.h"

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/core/layout.h"
-#include "daemon/core/ring_order.h"
+#include "daemon/core/model/layout.h"
+#include "daemon/core/schedules/ring_order.h"
 
 namespace rueda::engine {
 

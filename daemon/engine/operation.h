@@ -15,8 +15,8 @@
 #include "daemon/base/dtype.h"
 #include "daemon/base/ids.h"
 #include "daemon/base/status.h"
-#include "daemon/core/ring_schedule.h"
-#include "daemon/core/tuning.h"
+#include "daemon/core/model/tuning.h"
+#include "daemon/core/schedules/ring_schedule.h"
 #include "daemon/engine/input_check.h"
 #include "daemon/engine/operation_trace.h"
 #include "daemon/engine/staging.h"
@@ -79,8 +79,8 @@ struct Operation {
   // Of an Adasum, by tensor and then rank of `ranks`: what it is multiplied by, so far as it is
   // known (engine/adasum.h). Has prescale and postscale in it in the end.
   std::vector<double> weights;
-  // By round and shard (core/ring_schedule.h), in the order of the tensors; none: one round, of
-  // equal shards.
+  // By round and shard (core/schedules/ring_schedule.h), in the order of the tensors; none: one
+  // round, of equal shards.
   std::vector<std::vector<core::ElementRange>> rounds;
   // So many rounds' inputs are here; the others come while it is under way. Null: all are.
   std::shared_ptr<const std::atomic<int>> rounds_here;

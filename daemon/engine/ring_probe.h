@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "daemon/core/algorithm.h"
+#include "daemon/core/schedules/algorithm.h"
 
 namespace rueda::engine {
 

@@ -3,14 +3,14 @@
 //
 // A lane serves one operation at a time (operation s: lane s mod lanes). Within it the pieces of
 // the window have a slot for each shard and phase. What has a root goes down a chain of nodes, has
-// lanes of its own (core/track.h), and uses the slots of its lane one after the other.
+// lanes of its own (core/model/track.h), and uses the slots of its lane one after the other.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
-#include "daemon/core/ring_schedule.h"
-#include "daemon/core/track.h"
+#include "daemon/core/model/track.h"
+#include "daemon/core/schedules/ring_schedule.h"
 
 namespace rueda::engine {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "daemon/core/stall_text.h"
+#include "daemon/core/stall/stall_text.h"
 
 namespace rueda::engine {
 

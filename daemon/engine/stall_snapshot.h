@@ -1,11 +1,11 @@
-// The stalls of a job (daemon/core/stall.h) as an operator sees them.
+// The stalls of a job (daemon/core/stall/stall.h) as an operator sees them.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "daemon/core/layout.h"
-#include "daemon/core/stall_messages.h"
+#include "daemon/core/messages/stall_messages.h"
+#include "daemon/core/model/layout.h"
 
 namespace rueda::engine {
 

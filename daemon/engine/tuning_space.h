@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "daemon/core/tuning.h"
+#include "daemon/core/model/tuning.h"
 #include "daemon/engine/job_runner.h"
 
 namespace rueda::engine {

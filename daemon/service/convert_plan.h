@@ -3,7 +3,7 @@
 #pragma once
 
 #include "daemon/base/status.h"
-#include "daemon/core/messages.h"
+#include "daemon/core/messages/messages.h"
 #include "rueda/v1/agent.pb.h"
 #include "rueda/v1/control.pb.h"
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "daemon/base/status.h"
-#include "daemon/core/stall_messages.h"
+#include "daemon/core/messages/stall_messages.h"
 #include "rueda/v1/control.pb.h"
 
 namespace rueda::service {

@@ -13,7 +13,7 @@
 #include "daemon/base/limits.h"
 #include "daemon/base/parts.h"
 #include "daemon/base/status.h"
-#include "daemon/core/descriptor.h"
+#include "daemon/core/model/descriptor.h"
 #include "daemon/session/ledger.h"
 
 namespace rueda::session {

@@ -17,7 +17,7 @@
 #include "client/abi/rueda_abi.h"
 #include "daemon/base/status.h"
 #include "daemon/base/watched.h"
-#include "daemon/core/descriptor.h"
+#include "daemon/core/model/descriptor.h"
 #include "daemon/session/doors.h"
 #include "daemon/session/ledger.h"
 

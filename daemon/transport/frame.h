@@ -45,8 +45,9 @@ struct FrameHeader {
   uint32_t epoch = 0;
   uint32_t lock_generation = 0;  // 0: decreed, not locked
   uint32_t process_set = 0;
-  // Round the ring: piece * shards + shard (core/ring_schedule.h). Over the mesh: piece * 2 + which
-  // message of the piece it is on this channel. kStable: hops so far; kProbe: which one it is.
+  // Round the ring: piece * shards + shard (core/schedules/ring_schedule.h). Over the mesh: piece *
+  // 2 + which message of the piece it is on this channel. kStable: hops so far; kProbe: which one
+  // it is.
   uint32_t chunk = 0;
   uint64_t seq = 0;        // operation number in (job, epoch)
   uint64_t plan_hash = 0;  // hash of the batch; both sides must mean the same one

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/core/layout.h"
-#include "daemon/core/messages.h"
+#include "daemon/core/messages/messages.h"
+#include "daemon/core/model/layout.h"
 
 namespace rueda::core {
 

@@ -1,7 +1,7 @@
 // What a step costs that repeats as it was does not grow with its tensors (rehearsal.h).
 #include <gtest/gtest.h>
 
-#include "daemon/core/job.h"
+#include "daemon/core/job/job.h"
 #include "tests/core/builders.h"
 #include "tests/support/allocations.h"
 

@@ -12,7 +12,7 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include "daemon/core/decision.h"
+#include "daemon/core/recovery/decision.h"
 #include "daemon/engine/data_job.h"
 #include "daemon/transport/mem/mem_transport.h"
 #include "tests/engine/work.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/core/layout.h"
+#include "daemon/core/model/layout.h"
 #include "daemon/engine/operation.h"
 
 namespace rueda::engine::testing {

@@ -19,8 +19,8 @@
 
 #include "daemon/base/check.h"
 #include "daemon/base/parts.h"
-#include "daemon/core/fusion.h"
-#include "daemon/core/job.h"
+#include "daemon/core/job/job.h"
+#include "daemon/core/messages/fusion.h"
 #include "daemon/engine/build_operation.h"
 #include "daemon/service/convert.h"
 #include "daemon/service/convert_plan.h"

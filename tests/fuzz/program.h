@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "daemon/base/dtype.h"
-#include "daemon/core/descriptor.h"
-#include "daemon/core/layout.h"
+#include "daemon/core/model/descriptor.h"
+#include "daemon/core/model/layout.h"
 
 namespace rueda {
 

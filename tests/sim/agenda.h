@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/core/job.h"
+#include "daemon/core/job/job.h"
 
 namespace rueda::sim {
 

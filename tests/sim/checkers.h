@@ -40,7 +40,7 @@
 #include <tuple>
 #include <vector>
 
-#include "daemon/core/job.h"
+#include "daemon/core/job/job.h"
 
 namespace rueda::sim {
 

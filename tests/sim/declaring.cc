@@ -4,9 +4,9 @@
 #include <string>
 #include <utility>
 
-#include "daemon/core/declared_plan.h"
-#include "daemon/core/plan_tree.h"
-#include "daemon/core/track.h"
+#include "daemon/core/model/track.h"
+#include "daemon/core/plan/declared_plan.h"
+#include "daemon/core/plan/plan_tree.h"
 
 namespace rueda::sim {
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "daemon/core/plan.h"
+#include "daemon/core/messages/plan.h"
 #include "tests/sim/setup.h"
 
 namespace rueda::sim {

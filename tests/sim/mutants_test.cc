@@ -1,7 +1,7 @@
 // A checker that has never caught anything proves nothing: each mistake that is planted in core
 // must be caught, and soon. Prints which checker caught it, and how many seeds it took.
 
-#include "daemon/core/mutants.h"
+#include "daemon/core/model/mutants.h"
 
 #include <cstdio>
 

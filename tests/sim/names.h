@@ -4,7 +4,7 @@
 #include <string>
 
 #include "daemon/base/ids.h"
-#include "daemon/core/track.h"
+#include "daemon/core/model/track.h"
 
 namespace rueda::sim {
 

@@ -11,9 +11,9 @@
 #include <variant>
 #include <vector>
 
-#include "daemon/core/recovery.h"
-#include "daemon/core/ring_schedule.h"
-#include "daemon/core/segments.h"
+#include "daemon/core/recovery/recovery.h"
+#include "daemon/core/recovery/segments.h"
+#include "daemon/core/schedules/ring_schedule.h"
 
 namespace rueda::sim {
 

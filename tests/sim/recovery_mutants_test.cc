@@ -1,12 +1,12 @@
-// Plants the mistakes of daemon/core/mutants.h that break rules R, one after the other, and expects
-// a checker of the simulator to find each.
+// Plants the mistakes of daemon/core/model/mutants.h that break rules R, one after the other, and
+// expects a checker of the simulator to find each.
 
 #include <iomanip>
 #include <iostream>
 
 #include <gtest/gtest.h>
 
-#include "daemon/core/mutants.h"
+#include "daemon/core/model/mutants.h"
 #include "tests/sim/recovery_simulator.h"
 #include "tests/sim/seeds.h"
 

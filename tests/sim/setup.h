@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/core/descriptor.h"
-#include "daemon/core/job.h"
+#include "daemon/core/job/job.h"
+#include "daemon/core/model/descriptor.h"
 
 namespace rueda::sim {
 

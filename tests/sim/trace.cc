@@ -1,7 +1,7 @@
 #include "tests/sim/trace.h"
 
 #include "daemon/base/hash.h"
-#include "daemon/core/stall_text.h"
+#include "daemon/core/stall/stall_text.h"
 #include "tests/sim/choices.h"
 
 namespace rueda::sim {

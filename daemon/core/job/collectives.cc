@@ -1,0 +1,501 @@
+#include "daemon/core/job/collectives.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "daemon/core/messages/batch_check.h"
+#include "daemon/core/model/mutants.h"
+
+namespace rueda::core {
+
+Collectives::Collectives(uint32_t id, const Layout& layout, std::vector<LocalRank> locals,
+                         NodeIndex self, const JobOptions& options, NodeActivity& activity)
+    : id_(id),
+      layout_(layout),
+      locals_(std::move(locals)),
+      self_(self),
+      options_(options),
+      submissions_(layout_.node(self).ranks),
+      stalls_(id, layout_, self, options_.stall, submissions_, activity) {}
+
+void Collectives::begin(Epoch epoch, TicksMs now, Recovery* recovery) {
+  epoch_ = epoch;
+  recovery_ = recovery;
+  stalls_.reset();
+  AgreementOptions agreement = options_.agreement;
+  if (id_ != 0) agreement.be_of_added_set(id_);
+  agreement_ = make_agreement(layout_, self_, submissions_, agreement);
+  set_now(now);
+}
+
+void Collectives::forget_order() {
+  for (auto& waiting : ordered_) waiting.clear();
+  launched_.clear();
+  ended_.clear();
+  done_.clear();
+  ended_groups_ = {};
+  rehearsing_ = false;
+  rehearsal_.reset();
+  recovery_ = nullptr;
+  stalls_.reset();
+}
+
+void Collectives::end() {
+  agreement_.reset();
+  forget_order();
+  left_.clear();
+}
+
+void Collectives::fail(const Status& cause, Output& output) {
+  settle();
+  for (const LocalSubmission& submission : submissions_.remove_all()) {
+    end_submission(submission, cause, {Seq{0}, epoch_}, 0, output);
+  }
+  forget_order();
+}
+
+void Collectives::set_now(TicksMs now) {
+  now_ = now;
+  if (agreement_) agreement_->set_now(now);
+}
+
+// --- This node's ranks -----------------------------------------------------------------------
+
+std::optional<LocalRank> Collectives::position_of(LocalRank rank) const {
+  const auto it = std::lower_bound(locals_.begin(), locals_.end(), rank);
+  if (it == locals_.end() || *it != rank) return std::nullopt;
+  return LocalRank{static_cast<int32_t>(it - locals_.begin())};
+}
+
+size_t Collectives::submissions_of(LocalRank rank) const {
+  const auto position = position_of(rank);
+  if (!position) return 0;
+  return submissions_.submissions_of(*position) +
+         (rehearsing_ ? rehearsal_->submissions_of(*position) : 0);
+}
+
+bool Collectives::has_joined(LocalRank rank) const {
+  const auto position = position_of(rank);
+  return position && submissions_.has_joined(*position);
+}
+
+void Collectives::on_local_left(LocalRank rank) {
+  if (const auto position = position_of(rank)) stalls_.on_left(*position);
+}
+
+void Collectives::submit(LocalSubmission submission, Output& output) {
+  submission.rank = position_of(submission.rank).value();
+  if (rehearse(submission)) return;
+  if (!left_.empty()) {
+    refuse(submission,
+           Status(Code::kShutDown, describe_left(submission.descriptor->name, *left_.begin()),
+                  Origin{{}, *left_.begin()}),
+           output);
+    return;
+  }
+  if (Status added = submissions_.add(submission); !added.is_ok()) {
+    refuse(submission, added, output);
+    return;
+  }
+  stalls_.on_submitted(submission);
+  if (submission.descriptor->kind != CollectiveKind::kJoin) {
+    report_if_ready(submission.descriptor->name);
+    return;
+  }
+  // What waited for this rank alone goes before it.
+  for (const auto& [name, tensor] : submissions_.pending()) {
+    if (*name != kJoinName) report_if_ready(*name);
+  }
+  last_joined_ = submissions_.ranks()[static_cast<size_t>(submission.rank.value)];
+  report_join();
+}
+
+void Collectives::report_if_ready(const std::string& tensor) {
+  std::optional<ReadyTensor> ready = submissions_.take_ready(tensor);
+  if (!ready) return;
+  if (ready->descriptor->kind == CollectiveKind::kJoin) ready->rank = last_joined_;
+  agreement_->on_local_ready(std::move(*ready));
+}
+
+void Collectives::report_join() {
+  if (!submissions_.have_all_joined()) return;
+  const auto is_rehearsed = [](const OrderedOperation& operation) { return operation.rehearsed; };
+  const std::deque<OrderedOperation>& waiting = ordered_[index_of(Track::kLockable)];
+  if (std::any_of(waiting.begin(), waiting.end(), is_rehearsed)) return;
+  if (std::any_of(launched_.begin(), launched_.end(),
+                  [&](const auto& entry) { return is_rehearsed(entry.second); })) {
+    return;
+  }
+  report_if_ready(kJoinName);
+}
+
+void Collectives::refuse(const LocalSubmission& submission, const Status& status, Output& output) {
+  end_submission(submission, status, {Seq{0}, epoch_}, 0, output);
+}
+
+void Collectives::set_waited(LocalRank rank, std::optional<Ticket> ticket) {
+  if (const auto position = position_of(rank)) submissions_.set_waited(*position, ticket);
+}
+
+// --- The other nodes, and time ---------------------------------------------------------------
+
+Status Collectives::on_message(NodeIndex from, const AgreementMessage& message) {
+  const auto* ended = std::get_if<Ended>(&message);
+  if (!ended) return agreement_->on_message(from, message);
+  for (const Seq seq : ended->operations) agreement_->on_operation_ended(seq);
+  return Status::ok();
+}
+
+Status Collectives::on_message(NodeIndex from, const StallMessage& message, StallOutput& said) {
+  settle();
+  return stalls_.on_message(from, message, now_, said);
+}
+
+void Collectives::on_rank_left(Rank rank, Output& output) {
+  settle();  // from here on what is submitted is refused
+  left_.insert(rank);
+  agreement_->on_rank_left(rank);
+  for (const LocalSubmission& submission : submissions_.remove_unreported()) {
+    refuse(
+        submission,
+        Status(Code::kShutDown, describe_left(submission.descriptor->name, rank), Origin{{}, rank}),
+        output);
+  }
+}
+
+std::optional<TicksMs> Collectives::wakes_at() const {
+  std::optional<TicksMs> earliest;
+  for (const std::optional<TicksMs>& wanted :
+       {agreement_->wakes_at(), stalls_.wakes_at(), rehearsal_ends_at()}) {
+    if (wanted && (!earliest || *wanted < *earliest)) earliest = wanted;
+  }
+  return earliest;
+}
+
+void Collectives::on_time(StallOutput& said) {
+  const std::optional<TicksMs> ends_at = rehearsal_ends_at();
+  if (ends_at && now_ >= *ends_at) settle();
+  stalls_.on_time(now_, said);
+}
+
+// --- Order -----------------------------------------------------------------------------------
+
+AgreementOutput Collectives::end_turn(Output& output) {
+  if (rehearsing_ && !may_rehearse()) settle();
+  AgreementOutput agreed;
+  agreement_->end_turn(agreed);
+  launch_rehearsed(agreed.ordered);
+  std::move(agreed.notes.begin(), agreed.notes.end(), std::back_inserter(output.notes));
+  if (!agreed.abandoned_plan.empty()) {
+    output.abandoned_plans.push_back(std::move(agreed.abandoned_plan));
+  }
+  std::move(agreed.tuning.begin(), agreed.tuning.end(), std::back_inserter(output.tuning));
+  if (agreed.recorded) output.recorded_plan = std::move(agreed.recorded);
+  for (const Cancel& cancelled : agreed.cancels) cancel(cancelled, output);
+  if (!ended_.empty()) {
+    agreed.sends.emplace_back(layout_.coordinator(), Ended{std::exchange(ended_, {})});
+  }
+  return agreed;
+}
+
+bool Collectives::tells_what_ended() const {
+  const std::vector<NodeIndex>& members = layout_.members();
+  return !members.empty() && self_ == members.front() && !layout_.is_member(layout_.coordinator());
+}
+
+DescriptorPtr Collectives::change_of(const OrderedOperation& operation) const {
+  if (!operation.error.is_ok() || track_of(operation.seq) != Track::kDecreed) return nullptr;
+  const PendingTensor* tensor = submissions_.find(operation.tensors.front());
+  // The launch will say so.
+  if (!tensor || !tensor->reported || tensor->disagrees) return nullptr;
+  const DescriptorPtr& descriptor = tensor->first().descriptor;
+  return moves_data(descriptor->kind) ? nullptr : descriptor;
+}
+
+void Collectives::order(std::vector<OrderedOperation> operations) {
+  if (locals_.empty()) return;  // called here, carried out elsewhere
+  for (OrderedOperation& operation : operations) {
+    if (!rehearsing_) tabulate(operation);  // settled since it was taken
+    tell_apart(operation);
+    ordered_[index_of(track_of(operation.seq))].push_back(std::move(operation));
+  }
+}
+
+// L11. What another operation has already, or nobody here has submitted, is not this one's: zeros.
+void Collectives::tell_apart(OrderedOperation& operation) {
+  if (!submissions_.have_all_joined()) operation.descriptors.clear();
+  for (size_t i = 0; i < operation.tensors.size(); ++i) {
+    const std::string& name = operation.tensors[i];
+    const bool has_descriptor = i < operation.descriptors.size();
+    const PendingTensor* tensor = has_descriptor ? submissions_.find(name) : nullptr;
+    if (has_descriptor && (!tensor || tensor->ordered)) continue;
+    if (has_descriptor) operation.descriptors[i].reset();
+    submissions_.set_ordered(name, true);
+  }
+}
+
+// L7. No member can have completed one of them: some member has not launched it.
+void Collectives::cancel(const Cancel& cancelled, Output& output) {
+  settle();
+  const auto take_back = [&](const OrderedOperation& operation) {
+    for (const std::string& name : operation.tensors) {
+      submissions_.set_ordered(name, false);
+      if (operation.rehearsed && !RUEDA_MUTANT(kRehearsedNotTakenBack)) {
+        agreement_->on_local_ready(submissions_.ready(name));
+      }
+    }
+  };
+  auto it = launched_.lower_bound(cancelled.first);
+  while (it != launched_.end() && track_of(it->first) == Track::kLockable) {
+    take_back(it->second);
+    it = RUEDA_MUTANT(kCreditLeakedOnCancel) ? std::next(it) : launched_.erase(it);
+  }
+  std::deque<OrderedOperation>& waiting = ordered_[index_of(Track::kLockable)];
+  while (!waiting.empty() && waiting.back().seq >= cancelled.first) {
+    take_back(waiting.back());
+    waiting.pop_back();
+  }
+  if (recovery_) recovery_->on_cancelled(cancelled.first);
+  output.cancels.push_back({cancelled.first, cancelled.generation, id_});
+  report_join();
+}
+
+Status Collectives::launch_ordered(Output& output) {
+  const Status status = launch_track(Track::kDecreed, output);
+  return status.is_ok() ? launch_track(Track::kLockable, output) : status;
+}
+
+// L11: when all else is over here: what its ranks submitted before, and what they gave zeros to.
+// Ranks that come back from it may use all names again, and go.
+bool Collectives::may_end_join(const OrderedOperation& join) const {
+  const auto oldest = launched_.lower_bound(first_of(Track::kLockable));
+  if (oldest != launched_.end() && track_of(oldest->first) == Track::kLockable) return false;
+  if (!join.error.is_ok()) return true;
+  return !is_join_held_ && submissions_.submissions() == submissions_.joined();
+}
+
+Status Collectives::launch_track(Track track, Output& output) {
+  std::deque<OrderedOperation>& waiting = ordered_[index_of(track)];
+  while (!waiting.empty()) {
+    if (RUEDA_MUTANT(kLaunchOutOfOrder) && waiting.size() > 1) std::swap(waiting[0], waiting[1]);
+    const OrderedOperation& next = waiting.front();
+    const bool is_join = !next.batch && next.tensors.front() == kJoinName;
+    if (is_join && !may_end_join(next)) return Status::ok();
+    const bool is_launched = next.error.is_ok() && !next.outcome;
+    if (is_launched && !window_open(next.seq)) return Status::ok();
+    // R2: what is unstable is bounded. What is repeated counts already.
+    if (is_launched && recovery_ && !next.from_partial &&
+        !recovery_->may_launch(bytes_of(next), track)) {
+      return Status::ok();
+    }
+    OrderedOperation operation = std::move(waiting.front());
+    waiting.pop_front();
+    if (is_launched) {
+      if (Status status = launch(std::move(operation), output); !status.is_ok()) return status;
+    } else {
+      if (recovery_) {
+        RUEDA_CHECK(!operation.outcome);  // such a job has one set (job_sets.cc)
+        recovery_->on_refused(now_, operation.seq, operation.generation,
+                              std::make_shared<const RefusedOperation>(
+                                  RefusedOperation{operation.tensors, operation.error}));
+      }
+      end_operation(operation, result_of(operation), output);
+    }
+  }
+  return Status::ok();
+}
+
+int64_t Collectives::bytes_of(const OrderedOperation& operation) const {
+  int64_t bytes = 0;
+  for (const std::string& name : operation.tensors) {
+    const PendingTensor* tensor = submissions_.find(name);
+    if (tensor && tensor->reported) bytes += tensor->first().descriptor->bytes();
+  }
+  return bytes;
+}
+
+// Measured from the oldest operation of the track under way, not by their number: operation s uses
+// lane s mod W of the data plane, which the operation W before it must have left.
+bool Collectives::window_open(Seq seq) const {
+  const auto oldest = launched_.lower_bound(first_of(track_of(seq)));
+  return oldest == launched_.end() || track_of(oldest->first) != track_of(seq) ||
+         seq.value < oldest->first.value + static_cast<uint64_t>(window_of(
+                                               track_of(seq), options_.max_launched_operations));
+}
+
+Status Collectives::launch(OrderedOperation operation, Output& output) {
+  Launch launch;
+  launch.epoch = epoch_;
+  launch.process_set = id_;
+  launch.seq = operation.seq;
+  launch.generation = operation.generation;
+  launch.locked = operation.locked;
+  launch.plan_hash = operation.plan_hash;
+  launch.tuning = operation.tuning;
+  if (RUEDA_MUTANT(kTuningOfOneNode) && self_ != layout_.coordinator()) launch.tuning = {};
+  if (operation.batch) {
+    fill(operation, launch);
+  } else if (Status status = find_tensors(operation, launch); !status.is_ok()) {
+    return status;
+  }
+  if (recovery_) {
+    launch.from_partial = operation.from_partial;
+    recovery_->on_launched(now_, operation.seq, bytes_of(operation), layout_.members().size(),
+                           {operation.generation, operation.plan_hash}, recovery_output_);
+  }
+  launched_.emplace(operation.seq, std::move(operation));
+  output.launches.push_back(std::move(launch));
+  return Status::ok();
+}
+
+// Its tensors and tickets, from the table.
+Status Collectives::find_tensors(const OrderedOperation& operation, Launch& launch) {
+  const auto refused = [&](const std::string& what) {
+    return Status(Code::kInternal, "operation " + std::to_string(number_of(operation.seq)) + " " +
+                                       what + ": the coordinator on " +
+                                       layout_.node(layout_.coordinator()).node_id +
+                                       " ordered what cannot be");
+  };
+  std::vector<LaunchTensor> tensors;
+  std::vector<DescriptorPtr> batch;
+  tensors.reserve(operation.tensors.size());
+  launch.tickets.reserve(operation.tensors.size() * locals_.size());
+  for (size_t i = 0; i < operation.tensors.size(); ++i) {
+    const std::string& name = operation.tensors[i];
+    PendingTensor* tensor = nullptr;
+    DescriptorPtr descriptor;
+    if (gives_zeros(operation, i)) {
+      descriptor = operation.descriptors[i];
+    } else {
+      tensor = submissions_.find(name);
+      if (const char* flaw = !tensor || !tensor->reported ? "which this node did not report"
+                             : tensor->disagrees ? "on which the ranks of this node disagree"
+                             : tensor->launched  ? "which another operation has"
+                                                 : nullptr) {
+        return refused("has tensor \"" + name + "\", " + flaw);
+      }
+      tensor->launched = true;
+      descriptor = tensor->first().descriptor;
+    }
+    bool has_absent = false;
+    for (size_t rank = 0; rank < locals_.size(); ++rank) {
+      const bool has_submitted = tensor && tensor->by_local_rank[rank];
+      has_absent |= !has_submitted;
+      launch.tickets.push_back(has_submitted ? std::optional(tensor->by_local_rank[rank]->ticket)
+                                             : std::nullopt);
+    }
+    if (has_absent && !takes_zeros(*descriptor)) {
+      return refused("has tensor \"" + name + "\", a " + to_string(descriptor->kind) +
+                     " which needs what a rank that has joined would give");
+    }
+    if (!operation.locked) batch.push_back(descriptor);
+    tensors.push_back({descriptor, descriptor->elements()});
+  }
+  // Of a plan's batches this was asked when the plan came, and of what became ready since whether
+  // it is what the plan has.
+  if (!operation.locked) {
+    const std::string flaw = find_flaw_of_batch(batch, track_of(operation.seq), id_, layout_);
+    if (!flaw.empty()) return refused("has " + flaw);
+  }
+  launch.tensors = std::make_shared<const std::vector<LaunchTensor>>(std::move(tensors));
+  // What a plan launches was compared with it when it became ready.
+  if (!operation.locked && plan_hash(batch) != operation.plan_hash) {
+    return Status(Code::kMismatch, "operation " + std::to_string(number_of(operation.seq)) +
+                                       " means another batch on the coordinator than on node " +
+                                       layout_.node(self_).node_id);
+  }
+  return Status::ok();
+}
+
+Status Collectives::on_done(Seq seq, Output& output) {
+  const auto it = launched_.find(seq);
+  if (it == launched_.end()) {
+    return Status(Code::kInternal,
+                  "operation " + std::to_string(number_of(seq)) +
+                      " is complete here and was cancelled: a node misreported how far it was");
+  }
+  if (recovery_) {
+    done_.insert(launched_.extract(it));
+    recovery_->on_whole(now_, seq, recovery_output_);
+    return Status::ok();
+  }
+  const OrderedOperation operation = std::move(it->second);
+  launched_.erase(it);
+  end_operation(operation, result_of(operation), output);
+  return Status::ok();
+}
+
+CompletedOperation Collectives::result_of(const OrderedOperation& operation) const {
+  const int contributors = operation.error.is_ok() ? layout_.member_ranks() : 0;
+  return {operation.seq, epoch_, static_cast<uint32_t>(contributors)};
+}
+
+void Collectives::end_operation(const OrderedOperation& operation, const CompletedOperation& result,
+                                Output& output) {
+  if (operation.batch) end_rehearsed(operation, result, output);
+  for (size_t i = 0; i < operation.tensors.size(); ++i) {
+    const std::string& name = operation.tensors[i];
+    if (gives_zeros(operation, i)) continue;
+    // What failed may be the tensor's next turn, which this node has not submitted.
+    if (!operation.error.is_ok() && is_under_way(name)) continue;
+    const PendingTensor* tensor = recovery_ ? submissions_.find(name) : nullptr;
+    if (tensor) ended_groups_.note(*tensor->first().descriptor);
+    const size_t told = output.deliveries.size();
+    for (const LocalSubmission& submission : submissions_.remove(name)) {
+      end_submission(submission, operation.error, result, operation.outcome.value_or(0), output);
+    }
+    if (output.deliveries.size() > told) output.deliveries[told].is_first = true;
+  }
+  agreement_->on_operation_ended(operation.seq);
+  report_join();
+  // A plan's are nobody's to count.
+  if (tells_what_ended() && !operation.locked) ended_.push_back(operation.seq);
+}
+
+bool Collectives::is_under_way(const std::string& tensor) const {
+  const auto has_it = [&](const auto& entry) {
+    const std::vector<std::string>& tensors = entry.second.tensors;
+    return std::find(tensors.begin(), tensors.end(), tensor) != tensors.end();
+  };
+  return std::any_of(launched_.begin(), launched_.end(), has_it) ||
+         std::any_of(done_.begin(), done_.end(), has_it);
+}
+
+void Collectives::end_submission(const LocalSubmission& submission, const Status& status,
+                                 const CompletedOperation& result, uint32_t value, Output& output) {
+  if (status.is_ok()) stalls_.on_completed(submission, now_);
+  if (submission.descriptor->kind == CollectiveKind::kJoin && id_ != 0) return;  // the job's tells
+  deliver(submission.rank, submission.ticket, status, result, value, output);
+}
+
+void Collectives::deliver(LocalRank rank, Ticket ticket, const Status& status,
+                          const CompletedOperation& result, uint32_t value, Output& output) {
+  Delivery& delivery = output.deliveries.emplace_back();
+  delivery.rank = locals_[static_cast<size_t>(rank.value)];
+  delivery.ticket = ticket;
+  delivery.status = status;
+  delivery.epoch = result.epoch;
+  delivery.contributors = result.contributors;
+  delivery.seq = result.seq;
+  delivery.value = value;
+}
+
+bool Collectives::awaits_decree() const {
+  // What a plan has launched may be cancelled when it is given up, and decreed later.
+  if (is_locked() || rehearsing_) return in_flight() > 0;
+  size_t decreed = 0;
+  const auto count = [&](const std::vector<std::string>& tensors) {
+    for (const std::string& name : tensors) {
+      const PendingTensor* tensor = submissions_.find(name);
+      if (tensor) decreed += static_cast<size_t>(tensor->submitted);
+    }
+  };
+  for (const auto& [seq, operation] : launched_) count(operation.tensors);
+  for (const auto& waiting : ordered_) {
+    for (const OrderedOperation& operation : waiting) count(operation.tensors);
+  }
+  return submissions_.submissions() > decreed;
+}
+
+}  // namespace rueda::core

@@ -1,0 +1,197 @@
+// The collectives of one process set on one node: what its ranks have submitted, the order in which
+// it is carried out, and how it ends. Each set has an order of its own, and a lock (rules L2, L10).
+// The coordinator calls the order of sets in which it has no rank, too. Which messages count,
+// whether the epoch is sealed and whom to tell of a failure is the job's to know (job.h). Pure.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/core/job/job_events.h"
+#include "daemon/core/job/job_options.h"
+#include "daemon/core/job/rehearsal.h"
+#include "daemon/core/model/layout.h"
+#include "daemon/core/model/track.h"
+#include "daemon/core/order/agreement.h"
+#include "daemon/core/order/begun_groups.h"
+#include "daemon/core/order/submissions.h"
+#include "daemon/core/recovery/recovery.h"
+#include "daemon/core/stall/stall.h"
+
+namespace rueda::core {
+
+class Collectives {
+ public:
+  // `layout` is the set's, `locals` are the local ranks of its ranks on this node, in their order.
+  // Layout, options and activity, the job's, outlive it.
+  Collectives(uint32_t id, const Layout& layout, std::vector<LocalRank> locals, NodeIndex self,
+              const JobOptions& options, NodeActivity& activity);
+
+  // An epoch runs from here on. `recovery` outlives it; null: whatever is done is delivered, and
+  // nothing is held for those who might go on (policy `fail`).
+  void begin(Epoch epoch, TicksMs now, Recovery* recovery);
+  // The epoch goes on as the next one. What has ended there must not be forgotten, what was
+  // launched by all is carried over, and the rest is agreed on anew.
+  void adopt(const NextEpoch& next, TicksMs now, Output& output);
+  // It is over, with nothing in flight: forgets all of it.
+  void end();
+  // The job has failed: ends all submissions with the cause.
+  void fail(const Status& cause, Output& output);
+  void set_now(TicksMs now);
+
+  // --- This node's ranks
+  bool has(LocalRank rank) const { return position_of(rank).has_value(); }
+  size_t submissions_of(LocalRank rank) const;
+  size_t in_flight() const;  // submissions
+  // L11: from its join on, until that has ended.
+  bool has_joined(LocalRank rank) const;
+  bool has_anybody_joined() const { return submissions_.joined() > 0; }
+  void submit(LocalSubmission submission, Output& output);
+  // The set of all ranks: whether it was what the plan in force has, and need not be submitted any
+  // more. Cheap: most are.
+  bool submit_again(TicksMs now, LocalRank rank, Ticket ticket, const DescriptorPtr& descriptor) {
+    return rehearsing_ && rehearsal_->take(now, rank, ticket, descriptor);
+  }
+  // Ends it here and now, with an error.
+  void refuse(const LocalSubmission& submission, const Status& status, Output& output);
+  void set_waited(LocalRank rank, std::optional<Ticket> ticket);
+  // It has said goodbye, with nothing in flight.
+  void on_local_left(LocalRank rank);
+
+  // --- The other nodes. An error ends the epoch.
+  Status on_message(NodeIndex from, const AgreementMessage& message);
+  Status on_message(NodeIndex from, const StallMessage& message, StallOutput& said);
+  void on_node_gone(NodeIndex node) { agreement_->on_node_gone(node); }
+  // From this place in the order on, no operation can have the rank.
+  void on_rank_left(Rank rank, Output& output);
+  // See Agreement.
+  Status on_diverged(Seq seq, uint32_t generation, NodeIndex peer) {
+    return agreement_->on_diverged(seq, generation, peer);
+  }
+  Frozen withdraw() { return agreement_->withdraw(); }
+
+  // --- Time
+  std::optional<TicksMs> wakes_at() const;
+  void on_time(StallOutput& said);
+
+  // --- Order
+  // What the agreement has to say now; what it cancels is cancelled. What it ordered is for
+  // order(), when all else that it said has been done.
+  AgreementOutput end_turn(Output& output);
+  void order(std::vector<OrderedOperation> operations);
+  // What the operation changes in the job; null if it moves data, or fails.
+  DescriptorPtr change_of(const OrderedOperation& operation) const;
+  // Launches what the window has room for, and ends a join unless others hold it. An error ends the
+  // epoch.
+  Status launch_ordered(Output& output);
+  // The set of all ranks: whether joins of others have not ended here.
+  void hold_join(bool is_held) { is_join_held_ = is_held; }
+  // The data plane has completed the operation: there may be more to launch. An error ends the
+  // epoch.
+  Status on_done(Seq seq, Output& output);
+  // With recovery: what is done is delivered when the recovery says so.
+  void deliver(const CompletedOperation& completed, Output& output);
+  // What the recovery had to say to launches and ends meanwhile.
+  RecoveryOutput take_recovery_output() { return std::exchange(recovery_output_, {}); }
+
+  uint32_t id() const { return id_; }
+  const Layout& layout() const { return layout_; }
+  const std::vector<LocalRank>& locals() const { return locals_; }
+  const SubmissionTable& submissions() const { return submissions_; }
+  const StallInspector& stalls() const { return stalls_; }
+  const std::set<Rank>& left() const { return left_; }
+  // Whether a submission is in flight that no operation has yet: the coordinator is to end it.
+  bool awaits_decree() const;
+  // A plan is in force. While it is being given up, too.
+  bool is_locked() const { return agreement_ && agreement_->is_locked(); }
+  const Plan* plan() const { return agreement_ ? agreement_->plan() : nullptr; }
+
+ private:
+  // Of the patience with those who hold up others, this part is spent before it begins.
+  static constexpr TicksMs kRehearsalsInPatience = 4;
+
+  void report_if_ready(const std::string& tensor);
+  // A join comes after all that its ranks have submitted, and what was rehearsed may be cancelled
+  // and reported yet.
+  void report_join();
+  void tell_apart(OrderedOperation& operation);
+  // To the tensor at this place this node gives zeros.
+  static bool gives_zeros(const OrderedOperation& operation, size_t place) {
+    return place < operation.descriptors.size() && operation.descriptors[place];
+  }
+  void cancel(const Cancel& cancelled, Output& output);
+  bool may_end_join(const OrderedOperation& join) const;
+  Status launch_track(Track track, Output& output);
+  bool window_open(Seq seq) const;
+  Status launch(OrderedOperation operation, Output& output);
+  Status find_tensors(const OrderedOperation& operation, Launch& launch);
+  CompletedOperation result_of(const OrderedOperation& operation) const;
+  void end_operation(const OrderedOperation& operation, const CompletedOperation& result,
+                     Output& output);
+  // An operation that this node has launched has the tensor.
+  bool is_under_way(const std::string& tensor) const;
+  void end_submission(const LocalSubmission& submission, const Status& status,
+                      const CompletedOperation& result, uint32_t value, Output& output);
+  void deliver(LocalRank rank, Ticket ticket, const Status& status,
+               const CompletedOperation& result, uint32_t value, Output& output);
+  int64_t bytes_of(const OrderedOperation& operation) const;
+  // --- adopt()
+  BegunGroups begun_groups(const std::set<std::string>& carried) const;
+  std::set<std::string> carry_over(const NextEpoch& next);
+  void fail_refused(const NextEpoch& next, const std::set<std::string>& carried, Output& output);
+  void forget_order();
+  // --- A plan that repeats as it was
+  // Takes the submission, if it is what the plan has and nothing is in flight that is not.
+  bool rehearse(const LocalSubmission& submission);
+  std::optional<NextInPlan> next_rehearsed() const;
+  bool may_rehearse() const;
+  void launch_rehearsed(std::vector<OrderedOperation>& ordered);
+  // From here on the tables have what is in flight, until nothing is.
+  void settle();
+  std::optional<ReadyTensor> enter(LocalSubmission submission);
+  void tabulate(OrderedOperation& operation);
+  void fill(const OrderedOperation& operation, Launch& launch) const;
+  void end_rehearsed(const OrderedOperation& operation, const CompletedOperation& result,
+                     Output& output);
+  // What is in flight for so long is settled: whoever waits for it may be stalled, or hold up
+  // others.
+  std::optional<TicksMs> rehearsal_ends_at() const;
+  // Within the set a rank of this node is known by its position among those that the set has here.
+  std::optional<LocalRank> position_of(LocalRank rank) const;
+  // A coordinator without a rank in the set does not see operations end: this node tells it.
+  bool tells_what_ended() const;
+
+  const uint32_t id_;
+  const Layout& layout_;
+  const std::vector<LocalRank> locals_;  // by position
+  const NodeIndex self_;
+  const JobOptions& options_;
+  TicksMs now_ = 0;
+  Epoch epoch_;
+  std::unique_ptr<Agreement> agreement_;  // of the epoch
+  SubmissionTable submissions_;
+  StallInspector stalls_;
+  std::array<std::deque<OrderedOperation>, kTracks> ordered_;  // not launched yet
+  std::map<Seq, OrderedOperation> launched_;
+  std::optional<Rehearsal> rehearsal_;  // of the plan of this generation; kept while settled
+  uint32_t rehearsed_generation_ = 0;
+  bool rehearsing_ = false;               // what is in flight of the plan is there
+  std::map<Seq, OrderedOperation> done_;  // and not delivered yet
+  std::vector<Seq> ended_;                // to be told
+  bool is_join_held_ = false;
+  Rank last_joined_;  // of this node
+  Recovery* recovery_ = nullptr;
+  // With recovery: groups of which some tensors have ended.
+  BegunGroups ended_groups_;
+  RecoveryOutput recovery_output_;
+  std::set<Rank> left_;
+};
+
+}  // namespace rueda::core

@@ -1,0 +1,395 @@
+#include "daemon/core/job/job.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace rueda::core {
+namespace {
+
+std::vector<LocalRank> all_locals(const Layout& layout, NodeIndex self) {
+  std::vector<LocalRank> locals;
+  for (size_t i = 0; i < layout.node(self).ranks.size(); ++i) {
+    locals.push_back(LocalRank{static_cast<int32_t>(i)});
+  }
+  return locals;
+}
+
+JobOptions with_tree(JobOptions options, const Layout& layout) {
+  const bool has_tree =
+      options.recovery.policy == DeathPolicy::kFail && layout.node_count() > options.tree.threshold;
+  options.agreement.tree_fan_in = has_tree ? options.tree.fan_in : 0;
+  return options;
+}
+
+}  // namespace
+
+const char* to_string(JobState state) {
+  switch (state) {
+    case JobState::kForming: return "forming";
+    case JobState::kRunning: return "running";
+    case JobState::kSuspecting: return "suspecting";
+    case JobState::kSealed: return "sealed";
+    case JobState::kFailed: return "failed";
+  }
+  return "unknown";
+}
+
+JobCore::JobCore(Layout layout, NodeIndex self, JobOptions options)
+    : layout_(std::move(layout)),
+      self_(self),
+      options_(with_tree(std::move(options), layout_)),
+      links_(make_links()),
+      collectives_(0, layout_, all_locals(layout_, self), self, options_, activity_),
+      sent_number_(static_cast<size_t>(layout_.node_count()) + 1),
+      received_number_(sent_number_.size()) {}
+
+void JobCore::step(TicksMs now, Event event, Output& output) {
+  now_ = now;
+  collectives_.set_now(now);
+  for (const auto& [id, set] : sets_) set->collectives.set_now(now);
+  std::visit([&](const auto& e) { on(e, output); }, event);
+  carry_out_recovery(output);
+}
+
+const char* JobCore::mode() const { return to_string(options_.agreement.mode); }
+
+std::vector<Rank> JobCore::missing_ranks() const {
+  std::vector<Rank> missing;
+  const std::vector<Rank>& ranks = layout_.node(self_).ranks;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (!attached_.contains(LocalRank{static_cast<int32_t>(i)})) missing.push_back(ranks[i]);
+  }
+  return missing;
+}
+
+Status JobCore::may_attach(LocalRank rank) const {
+  const std::vector<Rank>& ranks = layout_.node(self_).ranks;
+  if (rank.value < 0 || static_cast<size_t>(rank.value) >= ranks.size()) {
+    return Status(Code::kInvalidArgument, "job " + options_.job + " has local ranks 0 to " +
+                                              std::to_string(ranks.size() - 1) +
+                                              " on this node, not " + std::to_string(rank.value));
+  }
+  // Not while suspecting: a peer that ended the epoch first closes its channel, and the word that
+  // all have left is on its way. Whoever attaches meanwhile waits for the next epoch, or fails with
+  // all.
+  if (state_ == JobState::kFailed) {
+    return Status(failure_.code(), "job " + options_.job + " is over: " + failure_.message(),
+                  failure_.origin());
+  }
+  if (attached_.contains(rank) || attached_early_.contains(rank)) {
+    return Status(Code::kInvalidArgument, "rank " + std::to_string(global_rank(rank).value) +
+                                              " of job " + options_.job +
+                                              " is attached already; start each rank once");
+  }
+  return Status::ok();
+}
+
+// --- The local ranks ---------------------------------------------------------------------------
+
+void JobCore::on(const RankAttached& event, Output& output) {
+  if (state_ != JobState::kForming) {
+    attached_early_.insert(event.rank);
+    return;
+  }
+  attached_.insert(event.rank);
+  send_join(output);
+}
+
+void JobCore::on(const RankDetached& event, Output& output) {
+  if (attached_early_.erase(event.rank) > 0) return;
+  for (Collectives* set : all_sets())
+    set->set_waited(event.rank, std::nullopt);  // another process counts tickets anew
+  if (submissions_of(event.rank) > 0) {
+    const Rank rank = global_rank(event.rank);
+    on(RankLost{event.rank,
+                Status(Code::kRankLost,
+                       "rank " + std::to_string(rank.value) + " on node " +
+                           layout_.node(self_).node_id + " left the job with operations in flight",
+                       Origin{layout_.node(self_).node_id, rank})},
+       output);
+    return;
+  }
+  attached_.erase(event.rank);
+  for (Collectives* set : all_sets()) set->on_local_left(event.rank);
+  if (state_ == JobState::kForming) {
+    send_join(output);
+  } else if (state_ != JobState::kFailed) {
+    for (const auto& [id, set] : sets_) {
+      if (!set->collectives.has(event.rank)) continue;
+      const Frozen frozen = set->collectives.withdraw();
+      if (frozen.generation == 0) continue;
+      send(layout_.coordinator(), AgreementMessage(frozen), output, id);
+    }
+    on_leave(self_, {global_rank(event.rank), collectives_.withdraw()}, output);
+  }
+}
+
+void JobCore::on(const RankLost& event, Output& output) {
+  if (attached_early_.erase(event.rank) == 0) attached_.erase(event.rank);
+  withdraw(event.status, output);
+}
+
+void JobCore::on(const Submitted& event, Output& output) {
+  LocalSubmission submission = event.submission;
+  submission.submitted_ms = now_;
+  switch (state_) {
+    case JobState::kForming:
+      collectives_.refuse(submission,
+                          Status(Code::kUnavailable, "job " + options_.job +
+                                                         " has not started: wait for rueda_init "
+                                                         "to return"),
+                          output);
+      return;
+    case JobState::kFailed: collectives_.refuse(submission, failure_, output); return;
+    // While suspecting it waits: for the true cause, or for the suspicion to be lifted; while
+    // sealed, for the next epoch.
+    case JobState::kSuspecting:
+    case JobState::kSealed:
+    case JobState::kRunning: break;
+  }
+  hand_to_set(std::move(submission), output);
+}
+
+// --- Messages ------------------------------------------------------------------------------------
+
+void JobCore::on(const MessageArrived& event, Output& output) {
+  const Message& message = event.message;
+  if (const auto* join = std::get_if<Join>(&message.body)) {
+    on_join(message.sender(), message.epoch, *join, output);
+    return;
+  }
+  if (std::holds_alternative<RecoveryBody>(message.body)) {
+    on_recovery_message(message, output);
+    return;
+  }
+  if (recovery_ && message.epoch > epoch_ && state_ != JobState::kFailed) {
+    early_.push_back(message);
+    return;
+  }
+  // A message of another epoch is late, or early and will come again (Start).
+  if (message.epoch != epoch_ || state_ == JobState::kFailed) return;
+  if (const auto* start = std::get_if<Start>(&message.body)) {
+    on_start(message, *start, output);
+    return;
+  }
+  if (const auto* failure = std::get_if<Fail>(&message.body)) {
+    fail(failure->status, output);
+    return;
+  }
+  // While suspecting, too: a channel may have closed because every rank has left.
+  if (state_ == JobState::kSealed) {
+    const auto* left = std::get_if<Left>(&message.body);
+    if (left && message.from == layout_.coordinator()) on_left(left->rank, output);
+    return;
+  }
+  if (state_ == JobState::kForming || is_for_later(message, output)) return;
+  if (!accept_number(message, output)) return;
+  const Result<bool> taken_in = take_in(message, output);
+  if (!taken_in.is_ok()) fail(taken_in.status(), output);
+  if (!taken_in.is_ok() || !taken_in.value()) return;
+  Status status;
+  if (std::holds_alternative<AgreementMessage>(message.body) ||
+      std::holds_alternative<StallMessage>(message.body)) {
+    status = on_set_message(message, output);
+  } else if (const auto* leave = std::get_if<Leave>(&message.body)) {
+    if (leave->frozen.generation != 0) {
+      status = collectives_.on_message(message.from, AgreementMessage(leave->frozen));
+    }
+    if (status.is_ok()) on_leave(message.from, *leave, output);
+  } else if (const auto* left = std::get_if<Left>(&message.body)) {
+    if (message.from == layout_.coordinator() && !is_coordinator()) on_left(left->rank, output);
+  } else if (const auto* handover = std::get_if<Handover>(&message.body)) {
+    on_handover(message, *handover, output);
+  }
+  if (!status.is_ok()) fail(status, output);
+  announce_leaves(output);
+}
+
+Status JobCore::on_set_message(const Message& message, Output& output) {
+  Collectives* set = find_set(message.process_set);
+  if (!set) {
+    on(TurnEnded{}, output);  // what was said before it may have added the set
+    set = find_set(message.process_set);
+  }
+  if (!set) {
+    // Of one that has been removed, it is late.
+    return message.process_set <= last_set_ ? Status::ok() : unknown_set(message.process_set);
+  }
+  if (message.from != layout_.coordinator() && !set->layout().is_member(message.from)) {
+    return Status(Code::kInternal, "node " + layout_.node(message.from).node_id +
+                                       " has no rank in process set " + std::to_string(set->id()) +
+                                       " and sent a message about it");
+  }
+  if (const auto* agreed = std::get_if<AgreementMessage>(&message.body)) {
+    return set->on_message(message.from, *agreed);
+  }
+  StallOutput said;
+  const Status status = set->on_message(message.from, std::get<StallMessage>(message.body), said);
+  carry_out(set->id(), said, output);
+  return status;
+}
+
+bool JobCore::accept_number(const Message& message, Output& output) {
+  const NodeIndex sender = message.sender();
+  uint64_t& last = received_number_[static_cast<size_t>(sender.value)];
+  if (message.number <= last) return false;
+  if (message.number != last + 1) {
+    suspect(sender, missing_messages(sender, message.number - 1), output);
+    return false;
+  }
+  last = message.number;
+  return true;
+}
+
+Status JobCore::missing_messages(NodeIndex from, uint64_t last) const {
+  const std::string& name = layout_.node(from).node_id;
+  const uint64_t received = received_number_[static_cast<size_t>(from.value)];
+  return Status(Code::kInternal,
+                "messages " + std::to_string(received + 1) + " to " + std::to_string(last) +
+                    " of node " + name + " are missing",
+                Origin{name, {}});
+}
+
+void JobCore::on_leave(NodeIndex from, const Leave& leave, Output& output) {
+  if (!is_coordinator()) {
+    if (from == self_) send(layout_.coordinator(), leave, output);
+    return;
+  }
+  if (!layout_.has_rank(leave.rank) || layout_.node_of(leave.rank) != from) return;
+  pending_leaves_.emplace_back(from, leave.rank);
+  if (from != self_ && all_ranks_left(from)) {  // it answers no more
+    for (Collectives* set : all_sets()) {
+      if (set->layout().is_member(from)) set->on_node_gone(from);
+    }
+  }
+  announce_leaves(output);
+}
+
+// A plan that others still follow needs the rank: it is given up first.
+void JobCore::announce_leaves(Output& output) {
+  if (pending_leaves_.empty()) return;
+  bool is_needed = false;
+  for (Collectives* set : all_sets()) {
+    const bool has_leaver =
+        std::any_of(pending_leaves_.begin(), pending_leaves_.end(),
+                    [&](const auto& leave) { return set->layout().has_rank(leave.second); });
+    if (!has_leaver || !set->is_locked()) continue;
+    set->withdraw();
+    is_needed |= set->is_locked();
+  }
+  if (is_needed) return;
+  for (const auto& [from, rank] : std::exchange(pending_leaves_, {})) {
+    if (state_ != JobState::kRunning && state_ != JobState::kSuspecting) return;
+    // Left goes out before the decrees that follow from it: nodes then fail new submissions
+    // themselves.
+    send(kEverybodyBelow, Left{rank}, output);
+    on_left(rank, output);
+  }
+}
+
+void JobCore::on_left(Rank rank, Output& output) {
+  if (!layout_.has_rank(rank) || collectives_.left().contains(rank)) return;
+  if (state_ == JobState::kSealed) {
+    // What has been reported of this epoch must stay so. But it may be over without recovery.
+    left_when_sealed_.insert(rank);
+    std::set<Rank> all = collectives_.left();
+    all.merge(std::set<Rank>(left_when_sealed_));
+    if (have_all_left(all)) finish_epoch(output);
+    return;
+  }
+  for (Collectives* set : all_sets()) {
+    if (set->layout().has_rank(rank)) set->on_rank_left(rank, output);
+  }
+  if (have_all_left(collectives_.left())) {
+    finish_epoch(output);
+    return;
+  }
+  hand_over_children(output);
+  if (state_ == JobState::kSuspecting && missed_.empty() &&
+      std::all_of(suspects_.begin(), suspects_.end(),
+                  [&](NodeIndex node) { return all_ranks_left(node); })) {
+    lift_suspicion(output);
+  }
+}
+
+// --- Running -------------------------------------------------------------------------------------
+
+void JobCore::on(const RankWaits& event, Output&) {
+  collectives_.set_waited(event.rank, event.ticket);
+  for (const auto& [id, set] : sets_) set->collectives.set_waited(event.rank, event.ticket);
+}
+
+void JobCore::on(const TurnEnded&, Output& output) {
+  // While suspecting, too: the word that ends a suspicion may wait for a plan to be given up.
+  // launch_ordered() keeps the seal.
+  const auto goes_on = [&] {
+    return state_ == JobState::kRunning || state_ == JobState::kSuspecting;
+  };
+  // An operation that ends at once (an error) makes room for the next: until nothing moves.
+  for (bool moved = true; moved && goes_on();) {
+    moved = false;
+    // Sets come and go on the way.
+    std::vector<uint32_t> ids{0};
+    for (const auto& [id, set] : sets_) ids.push_back(id);
+    for (const uint32_t id : ids) {
+      Collectives* set = goes_on() ? find_set(id) : nullptr;
+      if (set) moved |= end_turn_of(*set, output);
+    }
+  }
+}
+
+bool JobCore::end_turn_of(Collectives& set, Output& output) {
+  AgreementOutput agreed = set.end_turn(output);
+  for (auto& [to, body] : agreed.sends) send(to, std::move(body), output, set.id());
+  announce_leaves(output);
+  const bool goes_on = state_ == JobState::kRunning || state_ == JobState::kSuspecting;
+  // What is cancelled may be ordered anew.
+  if (agreed.ordered.empty() || !goes_on) return goes_on && !agreed.cancels.empty();
+  if (set.id() == 0) carry_out_changes(agreed.ordered, output);
+  set.order(std::move(agreed.ordered));
+  launch_ordered(set, output);
+  return true;
+}
+
+void JobCore::launch_ordered(Collectives& set, Output& output) {
+  if (state_ != JobState::kRunning) return;
+  const bool holds = std::any_of(sets_.begin(), sets_.end(), [](const auto& entry) {
+    return entry.second->collectives.has_anybody_joined();
+  });
+  collectives_.hold_join(holds);
+  const bool had_joined = set.has_anybody_joined();
+  if (Status status = set.launch_ordered(output); !status.is_ok()) return fail(status, output);
+  // The join of all ranks may have waited for this one.
+  if (set.id() != 0 && had_joined) launch_ordered(collectives_, output);
+}
+
+void JobCore::on(const OperationDone& event, Output& output) {
+  // Sealed: nothing is delivered (R3), unless the suspicion turns out to be none. A recovery knows
+  // that by itself.
+  if (state_ == JobState::kSuspecting && !recovery_) held_done_.push_back(event);
+  const bool is_wanted = state_ == JobState::kRunning || (recovery_ && state_ != JobState::kFailed);
+  Collectives* set = is_wanted ? find_set(event.process_set) : nullptr;
+  if (!set) return;
+  if (Status status = set->on_done(event.seq, output); !status.is_ok()) {
+    fail(status, output);
+  } else if (!recovery_) {
+    launch_ordered(*set, output);
+  }
+  carry_out_recovery(output);
+}
+
+void JobCore::on(const OperationDiverged& event, Output& output) {
+  if (state_ != JobState::kRunning && state_ != JobState::kSuspecting) return;
+  Collectives* set = find_set(event.process_set);
+  if (!set) return;
+  const Status status = set->on_diverged(event.seq, event.generation, event.peer);
+  if (!status.is_ok()) fail(status, output);
+}
+
+void JobCore::carry_out(uint32_t set, StallOutput& said, Output& output) {
+  for (auto& [to, message] : said.sends) send(to, std::move(message), output, set);
+  std::move(said.lines.begin(), said.lines.end(), std::back_inserter(output.stall_lines));
+  if (!said.failure.is_ok()) fail(said.failure, output);
+}
+
+}  // namespace rueda::core

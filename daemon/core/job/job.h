@@ -1,0 +1,273 @@
+// One job on one node: its epochs, its links to the other nodes, and the collectives of its ranks
+// (collectives.h). Pure: told what happened and what time it is, it says what is to be done. The
+// daemon, and the simulator in tests/sim, run the same code.
+//
+// Life of an epoch:  forming -> running -> (all ranks left) -> forming, one epoch on
+//                         \-> suspecting -> failed <-/
+// Policy `fail`: the first death ends the job, and every survivor is told who died.
+//
+// Policy `shrink` (job_recovery.cc): running -> suspecting -> sealed -> running, in the next epoch,
+// with those that are left (recovery.h). Failed is who was left out, and who has no majority.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/base/clock.h"
+#include "daemon/core/job/collectives.h"
+#include "daemon/core/job/job_events.h"
+#include "daemon/core/job/job_options.h"
+#include "daemon/core/messages/messages.h"
+#include "daemon/core/model/layout.h"
+#include "daemon/core/model/tree.h"
+#include "daemon/core/recovery/recovery.h"
+
+namespace rueda::core {
+
+enum class JobState { kForming, kRunning, kSuspecting, kSealed, kFailed };
+const char* to_string(JobState state);
+
+class JobCore {
+ public:
+  JobCore(Layout layout, NodeIndex self, JobOptions options);
+
+  // Handles one event. Appends to output.
+  void step(TicksMs now, Event event, Output& output);
+  // Whether the submission was what the plan in force has: then it needs no step(Submitted). For
+  // those that come by the thousand.
+  bool submit_again(TicksMs now, LocalRank rank, Ticket ticket, const DescriptorPtr& descriptor) {
+    return state_ == JobState::kRunning && collectives_.submit_again(now, rank, ticket, descriptor);
+  }
+
+  const Layout& layout() const { return layout_; }
+  NodeIndex self() const { return self_; }
+  JobState state() const { return state_; }
+  // While forming: the epoch to come.
+  Epoch epoch() const { return epoch_; }
+  const Status& failure() const { return failure_; }
+  const char* mode() const;
+  size_t submissions_in_flight() const;
+  size_t attached() const { return attached_.size(); }
+  // This node's global ranks that are not attached.
+  std::vector<Rank> missing_ranks() const;
+  bool is_coordinator() const { return self_ == layout_.coordinator(); }
+  // Whose nodes this one has control links with, and what goes over which.
+  const TreeLinks& links() const { return links_; }
+  // The node that is to be this one's next parent.
+  std::optional<NodeIndex> next_parent() const;
+  // After JobClosed: whether no other node depends on this one any more.
+  bool may_go() const;
+  // When TimePassed is wanted; none: not before something happens.
+  std::optional<TicksMs> wakes_at() const;
+  // The set of all ranks, then what has been added, by id.
+  std::vector<const Collectives*> process_sets() const;
+  // A plan of the set of all ranks is in force. While it is being given up, too.
+  bool is_locked() const { return collectives_.is_locked(); }
+  bool any_set_locked() const;
+  const Plan* plan() const { return collectives_.plan(); }
+  const StallInspector& stalls() const { return collectives_.stalls(); }  // of the same
+  // A rank's goodbye waits for the plan to be given up.
+  bool has_pending_leaves() const { return !pending_leaves_.empty(); }
+  // Whether a rank may attach now; if not, why.
+  Status may_attach(LocalRank rank) const;
+  Rank global_rank(LocalRank rank) const {
+    return layout_.node(self_).ranks[static_cast<size_t>(rank.value)];
+  }
+
+ private:
+  struct AddedSet {
+    AddedSet(uint32_t id, Layout of, std::vector<LocalRank> locals, NodeIndex self,
+             const JobOptions& options, NodeActivity& activity)
+        : layout(std::move(of)),
+          collectives(id, layout, std::move(locals), self, options, activity) {}
+    const Layout layout;
+    Collectives collectives;
+  };
+  // Moving to another parent. The link to the new one is used from when the way through the old one
+  // is empty: so everything keeps its order.
+  struct Move {
+    NodeIndex to;
+    TicksMs deadline = 0;
+    TicksMs next_attach = 0;
+    bool is_drained = false;                          // nothing more comes through the old parent
+    std::vector<Message> early;                       // came straight, before that
+    std::vector<std::pair<NodeIndex, Message>> held;  // for when the new parent has answered
+  };
+  // How a node that leaves hands its children over to its parent: each of the three's part.
+  struct HandoverState {
+    std::optional<TicksMs> departs_at;  // this node leaves
+    std::set<NodeIndex> told;           // children of this node that are to move
+    bool has_gone = false;
+    std::optional<Move> move;
+    std::set<NodeIndex> attached;  // are to be children of this node, and have a link with it
+    std::set<NodeIndex> drained;   // likewise, and nothing more comes through their old parent
+  };
+  // What is known of a node that is below this one, or this one, while the epoch forms.
+  struct JoinedNode {
+    std::set<Rank> attached;
+    std::string data_address;
+    std::string rack;
+    bool operator==(const JoinedNode&) const = default;
+  };
+
+  void on(const RankAttached& event, Output& output);
+  void on(const RankDetached& event, Output& output);
+  void on(const RankLost& event, Output& output);
+  void on(const Submitted& event, Output& output);
+  void on(const MessageArrived& event, Output& output);
+  void on(const NodeLost& event, Output& output);
+  void on(const DataChannelLost& event, Output& output);
+  void on(const OperationDone& event, Output& output);
+  void on(const OperationFailed& event, Output& output);
+  void on(const OperationDiverged& event, Output& output);
+  void on(const DataStopped& event, Output& output);
+  void on(const JobClosed& event, Output& output);
+  void on(const TimePassed& event, Output& output);
+  void on(const RankWaits& event, Output& output);
+  void on(const TurnEnded& event, Output& output);
+
+  void on_join(NodeIndex from, Epoch epoch, const Join& join, Output& output);
+  // Whether all ranks on the nodes below are attached, as far as they have said.
+  bool all_below_joined() const;
+  bool has_joined(NodeIndex node) const;
+  // Why the node may not join: it was told something else about the job than this one.
+  Status check_join(NodeIndex from, const Join& join) const;
+  void on_start(const Message& message, const Start& start, Output& output);
+  void on_leave(NodeIndex from, const Leave& leave, Output& output);
+  void announce_leaves(Output& output);
+  void on_left(Rank rank, Output& output);
+  // False if the message is a repetition; a gap fails the job.
+  bool accept_number(const Message& message, Output& output);
+  // Those after what has been received, up to `last`.
+  Status missing_messages(NodeIndex from, uint64_t last) const;
+
+  // --- forming
+  void send_join(Output& output);
+  // Somebody here or below waits for the epoch: the parent is told, again and again.
+  bool tells_parent() const { return !is_coordinator() && !nobody_waits(); }
+  void start_if_complete(Output& output);
+  std::vector<NodeIndex> choose_ring() const;
+  void begin_epoch(const std::vector<std::string>& data_addresses, Output& output);
+  void finish_epoch(Output& output);
+  bool nobody_waits() const;
+  Status describe_start_timeout() const;
+
+  // --- running
+  // While sealed nothing is launched.
+  void launch_ordered(Collectives& set, Output& output);
+  // What the set has to say and to launch; whether it may have more.
+  bool end_turn_of(Collectives& set, Output& output);
+  Status on_set_message(const Message& message, Output& output);
+  void carry_out(uint32_t set, StallOutput& said, Output& output);
+
+  // --- process sets
+  Collectives* find_set(uint32_t id);  // null: there is none
+  std::vector<Collectives*> all_sets();
+  size_t submissions_of(LocalRank rank) const;
+  Status unknown_set(uint32_t id) const;
+  uint32_t being_removed_by(LocalRank rank) const;
+  bool is_wanted(uint32_t id);
+  std::optional<TicksMs> sets_wake_at() const;
+  void hand_to_set(LocalSubmission submission, Output& output);
+  // Why the rank may not submit this because of joins (L11).
+  Status check_joins(const LocalSubmission& submission) const;
+  void join(const LocalSubmission& submission, Output& output);
+  void carry_out_changes(std::vector<OrderedOperation>& ordered, Output& output);
+  Status check_new_set(const std::vector<Rank>& ranks) const;
+  Result<uint32_t> add_set(const TensorDescriptor& descriptor, Output& output);
+  Result<uint32_t> remove_set(uint32_t id, Output& output);
+
+  // --- policy `shrink`: job_recovery.cc
+  bool recovers() const { return options_.recovery.policy == DeathPolicy::kShrink; }
+  void on_recovery_message(const Message& message, Output& output);
+  // Something is wrong with the node.
+  void suspect(NodeIndex node, const Status& status, Output& output);
+  // This node is no member any more, once the others have decided so. Its ranks are told now.
+  void withdraw(const Status& status, Output& output);
+  void carry_out(RecoveryOutput said, Output& output);
+  // What the recovery has said while the collectives were at work.
+  void carry_out_recovery(Output& output) {
+    carry_out(collectives_.take_recovery_output(), output);
+  }
+  void on_sealed(Output& output);
+  void adopt(NextEpoch next, Output& output);
+  std::vector<Rank> local_ranks_gone() const;
+  std::optional<TicksMs> recovery_wakes_at() const;
+
+  // --- ending
+  void lift_suspicion(Output& output);
+  // The job is over on all nodes.
+  void fail(Status status, Output& output);
+  // It is over on this one.
+  void end(Status status, Output& output);
+  bool all_ranks_left(NodeIndex node) const;
+  bool have_all_left(const std::set<Rank>& left) const;
+
+  // Along the links, to a node or as messages.h has it: job_links.cc.
+  void send(NodeIndex to, decltype(Message::body) body, Output& output, uint32_t set = 0);
+  void pass_on(Message message, NodeIndex to, Output& output);
+  void send_to_neighbour(NodeIndex to, Message message, Output& output);
+  // False: it is not for this node. An error ends the epoch.
+  Result<bool> take_in(const Message& message, Output& output);
+  // The link to the neighbour leads to ranks, other than the neighbour's, that have not left.
+  bool leads_to_ranks(NodeIndex neighbour) const;
+  // --- leaving a tree: job_handover.cc
+  void depart(Output& output);
+  void hand_over_children(Output& output);
+  void on_handover(const Message& message, const Handover& handover, Output& output);
+  void move_to(NodeIndex parent, Output& output);
+  void attach(Output& output);
+  void adopt_if_ready(NodeIndex child, Output& output);
+  void go_on_under_new_parent(Output& output);
+  // It belongs to a handover, or comes too early in one: it is taken care of.
+  bool is_for_later(const Message& message, Output& output);
+  std::optional<TicksMs> handover_wakes_at() const;
+  void on_time_of_handover(Output& output);
+  bool has_tree() const { return options_.agreement.tree_fan_in > 0; }
+  TreeLinks make_links() const;
+
+  Layout layout_;
+  const NodeIndex self_;
+  const JobOptions options_;
+  TreeLinks links_;
+  TicksMs now_ = 0;
+
+  JobState state_ = JobState::kForming;
+  Epoch epoch_{1};
+  Status failure_;
+  std::set<LocalRank> attached_;
+  std::set<LocalRank> attached_early_;  // re-attached before the epoch of before has finished
+
+  // Forming.
+  std::map<NodeIndex, JoinedNode> joined_;  // those below; the coordinator has itself there, too
+  std::optional<TicksMs> start_deadline_;
+  TicksMs next_join_ = 0;
+  // Suspecting.
+  std::set<NodeIndex> suspects_;
+  std::set<NodeIndex> missed_;            // of them, who cannot turn out to have left in good order
+  std::vector<OperationDone> held_done_;  // operations that ended meanwhile
+  TicksMs suspicion_deadline_ = 0;
+  Status suspicion_;
+
+  // Of the epoch.
+  NodeActivity activity_;
+  Collectives collectives_;                             // of all ranks
+  std::map<uint32_t, std::unique_ptr<AddedSet>> sets_;  // the others
+  uint32_t last_set_ = 0;
+  HandoverState handover_;
+  std::vector<std::pair<NodeIndex, Rank>> pending_leaves_;  // coordinator: until nothing is locked
+  std::vector<uint64_t> sent_number_;                       // by node: of the last message
+  std::vector<uint64_t> received_number_;
+
+  // Policy `shrink`, of the epoch. Once failed, it helps the others to decide.
+  std::optional<Recovery> recovery_;
+  std::vector<Message> early_;  // of an epoch that this node has not entered
+  std::set<Rank> left_when_sealed_;
+};
+
+}  // namespace rueda::core

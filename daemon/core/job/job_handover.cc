@@ -1,0 +1,172 @@
+// How a node leaves the tree of a job that goes on: its children move to its parent
+// (docs/protocol.md, "Leaving"). A link is empty before the next one is used: nothing is lost,
+// comes twice, or overtakes.
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/core/job/job.h"
+#include "daemon/core/model/mutants.h"
+
+namespace rueda::core {
+
+using Step = Handover::Step;
+
+std::optional<NodeIndex> JobCore::next_parent() const {
+  return handover_.move ? std::optional(handover_.move->to) : std::nullopt;
+}
+
+bool JobCore::may_go() const {
+  const bool is_running = state_ == JobState::kRunning || state_ == JobState::kSuspecting;
+  if (!has_tree() || !is_running) return true;
+  if (!is_coordinator()) return handover_.has_gone;
+  const std::vector<NodeIndex>& members = layout_.members();
+  return std::all_of(members.begin(), members.end(),
+                     [&](NodeIndex node) { return all_ranks_left(node); });
+}
+
+// --- The leaver ----------------------------------------------------------------------------------
+
+// Mostly the others are about to leave, too, and nobody has to move.
+void JobCore::depart(Output& output) {
+  const bool is_running = state_ == JobState::kRunning || state_ == JobState::kSuspecting;
+  if (!has_tree() || !is_running || is_coordinator() || handover_.departs_at) return;
+  handover_.departs_at = now_ + options_.handover_grace_ms;
+  hand_over_children(output);
+}
+
+void JobCore::hand_over_children(Output& output) {
+  if (!handover_.departs_at || handover_.move || handover_.has_gone) return;
+  if (!all_ranks_left(self_)) return;  // till then it is missed
+  if (links_.children().empty()) {
+    handover_.has_gone = true;
+    send(kNodeAbove, Handover{Step::kGone, {}}, output);
+    return;
+  }
+  if (now_ < *handover_.departs_at) return;
+  for (const NodeIndex child : links_.children()) {
+    if (!handover_.told.insert(child).second) continue;
+    send(child, Handover{Step::kMove, links_.parent()}, output);
+  }
+}
+
+// --- Its children --------------------------------------------------------------------------------
+
+void JobCore::move_to(NodeIndex parent, Output& output) {
+  // Who leaves itself, and has no children any more, has no use for another parent.
+  if (!handover_.told.empty() || handover_.has_gone) return;
+  const bool can_be = layout_.is_member(parent) && parent != links_.parent() &&
+                      links_.next_hop(parent) == links_.parent() && !handover_.move;
+  if (!can_be) {
+    fail(Status(Code::kInternal, "node " + layout_.node(links_.parent()).node_id + " handed node " +
+                                     layout_.node(self_).node_id + " over to node index " +
+                                     std::to_string(parent.value) + ", which cannot be its parent"),
+         output);
+    return;
+  }
+  send(parent, Handover{Step::kLastUp, {}}, output);
+  handover_.move = Move{parent, now_ + options_.handover_timeout_ms, 0, false, {}, {}};
+  attach(output);
+}
+
+void JobCore::attach(Output& output) {
+  Move& move = *handover_.move;
+  move.next_attach = now_ + options_.join_interval_ms;
+  send_to_neighbour(move.to, Message{self_, epoch_, 0, Handover{Step::kAttach, {}}}, output);
+}
+
+void JobCore::go_on_under_new_parent(Output& output) {
+  const Move move = std::move(*handover_.move);
+  handover_.move.reset();
+  for (const auto& [to, message] : move.held) pass_on(message, to, output);
+  hand_over_children(output);
+}
+
+// --- Its parent ----------------------------------------------------------------------------------
+
+void JobCore::adopt_if_ready(NodeIndex child, Output& output) {
+  const bool is_drained = handover_.drained.contains(child) || RUEDA_MUTANT(kLinkUsedBeforeDrained);
+  if (!handover_.attached.contains(child) || !is_drained) return;
+  handover_.attached.erase(child);
+  handover_.drained.erase(child);
+  send(child, Handover{Step::kLastDown, {}}, output);  // through the leaver
+  links_.add_child(child);
+  send(child, Handover{Step::kAttached, {}}, output);
+  hand_over_children(output);
+}
+
+// --- All -----------------------------------------------------------------------------------------
+
+bool JobCore::is_for_later(const Message& message, Output& output) {
+  const NodeIndex sender = message.sender();
+  const auto* handover = std::get_if<Handover>(&message.body);
+  if (handover && handover->step == Step::kAttach) {
+    const bool is_below = !links_.is_neighbour(sender) && links_.next_hop(sender) &&
+                          *links_.next_hop(sender) != links_.parent();
+    if (is_below) handover_.attached.insert(sender);
+    if (is_below) adopt_if_ready(sender, output);
+    return true;
+  }
+  std::optional<Move>& move = handover_.move;
+  if (!move || sender != move->to || move->is_drained) return false;
+  move->early.push_back(message);
+  return true;
+}
+
+void JobCore::on_handover(const Message& message, const Handover& handover, Output& output) {
+  const NodeIndex sender = message.sender();
+  const bool is_from_parent = sender == links_.parent() && !links_.is_root();
+  std::optional<Move>& move = handover_.move;
+  switch (handover.step) {
+    case Step::kMove:
+      if (is_from_parent) move_to(handover.node, output);
+      return;
+    case Step::kLastUp:
+      handover_.drained.insert(message.from);
+      adopt_if_ready(message.from, output);
+      return;
+    case Step::kLastDown: {
+      if (!is_from_parent || !move || message.from != move->to) return;
+      move->is_drained = true;
+      links_.set_parent(move->to);
+      const std::vector<Message> early = std::exchange(move->early, {});
+      for (const Message& each : early) on(MessageArrived{each}, output);
+      return;
+    }
+    case Step::kAttached:
+      if (move && sender == move->to) go_on_under_new_parent(output);
+      return;
+    case Step::kGone:
+      links_.remove_child(sender);
+      hand_over_children(output);
+      return;
+    case Step::kAttach: return;
+  }
+}
+
+std::optional<TicksMs> JobCore::handover_wakes_at() const {
+  if (handover_.move) return std::min(handover_.move->deadline, handover_.move->next_attach);
+  const bool is_to_depart = handover_.departs_at && handover_.told.empty() && !handover_.has_gone &&
+                            all_ranks_left(self_);
+  return is_to_depart ? handover_.departs_at : std::nullopt;
+}
+
+void JobCore::on_time_of_handover(Output& output) {
+  if (state_ != JobState::kRunning && state_ != JobState::kSuspecting) return;
+  hand_over_children(output);
+  if (!handover_.move) return;
+  const NodeIndex to = handover_.move->to;
+  if (now_ >= handover_.move->deadline) {
+    const std::string& name = layout_.node(to).node_id;
+    fail(Status(Code::kNodeLost,
+                "node " + name + " is lost: node " + layout_.node(self_).node_id +
+                    " was to go on below it, and it did not answer for " +
+                    std::to_string(options_.handover_timeout_ms) + " ms",
+                Origin{name, {}}),
+         output);
+  } else if (now_ >= handover_.move->next_attach) {
+    attach(output);
+  }
+}
+
+}  // namespace rueda::core

@@ -1,0 +1,142 @@
+// JobCore under policy `shrink`: an epoch that breaks goes on as the next one, with those who are
+// left (docs/protocol.md, "Recovery"). What is decided, and by whom, is in recovery.h; here is what
+// it means for the job.
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/core/job/job.h"
+
+namespace rueda::core {
+
+std::optional<TicksMs> JobCore::recovery_wakes_at() const {
+  return recovery_ ? recovery_->deadline() : std::nullopt;
+}
+
+void JobCore::on_recovery_message(const Message& message, Output& output) {
+  if (!recovery_) {
+    // Over for a reason that is not the recovery's to decide.
+    if (state_ == JobState::kFailed) {
+      send_to_neighbour(message.from, Message{self_, epoch_, 0, Fail{failure_}}, output);
+    }
+    return;
+  }
+  const auto& body = std::get<RecoveryBody>(message.body);
+  const bool is_lossless =
+      message.epoch != epoch_ || !std::holds_alternative<Heartbeat>(body) ||
+      message.number <= received_number_[static_cast<size_t>(message.from.value)];
+  if (!is_lossless) {
+    suspect(message.from, missing_messages(message.from, message.number), output);
+    return;
+  }
+  RecoveryOutput said;
+  recovery_->on_message(now_, {message.from, message.epoch, body}, said);
+  carry_out(std::move(said), output);
+}
+
+void JobCore::suspect(NodeIndex node, const Status& status, Output& output) {
+  if (!recovery_) {
+    fail(status, output);
+    return;
+  }
+  RecoveryOutput said;
+  recovery_->on_suspicion(now_, node, status.message(), said);
+  carry_out(std::move(said), output);
+}
+
+void JobCore::withdraw(const Status& status, Output& output) {
+  if (!recovery_) {
+    fail(status, output);
+    return;
+  }
+  if (state_ == JobState::kFailed) return;
+  end(status, output);
+  RecoveryOutput said;
+  recovery_->withdraw(now_, status.message(), said);
+  carry_out(std::move(said), output);
+}
+
+void JobCore::carry_out(RecoveryOutput said, Output& output) {
+  const bool is_over = state_ == JobState::kFailed;
+  for (auto& [to, message] : said.sends) {
+    // How many have gone before it in the epoch: what was lost while the link was down is missed,
+    // even if nothing else is said.
+    const bool tells_number =
+        std::holds_alternative<Heartbeat>(message.body) && message.epoch == epoch_;
+    const uint64_t number = tells_number ? sent_number_[static_cast<size_t>(to.value)] : 0;
+    output.sends.emplace_back(to, Message{self_, message.epoch, number, std::move(message.body)});
+  }
+  if (said.next && !is_over) adopt(std::move(*said.next), output);
+  if (said.sealed) on_sealed(output);
+  if (is_over) return;
+  for (const CompletedOperation& completed : said.deliveries) {
+    collectives_.deliver(completed, output);
+  }
+  const auto append = [](auto& to, const auto& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  append(output.freed_partials, said.freed_partials);
+  append(output.freed_finals, said.freed_finals);
+  if (said.ended) {
+    end(said.ended->status, output);
+  } else if (!said.deliveries.empty() || !said.freed_finals.empty()) {
+    launch_ordered(collectives_, output);
+  }
+}
+
+void JobCore::on_sealed(Output& output) {
+  if (state_ != JobState::kFailed) {
+    state_ = JobState::kSealed;
+    suspects_.clear();
+    output.sealed = epoch_;
+    return;
+  }
+  // The data plane has been dropped already.
+  on(DataStopped{recovery_->epoch(), {}}, output);
+}
+
+void JobCore::on(const DataStopped& event, Output& output) {
+  if (!recovery_ || event.epoch != recovery_->epoch()) return;
+  std::vector<Rank> left = local_ranks_gone();
+  left.insert(left.end(), collectives_.left().begin(), collectives_.left().end());
+  RecoveryOutput said;
+  recovery_->on_stopped(now_, event.held, std::move(left), said);
+  carry_out(std::move(said), output);
+}
+
+// Those that have said goodbye in this epoch.
+std::vector<Rank> JobCore::local_ranks_gone() const { return missing_ranks(); }
+
+void JobCore::adopt(NextEpoch next, Output& output) {
+  std::string lost;
+  for (const NodeIndex node : next.lost) {
+    lost += (lost.empty() ? "" : ", ") + layout_.node(node).node_id;
+  }
+  output.notes.push_back("epoch " + std::to_string(next.epoch.value) +
+                         (lost.empty() ? " goes on with all nodes" : " goes on without " + lost) +
+                         (next.reason.empty() ? "" : ": " + next.reason));
+  layout_.shrink_to(next.members);
+  links_ = make_links();
+  epoch_ = next.epoch;
+  state_ = JobState::kRunning;
+  std::fill(sent_number_.begin(), sent_number_.end(), 0);
+  std::fill(received_number_.begin(), received_number_.end(), 0);
+  pending_leaves_.clear();
+  left_when_sealed_.clear();
+  activity_.forget();
+  collectives_.adopt(next, now_, output);
+  output.recovered = next;
+  // Whose goodbye the decision does not know says it again.
+  for (const Rank rank : local_ranks_gone()) {
+    if (std::find(next.left.begin(), next.left.end(), rank) != next.left.end()) continue;
+    on_leave(self_, {rank, {}}, output);
+  }
+  if (have_all_left(collectives_.left())) {
+    finish_epoch(output);
+    return;
+  }
+  launch_ordered(collectives_, output);
+  for (Message& message : std::exchange(early_, {})) on(MessageArrived{std::move(message)}, output);
+}
+
+}  // namespace rueda::core

@@ -1,0 +1,46 @@
+#include "daemon/core/order/agreement.h"
+
+#include "daemon/core/modes/event_driven.h"
+#include "daemon/core/modes/locked.h"
+#include "daemon/core/modes/rounds.h"
+
+namespace rueda::core {
+
+std::string describe_left(const std::string& tensor, Rank rank) {
+  return "tensor \"" + tensor + "\" cannot complete: rank " + std::to_string(rank.value) +
+         " has left the job (its rueda_shutdown ran)";
+}
+
+Status unexpected_message(const Layout& layout, NodeIndex from, Coordination mode) {
+  return Status(Code::kInternal, "node " + layout.node(from).node_id +
+                                     " sent a message that mode " + to_string(mode) +
+                                     " has no use for");
+}
+
+void send_to_members(const Layout& layout, NodeIndex self, const AgreementOptions& options,
+                     const AgreementMessage& message, AgreementOutput& output) {
+  if (options.tree_fan_in > 0) {
+    output.sends.emplace_back(kEverybodyBelow, message);
+    return;
+  }
+  for (const NodeIndex node : layout.members()) {
+    if (node != self) output.sends.emplace_back(node, message);
+  }
+}
+
+std::unique_ptr<Agreement> make_agreement(const Layout& layout, NodeIndex self,
+                                          const SubmissionTable& submissions,
+                                          const AgreementOptions& options) {
+  switch (options.mode) {
+    case Coordination::kNegotiate:
+    case Coordination::kNonblocking:
+      return make_event_driven_agreement(layout, self, submissions, options);
+    case Coordination::kCached:
+    case Coordination::kGlobalSleep:
+      return make_rounds_agreement(layout, self, submissions, options);
+    case Coordination::kLocked: break;
+  }
+  return make_locked_agreement(layout, self, submissions, options);
+}
+
+}  // namespace rueda::core

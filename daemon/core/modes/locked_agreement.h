@@ -1,0 +1,141 @@
+// The `locked` mode as a class: what a node does is in locked.cc, what the coordinator does besides
+// in locked_coordinator.cc. Others see locked.h.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/core/modes/exchange.h"
+#include "daemon/core/order/agreement.h"
+#include "daemon/core/plan/frozen_nodes.h"
+#include "daemon/core/plan/plan_follower.h"
+#include "daemon/core/plan/tuner.h"
+
+namespace rueda::core {
+
+class Locked final : public Agreement {
+ public:
+  Locked(const Layout& layout, NodeIndex self, const SubmissionTable& submissions,
+         const AgreementOptions& options)
+      : layout_(layout),
+        self_(self),
+        options_(options),
+        submissions_(submissions),
+        exchange_(layout, self, submissions, options,
+                  {.cache = true, .schedule = true, .combines = true}),
+        steps_to_lock_(options.lock_after_steps) {
+    if (exchange_.is_coordinator()) prepare_plans();
+  }
+
+  Coordination mode() const override { return Coordination::kLocked; }
+  bool is_locked() const override { return generation_ % 2 == 1; }
+  const Plan* plan() const override { return follower_ ? &follower_->plan() : nullptr; }
+
+  void on_local_ready(ReadyTensor tensor) override;
+  Status on_message(NodeIndex from, const AgreementMessage& message) override;
+  void on_rank_left(Rank rank) override {
+    anybody_left_ = true;
+    exchange_.on_rank_left(rank);
+  }
+  void on_node_gone(NodeIndex node) override;
+  void on_operation_ended(Seq seq) override;
+  Status on_diverged(Seq seq, uint32_t generation, NodeIndex peer) override;
+  void end_turn(AgreementOutput& output) override;
+  std::optional<TicksMs> wakes_at() const override;
+  Frozen withdraw() override;
+  std::optional<NextInPlan> next_in_plan() const override;
+  OrderedOperation take_next_in_plan(uint32_t batch) override;
+
+ private:
+  // --- Messages
+  Status on_lock(NodeIndex from, const Lock& lock);
+  Status on_unlock_request(NodeIndex from, const UnlockRequest& request);
+  Status on_freeze(NodeIndex from, const Freeze& freeze);
+  Status on_frozen(NodeIndex from, const Frozen& frozen);
+  Status on_resume(NodeIndex from, const Resume& resume);
+  Status from_coordinator(NodeIndex from) const;
+
+  // --- Both parts
+  void follow(Lock lock);
+  void begin_generation();
+  std::vector<const ReadyTensor*> by_name() const;
+  void forget_ordered(const OrderedOperation& operation);
+  void hand_to_plan(const ReadyTensor& tensor);
+  void hold_against_plan(const std::string& name);
+  void take_ready_batches();
+  void look_for_deviation();
+  void deviate(const std::string& reason);
+  void ask_to_unlock();
+  Frozen how_far() const;
+  std::string describe_node(NodeIndex node) const { return "node " + layout_.node(node).node_id; }
+  void resume(const Resume& resume);
+  std::string describe_abandoned() const;
+
+  // --- The coordinator's part: locked_coordinator.cc
+  void prepare_plans();
+  void lock_where_possible();
+  void call();
+  bool may_lock();
+  void lock_if_declared();
+  void lock_if_replayed();
+  void lock_if_tuned();
+  void lock_if_repeated();
+  void lock(Plan plan, PlanPlace at, PlanSource source);
+  enum class Because { kDeviation, kTuning, kOther };
+  void freeze(Because because, const std::string& reason);
+  Status check_frozen(NodeIndex from, const Frozen& frozen) const;
+  void resume_if_all_frozen();
+  void tell_schedule(Seq first);
+  void note_launch();
+  void try_next_setting();
+  bool is_tuning() const { return tuner_ && !tuner_->is_settled(); }
+  void say(const AgreementMessage& message);  // to all members
+
+  const Layout& layout_;
+  const NodeIndex self_;
+  const AgreementOptions options_;
+  const SubmissionTable& submissions_;
+  Exchange exchange_;
+
+  uint32_t generation_ = 0;  // odd: locked
+  // Lockable tensors that are ready here and that no operation has yet.
+  using Pool = std::unordered_map<std::string_view, ReadyTensor>;  // keys: the descriptors' names
+  Pool pool_;
+  // Tensors of the decreed track that are ready here and that no operation has yet.
+  std::set<std::string> decreed_waiting_;
+  bool anybody_left_ = false;
+  AgreementOutput said_;  // since the last turn's end
+
+  // While locked.
+  std::optional<PlanFollower> follower_;
+  PlanSource source_ = PlanSource::kSeen;              // of the plan
+  std::map<Seq, std::vector<Pool::node_type>> bound_;  // operations of the plan that are not over
+  bool frozen_ = false;
+  std::string why_frozen_;
+  std::string deviation_;  // why this node cannot follow the plan; empty: it can
+  bool asked_to_unlock_ = false;
+  std::optional<TicksMs> held_up_since_;
+
+  // Coordinator, while frozen: how far each node is.
+  FrozenNodes frozen_nodes_;
+  bool freezing_ = false;
+  Because because_ = Because::kOther;  // why
+  Seq lock_first_;
+  Seq last_ended_;  // of the lockable track
+  int steps_to_lock_;
+  DescriptorPtr declared_;  // a plan that is to be in force as soon as may be; null: there is none
+  std::shared_ptr<const Plan> replayed_;  // likewise
+  // Autotuning (decision 51).
+  std::optional<Tuner> tuner_;
+  uint64_t rounds_ = 0;  // of the plan, that the tuner was told
+  std::optional<uint64_t> retunes_since_;
+  bool is_to_be_remade_ = false;  // the plan, with the tuner's setting
+};
+
+}  // namespace rueda::core

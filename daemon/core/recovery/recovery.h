@@ -1,0 +1,282 @@
+// How a job outlives its nodes: rules R1 to R5 on one node (docs/protocol.md, "Recovery"). Pure, as
+// JobCore is: told what happened and what time it is, it says what is to be done.
+//
+// Life of an epoch:  running -> sealing -> sealed -> the next epoch, running
+//                        \                    \---> ended: the decision ends the job, or leaves
+//                        this
+//                         \                          node out, or no quorum of the epoch can be
+//                          \                         reached
+//                           \-> (the decision arrives first) -> the same
+//
+// Who does what:
+//   holdings.h   R1, R2: what this node holds, and when it may let go
+//   quorum.h     which nodes may act for an epoch
+//   decision.h   R4: COMPLETE or REDO
+//   ballots.h    R4: one decision an epoch, whoever proposes and whoever dies
+//   segments.h   R6: the parts of one tensor
+//   recovery.cc  R3, R5 and the way they work together
+//
+// One object a node a job, driven by one thread. The layout outlives it. A witness, a node of no
+// rank that votes where the members' number is even, runs one as well: its index is the layout's
+// node count, and it begins with epoch 0. It holds nothing, keeps no time and suspects nobody: it
+// answers, and by that learns which epoch runs. Nobody misses it but an exact half.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/hash.h"
+#include "daemon/base/status.h"
+#include "daemon/core/messages/recovery_messages.h"
+#include "daemon/core/model/layout.h"
+#include "daemon/core/model/quorum.h"
+#include "daemon/core/recovery/ballots.h"
+#include "daemon/core/recovery/decision.h"
+#include "daemon/core/recovery/holdings.h"
+
+namespace rueda::core {
+
+// The same on all nodes of a job. All times are counted on a node's own clock; clocks need not show
+// the same time, but must run at the same speed to within eviction_ms - lease_ms in eviction_ms.
+struct RecoveryOptions {
+  DeathPolicy policy = DeathPolicy::kFail;
+  bool has_witness = false;
+  // 0, for policy `fail` alone: no heartbeats. Whoever runs this core tells it who is silent, and
+  // nothing needs a lease, because nobody goes on who could differ.
+  // R2: of operations of one track that are not freed. Launching waits beyond it. At least four
+  // times the largest operation, or a launch may have to wait for a heartbeat. By track, because
+  // nodes launch those of two tracks in orders of their own: with one bound for both, each node
+  // could hold what the other one waits for (L2).
+  int64_t max_unstable_bytes = int64_t{256} << 20;
+  TicksMs heartbeat_ms = 500;
+  // R5 (Gray and Cheriton 1989, "Leases", section 2): how long after this node sent a heartbeat its
+  // echo allows to deliver. Shorter than eviction_ms (checked), or a node that nobody counts as a
+  // member any more could deliver.
+  TicksMs lease_ms = 3'000;
+  TicksMs suspicion_ms = 4'000;  // of silence
+  // After a node was last heard in an epoch: that long nobody takes part in leaving it out.
+  TicksMs eviction_ms = 5'000;
+  TicksMs stagger_ms = 100;     // between the lowest member's first proposal, the next one's, ...
+  TicksMs retry_ms = 1'000;     // a proposal that has come to nothing is followed by another
+  TicksMs resend_ms = 200;      // of what is not answered
+  TicksMs give_up_ms = 30'000;  // sealed for that long without a decision: the job ends here
+};
+
+// The clients are to be told: the operation is complete. R6: of which epoch its result is, and how
+// many ranks contributed (an average divides by them).
+struct CompletedOperation {
+  Seq seq;
+  Epoch epoch;
+  uint32_t contributors = 0;
+};
+
+// What a member lacks of an operation that was decided COMPLETE.
+struct Fetch {
+  Seq seq;  // in the new epoch
+  size_t chunk = 0;
+  NodeIndex from;
+};
+
+// An operation of the epoch before that is one of the new epoch now.
+struct CarriedOperation {
+  Seq was;
+  Seq seq;
+  Verdict verdict = Verdict::kRedo;
+  // kRedo: launch it again, from P, with the new members, before any other. What had become of F is
+  // void. kComplete: nothing to do beyond the fetches. kVoid: its tensors return to ready.
+};
+
+// What a sealed node has of one operation of the epoch that has come to a stop.
+struct HeldChunks {
+  Seq seq;
+  std::vector<bool> chunks;
+};
+
+struct NextEpoch {
+  Epoch epoch;
+  std::vector<NodeIndex> members;  // ascending: the ring, in this order; the lowest coordinates
+  std::vector<NodeIndex> lost;
+  std::vector<CarriedOperation> operations;
+  std::vector<Fetch> fetches;
+  ByTrack<Seq> returned;  // operations of the epoch before from here on: their tensors are ready
+  ByTrack<Seq> next_seq;  // where the new epoch's order goes on
+  std::vector<RefusedPtr> refused;  // ended as errors on others: their tensors fail here, too
+  std::vector<Rank> left;           // ranks that have said goodbye
+  std::string reason;               // why the epoch before had to end
+};
+
+// The job is over on this node. Whatever is not delivered fails with the status.
+struct JobEnd {
+  Status status;
+  // Operations of the epoch that this node delivered, while those that went on without it repeated
+  // them, or may have: its clients have diverged from theirs, and must restore.
+  std::vector<Seq> diverged;
+};
+
+// To be carried out in this order. Seqs are of the epoch that `next` begins, if it is there.
+struct RecoveryOutput {
+  bool sealed = false;            // drop the epoch's frames; launch nothing; then call on_stopped()
+  std::optional<NextEpoch> next;  // adopt it
+  std::vector<CompletedOperation> deliveries;
+  std::vector<Seq> freed_partials;  // P of these may go
+  std::vector<Seq> freed_finals;    // F of these may go
+  std::optional<JobEnd> ended;
+  std::vector<std::pair<NodeIndex, RecoveryMessage>> sends;
+};
+
+enum class RecoveryState : uint8_t { kRunning, kSealing, kSealed, kEnded };
+
+class Recovery {
+ public:
+  // The epoch, with the layout's members, begins with start().
+  Recovery(const Layout& layout, NodeIndex self, const RecoveryOptions& options,
+           Epoch epoch = Epoch{1});
+  void start(TicksMs now, RecoveryOutput& output);
+
+  // R2: whether an operation of so many bytes may be launched now. One always may when nothing is
+  // unstable, however large.
+  bool may_launch(int64_t bytes, Track track = Track::kLockable) const;
+  // The node launches an operation: P is built, and no final chunk is there. In seq order, running
+  // (both checked). chunks >= 1. A broadcast's chunks are final when all members have launched it.
+  void on_launched(TicksMs now, Seq seq, int64_t bytes, size_t chunks, const LaunchName& name,
+                   RecoveryOutput& output);
+  // The next operation of its track is an error, and has ended as one here.
+  void on_refused(TicksMs now, Seq seq, uint32_t generation, RefusedPtr refused);
+  // L7: the operations of the lockable track from here on are cancelled.
+  void on_cancelled(Seq first);
+  // The final values of a chunk are in this node's memory.
+  void on_chunk(TicksMs now, Seq seq, size_t chunk, RecoveryOutput& output);
+  // Of all its chunks.
+  void on_whole(TicksMs now, Seq seq, RecoveryOutput& output);
+  // A data frame says that all members have completed all operations up to here. A frame on the
+  // reduce phase collects the minimum of complete_seq() over the nodes that it visits, which are
+  // all of them; where its chunk is final that is known, and the gather phase tells everybody.
+  void on_stable(TicksMs now, Seq stable, RecoveryOutput& output);
+  Seq complete_seq(Track track = Track::kLockable) const { return held(track).complete(); }
+  // Nothing is delivered from here on, until it is again, or until the next epoch.
+  void hold_deliveries(TicksMs now, bool hold, RecoveryOutput& output);
+
+  // Something is wrong with the node: its data channel broke, or an operation stands still there.
+  // `reason` is for people: it names the node.
+  void on_suspicion(TicksMs now, NodeIndex node, const std::string& reason, RecoveryOutput& output);
+  // This node takes part no more, and helps the others to go on without it.
+  void withdraw(TicksMs now, const std::string& reason, RecoveryOutput& output);
+  // After `sealed`: the epoch has come to a stop on this node. What it has of operations under way,
+  // besides what on_chunk() was told; and which ranks it knows to have said goodbye.
+  void on_stopped(TicksMs now, const std::vector<HeldChunks>& held, std::vector<Rank> left,
+                  RecoveryOutput& output);
+  // Messages may be lost, repeated and overtake one another.
+  void on_message(TicksMs now, const RecoveryMessage& message, RecoveryOutput& output);
+  void on_time(TicksMs now, RecoveryOutput& output);
+  // When on_time() has something to do next; none: never, unless something else happens.
+  std::optional<TicksMs> deadline() const;
+
+  RecoveryState state() const { return state_; }
+  Epoch epoch() const { return epoch_; }
+  const std::vector<NodeIndex>& members() const { return quorum_.members(); }
+  // R5: whether a quorum has heard this node recently enough. Without it nothing is delivered.
+  bool has_lease(TicksMs now) const;
+  // Over all that decides what this node will do: equal ones behave alike.
+  void hash(Fnv1a& hash) const;
+
+ private:
+  // Another voter of the epoch.
+  struct Peer {
+    TicksMs heard = 0;            // last, or when the epoch began; not counted on once sealed
+    std::optional<TicksMs> sent;  // of its last heartbeat, to be echoed
+    std::optional<TicksMs> echo;  // when this node sent the last heartbeat that it echoed
+    ByTrack<Seq> complete{};
+    bool suspected = false;
+  };
+
+  // --- recovery_running.cc: leases, acknowledgements, deliveries
+  void on(NodeIndex from, const Heartbeat& heartbeat, RecoveryOutput& output);
+  void on(NodeIndex from, const Acknowledge& acknowledge, RecoveryOutput& output);
+  void send_heartbeat(NodeIndex to, RecoveryOutput& output);
+  void send_heartbeats(RecoveryOutput& output);
+  void deliver_and_free(RecoveryOutput& output);
+  void deliver_track(Holdings& holdings, RecoveryOutput& output);
+  Seq stable(Track track) const;
+  ByTrack<Seq> complete() const;
+  std::vector<NodeIndex> silent_peers() const;
+
+  // --- recovery.cc: the end of an epoch
+  void on(NodeIndex from, const Prepare& prepare, RecoveryOutput& output);
+  void on(NodeIndex from, const Promise& promise, RecoveryOutput& output);
+  void on(NodeIndex from, const Accept& accept, RecoveryOutput& output);
+  void on(NodeIndex from, const Accepted& accepted, RecoveryOutput& output);
+  void on(NodeIndex from, const Refuse& refuse, RecoveryOutput& output);
+  void on(NodeIndex from, const Learn& learn, RecoveryOutput& output);
+  void on(NodeIndex from, const Ask& ask, RecoveryOutput& output);
+  void seal(RecoveryOutput& output);
+  NodeReport report() const;
+  void start_proposing(RecoveryOutput& output);
+  void step_back(Ballot above);
+  void request_votes(RecoveryOutput& output);
+  void continue_proposing(RecoveryOutput& output);
+  DecisionPtr choose_proposal() const;
+  bool may_accept(const Decision& decision) const;
+  bool may_evict_absent() const;
+  bool is_evictable(NodeIndex node) const;
+  TicksMs last_eviction_deadline() const;
+  TicksMs turn() const;
+
+  void adopt(const DecisionPtr& decision, RecoveryOutput& output);
+  void begin_epoch(const Decision& decision, RecoveryOutput& output);
+  void carry_over(Track track, const TrackDecision& decision, NextEpoch& next);
+  void end_without_quorum(RecoveryOutput& output);
+  void end_job(Status status, std::vector<Seq> diverged, RecoveryOutput& output);
+  std::vector<Seq> diverged_by(const Decision* decision) const;
+  Status describe_end(const Decision& decision) const;
+  std::string describe(const std::vector<NodeIndex>& nodes) const;
+  std::string name(NodeIndex node) const;
+
+  bool is_witness() const { return self_.value == layout_->node_count(); }
+  bool is_member(NodeIndex node) const;
+  bool is_voter(NodeIndex node) const;
+  bool holds_for_recovery() const { return options_.policy == DeathPolicy::kShrink; }
+  bool has_heartbeats() const { return options_.heartbeat_ms > 0; }
+  Holdings& held(Track track) { return holdings_[index_of(track)]; }
+  const Holdings& held(Track track) const { return holdings_[index_of(track)]; }
+  uint32_t contributors() const;
+  Peer& peer(NodeIndex node) { return peers_[static_cast<size_t>(node.value)]; }
+  const Peer& peer(NodeIndex node) const { return peers_[static_cast<size_t>(node.value)]; }
+  std::optional<NodeIndex> witness() const;
+  void send(NodeIndex to, decltype(RecoveryMessage::body) body, RecoveryOutput& output);
+
+  const Layout* layout_;
+  NodeIndex self_;
+  RecoveryOptions options_;
+  TicksMs now_ = 0;
+
+  RecoveryState state_ = RecoveryState::kRunning;
+  Epoch epoch_{1};
+  Quorum quorum_;
+  ByTrack<Holdings> holdings_{Holdings(Track::kLockable), Holdings(Track::kDecreed)};
+  std::vector<Peer> peers_;      // by node index
+  ByTrack<Seq> known_stable_{};  // from data frames
+  bool deliveries_held_ = false;
+  TicksMs next_heartbeat_ = 0;
+
+  // Sealing: what waits until that is done.
+  std::vector<RecoveryMessage> early_;
+  // Sealed.
+  std::vector<Rank> left_;
+  bool withdraws_ = false;
+  std::string reason_;
+  Acceptor acceptor_;
+  Proposer proposer_;
+  uint64_t highest_round_ = 0;
+  TicksMs sealed_at_ = 0;
+  TicksMs propose_at_ = 0;
+  TicksMs resend_at_ = 0;
+
+  // How this epoch began, or how the job ended: for those who missed it.
+  DecisionPtr last_decision_;
+};
+
+}  // namespace rueda::core

@@ -1,0 +1,37 @@
+// What the ranks of one node do, over all process sets of a job. The stall inspector of each set
+// (stall.h) writes down what it sees, and reads what the others have: a rank that is missing in one
+// set may be busy in another.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/ids.h"
+#include "daemon/core/model/descriptor.h"
+#include "daemon/core/order/submissions.h"
+
+namespace rueda::core {
+
+struct NodeActivity {
+  struct Act {
+    DescriptorPtr tensor;  // null: nothing yet
+    uint32_t process_set = 0;
+    TicksMs at_ms = 0;
+  };
+  struct OfRank {
+    Act submitted;  // the last
+    Act completed;
+    bool has_left = false;
+  };
+
+  // An epoch begins or ends. References to ranks stay good.
+  void forget() {
+    for (auto& [rank, activity] : ranks) activity = {};
+  }
+
+  std::map<Rank, OfRank> ranks;
+  std::map<uint32_t, const SubmissionTable*> in_flight;  // by process set
+};
+
+}  // namespace rueda::core

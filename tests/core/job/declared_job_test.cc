@@ -1,0 +1,149 @@
+// Stories of plans declared ahead: in force before the first step, and abandoned when they are
+// wrong.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/core/modes/locked_cluster.h"
+
+namespace rueda::core {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class DeclaredPlans : public LockedTest {
+ protected:
+  // All ranks declare it; how it ended for the last one.
+  Status declare(const DescriptorPtr& declaration) {
+    Ticket last{};
+    for (int rank = 0; rank < ranks_; ++rank) last = cluster_->submit(rank, declaration);
+    cluster_->settle();
+    return cluster_->end_of(ranks_ - 1, last);
+  }
+  std::vector<std::string> abandoned(int node) { return cluster_->node(node).abandoned_plans; }
+
+  const DescriptorPtr plan_ =
+      declaration_of(planned({{tensor("a"), {}}, {tensor("b"), {}}, {tensor("c"), {"b"}}}));
+};
+
+TEST_F(DeclaredPlans, TheFirstStepSaysNothing) {
+  start({2, 1, 1});
+  ASSERT_TRUE(declare(plan_).is_ok());
+  for (int node = 0; node < 3; ++node) ASSERT_TRUE(is_locked(node));
+  for (int i = 0; i < 3; ++i) {
+    for (const char* name : {"a", "b", "c"}) cluster_->submit_everywhere(tensor(name));
+    cluster_->end_turns();
+    for (int from = 0; from < 3; ++from) {
+      for (int to = 0; to < 3; ++to) EXPECT_THAT(cluster_->stream(from, to), IsEmpty());
+    }
+    complete_launched();
+  }
+  ASSERT_EQ(cluster_->node(1).launches.size(), 6u);
+  EXPECT_EQ(cluster_->node(1).launches[0].tensors->size(), 2u) << "a and b";
+  EXPECT_THAT(abandoned(1), IsEmpty());
+}
+
+// A rank that is quick submits as soon as it is told; nothing of it may go by message.
+TEST_F(DeclaredPlans, WhoIsToldFollowsThePlanAlready) {
+  start({1, 1});
+  cluster_->submit(0, plan_);
+  const Ticket declared = cluster_->submit(1, plan_);
+  cluster_->end_turns();
+  cluster_->deliver(1, 0);
+  cluster_->end_turns();
+  while (!cluster_->has_ended(1, declared)) {
+    cluster_->deliver(0, 1);
+    cluster_->step(1, TurnEnded{});
+  }
+  EXPECT_TRUE(is_locked(1));
+}
+
+TEST_F(DeclaredPlans, WhatRanksDeclareDifferentlyFailsOnAll) {
+  start({1, 1});
+  const Ticket one = cluster_->submit(0, plan_);
+  const Ticket other = cluster_->submit(1, declaration_of(planned({{tensor("a"), {}}})));
+  cluster_->settle();
+  for (const Status& status : {cluster_->end_of(0, one), cluster_->end_of(1, other)}) {
+    EXPECT_EQ(status.code(), Code::kMismatch);
+    EXPECT_THAT(status.message(), HasSubstr("is 3 on rank 0 and 1 on rank 1"));
+  }
+  EXPECT_FALSE(is_locked(0));
+  step({tensor("a")});  // the job goes on
+}
+
+TEST_F(DeclaredPlans, OneThatCannotBeFailsOnAll) {
+  start({1, 1});
+  const Ticket one = cluster_->submit(0, plan_);
+  const Ticket other = cluster_->submit(1, declaration_of({{tensor("a"), {}}, {tensor("a"), {}}}));
+  cluster_->settle();
+  for (const Status& status : {cluster_->end_of(0, one), cluster_->end_of(1, other)}) {
+    EXPECT_THAT(status.message(),
+                HasSubstr("the plan that rank 1 declares cannot be: tensor \"a\" is listed twice"));
+  }
+}
+
+// Not obeyed into a deadlock: rank 1 waits for b before it submits c, which is declared to be one
+// with it.
+TEST_F(DeclaredPlans, OneThatIsWrongIsAbandonedAndTheScheduleLearned) {
+  start({1, 1});
+  ASSERT_TRUE(declare(declaration_of(planned({{tensor("b"), {}}, {tensor("c"), {}}}))).is_ok());
+  for (int i = 0; i < 5; ++i) {
+    for (const int rank : {0, 1}) {
+      const Ticket b = cluster_->submit(rank, tensor("b"));
+      cluster_->step(rank, RankWaits{LocalRank{0}, b});
+    }
+    complete_launched();
+    for (const int rank : {0, 1}) cluster_->step(rank, RankWaits{LocalRank{0}, std::nullopt});
+    cluster_->submit_everywhere(tensor("c"));
+    complete_launched();
+  }
+  for (const int node : {0, 1}) {
+    EXPECT_THAT(abandoned(node),
+                ElementsAre(AllOf(HasSubstr("abandoned after 0 steps"),
+                                  HasSubstr("waits for tensor \"b\" and has not submitted \"c\""),
+                                  HasSubstr("each after those that it is computed from"))));
+    EXPECT_TRUE(is_locked(node)) << "by what was seen";
+    EXPECT_EQ(cluster_->node(node).core->plan()->batches.size(), 2u);
+  }
+}
+
+TEST_F(DeclaredPlans, ALaterOneTakesTheOthersPlace) {
+  start({1, 1});
+  ASSERT_TRUE(declare(plan_).is_ok());
+  step({tensor("a"), tensor("b"), tensor("c")});
+  ASSERT_TRUE(declare(declaration_of(planned({{tensor("z"), {}}}))).is_ok());
+  for (const int node : {0, 1}) {
+    ASSERT_TRUE(is_locked(node));
+    EXPECT_THAT(names_of(cluster_->node(node).core->plan()->batches.front().tensors),
+                ElementsAre("z"));
+    EXPECT_THAT(abandoned(node), IsEmpty()) << "it was not wrong";
+  }
+}
+
+TEST_F(DeclaredPlans, ARankThatLeavesDoesNotMakeItWrong) {
+  start({1, 1});
+  ASSERT_TRUE(declare(plan_).is_ok());
+  cluster_->detach(1);
+  cluster_->settle();
+  for (const int node : {0, 1}) {
+    EXPECT_FALSE(is_locked(node));
+    EXPECT_THAT(abandoned(node), IsEmpty());
+  }
+}
+
+TEST_F(DeclaredPlans, OtherModesTakeNoNotice) {
+  JobOptions options;
+  options.agreement.mode = Coordination::kNegotiate;
+  cluster_.emplace(std::vector<int>{1, 1}, options);
+  cluster_->start();
+  ranks_ = 2;
+  EXPECT_TRUE(declare(plan_).is_ok());
+  EXPECT_FALSE(is_locked(0));
+  EXPECT_THAT(cluster_->node(1).notes.back(), HasSubstr("mode negotiate has no use for it"));
+}
+
+}  // namespace
+}  // namespace rueda::core
