@@ -161,7 +161,7 @@ class PlantedViolations(unittest.TestCase):
         ("client/src/x.cc", "#include <boost/asio.hpp>"),
         ("client/abi/x.h", '#include "client/src/rings.h"'),
         ("bench/x.cc", '#include "client/src/rings.h"'),
-        ("bench/x.cc", '#include "daemon/engine/engine.h"'),
+        ("bench/x.cc", '#include "daemon/engine/node/engine.h"'),
         ("bench/gpu/x.cc", '#include "daemon/core/model/descriptor.h"'),
         ("bench/gpu_jobs/x.cc", '#include "daemon/gpu/load.h"'),
     )

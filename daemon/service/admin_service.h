@@ -4,8 +4,8 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include "daemon/engine/engine.h"
-#include "daemon/engine/poster.h"
+#include "daemon/engine/loops/poster.h"
+#include "daemon/engine/node/engine.h"
 #include "daemon/service/agent_service.h"
 #include "daemon/service/calls.h"
 #include "daemon/service/control_plane.h"

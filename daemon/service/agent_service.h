@@ -9,8 +9,8 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include "daemon/engine/engine.h"
-#include "daemon/engine/poster.h"
+#include "daemon/engine/loops/poster.h"
+#include "daemon/engine/node/engine.h"
 #include "daemon/service/calls.h"
 #include "daemon/service/daemon_info.h"
 #include "daemon/service/membership.h"

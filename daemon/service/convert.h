@@ -3,8 +3,8 @@
 #pragma once
 
 #include "daemon/base/status.h"
-#include "daemon/engine/control_plane.h"
-#include "daemon/engine/job_runner.h"
+#include "daemon/engine/job/job_runner.h"
+#include "daemon/engine/ports/control_plane.h"
 #include "daemon/service/membership.h"
 #include "rueda/v1/agent.pb.h"
 #include "rueda/v1/control.pb.h"

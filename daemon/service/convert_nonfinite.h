@@ -3,7 +3,7 @@
 #pragma once
 
 #include "daemon/base/status.h"
-#include "daemon/engine/control_plane.h"
+#include "daemon/engine/ports/control_plane.h"
 #include "rueda/v1/control.pb.h"
 
 namespace rueda::service {

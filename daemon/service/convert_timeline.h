@@ -2,8 +2,8 @@
 #pragma once
 
 #include "daemon/base/status.h"
-#include "daemon/engine/control_plane.h"
-#include "daemon/engine/timeline.h"
+#include "daemon/engine/ports/control_plane.h"
+#include "daemon/engine/trace/timeline.h"
 #include "rueda/v1/agent.pb.h"
 #include "rueda/v1/timeline.pb.h"
 

@@ -7,7 +7,7 @@
 
 #include "daemon/base/host_port.h"
 #include "daemon/base/limits.h"
-#include "daemon/engine/data_address.h"
+#include "daemon/engine/ports/data_address.h"
 
 namespace rueda::service {
 namespace {

@@ -15,7 +15,7 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 
-#include "daemon/engine/engine.h"
+#include "daemon/engine/node/engine.h"
 #include "daemon/transport/mem/mem_transport.h"
 
 namespace rueda::engine::testing {

@@ -6,7 +6,7 @@
 #include <map>
 #include <memory>
 
-#include "daemon/engine/operation.h"
+#include "daemon/engine/operation/operation.h"
 
 namespace rueda::engine::testing {
 

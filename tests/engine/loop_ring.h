@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "daemon/engine/data_loop.h"
+#include "daemon/engine/data/data_loop.h"
 #include "daemon/transport/striped.h"
 #include "daemon/transport/tcp/tcp_transport.h"
 #include "tests/engine/ring.h"

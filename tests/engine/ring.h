@@ -10,7 +10,7 @@
 
 #include <boost/asio/io_context.hpp>
 
-#include "daemon/engine/data_job.h"
+#include "daemon/engine/data/data_job.h"
 #include "daemon/transport/mem/mem_transport.h"
 #include "tests/engine/work.h"
 

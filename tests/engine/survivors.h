@@ -13,7 +13,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include "daemon/core/recovery/decision.h"
-#include "daemon/engine/data_job.h"
+#include "daemon/engine/data/data_job.h"
 #include "daemon/transport/mem/mem_transport.h"
 #include "tests/engine/work.h"
 

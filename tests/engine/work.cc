@@ -6,7 +6,7 @@
 #include <numeric>
 #include <random>
 
-#include "daemon/engine/add_parts.h"
+#include "daemon/engine/operation/add_parts.h"
 #include "daemon/reduce/kernels.h"
 #include "tests/support/adasum_reference.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "daemon/core/model/layout.h"
-#include "daemon/engine/operation.h"
+#include "daemon/engine/operation/operation.h"
 
 namespace rueda::engine::testing {
 

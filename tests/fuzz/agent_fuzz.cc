@@ -12,7 +12,7 @@
 #include <spdlog/spdlog.h>
 
 #include "daemon/base/check.h"
-#include "daemon/engine/engine.h"
+#include "daemon/engine/node/engine.h"
 #include "daemon/service/convert.h"
 #include "daemon/service/convert_timeline.h"
 #include "daemon/service/membership.h"

@@ -21,7 +21,7 @@
 #include "daemon/base/parts.h"
 #include "daemon/core/job/job.h"
 #include "daemon/core/messages/fusion.h"
-#include "daemon/engine/build_operation.h"
+#include "daemon/engine/operation/build_operation.h"
 #include "daemon/service/convert.h"
 #include "daemon/service/convert_plan.h"
 #include "tests/fuzz/program.h"

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "daemon/base/hash.h"
-#include "daemon/engine/data_job.h"
+#include "daemon/engine/data/data_job.h"
 #include "daemon/transport/mem/mem_transport.h"
 
 namespace rueda::engine {

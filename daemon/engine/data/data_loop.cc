@@ -1,0 +1,169 @@
+#include "daemon/engine/data/data_loop.h"
+
+#include <chrono>
+#include <future>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <pthread.h>
+
+namespace rueda::engine {
+
+DataLoop::DataLoop(observe::Metrics& metrics, const TransportFactory& make_transport,
+                   int pass_threads, AwakeLoop* host)
+    : metrics_(metrics),
+      own_(host == nullptr ? std::make_unique<Own>() : nullptr),
+      awake_(host == nullptr ? own_->awake : *host),
+      transport_(make_transport(io_)),
+      pass_threads_(pass_threads) {}
+
+DataLoop::~DataLoop() { stop(); }
+
+Result<std::string> DataLoop::start(const std::string& listen_address) {
+  if (Status viable = transport_->is_viable(); !viable.is_ok()) return viable;
+  Result<std::string> bound = transport_->listen(listen_address);
+  if (!bound.is_ok()) return bound;
+  if (own_) {
+    own_->thread = std::thread([this] {
+      ::pthread_setname_np(::pthread_self(), "rueda-data");
+      awake_.run();
+    });
+  }
+  return bound;
+}
+
+void DataLoop::stop() {
+  if (own_ && own_->thread.joinable()) {
+    boost::asio::post(io_, [this] { io_.stop(); });
+    own_->thread.join();
+  }
+  jobs_.clear();
+  source_.reset();
+  sink_.reset();
+  transport_->stop();
+}
+
+void DataLoop::in_loop(std::function<void()> work) { boost::asio::post(io_, std::move(work)); }
+
+template <class Visit>
+void DataLoop::for_each(const JobId& job, Epoch epoch, uint32_t first_set, uint32_t last_set,
+                        Visit visit) {
+  const auto end = jobs_.upper_bound(Key{job, epoch, last_set, UINT32_MAX});
+  for (auto it = jobs_.lower_bound(Key{job, epoch, first_set, 0}); it != end; ++it) {
+    visit(it->first, *it->second);
+  }
+}
+
+void DataLoop::begin_epoch(DataJobOptions options) {
+  in_loop([this, options = std::move(options)]() mutable {
+    count_rejected();
+    const Key key{options.job, options.epoch, options.process_set, options.part};
+    options.pass_threads = &pass_threads_;
+    options.events.on_small = [this] { awake_.stay_awake(); };
+    auto job = std::make_unique<DataJob>(io_, *transport_, metrics_, std::move(options));
+    DataJob* started = job.get();
+    const bool is_new = jobs_.emplace(key, std::move(job)).second;
+    RUEDA_CHECK(is_new);
+    started->start();
+  });
+}
+
+void DataLoop::run(const JobId& job, Epoch epoch, uint32_t part,
+                   std::unique_ptr<Operation> operation) {
+  const Key key{job, epoch, operation->process_set, part};
+  // std::function wants to be copied; the operation is handed over once.
+  auto shared = std::make_shared<std::unique_ptr<Operation>>(std::move(operation));
+  in_loop([this, key, shared] {
+    const auto found = jobs_.find(key);
+    if (found != jobs_.end()) found->second->run(std::move(*shared));
+  });
+}
+
+void DataLoop::rounds_came(const JobId& job, Epoch epoch, uint32_t process_set, Seq seq) {
+  in_loop([this, key = Key{job, epoch, process_set, 0}, seq] {
+    const auto found = jobs_.find(key);
+    if (found != jobs_.end()) found->second->rounds_came(seq);
+  });
+}
+
+void DataLoop::cancel(const JobId& job, Epoch epoch, const core::Cancel& cancelled,
+                      std::function<void()> done) {
+  in_loop([this, job, epoch, cancelled, done = std::move(done)] {
+    for_each(job, epoch, cancelled.process_set, cancelled.process_set,
+             [&](const Key&, DataJob& part) { part.cancel(cancelled); });
+    if (done) done();
+  });
+}
+
+void DataLoop::end_set(const JobId& job, Epoch epoch, uint32_t process_set) {
+  in_loop([this, job, epoch, process_set] {
+    for_each(job, epoch, process_set, process_set, [&](const Key& key, DataJob& part) {
+      // From a fresh turn: the job itself calls back.
+      part.when_quiet([this, key] { in_loop([this, key] { jobs_.erase(key); }); });
+    });
+  });
+}
+
+void DataLoop::end_epoch(const JobId& job, Epoch epoch, std::function<void()> done) {
+  in_loop([this, job, epoch, done = std::move(done)] {
+    jobs_.erase(jobs_.lower_bound(Key{job, epoch, 0, 0}),
+                jobs_.upper_bound(Key{job, epoch, UINT32_MAX, UINT32_MAX}));
+    count_rejected();
+    if (done) done();
+  });
+}
+
+void DataLoop::when_quiet(const JobId& job, Epoch epoch, std::function<void()> handler) {
+  in_loop([this, job, epoch, handler = std::move(handler)] {
+    // Shared by the epoch's data jobs: called when the last of them lets go of it.
+    const std::shared_ptr<void> last(nullptr, [handler](void*) { handler(); });
+    for_each(job, epoch, 0, UINT32_MAX,
+             [&](const Key&, DataJob& part) { part.when_quiet([last] {}); });
+  });
+}
+
+void DataLoop::receive_measurement(const LinkMeasurement& measurement,
+                                   std::function<void(Status)> ready) {
+  in_loop([this, measurement, ready = std::move(ready)] {
+    if (sink_ && sink_->is_connected() && sink_->probe() != measurement.probe) {
+      return ready(Status(Code::kUnavailable,
+                          "takes part in another measurement; try again in some seconds"));
+    }
+    sink_.reset();
+    sink_ = std::make_unique<LinkSink>(io_, *transport_, measurement, [this] { sink_.reset(); });
+    ready(Status::ok());
+  });
+}
+
+void DataLoop::send_measurement(const LinkMeasurement& measurement, const std::string& address,
+                                LinkSource::Done done) {
+  in_loop([this, measurement, address, done = std::move(done)] {
+    if (source_)
+      return done(Status(Code::kUnavailable,
+                         "takes part in another measurement; try again in some seconds"));
+    source_ = std::make_unique<LinkSource>(io_, *transport_, measurement, address,
+                                           [this, done](Result<double> bytes_per_second) {
+                                             source_.reset();
+                                             count_rejected();
+                                             done(std::move(bytes_per_second));
+                                           });
+  });
+}
+
+void DataLoop::refresh_metrics() {
+  auto done = std::make_shared<std::promise<void>>();
+  in_loop([this, done] {
+    count_rejected();
+    for (const auto& [key, job] : jobs_) job->count_traffic();
+    done->set_value();
+  });
+  done->get_future().wait_for(std::chrono::milliseconds(200));
+}
+
+void DataLoop::count_rejected() {
+  const uint64_t now = transport_->rejected();
+  metrics_.daemon().rejected_connections.Increment(
+      static_cast<double>(now - std::exchange(counted_rejected_, now)));
+}
+
+}  // namespace rueda::engine

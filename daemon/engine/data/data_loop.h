@@ -1,0 +1,101 @@
+// Carries out operations: it owns a transport and the data jobs that live on it, and has a thread
+// of its own, or another loop's. Public methods may be called from any thread; they post. Handlers
+// are called on the loop.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <tuple>
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+
+#include "daemon/engine/data/data_job.h"
+#include "daemon/engine/data/link_measurement.h"
+#include "daemon/engine/loops/awake_loop.h"
+#include "daemon/observe/metrics.h"
+#include "daemon/transport/transport.h"
+
+namespace rueda::engine {
+
+class DataLoop {
+ public:
+  // Makes the transport that the loop is to use.
+  using TransportFactory =
+      std::function<std::unique_ptr<transport::Transport>(boost::asio::io_context&)>;
+
+  // `pass_threads`: how many threads do a pass over memory, the loop's own among them. `host`: the
+  // loop whose thread this one shares; it outlives the object, and has ended when that is stopped.
+  DataLoop(observe::Metrics& metrics, const TransportFactory& make_transport, int pass_threads = 1,
+           AwakeLoop* host = nullptr);
+  ~DataLoop();  // stops
+
+  // Binds the data port and starts the thread, if it has one; returns the address bound. Once.
+  Result<std::string> start(const std::string& listen_address);
+  // Ends the thread; what is under way is dropped. Nothing is called back after it returns.
+  void stop();
+
+  // Opens the channels of a part of the epoch's process set. That of all ranks, 0, is opened first.
+  void begin_epoch(DataJobOptions options);
+  void run(const JobId& job, Epoch epoch, uint32_t part, std::unique_ptr<Operation> operation);
+  // More of an operation's inputs are here (DataJob::rounds_came); of part 0.
+  void rounds_came(const JobId& job, Epoch epoch, uint32_t process_set, Seq seq);
+  // L7: drops the lockable operations from `first` on; their numbers come again, in this
+  // generation. `done` (may be empty) is called once nothing of them touches memory.
+  void cancel(const JobId& job, Epoch epoch, const core::Cancel& cancelled,
+              std::function<void()> done);
+  // The process set is gone, with nothing under way on this node: closes its channels, when the
+  // neighbours have what they need of it.
+  void end_set(const JobId& job, Epoch epoch, uint32_t process_set);
+  // Drops the epoch's operations and channels, of all process sets; `done` (may be empty) is called
+  // once no byte of any client's memory will be touched for it any more.
+  void end_epoch(const JobId& job, Epoch epoch, std::function<void()> done);
+  // Calls back when the neighbours have taken all that was sent to them (or a deadline passed, or
+  // the epoch is gone).
+  void when_quiet(const JobId& job, Epoch epoch, std::function<void()> handler);
+  // The two ends of a measurement, one of each at a time. `ready`: the source may connect from now
+  // on, or why not. A sink of the same probe, or that nobody has come to, gives way to a new one.
+  void receive_measurement(const LinkMeasurement& measurement, std::function<void(Status)> ready);
+  void send_measurement(const LinkMeasurement& measurement, const std::string& address,
+                        LinkSource::Done done);
+  // On the loop, in its turn.
+  void post(std::function<void()> work) { in_loop(std::move(work)); }
+  // Brings rueda_rejected_connections_total and the traffic counters up to date; waits for the
+  // loop, for 200 ms at most. Not to be called on a loop.
+  void refresh_metrics();
+
+ private:
+  // Process set, then part.
+  using Key = std::tuple<JobId, Epoch, uint32_t, uint32_t>;
+
+  void in_loop(std::function<void()> work);
+  // All parts of those process sets.
+  template <class Visit>
+  void for_each(const JobId& job, Epoch epoch, uint32_t first_set, uint32_t last_set, Visit visit);
+  void count_rejected();
+
+  observe::Metrics& metrics_;
+  // Of a loop with a thread of its own.
+  struct Own {
+    boost::asio::io_context io{1};
+    AwakeLoop awake{io};
+    boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work =
+        boost::asio::make_work_guard(io);
+    std::thread thread;
+  };
+
+  std::unique_ptr<Own> own_;
+  AwakeLoop& awake_;
+  boost::asio::io_context& io_ = awake_.io();
+  std::unique_ptr<transport::Transport> transport_;
+  PassThreads pass_threads_;
+  std::map<Key, std::unique_ptr<DataJob>> jobs_;  // in loop
+  std::unique_ptr<LinkSource> source_;            // in loop
+  std::unique_ptr<LinkSink> sink_;                // in loop
+  uint64_t counted_rejected_ = 0;
+};
+
+}  // namespace rueda::engine

@@ -1,0 +1,88 @@
+// From what the core launches to what a GPU worker carries out.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "daemon/base/ids.h"
+#include "daemon/base/parts.h"
+#include "daemon/core/job/job_events.h"
+#include "daemon/gpu/worker/commands.h"
+
+namespace rueda::engine {
+
+// Of one rank's submission, in the worker's numbers.
+struct DevicePlaces {
+  gpu::Place input;
+  gpu::Place output;
+  gpu::Place ready;    // the counter that says when the input is there
+  gpu::Place done;     // the counter that is to say when the output is
+  uint64_t value = 0;  // of both
+};
+// By the rank's place among those of the node in the process set.
+using FindDevicePlaces = std::function<DevicePlaces(size_t place, Ticket)>;
+
+struct DeviceLaunch {
+  int64_t divisor = 1;         // what makes a sum an average
+  double headroom = 1;         // engine/ports/headroom.h
+  std::optional<size_t> root;  // of a broadcast: its place; none: it is on another node
+};
+
+// In the order in which a stream is to carry them out; each but the last has as many tensors as a
+// worker takes in one. None when nobody has anything to give. Operations have no numbers yet.
+std::vector<gpu::WorkerOperation> build_device_operations(const core::Launch& launch,
+                                                          const DeviceLaunch& how,
+                                                          const FindDevicePlaces& find);
+
+// Where the tensors of a batch lie one behind the other on their way to other nodes: in memory that
+// the worker has allocated, and in host memory, at one offset in both.
+struct StagedRow {
+  uint32_t scratch = 0;  // the worker's numbers
+  uint32_t host = 0;
+  uint64_t offset = 0;
+  std::byte* memory = nullptr;  // the host's, at the offset
+};
+// What one takes. Tensors of ranks that have all joined have no place in it.
+uint64_t staged_bytes(const core::Launch& launch);
+
+// A round of a batch that goes between nodes (engine/device/staged_rounds.h). What is sent is what
+// this node's ranks make of it: their sum for example, with prescale, but without postscale and
+// divisor, which the last addition has; or what the root gives, if it is here.
+struct StagedRound {
+  std::vector<gpu::WorkerOperation> out;  // to host memory
+  std::vector<gpu::WorkerOperation> in;   // from there to all of them
+};
+// By round, of which there is one at least. The first waits until all ranks are ready; a tensor's
+// end is told with its last element. Either list may be empty. `sent`: of each round, what goes
+// to host memory, as the rest is only added to what comes (build_addition()); empty: all of it.
+std::vector<StagedRound> build_staged_rounds(const core::Launch& launch, const DeviceLaunch& how,
+                                             const FindDevicePlaces& find, const StagedRow& row,
+                                             std::span<const ElementRange> rounds,
+                                             std::span<const ElementRange> sent = {});
+
+// Adds what this node's ranks make of a part of a batch, which is in scratch memory, to what has
+// come of it from other nodes, at a place that the GPU reaches. Of batches to which all ranks give.
+gpu::WorkerOperation build_addition(const core::Launch& launch, const DeviceLaunch& how,
+                                    const StagedRow& row, ElementRange part,
+                                    const gpu::Place& chunk, bool is_final);
+
+// The communicator that carries a batch between nodes, and the worker's stream for it.
+struct AcrossNodes {
+  uint32_t communicator = 0;
+  uint32_t stream = 0;
+  int root = -1;  // of a broadcast: the member whose node has it
+};
+// In the order in which the stream is to carry them out: what this node's ranks make of a batch
+// comes to the row's scratch memory, goes across from there, in one piece, and what has come of it
+// to all of them.
+std::vector<gpu::WorkerOperation> build_across_operations(const core::Launch& launch,
+                                                          const DeviceLaunch& how,
+                                                          const FindDevicePlaces& find,
+                                                          const StagedRow& row,
+                                                          const AcrossNodes& across);
+
+}  // namespace rueda::engine

@@ -1,0 +1,31 @@
+#include "daemon/engine/device/staged_rounds.h"
+
+#include <algorithm>
+
+namespace rueda::engine {
+namespace {
+
+// A copy of so much takes far longer than it takes to ask for it; see docs/decisions/0059.
+constexpr int64_t kLeastRoundBytes = 4 << 20;
+// Of a shard, in a round: a chunk of the ring's.
+constexpr int64_t kLeastShardBytes = 256 << 10;
+// The copies of the first and of the last one overlap with nothing.
+constexpr int64_t kMostRounds = 32;
+constexpr int64_t kAlignedElements = 64;
+
+}  // namespace
+
+std::vector<ElementRange> cut_into_rounds(int64_t elements, size_t element_bytes, int nodes) {
+  const auto size = static_cast<int64_t>(element_bytes);
+  const int64_t least = std::max(kLeastRoundBytes, nodes * kLeastShardBytes) / size;
+  const int64_t wanted = std::max(least, (elements + kMostRounds - 1) / kMostRounds);
+  const int64_t length = (wanted + kAlignedElements - 1) / kAlignedElements * kAlignedElements;
+  std::vector<ElementRange> rounds;
+  int64_t begin = 0;
+  // What is left over at the end goes with the last one.
+  for (; elements - begin >= 2 * length; begin += length) rounds.push_back({begin, begin + length});
+  rounds.push_back({begin, elements});
+  return rounds;
+}
+
+}  // namespace rueda::engine

@@ -1,0 +1,402 @@
+#include "daemon/engine/node/engine.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <spdlog/spdlog.h>
+
+#include "daemon/base/hash.h"
+#include "daemon/base/limits.h"
+#include "daemon/base/no_exception.h"
+#include "daemon/base/one_line.h"
+#include "daemon/engine/ports/proof.h"
+
+namespace rueda::engine {
+namespace {
+
+// Of what a launcher says of a rank that ended badly: one sentence.
+constexpr size_t kMostFailureBytes = 512;
+
+// A name is whoever's has it first, for as long as that job lasts.
+std::string owner_hint(const JobRunner& running, uid_t user) {
+  if (running.spec().uid == user) return "";
+  return ", and this one is user " + std::to_string(running.spec().uid) +
+         "'s: give yours another name";
+}
+
+}  // namespace
+
+Engine::Engine(const EngineContext& context) : context_(context) {}
+
+Engine::~Engine() = default;
+
+// --- Jobs ----------------------------------------------------------------------------------------
+
+Result<JobHandle> Engine::register_job(JobSpec spec, JobListener listener) {
+  const JobId job = spec.job;
+  if (on_all_closed_) {
+    return Status(Code::kUnavailable, "the daemon on node " + options().node_id + " is stopping");
+  }
+  if (JobRunner* const shared = find_shared(spec)) return add_launcher(*shared);
+  if (jobs_.contains(job)) {
+    return Status(Code::kInvalidArgument, "job " + job + " is registered on node " +
+                                              options().node_id +
+                                              " already; a job id names one job at a time" +
+                                              owner_hint(*jobs_.at(job), spec.uid));
+  }
+  if (jobs_.size() >= limits::kMaxJobs) {
+    return Status(Code::kUnavailable, "node " + options().node_id + " serves " +
+                                          std::to_string(jobs_.size()) +
+                                          " jobs, which is the limit; wait for one to end");
+  }
+  // Frames and channels know a job by the hash of its name.
+  for (const auto& [other, runner] : jobs_) {
+    if (Fnv1a().add(other).value() != Fnv1a().add(job).value()) continue;
+    return Status(Code::kInvalidArgument, "the name of job " + job + " collides with that of job " +
+                                              other + " on node " + options().node_id +
+                                              ": both have the same hash; choose another");
+  }
+  Result<session::Charge> paid =
+      session::charge({context_.ledger, spec.uid}, session::Resource::kJobs, 1);
+  if (!paid.is_ok()) return paid.status();
+  const std::string& own = spec.layout.node(spec.self).node_id;
+  if (own != options().node_id) {
+    return Status(Code::kInvalidArgument,
+                  "job " + job + " calls this node " + own + ", and it is " + options().node_id);
+  }
+  spec.user = one_line(spec.user, kShownNameBytes);
+  spdlog::info("job {}: registered by {}, {} ranks on {} nodes, node index {} here", job, spec.user,
+               spec.layout.world_size(), spec.layout.node_count(), spec.self.value);
+  ended_.remove(job, spec.token);
+  const std::optional<Envelope> early = early_fails_.take(steady_now_ms(), job, spec.token);
+  spec.bandwidths = bandwidths_of(spec);
+  const auto added = jobs_.emplace(
+      job, std::make_unique<JobRunner>(context_, std::move(spec), std::move(listener)));
+  JobRunner& runner = *added.first->second;
+  JobHandle handle;
+  try {
+    charges_.emplace(&runner, std::move(paid).value());
+    handle = add_launcher(runner);
+  } catch (const std::bad_alloc&) {  // nobody could close it
+    charges_.erase(&runner);
+    jobs_.erase(added.first);
+    throw;
+  }
+  context_.metrics.daemon().jobs.Set(static_cast<double>(jobs_.size()));
+  if (early) runner.on_early_fail(*early);
+  return handle;
+}
+
+JobRunner* Engine::find_shared(const JobSpec& spec) const {
+  const auto it = jobs_.find(spec.job);
+  if (it == jobs_.end() || !spec.is_shared) return nullptr;
+  const JobSpec& running = it->second->spec();
+  const bool is_same =
+      running.is_shared && running.uid == spec.uid && proof_matches(running.token, spec.token);
+  return is_same ? it->second.get() : nullptr;
+}
+
+JobHandle Engine::add_launcher(JobRunner& runner) {
+  launchers_.emplace(++last_handle_, &runner);
+  return JobHandle(last_handle_);
+}
+
+JobRunner* Engine::find(JobHandle handle) const {
+  const auto it = launchers_.find(handle.number_);
+  return it == launchers_.end() ? nullptr : it->second;
+}
+
+void Engine::report_rank_failed(JobHandle handle, Rank rank, const std::string& text) {
+  if (JobRunner* const runner = find(handle)) {
+    runner->on_rank_failed(rank, one_line(text, kMostFailureBytes));
+  }
+}
+
+void Engine::end_timeline(JobHandle handle) {
+  if (JobRunner* const runner = find(handle)) (void)runner->request_timeline({});
+}
+
+Result<JobId> Engine::request_timeline(const JobId& job, const TimelineRequest& wanted,
+                                       uid_t user) {
+  if (job.empty() && jobs_.size() != 1) {
+    return Status(Code::kInvalidArgument, "node " + options().node_id + " serves " +
+                                              std::to_string(jobs_.size()) +
+                                              " jobs: say which one is meant");
+  }
+  const auto it = job.empty() ? jobs_.begin() : jobs_.find(job);
+  if (it == jobs_.end()) {
+    return Status(Code::kNotFound, "no job " + job + " is registered on node " + options().node_id +
+                                       "; ruedactl jobs says which are");
+  }
+  const uid_t owner = it->second->spec().uid;
+  if (user != owner && user != 0) {
+    return Status(Code::kPermission, "job " + it->first + " belongs to user " +
+                                         std::to_string(owner) + ", who alone, beside root, " +
+                                         "may have its timeline written");
+  }
+  if (Status status = it->second->request_timeline(wanted); !status.is_ok()) return status;
+  return it->first;
+}
+
+void Engine::close_job(JobHandle handle) {
+  JobRunner* const runner = find(handle);
+  if (runner == nullptr) return;
+  launchers_.erase(handle.number_);
+  const bool has_another = std::any_of(launchers_.begin(), launchers_.end(),
+                                       [&](const auto& entry) { return entry.second == runner; });
+  if (has_another) return;
+  // It may have gone because a rank died, which is then the cause.
+  runner->look_at_sessions();
+  close(*runner, Status(Code::kShutDown,
+                        "the launcher of job " + runner->spec().job + " on node " +
+                            options().node_id + " has gone",
+                        Origin{options().node_id, {}}));
+}
+
+void Engine::close(JobRunner& runner, const Status& why) {
+  // From a fresh turn: the runner may call back from inside itself.
+  runner.close(why, [this, closed = &runner] {
+    boost::asio::post(context_.control_loop, [this, closed] { retire(closed); });
+  });
+}
+
+void Engine::retire(JobRunner* runner) {
+  // By address: a launcher and the daemon may both have closed it, and then it is gone already.
+  const auto it = std::find_if(jobs_.begin(), jobs_.end(),
+                               [&](const auto& entry) { return entry.second.get() == runner; });
+  if (it == jobs_.end()) return;
+  spdlog::info("job {}: closed", it->first);
+  ended_.add(steady_now_ms(), it->first, runner->spec().token, runner->spec().self,
+             runner->why_over());
+  charges_.erase(runner);
+  std::erase_if(launchers_, [&](const auto& entry) { return entry.second == runner; });
+  if (runner->has_sessions()) retired_.push_back(std::move(it->second));
+  jobs_.erase(it);
+  context_.metrics.daemon().jobs.Set(static_cast<double>(jobs_.size()));
+  if (jobs_.empty() && on_all_closed_) on_all_closed_();
+}
+
+void Engine::close_all(const Status& why, std::function<void()> done) {
+  on_all_closed_ = std::move(done);
+  if (jobs_.empty()) return on_all_closed_();
+  for (const auto& [job, runner] : jobs_) close(*runner, why);
+}
+
+// --- Bandwidths ----------------------------------------------------------------------------------
+
+Status Engine::may_measure() const {
+  if (on_all_closed_) {
+    return {Code::kUnavailable, "the daemon on node " + options().node_id + " is stopping"};
+  }
+  if (!jobs_.empty()) {
+    return {Code::kUnavailable, "node " + options().node_id + " serves job " +
+                                    jobs_.begin()->first +
+                                    ", which a measurement would disturb; wait for it to end"};
+  }
+  return Status::ok();
+}
+
+void Engine::receive_measurement(const LinkMeasurement& measurement,
+                                 std::function<void(Result<std::string>)> ready) {
+  if (Status may = may_measure(); !may.is_ok()) return ready(may);
+  context_.data_loops.at(0).receive_measurement(
+      measurement, [ready = std::move(ready), address = split_addresses(context_.data_address)[0],
+                    node = options().node_id](const Status& status) {
+        if (status.is_ok()) return ready(address);
+        ready(Status(status.code(), "node " + node + " " + status.message()));
+      });
+}
+
+void Engine::send_measurement(const LinkMeasurement& measurement, const std::string& address,
+                              LinkSource::Done done) {
+  if (Status may = may_measure(); !may.is_ok()) return done(may);
+  context_.data_loops.at(0).send_measurement(
+      measurement, address,
+      [done = std::move(done), node = options().node_id](Result<double> result) {
+        if (result.status().is_retryable()) {
+          return done(Status(Code::kUnavailable, "node " + node + " " + result.status().message()));
+        }
+        done(std::move(result));
+      });
+}
+
+void Engine::keep_bandwidths(NodeBandwidths bandwidths) {
+  bandwidths_ = std::move(bandwidths);
+  const auto unreachable = bandwidths_.unreachable();
+  context_.metrics.daemon().unreachable_pairs.Set(static_cast<double>(unreachable.size()));
+  spdlog::info("bandwidths between {} nodes are kept, for the rings of jobs to come",
+               bandwidths_.node_ids.size());
+  if (unreachable.empty()) return;
+  spdlog::warn("nothing came through from node {} to node {}{}; rings avoid that where they can",
+               unreachable.front().first, unreachable.front().second,
+               unreachable.size() == 1
+                   ? std::string()
+                   : " nor between " + std::to_string(unreachable.size() - 1) + " other pairs");
+}
+
+// None: the ring goes by racks and node index. The coordinator's count, so it says why.
+core::Bandwidths Engine::bandwidths_of(const JobSpec& spec) const {
+  if (bandwidths_.node_ids.empty() || spec.self != spec.layout.coordinator()) return {};
+  Result<core::Bandwidths> found = bandwidths_.of(spec.layout);
+  if (found.is_ok()) return std::move(found).value();
+  context_.metrics.daemon().unmeasured_jobs.Increment();
+  spdlog::warn("job {}: its ring is not ordered by bandwidths: {}; run ruedactl probe again",
+               spec.job, found.status().message());
+  return {};
+}
+
+std::vector<JobSnapshot> Engine::jobs() const {
+  std::vector<JobSnapshot> snapshots;
+  for (const auto& [job, runner] : jobs_) snapshots.push_back(runner->snapshot());
+  return snapshots;
+}
+
+std::vector<PlanSnapshot> Engine::plans() const {
+  std::vector<PlanSnapshot> all;
+  for (const auto& [job, runner] : jobs_) {
+    std::vector<PlanSnapshot> some = runner->plans();
+    std::move(some.begin(), some.end(), std::back_inserter(all));
+  }
+  return all;
+}
+
+std::vector<StallSnapshot> Engine::stalls() const {
+  std::vector<StallSnapshot> all;
+  for (const auto& [job, runner] : jobs_) {
+    std::vector<StallSnapshot> some = runner->stalls();
+    std::move(some.begin(), some.end(), std::back_inserter(all));
+  }
+  return all;
+}
+
+// --- Sessions ------------------------------------------------------------------------------------
+
+Status Engine::on_attach(session::Session& session) {
+  const session::Attach& attach = session.attach();
+  const auto it = jobs_.find(attach.job);
+  if (it == jobs_.end()) {
+    return Status(Code::kNotFound, "no job " + attach.job + " is registered on node " +
+                                       options().node_id + "; start the program with ruedarun");
+  }
+  JobRunner& runner = *it->second;
+  if (!proof_matches(runner.spec().token, attach.token)) {
+    return Status(Code::kPermission, "process " + std::to_string(attach.peer.pid) +
+                                         " has the wrong token for job " + attach.job);
+  }
+  if (attach.peer.uid != runner.spec().uid) {
+    return Status(Code::kPermission, "job " + attach.job + " belongs to user " +
+                                         std::to_string(runner.spec().uid) + ", and process " +
+                                         std::to_string(attach.peer.pid) + " runs as user " +
+                                         std::to_string(attach.peer.uid));
+  }
+  if (Status may = runner.may_attach(attach); !may.is_ok()) return may;
+  owners_.emplace(&session, &runner);
+  context_.metrics.daemon().clients.Set(static_cast<double>(owners_.size()));
+  Status attached;
+  without_exception([&] { runner.on_attached(session); },
+                    [&](const char* what) {
+                      attached = Status(Code::kResourceExhausted,
+                                        std::string("the daemon cannot serve this: ") + what);
+                    });
+  if (!attached.is_ok()) on_lost(session, attached);
+  return attached;
+}
+
+void Engine::on_submit(session::Session& session, const session::Submission& submission) {
+  owner_of(session).on_submit(session, submission);
+}
+
+void Engine::on_waiting(session::Session& session, std::optional<Ticket> ticket) {
+  owner_of(session).on_waiting(session, ticket);
+}
+
+Status Engine::on_timeline(session::Session& session, const session::TimelineWish& wish) {
+  return owner_of(session).request_timeline({wish.begins, wish.path, wish.wants_chunks});
+}
+
+void Engine::on_nonfinite_asked(session::Session& session) {
+  owner_of(session).on_nonfinite_asked(session);
+}
+
+void Engine::on_device_memory(session::Session& session, session::DeviceMemory memory) {
+  owner_of(session).on_device_memory(session, std::move(memory));
+}
+
+void Engine::on_device_memory_removed(session::Session& session, uint32_t id) {
+  owner_of(session).on_device_memory_removed(session, id);
+}
+
+void Engine::on_detached(session::Session& session) {
+  JobRunner& runner = owner_of(session);
+  runner.guarded([&] { runner.on_detached(session); });
+  forget(session);
+}
+
+void Engine::on_lost(session::Session& session, const Status& status) {
+  spdlog::warn("job {}: {}", session.attach().job, status.message());
+  JobRunner& runner = owner_of(session);
+  runner.guarded([&] { runner.on_lost(session, status); });
+  forget(session);
+}
+
+void Engine::forget(session::Session& session) {
+  owners_.erase(&session);
+  context_.metrics.daemon().clients.Set(static_cast<double>(owners_.size()));
+  // A retired runner goes from a fresh turn: it may be on the stack.
+  boost::asio::post(context_.control_loop, [this] {
+    std::erase_if(retired_, [](const auto& runner) { return !runner->has_sessions(); });
+  });
+}
+
+// --- Links ---------------------------------------------------------------------------------------
+
+bool Engine::answer_late_join(LinkId link, const Envelope& envelope) {
+  const std::optional<EndedJobs::Answer> answer = ended_.answer(steady_now_ms(), envelope);
+  if (!answer) return false;
+  if (answer->is_first) {
+    const auto& fail = std::get<core::Fail>(answer->envelope.message.body);
+    spdlog::info("job {}: told node index {}, which comes late, why the job is over: {}",
+                 envelope.job, envelope.message.sender().value, fail.status.message());
+  }
+  context_.metrics.daemon().late_joins.Increment();
+  context_.control_plane.send(link, answer->envelope);
+  return true;
+}
+
+void Engine::on_envelope(LinkId link, Envelope envelope) {
+  if (answer_late_join(link, envelope)) return;
+  const auto it = jobs_.find(envelope.job);
+  if (it != jobs_.end()) {
+    it->second->guarded([&] { it->second->on_envelope(link, std::move(envelope)); });
+  } else {  // not registered here yet, or any more; anything else is sent again
+    early_fails_.add(steady_now_ms(), std::move(envelope));
+  }
+}
+
+void Engine::on_timeline(LinkId link, TimelineMessage message) {
+  const auto it = jobs_.find(message.job);
+  if (it == jobs_.end()) return;
+  it->second->guarded([&] { it->second->on_timeline(link, std::move(message)); });
+}
+
+void Engine::on_nonfinite(LinkId link, NonfiniteMessage message) {
+  const auto it = jobs_.find(message.job);
+  if (it == jobs_.end()) return;
+  it->second->guarded([&] { it->second->on_nonfinite(link, std::move(message)); });
+}
+
+void Engine::on_communicator(LinkId link, const CommunicatorMessage& message) {
+  const auto it = jobs_.find(message.job);
+  if (it == jobs_.end()) return;
+  it->second->guarded([&] { it->second->on_communicator(link, message); });
+}
+
+void Engine::on_link_lost(LinkId link, const Status& status) {
+  for (const auto& [job, runner] : jobs_) {
+    runner->guarded([&, lost = runner.get()] { lost->on_link_lost(link, status); });
+  }
+}
+
+}  // namespace rueda::engine

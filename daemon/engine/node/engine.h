@@ -1,0 +1,125 @@
+// The control loop's room: all jobs of this node, their sessions, their links. Every method is
+// called on the control loop unless it says otherwise.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/engine/job/job_runner.h"
+#include "daemon/engine/node/early_fails.h"
+#include "daemon/engine/node/ended_jobs.h"
+#include "daemon/engine/node/node_bandwidths.h"
+
+namespace rueda::engine {
+
+// A launcher's right to speak for the job that it has registered. register_job makes it, once;
+// close_job, and the job's end, make it worthless. The default is nobody's.
+class JobHandle {
+ public:
+  JobHandle() = default;
+  bool operator==(const JobHandle&) const = default;
+
+ private:
+  friend class Engine;
+  explicit JobHandle(uint64_t number) : number_(number) {}
+  uint64_t number_ = 0;
+};
+
+class Engine final : public session::SessionEvents, public ControlEvents {
+ public:
+  explicit Engine(const EngineContext& context);
+  ~Engine() override;
+
+  // Takes a job in. The error names what is wrong (a job of that name runs, the layout is bad,
+  // ...). Of a shared job, the first listener is told.
+  Result<JobHandle> register_job(JobSpec spec, JobListener listener);
+  // A rank ended badly; its launcher says so, in words that are shown to all ranks.
+  void report_rank_failed(JobHandle handle, Rank rank, const std::string& text);
+  // The job's launcher has gone; of a shared job, one of them.
+  void close_job(JobHandle handle);
+  // Its launcher no longer wants its timeline; there may be none.
+  void end_timeline(JobHandle handle);
+  // A user wants a job's timeline to begin or to end. job "": the only one. Returns which.
+  Result<JobId> request_timeline(const JobId& job, const TimelineRequest& wanted, uid_t user);
+  // Ends every job with the reason; `done` is called when all are closed.
+  void close_all(const Status& why, std::function<void()> done);
+
+  // --- Bandwidths between nodes, for the order of rings
+  // The two ends of a measurement; refused while jobs are registered here, whom it would disturb.
+  // `ready` is told where the source is to connect. Handlers are called on either loop.
+  void receive_measurement(const LinkMeasurement& measurement,
+                           std::function<void(Result<std::string>)> ready);
+  void send_measurement(const LinkMeasurement& measurement, const std::string& address,
+                        LinkSource::Done done);
+  // In place of those that were kept; for jobs that are registered from now on. They are right as
+  // check() says.
+  void keep_bandwidths(NodeBandwidths bandwidths);
+  // From and to, as the last measurement that is kept has it.
+  std::vector<std::pair<std::string, std::string>> unreachable_pairs() const {
+    return bandwidths_.unreachable();
+  }
+
+  std::vector<JobSnapshot> jobs() const;
+  // Of all jobs.
+  std::vector<StallSnapshot> stalls() const;
+  // Of the process sets that are locked.
+  std::vector<PlanSnapshot> plans() const;
+  bool is_stopping() const { return static_cast<bool>(on_all_closed_); }
+  int clients() const { return static_cast<int>(owners_.size()); }
+  const EngineOptions& options() const { return context_.options; }
+
+  // session::SessionEvents
+  Status on_attach(session::Session& session) override;
+  void on_submit(session::Session& session, const session::Submission& submission) override;
+  void on_waiting(session::Session& session, std::optional<Ticket> ticket) override;
+  Status on_timeline(session::Session& session, const session::TimelineWish& wish) override;
+  void on_nonfinite_asked(session::Session& session) override;
+  void on_device_memory(session::Session& session, session::DeviceMemory memory) override;
+  void on_device_memory_removed(session::Session& session, uint32_t id) override;
+  void on_submissions_drained(session::Session&) override {}  // the turn's end does it
+  void on_detached(session::Session& session) override;
+  void on_lost(session::Session& session, const Status& status) override;
+
+  // ControlEvents
+  bool knows(const JobId& job) const override { return jobs_.contains(job) || ended_.knows(job); }
+  void on_envelope(LinkId link, Envelope envelope) override;
+  void on_timeline(LinkId link, TimelineMessage message) override;
+  void on_nonfinite(LinkId link, NonfiniteMessage message) override;
+  void on_communicator(LinkId link, const CommunicatorMessage& message) override;
+  void on_link_lost(LinkId link, const Status& status) override;
+
+ private:
+  // The job that runs under this name, if it is shared and this is one more launcher of it.
+  JobRunner* find_shared(const JobSpec& spec) const;
+  JobHandle add_launcher(JobRunner& runner);
+  // nullptr: the handle is worthless.
+  JobRunner* find(JobHandle handle) const;
+  JobRunner& owner_of(session::Session& session) { return *owners_.at(&session); }
+  void close(JobRunner& runner, const Status& why);
+  void retire(JobRunner* runner);
+  void forget(session::Session& session);
+  Status may_measure() const;
+  core::Bandwidths bandwidths_of(const JobSpec& spec) const;
+  // Whether the message was a Join to a job that is over here.
+  bool answer_late_join(LinkId link, const Envelope& envelope);
+
+  const EngineContext context_;
+  std::map<JobId, std::unique_ptr<JobRunner>> jobs_;
+  // By the number of the handle. A shared job may have several.
+  std::map<uint64_t, JobRunner*> launchers_;
+  uint64_t last_handle_ = 0;
+  std::map<JobRunner*, session::Charge> charges_;  // of jobs_
+  EndedJobs ended_;
+  NodeBandwidths bandwidths_;  // of no node: nothing has been measured
+  EarlyFails early_fails_;
+  // Closed, but processes are still attached: they get errors until they go.
+  std::vector<std::unique_ptr<JobRunner>> retired_;
+  std::unordered_map<session::Session*, JobRunner*> owners_;
+  std::function<void()> on_all_closed_;
+};
+
+}  // namespace rueda::engine

@@ -1,0 +1,82 @@
+// What an Adasum (reduce/adasum.h) must know before it can be added up: dot products, and the
+// weights that follow from them. Of one operation on one node.
+//
+// - Of the node's ranks: in one pass over their memory. Their weights make the node's vector, which
+//   is never stored: whatever needs some of it adds it up again.
+// - Of the nodes' vectors: as core/schedules/adasum_schedule.h says. They are those that travel,
+// rounded to
+//   the type they travel in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "daemon/core/schedules/adasum_schedule.h"
+#include "daemon/engine/memory/pass_threads.h"
+#include "daemon/engine/operation/operation.h"
+
+namespace rueda::engine {
+
+class Adasum {
+ public:
+  // Of more than one node with what a chunk may have. The operation outlives it, and gets its
+  // weights.
+  Adasum(Operation& operation, int nodes, NodeIndex self, int64_t chunk_bytes);
+
+  // Null on one node.
+  const core::AdasumSchedule* schedule() const { return schedule_ ? &*schedule_ : nullptr; }
+
+  // A turn of the passes over the ranks' memory; false: there is more to do. `kernels`: by thread.
+  bool weigh(PassThreads& threads, std::span<OperationKernels> kernels);
+
+  bool is_weighing() const { return state_ < State::kMeet; }
+
+  // Whether the piece's round may begin on this node. `first_incomplete`: all pieces before it are
+  // done here.
+  bool may_begin(int64_t piece, int64_t first_incomplete);
+
+  // Another node's elements of that chunk.
+  void meet(OperationKernels& kernels, int64_t chunk, const std::byte* values);
+  // Of a chunk of products. dst = partial + this node's own; partial may be null, or equal dst.
+  void add_products(core::ElementRange range, const std::byte* partial, std::byte* dst) const;
+  void take_products(core::ElementRange range, const std::byte* total);
+
+ private:
+  // Of one tensor, and short enough for a cache.
+  struct Stretch {
+    size_t tensor;
+    core::ElementRange range;  // of the operation
+  };
+  enum class State : uint8_t { kRanks, kSquares, kMeet, kShare, kSum };
+
+  void cut_into_stretches();
+  void weigh_ranks();
+  void gather_products();
+  void weigh_nodes();
+  // Multiplies the weights of the tensor's ranks.
+  void scale(size_t tensor, double factor);
+  std::span<double> products_of(std::vector<double>& all, size_t tensor, size_t pairs) const {
+    return std::span(all).subspan(tensor * pairs, pairs);
+  }
+
+  Operation& operation_;
+  const int nodes_;
+  const NodeIndex self_;
+  const size_t rank_pairs_;
+  const size_t node_pairs_;
+  std::optional<core::AdasumSchedule> schedule_;
+  State state_ = State::kRanks;
+
+  std::vector<Stretch> stretches_;
+  size_t next_stretch_ = 0;
+  std::vector<double> turn_;              // by stretch of a turn: its products
+  std::vector<double> rank_products_;     // by tensor
+  std::vector<double> squares_;           // by tensor: of the node's vector
+  std::vector<std::vector<double>> met_;  // by chunk, and tensor in it
+  std::vector<double> products_;          // by tensor: this node's, then all
+};
+
+}  // namespace rueda::engine

@@ -1,0 +1,93 @@
+// What one node records of a job while its timeline is on: told what happens as the core is, and
+// what the core says. Belongs to the control loop; takes the time itself.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "daemon/core/job/job_events.h"
+#include "daemon/engine/operation/operation_trace.h"
+#include "daemon/observe/step_watch.h"
+#include "daemon/observe/trace.h"
+
+namespace rueda::engine {
+
+struct JobTraceOptions {
+  std::vector<Rank> ranks;  // this node's, by local rank
+  bool wants_chunks = false;
+  int64_t clock_skew_ns = 0;  // --fault clock: added to every time
+  // What waits to be sent.
+  size_t max_records = size_t{1} << 16;
+  size_t max_tracks = observe::kMostTracks;
+};
+
+class JobTrace {
+ public:
+  // When a rank's submission came, on the steady clock.
+  using SubmittedAt = std::function<int64_t(LocalRank, Ticket)>;
+
+  explicit JobTrace(JobTraceOptions options);
+
+  // `locals`: the node's ranks in the process set.
+  void on_launch(const core::Launch& launch, const std::vector<LocalRank>& locals,
+                 const SubmittedAt& submitted_at);
+  // For a part of the operation launched last; to be called for each before the next launch.
+  std::shared_ptr<OperationTrace> part_of_launch(int64_t bytes);
+  // What was launched of this comes again.
+  void on_cancelled(const core::Cancel& cancelled);
+  void on_ended(uint32_t process_set, Seq seq);
+  // Operations that were launched, and have not ended.
+  bool has_under_way() const { return !operations_.empty(); }
+  // Ends the steps that go on. Nothing is recorded afterwards.
+  void finish();
+
+  observe::TraceBuffer& buffer() { return buffer_; }
+
+ private:
+  struct Tensors {
+    core::LaunchTensors of;
+    std::vector<uint32_t> tracks;    // of each
+    observe::TraceTensors recorded;  // those that have one
+    uint64_t untracked = 0;
+  };
+  struct UnderWay {
+    observe::TraceOperation record;
+    std::vector<LocalRank> ranks;
+    int64_t bytes = 0;
+    uint64_t untracked = 0;  // tensors
+    std::vector<std::shared_ptr<OperationTrace>> parts;
+  };
+  using Key = std::pair<uint32_t, Seq>;  // process set first
+  enum class Lane { kLocalReduce, kRing, kCopyOut };
+
+  int64_t now_ns() const { return steady_now_ns() + options_.clock_skew_ns; }
+  uint32_t track_of(const core::TensorDescriptor& tensor);
+  Tensors find_tensors(const core::LaunchTensors& launched);
+  // A plan's are found once.
+  const Tensors& tensors_of(const core::Launch& launch);
+  // One on which nothing is recorded from then on: operations overlap.
+  uint32_t lane_track(Lane lane, int64_t begin_ns, int64_t end_ns);
+  // Nothing, and the event stays as it is, if there was no such stage.
+  void add_stage(Lane lane, observe::TraceKind kind, const OperationTrace::Stage& stage,
+                 int64_t value, observe::TraceEvent& event);
+  void add_chunks(const OperationTrace& part, observe::TraceEvent& event);
+  void add_step(size_t place, const observe::TraceStep& step);
+
+  const JobTraceOptions options_;
+  observe::TraceBuffer buffer_;
+  std::vector<uint32_t> rank_tracks_;
+  std::vector<observe::StepWatch> steps_;             // by local rank
+  std::unordered_map<const void*, Tensors> planned_;  // by the address of what is launched
+  Tensors launched_;                                  // last, by no plan
+  std::map<Key, UnderWay> operations_;
+  UnderWay* launched_last_ = nullptr;
+  std::array<std::vector<std::pair<uint32_t, int64_t>>, 3> lanes_;  // track and end of its last
+};
+
+}  // namespace rueda::engine
