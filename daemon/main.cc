@@ -32,7 +32,7 @@
 #include "daemon/logging.h"
 #include "daemon/observe/http_server.h"
 #include "daemon/reduce/kernels.h"
-#include "daemon/service/grpc_servers.h"
+#include "daemon/service/servers/grpc_servers.h"
 #include "daemon/transport/striped.h"
 #include "daemon/transport/tcp/tcp_transport.h"
 

@@ -13,9 +13,9 @@
 
 #include "daemon/base/check.h"
 #include "daemon/engine/node/engine.h"
-#include "daemon/service/convert.h"
-#include "daemon/service/convert_timeline.h"
-#include "daemon/service/membership.h"
+#include "daemon/service/convert/convert.h"
+#include "daemon/service/convert/convert_timeline.h"
+#include "daemon/service/members/membership.h"
 #include "daemon/transport/mem/mem_transport.h"
 #include "rueda/v1/agent.pb.h"
 

@@ -22,8 +22,8 @@
 #include "daemon/core/job/job.h"
 #include "daemon/core/messages/fusion.h"
 #include "daemon/engine/operation/build_operation.h"
-#include "daemon/service/convert.h"
-#include "daemon/service/convert_plan.h"
+#include "daemon/service/convert/convert.h"
+#include "daemon/service/convert/convert_plan.h"
 #include "tests/fuzz/program.h"
 
 namespace rueda {

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/service/control_plane.h"
-#include "daemon/service/convert.h"
-#include "daemon/service/grpc_servers.h"
+#include "daemon/service/convert/convert.h"
+#include "daemon/service/links/control_plane.h"
+#include "daemon/service/servers/grpc_servers.h"
 #include "tests/service/loop.h"
 
 namespace rueda::service::testing {

@@ -1,0 +1,506 @@
+#include "daemon/service/convert/convert.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "daemon/base/host_port.h"
+#include "daemon/base/limits.h"
+#include "daemon/base/one_line.h"
+#include "daemon/service/convert/convert_plan.h"
+#include "daemon/service/convert/convert_stall.h"
+#include "daemon/service/convert/convert_timeline.h"
+
+namespace rueda::service {
+namespace {
+
+constexpr size_t kMostTextBytes = 4096;  // of a reason that another node gives
+
+constexpr int64_t kMaxStallMs = 86'400'000;
+
+Result<Code> read_code(int32_t code) {
+  if (code < 0 || code > static_cast<int32_t>(Code::kInternal)) {
+    return broken("an unknown error code");
+  }
+  return static_cast<Code>(code);
+}
+
+// --- Bodies
+// ----------------------------------------------------------------------------------------
+
+void fill_frozen(const core::Frozen& from, v1::Frozen& to) {
+  to.set_generation(from.generation);
+  to.set_launched(from.launched.value);
+  for (const uint32_t batch : from.walked) to.add_walked(batch);
+}
+
+struct Writer {
+  v1::JobMessage& to;
+  const std::string& proof;
+
+  void operator()(const core::Join& from) const {
+    v1::Join& join = *to.mutable_join();
+    join.set_layout_hash(from.layout_hash);
+    join.set_proof(proof);
+    join.set_data_address(from.data_address);
+    join.set_coordination(core::to_string(from.coordination));
+    join.set_cache_capacity(from.cache_capacity);
+    for (Rank rank : from.attached) join.add_attached_ranks(rank.value);
+    join.set_is_tuned(from.is_tuned);
+    join.set_fan_in(static_cast<uint32_t>(from.fan_in));
+    join.set_algorithm(core::to_string(from.algorithm));
+    join.set_reducer(core::to_string(from.reducer));
+    join.set_inter_node(core::to_string(from.inter_node));
+    join.set_rack(from.rack);
+    for (const core::Join::Below& item : from.below) {
+      v1::Join::Below& below = *join.add_below();
+      below.set_node(item.node.value);
+      below.set_data_address(item.data_address);
+      for (Rank rank : item.attached) below.add_attached_ranks(rank.value);
+      below.set_rack(item.rack);
+    }
+  }
+  void operator()(const core::Start& from) const {
+    v1::Start& start = *to.mutable_start();
+    start.set_proof(proof);
+    for (const std::string& address : from.data_addresses) start.add_data_addresses(address);
+    for (const NodeIndex node : from.ring) start.add_ring(node.value);
+  }
+  void operator()(const core::Ready& from) const {
+    v1::Ready& ready = *to.mutable_ready();
+    for (const core::ReadyTensor& tensor : from.entries) {
+      v1::Ready::Entry& entry = *ready.add_entries();
+      fill_tensor(*tensor.descriptor, *entry.mutable_tensor());
+      entry.set_rank(tensor.rank.value);
+      entry.set_mismatch(tensor.mismatch);
+      if (tensor.absent.value >= 0) entry.set_absent_rank(tensor.absent.value);
+    }
+    ready.set_generation(from.generation);
+    for (uint64_t word : from.cached) ready.add_cached(word);
+    ready.set_cache_version(from.cache_version);
+    ready.set_round(from.round);
+    if (from.of) ready.set_of_node(from.of->value);
+  }
+  void operator()(const core::Decree& from) const {
+    v1::Decree& decree = *to.mutable_decree();
+    for (const core::OrderedOperation& item : from.operations) {
+      v1::Decree::Operation& operation = *decree.add_operations();
+      operation.set_seq(item.seq.value);
+      operation.set_plan_hash(item.plan_hash);
+      for (const core::DescriptorPtr& tensor : item.descriptors)
+        fill_tensor(*tensor, *operation.add_batch());
+      for (const std::string& name : item.tensors) {
+        if (item.descriptors.empty()) operation.add_tensors(name);
+      }
+      if (item.outcome) operation.set_last_joined(*item.outcome);
+      operation.set_error_code(static_cast<int32_t>(item.error.code()));
+      operation.set_error_text(item.error.message());
+      for (uint32_t slot : item.cached) operation.add_cached(slot);
+      operation.set_generation(item.generation);
+    }
+    decree.set_round(from.round);
+    decree.set_sleep_ms(from.sleep_ms);
+  }
+  void operator()(const core::Lock& from) const {
+    v1::Lock& lock = *to.mutable_lock();
+    lock.set_generation(from.generation);
+    lock.set_first(from.first.value);
+    lock.set_at(static_cast<uint32_t>(from.at + 1));
+    lock.set_source(static_cast<v1::PlanSource>(from.source));
+    fill_plan(from.plan, lock);
+  }
+  void operator()(const core::UnlockRequest& from) const {
+    to.mutable_unlock_request()->set_generation(from.generation);
+    to.mutable_unlock_request()->set_reason(from.reason);
+  }
+  void operator()(const core::Freeze& from) const {
+    to.mutable_freeze()->set_generation(from.generation);
+    to.mutable_freeze()->set_reason(from.reason);
+  }
+  void operator()(const core::Frozen& from) const { fill_frozen(from, *to.mutable_frozen()); }
+  void operator()(const core::Resume& from) const {
+    to.mutable_resume()->set_generation(from.generation);
+    to.mutable_resume()->set_first(from.first.value);
+    to.mutable_resume()->set_abandons_plan(from.abandons_plan);
+  }
+  void operator()(const core::Ended& from) const {
+    v1::Ended& ended = *to.mutable_ended();
+    for (Seq seq : from.operations) ended.add_operations(seq.value);
+  }
+  void operator()(const core::AgreementMessage& from) const { std::visit(*this, from); }
+  void operator()(const core::Leave& from) const {
+    v1::Leave& leave = *to.mutable_leave();
+    leave.set_rank(from.rank.value);
+    if (from.frozen.generation != 0) fill_frozen(from.frozen, *leave.mutable_frozen());
+  }
+  void operator()(const core::Left& from) const { to.mutable_left()->set_rank(from.rank.value); }
+  void operator()(const core::Handover& from) const {
+    v1::Handover& handover = *to.mutable_handover();
+    handover.set_step(static_cast<v1::Handover::Step>(static_cast<int>(from.step) + 1));
+    handover.set_node(from.node.value);
+    handover.set_proof(proof);
+  }
+  // Policy `shrink` is not offered: no daemon sends one.
+  void operator()(const core::RecoveryBody&) const { RUEDA_CHECK(false); }
+  void operator()(const core::Fail& from) const {
+    v1::Fail& fail = *to.mutable_fail();
+    fail.set_proof(proof);
+    fail.set_code(static_cast<int32_t>(from.status.code()));
+    fail.set_text(from.status.message());
+    fail.set_origin_node(from.status.origin().node_id);
+    fail.set_origin_rank(from.status.origin().rank ? from.status.origin().rank->value : -1);
+  }
+  void operator()(const core::StallMessage& from) const { put_stall(from, to); }
+};
+
+Result<core::Join> read(const v1::Join& from) {
+  Result<core::Coordination> coordination = core::parse_coordination(from.coordination());
+  if (!coordination.is_ok()) return broken("a coordination that this version does not know");
+  Result<core::AlgorithmChoice> algorithm = core::parse_algorithm(from.algorithm());
+  if (!algorithm.is_ok()) return broken("an algorithm that this version does not know");
+  Result<core::Reducer> reducer = core::parse_reducer(from.reducer());
+  if (!reducer.is_ok()) return broken("a reducer that this version does not know");
+  Result<core::InterNode> inter_node = core::parse_inter_node(from.inter_node());
+  if (!inter_node.is_ok()) return broken("a way between nodes that this version does not know");
+  core::Join to{
+      from.layout_hash(), from.data_address(), {}, coordination.value(), from.cache_capacity()};
+  for (int32_t rank : from.attached_ranks()) to.attached.push_back(Rank{rank});
+  to.is_tuned = from.is_tuned();
+  to.fan_in = static_cast<int>(std::min<uint32_t>(from.fan_in(), limits::kMaxNodes));
+  to.algorithm = algorithm.value();
+  to.reducer = reducer.value();
+  to.inter_node = inter_node.value();
+  to.rack = one_line(from.rack(), kShownNameBytes);
+  for (const v1::Join::Below& item : from.below()) {
+    core::Join::Below& below =
+        to.below.emplace_back(core::Join::Below{NodeIndex{item.node()}, item.data_address(), {}});
+    below.rack = one_line(item.rack(), kShownNameBytes);
+    for (int32_t rank : item.attached_ranks()) below.attached.push_back(Rank{rank});
+  }
+  return to;
+}
+
+Result<core::Ready> read(const v1::Ready& from) {
+  core::Ready to;
+  for (const v1::Ready::Entry& entry : from.entries()) {
+    Result<core::DescriptorPtr> descriptor = read_tensor(entry.tensor());
+    if (!descriptor.is_ok()) return descriptor.status();
+    const int32_t absent = entry.has_absent_rank() ? entry.absent_rank() : -1;
+    to.entries.push_back(
+        {std::move(descriptor).value(), Rank{entry.rank()}, entry.mismatch(), Rank{absent}});
+  }
+  to.generation = from.generation();
+  to.cached.assign(from.cached().begin(), from.cached().end());
+  to.cache_version = from.cache_version();
+  to.round = from.round();
+  if (from.has_of_node()) to.of = NodeIndex{from.of_node()};
+  return to;
+}
+
+Result<core::Decree> read(const v1::Decree& from) {
+  core::Decree to;
+  for (const v1::Decree::Operation& item : from.operations()) {
+    Result<Code> code = read_code(item.error_code());
+    if (!code.is_ok()) return code.status();
+    core::OrderedOperation operation;
+    operation.seq = Seq{item.seq()};
+    operation.plan_hash = item.plan_hash();
+    operation.tensors.assign(item.tensors().begin(), item.tensors().end());
+    operation.cached.assign(item.cached().begin(), item.cached().end());
+    operation.generation = item.generation();
+    if ((item.tensors_size() > 0) + (item.cached_size() > 0) + (item.batch_size() > 0) != 1) {
+      return broken("an operation without tensors, or with two lists of them");
+    }
+    if (item.cached_size() > 0 && code.value() != Code::kOk) {
+      return broken("an operation that fails, and names its tensors by cache slots");
+    }
+    for (const v1::TensorDescriptor& tensor : item.batch()) {
+      Result<core::DescriptorPtr> descriptor = read_tensor(tensor);
+      if (!descriptor.is_ok()) return descriptor.status();
+      operation.tensors.push_back(descriptor.value()->name);
+      operation.descriptors.push_back(std::move(descriptor).value());
+    }
+    if (code.value() != Code::kOk)
+      operation.error = Status(code.value(), one_line(item.error_text(), kMostTextBytes));
+    const bool is_join = !operation.tensors.empty() && operation.error.is_ok() &&
+                         operation.tensors.front() == core::kJoinName;
+    if (is_join != item.has_last_joined()) return broken("a join without its last rank");
+    if (is_join) operation.outcome = item.last_joined();
+    to.operations.push_back(std::move(operation));
+  }
+  to.round = from.round();
+  to.sleep_ms = from.sleep_ms();
+  return to;
+}
+
+Result<core::Lock> read(const v1::Lock& from) {
+  core::Lock to;
+  if (!v1::PlanSource_IsValid(from.source())) return broken("a plan of no known source");
+  to.source = static_cast<core::PlanSource>(from.source());
+  to.generation = from.generation();
+  to.first = Seq{from.first()};
+  Result<core::Plan> plan = read_plan(from);
+  if (!plan.is_ok()) return plan.status();
+  to.plan = std::move(plan).value();
+  to.at = read_place(from.at());
+  return to;
+}
+
+core::Frozen read(const v1::Frozen& from) {
+  return {from.generation(), Seq{from.launched()}, {from.walked().begin(), from.walked().end()}};
+}
+
+Result<core::Handover> read(const v1::Handover& from) {
+  if (from.step() < v1::Handover::MOVE || from.step() > v1::Handover::GONE) {
+    return broken("a step of a handover that this version does not know");
+  }
+  return core::Handover{static_cast<core::Handover::Step>(from.step() - 1), NodeIndex{from.node()}};
+}
+
+Result<core::Fail> read(const v1::Fail& from) {
+  Result<Code> code = read_code(from.code());
+  if (!code.is_ok()) return code.status();
+  if (code.value() == Code::kOk) return broken("a failure without an error");
+  Origin origin{one_line(from.origin_node(), kShownNameBytes), {}};
+  if (from.origin_rank() >= 0) origin.rank = Rank{from.origin_rank()};
+  return core::Fail{Status(code.value(), one_line(from.text(), kMostTextBytes), std::move(origin))};
+}
+
+template <class Body>
+Status put(Result<Body> body, core::Message& message) {
+  if (!body.is_ok()) return body.status();
+  message.body = std::move(body).value();
+  return Status::ok();
+}
+
+template <class Body>
+Status put_agreed(Result<Body> body, core::Message& message) {
+  if (!body.is_ok()) return body.status();
+  message.body = core::AgreementMessage(std::move(body).value());
+  return Status::ok();
+}
+
+Status read_body(const v1::JobMessage& from, engine::Envelope& to) {
+  core::Message& message = to.message;
+  switch (from.body_case()) {
+    case v1::JobMessage::kJoin:
+      to.proof = from.join().proof();
+      return put(read(from.join()), message);
+    case v1::JobMessage::kStart: {
+      core::Start start;
+      start.data_addresses.assign(from.start().data_addresses().begin(),
+                                  from.start().data_addresses().end());
+      for (const int32_t node : from.start().ring()) start.ring.push_back(NodeIndex{node});
+      to.proof = from.start().proof();
+      message.body = std::move(start);
+      return Status::ok();
+    }
+    case v1::JobMessage::kReady: return put_agreed(read(from.ready()), message);
+    case v1::JobMessage::kDecree: return put_agreed(read(from.decree()), message);
+    case v1::JobMessage::kLock: return put_agreed(read(from.lock()), message);
+    case v1::JobMessage::kUnlockRequest:
+      message.body = core::AgreementMessage(
+          core::UnlockRequest{from.unlock_request().generation(),
+                              one_line(from.unlock_request().reason(), kMostTextBytes)});
+      break;
+    case v1::JobMessage::kFreeze:
+      message.body = core::AgreementMessage(core::Freeze{
+          from.freeze().generation(), one_line(from.freeze().reason(), kMostTextBytes)});
+      break;
+    case v1::JobMessage::kFrozen: message.body = core::AgreementMessage(read(from.frozen())); break;
+    case v1::JobMessage::kResume:
+      message.body = core::AgreementMessage(core::Resume{
+          from.resume().generation(), Seq{from.resume().first()}, from.resume().abandons_plan()});
+      break;
+    case v1::JobMessage::kEnded: {
+      core::Ended ended;
+      for (uint64_t seq : from.ended().operations()) ended.operations.push_back(Seq{seq});
+      message.body = core::AgreementMessage(std::move(ended));
+      break;
+    }
+    case v1::JobMessage::kLeave:
+      message.body = core::Leave{Rank{from.leave().rank()}, read(from.leave().frozen())};
+      break;
+    case v1::JobMessage::kLeft: message.body = core::Left{Rank{from.left().rank()}}; break;
+    case v1::JobMessage::kFail:
+      to.proof = from.fail().proof();
+      return put(read(from.fail()), message);
+    case v1::JobMessage::kHandover:
+      to.proof = from.handover().proof();
+      return put(read(from.handover()), message);
+    case v1::JobMessage::kStallReport: return put(read_stall(from.stall_report()), message);
+    case v1::JobMessage::kStallQuery: return put(read_stall(from.stall_query()), message);
+    case v1::JobMessage::kStallAnswer: return put(read_stall(from.stall_answer()), message);
+    case v1::JobMessage::kStallNotice: return put(read_stall(from.stall_notice()), message);
+    case v1::JobMessage::BODY_NOT_SET: return broken("no body that this version knows");
+  }
+  return Status::ok();
+}
+
+// How the job's nodes agree on the order, and carry out what is in it.
+Status read_agreement(const v1::JobSpec& from, engine::JobSpec& to) {
+  if (!from.coordination().empty()) {
+    Result<core::Coordination> mode = core::parse_coordination(from.coordination());
+    if (!mode.is_ok()) {
+      return Status(Code::kInvalidArgument, "job " + to.job + ": " + mode.status().message());
+    }
+    to.coordination = mode.value();
+  }
+  if (!from.algorithm().empty()) {
+    Result<core::AlgorithmChoice> algorithm = core::parse_algorithm(from.algorithm());
+    if (!algorithm.is_ok()) {
+      return Status(Code::kInvalidArgument, "job " + to.job + ": " + algorithm.status().message());
+    }
+    to.algorithm = algorithm.value();
+  }
+  if (!from.reducer().empty()) {
+    Result<core::Reducer> reducer = core::parse_reducer(from.reducer());
+    if (!reducer.is_ok()) {
+      return Status(Code::kInvalidArgument, "job " + to.job + ": " + reducer.status().message());
+    }
+    to.reducer = reducer.value();
+  }
+  if (!from.inter_node().empty()) {
+    Result<core::InterNode> inter_node = core::parse_inter_node(from.inter_node());
+    if (!inter_node.is_ok()) {
+      return Status(Code::kInvalidArgument, "job " + to.job + ": " + inter_node.status().message());
+    }
+    to.inter_node = inter_node.value();
+  }
+  if (from.has_fusion_threshold_bytes()) {
+    to.fusion_threshold_bytes = static_cast<int64_t>(
+        std::min<uint64_t>(from.fusion_threshold_bytes(), limits::kMaxTensorBytes));
+  }
+  if (from.lock_after_steps() > 0) {
+    to.lock_after_steps =
+        static_cast<int>(std::min<uint32_t>(from.lock_after_steps(), limits::kMaxLockAfterSteps));
+  }
+  if (from.cache_capacity() > 0) {
+    to.cache_capacity = std::min<uint64_t>(from.cache_capacity(), limits::kMaxTensorsPerSession);
+  }
+  return Status::ok();
+}
+
+// What its steps are tuned to, and which plan they repeat.
+Status read_plans(const v1::JobSpec& from, engine::JobSpec& to) {
+  to.autotunes = from.autotunes();
+  to.replays = from.replays();
+  to.records_plan = from.records_plan();
+  if (!from.has_replayed()) return Status::ok();
+  Result<core::Plan> plan = read_plan(from.replayed());
+  std::string flaw =
+      plan.is_ok() ? core::find_flaw(plan.value(), 0, to.layout) : plan.status().message();
+  if (!flaw.empty()) {
+    return Status(Code::kInvalidArgument, "job " + to.job + ": what is to be replayed is " + flaw +
+                                              "; record the plan anew");
+  }
+  to.replayed = std::make_shared<const core::Plan>(std::move(plan).value());
+  return Status::ok();
+}
+
+bool is_job_id(const std::string& id) {
+  return !id.empty() && id.size() <= limits::kMaxJobIdBytes &&
+         std::all_of(id.begin(), id.end(), [](char c) {
+           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                  c == '.' || c == '_' || c == '-';
+         });
+}
+
+}  // namespace
+
+v1::JobMessage to_proto(const engine::Envelope& envelope) {
+  v1::JobMessage message;
+  message.set_job_id(envelope.job);
+  message.set_epoch(envelope.message.epoch.value);
+  message.set_from_node(envelope.message.from.value);
+  message.set_number(envelope.message.number);
+  message.set_process_set(envelope.message.process_set);
+  if (envelope.message.to) message.set_to_node(envelope.message.to->value);
+  if (envelope.message.passed_on_by) {
+    message.set_passed_on_by(envelope.message.passed_on_by->value);
+  }
+  std::visit(Writer{message, envelope.proof}, envelope.message.body);
+  return message;
+}
+
+Result<engine::Envelope> from_proto(const v1::JobMessage& message) {
+  engine::Envelope envelope;
+  envelope.job = message.job_id();
+  envelope.message.from = NodeIndex{message.from_node()};
+  envelope.message.epoch = Epoch{message.epoch()};
+  envelope.message.number = message.number();
+  envelope.message.process_set = message.process_set();
+  if (message.has_to_node()) envelope.message.to = NodeIndex{message.to_node()};
+  if (message.has_passed_on_by()) {
+    envelope.message.passed_on_by = NodeIndex{message.passed_on_by()};
+  }
+  if (Status status = read_body(message, envelope); !status.is_ok()) return status;
+  return envelope;
+}
+
+Result<engine::JobSpec> from_proto(const v1::JobSpec& spec, const Membership& membership) {
+  const auto refuse = [](const std::string& what) { return Status(Code::kInvalidArgument, what); };
+  if (!is_job_id(spec.job_id())) {
+    return refuse("a job id is 1 to " + std::to_string(limits::kMaxJobIdBytes) +
+                  " characters of A-Z a-z 0-9 . _ -");
+  }
+  if (spec.token().size() != limits::kTokenBytes) {
+    return refuse("job " + spec.job_id() + " has a token of " +
+                  std::to_string(spec.token().size()) + " bytes; it takes " +
+                  std::to_string(limits::kTokenBytes));
+  }
+  if (spec.start_timeout_ms() < 0) return refuse("a start timeout cannot be negative");
+  for (const int64_t ms : {spec.stall_check_ms(), spec.stall_shutdown_ms()}) {
+    if (ms < 0 || ms > kMaxStallMs) {
+      return refuse("a time for stalls of " + std::to_string(ms) + " ms is out of range");
+    }
+  }
+  std::vector<core::LayoutNode> nodes;
+  for (const v1::NodeSpec& node : spec.nodes()) {
+    core::LayoutNode item{node.node_id(), node.control_address(), {}};
+    for (int32_t rank : node.ranks()) item.ranks.push_back(Rank{rank});
+    if (item.control_address.empty() && spec.nodes_size() > 1) {
+      Result<std::string> address = membership.address_of(item.node_id);
+      if (!address.is_ok()) return address.status();
+      item.control_address = std::move(address).value();
+    }
+    // gRPC would dial "unix:/path" as well, and with this daemon's rights.
+    if (spec.nodes_size() > 1) {
+      const Result<HostPort> address = parse_dial_address(item.control_address);
+      if (!address.is_ok()) {
+        return refuse("job " + spec.job_id() + ": the control address of node " +
+                      one_line(item.node_id, kShownNameBytes) +
+                      " cannot be: " + address.status().message());
+      }
+    }
+    nodes.push_back(std::move(item));
+  }
+  Result<core::Layout> layout = core::Layout::make(std::move(nodes));
+  if (!layout.is_ok()) return layout.status();
+  if (spec.node_index() < 0 || spec.node_index() >= layout.value().node_count()) {
+    return refuse("job " + spec.job_id() + " has no node " + std::to_string(spec.node_index()));
+  }
+  engine::JobSpec job{spec.job_id(),
+                      spec.token(),
+                      one_line(spec.user(), kShownNameBytes),
+                      0,
+                      NodeIndex{spec.node_index()},
+                      std::move(layout).value()};
+  job.start_timeout_ms = spec.start_timeout_ms();
+  if (Status status = read_agreement(spec, job); !status.is_ok()) return status;
+  if (Status status = read_plans(spec, job); !status.is_ok()) return status;
+  job.is_shared = spec.is_shared();
+  job.checks_finite = spec.checks_finite();
+  if (spec.has_timeline()) {
+    Result<engine::TimelineRequest> timeline = from_proto(spec.timeline());
+    if (!timeline.is_ok()) return timeline.status();
+    job.timeline = std::move(timeline).value();
+    if (!job.timeline->begins || spec.node_index() != 0) {
+      return refuse("job " + spec.job_id() + ": a timeline is begun by node 0");
+    }
+  }
+  if (spec.has_stall_check_ms()) job.stall_check_ms = spec.stall_check_ms();
+  if (spec.has_stall_shutdown_ms()) job.stall_shutdown_ms = spec.stall_shutdown_ms();
+  return job;
+}
+
+}  // namespace rueda::service

@@ -1,0 +1,21 @@
+// Between protobuf and the core's plain structs. What comes from a peer is checked here: after
+// this, enumerations are known ones and numbers lie in their ranges.
+#pragma once
+
+#include "daemon/base/status.h"
+#include "daemon/engine/job/job_runner.h"
+#include "daemon/engine/ports/control_plane.h"
+#include "daemon/service/members/membership.h"
+#include "rueda/v1/agent.pb.h"
+#include "rueda/v1/control.pb.h"
+
+namespace rueda::service {
+
+v1::JobMessage to_proto(const engine::Envelope& envelope);
+Result<engine::Envelope> from_proto(const v1::JobMessage& message);
+
+// The job's owner is filled in by the caller, who knows the connection's credentials. Nodes for
+// which the launcher has no control address are looked up.
+Result<engine::JobSpec> from_proto(const v1::JobSpec& spec, const Membership& membership);
+
+}  // namespace rueda::service

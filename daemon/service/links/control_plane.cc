@@ -1,0 +1,545 @@
+#include "daemon/service/links/control_plane.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "daemon/base/limits.h"
+#include "daemon/base/one_line.h"
+#include "daemon/service/convert/convert.h"
+#include "daemon/service/convert/convert_communicator.h"
+#include "daemon/service/convert/convert_nonfinite.h"
+#include "daemon/service/convert/convert_timeline.h"
+
+namespace rueda::service {
+namespace {
+
+constexpr uint32_t kProtocolVersion = 8;
+constexpr TicksMs kFirstRedialMs = 50;
+constexpr TicksMs kLastRedialMs = 1'000;
+// How often it is said of one link that it does not come up.
+constexpr TicksMs kTroubleEveryMs = 30'000;
+
+std::shared_ptr<grpc::Channel> channel_to(const std::string& target) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(static_cast<int>(limits::kMaxControlMessageBytes));
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, static_cast<int>(kFirstRedialMs));
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, static_cast<int>(kFirstRedialMs));
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(kLastRedialMs));
+  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+}
+constexpr size_t kMostVersionBytes = 63;
+
+// What nodes say to agree on the order; the rest is about who is there.
+bool is_order(const v1::JobMessage& message) {
+  switch (message.body_case()) {
+    case v1::JobMessage::kReady:
+    case v1::JobMessage::kDecree:
+    case v1::JobMessage::kLock:
+    case v1::JobMessage::kUnlockRequest:
+    case v1::JobMessage::kFreeze:
+    case v1::JobMessage::kFrozen:
+    case v1::JobMessage::kResume:
+    case v1::JobMessage::kEnded: return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
+GrpcControlPlane::GrpcControlPlane(boost::asio::io_context& control_loop, observe::Metrics& metrics,
+                                   ControlPlaneOptions options)
+    : loop_(control_loop),
+      poster_(control_loop),
+      metrics_(metrics),
+      options_(std::move(options)),
+      timer_(control_loop) {}
+
+GrpcControlPlane::~GrpcControlPlane() { *alive_ = false; }
+
+void GrpcControlPlane::stop(std::function<void()> done) {
+  stopped_ = true;
+  on_stopped_ = std::move(done);
+  std::vector<std::shared_ptr<Stream>> closing;
+  for (auto& [id, link] : links_) {
+    if (!link.stream) continue;
+    link.stream->close();
+    closing.push_back(std::move(link.stream));
+  }
+  links_.clear();
+  if (open_streams_ == 0) return std::exchange(on_stopped_, nullptr)();
+  wait_for_streams(std::move(closing), 2);
+}
+
+// Peers that do not answer are cut off after a second, and waited for no longer after another.
+void GrpcControlPlane::wait_for_streams(std::vector<std::shared_ptr<Stream>> closing, int seconds) {
+  timer_.expires_after(std::chrono::seconds(1));
+  timer_.async_wait([this, alive = alive_, closing = std::move(closing),
+                     seconds](const boost::system::error_code& error) mutable {
+    if (error || !*alive || !on_stopped_) return;
+    if (seconds == 1) return std::exchange(on_stopped_, nullptr)();
+    for (const std::shared_ptr<Stream>& stream : closing) stream->abort();
+    wait_for_streams(std::move(closing), seconds - 1);
+  });
+}
+
+// --- Dialled links
+// ---------------------------------------------------------------------------------
+
+engine::LinkId GrpcControlPlane::acquire(const std::string& address) {
+  for (auto& [id, link] : links_) {
+    if (link.dialled && link.address == address) {
+      ++link.users;
+      return id;
+    }
+  }
+  const engine::LinkId id = ++last_id_;
+  Link& link = links_[id];
+  link.address = address;
+  link.dialled = true;
+  link.users = 1;
+  dial(id);
+  return id;
+}
+
+void GrpcControlPlane::release(engine::LinkId id) {
+  const auto it = links_.find(id);
+  if (it == links_.end() || --it->second.users > 0) return;
+  if (it->second.last_words.empty()) return forget(id);
+  auto timer =
+      std::make_shared<boost::asio::steady_timer>(loop_, std::chrono::milliseconds(kLastWordsMs));
+  timer->async_wait([this, alive = alive_, id, timer](const boost::system::error_code& error) {
+    if (!error && *alive && links_.contains(id) && links_.at(id).users == 0) forget(id);
+  });
+}
+
+void GrpcControlPlane::forget(engine::LinkId id) {
+  const auto it = links_.find(id);
+  if (it->second.stream) it->second.stream->close();
+  links_.erase(it);
+}
+
+std::string GrpcControlPlane::trouble(engine::LinkId id) const {
+  const auto it = links_.find(id);
+  if (it == links_.end() || it->second.trouble.empty()) return {};
+  return "its daemon at " + it->second.address + " cannot be reached: " + it->second.trouble;
+}
+
+void GrpcControlPlane::note_trouble(Link& link, const Status& status) {
+  link.trouble = one_line(status.message());
+  const TicksMs now = steady_now_ms();
+  if (link.trouble_said_ms != 0 && now - link.trouble_said_ms < kTroubleEveryMs) return;
+  link.trouble_said_ms = now;
+  spdlog::warn("the daemon at {} cannot be reached: {}; trying again", link.address, link.trouble);
+}
+
+void GrpcControlPlane::dial(engine::LinkId id) {
+  const auto it = links_.find(id);
+  if (it == links_.end() || stopped_) return;
+  if (it->second.channel) return open(id);
+  const Result<HostPort> where = parse_dial_address(it->second.address);
+  if (!where.is_ok()) return note_trouble(it->second, where.status());  // for good
+  resolver_.resolve(where.value(), [this, alive = alive_, id](const Result<std::string>& target) {
+    poster_.post([this, alive, id, target] {
+      if (!*alive || !links_.contains(id) || stopped_) return;
+      Link& link = links_.at(id);
+      if (target.is_ok()) {
+        link.channel = channel_to(target.value());
+        return open(id);
+      }
+      note_trouble(link, target.status());
+      redial_later(id);
+    });
+  });
+}
+
+void GrpcControlPlane::open(engine::LinkId id) {
+  Link& link = links_.at(id);
+  link.stream_number = ++last_stream_;
+  adopt(link, open_stream(*queue_, link.channel, events_of(id, link.stream_number)));
+}
+
+// --- Streams
+// ---------------------------------------------------------------------------------------
+
+StreamEvents GrpcControlPlane::events_of(engine::LinkId id, uint64_t stream_number) {
+  StreamEvents events;
+  events.on_message = [this, alive = alive_, id, stream_number](v1::LinkMessage message,
+                                                                size_t bytes) {
+    // std::function wants to be copied; the message is handed over once.
+    auto shared = std::make_shared<v1::LinkMessage>(std::move(message));
+    poster_.post([this, alive, id, stream_number, shared, bytes] {
+      if (*alive) on_message(id, stream_number, *shared, bytes);
+    });
+  };
+  events.on_closed = [this, alive = alive_, id, stream_number](const Status& status) {
+    poster_.post([this, alive, id, stream_number, status] {
+      if (*alive) on_closed(id, stream_number, status);
+    });
+  };
+  return events;
+}
+
+void GrpcControlPlane::adopt(Link& link, std::shared_ptr<Stream> stream) {
+  link.stream = std::move(stream);
+  ++open_streams_;
+  if (link.is_needed()) link.stream->set_window(kPeersWindow);
+  link.last_heard_ms = link.last_asked_ms = steady_now_ms();
+  v1::LinkMessage message;
+  v1::Hello& hello = *message.mutable_hello();
+  hello.set_protocol_version(kProtocolVersion);
+  hello.set_node_id(options_.node_id);
+  hello.set_incarnation(options_.incarnation);
+  hello.set_software_version(RUEDA_VERSION);
+  write(link, message);
+  metrics_.daemon().membership_sent.Increment();
+  arm_watch();
+}
+
+void GrpcControlPlane::accept(CallQueue& queue, std::unique_ptr<LinkArrival> arrival) {
+  const std::string peer_address = arrival->context.peer();  // and port: one connection's
+  AcceptedStream accepted = accept_stream(queue, std::move(arrival));
+  std::shared_ptr<void> place = arrivals_->enter(peer_address);
+  if (!place) {  // the loop has enough to do with those who came before
+    accepted.start({[](v1::LinkMessage, size_t) {}, {}});
+    return accepted.stream->abort();
+  }
+  poster_.post([this, alive = alive_, peer_address, accepted, place = std::move(place)] {
+    if (!*alive || stopped_ || links_.size() >= limits::kMaxControlLinks) {
+      accepted.start({[](v1::LinkMessage, size_t) {}, {}});
+      accepted.stream->close();
+      return;
+    }
+    const engine::LinkId id = ++last_id_;
+    Link& link = links_[id];
+    link.address = peer_address;
+    link.stream_number = ++last_stream_;
+    accepted.start(events_of(id, link.stream_number));
+    adopt(link, accepted.stream);
+    become_stranger(id, link);
+  });
+}
+
+template <class Said>
+std::optional<Said> GrpcControlPlane::accept_said(Link& link, Result<Said> said) {
+  if (said.is_ok()) return std::move(said).value();
+  log_budget_.warn("closed the control connection of node {}: {}", link.peer->node_id,
+                   one_line(said.status().message()));
+  link.stream->close();
+  return std::nullopt;
+}
+
+void GrpcControlPlane::on_message(engine::LinkId id, uint64_t stream_number,
+                                  const v1::LinkMessage& message, size_t bytes) {
+  const auto is_of = [this, id, stream_number] {
+    const auto it = links_.find(id);
+    return it != links_.end() && it->second.stream_number == stream_number;
+  };
+  if (!is_of()) return;
+  hear(id, message);
+  if (!is_of()) return;
+  Link& link = links_.at(id);
+  const TicksMs pause_ms = link.is_needed() ? 0 : pause_of(link, bytes);
+  if (pause_ms == 0) return link.stream->taken(bytes);
+  auto timer =
+      std::make_shared<boost::asio::steady_timer>(loop_, std::chrono::milliseconds(pause_ms));
+  timer->async_wait(
+      [this, alive = alive_, id, is_of, bytes, timer](const boost::system::error_code& error) {
+        if (!error && *alive && is_of()) links_.at(id).stream->taken(bytes);
+      });
+}
+
+void GrpcControlPlane::hear(engine::LinkId id, const v1::LinkMessage& message) {
+  Link& link = links_.at(id);
+  link.last_heard_ms = steady_now_ms();
+  link.is_suspected = false;
+  observe::DaemonMetrics& metrics = metrics_.daemon();
+  if (message.has_hello()) {
+    metrics.membership_received.Increment();
+    if (!greet(link, message.hello())) link.stream->close();
+    if (link.dialled && link.users == 0 && link.last_words.empty()) forget(id);
+    return;
+  }
+  if (!link.peer) {
+    log_budget_.warn("closed the control connection of {}: it did not say hello", link.address);
+    link.stream->close();
+    return;
+  }
+  if (message.has_heartbeat()) {
+    metrics.heartbeat_received.Increment();
+    if (!link.dialled) beat(link);
+    return;
+  }
+  if (!is_wanted(link, message)) {
+    metrics.unwanted_received.Increment();
+    return;
+  }
+  if (message.has_timeline()) {
+    metrics.timeline_received.Increment();
+    auto said = accept_said(link, from_proto(message.timeline()));
+    if (said) events_->on_timeline(id, *std::move(said));
+  } else if (message.has_nonfinite()) {
+    metrics.nonfinite_received.Increment();
+    auto said = accept_said(link, from_proto(message.nonfinite()));
+    if (said) events_->on_nonfinite(id, *std::move(said));
+  } else if (message.has_communicator()) {
+    metrics.membership_received.Increment();
+    const auto said = accept_said(link, from_proto(message.communicator()));
+    if (said) events_->on_communicator(id, *said);
+  } else {
+    (is_order(message.job()) ? metrics.order_received : metrics.membership_received).Increment();
+    auto envelope = accept_said(link, from_proto(message.job()));
+    if (envelope) events_->on_envelope(id, *std::move(envelope));
+  }
+}
+
+bool GrpcControlPlane::greet(Link& link, const v1::Hello& hello) {
+  const size_t bytes = hello.ByteSizeLong();
+  const bool is_sound =
+      bytes <= limits::kMaxHelloBytes && !hello.node_id().empty() &&
+      hello.node_id().size() <= limits::kMaxNodeIdBytes && is_one_line(hello.node_id()) &&
+      hello.software_version().size() <= kMostVersionBytes && is_one_line(hello.software_version());
+  if (!is_sound || link.peer) {
+    log_budget_.warn("closed the control connection of {}: {}", link.address,
+                     link.peer
+                         ? "it said hello twice"
+                         : "its hello, of " + std::to_string(bytes) +
+                               " bytes, names no node by 1 to 63 printable bytes, or says more");
+    return false;
+  }
+  if (hello.protocol_version() != kProtocolVersion) {
+    log_budget_.warn(
+        "node {} at {} speaks version {} of the control protocol (it runs {}), and this "
+        "daemon speaks {} ({}): install the same version on both",
+        hello.node_id(), link.address, hello.protocol_version(), hello.software_version(),
+        kProtocolVersion, RUEDA_VERSION);
+    return false;
+  }
+  link.peer = Peer{hello.node_id(), hello.software_version()};
+  link.redial_delay_ms = 0;
+  link.trouble.clear();
+  link.trouble_said_ms = 0;
+  arm_watch();
+  // Of one that was accepted it is told when a job needs it.
+  if (link.dialled) {
+    spdlog::info("control connection with node {} ({}) is up", link.peer->node_id, link.address);
+  }
+  for (const auto& [job, word] : std::exchange(link.first_words, {})) {
+    metrics_.daemon().membership_sent.Increment();
+    write(link, word);
+  }
+  for (const v1::LinkMessage& word : std::exchange(link.last_words, {})) {
+    metrics_.daemon().membership_sent.Increment();
+    write(link, word);
+  }
+  return true;
+}
+
+void GrpcControlPlane::on_closed(engine::LinkId id, uint64_t stream_number, const Status& status) {
+  if (--open_streams_ == 0 && on_stopped_) std::exchange(on_stopped_, nullptr)();
+  const auto it = links_.find(id);
+  if (it == links_.end() || it->second.stream_number != stream_number) return;
+  lose(id, status);
+}
+
+void GrpcControlPlane::lose(engine::LinkId id, const Status& status) {
+  Link& link = links_.at(id);
+  const bool was_up = link.peer.has_value();
+  if (was_up && link.is_needed()) {
+    // Whether that is bad news is for the jobs that need it to say.
+    spdlog::info("lost the control connection with node {}: {}", link.peer->node_id,
+                 one_line(status.message()));
+  }
+  link.peer.reset();
+  link.stream_number = 0;
+  if (link.stream) link.stream->abort();
+  link.stream.reset();
+  const bool redial = link.dialled;
+  if (redial) {
+    if (!was_up) note_trouble(link, status);
+    // A name may mean another address by then.
+    const Result<HostPort> where = parse_dial_address(link.address);
+    if (where.is_ok() && !is_numeric_host(where.value().host)) link.channel.reset();
+    redial_later(id);
+  } else {
+    if (!link.jobs.empty()) keep(link, false);
+    strangers_.remove(id);
+    strangers_of_connection_.remove(id);
+    links_.erase(id);
+  }
+  if (was_up) events_->on_link_lost(id, status);
+}
+
+void GrpcControlPlane::redial_later(engine::LinkId id) {
+  Link& link = links_.at(id);
+  link.redial_delay_ms = std::clamp(link.redial_delay_ms * 2, kFirstRedialMs, kLastRedialMs);
+  auto timer = std::make_shared<boost::asio::steady_timer>(
+      loop_, std::chrono::milliseconds(link.redial_delay_ms));
+  timer->async_wait([this, alive = alive_, id, timer](const boost::system::error_code& error) {
+    if (!error && *alive) dial(id);
+  });
+}
+
+void GrpcControlPlane::send(engine::LinkId id, const engine::Envelope& envelope) {
+  const auto it = links_.find(id);
+  if (it == links_.end()) return;
+  v1::LinkMessage message;
+  *message.mutable_job() = to_proto(envelope);
+  if (!it->second.peer || !it->second.stream) {
+    // Who fails does not say it again.
+    const bool is_last_word = std::holds_alternative<core::Fail>(envelope.message.body);
+    const bool is_first_word = std::holds_alternative<core::Join>(envelope.message.body);
+    std::map<JobId, v1::LinkMessage>& first_words = it->second.first_words;
+    if (it->second.dialled && is_first_word && first_words.size() < limits::kMaxJobs) {
+      first_words[envelope.job] = std::move(message);
+      return;
+    }
+    std::vector<v1::LinkMessage>& last_words = it->second.last_words;
+    if (it->second.dialled && is_last_word && last_words.size() < kMostLastWords) {
+      last_words.push_back(std::move(message));
+    }
+    return;
+  }
+  observe::DaemonMetrics& metrics = metrics_.daemon();
+  (is_order(message.job()) ? metrics.order_sent : metrics.membership_sent).Increment();
+  write(it->second, message);
+}
+
+GrpcControlPlane::Link* GrpcControlPlane::up(engine::LinkId id) {
+  const auto it = links_.find(id);
+  return it == links_.end() || !it->second.peer || !it->second.stream ? nullptr : &it->second;
+}
+
+void GrpcControlPlane::send(engine::LinkId id, const engine::TimelineMessage& said) {
+  Link* const link = up(id);
+  if (!link) return;
+  v1::LinkMessage message;
+  *message.mutable_timeline() = to_proto(said);
+  metrics_.daemon().timeline_sent.Increment();
+  write(*link, message);
+}
+
+void GrpcControlPlane::send(engine::LinkId id, const engine::NonfiniteMessage& said) {
+  Link* const link = up(id);
+  if (!link) return;
+  v1::LinkMessage message;
+  *message.mutable_nonfinite() = to_proto(said);
+  metrics_.daemon().nonfinite_sent.Increment();
+  write(*link, message);
+}
+
+void GrpcControlPlane::send(engine::LinkId id, const engine::CommunicatorMessage& said) {
+  Link* const link = up(id);
+  if (!link) return;
+  v1::LinkMessage message;
+  *message.mutable_communicator() = to_proto(said);
+  metrics_.daemon().membership_sent.Increment();
+  write(*link, message);
+}
+
+void GrpcControlPlane::write(Link& link, const v1::LinkMessage& message) {
+  link.last_sent_ms = steady_now_ms();
+  link.stream->send(message);
+}
+
+// --- Silence
+// -----------------------------------------------------------------------------------------
+
+// The dialling side asks when nothing has gone or come for a third of the timeout, and the other
+// side answers at once: one wake-up of each a heartbeat, and none where there is traffic.
+
+void GrpcControlPlane::beat(Link& link) {
+  v1::LinkMessage message;
+  message.mutable_heartbeat();
+  write(link, message);
+  metrics_.daemon().heartbeat_sent.Increment();
+}
+
+TicksMs GrpcControlPlane::beat_due_ms(const Link& link) const {
+  if (!link.dialled || !link.peer) return std::numeric_limits<TicksMs>::max();
+  const TicksMs quiet_since = std::min(link.last_sent_ms, link.last_heard_ms);
+  return std::max(quiet_since, link.last_asked_ms) + std::max<TicksMs>(options_.timeout_ms / 3, 1);
+}
+
+// What has come by then may still be on its way through gRPC and the loop's queue.
+TicksMs GrpcControlPlane::silence_due_ms(const Link& link) const {
+  return link.last_heard_ms + options_.timeout_ms + 1 + (link.is_suspected ? grace_ms() : 0);
+}
+
+TicksMs GrpcControlPlane::grace_ms() const {
+  return std::clamp<TicksMs>(options_.timeout_ms / 10, 20, 1'000);
+}
+
+void GrpcControlPlane::arm_watch() {
+  if (stopped_) return;
+  TicksMs due = std::numeric_limits<TicksMs>::max();
+  for (const auto& [id, link] : links_) {
+    if (!link.stream) continue;
+    due = std::min({due, beat_due_ms(link), silence_due_ms(link)});
+    if (!link.is_needed()) due = std::min(due, link.unneeded_since_ms + options_.stranger_ms);
+  }
+  if (due == std::numeric_limits<TicksMs>::max()) return;
+  watch_due_ms_ = due;
+  timer_.expires_after(std::chrono::milliseconds(std::max<TicksMs>(due - steady_now_ms(), 0)));
+  timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
+    if (!error && *alive && !stopped_) watch();
+  });
+}
+
+void GrpcControlPlane::watch() {
+  const TicksMs now = steady_now_ms();
+  // This daemon itself did not run: what came meanwhile has not been read, and whoever was stopped
+  // with it could not speak.
+  const TicksMs late_ms = now - watch_due_ms_;
+  if (late_ms > std::max<TicksMs>(grace_ms(), options_.timeout_ms / 4)) {
+    spdlog::warn("this daemon did not run for {} ms; everybody gets another {} ms to be heard of",
+                 late_ms, options_.timeout_ms);
+    for (auto& [id, link] : links_) link.last_heard_ms = link.last_asked_ms = now;
+  }
+  std::vector<engine::LinkId> silent;
+  std::vector<engine::LinkId> unneeded;
+  for (auto& [id, link] : links_) {
+    if (!link.stream) continue;
+    if (now >= silence_due_ms(link)) {
+      if (std::exchange(link.is_suspected, true)) silent.push_back(id);
+    } else if (now >= beat_due_ms(link)) {
+      link.last_asked_ms = now;
+      beat(link);
+    }
+    if (!link.is_needed() && now >= link.unneeded_since_ms + options_.stranger_ms)
+      unneeded.push_back(id);
+  }
+  for (engine::LinkId id : silent) {
+    lose(id, Status(Code::kNodeLost,
+                    "nothing was heard of it for " + std::to_string(options_.timeout_ms) + " ms"));
+  }
+  for (engine::LinkId id : unneeded) {
+    if (links_.contains(id)) send_away(id, "no job has needed it for a while");
+  }
+  arm_watch();
+}
+
+std::vector<PeerSnapshot> GrpcControlPlane::peers() const {
+  std::vector<PeerSnapshot> peers;
+  for (const auto& [id, link] : links_) {
+    PeerSnapshot peer;
+    peer.link = id;
+    peer.is_needed = link.is_needed();
+    peer.control_address = link.address;
+    peer.state = link.peer ? "connected" : "connecting";
+    if (link.peer) {
+      peer.node_id = link.peer->node_id;
+      peer.version = link.peer->version;
+    }
+    peer.last_heard_seconds = static_cast<double>(steady_now_ms() - link.last_heard_ms) / 1000.0;
+    peers.push_back(std::move(peer));
+  }
+  return peers;
+}
+
+}  // namespace rueda::service

@@ -1,0 +1,78 @@
+#include "daemon/service/members/name_resolver.h"
+
+#include <deque>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <pthread.h>
+
+namespace rueda::service {
+namespace {
+
+// As many names wait for name servers at a time; the others wait for their turn.
+constexpr int kMostThreads = 4;
+
+}  // namespace
+
+struct NameResolver::State {
+  struct Wanted {
+    HostPort address;
+    Callback done;
+  };
+  std::mutex mutex;
+  bool is_closed = false;
+  int threads = 0;
+  std::deque<Wanted> wanted;
+
+  // Until nothing is wanted: an idle daemon has none of these threads.
+  void work() {
+    std::unique_lock lock(mutex);
+    while (!is_closed && !wanted.empty()) {
+      const Wanted next = std::move(wanted.front());
+      wanted.pop_front();
+      lock.unlock();
+      const Result<std::string> target = dial_target(next.address);
+      lock.lock();
+      // With the mutex held, so that nobody is called once the resolver has gone.
+      if (!is_closed) next.done(target);
+    }
+    --threads;
+  }
+};
+
+NameResolver::NameResolver() : state_(std::make_shared<State>()) {}
+
+NameResolver::~NameResolver() {
+  const std::lock_guard lock(state_->mutex);
+  state_->is_closed = true;
+  state_->wanted.clear();
+}
+
+void NameResolver::resolve(const HostPort& address, Callback done) {
+  if (is_numeric_host(address.host)) return done(dial_target(address));
+  std::unique_lock lock(state_->mutex);
+  if (state_->threads == kMostThreads) {
+    state_->wanted.push_back({address, std::move(done)});
+    return;
+  }
+  try {
+    std::thread thread([state = state_] { state->work(); });
+    ::pthread_setname_np(thread.native_handle(), "resolver");
+    thread.detach();
+  } catch (const std::system_error& error) {
+    if (state_->threads == 0) {
+      lock.unlock();
+      return done(Status(Code::kResourceExhausted,
+                         "no thread can be started to look the host \"" + address.host + "\" up (" +
+                             error.code().message() +
+                             "): raise the limit of processes (ulimit -u, TasksMax, pids.max)"));
+    }
+    --state_->threads;  // those that run do it
+  }
+  ++state_->threads;
+  state_->wanted.push_back({address, std::move(done)});
+}
+
+}  // namespace rueda::service

@@ -1,0 +1,261 @@
+// Calls over a CallQueue: those that come in, and the stream that is dialled. What a call hears, it
+// hears on the queue's thread; what it starts may be started on any thread, one read and one write
+// at a time.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <grpcpp/alarm.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/support/async_stream.h>
+#include <grpcpp/support/async_unary_call.h>
+
+#include "daemon/base/no_exception.h"
+#include "daemon/service/rpc/call_queue.h"
+
+namespace rueda::service {
+
+// Counts a call's operations under way, so that it is known when gRPC is through with it.
+class Call {
+ public:
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+ protected:
+  explicit Call(CallQueue& queue) : queue_(queue) { queue_.begin(); }
+  virtual ~Call() = default;
+
+  // An operation that begins now.
+  Ended counted(Ended ended) {
+    ++under_way_;
+    return [this, ended = std::move(ended)](bool ok) {
+      without_exception([&] { ended(ok); }, [this](const char* what) { on_exception(what); });
+      release();
+    };
+  }
+  // Its tag.
+  void* operation(Ended ended) { return CallQueue::tag(counted(std::move(ended))); }
+  // The tag of the operation that ends the call: every call owes one, or abandons itself.
+  void* last_operation() {
+    return CallQueue::tag([this](bool) { release(); });
+  }
+  void abandon() { release(); }
+  // What was to be done for the call has thrown: it is to end. Without this it waits for the other
+  // side to go.
+  virtual void on_exception(const char* what) { (void)what; }
+  // gRPC is through with the call, which may go. Called once, and last.
+  virtual void on_done() = 0;
+
+  CallQueue& queue() const { return queue_; }
+
+ private:
+  void release() {
+    CallQueue& queue = queue_;
+    if (--under_way_ > 0) return;
+    on_done();
+    queue.end();
+  }
+
+  CallQueue& queue_;
+  std::atomic<int> under_way_{1};  // the last one, which is owed
+};
+
+// --- Calls that come in
+
+template <class Request, class Response>
+struct Arrival {
+  grpc::ServerContext context;
+  grpc::ServerAsyncReaderWriter<Response, Request> stream{&context};
+  // Of the tag that comes when the call is over, whoever has ended it. Owned by gRPC.
+  Ended* over = nullptr;
+};
+
+// Waits for calls of a method for as long as the server runs, and hands each over as it comes, on
+// the queue's thread. `ask` asks gRPC for one call, which fills in the arrival and ends with the
+// tag.
+template <class Arrival>
+void await_streams(CallQueue& queue, const std::function<void(Arrival&, void* tag)>& ask,
+                   const std::function<void(std::unique_ptr<Arrival>)>& serve) {
+  auto* const next = new Arrival;
+  next->over = new Ended;
+  next->context.AsyncNotifyWhenDone(next->over);
+  queue.begin();
+  ask(*next, CallQueue::tag([next, &queue, ask, serve](bool ok) {
+    std::unique_ptr<Arrival> arrival(next);
+    if (ok) {
+      await_streams(queue, ask, serve);
+      serve(std::move(arrival));
+    } else {
+      delete arrival->over;  // nothing has begun, so gRPC will not hand it back
+    }
+    queue.end();
+  }));
+}
+
+// One call with a stream each way.
+template <class Request, class Response>
+class ServerCall : public Call {
+ public:
+  using Arrived = std::unique_ptr<Arrival<Request, Response>>;
+
+  // On the queue's thread, in `serve`.
+  ServerCall(CallQueue& queue, Arrived arrival) : Call(queue), arrival_(std::move(arrival)) {
+    *arrival_->over = counted([this](bool) {
+      if (arrival_->context.IsCancelled()) on_cancel();
+    });
+  }
+
+ protected:
+  void start_read(Request* request) {
+    arrival_->stream.Read(request, operation([this](bool ok) { on_read(ok); }));
+  }
+  // The response is copied.
+  void start_write(const Response& response) {
+    arrival_->stream.Write(response, operation([this](bool ok) { on_write(ok); }));
+  }
+  // Once.
+  void start_finish(const grpc::Status& status) {
+    arrival_->stream.Finish(status, last_operation());
+  }
+  // It is still to be finished.
+  void cancel() { arrival_->context.TryCancel(); }
+
+  virtual void on_read(bool ok) = 0;
+  virtual void on_write(bool ok) = 0;
+  // The other side has broken the call off, or has gone. The call is still to be finished.
+  virtual void on_cancel() = 0;
+
+ private:
+  const Arrived arrival_;
+};
+
+// One call with a request and a reply. Deletes itself once answered.
+template <class Request, class Reply>
+class UnaryCall final : public Call {
+ public:
+  using Writer = grpc::ServerAsyncResponseWriter<Reply>;
+  using Ask = std::function<void(grpc::ServerContext*, Request*, Writer*, void* tag)>;
+  // Fills in the reply and calls finish(), or fail(), then or later, on any thread.
+  using Answer = std::function<void(UnaryCall&)>;
+
+  // Waits for calls for as long as the server runs.
+  static void await(CallQueue& queue, const Ask& ask, const Answer& answer) {
+    auto* const call = new UnaryCall(queue);
+    ask(&call->context_, &call->request_, &call->writer_,
+        call->operation([call, &queue, ask, answer](bool ok) {
+          if (!ok) return call->abandon();
+          await(queue, ask, answer);
+          answer(*call);
+        }));
+  }
+
+  // Likewise, but one after the other: the next one is taken when this has been answered, and has
+  // rested.
+  static void await_in_turn(CallQueue& queue, const Ask& ask, const Answer& answer) {
+    auto* const call = new UnaryCall(queue);
+    ask(&call->context_, &call->request_, &call->writer_,
+        call->operation([call, &queue, ask, answer](bool ok) {
+          if (!ok) return call->abandon();
+          call->next_ = [&queue, ask, answer] { await_in_turn(queue, ask, answer); };
+          answer(*call);
+        }));
+  }
+  // Before it is finished: so long no other of its kind is taken. A second at most.
+  void rest(std::chrono::nanoseconds time) {
+    rest_ = std::min<std::chrono::nanoseconds>(time, std::chrono::seconds(1));
+  }
+
+  const Request& request() const { return request_; }
+  // grpc::ServerContext's.
+  std::string peer() const { return context_.peer(); }
+  Reply& reply() { return reply_; }
+  void finish() {
+    is_answered_ = true;
+    writer_.Finish(reply_, grpc::Status::OK, last_operation());
+  }
+  // Instead of it.
+  void fail(const grpc::Status& status) {
+    is_answered_ = true;
+    writer_.FinishWithError(status, last_operation());
+  }
+
+ private:
+  explicit UnaryCall(CallQueue& queue) : Call(queue) {}
+
+  void on_exception(const char* what) override {
+    if (!is_answered_) fail({grpc::StatusCode::RESOURCE_EXHAUSTED, what});
+  }
+
+  std::atomic<bool> is_answered_{false};
+  void on_done() override {
+    if (next_ && rest_ < kLeastRest) next_();
+    if (next_ && rest_ >= kLeastRest) {
+      CallQueue& queue = this->queue();
+      auto alarm = std::make_shared<grpc::Alarm>();
+      queue.begin();
+      alarm->Set(queue.get(), std::chrono::system_clock::now() + rest_,
+                 CallQueue::tag([alarm, &queue, next = std::move(next_)](bool) {
+                   next();
+                   queue.end();
+                 }));
+    }
+    delete this;
+  }
+
+  static constexpr std::chrono::milliseconds kLeastRest{2};
+
+  std::function<void()> next_;  // in turn
+  std::chrono::nanoseconds rest_{0};
+  grpc::ServerContext context_;
+  Request request_;
+  Reply reply_;
+  Writer writer_{&context_};
+};
+
+// --- The stream that is dialled
+
+template <class Request, class Response>
+class ClientCall : public Call {
+ public:
+  explicit ClientCall(CallQueue& queue) : Call(queue) {}
+
+ protected:
+  // Nothing is sent yet: the first write takes the call's metadata along, as gRPC wants no write
+  // beside them.
+  template <class Prepare>
+  void start_call(const Prepare& prepare) {
+    context_.set_initial_metadata_corked(true);
+    stream_ = prepare(&context_, queue().get());
+    stream_->StartCall(nullptr);
+  }
+  void start_read(Response* response) {
+    stream_->Read(response, operation([this](bool ok) { on_read(ok); }));
+  }
+  // The request is copied.
+  void start_write(const Request& request) {
+    stream_->Write(request, operation([this](bool ok) { on_write(ok); }));
+  }
+  void start_writes_done() {
+    stream_->WritesDone(operation([](bool) {}));
+  }
+  // Once, when a read has failed. The status is there in on_done().
+  void start_finish() { stream_->Finish(&status_, last_operation()); }
+  void cancel() { context_.TryCancel(); }
+  const grpc::Status& status() const { return status_; }
+
+  virtual void on_read(bool ok) = 0;
+  virtual void on_write(bool ok) = 0;
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientAsyncReaderWriter<Request, Response>> stream_;
+  grpc::Status status_;
+};
+
+}  // namespace rueda::service

@@ -1,0 +1,258 @@
+#include "daemon/service/rpc/stream.h"
+
+#include <deque>
+#include <mutex>
+#include <utility>
+
+#include <grpcpp/generic/generic_stub.h>
+
+namespace rueda::service {
+namespace {
+
+constexpr size_t kMaxQueuedMessages = 16'384;
+constexpr char kLinkMethod[] = "/rueda.v1.Control/Link";
+constexpr size_t kMaxQueuedBytes = size_t{64} << 20;
+
+grpc::ByteBuffer serialized(const v1::LinkMessage& message) {
+  grpc::ByteBuffer bytes;
+  bool own = false;
+  (void)grpc::SerializationTraits<v1::LinkMessage>::Serialize(message, &bytes, &own);
+  return bytes;
+}
+
+// What both ends share: one write in flight, a queue behind it, reads one after the other. Side is
+// ServerCall or ClientCall; its operations are only started under the mutex and while open.
+template <class Side>
+class StreamCore : public Side, public Stream {
+ public:
+  void send(const v1::LinkMessage& message) override {
+    const std::lock_guard lock(mutex_);
+    if (closing_) return;
+    grpc::ByteBuffer bytes = serialized(message);
+    queued_bytes_ += bytes.Length();
+    if (queue_.size() >= kMaxQueuedMessages || queued_bytes_ > kMaxQueuedBytes) {
+      return abort_locked();
+    }
+    queue_.push_back(std::move(bytes));
+    if (started_ && !writing_) write_locked();
+  }
+
+  void close() override {
+    const std::lock_guard lock(mutex_);
+    close_locked();
+  }
+
+  void abort() override {
+    const std::lock_guard lock(mutex_);
+    abort_locked();
+  }
+
+  void taken(size_t bytes) override {
+    const std::lock_guard lock(mutex_);
+    --ahead_messages_;
+    ahead_bytes_ -= bytes;
+    read_locked();
+  }
+
+  void set_window(const StreamWindow& window) override {
+    const std::lock_guard lock(mutex_);
+    window_ = window;
+    read_locked();
+  }
+
+  using Side::Side;
+
+ protected:
+  void on_write(bool ok) override {
+    const std::lock_guard lock(mutex_);
+    writing_ = false;
+    queued_bytes_ -= queue_.front().Length();
+    queue_.pop_front();
+    if (!ok) return abort_locked();
+    if (!queue_.empty()) return write_locked();
+    if (closing_) on_drained_locked();
+  }
+
+  void on_read(bool ok) override {
+    const size_t bytes = ok ? incoming_.Length() : 0;
+    {
+      const std::lock_guard lock(mutex_);
+      reading_ = false;
+      if (!ok) {
+        reads_over_ = true;
+        close_locked();
+        return on_reads_over_locked();
+      }
+      if (closing_) {  // nobody is there for it
+        incoming_.Clear();
+        return read_locked();
+      }
+      ++ahead_messages_;
+      ahead_bytes_ += bytes;
+    }
+    v1::LinkMessage message;
+    const bool is_one =
+        grpc::SerializationTraits<v1::LinkMessage>::Deserialize(&incoming_, &message).ok();
+    incoming_.Clear();
+    if (is_one) events_.on_message(std::move(message), bytes);
+    const std::lock_guard lock(mutex_);
+    if (!is_one) abort_locked();
+    read_locked();
+  }
+
+  void on_exception(const char*) override { abort(); }
+
+  // Until gRPC is through with the call, somebody must hold it.
+  void keep_alive(std::shared_ptr<Stream> self) { self_ = std::move(self); }
+
+  void start(StreamEvents events) {
+    bool is_over = false;
+    {
+      const std::lock_guard lock(mutex_);
+      events_ = std::move(events);
+      is_over = over_;
+      started_ = true;
+      read_locked();
+      if (!closing_ && !queue_.empty()) write_locked();
+    }
+    if (is_over && events_.on_closed) events_.on_closed(Status(Code::kNodeLost, "it went away"));
+  }
+
+  // gRPC is through with the call: nothing of it may be touched after this returns.
+  void finished(const Status& status) {
+    std::shared_ptr<Stream> last_breath;
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+      over_ = true;
+      last_breath = std::move(self_);
+      if (!started_) return;  // start() tells
+    }
+    if (events_.on_closed) events_.on_closed(status);
+  }
+
+  // The other side will send nothing more.
+  virtual void on_reads_over_locked() = 0;
+  // Whether that has to be heard before the call can end.
+  virtual bool reads_to_the_end() const = 0;
+  // The call is to break off. May come more than once.
+  virtual void on_abort_locked() = 0;
+  // Closing, and nothing is left to write. May come more than once.
+  virtual void on_drained_locked() = 0;
+  bool is_aborted() const { return aborted_; }
+
+ private:
+  void read_locked() {
+    if (!started_ || reading_ || reads_over_) return;
+    const bool is_full = ahead_messages_ >= window_.messages ||
+                         (ahead_messages_ > 0 && ahead_bytes_ >= window_.bytes);
+    if (closing_ ? !reads_to_the_end() : is_full) return;
+    reading_ = true;
+    Side::start_read(&incoming_);
+  }
+  void write_locked() {
+    writing_ = true;
+    Side::start_write(queue_.front());
+  }
+  void close_locked() {
+    closing_ = true;
+    read_locked();
+    if (!writing_ && (queue_.empty() || !started_)) on_drained_locked();
+  }
+  void abort_locked() {
+    closing_ = true;
+    aborted_ = true;
+    on_abort_locked();
+    read_locked();
+    if (writing_) return;  // its end comes back here
+    queue_.clear();
+    on_drained_locked();
+  }
+
+  std::mutex mutex_;
+  std::deque<grpc::ByteBuffer> queue_;  // the front one is being written while writing_
+  size_t queued_bytes_ = 0;
+  grpc::ByteBuffer incoming_;
+  StreamWindow window_ = kStrangersWindow;
+  int ahead_messages_ = 0;  // handed over, and not taken
+  size_t ahead_bytes_ = 0;
+  bool reading_ = false;
+  bool reads_over_ = false;
+  StreamEvents events_;
+  std::shared_ptr<Stream> self_;
+  bool started_ = false;
+  bool writing_ = false;
+  bool closing_ = false;  // nothing more is taken
+  bool aborted_ = false;  // nor is what was taken delivered
+  bool over_ = false;     // gRPC is through with it
+};
+
+class ClientStream final : public StreamCore<ClientCall<grpc::ByteBuffer, grpc::ByteBuffer>> {
+ public:
+  ClientStream(CallQueue& queue, const std::shared_ptr<grpc::Channel>& channel)
+      : StreamCore(queue), stub_(channel) {}
+
+  void open(StreamEvents events, std::shared_ptr<Stream> self) {
+    keep_alive(std::move(self));
+    start_call([this](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
+      return stub_.PrepareCall(context, kLinkMethod, queue);
+    });
+    start(std::move(events));
+  }
+
+ private:
+  void on_done() override {
+    finished(Status(Code::kNodeLost,
+                    status().error_message().empty()
+                        ? "its control connection closed"
+                        : "its control connection broke (" + status().error_message() + ")"));
+  }
+
+  void on_reads_over_locked() override { start_finish(); }
+  bool reads_to_the_end() const override { return true; }
+  void on_abort_locked() override { cancel(); }
+  void on_drained_locked() override {
+    if (!std::exchange(drained_, true) && !is_aborted()) start_writes_done();
+  }
+
+  grpc::GenericStub stub_;
+  bool drained_ = false;
+};
+
+class ServerStream final : public StreamCore<ServerCall<grpc::ByteBuffer, grpc::ByteBuffer>> {
+ public:
+  using StreamCore::keep_alive;
+  using StreamCore::start;
+  using StreamCore::StreamCore;
+
+ private:
+  void on_cancel() override { abort(); }
+  void on_done() override { finished(Status(Code::kNodeLost, "its control connection closed")); }
+
+  void on_reads_over_locked() override {}
+  bool reads_to_the_end() const override { return false; }
+  // Else a peer that takes nothing would hold up the write that is under way, and with it the end.
+  void on_abort_locked() override { cancel(); }
+  void on_drained_locked() override {
+    if (!std::exchange(finished_, true)) start_finish(grpc::Status::OK);
+  }
+
+  bool finished_ = false;
+};
+
+}  // namespace
+
+std::shared_ptr<Stream> open_stream(CallQueue& queue, const std::shared_ptr<grpc::Channel>& channel,
+                                    StreamEvents events) {
+  auto stream = std::make_shared<ClientStream>(queue, channel);
+  stream->open(std::move(events), stream);
+  return stream;
+}
+
+AcceptedStream accept_stream(CallQueue& queue, std::unique_ptr<LinkArrival> arrival) {
+  auto stream = std::make_shared<ServerStream>(queue, std::move(arrival));
+  stream->keep_alive(stream);
+  return {stream, [stream](StreamEvents events) { stream->start(std::move(events)); }};
+}
+
+}  // namespace rueda::service

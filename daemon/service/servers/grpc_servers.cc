@@ -1,0 +1,160 @@
+#include "daemon/service/servers/grpc_servers.h"
+
+#include <chrono>
+#include <cstdlib>
+
+#include <fcntl.h>
+#include <grpc/grpc.h>
+#include <grpc/support/log.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/server_posix.h>
+#include <spdlog/spdlog.h>
+
+#include "daemon/base/limits.h"
+#include "daemon/base/one_line.h"
+
+namespace rueda::service {
+namespace {
+
+// Reflection has a synchronous service, and that a thread that waits for its next call; at the end
+// of each wait it wakes for nothing.
+constexpr int kReflectionWaitMs = 3'600'000;
+// On the unix socket. A launcher has one, an operator a few.
+constexpr int kMostCallsOfConnection = 32;
+
+// Of the control port, which strangers reach.
+constexpr int kMostCallsOfAConnection = 16;
+constexpr int kMostMetadataBytes = 8 << 10;
+constexpr int kHandshakeMs = 5'000;
+constexpr int kIdleMs = 60'000;  // a connection without a call
+constexpr int kLeastPingMs = 1'000;
+constexpr size_t kMostMemory = size_t{1} << 30;
+
+// What gRPC has to say goes into the log, where it holds up nobody: strangers may cause much of it.
+void log_of_grpc(gpr_log_func_args* said) {
+  if (!spdlog::should_log(spdlog::level::debug)) return;
+  spdlog::debug("gRPC ({}:{}): {}", said->file, said->line, one_line(said->message));
+}
+
+void bound(grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(static_cast<int>(limits::kMaxControlMessageBytes));
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCallsOfAConnection);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMostMetadataBytes);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kLeastPingMs);
+  // Far above what Acceptor allows: where it is reached, gRPC breaks off calls, whosever they are.
+  builder.SetResourceQuota(grpc::ResourceQuota("control").Resize(kMostMemory));
+}
+
+}  // namespace
+
+void ControlService::serve(CallQueue& queue) {
+  await_streams<LinkArrival>(
+      queue,
+      [this, &queue](LinkArrival& arrival, void* tag) {
+        service_.RequestLink(&arrival.context, &arrival.stream, queue.get(), queue.get(), tag);
+      },
+      [this, &queue](std::unique_ptr<LinkArrival> arrival) {
+        plane_.accept(queue, std::move(arrival));
+      });
+}
+
+GrpcServers::GrpcServers(const engine::Poster& control_loop, engine::Engine& engine,
+                         GrpcControlPlane& plane, const Membership& membership,
+                         observe::Metrics& metrics, const DaemonInfo& info)
+    : plane_(plane),
+      prober_(membership, info),
+      control_(plane),
+      agent_(control_loop, engine, membership, credentials_, info),
+      probe_(control_loop, engine, membership, info),
+      network_admin_(control_loop, engine, plane, metrics, info),
+      local_admin_(control_loop, engine, plane, metrics, info, &credentials_, &prober_) {
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) ::gpr_set_log_function(log_of_grpc);
+  // Held for good: whoever lets go of gRPC last joins its threads, and that may be one of them,
+  // where a stream ends.
+  ::grpc_init();
+}
+
+void GrpcServers::prepare(Served& served, grpc::ServerBuilder& builder) {
+  using Sync = grpc::ServerBuilder::SyncServerOption;
+  builder.SetSyncServerOption(Sync::NUM_CQS, 1);
+  builder.SetSyncServerOption(Sync::MIN_POLLERS, 1);
+  builder.SetSyncServerOption(Sync::MAX_POLLERS, 1);
+  builder.SetSyncServerOption(Sync::CQ_TIMEOUT_MSEC, kReflectionWaitMs);
+  // Else every heartbeat is followed by a ping and a timer, to learn how much may be on its way.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  builder.RegisterService(&served.health.grpc_service());
+  served.queue = std::make_unique<CallQueue>(builder);
+  served.server = builder.BuildAndStart();
+}
+
+Result<std::string> GrpcServers::bind(const std::string& host, int port) {
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+
+  const Result<uint16_t> port_bound = acceptor_.bind(host, static_cast<uint16_t>(port));
+  if (!port_bound.is_ok()) return port_bound.status();
+  grpc::ServerBuilder network;
+  to_network_ = network.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      grpc::InsecureServerCredentials());
+  bound(network);
+  network.RegisterService(&control_.grpc_service());
+  network.RegisterService(&probe_.grpc_service());
+  network.RegisterService(&network_admin_.grpc_service());
+  prepare(network_, network);
+  if (!network_.server) {
+    return Status(Code::kInternal, "the gRPC server of the control port did not start");
+  }
+  plane_.set_queue(*network_.queue);
+  plane_.set_keeper([this](const std::string& peer, bool needed) { acceptor_.keep(peer, needed); });
+
+  grpc::ServerBuilder local;
+  // Connections are counted by user (session/ledger.h), and each holds so many calls.
+  local.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCallsOfConnection);
+  local.RegisterService(&agent_.grpc_service());
+  local.RegisterService(&local_admin_.grpc_service());
+  prepare(local_, local);
+  if (!local_.server) {
+    return Status(Code::kInternal, "the gRPC server of the unix socket did not start");
+  }
+  const std::string shown = host.find(':') == std::string::npos ? host : '[' + host + ']';
+  return shown + ':' + std::to_string(port_bound.value());
+}
+
+void GrpcServers::serve() {
+  control_.serve(*network_.queue);
+  probe_.serve(*network_.queue);
+  network_admin_.serve(*network_.queue);
+  agent_.serve(*local_.queue);
+  local_admin_.serve(*local_.queue);
+  for (Served* one : {&network_, &local_}) one->health.serve(*one->queue);
+  acceptor_.start([this](UniqueFd socket) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = socket.release();
+    to_network_->HandleNewConnection(&connection);
+  });
+}
+
+void GrpcServers::adopt(int fd, const session::Credentials& peer) {
+  ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+  credentials_.note(fd, peer);
+  grpc::AddInsecureChannelFromFd(local_.server.get(), fd);
+}
+
+void GrpcServers::set_serving(bool serving) {
+  for (Served* one : {&network_, &local_}) one->health.set_serving(serving);
+}
+
+void GrpcServers::stop() {
+  acceptor_.stop();
+  prober_.stop();  // an operator's call waits for it
+  const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(1);
+  for (Served* one : {&network_, &local_}) {
+    if (one->server) one->server->Shutdown(deadline);
+    if (one->queue) one->queue->stop();
+    one->server.reset();
+  }
+}
+
+}  // namespace rueda::service

@@ -1,0 +1,80 @@
+// The daemon's two gRPC servers: one on the control port for other daemons and for operators, one
+// behind the unix socket for launchers and operators of this node. Both have grpc.health.v1 and
+// reflection.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <grpcpp/grpcpp.h>
+
+#include "daemon/service/links/acceptor.h"
+#include "daemon/service/links/control_plane.h"
+#include "daemon/service/rpc/call_queue.h"
+#include "daemon/service/services/admin_service.h"
+#include "daemon/service/services/agent_service.h"
+#include "daemon/service/services/health_service.h"
+#include "daemon/service/services/probe_service.h"
+#include "daemon/service/services/prober.h"
+
+namespace rueda::service {
+
+// control.proto's server side: hands new streams to the control plane.
+class ControlService {
+ public:
+  explicit ControlService(GrpcControlPlane& plane) : plane_(plane) {}
+  // For the builder of the one server that it is part of.
+  grpc::Service& grpc_service() { return service_; }
+  // Takes calls for as long as that server runs.
+  void serve(CallQueue& queue);
+
+ private:
+  GrpcControlPlane& plane_;
+  v1::Control::WithRawMethod_Link<v1::Control::AsyncService> service_;
+};
+
+class GrpcServers {
+ public:
+  GrpcServers(const engine::Poster& control_loop, engine::Engine& engine, GrpcControlPlane& plane,
+              const Membership& membership, observe::Metrics& metrics, const DaemonInfo& info);
+  ~GrpcServers() { stop(); }
+
+  // Binds the control port; returns "host:port" with the port filled in. A port taken is an error.
+  // Calls that arrive wait until serve().
+  Result<std::string> bind(const std::string& host, int port);
+  // Answers calls. From here on the DaemonInfo is read, on gRPC's threads, and must not change.
+  void serve();
+  // Of the control port.
+  const Acceptor& acceptor() const { return acceptor_; }
+  // Takes over a connection of the unix socket.
+  void adopt(int fd, const session::Credentials& peer);
+  void set_serving(bool serving);
+  // Waits for the calls under way for at most a second, then breaks them off. Their answers need
+  // the control loop: not to be called on it once it serves.
+  void stop();
+
+ private:
+  // A server with its thread.
+  struct Served {
+    std::unique_ptr<CallQueue> queue;
+    std::unique_ptr<grpc::Server> server;
+    HealthService health;
+  };
+
+  static void prepare(Served& served, grpc::ServerBuilder& builder);
+
+  GrpcControlPlane& plane_;
+  PeerCredentials credentials_;
+  Prober prober_;
+  ControlService control_;
+  AgentService agent_;
+  ProbeService probe_;
+  AdminService network_admin_;
+  AdminService local_admin_;
+  Served network_;
+  Served local_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> to_network_;
+  Acceptor acceptor_;
+};
+
+}  // namespace rueda::service

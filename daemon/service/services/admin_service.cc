@@ -1,0 +1,262 @@
+#include "daemon/service/services/admin_service.h"
+
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include <unistd.h>
+
+#include "daemon/service/convert/convert_timeline.h"
+
+namespace rueda::service {
+namespace {
+
+void fill_job(const engine::JobSnapshot& from, v1::ListJobsReply::Job& to) {
+  to.set_job_id(from.job);
+  to.set_user(from.user);
+  to.set_state(from.state);
+  to.set_epoch(from.epoch);
+  to.set_world_size(from.world_size);
+  to.set_local_size(from.local_size);
+  to.set_attached(from.attached);
+  to.set_nodes(from.nodes);
+  to.set_coordinator(from.coordinator);
+  for (const std::string& node : from.ring) to.add_ring(node);
+  to.set_coordination(from.mode);
+  to.set_operations(from.operations);
+  to.set_bytes_reduced(from.bytes_reduced);
+  to.set_in_flight(from.in_flight);
+  to.set_error(from.error);
+  for (Rank rank : from.missing_ranks) to.add_missing_ranks(rank.value);
+  for (const engine::JobSnapshot::ProcessSet& set : from.process_sets) {
+    v1::ListJobsReply::ProcessSet& item = *to.add_process_sets();
+    item.set_id(set.id);
+    for (Rank rank : set.ranks) item.add_ranks(rank.value);
+    item.set_locked(set.locked);
+  }
+}
+
+double seconds(TicksMs ms) { return static_cast<double>(ms) / 1000.0; }
+
+void fill_stall(const engine::StallSnapshot& from, v1::ListStallsReply::Stall& to) {
+  to.set_job_id(from.job);
+  to.set_process_set(from.process_set);
+  to.set_tensor(from.stall.tensor);
+  to.set_waiting_seconds(seconds(from.stall.age_ms));
+  for (Rank rank : from.stall.submitted) to.add_submitted_ranks(rank.value);
+  to.set_more_submitted(from.stall.more_submitted);
+  for (const engine::StallSnapshot::MissingRank& item : from.missing) {
+    v1::ListStallsReply::MissingRank& missing = *to.add_missing_ranks();
+    missing.set_rank(item.activity.rank.value);
+    missing.set_node_id(item.node_id);
+    missing.set_has_left(item.activity.has_left);
+    missing.set_last_submitted(item.activity.last_submitted);
+    missing.set_last_submitted_process_set(item.activity.submitted_set);
+    missing.set_last_submitted_seconds_ago(seconds(item.activity.submitted_ago_ms));
+    missing.set_last_completed(item.activity.last_completed);
+    missing.set_last_completed_process_set(item.activity.completed_set);
+    missing.set_last_completed_seconds_ago(seconds(item.activity.completed_ago_ms));
+    for (const std::string& name : item.similar_names) missing.add_similar_names(name);
+    for (const uint32_t set : item.other_sets) missing.add_other_process_sets(set);
+  }
+  to.set_more_missing(from.stall.more_missing);
+  to.set_text(from.text);
+}
+
+using ProbeCall = ServerCall<v1::ProbeRequest, v1::ProbeReply>;
+
+// One probe. Deletes itself when gRPC is through with it.
+class ProbeStream final : public ProbeCall {
+ public:
+  ProbeStream(CallQueue& queue, Arrived arrival, Prober* prober, bool is_operator)
+      : ProbeCall(queue, std::move(arrival)), prober_(prober), is_operator_(is_operator) {
+    start_read(&request_);
+  }
+
+ private:
+  void on_read(bool ok) override {
+    if (!ok) return start_finish(grpc::Status::CANCELLED);
+    if (prober_ == nullptr) {
+      return start_finish({grpc::StatusCode::PERMISSION_DENIED,
+                           "probes are asked for over a daemon's unix socket alone"});
+    }
+    if (!is_operator_) {
+      return start_finish({grpc::StatusCode::PERMISSION_DENIED,
+                           "a probe takes the network of all nodes for minutes: root may ask for "
+                           "it, and the user that the daemon runs as"});
+    }
+    number_ = prober_->start([this](const Result<v1::ProbeReply>& reply) {
+      if (reply.is_ok()) return start_write(reply.value());
+      start_finish({grpc::StatusCode::FAILED_PRECONDITION, reply.status().message()});
+    });
+  }
+  void on_write(bool) override { start_finish(grpc::Status::OK); }
+  void on_cancel() override {
+    if (number_ != 0) prober_->cancel(number_);
+  }
+  void on_done() override { delete this; }
+
+  Prober* const prober_;
+  const bool is_operator_;
+  v1::ProbeRequest request_;
+  uint64_t number_ = 0;
+};
+
+}  // namespace
+
+void AdminService::serve(CallQueue& queue) {
+  // What it costs the loop is a fifth of its time at most, however many ask.
+  const auto answer = [this](auto& call) {
+    control_loop_.post([this, &call] {
+      const auto began = std::chrono::steady_clock::now();
+      fill(call.reply());
+      call.rest(4 * (std::chrono::steady_clock::now() - began));
+      call.finish();
+    });
+  };
+  UnaryCall<v1::GetStatusRequest, v1::GetStatusReply>::await_in_turn(
+      queue,
+      [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
+        service_.RequestGetStatus(context, request, writer, queue.get(), queue.get(), tag);
+      },
+      answer);
+  UnaryCall<v1::ListJobsRequest, v1::ListJobsReply>::await_in_turn(
+      queue,
+      [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
+        service_.RequestListJobs(context, request, writer, queue.get(), queue.get(), tag);
+      },
+      answer);
+  UnaryCall<v1::ListPlansRequest, v1::ListPlansReply>::await_in_turn(
+      queue,
+      [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
+        service_.RequestListPlans(context, request, writer, queue.get(), queue.get(), tag);
+      },
+      answer);
+  UnaryCall<v1::ListPeersRequest, v1::ListPeersReply>::await_in_turn(
+      queue,
+      [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
+        service_.RequestListPeers(context, request, writer, queue.get(), queue.get(), tag);
+      },
+      answer);
+  UnaryCall<v1::ListStallsRequest, v1::ListStallsReply>::await_in_turn(
+      queue,
+      [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
+        service_.RequestListStalls(context, request, writer, queue.get(), queue.get(), tag);
+      },
+      answer);
+  using ProbeArrival = ProbeCall::Arrived::element_type;
+  await_streams<ProbeArrival>(
+      queue,
+      [this, &queue](ProbeArrival& arrival, void* tag) {
+        service_.RequestProbe(&arrival.context, &arrival.stream, queue.get(), queue.get(), tag);
+      },
+      [this, &queue](std::unique_ptr<ProbeArrival> arrival) {
+        const auto user = credentials_ ? credentials_->find(arrival->context.peer()) : std::nullopt;
+        const bool is_operator = user && (user->uid == 0 || user->uid == ::geteuid());
+        new ProbeStream(queue, std::move(arrival), prober_, is_operator);
+      });
+  TimelineCall::await(
+      queue,
+      [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
+        service_.RequestRequestTimeline(context, request, writer, queue.get(), queue.get(), tag);
+      },
+      [this](TimelineCall& call) { request_timeline(call); });
+}
+
+void AdminService::request_timeline(TimelineCall& call) {
+  const std::optional<session::Credentials> user =
+      credentials_ ? credentials_->find(call.peer()) : std::nullopt;
+  if (!user) {
+    return call.fail({grpc::StatusCode::PERMISSION_DENIED,
+                      "timelines are asked for over the daemon's unix socket alone"});
+  }
+  Result<engine::TimelineRequest> wanted = from_proto(call.request().timeline());
+  if (!wanted.is_ok()) {
+    return call.fail({grpc::StatusCode::INVALID_ARGUMENT, wanted.status().message()});
+  }
+  control_loop_.post([this, &call, user, wanted = std::move(wanted).value()] {
+    const Result<JobId> job = engine_.request_timeline(call.request().job_id(), wanted, user->uid);
+    if (!job.is_ok()) {
+      return call.fail({grpc::StatusCode::FAILED_PRECONDITION, job.status().message()});
+    }
+    call.reply().set_job_id(job.value());
+    call.finish();
+  });
+}
+
+void AdminService::fill(v1::GetStatusReply& reply) const {
+  reply.set_node_id(info_.node_id);
+  reply.set_version(RUEDA_VERSION);
+  reply.set_pid(::getpid());
+  reply.set_uptime_seconds(static_cast<double>(steady_now_ms() - info_.started_ms) / 1000.0);
+  reply.set_control_address(info_.control_address);
+  reply.set_data_address(info_.data_address);
+  reply.set_http_address(info_.http_address);
+  reply.set_socket(info_.socket);
+  reply.set_jobs(static_cast<int32_t>(engine_.jobs().size()));
+  reply.set_clients(engine_.clients());
+  reply.set_simd(info_.simd);
+  reply.add_transports(info_.transport);
+  for (const std::string& label : info_.labels) reply.add_labels(label);
+  reply.set_gpu_workers(static_cast<int32_t>(metrics_.daemon().gpu_workers.Value()));
+  reply.set_gpu_workers_without_mps(
+      static_cast<int32_t>(metrics_.daemon().gpu_workers_without_mps.Value()));
+  reply.set_gpu_staged_clients(static_cast<int32_t>(metrics_.daemon().gpu_staged_clients.Value()));
+  for (const auto& [from, to] : engine_.unreachable_pairs()) {
+    v1::GetStatusReply::UnreachablePair& pair = *reply.add_unreachable_pairs();
+    pair.set_from(from);
+    pair.set_to(to);
+  }
+  reply.set_state(engine_.is_stopping() ? "stopping" : "ready");
+}
+
+void AdminService::fill(v1::ListJobsReply& reply) const {
+  for (const engine::JobSnapshot& job : engine_.jobs()) fill_job(job, *reply.add_jobs());
+}
+
+void AdminService::fill(v1::ListPeersReply& reply) const {
+  for (const PeerSnapshot& from : control_plane_.peers()) {
+    if (!from.is_needed) continue;  // whoever it is, no job knows it
+    v1::ListPeersReply::Peer& to = *reply.add_peers();
+    to.set_node_id(from.node_id);
+    to.set_control_address(from.control_address);
+    to.set_state(from.state);
+    to.set_version(from.version);
+    to.set_last_heard_seconds(from.last_heard_seconds);
+    if (from.node_id.empty()) continue;
+    to.set_transport(info_.transport);
+    const auto traffic = metrics_.find_peer(from.node_id, info_.transport);
+    if (!traffic) continue;
+    to.set_data_bytes_sent(static_cast<uint64_t>(traffic->sent_bytes.Value()));
+    to.set_data_bytes_received(static_cast<uint64_t>(traffic->received_bytes.Value()));
+  }
+}
+
+void AdminService::fill(v1::ListPlansReply& reply) const {
+  for (const engine::PlanSnapshot& from : engine_.plans()) {
+    v1::ListPlansReply::Plan& to = *reply.add_plans();
+    to.set_job_id(from.job);
+    to.set_process_set(from.process_set);
+    for (Rank rank : from.ranks) to.add_ranks(rank.value);
+    for (const core::PlanBatch& item : from.plan.batches) {
+      v1::ListPlansReply::Batch& batch = *to.add_batches();
+      batch.set_collective(to_string(item.tensors.front()->kind));
+      batch.set_dtype(to_string(item.tensors.front()->dtype));
+      batch.set_after(static_cast<uint32_t>(item.after + 1));
+      batch.set_ends(item.ends);
+      int64_t bytes = 0;
+      for (const core::DescriptorPtr& tensor : item.tensors) {
+        bytes += tensor->bytes();
+        batch.add_tensors(tensor->name);
+      }
+      batch.set_bytes(static_cast<uint64_t>(bytes));
+    }
+  }
+}
+
+void AdminService::fill(v1::ListStallsReply& reply) const {
+  for (const engine::StallSnapshot& stall : engine_.stalls())
+    fill_stall(stall, *reply.add_stalls());
+}
+
+}  // namespace rueda::service

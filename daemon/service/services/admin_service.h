@@ -1,0 +1,58 @@
+// admin.proto: what an operator may ask. Read-only but for Probe and timelines; answered from the
+// control loop.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include "daemon/engine/loops/poster.h"
+#include "daemon/engine/node/engine.h"
+#include "daemon/service/links/control_plane.h"
+#include "daemon/service/members/daemon_info.h"
+#include "daemon/service/rpc/calls.h"
+#include "daemon/service/services/agent_service.h"
+#include "daemon/service/services/prober.h"
+#include "rueda/v1/admin.grpc.pb.h"
+
+namespace rueda::service {
+
+class AdminService {
+ public:
+  // Without a prober, Probe is refused.
+  AdminService(const engine::Poster& control_loop, engine::Engine& engine,
+               const GrpcControlPlane& control_plane, observe::Metrics& metrics,
+               const DaemonInfo& info, const PeerCredentials* credentials = nullptr,
+               Prober* prober = nullptr)
+      : control_loop_(control_loop),
+        engine_(engine),
+        control_plane_(control_plane),
+        metrics_(metrics),
+        info_(info),
+        credentials_(credentials),
+        prober_(prober) {}
+
+  // For the builder of the one server that it is part of.
+  grpc::Service& grpc_service() { return service_; }
+  // Takes calls for as long as that server runs.
+  void serve(CallQueue& queue);
+
+ private:
+  void fill(v1::GetStatusReply& reply) const;
+  void fill(v1::ListJobsReply& reply) const;
+  void fill(v1::ListPlansReply& reply) const;
+  void fill(v1::ListPeersReply& reply) const;
+  void fill(v1::ListStallsReply& reply) const;
+
+  using TimelineCall = UnaryCall<v1::RequestTimelineRequest, v1::RequestTimelineReply>;
+  void request_timeline(TimelineCall& call);
+
+  v1::Admin::AsyncService service_;
+  const engine::Poster& control_loop_;
+  engine::Engine& engine_;
+  const GrpcControlPlane& control_plane_;
+  observe::Metrics& metrics_;
+  const DaemonInfo& info_;
+  const PeerCredentials* const credentials_;  // null: nobody is known here
+  Prober* const prober_;
+};
+
+}  // namespace rueda::service

@@ -1,0 +1,257 @@
+#include "daemon/service/services/agent_service.h"
+
+#include <charconv>
+#include <deque>
+#include <memory>
+#include <utility>
+
+#include "daemon/service/convert/convert.h"
+#include "daemon/service/convert/convert_plan.h"
+#include "daemon/service/convert/convert_timeline.h"
+
+namespace rueda::service {
+namespace {
+
+int port_of(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  if (colon != std::string::npos) {
+    std::from_chars(address.data() + colon + 1, address.data() + address.size(), port);
+  }
+  return port;
+}
+
+grpc::Status refusal(const Status& status) {
+  switch (status.code()) {
+    case Code::kUnavailable: return {grpc::StatusCode::UNAVAILABLE, status.message()};
+    case Code::kResourceExhausted: return {grpc::StatusCode::RESOURCE_EXHAUSTED, status.message()};
+    default: return {grpc::StatusCode::INVALID_ARGUMENT, status.message()};
+  }
+}
+
+constexpr size_t kMostTimelineBatches = 64;
+
+using RunCall = ServerCall<v1::AgentRequest, v1::AgentEvent>;
+
+// One launcher's stream. Holds itself until gRPC is through with it; the control loop holds it too.
+class LauncherStream final : public RunCall {
+ public:
+  LauncherStream(CallQueue& queue, Arrived arrival, const engine::Poster& control_loop,
+                 engine::Engine& engine, const Membership& membership,
+                 std::optional<session::Credentials> peer)
+      : RunCall(queue, std::move(arrival)),
+        control_loop_(control_loop),
+        engine_(engine),
+        membership_(membership),
+        peer_(peer),
+        self_(this) {
+    start_read(&request_);
+  }
+
+ private:
+  void on_read(bool ok) override {
+    if (!ok) {
+      leave();
+      finish(grpc::Status::OK);
+      return;
+    }
+    // Only what the engine has given a handle for is acted upon, and it may refuse a job after more
+    // requests have been read.
+    if (request_.has_job() && !std::exchange(has_asked_, true)) {
+      on_job(request_.job());
+    } else if (request_.has_rank_failed()) {
+      control_loop_.post([self = self_, rank = Rank{request_.rank_failed().rank()},
+                          text = request_.rank_failed().text()] {
+        self->engine_.report_rank_failed(self->handle_, rank, text);
+      });
+    } else if (request_.has_end_timeline()) {
+      control_loop_.post([self = self_] { self->engine_.end_timeline(self->handle_); });
+    }
+    const std::lock_guard lock(mutex_);
+    if (!finish_) start_read(&request_);
+  }
+
+  void on_write(bool ok) override {
+    const std::lock_guard lock(mutex_);
+    writing_ = false;
+    queue_.pop_front();
+    if (ok && !queue_.empty() && !finish_) return write_locked();
+    if (finish_) finish_locked();
+  }
+
+  void on_cancel() override {
+    leave();
+    finish(grpc::Status::CANCELLED);
+  }
+
+  void on_exception(const char* what) override {
+    leave();
+    finish({grpc::StatusCode::RESOURCE_EXHAUSTED,
+            std::string("the daemon cannot serve this: ") + what});
+  }
+
+  void on_done() override { self_.reset(); }
+
+  void on_job(const v1::JobSpec& request) {
+    Result<engine::JobSpec> spec = from_proto(request, membership_);
+    if (!peer_) {
+      return finish({grpc::StatusCode::PERMISSION_DENIED,
+                     "jobs are registered over the daemon's unix socket alone"});
+    }
+    if (!spec.is_ok()) return finish(refusal(spec.status()));
+    auto shared = std::make_shared<engine::JobSpec>(std::move(spec).value());
+    shared->uid = peer_->uid;
+    control_loop_.post([self = self_, shared] {
+      without_exception([&] { self->register_in_loop(std::move(*shared)); },
+                        [&](const char* what) { self->on_exception(what); });
+    });
+  }
+
+  void register_in_loop(engine::JobSpec spec) {
+    engine::JobListener listener;
+    listener.on_started = [weak = std::weak_ptr(self_)](Epoch epoch) {
+      v1::AgentEvent event;
+      event.mutable_started()->set_epoch(epoch.value);
+      if (auto self = weak.lock()) self->send(event);
+    };
+    listener.on_failed = [weak = std::weak_ptr(self_)](const Status& status) {
+      v1::AgentEvent event;
+      v1::JobFailed& failed = *event.mutable_failed();
+      failed.set_code(static_cast<int32_t>(status.code()));
+      failed.set_text(status.message());
+      failed.set_origin_node(status.origin().node_id);
+      failed.set_origin_rank(status.origin().rank ? status.origin().rank->value : -1);
+      if (auto self = weak.lock()) self->send(event);
+    };
+    listener.on_timeline = [weak = std::weak_ptr(self_)](const engine::TimelineNews& news) {
+      const auto self = weak.lock();
+      return self && self->send_timeline(news);
+    };
+    // A search has a bounded number of lines, and a plan comes into force seldom.
+    listener.on_tuning = [weak = std::weak_ptr(self_)](const core::TuningLine& line) {
+      if (auto self = weak.lock()) self->send(to_proto(line));
+    };
+    listener.on_plan = [weak = std::weak_ptr(self_)](const core::Plan& plan) {
+      if (auto self = weak.lock()) self->send(to_proto(plan));
+    };
+    if (left_) return;  // it went before it was heard
+    const Result<engine::JobHandle> handle =
+        engine_.register_job(std::move(spec), std::move(listener));
+    if (!handle.is_ok()) return finish(refusal(handle.status()));
+    handle_ = handle.value();
+    v1::AgentEvent event;
+    event.mutable_registered();
+    send(event);
+  }
+
+  // The launcher has gone: its job goes with it.
+  void leave() {
+    control_loop_.post([self = self_] {
+      self->left_ = true;
+      self->engine_.close_job(std::exchange(self->handle_, {}));
+    });
+  }
+
+  void send(const v1::AgentEvent& event) {
+    const std::lock_guard lock(mutex_);
+    if (finish_) return;
+    queue_.push_back(event);
+    if (!writing_) write_locked();
+  }
+
+  // False: so much waits for the launcher that these events are dropped.
+  bool send_timeline(const engine::TimelineNews& news) {
+    if (std::holds_alternative<observe::TraceBatch>(news)) {
+      const std::lock_guard lock(mutex_);
+      if (queue_.size() >= kMostTimelineBatches) return false;
+    }
+    send(to_proto(news));
+    return true;
+  }
+
+  void finish(const grpc::Status& status) {
+    const std::lock_guard lock(mutex_);
+    if (finish_) return;
+    finish_ = status;
+    if (!writing_) finish_locked();
+  }
+
+  void write_locked() {
+    writing_ = true;
+    start_write(queue_.front());
+  }
+  void finish_locked() {
+    if (!std::exchange(finished_, true)) start_finish(*finish_);
+  }
+
+  const engine::Poster& control_loop_;
+  engine::Engine& engine_;
+  const Membership& membership_;
+  const std::optional<session::Credentials> peer_;
+  std::shared_ptr<LauncherStream> self_;
+  // The queue's thread's.
+  v1::AgentRequest request_;
+  bool has_asked_ = false;
+
+  // The control loop's.
+  engine::JobHandle handle_;  // of the job, once the engine has accepted it
+  bool left_ = false;
+
+  std::mutex mutex_;
+  std::deque<v1::AgentEvent> queue_;
+  bool writing_ = false;
+  bool finished_ = false;
+  std::optional<grpc::Status> finish_;
+};
+
+}  // namespace
+
+void PeerCredentials::note(int fd, const session::Credentials& peer) {
+  const std::lock_guard lock(mutex_);
+  by_fd_[fd] = peer;
+}
+
+std::optional<session::Credentials> PeerCredentials::find(const std::string& peer) const {
+  int fd = -1;
+  if (!peer.starts_with("fd:")) return std::nullopt;
+  std::from_chars(peer.data() + 3, peer.data() + peer.size(), fd);
+  const std::lock_guard lock(mutex_);
+  const auto it = by_fd_.find(fd);
+  if (it == by_fd_.end()) return std::nullopt;
+  return it->second;
+}
+
+void AgentService::serve(CallQueue& queue) {
+  using RunArrival = RunCall::Arrived::element_type;
+  await_streams<RunArrival>(
+      queue,
+      [this, &queue](RunArrival& arrival, void* tag) {
+        service_.RequestRun(&arrival.context, &arrival.stream, queue.get(), queue.get(), tag);
+      },
+      [this, &queue](std::unique_ptr<RunArrival> arrival) {
+        const std::optional<session::Credentials> peer = credentials_.find(arrival->context.peer());
+        new LauncherStream(queue, std::move(arrival), control_loop_, engine_, membership_, peer);
+      });
+  using DescribeCall = UnaryCall<v1::DescribeRequest, v1::DescribeReply>;
+  DescribeCall::await(
+      queue,
+      [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
+        service_.RequestDescribe(context, request, writer, queue.get(), queue.get(), tag);
+      },
+      [this](DescribeCall& call) {
+        describe(call.reply());
+        call.finish();
+      });
+}
+
+void AgentService::describe(v1::DescribeReply& reply) const {
+  reply.set_node_id(info_.node_id);
+  reply.set_version(RUEDA_VERSION);
+  reply.set_control_port(port_of(info_.control_address));
+  reply.set_data_port(port_of(info_.data_address));
+  reply.set_http_port(port_of(info_.http_address));
+  reply.set_advertised_control_address(info_.advertised_address);
+  reply.set_cpus(info_.cpus);
+}
+
+}  // namespace rueda::service

@@ -1,0 +1,60 @@
+// agent.proto: launchers register their jobs here, over the daemon's unix socket, and a job stays
+// registered for as long as its launcher's stream is open.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include <grpcpp/grpcpp.h>
+
+#include "daemon/engine/loops/poster.h"
+#include "daemon/engine/node/engine.h"
+#include "daemon/service/members/daemon_info.h"
+#include "daemon/service/members/membership.h"
+#include "daemon/service/rpc/calls.h"
+#include "rueda/v1/agent.grpc.pb.h"
+
+namespace rueda::service {
+
+// Who is behind a connection that was handed to gRPC as a descriptor. Thread-safe.
+class PeerCredentials {
+ public:
+  void note(int fd, const session::Credentials& peer);
+  // `peer` is grpc::ServerContext::peer(): "fd:N".
+  std::optional<session::Credentials> find(const std::string& peer) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<int, session::Credentials> by_fd_;  // a reused descriptor replaces the entry
+};
+
+class AgentService {
+ public:
+  AgentService(const engine::Poster& control_loop, engine::Engine& engine,
+               const Membership& membership, const PeerCredentials& credentials,
+               const DaemonInfo& info)
+      : control_loop_(control_loop),
+        engine_(engine),
+        membership_(membership),
+        credentials_(credentials),
+        info_(info) {}
+
+  // For the builder of the one server that it is part of.
+  grpc::Service& grpc_service() { return service_; }
+  // Takes calls for as long as that server runs.
+  void serve(CallQueue& queue);
+
+ private:
+  void describe(v1::DescribeReply& reply) const;
+
+  v1::Agent::AsyncService service_;
+  const engine::Poster& control_loop_;
+  engine::Engine& engine_;
+  const Membership& membership_;
+  const PeerCredentials& credentials_;
+  const DaemonInfo& info_;
+};
+
+}  // namespace rueda::service

@@ -1,0 +1,150 @@
+#include "daemon/service/services/health_service.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <google/protobuf/io/coded_stream.h>
+#include <grpcpp/impl/rpc_service_method.h>
+
+namespace rueda::service {
+namespace {
+
+// grpc.health.v1.HealthCheckResponse.ServingStatus
+enum class Serving : char { kServing = 1, kNotServing = 2, kServiceUnknown = 3 };
+
+constexpr uint32_t kServiceTag = 1 << 3 | 2;  // HealthCheckRequest.service: field 1, a string
+constexpr char kStatusTag = 1 << 3 | 0;       // HealthCheckResponse.status: field 1, a varint
+
+// The service asked about; nothing for what is no HealthCheckRequest.
+std::optional<std::string> parse(const grpc::ByteBuffer& request) {
+  std::vector<grpc::Slice> slices;
+  if (!request.Dump(&slices).ok()) return std::nullopt;
+  std::string bytes;
+  for (const grpc::Slice& slice : slices) {
+    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  google::protobuf::io::CodedInputStream input(reinterpret_cast<const uint8_t*>(bytes.data()),
+                                               static_cast<int>(bytes.size()));
+  std::string service;
+  while (const uint32_t tag = input.ReadTag()) {
+    uint32_t length = 0;
+    if (tag != kServiceTag || !input.ReadVarint32(&length) ||
+        !input.ReadString(&service, static_cast<int>(length))) {
+      return std::nullopt;
+    }
+  }
+  if (!input.ConsumedEntireMessage()) return std::nullopt;
+  return service;
+}
+
+grpc::ByteBuffer response(Serving serving) {
+  const char bytes[] = {kStatusTag, static_cast<char>(serving)};
+  const grpc::Slice slice(bytes, sizeof(bytes));
+  return {&slice, 1};
+}
+
+using HealthCall = ServerCall<grpc::ByteBuffer, grpc::ByteBuffer>;
+
+constexpr int kCheck = 0;  // methods, in the order in which they are added
+constexpr int kWatch = 1;
+
+}  // namespace
+
+// One Check or Watch. Deletes itself when gRPC is through with it.
+class HealthStream final : public HealthCall {
+ public:
+  HealthStream(CallQueue& queue, Arrived arrival, HealthService& service, bool is_watch)
+      : HealthCall(queue, std::move(arrival)), service_(service), is_watch_(is_watch) {
+    start_read(&request_);
+  }
+
+  // The service's mutex is held.
+  void tell_locked() {
+    const Serving now = !is_known_          ? Serving::kServiceUnknown
+                        : service_.serving_ ? Serving::kServing
+                                            : Serving::kNotServing;
+    if (writing_ || finished_ || told_ == now) return;
+    told_ = now;
+    writing_ = true;
+    start_write(response(now));
+  }
+
+ private:
+  void on_read(bool ok) override {
+    const std::optional<std::string> service = ok ? parse(request_) : std::nullopt;
+    const std::lock_guard lock(service_.mutex_);
+    if (!service) {
+      return finish_locked({grpc::StatusCode::INVALID_ARGUMENT, "this is no HealthCheckRequest"});
+    }
+    is_known_ = service->empty();
+    if (!is_known_ && !is_watch_) {
+      return finish_locked(
+          {grpc::StatusCode::NOT_FOUND, "the health of service " + *service + " is not known"});
+    }
+    if (is_watch_) service_.watchers_.push_back(this);
+    tell_locked();
+  }
+
+  void on_write(bool ok) override {
+    const std::lock_guard lock(service_.mutex_);
+    writing_ = false;
+    if (!is_watch_ || !ok) return finish_locked(grpc::Status::OK);
+    tell_locked();
+  }
+
+  void on_cancel() override {
+    const std::lock_guard lock(service_.mutex_);
+    finish_locked(grpc::Status::CANCELLED);
+  }
+
+  void on_done() override { delete this; }
+
+  void finish_locked(const grpc::Status& status) {
+    if (std::exchange(finished_, true)) return;
+    service_.watchers_.remove(this);
+    start_finish(status);
+  }
+
+  HealthService& service_;
+  const bool is_watch_;
+  bool is_known_ = false;
+  grpc::ByteBuffer request_;
+  std::optional<Serving> told_;
+  bool writing_ = false;
+  bool finished_ = false;
+};
+
+HealthService::Methods::Methods() {
+  for (const char* name : {"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"}) {
+    AddMethod(new grpc::internal::RpcServiceMethod(name, grpc::internal::RpcMethod::BIDI_STREAMING,
+                                                   nullptr));
+  }
+  MarkMethodAsync(kCheck);
+  MarkMethodAsync(kWatch);
+}
+
+void HealthService::serve(CallQueue& queue) {
+  using HealthArrival = HealthCall::Arrived::element_type;
+  for (const int method : {kCheck, kWatch}) {
+    await_streams<HealthArrival>(
+        queue,
+        [this, &queue, method](HealthArrival& arrival, void* tag) {
+          service_.RequestAsyncBidiStreaming(method, &arrival.context, &arrival.stream, queue.get(),
+                                             queue.get(), tag);
+        },
+        [this, &queue, method](std::unique_ptr<HealthArrival> arrival) {
+          new HealthStream(queue, std::move(arrival), *this, method == kWatch);
+        });
+  }
+}
+
+void HealthService::set_serving(bool serving) {
+  const std::lock_guard lock(mutex_);
+  serving_ = serving;
+  for (HealthStream* watcher : watchers_) watcher->tell_locked();
+}
+
+}  // namespace rueda::service

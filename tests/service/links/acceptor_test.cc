@@ -1,0 +1,210 @@
+#include "daemon/service/links/acceptor.h"
+
+#include <condition_variable>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+namespace rueda::service {
+namespace {
+
+// A client's connection.
+class Client {
+ public:
+  explicit Client(uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(port);
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    is_connected_ =
+        ::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0;
+  }
+  bool is_connected() const { return is_connected_; }
+  // As gRPC calls it.
+  std::string name() const {
+    sockaddr_in own{};
+    socklen_t size = sizeof(own);
+    EXPECT_EQ(::getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&own), &size), 0);
+    return "ipv4:127.0.0.1:" + std::to_string(ntohs(own.sin_port));
+  }
+  bool send(size_t bytes) {
+    const std::string text(bytes, 'x');
+    return ::send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL) ==
+           static_cast<ssize_t>(bytes);
+  }
+  bool is_closed_within(int ms) {
+    pollfd socket{socket_.get(), POLLRDHUP, 0};
+    return ::poll(&socket, 1, ms) == 1;
+  }
+  void close() { socket_.reset(); }
+
+ private:
+  UniqueFd socket_;
+  bool is_connected_ = false;
+};
+
+// Takes connections as gRPC does, and reads nothing.
+class AcceptorTest : public ::testing::Test {
+ protected:
+  void listen(const AcceptorLimits& limits) {
+    acceptor_.emplace(limits);
+    const Result<uint16_t> bound = acceptor_->bind("127.0.0.1", 0);
+    ASSERT_TRUE(bound.is_ok()) << bound.status().message();
+    port_ = bound.value();
+    acceptor_->start([this](UniqueFd socket) {
+      const std::lock_guard lock(mutex_);
+      taken_.push_back(std::move(socket));
+      changed_.notify_all();
+    });
+  }
+  void TearDown() override { acceptor_.reset(); }
+  std::unique_ptr<Client> client() {
+    const size_t before = count();
+    auto made = std::make_unique<Client>(port_);
+    EXPECT_TRUE(made->is_connected());
+    EXPECT_TRUE(wait_for(before + 1));
+    return made;
+  }
+  size_t count() {
+    const std::lock_guard lock(mutex_);
+    return taken_.size();
+  }
+  bool wait_for(size_t count) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(60),
+                             [&] { return taken_.size() >= count; });
+  }
+
+  std::optional<Acceptor> acceptor_;
+  uint16_t port_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<UniqueFd> taken_;
+};
+
+TEST_F(AcceptorTest, TheOldestStrangerGoesAndWhomAJobNeedsStays) {
+  AcceptorLimits limits;
+  limits.strangers = 2;
+  listen(limits);
+  const auto needed = client();
+  acceptor_->keep(needed->name(), true);
+  const auto first = client();
+  const auto second = client();
+  EXPECT_EQ(acceptor_->strangers(), 2u);
+  const auto third = client();
+  EXPECT_TRUE(first->is_closed_within(60'000));
+  EXPECT_FALSE(needed->is_closed_within(0) || second->is_closed_within(0) ||
+               third->is_closed_within(0));
+  acceptor_->keep(needed->name(), false);  // the youngest of the strangers now
+  EXPECT_TRUE(second->is_closed_within(60'000));
+  EXPECT_FALSE(needed->is_closed_within(0) || third->is_closed_within(0));
+  EXPECT_EQ(acceptor_->thrown_out(), 2u);
+  acceptor_->keep("ipv4:127.0.0.1:1", true);
+  acceptor_->keep("unix:", true);
+  EXPECT_EQ(acceptor_->strangers(), 2u);
+}
+
+TEST_F(AcceptorTest, AStrangerWhoSendsTooMuchIsCutOff) {
+  AcceptorLimits limits;
+  limits.bytes = 64 << 10;
+  limits.bytes_a_second = 0;
+  listen(limits);
+  const auto needed = client();
+  acceptor_->keep(needed->name(), true);
+  const auto stranger = client();
+  ASSERT_TRUE(needed->send(128 << 10));
+  ASSERT_TRUE(stranger->send(32 << 10));
+  EXPECT_FALSE(stranger->is_closed_within(0));
+  (void)stranger->send(96 << 10);
+  EXPECT_TRUE(stranger->is_closed_within(60'000));
+  EXPECT_FALSE(needed->is_closed_within(0));
+}
+
+TEST_F(AcceptorTest, AllStrangersTogetherMaySendSoMuch) {
+  AcceptorLimits limits;
+  limits.bytes_a_second = 0;
+  limits.all_bytes = 256 << 10;
+  listen(limits);
+  const auto little = client();
+  ASSERT_TRUE(little->send(8 << 10));
+  std::vector<std::unique_ptr<Client>> many;
+  for (int i = 0; i < 6; ++i) {
+    many.push_back(client());
+    (void)many.back()->send(64 << 10);
+  }
+  int closed = 0;
+  while (closed < 2) {
+    closed = 0;
+    for (const auto& one : many) closed += one->is_closed_within(1) ? 1 : 0;
+  }
+  EXPECT_FALSE(little->is_closed_within(0)) << "who sent most goes";
+}
+
+TEST_F(AcceptorTest, AConnectionThatEndsIsForgotten) {
+  listen({});
+  auto one = client();
+  one->close();
+  {
+    const std::lock_guard lock(mutex_);
+    (void)::shutdown(taken_[0].get(), SHUT_RDWR);  // as gRPC does when it has read the end
+    taken_[0].reset();
+  }
+  while (acceptor_->strangers() != 0) std::this_thread::yield();
+}
+
+// gRPC's own listener was deaf for good after that.
+TEST_F(AcceptorTest, AcceptsAgainWhenDescriptorsAreBack) {
+  listen({});
+  Client early(port_);
+  ASSERT_TRUE(wait_for(1));
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  std::vector<UniqueFd> all;
+  rlimit few = before;
+  few.rlim_cur = 64;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  UniqueFd waiting(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  for (;;) {
+    UniqueFd one(::dup(0));
+    if (!one.is_open()) break;
+    all.push_back(std::move(one));
+  }
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(port_);
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(::connect(waiting.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(150));  // it has failed to by now
+  EXPECT_EQ(count(), 1u);
+  all.clear();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(wait_for(2));
+}
+
+TEST_F(AcceptorTest, SaysWhatIsWrongWithAnAddress) {
+  listen({});
+  const auto message = [](const std::string& host, uint16_t port) {
+    Acceptor acceptor;
+    return acceptor.bind(host, port).status().message();
+  };
+  EXPECT_NE(message("127.0.0.1", port_).find("taken by another program"), std::string::npos);
+  EXPECT_NE(message("192.0.2.1", 0).find("--listen-host"), std::string::npos);
+  EXPECT_NE(message("no such host", 0).find("--listen-host"), std::string::npos);
+}
+
+TEST(Machine, OfAnIpv6AddressItIsTheNetwork) {
+  EXPECT_EQ(machine_of("ipv4:10.0.0.1:1"), machine_of("ipv4:10.0.0.1:2"));
+  EXPECT_NE(machine_of("ipv4:10.0.0.1:1"), machine_of("ipv4:10.0.0.2:1"));
+  EXPECT_EQ(machine_of("ipv6:%5B2001:db8::1%5D:1"), machine_of("ipv6:%5B2001:db8::2%5D:9"));
+  EXPECT_NE(machine_of("ipv6:%5B2001:db8::1%5D:1"), machine_of("ipv6:%5B2001:db9::1%5D:1"));
+  EXPECT_EQ(machine_of("ipv6:%5Bfe80::1%25eth0%5D:1"), machine_of("ipv6:%5Bfe80::2%5D:1"));
+  EXPECT_EQ(machine_of("unix:"), "unix:");
+}
+
+}  // namespace
+}  // namespace rueda::service

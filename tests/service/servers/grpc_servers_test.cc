@@ -1,0 +1,432 @@
+// The agent's and the operator's services, through real channels.
+#include "tests/service/servers/grpc_servers.h"
+
+#include <future>
+#include <thread>
+
+#include <arpa/inet.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+namespace rueda::service {
+namespace {
+
+TEST_F(GrpcServersTest, DescribeTellsThePorts) {
+  v1::DescribeReply reply;
+  const auto stub = v1::Agent::NewStub(local());
+  const grpc::Status status = loop_.beside([&] {
+    grpc::ClientContext context;
+    return stub->Describe(&context, {}, &reply);
+  });
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(reply.node_id(), "n0");
+  EXPECT_EQ(reply.version(), RUEDA_VERSION);
+  EXPECT_EQ(reply.control_port(), 1);
+  EXPECT_EQ(reply.data_port(), 2);
+  EXPECT_EQ(reply.http_port(), 3);
+  EXPECT_EQ(reply.advertised_control_address(), "me:1");
+  EXPECT_EQ(reply.cpus(), "0-3,8");
+}
+
+TEST_F(GrpcServersTest, AnOperatorAsksOverEitherWay) {
+  Launcher launcher(loop_, local());
+  launcher.ask_for(spec("job"));
+  ASSERT_TRUE(launcher.next().has_registered());
+  for (const auto& channel : {network(), local()}) {
+    const auto stub = v1::Admin::NewStub(channel);
+    v1::GetStatusReply daemon;
+    v1::ListJobsReply jobs;
+    v1::ListPeersReply peers;
+    const bool ok = loop_.beside([&] {
+      grpc::ClientContext first;
+      grpc::ClientContext second;
+      grpc::ClientContext third;
+      return stub->GetStatus(&first, {}, &daemon).ok() && stub->ListJobs(&second, {}, &jobs).ok() &&
+             stub->ListPeers(&third, {}, &peers).ok();
+    });
+    ASSERT_TRUE(ok);
+    EXPECT_EQ(daemon.node_id(), "n0");
+    EXPECT_EQ(daemon.pid(), ::getpid());
+    EXPECT_EQ(daemon.jobs(), 1);
+    EXPECT_EQ(daemon.clients(), 0);
+    EXPECT_EQ(daemon.simd(), "AVX2");
+    EXPECT_EQ(daemon.state(), "ready");
+    EXPECT_EQ(daemon.socket(), "@socket");
+    ASSERT_EQ(jobs.jobs_size(), 1);
+    EXPECT_EQ(jobs.jobs(0).job_id(), "job");
+    EXPECT_EQ(jobs.jobs(0).state(), "idle");
+    EXPECT_EQ(jobs.jobs(0).world_size(), 1);
+    EXPECT_EQ(jobs.jobs(0).coordinator(), "n0");
+    ASSERT_EQ(jobs.jobs(0).missing_ranks_size(), 1);
+    EXPECT_EQ(jobs.jobs(0).missing_ranks(0), 0);
+    EXPECT_EQ(peers.peers_size(), 0);
+  }
+}
+
+TEST_F(GrpcServersTest, PeersAreListed) {
+  const engine::LinkId self = plane_.acquire(address_);
+  ASSERT_TRUE(loop_.run_until([&] {
+    const auto now = plane_.peers();
+    return now.size() == 2 && now[0].state == "connected" && now[1].state == "connected";
+  }));
+  v1::ListPeersReply peers;
+  const auto stub = v1::Admin::NewStub(local());
+  const auto list = [&] {
+    return loop_.beside([&] {
+      grpc::ClientContext context;
+      return stub->ListPeers(&context, {}, &peers).ok();
+    });
+  };
+  ASSERT_TRUE(list());
+  EXPECT_EQ(peers.peers_size(), 1) << "what no job needs may be anybody's";
+  for (const PeerSnapshot& peer : plane_.peers()) plane_.bind(peer.link, "job");
+  ASSERT_TRUE(list());
+  ASSERT_EQ(peers.peers_size(), 2);
+  for (const auto& peer : peers.peers()) {
+    EXPECT_EQ(peer.node_id(), "n0");
+    EXPECT_EQ(peer.state(), "connected");
+    EXPECT_EQ(peer.version(), RUEDA_VERSION);
+  }
+  plane_.release(self);
+}
+
+TEST_F(GrpcServersTest, APortThatIsTakenIsNamed) {
+  GrpcControlPlane plane(loop_.io(), metrics_, {"n0", 1, 60'000});
+  GrpcServers second(poster_, engine_, plane, membership_, metrics_, info_);
+  const int port = std::stoi(address_.substr(address_.rfind(':') + 1));
+  const Result<std::string> bound = second.bind("127.0.0.1", port);
+  ASSERT_FALSE(bound.is_ok());
+  EXPECT_NE(bound.status().message().find(address_), std::string::npos) << bound.status().message();
+  EXPECT_NE(bound.status().message().find("--control-port"), std::string::npos);
+  second.stop();
+}
+
+// --- Start
+
+// Addresses were filled in while calls were being answered already.
+TEST_F(GrpcServersTest, ACallThatComesBeforeTheServersServeWaits) {
+  DaemonInfo info = info_;
+  GrpcControlPlane plane(loop_.io(), metrics_, {"n0", 1, 60'000});
+  GrpcServers early(poster_, engine_, plane, membership_, metrics_, info);
+  const Result<std::string> bound = early.bind("127.0.0.1", 0);
+  ASSERT_TRUE(bound.is_ok()) << bound.status().message();
+  v1::GetStatusReply reply;
+  auto asked = std::async(std::launch::async, [&] {
+    grpc::ClientContext context;
+    context.set_wait_for_ready(true);
+    return v1::Admin::NewStub(
+               grpc::CreateChannel(bound.value(), grpc::InsecureChannelCredentials()))
+        ->GetStatus(&context, {}, &reply);
+  });
+  // Whenever it arrives: none is answered yet.
+  for (int i = 0; i < 100; ++i) loop_.io().poll();
+  EXPECT_NE(asked.wait_for(std::chrono::seconds(0)), std::future_status::ready);
+  info.http_address = "late:1";
+  early.serve();
+  ASSERT_TRUE(loop_.run_until(
+      [&] { return asked.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }));
+  EXPECT_TRUE(asked.get().ok());
+  EXPECT_EQ(reply.http_address(), "late:1");
+  loop_.beside([&] {
+    early.stop();
+    return true;
+  });
+}
+
+TEST_F(GrpcServersTest, ServersThatNeverServedStop) {
+  GrpcControlPlane plane(loop_.io(), metrics_, {"n0", 1, 60'000});
+  GrpcServers early(poster_, engine_, plane, membership_, metrics_, info_);
+  ASSERT_TRUE(early.bind("127.0.0.1", 0).is_ok());
+  early.stop();
+}
+
+// --- Health. The messages of one field each are the test's own.
+
+class HealthClient {
+ public:
+  HealthClient(testing::Loop& loop, const std::shared_ptr<grpc::Channel>& channel)
+      : loop_(loop), stub_(channel) {}
+
+  // What the one call is told, in bytes, and how it ends.
+  std::pair<std::string, grpc::Status> call(const std::string& method, const std::string& request) {
+    return loop_.beside([&] {
+      grpc::ClientContext context;
+      grpc::CompletionQueue queue;
+      const auto call = stub_.PrepareUnaryCall(&context, method, bytes(request), &queue);
+      call->StartCall();
+      grpc::ByteBuffer reply;
+      grpc::Status status;
+      call->Finish(&reply, &status, this);
+      void* tag = nullptr;
+      bool ok = false;
+      queue.Next(&tag, &ok);
+      return std::pair(text(reply), status);
+    });
+  }
+
+  static grpc::ByteBuffer bytes(const std::string& text) {
+    const grpc::Slice slice(text);
+    return {&slice, 1};
+  }
+  static std::string text(const grpc::ByteBuffer& buffer) {
+    std::vector<grpc::Slice> slices;
+    std::string all;
+    if (!buffer.Valid() || !buffer.Dump(&slices).ok()) return all;
+    for (const grpc::Slice& slice : slices) {
+      all.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+    }
+    return all;
+  }
+
+ private:
+  testing::Loop& loop_;
+  grpc::GenericStub stub_;
+};
+
+const std::string kHealthServing("\x08\x01", 2);
+const std::string kHealthNotServing("\x08\x02", 2);
+const std::string kHealthServiceUnknown("\x08\x03", 2);
+const char* const kHealthCheck = "/grpc.health.v1.Health/Check";
+
+TEST_F(GrpcServersTest, HealthIsCheckedOnBothServers) {
+  for (const auto& channel : {network(), local()}) {
+    HealthClient client(loop_, channel);
+    servers_.set_serving(false);
+    EXPECT_EQ(client.call(kHealthCheck, "").first, kHealthNotServing);
+    servers_.set_serving(true);
+    EXPECT_EQ(client.call(kHealthCheck, "").first, kHealthServing);
+    EXPECT_EQ(client.call(kHealthCheck, std::string("\x0a\x00", 2)).first, kHealthServing);
+    EXPECT_EQ(client.call(kHealthCheck, "\x0a\x03you").second.error_code(),
+              grpc::StatusCode::NOT_FOUND);
+    for (const char* garbage : {"\x0a\x7fyou", "\x0a", "\x10\x01", "\xff\xff\xff"}) {
+      EXPECT_EQ(client.call(kHealthCheck, garbage).second.error_code(),
+                grpc::StatusCode::INVALID_ARGUMENT);
+    }
+    EXPECT_EQ(client.call("/grpc.health.v1.Health/Nothing", "").second.error_code(),
+              grpc::StatusCode::UNIMPLEMENTED);
+  }
+}
+
+TEST_F(GrpcServersTest, HealthIsWatched) {
+  grpc::GenericStub stub(network());
+  for (const std::string& service : {std::string(), std::string("\x0a\x03you")}) {
+    servers_.set_serving(true);
+    grpc::ClientContext context;
+    grpc::CompletionQueue queue;
+    const auto ended = [&] {
+      return loop_.beside([&queue] {
+        void* tag = nullptr;
+        bool ok = false;
+        queue.Next(&tag, &ok);
+        return ok;
+      });
+    };
+    const auto call = stub.PrepareCall(&context, "/grpc.health.v1.Health/Watch", &queue);
+    call->StartCall(this);
+    ASSERT_TRUE(ended());
+    call->Write(HealthClient::bytes(service), this);
+    ASSERT_TRUE(ended());
+    grpc::ByteBuffer told;
+    call->Read(&told, this);
+    ASSERT_TRUE(ended());
+    EXPECT_EQ(HealthClient::text(told), service.empty() ? kHealthServing : kHealthServiceUnknown);
+    if (service.empty()) {
+      servers_.set_serving(true);  // no news
+      servers_.set_serving(false);
+      call->Read(&told, this);
+      ASSERT_TRUE(ended());
+      EXPECT_EQ(HealthClient::text(told), kHealthNotServing);
+    }
+    context.TryCancel();
+    grpc::Status status;
+    call->Finish(&status, this);
+    ASSERT_TRUE(ended());
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
+  }
+}
+
+TEST(PeerCredentials, AreFoundByDescriptor) {
+  PeerCredentials credentials;
+  credentials.note(7, {100, 1000, 1000});
+  credentials.note(8, {101, 1001, 1001});
+  ASSERT_TRUE(credentials.find("fd:7"));
+  EXPECT_EQ(credentials.find("fd:7")->uid, 1000u);
+  EXPECT_EQ(credentials.find("fd:8")->pid, 101);
+  credentials.note(7, {102, 1002, 1002});
+  EXPECT_EQ(credentials.find("fd:7")->uid, 1002u) << "the descriptor was used again";
+  for (const char* peer : {"", "fd:", "fd:9", "ipv4:127.0.0.1:7", "fd:x", "7", "unix:7"}) {
+    EXPECT_FALSE(credentials.find(peer)) << peer;
+  }
+}
+
+TEST_F(GrpcServersTest, TheNetworkCannotAskForAProbe) {
+  const auto probe = [&](const std::shared_ptr<grpc::Channel>& channel) {
+    return loop_.beside([&] {
+      const auto stub = v1::Admin::NewStub(channel);
+      grpc::ClientContext context;
+      const auto stream = stub->Probe(&context);
+      stream->Write({});
+      v1::ProbeReply reply;
+      stream->Read(&reply);
+      return stream->Finish();
+    });
+  };
+  EXPECT_EQ(probe(network()).error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(probe(local(54'321)).error_code(), grpc::StatusCode::PERMISSION_DENIED)
+      << "it takes the network of all nodes";
+  const grpc::Status asked = probe(local());
+  EXPECT_EQ(asked.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_NE(asked.error_message().find("--nodes of node n0 has 0"), std::string::npos)
+      << asked.error_message();
+}
+
+// gRPC's own listener was deaf for good after descriptors had run out.
+TEST_F(GrpcServersTest, TheControlPortAnswersAgainWhenDescriptorsAreBack) {
+  const auto status_of = [&](const std::shared_ptr<grpc::Channel>& channel) {
+    return loop_.beside([&] {
+      grpc::ClientContext context;
+      context.set_wait_for_ready(true);
+      context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(1));
+      v1::GetStatusReply reply;
+      return v1::Admin::NewStub(channel)->GetStatus(&context, {}, &reply);
+    });
+  };
+  EXPECT_TRUE(status_of(network()).ok());
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  std::vector<UniqueFd> waiting;
+  for (int i = 0; i < 20; ++i) {
+    waiting.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  }
+  rlimit none = before;
+  none.rlim_cur = static_cast<rlim_t>(waiting.back().get()) + 1;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(std::stoi(address_.substr(address_.rfind(':') + 1))));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  for (const UniqueFd& one : waiting) {
+    (void)::connect(one.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // it has failed to by now
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  waiting.clear();
+  grpc::ChannelArguments own;
+  own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  const grpc::Status status =
+      status_of(grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), own));
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+TEST_F(GrpcServersTest, ManyWhoAskAtOnceAreAnsweredOneAfterTheOther) {
+  std::vector<std::future<grpc::Status>> all;
+  for (int i = 0; i < 20; ++i) {
+    all.push_back(std::async(std::launch::async, [channel = network()] {
+      grpc::ClientContext context;
+      v1::ListPlansReply reply;
+      return v1::Admin::NewStub(channel)->ListPlans(&context, {}, &reply);
+    }));
+  }
+  for (auto& one : all) {
+    ASSERT_TRUE(loop_.run_until(
+        [&] { return one.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }));
+    EXPECT_TRUE(one.get().ok());
+  }
+}
+
+class ProbeServiceTest : public GrpcServersTest {
+ protected:
+  ProbeServiceTest() {
+    membership_ = StaticMembership::parse({"n0=127.0.0.1:1", "n1=127.0.0.1:2"}).value();
+  }
+
+  static v1::Measurement measurement(const std::string& from, const std::string& to,
+                                     size_t token_bytes = limits::kTokenBytes) {
+    v1::Measurement made;
+    made.set_probe(1);
+    made.set_pair(1);
+    made.set_token(std::string(token_bytes, 't'));
+    made.set_from(from);
+    made.set_to(to);
+    return made;
+  }
+  grpc::Status receive(const v1::Measurement& what) {
+    v1::ReceiveRequest request;
+    *request.mutable_measurement() = what;
+    v1::ReceiveReply reply;
+    return call(&v1::Probe::Stub::Receive, request, reply);
+  }
+  grpc::Status send(const v1::Measurement& what, v1::SendReply* reply) {
+    v1::SendRequest request;
+    *request.mutable_measurement() = what;
+    request.set_data_address("nobody:1");
+    return call(&v1::Probe::Stub::Send, request, *reply);
+  }
+  grpc::Status keep(const std::vector<std::string>& nodes,
+                    const std::vector<std::vector<double>>& rows) {
+    v1::Bandwidths request;
+    for (const std::string& node : nodes) request.add_nodes(node);
+    for (const std::vector<double>& row : rows) {
+      request.add_rows()->mutable_bytes_per_second()->Assign(row.begin(), row.end());
+    }
+    v1::KeepReply reply;
+    return call(&v1::Probe::Stub::Keep, request, reply);
+  }
+
+ private:
+  template <class Method, class Request, class Reply>
+  grpc::Status call(Method method, const Request& request, Reply& reply) {
+    return loop_.beside([&] {
+      grpc::ClientContext context;
+      return (*v1::Probe::NewStub(network()).*method)(&context, request, &reply);
+    });
+  }
+};
+
+TEST_F(ProbeServiceTest, OnlyNodesOfTheListAreMeasured) {
+  EXPECT_TRUE(receive(measurement("n1", "n0")).ok());
+  v1::SendReply sent;
+  const std::pair<grpc::Status, const char*> refused[] = {
+      {receive(measurement("z", "n0")), "node n0 measures nothing with node z"},
+      {receive(measurement("n1", "z")), "the daemon called node z in --nodes is node n0"},
+      {receive(measurement("n1", "n0", 31)), "a token of 31 bytes"},
+      {send(measurement("n0", "z"), &sent), "node n0 measures nothing with node z"},
+      {send(measurement("n1", "n0"), &sent), "the daemon called node n1 in --nodes is node n0"},
+  };
+  for (const auto& [status, text] : refused) {
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION) << text;
+    EXPECT_NE(status.error_message().find(text), std::string::npos) << status.error_message();
+  }
+  EXPECT_TRUE(send(measurement("n0", "n1"), &sent).ok());
+  // Else any daemon would scan ports for anybody.
+  EXPECT_EQ(sent.error(), "no measurement over its data plane; the log of node n0 says why");
+}
+
+TEST_F(ProbeServiceTest, NothingIsMeasuredBesideAJob) {
+  Launcher launcher(loop_, local());
+  launcher.ask_for(spec("job"));
+  ASSERT_TRUE(launcher.next().has_registered());
+  v1::SendReply sent;
+  for (const grpc::Status& status :
+       {receive(measurement("n1", "n0")), send(measurement("n0", "n1"), &sent)}) {
+    EXPECT_EQ(status.error_message(),
+              "node n0 serves job job, which a measurement would disturb; wait for it to end");
+  }
+}
+
+TEST_F(ProbeServiceTest, BandwidthsThatCannotBeAreNotKept) {
+  EXPECT_TRUE(keep({"n0", "n1"}, {{0, 5}, {0, 0}}).ok());
+  EXPECT_EQ(metrics_.daemon().unreachable_pairs.Value(), 1);
+  const grpc::Status strange = keep({"n0", "z"}, {{0, 0}, {0, 0}});
+  EXPECT_NE(strange.error_message().find("node z, which is not in its --nodes"), std::string::npos)
+      << strange.error_message();
+  EXPECT_FALSE(keep({"n0", "n1"}, {{0, -1}, {0, 0}}).ok());
+  EXPECT_FALSE(keep({"n0", "n1"}, {{0, 1}}).ok());
+  EXPECT_EQ(metrics_.daemon().unreachable_pairs.Value(), 1) << "what was kept stays";
+}
+
+}  // namespace
+}  // namespace rueda::service
