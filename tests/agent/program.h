@@ -8,7 +8,7 @@
 
 #include <sys/types.h>
 
-#include "agent/process.h"
+#include "agent/process/process.h"
 #include "tests/support/paths.h"
 
 namespace rueda::test {

@@ -1,0 +1,423 @@
+#include "agent/cli/options.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <sstream>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+#include <unistd.h>
+
+#include "agent/base/text.h"
+#include "agent/cli/hosts.h"
+#include "agent/rendezvous/rendezvous_secret.h"
+#include "daemon/base/limits.h"
+
+namespace rueda::agent {
+namespace {
+
+constexpr int kUsageError = 2;
+
+class UsageFormatter : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: ruedarun [flags] [--] program [arguments]\n";
+  }
+};
+
+struct SplitArguments {
+  std::vector<std::string> flags;
+  std::vector<std::string> command;
+};
+
+// "-np 4" and "-np=4" are mpirun's form, which CLI11 reads as "-n p"; torchrun also takes its
+// flags with underscores.
+std::string canonical_flag(const std::string& word) {
+  const size_t equals = std::min(word.find('='), word.size());
+  std::string name = word.substr(0, equals);
+  if (name == "-np") name = "--np";
+  if (name == "-H") name = "--hosts";
+  if (name.rfind("--", 0) == 0) std::replace(name.begin(), name.end(), '_', '-');
+  return name + word.substr(equals);
+}
+
+SplitArguments split_arguments(const CLI::App& app, const std::vector<std::string>& arguments) {
+  SplitArguments out;
+  size_t i = 0;
+  for (; i < arguments.size(); ++i) {
+    if (arguments[i] == "--") {
+      ++i;
+      break;
+    }
+    if (arguments[i].size() < 2 || arguments[i][0] != '-') break;
+    const std::string flag = canonical_flag(arguments[i]);
+    out.flags.push_back(flag);
+    if (flag.find('=') != std::string::npos) continue;
+    const CLI::Option* const option = app.get_option_no_throw(flag);
+    const bool takes_value = option != nullptr && option->get_expected_max() > 0;
+    // "--flag=value", because a value may itself look like a flag (--daemon-arg --x=y).
+    if (takes_value && i + 1 < arguments.size()) out.flags.back() += "=" + arguments[++i];
+  }
+  out.command.assign(arguments.begin() + static_cast<ptrdiff_t>(i), arguments.end());
+  return out;
+}
+
+ParseOutcome usage_error(const std::string& text) {
+  ParseOutcome out;
+  out.text = "ruedarun: " + text + " (ruedarun --help shows the flags)";
+  out.is_error = true;
+  out.exit_code = kUsageError;
+  return out;
+}
+
+struct Flags {
+  CLI::Option* np = nullptr;
+  CLI::Option* hosts = nullptr;
+  CLI::Option* virtual_nodes = nullptr;
+  CLI::Option* nnodes = nullptr;
+  CLI::Option* node_rank = nullptr;
+  CLI::Option* rdzv_endpoint = nullptr;
+  CLI::Option* socket = nullptr;
+};
+
+constexpr double kMaxSeconds = 86400.0;
+
+struct Seconds {
+  double start_timeout = 60;
+  double grace = 5;
+  std::optional<double> stall_check;
+  std::optional<double> stall_shutdown;
+};
+
+std::optional<int64_t> to_ms(std::optional<double> seconds) {
+  if (!seconds) return std::nullopt;
+  return static_cast<int64_t>(*seconds * 1000);
+}
+
+Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, std::string& hosts,
+                bool& no_prefix, std::string& secret_file) {
+  Flags flags;
+  flags.np = app.add_option("--np,--nproc-per-node", options.ranks,
+                            "Training processes to start (also -np N); with --nnodes, on this node")
+                 ->check(CLI::Range(1, limits::kMaxRanks));
+  flags.hosts = app.add_option("--hosts", hosts,
+                               "HOST:RANKS, by commas (also -H, horovodrun's form): this machine "
+                               "alone, or an error that says what to run on each");
+  flags.virtual_nodes =
+      app.add_option("--virtual-nodes", options.virtual_nodes,
+                     "Start this many private daemons here and deal the ranks out to them")
+          ->check(CLI::Range(1, limits::kMaxNodes));
+  flags.nnodes = app.add_option("--nnodes", options.nnodes,
+                                "Nodes of the job; the same command runs on each of them")
+                     ->check(CLI::Range(1, limits::kMaxNodes));
+  flags.node_rank = app.add_option("--node-rank", options.node_rank,
+                                   "This node's number; 0 serves the rendezvous endpoint")
+                        ->check(CLI::Range(0, limits::kMaxNodes - 1));
+  flags.rdzv_endpoint = app.add_option("--rdzv-endpoint", options.rdzv_endpoint,
+                                       "HOST:PORT on node 0 where the nodes meet");
+  app.add_option("--rdzv-id", options.rdzv_id, "Nodes with differing ids never meet");
+  app.add_option("--rdzv-secret-file", secret_file,
+                 "A file with what all nodes of the job know and nobody else, 16 bytes at least: "
+                 "without it nobody is let in (or the secret itself in $RUEDA_RDZV_SECRET)");
+  flags.socket = app.add_option("--socket", options.socket,
+                                "Use the daemon that serves this socket, a path or @name "
+                                "(default: $RUEDA_SOCKET, then /run/rueda/ruedad.sock, then a "
+                                "private daemon)");
+  app.add_option("--ruedad", options.ruedad,
+                 "The daemon's program (default: next to ruedarun, then on PATH)");
+  app.add_option("--daemon-arg", options.daemon_args,
+                 "A flag for private daemons, such as --daemon-arg=--fusion-threshold=16MiB; may "
+                 "be given again")
+      ->allow_extra_args(false)
+      ->take_all();
+  app.add_option("--log-level", options.log_level,
+                 "Of private daemons (or $RUEDA_LOG_LEVEL; default: warn; with --verbose, info)");
+  app.add_option("--start-timeout", seconds.start_timeout,
+                 "Seconds for daemons and nodes to come up")
+      ->check(CLI::Range(0.1, kMaxSeconds))
+      ->capture_default_str();
+  app.add_option("--grace", seconds.grace,
+                 "Seconds that ranks have to end by themselves, and then again after SIGTERM")
+      ->check(CLI::Range(0.0, kMaxSeconds))
+      ->capture_default_str();
+  app.add_option("--stall-check-seconds", seconds.stall_check,
+                 "Report a tensor for which ranks have waited so long for others; 0: never "
+                 "(or $RUEDA_STALL_CHECK_TIME_SECONDS; default: the daemon's)")
+      ->check(CLI::Range(0.0, kMaxSeconds));
+  app.add_option("--stall-shutdown-seconds", seconds.stall_shutdown,
+                 "End the job when ranks have waited so long for others; 0: never (or "
+                 "$RUEDA_STALL_SHUTDOWN_TIME_SECONDS; default: the daemon's)")
+      ->check(CLI::Range(0.0, kMaxSeconds));
+  app.add_option("--timeline-filename", options.timeline,
+                 "Write a timeline of the job to this file (or $RUEDA_TIMELINE)");
+  app.add_flag("--timeline-chunks", options.timeline_has_chunks,
+               "With a mark for each chunk that comes (or $RUEDA_TIMELINE_CHUNKS=1)");
+  app.add_flag(
+      "--check-finite", options.checks_finite,
+      "Report the first NaN or infinity that a rank contributes to a reduction, by tensor, "
+      "rank and step, on every rank (or $RUEDA_CHECK_FINITE=1)");
+  app.add_flag("--bind", options.binds,
+               "Give each rank cores of its own, and the node's daemon others; off, and said so, "
+               "where there are too few (or $RUEDA_BIND=1)");
+  app.add_flag("--no-prefix", no_prefix, "Do not put the rank before each line of output");
+  app.add_flag("--for-rank", options.is_for_rank,
+               "Start nothing: register the process that runs this, which mpirun or srun has "
+               "started, with the daemon, and stay as long as it does (librueda does this)");
+  app.add_flag("--verbose", options.is_verbose, "Say what is done, and let daemons do so");
+  return flags;
+}
+
+// The job's flags that also have a variable. A flag goes before it.
+struct JobFlag {
+  const char* flag;
+  const char* variable;
+};
+constexpr std::array kJobFlags{
+    JobFlag{"--coordination", "RUEDA_COORDINATION"},
+    JobFlag{"--fusion-threshold", "RUEDA_FUSION_THRESHOLD"},
+    JobFlag{"--lock-after", "RUEDA_LOCK_AFTER"},
+    JobFlag{"--cache-capacity", "RUEDA_CACHE_CAPACITY"},
+    JobFlag{"--algorithm", "RUEDA_ALGORITHM"},
+    JobFlag{"--deterministic", "RUEDA_DETERMINISTIC"},
+    JobFlag{"--log-level", "RUEDA_LOG_LEVEL"},
+    JobFlag{"--reducer", "RUEDA_REDUCER"},
+    JobFlag{"--inter-node", "RUEDA_INTER_NODE"},
+    JobFlag{"--stall-check-seconds", "RUEDA_STALL_CHECK_TIME_SECONDS"},
+    JobFlag{"--timeline-filename", "RUEDA_TIMELINE"},
+    JobFlag{"--timeline-chunks", "RUEDA_TIMELINE_CHUNKS"},
+    JobFlag{"--check-finite", "RUEDA_CHECK_FINITE"},
+    JobFlag{"--bind", "RUEDA_BIND"},
+    JobFlag{"--autotune", "RUEDA_AUTOTUNE"},
+    JobFlag{"--autotune-log", "RUEDA_AUTOTUNE_LOG"},
+    JobFlag{"--plan", "RUEDA_PLAN"},
+    JobFlag{"--record-plan", "RUEDA_PLAN_RECORD"},
+    JobFlag{"--stall-shutdown-seconds", "RUEDA_STALL_SHUTDOWN_TIME_SECONDS"},
+};
+
+void add_agreement_flags(CLI::App& app, AgreementSettings& settings) {
+  app.add_option("--coordination", settings.coordination,
+                 "How nodes agree on the order of operations: negotiate, cached, global-sleep, "
+                 "nonblocking, locked (or $RUEDA_COORDINATION; default: the daemon's)");
+  CLI::Option* fusion_threshold =
+      app.add_option("--fusion-threshold", settings.fusion_threshold_bytes,
+                     "Batches of tensors grow up to this, as in 16MiB; 0 fuses nothing (or "
+                     "$RUEDA_FUSION_THRESHOLD; default: the daemon's)")
+          ->transform(CLI::AsSizeValue(false))
+          ->check(CLI::Range(uint64_t{0}, uint64_t{limits::kMaxTensorBytes}));
+  app.add_option("--lock-after", settings.lock_after_steps,
+                 "Identical steps before a schedule is locked (or $RUEDA_LOCK_AFTER; default: 3)")
+      ->check(CLI::Range(1, limits::kMaxLockAfterSteps));
+  app.add_option("--reducer", settings.reducer,
+                 "Who is a member of the ring: node (a node adds up its ranks first) or device "
+                 "(each rank) (or $RUEDA_REDUCER; default: the daemon's)");
+  app.add_option("--inter-node", settings.inter_node,
+                 "What carries device memory between nodes: rueda (through host memory) or nccl "
+                 "(or $RUEDA_INTER_NODE; default: the daemon's)");
+  app.add_option("--cache-capacity", settings.cache_capacity,
+                 "Tensors in the response cache (or $RUEDA_CACHE_CAPACITY; default: 1024)")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{limits::kMaxTensorsPerSession}));
+  app.add_option("--algorithm", settings.algorithm,
+                 "How all-reduces go between nodes: ring, recursive-doubling, halving-doubling, "
+                 "direct, central; auto: by size and what the network measures; table: by size (or "
+                 "$RUEDA_ALGORITHM; default: auto)");
+  app.add_option("--plan", settings.plan,
+                 "Replay the plan in this file, which --record-plan has written, from the first "
+                 "step on (or $RUEDA_PLAN)");
+  app.add_option("--record-plan", settings.record_plan,
+                 "Write the plan in force to this file (or $RUEDA_PLAN_RECORD)");
+  app.add_flag("--autotune", settings.autotunes,
+               "Search fusion, chunk size, streams and cut-overs for the shortest steps during the "
+               "first ones (or $RUEDA_AUTOTUNE=1)");
+  app.add_option("--autotune-log", settings.autotune_log,
+                 "Write the search to this CSV file (or $RUEDA_AUTOTUNE_LOG)");
+  app.add_flag("--deterministic", settings.is_deterministic,
+               "Every run gives the same bits: nothing is fused but groups, and the algorithm "
+               "follows from the size alone (or $RUEDA_DETERMINISTIC=1)")
+      ->excludes(fusion_threshold);
+}
+
+// The variables, as the flags that they stand for, before what the command line says.
+std::vector<std::string> with_variables(const std::vector<std::string>& flags,
+                                        const std::map<std::string, std::string>& environment) {
+  std::vector<std::string> out;
+  for (const JobFlag& item : kJobFlags) {
+    const auto found = environment.find(item.variable);
+    if (found == environment.end() || found->second.empty()) continue;
+    const std::string start = std::string(item.flag) + "=";
+    const bool is_given = std::any_of(flags.begin(), flags.end(), [&](const std::string& flag) {
+      return flag.rfind(start, 0) == 0;
+    });
+    if (!is_given) out.push_back(start + found->second);
+  }
+  out.insert(out.end(), flags.begin(), flags.end());
+  return out;
+}
+
+// What depends on timing gives way to what does not.
+void settle_autotuning(Options& options) {
+  AgreementSettings& settings = options.agreement;
+  for (std::string* file : {&settings.autotune_log, &settings.plan, &settings.record_plan}) {
+    if (!file->empty()) *file = std::filesystem::absolute(*file).string();
+  }
+  const bool is_fixed = settings.is_deterministic || !settings.plan.empty();
+  if (is_fixed && std::exchange(settings.autotunes, false)) {
+    options.notes.push_back(std::string("autotuning is off: ") +
+                            (settings.is_deterministic ? "--deterministic" : "--plan") +
+                            " leaves nothing to timing");
+  }
+  if (!settings.autotunes && !is_fixed && !settings.autotune_log.empty()) {
+    options.notes.push_back("--autotune-log is not used: give --autotune, too");
+  }
+}
+
+bool is_this_machine(const std::string& host) {
+  char own[256] = "";
+  ::gethostname(own, sizeof(own) - 1);
+  return host == "localhost" || host == "127.0.0.1" || host == "::1" || host == own;
+}
+
+// Deals the ranks out to hosts as horovodrun does, to the first as many as it takes. Empty: all of
+// them run here, and options say how many; else why not.
+std::string use_hosts(const std::string& text, bool has_np, Options& options) {
+  const Result<std::vector<HostRanks>> hosts = parse_hosts(text);
+  if (!hosts.is_ok()) return hosts.status().message();
+  const Result<std::vector<HostRanks>> dealt =
+      deal_to_hosts(hosts.value(), has_np ? std::optional(options.ranks) : std::nullopt);
+  if (!dealt.is_ok()) return dealt.status().message();
+  const std::vector<HostRanks>& used = dealt.value();
+  if (used.size() == 1 && is_this_machine(used.front().host)) {
+    options.ranks = used.front().ranks;
+    return "";
+  }
+  std::string out = "ranks on other machines are started there; run";
+  for (size_t i = 0; i < used.size(); ++i) {
+    out += "\n  on " + used[i].host + ": ruedarun -np " + std::to_string(used[i].ranks);
+    if (used.size() > 1) {
+      out += " --nnodes " + std::to_string(used.size()) + " --node-rank " + std::to_string(i) +
+             " --rdzv-endpoint " + join_host_port(used.front().host, 29400);
+    }
+    out += " ...";
+  }
+  return out + "\n";
+}
+
+// The flag goes before the variable. Empty: there is none, or it is right; else what is wrong.
+std::string find_secret(const std::string& file,
+                        const std::map<std::string, std::string>& environment,
+                        std::string& secret) {
+  if (!file.empty()) {
+    const Result<std::string> read = read_secret(file);
+    if (!read.is_ok()) return read.status().message();
+    secret = read.value();
+    return "";
+  }
+  const auto found = environment.find("RUEDA_RDZV_SECRET");
+  if (found == environment.end() || found->second.empty()) return "";
+  secret = found->second;
+  return check_secret(secret, "$RUEDA_RDZV_SECRET").message();
+}
+
+// What CLI11 does not check; empty: nothing to say.
+std::string conflict_in(const Options& options, const Flags& flags) {
+  const bool is_many_nodes = options.nnodes > 1;
+  if (options.is_for_rank) {
+    return options.command.empty() ? "" : "--for-rank starts no program, so leave it out";
+  }
+  if (options.command.empty()) return "name the program to start, as in: ruedarun -np 4 ./train";
+  if (options.agreement.is_deterministic && !options.agreement.plan.empty()) {
+    return "--deterministic makes a plan of the tensors alone, so --plan cannot go with it";
+  }
+  if (*flags.virtual_nodes && is_many_nodes) {
+    return "--virtual-nodes puts all nodes on this machine, so --nnodes cannot go with it";
+  }
+  if (*flags.virtual_nodes && *flags.socket) {
+    return "--virtual-nodes starts daemons of its own, so --socket cannot go with it";
+  }
+  if (*flags.virtual_nodes && options.ranks < options.virtual_nodes) {
+    return std::to_string(options.ranks) + " ranks cannot fill " +
+           std::to_string(options.virtual_nodes) +
+           " virtual nodes: raise -np or lower "
+           "--virtual-nodes";
+  }
+  if (is_many_nodes && !*flags.rdzv_endpoint) {
+    return "--nnodes needs --rdzv-endpoint HOST:PORT, the same on every node";
+  }
+  if (is_many_nodes && !*flags.node_rank) {
+    return "--nnodes needs --node-rank, another one on every node";
+  }
+  if (options.node_rank >= options.nnodes) {
+    return "--node-rank " + std::to_string(options.node_rank) + " is not one of --nnodes " +
+           std::to_string(options.nnodes) + ": the first is 0";
+  }
+  if (is_many_nodes) {
+    if (!parse_dial_address(options.rdzv_endpoint).is_ok()) {
+      return "--rdzv-endpoint " + options.rdzv_endpoint + " is not HOST:PORT with a fixed port";
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+ParseOutcome parse_options(const std::vector<std::string>& arguments,
+                           const std::map<std::string, std::string>& environment) {
+  Options options;
+  Seconds seconds;
+  bool no_prefix = false;
+  CLI::App app{"Starts the training processes of a job, with rueda's daemon behind them.",
+               "ruedarun"};
+  app.formatter(std::make_shared<UsageFormatter>());
+  app.set_version_flag("--version", std::string("ruedarun ") + RUEDA_VERSION);
+  std::string hosts;
+  std::string secret_file;
+  const Flags flags = add_flags(app, options, seconds, hosts, no_prefix, secret_file);
+  add_agreement_flags(app, options.agreement);
+
+  SplitArguments split = split_arguments(app, arguments);
+  options.command = std::move(split.command);
+  std::vector<std::string> words = with_variables(split.flags, environment);
+  std::reverse(words.begin(), words.end());
+  try {
+    app.parse(words);
+  } catch (const CLI::Success& request) {
+    ParseOutcome out;
+    std::ostringstream text;
+    app.exit(request, text, text);
+    out.text = text.str();
+    while (!out.text.empty() && out.text.back() == '\n') out.text.pop_back();
+    return out;
+  } catch (const CLI::ParseError& error) {
+    return usage_error(error.what());
+  }
+
+  std::string conflict = conflict_in(options, flags);
+  if (conflict.empty() && *flags.hosts) {
+    const bool is_spread = options.nnodes > 1 || options.virtual_nodes > 0;
+    conflict =
+        is_spread
+            ? "-H says itself where ranks run, so --nnodes and --virtual-nodes cannot go with it"
+            : use_hosts(hosts, static_cast<bool>(*flags.np), options);
+  }
+  if (conflict.empty()) conflict = find_secret(secret_file, environment, options.rdzv_secret);
+  if (!conflict.empty()) return usage_error(conflict);
+  options.stall_check_ms = to_ms(seconds.stall_check);
+  options.stall_shutdown_ms = to_ms(seconds.stall_shutdown);
+  options.start_timeout_ms = static_cast<int64_t>(seconds.start_timeout * 1000);
+  options.grace_ms = static_cast<int64_t>(seconds.grace * 1000);
+  options.has_prefix = !no_prefix;
+  if (!options.timeline.empty()) {
+    options.timeline = std::filesystem::absolute(options.timeline).string();
+  }
+  settle_autotuning(options);
+  const auto socket = environment.find("RUEDA_SOCKET");
+  if (options.socket.empty() && options.virtual_nodes == 0 && socket != environment.end()) {
+    options.socket = socket->second;
+  }
+  ParseOutcome out;
+  out.options = std::move(options);
+  return out;
+}
+
+}  // namespace rueda::agent

@@ -1,0 +1,352 @@
+#include "agent/launch/agent_link.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <deque>
+#include <mutex>
+#include <utility>
+
+#include <grpc/support/log.h>
+#include <grpcpp/grpcpp.h>
+
+#include "agent/base/latch.h"
+#include "agent/base/text.h"
+#include "agent/records/plan_file.h"
+#include "agent/records/timeline_spool.h"
+#include "agent/records/tuning_log.h"
+#include "rueda/v1/agent.grpc.pb.h"
+
+namespace rueda::agent {
+namespace {
+
+std::shared_ptr<grpc::Channel> channel_to(const std::string& socket) {
+  // A socket of this machine: gRPC would look for a proxy to abstract ones ($http_proxy and its
+  // like).
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return grpc::CreateCustomChannel(grpc_target_of_socket(socket),
+                                   grpc::InsecureChannelCredentials(), arguments);
+}
+
+void fill(const AgreementSettings& from, v1::JobSpec& to) {
+  to.set_coordination(from.coordination);
+  if (from.fusion_threshold_bytes) to.set_fusion_threshold_bytes(*from.fusion_threshold_bytes);
+  if (from.lock_after_steps) to.set_lock_after_steps(*from.lock_after_steps);
+  to.set_reducer(from.reducer);
+  to.set_inter_node(from.inter_node);
+  if (from.cache_capacity) to.set_cache_capacity(*from.cache_capacity);
+  to.set_algorithm(from.algorithm);
+  to.set_autotunes(from.autotunes);
+  to.set_replays(!from.plan.empty());
+  // What was measured in the run that was recorded would be measured anew.
+  if (!from.plan.empty() && from.algorithm.empty()) to.set_algorithm("table");
+  if (!from.is_deterministic) return;
+  to.set_fusion_threshold_bytes(0);
+  if (from.algorithm.empty()) to.set_algorithm("table");
+}
+
+v1::AgentRequest job_request(const JobRegistration& registration) {
+  v1::AgentRequest request;
+  v1::JobSpec& spec = *request.mutable_job();
+  spec.set_job_id(registration.job.job_id);
+  spec.set_token(registration.job.token);
+  spec.set_user(registration.user);
+  spec.set_node_index(registration.node_index);
+  for (const NodeLayout& node : registration.job.nodes) {
+    v1::NodeSpec& out = *spec.add_nodes();
+    out.set_node_id(node.node_id);
+    out.set_control_address(node.control_address);
+    for (Rank rank : node.ranks) out.add_ranks(rank.value);
+  }
+  fill(registration.agreement, spec);
+  spec.set_start_timeout_ms(registration.start_timeout_ms);
+  if (registration.stall_check_ms) spec.set_stall_check_ms(*registration.stall_check_ms);
+  if (!registration.timeline.empty()) {
+    v1::TimelineRequest& timeline = *spec.mutable_timeline();
+    timeline.set_begins(true);
+    timeline.set_path(registration.timeline);
+    timeline.set_chunks(registration.timeline_has_chunks);
+  }
+  if (registration.stall_shutdown_ms) spec.set_stall_shutdown_ms(*registration.stall_shutdown_ms);
+  spec.set_is_shared(registration.is_shared);
+  spec.set_checks_finite(registration.checks_finite);
+  if (registration.node_index != 0) return request;
+  spec.set_records_plan(!registration.agreement.record_plan.empty());
+  const std::string& plan = registration.agreement.replayed_plan;
+  if (!plan.empty()) spec.mutable_replayed()->ParseFromString(plan);
+  return request;
+}
+
+JobFailure failure_from(const v1::JobFailed& message) {
+  JobFailure out{message.text(), message.origin_node(), std::nullopt};
+  if (message.origin_rank() >= 0) out.origin_rank = Rank(message.origin_rank());
+  return out;
+}
+
+// The link's state on the wire; gRPC keeps a pointer to it until OnDone.
+class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEvent> {
+ public:
+  Call(const std::string& socket, AgentLink::Events events)
+      : stub_(v1::Agent::NewStub(channel_to(socket))), events_(std::move(events)) {}
+
+  ~Call() override {
+    cancel();
+    done_->wait();
+  }
+
+  void start(const JobRegistration& job) {
+    stub_->async()->Run(&context_, this);
+    job_id_ = job.job.job_id;
+    autotune_log_ = job.agreement.autotune_log;
+    record_plan_ = job.agreement.record_plan;
+    // Against OnDone before what is started from outside of a callback: until close().
+    AddHold();
+    StartRead(&incoming_);
+    StartCall();
+    send(job_request(job));
+  }
+
+  void send(v1::AgentRequest request) {
+    const std::lock_guard lock(mutex_);
+    if (is_closing_) return;
+    outgoing_.push_back(std::move(request));
+    write_next();
+  }
+
+  void close() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (is_closing_) return;
+      if (is_timeline_open_) {
+        closes_after_timeline_ = true;
+        return end_timeline_locked();
+      }
+    }
+    close_now();
+  }
+
+  void cancel() {
+    context_.TryCancel();
+    close_now();
+  }
+
+  void OnWriteDone(bool is_ok) override {
+    const std::lock_guard lock(mutex_);
+    is_writing_ = false;
+    outgoing_.pop_front();
+    if (!is_ok) {
+      outgoing_.clear();
+      is_broken_ = true;
+    }
+    write_next();
+  }
+
+  void OnReadDone(bool is_ok) override {
+    if (!is_ok) {
+      // The other side ended the stream: nothing will be sent on it any more.
+      bool was_closing = false;
+      {
+        const std::lock_guard lock(mutex_);
+        was_closing = std::exchange(is_closing_, true);
+        is_lost_ = !was_closing;
+        is_broken_ = true;
+      }
+      if (!was_closing) RemoveHold();
+      return;
+    }
+    if (incoming_.has_registered()) events_.on_registered();
+    if (incoming_.has_failed()) events_.on_failed(failure_from(incoming_.failed()));
+    if (incoming_.has_timeline_opened()) open_timeline(incoming_.timeline_opened().path());
+    if (incoming_.has_timeline_batch()) {
+      write_timeline(std::move(*incoming_.mutable_timeline_batch()));
+    }
+    if (incoming_.has_timeline_closed()) close_timeline(incoming_.timeline_closed());
+    if (incoming_.has_tuning()) write_tuning(incoming_.tuning());
+    if (incoming_.has_recorded_plan()) write_recorded(incoming_.recorded_plan());
+    StartRead(&incoming_);
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    Status out;
+    if (is_lost_) {
+      out = Status(Code::kDaemonLost,
+                   status.ok() ? "it ended the job's stream" : status.error_message());
+    }
+    events_.on_closed(std::move(out));
+    // Last: the owner may destroy the object from now on.
+    const std::shared_ptr<DoneLatch> done = done_;
+    done->set();
+  }
+
+ private:
+  void close_now() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (std::exchange(is_closing_, true)) return;
+      write_next();
+    }
+    // No operation starts from outside any more.
+    RemoveHold();
+  }
+
+  // --- The timeline; on the thread that reads, but for what the mutex guards.
+  void open_timeline(const std::string& path) {
+    Result<std::unique_ptr<TimelineFile>> file = TimelineFile::open(path, job_id_);
+    const std::lock_guard lock(mutex_);
+    is_timeline_open_ = true;
+    if (file.is_ok()) {
+      timeline_ = std::make_unique<TimelineSpool>(std::move(file).value());
+    } else {
+      give_up_timeline_locked(file.status());
+    }
+  }
+
+  void write_timeline(v1::TimelineBatch batch) {
+    if (!timeline_) return;
+    const Status status = timeline_->write(std::move(batch));
+    const std::lock_guard lock(mutex_);
+    if (!status.is_ok()) give_up_timeline_locked(status);
+  }
+
+  void close_timeline(const v1::TimelineClosed& closed) {
+    if (timeline_) {
+      const Status status = timeline_->close(closed);
+      events_.on_note(status.is_ok()
+                          ? "the timeline is in " + timeline_->path() + timeline_->losses()
+                          : status.message());
+    }
+    timeline_.reset();
+    bool is_wanted = false;
+    {
+      const std::lock_guard lock(mutex_);
+      is_timeline_open_ = false;
+      is_wanted = closes_after_timeline_;
+    }
+    if (is_wanted) close_now();
+  }
+
+  // --- Autotuning and plans; on the same thread.
+  void write_tuning(const v1::TuningLine& line) {
+    if (line.phase() == "settled") events_.on_note(describe_settled(line));
+    if (autotune_log_.empty()) return;
+    Status status;
+    if (!tuning_log_) {
+      Result<std::unique_ptr<TuningLog>> log = TuningLog::open(autotune_log_);
+      status = log.status();
+      if (log.is_ok()) tuning_log_ = std::move(log).value();
+    }
+    if (status.is_ok()) status = tuning_log_->write(line);
+    if (status.is_ok()) return;
+    autotune_log_.clear();  // said once
+    events_.on_note(status.message());
+  }
+
+  void write_recorded(const v1::RecordedPlan& plan) {
+    const Status status = write_plan(record_plan_, plan);
+    events_.on_note(status.is_ok() ? "the plan is in " + record_plan_ : status.message());
+  }
+
+  void give_up_timeline_locked(const Status& why) {
+    timeline_.reset();
+    events_.on_note(why.message());
+    end_timeline_locked();
+  }
+
+  void end_timeline_locked() {
+    if (is_closing_) return;
+    v1::AgentRequest request;
+    request.mutable_end_timeline();
+    outgoing_.push_back(std::move(request));
+    write_next();
+  }
+
+  // With mutex_ held: one write at a time, then the half-close.
+  void write_next() {
+    if (is_writing_ || is_broken_ || is_half_closed_) return;
+    if (!outgoing_.empty()) {
+      is_writing_ = true;
+      StartWrite(&outgoing_.front());
+    } else if (is_closing_) {
+      is_half_closed_ = true;
+      StartWritesDone();
+    }
+  }
+
+  const std::unique_ptr<v1::Agent::Stub> stub_;
+  const AgentLink::Events events_;
+  grpc::ClientContext context_;
+  v1::AgentEvent incoming_;
+  std::mutex mutex_;
+  std::deque<v1::AgentRequest> outgoing_;
+  bool is_writing_ = false;
+  bool is_closing_ = false;
+  bool is_half_closed_ = false;
+  bool is_broken_ = false;
+  bool is_lost_ = false;
+  std::string job_id_;
+  std::string autotune_log_;  // empty: none is wanted, or it cannot be written
+  std::unique_ptr<TuningLog> tuning_log_;
+  std::string record_plan_;
+  std::unique_ptr<TimelineSpool> timeline_;
+  bool is_timeline_open_ = false;  // the daemon is yet to say that it has ended
+  bool closes_after_timeline_ = false;
+  const std::shared_ptr<DoneLatch> done_ = std::make_shared<DoneLatch>();
+};
+
+class CallLink final : public AgentLink {
+ public:
+  CallLink(const std::string& socket, const JobRegistration& job, Events events)
+      : call_(socket, std::move(events)) {
+    call_.start(job);
+  }
+
+  void report_rank_failed(Rank rank, const std::string& text) override {
+    v1::AgentRequest request;
+    request.mutable_rank_failed()->set_rank(rank.value);
+    request.mutable_rank_failed()->set_text(text);
+    call_.send(std::move(request));
+  }
+  void close() override { call_.close(); }
+  void cancel() override { call_.cancel(); }
+
+ private:
+  Call call_;
+};
+
+}  // namespace
+
+void quiet_grpc() {
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
+}
+
+Result<DaemonDescription> describe_daemon(const std::string& socket, int64_t timeout_ms) {
+  const auto stub = v1::Agent::NewStub(channel_to(socket));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
+  v1::DescribeReply reply;
+  const grpc::Status status = stub->Describe(&context, v1::DescribeRequest(), &reply);
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return Status(Code::kTimeout, "the daemon at " + socket +
+                                      " is there, but has not answered in " +
+                                      std::to_string(timeout_ms / 1000) +
+                                      " s: it stands still, or has very much to do; see its log, "
+                                      "and whether whoever reads that has stopped, and restart it");
+  }
+  if (!status.ok()) {
+    return Status(Code::kDaemonLost,
+                  "no daemon answers at " + socket + " (" + status.error_message() + ")");
+  }
+  return DaemonDescription{reply.node_id(),
+                           reply.version(),
+                           reply.control_port(),
+                           reply.http_port(),
+                           reply.advertised_control_address(),
+                           reply.cpus()};
+}
+
+std::unique_ptr<AgentLink> AgentLink::open(const std::string& socket, const JobRegistration& job,
+                                           Events events) {
+  return std::make_unique<CallLink>(socket, job, std::move(events));
+}
+
+}  // namespace rueda::agent

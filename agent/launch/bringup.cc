@@ -1,0 +1,350 @@
+#include "agent/launch/bringup.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "agent/base/text.h"
+#include "agent/launch/agent_link.h"
+#include "agent/rendezvous/identity.h"
+#include "daemon/base/cpus.h"
+
+namespace rueda::agent {
+namespace {
+
+constexpr char kDefaultSocket[] = "/run/rueda/ruedad.sock";
+constexpr int64_t kDescribeTimeoutMs = 5000;
+constexpr std::chrono::milliseconds kMaxRetryAfter{2000};
+
+std::string seconds_text(int64_t ms) {
+  std::string out = std::to_string(ms / 1000);
+  if (ms % 1000 != 0) out += "." + std::to_string(ms % 1000 + 1000).substr(1);
+  return out + " s";
+}
+
+// The user has said where daemons are to run.
+bool says_cpus(const std::vector<std::string>& daemon_args) {
+  return ::getenv("RUEDAD_CPUS") != nullptr ||
+         std::any_of(daemon_args.begin(), daemon_args.end(),
+                     [](const std::string& argument) { return argument.starts_with("--cpus"); });
+}
+
+int port_of(const std::string& address) {
+  const auto parsed = parse_host_port(address);
+  return parsed ? parsed->port : 0;
+}
+
+}  // namespace
+
+Bringup::Bringup(boost::asio::io_context& loop, std::shared_ptr<LoopGate> gate,
+                 const Options& options, OutputSink& sink, Events events)
+    : loop_(loop),
+      gate_(std::move(gate)),
+      options_(options),
+      sink_(sink),
+      events_(std::move(events)),
+      retry_timer_(loop) {}
+
+void Bringup::fail(const std::string& text) {
+  if (is_over_) return;
+  is_over_ = true;
+  events_.on_failed(text);
+}
+
+void Bringup::cancel() {
+  is_over_ = true;
+  retry_timer_.cancel();
+  rendezvous_call_.reset();
+  rendezvous_server_.reset();
+}
+
+void Bringup::start() {
+  if (!options_.socket.empty()) {
+    use_running_daemon(options_.socket);
+  } else if (options_.virtual_nodes == 0 && is_listening(kDefaultSocket)) {
+    use_running_daemon(kDefaultSocket);
+  } else {
+    start_daemons();
+  }
+}
+
+void Bringup::use_running_daemon(const std::string& socket) {
+  const Result<DaemonDescription> found = describe_daemon(socket, kDescribeTimeoutMs);
+  if (found.status().code() == Code::kTimeout) return fail(found.status().message());
+  if (!found.is_ok()) {
+    return fail(found.status().message() + ": start one with \"ruedad --socket " + socket +
+                "\", or leave out --socket and $RUEDA_SOCKET for a private one");
+  }
+  const DaemonDescription& daemon = found.value();
+  events_.on_progress("using the daemon " + daemon.node_id + " (" + daemon.version + ") at " +
+                      socket);
+  LocalNode node{
+      options_.node_rank, daemon.node_id, socket, daemon.advertised_control_address, "", {}};
+  if (options_.binds) bind_beside(daemon, node);
+  if (daemon.http_port > 0) node.http_address = join_host_port("127.0.0.1", daemon.http_port);
+  if (node.control_address.empty()) {
+    const Result<OwnHost> host = own_host();
+    if (!host.is_ok()) return fail(host.status().message());
+    guesses_host_ = host.value().is_guess;
+    node.control_address = join_host_port(host.value().host, daemon.control_port);
+  }
+  const auto control = parse_host_port(node.control_address);
+  const auto meeting = parse_host_port(options_.rdzv_endpoint);
+  if (options_.nnodes > 1 && control && is_loopback(control->host) && meeting &&
+      !is_loopback(meeting->host)) {
+    return fail("the daemon at " + socket + " listens on " + control->host +
+                ", where other nodes do not reach it: start it with --listen-host");
+  }
+  local_nodes_.push_back(std::move(node));
+  on_nodes_known();
+}
+
+void Bringup::bind_beside(const DaemonDescription& daemon, LocalNode& node) {
+  const Result<std::vector<int>> cpus = parse_cpus(daemon.cpus);
+  if (!cpus.is_ok()) {
+    events_.on_note("--bind: the daemon at " + node.socket +
+                    " is left to the system, so ranks are, too; start it with --cpus");
+  } else if (const auto bound = bind_node(allowed_cpus(), cpus.value(), options_.ranks)) {
+    node.rank_cpus = bound->ranks;
+  }
+}
+
+std::optional<Binding> Bringup::bind_node(const std::vector<int>& share,
+                                          const std::vector<int>& daemon, int ranks) {
+  if (!options_.binds) return std::nullopt;
+  const Result<Topology> topology = Topology::of_machine();
+  const Result<Binding> bound = topology.is_ok()
+                                    ? bind_cores(topology.value(), share, daemon, ranks)
+                                    : Result<Binding>(topology.status());
+  if (bound.is_ok()) return bound.value();
+  events_.on_note("--bind: " + bound.status().message() + ", so nothing is bound");
+  return std::nullopt;
+}
+
+void Bringup::start_daemons() {
+  const Result<std::string> program = find_ruedad(options_.ruedad);
+  const Result<std::string> random = random_bytes(8);
+  const Result<OwnHost> host = own_host();
+  if (!program.is_ok()) return fail(program.status().message());
+  if (!random.is_ok()) return fail(random.status().message());
+  if (!host.is_ok()) return fail(host.status().message());
+  private_host_ = host.value();
+  guesses_host_ = private_host_.is_guess;
+  const bool is_v6 = private_host_.host.find(':') != std::string::npos;
+  if (options_.binds && says_cpus(options_.daemon_args)) {
+    return fail("--bind chooses the daemon's CPUs: leave out --daemon-arg=--cpus and $RUEDAD_CPUS");
+  }
+  const int count = std::max(1, options_.virtual_nodes);
+  const Result<std::vector<std::vector<Rank>>> blocks = deal_evenly(options_.ranks, count);
+  if (!blocks.is_ok()) return fail(blocks.status().message());
+  is_daemon_ready_.assign(static_cast<size_t>(count), false);
+  for (int i = 0; i < count; ++i) {
+    const int node_index = options_.node_rank + i;
+    DaemonRequest request;
+    request.program = program.value();
+    request.node_id = "node" + std::to_string(node_index);
+    request.socket = "@rueda-" + to_hex(random.value()) + "-" + std::to_string(i);
+    request.listen_host = options_.nnodes == 1 ? "127.0.0.1" : is_v6 ? "::" : "0.0.0.0";
+    request.log_level = !options_.log_level.empty() ? options_.log_level
+                        : options_.is_verbose       ? "info"
+                                                    : "warn";
+    // They stand for machines: on each other's CPUs they would wait for each other.
+    std::vector<int> cpus;
+    if (count > 1 && !says_cpus(options_.daemon_args)) cpus = share_of(allowed_cpus(), i, count);
+    const auto local_ranks = blocks.value()[static_cast<size_t>(i)].size();
+    LocalNode node{node_index, request.node_id, request.socket, "", "", {}};
+    if (const auto bound =
+            bind_node(cpus.empty() ? allowed_cpus() : cpus, {}, static_cast<int>(local_ranks))) {
+      cpus = bound->daemon;
+      node.rank_cpus = bound->ranks;
+    } else {
+      node.rank_cpus.assign(local_ranks, cpus);
+    }
+    request.cpus = to_string(cpus);
+    request.is_virtual = count > 1;
+    request.extra_args = options_.daemon_args;
+    local_nodes_.push_back(std::move(node));
+    const auto index = static_cast<size_t>(i);
+    daemons_.push_back(std::make_unique<PrivateDaemon>(
+        loop_, std::move(request),
+        PrivateDaemon::Events{[this, index](Result<DaemonReady> outcome) {
+                                on_daemon_ready(index, std::move(outcome));
+                              },
+                              [this, index] { events_.on_daemon_delivering(*daemons_[index]); },
+                              [this, index](ExitStatus status) {
+                                events_.on_daemon_exit(*daemons_[index], status,
+                                                       is_daemon_ready_[index]);
+                              }}));
+    const Status started = daemons_.back()->start(sink_);
+    if (!started.is_ok()) return fail("the daemon cannot be started: " + started.message());
+    events_.on_daemon_started(*daemons_.back());
+  }
+}
+
+void Bringup::on_daemon_ready(size_t index, Result<DaemonReady> outcome) {
+  LocalNode& node = local_nodes_[index];
+  if (!outcome.is_ok()) {
+    return fail("the daemon of " + node.node_id + " did not start: " + outcome.status().message());
+  }
+  is_daemon_ready_[index] = true;
+  if (is_over_) return;
+  const DaemonReady& ready = outcome.value();
+  node.control_address = join_host_port(private_host_.host, port_of(ready.control_address));
+  node.http_address = join_host_port("127.0.0.1", port_of(ready.http_address));
+  node.socket = ready.socket;
+  events_.on_progress("the daemon of " + node.node_id + " serves (control " + node.control_address +
+                      ", http " + node.http_address + ")");
+  if (std::all_of(is_daemon_ready_.begin(), is_daemon_ready_.end(), [](bool is) { return is; })) {
+    on_nodes_known();
+  }
+}
+
+Result<OwnHost> Bringup::own_host() const {
+  if (options_.nnodes == 1) return OwnHost{"127.0.0.1", false};
+  const auto endpoint = parse_host_port(options_.rdzv_endpoint);
+  return own_host_towards(endpoint->host, endpoint->port);
+}
+
+void Bringup::on_nodes_known() {
+  if (options_.nnodes > 1) {
+    meet();
+  } else {
+    lay_out_here();
+  }
+}
+
+void Bringup::lay_out_here() {
+  const Result<std::vector<std::vector<Rank>>> blocks =
+      deal_evenly(options_.ranks, static_cast<int>(local_nodes_.size()));
+  const Result<JobIdentity> identity = make_identity("127.0.0.1");
+  if (!blocks.is_ok()) return fail(blocks.status().message());
+  if (!identity.is_ok()) return fail(identity.status().message());
+  const JobIdentity& made = identity.value();
+  JobLayout job{made.job_id, made.token, {}, made.master_addr, made.master_port};
+  for (size_t i = 0; i < local_nodes_.size(); ++i) {
+    job.nodes.push_back(
+        {local_nodes_[i].node_id, local_nodes_[i].control_address, blocks.value()[i]});
+  }
+  is_over_ = true;
+  events_.on_ready(std::move(job));
+}
+
+void Bringup::meet() {
+  if (options_.node_rank == 0) {
+    Result<JobIdentity> identity = make_identity(parse_host_port(options_.rdzv_endpoint)->host);
+    if (!identity.is_ok()) return fail(identity.status().message());
+    auto server = RendezvousServer::start(rendezvous_setting(), std::move(identity).value());
+    if (!server.is_ok()) return fail(server.status().message());
+    rendezvous_server_ = std::move(server).value();
+  }
+  Result<std::string> launcher = new_launcher();
+  if (!launcher.is_ok()) return fail(launcher.status().message());
+  launcher_ = std::move(launcher).value();
+  events_.on_progress("meeting the other nodes at " + options_.rdzv_endpoint + ", reached at " +
+                      local_nodes_.front().control_address + (guesses_host_ ? " (a guess)" : ""));
+  enter();
+}
+
+RendezvousSetting Bringup::rendezvous_setting() {
+  const std::string host = parse_host_port(options_.rdzv_endpoint)->host;
+  if (options_.rdzv_secret.empty() && !is_loopback(host)) {
+    events_.on_note("without --rdzv-secret-file the rendezvous at " + options_.rdzv_endpoint +
+                    " gives the job's token to whoever is the first to come as a node of it");
+  }
+  return {options_.rdzv_endpoint,
+          options_.nnodes,
+          options_.rdzv_id,
+          options_.rdzv_secret,
+          Meeting::kNodes,
+          [this, gate = gate_](const std::string& text) {
+            gate->post([this, text] { events_.on_note(text); });
+          }};
+}
+
+void Bringup::enter() {
+  const LocalNode& node = local_nodes_.front();
+  std::string endpoint = options_.rdzv_endpoint;
+  if (options_.node_rank == 0) endpoint = rendezvous_server_->local_endpoint();
+  rendezvous_call_ = RendezvousCall::start(
+      endpoint,
+      {options_.node_rank, options_.nnodes, options_.ranks, node.node_id, node.control_address,
+       options_.rdzv_id, launcher_, guesses_host_},
+      options_.rdzv_secret, options_.start_timeout_ms,
+      {[this, gate = gate_](Result<JobLayout> outcome) {
+         gate->post([this, outcome = std::move(outcome)] { on_entered(outcome); });
+       },
+       [this, gate = gate_](std::string missing) {
+         gate->post([this, missing = std::move(missing)] { last_missing_ = missing; });
+       }});
+}
+
+void Bringup::on_entered(Result<JobLayout> outcome) {
+  if (is_over_) return;
+  if (outcome.is_ok()) {
+    is_over_ = true;
+    events_.on_ready(std::move(outcome).value());
+    return;
+  }
+  last_rendezvous_error_ = outcome.status().message();
+  last_missing_.clear();
+  if (outcome.status().code() == Code::kTimeout) return;
+  if (outcome.status().code() == Code::kShutDown) {
+    return fail("node 0 has given the job up: " + last_rendezvous_error_);
+  }
+  if (!outcome.status().is_retryable()) {
+    return fail("the rendezvous at " + options_.rdzv_endpoint +
+                " refused this node: " + last_rendezvous_error_);
+  }
+  retry_timer_.expires_after(retry_after_);
+  retry_after_ = std::min(retry_after_ * 2, kMaxRetryAfter);
+  retry_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && !is_over_) enter();
+  });
+}
+
+std::string Bringup::missing_text(const std::string& missing) const {
+  return "node rank " + missing + " of " + std::to_string(options_.nnodes) + " did not come to " +
+         options_.rdzv_endpoint + " within " + seconds_text(options_.start_timeout_ms) +
+         ": run the same command there with its --node-rank";
+}
+
+void Bringup::give_up(const std::string& why) {
+  if (rendezvous_server_ && !is_over_) rendezvous_server_->give_up(why);
+}
+
+std::string Bringup::overdue_text() const {
+  const std::string within = " within " + seconds_text(options_.start_timeout_ms);
+  for (size_t i = 0; i < is_daemon_ready_.size(); ++i) {
+    if (!is_daemon_ready_[i]) {
+      return "the daemon of " + local_nodes_[i].node_id + " did not serve" + within +
+             ": --log-level debug says what it does, --start-timeout gives it more time";
+    }
+  }
+  if (is_over_) {
+    return "the daemons did not accept the job" + within + ": --start-timeout gives them more time";
+  }
+  if (rendezvous_server_) {
+    const std::string refusal = rendezvous_server_->last_refusal();
+    return missing_text(rendezvous_server_->missing()) +
+           (refusal.empty() ? "" : "; refused was one because " + refusal);
+  }
+  if (!last_missing_.empty()) return missing_text(last_missing_);
+  return "the nodes did not meet at " + options_.rdzv_endpoint + within +
+         (last_rendezvous_error_.empty() ? "" : " (" + last_rendezvous_error_ + ")") +
+         ": is the same command running with --node-rank 0, and does its port answer?";
+}
+
+void Bringup::signal_daemons(int signal) {
+  for (const auto& daemon : daemons_) daemon->send_signal(signal);
+}
+
+bool Bringup::has_running_daemons() const {
+  return std::any_of(daemons_.begin(), daemons_.end(),
+                     [](const auto& daemon) { return daemon->is_running(); });
+}
+
+void Bringup::resume_output() {
+  for (const auto& daemon : daemons_) daemon->resume_output();
+}
+
+}  // namespace rueda::agent

@@ -1,0 +1,113 @@
+// From the command line to a job's layout: finds or starts the daemons of this machine and meets
+// the launchers of the other nodes.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "agent/base/layout.h"
+#include "agent/base/loop_gate.h"
+#include "agent/base/network.h"
+#include "agent/cli/binding.h"
+#include "agent/cli/options.h"
+#include "agent/launch/agent_link.h"
+#include "agent/process/daemon_process.h"
+#include "agent/process/output.h"
+#include "agent/rendezvous/rendezvous.h"
+
+namespace rueda::agent {
+
+// A node of the job whose ranks this launcher runs.
+struct LocalNode {
+  int node_index = 0;
+  std::string node_id;
+  std::string socket;
+  std::string control_address;
+  std::string http_address;
+  // That each rank keeps to, by local rank; empty: where the system puts them.
+  std::vector<std::vector<int>> rank_cpus;
+};
+
+// All on one loop. Owns the private daemons for the whole life of the job.
+class Bringup {
+ public:
+  struct Events {
+    std::function<void(JobLayout)> on_ready;
+    std::function<void(std::string)> on_failed;
+    std::function<void(const PrivateDaemon&)> on_daemon_started;
+    // A private daemon has ended; `was_ready` is false if its failure to start was reported.
+    std::function<void(const PrivateDaemon&, ExitStatus, bool was_ready)> on_daemon_exit;
+    std::function<void(const PrivateDaemon&)> on_daemon_delivering;
+    // For --verbose.
+    std::function<void(std::string)> on_progress;
+    // What was asked for and cannot be; the job goes on without it.
+    std::function<void(std::string)> on_note;
+  };
+
+  Bringup(boost::asio::io_context& loop, std::shared_ptr<LoopGate> gate, const Options& options,
+          OutputSink& sink, Events events);
+
+  void start();
+  // Stops waiting for others. No on_ready or on_failed any more.
+  void cancel();
+  // The time is up: nodes that wait at this one's rendezvous are told so.
+  void give_up(const std::string& why);
+  // What has not happened in time, for a message.
+  std::string overdue_text() const;
+
+  const std::vector<LocalNode>& local_nodes() const { return local_nodes_; }
+  void signal_daemons(int signal);
+  bool has_running_daemons() const;
+  void resume_output();
+
+ private:
+  void use_running_daemon(const std::string& socket);
+  void start_daemons();
+  // Of ranks beside a daemon that runs already.
+  void bind_beside(const DaemonDescription& daemon, LocalNode& node);
+  // Where so many ranks and their daemon run, within `share`; the daemon keeps to `daemon` already
+  // if that is not empty. None: --bind was not given, or cannot be done.
+  std::optional<Binding> bind_node(const std::vector<int>& share, const std::vector<int>& daemon,
+                                   int ranks);
+  void on_daemon_ready(size_t index, Result<DaemonReady> outcome);
+  void on_nodes_known();
+  void lay_out_here();
+  // The host under which the other nodes reach this one.
+  Result<OwnHost> own_host() const;
+  std::string missing_text(const std::string& missing) const;
+  RendezvousSetting rendezvous_setting();
+  void meet();
+  void enter();
+  void on_entered(Result<JobLayout> outcome);
+  void fail(const std::string& text);
+
+  boost::asio::io_context& loop_;
+  const std::shared_ptr<LoopGate> gate_;
+  const Options& options_;
+  OutputSink& sink_;
+  const Events events_;
+  bool is_over_ = false;
+  std::vector<LocalNode> local_nodes_;
+  // Where the other nodes reach the private daemons.
+  OwnHost private_host_;
+  bool guesses_host_ = false;
+  std::string launcher_;
+  std::vector<std::unique_ptr<PrivateDaemon>> daemons_;
+  std::vector<bool> is_daemon_ready_;
+  std::unique_ptr<RendezvousServer> rendezvous_server_;
+  std::unique_ptr<RendezvousCall> rendezvous_call_;
+  boost::asio::steady_timer retry_timer_;
+  std::chrono::milliseconds retry_after_{200};
+  std::string last_rendezvous_error_;
+  // Node 0 was there, and these were not.
+  std::string last_missing_;
+};
+
+}  // namespace rueda::agent

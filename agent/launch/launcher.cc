@@ -1,0 +1,357 @@
+#include "agent/launch/launcher.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+#include <pwd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace rueda::agent {
+namespace {
+
+// How long output may still come from what ended ranks have left running.
+constexpr std::chrono::milliseconds kDrain{1000};
+
+bool is_same_file(int one, int other) {
+  struct stat a {};
+  struct stat b {};
+  return ::fstat(one, &a) == 0 && ::fstat(other, &b) == 0 && a.st_dev == b.st_dev &&
+         a.st_ino == b.st_ino;
+}
+
+std::string user_name() {
+  const passwd* const entry = ::getpwuid(::geteuid());
+  return entry != nullptr ? entry->pw_name : std::to_string(::geteuid());
+}
+
+bool is_ignored(int signal) {
+  struct sigaction current {};
+  return ::sigaction(signal, nullptr, &current) == 0 && current.sa_handler == SIG_IGN;
+}
+
+}  // namespace
+
+Launcher::Launcher(Options options)
+    : options_(std::move(options)),
+      work_(boost::asio::make_work_guard(loop_)),
+      gate_(std::make_shared<LoopGate>(loop_)),
+      out_sink_(std::make_unique<OutputSink>(
+          STDOUT_FILENO, [this, gate = gate_] { gate->post([this] { resume_output(); }); })),
+      err_sink_(is_same_file(STDOUT_FILENO, STDERR_FILENO)
+                    ? nullptr
+                    : std::make_unique<OutputSink>(
+                          STDERR_FILENO,
+                          [this, gate = gate_] { gate->post([this] { resume_output(); }); })),
+      signals_(loop_),
+      start_timer_(loop_),
+      timer_(loop_),
+      drain_timer_(loop_),
+      supervisor_(options_.grace_ms),
+      guardian_(loop_, options_.grace_ms, [this](const std::string& text) { perform(Say{text}); }),
+      bringup_(loop_, gate_, options_, err_sink_ ? *err_sink_ : *out_sink_,
+               {[this](JobLayout job) { on_layout(std::move(job)); },
+                [this](const std::string& text) { apply(supervisor_.on_start_failed(1, text)); },
+                [this](const PrivateDaemon& daemon) { guardian_.add_daemon(daemon.pid()); },
+                [this](const PrivateDaemon& daemon, ExitStatus status, bool was_ready) {
+                  on_daemon_exit(daemon, status, was_ready);
+                },
+                [this](const PrivateDaemon& daemon) {
+                  apply(supervisor_.on_daemon_delivering(daemon.node_id()));
+                },
+                [this](const std::string& text) {
+                  if (options_.is_verbose) perform(Say{text});
+                },
+                [this](const std::string& text) { perform(Say{text}); }}) {}
+
+Launcher::~Launcher() {
+  gate_->close();
+  // Who has interrupted the job wants its end; else what the ranks have said is waited for.
+  const std::chrono::seconds patience(supervisor_.was_interrupted() ? 2 : 60);
+  const std::string lost = out_sink_->finish(patience);
+  if (!err_sink_) return;
+  if (!lost.empty()) err_sink_->write("ruedarun: standard output: " + lost + "\n");
+  err_sink_->finish(patience);
+}
+
+int Launcher::run() {
+  signals_.add(SIGINT);
+  signals_.add(SIGTERM);
+  // Batch systems warn by them (Slurm's --signal), and programs listen.
+  signals_.add(SIGUSR1);
+  signals_.add(SIGUSR2);
+  // Under nohup the job goes on when the terminal is closed.
+  if (!is_ignored(SIGHUP)) signals_.add(SIGHUP);
+  wait_for_signals();
+  arm_start_timer();
+  guardian_.start();
+  bringup_.start();
+  loop_.run();
+  return exit_code_;
+}
+
+void Launcher::wait_for_signals() {
+  signals_.async_wait([this](const boost::system::error_code& error, int signal) {
+    if (error) return;
+    apply(supervisor_.on_signal(signal));
+    wait_for_signals();
+  });
+}
+
+void Launcher::arm_start_timer() {
+  start_timer_.expires_after(std::chrono::milliseconds(options_.start_timeout_ms));
+  start_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    const std::string text = bringup_.overdue_text();
+    bringup_.give_up(text);
+    apply(supervisor_.on_start_failed(1, text));
+  });
+}
+
+void Launcher::on_layout(JobLayout job) {
+  job_ = std::move(job);
+  if (options_.is_verbose) perform(Say{"registering " + job_.job_id});
+  open_links_count_ = bringup_.local_nodes().size();
+  for (const LocalNode& node : bringup_.local_nodes()) open_link(node);
+}
+
+void Launcher::open_link(const LocalNode& node) {
+  const JobRegistration registration{job_,
+                                     node.node_index,
+                                     user_name(),
+                                     options_.agreement,
+                                     options_.start_timeout_ms,
+                                     options_.stall_check_ms,
+                                     options_.stall_shutdown_ms,
+                                     false,
+                                     node.node_index == 0 ? options_.timeline : "",
+                                     options_.timeline_has_chunks,
+                                     options_.checks_finite};
+  const std::string id = node.node_id;
+  AgentLink::Events events;
+  events.on_registered = [this, gate = gate_] { gate->post([this] { on_registered(); }); };
+  events.on_failed = [this, gate = gate_, id](JobFailure failure) {
+    gate->post([this, id, failure = std::move(failure)] {
+      apply(supervisor_.on_job_failed(id, failure));
+    });
+  };
+  events.on_note = [this, gate = gate_](std::string text) {
+    gate->post([this, text = std::move(text)] { perform(Say{text}); });
+  };
+  events.on_closed = [this, gate = gate_, id](Status status) {
+    gate->post([this, id, status = std::move(status)] { on_link_closed(id, status); });
+  };
+  links_.push_back(AgentLink::open(node.socket, registration, std::move(events)));
+}
+
+void Launcher::on_registered() {
+  ++registered_count_;
+  if (registered_count_ == bringup_.local_nodes().size() && !is_closing_links_) start_ranks();
+}
+
+void Launcher::on_link_closed(const std::string& node_id, const Status& status) {
+  --open_links_count_;
+  if (!status.is_ok()) apply(supervisor_.on_link_lost(node_id, status.message()));
+  if (is_closing_links_ && open_links_count_ == 0) apply(supervisor_.on_links_closed());
+}
+
+void Launcher::start_ranks() {
+  start_timer_.cancel();
+  std::vector<std::string> http_addresses;
+  for (const LocalNode& node : bringup_.local_nodes()) {
+    if (!node.http_address.empty()) http_addresses.push_back(node.http_address);
+  }
+  for (const LocalNode& node : bringup_.local_nodes()) {
+    const size_t local_size = job_.nodes[static_cast<size_t>(node.node_index)].ranks.size();
+    for (size_t k = 0; k < local_size; ++k) {
+      if (!start_rank(node, static_cast<int>(k), http_addresses)) return;
+    }
+  }
+  apply(supervisor_.on_all_started());
+}
+
+bool Launcher::start_rank(const LocalNode& node, int local_rank,
+                          const std::vector<std::string>& http_addresses) {
+  const Rank rank =
+      job_.nodes[static_cast<size_t>(node.node_index)].ranks[static_cast<size_t>(local_rank)];
+  auto process = std::make_unique<RankProcess>(
+      loop_, rank,
+      RankProcess::Events{[this, rank](ExitStatus status) { on_rank_exit(rank, status); },
+                          [this] { check_drained(); }});
+  Environment environment =
+      rank_environment(job_, node.node_index, local_rank, node.socket, http_addresses);
+  environment.emplace_back(kLaunchVariable, guardian_.launch());
+  const std::vector<int> cpus =
+      node.rank_cpus.empty() ? std::vector<int>{} : node.rank_cpus[static_cast<size_t>(local_rank)];
+  const Status started = process->start(options_.command, environment, cpus, options_.has_prefix,
+                                        *out_sink_, err_sink_ ? *err_sink_ : *out_sink_);
+  if (!started.is_ok()) {
+    apply(supervisor_.on_start_failed(shell_code_of_spawn_failure(started), started.message()));
+    return false;
+  }
+  guardian_.add_group(process->pid());
+  supervisor_.on_rank_started(rank, process->pid(), node.node_id);
+  ranks_.push_back(std::move(process));
+  return true;
+}
+
+// A rank that fails may have heard of another's death, which the loop is yet to see: the cause is
+// told first.
+void Launcher::on_rank_exit(Rank rank, const ExitStatus& status) {
+  if (status.signal == 0 && status.status != 0) {
+    for (const auto& process : ranks_) process->look_if_killed();
+  }
+  apply(supervisor_.on_rank_exit(rank, status));
+}
+
+void Launcher::on_daemon_exit(const PrivateDaemon& daemon, ExitStatus status, bool was_ready) {
+  guardian_.forget_daemon(daemon.pid());
+  if (was_ready) apply(supervisor_.on_daemon_exit(daemon.node_id(), daemon.pid(), status));
+  check_daemons();
+}
+
+void Launcher::apply(Actions actions) {
+  for (Action& action : actions) pending_.push_back(std::move(action));
+  if (is_performing_) return;
+  is_performing_ = true;
+  while (!pending_.empty()) {
+    const Action action = std::move(pending_.front());
+    pending_.pop_front();
+    std::visit([this](const auto& what) { perform(what); }, action);
+  }
+  is_performing_ = false;
+}
+
+void Launcher::perform(const Say& action) {
+  (err_sink_ ? *err_sink_ : *out_sink_).write("ruedarun: " + action.text + "\n");
+}
+
+void Launcher::perform(const SignalRanks& action) {
+  for (const auto& process : ranks_) {
+    const bool is_meant =
+        std::find(action.ranks.begin(), action.ranks.end(), process->rank()) != action.ranks.end();
+    if (is_meant) process->send_signal(action.signal);
+  }
+}
+
+void Launcher::perform(const StartTimer& action) {
+  timer_.expires_after(std::chrono::milliseconds(action.after_ms));
+  // A timer that was replaced may have fired already, with its handler still to run.
+  timer_.async_wait([this, mine = ++timer_generation_](const boost::system::error_code& error) {
+    if (!error && mine == timer_generation_) apply(supervisor_.on_timer());
+  });
+}
+
+void Launcher::perform(const ReportRankFailed& action) {
+  for (const auto& link : links_) link->report_rank_failed(action.rank, action.text);
+}
+
+void Launcher::perform(const DrainRanks&) {
+  is_draining_ = true;
+  drain_timer_.expires_after(kDrain);
+  drain_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) end_drain();
+  });
+  check_drained();
+}
+
+void Launcher::check_drained() {
+  const bool is_drained = std::all_of(
+      ranks_.begin(), ranks_.end(), [](const auto& process) { return process->is_output_ended(); });
+  // Not at once: this may be called by one of the objects that end_drain() touches.
+  if (is_draining_ && is_drained) boost::asio::post(loop_, [this] { end_drain(); });
+}
+
+void Launcher::end_drain() {
+  if (!is_draining_) return;
+  is_draining_ = false;
+  drain_timer_.cancel();
+  std::vector<Leftover> left = find_leftovers(rank_groups(), "");
+  if (left.empty() || options_.grace_ms == 0) return kill_leftover_groups();
+  perform(Say{"the ranks have ended and left " + std::to_string(left.size()) +
+              (left.size() == 1 ? " process" : " processes") + " running, " + list_of(left) +
+              ": SIGTERM, and SIGKILL after --grace"});
+  for (const auto& process : ranks_) process->send_signal(SIGTERM);
+  await_leftovers(std::move(left));
+}
+
+std::set<pid_t> Launcher::rank_groups() const {
+  std::set<pid_t> groups;
+  for (const auto& process : ranks_) groups.insert(process->pid());
+  return groups;
+}
+
+void Launcher::await_leftovers(std::vector<Leftover> leftovers) {
+  is_awaiting_leftovers_ = true;
+  leftover_count_ = leftovers.size();
+  drain_timer_.expires_after(std::chrono::milliseconds(options_.grace_ms));
+  drain_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) kill_leftover_groups();
+  });
+  for (Leftover& one : leftovers) {
+    auto& watch = leftover_watches_.emplace_back(
+        std::make_unique<boost::asio::posix::stream_descriptor>(loop_, one.pidfd.release()));
+    watch->async_wait(boost::asio::posix::descriptor_base::wait_read,
+                      [this](const boost::system::error_code& error) {
+                        if (!error && --leftover_count_ == 0) kill_leftover_groups();
+                      });
+  }
+}
+
+void Launcher::kill_leftover_groups() {
+  is_awaiting_leftovers_ = false;
+  drain_timer_.cancel();
+  leftover_watches_.clear();
+  for (const auto& process : ranks_) {
+    process->send_signal(SIGKILL);
+    process->finish_output();
+  }
+  apply(supervisor_.on_drained());
+}
+
+void Launcher::perform(const CloseLinks&) {
+  is_closing_links_ = true;
+  start_timer_.cancel();
+  bringup_.cancel();
+  for (const auto& link : links_) link->close();
+  if (open_links_count_ == 0) apply(supervisor_.on_links_closed());
+}
+
+void Launcher::perform(const CancelLinks&) {
+  if (is_awaiting_leftovers_) kill_leftover_groups();
+  for (const auto& link : links_) link->cancel();
+}
+
+void Launcher::perform(const SignalDaemons& action) {
+  is_stopping_daemons_ = true;
+  bringup_.signal_daemons(action.signal);
+  check_daemons();
+}
+
+void Launcher::check_daemons() {
+  if (is_stopping_daemons_ && !bringup_.has_running_daemons()) {
+    apply(supervisor_.on_daemons_gone());
+  }
+}
+
+void Launcher::perform(const Finish& action) {
+  exit_code_ = action.exit_code;
+  // A job that has ended well may leave something in a session of its own on purpose.
+  const bool may_be_left = exit_code_ != 0 && !ranks_.empty();
+  const int killed = may_be_left ? kill_leftovers({}, guardian_.launch()) : 0;
+  if (killed > 0) {
+    perform(Say{"killed " + std::to_string(killed) +
+                (killed == 1 ? " process that a rank" : " processes that ranks") +
+                " had left outside of their groups"});
+  }
+  loop_.stop();
+}
+
+void Launcher::resume_output() {
+  for (const auto& process : ranks_) process->resume_output();
+  bringup_.resume_output();
+}
+
+}  // namespace rueda::agent

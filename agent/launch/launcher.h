@@ -1,0 +1,103 @@
+// Carries out one job on this machine: feeds the supervisor with what happens and does what it
+// says. One loop, on the thread that calls run().
+#pragma once
+
+#include <csignal>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include "agent/base/loop_gate.h"
+#include "agent/cli/options.h"
+#include "agent/launch/agent_link.h"
+#include "agent/launch/bringup.h"
+#include "agent/launch/supervisor.h"
+#include "agent/process/guardian.h"
+#include "agent/process/leftovers.h"
+#include "agent/process/output.h"
+#include "agent/process/rank_process.h"
+
+namespace rueda::agent {
+
+class Launcher {
+ public:
+  explicit Launcher(Options options);
+  ~Launcher();
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
+
+  // Returns the exit code when nothing of the job is left on this machine.
+  int run();
+
+ private:
+  void wait_for_signals();
+  void arm_start_timer();
+  void on_layout(JobLayout job);
+  void open_link(const LocalNode& node);
+  void on_registered();
+  void on_link_closed(const std::string& node_id, const Status& status);
+  void start_ranks();
+  bool start_rank(const LocalNode& node, int local_rank, const std::vector<std::string>& http);
+  void on_rank_exit(Rank rank, const ExitStatus& status);
+  void on_daemon_exit(const PrivateDaemon& daemon, ExitStatus status, bool was_ready);
+
+  // The supervisor's words. Actions that cause events at once only queue their actions.
+  void apply(Actions actions);
+  void perform(const Say& action);
+  void perform(const SignalRanks& action);
+  void perform(const StartTimer& action);
+  void perform(const ReportRankFailed& action);
+  void perform(const DrainRanks& action);
+  void perform(const CloseLinks& action);
+  void perform(const CancelLinks& action);
+  void perform(const SignalDaemons& action);
+  void perform(const Finish& action);
+
+  void check_drained();
+  // What ranks have left running in their groups is asked to end, then waited for.
+  void end_drain();
+  std::set<pid_t> rank_groups() const;
+  void await_leftovers(std::vector<Leftover> leftovers);
+  void kill_leftover_groups();
+  void check_daemons();
+  void resume_output();
+
+  const Options options_;
+  boost::asio::io_context loop_;
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  const std::shared_ptr<LoopGate> gate_;
+  // Standard output and error; one sink if they are the same file, so that their lines keep whole.
+  std::unique_ptr<OutputSink> out_sink_;
+  std::unique_ptr<OutputSink> err_sink_;
+  boost::asio::signal_set signals_;
+  boost::asio::steady_timer start_timer_;
+  boost::asio::steady_timer timer_;
+  boost::asio::steady_timer drain_timer_;
+  uint64_t timer_generation_ = 0;
+  Supervisor supervisor_;
+  Guardian guardian_;
+  Bringup bringup_;
+  JobLayout job_;
+  std::vector<std::unique_ptr<AgentLink>> links_;
+  size_t registered_count_ = 0;
+  size_t open_links_count_ = 0;
+  std::vector<std::unique_ptr<RankProcess>> ranks_;
+  std::deque<Action> pending_;
+  bool is_performing_ = false;
+  bool is_draining_ = false;
+  bool is_awaiting_leftovers_ = false;
+  std::vector<std::unique_ptr<boost::asio::posix::stream_descriptor>> leftover_watches_;
+  size_t leftover_count_ = 0;
+  bool is_closing_links_ = false;
+  bool is_stopping_daemons_ = false;
+  int exit_code_ = 0;
+};
+
+}  // namespace rueda::agent

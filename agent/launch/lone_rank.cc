@@ -1,0 +1,42 @@
+#include "agent/launch/lone_rank.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "agent/launch/launcher.h"
+
+namespace rueda::agent {
+
+int launch_for_lone_rank(Options options) {
+  const std::string parent = std::to_string(::getppid());
+  ::setsid();  // a Ctrl-C is the parent's to answer: this ends after it
+  options.is_for_rank = false;
+  options.ranks = 1;
+  options.socket.clear();
+  options.has_prefix = false;
+  options.command = {"/proc/self/exe", kStandInFlag, parent};
+  return Launcher(std::move(options)).run();
+}
+
+int stand_in_for(const std::string& process) {
+  const auto watched = static_cast<int>(::syscall(SYS_pidfd_open, std::atoi(process.c_str()), 0));
+  if (watched < 0) return 0;  // it has ended
+  for (const char* name :
+       {"RUEDA_SOCKET", "RUEDA_JOB_ID", "RUEDA_JOB_TOKEN", "RANK", "LOCAL_RANK"}) {
+    const char* value = std::getenv(name);
+    std::printf("%s=%s\n", name, value == nullptr ? "" : value);
+  }
+  std::printf("ready\n");
+  std::fclose(stdout);
+  pollfd end{.fd = watched, .events = POLLIN, .revents = 0};
+  while (::poll(&end, 1, -1) < 0) {
+  }
+  return 0;
+}
+
+}  // namespace rueda::agent

@@ -1,0 +1,289 @@
+#include "agent/launch/supervisor.h"
+
+#include <cstring>
+
+#include <signal.h>
+
+namespace rueda::agent {
+namespace {
+
+std::string signal_name(int signal) {
+  const char* const name = ::sigabbrev_np(signal);
+  return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(signal);
+}
+
+std::string count_of(size_t count, const std::string& noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+std::vector<Rank> Supervisor::running_ranks() const {
+  std::vector<Rank> out;
+  for (const auto& [rank, state] : ranks_) {
+    if (state.is_running) out.emplace_back(rank);
+  }
+  return out;
+}
+
+void Supervisor::signal_running_ranks(int signal, Actions& out) {
+  std::vector<Rank> running = running_ranks();
+  if (running.empty()) return;
+  for (Rank rank : running) ranks_[rank].sent_signal = signal;
+  out.emplace_back(SignalRanks{signal, std::move(running)});
+}
+
+void Supervisor::on_rank_started(Rank rank, pid_t pid, const std::string& node_id) {
+  ranks_[rank] = RankState{pid, node_id};
+}
+
+Actions Supervisor::on_all_started() {
+  if (phase_ == Phase::kStarting) phase_ = Phase::kRunning;
+  return {};
+}
+
+Actions Supervisor::on_start_failed(int exit_code, const std::string& text) {
+  if (phase_ != Phase::kStarting) return {};
+  Actions out;
+  out.emplace_back(Say{text});
+  exit_code_ = exit_code;
+  if (running_ranks().empty()) {
+    close_links(out);
+  } else {
+    phase_ = Phase::kKilling;
+    signal_running_ranks(SIGKILL, out);
+  }
+  return out;
+}
+
+void Supervisor::begin_ending(int exit_code, Actions& out) {
+  exit_code_ = exit_code;
+  phase_ = Phase::kGrace;
+  out.emplace_back(StartTimer{grace_ms_});
+}
+
+void Supervisor::on_rank_failed(Rank rank, const ExitStatus& status, Actions& out) {
+  const RankState& state = ranks_[rank];
+  const std::string text = "rank " + std::to_string(rank.value) + " (pid " +
+                           std::to_string(state.pid) + ") on node " + state.node_id + " " +
+                           status.to_string();
+  if (phase_ == Phase::kRunning || phase_ == Phase::kStarting) {
+    culprit_ = rank;
+    out.emplace_back(Say{text + "; ending the job"});
+    out.emplace_back(ReportRankFailed{rank, text});
+    begin_ending(status.shell_code(), out);
+  } else if (wants_rank_code_) {
+    exit_code_ = status.shell_code();
+    // The others fail of the error that they were told; the one that was blamed knows better.
+    if (!suspect_ || *suspect_ == rank) {
+      wants_rank_code_ = false;
+      culprit_ = rank;
+      out.emplace_back(Say{text});
+    }
+  }
+}
+
+Actions Supervisor::on_rank_exit(Rank rank, const ExitStatus& status) {
+  Actions out;
+  const auto found = ranks_.find(rank);
+  if (found == ranks_.end() || !found->second.is_running) return out;
+  RankState& state = found->second;
+  state.is_running = false;
+  if (state.sent_signal == 0 && !status.is_success()) on_rank_failed(rank, status, out);
+  if (phase_ > Phase::kRunning && culprit_ != rank) {
+    if (state.sent_signal == 0) {
+      ++ended_alone_count_;
+    } else {
+      ++ended_by_signal_counts_[state.sent_signal];
+    }
+  }
+  // While starting, more ranks may follow.
+  if (phase_ != Phase::kStarting && running_ranks().empty()) on_ranks_gone(out);
+  return out;
+}
+
+Actions Supervisor::on_job_failed(const std::string& reporting_node, const JobFailure& failure) {
+  const std::string line = "the daemon of node " + reporting_node + " reports: " + failure.text;
+  if (phase_ == Phase::kStarting) return on_start_failed(1, line);
+  if (phase_ != Phase::kRunning) return {};
+  Actions out;
+  out.emplace_back(Say{line + "; ending the job"});
+  begin_ending(1, out);
+  wants_rank_code_ = true;
+  if (failure.origin_rank) {
+    const auto found = ranks_.find(*failure.origin_rank);
+    if (found != ranks_.end() && found->second.is_running) suspect_ = failure.origin_rank;
+  }
+  return out;
+}
+
+Actions Supervisor::on_link_lost(const std::string& node_id, const std::string& text) {
+  if (phase_ == Phase::kStarting) {
+    return on_start_failed(1, "the daemon of node " + node_id + " did not take the job: " + text);
+  }
+  if (phase_ != Phase::kRunning) return {};
+  Actions out;
+  out.emplace_back(Say{"lost the daemon of node " + node_id + ": " + text + "; ending the job"});
+  begin_ending(1, out);
+  return out;
+}
+
+Actions Supervisor::on_daemon_exit(const std::string& node_id, pid_t pid,
+                                   const ExitStatus& status) {
+  if (phase_ >= Phase::kStoppingDaemons) return {};
+  const std::string line =
+      "the daemon of node " + node_id + " (pid " + std::to_string(pid) + ") " + status.to_string();
+  if (phase_ == Phase::kStarting) return on_start_failed(1, line);
+  if (phase_ != Phase::kRunning) {
+    // Whatever was blamed first (a lost stream, another node's report) followed from this.
+    if (wants_rank_code_) exit_code_ = 1;
+    wants_rank_code_ = false;
+    Actions out;
+    out.emplace_back(Say{line});
+    return out;
+  }
+  Actions out;
+  out.emplace_back(Say{line + "; ending the job"});
+  begin_ending(1, out);
+  return out;
+}
+
+Actions Supervisor::on_signal(int signal) {
+  Actions out;
+  if (signal == SIGUSR1 || signal == SIGUSR2) {
+    const size_t listening = running_ranks().size();
+    out.emplace_back(Say{"got " + signal_name(signal) + "; " +
+                         (listening == 0 ? "no rank runs that it could be passed on to"
+                                         : "passing it on to " + count_of(listening, "rank"))});
+    signal_running_ranks(signal, out);
+    return out;
+  }
+  ++user_signal_count_;
+  if (user_signal_count_ > 1) {
+    out.emplace_back(Say{"got " + signal_name(signal) + " again; killing what is left"});
+    if (phase_ < Phase::kDraining) {
+      phase_ = Phase::kKilling;
+      signal_running_ranks(SIGKILL, out);
+    } else {
+      out.emplace_back(CancelLinks{});
+      out.emplace_back(SignalDaemons{SIGKILL});
+    }
+    return out;
+  }
+  if (phase_ >= Phase::kDraining) return out;
+  if (phase_ <= Phase::kRunning) exit_code_ = 128 + signal;
+  wants_rank_code_ = false;
+  const size_t running_count = running_ranks().size();
+  if (running_count == 0) {
+    out.emplace_back(Say{"got " + signal_name(signal) + "; nothing has been started"});
+    close_links(out);
+    return out;
+  }
+  out.emplace_back(Say{"got " + signal_name(signal) + "; passing it on to " +
+                       count_of(running_count, "rank") + " (once more kills at once)"});
+  phase_ = Phase::kInterrupted;
+  signal_running_ranks(signal, out);
+  out.emplace_back(StartTimer{grace_ms_});
+  return out;
+}
+
+Actions Supervisor::on_timer() {
+  Actions out;
+  switch (phase_) {
+    case Phase::kGrace:
+      phase_ = Phase::kTerminating;
+      signal_running_ranks(SIGTERM, out);
+      out.emplace_back(StartTimer{grace_ms_});
+      break;
+    case Phase::kInterrupted:
+    case Phase::kTerminating:
+      phase_ = Phase::kKilling;
+      signal_running_ranks(SIGKILL, out);
+      break;
+    case Phase::kClosingLinks: out.emplace_back(CancelLinks{}); break;
+    case Phase::kStoppingDaemons:
+      out.emplace_back(Say{"a private daemon has not stopped within " +
+                           std::to_string(grace_ms_ / 1000) + " s (--grace); killing it"});
+      out.emplace_back(SignalDaemons{SIGKILL});
+      break;
+    case Phase::kStarting:
+    case Phase::kRunning:
+    case Phase::kKilling:
+    case Phase::kDraining:
+    case Phase::kDone: break;
+  }
+  return out;
+}
+
+void Supervisor::summarise(Actions& out) const {
+  size_t others_count = static_cast<size_t>(ended_alone_count_);
+  for (const auto& [signal, count] : ended_by_signal_counts_) {
+    others_count += static_cast<size_t>(count);
+  }
+  if (others_count == 0) return;
+  std::string how;
+  const auto add = [&](int count, const std::string& way) {
+    how += (how.empty() ? "" : ", ") + std::to_string(count) + " " + way;
+  };
+  if (ended_alone_count_ > 0) add(ended_alone_count_, "by itself");
+  for (const auto& [signal, count] : ended_by_signal_counts_) {
+    add(count, "after " + signal_name(signal));
+  }
+  out.emplace_back(
+      Say{count_of(others_count, culprit_ ? "other rank" : "rank") + " ended: " + how});
+}
+
+void Supervisor::on_ranks_gone(Actions& out) {
+  if (phase_ > Phase::kRunning) summarise(out);
+  phase_ = Phase::kDraining;
+  out.emplace_back(DrainRanks{});
+}
+
+Actions Supervisor::on_drained() {
+  Actions out;
+  if (phase_ == Phase::kDraining) close_links(out);
+  return out;
+}
+
+void Supervisor::close_links(Actions& out) {
+  phase_ = Phase::kClosingLinks;
+  out.emplace_back(StartTimer{kCloseLinksMs});
+  out.emplace_back(CloseLinks{});
+  if (user_signal_count_ > 1) out.emplace_back(CancelLinks{});
+}
+
+Actions Supervisor::on_links_closed() {
+  Actions out;
+  if (phase_ == Phase::kClosingLinks) stop_daemons(out);
+  return out;
+}
+
+void Supervisor::stop_daemons(Actions& out) {
+  phase_ = Phase::kStoppingDaemons;
+  out.emplace_back(StartTimer{grace_ms_});
+  out.emplace_back(SignalDaemons{user_signal_count_ > 1 ? SIGKILL : SIGTERM});
+}
+
+// As long as it says so it is not killed: others wait for the data. Their timeouts end it.
+Actions Supervisor::on_daemon_delivering(const std::string& node_id) {
+  Actions out;
+  if (phase_ != Phase::kStoppingDaemons || user_signal_count_ > 1) return out;
+  if (delivering_.insert(node_id).second) {
+    out.emplace_back(
+        Say{"the daemon of node " + node_id +
+            " still hands on data that other nodes wait for; waiting for it (" +
+            (user_signal_count_ == 0 ? "two signals kill it)" : "a signal kills it)")});
+  }
+  out.emplace_back(StartTimer{grace_ms_});
+  return out;
+}
+
+Actions Supervisor::on_daemons_gone() {
+  if (phase_ != Phase::kStoppingDaemons) return {};
+  phase_ = Phase::kDone;
+  Actions out;
+  out.emplace_back(Finish{exit_code_});
+  return out;
+}
+
+}  // namespace rueda::agent

@@ -1,0 +1,154 @@
+// What to do about everything that can happen to a job, as a pure state machine: events in,
+// actions out. No process, clock or socket in here; the launcher feeds it and does what it says.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <sys/types.h>
+
+#include "agent/process/process.h"
+#include "daemon/base/ids.h"
+#include "daemon/base/status.h"
+
+namespace rueda::agent {
+
+// Print one line of the launcher's own.
+struct Say {
+  std::string text;
+  bool operator==(const Say&) const = default;
+};
+// Send a signal to the process groups of these ranks.
+struct SignalRanks {
+  int signal = 0;
+  std::vector<Rank> ranks;
+  bool operator==(const SignalRanks&) const = default;
+};
+// Call on_timer() after so long; replaces a timer that has not fired yet.
+struct StartTimer {
+  int64_t after_ms = 0;
+  bool operator==(const StartTimer&) const = default;
+};
+// Tell the daemons which rank ended the job.
+struct ReportRankFailed {
+  Rank rank;
+  std::string text;
+  bool operator==(const ReportRankFailed&) const = default;
+};
+// Take the last output of the ranks and end what they left running; then on_drained().
+struct DrainRanks {
+  bool operator==(const DrainRanks&) const = default;
+};
+// Give up what is still being prepared and close the streams to the daemons; then
+// on_links_closed().
+struct CloseLinks {
+  bool operator==(const CloseLinks&) const = default;
+};
+// Cut streams that did not close.
+struct CancelLinks {
+  bool operator==(const CancelLinks&) const = default;
+};
+// Send a signal to the private daemons; when there are none (left), on_daemons_gone().
+struct SignalDaemons {
+  int signal = 0;
+  bool operator==(const SignalDaemons&) const = default;
+};
+// Nothing is left; end with this code.
+struct Finish {
+  int exit_code = 0;
+  bool operator==(const Finish&) const = default;
+};
+
+using Action = std::variant<Say, SignalRanks, StartTimer, ReportRankFailed, DrainRanks, CloseLinks,
+                            CancelLinks, SignalDaemons, Finish>;
+using Actions = std::vector<Action>;
+
+// A daemon's word that the job has failed.
+struct JobFailure {
+  std::string text;
+  std::string origin_node;
+  std::optional<Rank> origin_rank;
+};
+
+class Supervisor {
+ public:
+  // How long a stream to a daemon may take to close.
+  static constexpr int64_t kCloseLinksMs = 2000;
+
+  explicit Supervisor(int64_t grace_ms) : grace_ms_(grace_ms) {}
+
+  // While starting: ranks one by one, then on_all_started(), or on_start_failed() at any time.
+  void on_rank_started(Rank rank, pid_t pid, const std::string& node_id);
+  Actions on_all_started();
+  Actions on_start_failed(int exit_code, const std::string& text);
+
+  Actions on_rank_exit(Rank rank, const ExitStatus& status);
+  Actions on_job_failed(const std::string& reporting_node, const JobFailure& failure);
+  // A stream to a daemon ended although it was not closed from here.
+  Actions on_link_lost(const std::string& node_id, const std::string& text);
+  // A private daemon ended.
+  Actions on_daemon_exit(const std::string& node_id, pid_t pid, const ExitStatus& status);
+  // The launcher was told to end, by SIGINT, SIGTERM or SIGHUP.
+  Actions on_signal(int signal);
+  // By a signal that ends the job.
+  bool was_interrupted() const { return user_signal_count_ > 0; }
+  Actions on_timer();
+  Actions on_drained();
+  Actions on_links_closed();
+  // A private daemon that was told to stop still hands on what its ranks left behind.
+  Actions on_daemon_delivering(const std::string& node_id);
+  Actions on_daemons_gone();
+
+ private:
+  enum class Phase {
+    kStarting,
+    kRunning,
+    kGrace,        // the job has failed; its ranks may still end by themselves
+    kInterrupted,  // the user's signal was passed on
+    kTerminating,  // SIGTERM was sent
+    kKilling,      // SIGKILL was sent
+    kDraining,
+    kClosingLinks,
+    kStoppingDaemons,
+    kDone,
+  };
+  struct RankState {
+    pid_t pid = -1;
+    std::string node_id;
+    bool is_running = true;
+    // The last signal of ours to it; 0: none.
+    int sent_signal = 0;
+  };
+
+  std::vector<Rank> running_ranks() const;
+  void signal_running_ranks(int signal, Actions& out);
+  void begin_ending(int exit_code, Actions& out);
+  void on_rank_failed(Rank rank, const ExitStatus& status, Actions& out);
+  void on_ranks_gone(Actions& out);
+  void summarise(Actions& out) const;
+  void close_links(Actions& out);
+  void stop_daemons(Actions& out);
+
+  const int64_t grace_ms_;
+  Phase phase_ = Phase::kStarting;
+  int exit_code_ = 0;
+  int user_signal_count_ = 0;
+  std::map<Rank, RankState> ranks_;
+  std::set<std::string> delivering_;  // nodes whose daemons are known to
+  // The rank whose failure began the end: no part of the summary of the others.
+  std::optional<Rank> culprit_;
+  // Set while the exit code is only a daemon's word for a failure: the rank's own code is better.
+  bool wants_rank_code_ = false;
+  // The local rank that a daemon blamed.
+  std::optional<Rank> suspect_;
+  int ended_alone_count_ = 0;
+  // By the last signal of ours that they got.
+  std::map<int, int> ended_by_signal_counts_;
+};
+
+}  // namespace rueda::agent

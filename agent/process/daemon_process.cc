@@ -1,0 +1,195 @@
+#include "agent/process/daemon_process.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include <boost/asio/buffer.hpp>
+#include <fcntl.h>
+#include <nlohmann/json.hpp>
+#include <signal.h>
+#include <unistd.h>
+
+namespace rueda::agent {
+namespace {
+
+constexpr size_t kMaxReadyBytes = 4096;
+
+}  // namespace
+
+Result<DaemonReady> parse_ready_line(const std::string& line) {
+  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  DaemonReady out;
+  const std::pair<const char*, std::string*> fields[] = {{"node_id", &out.node_id},
+                                                         {"control", &out.control_address},
+                                                         {"data", &out.data_address},
+                                                         {"http", &out.http_address},
+                                                         {"socket", &out.socket}};
+  for (const auto& [name, value] : fields) {
+    if (!json.is_object() || !json.contains(name) || !json[name].is_string()) {
+      return Status(Code::kVersion, "its ready line has no \"" + std::string(name) +
+                                        "\": is --ruedad another program, or of another version?");
+    }
+    *value = json[name].get<std::string>();
+  }
+  return out;
+}
+
+Result<std::string> find_ruedad(const std::string& wanted) {
+  const auto is_program = [](const std::filesystem::path& path) {
+    std::error_code error;
+    return std::filesystem::is_regular_file(path, error) && ::access(path.c_str(), X_OK) == 0;
+  };
+  if (!wanted.empty()) {
+    if (is_program(wanted)) return wanted;
+    return Status(Code::kNotFound, "--ruedad " + wanted + " is not a program");
+  }
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  const auto neighbour = self.parent_path() / "ruedad";
+  if (!error && is_program(neighbour)) return neighbour.string();
+  const char* const path = std::getenv("PATH");
+  std::string rest = path != nullptr ? path : "";
+  while (!rest.empty()) {
+    const size_t colon = std::min(rest.find(':'), rest.size());
+    const auto candidate = std::filesystem::path(rest.substr(0, colon)) / "ruedad";
+    if (is_program(candidate)) return candidate.string();
+    rest.erase(0, colon + 1);
+  }
+  return Status(Code::kNotFound,
+                "there is no ruedad next to ruedarun or on PATH: name it with --ruedad");
+}
+
+std::vector<std::string> daemon_argv(const DaemonRequest& request, int ready_fd) {
+  // clang-format off
+  std::vector<std::string> out{request.program, "--private",
+                               "--node-id", request.node_id,
+                               "--socket", request.socket,
+                               "--listen-host", request.listen_host,
+                               "--control-port", "0",
+                               "--data-port", "0",
+                               "--http-port", "0",
+                               "--ready-fd", std::to_string(ready_fd),
+                               "--leash-fd", "0",
+                               "--log-level", request.log_level};
+  // clang-format on
+  if (!request.cpus.empty()) out.insert(out.end(), {"--cpus", request.cpus});
+  out.insert(out.end(), request.extra_args.begin(), request.extra_args.end());
+  return out;
+}
+
+PrivateDaemon::PrivateDaemon(boost::asio::io_context& loop, DaemonRequest request, Events events)
+    : loop_(loop),
+      request_(std::move(request)),
+      events_(std::move(events)),
+      exit_watch_(loop),
+      ready_pipe_(loop) {}
+
+PrivateDaemon::~PrivateDaemon() {
+  if (is_running_) send_signal(SIGKILL);
+}
+
+Status PrivateDaemon::start(OutputSink& sink) {
+  Result<Pipe> output = make_pipe();
+  Result<Pipe> ready = make_pipe();
+  Result<Pipe> leash = make_pipe();
+  if (!leash.is_ok()) return leash.status();
+  if (!output.is_ok()) return output.status();
+  if (!ready.is_ok()) return ready.status();
+  SpawnRequest spawn_request;
+  spawn_request.inherited_fd = ready.value().write_end.get();
+  spawn_request.argv = daemon_argv(request_, spawn_request.inherited_fd);
+  if (request_.is_virtual) spawn_request.environment = {{"NCCL_HOSTID", request_.node_id}};
+  spawn_request.stdout_fd = output.value().write_end.get();
+  spawn_request.stderr_fd = output.value().write_end.get();
+  // Not SIGTERM at the launcher's death, which a leash tells better.
+  spawn_request.stdin_fd = leash.value().read_end.get();
+  Result<Child> child = spawn(spawn_request);
+  if (!child.is_ok()) return child.status();
+  child_ = std::move(child).value();
+  leash_ = std::move(leash.value().write_end);
+  is_running_ = true;
+  output_ = std::make_unique<OutputPipe>(loop_, std::move(output.value().read_end),
+                                         "[" + request_.node_id + "] ", sink, [] {});
+  output_->start();
+  ready_pipe_.assign(ready.value().read_end.release());
+  exit_watch_.assign(::fcntl(child_.pidfd.get(), F_DUPFD_CLOEXEC, 3));
+  read_ready();
+  wait_for_exit();
+  return Status::ok();
+}
+
+void PrivateDaemon::read_ready() {
+  ready_pipe_.async_read_some(boost::asio::buffer(ready_buffer_),
+                              [this](const boost::system::error_code& error, size_t count_bytes) {
+                                if (error == boost::asio::error::operation_aborted) return;
+                                on_ready_bytes(count_bytes, static_cast<bool>(error));
+                              });
+}
+
+void PrivateDaemon::on_ready_bytes(size_t count_bytes, bool is_end) {
+  if (has_reported_) {
+    if (is_end) {
+      boost::system::error_code ignored;
+      ready_pipe_.close(ignored);
+      return;
+    }
+    read_ready();
+    if (events_.on_delivering) events_.on_delivering();
+    return;
+  }
+  ready_line_.append(ready_buffer_, count_bytes);
+  const size_t newline = ready_line_.find('\n');
+  if (newline != std::string::npos) {
+    read_ready();
+    be_ready(parse_ready_line(ready_line_.substr(0, newline)));
+  } else if (is_end) {
+    // It has ended, or is about to: on_exited() can say how.
+    boost::system::error_code ignored;
+    ready_pipe_.close(ignored);
+  } else if (ready_line_.size() > kMaxReadyBytes) {
+    be_ready(Status(Code::kVersion, "its ready line does not end"));
+  } else {
+    read_ready();
+  }
+}
+
+void PrivateDaemon::be_ready(Result<DaemonReady> outcome) {
+  if (has_reported_) return;
+  has_reported_ = true;
+  events_.on_ready(std::move(outcome));
+}
+
+void PrivateDaemon::wait_for_exit() {
+  exit_watch_.async_wait(boost::asio::posix::descriptor_base::wait_read,
+                         [this](const boost::system::error_code& error) {
+                           if (!error) on_exited();
+                         });
+}
+
+void PrivateDaemon::on_exited() {
+  const Result<ExitStatus> status = peek_exit(child_);
+  boost::system::error_code ignored;
+  exit_watch_.close(ignored);
+  is_running_ = false;
+  finish_output();
+  reap(child_);
+  const ExitStatus ended = status.is_ok() ? status.value() : ExitStatus{};
+  be_ready(Status(Code::kDaemonLost, "it " + ended.to_string() + "; its messages are above"));
+  events_.on_exit(ended);
+}
+
+void PrivateDaemon::send_signal(int signal) {
+  leash_.reset();
+  if (is_running_ && signal != SIGTERM) ::kill(child_.pid, signal);
+}
+
+void PrivateDaemon::resume_output() {
+  if (output_) output_->resume();
+}
+
+void PrivateDaemon::finish_output() {
+  if (output_) output_->finish();
+}
+
+}  // namespace rueda::agent

@@ -1,0 +1,58 @@
+// A second process that outlives the launcher if that is killed, and then ends what it has started:
+// the kernel's parent-death signal reaches ranks, but not what ranks have started.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+
+#include "agent/process/process.h"
+
+namespace rueda::agent {
+
+// The launcher's side. All on one loop.
+class Guardian {
+ public:
+  // `say`: a line for the user, if it cannot be.
+  Guardian(boost::asio::io_context& loop, int64_t grace_ms,
+           std::function<void(const std::string&)> say);
+  // All has ended well: the guardian ends, too, and kills nobody.
+  ~Guardian();
+  Guardian(const Guardian&) = delete;
+  Guardian& operator=(const Guardian&) = delete;
+
+  // Before anything else is started.
+  void start();
+  // The value of $RUEDA_LAUNCH_ID that the ranks must have.
+  const std::string& launch() const { return launch_; }
+  void add_group(pid_t group);
+  void add_daemon(pid_t pid);
+  void forget_daemon(pid_t pid);
+
+ private:
+  void spawn_process();
+  std::string all_orders() const;
+  void send(const std::string& order);
+  void on_exited();
+
+  boost::asio::io_context& loop_;
+  const int64_t grace_ms_;
+  const std::function<void(const std::string&)> say_;
+  std::string launch_;
+  std::set<pid_t> groups_;
+  std::set<pid_t> daemons_;
+  Child child_;
+  UniqueFd orders_;
+  boost::asio::posix::stream_descriptor exit_watch_;
+  int starts_ = 0;
+};
+
+// `ruedarun --guardian`: takes orders from standard input until it ends. The exit code.
+int run_guardian();
+
+}  // namespace rueda::agent

@@ -1,0 +1,97 @@
+// The output of ranks and daemons, by whole lines, onto this process's stdout and stderr.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+
+#include "agent/process/line_splitter.h"
+#include "agent/process/process.h"
+
+namespace rueda::agent {
+
+// Writes to a file descriptor from a thread of its own, so that a terminal that is held up, or a
+// slow reader of a pipe, stops nothing but the ranks that write. Thread-safe.
+class OutputSink {
+ public:
+  // Past this, is_full() is true: the ranks' pipes are not read until half of it is written.
+  static constexpr size_t kMaxQueuedBytes = 4u << 20;
+
+  // Does not own `fd`. `on_room` is called on the sink's thread when a full sink has room again.
+  OutputSink(int fd, std::function<void()> on_room);
+  // What is still queued is lost.
+  ~OutputSink();
+  OutputSink(const OutputSink&) = delete;
+  OutputSink& operator=(const OutputSink&) = delete;
+
+  // Never blocks. Once the reader is gone everything is dropped. While the disk is full, writes are
+  // tried again, what does not fit into the queue is dropped, and a line says how much when there
+  // is room.
+  void write(std::string text);
+  // Waits for what is queued as long as the reader takes some of it within `patience`. What is lost
+  // then, in one sentence, or nothing. Call it once, and nothing else after it.
+  std::string finish(std::chrono::seconds patience);
+  bool is_full() const;
+
+ private:
+  // Shared with the thread, which may be stuck in a write when the sink goes.
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::string queued;
+    size_t writing_bytes = 0;
+    size_t written_bytes = 0;
+    bool was_full = false;
+    bool is_broken = false;
+    int passing_error = 0;  // errno of the last write, if it may be over soon
+    size_t lost_bytes = 0;  // that have not been told
+    bool is_stopping = false;
+    bool is_done = false;
+    std::function<void()> on_room;
+  };
+  static void run(const std::shared_ptr<State>& state, int fd);
+  static void give_room(State& state);
+
+  std::shared_ptr<State> state_;
+  std::thread thread_;
+};
+
+// Reads one pipe on the loop and passes its lines on with a prefix.
+class OutputPipe {
+ public:
+  // `on_end` is called once, when the last writer has closed the pipe.
+  OutputPipe(boost::asio::io_context& loop, UniqueFd read_end, std::string prefix, OutputSink& sink,
+             std::function<void()> on_end);
+
+  void start() { wait(); }
+  // After the sink has had no room.
+  void resume();
+  // Takes what is in the pipe now.
+  void catch_up();
+  // The same and an unfinished last line, and closes it.
+  void finish();
+  bool is_ended() const { return is_ended_; }
+
+ private:
+  void wait();
+  void on_readable();
+  // Reads once; false when there is nothing more for now.
+  bool read_some();
+  void end();
+
+  boost::asio::posix::stream_descriptor pipe_;
+  LineSplitter splitter_;
+  OutputSink& sink_;
+  std::function<void()> on_end_;
+  bool is_waiting_for_room_ = false;
+  bool is_ended_ = false;
+};
+
+}  // namespace rueda::agent

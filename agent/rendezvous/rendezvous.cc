@@ -1,0 +1,354 @@
+#include "agent/rendezvous/rendezvous.h"
+
+#include <chrono>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/server_posix.h>
+
+#include "agent/base/text.h"
+#include "agent/rendezvous/rendezvous_gate.h"
+#include "agent/rendezvous/rendezvous_messages.h"
+#include "agent/rendezvous/rendezvous_secret.h"
+#include "daemon/base/host_port.h"
+#include "daemon/base/one_line.h"
+#include "rueda/v1/agent.grpc.pb.h"
+
+namespace rueda::agent {
+namespace {
+
+constexpr int kMaxRequestBytes = 16 << 10;
+constexpr int kMostCallsOfAConnection = 8;
+// Who comes again and again is not told of for ever.
+constexpr int kMostNotes = 20;
+// Each time is a connection that stays. A launcher comes again where its connection was lost.
+constexpr int kMostComings = 32;
+
+grpc::Status to_grpc(const Status& status) {
+  if (status.is_ok()) return grpc::Status::OK;
+  const grpc::StatusCode code =
+      status.is_retryable()                ? grpc::StatusCode::UNAVAILABLE
+      : status.code() == Code::kPermission ? grpc::StatusCode::PERMISSION_DENIED
+      : status.code() == Code::kShutDown   ? grpc::StatusCode::ABORTED
+                                           : grpc::StatusCode::INVALID_ARGUMENT;
+  return {code, status.message()};
+}
+
+// A node that waits for the others: what it is told, one write after the other.
+class Waiter final : public grpc::ServerWriteReactor<v1::EnterReply> {
+ public:
+  Waiter(Nonces nonces, std::function<void(Waiter*)> on_cancel)
+      : nonces_(std::move(nonces)), on_cancel_(std::move(on_cancel)) {}
+
+  const Nonces& nonces() const { return nonces_; }
+  // Replaces what has not gone out yet.
+  void tell(v1::EnterReply reply) {
+    const std::lock_guard lock(mutex_);
+    if (end_) return;
+    next_ = std::move(reply);
+    go_on();
+  }
+  // Once; whoever has taken it out of the service's table does. It may go at once.
+  void end(const grpc::Status& status) {
+    bool may_finish = false;
+    {
+      const std::lock_guard lock(mutex_);
+      end_ = status;
+      may_finish = !is_writing_ && !next_;
+    }
+    if (may_finish) Finish(status);
+  }
+
+  void OnWriteDone(bool ok) override {
+    std::optional<grpc::Status> end;
+    {
+      const std::lock_guard lock(mutex_);
+      is_writing_ = false;
+      if (!ok) next_.reset();
+      go_on();
+      if (!is_writing_) end = end_;
+    }
+    if (end) Finish(*end);
+  }
+  void OnCancel() override { on_cancel_(this); }
+  void OnDone() override { delete this; }
+
+ private:
+  void go_on() {
+    if (is_writing_ || !next_) return;
+    current_ = *std::exchange(next_, std::nullopt);
+    is_writing_ = true;
+    StartWrite(&current_);
+  }
+
+  const Nonces nonces_;
+  const std::function<void(Waiter*)> on_cancel_;
+  std::mutex mutex_;
+  bool is_writing_ = false;
+  v1::EnterReply current_;
+  std::optional<v1::EnterReply> next_;
+  std::optional<grpc::Status> end_;
+};
+
+class Service final : public v1::Rendezvous::CallbackService {
+ public:
+  Service(RendezvousSetting setting, JobIdentity identity, std::string nonce)
+      : setting_(std::move(setting)),
+        identity_(std::move(identity)),
+        nonce_(std::move(nonce)),
+        table_(setting_.nnodes, setting_.rdzv_id, setting_.meeting) {}
+
+  // Before the first call; it outlives the last one.
+  void set_gate(RendezvousGate* gate) { gate_ = gate; }
+
+  std::string missing() {
+    const std::lock_guard lock(mutex_);
+    return table_.missing();
+  }
+  std::string last_refusal() {
+    const std::lock_guard lock(mutex_);
+    return last_refusal_;
+  }
+
+  void end_waiting(const Status& status) {
+    std::map<int, Waiter*> waiting;
+    {
+      const std::lock_guard lock(mutex_);
+      waiting.swap(waiting_);
+    }
+    for (const auto& [number, waiter] : waiting) waiter->end(to_grpc(status));
+  }
+
+  grpc::ServerUnaryReactor* Challenge(grpc::CallbackServerContext* context,
+                                      const v1::ChallengeRequest*,
+                                      v1::ChallengeReply* reply) override {
+    reply->set_nonce(nonce_);
+    reply->set_wants_secret(!setting_.secret.empty());
+    auto* const reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+
+  grpc::ServerWriteReactor<v1::EnterReply>* Enter(grpc::CallbackServerContext* context,
+                                                  const v1::EnterRequest* request) override {
+    const std::string peer = context->peer();
+    Arrival arrival = from_proto(*request);
+    auto* const waiter =
+        new Waiter({nonce_, request->nonce()}, [this, number = arrival.node_rank](Waiter* one) {
+          if (take_out(number, one)) one->end(grpc::Status::CANCELLED);
+        });
+    Waiter* replaced = nullptr;
+    std::map<int, Waiter*> met;
+    Status status = check_proof(*request);
+    {
+      const std::lock_guard lock(mutex_);
+      if (status.is_ok()) {
+        settle_host(arrival, peer);
+        status = table_.arrive(arrival);
+        if (status.is_ok()) status = count_coming(arrival.node_rank);
+      }
+      if (status.is_ok()) {
+        if (gate_ != nullptr) gate_->let_stay(peer);
+        replaced = std::exchange(waiting_[arrival.node_rank], waiter);
+        if (table_.is_complete()) {
+          met.swap(waiting_);
+          status = answer(met);
+        } else {
+          v1::EnterReply reply;
+          reply.set_missing(table_.missing());
+          for (const auto& [number, other] : waiting_) other->tell(reply);
+        }
+      } else {
+        refuse(arrival.node_rank, peer, status);
+      }
+    }
+    // Outside of the lock: finishing may run OnDone at once.
+    if (replaced != nullptr) replaced->end({grpc::StatusCode::CANCELLED, "it has come again"});
+    for (const auto& [number, other] : met) {
+      if (other != waiter) other->end(to_grpc(status));
+    }
+    if (!status.is_ok() || !met.empty()) waiter->end(to_grpc(status));
+    return waiter;
+  }
+
+ private:
+  Status check_proof(const v1::EnterRequest& request) const {
+    if (setting_.secret.empty()) return Status::ok();
+    const std::string expected =
+        prove_secret(setting_.secret, {nonce_, request.nonce()}, proven_part(request));
+    if (request.nonce().size() == kNonceBytes && is_same_proof(expected, request.proof())) {
+      return Status::ok();
+    }
+    return Status(Code::kPermission,
+                  "its secret is not that of node 0: give all nodes the same --rdzv-secret-file");
+  }
+
+  // With mutex_ held.
+  Status count_coming(int number) {
+    if (comings_[number]++ < kMostComings) return Status::ok();
+    if (waiting_.count(number) == 0) table_.depart(number);
+    return Status(Code::kInvalidArgument, "number " + std::to_string(number) + " has come " +
+                                              std::to_string(kMostComings) +
+                                              " times already: the network between it and "
+                                              "node 0 loses connections, or somebody means harm");
+  }
+
+  // With mutex_ held. A host that was guessed is told as the connection shows it.
+  void settle_host(Arrival& arrival, const std::string& peer) {
+    const auto visitor = gate_ == nullptr ? std::nullopt : gate_->visitor(peer);
+    if (!visitor || is_loopback(visitor->from)) return;
+    if (arrival.node_rank != 0) {
+      if (reached_at_.empty()) reached_at_ = visitor->to;
+      const auto told = parse_host_port(arrival.control_address);
+      if (arrival.guesses_host && told) {
+        arrival.control_address = join_host_port(visitor->from, told->port);
+      }
+    }
+  }
+
+  // With mutex_ held: where the others have come to is where they reach node 0.
+  void settle_own_host(std::vector<NodeLayout>& nodes) {
+    NodeLayout& own = nodes.front();
+    const auto told = parse_host_port(own.control_address);
+    if (!table_.guesses_own_host() || reached_at_.empty() || !told || told->host == reached_at_) {
+      return;
+    }
+    // Its daemon listens at all addresses of one family.
+    const auto is_v6 = [](const std::string& host) { return host.find(':') != std::string::npos; };
+    if (is_v6(told->host) != is_v6(reached_at_)) return;
+    own.control_address = join_host_port(reached_at_, told->port);
+    note("the others reach this node at " + reached_at_ + ", where they came, and not at " +
+         told->host + ", which is what its name means here");
+  }
+
+  // With mutex_ held.
+  void refuse(int number, const std::string& peer, const Status& status) {
+    const auto visitor = gate_ == nullptr ? std::nullopt : gate_->visitor(peer);
+    last_refusal_ = one_line(status.message());
+    note("refused who came as " +
+         std::string(setting_.meeting == Meeting::kNodes ? "node" : "rank") + " " +
+         std::to_string(number) + (visitor ? " from " + visitor->from : "") + ": " + last_refusal_);
+  }
+  void note(const std::string& text) {
+    if (notes_++ < kMostNotes && setting_.note) setting_.note(text);
+  }
+
+  // With mutex_ held.
+  Status answer(const std::map<int, Waiter*>& met) {
+    Result<std::vector<NodeLayout>> nodes = table_.lay_out();
+    if (!nodes.is_ok()) return nodes.status();
+    settle_own_host(nodes.value());
+    for (const auto& [number, waiter] : met) {
+      v1::EnterReply reply = to_proto(identity_, nodes.value());
+      if (!setting_.secret.empty()) {
+        Result<std::string> sealed =
+            seal(setting_.secret, waiter->nonces(), reply.token(), unsealed_part(reply));
+        if (!sealed.is_ok()) return sealed.status();
+        reply.clear_token();
+        reply.set_sealed_token(std::move(sealed).value());
+      }
+      waiter->tell(std::move(reply));
+    }
+    return Status::ok();
+  }
+
+  bool take_out(int node_rank, Waiter* waiter) {
+    const std::lock_guard lock(mutex_);
+    const auto found = waiting_.find(node_rank);
+    if (found == waiting_.end() || found->second != waiter) return false;
+    waiting_.erase(found);
+    table_.depart(node_rank);
+    v1::EnterReply reply;
+    reply.set_missing(table_.missing());
+    for (const auto& [number, other] : waiting_) other->tell(reply);
+    return true;
+  }
+
+  const RendezvousSetting setting_;
+  const JobIdentity identity_;
+  const std::string nonce_;
+  RendezvousGate* gate_ = nullptr;
+  std::mutex mutex_;
+  RendezvousTable table_;
+  std::map<int, Waiter*> waiting_;
+  std::map<int, int> comings_;
+  std::string last_refusal_;
+  // This machine's address that another one has come to.
+  std::string reached_at_;
+  int notes_ = 0;
+};
+
+class Server final : public RendezvousServer {
+ public:
+  Server(RendezvousSetting setting, JobIdentity identity, std::string nonce)
+      : local_endpoint_(setting.endpoint),
+        service_(std::move(setting), std::move(identity), std::move(nonce)) {}
+  ~Server() override {
+    service_.end_waiting(Status(Code::kUnavailable, "node 0 has left the rendezvous"));
+    if (gate_) gate_->stop();
+    if (server_) {
+      server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(500));
+    }
+  }
+
+  // `path`: "unix:PATH", or empty with a gate.
+  Status serve(const std::string& path, std::unique_ptr<RendezvousGate> gate) {
+    grpc::ServerBuilder builder;
+    int port = 0;  // 1 for a path
+    if (!path.empty()) {
+      builder.AddListeningPort(path, grpc::InsecureServerCredentials(), &port);
+    }
+    builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCallsOfAConnection);
+    builder.RegisterService(&service_);
+    service_.set_gate(gate.get());
+    server_ = builder.BuildAndStart();
+    if (server_ == nullptr || (!path.empty() && port == 0)) {
+      return Status(Code::kUnavailable, "cannot listen at the rendezvous " + local_endpoint_);
+    }
+    if (!gate) return Status::ok();
+    gate_ = std::move(gate);
+    local_endpoint_ = join_host_port(gate_->local_endpoint().host, gate_->local_endpoint().port);
+    gate_->start([this](int fd) { grpc::AddInsecureChannelFromFd(server_.get(), fd); });
+    return Status::ok();
+  }
+  std::string missing() const override { return service_.missing(); }
+  std::string last_refusal() const override { return service_.last_refusal(); }
+  void give_up(const std::string& why) override {
+    service_.end_waiting(Status(Code::kShutDown, why));
+  }
+  std::string local_endpoint() const override { return local_endpoint_; }
+
+ private:
+  std::string local_endpoint_;
+  mutable Service service_;
+  std::unique_ptr<RendezvousGate> gate_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<RendezvousServer>> RendezvousServer::start(RendezvousSetting setting,
+                                                                  JobIdentity identity) {
+  Result<std::string> nonce = random_bytes(kNonceBytes);
+  if (!nonce.is_ok()) return nonce.status();
+  const std::string endpoint = setting.endpoint;
+  auto server =
+      std::make_unique<Server>(std::move(setting), std::move(identity), std::move(nonce).value());
+  if (endpoint.starts_with("unix:")) {
+    if (Status status = server->serve(endpoint, nullptr); !status.is_ok()) return status;
+    return std::unique_ptr<RendezvousServer>(std::move(server));
+  }
+  const Result<HostPort> address = parse_dial_address(endpoint);
+  if (!address.is_ok()) return address.status();
+  Result<std::unique_ptr<RendezvousGate>> gate = RendezvousGate::open(address.value());
+  if (!gate.is_ok()) return gate.status();
+  if (Status status = server->serve("", std::move(gate).value()); !status.is_ok()) return status;
+  return std::unique_ptr<RendezvousServer>(std::move(server));
+}
+
+Result<std::string> new_launcher() { return random_bytes(kLauncherBytes); }
+
+}  // namespace rueda::agent

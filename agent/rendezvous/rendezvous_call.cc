@@ -1,0 +1,218 @@
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <grpcpp/grpcpp.h>
+
+#include "agent/base/latch.h"
+#include "agent/base/text.h"
+#include "agent/rendezvous/rendezvous.h"
+#include "agent/rendezvous/rendezvous_messages.h"
+#include "agent/rendezvous/rendezvous_secret.h"
+#include "rueda/v1/agent.grpc.pb.h"
+
+namespace rueda::agent {
+namespace {
+
+constexpr int kMaxReplyBytes = 16 << 20;
+
+Status from_grpc(const grpc::Status& status) {
+  if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
+    return Status(Code::kVersion, "node 0 runs another version: install the same one everywhere");
+  }
+  const auto code = [&] {
+    switch (status.error_code()) {
+      case grpc::StatusCode::UNAVAILABLE: return Code::kUnavailable;
+      case grpc::StatusCode::DEADLINE_EXCEEDED: return Code::kTimeout;
+      case grpc::StatusCode::PERMISSION_DENIED: return Code::kPermission;
+      case grpc::StatusCode::ABORTED: return Code::kShutDown;
+      // A connection that was cut before it had come as a node.
+      case grpc::StatusCode::CANCELLED: return Code::kUnavailable;
+      default: return Code::kInvalidArgument;
+    }
+  }();
+  return Status(code, status.error_message());
+}
+
+std::shared_ptr<grpc::Channel> channel_to_rendezvous(const std::string& target) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
+  arguments.SetMaxReceiveMessageSize(kMaxReplyBytes);
+  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+}
+
+// What is under way; kept by the call and by whoever still has to come back to it.
+class Meeter final : public std::enable_shared_from_this<Meeter>,
+                     public grpc::ClientReadReactor<v1::EnterReply> {
+ public:
+  Meeter(v1::EnterRequest request, std::string secret, int64_t timeout_ms,
+         RendezvousCall::Events events)
+      : request_(std::move(request)),
+        secret_(std::move(secret)),
+        deadline_(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms)),
+        events_(std::move(events)) {}
+
+  // The system's resolver may block for long, so that is waited for by nobody.
+  void start(const std::string& endpoint) {
+    if (endpoint.starts_with("unix:")) return challenge(endpoint);
+    const Result<HostPort> address = parse_dial_address(endpoint);
+    if (!address.is_ok()) return finish(address.status());
+    if (is_numeric_host(address.value().host)) {
+      return challenge(dial_target(address.value()).value());
+    }
+    try {
+      std::thread([self = shared_from_this(), where = address.value()] {
+        const Result<std::string> target = dial_target(where);
+        if (target.is_ok()) {
+          self->challenge(target.value());
+        } else {
+          self->finish(target.status());
+        }
+      }).detach();
+    } catch (const std::system_error& error) {
+      finish(Status(Code::kUnavailable, std::string("no thread can be started: ") + error.what()));
+    }
+  }
+
+  void close() {
+    {
+      const std::lock_guard lock(mutex_);
+      is_closed_ = true;
+      if (!is_calling_) return;
+    }
+    challenge_context_.TryCancel();
+    enter_context_.TryCancel();
+    ended_->wait();
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    if (reply_.missing().empty()) {
+      layout_ = reply_;
+    } else {
+      const std::lock_guard lock(mutex_);
+      if (!is_closed_ && events_.waiting) events_.waiting(reply_.missing());
+    }
+    StartRead(&reply_);
+  }
+  void OnDone(const grpc::Status& status) override {
+    const std::shared_ptr<DoneLatch> ended = ended_;
+    finish(status.ok() ? take_layout() : Result<JobLayout>(from_grpc(status)));
+    ended->set();
+  }
+
+ private:
+  void challenge(const std::string& target) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (is_closed_) return;
+      is_calling_ = true;
+    }
+    stub_ = v1::Rendezvous::NewStub(channel_to_rendezvous(target));
+    challenge_context_.set_deadline(deadline_);
+    challenge_context_.set_wait_for_ready(true);
+    stub_->async()->Challenge(&challenge_context_, &challenge_request_, &challenge_reply_,
+                              [this](const grpc::Status& status) { on_challenged(status); });
+  }
+
+  void on_challenged(const grpc::Status& status) {
+    const Status prepared = status.ok() ? prepare() : from_grpc(status);
+    if (!prepared.is_ok()) {
+      const std::shared_ptr<DoneLatch> ended = ended_;
+      finish(prepared);
+      return ended->set();
+    }
+    enter_context_.set_deadline(deadline_);
+    stub_->async()->Enter(&enter_context_, &request_, this);
+    StartRead(&reply_);
+    StartCall();
+    // close() may have cancelled too early.
+    const std::lock_guard lock(mutex_);
+    if (is_closed_) enter_context_.TryCancel();
+  }
+
+  Status prepare() {
+    if (challenge_reply_.wants_secret() == secret_.empty()) {
+      return Status(Code::kPermission,
+                    secret_.empty()
+                        ? "node 0 has a secret, and this node has none: give all nodes the same "
+                          "--rdzv-secret-file"
+                        : "node 0 has no secret, and this node has one: give all nodes the same "
+                          "--rdzv-secret-file");
+    }
+    if (secret_.empty()) return Status::ok();
+    const Result<std::string> nonce = random_bytes(kNonceBytes);
+    if (!nonce.is_ok()) return nonce.status();
+    if (challenge_reply_.nonce().size() != kNonceBytes) {
+      return Status(Code::kVersion, "node 0 answers in a way that this version does not know");
+    }
+    nonces_ = {challenge_reply_.nonce(), nonce.value()};
+    request_.set_nonce(nonces_.client);
+    request_.set_proof(prove_secret(secret_, nonces_, proven_part(request_)));
+    return Status::ok();
+  }
+
+  Result<JobLayout> take_layout() {
+    if (!layout_) return Status(Code::kUnavailable, "node 0 has said nothing");
+    if (!secret_.empty()) {
+      Result<std::string> token =
+          unseal(secret_, nonces_, layout_->sealed_token(), unsealed_part(*layout_));
+      if (!token.is_ok()) return token.status();
+      layout_->set_token(std::move(token).value());
+    }
+    return from_proto(*layout_);
+  }
+
+  void finish(Result<JobLayout> outcome) {
+    const std::lock_guard lock(mutex_);
+    if (is_closed_ || std::exchange(is_told_, true)) return;
+    events_.done(std::move(outcome));
+  }
+
+  v1::EnterRequest request_;
+  const std::string secret_;
+  const std::chrono::system_clock::time_point deadline_;
+  const RendezvousCall::Events events_;
+  std::mutex mutex_;
+  bool is_closed_ = false;
+  bool is_calling_ = false;
+  bool is_told_ = false;
+  std::unique_ptr<v1::Rendezvous::Stub> stub_;
+  grpc::ClientContext challenge_context_;
+  grpc::ClientContext enter_context_;
+  v1::ChallengeRequest challenge_request_;
+  v1::ChallengeReply challenge_reply_;
+  v1::EnterReply reply_;
+  std::optional<v1::EnterReply> layout_;
+  Nonces nonces_;
+  const std::shared_ptr<DoneLatch> ended_ = std::make_shared<DoneLatch>();
+};
+
+class CallHandle final : public RendezvousCall {
+ public:
+  explicit CallHandle(std::shared_ptr<Meeter> meeter) : meeter_(std::move(meeter)) {}
+  ~CallHandle() override { meeter_->close(); }
+
+ private:
+  const std::shared_ptr<Meeter> meeter_;
+};
+
+}  // namespace
+
+std::unique_ptr<RendezvousCall> RendezvousCall::start(const std::string& endpoint,
+                                                      const Arrival& arrival,
+                                                      const std::string& secret, int64_t timeout_ms,
+                                                      Events events) {
+  auto meeter = std::make_shared<Meeter>(to_proto(arrival), secret, timeout_ms, std::move(events));
+  meeter->start(endpoint);
+  return std::make_unique<CallHandle>(std::move(meeter));
+}
+
+}  // namespace rueda::agent

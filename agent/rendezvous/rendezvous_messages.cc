@@ -1,0 +1,62 @@
+#include "agent/rendezvous/rendezvous_messages.h"
+
+#include <utility>
+
+namespace rueda::agent {
+
+v1::EnterRequest to_proto(const Arrival& arrival) {
+  v1::EnterRequest out;
+  out.set_node_rank(arrival.node_rank);
+  out.set_nnodes(arrival.nnodes);
+  out.set_nproc(arrival.nproc);
+  out.set_node_id(arrival.node_id);
+  out.set_control_address(arrival.control_address);
+  out.set_rdzv_id(arrival.rdzv_id);
+  out.set_launcher(arrival.launcher);
+  out.set_guesses_host(arrival.guesses_host);
+  return out;
+}
+
+Arrival from_proto(const v1::EnterRequest& request) {
+  return {request.node_rank(),       request.nnodes(),  request.nproc(),    request.node_id(),
+          request.control_address(), request.rdzv_id(), request.launcher(), request.guesses_host()};
+}
+
+v1::EnterReply to_proto(const JobIdentity& identity, const std::vector<NodeLayout>& nodes) {
+  v1::EnterReply reply;
+  reply.set_job_id(identity.job_id);
+  reply.set_token(identity.token);
+  reply.set_master_addr(identity.master_addr);
+  reply.set_master_port(identity.master_port);
+  for (const NodeLayout& node : nodes) {
+    v1::NodeSpec& out = *reply.add_nodes();
+    out.set_node_id(node.node_id);
+    out.set_control_address(node.control_address);
+    for (Rank rank : node.ranks) out.add_ranks(rank.value);
+  }
+  return reply;
+}
+
+JobLayout from_proto(const v1::EnterReply& reply) {
+  JobLayout out{reply.job_id(), reply.token(), {}, reply.master_addr(), reply.master_port()};
+  for (const v1::NodeSpec& node : reply.nodes()) {
+    NodeLayout& added = out.nodes.emplace_back();
+    added.node_id = node.node_id();
+    added.control_address = node.control_address();
+    for (int rank : node.ranks()) added.ranks.push_back(Rank(rank));
+  }
+  return out;
+}
+
+std::string proven_part(v1::EnterRequest request) {
+  request.clear_proof();
+  return request.SerializeAsString();
+}
+
+std::string unsealed_part(v1::EnterReply reply) {
+  reply.clear_token();
+  reply.clear_sealed_token();
+  return reply.SerializeAsString();
+}
+
+}  // namespace rueda::agent

@@ -1,0 +1,270 @@
+#include "agent/launch/supervisor.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+namespace rueda::agent {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kGraceMs = 700;
+const ExitStatus kGood{0, 0};
+
+ExitStatus exited(int status) { return {status, 0}; }
+ExitStatus killed(int signal) { return {0, signal}; }
+
+template <class T>
+std::vector<T> all_of_kind(const Actions& actions) {
+  std::vector<T> out;
+  for (const Action& action : actions) {
+    if (const T* const found = std::get_if<T>(&action)) out.push_back(*found);
+  }
+  return out;
+}
+
+template <class T>
+bool has(const Actions& actions, const T& wanted) {
+  for (const T& found : all_of_kind<T>(actions)) {
+    if (found == wanted) return true;
+  }
+  return false;
+}
+
+std::string said(const Actions& actions) {
+  std::string out;
+  for (const Say& say : all_of_kind<Say>(actions)) out += say.text + "\n";
+  return out;
+}
+
+SignalRanks to_ranks(int signal, std::initializer_list<int> numbers) {
+  SignalRanks out{signal, {}};
+  for (int number : numbers) out.ranks.push_back(Rank(number));
+  return out;
+}
+
+class SupervisorTest : public testing::Test {
+ protected:
+  void start(int ranks) {
+    for (int i = 0; i < ranks; ++i) {
+      supervisor_.on_rank_started(Rank(i), 100 + i, i < 2 ? "n0" : "n1");
+    }
+    EXPECT_TRUE(supervisor_.on_all_started().empty());
+  }
+  Actions exit(int rank, const ExitStatus& status) {
+    return supervisor_.on_rank_exit(Rank(rank), status);
+  }
+  // From "all ranks are gone" to the exit code.
+  int finish() {
+    EXPECT_TRUE(has(supervisor_.on_drained(), CloseLinks{}));
+    EXPECT_TRUE(has(supervisor_.on_links_closed(), SignalDaemons{SIGTERM}));
+    const auto end = all_of_kind<Finish>(supervisor_.on_daemons_gone());
+    EXPECT_EQ(end.size(), 1u);
+    return end.empty() ? -1 : end[0].exit_code;
+  }
+
+  Supervisor supervisor_{kGraceMs};
+};
+
+TEST_F(SupervisorTest, EndsWithZeroInSilenceWhenAllRanksDo) {
+  start(2);
+  EXPECT_TRUE(exit(1, kGood).empty());
+  const Actions last = exit(0, kGood);
+  EXPECT_TRUE(has(last, DrainRanks{}));
+  EXPECT_EQ(said(last), "");
+  EXPECT_EQ(finish(), 0);
+}
+
+TEST_F(SupervisorTest, AFailingRankGivesTheOthersGraceThenTermThenKill) {
+  start(4);
+  const Actions failed = exit(2, exited(3));
+  EXPECT_EQ(said(failed), "rank 2 (pid 102) on node n1 exited with status 3; ending the job\n");
+  EXPECT_TRUE(has(failed, StartTimer{kGraceMs}));
+  EXPECT_TRUE(
+      has(failed, ReportRankFailed{Rank(2), "rank 2 (pid 102) on node n1 exited with status 3"}));
+  EXPECT_TRUE(all_of_kind<SignalRanks>(failed).empty());
+
+  EXPECT_EQ(said(exit(0, exited(1))), "");
+  const Actions first_timeout = supervisor_.on_timer();
+  EXPECT_TRUE(has(first_timeout, to_ranks(SIGTERM, {1, 3})));
+  EXPECT_TRUE(has(first_timeout, StartTimer{kGraceMs}));
+  exit(1, killed(SIGTERM));
+  EXPECT_TRUE(has(supervisor_.on_timer(), to_ranks(SIGKILL, {3})));
+  const Actions last = exit(3, killed(SIGKILL));
+  EXPECT_EQ(said(last), "3 other ranks ended: 1 by itself, 1 after SIGKILL, 1 after SIGTERM\n");
+  EXPECT_TRUE(has(last, DrainRanks{}));
+  EXPECT_EQ(finish(), 3);
+}
+
+TEST_F(SupervisorTest, ASignalBecomes128More) {
+  start(1);
+  EXPECT_THAT(said(exit(0, killed(SIGKILL))), HasSubstr("was killed by signal 9 (Killed)"));
+  EXPECT_EQ(finish(), 137);
+}
+
+TEST_F(SupervisorTest, ADaemonsReportEndsTheJobWithOne) {
+  start(2);
+  const Actions failed = supervisor_.on_job_failed("n0", {"rank 5 has gone", "n2", Rank(5)});
+  EXPECT_EQ(said(failed), "the daemon of node n0 reports: rank 5 has gone; ending the job\n");
+  EXPECT_TRUE(has(failed, StartTimer{kGraceMs}));
+  EXPECT_TRUE(supervisor_.on_job_failed("n1", {"rank 5 has gone", "n2", Rank(5)}).empty());
+  supervisor_.on_timer();
+  exit(0, killed(SIGTERM));
+  exit(1, killed(SIGTERM));
+  EXPECT_EQ(finish(), 1);
+}
+
+TEST_F(SupervisorTest, AfterADaemonsReportARankThatFailsItselfGivesTheCode) {
+  start(2);
+  supervisor_.on_job_failed("n0", {"rank 5 has gone", "n2", std::nullopt});
+  EXPECT_THAT(said(exit(1, exited(4))), HasSubstr("rank 1 (pid 101)"));
+  exit(0, exited(5));
+  EXPECT_EQ(finish(), 4);
+}
+
+TEST_F(SupervisorTest, ABlamedRankGivesTheCodeEvenIfOthersAreSeenToEndFirst) {
+  start(3);
+  supervisor_.on_job_failed("n0", {"rank 2 has gone", "n1", Rank(2)});
+  exit(0, exited(1));
+  EXPECT_EQ(said(exit(2, killed(SIGKILL))),
+            "rank 2 (pid 102) on node n1 was killed by signal 9 (Killed)\n");
+  exit(1, exited(1));
+  EXPECT_EQ(finish(), 137);
+}
+
+TEST_F(SupervisorTest, PassesTheUsersSignalOnAndThenKills) {
+  start(2);
+  const Actions passed = supervisor_.on_signal(SIGINT);
+  EXPECT_TRUE(has(passed, to_ranks(SIGINT, {0, 1})));
+  EXPECT_TRUE(has(passed, StartTimer{kGraceMs}));
+  EXPECT_EQ(said(exit(0, exited(1))), "");
+  EXPECT_TRUE(has(supervisor_.on_timer(), to_ranks(SIGKILL, {1})));
+  EXPECT_EQ(said(exit(1, killed(SIGKILL))), "2 ranks ended: 1 after SIGINT, 1 after SIGKILL\n");
+  EXPECT_EQ(finish(), 130);
+}
+
+// Slurm's warning, which once killed the launcher, and with it the job.
+TEST_F(SupervisorTest, WarningsArePassedOnAsOftenAsTheyComeAndEndNothing) {
+  EXPECT_THAT(said(supervisor_.on_signal(SIGUSR1)), HasSubstr("no rank runs"));
+  start(2);
+  for (int i = 0; i < 3; ++i) {
+    const Actions passed = supervisor_.on_signal(i == 1 ? SIGUSR2 : SIGUSR1);
+    EXPECT_TRUE(has(passed, to_ranks(i == 1 ? SIGUSR2 : SIGUSR1, {0, 1})));
+    EXPECT_FALSE(has(passed, StartTimer{kGraceMs}));
+  }
+  exit(0, exited(0));
+  EXPECT_TRUE(has(supervisor_.on_signal(SIGUSR1), to_ranks(SIGUSR1, {1})));
+  exit(1, exited(0));
+  EXPECT_EQ(finish(), 0);
+}
+
+TEST_F(SupervisorTest, TheSecondSignalKillsAtOnceDaemonsToo) {
+  start(1);
+  supervisor_.on_signal(SIGTERM);
+  EXPECT_TRUE(has(supervisor_.on_signal(SIGINT), to_ranks(SIGKILL, {0})));
+  exit(0, killed(SIGKILL));
+  EXPECT_TRUE(has(supervisor_.on_drained(), CancelLinks{}));
+  EXPECT_TRUE(has(supervisor_.on_links_closed(), SignalDaemons{SIGKILL}));
+  EXPECT_TRUE(has(supervisor_.on_daemons_gone(), Finish{128 + SIGTERM}));
+}
+
+TEST_F(SupervisorTest, ASignalDuringTheGraceKeepsTheFailuresCode) {
+  start(2);
+  exit(0, exited(3));
+  EXPECT_TRUE(has(supervisor_.on_signal(SIGINT), to_ranks(SIGINT, {1})));
+  exit(1, killed(SIGINT));
+  EXPECT_EQ(finish(), 3);
+}
+
+TEST_F(SupervisorTest, ASignalWhileStartingEndsWithoutRanks) {
+  EXPECT_TRUE(has(supervisor_.on_signal(SIGINT), CloseLinks{}));
+  EXPECT_TRUE(supervisor_.on_start_failed(1, "too late to matter").empty());
+  EXPECT_TRUE(has(supervisor_.on_links_closed(), SignalDaemons{SIGTERM}));
+  EXPECT_TRUE(has(supervisor_.on_daemons_gone(), Finish{130}));
+}
+
+TEST_F(SupervisorTest, AFailedStartEndsTheRanksThatHadStarted) {
+  supervisor_.on_rank_started(Rank(0), 100, "n0");
+  const Actions failed = supervisor_.on_start_failed(127, "no program");
+  EXPECT_EQ(said(failed), "no program\n");
+  EXPECT_TRUE(has(failed, to_ranks(SIGKILL, {0})));
+  EXPECT_TRUE(has(exit(0, killed(SIGKILL)), DrainRanks{}));
+  EXPECT_EQ(finish(), 127);
+}
+
+TEST_F(SupervisorTest, ALostDaemonWhileStartingIsAFailedStart) {
+  const Actions lost = supervisor_.on_link_lost("n0", "it said no");
+  EXPECT_EQ(said(lost), "the daemon of node n0 did not take the job: it said no\n");
+  EXPECT_TRUE(has(lost, CloseLinks{}));
+}
+
+TEST_F(SupervisorTest, ARefusedJobIsAFailedStart) {
+  const Actions refused = supervisor_.on_job_failed("n0", {"too many jobs", "n0", std::nullopt});
+  EXPECT_THAT(said(refused), HasSubstr("too many jobs"));
+  EXPECT_TRUE(has(refused, CloseLinks{}));
+}
+
+TEST_F(SupervisorTest, ADeadDaemonEndsTheJobWithOneWhateverTheRanksSay) {
+  start(2);
+  const Actions dead = supervisor_.on_daemon_exit("n1", 77, killed(SIGKILL));
+  EXPECT_EQ(said(dead),
+            "the daemon of node n1 (pid 77) was killed by signal 9 (Killed); ending the job\n");
+  EXPECT_TRUE(has(dead, StartTimer{kGraceMs}));
+  EXPECT_TRUE(supervisor_.on_link_lost("n1", "reset").empty());
+  exit(0, exited(9));
+  exit(1, exited(9));
+  EXPECT_EQ(finish(), 1);
+}
+
+TEST_F(SupervisorTest, ADeadDaemonIsNamedEvenIfItsStreamWasSeenToEndFirst) {
+  start(1);
+  EXPECT_THAT(said(supervisor_.on_link_lost("n0", "reset")), HasSubstr("reset; ending the job"));
+  EXPECT_EQ(said(supervisor_.on_daemon_exit("n0", 77, killed(SIGSEGV))),
+            "the daemon of node n0 (pid 77) was killed by signal 11 (Segmentation fault)\n");
+  exit(0, exited(9));
+  EXPECT_EQ(finish(), 1);
+}
+
+// Killed in the middle of it, it would take another node's results with it.
+TEST_F(SupervisorTest, ADaemonThatStillDeliversIsNotKilled) {
+  start(1);
+  exit(0, kGood);
+  supervisor_.on_drained();
+  EXPECT_TRUE(has(supervisor_.on_links_closed(), SignalDaemons{SIGTERM}));
+  const Actions first = supervisor_.on_daemon_delivering("n0");
+  EXPECT_TRUE(has(first, StartTimer{kGraceMs}));
+  EXPECT_TRUE(has(first, Say{"the daemon of node n0 still hands on data that other nodes wait for; "
+                             "waiting for it (two signals kill it)"}));
+  EXPECT_EQ(supervisor_.on_daemon_delivering("n0"), (Actions{StartTimer{kGraceMs}})) << "said once";
+  const Actions silent = supervisor_.on_timer();
+  EXPECT_TRUE(has(silent, SignalDaemons{SIGKILL}));
+  EXPECT_EQ(all_of_kind<Say>(silent).size(), 1u) << "not in silence";
+}
+
+TEST_F(SupervisorTest, TheUserMayKillADaemonThatStillDelivers) {
+  start(1);
+  exit(0, kGood);
+  supervisor_.on_drained();
+  supervisor_.on_links_closed();
+  supervisor_.on_daemon_delivering("n0");
+  supervisor_.on_signal(SIGINT);
+  EXPECT_TRUE(has(supervisor_.on_signal(SIGINT), SignalDaemons{SIGKILL}));
+  EXPECT_TRUE(supervisor_.on_daemon_delivering("n0").empty());
+}
+
+TEST_F(SupervisorTest, NothingThatHangsKeepsItFromEnding) {
+  start(1);
+  exit(0, kGood);
+  const Actions closing = supervisor_.on_drained();
+  EXPECT_TRUE(has(closing, StartTimer{Supervisor::kCloseLinksMs}));
+  EXPECT_TRUE(has(supervisor_.on_timer(), CancelLinks{}));
+  EXPECT_TRUE(has(supervisor_.on_links_closed(), StartTimer{kGraceMs}));
+  EXPECT_TRUE(has(supervisor_.on_timer(), SignalDaemons{SIGKILL}));
+  // Its own daemons end because they were told to: no news.
+  EXPECT_TRUE(supervisor_.on_daemon_exit("n0", 77, killed(SIGKILL)).empty());
+  EXPECT_TRUE(has(supervisor_.on_daemons_gone(), Finish{0}));
+}
+
+}  // namespace
+}  // namespace rueda::agent

@@ -1,0 +1,74 @@
+#include "agent/process/daemon_process.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+
+namespace rueda::agent {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(DaemonProcess, ReadsTheReadyLine) {
+  const auto ready = parse_ready_line(
+      R"({"node_id":"n","control":"h:1","data":"h:2","http":"h:3","socket":"@s","more":1})");
+  ASSERT_TRUE(ready.is_ok());
+  EXPECT_EQ(ready.value().node_id, "n");
+  EXPECT_EQ(ready.value().control_address, "h:1");
+  EXPECT_EQ(ready.value().data_address, "h:2");
+  EXPECT_EQ(ready.value().http_address, "h:3");
+  EXPECT_EQ(ready.value().socket, "@s");
+}
+
+TEST(DaemonProcess, RefusesOtherLines) {
+  for (const char* line : {"", "hello", "[]", "{}", R"({"node_id":3})",
+                           R"({"node_id":"n","control":"h:1","data":"h:2","http":"h:3"})"}) {
+    const auto ready = parse_ready_line(line);
+    ASSERT_FALSE(ready.is_ok()) << line;
+    EXPECT_THAT(ready.status().message(), HasSubstr("ready line"));
+  }
+}
+
+TEST(DaemonProcess, PutsTheUsersFlagsLast) {
+  const DaemonRequest request{
+      "/x/ruedad", "n0", "@s", "0.0.0.0", "warn", "0,2", {"--fusion-threshold=1"}};
+  EXPECT_THAT(daemon_argv(request, 7),
+              testing::ElementsAre("/x/ruedad", "--private", "--node-id", "n0", "--socket", "@s",
+                                   "--listen-host", "0.0.0.0", "--control-port", "0", "--data-port",
+                                   "0", "--http-port", "0", "--ready-fd", "7", "--leash-fd", "0",
+                                   "--log-level", "warn", "--cpus", "0,2", "--fusion-threshold=1"));
+}
+
+TEST(DaemonProcess, NamesAMissingRuedad) {
+  const auto found = find_ruedad("/nowhere/ruedad");
+  ASSERT_FALSE(found.is_ok());
+  EXPECT_THAT(found.status().message(), HasSubstr("/nowhere/ruedad"));
+}
+
+TEST(ExitStatus, SpeaksLikeAShell) {
+  EXPECT_EQ((ExitStatus{3, 0}).to_string(), "exited with status 3");
+  EXPECT_EQ((ExitStatus{0, SIGKILL}).to_string(), "was killed by signal 9 (Killed)");
+  EXPECT_EQ((ExitStatus{3, 0}).shell_code(), 3);
+  EXPECT_EQ((ExitStatus{0, SIGKILL}).shell_code(), 137);
+  EXPECT_TRUE(ExitStatus{}.is_success());
+}
+
+TEST(Child, IsSeenToEnd) {
+  SpawnRequest request;
+  request.argv = {"sleep", "1000"};
+  request.parent_death_signal = SIGKILL;
+  Result<Child> child = spawn(request);
+  ASSERT_TRUE(child.is_ok());
+  EXPECT_FALSE(is_ending(child.value()));
+  EXPECT_FALSE(peek_exit(child.value()).is_ok());
+  ::kill(child.value().pid, SIGKILL);
+  pollfd ended{.fd = child.value().pidfd.get(), .events = POLLIN, .revents = 0};
+  ASSERT_EQ(::poll(&ended, 1, 20'000), 1);
+  EXPECT_TRUE(is_ending(child.value()));
+  EXPECT_EQ(peek_exit(child.value()).value(), (ExitStatus{0, SIGKILL}));
+  reap(child.value());
+}
+
+}  // namespace
+}  // namespace rueda::agent

@@ -1,0 +1,137 @@
+#include <functional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "agent/rendezvous/rendezvous.h"
+
+namespace rueda::agent {
+namespace {
+
+using testing::HasSubstr;
+
+std::string launcher_of(int number) {
+  return std::string(kLauncherBytes - 1, 'x') + static_cast<char>('0' + number);
+}
+
+Arrival node(int number, int nproc = 1) {
+  const std::string name = "n" + std::to_string(number);
+  return {number, 3, nproc, name, name + ":1", "id", launcher_of(number), false};
+}
+
+TEST(RendezvousTable, LaysOutByNodeNumberNotByArrival) {
+  RendezvousTable table(3, "id");
+  EXPECT_EQ(table.missing(), "0, 1, 2");
+  EXPECT_TRUE(table.arrive(node(2, 1)).is_ok());
+  EXPECT_TRUE(table.arrive(node(0, 2)).is_ok());
+  EXPECT_EQ(table.missing(), "1");
+  EXPECT_FALSE(table.is_complete());
+  EXPECT_TRUE(table.arrive(node(1, 3)).is_ok());
+  ASSERT_TRUE(table.is_complete());
+  const auto nodes = table.lay_out();
+  ASSERT_TRUE(nodes.is_ok());
+  const std::vector<NodeLayout> expected{{"n0", "n0:1", {Rank(0), Rank(1)}},
+                                         {"n1", "n1:1", {Rank(2), Rank(3), Rank(4)}},
+                                         {"n2", "n2:1", {Rank(5)}}};
+  EXPECT_EQ(nodes.value(), expected);
+}
+
+TEST(RendezvousTable, ForgetsWhoLeavesBeforeTheStart) {
+  RendezvousTable table(3, "id");
+  EXPECT_TRUE(table.arrive(node(1)).is_ok());
+  table.depart(1);
+  Arrival restarted = node(1);
+  restarted.launcher = launcher_of(7);
+  EXPECT_TRUE(table.arrive(restarted).is_ok());
+}
+
+TEST(RendezvousTable, KeepsStrangersAway) {
+  RendezvousTable table(3, "id");
+  EXPECT_TRUE(table.arrive(node(0)).is_ok());
+  Arrival other_id = node(1);
+  other_id.rdzv_id = "other";
+  EXPECT_TRUE(table.arrive(other_id).is_retryable());
+
+  Arrival other_size = node(1);
+  other_size.nnodes = 4;
+  const Status size_status = table.arrive(other_size);
+  EXPECT_EQ(size_status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(size_status.message(), HasSubstr("--nnodes 4"));
+
+  EXPECT_THAT(table.arrive(node(3)).message(), HasSubstr("--node-rank 3"));
+  EXPECT_THAT(table.arrive(node(-1)).message(), HasSubstr("--node-rank -1"));
+
+  Arrival twin = node(0);
+  twin.control_address = "elsewhere:1";
+  twin.launcher = launcher_of(7);
+  EXPECT_THAT(table.arrive(twin).message(), HasSubstr("elsewhere:1"));
+
+  Arrival same_daemon = node(1);
+  same_daemon.node_id = "n0";
+  EXPECT_THAT(table.arrive(same_daemon).message(), HasSubstr("\"n0\""));
+  EXPECT_EQ(table.missing(), "1, 2");
+}
+
+TEST(RendezvousTable, ANumberThatHasComeIsNotGivenAgain) {
+  RendezvousTable table(3, "id");
+  EXPECT_TRUE(table.arrive(node(1)).is_ok());
+  EXPECT_TRUE(table.arrive(node(1)).is_ok()) << "its connection was lost";
+  Arrival other = node(1);  // all the same, but another process
+  other.launcher = launcher_of(7);
+  const Status status = table.arrive(other);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("two nodes say --node-rank 1"));
+}
+
+TEST(RendezvousTable, WhatWouldHurtTheOthersIsRefusedAtTheDoor) {
+  const auto refused = [](const std::function<void(Arrival&)>& change) {
+    RendezvousTable table(3, "id");
+    Arrival arrival = node(1);
+    change(arrival);
+    const Status status = table.arrive(arrival);
+    EXPECT_EQ(table.missing(), "0, 1, 2");
+    return status.is_ok() ? "" : status.message();
+  };
+  EXPECT_THAT(refused([](Arrival& one) { one.nproc = 0; }), HasSubstr("node 1 has 0 ranks"));
+  EXPECT_THAT(refused([](Arrival& one) { one.nproc = 1'000'000; }), HasSubstr("1000000 ranks"));
+  EXPECT_THAT(refused([](Arrival& one) { one.node_id = "a\nb"; }), HasSubstr("a\\nb"));
+  EXPECT_THAT(refused([](Arrival& one) { one.node_id = std::string(64, 'a'); }),
+              HasSubstr("a name that is none"));
+  EXPECT_THAT(refused([](Arrival& one) { one.control_address = "unix:/run/x.sock"; }),
+              HasSubstr("is not HOST:PORT"));
+  EXPECT_THAT(refused([](Arrival& one) { one.launcher = ""; }), HasSubstr("another version"));
+}
+
+TEST(RendezvousTable, AnswersTheSameNodeAgainButNoLatecomer) {
+  RendezvousTable table(1, "");
+  Arrival only{0, 1, 2, "n0", "n0:1", "", launcher_of(0)};
+  EXPECT_TRUE(table.arrive(only).is_ok());
+  ASSERT_TRUE(table.lay_out().is_ok());
+  table.depart(0);
+  EXPECT_TRUE(table.arrive(only).is_ok());
+  EXPECT_TRUE(table.is_complete());
+  only.launcher = launcher_of(1);
+  EXPECT_TRUE(table.arrive(only).is_retryable());
+}
+
+TEST(RendezvousTable, RanksThatUseOneDaemonAreOnOneNode) {
+  RendezvousTable table(4, "id", Meeting::kRanks);
+  for (int rank = 3; rank >= 0; --rank) {
+    const std::string daemon = rank % 2 == 0 ? "even" : "odd";
+    EXPECT_TRUE(table.arrive({rank, 4, 1, daemon, daemon + ":1", "id", launcher_of(rank)}).is_ok());
+  }
+  const auto nodes = table.lay_out();
+  ASSERT_TRUE(nodes.is_ok());
+  const std::vector<NodeLayout> expected{{"even", "even:1", {Rank(0), Rank(2)}},
+                                         {"odd", "odd:1", {Rank(1), Rank(3)}}};
+  EXPECT_EQ(nodes.value(), expected);
+}
+
+TEST(RendezvousTable, RanksAreCountedAlike) {
+  RendezvousTable table(4, "id", Meeting::kRanks);
+  EXPECT_THAT(table.arrive({1, 3, 1, "a", "a:1", "id", launcher_of(1)}).message(),
+              HasSubstr("rank 1 counts ranks: 3, rank 0 says 4"));
+}
+
+}  // namespace
+}  // namespace rueda::agent

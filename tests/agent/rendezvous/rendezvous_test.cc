@@ -1,0 +1,226 @@
+#include "agent/rendezvous/rendezvous.h"
+
+#include <atomic>
+#include <future>
+#include <memory>
+#include <mutex>
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "agent/base/network.h"
+#include "agent/base/text.h"
+#include "agent/rendezvous/rendezvous_gate.h"
+#include "agent/rendezvous/rendezvous_secret.h"
+
+namespace rueda::agent {
+namespace {
+
+using testing::HasSubstr;
+
+const std::string kSecret(32, 's');
+
+// What nodes are told at one rendezvous of two nodes.
+class Place {
+ public:
+  explicit Place(std::string secret = "", const std::string& host = "127.0.0.1")
+      : port(free_port().value()) {
+    auto started = RendezvousServer::start(
+        {join_host_port(host, port), 2, "id", std::move(secret), Meeting::kNodes,
+         [this](const std::string& text) {
+           const std::lock_guard lock(mutex);
+           notes += text + "\n";
+         }},
+        {"job", std::string(32, 't'), "127.0.0.1", 1});
+    EXPECT_TRUE(started.is_ok()) << started.status().message();
+    if (started.is_ok()) server = std::move(started).value();
+  }
+  std::string said() {
+    const std::lock_guard lock(mutex);
+    return notes;
+  }
+
+  const int port;
+  std::mutex mutex;
+  std::string notes;
+  std::unique_ptr<RendezvousServer> server;
+};
+
+class Node {
+ public:
+  Node(const Place& place, int number, const std::string& secret = "") {
+    const std::string name = "n" + std::to_string(number);
+    call = RendezvousCall::start(
+        place.server->local_endpoint(),
+        {number, 2, 1, name, name + ":1", "id", new_launcher().value()}, secret, 20'000,
+        {[this](Result<JobLayout> found) { met.set_value(found); },
+         [this](const std::string&) { std::call_once(first, [this] { came.set_value(); }); }});
+  }
+  Result<JobLayout> outcome() { return met.get_future().get(); }
+
+  std::promise<Result<JobLayout>> met;
+  std::once_flag first;
+  std::promise<void> came;
+  std::unique_ptr<RendezvousCall> call;
+};
+
+TEST(RendezvousMeeting, NodesWithTheSecretGetTheToken) {
+  Place place(kSecret);
+  Node zero(place, 0, kSecret);
+  zero.came.get_future().wait();
+  Node one(place, 1, kSecret);
+  for (Node* node : {&zero, &one}) {
+    const Result<JobLayout> job = node->outcome();
+    ASSERT_TRUE(job.is_ok()) << job.status().message();
+    EXPECT_EQ(job.value().token, std::string(32, 't'));
+    EXPECT_EQ(job.value().nodes.size(), 2u);
+  }
+}
+
+TEST(RendezvousMeeting, WhoDoesNotKnowTheSecretIsRefusedAndTold) {
+  Place place(kSecret);
+  Node liar(place, 1, std::string(32, 'x'));
+  const Status status = liar.outcome().status();
+  EXPECT_EQ(status.code(), Code::kPermission);
+  EXPECT_THAT(status.message(), HasSubstr("--rdzv-secret-file"));
+  EXPECT_EQ(place.server->missing(), "0, 1");
+  EXPECT_THAT(place.said(), HasSubstr("refused who came as node 1 from 127.0.0.1"));
+  EXPECT_THAT(place.server->last_refusal(), HasSubstr("secret"));
+
+  Node without(place, 1);
+  EXPECT_THAT(without.outcome().status().message(), HasSubstr("this node has none"));
+  Place open;
+  Node with(open, 1, kSecret);
+  EXPECT_THAT(with.outcome().status().message(), HasSubstr("node 0 has no secret"));
+}
+
+TEST(RendezvousMeeting, TheFirstOneOfANumberWins) {
+  Place place;
+  Node first(place, 1);
+  first.came.get_future().wait();
+  Node second(place, 1);
+  EXPECT_THAT(second.outcome().status().message(), HasSubstr("two nodes say --node-rank 1"));
+  Node zero(place, 0);
+  EXPECT_TRUE(zero.outcome().is_ok());
+  EXPECT_TRUE(first.outcome().is_ok());
+  EXPECT_THAT(place.said(), HasSubstr("refused who came as node 1"));
+}
+
+// Each time leaves a connection, which is as good as a stranger's.
+TEST(RendezvousMeeting, NobodyComesWithoutEnd) {
+  Place place;
+  const Arrival again{1, 2, 1, "n1", "n1:1", "id", new_launcher().value()};
+  std::vector<std::unique_ptr<RendezvousCall>> calls;
+  std::promise<Status> refused;
+  std::once_flag once;
+  std::atomic<int> came = 0;
+  for (int i = 0; i < 40; ++i) {
+    std::promise<void> answered;
+    auto told = std::make_shared<std::once_flag>();
+    const auto answer = [&answered, told] { std::call_once(*told, [&] { answered.set_value(); }); };
+    calls.push_back(
+        RendezvousCall::start(place.server->local_endpoint(), again, "", 20'000,
+                              {[&, answer](const Result<JobLayout>& found) {
+                                 if (found.status().code() == Code::kInvalidArgument) {
+                                   std::call_once(once, [&] { refused.set_value(found.status()); });
+                                   answer();
+                                 }
+                               },
+                               [&, answer](const std::string&) {
+                                 ++came;
+                                 answer();
+                               }}));
+    answered.get_future().wait();
+  }
+  EXPECT_EQ(came, 32);
+  EXPECT_THAT(refused.get_future().get().message(), HasSubstr("has come 32 times already"));
+}
+
+TEST(RendezvousMeeting, WhoWaitsIsToldTheEnd) {
+  Place place;
+  Node one(place, 1);
+  one.came.get_future().wait();
+  place.server->give_up("node rank 0 did not come");
+  const Status status = one.outcome().status();
+  EXPECT_EQ(status.code(), Code::kShutDown);
+  EXPECT_EQ(status.message(), "node rank 0 did not come");
+}
+
+UniqueFd connect_to(const std::string& host, int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  ::inet_pton(AF_INET, host.c_str(), &address.sin_addr);
+  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) fd.reset();
+  return fd;
+}
+
+TEST(RendezvousMeeting, AFloodOfIdleConnectionsKeepsNobodyOut) {
+  Place place;
+  Node zero(place, 0);
+  zero.came.get_future().wait();
+  std::vector<UniqueFd> flood;
+  for (int i = 0; i < 300; ++i) {
+    flood.push_back(connect_to("127.0.0.1", place.port));
+    ASSERT_GE(flood.back().get(), 0) << i;
+  }
+  Node one(place, 1);
+  EXPECT_TRUE(one.outcome().is_ok());
+  EXPECT_TRUE(zero.outcome().is_ok());
+  // All but so many were sent away to make room.
+  for (size_t i = 0; i < flood.size() - RendezvousGate::kMostStrangers; ++i) {
+    pollfd ended{.fd = flood[i].get(), .events = POLLRDHUP, .revents = 0};
+    EXPECT_EQ(::poll(&ended, 1, 20'000), 1) << i;
+  }
+}
+
+TEST(RendezvousMeeting, ListensOnlyAtTheAddressThatTheEndpointNames) {
+  Place place("", "127.0.0.2");
+  EXPECT_GE(connect_to("127.0.0.2", place.port).get(), 0);
+  EXPECT_LT(connect_to("127.0.0.1", place.port).get(), 0);
+  // 192.0.2.1 is nobody's: somebody forwards it to here.
+  Place forwarded("", "192.0.2.1");
+  EXPECT_GE(connect_to("127.0.0.1", forwarded.port).get(), 0);
+}
+
+TEST(RendezvousSecret, ASealedTokenCannotBeReadOrChanged) {
+  const Nonces nonces{random_bytes(kNonceBytes).value(), random_bytes(kNonceBytes).value()};
+  const std::string sealed = seal(kSecret, nonces, "token", "layout").value();
+  EXPECT_EQ(unseal(kSecret, nonces, sealed, "layout").value(), "token");
+  EXPECT_EQ(sealed.find("token"), std::string::npos);
+  EXPECT_FALSE(unseal(std::string(32, 'x'), nonces, sealed, "layout").is_ok());
+  EXPECT_FALSE(unseal(kSecret, {nonces.client, nonces.server}, sealed, "layout").is_ok());
+  EXPECT_FALSE(unseal(kSecret, nonces, sealed, "another layout").is_ok());
+  EXPECT_FALSE(unseal(kSecret, nonces, sealed.substr(0, 20), "layout").is_ok());
+  for (size_t i = 0; i < sealed.size(); ++i) {
+    std::string changed = sealed;
+    changed[i] = static_cast<char>(changed[i] ^ 1);
+    EXPECT_FALSE(unseal(kSecret, nonces, changed, "layout").is_ok()) << i;
+  }
+}
+
+TEST(RendezvousSecret, AProofIsOfOneRequestAndOneMeeting) {
+  const Nonces nonces{std::string(kNonceBytes, 'a'), std::string(kNonceBytes, 'b')};
+  const std::string proof = prove_secret(kSecret, nonces, "request");
+  EXPECT_TRUE(is_same_proof(proof, prove_secret(kSecret, nonces, "request")));
+  EXPECT_FALSE(is_same_proof(proof, prove_secret(kSecret, nonces, "other")));
+  EXPECT_FALSE(is_same_proof(proof, prove_secret(std::string(32, 'x'), nonces, "request")));
+  EXPECT_FALSE(
+      is_same_proof(proof, prove_secret(kSecret, {nonces.client, nonces.server}, "request")));
+  EXPECT_FALSE(is_same_proof(proof, ""));
+}
+
+TEST(RendezvousSecret, OneThatIsTooShortOrNotThereIsNamed) {
+  EXPECT_THAT(read_secret("/no/where").status().message(),
+              HasSubstr("--rdzv-secret-file /no/where"));
+  EXPECT_THAT(check_secret("short", "$X").message(), HasSubstr("$X has 5 bytes"));
+  EXPECT_TRUE(check_secret(kSecret, "$X").is_ok());
+}
+
+}  // namespace
+}  // namespace rueda::agent
