@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "client/src/session.h"
+#include "client/src/session/session.h"
 #include "tests/client/fake_daemon.h"
 #include "tests/client/requests.h"
 #include "tests/support/allocations.h"

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "client/abi/rueda_abi.h"
-#include "client/src/config.h"
-#include "client/src/unique_fd.h"
+#include "client/src/start/config.h"
+#include "client/src/wire/unique_fd.h"
 
 namespace rueda::client {
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "client/src/tensor.h"
+#include "client/src/request/tensor.h"
 
 namespace rueda::client {
 

@@ -9,8 +9,8 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-#include "client/src/arena.h"
-#include "client/src/errors.h"
+#include "client/src/wire/arena.h"
+#include "client/src/wire/errors.h"
 #include "daemon/base/shared_mapping.h"
 
 namespace rueda::client {

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <span>
 
-#include "client/src/unique_fd.h"
+#include "client/src/wire/unique_fd.h"
 #include "daemon/base/status.h"
 
 namespace rueda::client {

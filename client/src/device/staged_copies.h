@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "client/src/arena.h"
 #include "client/src/device/driver.h"
+#include "client/src/wire/arena.h"
 #include "daemon/base/status.h"
 
 namespace rueda::client {

@@ -1,0 +1,229 @@
+#include "client/src/api/process.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <pthread.h>
+
+namespace rueda::client {
+namespace {
+
+constexpr int64_t kShutdownTimeoutMs = 5000;
+constexpr int64_t kExitTimeoutMs = 1000;
+
+struct Process {
+  std::mutex mutex;  // attach, detach, and the list of retired allocators
+  std::atomic<Session*> session{nullptr};
+  std::atomic<bool> is_forked_child{false};  // of a process that was attached
+  // Sessions that ended while blocks of rueda_alloc were live: their memory stays until it is
+  // freed.
+  std::vector<std::shared_ptr<ArenaAllocator>> retired;
+};
+
+// Never destroyed: threads and Python's finalizers may outlive static destructors.
+Process& process() {
+  static Process* instance = new Process;
+  return *instance;
+}
+
+// A child that kept the socket open would hide its parent's death from the daemon.
+void after_fork_in_child() {
+  Session* session = process().session.load();
+  if (session == nullptr) return;
+  process().is_forked_child.store(true);
+  session->close_in_child();
+}
+
+// A program that ends well without rueda_shutdown is no casualty, unless it leaves work behind. One
+// that exits with an error is: the others must not read that it has left as planned.
+void at_exit(int status, void*) {
+  if (status != 0) return;
+  Session* session = process().session.load();
+  if (session != nullptr && !is_forked_child()) session->detach_if_idle(kExitTimeoutMs);
+}
+
+void install_hooks() {
+  static const bool is_installed = [] {
+    ::pthread_atfork(nullptr, nullptr, after_fork_in_child);
+    ::on_exit(at_exit, nullptr);
+    return true;
+  }();
+  (void)is_installed;
+}
+
+Status forked_child() {
+  return {Code::kInvalidArgument,
+          "this is a forked child of a process that uses Rueda, and cannot share its connection; "
+          "use Rueda in the parent only, or start the child with exec"};
+}
+
+// What DLPack says of a tensor. Its layout is what array libraries agree on, and has no header
+// here.
+struct DlTensor {
+  void* data = nullptr;
+  int32_t device_type = 1;  // the host's memory
+  int32_t device_id = 0;
+  int32_t ndim = 1;
+  uint8_t code = 1;  // unsigned integers
+  uint8_t bits = 8;
+  uint16_t lanes = 1;
+  int64_t* shape = nullptr;
+  int64_t* strides = nullptr;  // contiguous
+  uint64_t byte_offset = 0;
+};
+struct DlManagedTensor {
+  DlTensor tensor;
+  void* manager = nullptr;
+  void (*deleter)(DlManagedTensor*) = nullptr;
+};
+static_assert(sizeof(DlManagedTensor) == 64);
+
+struct SharedTensor {
+  DlManagedTensor managed;
+  int64_t bytes = 0;
+};
+
+struct SharedMemory {
+  struct Block {
+    int tensors = 0;
+    bool is_freed = false;  // by rueda_free
+  };
+  std::mutex mutex;
+  std::unordered_map<const void*, Block> blocks;  // with tensors
+};
+
+// Never destroyed: tensors may outlive static destructors, and whatever interpreter made them.
+SharedMemory& shared_memory() {
+  static SharedMemory* instance = new SharedMemory;
+  return *instance;
+}
+
+Status unknown_memory() {
+  return {Code::kNotFound, "the pointer is not one that rueda_alloc returned"};
+}
+
+size_t block_bytes(const void* memory, Session* session) {
+  std::optional<size_t> bytes;
+  if (session != nullptr) bytes = session->allocator()->block_bytes(memory);
+  if (bytes) return *bytes;
+  std::lock_guard lock(process().mutex);
+  for (const auto& allocator : process().retired) {
+    bytes = allocator->block_bytes(memory);
+    if (bytes) return *bytes;
+  }
+  return 0;
+}
+
+Status free_unshared(void* memory, Session* session) {
+  Status status = unknown_memory();
+  if (session != nullptr) status = session->free(memory);
+  if (status.code() != Code::kNotFound) return status;
+  std::lock_guard lock(process().mutex);
+  auto& retired = process().retired;
+  for (auto& allocator : retired) {
+    if (!allocator->free(memory, ArenaAllocator::IfIdle::kMayReturn).is_ok()) continue;
+    std::erase_if(retired, [](const auto& entry) { return entry->is_idle(); });
+    return Status::ok();
+  }
+  return status;
+}
+
+void delete_shared(DlManagedTensor* managed) {
+  const std::unique_ptr<SharedTensor> tensor(static_cast<SharedTensor*>(managed->manager));
+  const Result<Session*> session = process_session();
+  if (!session.is_ok()) return;  // in a forked child: the memory is the parent's
+  void* memory = managed->tensor.data;
+  {
+    std::lock_guard lock(shared_memory().mutex);
+    const auto shared = shared_memory().blocks.find(memory);
+    if (shared == shared_memory().blocks.end() || --shared->second.tensors > 0) return;
+    const bool is_freed = shared->second.is_freed;
+    shared_memory().blocks.erase(shared);
+    if (!is_freed) return;
+  }
+  (void)free_unshared(memory, session.value());
+}
+
+}  // namespace
+
+bool is_forked_child() { return process().is_forked_child.load(std::memory_order_relaxed); }
+
+Result<Session*> process_session() {
+  if (is_forked_child()) return forked_child();
+  return process().session.load();
+}
+
+Session* usable_session() { return is_forked_child() ? nullptr : process().session.load(); }
+
+Status attach_process(const rueda_init_options* options) {
+  if (is_forked_child()) return forked_child();
+  std::lock_guard lock(process().mutex);
+  if (process().session.load() != nullptr) return Status::ok();
+  Result<Config> config = resolve_config(options);
+  if (!config.is_ok()) return config.status();
+  Result<std::unique_ptr<Session>> session = Session::attach(config.value());
+  if (!session.is_ok()) return session.status();
+  install_hooks();
+  process().session.store(std::move(session).value().release());
+  return Status::ok();
+}
+
+Status detach_process() {
+  if (is_forked_child()) return Status::ok();
+  std::lock_guard lock(process().mutex);
+  std::unique_ptr<Session> session(process().session.exchange(nullptr));
+  if (session == nullptr) return Status::ok();
+  Status status = session->detach(kShutdownTimeoutMs);
+  std::shared_ptr<ArenaAllocator> allocator = session->allocator();
+  session.reset();
+  if (!allocator->is_idle()) process().retired.push_back(std::move(allocator));
+  return status;
+}
+
+Status free_memory(void* memory) {
+  if (memory == nullptr) return Status::ok();
+  Result<Session*> session = process_session();
+  if (!session.is_ok()) return session.status();
+  Status status = unknown_memory();
+  {
+    std::lock_guard lock(shared_memory().mutex);
+    const auto shared = shared_memory().blocks.find(memory);
+    if (shared != shared_memory().blocks.end()) {
+      if (std::exchange(shared->second.is_freed, true)) return status;
+      return Status::ok();
+    }
+  }
+  return free_unshared(memory, session.value());
+}
+
+Result<void*> share_memory(void* memory, size_t bytes) {
+  Result<Session*> session = process_session();
+  if (!session.is_ok()) return session.status();
+  if (bytes == 0 || bytes > block_bytes(memory, session.value())) {
+    return Status{Code::kInvalidArgument, "the memory is not inside one live block of rueda_alloc"};
+  }
+  auto tensor = std::make_unique<SharedTensor>();
+  tensor->bytes = static_cast<int64_t>(bytes);
+  tensor->managed.tensor.data = memory;
+  tensor->managed.tensor.shape = &tensor->bytes;
+  tensor->managed.manager = tensor.get();
+  tensor->managed.deleter = delete_shared;
+  std::lock_guard lock(shared_memory().mutex);
+  SharedMemory::Block& block = shared_memory().blocks[memory];
+  if (block.is_freed) return unknown_memory();
+  ++block.tensors;
+  return static_cast<void*>(&tensor.release()->managed);
+}
+
+int shares_of_memory(const void* memory) {
+  if (is_forked_child()) return 0;
+  std::lock_guard lock(shared_memory().mutex);
+  const auto shared = shared_memory().blocks.find(memory);
+  return shared == shared_memory().blocks.end() ? 0 : shared->second.tensors;
+}
+
+}  // namespace rueda::client

@@ -1,0 +1,65 @@
+#include "client/src/request/tensor.h"
+
+namespace rueda::client {
+namespace {
+
+// Of those that may be forgotten, so many are looked at, at a time: what is held is not.
+constexpr int kMostLooks = 16;
+
+}  // namespace
+
+Result<uint32_t> InternCache::id_of(const rueda_abi_intern& descriptor,
+                                    std::span<const int64_t> counts) {
+  std::lock_guard lock(mutex_);
+  // The fixed part, then the two texts with the NUL that ends each, then the counts.
+  key_.assign(reinterpret_cast<const char*>(&descriptor), offsetof(rueda_abi_intern, name));
+  key_.append(descriptor.name).push_back('\0');
+  key_.append(descriptor.group).push_back('\0');
+  key_.append(reinterpret_cast<const char*>(counts.data()), counts.size_bytes());
+  Order& order = counts.empty() ? without_counts_ : with_counts_;
+  const auto known = ids_.find(key_);
+  if (known != ids_.end()) {
+    order.splice(order.end(), order, known->second);
+    hold(known->second->id);
+    return known->second->id;
+  }
+  if (order.size() >= (counts.empty() ? kMost : kMostWithCounts)) forget_oldest(order);
+  Result<uint32_t> id = intern_(descriptor, counts);
+  if (!id.is_ok()) return id;
+  const auto added = ids_.emplace(key_, order.end()).first;
+  added->second = order.insert(order.end(), {&added->first, id.value()});
+  hold(id.value());
+  return id;
+}
+
+void InternCache::hold(uint32_t id) {
+  std::lock_guard lock(held_mutex_);
+  if (held_.size() <= id) held_.resize(id + 1);
+  ++held_[id];
+}
+
+void InternCache::release(uint32_t id) {
+  std::lock_guard lock(held_mutex_);
+  --held_[id];
+}
+
+bool InternCache::is_held(uint32_t id) {
+  std::lock_guard lock(held_mutex_);
+  return held_[id] > 0;
+}
+
+void InternCache::forget_oldest(Order& order) {
+  for (int looks = 0; looks < kMostLooks && !order.empty(); ++looks) {
+    const auto oldest = order.begin();
+    if (is_held(oldest->id)) {
+      order.splice(order.end(), order, oldest);
+      continue;
+    }
+    if (!forget_(oldest->id).is_ok()) return;  // the session is over, and says so
+    ids_.erase(*oldest->key);
+    order.erase(oldest);
+    return;
+  }
+}
+
+}  // namespace rueda::client

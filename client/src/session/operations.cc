@@ -1,0 +1,523 @@
+// Submitting, waiting and testing. Copies of foreign memory happen in the calling thread, without
+// the session's lock.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include <unistd.h>
+
+#include "client/src/request/planned.h"
+#include "client/src/session/session.h"
+#include "daemon/base/dtype.h"
+#include "daemon/base/yielding_wait.h"
+
+namespace rueda::client {
+namespace {
+
+// A handle is its place in the table, and above that how often a place was taken before.
+constexpr int kPlaceBits = 24;
+constexpr rueda_handle kPlaceMask = (rueda_handle{1} << kPlaceBits) - 1;
+
+}  // namespace
+
+void Session::Operation::begin(Handle& of) {
+  handle = &of;
+  record = {};
+  staging = output = nullptr;
+  result = nullptr;
+  output_bytes = bytes = 0;
+  arena_data[0] = arena_data[1] = nullptr;
+  on_device = {};
+  is_done = is_ok = is_on_device = is_result_on_own_stream = holds_tensor = false;
+  stream_wait = 0;
+}
+
+Status Session::prepare(const TensorRequest& request, Operation& operation) {
+  operation.bytes = request.bytes();
+  Result<uint32_t> id = interned_->id_of(request.descriptor, request.counts);
+  if (!id.is_ok()) return id.status();
+  operation.record.tensor_id = id.value();
+  operation.holds_tensor = operation.handle->holds_tensors = true;
+
+  // An address that no element may have can only be copied from.
+  auto locate = [&](const std::byte* data, size_t bytes) -> Result<std::optional<Place>> {
+    if (bytes == 0) return std::optional<Place>();
+    Result<std::optional<Place>> place = allocator_->locate(data, bytes);
+    if (place.is_ok() && place.value() && place.value()->offset % request.element_bytes != 0) {
+      return std::optional<Place>();
+    }
+    return place;
+  };
+  auto in = locate(request.input, request.input_bytes);
+  const auto with_name = [&](const Status& status) {
+    return Status{status.code(), status.message() + " (" + std::string(request.name()) + ")"};
+  };
+  if (!in.is_ok()) return with_name(in.status());
+  auto out = locate(request.output, request.output_bytes);
+  if (!out.is_ok()) return with_name(out.status());
+
+  rueda_abi_submission& record = operation.record;
+  record.priority = request.priority;
+  if (out.value()) {
+    record.output_arena = out.value()->arena_id;
+    record.output_offset = out.value()->offset;
+    operation.arena_data[1] = request.output;
+  }
+  if (in.value()) {
+    record.input_arena = in.value()->arena_id;
+    record.input_offset = in.value()->offset;
+    operation.arena_data[0] = request.input;
+  }
+  const bool stages_input = request.input_bytes > 0 && !in.value();
+  const bool stages_output = request.output_bytes > 0 && !out.value();
+  if (!stages_input && !stages_output) return Status::ok();
+  return stage(request, stages_input, stages_output, operation);
+}
+
+// At most one block. A foreign input is copied to where it lies in the output, if it lies there:
+// then the operation is in place.
+Status Session::stage(const TensorRequest& request, bool stages_input, bool stages_output,
+                      Operation& operation) {
+  rueda_abi_submission& record = operation.record;
+  if (stages_input && !stages_output && request.input_lies_in_output()) {
+    const size_t at = request.input_at_bytes - request.output_at_bytes;
+    std::memcpy(request.output + at, request.input, request.input_bytes);
+    record.input_arena = record.output_arena;
+    record.input_offset = record.output_offset + at;
+    note_copied_in(request, operation);
+    return Status::ok();
+  }
+  size_t input_at = 0;
+  size_t output_at = 0;
+  if (stages_input && stages_output) {
+    if (request.can_be_in_place) {
+      const size_t first = std::min(request.input_at_bytes, request.output_at_bytes);
+      input_at = request.input_at_bytes - first;
+      output_at = request.output_at_bytes - first;
+    } else {
+      output_at = (request.input_bytes + kBlockAlignmentBytes - 1) / kBlockAlignmentBytes *
+                  kBlockAlignmentBytes;
+    }
+  }
+  Result<Block> block =
+      allocator_->allocate(std::max(stages_input ? input_at + request.input_bytes : 0,
+                                    stages_output ? output_at + request.output_bytes : 0));
+  if (!block.is_ok()) return block.status();
+  operation.staging = block.value().data;
+  const Place& place = block.value().place;
+  if (stages_output) {
+    record.output_arena = place.arena_id;
+    record.output_offset = place.offset + output_at;
+    operation.result = operation.staging + output_at;
+    operation.output_bytes = request.output_bytes;
+    if (request.writes_output) {
+      operation.output = request.output;
+      record.flags |= RUEDA_ABI_FLAG_COPIED_OUT;
+    }
+  }
+  if (stages_input) {
+    record.input_arena = place.arena_id;
+    record.input_offset = place.offset + input_at;
+    std::memcpy(operation.staging + input_at, request.input, request.input_bytes);
+    note_copied_in(request, operation);
+  }
+  return Status::ok();
+}
+
+void Session::note_copied_in(const TensorRequest& request, Operation& operation) {
+  operation.record.flags |= RUEDA_ABI_FLAG_COPIED_IN;
+  operation.handle->copied_in_bytes += request.input_bytes;
+}
+
+Result<uint32_t> Session::intern(const rueda_abi_intern& descriptor,
+                                 std::span<const int64_t> counts) {
+  for (size_t at = 0; at < counts.size(); at += RUEDA_ABI_MAX_COUNTS) {
+    rueda_abi_counts part{};
+    part.count = static_cast<uint32_t>(std::min<size_t>(counts.size() - at, RUEDA_ABI_MAX_COUNTS));
+    std::copy_n(counts.begin() + static_cast<std::ptrdiff_t>(at), part.count, part.counts);
+    const Result<uint32_t> taken = request(RUEDA_ABI_COUNTS, &part, sizeof(part), -1);
+    if (!taken.is_ok()) return taken;
+  }
+  return request(RUEDA_ABI_INTERN, &descriptor, sizeof(descriptor), -1);
+}
+
+Status Session::check_group_size(const std::vector<TensorRequest>& requests) const {
+  if (requests.size() <= max_in_flight_) return Status::ok();
+  return {Code::kResourceExhausted,
+          "a group of " + std::to_string(requests.size()) + " tensors (the first is \"" +
+              std::string(requests[0].name()) + "\") is larger than the " +
+              std::to_string(max_in_flight_) + " submissions that may be in flight; split it"};
+}
+
+Result<rueda_handle> Session::submit(const std::vector<TensorRequest>& requests) {
+  if (Status status = check_group_size(requests); !status.is_ok()) return status;
+  Lock lock(mutex_);
+  Handle& handle = take_handle_locked(requests.size());
+  const uint64_t frees = frees_;
+  lock.unlock();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    Status status = prepare(requests[i], handle.operations[i]);
+    if (!status.is_ok()) return refuse(handle, std::move(status));
+  }
+
+  lock.lock();
+  if (Status reason = wait_for_room(lock, requests.size()); !reason.is_ok()) {
+    lock.unlock();
+    return refuse(handle, std::move(reason));
+  }
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const bool is_allreduce =
+        requests[i].descriptor.kind == static_cast<uint8_t>(CollectiveKind::kAllreduce);
+    Operation& operation = handle.operations[i];
+    operation.name = kept_name_locked(requests[i].name());
+    handle.is_staged |= operation.staging != nullptr;
+    if (!is_allreduce || operation.staging != nullptr) continue;
+    if ((operation.record.flags & RUEDA_ABI_FLAG_COPIED_IN) != 0) continue;
+    const uint32_t id = operation.record.tensor_id;
+    const std::optional<uint32_t> before = repeats_.remember(requests[i], operation.record, frees);
+    if (before == id) continue;
+    interned_->hold(id);
+    if (before) handle.outdated.push_back(*before);
+  }
+  const bool is_join = requests[0].descriptor.kind == static_cast<uint8_t>(CollectiveKind::kJoin);
+  return is_join ? push_behind_locked(handle) : push_locked(handle);
+}
+
+std::string_view Session::kept_name_locked(std::string_view name) {
+  if (names_.size() >= names_swept_at_) {
+    std::unordered_set<const char*> used;
+    for (const auto& handle : handles_) {
+      for (const Operation& operation : handle->operations) used.insert(operation.name.data());
+    }
+    std::erase_if(names_, [&used](const std::string& kept) { return !used.contains(kept.data()); });
+    names_swept_at_ = std::max(InternCache::kMost, 2 * names_.size());
+  }
+  return *names_.emplace(name).first;
+}
+
+Status Session::wait_for_room(Lock& lock, size_t operations) {
+  auto may_go_on = [&] { return over_ || has_room_locked(operations); };
+  if (!may_go_on()) wait_until(lock, may_go_on, std::nullopt);
+  return over_ ? *over_ : Status::ok();
+}
+
+Result<uint32_t> Session::change_process_sets(const rueda_abi_process_set& change) {
+  Result<uint32_t> id = request(RUEDA_ABI_PROCESS_SET, &change, sizeof(change), -1);
+  return id.is_ok() ? agree(id.value(), "rueda.process_sets") : id;
+}
+
+Result<uint32_t> Session::agree(uint32_t tensor_id, const char* name) {
+  Lock lock(mutex_);
+  if (Status reason = wait_for_room(lock, 1); !reason.is_ok()) return reason;
+  Handle& handle = take_handle_locked(1);
+  handle.operations[0].name = name;
+  handle.operations[0].record.tensor_id = tensor_id;
+  const rueda_handle submitted = push_behind_locked(handle);
+  lock.unlock();
+  rueda_result result{};
+  if (Status ended = wait(submitted, -1, &result); !ended.is_ok()) return ended;
+  return result.value;
+}
+
+Status Session::request_timeline(const std::string& path, bool wants_chunks) {
+  rueda_abi_timeline wish{};
+  if (path.size() >= sizeof(wish.path)) {
+    return {Code::kInvalidArgument, "the path of a timeline has at most " +
+                                        std::to_string(sizeof(wish.path) - 1) + " bytes"};
+  }
+  wish.begins = path.empty() ? 0 : 1;
+  wish.chunks = wants_chunks ? 1 : 0;
+  std::copy(path.begin(), path.end(), wish.path);
+  return request(RUEDA_ABI_TIMELINE, &wish, sizeof(wish), -1).status();
+}
+
+Status Session::declare_plan(std::span<const rueda_planned_tensor> tensors) {
+  Result<std::vector<TensorRequest>> described = describe_plan(tensors);
+  if (!described.is_ok()) return described.status();
+  std::vector<uint32_t> ids;
+  for (const TensorRequest& request : described.value()) {
+    Result<uint32_t> id = interned_->id_of(request.descriptor);
+    if (!id.is_ok()) return id.status();
+    ids.push_back(id.value());
+  }
+  uint32_t plan = 0;
+  for (const rueda_abi_plan& part : parts_of_plan(tensors, ids)) {
+    Result<uint32_t> id = request(RUEDA_ABI_PLAN, &part, sizeof(part), -1);
+    if (!id.is_ok()) return id.status();
+    plan = id.value();
+  }
+  return agree(plan, "rueda.plan").status();
+}
+
+Result<uint32_t> Session::add_process_set(const int32_t* ranks, int32_t count) {
+  Result<rueda_abi_process_set> change = describe_new_set(ranks, count);
+  if (!change.is_ok()) return change.status();
+  Result<uint32_t> id = change_process_sets(change.value());
+  if (id.is_ok()) process_sets_->on_added(id.value(), change.value());
+  return id;
+}
+
+Status Session::remove_process_set(uint32_t id) {
+  const Result<uint32_t> removed = change_process_sets(describe_removal(id));
+  if (removed.is_ok()) process_sets_->on_removed(id);
+  return removed.status();
+}
+
+std::optional<rueda_handle> Session::submit_again(std::span<const rueda_tensor> tensors,
+                                                  const rueda_reduce_options* options,
+                                                  std::string_view group) {
+  Lock lock(mutex_);
+  if (over_ || !has_room_locked(tensors.size())) return std::nullopt;
+  Handle& handle = take_handle_locked(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Repeats::Entry* known =
+        repeats_.find(tensors[i], options, group, group.empty() ? 0 : tensors.size());
+    if (known == nullptr || known->frees() != frees_) {
+      give_handle_locked(handle);
+      return std::nullopt;
+    }
+    Operation& operation = handle.operations[i];
+    operation.name = known->name();
+    operation.record = known->record();
+    operation.bytes = known->bytes();
+    if (known->bytes() == 0) continue;
+    operation.arena_data[0] = static_cast<const std::byte*>(tensors[i].input);
+    operation.arena_data[1] = static_cast<const std::byte*>(tensors[i].output);
+  }
+  return push_locked(handle);
+}
+
+Session::Handle& Session::take_handle_locked(size_t operations) {
+  if (free_handles_.empty()) {
+    handles_.push_back(std::make_unique<Handle>());
+    handles_.back()->place = static_cast<uint32_t>(handles_.size() - 1);
+    free_handles_.push_back(handles_.back().get());
+  }
+  Handle& handle = *free_handles_.back();
+  free_handles_.pop_back();
+  handle.id = ++handles_taken_ << kPlaceBits | handle.place;
+  handle.is_abandoned = handle.is_staged = handle.holds_tensors = false;
+  handle.copied_in_bytes = 0;
+  handle.pending = operations;
+  handle.error = Status::ok();
+  handle.operations.resize(operations);
+  for (Operation& operation : handle.operations) operation.begin(handle);
+  return handle;
+}
+void Session::give_handle_locked(Handle& handle) {
+  if (handle.holds_tensors) {
+    for (const Operation& operation : handle.operations) {
+      if (operation.holds_tensor) interned_->release(operation.record.tensor_id);
+    }
+  }
+  for (const uint32_t id : handle.outdated) interned_->release(id);
+  handle.outdated.clear();
+  handle.id = 0;
+  free_handles_.push_back(&handle);
+}
+
+Session::Handle* Session::find_handle_locked(rueda_handle id) {
+  const size_t place = id & kPlaceMask;
+  if (id == 0 || place >= handles_.size() || handles_[place]->id != id) return nullptr;
+  return handles_[place].get();
+}
+
+Status Session::refuse(Handle& handle, Status reason) {
+  release(handle);
+  Lock lock(mutex_);
+  give_handle_locked(handle);
+  return reason;
+}
+
+rueda_handle Session::push_locked(Handle& handle) {
+  take_tickets_locked(handle);
+  return show_locked(handle);
+}
+
+rueda_handle Session::push_behind_locked(Handle& handle) {
+  if (held_back_.empty()) return push_locked(handle);
+  take_tickets_locked(handle);
+  held_back_.push_back({&handle, held_back_.back().behind});
+  return handle.id;
+}
+
+void Session::take_tickets_locked(Handle& handle) {
+  for (Operation& operation : handle.operations) {
+    operation.record.ticket = next_ticket_locked();
+    in_flight_place(operation.record.ticket) = &operation;
+    ++in_flight_count_;
+  }
+}
+
+rueda_handle Session::show_locked(Handle& handle) {
+  for (const Operation& operation : handle.operations) {
+    if (!submissions_.push(operation.record, operation.record.ticket)) {
+      end_all({Code::kInternal,
+               "the daemon's submission ring is damaged; restart the job, and report the daemon's "
+               "log as a bug"});
+      break;
+    }
+    ++stats_.submissions;
+  }
+  stats_.bytes_copied_in += handle.copied_in_bytes;
+  ring_daemon();
+  return handle.id;
+}
+
+// The next whose place is free. A training step begins with nothing in flight, and then at the
+// first place again: what is used lately is near in the daemon's memory, too.
+uint64_t Session::next_ticket_locked() {
+  const uint64_t last = last_ticket_;
+  last_ticket_ = in_flight_count_ > 0 ? last + 1 : (last / max_in_flight_ + 1) * max_in_flight_;
+  while (in_flight_place(last_ticket_) != nullptr || is_unread_locked(last_ticket_)) {
+    ++last_ticket_;
+  }
+  places_used_ = std::max(places_used_, (last_ticket_ & (max_in_flight_ - 1)) + 1);
+  return last_ticket_;
+}
+
+const Session::Operation* Session::first_in_flight_locked() const {
+  return *std::find_if(in_flight_.begin(), in_flight_.end(),
+                       [](const Operation* operation) { return operation != nullptr; });
+}
+
+void Session::ring_daemon() {
+  if (!submissions_.take_wakeup()) return;
+  const uint64_t one = 1;
+  while (::write(daemon_doorbell_.get(), &one, sizeof(one)) < 0 && errno == EINTR) {
+  }
+}
+
+Status Session::wait(rueda_handle id, int64_t timeout_ms, rueda_result* result) {
+  const auto unknown = [id] {
+    return Status{Code::kInvalidArgument, "handle " + std::to_string(id) +
+                                              " is not in flight; each handle may be waited for "
+                                              "once"};
+  };
+  Lock lock(mutex_);
+  Handle* handle = find_handle_locked(id);
+  if (handle == nullptr) return unknown();
+  if (handle->pending > 0 && !wait_for_locked(lock, *handle, timeout_ms)) {
+    return {Code::kTimeout, outstanding_names_locked(*handle) + " did not finish within " +
+                                std::to_string(timeout_ms) +
+                                " ms; some rank has not submitted it yet, or the network is slow"};
+  }
+  if (handle->id != id) return unknown();  // another thread ended it
+  handle->id = 0;                          // nobody else ends it now
+  if (handle->is_staged) copy_out(lock, *handle);
+  if (result != nullptr) *result = handle->result;
+  Status error = std::move(handle->error);
+  give_handle_locked(*handle);
+  return error;
+}
+
+void Session::copy_out(Lock& lock, Handle& handle) {
+  lock.unlock();
+  const Status staged = copy_out_staged(handle);
+  if (handle.error.is_ok()) handle.error = staged;
+  uint64_t bytes = 0;
+  for (const Operation& operation : handle.operations) {
+    if (!operation.is_ok || operation.output == nullptr) continue;
+    std::memcpy(operation.output, operation.result, operation.output_bytes);
+    bytes += operation.output_bytes;
+  }
+  release(handle);
+  lock.lock();
+  stats_.bytes_copied_out += bytes;
+}
+
+Result<size_t> Session::wait_any(std::span<const rueda_handle> ids, int64_t timeout_ms) {
+  Lock lock(mutex_);
+  // The first that has ended, or is nobody's any more.
+  const auto first_done = [&]() -> std::optional<size_t> {
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const Handle* handle = find_handle_locked(ids[i]);
+      if (handle == nullptr || handle->pending == 0) return i;
+    }
+    return std::nullopt;
+  };
+  std::optional<TicksMs> deadline_ms;
+  if (timeout_ms >= 0) deadline_ms = steady_now_ms() + std::min<int64_t>(timeout_ms, INT32_MAX);
+  if (!first_done()) {
+    wait_until(
+        lock, [&] { return first_done().has_value(); }, deadline_ms);
+  }
+  const std::optional<size_t> done = first_done();
+  if (!done) {
+    return Status{Code::kTimeout, "none of " + std::to_string(ids.size()) +
+                                      " operations finished within " + std::to_string(timeout_ms) +
+                                      " ms; some rank has not submitted them yet, or the network "
+                                      "is slow"};
+  }
+  if (find_handle_locked(ids[*done]) == nullptr) {
+    return Status{Code::kInvalidArgument, "handle " + std::to_string(ids[*done]) +
+                                              " is not in flight; each handle may be waited for "
+                                              "once"};
+  }
+  return *done;
+}
+
+// False: not within the time.
+bool Session::wait_for_locked(Lock& lock, const Handle& handle, int64_t timeout_ms) {
+  std::optional<TicksMs> deadline_ms;
+  if (timeout_ms >= 0) deadline_ms = steady_now_ms() + std::min<int64_t>(timeout_ms, INT32_MAX);
+  const auto first = std::find_if(handle.operations.begin(), handle.operations.end(),
+                                  [](const Operation& operation) { return !operation.is_done; });
+  waited_ticket_ = first->record.ticket;
+  const bool is_done = wait_until(
+      lock, [&handle, id = handle.id] { return handle.id != id || handle.pending == 0; },
+      deadline_ms, first->bytes <= kSmallBytes);
+  waited_ticket_ = 0;
+  return is_done;
+}
+
+void Session::abandon(rueda_handle id) {
+  Lock lock(mutex_);
+  Handle* handle = find_handle_locked(id);
+  if (handle == nullptr) return;
+  handle->is_abandoned = true;
+  if (handle->pending == 0) forget_locked(*handle);
+}
+
+void Session::forget_locked(Handle& handle) {
+  release(handle);
+  give_handle_locked(handle);
+}
+
+Result<bool> Session::test(rueda_handle id) {
+  Lock lock(mutex_);
+  drain_completions();
+  const Handle* handle = find_handle_locked(id);
+  if (handle == nullptr) {
+    return Status{Code::kInvalidArgument, "handle " + std::to_string(id) + " is not in flight"};
+  }
+  // A caller that only tests must still learn of the daemon's death.
+  if (handle->pending > 0 && !is_polled_) read_socket();
+  return handle->pending == 0;
+}
+
+void Session::release(Handle& handle) {
+  for (Operation& operation : handle.operations) {
+    operation.joins = {};
+    if (operation.staged) staged_copies_->give_back(*std::exchange(operation.staged, std::nullopt));
+    if (operation.staging == nullptr) continue;
+    (void)allocator_->free(operation.staging, ArenaAllocator::IfIdle::kKeep);
+    operation.staging = nullptr;
+  }
+}
+
+std::string Session::outstanding_names_locked(const Handle& handle) const {
+  size_t more = 0;
+  std::string text;
+  for (const Operation& operation : handle.operations) {
+    if (operation.is_done) continue;
+    if (text.empty()) {
+      text = "tensor \"" + std::string(operation.name) + "\"";
+    } else {
+      ++more;
+    }
+  }
+  return more == 0 ? text : text + " (and " + std::to_string(more) + " more of its group)";
+}
+
+}  // namespace rueda::client

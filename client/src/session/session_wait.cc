@@ -1,0 +1,247 @@
+// How a session waits: drain the completion ring, and sleep in poll(2) when there is nothing.
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include <poll.h>
+#include <unistd.h>
+
+#include "client/src/session/session.h"
+#include "client/src/wire/errors.h"
+
+namespace rueda::client {
+namespace {
+
+// It answers a tenth of a second later, unless it is about to end.
+constexpr TicksMs kNonfiniteTimeoutMs = 1'000;
+
+timespec to_timespec(TicksMs ms) {
+  ms = std::max<TicksMs>(ms, 0);
+  return {.tv_sec = ms / 1000, .tv_nsec = (ms % 1000) * 1'000'000};
+}
+
+void clear_doorbell(int eventfd) {
+  uint64_t count = 0;
+  while (::read(eventfd, &count, sizeof(count)) < 0 && errno == EINTR) {
+  }
+}
+
+}  // namespace
+
+// is_reached must become true once over_ is set, or the deadline must bound the wait.
+bool Session::wait_until(Lock& lock, const std::function<bool()>& is_reached,
+                         std::optional<TicksMs> deadline_ms, bool is_brief) {
+  // A deadline that has passed already still gets one look at the socket.
+  for (bool has_looked = false;; has_looked = true) {
+    drain_completions();
+    if (is_reached()) return true;
+    if (has_looked && deadline_ms && steady_now_ms() >= *deadline_ms) return false;
+    if (!is_polled_) {
+      if (!is_brief || !yield_once(lock)) poll_once(lock, deadline_ms);
+    } else if (deadline_ms) {
+      changed_.wait_until(
+          lock, std::chrono::steady_clock::time_point(std::chrono::milliseconds(*deadline_ms)));
+    } else {
+      changed_.wait(lock);
+    }
+  }
+}
+
+bool Session::yield_once(Lock& lock) {
+  is_polled_ = true;
+  const uint64_t taken = completions_.taken();
+  lock.unlock();
+  const bool has_grown = yielding_.until([this, taken] { return completions_.has_grown(taken); });
+  lock.lock();
+  is_polled_ = false;
+  changed_.notify_all();
+  return has_grown;
+}
+
+void Session::poll_once(Lock& lock, std::optional<TicksMs> deadline_ms) {
+  if (!completions_.announce_sleep()) return;
+  is_polled_ = true;
+  if (waited_ticket_ != 0) {
+    submissions_.set_waits_for(waited_ticket_);
+    ring_daemon();
+  }
+  lock.unlock();
+  pollfd events[2] = {{.fd = client_doorbell_.get(), .events = POLLIN, .revents = 0},
+                      {.fd = connection_->fd(), .events = POLLIN, .revents = 0}};
+  timespec timeout = to_timespec(deadline_ms ? *deadline_ms - steady_now_ms() : 0);
+  int ready = ::ppoll(events, 2, deadline_ms ? &timeout : nullptr, nullptr);
+  if (ready > 0 && (events[0].revents & POLLIN) != 0) clear_doorbell(client_doorbell_.get());
+  lock.lock();
+  completions_.awake();
+  submissions_.set_waits_for(0);
+  is_polled_ = false;
+  if (ready > 0 && events[1].revents != 0) read_socket();
+  changed_.notify_all();
+}
+
+void Session::drain_completions() {
+  const CompletionRing::Pop popped =
+      completions_.pop_all([this](const rueda_abi_completion& record, std::string_view text) {
+        complete(record, text);
+      });
+  if (popped == CompletionRing::Pop::kEmpty) return;
+  if (popped == CompletionRing::Pop::kCorrupt) {
+    end_all({Code::kInternal,
+             "the daemon's completion ring is damaged; restart the job, and report the daemon's "
+             "log as a bug"});
+  }
+  if (std::exchange(has_news_, false)) read_socket();
+  changed_.notify_all();
+}
+
+void Session::complete(const rueda_abi_completion& record, std::string_view text) {
+  Operation*& place = in_flight_place(record.ticket);
+  // Not ours, or ended before for another reason.
+  if (place == nullptr || place->record.ticket != record.ticket) return;
+  Operation& operation = *std::exchange(place, nullptr);
+  // Completions come in the order of tickets, mostly, and a step has more than fits the cache.
+  if (const Operation* soon = in_flight_place(record.ticket + 8)) __builtin_prefetch(soon);
+  if (const Operation* next = in_flight_place(record.ticket + 4)) __builtin_prefetch(next->handle);
+  --in_flight_count_;
+  Handle& handle = *operation.handle;
+  ++stats_.completions;
+  has_news_ |= (record.flags & RUEDA_ABI_FLAG_NEWS) != 0;
+  operation.is_done = true;
+  operation.is_ok = record.code == 0;
+  if (operation.is_on_device) end_on_device_locked(operation);
+  if (!operation.is_ok && handle.error.is_ok()) {
+    handle.error = {code_from_wire(record.code), text.empty()
+                                                     ? "tensor \"" + std::string(operation.name) +
+                                                           "\" failed; the daemon gave no reason"
+                                                     : std::string(text)};
+  }
+  if (&operation == &handle.operations.back()) {
+    handle.result = {.epoch = record.epoch,
+                     .contributors = record.contributors,
+                     .seq = record.seq,
+                     .value = record.value};
+  }
+  if (--handle.pending == 0 && handle.is_abandoned) forget_locked(handle);
+}
+
+void Session::read_socket() {
+  if (over_) return;
+  Status status = connection_->receive();
+  connection_->take_descriptors();  // none belongs to any message from here on
+  for (auto& messages = connection_->messages(); !messages.empty(); messages.pop_front()) {
+    on_message(messages.front());
+  }
+  if (status.is_ok()) return;
+  drain_completions();
+  if (is_leaving_) {
+    status = {Code::kShutDown, "Rueda has been shut down"};
+  } else if (status.code() == Code::kDaemonLost) {
+    status = {Code::kDaemonLost,
+              "the node's Rueda daemon at \"" + config_.socket_path +
+                  "\" died or dropped this process (" + status.message() +
+                  "); inputs that are not outputs are intact; restart the daemon and the job, and "
+                  "see the daemon's log"};
+  }
+  end_all(std::move(status));
+}
+
+void Session::on_message(const Message& message) {
+  if (message.type == RUEDA_ABI_NONFINITE) return on_nonfinite(message);
+  if (message.type != RUEDA_ABI_REPLY && message.type != RUEDA_ABI_FAILED) return;
+  rueda_abi_status status;
+  if (message.body.size() != sizeof(status)) {
+    end_all({Code::kInternal,
+             "the daemon sent a message of the wrong length; install the same "
+             "release of daemon and librueda"});
+    return;
+  }
+  std::memcpy(&status, message.body.data(), sizeof(status));
+  if (message.type == RUEDA_ABI_FAILED) {
+    drain_completions();  // what was done before the failure counts as done
+    end_all({code_from_wire(status.code),
+             std::string(status.text, ::strnlen(status.text, sizeof(status.text)))});
+    return;
+  }
+  if (pending_replies_.empty()) return;
+  pending_replies_.front()->reply = status;
+  pending_replies_.front()->is_answered = true;
+  pending_replies_.pop_front();
+}
+
+void Session::on_nonfinite(const Message& message) {
+  rueda_abi_nonfinite told;
+  if (message.body.size() != sizeof(told)) return;
+  std::memcpy(&told, message.body.data(), sizeof(told));
+  told.tensor[sizeof(told.tensor) - 1] = '\0';
+  told.text[sizeof(told.text) - 1] = '\0';
+  is_nonfinite_known_ = true;
+  if (told.is_found == 0) return;
+  std::fprintf(stderr, "rueda: rank %d: not finite: %s\n", config_.rank, told.text);
+  if (!first_nonfinite_) first_nonfinite_ = told;
+}
+
+void Session::ask_nonfinite(Lock& lock) {
+  if ((place_.flags & RUEDA_ABI_STARTED_CHECKS_FINITE) == 0 || over_) return;
+  is_nonfinite_known_ = false;
+  if (!connection_->send(RUEDA_ABI_ASK_NONFINITE, nullptr, 0).is_ok()) return;
+  wait_until(
+      lock, [this] { return is_nonfinite_known_ || over_; }, steady_now_ms() + kNonfiniteTimeoutMs);
+}
+
+std::optional<rueda_abi_nonfinite> Session::first_nonfinite() {
+  const Lock lock(mutex_);
+  read_socket();
+  return first_nonfinite_;
+}
+
+void Session::end_all(Status reason) {
+  if (over_) return;
+  // The code alone would read as success.
+  if (reason.is_ok()) reason = {Code::kInternal, "the daemon ended the job without a reason"};
+  over_ = std::move(reason);
+  held_back_.clear();
+  for (Operation*& place : in_flight_) {
+    if (place == nullptr) continue;
+    Operation* operation = std::exchange(place, nullptr);
+    Handle& handle = *operation->handle;
+    operation->is_done = true;
+    if (operation->is_on_device) end_on_device_locked(*operation);
+    if (handle.error.is_ok()) handle.error = *over_;
+    if (--handle.pending == 0 && handle.is_abandoned) forget_locked(handle);
+  }
+  in_flight_count_ = 0;
+  pending_replies_.clear();
+  changed_.notify_all();
+}
+
+Result<uint32_t> Session::request(uint16_t type, const void* body, size_t body_bytes,
+                                  int descriptor, TicksMs timeout_ms) {
+  Lock lock(mutex_);
+  if (over_) return *over_;
+  if (Status sent = connection_->send(type, body, body_bytes, descriptor); !sent.is_ok()) {
+    read_socket();  // it may say why
+    end_all(sent);
+    return *over_;
+  }
+  PendingReply pending;
+  pending_replies_.push_back(&pending);
+  bool is_reached = wait_until(
+      lock, [&] { return pending.is_answered || over_; }, steady_now_ms() + timeout_ms);
+  if (!is_reached) {
+    // Answers come in order: after a missing one none can be told apart.
+    end_all({Code::kDaemonLost, "the node's Rueda daemon at \"" + config_.socket_path +
+                                    "\" did not answer for " + std::to_string(timeout_ms / 1000) +
+                                    " s; see its log, and restart it"});
+    connection_->shut_down();
+  }
+  if (!pending.is_answered) return *over_;
+  const rueda_abi_status& reply = pending.reply;
+  if (reply.code == 0) return reply.value;
+  return Status{code_from_wire(reply.code),
+                std::string(reply.text, ::strnlen(reply.text, sizeof(reply.text)))};
+}
+
+}  // namespace rueda::client

@@ -1,0 +1,99 @@
+// The client's ends of the two rings of client/abi/rueda_abi.h: it produces submissions and
+// consumes completions. Each object belongs to whoever holds Session's lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "client/abi/rueda_abi.h"
+#include "client/src/wire/unique_fd.h"
+#include "daemon/base/status.h"
+
+namespace rueda::client {
+
+// A memfd of the daemon's, mapped for reading and writing. Checked to be as long as needed and
+// sealed against shrinking, so that touching it cannot raise SIGBUS.
+class RingMemory {
+ public:
+  static Result<RingMemory> map(const UniqueFd& memfd, size_t bytes, const char* what);
+  RingMemory() = default;
+  RingMemory(RingMemory&& other) noexcept;
+  RingMemory& operator=(RingMemory&& other) noexcept;
+  ~RingMemory();
+  std::byte* data() const { return data_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+class SubmissionRing {
+ public:
+  static Result<SubmissionRing> map(const UniqueFd& memfd, uint32_t capacity);
+  uint32_t capacity() const { return capacity_; }
+  // The record under this ticket. False when the ring is full, or its other side has written
+  // nonsense into it. The record becomes
+  // visible at once; the caller rings the doorbell after its last push if take_wakeup() says so.
+  bool push(const rueda_abi_submission& record, uint64_t ticket);
+  // Says for which ticket a thread sleeps; 0: none does. Tell the daemon (take_wakeup()) if it is
+  // one.
+  void set_waits_for(uint64_t ticket);
+  // True if the daemon sleeps and must be woken.
+  bool take_wakeup();
+  // For tests: the thread sanitizer sees a race within one mapping alone.
+  std::byte* mapping() const { return memory_.data(); }
+
+ private:
+  RingMemory memory_;
+  uint32_t capacity_ = 0;
+  uint64_t tail_ = 0;  // ours; what the ring's header says is for the daemon
+};
+
+class CompletionRing {
+ public:
+  enum class Pop { kRecord, kEmpty, kCorrupt };
+
+  static Result<CompletionRing> map(const UniqueFd& memfd, uint32_t capacity);
+  uint32_t capacity() const { return capacity_; }
+  // Copies each record, and its text, out of the ring, and gives their places back together.
+  // kRecord: there were some. kCorrupt: the daemon's index is impossible.
+  template <class Visit>
+  Pop pop_all(Visit visit);
+  // Before sleeping. False: something has arrived meanwhile, do not sleep.
+  bool announce_sleep();
+  void awake();
+  // How many records have come and been taken. `has_grown` may be asked without the lock.
+  uint64_t taken() const { return head_; }
+  bool has_grown(uint64_t taken) const { return load_tail() != taken; }
+  std::byte* mapping() const { return memory_.data(); }  // as SubmissionRing's
+
+ private:
+  bool is_empty() const { return load_tail() == head_; }
+  uint64_t load_tail() const;
+  // The text is valid until the next call.
+  std::string_view copy(uint64_t index, rueda_abi_completion& record);
+  void give_back();
+
+  RingMemory memory_;
+  uint32_t capacity_ = 0;
+  uint64_t head_ = 0;
+  std::string text_;
+};
+
+template <class Visit>
+CompletionRing::Pop CompletionRing::pop_all(Visit visit) {
+  const uint64_t tail = load_tail();
+  if (tail == head_) return Pop::kEmpty;
+  if (tail - head_ > capacity_) return Pop::kCorrupt;
+  rueda_abi_completion record;
+  for (; head_ != tail; ++head_) {
+    const std::string_view text = copy(head_, record);
+    visit(record, text);
+  }
+  give_back();
+  return Pop::kRecord;
+}
+
+}  // namespace rueda::client
