@@ -41,8 +41,8 @@ ROOMS = (
     ("client/abi/", ()),
     ("client/include/", ("rueda/rueda.h",)),
     ("client/", ("daemon/base/", "client/abi/", *PUBLIC_CLIENT)),
-    ("bench/gpu/", ("daemon/base/", "daemon/gpu/", "bench/stats.h")),
-    ("bench/gpu_jobs/", ("bench/failure.h", "bench/job.h", "bench/limits.h", "bench/stats.h", *PUBLIC_CLIENT)),
+    ("bench/gpu/", ("daemon/base/", "daemon/gpu/", "bench/base/stats.h")),
+    ("bench/gpu_jobs/", ("bench/base/failure.h", "bench/run/job.h", "bench/machine/limits.h", "bench/base/stats.h", *PUBLIC_CLIENT)),
     ("bench/", ("daemon/base/", "daemon/core/", "daemon/reduce/", *PUBLIC_CLIENT)),
 )
 
@@ -182,7 +182,7 @@ class PlantedViolations(unittest.TestCase):
         ("client/include/rueda/rueda.hpp", "#include <rueda/rueda.h>"),
         ("bench/x.cc", "#include <rueda/rueda.hpp>"),
         ("bench/gpu/x.cc", '#include "bench/gpu/measure.h"\n#include "daemon/gpu/load.h"'),
-        ("bench/gpu_jobs/x.cc", '#include "bench/job.h"\n#include <rueda/rueda.h>'),
+        ("bench/gpu_jobs/x.cc", '#include "bench/run/job.h"\n#include <rueda/rueda.h>'),
     )
 
     def test_each_wrong_include_is_found(self):

@@ -38,7 +38,7 @@ def median(values):
 
 
 def default_iterations(size):
-    """As bench/sizes.cc chooses."""
+    """As bench/base/sizes.cc chooses."""
     if size <= 64 << 10:
         return 200
     return 50 if size <= 4 << 20 else 20

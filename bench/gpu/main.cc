@@ -8,8 +8,8 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "bench/base/stats.h"
 #include "bench/gpu/measure.h"
-#include "bench/stats.h"
 #include "daemon/gpu/load.h"
 
 namespace rueda::gpu::bench {

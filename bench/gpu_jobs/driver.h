@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "bench/failure.h"
+#include "bench/base/failure.h"
 
 namespace rueda::gpu::bench {
 

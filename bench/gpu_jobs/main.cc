@@ -11,10 +11,10 @@
 
 #include <CLI/CLI.hpp>
 
+#include "bench/base/stats.h"
 #include "bench/gpu_jobs/driver.h"
 #include "bench/gpu_jobs/measure.h"
-#include "bench/job.h"
-#include "bench/stats.h"
+#include "bench/run/job.h"
 
 namespace rueda::gpu::bench {
 namespace {

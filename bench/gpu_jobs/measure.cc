@@ -15,8 +15,8 @@
 
 #include <unistd.h>
 
-#include "bench/limits.h"
-#include "bench/stats.h"
+#include "bench/base/stats.h"
+#include "bench/machine/limits.h"
 
 namespace rueda::gpu::bench {
 

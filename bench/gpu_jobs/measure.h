@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bench/gpu_jobs/driver.h"
-#include "bench/job.h"
+#include "bench/run/job.h"
 
 namespace rueda::gpu::bench {
 

@@ -10,12 +10,12 @@
 #include <CLI/CLI.hpp>
 #include <mpi.h>
 
-#include "bench/cpu.h"
+#include "bench/base/sizes.h"
+#include "bench/base/stats.h"
+#include "bench/cli/report.h"
+#include "bench/machine/cpu.h"
 #include "bench/mpi/ring.h"
-#include "bench/report.h"
-#include "bench/sizes.h"
-#include "bench/stats.h"
-#include "bench/work.h"
+#include "bench/values/work.h"
 
 namespace rueda::bench {
 namespace {

@@ -4,7 +4,7 @@
 #include <array>
 #include <numeric>
 
-#include "bench/models.h"
+#include "bench/base/models.h"
 
 namespace rueda::scale {
 namespace {

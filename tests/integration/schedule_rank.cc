@@ -27,7 +27,7 @@
 #include <rueda/rueda.h>
 #include <unistd.h>
 
-#include "bench/models.h"
+#include "bench/base/models.h"
 
 namespace {
 
