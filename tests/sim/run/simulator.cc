@@ -1,0 +1,218 @@
+#include "tests/sim/run/simulator.h"
+
+namespace rueda::sim {
+namespace {
+
+// Nothing takes this long but what never ends: the longest wait is that for all ranks to attach.
+constexpr TicksMs kPatience = 20'000;
+constexpr uint64_t kMostEvents = 1'000'000;
+
+}  // namespace
+
+Simulator::Simulator(const RunSetup& setup, Choices choices, const RunOptions& options)
+    : setup_(setup),
+      options_(options),
+      choices_(std::move(choices)),
+      world_(setup, options.keep_trace),
+      network_(agenda_, choices_, world_.voter_count()),
+      data_plane_(setup, agenda_, choices_, world_),
+      training_(setup, agenda_, choices_, world_),
+      faults_(setup, agenda_, choices_, world_, network_, data_plane_, training_) {
+  if (options.record_choices) choices_.record();
+}
+
+RunResult Simulator::run() {
+  training_.begin();
+  faults_.plan();
+  while (!agenda_.empty() && world_.checkers().violation().empty()) {
+    happen(agenda_.take());
+    ++events_;
+    check_liveness();
+  }
+  if (world_.checkers().violation().empty()) check_end();
+  RunResult result;
+  result.violation = world_.checkers().violation();
+  if (!result.violation.empty())
+    world_.trace().note(agenda_.now(), "VIOLATION " + result.violation);
+  result.trace_hash = world_.trace().hash();
+  result.trace = world_.trace().lines();
+  result.choices = choices_.taken();
+  result.events = events_;
+  result.operations = data_plane_.operations_completed();
+  result.locked_launches = world_.checkers().locked_launches();
+  result.messages_while_locked = world_.checkers().messages_while_locked();
+  result.order_messages = world_.checkers().order_messages();
+  result.cancels = world_.checkers().cancels();
+  result.recovered = world_.checkers().recovered();
+  result.completed_by_decision = world_.checkers().completed_by_decision();
+  result.repeated = world_.checkers().repeated();
+  result.delivered_ok = training_.delivered_ok();
+  result.delivered_error = training_.delivered_error();
+  return result;
+}
+
+void Simulator::happen(Happening happening) {
+  const auto index = static_cast<size_t>(happening.subject);
+  switch (happening.kind) {
+    case Happening::Kind::kEvent: feed(happening.subject, std::move(happening)); break;
+    case Happening::Kind::kRankActs:
+      if (auto event = training_.act(happening.subject)) {
+        const int node = world_.layout().node_of(Rank{happening.subject}).value;
+        feed(node, {Happening::Kind::kEvent, node, 0, std::move(*event)});
+      }
+      break;
+    case Happening::Kind::kFaultBegins: faults_.begin(setup_.faults[index]); break;
+    case Happening::Kind::kLinkTimesOut: faults_.time_out(setup_.faults[index]); break;
+    case Happening::Kind::kFaultEnds:
+      faults_.end(setup_.faults[index]);
+      thaw(setup_.faults[index].node);
+      break;
+  }
+  if (happening.kind != Happening::Kind::kEvent) last_progress_ = agenda_.now();
+}
+
+void Simulator::feed(int index, Happening happening) {
+  WorldNode& node = world_.node(index);
+  if (!node.alive) return;
+  if (const auto* arrived = std::get_if<core::MessageArrived>(&happening.event)) {
+    if (!network_.arrives(arrived->message.sender().value, index, happening.incarnation)) return;
+    // What arrives is not lost with its link any more.
+    happening.incarnation = 0;
+  }
+  const auto* lost = std::get_if<core::NodeLost>(&happening.event);
+  if (lost && lost->node.value == world_.node_count()) return;  // nobody misses the witness
+  if (node.frozen) {
+    node.backlog.push_back(std::move(happening));
+    return;
+  }
+  // An event of an epoch's data plane is forgotten with its epoch.
+  if (happening.epoch != 0 && (node.over || happening.epoch != node.epoch ||
+                               node.core->state() == core::JobState::kForming)) {
+    return;
+  }
+  if (!data_plane_.completes(index, happening)) return;
+  if (auto* stopped = std::get_if<core::DataStopped>(&happening.event)) {
+    *stopped = data_plane_.on_stop(index, stopped->epoch);
+  }
+  if (std::holds_alternative<core::TurnEnded>(happening.event)) node.turn_pending = false;
+  if (std::holds_alternative<core::TimePassed>(happening.event)) {
+    if (node.tick_at && *node.tick_at <= agenda_.now()) node.tick_at.reset();
+    step(index, happening.event);
+    happening.event = core::TurnEnded{};  // whoever has slept looks round
+  }
+  step(index, happening.event);
+}
+
+void Simulator::step(int index, const core::Event& event) {
+  WorldNode& node = world_.node(index);
+  carry_out(index, world_.step(agenda_.now(), index, event));
+  if (node.witness) return;  // it keeps no time
+  if (go_if_closed(index, event)) return;
+  const bool told = !std::holds_alternative<core::TurnEnded>(event) &&
+                    !std::holds_alternative<core::TimePassed>(event);
+  if (told && !std::exchange(node.turn_pending, true)) {
+    agenda_.at(agenda_.now() + choices_.draw(Decision::kTurn, index, 0, 0, 3), index,
+               core::TurnEnded{});
+  }
+  const std::optional<TicksMs> wakes_at = node.core->wakes_at();
+  if (!wakes_at || (node.tick_at && *node.tick_at <= *wakes_at)) return;
+  node.tick_at = std::max(*wakes_at, agenda_.now() + 1);
+  agenda_.at(*node.tick_at, index, core::TimePassed{});
+}
+
+bool Simulator::go_if_closed(int index, const core::Event& event) {
+  WorldNode& node = world_.node(index);
+  if (std::holds_alternative<core::RankDetached>(event) && setup_.goes &&
+      training_.have_left(index)) {
+    agenda_.at(agenda_.now() + choices_.draw(Decision::kGo, index, 0, 0, 200), index,
+               core::JobClosed{Status(Code::kShutDown, "closed")});
+  }
+  node.closed = node.closed || std::holds_alternative<core::JobClosed>(event);
+  if (!node.closed || !node.core->may_go()) return false;
+  faults_.go(index);
+  return true;
+}
+
+void Simulator::carry_out(int node, const core::Output& output) {
+  if (output.started) training_.on_started(node);
+  for (const auto& [to, message] : output.sends) {
+    if (world_.node(to.value).alive) network_.send(node, to.value, message);
+  }
+  if (output.sealed) {
+    const int delay = choices_.draw(Decision::kStop, node, 0, 0, 5);
+    agenda_.at(agenda_.now() + delay, node, output.sealed->value,
+               core::DataStopped{*output.sealed, {}});
+  }
+  if (output.recovered) data_plane_.on_recovered(node, *output.recovered);
+  for (const core::Cancel& cancel : output.cancels) data_plane_.on_cancel(node, cancel);
+  for (const core::Launch& launch : output.launches) data_plane_.on_launch(node, launch);
+  for (const core::Delivery& delivery : output.deliveries) training_.on_delivery(node, delivery);
+  data_plane_.on_freed(node, output);
+  if (output.failed) training_.on_failed(node);
+  if (output.finished) data_plane_.on_epoch_over(node, output.finished->value);
+  if (output.failed) data_plane_.on_epoch_over(node, world_.node(node).epoch);
+  if (output.started || output.recovered || output.finished || output.failed ||
+      !output.deliveries.empty()) {
+    last_progress_ = agenda_.now();
+  }
+  if (!data_plane_.violation().empty()) world_.checkers().violated(data_plane_.violation());
+  if (!training_.unexplained().empty()) {
+    world_.checkers().violated("fault: an error without a fault: " + training_.unexplained());
+  }
+}
+
+void Simulator::thaw(int index) {
+  WorldNode& node = world_.node(index);
+  while (node.alive && !node.frozen && !node.backlog.empty()) {
+    Happening happening = std::move(node.backlog.front());
+    node.backlog.pop_front();
+    if (auto* arrived = std::get_if<core::MessageArrived>(&happening.event)) {
+      step(index, *arrived);
+    } else {
+      feed(index, std::move(happening));
+    }
+  }
+}
+
+void Simulator::check_liveness() {
+  if (events_ > kMostEvents) {
+    world_.checkers().violated("liveness: it goes on and on");
+    return;
+  }
+  if (agenda_.now() - last_progress_ <= kPatience) return;
+  if (world_.checkers().anything_open()) {
+    world_.checkers().at_end();
+  } else {
+    world_.checkers().violated("liveness: nothing is waited for, and the clock still runs");
+  }
+}
+
+void Simulator::check_end() {
+  world_.checkers().at_end();
+  const std::optional<int> lost = setup_.only_loss();
+  if (lost && world_.killed_while_all_ran()) {
+    const std::string unfinished = training_.unfinished(lost);
+    if (!unfinished.empty())
+      world_.checkers().violated("liveness: n" + std::to_string(*lost) + " is lost, and " +
+                                 unfinished);
+  }
+  if (setup_.is_lethal()) return;
+  const std::string unfinished = training_.unfinished();
+  if (!unfinished.empty()) world_.checkers().violated("liveness: " + unfinished);
+  for (int i = 0; i < world_.node_count(); ++i) {
+    if (!world_.node(i).alive) continue;  // it has gone
+    const core::JobCore& core = *world_.node(i).core;
+    if (core.state() != core::JobState::kForming ||
+        core.epoch().value != static_cast<uint32_t>(setup_.epochs) + 1) {
+      world_.checkers().violated("liveness: all ranks have left, and n" + std::to_string(i) +
+                                 " does not wait for the next epoch");
+    }
+  }
+}
+
+RunResult run_seed(uint64_t seed, const Limits& limits, const RunOptions& options) {
+  const RunSetup setup = draw_setup(seed, limits);
+  return Simulator(setup, Choices(seed), options).run();
+}
+
+}  // namespace rueda::sim

@@ -1,0 +1,41 @@
+// What goes wrong, when its time has come: deaths, freezes, partitions, and who notices what.
+#pragma once
+
+#include "tests/sim/world/data_plane.h"
+#include "tests/sim/world/network.h"
+#include "tests/sim/world/training.h"
+
+namespace rueda::sim {
+
+class Faults {
+ public:
+  Faults(const RunSetup& setup, Agenda& agenda, Choices& choices, World& world, Network& network,
+         DataPlane& data_plane, Training& training);
+
+  // Puts the setup's faults on the agenda.
+  void plan();
+  void begin(const FaultSetup& fault);
+  // The fault has lasted for as long as a link bears.
+  void time_out(const FaultSetup& fault);
+  // The node has left the job, and its daemon stops.
+  void go(int node);
+  // Heals; a node that thaws is to be fed its backlog by the caller.
+  void end(const FaultSetup& fault);
+
+ private:
+  void kill_rank(int rank);
+  void kill_node(int node);
+  bool is_witness(int node) const { return node >= world_.node_count(); }
+  // Whether the two daemons have a control link.
+  bool linked(int a, int b) const;
+
+  const RunSetup& setup_;
+  Agenda& agenda_;
+  Choices& choices_;
+  World& world_;
+  Network& network_;
+  DataPlane& data_plane_;
+  Training& training_;
+};
+
+}  // namespace rueda::sim

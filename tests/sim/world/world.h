@@ -1,0 +1,67 @@
+// The nodes of a run: the shipped core on each, with the checkers and the trace looking on. Whoever
+// drives it, a random run (simulator.h) or a told story (scenario.h), steps the cores through here.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "tests/sim/check/judge.h"
+#include "tests/sim/check/trace.h"
+#include "tests/sim/setup/agenda.h"
+#include "tests/sim/setup/setup.h"
+
+namespace rueda::sim {
+
+struct WorldNode {
+  std::unique_ptr<core::JobCore> core;      // null on the witness,
+  std::unique_ptr<core::Recovery> witness;  // which has this
+  bool alive = true;
+  bool frozen = false;
+  std::deque<Happening> backlog;   // what happened to it while it was frozen
+  uint32_t epoch = 0;              // that has started last
+  bool over = false;               // its core reported failure
+  bool closed = false;             // it is to go
+  bool turn_pending = false;       // TurnEnded is on its way
+  std::optional<TicksMs> tick_at;  // TimePassed is on its way
+};
+
+class World {
+ public:
+  World(const RunSetup& setup, bool keep_trace);
+
+  const core::Layout& layout() const { return layout_; }
+  int node_count() const { return layout_.node_count(); }
+  // With the witness, which is the last.
+  int voter_count() const { return static_cast<int>(nodes_.size()); }
+  WorldNode& node(int index) { return nodes_[static_cast<size_t>(index)]; }
+  const WorldNode& node(int index) const { return nodes_[static_cast<size_t>(index)]; }
+  WorldNode& node_of(int rank) { return node(layout_.node_of(Rank{rank}).value); }
+  LocalRank local_rank(int rank) const { return local_ranks_[static_cast<size_t>(rank)]; }
+
+  // Feeds the event to the node's core. The rules are checked before the caller sees what it says.
+  core::Output step(TicksMs now, int node, const core::Event& event);
+  // The node stops for good.
+  void kill(TicksMs now, int node);
+  // The node has left, and nobody misses it.
+  void go(TicksMs now, int node);
+  // Whether all nodes were running when the last one was killed.
+  bool killed_while_all_ran() const { return killed_while_all_ran_; }
+
+  Judge& checkers() { return checkers_; }
+  const Judge& checkers() const { return checkers_; }
+  Trace& trace() { return trace_; }
+
+ private:
+  core::Output step_witness(TicksMs now, WorldNode& at, const core::Event& event);
+
+  const core::Layout layout_;
+  std::vector<LocalRank> local_ranks_;  // by rank
+  std::vector<WorldNode> nodes_;
+  bool killed_while_all_ran_ = false;
+  Judge checkers_;
+  Trace trace_;
+};
+
+}  // namespace rueda::sim
