@@ -10,7 +10,11 @@ import re
 import sys
 import unittest
 
+WRITES = "--write" in sys.argv
+if WRITES:
+    sys.argv.remove("--write")
 ROOT = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else os.getcwd()
+ROOMS_PAGE = os.path.join("docs", "rooms.md")
 
 SOURCE_DIRS = ("daemon", "agent", "client", "bench")
 SOURCE_SUFFIXES = (".h", ".hpp", ".cc", ".c", ".cu", ".cuh")
@@ -19,31 +23,99 @@ MESSAGES = "daemon/core/model/descriptor.h"  # the plain structs that an L2 room
 L2_ROOMS = ("daemon/reduce/", "daemon/gpu/", "daemon/transport/", "daemon/session/", "daemon/observe/")
 GENERATED = "rueda/v1/"
 PUBLIC_CLIENT = ("rueda/rueda.h", "rueda/rueda.hpp", "client/include/")
+JOB_IN_A_PROGRAM = ("bench/base/failure.h", "bench/base/stats.h", "bench/machine/limits.h", "bench/run/job.h")
 
-ENGINE = ("daemon/base/", "daemon/core/", *L2_ROOMS, "daemon/engine/")
-SERVICE = (*ENGINE, "daemon/service/")
+BELOW_ENGINE = ("daemon/base/", "daemon/core/", *L2_ROOMS)
+BELOW_SERVICE = (*BELOW_ENGINE, "daemon/engine/")
+BELOW_AGENT = ("daemon/base/", GENERATED)
+BELOW_CLIENT = ("daemon/base/", "client/abi/", *PUBLIC_CLIENT)
+BELOW_BENCH = ("daemon/base/", "daemon/core/", "daemon/reduce/", *PUBLIC_CLIENT)
 
-# A file belongs to the first room whose prefix its path has. It may include what its room lists, and
-# its own room.
+
+def rooms_of(folder, below, *rows):
+    """Rooms of one folder, from the bottom up: (name, names of those that it may include, what it holds)."""
+    return tuple((f"{folder}{name}/", (*below, *(f"{folder}{lower}/" for lower in lowers.split())), holds)
+                 for name, lowers, holds in rows)
+
+
+# (prefix, what its files may include beside each other, what it holds). A file belongs to the first room whose prefix its path
+# has. docs/rooms.md is this table for readers: `layering_test.py ROOT --write` writes it.
 ROOMS = (
-    ("daemon/base/", ()),
-    ("daemon/core/", ("daemon/base/",)),
-    ("daemon/reduce/", ("daemon/base/",)),
-    ("daemon/gpu/", ("daemon/base/",)),
-    ("daemon/transport/", ("daemon/base/", MESSAGES)),
-    ("daemon/session/", ("daemon/base/", MESSAGES, "client/abi/")),
-    ("daemon/observe/", ("daemon/base/", MESSAGES)),
-    ("daemon/engine/", ENGINE),
-    ("daemon/service/", (*SERVICE, GENERATED)),
-    ("daemon/ctl/", ("daemon/base/", GENERATED)),
-    ("daemon/", SERVICE),  # main, config
-    ("agent/", ("daemon/base/", GENERATED)),
-    ("client/abi/", ()),
-    ("client/include/", ("rueda/rueda.h",)),
-    ("client/", ("daemon/base/", "client/abi/", *PUBLIC_CLIENT)),
-    ("bench/gpu/", ("daemon/base/", "daemon/gpu/", "bench/base/stats.h")),
-    ("bench/gpu_jobs/", ("bench/base/failure.h", "bench/run/job.h", "bench/machine/limits.h", "bench/base/stats.h", *PUBLIC_CLIENT)),
-    ("bench/", ("daemon/base/", "daemon/core/", "daemon/reduce/", *PUBLIC_CLIENT)),
+    ("daemon/base/", (), "What every program needs and no library has: status, check, clock, descriptors of files, parsing."),
+    *rooms_of(
+        "daemon/core/", ("daemon/base/",),
+        ("model", "", "What a job is: descriptors of tensors, its layout of nodes and ranks, its tree, its choices; and the "
+         "mistakes that tests plant."),
+        ("schedules", "model", "Collectives as data: who sends which piece to whom in which round."),
+        ("messages", "model schedules", "What nodes say to each other, the batches and plans in it, and whether a batch that came "
+         "is right."),
+        ("order", "model messages", "The seam between a job and the ways to agree on an order: what has been submitted, what may be "
+         "next."),
+        ("plan", "model messages order", "Steps that repeat: a plan is recorded, declared, followed, given up and tuned."),
+        ("stall", "model messages order", "Who waits for whom, and what is said about it."),
+        ("modes", "model messages order plan stall", "The ways to agree on an order: negotiation, response cache, locked plan."),
+        ("recovery", "model messages", "The rules R1 to R6: what survives a lost node, and who decides (docs/protocol.md)."),
+        ("job", "model schedules messages order plan stall recovery", "The state machine of a job on one node: events in, one "
+         "Output out.")),
+    ("daemon/reduce/", ("daemon/base/",), "Sums, products, minima and conversions of elements, in vectors of the CPU."),
+    ("daemon/gpu/", ("daemon/base/",), "GPUs behind one interface: a worker process a job, and the plugins of CUDA and of the fake."),
+    ("daemon/transport/", ("daemon/base/", MESSAGES), "Channels between neighbours that carry frames: TCP, and memory for tests."),
+    ("daemon/session/", ("daemon/base/", MESSAGES, "client/abi/"), "Training processes at the unix socket: rings, arenas, names, "
+     "quotas."),
+    ("daemon/observe/", ("daemon/base/", MESSAGES), "Metrics, and the HTTP port that serves them."),
+    *rooms_of(
+        "daemon/engine/", BELOW_ENGINE,
+        ("loops", "", "Event loops that stay awake for a while, and what is posted to them."),
+        ("ports", "", "What the engine asks of others: links to other nodes, addresses, proofs of a token."),
+        ("memory", "", "Staging, its slots, and the threads that pass over memory together."),
+        ("operation", "memory ports", "One batch under way: its buffers, its checks, its arithmetic."),
+        ("device", "memory", "A job's GPU worker, and batches that live in GPU memory."),
+        ("channels", "memory operation", "What goes over a channel, in which order, and what is kept until it has come."),
+        ("trace", "operation ports", "What is told of a job: timelines, non-finite values, stalls."),
+        ("data", "channels loops memory operation", "A data loop: the ring and the mesh of a job on this node."),
+        ("job", "data device memory operation ports trace", "A job on this node: feeds the core, carries out what it says."),
+        ("node", "job ports", "The engine: all jobs of the node, from their registration to their end.")),
+    *rooms_of(
+        "daemon/service/", (*BELOW_SERVICE, GENERATED),
+        ("members", "", "Which nodes there are, and at which addresses."),
+        ("rpc", "", "Calls and streams of gRPC on the daemon's own loop."),
+        ("convert", "members", "Messages of the core to protobuf and back; whatever comes from outside is checked here."),
+        ("links", "convert members rpc", "Control links to other nodes, and who may have one."),
+        ("services", "convert links members rpc", "The services that launchers, operators and other nodes call."),
+        ("servers", "links rpc services", "The ports, and which service is at which.")),
+    ("daemon/ctl/", ("daemon/base/", GENERATED), "ruedactl."),
+    ("daemon/", (*BELOW_SERVICE, "daemon/service/"), "ruedad's main(), its flags and its log."),
+    *rooms_of(
+        "agent/", BELOW_AGENT,
+        ("base", "", "Small things that several rooms of ruedarun need."),
+        ("process", "base", "Processes of ranks and of a private daemon: started, watched, ended, and their output."),
+        ("rendezvous", "base process", "How ruedaruns of several nodes find each other and share a token."),
+        ("cli", "base rendezvous", "Flags, hosts and environments, those of other launchers and of Horovod too."),
+        ("records", "base cli", "Files that a job leaves: plans, timelines, tuning."),
+        ("launch", "base process rendezvous cli records", "A job from its command line to its exit code; main().")),
+    ("client/abi/", (), "The local ABI: what librueda and the daemon share."),
+    ("client/include/", ("rueda/rueda.h",), "The public headers of librueda."),
+    *rooms_of(
+        "client/src/", BELOW_CLIENT,
+        ("wire", "", "The socket, the rings and the arenas that are shared with the daemon."),
+        ("request", "", "Tensors and their checks: what may be asked for."),
+        ("start", "wire", "Where the daemon is, and the job of a program that nobody launched."),
+        ("device", "wire", "Memory of GPUs: recognised, shared, or copied through host memory."),
+        ("session", "wire request start device", "A process's session: submit, wait, complete."),
+        ("api", "wire request session", "The C functions, and the one session of the process.")),
+    ("client/examples/", PUBLIC_CLIENT, "Programs that the guides show."),
+    ("bench/gpu/", ("daemon/base/", "daemon/gpu/", "bench/base/stats.h"), "What a GPU and its plugin can do."),
+    ("bench/gpu_jobs/", (*JOB_IN_A_PROGRAM, *PUBLIC_CLIENT), "Jobs whose tensors are in GPU memory."),
+    ("bench/micro/", (*BELOW_BENCH, "daemon/", "client/src/", "bench/base/"), "Parts of the daemon, each alone."),
+    ("bench/mpi/", (*BELOW_BENCH, "bench/"), "The same work in Open MPI."),
+    ("bench/sim/", (*BELOW_BENCH, "bench/base/"), "rueda-sim: thousands of GPUs, in simulated time."),
+    *rooms_of(
+        "bench/", BELOW_BENCH,
+        ("base", "", "Statistics, sizes, and the tensors of well-known models."),
+        ("values", "base", "What the tensors hold, and whether the result is right."),
+        ("cli", "base values", "rueda-bench's flags, and how it prints."),
+        ("machine", "base cli values", "The limits of this machine: its memory, its cores, its links."),
+        ("run", "base cli machine values", "rueda-bench's jobs, timed; main().")),
 )
 
 # Includes of libraries that only some rooms may use: (prefixes of the include, who may, why).
@@ -71,15 +143,25 @@ COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def room_of(path):
-    """The (prefix, allowed) of the room that `path` is in, or None."""
-    return next((room for room in ROOMS if path.startswith(room[0])), None)
+    """The row of the room that `path` is in, or None."""
+    return next((room for room in ROOMS if is_in_room(path, room[0])), None)
 
 
-def is_own_room(path, room, include):
+def is_in_room(path, room):
     """main.cc is in the room daemon/, but not everything under daemon/ is."""
-    if room[0] == "daemon/":
-        return os.path.dirname(include) == "daemon"
-    return include.startswith(room[0])
+    return os.path.dirname(path) == "daemon" if room == "daemon/" else path.startswith(room)
+
+
+def circles():
+    """Rooms that may include each other, by whatever way; [] if none may."""
+    prefixes = [room[0] for room in ROOMS]
+    below = {prefix: {other for other in prefixes if other != prefix and other != "daemon/" and other.startswith(allowed)}
+             for prefix, allowed, _ in ROOMS}
+    for middle in prefixes:  # as Warshall did
+        for prefix in prefixes:
+            if middle in below[prefix]:
+                below[prefix] |= below[middle]
+    return [prefix for prefix in prefixes if prefix in below[prefix]]
 
 
 def violations(path, text):
@@ -92,7 +174,7 @@ def violations(path, text):
         include = quoted or angled
         is_rooted = include.startswith((*(folder + "/" for folder in SOURCE_DIRS), "rueda/"))
         is_ours = quoted or is_rooted
-        if is_ours and not is_own_room(path, room, include) and not include.startswith(room[1]):
+        if is_ours and not is_in_room(include, room[0]) and not include.startswith(room[1]):
             if not is_rooted:
                 found.append(f'{path} includes "{include}", which is not rooted at the repository')
             else:
@@ -118,18 +200,62 @@ def source_files(root):
                     yield os.path.relpath(os.path.join(folder, name), root)
 
 
+FOLDERS_OF_ROOMS = ("daemon/core/", "daemon/engine/", "daemon/service/", "agent/", "client/src/", "bench/")
+
+
+def folder_of(prefix):
+    return next((folder for folder in FOLDERS_OF_ROOMS if prefix.startswith(folder)), prefix.split("/")[0] + "/")
+
+
+def named(prefixes):
+    return ", ".join(f"`{prefix}`" for prefix in prefixes) or "nothing"
+
+
+def rooms_page():
+    """docs/rooms.md."""
+    lines = ["# The rooms of the tree", "",
+             "Every folder with C++ is a room: it holds one kind of thing, and its files may include each other and what stands",
+             "beside it, and nothing else of this project. `tests/layering_test.py` has this table, fails when an `#include` breaks",
+             "it, and writes this page (`--write`). Within a folder rooms stand from the bottom up."]
+    folders = {}
+    for room in ROOMS:
+        folders.setdefault(folder_of(room[0]), []).append(room)
+    for folder, rooms in folders.items():
+        everywhere = [one for one in rooms[0][1] if not one.startswith(folder) and all(one in room[1] for room in rooms)]
+        lines += ["", f"## {folder}", ""]
+        if everywhere:
+            lines += [f"All of them may include {named(everywhere)}.", ""]
+        lines += ["| room | holds | may include |", "|---|---|---|"]
+        for prefix, allowed, holds in rooms:
+            inside = [one.removeprefix(folder).rstrip("/") for one in allowed if one.startswith(folder) and one != folder]
+            outside = [one for one in allowed if not one.startswith(folder) and one not in everywhere]
+            name = prefix.removeprefix(folder).rstrip("/") or prefix
+            lines.append(f"| `{name}` | {holds} | {named([*inside, *outside])} |")
+    return "\n".join(lines) + "\n"
+
+
 class PlantedViolations(unittest.TestCase):
     WRONG = (
+        ("daemon/core/model/x.h", '#include "daemon/core/messages/messages.h"'),
+        ("daemon/core/order/x.h", '#include "daemon/core/modes/x.h"'),
+        ("daemon/core/job/x.cc", '#include "daemon/core/modes/x.h"'),
+        ("daemon/core/modes/x.cc", '#include "daemon/core/job/x.h"'),
+        ("daemon/engine/data/x.cc", '#include "daemon/engine/job/x.h"'),
+        ("daemon/engine/device/x.cc", '#include "daemon/engine/data/x.h"'),
+        ("daemon/service/convert/x.cc", '#include "daemon/service/links/x.h"'),
+        ("agent/records/x.cc", '#include "agent/launch/x.h"'),
+        ("client/src/request/x.cc", '#include "client/src/session/x.h"'),
+        ("bench/values/x.cc", '#include "bench/run/x.h"'),
         ("daemon/base/x.h", '#include "daemon/core/model/descriptor.h"'),
-        ("daemon/core/x.cc", '#include "daemon/transport/frame.h"'),
-        ("daemon/core/x.cc", "#include <thread>"),
-        ("daemon/core/x.cc", "#  include <mutex>"),
-        ("daemon/core/x.cc", "#include <chrono>"),
-        ("daemon/core/x.cc", "#include <sys/socket.h>"),
-        ("daemon/core/x.cc", "#include <spdlog/spdlog.h>"),
-        ("daemon/core/x.cc", "#include <iostream>"),
-        ("daemon/core/x.cc", '#include <cstdlib>\nauto x = std::getenv("X");'),
-        ("daemon/core/x.cc", "auto now = steady_now_ms();"),
+        ("daemon/core/model/x.cc", '#include "daemon/transport/frame.h"'),
+        ("daemon/core/model/x.cc", "#include <thread>"),
+        ("daemon/core/model/x.cc", "#  include <mutex>"),
+        ("daemon/core/model/x.cc", "#include <chrono>"),
+        ("daemon/core/model/x.cc", "#include <sys/socket.h>"),
+        ("daemon/core/model/x.cc", "#include <spdlog/spdlog.h>"),
+        ("daemon/core/model/x.cc", "#include <iostream>"),
+        ("daemon/core/model/x.cc", '#include <cstdlib>\nauto x = std::getenv("X");'),
+        ("daemon/core/model/x.cc", "auto now = steady_now_ms();"),
         ("daemon/reduce/cpu/x.cc", '#include "daemon/core/model/descriptor.h"'),
         ("daemon/transport/tcp/x.cc", '#include "daemon/core/job/job.h"'),
         ("daemon/transport/tcp/x.cc", '#include "daemon/observe/metrics.h"'),
@@ -138,49 +264,49 @@ class PlantedViolations(unittest.TestCase):
         ("daemon/transport/tcp/x.cc", '#include "frame.h"'),
         ("daemon/gpu/x.cc", '#include "daemon/reduce/kernels.h"'),
         ("daemon/gpu/fake/x.cc", "#include <cuda_runtime.h>"),
-        ("daemon/engine/x.cc", "#include <cuda.h>"),
-        ("client/src/x.cc", "#include <cuda_runtime_api.h>"),
+        ("daemon/engine/job/x.cc", "#include <cuda.h>"),
+        ("client/src/wire/x.cc", "#include <cuda_runtime_api.h>"),
         ("daemon/session/x.cc", '#include "daemon/transport/transport.h"'),
         ("daemon/session/x.cc", '#include "client/src/wire/rings.h"'),
         ("daemon/observe/x.cc", '#include "daemon/session/session.h"'),
         ("daemon/observe/x.cc", "#include <boost/beast/http.hpp>"),
-        ("daemon/engine/x.cc", '#include "daemon/service/control.h"'),
-        ("daemon/engine/x.cc", '#include "rueda/v1/control.pb.h"'),
-        ("daemon/engine/x.cc", "#include <rueda/v1/control.pb.h>"),
-        ("daemon/engine/x.cc", "#include <grpcpp/grpcpp.h>"),
-        ("daemon/service/x.cc", '#include "daemon/main.h"'),
-        ("daemon/service/x.cc", '#include "daemon/config.h"'),
+        ("daemon/engine/job/x.cc", '#include "daemon/service/links/control.h"'),
+        ("daemon/engine/job/x.cc", '#include "rueda/v1/control.pb.h"'),
+        ("daemon/engine/job/x.cc", "#include <rueda/v1/control.pb.h>"),
+        ("daemon/engine/job/x.cc", "#include <grpcpp/grpcpp.h>"),
+        ("daemon/service/services/x.cc", '#include "daemon/main.h"'),
+        ("daemon/service/services/x.cc", '#include "daemon/config.h"'),
         ("daemon/main.cc", '#include "rueda/v1/admin.pb.h"'),
         ("daemon/main.cc", '#include "daemon/ctl/table.h"'),
-        ("daemon/ctl/x.cc", '#include "daemon/service/admin.h"'),
-        ("agent/x.cc", '#include "daemon/core/model/descriptor.h"'),
-        ("agent/x.cc", '#include "client/abi/rueda_abi.h"'),
-        ("client/src/x.cc", '#include "daemon/core/model/descriptor.h"'),
+        ("daemon/ctl/x.cc", '#include "daemon/service/services/admin.h"'),
+        ("agent/launch/x.cc", '#include "daemon/core/model/descriptor.h"'),
+        ("agent/launch/x.cc", '#include "client/abi/rueda_abi.h"'),
+        ("client/src/wire/x.cc", '#include "daemon/core/model/descriptor.h"'),
         ("client/include/rueda/rueda.hpp", '#include "daemon/base/status.h"'),
-        ("client/src/x.cc", '#include "rueda/v1/agent.pb.h"'),
-        ("client/src/x.cc", "#include <boost/asio.hpp>"),
+        ("client/src/wire/x.cc", '#include "rueda/v1/agent.pb.h"'),
+        ("client/src/wire/x.cc", "#include <boost/asio.hpp>"),
         ("client/abi/x.h", '#include "client/src/wire/rings.h"'),
-        ("bench/x.cc", '#include "client/src/wire/rings.h"'),
-        ("bench/x.cc", '#include "daemon/engine/node/engine.h"'),
+        ("bench/run/x.cc", '#include "client/src/wire/rings.h"'),
+        ("bench/run/x.cc", '#include "daemon/engine/node/engine.h"'),
         ("bench/gpu/x.cc", '#include "daemon/core/model/descriptor.h"'),
         ("bench/gpu_jobs/x.cc", '#include "daemon/gpu/load.h"'),
     )
     RIGHT = (
         ("daemon/base/x.cc", '#include "daemon/base/x.h"\n#include <chrono>'),
-        ("daemon/core/x.cc", '#include "daemon/base/status.h"\n#include <vector>'),
-        ("daemon/core/x.cc", "// unlike getenv and steady_now_ms\n"),
+        ("daemon/core/model/x.cc", '#include "daemon/base/status.h"\n#include <vector>'),
+        ("daemon/core/model/x.cc", "// unlike getenv and steady_now_ms\n"),
         ("daemon/transport/tcp/x.cc", '#include "daemon/core/model/descriptor.h"'),
         ("daemon/session/x.cc", '#include "client/abi/rueda_abi.h"\n#include <boost/asio.hpp>'),
         ("daemon/observe/http_server.cc", "#include <boost/beast/http.hpp>"),
         ("daemon/gpu/cuda/x.cu", '#include "daemon/gpu/element.h"\n#include <cuda_runtime.h>'),
-        ("daemon/engine/x.cc", '#include "daemon/session/session.h"'),
-        ("daemon/service/x.cc", '#include "daemon/engine/x.h"\n#include "rueda/v1/admin.pb.h"'),
-        ("daemon/main.cc", '#include "daemon/config.h"\n#include "daemon/service/x.h"'),
+        ("daemon/engine/job/x.cc", '#include "daemon/session/session.h"'),
+        ("daemon/service/services/x.cc", '#include "daemon/engine/node/x.h"\n#include "rueda/v1/admin.pb.h"'),
+        ("daemon/main.cc", '#include "daemon/config.h"\n#include "daemon/service/services/x.h"'),
         ("daemon/ctl/x.cc", "#include <grpcpp/grpcpp.h>\n#include <rueda/v1/admin.grpc.pb.h>"),
-        ("agent/x.cc", '#include "agent/x.h"\n#include "daemon/base/status.h"'),
-        ("client/src/x.cc", '#include "client/abi/rueda_abi.h"\n#include <rueda/rueda.h>'),
+        ("agent/launch/x.cc", '#include "agent/base/x.h"\n#include "daemon/base/status.h"'),
+        ("client/src/wire/x.cc", '#include "client/abi/rueda_abi.h"\n#include <rueda/rueda.h>'),
         ("client/include/rueda/rueda.hpp", "#include <rueda/rueda.h>"),
-        ("bench/x.cc", "#include <rueda/rueda.hpp>"),
+        ("bench/run/x.cc", "#include <rueda/rueda.hpp>"),
         ("bench/gpu/x.cc", '#include "bench/gpu/measure.h"\n#include "daemon/gpu/load.h"'),
         ("bench/gpu_jobs/x.cc", '#include "bench/run/job.h"\n#include <rueda/rueda.h>'),
     )
@@ -196,10 +322,22 @@ class PlantedViolations(unittest.TestCase):
                 self.assertEqual(violations(path, text), [])
 
     def test_a_file_in_no_room_is_found(self):
-        self.assertEqual(len(violations("elsewhere/x.cc", "")), 1)
+        for path in ("elsewhere/x.cc", "daemon/core/x.cc", "daemon/engine/x.cc", "agent/x.cc", "client/src/x.cc", "bench/x.cc"):
+            self.assertEqual(len(violations(path, "")), 1, path)
 
 
 class Tree(unittest.TestCase):
+    def test_no_rooms_may_include_each_other(self):
+        self.assertEqual(circles(), [])
+
+    def test_the_page_for_readers_is_this_table(self):
+        with open(os.path.join(ROOT, ROOMS_PAGE), encoding="utf-8") as page:
+            self.assertEqual(page.read(), rooms_page(), f"run {sys.argv[0]} . --write")
+
+    def test_each_room_has_files(self):
+        files = list(source_files(ROOT))
+        self.assertEqual([room[0] for room in ROOMS if not any(room_of(path) is room for path in files)], [])
+
     def test_the_tree_keeps_its_layers(self):
         files = list(source_files(ROOT))
         self.assertGreater(len(files), 20, f"{ROOT} is not the root of the tree")
@@ -211,4 +349,7 @@ class Tree(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    if WRITES:
+        with open(os.path.join(ROOT, ROOMS_PAGE), "w", encoding="utf-8") as out:
+            out.write(rooms_page())
     unittest.main()
