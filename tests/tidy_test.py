@@ -1,9 +1,11 @@
 #!/usr/bin/python3
-"""Fails when a file of the tree is not tidy: see RULES for what that means.
+"""Fails when a file, a class or a folder of the tree is not tidy: the functions check_* say what that means.
 
 Run as: tidy_test.py ROOT. The first half of the tests plants untidy text and expects it to be found.
 """
 
+import ast
+import collections
 import os
 import re
 import shutil
@@ -18,7 +20,18 @@ SKIPPED_FILES = {"LICENSE", "compile_commands.json"}
 CODE_SUFFIXES = (".cc", ".h", ".hpp", ".c", ".cu", ".py")
 HEADER_SUFFIXES = (".h", ".hpp")
 BINARY_SUFFIXES = (".png", ".pyc", ".gz", ".npz", ".bin", ".so")
-MAX_LINES = 600
+MAX_LINES = 1000
+MAX_FUNCTION_LINES = 70
+MAX_FOLDER_FILES = 30
+# Lists, one line for each thing: to cut them would help nobody.
+LONG_FUNCTIONS = {"agent/cli/options.cc:add_flags", "tests/sim/setup/setup.cc:lines"}
+# What is still to be taken apart. An entry that is not needed any more fails.
+SPREAD_CLASSES = {
+    "client/src/session/Operation", "client/src/session/Session", "daemon/core/job/Collectives", "daemon/core/job/JobCore",
+    "daemon/core/modes/Locked", "daemon/core/recovery/Recovery", "daemon/engine/data/DataJob", "daemon/engine/job/JobRunner",
+    "daemon/gpu/cuda/CudaDevice", "daemon/gpu/worker/Worker", "daemon/service/links/GrpcControlPlane",
+    "daemon/session/SessionImpl"}
+CROWDED_FOLDERS = {"daemon/session", "tests/gpu", "tests/integration"}
 
 # Written in two pieces, so that this file passes its own rules.
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HAC" r"K)\b")
@@ -67,6 +80,53 @@ def check_code(path, text):
         yield f"{path}: 'using namespace std'"
 
 
+def long_functions(path, text):
+    """(name, lines) of each function that is too long. C++: one that begins and ends at the left margin."""
+    if path.endswith(".py"):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                lines = node.end_lineno - node.lineno + 1
+                if lines > MAX_FUNCTION_LINES:
+                    yield node.name, lines
+    if not path.endswith((".cc", ".h", ".hpp", ".cu")):
+        return
+    name, began, has_body = None, 0, False
+    for number, line in enumerate(text.split("\n"), 1):
+        match = re.match(r"(?!namespace|class|struct|enum|union|extern \"C\" \{|using|typedef|[A-Z_]+\()[A-Za-z_].*?([~\w]+)\(", line)
+        if match and name is None:
+            name, began, has_body = match.group(1), number, False
+        has_body = has_body or line.endswith("{")
+        if line.startswith("}"):
+            if name and number - began + 1 > MAX_FUNCTION_LINES:
+                yield name, number - began + 1
+            name = None
+        elif not has_body and line.endswith((";", "}")):
+            name = None  # a declaration, or a function of one line
+
+
+def check_functions(path, text):
+    for name, lines in long_functions(path, text):
+        if f"{path}:{name}" not in LONG_FUNCTIONS:
+            yield f"{path}: {name} has {lines} lines; a function has {MAX_FUNCTION_LINES} at most"
+
+
+def spread_classes(files):
+    """{folder/Class: its sources} of those whose members stand in several. `files`: (path, text)."""
+    member = re.compile(r"^[A-Za-z_][^\n;{}#]*?\b([A-Z][A-Za-z]+)::~?[a-z_A-Z]+\(", re.MULTILINE)
+    sources = collections.defaultdict(set)
+    for path, text in files:
+        if path.endswith(".cc") and not path.startswith(("tests/", "bench/")):
+            for match in member.finditer(text):
+                sources[f"{os.path.dirname(path)}/{match.group(1)}"].add(path)
+    return {name: sorted(paths) for name, paths in sources.items() if len(paths) > 1}
+
+
+def crowded_folders(paths):
+    """{folder: files of code in it} of those with too many."""
+    counts = collections.Counter(os.path.dirname(path) for path in paths if path.endswith(CODE_SUFFIXES))
+    return {folder: count for folder, count in counts.items() if count > MAX_FOLDER_FILES}
+
+
 def check_header_comment(path, text, read):
     """Headers, and sources of the daemon without a header of their own, say what they are for."""
     if path.endswith(HEADER_SUFFIXES) and not has_header_comment(text):
@@ -99,7 +159,7 @@ def check_links(path, text, exists):
 
 def untidy(path, text, is_executable=False, read=lambda path: None, exists=lambda path: True):
     """One sentence for each rule that `text`, the file at `path`, breaks."""
-    return [*check_words(path, text), *check_blanks(path, text), *check_code(path, text),
+    return [*check_words(path, text), *check_blanks(path, text), *check_code(path, text), *check_functions(path, text),
             *check_header_comment(path, text, read), *check_scripts(path, text, is_executable),
             *check_links(path, text, exists)]
 
@@ -131,13 +191,17 @@ class PlantedUntidiness(unittest.TestCase):
         ("a.cc", "int x;\n\n"),
         ("a.cc", "using namespace std;\n"),
         ("a.cc", "<<<<<<< ours\n"),
-        ("a.py", "x = 1\n" * 601),
+        ("a.py", "x = 1\n" * 1001),
+        ("a.py", "def f():\n" + "    x = 1\n" * 70),
+        ("a.cc", "void A::f(\n    int x) {\n" + "  ++x;\n" * 68 + "}\n"),
         ("a.h", "#pragma once\n"),
         ("daemon/base/a.cc", "int x;\n"),
         ("a.sh", "#!/bin/sh\nset -eu\n"),
         ("a.md", "see [there](missing.md)\n"),
     )
     RIGHT = (
+        ("a.py", "def f():\n" + "    x = 1\n" * 69),
+        ("a.cc", "int f(int x);\nint f(int x) {\n" + "  ++x;\n" * 68 + "}\n"),
         ("a.cc", "int x;\n"),
         ("a.h", "// What it is for.\n#pragma once\n"),
         ("a.sh", "# shellcheck shell=bash\n"),
@@ -166,7 +230,24 @@ class PlantedUntidiness(unittest.TestCase):
         self.assertEqual(untidy("daemon/base/a.cc", "int x;\n", read=lambda path: header), [])
 
 
+    def test_a_class_in_two_sources_is_found(self):
+        files = [("daemon/a.cc", "void A::f() {}\nint B::g() {}\n"), ("daemon/b.cc", "A::~A() = default;\n"),
+                 ("tests/c.cc", "int B::g() {}\n")]
+        self.assertEqual(spread_classes(files), {"daemon/A": ["daemon/a.cc", "daemon/b.cc"]})
+
+    def test_a_crowded_folder_is_found(self):
+        paths = [f"a/{number}.cc" for number in range(31)] + [f"b/{number}.cc" for number in range(30)]
+        self.assertEqual(crowded_folders([*paths, *(f"b/{number}.md" for number in range(9))]), {"a": 31})
+
+
 class Tree(unittest.TestCase):
+    def test_the_members_of_a_class_stand_in_one_source(self):
+        found = spread_classes((path, read_file(path)) for path in tree_files(ROOT) if path.endswith(".cc"))
+        self.assertEqual(set(found), SPREAD_CLASSES, found)
+
+    def test_no_folder_is_crowded(self):
+        self.assertEqual(set(crowded_folders(tree_files(ROOT))), CROWDED_FOLDERS)
+
     def test_every_file_is_tidy(self):
         files = list(tree_files(ROOT))
         self.assertGreater(len(files), 20, f"{ROOT} is not the root of the tree")
