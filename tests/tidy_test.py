@@ -24,7 +24,8 @@ MAX_LINES = 1000
 MAX_FUNCTION_LINES = 70
 MAX_FOLDER_FILES = 30
 # Lists, one line for each thing: to cut them would help nobody.
-LONG_FUNCTIONS = {"agent/cli/options.cc:add_flags", "tests/sim/setup/setup.cc:lines"}
+LONG_FUNCTIONS = {"agent/cli/options.cc:add_flags", "daemon/config.cc:define_work", "daemon/observe/metrics.cc:make_daemon_metrics",
+                  "tests/sim/setup/setup.cc:lines"}
 # What is still to be taken apart. An entry that is not needed any more fails.
 SPREAD_CLASSES = {
     "client/src/session/Operation", "client/src/session/Session", "daemon/core/job/Collectives", "daemon/core/job/JobCore",
@@ -231,9 +232,9 @@ class PlantedUntidiness(unittest.TestCase):
 
 
     def test_a_class_in_two_sources_is_found(self):
-        files = [("daemon/a.cc", "void A::f() {}\nint B::g() {}\n"), ("daemon/b.cc", "A::~A() = default;\n"),
-                 ("tests/c.cc", "int B::g() {}\n")]
-        self.assertEqual(spread_classes(files), {"daemon/A": ["daemon/a.cc", "daemon/b.cc"]})
+        files = [("daemon/a.cc", "void One::f() {}\nint Two::g() {}\n"), ("daemon/b.cc", "int* One::h(\n"),
+                 ("tests/c.cc", "int Two::g() {}\n")]
+        self.assertEqual(spread_classes(files), {"daemon/One": ["daemon/a.cc", "daemon/b.cc"]})
 
     def test_a_crowded_folder_is_found(self):
         paths = [f"a/{number}.cc" for number in range(31)] + [f"b/{number}.cc" for number in range(30)]
