@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Fails when the documents say what is not so.
 
-Run as: docs_test.py ROOT BUILD_DIR. Looks at README.md and docs/: links and paths lead somewhere, flags
+Run as: docs_test.py ROOT BUILD_DIR. Looks at the documents beside README.md and in docs/: links and paths lead somewhere, flags
 are in --help of the program built, metrics are in the daemon's list, limits have their values, and the programs of
 the guides (fences that say "complete") compile and run under ruedarun. The first tests plant mistakes.
 """
@@ -43,7 +43,7 @@ def read(*path):
 
 def documents():
     """Path and text of every document."""
-    found = ["README.md"]
+    found = [name for name in os.listdir(ROOT) if name.endswith(".md")]
     for folder, _, names in os.walk(os.path.join(ROOT, "docs")):
         found += [os.path.relpath(os.path.join(folder, name), ROOT)
                   for name in names if name.endswith(".md")]
@@ -211,7 +211,7 @@ class Documents(unittest.TestCase):
 
     def test_rules_have_their_scenarios_and_checkers(self):
         sim = os.path.join(ROOT, "tests", "sim")
-        checkers = "".join(read("tests", "sim", name) for name in sorted(os.listdir(sim)) if name.endswith(".cc"))
+        checkers = "".join(read(folder, name) for folder, _, names in os.walk(sim) for name in names if name.endswith(".cc"))
         scenarios = sorted(os.listdir(os.path.join(sim, "scenarios")))
         self.assert_none(list(bad_rules(read("docs", "protocol.md"), scenarios, checkers)))
 
@@ -260,7 +260,7 @@ class Documents(unittest.TestCase):
         magics = [constant("kFrameMagic", "daemon", "transport", "frame.h")]
         magics += [constant(name, "daemon", "transport", "tcp", "hello.h") for name in ("kHelloMagic", "kHelloReplyMagic")]
         self.assertEqual(re.findall(r"(?m)^\| 0 \| \d \| `magic` \| (\w+)", protocol), magics)
-        control = constant("kProtocolVersion", "daemon", "service", "control_plane.cc")
+        control = constant("kProtocolVersion", "daemon", "service", "links", "control_plane.cc")
         self.assertIn(f"`Hello`: protocol version ({control})", protocol)
         abi = constant("RUEDA_ABI_VERSION", "client", "abi", "rueda_abi.h")
         self.assertIn(f"`RUEDA_ABI_VERSION`, which is {abi}.", read("docs", "abi.md"))
