@@ -2,8 +2,9 @@
 """Fails when the documents say what is not so.
 
 Run as: docs_test.py ROOT BUILD_DIR. Looks at the documents beside README.md and in docs/: links and paths lead somewhere, flags
-are in --help of the program built, metrics are in the daemon's list, limits have their values, and the programs of
-the guides (fences that say "complete") compile and run under ruedarun. The first tests plant mistakes.
+are in --help of the program built, metrics are in the daemon's list, limits have their values, each decision is in the
+index of decisions with its status, and the programs of the guides (fences that say "complete") compile and run under
+ruedarun. The first tests plant mistakes.
 """
 
 import importlib.util
@@ -134,6 +135,38 @@ def bad_tests(path, text, root=ROOT):
                 yield f"{path}: names test {name}, which {file} does not have"
 
 
+
+DECISION = re.compile(r"(\d{4})-[\w-]+\.md$")
+INDEX_ROW = re.compile(r"(?m)^\| (\d+) \| \[([^\]]*)\]\(([^)]*)\) \|.*\| ([^|]*) \|$")
+
+
+def bad_decisions(index, files):
+    """`files` has each decision's name and text; `index` is README.md beside them."""
+    rows = {name: (int(number), title, status) for number, title, name, status in INDEX_ROW.findall(index)}
+    gone = {int(number) for number in re.findall(r"(?m)^\| (\d+) \| [^|[]+ \|$", index)}
+    for name in sorted(rows.keys() - files.keys()):
+        yield f"the index has {name}, which is not there"
+    numbers = {name: int(DECISION.match(name).group(1)) for name in files if DECISION.match(name)}
+    for name in sorted(files.keys() - numbers.keys()):
+        yield f"{name}: is not named as decisions are, by four digits and words"
+    for name, number in sorted(numbers.items()):
+        text = files[name]
+        head = re.match(r"# (\d+)\. (.+)\n\n\*\*Status\.\*\* (.+)\n", text)
+        if not head or int(head.group(1)) != number:
+            yield f"{name}: does not begin with '# {number}. Title' and its status"
+            continue
+        status = re.sub(r"\[(\d+)\]\([^)]*\)", r"\1", head.group(3)).split(". ")[0].rstrip(".")
+        if not status.startswith(("In force", "Replaced by")):
+            yield f"{name}: is neither in force nor replaced"
+        if rows.get(name) != (number, head.group(2), status[0].lower() + status[1:]):
+            yield f"{name}: the index does not have its number, title and status"
+    used = set(numbers.values())
+    for number in sorted(set(range(1, max(used | gone, default=0) + 1)) - used - gone):
+        yield f"number {number} has neither a file nor a word in the index"
+    for number in sorted(used & gone):
+        yield f"number {number} has a file, and the index says that it has none"
+
+
 def is_built():
     return (all(os.access(os.path.join(BUILD_DIR, "bin", name), os.X_OK) for name in PROGRAMS)
             and os.path.exists(os.path.join(LIBRARY_DIR, "librueda.so")))
@@ -188,6 +221,28 @@ class PlantedMistakes(unittest.TestCase):
         self.assertEqual(list(bad_rules(text.replace("; checker `L1`", ""), [], "")), ["L1 has no checker"])
         self.assertEqual(list(bad_rules(text.replace("| L1", "| L0"), [], '"L1: "'))[0], "L1 is not there")
 
+    def test_a_decision_that_is_not_in_the_index_is_found(self):
+        files = {"0001-a.md": "# 1. A\n\n**Status.** In force; amended by [3](0003-c.md). Not yet tried.\n",
+                 "0003-c.md": "# 3. C\n\n**Status.** In force.\n"}
+        rows = ["| 1 | [A](0001-a.md) | It is. | in force; amended by 3 |", "| 2 | merged into 1 |",
+                "| 3 | [C](0003-c.md) | It is. | in force |"]
+        self.assertEqual(list(bad_decisions("\n".join(rows), files)), [])
+
+        def found(*rows, files=files):
+            return list(bad_decisions("\n".join(rows), files))
+        no_row = "0003-c.md: the index does not have its number, title and status"
+        self.assertEqual(found(*rows[:2]), [no_row])
+        self.assertEqual(found(*rows[:2], rows[2].replace("[C]", "[D]")), [no_row])
+        self.assertEqual(found(*rows[:2], rows[2].replace("in force", "replaced by 1")), [no_row])
+        self.assertEqual(found(rows[0], rows[2]), ["number 2 has neither a file nor a word in the index"])
+        self.assertEqual(found(*rows, "| 4 | [D](0004-d.md) | It is. | in force |"),
+                         ["the index has 0004-d.md, which is not there"])
+        self.assertEqual(found(*rows, "| 3 | never used |"), ["number 3 has a file, and the index says that it has none"])
+        self.assertEqual(found(*rows, files={**files, "0003-c.md": "# 3. C\n\nIt is.\n"}),
+                         ["0003-c.md: does not begin with '# 3. Title' and its status"])
+        self.assertEqual(found(*rows, files={**files, "notes.md": "# Notes\n"}),
+                         ["notes.md: is not named as decisions are, by four digits and words"])
+
     def test_a_test_that_is_not_there_is_found(self):
         name = "Unheard" + "Of"
         self.assertEqual(list(bad_tests("x.md", f"`tests/docs_test.py`: `Planted`, `{name}`")),
@@ -214,6 +269,12 @@ class Documents(unittest.TestCase):
         checkers = "".join(read(folder, name) for folder, _, names in os.walk(sim) for name in names if name.endswith(".cc"))
         scenarios = sorted(os.listdir(os.path.join(sim, "scenarios")))
         self.assert_none(list(bad_rules(read("docs", "protocol.md"), scenarios, checkers)))
+
+    def test_every_decision_is_in_the_index(self):
+        folder = os.path.join(ROOT, "docs", "decisions")
+        files = {name: read(folder, name) for name in os.listdir(folder) if name != "README.md"}
+        self.assertGreater(len(files), 40)
+        self.assert_none(list(bad_decisions(read(folder, "README.md"), files)))
 
     @needs_build
     def test_flags_exist(self):

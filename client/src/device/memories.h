@@ -44,7 +44,7 @@ class DeviceMemories {
     std::function<Status(uint64_t begin, uint64_t end)> check_unused;
   };
   struct Place {
-    // The GPU worker cannot open all of it (docs/decisions/0057): then the rest is empty.
+    // The GPU worker cannot open all of it (docs/decisions/0052): then the rest is empty.
     bool is_staged = false;
     uint32_t memory_id = 0;
     uint64_t offset = 0;

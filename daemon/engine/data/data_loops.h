@@ -1,6 +1,6 @@
 // The data loops of a daemon. The first one does most; large operations that go round the ring are
 // shared out among all of them, each with channels of its own
-// (docs/decisions/0041-several-loops.md). Thread-safe, as each of them is.
+// (docs/decisions/0030-streams.md). Thread-safe, as each of them is.
 #pragma once
 
 #include <functional>

@@ -5,7 +5,7 @@
 namespace rueda::engine {
 namespace {
 
-// A copy of so much takes far longer than it takes to ask for it; see docs/decisions/0059.
+// A copy of so much takes far longer than it takes to ask for it; see docs/decisions/0052.
 constexpr int64_t kLeastRoundBytes = 4 << 20;
 // Of a shard, in a round: a chunk of the ring's.
 constexpr int64_t kLeastShardBytes = 256 << 10;

@@ -1,7 +1,7 @@
 // JobRunner's side of tensors in device memory that go between nodes. The GPU worker brings what
 // this node's ranks make of a batch to host memory, the data plane takes it from there as it does
 // that of one rank, and the worker brings back what has come of it
-// (docs/decisions/0053-device-memory-between-nodes.md).
+// (docs/decisions/0052-tensors-in-device-memory.md).
 
 #include <algorithm>
 #include <utility>

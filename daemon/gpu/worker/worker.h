@@ -1,6 +1,6 @@
 // What a GPU worker does: takes commands from its socket, queues them on streams of the job's GPUs,
 // and says what has ended. It is the process that loses its contexts when something goes wrong
-// (docs/decisions/0047-gpu-workers.md).
+// (docs/decisions/0044-gpus.md).
 //
 // A stream takes the commands of its operations in turn. What the device does not take yet, because
 // a stream has much queued, waits here, up to a bound. What has begun and does not end within
