@@ -7,8 +7,8 @@
 #include "agent/base/network.h"
 #include "agent/cli/binding.h"
 #include "daemon/base/cpus.h"
-#include "fake_daemon.h"
-#include "program.h"
+#include "tests/agent/fake_daemon.h"
+#include "tests/agent/program.h"
 
 namespace rueda::test {
 namespace {

@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include "fake_daemon.h"
-#include "program.h"
+#include "tests/agent/fake_daemon.h"
+#include "tests/agent/program.h"
 
 namespace rueda::test {
 namespace {
