@@ -1,6 +1,8 @@
 #include "daemon/engine/job/job_runner.h"
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -8,7 +10,6 @@
 
 #include "daemon/base/no_exception.h"
 #include "daemon/engine/job/tuning_space.h"
-#include "daemon/engine/ports/proof.h"
 
 namespace rueda::engine {
 namespace {
@@ -58,13 +59,6 @@ TimelineOptions timeline_options(const EngineContext& context, const JobSpec& sp
   return options;
 }
 
-// Says who it is, on a link where nobody is known yet.
-bool introduces_sender(const core::Message& message) {
-  const auto* handover = std::get_if<core::Handover>(&message.body);
-  return std::holds_alternative<core::Join>(message.body) ||
-         (handover && handover->step == core::Handover::Step::kAttach);
-}
-
 }  // namespace
 
 JobRunner::JobRunner(const EngineContext& context, JobSpec spec, JobListener listener)
@@ -74,26 +68,23 @@ JobRunner::JobRunner(const EngineContext& context, JobSpec spec, JobListener lis
       core_(spec_.layout, spec_.self, core_options(context, spec_)),
       metrics_(context.metrics.job(spec_.job)),
       locals_(spec_.layout.node(spec_.self).ranks.size()),
+      links_(context.control_plane, spec_, core_),
+      ledger_(locals_.size(), metrics_),
       timeline_(context.control_loop, *metrics_, timeline_options(context, spec_), *this),
       finite_(context.control_loop, *metrics_,
               {spec_.job, spec_.layout, spec_.self, spec_.checks_finite}, *this),
-      across_timer_(context.control_loop),
-      kernels_(context.options.corrupt_reduction),
+      host_path_(context_, spec_, *this, ledger_, *metrics_),
+      device_path_(context_, spec_, *this, ledger_, links_, host_path_, *metrics_),
       timer_(context.control_loop) {
   const core::Coordination mode = spec_.coordination.value_or(context.options.coordination);
   if ((spec_.autotunes || spec_.replays) && mode != core::Coordination::kLocked) {
     spdlog::warn("job {}: mode {} has no plans to tune or to replay: give --coordination locked",
                  spec_.job, core_.mode());
   }
-  if (!core_.is_coordinator()) link_to(core_.links().parent());
   if (spec_.timeline) (void)timeline_.request(*spec_.timeline);  // the first: it cannot be refused
 }
 
-JobRunner::~JobRunner() {
-  *alive_ = false;
-  for (const auto& [node, link] : parents_) context_.control_plane.release(link);
-  for (const auto& [node, link] : children_) context_.control_plane.unbind(link, spec_.job);
-}
+JobRunner::~JobRunner() { lifetime_.end(); }
 
 // --- The core ------------------------------------------------------------------------------------
 
@@ -108,20 +99,18 @@ void JobRunner::begin_turn() {
   if (std::exchange(turn_pending_, true)) return;
   now_ms_ = running_ms();
   turn_began_s_ = steady_now_s();
-  boost::asio::post(context_.control_loop, [this, alive = alive_] {
-    if (*alive) guarded([this] { end_turn(); });
-  });
+  boost::asio::post(context_.control_loop,
+                    lifetime_.guard([this] { guarded([this] { end_turn(); }); }));
 }
 
 void JobRunner::guarded(const std::function<void()>& work) {
   without_exception(work, [this](const char* what) {
     spdlog::error("job {}: cannot be served: {}", spec_.job, what);
     if (std::exchange(has_thrown_, true)) return;  // once: what ends it may throw, too
-    boost::asio::post(context_.control_loop, [this, alive = alive_, why = std::string(what)] {
-      if (*alive)
-        end_by(Status(Code::kResourceExhausted, "the daemon on node " + describe_node() +
-                                                    " cannot serve job " + spec_.job + ": " + why));
-    });
+    boost::asio::post(context_.control_loop, lifetime_.guard([this, why = std::string(what)] {
+      end_by(Status(Code::kResourceExhausted, "the daemon on node " + describe_node() +
+                                                  " cannot serve job " + spec_.job + ": " + why));
+    }));
   });
 }
 
@@ -132,7 +121,7 @@ void JobRunner::end_by(const Status& why) {
 
 void JobRunner::end_turn() {
   turn_pending_ = false;
-  if (std::exchange(has_small_, false)) context_.on_small();
+  if (ledger_.take_small()) context_.on_small();
   now_ms_ = running_ms();
   core_.step(now_ms_, core::TurnEnded{}, output_);
   carry_out();
@@ -162,8 +151,8 @@ void JobRunner::arm_timer() {
   if (!wanted || (armed_for_ && *armed_for_ <= *wanted)) return;
   armed_for_ = wanted;
   timer_.expires_after(std::chrono::milliseconds(std::max<TicksMs>(*wanted - running_ms(), 0)));
-  timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
-    if (error || !*alive) return;
+  timer_.async_wait(lifetime_.guard([this](const boost::system::error_code& error) {
+    if (error) return;
     const TicksMs now = running_ms();
     const TicksMs late_ms = now - std::exchange(armed_for_, std::nullopt).value_or(now);
     // This daemon itself was stopped: what came meanwhile is read before anybody is judged.
@@ -172,7 +161,7 @@ void JobRunner::arm_timer() {
       return arm_timer();
     }
     guarded([this] { step(core::TimePassed{}); });
-  });
+  }));
 }
 
 void JobRunner::carry_out() {
@@ -189,9 +178,11 @@ void JobRunner::carry_out() {
   for (const core::TuningLine& line : output.tuning) note_tuning(line);
   if (output.recorded_plan) listener_.on_plan(*output.recorded_plan);
   if (output.started) start_epoch(*output.started);
-  for (auto& [to, message] : output.sends) send(to, std::move(message));
-  release_old_parents();
-  for (const core::ProcessSetAdded& added : output.sets_added) open_set(added);
+  for (auto& [to, message] : output.sends) links_.send(to, std::move(message));
+  links_.release_old_parents();
+  for (const core::ProcessSetAdded& added : output.sets_added) {
+    host_path_.open_set(added.id, core_.layout().subset(added.ranks));
+  }
   for (const core::Cancel& item : output.cancels) cancel(item);
   for (const core::Launch& item : output.launches) launch(item);
   if (output.failed) {
@@ -203,13 +194,14 @@ void JobRunner::carry_out() {
       output_.deliveries.swap(output.deliveries);
     }
   }
-  for (const uint32_t removed : output.sets_removed) close_set(removed);
+  for (const uint32_t removed : output.sets_removed) {
+    host_path_.close_set(removed);
+    device_path_.close_set(removed);
+  }
   if (output.finished) {
     timeline_.flush();
     finite_.flush();
-  }
-  if (output.finished && std::exchange(data_epoch_open_, false)) {
-    context_.data_loops.end_epoch(spec_.job, *output.finished, {});
+    host_path_.end_epoch({});
   }
 }
 
@@ -230,15 +222,10 @@ void JobRunner::note_tuning(const core::TuningLine& line) {
 void JobRunner::start_epoch(const core::EpochStarted& started) {
   spdlog::info("job {}: epoch {} begins with {} ranks on {} nodes", spec_.job, started.epoch.value,
                spec_.layout.world_size(), spec_.layout.node_count());
-  data_epoch_open_ = true;
-  data_epoch_ = started.epoch;
-  data_addresses_ = started.data_addresses;
-  loops_ = common_loops();
   if (core_.layout().ring() != core_.layout().members()) {
     spdlog::info("job {}: the ring is {}", spec_.job, fmt::join(ring(), ", "));
   }
-  staging_.clear();  // of the epoch before
-  open_data(0, core_.layout());
+  host_path_.begin_epoch(started.epoch, started.data_addresses, core_.layout());
   timeline_.on_epoch_started();
   finite_.on_epoch_started();
 
@@ -254,50 +241,6 @@ void JobRunner::start_epoch(const core::EpochStarted& started) {
     if (item.session) item.session->started(place);
   }
   if (listener_.on_started) listener_.on_started(started.epoch);
-}
-
-// The clients are told only when nothing reads or writes their memory any more.
-Status JobRunner::with_trouble(const Status& status) const {
-  std::string text = status.message();
-  for (const auto& [node, link] : parents_) {
-    const std::string trouble = context_.control_plane.trouble(link);
-    if (!trouble.empty()) text += "; node " + spec_.layout.node(node).node_id + ": " + trouble;
-  }
-  return {status.code(), text, status.origin()};
-}
-
-void JobRunner::fail(const Status& cause, std::vector<core::Delivery> deliveries) {
-  // What does not start may be a matter of addresses, which core knows nothing of.
-  const Status status =
-      cause.code() == Code::kTimeout && !data_epoch_open_ ? with_trouble(cause) : cause;
-  spdlog::error("job {} is over: {}", spec_.job, status.message());
-  finite_.flush();
-  context_.metrics.daemon().job_failures.Increment();
-  failing_ = true;
-  auto tell = [this, alive = alive_, status, deliveries = std::move(deliveries)] {
-    if (!*alive) return;
-    failing_ = false;
-    operations_.clear();
-    staged_.clear();
-    in_order_.clear();
-    deliver_all(deliveries);
-    for (Local& item : locals_) {
-      if (item.session) item.session->job_failed(status);
-    }
-    if (listener_.on_failed) listener_.on_failed(status);
-    if (on_closed_) std::exchange(on_closed_, nullptr)();
-  };
-  auto then = [this, alive = alive_, tell = std::move(tell)]() mutable {
-    if (*alive) stop_device(std::move(tell));
-  };
-  if (!std::exchange(data_epoch_open_, false)) {
-    boost::asio::post(context_.control_loop, std::move(then));
-    return;
-  }
-  context_.data_loops.end_epoch(spec_.job, data_epoch_,
-                                [&loop = context_.control_loop, then = std::move(then)]() mutable {
-                                  boost::asio::post(loop, std::move(then));
-                                });
 }
 
 // --- Sessions ------------------------------------------------------------------------------------
@@ -330,18 +273,18 @@ void JobRunner::on_attached(session::Session& session) {
   const LocalRank rank = session.attach().local_rank;
   Local& item = local(rank);
   item.session = &session;
-  item.capacity = session.ring_capacity();
+  ledger_.set_capacity(rank, session.ring_capacity());
   ++attached_sessions_;
   if (item.detaching) {
     item.attach_deferred = true;
     return;
   }
   // From a fresh turn: the session must have answered the client before the job may start.
-  boost::asio::post(context_.control_loop, [this, alive = alive_, rank, expected = &session] {
-    if (!*alive || local(rank).session != expected) return;
+  boost::asio::post(context_.control_loop, lifetime_.guard([this, rank, expected = &session] {
+    if (local(rank).session != expected) return;
     if (closing_) return expected->job_failed(*closing_);
     guarded([&] { step(core::RankAttached{rank}); });
-  });
+  }));
 }
 
 void JobRunner::on_waiting(session::Session& session, std::optional<Ticket> ticket) {
@@ -354,7 +297,9 @@ void JobRunner::on_waiting(session::Session& session, std::optional<Ticket> tick
 void JobRunner::on_detached(session::Session& session) {
   const LocalRank rank = session.attach().local_rank;
   Local& item = local(rank);
-  if (const Held* const left = left_on_device(rank)) {
+  const HeldSubmission* const left =
+      item.attach_deferred ? nullptr : ledger_.left_on_device(rank);  // nothing of a newcomer is
+  if (left) {
     return on_lost(
         session,
         Status(Code::kRankLost, "rank " + std::to_string(core_.global_rank(rank).value) +
@@ -368,18 +313,12 @@ void JobRunner::on_detached(session::Session& session) {
   item.arenas = session.arenas();
   item.detaching = true;
   ++detaching_;
-  const auto then = [this, alive = alive_, &loop = context_.control_loop, rank] {
-    boost::asio::post(loop, [this, alive, rank] {
-      if (*alive) finish_detach(rank);
-    });
-  };
+  auto finish = lifetime_.guard([this, rank] { finish_detach(rank); });
   // A rank is gone for the others only when the neighbour has all that this node had to pass on:
   // then this daemon may stop without taking anybody's result with it.
-  if (data_epoch_open_) {
-    context_.data_loops.when_quiet(spec_.job, data_epoch_, then);
-  } else {
-    then();
-  }
+  host_path_.when_quiet([&loop = context_.control_loop, finish = std::move(finish)]() mutable {
+    boost::asio::post(loop, finish);
+  });
 }
 
 void JobRunner::finish_detach(LocalRank rank) {
@@ -388,7 +327,7 @@ void JobRunner::finish_detach(LocalRank rank) {
   --detaching_;
   step(core::RankDetached{rank});
   item.arenas.clear();
-  if (device_) device_->drop(rank);
+  device_path_.drop(rank);
   // In a failed job the newcomer stays deferred: what is still to be told is its predecessor's.
   if (core_.state() != core::JobState::kFailed && std::exchange(item.attach_deferred, false)) {
     step(core::RankAttached{rank});
@@ -423,146 +362,340 @@ void JobRunner::on_rank_failed(Rank rank, const std::string& text) {
   }
 }
 
-// --- Links ---------------------------------------------------------------------------------------
+// --- Submissions ---------------------------------------------------------------------------------
 
-bool JobRunner::is_parent(NodeIndex node) const {
-  return (!core_.is_coordinator() && node == core_.links().parent()) || node == core_.next_parent();
-}
-
-std::optional<LinkId> JobRunner::link_to(NodeIndex node) {
-  if (!is_parent(node)) {
-    const auto it = children_.find(node);
-    return it == children_.end() ? std::nullopt : std::optional(it->second);
-  }
-  LinkId& link = parents_[node];
-  if (link == 0) link = context_.control_plane.acquire(spec_.layout.node(node).control_address);
-  return link;
-}
-
-void JobRunner::release_old_parents() {
-  std::erase_if(parents_, [&](const auto& entry) {
-    if (is_parent(entry.first)) return false;
-    context_.control_plane.release(entry.second);
-    return true;
-  });
-}
-
-void JobRunner::send(NodeIndex to, core::Message message) {
-  const std::optional<LinkId> link = link_to(to);
-  if (!link) return;  // it has not joined; it will ask again
-  Envelope envelope{spec_.job, std::move(message), {}};
-  const Epoch epoch = envelope.message.epoch;
-  if (introduces_sender(envelope.message)) {
-    envelope.proof = make_proof(spec_.token, "join", spec_.job, epoch, spec_.self);
-  } else if (std::holds_alternative<core::Start>(envelope.message.body)) {
-    envelope.proof = make_proof(spec_.token, "start", spec_.job, epoch, spec_.self);
-  } else if (std::holds_alternative<core::Fail>(envelope.message.body)) {
-    envelope.proof = make_proof(spec_.token, "fail", spec_.job, epoch, spec_.self);
-  }
-  context_.control_plane.send(*link, envelope);
-}
-
-bool JobRunner::authenticate(LinkId link, const Envelope& envelope) {
-  const core::Message& message = envelope.message;
-  const NodeIndex from = message.sender();
-  for (const NodeIndex node : {message.from, from}) {
-    if (node.value < 0 || node.value >= spec_.layout.node_count() || node == spec_.self)
-      return false;
-  }
-  const bool is_join = introduces_sender(message);
-  if (is_parent(from)) {
-    if (link_to(from) != link || is_join) return false;
-    return !std::holds_alternative<core::Start>(message.body) ||
-           proof_matches(make_proof(spec_.token, "start", spec_.job, message.epoch, from),
-                         envelope.proof);
-  }
-  if (!is_join) {
-    const auto it = children_.find(from);
-    if (it != children_.end() && it->second == link) return true;
-    // It has failed before it joined.
-    return std::holds_alternative<core::Fail>(message.body) &&
-           proof_matches(make_proof(spec_.token, "fail", spec_.job, message.epoch, from),
-                         envelope.proof);
-  }
-  if (!proof_matches(make_proof(spec_.token, "join", spec_.job, message.epoch, from),
-                     envelope.proof)) {
-    return false;
-  }
-  LinkId& joined_over = children_[from];
-  if (joined_over != 0 && joined_over != link) {
-    context_.control_plane.unbind(joined_over, spec_.job);
-  }
-  joined_over = link;
-  context_.control_plane.bind(link, spec_.job);
-  return true;
-}
-
-void JobRunner::on_envelope(LinkId link, Envelope envelope) {
-  if (!authenticate(link, envelope)) {
-    if (!std::exchange(warned_of_stranger_, true)) {
-      spdlog::warn(
-          "job {}: dropped a message that claims to be from node index {}: it does not prove to "
-          "belong to the job; further ones are dropped silently",
-          spec_.job, envelope.message.from.value);
-    }
+void JobRunner::on_submit(session::Session& session, const session::Submission& submission) {
+  const LocalRank rank = session.attach().local_rank;
+  if (local(rank).attach_deferred) {  // the core has not heard of this process
+    session.complete(submission.ticket,
+                     Status(Code::kUnavailable, "job " + spec_.job +
+                                                    " has not started: wait for rueda_init to "
+                                                    "return"),
+                     core_.epoch(), 0, Seq{0}, 0);
+    session.flush();
     return;
   }
-  step(core::MessageArrived{std::move(envelope.message)});
+  if (Status wrong = check_place(rank, submission); !wrong.is_ok()) {
+    session.complete(submission.ticket, wrong, core_.epoch(), 0, Seq{0}, 0);
+    session.flush();
+    return;
+  }
+  begin_turn();
+  const core::DescriptorPtr& descriptor = hold(rank, submission);
+  if (core_.submit_again(now_ms_, rank, submission.ticket, descriptor)) return;
+  core_.step(now_ms_, core::Submitted{{rank, submission.ticket, descriptor, now_ms_, {}}}, output_);
 }
 
-std::optional<NodeIndex> JobRunner::node_behind(LinkId link) const {
-  for (const auto* links : {&parents_, &children_}) {
-    for (const auto& [node, known] : *links) {
-      if (known == link) return node;
+// The session has made its buffers as long as the client's place among the ranks asks for.
+Status JobRunner::check_place(LocalRank rank, const session::Submission& submission) const {
+  if (submission.places == 0) return Status::ok();
+  const core::TensorDescriptor& tensor = *submission.descriptor;
+  const core::Collectives* set = find_set(tensor.process_set);
+  if (!set) return Status::ok();  // the core says so
+  const std::vector<Rank> ranks = set->layout().ranks();
+  const auto at = std::lower_bound(ranks.begin(), ranks.end(), core_.global_rank(rank));
+  if (at != ranks.end() && *at == core_.global_rank(rank) &&
+      at - ranks.begin() == submission.place &&
+      static_cast<size_t>(submission.places) == ranks.size()) {
+    return Status::ok();
+  }
+  return Status(
+      Code::kInvalidArgument,
+      "the " + std::string(to_string(tensor.kind)) + " of tensor \"" + tensor.name +
+          "\" is for place " + std::to_string(submission.place) + " of " +
+          std::to_string(submission.places) + " ranks, and process set " +
+          std::to_string(tensor.process_set) + " has " + std::to_string(ranks.size()) +
+          " ranks, among them another in that place, or none; ask for the place of rank " +
+          std::to_string(core_.global_rank(rank).value));
+}
+
+const core::DescriptorPtr& JobRunner::hold(LocalRank rank, const session::Submission& submission) {
+  const auto [item, is_new] = ledger_.hold(rank, submission, turn_began_s_);
+  if (is_new) item.descriptor = device_path_.nccl().carried(submission.descriptor);
+  if (spec_.checks_finite && submission.descriptor->memory == MemorySpace::kHost) {
+    count_step(rank, item);
+  }
+  return item.descriptor;
+}
+
+void JobRunner::deliver_all(const std::vector<core::Delivery>& deliveries) {
+  for (const core::Delivery& delivery : deliveries) {
+    ledger_.end(delivery);
+    Local& owner = local(delivery.rank);
+    // Who said goodbye with it in flight is not the process that is there now.
+    if (!owner.session || owner.attach_deferred) continue;
+    owner.session->complete(delivery.ticket, delivery.status, delivery.epoch, delivery.contributors,
+                            delivery.seq, delivery.value);
+    owner.dirty = true;
+  }
+  if (ledger_.count()) context_.on_small();
+  for (Local& item : locals_) {
+    if (std::exchange(item.dirty, false) && item.session) item.session->flush();
+  }
+}
+
+// What comes again is counted where it was.
+void JobRunner::count_step(LocalRank rank, HeldSubmission& item) {
+  const core::TensorDescriptor& tensor = *item.descriptor;
+  item.step = 1;
+  if (!InputCheck::looks_at(tensor.kind, tensor.dtype)) return;
+  if (!item.steps) item.steps = finite_.steps_of(rank, tensor);
+  if (item.steps) item.step = ++*item.steps;
+}
+
+std::shared_ptr<InputCheck> JobRunner::check_of(const core::Launch& launch) {
+  const core::TensorDescriptor& first = *launch.tensors->front().descriptor;
+  if (!InputCheck::looks_at(first.kind, first.dtype)) return nullptr;
+  const core::Collectives& set = *find_set(launch.process_set);
+  const size_t ranks = launch.tickets.size() / launch.tensors->size();
+  std::vector<InputCheck::Contribution> contributions;
+  contributions.reserve(launch.tickets.size());
+  auto ticket = launch.tickets.begin();
+  for (const core::LaunchTensor& tensor : *launch.tensors) {
+    for (size_t i = 0; i < ranks; ++i, ++ticket) {
+      if (!*ticket) continue;  // it has joined
+      const LocalRank rank = set.locals()[i];
+      const HeldSubmission& item = ledger_.held(rank, **ticket);
+      const size_t bytes = static_cast<size_t>(tensor.elements) * element_bytes(first.dtype);
+      if (!item.buffers.input || bytes == 0) continue;
+      contributions.push_back({item.buffers.input, bytes, core_.global_rank(rank), item.step,
+                               item.buffers.urgency.submitted, item.descriptor});
     }
   }
-  return std::nullopt;
+  return std::make_shared<InputCheck>(first.dtype, std::move(contributions));
+}
+
+void JobRunner::tell_rank(LocalRank rank, const session::NonfiniteNews* news) {
+  const Local& to = local(rank);
+  if (to.session && !to.attach_deferred) to.session->nonfinite(news);
+}
+
+void JobRunner::on_nonfinite_asked(session::Session& session) {
+  finite_.on_asked(session.attach().local_rank);
+}
+
+// --- Operations ----------------------------------------------------------------------------------
+
+const core::Collectives* JobRunner::find_set(uint32_t id) const {
+  for (const core::Collectives* set : core_.process_sets()) {
+    if (set->id() == id) return set;
+  }
+  return nullptr;
+}
+
+void JobRunner::launch(const core::Launch& launch) {
+  JobTrace* const trace = timeline_.trace_of_launches();
+  if (trace) {
+    trace->on_launch(launch, find_set(launch.process_set)->locals(),
+                     [&](LocalRank rank, Ticket ticket) {
+                       return static_cast<int64_t>(ledger_.held(rank, ticket).submitted_s * 1e9);
+                     });
+  }
+  if (launch.tensors->front().descriptor->memory != MemorySpace::kHost) {
+    return device_path_.launch(launch);
+  }
+  host_path_.launch(launch, trace, spec_.checks_finite ? check_of(launch) : nullptr);
+}
+
+void JobRunner::end_operation(OperationKey key) {
+  if (JobTrace* trace = timeline_.trace()) {
+    trace->on_ended(key.first, key.second);
+    // What comes in this turn from now on may be the next submission of a tensor that has ended.
+    turn_began_s_ = steady_now_s();
+  }
+  if (const InputCheck* check = ledger_.check_of(key)) finite_.on_ended(*check);
+  step(core::OperationDone{key.second, key.first});
+  ledger_.erase(key);  // nobody is told where all ranks have joined
+}
+
+void JobRunner::cancel(const core::Cancel& cancelled) {
+  if (JobTrace* trace = timeline_.trace()) trace->on_cancelled(cancelled);
+  ledger_.cancel(cancelled);
+  host_path_.cancel(cancelled, device_path_.staged().cancel(cancelled));
+}
+
+// The data loop's news arrives here as events of the core, unless the job has gone meanwhile: so on
+// the data loop nothing of it may be touched.
+DataEvents JobRunner::data_events(uint32_t process_set, const std::vector<NodeIndex>& ring) {
+  const auto tell = [this, epoch = host_path_.epoch()](auto handle) {
+    return [&loop = context_.control_loop,
+            news = lifetime_.guard([this, epoch, handle](auto&&... arguments) {
+              if (epoch == core_.epoch()) handle(arguments...);
+            })](auto&&... arguments) {
+      boost::asio::post(loop, [news, arguments...]() mutable { news(arguments...); });
+    };
+  };
+  DataEvents events;
+  events.on_done = tell([this, process_set](Seq seq, double seconds) {
+    const OperationKey key{process_set, seq};
+    if (!ledger_.end_part(key)) return;
+    metrics_->ring_seconds.Observe(seconds);
+    if (!device_path_.staged().on_done(key)) end_operation(key);
+  });
+  events.on_failed = tell([this](Seq seq, const Status& status) {
+    step(core::OperationFailed{seq, status});
+  });
+  events.on_diverged =
+      tell([this, ring, process_set](Seq seq, uint32_t generation, NodeIndex place) {
+        const NodeIndex peer = ring[static_cast<size_t>(place.value)];
+        step(core::OperationDiverged{seq, generation, peer, process_set});
+      });
+  events.on_rounds_done =
+      tell([this, process_set](Seq seq, uint32_t generation, int share, int rounds) {
+        device_path_.staged().on_rounds_done({process_set, seq}, generation, share, rounds);
+      });
+  events.on_channel_lost =
+      tell([this, ring, process_set](NodeIndex place, const Status& status, bool is_missed) {
+        const NodeIndex peer = ring[static_cast<size_t>(place.value)];
+        if (peer != spec_.self) {
+          step(core::DataChannelLost{peer, status, process_set, is_missed});
+        } else if (is_missed) {
+          step(core::OperationFailed{Seq{}, status});
+        }
+      });
+  return events;
+}
+
+// --- Device memory -------------------------------------------------------------------------------
+
+void JobRunner::on_device_memory(session::Session& session, session::DeviceMemory memory) {
+  const LocalRank rank = session.attach().local_rank;
+  Status refused = closing_ || core_.state() == core::JobState::kFailed
+                       ? Status(Code::kShutDown, "job " + spec_.job + " is over")
+                       : device_path_.check();
+  if (!refused.is_ok()) {
+    if (!std::exchange(warned_of_device_, true)) spdlog::warn("{}", refused.message());
+  } else if (local(rank).attach_deferred || core_.state() != core::JobState::kRunning) {
+    refused = Status(Code::kUnavailable,
+                     "job " + spec_.job + " has not started: wait for rueda_init to return");
+  }
+  if (!refused.is_ok()) return session.device_memory_added(memory.id, refused);
+  device_path_.add(rank, std::move(memory));
+}
+
+void JobRunner::device_memory_added(LocalRank rank, uint32_t id, const Status& status) {
+  Local& item = local(rank);
+  if (item.session && !item.attach_deferred) item.session->device_memory_added(id, status);
+}
+
+void JobRunner::on_device_memory_removed(session::Session& session, uint32_t id) {
+  device_path_.remove(session.attach().local_rank, id);
+}
+
+// --- Links ---------------------------------------------------------------------------------------
+
+void JobRunner::on_envelope(LinkId link, Envelope envelope) {
+  if (links_.accepts(link, envelope)) step(core::MessageArrived{std::move(envelope.message)});
 }
 
 void JobRunner::on_timeline(LinkId link, TimelineMessage message) {
-  if (const auto from = node_behind(link)) timeline_.on_message(*from, std::move(message));
+  if (const auto from = links_.node_behind(link)) timeline_.on_message(*from, std::move(message));
 }
 
-std::optional<NodeIndex> JobRunner::timeline_parent() const {
-  if (core_.is_coordinator()) return std::nullopt;
-  return core_.links().parent();
+void JobRunner::on_nonfinite(LinkId link, NonfiniteMessage message) {
+  if (const auto from = links_.node_behind(link)) finite_.on_message(*from, message);
 }
 
-std::vector<NodeIndex> JobRunner::timeline_children() const {
-  std::vector<NodeIndex> nodes;
-  for (const auto& [node, link] : children_) nodes.push_back(node);
-  return nodes;
-}
-
-void JobRunner::send_timeline(NodeIndex to, TimelineMessage message) {
-  if (const std::optional<LinkId> link = link_to(to)) {
-    context_.control_plane.send(*link, message);
-  }
+void JobRunner::on_communicator(LinkId link, const CommunicatorMessage& message) {
+  device_path_.nccl().on_communicator(link, message);
 }
 
 void JobRunner::on_link_lost(LinkId link, const Status& status) {
-  if (const auto node = node_behind(link)) timeline_.on_node_lost(*node);
-  const auto lost = [&](NodeIndex node) {
+  if (const auto node = links_.node_behind(link)) timeline_.on_node_lost(*node);
+  for (const NodeIndex node : links_.lose(link)) {
     const std::string& id = spec_.layout.node(node).node_id;
     step(core::NodeLost{
         node,
         Status(Code::kNodeLost, "node " + id + " is lost: " + status.message(), Origin{id, {}})});
-  };
-  for (const auto& [node, dialled] : parents_) {
-    if (dialled == link) return lost(node);
-  }
-  for (auto it = children_.begin(); it != children_.end();) {
-    if (it->second != link) {
-      ++it;
-      continue;
-    }
-    const NodeIndex node = it->first;
-    it = children_.erase(it);
-    lost(node);
   }
 }
 
+// --- For operators -------------------------------------------------------------------------------
+
+JobSnapshot JobRunner::snapshot() const {
+  JobSnapshot snapshot;
+  snapshot.job = spec_.job;
+  snapshot.user = spec_.user;
+  snapshot.state = core::to_string(core_.state());
+  if (core_.state() == core::JobState::kForming && core_.attached() == 0) snapshot.state = "idle";
+  snapshot.epoch = core_.epoch().value;
+  snapshot.world_size = spec_.layout.world_size();
+  snapshot.local_size = static_cast<int>(locals_.size());
+  snapshot.attached = static_cast<int>(core_.attached());
+  snapshot.nodes = spec_.layout.node_count();
+  snapshot.coordinator = spec_.layout.node(spec_.layout.coordinator()).node_id;
+  snapshot.mode = core_.mode();
+  snapshot.locked = core_.is_locked();
+  snapshot.operations = ledger_.operations_done();
+  snapshot.bytes_reduced = ledger_.bytes_reduced();
+  snapshot.in_flight = core_.submissions_in_flight();
+  snapshot.error = core_.failure().message();
+  snapshot.missing_ranks = core_.missing_ranks();
+  if (host_path_.is_open()) snapshot.ring = ring();
+  for (const core::Collectives* set : core_.process_sets()) {
+    if (set->id() == 0) continue;
+    snapshot.process_sets.push_back({set->id(), set->layout().ranks(), set->is_locked()});
+  }
+  return snapshot;
+}
+
+std::vector<std::string> JobRunner::ring() const {
+  std::vector<std::string> ids;
+  for (const NodeIndex node : core_.layout().ring())
+    ids.push_back(core_.layout().node(node).node_id);
+  return ids;
+}
+
+std::vector<PlanSnapshot> JobRunner::plans() const {
+  std::vector<PlanSnapshot> all;
+  for (const core::Collectives* set : core_.process_sets()) {
+    if (!set->plan()) continue;
+    all.push_back({spec_.job, set->id(), set->layout().ranks(), *set->plan()});
+  }
+  return all;
+}
+
+std::vector<StallSnapshot> JobRunner::stalls() const {
+  std::vector<StallSnapshot> all;
+  for (const core::Collectives* set : core_.process_sets()) {
+    const core::StallNotice notice = set->stalls().stalls(running_ms());
+    std::vector<StallSnapshot> some = snapshot_stalls(spec_.job, set->id(), set->layout(), notice);
+    std::move(some.begin(), some.end(), std::back_inserter(all));
+  }
+  return all;
+}
+
 // --- The end -------------------------------------------------------------------------------------
+
+void JobRunner::fail(const Status& cause, std::vector<core::Delivery> deliveries) {
+  // What does not start may be a matter of addresses, which core knows nothing of.
+  const Status status =
+      cause.code() == Code::kTimeout && !host_path_.is_open() ? links_.with_trouble(cause) : cause;
+  spdlog::error("job {} is over: {}", spec_.job, status.message());
+  finite_.flush();
+  context_.metrics.daemon().job_failures.Increment();
+  failing_ = true;
+  auto tell = [this, status, deliveries = std::move(deliveries)] {
+    failing_ = false;
+    ledger_.forget_operations();
+    device_path_.staged().forget();
+    host_path_.forget_all_expected();
+    deliver_all(deliveries);
+    for (Local& item : locals_) {
+      if (item.session) item.session->job_failed(status);
+    }
+    if (listener_.on_failed) listener_.on_failed(status);
+    if (on_closed_) std::exchange(on_closed_, nullptr)();
+  };
+  auto then = lifetime_.guard([this, tell = lifetime_.guard(std::move(tell))]() mutable {
+    device_path_.stop(std::move(tell));
+  });
+  auto stop = [&loop = context_.control_loop, then = std::move(then)]() mutable {
+    boost::asio::post(loop, std::move(then));
+  };
+  if (!host_path_.is_open()) return stop();
+  host_path_.end_epoch(std::move(stop));
+}
 
 void JobRunner::close(const Status& why, std::function<void()> done) {
   timeline_.close();
@@ -584,9 +717,7 @@ void JobRunner::finish_close() {
   close_waits_ = !core_.may_go();
   if (close_waits_) return;
   if (failing_) return;  // fail() calls on_closed_ when the clients have been told
-  if (std::exchange(data_epoch_open_, false)) {
-    context_.data_loops.end_epoch(spec_.job, data_epoch_, {});
-  }
+  host_path_.end_epoch({});
   if (on_closed_) std::exchange(on_closed_, nullptr)();
 }
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "daemon/core/model/tuning.h"
-#include "daemon/engine/job/job_runner.h"
+#include "daemon/engine/job/job_spec.h"
 
 namespace rueda::engine {
 

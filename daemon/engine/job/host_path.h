@@ -1,0 +1,122 @@
+// The way of a batch in host memory: the channels of each process set of a job, and the operations
+// that the data loops carry out. Small operations of one node are carried out on the control loop,
+// to which everything here belongs.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/base/lifetime.h"
+#include "daemon/engine/data/data_parts.h"
+#include "daemon/engine/job/job_spec.h"
+#include "daemon/engine/job/path_host.h"
+#include "daemon/engine/job/submission_ledger.h"
+#include "daemon/engine/operation/operation.h"
+#include "daemon/engine/trace/job_trace.h"
+
+namespace rueda::engine {
+
+class HostPath {
+ public:
+  // What one data job does of an operation.
+  struct Part {
+    size_t loop = 0;
+    uint32_t number = 0;
+    std::unique_ptr<Operation> operation;
+  };
+
+  // All of them outlive the object.
+  HostPath(const EngineContext& context, const JobSpec& spec, PathHost& host,
+           SubmissionLedger& ledger, observe::JobMetrics& metrics);
+
+  // --- Epochs and process sets
+
+  // Opens the channels of all ranks, the job's `layout`. `data_addresses` has the addresses of each
+  // node's data loops, by node.
+  void begin_epoch(Epoch epoch, std::vector<std::string> data_addresses,
+                   const core::Layout& layout);
+  bool is_open() const { return is_open_; }
+  Epoch epoch() const { return epoch_; }
+  // Ends the epoch if it is open, and then calls `done`, if there is one, from a data loop, once
+  // no operation touches memory any more. Returns whether it was open.
+  bool end_epoch(std::function<void()> done);
+  // Calls `then`, from a data loop, once all that is under way has been passed on; or at once.
+  void when_quiet(std::function<void()> then);
+  void open_set(uint32_t process_set, const core::Layout& layout);
+  void close_set(uint32_t process_set);
+
+  // --- Operations
+
+  // What the process set's operations are divided into; the set is open.
+  const DataParts& parts(uint32_t process_set) const { return parts_.at(process_set); }
+  // Returns among how many data loops the operation is shared out, in a ring of so many members.
+  size_t shares_of(const Operation& operation, int nodes) const;
+  // Carries the batch out. `trace` and `check` may be null.
+  void launch(const core::Launch& launch, JobTrace* trace,
+              const std::shared_ptr<InputCheck>& check);
+  // Cancels what has been launched of the set, as DataLoop::cancel() does. `done` may be null.
+  void cancel(const core::Cancel& cancelled, std::function<void()> done);
+
+  // --- Operations that are not in host memory yet
+
+  // The data plane takes operations in their order: what is launched after this waits for it.
+  void expect(const core::Launch& launch);
+  // What was expected is there, in these parts. It runs once all before it are there.
+  void run_expected(const core::Launch& launch, std::vector<Part> parts);
+  // What was expected, or waits, from `cancelled.first` on has been cancelled.
+  void forget_expected(const core::Cancel& cancelled);
+  void forget_all_expected() { in_order_.clear(); }
+  // More rounds of an operation are in host memory (Operation::rounds_here).
+  void rounds_came(size_t loop, const core::Launch& launch);
+
+ private:
+  struct InOrder {
+    Seq seq;
+    bool is_ready = false;
+    std::vector<Part> parts;
+  };
+  struct EndedHere {
+    Epoch epoch;
+    OperationKey key;
+    Status status;
+  };
+  static std::pair<uint32_t, core::Track> order_of(const core::Launch& launch) {
+    return {launch.process_set, core::track_of(launch.seq)};
+  }
+  core::Reducer reducer() const { return spec_.reducer.value_or(context_.options.reducer); }
+  // Ends the job, soon, where its user has no more of it.
+  void charge_staging(uint32_t process_set, const core::Layout& layout);
+  void open_data(uint32_t process_set, const core::Layout& layout);
+  size_t common_loops() const;
+  void run_part(Part part);
+  // A small operation of one node.
+  void run_here(const Operation& operation);
+  // Tells the host when the turn is over.
+  void end_later(EndedHere ended);
+  void tell_ended_here();
+
+  const EngineContext& context_;
+  const JobSpec& spec_;
+  PathHost& host_;
+  SubmissionLedger& ledger_;
+  observe::JobMetrics& metrics_;
+  bool is_open_ = false;
+  Epoch epoch_;
+  std::vector<std::string> data_addresses_;      // of the epoch, by node
+  size_t loops_ = 1;                             // of the epoch: data loops of every node
+  std::map<uint32_t, DataParts> parts_;          // of the epoch, by process set
+  std::map<uint32_t, session::Charge> staging_;  // likewise
+  std::vector<EndedHere> ended_here_;            // and not told yet
+  // What was launched behind a batch that is not in host memory yet.
+  std::map<std::pair<uint32_t, core::Track>, std::deque<InOrder>> in_order_;
+  OperationKernels kernels_;
+  Lifetime lifetime_;
+};
+
+}  // namespace rueda::engine

@@ -1,0 +1,324 @@
+#include "daemon/engine/job/staged_path.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <boost/asio/post.hpp>
+
+#include "daemon/engine/device/device_operation.h"
+
+namespace rueda::engine {
+namespace {
+
+// That the worker has at a time: enough to keep it busy, and far from what it may have in all.
+constexpr size_t kMostAdding = 128;
+
+int64_t elements_of(const core::Launch& launch) {
+  int64_t elements = 0;
+  for (const core::LaunchTensor& tensor : *launch.tensors) elements += tensor.elements;
+  return elements;
+}
+
+}  // namespace
+
+StagedPath::StagedPath(const EngineContext& context, const JobSpec& spec, PathHost& host,
+                       SubmissionLedger& ledger, HostPath& host_path, DeviceLaunches& device)
+    : context_(context),
+      spec_(spec),
+      host_(host),
+      ledger_(ledger),
+      host_path_(host_path),
+      device_(device) {}
+
+bool StagedPath::always_rings(const core::Launch& launch) const {
+  const core::TensorDescriptor& first = *launch.tensors->front().descriptor;
+  if (first.kind == CollectiveKind::kBroadcast) return true;
+  const size_t size = element_bytes(dtype_on_wire(first.dtype, first.wire_dtype));
+  return core::always_rings(spec_.algorithm,
+                            static_cast<int>(host_path_.parts(launch.process_set).ring().size()),
+                            elements_of(launch) * static_cast<int64_t>(size));
+}
+
+std::vector<ElementRange> StagedPath::rounds_of(const core::Launch& launch) const {
+  const int64_t elements = elements_of(launch);
+  if (!always_rings(launch)) return {{0, elements}};
+  return cut_into_rounds(elements, element_bytes(launch.tensors->front().descriptor->dtype),
+                         static_cast<int>(host_path_.parts(launch.process_set).ring().size()));
+}
+
+void StagedPath::launch(const core::Launch& launch) {
+  auto staged = std::make_shared<Batch>();
+  staged->launch = launch;
+  staged->rounds = rounds_of(launch);
+  staged->adds_on_gpu = adds_on_gpu(launch);
+  batches_.emplace(OperationKey{launch.process_set, launch.seq}, staged);
+  host_path_.expect(launch);
+  const bool is_anybodys = std::any_of(launch.tickets.begin(), launch.tickets.end(),
+                                       [](const auto& ticket) { return ticket.has_value(); });
+  if (!is_anybodys) return send(staged);  // all ranks of this node have joined
+  device_.worker().stage(staged_bytes(launch), DeviceJob::Through::kScratchAndHost,
+                         [this, staged](const Result<StagedRow>& row) { gather(staged, row); });
+}
+
+void StagedPath::gather(const BatchPtr& staged, const Result<StagedRow>& row) {
+  if (!row.is_ok()) {
+    boost::asio::post(context_.control_loop, lifetime_.guard([this, staged, status = row.status()] {
+      if (!staged->is_over) end(*staged, status);
+    }));
+    return;
+  }
+  if (staged->is_over) return device_.worker().unstage(row.value());
+  staged->row = row.value();
+  const core::Launch& launch = staged->launch;
+  staged->operations = build_staged_rounds(launch, device_.how(launch), device_.places(launch),
+                                           *staged->row, staged->rounds, sent_of(*staged));
+  context_.metrics.daemon().gpu_staged_bytes.Increment(static_cast<double>(staged_bytes(launch)));
+  for (StagedRound& round : staged->operations) {
+    run_round(staged, std::move(round.out), &StagedPath::on_round_out);
+  }
+}
+
+void StagedPath::run_round(const BatchPtr& staged, std::vector<gpu::WorkerOperation> operations,
+                           void (StagedPath::*then)(const BatchPtr&)) {
+  ++staged->users;
+  auto ended = [this, staged, then](const Status& status) {
+    let_go(*staged);
+    if (staged->is_over) return;
+    if (!status.is_ok()) return end(*staged, status);
+    (this->*then)(staged);
+  };
+  if (!operations.empty()) return device_.worker().run(std::move(operations), std::move(ended));
+  // Ranks that have joined have nothing in this one.
+  boost::asio::post(context_.control_loop, lifetime_.guard([ended] { ended(Status::ok()); }));
+}
+
+void StagedPath::let_go(Batch& staged) {
+  if (--staged.users == 0 && staged.row) device_.worker().unstage(*staged.row);
+}
+
+void StagedPath::on_round_out(const BatchPtr& staged) {
+  if (staged->rounds_here->fetch_add(1, std::memory_order_release) == 0) return send(staged);
+  const core::Launch& launch = staged->launch;
+  for (size_t share = 0; share < staged->rounds_done.size(); ++share) {
+    host_path_.rounds_came(share, launch);
+  }
+}
+
+Result<std::unique_ptr<Operation>> StagedPath::build(const BatchPtr& batch) {
+  const Batch& staged = *batch;
+  core::Launch own = staged.launch;
+  own.tickets.clear();
+  const core::Collectives& set = *host_.find_set(own.process_set);
+  const core::TensorDescriptor& first = *own.tensors->front().descriptor;
+  const bool is_broadcast = first.kind == CollectiveKind::kBroadcast;
+  const bool has_root = device_.how(staged.launch).root.has_value();
+  std::vector<SubmittedBuffers> rows;
+  std::byte* at = staged.row ? staged.row->memory : nullptr;
+  for (size_t i = 0; i < own.tensors->size(); ++i) {
+    const auto tickets = staged.launch.tickets_of(i);
+    const auto some = std::find_if(tickets.begin(), tickets.end(),
+                                   [](const auto& ticket) { return ticket.has_value(); });
+    own.tickets.push_back(some == tickets.end() ? std::nullopt : *some);
+    if (some == tickets.end()) continue;
+    SubmittedBuffers& row = rows.emplace_back();
+    if (!is_broadcast || has_root) row.input = at;
+    if (!is_broadcast || !has_root) row.output = at;
+    const LocalRank rank = set.locals()[static_cast<size_t>(some - tickets.begin())];
+    row.urgency = ledger_.held(rank, **some).buffers.urgency;
+    row.input_bytes = row.output_bytes = static_cast<size_t>((*own.tensors)[i].descriptor->bytes());
+    at += row.input_bytes;
+  }
+  size_t next = 0;  // they are asked for in turn
+  Result<std::unique_ptr<Operation>> built =
+      host_path_.parts(own.process_set)
+          .build(own, 0,
+                 [&](LocalRank, Ticket) -> const SubmittedBuffers& { return rows[next++]; });
+  if (!built.is_ok()) return built;
+  std::unique_ptr<Operation> operation = std::move(built).value();
+  operation->prescale = 1;  // is in what the worker has made
+  if (staged.adds_on_gpu) operation->add_elsewhere = additions_of(batch);
+  if (staged.rounds.size() == 1) return operation;
+  const int shards = core::shards_of(
+      first.kind, static_cast<int>(host_path_.parts(own.process_set).ring().size()));
+  for (const ElementRange& round : staged.rounds) {
+    std::vector<ElementRange>& parts = operation->rounds.emplace_back();
+    for (int shard = 0; shard < shards; ++shard) {
+      parts.push_back(core::nearly_equal_part(round, shard, shards));
+    }
+  }
+  if (staged.row) operation->rounds_here = staged.rounds_here;
+  return operation;
+}
+
+void StagedPath::send(const BatchPtr& staged) {
+  if (!host_path_.is_open()) return;  // the job is about to end
+  const core::Launch& launch = staged->launch;
+  Result<std::unique_ptr<Operation>> built = build(staged);
+  if (!built.is_ok()) return end(*staged, built.status());
+  std::unique_ptr<Operation> operation = std::move(built).value();
+  const size_t shares = host_path_.shares_of(
+      *operation, static_cast<int>(host_path_.parts(launch.process_set).ring().size()));
+  ledger_.begin({launch.process_set, launch.seq}, operation->kind, shares, nullptr);
+  staged->rounds_done.assign(shares, 0);
+  std::vector<HostPath::Part> parts;
+  for (size_t share = 0; share < shares; ++share) {
+    if (!operation) operation = build(staged).value();  // as the first one was
+    operation->share = {static_cast<int>(share), static_cast<int>(shares)};
+    parts.push_back({share, 0, std::exchange(operation, nullptr)});
+  }
+  host_path_.run_expected(launch, std::move(parts));
+}
+
+void StagedPath::on_rounds_done(OperationKey key, uint32_t generation, int share, int rounds) {
+  const auto found = batches_.find(key);
+  if (found == batches_.end() || found->second->launch.generation != generation) return;
+  found->second->rounds_done[static_cast<size_t>(share)] = static_cast<size_t>(rounds);
+  bring_back(found->second);
+}
+
+bool StagedPath::on_done(OperationKey key) {
+  const auto found = batches_.find(key);
+  if (found == batches_.end()) return false;
+  const BatchPtr staged = found->second;
+  if (!staged->row) {
+    end(*staged, Status::ok());
+    return true;
+  }
+  std::fill(staged->rounds_done.begin(), staged->rounds_done.end(), staged->rounds.size());
+  bring_back(staged);
+  return true;
+}
+
+void StagedPath::bring_back(const BatchPtr& staged) {
+  const size_t done = *std::min_element(staged->rounds_done.begin(), staged->rounds_done.end());
+  while (staged->rounds_begun_back < done) {
+    StagedRound& round = staged->operations[staged->rounds_begun_back++];
+    run_round(staged, std::move(round.in), &StagedPath::on_round_back);
+  }
+}
+
+void StagedPath::on_round_back(const BatchPtr& staged) {
+  if (++staged->rounds_back == staged->rounds.size()) end(*staged, Status::ok());
+}
+
+void StagedPath::end(Batch& staged, const Status& status) {
+  staged.is_over = true;
+  let_go(staged);
+  // It may be the last that knows of it.
+  const OperationKey key{staged.launch.process_set, staged.launch.seq};
+  batches_.erase(key);
+  if (status.is_ok()) {
+    host_.end_operation(key);
+  } else {
+    host_.fail_operation(key.second, status);
+  }
+}
+
+std::function<void()> StagedPath::cancel(const core::Cancel& cancelled) {
+  const uint32_t set = cancelled.process_set;
+  const auto end = batches_.lower_bound({set, core::first_of(core::Track::kDecreed)});
+  std::vector<BatchPtr> batches;
+  for (auto item = batches_.lower_bound({set, cancelled.first}); item != end;) {
+    item->second->is_over = true;
+    batches.push_back(std::move(item->second));
+    item = batches_.erase(item);
+  }
+  host_path_.forget_expected(cancelled);
+  if (batches.empty()) return nullptr;
+  auto release = lifetime_.guard([this, batches = std::move(batches)] {
+    for (const BatchPtr& batch : batches) let_go(*batch);
+  });
+  return [&loop = context_.control_loop, release = std::move(release)]() mutable {
+    boost::asio::post(loop, release);
+  };
+}
+
+// --- Additions on the GPU
+// -------------------------------------------------------------------------
+
+bool StagedPath::adds_on_gpu(const core::Launch& launch) const {
+  return context_.options.adds_on_gpu && always_rings(launch) &&
+         launch.tensors->front().descriptor->kind == CollectiveKind::kAllreduce &&
+         std::all_of(launch.tickets.begin(), launch.tickets.end(),
+                     [](const auto& ticket) { return ticket.has_value(); });
+}
+
+// Its shard of each round, with which this node begins the ring.
+std::vector<ElementRange> StagedPath::sent_of(const Batch& staged) const {
+  std::vector<ElementRange> sent;
+  if (!staged.adds_on_gpu) return sent;
+  const DataParts& parts = host_path_.parts(staged.launch.process_set);
+  const auto nodes = static_cast<int>(parts.ring().size());
+  for (const ElementRange& round : staged.rounds) {
+    sent.push_back(core::nearly_equal_part(round, parts.place(0).value, nodes));
+  }
+  return sent;
+}
+
+// Data loops call what is returned: nothing of this object may be touched there.
+AddElsewhere StagedPath::additions_of(const BatchPtr& staged) {
+  auto add = lifetime_.guard([this](WantedAddition& wanted) { add_on_gpu(std::move(wanted)); });
+  return [add, &loop = context_.control_loop, staged](ChunkAddition addition,
+                                                      std::function<void(const Status&)> done) {
+    boost::asio::post(loop,
+                      [add, wanted = WantedAddition{staged, std::move(addition),
+                                                    std::move(done)}]() mutable { add(wanted); });
+  };
+}
+
+void StagedPath::add_on_gpu(WantedAddition wanted) {
+  wanted_additions_.push_back(std::move(wanted));
+  serve_additions();
+}
+
+void StagedPath::serve_additions() {
+  while (!wanted_additions_.empty() && adding_ < kMostAdding) {
+    const WantedAddition next = std::move(wanted_additions_.front());
+    wanted_additions_.pop_front();
+    if (next.batch->is_over) {  // nobody wants it any more
+      next.done(Status::ok());
+    } else {
+      run_addition(next);
+    }
+  }
+}
+
+void StagedPath::run_addition(const WantedAddition& wanted) {
+  const core::Launch& launch = wanted.batch->launch;
+  const ChunkAddition& addition = wanted.addition;
+  const gpu::Place chunk{.memory = number_of_staging(launch.process_set, addition),
+                         .offset = addition.offset};
+  gpu::WorkerOperation operation = build_addition(launch, device_.how(launch), *wanted.batch->row,
+                                                  addition.range, chunk, addition.is_final);
+  context_.metrics.daemon().gpu_added_bytes.Increment(static_cast<double>(
+      addition.range.count() *
+      static_cast<int64_t>(element_bytes(launch.tensors->front().descriptor->dtype))));
+  ++wanted.batch->users;
+  ++adding_;
+  device_.worker().run({std::move(operation)},
+                       [this, staged = wanted.batch, done = wanted.done](const Status& status) {
+                         let_go(*staged);
+                         --adding_;
+                         done(status);
+                         serve_additions();
+                       });
+}
+
+uint32_t StagedPath::number_of_staging(uint32_t process_set, const ChunkAddition& addition) {
+  std::vector<MappedStaging>& known = mapped_staging_[process_set];
+  const auto found = std::find_if(known.begin(), known.end(), [&](const MappedStaging& item) {
+    return item.file == addition.staging;
+  });
+  if (found != known.end()) return found->number;
+  known.push_back({addition.staging, device_.worker().map(*addition.staging)});
+  return known.back().number;
+}
+
+void StagedPath::close_set(uint32_t process_set) {
+  const auto found = mapped_staging_.find(process_set);
+  if (found == mapped_staging_.end()) return;
+  for (const MappedStaging& item : found->second) device_.worker().unmap(item.number);
+  mapped_staging_.erase(found);
+}
+
+}  // namespace rueda::engine

@@ -1,0 +1,110 @@
+// The way of a batch in device memory that goes between nodes through host memory. The GPU worker
+// brings what this node's ranks make of the batch to host memory, the data plane takes it from
+// there as it does that of one rank, and the worker brings back what has come of it
+// (docs/decisions/0052-tensors-in-device-memory.md). Where the GPU adds what arrives, it is
+// asked for each chunk (docs/decisions/0061-additions-on-the-gpu.md). Belongs to the control loop.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "daemon/base/lifetime.h"
+#include "daemon/engine/device/staged_rounds.h"
+#include "daemon/engine/job/device_launches.h"
+#include "daemon/engine/job/host_path.h"
+
+namespace rueda::engine {
+
+class StagedPath {
+ public:
+  // All of them outlive the object; `device` is open before the first launch.
+  StagedPath(const EngineContext& context, const JobSpec& spec, PathHost& host,
+             SubmissionLedger& ledger, HostPath& host_path, DeviceLaunches& device);
+
+  void launch(const core::Launch& launch);
+  // The data plane has ended all its parts of the operation. Returns whether it was of this way:
+  // then the host hears of its end once the result is back in device memory.
+  bool on_done(OperationKey key);
+  // The data plane has ended the first `rounds` rounds of its share of the operation.
+  void on_rounds_done(OperationKey key, uint32_t generation, int share, int rounds);
+  // Cancels what was launched of the set. Returns a function that lets go of the memory of those
+  // batches, to be called when the data plane has; null if there are none.
+  std::function<void()> cancel(const core::Cancel& cancelled);
+  // The process set is no more: the worker forgets its staging.
+  void close_set(uint32_t process_set);
+  // The job has failed: all batches are over.
+  void forget() { batches_.clear(); }
+
+ private:
+  struct Batch {
+    core::Launch launch;
+    std::vector<ElementRange> rounds;
+    bool adds_on_gpu = false;
+    std::optional<StagedRow> row;         // none: no rank of this node has anything
+    int users = 1;                        // of the row: the batch, and rounds that the worker has
+    std::vector<StagedRound> operations;  // by round; without those that the worker was given
+    // Rounds in host memory; what has a single round is sent when it is there.
+    std::shared_ptr<std::atomic<int>> rounds_here = std::make_shared<std::atomic<int>>(0);
+    std::vector<size_t> rounds_done;  // by share: rounds that have ended on the network
+    size_t rounds_begun_back = 0;
+    size_t rounds_back = 0;
+    bool is_over = false;
+  };
+  using BatchPtr = std::shared_ptr<Batch>;
+  struct WantedAddition {
+    BatchPtr batch;
+    ChunkAddition addition;
+    std::function<void(const Status&)> done;
+  };
+  // A data job's staging, which the worker has mapped.
+  struct MappedStaging {
+    std::shared_ptr<const StagingFile> file;
+    uint32_t number = 0;
+  };
+
+  // These two are the same on all nodes.
+  bool always_rings(const core::Launch& launch) const;
+  std::vector<ElementRange> rounds_of(const core::Launch& launch) const;
+  void gather(const BatchPtr& batch, const Result<StagedRow>& row);
+  // Gives the operations to the worker. Calls `then` once they have ended well, unless the batch is
+  // over by then.
+  void run_round(const BatchPtr& batch, std::vector<gpu::WorkerOperation> operations,
+                 void (StagedPath::*then)(const BatchPtr&));
+  // Releases one reference to the batch's row, and gives the row back after the last.
+  void let_go(Batch& batch);
+  void on_round_out(const BatchPtr& batch);
+  Result<std::unique_ptr<Operation>> build(const BatchPtr& batch);
+  void send(const BatchPtr& batch);
+  void bring_back(const BatchPtr& batch);
+  void on_round_back(const BatchPtr& batch);
+  void end(Batch& batch, const Status& status);
+
+  bool adds_on_gpu(const core::Launch& launch) const;
+  std::vector<ElementRange> sent_of(const Batch& batch) const;
+  AddElsewhere additions_of(const BatchPtr& batch);
+  void add_on_gpu(WantedAddition wanted);
+  void serve_additions();
+  void run_addition(const WantedAddition& wanted);
+  // Returns the worker's number of the staging, which it maps when it is first asked for.
+  uint32_t number_of_staging(uint32_t process_set, const ChunkAddition& addition);
+
+  const EngineContext& context_;
+  const JobSpec& spec_;
+  PathHost& host_;
+  SubmissionLedger& ledger_;
+  HostPath& host_path_;
+  DeviceLaunches& device_;
+  std::map<OperationKey, BatchPtr> batches_;
+  std::deque<WantedAddition> wanted_additions_;                    // at most one for each slot
+  size_t adding_ = 0;                                              // additions that the worker has
+  std::map<uint32_t, std::vector<MappedStaging>> mapped_staging_;  // by process set
+  Lifetime lifetime_;
+};
+
+}  // namespace rueda::engine

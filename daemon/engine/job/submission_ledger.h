@@ -1,0 +1,133 @@
+// What is in flight of a job on this node: submissions of its ranks, and the operations that carry
+// them out. It also counts what has ended. Belongs to the control loop.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/core/job/job.h"
+#include "daemon/engine/operation/build_operation.h"
+#include "daemon/engine/operation/input_check.h"
+#include "daemon/observe/metrics.h"
+#include "daemon/session/session.h"
+
+namespace rueda::engine {
+
+using OperationKey = std::pair<uint32_t, Seq>;  // process set first
+
+// A submission in flight. What is of an earlier submission is kept: most come again, and then
+// nothing but the ticket is new. A step has a thousand of them: the first cache line is enough but
+// for the launch.
+struct alignas(64) HeldSubmission {
+  uint64_t content = 0;  // session::Submission's
+  Ticket ticket;
+  double submitted_s = 0;
+  uint64_t bytes = 0;
+  uint32_t process_set = 0;  // as the descriptor says, which is not always in cache
+  bool moves_data = false;
+  bool copied_in = false;
+  bool copied_out = false;
+  bool is_in_flight = false;
+  core::DescriptorPtr descriptor;
+  SubmittedBuffers buffers;
+  // Where contributions are checked: how often the rank has given a tensor of this name.
+  uint64_t* steps = nullptr;  // the running count; null: the tensor is not counted
+  uint64_t step = 0;          // the count when this was submitted
+};
+
+// Where a submission in device memory lies, beside its HeldSubmission: others need not be longer.
+struct SubmittedOnDevice {
+  struct Side {
+    uint32_t memory = 0;  // the session's id
+    uint64_t offset = 0;  // bytes
+  };
+  Side input;
+  Side output;
+};
+
+class SubmissionLedger {
+ public:
+  SubmissionLedger(size_t local_ranks, std::shared_ptr<observe::JobMetrics> metrics);
+
+  // --- Submissions
+
+  // The rank has a process whose tickets in flight differ modulo `capacity`, a power of two.
+  void set_capacity(LocalRank rank, uint32_t capacity);
+  uint32_t capacity(LocalRank rank) const { return row(rank).capacity; }
+  // Writes the submission down, at the time `now_s`. `is_new` is false if it is the same as the
+  // last one of its place: then all that is derived from it is still there.
+  struct HeldNow {
+    HeldSubmission& item;
+    bool is_new;
+  };
+  HeldNow hold(LocalRank rank, const session::Submission& submission, double now_s);
+  HeldSubmission& held(LocalRank rank, Ticket ticket);
+  SubmittedOnDevice& on_device(LocalRank rank, Ticket ticket);
+  // Returns a submission of the rank that is in flight in device memory, or null.
+  const HeldSubmission* left_on_device(LocalRank rank) const;
+  // Whether something small was submitted since this was called last.
+  bool take_small() { return std::exchange(has_small_, false); }
+
+  // --- Operations
+
+  // The operation has begun, in so many parts that end by themselves. `check` may be null.
+  void begin(OperationKey key, CollectiveKind kind, size_t parts,
+             std::shared_ptr<InputCheck> check);
+  // One of its parts has ended. Returns whether none is left.
+  bool end_part(OperationKey key);
+  // Returns the check of what its ranks gave, or null.
+  const InputCheck* check_of(OperationKey key) const;
+  void erase(OperationKey key) { operations_.erase(key); }
+  // Forgets the lockable operations of the set from `cancelled.first` on.
+  void cancel(const core::Cancel& cancelled);
+  void forget_operations() { operations_.clear(); }
+
+  // --- Ends
+
+  // The submission has ended. Ends that are told together are counted together: see count().
+  void end(const core::Delivery& delivery);
+  // Adds what has ended since the last call to the metrics. Returns whether something was small.
+  bool count();
+  uint64_t operations_done() const { return operations_done_; }
+  uint64_t bytes_reduced() const { return bytes_reduced_; }
+
+ private:
+  struct Row {
+    uint32_t capacity = 1;
+    std::vector<HeldSubmission> held;          // by ticket modulo capacity, as far as was in use
+    std::vector<SubmittedOnDevice> on_device;  // likewise
+  };
+  struct UnderWay {
+    CollectiveKind kind;
+    size_t parts;                       // that have not ended
+    std::shared_ptr<InputCheck> check;  // may be null
+  };
+  // Of ends that are told together: metrics cost more than the rest.
+  struct Counted {
+    uint64_t tensors = 0;
+    uint64_t reduced_bytes = 0;
+    uint64_t copied_out_bytes = 0;
+    OperationKey last;  // the operation that was counted last
+    bool has_small = false;
+  };
+
+  Row& row(LocalRank rank) { return rows_[static_cast<size_t>(rank.value)]; }
+  const Row& row(LocalRank rank) const { return rows_[static_cast<size_t>(rank.value)]; }
+  void count_end(const core::Delivery& delivery, const HeldSubmission& held);
+
+  std::shared_ptr<observe::JobMetrics> metrics_;
+  std::vector<Row> rows_;  // by local rank
+  std::map<OperationKey, UnderWay> operations_;
+  Counted counted_;
+  uint64_t operations_done_ = 0;
+  uint64_t bytes_reduced_ = 0;
+  uint64_t submitted_ = 0;        // submissions so far
+  std::string last_failed_name_;  // several ranks' submissions of one tensor count as one
+  bool has_small_ = false;
+};
+
+}  // namespace rueda::engine
