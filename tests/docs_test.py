@@ -24,7 +24,8 @@ BENCH_COMMANDS = ("allreduce", "broadcast", "reduce", "allgather", "reduce_scatt
                   "barrier", "step", "limits", "floor", "models")
 # Written here because other programs have them, whose --help is not ours to check.
 FLAGS_OF_OTHERS = {"--create", "--hostfile", "--ntasks", "--kill-on-bad-exit", "--quick", "--preset", "--build", "--install",
-                   "--prefix", "--component", "--cflags", "--libs", "--no-deps", "--signal", "--nproc"}  # torchrun's --nproc_per_node
+                   "--prefix", "--component", "--cflags", "--libs", "--no-deps", "--signal", "--nproc",  # torchrun's --nproc_per_node
+                   "--gtest", "--write"}  # --gtest_filter; tests/layering_test.py's
 # What the daemon gives to itself alone, and does not tell.
 HIDDEN_FLAGS = {"--gpu-worker"}
 
