@@ -168,6 +168,35 @@ def bad_decisions(index, files):
         yield f"number {number} has a file, and the index says that it has none"
 
 
+DECISION_LINK = re.compile(r"\[(?:[Dd]ecisions?\s+)?(\d+)\]\((?:[\w./]*/)?(\d{4})-")
+CITED_DECISION = re.compile(r"\b[Dd]ecisions?[ /](\d+)")
+CODE_DIRS = ("agent", "bench", "client", "daemon", "deploy", "proto", "tests")
+CODE_SUFFIXES = (".c", ".cc", ".cmake", ".cu", ".h", ".hpp", ".proto", ".py", ".sh", "CMakeLists.txt")
+
+
+def bad_citations(path, text, numbers):
+    """Decisions that a document calls by another's number, or that code cites and that are not there."""
+    if path.endswith(".md"):
+        cited = [(int(shown), int(file)) for shown, file in DECISION_LINK.findall(text)]
+    else:
+        cited = [(int(number), int(number)) for number in CITED_DECISION.findall(text)]
+    for shown, number in sorted(set(cited)):
+        if shown != number:
+            yield f"{path}: calls decision {number} {shown}"
+        elif number not in numbers:
+            yield f"{path}: cites decision {number}, which is not there"
+
+
+def sources():
+    """Path and text of what is compiled or run."""
+    for room in CODE_DIRS:
+        for folder, _, names in os.walk(os.path.join(ROOT, room)):
+            for name in sorted(names):
+                if name.endswith(CODE_SUFFIXES):
+                    path = os.path.relpath(os.path.join(folder, name), ROOT)
+                    yield path, read(path)
+
+
 def is_built():
     return (all(os.access(os.path.join(BUILD_DIR, "bin", name), os.X_OK) for name in PROGRAMS)
             and os.path.exists(os.path.join(LIBRARY_DIR, "librueda.so")))
@@ -244,6 +273,12 @@ class PlantedMistakes(unittest.TestCase):
         self.assertEqual(found(*rows, files={**files, "notes.md": "# Notes\n"}),
                          ["notes.md: is not named as decisions are, by four digits and words"])
 
+    def test_a_decision_that_is_not_there_is_found_where_it_is_cited(self):
+        self.assertEqual(list(bad_citations("a.md", "[decision 1](decisions/0001-a.md), [1](0001-a.md)", {1})), [])
+        self.assertEqual(list(bad_citations("a.md", "[decision 2](decisions/0001-a.md)", {1})), ["a.md: calls decision 1 2"])
+        self.assertEqual(list(bad_citations("a.h", "// See " "decisions/0001-a.md, and decision" " 1.", {1})), [])
+        self.assertEqual(list(bad_citations("a.h", "// Decision" " 2.", {1})), ["a.h: cites decision 2, which is not there"])
+
     def test_a_test_that_is_not_there_is_found(self):
         name = "Unheard" + "Of"
         self.assertEqual(list(bad_tests("x.md", f"`tests/docs_test.py`: `Planted`, `{name}`")),
@@ -276,6 +311,11 @@ class Documents(unittest.TestCase):
         files = {name: read(folder, name) for name in os.listdir(folder) if name != "README.md"}
         self.assertGreater(len(files), 40)
         self.assert_none(list(bad_decisions(read(folder, "README.md"), files)))
+
+    def test_decisions_are_cited_by_their_numbers(self):
+        names = os.listdir(os.path.join(ROOT, "docs", "decisions"))
+        numbers = {int(DECISION.match(name).group(1)) for name in names if DECISION.match(name)}
+        self.assert_none([line for path, text in [*documents(), *sources()] for line in bad_citations(path, text, numbers)])
 
     @needs_build
     def test_flags_exist(self):
