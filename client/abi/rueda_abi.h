@@ -1,9 +1,9 @@
-/* What a training process and its node's daemon share: messages on the unix socket and rings in
- * shared memory. Fixed layouts, little-endian, versioned; docs/abi.md is the prose. C11 and C++20.
+/* The local ABI: the messages on the unix socket and the rings in shared memory between a training
+ * process and its node's daemon. Layouts are fixed, little-endian and versioned; docs/abi.md
+ * explains them. The header is C11 and C++20.
  *
- * Nothing here is a public API: programs use rueda.h. Both sides treat the other's bytes as
- * untrusted: copy first, check the copy.
- */
+ * Nothing here is a public API: programs use rueda.h. Each side treats the other's bytes as
+ * untrusted: it copies them first and checks the copy. */
 #ifndef RUEDA_ABI_H
 #define RUEDA_ABI_H
 
@@ -30,49 +30,54 @@ extern "C" {
 #define RUEDA_ABI_MAX_BODY_BYTES 4096
 #define RUEDA_ABI_MAX_SET_RANKS 1020
 #define RUEDA_ABI_MAX_PLAN_WORDS 1022
-#define RUEDA_ABI_MAX_COUNTS 511 /* of one message */
+#define RUEDA_ABI_MAX_COUNTS 511 /* in one message */
 #define RUEDA_ABI_MAX_JOINED 1022
 #define RUEDA_ABI_JOIN_NAME "rueda.join"
 
-/* --- Messages on the socket ---------------------------------------------------------------
- * header, then `body_bytes` of the struct named. Requests are answered in order; STARTED, FAILED,
- * NONFINITE come unasked. The client speaks first. */
+/* --- Messages on the socket --------------------------------------------------------------- A
+ * message is a header, then `body_bytes` bytes of the struct that belongs to its type. Requests are
+ * answered in order; STARTED, FAILED and NONFINITE come unasked. The client speaks first. Each type
+ * below names its sender and its body. */
 
 enum rueda_abi_message_type {
   RUEDA_ABI_ATTACH = 1, /* client: rueda_abi_attach */
-  RUEDA_ABI_ATTACH_REPLY =
-      2,                      /* daemon: rueda_abi_attach_reply, with 4 descriptors when code is 0:
-                                 submission memfd, completion memfd, daemon's doorbell eventfd
-                                 (the client writes it), client's doorbell: one end of a socket
-                                 pair, where a ring is 8 bytes, read like an eventfd (an eventfd's
-                                 O_NONBLOCK is shared, so a client could block the daemon's write) */
-  RUEDA_ABI_STARTED = 3,      /* daemon: rueda_abi_started: every rank of the job is there */
-  RUEDA_ABI_FAILED = 4,       /* daemon: rueda_abi_status: the job is over, for this reason */
+  /* daemon: rueda_abi_attach_reply, with 4 descriptors when code is 0: the memfd of the submission
+   * ring, the memfd of the completion ring, the daemon's doorbell (an eventfd that the client
+   * writes), and the client's doorbell: one end of a socket pair, where a ring is 8 bytes, read
+   * like an eventfd (an eventfd's O_NONBLOCK is shared, so a client could block the daemon's write)
+   */
+  RUEDA_ABI_ATTACH_REPLY = 2,
+  RUEDA_ABI_STARTED = 3,      /* daemon: rueda_abi_started; every rank of the job is there */
+  RUEDA_ABI_FAILED = 4,       /* daemon: rueda_abi_status; the job is over, for this reason */
   RUEDA_ABI_ARENA_ADD = 5,    /* client: rueda_abi_arena, with the memfd */
   RUEDA_ABI_ARENA_REMOVE = 6, /* client: rueda_abi_arena; refused while submissions use it */
   RUEDA_ABI_INTERN = 7,       /* client: rueda_abi_intern */
   RUEDA_ABI_REPLY = 8,        /* daemon: rueda_abi_status; answers 5, 6, 7, 9 to 14, 17 to 19 */
   RUEDA_ABI_DETACH = 9,       /* client: no body; a clean goodbye, answered, then both close */
   RUEDA_ABI_PROCESS_SET = 10, /* client: rueda_abi_process_set */
-  RUEDA_ABI_PLAN = 11,        /* client: rueda_abi_plan; a part of one, or its last */
-  RUEDA_ABI_COUNTS = 12,      /* client: rueda_abi_counts; before the INTERN that they belong to */
-  RUEDA_ABI_FORGET = 13,      /* client: rueda_abi_forget */
-  RUEDA_ABI_TIMELINE = 14,    /* client: rueda_abi_timeline */
-  RUEDA_ABI_NONFINITE = 15,   /* daemon: rueda_abi_nonfinite: what the finite check has found */
-  RUEDA_ABI_ASK_NONFINITE =
-      16, /* client: no body; answered by a NONFINITE once it is known whether there is one */
-  RUEDA_ABI_DEVICE_ADD = 17, /* client: rueda_abi_device_memory, with a descriptor unless it goes
-                                by a handle; answered when the GPU worker has it, or cannot:
-                                RUEDA_ERR_PERMISSION where it cannot open it */
-  RUEDA_ABI_DEVICE_REMOVE =
-      18, /* client: rueda_abi_device_remove; refused while submissions use it, or a join has it */
+  RUEDA_ABI_PLAN = 11, /* client: rueda_abi_plan; a part of a plan, the last part with is_last */
+  /* client: rueda_abi_counts; sent before the INTERN that the counts belong to */
+  RUEDA_ABI_COUNTS = 12,
+  RUEDA_ABI_FORGET = 13,   /* client: rueda_abi_forget */
+  RUEDA_ABI_TIMELINE = 14, /* client: rueda_abi_timeline */
+  /* daemon: rueda_abi_nonfinite; a value that the finite check has found */
+  RUEDA_ABI_NONFINITE = 15,
+  /* client: no body; answered by a NONFINITE once it is known whether there is such a value */
+  RUEDA_ABI_ASK_NONFINITE = 16,
+  /* client: rueda_abi_device_memory, with a descriptor unless the memory goes by an IPC handle;
+   * answered when the GPU worker has opened the memory, or cannot: RUEDA_ERR_PERMISSION if it
+   * cannot open it */
+  RUEDA_ABI_DEVICE_ADD = 17,
+  /* client: rueda_abi_device_remove; refused while submissions use the memory, or a join includes
+   * it */
+  RUEDA_ABI_DEVICE_REMOVE = 18,
   RUEDA_ABI_DEVICE_JOIN = 19 /* client: rueda_abi_device_join; answered as DEVICE_ADD is */
 };
 
 typedef struct rueda_abi_header {
   uint32_t magic;
-  uint16_t
-      version; /* the first field ever checked, so that a stranger version gets a clear answer */
+  /* checked before any other field, so that a peer of another version gets a clear answer */
+  uint16_t version;
   uint16_t type;
   uint32_t body_bytes;
   uint32_t reserved;
@@ -96,7 +101,7 @@ typedef struct rueda_abi_attach_reply {
 } rueda_abi_attach_reply;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_attach_reply) == 1040);
 
-/* The daemon looks for NaN and infinity in what this rank contributes. */
+/* Flag of STARTED: the daemon looks for NaN and infinity in this rank's contributions. */
 #define RUEDA_ABI_STARTED_CHECKS_FINITE 1u
 
 typedef struct rueda_abi_started {
@@ -112,29 +117,30 @@ RUEDA_ABI_ASSERT(sizeof(rueda_abi_started) == 88);
 
 typedef struct rueda_abi_status {
   int32_t code;   /* 0 or a negative RUEDA_ERR_* */
-  uint32_t value; /* INTERN: the tensor's id. ARENA_ADD, DEVICE_ADD, DEVICE_JOIN: the memory's */
+  uint32_t value; /* INTERN: the tensor's id. ARENA_ADD, DEVICE_ADD, DEVICE_JOIN: the memory's id */
   char text[RUEDA_ABI_TEXT_BYTES];
 } rueda_abi_status;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_status) == 1032);
 
 typedef struct rueda_abi_arena {
-  /* ADD: size of the memfd, a multiple of 4096. All of it is allocated, and it is sealed against
-   * shrinking and growing, and nothing else. */
+  /* ARENA_ADD: size of the memfd, a multiple of 4096. All its pages are allocated, and it is sealed
+   * against shrinking and growing, and nothing else. */
   uint64_t bytes;
-  uint32_t arena_id; /* REMOVE */
+  uint32_t arena_id; /* ARENA_REMOVE: the arena's id */
   uint32_t reserved;
 } rueda_abi_arena;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_arena) == 16);
 
-/* How memory of DEVICE_ADD is reached. Counters are the client's own: a memfd, sealed as an arena
- * is, of twice as many 64-bit words as the rings have records. They come before all else, once.
- * The worker carries out a submission on a GPU when word t mod capacity has reached its ticket t,
- * counted with wrap-around, and writes t to the word `capacity` behind it when it is done. */
+/* The kind of memory that DEVICE_ADD shares. Counters are the client's own memory: a memfd, sealed
+ * as an arena is, with twice as many 64-bit words as the rings have records. They are sent once,
+ * before all other device memory. The worker carries out a submission on a GPU when word t mod
+ * capacity has reached its ticket t, counted with wrap-around, and writes t to the word `capacity`
+ * behind it when the submission is done. */
 enum rueda_abi_device_kind {
   RUEDA_ABI_DEVICE_IPC = 0,      /* a CUDA IPC handle */
   RUEDA_ABI_DEVICE_FD = 1,       /* a descriptor that the driver has exported */
   RUEDA_ABI_DEVICE_COUNTERS = 2, /* a memfd */
-  RUEDA_ABI_DEVICE_STAGING = 3   /* a memfd, sealed likewise: host memory in place of a GPU's */
+  RUEDA_ABI_DEVICE_STAGING = 3 /* a memfd, sealed as an arena is: host memory in place of a GPU's */
 };
 
 /* A whole allocation of a GPU's memory, or the counters. */
@@ -142,17 +148,17 @@ typedef struct rueda_abi_device_memory {
   uint32_t kind; /* rueda_abi_device_kind */
   uint32_t reserved;
   uint64_t bytes;
-  uint8_t device[16]; /* the GPU's uuid; all memory of a job is reached from that of the first */
-  uint8_t ipc[64];    /* IPC: the handle; else 0 */
+  uint8_t device[16]; /* the GPU's uuid; all memory of a job is reached from the GPU of the first */
+  uint8_t ipc[64];    /* for IPC: the handle; else 0 */
 } rueda_abi_device_memory;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_device_memory) == 96);
 
-/* Memory of DEVICE_ADD by descriptors, all of one GPU and each once, becomes one memory: what a
- * tensor lies in that goes on from one allocation to the next. */
+/* DEVICE_JOIN: several memories that came by descriptors, all of one GPU and each once, become one
+ * memory, for a tensor that goes on from one allocation to the next. */
 typedef struct rueda_abi_device_join {
-  uint32_t count; /* 2 at least */
+  uint32_t count; /* at least 2 */
   uint32_t reserved;
-  uint32_t memory_ids[RUEDA_ABI_MAX_JOINED]; /* in order; the rest is 0 */
+  uint32_t memory_ids[RUEDA_ABI_MAX_JOINED]; /* in order; the unused entries are 0 */
 } rueda_abi_device_join;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_device_join) == 4096);
 
@@ -162,32 +168,37 @@ typedef struct rueda_abi_device_remove {
 } rueda_abi_device_remove;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_device_remove) == 8);
 
-/* Values of kind, dtype, op and wire_dtype are those of daemon/base/dtype.h and of rueda.h. A join,
- * of kind 6, has no shape and is called RUEDA_ABI_JOIN_NAME; nothing else is. Its completion's
- * `value` is the last rank that joined.
+/* The descriptor of a tensor. Values of kind, dtype, op and wire_dtype are those of
+ * daemon/base/dtype.h and of rueda.h. A join, of kind 6, has no shape; its name is
+ * RUEDA_ABI_JOIN_NAME, which no other tensor may have. Its completion's `value` is the last rank
+ * that joined.
  *
- * Where each rank has a part of the values to itself (allgather 7, reduce-scatter 9, alltoall 10,
- * gather 11, scatter 12) the shape is that of all parts one behind the other, and the client says
- * which rank of how many of the process set it is, from 0. Submissions give as much memory as the
- * rank has of it (daemon/base/parts.h); where it has none, arena and offset are 0. */
+ * In the kinds where each rank has a part of the values to itself (allgather 7, reduce-scatter 9,
+ * alltoall 10, gather 11, scatter 12) the shape is that of all parts one behind the other, and the
+ * client says which rank of how many of the process set it is, from 0. A submission gives as much
+ * memory as the rank has of input and output (daemon/base/parts.h); where it has none, arena and
+ * offset are 0. */
 typedef struct rueda_abi_intern {
   uint8_t kind;
   uint8_t dtype;
   uint8_t op;
   uint8_t ndim;
-  int32_t root;         /* broadcast, reduce (8), gather, scatter: the root's rank; else -1 */
-  uint32_t process_set; /* its id; 0: all ranks */
+  int32_t root; /* rank of the root, of a broadcast, reduce (8), gather or scatter; else -1 */
+  uint32_t process_set; /* id of the process set; 0: all ranks */
   uint32_t group_size;  /* 0: not grouped */
   double prescale;
   double postscale;
-  int32_t place;        /* its rank in the process set, where there are parts; else 0 */
-  int32_t places;       /* ranks in the process set, likewise */
-  uint32_t count_count; /* counts sent before: 0, or one for each part; an alltoall's by sender,
-                           then receiver */
-  uint32_t wire_dtype;  /* what crosses the network is rounded to it: 0 nothing, 1 float16,
-                           2 bfloat16; allreduce, reduce, reduce-scatter of float32 */
-  uint32_t memory;      /* 0 the host's, in arenas; 1 a GPU's: allreduce but of Adasum, broadcast.
-                           Submissions then name memory of DEVICE_ADD in place of arenas */
+  int32_t place;  /* place of this rank in the process set, for kinds with parts; else 0 */
+  int32_t places; /* number of ranks in the process set, for kinds with parts; else 0 */
+  /* number of counts sent before: 0, or one for each part; an alltoall's are ordered by sender,
+   * then receiver */
+  uint32_t count_count;
+  /* type that values are rounded to on the network: 0 none, 1 float16, 2 bfloat16; only for
+   * allreduce, reduce, reduce-scatter of float32 */
+  uint32_t wire_dtype;
+  /* 0: the host's memory, in arenas. 1: a GPU's memory, for allreduce (but Adasum) and broadcast;
+   * submissions then name memory of DEVICE_ADD in place of arenas */
+  uint32_t memory;
   uint32_t reserved;
   int64_t dims[RUEDA_ABI_MAX_DIMS];
   char name[RUEDA_ABI_NAME_BYTES];
@@ -195,8 +206,8 @@ typedef struct rueda_abi_intern {
 } rueda_abi_intern;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_intern) == 632);
 
-/* The parts of the tensor to be interned next, in rows of the first dimension; several messages'
- * follow each other. */
+/* COUNTS: the parts of the tensor to be interned next, in rows of the first dimension. Counts may
+ * go on in several messages. */
 typedef struct rueda_abi_counts {
   uint32_t count;
   uint32_t reserved;
@@ -204,8 +215,9 @@ typedef struct rueda_abi_counts {
 } rueda_abi_counts;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_counts) == 4096);
 
-/* The tensor, which no declared plan has, will not be submitted again under this id, which may come
- * again; no submission of it is on its way. */
+/* FORGET: the client will not submit the tensor again under this id, and the daemon may give the id
+ * to another. The tensor is in no declared plan, and no submission of it is in flight in the ring.
+ */
 typedef struct rueda_abi_forget {
   uint32_t tensor_id;
   uint32_t reserved;
@@ -214,56 +226,57 @@ RUEDA_ABI_ASSERT(sizeof(rueda_abi_forget) == 8);
 
 enum rueda_abi_set_change { RUEDA_ABI_SET_ADD = 0, RUEDA_ABI_SET_REMOVE = 1 };
 
-/* A change of the job's process sets that all ranks are to submit, interned like a tensor. The
- * completion's `value` is the id of the set. */
+/* A change of the job's process sets that all ranks have to submit. It is interned like a tensor;
+ * the completion's `value` is the id of the set. */
 typedef struct rueda_abi_process_set {
   uint32_t change;      /* rueda_abi_set_change */
-  uint32_t process_set; /* REMOVE: its id */
-  uint32_t rank_count;  /* ADD */
+  uint32_t process_set; /* REMOVE: id of the set */
+  uint32_t rank_count;  /* ADD: number of ranks */
   uint32_t reserved;
   int32_t ranks[RUEDA_ABI_MAX_SET_RANKS];
 } rueda_abi_process_set;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_process_set) == 4096);
 
-/* A part of a plan that all ranks are to declare, interned like a tensor. The parts' words, one
- * after another, are for each tensor: its id, how many it comes after, and their places in the
- * plan, from 0, each before its own. The reply to the last part has the id to submit; to the
- * others, 0. */
+/* A part of a plan that all ranks have to declare; it is interned like a tensor. The words of all
+ * parts, one after another, are for each tensor: its id, how many tensors it depends on, and their
+ * places in the plan, counted from 0, each before its own. The reply to the last part has the id to
+ * submit, the replies to the others 0. */
 typedef struct rueda_abi_plan {
   uint32_t word_count;
-  uint32_t is_last; /* 1, or 0: more follows */
+  uint32_t is_last; /* 1 for the last part; 0: more follow */
   uint32_t words[RUEDA_ABI_MAX_PLAN_WORDS];
 } rueda_abi_plan;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_plan) == 4096);
 
-/* The job's timeline is to begin, or to end. The launcher of node 0 writes the file. */
+/* Begins or ends the job's timeline. The launcher of node 0 writes the file. */
 typedef struct rueda_abi_timeline {
-  uint32_t begins; /* 1, or 0: it is to end, and the rest is 0 */
-  uint32_t chunks; /* 1: with a mark for each chunk that comes */
+  uint32_t begins; /* 1: begin; 0: end, and the other fields are 0 */
+  uint32_t chunks; /* 1: with a mark for each chunk that arrives */
   char path[RUEDA_ABI_TEXT_BYTES];
 } rueda_abi_timeline;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_timeline) == 1032);
 
-/* A value that was not finite in what a rank contributed to a reduction. */
+/* A value that was not finite in a rank's contribution to a reduction. */
 typedef struct rueda_abi_nonfinite {
-  uint32_t is_found; /* 1, or 0: the answer that there is none, and the rest is 0 */
+  uint32_t is_found; /* 1: found; 0: there is none, and the other fields are 0 */
   int32_t rank;
-  uint64_t step;    /* how often the rank had submitted a reduction of this name, with this one */
-  uint64_t element; /* of the rank's input */
+  /* how often the rank had submitted a reduction of this name, including this submission */
+  uint64_t step;
+  uint64_t element; /* index in the rank's input */
   uint32_t value;   /* 0 NaN, 1 infinity, 2 minus infinity */
   uint32_t process_set;
   char tensor[RUEDA_ABI_NAME_BYTES];
-  char text[RUEDA_ABI_TEXT_BYTES]; /* the same in one sentence */
+  char text[RUEDA_ABI_TEXT_BYTES]; /* the same report in one sentence */
 } rueda_abi_nonfinite;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_nonfinite) == 1312);
 
-/* --- Rings in shared memory ----------------------------------------------------------------
- * One producer, one consumer. Indices count up for ever; record i lies at i mod capacity. The
- * producer writes the record, then tail (release); the consumer reads tail (acquire), the record,
- * then writes head (release). A side that is about to sleep sets its `waiting` to 1, fences, and
- * looks at the ring once more; the other side, after moving its index, fences, and rings the
- * doorbell only if it changes `waiting` from 1 to 0. A change of producer_waits_for to a ticket is
- * told like a record. */
+/* --- Rings in shared memory ---------------------------------------------------------------- Each
+ * ring has one producer and one consumer. Indices count up for ever; record i lies at i mod
+ * capacity. The producer writes the record, then tail (release); the consumer reads tail (acquire),
+ * the record, then writes head (release). A side that is about to sleep sets its `waiting` to 1,
+ * fences, and looks at the ring once more; the other side, after moving its index, fences, and
+ * rings the doorbell only if it changes `waiting` from 1 to 0. Setting producer_waits_for to a
+ * ticket is announced to the daemon like a record. */
 
 typedef struct rueda_abi_ring {
   uint32_t magic;
@@ -277,9 +290,10 @@ typedef struct rueda_abi_ring {
   uint8_t pad2[56];
   uint32_t consumer_waiting; /* atomic */
   uint32_t reserved;
-  uint64_t producer_waits_for; /* submission ring: the ticket for whose end a thread of the client
-                                  sleeps, 0 if none does; atomic. A hint: the daemon sees by it
-                                  that a locked schedule cannot go on (docs/protocol.md, L6) */
+  /* submission ring: the ticket whose end a thread of the client sleeps for, 0 if no thread does;
+   * atomic. It is a hint: by it the daemon sees that a locked schedule cannot go on
+   * (docs/protocol.md, L6) */
+  uint64_t producer_waits_for;
   uint8_t pad3[48];
 } rueda_abi_ring;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_ring) == 256);
@@ -287,39 +301,42 @@ RUEDA_ABI_ASSERT(offsetof(rueda_abi_ring, tail) == 64 && offsetof(rueda_abi_ring
                  offsetof(rueda_abi_ring, consumer_waiting) == 192 &&
                  offsetof(rueda_abi_ring, producer_waits_for) == 200);
 
-/* The library copied the tensor into the arena, or will copy it out: said so that the daemon can
- * count. */
+/* Flags of a submission: the library copied the tensor into the arena, or will copy it out. They
+ * let the daemon count copies. */
 #define RUEDA_ABI_FLAG_COPIED_IN 1u
 #define RUEDA_ABI_FLAG_COPIED_OUT 2u
-/* Of a completion: the daemon has sent a message on the socket that nobody asked for. */
+/* Flag of a completion: the daemon has sent a message on the socket that was not asked for. */
 #define RUEDA_ABI_FLAG_NEWS 1u
 
-/* Submission ring: records from byte RUEDA_ABI_RING_HEADER_BYTES. The client produces. */
+/* A record of the submission ring, which the client produces: records begin at byte
+ * RUEDA_ABI_RING_HEADER_BYTES. */
 typedef struct rueda_abi_submission {
-  uint64_t ticket; /* chosen by the client; differs from all in flight modulo capacity */
+  uint64_t ticket; /* chosen by the client; differs modulo capacity from all tickets in flight */
   uint32_t tensor_id;
-  uint32_t flags;        /* RUEDA_ABI_FLAG_*; unknown bits are refused */
-  uint32_t input_arena;  /* of a tensor in a GPU's memory: the id of DEVICE_ADD, likewise below */
-  uint32_t output_arena; /* may equal input_arena, with the same offset: in place */
+  uint32_t flags; /* RUEDA_ABI_FLAG_*; unknown bits are refused */
+  /* for a tensor in a GPU's memory: an id of DEVICE_ADD; also for output_arena */
+  uint32_t input_arena;
+  uint32_t output_arena; /* may equal input_arena with the same offset: the operation is in place */
   uint64_t input_offset; /* bytes; a multiple of the element's size */
   uint64_t output_offset;
-  int32_t priority; /* among what is under way on the node, more goes first (L12) */
+  int32_t priority; /* among the operations under way on the node, a higher one goes first (L12) */
   uint32_t reserved0;
   uint64_t reserved1[2];
 } rueda_abi_submission;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_submission) == 64);
 
-/* Completion ring: records from byte RUEDA_ABI_RING_HEADER_BYTES, then one text of
- * RUEDA_ABI_TEXT_BYTES for each record. The daemon produces. */
+/* A record of the completion ring, which the daemon produces: records begin at byte
+ * RUEDA_ABI_RING_HEADER_BYTES; behind them is one text of RUEDA_ABI_TEXT_BYTES for each record. */
 typedef struct rueda_abi_completion {
   uint64_t ticket;
   int32_t code; /* 0 or a negative RUEDA_ERR_* */
   uint32_t epoch;
   uint32_t contributors; /* ranks whose values are in the result */
-  uint32_t text_bytes;   /* of the error's text, without a NUL; 0 when there is none */
-  uint64_t seq;          /* operation number; 0 when it never got one */
-  uint32_t value;        /* of a change of process sets: the set's id; of a join: a rank */
-  uint32_t flags;        /* RUEDA_ABI_FLAG_NEWS, or 0 */
+  uint32_t text_bytes;   /* length of the error's text, without a NUL; 0 when there is no text */
+  uint64_t seq;          /* operation number; 0 when the operation never got one */
+  /* for a change of process sets: the set's id; for a join: the last rank that joined */
+  uint32_t value;
+  uint32_t flags; /* RUEDA_ABI_FLAG_NEWS, or 0 */
   uint64_t reserved[3];
 } rueda_abi_completion;
 RUEDA_ABI_ASSERT(sizeof(rueda_abi_completion) == 64);

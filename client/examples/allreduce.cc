@@ -6,7 +6,7 @@
 int main() try {
   rueda::Context context;
 
-  // Memory that the daemon reads and writes where it is. Any other works too, with a copy.
+  // The daemon reads and writes this memory where it is. Any other memory works too, with a copy.
   rueda::Buffer<float> gradient(1 << 20);
   for (float& value : gradient) value = static_cast<float>(context.rank());
 

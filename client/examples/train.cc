@@ -1,8 +1,8 @@
 // Trains a small network on all ranks at once: ruedarun -np 4 rueda_example_train
 //
-// Each rank has its share of the rows. A gradient is on its way as soon as it is computed, while
-// the next one is; the step waits for all of them. As averages are over equal shares, every rank
-// makes the step that one process would make with all rows.
+// Each rank has an equal share of the rows. A gradient is submitted as soon as it is computed, and
+// is reduced while the next gradient is computed; the step waits for all of them. As averages are
+// over equal shares, every rank makes the step that one process would make with all rows.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -23,7 +23,7 @@ struct Row {
   double x, y, target;
 };
 
-// A ridge: what is to be learnt from x and y in [-1, 1].
+// The function to be learnt: a ridge over x and y in [-1, 1].
 std::vector<Row> make_rows() {
   std::mt19937 random(7);
   std::uniform_real_distribution<double> uniform(-1, 1);
@@ -36,7 +36,7 @@ std::vector<Row> make_rows() {
   return rows;
 }
 
-// Parameters, and their gradients in memory that the daemon reads and writes where it is.
+// Parameters, and their gradients, both in memory that the daemon reads and writes where it is.
 struct Layer {
   explicit Layer(size_t size) : values(size), gradient(size) {}
   void step() {
@@ -51,7 +51,7 @@ class Trainer {
   explicit Trainer(const rueda::Context& context) : input_(3 * kHidden), output_(kHidden + 1) {
     const std::vector<Row> rows = make_rows();
     for (int i = context.rank(); i < kRows; i += context.size()) rows_.push_back(rows[i]);
-    // Every rank begins elsewhere; the broadcast makes them equal.
+    // Every rank begins with other values; the broadcast makes them equal.
     std::mt19937 random(static_cast<unsigned>(context.rank()));
     std::normal_distribution<double> normal;
     for (double& value : input_.values) value = 2 * normal(random);
@@ -60,7 +60,7 @@ class Trainer {
     rueda::broadcast("output", output_.values, 0);
   }
 
-  // The mean squared error over all ranks' rows, before the step.
+  // Makes one step. Returns the mean squared error over all ranks' rows before the step.
   double step() {
     std::vector<double> errors(rows_.size());
     loss_[0] = 0;
@@ -70,7 +70,7 @@ class Trainer {
     }
     fill_output_gradient(errors);
     rueda::Handle output = rueda::allreduce_async("output.gradient", output_.gradient);
-    fill_input_gradient(errors);  // meanwhile
+    fill_input_gradient(errors);  // runs while the output's gradient is reduced
     rueda::Handle input = rueda::allreduce_async("input.gradient", input_.gradient);
     rueda::Handle loss = rueda::allreduce_async("loss", loss_);
     output.wait();
@@ -117,7 +117,7 @@ class Trainer {
 
   std::vector<Row> rows_;
   Layer input_;   // two weights and a bias for each hidden unit
-  Layer output_;  // a weight for each, and a bias
+  Layer output_;  // one weight for each hidden unit, and a bias
   rueda::Buffer<double> loss_{1};
 };
 

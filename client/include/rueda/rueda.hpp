@@ -1,11 +1,12 @@
-// The C++ face of librueda: RAII, spans and exceptions over rueda.h. Header-only, C++20.
+// The C++ interface of librueda: RAII, spans and exceptions over rueda.h. Header-only, C++20.
 //
 //   rueda::Context context;                    // joins the job, leaves at the end of the scope
 //   rueda::Buffer<float> gradient(1024);       // memory that the daemon reads where it is
 //   rueda::allreduce("gradient", gradient);    // in place, the average over all ranks
 //
-// Names are the same on all ranks. Every function may be called from any thread; objects are not to
-// be shared without a lock. What fails throws rueda::Error.
+// Names of tensors are the same on all ranks. Sizes and lengths are in elements. Every function may
+// be called from any thread, but an object must not be used by several threads without a lock.
+// Every failure throws rueda::Error.
 #ifndef RUEDA_RUEDA_HPP
 #define RUEDA_RUEDA_HPP
 
@@ -24,7 +25,8 @@
 
 namespace rueda {
 
-// code() is one of rueda_error; what() is a sentence that names who or what is to blame.
+// The exception of every failed call. code() is one of rueda_error; what() is a sentence that names
+// who or what is to blame.
 class Error : public std::runtime_error {
  public:
   Error(int code, const std::string& message) : std::runtime_error(message), code_(code) {}
@@ -44,7 +46,7 @@ inline int checked(int value) {
 }
 }  // namespace detail
 
-// Sixteen-bit floats by their bits: arithmetic on them is the daemon's work.
+// Sixteen-bit floats are given by their bits: only the daemon does arithmetic on them.
 struct Float16 {
   uint16_t bits = 0;
   bool operator==(const Float16&) const = default;
@@ -95,14 +97,14 @@ enum class WireDType {
   kBFloat16 = RUEDA_WIRE_BFLOAT16
 };
 
-// prescale multiplies each rank's contribution, postscale the result.
+// Options of a reduction. prescale multiplies each rank's contribution, postscale the result.
 struct ReduceOptions {
   Op op = Op::kAverage;
   double prescale = 1.0;
   double postscale = 1.0;
-  uint32_t process_set = 0;                 // among whose ranks; 0: all
+  uint32_t process_set = 0;                 // the set whose ranks take part; 0: all ranks
   int32_t priority = 0;                     // as rueda_reduce_options::priority
-  WireDType wire_dtype = WireDType::kSame;  // what crosses the network is rounded to it
+  WireDType wire_dtype = WireDType::kSame;  // type that values are rounded to on the network
 
   ReduceOptions() = default;
   ReduceOptions(Op chosen) : op(chosen) {}  // NOLINT: allreduce(name, data, Op::kSum) is the point
@@ -111,10 +113,11 @@ struct ReduceOptions {
 
 using Milliseconds = std::chrono::milliseconds;
 
-// Membership in the job, from construction to destruction. One at a time in a process.
+// Membership in the job, from construction to destruction. A process has at most one Context at a
+// time.
 class Context {
  public:
-  // Takes everything from the environment that ruedarun sets.
+  // Joins the job that ruedarun describes in the environment.
   Context() { detail::check(rueda_init(nullptr)); }
   explicit Context(rueda_init_options options) {
     options.struct_bytes = sizeof(options);
@@ -136,8 +139,8 @@ class Context {
     detail::check(rueda_get_stats(&stats));
     return stats;
   }
-  // A NaN or an infinity that a rank contributed to a reduction (rueda.h); none: this process has
-  // been told of none.
+  // Returns the first NaN or infinity that a rank contributed to a reduction (rueda.h), or nullopt
+  // if this process has been told of none.
   std::optional<rueda_nonfinite> first_nonfinite() const {
     rueda_nonfinite first{};
     if (detail::checked(rueda_first_nonfinite(&first)) == 0) return std::nullopt;
@@ -145,8 +148,9 @@ class Context {
   }
 };
 
-// `size` elements, zeroed, that the daemon reads and writes where they are: no copies. Stays
-// readable after the Context has ended. Must not be destroyed while an operation uses it.
+// A buffer of `size` elements, zeroed at first, that the daemon reads and writes where they are,
+// without copies. The memory stays readable after the Context has ended. A Buffer must not be
+// destroyed while an operation uses it.
 template <Element T>
 class Buffer {
  public:
@@ -180,8 +184,8 @@ class Buffer {
   size_t size_ = 0;
 };
 
-// An operation on its way. The memory that it was given must live until wait() has returned; a
-// Handle that is destroyed before that waits first, and keeps errors to itself.
+// An operation in flight. The memory that it uses must live until wait() has returned. A Handle
+// that is destroyed before that waits for the operation, and discards its error.
 class Handle {
  public:
   explicit Handle(rueda_handle id) : id_(id) {}
@@ -194,7 +198,8 @@ class Handle {
     return *this;
   }
 
-  // Sleeps until the end. Error RUEDA_ERR_TIMEOUT leaves the operation on its way: wait again.
+  // Sleeps until the operation has ended; without `timeout` there is no limit. The error
+  // RUEDA_ERR_TIMEOUT leaves the operation in flight: wait() may be called again.
   rueda_result wait(std::optional<Milliseconds> timeout = std::nullopt) {
     rueda_result result{};
     int rc = rueda_wait(id_, timeout ? timeout->count() : -1, &result);
@@ -202,7 +207,7 @@ class Handle {
     detail::check(rc);
     return result;
   }
-  // True if wait() would return at once.
+  // Returns true if wait() would return at once.
   bool test() const {
     int done = 0;
     detail::check(rueda_test(id_, &done));
@@ -250,11 +255,11 @@ inline rueda_reduce_options c_options(const ReduceOptions& options) {
 }
 }  // namespace detail
 
-// The blocking forms give up after `timeout` with RUEDA_ERR_TIMEOUT. The operation goes on, and a
-// Buffer that it uses is in use until its end.
+// The blocking forms throw RUEDA_ERR_TIMEOUT when `timeout` has passed. The operation then goes on,
+// and a Buffer that it uses must not be destroyed or written until it has ended.
 //
-// out becomes the reduction of every rank's in. They have the same length, and are the same memory
-// or apart.
+// An all-reduce sets `out` to the reduction of every rank's `in`. The two spans have the same
+// length, and are the same memory or do not overlap.
 template <Element T>
 Handle allreduce_async(const std::string& name, std::span<const std::type_identity_t<T>> in,
                        std::span<T> out, const ReduceOptions& options = {}) {
@@ -286,7 +291,8 @@ void allreduce(const std::string& name, Buffer<T>& data, const ReduceOptions& op
   allreduce<T>(name, data.span(), data.span(), options, timeout);
 }
 
-// Tensors that are reduced together, in place: they become ready as one. Members are "GROUP.0", ...
+// Reduces several tensors together and in place: they become ready as one. The tensors are named
+// "GROUP.0", "GROUP.1" and so on.
 template <Element T>
 Handle grouped_allreduce_async(const std::string& group, std::span<const std::span<T>> members,
                                const ReduceOptions& options = {}) {
@@ -313,7 +319,7 @@ void grouped_allreduce(const std::string& group, std::span<const std::span<T>> m
   grouped_allreduce_async<T>(group, members, options).wait();
 }
 
-// The root's out becomes what an allreduce would give; others give an empty one.
+// Sets the root's `out` to what an all-reduce would give; other ranks pass an empty `out`.
 template <Element T>
 Handle reduce_async(const std::string& name, std::span<const std::type_identity_t<T>> in,
                     std::span<T> out, int root_rank, const ReduceOptions& options = {}) {
@@ -326,10 +332,11 @@ Handle reduce_async(const std::string& name, std::span<const std::type_identity_
   return Handle(handle);
 }
 
-// Each rank has a part of the elements to itself; parts follow each other in the order of the
-// ranks. What all give as `sizes` has an entry for each rank of the process set, in elements;
-// empty: as even as can be, for a gather as many as this rank has. As for the C functions of these
-// names, in one dimension.
+// In the collectives below each rank has a part of the elements to itself; parts follow each other
+// in the order of the ranks. `sizes` has one entry for each rank of the process set, in elements,
+// and is the same on all ranks. If it is empty, parts are as even as can be, and in a gather all
+// ranks have as many elements as this rank. The functions do what the C functions of these names
+// do, in one dimension.
 namespace detail {
 inline void check_size(const std::string& name, const char* what, size_t size, size_t needed) {
   if (size == needed) return;
@@ -338,7 +345,8 @@ inline void check_size(const std::string& name, const char* what, size_t size, s
                                               std::to_string(needed));
 }
 
-// Parts of the ranks of the process set; `all` elements cut evenly, if there are no sizes.
+// The parts of the ranks of the process set. If `sizes` is empty, `all` elements are cut into parts
+// as even as can be.
 class Parts {
  public:
   Parts(std::span<const int64_t> sizes, uint32_t process_set, size_t all) : sizes_(sizes) {
@@ -386,21 +394,21 @@ Handle gather(const std::string& name, std::span<const std::type_identity_t<T>> 
 }
 }  // namespace detail
 
-// out becomes the ins of all ranks, one behind the other.
+// Sets `out` to the `in` of all ranks, one behind the other.
 template <Element T>
 Handle allgather_async(const std::string& name, std::span<const std::type_identity_t<T>> in,
                        std::span<T> out, std::span<const int64_t> sizes = {},
                        uint32_t process_set = 0) {
   return detail::gather<T>(name, in, out, sizes, process_set, std::nullopt);
 }
-// Likewise at the root; others give an empty out.
+// Gathers as allgather_async does, to the root alone; other ranks pass an empty `out`.
 template <Element T>
 Handle gather_async(const std::string& name, std::span<const std::type_identity_t<T>> in,
                     std::span<T> out, int root_rank, std::span<const int64_t> sizes = {},
                     uint32_t process_set = 0) {
   return detail::gather<T>(name, in, out, sizes, process_set, root_rank);
 }
-// out becomes this rank's part of what an allreduce would give.
+// Sets `out` to this rank's part of what an all-reduce would give.
 template <Element T>
 Handle reduce_scatter_async(const std::string& name, std::span<const std::type_identity_t<T>> in,
                             std::span<T> out, const ReduceOptions& options = {},
@@ -416,7 +424,8 @@ Handle reduce_scatter_async(const std::string& name, std::span<const std::type_i
   detail::check(rueda_reduce_scatter_async(&tensor, parts.get(), &c_options, &handle));
   return Handle(handle);
 }
-// out becomes this rank's part of the root's in, of `all` elements; others give an empty in.
+// Sets `out` to this rank's part of the root's `in`, which has `all` elements; other ranks pass an
+// empty `in`.
 template <Element T>
 Handle scatter_async(const std::string& name, std::span<const std::type_identity_t<T>> in,
                      std::span<T> out, size_t all, int root_rank,
@@ -431,8 +440,9 @@ Handle scatter_async(const std::string& name, std::span<const std::type_identity
   detail::check(rueda_scatter_async(&tensor, parts.get(), root_rank, &handle));
   return Handle(handle);
 }
-// out becomes this rank's part of each rank's in. `splits` has an entry for each pair: what the
-// i-th rank of n sends to the j-th at i * n + j; empty: equal parts.
+// Sets `out` to this rank's part of each rank's `in`, one behind the other. `splits` has an entry
+// for each pair of the n ranks: splits[i * n + j] elements go from the i-th rank to the j-th. If it
+// is empty, all parts are equal.
 template <Element T>
 Handle alltoall_async(const std::string& name, std::span<const std::type_identity_t<T>> in,
                       std::span<T> out, std::span<const int64_t> splits = {},
@@ -457,7 +467,7 @@ Handle alltoall_async(const std::string& name, std::span<const std::type_identit
   return Handle(handle);
 }
 
-// data becomes what it is on root_rank, a rank of the job.
+// Sets `data` to what it is on root_rank, a rank of the job.
 template <Element T>
 Handle broadcast_async(const std::string& name, std::span<T> data, int root_rank,
                        uint32_t process_set = 0) {
@@ -480,8 +490,8 @@ void broadcast(const std::string& name, Buffer<T>& data, int root_rank,
   broadcast<T>(name, data.span(), root_rank, timeout);
 }
 
-// This rank has no more data: until all ranks have joined, it contributes zeros to what the others
-// do. The last rank that joined.
+// Says that this rank has no more data: until all ranks have joined, it contributes zeros to the
+// operations of the others. Returns the last rank that joined.
 inline int join(std::optional<Milliseconds> timeout = std::nullopt) {
   int32_t last_rank = -1;
   detail::check(rueda_join(detail::to_ms(timeout), &last_rank));
@@ -491,17 +501,18 @@ inline int join(std::optional<Milliseconds> timeout = std::nullopt) {
 // Some of the job's ranks, which reduce among themselves: ReduceOptions::process_set = set.id().
 class ProcessSet {
  public:
-  // Every rank of the job makes it, with the same ranks, and waits for the others. It stays until
-  // remove(), whatever becomes of the object.
+  // Adds the set. Every rank of the job constructs it with the same ranks, and waits for the
+  // others. The set stays until remove(), also if the object is destroyed.
   explicit ProcessSet(std::span<const int32_t> ranks) {
     detail::check(rueda_process_set_add(ranks.data(), static_cast<int32_t>(ranks.size()), &id_));
   }
-  // On every rank of the job, with nothing of this one in flight in it.
+  // Removes the set. Every rank of the job makes this call, when nothing that it submitted is in
+  // flight in the set.
   void remove() { detail::check(rueda_process_set_remove(id_)); }
 
   uint32_t id() const { return id_; }
   int size() const { return detail::checked(rueda_process_set_size(id_)); }
-  // This rank's place in it; -1 if it is not one of them.
+  // Returns this rank's place in the set; -1 if it is not in the set.
   int rank() const {
     int32_t rank = -1;
     detail::check(rueda_process_set_rank(id_, &rank));
@@ -512,21 +523,24 @@ class ProcessSet {
   uint32_t id_ = 0;
 };
 
-// A tensor that every training step reduces by an allreduce, in one dimension, as the calls above
-// submit it.
+// A tensor that every training step reduces by an all-reduce, in one dimension, as the functions
+// above submit it.
 struct PlannedTensor {
   std::string name;
-  size_t size = 0;  // elements
+  size_t size = 0;  // in elements
   rueda_dtype dtype = RUEDA_FLOAT32;
-  // From the results of which it is computed: their places in the list, each before its own.
+  // The places in the list of the tensors whose results this tensor is computed from, each before
+  // its own place.
   std::vector<uint32_t> after;
-  std::string group;  // of a grouped_allreduce: its tensors follow each other; "": none
+  // name of its grouped_allreduce, whose tensors follow each other in the list; "": none
+  std::string group;
   ReduceOptions options;
 };
 
-// What a step consists of, before there has been one: all its allreduces, in the order in which
-// they are expected to be ready. Every rank of the job calls it, with the same list, before its
-// first step or between two, and waits for the others. See rueda_plan_declare.
+// Declares what a training step consists of, before there has been a step: all its all-reduces, in
+// the order in which they are expected to be ready. Every rank of the job makes this call, with the
+// same list, before its first step or between two, and waits for the others. See
+// rueda_plan_declare.
 inline void declare_plan(std::span<const PlannedTensor> tensors) {
   std::vector<int64_t> shapes;
   std::vector<rueda_reduce_options> options;
@@ -547,7 +561,7 @@ inline void declare_plan(std::span<const PlannedTensor> tensors) {
   detail::check(rueda_plan_declare(list.data(), list.size()));
 }
 
-// Returns when every rank has called it.
+// Waits until every rank has called it.
 inline void barrier(const std::string& name = "barrier",
                     std::optional<Milliseconds> timeout = std::nullopt) {
   detail::check(rueda_barrier(name.c_str(), detail::to_ms(timeout)));

@@ -1,4 +1,5 @@
-// rueda.h. No exception leaves: bad_alloc becomes RUEDA_ERR_RESOURCE_EXHAUSTED.
+// Implements rueda.h. No exception leaves the library: bad_alloc becomes
+// RUEDA_ERR_RESOURCE_EXHAUSTED.
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -41,7 +42,7 @@ Status not_initialized() {
   return {Code::kShutDown, "Rueda is not initialised; call rueda_init first"};
 }
 
-// Runs body(Session&), or says why it cannot.
+// Runs body(Session&), or returns the reason why there is no session.
 template <class Body>
 int with_session(Body body) {
   return guarded([&]() -> Status {
@@ -51,7 +52,7 @@ int with_session(Body body) {
   });
 }
 
-// A field of the place, which is never negative, or the error.
+// Returns a field of the process's place in the job, which is never negative, or the error.
 template <class Field>
 int place(Field field) {
   int value = 0;
@@ -69,7 +70,8 @@ Status submit(Session& session, const std::vector<TensorRequest>& requests, rued
   return Status::ok();
 }
 
-// True if nothing is left to be done.
+// Submits again what was submitted before. Returns false if the tensors have to be checked and
+// submitted in full.
 bool submit_again(Session& session, std::span<const rueda_tensor> tensors,
                   const rueda_reduce_options* options, std::string_view group,
                   rueda_handle* handle) {
@@ -131,7 +133,7 @@ Result<SetPlace> place_in(const Session& session, uint32_t process_set) {
                   session.place().world_size};
 }
 
-// check(SetPlace) makes the request.
+// Submits a parted tensor. check(SetPlace) makes the request.
 template <class Check>
 int submit_parted(const rueda_tensor* tensor, rueda_handle* handle, Check check) {
   return with_session([&](Session& session) -> Status {
@@ -142,7 +144,7 @@ int submit_parted(const rueda_tensor* tensor, rueda_handle* handle, Check check)
   });
 }
 
-// For the blocking forms, whose caller has no handle to wait with once more.
+// Waits in the blocking forms, whose caller has no handle to wait for once more.
 int wait_or_abandon(rueda_handle handle, int64_t timeout_ms, rueda_result* result = nullptr) {
   return with_session([&](Session& session) {
     Status status = session.wait(handle, timeout_ms, result);

@@ -18,13 +18,13 @@ constexpr int64_t kExitTimeoutMs = 1000;
 struct Process {
   std::mutex mutex;  // attach, detach, and the list of retired allocators
   std::atomic<Session*> session{nullptr};
-  std::atomic<bool> is_forked_child{false};  // of a process that was attached
-  // Sessions that ended while blocks of rueda_alloc were live: their memory stays until it is
-  // freed.
+  std::atomic<bool> is_forked_child{false};  // true in a child of a process that was attached
+  // Allocators of sessions that ended while blocks of rueda_alloc were live: their memory stays
+  // until it is freed.
   std::vector<std::shared_ptr<ArenaAllocator>> retired;
 };
 
-// Never destroyed: threads and Python's finalizers may outlive static destructors.
+// The object is never destroyed: threads and Python's finalizers may outlive static destructors.
 Process& process() {
   static Process* instance = new Process;
   return *instance;
@@ -38,8 +38,9 @@ void after_fork_in_child() {
   session->close_in_child();
 }
 
-// A program that ends well without rueda_shutdown is no casualty, unless it leaves work behind. One
-// that exits with an error is: the others must not read that it has left as planned.
+// A program that ends with status 0 and without rueda_shutdown leaves the job as planned, unless
+// work is in flight. A program that exits with an error counts as lost: the others must not read
+// that it has left as planned.
 void at_exit(int status, void*) {
   if (status != 0) return;
   Session* session = process().session.load();
@@ -61,11 +62,11 @@ Status forked_child() {
           "use Rueda in the parent only, or start the child with exec"};
 }
 
-// What DLPack says of a tensor. Its layout is what array libraries agree on, and has no header
-// here.
+// The tensor of DLPack. Its layout is the one that array libraries agree on; there is no header for
+// it here.
 struct DlTensor {
   void* data = nullptr;
-  int32_t device_type = 1;  // the host's memory
+  int32_t device_type = 1;  // kDLCPU: the host's memory
   int32_t device_id = 0;
   int32_t ndim = 1;
   uint8_t code = 1;  // unsigned integers
@@ -90,13 +91,14 @@ struct SharedTensor {
 struct SharedMemory {
   struct Block {
     int tensors = 0;
-    bool is_freed = false;  // by rueda_free
+    bool is_freed = false;  // rueda_free has been called
   };
   std::mutex mutex;
-  std::unordered_map<const void*, Block> blocks;  // with tensors
+  std::unordered_map<const void*, Block> blocks;  // blocks that have DLPack tensors
 };
 
-// Never destroyed: tensors may outlive static destructors, and whatever interpreter made them.
+// The object is never destroyed: tensors may outlive static destructors, and the interpreter that
+// made them.
 SharedMemory& shared_memory() {
   static SharedMemory* instance = new SharedMemory;
   return *instance;
@@ -135,7 +137,7 @@ Status free_unshared(void* memory, Session* session) {
 void delete_shared(DlManagedTensor* managed) {
   const std::unique_ptr<SharedTensor> tensor(static_cast<SharedTensor*>(managed->manager));
   const Result<Session*> session = process_session();
-  if (!session.is_ok()) return;  // in a forked child: the memory is the parent's
+  if (!session.is_ok()) return;  // in a forked child the memory belongs to the parent
   void* memory = managed->tensor.data;
   {
     std::lock_guard lock(shared_memory().mutex);

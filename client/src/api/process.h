@@ -1,4 +1,5 @@
-// The one session of this process, and what happens to it when the process forks or exits.
+// The one session of this process, and what happens to it when the process forks or exits. All
+// functions are thread-safe.
 #pragma once
 
 #include <memory>
@@ -8,18 +9,20 @@
 
 namespace rueda::client {
 
-// The session, or NULL before attach_process and after detach_process. In a forked child: an error.
+// Returns the session, or NULL before attach_process and after detach_process. In a forked child it
+// returns an error.
 Result<Session*> process_session();
-// The same, null where that has none or an error.
+// Returns the session, or NULL if there is none or this is a forked child.
 Session* usable_session();
 
 Status attach_process(const rueda_init_options* options);
 Status detach_process();
 bool is_forked_child();
 
-// rueda_free, which works after a shutdown too.
+// Frees memory of rueda_alloc, also after a shutdown.
 Status free_memory(void* memory);
-// Likewise. A block that is shared has tensors of DLPack that own it besides.
+// Wraps the first `bytes` bytes of a block as a DLPack tensor (rueda_dlpack). A block that is
+// shared like this is also owned by its DLPack tensors. shares_of_memory() counts them.
 Result<void*> share_memory(void* memory, size_t bytes);
 int shares_of_memory(const void* memory);
 

@@ -1,5 +1,6 @@
-// The counters by which streams and the GPU worker wait for each other (rueda_abi_device_kind): two
-// words for each ticket in flight, in memory that this process and the worker have pinned.
+// The counters by which streams and the GPU worker wait for each other (rueda_abi_device_kind):
+// there are two words for each ticket in flight, in memory that this process and the worker have
+// pinned.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +15,16 @@
 
 namespace rueda::client {
 
-// Thread-safe.
+// This class is thread-safe.
 class DeviceCounters {
  public:
-  // For tickets that differ modulo `capacity`, a power of two. The driver outlives it.
+  // Creates counters for tickets that differ modulo `capacity`, a power of two. The driver must
+  // outlive the counters.
   static Result<std::unique_ptr<DeviceCounters>> create(DeviceDriver& driver, uint32_t capacity);
-  // No stream has been told of it.
+  // The counters may be destroyed only if no stream has been given work on them.
   ~DeviceCounters();
-  // For good: a stream that is behind its host has yet to read what it was told to wait for, and
-  // nobody knows when it has.
+  // Keeps the counters until the process ends: a stream that lags behind its host has yet to read
+  // the word that it was told to wait for, and nobody knows when it has read it.
   static DeviceCounters& keep(std::unique_ptr<DeviceCounters> counters);
   DeviceCounters(const DeviceCounters&) = delete;
   DeviceCounters& operator=(const DeviceCounters&) = delete;
@@ -31,17 +33,17 @@ class DeviceCounters {
   size_t bytes() const { return memory_.size(); }
   void close_memfd() { memfd_.reset(); }
 
-  // kInvalidArgument: it cannot do any of the following now.
+  // Returns kInvalidArgument if the stream cannot take the work of any of the functions below now.
   Status check_stream(StreamBeside stream) { return driver_.check_stream(stream); }
-  // The ticket's input is there when the stream has done what it has now.
+  // Makes the stream announce the ticket's input when it has done the work that it has now.
   Status announce(StreamBeside stream, uint64_t ticket);
-  // It is there.
+  // Announces the ticket's input at once: it is ready.
   void announce_now(uint64_t ticket);
   bool is_announced(uint64_t ticket) const { return has_reached(ready_at(ticket), ticket); }
-  // The stream goes on when the ticket's output is there.
+  // Makes the stream wait until the ticket's output is ready.
   Status wait(StreamBeside stream, uint64_t ticket);
   bool is_done(uint64_t ticket) const { return has_reached(done_at(ticket), ticket); }
-  // Whoever waits for the ticket's output goes on, if the worker has not seen to it.
+  // Lets streams that wait for the ticket's output go on, if the worker has not done so.
   void release(uint64_t ticket);
 
  private:
@@ -63,7 +65,7 @@ class DeviceCounters {
   UniqueFd memfd_;
   const std::span<std::byte> memory_;
   const uint32_t capacity_;
-  const uint64_t on_device_;  // where the device has it
+  const uint64_t on_device_;  // address of the counters on the device
 };
 
 }  // namespace rueda::client

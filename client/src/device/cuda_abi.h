@@ -1,5 +1,6 @@
-// What librueda uses of the CUDA driver's ABI, as it has been since CUDA 11.7: librueda is built
-// without a toolkit. tests/client/cuda_abi_test.cc compares it with one, where there is one.
+// The part of the CUDA driver's ABI that librueda uses, as it has been since CUDA 11.7: librueda is
+// built without a toolkit. tests/client/cuda_abi_test.cc compares this file with a toolkit, where
+// one is installed.
 #pragma once
 
 #include <cstddef>

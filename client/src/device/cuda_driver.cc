@@ -1,4 +1,4 @@
-// The CUDA driver as librueda asks it.
+// Implements DeviceDriver with the CUDA driver.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -36,8 +36,8 @@ class CudaDriver final : public DeviceDriver {
                         size_t bytes) override;
 
  private:
-  // A thread that has never used CUDA has no context: while this lives it has that of some memory.
-  // is_meant: so has every other thread.
+  // While this object lives, a thread that has no context, because it has never used CUDA, has the
+  // given one. With is_meant, a thread that has another context gets the given one, too.
   class InContext {
    public:
     InContext(const Functions& functions, void* context, bool is_meant = false)
@@ -66,11 +66,11 @@ class CudaDriver final : public DeviceDriver {
   Status to_status(CuResult result, const std::string& what) const;
   Result<ExportedMemory> export_by_fd(const DeviceAllocation& allocation) const;
   void* context_of(uint64_t address) const;
-  // For calls with this stream.
+  // Enters the context that calls with this stream need.
   InContext context_for(StreamBeside stream) const;
 
   Functions functions_;
-  std::atomic<void*> context_{nullptr};  // of the memory that was found last
+  std::atomic<void*> context_{nullptr};  // context of the memory that was found last
   std::atomic<bool> has_several_contexts_{false};
 };
 
@@ -138,8 +138,9 @@ Status CudaDriver::to_status(CuResult result, const std::string& what) const {
                     std::to_string(result) + ")"};
 }
 
-// Memory that is mapped is no context's: then the thread's will do, if it is of that GPU, or the
-// one that CUDA's runtime uses, which is not given back.
+// Returns the context of the memory at an address. Mapped memory belongs to no context: the
+// thread's context serves if it is on that GPU, or else the context that CUDA's runtime uses, which
+// is never released.
 void* CudaDriver::context_of(uint64_t address) const {
   void* context = nullptr;
   if (get(kContext, address, context) == kSuccess && context != nullptr) return context;
@@ -159,7 +160,7 @@ void* CudaDriver::context_of(uint64_t address) const {
 CudaDriver::InContext CudaDriver::context_for(StreamBeside stream) const {
   const bool is_default = reinterpret_cast<uintptr_t>(stream.handle) <= kLastDefaultStream;
   if (!is_default || stream.memory == 0) return {functions_, context_};
-  // The driver is asked only where there is a choice.
+  // The driver is asked only if there are several contexts.
   return {functions_, has_several_contexts_ ? context_of(stream.memory) : context_.load(), true};
 }
 
@@ -184,7 +185,7 @@ Result<DeviceAllocation> CudaDriver::find(uint64_t address) {
   int device = 0;
   CuUuid uuid{};
   unsigned long long buffer_id = 0;
-  // Of mapped memory, the attributes of its range are those of all that was reserved.
+  // The attributes of a mapped range are those of the whole reserved range.
   CuResult result = functions_.address_range(&base, &bytes, address);
   unsigned int is_mapped = 1;
   if (result != kSuccess || (get(kIsMapped, address, is_mapped) == kSuccess && is_mapped == 0)) {
@@ -215,7 +216,7 @@ uint64_t CudaDriver::buffer_id(uint64_t address) {
 }
 
 Result<ExportedMemory> CudaDriver::export_memory(const DeviceAllocation& allocation) {
-  // An old driver does not know the question, and has no other memory.
+  // An old driver does not know this attribute, and has no other kind of memory.
   int is_ipc_capable = 1;
   (void)get(kIsIpcCapable, allocation.base, is_ipc_capable);
   if (is_ipc_capable == 0) return export_by_fd(allocation);
@@ -279,7 +280,7 @@ Status CudaDriver::check_stream(StreamBeside stream) {
   int is_captured = 0;
   const CuResult result = functions_.stream_is_capturing(stream.handle, &is_captured);
   if (result == kSuccess && is_captured == 0) return Status::ok();
-  // The legacy default stream says so by an error, whichever stream is captured.
+  // The legacy default stream reports a capture by an error, whichever stream is being captured.
   if (result != kSuccess && result != kCaptureImplicit) return to_status(result, "a stream");
   return {Code::kInvalidArgument,
           "a CUDA graph is being captured from the stream, and a reduction is none of its nodes: "
@@ -333,7 +334,7 @@ Status CudaDriver::copy_to_device(StreamBeside stream, uint64_t to, const std::b
 }  // namespace
 
 Result<DeviceDriver*> cuda_driver() {
-  // Never destroyed: nor is the driver's library.
+  // The object is never destroyed, and the driver's library is never unloaded.
   static const auto* const loaded = [] {
     const char* named = std::getenv("RUEDA_CUDA_LIBRARY");
     return new Result<std::unique_ptr<DeviceDriver>>(

@@ -9,7 +9,8 @@
 namespace rueda::client {
 namespace {
 
-// Of a session that is over nothing needs to be removed.
+// Tells whether the daemon refused to remove memory. If the session is over, nothing needs to be
+// removed.
 bool is_in_flight(const Status& removed) { return removed.code() == Code::kUnavailable; }
 
 }  // namespace
@@ -79,7 +80,7 @@ Result<DeviceMemories::Entry> DeviceMemories::add(uint64_t address, uint64_t lea
   if (allocation.base < least_base) {
     return Status{Code::kInvalidArgument, "an allocation begins inside the one before it"};
   }
-  // What was known of this stretch has been freed.
+  // Whatever was known of this range has been freed.
   for (Entry old = known_.lower_bound(allocation.base + allocation.bytes); old != known_.begin();) {
     --old;
     if (end_of(old) <= allocation.base) break;
@@ -220,7 +221,7 @@ void DeviceMemories::sweep() {
   for (Entry entry = known_.begin(); entry != known_.end();) {
     const Entry next = std::next(entry);
     const bool is_there = driver_.buffer_id(entry->first) == entry->second.buffer_id;
-    if (!is_there) static_cast<void>(drop(entry));  // one in flight stays for the next time
+    if (!is_there) static_cast<void>(drop(entry));  // memory in flight stays for the next sweep
     entry = next;
   }
 }

@@ -1,16 +1,17 @@
-// Which allocations of device memory the daemon knows: the pointer cache. An allocation is exported
-// and sent once, however many tensors lie in it.
+// The pointer cache: it knows which allocations of device memory the daemon knows. An allocation is
+// exported and sent once, however many tensors lie in it.
 //
 // A tensor may go on from one allocation to the next, where virtual memory management has mapped
-// them one behind another (PyTorch's expandable segments). Then the daemon is told to join them:
-// once for each run of allocations in which a tensor lies.
+// them one behind another (PyTorch's expandable segments). The daemon is then told to join them,
+// once for each run of allocations that has a tensor in it.
 //
 // Memory that was freed and comes again at the same address is another allocation: the driver gives
-// it another buffer id, which is asked for at every use. Whoever sees memory freed may say so
-// (forget()); then nothing stays open for it. Whoever promises to say so each time
-// (announce_frees()) has the driver asked now and then only: the pointer cache of Awan et al.
-// (2019), with intercepted frees. What was freed without a word and does not come again is looked
-// for now and then, because the GPU keeps memory for as long as the worker has it open.
+// it another buffer id, for which the driver is asked at every use. A program that sees memory
+// freed may say so (forget()); nothing then stays open for that memory. If it promises to say so
+// each time (announce_frees()), the driver is asked only now and then: this is the pointer cache of
+// Awan et al. (2019), with intercepted frees. Memory that was freed without notice and does not
+// come again is looked for now and then, because the GPU keeps memory for as long as the worker has
+// it open.
 #pragma once
 
 #include <array>
@@ -31,56 +32,60 @@
 
 namespace rueda::client {
 
-// Thread-safe.
+// This class is thread-safe.
 class DeviceMemories {
  public:
-  // How the daemon is told.
+  // The calls that tell the daemon of memory.
   struct Registrar {
     std::function<Result<uint32_t>(const rueda_abi_device_memory&, int fd)> add;
     std::function<Result<uint32_t>(std::span<const uint32_t> ids)> join;
     std::function<Status(uint32_t id)> remove;
-    // Whether submissions in flight use what lies between two addresses. Ok, or an error that names
-    // one.
+    // Returns an error, which names a submission, if submissions in flight use memory between the
+    // two addresses; otherwise ok.
     std::function<Status(uint64_t begin, uint64_t end)> check_unused;
   };
   struct Place {
-    // The GPU worker cannot open all of it (docs/decisions/0052): then the rest is empty.
+    // If true, the GPU worker cannot open all of the memory (docs/decisions/0052), and the other
+    // fields are empty.
     bool is_staged = false;
     uint32_t memory_id = 0;
     uint64_t offset = 0;
-    // Of a join: while somebody holds it, it does not make room for others.
+    // For joined memory: as long as somebody holds this pointer, the join does not make room for
+    // others.
     std::shared_ptr<const void> hold;
   };
-  // With announced frees, so many uses of known memory are one question to the driver.
+  // With announced frees, the driver is asked once in so many uses of known memory.
   static constexpr uint64_t kUsesACheck = 256;
-  // Without a promise, after so many uses all that is known is looked at.
+  // Without the promise, all known memory is looked at once in so many uses.
   static constexpr uint64_t kUsesASweep = 4096;
-  // One more takes the place of that which was used least recently.
+  // The most joins there may be; one more replaces the one that was used least recently.
   static constexpr size_t kMaxJoins = 1024;
 
   struct Stats {
-    uint64_t hits = 0;  // uses of which the daemon knew all
+    uint64_t hits = 0;  // uses whose memory the daemon knew completely
     uint64_t misses = 0;
-    uint64_t recycled = 0;  // misses in which an address had been another allocation's
-    uint64_t known = 0;     // allocations, now
-    uint64_t checks = 0;    // questions to the driver of known memory
+    uint64_t recycled = 0;  // misses at an address that had belonged to another allocation
+    uint64_t known = 0;     // allocations that are known now
+    uint64_t checks = 0;    // questions to the driver about known memory
   };
 
-  // Of the first allocation that the GPU worker cannot open: why not.
+  // Called with the reason for the first allocation that the GPU worker cannot open.
   using OnStaged = std::function<void(const Status&)>;
 
-  // The driver outlives it.
+  // The driver must outlive this object.
   DeviceMemories(DeviceDriver& driver, Registrar registrar, OnStaged on_staged)
       : driver_(driver), registrar_(std::move(registrar)), on_staged_(std::move(on_staged)) {}
 
-  // bytes > 0. kInvalidArgument: not all of it is device memory, or it goes on in an allocation
-  // that cannot be joined. kResourceExhausted: more joins are in use than there may be.
+  // Finds the memory at an address, and makes it known to the daemon if necessary; bytes > 0.
+  // Returns kInvalidArgument if some of it is not device memory, or if it goes on in an allocation
+  // that cannot be joined; kResourceExhausted if the largest number of joins is in use.
   Result<Place> locate(uint64_t address, size_t bytes);
-  // The allocation that the address lies in is about to be freed, or has been. Unknown ones are
-  // fine. kInvalidArgument: a submission in flight uses it; it stays known.
+  // Says that the allocation that contains the address is about to be freed, or has been. Unknown
+  // addresses are ignored. Returns kInvalidArgument, and the allocation stays known, if a
+  // submission in flight uses it.
   Status forget(uint64_t address);
-  // Whether forget() is called before any memory is freed. A check that finds that it was not ends
-  // that, and says so on standard error: from then on every use is checked.
+  // Says whether forget() is called before any memory is freed. A check that finds a broken promise
+  // ends this mode, and says so on standard error: from then on every use is checked.
   void announce_frees(bool are_announced);
   Stats stats() const;
 
@@ -94,17 +99,18 @@ class DeviceMemories {
 
     bool is_staged() const { return memory_id == 0; }
   };
-  using Entry = std::map<uint64_t, Known>::iterator;  // by base
+  using Entry = std::map<uint64_t, Known>::iterator;  // keyed by the base address
   struct Join {
     uint32_t memory_id = 0;
-    uint64_t used_at = 0;  // of locate()'s uses of joins
+    uint64_t used_at = 0;  // value of join_uses_ at its last use
     std::shared_ptr<const void> hold;
   };
-  using Stretch = std::pair<uint64_t, uint64_t>;  // begin and end
+  using Stretch = std::pair<uint64_t, uint64_t>;  // begin and end addresses
   using JoinEntry = std::map<Stretch, Join>::iterator;
-  // One call of locate().
+  // State of one call of locate().
   struct Use {
-    std::optional<bool> is_checked;  // what was known; none: nothing was
+    // whether known memory was checked with the driver; nullopt: no memory was known
+    std::optional<bool> is_checked;
     bool is_miss = false;
     bool is_recycled = false;
   };
@@ -114,32 +120,34 @@ class DeviceMemories {
   bool is_check_due();
   bool is_as_known(uint64_t address, const Known& known);
   void count_miss(Use& use);
-  // Known, or made known. An allocation that begins before `least_base` is an error.
+  // Finds an allocation, and makes it known if necessary. An allocation that begins before
+  // `least_base` is an error.
   Result<Entry> find_or_add(uint64_t address, uint64_t least_base, Use& use);
   Result<Entry> add(uint64_t address, uint64_t least_base);
   static Place place_in(const Known& known, uint64_t offset);
-  // What goes on behind its first allocation.
+  // Locates memory that goes on behind its first allocation.
   Result<Place> locate_joined(Entry first, uint64_t address, size_t bytes, Use& use);
   Result<std::vector<Entry>> find_run(Entry first, uint64_t address, size_t bytes, Use& use);
   Result<JoinEntry> join(const std::vector<Entry>& run);
   Status make_room_for_join();
   Status drop(Entry entry);
-  // What has been freed, and nothing in flight uses.
+  // Drops allocations that have been freed and that nothing in flight uses.
   void sweep();
   Status drop_joins_of(Entry entry);
 
   DeviceDriver& driver_;
   const Registrar registrar_;
-  OnStaged on_staged_;        // null: it has been called
-  mutable std::mutex mutex_;  // held while the daemon is asked: two threads do not ask for the same
+  OnStaged on_staged_;  // null after it has been called
+  // held while the daemon is asked, so that two threads do not ask for the same allocation
+  mutable std::mutex mutex_;
   std::map<uint64_t, Known> known_;
-  // By what they cover. Another tensor's may overlap; what one piece costs when it is freed is not
-  // to be more than the tensors that lay in it.
+  // Joins, keyed by the addresses that they cover. Those of different tensors may overlap, but only
+  // as far as tensors do: freeing one piece should cost no more than the tensors that lay in it.
   std::map<Stretch, Join> joins_;
   uint64_t join_uses_ = 0;
   bool are_frees_announced_ = false;
   uint64_t unchecked_ = 0;  // uses since the last check
-  uint64_t unswept_ = 0;    // and since the last sweep
+  uint64_t unswept_ = 0;    // uses since the last sweep
   Stats stats_;
 };
 

@@ -13,8 +13,8 @@ namespace rueda::client {
 namespace {
 
 constexpr uint64_t kLeastArenaBytes = uint64_t{16} << 20;
-// The first words of a block: each is 0, and 1 when a stream has come so far: it has copied in, or
-// it has the result, in its turn.
+// The first words of a block. Each is 0, and becomes 1 when a stream has come so far: the first
+// when it has copied the input in, the others when it has the result, one for each turn.
 constexpr uint64_t kHeadBytes = sizeof(uint64_t) * (1 + StagedCopies::kMostTurns);
 static_assert(kHeadBytes % kBlockAlignmentBytes == 0);
 constexpr uint64_t kInAt = 0;
@@ -109,7 +109,7 @@ Result<std::optional<StagedCopies::Block>> StagedCopies::take(size_t bytes) {
       return block;  // another thread has grown it
     const Result<bool> grown = grow(wanted);
     if (!grown.is_ok()) return grown.status();
-    // Many small arenas may have what a large block wants.
+    // Many small arenas may have the memory that a large block needs.
     if (!grown.value() && !drop_idle_arenas()) return std::optional<Block>();
   }
 }
@@ -149,7 +149,8 @@ bool StagedCopies::drop_idle_arenas() {
     arenas_.erase(first, arenas_.end());
   }
   for (const auto& arena : idle) {
-    static_cast<void>(registrar_.remove(arena->id));  // of a session that is over there is none
+    // if the session is over, there is nothing to remove
+    static_cast<void>(registrar_.remove(arena->id));
     driver_.unregister_host(arena->memory->data());
     pinned_bytes_ -= arena->memory->bytes();
   }

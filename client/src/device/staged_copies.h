@@ -1,9 +1,9 @@
-// Pinned host memory through which tensors go whose device memory the GPU worker cannot open: of a
-// client in another container, for example. A tensor has one block, which the worker reads and
-// writes where the tensor would be; streams copy between the two.
+// Pinned host memory for tensors whose device memory the GPU worker cannot open, because the client
+// is in another container, for example. Each tensor has one block, which the worker reads and
+// writes in place of the tensor; streams copy between the two.
 //
-// Whoever gives a block back need not wait for streams that are behind: each block says in its
-// first words what streams have done with it, and is used again when all of that has come.
+// A block may be given back while streams still lag behind: its first words record what streams
+// have done with it, and it is used again only when they have done all of it.
 #pragma once
 
 #include <cstddef>
@@ -21,19 +21,20 @@
 
 namespace rueda::client {
 
-// Thread-safe; a block belongs to whoever has taken it.
+// This class is thread-safe; a block belongs to whoever has taken it.
 class StagedCopies {
  public:
-  // How the daemon is told.
+  // The calls that tell the daemon of pinned memory.
   struct Registrar {
-    // The GPU worker maps a memfd, whole: the memory's id.
+    // Has the GPU worker map a whole memfd, and returns the memory's id.
     std::function<Result<uint32_t>(int memfd, uint64_t bytes)> add;
     std::function<Status(uint32_t id)> remove;
   };
 
-  // Of a result: 0 for whoever is to copy it out, because nobody has asked before.
+  // The position of a request for a block's result. Turn 0 is the first request, which has to copy
+  // the result out.
   using Turn = uint32_t;
-  // More streams do not wait for one result.
+  // The most streams that may wait for one result.
   static constexpr Turn kMostTurns = 63;
 
   class Block {
@@ -45,37 +46,41 @@ class StagedCopies {
 
    private:
     friend class StagedCopies;
-    std::byte* head_ = nullptr;    // the words; the data are behind
-    uint64_t head_on_device_ = 0;  // where streams have it
+    std::byte* head_ = nullptr;    // the block's control words; the data follow them
+    uint64_t head_on_device_ = 0;  // the address of the words on the device
     uint32_t memory_id_ = 0;
-    uint64_t offset_ = 0;  // of the data
+    uint64_t offset_ = 0;  // of the data, in bytes from the start of the memory
     bool is_copied_in_ = false;
     Turn turns_ = 0;
   };
 
-  // The driver outlives it. At most `most_bytes` are pinned.
+  // The driver must outlive this object. At most `most_bytes` are pinned.
   StagedCopies(DeviceDriver& driver, Registrar registrar, uint64_t most_bytes)
       : driver_(driver), registrar_(std::move(registrar)), most_bytes_(most_bytes) {}
-  // What no stream has to do with any more is unpinned; the rest stays, for good.
+  // Unpins the memory that no stream will touch any more; the rest stays pinned until the process
+  // ends.
   ~StagedCopies();
   StagedCopies(const StagedCopies&) = delete;
   StagedCopies& operator=(const StagedCopies&) = delete;
 
-  // Nothing: not before others have been given back. kResourceExhausted: there is never so much.
-  // Asks the daemon when more memory is to be pinned.
+  // Takes a block for `bytes` bytes. Returns nullopt if there is no room until other blocks have
+  // been given back, and kResourceExhausted if there is never so much room. It asks the daemon if
+  // more memory has to be pinned.
   Result<std::optional<Block>> take(size_t bytes);
   void give_back(const Block& block);
-  // Blocks that are taken, or that streams are still at.
+  // Returns the number of blocks that are taken, or that streams still use.
   size_t taken();
 
-  // In the order of the stream; RUEDA_NO_STREAM: of one of ours, at once. The block has room.
+  // Copies from the device into the block, in the order of the stream; with RUEDA_NO_STREAM on a
+  // stream of this object's, at once. The data must fit the block.
   Status copy_in(Block& block, uint64_t from, size_t bytes, void* stream);
-  // Likewise, by the turn that claim_result() gave: a later stream waits for the first one's copy.
-  // kResourceExhausted: there are too many.
+  // Copies from the block to the device, in the order of the stream. `turn` is what claim_result()
+  // returned: a later stream waits for the first one's copy. Returns kResourceExhausted if too many
+  // streams wait.
   Status copy_out(const Block& block, Turn turn, uint64_t to, size_t bytes, void* stream);
-  // The stream on which a copy in was asked for.
+  // Returns the stream that copy_in() uses for this `stream`.
   Result<void*> stream_of(void* stream);
-  // Until the copies on our stream are done.
+  // Waits until the copies on this object's own stream are done.
   Status finish();
 
  private:
@@ -89,14 +94,14 @@ class StagedCopies {
   };
 
   std::optional<Block> take_there(size_t bytes);
-  // False: there may be no more.
+  // Pins more memory. Returns false if no more may be pinned.
   Result<bool> grow(size_t bytes);
-  // Whether any was.
+  // Unpins arenas without blocks. Returns true if there were any.
   bool drop_idle_arenas();
-  // Of blocks that were given back, those that streams are done with.
+  // Frees those blocks among the ones given back that streams are done with.
   void sweep_locked();
   static bool is_idle(const Block& block);
-  // For good.
+  // Keeps an arena until the process ends.
   static void keep(std::unique_ptr<Arena> arena);
 
   DeviceDriver& driver_;

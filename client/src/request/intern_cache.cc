@@ -3,7 +3,8 @@
 namespace rueda::client {
 namespace {
 
-// Of those that may be forgotten, so many are looked at, at a time: what is held is not.
+// The most descriptors that are looked at for one to forget: those that are held cannot be
+// forgotten.
 constexpr int kMostLooks = 16;
 
 }  // namespace
@@ -11,7 +12,7 @@ constexpr int kMostLooks = 16;
 Result<uint32_t> InternCache::id_of(const rueda_abi_intern& descriptor,
                                     std::span<const int64_t> counts) {
   std::lock_guard lock(mutex_);
-  // The fixed part, then the two texts with the NUL that ends each, then the counts.
+  // The key is the fixed part, then the two texts, each with its final NUL, then the counts.
   key_.assign(reinterpret_cast<const char*>(&descriptor), offsetof(rueda_abi_intern, name));
   key_.append(descriptor.name).push_back('\0');
   key_.append(descriptor.group).push_back('\0');
@@ -55,7 +56,7 @@ void InternCache::forget_oldest(Order& order) {
       order.splice(order.end(), order, oldest);
       continue;
     }
-    if (!forget_(oldest->id).is_ok()) return;  // the session is over, and says so
+    if (!forget_(oldest->id).is_ok()) return;  // the session is over; other calls report it
     ids_.erase(*oldest->key);
     order.erase(oldest);
     return;

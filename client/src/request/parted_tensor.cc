@@ -1,4 +1,4 @@
-// Checks of the collectives in which one rank, or each, has a part to itself.
+// Checks the collectives in which one rank, or each rank, has a part to itself.
 
 #include <algorithm>
 #include <functional>
@@ -12,7 +12,7 @@
 namespace rueda::client {
 namespace {
 
-// Rows of the first dimension: of this rank's input, or of all.
+// Returns the number of rows of the first dimension, of this rank's input or of all parts.
 Result<int64_t> first_dim_of(const rueda_tensor* tensor) {
   if (tensor == nullptr) return invalid("the tensor is NULL");
   if (tensor->name == nullptr) return invalid("the tensor has no name");
@@ -48,7 +48,8 @@ Result<std::vector<int64_t>> read_counts(const rueda_tensor& tensor, const int64
   return read;
 }
 
-// Whether they are what is meant without counts. What ranks say must be equal, however they say it.
+// Tells whether the counts are those that are assumed without counts. The ranks' descriptors must
+// be equal, whether or not a rank spells the counts out.
 bool are_even(const std::vector<int64_t>& counts, CollectiveKind kind, int64_t rows, int places) {
   if (kind == CollectiveKind::kAlltoall) {
     return std::adjacent_find(counts.begin(), counts.end(), std::not_equal_to<>()) == counts.end();
@@ -58,7 +59,7 @@ bool are_even(const std::vector<int64_t>& counts, CollectiveKind kind, int64_t r
                     [](int64_t count, const ElementRange& part) { return count == part.count(); });
 }
 
-// `whole_rows`: of all parts one behind the other.
+// Describes a parted tensor. `whole_rows` is the number of rows of all parts together.
 Result<TensorRequest> describe_parts(CollectiveKind kind, const rueda_tensor& tensor,
                                      int64_t whole_rows, std::vector<int64_t> counts, int root_rank,
                                      const SetPlace& self) {
@@ -101,7 +102,7 @@ Result<TensorRequest> with_memory(Result<TensorRequest> described, const rueda_t
   return request;
 }
 
-// What this rank gives, and what it has been told that it gives.
+// Compares the rows that this rank has with those that the list of all ranks has for it.
 Status check_own(const rueda_tensor& tensor, int64_t own, int64_t told, const SetPlace& self) {
   if (own == told) return Status::ok();
   return invalid("tensor " + quoted(tensor.name) + " has " + std::to_string(own) +

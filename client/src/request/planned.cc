@@ -35,7 +35,7 @@ Result<std::vector<TensorRequest>> describe_plan(std::span<const rueda_planned_t
   if (tensors.empty()) return Status{Code::kInvalidArgument, "the plan has no tensors"};
   std::map<std::string, size_t> sizes;
   for (const rueda_planned_tensor& planned : tensors) ++sizes[group_of(planned)];
-  sizes[""] = 0;  // no group
+  sizes[""] = 0;  // "" is no group
   std::vector<TensorRequest> requests;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const std::string group = group_of(tensors[i]);

@@ -1,4 +1,4 @@
-// Plans declared ahead, put into the form in which the daemon takes them.
+// Puts plans that are declared ahead into the form in which the daemon takes them.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace rueda::client {
 
-// The tensors' descriptors. The error names the tensor that cannot be declared like this.
+// Returns the tensors' descriptors. An error names the tensor that cannot be in a plan like this.
 Result<std::vector<TensorRequest>> describe_plan(std::span<const rueda_planned_tensor> tensors);
-// ids: what the daemon calls the tensors.
+// Cuts the plan into messages. `ids` has the daemon's ids of the tensors, in the order of the plan.
 std::vector<rueda_abi_plan> parts_of_plan(std::span<const rueda_planned_tensor> tensors,
                                           const std::vector<uint32_t>& ids);
 

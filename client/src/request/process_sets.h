@@ -1,5 +1,5 @@
-// The process sets that this process has added, as it may be asked about them; and a change of them
-// in the words of the daemon. Thread-safe.
+// The process sets that this process has added, so that it can be asked about them; and the
+// daemon's messages that change process sets. All of it is thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,19 +12,20 @@
 
 namespace rueda::client {
 
-// The ranks may come in any order; kInvalidArgument for what cannot be sent. What the job has
-// against them all its ranks are told, after all have asked.
+// Describes a new set; the ranks may come in any order. Returns kInvalidArgument for a set that
+// cannot be sent. Objections of the job are told to all its ranks, after all have asked for the
+// set.
 Result<rueda_abi_process_set> describe_new_set(const int32_t* ranks, int32_t count);
 rueda_abi_process_set describe_removal(uint32_t id);
 
 class ProcessSets {
  public:
-  // A fresh one knows the set of all ranks alone.
+  // A new object knows only the set of all ranks.
   explicit ProcessSets(int32_t world_size);
 
   void on_added(uint32_t id, const rueda_abi_process_set& added);
   void on_removed(uint32_t id);
-  // Ascending. kNotFound: there is none.
+  // Returns the ranks of a set in ascending order, or kNotFound if there is no such set.
   Result<std::vector<int32_t>> ranks_of(uint32_t id) const;
 
  private:

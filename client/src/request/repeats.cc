@@ -5,7 +5,7 @@
 
 namespace rueda::client {
 
-// A field more is one more to compare in is().
+// If a field is added to these structs, is() must compare it.
 static_assert(sizeof(rueda_tensor) == 48);
 static_assert(sizeof(rueda_reduce_options) == 40);
 

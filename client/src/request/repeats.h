@@ -1,6 +1,6 @@
-// What was submitted before, in the words of the caller: a training step asks for the same tensors
-// in the same memory again and again, and then nothing needs to be checked, looked up or put into
-// other words. Not thread-safe; Session locks around it.
+// Remembers earlier submissions in the caller's words: a training step asks for the same tensors in
+// the same memory again and again, and then nothing needs to be checked, looked up or translated.
+// Not thread-safe: Session calls it under its lock.
 #pragma once
 
 #include <array>
@@ -19,15 +19,15 @@ namespace rueda::client {
 
 class Repeats {
  public:
-  // What came of an allreduce none of whose memory is foreign. A step reads a thousand of them, so
-  // what is compared is together: five cache lines, unless the name is long.
+  // A remembered all-reduce none of whose memory is foreign. A step reads a thousand entries, so
+  // the fields that are compared lie together: five cache lines, unless the name is long.
   class alignas(64) Entry {
    public:
     const rueda_abi_submission& record() const { return record_; }  // without a ticket
     size_t bytes() const { return bytes_; }
-    // Blocks that had ended when the memory was found to be inside a live one.
+    // The number of freed blocks at the time when the memory was found to be inside a live block.
     uint64_t frees() const { return frees_; }
-    // Lives as long as the entry, which is never forgotten.
+    // The name lives as long as the entry, which is never forgotten.
     std::string_view name() const { return {name_, name_bytes_}; }
 
    private:
@@ -38,8 +38,8 @@ class Repeats {
 
     const void* input_ = nullptr;
     void* output_ = nullptr;
-    Entry* next_ = nullptr;  // what was submitted after it,
-    Entry* soon_ = nullptr;  // and kAhead later
+    Entry* next_ = nullptr;  // the entry submitted next,
+    Entry* soon_ = nullptr;  // and the one submitted kAhead later
     double prescale_ = 1.0;
     double postscale_ = 1.0;
     rueda_dtype dtype_ = RUEDA_FLOAT32;
@@ -57,23 +57,25 @@ class Repeats {
     std::string group_;
   };
 
-  // Null: not remembered. Nothing of what is asked need have been checked; group "" and group_size
-  // 0: not grouped.
+  // Finds the entry of a request, or null if it is not remembered. The arguments need not have been
+  // checked. group "" and group_size 0 mean that the tensor is not grouped.
   const Entry* find(const rueda_tensor& tensor, const rueda_reduce_options* options,
                     std::string_view group, size_t group_size);
-  // In place of what was remembered under the name: the id that its tensor had.
+  // Remembers a submission in place of the one that was remembered under the same name, and returns
+  // the tensor id that the earlier one had.
   std::optional<uint32_t> remember(const TensorRequest& request, const rueda_abi_submission& record,
                                    uint64_t frees);
 
  private:
-  // So far ahead memory is fetched: a step's entries are more than a cache holds.
+  // Memory is prefetched for the entry that is so many places ahead: a step's entries are more than
+  // a cache holds.
   static constexpr size_t kAhead = 4;
 
   void fetch_ahead(Entry& entry);
 
-  std::unordered_map<std::string, Entry> entries_;  // as many as there are interned names
+  std::unordered_map<std::string, Entry> entries_;  // there are as many as interned names
   Entry* last_ = nullptr;
-  std::array<Entry*, kAhead> recent_{};  // found last
+  std::array<Entry*, kAhead> recent_{};  // the entries found last
   size_t found_ = 0;
 };
 

@@ -51,7 +51,8 @@ Status set_shape(const rueda_tensor& tensor, TensorRequest& request) {
   return Status::ok();
 }
 
-// bool is no number. The daemon looks, too (daemon/session/intern.cc).
+// Checks that a bool tensor asks for no average and no scales: bool is no number. The daemon checks
+// it too (daemon/session/intern.cc).
 Status check_arithmetic(const rueda_abi_intern& descriptor) {
   if (static_cast<DType>(descriptor.dtype) != DType::kBool) return Status::ok();
   if (static_cast<ReduceOp>(descriptor.op) != ReduceOp::kAverage && descriptor.prescale == 1.0 &&
@@ -63,7 +64,7 @@ Status check_arithmetic(const rueda_abi_intern& descriptor) {
                  "the maximum (or), the product or the minimum (and)");
 }
 
-// The daemon looks, too.
+// Checks that Adasum is possible for the tensor. The daemon checks it too.
 Status check_adasum(const rueda_abi_intern& descriptor) {
   const auto kind = static_cast<CollectiveKind>(descriptor.kind);
   const auto dtype = static_cast<DType>(descriptor.dtype);
@@ -76,7 +77,7 @@ Status check_adasum(const rueda_abi_intern& descriptor) {
       "have it: use the sum or the average");
 }
 
-// The daemon looks, too.
+// Checks that the tensor can be rounded on the wire. The daemon checks it too.
 Status check_wire(const rueda_abi_intern& descriptor) {
   const auto kind = static_cast<CollectiveKind>(descriptor.kind);
   const auto dtype = static_cast<DType>(descriptor.dtype);
@@ -87,8 +88,8 @@ Status check_wire(const rueda_abi_intern& descriptor) {
                  " on its way; only float32 can be");
 }
 
-// What a caller put into an enumeration, known or not: to load an unknown value as one is
-// undefined.
+// Reads the number that a caller put into an enumeration, known or not: loading an unknown value as
+// an enumerator would be undefined behaviour.
 template <class Enum>
 int as_number(const Enum& value) {
   int number;
@@ -126,7 +127,7 @@ Status set_memory(const rueda_tensor& tensor, TensorRequest& request) {
                  allowed);
 }
 
-// Everything but the memory.
+// Describes everything but the memory.
 Result<TensorRequest> describe(const rueda_tensor* tensor, CollectiveKind kind) {
   if (tensor == nullptr) return invalid("the tensor is NULL");
   TensorRequest request;

@@ -1,4 +1,4 @@
-// What the checks of all collectives' arguments have in common (tensor.h).
+// The parts that the checks of all collectives' arguments have in common (tensor.h).
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@ namespace rueda::client {
 std::string quoted(std::string_view name);
 Status invalid(std::string message);
 
-// Everything but the memory: both sides have as many bytes as the shape says.
+// Describes everything but the memory; input and output get as many bytes as the shape says.
 Result<TensorRequest> describe(const rueda_tensor* tensor, CollectiveKind kind);
-// NULL: average, no scales.
+// options NULL means average, no scales.
 Status set_options(const rueda_reduce_options* options, TensorRequest& request);
 Status set_root(int root_rank, int world_size, TensorRequest& request);
-// After the sizes are known.
+// Sets and checks the memory. The sizes must be known before.
 Status set_memory(const rueda_tensor& tensor, TensorRequest& request);
 
 }  // namespace rueda::client

@@ -14,7 +14,8 @@
 namespace rueda::client {
 namespace {
 
-// A handle is its place in the table, and above that how often a place was taken before.
+// The low bits of a handle are its place in the table; the bits above count how often places had
+// been taken before.
 constexpr int kPlaceBits = 24;
 constexpr rueda_handle kPlaceMask = (rueda_handle{1} << kPlaceBits) - 1;
 
@@ -39,7 +40,7 @@ Status Session::prepare(const TensorRequest& request, Operation& operation) {
   operation.record.tensor_id = id.value();
   operation.holds_tensor = operation.handle->holds_tensors = true;
 
-  // An address that no element may have can only be copied from.
+  // Data at an address that is not aligned for the element can only be copied.
   auto locate = [&](const std::byte* data, size_t bytes) -> Result<std::optional<Place>> {
     if (bytes == 0) return std::optional<Place>();
     Result<std::optional<Place>> place = allocator_->locate(data, bytes);
@@ -74,8 +75,8 @@ Status Session::prepare(const TensorRequest& request, Operation& operation) {
   return stage(request, stages_input, stages_output, operation);
 }
 
-// At most one block. A foreign input is copied to where it lies in the output, if it lies there:
-// then the operation is in place.
+// Takes at most one block. If a foreign input belongs inside the output, it is copied there, and
+// the operation is then in place.
 Status Session::stage(const TensorRequest& request, bool stages_input, bool stages_output,
                       Operation& operation) {
   rueda_abi_submission& record = operation.record;
@@ -364,8 +365,9 @@ rueda_handle Session::show_locked(Handle& handle) {
   return handle.id;
 }
 
-// The next whose place is free. A training step begins with nothing in flight, and then at the
-// first place again: what is used lately is near in the daemon's memory, too.
+// Returns the next ticket whose place is free. A training step begins with nothing in flight, and
+// then starts at the first place again: the daemon's memory for places that were used lately is in
+// its cache.
 uint64_t Session::next_ticket_locked() {
   const uint64_t last = last_ticket_;
   last_ticket_ = in_flight_count_ > 0 ? last + 1 : (last / max_in_flight_ + 1) * max_in_flight_;
@@ -402,8 +404,8 @@ Status Session::wait(rueda_handle id, int64_t timeout_ms, rueda_result* result) 
                                 std::to_string(timeout_ms) +
                                 " ms; some rank has not submitted it yet, or the network is slow"};
   }
-  if (handle->id != id) return unknown();  // another thread ended it
-  handle->id = 0;                          // nobody else ends it now
+  if (handle->id != id) return unknown();  // another thread has ended the handle
+  handle->id = 0;                          // no other thread can end the handle from here on
   if (handle->is_staged) copy_out(lock, *handle);
   if (result != nullptr) *result = handle->result;
   Status error = std::move(handle->error);
@@ -428,7 +430,7 @@ void Session::copy_out(Lock& lock, Handle& handle) {
 
 Result<size_t> Session::wait_any(std::span<const rueda_handle> ids, int64_t timeout_ms) {
   Lock lock(mutex_);
-  // The first that has ended, or is nobody's any more.
+  // Finds the first handle that has ended, or is unknown.
   const auto first_done = [&]() -> std::optional<size_t> {
     for (size_t i = 0; i < ids.size(); ++i) {
       const Handle* handle = find_handle_locked(ids[i]);
@@ -457,7 +459,7 @@ Result<size_t> Session::wait_any(std::span<const rueda_handle> ids, int64_t time
   return *done;
 }
 
-// False: not within the time.
+// Returns false if the handle does not end in time.
 bool Session::wait_for_locked(Lock& lock, const Handle& handle, int64_t timeout_ms) {
   std::optional<TicksMs> deadline_ms;
   if (timeout_ms >= 0) deadline_ms = steady_now_ms() + std::min<int64_t>(timeout_ms, INT32_MAX);

@@ -60,7 +60,7 @@ Session::~Session() {
       end_all({Code::kShutDown, "Rueda has been shut down"});
     }
     watch_changed_.notify_all();
-    connection_->shut_down();  // it may sleep there
+    connection_->shut_down();  // wakes the watchdog, which may sleep on the socket
     watchdog_.join();
   }
   for (auto& handle : handles_) release(*handle);
@@ -84,7 +84,8 @@ Status Session::handshake() {
   std::memcpy(attach.token, config_.token.data(), sizeof(attach.token));
   attach.rank = config_.rank;
   attach.local_rank = config_.local_rank;
-  // A daemon that refuses may close before it has read everything: its answer counts, not the send.
+  // A daemon that refuses may close before it has read everything: its answer matters, not the
+  // error of the send.
   Status sent = connection_->send(RUEDA_ABI_ATTACH, &attach, sizeof(attach));
   Result<Message> reply = connection_->wait_message(deadline_ms);
   if (!reply.is_ok()) {
@@ -118,8 +119,8 @@ Status Session::take_rings(const Message& message) {
   completions_ = std::move(completions).value();
   daemon_doorbell_ = std::move(descriptors[2]);
   client_doorbell_ = std::move(descriptors[3]);
-  // The daemon says nothing when it takes a submission, so the submission ring must never be what
-  // we wait for: as many in flight as it holds, at most.
+  // The daemon does not signal when it takes a submission, so this process must never wait for room
+  // in the submission ring: at most as many operations are in flight as that ring holds.
   max_in_flight_ = std::min(submissions_.capacity(), completions_.capacity());
   in_flight_.resize(max_in_flight_);
   return Status::ok();

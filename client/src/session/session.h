@@ -1,6 +1,7 @@
-// One attached client: the socket, the two rings, and what is in flight. No thread of its own, but
-// for streams that wait (session_device.cc): who waits does the work. One waiting thread polls the
-// socket and the doorbell, the others sleep on a condition variable until it hands over.
+// One attached client: the socket, the two rings, and the operations in flight. A session has no
+// thread of its own, except for one while streams wait (session_device.cc): the threads that wait
+// do the work. One waiting thread polls the socket and the doorbell; the others sleep on a
+// condition variable until it hands over.
 //
 // Every public method may be called from any thread, except that the destructor must run alone.
 #pragma once
@@ -40,7 +41,7 @@ namespace rueda::client {
 
 class Session {
  public:
-  // Attaches and waits until every rank has done so, or config.timeout_ms have passed.
+  // Attaches, and waits until every rank has done so, or config.timeout_ms have passed.
   static Result<std::unique_ptr<Session>> attach(const Config& config);
   ~Session();
   Session(const Session&) = delete;
@@ -49,110 +50,121 @@ class Session {
   const rueda_abi_started& place() const { return place_; }
   const Config& config() const { return config_; }
 
-  // Stages what is foreign, and submits all requests as one (a group, or a single tensor). Waits
-  // for room if too much is in flight.
+  // Stages memory that is foreign (in no arena), and submits all requests as one handle (a group,
+  // or a single tensor). Waits for room if too much is in flight.
   Result<rueda_handle> submit(const std::vector<TensorRequest>& requests);
-  // The same in short, for allreduces all of which were submitted before in the same memory, and
-  // for which there is room. Nothing: not so, and nothing has been done. group "": not grouped.
+  // A fast path of submit() for all-reduces all of which were submitted before in the same memory,
+  // and for which there is room. Returns nullopt if that is not so; nothing has then been done.
+  // group "" means that the tensor is not grouped.
   std::optional<rueda_handle> submit_again(std::span<const rueda_tensor> tensors,
                                            const rueda_reduce_options* options,
                                            std::string_view group);
-  // Tensors in device memory, whose inputs are there when the stream has done what it has now;
-  // RUEDA_NO_STREAM: they are there. Waits for nothing but room. The daemon hears of them when all
-  // has ended that streams have been told to wait for.
+  // Submits tensors in device memory, whose inputs are ready when the stream has done the work that
+  // it has now; with RUEDA_NO_STREAM they are ready already. Waits for nothing but room. The daemon
+  // sees the submission when all operations have ended that streams have been told to wait for.
   Result<rueda_handle> submit_on_device(std::vector<TensorRequest> requests, void* stream);
-  // The stream goes on when the operation has ended, well or not. The handle stays.
+  // Makes the stream wait until the operation has ended, whether or not it fails. The handle stays
+  // valid.
   Status wait_on_stream(rueda_handle handle, void* stream);
   Status forget_device_memory(const void* memory);
   void announce_device_frees(bool are_announced);
   rueda_device_stats device_stats() const;
-  // timeout_ms < 0: for ever. kTimeout leaves the handle as it is; any other end takes it away.
+  // Waits for the end of an operation; timeout_ms < 0 means no limit. kTimeout leaves the handle
+  // valid; any other return ends it.
   Status wait(rueda_handle handle, int64_t timeout_ms, rueda_result* result);
-  // The place of one that has ended, to be waited for. kTimeout: of none.
+  // Waits until one of the handles has ended or is unknown, and returns its place in `handles`. No
+  // handle is ended by this. kTimeout means that none ended in time.
   Result<size_t> wait_any(std::span<const rueda_handle> handles, int64_t timeout_ms);
   Result<bool> test(rueda_handle handle);
-  // Nobody will wait for it: what it holds is freed when it has ended. Its output stays untouched
-  // if that is foreign memory, else it changes until then.
+  // Says that nobody will wait for the handle: its resources are freed when it has ended. Its
+  // output is not touched any more if that is foreign memory; otherwise it may change until the
+  // operation ends.
   void abandon(rueda_handle handle);
 
-  // What all ranks of the job do together; waits for them.
+  // These calls are made by all ranks of the job together, and wait for the others.
   Result<uint32_t> add_process_set(const int32_t* ranks, int32_t count);
   Status remove_process_set(uint32_t id);
   Status declare_plan(std::span<const rueda_planned_tensor> tensors);
-  // "": the timeline is to end.
+  // Begins a timeline at `path`, or ends it if `path` is "".
   Status request_timeline(const std::string& path, bool wants_chunks);
-  // As far as this process has been told; looks for news.
+  // Returns the first value that was not finite, if this process has been told of one; it reads the
+  // socket for news.
   std::optional<rueda_abi_nonfinite> first_nonfinite();
   const ProcessSets& process_sets() const { return *process_sets_; }
 
   Result<void*> allocate(size_t bytes);
-  // kInvalidArgument while an operation uses the memory.
+  // Returns kInvalidArgument while an operation uses the memory.
   Status free(void* memory);
   rueda_stats stats() const;
 
-  // Waits for what is in flight, at most timeout_ms, and says goodbye, waiting as long again for
-  // the answer. Nothing may be submitted afterwards. kTimeout names what was still in flight.
+  // Waits for operations in flight, at most timeout_ms, and leaves the job, waiting as long again
+  // for the answer. Nothing may be submitted afterwards. kTimeout names what was still in flight.
   Status detach(int64_t timeout_ms);
-  // For the end of the process: says goodbye if nothing is in flight and nobody else is at work.
+  // Leaves the job at the end of the process, if nothing is in flight and no other thread is at
+  // work.
   void detach_if_idle(int64_t timeout_ms);
-  // In a forked child: closes the inherited descriptors. Async-signal-safe.
+  // Closes the inherited descriptors in a forked child. Async-signal-safe.
   void close_in_child();
 
-  // Outlives the session while blocks of rueda_alloc live.
+  // The allocator outlives the session while blocks of rueda_alloc live.
   std::shared_ptr<ArenaAllocator> allocator() const { return allocator_; }
 
  private:
   struct Handle;
-  // One submission on its way.
+  // One submission in flight.
   struct Operation {
     Handle* handle = nullptr;
-    std::string_view name;  // lives as long as it is in flight
+    std::string_view name;  // the characters live as long as the operation is in flight
     rueda_abi_submission record{};
     std::byte* staging = nullptr;       // block of the allocator, freed at the end
-    const std::byte* result = nullptr;  // in it
-    std::byte* output = nullptr;        // where that is copied to at the end; NULL: nowhere
+    const std::byte* result = nullptr;  // the result inside `staging`
+    std::byte* output = nullptr;        // where `result` is copied to at the end; NULL: nowhere
     size_t output_bytes = 0;
-    size_t bytes = 0;  // of the input or the output, whichever has more
+    size_t bytes = 0;  // size of the input or the output, whichever is larger
     const std::byte* arena_data[2] = {nullptr,
-                                      nullptr};        // the caller's memory in use, if in an arena
-    std::array<std::shared_ptr<const void>, 2> joins;  // of device memory, in use
-    std::array<std::span<const std::byte>, 2> on_device;  // the caller's memory there
-    std::optional<StagedCopies::Block> staged;            // which the worker has in their place
-    bool is_result_on_own_stream = false;                 // of the staged copies
+                                      nullptr};  // the caller's memory in use, if it is in an arena
+    std::array<std::shared_ptr<const void>, 2> joins;     // joined device memory in use
+    std::array<std::span<const std::byte>, 2> on_device;  // the caller's device memory
+    // block that the worker uses in place of that memory
+    std::optional<StagedCopies::Block> staged;
+    // the result is copied out on the staged copies' own stream
+    bool is_result_on_own_stream = false;
     bool is_done = false;
     bool is_ok = false;
     bool is_on_device = false;
-    bool holds_tensor = false;  // the record's, which is to be released
-    uint64_t stream_wait = 0;   // its number in stream_waits_, while a stream waits for it
+    bool holds_tensor = false;  // the record's tensor id is held, and has to be released
+    // the operation's number in stream_waits_ while a stream waits for it
+    uint64_t stream_wait = 0;
 
     void begin(Handle& of);
-    // A staged one's, that somebody is to copy to the device, or has.
+    // Returns true if the operation is staged and has a result that is to be copied to the device,
+    // or has been.
     bool has_staged_result() const;
   };
-  // Used again and again, so that a submission allocates nothing.
+  // Handles are used again and again, so that a submission allocates nothing.
   struct Handle {
-    rueda_handle id = 0;  // 0: of nobody, or being ended
-    uint32_t place = 0;   // in handles_
+    rueda_handle id = 0;  // 0: the handle is free, or is being ended
+    uint32_t place = 0;   // index in handles_
     bool is_abandoned = false;
-    bool is_staged = false;      // some operation is
-    bool holds_tensors = false;  // some operation does
-    // Tensors that are repeated under these ids no more. Until this one has ended, there may be
-    // submissions of them in the ring: they are before it.
+    bool is_staged = false;      // some operation is staged
+    bool holds_tensors = false;  // some operation holds its tensor's id
+    // Tensor ids that repeated submissions do not use any more. Until this handle has ended, there
+    // may be submissions of these ids in the ring, in front of this handle's.
     std::vector<uint32_t> outdated;
     uint64_t copied_in_bytes = 0;
     std::vector<Operation> operations;
     size_t pending = 0;
-    Status error;  // of the operation that failed first
+    Status error;  // error of the operation that failed first
     rueda_result result{};
   };
-  // A request that the daemon has not answered.
+  // A request that the daemon has not answered yet.
   struct PendingReply {
     bool is_answered = false;
     rueda_abi_status reply{};
   };
   using Lock = std::unique_lock<std::mutex>;
-  // The daemon answers a request at once; one that does not is stuck. Only a GPU worker, for which
-  // the first memory waits, takes its time to start.
+  // The daemon answers a request at once; a daemon that does not is stuck. Only the start of the
+  // GPU worker, for which the first memory waits, takes longer.
   static constexpr TicksMs kRequestTimeoutMs = 30'000;
   static constexpr TicksMs kDeviceTimeoutMs = 90'000;
 
@@ -162,11 +174,11 @@ class Session {
   Result<rueda_abi_started> wait_started(TicksMs deadline_ms);
 
   // Waiting (session_wait.cc).
-  // is_brief: what is waited for may take microseconds.
+  // If is_brief, the wait may take only microseconds, and the thread yields before it sleeps.
   bool wait_until(Lock& lock, const std::function<bool()>& is_reached,
                   std::optional<TicksMs> deadline_ms, bool is_brief = false);
   void ring_daemon();
-  // Whether a completion came before it was time to sleep.
+  // Yields for a while. Returns true if a completion came before it was time to sleep.
   bool yield_once(Lock& lock);
   void poll_once(Lock& lock, std::optional<TicksMs> deadline_ms);
   void drain_completions();
@@ -174,9 +186,11 @@ class Session {
   void read_socket();
   void on_message(const Message& message);
   void on_nonfinite(const Message& message);
-  // Before a goodbye, where values are checked: waits a moment for what may be on its way.
+  // Waits a moment, before the session leaves a job whose values are checked, for a report that may
+  // be on its way.
   void ask_nonfinite(Lock& lock);
-  // Ends everything that is in flight, and all that comes later, with this reason. The first wins.
+  // Ends everything that is in flight, and all that comes later, with this reason. The first call
+  // decides.
   void end_all(Status reason);
   Result<uint32_t> request(uint16_t type, const void* body, size_t body_bytes, int descriptor,
                            TicksMs timeout_ms = kRequestTimeoutMs);
@@ -185,32 +199,35 @@ class Session {
   Result<uint32_t> intern(const rueda_abi_intern& descriptor, std::span<const int64_t> counts);
   Status prepare(const TensorRequest& request, Operation& operation);
   Result<uint32_t> change_process_sets(const rueda_abi_process_set& change);
-  // Submits what moves no data, and waits for its end. What its completion says.
+  // Submits an operation that moves no data, and waits for its end. Returns the value of its
+  // completion.
   Result<uint32_t> agree(uint32_t tensor_id, const char* name);
-  // Waits for room; the error says why there will be none.
+  // Waits for room in the rings; an error says why there will be none.
   Status wait_for_room(Lock& lock, size_t operations);
-  // What is foreign goes through a block of the allocator.
+  // Copies foreign memory through a block of the allocator.
   Status stage(const TensorRequest& request, bool stages_input, bool stages_output,
                Operation& operation);
   static void note_copied_in(const TensorRequest& request, Operation& operation);
-  // The same characters, which live as long as something in flight has them.
+  // Returns a copy of the characters that lives as long as an operation in flight uses it.
   std::string_view kept_name_locked(std::string_view name);
   bool has_room_locked(size_t operations) const {
     return in_flight_count_ + unread_.size() + operations <= max_in_flight_;
   }
   Handle& take_handle_locked(size_t operations);
   void give_handle_locked(Handle& handle);
-  // Of one that nobody else ends any more: copies out what is to be, without the lock.
+  // Copies the results of a handle to the caller's memory, without the lock. No other thread may be
+  // ending the handle.
   void copy_out(Lock& lock, Handle& handle);
-  // Null: unknown, or ended.
+  // Returns null if the handle is unknown or has ended.
   Handle* find_handle_locked(rueda_handle id);
-  // Nothing of it is in flight.
+  // Gives the handle back, and returns `reason`. None of its operations may be in flight.
   Status refuse(Handle& handle, Status reason);
   rueda_handle push_locked(Handle& handle);
-  // Of what says that this rank gives no more, or of what it gives: behind all that it has given.
+  // Pushes a join, a declared plan or a change of process sets: it goes behind everything that this
+  // rank has submitted, including submissions that are held back.
   rueda_handle push_behind_locked(Handle& handle);
   void take_tickets_locked(Handle& handle);
-  // The daemon sees them.
+  // Makes the handle's operations visible to the daemon.
   rueda_handle show_locked(Handle& handle);
   uint64_t next_ticket_locked();
   Operation*& in_flight_place(uint64_t ticket) { return in_flight_[ticket & (max_in_flight_ - 1)]; }
@@ -222,30 +239,31 @@ class Session {
   Status check_group_size(const std::vector<TensorRequest>& requests) const;
 
   // Device memory (session_device.cc).
-  // The first one, wherever it is, says which GPU's worker there will be.
+  // Sets up device memory for the process. The first address decides which GPU the worker uses.
   Status open_device(uint64_t address);
-  // `turn`, of staging_mutex_, is taken when a block is, and kept for the rest of the handle.
+  // `turn` is a lock of staging_mutex_, taken with the first block and kept for the rest of the
+  // handle.
   Status prepare_on_device(const TensorRequest& request, Operation& operation,
                            std::unique_lock<std::mutex>& turn);
   DeviceMemories::Registrar device_registrar();
   Status remove_device_memory(uint32_t id);
-  // Whether operations use what lies between two addresses, or their staged results are yet to come
-  // there: an error that names one.
+  // Returns an error, which names an operation, if operations use memory between the two addresses,
+  // or if their staged results are yet to be copied there.
   Status check_device_unused(uint64_t begin, uint64_t end);
   const Operation* user_of_locked(uint64_t begin, uint64_t end) const;
-  // Of a handle that is on the device, whether the stream can be told to wait for it.
+  // For a handle with device memory, checks that the stream can be told to wait for it.
   Status check_stream_of(rueda_handle id, void* stream);
-  // Some of it; 0: the tensor is empty.
+  // Returns an address of the operation's memory, or 0 if the tensor is empty.
   static uint64_t memory_of(const Operation& operation);
-  // Its tickets' inputs are announced; without the lock.
+  // Announces the inputs of the handle's tickets; called without the lock.
   Status announce(Handle& handle, void* stream);
-  // Of tickets that the daemon never saw.
+  // Takes back the tickets of a handle that the daemon never saw.
   void take_back_locked(Handle& handle);
-  // Whoever waits for it on a stream goes on.
+  // Lets streams that wait for the operation go on.
   void end_on_device_locked(Operation& operation);
   void show_held_back_locked();
-  // Whether one of its names is that of something in flight that a stream waits for: the stream may
-  // know of its end already, and the daemon not yet.
+  // Returns true if one of the handle's names is that of an operation in flight that a stream waits
+  // for: the stream may know of its end already, and the daemon not yet.
   bool repeats_waited_locked(const Handle& handle);
   bool is_unread_locked(uint64_t ticket);
   void watch_streams();
@@ -254,11 +272,14 @@ class Session {
   void say_staged(const Status& why) const;
   std::unique_ptr<StagedCopies> make_staged_copies(DeviceDriver& driver,
                                                    const rueda_abi_device_memory& counters);
-  // Takes a block, and waits for room; without the lock, and in its turn.
+  // Takes a block, and waits for room. It is called without the lock, by the thread that holds
+  // staging_mutex_.
   Status stage_on_device(const TensorRequest& request, Operation& operation);
-  // What has ended and nobody has waited for yet goes to the device, so that its blocks come free.
+  // Copies results of operations to the device that have ended and that nobody has waited for yet,
+  // so that their blocks become free.
   void copy_out_ended_locked();
-  // What rueda_wait() gives; nobody else has the handle.
+  // Copies the handle's staged results to the device, and returns what rueda_wait() returns. No
+  // other thread may have the handle.
   Status copy_out_staged(Handle& handle);
 
   Config config_;
@@ -275,53 +296,57 @@ class Session {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool is_leaving_ = false;     // said goodbye: the end of the stream is expected
-  bool is_polled_ = false;      // a thread sleeps in poll, or is about to
-  YieldingWait yielding_;       // of that thread
-  uint64_t waited_ticket_ = 0;  // what wait() was last called for, while it lasts
+  // the session has said goodbye: the end of the socket's stream is expected
+  bool is_leaving_ = false;
+  bool is_polled_ = false;  // a thread sleeps in poll, or is about to
+  YieldingWait yielding_;   // belongs to that thread
+  // ticket that wait() was last called for, 0 when that call has returned
+  uint64_t waited_ticket_ = 0;
   std::optional<Status> over_;
   std::deque<PendingReply*> pending_replies_;
   std::vector<std::unique_ptr<Handle>> handles_;
   std::vector<Handle*> free_handles_;
   uint64_t handles_taken_ = 0;
-  // By ticket modulo capacity; owned by the handles.
+  // Operations by ticket modulo capacity; the handles own them.
   std::vector<Operation*> in_flight_;
-  size_t places_used_ = 0;  // no place beyond was ever taken
+  size_t places_used_ = 0;  // number of places ever used: none behind them was
   size_t in_flight_count_ = 0;
   uint64_t last_ticket_ = 0;
-  std::unordered_set<std::string> names_;  // of what was no repetition
+  std::unordered_set<std::string> names_;  // names of submissions that were no repetition
   size_t names_swept_at_ = InternCache::kMost;
   Repeats repeats_;
-  bool has_news_ = false;            // lies on the socket
-  bool is_nonfinite_known_ = false;  // the daemon has said the first, or, asked, that there is none
+  bool has_news_ = false;  // an unread message lies on the socket
+  // the daemon has reported the first such value or, asked, that there is none
+  bool is_nonfinite_known_ = false;
   std::optional<rueda_abi_nonfinite> first_nonfinite_;
-  uint64_t frees_ = 0;  // blocks of rueda_alloc that have ended
+  uint64_t frees_ = 0;  // blocks of rueda_alloc that have been freed
   rueda_stats stats_{};
 
   std::mutex device_mutex_;                  // held while the first device memory is shared
-  bool device_frees_are_announced_ = false;  // under device_mutex_
+  bool device_frees_are_announced_ = false;  // guarded by device_mutex_
   DeviceCounters* counters_ = nullptr;       // set once; lives as long as the process
   std::unique_ptr<DeviceMemories> device_memories_;
-  std::unique_ptr<StagedCopies> staged_copies_;  // there with device_memories_
-  // One handle at a time takes blocks: two that each wait for what the other has would wait for
-  // ever.
+  std::unique_ptr<StagedCopies> staged_copies_;  // set together with device_memories_
+  // Only one handle at a time takes blocks: two handles that each wait for the other's blocks would
+  // wait for ever.
   std::mutex staging_mutex_;
   uint64_t staged_submissions_ = 0;
   uint64_t device_submissions_ = 0;
-  std::set<uint64_t> stream_waits_;  // of operations in flight: their numbers, which only grow
-  uint64_t all_stream_waits_ = 0;    // so far: the last number
-  // What the daemon does not see yet: a stream may come to its input only when it has the results
-  // of others, which the daemon must not put into one batch with it.
+  // numbers, which only grow, of operations in flight that streams wait for
+  std::set<uint64_t> stream_waits_;
+  uint64_t all_stream_waits_ = 0;  // the last number given in stream_waits_
+  // Submissions that the daemon does not see yet: a stream may get to their inputs only when it has
+  // the results of other operations, so the daemon must not put both into one batch.
   struct HeldBack {
     Handle* handle = nullptr;
-    uint64_t behind = 0;  // until no number up to this one is in stream_waits_
+    uint64_t behind = 0;  // shown when stream_waits_ has no number up to this one
   };
   std::deque<HeldBack> held_back_;  // in the order of submission
-  // Tickets that ended, with an error, before their streams had announced them: until they do, a
-  // later ticket cannot have their place.
+  // Tickets that ended with an error before their streams had announced them: until the streams do,
+  // no later ticket can have their place.
   std::vector<uint64_t> unread_;
-  // Sleeps as other threads that wait do, while streams wait for operations: whatever becomes of
-  // these, somebody is there to let the streams go on.
+  // The watchdog sleeps as other waiting threads do, while streams wait for operations: whatever
+  // becomes of these threads, somebody is there to let the streams go on.
   std::thread watchdog_;
   std::condition_variable watch_changed_;
   bool watchdog_stops_ = false;

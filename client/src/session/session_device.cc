@@ -1,9 +1,9 @@
-// Tensors in device memory. Their ranks and the GPU worker wait for each other by counters
-// (device/counters.h); their ends come as those of all other submissions.
+// Tensors in device memory. Ranks and the GPU worker wait for each other by counters
+// (device/counters.h); these operations end by completions like all others.
 //
-// What a stream has been told to wait for holds back later submissions until it has ended: their
-// inputs may come behind it on the stream, and if both shared an operation, each would wait for the
-// other. The call returns, and the daemon sees them then.
+// An operation that a stream has been told to wait for holds back later submissions until it has
+// ended: their inputs may come after it on the stream, and if both shared a batch, each would wait
+// for the other. The submitting call returns at once, and the daemon sees the submission later.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -148,7 +148,7 @@ Result<rueda_handle> Session::submit_on_device(std::vector<TensorRequest> reques
   }
   take_tickets_locked(handle);
   lock.unlock();
-  // A stream that has much to do may keep its caller waiting: not everybody else.
+  // A stream with much work may block the calling thread: other threads must not wait for that.
   const Status announced = announce(handle, stream);
   lock.lock();
   if (!announced.is_ok()) {
@@ -162,14 +162,14 @@ Result<rueda_handle> Session::submit_on_device(std::vector<TensorRequest> reques
   }
   if (over_) return handle.id;
   if (stream_waits_.empty()) return show_locked(handle);
-  // Whose input is there waits for no stream.
+  // A submission whose input is ready waits for no stream.
   if (stream == RUEDA_NO_STREAM && !repeats_waited_locked(handle)) return show_locked(handle);
   held_back_.push_back({&handle, all_stream_waits_});
   return handle.id;
 }
 
 bool Session::repeats_waited_locked(const Handle& handle) {
-  // Of a name there is one copy.
+  // Names are interned, so equal pointers mean equal names.
   const auto is_waited = [](const Operation* other, const Operation& own) {
     return other != nullptr && other != &own && other->stream_wait != 0 &&
            other->name.data() == own.name.data();
@@ -209,7 +209,7 @@ Status Session::announce(Handle& handle, void* stream) {
                                        stream);
       if (failed.is_ok()) on = staged_copies_->stream_of(stream).value();
     }
-    // After an error no stream will say it, and the ticket's place is wanted again.
+    // After an error no stream will announce the ticket, and its place is needed again.
     if (on == RUEDA_NO_STREAM || !failed.is_ok()) {
       counters_->announce_now(ticket);
     } else {
@@ -248,7 +248,7 @@ bool Session::is_unread_locked(uint64_t ticket) {
                      [&](uint64_t old) { return ((old ^ ticket) & (max_in_flight_ - 1)) == 0; });
 }
 
-// Without the lock, while the driver is asked.
+// Called without the lock, which must not be held while the driver is asked.
 Status Session::check_stream_of(rueda_handle id, void* stream) {
   uint64_t memory = 0;
   {
@@ -267,7 +267,7 @@ Status Session::check_stream_of(rueda_handle id, void* stream) {
 
 Status Session::wait_on_stream(rueda_handle id, void* stream) {
   struct Wait {
-    std::optional<uint64_t> ticket;  // none: it has ended
+    std::optional<uint64_t> ticket;  // nullopt: the operation has ended
     std::optional<StagedCopies::Block> staged;
     StagedCopies::Turn turn = 0;
     std::span<const std::byte> output;
@@ -301,7 +301,7 @@ Status Session::wait_on_stream(rueda_handle id, void* stream) {
       stream_waits_.insert(operation.stream_wait);
     }
     if (is_in_flight && !watchdog_.joinable()) {
-      // The application's signals are for its own threads.
+      // Signals of the application are for its own threads.
       sigset_t all;
       sigset_t before;
       ::sigfillset(&all);
@@ -364,7 +364,8 @@ const Session::Operation* Session::user_of_locked(uint64_t begin, uint64_t end) 
 Status Session::check_device_unused(uint64_t begin, uint64_t end) {
   Lock lock(mutex_);
   drain_completions();
-  // A stream may know of an end before its completion has come: that is on its way.
+  // A stream may have seen the end of an operation before its completion arrives: the completion is
+  // on its way.
   const auto is_ending = [&] {
     const Operation* const user = user_of_locked(begin, end);
     return user != nullptr && !user->is_done && counters_->is_done(user->record.ticket);

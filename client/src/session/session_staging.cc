@@ -1,6 +1,6 @@
-// Tensors in device memory that the GPU worker cannot open: a stream copies them to pinned host
-// memory (device/staged_copies.h), which the worker reads and writes in their place, and whoever
-// waits for the result has it copied back: the stream of rueda_device_wait, or rueda_wait.
+// Tensors in device memory that the GPU worker cannot open. A stream copies them to pinned host
+// memory (device/staged_copies.h), which the worker reads and writes in their place. The result is
+// copied back by the stream of rueda_device_wait, or by rueda_wait.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -11,7 +11,8 @@
 namespace rueda::client {
 namespace {
 
-// How often somebody who waits for room looks at what streams have done: nobody tells.
+// The interval at which a thread that waits for room looks at what streams have done: nothing
+// signals it.
 constexpr TicksMs kLookMs = 1;
 
 }  // namespace
@@ -62,7 +63,7 @@ Status Session::stage_on_device(const TensorRequest& request, Operation& operati
     Lock lock(mutex_);
     if (over_) return *over_;
     copy_out_ended_locked();
-    // A locked schedule may have to be left for what is in flight to end.
+    // Operations in flight may only end if the job leaves a locked schedule.
     if (in_flight_count_ > 0) waited_ticket_ = first_in_flight_locked()->record.ticket;
     wait_until(
         lock, [this] { return over_.has_value(); }, steady_now_ms() + kLookMs);

@@ -1,4 +1,5 @@
-// How a session waits: drain the completion ring, and sleep in poll(2) when there is nothing.
+// How a session waits: it drains the completion ring, and sleeps in ppoll(2) when the ring is
+// empty.
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -15,7 +16,7 @@
 namespace rueda::client {
 namespace {
 
-// It answers a tenth of a second later, unless it is about to end.
+// The daemon answers after a tenth of a second, unless it is about to end.
 constexpr TicksMs kNonfiniteTimeoutMs = 1'000;
 
 timespec to_timespec(TicksMs ms) {
@@ -31,7 +32,7 @@ void clear_doorbell(int eventfd) {
 
 }  // namespace
 
-// is_reached must become true once over_ is set, or the deadline must bound the wait.
+// is_reached must become true once over_ is set, or else there must be a deadline.
 bool Session::wait_until(Lock& lock, const std::function<bool()>& is_reached,
                          std::optional<TicksMs> deadline_ms, bool is_brief) {
   // A deadline that has passed already still gets one look at the socket.
@@ -99,10 +100,11 @@ void Session::drain_completions() {
 
 void Session::complete(const rueda_abi_completion& record, std::string_view text) {
   Operation*& place = in_flight_place(record.ticket);
-  // Not ours, or ended before for another reason.
+  // The completion is of no operation of ours, or of one that ended earlier for another reason.
   if (place == nullptr || place->record.ticket != record.ticket) return;
   Operation& operation = *std::exchange(place, nullptr);
-  // Completions come in the order of tickets, mostly, and a step has more than fits the cache.
+  // Completions come mostly in the order of tickets, and a step has more operations than fit the
+  // cache.
   if (const Operation* soon = in_flight_place(record.ticket + 8)) __builtin_prefetch(soon);
   if (const Operation* next = in_flight_place(record.ticket + 4)) __builtin_prefetch(next->handle);
   --in_flight_count_;
@@ -130,7 +132,7 @@ void Session::complete(const rueda_abi_completion& record, std::string_view text
 void Session::read_socket() {
   if (over_) return;
   Status status = connection_->receive();
-  connection_->take_descriptors();  // none belongs to any message from here on
+  connection_->take_descriptors();  // no later message brings descriptors
   for (auto& messages = connection_->messages(); !messages.empty(); messages.pop_front()) {
     on_message(messages.front());
   }
@@ -160,7 +162,7 @@ void Session::on_message(const Message& message) {
   }
   std::memcpy(&status, message.body.data(), sizeof(status));
   if (message.type == RUEDA_ABI_FAILED) {
-    drain_completions();  // what was done before the failure counts as done
+    drain_completions();  // operations that were completed before the failure count as done
     end_all({code_from_wire(status.code),
              std::string(status.text, ::strnlen(status.text, sizeof(status.text)))});
     return;
@@ -199,7 +201,7 @@ std::optional<rueda_abi_nonfinite> Session::first_nonfinite() {
 
 void Session::end_all(Status reason) {
   if (over_) return;
-  // The code alone would read as success.
+  // A code of 0 would read as success.
   if (reason.is_ok()) reason = {Code::kInternal, "the daemon ended the job without a reason"};
   over_ = std::move(reason);
   held_back_.clear();
@@ -222,7 +224,7 @@ Result<uint32_t> Session::request(uint16_t type, const void* body, size_t body_b
   Lock lock(mutex_);
   if (over_) return *over_;
   if (Status sent = connection_->send(type, body, body_bytes, descriptor); !sent.is_ok()) {
-    read_socket();  // it may say why
+    read_socket();  // the daemon's message may give the reason
     end_all(sent);
     return *over_;
   }
@@ -231,7 +233,7 @@ Result<uint32_t> Session::request(uint16_t type, const void* body, size_t body_b
   bool is_reached = wait_until(
       lock, [&] { return pending.is_answered || over_; }, steady_now_ms() + timeout_ms);
   if (!is_reached) {
-    // Answers come in order: after a missing one none can be told apart.
+    // Answers come in order: after a missing answer the later ones cannot be told apart.
     end_all({Code::kDaemonLost, "the node's Rueda daemon at \"" + config_.socket_path +
                                     "\" did not answer for " + std::to_string(timeout_ms / 1000) +
                                     " s; see its log, and restart it"});

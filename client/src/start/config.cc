@@ -15,7 +15,7 @@ constexpr const char* kDefaultSocket = "/run/rueda/ruedad.sock";
 constexpr const char* kUseRuedarun =
     "; start the program with ruedarun, for instance: ruedarun -np 4 PROGRAM";
 
-// An empty variable counts as none.
+// Returns a variable's value, or null if it is not set or empty.
 const char* environment(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr && *value != '\0' ? value : nullptr;
@@ -84,7 +84,7 @@ Result<int64_t> resolve_device_staging() {
   return parse_number(kName, text, int64_t{1} << 40, ": give bytes, or unset it");
 }
 
-// The place in a job that mpirun, srun, torchrun or the like has started, or nobody.
+// Finds this process's place in a job that mpirun, srun, torchrun or the like started, or nobody.
 Result<Config> join(Config config) {
   Result<std::map<std::string, std::string>> joined =
       join_launched(config.socket_path, config.timeout_ms);
@@ -96,7 +96,7 @@ Result<Config> join(Config config) {
   if (!token.is_ok()) return token.status();
   if (!rank.is_ok()) return rank.status();
   if (!local_rank.is_ok()) return local_rank.status();
-  // A rank that is alone may have a daemon of its own.
+  // A rank that is alone may have a private daemon.
   if (const std::string& socket = variables["RUEDA_SOCKET"]; !socket.empty()) {
     config.socket_path = socket;
   }

@@ -1,4 +1,4 @@
-// Where this process stands in its job: rueda_init's options, else the environment.
+// This process's place in its job: rueda_init's options, or else the environment.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,14 @@ struct Config {
   int32_t rank = 0;
   int32_t local_rank = 0;
   int64_t timeout_ms = 60'000;
-  // Host memory that may be pinned for device memory that the GPU worker cannot open.
+  // The most bytes of host memory that may be pinned for device memory that the GPU worker cannot
+  // open.
   int64_t device_staging_bytes = int64_t{1} << 30;
 };
 
-// options may be NULL. Ranks that mpirun, srun, torchrun or the like has started meet here, which
-// waits for all of them (launched.h). The error names the variable that is missing or makes no
-// sense.
+// Resolves the options, which may be NULL. Ranks that mpirun, srun, torchrun or the like started
+// meet in this function, which waits for all of them (launched.h). An error names the variable that
+// is missing or makes no sense.
 Result<Config> resolve_config(const rueda_init_options* options);
 
 }  // namespace rueda::client

@@ -26,8 +26,8 @@ bool is_set(const char* name) {
   return value != nullptr && *value != '\0';
 }
 
-// $RUEDA_RUEDARUN; else where this library's own is, in a build, an installation or a wheel; else
-// the first on PATH.
+// Finds ruedarun: $RUEDA_RUEDARUN, or else the program that belongs to this library in a build, an
+// installation or a wheel, or else the first on PATH.
 std::string find_ruedarun() {
   if (is_set("RUEDA_RUEDARUN")) return std::getenv("RUEDA_RUEDARUN");
   Dl_info info{};
@@ -41,7 +41,8 @@ std::string find_ruedarun() {
   return "ruedarun";
 }
 
-// A child that speaks through a pipe and stays; its standard error is this process's.
+// Starts a child that writes to the pipe `output` and goes on running; its standard error is this
+// process's.
 Result<pid_t> spawn(const std::vector<std::string>& command, int output) {
   std::vector<char*> words;
   for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
@@ -64,14 +65,15 @@ Result<pid_t> spawn(const std::vector<std::string>& command, int output) {
   return pid;
 }
 
-// Within what ruedarun takes; std::to_string would write the locale's decimal point.
+// Formats a time within the range that ruedarun takes. std::to_string of a fraction would write the
+// locale's decimal point.
 std::string seconds_text(int64_t ms) {
   const int64_t allowed_ms = std::clamp<int64_t>(ms, 100, 86'400'000);
   return std::to_string(allowed_ms / 1000) + "." +
          std::to_string(allowed_ms % 1000 + 1000).substr(1);
 }
 
-// Until its end, or the line that is the last.
+// Reads to the end of the stream, or to the line that is the last.
 std::string read_all(int fd) {
   std::string text;
   char bytes[4096];
@@ -143,7 +145,7 @@ Result<std::map<std::string, std::string>> join_launched(const std::string& sock
                                      write_end.get());
   if (!helper.is_ok()) return helper.status();
   write_end.reset();
-  // It keeps its own deadline, and closes its end when it is done or ends.
+  // The helper keeps its own deadline, and closes its end of the pipe when it is done or exits.
   Result<std::map<std::string, std::string>> found = parse(read_all(read_end.get()));
   if (found.is_ok()) {
     joined = found.value();

@@ -24,7 +24,8 @@ Result<Block> ArenaAllocator::allocate(size_t bytes) {
     if (is_retired_) return Status{Code::kShutDown, "Rueda has been shut down"};
     if (std::optional<Block> block = take_locked(bytes)) return *block;
   }
-  // Pre-faulting takes long: without the lock. Another thread may make an arena meanwhile too.
+  // Pre-faulting takes long, so it is done without the lock. Another thread may create an arena
+  // meanwhile.
   Result<std::unique_ptr<Arena>> made = make_arena(bytes);
   if (!made.is_ok()) return made.status();
   std::unique_ptr<Arena> arena = std::move(made).value();
@@ -111,7 +112,7 @@ Status ArenaAllocator::give_back(const std::byte* base, uint32_t arena_id) {
   bool is_removed = registrar_.remove(arena_id).is_ok();
   std::lock_guard lock(mutex_);
   auto found = arenas_.find(base);
-  // A daemon that refuses (it may still be reading) leaves the arena as it was: idle, and kept.
+  // If the daemon refuses, because it may still be reading, the arena is kept as it was: idle.
   found->second->is_leaving = false;
   if (!is_removed) return Status::ok();
   mapped_bytes_ -= found->second->memory->bytes();

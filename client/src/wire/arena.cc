@@ -16,15 +16,16 @@ namespace {
 #define MADV_COLLAPSE 25  // Debian 12's headers lack it
 #endif
 
-// The kernel (6.1 and later) can be asked for huge pages whatever is set for shared memory. They
-// are there at once, where pages one by one take twenty times as long, and the daemon maps them so,
-// too. It makes one of what has a page already. Where it cannot, the pages stay small.
+// Asks the kernel (6.1 and later) for huge pages, whatever is set for shared memory. Huge pages are
+// populated at once, where small pages take twenty times as long, and the daemon maps them as huge
+// pages, too. The kernel makes a huge page where the range has a page already. If it cannot, the
+// pages stay small.
 void ask_for_huge_pages(std::byte* data, size_t bytes) {
   const size_t huge_bytes = bytes / kHugePageBytes * kHugePageBytes;
   for (size_t at = 0; at < huge_bytes; at += kHugePageBytes) {
     if (::madvise(data + at, kPageBytes, MADV_POPULATE_WRITE) != 0) return;
   }
-  // All at once: each call waits for every core.
+  // One call covers all pages: each call waits for every core.
   if (huge_bytes > 0) ::madvise(data, huge_bytes, MADV_COLLAPSE);
 }
 

@@ -1,4 +1,4 @@
-// One arena: a memfd that this process makes, seals and pre-faults, and that the daemon maps too.
+// One arena: a memfd that this process creates, seals and pre-faults, and that the daemon maps too.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,16 @@
 
 namespace rueda::client {
 
-// Memory is rounded up to whole pages.
+// Sizes of arenas are rounded up to whole pages.
 inline constexpr size_t kPageBytes = 4096;
 
 inline constexpr size_t kBlockAlignmentBytes = 64;
 
-// The pages. Unmapped when destroyed.
+// The memory of an arena. The destructor unmaps it.
 class ArenaMemory {
  public:
-  // bytes: a multiple of 4096. Every page is touched, so that running out of memory shows here.
+  // Creates an arena; `bytes` is a multiple of 4096. Every page is touched, so that running out of
+  // memory shows here.
   static Result<std::unique_ptr<ArenaMemory>> create(size_t bytes);
   ~ArenaMemory();
   ArenaMemory(const ArenaMemory&) = delete;
@@ -31,7 +32,7 @@ class ArenaMemory {
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
   int fd() const { return memfd_.get(); }
-  // The mapping stays; the descriptor is needed only until the daemon has it.
+  // Closes the descriptor, which is needed only until the daemon has it. The mapping stays.
   void close_descriptor() { memfd_.reset(); }
 
  private:
@@ -43,18 +44,18 @@ class ArenaMemory {
   size_t bytes_;
 };
 
-// Which pieces of [0, bytes) are free: best fit, neighbours merge when freed. Offsets and sizes are
-// multiples of kBlockAlignmentBytes. Knows nothing of memory.
+// Knows which pieces of [0, bytes) are free: allocation is by best fit, and neighbours merge when
+// freed. Offsets and sizes are multiples of kBlockAlignmentBytes. The class does not touch memory.
 class FreeSpace {
  public:
   explicit FreeSpace(size_t bytes);
-  // The smallest free piece that holds `bytes`; nothing if none does.
+  // Returns the size of the smallest free piece that holds `bytes`, or nullopt if none does.
   std::optional<size_t> best_fit(size_t bytes) const;
-  // Takes the piece that best_fit measured. Returns its offset.
+  // Takes the piece that best_fit measured, and returns its offset.
   size_t take(size_t bytes);
-  // False if no live piece begins there.
+  // Frees a live piece. Returns false if no live piece begins there.
   bool give(size_t offset);
-  // True if [offset, offset + bytes) lies inside one live piece.
+  // Returns true if [offset, offset + bytes) lies inside one live piece.
   bool is_live(size_t offset, size_t bytes) const;
   std::optional<size_t> live_bytes(size_t offset) const;
   bool is_idle() const { return live_.empty(); }

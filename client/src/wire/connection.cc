@@ -50,7 +50,8 @@ Status connect_failed(const std::string& path, int error) {
   }
 }
 
-// The owner of the folder that the socket is in, if nobody else may put another there.
+// Returns the owner of the folder that the socket is in, if nobody else may put another socket
+// there.
 std::optional<uid_t> owner_of_folder(const std::string& path) {
   if (path[0] == '@') return std::nullopt;
   const size_t slash = path.rfind('/');
@@ -61,7 +62,7 @@ std::optional<uid_t> owner_of_folder(const std::string& path) {
   return is_safe ? std::optional(info.st_uid) : std::nullopt;
 }
 
-// The job's token, and all gradients, go to whoever serves.
+// Checks the server's user, because the job's token and all gradients go to it.
 Status check_server(int socket, const std::string& path) {
   ucred server{};
   socklen_t bytes = sizeof(server);
@@ -103,7 +104,8 @@ Result<std::unique_ptr<Connection>> Connection::connect(const std::string& path,
   if (!socket.is_open()) {
     return Status{Code::kResourceExhausted, errno_text("cannot make a unix socket", errno)};
   }
-  // Bounds connect (a full backlog) and every later send (a daemon that stopped reading).
+  // This limits connect (to a daemon whose backlog is full) and every later send (to a daemon that
+  // stopped reading).
   timeval timeout = to_timeval(timeout_ms);
   ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
   int rc = 0;

@@ -1,5 +1,5 @@
-// The unix socket to the node's daemon: messages of client/abi/rueda_abi.h and the descriptors
-// that come with them. Not thread-safe; Session locks around it.
+// The unix socket to the node's daemon: messages of client/abi/rueda_abi.h, and the descriptors
+// that come with them. Not thread-safe: Session calls it under its lock.
 #pragma once
 
 #include <cstddef>
@@ -23,29 +23,31 @@ struct Message {
 
 class Connection {
  public:
-  // path may be "@name" for an abstract socket. The error names the path and how to start a daemon.
+  // Connects; a path "@name" is an abstract socket. An error names the path, and how to start a
+  // daemon.
   static Result<std::unique_ptr<Connection>> connect(const std::string& path, int64_t timeout_ms);
 
   int fd() const { return socket_.get(); }
 
-  // Blocks until the kernel has taken it all. descriptor -1: none; it stays the caller's.
+  // Sends a message, and blocks until the kernel has taken all of it. The caller keeps
+  // `descriptor`; -1 means that none is sent.
   Status send(uint16_t type, const void* body, size_t body_bytes, int descriptor = -1);
 
-  // Reads what has arrived, without blocking, into messages(). An error means that nothing more
-  // will come: kDaemonLost at the end of the stream, kVersion or kInternal when the bytes make no
-  // sense. What came before it lies in messages() all the same.
+  // Reads the bytes that have arrived, without blocking, into messages(). An error means that
+  // nothing more will come: kDaemonLost at the end of the stream, kVersion or kInternal when the
+  // bytes make no sense. Messages that came before the error are in messages() all the same.
   Status receive();
   std::deque<Message>& messages() { return messages_; }
-  // Waits for the next message. kTimeout if it does not come before the deadline.
+  // Waits for the next message. Returns kTimeout if it does not come before the deadline.
   Result<Message> wait_message(TicksMs deadline_ms);
 
-  // Descriptors received since the last call.
+  // Returns the descriptors received since the last call.
   std::vector<UniqueFd> take_descriptors() { return std::exchange(descriptors_, {}); }
 
-  // Wakes whoever polls the socket; nothing goes through it any more.
+  // Wakes a thread that polls the socket; no bytes pass the socket any more.
   void shut_down();
-  // In a forked child: gives up the child's copy of the socket, so that the daemon sees the
-  // parent's end when it comes. Async-signal-safe.
+  // Closes a forked child's copy of the socket, so that the daemon notices when the parent closes
+  // its own. Async-signal-safe.
   void close_in_child() { ::close(socket_.get()); }
 
  private:

@@ -7,7 +7,8 @@
 namespace rueda::client {
 namespace {
 
-// Apart from the text, whose every use asks whether the thread has one yet.
+// The flag is apart from the text because every use of the text asks whether this thread has one
+// yet.
 thread_local bool g_has_failed = false;
 thread_local std::string g_last_error;
 

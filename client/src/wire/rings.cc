@@ -81,7 +81,7 @@ Result<SubmissionRing> SubmissionRing::map(const UniqueFd& memfd, uint32_t capac
 bool SubmissionRing::push(const rueda_abi_submission& record, uint64_t ticket) {
   rueda_abi_ring& header = header_of(memory_);
   uint64_t head = atomic(header.head).load(std::memory_order_acquire);
-  // A head beyond the tail wraps around to a huge difference: full as well.
+  // A head beyond the tail wraps around to a huge difference, and the ring counts as full.
   if (tail_ - head >= capacity_) return false;
   auto& shown = reinterpret_cast<rueda_abi_submission*>(
       memory_.data() + RUEDA_ABI_RING_HEADER_BYTES)[tail_ & (capacity_ - 1)];

@@ -1,5 +1,5 @@
 // The client's ends of the two rings of client/abi/rueda_abi.h: it produces submissions and
-// consumes completions. Each object belongs to whoever holds Session's lock.
+// consumes completions. The objects are used under Session's lock.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 
 namespace rueda::client {
 
-// A memfd of the daemon's, mapped for reading and writing. Checked to be as long as needed and
-// sealed against shrinking, so that touching it cannot raise SIGBUS.
+// The mapping of a memfd of the daemon's, for reading and writing. The memfd is checked to be as
+// long as needed and sealed against shrinking, so that touching the mapping cannot raise SIGBUS.
 class RingMemory {
  public:
   static Result<RingMemory> map(const UniqueFd& memfd, size_t bytes, const char* what);
@@ -33,22 +33,22 @@ class SubmissionRing {
  public:
   static Result<SubmissionRing> map(const UniqueFd& memfd, uint32_t capacity);
   uint32_t capacity() const { return capacity_; }
-  // The record under this ticket. False when the ring is full, or its other side has written
-  // nonsense into it. The record becomes
-  // visible at once; the caller rings the doorbell after its last push if take_wakeup() says so.
+  // Pushes the record with this ticket. Returns false when the ring is full, or when the daemon has
+  // written an impossible index into it. The record becomes visible at once; after its last push
+  // the caller rings the doorbell if take_wakeup() says so.
   bool push(const rueda_abi_submission& record, uint64_t ticket);
-  // Says for which ticket a thread sleeps; 0: none does. Tell the daemon (take_wakeup()) if it is
-  // one.
+  // Sets the ticket that a thread sleeps for; 0 means that none sleeps. After a ticket other than 0
+  // the caller tells the daemon (take_wakeup()).
   void set_waits_for(uint64_t ticket);
-  // True if the daemon sleeps and must be woken.
+  // Returns true if the daemon sleeps and must be woken.
   bool take_wakeup();
-  // For tests: the thread sanitizer sees a race within one mapping alone.
+  // The ring's memory, for tests: the thread sanitizer sees only races within one mapping.
   std::byte* mapping() const { return memory_.data(); }
 
  private:
   RingMemory memory_;
   uint32_t capacity_ = 0;
-  uint64_t tail_ = 0;  // ours; what the ring's header says is for the daemon
+  uint64_t tail_ = 0;  // this process's own index; the copy in the ring's header is for the daemon
 };
 
 class CompletionRing {
@@ -58,21 +58,23 @@ class CompletionRing {
   static Result<CompletionRing> map(const UniqueFd& memfd, uint32_t capacity);
   uint32_t capacity() const { return capacity_; }
   // Copies each record, and its text, out of the ring, and gives their places back together.
-  // kRecord: there were some. kCorrupt: the daemon's index is impossible.
+  // Returns kRecord if there were records, and kCorrupt if the daemon's index is impossible.
   template <class Visit>
   Pop pop_all(Visit visit);
-  // Before sleeping. False: something has arrived meanwhile, do not sleep.
+  // Must be called before sleeping. Returns false if a record has arrived meanwhile: the caller
+  // must not sleep.
   bool announce_sleep();
   void awake();
-  // How many records have come and been taken. `has_grown` may be asked without the lock.
+  // The number of records that have come and been taken. `has_grown` may be called without the
+  // lock.
   uint64_t taken() const { return head_; }
   bool has_grown(uint64_t taken) const { return load_tail() != taken; }
-  std::byte* mapping() const { return memory_.data(); }  // as SubmissionRing's
+  std::byte* mapping() const { return memory_.data(); }  // for tests, as SubmissionRing's
 
  private:
   bool is_empty() const { return load_tail() == head_; }
   uint64_t load_tail() const;
-  // The text is valid until the next call.
+  // The returned text is valid until the next call.
   std::string_view copy(uint64_t index, rueda_abi_completion& record);
   void give_back();
 

@@ -1,4 +1,4 @@
-// A file descriptor with one owner.
+// A file descriptor that has one owner, which closes it.
 #pragma once
 
 #include <utility>
