@@ -25,7 +25,7 @@ std::string host_name() {
   return name.data();
 }
 
-// Sizes as people write them: 64M is 64 * 2^20.
+// Accepts sizes as people write them: 64M is 64 * 2^20.
 CLI::Validator bytes_suffix() { return CLI::AsSizeValue(false); }
 
 CLI::Validator is_cpus() {
@@ -69,7 +69,7 @@ CLI::Validator is_label() {
           "KEY=VALUE"};
 }
 
-// CLI11 lets a file go before the environment; here the environment goes first.
+// Puts the environment before the file; by itself CLI11 puts the file before the environment.
 class FileBehindEnvironment final : public CLI::ConfigTOML {
  public:
   explicit FileBehindEnvironment(const CLI::App& app) : app_(app) {}
@@ -234,7 +234,7 @@ void define_work(CLI::App& app, Config& config) {
       ->capture_default_str();
 }
 
-// What one user of the node may have at once.
+// Defines the limits on what one user of the node may have at once.
 void define_quota(CLI::App& app, Config& config) {
   app.add_option("--quota-jobs", config.quota.jobs,
                  "Jobs that one user may have here at once; 0: 64")
@@ -297,14 +297,15 @@ void define_rest(CLI::App& app, Config& config) {
       });
 }
 
-// Whether a flag stands on the command line itself: CLI11 does not tell where a value came from.
+// Returns true if a flag is on the command line itself: CLI11 does not tell where a value came
+// from.
 bool is_given(int argc, char** argv, const std::string& flag) {
   return std::any_of(argv + 1, argv + argc, [&](const std::string& word) {
     return word == flag || word.starts_with(flag + '=');
   });
 }
 
-// The first key that labels have twice; empty: there is none.
+// Returns the first key that the labels have twice, or "" if there is none.
 std::string repeated_key(const std::vector<std::string>& labels) {
   std::set<std::string> keys;
   for (const std::string& label : labels) {
@@ -314,7 +315,8 @@ std::string repeated_key(const std::vector<std::string>& labels) {
   return "";
 }
 
-// A private daemon lives beside the node's own, whose file and environment say that one's ports.
+// Takes free ports for a private daemon: it runs beside the node's own daemon, and the file and the
+// environment give that daemon's ports.
 void take_free_ports(int argc, char** argv, Config& config) {
   if (!is_given(argc, argv, "--control-port")) config.control_port = 0;
   if (!is_given(argc, argv, "--data-port")) config.data_ports = {0};

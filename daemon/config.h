@@ -1,5 +1,5 @@
-// The daemon's settings: one definition for flags, RUEDAD_* environment variables and a TOML file,
-// in this order of precedence. docs/operations.md lists them.
+// The daemon's settings: flags, RUEDAD_* environment variables and a TOML file have one definition,
+// and precedence in this order. docs/operations.md lists them.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,13 @@ struct Config {
   std::string node_id;              // default: the host's name
   std::vector<std::string> labels;  // of this node: key=value
   std::string socket = "/run/rueda/ruedad.sock";
-  std::string listen_host = "127.0.0.1";  // whoever reaches the ports is believed a good deal
-  std::string advertise_host;             // how others reach this node; default: as launchers say
+  std::string listen_host = "127.0.0.1";  // whoever reaches the ports is trusted to a large extent
+  std::string advertise_host;  // host by which others reach this node; empty: the launcher's
   uint16_t control_port = 28400;
-  std::vector<uint16_t> data_ports = {28401};  // by data loop; others take free ones
+  // one for each data loop; loops beyond the list take free ports
+  std::vector<uint16_t> data_ports = {28401};
   uint16_t http_port = 28402;
-  std::vector<std::string> nodes;  // static membership: node_id=host:port
+  std::vector<std::string> nodes;  // the static membership: node_id=host:port
   int64_t fusion_threshold_bytes = int64_t{64} << 20;
   std::string coordination = core::to_string(core::kDefaultCoordination);
   std::string reducer = core::to_string(core::Reducer::kNode);
@@ -32,12 +33,12 @@ struct Config {
   uint64_t chunk_bytes = 256u << 10;
   uint64_t staging_bytes = 64u << 20;
   int reduce_threads = 0;  // 0: as many as cores, at most 4
-  std::string cpus;        // empty: where the system puts it
-  int data_loops = -1;     // -1: 1, but 0 where there are 2 CPUs or fewer; 0: the control loop
-  std::string gpu_plugin;  // of GPU workers; empty: librueda_cuda.so, where it is looked for
+  std::string cpus;        // CPUs of the daemon's threads; empty: the system chooses
+  int data_loops = -1;     // -1: 1, but 0 with 2 CPUs or fewer; 0: the control loop does the work
+  std::string gpu_plugin;  // plugin of GPU workers; empty: librueda_cuda.so, where it is looked for
   uint64_t gpu_staging_bytes = uint64_t{1} << 30;
   std::string gpu_adds = "no";
-  // Of one user of this node; 0: as session::Quota has it for this machine.
+  // Limits for one user of this node; 0: the default of session::Quota for this machine.
   struct {
     uint64_t jobs = 0;
     uint64_t connections = 0;
@@ -55,14 +56,16 @@ struct Config {
   uint32_t streams = 1;  // to each neighbour
   std::string log_level = "info";
   std::string log_format = "text";
-  std::string fault;        // test hook
-  bool is_private = false;  // a launcher's, for one job
-  int ready_fd = -1;        // launchers read one line of JSON from it
-  int leash_fd = -1;        // of a private daemon: its launcher lives while it holds the other end
+  std::string fault;        // for tests
+  bool is_private = false;  // true for a launcher's daemon, which serves one job
+  // a descriptor to which one line of JSON is written when the daemon is ready; -1: none
+  int ready_fd = -1;
+  // for a private daemon, a descriptor whose other end its launcher holds as long as it lives
+  int leash_fd = -1;
 };
 
-// The settings, or the exit code with which the program is to end (help, version, a bad flag: the
-// text has been printed).
+// Returns the settings, or the exit code with which the program has to end (after help, version, or
+// a bad flag: the text has been printed).
 std::variant<Config, int> read_config(int argc, char** argv);
 
 }  // namespace rueda

@@ -25,7 +25,8 @@ namespace {
 
 constexpr size_t kMostLine = 8 << 10;
 
-// spdlog's pattern does not escape the message; this does, and mends what is not UTF-8.
+// spdlog's pattern does not escape the message; this formatter does, and repairs text that is not
+// UTF-8.
 class JsonFormatter final : public spdlog::formatter {
  public:
   void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) override {
@@ -45,13 +46,14 @@ class JsonFormatter final : public spdlog::formatter {
   }
 };
 
-// False: it cannot be written there now.
+// Writes all of the text. Returns false if the descriptor takes no more.
 bool write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(fd, text.data(), text.size());
     if (written >= 0) {
       text.remove_prefix(static_cast<size_t>(written));
-    } else if (errno == EAGAIN) {  // somebody else who has this descriptor wants it so
+      // another process that shares the descriptor has made it non-blocking
+    } else if (errno == EAGAIN) {
       pollfd room{fd, POLLOUT, 0};
       (void)::poll(&room, 1, -1);
     } else if (errno != EINTR) {
@@ -61,8 +63,8 @@ bool write_all(int fd, std::string_view text) {
   return true;
 }
 
-// Lines on their way to a descriptor. The thread holds it as well, and may stand still in a write
-// for ever: it is never waited for.
+// The lines that wait for a descriptor. The writing thread holds the object too, and may be stuck
+// in a write for ever: nobody waits for that thread.
 class Backlog {
  public:
   Backlog(int fd, std::unique_ptr<spdlog::formatter> formatter)
@@ -106,7 +108,7 @@ class Backlog {
       lock.lock();
       bytes_ -= line.size();
       if (!is_written) ++lost_;
-      // Lines were lost behind those that are waiting.
+      // All waiting lines are written, and lines have been dropped since the last report.
       if (is_written && lines_.empty() && told_ != lost_) tell_of_lost();
       is_writing_ = false;
       changed_.notify_all();
@@ -114,7 +116,7 @@ class Backlog {
   }
 
  private:
-  // Whatever it says, and whoever wrote that, it is one line.
+  // Formats a message, whatever its text and whoever wrote it, as one line.
   std::string formatted(spdlog::details::log_msg message) {
     const std::string line = one_line({message.payload.data(), message.payload.size()}, kMostLine);
     message.payload = line;
@@ -136,10 +138,10 @@ class Backlog {
   std::condition_variable changed_;
   std::unique_ptr<spdlog::formatter> formatter_;
   std::deque<std::string> lines_;
-  size_t bytes_ = 0;  // of these, and of what is being written
+  size_t bytes_ = 0;  // of `lines_`, and of the line that is being written
   bool is_writing_ = false;
   uint64_t lost_ = 0;
-  uint64_t told_ = 0;  // of those
+  uint64_t told_ = 0;  // dropped lines that the log has reported
 };
 
 class BacklogSink final : public spdlog::sinks::sink {
@@ -158,7 +160,7 @@ class BacklogSink final : public spdlog::sinks::sink {
   const std::shared_ptr<Backlog> backlog_;
 };
 
-// Of the process; null until it is set up.
+// Returns the backlog of the process, which is null until logging is set up.
 std::shared_ptr<Backlog>& process_backlog() {
   static std::shared_ptr<Backlog> backlog;
   return backlog;

@@ -1,4 +1,5 @@
-// ruedad: puts the rooms together, and takes them apart in the right order (docs/threads.md).
+// ruedad: puts the rooms of the daemon together, and takes them apart in the right order
+// (docs/threads.md).
 
 #include <algorithm>
 #include <chrono>
@@ -39,11 +40,11 @@
 namespace rueda {
 namespace {
 
-// As many as a daemon comes to, gRPC's included, which aborts where it gets none.
+// The threads that a daemon needs at most, including gRPC's, which aborts when it cannot start one.
 constexpr int kThreads = 18;
 constexpr std::chrono::seconds kDeliveringEvery{1};
 
-// The value of this node's label; empty: it has none.
+// Returns the value of a label of this node, or "" if the node has no such label.
 std::string label(const Config& config, const std::string& key) {
   for (const std::string& item : config.labels) {
     if (item.starts_with(key + '=')) return item.substr(key.size() + 1);
@@ -51,7 +52,7 @@ std::string label(const Config& config, const std::string& key) {
   return "";
 }
 
-// This program, which is its own GPU worker.
+// Returns the path of this program, which is also the GPU worker.
 std::string own_program() {
   std::error_code error;
   const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -106,14 +107,15 @@ int reduce_threads(const Config& config) {
   return std::clamp(static_cast<int>(allowed_cpus().size()), 1, 4);
 }
 
-// None of its own where a thread more would only wait for its turn.
+// Returns the number of data loops with threads of their own: none where another thread would only
+// wait for a CPU.
 int data_threads(const Config& config) {
   if (config.data_loops >= 0) return config.data_loops;
   return allowed_cpus().size() > 2 ? 1 : 0;
 }
 
-// The first one does what is not shared out, so it has the threads for passes. With none of their
-// own, all of it is done on `host`.
+// Makes the data loops. The first one does the work that is not shared out, so it gets the threads
+// for passes. With no threads for data loops, all work is done on `host`.
 std::vector<std::unique_ptr<engine::DataLoop>> make_data_loops(const Config& config,
                                                                observe::Metrics& metrics,
                                                                engine::AwakeLoop& host) {
@@ -140,8 +142,8 @@ std::string join_address(const std::string& host, uint16_t port) {
 
 std::string port_part(const std::string& address) { return address.substr(address.rfind(':')); }
 
-// As other nodes reach an address that was bound; "" or ":port" if only launchers can know the
-// host.
+// Returns the address by which other nodes reach a bound address; "" or ":port" if only launchers
+// can know the host.
 std::string advertised(const Config& config, const std::string& bound) {
   const std::string& host = config.advertise_host;
   const bool lacks_brackets = host.find(':') != std::string::npos && !host.starts_with('[');
@@ -154,7 +156,8 @@ bool is_loopback(const std::string& host) {
   return host.starts_with("127.") || host == "::1" || host == "localhost";
 }
 
-// The limit that shells and units hand down is for programs that use select(); this one does not.
+// Raises the limit of open files: the lower limit that shells and units set is for programs that
+// use select(), which this one does not.
 void raise_descriptor_limit() {
   rlimit descriptors{};
   if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return;
@@ -167,7 +170,7 @@ uint64_t random_number() {
   return (uint64_t{device()} << 32) | device();
 }
 
-// For longer a healthy loop does not stand still: its turns take milliseconds.
+// A loop that stands still for longer is not healthy: its turns take milliseconds.
 constexpr std::chrono::seconds kMostLoopStall{10};
 
 class Daemon {
@@ -185,7 +188,7 @@ class Daemon {
 
   Status start();
   void run() { awake_loop_.run(); }
-  // After run(): what lives on other threads ends before what it uses.
+  // Called after run(): ends the parts that run on other threads before the parts that they use.
   void tear_down();
 
  private:
@@ -194,7 +197,7 @@ class Daemon {
   std::string render_metrics();
   engine::LoopWatch watch_loops();
   void await_signal();
-  // Whether a signal that is meant for all processes of a job is not for this one.
+  // Returns true if a signal was sent to all processes of a job, and is not meant for this one.
   bool passes_over(int signal);
   void await_launchers_end();
   void say_ready();
@@ -216,7 +219,7 @@ class Daemon {
   std::unique_ptr<session::SessionServer> sessions_;
   uint64_t counted_rejected_ = 0;
   uint64_t counted_abandoned_ = 0;
-  uint64_t counted_lost_lines_ = 0;  // on the HTTP thread
+  uint64_t counted_lost_lines_ = 0;  // belongs to the HTTP thread
   engine::LoopWatch loop_watch_;
   service::DaemonInfo info_;
   std::optional<service::GrpcServers> grpc_;
@@ -296,14 +299,14 @@ Status Daemon::start_services() {
 
   await_signal();
   if (config_.leash_fd >= 0) await_launchers_end();
-  grpc_->serve();  // it tells the addresses, all of which are known by now
+  grpc_->serve();  // gRPC tells callers the addresses, all of which are known by now
   grpc_->set_serving(true);
   ready_ = true;
   say_ready();
   return Status::ok();
 }
 
-// The control loop, then the data loops.
+// The control loop comes first, then the data loops.
 engine::LoopWatch Daemon::watch_loops() {
   std::vector<engine::LoopWatch::Loop> loops;
   loops.push_back({"control", [this](auto work) { poster_.post(std::move(work)); }});
@@ -313,7 +316,7 @@ engine::LoopWatch Daemon::watch_loops() {
   return engine::LoopWatch(std::move(loops));
 }
 
-// On the HTTP thread.
+// This runs on the HTTP thread.
 std::string Daemon::render_metrics() {
   const auto owed = loop_watch_.ask();
   observe::DaemonMetrics& metrics = metrics_.daemon();
@@ -327,8 +330,9 @@ std::string Daemon::render_metrics() {
   return metrics_.render();
 }
 
-// On the HTTP thread; the numbers belong to the control loop. Old ones are better than a wait
-// without end: a loop that is stopping answers nobody.
+// This runs on the HTTP thread, but the numbers belong to the control loop. The wait for them is
+// bounded, because a loop that is stopping does not answer: old numbers are better than a wait
+// without end.
 void Daemon::refresh_session_metrics() {
   auto done = std::make_shared<std::promise<void>>();
   poster_.post([this, done] {
@@ -407,26 +411,28 @@ void Daemon::say_ready() {
     ::close(config_.ready_fd);
     return;
   }
-  // Its launcher, which waits for its end, hears there that it is not stuck.
+  // Later bytes on this descriptor tell the launcher, which waits for the daemon's end, that it is
+  // not stuck.
   ::fcntl(config_.ready_fd, F_SETFD, FD_CLOEXEC);
   ::fcntl(config_.ready_fd, F_SETFL, O_NONBLOCK);
 }
 
-// While jobs are being closed: what their ranks left behind goes on to the other nodes, for as long
-// as these take it.
+// Reports that the daemon is still working while jobs are being closed: data that their ranks left
+// behind goes on to the other nodes, for as long as these take it.
 void Daemon::say_delivering() {
   deliver_timer_.expires_after(kDeliveringEvery);
   deliver_timer_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
     spdlog::info("node {} still hands on data that other nodes wait for", config_.node_id);
     if (config_.is_private && config_.ready_fd >= 0) {
-      (void)!::write(config_.ready_fd, ".", 1);  // a launcher that is gone hears nothing
+      (void)!::write(config_.ready_fd, ".", 1);  // a launcher that is gone does not read it
     }
     say_delivering();
   });
 }
 
-// Jobs first (their ranks are told why), then links, then the servers; the loop goes last.
+// Stops the jobs first, whose ranks are told why, then the links, then the servers, and the loop
+// last.
 void Daemon::stop(const char* why) {
   stopping_ = true;
   spdlog::info("stopping on {}", why);
@@ -440,7 +446,7 @@ void Daemon::stop(const char* why) {
   engine_->close_all(reason, [this] {
     deliver_timer_.cancel();
     plane_.stop([this] {
-      // Calls under way may still need the control loop, so the servers stop beside it.
+      // Calls under way may still need the control loop, so the servers stop on another thread.
       stopper_ = std::thread([this] {
         grpc_->stop();
         poster_.post([this] { control_loop_.stop(); });
@@ -461,7 +467,8 @@ void Daemon::tear_down() {
 
 int main(int argc, char** argv) {
   ::signal(SIGPIPE, SIG_IGN);
-  // How the daemon starts itself as a GPU worker: the plugin's file, or nothing, and a descriptor.
+  // The daemon starts itself as a GPU worker with two arguments: the plugin's file (may be empty)
+  // and a descriptor.
   if (argc == 4 && std::string_view(argv[1]) == "--gpu-worker") {
     rueda::UniqueFd socket(std::atoi(argv[3]));
     std::_Exit(rueda::gpu::run_worker(std::move(socket), rueda::gpu::devices_of_plugin(argv[2])));
@@ -470,7 +477,7 @@ int main(int argc, char** argv) {
   if (const int* code = std::get_if<int>(&read)) return *code;
   rueda::Config config = std::move(std::get<rueda::Config>(read));
   rueda::say_why_it_terminates("ruedad");
-  // Batch systems may send them to all processes of a job.
+  // Batch systems may send these signals to all processes of a job.
   ::signal(SIGUSR1, SIG_IGN);
   ::signal(SIGUSR2, SIG_IGN);
   if (const rueda::Status room = rueda::check_thread_limit(rueda::kThreads); !room.is_ok()) {

@@ -13,7 +13,7 @@
 namespace rueda::service {
 namespace {
 
-constexpr size_t kMostTextBytes = 4096;  // of a reason that another node gives
+constexpr size_t kMostTextBytes = 4096;  // the longest reason that is taken from another node
 
 constexpr int64_t kMaxStallMs = 86'400'000;
 
@@ -139,7 +139,7 @@ struct Writer {
     handover.set_node(from.node.value);
     handover.set_proof(proof);
   }
-  // Policy `shrink` is not offered: no daemon sends one.
+  // The policy `shrink` is not offered, so no daemon sends such a message.
   void operator()(const core::RecoveryBody&) const { RUEDA_CHECK(false); }
   void operator()(const core::Fail& from) const {
     v1::Fail& fail = *to.mutable_fail();
@@ -336,7 +336,7 @@ Status read_body(const v1::JobMessage& from, engine::Envelope& to) {
   return Status::ok();
 }
 
-// How the job's nodes agree on the order, and carry out what is in it.
+// Reads how the job's nodes agree on the order, and how they carry out what is in it.
 Status read_agreement(const v1::JobSpec& from, engine::JobSpec& to) {
   if (!from.coordination().empty()) {
     Result<core::Coordination> mode = core::parse_coordination(from.coordination());
@@ -380,7 +380,7 @@ Status read_agreement(const v1::JobSpec& from, engine::JobSpec& to) {
   return Status::ok();
 }
 
-// What its steps are tuned to, and which plan they repeat.
+// Reads what the job's steps are tuned to, and which plan they repeat.
 Status read_plans(const v1::JobSpec& from, engine::JobSpec& to) {
   to.autotunes = from.autotunes();
   to.replays = from.replays();
@@ -463,7 +463,7 @@ Result<engine::JobSpec> from_proto(const v1::JobSpec& spec, const Membership& me
       if (!address.is_ok()) return address.status();
       item.control_address = std::move(address).value();
     }
-    // gRPC would dial "unix:/path" as well, and with this daemon's rights.
+    // gRPC would also dial "unix:/path", with this daemon's rights.
     if (spec.nodes_size() > 1) {
       const Result<HostPort> address = parse_dial_address(item.control_address);
       if (!address.is_ok()) {

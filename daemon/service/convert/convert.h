@@ -1,5 +1,5 @@
-// Between protobuf and the core's plain structs. What comes from a peer is checked here: after
-// this, enumerations are known ones and numbers lie in their ranges.
+// Conversion between protobuf and the core's plain structs. Messages from a peer are checked here:
+// after this, enumerations have known values and numbers lie in their ranges.
 #pragma once
 
 #include "daemon/base/status.h"
@@ -14,8 +14,8 @@ namespace rueda::service {
 v1::JobMessage to_proto(const engine::Envelope& envelope);
 Result<engine::Envelope> from_proto(const v1::JobMessage& message);
 
-// The job's owner is filled in by the caller, who knows the connection's credentials. Nodes for
-// which the launcher has no control address are looked up.
+// The caller fills in the job's owner, because it knows the connection's credentials. Nodes for
+// which the launcher has no control address are looked up in the membership.
 Result<engine::JobSpec> from_proto(const v1::JobSpec& spec, const Membership& membership);
 
 }  // namespace rueda::service

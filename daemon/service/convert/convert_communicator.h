@@ -1,5 +1,5 @@
-// Between protobuf and what the engine says of communicators of GPUs. What comes from a peer is
-// checked here.
+// Conversion between protobuf and the engine's messages about communicators of GPUs. Messages from
+// a peer are checked here.
 #pragma once
 
 #include "daemon/base/status.h"

@@ -43,12 +43,12 @@ void fill_tuning(const core::DataTuning& from, v1::DataTuning& to) {
 }
 
 core::DataTuning read_tuning(const v1::DataTuning& from) {
-  // The data plane keeps chunks and streams within what it has.
+  // The data plane keeps the size of chunks and the number of streams within its own limits.
   return {from.chunk_bytes(), from.streams(),
           std::clamp(from.cutover_log2(), core::kRingAlways, -core::kRingAlways)};
 }
 
-// A Lock, or a RecordedPlan.
+// Fills a v1::Lock or a v1::RecordedPlan.
 template <class Message>
 void fill_batches(const core::Plan& from, Message& to) {
   for (const core::PlanBatch& item : from.batches) {
@@ -142,7 +142,7 @@ Result<core::DescriptorPtr> read_tensor(const v1::TensorDescriptor& from) {
   int64_t room = static_cast<int64_t>(limits::kMaxTensorBytes);
   to->shape.assign(from.shape().begin(), from.shape().end());
   for (int64_t dim : from.shape()) {
-    if (is_set) break;  // ranks, which the core checks
+    if (is_set) break;  // for a change of process sets these are ranks, which the core checks
     if (dim < 0 || dim > room) return broken("an impossible shape for tensor " + from.name());
     room /= std::max<int64_t>(dim, 1);
   }

@@ -9,9 +9,9 @@
 namespace rueda::service {
 namespace {
 
-// Older than any job; sums of it stay far from the ends of 64 bits.
+// This age is larger than any job's, and sums of such ages stay far from overflow in 64 bits.
 constexpr int64_t kMaxAgeMs = int64_t{1} << 50;
-// Every stall may have other ranks missing.
+// The ranks that are missing may be others in every stall.
 constexpr size_t kMaxActivities = core::kMaxStalls * core::kMaxStallRanks;
 
 Status broken_stall(const std::string& what) {
@@ -82,14 +82,14 @@ struct Writer {
   }
 };
 
-// --- Reading: the first thing that is wrong is kept
+// --- Reading: the first error is kept
 
 class Reader {
  public:
   void check(bool is_good, const char* what) {
     if (!is_good && status_.is_ok()) status_ = broken_stall(what);
   }
-  // Whether that many may be read; a list that is too long is not looked at.
+  // Returns true if that many entries may be read; a list that is too long is not looked at.
   bool may_read(int count, size_t most) {
     check(count <= static_cast<int>(most), "too many entries");
     return status_.is_ok();

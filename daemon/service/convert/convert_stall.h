@@ -1,4 +1,5 @@
-// Between the protobuf of stalls and the core's plain structs (convert.h). Bounds are checked here.
+// Conversion between the protobuf of stalls and the core's plain structs (convert.h). Bounds are
+// checked here.
 #pragma once
 
 #include "daemon/base/status.h"

@@ -47,7 +47,7 @@ void fill(const observe::TraceOperation& from, v1::TimelineBatch::Operation& to)
       to.add_ready_before_ns(0);
       continue;
     }
-    // It was a number of seconds, and may be wrong by a nanosecond.
+    // The value was a number of seconds, and may be wrong by a nanosecond.
     const int64_t before_ns = std::max<int64_t>(from.launched_ns - item.at_ns, 0);
     to.add_ready_before_ns(static_cast<uint64_t>(before_ns) + 1);
   }
@@ -107,7 +107,7 @@ void fill(const engine::ClockAnswer& from, v1::TimelineMessage& to) {
   answer.set_replied_ns(from.replied_ns);
 }
 
-// Sums of a few of them do not overflow.
+// Times are bounded so that sums of a few of them do not overflow.
 bool is_time(int64_t ns) { return ns > -INT64_MAX / 4 && ns < INT64_MAX / 4; }
 bool is_duration(int64_t ns) { return ns >= 0 && is_time(ns); }
 

@@ -1,4 +1,5 @@
-// Between protobuf and what the engine says of timelines. What comes from a peer is checked here.
+// Conversion between protobuf and the engine's messages about timelines. Messages from a peer are
+// checked here.
 #pragma once
 
 #include "daemon/base/status.h"
@@ -12,10 +13,10 @@ namespace rueda::service {
 v1::TimelineMessage to_proto(const engine::TimelineMessage& message);
 Result<engine::TimelineMessage> from_proto(const v1::TimelineMessage& message);
 
-// The error says what is wrong with the path.
+// An error says what is wrong with the path.
 Result<engine::TimelineRequest> from_proto(const v1::TimelineRequest& request);
 
-// For the launcher.
+// This is an event for the launcher.
 v1::AgentEvent to_proto(const engine::TimelineNews& news);
 
 }  // namespace rueda::service

@@ -25,7 +25,7 @@ namespace {
 constexpr int kBacklog = 4096;
 constexpr uint64_t kStopId = 0;
 constexpr uint64_t kListenerId = 1;
-constexpr int kAtOnce = 64;  // accepted before others get their turn
+constexpr int kAtOnce = 64;  // connections accepted before other descriptors get their turn
 
 struct Address {
   std::array<uint8_t, 16> bytes{};
@@ -66,7 +66,7 @@ std::string percent_decoded(const std::string& text) {
   return decoded;
 }
 
-// gRPC's "ipv4:10.0.0.1:4711" or "ipv6:%5Bfe80::1%25eth0%5D:4711".
+// Reads gRPC's name of a peer: "ipv4:10.0.0.1:4711" or "ipv6:%5Bfe80::1%25eth0%5D:4711".
 std::optional<Address> address_of(const std::string& peer) {
   const bool is_v6 = peer.starts_with("ipv6:");
   if (!is_v6 && !peer.starts_with("ipv4:")) return std::nullopt;
@@ -77,7 +77,7 @@ std::optional<Address> address_of(const std::string& peer) {
   to.port = static_cast<uint16_t>(std::strtoul(text.c_str() + colon + 1, nullptr, 10));
   text.resize(colon);
   std::erase_if(text, [](char c) { return c == '[' || c == ']'; });
-  text.resize(std::min(text.size(), text.find('%')));  // without its interface
+  text.resize(std::min(text.size(), text.find('%')));  // without the network interface
   if (::inet_pton(is_v6 ? AF_INET6 : AF_INET, text.c_str(), to.bytes.data()) != 1) {
     return std::nullopt;
   }
@@ -85,7 +85,8 @@ std::optional<Address> address_of(const std::string& peer) {
   return to;
 }
 
-// A network of IPv6 is one machine's: it may have all of its addresses.
+// Names the machine of an address. A whole /64 network of IPv6 counts as one machine, which may
+// have all its addresses.
 std::string name_of_machine(const Address& address) {
   return {reinterpret_cast<const char*>(address.bytes.data()), size_t{address.is_v6 ? 8u : 4u}};
 }
@@ -125,7 +126,7 @@ AcceptorLimits acceptor_limits() {
   AcceptorLimits limits;
   rlimit descriptors{};
   if (::getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
-    // Two for each.
+    // Each stranger takes two descriptors.
     limits.strangers = std::clamp<size_t>(descriptors.rlim_cur / 16, 8, limits.strangers);
   }
   return limits;
@@ -221,7 +222,7 @@ void Acceptor::run() {
       if (event.data.u64 != kListenerId) {
         look_at(event.data.u64, event.events);
       } else if (!accept_all()) {
-        // It would be woken at once, again and again.
+        // If the listener stayed in the set, the thread would be woken at once, again and again.
         listens = false;
         watch_for(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), 0, kListenerId);
       }
@@ -248,7 +249,7 @@ bool Acceptor::accept_all() {
     {
       const std::lock_guard lock(mutex_);
       const uint64_t id = ++last_id_;
-      // A port that comes again, before the end of its last connection was seen.
+      // The peer uses a port again, and the end of its last connection has not been seen yet.
       if (const auto old = by_peer_.find(connection.peer); old != by_peer_.end()) {
         forget(old->second);
       }
@@ -302,10 +303,10 @@ void Acceptor::forget(uint64_t id) {
   const auto it = connections_.find(id);
   held_bytes_ -= it->second.held_bytes;
   strangers_.remove(id);
-  // Another may have the same name by now.
+  // Another connection may have the same name by now.
   const auto named = by_peer_.find(it->second.peer);
   if (named != by_peer_.end() && named->second == id) by_peer_.erase(named);
-  // gRPC has the same connection open, so that closing does not take it out of the set.
+  // gRPC has the same connection open, so closing this descriptor does not take it out of the set.
   watch_for(epoll_.get(), EPOLL_CTL_DEL, it->second.socket.get(), 0, id);
   connections_.erase(it);
 }
@@ -326,7 +327,7 @@ void Acceptor::keep(const std::string& peer, bool needed) {
   connection.needed = true;
   strangers_.remove(id);
   held_bytes_ -= std::exchange(connection.held_bytes, 0);
-  // Only its end is of interest now.
+  // From here on only the end of the connection is of interest.
   watch_for(epoll_.get(), EPOLL_CTL_MOD, connection.socket.get(), 0, id);
 }
 

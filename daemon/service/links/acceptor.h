@@ -1,8 +1,9 @@
-// Takes the connections of the control port and hands them to gRPC, on a thread of its own. gRPC's
-// own listener is deaf for good once descriptors have run out, and takes whatever comes.
+// Accepts the connections of the control port and hands them to gRPC, on a thread of its own.
+// gRPC's own listener is deaf for good once descriptors have run out, and takes every connection.
 //
-// Whose connection no job needs is a stranger. There are so many strangers at a time, and each may
-// have sent so much: gRPC keeps a message until all of it is here, however long it says it is.
+// A connection that no job needs is a stranger. The number of strangers is bounded, and so is what
+// each may have sent: gRPC keeps a message until all of it has arrived, whatever length it
+// announces.
 #pragma once
 
 #include <chrono>
@@ -23,52 +24,54 @@ namespace rueda::service {
 
 struct AcceptorLimits {
   size_t strangers = limits::kMaxStrangers;
-  // What one may have sent at once, and what all of them may; the first goes on by
-  // `bytes_a_second`.
+  // The bytes that one stranger may have sent at once, and the bytes that all may have sent; a
+  // stranger's own limit grows by `bytes_a_second`.
   int64_t bytes = static_cast<int64_t>(limits::kMaxControlMessageBytes);
   int64_t all_bytes = int64_t{32} << 20;
   int64_t bytes_a_second = 64 << 10;
   std::chrono::milliseconds retry =
-      std::chrono::milliseconds(100);  // where descriptors have run out
+      std::chrono::milliseconds(100);  // pause after descriptors have run out
 };
 
-// As many strangers as descriptors allow, an eighth of which they may take.
+// Returns limits for as many strangers as descriptors allow: strangers may take an eighth of them.
 AcceptorLimits acceptor_limits();
 
 class Acceptor {
  public:
-  // Owns a connection from here on.
+  // Takes over the ownership of a connection.
   using Take = std::function<void(UniqueFd)>;
 
   explicit Acceptor(AcceptorLimits limits = acceptor_limits()) : limits_(limits) {}
   ~Acceptor() { stop(); }
 
-  // Returns the port that was bound; 0 takes a free one. Connections wait until start().
+  // Binds the port and returns it; port 0 takes a free one. Connections wait until start().
   Result<uint16_t> bind(const std::string& host, uint16_t port);
-  // `take` is called on the thread.
+  // Starts the thread. `take` is called on it.
   void start(Take take);
-  // Nothing is taken any more. Those that were live on.
+  // Accepts nothing any more. Connections that were accepted stay open.
   void stop();
 
-  // Thread-safe: jobs need the connection of that peer, as gRPC calls it, or none does any more.
-  void keep(const std::string& peer, bool needed);
+  // Says whether jobs need the connection of this peer, which is named as gRPC names it.
   // Thread-safe.
+  void keep(const std::string& peer, bool needed);
+  // These two are thread-safe.
   size_t strangers() const;
   uint64_t thrown_out() const;
 
  private:
   struct Connection {
-    UniqueFd socket;  // of the same connection: to end it, and to see that it has ended
+    // a descriptor of the same connection as gRPC's, by which the acceptor ends it and sees its end
+    UniqueFd socket;
     std::string peer;
     std::string address;
     bool needed = false;
-    int64_t base_bytes = 0;  // what it had sent when it became a stranger
+    int64_t base_bytes = 0;  // bytes that it had sent when it became a stranger
     std::chrono::steady_clock::time_point since;
     int64_t held_bytes = 0;
   };
 
   void run();
-  // False: there are no descriptors left.
+  // Returns false if there are no descriptors left.
   bool accept_all();
   void look_at(uint64_t id, uint32_t events);
   void become_stranger(uint64_t id, Connection& connection);
@@ -81,7 +84,7 @@ class Acceptor {
   UniqueFd stop_;
   Take take_;
   std::thread thread_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the fields below
   uint64_t last_id_ = 0;
   std::map<uint64_t, Connection> connections_;
   std::map<std::string, uint64_t> by_peer_;
@@ -90,8 +93,8 @@ class Acceptor {
   uint64_t thrown_out_ = 0;
 };
 
-// What stands for a peer's machine: its IPv4 address, or the network of its IPv6 address. Of gRPC's
-// names, "ipv4:10.0.0.1:4711".
+// Returns a name for a peer's machine: its IPv4 address, or the network of its IPv6 address. The
+// peer is named as gRPC names it, such as "ipv4:10.0.0.1:4711".
 std::string machine_of(const std::string& peer);
 
 }  // namespace rueda::service

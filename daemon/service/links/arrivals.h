@@ -1,4 +1,4 @@
-// Calls that have arrived and that the control loop has not looked at yet.
+// Counts calls that have arrived and that the control loop has not looked at yet.
 #pragma once
 
 #include <memory>
@@ -8,15 +8,15 @@
 
 namespace rueda::service {
 
-// Strangers may open streams faster than the loop can throw them out: what waits for it is bounded,
-// in all and for each connection, so that somebody who comes over a connection of his own gets in
-// beside a flood over others. Any thread.
+// Strangers may open streams faster than the loop can close them. The number of calls that wait for
+// the loop is therefore bounded, in all and for each connection, so that a peer with a connection
+// of its own gets in beside a flood over others. Thread-safe.
 class Arrivals : public std::enable_shared_from_this<Arrivals> {
  public:
   static constexpr size_t kMost = 512;
   static constexpr size_t kMostOfAConnection = 4;
 
-  // A place until it is let go of; null: there is none.
+  // Returns a place, which is freed when the pointer is released; null: there is no place.
   std::shared_ptr<void> enter(const std::string& connection) {
     const std::lock_guard lock(mutex_);
     size_t& waiting = by_connection_[connection];

@@ -20,7 +20,7 @@ namespace {
 constexpr uint32_t kProtocolVersion = 8;
 constexpr TicksMs kFirstRedialMs = 50;
 constexpr TicksMs kLastRedialMs = 1'000;
-// How often it is said of one link that it does not come up.
+// The interval between log lines that one link does not come up.
 constexpr TicksMs kTroubleEveryMs = 30'000;
 
 std::shared_ptr<grpc::Channel> channel_to(const std::string& target) {
@@ -35,7 +35,7 @@ std::shared_ptr<grpc::Channel> channel_to(const std::string& target) {
 }
 constexpr size_t kMostVersionBytes = 63;
 
-// What nodes say to agree on the order; the rest is about who is there.
+// Returns true for messages by which nodes agree on the order; the others are about membership.
 bool is_order(const v1::JobMessage& message) {
   switch (message.body_case()) {
     case v1::JobMessage::kReady:
@@ -76,7 +76,7 @@ void GrpcControlPlane::stop(std::function<void()> done) {
   wait_for_streams(std::move(closing), 2);
 }
 
-// Peers that do not answer are cut off after a second, and waited for no longer after another.
+// Peers that do not answer are cut off after one second, and no longer waited for after another.
 void GrpcControlPlane::wait_for_streams(std::vector<std::shared_ptr<Stream>> closing, int seconds) {
   timer_.expires_after(std::chrono::seconds(1));
   timer_.async_wait([this, alive = alive_, closing = std::move(closing),
@@ -143,7 +143,8 @@ void GrpcControlPlane::dial(engine::LinkId id) {
   if (it == links_.end() || stopped_) return;
   if (it->second.channel) return open(id);
   const Result<HostPort> where = parse_dial_address(it->second.address);
-  if (!where.is_ok()) return note_trouble(it->second, where.status());  // for good
+  // such an address never becomes valid
+  if (!where.is_ok()) return note_trouble(it->second, where.status());
   resolver_.resolve(where.value(), [this, alive = alive_, id](const Result<std::string>& target) {
     poster_.post([this, alive, id, target] {
       if (!*alive || !links_.contains(id) || stopped_) return;
@@ -171,7 +172,7 @@ StreamEvents GrpcControlPlane::events_of(engine::LinkId id, uint64_t stream_numb
   StreamEvents events;
   events.on_message = [this, alive = alive_, id, stream_number](v1::LinkMessage message,
                                                                 size_t bytes) {
-    // std::function wants to be copied; the message is handed over once.
+    // std::function must be copyable, so the message is shared; it is handed over once.
     auto shared = std::make_shared<v1::LinkMessage>(std::move(message));
     poster_.post([this, alive, id, stream_number, shared, bytes] {
       if (*alive) on_message(id, stream_number, *shared, bytes);
@@ -202,10 +203,11 @@ void GrpcControlPlane::adopt(Link& link, std::shared_ptr<Stream> stream) {
 }
 
 void GrpcControlPlane::accept(CallQueue& queue, std::unique_ptr<LinkArrival> arrival) {
-  const std::string peer_address = arrival->context.peer();  // and port: one connection's
+  // address and port: they name one connection
+  const std::string peer_address = arrival->context.peer();
   AcceptedStream accepted = accept_stream(queue, std::move(arrival));
   std::shared_ptr<void> place = arrivals_->enter(peer_address);
-  if (!place) {  // the loop has enough to do with those who came before
+  if (!place) {  // the loop has enough to do with calls that came before
     accepted.start({[](v1::LinkMessage, size_t) {}, {}});
     return accepted.stream->abort();
   }
@@ -325,7 +327,7 @@ bool GrpcControlPlane::greet(Link& link, const v1::Hello& hello) {
   link.trouble.clear();
   link.trouble_said_ms = 0;
   arm_watch();
-  // Of one that was accepted it is told when a job needs it.
+  // An accepted link is logged when a job needs it.
   if (link.dialled) {
     spdlog::info("control connection with node {} ({}) is up", link.peer->node_id, link.address);
   }
@@ -351,7 +353,7 @@ void GrpcControlPlane::lose(engine::LinkId id, const Status& status) {
   Link& link = links_.at(id);
   const bool was_up = link.peer.has_value();
   if (was_up && link.is_needed()) {
-    // Whether that is bad news is for the jobs that need it to say.
+    // Whether that is bad news is up to the jobs that need the link.
     spdlog::info("lost the control connection with node {}: {}", link.peer->node_id,
                  one_line(status.message()));
   }
@@ -362,7 +364,7 @@ void GrpcControlPlane::lose(engine::LinkId id, const Status& status) {
   const bool redial = link.dialled;
   if (redial) {
     if (!was_up) note_trouble(link, status);
-    // A name may mean another address by then.
+    // A host name may mean another address at the next dial.
     const Result<HostPort> where = parse_dial_address(link.address);
     if (where.is_ok() && !is_numeric_host(where.value().host)) link.channel.reset();
     redial_later(id);
@@ -391,7 +393,7 @@ void GrpcControlPlane::send(engine::LinkId id, const engine::Envelope& envelope)
   v1::LinkMessage message;
   *message.mutable_job() = to_proto(envelope);
   if (!it->second.peer || !it->second.stream) {
-    // Who fails does not say it again.
+    // A failure is sent only once, so it is kept.
     const bool is_last_word = std::holds_alternative<core::Fail>(envelope.message.body);
     const bool is_first_word = std::holds_alternative<core::Join>(envelope.message.body);
     std::map<JobId, v1::LinkMessage>& first_words = it->second.first_words;
@@ -450,8 +452,9 @@ void GrpcControlPlane::write(Link& link, const v1::LinkMessage& message) {
 // --- Silence
 // -----------------------------------------------------------------------------------------
 
-// The dialling side asks when nothing has gone or come for a third of the timeout, and the other
-// side answers at once: one wake-up of each a heartbeat, and none where there is traffic.
+// The dialling side asks for a heartbeat when nothing has been sent or received for a third of the
+// timeout, and the other side answers at once: a heartbeat wakes each side once, and a link with
+// traffic needs none.
 
 void GrpcControlPlane::beat(Link& link) {
   v1::LinkMessage message;
@@ -466,7 +469,8 @@ TicksMs GrpcControlPlane::beat_due_ms(const Link& link) const {
   return std::max(quiet_since, link.last_asked_ms) + std::max<TicksMs>(options_.timeout_ms / 3, 1);
 }
 
-// What has come by then may still be on its way through gRPC and the loop's queue.
+// A suspected peer gets some grace, because its messages may still be on their way through gRPC and
+// the loop's queue.
 TicksMs GrpcControlPlane::silence_due_ms(const Link& link) const {
   return link.last_heard_ms + options_.timeout_ms + 1 + (link.is_suspected ? grace_ms() : 0);
 }
@@ -493,8 +497,8 @@ void GrpcControlPlane::arm_watch() {
 
 void GrpcControlPlane::watch() {
   const TicksMs now = steady_now_ms();
-  // This daemon itself did not run: what came meanwhile has not been read, and whoever was stopped
-  // with it could not speak.
+  // This daemon itself did not run: messages that came meanwhile have not been read, and peers that
+  // were stopped with it could send none.
   const TicksMs late_ms = now - watch_due_ms_;
   if (late_ms > std::max<TicksMs>(grace_ms(), options_.timeout_ms / 4)) {
     spdlog::warn("this daemon did not run for {} ms; everybody gets another {} ms to be heard of",

@@ -1,5 +1,5 @@
-// The links between daemons over gRPC: who is connected, who has gone silent, what goes over which
-// link. Belongs to the control loop; gRPC's threads reach it through the poster.
+// The links between daemons over gRPC: it knows who is connected and who has gone silent, and what
+// goes over which link. It belongs to the control loop; gRPC's threads reach it through the poster.
 #pragma once
 
 #include <functional>
@@ -30,24 +30,26 @@ namespace rueda::service {
 struct ControlPlaneOptions {
   std::string node_id;
   uint64_t incarnation = 0;
-  // Silence after which a link is lost. A link is asked for a heartbeat after a third of it.
+  // The silence after which a link is lost. After a third of that time the peer is asked for a
+  // heartbeat.
   TicksMs timeout_ms = 10'000;
-  // Of links that no job needs: how many, and for how long each.
+  // The most links that no job needs, and the longest time that each of them stays.
   size_t most_strangers = 2 * limits::kMaxStrangers;
   TicksMs stranger_ms = 60'000;
 };
 
 struct PeerSnapshot {
   engine::LinkId link = 0;
-  bool is_needed = false;  // by a job; else it may be anybody's
+  bool is_needed = false;  // true if a job needs the link; otherwise anybody may be the peer
   std::string node_id;
   std::string control_address;
-  std::string state;  // "connected", "connecting"
+  std::string state;  // "connected" or "connecting"
   std::string version;
   double last_heard_seconds = 0;
 };
 
-// What is kept of failures until a link is up, by link: so many, for so long.
+// Failures for a link that is not up yet are kept until it is: the most messages, and the longest
+// time.
 inline constexpr size_t kMostLastWords = 64;
 inline constexpr TicksMs kLastWordsMs = 90'000;
 
@@ -57,11 +59,12 @@ class GrpcControlPlane final : public engine::ControlPlane {
                    ControlPlaneOptions options);
   ~GrpcControlPlane() override;
 
-  // Before anything else. The events outlive this.
+  // Must be called before anything else. The events must outlive this object.
   void set_events(engine::ControlEvents* events) { events_ = events; }
-  // Before anything is dialled. The queue outlives every stream, that is stop().
+  // Must be called before a link is dialled. The queue must outlive every stream, that is stop().
   void set_queue(CallQueue& queue) { queue_ = &queue; }
-  // Is told whether a job needs a connection that was accepted, by gRPC's name of its peer.
+  // Sets the function that is told whether a job needs an accepted connection, by gRPC's name of
+  // its peer.
   void set_keeper(std::function<void(const std::string& peer, bool needed)> keeper) {
     keeper_ = std::move(keeper);
   }
@@ -76,50 +79,52 @@ class GrpcControlPlane final : public engine::ControlPlane {
   void send(engine::LinkId link, const engine::NonfiniteMessage& message) override;
   void send(engine::LinkId link, const engine::CommunicatorMessage& message) override;
 
-  // Thread-safe: a peer has opened a stream to this daemon's control service.
+  // Takes a stream that a peer has opened to this daemon's control service. Thread-safe.
   void accept(CallQueue& queue, std::unique_ptr<LinkArrival> arrival);
 
   std::vector<PeerSnapshot> peers() const;
-  // Closes every link, without events; `done` is called when gRPC has let go of all of them, or
+  // Closes every link, without events. `done` is called when gRPC has released all of them, or
   // after two seconds.
   void stop(std::function<void()> done);
 
  private:
-  // Who is behind a link, as it says.
+  // The peer behind a link, as it describes itself.
   struct Peer {
     std::string node_id;
     std::string version;
   };
   struct Link {
-    std::string address;  // dialled: where; accepted: where from
+    // for a dialled link the address of the peer; for an accepted one where it came from
+    std::string address;
     bool dialled = false;
-    int users = 0;         // of a dialled one
-    std::set<JobId> jobs;  // of an accepted one: bound
+    int users = 0;         // number of users of a dialled link
+    std::set<JobId> jobs;  // jobs that an accepted link is bound to
     bool is_needed() const { return dialled || !jobs.empty(); }
     TicksMs unneeded_since_ms = 0;
-    // What a stranger may say at once: it is earned by waiting.
+    // The times up to which a stranger's messages and bytes are paid for: time that passes earns it
+    // more.
     TicksMs messages_paid_ms = 0;
     TicksMs bytes_paid_ms = 0;
     std::shared_ptr<grpc::Channel> channel;
-    std::string trouble;          // why the last dial did not get through; empty: it did
-    TicksMs trouble_said_ms = 0;  // in the log; 0: never
+    std::string trouble;          // reason why the last dial failed; empty: it succeeded
+    TicksMs trouble_said_ms = 0;  // time of the last log line about it; 0: never
     std::shared_ptr<Stream> stream;
     uint64_t stream_number = 0;  // events of an older stream are stale
-    std::optional<Peer> peer;    // set: the link is up
+    std::optional<Peer> peer;    // set while the link is up
     TicksMs last_heard_ms = 0;
-    bool is_suspected = false;  // of being silent for too long
+    bool is_suspected = false;  // the peer has been silent for too long
     TicksMs last_sent_ms = 0;
-    TicksMs last_asked_ms = 0;  // by a heartbeat
+    TicksMs last_asked_ms = 0;  // time of the last heartbeat that asks for an answer
     TicksMs redial_delay_ms = 0;
-    std::vector<v1::LinkMessage> last_words;  // of a dialled one: that jobs failed
-    // Likewise: who wants to join, by job; said as soon as the link is up, while whoever is there
-    // may still take this daemon for a stranger.
+    std::vector<v1::LinkMessage> last_words;  // failures of jobs, for a dialled link
+    // For a dialled link, by job: the requests to join. They are sent as soon as the link is up,
+    // while the peer may still take this daemon for a stranger.
     std::map<JobId, v1::LinkMessage> first_words;
   };
 
   StreamEvents events_of(engine::LinkId id, uint64_t stream_number);
   void adopt(Link& link, std::shared_ptr<Stream> stream);
-  // Looks its host up first, unless it has a channel.
+  // Dials a link. Its host is resolved first, unless the link has a channel.
   void dial(engine::LinkId id);
   void open(engine::LinkId id);
   void redial_later(engine::LinkId id);
@@ -127,24 +132,24 @@ class GrpcControlPlane final : public engine::ControlPlane {
   void on_message(engine::LinkId id, uint64_t stream_number, const v1::LinkMessage& message,
                   size_t bytes);
   void hear(engine::LinkId id, const v1::LinkMessage& message);
-  // Whether the message is of a job that the link is bound to, or asks to be.
+  // Returns true if the message is of a job that the link is bound to, or asks to be bound to.
   bool is_wanted(const Link& link, const v1::LinkMessage& message) const;
-  // How long who sent that waits until more of it is read.
+  // Returns how long to wait before more is read from a stranger that has sent so many bytes.
   static TicksMs pause_of(Link& link, size_t bytes);
   void become_stranger(engine::LinkId id, Link& link);
   void keep(Link& link, bool needed);
   // Ends a link that no job needs.
   void send_away(engine::LinkId id, const std::string& why);
   void on_closed(engine::LinkId id, uint64_t stream_number, const Status& status);
-  // None: it cannot be, and the link is closed.
+  // Unwraps what a peer has said. If it is an error, closes the link and returns nullopt.
   template <class Said>
   std::optional<Said> accept_said(Link& link, Result<Said> said);
-  // Null: there is no such link, or it is not up.
+  // Returns the link, or null if there is no such link or it is not up.
   Link* up(engine::LinkId id);
-  // True if the peer may stay.
+  // Returns true if the peer may stay.
   bool greet(Link& link, const v1::Hello& hello);
   void lose(engine::LinkId id, const Status& status);
-  // Nobody uses the link any more.
+  // Forgets a link that has no users any more.
   void forget(engine::LinkId id);
   void wait_for_streams(std::vector<std::shared_ptr<Stream>> closing, int seconds);
   void write(Link& link, const v1::LinkMessage& message);
@@ -165,12 +170,14 @@ class GrpcControlPlane final : public engine::ControlPlane {
   std::function<void(const std::string& peer, bool needed)> keeper_;
   std::map<engine::LinkId, Link> links_;
   Crowd<engine::LinkId> strangers_;                // by machine
-  Crowd<engine::LinkId> strangers_of_connection_;  // the same, by connection
-  std::map<std::string, int> needed_connections_;  // how many links of each are needed
-  LogBudget log_budget_;                           // of what strangers cause
+  Crowd<engine::LinkId> strangers_of_connection_;  // the same links, by connection
+  // number of links that a job needs, by connection
+  std::map<std::string, int> needed_connections_;
+  LogBudget log_budget_;  // for log lines that strangers cause
   engine::LinkId last_id_ = 0;
   uint64_t last_stream_ = 0;
-  boost::asio::steady_timer timer_;  // the watch over silent links; after stop(), over the end
+  // watches for silent links; after stop(), for the end of streams
+  boost::asio::steady_timer timer_;
   int open_streams_ = 0;
   TicksMs watch_due_ms_ = 0;
   bool stopped_ = false;

@@ -1,4 +1,4 @@
-// Links that no job needs: what they may say, and how long they stay.
+// Links that no job needs: how much they may say, and how long they stay.
 #include <algorithm>
 #include <utility>
 
@@ -10,12 +10,12 @@
 namespace rueda::service {
 namespace {
 
-// What a stranger may say in a second, and at once.
+// The rate at which a stranger may send messages and bytes, and how much it may send at once.
 constexpr TicksMs kStrangersMessageMs = 20;
 constexpr TicksMs kStrangersBurstMs = 1'000;
 constexpr size_t kStrangersBytesPerMs = 256;
 constexpr size_t kMostOfAConnection = 2;
-constexpr size_t kMostFailBytes = 16 << 10;  // of a job that nobody is known of yet
+constexpr size_t kMostFailBytes = 16 << 10;  // of a job that this daemon does not know yet
 
 }  // namespace
 
@@ -25,7 +25,7 @@ void GrpcControlPlane::become_stranger(engine::LinkId id, Link& link) {
   const std::string connection = link.address;
   strangers_.add(id, machine_of(connection));
   strangers_of_connection_.add(id, connection);
-  // A daemon needs one; whoever opens many pushes out his own.
+  // A daemon needs one link; a peer that opens many displaces its own.
   while (strangers_of_connection_.size_of(connection) > kMostOfAConnection) {
     send_away(*strangers_of_connection_.oldest_of(connection), "another link has taken its place");
   }
@@ -82,7 +82,8 @@ bool GrpcControlPlane::is_wanted(const Link& link, const v1::LinkMessage& messag
     case v1::JobMessage::kJoin:
     case v1::JobMessage::kHandover: return events_->knows(said.job_id());
     case v1::JobMessage::kFail: return said.ByteSizeLong() <= kMostFailBytes;
-    case v1::JobMessage::BODY_NOT_SET: return true;  // for whoever says what is wrong with it
+    // whoever reads the message says what is wrong with it
+    case v1::JobMessage::BODY_NOT_SET: return true;
     default: return false;
   }
 }

@@ -1,4 +1,4 @@
-// What a running daemon says of itself. Fixed once the daemon serves.
+// The description that a running daemon gives of itself. It is fixed once the daemon serves.
 #pragma once
 
 #include <string>
@@ -13,9 +13,10 @@ struct DaemonInfo {
   std::string control_address;  // as bound, "host:port"
   std::string data_address;
   std::string http_address;
-  std::string advertised_address;  // of the control service, as others reach it; may be empty
+  // address of the control service as other nodes reach it; may be empty
+  std::string advertised_address;
   std::string socket;
-  std::string cpus;  // that its threads keep to; empty: where the system puts them
+  std::string cpus;  // CPUs that its threads keep to; empty: the system chooses
   std::string simd;
   std::string transport;
   std::vector<std::string> labels;  // key=value

@@ -1,4 +1,4 @@
-// Which daemons exist. `static`: a list given to the daemon.
+// The membership says which daemons exist. `static`: it is a list given to the daemon.
 #pragma once
 
 #include <map>
@@ -12,15 +12,15 @@ namespace rueda::service {
 class Membership {
  public:
   virtual ~Membership() = default;
-  // The control address of a node, "host:port".
+  // Returns the control address of a node, "host:port".
   virtual Result<std::string> address_of(const std::string& node_id) const = 0;
-  // All that are known, ascending.
+  // Returns all known nodes in ascending order.
   virtual std::vector<std::string> node_ids() const = 0;
 };
 
 class StaticMembership final : public Membership {
  public:
-  // Entries "node_id=host:port"; the error names the bad one.
+  // Parses entries "node_id=host:port"; an error names the bad entry.
   static Result<StaticMembership> parse(const std::vector<std::string>& entries);
   Result<std::string> address_of(const std::string& node_id) const override;
   std::vector<std::string> node_ids() const override;

@@ -11,7 +11,7 @@
 namespace rueda::service {
 namespace {
 
-// As many names wait for name servers at a time; the others wait for their turn.
+// The most names that are being resolved at a time; the others wait for their turn.
 constexpr int kMostThreads = 4;
 
 }  // namespace
@@ -26,7 +26,7 @@ struct NameResolver::State {
   int threads = 0;
   std::deque<Wanted> wanted;
 
-  // Until nothing is wanted: an idle daemon has none of these threads.
+  // Runs until no name is wanted: an idle daemon has none of these threads.
   void work() {
     std::unique_lock lock(mutex);
     while (!is_closed && !wanted.empty()) {
@@ -35,7 +35,7 @@ struct NameResolver::State {
       lock.unlock();
       const Result<std::string> target = dial_target(next.address);
       lock.lock();
-      // With the mutex held, so that nobody is called once the resolver has gone.
+      // The mutex is held, so that nothing is called once the resolver has been destroyed.
       if (!is_closed) next.done(target);
     }
     --threads;
@@ -69,7 +69,7 @@ void NameResolver::resolve(const HostPort& address, Callback done) {
                              error.code().message() +
                              "): raise the limit of processes (ulimit -u, TasksMax, pids.max)"));
     }
-    --state_->threads;  // those that run do it
+    --state_->threads;  // the threads that run resolve the name
   }
   ++state_->threads;
   state_->wanted.push_back({address, std::move(done)});

@@ -1,5 +1,5 @@
-// Host names, resolved as every program of the system does it, on threads of their own: the
-// system's resolver blocks for as long as a name server does not answer.
+// Resolves host names as every program of the system does, on threads of its own: the system's
+// resolver blocks for as long as a name server does not answer.
 #pragma once
 
 #include <functional>
@@ -11,17 +11,17 @@ namespace rueda::service {
 
 class NameResolver {
  public:
-  // gRPC's target (dial_target()), or why there is none.
+  // Gets gRPC's target (dial_target()), or the reason why there is none.
   using Callback = std::function<void(const Result<std::string>&)>;
 
   NameResolver();
-  // Nothing is called back any more; threads that still wait for a name server end by themselves.
+  // After this nothing is called back; threads that still wait for a name server end by themselves.
   ~NameResolver();
   NameResolver(const NameResolver&) = delete;
   NameResolver& operator=(const NameResolver&) = delete;
 
-  // `done` is called once: at once for a numeric host, else on another thread, and there it must
-  // only hand over.
+  // Resolves an address. `done` is called once: at once for a numeric host, otherwise on another
+  // thread, where it must only hand the result over.
   void resolve(const HostPort& address, Callback done);
 
  private:

@@ -1,8 +1,9 @@
-// The one thread of a gRPC server: what gRPC has to tell comes here.
+// The completion queue of a gRPC server, with its one thread: gRPC reports the ends of operations
+// here.
 //
 // gRPC's callback interface would need less code, but it keeps threads of its own, one for every
-// two cores, and each wakes twice a second though nothing happens. This one sleeps until something
-// does.
+// two cores, and each wakes twice a second though nothing happens. The thread of this class sleeps
+// until something does.
 #pragma once
 
 #include <condition_variable>
@@ -15,24 +16,26 @@
 
 namespace rueda::service {
 
-// What to do when an operation has ended; `ok` is that of grpc::CompletionQueue::Next().
+// Called when an operation has ended; `ok` is that of grpc::CompletionQueue::Next().
 using Ended = std::function<void(bool ok)>;
 
 class CallQueue {
  public:
-  // Before the builder's server is built. The server is shut down before this is stopped, and
-  // destroyed before this is.
+  // Must be constructed before the builder's server is built. The server must be shut down before
+  // stop() is called, and destroyed before this object is.
   explicit CallQueue(grpc::ServerBuilder& builder);
   ~CallQueue() { stop(); }
 
-  // What gRPC is to be given as the tag of one operation. `ended` is called once, on the thread.
+  // Returns a tag to be given to gRPC with one operation. `ended` is called once, on this queue's
+  // thread.
   static void* tag(Ended ended) { return new Ended(std::move(ended)); }
   grpc::ServerCompletionQueue* get() const { return queue_.get(); }
 
-  // Thread-safe. A call starts operations between its begin() and its end() alone.
+  // These two are thread-safe. A call may start operations only between its begin() and its end().
   void begin();
   void end();
-  // Waits until the calls that have begun have ended, and ends the thread. Not to be called on it.
+  // Waits until all calls that have begun have ended, and ends the thread. Must not be called on
+  // that thread.
   void stop();
 
  private:

@@ -1,6 +1,6 @@
-// Calls over a CallQueue: those that come in, and the stream that is dialled. What a call hears, it
-// hears on the queue's thread; what it starts may be started on any thread, one read and one write
-// at a time.
+// Calls over a CallQueue: those that come in, and the stream that is dialled. A call's callbacks
+// run on the queue's thread. Its operations may be started on any thread, one read and one write at
+// a time.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@
 
 namespace rueda::service {
 
-// Counts a call's operations under way, so that it is known when gRPC is through with it.
+// Counts a call's operations under way, so that the call knows when gRPC has finished with it.
 class Call {
  public:
   Call(const Call&) = delete;
@@ -31,7 +31,7 @@ class Call {
   explicit Call(CallQueue& queue) : queue_(queue) { queue_.begin(); }
   virtual ~Call() = default;
 
-  // An operation that begins now.
+  // Counts an operation that begins now.
   Ended counted(Ended ended) {
     ++under_way_;
     return [this, ended = std::move(ended)](bool ok) {
@@ -39,17 +39,18 @@ class Call {
       release();
     };
   }
-  // Its tag.
+  // Returns the tag of an operation, which is counted.
   void* operation(Ended ended) { return CallQueue::tag(counted(std::move(ended))); }
-  // The tag of the operation that ends the call: every call owes one, or abandons itself.
+  // Returns the tag of the operation that ends the call: every call must start one, or call
+  // abandon().
   void* last_operation() {
     return CallQueue::tag([this](bool) { release(); });
   }
   void abandon() { release(); }
-  // What was to be done for the call has thrown: it is to end. Without this it waits for the other
-  // side to go.
+  // Called when a callback of the call has thrown: the call has to end. An override that does
+  // nothing waits for the other side to go.
   virtual void on_exception(const char* what) { (void)what; }
-  // gRPC is through with the call, which may go. Called once, and last.
+  // gRPC has finished with the call, which may be deleted. Called once, and last.
   virtual void on_done() = 0;
 
   CallQueue& queue() const { return queue_; }
@@ -63,7 +64,8 @@ class Call {
   }
 
   CallQueue& queue_;
-  std::atomic<int> under_way_{1};  // the last one, which is owed
+  // begins with 1 for the last operation, which every call must start
+  std::atomic<int> under_way_{1};
 };
 
 // --- Calls that come in
@@ -72,13 +74,12 @@ template <class Request, class Response>
 struct Arrival {
   grpc::ServerContext context;
   grpc::ServerAsyncReaderWriter<Response, Request> stream{&context};
-  // Of the tag that comes when the call is over, whoever has ended it. Owned by gRPC.
+  // Called by the tag that comes when the call is over, whichever side has ended it. Owned by gRPC.
   Ended* over = nullptr;
 };
 
-// Waits for calls of a method for as long as the server runs, and hands each over as it comes, on
-// the queue's thread. `ask` asks gRPC for one call, which fills in the arrival and ends with the
-// tag.
+// Waits for calls of a method as long as the server runs, and hands each over as it comes, on the
+// queue's thread. `ask` asks gRPC for one call, which fills in the arrival and ends with the tag.
 template <class Arrival>
 void await_streams(CallQueue& queue, const std::function<void(Arrival&, void* tag)>& ask,
                    const std::function<void(std::unique_ptr<Arrival>)>& serve) {
@@ -98,13 +99,13 @@ void await_streams(CallQueue& queue, const std::function<void(Arrival&, void* ta
   }));
 }
 
-// One call with a stream each way.
+// A call with a stream in each direction.
 template <class Request, class Response>
 class ServerCall : public Call {
  public:
   using Arrived = std::unique_ptr<Arrival<Request, Response>>;
 
-  // On the queue's thread, in `serve`.
+  // Must be constructed on the queue's thread, in `serve`.
   ServerCall(CallQueue& queue, Arrived arrival) : Call(queue), arrival_(std::move(arrival)) {
     *arrival_->over = counted([this](bool) {
       if (arrival_->context.IsCancelled()) on_cancel();
@@ -115,36 +116,36 @@ class ServerCall : public Call {
   void start_read(Request* request) {
     arrival_->stream.Read(request, operation([this](bool ok) { on_read(ok); }));
   }
-  // The response is copied.
+  // Starts to write a response, which is copied.
   void start_write(const Response& response) {
     arrival_->stream.Write(response, operation([this](bool ok) { on_write(ok); }));
   }
-  // Once.
+  // Must be called once.
   void start_finish(const grpc::Status& status) {
     arrival_->stream.Finish(status, last_operation());
   }
-  // It is still to be finished.
+  // Breaks the call off. start_finish() must still be called.
   void cancel() { arrival_->context.TryCancel(); }
 
   virtual void on_read(bool ok) = 0;
   virtual void on_write(bool ok) = 0;
-  // The other side has broken the call off, or has gone. The call is still to be finished.
+  // The other side has broken the call off, or has gone. start_finish() must still be called.
   virtual void on_cancel() = 0;
 
  private:
   const Arrived arrival_;
 };
 
-// One call with a request and a reply. Deletes itself once answered.
+// A call with a request and a reply. It deletes itself once answered.
 template <class Request, class Reply>
 class UnaryCall final : public Call {
  public:
   using Writer = grpc::ServerAsyncResponseWriter<Reply>;
   using Ask = std::function<void(grpc::ServerContext*, Request*, Writer*, void* tag)>;
-  // Fills in the reply and calls finish(), or fail(), then or later, on any thread.
+  // Fills in the reply and calls finish(), or else fail(), at once or later, on any thread.
   using Answer = std::function<void(UnaryCall&)>;
 
-  // Waits for calls for as long as the server runs.
+  // Waits for calls as long as the server runs.
   static void await(CallQueue& queue, const Ask& ask, const Answer& answer) {
     auto* const call = new UnaryCall(queue);
     ask(&call->context_, &call->request_, &call->writer_,
@@ -155,8 +156,8 @@ class UnaryCall final : public Call {
         }));
   }
 
-  // Likewise, but one after the other: the next one is taken when this has been answered, and has
-  // rested.
+  // Waits for calls as await() does, but takes one after the other: the next call is taken when
+  // this one has been answered, and has rested.
   static void await_in_turn(CallQueue& queue, const Ask& ask, const Answer& answer) {
     auto* const call = new UnaryCall(queue);
     ask(&call->context_, &call->request_, &call->writer_,
@@ -166,20 +167,21 @@ class UnaryCall final : public Call {
           answer(*call);
         }));
   }
-  // Before it is finished: so long no other of its kind is taken. A second at most.
+  // Sets how long no other call of the kind is taken after this one, at most a second. Must be
+  // called before finish() or fail().
   void rest(std::chrono::nanoseconds time) {
     rest_ = std::min<std::chrono::nanoseconds>(time, std::chrono::seconds(1));
   }
 
   const Request& request() const { return request_; }
-  // grpc::ServerContext's.
+  // Returns grpc::ServerContext's name of the peer.
   std::string peer() const { return context_.peer(); }
   Reply& reply() { return reply_; }
   void finish() {
     is_answered_ = true;
     writer_.Finish(reply_, grpc::Status::OK, last_operation());
   }
-  // Instead of it.
+  // Ends the call with an error. Called in place of finish().
   void fail(const grpc::Status& status) {
     is_answered_ = true;
     writer_.FinishWithError(status, last_operation());
@@ -210,7 +212,7 @@ class UnaryCall final : public Call {
 
   static constexpr std::chrono::milliseconds kLeastRest{2};
 
-  std::function<void()> next_;  // in turn
+  std::function<void()> next_;  // takes the next call, if calls are taken in turn
   std::chrono::nanoseconds rest_{0};
   grpc::ServerContext context_;
   Request request_;
@@ -226,8 +228,8 @@ class ClientCall : public Call {
   explicit ClientCall(CallQueue& queue) : Call(queue) {}
 
  protected:
-  // Nothing is sent yet: the first write takes the call's metadata along, as gRPC wants no write
-  // beside them.
+  // Starts the call. Nothing is sent yet: the first write takes the call's metadata along, because
+  // gRPC allows no write beside them.
   template <class Prepare>
   void start_call(const Prepare& prepare) {
     context_.set_initial_metadata_corked(true);
@@ -237,14 +239,14 @@ class ClientCall : public Call {
   void start_read(Response* response) {
     stream_->Read(response, operation([this](bool ok) { on_read(ok); }));
   }
-  // The request is copied.
+  // Starts to write a request, which is copied.
   void start_write(const Request& request) {
     stream_->Write(request, operation([this](bool ok) { on_write(ok); }));
   }
   void start_writes_done() {
     stream_->WritesDone(operation([](bool) {}));
   }
-  // Once, when a read has failed. The status is there in on_done().
+  // Must be called once, when a read has failed. The status is available in on_done().
   void start_finish() { stream_->Finish(&status_, last_operation()); }
   void cancel() { context_.TryCancel(); }
   const grpc::Status& status() const { return status_; }

@@ -1,4 +1,4 @@
-// What strangers cause is logged a few times a second; the rest is counted.
+// Limits the log lines that strangers cause to a few a second; the rest is counted.
 #pragma once
 
 #include <utility>
@@ -9,7 +9,7 @@
 
 namespace rueda::service {
 
-// Of one loop.
+// An object belongs to one loop.
 class LogBudget {
  public:
   static constexpr int kMostASecond = 5;

@@ -20,8 +20,9 @@ grpc::ByteBuffer serialized(const v1::LinkMessage& message) {
   return bytes;
 }
 
-// What both ends share: one write in flight, a queue behind it, reads one after the other. Side is
-// ServerCall or ClientCall; its operations are only started under the mutex and while open.
+// The part that both ends share: one write in flight with a queue behind it, and reads one after
+// the other. Side is ServerCall or ClientCall; its operations are started only under the mutex and
+// while the call is open.
 template <class Side>
 class StreamCore : public Side, public Stream {
  public:
@@ -83,7 +84,7 @@ class StreamCore : public Side, public Stream {
         close_locked();
         return on_reads_over_locked();
       }
-      if (closing_) {  // nobody is there for it
+      if (closing_) {  // nobody takes messages any more
         incoming_.Clear();
         return read_locked();
       }
@@ -102,7 +103,7 @@ class StreamCore : public Side, public Stream {
 
   void on_exception(const char*) override { abort(); }
 
-  // Until gRPC is through with the call, somebody must hold it.
+  // Holds the stream until gRPC has finished with the call.
   void keep_alive(std::shared_ptr<Stream> self) { self_ = std::move(self); }
 
   void start(StreamEvents events) {
@@ -118,7 +119,7 @@ class StreamCore : public Side, public Stream {
     if (is_over && events_.on_closed) events_.on_closed(Status(Code::kNodeLost, "it went away"));
   }
 
-  // gRPC is through with the call: nothing of it may be touched after this returns.
+  // gRPC has finished with the call: nothing of it may be touched after this returns.
   void finished(const Status& status) {
     std::shared_ptr<Stream> last_breath;
     {
@@ -126,18 +127,18 @@ class StreamCore : public Side, public Stream {
       closing_ = true;
       over_ = true;
       last_breath = std::move(self_);
-      if (!started_) return;  // start() tells
+      if (!started_) return;  // start() reports the end
     }
     if (events_.on_closed) events_.on_closed(status);
   }
 
   // The other side will send nothing more.
   virtual void on_reads_over_locked() = 0;
-  // Whether that has to be heard before the call can end.
+  // Returns true if reads must have ended before the call can end.
   virtual bool reads_to_the_end() const = 0;
-  // The call is to break off. May come more than once.
+  // The call has to break off. May be called more than once.
   virtual void on_abort_locked() = 0;
-  // Closing, and nothing is left to write. May come more than once.
+  // The stream is closing, and nothing is left to write. May be called more than once.
   virtual void on_drained_locked() = 0;
   bool is_aborted() const { return aborted_; }
 
@@ -164,17 +165,17 @@ class StreamCore : public Side, public Stream {
     aborted_ = true;
     on_abort_locked();
     read_locked();
-    if (writing_) return;  // its end comes back here
+    if (writing_) return;  // the end of that write calls this function again
     queue_.clear();
     on_drained_locked();
   }
 
   std::mutex mutex_;
-  std::deque<grpc::ByteBuffer> queue_;  // the front one is being written while writing_
+  std::deque<grpc::ByteBuffer> queue_;  // the first message is being written while writing_
   size_t queued_bytes_ = 0;
   grpc::ByteBuffer incoming_;
   StreamWindow window_ = kStrangersWindow;
-  int ahead_messages_ = 0;  // handed over, and not taken
+  int ahead_messages_ = 0;  // handed over, and not taken yet
   size_t ahead_bytes_ = 0;
   bool reading_ = false;
   bool reads_over_ = false;
@@ -182,9 +183,9 @@ class StreamCore : public Side, public Stream {
   std::shared_ptr<Stream> self_;
   bool started_ = false;
   bool writing_ = false;
-  bool closing_ = false;  // nothing more is taken
-  bool aborted_ = false;  // nor is what was taken delivered
-  bool over_ = false;     // gRPC is through with it
+  bool closing_ = false;  // no more messages are accepted
+  bool aborted_ = false;  // messages that were accepted are not delivered either
+  bool over_ = false;     // gRPC has finished with the call
 };
 
 class ClientStream final : public StreamCore<ClientCall<grpc::ByteBuffer, grpc::ByteBuffer>> {
@@ -231,7 +232,8 @@ class ServerStream final : public StreamCore<ServerCall<grpc::ByteBuffer, grpc::
 
   void on_reads_over_locked() override {}
   bool reads_to_the_end() const override { return false; }
-  // Else a peer that takes nothing would hold up the write that is under way, and with it the end.
+  // The call is cancelled because a peer that takes nothing would otherwise hold up the write under
+  // way, and with it the end.
   void on_abort_locked() override { cancel(); }
   void on_drained_locked() override {
     if (!std::exchange(finished_, true)) start_finish(grpc::Status::OK);

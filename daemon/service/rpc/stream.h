@@ -1,5 +1,5 @@
-// A bidirectional stream of LinkMessages, whichever side opened it. gRPC's threads call in from
-// below; what happens is told to the owner through functions that must post to a loop.
+// A bidirectional stream of LinkMessages, whichever side opened it. gRPC's threads call it from
+// below; it tells its owner of events through functions that must post to a loop.
 #pragma once
 
 #include <functional>
@@ -14,49 +14,50 @@
 
 namespace rueda::service {
 
-// What is read ahead of who takes it; one message always.
+// The limit on messages that are read before their predecessors have been taken; one is always
+// read.
 struct StreamWindow {
   int messages = 1;
   size_t bytes = 0;
 };
-// Of a peer that has not shown what it is here for, and of one that a job needs.
+// The windows of a peer that no job needs yet, and of a peer that a job needs.
 inline constexpr StreamWindow kStrangersWindow{1, 0};
 inline constexpr StreamWindow kPeersWindow{8, size_t{8} << 20};
 
-// Thread-safe.
+// This class is thread-safe.
 class Stream {
  public:
   virtual ~Stream() = default;
-  // Queues a message. If the queue is at its bound the stream closes: a peer that takes nothing is
-  // as good as lost.
+  // Queues a message. If the queue is full the stream closes: a peer that takes nothing is as good
+  // as lost.
   virtual void send(const v1::LinkMessage& message) = 0;
-  // Ends the stream once what was sent has gone out.
+  // Ends the stream once everything queued has been sent.
   virtual void close() = 0;
-  // Ends it now.
+  // Ends the stream now.
   virtual void abort() = 0;
-  // What on_message() brought is through: as much may come again.
+  // Says that a message of on_message() has been handled, so that as much may be read again.
   virtual void taken(size_t bytes) = 0;
-  // At first it is a stranger's.
+  // Sets the window, which is kStrangersWindow at first.
   virtual void set_window(const StreamWindow& window) = 0;
 };
 
 struct StreamEvents {
-  // With its size on the wire, which is to be taken().
+  // Gets a message and its size on the wire, which has to be given to taken().
   std::function<void(v1::LinkMessage, size_t bytes)> on_message;
-  std::function<void(const Status&)> on_closed;  // once, and last
+  std::function<void(const Status&)> on_closed;  // called once, and last
 };
 
-// Dials. The stream keeps itself alive until it has closed.
+// Dials a stream. It keeps itself alive until it has closed.
 std::shared_ptr<Stream> open_stream(CallQueue& queue, const std::shared_ptr<grpc::Channel>& channel,
                                     StreamEvents events);
 
-// Not parsed: how large a message may be depends on who sends it.
+// Messages are not parsed, because how large a message may be depends on who sends it.
 using LinkArrival = Arrival<grpc::ByteBuffer, grpc::ByteBuffer>;
 
-// The server's end of a new stream, which keeps itself alive likewise.
+// The server's end of a new stream, which also keeps itself alive until it has closed.
 struct AcceptedStream {
   std::shared_ptr<Stream> stream;
-  // Call once, when `events` may arrive.
+  // Must be called once, when `events` may arrive.
   std::function<void(StreamEvents)> start;
 };
 AcceptedStream accept_stream(CallQueue& queue, std::unique_ptr<LinkArrival> arrival);

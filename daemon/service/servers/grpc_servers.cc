@@ -16,21 +16,21 @@
 namespace rueda::service {
 namespace {
 
-// Reflection has a synchronous service, and that a thread that waits for its next call; at the end
-// of each wait it wakes for nothing.
+// Reflection is a synchronous service, with a thread that waits for its next call; at the end of
+// each wait that thread wakes for nothing.
 constexpr int kReflectionWaitMs = 3'600'000;
-// On the unix socket. A launcher has one, an operator a few.
+// The limit for connections of the unix socket: a launcher has one call, an operator a few.
 constexpr int kMostCallsOfConnection = 32;
 
-// Of the control port, which strangers reach.
+// These are limits of the control port, which strangers reach.
 constexpr int kMostCallsOfAConnection = 16;
 constexpr int kMostMetadataBytes = 8 << 10;
 constexpr int kHandshakeMs = 5'000;
-constexpr int kIdleMs = 60'000;  // a connection without a call
+constexpr int kIdleMs = 60'000;  // for a connection without a call
 constexpr int kLeastPingMs = 1'000;
 constexpr size_t kMostMemory = size_t{1} << 30;
 
-// What gRPC has to say goes into the log, where it holds up nobody: strangers may cause much of it.
+// Sends gRPC's messages to the log, which delays nobody: strangers may cause many of them.
 void log_of_grpc(gpr_log_func_args* said) {
   if (!spdlog::should_log(spdlog::level::debug)) return;
   spdlog::debug("gRPC ({}:{}): {}", said->file, said->line, one_line(said->message));
@@ -43,7 +43,8 @@ void bound(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kLeastPingMs);
-  // Far above what Acceptor allows: where it is reached, gRPC breaks off calls, whosever they are.
+  // This is far above what Acceptor allows: if it is reached, gRPC breaks off calls, whoever they
+  // belong to.
   builder.SetResourceQuota(grpc::ResourceQuota("control").Resize(kMostMemory));
 }
 
@@ -71,8 +72,8 @@ GrpcServers::GrpcServers(const engine::Poster& control_loop, engine::Engine& eng
       network_admin_(control_loop, engine, plane, metrics, info),
       local_admin_(control_loop, engine, plane, metrics, info, &credentials_, &prober_) {
   if (std::getenv("GRPC_VERBOSITY") == nullptr) ::gpr_set_log_function(log_of_grpc);
-  // Held for good: whoever lets go of gRPC last joins its threads, and that may be one of them,
-  // where a stream ends.
+  // gRPC is held for good: whoever releases it last joins its threads, and that may be one of these
+  // threads, where a stream ends.
   ::grpc_init();
 }
 
@@ -82,7 +83,8 @@ void GrpcServers::prepare(Served& served, grpc::ServerBuilder& builder) {
   builder.SetSyncServerOption(Sync::MIN_POLLERS, 1);
   builder.SetSyncServerOption(Sync::MAX_POLLERS, 1);
   builder.SetSyncServerOption(Sync::CQ_TIMEOUT_MSEC, kReflectionWaitMs);
-  // Else every heartbeat is followed by a ping and a timer, to learn how much may be on its way.
+  // Without this, every heartbeat would be followed by a ping and a timer, to learn how much data
+  // may be in flight.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder.RegisterService(&served.health.grpc_service());
   served.queue = std::make_unique<CallQueue>(builder);
@@ -110,7 +112,7 @@ Result<std::string> GrpcServers::bind(const std::string& host, int port) {
   plane_.set_keeper([this](const std::string& peer, bool needed) { acceptor_.keep(peer, needed); });
 
   grpc::ServerBuilder local;
-  // Connections are counted by user (session/ledger.h), and each holds so many calls.
+  // Connections are counted by user (session/ledger.h), and each may hold so many calls.
   local.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCallsOfConnection);
   local.RegisterService(&agent_.grpc_service());
   local.RegisterService(&local_admin_.grpc_service());
@@ -148,7 +150,7 @@ void GrpcServers::set_serving(bool serving) {
 
 void GrpcServers::stop() {
   acceptor_.stop();
-  prober_.stop();  // an operator's call waits for it
+  prober_.stop();  // an operator's call waits for the prober
   const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(1);
   for (Served* one : {&network_, &local_}) {
     if (one->server) one->server->Shutdown(deadline);

@@ -19,13 +19,13 @@
 
 namespace rueda::service {
 
-// control.proto's server side: hands new streams to the control plane.
+// The server side of control.proto: it hands new streams to the control plane.
 class ControlService {
  public:
   explicit ControlService(GrpcControlPlane& plane) : plane_(plane) {}
-  // For the builder of the one server that it is part of.
+  // Returns the service for the builder of the one server that it is part of.
   grpc::Service& grpc_service() { return service_; }
-  // Takes calls for as long as that server runs.
+  // Takes calls as long as that server runs.
   void serve(CallQueue& queue);
 
  private:
@@ -39,22 +39,23 @@ class GrpcServers {
               const Membership& membership, observe::Metrics& metrics, const DaemonInfo& info);
   ~GrpcServers() { stop(); }
 
-  // Binds the control port; returns "host:port" with the port filled in. A port taken is an error.
-  // Calls that arrive wait until serve().
+  // Binds the control port, and returns "host:port" with the port filled in. A port in use is an
+  // error. Calls that arrive wait until serve().
   Result<std::string> bind(const std::string& host, int port);
-  // Answers calls. From here on the DaemonInfo is read, on gRPC's threads, and must not change.
+  // Starts to answer calls. From here on the DaemonInfo is read on gRPC's threads, and must not
+  // change.
   void serve();
-  // Of the control port.
+  // Returns the acceptor of the control port.
   const Acceptor& acceptor() const { return acceptor_; }
   // Takes over a connection of the unix socket.
   void adopt(int fd, const session::Credentials& peer);
   void set_serving(bool serving);
-  // Waits for the calls under way for at most a second, then breaks them off. Their answers need
-  // the control loop: not to be called on it once it serves.
+  // Waits at most a second for calls under way, then breaks them off. Their answers need the
+  // control loop, so this must not be called on that loop once it serves.
   void stop();
 
  private:
-  // A server with its thread.
+  // A server with its queue and thread.
   struct Served {
     std::unique_ptr<CallQueue> queue;
     std::unique_ptr<grpc::Server> server;

@@ -65,7 +65,7 @@ void fill_stall(const engine::StallSnapshot& from, v1::ListStallsReply::Stall& t
 
 using ProbeCall = ServerCall<v1::ProbeRequest, v1::ProbeReply>;
 
-// One probe. Deletes itself when gRPC is through with it.
+// One probe. It deletes itself when gRPC has finished with it.
 class ProbeStream final : public ProbeCall {
  public:
   ProbeStream(CallQueue& queue, Arrived arrival, Prober* prober, bool is_operator)
@@ -105,7 +105,7 @@ class ProbeStream final : public ProbeCall {
 }  // namespace
 
 void AdminService::serve(CallQueue& queue) {
-  // What it costs the loop is a fifth of its time at most, however many ask.
+  // These answers take at most a fifth of the loop's time, however many operators ask.
   const auto answer = [this](auto& call) {
     control_loop_.post([this, &call] {
       const auto began = std::chrono::steady_clock::now();
@@ -216,7 +216,7 @@ void AdminService::fill(v1::ListJobsReply& reply) const {
 
 void AdminService::fill(v1::ListPeersReply& reply) const {
   for (const PeerSnapshot& from : control_plane_.peers()) {
-    if (!from.is_needed) continue;  // whoever it is, no job knows it
+    if (!from.is_needed) continue;  // no job knows this peer
     v1::ListPeersReply::Peer& to = *reply.add_peers();
     to.set_node_id(from.node_id);
     to.set_control_address(from.control_address);

@@ -1,5 +1,5 @@
-// admin.proto: what an operator may ask. Read-only but for Probe and timelines; answered from the
-// control loop.
+// The service of admin.proto, for operators. It is read-only, except for Probe and timelines, and
+// answers from the control loop.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -30,9 +30,9 @@ class AdminService {
         credentials_(credentials),
         prober_(prober) {}
 
-  // For the builder of the one server that it is part of.
+  // Returns the service for the builder of the one server that it is part of.
   grpc::Service& grpc_service() { return service_; }
-  // Takes calls for as long as that server runs.
+  // Takes calls as long as that server runs.
   void serve(CallQueue& queue);
 
  private:
@@ -51,7 +51,7 @@ class AdminService {
   const GrpcControlPlane& control_plane_;
   observe::Metrics& metrics_;
   const DaemonInfo& info_;
-  const PeerCredentials* const credentials_;  // null: nobody is known here
+  const PeerCredentials* const credentials_;  // null: callers are not identified here
   Prober* const prober_;
 };
 

@@ -33,7 +33,8 @@ constexpr size_t kMostTimelineBatches = 64;
 
 using RunCall = ServerCall<v1::AgentRequest, v1::AgentEvent>;
 
-// One launcher's stream. Holds itself until gRPC is through with it; the control loop holds it too.
+// One launcher's stream. It holds itself until gRPC has finished with it; the control loop holds it
+// too.
 class LauncherStream final : public RunCall {
  public:
   LauncherStream(CallQueue& queue, Arrived arrival, const engine::Poster& control_loop,
@@ -55,8 +56,8 @@ class LauncherStream final : public RunCall {
       finish(grpc::Status::OK);
       return;
     }
-    // Only what the engine has given a handle for is acted upon, and it may refuse a job after more
-    // requests have been read.
+    // Requests are acted upon only once the engine has given a handle for the job, and the engine
+    // may refuse a job after more requests have been read.
     if (request_.has_job() && !std::exchange(has_asked_, true)) {
       on_job(request_.job());
     } else if (request_.has_rank_failed()) {
@@ -127,14 +128,14 @@ class LauncherStream final : public RunCall {
       const auto self = weak.lock();
       return self && self->send_timeline(news);
     };
-    // A search has a bounded number of lines, and a plan comes into force seldom.
+    // A search has a bounded number of lines, and a plan is rarely put into force.
     listener.on_tuning = [weak = std::weak_ptr(self_)](const core::TuningLine& line) {
       if (auto self = weak.lock()) self->send(to_proto(line));
     };
     listener.on_plan = [weak = std::weak_ptr(self_)](const core::Plan& plan) {
       if (auto self = weak.lock()) self->send(to_proto(plan));
     };
-    if (left_) return;  // it went before it was heard
+    if (left_) return;  // the launcher went before it was heard
     const Result<engine::JobHandle> handle =
         engine_.register_job(std::move(spec), std::move(listener));
     if (!handle.is_ok()) return finish(refusal(handle.status()));
@@ -144,7 +145,7 @@ class LauncherStream final : public RunCall {
     send(event);
   }
 
-  // The launcher has gone: its job goes with it.
+  // The launcher has gone, so its job ends.
   void leave() {
     control_loop_.post([self = self_] {
       self->left_ = true;
@@ -159,7 +160,7 @@ class LauncherStream final : public RunCall {
     if (!writing_) write_locked();
   }
 
-  // False: so much waits for the launcher that these events are dropped.
+  // Returns false if the event was dropped, because too many wait for the launcher.
   bool send_timeline(const engine::TimelineNews& news) {
     if (std::holds_alternative<observe::TraceBatch>(news)) {
       const std::lock_guard lock(mutex_);
@@ -189,12 +190,12 @@ class LauncherStream final : public RunCall {
   const Membership& membership_;
   const std::optional<session::Credentials> peer_;
   std::shared_ptr<LauncherStream> self_;
-  // The queue's thread's.
+  // The queue's thread owns these.
   v1::AgentRequest request_;
   bool has_asked_ = false;
 
-  // The control loop's.
-  engine::JobHandle handle_;  // of the job, once the engine has accepted it
+  // The control loop owns these.
+  engine::JobHandle handle_;  // handle of the job, once the engine has accepted it
   bool left_ = false;
 
   std::mutex mutex_;

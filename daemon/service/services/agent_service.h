@@ -1,5 +1,5 @@
-// agent.proto: launchers register their jobs here, over the daemon's unix socket, and a job stays
-// registered for as long as its launcher's stream is open.
+// The service of agent.proto: launchers register their jobs here, over the daemon's unix socket,
+// and a job stays registered as long as its launcher's stream is open.
 #pragma once
 
 #include <map>
@@ -18,11 +18,11 @@
 
 namespace rueda::service {
 
-// Who is behind a connection that was handed to gRPC as a descriptor. Thread-safe.
+// Remembers which user is behind a connection that was handed to gRPC as a descriptor. Thread-safe.
 class PeerCredentials {
  public:
   void note(int fd, const session::Credentials& peer);
-  // `peer` is grpc::ServerContext::peer(): "fd:N".
+  // Finds the user of a peer; `peer` is grpc::ServerContext::peer(): "fd:N".
   std::optional<session::Credentials> find(const std::string& peer) const;
 
  private:
@@ -41,9 +41,9 @@ class AgentService {
         credentials_(credentials),
         info_(info) {}
 
-  // For the builder of the one server that it is part of.
+  // Returns the service for the builder of the one server that it is part of.
   grpc::Service& grpc_service() { return service_; }
-  // Takes calls for as long as that server runs.
+  // Takes calls as long as that server runs.
   void serve(CallQueue& queue);
 
  private:

@@ -18,7 +18,7 @@ enum class Serving : char { kServing = 1, kNotServing = 2, kServiceUnknown = 3 }
 constexpr uint32_t kServiceTag = 1 << 3 | 2;  // HealthCheckRequest.service: field 1, a string
 constexpr char kStatusTag = 1 << 3 | 0;       // HealthCheckResponse.status: field 1, a varint
 
-// The service asked about; nothing for what is no HealthCheckRequest.
+// Returns the service that is asked about, or nullopt if the bytes are no HealthCheckRequest.
 std::optional<std::string> parse(const grpc::ByteBuffer& request) {
   std::vector<grpc::Slice> slices;
   if (!request.Dump(&slices).ok()) return std::nullopt;
@@ -48,12 +48,12 @@ grpc::ByteBuffer response(Serving serving) {
 
 using HealthCall = ServerCall<grpc::ByteBuffer, grpc::ByteBuffer>;
 
-constexpr int kCheck = 0;  // methods, in the order in which they are added
+constexpr int kCheck = 0;  // index of the method, in the order in which methods are added
 constexpr int kWatch = 1;
 
 }  // namespace
 
-// One Check or Watch. Deletes itself when gRPC is through with it.
+// One Check or Watch. It deletes itself when gRPC has finished with it.
 class HealthStream final : public HealthCall {
  public:
   HealthStream(CallQueue& queue, Arrived arrival, HealthService& service, bool is_watch)
@@ -61,7 +61,7 @@ class HealthStream final : public HealthCall {
     start_read(&request_);
   }
 
-  // The service's mutex is held.
+  // Must be called with the service's mutex held.
   void tell_locked() {
     const Serving now = !is_known_          ? Serving::kServiceUnknown
                         : service_.serving_ ? Serving::kServing

@@ -1,6 +1,7 @@
-// grpc.health.v1 (https://github.com/grpc/grpc/blob/master/doc/health-checking.md): Check, and
-// Watch. gRPC's own is written for its callback interface, whose threads are never idle
-// (daemon/service/rpc/call_queue.h). Messages of one field each are read and written by hand.
+// The methods Check and Watch of grpc.health.v1
+// (https://github.com/grpc/grpc/blob/master/doc/health-checking.md). gRPC's own service is written
+// for its callback interface, whose threads are never idle (daemon/service/rpc/call_queue.h).
+// Messages have one field each, and are read and written by hand.
 #pragma once
 
 #include <list>
@@ -16,20 +17,21 @@ namespace rueda::service {
 
 class HealthStream;
 
-// The server as a whole is the one service, by the empty name.
+// The only service is the server as a whole, which has the empty name.
 class HealthService {
  public:
-  // For the builder of the one server that it is part of.
+  // Returns the service for the builder of the one server that it is part of.
   grpc::Service& grpc_service() { return service_; }
-  // Takes calls for as long as that server runs.
+  // Takes calls as long as that server runs.
   void serve(CallQueue& queue);
-  // Thread-safe. Not serving until told.
+  // Thread-safe. The state is "not serving" until this is called.
   void set_serving(bool serving);
 
  private:
   friend class HealthStream;
 
-  // What generated code would be, with messages left as bytes. On the wire every call is a stream.
+  // The class that generated code would have, but messages stay bytes. On the wire every call is a
+  // stream.
   class Methods final : public grpc::Service {
    public:
     Methods();

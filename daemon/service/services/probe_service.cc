@@ -16,7 +16,7 @@ grpc::Status refusal(const Status& status) {
   return {grpc::StatusCode::FAILED_PRECONDITION, status.message()};
 }
 
-// Of what was checked.
+// Converts a measurement that has been checked.
 engine::LinkMeasurement from_proto(const v1::Measurement& from) {
   engine::LinkMeasurement to{from.probe(), from.pair(), {}};
   std::transform(from.token().begin(), from.token().end(), to.token.begin(),
@@ -91,7 +91,7 @@ void ProbeService::send(SendCall& call) {
           if (status.is_ok()) {
             call.reply().set_bytes_per_second(bytes_per_second.value());
           } else {
-            // Whoever asks for it learns nothing of who listens where.
+            // The answer does not tell the caller who listens where.
             spdlog::warn("probe: to node {} at {}: {}", call.request().measurement().to(), address,
                          status.message());
             call.reply().set_error("no measurement over its data plane; the log of node " +

@@ -1,5 +1,5 @@
-// probe.proto: this node's part when bandwidths between nodes are measured. What it may be told to
-// do is bounded: it measures with nodes of its own --nodes alone, for some seconds, while it serves
+// The service of probe.proto: this node's part in measuring bandwidths between nodes. Requests are
+// bounded: the node measures only with nodes of its own --nodes, for some seconds, while it serves
 // no job.
 #pragma once
 
@@ -22,9 +22,9 @@ class ProbeService {
                const Membership& membership, const DaemonInfo& info)
       : control_loop_(control_loop), engine_(engine), membership_(membership), info_(info) {}
 
-  // For the builder of the one server that it is part of.
+  // Returns the service for the builder of the one server that it is part of.
   grpc::Service& grpc_service() { return service_; }
-  // Takes calls for as long as that server runs.
+  // Takes calls as long as that server runs.
   void serve(CallQueue& queue);
 
  private:
@@ -32,11 +32,11 @@ class ProbeService {
   using SendCall = UnaryCall<v1::SendRequest, v1::SendReply>;
   using KeepCall = UnaryCall<v1::Bandwidths, v1::KeepReply>;
 
-  // On the queue's thread.
+  // These run on the queue's thread.
   void receive(ReceiveCall& call);
   void send(SendCall& call);
   void keep(KeepCall& call);
-  // `self`: the end that this node is to be; `other`: the other one.
+  // Checks a measurement. `self` is the end that this node has to be, `other` is the other end.
   Status check(const v1::Measurement& measurement, const std::string& self,
                const std::string& other) const;
   Status check(const v1::Bandwidths& bandwidths) const;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kMostSlowest = 3;
 constexpr TicksMs kMostProbeMs = 600'000;
-// What a measurement may take, and a node that is slow to answer besides.
+// Time for a measurement, and for a node that is slow to answer.
 constexpr auto kCallTimeout =
     std::chrono::milliseconds(engine::kLinkConnectMs + engine::kMostLinkMeasurementMs + 2'000);
 
@@ -45,7 +45,7 @@ class Prober::Run {
       : membership_(membership), self_(self) {}
 
   Result<v1::ProbeReply> run();
-  // On any thread.
+  // May be called on any thread.
   void cancel() {
     const std::lock_guard lock(mutex_);
     is_cancelled_ = true;
@@ -73,7 +73,7 @@ class Prober::Run {
   v1::ProbeReply reply_;
   std::mutex mutex_;
   bool is_cancelled_ = false;
-  grpc::ClientContext* call_ = nullptr;  // under way
+  grpc::ClientContext* call_ = nullptr;  // the call under way
 };
 
 Result<v1::ProbeReply> Prober::Run::run() {
@@ -245,7 +245,7 @@ uint64_t Prober::start(Done done) {
     done(Status(Code::kUnavailable, "the daemon on node " + info_.node_id + why));
     return 0;
   }
-  if (thread_.joinable()) thread_.join();  // it has let go of the mutex for good
+  if (thread_.joinable()) thread_.join();  // the thread will not take the mutex again
   run_ = std::make_unique<Run>(membership_, info_.node_id);
   thread_ = std::thread([this, done = std::move(done), run = run_.get()] {
     ::pthread_setname_np(::pthread_self(), "rueda-probe");
@@ -255,7 +255,7 @@ uint64_t Prober::start(Done done) {
       const std::lock_guard ended(mutex_);
       run_.reset();
     }
-    done(result);  // who hears it may ask for the next one
+    done(result);  // the callback may start the next probe
   });
   return ++number_;
 }

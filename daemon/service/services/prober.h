@@ -1,6 +1,6 @@
-// Measures the bandwidths between all nodes of --nodes, one pair after the other, so that nothing
-// disturbs a measurement but what is there anyway; then tells all nodes. One probe at a time, on a
-// thread that lives as long as it does. Methods may be called from any thread.
+// Measures the bandwidths between all nodes of --nodes, one pair after the other, so that
+// measurements do not disturb each other; then tells all nodes. One probe runs at a time, on a
+// thread that lives as long as the probe. Methods may be called from any thread.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,19 @@ namespace rueda::service {
 
 class Prober {
  public:
-  // Not on the prober's thread only when the probe is refused: then at once.
+  // Called on the prober's thread; but if the probe is refused, on the calling thread, at once.
   using Done = std::function<void(const Result<v1::ProbeReply>&)>;
 
-  // Both outlive it.
+  // Both must outlive the prober.
   Prober(const Membership& membership, const DaemonInfo& info);
-  ~Prober();  // stops
+  ~Prober();  // calls stop()
 
-  // `done` is called once. Returns the probe's number; 0: it was refused.
+  // Starts a probe. `done` is called once. Returns the probe's number, or 0 if it was refused.
   uint64_t start(Done done);
-  // Breaks that one off, if it is under way: it ends soon, and what the nodes know stays.
+  // Cancels that probe if it is under way: it ends soon, and the nodes keep the bandwidths that
+  // they know.
   void cancel(uint64_t number);
-  // Breaks off what is under way, waits for it, and refuses what comes.
+  // Cancels the probe under way, waits for its end, and refuses later probes.
   void stop();
 
  private:
@@ -39,8 +40,8 @@ class Prober {
   const Membership& membership_;
   const DaemonInfo& info_;
   std::mutex mutex_;
-  std::unique_ptr<Run> run_;  // under way
-  uint64_t number_ = 0;       // of the last one
+  std::unique_ptr<Run> run_;  // the probe under way
+  uint64_t number_ = 0;       // number of the last probe
   bool stopped_ = false;
   std::thread thread_;
 };
