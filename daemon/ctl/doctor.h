@@ -1,5 +1,5 @@
-// What is wrong with a daemon and its jobs, or could be better, and what to do about it: from what
-// the daemon says of itself.
+// Finds what is wrong with a daemon and its jobs, or could be better, and the remedies, from the
+// daemon's own replies.
 #pragma once
 
 #include <string>
@@ -19,9 +19,9 @@ struct Finding {
 std::vector<Finding> diagnose(const v1::GetStatusReply& status, const v1::ListJobsReply& jobs,
                               const v1::ListPeersReply& peers, const v1::ListStallsReply& stalls);
 
-// Two lines for each, or one that says that there is none.
+// Returns two lines for each finding, or one line that says that there is none.
 std::string findings_text(const std::vector<Finding>& findings);
-// {"findings": [{"what", "remedy"}]}.
+// Returns {"findings": [{"what", "remedy"}]}.
 nlohmann::ordered_json findings_json(const std::vector<Finding>& findings);
 
 }  // namespace rueda::ctl

@@ -1,4 +1,4 @@
-// How replies of admin.proto look to people and to scripts.
+// Formats replies of admin.proto for people and for scripts.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@
 
 namespace rueda::ctl {
 
-// Every field by its name in the proto, set or not, in the proto's order. 64-bit integers are
-// JSON numbers. `message` has scalar, string, message and repeated fields alone.
+// Returns every field by its name in the proto, set or not, in the proto's order. 64-bit integers
+// become JSON numbers. `message` may have only scalar, string, message and repeated fields.
 nlohmann::ordered_json to_json(const google::protobuf::Message& message);
 
-// Columns as wide as their widest cell, two blanks apart; `rows` start with the header. Cells
-// that are numbers in every row below the header are aligned to the right.
+// Makes columns as wide as their widest cell, two blanks apart; the first row is the header. A
+// column whose cells below the header are all numbers is aligned to the right.
 std::string aligned_table(const std::vector<std::vector<std::string>>& rows);
 
-// "1.5 GiB".
+// Returns a text such as "1.5 GiB".
 std::string bytes_text(uint64_t bytes);
-// "2d 3h", "4m 5s": the two largest units.
+// Returns a text such as "2d 3h" or "4m 5s": the two largest units.
 std::string duration_text(double seconds);
 
 std::string status_table(const v1::GetStatusReply& reply);
@@ -30,7 +30,7 @@ std::string jobs_table(const v1::ListJobsReply& reply);
 std::string plans_table(const v1::ListPlansReply& reply);
 std::string peers_table(const v1::ListPeersReply& reply);
 std::string stalls_table(const v1::ListStallsReply& reply);
-// In Gbit/s.
+// Rates are in Gbit/s.
 std::string probe_table(const v1::ProbeReply& reply);
 std::string timeline_text(const v1::RequestTimelineReply& reply);
 

@@ -1,4 +1,4 @@
-// ruedactl: asks a daemon what is going on, and reads timelines.
+// ruedactl: asks a daemon for its state, and reads timelines.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -25,7 +25,7 @@ using namespace rueda;  // NOLINT: the whole program is this file
 constexpr char kDefaultSocket[] = "/run/rueda/ruedad.sock";
 constexpr int kUsageError = 2;
 constexpr auto kTimeout = std::chrono::seconds(5);
-// A daemon gives a probe up before that.
+// A daemon ends a probe before this time.
 constexpr auto kProbeTimeout = std::chrono::seconds(660);
 
 struct Arguments {
@@ -76,7 +76,7 @@ int print(const Arguments& arguments, const Reply& reply, std::string (*table)(c
   return print(arguments.wants_json ? ctl::to_json(reply).dump(2) + "\n" : table(reply));
 }
 
-// One unary call; an error is printed.
+// Makes one unary call, and prints an error. Returns false on an error.
 template <class Request, class Reply>
 bool fetch(const Arguments& arguments, v1::Admin::Stub& stub,
            grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
@@ -88,7 +88,7 @@ bool fetch(const Arguments& arguments, v1::Admin::Stub& stub,
   return status.ok();
 }
 
-// One unary call, printed.
+// Makes one unary call, and prints its reply. Returns the exit code.
 template <class Request, class Reply>
 int ask(const Arguments& arguments,
         grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
@@ -98,7 +98,7 @@ int ask(const Arguments& arguments,
   return print(arguments, reply, table);
 }
 
-// Fails when there is something to recommend.
+// Prints the findings. The exit code is not 0 if there are any.
 int examine(const Arguments& arguments) {
   const auto stub = connect(arguments);
   v1::GetStatusReply status;
@@ -116,7 +116,7 @@ int examine(const Arguments& arguments) {
   return findings.empty() ? printed : 1;
 }
 
-// Fails when a pair of nodes does not reach each other.
+// Runs a probe. The exit code is not 0 if some pair of nodes does not reach each other.
 int probe(const Arguments& arguments) {
   const auto stub = connect(arguments);
   grpc::ClientContext context;

@@ -21,7 +21,7 @@ std::string milliseconds(double value) {
   return text;
 }
 
-// Joins what overlaps.
+// Merges spans that overlap.
 std::vector<Span> united(std::vector<Span> spans) {
   std::sort(spans.begin(), spans.end(),
             [](const Span& a, const Span& b) { return a.begin_us < b.begin_us; });
@@ -48,7 +48,7 @@ double overlap_us(const std::vector<Span>& spans, const Span& with) {
 
 using TrackKey = std::pair<int, int>;  // process, thread
 
-// First the names, which may come in any order, then the events.
+// Names are read before the events, because they may come in any order.
 void read_names(const json& events, std::map<TrackKey, std::string>& names) {
   for (const json& event : events) {
     if (event.at("ph") != "M" || event.at("name") != "thread_name") continue;
@@ -92,7 +92,8 @@ void read_events(const json& events, const std::map<TrackKey, std::string>& name
     }
   }
   for (auto& [node, tensor, span] : operations) {
-    // A locked schedule launches what other ranks have not submitted: that waits for them.
+    // A locked schedule launches an operation before other ranks have submitted it, and the
+    // operation waits for them.
     for (const Timeline::Ready& mark : ready[tensor]) {
       span.begin_us = std::max(span.begin_us, mark.at_us);
     }

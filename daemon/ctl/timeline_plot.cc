@@ -1,4 +1,4 @@
-// The picture of a timeline: a row for each rank, and one for each stage of each node's data plane.
+// Draws a timeline: a row for each rank, and one for each stage of each node's data plane.
 
 #include <algorithm>
 #include <cmath>
@@ -22,7 +22,7 @@ struct Colour {
   const char* fill;
   const char* meaning;
 };
-// Distinct to the colour-blind (Okabe and Ito).
+// These colours are distinct to the colour-blind (Okabe and Ito).
 constexpr Colour kColours[] = {
     {"FORWARD", "#56b4e9", "forward, input, optimizer"},
     {"BACKWARD", "#0072b2", "backward"},
@@ -45,7 +45,7 @@ std::string number(double value) {
   return text;
 }
 
-// "0", "2.5", "100".
+// Formats a number like "0", "2.5" or "100".
 std::string short_number(double value) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.6g", value);
@@ -84,14 +84,14 @@ std::string draw_row(const Timeline::Track& track, const std::string& label, con
     const double begin_us = std::max(span.begin_us, window.begin_us);
     const double end_us = std::min(span.end_us, window.end_us);
     if (fill == nullptr || end_us <= begin_us) continue;
-    // What is too short to be seen is drawn as a hairline.
+    // A span that is too short to be seen is drawn as a hairline.
     const double width = std::max((end_us - begin_us) * scale, 0.3);
     out += rectangle(kLeft + (begin_us - window.begin_us) * scale, y, width, fill);
   }
   return out;
 }
 
-// At round numbers, some eight of them.
+// Draws the axis with about eight marks at round numbers.
 std::string draw_axis(const Span& window, double bottom) {
   const double length_ms = (window.end_us - window.begin_us) / 1000;
   double step_ms = std::pow(10, std::floor(std::log10(length_ms / 8)));
@@ -109,7 +109,7 @@ std::string draw_axis(const Span& window, double bottom) {
   return out;
 }
 
-// The last steps of the first rank, which say what is drawn; some have no length.
+// Returns the last steps of the first rank, which define what is drawn; some may have no length.
 Result<std::vector<StepSpan>> last_steps(const Timeline& timeline, int steps) {
   for (const auto& [rank, track] : timeline.ranks) {
     std::vector<StepSpan> found;
@@ -125,7 +125,7 @@ Result<std::vector<StepSpan>> last_steps(const Timeline& timeline, int steps) {
   return Status(Code::kNotFound, "the timeline has no steps");
 }
 
-// Where they begin, and their numbers as long as these have room.
+// Marks where steps begin, and numbers them as far as there is room.
 std::string draw_steps(const std::vector<StepSpan>& steps, const Span& window, double bottom) {
   constexpr double kLabel = 50;
   std::string out;
@@ -148,7 +148,7 @@ bool is_seen(const Timeline::Track& track, const Span& window) {
   });
 }
 
-// In the order of a tensor's way.
+// Orders tracks as a tensor passes them.
 int order_of(const Timeline::Track& track) {
   if (track.name.starts_with("local reduce")) return 0;
   return track.name.starts_with("ring") ? 1 : 2;
