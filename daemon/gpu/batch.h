@@ -1,5 +1,5 @@
-// A batch: what one launch of the reduction kernel does. Scattered segments, each with the same
-// number of sources and destinations, are passed over once; there is no gather copy.
+// A batch is the work of one launch of the reduction kernel. Scattered segments, each with the same
+// number of sources and destinations, are passed over once, without a copy to gather them.
 #pragma once
 
 #include <cstddef>
@@ -12,47 +12,49 @@
 
 namespace rueda::gpu {
 
-// Of device memory, in the address space of one process. The host does not look there.
+// An address of device memory in the address space of one process. The host does not access it.
 using DeviceAddress = uint64_t;
 
 inline constexpr size_t kMaxSources = 16;
 inline constexpr size_t kMaxDestinations = 16;
-// A batch is described to the device in a table: this much of it at most (table_bytes()).
+// The largest table that describes a batch to the device (table_bytes()).
 inline constexpr size_t kMaxTableBytes = size_t{256} << 10;
 
-// Every address is a multiple of its elements' size.
+// One segment of a batch. Every address is a multiple of its elements' size.
 struct Segment {
-  uint64_t count = 0;         // elements, more than 0
-  DeviceAddress partial = 0;  // what was received, not scaled again; 0: none
+  uint64_t count = 0;  // elements, more than 0
+  // values that were received, and are not scaled again; 0: there are none
+  DeviceAddress partial = 0;
   std::span<const DeviceAddress> sources;
-  // All get the same values. One may be a source or the partial, exactly and of the same type;
-  // nothing overlaps otherwise.
+  // All destinations get the same values. A destination may be a source or the partial, exactly and
+  // of the same type; otherwise nothing overlaps.
   std::span<const DeviceAddress> destinations;
 };
 
-// destination[i] = finish(partial[i] (op) prescale * source 0[i] (op) prescale * source 1[i] and so
-// on), in this order: the arithmetic of daemon/reduce/kernels.h, and the same bits, but for the
-// sign and payload of a NaN. Of bool, results are 0 or 1.
+// Computes destination[i] = finish(partial[i] (op) prescale * source 0[i] (op) prescale * source
+// 1[i] and so on), in this order: the arithmetic is that of daemon/reduce/kernels.h, and gives the
+// same bits, except for the sign and payload of a NaN. Results of bool are 0 or 1.
 //
-// Without sources, it scatters what is at `partial`.
+// A batch without sources copies the partial to the destinations.
 struct Batch {
-  DType dtype = DType::kFloat32;  // of sources, and what is added up in
-  // Of float32: float16 or bfloat16 for what travels. `dst_dtype` may be one without a partial, or
-  // with a partial of the same type; none: dtype.
+  DType dtype = DType::kFloat32;  // of sources, and of the sums
+  // For float32 only: float16 or bfloat16, for values that travel. `dst_dtype` may be set without a
+  // partial, or with a partial of the same type; nullopt: dtype.
   std::optional<DType> partial_dtype;
   std::optional<DType> dst_dtype;
   ReduceOp op = ReduceOp::kSum;
   double prescale = 1.0;
   double postscale = 1.0;
-  int64_t divisor = 1;                // > 0; what makes a sum an average
-  std::span<const Segment> segments;  // none does nothing
+  int64_t divisor = 1;                // > 0; divides a sum to make an average
+  std::span<const Segment> segments;  // a batch without segments does nothing
 };
 
-// What a table with this batch takes.
+// Returns the bytes of a table with this batch.
 size_t table_bytes(const Batch& batch);
 
-// Ok when a device can take it. Else kInvalidArgument, whose sentence says which segment and why: a
-// kernel that is given what it cannot do costs the whole context.
+// Returns ok if a device can take the batch. Otherwise it returns kInvalidArgument, whose sentence
+// says which segment is wrong and why: a kernel that gets an impossible batch costs the whole
+// context.
 Status check_batch(const Batch& batch);
 
 }  // namespace rueda::gpu

@@ -1,5 +1,5 @@
-// What GPUs of several processes reduce over, with a network of its own: a communicator as NCCL has
-// them.
+// A communicator, like NCCL's: GPUs of several processes reduce over it, through a network of its
+// own.
 #pragma once
 
 #include <array>
@@ -14,25 +14,29 @@ namespace rueda::gpu {
 
 class Stream;
 
-// By which the members find each other; made by one of them, which is the first.
+// The id by which the members find each other. The first member makes it.
 using CommunicatorId = std::array<std::byte, 128>;
 
-// One member's side. Calls return at once. Every member makes the same calls in the same order;
-// what is queued on the stream ends when all have come so far. It goes before its device, and does
-// not wait for other members: what they have under way then is lost.
+// One member's side of a communicator. Calls return at once. Every member makes the same calls in
+// the same order; work that is queued on the stream ends when all members have come so far. A
+// communicator must be destroyed before its device; that does not wait for other members, whose
+// work under way is then lost.
 //
-// An error other than kUnavailable is the end: what is queued may never be done.
+// After an error other than kUnavailable the communicator is of no more use: queued work may never
+// be done.
 class Communicator {
  public:
   virtual ~Communicator() = default;
 
-  // Ok: all are there. kUnavailable: not yet.
+  // Returns ok if all members are there, and kUnavailable if they are not there yet.
   virtual Status health() = 0;
-  // `count` elements at the address become what all members' come to, element by element, in place.
-  // Not kAverage, kAdasum or bool (kInvalidArgument). kUnavailable: once more, with the same.
+  // Replaces `count` elements at the address by the reduction of all members' elements, element by
+  // element, in place. kAverage, kAdasum and bool are refused (kInvalidArgument). After
+  // kUnavailable the call must be made again with the same arguments.
   virtual Status all_reduce(Stream& stream, DeviceAddress at, uint64_t count, DType dtype,
                             ReduceOp op) = 0;
-  // Likewise: what the root has at the address is at that of all.
+  // Copies the root's `bytes` bytes at its address to the address of every member. After
+  // kUnavailable the call must be made again.
   virtual Status broadcast(Stream& stream, DeviceAddress at, uint64_t bytes, int root) = 0;
 };
 

@@ -1,21 +1,22 @@
-// What Rueda asks of a GPU: memory, streams, counters that streams wait for, and sums in one
+// The interface to a GPU: memory, streams, counters that streams wait for, and reductions in one
 // launch.
 //
-// It has the shape of CUDA, because that is what there is; fake/ keeps the same contract on a CPU,
-// with time that a test decides on. tests/gpu holds every implementation to what is said here.
+// It has the shape of CUDA; fake/ implements the same contract on a CPU, with time that a test
+// controls. tests/gpu holds every implementation to this contract.
 //
-// Errors: a call that fails says why and has changed nothing, but for one kind. A *sticky* error (a
-// kernel has touched memory that is not there, the driver has given up) costs the whole context: it
-// is kept in health(), and from then on every call returns it, queued work is lost, and only a new
-// process can go on. Work runs after the call that asked for it, so a sticky error may show at any
-// later one. All other errors leave health() as it was.
+// Errors: a call that fails says why and has changed nothing, with one exception. A *sticky* error
+// (a kernel has touched memory that is not there, the driver has given up) costs the whole context:
+// it is kept in health(), and from then on every call returns it, queued work is lost, and only a
+// new process can go on. Work runs after the call that asked for it, so any later call may return a
+// sticky error. All other errors leave health() as it was.
 //
-// Several GPUs: a process may have a device of each, all of one plugin. An address is of one
-// device, and of no use to the streams of another, which reach() the memory at an address of their
-// own.
+// Several GPUs: a process may have a device of each, all of one plugin. An address belongs to one
+// device, and is of no use to the streams of another device, which reach() the memory at an address
+// of their own.
 //
-// Threads: devices, their streams and communicators belong to the thread that opened them, one for
-// all. Host memory is shared with anybody: counters are read and written with atomic operations.
+// Threads: devices, their streams and communicators belong to the thread that opened them, which is
+// the same for all. Host memory may be shared with any thread or process: counters are read and
+// written with atomic operations.
 #pragma once
 
 #include <array>
@@ -38,35 +39,37 @@ struct DeviceFacts {
   int capability_minor = 0;
   std::array<uint8_t, 16> uuid{};  // the same in every process, whatever CUDA_VISIBLE_DEVICES says
   uint64_t memory_bytes = 0;
-  // Only one process may have a context (exclusive-process mode), unless MPS has it for all.
+  // True if only one process may have a context (exclusive-process mode), unless MPS has it for
+  // all.
   bool is_exclusive = false;
-  bool has_mps = false;  // contexts that are made here share the GPU through MPS
+  bool has_mps = false;  // contexts made in this process share the GPU through MPS
 };
 
 struct DeviceOptions {
   int ordinal = 0;
-  // What allocate() may hold at a time; memory of others that is imported counts for nothing.
+  // The most bytes that allocate() may hold at a time; imported memory of others does not count.
   uint64_t memory_limit_bytes = uint64_t{1} << 30;
 };
 
-// How memory is made known to other processes.
+// The way in which memory is shared with other processes.
 enum class Sharing : uint8_t {
-  kIpc = 0,  // 64 bytes that any process of the user's can open (a CUDA IPC handle)
+  kIpc = 0,  // 64 bytes that any process of the same user can open (a CUDA IPC handle)
   kFd = 1,   // a file descriptor, sent over a unix socket (virtual memory management)
 };
 
 struct MemoryHandle {
   Sharing sharing = Sharing::kIpc;
   std::array<std::byte, 64> ipc{};
-  int fd = -1;  // of whoever holds the handle, who closes it; import_memory() does not
+  // belongs to the holder of this handle, who closes it; import_memory() does not close it
+  int fd = -1;
   uint64_t bytes = 0;
 };
 
-// What an address lies in.
+// The allocation that an address lies in.
 struct Allocation {
   DeviceAddress base = 0;
   uint64_t bytes = 0;
-  // No other allocation of this process ever has it, not even at the same address later.
+  // No other allocation of this process ever has this id, not even at the same address later.
   uint64_t id = 0;
 };
 
@@ -77,36 +80,39 @@ struct CounterValue {
   uint64_t value = 0;
 };
 
-// Work in order: each piece begins when all before it has ended. Streams run beside each other.
+// A stream does its work in order: each operation begins when all before it have ended. Streams run
+// beside each other.
 //
-// Calls return at once; memory and counters that they name stay until the work is done. How much
-// may be queued has a bound: beyond it a call returns kUnavailable or waits for the device. A
-// stream is destroyed before its device, which may wait as Device::free() does; what is queued then
-// may or may not be done.
+// Calls return at once; memory and counters that they name must stay until the work is done. The
+// amount of queued work is bounded: beyond the bound a call returns kUnavailable or waits for the
+// device. A stream must be destroyed before its device. The destructor may wait as Device::free()
+// does; work that is still queued may or may not be done.
 class Stream {
  public:
   virtual ~Stream() = default;
 
-  // The host's side lies in memory of allocate_host() or register_host(). kInvalidArgument if not.
-  // Nothing overlaps.
+  // These three copy memory. The host's side must lie in memory of allocate_host() or
+  // register_host(), or the call returns kInvalidArgument. Source and destination must not overlap.
   virtual Status copy_to_device(DeviceAddress dst, const std::byte* src, size_t bytes) = 0;
   virtual Status copy_to_host(std::byte* dst, DeviceAddress src, size_t bytes) = 0;
   virtual Status copy(DeviceAddress dst, DeviceAddress src, size_t bytes) = 0;
 
-  // Goes on once *counter has reached `value`, counted with wrap-around: int64(*counter - value)
-  // >= 0. A counter is 8 bytes, aligned, in memory of allocate_host() or register_host(). Nobody
-  // watches over it: a counter that is never written blocks the stream for ever.
+  // Makes the stream wait until *counter has reached `value`, counted with wrap-around:
+  // int64(*counter - value) >= 0. A counter is 8 bytes, aligned, in memory of allocate_host() or
+  // register_host(). The wait has no time limit: a counter that is never written blocks the stream
+  // for ever.
   virtual Status wait_value(const uint64_t* counter, uint64_t value) = 0;
-  // Whoever sees the value sees all that the stream did before, on the device and on the host.
+  // Writes a counter. A reader that sees the value sees everything that the stream did before, on
+  // the device and on the host.
   virtual Status write_value(uint64_t* counter, uint64_t value) = 0;
-  // Many of them in few commands, in any order.
+  // Writes many counters in few commands, in any order.
   virtual Status write_values(std::span<const CounterValue> writes) = 0;
 
-  // The whole batch in one launch. kInvalidArgument for what check_batch() refuses. The batch is
-  // copied before it returns.
+  // Does the whole batch in one launch. Returns kInvalidArgument for a batch that check_batch()
+  // refuses. The batch is copied before the call returns.
   virtual Status reduce(const Batch& batch) = 0;
 
-  // Whether all that was queued is done. An error of what was queued is told here, among others.
+  // Returns true if all queued work is done. This and other calls return an error of queued work.
   virtual Result<bool> is_idle() = 0;
 };
 
@@ -115,66 +121,71 @@ class Device {
   virtual ~Device() = default;
 
   virtual const DeviceFacts& facts() const = 0;
-  // Ok, or the sticky error. Its code is kUnavailable: a new process may go on.
+  // Returns ok, or the sticky error. Its code is kUnavailable: a new process may go on.
   virtual Status health() = 0;
 
-  // At a multiple of 256, with what it happens to hold. kResourceExhausted when the limit or the
-  // device's memory is reached.
+  // Allocates memory at a multiple of 256; its contents are undefined. Returns kResourceExhausted
+  // when the limit or the device's memory is reached.
   virtual Result<DeviceAddress> allocate(uint64_t bytes, Sharing sharing) = 0;
-  // May wait until the whole device is idle: not while a stream waits for what the caller has yet
-  // to write. kNotFound when it is no base of allocate().
+  // Frees memory. The call may wait until the whole device is idle, so it must not be made while a
+  // stream waits for a counter that the caller has yet to write. Returns kNotFound if `base` does
+  // not come from allocate().
   virtual Status free(DeviceAddress base) = 0;
   virtual uint64_t allocated_bytes() const = 0;
-  // The allocation or import that the address lies in. kNotFound when there is none.
+  // Returns the allocation or import that the address lies in, or kNotFound if there is none.
   virtual Result<Allocation> find(DeviceAddress address) = 0;
 
-  // Of a base of allocate(), by the way that it was allocated for.
+  // Exports memory of allocate(), in the way that it was allocated for.
   virtual Result<MemoryHandle> export_memory(DeviceAddress base) = 0;
-  // Maps memory of this GPU that another process has exported, all of it. kInvalidArgument: an IPC
-  // handle that is open already, or of this process. kNotFound or kInvalidArgument, as the driver
-  // sees it: no such memory, or no longer. Who exported it must keep it until it is closed here.
+  // Maps all of an allocation of this GPU that another process has exported. Returns
+  // kInvalidArgument for an IPC handle that is open already, or that is of this process. Returns
+  // kNotFound or kInvalidArgument, depending on the driver, if there is no such memory any more.
+  // The exporter must keep the memory until it is closed here.
   virtual Result<DeviceAddress> import_memory(const MemoryHandle& handle) = 0;
-  // What was imported by descriptors, two at least, once more: at addresses of its own, one behind
-  // another in this order, without gaps. Such memory is whole granules of the device. kNotFound:
-  // no imported memory begins there. kInvalidArgument: one came by an IPC handle or by reach(), or
-  // is a join.
+  // Maps at least two imports that came by descriptors once more, at addresses of their own: one
+  // behind another in this order, without gaps. Such memory consists of whole granules of the
+  // device. Returns kNotFound if no imported memory begins at an address, and kInvalidArgument if a
+  // piece came by an IPC handle or by reach(), or is a join.
   virtual Result<DeviceAddress> join(std::span<const DeviceAddress> imports) = 0;
-  // As free(), of import_memory(), join() and reach(). kInvalidArgument: a join has it, which goes
-  // first.
+  // Closes memory of import_memory(), join() or reach(); like free(), the call may wait. Returns
+  // kInvalidArgument if a join uses the memory: the join must be closed first.
   virtual Status close_import(DeviceAddress base) = 0;
 
-  // Whether work of this device can be at memory of another GPU, which need not be open, and work
-  // of that one at this one's. kPermission: there is no peer access between them; the sentence
+  // Returns ok if work of this device can access memory of another GPU, which need not be open, and
+  // the other way round. kPermission means that there is no peer access between them; the sentence
   // names both, and the remedy.
   virtual Status can_reach(const DeviceFacts& peer) = 0;
-  // What the peer has by import_memory() or join(), for this device's work: at an address of its
-  // own. They are closed in any order. can_reach() has said yes. kNotFound: no imported memory of
-  // the peer's begins there. kInvalidArgument: an IPC handle that is open here already, or the peer
-  // has it by reach() itself.
+  // Makes memory that the peer has by import_memory() or join() accessible to this device's work,
+  // at an address of its own. The two may be closed in any order. can_reach() must have returned
+  // ok. Returns kNotFound if no imported memory of the peer begins at `base`, and kInvalidArgument
+  // if it came by an IPC handle that is open here already, or if the peer has it by reach() itself.
   virtual Result<DeviceAddress> reach(Device& peer, DeviceAddress base) = 0;
 
-  // Pinned, zero. kResourceExhausted when there is not enough.
+  // Allocates pinned memory, which is zero. Returns kResourceExhausted when there is not enough.
   virtual Result<std::span<std::byte>> allocate_host(size_t bytes) = 0;
-  // As free(), of allocate_host().
+  // Frees memory of allocate_host(); like free(), the call may wait.
   virtual Status free_host(std::byte* base) = 0;
-  // Pins memory that is there, an arena for example. kInvalidArgument when some of it is already
-  // pinned. It is unregistered before it is unmapped.
+  // Pins memory that exists already, an arena for example. Returns kInvalidArgument when some of it
+  // is pinned already. The memory must be unregistered before it is unmapped.
   virtual Status register_host(std::span<std::byte> memory) = 0;
-  // Of register_host() and reach_host().
+  // Unpins memory of register_host() or reach_host().
   virtual Status unregister_host(std::byte* base) = 0;
-  // Where kernels have pinned memory. kInvalidArgument if some of it is not pinned.
+  // Returns the address of pinned memory for kernels, or kInvalidArgument if some of it is not
+  // pinned.
   virtual Result<DeviceAddress> address_of_host(std::span<const std::byte> memory) = 0;
-  // What the peer has pinned, for streams of this device, too: until it is unregistered here, which
-  // comes before the peer gives it up. kNotFound: the peer has pinned nothing that begins there.
-  // kInvalidArgument: it is pinned here already.
+  // Makes memory that the peer has pinned usable by streams of this device. It must be unregistered
+  // here before the peer unpins it. Returns kNotFound if the peer has pinned nothing that begins at
+  // `base`, and kInvalidArgument if it is pinned here already.
   virtual Status reach_host(Device& peer, std::byte* base) = 0;
 
   virtual Result<std::unique_ptr<Stream>> make_stream(Priority priority) = 0;
 
-  // Of a communicator that this device is to be the first member of, and of no other. kUnavailable:
-  // there is no library for that, or it cannot start; the sentence has the remedy.
+  // Makes an id for a communicator that this device is to be the first member of. An id is for one
+  // communicator. kUnavailable means that there is no library for communicators, or that it cannot
+  // start; the sentence has the remedy.
   virtual Result<CommunicatorId> make_communicator_id() = 0;
-  // As member number `rank` of `size`. Returns at once: health() says whether all have come.
+  // Joins a communicator as member `rank` of `size`. Returns at once: health() says whether all
+  // members have come.
   virtual Result<std::unique_ptr<Communicator>> connect(const CommunicatorId& id, int rank,
                                                         int size) = 0;
 };

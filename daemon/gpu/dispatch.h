@@ -1,5 +1,5 @@
-// From a batch's types and operator to the Kind that does it: calls visitor.run<Kind>(). In three
-// parts, because nvcc compiles each apart. The batch has passed check_batch().
+// Finds the Kind for a batch's types and operator, and calls visitor.run<Kind>(). It has three
+// parts, because nvcc compiles each separately. The batch must have passed check_batch().
 #pragma once
 
 #include "daemon/gpu/batch.h"
@@ -23,7 +23,7 @@ auto visit_same(ReduceOp op, const Visitor& visitor) {
   return visit_op<Element, Element, Element>(op, visitor);
 }
 
-// Float32 that travels as `Wire`.
+// Visits float32 that travels as `Wire`.
 template <class Wire, class Visitor>
 auto visit_wire(const Batch& batch, const Visitor& visitor) {
   const bool is_rounded = batch.dst_dtype.value_or(DType::kFloat32) != DType::kFloat32;
@@ -51,7 +51,7 @@ auto visit_other_floats(const Batch& batch, const Visitor& visitor) {
   }
 }
 
-// Of bool, sum and maximum are or, product and minimum are and.
+// Visits bool: sum and maximum are or, product and minimum are and.
 template <class Visitor>
 auto visit_bool(ReduceOp op, const Visitor& visitor) {
   return op == ReduceOp::kMin || op == ReduceOp::kProduct

@@ -1,6 +1,6 @@
-// The arithmetic of one element, for the fake device's loop and for the kernels of cuda/: one text,
-// so that what tests see on a CPU is what a GPU computes. The rules are those of
-// daemon/reduce/kernels.h. Compiled without fused multiply-adds on both sides.
+// The arithmetic of one element, for the fake device's loop and for the kernels of cuda/: both
+// compile the same source, so that tests on a CPU see what a GPU computes. The rules are those of
+// daemon/reduce/kernels.h. Both sides are compiled without fused multiply-adds.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ RUEDA_HOST_DEVICE float float_of(uint32_t bits) {
   return value;
 }
 
-// How a dtype lies in memory (Stored) and what it is computed in (Value).
+// An element type says how a dtype lies in memory (Stored) and what type it is computed in (Value).
 template <class T>
 struct Plain {
   using Stored = T;
@@ -89,7 +89,7 @@ struct Half {
     } else if (magnitude >= 0x477ff000) {  // rounds to 2^16, which is too large
       out = 0x7c00;
     } else if (magnitude < 0x38800000) {
-      // One unit in the last place of a half (0.5f) is the smallest float16: the addition rounds.
+      // One unit in the last place of 0.5f is the smallest float16, so the addition rounds.
       out = bits_of(float_of(magnitude) + 0.5f) - bits_of(0.5f);
     } else {
       out = (magnitude - ((127 - 15) << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
@@ -99,7 +99,8 @@ struct Half {
 #endif
 };
 
-// a (op) b. Sums and products of integers wrap; NaN wins, and of equal values the first stays.
+// Returns a (op) b. Sums and products of integers wrap; a NaN wins, and of two equal values the
+// first is returned.
 template <ReduceOp kOp, class V>
 RUEDA_HOST_DEVICE V combine(V a, V b) {
   if constexpr (kOp == ReduceOp::kMin) {
@@ -132,7 +133,7 @@ RUEDA_HOST_DEVICE T truncate_saturating(double x) {
   return x < kEnd ? static_cast<T>(x) : std::numeric_limits<T>::max();
 }
 
-// prescale * source, and finish().
+// Computes prescale * source, and finish().
 template <class V, bool kIsFloating = std::is_floating_point_v<V>>
 class Scaler {
  public:
@@ -152,7 +153,7 @@ class Scaler {
  private:
   V prescale_;
   V postscale_;
-  V divisor_;  // or its reciprocal, which is exact for a power of two
+  V divisor_;  // or the divisor's reciprocal, which is exact for a power of two
   bool is_divided_;
 };
 
@@ -173,7 +174,7 @@ class Scaler<V, false> {
   Scales scales_;
 };
 
-// One pass of a batch, known at compile time.
+// The types and the operator of one pass of a batch, known at compile time.
 template <class SourceElement, class PartialElement, class DstElement, ReduceOp kTheOp>
 struct Kind {
   using Source = SourceElement;

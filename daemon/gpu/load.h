@@ -1,4 +1,4 @@
-// Loads the GPU plugin at run time, so that programs need neither it nor a driver.
+// Loads the GPU plugin at run time, so that programs need neither the plugin nor a driver.
 #pragma once
 
 #include <string>
@@ -8,11 +8,13 @@
 
 namespace rueda::gpu {
 
-// The plugin's table. An empty path: beside the program (../lib), then where the system looks. The
-// plugin stays loaded to the end of the process: a CUDA runtime does not bear to be unloaded.
+// Returns the plugin's table. With an empty path the plugin is looked for beside the program
+// (../lib), then where the system looks. It stays loaded to the end of the process: a CUDA runtime
+// does not survive unloading.
 //
-// kNotFound: there is no such file. kVersion: it is of another build. kUnavailable: it cannot be
-// loaded. Loading needs no driver; whether there is one, table.list() says. Thread-safe.
+// kNotFound means that there is no such file, kVersion that it is of another build, kUnavailable
+// that it cannot be loaded. Loading needs no driver; table.list() says whether there is one.
+// Thread-safe.
 Result<const PluginTable*> load_plugin(const std::string& path = {});
 
 }  // namespace rueda::gpu

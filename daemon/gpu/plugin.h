@@ -1,5 +1,5 @@
-// What librueda_cuda.so exports: one C symbol, which says what it was built for before anything
-// else of it is used. Plugin and program come from one build; what crosses here are C++ types.
+// The export of librueda_cuda.so: one C symbol, which says what it was built for before anything
+// else of it is used. Plugin and program come from one build, because C++ types cross here.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 
 namespace rueda::gpu {
 
-// Changes with this file, device.h, communicator.h and batch.h.
+// The version must change with this file, device.h, communicator.h and batch.h.
 inline constexpr uint32_t kPluginVersion = 5;
 inline constexpr char kPluginSymbol[] = "rueda_gpu_plugin";
 inline constexpr char kPluginFile[] = "librueda_cuda.so";
 
-// The first two members stay what they are in every version.
+// The first two members are the same in every version.
 struct PluginTable {
   uint32_t version = 0;
   const char* release = nullptr;  // RUEDA_VERSION
-  // kUnavailable: no driver, or one that is too old, or no device.
+  // Lists devices. kUnavailable means that there is no driver, or too old a driver, or no device.
   Result<std::vector<DeviceFacts>> (*list)() = nullptr;
   Result<std::unique_ptr<Device>> (*open)(const DeviceOptions& options) = nullptr;
 };

@@ -1,4 +1,4 @@
-// A GPU by CUDA: the runtime's calls, and the driver's where it has none.
+// A GPU by way of CUDA: the runtime's calls, and the driver's where the runtime has none.
 #pragma once
 
 #include <array>
@@ -17,11 +17,11 @@
 
 namespace rueda::gpu::cuda {
 
-// All devices that this process may see. Makes no context.
+// Lists all devices that this process may see, without making a context.
 Result<std::vector<DeviceFacts>> list_devices();
 
-// The device's primary context is current on this thread while a call of it, or of its streams, is
-// under way: a process may have a device of each GPU.
+// The device's primary context is current on this thread during every call of the device and of its
+// streams, because a process may have a device of each GPU.
 class CudaDevice final : public Device {
  public:
   static Result<std::unique_ptr<Device>> open(const DeviceOptions& options);
@@ -50,27 +50,30 @@ class CudaDevice final : public Device {
   Result<std::unique_ptr<Communicator>> connect(const CommunicatorId& id, int rank,
                                                 int size) override;
 
-  // For its streams. enter(): health(), and the context is this thread's.
+  // The functions from here on are for the device's streams. enter() makes the context this
+  // thread's, and returns health().
   Status enter();
   const Driver& driver() const { return driver_; }
   uint32_t multiprocessors() const { return multiprocessors_; }
-  // The status of an error, which is kept if it is sticky.
+  // Returns the status of an error, which is kept if it is sticky.
   Status note(cudaError_t error, const std::string& what);
-  // The device's address of pinned host memory; kInvalidArgument if it is not.
+  // Returns the device's address of pinned host memory; kInvalidArgument if the memory is not
+  // pinned.
   Result<DeviceAddress> device_side(const void* at, size_t bytes) const;
 
  private:
   struct Memory {
     Sharing sharing = Sharing::kIpc;
     uint64_t bytes = 0;  // as asked for
-    VmmMemory vmm;       // of Sharing::kFd
+    VmmMemory vmm;       // for Sharing::kFd
   };
   struct Import {
     Sharing sharing = Sharing::kIpc;
     std::array<std::byte, 64> ipc{};
     uint64_t bytes = 0;
-    VmmMemory vmm;                  // of Sharing::kFd
-    std::vector<VmmMemory> pieces;  // of a join, or reached; then there is nothing else
+    VmmMemory vmm;  // for Sharing::kFd
+    // for a join, or memory that is reached; the other fields are then unset
+    std::vector<VmmMemory> pieces;
     bool is_reached = false;
   };
   enum class Pinned { kAllocated, kRegistered, kReached };
@@ -82,13 +85,14 @@ class CudaDevice final : public Device {
 
   CudaDevice(const DeviceOptions& options, DeviceFacts facts, const Driver& driver,
              uint32_t multiprocessors);
-  // Base and size of what is ours or imported; 0: it is neither.
+  // Returns base and size of memory that was allocated or imported here; 0: the address is in
+  // neither.
   std::pair<DeviceAddress, uint64_t> known(DeviceAddress address) const;
   // Remembers pinned memory, with the device's address of it.
   Status keep_host(std::byte* base, const HostRange& range);
   Result<DeviceAddress> import_ipc(const std::array<std::byte, 64>& ipc, uint64_t bytes);
   Result<DeviceAddress> import_fd(const MemoryHandle& handle);
-  // Physical memory that is imported, mapped once more.
+  // Maps imported physical memory once more.
   Result<DeviceAddress> map_pieces(Import import);
   bool is_joined(DeviceAddress piece) const;
   cudaError_t close(DeviceAddress base, const Import& import);

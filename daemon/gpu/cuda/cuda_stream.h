@@ -14,7 +14,7 @@ namespace rueda::gpu::cuda {
 
 class CudaStream final : public Stream {
  public:
-  // The device outlives it.
+  // The device must outlive the stream.
   static Result<std::unique_ptr<Stream>> make(CudaDevice& device, Priority priority);
   ~CudaStream() override;
 
@@ -30,19 +30,20 @@ class CudaStream final : public Stream {
   cudaStream_t handle() const { return stream_; }
 
  private:
-  // A table that is too large to travel with its launch is copied to the device, and stays on both
-  // sides until the kernel is done. All are made beforehand: to allocate would wait for the device.
+  // Room for a table that is too large to travel with its launch: it is copied to the device, and
+  // stays on both sides until the kernel is done. All slots are made beforehand, because allocating
+  // would wait for the device.
   struct Slot {
     uint64_t* host = nullptr;
     uint64_t* device = nullptr;
-    cudaEvent_t is_free = nullptr;  // recorded behind the last kernel that used it
+    cudaEvent_t is_free = nullptr;  // recorded behind the last kernel that used the slot
   };
   static constexpr size_t kSlots = 4;
 
   explicit CudaStream(CudaDevice& device) : device_(device) {}
   Status copy_any(void* dst, const void* src, size_t bytes, cudaMemcpyKind kind);
   Result<DeviceAddress> counter_at(const uint64_t* counter) const;
-  // One whose kernel is done. kUnavailable: none.
+  // Returns a slot whose kernel is done, or kUnavailable if there is none.
   Result<Slot*> free_slot();
   Status launch_with(const Batch& batch, Launch& launch);
   Status launch_with_slot(const Batch& batch, Launch& launch);

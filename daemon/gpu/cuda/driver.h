@@ -1,5 +1,5 @@
-// The functions of the CUDA driver that its runtime has no other name for. The runtime looks them
-// up, in libcuda as it is on this machine: nothing is linked.
+// The functions of the CUDA driver that the runtime has no other name for. The runtime looks them
+// up in this machine's libcuda: nothing is linked.
 #pragma once
 
 #include <string>
@@ -32,16 +32,18 @@ struct Driver {
   PFN_cuMemImportFromShareableHandle_v10020 mem_import = nullptr;
 };
 
-// kUnavailable when the driver lacks one. A device must have been chosen.
+// Looks the functions up; kUnavailable means that the driver lacks one of them. A device must have
+// been chosen.
 Result<Driver> find_driver();
 
-// After such an error no call of this process succeeds any more. cudaErrorUnknown may be one.
+// Returns true if after this error no call of the process succeeds any more. cudaErrorUnknown may
+// be such an error.
 bool is_sticky(cudaError_t error);
 
-// What the code means here. `what` begins the sentence: "device memory".
+// Converts an error code. `what` begins the sentence, for example "device memory".
 Status to_status(cudaError_t error, const std::string& what);
 
-// The runtime's number for an error of the driver: the two share them.
+// Converts an error of the driver to the runtime's number: the two share their numbers.
 inline cudaError_t to_runtime(CUresult result) { return static_cast<cudaError_t>(result); }
 
 }  // namespace rueda::gpu::cuda

@@ -1,4 +1,4 @@
-// The reduction kernel: one launch a batch.
+// The reduction kernel: each batch is one launch.
 #pragma once
 
 #include <cstddef>
@@ -12,26 +12,29 @@
 
 namespace rueda::gpu::cuda {
 
-// A small table travels with the launch, and costs no copy. Arguments may have 4,096 bytes.
+// The size of a table that travels with the launch, and needs no copy. Arguments of a kernel may
+// have 4,096 bytes.
 inline constexpr size_t kInlineWords = 480;
 
 struct Launch {
   Shape shape;
   Scales scales;
-  const uint64_t* table = nullptr;  // on the device; null: inline_table
+  const uint64_t* table = nullptr;  // on the device; null: the table is inline_table
   uint64_t inline_table[kInlineWords];
 };
 static_assert(sizeof(Launch) <= 4096);
 
-// The batch chooses the kernel. `blocks` is how many blocks share the tiles.
+// Launches the kernel that belongs to the batch. `blocks` is the number of blocks that share the
+// tiles.
 cudaError_t launch(const Batch& batch, const Launch& launch, uint32_t blocks, cudaStream_t stream);
 
-// The driver loads a kernel when it is launched first, and waits for the device then: behind a
-// stream that waits for a counter that would be for ever. So all are loaded when a device is
-// opened.
+// Loads all kernels, which is done when a device is opened. The driver loads a kernel with its
+// first launch otherwise, and then waits for the device: behind a stream that waits for a counter,
+// that would be for ever.
 cudaError_t load_kernels();
 
-// Their parts, each in a file of its own. load: the one that the batch chooses.
+// The parts of load_kernels() and launch(), each in a file of its own. A load function loads the
+// kernel that belongs to the batch.
 cudaError_t load_float32(const Batch& batch);
 cudaError_t load_other_floats(const Batch& batch);
 cudaError_t load_integers(const Batch& batch);

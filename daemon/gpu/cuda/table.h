@@ -1,9 +1,10 @@
-// The table that tells the kernel what a batch consists of.
+// The table that describes a batch to the kernel.
 //
-// A row for each segment, of 64-bit words: the number of its first tile, its elements, its head,
-// the address of the partial (or 0), the sources' and the destinations'. A tile is what a block of
-// threads does at a time. Vectors of 16 bytes of sources begin behind the head: so many elements
-// that every address is aligned there, or kNoVectors if there is no such number.
+// It has a row of 64-bit words for each segment: the number of its first tile, its elements, its
+// head, the address of the partial (or 0), those of the sources, and those of the destinations. A
+// tile is the work that a block of threads does at a time. The head is the number of elements
+// before the first 16-byte vector of the sources: every address is aligned behind the head. It is
+// kNoVectors if no such number exists.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +15,12 @@
 namespace rueda::gpu::cuda {
 
 inline constexpr uint32_t kVectorBytes = 16;
-inline constexpr uint32_t kThreads = 256;  // of a block
+inline constexpr uint32_t kThreads = 256;  // in a block
 inline constexpr uint32_t kVectorsPerThread = 4;
 inline constexpr uint32_t kTileVectors = kThreads * kVectorsPerThread;
 inline constexpr uint64_t kNoVectors = UINT64_MAX;
 
-// Words of a row.
+// The positions of the words in a row.
 inline constexpr uint32_t kFirstTile = 0;
 inline constexpr uint32_t kCount = 1;
 inline constexpr uint32_t kHead = 2;
@@ -34,8 +35,8 @@ struct Shape {
   uint64_t tiles = 0;  // of all segments
 };
 
-// Fills `words`, which has room for table_bytes(batch). The batch has passed check_batch() and has
-// segments.
+// Fills `words`, which must have room for table_bytes(batch). The batch must have passed
+// check_batch() and have segments.
 Shape fill_table(const Batch& batch, std::span<uint64_t> words);
 
 }  // namespace rueda::gpu::cuda

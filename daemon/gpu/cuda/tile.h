@@ -1,5 +1,5 @@
-// What one thread of a block does of one tile. Threads share nothing and wait for nobody, so that a
-// test can run them one after the other on a CPU, where addresses are the host's.
+// The work of one thread of a block on one tile. Threads share nothing and wait for nothing, so
+// that a test can run them one after the other on a CPU, where addresses are the host's.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace rueda::gpu::cuda {
 
-// A row of the table, by name.
+// Names the words of a row of the table.
 struct Row {
   const uint64_t* words;
   uint32_t sources;
@@ -26,7 +26,7 @@ struct Row {
   }
 };
 
-// The row that a tile is in: the last that begins with it or before.
+// Returns the row that a tile is in: the last row whose first tile is this tile or an earlier one.
 RUEDA_HOST_DEVICE uint32_t row_of_tile(const uint64_t* words, const Shape& shape, uint64_t tile) {
   uint32_t low = 0;
   uint32_t high = shape.segments;
@@ -41,8 +41,8 @@ RUEDA_HOST_DEVICE uint32_t row_of_tile(const uint64_t* words, const Shape& shape
   return low;
 }
 
-// Elements that are read and written by one instruction, of 16 bytes or less. Words, because of an
-// array of bytes the compiler would make as many accesses.
+// The elements that one instruction reads or writes, of 16 bytes or less. It consists of words,
+// because the compiler would access an array of bytes byte by byte.
 template <size_t kBytes>
 struct alignas(kBytes) Words {
   uint32_t word[kBytes / sizeof(uint32_t)];
@@ -73,14 +73,15 @@ template <class K>
 class Tile {
   using Value = typename K::Value;
   static constexpr int kLanes = kVectorBytes / sizeof(typename K::Source::Stored);
-  // Vectors of each source that a thread reads at once: more in flight, but more registers, too.
+  // The number of vectors of each source that a thread reads at once: more are in flight then, but
+  // take more registers, too.
   static constexpr int kAtOnce = kLanes <= 4 ? 4 : kLanes == 8 ? 2 : 1;
 
  public:
   RUEDA_HOST_DEVICE Tile(const Row& row, const Shape& shape, const Scaler<Value>& scaler)
       : row_(row), shape_(shape), scaler_(scaler) {}
 
-  // `tile` is counted from the first of the row.
+  // Does one tile; `tile` is counted from the row's first.
   RUEDA_HOST_DEVICE void run(uint64_t tile, uint32_t thread) const {
     const uint64_t count = row_.count();
     const uint64_t head = row_.head();
@@ -105,7 +106,7 @@ class Tile {
     return Element::load(reinterpret_cast<const typename Element::Stored*>(address)[i]);
   }
 
-  // Every kThreads-th element.
+  // Does every kThreads-th element.
   RUEDA_HOST_DEVICE void elements(uint64_t begin, uint64_t end) const {
     for (uint64_t i = begin; i < end; i += kThreads) {
       const bool has_partial = row_.partial() != 0;
@@ -121,8 +122,8 @@ class Tile {
     }
   }
 
-  // kAtOnce vectors from `first`, kThreads apart, of those before `end`. All sources are read
-  // before anything is written, because a destination may be one of them.
+  // Does kAtOnce vectors from `first`, kThreads apart, as far as they are before `end`. All sources
+  // are read before anything is written, because a destination may be one of the sources.
   RUEDA_HOST_DEVICE void run_vectors(uint64_t head, uint64_t first, uint64_t end) const {
     Value sums[kAtOnce][kLanes];
     uint32_t next = 0;
@@ -157,7 +158,7 @@ class Tile {
     }
   }
 
-  // What is behind the end becomes zeros, which nobody stores.
+  // Reads vectors. Those behind the end become zeros, which are not stored.
   template <class Element, bool kIsPartial>
   RUEDA_HOST_DEVICE void read(DeviceAddress address, uint64_t head, uint64_t first, uint64_t end,
                               Value (&values)[kAtOnce][kLanes]) const {
@@ -181,12 +182,13 @@ class Tile {
   const Scaler<Value>& scaler_;
 };
 
-// What a block does: its share of all tiles, in one piece, so that it looks up a row only once.
+// Does the work of a block: its share of all tiles is contiguous, so that it looks up a row only
+// once.
 template <class K>
 RUEDA_HOST_DEVICE void run_block(const uint64_t* words, const Shape& shape, const Scales& scales,
                                  uint64_t block, uint64_t blocks, uint32_t thread) {
   const Scaler<typename K::Value> scaler(scales);
-  // Without a product of two large numbers.
+  // This avoids a product of two large numbers.
   const uint64_t each = shape.tiles / blocks;
   const uint64_t left = shape.tiles % blocks;
   const uint64_t begin = each * block + (block < left ? block : left);

@@ -1,5 +1,5 @@
-// Device memory of a fake GPU, in a file: in a folder, so that other processes have it, too, or of
-// no name.
+// Device memory of a fake GPU. It is a file, in a folder if other processes are to share it, or
+// without a name.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +14,20 @@
 
 namespace rueda::gpu::fake {
 
-// What memory of Sharing::kFd is whole multiples of.
+// Memory of Sharing::kFd is a multiple of so many bytes.
 inline constexpr uint64_t kGranuleBytes = 4096;
 
-// It is gone when its exporter has freed it, though others may have it mapped.
+// A block's memory belongs to its exporter: once that has freed it, it counts as gone, though
+// others may have it mapped.
 class Block {
  public:
-  // Of a folder, the file is named after the id.
+  // Creates a block. In a folder, the file is named after the id.
   static Result<std::shared_ptr<Block>> create(const std::string& folder, uint64_t id,
                                                Sharing sharing, uint64_t bytes);
-  // What another process has created. kNotFound when there is no such file.
+  // Opens a block that another process has created. Returns kNotFound when there is no such file.
   static Result<std::shared_ptr<Block>> open(const std::string& folder, uint64_t id);
-  // Of all that is in a folder and not freed: bytes that some process has that still lives. What
-  // only dead ones had returns to the GPU.
+  // Returns the bytes of all blocks in a folder that are not freed and that some live process has.
+  // Memory that only dead processes had returns to the GPU.
   static uint64_t taken_bytes(const std::string& folder);
   ~Block();
   Block(const Block&) = delete;
@@ -37,7 +38,7 @@ class Block {
   std::span<std::byte> data() const { return data_; }
   bool is_freed() const;
   void set_freed();
-  // Has this process map it there, too, in place of what is there. Of Sharing::kFd.
+  // Maps the block at this address too, in place of whatever is there. For blocks of Sharing::kFd.
   Status map_at(std::byte* address) const;
 
  private:
@@ -46,8 +47,8 @@ class Block {
 
   const uint64_t id_;
   const Sharing sharing_;
-  const std::string path_;  // empty: it has no name
-  UniqueFd file_;           // locked, as long as somebody has it
+  const std::string path_;  // empty: the file has no name
+  UniqueFd file_;           // locked as long as some process has the block
   Header* const header_;
   const std::span<std::byte> data_;
 };

@@ -1,5 +1,5 @@
 // Communicators of fake devices: processes of this machine that talk over unix sockets, all of them
-// with the first.
+// with the first member.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +15,16 @@ namespace rueda::gpu::fake {
 
 class FakeStream;
 
-// A socket that listens under the id's name, which is new.
+// Makes a new id, and a socket that listens under the id's name.
 Result<std::pair<CommunicatorId, UniqueFd>> make_meeting_place();
 
-// What members give each other is checked: one that calls something else than the first fails it
-// on all, where NCCL would hang or be wrong. An operation under way when a member goes never ends.
+// Members' calls are compared: a member that makes another call than the first member fails the
+// communicator on all members, where NCCL would hang or give wrong results. An operation under way
+// when a member goes never ends.
 class FakeCommunicator final : public Communicator {
  public:
-  // `listener`: of the first member. All under the GPU's mutex, but for the interface's functions.
+  // `listener` is for the first member. All functions are called under the GPU's mutex, except for
+  // those of the interface.
   FakeCommunicator(FakeDevice& device, const CommunicatorId& id, int rank, int size,
                    UniqueFd listener);
   ~FakeCommunicator() override;
@@ -33,7 +35,7 @@ class FakeCommunicator final : public Communicator {
   Status broadcast(Stream& stream, DeviceAddress at, uint64_t bytes, int root) override;
 
  private:
-  // What a member says before its bytes.
+  // The call that a member announces before its bytes.
   struct Call {
     uint64_t number = 0;
     uint64_t bytes = 0;
@@ -42,12 +44,12 @@ class FakeCommunicator final : public Communicator {
     int64_t root = -1;
     bool operator==(const Call&) const = default;
   };
-  // One end of a connection, and what is on its way over it.
+  // One end of a connection, and the bytes on their way over it.
   struct Peer {
     UniqueFd fd;
     std::vector<std::byte> outgoing;
     size_t sent = 0;
-    std::vector<std::byte> incoming;  // as long as what is waited for
+    std::vector<std::byte> incoming;  // as long as the bytes that are waited for
     size_t received = 0;
   };
   struct Exchange {
@@ -55,18 +57,18 @@ class FakeCommunicator final : public Communicator {
     DeviceAddress at = 0;
     uint64_t count = 0;
     bool has_begun = false;
-    bool has_answered = false;  // the first member: the others get what it has come to
+    bool has_answered = false;  // on the first member: the others are being sent the result
     std::vector<std::byte> result;
   };
 
   Status progress();
   Status meet();
-  // False: not yet.
+  // Sends, or receives, as much as possible. Returns false if not everything is done yet.
   bool flush(Peer& peer);
   bool fill(Peer& peer);
   void fail(const std::string& what);
   Status queue(Stream& stream, DeviceAddress at, uint64_t count, Call call);
-  // Whether it is done; called until it is.
+  // Goes on with an exchange. Returns true if it is done; called until it is.
   bool advance(Exchange& exchange);
   bool advance_first(Exchange& exchange);
   bool advance_other(Exchange& exchange);
@@ -78,12 +80,13 @@ class FakeCommunicator final : public Communicator {
   const int rank_;
   const int size_;
   UniqueFd listener_;
-  std::vector<Peer> peers_;     // of the first member: by rank; of others: the first
-  std::vector<Peer> nameless_;  // they have yet to say who they are
+  // on the first member: the others, by rank; on others: the first member
+  std::vector<Peer> peers_;
+  std::vector<Peer> nameless_;  // connections that have yet to say which member they are
   bool is_there_ = false;
   Status failed_;
   uint64_t calls_ = 0;
-  // Queued operations outlive the communicator, and never end then.
+  // Queued operations outlive the communicator, and then never end.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

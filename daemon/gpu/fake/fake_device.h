@@ -1,4 +1,4 @@
-// What one process sees of a FakeGpu, with errors on demand.
+// The view that one process has of a FakeGpu, with errors on demand.
 #pragma once
 
 #include <cstddef>
@@ -18,15 +18,16 @@
 
 namespace rueda::gpu::fake {
 
-// Addresses are given out as low as there is room: what is freed comes again at once, which is when
-// caches of addresses go wrong. GPUs have them from places far apart. An operation that touches
-// memory that is not there, or is another GPU's and not reached, loses the device, as it does in
-// CUDA.
+// Addresses are given out as low as there is room: a freed address comes again at once, because
+// that is when caches of addresses go wrong. Each GPU has addresses far from those of the others.
+// An operation that touches memory that is not there, or that is another GPU's and not reached,
+// loses the device, as it does in CUDA.
 class FakeDevice final : public Device {
  public:
-  // The GPU outlives it.
+  // The GPU must outlive the device.
   explicit FakeDevice(FakeGpu& gpu, const DeviceOptions& options = {});
-  // Its streams have gone before. Its memory is freed, whoever has it mapped.
+  // The device's streams must have been destroyed before. Its memory is freed, whichever process
+  // has it mapped.
   ~FakeDevice() override;
 
   const DeviceFacts& facts() const override { return facts_; }
@@ -52,20 +53,22 @@ class FakeDevice final : public Device {
   Result<std::unique_ptr<Communicator>> connect(const CommunicatorId& id, int rank,
                                                 int size) override;
 
-  // Where this process has memory that it has allocated; null: nothing is there.
+  // Returns where this process has memory that it has allocated; null: nothing is there.
   std::byte* host_memory(DeviceAddress address);
 
-  // As virtual memory management does: addresses, in which memory of Sharing::kFd is allocated
-  // where the caller wants it. It is found, exported and freed like other memory.
+  // These imitate virtual memory management: reserve() reserves addresses, in which the caller
+  // places memory of Sharing::kFd with allocate_at(). It is found, exported and freed like other
+  // memory.
   Result<DeviceAddress> reserve(uint64_t bytes);
   Status allocate_at(DeviceAddress address, uint64_t bytes);
-  // The reservation that the address lies in, whether memory is there or not.
+  // Returns the reservation that the address lies in, whether memory is there or not.
   Result<Allocation> find_reserved(DeviceAddress address) const;
 
-  // The next call of this name ("allocate", "copy_to_host", ...) fails with the status, and changes
-  // nothing.
+  // Makes the next call of this name ("allocate", "copy_to_host", ...) fail with the status; the
+  // call changes nothing.
   void fail_once(std::string_view call, const Status& status);
-  // A sticky error: now, or instead of the operation that would be done after `operations` more.
+  // These cause a sticky error: at once, or in place of the operation that comes after `operations`
+  // more.
   void lose(const Status& status);
   void lose_after(uint64_t operations, const Status& status);
 
@@ -75,31 +78,32 @@ class FakeDevice final : public Device {
 
   struct Mapping {
     uint64_t bytes = 0;
-    std::shared_ptr<Block> block;       // null: of a join
-    std::shared_ptr<Window> joined;     // of a join
-    std::vector<DeviceAddress> pieces;  // of a join
-    bool is_import = false;             // or a join
+    std::shared_ptr<Block> block;       // null for a join
+    std::shared_ptr<Window> joined;     // for a join
+    std::vector<DeviceAddress> pieces;  // for a join
+    bool is_import = false;             // an import or a join
     bool is_reached = false;            // an import or a join of another device's
-    uint64_t counted_bytes = 0;         // of allocated_bytes()
+    uint64_t counted_bytes = 0;         // the part of allocated_bytes() that is this mapping's
     uint64_t id = 0;
   };
   using Reservations = std::map<DeviceAddress, std::unique_ptr<Window>>;
   struct HostRange {
     size_t bytes = 0;
-    std::unique_ptr<std::byte[]> owned;  // null: registered
+    std::unique_ptr<std::byte[]> owned;  // null: the memory was registered
   };
   struct LoseAfter {
     uint64_t operations = 0;
     Status status;
   };
 
-  // All of these under the GPU's mutex.
+  // All functions from here on are called under the GPU's mutex.
   Status enter(std::string_view call);
-  // The same for a call that queues something.
+  // As enter() above, for a call that queues work.
   Status enter(std::string_view call, const FakeStream& stream);
   void lose_locked(const Status& status);
   void lose_at(DeviceAddress address);
-  // Before an operation is done: whether the device is lost, or is now.
+  // Called before an operation is done. Returns true if the device is lost, or is lost by this
+  // call.
   bool operation_is_lost();
   std::byte* resolve(DeviceAddress address, uint64_t bytes);
   bool is_pinned(const void* at, size_t bytes) const;
@@ -110,9 +114,9 @@ class FakeDevice final : public Device {
   void give_back(Block& block, uint64_t counted_bytes);
   DeviceAddress map(Mapping mapping);
   Reservations::const_iterator reservation_of(DeviceAddress address) const;
-  // What waits for an idle device ends here: kTimeout where CUDA would never return.
+  // Waits until the device is idle. Returns kTimeout where CUDA would never return.
   Status wait_until_idle();
-  // A mapping that is an import, or is not, or kNotFound.
+  // Removes a mapping, which must be an import or must not be one; otherwise returns kNotFound.
   Status unmap(DeviceAddress base, bool is_import);
   Status remove_host(std::byte* base, bool is_owned);
   DeviceAddress first_address() const;
@@ -123,7 +127,7 @@ class FakeDevice final : public Device {
   const DeviceOptions options_;
   DeviceFacts facts_;
   Status health_;
-  std::map<std::string, Status, std::less<>> failures_;  // by call
+  std::map<std::string, Status, std::less<>> failures_;  // keyed by the name of the call
   std::optional<LoseAfter> lose_after_;
   uint64_t allocated_bytes_ = 0;
   uint64_t next_mapping_id_ = 1;
@@ -131,7 +135,8 @@ class FakeDevice final : public Device {
   Reservations reservations_;
   std::map<const std::byte*, HostRange> host_;
   std::vector<FakeStream*> streams_;
-  std::map<CommunicatorId, UniqueFd> meeting_places_;  // of communicators that it is to be first of
+  // of communicators that this device is to be the first member of
+  std::map<CommunicatorId, UniqueFd> meeting_places_;
 };
 
 }  // namespace rueda::gpu::fake

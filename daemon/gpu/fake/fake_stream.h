@@ -1,4 +1,4 @@
-// A stream of a fake device: a queue that FakeGpu::step() takes from.
+// A stream of a fake device: a queue from which FakeGpu::step() takes operations.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ class FakeStream final : public Stream {
   Status reduce(const Batch& batch) override;
   Result<bool> is_idle() override;
 
-  // For FakeGpu and FakeDevice, under the GPU's mutex.
+  // These are for FakeGpu and FakeDevice, and are called under the GPU's mutex.
   Priority priority() const { return priority_; }
   size_t queued() const { return queue_.size(); }
   bool is_able() const;
@@ -38,10 +38,11 @@ class FakeStream final : public Stream {
   friend class FakeCommunicator;
 
   void queue(std::function<void()> run, std::function<bool()> is_ready = {});
-  // Of host memory that is pinned, else kInvalidArgument.
+  // Returns ok if the host memory is pinned, and kInvalidArgument if not.
   Status check_host(const void* at, size_t bytes) const;
   Status check_counter(const uint64_t* counter) const;
-  // A side is in host memory, or else at an address, which is looked up when the copy happens.
+  // Queues a copy. Each side is either host memory, or an address that is looked up when the copy
+  // happens.
   void queue_copy(DeviceAddress dst, std::byte* host_dst, DeviceAddress src,
                   const std::byte* host_src, size_t bytes);
 

@@ -1,4 +1,4 @@
-// What the reduction kernel does, element by element on the CPU.
+// Does what the reduction kernel does, element by element on the CPU.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,11 @@
 
 namespace rueda::gpu::fake {
 
-// Where so many bytes at an address are in this process; null: nothing is there.
+// Returns where so many bytes at an address are in this process; null: nothing is there.
 using Resolve = std::function<std::byte*(DeviceAddress address, uint64_t bytes)>;
 
-// Carries out a batch that has passed check_batch(). Returns the first address where nothing is, or
-// 0; what was done before that stays done.
+// Carries out a batch that has passed check_batch(). Returns the first address where no memory is,
+// or 0; elements that were reduced before that stay reduced.
 DeviceAddress reduce_batch(const Batch& batch, const Resolve& resolve);
 
 }  // namespace rueda::gpu::fake

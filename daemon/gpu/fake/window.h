@@ -1,5 +1,5 @@
-// Addresses in which blocks of a fake GPU lie beside each other: what virtual memory management
-// reserves, and what Device::join() makes.
+// A range of addresses in which blocks of a fake GPU lie beside each other, as virtual memory
+// management reserves it and Device::join() makes it.
 #pragma once
 
 #include <cstddef>
@@ -20,10 +20,12 @@ class Window {
   Window& operator=(const Window&) = delete;
 
   uint64_t bytes() const { return bytes_; }
-  // A block of Sharing::kFd. kInvalidArgument: it lies outside, or something is there.
+  // Maps a block of Sharing::kFd. Returns kInvalidArgument if it would lie outside, or if something
+  // is there.
   Status map(uint64_t offset, std::shared_ptr<Block> block);
   void unmap(uint64_t offset);
-  // Where this process has it. Null: of some of it nothing is there, or no longer.
+  // Returns where this process has the bytes. Null means that some of them are not mapped, or no
+  // longer.
   std::byte* at(uint64_t offset, uint64_t bytes) const;
 
  private:
@@ -31,7 +33,7 @@ class Window {
 
   std::byte* const host_;
   const uint64_t bytes_;
-  std::map<uint64_t, std::shared_ptr<Block>> blocks_;  // by offset
+  std::map<uint64_t, std::shared_ptr<Block>> blocks_;  // keyed by offset
 };
 
 }  // namespace rueda::gpu::fake

@@ -1,6 +1,6 @@
-// NCCL as it is used here: the functions that libnccl.so.2 exports, found at run time. Nothing is
-// linked, and nccl.h need not be there: names, numbers and layouts below are the ABI that NCCL 2
-// keeps (its API guide; nccl.h of 2.28 and 2.32).
+// The part of NCCL that is used here: functions that libnccl.so.2 exports, found at run time.
+// Nothing is linked, and nccl.h need not be installed: names, numbers and layouts below are the ABI
+// that NCCL 2 keeps (its API guide; nccl.h of 2.28 and 2.32).
 #pragma once
 
 #include <climits>
@@ -14,28 +14,28 @@
 
 namespace rueda::gpu::nccl {
 
-// ncclResult_t.
+// These are values of ncclResult_t.
 enum Outcome : int { kSuccess = 0, kInvalidArgument = 4, kInvalidUsage = 5, kInProgress = 7 };
 
-// ncclUniqueId, which goes by value.
+// This is ncclUniqueId, which is passed by value.
 struct UniqueId {
   CommunicatorId bytes{};
 };
 
-// The beginning of ncclConfig_t, as of 2.18. NCCL takes as much as `size` says.
+// This is the beginning of ncclConfig_t, as of 2.18. NCCL reads as much as `size` says.
 struct Config {
   size_t size = sizeof(Config);
   unsigned int magic = 0xcafebeef;
   unsigned int version = 21800;
   int blocking = 0;
-  int cga_cluster_size = INT_MIN;  // as NCCL likes, like all that is INT_MIN or null
+  int cga_cluster_size = INT_MIN;  // NCCL chooses, as for every field that is INT_MIN or null
   int min_ctas = INT_MIN;
   int max_ctas = INT_MIN;
   const char* net_name = nullptr;
   int split_share = INT_MIN;
 };
 
-// Handles of NCCL and CUDA.
+// These are handles of NCCL and of CUDA.
 using Comm = void*;
 using CudaStream = void*;
 
@@ -52,15 +52,15 @@ struct Library {
   const char* (*get_last_error)(Comm) = nullptr;
 };
 
-// The file that $RUEDA_NCCL_LIBRARY names, or libnccl.so.2. It stays loaded. kUnavailable: it is
-// not there, or older than 2.18; with the remedy.
+// Loads the file that $RUEDA_NCCL_LIBRARY names, or libnccl.so.2. It stays loaded. kUnavailable
+// means that it is not there, or older than 2.18; the sentence has the remedy.
 Result<Library> load();
 
-// What the outcome says. Never kUnavailable.
+// Converts an outcome to a Status, which is never kUnavailable.
 Status to_status(const Library& library, Comm comm, int outcome, const std::string& what);
 
-// ncclDataType_t, of all but bool, and ncclRedOp_t, of sum, min, max and product. -1: there is
-// none.
+// Return the number of ncclDataType_t for every dtype but bool, and the number of ncclRedOp_t for
+// sum, min, max and product; -1 if NCCL has none.
 int number_of(DType dtype);
 int number_of(ReduceOp op);
 

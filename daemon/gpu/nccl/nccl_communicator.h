@@ -1,5 +1,5 @@
-// A communicator of NCCL, never waited for: calls that NCCL goes on with by itself are asked about
-// (ncclCommInitRankConfig with blocking = 0).
+// A communicator of NCCL on which no call waits: calls that NCCL continues by itself are asked
+// about later (ncclCommInitRankConfig with blocking = 0).
 #pragma once
 
 #include <functional>
@@ -9,16 +9,16 @@
 
 namespace rueda::gpu::nccl {
 
-// What NCCL needs of the device.
+// The functions of the device that a communicator needs.
 struct Host {
-  // Before each call: the device is this thread's.
+  // Called before each call: makes the device this thread's.
   std::function<Status()> enter;
   std::function<CudaStream(Stream&)> handle_of;
 };
 
 class NcclCommunicator final : public Communicator {
  public:
-  // `library` and what `host` refers to outlive it.
+  // `library` and the objects that `host` refers to must outlive the communicator.
   static Result<std::unique_ptr<Communicator>> connect(const Library& library, Host host,
                                                        const CommunicatorId& id, int rank,
                                                        int size);
@@ -33,7 +33,8 @@ class NcclCommunicator final : public Communicator {
   NcclCommunicator(const Library& library, Host host) : library_(library), host_(std::move(host)) {}
 
   Status note(int outcome, const char* what);
-  // Once for each call, though it may be made again and again until NCCL is done with it.
+  // Makes one call of NCCL, and begins it only once, though this function may be called again and
+  // again until NCCL is done with it.
   Status call(const char* what, const std::function<int()>& begin);
 
   const Library& library_;

@@ -1,4 +1,4 @@
-// An operation as the daemon gives it to a GPU worker, and the messages that it is.
+// An operation as the daemon gives it to a GPU worker, and its conversion to messages.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace rueda::gpu {
 
-// As batch.h has it, but with Places.
+// A segment of a batch (batch.h) whose addresses are Places.
 struct PlacedSegment {
   uint64_t count = 0;
   std::optional<Place> partial;
@@ -19,14 +19,14 @@ struct PlacedSegment {
   std::vector<Place> destinations;
 };
 
-// Between device and host memory, in either direction.
+// A copy between device and host memory, in either direction.
 struct PlacedCopy {
   Place to;
   Place from;
   uint64_t bytes = 0;
 };
 
-// Through a communicator (AcrossBody).
+// An operation through a communicator (AcrossBody).
 struct PlacedAcross {
   uint32_t communicator = 0;
   Place at;
@@ -41,22 +41,23 @@ struct CounterWait {
   uint64_t value = 0;
 };
 
-// Operations of a stream are carried out in turn, each once its counters have their values. Then
-// its writes are made, whether it went well or not.
+// The operations of a stream are carried out in turn, each once its counters have their values. Its
+// writes are made at the end, whether or not it has failed.
 struct WorkerOperation {
-  uint64_t number = 0;  // told when it has ended
+  uint64_t number = 0;  // reported when the operation has ended
   uint32_t stream = 0;
   std::vector<CounterWait> waits;
-  std::vector<PlacedCopy> copies_before;  // the launches
-  std::optional<PlacedAcross> across;     // likewise
-  // Its segments are those below.
+  std::vector<PlacedCopy> copies_before;  // done before the launch
+  std::optional<PlacedAcross> across;     // done before the launch
+  // The batch's segments are those below.
   Batch batch;
   std::vector<PlacedSegment> segments;
   std::vector<PlacedCopy> copies_after;
   std::vector<CounterWrite> writes;
 };
 
-// kInvalidArgument: it has more sources or destinations than a device takes, or too many commands.
+// Converts an operation to messages. Returns kInvalidArgument if it has more sources or
+// destinations than a device takes, or too many commands.
 Result<std::vector<Packet>> make_packets(const WorkerOperation& operation);
 
 }  // namespace rueda::gpu

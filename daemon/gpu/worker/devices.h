@@ -1,4 +1,4 @@
-// The GPUs of a worker, and where each of them has the memory that the worker has open.
+// The GPUs of a worker, and the addresses at which each of them has the worker's memory.
 #pragma once
 
 #include <array>
@@ -15,20 +15,21 @@
 
 namespace rueda::gpu {
 
-// Whether a GPU is to be opened, which costs some of its memory; asked before.
+// Says whether a GPU may be opened. It is asked before, because opening costs some of the GPU's
+// memory.
 using AcceptDevice = std::function<Status(const DeviceFacts& facts)>;
-// A device by its uuid, if it is accepted.
+// Opens the device with a uuid, if it is accepted.
 using OpenDevice = std::function<Result<std::unique_ptr<Device>>(const OpenBody& wanted,
                                                                  const AcceptDevice& accept)>;
 
-// GPUs have numbers in the order in which they came. Whatever is imported or joined lies at an
-// address on each of them, and so does host memory; what is allocated is the first one's alone.
-// Belongs to one thread.
+// GPUs are numbered in the order in which they were opened. Imported and joined memory has an
+// address on each of them, and so has host memory; allocated memory is on the first GPU alone. An
+// object belongs to one thread.
 class Devices {
  public:
-  // As many as a batch has ranks.
+  // The most GPUs: as many as a batch has ranks.
   static constexpr size_t kMost = kMaxSources;
-  // Numbers are never used again.
+  // Numbers of memory are never used again.
   using MemoryId = uint64_t;
 
   explicit Devices(OpenDevice open) : open_(std::move(open)) {}
@@ -36,49 +37,52 @@ class Devices {
   Devices(const Devices&) = delete;
   Devices& operator=(const Devices&) = delete;
 
-  // The first, which takes seconds, and host memory for all, which is zero.
+  // Opens the first GPU, which takes seconds, and allocates zeroed host memory for all.
   Status open(const OpenBody& wanted, size_t host_bytes);
   bool is_open() const { return !devices_.empty(); }
   size_t count() const { return devices_.size(); }
   Device& at(size_t gpu) { return *devices_[gpu]; }
   std::byte* host() const { return host_; }
 
-  // The number of the GPU, which is opened if it is not yet, in seconds. kPermission: there is no
-  // peer access between it and one that is open. kResourceExhausted: more than kMost. Otherwise
-  // what `open` says: it has no GPU of this uuid, for example.
+  // Returns the number of the GPU, which is opened if it is not open yet; that takes seconds.
+  // Returns kPermission if there is no peer access between it and an open GPU, kResourceExhausted
+  // if there would be more than kMost, and otherwise the error of `open`, if there is no GPU of
+  // this uuid for example.
   Result<size_t> find_or_open(const std::array<uint8_t, 16>& uuid);
 
-  // As Device has them. Nothing is left open of what fails.
+  // These are as in Device. If a call fails, nothing that it opened stays open.
   Result<MemoryId> import_memory(size_t gpu, const MemoryHandle& handle);
-  Result<MemoryId> join(std::span<const MemoryId> pieces);  // kInvalidArgument: of two GPUs
+  // kInvalidArgument: the pieces are on different GPUs
+  Result<MemoryId> join(std::span<const MemoryId> pieces);
   Result<MemoryId> allocate(uint64_t bytes);
-  // Host memory, which is pinned, for kernels of all. It is closed before it is unmapped.
+  // Makes host memory, which is pinned, accessible to kernels of all GPUs. It must be closed before
+  // it is unmapped.
   Result<MemoryId> map_host(std::span<std::byte> memory);
-  // May wait for all GPUs.
+  // Closes memory. The call may wait for all GPUs.
   Status close(MemoryId memory);
 
-  // Whose the memory is.
+  // Returns the GPU that the memory is on.
   size_t owner_of(MemoryId memory) const { return memories_.at(memory).owner; }
   bool is_reached_by_all(MemoryId memory) const { return !memories_.at(memory).is_scratch; }
   DeviceAddress address(MemoryId memory, size_t gpu) const { return memories_.at(memory).at[gpu]; }
-  // Ok, or the sticky error of one.
+  // Returns ok, or the sticky error of a GPU.
   Status health();
 
  private:
   struct Memory {
     size_t owner = 0;
     bool is_scratch = false;
-    std::vector<DeviceAddress> at;  // by GPU
-    std::span<std::byte> host;      // which the first has pinned, and the others have by it
+    std::vector<DeviceAddress> at;  // indexed by GPU
+    std::span<std::byte> host;      // pinned by the first GPU, and reached by the others
   };
 
   Result<std::unique_ptr<Device>> open_peer(const std::array<uint8_t, 16>& uuid);
-  // Of all memory that is open.
+  // Makes all memory that is open accessible to a device, and returns its addresses there.
   Result<std::vector<DeviceAddress>> reach_all(Device& device);
-  // Where the device has what is open on others.
+  // Returns the address at which the device reaches memory of another.
   Result<DeviceAddress> reach(Device& device, const Memory& memory);
   Status unpin(std::span<std::byte> memory, size_t gpus);
-  // For all GPUs, of what the owner has there.
+  // Adds memory of the owner, at its address there, for all GPUs.
   Result<MemoryId> add(size_t owner, DeviceAddress base);
   Status close_on(const std::vector<DeviceAddress>& at, size_t owner);
 

@@ -1,5 +1,5 @@
-// How a batch is shared out among GPUs: each takes a part of its elements, and reads and writes
-// those of all ranks.
+// Shares a batch out among GPUs: each GPU does a part of its elements, and reads and writes that
+// part of all ranks' tensors.
 #pragma once
 
 #include <cstddef>
@@ -9,21 +9,22 @@
 
 namespace rueda::gpu {
 
-// What is less takes longer to share out than to do; see docs/decisions/0058.
+// Sharing out a smaller part takes longer than doing it; see docs/decisions/0058.
 inline constexpr uint64_t kLeastPartBytes = uint64_t{256} << 10;
 
-// Elements of one segment.
+// A range of elements of one segment.
 struct SegmentPart {
   size_t segment = 0;
   uint64_t begin = 0;
   uint64_t end = 0;
 };
 
-// How many of so many GPUs a batch of so many bytes is worth: one at least.
+// Returns how many of the GPUs should share a batch of so many bytes: at least one.
 size_t parts_of(uint64_t bytes, size_t gpus);
 
-// Every element of the segments once, in order, by part: nearly equal parts, which may be empty. A
-// segment is cut at multiples of 64 elements, so that a part is aligned as its beginning is.
+// Cuts the segments into nearly equal parts, which may be empty: every element is in one part, and
+// the parts are in order. A segment is cut at multiples of 64 elements, so that a part is aligned
+// as the segment's beginning is.
 std::vector<std::vector<SegmentPart>> cut_into_parts(std::span<const uint64_t> counts,
                                                      size_t parts);
 

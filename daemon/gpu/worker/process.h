@@ -8,12 +8,12 @@
 
 namespace rueda::gpu {
 
-// Opens devices of the plugin (load_plugin()), which it loads then.
+// Returns a function that opens devices of the plugin, which it loads then (load_plugin()).
 OpenDevice devices_of_plugin(std::string plugin);
 
-// Works until the daemon closes the socket, or the device is lost. The exit code: 0 or 1. It ends
-// with the thread that started it, too. The caller ends the process without destructors: a device
-// that hangs would have them wait.
+// Works until the daemon closes the socket, or the device is lost. Returns the exit code: 0 or 1.
+// The process also ends with the thread that started it. The caller must end the process without
+// destructors, because a device that hangs would make them wait.
 int run_worker(UniqueFd socket, OpenDevice open);
 
 }  // namespace rueda::gpu

@@ -1,11 +1,11 @@
-// What the daemon and a GPU worker say to each other, over a pair of SOCK_SEQPACKET sockets: one
-// message a packet, at most kMaxMessageBytes, with at most one descriptor. Both ends are one
-// program.
+// The messages between the daemon and a GPU worker, over a pair of SOCK_SEQPACKET sockets: each
+// message is a packet of at most kMaxMessageBytes, with at most one descriptor. Both ends are the
+// same program.
 //
-// An operation is a sequence of commands for one stream: what it waits for (kWait), launches
-// (kReduce) and copies (kCopy), counters (kWrite) and its end (kEnd). The counters are written
-// whether the launches went well or not: who waits for them is not to wait for ever. Memory goes by
-// numbers that the daemon gives out, and offsets in it.
+// An operation is a sequence of commands for one stream: the counters that it waits for (kWait),
+// launches (kReduce) and copies (kCopy), counters that it writes (kWrite) and its end (kEnd). The
+// counters are written whether or not the launches succeed, so that nobody waits for them for ever.
+// Memory is named by numbers that the daemon gives out, and offsets in it.
 #pragma once
 
 #include <array>
@@ -23,71 +23,76 @@
 
 namespace rueda::gpu {
 
-// Well under what a socket takes at once (net.core.wmem_default).
+// This is well under what a socket takes at once (net.core.wmem_default).
 inline constexpr size_t kMaxMessageBytes = 64 << 10;
 inline constexpr uint32_t kMaxWorkerMemories = 16384;
-// Their kernels are on the device at the same time, or two may wait for each other.
+// The kernels of all communicators must be on the device at the same time, or two may wait for each
+// other.
 inline constexpr uint32_t kMaxCommunicators = 8;
-// There when a device is open: to make one later may wait for streams that wait for a counter.
+// All streams are made when a device is opened: making a stream later may wait for streams that
+// wait for a counter.
 inline constexpr uint32_t kMaxWorkerStreams = 3 + kMaxCommunicators;
-// Waits, launches and writes of an operation. A fused batch has a write for each tensor and rank.
+// The most waits, launches and writes of an operation. A fused batch has a write for each tensor
+// and rank.
 inline constexpr size_t kMaxCommands = 16384;
 
 enum class WorkerMessage : uint32_t {
   // From the daemon:
-  kOpen = 1,          // OpenBody; the first, once
+  kOpen = 1,          // OpenBody; the first message, sent once
   kAddMemory = 2,     // AddMemoryBody; answered
-  kRemoveMemory = 3,  // RemoveMemoryBody; of memory that no command names any more
+  kRemoveMemory = 3,  // RemoveMemoryBody; for memory that no later command names
   kWait = 4,          // WaitBody
   kReduce = 5,        // ReduceBody, segments
   kWrite = 6,         // WriteBody, writes
-  kEnd = 7,           // EndBody; answered when all before it is done
+  kEnd = 7,           // EndBody; answered when everything before it is done
   kCopy = 8,          // CopyBody
-  kJoinMemory = 9,    // JoinMemoryBody, numbers; answered
+  kJoinMemory = 9,    // JoinMemoryBody, then the numbers of the pieces; answered
   kMakeId = 10,       // CommunicatorBody; answered
-  kConnect = 11,      // ConnectBody; the first command that needs it waits until all have come
-  kDisconnect = 12,   // CommunicatorBody; of what no command names any more
-  kAcross = 13,       // AcrossBody
+  // ConnectBody; the first command that needs the communicator waits until all members have come
+  kConnect = 11,
+  kDisconnect = 12,  // CommunicatorBody; for a communicator that no later command names
+  kAcross = 13,      // AcrossBody
   // From the worker:
-  kReady = 16,        // ReadyBody: a device is open; for others than the first before kMemoryAdded
-  kMemoryAdded = 17,  // OutcomeBody of the memory's number, text; to 2 and 9
-  kEnded = 18,        // OutcomeBody of the operation's, text
-  kAlive = 19,        // none; while the worker has something to do
-  kLost = 20,         // OutcomeBody, text: the worker is about to end, and why
-  kIdMade = 21,       // CommunicatorId, OutcomeBody of the communicator's number, text; to 10
+  // ReadyBody: a device is open; for a device after the first it comes before kMemoryAdded
+  kReady = 16,
+  kMemoryAdded = 17,  // OutcomeBody about the memory's number, text; answers 2 and 9
+  kEnded = 18,        // OutcomeBody about the operation's number, text
+  kAlive = 19,        // no body; sent while the worker has work
+  kLost = 20,         // OutcomeBody, text: the worker is about to end, for this reason
+  kIdMade = 21,  // CommunicatorId, OutcomeBody about the communicator's number, text; answers 10
 };
 
 enum class MemoryKind : uint32_t {
-  kIpc = 0,      // device memory, by its handle
+  kIpc = 0,      // device memory, by its IPC handle
   kFd = 1,       // device memory, by a descriptor
-  kHost = 2,     // a memfd that cannot shrink, which is pinned
-  kScratch = 3,  // memory of the first device, which the worker allocates
-  kJoined = 4,   // kJoinMemory's alone
-  kMapped = 5,   // as kHost, but for kernels, as if it were device memory
+  kHost = 2,     // a memfd that cannot shrink, and is pinned
+  kScratch = 3,  // memory of the first device, allocated by the worker
+  kJoined = 4,   // only made by kJoinMemory
+  kMapped = 5,   // as kHost, but kernels use it like device memory
 };
 
 struct OpenBody {
   std::array<uint8_t, 16> uuid{};  // of the first device
-  // A batch that has begun is done by then, or the device is taken for lost. Half a second at least
-  // is between two kAlive.
+  // The time within which a batch that has begun must be done, or the device is taken for lost.
+  // Messages kAlive are at least half a second apart.
   int64_t timeout_ms = 0;
-  uint64_t memory_limit_bytes = 0;  // of each
+  uint64_t memory_limit_bytes = 0;  // of each device
 };
 
-// Of kIpc and kFd, the GPU is opened, too, if it is not yet.
+// For kIpc and kFd the memory's GPU is opened, too, if it is not open yet.
 struct AddMemoryBody {
   uint32_t memory = 0;
   MemoryKind kind = MemoryKind::kIpc;
   uint64_t bytes = 0;
-  std::array<uint8_t, 16> uuid{};  // of the GPU whose memory it is; of others: none
+  std::array<uint8_t, 16> uuid{};  // the GPU that has the memory; unset for other kinds
   std::array<std::byte, 64> ipc{};
 };
 
-// Memory of kFd and one GPU, each number once, becomes one range of addresses. It may be removed in
-// any order.
+// Joins memory of kFd of one GPU, each number once, into one range of addresses. Pieces and joined
+// memory may be removed in any order.
 struct JoinMemoryBody {
   uint32_t memory = 0;
-  uint32_t pieces = 0;  // uint32_t numbers that follow
+  uint32_t pieces = 0;  // number of uint32_t that follow
 };
 
 struct RemoveMemoryBody {
@@ -107,7 +112,7 @@ struct WaitBody {
   uint64_t value = 0;
 };
 
-// Between device and host memory, in either direction.
+// A copy between device and host memory, in either direction.
 struct CopyBody {
   uint32_t stream = 0;
   uint32_t reserved = 0;
@@ -116,7 +121,7 @@ struct CopyBody {
   uint64_t bytes = 0;
 };
 
-// Of the first device. Numbers are never used again.
+// A communicator of the first device. Numbers are never used again.
 struct CommunicatorBody {
   uint32_t communicator = 0;
 };
@@ -126,18 +131,18 @@ struct ConnectBody {
   int32_t rank = 0;
   int32_t size = 0;
   uint32_t reserved = 0;
-  int64_t timeout_ms = 0;  // for all to come, or the worker ends
+  int64_t timeout_ms = 0;  // time for all members to come; otherwise the worker ends
   CommunicatorId id{};
 };
 
-// What is at a place in device memory goes to all members of a communicator: reduced among them, or
-// broadcast. A stream with such commands has no deadline: it is other nodes that are waited for.
+// The data at a place in device memory are reduced among all members of a communicator, or
+// broadcast to them. A stream with such commands has no deadline, because it waits for other nodes.
 struct AcrossBody {
   uint32_t stream = 0;
   uint32_t communicator = 0;
   Place at;
   uint64_t count = 0;  // elements
-  int32_t root = -1;   // of a broadcast, a member; else -1
+  int32_t root = -1;   // for a broadcast, the member that is the root; else -1
   uint8_t dtype = 0;
   uint8_t op = 0;
   uint16_t reserved = 0;
@@ -145,8 +150,8 @@ struct AcrossBody {
 
 inline constexpr uint8_t kNoDType = 0xff;
 
-// Segments follow: each its uint64_t count, then as many Places as the body says: the partial if
-// there is one, sources, destinations.
+// Segments follow. Each is a uint64_t count, then as many Places as the body says: the partial if
+// there is one, the sources, the destinations.
 struct ReduceBody {
   uint32_t stream = 0;
   uint8_t dtype = 0;
@@ -164,7 +169,7 @@ struct ReduceBody {
 
 struct WriteBody {
   uint32_t stream = 0;
-  uint32_t writes = 0;  // CounterWrites that follow
+  uint32_t writes = 0;  // number of CounterWrites that follow
 };
 
 struct CounterWrite {
@@ -187,10 +192,10 @@ struct ReadyBody {
 struct OutcomeBody {
   uint64_t about = 0;
   int32_t code = 0;
-  uint32_t text_bytes = 0;  // of the sentence that follows
+  uint32_t text_bytes = 0;  // length of the sentence that follows
 };
 
-// A message under construction, or taken apart. Bodies are trivially copyable.
+// A message that is being built, or taken apart. Bodies are trivially copyable.
 class Packet {
  public:
   Packet() = default;
@@ -205,7 +210,7 @@ class Packet {
   size_t bytes() const { return bytes_.size(); }
 
   WorkerMessage type() const;
-  // The next Body of those added; false when fewer bytes are left.
+  // Takes the next Body of the message; returns false when too few bytes are left.
   template <class Body>
   bool take(Body& body) {
     static_assert(std::is_trivially_copyable_v<Body>);
@@ -214,7 +219,8 @@ class Packet {
   bool take_bytes(void* data, size_t bytes);
   bool is_taken() const { return at_ == bytes_.size(); }
 
-  // Let go of when the descriptor has been closed here: who holds it closes the last one.
+  // Released when the descriptor has been closed here: the pointer's last holder can then close the
+  // last copy.
   std::shared_ptr<void> behind_fd;
   UniqueFd fd;
 
@@ -224,17 +230,17 @@ class Packet {
   size_t at_ = sizeof(WorkerMessage);
 };
 
-// The last of a message.
+// Adds an outcome, which must be the last part of a message.
 void add_outcome(Packet& packet, uint64_t about, const Status& status);
 Packet make_outcome(WorkerMessage type, uint64_t about, const Status& status);
-// Empty: it is none.
+// The outcome in a received message.
 struct Outcome {
   uint64_t about = 0;
   Status status;
 };
 std::optional<Outcome> take_outcome(Packet& packet);
 
-// One end of the pair; never blocks.
+// One end of the socket pair; its calls never block.
 class PacketSocket {
  public:
   explicit PacketSocket(UniqueFd fd) : fd_(std::move(fd)) {}
@@ -242,7 +248,7 @@ class PacketSocket {
 
   enum class Io { kDone, kWouldBlock, kClosed };
   Io send(const Packet& packet);
-  // kClosed also for what is no packet of a worker's.
+  // Receives a packet. Returns kClosed also for bytes that are no packet of a worker's.
   Io receive(Packet& packet);
 
  private:
@@ -250,7 +256,7 @@ class PacketSocket {
   std::vector<std::byte> buffer_ = std::vector<std::byte>(kMaxMessageBytes);
 };
 
-// Both ends, closed on exec.
+// Makes both ends, which are closed on exec.
 Result<std::pair<UniqueFd, UniqueFd>> make_packet_sockets();
 
 }  // namespace rueda::gpu
