@@ -43,7 +43,7 @@ Status check_scales(const Batch& batch) {
   return Status::ok();
 }
 
-// A zero and what wraps around are no addresses either.
+// Returns true for a valid address. Zero is none, and neither is one whose range wraps around.
 bool is_address(DeviceAddress address, DType dtype, uint64_t count) {
   const uint64_t size = element_bytes(dtype);
   return address != 0 && address % size == 0 && count <= (UINT64_MAX - address) / size;

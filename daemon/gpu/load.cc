@@ -21,7 +21,8 @@ Status cannot_load(const std::string& path) {
   const char* reason = ::dlerror();
   const std::string text = reason != nullptr ? reason : "no reason is known";
   std::error_code error;
-  // A name without a slash is looked up; of a file that is there, something else is wrong.
+  // The system looks for a name without a slash in its folders. If a file is there, the error has
+  // another reason.
   if (!std::filesystem::exists(path, error) && text.find(path) == 0) {
     return {Code::kNotFound, "there is no GPU plugin: " + text};
   }

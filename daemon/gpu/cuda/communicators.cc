@@ -1,4 +1,4 @@
-// NCCL between GPUs of several processes (nccl/nccl_communicator.h).
+// Connects GPUs of several processes by NCCL (nccl/nccl_communicator.h).
 #include "daemon/gpu/cuda/cuda_device.h"
 #include "daemon/gpu/cuda/cuda_stream.h"
 #include "daemon/gpu/nccl/nccl_communicator.h"

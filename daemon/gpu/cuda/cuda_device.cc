@@ -16,7 +16,7 @@ static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(MemoryHandle::ipc));
 void* pointer(DeviceAddress address) { return reinterpret_cast<void*>(address); }
 DeviceAddress address_of(const void* at) { return reinterpret_cast<DeviceAddress>(at); }
 
-// 0 of what an older driver does not know.
+// Returns an attribute of a GPU, or 0 if the driver is too old to know it.
 int attribute(int ordinal, cudaDeviceAttr which) {
   int value = 0;
   return cudaDeviceGetAttribute(&value, which, ordinal) == cudaSuccess ? value : 0;
@@ -104,9 +104,9 @@ CudaDevice::CudaDevice(const DeviceOptions& options, DeviceFacts facts, const Dr
       driver_(driver),
       multiprocessors_(multiprocessors) {}
 
-// Of a lost device nothing can be given back: the end of the process does that.
+// The memory of a lost device cannot be freed by calls: the end of the process frees it.
 CudaDevice::~CudaDevice() {
-  // Joins before what they have.
+  // Joins are closed before their pieces.
   for (const bool are_joins : {true, false}) {
     for (auto next = imports_.begin(); next != imports_.end();) {
       const auto import = next++;
@@ -130,7 +130,7 @@ Status CudaDevice::enter() {
 
 Status CudaDevice::note(cudaError_t error, const std::string& what) {
   if (error == cudaSuccess) return Status::ok();
-  // What nobody knows may be either: a context that is lost does not answer this.
+  // An unknown error may be sticky or not. The call below decides: it fails if the context is lost.
   size_t free_bytes = 0;
   size_t all_bytes = 0;
   const bool is_lost = is_sticky(error) || (error == cudaErrorUnknown &&
@@ -174,7 +174,7 @@ Status CudaDevice::free(DeviceAddress base) {
   }
   cudaError_t error = cudaSuccess;
   if (found->second.sharing == Sharing::kFd) {
-    // Unmapping waits for nothing, so what is under way would find no memory.
+    // Unmapping waits for nothing, so work under way would find its memory gone.
     error = cudaDeviceSynchronize();
     if (error == cudaSuccess) error = to_runtime(vmm_free(driver_, found->second.vmm));
   } else {
@@ -203,7 +203,7 @@ Result<Allocation> CudaDevice::find(DeviceAddress address) {
   auto [base, bytes] = known(address);
   CUresult result = CUDA_SUCCESS;
   if (bytes == 0) {
-    // Some other library's, of this process.
+    // The memory may belong to another library of this process.
     CUdeviceptr driver_base = 0;
     size_t driver_bytes = 0;
     result = driver_.mem_get_address_range(&driver_base, &driver_bytes, address);
@@ -274,7 +274,8 @@ Result<DeviceAddress> CudaDevice::import_fd(const MemoryHandle& handle) {
 Result<DeviceAddress> CudaDevice::import_memory(const MemoryHandle& handle) {
   if (Status status = enter(); !status.is_ok()) return status;
   if (handle.sharing == Sharing::kIpc) return import_ipc(handle.ipc, handle.bytes);
-  // The driver would take any number for a descriptor, and a mapping of no length for a mistake.
+  // The driver would take any number for a descriptor, and returns an error for a mapping of no
+  // length.
   if (handle.fd < 0 || handle.bytes == 0) {
     return Status(Code::kInvalidArgument, "this is no handle of device memory");
   }
@@ -328,8 +329,8 @@ Status CudaDevice::can_reach(const DeviceFacts& peer) {
                                  "use GPUs that have it, or hand over host memory"};
 }
 
-// A handle may be opened by one context of each GPU of a process (cuda.h, cuIpcOpenMemHandle);
-// physical memory is no context's.
+// An IPC handle may be opened by one context of each GPU of a process (cuda.h, cuIpcOpenMemHandle);
+// physical memory belongs to no context.
 Result<DeviceAddress> CudaDevice::reach(Device& peer, DeviceAddress base) {
   if (Status status = enter(); !status.is_ok()) return status;
   const auto& others = static_cast<const CudaDevice&>(peer).imports_;

@@ -8,9 +8,9 @@
 namespace rueda::gpu::cuda {
 namespace {
 
-// Enough to keep every multiprocessor's memory accesses in flight.
+// So many blocks keep the memory accesses of every multiprocessor in flight.
 constexpr uint64_t kBlocksPerMultiprocessor = 4;
-constexpr size_t kMostOfABatch = 255;  // of cuStreamBatchMemOp
+constexpr size_t kMostOfABatch = 255;  // limit of cuStreamBatchMemOp
 
 }  // namespace
 
@@ -40,7 +40,7 @@ Result<std::unique_ptr<Stream>> CudaStream::make(CudaDevice& device, Priority pr
   return std::unique_ptr<Stream>(std::move(made));
 }
 
-// What fails here fails because the device is lost.
+// Calls that fail here fail because the device is lost.
 CudaStream::~CudaStream() {
   static_cast<void>(device_.enter());
   for (const Slot& slot : slots_) {
@@ -114,7 +114,7 @@ Status CudaStream::write_values(std::span<const CounterValue> writes) {
       write.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
       write.address = at.value();
       write.value64 = writes[i].value;
-      // What was done before is there when the first is.
+      // The first write has a barrier: a reader that sees it sees all earlier work.
       write.flags =
           i == 0 ? CU_STREAM_WRITE_VALUE_DEFAULT : CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER;
     }
@@ -150,7 +150,7 @@ Status CudaStream::launch_with_slot(const Batch& batch, Launch& args) {
   args.table = slot.device;
   Status status = copy_any(slot.device, slot.host, table_bytes(batch), cudaMemcpyHostToDevice);
   if (status.is_ok()) status = launch_with(batch, args);
-  // Also when the launch has failed: the copy may be under way.
+  // The event is also recorded when the launch has failed, because the copy may be under way.
   const cudaError_t error = cudaEventRecord(slot.is_free, stream_);
   return status.is_ok() ? device_.note(error, "a reduction") : status;
 }

@@ -3,7 +3,7 @@
 namespace rueda::gpu::cuda {
 namespace {
 
-// The oldest driver that has all of them, in the versions of the types above.
+// The oldest driver that has all functions in the versions of the types above.
 constexpr unsigned int kVersion = 12000;
 
 template <class Function>

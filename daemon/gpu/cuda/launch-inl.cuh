@@ -1,4 +1,4 @@
-// The kernel, and how the .cu files launch it.
+// The kernel, and its launch by the .cu files.
 #pragma once
 
 #include "daemon/gpu/cuda/kernels.h"
@@ -26,7 +26,8 @@ struct Launcher {
   const uint32_t blocks;
   const cudaStream_t stream;
 
-  // Not by <<<>>>, whose error would have to be asked for and may be another call's.
+  // The launch does not use <<<>>>, whose error would have to be asked for and may be that of
+  // another call.
   template <class K>
   cudaError_t run() const {
     void* arguments[] = {const_cast<Launch*>(&launch)};

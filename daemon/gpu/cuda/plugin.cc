@@ -1,4 +1,4 @@
-// The door of librueda_cuda.so (daemon/gpu/plugin.h).
+// The exported symbol of librueda_cuda.so (daemon/gpu/plugin.h).
 #include "daemon/gpu/plugin.h"
 
 #include "daemon/gpu/cuda/cuda_device.h"

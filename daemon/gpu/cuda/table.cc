@@ -7,7 +7,8 @@
 namespace rueda::gpu::cuda {
 namespace {
 
-// Of how many elements a vector consists. Where types differ, float32 sources have the largest.
+// Returns the number of elements in a vector. Where types differ, float32 sources have the largest
+// elements.
 uint64_t lanes_of(DType dtype) { return kVectorBytes / element_bytes(dtype); }
 
 uint64_t head_of(const Batch& batch, const Segment& segment) {
@@ -32,7 +33,8 @@ uint64_t head_of(const Batch& batch, const Segment& segment) {
 }
 
 uint64_t tiles_of(uint64_t count, uint64_t head, uint64_t lanes) {
-  // Without vectors a tile has as many elements. The ends belong to the first tile.
+  // Without vectors a tile has as many elements as it would have in vectors. The unaligned ends
+  // belong to the first tile.
   const uint64_t vectors =
       head == kNoVectors ? (count + lanes - 1) / lanes : (count - head) / lanes;
   return std::max<uint64_t>(1, (vectors + kTileVectors - 1) / kTileVectors);

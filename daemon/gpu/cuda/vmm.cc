@@ -9,7 +9,7 @@ uint64_t bytes_of(std::span<const VmmMemory> pieces) {
   return bytes;
 }
 
-// One behind another from there on, in addresses that are reserved.
+// Maps the pieces one behind another from `base` on, in addresses that are reserved.
 CUresult map_all(const Driver& driver, int ordinal, CUdeviceptr base,
                  std::span<const VmmMemory> pieces) {
   CUmemAccessDesc access{};
@@ -33,7 +33,7 @@ CUresult map_all(const Driver& driver, int ordinal, CUdeviceptr base,
   return result;
 }
 
-// Takes the handle: it is released when this fails.
+// Maps memory, and takes over its handle, which is released if this fails.
 CUresult map(const Driver& driver, int ordinal, VmmMemory& memory) {
   const CUresult result = vmm_join(driver, ordinal, {&memory, 1}, memory.base);
   if (result != CUDA_SUCCESS) driver.mem_release(memory.handle);
@@ -90,7 +90,7 @@ CUresult vmm_join(const Driver& driver, int ordinal, std::span<const VmmMemory> 
   return result;
 }
 
-// A mapping is undone as a whole, and by itself.
+// A mapping is undone as a whole, and separately from others.
 CUresult vmm_part(const Driver& driver, DeviceAddress base, std::span<const VmmMemory> pieces) {
   uint64_t offset = 0;
   for (const VmmMemory& piece : pieces) {

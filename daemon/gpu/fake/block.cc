@@ -15,7 +15,7 @@ namespace rueda::gpu::fake {
 namespace {
 
 constexpr size_t kHeaderBytes = 4096;
-// What memory happens to hold: no test should get by because it was zero.
+// The contents of fresh memory are not zero, so that no test passes because they are.
 constexpr std::byte kNoise{0xa5};
 
 std::string path_of(const std::string& folder, uint64_t id) {

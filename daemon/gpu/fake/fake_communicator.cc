@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kNameBytes = 16;
 
-// In the abstract namespace, which needs no file.
+// Returns the address of an id's socket, in the abstract namespace, which needs no file.
 std::pair<sockaddr_un, socklen_t> address_of(const CommunicatorId& id) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string name = "rueda-fake-communicator-";
@@ -120,7 +120,7 @@ bool FakeCommunicator::fill(Peer& peer) {
   return true;
 }
 
-// The first member hears who the others are, and tells them when all are there.
+// The first member learns who the others are, and tells them when all are there.
 Status FakeCommunicator::meet() {
   const Status not_yet(Code::kUnavailable, "others are yet to come");
   if (rank_ > 0) {
@@ -270,7 +270,7 @@ bool FakeCommunicator::advance_first(Exchange& exchange) {
   return std::all_of(peers_.begin() + 1, peers_.end(), [this](Peer& peer) { return flush(peer); });
 }
 
-// Host addresses stand in for the device's.
+// Here host addresses stand in for device addresses.
 void FakeCommunicator::add(const Exchange& exchange, const std::byte* from, std::byte* to) const {
   const std::array sources{reinterpret_cast<DeviceAddress>(to),
                            reinterpret_cast<DeviceAddress>(from)};

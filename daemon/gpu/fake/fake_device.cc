@@ -15,16 +15,16 @@ namespace rueda::gpu::fake {
 namespace {
 
 constexpr DeviceAddress kFirstAddress = 0x7f00'0000'0000;
-constexpr uint64_t kReservedOffset = 0x80'0000'0000;  // above all others of all GPUs
+constexpr uint64_t kReservedOffset = 0x80'0000'0000;  // above all other addresses of all GPUs
 constexpr uint64_t kAddressesOfAGpu = kReservedOffset / kMaxGpus;
-// Pinned memory: the host's address is the rest.
+// The address of pinned memory is this plus the host's address.
 constexpr DeviceAddress kHostBegins = 0x4000'0000'0000'0000;
 constexpr uint64_t kAlignment = 256;
-// More would be waited for, or refused, by the driver of a real one.
+// Beyond this the driver of a real GPU would wait, or refuse.
 constexpr size_t kMaxQueued = 1024;
 constexpr char kMagic[8] = {'f', 'a', 'k', 'e', ' ', 'm', 'e', 'm'};
 
-// What a handle holds: 64 bytes by themselves, or as the content of a file.
+// The contents of a handle: the 64 bytes of an IPC handle, or the contents of a file.
 struct Ticket {
   char magic[8];
   const void* gpu;
@@ -305,7 +305,7 @@ Result<Allocation> FakeDevice::find(DeviceAddress address) {
   return Allocation{base, mapping.bytes, mapping.id};
 }
 
-// In files any process may have made it.
+// With a folder, any process may have made the ticket, so it names no GPU of this process.
 const void* FakeDevice::ticket_gpu() const {
   return gpu_.options_.folder.empty() ? &gpu_ : nullptr;
 }

@@ -38,7 +38,7 @@ bool FakeGpu::step_locked() {
   std::vector<FakeStream*> able;
   for (FakeStream* stream : streams_) {
     if (!stream->is_able()) continue;
-    // While one of high priority can go on, the others do not.
+    // While a stream of high priority can go on, the others wait.
     if (!able.empty() && able[0]->priority() < stream->priority()) able.clear();
     if (able.empty() || able[0]->priority() == stream->priority()) able.push_back(stream);
   }
@@ -49,8 +49,8 @@ bool FakeGpu::step_locked() {
 }
 
 Result<std::shared_ptr<Block>> FakeGpu::make_block(Sharing sharing, uint64_t bytes) {
-  // No other process has it, nor another FakeGpu of this one. In containers of their own many
-  // processes have one number.
+  // No other process has this number, nor another FakeGpu of this process. It is not the process
+  // id, because processes in different containers may have the same.
   static const uint64_t process = std::random_device()();
   static std::atomic<uint32_t> next = 1;
   const uint64_t id = (process << 32) | next++;
@@ -71,7 +71,8 @@ std::shared_ptr<Block> FakeGpu::find_block(uint64_t id) {
 
 FakeRunner::FakeRunner(FakeGpu& gpu)
     : thread_([&gpu](const std::stop_token& stop) {
-        // A counter may be written by the host without a word to anybody.
+        // The runner looks again after a pause, because the host may write a counter without
+        // telling it.
         constexpr std::chrono::microseconds kShortest{20};
         constexpr std::chrono::microseconds kLongest{200};
         auto pause = kShortest;

@@ -12,7 +12,7 @@
 namespace rueda::gpu::fake {
 namespace {
 
-// A batch that owns what it names.
+// A batch that owns the addresses that it refers to.
 class OwnedBatch {
  public:
   explicit OwnedBatch(const Batch& batch) : batch_(batch) {
@@ -122,7 +122,7 @@ Status FakeStream::wait_value(const uint64_t* counter, uint64_t value) {
   if (Status status = device_.enter("wait_value", *this); !status.is_ok()) return status;
   if (Status status = check_counter(counter); !status.is_ok()) return status;
   queue({}, [counter, value] {
-    // An atomic_ref wants to write, which load() does not.
+    // An atomic_ref needs an object that is not const, though load() does not write to it.
     const uint64_t now =
         std::atomic_ref(*const_cast<uint64_t*>(counter)).load(std::memory_order_acquire);
     return static_cast<int64_t>(now - value) >= 0;

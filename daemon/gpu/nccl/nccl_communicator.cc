@@ -5,7 +5,7 @@
 namespace rueda::gpu::nccl {
 namespace {
 
-// Of its thread blocks: enough for a fast network, and what training loses by it is bounded.
+// The most thread blocks of NCCL: enough for a fast network, with a bounded loss for training.
 constexpr int kMostCtas = 16;
 
 }  // namespace

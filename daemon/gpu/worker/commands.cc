@@ -50,7 +50,7 @@ Packet make_launch(const WorkerOperation& operation, std::span<const PlacedSegme
   return packet;
 }
 
-// A launch takes segments that are alike, as many as fit into a message.
+// Adds launches. Each has as many alike segments as fit into a message.
 Status add_launches(const WorkerOperation& operation, std::vector<Packet>& packets) {
   const std::span<const PlacedSegment> all = operation.segments;
   for (size_t begin = 0; begin < all.size();) {

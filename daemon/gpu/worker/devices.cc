@@ -6,7 +6,8 @@
 
 namespace rueda::gpu {
 
-// The first one's host memory is all others', too.
+// Devices are destroyed in reverse order, because the first one's host memory is used by all
+// others.
 Devices::~Devices() {
   while (!devices_.empty()) devices_.pop_back();
 }
@@ -60,7 +61,7 @@ Result<std::vector<DeviceAddress>> Devices::reach_all(Device& device) {
   std::vector<DeviceAddress> addresses;
   for (const auto& [id, memory] : memories_) {
     const Result<DeviceAddress> at = reach(device, memory);
-    if (!at.is_ok()) return at.status();  // the rest goes with the device
+    if (!at.is_ok()) return at.status();  // memory that was reached goes with the device
     addresses.push_back(at.value());
   }
   return addresses;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr uint64_t kAlignedElements = 64;
 
-// Where in a segment the cut lies that is at an element of the batch.
+// Returns where in a segment a cut lies that is made at an element of the batch.
 uint64_t cut_in(uint64_t first, uint64_t count, uint64_t element) {
   if (element >= first + count) return count;
   return element <= first ? 0 : (element - first) / kAlignedElements * kAlignedElements;

@@ -29,7 +29,8 @@ std::string to_text(const std::array<uint8_t, 16>& uuid) {
   return text;
 }
 
-// Counters are looked at while something is under way: as often as it seems to be worth.
+// Waits for a message. While work is under way the counters are also looked at, less often the
+// longer nothing has happened.
 void pause(const Worker& worker, int64_t quiet_ns) {
   pollfd socket{.fd = worker.fd(), .events = POLLIN, .revents = 0};
   if (!worker.is_busy()) {
@@ -77,15 +78,16 @@ OpenDevice devices_of_plugin(std::string plugin) {
 int run_worker(UniqueFd socket, OpenDevice open) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::prctl(PR_SET_NAME, "ruedad-gpu");
-  // What ends the daemon may be meant for all of its processes, but the daemon ends its jobs first.
+  // A signal that ends the daemon may be sent to all of its processes, but the daemon ends its jobs
+  // first.
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) ::signal(signal, SIG_IGN);
-  // What training asks for its own processes is inherited: that all streams share one queue, or
-  // that each launch is waited for. Here streams wait for counters, and nothing may wait behind
-  // them.
+  // Training may have set these variables for its own processes, and they are inherited: that all
+  // streams share one queue, or that each launch is waited for. Here streams wait for counters, and
+  // nothing may wait behind them.
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
   ::unsetenv("CUDA_LAUNCH_BLOCKING");
-  // Stays: to give back what it has would wait for streams that nobody lets go on any more. The end
-  // of the process does that.
+  // The worker is never destroyed: freeing its memory would wait for streams that nobody lets go on
+  // any more. The end of the process frees it.
   auto* const worker = new Worker(std::move(socket), std::move(open));
   int64_t moved_ns = steady_now_ns();
   while (worker->turn(steady_now_ms())) {
@@ -93,7 +95,7 @@ int run_worker(UniqueFd socket, OpenDevice open) {
     if (worker->has_moved()) moved_ns = now_ns;
     pause(*worker, now_ns - moved_ns);
   }
-  // Said by the daemon, too, unless that is what has gone.
+  // The daemon reports the reason, too, unless it is the daemon that has gone.
   return worker->why().code() == Code::kDaemonLost ? 0 : 1;
 }
 

@@ -10,7 +10,8 @@ namespace {
 
 constexpr size_t kCallsOfALine = 65536;
 constexpr int kMessagesOfATurn = 64;
-constexpr size_t kCounterStride = 64;  // no two streams write to one cache line
+// keeps counters of different streams in different cache lines
+constexpr size_t kCounterStride = 64;
 constexpr TicksMs kMaxSilenceMs = 500;
 
 uint64_t read(uint64_t* counter) {
@@ -28,7 +29,7 @@ Worker::~Worker() {
   for (const auto& [number, memory] : memories_) removed_.push_back(memory);
   put_joins_first(removed_);
   for (const Memory& memory : removed_) {
-    // Of a device that is lost nothing can be given back but the mapping.
+    // On a lost device only the mapping can be released.
     static_cast<void>(release(memory));
   }
 }
@@ -136,7 +137,7 @@ void Worker::say_ready(const DeviceFacts& facts) {
   answer(std::move(packet.add(ready)));
 }
 
-// In memory that all GPUs have pinned.
+// The words are in memory that all GPUs have pinned.
 uint64_t* Worker::word(uint32_t stream, size_t gpu, size_t index) const {
   const size_t row = stream * Devices::kMost + gpu;
   return reinterpret_cast<uint64_t*>(devices_.host() + row * kCounterStride) + index;
@@ -199,7 +200,7 @@ Status Worker::wait(Packet& packet) {
   if (!at.is_ok()) return broken(at.status().message());
   open_operation(*found.value());
   return queue(*found.value(), [at = at.value(), value = body.value](Stream& stream) {
-    // What was written before is there for all that is launched from now on.
+    // If the counter has its value, everything written before it is visible to all later launches.
     const bool is_reached = static_cast<int64_t>(read(at) - value) >= 0;
     return is_reached ? Status::ok() : stream.wait_value(at, value);
   });
@@ -209,7 +210,7 @@ void Worker::open_operation(Line& line) {
   if (!std::exchange(line.is_open, true)) ++under_way_;
 }
 
-// After its waits: only from then on it is the device that takes time.
+// Marks the beginning of an operation behind its waits: only from there on the device takes time.
 Status Worker::begin(Line& line) {
   open_operation(line);
   if (std::exchange(line.has_begun, true)) return Status::ok();
@@ -220,7 +221,7 @@ Status Worker::begin(Line& line) {
 
 Status Worker::queue_work(Line& line, Call call) {
   return queue(line, [&line, call = std::move(call)](Stream& stream) {
-    if (!line.failed.is_ok()) return Status::ok();  // what has failed ends with its first error
+    if (!line.failed.is_ok()) return Status::ok();  // an operation ends with its first error
     return call(stream);
   });
 }
@@ -282,7 +283,7 @@ Status Worker::end(Packet& packet) {
   });
 }
 
-// What one GPU is told may be what another's next call has waited for.
+// A call of one GPU may be what the next call of another has waited for.
 void Worker::make_calls(Line& line) {
   bool has_made = true;
   while (has_made && !is_over_) {
@@ -304,7 +305,7 @@ bool Worker::make_calls_of(Line& line, size_t gpu) {
         stop(health);
         return has_made;
       }
-      if (status.code() == Code::kUnavailable) return has_made;  // the stream has much to do
+      if (status.code() == Code::kUnavailable) return has_made;  // the stream has much queued
       if (line.failed.is_ok()) line.failed = status;
     }
     track.calls.pop_front();
@@ -313,7 +314,8 @@ bool Worker::make_calls_of(Line& line, size_t gpu) {
   return has_made;
 }
 
-// Of a launch that is shared out, one whose part is not done; else the first.
+// Returns the name of a GPU whose part of a shared launch is not done, or else the name of the
+// first.
 std::string Worker::late_gpu(const Line& line) {
   const auto name = [this](size_t gpu) {
     const DeviceFacts& facts = devices_.at(gpu).facts();
@@ -338,7 +340,7 @@ void Worker::look_at(Line& line, TicksMs now) {
     --under_way_;
   }
   line.seen_begun = begun;
-  // A sticky error leaves the counters as they are, and is told by whatever is called.
+  // A sticky error leaves the counters as they are, and is returned by any call.
   for (const auto& track : line.tracks) {
     if (Status health = track->stream->is_idle().status(); !health.is_ok()) return stop(health);
   }

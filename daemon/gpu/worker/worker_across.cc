@@ -1,4 +1,4 @@
-// A GPU worker's communicators: what goes from its first device to those of other nodes.
+// A GPU worker's communicators, which connect its first device with those of other nodes.
 #include <algorithm>
 #include <utility>
 
@@ -29,7 +29,7 @@ Status Worker::connect(Packet& packet) {
   auto made = devices_.at(0).connect(body.id, body.rank, body.size);
   Member& member = members_[body.communicator];
   member.failed = made.status();
-  // Calls that are unavailable are made again.
+  // The code must not be kUnavailable, because calls that return it are made again.
   if (member.failed.code() == Code::kUnavailable) {
     member.failed = {Code::kNotFound, member.failed.message()};
   }
@@ -76,7 +76,7 @@ Status Worker::across(Packet& packet) {
   });
 }
 
-// What has been queued on a stream may never end once a communicator has failed.
+// Work on a stream may never end once a communicator has failed.
 void Worker::look_at_communicators(TicksMs now) {
   for (auto& [number, member] : members_) {
     if (is_over_ || !member.communicator) continue;

@@ -1,4 +1,4 @@
-// The memory of a GPU worker: what it opens, joins and closes.
+// Opening, joining and closing the memory of a GPU worker.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -20,8 +20,8 @@ Status Worker::add_memory(Packet& packet) {
   }
   if (memories_.contains(body.memory)) return broken("memory that is there already");
   const Result<Memory> made = make(body, packet.fd.get());
-  // What is yet to be closed may be in its way: the same allocation, which is not opened twice, or
-  // one that was freed and whose addresses it has.
+  // Memory that is yet to be closed may be in the way: the same allocation, which cannot be opened
+  // twice, or a freed one whose addresses the new memory has.
   if (made.status().code() == Code::kPermission && !removed_.empty()) {
     to_be_added_.push_back({body, std::move(packet.fd), made.status(), now_});
     return Status::ok();
@@ -109,8 +109,8 @@ Result<Worker::Memory> Worker::make(const AddMemoryBody& wanted, int fd) {
   return Memory{.kind = wanted.kind, .id = id.value(), .bytes = wanted.bytes, .ipc = wanted.ipc};
 }
 
-// What may well be there, but not for this process, is told from a lack of memory, or a loss.
-// Drivers have many codes for that.
+// Returns kPermission for memory that may well exist, but that this process cannot open, because
+// drivers have many codes for that. A lack of memory and a lost device keep their codes.
 Status Worker::cannot_open(const Status& why) {
   if (why.code() == Code::kResourceExhausted || why.code() == Code::kUnavailable) return why;
   if (why.code() == Code::kPermission) return why;

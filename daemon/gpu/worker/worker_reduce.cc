@@ -1,4 +1,4 @@
-// The launches of a GPU worker: what a batch consists of, and which GPU does what of it.
+// The launches of a GPU worker: reading a batch, and sharing it out among GPUs.
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -33,12 +33,12 @@ struct Worker::Received {
   size_t partials = 0;
   size_t sources = 0;
   size_t destinations = 0;
-  std::vector<uint64_t> counts;  // by segment
-  std::vector<Target> targets;   // of each: the partial, sources, destinations
-  Status failed;                 // what one of them lacks
+  std::vector<uint64_t> counts;  // indexed by segment
+  std::vector<Target> targets;   // for each segment: the partial, the sources, the destinations
+  Status failed;                 // the first error of a place
 
   size_t places() const { return partials + sources + destinations; }
-  // Of an element, at the k-th place of a segment.
+  // Returns the size of an element at the k-th place of a segment.
   uint64_t size_at(size_t k) const {
     return element_bytes(k < partials             ? batch.partial_dtype.value_or(batch.dtype)
                          : k < partials + sources ? batch.dtype
@@ -46,7 +46,7 @@ struct Worker::Received {
   }
 };
 
-// A batch that owns its segments, with addresses of one GPU.
+// A batch that owns its segments, with addresses on one GPU.
 struct Worker::Launch {
   Batch batch;
   std::vector<Segment> segments;
@@ -97,8 +97,8 @@ Status Worker::reduce(Packet& packet) {
   return queue_parts(own, share_out(received.value()));
 }
 
-// Those whose memory it names. What is in memory that the first has for itself, on its way between
-// nodes, only that one can reach.
+// Returns the GPUs whose memory the batch uses. Scratch memory of the first GPU, which holds data
+// on their way between nodes, can be reached only by that GPU.
 std::vector<size_t> Worker::gpus_of(const Received& received) const {
   std::set<size_t> gpus;
   for (const Target& target : received.targets) {
@@ -141,8 +141,8 @@ std::vector<Worker::Part> Worker::share_out(const Received& received) const {
   return parts;
 }
 
-// The others begin when the first device has come so far, and it goes on when all of them have
-// done their part: what comes before a launch, and after it, is the first device's alone.
+// The other GPUs begin when the first device has come so far, and it goes on when all of them have
+// done their part: work before and after a launch is the first device's alone.
 Status Worker::queue_parts(Line& line, const std::vector<Part>& parts) {
   const auto do_part = [&line](const Part& part) {
     return queue_work(line,
@@ -175,7 +175,8 @@ Status Worker::queue_parts(Line& line, const std::vector<Part>& parts) {
   return status;
 }
 
-// It is not told before the first device: an error of it would be that of an earlier operation.
+// The GPU gets its part only after the first device has got its own: before that, an error could be
+// that of an earlier operation.
 Status Worker::queue_part(Line& line, Track& track, uint64_t number, const Part& part) {
   Status status = queue(track, [&line, number](Stream& own) {
     if (line.told < number) return Status(Code::kUnavailable, "the first GPU is yet to be told");
