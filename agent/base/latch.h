@@ -1,4 +1,4 @@
-// Waits for gRPC to be done with a call.
+// Waits until gRPC has finished with a call.
 #pragma once
 
 #include <condition_variable>
@@ -6,10 +6,10 @@
 
 namespace rueda::agent {
 
-// A call's channel must not be destroyed on the thread that runs the call's last callback: the
-// last channel of a process joins that very thread. So the owner of a call cancels it, waits here
-// for the callback, and destroys everything itself. Shared by both, because the callback may still
-// be leaving set() when the owner goes on.
+// A call's channel must not be destroyed on the thread that runs the call's last callback: the last
+// channel of a process joins that very thread. So the owner of a call cancels it, waits on this
+// latch for the callback, and destroys everything itself. Both hold the latch by a shared pointer,
+// because the callback may still be leaving set() when the owner goes on.
 class DoneLatch {
  public:
   void set() {

@@ -1,4 +1,5 @@
-// Who runs where: how ranks are dealt to nodes, and what a rank is told about it. Pure functions.
+// The layout of a job: how ranks are dealt to nodes, and what a rank is told about it. Pure
+// functions.
 #pragma once
 
 #include <string>
@@ -14,16 +15,16 @@ struct NodeLayout {
   std::string node_id;
   // host:port of the daemon's control service.
   std::string control_address;
-  // Ascending; the local rank is the position.
+  // ascending; the local rank is the position in the list
   std::vector<Rank> ranks;
 
   bool operator==(const NodeLayout&) const = default;
 };
 
-// One job as all its launchers agree on it.
+// A job as all its launchers agree on it.
 struct JobLayout {
   JobId job_id;
-  // limits::kTokenBytes random bytes. Never printed, never on a command line.
+  // limits::kTokenBytes random bytes; the token is never printed, and never on a command line
   std::string token;
   std::vector<NodeLayout> nodes;
   std::string master_addr;
@@ -32,17 +33,18 @@ struct JobLayout {
   int world_size() const;
 };
 
-// Contiguous blocks of ranks, as even as can be; the first nodes get one more (5 on 2: 3 and 2).
-// Fails when a node would get none or more than limits::kMaxLocalRanks.
+// Deals ranks to nodes in contiguous blocks as even as can be; the first nodes get one more (5 on
+// 2: 3 and 2). Fails when a node would get no rank, or more than limits::kMaxLocalRanks.
 Result<std::vector<std::vector<Rank>>> deal_evenly(int ranks, int nodes);
 
-// Contiguous blocks of the given sizes, in order. The same bounds.
+// Deals ranks to nodes in contiguous blocks of the given sizes, in order. Fails as deal_evenly()
+// does.
 Result<std::vector<std::vector<Rank>>> deal_by_counts(const std::vector<int>& counts);
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
 
-// What the rank at `local_rank` of node `node_index` gets on top of the launcher's environment.
-// `http_addresses` are those of the daemons that this launcher knows.
+// Returns the variables that the rank at `local_rank` of node `node_index` gets on top of the
+// launcher's environment. `http_addresses` are those of the daemons that this launcher knows.
 Environment rank_environment(const JobLayout& job, int node_index, int local_rank,
                              const std::string& socket,
                              const std::vector<std::string>& http_addresses);

@@ -1,4 +1,4 @@
-// The one way from gRPC's threads to the launcher's loop.
+// The only way from gRPC's threads to the launcher's loop.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,8 @@
 
 namespace rueda::agent {
 
-// Thread-safe. Shared by the callbacks that gRPC holds, because some of them outlive the loop.
+// Thread-safe. The callbacks that gRPC holds share the gate with the loop's owner, because some of
+// them outlive the loop.
 class LoopGate {
  public:
   explicit LoopGate(boost::asio::io_context& loop) : loop_(&loop) {}
@@ -20,7 +21,8 @@ class LoopGate {
     const std::lock_guard lock(mutex_);
     if (loop_ != nullptr) boost::asio::post(*loop_, std::move(work));
   }
-  // Before the loop, or what its handlers refer to, goes away.
+  // Closes the gate. Must be called before the loop, or anything its handlers refer to, is
+  // destroyed.
   void close() {
     const std::lock_guard lock(mutex_);
     loop_ = nullptr;

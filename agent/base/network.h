@@ -7,24 +7,26 @@
 
 namespace rueda::agent {
 
-// This machine's address on its way to `host`. Resolves names, so it may block; sends nothing.
+// Returns the address from which this machine reaches `host`. It resolves names, so it may block;
+// it sends nothing.
 Result<std::string> address_towards(const std::string& host, int port);
 
-// Where other nodes reach this one.
+// The host under which other nodes reach this one.
 struct OwnHost {
   std::string host;
-  // It need not be so: the rendezvous sees where connections come from and go to.
+  // True if the host is only a guess: the rendezvous sees where connections really come from and go
+  // to.
   bool is_guess = false;
 };
-// As address_towards; where that is of the loopback and `host` is not (Debian's /etc/hosts gives a
-// machine's own name such an address, where no other node reaches it), the one of the way out, if
-// there is one, as a guess.
+// Returns address_towards(host). If that is a loopback address and `host` is not one (Debian's
+// /etc/hosts gives a machine's own name such an address, which no other node reaches), it returns
+// the address of the way out, if there is one, as a guess.
 Result<OwnHost> own_host_towards(const std::string& host, int port);
 
-// A TCP port that nobody uses right now. Somebody may before the caller does.
+// Returns a TCP port that nobody uses now. Somebody may take it before the caller does.
 Result<int> free_port();
 
-// Whether somebody listens at a unix socket (a path, or @name).
+// Returns true if somebody listens at a unix socket (a path, or @name).
 bool is_listening(const std::string& socket);
 
 }  // namespace rueda::agent

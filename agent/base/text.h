@@ -11,13 +11,14 @@ namespace rueda::agent {
 
 std::string to_hex(std::string_view bytes);
 
-// From the kernel's generator; kInternal if it has none to give.
+// Returns bytes of the kernel's generator, or kInternal if it has none to give.
 Result<std::string> random_bytes(size_t count_bytes);
 
-// What of the file can be read; empty: nothing. A process of /proc may be gone in the middle of it.
+// Returns as much of the file as can be read, possibly "": a process may end while its file in
+// /proc is read.
 std::string contents_of(const std::string& path);
 
-// "unix:PATH" or, for "@name", "unix-abstract:name".
+// Returns "unix:PATH" or, for "@name", "unix-abstract:name".
 std::string grpc_target_of_socket(const std::string& socket);
 
 }  // namespace rueda::agent

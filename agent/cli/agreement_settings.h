@@ -1,5 +1,5 @@
-// What a job's command line says about how its nodes agree on the order of operations, and carry
-// them out.
+// The settings of a job's command line about how its nodes agree on the order of operations, and
+// how they carry them out.
 #pragma once
 
 #include <cstdint>
@@ -8,23 +8,25 @@
 
 namespace rueda::agent {
 
-// Where nothing is said, the daemon's own word counts.
+// A setting that is not given is left to the daemon.
 struct AgreementSettings {
-  std::string coordination;  // a mode's name; the daemon knows them
+  std::string coordination;  // name of a mode; the daemon checks it
   std::optional<uint64_t> fusion_threshold_bytes;
   std::optional<uint32_t> lock_after_steps;
   std::optional<uint64_t> cache_capacity;  // tensors
-  std::string algorithm;                   // of all-reduces between nodes; the daemon knows them
-  // Batches and algorithms follow from the tensors alone. fusion_threshold_bytes is not set then.
+  std::string algorithm;                   // of all-reduces between nodes; the daemon checks it
+  // True if batches and algorithms follow from the tensors alone. fusion_threshold_bytes is then
+  // not set.
   bool is_deterministic = false;
-  std::string reducer;     // a reducer's name; likewise
-  std::string inter_node;  // what carries device memory between nodes; likewise
-  // Decision 51. Files are absolute, and of the first node; empty: none.
+  std::string reducer;     // name of a reducer; the daemon checks it
+  std::string inter_node;  // the carrier of device memory between nodes; the daemon checks it
+  // Autotuning and recorded plans (decision 51). Paths of files are absolute, and on the first
+  // node; empty: no file.
   bool autotunes = false;
   std::string autotune_log;
-  std::string plan;           // to be replayed
-  std::string replayed_plan;  // what is in it, where it was read (plan_file.h)
-  std::string record_plan;    // where the plan in force goes
+  std::string plan;           // file of a plan to be replayed
+  std::string replayed_plan;  // contents of that file, on the node where it was read (plan_file.h)
+  std::string record_plan;    // file that the plan in force is written to
 };
 
 }  // namespace rueda::agent

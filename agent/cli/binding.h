@@ -1,7 +1,7 @@
-// CPUs of its own for a node's daemon and for each of its ranks, so that neither runs where the
-// other does (what S. Pumma et al., "Alleviating Load Imbalance in Data Processing for Large-Scale
-// Deep Learning", CCGrid 2020, call CPU partitioning, SCP). By cores, and as far as it can be by
-// NUMA node. Pure but for Topology::of_machine().
+// Gives CPUs of their own to a node's daemon and to each of its ranks, so that neither runs on the
+// other's (what S. Pumma et al., "Alleviating Load Imbalance in Data Processing for Large-Scale
+// Deep Learning", CCGrid 2020, call CPU partitioning, SCP). CPUs are dealt by cores, and as far as
+// possible by NUMA node. The functions are pure, except for Topology::of_machine().
 #pragma once
 
 #include <memory>
@@ -14,11 +14,11 @@ struct hwloc_topology;
 
 namespace rueda::agent {
 
-// Cores, their CPUs and NUMA nodes, as hwloc knows them.
+// The cores, their CPUs and the NUMA nodes, as hwloc describes them.
 class Topology {
  public:
   static Result<Topology> of_machine();
-  // In hwloc's words, such as "numa:2 core:4 pu:2".
+  // Makes a topology from a description of hwloc's, such as "numa:2 core:4 pu:2".
   static Result<Topology> synthetic(const std::string& description);
 
   hwloc_topology* get() const { return topology_.get(); }
@@ -36,17 +36,17 @@ class Topology {
 };
 
 struct Binding {
-  std::vector<int> daemon;              // CPUs, as all here
+  std::vector<int> daemon;              // CPUs, like all numbers here
   std::vector<std::vector<int>> ranks;  // by local rank; whole cores
 };
 
-// How many cores a daemon is given: one for each eight, 4 at most.
+// Returns the number of cores for a daemon: one for each eight, at most 4.
 int daemon_cores(int cores);
 
-// What of the CPUs in `allowed` belongs to whom. The daemon gets the last cores, or keeps to
-// `daemon` if that is not empty; of a core that it uses no rank gets anything. The others are dealt
-// to the ranks evenly within a NUMA node: a rank has cores of several only if there are more of
-// them than ranks. kResourceExhausted when there are too few cores for one each.
+// Divides the CPUs in `allowed`. The daemon gets the last cores, or keeps to `daemon` if that is
+// not empty; a core that the daemon uses is given to no rank. The other cores are dealt to the
+// ranks evenly within a NUMA node: a rank has cores of several nodes only if there are more nodes
+// than ranks. Returns kResourceExhausted when there is not at least one core for each.
 Result<Binding> bind_cores(const Topology& topology, const std::vector<int>& allowed,
                            const std::vector<int>& daemon, int ranks);
 

@@ -1,4 +1,4 @@
-// Horovod's environment variables, which its users' job scripts set.
+// Translates Horovod's environment variables, which its users' job scripts set.
 #pragma once
 
 #include <map>
@@ -7,9 +7,9 @@
 
 namespace rueda::agent {
 
-// Puts ruedarun's variables for Horovod's into `environment`, except those that are set already.
-// Returns a sentence for each of Horovod's that is set: what it is taken for, or why it is not
-// used.
+// Adds ruedarun's variables for Horovod's to `environment`, except those that are set already.
+// Returns a sentence for each variable of Horovod's that is set: what it is taken for, or why it is
+// not used.
 std::vector<std::string> translate_horovod_variables(
     std::map<std::string, std::string>& environment);
 

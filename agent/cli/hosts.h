@@ -1,4 +1,4 @@
-// horovodrun's lists of hosts. Pure functions.
+// Lists of hosts in horovodrun's form. Pure functions.
 #pragma once
 
 #include <optional>
@@ -16,11 +16,11 @@ struct HostRanks {
   bool operator==(const HostRanks&) const = default;
 };
 
-// "a:4,b:2"; a host without a number takes one rank.
+// Parses "a:4,b:2"; a host without a number takes one rank.
 Result<std::vector<HostRanks>> parse_hosts(const std::string& text);
 
-// Fills the hosts in their order with `ranks`, or with as many as they take; leaves out those that
-// get none.
+// Deals `ranks` to the hosts in their order, or as many as they take if `ranks` is nullopt; leaves
+// out hosts that get none.
 Result<std::vector<HostRanks>> deal_to_hosts(const std::vector<HostRanks>& hosts,
                                              std::optional<int> ranks);
 

@@ -12,19 +12,19 @@
 namespace rueda::agent {
 
 struct Options {
-  // Ranks: on this node, or, with virtual nodes, over all of them.
+  // The number of ranks: on this node or, with virtual nodes, on all of them together.
   int ranks = 1;
-  // 0: none.
+  // 0: there are no virtual nodes.
   int virtual_nodes = 0;
   int nnodes = 1;
   int node_rank = 0;
   std::string rdzv_endpoint;
   std::string rdzv_id;
-  // From --rdzv-secret-file or $RUEDA_RDZV_SECRET; empty: none.
+  // From --rdzv-secret-file or $RUEDA_RDZV_SECRET; empty: there is no secret.
   std::string rdzv_secret;
-  // Of a daemon that runs; empty: see use_default_socket().
+  // The socket of a daemon that runs already; empty: see use_default_socket().
   std::string socket;
-  // Empty: looked for next to ruedarun, then on PATH.
+  // Path of ruedad; empty: it is looked for next to ruedarun, then on PATH.
   std::string ruedad;
   std::vector<std::string> daemon_args;
   std::string log_level;
@@ -32,25 +32,26 @@ struct Options {
   int64_t grace_ms = 5'000;
   bool has_prefix = true;
   bool is_verbose = false;
-  // Registers the process that has started this one, instead of starting any.
+  // True to register the process that started this one, instead of starting processes.
   bool is_for_rank = false;
   AgreementSettings agreement;
-  // How long ranks of the job may wait for others; none: the daemon's default.
+  // The time that ranks of the job may wait for others; nullopt: the daemon's default.
   std::optional<int64_t> stall_check_ms;
   std::optional<int64_t> stall_shutdown_ms;
-  // A timeline is written there; absolute. Empty: none.
+  // Absolute path that a timeline is written to; empty: none is written.
   std::string timeline;
   bool timeline_has_chunks = false;
   bool checks_finite = false;
-  // The node's daemon and each rank get cores of their own (binding.h).
+  // True if the node's daemon and each rank get cores of their own (binding.h).
   bool binds = false;
-  // What people may want to know about what was asked for.
+  // Sentences for the user about what was asked for.
   std::vector<std::string> notes;
   // The program and its arguments.
   std::vector<std::string> command;
 };
 
-// Either the options, or text to print and end with: help, version, or an error in usage.
+// The result of parsing: either the options, or text to print before the launcher ends, which is
+// help, the version, or an error in usage.
 struct ParseOutcome {
   std::optional<Options> options;
   std::string text;
@@ -58,8 +59,9 @@ struct ParseOutcome {
   int exit_code = 0;
 };
 
-// `arguments` without the program's name; `environment` is what getenv would say. Everything from
-// the first word that is not a flag, or after "--", belongs to the program that is started.
+// Parses the command line. `arguments` lacks the program's name; `environment` has the variables
+// that getenv would return. Everything from the first word that is not a flag, or after "--",
+// belongs to the program that is started.
 ParseOutcome parse_options(const std::vector<std::string>& arguments,
                            const std::map<std::string, std::string>& environment);
 

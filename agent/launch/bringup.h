@@ -1,5 +1,5 @@
-// From the command line to a job's layout: finds or starts the daemons of this machine and meets
-// the launchers of the other nodes.
+// Leads from the command line to a job's layout: finds or starts the daemons of this machine, and
+// meets the launchers of the other nodes.
 #pragma once
 
 #include <chrono>
@@ -31,11 +31,11 @@ struct LocalNode {
   std::string socket;
   std::string control_address;
   std::string http_address;
-  // That each rank keeps to, by local rank; empty: where the system puts them.
+  // CPUs that each rank keeps to, by local rank; empty: the system chooses.
   std::vector<std::vector<int>> rank_cpus;
 };
 
-// All on one loop. Owns the private daemons for the whole life of the job.
+// Everything runs on one loop. The object owns the private daemons for the whole life of the job.
 class Bringup {
  public:
   struct Events {
@@ -45,9 +45,9 @@ class Bringup {
     // A private daemon has ended; `was_ready` is false if its failure to start was reported.
     std::function<void(const PrivateDaemon&, ExitStatus, bool was_ready)> on_daemon_exit;
     std::function<void(const PrivateDaemon&)> on_daemon_delivering;
-    // For --verbose.
+    // Gets progress for --verbose.
     std::function<void(std::string)> on_progress;
-    // What was asked for and cannot be; the job goes on without it.
+    // Gets a request that cannot be fulfilled; the job goes on without it.
     std::function<void(std::string)> on_note;
   };
 
@@ -55,11 +55,11 @@ class Bringup {
           OutputSink& sink, Events events);
 
   void start();
-  // Stops waiting for others. No on_ready or on_failed any more.
+  // Stops waiting for others. on_ready and on_failed are not called any more.
   void cancel();
-  // The time is up: nodes that wait at this one's rendezvous are told so.
+  // Gives up because time is up, and tells the nodes that wait at this node's rendezvous.
   void give_up(const std::string& why);
-  // What has not happened in time, for a message.
+  // Returns what has not happened in time, for a message.
   std::string overdue_text() const;
 
   const std::vector<LocalNode>& local_nodes() const { return local_nodes_; }
@@ -70,16 +70,17 @@ class Bringup {
  private:
   void use_running_daemon(const std::string& socket);
   void start_daemons();
-  // Of ranks beside a daemon that runs already.
+  // Binds ranks beside a daemon that runs already.
   void bind_beside(const DaemonDescription& daemon, LocalNode& node);
-  // Where so many ranks and their daemon run, within `share`; the daemon keeps to `daemon` already
-  // if that is not empty. None: --bind was not given, or cannot be done.
+  // Divides the CPUs of `share` among so many ranks and their daemon; a `daemon` that is not empty
+  // has the CPUs that the daemon keeps to already. Returns nullopt if --bind was not given, or
+  // cannot be done.
   std::optional<Binding> bind_node(const std::vector<int>& share, const std::vector<int>& daemon,
                                    int ranks);
   void on_daemon_ready(size_t index, Result<DaemonReady> outcome);
   void on_nodes_known();
   void lay_out_here();
-  // The host under which the other nodes reach this one.
+  // Returns the host under which the other nodes reach this one.
   Result<OwnHost> own_host() const;
   std::string missing_text(const std::string& missing) const;
   RendezvousSetting rendezvous_setting();
@@ -95,7 +96,7 @@ class Bringup {
   const Events events_;
   bool is_over_ = false;
   std::vector<LocalNode> local_nodes_;
-  // Where the other nodes reach the private daemons.
+  // The host under which the other nodes reach the private daemons.
   OwnHost private_host_;
   bool guesses_host_ = false;
   std::string launcher_;
@@ -106,7 +107,7 @@ class Bringup {
   boost::asio::steady_timer retry_timer_;
   std::chrono::milliseconds retry_after_{200};
   std::string last_rendezvous_error_;
-  // Node 0 was there, and these were not.
+  // The nodes that had not come at an attempt when node 0 was there.
   std::string last_missing_;
 };
 

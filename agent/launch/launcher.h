@@ -1,5 +1,5 @@
-// Carries out one job on this machine: feeds the supervisor with what happens and does what it
-// says. One loop, on the thread that calls run().
+// Carries out a job on this machine: tells the supervisor of events, and carries out its actions.
+// It has one loop, on the thread that calls run().
 #pragma once
 
 #include <csignal>
@@ -33,7 +33,7 @@ class Launcher {
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
 
-  // Returns the exit code when nothing of the job is left on this machine.
+  // Runs the job. Returns the exit code when nothing of the job is left on this machine.
   int run();
 
  private:
@@ -48,7 +48,8 @@ class Launcher {
   void on_rank_exit(Rank rank, const ExitStatus& status);
   void on_daemon_exit(const PrivateDaemon& daemon, ExitStatus status, bool was_ready);
 
-  // The supervisor's words. Actions that cause events at once only queue their actions.
+  // Carries out the supervisor's actions. An action that causes an event at once only queues the
+  // event's actions.
   void apply(Actions actions);
   void perform(const Say& action);
   void perform(const SignalRanks& action);
@@ -61,7 +62,7 @@ class Launcher {
   void perform(const Finish& action);
 
   void check_drained();
-  // What ranks have left running in their groups is asked to end, then waited for.
+  // Asks processes that ranks have left in their groups to end, then waits for them.
   void end_drain();
   std::set<pid_t> rank_groups() const;
   void await_leftovers(std::vector<Leftover> leftovers);
@@ -73,7 +74,8 @@ class Launcher {
   boost::asio::io_context loop_;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   const std::shared_ptr<LoopGate> gate_;
-  // Standard output and error; one sink if they are the same file, so that their lines keep whole.
+  // Sinks of standard output and error. There is one sink if they are the same file, so that lines
+  // stay whole.
   std::unique_ptr<OutputSink> out_sink_;
   std::unique_ptr<OutputSink> err_sink_;
   boost::asio::signal_set signals_;

@@ -1,5 +1,5 @@
 // ruedarun for one rank that mpirun, srun, torchrun or the like has started: librueda runs it,
-// because it speaks no gRPC itself. See docs/decisions/0038-ranks-that-others-start.md.
+// because the library speaks no gRPC itself. See docs/decisions/0038-ranks-that-others-start.md.
 #pragma once
 
 #include <map>
@@ -9,15 +9,15 @@
 
 namespace rueda::agent {
 
-// Whether the process is the only rank of its job, as it is when nobody has started it as one, and
-// the node's daemon is not named and not there.
+// Returns true if the process is the only rank of its job, because nobody started it as a rank, and
+// no daemon is named and none runs on the node.
 bool needs_own_daemon(const Options& options,
                       const std::map<std::string, std::string>& environment);
 
-// Meets the job's other ranks, registers the job with the node's daemon, writes what ruedarun would
-// put into the rank's environment to standard output, as lines NAME=VALUE and then "ready", and
-// closes it. Stays until the parent process has ended; then the registration does. Returns the exit
-// code; on failure, the one line on standard output is "error: " and why.
+// Meets the job's other ranks, registers the job with the node's daemon, writes the variables that
+// ruedarun would set for the rank to standard output, as lines NAME=VALUE and then "ready", and
+// closes it. The process stays until its parent has ended, and so does the registration. Returns
+// the exit code; on failure, the one line on standard output is "error: " and the reason.
 int register_rank(const Options& options, const std::map<std::string, std::string>& environment);
 
 }  // namespace rueda::agent

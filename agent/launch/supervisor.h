@@ -1,5 +1,6 @@
-// What to do about everything that can happen to a job, as a pure state machine: events in,
-// actions out. No process, clock or socket in here; the launcher feeds it and does what it says.
+// Decides what to do about everything that can happen to a job, as a pure state machine: events in,
+// actions out. It has no process, clock or socket; the launcher tells it of events and carries out
+// its actions.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +30,7 @@ struct SignalRanks {
   std::vector<Rank> ranks;
   bool operator==(const SignalRanks&) const = default;
 };
-// Call on_timer() after so long; replaces a timer that has not fired yet.
+// Call on_timer() after this time; replaces a timer that has not fired yet.
 struct StartTimer {
   int64_t after_ms = 0;
   bool operator==(const StartTimer&) const = default;
@@ -40,11 +41,11 @@ struct ReportRankFailed {
   std::string text;
   bool operator==(const ReportRankFailed&) const = default;
 };
-// Take the last output of the ranks and end what they left running; then on_drained().
+// Take the last output of the ranks and end what they left running; then call on_drained().
 struct DrainRanks {
   bool operator==(const DrainRanks&) const = default;
 };
-// Give up what is still being prepared and close the streams to the daemons; then
+// Give up preparations that are not finished, and close the streams to the daemons; then call
 // on_links_closed().
 struct CloseLinks {
   bool operator==(const CloseLinks&) const = default;
@@ -53,12 +54,12 @@ struct CloseLinks {
 struct CancelLinks {
   bool operator==(const CancelLinks&) const = default;
 };
-// Send a signal to the private daemons; when there are none (left), on_daemons_gone().
+// Send a signal to the private daemons; when none is left, call on_daemons_gone().
 struct SignalDaemons {
   int signal = 0;
   bool operator==(const SignalDaemons&) const = default;
 };
-// Nothing is left; end with this code.
+// Nothing of the job is left; end with this exit code.
 struct Finish {
   int exit_code = 0;
   bool operator==(const Finish&) const = default;
@@ -68,7 +69,7 @@ using Action = std::variant<Say, SignalRanks, StartTimer, ReportRankFailed, Drai
                             CancelLinks, SignalDaemons, Finish>;
 using Actions = std::vector<Action>;
 
-// A daemon's word that the job has failed.
+// A daemon's report that the job has failed.
 struct JobFailure {
   std::string text;
   std::string origin_node;
@@ -77,30 +78,31 @@ struct JobFailure {
 
 class Supervisor {
  public:
-  // How long a stream to a daemon may take to close.
+  // The time that a stream to a daemon may take to close.
   static constexpr int64_t kCloseLinksMs = 2000;
 
   explicit Supervisor(int64_t grace_ms) : grace_ms_(grace_ms) {}
 
-  // While starting: ranks one by one, then on_all_started(), or on_start_failed() at any time.
+  // While starting, on_rank_started() is called for each rank, then on_all_started();
+  // on_start_failed() may be called at any time.
   void on_rank_started(Rank rank, pid_t pid, const std::string& node_id);
   Actions on_all_started();
   Actions on_start_failed(int exit_code, const std::string& text);
 
   Actions on_rank_exit(Rank rank, const ExitStatus& status);
   Actions on_job_failed(const std::string& reporting_node, const JobFailure& failure);
-  // A stream to a daemon ended although it was not closed from here.
+  // A stream to a daemon ended although this side did not close it.
   Actions on_link_lost(const std::string& node_id, const std::string& text);
   // A private daemon ended.
   Actions on_daemon_exit(const std::string& node_id, pid_t pid, const ExitStatus& status);
   // The launcher was told to end, by SIGINT, SIGTERM or SIGHUP.
   Actions on_signal(int signal);
-  // By a signal that ends the job.
+  // Returns true if the launcher was told to end by a signal.
   bool was_interrupted() const { return user_signal_count_ > 0; }
   Actions on_timer();
   Actions on_drained();
   Actions on_links_closed();
-  // A private daemon that was told to stop still hands on what its ranks left behind.
+  // A private daemon that was told to stop is still sending data that its ranks left behind.
   Actions on_daemon_delivering(const std::string& node_id);
   Actions on_daemons_gone();
 
@@ -121,7 +123,7 @@ class Supervisor {
     pid_t pid = -1;
     std::string node_id;
     bool is_running = true;
-    // The last signal of ours to it; 0: none.
+    // The last signal that the launcher sent to the rank; 0: none.
     int sent_signal = 0;
   };
 
@@ -139,15 +141,16 @@ class Supervisor {
   int exit_code_ = 0;
   int user_signal_count_ = 0;
   std::map<Rank, RankState> ranks_;
-  std::set<std::string> delivering_;  // nodes whose daemons are known to
-  // The rank whose failure began the end: no part of the summary of the others.
+  std::set<std::string> delivering_;  // nodes whose daemons were reported to be delivering
+  // The rank whose failure began the end. It is left out of the summary of the others.
   std::optional<Rank> culprit_;
-  // Set while the exit code is only a daemon's word for a failure: the rank's own code is better.
+  // True while the exit code comes only from a daemon's report of a failure: the rank's own code is
+  // better.
   bool wants_rank_code_ = false;
   // The local rank that a daemon blamed.
   std::optional<Rank> suspect_;
   int ended_alone_count_ = 0;
-  // By the last signal of ours that they got.
+  // Numbers of ranks that ended, by the last signal that the launcher sent to them.
   std::map<int, int> ended_by_signal_counts_;
 };
 

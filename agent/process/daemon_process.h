@@ -1,4 +1,4 @@
-// Private daemons: started by the launcher for one job, gone with it.
+// Private daemons: the launcher starts them for one job, and they end with it.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@
 
 namespace rueda::agent {
 
-// What a daemon says on its --ready-fd once it serves.
+// The line that a daemon writes to its --ready-fd once it serves.
 struct DaemonReady {
   std::string node_id;
   std::string control_address;
@@ -25,61 +25,65 @@ struct DaemonReady {
   std::string socket;
 };
 
-// One line of JSON: {"node_id":...,"control":...,"data":...,"http":...,"socket":...}.
+// Parses one line of JSON: {"node_id":...,"control":...,"data":...,"http":...,"socket":...}.
 Result<DaemonReady> parse_ready_line(const std::string& line);
 
-// `wanted`, or "ruedad" next to the running program, or the first on PATH. kNotFound if none of
-// them may be executed.
+// Returns `wanted`, or "ruedad" next to the running program, or the first on PATH; kNotFound if
+// none of them may be executed.
 Result<std::string> find_ruedad(const std::string& wanted);
 
 struct DaemonRequest {
   std::string program;
   std::string node_id;
   std::string socket;
-  // Others reach it where launchers say, so it is told of no address of its own.
+  // The host to listen on. Launchers tell others how to reach the daemon, so it gets no address to
+  // advertise.
   std::string listen_host;
   std::string log_level;
-  std::string cpus;  // that it keeps to; empty: where the system puts it
+  std::string cpus;  // CPUs that it keeps to; empty: the system chooses
   std::vector<std::string> extra_args;
-  // One of several on this machine, each of which stands for a machine: to NCCL, too, which has
-  // one member on a GPU of a host.
+  // True for one of several daemons on this machine, each of which stands for a machine: to NCCL,
+  // too, which allows one member on each GPU of a host.
   bool is_virtual = false;
 };
 
-// `ready_fd` is the number that the daemon finds open.
+// Returns the command line. `ready_fd` is the number of the descriptor that the daemon finds open.
 std::vector<std::string> daemon_argv(const DaemonRequest& request, int ready_fd);
 
-// One private daemon. All on one loop.
+// A private daemon. Everything runs on one loop.
 class PrivateDaemon {
  public:
   struct Events {
-    // Once: it serves, or its start has failed.
+    // Called once, when the daemon serves, or its start has failed.
     std::function<void(Result<DaemonReady>)> on_ready;
-    // Again and again after it was told to stop: it is still handing on what its ranks left behind.
+    // Called repeatedly after the daemon was told to stop, while it is still sending data that its
+    // ranks left behind.
     std::function<void()> on_delivering;
-    // Once, after on_ready: it has ended.
+    // Called once, after on_ready, when the daemon has ended.
     std::function<void(ExitStatus)> on_exit;
   };
 
   PrivateDaemon(boost::asio::io_context& loop, DaemonRequest request, Events events);
   ~PrivateDaemon();
 
-  // Its output goes to `sink`, prefixed by the node's id. on_ready follows if this is OK.
+  // Starts the daemon, whose output goes to `sink`, prefixed by the node's id. If the status is OK,
+  // on_ready follows.
   Status start(OutputSink& sink);
-  // SIGTERM: lets go of its leash, which is how its launcher ends it (a signal may be meant for all
-  // processes of the job); else the signal.
+  // Sends a signal. For SIGTERM it releases the daemon's leash instead, which is how a launcher
+  // ends its daemon (a signal may be meant for all processes of the job).
   void send_signal(int signal);
   bool is_running() const { return is_running_; }
   pid_t pid() const { return child_.pid; }
   const std::string& node_id() const { return request_.node_id; }
   void resume_output();
-  // Takes its last words; after it has ended.
+  // Takes the daemon's last output. Called after it has ended.
   void finish_output();
 
  private:
   void wait_for_exit();
   void on_exited();
-  // What it says on its --ready-fd: the line, then a byte each time that it is still delivering.
+  // Reads the --ready-fd: first the line, then a byte for each time that the daemon says it is
+  // still delivering.
   void read_ready();
   void on_ready_bytes(size_t count_bytes, bool is_end);
   void be_ready(Result<DaemonReady> outcome);

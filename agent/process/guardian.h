@@ -1,5 +1,6 @@
-// A second process that outlives the launcher if that is killed, and then ends what it has started:
-// the kernel's parent-death signal reaches ranks, but not what ranks have started.
+// A second process that outlives the launcher if that is killed, and then ends what the launcher
+// has started: the kernel's parent-death signal reaches ranks, but not processes that ranks have
+// started.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +16,20 @@
 
 namespace rueda::agent {
 
-// The launcher's side. All on one loop.
+// The launcher's side of the guardian. Everything runs on one loop.
 class Guardian {
  public:
-  // `say`: a line for the user, if it cannot be.
+  // `say` gets a line for the user if the guardian cannot be started.
   Guardian(boost::asio::io_context& loop, int64_t grace_ms,
            std::function<void(const std::string&)> say);
-  // All has ended well: the guardian ends, too, and kills nobody.
+  // Ends the guardian, which then kills nobody, because the job has ended.
   ~Guardian();
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;
 
-  // Before anything else is started.
+  // Starts the guardian. Must be called before anything else is started.
   void start();
-  // The value of $RUEDA_LAUNCH_ID that the ranks must have.
+  // Returns the value of $RUEDA_LAUNCH_ID that the ranks must have.
   const std::string& launch() const { return launch_; }
   void add_group(pid_t group);
   void add_daemon(pid_t pid);
@@ -52,7 +53,8 @@ class Guardian {
   int starts_ = 0;
 };
 
-// `ruedarun --guardian`: takes orders from standard input until it ends. The exit code.
+// Runs `ruedarun --guardian`: takes orders from standard input until that ends. Returns the exit
+// code.
 int run_guardian();
 
 }  // namespace rueda::agent

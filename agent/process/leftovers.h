@@ -1,5 +1,5 @@
-// Processes that ranks have started and that are not the launcher's children: found in /proc, by
-// their group or by a variable that they have inherited.
+// Processes that ranks have started and that are not the launcher's children. They are found in
+// /proc, by their group or by a variable that they have inherited.
 #pragma once
 
 #include <set>
@@ -12,8 +12,8 @@
 
 namespace rueda::agent {
 
-// The variable of each rank's environment by which what it starts is found again, whatever its
-// parent, group and session are. Its value is another one for each launcher.
+// The variable in each rank's environment by which processes that the rank starts are found,
+// whatever their parent, group and session are. Its value differs for each launcher.
 inline constexpr char kLaunchVariable[] = "RUEDA_LAUNCH_ID";
 
 struct Leftover {
@@ -22,14 +22,16 @@ struct Leftover {
   UniqueFd pidfd;
 };
 
-// Living processes, zombies not among them, in one of the groups, or with $RUEDA_LAUNCH_ID=`launch`
-// ("" for none) in the environment that they were started with; never this process itself.
+// Returns living processes (no zombies) that are in one of the groups, or that were started with
+// $RUEDA_LAUNCH_ID=`launch` in their environment ("" means no such variable is looked for); never
+// this process itself.
 std::vector<Leftover> find_leftovers(const std::set<pid_t>& groups, const std::string& launch);
 
-// SIGKILL to all of them, until none is found; gives up after a few seconds. How many there were.
+// Sends SIGKILL to all of them until none is found, and gives up after a few seconds. Returns how
+// many there were.
 int kill_leftovers(const std::set<pid_t>& groups, const std::string& launch);
 
-// "12 (sleep), 13 (python3)", and how many more.
+// Returns a list such as "12 (sleep), 13 (python3)", and how many more there are.
 std::string list_of(const std::vector<Leftover>& leftovers);
 
 }  // namespace rueda::agent

@@ -12,14 +12,14 @@ class LineSplitter {
   // A longer line is cut into pieces of this size, each a line of its own.
   static constexpr size_t kMaxLineBytes = 64 * 1024;
 
-  // `prefix` goes before every line. With an empty one the bytes pass as they are, but still by
-  // whole lines.
+  // `prefix` goes before every line. If it is empty the bytes pass unchanged, but still in whole
+  // lines.
   explicit LineSplitter(std::string prefix) : prefix_(std::move(prefix)) {}
 
-  // Takes what was read and appends the lines that are complete now to `out`. A carriage return
-  // ends a line as well: progress bars would otherwise be held back until their last word.
+  // Takes bytes that were read, and appends the lines that are complete now to `out`. A carriage
+  // return ends a line as well: progress bars would otherwise be held back until they are done.
   void feed(std::string_view bytes, std::string& out);
-  // Appends what is left of an unfinished last line, if anything.
+  // Appends the rest of an unfinished last line, if there is one.
   void finish(std::string& out);
 
  private:
@@ -27,7 +27,7 @@ class LineSplitter {
 
   std::string prefix_;
   std::string line_;
-  // A newline that comes next belongs to the line that was put out last.
+  // True if a newline that comes next belongs to the line that was output last.
   bool has_just_ended_ = false;
 };
 

@@ -1,4 +1,4 @@
-// The output of ranks and daemons, by whole lines, onto this process's stdout and stderr.
+// Passes the output of ranks and daemons, in whole lines, to this process's stdout and stderr.
 #pragma once
 
 #include <chrono>
@@ -18,30 +18,32 @@
 namespace rueda::agent {
 
 // Writes to a file descriptor from a thread of its own, so that a terminal that is held up, or a
-// slow reader of a pipe, stops nothing but the ranks that write. Thread-safe.
+// slow reader of a pipe, stops only the ranks that write. Thread-safe.
 class OutputSink {
  public:
-  // Past this, is_full() is true: the ranks' pipes are not read until half of it is written.
+  // Beyond this is_full() is true, and the ranks' pipes are not read until half of it has been
+  // written.
   static constexpr size_t kMaxQueuedBytes = 4u << 20;
 
-  // Does not own `fd`. `on_room` is called on the sink's thread when a full sink has room again.
+  // The caller keeps `fd`. `on_room` is called on the sink's thread when a full sink has room
+  // again.
   OutputSink(int fd, std::function<void()> on_room);
-  // What is still queued is lost.
+  // Drops text that is still queued.
   ~OutputSink();
   OutputSink(const OutputSink&) = delete;
   OutputSink& operator=(const OutputSink&) = delete;
 
-  // Never blocks. Once the reader is gone everything is dropped. While the disk is full, writes are
-  // tried again, what does not fit into the queue is dropped, and a line says how much when there
-  // is room.
+  // Queues text; never blocks. Once the reader is gone all text is dropped. While the disk is full,
+  // writes are tried again, text that does not fit into the queue is dropped, and a line says how
+  // much when there is room.
   void write(std::string text);
-  // Waits for what is queued as long as the reader takes some of it within `patience`. What is lost
-  // then, in one sentence, or nothing. Call it once, and nothing else after it.
+  // Waits for queued text as long as the reader takes some of it within `patience`. Returns a
+  // sentence about text that is then lost, or "". It must be called at most once, as the last call.
   std::string finish(std::chrono::seconds patience);
   bool is_full() const;
 
  private:
-  // Shared with the thread, which may be stuck in a write when the sink goes.
+  // State that is shared with the thread, which may be stuck in a write when the sink is destroyed.
   struct State {
     std::mutex mutex;
     std::condition_variable changed;
@@ -50,8 +52,8 @@ class OutputSink {
     size_t written_bytes = 0;
     bool was_full = false;
     bool is_broken = false;
-    int passing_error = 0;  // errno of the last write, if it may be over soon
-    size_t lost_bytes = 0;  // that have not been told
+    int passing_error = 0;  // errno of the last write, if the error may pass; else 0
+    size_t lost_bytes = 0;  // dropped bytes that have not been reported
     bool is_stopping = false;
     bool is_done = false;
     std::function<void()> on_room;
@@ -63,7 +65,7 @@ class OutputSink {
   std::thread thread_;
 };
 
-// Reads one pipe on the loop and passes its lines on with a prefix.
+// Reads one pipe on the loop, and passes its lines on with a prefix.
 class OutputPipe {
  public:
   // `on_end` is called once, when the last writer has closed the pipe.
@@ -71,18 +73,18 @@ class OutputPipe {
              std::function<void()> on_end);
 
   void start() { wait(); }
-  // After the sink has had no room.
+  // Reads on after the sink had no room.
   void resume();
-  // Takes what is in the pipe now.
+  // Takes the bytes that are in the pipe now.
   void catch_up();
-  // The same and an unfinished last line, and closes it.
+  // Takes the bytes in the pipe, and an unfinished last line, and closes the pipe.
   void finish();
   bool is_ended() const { return is_ended_; }
 
  private:
   void wait();
   void on_readable();
-  // Reads once; false when there is nothing more for now.
+  // Reads once. Returns false when there is nothing more for now.
   bool read_some();
   void end();
 

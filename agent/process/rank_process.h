@@ -1,4 +1,4 @@
-// One training process with its output.
+// A training process and its output.
 #pragma once
 
 #include <functional>
@@ -15,14 +15,14 @@
 
 namespace rueda::agent {
 
-// All on one loop. Its pid stays taken until the object goes, so that a signal to its process
-// group can never reach a stranger.
+// Everything runs on one loop. The process's pid stays taken until the object is destroyed, so that
+// a signal to its process group can never reach another process.
 class RankProcess {
  public:
   struct Events {
-    // Once: the process has ended; its output may still come.
+    // Called once, when the process has ended; its output may still come.
     std::function<void(ExitStatus)> on_exit;
-    // Once: nobody holds its output open any more.
+    // Called once, when nobody holds its output open any more.
     std::function<void()> on_output_end;
   };
 
@@ -30,19 +30,19 @@ class RankProcess {
   // Kills what is left of its process group.
   ~RankProcess();
 
-  // `cpus`: that it keeps to; empty: where the system puts it.
+  // Starts the process. `cpus` are those it keeps to; empty: the system chooses.
   Status start(const std::vector<std::string>& command, const Environment& environment,
                const std::vector<int>& cpus, bool has_prefix, OutputSink& out, OutputSink& err);
   Rank rank() const { return rank_; }
   pid_t pid() const { return child_.pid; }
-  // To its whole process group.
+  // Sends a signal to the whole process group.
   void send_signal(int signal);
   void resume_output();
-  // Tells of its end now, not in a later turn of the loop, if a signal has killed it. Waits for its
-  // end if that has begun.
+  // If a signal has killed the process, reports its end now and not in a later turn of the loop.
+  // Waits for the end if that has begun.
   void look_if_killed();
   bool is_output_ended() const;
-  // Takes what its output holds now and stops listening.
+  // Takes the output that is there now, and stops listening.
   void finish_output();
 
  private:

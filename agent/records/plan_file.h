@@ -1,5 +1,5 @@
-// The file of a recorded plan: a RecordedPlan of agent.proto as JSON. No type of protobuf in this
-// header.
+// The file of a recorded plan: a RecordedPlan of agent.proto as JSON. This header has no type of
+// protobuf's.
 #pragma once
 
 #include <string>
@@ -13,10 +13,10 @@ class RecordedPlan;
 
 namespace rueda::agent {
 
-// Reads settings.plan, if there is one, into settings.replayed_plan. The error names the file and
-// what is wrong with it.
+// Reads the file settings.plan, if it is named, into settings.replayed_plan. An error names the
+// file and what is wrong with it.
 Status load_plan(AgreementSettings& settings);
-// Whole, or as it was.
+// Writes the file completely, or leaves it as it was.
 Status write_plan(const std::string& path, const v1::RecordedPlan& plan);
 
 }  // namespace rueda::agent

@@ -1,5 +1,5 @@
-// Lines of a timeline's file, each an event. A line is the head of its track and a tail, because
-// the events of an operation's tensors differ in the track alone.
+// The lines of a timeline's file, one for each event. A line is the head of its track and a tail,
+// because the events of an operation's tensors differ only in the track.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 namespace rueda::agent {
 
 void append_number(std::string& text, int64_t number);
-// Microseconds, to the nanosecond.
+// Appends a time in microseconds, to the nanosecond.
 void append_us(std::string& text, int64_t ns);
 
-// Tails of one operation's events.
+// Makes the tails of one operation's events.
 class OperationLines {
  public:
   explicit OperationLines(const v1::TimelineBatch::Operation& operation);
@@ -25,16 +25,16 @@ class OperationLines {
     size_t tensors = 0;
     std::vector<std::string> tails;
   };
-  // Until there is no tensor left.
+  // Returns the next stretch, as long as there are tensors left.
   Stretch next(size_t tensors_left);
 
  private:
-  // Where a rank's list of what it had submitted stands.
+  // The position in a rank's list of what it had submitted.
   struct Cursor {
     int32_t rank = 0;
     int item = 0;
     int end = 0;
-    size_t left = 0;  // tensors of this item
+    size_t left = 0;  // tensors left of this item
   };
   struct Mark {
     int64_t at_ns;
@@ -45,17 +45,17 @@ class OperationLines {
 
   const v1::TimelineBatch::Operation& operation_;
   const std::string kind_;
-  std::string arguments_;  // those of all of its events
+  std::string arguments_;  // arguments of all of its events
   std::vector<Cursor> cursors_;
-  std::string whole_;  // the tail of what it is all about
+  std::string whole_;  // tail of the event for the whole operation
 };
 
-// In the file.
+// Returns the number of events that the batch has in the file.
 uint64_t count_events(const v1::TimelineBatch& batch);
 
-// "ALLREDUCE".
+// Returns the name of a collective in capitals, such as "ALLREDUCE".
 std::string upper_name(uint32_t collective);
-// "\"operation\":\"12\"", and of which process set.
+// Returns "\"operation\":\"12\"", and the process set if it is not the set of all ranks.
 std::string operation_arguments(uint64_t number, uint32_t process_set);
 
 }  // namespace rueda::agent

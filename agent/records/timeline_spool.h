@@ -1,7 +1,8 @@
-// What is to be written into a timeline's file waits here, because text takes more time than all
-// else of a timeline, and that time would be the job's. Who ends it writes it. If half of the room
-// is taken before, a thread writes that runs when the machine has nothing else to do; not sooner,
-// because daemons that wait for a moment without sleeping see that somebody wants the core.
+// Holds the batches of a timeline until they are written into its file, because making the text
+// takes more time than everything else about a timeline, and that time would be the job's. The
+// thread that closes the timeline writes it. If half of the room is taken before, another thread
+// writes, which runs only when the machine has nothing else to do; it does not start sooner,
+// because daemons that wait for a moment without sleeping would see that somebody wants the core.
 #pragma once
 
 #include <condition_variable>
@@ -20,38 +21,39 @@ namespace rueda::agent {
 
 class TimelineSpool {
  public:
-  static constexpr size_t kMostBytes = size_t{32} << 20;  // as messages
+  static constexpr size_t kMostBytes = size_t{32} << 20;  // size of the waiting messages
 
   explicit TimelineSpool(std::unique_ptr<TimelineFile> file, size_t max_bytes = kMostBytes);
   ~TimelineSpool();
 
-  // Does not wait for the disk. If too much waits already, it is dropped, and counted in the file.
-  // An error: of what was written since the last call.
+  // Queues a batch without waiting for the disk. If too much is waiting already the batch is
+  // dropped, and its events are counted in the file. An error is that of a write since the last
+  // call.
   Status write(v1::TimelineBatch batch);
-  // Once; what waits is written before it returns.
+  // Must be called once. Waiting batches are written before it returns.
   Status close(const v1::TimelineClosed& closed);
 
   const std::string& path() const { return file_->path(); }
-  std::string losses() const { return file_->losses(); }  // once it is closed
+  std::string losses() const { return file_->losses(); }  // valid once the timeline is closed
 
  private:
   void run();
-  // False: nothing waits.
+  // Writes the next batch. Returns false if none waits.
   bool write_next();
   void stop();
 
-  // Of the thread, and once that has ended, of who closes it.
+  // Belongs to the thread and, once that has ended, to the caller of close().
   const std::unique_ptr<TimelineFile> file_;
   const size_t max_bytes_;
 
-  std::mutex mutex_;  // of all that follows
+  std::mutex mutex_;  // guards the fields below
   std::condition_variable changed_;
   std::deque<v1::TimelineBatch> waiting_;
   size_t waiting_bytes_ = 0;
-  // Given back to who made them: nobody shall wait for a lock of the allocator's that a thread has
-  // that hardly runs.
+  // Written batches are given back to the thread that made them: nobody should wait for a lock of
+  // the allocator's that is held by a thread that hardly runs.
   std::vector<v1::TimelineBatch> written_;
-  std::map<int32_t, uint64_t> dropped_;  // events, by node
+  std::map<int32_t, uint64_t> dropped_;  // number of events, by node
   Status status_;
   bool is_stopping_ = false;
 

@@ -1,5 +1,5 @@
-// The log of a job's autotuning: a CSV file, a line for each measurement and each decision
-// (docs/operations.md, "Autotuning"). Belongs to one thread at a time.
+// The log of a job's autotuning: a CSV file with a line for each measurement and each decision
+// (docs/operations.md, "Autotuning"). An object belongs to one thread at a time.
 #pragma once
 
 #include <cstdio>
@@ -13,10 +13,10 @@ namespace rueda::agent {
 
 class TuningLog {
  public:
-  // Replaces what is there.
+  // Opens the file, and replaces one that is there.
   static Result<std::unique_ptr<TuningLog>> open(const std::string& path);
 
-  // Whoever looks sees the line at once.
+  // Writes a line, which readers of the file see at once.
   Status write(const v1::TuningLine& line);
 
  private:
@@ -31,7 +31,7 @@ class TuningLog {
   const std::unique_ptr<std::FILE, Closer> file_;
 };
 
-// The setting that a search came to, for people.
+// Describes the setting that a search arrived at, for the user.
 std::string describe_settled(const v1::TuningLine& line);
 
 }  // namespace rueda::agent

@@ -1,4 +1,4 @@
-// A new job's name and secret.
+// Makes a new job's name and secret.
 #pragma once
 
 #include <string>
@@ -8,7 +8,8 @@
 
 namespace rueda::agent {
 
-// Random, but for the address of rank 0's node, where a port is free on this one.
+// Makes a random identity. Its master address is the given one, the address of rank 0's node, with
+// a port that is free on this node.
 Result<JobIdentity> make_identity(const std::string& master_addr);
 
 }  // namespace rueda::agent

@@ -1,5 +1,5 @@
-// Where the launchers of a job's nodes, or its ranks one by one, meet and agree on who runs what.
-// No gRPC type in here.
+// The place where the launchers of a job's nodes, or its ranks one by one, meet and agree on who
+// runs what. This header has no type of gRPC's.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,11 @@
 
 namespace rueda::agent {
 
-// Who meets. Ranks that mpirun or the like has started come one by one, and several use one daemon.
+// Says who meets. Ranks that mpirun or the like has started come one by one, and several of them
+// use one daemon.
 enum class Meeting { kNodes, kRanks };
 
-// What one node says of itself; where ranks meet, they are numbered instead of nodes, and nproc
+// A node's description of itself. Where ranks meet, ranks are numbered instead of nodes, and nproc
 // is 1.
 struct Arrival {
   int node_rank = 0;
@@ -26,32 +27,34 @@ struct Arrival {
   std::string node_id;
   std::string control_address;
   std::string rdzv_id;
-  // Random (new_launcher()), another one for each launcher.
+  // A random id of the launcher (new_launcher()).
   std::string launcher;
-  // The host of control_address is no more than a guess.
+  // True if the host of control_address is only a guess.
   bool guesses_host = false;
 };
 
 inline constexpr size_t kLauncherBytes = 16;
 
-// Who has arrived; pure, for one thread.
+// The arrivals at a rendezvous. The class is pure, and for one thread.
 class RendezvousTable {
  public:
   RendezvousTable(int nnodes, std::string rdzv_id, Meeting meeting = Meeting::kNodes)
       : nnodes_(nnodes), rdzv_id_(std::move(rdzv_id)), meeting_(meeting) {}
 
-  // kUnavailable: not now, the caller may try again (another job's rendezvous is still here).
-  // The same launcher may arrive again; another one with its number is refused.
+  // Registers an arrival. The same launcher may arrive again; another launcher with its number is
+  // refused. kUnavailable means that the caller may try again later (another job's rendezvous is
+  // still here).
   Status arrive(const Arrival& arrival);
-  // Before all have arrived: forget this one, its launcher has gone.
+  // Forgets an arrival whose launcher has gone, before all have arrived.
   void depart(int node_rank);
   bool is_complete() const { return static_cast<int>(arrivals_.size()) == nnodes_; }
-  // "1, 3": the numbers that have not arrived.
+  // Returns the numbers that have not arrived, such as "1, 3".
   std::string missing() const;
-  // Of number 0, which has the rendezvous.
+  // Returns whether number 0, which runs the rendezvous, guesses its own host.
   bool guesses_own_host() const;
-  // Once complete: the nodes by number with their ranks, and with it nobody can depart any more.
-  // Ranks that use one daemon are on one node; nodes are then in the order of their first ranks.
+  // Returns the nodes by number with their ranks, once all have arrived; nobody can depart after
+  // that. Ranks that use one daemon are on one node; nodes are then in the order of their first
+  // ranks.
   Result<std::vector<NodeLayout>> lay_out();
 
  private:
@@ -64,7 +67,7 @@ class RendezvousTable {
   std::map<int, Arrival> arrivals_;
 };
 
-// Everything of a JobLayout but its nodes, made by node 0.
+// Everything of a JobLayout except its nodes. Node 0 makes it.
 struct JobIdentity {
   JobId job_id;
   std::string token;
@@ -76,50 +79,53 @@ struct RendezvousSetting {
   std::string endpoint;  // HOST:PORT or "unix:PATH"
   int nnodes = 0;
   std::string rdzv_id;
-  // What all launchers of the job know and nobody else; empty: whoever is first is let in.
+  // A secret that all launchers of the job know and nobody else; empty: the first to come with a
+  // number is admitted.
   std::string secret;
   Meeting meeting = Meeting::kNodes;
-  // Somebody was refused, or an address was taken from a connection. On one of gRPC's threads.
+  // Called on a thread of gRPC's when somebody was refused, or an address was taken from a
+  // connection.
   std::function<void(const std::string&)> note;
 };
 
 class RendezvousServer {
  public:
-  // kUnavailable if the port is taken. See RendezvousGate for where it listens.
+  // Starts to serve. kUnavailable means that the port is taken. See RendezvousGate for where it
+  // listens.
   static Result<std::unique_ptr<RendezvousServer>> start(RendezvousSetting setting,
                                                          JobIdentity identity);
-  // Refuses who still waits, and blocks until they have heard of it, for half a second at most.
+  // Refuses those who still wait, and blocks until they have been told, for at most half a second.
   virtual ~RendezvousServer() = default;
-  // Thread-safe, as is the rest.
+  // These methods are thread-safe.
   //
-  // The numbers of the nodes, or ranks, that have not come.
+  // Returns the numbers of the nodes, or ranks, that have not come.
   virtual std::string missing() const = 0;
-  // Why the last one that was refused was; empty: none was.
+  // Returns the reason for the last refusal, or "" if nobody was refused.
   virtual std::string last_refusal() const = 0;
-  // Tells all who wait that nothing comes of it.
+  // Tells all who wait that the job has been given up.
   virtual void give_up(const std::string& why) = 0;
-  // Where this machine's own launcher enters.
+  // Returns the endpoint at which this machine's own launcher enters.
   virtual std::string local_endpoint() const = 0;
 };
 
-// One attempt to meet. The callback comes once, on one of its threads. kUnavailable: try again;
-// kShutDown: node 0 has given the job up, and says why.
+// One attempt to meet. `done` is called once, on a thread of the call's. kUnavailable means that
+// the caller may try again; kShutDown means that node 0 has given the job up, and has the reason.
 class RendezvousCall {
  public:
   struct Events {
     std::function<void(Result<JobLayout>)> done;
-    // Node 0 is there, and these have not come: "1, 3".
+    // Node 0 is there, and the numbers given, such as "1, 3", have not come.
     std::function<void(std::string)> waiting;
   };
   // Waits up to `timeout_ms` for the endpoint and then for the other nodes.
   static std::unique_ptr<RendezvousCall> start(const std::string& endpoint, const Arrival& arrival,
                                                const std::string& secret, int64_t timeout_ms,
                                                Events events);
-  // Cancels; nothing is called back any more. Not to be called from a callback.
+  // Cancels; after that nothing is called back. Must not be called from a callback.
   virtual ~RendezvousCall() = default;
 };
 
-// A launcher's random id.
+// Returns a random id for a launcher.
 Result<std::string> new_launcher();
 
 }  // namespace rueda::agent

@@ -1,5 +1,5 @@
-// The door of a rendezvous: who connects, from where, to which of this machine's addresses, and how
-// long one may stay without having come as a node. gRPC bounds none of that.
+// The connections of a rendezvous: who connects, from where, to which of this machine's addresses,
+// and how long a connection may stay that has not come as a node. gRPC limits none of that.
 #pragma once
 
 #include <cstddef>
@@ -21,38 +21,41 @@ namespace rueda::agent {
 
 class RendezvousGate {
  public:
-  // Connections that have not come as a node: so many, for so long. When there are more, the
-  // oldest one goes.
+  // The most connections that have not come as a node, and the longest time that each may stay.
+  // When there are more, the oldest is closed.
   static constexpr size_t kMostStrangers = 64;
   static constexpr TicksMs kStrangerMs = 15'000;
 
-  // Hosts as numeric addresses; of IPv6 ones mapped from IPv4, that.
+  // Hosts are numeric addresses; an IPv6 address that is mapped from IPv4 is given as the IPv4
+  // address.
   struct Visitor {
     std::string from;
     std::string to;
   };
 
-  // Listens at the endpoint's host if that is an address of this machine, else at all of them: a
-  // name may be a forwarded one. kUnavailable if the port is taken.
+  // Listens at the endpoint's host if that is an address of this machine, otherwise at all
+  // addresses: a name may be a forwarded one. kUnavailable means that the port is taken.
   static Result<std::unique_ptr<RendezvousGate>> open(const HostPort& endpoint);
   ~RendezvousGate();
   RendezvousGate(const RendezvousGate&) = delete;
   RendezvousGate& operator=(const RendezvousGate&) = delete;
 
-  // Where a launcher of this machine connects.
+  // Returns the endpoint at which a launcher of this machine connects.
   const HostPort& local_endpoint() const { return local_endpoint_; }
-  // `take` is called on the gate's thread with connected sockets that do not block, and owns them.
+  // Starts to accept. `take` is called on the gate's thread with connected, non-blocking sockets,
+  // which it then owns.
   void start(std::function<void(int fd)> take);
-  // Nothing is handed over any more.
+  // After this no connection is handed over any more.
   void stop();
-  // Who is behind a descriptor that was handed over ("fd:N", as gRPC calls it).
+  // Returns the addresses of the connection behind a descriptor that was handed over ("fd:N", as
+  // gRPC names it).
   std::optional<Visitor> visitor(const std::string& peer) const;
-  // It has come as a node, and stays.
+  // Keeps a connection, because it has come as a node.
   void let_stay(const std::string& peer);
 
  private:
   struct Stranger {
-    UniqueFd fd;  // the same connection
+    UniqueFd fd;  // another descriptor of the same connection
     TicksMs since_ms = 0;
   };
 
@@ -60,7 +63,7 @@ class RendezvousGate {
   void serve();
   void admit(int fd);
   void send_away(int fd);
-  // Milliseconds until somebody has stayed too long; -1: nobody is there.
+  // Returns the milliseconds until a stranger has stayed too long; -1: there is none.
   int next_due_ms() const;
 
   const UniqueFd listener_;
@@ -68,7 +71,7 @@ class RendezvousGate {
   UniqueFd stop_;
   std::function<void(int fd)> take_;
   mutable std::mutex mutex_;
-  // By the descriptor that was handed over.
+  // keyed by the descriptor that was handed over
   std::map<int, Stranger> strangers_;
   std::map<int, Visitor> visitors_;
   std::thread thread_;

@@ -1,4 +1,4 @@
-// The rendezvous between launchers, as messages.
+// Converts the rendezvous between launchers to and from messages.
 #pragma once
 
 #include <string>
@@ -14,9 +14,9 @@ Arrival from_proto(const v1::EnterRequest& request);
 v1::EnterReply to_proto(const JobIdentity& identity, const std::vector<NodeLayout>& nodes);
 JobLayout from_proto(const v1::EnterReply& reply);
 
-// What a proof is made over: all of the request but the proof itself.
+// Returns the part of a request that a proof is made over: everything but the proof itself.
 std::string proven_part(v1::EnterRequest request);
-// What a sealed token comes with: all of the reply but the token.
+// Returns the part of a reply that a sealed token is bound to: everything but the token.
 std::string unsealed_part(v1::EnterReply reply);
 
 }  // namespace rueda::agent

@@ -1,5 +1,5 @@
-// What the launchers of a job that have been given the same secret prove to each other, and how the
-// job's token travels between them. Pure functions.
+// The proofs that launchers of a job give each other that they know the same secret, and the
+// protection of the job's token between them. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -10,33 +10,35 @@
 namespace rueda::agent {
 
 inline constexpr size_t kNonceBytes = 32;
-// Shorter ones could be guessed by who has heard a proof.
+// A shorter secret could be guessed by someone who has overheard a proof.
 inline constexpr size_t kMinSecretBytes = 16;
 inline constexpr size_t kMaxSecretBytes = 4096;
 
-// Both ends' random numbers, of kNonceBytes each.
+// The random numbers of both ends, of kNonceBytes each.
 struct Nonces {
   std::string server;
   std::string client;
 };
 
-// HMAC-SHA256, by which a client shows that it knows the secret; of this `request` alone.
+// Returns the HMAC-SHA256 by which a client shows that it knows the secret. It is valid for this
+// `request` alone.
 std::string prove_secret(const std::string& secret, const Nonces& nonces,
                          const std::string& request);
-// In constant time.
+// Compares proofs in constant time.
 bool is_same_proof(const std::string& expected, const std::string& given);
 
-// AES-256-GCM under a key that follows from the secret and both nonces; `beside` is not hidden, but
-// cannot be changed either.
+// Encrypts by AES-256-GCM under a key that follows from the secret and both nonces; `beside` is not
+// hidden, but cannot be changed either.
 Result<std::string> seal(const std::string& secret, const Nonces& nonces, const std::string& text,
                          const std::string& beside);
-// kPermission: it was sealed with another secret, or changed on the way.
+// Decrypts. kPermission means that another secret was used, or that the text was changed on the
+// way.
 Result<std::string> unseal(const std::string& secret, const Nonces& nonces,
                            const std::string& sealed, const std::string& beside);
 
-// What is in a file, without blanks and line ends around it. The error names the file.
+// Returns the contents of a file without blanks and line ends around them. An error names the file.
 Result<std::string> read_secret(const std::string& path);
-// Its length is right; `where` it comes from is for the message.
+// Checks the length of a secret; `where` says in the message where it comes from.
 Status check_secret(const std::string& secret, const std::string& where);
 
 }  // namespace rueda::agent
