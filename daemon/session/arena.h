@@ -1,4 +1,5 @@
-// Memory shared with a client: arenas (the client's memfds) and the mappings of the rings.
+// This header holds the memory that the daemon shares with a client: arenas, which are the client's
+// memfds, and the mappings of arenas and rings.
 #pragma once
 
 #include <atomic>
@@ -18,22 +19,24 @@
 
 namespace rueda::session {
 
-// Ok for a memfd of exactly so many bytes, sealed against shrinking and growing, that has all its
-// pages: they are charged to whoever has touched them first, and that is not to be the daemon.
-// `what` names the memory in errors. Never sleeps.
+// Returns ok if `fd` is a memfd of exactly `bytes` bytes that is sealed against shrinking and
+// growing and has all its pages. A page is charged to the process that touches it first, and the
+// daemon must not be that process. `what` names the memory in errors. The call never sleeps.
 Status check_memfd(int fd, uint64_t bytes, const std::string& what);
-// From now on nobody maps it for writing, nor punches holes, after which the daemon would pay for
-// new pages. For what is mapped already nothing changes. Sleeps while the client allocates.
+// Seals the memfd, so that from now on nobody can map it for writing or punch holes into it: after
+// a hole the daemon would pay for the new pages. Existing mappings stay as they are. The call
+// sleeps while the client allocates pages of the file.
 Status seal_memfd(int fd, const std::string& what);
 
-// A shared, writable, guarded mapping of a whole file. Unmaps when it goes.
+// A mapping of a whole file that is shared, writable, and guarded against SIGBUS. The destructor
+// unmaps the memory.
 class Mapping {
  public:
   Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&&) = delete;
   ~Mapping();
 
-  // `what` names the memory in errors.
+  // Maps `fd`, which has `bytes` bytes. `what` names the memory in errors.
   static Result<Mapping> map(int fd, size_t bytes, const std::string& what);
 
   std::byte* data() const { return data_; }
@@ -48,13 +51,13 @@ class Mapping {
   GuardedRange guard_;
 };
 
-// What all arenas of a server hold together. Arenas end on any thread.
+// The number and the bytes of all arenas of a server. Arenas may end on any thread.
 struct ArenaTotals {
   std::atomic<uint64_t> arenas{0};
   std::atomic<uint64_t> bytes{0};
 };
 
-// A mapped arena, and who pays for it.
+// A mapped arena with the charges for it. The user pays until the charges are destroyed.
 struct ArenaMemory {
   Mapping mapping;
   Charge bytes;
@@ -64,15 +67,15 @@ struct ArenaMemory {
 class Arena : public std::enable_shared_from_this<Arena> {
  public:
   Arena(ArenaMemory memory, uid_t user, std::shared_ptr<ArenaTotals> totals);
-  // The memory is unmapped at its user's door (doors.h), where it may take long.
+  // The destructor hands the mapping to its user's door (doors.h), because unmapping may take long.
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
   std::byte* data() const { return memory_.mapping.data(); }
   size_t bytes() const { return memory_.mapping.bytes(); }
-  // The kernel could not provide the memory: what it holds is worthless (sigbus_guard.h). Any
-  // thread.
+  // Returns true if the kernel could not provide the memory: the arena's content is then worthless
+  // (sigbus_guard.h). Any thread may call this.
   bool is_lost() const { return memory_.mapping.is_lost(); }
 
  private:
@@ -87,15 +90,15 @@ class ArenaTable {
   explicit ArenaTable(std::shared_ptr<ArenaTotals> totals, Account account = {})
       : totals_(std::move(totals)), account_(std::move(account)) {}
 
-  // Maps what check_memfd() lets through, charges it and seals it. May sleep; any thread. The
-  // descriptor is the caller's to close.
+  // Checks the memory by check_memfd(), charges the account for it, maps it and seals it. The call
+  // may sleep, and any thread may make it. The caller still has to close the descriptor.
   static Result<ArenaMemory> map(int fd, uint64_t bytes, const Account& account);
-  // Returns the arena's id, from 1 up, never reused.
+  // Returns the arena's id. Ids begin at 1 and are never reused.
   Result<uint32_t> add(ArenaMemory memory);
-  // The caller has checked that no submission uses it.
+  // Removes an arena. The caller has checked that no submission uses the arena.
   Status remove(uint32_t id);
 
-  // nullptr when there is none.
+  // Returns nullptr if there is no arena of this id.
   const std::shared_ptr<Arena>& find(uint32_t id) const;
   std::vector<std::shared_ptr<Arena>> all() const;
   bool any_is_lost() const;

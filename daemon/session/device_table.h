@@ -1,5 +1,5 @@
-// Memory of a GPU that one client shares, as far as its session knows it: which pieces there are,
-// and how long they are. Whether they are what they are said to be, a GPU worker finds out.
+// The table keeps what a session knows of the GPU memory that its client shares: the pieces and
+// their lengths. A GPU worker finds out whether the memory is what the client says it is.
 #pragma once
 
 #include <array>
@@ -14,24 +14,26 @@
 
 namespace rueda::session {
 
-// Belongs to the loop.
+// A table belongs to the loop.
 class DeviceTable {
  public:
-  // The counters are as many as the ring's records ask for.
+  // The client's memory for counters must have two words for each record of a ring.
   explicit DeviceTable(uint32_t ring_capacity) : ring_capacity_(ring_capacity) {}
 
-  // Checked, with the descriptor that it came with, if it is to have one. It is there once it has
-  // been answered for. The error names what is wrong, and the remedy.
+  // Checks a piece of memory together with the descriptor that came with it, if its kind has one,
+  // and adds it. Submissions can name the memory once answer() has accepted it. The error says what
+  // is wrong, and names the remedy.
   Result<DeviceMemory> add(const rueda_abi_device_memory& abi, std::vector<ForeignFd>& descriptors);
-  // Likewise: one memory of several that are there.
+  // Checks a join of several pieces that are in the table, and adds it as one memory. As with
+  // add(), submissions can name it once answer() has accepted it.
   Result<DeviceMemory> join(const rueda_abi_device_join& abi);
-  // Whether it can be used; if not, it is forgotten.
+  // Says whether the GPU worker can use the memory. If not, the table forgets it.
   void answer(uint32_t id, bool can_be_used);
-  // kNotFound: there is none, or it has not been answered for, or it is the counters. kUnavailable:
-  // a join has it.
+  // Returns kNotFound if there is no such memory, if it has not been answered for, or if it is the
+  // counters; returns kUnavailable if the memory is part of a join.
   Status remove(uint32_t id);
 
-  // 0: there is none that submissions may name.
+  // Returns 0 if submissions may not name this memory.
   uint64_t bytes_of(uint32_t id) const;
   bool has_counters() const { return has_counters_; }
 
@@ -40,8 +42,8 @@ class DeviceTable {
     uint64_t bytes = 0;
     rueda_abi_device_kind kind = RUEDA_ABI_DEVICE_IPC;
     std::array<uint8_t, 16> device{};
-    std::vector<uint32_t> pieces;  // of a join
-    uint32_t joined_in = 0;        // how many joins have it
+    std::vector<uint32_t> pieces;  // of a join: the ids of its pieces
+    uint32_t joined_in = 0;        // the number of joins that this piece is part of
     bool is_answered = false;
 
     bool is_counters() const { return kind == RUEDA_ABI_DEVICE_COUNTERS; }
@@ -58,7 +60,7 @@ class DeviceTable {
   bool wants_counters() const;
 
   const uint32_t ring_capacity_;
-  bool has_counters_ = false;  // and they have been answered for
+  bool has_counters_ = false;  // true once the counters have been answered for
   std::map<uint32_t, Memory> memories_;
   uint32_t next_id_ = 1;
 };

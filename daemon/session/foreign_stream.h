@@ -1,5 +1,5 @@
-// A client's socket, as a loop has it: what comes is awaited and peeked at there, and never
-// received or closed (doors.h).
+// The loop's view of a client's socket. The loop waits for data and peeks at it, and never receives
+// from the socket or closes it, because both can sleep (doors.h).
 #pragma once
 
 #include <memory>
@@ -13,7 +13,8 @@
 
 namespace rueda::session {
 
-// Work at a door holds the socket, too, so that its number is not another's before that has ended.
+// Work at a door holds the socket, too, so that the descriptor's number cannot be reused before
+// that work has ended.
 using ForeignSocket = std::shared_ptr<ForeignFd>;
 
 class ForeignStream {
@@ -22,8 +23,8 @@ class ForeignStream {
 
   ForeignStream(boost::asio::io_context& loop, ForeignSocket socket)
       : waits_(loop), socket_(std::move(socket)) {
-    // Else a byte out of band, and the descriptors that come with it, would be freed by whoever
-    // reads past it, and not be seen by one who peeks.
+    // Without SO_OOBINLINE an out-of-band byte, and the descriptors that come with it, would be
+    // invisible to a peek, and would be freed by the next read that passes the byte.
     const int on = 1;
     ::setsockopt(socket_->get(), SOL_SOCKET, SO_OOBINLINE, &on, sizeof(on));
     waits_.assign(socket_->get());
@@ -39,12 +40,13 @@ class ForeignStream {
   void async_wait(Wait what, Handler&& handler) {
     waits_.async_wait(what, std::forward<Handler>(handler));
   }
-  // The other side sees the end at once; it is closed at the door. Idempotent.
+  // Shuts the connection down, so that the other side sees its end at once; the descriptor is
+  // closed at the door. Idempotent.
   void close() {
     if (is_open()) ::shutdown(fd(), SHUT_RDWR);
     release();
   }
-  // Nothing is awaited any more. Idempotent.
+  // Ends all waits and returns the socket. Idempotent.
   ForeignSocket release() {
     if (waits_.is_open()) waits_.release();
     return std::exchange(socket_, nullptr);

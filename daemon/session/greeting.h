@@ -1,4 +1,4 @@
-// A connection whose protocol is not known yet. Belongs to the loop.
+// A greeting is a connection whose protocol is not known yet. It belongs to the loop.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,17 @@ namespace rueda::session {
 
 class Greeting : public std::enable_shared_from_this<Greeting> {
  public:
-  // kGone: closed without a word, as one who only looks whether somebody listens does.
+  // kGone means that the client closed the connection without sending a byte, as a client does that
+  // only looks whether somebody listens.
   enum class Protocol { kLocal, kGrpc, kUnknown, kSilent, kGone };
-  // Called once, unless cancelled; gets the connection with nothing consumed.
+  // Called once, unless the greeting is cancelled. The callback gets the connection with nothing
+  // consumed.
   using OnDecided = std::function<void(Greeting&, Protocol, ForeignSocket)>;
 
   Greeting(boost::asio::io_context& loop, ForeignSocket connection, const Credentials& peer,
            OnDecided on_decided);
 
-  // Looks at the first bytes, for at most so long.
+  // Looks at the first bytes, and decides on kSilent after `timeout_ms`.
   void start(int64_t timeout_ms);
   // Closes the connection; on_decided is not called any more. Idempotent.
   void cancel();

@@ -1,5 +1,5 @@
-// What each user has of this daemon, and may have: nobody takes so much that nothing is left for
-// others. Thread-safe.
+// The ledger counts what each user has of this daemon, and bounds it, so that nobody takes so much
+// that nothing is left for others. It is thread-safe.
 #pragma once
 
 #include <array>
@@ -17,23 +17,24 @@ namespace rueda::session {
 
 enum class Resource {
   kJobs,
-  kConnections,  // all on the unix socket, until they are closed
-  kUnattached,   // of those, the ones that are neither attached nor gRPC's
-  kSessions,     // of those, attached processes
+  kConnections,  // all connections on the unix socket, until they are closed
+  kUnattached,   // the connections that are neither attached nor gRPC's
+  kSessions,     // the connections of attached processes
   kArenaBytes,
   kArenas,
   kPinnedBytes,  // host memory in place of a GPU's
-  kTensorBytes,  // what is kept of tensors that have been described
+  kTensorBytes,  // what the daemon keeps of tensors that clients have described
   kStagingBytes,
 };
 inline constexpr size_t kResources = 9;
 
-// Of one user, by resource.
+// The most that one user may have of each resource.
 class Quota {
  public:
-  // Defaults for a machine with so much memory, and so many descriptors for the daemon.
+  // Chooses defaults for a machine with this much memory, and for a daemon that may have this many
+  // descriptors.
   Quota(uint64_t memory_bytes, uint64_t descriptors);
-  // Of this machine and process.
+  // Chooses defaults for this machine and this process.
   Quota();
 
   uint64_t& operator[](Resource resource) { return most_[static_cast<size_t>(resource)]; }
@@ -47,8 +48,8 @@ class Ledger {
  public:
   explicit Ledger(const Quota& quota = {}) : quota_(quota) {}
 
-  // RESOURCE_EXHAUSTED: the user would have more than the quota; the text has both numbers and the
-  // remedy.
+  // Returns RESOURCE_EXHAUSTED if the user would have more than the quota, or all users together
+  // more than the daemon can have; the text has both numbers and the remedy.
   Status add(uid_t user, Resource resource, uint64_t amount);
   void remove(uid_t user, Resource resource, uint64_t amount);
   uint64_t of(uid_t user, Resource resource) const;
@@ -59,17 +60,17 @@ class Ledger {
 
   const Quota quota_;
   mutable std::mutex mutex_;
-  std::map<uid_t, Amounts> amounts_;  // of users that have anything
+  std::map<uid_t, Amounts> amounts_;  // Users that have nothing are not in the map.
   Amounts all_{};
 };
 
-// Who pays. Without a ledger nobody does.
+// The user who pays, and the ledger where. Without a ledger nothing is charged.
 struct Account {
   std::shared_ptr<Ledger> ledger;
   uid_t user = 0;
 };
 
-// What an account is charged with for as long as this lives.
+// An amount that an account is charged with for as long as this object lives.
 class Charge {
  public:
   Charge() = default;
@@ -95,7 +96,7 @@ class Charge {
   uint64_t amount_ = 0;
 };
 
-// Charged with so much, or why it cannot be.
+// Charges the account, or returns the error that says why that is not possible.
 Result<Charge> charge(const Account& account, Resource resource, uint64_t amount);
 
 }  // namespace rueda::session

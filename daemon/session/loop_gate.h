@@ -1,4 +1,4 @@
-// How work at a door comes back to its loop, which may be gone by then.
+// A loop gate brings the results of work at a door back to the loop, which may have gone by then.
 #pragma once
 
 #include <functional>
@@ -10,12 +10,12 @@
 
 namespace rueda::session {
 
-// Thread-safe.
+// A gate is thread-safe.
 class LoopGate {
  public:
   explicit LoopGate(boost::asio::io_context& loop) : loop_(&loop) {}
 
-  // Dropped once it is shut.
+  // Posts the work to the loop. The work is dropped if the gate is shut.
   void post(std::function<void()> work) {
     const std::lock_guard lock(mutex_);
     if (loop_ != nullptr) boost::asio::post(*loop_, std::move(work));

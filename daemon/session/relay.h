@@ -1,5 +1,6 @@
-// Stands between a connection of a client's and gRPC, which would receive whatever descriptors come
-// (doors.h), and does not tell when a connection has gone. Belongs to the loop.
+// A relay passes bytes between a client's connection and gRPC. gRPC does not get the connection
+// itself, because it would receive any descriptors that the client sends (doors.h), and because it
+// does not report when a connection has gone. A relay belongs to the loop.
 #pragma once
 
 #include <functional>
@@ -15,20 +16,23 @@ namespace rueda::session {
 
 class Relay : public std::enable_shared_from_this<Relay> {
  public:
-  // Called once, unless closed by close(); not ok: the client has broken the rules.
+  // Called once, unless the relay is ended by close(). A status that is not ok means that the
+  // client has broken the rules.
   using OnEnd = std::function<void(Relay&, const Status&)>;
 
   Relay(boost::asio::io_context& loop, ForeignSocket client, const Credentials& peer, OnEnd on_end);
 
-  // The descriptor to be served in place of the client's; not open: none could be made.
+  // Returns the descriptor that gRPC is to serve in place of the client's. It is not open if no
+  // socket pair could be made.
   UniqueFd start();
-  // What has been answered is passed on, as far as the client takes it.
+  // Passes on what gRPC has answered, as far as the client takes it without waiting, and closes
+  // both connections. The callback is not called.
   void close();
   const Credentials& peer() const { return peer_; }
 
  private:
   enum class Way { kIn, kOut };
-  // Passes on what there is, and waits for more.
+  // Passes on the bytes that are there, and waits for more.
   void pass(Way way);
   void wait(Way way, ForeignStream::Wait what);
   void end(const Status& why);
@@ -37,7 +41,7 @@ class Relay : public std::enable_shared_from_this<Relay> {
   boost::asio::posix::stream_descriptor served_;
   const Credentials peer_;
   OnEnd on_end_;
-  bool is_over_[2] = {false, false};  // by way: nothing more comes
+  bool is_over_[2] = {false, false};  // by way: true once no more bytes come
 };
 
 }  // namespace rueda::session

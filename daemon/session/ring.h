@@ -1,6 +1,7 @@
-// The daemon's side of the two rings in shared memory (docs/abi.md). Pure over a block of memory:
-// no descriptor, no doorbell. The other side may write anything into the block at any time, so
-// the daemon keeps its own index to itself and believes nothing that it reads back.
+// The daemon's side of the two rings in shared memory (docs/abi.md). The classes are pure over a
+// block of memory: they have no descriptor and no doorbell. The client may write anything into the
+// block at any time, so the daemon keeps its own index outside the block and believes nothing that
+// it reads back.
 #pragma once
 
 #include <cstddef>
@@ -12,29 +13,32 @@
 
 namespace rueda::session {
 
-// Size of the block for so many records (a power of two).
+// Returns the size of the block for `capacity` records, which must be a power of two.
 size_t submission_ring_bytes(uint32_t capacity);
 size_t completion_ring_bytes(uint32_t capacity);
 
-// Consumes submissions. The memory must outlive the object; one thread at a time.
+// Consumes submissions. The memory must outlive the object, which one thread at a time may use.
 class SubmissionRing {
  public:
   // Writes a fresh header into zeroed memory of submission_ring_bytes(capacity).
   SubmissionRing(std::byte* memory, uint32_t capacity);
 
   static constexpr int kBroken = -1;
-  // Copies at most out.size() records and hands their places back. Returns how many, or kBroken
-  // when the client's index cannot be.
+  // Copies at most out.size() records and gives their places in the ring back to the client.
+  // Returns the number of records, or kBroken if the client's index is impossible.
   int pop(std::span<rueda_abi_submission> out);
 
-  // The ticket for whose end the client sleeps; 0: none, as far as it says.
+  // Returns the ticket for whose end the client says that it sleeps; 0 means that it waits for
+  // none.
   uint64_t read_producer_waits_for();
-  // Asks the client to ring. False when the ring is not empty after all, or what
-  // read_producer_waits_for() said has changed: look again, do not sleep.
+  // Asks the client to ring the doorbell. Returns false if the ring is not empty after all, or if
+  // the ticket that read_producer_waits_for() returned has changed: the caller must then look again
+  // and not sleep.
   bool prepare_to_sleep();
-  // Whether pop() would find a record.
+  // Returns true if pop() would find a record.
   bool has_records() const;
-  // That, or read_producer_waits_for() another ticket.
+  // Returns true if there are records, or if the ticket that read_producer_waits_for() returned has
+  // changed.
   bool has_news() const;
 
  private:
@@ -45,16 +49,18 @@ class SubmissionRing {
   uint64_t waits_for_ = 0;
 };
 
-// Produces completions. The memory must outlive the object; one thread at a time.
+// Produces completions. The memory must outlive the object, which one thread at a time may use.
 class CompletionRing {
  public:
   CompletionRing(std::byte* memory, uint32_t capacity);
 
   enum class Push { kOk, kFull, kBroken };
-  // Sets text_bytes itself; a longer text is cut to RUEDA_ABI_TEXT_BYTES at a character's boundary.
+  // Writes one completion, which the client sees after publish(). The function sets text_bytes
+  // itself; a text of more than RUEDA_ABI_TEXT_BYTES is cut at a character's boundary.
   Push push(const rueda_abi_completion& record, std::string_view text);
 
-  // Shows the client what was pushed. True when it sleeps: the caller must ring its doorbell, once.
+  // Shows the client what was pushed. Returns true if the client sleeps: the caller must then ring
+  // the client's doorbell once.
   bool publish();
 
  private:

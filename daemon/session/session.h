@@ -1,5 +1,6 @@
-// The local side, as the engine sees it: sessions (one per attached training process) and what they
-// ask for. Everything belongs to one loop (the control loop); docs/abi.md has the formats.
+// The local side of the daemon, as the engine sees it: sessions, one for each attached training
+// process, and what they ask for. Everything here belongs to one loop, the control loop;
+// docs/abi.md has the formats.
 #pragma once
 
 #include <array>
@@ -23,59 +24,63 @@
 
 namespace rueda::session {
 
-// SO_PEERCRED of a connection.
+// The credentials of a connection's peer, from SO_PEERCRED.
 struct Credentials {
   pid_t pid = 0;
   uid_t uid = 0;
   gid_t gid = 0;
 };
 
-// A client's memfd, mapped. Stays mapped while anybody holds it, also after its client has died.
+// A client's memfd, mapped. It stays mapped while anybody holds it, even after its client has died.
 class Arena;
 
-// A piece of an arena, or of memory of a GPU, checked: inside it, aligned to the element, as long
-// as the rank's part of the descriptor.
+// A checked piece of an arena or of GPU memory: it lies inside that memory, is aligned to the
+// element's size, and is as long as the rank's part of the descriptor.
 struct Buffer {
   std::shared_ptr<Arena> arena;
   std::byte* data = nullptr;
   size_t bytes = 0;
-  // Of a tensor in device memory, in place of the arena: DeviceMemory::id, and where in it.
+  // For a tensor in device memory these two replace the arena: DeviceMemory::id, and the offset in
+  // that memory.
   uint32_t device_memory = 0;
   uint64_t device_offset = 0;
 };
 
-// An allocation of a client's on a GPU, or its counters (rueda_abi_device_memory), for a GPU worker
-// to open. What can be checked without a GPU has been.
+// An allocation of a client's on a GPU, or the client's counters (rueda_abi_device_memory), for a
+// GPU worker to open. Whatever can be checked without a GPU has been checked.
 struct DeviceMemory {
-  uint32_t id = 0;  // from 1 up, never used again in a session
+  uint32_t id = 0;  // Ids begin at 1 and are never reused in a session.
   rueda_abi_device_kind kind = RUEDA_ABI_DEVICE_IPC;
   uint64_t bytes = 0;
   std::array<uint8_t, 16> device{};
   std::array<std::byte, 64> ipc{};
-  ForeignFd fd;  // of all but IPC
-  // The client's own, which the worker maps.
+  ForeignFd fd;  // Every kind but IPC has a descriptor, except a join.
+  // Returns true for the client's own host memory, which the worker maps.
   bool is_host() const {
     return kind == RUEDA_ABI_DEVICE_COUNTERS || kind == RUEDA_ABI_DEVICE_STAGING;
   }
-  // Of a join: ids, one behind another; it has no descriptor of its own.
+  // A join has the ids of its pieces, in their order, and no descriptor of its own.
   std::vector<uint32_t> pieces;
 };
 
-// One submission, copied out of shared memory and checked.
+// A submission that was copied out of shared memory and checked.
 struct Submission {
   Ticket ticket;
-  // 0: not known. Else of all but the ticket: it is the same as long as nothing else is new, and no
-  // other submission's that this daemon has had.
+  // Stands for everything but the ticket: two submissions of this daemon with the same value are
+  // equal in all other fields, and 0 means that the content is not known.
   uint64_t content = 0;
   std::shared_ptr<const core::TensorDescriptor> descriptor;
-  Buffer input;  // no bytes: the rank gives nothing, or gets nothing
+  // An empty buffer means that the rank gives nothing (input), or gets nothing (output).
+  Buffer input;
   Buffer output;
-  // Where each rank has a part: which of how many ranks of the process set the client takes itself
-  // for. The buffers are as long as that asks for.
+  // For kinds in which each rank has a part: the client's own place, and the number of ranks of the
+  // process set, as the client believes. The buffers are as long as these two ask for.
   int32_t place = 0;
   int32_t places = 0;
   int32_t priority = 0;
-  bool copied_in = false;  // the client's library copied foreign memory (for the metrics)
+  // The two flags say that the client's library copied memory from outside the arenas (for the
+  // metrics).
+  bool copied_in = false;
   bool copied_out = false;
 };
 
@@ -97,14 +102,14 @@ struct Started {
   bool checks_finite = false;
 };
 
-// The client wants the job's timeline to begin, or to end.
+// A client's request that the job's timeline begin or end.
 struct TimelineWish {
   bool begins = false;
   bool wants_chunks = false;
-  std::string path;  // of the file, on node 0
+  std::string path;  // the path of the file, on node 0
 };
 
-// A value that is not finite, as the client is told (rueda_abi_nonfinite).
+// A value that is not finite, as the client is told of it (rueda_abi_nonfinite).
 struct NonfiniteNews {
   Rank rank;
   uint64_t step = 0;
@@ -119,91 +124,98 @@ class Session {
  public:
   virtual ~Session() = default;
   virtual const Attach& attach() const = 0;
-  // Tickets in flight differ modulo this, a power of two.
+  // Returns a power of two. Tickets in flight differ modulo this number.
   virtual uint32_t ring_capacity() const = 0;
-  // All that it has now. What submissions in flight use stays mapped while the session lives; for
-  // longer, hold these.
+  // Returns all arenas that the session has now. An arena that submissions in flight use stays
+  // mapped while the session lives; to keep it for longer, hold the returned pointer.
   virtual std::vector<std::shared_ptr<Arena>> arenas() const = 0;
-  // Tells the client that every rank is there.
+  // Tells the client that every rank has attached.
   virtual void started(const Started& started) = 0;
-  // Ends one submission; `value` is what it has found out (rueda_abi_completion). The client sees
-  // it after flush(). Never blocks: a client that does not drain its ring is failed (on_lost).
+  // Ends one submission; `value` is a number that the operation has found out for the client, such
+  // as the last rank of a join (rueda_abi_completion). The client sees the completion after
+  // flush(). The call never blocks: a client that does not drain its ring is failed (on_lost).
   virtual void complete(Ticket ticket, const Status& status, Epoch epoch, uint32_t contributors,
                         Seq seq, uint32_t value = 0) = 0;
-  // The answer to on_device_memory: whether it can be used.
+  // Answers on_device_memory: a status that is not ok means that the memory cannot be used.
   virtual void device_memory_added(uint32_t id, const Status& status) = 0;
-  // Tells the client that its job is over. The session stays attached; the client goes when it
+  // Tells the client that its job is over. The session stays attached; the client leaves when it
   // likes.
   virtual void job_failed(const Status& status) = 0;
-  // Tells the client of one, or, asked, that there is none (null). The next completion says that
-  // there is something to read.
+  // Tells the client of a value that is not finite, or, in answer to on_nonfinite_asked, that there
+  // is none (`news` is null). The next completion tells the client that its socket has a message to
+  // read.
   virtual void nonfinite(const NonfiniteNews* news) = 0;
-  // Shows the client the completions since the last call (one doorbell for many), unless memory
-  // that it shares has been lost: then what they say may be wrong, and the session is failed.
+  // Shows the client the completions since the last call, and rings its doorbell once for all of
+  // them if it sleeps. If memory that the client shares has been lost, the completions may be
+  // wrong: the session is failed instead.
   virtual void flush() = 0;
-  // Looks whether the client has hung up, without waiting. If so, what it had sent is taken in, and
-  // its on_lost or on_detached comes before this returns.
+  // Looks, without waiting, whether the client has hung up. If so, the messages that the client had
+  // sent are handled, and on_lost or on_detached of this session comes before the call returns.
   virtual void look() = 0;
-  // Drops the connection at once; no further event of this session arrives, nor on_lost.
+  // Drops the connection at once. No further event of this session arrives, not even on_lost.
   virtual void drop() = 0;
 };
 
-// Implemented by the engine. The reference stays valid from on_attach (if that returned ok) until
-// on_detached or on_lost returns.
+// The engine implements this interface. The reference to a session stays valid from on_attach, if
+// that returned ok, until on_detached or on_lost returns.
 class SessionEvents {
  public:
   virtual ~SessionEvents() = default;
-  // Ok accepts the client; anything else is what it gets told.
+  // Returns ok to accept the client; any other status is sent to the client as the reason.
   virtual Status on_attach(Session& session) = 0;
-  // `submission` is valid during the call.
+  // `submission` is valid during the call only.
   virtual void on_submit(Session& session, const Submission& submission) = 0;
-  // The client sleeps until this submission ends; none: it sleeps no longer. A hint, which may be
-  // late or never come; the ticket may be any number.
+  // The client sleeps until the submission of this ticket ends; without a ticket, the client sleeps
+  // no longer. This is a hint: it may be late or never come, and the ticket may be any number.
   virtual void on_waiting(Session& session, std::optional<Ticket> ticket) = 0;
-  // After a batch of on_submit: the submission ring is empty for now.
+  // Called after a batch of on_submit, when the submission ring is empty for now.
   virtual void on_submissions_drained(Session& session) = 0;
-  // What the client is to be told.
+  // The status that this returns is the client's answer.
   virtual Status on_timeline(Session& session, const TimelineWish& wish) = 0;
-  // The client wants to be told whether there is a value that is not finite.
+  // The client asks whether a value has been found that is not finite. Session::nonfinite()
+  // answers.
   virtual void on_nonfinite_asked(Session& session) = 0;
-  // The client shares memory of a GPU. To be answered by device_memory_added(), now or later.
+  // The client shares memory of a GPU. The engine answers by device_memory_added(), during this
+  // call or later.
   virtual void on_device_memory(Session& session, DeviceMemory memory) = 0;
-  // It is no longer to be used; no submission in flight does.
+  // The memory must not be used any longer. No submission in flight uses it.
   virtual void on_device_memory_removed(Session& session, uint32_t id) = 0;
-  // The client said goodbye. on_lost: it died, or broke the rules (the status says which, and how).
+  // on_detached: the client said goodbye. on_lost: the client died or broke the rules; the status
+  // says which, and how.
   virtual void on_detached(Session& session) = 0;
   virtual void on_lost(Session& session, const Status& status) = 0;
 };
 
-// Called for a connection that opens with HTTP/2's preface: gRPC's (agents and operators use the
-// same socket path). Takes over the descriptor, over which all that the client says is passed on.
+// Called for a connection that opens with HTTP/2's preface, which is gRPC's: agents and operators
+// use the same socket path. The callee owns the descriptor, over which everything that the client
+// says is passed on.
 using GrpcHandoff = std::function<void(int fd, const Credentials& peer)>;
 
 struct ServerOptions {
-  std::string
-      socket_path;  // "@name" is an abstract socket; a leftover file is replaced if nobody listens
-  uint32_t ring_capacity = 16384;  // records of each ring; a power of two
+  std::string socket_path;  // "@name" is an abstract socket; an unused leftover file is replaced
+  uint32_t ring_capacity = 16384;  // the records of each ring; a power of two
   int64_t handshake_timeout_ms = 5000;
   std::shared_ptr<Ledger> ledger = std::make_shared<Ledger>();
-  // Whether descriptors are refused of clients that have not attached, by the kernel if it can.
+  // If true, clients that have not attached cannot send descriptors; the kernel refuses them if it
+  // can.
   bool refuses_early_descriptors = true;
 };
 
 struct ServerStats {
-  uint64_t sessions = 0;  // attached now
+  uint64_t sessions = 0;  // sessions that are attached now
   uint64_t rejected = 0;  // strangers, garbage, wrong versions, refused attaches
-  uint64_t arenas = 0;    // mapped now
+  uint64_t arenas = 0;    // arenas that are mapped now
   uint64_t arena_bytes = 0;
-  uint64_t submission_queue_depth = 0;  // submissions in flight, all sessions
-  uint64_t abandoned_doors = 0;         // of the process (doors.h)
+  uint64_t submission_queue_depth = 0;  // submissions in flight, of all sessions
+  uint64_t abandoned_doors = 0;         // doors of the whole process (doors.h)
 };
 
-// Watched: while it is, clients that submit need not ring.
+// While the server is watched (Watched::watch), clients that submit need not ring.
 class SessionServer : public Watched {
  public:
   virtual Status listen() = 0;
   virtual ServerStats stats() const = 0;
-  // Closes the listener and every session (without events), and removes the socket file.
+  // Closes the listener and every session, without events, and removes the socket file.
   virtual void stop() = 0;
 
   static std::unique_ptr<SessionServer> create(boost::asio::io_context& loop, ServerOptions options,

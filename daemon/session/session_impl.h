@@ -1,4 +1,4 @@
-// One client's connection, from its ATTACH to its end. Belongs to the loop.
+// One client's connection, from its ATTACH to its end. It belongs to the loop.
 #pragma once
 
 #include <chrono>
@@ -28,22 +28,23 @@ namespace rueda::session {
 
 class SessionImpl;
 
-// Ends what is said of a client that has broken the protocol.
+// The end of every error about a client that has broken the protocol.
 inline constexpr const char* kCorrupt = ": its memory is corrupt, or its library is not librueda";
-// Requests that may wait for one that the engine answers later, or be such.
+// The most replies that a session queues: requests that the engine answers later, and requests that
+// wait behind one of those.
 inline constexpr size_t kMaxAwaitedReplies = 256;
 
-// The server, as its sessions see it. Outlives every session that is not closed.
+// The server's interface for its sessions. It outlives every session that is not closed.
 class SessionOwner {
  public:
   virtual ~SessionOwner() = default;
-  // Ok when one more process may attach.
+  // Returns ok if one more process may attach.
   virtual Status check_room() const = 0;
   virtual void on_rejected(const Credentials& peer, const Status& why) = 0;
-  // The owner forgets the session; it does no more.
+  // The owner forgets the session, which does nothing more.
   virtual void on_closed(SessionImpl& session) = 0;
-  // The session has found its ring empty. True: look_at_ring() will be called, again and again, and
-  // then rest(); nobody needs to ring.
+  // The session has found its ring empty. If this returns true, look_at_ring() will be called again
+  // and again, and rest() at the end; until then the client need not ring.
   virtual bool keeps_watch(SessionImpl& session) = 0;
 };
 
@@ -53,22 +54,25 @@ struct SessionSetup {
   SessionOwner& owner;
   const ServerOptions& options;
   std::shared_ptr<ArenaTotals> arena_totals;
-  std::shared_ptr<uint64_t> last_content;  // of the server's submissions
-  std::shared_ptr<LoopGate> gate;          // to the loop, for work at doors
+  // the content of the last submission that any session of the server checked
+  std::shared_ptr<uint64_t> last_content;
+  std::shared_ptr<LoopGate> gate;  // the way back to the loop, for work at doors
 };
 
 class SessionImpl final : public Session, public std::enable_shared_from_this<SessionImpl> {
  public:
-  // `waiting` is charged for as long as nobody has attached.
+  // `waiting` is kept until the client has attached.
   SessionImpl(SessionSetup setup, ForeignSocket socket, const Credentials& peer, Charge waiting);
 
   // Waits for the ATTACH, at most options.handshake_timeout_ms.
   void start();
   // Ends everything at once, without events. Idempotent.
   void close();
-  // Fails the session when memory that it shares has been lost (sigbus_guard.h).
+  // Fails the session if memory that it shares has been lost (sigbus_guard.h).
   void check_memory();
-  // Of a session that is watched. False: its ring is as it was.
+  // Both are called only while the server watches this session (keeps_watch). look_at_ring()
+  // handles what is new in the ring, and returns false if there is nothing; rest() ends the watch,
+  // so that the client has to ring again.
   bool look_at_ring();
   void rest();
 
@@ -91,18 +95,19 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
 
  private:
   enum class State {
-    kGreeting,  // no ATTACH yet
-    kDeciding,  // inside on_attach
+    kGreeting,  // the ATTACH has not come yet
+    kDeciding,  // the session is inside on_attach
     kAttached,
-    kFailing,  // on_lost is on its way
+    kFailing,  // on_lost has been posted
     kClosed,
   };
-  // What was submitted last under tickets of one place (modulo the ring's capacity). It is kept
-  // when it has ended: a training step submits the same again, and then it need not be checked.
+  // The last submission under a ticket of this place (the ticket modulo the ring's capacity). It is
+  // kept when it has ended: a training step submits the same again, which then need not be checked.
   struct alignas(64) Place {
-    rueda_abi_submission record{};  // a cache line
+    rueda_abi_submission record{};  // the size of a cache line
     bool is_in_flight = false;
-    Submission submission;  // what `record` says, if it has been checked: then it has a content
+    // The checked form of `record`; its content is 0 if `record` has not been checked.
+    Submission submission;
 
     bool uses_device(uint32_t memory) const {
       return submission.input.device_memory == memory || submission.output.device_memory == memory;
@@ -112,13 +117,13 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
     }
   };
 
-  // What throws ends the session.
+  // Does the work; an exception of the work ends the session.
   void guarded(const std::function<void()>& work);
   void wait_readable();
   void on_readable();
   MessageReader::Read take_message();
   void on_read(MessageReader::Read read);
-  // The rest of the message is received at the door, which comes back to the loop.
+  // Receives the rest of the message at the door, which posts back to the loop.
   void receive_at_door();
   void handle_message();
   void handle_attach();
@@ -133,7 +138,7 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   void handle_timeline();
   void handle_device_add();
   void handle_device_join();
-  // The engine is to see whether it can be used.
+  // Asks the engine to find out whether the memory can be used.
   void ask_for(Result<DeviceMemory> memory);
   void seal_at_door(ForeignFd memory);
   void handle_device_remove();
@@ -141,7 +146,8 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
 
   void wait_doorbell();
   void drain();
-  // The client has had many looks for nothing: it gets the next one later. False: it may have one.
+  // Returns true while the session pauses, and begins a pause if the ring has been looked at too
+  // often in vain; returns false if the session may look at the ring now.
   bool pauses();
   void end_pause();
   void tell_waiting();
@@ -150,35 +156,38 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
 
   void send(uint16_t type, const void* body, size_t body_bytes);
   void send_status(uint16_t type, const Status& status, uint32_t value = 0);
-  // To requests, in their order: what is asked of the engine may be answered later.
+  // Answers requests in their order: a request that the engine answers later holds up those behind
+  // it.
   void answer(const Status& status, uint32_t value = 0);
   void send_replies();
   void flush_socket();
   rueda_abi_attach_reply attach_reply(const Status& status) const;
   void refuse(const Status& why);
 
-  // "rank 3 (pid 1234)".
+  // Returns a name such as "rank 3 (pid 1234)".
   std::string who() const;
-  // Posts the end, so that no event comes from inside a call of the engine's. `what` follows who().
+  // Posts the end of the session, so that no event comes from inside a call of the engine's. `what`
+  // follows who() in the error's text.
   void fail(const std::string& what);
   void finish();
 
   SessionSetup setup_;
   ForeignStream socket_;
   boost::asio::posix::stream_descriptor doorbell_;
-  UniqueFd unheard_doorbell_;  // the same, while this pauses
+  UniqueFd unheard_doorbell_;  // the doorbell, while the session pauses
   boost::asio::steady_timer deadline_;
   boost::asio::steady_timer pause_;
-  std::chrono::microseconds pause_for_;  // the next one
+  std::chrono::microseconds pause_for_;  // the length of the next pause
   State state_ = State::kGreeting;
-  Status failure_;  // while kFailing
+  Status failure_;  // set while the state is kFailing
   Attach attach_;
-  Charge waiting_;   // until it has attached
-  Charge attached_;  // from then on
-  // A door's, while that has it; what the door did with an arena comes with the message.
+  Charge waiting_;   // charged until the client has attached
+  Charge attached_;  // charged once the client has attached
+  // The message that is being read. It belongs to the door while is_at_door_ is true; the arena
+  // that the door has mapped travels with the message.
   struct Incoming {
     explicit Incoming(uid_t user) : reader(user) {}
-    // At the door, once the message is there.
+    // Maps the message's arena, if it brings one. Called at the door once the message is complete.
     void prepare(const Account& account);
     MessageReader reader;
     std::optional<Result<ArenaMemory>> arena;
@@ -191,23 +200,24 @@ class SessionImpl final : public Session, public std::enable_shared_from_this<Se
   TensorTable tensors_;
   ArenaTable arenas_;
   DeviceTable devices_;
-  std::map<uint32_t, Charge> pinned_;  // by memory
+  std::map<uint32_t, Charge> pinned_;  // The key is the id of the memory.
   struct Reply {
     Status status;
     uint32_t value = 0;
-    bool is_known = true;  // false: it is for memory `value`, and awaited
-    ForeignFd to_seal;     // of that memory, once it is mapped
+    bool is_known = true;  // false: the engine's answer for memory `value` is awaited
+    ForeignFd to_seal;     // the memory's descriptor, which is sealed once the worker has mapped it
   };
-  std::deque<Reply> replies_;  // the first is awaited
-  std::vector<Place> places_;  // grows with the highest place used
+  std::deque<Reply> replies_;  // The first of them is always an awaited one.
+  std::vector<Place> places_;  // The vector grows with the highest place used.
   size_t in_flight_ = 0;
-  uint64_t told_waiting_ = 0;  // by the last on_waiting
-  bool is_watched_ = false;    // no doorbell is to be rung
-  int looks_for_nothing_ = 0;  // since the last record
+  uint64_t told_waiting_ = 0;  // the ticket of the last on_waiting; 0 if the client waits for none
+  bool is_watched_ = false;    // true: the client need not ring
+  int looks_for_nothing_ = 0;  // looks in vain since the last record
   bool is_paused_ = false;
   bool is_doorbell_awaited_ = false;
   bool has_undrained_ = false;  // on_submit was called since the last on_submissions_drained
-  bool has_news_ = false;       // the next completion is to say so
+  // The next completion has to tell the client that its socket has a message.
+  bool has_news_ = false;
   bool has_unflushed_ = false;  // completions were written since the last flush
 };
 

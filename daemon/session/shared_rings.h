@@ -1,4 +1,5 @@
-// What the daemon makes for a session and shares with its client: two rings and two doorbells.
+// The memory and the descriptors that the daemon makes for a session and shares with its client:
+// two rings and two doorbells.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +16,14 @@ class SharedRings {
  public:
   static Result<SharedRings> make(uint32_t capacity);
 
-  // In the order of the attach reply. Once.
+  // Returns the descriptors in the order of the attach reply. Call it once.
   std::vector<UniqueFd> take_client_descriptors() { return std::move(client_descriptors_); }
-  // An eventfd that the client writes. Once; the receiver closes it.
+  // Returns an eventfd that the client writes. Call it once; the caller owns the descriptor.
   UniqueFd take_daemon_doorbell() { return std::move(daemon_doorbell_); }
-  // Empties the daemon's doorbell. Never blocks, whatever the client did to the descriptor's flags.
+  // Empties the daemon's doorbell. The call never blocks, whatever the client did to the
+  // descriptor's flags.
   static void silence(int daemon_doorbell);
-  // Wakes the client. Never blocks.
+  // Wakes the client. The call never blocks.
   void ring_client() const;
 
   SubmissionRing& submissions() { return submissions_; }

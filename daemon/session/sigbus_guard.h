@@ -1,7 +1,7 @@
-// What keeps a client's vanishing memory from killing the daemon. A mapping of a memfd raises
-// SIGBUS when its page cannot be had: the memory cgroup is full, the memory is broken, the file has
-// shrunk. The guard's handler replaces the whole range by anonymous zeroes, so that the thread that
-// touched it goes on (with worthless data), and marks the range; its session is then failed.
+// The guard keeps a client's vanishing memory from killing the daemon. A mapping of a memfd raises
+// SIGBUS if its page cannot be had: the memory cgroup is full, the memory is broken, or the file
+// has shrunk. The guard's handler replaces the whole range by anonymous zeroes, so that the thread
+// that touched it goes on (with worthless data), and marks the range; its session is then failed.
 #pragma once
 
 #include <cstddef>
@@ -10,16 +10,16 @@
 
 namespace rueda::session {
 
-// Installs the process's SIGBUS handler. Idempotent, thread-safe. A fault outside every guarded
+// Installs the process's SIGBUS handler. Idempotent and thread-safe. A fault outside every guarded
 // range keeps its default action: the process dies with a core.
 Status install_sigbus_guard();
 
-// An eventfd, nonblocking, that becomes readable when a range has been lost. The guard's; never
-// closed. -1 before install_sigbus_guard.
+// Returns a nonblocking eventfd that becomes readable when a range has been lost. The guard owns it
+// and never closes it. Returns -1 before install_sigbus_guard.
 int sigbus_event_fd();
 
-// Guards [begin, begin + bytes) while it lives. Thread-safe to make, ask and destroy; destroy it
-// before the range is unmapped.
+// Guards [begin, begin + bytes) for as long as this object lives. Any thread may make, ask and
+// destroy it; destroy it before the range is unmapped.
 class GuardedRange {
  public:
   GuardedRange() = default;
@@ -27,10 +27,10 @@ class GuardedRange {
   GuardedRange& operator=(GuardedRange&& other) noexcept;
   ~GuardedRange();
 
-  // RESOURCE_EXHAUSTED when kMaxGuardedRanges are guarded already.
+  // Returns RESOURCE_EXHAUSTED if kMaxGuardedRanges are guarded already.
   static Result<GuardedRange> guard(std::byte* begin, size_t bytes);
 
-  // The range's memory was lost once; what it holds is worthless.
+  // Returns true if the range's memory has been lost: its content is then worthless.
   bool is_lost() const;
 
  private:

@@ -1,4 +1,4 @@
-// From a record in the submission ring to a Submission. Pure.
+// Turns a record of the submission ring into a Submission. The code is pure.
 #pragma once
 
 #include "client/abi/rueda_abi.h"
@@ -11,7 +11,7 @@
 namespace rueda::session {
 
 // `record` must be the daemon's own copy. A correct library cannot produce a record that fails
-// here; the error says what is wrong with it, without saying whose it is.
+// here; the error says what is wrong with the record, without saying whose it is.
 Result<Submission> check_submission(const rueda_abi_submission& record, const TensorTable& tensors,
                                     const ArenaTable& arenas, const DeviceTable& devices);
 

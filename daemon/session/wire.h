@@ -1,4 +1,4 @@
-// Messages of client/abi/rueda_abi.h over a stream socket, without blocking.
+// Reads and writes messages of client/abi/rueda_abi.h over a stream socket, without blocking.
 #pragma once
 
 #include <array>
@@ -20,36 +20,40 @@
 
 namespace rueda::session {
 
-// Copies the next bytes of a client's socket and leaves them there; none: there is nothing now, or
-// errno says what is wrong. Reading as many, and no more, then brings no descriptor unless
-// `has_descriptors`.
+// Copies the next bytes of a client's socket and leaves them in the socket. Returns their number, 0
+// at the end of the stream, or nullopt with the error in errno; EAGAIN means that there is nothing
+// now. A read of as many bytes, and no more, then brings no descriptors unless `has_descriptors` is
+// true.
 std::optional<size_t> peek_without_descriptors(int socket, std::byte* to, size_t bytes,
                                                bool& has_descriptors);
 
-// Bytes of the body that a client's message of this type has; -1 for a type that no client sends.
+// Returns the body's bytes of a message that a client sends; -1 for a type that no client sends.
 int client_body_bytes(uint16_t type);
 
 // Reads one message at a time, never past its end, so that descriptors belong to the message whose
-// bytes they came with. To receive descriptors may sleep (doors.h), and so is not done on a loop.
+// bytes they came with. Receiving descriptors may sleep (doors.h), and is therefore not done on a
+// loop.
 class MessageReader {
  public:
-  // Of a socket of this user's.
+  // The socket that is read belongs to this user.
   explicit MessageReader(uid_t user) : user_(user) {}
 
   enum class Read {
-    kMessage,      // type(), body_as(), descriptors() are valid until the next read()
-    kWouldBlock,   // nothing more for now; call again when the socket is readable
-    kDescriptors,  // there are some, with the next bytes or soon: call receive(), at the door
-    kClosed,       // end of the stream, or a connection error
-    kBroken,       // error() says how; nothing more can be read
+    kMessage,     // type(), body_as() and descriptors() are valid until the next read()
+    kWouldBlock,  // there is nothing more for now; call again when the socket is readable
+    // descriptors come with the next bytes or soon after: call receive(), at the door
+    kDescriptors,
+    kClosed,  // the stream has ended, or the connection has failed
+    kBroken,  // error() says what is wrong; nothing more can be read
   };
-  // Never sleeps. The socket is to have SO_OOBINLINE (ForeignStream sets it).
+  // Never sleeps. The socket must have SO_OOBINLINE, which ForeignStream sets.
   Read read(int socket);
-  // Goes on with the same message, and takes what descriptors come with it. May sleep.
+  // Continues with the same message, and takes the descriptors that come with it. The call may
+  // sleep.
   Read receive(int socket);
 
   uint16_t type() const { return header_.type; }
-  // Body must be the struct that belongs to type(); its size has been checked.
+  // `Body` must be the struct that belongs to type(); the size of the body has been checked.
   template <class Body>
   Body body_as() const {
     static_assert(std::is_trivially_copyable_v<Body>);
@@ -58,9 +62,10 @@ class MessageReader {
     std::memcpy(&body, body_.data(), sizeof(body));
     return body;
   }
-  // What came with the message. Whatever is left here is closed by the next read().
+  // The descriptors that came with the message. The next read() closes the ones that the caller
+  // leaves here.
   std::vector<ForeignFd>& descriptors() { return descriptors_; }
-  // Code VERSION when the client speaks another version, else INVALID_ARGUMENT.
+  // The code is VERSION if the client speaks another version, else INVALID_ARGUMENT.
   const Status& error() const { return error_; }
 
  private:
@@ -71,7 +76,7 @@ class MessageReader {
 
   rueda_abi_header header_{};
   std::array<std::byte, RUEDA_ABI_MAX_BODY_BYTES> body_;
-  size_t have_bytes_ = 0;  // of the header, then of the body
+  size_t have_bytes_ = 0;  // bytes of the header that have come; then, bytes of the body
   bool in_body_ = false;
   bool is_complete_ = false;
   uid_t user_ = 0;
@@ -79,13 +84,13 @@ class MessageReader {
   Status error_;
 };
 
-// Queues messages that the socket does not take at once.
+// Queues the messages that the socket does not take at once.
 class MessageWriter {
  public:
-  // The descriptors are closed once they have been sent.
+  // Queues a message. Its descriptors are closed once they have been sent.
   void add(uint16_t type, const void* body, size_t body_bytes,
            std::vector<UniqueFd> descriptors = {});
-  // As add, but before everything that waits; nothing may have been flushed since it was added.
+  // Queues a message before all that wait. No part of those may have been flushed yet.
   void add_first(uint16_t type, const void* body, size_t body_bytes,
                  std::vector<UniqueFd> descriptors = {});
 
