@@ -22,13 +22,14 @@ namespace {
 #endif
 
 constexpr uint64_t kArenaGranuleBytes = 4096;
-// That st_blocks counts in.
+// st_blocks counts in units of this size.
 constexpr uint64_t kBlockBytes = 512;
 
 }  // namespace
 
 Status check_memfd(int fd, uint64_t bytes, const std::string& what) {
-  // Seals before fstat: asking a file on a hung network file system for its size could block.
+  // The seals are checked before fstat, because fstat could block on a file of a hung network file
+  // system.
   int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0) {
     return Status(Code::kInvalidArgument, "the descriptor of " + what +
@@ -85,7 +86,7 @@ Status seal_memfd(int fd, const std::string& what) {
                                               "): the daemon needs Linux 5.1, and a memfd that is "
                                               "shared once");
   }
-  // Between the look and the seal a hole may have been punched.
+  // A hole may have been punched between check_memfd() and the seal.
   struct stat info {};
   if (::fstat(fd, &info) == 0 &&
       static_cast<uint64_t>(info.st_blocks) * kBlockBytes >= static_cast<uint64_t>(info.st_size)) {
@@ -137,7 +138,7 @@ Arena::~Arena() {
         user_, [gone = std::make_shared<ArenaMemory>(std::move(memory_))] {},
         Doors::Purpose::kMemory);
   } catch (const std::bad_alloc&) {
-    // Then it has been unmapped here.
+    // No memory was left to hand the mapping to a door: it is unmapped on this thread.
   }
 }
 

@@ -18,7 +18,7 @@ Status refused(const std::string& what) { return Status(Code::kInvalidArgument, 
 
 }  // namespace
 
-// Those that are under way count, too: a client does not ask twice.
+// Counters that have not been answered for count, too: a client may not share counters twice.
 bool DeviceTable::wants_counters() const {
   return std::none_of(memories_.begin(), memories_.end(),
                       [](const auto& entry) { return entry.second.is_counters(); });

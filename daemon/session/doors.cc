@@ -17,9 +17,9 @@ namespace {
 
 using DoorClock = std::chrono::steady_clock;
 
-// A thread without work ends after this: who comes again soon finds it.
+// A thread without work ends after this time, so that a user who comes again soon finds it.
 constexpr std::chrono::milliseconds kDoorIdle{1000};
-// No user's: of those that find no door of their own.
+// The key of the door that users share who find no door of their own.
 constexpr int64_t kSharedDoor = -1;
 
 }  // namespace
@@ -32,11 +32,11 @@ struct Doors::State : std::enable_shared_from_this<Doors::State> {
   struct Door {
     std::deque<Item> queue;
     std::condition_variable has_work;
-    uint64_t generation = 0;  // of its thread; an older one has been given up
+    uint64_t generation = 0;  // of the door's thread; a thread with an older one has been given up
     bool has_thread = false;
     bool is_busy = false;
     bool may_be_given_up = true;
-    uid_t user = 0;  // of what it does
+    uid_t user = 0;  // whose work is being done
     DoorClock::time_point busy_since;
   };
   using Key = std::pair<int64_t, Purpose>;
@@ -63,7 +63,7 @@ struct Doors::State : std::enable_shared_from_this<Doors::State> {
   std::map<uid_t, size_t> stuck_of;
   size_t stuck = 0;
   uint64_t abandoned = 0;
-  size_t pending = 0;  // queued, or under way on a thread that is not given up
+  size_t pending = 0;  // work that is queued, or under way on a thread that is not given up
   std::condition_variable has_pending;
   bool is_watched = false;
   bool is_over = false;
@@ -80,7 +80,7 @@ Doors::State::Door& Doors::State::door_of(uid_t user, Purpose purpose) {
   return *door;
 }
 
-// If none can be had, the watch tries again.
+// If no thread can be made, watch() tries again.
 void Doors::State::give_thread(const std::shared_ptr<Door>& door) {
   try {
     std::thread([self = shared_from_this(), door, generation = door->generation] {
@@ -179,7 +179,7 @@ void Doors::run(uid_t user, Work work, Purpose purpose) {
   if (!door.has_thread) {
     const auto found = std::find_if(state_->doors.begin(), state_->doors.end(),
                                     [&](const auto& entry) { return entry.second.get() == &door; });
-    // While one is stuck beyond the limits, what comes waits for it.
+    // A thread that is stuck beyond the limits is not replaced: new work waits for it.
     if (!door.is_busy) state_->give_thread(found->second);
   }
   door.has_work.notify_one();
@@ -203,7 +203,8 @@ void ForeignFd::reset() noexcept {
     Doors::of_process().run(
         user_, [fd, until_closed = std::exchange(until_closed_, nullptr)] { ::close(fd); });
   } catch (const std::bad_alloc&) {
-    // Then it stays open: to close it here could take for ever.
+    // No memory was left to hand the descriptor to a door. It stays open, because closing it here
+    // could take for ever.
   }
 }
 

@@ -17,7 +17,8 @@ using boost::system::error_code;
 
 // HTTP/2's connection preface begins "PRI * HTTP/2.0" (RFC 9113, section 3.4).
 constexpr std::string_view kHttp2Opening = "PRI ";
-// A peeked byte stays readable, so that waiting for the next one by readiness would spin.
+// A peeked byte stays readable, so waiting for the next byte by readiness would spin; the greeting
+// looks again after this time.
 constexpr std::chrono::milliseconds kRetryInterval{20};
 
 }  // namespace
@@ -63,7 +64,7 @@ void Greeting::look() {
   if (got <= 0) return decide(Protocol::kGone);
   std::string_view seen(opening, static_cast<size_t>(got));
   uint32_t magic = RUEDA_ABI_MAGIC;
-  // The session's own reader waits for the rest.
+  // A part of the magic number is enough: the session's own reader waits for the rest.
   if (std::memcmp(&magic, seen.data(), seen.size()) == 0) return decide(Protocol::kLocal);
   if (seen != kHttp2Opening.substr(0, seen.size())) return decide(Protocol::kUnknown);
   if (seen.size() == kHttp2Opening.size()) return decide(Protocol::kGrpc);
@@ -78,7 +79,7 @@ void Greeting::decide(Protocol protocol) {
   deadline_.cancel();
   retry_.cancel();
   ForeignSocket connection = connection_.release();
-  // Called last: the owner forgets this object.
+  // The callback comes last, because the owner forgets this object in it.
   OnDecided on_decided = std::move(on_decided_);
   on_decided(*this, protocol, std::move(connection));
 }

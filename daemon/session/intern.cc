@@ -12,15 +12,17 @@ namespace {
 
 using core::TensorDescriptor;
 
-// Those that are interned as tensors, and joins, which have a name of their own.
+// Returns true for the kinds that are interned as tensors, and for joins, which have a name of
+// their own.
 bool is_interned(uint8_t kind) {
   return kind < kCollectiveKindCount && (moves_data(static_cast<CollectiveKind>(kind)) ||
                                          kind == static_cast<uint8_t>(CollectiveKind::kJoin));
 }
 
-// What a client may make the daemon keep of counts.
+// The most counts that one client may make the daemon keep.
 constexpr size_t kMaxCountsOfTensors = 64 * limits::kMaxCounts;
-// What a client may make the daemon keep of a plan that is not complete, and of all that are.
+// The most words that one client may make the daemon keep of a plan that is not complete, and of
+// all plans that are.
 constexpr size_t kMaxPlanWords = 1 << 20;
 constexpr size_t kMaxWordsOfPlans = 4 * kMaxPlanWords;
 
@@ -60,7 +62,7 @@ Status check_enums(const rueda_abi_intern& abi, TensorDescriptor& out) {
   out.kind = static_cast<CollectiveKind>(abi.kind);
   out.dtype = static_cast<DType>(abi.dtype);
   out.op = static_cast<ReduceOp>(abi.op);
-  out.process_set = abi.process_set;  // the job knows which there are
+  out.process_set = abi.process_set;  // the job checks that the set exists
   if (out.kind == CollectiveKind::kJoin && (out.name != core::kJoinName || abi.process_set != 0)) {
     return invalid(out.name, std::string("is no name of a join: it is '") + core::kJoinName +
                                  "', in process set 0");
@@ -77,8 +79,8 @@ Status check_shape(const rueda_abi_intern& abi, TensorDescriptor& out) {
     return invalid(out.name, std::string("is a ") + to_string(out.kind) +
                                  ", which has no shape: send 0 dimensions");
   }
-  // A dimension of 0 empties the tensor, but the product of the others must not overflow either:
-  // whoever multiplies them in order meets it before the 0.
+  // A dimension of 0 empties the tensor, but the product of the other dimensions must not overflow
+  // either: code that multiplies the dimensions in order meets that product before the 0.
   uint64_t bytes = element_bytes(out.dtype);
   for (int i = 0; i < abi.ndim; ++i) {
     int64_t dim = abi.dims[i];
@@ -195,7 +197,8 @@ Status check_memory(const rueda_abi_intern& abi, TensorDescriptor& out) {
                                "copy it to the host first");
 }
 
-// Equal for equal descriptors only: names hold no NUL, and the numbers follow at fixed widths.
+// Returns a key that is equal for equal descriptors only: names hold no NUL, and the numbers follow
+// at fixed widths.
 std::string identity(const TensorTable::Tensor& interned) {
   const TensorDescriptor& tensor = *interned.descriptor;
   std::string key = tensor.name + '\0' + tensor.group + '\0';
@@ -218,14 +221,16 @@ std::string identity(const TensorTable::Tensor& interned) {
   for (int64_t dim : tensor.shape) add(dim);
   for (int64_t count : tensor.counts) add(count);
   for (const core::PlannedTensor& planned : tensor.plan) {
-    add(planned.tensor.get());  // one of the table's, which stay
+    // The address is unique, because the table keeps tensors that a plan contains.
+    add(planned.tensor.get());
     add(planned.after.size());
     for (const uint32_t before : planned.after) add(before);
   }
   return key;
 }
 
-// Of a tensor's descriptor, of its id, and of what the engine remembers by its name.
+// Returns the bytes that the daemon keeps for a tensor: its descriptor, its id, and what the engine
+// remembers by its name.
 size_t kept_bytes(const std::string& key, const TensorDescriptor& tensor) {
   constexpr size_t kBeside = 1024;
   size_t bytes = kBeside + key.size() + 2 * tensor.name.size() + tensor.group.size() +
@@ -347,12 +352,12 @@ Result<TensorDescriptor> TensorTable::plan_of(const std::vector<uint32_t>& words
     if (!planned.tensor || !has_count || count > words.size() - at - 2) {
       return Status(Code::kInvalidArgument, "a declared plan with an unknown tensor, or cut off");
     }
-    // It can be forgotten, and the plan would keep it.
+    // A tensor with counts can be forgotten, and the plan would keep it.
     if (!planned.tensor->counts.empty()) {
       return Status(Code::kInvalidArgument,
                     "a declared plan with '" + planned.tensor->name + "', which has counts");
     }
-    // Nor is a plan of plans, of whatever depth, to be walked through.
+    // A plan may not contain plans: walking through plans of plans has no bound on its depth.
     if (!moves_data(planned.tensor->kind)) {
       return Status(Code::kInvalidArgument,
                     "a declared plan with '" + planned.tensor->name + "', which is no tensor");

@@ -32,7 +32,8 @@ constexpr std::array<Words, kResources> kWords{{
 }};
 
 constexpr uint64_t kNoBound = ~uint64_t{0};
-// A connection takes its socket and two more; half of all are one user's at most.
+// A connection takes its socket and two more descriptors, rounded up here to four. One user may
+// have at most half of the daemon's descriptors.
 constexpr uint64_t kDescriptorsOfConnection = 4;
 
 uint64_t memory_of_machine() {
@@ -46,7 +47,7 @@ uint64_t descriptors_of_process() {
   return limit.rlim_cur;
 }
 
-// Of all users together, where it is not bounded elsewhere.
+// Returns the bound on what all users together may have, or kNoBound if it is bounded elsewhere.
 uint64_t most_of_all(Resource resource) {
   return resource == Resource::kArenaBytes ? limits::kMaxMappedBytes : kNoBound;
 }

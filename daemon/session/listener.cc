@@ -26,7 +26,7 @@ Result<Address> make_address(const std::string& path) {
   Address address;
   address.name.sun_family = AF_UNIX;
   bool is_abstract = !path.empty() && path[0] == '@';
-  // A file's path needs its NUL, an abstract name does not.
+  // The path of a file needs a NUL at its end; an abstract name does not.
   size_t room = sizeof(address.name.sun_path) - (is_abstract ? 0 : 1);
   if (path.empty() || path == "@" || path.size() > room) {
     return Status(Code::kInvalidArgument, "'" + path + "' cannot be a socket's path: use 1 to " +
@@ -57,7 +57,7 @@ Status remove_stale_file(const std::string& path, const Address& address) {
   }
   UniqueFd probe = make_socket();
   const auto* name = reinterpret_cast<const sockaddr*>(&address.name);
-  // EAGAIN: somebody listens and is busy.
+  // EAGAIN means that somebody listens and is busy.
   if (::connect(probe.get(), name, address.bytes) == 0 || errno == EAGAIN) {
     return another_daemon(path);
   }
@@ -120,8 +120,8 @@ Result<ListeningSocket> ListeningSocket::open(const std::string& path, bool refu
     socket.device_ = info.st_dev;
     socket.inode_ = info.st_ino;
   }
-  // Inherited by what is accepted: who has not attached cannot send any. Linux 6.16; before that
-  // they come, and are closed at a door (doors.h).
+  // Accepted sockets inherit this, so that clients that have not attached cannot send descriptors.
+  // Before Linux 6.16 the kernel lets descriptors through, and they are closed at a door (doors.h).
   if (refuses_descriptors) set_passes_descriptors(socket.fd_.get(), false);
   if (::listen(socket.fd_.get(), SOMAXCONN) != 0) return bind_error(path, errno);
   return socket;

@@ -11,7 +11,7 @@
 namespace rueda::session {
 namespace {
 
-// One connection's turn.
+// The most bytes that a connection passes on in one turn.
 constexpr size_t kRelayBytes = 64 * 1024;
 
 }  // namespace
@@ -29,7 +29,8 @@ UniqueFd Relay::start() {
   return UniqueFd(pair[1]);
 }
 
-// Who is waited for: the one that says something, or the one that does not take it.
+// Waits for the socket that `way` and `what` name: the sender to become readable, or the receiver
+// to become writable.
 void Relay::wait(Way way, ForeignStream::Wait what) {
   auto then = [self = shared_from_this(), way](boost::system::error_code error) {
     if (!error) self->pass(way);
@@ -56,14 +57,14 @@ void Relay::pass(Way way) {
   if (!seen || *seen == 0) {
     ::shutdown(to, SHUT_WR);
     is_over_[static_cast<size_t>(way)] = true;
-    // Once the server has no more to say there is nobody to say it to.
+    // Once gRPC has closed its side, nobody is left who could listen to the client.
     if (way == Way::kOut || is_over_[static_cast<size_t>(Way::kOut)]) end(Status::ok());
     return;
   }
   const ssize_t sent = ::send(to, bytes.data(), *seen, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (sent < 0 && errno == EAGAIN) return wait(way, ForeignStream::Wait::wait_write);
   if (sent < 0 && errno != EINTR) return end(Status::ok());
-  // No more than was looked at.
+  // Consumes only bytes that have been looked at, with which no descriptors come.
   if (sent > 0) (void)!::recv(from, bytes.data(), static_cast<size_t>(sent), MSG_DONTWAIT);
   wait(way, ForeignStream::Wait::wait_read);
 }
@@ -86,7 +87,7 @@ void Relay::end(const Status& why) {
   boost::system::error_code ignored;
   client_.close();
   served_.close(ignored);
-  // Called last: the owner forgets this object.
+  // The callback comes last, because the owner forgets this object in it.
   if (const OnEnd on_end = std::exchange(on_end_, nullptr)) on_end(*this, why);
 }
 

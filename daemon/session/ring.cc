@@ -69,7 +69,8 @@ bool SubmissionRing::has_news() const {
 bool SubmissionRing::prepare_to_sleep() {
   std::atomic_ref waiting(header_->consumer_waiting);
   waiting.store(1, std::memory_order_relaxed);
-  // Pairs with the producer's fence: either it sees the flag, or we see its record.
+  // The fence pairs with the producer's: either the producer sees the flag, or the daemon sees the
+  // producer's record.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (!has_news()) return true;
   waiting.store(0, std::memory_order_relaxed);
@@ -89,7 +90,8 @@ CompletionRing::Push CompletionRing::push(const rueda_abi_completion& record,
   if (used > capacity_) return Push::kBroken;
   if (used == capacity_) return Push::kFull;
   const size_t place = tail_ & (capacity_ - 1);
-  // Field by field: a copy as a block would wait for the fields that were written just now.
+  // The record is written field by field: a copy as one block would have to wait until the caller's
+  // writes to the single fields have completed.
   auto& shown = reinterpret_cast<rueda_abi_completion*>(records_)[place];
   shown.ticket = record.ticket;
   shown.code = record.code;
@@ -110,7 +112,8 @@ CompletionRing::Push CompletionRing::push(const rueda_abi_completion& record,
 
 bool CompletionRing::publish() {
   std::atomic_ref(header_->tail).store(tail_, std::memory_order_release);
-  // Pairs with the consumer's fence between setting the flag and its last look at the ring.
+  // The fence pairs with the consumer's, which lies between setting the flag and its last look at
+  // the ring.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   std::atomic_ref waiting(header_->consumer_waiting);
   if (waiting.load(std::memory_order_relaxed) != 1) return false;

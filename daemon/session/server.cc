@@ -1,4 +1,5 @@
-// The session server: accepts connections, finds out what they speak, and keeps the sessions.
+// The session server accepts connections, finds out which protocol they speak, and keeps the
+// sessions.
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -29,7 +30,7 @@ using boost::system::error_code;
 using Wait = asio::posix::stream_descriptor::wait_type;
 
 constexpr int kAcceptsPerTurn = 64;
-// Connections that have not attached yet.
+// The most connections that have not attached yet.
 constexpr size_t kMaxPending = limits::kMaxSessions;
 constexpr std::chrono::milliseconds kAcceptRetryInterval{100};
 constexpr std::chrono::milliseconds kRejectionLogInterval{1000};
@@ -63,7 +64,8 @@ class Server final : public SessionOwner, public std::enable_shared_from_this<Se
   void wait_acceptable();
   void accept_some();
   void greet(UniqueFd connection);
-  // What the connection and its wait are charged to, or why it is not taken.
+  // The charges for a connection and for its wait to attach. take() returns them, or the error that
+  // says why the connection is not taken.
   struct Taken {
     std::shared_ptr<void> until_closed;
     Charge waiting;
@@ -91,7 +93,7 @@ class Server final : public SessionOwner, public std::enable_shared_from_this<Se
   std::map<Relay*, std::shared_ptr<Relay>> relays_;
   std::map<SessionImpl*, std::shared_ptr<SessionImpl>> sessions_;
   bool is_watching_ = false;
-  std::vector<std::shared_ptr<SessionImpl>> watched_;  // null: closed meanwhile
+  std::vector<std::shared_ptr<SessionImpl>> watched_;  // null if closed meanwhile
   std::shared_ptr<ArenaTotals> arena_totals_ = std::make_shared<ArenaTotals>();
   std::shared_ptr<uint64_t> last_content_ = std::make_shared<uint64_t>(0);
   std::shared_ptr<LoopGate> gate_ = std::make_shared<LoopGate>(loop_);
@@ -127,7 +129,8 @@ Status Server::listen() {
 void Server::stop() {
   error_code ignored;
   gate_->shut();
-  // With connections that were not accepted, and what came over them.
+  // The listener is closed at a door: that also closes the connections that were not accepted, with
+  // the descriptors that came over them.
   if (acceptor_.is_open()) ForeignFd(UniqueFd(acceptor_.release()), ::getuid());
   lost_memory_.close(ignored);
   accept_retry_.cancel();
@@ -160,7 +163,8 @@ void Server::accept_some() {
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) break;
     if (errno == EINTR || errno == ECONNABORTED) continue;
-    // Out of descriptors or memory. The connection stays in the backlog and readable: pause.
+    // The daemon is out of descriptors or memory. The connection stays in the backlog and keeps the
+    // listener readable, so accepting pauses.
     spdlog::warn("cannot accept a connection on {}: {}; raise the limit of open files",
                  options_.socket_path, std::strerror(errno));
     accept_retry_.expires_after(kAcceptRetryInterval);
@@ -175,7 +179,8 @@ void Server::accept_some() {
 void Server::greet(UniqueFd accepted) {
   ucred found{};
   socklen_t found_bytes = sizeof(found);
-  // What it brings is not received, and whoever closes it may sleep.
+  // Descriptors that the connection brings are not received here, but whoever closes the connection
+  // also closes them, and may sleep.
   const bool is_known =
       ::getsockopt(accepted.get(), SOL_SOCKET, SO_PEERCRED, &found, &found_bytes) == 0;
   Credentials peer{found.pid, found.uid, found.gid};
@@ -275,7 +280,8 @@ bool Server::keeps_watch(SessionImpl& session) {
 
 bool Server::look() {
   bool has_found = false;
-  // By index, and to the end of now: what is handled may close any of them, or add one.
+  // The loop goes by index and ends at the present size: the work may close any of the sessions, or
+  // add one.
   for (size_t i = 0, count = watched_.size(); i < count; ++i) {
     const std::shared_ptr<SessionImpl> session = watched_[i];
     if (session != nullptr) has_found |= session->look_at_ring();
@@ -327,7 +333,7 @@ void Server::wait_lost_memory() {
   lost_memory_.async_wait(Wait::wait_read, [self = shared_from_this()](error_code error) {
     if (error || !self->lost_memory_.is_open()) return;
     uint64_t ranges = 0;
-    // Nonblocking, and no other process has it.
+    // The read cannot block: the eventfd is nonblocking, and no other process has it.
     [[maybe_unused]] ssize_t got =
         ::read(self->lost_memory_.native_handle(), &ranges, sizeof(ranges));
     for (auto& [key, session] : self->sessions_) session->check_memory();
@@ -348,7 +354,7 @@ ServerStats Server::stats() const {
   return stats;
 }
 
-// Handlers that are still queued hold the server; this handle ends it.
+// Handlers that are still queued hold the server; destroying this handle stops it.
 class ServerHandle final : public SessionServer {
  public:
   explicit ServerHandle(std::shared_ptr<Server> server) : server_(std::move(server)) {}

@@ -30,12 +30,12 @@ constexpr int kMessagesPerTurn = 64;
 constexpr int kRecordsPerTurn = 1024;
 constexpr int kRecordsPerPop = 64;
 constexpr std::chrono::milliseconds kTurn{1};
-// A client that rings, or moves what it waits for, without a record: a correct one does so a few
-// times for each. Beyond that it is looked at after a pause.
+// A correct client rings, or changes the ticket that it waits for, a few times for each record. A
+// client that does so more often without a record is looked at after a pause.
 constexpr int kLooksForNothing = 16;
 constexpr std::chrono::microseconds kShortestPause{100};
 constexpr std::chrono::microseconds kLongestPause{1600};
-// Replies that a client may leave unread, beside what its socket holds: some 250.
+// Bytes of replies (some 250) that a client may leave unread beside what its socket holds.
 constexpr size_t kMaxQueuedBytes = 256 * 1024;
 
 int32_t abi_code(const Status& status) { return -static_cast<int32_t>(status.code()); }
@@ -47,7 +47,7 @@ bool is_job_id(std::string_view id) {
   });
 }
 
-// The same but for the ticket, which is its first field.
+// Returns true if the records differ at most in the ticket, which is their first field.
 bool is_same_but_for_ticket(const rueda_abi_submission& a, const rueda_abi_submission& b) {
   constexpr size_t kFrom = offsetof(rueda_abi_submission, tensor_id);
   static_assert(kFrom == sizeof(a.ticket));
@@ -109,7 +109,7 @@ void SessionImpl::close() {
 }
 
 void SessionImpl::drop() {
-  // The caller may still be in a method of this object.
+  // This keeps the object alive, because the caller may still be in one of its methods.
   asio::post(setup_.loop, [self = shared_from_this()] {});
   close();
 }
@@ -135,10 +135,10 @@ void SessionImpl::finish() {
 }
 
 void SessionImpl::look() {
-  const auto self = shared_from_this();  // what it had sent may be its goodbye
+  const auto self = shared_from_this();  // A message may be the client's goodbye.
   if (state_ != State::kAttached) return finish();
   pollfd hang_up{.fd = socket_.fd(), .events = 0, .revents = 0};
-  // Nothing is added to what is there to be read: it comes to an end.
+  // A client that has hung up adds nothing to what is there to be read: the loop below ends.
   const bool has_hung_up = ::poll(&hang_up, 1, 0) == 1;
   while (has_hung_up && state_ == State::kAttached && !is_at_door_) {
     if (take_message() == MessageReader::Read::kWouldBlock) break;
@@ -206,7 +206,7 @@ void SessionImpl::receive_at_door() {
           const auto self = weak.lock();
           if (!self) return;
           self->is_at_door_ = false;
-          if (self->state_ != State::kAttached) {  // what has been mapped is unmapped there, too
+          if (self->state_ != State::kAttached) {  // A mapped arena is unmapped there, too.
             return Doors::of_process().run(
                 self->attach_.peer.uid, [gone = std::move(self->incoming_)] {},
                 Doors::Purpose::kMemory);
@@ -219,7 +219,7 @@ void SessionImpl::receive_at_door() {
       });
 }
 
-// Where it may sleep: to seal what a client allocates waits for that.
+// The door maps and seals the arena: sealing sleeps while the client allocates pages.
 void SessionImpl::Incoming::prepare(const Account& account) {
   if (reader.type() != RUEDA_ABI_ARENA_ADD || reader.descriptors().size() != 1) return;
   const auto request = reader.body_as<rueda_abi_arena>();
@@ -307,7 +307,7 @@ Status SessionImpl::prepare_attach(const rueda_abi_attach& abi) {
 void SessionImpl::handle_attach() {
   auto abi = incoming_->reader.body_as<rueda_abi_attach>();
   if (Status status = prepare_attach(abi); !status.is_ok()) return refuse(status);
-  // The last rank's on_attach starts the job: what it sends waits until the reply is out.
+  // The last rank's on_attach starts the job: the news of that waits until the reply is out.
   state_ = State::kDeciding;
   Status decision = setup_.events.on_attach(*this);
   if (state_ == State::kClosed) return;
@@ -339,7 +339,7 @@ void SessionImpl::refuse(const Status& why) {
   rueda_abi_attach_reply reply = attach_reply(why);
   writer_ = MessageWriter();
   writer_.add(RUEDA_ABI_ATTACH_REPLY, &reply, sizeof(reply));
-  // The socket is fresh: it takes the reply, or its client is gone.
+  // The socket is fresh: it takes the reply at once, or its client is gone.
   writer_.flush(socket_.fd());
   setup_.owner.on_rejected(attach_.peer, why);
   close();
@@ -347,7 +347,7 @@ void SessionImpl::refuse(const Status& why) {
 
 void SessionImpl::handle_detach() {
   answer(Status::ok());
-  // The reply may have found the client gone; it said goodbye all the same.
+  // If the client was gone before the reply, it has said goodbye all the same.
   state_ = State::kFailing;
   setup_.events.on_detached(*this);
   close();
@@ -450,7 +450,7 @@ void SessionImpl::wait_doorbell() {
 
 void SessionImpl::drain() {
   std::array<rueda_abi_submission, kRecordsPerPop> records;
-  std::optional<std::chrono::steady_clock::time_point> turn_ends;  // of one that is long
+  std::optional<std::chrono::steady_clock::time_point> turn_ends;  // the end of a long turn
   for (int taken = 0; taken < kRecordsPerTurn;) {
     if (state_ != State::kAttached) return;
     if (taken >= kRecordsPerPop) {
@@ -464,7 +464,7 @@ void SessionImpl::drain() {
     }
     for (int i = 0; i < count && state_ == State::kAttached; ++i) take_record(records[i]);
     if (state_ != State::kAttached) return;
-    // A pop that found nothing counts too: the client may move its index back and forth.
+    // A pop that found nothing counts, because the client may move its index back and forth.
     taken += std::max(count, 1);
     if (count > 0) {
       looks_for_nothing_ = 0;
@@ -491,7 +491,7 @@ bool SessionImpl::pauses() {
   if (is_paused_) return true;
   if (++looks_for_nothing_ <= kLooksForNothing) return false;
   is_paused_ = true;
-  // A descriptor that is in the reactor wakes the loop whenever it is written, awaited or not.
+  // In the reactor, a descriptor that is written wakes the loop even if nothing waits for it.
   unheard_doorbell_ = UniqueFd(doorbell_.release());
   pause_.expires_after(pause_for_);
   pause_for_ = std::min(2 * pause_for_, kLongestPause);
@@ -506,7 +506,7 @@ void SessionImpl::end_pause() {
   doorbell_.assign(unheard_doorbell_.get());
   (void)unheard_doorbell_.release();
   is_paused_ = false;
-  looks_for_nothing_ = kLooksForNothing - 1;  // one
+  looks_for_nothing_ = kLooksForNothing - 1;  // One look in vain is left before the next pause.
   drain();
 }
 

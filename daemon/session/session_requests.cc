@@ -1,4 +1,4 @@
-// SessionImpl's side of requests: arenas, tensors, device memory, the timeline.
+// This file has SessionImpl's requests: arenas, tensors, device memory, the timeline.
 #include <algorithm>
 #include <utility>
 
@@ -63,7 +63,7 @@ void SessionImpl::handle_counts() {
 
 void SessionImpl::handle_forget() {
   const auto request = incoming_->reader.body_as<rueda_abi_forget>();
-  // What was checked for a place is true of the old tensor of this id.
+  // The checked forms in these places describe the old tensor of this id.
   for (Place& place : places_) {
     if (place.record.tensor_id != request.tensor_id) continue;
     place.submission.content = 0;
@@ -126,8 +126,8 @@ void SessionImpl::device_memory_added(uint32_t id, const Status& status) {
   send_replies();
 }
 
-// The worker has mapped it. Who cannot be sealed is not worth more than that: his job's worker
-// pays.
+// Seals memory that the worker has mapped. If the sealing fails, nothing else is done: only the
+// worker of the client's own job pays for that.
 void SessionImpl::seal_at_door(ForeignFd memory) {
   if (!memory.is_open()) return;
   Doors::of_process().run(attach_.peer.uid,

@@ -51,14 +51,16 @@ Result<SharedRings> SharedRings::make(uint32_t capacity) {
 
   UniqueFd event(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   UniqueFd event_copy(event.is_open() ? ::fcntl(event.get(), F_DUPFD_CLOEXEC, 0) : -1);
-  // Not an eventfd: O_NONBLOCK belongs to the open file, which client and daemon would share, so
-  // that a client could clear it, fill the counter and hang the daemon in its write.
+  // The client's doorbell is not an eventfd: O_NONBLOCK belongs to the open file, which client and
+  // daemon would share, so a client could clear it, fill the counter, and hang the daemon in its
+  // write.
   int pair[2];
   if (!event_copy.is_open() ||
       ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0) {
     return make_error("a doorbell", errno);
   }
-  // Nothing is read there, and a client that sent descriptors would let whoever closes it sleep.
+  // The daemon reads nothing there, and descriptors that a client sends would let whoever closes
+  // them sleep.
   ::shutdown(pair[0], SHUT_RD);
 
   SharedRings rings(capacity, std::move(submission_memory).value(),
@@ -75,13 +77,13 @@ Result<SharedRings> SharedRings::make(uint32_t capacity) {
 void SharedRings::silence(int daemon_doorbell) {
   uint64_t rings = 0;
   iovec piece{&rings, sizeof(rings)};
-  // Nothing to handle: an empty doorbell is what is wanted.
+  // The result needs no handling: an empty doorbell is what is wanted.
   [[maybe_unused]] ssize_t got = ::preadv2(daemon_doorbell, &piece, 1, -1, RWF_NOWAIT);
 }
 
 void SharedRings::ring_client() const {
   uint64_t one = 1;
-  // A full socket means that rings wait unread already; a closed one, that the client is leaving.
+  // If the socket is full, unread rings wait in it already; if it is closed, the client is leaving.
   [[maybe_unused]] ssize_t sent =
       ::send(client_doorbell_.get(), &one, sizeof(one), MSG_DONTWAIT | MSG_NOSIGNAL);
 }

@@ -18,17 +18,17 @@
 namespace rueda::session {
 namespace {
 
-// The handler may use nothing but these. `begin` is 0 where there is no range.
+// A guarded range, or none if `begin` is 0. The signal handler may use nothing but slots.
 struct Slot {
-  // Odd while the slot changes. The range that a thread faults in is guarded meanwhile, so that a
-  // slot that changes is not the one that is looked for, and nobody may take one range's begin and
-  // the bytes of the next for a range.
+  // The version is odd while the slot changes. A slot that changes is never the one that the
+  // handler looks for, because the range that a thread faults in stays guarded. The version keeps
+  // the handler from combining the begin of one range with the bytes of the next.
   std::atomic<uint32_t> version{0};
   std::atomic<uintptr_t> begin{0};
   std::atomic<size_t> bytes{0};
   std::atomic<bool> lost{false};
 
-  // One thread at a time.
+  // Only one thread at a time may call this.
   void set(uintptr_t new_begin, size_t new_bytes) {
     const uint32_t before = version.load(std::memory_order_relaxed);
     version.store(before + 1, std::memory_order_relaxed);
@@ -52,14 +52,14 @@ static_assert(std::atomic<size_t>::is_always_lock_free);
 static_assert(std::atomic<bool>::is_always_lock_free);
 
 Slot g_slots[kMaxGuardedRanges];
-// Slots from this one on were never used: bounds the handler's search.
+// Slots from this index on were never used, which bounds the handler's search.
 std::atomic<int> g_slots_used{0};
 std::atomic<int> g_event_fd{-1};
 
-// Hands out slots. Not the handler's business, so it may lock.
+// Hands out slots. The handler does not use the pool, so the pool may lock.
 class SlotPool {
  public:
-  // -1 when all are taken.
+  // Returns -1 if all slots are taken.
   int take() {
     std::lock_guard lock(mutex_);
     if (!free_.empty()) {
@@ -83,7 +83,7 @@ class SlotPool {
 };
 
 SlotPool& slot_pool() {
-  // Never destroyed: ranges may end after main().
+  // The pool is never destroyed, because ranges may end after main().
   static auto& pool = *new SlotPool;
   return pool;
 }
@@ -95,10 +95,10 @@ bool replace_lost_range(uintptr_t address) {
     uintptr_t begin = 0;
     size_t bytes = 0;
     if (!slot.holds(address, begin, bytes)) continue;
-    // The whole range at once: one fault for each page would take a second for each gigabyte, and
-    // the mappings would run out.
-    // The system call itself, because mmap() is not among the functions that a handler may call,
-    // and sanitizers put their own in its place.
+    // The whole range is replaced at once: one fault for each page would take a second for each
+    // gigabyte, and the process would run out of mappings. The system call is made directly,
+    // because mmap() is not among the functions that a handler may call, and sanitizers replace it
+    // by their own.
     long mapped = ::syscall(SYS_mmap, begin, bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
     if (mapped == -1) return false;
@@ -113,7 +113,7 @@ bool replace_lost_range(uintptr_t address) {
 
 void on_sigbus(int signal, siginfo_t* info, void*) {
   int saved_errno = errno;
-  // A positive code: the kernel raised it, and the address is real.
+  // A positive code means that the kernel raised the signal, and that the address is real.
   if (info->si_code > 0 && replace_lost_range(reinterpret_cast<uintptr_t>(info->si_addr))) {
     errno = saved_errno;
     return;
@@ -121,7 +121,8 @@ void on_sigbus(int signal, siginfo_t* info, void*) {
   struct sigaction fallback {};
   fallback.sa_handler = SIG_DFL;
   ::sigaction(SIGBUS, &fallback, nullptr);
-  // Blocked until this handler returns; then it kills with the default action.
+  // The signal is blocked until this handler returns, and then kills the process by its default
+  // action.
   ::raise(signal);
 }
 

@@ -65,7 +65,8 @@ Result<Buffer> find_on_device(const DeviceTable& devices, uint32_t id, uint64_t 
   return buffer;
 }
 
-// Nothing, or the same, or apart: what is done on a device has no parts.
+// In device memory, input and output must be equal or disjoint, or one of them must be empty: the
+// kinds that are done there have no parts, which could lie inside the other buffer.
 Status check_overlap_on_device(const Submission& submission) {
   const Buffer& input = submission.input;
   const Buffer& output = submission.output;

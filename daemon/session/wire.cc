@@ -9,9 +9,11 @@
 namespace rueda::session {
 namespace {
 
-// One is what the protocol needs, and so many are told apart.
+// The protocol needs one descriptor; the reader keeps a few more, so that an error can say how many
+// came.
 constexpr size_t kMaxDescriptorsPerRead = 4;
-// Of the kernel's. What found no room it would close before it comes back.
+// The most descriptors that the kernel sends with one message. recvmsg would close those for which
+// there is no room before it returns.
 constexpr size_t kMostSent = 253;
 constexpr size_t kMaxDescriptorsPerMessage = 4;
 
@@ -103,7 +105,7 @@ MessageReader::Read MessageReader::fill(int socket, std::byte* to, size_t wanted
       if (!seen) return errno == EAGAIN ? Read::kWouldBlock : Read::kClosed;
       if (*seen == 0) return Read::kClosed;
       if (has_descriptors) return Read::kDescriptors;
-      next_bytes = *seen;  // nothing that was not looked at
+      next_bytes = *seen;  // reads only what has been looked at
     }
     iovec piece{to + have_bytes_, next_bytes};
     alignas(cmsghdr) char control[CMSG_SPACE(kMostSent * sizeof(int))];
