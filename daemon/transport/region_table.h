@@ -1,6 +1,6 @@
-// The memory a transport may use, by key. Shared by the transports that need no registration, so
-// that code which forgets to register fails on them too, and not first on RDMA.
-// Not thread-safe: belongs to its transport's loop.
+// The memory that a transport may use, by key. Transports that need no registration use the table
+// too, so that code which forgets to register fails on them, and not first on RDMA. The table is
+// not thread-safe; it belongs to its transport's loop.
 #pragma once
 
 #include <cstddef>
@@ -15,11 +15,12 @@ namespace rueda::transport {
 
 class RegionTable {
  public:
-  // Fails with kInvalidArgument for empty memory. Keys are never used twice.
+  // Returns kInvalidArgument for empty memory. Keys are never used twice.
   Result<RegionKey> add(std::span<std::byte> memory);
-  // An unknown key is a bug of the caller.
+  // Removes a region. An unknown key is a bug of the caller.
   void remove(RegionKey key);
-  // Whether [data, data + bytes) lies inside the region. No bytes lie in every region.
+  // Returns true if [data, data + bytes) lies inside the region. An empty range lies in every
+  // region.
   bool contains(RegionKey key, const std::byte* data, size_t bytes) const;
 
  private:

@@ -1,5 +1,5 @@
-// The two ends of a channel over several streams. Until open() is called an end only collects what
-// its streams have to say. Rules: striped.h.
+// The two ends of a channel over several streams. Until open() is called, an end only collects what
+// its streams report. The rules are in striped.h.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,16 @@ inline constexpr uint8_t kNoStream = UINT8_MAX;
 
 class StripedSendChannel final : public SendChannel {
  public:
-  // `events`: as in `options`.
+  // Uses the events and the slot count of `options`.
   StripedSendChannel(boost::asio::io_context& io, const ConnectOptions& options, uint32_t streams);
   ~StripedSendChannel() override;
 
-  // What stream `stream` is to be opened with.
+  // Returns the events that stream `stream` must be opened with.
   SendEvents& events_of(uint32_t stream) { return streams_[stream]; }
   void set_stream(uint32_t stream, std::unique_ptr<SendChannel> channel) {
     streams_[stream].channel = std::move(channel);
   }
-  // All streams are set.
+  // Call this once all streams are set.
   void open();
 
   bool slot_free(uint32_t slot) const override {
@@ -50,10 +50,10 @@ class StripedSendChannel final : public SendChannel {
 
     StripedSendChannel* owner = nullptr;
     std::unique_ptr<SendChannel> channel;
-    uint64_t unreleased_bytes = 0;  // of frames whose slots are busy
+    uint64_t unreleased_bytes = 0;  // bytes of frames whose slots are busy
   };
   struct Slot {
-    uint8_t stream = kNoStream;  // that its frame went over
+    uint8_t stream = kNoStream;  // the stream that the slot's frame went over
     uint32_t bytes = 0;
   };
 
@@ -65,10 +65,11 @@ class StripedSendChannel final : public SendChannel {
   SendEvents* events_;  // null once closed
   bool is_open_ = false;
   std::optional<Status> closed_early_;
-  std::vector<Stream> streams_;  // never resized: their transports point to them
+  // The vector is never resized, because the streams' transports point to its elements.
+  std::vector<Stream> streams_;
   std::vector<Slot> slots_;
-  uint32_t used_streams_ = 0;  // 0: all
-  // Posted work looks before it touches.
+  uint32_t used_streams_ = 0;  // 0 means all
+  // Posted work looks at this flag before it touches the object.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
@@ -112,13 +113,14 @@ class StripedReceiveChannel final : public ReceiveChannel {
   }
   void on_frame(const Frame& frame);
   void deliver(const Frame& frame);
-  // The slot holds nothing any more; returns the stream that it came by.
+  // Marks the slot as empty, and returns the stream that its frame came by.
   ReceiveChannel& let_go(uint32_t slot);
   void deliver_early();
   void on_stream_closed(const Status& status);
-  // Some streams have ended: the others may be waited for, for as long as anything comes.
+  // Called when the first stream has ended. The channel waits for the other streams for as long as
+  // bytes arrive on any of them within the timeout.
   void linger();
-  // Once nothing more is to come.
+  // Ends the channel once nothing more can come.
   void end_if_over();
   void fail(const Status& status);
 
@@ -127,12 +129,12 @@ class StripedReceiveChannel final : public ReceiveChannel {
   const int64_t timeout_ms_;
   ReceiveEvents* events_;  // null once closed
   bool is_open_ = false;
-  std::vector<Frame> early_;  // came before the channel was open
+  std::vector<Frame> early_;  // frames that came before the channel was open
   std::vector<Stream> streams_;
-  std::vector<uint8_t> stream_of_slot_;  // kNoStream: holds no frame
+  std::vector<uint8_t> stream_of_slot_;  // kNoStream if the slot holds no frame
   uint32_t ended_streams_ = 0;
-  std::optional<Status> cause_;  // of the end
-  bool is_over_ = false;         // a broken rule, or the time is up
+  std::optional<Status> cause_;  // the cause of the end
+  bool is_over_ = false;         // true if a rule was broken, or the time is up
   boost::asio::steady_timer linger_timer_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

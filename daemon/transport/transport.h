@@ -1,25 +1,27 @@
-// The data plane's one interface: one-sided writes into slots of a neighbour.
+// The one interface of the data plane: one-sided writes into the slots of a neighbour.
 //
 // It has the shape of RDMA (WRITE with immediate into pre-registered slots, credits, completions),
 // and TCP and in-process memory carry out the same contract. A channel is one-way: one end writes
 // frames into slots that the other end owns. tests/conformance holds every implementation to this.
 //
-// Frames that go into one slot arrive in the order of write(); others may overtake each other, on
-// their way and in on_sent(), because a channel may be several streams (striped.h).
+// Frames that go into one slot arrive in the order of write(). Frames of different slots may
+// overtake each other, on their way and in on_sent(), because a channel may be several streams
+// (striped.h).
 //
-// Life of a slot, seen by the writer: free -> (write) -> busy -> (reader releases it, a credit
-// travels back) -> free. A write into a busy slot is a bug of the caller (RUEDA_CHECK).
+// Life of a slot, as the writer sees it: free -> (write) -> busy -> (the reader releases it, a
+// credit travels back) -> free. A write into a busy slot is a bug of the caller (RUEDA_CHECK).
 //
-// Threads: a Transport and all its channels belong to the io_context they were made with; every
-// method is called, and every callback arrives, on its one thread. A callback is never called
-// from inside write(), release(), expect() or connect(). After close() no further callback arrives.
+// Threads: a Transport and all its channels belong to the io_context that they were made with;
+// every method is called, and every callback arrives, on the one thread of that context. A callback
+// is never called from inside write(), release(), expect() or connect(). After close() no further
+// callback arrives.
 //
-// End of a channel: close() is heard by the other end as on_closed() with kNodeLost, behind every
-// frame that on_sent() was called for; frames not sent yet may be lost. A frame that breaks the
-// rules closes the channel with kInternal. The buffers of writes not yet sent are the caller's
-// again once close() returns or on_closed() is called; from then on write() and release() do
-// nothing and no slot is free. A channel or a transport may be destroyed in any callback, the
-// channel's own included.
+// End of a channel: the other end hears a close() as on_closed() with kNodeLost, behind every frame
+// that on_sent() was called for; frames not sent yet may be lost. A frame that breaks the rules
+// closes the channel with kInternal. The buffers of writes not yet sent are the caller's again once
+// close() returns or on_closed() is called; from then on write() and release() do nothing, and no
+// slot is free. A channel or a transport may be destroyed in any callback, also in the channel's
+// own.
 #pragma once
 
 #include <chrono>
@@ -37,8 +39,8 @@
 
 namespace rueda::transport {
 
-// Memory that a transport may send from or receive into. Transports that need no registration hand
-// out keys all the same, and check them.
+// Names memory that a transport may send from or receive into. Transports that need no registration
+// hand out keys all the same, and check them.
 struct RegionKey {
   uint32_t value = 0;  // 0 is no region
   bool operator==(const RegionKey&) const = default;
@@ -52,9 +54,9 @@ struct SendBuffer {
 
 inline constexpr size_t kMaxBuffersPerWrite = 16;
 
-// Slots of one channel: `count` slots of `slot_bytes` each, contiguous from `base`. The reader owns
-// the memory; both ends must be opened with the same count, slot_bytes and number of streams
-// (checked in the hello).
+// The slots of one channel: `count` slots of `slot_bytes` each, contiguous from `base`. The reader
+// owns the memory. Both ends must be opened with the same count, slot_bytes and number of streams,
+// which the hello checks.
 struct SlotRegion {
   std::byte* base = nullptr;
   uint32_t count = 0;
@@ -69,40 +71,42 @@ class SendEvents {
   virtual void on_sent(uint64_t cookie) = 0;
   // The reader has released the slot; it may be written again.
   virtual void on_slot_free(uint32_t slot) = 0;
-  // The channel is dead; the status says why and names the peer. At most once, and last.
+  // The channel is dead; the status says why, and names the peer. This is called at most once, and
+  // last.
   virtual void on_closed(const Status& status) = 0;
 };
 
 class SendChannel {
  public:
-  virtual ~SendChannel() = default;  // closes
+  virtual ~SendChannel() = default;  // The destructor closes.
   virtual bool slot_free(uint32_t slot) const = 0;
-  // Queues one frame: header.slot must be free, the buffers' sum is header.payload_bytes and at
-  // most slot_bytes (it may be 0). The buffers stay untouched until on_sent(cookie). header.magic,
-  // version and kind are the caller's, as is everything else in it.
+  // Queues one frame. header.slot must be free; the sum of the buffers is header.payload_bytes and
+  // at most slot_bytes, and may be 0. The buffers must stay untouched until on_sent(cookie). The
+  // header is sent as the caller filled it, magic, version and kind included.
   virtual void write(const FrameHeader& header, std::span<const SendBuffer> buffers,
                      uint64_t cookie) = 0;
-  // Frames go over so many streams from now on, of those that the channel has; 0: all. The reader
-  // takes them from any.
+  // From now on frames go over the first `streams` of the channel's streams; 0 means all. The
+  // reader takes frames from any stream.
   virtual void use_streams(uint32_t /*streams*/) {}
   virtual void close() = 0;
-  virtual uint64_t bytes_sent() const = 0;  // headers included
-  // Of these, what the reader's machine has not said that it has. 0 where nothing can be lost on
-  // the way.
+  virtual uint64_t bytes_sent() const = 0;  // The number includes headers.
+  // Returns how many of the sent bytes the reader's machine has not acknowledged. It is 0 for
+  // transports that cannot lose bytes on the way.
   virtual uint64_t bytes_unacknowledged() const { return 0; }
-  // How much of a frame one packet carries; 0: there are none.
+  // Returns how many bytes of a frame one packet carries, or 0 if the transport has no packets.
   virtual uint32_t packet_bytes() const { return 0; }
 };
 
 class ReceiveEvents {
  public:
   virtual ~ReceiveEvents() = default;
-  // A transport that can receive into any memory asks where the payload of a frame belongs, when it
-  // has its header: null is the slot. Else payload_bytes of memory that stay until on_frame() or
-  // the end of the channel; the slot is busy all the same. Must not call the channel.
+  // A transport that can receive into any memory calls this when it has a frame's header, to ask
+  // where the payload belongs. null means the slot. Any other result points to payload_bytes of
+  // memory that stay valid until on_frame() or the end of the channel; the slot is busy all the
+  // same. The function must not call the channel.
   virtual std::byte* place(const FrameHeader& /*header*/) { return nullptr; }
-  // A frame has arrived whole. `payload` lies in slot header.slot, and stays valid until release(),
-  // or where it was placed.
+  // A frame has arrived whole. `payload` lies in slot header.slot and stays valid until release(),
+  // unless place() has put it elsewhere.
   virtual void on_frame(const FrameHeader& header, std::span<std::byte> payload) = 0;
   virtual void on_closed(const Status& status) = 0;
 };
@@ -111,11 +115,11 @@ inline constexpr std::chrono::milliseconds kCreditDelay{1};
 
 class ReceiveChannel {
  public:
-  virtual ~ReceiveChannel() = default;  // closes
+  virtual ~ReceiveChannel() = default;  // The destructor closes.
   // Gives the slot back to the writer. Only a slot that holds a frame may be released.
   virtual void release(uint32_t slot) = 0;
-  // Likewise, of a slot that the writer will not need soon: it may hear of several at once, and of
-  // this one kCreditDelay later at most.
+  // Releases a slot that the writer will not need soon: the transport may tell the writer of
+  // several slots at once, and of this one kCreditDelay later at most.
   virtual void release_with_others(uint32_t slot) = 0;
   virtual void close() = 0;
   virtual uint64_t bytes_received() const = 0;
@@ -125,14 +129,15 @@ using ConnectHandler = std::function<void(Result<std::unique_ptr<SendChannel>>)>
 using AcceptHandler = std::function<void(Result<std::unique_ptr<ReceiveChannel>>)>;
 
 struct ConnectOptions {
-  std::string address;  // "host:port"
+  std::string address;  // an address of the form "host:port"
   ChannelId id;
   JobToken token{};  // proves to the reader that the writer belongs to the job
   uint32_t slot_count = 0;
   uint32_t slot_bytes = 0;
-  uint32_t streams = 1;          // that the channel consists of; part of the geometry
-  int64_t timeout_ms = 0;        // retries (refused, not expected yet) until it has passed
-  SendEvents* events = nullptr;  // outlives the channel
+  uint32_t streams = 1;  // the number of the channel's streams, which is part of the geometry
+  // Attempts that are refused, or not expected yet, are repeated until this time has passed.
+  int64_t timeout_ms = 0;
+  SendEvents* events = nullptr;  // must outlive the channel
 };
 
 struct AcceptOptions {
@@ -141,36 +146,36 @@ struct AcceptOptions {
   SlotRegion slots;
   uint32_t streams = 1;
   int64_t timeout_ms = 0;
-  ReceiveEvents* events = nullptr;  // outlives the channel
+  ReceiveEvents* events = nullptr;  // must outlive the channel
 };
 
 class Transport {
  public:
   virtual ~Transport() = default;
 
-  // "tcp", "mem", ...
+  // Returns "tcp", "mem", and so on.
   virtual const char* name() const = 0;
-  // Ok, or why this transport cannot work on this machine.
+  // Returns ok, or the reason why this transport cannot work on this machine.
   virtual Status is_viable() const = 0;
 
-  // Starts to accept channels; returns the address bound ("host:port", the port filled in).
+  // Starts to accept channels. Returns the bound address: "host:port" with the port filled in.
   virtual Result<std::string> listen(const std::string& address) = 0;
-  // Announces a channel that a peer will open. A peer may come first: it then waits, or tries
-  // again, and counts for nothing as long as the channel is announced soon. Connections whose
-  // channel is not, that fail authentication or speak garbage are closed, logged, and counted in
-  // rejected(). At most one expectation of an id at a time: the handler of a second one gets
-  // kUnavailable. The handler gets kTimeout when nobody came, kMismatch when the peer has other
-  // slots or streams, kInvalidArgument when the slots do not lie in their region.
+  // Announces a channel that a peer will open. A peer that comes first waits or tries again, and is
+  // not counted in rejected() if the channel is announced soon. Connections whose channel is not
+  // announced, that fail authentication or that speak garbage are closed, logged, and counted in
+  // rejected(). There is at most one expectation of an id at a time: the handler of a second one
+  // gets kUnavailable. The handler gets kTimeout if nobody came, kMismatch if the peer has other
+  // slots or streams, and kInvalidArgument if the slots do not lie in their region.
   virtual void expect(AcceptOptions options, AcceptHandler handler) = 0;
   // Withdraws an expect() that has not been fulfilled; its handler is not called.
   virtual void cancel_expect(const ChannelId& id) = 0;
-  // At most one attempt for an id at a time: the handler of a second one gets kUnavailable. Else it
-  // gets kTimeout with the last cause (nobody
-  // there, not expected, wrong token), kMismatch when the peer has other slots or streams,
-  // kInvalidArgument for an address that cannot be one.
+  // Opens a channel. There is at most one attempt for an id at a time: the handler of a second one
+  // gets kUnavailable. Otherwise the handler gets kTimeout with the last cause (nobody there, not
+  // expected, wrong token), kMismatch if the peer has other slots or streams, or kInvalidArgument
+  // for an address that cannot be one.
   virtual void connect(ConnectOptions options, ConnectHandler handler) = 0;
   // Withdraws a connect() that has not been fulfilled; its handler is not called. The peer may have
-  // heard it already: it then gets a channel that closes at once.
+  // heard the attempt already, and then gets a channel that closes at once.
   virtual void cancel_connect(const ChannelId& id) = 0;
 
   virtual Result<RegionKey> register_region(std::span<std::byte> memory) = 0;

@@ -16,21 +16,22 @@ namespace mem {
 
 class MemTransport;
 
-// A transport as others see it. They may hold it for longer than the transport lives.
+// A transport, as other transports see it. They may hold the door for longer than the transport
+// lives.
 class Door {
  public:
   Door(boost::asio::io_context& io, MemTransport& owner) : io_(&io), owner_(&owner) {}
 
-  // To be called on the transport's loop. Null once it is destroyed.
+  // Returns null once the transport is destroyed. Call this on the transport's loop.
   MemTransport* owner() const { return owner_; }
-  // To be called on the transport's loop, by its destructor.
+  // The transport's destructor calls this, on the transport's loop.
   void close() {
     const std::lock_guard lock(mutex_);
     owner_ = nullptr;
     io_ = nullptr;
   }
-  // From any thread: runs `make(io)` at once and posts what it returns to the transport's loop.
-  // Does neither when the transport is gone; returns whether it did.
+  // Runs `make(io)` at once and posts the result to the transport's loop. Returns false, and does
+  // neither, if the transport is gone. Any thread may call this.
   template <class Make>
   bool post(Make&& make) {
     const std::lock_guard lock(mutex_);
@@ -49,7 +50,7 @@ class Door {
 
 class MemNetwork {
  public:
-  // False when somebody listens there already.
+  // Returns false if a transport listens at this address already.
   bool add(const std::string& address, std::shared_ptr<mem::Door> door) {
     const std::lock_guard lock(mutex_);
     return doors_.emplace(address, std::move(door)).second;

@@ -13,12 +13,13 @@
 
 namespace rueda::transport {
 
-// Which transport listens where. Thread-safe; shared by the transports that can reach each other.
+// The directory of the addresses that transports listen on. It is thread-safe, and shared by the
+// transports that can reach each other.
 class MemNetwork;
 std::shared_ptr<MemNetwork> make_mem_network();
 
-// An address is any text; the port 0 behind its last colon stands for one that is free. `io`
-// outlives the transport and its channels. Channels may outlive the transport.
+// An address is any text; a port of 0 behind its last colon stands for a free one. `io` must
+// outlive the transport and its channels. Channels may outlive the transport.
 std::unique_ptr<Transport> make_mem_transport(boost::asio::io_context& io,
                                               std::shared_ptr<MemNetwork> network);
 

@@ -1,4 +1,4 @@
-// "host:port", "[v6]:port" and what Asio makes of them.
+// Addresses such as "host:port" and "[v6]:port", and Asio's form of them.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,19 @@
 namespace rueda::transport::tcp {
 
 struct HostPort {
-  std::string host;  // without brackets
+  std::string host;  // the host without brackets
   uint16_t port = 0;
 };
 
-// kInvalidArgument, naming the text, unless it has a port of 0 to 65535 behind the last colon and
-// brackets around a host that contains colons itself.
+// Returns kInvalidArgument, which names the text, unless a port of 0 to 65535 follows the last
+// colon, and a host that contains colons itself is in brackets.
 Result<HostPort> parse_host_port(const std::string& text);
 
-// The endpoint of a numeric address; nothing for a name, which needs a resolver.
+// Returns the endpoint of a numeric address, or nothing for a name, which needs a resolver.
 std::optional<Endpoint> numeric_endpoint(const HostPort& address);
 
-// Where to listen: a numeric address, "localhost", or "*" or nothing for every IPv4 address. Names
-// are refused, because looking one up would block the loop.
+// Returns the endpoint to listen on: a numeric address, "localhost", or "*" or nothing for every
+// IPv4 address. Names are refused, because looking one up would block the loop.
 Result<Endpoint> listen_endpoint(const std::string& text);
 
 std::string to_string(const Endpoint& endpoint);

@@ -1,5 +1,5 @@
-// Asio's sockets and timers bound to io_context's own executor: the default one is type-erased,
-// which costs a virtual call or two in every handler of the data path.
+// Asio's sockets and timers, bound to io_context's own executor: the default executor is
+// type-erased, which costs a virtual call or two in every handler of the data path.
 #pragma once
 
 #include <chrono>

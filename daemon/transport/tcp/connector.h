@@ -1,4 +1,5 @@
-// Opens one channel: resolves, connects, says hello, and tries again until the deadline.
+// Opens one channel: it resolves the name, connects, says hello, and tries again until the
+// deadline.
 #pragma once
 
 #include <functional>
@@ -18,13 +19,13 @@ namespace rueda::transport::tcp {
 
 struct Opened {
   Socket socket;
-  std::string peer;  // "node 1 (10.0.0.2:28401)"
+  std::string peer;  // a text such as "node 1 (10.0.0.2:28401)"
 };
 
-// Belongs to one loop. Held by its transport, and by the operations under way.
+// A connector belongs to one loop. Its transport holds it, and so do the operations under way.
 class Connector : public std::enable_shared_from_this<Connector> {
  public:
-  // Called once, never from inside start(), unless cancelled before.
+  // Called once, and never from inside start(), unless the connector is cancelled before.
   using Done = std::function<void(Result<Opened>)>;
 
   Connector(asio::io_context& io, ConnectOptions options, std::shared_ptr<SocketTuner> tuner,
@@ -41,7 +42,7 @@ class Connector : public std::enable_shared_from_this<Connector> {
   void on_connected(const error_code& error);
   void say_hello();
   void on_reply(const error_code& error);
-  // Remembers why, and goes on with the next endpoint or a later attempt.
+  // Remembers the cause, and goes on with the next endpoint or with a later attempt.
   void on_failure(std::string cause);
   void on_deadline();
   void finish(Result<Opened> result);

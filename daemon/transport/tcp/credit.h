@@ -1,5 +1,5 @@
-// What travels back on a connection: slots that are free again. A credit is the first eight bytes
-// of a frame header of kind kCredit, so that a stream out of step is noticed.
+// Credits travel back on a connection and say which slots are free again. A credit is the first
+// eight bytes of a frame header of kind kCredit, so that a stream out of step is noticed.
 #pragma once
 
 #include <cstddef>

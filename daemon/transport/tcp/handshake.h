@@ -1,4 +1,4 @@
-// One accepted connection from its first byte until it is a channel or is closed.
+// One accepted connection, from its first byte until it becomes a channel or is closed.
 #pragma once
 
 #include <memory>
@@ -8,23 +8,24 @@
 
 namespace rueda::transport::tcp {
 
-// Held by its listener's set, and by the operations under way.
+// Its listener's set holds a handshake, and so do the operations under way.
 class Handshake : public std::enable_shared_from_this<Handshake> {
  public:
   Handshake(Listener& listener, Socket socket, asio::io_context& io);
 
   void start(int64_t timeout_ms);
-  // What it waits for has been announced: answers, from a fresh turn of the loop.
+  // Says that the channel that this waits for has been announced. The answer leaves from a fresh
+  // turn of the loop.
   void announce();
   // Closes the connection; the listener hears nothing more of it.
   void abandon();
   const std::string& peer() const { return peer_; }
   const boost::asio::ip::address& address() const { return address_; }
-  // It has said hello, and waits until its channel is announced.
+  // Returns true if the hello has come and its channel has not been announced yet.
   bool is_early() const { return is_early_; }
-  // It has the token, and is being answered.
+  // Returns true if the peer has proven that it has the token, and is being answered.
   bool is_proven() const { return claimed_ != nullptr; }
-  // It has said hello, and its channel has not been announced.
+  // Returns true if a hello for this channel has come before the channel was announced.
   bool waits_for(const ChannelId& id) const { return is_early_ && hello_.id == id; }
   Socket& socket() { return socket_; }
 
@@ -47,7 +48,7 @@ class Handshake : public std::enable_shared_from_this<Handshake> {
   Hello hello_;
   bool is_early_ = false;
   HelloReply reply_;
-  Listener::ExpectationPtr claimed_;  // the channel it is being answered as
+  Listener::ExpectationPtr claimed_;  // the channel that the peer is being answered as
 };
 
 }  // namespace rueda::transport::tcp

@@ -1,8 +1,9 @@
-// The first bytes on a connection, and what answers them. Format: docs/protocol.md, "Hello".
+// The first bytes on a connection, and the answer to them. The format is in docs/protocol.md,
+// "Hello".
 //
-// Connecting side: Hello. Accepting side: HelloReply, or it hangs up. Both carry an HMAC-SHA256
-// under the job's token; that of the reply covers the hello with its nonce, so that each side
-// knows that the other one has the token. Content is not encrypted.
+// The connecting side sends a Hello; the accepting side answers with a HelloReply, or hangs up.
+// Both carry an HMAC-SHA256 under the job's token. The reply's HMAC also covers the hello with its
+// nonce, so that each side knows that the other one has the token. Content is not encrypted.
 #pragma once
 
 #include <array>
@@ -28,18 +29,18 @@ struct Hello {
   uint32_t magic = kHelloMagic;
   uint8_t version = kWireVersion;
   uint8_t reserved = 0;
-  uint16_t streams = 1;  // of the channel
+  uint16_t streams = 1;  // the number of the channel's streams
   ChannelId id;
   uint32_t slot_count = 0;
   uint32_t slot_bytes = 0;
   Nonce nonce{};
-  Mac mac{};  // over everything before it
+  Mac mac{};  // covers everything before it
 };
 static_assert(sizeof(Hello) == 96 && offsetof(Hello, mac) == 64);
 
 enum class HelloAnswer : uint8_t {
   kWelcome = 0,
-  kOtherGeometry = 1,  // the reply says what the accepting side has
+  kOtherGeometry = 1,  // The reply has the geometry of the accepting side.
 };
 
 struct HelloReply {
@@ -49,11 +50,11 @@ struct HelloReply {
   uint16_t streams = 1;
   uint32_t slot_count = 0;
   uint32_t slot_bytes = 0;
-  Mac mac{};  // over everything before it and the whole hello
+  Mac mac{};  // covers everything before it, and the whole hello
 };
 static_assert(sizeof(HelloReply) == 48 && offsetof(HelloReply, mac) == 16);
 
-// What the sender of it has.
+// Returns the geometry that the sender of the hello or of the reply has.
 inline Geometry geometry_of(const Hello& hello) {
   return {hello.slot_count, hello.slot_bytes, hello.streams};
 }
@@ -61,21 +62,21 @@ inline Geometry geometry_of(const HelloReply& reply) {
   return {reply.slot_count, reply.slot_bytes, reply.streams};
 }
 
-// How much of a hello is enough to tell a peer of this version from a stranger.
+// The first bytes of a hello, which are enough to tell a peer of this version from a stranger.
 inline constexpr size_t kHelloPrefixBytes = 8;
 
-// Fills in a fresh nonce and the MAC.
+// Fills in the MAC and, for a hello, a fresh nonce.
 void seal(Hello& hello, const JobToken& token);
 void seal(HelloReply& reply, const Hello& hello, const JobToken& token);
 
-// Constant-time comparison of the MAC.
+// Compares the MAC, in constant time.
 bool is_authentic(const Hello& hello, const JobToken& token);
 bool is_authentic(const HelloReply& reply, const Hello& hello, const JobToken& token);
 
-// What is wrong with the first kHelloPrefixBytes of a hello; kPermission for something that is no
-// hello at all, kVersion for one of another version.
+// Returns an error if the first kHelloPrefixBytes of a hello are wrong: kPermission if they are no
+// hello at all, kVersion if the hello is of another version.
 Status check_hello_prefix(std::span<const std::byte> prefix);
-// Likewise for a whole reply. Says nothing about its MAC.
+// Checks magic, version and answer of a whole reply with the same errors, and not its MAC.
 Status check_reply(const HelloReply& reply);
 
 }  // namespace rueda::transport::tcp

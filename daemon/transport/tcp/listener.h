@@ -1,4 +1,5 @@
-// Accepts connections, lets them prove who they are, and matches them with the channels announced.
+// Accepts connections, lets them prove who they are, and matches them with the channels that have
+// been announced.
 #pragma once
 
 #include <functional>
@@ -18,19 +19,20 @@ namespace rueda::transport::tcp {
 
 class Handshake;
 
-// Belongs to one loop. Held by shared_ptr, because operations under way refer to it.
+// A listener belongs to one loop. It is held by shared_ptr, because operations under way refer to
+// it.
 class Listener : public std::enable_shared_from_this<Listener> {
  public:
   Listener(asio::io_context& io, std::shared_ptr<SocketTuner> tuner, int64_t hello_timeout_ms);
   ~Listener();
 
-  // Returns the address bound, or a Status that names the address and the cause.
+  // Returns the bound address, or a Status that names the address and the cause.
   Result<std::string> listen(const std::string& address);
-  // `checked` is ok, or what is wrong with the options, which the handler is told.
+  // If `checked` is not ok, the options are wrong, and the handler gets this status.
   void expect(AcceptOptions options, const Status& checked, AcceptHandler handler);
   void cancel_expect(const ChannelId& id);
   uint64_t rejected() const { return rejected_; }
-  // Closes the port and every connection that is not a channel yet; no handler is called any more.
+  // Closes the port and every connection that is not a channel yet. No handler is called any more.
   void stop();
 
  private:
@@ -42,22 +44,23 @@ class Listener : public std::enable_shared_from_this<Listener> {
     AcceptOptions options;
     AcceptHandler handler;
     Timer deadline;
-    bool is_claimed = false;     // a connection is being answered, or the slots are no good
-    std::string last_rejection;  // why the last attempt to open it failed
+    // true while a connection is being answered, or if the slots are wrong
+    bool is_claimed = false;
+    std::string last_rejection;  // the reason why the last attempt to open the channel failed
   };
   using ExpectationPtr = std::shared_ptr<Expectation>;
 
   void accept();
   void on_accept(const error_code& error, Socket socket);
   void pause_accepting(const error_code& error);
-  // Closes the one that is missed the least among those that have not proven who they are; false:
-  // there is none.
+  // Closes one of the connections that have not proven who they are, the one that is missed the
+  // least. Returns false if there is no such connection.
   bool evict(const std::string& why);
   void on_deadline(const ExpectationPtr& expectation);
-  // Takes the expectation out and tells its handler.
+  // Takes the expectation out of the table and tells its handler the result.
   void finish(const ExpectationPtr& expectation, Result<std::unique_ptr<ReceiveChannel>> result);
 
-  // What a Handshake asks for.
+  // A Handshake calls these.
   ExpectationPtr find(const ChannelId& id);
   void reject(const std::shared_ptr<Handshake>& handshake, const Status& why);
   void welcome(const std::shared_ptr<Handshake>& handshake, const ExpectationPtr& expectation);
@@ -69,7 +72,7 @@ class Listener : public std::enable_shared_from_this<Listener> {
   Acceptor acceptor_;
   Timer pause_timer_;
   std::map<ChannelId, ExpectationPtr> expectations_;
-  std::vector<std::shared_ptr<Handshake>> handshakes_;  // in the order in which they came
+  std::vector<std::shared_ptr<Handshake>> handshakes_;  // in the order of their arrival
   LogLimiter log_limiter_;
   uint64_t rejected_ = 0;
   bool is_stopped_ = false;

@@ -1,4 +1,4 @@
-// Keeps what strangers do from filling the log.
+// Keeps strangers from filling the log.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,11 @@
 
 namespace rueda::transport::tcp {
 
-// Lets the first few lines of each second through. Not thread-safe.
+// Lets the first few lines of each second through. The limiter is not thread-safe.
 class LogLimiter {
  public:
-  // Whether a line may be logged now. `swallowed` is how many were not since the last one that was.
+  // Returns true if a line may be logged now. Then `swallowed` is the number of lines that were
+  // refused since the last one that was allowed.
   bool allow(TicksMs now_ms, uint64_t& swallowed) {
     if (now_ms - window_start_ms_ >= kWindowMs) {
       window_start_ms_ = now_ms;

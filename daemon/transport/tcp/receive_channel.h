@@ -9,7 +9,7 @@
 
 namespace rueda::transport::tcp {
 
-// Takes the socket over. `peer` names the other end in errors. The slots have been checked.
+// Takes the socket over. `peer` names the other end in errors. The caller has checked the slots.
 std::unique_ptr<ReceiveChannel> make_receive_channel(Socket socket, const AcceptOptions& options,
                                                      std::string peer);
 

@@ -10,7 +10,7 @@
 
 namespace rueda::transport::tcp {
 
-// Takes the socket over. `peer` names the other end in errors. The geometry has been checked.
+// Takes the socket over. `peer` names the other end in errors. The caller has checked the geometry.
 std::unique_ptr<SendChannel> make_send_channel(Socket socket, const ConnectOptions& options,
                                                std::shared_ptr<const RegionTable> regions,
                                                std::string peer);

@@ -1,4 +1,5 @@
-// Frames on their way out of a connection: a ring of fixed size, gathered many to a system call.
+// The frames on their way out of a connection: a ring of fixed size, from which one system call
+// sends many.
 #pragma once
 
 #include <array>
@@ -21,18 +22,20 @@ class SendQueue {
     uint32_t slot = 0;
   };
 
-  // A frame needs a free slot until it is sent, so as many entries as slots are enough.
+  // `capacity` is the number of slots: a frame needs a free slot until it is sent, so there are
+  // never more frames than slots.
   explicit SendQueue(uint32_t capacity) : frames_(capacity) {}
 
   bool is_empty() const { return count_ == 0; }
-  // More frames than the capacity are a bug.
+  // Adds a frame. More frames than the capacity are a bug.
   void push(const FrameHeader& header, std::span<const SendBuffer> buffers, uint64_t cookie);
-  // Fills `parts` with what comes next on the wire; returns how many it filled. Stops behind the
-  // frame that brings it to max_bytes. They stay valid until the frames are popped.
+  // Fills `parts` with the bytes that come next on the wire, and returns the number of parts
+  // filled. It stops behind the frame that brings the total to max_bytes. The parts stay valid
+  // until their frames are popped.
   size_t gather(std::span<boost::asio::const_buffer> parts, size_t max_bytes) const;
-  // `bytes` of what was gathered have been taken.
+  // Says that `bytes` of the gathered bytes have been sent.
   void sent(size_t bytes) { sent_bytes_ += bytes; }
-  // Takes off the first frame if all of it was sent.
+  // Removes the first frame and returns true, if all of the frame has been sent.
   bool pop_sent(Sent& done);
 
  private:
@@ -46,7 +49,7 @@ class SendQueue {
   std::vector<Frame> frames_;
   size_t head_ = 0;
   size_t count_ = 0;
-  size_t sent_bytes_ = 0;  // of the frames from head_ on
+  size_t sent_bytes_ = 0;  // bytes already sent of the frames from head_ on
 };
 
 }  // namespace rueda::transport::tcp

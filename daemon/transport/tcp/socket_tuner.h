@@ -1,4 +1,4 @@
-// Socket options of the data path, the choice of congestion control among them.
+// Sets the socket options of the data path, and chooses the congestion control.
 #pragma once
 
 #include <string>
@@ -8,16 +8,17 @@
 
 namespace rueda::transport::tcp {
 
-// Belongs to one loop.
+// A tuner belongs to one loop.
 class SocketTuner {
  public:
-  // "auto": reno between two daemons on one host, because bbr, made for long paths, caps loopback;
-  // "system": whatever the kernel's default is; anything else: that algorithm, for every peer.
+  // "auto" is reno between two daemons on one host, because bbr, made for long paths, caps
+  // loopback; "system" is the kernel's default; any other text names the algorithm for every peer.
   explicit SocketTuner(std::string congestion) : congestion_(std::move(congestion)) {}
 
-  // kInvalidArgument, naming the algorithm, when this kernel does not let us use it.
+  // Returns kInvalidArgument, which names the algorithm, if this kernel does not let the daemon use
+  // it.
   Status is_viable() const;
-  // To be called on an open socket before it connects: a congestion control that was in force at
+  // Call this on an open socket before it connects: a congestion control that was in force during
   // the handshake leaves its pacing behind.
   void tune_connecting(Socket& socket, const Endpoint& peer);
   void tune_listener(Acceptor& acceptor, const Endpoint& local);
@@ -31,7 +32,7 @@ class SocketTuner {
   bool has_logged_ = false;
 };
 
-// Whether a peer's address is one of this machine's. Sends nothing.
+// Returns true if the peer's address is one of this machine's. The call sends nothing.
 bool is_same_host(const Endpoint& peer);
 
 }  // namespace rueda::transport::tcp

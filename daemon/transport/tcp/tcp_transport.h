@@ -1,4 +1,5 @@
-// The data plane over TCP, on Boost.Asio. Wire format: docs/protocol.md, "Frames" and "Hello".
+// The data plane over TCP, on Boost.Asio. The wire format is in docs/protocol.md, "Frames" and
+// "Hello".
 #pragma once
 
 #include <cstdint>
@@ -12,15 +13,15 @@
 namespace rueda::transport {
 
 struct TcpOptions {
-  // "auto": reno for peers on this same host, the system's for others; "system"; or the name of an
-  // algorithm, for all peers.
+  // "auto" is reno for peers on this same host, and the system's algorithm for others; "system" is
+  // the system's algorithm, and any other text names an algorithm, for all peers.
   std::string congestion = "auto";
-  // How long an accepted connection may take to say who it is.
+  // The time that an accepted connection has to say who it is.
   int64_t hello_timeout_ms = 3000;
 };
 
-// `io` outlives the transport and its channels, and is run by one thread. Channels may outlive the
-// transport.
+// `io` must outlive the transport and its channels, and one thread must run it. Channels may
+// outlive the transport.
 std::unique_ptr<Transport> make_tcp_transport(boost::asio::io_context& io, TcpOptions options = {});
 
 }  // namespace rueda::transport
