@@ -21,7 +21,7 @@ ChannelId stream_of(ChannelId id, uint32_t stream) {
   return id;
 }
 
-// A channel of which not all streams are open.
+// A channel whose streams are not all open yet.
 template <class Options, class Channel, class Handler>
 struct Opening {
   Options options;
@@ -33,7 +33,8 @@ struct Opening {
 using Connecting = Opening<ConnectOptions, StripedSendChannel, ConnectHandler>;
 using Expecting = Opening<AcceptOptions, StripedReceiveChannel, AcceptHandler>;
 
-// Its handler may destroy the transport: nothing of that is touched behind it.
+// Opens the channel and tells the handler. The handler may destroy the transport, so nothing of the
+// transport is touched after that.
 template <class Channel, class Opening>
 void finish(Opening opening, const Status& status) {
   if (!status.is_ok()) return opening.handler(status);
@@ -120,7 +121,8 @@ void StripedTransport::cancel_expect(const ChannelId& id) {
   expecting_.erase(id);
 }
 
-// What can be wrong with a channel shows in its first stream; the others follow once it is open.
+// An error of the channel shows in its first stream; the other streams follow once the first is
+// open.
 void StripedTransport::connect(ConnectOptions options, ConnectHandler handler) {
   const ChannelId id = options.id;
   if (id.stream != 0) return inner_->connect(std::move(options), std::move(handler));

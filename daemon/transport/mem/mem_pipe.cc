@@ -19,8 +19,8 @@ namespace asio = boost::asio;
 
 std::string peer_name(int32_t node) { return "node " + std::to_string(node) + " (in process)"; }
 
-// What both ends share. An end posts to the other's loop only while holding the mutex and only if
-// that end is open: so a loop may go away once its ends are closed.
+// The state that both ends share. An end posts to the other end's loop only while it holds the
+// mutex, and only if the other end is open: so a loop may go away once its ends are closed.
 class Pipe : public std::enable_shared_from_this<Pipe> {
  public:
   Pipe(asio::io_context& writer_io, const ConnectOptions& connect,
@@ -36,7 +36,7 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
         reader_events_(accept.events),
         states_(accept.slots.count, SlotState::kWriters) {}
 
-  // The writer's loop.
+  // These are called on the writer's loop.
   bool slot_free(uint32_t slot) const {
     return writer_events_ != nullptr && slot < writer_free_.size() && writer_free_[slot];
   }
@@ -44,7 +44,7 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   void close_writer();
   uint64_t bytes_sent() const { return bytes_sent_; }
 
-  // The reader's loop.
+  // These are called on the reader's loop.
   void release(uint32_t slot);
   void close_reader();
   uint64_t bytes_received() const { return bytes_received_; }
@@ -63,7 +63,7 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   const SlotRegion slots_;
   const std::shared_ptr<const RegionTable> writer_regions_;
 
-  // Belong to the writer's loop.
+  // These belong to the writer's loop.
   asio::io_context* const writer_io_;
   SendEvents* writer_events_;  // null once closed
   std::vector<bool> writer_free_;
@@ -71,14 +71,14 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
   std::vector<uint32_t> arrived_credits_;
   uint64_t bytes_sent_ = 0;
 
-  // Belong to the reader's loop.
+  // These belong to the reader's loop.
   asio::io_context* const reader_io_;
   ReceiveEvents* reader_events_;  // null once closed
   SlotStates states_;
   std::vector<FrameHeader> arrived_frames_;
   uint64_t bytes_received_ = 0;
 
-  std::mutex mutex_;  // guards what follows, and the slots while a payload is copied
+  std::mutex mutex_;  // guards the members below, and the slots while a payload is copied
   bool is_writer_open_ = true;
   bool is_reader_open_ = true;
   bool is_writer_woken_ = false;
@@ -93,7 +93,7 @@ void Pipe::write(const FrameHeader& header, std::span<const SendBuffer> buffers,
   check_write(header, buffers, slots_.slot_bytes, *writer_regions_);
   writer_free_[header.slot] = false;
   const std::lock_guard lock(mutex_);
-  // The news that the reader is gone is on its way.
+  // The writer's loop is about to hear that the reader is gone.
   if (!is_reader_open_) return;
   copy_to_slot(header.slot, buffers);
   bytes_sent_ += sizeof(header) + header.payload_bytes;
@@ -132,7 +132,8 @@ void Pipe::run_writer() {
     arrived_credits_.swap(credits_);
     is_reader_open = is_reader_open_;
   }
-  // Only what was written before this turn: a callback that writes must not keep the loop.
+  // Only frames written before this turn are reported: a callback that writes must not keep the
+  // loop.
   for (size_t count = sent_cookies_.size(); count > 0 && writer_events_ != nullptr; --count) {
     const uint64_t cookie = sent_cookies_.front();
     sent_cookies_.pop_front();

@@ -30,7 +30,7 @@ using boost::system::error_code;
 constexpr int64_t kFirstRetryMs = 1;
 constexpr int64_t kMaxRetryMs = 50;
 
-// What the connecting transport says, on its way to the listening one.
+// The message of a connecting transport to the listening one.
 struct Request {
   ConnectOptions options;
   uint64_t attempt = 0;
@@ -67,7 +67,7 @@ class MemTransport final : public Transport {
   struct Expectation {
     AcceptOptions options;
     AcceptHandler handler;
-    Status checked;  // what is wrong with the options
+    Status checked;  // not ok if the options are wrong
     uint64_t serial;
     asio::steady_timer deadline;
   };
@@ -241,7 +241,7 @@ void MemTransport::on_request(const Request& request) {
   const ConnectOptions& connect = request.options;
   const auto found = expectations_.find(connect.id);
   if (found == expectations_.end() || !found->second.checked.is_ok()) {
-    // Not counted: no stranger comes this way.
+    // The refusal is not counted, because no stranger comes this way.
     return refuse(request, "the channel is not expected there (yet)");
   }
   const AcceptOptions accept = found->second.options;
