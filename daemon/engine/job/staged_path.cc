@@ -233,8 +233,7 @@ std::function<void()> StagedPath::cancel(const core::Cancel& cancelled) {
   };
 }
 
-// --- Additions on the GPU
-// -------------------------------------------------------------------------
+// --- Additions on the GPU ------------------------------------------------------------------------
 
 bool StagedPath::adds_on_gpu(const core::Launch& launch) const {
   return context_.options.adds_on_gpu && always_rings(launch) &&

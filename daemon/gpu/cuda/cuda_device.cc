@@ -7,6 +7,7 @@
 
 #include "daemon/gpu/cuda/cuda_stream.h"
 #include "daemon/gpu/cuda/kernels.h"
+#include "daemon/gpu/nccl/nccl_communicator.h"
 
 namespace rueda::gpu::cuda {
 namespace {
@@ -47,6 +48,11 @@ Result<int> count_devices() {
   return Status(Code::kUnavailable,
                 "there is no GPU to be used: " + std::string(cudaGetErrorString(error)) + " (" +
                     cudaGetErrorName(error) + ")");
+}
+
+const Result<nccl::Library>& library() {
+  static const Result<nccl::Library> loaded = nccl::load();
+  return loaded;
 }
 
 }  // namespace
@@ -478,6 +484,30 @@ Result<DeviceAddress> CudaDevice::address_of_host(std::span<const std::byte> mem
 Result<std::unique_ptr<Stream>> CudaDevice::make_stream(Priority priority) {
   if (Status status = enter(); !status.is_ok()) return status;
   return CudaStream::make(*this, priority);
+}
+
+// NCCL between GPUs of several processes (nccl/nccl_communicator.h).
+
+Result<CommunicatorId> CudaDevice::make_communicator_id() {
+  if (Status status = enter(); !status.is_ok()) return status;
+  if (!library().is_ok()) return library().status();
+  nccl::UniqueId id;
+  const int outcome = library().value().get_unique_id(&id);
+  Status status = nccl::to_status(library().value(), nullptr, outcome, "making an id");
+  if (!status.is_ok()) return status;
+  return id.bytes;
+}
+
+Result<std::unique_ptr<Communicator>> CudaDevice::connect(const CommunicatorId& id, int rank,
+                                                          int size) {
+  if (Status status = enter(); !status.is_ok()) return status;
+  if (!library().is_ok()) return library().status();
+  return nccl::NcclCommunicator::connect(library().value(),
+                                         {.enter = [this] { return enter(); },
+                                          .handle_of = [](Stream& stream) -> nccl::CudaStream {
+                                            return static_cast<CudaStream&>(stream).handle();
+                                          }},
+                                         id, rank, size);
 }
 
 }  // namespace rueda::gpu::cuda

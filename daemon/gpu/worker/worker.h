@@ -113,7 +113,7 @@ class Worker {
     Devices::MemoryId memory = 0;
     uint64_t offset = 0;
   };
-  // These are in worker_reduce.cc: a batch as it came, and one GPU's part of it.
+  // --- Launches: a batch as it came, and one GPU's part of it.
   struct Received;
   struct Launch;
   struct Part {
@@ -126,19 +126,18 @@ class Worker {
   static Status broken(const std::string& what);
   Status take(Packet& packet);
   Status open(Packet& packet);
-  // These are in worker_memory.cc.
+  // --- Memory
   Status add_memory(Packet& packet);
   Status join_memory(Packet& packet);
   Status remove_memory(Packet& packet);
-  // These are in worker_across.cc.
+  // --- Communicators
   Status make_id(Packet& packet);
   Status connect(Packet& packet);
   Status disconnect(Packet& packet);
   Status across(Packet& packet);
   void look_at_communicators(TicksMs now);
-  // This is in worker_reduce.cc.
+  // --- Launches
   Status reduce(Packet& packet);
-  // These are in worker.cc.
   Status wait(Packet& packet);
   Status copy(Packet& packet);
   Status write(Packet& packet);

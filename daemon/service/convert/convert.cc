@@ -24,8 +24,7 @@ Result<Code> read_code(int32_t code) {
   return static_cast<Code>(code);
 }
 
-// --- Bodies
-// ----------------------------------------------------------------------------------------
+// --- Bodies --------------------------------------------------------------------------------------
 
 void fill_frozen(const core::Frozen& from, v1::Frozen& to) {
   to.set_generation(from.generation);
