@@ -216,7 +216,7 @@ def rooms_page():
     lines = ["# The rooms of the tree", "",
              "Every folder with C++ is a room: it holds one kind of thing, and its files may include each other and what stands",
              "beside it, and nothing else of this project. `tests/layering_test.py` has this table, fails when an `#include` breaks",
-             "it, and writes this page (`--write`). Within a folder rooms stand from the bottom up."]
+             "it, and writes this page when it is told to. Within a folder rooms stand from the bottom up."]
     folders = {}
     for room in ROOMS:
         folders.setdefault(folder_of(room[0]), []).append(room)

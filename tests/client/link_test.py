@@ -11,7 +11,7 @@ from pathlib import Path
 ALLOWED = re.compile(r"^(libstdc\+\+|libgcc_s|libm|libc|ld-linux[-\w]*)\.so\.\d+$")
 # What only one file each may do.
 SOURCES = Path(__file__).resolve().parents[2] / "client" / "src"
-ONLY_IN = {r"\bdlopen\(": "device/cuda_driver.cc", r"\bstd::j?thread\(": "session_device.cc",
+ONLY_IN = {r"\bdlopen\(": "device/cuda_driver.cc", r"\bstd::j?thread\(": "session/session_device.cc",
            r"\bstd::async\b|\bpthread_create\b": None}
 # What every C++ library has whether it wants it or not: inline tables of standard types.
 STANDARD = re.compile(r"^_Z(TV|TI|TS|N)?(N?St|NKSt|St)")
@@ -43,6 +43,8 @@ def main() -> int:
     imported = output("nm", "-D", "--undefined-only", library)
     if " pthread_create@" in imported:
         errors.append("calls pthread_create")
+    errors += [f"{where} is not there: who does it now?" for where in ONLY_IN.values()
+               if where and not (SOURCES / where).is_file()]
     for path in sorted(SOURCES.rglob("*.*")):
         name = str(path.relative_to(SOURCES))
         text = path.read_text(encoding="utf-8")
