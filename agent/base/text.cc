@@ -45,9 +45,4 @@ Result<std::string> random_bytes(size_t count_bytes) {
   return out;
 }
 
-std::string grpc_target_of_socket(const std::string& socket) {
-  if (!socket.empty() && socket.front() == '@') return "unix-abstract:" + socket.substr(1);
-  return "unix:" + socket;
-}
-
 }  // namespace rueda::agent

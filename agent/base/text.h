@@ -1,4 +1,4 @@
-// Small conversions between bytes, sockets and text, and the system's random bytes.
+// Small conversions between bytes and text, and the system's random bytes.
 #pragma once
 
 #include <string>
@@ -17,8 +17,5 @@ Result<std::string> random_bytes(size_t count_bytes);
 // Returns as much of the file as can be read, possibly "": a process may end while its file in
 // /proc is read.
 std::string contents_of(const std::string& path);
-
-// Returns "unix:PATH" or, for "@name", "unix-abstract:name".
-std::string grpc_target_of_socket(const std::string& socket);
 
 }  // namespace rueda::agent

@@ -7,25 +7,28 @@
 #include <utility>
 
 #include <grpc/support/log.h>
+#include <grpcpp/create_channel_posix.h>
 #include <grpcpp/grpcpp.h>
 
 #include "agent/base/latch.h"
-#include "agent/base/text.h"
 #include "agent/records/plan_file.h"
 #include "agent/records/timeline_spool.h"
 #include "agent/records/tuning_log.h"
+#include "daemon/base/daemon_socket.h"
 #include "rueda/v1/agent.grpc.pb.h"
 
 namespace rueda::agent {
 namespace {
 
-std::shared_ptr<grpc::Channel> channel_to(const std::string& socket) {
-  // A socket of this machine: gRPC would look for a proxy to abstract ones ($http_proxy and its
-  // like).
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(grpc_target_of_socket(socket),
-                                   grpc::InsecureChannelCredentials(), arguments);
+constexpr int64_t kConnectTimeoutMs = 5'000;
+
+// Connects by itself, because gRPC would not look who serves the socket; the channel is that one
+// connection, and makes no other.
+Result<std::shared_ptr<grpc::Channel>> channel_to(const std::string& socket, int64_t timeout_ms) {
+  Result<UniqueFd> connection = connect_to_daemon(socket, timeout_ms);
+  if (!connection.is_ok()) return connection.status();
+  return grpc::CreateCustomInsecureChannelFromFd(socket, connection.value().release(),
+                                                 grpc::ChannelArguments());
 }
 
 void fill(const AgreementSettings& from, v1::JobSpec& to) {
@@ -86,8 +89,8 @@ JobFailure failure_from(const v1::JobFailed& message) {
 // The link's state on the wire; gRPC keeps a pointer to it until OnDone.
 class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEvent> {
  public:
-  Call(const std::string& socket, AgentLink::Events events)
-      : stub_(v1::Agent::NewStub(channel_to(socket))), events_(std::move(events)) {}
+  Call(const std::shared_ptr<grpc::Channel>& channel, AgentLink::Events events)
+      : stub_(v1::Agent::NewStub(channel)), events_(std::move(events)) {}
 
   ~Call() override {
     cancel();
@@ -295,8 +298,8 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
 
 class CallLink final : public AgentLink {
  public:
-  CallLink(const std::string& socket, const JobRegistration& job, Events events)
-      : call_(socket, std::move(events)) {
+  CallLink(const std::shared_ptr<grpc::Channel>& channel, const JobRegistration& job, Events events)
+      : call_(channel, std::move(events)) {
     call_.start(job);
   }
 
@@ -320,22 +323,31 @@ void quiet_grpc() {
 }
 
 Result<DaemonDescription> describe_daemon(const std::string& socket, int64_t timeout_ms) {
-  const auto stub = v1::Agent::NewStub(channel_to(socket));
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
-  v1::DescribeReply reply;
-  const grpc::Status status = stub->Describe(&context, v1::DescribeRequest(), &reply);
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+  const auto silent = [&] {
     return Status(Code::kTimeout, "the daemon at " + socket +
                                       " is there, but has not answered in " +
                                       std::to_string(timeout_ms / 1000) +
                                       " s: it stands still, or has very much to do; see its log, "
                                       "and whether whoever reads that has stopped, and restart it");
+  };
+  const auto absent = [&](const std::string& why) {
+    return Status(Code::kDaemonLost, "no daemon answers at " + socket + " (" + why + ")");
+  };
+  const Result<std::shared_ptr<grpc::Channel>> channel = channel_to(socket, timeout_ms);
+  switch (channel.status().code()) {
+    case Code::kOk: break;
+    case Code::kTimeout: return silent();
+    case Code::kNotFound:
+    case Code::kUnavailable: return absent(channel.status().message());
+    default: return channel.status();
   }
-  if (!status.ok()) {
-    return Status(Code::kDaemonLost,
-                  "no daemon answers at " + socket + " (" + status.error_message() + ")");
-  }
+  const auto stub = v1::Agent::NewStub(channel.value());
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
+  v1::DescribeReply reply;
+  const grpc::Status status = stub->Describe(&context, v1::DescribeRequest(), &reply);
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) return silent();
+  if (!status.ok()) return absent(status.error_message());
   return DaemonDescription{reply.node_id(),
                            reply.version(),
                            reply.control_port(),
@@ -344,9 +356,12 @@ Result<DaemonDescription> describe_daemon(const std::string& socket, int64_t tim
                            reply.cpus()};
 }
 
-std::unique_ptr<AgentLink> AgentLink::open(const std::string& socket, const JobRegistration& job,
-                                           Events events) {
-  return std::make_unique<CallLink>(socket, job, std::move(events));
+Result<std::unique_ptr<AgentLink>> AgentLink::open(const std::string& socket,
+                                                   const JobRegistration& job, Events events) {
+  const Result<std::shared_ptr<grpc::Channel>> channel = channel_to(socket, kConnectTimeoutMs);
+  if (!channel.is_ok()) return channel.status();
+  return std::unique_ptr<AgentLink>(
+      std::make_unique<CallLink>(channel.value(), job, std::move(events)));
 }
 
 }  // namespace rueda::agent

@@ -70,11 +70,11 @@ void Bringup::start() {
 
 void Bringup::use_running_daemon(const std::string& socket) {
   const Result<DaemonDescription> found = describe_daemon(socket, kDescribeTimeoutMs);
-  if (found.status().code() == Code::kTimeout) return fail(found.status().message());
-  if (!found.is_ok()) {
+  if (found.status().code() == Code::kDaemonLost) {
     return fail(found.status().message() + ": start one with \"ruedad --socket " + socket +
                 "\", or leave out --socket and $RUEDA_SOCKET for a private one");
   }
+  if (!found.is_ok()) return fail(found.status().message());
   const DaemonDescription& daemon = found.value();
   events_.on_progress("using the daemon " + daemon.node_id + " (" + daemon.version + ") at " +
                       socket);

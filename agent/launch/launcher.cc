@@ -143,7 +143,11 @@ void Launcher::open_link(const LocalNode& node) {
   events.on_closed = [this, gate = gate_, id](Status status) {
     gate->post([this, id, status = std::move(status)] { on_link_closed(id, status); });
   };
-  links_.push_back(AgentLink::open(node.socket, registration, std::move(events)));
+  const std::function<void(Status)> on_closed = events.on_closed;
+  Result<std::unique_ptr<AgentLink>> link =
+      AgentLink::open(node.socket, registration, std::move(events));
+  if (!link.is_ok()) return on_closed(link.status());
+  links_.push_back(std::move(link).value());
 }
 
 void Launcher::on_registered() {

@@ -131,7 +131,7 @@ class RankRegistration {
 
   Result<DaemonDescription> find_daemon() {
     Result<DaemonDescription> found = describe_daemon(socket_, kDescribeTimeoutMs);
-    if (found.is_ok() || found.status().code() == Code::kTimeout) return found;
+    if (found.status().code() != Code::kDaemonLost) return found;
     return Status(Code::kDaemonLost,
                   found.status().message() +
                       ": ranks that mpirun or srun starts need a daemon that runs on each node; "
@@ -196,7 +196,7 @@ class RankRegistration {
       if (!wait_for(outcome.fd(), deadline_ms_)) return overdue(last_error);
       if (has_parent_ended_) return JobLayout{};
       Result<JobLayout> found = outcome.take();
-      if (found.is_ok() || found.status().code() == Code::kTimeout) return found;
+      if (found.status().code() != Code::kDaemonLost) return found;
       if (found.status().code() == Code::kTimeout) return overdue(last_error);
       last_error = found.status().message();
       if (found.status().code() == Code::kShutDown) {
@@ -268,6 +268,7 @@ class RankRegistration {
         options_.timeline_has_chunks,
         options_.checks_finite};
     const auto link = AgentLink::open(socket_, registration, std::move(events));
+    if (!link.is_ok()) return link.status();
     if (!wait_for(registered.fd(), deadline_ms_)) {
       return {Code::kTimeout, "the daemon of node " + node_id_ + " did not take the job in time"};
     }
@@ -283,7 +284,7 @@ class RankRegistration {
     std::printf("ready\n");
     std::fclose(stdout);
     wait_for(-1, -1);
-    link->close();
+    link.value()->close();
     pollfd end{.fd = closed.fd(), .events = POLLIN, .revents = 0};
     const bool may_write = !registration.timeline.empty();
     ::poll(&end, 1, static_cast<int>(may_write ? kTimelineTimeoutMs : kCloseTimeoutMs));

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 namespace rueda {
 
@@ -41,6 +42,11 @@ const Status::Error& Status::error() const {
 std::string Status::to_string() const {
   if (is_ok()) return "OK";
   return std::string(rueda::to_string(code())) + ": " + message();
+}
+
+std::string errno_text(const std::string& what, int error) {
+  char text[128];
+  return what + ": " + ::strerror_r(error, text, sizeof(text));
 }
 
 }  // namespace rueda

@@ -98,4 +98,7 @@ class [[nodiscard]] Result {
   std::variant<T, Status> state_;
 };
 
+// Returns, for an errno, "what: No such file or directory" or the like. Any thread may call it.
+std::string errno_text(const std::string& what, int error);
+
 }  // namespace rueda

@@ -9,9 +9,11 @@
 
 #include <CLI/CLI.hpp>
 #include <grpc/support/log.h>
+#include <grpcpp/create_channel_posix.h>
 #include <grpcpp/grpcpp.h>
 #include <nlohmann/json.hpp>
 
+#include "daemon/base/daemon_socket.h"
 #include "daemon/base/own_file.h"
 #include "daemon/ctl/doctor.h"
 #include "daemon/ctl/format.h"
@@ -34,12 +36,6 @@ struct Arguments {
   bool wants_json = false;
 };
 
-std::string grpc_target(const Arguments& arguments) {
-  if (!arguments.address.empty()) return arguments.address;
-  if (arguments.socket.front() == '@') return "unix-abstract:" + arguments.socket.substr(1);
-  return "unix:" + arguments.socket;
-}
-
 int print_failure(const Arguments& arguments, const grpc::Status& status) {
   const std::string where = arguments.address.empty() ? arguments.socket : arguments.address;
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
@@ -59,11 +55,34 @@ int print_failure(const Arguments& arguments, const grpc::Status& status) {
   return 1;
 }
 
+int print_error(const std::string& text) {
+  std::fprintf(stderr, "ruedactl: %s\n", text.c_str());
+  return 1;
+}
+
+// Connects to the daemon. At a socket it does so by itself, because gRPC would not look who serves
+// it. Prints an error, and returns null then.
 std::unique_ptr<v1::Admin::Stub> connect(const Arguments& arguments) {
   grpc::ChannelArguments options;
   options.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return v1::Admin::NewStub(grpc::CreateCustomChannel(grpc_target(arguments),
-                                                      grpc::InsecureChannelCredentials(), options));
+  if (!arguments.address.empty()) {
+    return v1::Admin::NewStub(
+        grpc::CreateCustomChannel(arguments.address, grpc::InsecureChannelCredentials(), options));
+  }
+  Result<UniqueFd> socket = connect_to_daemon(arguments.socket, kTimeout.count() * 1'000);
+  switch (socket.status().code()) {
+    case Code::kOk:
+      return v1::Admin::NewStub(grpc::CreateCustomInsecureChannelFromFd(
+          arguments.socket, socket.value().release(), options));
+    case Code::kTimeout:
+      print_failure(arguments, {grpc::StatusCode::DEADLINE_EXCEEDED, ""});
+      return nullptr;
+    case Code::kNotFound:
+    case Code::kUnavailable:
+      print_failure(arguments, {grpc::StatusCode::UNAVAILABLE, socket.status().message()});
+      return nullptr;
+    default: print_error(socket.status().message()); return nullptr;
+  }
 }
 
 int print(const std::string& text) {
@@ -94,13 +113,15 @@ int ask(const Arguments& arguments,
         grpc::Status (v1::Admin::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
         std::string (*table)(const Reply&), const Request& request = {}) {
   Reply reply;
-  if (!fetch(arguments, *connect(arguments), method, request, reply)) return 1;
+  const auto stub = connect(arguments);
+  if (!stub || !fetch(arguments, *stub, method, request, reply)) return 1;
   return print(arguments, reply, table);
 }
 
 // Prints the findings. The exit code is not 0 if there are any.
 int examine(const Arguments& arguments) {
   const auto stub = connect(arguments);
+  if (!stub) return 1;
   v1::GetStatusReply status;
   v1::ListJobsReply jobs;
   v1::ListPeersReply peers;
@@ -119,6 +140,7 @@ int examine(const Arguments& arguments) {
 // Runs a probe. The exit code is not 0 if some pair of nodes does not reach each other.
 int probe(const Arguments& arguments) {
   const auto stub = connect(arguments);
+  if (!stub) return 1;
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kProbeTimeout);
   const auto stream = stub->Probe(&context);
@@ -173,11 +195,6 @@ TraceCommands add_trace_commands(CLI::App& app, TraceArguments& arguments) {
       ->capture_default_str();
   trace->fallthrough();
   return commands;
-}
-
-int print_error(const std::string& text) {
-  std::fprintf(stderr, "ruedactl: %s\n", text.c_str());
-  return 1;
 }
 
 int request_timeline(const Arguments& arguments, const TraceArguments& trace, bool begins) {

@@ -14,7 +14,7 @@
 
 #include "client/abi/rueda_abi.h"
 #include "client/src/start/config.h"
-#include "client/src/wire/unique_fd.h"
+#include "daemon/base/fd.h"
 
 namespace rueda::client {
 

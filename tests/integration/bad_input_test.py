@@ -4,12 +4,14 @@
 import os
 import socket
 import struct
+import unittest
 
 import harness
 from harness import PYTHON, SOURCE, IntegrationTest, by_rank, rank, wait_until
 from raw_client import VERSION
 
 RAW_RANK = os.path.join(SOURCE, "tests", "integration", "raw_rank.py")
+NOBODY = 65534
 GOES_ON = ["steps:3:1000", "shutdown"]
 
 
@@ -52,6 +54,56 @@ class ArgumentTest(IntegrationTest):
         outside = self.start(rank("init"), extra_env={"RANK": "0"})
         self.assertEqual(outside.exit_code(), 3)
         self.assertRegex(outside.output(), "RUEDA_JOB_ID is not set; start the program with ruedarun")
+
+
+class ServedByAStrangerTest(IntegrationTest):
+    """A user who is not trusted listens where a daemon is looked for, and is told nothing."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        if os.geteuid() != 0:
+            raise unittest.SkipTest("only root can listen as another user")
+
+    def setUp(self):
+        super().setUp()
+        os.chmod(self.folder, 0o1777)  # as /tmp is: anybody may put a socket there
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.addCleanup(self.listener.close)
+        os.seteuid(NOBODY)  # the kernel keeps who called listen()
+        try:
+            self.path = os.path.join(self.folder, "ruedad.sock")
+            self.listener.bind(self.path)
+            self.listener.listen()
+        finally:
+            os.seteuid(0)
+
+    def assert_refused(self, program):
+        self.assertNotEqual(program.exit_code(), 0)
+        self.assertRegex(program.output(), f"{self.path}.* runs as user {NOBODY}, .*set RUEDA_DAEMON_UID={NOBODY}")
+        self.listener.settimeout(0)
+        connection, _ = self.listener.accept()
+        with connection:
+            self.assertEqual(connection.recv(1), b"", "the stranger was sent something")
+
+    def test_a_rank_tells_it_nothing(self):
+        place = {"RUEDA_SOCKET": self.path, "RUEDA_JOB_ID": "job", "RUEDA_JOB_TOKEN": "00" * 32, "RANK": "0",
+                 "LOCAL_RANK": "0"}
+        self.assert_refused(self.start(rank("init"), extra_env=place))
+
+    def test_the_launcher_tells_it_nothing(self):
+        self.assert_refused(self.ruedarun("-np", "1", "--socket", self.path, "true"))
+
+    def test_ruedactl_tells_it_nothing(self):
+        self.assert_refused(self.start([harness.program("ruedactl"), "--socket", self.path, "status"]))
+
+    def test_who_is_named_is_trusted(self):
+        program = self.start([harness.program("ruedactl"), "--socket", self.path, "status"], extra_env={"RUEDA_DAEMON_UID": str(NOBODY)})
+        self.listener.settimeout(20)
+        connection, _ = self.listener.accept()
+        with connection:
+            self.assertEqual(connection.recv(3), b"PRI", "gRPC began to speak")
+        self.assertNotEqual(program.exit_code(), 0)
 
 
 class HostileClientTest(IntegrationTest):

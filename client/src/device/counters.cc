@@ -10,7 +10,6 @@
 #include <sys/mman.h>
 
 #include "client/src/wire/arena.h"
-#include "client/src/wire/errors.h"
 #include "daemon/base/shared_mapping.h"
 
 namespace rueda::client {

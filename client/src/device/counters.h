@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "client/src/device/driver.h"
-#include "client/src/wire/unique_fd.h"
+#include "daemon/base/fd.h"
 #include "daemon/base/status.h"
 
 namespace rueda::client {

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <span>
 
-#include "client/src/wire/unique_fd.h"
+#include "daemon/base/fd.h"
 #include "daemon/base/status.h"
 
 namespace rueda::client {

@@ -12,8 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "client/src/wire/errors.h"
-#include "client/src/wire/unique_fd.h"
+#include "daemon/base/fd.h"
 
 namespace rueda::client {
 namespace {

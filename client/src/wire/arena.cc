@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-#include "client/src/wire/errors.h"
 #include "daemon/base/shared_mapping.h"
 
 namespace rueda::client {

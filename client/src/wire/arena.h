@@ -9,7 +9,7 @@
 #include <set>
 #include <utility>
 
-#include "client/src/wire/unique_fd.h"
+#include "daemon/base/fd.h"
 #include "daemon/base/status.h"
 
 namespace rueda::client {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "client/abi/rueda_abi.h"
-#include "client/src/wire/unique_fd.h"
 #include "daemon/base/clock.h"
+#include "daemon/base/fd.h"
 #include "daemon/base/status.h"
 
 namespace rueda::client {

@@ -1,7 +1,5 @@
 #include "client/src/wire/errors.h"
 
-#include <cstring>
-
 #include "client/include/rueda/rueda.h"
 
 namespace rueda::client {
@@ -30,11 +28,6 @@ const char* last_error() { return g_last_error.c_str(); }
 Code code_from_wire(int32_t code) {
   if (code > 0 || code < RUEDA_ERR_INTERNAL) return Code::kInternal;
   return static_cast<Code>(-code);
-}
-
-std::string errno_text(const std::string& what, int error) {
-  char text[128];
-  return what + ": " + ::strerror_r(error, text, sizeof(text));
 }
 
 }  // namespace rueda::client

@@ -2,8 +2,6 @@
 // sentence per thread outside (rueda.h).
 #pragma once
 
-#include <string>
-
 #include "daemon/base/status.h"
 
 namespace rueda::client {
@@ -15,8 +13,5 @@ const char* last_error();
 
 // Converts a code that came from the daemon. A code that rueda.h does not have becomes kInternal.
 Code code_from_wire(int32_t code);
-
-// Returns, for an errno, "what: No such file or directory" or the like.
-std::string errno_text(const std::string& what, int error);
 
 }  // namespace rueda::client

@@ -11,8 +11,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "client/src/wire/errors.h"
-
 namespace rueda::client {
 namespace {
 

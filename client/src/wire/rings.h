@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "client/abi/rueda_abi.h"
-#include "client/src/wire/unique_fd.h"
+#include "daemon/base/fd.h"
 #include "daemon/base/status.h"
 
 namespace rueda::client {

@@ -76,10 +76,6 @@ TEST(Layout, TellsARankWhereItIs) {
   EXPECT_EQ(got, expected);
 }
 
-TEST(Text, NamesSocketsForGrpc) {
-  EXPECT_EQ(grpc_target_of_socket("@name"), "unix-abstract:name");
-  EXPECT_EQ(grpc_target_of_socket("/run/x.sock"), "unix:/run/x.sock");
-}
 
 TEST(Text, RandomBytesDiffer) {
   const auto one = random_bytes(32);
