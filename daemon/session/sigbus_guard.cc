@@ -15,43 +15,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "daemon/session/guard_slot.h"
+
 namespace rueda::session {
 namespace {
 
-// A guarded range, or none if `begin` is 0. The signal handler may use nothing but slots.
-struct Slot {
-  // The version is odd while the slot changes. A slot that changes is never the one that the
-  // handler looks for, because the range that a thread faults in stays guarded. The version keeps
-  // the handler from combining the begin of one range with the bytes of the next.
-  std::atomic<uint32_t> version{0};
-  std::atomic<uintptr_t> begin{0};
-  std::atomic<size_t> bytes{0};
-  std::atomic<bool> lost{false};
-
-  // Only one thread at a time may call this.
-  void set(uintptr_t new_begin, size_t new_bytes) {
-    const uint32_t before = version.load(std::memory_order_relaxed);
-    version.store(before + 1, std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_release);
-    begin.store(new_begin, std::memory_order_relaxed);
-    bytes.store(new_bytes, std::memory_order_relaxed);
-    version.store(before + 2, std::memory_order_release);
-  }
-  bool holds(uintptr_t address, uintptr_t& its_begin, size_t& its_bytes) const {
-    const uint32_t before = version.load(std::memory_order_acquire);
-    its_begin = begin.load(std::memory_order_relaxed);
-    its_bytes = bytes.load(std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_acquire);
-    return before % 2 == 0 && version.load(std::memory_order_relaxed) == before && its_begin != 0 &&
-           address >= its_begin && address - its_begin < its_bytes;
-  }
-};
-static_assert(std::atomic<uint32_t>::is_always_lock_free);
-static_assert(std::atomic<uintptr_t>::is_always_lock_free);
-static_assert(std::atomic<size_t>::is_always_lock_free);
-static_assert(std::atomic<bool>::is_always_lock_free);
-
-Slot g_slots[kMaxGuardedRanges];
+GuardSlot g_slots[kMaxGuardedRanges];
 // Slots from this index on were never used, which bounds the handler's search.
 std::atomic<int> g_slots_used{0};
 std::atomic<int> g_event_fd{-1};
@@ -91,18 +60,17 @@ SlotPool& slot_pool() {
 bool replace_lost_range(uintptr_t address) {
   int used = g_slots_used.load(std::memory_order_acquire);
   for (int i = 0; i < used; ++i) {
-    Slot& slot = g_slots[i];
-    uintptr_t begin = 0;
-    size_t bytes = 0;
-    if (!slot.holds(address, begin, bytes)) continue;
+    GuardSlot& slot = g_slots[i];
+    const GuardSlot::Range range = slot.range_with(address);
+    if (range.bytes == 0) continue;
     // The whole range is replaced at once: one fault for each page would take a second for each
     // gigabyte, and the process would run out of mappings. The system call is made directly,
     // because mmap() is not among the functions that a handler may call, and sanitizers replace it
     // by their own.
-    long mapped = ::syscall(SYS_mmap, begin, bytes, PROT_READ | PROT_WRITE,
+    long mapped = ::syscall(SYS_mmap, range.begin, range.bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
     if (mapped == -1) return false;
-    slot.lost.store(true, std::memory_order_release);
+    slot.lose();
     uint64_t one = 1;
     [[maybe_unused]] ssize_t written =
         ::write(g_event_fd.load(std::memory_order_relaxed), &one, sizeof(one));
@@ -162,7 +130,7 @@ GuardedRange& GuardedRange::operator=(GuardedRange&& other) noexcept {
 
 GuardedRange::~GuardedRange() {
   if (slot_ < 0) return;
-  g_slots[slot_].set(0, 0);
+  g_slots[slot_].set({});
   slot_pool().give_back(slot_);
 }
 
@@ -174,14 +142,11 @@ Result<GuardedRange> GuardedRange::guard(std::byte* begin, size_t bytes) {
         "this daemon maps " + std::to_string(kMaxGuardedRanges) +
             " pieces of client memory already: free arenas, or use fewer and larger ones");
   }
-  Slot& slot = g_slots[index];
-  slot.lost.store(false, std::memory_order_relaxed);
-  slot.set(reinterpret_cast<uintptr_t>(begin), bytes);
+  GuardSlot& slot = g_slots[index];
+  slot.set({reinterpret_cast<uintptr_t>(begin), bytes});
   return GuardedRange(index);
 }
 
-bool GuardedRange::is_lost() const {
-  return slot_ >= 0 && g_slots[slot_].lost.load(std::memory_order_acquire);
-}
+bool GuardedRange::is_lost() const { return slot_ >= 0 && g_slots[slot_].is_lost(); }
 
 }  // namespace rueda::session

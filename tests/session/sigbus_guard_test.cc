@@ -1,5 +1,6 @@
 #include "daemon/session/sigbus_guard.h"
 
+#include <atomic>
 #include <csignal>
 #include <thread>
 
@@ -7,6 +8,7 @@
 #include <unistd.h>
 
 #include "daemon/session/arena.h"
+#include "daemon/session/guard_slot.h"
 #include "tests/session/raw_client.h"
 
 namespace rueda::session {
@@ -55,6 +57,36 @@ TEST_F(GuardTest, ThreadsMayFaultTogether) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_TRUE(mapped.value().is_lost());
+}
+
+TEST(GuardSlot, HasOnlyRangesThatWereSet) {
+  constexpr GuardSlot::Range kLarge{0x10000, 0x100000};
+  constexpr GuardSlot::Range kSmall{0x80000, 0x1000};
+  GuardSlot slot;
+  std::atomic<bool> has_ended{false};
+  std::thread writer([&] {
+    for (int i = 0; i < 1'000'000; ++i) {
+      for (const GuardSlot::Range range : {kLarge, kSmall, GuardSlot::Range{}}) slot.set(range);
+    }
+    slot.set(kLarge);
+    has_ended = true;
+  });
+  // The first address is in both ranges, and the second in the large one alone, but also in what
+  // the begin of the small and the bytes of the large would be together.
+  int found = 0;
+  int torn = 0;
+  while (!has_ended || found == 0) {
+    for (const uintptr_t address : {uintptr_t{0x80800}, uintptr_t{0x90000}}) {
+      const GuardSlot::Range range = slot.range_with(address);
+      const auto is = [&](GuardSlot::Range other) {
+        return range.begin == other.begin && range.bytes == other.bytes;
+      };
+      if (range.bytes > 0) ++found;
+      if (!is(kLarge) && !is({}) && (address == 0x90000 || !is(kSmall))) ++torn;
+    }
+  }
+  writer.join();
+  EXPECT_EQ(torn, 0) << "of " << found;
 }
 
 TEST_F(GuardTest, SlotsAreReusedAndBounded) {
