@@ -68,7 +68,7 @@ GrpcServers::GrpcServers(const engine::Poster& control_loop, engine::Engine& eng
       prober_(membership, info),
       control_(plane),
       agent_(control_loop, engine, membership, credentials_, info),
-      probe_(control_loop, engine, membership, info),
+      probe_(control_loop, engine, membership, info, prober_),
       network_admin_(control_loop, engine, plane, metrics, info),
       local_admin_(control_loop, engine, plane, metrics, info, &credentials_, &prober_) {
   if (std::getenv("GRPC_VERBOSITY") == nullptr) ::gpr_set_log_function(log_of_grpc);
@@ -151,6 +151,7 @@ void GrpcServers::set_serving(bool serving) {
 void GrpcServers::stop() {
   acceptor_.stop();
   prober_.stop();  // an operator's call waits for the prober
+  probe_.stop();
   const auto deadline = std::chrono::system_clock::now() + std::chrono::seconds(1);
   for (Served* one : {&network_, &local_}) {
     if (one->server) one->server->Shutdown(deadline);

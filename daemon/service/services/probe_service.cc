@@ -41,59 +41,76 @@ void ProbeService::serve(CallQueue& queue) {
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestReceive(context, request, writer, queue.get(), queue.get(), tag);
       },
-      [this](ReceiveCall& call) { receive(call); });
+      [this](ReceiveCall& call) {
+        look_into(call, v1::Explanation::kReceive, &ProbeService::receive);
+      });
   SendCall::await(
       queue,
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestSend(context, request, writer, queue.get(), queue.get(), tag);
       },
-      [this](SendCall& call) { send(call); });
+      [this](SendCall& call) { look_into(call, v1::Explanation::kSend, &ProbeService::send); });
   KeepCall::await(
       queue,
       [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
         service_.RequestKeep(context, request, writer, queue.get(), queue.get(), tag);
       },
-      [this](KeepCall& call) { keep(call); });
+      [this](KeepCall& call) { look_into(call, v1::Explanation::kKeep, &ProbeService::keep); });
+  ExplainCall::await(
+      queue,
+      [this, &queue](auto* context, auto* request, auto* writer, void* tag) {
+        service_.RequestExplain(context, request, writer, queue.get(), queue.get(), tag);
+      },
+      [this](ExplainCall& call) { explain(call); });
 }
 
-void ProbeService::receive(ReceiveCall& call) {
-  const v1::Measurement& measurement = call.request().measurement();
+template <class AnyCall>
+void ProbeService::look_into(AnyCall& call, v1::Explanation::WhatCase expected,
+                             void (ProbeService::*act)(AnyCall&, const v1::Explanation&)) {
+  desk_.explain(
+      call.request(), [this, &call, expected, act](const Result<v1::Explanation>& explanation) {
+        if (!explanation.is_ok()) return call.fail(refusal(explanation.status()));
+        if (explanation.value().what_case() != expected) {
+          return call.fail({grpc::StatusCode::FAILED_PRECONDITION,
+                            "node " + call.request().prober() + " has another errand under way"});
+        }
+        (this->*act)(call, explanation.value());
+      });
+}
+
+void ProbeService::receive(ReceiveCall& call, const v1::Explanation& explanation) {
+  const v1::Measurement& measurement = explanation.receive();
   const Status right = check(measurement, measurement.to(), measurement.from());
   if (!right.is_ok()) return call.fail(refusal(right));
-  control_loop_.post([this, &call] {
-    engine_.receive_measurement(from_proto(call.request().measurement()),
-                                [&call](const Result<std::string>& address) {
-                                  if (!address.is_ok()) return call.fail(refusal(address.status()));
-                                  call.reply().set_data_address(address.value());
-                                  call.finish();
-                                });
+  control_loop_.post([this, &call, what = from_proto(measurement)] {
+    engine_.receive_measurement(what, [&call](const Result<std::string>& address) {
+      if (!address.is_ok()) return call.fail(refusal(address.status()));
+      call.reply().set_data_address(address.value());
+      call.finish();
+    });
   });
 }
 
-void ProbeService::send(SendCall& call) {
-  const v1::Measurement& measurement = call.request().measurement();
+void ProbeService::send(SendCall& call, const v1::Explanation& explanation) {
+  const v1::Measurement& measurement = explanation.send().measurement();
   const Status right = check(measurement, measurement.from(), measurement.to());
   if (!right.is_ok()) return call.fail(refusal(right));
   const std::string address =
       engine::data_address_of(membership_.address_of(measurement.to()).value(),  // checked
-                              call.request().data_address());
+                              explanation.send().data_address());
   if (const auto right_address = parse_dial_address(address); !right_address.is_ok()) {
     return call.fail(refusal(right_address.status()));
   }
-  control_loop_.post([this, &call, address] {
+  control_loop_.post([this, &call, address, what = from_proto(measurement), to = measurement.to()] {
     engine_.send_measurement(
-        from_proto(call.request().measurement()), address,
-        [this, &call, address](const Result<double>& bytes_per_second) {
+        what, address, [this, &call, address, to](const Result<double>& bytes_per_second) {
           const Status status = bytes_per_second.status();
-          if (status.code() == Code::kUnavailable) {
-            return call.fail(refusal(status));
-          }
+          if (status.code() == Code::kUnavailable) return call.fail(refusal(status));
           if (status.is_ok()) {
             call.reply().set_bytes_per_second(bytes_per_second.value());
           } else {
             // The answer does not tell the caller who listens where.
-            spdlog::warn("probe: to node {} at {}: {}", call.request().measurement().to(), address,
-                         status.message());
+            spdlog::warn("probe: to node {} at {}: {}", to, address, status.message());
             call.reply().set_error("no measurement over its data plane; the log of node " +
                                    info_.node_id + " says why");
           }
@@ -102,13 +119,22 @@ void ProbeService::send(SendCall& call) {
   });
 }
 
-void ProbeService::keep(KeepCall& call) {
-  const Status right = check(call.request());
+void ProbeService::keep(KeepCall& call, const v1::Explanation& explanation) {
+  const Status right = check(explanation.keep());
   if (!right.is_ok()) return call.fail(refusal(right));
-  control_loop_.post([this, &call] {
-    engine_.keep_bandwidths(from_proto(call.request()));
+  control_loop_.post([this, &call, what = from_proto(explanation.keep())] {
+    engine_.keep_bandwidths(what);
     call.finish();
   });
+}
+
+void ProbeService::explain(ExplainCall& call) {
+  Result<v1::Explanation> explanation = prober_.explain(call.request());
+  if (!explanation.is_ok()) {
+    return call.fail({grpc::StatusCode::NOT_FOUND, explanation.status().message()});
+  }
+  call.reply() = std::move(explanation).value();
+  call.finish();
 }
 
 Status ProbeService::check(const v1::Measurement& measurement, const std::string& self,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <random>
 #include <utility>
 #include <vector>
@@ -22,7 +23,7 @@ constexpr int kMostSlowest = 3;
 constexpr TicksMs kMostProbeMs = 600'000;
 // Time for a measurement, and for a node that is slow to answer.
 constexpr auto kCallTimeout =
-    std::chrono::milliseconds(engine::kLinkConnectMs + engine::kMostLinkMeasurementMs + 2'000);
+    std::chrono::milliseconds(engine::kLinkConnectMs + engine::kMostLinkMeasurementMs + 4'000);
 
 struct Node {
   std::string id;
@@ -51,6 +52,12 @@ class Prober::Run {
     is_cancelled_ = true;
     if (call_ != nullptr) call_->TryCancel();
   }
+  // Returns what the errand is, or nothing if it is not the last one. May be called on any thread.
+  std::optional<v1::Explanation> explain(const v1::Errand& errand) {
+    const std::lock_guard lock(mutex_);
+    const bool is_last = errand.probe() == probe_ && errand.number() == errand_number_;
+    return is_last && !is_cancelled_ ? std::optional(explanation_) : std::nullopt;
+  }
 
  private:
   Status find_nodes();
@@ -59,20 +66,24 @@ class Prober::Run {
   Status tell_all();
   void sum_up();
 
-  template <class Request, class Reply>
+  // Gives the node an errand, and waits until it is done.
+  template <class Reply>
   Status ask(const Node& node,
-             grpc::Status (v1::Probe::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
-             const Request& request, Reply& reply);
+             grpc::Status (v1::Probe::Stub::*method)(grpc::ClientContext*, const v1::Errand&,
+                                                     Reply*),
+             v1::Explanation explanation, Reply& reply);
 
   const Membership& membership_;
   const std::string self_;
   const double began_s_ = steady_now_s();
   std::vector<Node> nodes_;
-  uint64_t probe_ = 0;
+  uint64_t probe_ = 0;  // set before the first errand is given out
   uint32_t pair_ = 0;
   v1::ProbeReply reply_;
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards the members below
   bool is_cancelled_ = false;
+  uint32_t errand_number_ = 0;
+  v1::Explanation explanation_;          // what that errand is
   grpc::ClientContext* call_ = nullptr;  // the call under way
 };
 
@@ -119,19 +130,24 @@ Status Prober::Run::find_nodes() {
   return Status::ok();
 }
 
-template <class Request, class Reply>
+template <class Reply>
 Status Prober::Run::ask(const Node& node,
                         grpc::Status (v1::Probe::Stub::*method)(grpc::ClientContext*,
-                                                                const Request&, Reply*),
-                        const Request& request, Reply& reply) {
+                                                                const v1::Errand&, Reply*),
+                        v1::Explanation explanation, Reply& reply) {
+  v1::Errand errand;
+  errand.set_prober(self_);
+  errand.set_probe(probe_);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
   {
     const std::lock_guard lock(mutex_);
     if (is_cancelled_) return {Code::kShutDown, "the probe was broken off"};
     call_ = &context;
+    errand.set_number(++errand_number_);
+    explanation_ = std::move(explanation);
   }
-  const grpc::Status status = ((*node.stub).*method)(&context, request, &reply);
+  const grpc::Status status = ((*node.stub).*method)(&context, errand, &reply);
   const std::lock_guard lock(mutex_);
   call_ = nullptr;
   if (status.ok()) return Status::ok();
@@ -150,21 +166,21 @@ Status Prober::Run::ask(const Node& node,
 }
 
 Result<v1::SendReply> Prober::Run::measure(const Node& from, const Node& to) {
-  v1::ReceiveRequest receive;
-  v1::Measurement& measurement = *receive.mutable_measurement();
+  v1::Measurement measurement;
   measurement.set_probe(probe_);
   measurement.set_pair(++pair_);
   measurement.set_token(random_bytes(limits::kTokenBytes));
   measurement.set_from(from.id);
   measurement.set_to(to.id);
+  v1::Explanation explanation;
+  *explanation.mutable_receive() = measurement;
   v1::ReceiveReply ready;
-  Status status = ask(to, &v1::Probe::Stub::Receive, receive, ready);
+  Status status = ask(to, &v1::Probe::Stub::Receive, explanation, ready);
   if (!status.is_ok()) return status;
-  v1::SendRequest send;
-  *send.mutable_measurement() = measurement;
-  send.set_data_address(ready.data_address());
+  *explanation.mutable_send()->mutable_measurement() = measurement;
+  explanation.mutable_send()->set_data_address(ready.data_address());
   v1::SendReply sent;
-  status = ask(from, &v1::Probe::Stub::Send, send, sent);
+  status = ask(from, &v1::Probe::Stub::Send, explanation, sent);
   if (!status.is_ok()) return status;
   return sent;
 }
@@ -222,9 +238,11 @@ void Prober::Run::sum_up() {
 }
 
 Status Prober::Run::tell_all() {
+  v1::Explanation explanation;
+  *explanation.mutable_keep() = reply_.bandwidths();
   for (const Node& node : nodes_) {
     v1::KeepReply kept;
-    const Status status = ask(node, &v1::Probe::Stub::Keep, reply_.bandwidths(), kept);
+    const Status status = ask(node, &v1::Probe::Stub::Keep, explanation, kept);
     if (status.is_ok()) continue;
     return {status.code(),
             "not all nodes have the new bandwidths, probe again: " + status.message()};
@@ -263,6 +281,14 @@ uint64_t Prober::start(Done done) {
 void Prober::cancel(uint64_t number) {
   const std::lock_guard lock(mutex_);
   if (run_ && number == number_) run_->cancel();
+}
+
+Result<v1::Explanation> Prober::explain(const v1::Errand& errand) {
+  const std::lock_guard lock(mutex_);
+  std::optional<v1::Explanation> explanation;
+  if (run_) explanation = run_->explain(errand);
+  if (explanation) return *std::move(explanation);
+  return Status(Code::kNotFound, "node " + info_.node_id + " has given out no such errand");
 }
 
 void Prober::stop() {

@@ -14,6 +14,7 @@
 #include "daemon/service/members/daemon_info.h"
 #include "daemon/service/members/membership.h"
 #include "rueda/v1/admin.pb.h"
+#include "rueda/v1/probe.pb.h"
 
 namespace rueda::service {
 
@@ -31,6 +32,8 @@ class Prober {
   // Cancels that probe if it is under way: it ends soon, and the nodes keep the bandwidths that
   // they know.
   void cancel(uint64_t number);
+  // Returns what the errand is, or NOT_FOUND if it is not the last one of the probe under way.
+  Result<v1::Explanation> explain(const v1::Errand& errand);
   // Cancels the probe under way, waits for its end, and refuses later probes.
   void stop();
 

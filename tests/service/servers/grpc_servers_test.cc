@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace rueda::service {
@@ -321,6 +322,34 @@ TEST_F(GrpcServersTest, TheControlPortAnswersAgainWhenDescriptorsAreBack) {
   EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
+// Callers are told apart by the number of their descriptor, which is all that gRPC tells: it must
+// not close a descriptor, whose number the next user would get, before the calls over it have
+// ended.
+TEST_F(GrpcServersTest, ADescriptorStaysAsLongAsItsCalls) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  struct stat before {};
+  ASSERT_EQ(::fstat(ends[0], &before), 0);
+  const auto is_open = [&] {
+    struct stat now {};
+    return ::fstat(ends[0], &now) == 0 && now.st_ino == before.st_ino;
+  };
+  servers_.adopt(ends[0], {::getpid(), ::getuid(), ::getgid()});
+  // The call waits for the control loop, which does not run now.
+  auto asked = std::async(std::launch::async, [fd = ends[1]] {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
+    v1::GetStatusReply reply;
+    return v1::Admin::NewStub(grpc::CreateInsecureChannelFromFd("launcher", fd))
+        ->GetStatus(&context, {}, &reply);
+  });
+  EXPECT_EQ(asked.get().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  // The client has closed its end with its channel. gRPC notices that at once, or never.
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_TRUE(is_open()) << "another user's connection could have this call's number";
+  ASSERT_TRUE(loop_.run_until([&] { return !is_open(); }));
+}
+
 TEST_F(GrpcServersTest, ManyWhoAskAtOnceAreAnsweredOneAfterTheOther) {
   std::vector<std::future<grpc::Status>> all;
   for (int i = 0; i < 20; ++i) {
@@ -337,10 +366,53 @@ TEST_F(GrpcServersTest, ManyWhoAskAtOnceAreAnsweredOneAfterTheOther) {
   }
 }
 
+// The daemon of node n1, as far as a probe goes: it explains its errands.
+class FakeProber final : public v1::Probe::Service {
+ public:
+  static constexpr uint64_t kProbe = 7;
+
+  FakeProber() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  int port() const { return port_; }
+  // Gives out an errand, in place of the last.
+  v1::Errand give(const v1::Explanation& explanation) {
+    const std::lock_guard lock(mutex_);
+    explanation_ = explanation;
+    v1::Errand errand;
+    errand.set_prober("n1");
+    errand.set_probe(kProbe);
+    errand.set_number(++number_);
+    return errand;
+  }
+
+ private:
+  grpc::Status Explain(grpc::ServerContext*, const v1::Errand* errand,
+                       v1::Explanation* explanation) override {
+    const std::lock_guard lock(mutex_);
+    if (errand->probe() != kProbe || errand->number() != number_) {
+      return {grpc::StatusCode::NOT_FOUND, "no such errand"};
+    }
+    *explanation = explanation_;
+    return grpc::Status::OK;
+  }
+
+  int port_ = 0;
+  std::mutex mutex_;
+  uint32_t number_ = 0;
+  v1::Explanation explanation_;
+  std::unique_ptr<grpc::Server> server_;
+};
+
 class ProbeServiceTest : public GrpcServersTest {
  protected:
   ProbeServiceTest() {
-    membership_ = StaticMembership::parse({"n0=127.0.0.1:1", "n1=127.0.0.1:2"}).value();
+    membership_ = StaticMembership::parse(
+                      {"n0=127.0.0.1:1", "n1=127.0.0.1:" + std::to_string(prober_.port())})
+                      .value();
   }
 
   static v1::Measurement measurement(const std::string& from, const std::string& to,
@@ -353,38 +425,78 @@ class ProbeServiceTest : public GrpcServersTest {
     made.set_to(to);
     return made;
   }
+  static v1::Explanation receiving(const v1::Measurement& what) {
+    v1::Explanation made;
+    *made.mutable_receive() = what;
+    return made;
+  }
+  static v1::Explanation sending(const v1::Measurement& what) {
+    v1::Explanation made;
+    *made.mutable_send()->mutable_measurement() = what;
+    made.mutable_send()->set_data_address("nobody:1");
+    return made;
+  }
   grpc::Status receive(const v1::Measurement& what) {
-    v1::ReceiveRequest request;
-    *request.mutable_measurement() = what;
     v1::ReceiveReply reply;
-    return call(&v1::Probe::Stub::Receive, request, reply);
+    return call(&v1::Probe::Stub::Receive, prober_.give(receiving(what)), reply);
   }
   grpc::Status send(const v1::Measurement& what, v1::SendReply* reply) {
-    v1::SendRequest request;
-    *request.mutable_measurement() = what;
-    request.set_data_address("nobody:1");
-    return call(&v1::Probe::Stub::Send, request, *reply);
+    return call(&v1::Probe::Stub::Send, prober_.give(sending(what)), *reply);
   }
   grpc::Status keep(const std::vector<std::string>& nodes,
                     const std::vector<std::vector<double>>& rows) {
-    v1::Bandwidths request;
-    for (const std::string& node : nodes) request.add_nodes(node);
+    v1::Explanation explanation;
+    v1::Bandwidths& bandwidths = *explanation.mutable_keep();
+    for (const std::string& node : nodes) bandwidths.add_nodes(node);
     for (const std::vector<double>& row : rows) {
-      request.add_rows()->mutable_bytes_per_second()->Assign(row.begin(), row.end());
+      bandwidths.add_rows()->mutable_bytes_per_second()->Assign(row.begin(), row.end());
     }
     v1::KeepReply reply;
-    return call(&v1::Probe::Stub::Keep, request, reply);
+    return call(&v1::Probe::Stub::Keep, prober_.give(explanation), reply);
   }
-
- private:
-  template <class Method, class Request, class Reply>
-  grpc::Status call(Method method, const Request& request, Reply& reply) {
+  template <class Method, class Reply>
+  grpc::Status call(Method method, const v1::Errand& errand, Reply& reply) {
     return loop_.beside([&] {
       grpc::ClientContext context;
-      return (*v1::Probe::NewStub(network()).*method)(&context, request, &reply);
+      return (*v1::Probe::NewStub(network()).*method)(&context, errand, &reply);
     });
   }
+
+  FakeProber prober_;
 };
+
+TEST_F(ProbeServiceTest, StrangersErrandsAreNotDone) {
+  const v1::Errand right = prober_.give(receiving(measurement("n1", "n0")));
+  v1::Errand of_stranger = right;
+  of_stranger.set_prober("z");
+  v1::Errand of_nobody = right;
+  of_nobody.set_probe(FakeProber::kProbe + 1);
+  v1::Errand old = right;
+  old.set_number(right.number() - 1);
+  v1::SendReply sent;
+  v1::ReceiveReply ready;
+  v1::KeepReply kept;
+  const std::pair<grpc::Status, const char*> refused[] = {
+      {call(&v1::Probe::Stub::Send, of_stranger, sent), "z, which is not in its --nodes"},
+      {call(&v1::Probe::Stub::Send, of_nobody, sent), "which did not say so: no such errand"},
+      {call(&v1::Probe::Stub::Keep, old, kept), "which did not say so: no such errand"},
+      {call(&v1::Probe::Stub::Keep, right, kept), "node n1 has another errand under way"},
+      {call(&v1::Probe::Stub::Send, right, sent), "node n1 has another errand under way"},
+      {call(&v1::Probe::Stub::Send, {}, sent), "which is not in its --nodes"},
+  };
+  for (const auto& [status, text] : refused) {
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION) << text;
+    EXPECT_NE(status.error_message().find(text), std::string::npos) << status.error_message();
+  }
+  EXPECT_TRUE(call(&v1::Probe::Stub::Receive, right, ready).ok());
+}
+
+TEST_F(ProbeServiceTest, ErrandsOfOneWhoRunsNoProbeAreNotExplained) {
+  v1::Explanation explanation;
+  const grpc::Status status =
+      call(&v1::Probe::Stub::Explain, prober_.give(receiving({})), explanation);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND) << status.error_message();
+}
 
 TEST_F(ProbeServiceTest, OnlyNodesOfTheListAreMeasured) {
   EXPECT_TRUE(receive(measurement("n1", "n0")).ok());
