@@ -159,7 +159,7 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
     }
     if (incoming_.has_registered()) events_.on_registered();
     if (incoming_.has_failed()) events_.on_failed(failure_from(incoming_.failed()));
-    if (incoming_.has_timeline_opened()) open_timeline(incoming_.timeline_opened().path());
+    if (incoming_.has_timeline_opened()) open_timeline(incoming_.timeline_opened());
     if (incoming_.has_timeline_batch()) {
       write_timeline(std::move(*incoming_.mutable_timeline_batch()));
     }
@@ -193,8 +193,10 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
   }
 
   // --- The timeline; on the thread that reads, but for what the mutex guards.
-  void open_timeline(const std::string& path) {
-    Result<std::unique_ptr<TimelineFile>> file = TimelineFile::open(path, job_id_);
+  void open_timeline(const v1::TimelineOpened& opened) {
+    const auto open =
+        opened.is_from_elsewhere() ? TimelineFile::open_for_another_node : TimelineFile::open;
+    Result<std::unique_ptr<TimelineFile>> file = open(opened.path(), job_id_);
     const std::lock_guard lock(mutex_);
     is_timeline_open_ = true;
     if (file.is_ok()) {

@@ -58,7 +58,25 @@ int sort_index(const std::string& track, uint32_t number) {
 
 Result<std::unique_ptr<TimelineFile>> TimelineFile::open(const std::string& path,
                                                          const std::string& job_id) {
-  Result<UniqueFd> made = open_own_file(path);
+  return begin(path, job_id, open_own_file(path));
+}
+
+Result<std::unique_ptr<TimelineFile>> TimelineFile::open_for_another_node(
+    const std::string& path, const std::string& job_id) {
+  const bool is_hidden = path.find("/.") != std::string::npos;
+  if (!path.starts_with('/') || !path.ends_with(".json") || is_hidden) {
+    return Status(
+        Code::kPermission,
+        "another node of job " + job_id + " asks for the timeline " + path +
+            ": it may choose a new file alone whose path begins with / and ends with "
+            ".json, and has nothing hidden (\"/.\"); any other is asked for on this node");
+  }
+  return begin(path, job_id, open_new_file(path));
+}
+
+Result<std::unique_ptr<TimelineFile>> TimelineFile::begin(const std::string& path,
+                                                          const std::string& job_id,
+                                                          Result<UniqueFd> made) {
   std::FILE* const file = made.is_ok() ? ::fdopen(made.value().get(), "w") : nullptr;
   if (file == nullptr) {
     return Status(Code::kInvalidArgument,

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "daemon/base/fd.h"
 #include "daemon/base/status.h"
 #include "rueda/v1/timeline.pb.h"
 
@@ -20,6 +21,11 @@ class TimelineFile {
   // Opens the file, and replaces one that is there.
   static Result<std::unique_ptr<TimelineFile>> open(const std::string& path,
                                                     const std::string& job_id);
+  // Opens the file for a request of another node of the job, whose daemon may be in other hands: it
+  // may not choose any file of this user. Refused (kPermission) but for a new file "/....json" in
+  // no hidden folder.
+  static Result<std::unique_ptr<TimelineFile>> open_for_another_node(const std::string& path,
+                                                                     const std::string& job_id);
 
   const std::string& path() const { return path_; }
   Status write(const v1::TimelineBatch& batch);
@@ -45,6 +51,9 @@ class TimelineFile {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
 
+  static Result<std::unique_ptr<TimelineFile>> begin(const std::string& path,
+                                                     const std::string& job_id,
+                                                     Result<UniqueFd> made);
   TimelineFile(std::string path, std::string job_id, std::FILE* file)
       : path_(std::move(path)), job_id_(std::move(job_id)), file_(file) {}
 

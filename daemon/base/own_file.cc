@@ -54,6 +54,12 @@ Result<UniqueFd> open_own_file(const std::string& path) {
   return file;
 }
 
+Result<UniqueFd> open_new_file(const std::string& path) {
+  UniqueFd file(::open(path.c_str(), kWrite | O_EXCL | O_NOFOLLOW, kMode));
+  if (!file.is_open()) return cannot_write(errno);
+  return file;
+}
+
 Status write_own_file(const std::string& path, std::string_view text) {
   const Result<UniqueFd> file = open_own_file(path);
   if (!file.is_ok()) return file.status();
@@ -63,9 +69,9 @@ Status write_own_file(const std::string& path, std::string_view text) {
 Status replace_file(const std::string& path, std::string_view text) {
   std::random_device random;
   const std::string beside = path + '.' + std::to_string(random()) + ".tmp";
-  const UniqueFd file(::open(beside.c_str(), kWrite | O_EXCL | O_NOFOLLOW, kMode));
-  if (!file.is_open()) return cannot_write(errno);
-  if (write_all(file.get(), text) && std::rename(beside.c_str(), path.c_str()) == 0) {
+  const Result<UniqueFd> file = open_new_file(beside);
+  if (!file.is_ok()) return file.status();
+  if (write_all(file.value().get(), text) && std::rename(beside.c_str(), path.c_str()) == 0) {
     return Status::ok();
   }
   const int error = errno;

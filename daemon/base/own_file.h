@@ -14,7 +14,10 @@ namespace rueda {
 // neither this user nor root.
 Result<UniqueFd> open_own_file(const std::string& path);
 
-// Likewise, with all of it.
+// Makes a file that is not there yet, for writing. Refused if anything has that name.
+Result<UniqueFd> open_new_file(const std::string& path);
+
+// Opens the file as open_own_file() does, and writes the whole text.
 Status write_own_file(const std::string& path, std::string_view text);
 
 // All of it at once, or as it was: written beside under a name that nobody knows before.

@@ -1,5 +1,6 @@
 #include "daemon/engine/job/job_links.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <variant>
@@ -129,6 +130,13 @@ std::vector<NodeIndex> JobLinks::children() const {
   std::vector<NodeIndex> nodes;
   for (const auto& [node, link] : children_) nodes.push_back(node);
   return nodes;
+}
+
+bool JobLinks::is_below_child(NodeIndex node, NodeIndex child) const {
+  const core::TreeLinks& links = core_.links();
+  if (!links.children().contains(child) || !links.tree().is_member(node)) return false;
+  const std::vector<NodeIndex> below = links.tree().subtree(child);
+  return std::find(below.begin(), below.end(), node) != below.end();
 }
 
 std::vector<NodeIndex> JobLinks::lose(LinkId link) {

@@ -26,6 +26,8 @@ class JobLinks {
   // Returns the node's parent, or nothing on the coordinator.
   std::optional<NodeIndex> parent() const;
   std::vector<NodeIndex> children() const;
+  // Returns whether `child` is a child of this node, and `node` is that or stands below it.
+  bool is_below_child(NodeIndex node, NodeIndex child) const;
 
   // Sends a message of the core, with a proof that it is of this node where one is wanted. A node
   // that has not joined gets nothing: it will ask again.

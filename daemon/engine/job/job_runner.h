@@ -132,6 +132,9 @@ class JobRunner final : private TimelineHost, private FiniteHost, private PathHo
   // --- TimelineHost, FiniteHost
   std::optional<NodeIndex> timeline_parent() const override { return links_.parent(); }
   std::vector<NodeIndex> timeline_children() const override { return links_.children(); }
+  bool is_below_child(NodeIndex node, NodeIndex child) const override {
+    return links_.is_below_child(node, child);
+  }
   void send_timeline(NodeIndex to, TimelineMessage message) override { links_.tell(to, message); }
   bool tell_launcher(TimelineNews news) override { return listener_.on_timeline(std::move(news)); }
   std::optional<NodeIndex> finite_parent() const override { return links_.parent(); }

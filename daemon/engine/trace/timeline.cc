@@ -34,7 +34,7 @@ void Timeline::send(NodeIndex to, decltype(TimelineMessage::body) body) {
 
 // --- On and off ----------------------------------------------------------------------------------
 
-Status Timeline::request(const TimelineRequest& wanted) {
+Status Timeline::request_of(const TimelineRequest& wanted, bool is_from_elsewhere) {
   if (const auto parent = host_.timeline_parent()) {
     send(*parent, wanted);
     return Status::ok();
@@ -59,7 +59,7 @@ Status Timeline::request(const TimelineRequest& wanted) {
     return {Code::kInvalidArgument,
             "job " + options_.job + " writes a timeline already, to " + path_ + "; stop it first"};
   }
-  if (!host_.tell_launcher(TimelineOpened{wanted.path})) {
+  if (!host_.tell_launcher(TimelineOpened{wanted.path, is_from_elsewhere})) {
     return {Code::kUnavailable, "the launcher of job " + options_.job +
                                     ", which is to write the timeline, takes nothing"};
   }
@@ -155,7 +155,7 @@ void Timeline::on_message(NodeIndex from, TimelineMessage message) {
 }
 
 void Timeline::on(NodeIndex, const TimelineRequest& wanted) {
-  if (const Status status = request(wanted); !status.is_ok()) {
+  if (const Status status = request_of(wanted, true); !status.is_ok()) {
     spdlog::warn("job {}: {}", options_.job, status.message());
   }
 }
@@ -177,14 +177,14 @@ void Timeline::on(NodeIndex from, const TimelineEnd& ended) {
   end_when_idle();
 }
 
-bool Timeline::is_credible(const observe::TraceBatch& batch) const {
+bool Timeline::is_credible(NodeIndex from, const observe::TraceBatch& batch) const {
   const auto nodes = static_cast<int32_t>(options_.node_ids.size());
-  return batch.node >= 0 && batch.node < nodes && batch.node != options_.self.value;
+  return batch.node >= 0 && batch.node < nodes && host_.is_below_child(NodeIndex{batch.node}, from);
 }
 
 void Timeline::on(NodeIndex from, observe::TraceBatch& batch) {
   send(from, TimelineTaken{});
-  if (!is_credible(batch)) {
+  if (!is_credible(from, batch)) {
     if (std::exchange(warned_of_batch_, true)) return;
     spdlog::warn(
         "job {}: node {} sent events of node index {}, which cannot have any that come "

@@ -30,6 +30,7 @@ namespace rueda::engine {
 // For the launcher of node 0.
 struct TimelineOpened {
   std::string path;
+  bool is_from_elsewhere = false;  // another node of the job asks for it
 };
 struct TimelineClosed {
   std::vector<std::string> missing_nodes;  // whose last events have not come
@@ -42,6 +43,8 @@ struct TimelineHost {
   // None: this node is the one where the file is written.
   virtual std::optional<NodeIndex> timeline_parent() const = 0;
   virtual std::vector<NodeIndex> timeline_children() const = 0;
+  // Whether the node is the child or stands below it in the tree of links.
+  virtual bool is_below_child(NodeIndex node, NodeIndex child) const = 0;
   virtual void send_timeline(NodeIndex to, TimelineMessage message) = 0;
   // False: there is no room, or no launcher.
   virtual bool tell_launcher(TimelineNews news) = 0;
@@ -69,7 +72,7 @@ class Timeline {
 
   // Anybody on this node wants it to begin, or to end. An error is this node's: what goes wrong on
   // node 0, where it is not this one, is said there.
-  Status request(const TimelineRequest& request);
+  Status request(const TimelineRequest& request) { return request_of(request, false); }
   void on_message(NodeIndex from, TimelineMessage message);
   // The links of the epoch are there.
   void on_epoch_started();
@@ -79,6 +82,7 @@ class Timeline {
   void close();
 
  private:
+  Status request_of(const TimelineRequest& wanted, bool is_from_elsewhere);
   void on(NodeIndex from, const TimelineRequest& wanted);
   void on(NodeIndex from, const TimelineBegin& begun);
   void on(NodeIndex from, const TimelineEnd& ended);
@@ -95,8 +99,8 @@ class Timeline {
   // way has ended: another node, which ended its part earlier, may have said that it is enough.
   void end();
   void end_when_idle();
-  // It is of a node of the job, and of another one.
-  bool is_credible(const observe::TraceBatch& batch) const;
+  // Returns whether the batch is of a node whose events come over the link to `from`.
+  bool is_credible(NodeIndex from, const observe::TraceBatch& batch) const;
   void arm();
   void tick();
   void ask_clock();

@@ -259,6 +259,7 @@ v1::AgentEvent to_proto(const engine::TimelineNews& news) {
   v1::AgentEvent event;
   if (const auto* opened = std::get_if<engine::TimelineOpened>(&news)) {
     event.mutable_timeline_opened()->set_path(opened->path);
+    event.mutable_timeline_opened()->set_is_from_elsewhere(opened->is_from_elsewhere);
   } else if (const auto* batch = std::get_if<observe::TraceBatch>(&news)) {
     fill(*batch, *event.mutable_timeline_batch());
   } else {

@@ -217,6 +217,22 @@ TEST_F(TimelineSpoolTest, WritesWhenTheMachineHasNothingElseToDo) {
   EXPECT_EQ(policy(), SCHED_IDLE);
 }
 
+TEST_F(TimelineSpoolTest, AnotherNodeChoosesNoFileOfThisUser) {
+  std::ofstream(path()) << "kept";
+  std::filesystem::create_directory(folder_ + "/.hidden");
+  std::filesystem::create_symlink(folder_ + "/elsewhere", folder_ + "/link.json");
+  for (const std::string& bad :
+       {path(), folder_ + "/.bashrc", folder_ + "/program.py", folder_ + "/.hidden/new.json",
+        folder_ + "/../new.json", folder_ + "/link.json", std::string("new.json"), std::string()}) {
+    EXPECT_FALSE(TimelineFile::open_for_another_node(bad, "job").is_ok()) << bad;
+  }
+  std::string text;
+  std::getline(std::ifstream(path()), text);
+  EXPECT_EQ(text, "kept");
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/elsewhere"));
+  EXPECT_TRUE(TimelineFile::open_for_another_node(folder_ + "/new.json", "job").is_ok());
+}
+
 TEST_F(TimelineSpoolTest, ADiskThatIsFullIsSaid) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "there is no /dev/full";
   const auto opened = TimelineFile::open("/dev/full", "job");

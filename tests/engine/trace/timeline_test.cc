@@ -21,6 +21,8 @@ class Host final : public TimelineHost {
  public:
   std::optional<NodeIndex> timeline_parent() const override { return parent; }
   std::vector<NodeIndex> timeline_children() const override { return children; }
+  // As if each node had one child: the next one.
+  bool is_below_child(NodeIndex node, NodeIndex child) const override { return child <= node; }
   void send_timeline(NodeIndex to, TimelineMessage message) override {
     sent.emplace_back(to, std::move(message));
   }
@@ -457,6 +459,34 @@ TEST_F(TimelineTest, EventsOfANodeThatTheJobDoesNotHaveAreDropped) {
   batch.node_id = "another";
   root->on_message(NodeIndex{1}, {"job", std::move(batch)});
   EXPECT_EQ(std::get<TraceBatch>(host.news.back()).node_id, "n1");
+}
+
+// A node could put what it likes under the name of another.
+TEST_F(TimelineTest, EventsOfANodeThatIsNotBelowTheSenderAreDropped) {
+  Host host;
+  host.children = {NodeIndex{1}, NodeIndex{2}};
+  const auto root = make(host, 0);
+  ASSERT_TRUE(root->request({true, "/f", false}).is_ok());
+  const size_t before = host.news.size();
+  TraceBatch foreign;
+  foreign.node = 1;
+  root->on_message(NodeIndex{2}, {"job", foreign});
+  EXPECT_EQ(host.news.size(), before);
+  TraceBatch below;
+  below.node = 2;
+  root->on_message(NodeIndex{1}, {"job", below});
+  EXPECT_EQ(host.news.size(), before + 1);
+}
+
+TEST_F(TimelineTest, TheLauncherHearsThatAnotherNodeAsks) {
+  Host host;
+  const auto root = make(host, 0);
+  root->on_message(NodeIndex{1}, {"job", TimelineRequest{true, "/f", false}});
+  ASSERT_EQ(host.news.size(), 1u);
+  EXPECT_TRUE(std::get<TimelineOpened>(host.news[0]).is_from_elsewhere);
+  root->on_message(NodeIndex{1}, {"job", TimelineRequest{}});
+  ASSERT_TRUE(root->request({true, "/f", false}).is_ok());
+  EXPECT_FALSE(std::get<TimelineOpened>(host.news.back()).is_from_elsewhere);
 }
 
 TEST_F(TimelineTest, OnlyTheNodeAboveBeginsAndEndsIt) {
