@@ -272,7 +272,9 @@ Status Daemon::start() {
 }
 
 Status Daemon::start_services() {
-  grpc_.emplace(poster_, *engine_, plane_, *membership_, metrics_, info_);
+  const auto ailment = [this] { return loop_watch_.find_stalled(kMostLoopStall); };
+  grpc_.emplace(poster_, *engine_, plane_, *membership_, metrics_, info_,
+                [ailment] { return ailment().empty(); });
   Result<std::string> control = grpc_->bind(config_.listen_host, config_.control_port);
   if (!control.is_ok()) return control.status();
   info_.control_address = control.value();
@@ -291,7 +293,7 @@ Status Daemon::start_services() {
   observe::HttpHandlers handlers;
   handlers.metrics = [this] { return render_metrics(); };
   handlers.ready = [this] { return ready_.load(); };
-  handlers.ailment = [this] { return loop_watch_.find_stalled(kMostLoopStall); };
+  handlers.ailment = ailment;
   http_ = observe::HttpServer::create(std::move(handlers));
   Result<std::string> http = http_->start(join_address(config_.listen_host, config_.http_port));
   if (!http.is_ok()) return http.status();

@@ -14,6 +14,8 @@ void without_exception(const Work& work, const Failed& failed) {
     work();
   } catch (const std::exception& error) {
     failed(error.what());
+  } catch (...) {
+    failed("an exception of an unknown kind");
   }
 }
 

@@ -33,7 +33,11 @@ constexpr uint32_t kMaxHeaderBytes = 8 * 1024;
 constexpr size_t kMaxDrainedBytes = size_t{64} * 1024;
 constexpr auto kAcceptRetryDelay = std::chrono::milliseconds(200);
 
+constexpr std::string_view kMetricsPath = "/metrics";
+
 using Response = http::response<http::string_body>;
+
+class Connection;
 
 Response make_response(http::status status, std::string body) {
   Response response(status, 11);
@@ -42,9 +46,61 @@ Response make_response(http::status status, std::string body) {
   return response;
 }
 
-Response answer_path(const HttpHandlers& handlers, std::string_view path) {
-  if (path == "/metrics") {
-    Response response = make_response(http::status::ok, handlers.metrics());
+// Paces the making of metrics, because anybody may ask, and the loops have to help: it takes a
+// tenth of the time at most, however many ask. Who comes in between waits, and those who wait get
+// the same text.
+class Scrapes {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Returns when a request that came at `asked` can be answered; a time that has passed means now.
+  Clock::time_point due(Clock::time_point asked) const {
+    return begun_ >= asked ? Clock::time_point::min() : next_;
+  }
+  // Called when the request is due. The text is not older than the request.
+  const std::string& text(Clock::time_point asked, const std::function<std::string()>& make) {
+    if (begun_ >= asked) return text_;
+    const Clock::time_point begun = Clock::now();
+    text_ = make();
+    begun_ = begun;
+    const Clock::time_point ended = Clock::now();
+    next_ = ended + std::min<Clock::duration>(kRest * (ended - begun), kMostRest);
+    return text_;
+  }
+
+ private:
+  static constexpr int kRest = 9;  // times as long as it took
+  static constexpr auto kMostRest = std::chrono::seconds(1);
+
+  std::string text_;
+  Clock::time_point begun_;  // when the making of text_ began
+  Clock::time_point next_;
+};
+
+// What the connections of a server have in common; used on its thread only.
+struct Shared {
+  HttpHandlers handlers;
+  HttpLimits limits;
+  Scrapes scrapes;
+  std::map<uint64_t, Connection*> connections;
+  Crowd<uint64_t> crowd;  // the connections, by machine
+  uint64_t last_id = 0;
+};
+
+bool is_get_or_head(const http::request<http::empty_body>& request) {
+  return request.method() == http::verb::get || request.method() == http::verb::head;
+}
+
+std::string_view path_of(const http::request<http::empty_body>& request) {
+  const std::string_view target(request.target().data(), request.target().size());
+  return target.substr(0, target.find('?'));
+}
+
+Response answer_path(Shared& shared, std::string_view path, Scrapes::Clock::time_point asked) {
+  const HttpHandlers& handlers = shared.handlers;
+  if (path == kMetricsPath) {
+    Response response =
+        make_response(http::status::ok, shared.scrapes.text(asked, handlers.metrics));
     response.set(http::field::content_type, "text/plain; version=0.0.4; charset=utf-8");
     return response;
   }
@@ -61,15 +117,15 @@ Response answer_path(const HttpHandlers& handlers, std::string_view path) {
                        "not found: this daemon serves /metrics, /healthz and /readyz\n");
 }
 
-Response answer(const HttpHandlers& handlers, const http::request<http::empty_body>& request) {
-  if (request.method() != http::verb::get && request.method() != http::verb::head) {
+Response answer(Shared& shared, const http::request<http::empty_body>& request,
+                Scrapes::Clock::time_point asked) {
+  if (!is_get_or_head(request)) {
     Response response = make_response(http::status::method_not_allowed, "use GET or HEAD\n");
     response.set(http::field::allow, "GET, HEAD");
     return response;
   }
-  const std::string_view target(request.target().data(), request.target().size());
   try {
-    return answer_path(handlers, target.substr(0, target.find('?')));
+    return answer_path(shared, path_of(request), asked);
   } catch (const std::exception& error) {
     return make_response(http::status::internal_server_error, std::string(error.what()) + "\n");
   }
@@ -79,17 +135,6 @@ Response answer(const HttpHandlers& handlers, const http::request<http::empty_bo
 bool is_http_error(ErrorCode error) {
   return error.category() == http::make_error_code(http::error::bad_method).category();
 }
-
-class Connection;
-
-// What the connections of a server have in common; used on its thread only.
-struct Shared {
-  HttpHandlers handlers;
-  HttpLimits limits;
-  std::map<uint64_t, Connection*> connections;
-  Crowd<uint64_t> crowd;  // of these, by machine
-  uint64_t last_id = 0;
-};
 
 // A network of IPv6 is one machine's.
 std::string machine_of(const tcp::socket& socket) {
@@ -142,15 +187,33 @@ class Connection : public std::enable_shared_from_this<Connection> {
       return;
     }
     if (error) return;  // gone, or past the deadline
+    asked_ = Scrapes::Clock::now();
+    answer_when_due();
+  }
+
+  void answer_when_due() {
     const auto& request = parser_->get();
+    const auto due = shared_.scrapes.due(asked_);
+    if (is_get_or_head(request) && path_of(request) == kMetricsPath &&
+        due > Scrapes::Clock::now()) {
+      due_timer_.expires_at(due);
+      due_timer_.async_wait([self = shared_from_this()](ErrorCode cancelled) {
+        if (!cancelled) self->answer_when_due();
+      });
+      return;
+    }
+    answer_now(request);
+  }
+
+  void answer_now(const http::request<http::empty_body>& request) {
     is_head_ = request.method() == http::verb::head;
     // A body is not read, so a connection that announces one cannot go on.
     if (!parser_->is_done()) {
-      response_ = request.method() == http::verb::get || is_head_
+      response_ = is_get_or_head(request)
                       ? make_response(http::status::bad_request, "a request body is not taken\n")
-                      : answer(shared_.handlers, request);
+                      : answer(shared_, request, asked_);
     } else {
-      response_ = answer(shared_.handlers, request);
+      response_ = answer(shared_, request, asked_);
     }
     response_.version(request.version());
     response_.keep_alive(request.keep_alive() && parser_->is_done() &&
@@ -213,6 +276,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Response response_;
   std::optional<http::response_serializer<http::string_body>> serializer_;
   bool is_head_ = false;
+  Scrapes::Clock::time_point asked_;  // when the request had come
+  asio::steady_timer due_timer_{stream_.get_executor()};
   std::array<char, 4096> discarded_;
 };
 

@@ -12,8 +12,10 @@
 namespace rueda::observe {
 
 struct HttpHandlers {
-  std::function<std::string()> metrics;  // text exposition
-  std::function<bool()> ready;           // /readyz: 200 or 503
+  // The text exposition. It is made at most a tenth of the time: scrapes in between wait for the
+  // next.
+  std::function<std::string()> metrics;
+  std::function<bool()> ready;  // /readyz: 200 or 503
   // /healthz: empty: 200; else 503, and why. None: the daemon is well while it runs.
   std::function<std::string()> ailment;
 };

@@ -316,6 +316,38 @@ TEST_F(HttpServerTest, ConcurrentScrapes) {
   EXPECT_EQ(good, kThreads * 20);
 }
 
+// Making them takes the loops of the daemon along, and anybody may ask.
+TEST(HttpServer, MetricsAreMadeATenthOfTheTimeHoweverManyAsk) {
+  constexpr auto kMaking = std::chrono::milliseconds(20);
+  std::atomic<int> made{0};
+  const auto server = HttpServer::create({.metrics =
+                                              [&] {
+                                                std::this_thread::sleep_for(kMaking);
+                                                return std::to_string(++made) + '\n';
+                                              },
+                                          .ready = [] { return true; },
+                                          .ailment = {}});
+  const std::string address = server->start("127.0.0.1:0").value();
+  const auto began = std::chrono::steady_clock::now();
+  std::atomic<int> too_old{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&] {
+      Client client(address);
+      for (int round = 0; round < 4; ++round) {
+        const int before = made;
+        client.send("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        const std::string reply = client.receive_reply();
+        if (std::stoi(reply.substr(reply.find("\r\n\r\n") + 4)) <= before) ++too_old;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const auto took = std::chrono::steady_clock::now() - began;
+  EXPECT_LE(made, 2 + took / (10 * kMaking)) << "32 were asked for";
+  EXPECT_EQ(too_old, 0) << "who asks is to hear what has happened before";
+}
+
 TEST_F(HttpServerTest, APortTakenIsAnErrorThatNamesIt) {
   const std::string port = address_.substr(address_.rfind(':') + 1);
   const auto second = HttpServer::create(

@@ -63,14 +63,17 @@ void ControlService::serve(CallQueue& queue) {
 
 GrpcServers::GrpcServers(const engine::Poster& control_loop, engine::Engine& engine,
                          GrpcControlPlane& plane, const Membership& membership,
-                         observe::Metrics& metrics, const DaemonInfo& info)
+                         observe::Metrics& metrics, const DaemonInfo& info,
+                         const std::function<bool()>& is_well)
     : plane_(plane),
       prober_(membership, info),
       control_(plane),
       agent_(control_loop, engine, membership, credentials_, info),
       probe_(control_loop, engine, membership, info, prober_),
       network_admin_(control_loop, engine, plane, metrics, info),
-      local_admin_(control_loop, engine, plane, metrics, info, &credentials_, &prober_) {
+      local_admin_(control_loop, engine, plane, metrics, info, &credentials_, &prober_),
+      network_(is_well),
+      local_(is_well) {
   if (std::getenv("GRPC_VERBOSITY") == nullptr) ::gpr_set_log_function(log_of_grpc);
   // gRPC is held for good: whoever releases it last joins its threads, and that may be one of these
   // threads, where a stream ends.

@@ -3,6 +3,7 @@
 // reflection.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -35,8 +36,11 @@ class ControlService {
 
 class GrpcServers {
  public:
+  // `is_well` says whether all loops of the daemon turn, for the health service; it must be
+  // thread-safe.
   GrpcServers(const engine::Poster& control_loop, engine::Engine& engine, GrpcControlPlane& plane,
-              const Membership& membership, observe::Metrics& metrics, const DaemonInfo& info);
+              const Membership& membership, observe::Metrics& metrics, const DaemonInfo& info,
+              const std::function<bool()>& is_well);
   ~GrpcServers() { stop(); }
 
   // Binds the control port, and returns "host:port" with the port filled in. A port in use is an
@@ -57,6 +61,7 @@ class GrpcServers {
  private:
   // A server with its queue and thread.
   struct Served {
+    explicit Served(const std::function<bool()>& is_well) : health(is_well) {}
     std::unique_ptr<CallQueue> queue;
     std::unique_ptr<grpc::Server> server;
     HealthService health;

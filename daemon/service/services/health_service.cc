@@ -1,5 +1,6 @@
 #include "daemon/service/services/health_service.h"
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include <google/protobuf/io/coded_stream.h>
+#include <grpcpp/alarm.h>
 #include <grpcpp/impl/rpc_service_method.h>
 
 namespace rueda::service {
@@ -48,6 +50,7 @@ grpc::ByteBuffer response(Serving serving) {
 
 using HealthCall = ServerCall<grpc::ByteBuffer, grpc::ByteBuffer>;
 
+constexpr auto kLookEvery = std::chrono::seconds(2);
 constexpr int kCheck = 0;  // index of the method, in the order in which methods are added
 constexpr int kWatch = 1;
 
@@ -63,9 +66,10 @@ class HealthStream final : public HealthCall {
 
   // Must be called with the service's mutex held.
   void tell_locked() {
-    const Serving now = !is_known_          ? Serving::kServiceUnknown
-                        : service_.serving_ ? Serving::kServing
-                                            : Serving::kNotServing;
+    const bool serves = service_.serving_ && service_.is_well_();
+    const Serving now = !is_known_ ? Serving::kServiceUnknown
+                        : serves   ? Serving::kServing
+                                   : Serving::kNotServing;
     if (writing_ || finished_ || told_ == now) return;
     told_ = now;
     writing_ = true;
@@ -84,8 +88,21 @@ class HealthStream final : public HealthCall {
       return finish_locked(
           {grpc::StatusCode::NOT_FOUND, "the health of service " + *service + " is not known"});
     }
-    if (is_watch_) service_.watchers_.push_back(this);
     tell_locked();
+    if (!is_watch_) return;
+    service_.watchers_.push_back(this);
+    look_later_locked();
+  }
+
+  // Looks again after a while, because nobody tells when a loop stands still, nor when it goes on.
+  void look_later_locked() {
+    alarm_.Set(queue().get(), std::chrono::system_clock::now() + kLookEvery,
+               operation([this](bool) {
+                 const std::lock_guard lock(service_.mutex_);
+                 if (finished_) return;
+                 tell_locked();
+                 look_later_locked();
+               }));
   }
 
   void on_write(bool ok) override {
@@ -105,6 +122,7 @@ class HealthStream final : public HealthCall {
   void finish_locked(const grpc::Status& status) {
     if (std::exchange(finished_, true)) return;
     service_.watchers_.remove(this);
+    alarm_.Cancel();
     start_finish(status);
   }
 
@@ -115,6 +133,7 @@ class HealthStream final : public HealthCall {
   std::optional<Serving> told_;
   bool writing_ = false;
   bool finished_ = false;
+  grpc::Alarm alarm_;
 };
 
 HealthService::Methods::Methods() {

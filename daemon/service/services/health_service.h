@@ -4,9 +4,11 @@
 // Messages have one field each, and are read and written by hand.
 #pragma once
 
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/service_type.h>
@@ -17,9 +19,13 @@ namespace rueda::service {
 
 class HealthStream;
 
-// The only service is the server as a whole, which has the empty name.
+// The only service is the server as a whole, which has the empty name. It serves from the time
+// that set_serving() says so, and while is_well() says that no loop of the daemon stands still.
 class HealthService {
  public:
+  // `is_well` is called on the queue's thread, and must be thread-safe.
+  explicit HealthService(std::function<bool()> is_well) : is_well_(std::move(is_well)) {}
+
   // Returns the service for the builder of the one server that it is part of.
   grpc::Service& grpc_service() { return service_; }
   // Takes calls as long as that server runs.
@@ -39,6 +45,7 @@ class HealthService {
   };
 
   Methods service_;
+  const std::function<bool()> is_well_;
   std::mutex mutex_;
   bool serving_ = false;
   std::list<HealthStream*> watchers_;

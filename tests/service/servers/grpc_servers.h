@@ -1,6 +1,7 @@
 // The servers of a daemon that has no sockets of its own, and launchers that talk to it.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -87,7 +88,9 @@ class GrpcServersTest : public ::testing::Test {
   const engine::Poster poster_{loop_.io()};
   StaticMembership membership_ = StaticMembership::parse({}).value();
   DaemonInfo info_;
-  GrpcServers servers_{poster_, engine_, plane_, membership_, metrics_, info_};
+  std::atomic<bool> is_well_{true};
+  GrpcServers servers_{
+      poster_, engine_, plane_, membership_, metrics_, info_, [this] { return is_well_.load(); }};
   std::string address_;
 };
 

@@ -96,7 +96,7 @@ TEST_F(GrpcServersTest, PeersAreListed) {
 
 TEST_F(GrpcServersTest, APortThatIsTakenIsNamed) {
   GrpcControlPlane plane(loop_.io(), metrics_, {"n0", 1, 60'000});
-  GrpcServers second(poster_, engine_, plane, membership_, metrics_, info_);
+  GrpcServers second(poster_, engine_, plane, membership_, metrics_, info_, [] { return true; });
   const int port = std::stoi(address_.substr(address_.rfind(':') + 1));
   const Result<std::string> bound = second.bind("127.0.0.1", port);
   ASSERT_FALSE(bound.is_ok());
@@ -111,7 +111,7 @@ TEST_F(GrpcServersTest, APortThatIsTakenIsNamed) {
 TEST_F(GrpcServersTest, ACallThatComesBeforeTheServersServeWaits) {
   DaemonInfo info = info_;
   GrpcControlPlane plane(loop_.io(), metrics_, {"n0", 1, 60'000});
-  GrpcServers early(poster_, engine_, plane, membership_, metrics_, info);
+  GrpcServers early(poster_, engine_, plane, membership_, metrics_, info, [] { return true; });
   const Result<std::string> bound = early.bind("127.0.0.1", 0);
   ASSERT_TRUE(bound.is_ok()) << bound.status().message();
   v1::GetStatusReply reply;
@@ -139,7 +139,7 @@ TEST_F(GrpcServersTest, ACallThatComesBeforeTheServersServeWaits) {
 
 TEST_F(GrpcServersTest, ServersThatNeverServedStop) {
   GrpcControlPlane plane(loop_.io(), metrics_, {"n0", 1, 60'000});
-  GrpcServers early(poster_, engine_, plane, membership_, metrics_, info_);
+  GrpcServers early(poster_, engine_, plane, membership_, metrics_, info_, [] { return true; });
   ASSERT_TRUE(early.bind("127.0.0.1", 0).is_ok());
   early.stop();
 }
@@ -200,6 +200,9 @@ TEST_F(GrpcServersTest, HealthIsCheckedOnBothServers) {
     servers_.set_serving(true);
     EXPECT_EQ(client.call(kHealthCheck, "").first, kHealthServing);
     EXPECT_EQ(client.call(kHealthCheck, std::string("\x0a\x00", 2)).first, kHealthServing);
+    is_well_ = false;
+    EXPECT_EQ(client.call(kHealthCheck, "").first, kHealthNotServing) << "a loop stands still";
+    is_well_ = true;
     EXPECT_EQ(client.call(kHealthCheck, "\x0a\x03you").second.error_code(),
               grpc::StatusCode::NOT_FOUND);
     for (const char* garbage : {"\x0a\x7fyou", "\x0a", "\x10\x01", "\xff\xff\xff"}) {
@@ -235,6 +238,13 @@ TEST_F(GrpcServersTest, HealthIsWatched) {
     ASSERT_TRUE(ended());
     EXPECT_EQ(HealthClient::text(told), service.empty() ? kHealthServing : kHealthServiceUnknown);
     if (service.empty()) {
+      // Nobody tells that a loop stands still: the watch looks.
+      for (const bool is_well : {false, true}) {
+        is_well_ = is_well;
+        call->Read(&told, this);
+        ASSERT_TRUE(ended());
+        EXPECT_EQ(HealthClient::text(told), is_well ? kHealthServing : kHealthNotServing);
+      }
       servers_.set_serving(true);  // no news
       servers_.set_serving(false);
       call->Read(&told, this);

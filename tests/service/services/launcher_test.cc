@@ -84,7 +84,7 @@ class MembershipWithoutMemory final : public Membership {
 TEST_F(GrpcServersTest, ARegistrationThatCannotBeServedIsRefusedAndOthersGoOn) {
   const MembershipWithoutMemory none;
   GrpcControlPlane plane(loop_.io(), metrics_, {"n0", 1, 60'000});
-  GrpcServers servers(poster_, engine_, plane, none, metrics_, info_);
+  GrpcServers servers(poster_, engine_, plane, none, metrics_, info_, [] { return true; });
   ASSERT_TRUE(servers.bind("127.0.0.1", 0).is_ok());
   servers.serve();
   int ends[2];
