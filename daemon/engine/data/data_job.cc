@@ -151,9 +151,16 @@ void DataJob::give_up(NodeIndex peer, const Status& status) {
   progress_timer_.cancel();
   // Nothing is missed where nothing is under way: the node's ranks may have left before it was
   // there.
-  const bool is_missed = !running_.empty() || !waiting_.empty() || !completing_.empty();
+  const bool is_missed = has_work();
   if (!is_missed) given_up_.emplace(peer, status);
   report_loss(peer, status, is_missed);
+  check_quiet();
+}
+
+void DataJob::fail(const Status& status) {
+  if (std::exchange(stopped_, true)) return;
+  progress_timer_.cancel();
+  report_loss(options_.self, status, true);
   check_quiet();
 }
 

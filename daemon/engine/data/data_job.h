@@ -108,6 +108,10 @@ class DataJob final : private MeshEvents {
 
   // Opens the channels. Operations may be given before they are open.
   void start();
+  // Gives the epoch up on this node: nothing goes on, and the owner is told that the node is lost.
+  void fail(const Status& status);
+  // Whether an operation has been given, and has not ended.
+  bool has_work() const { return !running_.empty() || !waiting_.empty() || !completing_.empty(); }
   // An operation for whose values there is no room waits until earlier ones are stable.
   void run(std::unique_ptr<Operation> operation);
   // More of its inputs are here (Operation::rounds_here). It may not be there yet, or no more.

@@ -7,7 +7,17 @@
 #include <boost/asio/post.hpp>
 #include <pthread.h>
 
+#include "daemon/base/no_exception.h"
+
 namespace rueda::engine {
+namespace {
+
+Status cannot_go_on(const char* what) {
+  return {Code::kResourceExhausted,
+          std::string("its data loop could not go on (") + what + "); give the daemon more memory"};
+}
+
+}  // namespace
 
 DataLoop::DataLoop(observe::Metrics& metrics, const TransportFactory& make_transport,
                    int pass_threads, AwakeLoop* host)
@@ -15,7 +25,9 @@ DataLoop::DataLoop(observe::Metrics& metrics, const TransportFactory& make_trans
       own_(host == nullptr ? std::make_unique<Own>() : nullptr),
       awake_(host == nullptr ? own_->awake : *host),
       transport_(make_transport(io_)),
-      pass_threads_(pass_threads) {}
+      pass_threads_(pass_threads) {
+  awake_.on_exception([this](const char* what) { on_exception(what); });
+}
 
 DataLoop::~DataLoop() { stop(); }
 
@@ -45,6 +57,23 @@ void DataLoop::stop() {
 
 void DataLoop::in_loop(std::function<void()> work) { boost::asio::post(io_, std::move(work)); }
 
+template <class Work>
+void DataLoop::in_loop(const Key& key, Work work) {
+  in_loop([this, key, work = std::move(work)] {
+    const auto found = jobs_.find(key);
+    if (found == jobs_.end()) return;
+    DataJob& job = *found->second;
+    without_exception([&] { work(job); }, [&](const char* what) { job.fail(cannot_go_on(what)); });
+  });
+}
+
+void DataLoop::on_exception(const char* what) {
+  report_exception(what);
+  for (const auto& [key, job] : jobs_) {
+    if (job->has_work()) job->fail(cannot_go_on(what));
+  }
+}
+
 template <class Visit>
 void DataLoop::for_each(const JobId& job, Epoch epoch, uint32_t first_set, uint32_t last_set,
                         Visit visit) {
@@ -60,11 +89,17 @@ void DataLoop::begin_epoch(DataJobOptions options) {
     const Key key{options.job, options.epoch, options.process_set, options.part};
     options.pass_threads = &pass_threads_;
     options.events.on_small = [this] { awake_.stay_awake(); };
-    auto job = std::make_unique<DataJob>(io_, *transport_, metrics_, std::move(options));
-    DataJob* started = job.get();
-    const bool is_new = jobs_.emplace(key, std::move(job)).second;
-    RUEDA_CHECK(is_new);
-    started->start();
+    const auto tell_lost = [self = options.self, tell = options.events.on_channel_lost](
+                               const char* what) { tell(self, cannot_go_on(what), true); };
+    without_exception(
+        [&] {
+          auto job = std::make_unique<DataJob>(io_, *transport_, metrics_, std::move(options));
+          DataJob* started = job.get();
+          const bool is_new = jobs_.emplace(key, std::move(job)).second;
+          RUEDA_CHECK(is_new);
+          started->start();
+        },
+        tell_lost);
   });
 }
 
@@ -73,17 +108,11 @@ void DataLoop::run(const JobId& job, Epoch epoch, uint32_t part,
   const Key key{job, epoch, operation->process_set, part};
   // std::function wants to be copied; the operation is handed over once.
   auto shared = std::make_shared<std::unique_ptr<Operation>>(std::move(operation));
-  in_loop([this, key, shared] {
-    const auto found = jobs_.find(key);
-    if (found != jobs_.end()) found->second->run(std::move(*shared));
-  });
+  in_loop(key, [shared](DataJob& part_of_job) { part_of_job.run(std::move(*shared)); });
 }
 
 void DataLoop::rounds_came(const JobId& job, Epoch epoch, uint32_t process_set, Seq seq) {
-  in_loop([this, key = Key{job, epoch, process_set, 0}, seq] {
-    const auto found = jobs_.find(key);
-    if (found != jobs_.end()) found->second->rounds_came(seq);
-  });
+  in_loop(Key{job, epoch, process_set, 0}, [seq](DataJob& part) { part.rounds_came(seq); });
 }
 
 void DataLoop::cancel(const JobId& job, Epoch epoch, const core::Cancel& cancelled,

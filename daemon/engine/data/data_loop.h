@@ -72,6 +72,12 @@ class DataLoop {
   using Key = std::tuple<JobId, Epoch, uint32_t, uint32_t>;
 
   void in_loop(std::function<void()> work);
+  // Does that in the loop with the data job, if it is there; a job whose work throws has failed.
+  template <class Work>
+  void in_loop(const Key& key, Work work);
+  // A handler of the loop has thrown, and nobody knows for which job: all of them that have
+  // something under way fail, because one that waited for what is lost would wait for ever.
+  void on_exception(const char* what);
   // All parts of those process sets.
   template <class Visit>
   void for_each(const JobId& job, Epoch epoch, uint32_t first_set, uint32_t last_set, Visit visit);

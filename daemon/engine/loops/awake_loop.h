@@ -2,6 +2,7 @@
 // instead of sleeping; at all other times it sleeps, and costs nothing (invariant I6).
 #pragma once
 
+#include <functional>
 #include <utility>
 
 #include <boost/asio/io_context.hpp>
@@ -15,6 +16,9 @@ namespace rueda::engine {
 // Logs it.
 void report_exception(const char* what);
 
+// Gets what a handler of the loop has thrown. Must not throw.
+using ExceptionHandler = std::function<void(const char* what)>;
+
 class AwakeLoop {
  public:
   // `io` outlives the object.
@@ -23,6 +27,10 @@ class AwakeLoop {
   boost::asio::io_context& io() { return io_; }
   // Is looked at while the loop is awake. Before run(); outlives it.
   void watch(Watched& watched) { watched_ = &watched; }
+
+  // Is called, on the loop, when a handler has thrown whose owner has not caught it: whose it was
+  // is not known. Before run().
+  void on_exception(ExceptionHandler handler) { on_exception_ = std::move(handler); }
 
   // From a handler of the loop: something that takes microseconds is under way, or the next of its
   // kind is to be expected.
@@ -38,7 +46,7 @@ class AwakeLoop {
             is_over = io_.run_one() == 0;
             while (stay_awake_ && !io_.stopped()) yield_for_next();
           },
-          [](const char* what) { report_exception(what); });
+          [this](const char* what) { on_exception_(what); });
     }
   }
 
@@ -56,6 +64,7 @@ class AwakeLoop {
 
   boost::asio::io_context& io_;
   Watched* watched_ = nullptr;
+  ExceptionHandler on_exception_ = report_exception;
   YieldingWait wait_;
   bool stay_awake_ = false;
 };

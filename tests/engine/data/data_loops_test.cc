@@ -1,6 +1,7 @@
 // Operations that are shared out among several data loops.
 #include "daemon/engine/data/data_loops.h"
 
+#include <new>
 #include <numeric>
 
 #include <gtest/gtest.h>
@@ -142,6 +143,28 @@ TEST(Shares, AnOperationIsDoneWhenAllOfThemAre) {
   for (const Cluster::Tensor* tensor : tensors) {
     EXPECT_EQ(tensor->output, std::vector<float>(1'000'000, 3));
   }
+}
+
+// Whoever waits for what was lost would wait for ever, or for as long as silence is borne.
+TEST(DataLoops, AHandlerThatThrowsEndsWhatIsUnderWay) {
+  LoopRing ring({1, 1});
+  ring.begin_epoch();
+  const Work work({.sizes = {1000}}, {1, 1}, Seq{1});
+  ring.loop(0).run("ring", Epoch{1}, 0, work.operation(NodeIndex{0}));
+  ring.loop(0).post([] { throw std::bad_alloc(); });
+  EXPECT_NE(ring.wait_for(1).find("its data loop could not go on (std::bad_alloc)"),
+            std::string::npos);
+  EXPECT_TRUE(ring.end_epoch());
+}
+
+TEST(DataLoops, AHandlerThatThrowsEndsNoJobThatDoesNothing) {
+  LoopRing ring({1, 1});
+  ring.begin_epoch();
+  ring.loop(0).post([] { throw std::bad_alloc(); });
+  const Work work({.sizes = {1000}}, {1, 1}, Seq{1});
+  ring.run(work);
+  EXPECT_EQ(ring.wait_for(1), "");
+  EXPECT_EQ(work.check(), "");
 }
 
 TEST(DataLoops, AddressesOfLoopsAreOneText) {
