@@ -76,7 +76,6 @@ TEST(Layout, TellsARankWhereItIs) {
   EXPECT_EQ(got, expected);
 }
 
-
 TEST(Text, RandomBytesDiffer) {
   const auto one = random_bytes(32);
   const auto other = random_bytes(32);
