@@ -12,8 +12,8 @@
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
-#include "daemon/base/cpus.h"
 #include "daemon/base/limits.h"
+#include "daemon/base/os/cpus.h"
 #include "daemon/transport/striped.h"
 
 namespace rueda {

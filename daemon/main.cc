@@ -23,8 +23,8 @@
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
 
-#include "daemon/base/cpus.h"
-#include "daemon/base/threads.h"
+#include "daemon/base/os/cpus.h"
+#include "daemon/base/os/threads.h"
 #include "daemon/config.h"
 #include "daemon/engine/loops/awake_loop.h"
 #include "daemon/engine/loops/loop_watch.h"

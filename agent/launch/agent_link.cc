@@ -14,7 +14,7 @@
 #include "agent/records/plan_file.h"
 #include "agent/records/timeline_spool.h"
 #include "agent/records/tuning_log.h"
-#include "daemon/base/daemon_socket.h"
+#include "daemon/base/os/daemon_socket.h"
 #include "rueda/v1/agent.grpc.pb.h"
 
 namespace rueda::agent {

@@ -32,7 +32,7 @@ struct DaemonDescription {
 // Asks the daemon at a socket for its description; blocks for at most `timeout_ms` to connect, and
 // as long again for the answer. kDaemonLost means that nobody listens there or that the connection
 // broke, kTimeout that the daemon does not answer; other errors are those of connect_to_daemon
-// (daemon/base/daemon_socket.h), and name their remedy.
+// (daemon/base/os/daemon_socket.h), and name their remedy.
 Result<DaemonDescription> describe_daemon(const std::string& socket, int64_t timeout_ms);
 
 struct JobRegistration {
@@ -68,7 +68,7 @@ class AgentLink {
   };
 
   // Connects to the daemon, and begins to register the job. An error is that of connect_to_daemon
-  // (daemon/base/daemon_socket.h): no event comes then.
+  // (daemon/base/os/daemon_socket.h): no event comes then.
   static Result<std::unique_ptr<AgentLink>> open(const std::string& socket,
                                                  const JobRegistration& job, Events events);
   // Cancels the stream, and returns once on_closed has returned: must not be called from an event.

@@ -7,7 +7,7 @@
 #include "agent/base/text.h"
 #include "agent/launch/agent_link.h"
 #include "agent/rendezvous/identity.h"
-#include "daemon/base/cpus.h"
+#include "daemon/base/os/cpus.h"
 
 namespace rueda::agent {
 namespace {

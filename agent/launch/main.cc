@@ -20,7 +20,7 @@
 #include "agent/process/guardian.h"
 #include "agent/process/init_process.h"
 #include "agent/records/plan_file.h"
-#include "daemon/base/threads.h"
+#include "daemon/base/os/threads.h"
 
 namespace {
 

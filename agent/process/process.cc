@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "agent/base/text.h"
-#include "daemon/base/cpus.h"
+#include "daemon/base/os/cpus.h"
 
 extern char** environ;
 

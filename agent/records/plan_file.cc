@@ -6,7 +6,7 @@
 
 #include <google/protobuf/util/json_util.h>
 
-#include "daemon/base/own_file.h"
+#include "daemon/base/os/own_file.h"
 #include "rueda/v1/agent.pb.h"
 
 namespace rueda::agent {

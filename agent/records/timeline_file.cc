@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/records/timeline_lines.h"
-#include "daemon/base/own_file.h"
+#include "daemon/base/os/own_file.h"
 
 namespace rueda::agent {
 namespace {

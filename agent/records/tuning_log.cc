@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "daemon/base/own_file.h"
+#include "daemon/base/os/own_file.h"
 
 namespace rueda::agent {
 namespace {

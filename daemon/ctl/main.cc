@@ -13,8 +13,8 @@
 #include <grpcpp/grpcpp.h>
 #include <nlohmann/json.hpp>
 
-#include "daemon/base/daemon_socket.h"
-#include "daemon/base/own_file.h"
+#include "daemon/base/os/daemon_socket.h"
+#include "daemon/base/os/own_file.h"
 #include "daemon/ctl/doctor.h"
 #include "daemon/ctl/format.h"
 #include "daemon/ctl/timeline.h"

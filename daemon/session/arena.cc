@@ -11,7 +11,7 @@
 #include <sys/vfs.h>
 
 #include "daemon/base/limits.h"
-#include "daemon/base/shared_mapping.h"
+#include "daemon/base/os/shared_mapping.h"
 #include "daemon/session/doors.h"
 
 namespace rueda::session {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "daemon/base/check.h"
-#include "daemon/base/shared_mapping.h"
+#include "daemon/base/os/shared_mapping.h"
 
 namespace rueda::engine::testing {
 

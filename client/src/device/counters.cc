@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 
 #include "client/src/wire/arena.h"
-#include "daemon/base/shared_mapping.h"
+#include "daemon/base/os/shared_mapping.h"
 
 namespace rueda::client {
 

@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-#include "daemon/base/shared_mapping.h"
+#include "daemon/base/os/shared_mapping.h"
 
 namespace rueda::client {
 namespace {

@@ -7,7 +7,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include "daemon/base/daemon_socket.h"
+#include "daemon/base/os/daemon_socket.h"
 
 namespace rueda::client {
 namespace {

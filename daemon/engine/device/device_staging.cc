@@ -9,7 +9,7 @@
 #include <fcntl.h>
 
 #include "daemon/base/check.h"
-#include "daemon/base/shared_mapping.h"
+#include "daemon/base/os/shared_mapping.h"
 
 namespace rueda::engine {
 

@@ -11,7 +11,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "daemon/base/shared_mapping.h"
+#include "daemon/base/os/shared_mapping.h"
 #include "daemon/gpu/worker/parts.h"
 
 namespace rueda::gpu {

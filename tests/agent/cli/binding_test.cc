@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "daemon/base/cpus.h"
+#include "daemon/base/os/cpus.h"
 
 namespace rueda::agent {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "agent/base/network.h"
 #include "agent/cli/binding.h"
-#include "daemon/base/cpus.h"
+#include "daemon/base/os/cpus.h"
 #include "tests/agent/fake_daemon.h"
 #include "tests/agent/program.h"
 

@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "daemon/base/shared_mapping.h"
+#include "daemon/base/os/shared_mapping.h"
 
 namespace rueda::client {
 namespace {

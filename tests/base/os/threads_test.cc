@@ -1,4 +1,4 @@
-#include "daemon/base/threads.h"
+#include "daemon/base/os/threads.h"
 
 #include <system_error>
 #include <thread>

@@ -1,4 +1,4 @@
-#include "daemon/base/shared_mapping.h"
+#include "daemon/base/os/shared_mapping.h"
 
 #include <cerrno>
 #include <cstdint>

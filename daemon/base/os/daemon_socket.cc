@@ -1,4 +1,4 @@
-#include "daemon/base/daemon_socket.h"
+#include "daemon/base/os/daemon_socket.h"
 
 #include <algorithm>
 #include <cerrno>

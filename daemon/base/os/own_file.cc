@@ -1,4 +1,4 @@
-#include "daemon/base/own_file.h"
+#include "daemon/base/os/own_file.h"
 
 #include <cerrno>
 #include <cstdio>

@@ -1,4 +1,4 @@
-#include "daemon/base/cpus.h"
+#include "daemon/base/os/cpus.h"
 
 #include <thread>
 
