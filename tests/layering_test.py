@@ -41,7 +41,8 @@ def rooms_of(folder, below, *rows):
 # (prefix, what its files may include beside each other, what it holds). A file belongs to the first room whose prefix its path
 # has. docs/rooms.md is this table for readers: `layering_test.py ROOT --write` writes it.
 ROOMS = (
-    ("daemon/base/", (), "What every program needs and no library has: status, check, clock, descriptors of files, parsing."),
+    ("daemon/base/os/", ("daemon/base/",), "The system's files, sockets, memory, CPUs and threads, behind Status."),
+    ("daemon/base/", (), "What every program needs and no library has: status, check, clock, parsing."),
     *rooms_of(
         "daemon/core/", ("daemon/base/",),
         ("model", "", "What a job is: descriptors of tensors, its layout of nodes and ranks, its tree, its choices; and the "
@@ -216,7 +217,8 @@ def rooms_page():
     lines = ["# The rooms of the tree", "",
              "Every folder with C++ is a room: it holds one kind of thing, and its files may include each other and what stands",
              "beside it, and nothing else of this project. `tests/layering_test.py` has this table, fails when an `#include` breaks",
-             "it, and writes this page when it is told to. Within a folder rooms stand from the bottom up."]
+             "it, and writes this page when it is told to. Within a folder rooms stand from the bottom up; a room",
+             "in a room stands before that."]
     folders = {}
     for room in ROOMS:
         folders.setdefault(folder_of(room[0]), []).append(room)
