@@ -235,7 +235,7 @@ def case_ranks_that_disagree_are_told_at_once():
         ("root rank is", lambda: dist.broadcast(torch.ones(4), 0), lambda: dist.broadcast(torch.ones(4), 1)),
         ("collective is", lambda: dist.all_reduce(torch.ones(4)), lambda: dist.broadcast(torch.ones(4), 0)),
         ("collective is", lambda: dist.all_reduce(torch.ones(4)), dist.barrier),
-        ("collective is", lambda: dist.all_to_all_single(torch.ones(size), torch.ones(size)),
+        ("collective is .* takes its splits on all ranks", lambda: dist.all_to_all_single(torch.ones(size), torch.ones(size)),
          lambda: dist.all_to_all_single(torch.ones(size), torch.ones(size), [1] * size, [1] * size)),
     )
     for before in (0, 1, 5):

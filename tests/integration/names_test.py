@@ -30,14 +30,14 @@ class NamesTest(IntegrationTest):
             self.assertLess(int(words[3]), MOST_KIB + MOST_KIB_A_CALL * calls, job.output())
 
     def test_calls_without_a_name_cost_no_memory(self):
-        self.check("arrays", *harness.amount((6_000, 64), (LONG_CALLS, 0)))
+        self.check("arrays", *harness.amount((100_000, 64), (LONG_CALLS, 0), (6_000, 64)))
 
     def test_more_of_them_may_be_in_flight_than_there_are_names(self):
-        self.check("in_flight", harness.amount(6_000, LONG_CALLS // 4))
+        self.check("in_flight", harness.amount(100_000, LONG_CALLS // 4, 6_000))
 
     @unittest.skipUnless(HAS_TORCH, "PyTorch is not installed (deploy/packages.sh test installs it)")
     def test_tensors_of_pytorch_without_a_name(self):
-        self.check("tensors", *harness.amount((6_000, 64), (LONG_CALLS // 4, 0)))
+        self.check("tensors", *harness.amount((20_000, 64), (LONG_CALLS // 4, 0), (6_000, 64)))
 
     @harness.needs_long_tier
     def test_shapes_that_never_come_again(self):

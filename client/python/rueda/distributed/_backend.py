@@ -32,6 +32,9 @@ from ._work import Work
 
 Tensors = List[torch.Tensor]
 
+# With splits, ranks tell each other their sizes first.
+_SPLITS = "; all_to_all_single takes its splits on all ranks, equal ones too, or on none"
+
 # How often groups of the same ranks have been made: their names differ by it. The same on all of these ranks.
 _made: "Counter[Tuple[int, ...]]" = Counter()
 _making = threading.Lock()
@@ -297,6 +300,9 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         if output.numel() != tensor.numel() * self._count or output.dtype != tensor.dtype:
             raise ValueError(f"output must have {tensor.dtype} and {self._count} times input's {tensor.numel()} elements, "
                              f"not {output.dtype} and {output.numel()}")
+        return self._allgather_single(output, tensor, "all_gather")
+
+    def _allgather_single(self, output: torch.Tensor, tensor: torch.Tensor, what: str, hint: str = "") -> Work:
         source = contiguous(tensor.detach()).reshape(-1)
         target = output.detach() if output.is_contiguous() else result_of(output.shape, output.dtype)
 
@@ -304,10 +310,10 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
             _put(output, target)
             return [output]
 
-        return self._gather_into(target, source, None, finish)
+        return self._gather_into(target, source, None, finish, what, hint)
 
     def _gather_into(self, target: torch.Tensor, source: torch.Tensor, counts: Optional[List[int]],
-                     finish: Callable[[], Tensors]) -> Work:
+                     finish: Callable[[], Tensors], what: str = "all_gather", hint: str = "") -> Work:
         check_tensor(target)
         check_tensor(source)
         moved, place = as_moved(source), as_moved(target)
@@ -317,8 +323,8 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
                                 _counts(counts))
 
         # What ranks may have each for itself is no part of the name.
-        kind = ("all_gather", _words(source)) if counts is None else ("all_gather", str(source.dtype), str(counts))
-        return self._begin(kind, start, finish, (source, moved, target))
+        kind = (what, _words(source)) if counts is None else (what, str(source.dtype), str(counts))
+        return self._begin(kind, start, finish, (source, moved, target), hint=hint)
 
     @through_host("an all_gather")
     def allgather_coalesced(self, output_lists: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
@@ -432,12 +438,12 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
                                 _counts(sizes))
 
         kind = ("all_to_all", _words(given) if sizes is None else str(given.dtype), "" if sizes is None else str(sizes))
-        return self._begin(kind, start, finish, (given, moved, target))
+        return self._begin(kind, start, finish, (given, moved, target), hint=_SPLITS)
 
     # Of all ranks, one behind the other.
     def _sizes(self, own: List[int]) -> List[int]:
         every = torch.empty(len(own) * self._count, dtype=torch.int64)
-        self._allgather_base(every, torch.tensor(own, dtype=torch.int64)).wait()
+        self._allgather_single(every, torch.tensor(own, dtype=torch.int64), "all_to_all", _SPLITS).wait()
         return [int(size) for size in every.tolist()]
 
     # --- Names of PyTorch's later versions -------------------------------------------------------------------------
@@ -496,8 +502,8 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
     # --- How one is carried out ------------------------------------------------------------------------------------
 
     def _begin(self, kind: Tuple[str, ...], start: Callable[[str], int], finish: Callable[[], Tensors], memory: Any,
-               name: Optional[str] = None, device: Optional[_memory.Cuda] = None) -> Work:
-        """device: whose memory the tensors, `memory`'s first, are in; None: the host's."""
+               name: Optional[str] = None, device: Optional[_memory.Cuda] = None, hint: str = "") -> Work:
+        """hint: what is said after an error that ranks do not make the same call. device: whose memory the tensors, `memory`'s first, are in; None: the host's."""
         with self._calling:
             self._sequence += 1
             if not self._device_types:
@@ -509,6 +515,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
             else:
                 operation = DeviceOperation(kind[0], lambda: start(chosen), finish, memory, device, memory[0])
             operation.on_error = self._on_error
+            operation.hint = hint
             work = Work(operation, self.seconds, self._follower)
             self._turns.begin(chosen, operation)
         return work

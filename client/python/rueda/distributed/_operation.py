@@ -10,7 +10,7 @@ from typing import Any, Callable, List, Optional, Protocol
 import torch
 
 from .. import _library
-from .._errors import TIMEOUT, error_for
+from .._errors import MISMATCH, TIMEOUT, error_for
 
 # Who waits wakes this often, for signal handlers (Ctrl-C).
 _SIGNAL_SLICE_S = 0.5
@@ -47,6 +47,7 @@ class Operation:
         self.what = what
         self.result: List[torch.Tensor] = []
         self.error: Optional[BaseException] = None
+        self.hint = ""  # said after an error that ranks do not make the same call
         self.on_error: Optional[Callable[[BaseException], None]] = None  # before anybody gets to know
         self._start: Optional[Callable[[], int]] = start
         self._finish: Optional[Callable[[], List[torch.Tensor]]] = finish
@@ -97,7 +98,8 @@ class Operation:
         if code == TIMEOUT:
             return
         if code < 0:
-            return self._end(error_for(code, f"{self.what}: {_library.last_error()}"))
+            hint = self.hint if code == MISMATCH else ""
+            return self._end(error_for(code, f"{self.what}: {_library.last_error()}{hint}"))
         try:
             assert self._finish is not None
             self.result = self._finish()
