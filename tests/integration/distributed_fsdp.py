@@ -68,6 +68,17 @@ def case_distributed_tensors():
         assert torch.equal(distribute_tensor(whole, mesh, [Shard(0), Shard(1)]).full_tensor(), whole)
 
 
+def case_a_group_takes_tensors_of_the_cpu_before_its_first_call():
+    group = dist.new_group()
+    assert torch.device("cpu") in group._device_types
+    folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(folder, 0)
+    checkpoint.async_save({"ones": torch.ones(3)}, checkpoint_id=folder[0], process_group=group).result()
+    dist.barrier()
+    if dist.get_rank() == 0:
+        shutil.rmtree(folder[0])
+
+
 def case_a_checkpoint_is_saved_beside_the_training():
     """It wants a group that takes tensors of the CPU."""
     torch.manual_seed(dist.get_rank())

@@ -113,8 +113,14 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
     group_name, group_desc = property(getGroupName), property(getGroupDesc)
 
     # PyTorch 2 asks which devices' tensors a group takes (dcp.async_save() wants one for the CPU's), and the backend of a device
-    # what it can. While a group is made there must be none: a recorder of flights would look for backends that are PyTorch's.
-    _device_types: List[torch.device] = []
+    # what it can. While PyTorch makes the group, which it puts into its list at the end, there must be none: its flight recorder
+    # would look for backends that are PyTorch's own.
+    @property
+    def _device_types(self) -> List[torch.device]:
+        world = getattr(dist.distributed_c10d, "_world", None)
+        is_made = world is not None and self in world.pg_map
+        return [torch.device("cpu"), torch.device("cuda")] if is_made else []
+
     supports_coalescing = supports_splitting = supports_time_estimate = False
 
     def _get_backend(self, device: torch.device) -> "ProcessGroupRueda":
@@ -506,8 +512,6 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         """hint: what is said after an error that ranks do not make the same call. device: whose memory the tensors, `memory`'s first, are in; None: the host's."""
         with self._calling:
             self._sequence += 1
-            if not self._device_types:
-                self._device_types = [torch.device("cpu"), torch.device("cuda")]
             number = self._names.number_of(kind) if name is None else 0
             chosen = f"torch{self._ordinal}.{name or 'call'}.{number}"
             if device is None:
