@@ -1,8 +1,6 @@
 #!/usr/bin/python3
 """ruedactl probe: daemons measure how fast bytes go between them, and rings avoid the slowest links."""
 
-import contextlib
-import itertools
 import json
 import os
 import signal
@@ -10,10 +8,7 @@ import subprocess
 
 import harness
 from harness import IntegrationTest, rank, wait_until
-
-# Bytes per second of a link that is slow: far below what a busy machine gives the others under a sanitizer.
-SLOW = 2_000_000
-
+from namespaces import SLOW, NamespacesTest
 
 def ask(daemon, *arguments):
     return subprocess.run([harness.program("ruedactl"), "--socket", daemon.socket, *arguments], capture_output=True,
@@ -148,45 +143,8 @@ class ProbeTest(IntegrationTest):
         self.assertEqual(probe.exit_code(), 1)
 
 
-class SlowLinkTest(IntegrationTest):
-    """Four nodes, each in a network namespace of its own, a link of its own between each two of them."""
-
-    def setUp(self):
-        super().setUp()
-        if os.geteuid() != 0:
-            self.skipTest("network namespaces take root")
-        if any(subprocess.run(["which", tool], capture_output=True, check=False).returncode != 0 for tool in ("ip", "tc")):
-            self.skipTest("no ip and tc here: install iproute2")
-        self.stack = contextlib.ExitStack()
-        self.addCleanup(self.stack.close)
-        self.spaces = [f"rueda{os.getpid()}-{i}" for i in range(4)]
-        try:
-            self.make_network()
-        except subprocess.CalledProcessError as error:
-            self.skipTest(f"no network of namespaces here: {error.stderr.decode().strip()}")
-
-    @staticmethod
-    def run_tool(*words):
-        subprocess.run(words, check=True, capture_output=True)
-
-    def make_network(self):
-        for i, space in enumerate(self.spaces):
-            self.run_tool("ip", "netns", "add", space)
-            self.stack.callback(self.run_tool, "ip", "netns", "del", space)
-            self.run_tool("ip", "-n", space, "link", "set", "lo", "up")
-            self.run_tool("ip", "-n", space, "addr", "add", f"10.77.0.{i + 1}/32", "dev", "lo")
-        for a, b in itertools.combinations(range(4), 2):
-            self.run_tool("ip", "-n", self.spaces[a], "link", "add", f"to{b}", "type", "veth", "peer", "name", f"to{a}",
-                          "netns", self.spaces[b])
-            for here, there in ((a, b), (b, a)):
-                self.run_tool("ip", "-n", self.spaces[here], "link", "set", f"to{there}", "up")
-                self.run_tool("ip", "-n", self.spaces[here], "route", "add", f"10.77.0.{there + 1}/32", "dev",
-                              f"to{there}", "src", f"10.77.0.{here + 1}")
-
-    def shape(self, action, a, b):
-        for here, there in ((a, b), (b, a)):
-            self.run_tool("tc", "-n", self.spaces[here], "qdisc", action, "dev", f"to{there}", "root", *(
-                ["tbf", "rate", f"{8 * SLOW}bit", "burst", "64k", "latency", "100ms"] if action == "add" else []))
+class SlowLinkTest(NamespacesTest):
+    """Four nodes, and rings that avoid the slow link between two of them."""
 
     def probe_and_run(self, daemons, slow):
         """The ring after a probe, which the next job has on all nodes."""
@@ -207,8 +165,7 @@ class SlowLinkTest(IntegrationTest):
 
     def test_the_ring_avoids_the_slow_link_and_follows_it_when_measured_again(self):
         nodes = ",".join(f"node{i}=10.77.0.{i + 1}:28400" for i in range(4))
-        daemons = [self.start_daemon(f"node{i}", "--control-port", "28400", "--nodes", nodes, host=f"10.77.0.{i + 1}",
-                                     inside=["ip", "netns", "exec", space]) for i, space in enumerate(self.spaces)]
+        daemons = [self.start_daemon_of(i, "--nodes", nodes) for i in range(4)]
         self.shape("add", 0, 1)
         self.assertIn(self.probe_and_run(daemons, ("node0", "node1")),
                       (["node0", "node2", "node1", "node3"], ["node0", "node3", "node1", "node2"]))
