@@ -12,7 +12,7 @@ from harness import PYTHON, IntegrationTest
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 HAS_TORCH = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode == 0
 # A name more cost 1,070 bytes of the daemon's, and 350 of the rank's. What allocators do costs some megabytes, once.
-MOST_KIB, MOST_KIB_A_CALL = 3000, 0.02
+MOST_KIB, MOST_KIB_A_CALL = 3000, 0.002
 LONG_CALLS = int(os.environ.get("RUEDA_CALLS", "200000"))  # tests/long.sh: 2,000,000
 
 

@@ -5,9 +5,13 @@
 
 #include "daemon/core/model/mutants.h"
 #include "daemon/core/modes/locked_agreement.h"
+#include "daemon/core/plan/declared_plan.h"
 
 namespace rueda::core {
 namespace {
+
+// After a lock that did not hold the next one waits for twice as many steps, but no more than this.
+constexpr int kMostSteps = 1024;
 
 const char* describe(PlanSource source) {
   switch (source) {
@@ -20,19 +24,20 @@ const char* describe(PlanSource source) {
 
 }  // namespace
 
+// --- Ready tensors and the plan ------------------------------------------------------------------
+
 void Locked::on_local_ready(ReadyTensor tensor) {
   if (track_of(*tensor.descriptor) == Track::kDecreed) {
-    const std::string& name = *decreed_waiting_.insert(tensor.descriptor->name).first;
-    if (is_locked()) hold_against_plan(name);
+    pool_.add_decreed(tensor.descriptor->name);
+    if (is_locked()) hold_against_plan(tensor.descriptor->name);
     exchange_.report(std::move(tensor), now_);
     return;
   }
-  const std::string_view name = tensor.descriptor->name;
-  const auto it = pool_.emplace(name, std::move(tensor)).first;
+  const ReadyTensor& added = pool_.add(std::move(tensor));
   if (is_locked()) {
-    hand_to_plan(it->second);
+    hand_to_plan(added);
   } else {
-    exchange_.report(it->second, now_);
+    exchange_.report(added, now_);
   }
 }
 
@@ -62,7 +67,7 @@ void Locked::ask_to_unlock() {
 
 void Locked::on_operation_ended(Seq seq) {
   exchange_.on_operation_ended(seq);
-  bound_.erase(seq);
+  pool_.forget_bound(seq);
   if (track_of(seq) != Track::kLockable) return;
   last_ended_ = std::max(last_ended_, seq);
   if (follower_) follower_->forget_before(last_ended_);
@@ -104,15 +109,13 @@ void Locked::take_ready_batches() {
     held_up_since_.reset();  // patience is with one place in the plan
     next->generation = generation_;
     note_launch();
-    std::vector<Pool::node_type>& bound = bound_[next->seq];
-    bound.reserve(next->tensors.size());
-    for (const std::string& name : next->tensors) bound.push_back(pool_.extract(name));
+    pool_.bind(next->seq, next->tensors);
     said_.ordered.push_back(std::move(*next));
   }
 }
 
 std::optional<NextInPlan> Locked::next_in_plan() const {
-  if (!is_locked() || frozen_ || !deviation_.empty() || !pool_.empty()) return std::nullopt;
+  if (!is_locked() || frozen_ || !deviation_.empty() || !pool_.is_empty()) return std::nullopt;
   return NextInPlan{&follower_->plan(), generation_, follower_->at(), follower_->next_batches()};
 }
 
@@ -178,33 +181,14 @@ void Locked::follow(Lock lock) {
   said_.notes.push_back(std::move(note));
   // What has been reported and not decreed goes with the plan now (L4).
   exchange_.suspend_lockable();
-  for (const ReadyTensor* tensor : by_name()) hand_to_plan(*tensor);
-  for (const std::string& name : decreed_waiting_) hold_against_plan(name);
+  for (const ReadyTensor* tensor : pool_.by_name()) hand_to_plan(*tensor);
+  for (const std::string& name : pool_.decreed()) hold_against_plan(name);
 }
 
 void Locked::begin_generation() {
   frozen_ = asked_to_unlock_ = false;
   deviation_.clear();
   held_up_since_.reset();
-}
-
-// The pool in an order that repeats exactly; a join comes after all that its ranks submitted.
-std::vector<const ReadyTensor*> Locked::by_name() const {
-  std::vector<const ReadyTensor*> tensors;
-  for (const auto& [name, tensor] : pool_) tensors.push_back(&tensor);
-  std::sort(tensors.begin(), tensors.end(), [](const ReadyTensor* a, const ReadyTensor* b) {
-    const bool joins = a->descriptor->kind == CollectiveKind::kJoin;
-    const bool other_joins = b->descriptor->kind == CollectiveKind::kJoin;
-    return joins != other_joins ? other_joins : a->descriptor->name < b->descriptor->name;
-  });
-  return tensors;
-}
-
-void Locked::forget_ordered(const OrderedOperation& operation) {
-  for (const std::string& name : operation.tensors) {
-    pool_.erase(name);
-    decreed_waiting_.erase(name);
-  }
 }
 
 Status Locked::from_coordinator(NodeIndex from) const {
@@ -272,10 +256,7 @@ void Locked::resume(const Resume& resumed) {
   generation_ = resumed.generation;
   exchange_.resume_lockable(resumed.first, follower_->begun_before(resumed.first));
   tell_schedule(resumed.first);
-  for (auto it = bound_.lower_bound(resumed.first); it != bound_.end(); it = bound_.erase(it)) {
-    for (Pool::node_type& tensor : it->second) pool_.insert(std::move(tensor));
-  }
-  bound_.clear();
+  pool_.unbind_from(resumed.first);
   std::erase_if(said_.ordered, [&](const OrderedOperation& operation) {
     return track_of(operation.seq) == Track::kLockable && operation.seq >= resumed.first;
   });
@@ -285,7 +266,7 @@ void Locked::resume(const Resume& resumed) {
   if (resumed.abandons_plan) said_.abandoned_plan = describe_abandoned();
   follower_.reset();
   begin_generation();
-  for (const ReadyTensor* tensor : by_name()) exchange_.report(*tensor, now_);
+  for (const ReadyTensor* tensor : pool_.by_name()) exchange_.report(*tensor, now_);
 }
 
 std::string Locked::describe_abandoned() const {
@@ -299,6 +280,201 @@ std::string Locked::describe_abandoned() const {
                 "the order in which they are ready"
               : "Record the plan anew, with the program as it is now");
 }
+
+// --- Decrees and locks ---------------------------------------------------------------------------
+
+void Locked::call() {
+  Decree decree;
+  std::vector<OrderedOperation> called;
+  if (!exchange_.call(generation_, called, decree)) return;
+  for (const OrderedOperation& operation : called) {
+    pool_.forget(operation);
+    if (!operation.error.is_ok() || operation.tensors.front() != kPlanName) continue;
+    // Another collective may have that name, and where we have no rank it is one.
+    const PendingTensor* tensor = submissions_.find(kPlanName);
+    const DescriptorPtr descriptor = tensor ? tensor->first().descriptor : nullptr;
+    if (descriptor && descriptor->kind == CollectiveKind::kDeclarePlan) declared_ = descriptor;
+  }
+  std::move(called.begin(), called.end(), std::back_inserter(said_.ordered));
+  if (!declared_) return say(decree);
+  // Who hears that the plan is declared follows it already: so the first step sends nothing.
+  Decree lockable;
+  const auto rest = std::stable_partition(
+      decree.operations.begin(), decree.operations.end(),
+      [](const OrderedOperation& item) { return track_of(item.seq) == Track::kLockable; });
+  lockable.operations.assign(decree.operations.begin(), rest);
+  decree.operations.erase(decree.operations.begin(), rest);
+  if (!lockable.operations.empty()) say(lockable);
+  lock_if_declared();
+  say(decree);
+}
+
+bool Locked::may_lock() {
+  // A mismatch is found among reports, and a lock would forget them. Nor does a lock begin within a
+  // group.
+  return !is_locked() && !anybody_left_ && !exchange_.caller()->has_anybody_joined() &&
+         !exchange_.caller()->has_unfinished_mismatch() && !exchange_.caller()->is_within_group();
+}
+
+void Locked::lock_if_declared() {
+  if (!declared_) return;
+  if (is_locked()) freeze(Because::kOther, "another plan is declared");
+  if (!may_lock()) return;
+  Plan plan = exchange_.schedule()->plan_ahead(step_of(std::exchange(declared_, nullptr)->plan));
+  lock(std::move(plan), kPlanStart, PlanSource::kDeclared);
+}
+
+// A plan of a file comes before one that is declared, and both before what the program is seen to
+// do.
+void Locked::lock_the_next_plan() {
+  if (replayed_ && may_lock()) {
+    const std::shared_ptr<const Plan> plan = std::exchange(replayed_, nullptr);
+    exchange_.schedule()->follow(*plan);
+    lock(*plan, kPlanStart, PlanSource::kRecorded);
+  }
+  lock_if_declared();
+  // Where a step ends. If what is decreed is not the plan's any more, the next one is learned.
+  std::optional<Schedule::Proposal> proposal;
+  if (is_to_be_remade_ && may_lock()) proposal = exchange_.schedule()->remake_plan();
+  if (!proposal && exchange_.schedule()->has_repeated(steps_to_lock_) && may_lock()) {
+    proposal = exchange_.schedule()->make_plan(steps_to_lock_);
+  }
+  if (proposal) lock(std::move(proposal->plan), proposal->at, PlanSource::kSeen);
+}
+
+void Locked::lock(Plan plan, PlanPlace at, PlanSource source) {
+  Lock lock;
+  lock.generation = generation_ + 1;
+  lock.first = Seq{exchange_.last(Track::kLockable).value + 1};
+  if (RUEDA_MUTANT(kLockAppliedOneSeqEarly)) --lock.first.value;
+  lock.plan = std::move(plan);
+  if (retuning_.is_enabled()) lock.plan.tuning = retuning_.setting().data;
+  lock.at = at;
+  lock.source = source;
+  is_to_be_remade_ = false;
+  retuning_.on_locked();
+  if (options_.records_plans && !retuning_.is_tuning()) said_.recorded = lock.plan;
+  say(lock);
+  follow(std::move(lock));
+}
+
+// --- Unlock (L7) ---------------------------------------------------------------------------------
+
+void Locked::freeze(Because because, const std::string& reason) {
+  if (std::exchange(freezing_, true)) return;
+  because_ = because;
+  frozen_ = true;
+  why_frozen_ = reason;
+  if (layout_.is_member(self_)) frozen_nodes_.add(self_, how_far());
+  say(Freeze{generation_, reason});
+  resume_if_all_frozen();
+}
+
+Status Locked::on_unlock_request(NodeIndex from, const UnlockRequest& request) {
+  if (!exchange_.is_coordinator()) return unexpected_message(layout_, from, mode());
+  if (request.generation == generation_ && is_locked()) {
+    freeze(Because::kDeviation, describe_node(from) + ": " + request.reason);
+  }
+  return Status::ok();
+}
+
+Status Locked::on_frozen(NodeIndex from, const Frozen& frozen) {
+  if (!exchange_.is_coordinator()) return unexpected_message(layout_, from, mode());
+  // A node that withdrew may answer again when it is asked.
+  if (!is_locked() || frozen.generation != generation_) return Status::ok();
+  if (Status status = check_frozen(from, frozen); !status.is_ok()) return status;
+  frozen_nodes_.add(from, frozen);
+  freeze(Because::kOther, "a rank on " + describe_node(from) + " leaves the job");
+  resume_if_all_frozen();
+  return Status::ok();
+}
+
+Status Locked::check_frozen(NodeIndex from, const Frozen& frozen) const {
+  // What is complete here was launched by all.
+  const bool is_possible = track_of(frozen.launched) == Track::kLockable &&
+                           frozen.launched.value + 1 >= lock_first_.value &&
+                           frozen.launched >= last_ended_;
+  const size_t batches = follower_->plan().batches.size();
+  const bool is_in_plan =
+      std::all_of(frozen.walked.begin(), frozen.walked.end(),
+                  [&](uint32_t batch) { return batch < batches; }) &&
+      (!is_possible || frozen.walked.size() <= frozen.launched.value + 1 - lock_first_.value);
+  if (is_possible && is_in_plan) return Status::ok();
+  return Status(Code::kInternal,
+                describe_node(from) + " says that it has launched up to operation " +
+                    std::to_string(number_of(frozen.launched)) + ", which cannot be");
+}
+
+// It answers no more. If its goodbye did not say how far it was, it had not seen the plan.
+void Locked::on_node_gone(NodeIndex node) {
+  if (!exchange_.is_coordinator() || !is_locked()) return;
+  frozen_nodes_.add(node, Frozen{generation_, Seq{lock_first_.value - 1}, {}});
+  freeze(Because::kOther, "the ranks on " + describe_node(node) + " have left the job");
+  resume_if_all_frozen();
+}
+
+void Locked::say(const AgreementMessage& message) {
+  send_to_members(layout_, self_, options_, message, said_);
+}
+
+void Locked::resume_if_all_frozen() {
+  if (!freezing_ || frozen_nodes_.count() != layout_.members().size()) return;
+  const Resume all{generation_ + 1, frozen_nodes_.first_not_common(lock_first_),
+                   source_ != PlanSource::kSeen && because_ == Because::kDeviation};
+  // A lock that is undone at once costs more than it saves.
+  if (because_ == Because::kTuning) {
+    is_to_be_remade_ = true;
+  } else if (follower_->rounds() >= kRoundsOfALockThatHeld || source_ != PlanSource::kSeen) {
+    steps_to_lock_ = options_.lock_after_steps;
+  } else {
+    steps_to_lock_ = std::max(options_.lock_after_steps, std::min(steps_to_lock_ * 2, kMostSteps));
+  }
+  frozen_nodes_.clear();
+  freezing_ = false;
+  say(all);
+  resume(all);
+}
+
+// The steps of the plan that were not undone are part of the schedule.
+void Locked::tell_schedule(Seq first) {
+  if (!exchange_.is_coordinator()) return;
+  const Plan& plan = follower_->plan();
+  Schedule::Unlocked unlocked;
+  for (const uint32_t batch : plan.path_to(follower_->place_before(first))) {
+    unlocked.round.push_back(plan.batches[batch].tensors);
+  }
+  unlocked.is_within_group = exchange_.caller()->is_within_group();
+  unlocked.ended = follower_->ended();
+  unlocked.is_to_be_remade = is_to_be_remade_;
+  exchange_.schedule()->on_unlocked(unlocked, now_);
+  if (!is_to_be_remade_) retuning_.on_lost();
+}
+
+// --- Autotuning ----------------------------------------------------------------------------------
+
+void Locked::note_launch() {
+  if (!retuning_.is_enabled()) return;
+  const bool has_settled = retuning_.on_launch(follower_->rounds(), now_);
+  if (has_settled && options_.records_plans) said_.recorded = follower_->plan();
+}
+
+void Locked::try_next_setting() {
+  if (!is_locked() || freezing_) return;
+  const std::optional<std::string> reason = retuning_.reason_to_unlock(*follower_);
+  if (reason) freeze(Because::kTuning, *reason);
+}
+
+void Locked::lock_where_possible() {
+  if (retuning_.is_enabled()) {
+    exchange_.schedule()->set_fusion_threshold(retuning_.setting().fusion_bytes);
+  }
+  try_next_setting();
+  call();
+  lock_the_next_plan();
+  said_.tuning = retuning_.take_lines();
+}
+
+// --- Messages ------------------------------------------------------------------------------------
 
 Status Locked::on_message(NodeIndex from, const AgreementMessage& message) {
   struct Visitor {
@@ -316,7 +492,7 @@ Status Locked::on_message(NodeIndex from, const AgreementMessage& message) {
       const size_t before = to.said_.ordered.size();
       const Status status = to.exchange_.on_decree(from, m, to.said_.ordered);
       for (size_t i = before; i < to.said_.ordered.size(); ++i)
-        to.forget_ordered(to.said_.ordered[i]);
+        to.pool_.forget(to.said_.ordered[i]);
       return status;
     }
     Status operator()(const Lock& m) { return to.on_lock(from, m); }

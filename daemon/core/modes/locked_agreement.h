@@ -1,21 +1,19 @@
-// The `locked` mode as a class: what a node does is in locked.cc, what the coordinator does besides
-// in locked_coordinator.cc. Others see locked.h.
+// The `locked` mode as a class; others see locked.h. It has more than 40 methods because it has
+// both parts of one protocol, the node's and the coordinator's, whose every message changes the
+// same generation: what could be apart from that is in ReadyPool, PlanFollower, FrozenNodes and
+// Retuning.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
-#include <string_view>
-#include <unordered_map>
-#include <vector>
 
 #include "daemon/core/modes/exchange.h"
+#include "daemon/core/modes/ready_pool.h"
 #include "daemon/core/order/agreement.h"
 #include "daemon/core/plan/frozen_nodes.h"
 #include "daemon/core/plan/plan_follower.h"
-#include "daemon/core/plan/tuner.h"
+#include "daemon/core/plan/retuning.h"
 
 namespace rueda::core {
 
@@ -29,9 +27,9 @@ class Locked final : public Agreement {
         submissions_(submissions),
         exchange_(layout, self, submissions, options,
                   {.cache = true, .schedule = true, .combines = true}),
-        steps_to_lock_(options.lock_after_steps) {
-    if (exchange_.is_coordinator()) prepare_plans();
-  }
+        steps_to_lock_(options.lock_after_steps),
+        replayed_(exchange_.is_coordinator() ? options.replayed : nullptr),
+        retuning_(exchange_.is_coordinator() && !replayed_ ? options.tuning : TuningOptions{}) {}
 
   Coordination mode() const override { return Coordination::kLocked; }
   bool is_locked() const override { return generation_ % 2 == 1; }
@@ -64,8 +62,6 @@ class Locked final : public Agreement {
   // --- Both parts
   void follow(Lock lock);
   void begin_generation();
-  std::vector<const ReadyTensor*> by_name() const;
-  void forget_ordered(const OrderedOperation& operation);
   void hand_to_plan(const ReadyTensor& tensor);
   void hold_against_plan(const std::string& name);
   void take_ready_batches();
@@ -77,15 +73,12 @@ class Locked final : public Agreement {
   void resume(const Resume& resume);
   std::string describe_abandoned() const;
 
-  // --- The coordinator's part: locked_coordinator.cc
-  void prepare_plans();
+  // --- The coordinator's part
   void lock_where_possible();
   void call();
   bool may_lock();
   void lock_if_declared();
-  void lock_if_replayed();
-  void lock_if_tuned();
-  void lock_if_repeated();
+  void lock_the_next_plan();
   void lock(Plan plan, PlanPlace at, PlanSource source);
   enum class Because { kDeviation, kTuning, kOther };
   void freeze(Because because, const std::string& reason);
@@ -94,7 +87,6 @@ class Locked final : public Agreement {
   void tell_schedule(Seq first);
   void note_launch();
   void try_next_setting();
-  bool is_tuning() const { return tuner_ && !tuner_->is_settled(); }
   void say(const AgreementMessage& message);  // to all members
 
   const Layout& layout_;
@@ -104,18 +96,13 @@ class Locked final : public Agreement {
   Exchange exchange_;
 
   uint32_t generation_ = 0;  // odd: locked
-  // Lockable tensors that are ready here and that no operation has yet.
-  using Pool = std::unordered_map<std::string_view, ReadyTensor>;  // keys: the descriptors' names
-  Pool pool_;
-  // Tensors of the decreed track that are ready here and that no operation has yet.
-  std::set<std::string> decreed_waiting_;
+  ReadyPool pool_;
   bool anybody_left_ = false;
   AgreementOutput said_;  // since the last turn's end
 
   // While locked.
   std::optional<PlanFollower> follower_;
-  PlanSource source_ = PlanSource::kSeen;              // of the plan
-  std::map<Seq, std::vector<Pool::node_type>> bound_;  // operations of the plan that are not over
+  PlanSource source_ = PlanSource::kSeen;  // of the plan
   bool frozen_ = false;
   std::string why_frozen_;
   std::string deviation_;  // why this node cannot follow the plan; empty: it can
@@ -130,11 +117,8 @@ class Locked final : public Agreement {
   Seq last_ended_;  // of the lockable track
   int steps_to_lock_;
   DescriptorPtr declared_;  // a plan that is to be in force as soon as may be; null: there is none
-  std::shared_ptr<const Plan> replayed_;  // likewise
-  // Autotuning (decision 51).
-  std::optional<Tuner> tuner_;
-  uint64_t rounds_ = 0;  // of the plan, that the tuner was told
-  std::optional<uint64_t> retunes_since_;
+  std::shared_ptr<const Plan> replayed_;  // a plan of a file, likewise
+  Retuning retuning_;
   bool is_to_be_remade_ = false;  // the plan, with the tuner's setting
 };
 
