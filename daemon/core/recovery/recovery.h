@@ -193,7 +193,7 @@ class Recovery {
     bool suspected = false;
   };
 
-  // --- recovery_running.cc: leases, acknowledgements, deliveries
+  // --- Leases, acknowledgements, deliveries
   void on(NodeIndex from, const Heartbeat& heartbeat, RecoveryOutput& output);
   void on(NodeIndex from, const Acknowledge& acknowledge, RecoveryOutput& output);
   void send_heartbeat(NodeIndex to, RecoveryOutput& output);
@@ -204,7 +204,7 @@ class Recovery {
   ByTrack<Seq> complete() const;
   std::vector<NodeIndex> silent_peers() const;
 
-  // --- recovery.cc: the end of an epoch
+  // --- The end of an epoch
   void on(NodeIndex from, const Prepare& prepare, RecoveryOutput& output);
   void on(NodeIndex from, const Promise& promise, RecoveryOutput& output);
   void on(NodeIndex from, const Accept& accept, RecoveryOutput& output);
