@@ -19,8 +19,8 @@
 #include "daemon/base/status.h"
 #include "daemon/base/watched.h"
 #include "daemon/core/model/descriptor.h"
-#include "daemon/session/doors.h"
-#include "daemon/session/ledger.h"
+#include "daemon/session/users/doors.h"
+#include "daemon/session/users/ledger.h"
 
 namespace rueda::session {
 

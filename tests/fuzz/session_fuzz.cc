@@ -15,11 +15,11 @@
 
 #include "daemon/base/check.h"
 #include "daemon/base/limits.h"
-#include "daemon/session/intern.h"
-#include "daemon/session/ring.h"
-#include "daemon/session/submission.h"
-#include "daemon/session/text.h"
-#include "daemon/session/wire.h"
+#include "daemon/session/records/ring.h"
+#include "daemon/session/records/text.h"
+#include "daemon/session/records/wire.h"
+#include "daemon/session/submissions/intern.h"
+#include "daemon/session/submissions/submission.h"
 
 namespace rueda::session {
 namespace {

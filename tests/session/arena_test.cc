@@ -1,4 +1,4 @@
-#include "daemon/session/arena.h"
+#include "daemon/session/memory/arena.h"
 
 #include <cstring>
 #include <filesystem>

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "daemon/base/limits.h"
-#include "daemon/session/device_table.h"
+#include "daemon/session/memory/device_table.h"
 #include "tests/session/raw_client.h"
 
 namespace rueda::session {

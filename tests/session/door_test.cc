@@ -5,7 +5,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
-#include "daemon/session/doors.h"
+#include "daemon/session/users/doors.h"
 #include "tests/session/raw_client.h"
 
 namespace rueda::session {

@@ -1,4 +1,4 @@
-#include "daemon/session/intern.h"
+#include "daemon/session/submissions/intern.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // What one user may have, and that it is given back.
-#include "daemon/session/ledger.h"
+#include "daemon/session/users/ledger.h"
 
 #include "daemon/base/limits.h"
 #include "tests/session/raw_client.h"

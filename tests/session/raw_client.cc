@@ -9,7 +9,7 @@
 #include <fcntl.h>
 #include <sys/un.h>
 
-#include "daemon/session/ring.h"
+#include "daemon/session/records/ring.h"
 
 namespace rueda::session {
 

@@ -1,4 +1,4 @@
-#include "daemon/session/ring.h"
+#include "daemon/session/records/ring.h"
 
 #include <array>
 #include <atomic>

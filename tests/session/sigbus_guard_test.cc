@@ -1,4 +1,4 @@
-#include "daemon/session/sigbus_guard.h"
+#include "daemon/session/memory/sigbus_guard.h"
 
 #include <atomic>
 #include <csignal>
@@ -7,8 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "daemon/session/arena.h"
-#include "daemon/session/guard_slot.h"
+#include "daemon/session/memory/arena.h"
+#include "daemon/session/memory/guard_slot.h"
 #include "tests/session/raw_client.h"
 
 namespace rueda::session {

@@ -1,4 +1,4 @@
-#include "daemon/session/submission.h"
+#include "daemon/session/submissions/submission.h"
 
 #include <functional>
 #include <utility>

@@ -52,7 +52,7 @@ Status set_shape(const rueda_tensor& tensor, TensorRequest& request) {
 }
 
 // Checks that a bool tensor asks for no average and no scales: bool is no number. The daemon checks
-// it too (daemon/session/intern.cc).
+// it too (daemon/session/submissions/intern.cc).
 Status check_arithmetic(const rueda_abi_intern& descriptor) {
   if (static_cast<DType>(descriptor.dtype) != DType::kBool) return Status::ok();
   if (static_cast<ReduceOp>(descriptor.op) != ReduceOp::kAverage && descriptor.prescale == 1.0 &&

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "daemon/base/check.h"
-#include "daemon/session/arena.h"
+#include "daemon/session/memory/arena.h"
 
 namespace rueda::engine {
 namespace {

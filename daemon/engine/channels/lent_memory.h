@@ -29,7 +29,8 @@ class LentMemory {
   LentMemory& operator=(const LentMemory&) = delete;
 
   // The range's values where they are, to be sent; none: they are to be copied. Nothing may be lent
-  // for the place yet. The pages are there, or the arena is lost from now on (session/arena.h).
+  // for the place yet. The pages are there, or the arena is lost from now on
+  // (session/memory/arena.h).
   std::optional<transport::SendBuffer> to_send(const Operation& operation, core::ElementRange range,
                                                uint32_t place);
   // Likewise where its final values belong, to be received into; null: they are to be copied. What

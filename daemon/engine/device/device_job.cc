@@ -69,7 +69,7 @@ void DeviceJob::add(LocalRank rank, session::DeviceMemory memory) {
                                             .is_staging = memory.kind == RUEDA_ABI_DEVICE_STAGING};
   awaited_[number] = {rank, memory.id, is_counters};
   if (!memory.pieces.empty()) return join(rank, number, memory);
-  // The client's own is closed last, and not here (session/doors.h).
+  // The client's own is closed last, and not here (session/users/doors.h).
   UniqueFd sent;
   std::shared_ptr<void> held;
   if (memory.fd.is_open()) {

@@ -16,7 +16,7 @@
 #include "daemon/engine/ports/control_plane.h"
 #include "daemon/engine/trace/timeline.h"
 #include "daemon/observe/metrics.h"
-#include "daemon/session/ledger.h"
+#include "daemon/session/users/ledger.h"
 
 namespace rueda::engine {
 

@@ -9,7 +9,7 @@
 #include "daemon/core/messages/fusion.h"
 #include "daemon/engine/operation/add_parts.h"
 #include "daemon/engine/ports/headroom.h"
-#include "daemon/session/arena.h"
+#include "daemon/session/memory/arena.h"
 
 namespace rueda::engine {
 namespace {

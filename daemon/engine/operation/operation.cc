@@ -6,7 +6,7 @@
 #include "daemon/base/check.h"
 #include "daemon/reduce/kernels.h"
 #include "daemon/reduce/weighted.h"
-#include "daemon/session/arena.h"
+#include "daemon/session/memory/arena.h"
 
 namespace rueda::engine {
 

@@ -111,8 +111,8 @@ struct Operation {
     }
   }
 
-  // True if the kernel could not provide some client's memory (session/sigbus_guard.h): what was
-  // read from it is worthless and must not reach anybody.
+  // True if the kernel could not provide some client's memory (session/memory/sigbus_guard.h): what
+  // was read from it is worthless and must not reach anybody.
   bool has_lost_memory() const;
   // How a ring of so many nodes carries out its share.
   core::RingCut cut(int nodes, int64_t max_chunk_elements) const;

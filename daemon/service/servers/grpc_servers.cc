@@ -115,7 +115,7 @@ Result<std::string> GrpcServers::bind(const std::string& host, int port) {
   plane_.set_keeper([this](const std::string& peer, bool needed) { acceptor_.keep(peer, needed); });
 
   grpc::ServerBuilder local;
-  // Connections are counted by user (session/ledger.h), and each may hold so many calls.
+  // Connections are counted by user (session/users/ledger.h), and each may hold so many calls.
   local.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCallsOfConnection);
   local.RegisterService(&agent_.grpc_service());
   local.RegisterService(&local_admin_.grpc_service());

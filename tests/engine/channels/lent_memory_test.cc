@@ -8,8 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "daemon/session/arena.h"
-#include "daemon/session/sigbus_guard.h"
+#include "daemon/session/memory/arena.h"
+#include "daemon/session/memory/sigbus_guard.h"
 #include "daemon/transport/mem/mem_transport.h"
 #include "tests/engine/loop_ring.h"
 #include "tests/engine/ring.h"

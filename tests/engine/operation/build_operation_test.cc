@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "daemon/reduce/kernels.h"
-#include "daemon/session/arena.h"
+#include "daemon/session/memory/arena.h"
 
 namespace rueda::engine {
 namespace {

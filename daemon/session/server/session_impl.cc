@@ -1,4 +1,4 @@
-#include "daemon/session/session_impl.h"
+#include "daemon/session/server/session_impl.h"
 
 #include <algorithm>
 #include <array>
@@ -14,9 +14,9 @@
 
 #include "daemon/base/limits.h"
 #include "daemon/base/no_exception.h"
-#include "daemon/session/listener.h"
-#include "daemon/session/submission.h"
-#include "daemon/session/text.h"
+#include "daemon/session/records/text.h"
+#include "daemon/session/server/listener.h"
+#include "daemon/session/submissions/submission.h"
 
 namespace rueda::session {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/session/listener.h"
+#include "daemon/session/server/listener.h"
 
 #include <cerrno>
 #include <cstddef>

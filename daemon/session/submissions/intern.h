@@ -15,7 +15,7 @@
 #include "daemon/base/parts.h"
 #include "daemon/base/status.h"
 #include "daemon/core/model/descriptor.h"
-#include "daemon/session/ledger.h"
+#include "daemon/session/users/ledger.h"
 
 namespace rueda::session {
 

@@ -1,4 +1,4 @@
-#include "daemon/session/wire.h"
+#include "daemon/session/records/wire.h"
 
 #include <cerrno>
 #include <string>

@@ -13,9 +13,9 @@
 
 #include "daemon/base/fd.h"
 #include "daemon/base/status.h"
-#include "daemon/session/ledger.h"
+#include "daemon/session/memory/sigbus_guard.h"
 #include "daemon/session/session.h"
-#include "daemon/session/sigbus_guard.h"
+#include "daemon/session/users/ledger.h"
 
 namespace rueda::session {
 

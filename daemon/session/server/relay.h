@@ -9,7 +9,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
-#include "daemon/session/foreign_stream.h"
+#include "daemon/session/server/foreign_stream.h"
 #include "daemon/session/session.h"
 
 namespace rueda::session {

@@ -9,7 +9,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <sys/socket.h>
 
-#include "daemon/session/doors.h"
+#include "daemon/session/users/doors.h"
 
 namespace rueda::session {
 

@@ -1,4 +1,4 @@
-#include "daemon/session/shared_rings.h"
+#include "daemon/session/memory/shared_rings.h"
 
 #include <cerrno>
 #include <cstring>

@@ -3,10 +3,10 @@
 
 #include "client/abi/rueda_abi.h"
 #include "daemon/base/status.h"
-#include "daemon/session/arena.h"
-#include "daemon/session/device_table.h"
-#include "daemon/session/intern.h"
+#include "daemon/session/memory/arena.h"
+#include "daemon/session/memory/device_table.h"
 #include "daemon/session/session.h"
+#include "daemon/session/submissions/intern.h"
 
 namespace rueda::session {
 

@@ -8,7 +8,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "daemon/session/foreign_stream.h"
+#include "daemon/session/server/foreign_stream.h"
 #include "daemon/session/session.h"
 
 namespace rueda::session {

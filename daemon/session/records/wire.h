@@ -16,7 +16,7 @@
 #include "daemon/base/check.h"
 #include "daemon/base/fd.h"
 #include "daemon/base/status.h"
-#include "daemon/session/doors.h"
+#include "daemon/session/users/doors.h"
 
 namespace rueda::session {
 

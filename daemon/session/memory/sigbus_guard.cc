@@ -1,4 +1,4 @@
-#include "daemon/session/sigbus_guard.h"
+#include "daemon/session/memory/sigbus_guard.h"
 
 #include <atomic>
 #include <cerrno>
@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "daemon/session/guard_slot.h"
+#include "daemon/session/memory/guard_slot.h"
 
 namespace rueda::session {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/session/ring.h"
+#include "daemon/session/records/ring.h"
 
 #include <algorithm>
 #include <atomic>
@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "daemon/base/check.h"
-#include "daemon/session/text.h"
+#include "daemon/session/records/text.h"
 
 namespace rueda::session {
 namespace {

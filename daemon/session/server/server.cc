@@ -16,11 +16,11 @@
 #include <unistd.h>
 
 #include "daemon/base/limits.h"
-#include "daemon/session/greeting.h"
-#include "daemon/session/listener.h"
-#include "daemon/session/relay.h"
-#include "daemon/session/session_impl.h"
-#include "daemon/session/sigbus_guard.h"
+#include "daemon/session/memory/sigbus_guard.h"
+#include "daemon/session/server/greeting.h"
+#include "daemon/session/server/listener.h"
+#include "daemon/session/server/relay.h"
+#include "daemon/session/server/session_impl.h"
 
 namespace rueda::session {
 namespace {

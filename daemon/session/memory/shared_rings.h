@@ -7,8 +7,8 @@
 
 #include "daemon/base/fd.h"
 #include "daemon/base/status.h"
-#include "daemon/session/arena.h"
-#include "daemon/session/ring.h"
+#include "daemon/session/memory/arena.h"
+#include "daemon/session/records/ring.h"
 
 namespace rueda::session {
 

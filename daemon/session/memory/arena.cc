@@ -1,4 +1,4 @@
-#include "daemon/session/arena.h"
+#include "daemon/session/memory/arena.h"
 
 #include <cerrno>
 #include <cstring>
@@ -12,7 +12,7 @@
 
 #include "daemon/base/limits.h"
 #include "daemon/base/os/shared_mapping.h"
-#include "daemon/session/doors.h"
+#include "daemon/session/users/doors.h"
 
 namespace rueda::session {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/session/greeting.h"
+#include "daemon/session/server/greeting.h"
 
 #include <cerrno>
 #include <chrono>

@@ -1,11 +1,11 @@
-#include "daemon/session/intern.h"
+#include "daemon/session/submissions/intern.h"
 
 #include <algorithm>
 #include <cmath>
 #include <string_view>
 #include <utility>
 
-#include "daemon/session/text.h"
+#include "daemon/session/records/text.h"
 
 namespace rueda::session {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/session/text.h"
+#include "daemon/session/records/text.h"
 
 #include <algorithm>
 #include <cstring>

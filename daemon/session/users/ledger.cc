@@ -1,4 +1,4 @@
-#include "daemon/session/ledger.h"
+#include "daemon/session/users/ledger.h"
 
 #include <algorithm>
 #include <string>

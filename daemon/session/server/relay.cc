@@ -1,4 +1,4 @@
-#include "daemon/session/relay.h"
+#include "daemon/session/server/relay.h"
 
 #include <array>
 #include <cerrno>
@@ -6,7 +6,7 @@
 
 #include <sys/socket.h>
 
-#include "daemon/session/wire.h"
+#include "daemon/session/records/wire.h"
 
 namespace rueda::session {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/session/doors.h"
+#include "daemon/session/users/doors.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "daemon/session/device_table.h"
+#include "daemon/session/memory/device_table.h"
 
 #include <algorithm>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "daemon/session/arena.h"
+#include "daemon/session/memory/arena.h"
 
 namespace rueda::session {
 namespace {
