@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/gpu/worker/parts.h"
-#include "tests/gpu/worker_rig.h"
+#include "tests/gpu/worker/worker_rig.h"
 
 namespace rueda::gpu {
 

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "tests/gpu/worker_rig.h"
+#include "tests/gpu/worker/worker_rig.h"
 
 namespace rueda::gpu {
 namespace {

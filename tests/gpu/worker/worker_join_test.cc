@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/gpu/worker_rig.h"
+#include "tests/gpu/worker/worker_rig.h"
 
 namespace rueda::gpu {
 namespace {

@@ -1,7 +1,7 @@
 // A GPU worker and the communicators of other nodes: the test is the daemon, and the other node.
 #include <gmock/gmock.h>
 
-#include "tests/gpu/worker_rig.h"
+#include "tests/gpu/worker/worker_rig.h"
 
 namespace rueda::gpu {
 namespace {
