@@ -61,8 +61,17 @@ ROOMS = (
     ("daemon/reduce/", ("daemon/base/",), "Sums, products, minima and conversions of elements, in vectors of the CPU."),
     ("daemon/gpu/", ("daemon/base/",), "GPUs behind one interface: a worker process a job, and the plugins of CUDA and of the fake."),
     ("daemon/transport/", ("daemon/base/", MESSAGES), "Channels between neighbours that carry frames: TCP, and memory for tests."),
-    ("daemon/session/", ("daemon/base/", MESSAGES, "client/abi/"), "Training processes at the unix socket: rings, arenas, names, "
-     "quotas."),
+    ("daemon/session/users/", ("daemon/base/",), "Who waits and who pays: quotas by user, and doors at which descriptors come and "
+     "go."),
+    *rooms_of(
+        "daemon/session/", ("daemon/base/", MESSAGES, "client/abi/", "daemon/session/session.h", "daemon/session/users/"),
+        ("records", "", "Bytes of the socket and of the rings, and the texts in them; all of it is hostile until checked."),
+        ("memory", "records", "Memory that is shared with processes: arenas, rings, device memory, and what happens when a page of "
+         "it is lost."),
+        ("submissions", "memory records", "Names that were interned, and what a process asks for by them."),
+        ("server", "memory records submissions", "The unix socket: who comes, who is attached, and one session a process.")),
+    ("daemon/session/", ("daemon/base/", MESSAGES, "client/abi/", "daemon/session/users/"), "Training processes at the unix socket, "
+     "as the engine sees them."),
     ("daemon/observe/", ("daemon/base/", MESSAGES), "Metrics, and the HTTP port that serves them."),
     *rooms_of(
         "daemon/engine/", BELOW_ENGINE,
