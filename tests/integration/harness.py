@@ -37,6 +37,9 @@ if len(sys.argv) < 3 or not os.path.isdir(sys.argv[1]):
     sys.exit(f"usage: {sys.argv[0]} BUILD_DIR SOURCE_DIR [unittest arguments]")
 BUILD = os.path.abspath(sys.argv.pop(1))
 SOURCE = os.path.abspath(sys.argv.pop(1))
+INTEGRATION = os.path.join(SOURCE, "tests", "integration")
+SUPPORT = os.path.join(INTEGRATION, "support")  # for ranks, too
+RANKS = os.path.join(INTEGRATION, "ranks")
 
 
 def amount(change, long, sanitized=None):
@@ -272,7 +275,7 @@ class IntegrationTest(unittest.TestCase):
                          "RUEDA_LIBRARY": os.path.join(library_path, "librueda.so"),
                          # PyTorch 2 makes a folder for what it compiles, and leaves it.
                          "TORCHINDUCTOR_CACHE_DIR": os.path.join(self.folder, "inductor"),
-                         "PYTHONPATH": os.path.join(SOURCE, "client", "python")})
+                         "PYTHONPATH": os.path.join(SOURCE, "client", "python") + os.pathsep + SUPPORT})
         self.addCleanup(self._clean_up)
 
     # --- Starting --------------------------------------------------------------------------------
