@@ -31,7 +31,8 @@ def measure(steps):
 
 
 def attached():
-    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "integration"))
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "integration",
+                                    "support"))
     import raw_client
     client = raw_client.RawClient()
     code, text = client.attach()

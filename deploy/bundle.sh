@@ -58,14 +58,14 @@ trap 'rm -rf "$stage"' EXIT
 readonly root="$stage/rueda"
 cmake --install "$build" --component bundle --prefix "$root" --strip >/dev/null
 
-mkdir -p "$root/python" "$root/client" "$root/tests/gpu" "$root/tests/integration" "$root/bench/gpu" "$root/licences"
+mkdir -p "$root/python" "$root/client" "$root/tests/gpu" "$root/tests/integration/"{device,distributed,support,torch} "$root/bench/gpu" "$root/licences"
 cp LICENSE "$root/"
 copy_licences
 cp tests/gpu/run.sh tests/gpu/training_test.py tests/gpu/train_rank.py "$root/tests/gpu/"
-for name in harness device_{across,adds_test,containers_test,free,gpus_test,harness,nccl,nccl_test,rank,staged} \
-  device_{support,test,tools,torch_test} torch_{device,device_death,on_gpu,rank,support} \
-  distributed_{device,device_death,rank}; do
-  cp "tests/integration/$name.py" "$root/tests/integration/"
+for name in run support/{harness,device_harness,device_support,torch_support} \
+  device/device_{across,adds_test,containers_test,free,gpus_test,nccl,nccl_test,rank,staged,test,tools,torch_test} \
+  torch/torch_{device,device_death,on_gpu,rank} distributed/distributed_{device,device_death,rank}; do
+  cp "tests/integration/$name.py" "$root/tests/integration/$name.py"
 done
 cp bench/gpu/run.sh "$root/bench/gpu/"
 cp -r client/python/rueda "$root/python/"

@@ -30,7 +30,6 @@ LONG_FUNCTIONS = {"agent/cli/options.cc:add_flags", "daemon/config.cc:define_wor
 SPREAD_CLASSES = {
     "client/src/session/Operation", "client/src/session/Session", "daemon/core/job/JobCore",
     "daemon/engine/data/DataJob"}
-CROWDED_FOLDERS = {"tests/integration"}
 
 # Written in two pieces, so that this file passes its own rules.
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HAC" r"K)\b")
@@ -245,7 +244,7 @@ class Tree(unittest.TestCase):
         self.assertEqual(set(found), SPREAD_CLASSES, found)
 
     def test_no_folder_is_crowded(self):
-        self.assertEqual(set(crowded_folders(tree_files(ROOT))), CROWDED_FOLDERS)
+        self.assertEqual(list(crowded_folders(tree_files(ROOT))), [])
 
     def test_every_file_is_tidy(self):
         files = list(tree_files(ROOT))

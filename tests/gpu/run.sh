@@ -77,7 +77,11 @@ has_nccl() { [ -n "${RUEDA_NCCL_LIBRARY:-}" ] || PATH="$PATH:/sbin" ldconfig -p 
 
 # run_jobs NAME TEST: what it says goes to NAME.txt. All are run, whatever becomes of them.
 run_jobs() {
-  if "$RUEDA_TEST_PYTHON" "$root/$2" "$build" "$root" >"$out/$1.txt" 2>&1; then
+  local test=("$root/$2")
+  case "$2" in
+    tests/integration/*) test=("$root/tests/integration/run.py" "$(basename "$2" .py)") ;;
+  esac
+  if "$RUEDA_TEST_PYTHON" "${test[@]}" "$build" "$root" >"$out/$1.txt" 2>&1; then
     echo "$1: $(tail -n 1 "$out/$1.txt")"
     grep "\.\.\. skipped '" "$out/$1.txt" | grep -v 'a fake GPU' || true
   else
@@ -87,21 +91,21 @@ run_jobs() {
 }
 
 if "$RUEDA_TEST_PYTHON" -c 'import numpy'; then
-  run_jobs jobs tests/integration/device_test.py
-  run_jobs adds tests/integration/device_adds_test.py
+  run_jobs jobs tests/integration/device/device_test.py
+  run_jobs adds tests/integration/device/device_adds_test.py
   if has_nccl; then
-    run_jobs nccl tests/integration/device_nccl_test.py
+    run_jobs nccl tests/integration/device/device_nccl_test.py
   else
     echo "nccl: skipped: there is no libnccl.so.2, and RUEDA_NCCL_LIBRARY names none"
   fi
-  run_jobs gpus tests/integration/device_gpus_test.py
-  run_jobs containers tests/integration/device_containers_test.py
+  run_jobs gpus tests/integration/device/device_gpus_test.py
+  run_jobs containers tests/integration/device/device_containers_test.py
 else
   echo "jobs, adds, nccl, gpus, containers: skipped: $RUEDA_TEST_PYTHON has no numpy"
 fi
 if "$RUEDA_TEST_PYTHON" -c 'import torch; assert torch.cuda.is_available()' 2>"$out/torch.txt"; then
-  run_jobs torch tests/integration/device_torch_test.py
-  PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True run_jobs torch-expandable tests/integration/device_torch_test.py
+  run_jobs torch tests/integration/device/device_torch_test.py
+  PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True run_jobs torch-expandable tests/integration/device/device_torch_test.py
   mkdir -p "$out/timelines"
   RUEDA_TEST_TIMELINES="$(cd "$out/timelines" && pwd)" run_jobs training tests/gpu/training_test.py
   grep ' ms$' "$out/training.txt" || true

@@ -13,7 +13,7 @@ import sys
 import unittest
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.insert(0, os.path.join(SOURCE, "tests", "integration"))
+sys.path.insert(0, os.path.join(SOURCE, "tests", "integration", "support"))
 
 import harness  # noqa: E402
 from device_harness import IS_REAL, PYTHON, DeviceIntegrationTest  # noqa: E402

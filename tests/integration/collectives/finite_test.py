@@ -9,7 +9,6 @@ import unittest
 import harness
 from harness import PYTHON, IntegrationTest
 
-FOLDER = os.path.dirname(os.path.abspath(__file__))
 HAS_TORCH = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode == 0
 RANKS = 4
 
@@ -18,7 +17,7 @@ class FiniteTest(IntegrationTest):
 
     def run_job(self, nodes, *arguments, flags=(), env=None):
         run = self.ruedarun("-np", str(RANKS), "--virtual-nodes", str(nodes), *flags, PYTHON,
-                            os.path.join(FOLDER, "finite_rank.py"), *map(str, arguments),
+                            os.path.join(harness.RANKS, "finite_rank.py"), *map(str, arguments),
                             extra_env={"RUEDA_CHECK_FINITE": "1"} if env is None else env)
         self.assertEqual(run.exit_code(), 0, run.output())
         return run.output()
@@ -96,7 +95,7 @@ class NumpyTest(FiniteTest):
     def test_the_metric_counts_and_the_log_says_so(self):
         daemons = self.start_daemons("alpha", "beta")
         counts = "rueda_nonfinite_contributions_total"
-        command = [PYTHON, os.path.join(FOLDER, "finite_rank.py"), "arena", "6", "1000"]
+        command = [PYTHON, os.path.join(harness.RANKS, "finite_rank.py"), "arena", "6", "1000"]
         planted = [f"2:{step}:w1:nan" for step in (3, 4, 5)]
         job = self.start_job(daemons, [2, 2], [*command, *planted, "pause"], ["--check-finite"])
         job.wait_for(0, "^first Nonfinite")

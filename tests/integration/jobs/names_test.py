@@ -9,7 +9,6 @@ import unittest
 import harness
 from harness import PYTHON, IntegrationTest
 
-FOLDER = os.path.dirname(os.path.abspath(__file__))
 HAS_TORCH = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode == 0
 # A name more cost 1,070 bytes of the daemon's, and 350 of the rank's. What allocators do costs some megabytes, once.
 MOST_KIB, MOST_KIB_A_CALL = 3000, 0.002
@@ -20,7 +19,7 @@ class NamesTest(IntegrationTest):
 
     def check(self, how, calls, names=0):
         daemons = self.start_daemons("alpha", "beta")
-        job = self.start_job(daemons, [2, 1], [PYTHON, os.path.join(FOLDER, "unnamed_rank.py"), how, str(calls), str(names),
+        job = self.start_job(daemons, [2, 1], [PYTHON, os.path.join(harness.RANKS, "unnamed_rank.py"), how, str(calls), str(names),
                                                *(str(one.pid) for one in daemons)])
         self.assertEqual(job.exit_codes(timeout_s=harness.amount(300, 7200)), [0, 0], job.output())
         growth = [line.split() for number in range(3) for line in job.lines_of(number) if line.startswith("process ")]

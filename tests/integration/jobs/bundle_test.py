@@ -102,15 +102,17 @@ class BundleTest(unittest.TestCase):
         self.assertEqual(has_plugin, "no CUDA toolkit" not in self.said)
         for name in (*(f"bin/{program}" for program in PROGRAMS), "lib/librueda.so", "LICENSE", "licences/libgrpc-dev",
                      "licences/libhwy1", "python/rueda/__init__.py", "python/rueda/lib/librueda.so",
-                     "tests/gpu/run.sh", "tests/gpu/training_test.py", "tests/integration/device_test.py",
+                     "tests/gpu/run.sh", "tests/gpu/training_test.py", "tests/integration/device/device_test.py",
                      "client/python/rueda/torch/_device.py", "bench/gpu/run.sh"):
             self.assertTrue(os.path.exists(os.path.join(self.bundle, name)), name)
         # And all that its tests name or import of what is beside them.
         with open(os.path.join(self.bundle, "tests", "gpu", "run.sh"), encoding="utf-8") as file:
             wanted = set(re.findall(r"tests/\S+\.py", file.read()))
-        self.assertIn("tests/integration/device_containers_test.py", wanted)
-        folder = os.path.join("tests", "integration")
-        here = {name[:-3] for name in os.listdir(os.path.join(SOURCE, folder)) if name.endswith(".py")}
+        self.assertIn("tests/integration/device/device_containers_test.py", wanted)
+        here = {}
+        for folder, _, names in os.walk(os.path.join(SOURCE, "tests", "integration")):
+            here.update({name[:-3]: os.path.relpath(os.path.join(folder, name), SOURCE)
+                         for name in names if name.endswith(".py")})
         looked_at = set()
         while wanted - looked_at:
             name = (wanted - looked_at).pop()
@@ -118,7 +120,7 @@ class BundleTest(unittest.TestCase):
             with open(os.path.join(self.bundle, name), encoding="utf-8") as file:
                 text = file.read()
             named = re.findall(r"^(?:from|import) (\w+)|\"(\w+)\.py\"", text, re.MULTILINE)
-            wanted |= {f"{folder}/{one}.py" for pair in named for one in pair if one in here}
+            wanted |= {here[one] for pair in named for one in pair if one in here}
 
     def test_every_library_is_there_or_is_of_libc(self):
         there = set(os.listdir(os.path.join(self.bundle, "lib")))

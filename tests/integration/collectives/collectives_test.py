@@ -70,7 +70,7 @@ class CollectivesTest(IntegrationTest):
     @unittest.skipIf(SANITIZED, "Python cannot load a sanitized library")
     def test_python(self):
         self.start_daemons("alpha", "beta")
-        program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "parts_rank.py")
+        program = os.path.join(harness.RANKS, "parts_rank.py")
         job = self.run_job([2, 2], [harness.PYTHON, program])
         for number in range(4):
             self.assertIn("ok", job.lines_of(number), job.output())

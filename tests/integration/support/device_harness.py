@@ -18,7 +18,7 @@ needs_fake = unittest.skipIf(IS_REAL, "only a fake GPU can be made to be so")
 
 
 def device_rank(*scenarios):
-    return [PYTHON, os.path.join(SOURCE, "tests", "integration", "device_rank.py"), *scenarios]
+    return [PYTHON, os.path.join(SOURCE, "tests", "integration", "device", "device_rank.py"), *scenarios]
 
 
 class DeviceIntegrationTest(IntegrationTest):
@@ -54,7 +54,7 @@ class DeviceIntegrationTest(IntegrationTest):
 
     def free_bytes(self):
         """Of the GPU, those that nobody has."""
-        reader = self.start([PYTHON, os.path.join(SOURCE, "tests", "integration", "device_free.py")])
+        reader = self.start([PYTHON, os.path.join(SOURCE, "tests", "integration", "device", "device_free.py")])
         self.assertEqual(reader.exit_code(), 0, reader.output())
         return int(reader.output().split()[-1])
 

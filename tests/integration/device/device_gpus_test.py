@@ -43,7 +43,7 @@ class DeviceGpusTest(DeviceIntegrationTest):
 
     def start_ranks(self, ranks, *scenarios, extra=()):
         daemons = self.start_daemons(*("alpha", "beta")[:len(ranks)])
-        command = [PYTHON, os.path.join(SOURCE, "tests", "integration", "device_rank.py"), *scenarios]
+        command = [PYTHON, os.path.join(SOURCE, "tests", "integration", "device", "device_rank.py"), *scenarios]
         return daemons, self.start_job(daemons, ranks, command, extra)
 
     def run_job(self, ranks, *scenarios, extra=()):

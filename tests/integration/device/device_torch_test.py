@@ -8,8 +8,12 @@ import unittest
 import harness
 from device_harness import PYTHON, DeviceIntegrationTest, needs_fake
 
-FOLDER = os.path.dirname(os.path.abspath(__file__))
 HAS_TORCH = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode == 0
+
+
+def path_of(program):
+    """torch_rank.py is in torch/, distributed_rank.py in distributed/."""
+    return os.path.join(harness.INTEGRATION, program.partition("_")[0], program)
 
 
 @unittest.skipUnless(HAS_TORCH, "PyTorch is not installed (deploy/packages.sh test installs it)")
@@ -17,7 +21,7 @@ class DeviceTorchTest(DeviceIntegrationTest):
 
     def run_cases(self, program, ranks, *cases):
         daemons = self.start_daemons(*["alpha", "beta"][:len(ranks)])
-        job = self.start_job(daemons, ranks, [PYTHON, os.path.join(FOLDER, program), "device", *cases])
+        job = self.start_job(daemons, ranks, [PYTHON, path_of(program), "device", *cases])
         self.assertEqual(job.exit_codes(), [0] * len(ranks),
                          job.output() + "".join(daemon.output() for daemon in daemons))
         for number in range(sum(ranks)):
@@ -54,7 +58,7 @@ class DeviceTorchTest(DeviceIntegrationTest):
                               ("distributed_rank.py", "next_reduction")):
             with self.subTest(program=program, case=case):
                 daemon, = self.start_daemons("alpha")
-                job = self.start_job([daemon], [3], [PYTHON, os.path.join(FOLDER, program), "device_death", f"case_{case}"])
+                job = self.start_job([daemon], [3], [PYTHON, path_of(program), "device_death", f"case_{case}"])
                 for number in (0, 1):
                     job.wait_for(number, r"^told: .*rank 2 \(pid \d+\)")
                 self.assertNotEqual(job.exit_codes(), [0])

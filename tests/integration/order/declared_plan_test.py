@@ -8,7 +8,7 @@ import signal
 import harness
 from harness import PYTHON, SOURCE, IntegrationTest
 
-RANK = os.path.join(SOURCE, "tests", "integration", "declaring_rank.py")
+RANK = os.path.join(SOURCE, "tests", "integration", "ranks", "declaring_rank.py")
 ABANDONED = "rueda_plans_abandoned_total"
 
 

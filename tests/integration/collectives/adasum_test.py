@@ -6,7 +6,7 @@ import os
 import harness
 from harness import IntegrationTest, PYTHON
 
-RANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "adasum_rank.py")
+RANK = os.path.join(harness.RANKS, "adasum_rank.py")
 
 
 class AdasumTest(IntegrationTest):

@@ -10,7 +10,7 @@ import harness
 from harness import PYTHON, SOURCE, IntegrationTest, by_rank, rank, wait_until
 from raw_client import VERSION
 
-RAW_RANK = os.path.join(SOURCE, "tests", "integration", "raw_rank.py")
+RAW_RANK = os.path.join(SOURCE, "tests", "integration", "ranks", "raw_rank.py")
 NOBODY = 65534
 GOES_ON = ["steps:3:1000", "shutdown"]
 
