@@ -1,12 +1,8 @@
-// DataJob's all-reduces that do not go round the ring (core/schedules/exchange_schedule.h). Each
-// piece of an operation runs through the program by itself: its sends go as soon as what they carry
-// is there, its messages are taken in the program's order, early ones wait in their slots.
+#include "daemon/engine/data/mesh_exchange.h"
 
 #include <algorithm>
 #include <string>
 #include <utility>
-
-#include "daemon/engine/data/data_job.h"
 
 namespace rueda::engine {
 namespace {
@@ -69,47 +65,56 @@ uint64_t mesh_budget(const DataJobOptions& options) {
   return has_mesh(options) ? options.staging_bytes / kMeshShare : 0;
 }
 
-void DataJob::make_mesh() {
-  if (!has_mesh(options_)) {
-    table_ = core::fixed_table(core::AlgorithmChoice::kRing, nodes());
-    return;
-  }
-  if (options_.algorithm != core::AlgorithmChoice::kAuto) {
-    table_ = core::fixed_table(options_.algorithm, nodes());
-  }
+MeshExchange::MeshExchange(const WayContext& context, const FrameStamp& stamp,
+                           const SlotGeometry& ring)
+    : options_(context.options),
+      kernels_(context.kernels),
+      operations_(context.operations),
+      faults_(context.faults),
+      watch_(context.watch),
+      host_(context.host),
+      stamp_(stamp),
+      ring_(ring) {}
+
+MeshExchange::~MeshExchange() = default;
+
+Status MeshExchange::start(transport::Transport& transport, observe::Metrics& metrics) {
+  if (!has_mesh(options_)) return Status::ok();
+  const int nodes = options_.nodes();
   const std::vector<core::Algorithm> algorithms = core::exchanges_of(options_.algorithm);
   size_t most_heard = 0;
-  for (int node = 0; node < nodes(); ++node) {
+  for (int node = 0; node < nodes; ++node) {
     most_heard =
-        std::max(most_heard, core::peers_of(algorithms, nodes(), NodeIndex{node}).from.size());
+        std::max(most_heard, core::peers_of(algorithms, nodes, NodeIndex{node}).from.size());
   }
   for (const core::Algorithm algorithm : algorithms) {
-    programs_.emplace(algorithm, core::make_exchange(algorithm, nodes(), options_.self));
+    programs_.emplace(algorithm, core::make_exchange(algorithm, nodes, options_.self));
   }
   MeshOptions mesh;
-  mesh.id = channel(options_.self, options_.self);
+  mesh.id = stamp_.channel(options_.self, options_.self);
   mesh.token = options_.token;
   mesh.self = options_.self;
   mesh.data_addresses = options_.data_addresses;
-  mesh.peers = core::peers_of(algorithms, nodes(), options_.self);
+  mesh.peers = core::peers_of(algorithms, nodes, options_.self);
   mesh.geometry = MeshGeometry::make(options_.lanes, static_cast<int>(most_heard),
                                      options_.chunk_bytes, mesh_budget(options_));
   mesh.timeout_ms = options_.timeout_ms;
-  exchanges_.resize(static_cast<size_t>(options_.lanes));
-  for (ExchangeState& state : exchanges_) {
+  states_.resize(static_cast<size_t>(options_.lanes));
+  for (ExchangeState& state : states_) {
     state.window.resize(static_cast<size_t>(mesh.geometry.window));
   }
   MeshEvents& events = *this;
-  mesh_ = std::make_unique<Mesh>(transport_, metrics_, std::move(mesh), events);
-  if (Status status = mesh_->start(); !status.is_ok()) give_up(next(), status);
+  mesh_ = std::make_unique<Mesh>(transport, metrics, std::move(mesh), events);
+  return mesh_->start();
 }
 
-bool DataJob::begin_exchange(Running& running) {
+bool MeshExchange::begin(RunningOperation& running, const core::AlgorithmTable& table) {
   const Operation& operation = *running.operation;
   if (!mesh_ || !can_be_exchanged(operation.kind) || operation.share.of > 1) return false;
   if (running.adasum) return false;
-  const core::Algorithm algorithm = core::tuned_algorithm_for(
-      table_, operation.wire_bytes(), operation.tuning.cutover_log2, options_.algorithm, nodes());
+  const core::Algorithm algorithm =
+      core::tuned_algorithm_for(table, operation.wire_bytes(), operation.tuning.cutover_log2,
+                                options_.algorithm, running.nodes);
   if (algorithm == core::Algorithm::kRing) return false;
 
   running.is_exchanged = true;
@@ -119,7 +124,7 @@ bool DataJob::begin_exchange(Running& running) {
   state.piece_elements = mesh_->geometry().slot_bytes / size;
   state.pieces = std::max<int64_t>(
       1, (operation.elements() + state.piece_elements - 1) / state.piece_elements);
-  state.first_place = geometry_.turn(operation.seq);
+  state.first_place = ring_.turn(operation.seq);
   state.next_piece = 0;
   state.pieces_done = 0;
   for (ExchangePiece& piece : state.window) {
@@ -130,7 +135,7 @@ bool DataJob::begin_exchange(Running& running) {
   go_on(running);
   // Messages that came before: handling one may end the operation.
   std::vector<EarlyMessage> mine;
-  std::erase_if(early_messages_, [&](const EarlyMessage& message) {
+  std::erase_if(early_, [&](const EarlyMessage& message) {
     if (message.header.seq == seq.value) mine.push_back(message);
     return message.header.seq == seq.value;
   });
@@ -140,12 +145,13 @@ bool DataJob::begin_exchange(Running& running) {
   return true;
 }
 
-uint32_t DataJob::work_of(const Operation& operation, int64_t piece) const {
-  const uint32_t lane = geometry_.lane(operation.seq);
-  return mesh_->geometry().work(lane, exchanges_[lane].place(piece));
+uint32_t MeshExchange::work_of(const Operation& operation, int64_t piece) const {
+  const uint32_t lane = ring_.lane(operation.seq);
+  return mesh_->geometry().work(lane, states_[lane].place(piece));
 }
 
-void DataJob::drop_exchange(ExchangeState& state) {
+void MeshExchange::drop(const RunningOperation& running) {
+  ExchangeState& state = state_of(*running.operation);
   for (ExchangePiece& piece : state.window) {
     piece.number = -1;
     for (size_t i = 0; i < piece.messages.size(); ++i) {
@@ -156,25 +162,34 @@ void DataJob::drop_exchange(ExchangeState& state) {
   state.program = nullptr;
 }
 
-void DataJob::go_on(Running& running) {
+void MeshExchange::drop_stale() {
+  std::erase_if(early_, [&](const EarlyMessage& message) {
+    if (!operations_.is_stale(message.header)) return false;
+    mesh_->release(message.from, message.header.slot);
+    return true;
+  });
+}
+
+void MeshExchange::go_on(RunningOperation& running) {
   ExchangeState& state = state_of(*running.operation);
   for (ExchangePiece& piece : state.window) {
-    if (piece.number >= 0 && !stopped_) go_on(running, state, piece);
+    if (piece.number >= 0 && !faults_.is_stopped()) go_on(running, state, piece);
   }
-  while (state.next_piece < state.pieces && !stopped_) {
+  while (state.next_piece < state.pieces && !faults_.is_stopped()) {
     ExchangePiece& piece = state.window[state.index(state.next_piece)];
     if (piece.number >= 0 || !mesh_->is_at_rest(work_of(*running.operation, state.next_piece))) {
       break;
     }
     begin_piece(running, state, piece);
-    if (!stopped_) go_on(running, state, piece);
+    if (!faults_.is_stopped()) go_on(running, state, piece);
   }
-  if (stopped_ || state.pieces_done < state.pieces) return;
+  if (faults_.is_stopped() || state.pieces_done < state.pieces) return;
   state.program = nullptr;
-  finish(running);
+  host_.complete(running);
 }
 
-void DataJob::begin_piece(Running& running, ExchangeState& state, ExchangePiece& piece) {
+void MeshExchange::begin_piece(RunningOperation& running, ExchangeState& state,
+                               ExchangePiece& piece) {
   const Operation& operation = *running.operation;
   piece.number = state.next_piece++;
   piece.range.begin = piece.number * state.piece_elements;
@@ -185,10 +200,10 @@ void DataJob::begin_piece(Running& running, ExchangeState& state, ExchangePiece&
   const StageTimer timer(operation.trace.get(), &OperationTrace::local_reduce);
   kernels_.reduce_local(operation, piece.range, nullptr, false,
                         mesh_->work_buffer(work_of(operation, piece.number)));
-  inputs_hold(running);
+  faults_.inputs_hold(operation);
 }
 
-void DataJob::go_on(Running& running, ExchangeState& state, ExchangePiece& piece) {
+void MeshExchange::go_on(RunningOperation& running, ExchangeState& state, ExchangePiece& piece) {
   const core::ExchangeProgram& program = *state.program;
   while (true) {
     while (piece.sends_begun < program.sends.size() &&
@@ -216,16 +231,16 @@ void DataJob::go_on(Running& running, ExchangeState& state, ExchangePiece& piece
   ++state.pieces_done;
 }
 
-void DataJob::send(const Running& running, ExchangeState& state, ExchangePiece& piece,
-                   size_t index) {
+void MeshExchange::send(const RunningOperation& running, ExchangeState& state, ExchangePiece& piece,
+                        size_t index) {
   const Operation& operation = *running.operation;
   const core::ExchangeSend& item = state.program->sends[index];
   const int64_t size = operation.wire_bytes(1);
   const ElementRange elements = elements_of(item.blocks, piece.range, state.program->blocks);
   const uint32_t work = work_of(operation, piece.number);
   const int message = ordinal(state.program->sends, index, receiver);
-  transport::FrameHeader header = header_of(
-      operation, item.is_final ? transport::FrameKind::kGather : transport::FrameKind::kReduce);
+  transport::FrameHeader header = stamp_.header(
+      item.is_final ? transport::FrameKind::kGather : transport::FrameKind::kReduce, operation);
   header.chunk = static_cast<uint32_t>(piece.number * core::kMostMessages + message);
   piece.unsent[index] = true;
   if (operation.trace) operation.trace->note_sent();
@@ -234,8 +249,8 @@ void DataJob::send(const Running& running, ExchangeState& state, ExchangePiece& 
                static_cast<size_t>(elements.count() * size)});
 }
 
-void DataJob::receive(const Running& running, ExchangeState& state, ExchangePiece& piece,
-                      size_t end) {
+void MeshExchange::receive(const RunningOperation& running, ExchangeState& state,
+                           ExchangePiece& piece, size_t end) {
   const Operation& operation = *running.operation;
   if (operation.trace) operation.trace->note_received(static_cast<uint32_t>(piece.number));
   const core::ExchangeReceive& last = state.program->receives[end - 1];
@@ -271,18 +286,23 @@ void DataJob::receive(const Running& running, ExchangeState& state, ExchangePiec
   }
 }
 
-void DataJob::on_mesh_frame(NodeIndex from, const transport::FrameHeader& header,
-                            std::span<std::byte> payload) {
-  Running* running = nullptr;
-  switch (admit(header, from, running)) {
-    case Admission::kRefused: return;
-    case Admission::kStale: return mesh_->release(from, header.slot);
-    case Admission::kEarly: return early_messages_.push_back({from, header, payload});
-    case Admission::kTaken: break;
+void MeshExchange::on_mesh_frame(NodeIndex from, const transport::FrameHeader& header,
+                                 std::span<std::byte> payload) {
+  if (faults_.is_stopped()) return;
+  watch_.note_progress();
+  if (header.payload_bytes <= kSmallBytes) options_.events.on_small();
+  Admission admitted = operations_.admit(header, from);
+  switch (admitted.verdict) {
+    case Admission::Verdict::kRefused: return host_.refuse(header, from, admitted.why);
+    case Admission::Verdict::kStale: return mesh_->release(from, header.slot);
+    case Admission::Verdict::kEarly: return early_.push_back({from, header, payload});
+    case Admission::Verdict::kTaken: break;
   }
-  Status checked = running ? check_message(*running, from, header)
-                           : Status(Code::kInternal, "it sent a frame that belongs to the ring");
-  if (!checked.is_ok()) return refuse(header, from, checked);
+  RunningOperation* const running = admitted.running;
+  const Status checked = running
+                             ? check_message(*running, from, header)
+                             : Status(Code::kInternal, "it sent a frame that belongs to the ring");
+  if (!checked.is_ok()) return host_.refuse(header, from, checked);
   ExchangeState& state = state_of(*running->operation);
   const size_t receive = *find_message(
       state.program->receives, from, static_cast<int>(header.chunk % core::kMostMessages), sender);
@@ -294,13 +314,13 @@ void DataJob::on_mesh_frame(NodeIndex from, const transport::FrameHeader& header
   go_on(*running);
 }
 
-Status DataJob::check_message(const Running& running, NodeIndex from,
-                              const transport::FrameHeader& header) const {
+Status MeshExchange::check_message(const RunningOperation& running, NodeIndex from,
+                                   const transport::FrameHeader& header) const {
   const auto broken = [&](const std::string& what) { return broken_frame(header, what); };
   if (!running.is_exchanged) return broken("a way that it does not go");
   const Operation& operation = *running.operation;
-  const uint32_t lane = geometry_.lane(operation.seq);
-  const ExchangeState& state = exchanges_[lane];
+  const uint32_t lane = ring_.lane(operation.seq);
+  const ExchangeState& state = states_[lane];
   const int64_t number = header.chunk / core::kMostMessages;
   const auto message = static_cast<int>(header.chunk % core::kMostMessages);
   const std::optional<size_t> receive =
@@ -327,10 +347,10 @@ Status DataJob::check_message(const Running& running, NodeIndex from,
   return Status::ok();
 }
 
-void DataJob::on_mesh_sent(NodeIndex to, uint32_t work, int message) {
-  last_progress_ms_ = steady_now_ms();
+void MeshExchange::on_mesh_sent(NodeIndex to, uint32_t work, int message) {
+  watch_.note_progress();
   const auto window = static_cast<uint32_t>(mesh_->geometry().window);
-  ExchangeState& state = exchanges_[work / window];
+  ExchangeState& state = states_[work / window];
   if (!state.program) return;
   // Of a piece that is done, or of an earlier operation: then the buffer had not been used again.
   ExchangePiece& piece = state.window[work % window];
@@ -338,26 +358,25 @@ void DataJob::on_mesh_sent(NodeIndex to, uint32_t work, int message) {
     const std::optional<size_t> sent = find_message(state.program->sends, to, message, receiver);
     if (sent) piece.unsent[*sent] = false;
   }
-  for (const auto& running : running_) {
+  for (const auto& running : operations_.running()) {
     if (!running->is_exchanged || &state_of(*running->operation) != &state) continue;
-    go_on(*running);
-    return settle();
+    return go_on(*running);
   }
 }
 
-void DataJob::on_mesh_slot_free() {
-  last_progress_ms_ = steady_now_ms();
-  check_quiet();
+void MeshExchange::on_mesh_slot_free() {
+  watch_.note_progress();
+  watch_.check_quiet();
 }
 
-void DataJob::on_mesh_closed(NodeIndex peer, const Status& status) {
-  has_closed_peer_ = true;
-  report_loss(peer, status, false);
-  check_quiet();
+void MeshExchange::on_mesh_closed(NodeIndex peer, const Status& status) {
+  faults_.note_closed_peer();
+  faults_.report_loss(peer, status, false);
+  watch_.check_quiet();
 }
 
-std::optional<NodeIndex> DataJob::awaited_peer(const Running& running) const {
-  const ExchangeState& state = exchanges_[geometry_.lane(running.operation->seq)];
+std::optional<NodeIndex> MeshExchange::awaited_peer(const RunningOperation& running) const {
+  const ExchangeState& state = states_[ring_.lane(running.operation->seq)];
   for (const ExchangePiece& piece : state.window) {
     if (piece.number < 0 || piece.receives_done == state.program->receives.size()) continue;
     size_t next = piece.receives_done;

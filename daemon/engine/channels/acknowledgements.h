@@ -1,0 +1,42 @@
+// R2 where traffic has stopped, so that frames no longer say what is stable. Node 0 sends an
+// acknowledgement round the ring twice: "operations up to seq are complete" waits at each node
+// until that is true there, so behind the last node it is true everywhere; then it goes on until
+// all nodes know. There is one for each track. The object belongs to its data loop.
+#pragma once
+
+#include <array>
+#include <optional>
+
+#include "daemon/engine/channels/held_finals.h"
+#include "daemon/engine/channels/ring_link.h"
+
+namespace rueda::engine {
+
+class Acknowledgements {
+ public:
+  // `self` is a node of a ring of so many. The link outlives the object.
+  Acknowledgements(NodeIndex self, int nodes, RingLink& link)
+      : self_(self), nodes_(nodes), link_(link) {}
+
+  // On node 0, begins one if there is something to say and none is under way.
+  void begin(core::Track track, const HeldFinals& held);
+  // Takes one that has come; it waits for pass(). Returns false if it cannot be; `held` is of its
+  // track, or null if nothing is held.
+  [[nodiscard]] bool take(const transport::FrameHeader& header, const HeldFinals* held);
+  // Passes on the one that waits here, if its operations are complete.
+  void pass(core::Track track, HeldFinals& held);
+
+ private:
+  struct Place {
+    std::optional<transport::FrameHeader> waiting;  // until its operations are complete here
+    bool is_under_way = false;                      // on node 0: it has not been round once
+  };
+  Place& place(core::Track track) { return places_[core::index_of(track)]; }
+
+  const NodeIndex self_;
+  const int nodes_;
+  RingLink& link_;
+  std::array<Place, core::kTracks> places_;
+};
+
+}  // namespace rueda::engine

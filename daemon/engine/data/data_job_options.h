@@ -1,0 +1,73 @@
+// What a data job is made with, and what it tells its owner.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/ids.h"
+#include "daemon/base/status.h"
+#include "daemon/core/recovery/decision.h"
+#include "daemon/core/schedules/algorithm.h"
+#include "daemon/engine/memory/pass_threads.h"
+#include "daemon/transport/frame.h"
+
+namespace rueda::engine {
+
+// What a data job tells its owner, on the data loop.
+struct DataEvents {
+  std::function<void(Seq, double seconds)> on_done;
+  std::function<void(Seq, const Status&)> on_failed;
+  // The neighbour means another batch by the name of this operation of a plan (L9). The operation
+  // is to be cancelled.
+  std::function<void(Seq, uint32_t generation, NodeIndex peer)> on_diverged;
+  // A node is lost. `is_missed` says that what is under way here cannot end without the node;
+  // otherwise its ranks may just have left.
+  std::function<void(NodeIndex, const Status&, bool is_missed)> on_channel_lost;
+  // The first `rounds` rounds are done of a share of an operation whose inputs come round by round,
+  // and others are not.
+  std::function<void(Seq, uint32_t generation, int share, int rounds)> on_rounds_done =
+      [](Seq, uint32_t, int, int) {};
+  // A small operation goes on: what comes next is microseconds away.
+  std::function<void()> on_small = [] {};
+};
+
+struct DataJobOptions {
+  JobId job;
+  Epoch epoch;
+  uint32_t process_set = 0;
+  uint32_t part = 0;  // the number of the process set's data job on this node (data_parts.h)
+  transport::JobToken token{};
+  // The nodes are the members of the ring, in its order: the nodes of the process set, or its
+  // ranks. Ranks of one node have the same id and address.
+  NodeIndex self;
+  std::vector<std::string> node_ids;
+  std::vector<std::string> data_addresses;
+  int lanes = 4;
+  uint64_t chunk_bytes = 256 * 1024;
+  uint64_t widest_chunk_bytes = 0;     // the most that an operation may be tuned to, if larger
+  uint64_t staging_bytes = 64u << 20;  // bound of slots and send buffers, and of held values
+  TicksMs timeout_ms = 10'000;         // to connect, and without progress
+  bool corrupt = false;                // --fault reduce
+  bool shares_staging = false;         // another process adds (Operation::add_elsewhere)
+  // Under kFail nothing is held beyond what the ring needs. All nodes have the same policy, and the
+  // same algorithm.
+  core::DeathPolicy policy = core::DeathPolicy::kFail;
+  core::AlgorithmChoice algorithm = core::AlgorithmChoice::kAuto;  // under kShrink: the ring
+  DataEvents events;
+  // The threads do the passes over memory of a job on one node. They outlive the job.
+  PassThreads* pass_threads = nullptr;
+
+  int nodes() const { return static_cast<int>(node_ids.size()); }
+  NodeIndex next() const { return NodeIndex{(self.value + 1) % nodes()}; }
+  NodeIndex previous() const { return NodeIndex{(self.value + nodes() - 1) % nodes()}; }
+  const std::string& id(NodeIndex node) const { return node_ids[static_cast<size_t>(node.value)]; }
+};
+
+// A turn of the loop works on so many bytes at most, so that other jobs, and an abort, get theirs.
+inline constexpr int64_t kTurnBytes = 8 << 20;
+
+}  // namespace rueda::engine
