@@ -299,8 +299,9 @@ void DataJob::weigh(RunningOperation& running) {
 }
 
 void DataJob::complete(RunningOperation& running) {
-  if (running.stores_late) return hand_back(running);
-  finish(running);
+  if (!running.stores_late) return finish(running);
+  if (running.elements_done > 0) return;  // the turns of handing back have begun
+  hand_back(running);
 }
 
 void DataJob::hand_back(RunningOperation& running) {

@@ -66,6 +66,21 @@ TEST(DataJobStability, InPlaceBuffersAreWrittenOnceAllOfTheValuesAreThere) {
   }
 }
 
+// The outputs are written in turns. What happens to the operation between them begins no second row
+// of turns, which would outlive it.
+TEST(DataJobStability, WhatIsHandedBackInTurnsIsHandedBackOnce) {
+  RingOptions options = shrinking(2);
+  options.chunk_bytes = 256 << 10;
+  Ring ring(options);
+  const Seq seq = ring.add(sum_of(6 << 20, true)).seq();  // three turns
+  for (int i = 0; i < 2; ++i) ring.launch_next(i);
+  while (ring.poll()) {
+    for (int i = 0; i < 2; ++i) ring.node(i).job->rounds_came(seq);
+  }
+  EXPECT_EQ(ring.check(), "");
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(ring.node(i).done, std::vector<Seq>{seq});
+}
+
 // A node that is done keeps F while another lacks a chunk: that one may need it.
 TEST(DataJobStability, WhoIsDoneHoldsTheValuesUntilAllAre) {
   Ring ring(shrinking(3));
