@@ -106,7 +106,7 @@ void DataLoop::begin_epoch(DataJobOptions options) {
 void DataLoop::run(const JobId& job, Epoch epoch, uint32_t part,
                    std::unique_ptr<Operation> operation) {
   const Key key{job, epoch, operation->process_set, part};
-  // std::function wants to be copied; the operation is handed over once.
+  // std::function wants to be copied, and the operation is handed over once.
   auto shared = std::make_shared<std::unique_ptr<Operation>>(std::move(operation));
   in_loop(key, [shared](DataJob& part_of_job) { part_of_job.run(std::move(*shared)); });
 }
@@ -127,7 +127,7 @@ void DataLoop::cancel(const JobId& job, Epoch epoch, const core::Cancel& cancell
 void DataLoop::end_set(const JobId& job, Epoch epoch, uint32_t process_set) {
   in_loop([this, job, epoch, process_set] {
     for_each(job, epoch, process_set, process_set, [&](const Key& key, DataJob& part) {
-      // From a fresh turn: the job itself calls back.
+      // The job goes in a fresh turn, because the job itself calls back.
       part.when_quiet([this, key] { in_loop([this, key] { jobs_.erase(key); }); });
     });
   });
@@ -144,7 +144,7 @@ void DataLoop::end_epoch(const JobId& job, Epoch epoch, std::function<void()> do
 
 void DataLoop::when_quiet(const JobId& job, Epoch epoch, std::function<void()> handler) {
   in_loop([this, job, epoch, handler = std::move(handler)] {
-    // Shared by the epoch's data jobs: called when the last of them lets go of it.
+    // The epoch's data jobs share this; the handler is called when the last of them lets go of it.
     const std::shared_ptr<void> last(nullptr, [handler](void*) { handler(); });
     for_each(job, epoch, 0, UINT32_MAX,
              [&](const Key&, DataJob& part) { part.when_quiet([last] {}); });

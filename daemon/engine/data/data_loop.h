@@ -1,6 +1,6 @@
-// Carries out operations: it owns a transport and the data jobs that live on it, and has a thread
-// of its own, or another loop's. Public methods may be called from any thread; they post. Handlers
-// are called on the loop.
+// A data loop carries out operations: it owns a transport and the data jobs that live on it, and
+// has a thread of its own, or shares another loop's. Public methods may be called from any thread,
+// because they post. Handlers are called on the loop.
 #pragma once
 
 #include <functional>
@@ -23,68 +23,74 @@ namespace rueda::engine {
 
 class DataLoop {
  public:
-  // Makes the transport that the loop is to use.
+  // A factory makes the transport that the loop is to use.
   using TransportFactory =
       std::function<std::unique_ptr<transport::Transport>(boost::asio::io_context&)>;
 
-  // `pass_threads`: how many threads do a pass over memory, the loop's own among them. `host`: the
-  // loop whose thread this one shares; it outlives the object, and has ended when that is stopped.
+  // `pass_threads` is the number of threads that do a pass over memory, the loop's own among them.
+  // `host` is the loop whose thread this one shares, or null; it outlives the object, and has ended
+  // when the object is stopped.
   DataLoop(observe::Metrics& metrics, const TransportFactory& make_transport, int pass_threads = 1,
            AwakeLoop* host = nullptr);
-  ~DataLoop();  // stops
+  ~DataLoop();  // The destructor stops.
 
-  // Binds the data port and starts the thread, if it has one; returns the address bound. Once.
+  // Binds the data port and starts the thread, if the loop has one. Returns the address bound. It
+  // is called once.
   Result<std::string> start(const std::string& listen_address);
-  // Ends the thread; what is under way is dropped. Nothing is called back after it returns.
+  // Ends the thread and drops what is under way. Nothing is called back after stop() returns.
   void stop();
 
-  // Opens the channels of a part of the epoch's process set. That of all ranks, 0, is opened first.
+  // Opens the channels of a part of the epoch's process set. The set of all ranks, 0, is opened
+  // first.
   void begin_epoch(DataJobOptions options);
   void run(const JobId& job, Epoch epoch, uint32_t part, std::unique_ptr<Operation> operation);
-  // More of an operation's inputs are here (DataJob::rounds_came); of part 0.
+  // Another round of an operation's input is in host memory (DataJob::rounds_came). Only part 0 has
+  // such operations.
   void rounds_came(const JobId& job, Epoch epoch, uint32_t process_set, Seq seq);
-  // L7: drops the lockable operations from `first` on; their numbers come again, in this
-  // generation. `done` (may be empty) is called once nothing of them touches memory.
+  // L7: drops the lockable operations from `cancelled.first` on; their numbers come again, in its
+  // generation. `done`, which may be empty, is called once none of them touches memory any more.
   void cancel(const JobId& job, Epoch epoch, const core::Cancel& cancelled,
               std::function<void()> done);
-  // The process set is gone, with nothing under way on this node: closes its channels, when the
+  // The process set is gone, with nothing under way on this node. Its channels are closed when the
   // neighbours have what they need of it.
   void end_set(const JobId& job, Epoch epoch, uint32_t process_set);
-  // Drops the epoch's operations and channels, of all process sets; `done` (may be empty) is called
-  // once no byte of any client's memory will be touched for it any more.
+  // Drops the epoch's operations and channels, of all process sets. `done`, which may be empty, is
+  // called once no byte of any client's memory will be touched for the epoch any more.
   void end_epoch(const JobId& job, Epoch epoch, std::function<void()> done);
-  // Calls back when the neighbours have taken all that was sent to them (or a deadline passed, or
-  // the epoch is gone).
+  // Calls back when the neighbours have taken all that was sent to them, when a deadline has
+  // passed, or when the epoch is gone.
   void when_quiet(const JobId& job, Epoch epoch, std::function<void()> handler);
-  // The two ends of a measurement, one of each at a time. `ready`: the source may connect from now
-  // on, or why not. A sink of the same probe, or that nobody has come to, gives way to a new one.
+  // These are the two ends of a measurement; a loop has one of each at a time. `ready` hears that
+  // the source may connect from now on, or why not. A sink of the same probe, or one that nobody
+  // has come to, gives way to a new sink.
   void receive_measurement(const LinkMeasurement& measurement, std::function<void(Status)> ready);
   void send_measurement(const LinkMeasurement& measurement, const std::string& address,
                         LinkSource::Done done);
-  // On the loop, in its turn.
+  // Does the work on the loop, in its turn.
   void post(std::function<void()> work) { in_loop(std::move(work)); }
-  // Brings rueda_rejected_connections_total and the traffic counters up to date; waits for the
-  // loop, for 200 ms at most. Not to be called on a loop.
+  // Brings rueda_rejected_connections_total and the traffic counters up to date. It waits for the
+  // loop, for 200 ms at most, so it must not be called on a loop.
   void refresh_metrics();
 
  private:
-  // Process set, then part.
+  // A key names a data job; the two numbers are the process set and the part.
   using Key = std::tuple<JobId, Epoch, uint32_t, uint32_t>;
 
   void in_loop(std::function<void()> work);
-  // Does that in the loop with the data job, if it is there; a job whose work throws has failed.
+  // Does the work in the loop with the data job, if the job is there. A job whose work throws has
+  // failed.
   template <class Work>
   void in_loop(const Key& key, Work work);
   // A handler of the loop has thrown, and nobody knows for which job: all of them that have
   // something under way fail, because one that waited for what is lost would wait for ever.
   void on_exception(const char* what);
-  // All parts of those process sets.
+  // Visits all parts of the process sets from first_set to last_set.
   template <class Visit>
   void for_each(const JobId& job, Epoch epoch, uint32_t first_set, uint32_t last_set, Visit visit);
   void count_rejected();
 
   observe::Metrics& metrics_;
-  // Of a loop with a thread of its own.
+  // Only a loop with a thread of its own has this.
   struct Own {
     boost::asio::io_context io{1};
     AwakeLoop awake{io};

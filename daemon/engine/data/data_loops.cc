@@ -8,7 +8,7 @@
 namespace rueda::engine {
 namespace {
 
-// To be called so many times: the last of them calls the handler.
+// Returns a function that is to be called so many times; the last call calls the handler.
 std::function<void()> after(size_t times, std::function<void()> handler) {
   if (!handler) return {};
   return [left = std::make_shared<std::atomic<size_t>>(times), handler = std::move(handler)] {

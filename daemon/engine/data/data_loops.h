@@ -1,6 +1,6 @@
-// The data loops of a daemon. The first one does most; large operations that go round the ring are
-// shared out among all of them, each with channels of its own
-// (docs/decisions/0030-streams.md). Thread-safe, as each of them is.
+// The data loops of a daemon. The first loop does most of the work; large operations that go round
+// the ring are shared out among all loops, each of which has channels of its own
+// (docs/decisions/0030-streams.md). The object is as thread-safe as each loop is.
 #pragma once
 
 #include <functional>
@@ -14,18 +14,19 @@ namespace rueda::engine {
 
 class DataLoops {
  public:
-  // One at least.
+  // There is one loop at least.
   explicit DataLoops(std::vector<std::unique_ptr<DataLoop>> loops);
 
-  // Starts each on its address; returns those bound. The error names the address; what was started
-  // is stopped. Once.
+  // Starts each loop on its address, and returns the addresses bound. The error names the address;
+  // the loops that were started are stopped. It is called once.
   Result<std::vector<std::string>> start(const std::vector<std::string>& listen_addresses);
   void stop();
 
   size_t size() const { return loops_.size(); }
   DataLoop& at(size_t index) { return *loops_[index]; }
 
-  // As of one loop, of all of them; handlers are called once, on whichever is the last.
+  // These do on all loops what the methods of DataLoop do on one. Handlers are called once, on
+  // whichever loop is the last.
   void cancel(const JobId& job, Epoch epoch, const core::Cancel& cancelled,
               std::function<void()> done);
   void end_set(const JobId& job, Epoch epoch, uint32_t process_set);
@@ -37,7 +38,7 @@ class DataLoops {
   std::vector<std::unique_ptr<DataLoop>> loops_;
 };
 
-// A node's addresses, one for each of its loops, as nodes tell them to each other: "a:1,a:2".
+// Nodes tell each other the addresses of their loops, one for each, in one text: "a:1,a:2".
 std::string join_addresses(const std::vector<std::string>& addresses);
 std::vector<std::string> split_addresses(const std::string& text);
 

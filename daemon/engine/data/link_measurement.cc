@@ -6,7 +6,7 @@
 namespace rueda::engine {
 namespace {
 
-// What may be under way is what a stream needs on 10 Gbit/s at 3 ms.
+// As much may be under way as a stream needs on 10 Gbit/s at 3 ms.
 constexpr uint32_t kSlots = 32;
 constexpr uint32_t kSlotBytes = 128 << 10;
 // A stream begins slowly, and a shaper lets a burst through.
@@ -122,10 +122,10 @@ LinkSink::LinkSink(boost::asio::io_context& io, transport::Transport& transport,
   transport_.expect(options, [this, alive = std::weak_ptr(alive_)](
                                  Result<std::unique_ptr<transport::ReceiveChannel>> channel) {
     if (alive.expired()) return;
-    if (!channel.is_ok()) return finish();  // the source says why
+    if (!channel.is_ok()) return finish();  // The source says why.
     channel_ = std::move(channel).value();
   });
-  // Whatever the source does.
+  // The sink ends in time, whatever the source does.
   timer_.expires_after(ms(2 * (kLinkConnectMs + kMostLinkMeasurementMs)));
   timer_.async_wait([this, alive = std::weak_ptr(alive_)](const boost::system::error_code& error) {
     if (!error && !alive.expired()) finish();

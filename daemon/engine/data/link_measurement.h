@@ -1,6 +1,7 @@
-// How fast bytes go from one node to another over the data plane: a source sends what a sink gives
-// back the slots of, for a moment. Both ends live on their data loops and belong to its thread;
-// `done` is called there, once and last, and may destroy the object. Destroying it ends it.
+// A link measurement finds out how fast bytes go from one node to another over the data plane: for
+// a moment a source writes frames, and a sink gives their slots back. Either end lives on a data
+// loop and belongs to its thread. `done` is called there, once and last, and may destroy the
+// object. Destroying an end ends its measurement.
 #pragma once
 
 #include <cstddef>
@@ -18,25 +19,26 @@
 
 namespace rueda::engine {
 
-// What both ends must have been told alike.
+// Both ends of a measurement must have been told the same of it.
 struct LinkMeasurement {
-  uint64_t probe = 0;  // the run of `ruedactl probe` that it is part of
-  uint32_t pair = 0;   // of nodes; counts within it
+  uint64_t probe = 0;  // the run of `ruedactl probe` that the measurement is part of
+  uint32_t pair = 0;   // the number of the pair of nodes within the run
   transport::JobToken token{};
 
-  // A process set that no job has: whoever asks for a measurement chooses the other numbers.
+  // Returns a channel of a process set that no job has, because whoever asks for a measurement
+  // chooses the other numbers.
   transport::ChannelId channel() const {
     return {.job = probe, .epoch = pair, .to_node = 1, .process_set = UINT32_MAX};
   }
 };
 
-// So long a connection may take, and then a measurement.
+// A connection may take so long, and then the measurement.
 inline constexpr TicksMs kLinkConnectMs = 2'000;
 inline constexpr TicksMs kMostLinkMeasurementMs = 3'000;
 
 class LinkSource final : private transport::SendEvents {
  public:
-  // Bytes per second; the error says why nothing came through.
+  // The result is in bytes per second; the error says why nothing came through.
   using Done = std::function<void(Result<double>)>;
 
   LinkSource(boost::asio::io_context& io, transport::Transport& transport,
@@ -62,12 +64,14 @@ class LinkSource final : private transport::SendEvents {
   boost::asio::steady_timer timer_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   double connected_s_ = 0;
-  uint64_t freed_ = 0;  // slots, since then
-  // From the first slot on that came back once the stream had found its pace.
+  uint64_t freed_ = 0;  // slots that came back since the source was connected
+  // The measurement begins with the first slot that came back once the stream had found its pace.
   double since_s_ = 0;
   uint64_t counted_ = 0;
   uint32_t under_way_ = 0;  // slots
-  double rate_ = 0;         // once it is known: what is under way comes back, to disturb nobody
+  // Bytes per second, once they are known. Then the source only waits until what is under way has
+  // come back, to disturb nobody.
+  double rate_ = 0;
 };
 
 class LinkSink final : private transport::ReceiveEvents {

@@ -7,7 +7,7 @@
 namespace rueda::engine {
 namespace {
 
-// So much of the staging memory, as a fraction.
+// The mesh has one part in so many of the staging memory.
 constexpr uint64_t kMeshShare = 4;
 
 bool has_mesh(const DataJobOptions& options) {
@@ -24,7 +24,7 @@ ElementRange elements_of(const core::BlockRange& blocks, const ElementRange& pie
           core::nearly_equal_part(piece, blocks.end - 1, of).end};
 }
 
-// How many messages of the list went to, or came from, that node before this one.
+// Returns how many messages of the list go to, or come from, the same node before this message.
 template <class Messages, class Peer>
 int ordinal(const Messages& messages, size_t index, Peer peer_of) {
   int before = 0;
@@ -37,7 +37,8 @@ int ordinal(const Messages& messages, size_t index, Peer peer_of) {
 NodeIndex receiver(const core::ExchangeSend& item) { return item.to; }
 NodeIndex sender(const core::ExchangeReceive& item) { return item.from; }
 
-// The one that is that node's message of this number; none if it has not so many.
+// Returns the index of the message that is the `message`-th to, or from, that node; nothing if the
+// list has not so many.
 template <class Messages, class Peer>
 std::optional<size_t> find_message(const Messages& messages, NodeIndex peer, int message,
                                    Peer peer_of) {
@@ -47,7 +48,7 @@ std::optional<size_t> find_message(const Messages& messages, NodeIndex peer, int
   return std::nullopt;
 }
 
-// Which piece a message of this receive is of, if it is right.
+// Returns which piece a message that comes for this receive must be of.
 int64_t expected_piece(const ExchangeState& state, size_t window_index, size_t receive) {
   const auto window = static_cast<int64_t>(state.window.size());
   const ExchangePiece& piece = state.window[window_index];
@@ -133,7 +134,7 @@ bool MeshExchange::begin(RunningOperation& running, const core::AlgorithmTable& 
   }
   const Seq seq = operation.seq;
   go_on(running);
-  // Messages that came before: handling one may end the operation.
+  // Some messages have come before the launch. Handling a message may end the operation.
   std::vector<EarlyMessage> mine;
   std::erase_if(early_, [&](const EarlyMessage& message) {
     if (message.header.seq == seq.value) mine.push_back(message);
@@ -309,7 +310,7 @@ void MeshExchange::on_mesh_frame(NodeIndex from, const transport::FrameHeader& h
   const int64_t number = header.chunk / core::kMostMessages;
   ExchangePiece& piece = state.window[state.index(number)];
   piece.messages[receive] = {true, header.slot, payload};
-  // Whoever has final values has heard of all nodes.
+  // A node that has final values has heard of all nodes.
   if (header.kind == transport::FrameKind::kGather) running->launched_everywhere = true;
   go_on(*running);
 }
@@ -352,7 +353,8 @@ void MeshExchange::on_mesh_sent(NodeIndex to, uint32_t work, int message) {
   const auto window = static_cast<uint32_t>(mesh_->geometry().window);
   ExchangeState& state = states_[work / window];
   if (!state.program) return;
-  // Of a piece that is done, or of an earlier operation: then the buffer had not been used again.
+  // The message may be of a piece that is done, or of an earlier operation: then the buffer has not
+  // been used again.
   ExchangePiece& piece = state.window[work % window];
   if (piece.number >= 0) {
     const std::optional<size_t> sent = find_message(state.program->sends, to, message, receiver);
