@@ -159,9 +159,46 @@ def case_all_to_all():
     lists = [torch.zeros(rank + 1, 2) for _ in range(size)]
     dist.all_to_all(lists, list(given.split(rows)))
     assert torch.equal(torch.cat(lists), taken)
+
+
+def case_all_to_all_with_splits_that_do_not_fit_on_one_rank():
+    """The one rank had an error, and the others once waited until their timeout."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if size == 1:
+        return
+    text = "rank 0 sends 2 elements to rank 1, whose output has 4 for them"
+    given, rows = torch.ones(size, 2), [1] * size
+    wrong = [2, 0, *rows[2:]] if rank == 1 else rows
+    expect_error(ValueError, text, dist.all_to_all_single, torch.zeros(size, 2), given, wrong, rows)
+    # Rows of another size: the elements count, not the rows.
+    expect_error(ValueError, text, dist.all_to_all_single, torch.zeros(size, 4 if rank == 1 else 2), given, rows, rows)
+    lists = [torch.zeros(4 if rank == 1 else 2) for _ in range(size)]
+    expect_error(ValueError, text, dist.all_to_all, lists, list(given))
+    dist.all_to_all_single(torch.zeros(2 * size), given.view(-1), [2] * size, [2] * size)
+
+
+def case_outputs_of_another_size_or_dtype_are_refused():
+    """The daemon once wrote beyond the end of them, or rows to the wrong rank."""
+    size = dist.get_world_size()
+    into = getattr(dist, "reduce_scatter_tensor", None) or dist._reduce_scatter_base
+    group = dist.group.WORLD  # PyTorch 1.13 and 2 look at different things before
+    root = dist.ScatterOptions()
+    root.rootRank = dist.get_rank()
+    expect_error(ValueError, f"output has {size} elements, and input {2 * size}", dist.all_to_all_single, torch.ones(size),
+                 torch.ones(2 * size))
+    narrow, wide = [torch.ones(2, dtype=torch.int8) for _ in range(size)], [torch.ones(2, dtype=torch.float64)] * size
+    for function, arguments in (
+            (into, (narrow[0], torch.cat(wide))), (group.reduce_scatter, ([narrow[0]], [wide])),
+            (group.alltoall_base, (torch.cat(narrow), torch.cat(wide), [], [])), (group.alltoall, (narrow, wide)),
+            (group.gather, ([narrow], wide[:1], root)), (group.scatter, (narrow[:1], [wide], root))):
+        expect_error(ValueError, "must have one dtype, not torch.(int8|float64) and torch.(int8|float64)", function, *arguments)
     if size > 1:
-        expect_error(ValueError, "output_split_sizes are .* rows, but the ranks send", dist.all_to_all_single,
-                     torch.zeros((rank + 1) * size, 2), given, [(rank + 1) * size] + [0] * (size - 1), rows)
+        uneven = [torch.ones(1), torch.ones(3), *(torch.ones(2) for _ in range(size - 2))]
+        expect_error(ValueError, r"scatter_list\[0\] has 1 elements; it must have as many as tensor: 2", group.scatter,
+                     [torch.ones(2)], [uneven], root)
+        expect_error(ValueError, r"gather_list\[0\] has 1 elements; it must have as many as tensor: 2", group.gather, [uneven],
+                     [torch.ones(2)], root)
+
 
 
 def case_objects():
@@ -235,8 +272,16 @@ def case_ranks_that_disagree_are_told_at_once():
         ("root rank is", lambda: dist.broadcast(torch.ones(4), 0), lambda: dist.broadcast(torch.ones(4), 1)),
         ("collective is", lambda: dist.all_reduce(torch.ones(4)), lambda: dist.broadcast(torch.ones(4), 0)),
         ("collective is", lambda: dist.all_reduce(torch.ones(4)), dist.barrier),
-        ("collective is .* takes its splits on all ranks", lambda: dist.all_to_all_single(torch.ones(size), torch.ones(size)),
+        ("collective is .*: give all_to_all_single its split sizes on all ranks, equal ones too, or on none",
+         lambda: dist.all_to_all_single(torch.ones(size), torch.ones(size)),
          lambda: dist.all_to_all_single(torch.ones(size), torch.ones(size), [1] * size, [1] * size)),
+        ("collective is .*: give all_to_all_single its split sizes on all ranks, equal ones too, or on none",
+         lambda: dist.all_to_all_single(torch.ones(size), torch.ones(size)),
+         lambda: dist.all_to_all_single(torch.ones(size), torch.ones(size), None, [1] * size)),
+        # Each rank once had another result, and no error.
+        ("shape is .*: give all_reduce the same op on all ranks",
+         lambda: dist.all_reduce(torch.ones(4, dtype=torch.int32), dist.ReduceOp.BAND),
+         lambda: dist.all_reduce(torch.ones(4, dtype=torch.int32), dist.ReduceOp.BXOR)),
     )
     for before in (0, 1, 5):
         for text, right, other in cases:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import threading
 import weakref
@@ -32,8 +33,11 @@ from ._work import Work
 
 Tensors = List[torch.Tensor]
 
-# With splits, ranks tell each other their sizes first.
-_SPLITS = "; all_to_all_single takes its splits on all ranks, equal ones too, or on none"
+# Where ranks disagree on a call that is carried out as an all-gather, or after one.
+_SPLITS = ("; with split sizes an all_to_all begins with an all-gather of them: give all_to_all_single its split sizes on all ranks, equal "
+           "ones too, or on none")
+_BITWISE = ("; an all_reduce by BAND, BOR or BXOR is an all-gather, whose shape has one dimension more for BOR, and two more for BXOR: "
+            "give all_reduce the same op on all ranks")
 
 # How often groups of the same ranks have been made: their names differ by it. The same on all of these ranks.
 _made: "Counter[Tuple[int, ...]]" = Counter()
@@ -144,7 +148,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
             return self._allreduce_sparse(tensors, op)
         function = bitwise_of(op)
         if function is not None:
-            return self._allreduce_bitwise(tensors, function)
+            return self._allreduce_bitwise(tensors, *function)
         return self.allreduce_by(tensors, op_of(op))
 
     @through_host("an all_reduce of sparse tensors")
@@ -188,13 +192,15 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         return self._begin(kind, start, finish, sources, name, device)
 
     @through_host("a bitwise all_reduce")
-    def _allreduce_bitwise(self, tensors: Tensors, function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Work:
+    def _allreduce_bitwise(self, tensors: Tensors, function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+                           dimensions: int) -> Work:
         for tensor in tensors:
-            gathered = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(self._count)]
-            self.allgather([gathered], [tensor]).wait()
-            for other in gathered[1:]:
-                gathered[0] = function(gathered[0], other)
-            tensor.detach().copy_(gathered[0])
+            check_tensor(tensor)
+            # As many dimensions as tell one function from another: so ranks that give different ones disagree on the shape.
+            source = contiguous(tensor.detach()).reshape(-1, *[1] * dimensions)
+            target = result_of((self._count, *tensor.shape), tensor.dtype)
+            self._gather_into(target, source, None, list, "all_reduce", _BITWISE).wait()
+            tensor.detach().copy_(functools.reduce(function, target.unbind()))
         return self._done("all_reduce", tensors)
 
     @through_host("a reduce")
@@ -221,6 +227,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
     def reduce_scatter(self, output_tensors: Tensors, input_tensors: Sequence[Tensors], opts: Any = None) -> Work:
         (output,), (inputs,) = output_tensors, input_tensors
         self._check_count("input_list", inputs)
+        _check_dtypes("output and input_list", [output, *inputs])
         source = torch.cat([contiguous(tensor.detach()).reshape(-1) for tensor in inputs])
         counts = [tensor.numel() for tensor in inputs]
         if output.numel() != counts[self._place]:
@@ -238,6 +245,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
                         opts: Any) -> Work:
         for tensor in (output, source):
             check_tensor(tensor)
+        _check_dtypes("output and input", [output, source])
         op, code = op_of(_reduction(opts)), code_of(source)
         target = output.detach() if output.is_contiguous() else result_of(output.shape, output.dtype)
         options = options_of(op, 1.0, 1.0)
@@ -306,9 +314,6 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         if output.numel() != tensor.numel() * self._count or output.dtype != tensor.dtype:
             raise ValueError(f"output must have {tensor.dtype} and {self._count} times input's {tensor.numel()} elements, "
                              f"not {output.dtype} and {output.numel()}")
-        return self._allgather_single(output, tensor, "all_gather")
-
-    def _allgather_single(self, output: torch.Tensor, tensor: torch.Tensor, what: str, hint: str = "") -> Work:
         source = contiguous(tensor.detach()).reshape(-1)
         target = output.detach() if output.is_contiguous() else result_of(output.shape, output.dtype)
 
@@ -316,7 +321,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
             _put(output, target)
             return [output]
 
-        return self._gather_into(target, source, None, finish, what, hint)
+        return self._gather_into(target, source, None, finish)
 
     def _gather_into(self, target: torch.Tensor, source: torch.Tensor, counts: Optional[List[int]],
                      finish: Callable[[], Tensors], what: str = "all_gather", hint: str = "") -> Work:
@@ -351,6 +356,8 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         outputs: Tensors = list(output_tensors[0]) if root == self._place else []
         if root == self._place:
             self._check_count("gather_list", outputs)
+            _check_dtypes("tensor and gather_list", [tensor, *outputs])
+            _check_sizes("gather_list", outputs, tensor)
         target = result_of((source.numel() * len(outputs),), tensor.dtype) if outputs else None
         place = as_moved(target) if target is not None else None
 
@@ -374,9 +381,9 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         if root == self._place:
             (inputs,) = input_tensors
             self._check_count("scatter_list", inputs)
+            _check_dtypes("tensor and scatter_list", [output, *inputs])
+            _check_sizes("scatter_list", inputs, output)
             source = torch.cat([contiguous(tensor.detach()).reshape(-1) for tensor in inputs])
-            if source.numel() != output.numel() * self._count:
-                raise ValueError(f"the tensors of scatter_list must have as many elements as tensor: {output.numel()}")
         else:
             source = torch.empty(output.numel() * self._count, dtype=output.dtype)  # only its shape counts
         moved, place = as_moved(source), as_moved(target.reshape(-1))
@@ -398,15 +405,15 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
             check_tensor(tensor)
             if tensor.dim() == 0:
                 raise ValueError("a tensor has no first dimension to be cut; pass tensor.reshape(1)")
-        rows = _splits(source, list(input_splits), self._count, "input")
-        theirs = _splits(output, list(output_splits), self._count, "output")
-        row = math.prod(source.shape[1:])
-        sizes = self._sizes([count * row for count in rows]) if output_splits or input_splits else None
-        if sizes is not None:
-            received = [sizes[i * self._count + self._place] for i in range(self._count)]
-            if received != [count * row for count in theirs]:
-                raise ValueError(f"output_split_sizes are {theirs} rows, but the ranks send "
-                                 f"{[count // max(row, 1) for count in received]}")
+        _check_dtypes("output and input", [output, source])
+        sent = _splits(source, list(input_splits), self._count, "input")
+        room = _splits(output, list(output_splits), self._count, "output")
+        sizes = None
+        if output_splits or input_splits:
+            sizes = self._sizes(sent, room)
+        elif sent != room:
+            raise ValueError(f"output has {output.numel()} elements, and input {source.numel()}; without split sizes both must have "
+                             "as many")
         given = contiguous(source.detach()).reshape(-1)
         target = output.detach() if output.is_contiguous() else result_of(output.shape, output.dtype)
 
@@ -420,13 +427,11 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
     def alltoall(self, output_tensors: Tensors, input_tensors: Tensors, opts: Any = None) -> Work:
         self._check_count("output_tensor_list", output_tensors)
         self._check_count("input_tensor_list", input_tensors)
+        _check_dtypes("output_tensor_list and input_tensor_list", [*output_tensors, *input_tensors])
         counts = [output.numel() for output in output_tensors]
         given = torch.cat([contiguous(tensor.detach()).reshape(-1) for tensor in input_tensors])
         target = result_of((sum(counts),), given.dtype)
-        sizes = self._sizes([tensor.numel() for tensor in input_tensors])
-        received = [sizes[i * self._count + self._place] for i in range(self._count)]
-        if received != counts:
-            raise ValueError(f"output_tensor_list has {counts} elements, but the ranks send {received}")
+        sizes = self._sizes([tensor.numel() for tensor in input_tensors], counts)
 
         def finish() -> Tensors:
             for output, part in zip(output_tensors, target.split(counts)):
@@ -446,11 +451,16 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         kind = ("all_to_all", _words(given) if sizes is None else str(given.dtype), "" if sizes is None else str(sizes))
         return self._begin(kind, start, finish, (given, moved, target), hint=_SPLITS)
 
-    # Of all ranks, one behind the other.
-    def _sizes(self, own: List[int]) -> List[int]:
-        every = torch.empty(len(own) * self._count, dtype=torch.int64)
-        self._allgather_single(every, torch.tensor(own, dtype=torch.int64), "all_to_all", _SPLITS).wait()
-        return [int(size) for size in every.tolist()]
+    # How many elements each rank sends to each, one rank's behind the other. All ranks are told what each has room for as well:
+    # so where that does not fit, all of them raise, and none waits for one that has.
+    def _sizes(self, sent: List[int], room: List[int]) -> List[int]:
+        every = torch.empty(2 * self._count * self._count, dtype=torch.int64)
+        self._gather_into(every, torch.tensor([*sent, *room], dtype=torch.int64), None, list, "all_to_all", _SPLITS).wait()
+        told = every.view(self._count, 2, self._count)
+        for sender, receiver in ((told[:, 0] - told[:, 1].t()) != 0).nonzero().tolist()[:1]:
+            raise ValueError(f"rank {sender} sends {told[sender, 0, receiver]} elements to rank {receiver}, whose output has "
+                             f"{told[receiver, 1, sender]} for them; output_split_sizes must say what the others send")
+        return [int(size) for size in told[:, 0].reshape(-1).tolist()]
 
     # --- Names of PyTorch's later versions -------------------------------------------------------------------------
 
@@ -509,7 +519,8 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
 
     def _begin(self, kind: Tuple[str, ...], start: Callable[[str], int], finish: Callable[[], Tensors], memory: Any,
                name: Optional[str] = None, device: Optional[_memory.Cuda] = None, hint: str = "") -> Work:
-        """hint: what is said after an error that ranks do not make the same call. device: whose memory the tensors, `memory`'s first, are in; None: the host's."""
+        """device: whose memory the tensors, `memory`'s first, are in; None: the host's. hint: what to do where ranks disagree, if
+        the daemons' text alone does not say it, because the call is carried out as another."""
         with self._calling:
             self._sequence += 1
             number = self._names.number_of(kind) if name is None else 0
@@ -518,8 +529,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
                 operation = Operation(kind[0], lambda: start(chosen), finish, memory)
             else:
                 operation = DeviceOperation(kind[0], lambda: start(chosen), finish, memory, device, memory[0])
-            operation.on_error = self._on_error
-            operation.hint = hint
+            operation.on_error, operation.hint = self._on_error, hint
             work = Work(operation, self.seconds, self._follower)
             self._turns.begin(chosen, operation)
         return work
@@ -575,17 +585,31 @@ def _put(tensor: torch.Tensor, result: torch.Tensor) -> None:
         tensor.detach().copy_(result)
 
 
+# How many elements of the tensor each rank gets, or gives.
 def _splits(tensor: torch.Tensor, given: List[int], count: int, what: str) -> List[int]:
-    rows = tensor.shape[0]
+    rows, row = tensor.shape[0], math.prod(tensor.shape[1:])
     if not given:
         if rows % count:
             raise ValueError(f"{what} has {rows} rows, which cannot be cut into {count} equal parts; pass "
                              f"{what}_split_sizes")
-        return [rows // count] * count
+        return [rows // count * row] * count
     if len(given) != count or min(given) < 0 or sum(given) != rows:
         raise ValueError(f"{what}_split_sizes={given} must be {count} numbers from 0 that add up to the {rows} rows of "
                          f"{what}")
-    return given
+    return [part * row for part in given]
+
+
+# The daemon reads and writes the memory of all of them by one dtype.
+def _check_dtypes(what: str, tensors: Sequence[torch.Tensor]) -> None:
+    dtypes = {tensor.dtype: None for tensor in tensors}
+    if len(dtypes) > 1:
+        raise ValueError(f"{what} must have one dtype, not {' and '.join(map(str, dtypes))}")
+
+
+def _check_sizes(what: str, tensors: Sequence[torch.Tensor], own: torch.Tensor) -> None:
+    for place, tensor in enumerate(tensors):
+        if tensor.numel() != own.numel():
+            raise ValueError(f"{what}[{place}] has {tensor.numel()} elements; it must have as many as tensor: {own.numel()}")
 
 
 # Which rank of the job each of the group's is. The first group has them all. PyTorch 1.13 gives two groups that are made at the

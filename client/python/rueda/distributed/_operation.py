@@ -47,7 +47,7 @@ class Operation:
         self.what = what
         self.result: List[torch.Tensor] = []
         self.error: Optional[BaseException] = None
-        self.hint = ""  # said after an error that ranks do not make the same call
+        self.hint = ""  # what is said beside librueda's text where ranks do not make the same call
         self.on_error: Optional[Callable[[BaseException], None]] = None  # before anybody gets to know
         self._start: Optional[Callable[[], int]] = start
         self._finish: Optional[Callable[[], List[torch.Tensor]]] = finish

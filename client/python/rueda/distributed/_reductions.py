@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Tuple
 
 import torch
 import torch.distributed as dist
@@ -17,10 +17,10 @@ _BITWISE = [(dist.ReduceOp.BAND, torch.bitwise_and), (dist.ReduceOp.BOR, torch.b
 Bitwise = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def bitwise_of(op: Any) -> Optional[Bitwise]:
-    """The function of a reduction that the daemons do not have: contributions are gathered, and each rank combines
-    them. None: they have it."""
-    return next((function for theirs, function in _BITWISE if op == theirs), None)
+def bitwise_of(op: Any) -> "Optional[Tuple[Bitwise, int]]":
+    """The function of a reduction that the daemons do not have, and its number among those: contributions are gathered, and each
+    rank combines them. None: they have it."""
+    return next(((function, i) for i, (theirs, function) in enumerate(_BITWISE) if op == theirs), None)
 
 
 def op_of(op: Any) -> ReduceOp:

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from ._backend import ProcessGroupRueda
 
 
+_HINT = "; an all_reduce of sparse tensors begins with an all-gather: give all_reduce sparse tensors on all ranks, or on none"
+
+
 def allreduce_sparse(group: "ProcessGroupRueda", tensors: List[torch.Tensor], op: Any) -> List[torch.Tensor]:
     """Sums sparse COO tensors in place, coalesced. Waits for the other ranks. ValueError for other reductions than SUM,
     and for tensors whose shape or number of sparse dimensions differ between ranks."""
@@ -35,7 +38,7 @@ def _check_alike(group: "ProcessGroupRueda", tensor: torch.Tensor) -> None:
 
 def _gathered(group: "ProcessGroupRueda", rows: torch.Tensor) -> torch.Tensor:
     counts = torch.empty(group.size(), dtype=torch.int64)
-    group._allgather_base(counts, torch.tensor([rows.shape[0]])).wait()
+    group._gather_into(counts, torch.tensor([rows.shape[0]]), None, list, "all_reduce", _HINT).wait()
     outputs = [torch.empty((int(count), *rows.shape[1:]), dtype=rows.dtype) for count in counts]
     group.allgather([outputs], [rows.contiguous()]).wait()
     return torch.cat(outputs)
