@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
 #include <dlfcn.h>
@@ -103,6 +105,11 @@ Result<std::map<std::string, std::string>> parse(const std::string& text) {
                 "ruedarun ended without registering this rank; its messages are above"};
 }
 
+void reap(pid_t helper) {
+  while (::waitpid(helper, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
 }  // namespace
 
 bool is_launched_by_others() {
@@ -132,7 +139,16 @@ bool is_launched_by_nobody() {
 Result<std::map<std::string, std::string>> join_launched(const std::string& socket,
                                                          int64_t timeout_ms) {
   static std::map<std::string, std::string> joined;
-  if (!joined.empty()) return joined;
+  static std::string joined_launch;
+  static pid_t joined_helper = -1;
+  const std::string launch = is_set("RUEDA_LAUNCH_ID") ? std::getenv("RUEDA_LAUNCH_ID") : "";
+  if (!joined.empty() && (launch.empty() || launch == joined_launch)) return joined;
+  if (joined_helper > 0) {
+    ::kill(joined_helper,
+           SIGKILL);  // it ignores what a terminal sends; its registration ends with it
+    reap(std::exchange(joined_helper, -1));
+    joined.clear();
+  }
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
     return Status{Code::kResourceExhausted, errno_text("cannot make a pipe", errno)};
@@ -148,9 +164,10 @@ Result<std::map<std::string, std::string>> join_launched(const std::string& sock
   Result<std::map<std::string, std::string>> found = parse(read_all(read_end.get()));
   if (found.is_ok()) {
     joined = found.value();
+    joined_launch = launch;
+    joined_helper = helper.value();
   } else {
-    while (::waitpid(helper.value(), nullptr, 0) < 0 && errno == EINTR) {
-    }
+    reap(helper.value());
   }
   return found;
 }

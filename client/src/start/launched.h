@@ -20,7 +20,8 @@ bool is_launched_by_nobody();
 
 // Returns the variables that ruedarun would have put into the environment. It waits for all ranks
 // of the job, at most `timeout_ms`; `socket` is the daemon's. Once it has succeeded, later calls
-// return the same. Not thread-safe.
+// return the same, unless RUEDA_LAUNCH_ID is another one by then: the process has been given a
+// place in another job, and the last one's ruedarun is ended. Not thread-safe.
 Result<std::map<std::string, std::string>> join_launched(const std::string& socket,
                                                          int64_t timeout_ms);
 

@@ -1,11 +1,13 @@
 """Groups of some of the ranks, and what goes from one rank to another."""
 
+import os
 import shutil
 import tempfile
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from distributed_collectives import end  # noqa: F401
 from torch_support import expect_error
 
 import rueda.distributed
@@ -144,8 +146,34 @@ def case_made_again_from_nothing():
         total = torch.ones(2)
         dist.all_reduce(total)
         assert total[0] == dist.get_world_size()
-    dist.destroy_process_group()
-    dist.init_process_group("rueda", timeout=timedelta(seconds=60))
-    dist.barrier()
     if rank == 0:
         shutil.rmtree(folder[0])  # PyTorch 2 leaves some of its files
+
+
+def case_made_again_from_the_environment():
+    """Rank 0's process once took its store with it while the others found it still there; and what groups had left in a store that
+    stays, as torchrun's does, was taken for the next ones'."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for i in range(8):
+        dist.destroy_process_group()
+        dist.init_process_group("rueda", timeout=timedelta(seconds=60))
+        total = torch.ones(2)
+        dist.all_reduce(total)
+        assert total[0] == size
+        ranks = [j for j in range(size) if size == 1 or j != i % size]  # of the same name, with other members
+        for backend in ("rueda", "gloo"):
+            group = dist.new_group(ranks, backend=backend)
+            if rank in ranks:
+                dist.all_reduce(total, group=group)
+        assert total[0] == (size * len(ranks) ** 2 if rank in ranks else size), total
+
+
+def case_of_a_world_of_another_size():
+    """The ranks of a job that ruedarun has started stay, and the error says so. The next one, of the right size, is made."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    if size == 1 or "RUEDA_JOB_ID" not in os.environ:
+        return
+    dist.destroy_process_group()
+    expect_error(RuntimeError, f"was told rank 0 of 1, but this process is rank {rank} of {size} of Rueda's job, whose ranks stay as they "
+                 "are: .* give new_group the ranks", dist.init_process_group, "rueda", rank=0, world_size=1, store=dist.HashStore())
+    dist.init_process_group("rueda", timeout=timedelta(seconds=60))

@@ -89,17 +89,24 @@ class DistributedTest(IntegrationTest):
     def test_under_torchrun_on_two_nodes(self):
         port = str(harness.free_port())
         runs = [self.torchrun(daemon, "--nnodes", "2", "--node_rank", str(node), "--master_addr", "127.0.0.1",
-                              "--master_port", port, RANK, "groups", "case_new_group", "case_send_and_recv")
+                              "--master_port", port, RANK, "groups", "case_new_group", "case_send_and_recv",
+                              "case_made_again_from_the_environment")
                 for node, daemon in enumerate(self.start_daemons("first", "second"))]
         self.expect_ok(*runs)
 
-    def test_with_master_addr_alone(self):
+    def run_with_master_addr(self, *arguments):
         port = str(harness.free_port())
         daemons = self.start_daemons("first", "second")
         runs = [self.start_with(daemons[rank // 2], {"RANK": str(rank), "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1",
-                                                     "MASTER_PORT": port}, PYTHON, RANK, "groups", "case_new_group")
-                for rank in range(3)]
+                                                     "MASTER_PORT": port}, PYTHON, RANK, *arguments) for rank in range(3)]
         self.expect_ok(*runs)
+
+    def test_with_master_addr_alone(self):
+        self.run_with_master_addr("groups", "case_new_group", "case_made_again_from_the_environment")
+
+    def test_a_world_that_becomes_smaller_is_another_job(self):
+        """Once the ranks that were left were told that they are of a larger one."""
+        self.run_with_master_addr("worlds")
 
     def test_without_a_daemon_it_says_how_to_start_one(self):
         run = self.start([PYTHON, RANK, "groups"], extra_env={

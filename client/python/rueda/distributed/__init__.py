@@ -13,6 +13,7 @@ from ._backend import create
 from ._buckets import install as _install_buckets
 from ._groups import monitored_barrier
 from ._hooks import arena_hook, bf16_wire_hook, fp16_wire_hook
+from ._stores import install as _install_stores
 
 __all__ = ["arena_hook", "bf16_wire_hook", "fp16_wire_hook", "monitored_barrier"]
 
@@ -28,3 +29,4 @@ def _register() -> None:
 
 _register()
 _install_buckets()
+_install_stores()

@@ -6,7 +6,6 @@ import functools
 import math
 import threading
 import weakref
-from collections import Counter
 from datetime import timedelta
 from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 
@@ -39,10 +38,6 @@ _SPLITS = ("; with split sizes an all_to_all begins with an all-gather of them: 
 _BITWISE = ("; an all_reduce by BAND, BOR or BXOR is an all-gather, whose shape has one dimension more for BOR, and two more for BXOR: "
             "give all_reduce the same op on all ranks")
 
-# How often groups of the same ranks have been made: their names differ by it. The same on all of these ranks.
-_made: "Counter[Tuple[int, ...]]" = Counter()
-_making = threading.Lock()
-
 
 class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
     """All methods may be called from any thread, if all ranks of the group make the same calls in the same order, as
@@ -60,10 +55,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         self._session, self._ranks = _ranks_of(store, rank, size, timeout)
         assert self._session.sets is not None
         self._set = self._session.sets.acquire(self._ranks, self.seconds)
-        with _making:
-            key = tuple(self._ranks)
-            self._ordinal = _made[key]
-            _made[key] += 1
+        self._ordinal = self._session.count_group(self._ranks)
         self._names = Names()
         self._calling = threading.RLock()  # names follow the order of the calls
         self._follower = Follower(f"rueda-group-{self._set}.{self._ordinal}")

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import secrets
 import socket
 import threading
+from collections import Counter
 from datetime import timedelta
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from .. import _context, _operations, _parts
+from .._errors import RuedaError
 from ._peers import SECRET_BYTES, Peers
 from ._sets import Sets
 
 _ENDPOINT = "RUEDA_RDZV_ENDPOINT"
 _ADDRESS_BYTES = 64
+_LOG = logging.getLogger("rueda.distributed")
 
 
 class Session:
     """From the first init_process_group on until the process ends, whatever groups come and go: leaving the job and
-    joining it again would cost more. Its parts are thread-safe."""
+    joining it again would cost more. Only a world of another size, which all its ranks see at once, begins another. Its parts are
+    thread-safe."""
 
     def __init__(self, store: Any) -> None:
         self.rank = _context.rank()
@@ -30,9 +35,18 @@ class Session:
         self.number = _context.session()
         self.peers = Peers(self.rank, _own_host(store), self._on_message)
         self.sets: Optional[Sets] = None
+        self._made: "Counter[Tuple[int, ...]]" = Counter()
+        self._making = threading.Lock()
         addresses, secret = self._meet()
         self.sets = Sets(self.rank, self.size, self.peers.tell)
         self.peers.start(addresses, secret)
+
+    def count_group(self, ranks: Sequence[int]) -> int:
+        """How many groups of these ranks were made before, the same on all of them: names of operations differ by it."""
+        key = tuple(ranks)
+        with self._making:
+            self._made[key] += 1
+            return self._made[key] - 1
 
     def close(self) -> None:
         self.peers.close()
@@ -59,23 +73,26 @@ class Session:
 
 
 _session: Optional[Session] = None
+_joined = -1  # the number of the last session that was begun here, and neither by rueda.init() nor by rueda.torch's
 _starting = threading.Lock()
 
 
 def session(store: Any, rank: int, size: int, timeout: timedelta) -> Session:
     """The process's. Joins the job if that has not been done; then `rank` and `size` are what PyTorch was told.
     RuntimeError says what does not fit, or what is missing."""
-    global _session
+    global _session, _joined
     with _starting:
+        if _context.session() == _joined and _context.size() != size and "RUEDA_JOB_ID" not in os.environ:
+            _leave()
         if not _context.is_initialized():
             _join(store, rank, size, timeout)
+            _joined = _context.session()
         if (rank, size) != (_context.rank(), _context.size()):
             raise RuntimeError(f"init_process_group was told rank {rank} of {size}, but this process is rank "
-                               f"{_context.rank()} of {_context.size()} of Rueda's job: leave rank and world_size to "
-                               "the environment")
+                               f"{_context.rank()} of {_context.size()} of Rueda's job, whose ranks stay as they are: leave rank "
+                               "and world_size to the environment, and give new_group the ranks of a smaller group")
         if _session is None or _session.number != _context.session():
-            if _session is not None:
-                _session.close()
+            _end_session()
             _session = Session(store)
             atexit.register(_session.close)
         return _session
@@ -86,6 +103,24 @@ def current() -> Session:
     if _session is None:
         raise RuntimeError("init_process_group(\"rueda\") comes first")
     return _session
+
+
+# The ranks that go on are a job of their own, which they join as they did the last one.
+def _leave() -> None:
+    rank = _context.rank()
+    _end_session()
+    try:
+        _context.shutdown()
+    except RuedaError as error:  # as when another rank has left it by ending
+        _LOG.warning("rank %d left the job whose world was of another size: %s", rank, error)
+
+
+def _end_session() -> None:
+    global _session
+    if _session is not None:
+        ended, _session = _session, None
+        atexit.unregister(ended.close)
+        ended.close()
 
 
 # ruedarun has said all in the environment. For others librueda finds the other ranks, at a place that rank 0 chooses.

@@ -1,0 +1,48 @@
+"""The store by which ranks meet, kept from one init_process_group to the next.
+
+With `env://` and `tcp://` PyTorch's store is served by rank 0's process, and goes with its last group. A rank that makes its next
+group a moment earlier than rank 0 finds the old store still there, and loses it under its hands. So the first one of an address is
+kept, which PyTorch then finds again, and each init_process_group but the first has a prefix of its own in it: what an earlier one
+has left there is not for it. torchrun's store is there all the time, but has the same keys again: the prefix helps there, too.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Any, Callable, Dict, Iterator, Tuple
+
+import torch.distributed as dist
+
+_SCHEMES = ("env", "tcp")
+
+# By the address: the first store there, and how many were made.
+_kept: "Dict[Tuple[str, int], Tuple[Any, int]]" = {}
+
+
+def _numbered(store: Any) -> Any:
+    served = store
+    while hasattr(served, "underlying_store"):
+        served = served.underlying_store
+    address = (str(getattr(served, "host", "")), int(getattr(served, "port", 0)))
+    first, made = _kept.get(address, (store, 0))
+    _kept[address] = (first, made + 1)
+    return store if made == 0 else dist.PrefixStore(f"rueda/again/{made}", store)
+
+
+def _keeping(handler: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    @functools.wraps(handler)
+    def meet(*arguments: Any, **named: Any) -> Iterator[Any]:
+        for store, rank, size in handler(*arguments, **named):
+            yield _numbered(store), rank, size
+
+    return meet
+
+
+def install() -> None:
+    """Once in a process, for whatever backend."""
+    # torch.distributed.rendezvous is a function, too.
+    handlers = getattr(importlib.import_module("torch.distributed.rendezvous"), "_rendezvous_handlers", {})
+    for scheme in _SCHEMES:
+        if scheme in handlers and not hasattr(handlers[scheme], "__wrapped__"):
+            handlers[scheme] = _keeping(handlers[scheme])
