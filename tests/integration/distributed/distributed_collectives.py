@@ -274,9 +274,6 @@ def case_ranks_that_disagree_are_told_at_once():
         ("collective is", lambda: dist.all_reduce(torch.ones(4)), dist.barrier),
         ("collective is .*: give all_to_all_single its split sizes on all ranks, equal ones too, or on none",
          lambda: dist.all_to_all_single(torch.ones(size), torch.ones(size)),
-         lambda: dist.all_to_all_single(torch.ones(size), torch.ones(size), [1] * size, [1] * size)),
-        ("collective is .*: give all_to_all_single its split sizes on all ranks, equal ones too, or on none",
-         lambda: dist.all_to_all_single(torch.ones(size), torch.ones(size)),
          lambda: dist.all_to_all_single(torch.ones(size), torch.ones(size), None, [1] * size)),
         # Each rank once had another result, and no error.
         ("shape is .*: give all_reduce the same op on all ranks",
