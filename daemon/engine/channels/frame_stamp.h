@@ -1,5 +1,5 @@
-// What all frames and channels of a data job have in common: the job, the epoch and the process set
-// that they belong to.
+// A stamp says what all frames and channels of a data job have in common: the job, the epoch and
+// the process set that they belong to.
 #pragma once
 
 #include <cstdint>

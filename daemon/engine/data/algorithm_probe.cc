@@ -63,7 +63,7 @@ Status AlgorithmProbe::begin() {
 }
 
 void AlgorithmProbe::send() {
-  // What came back has left, but that may not be told yet: on_sent() comes back here.
+  // The message that came back has left, but that may not be told yet: on_sent() comes back here.
   if (is_out_ || link_.in_use(cookie())) return;
   const std::optional<uint32_t> bytes = probe_->next_bytes();
   if (!bytes) return tell_table();

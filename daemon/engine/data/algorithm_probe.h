@@ -1,6 +1,7 @@
-// Before the first operation of a data job: which algorithm is the quickest for how many bytes.
-// Node 0 times messages that go round the ring, and sends round the table that follows from that.
-// Where the table is fixed, nothing is measured. The probe belongs to its data loop.
+// The probe finds out, before the first operation of a data job, which algorithm is the quickest
+// for how many bytes. Node 0 times messages that go round the ring, and sends round the table that
+// follows from that. Where the table is fixed, nothing is measured. The probe belongs to its data
+// loop.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +30,12 @@ class AlgorithmProbe {
 
   // The error of the next three says what the previous node sent that cannot be.
 
-  // All channels are open, and the table is not known.
+  // Begins to measure. All channels are open, and the table is not known.
   [[nodiscard]] Status begin();
   // A frame of kind kProbe has come round the ring, or kTable.
   [[nodiscard]] Status on_probe(const transport::FrameHeader& header, std::span<std::byte> payload);
   [[nodiscard]] Status on_table(const transport::FrameHeader& header, std::span<std::byte> payload);
-  // What was sent has left, while this node measures.
+  // A message has left, while this node measures.
   void on_sent() { send(); }
 
  private:

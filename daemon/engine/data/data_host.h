@@ -1,6 +1,5 @@
-// What the ways of an operation between nodes (RingPath, MeshExchange) have in common: what they
-// share with the data job that they belong to, and what they ask of it. Everything here belongs to
-// the data loop.
+// The ways of an operation between nodes (RingPath, MeshExchange) share a context with the data job
+// that they belong to, and ask some things of it. Everything here belongs to the data loop.
 #pragma once
 
 #include <span>
@@ -13,7 +12,7 @@
 
 namespace rueda::engine {
 
-// Nothing of this is asked for each chunk or message.
+// A host is the data job, as its ways see it. Nothing of this is asked for each chunk or message.
 class DataHost {
  public:
   // All channels of a way are open.
@@ -36,7 +35,7 @@ class DataHost {
   ~DataHost() = default;
 };
 
-// What the ways between nodes share with each other and with their data job, which owns it. All of
+// The ways between nodes share this with each other and with their data job, which owns it. All of
 // it outlives the ways.
 struct WayContext {
   const DataJobOptions& options;

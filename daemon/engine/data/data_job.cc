@@ -106,7 +106,8 @@ void DataJob::on_probe_sent() {
 void DataJob::go_on_starting(const Status& probed) {
   if (!probed.is_ok()) return give_up(options_.previous(), probed);
   if (!probe_.is_known()) return;
-  // Before any launch: what this node has freed in the epoch before, others may hold still.
+  // This comes before any launch: others may still hold what this node has freed in the epoch
+  // before.
   if (retained_.is_on()) {
     ring_.acknowledge(core::Track::kLockable);
     ring_.acknowledge(core::Track::kDecreed);
@@ -169,7 +170,8 @@ void DataJob::run(std::unique_ptr<Operation> operation) {
 void DataJob::launch_waiting() {
   if (!is_open()) return;
   while (!faults_.is_stopped()) {
-    // What a launch handles early may have made others go, or their room: all are looked at again.
+    // A launch handles frames that came early, which may have launched others, or made room for
+    // them. So all are looked at again.
     std::array<bool, core::kTracks> is_full{};
     std::unique_ptr<Operation> next = operations_.take_waiting([&](const Operation& waiting) {
       bool& full = is_full[core::index_of(core::track_of(waiting.seq))];

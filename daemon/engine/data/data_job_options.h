@@ -1,4 +1,4 @@
-// What a data job is made with, and what it tells its owner.
+// A data job is made with these options, and tells its owner these events.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace rueda::engine {
 
-// What a data job tells its owner, on the data loop.
+// A data job calls these on its data loop.
 struct DataEvents {
   std::function<void(Seq, double seconds)> on_done;
   std::function<void(Seq, const Status&)> on_failed;

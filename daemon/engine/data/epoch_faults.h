@@ -1,5 +1,6 @@
-// What has gone wrong in a data job: whether its data plane has stopped, and how its owner hears of
-// lost neighbours and of lost memory. It belongs to its data loop.
+// This keeps what has gone wrong in a data job: whether its data plane has stopped, and whether a
+// neighbour has left. It tells the owner of lost neighbours and of lost memory. It belongs to its
+// data loop.
 #pragma once
 
 #include <optional>

@@ -20,7 +20,7 @@ namespace rueda::engine {
 // Returns the error of a frame that the peer cannot have sent if it keeps to the protocol.
 Status broken_frame(const transport::FrameHeader& header, const std::string& what);
 
-// What is to be done with a frame.
+// An admission says what is to be done with a frame.
 struct Admission {
   enum class Verdict {
     kTaken,    // it belongs to `running`, or to no operation

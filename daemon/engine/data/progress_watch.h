@@ -22,7 +22,7 @@
 
 namespace rueda::engine {
 
-// What the watch asks of its data job, some times in each timeout.
+// A host is the data job, as its watch sees it. It is asked a few times in each timeout.
 class ProgressHost {
  public:
   using VisitOutlet = std::function<void(NodeIndex, const transport::SendChannel&)>;
@@ -75,7 +75,7 @@ class ProgressWatch {
   void tell_quiet();
 
  private:
-  // What a neighbour's machine has of what was sent to it, and since when that is no more.
+  // A neighbour's machine has acknowledged so many bytes, and no more since then.
   struct Taken {
     uint64_t bytes = 0;
     TicksMs since_ms = 0;

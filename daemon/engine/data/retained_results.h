@@ -1,4 +1,4 @@
-// What a data job keeps under policy `shrink` for a recovery: the final values of each track
+// A data job keeps these under policy `shrink` for a recovery: the final values of each track
 // (held_finals.h), and the operations that the epoch before has left COMPLETE. Under another policy
 // nothing is kept, and every call says so. The object belongs to its data loop.
 #pragma once

@@ -286,7 +286,8 @@ transport::FrameHeader RingPath::header_for(const RunningOperation& running, cor
 
 // --- What comes from the previous node -----------------------------------------------------------
 
-// What has gone through every node, this one the last, was launched by every node.
+// An operation whose chunk has gone through every node, this one the last, was launched by every
+// node.
 bool RingPath::shows_launch_everywhere(const RunningOperation& running,
                                        const transport::FrameHeader& header) const {
   const std::optional<int> steps = core::steps_taken(

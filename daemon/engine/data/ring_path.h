@@ -36,11 +36,12 @@ class RingPath {
 
   // Opens the channels of the link.
   void open();
-  // Starts of an operation what there is room for. The operation may be gone afterwards.
+  // Starts those chunks of an operation for which there is room. The operation may be gone
+  // afterwards.
   void go_on(RunningOperation& running);
   // Handles the frames that came before the operation was launched. It may be gone afterwards.
   void take_early(Seq seq);
-  // After something has become complete or stable, or a round may begin: does what waited for that.
+  // Does what waited for something to become complete or stable, or for a round to begin.
   void settle();
   // On node 0, begins an acknowledgement where none is under way (R2).
   void acknowledge(core::Track track);
