@@ -32,8 +32,9 @@ void RingLink::open(transport::SendEvents& send_events, transport::ReceiveEvents
   transport_.expect(
       accept,
       lifetime_.guard([this, opened](Result<std::unique_ptr<transport::ReceiveChannel>> channel) {
-        if (channel.is_ok()) receive_ = std::move(channel).value();
-        opened(options_.previous, channel.status());
+        const Status status = channel.status();
+        if (status.is_ok()) receive_ = std::move(channel).value();
+        opened(options_.previous, status);
       }));
 
   transport::ConnectOptions connect;
@@ -47,11 +48,12 @@ void RingLink::open(transport::SendEvents& send_events, transport::ReceiveEvents
   transport_.connect(connect,
                      lifetime_.guard([this, opened = std::move(opened)](
                                          Result<std::unique_ptr<transport::SendChannel>> channel) {
-                       if (channel.is_ok()) {
+                       const Status status = channel.status();
+                       if (status.is_ok()) {
                          send_ = std::move(channel).value();
                          outbox_.set_channel(send_.get());
                        }
-                       opened(options_.next, channel.status());
+                       opened(options_.next, status);
                      }));
 }
 
