@@ -128,7 +128,8 @@ def case_gradients_are_not_copied():
 
 
 def case_compressed_gradients_are_not_copied():
-    """float32 is rounded where it crosses the network, and nowhere else."""
+    """float32 is rounded where it crosses the network, and nowhere else. The mean is no number of the wire's, for whichever number of
+    ranks but 10: of thirds, that of two ranks on two nodes was a half, and looked as if nothing had been rounded."""
     rank, size = rank_and_size()
     if size == 1:
         return
@@ -139,11 +140,11 @@ def case_compressed_gradients_are_not_copied():
         for step in range(3):
             optimizer.zero_grad()
             before = rueda.stats()
-            (layer.weight.sum() * ((rank + 1) / 3)).backward()
+            (layer.weight.sum() * ((rank + 1) / 11)).backward()
             optimizer.synchronize()
             after = rueda.stats()
             assert after.bytes_copied_in == before.bytes_copied_in
-            mean = torch.full((40, 50), (size + 1) / 6)
+            mean = torch.full((40, 50), (size + 1) / 22)
             expect_close(layer.weight.grad, mean, 2.0 ** -digits * size)
             assert (layer.weight.grad == layer.weight.grad[0, 0]).all()
             is_rounded = (layer.weight.grad - mean).abs().max().item() > 2.0 ** -20

@@ -53,6 +53,7 @@ class TorchTest(IntegrationTest):
         for ranks, nodes in harness.amount([(4, 2)], [(1, 1), (4, 2)]):
             with self.subTest(ranks=ranks, nodes=nodes):
                 self.run_cases("optimizer", ranks, nodes)
+        self.run_cases("optimizer", 2, 2, "case_compressed_gradients_are_not_copied")
 
     def test_what_horovods_users_stumbled_over(self):
         for ranks, nodes in harness.amount([(2, 2)], [(1, 1), (2, 2), (4, 2)]):
