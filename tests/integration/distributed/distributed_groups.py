@@ -57,6 +57,23 @@ def case_made_again():
             dist.barrier()
 
 
+def case_group_of_the_ranks_of_a_process_set():
+    """The program's own set of the same ranks; there once was an error that it exists already."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    ranks = list(range(size - 1)) or [0]
+    if len(ranks) == size:
+        return
+    own = rueda.add_process_set(ranks)
+    for _ in range(2):
+        group = dist.new_group(ranks)
+        if rank in ranks:
+            dist.all_reduce(total := torch.ones(2), group=group)
+            assert total[0] == len(ranks)
+            dist.destroy_process_group(group)
+    dist.barrier()
+    rueda.remove_process_set(own)
+
+
 def case_send_and_recv():
     rank, size = dist.get_rank(), dist.get_world_size()
     if size == 1:

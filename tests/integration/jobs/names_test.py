@@ -12,6 +12,8 @@ from harness import PYTHON, IntegrationTest
 HAS_TORCH = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode == 0
 # A name more cost 1,070 bytes of the daemon's, and 350 of the rank's. What allocators do costs some megabytes, once.
 MOST_KIB, MOST_KIB_A_CALL = 3000, 0.002
+# A thread that follows futures comes and goes, and a connection from rank to rank is made when it is needed.
+MOST_THREADS_OR_DESCRIPTORS = 10
 LONG_CALLS = int(os.environ.get("RUEDA_CALLS", "200000"))  # tests/long.sh: 2,000,000
 
 
@@ -26,7 +28,9 @@ class NamesTest(IntegrationTest):
         self.assertEqual(len(growth), 5, job.output())
         for words in growth:
             print(how, *words)
-            self.assertLess(int(words[3]), MOST_KIB + MOST_KIB_A_CALL * calls, job.output())
+            kib, threads, descriptors = (int(words[i]) for i in (3, 5, 8))
+            self.assertLess(kib, MOST_KIB + MOST_KIB_A_CALL * calls, job.output())
+            self.assertLess(max(threads, descriptors), MOST_THREADS_OR_DESCRIPTORS, job.output())
 
     def test_calls_without_a_name_cost_no_memory(self):
         self.check("arrays", *harness.amount((100_000, 64), (LONG_CALLS, 0), (6_000, 64)))
@@ -37,6 +41,10 @@ class NamesTest(IntegrationTest):
     @unittest.skipUnless(HAS_TORCH, "PyTorch is not installed (deploy/packages.sh test installs it)")
     def test_tensors_of_pytorch_without_a_name(self):
         self.check("tensors", *harness.amount((20_000, 64), (LONG_CALLS // 4, 0), (6_000, 64)))
+
+    @unittest.skipUnless(HAS_TORCH, "PyTorch is not installed (deploy/packages.sh test installs it)")
+    def test_calls_of_torch_distributed(self):
+        self.check("groups", *harness.amount((20_000, 64), (LONG_CALLS // 4, 0), (6_000, 64)))
 
     @harness.needs_long_tier
     def test_shapes_that_never_come_again(self):

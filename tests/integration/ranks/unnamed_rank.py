@@ -58,13 +58,59 @@ def tensors(number, _):
     return len(handles) + 4
 
 
+def groups(number, pair):
+    """What torch.distributed has, of which no call has a name: many in flight, of groups that stay and of one that comes and goes,
+    messages from rank to rank, futures, objects, what is refused, and init_process_group again."""
+    import torch
+    import torch.distributed as dist
+    from rueda.distributed import _start
+    if number == 1 or number % 20 == 0:
+        if _counted.MOST < 1000:
+            _start._ALIKE = 2  # so that they come again soon
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        dist.init_process_group("rueda")
+    size, rank = dist.get_world_size(), dist.get_rank()
+    ones, many = torch.ones(6), torch.ones(6 * size)
+    works = [dist.all_reduce(torch.ones(5), async_op=True) for _ in range(40)]
+    works += [dist.broadcast(torch.ones(1 + number % 7), 0, async_op=True), dist.reduce(torch.ones(3), 1, async_op=True),
+              dist.all_gather([torch.ones(6) for _ in range(size)], ones, async_op=True),
+              dist.reduce_scatter(torch.ones(6), list(many.split(6)), async_op=True),
+              dist.all_to_all_single(torch.ones(6 * size), many, async_op=True),
+              dist.gather(ones, [torch.ones(6) for _ in range(size)] if rank == 0 else None, async_op=True),
+              dist.scatter(torch.ones(6), list(many.split(6)) if rank == 0 else None, async_op=True),
+              dist.barrier(async_op=True)]
+    future = dist.all_reduce(ones, async_op=True).get_future().then(lambda done: done.value()[0] + 1)
+    works += [dist.isend(torch.ones(4), (rank + 1) % size), dist.irecv(torch.ones(4), (rank - 1) % size)]
+    for work in works:
+        work.wait()
+    future.wait()
+    assert ones[0] == size, ones
+    dist.all_to_all_single(torch.ones(6 * size), many, [6] * size, [6] * size)
+    dist.all_reduce(torch.ones(3, dtype=torch.int32), dist.ReduceOp.BXOR)
+    dist.all_gather_object([None] * size, number)
+    if number % 10 == 0:
+        group = dist.new_group([0, 1])
+        if rank < 2:
+            dist.all_reduce(torch.ones(3), group=group)
+            dist.destroy_process_group(group)
+        try:
+            dist.all_reduce(torch.ones(3 + rank))
+        except RuntimeError:
+            pass
+    return len(works) + 9
+
+
 # So often for each name, before it counts.
-WARM = {arrays: 2.5, in_flight: 0.015, tensors: 2.5, shapes: 100}
+WARM = {arrays: 2.5, in_flight: 0.015, tensors: 2.5, shapes: 100, groups: 2.5}
 
 
-def own_kib(process):
+def costs_of(process):
+    """What a process has: KiB of its own memory, threads, file descriptors."""
     with open(f"/proc/{process}/status", encoding="utf-8") as file:
-        return int(re.search(r"^RssAnon:\s+(\d+) kB$", file.read(), re.MULTILINE).group(1))
+        status = file.read()
+    return [*(int(re.search(rf"^{what}:\s+(\d+)", status, re.MULTILINE).group(1)) for what in ("RssAnon", "Threads")),
+            len(os.listdir(f"/proc/{process}/fd"))]
 
 
 def main():
@@ -76,14 +122,15 @@ def main():
     for number in range(1, 2 + int(WARM[how] * _counted.MOST)):
         how(number, pair)
     rueda.barrier()
-    before = [own_kib(process) for process in watched]
+    before = [costs_of(process) for process in watched]
     made = 0
     while made < calls:
         number += 1
         made += how(number, pair)
     rueda.barrier()
-    for process, first, second in zip(watched, before, map(own_kib, watched)):
-        print(f"process {process} has {second - first} KiB more after {made} calls", flush=True)
+    for process, first, second in zip(watched, before, map(costs_of, watched)):
+        kib, threads, descriptors = (now - then for then, now in zip(first, second))
+        print(f"process {process} has {kib} KiB, {threads} threads and {descriptors} descriptors more after {made} calls", flush=True)
     rueda.shutdown()
 
 

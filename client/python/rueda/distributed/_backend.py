@@ -55,14 +55,14 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         self._session, self._ranks = _ranks_of(store, rank, size, timeout)
         assert self._session.sets is not None
         self._set = self._session.sets.acquire(self._ranks, self.seconds)
-        self._ordinal = self._session.count_group(self._ranks)
+        self._made, self._ordinal, last = self._session.count_group(self._ranks)
         self._names = Names()
         self._calling = threading.RLock()  # names follow the order of the calls
         self._follower = Follower(f"rueda-group-{self._set}.{self._ordinal}")
-        self._turns = Turns(self._follower)
+        self._turns = Turns(self._follower, last)
         self._sequence = 0
         self._name = self._description = ""
-        self._release = weakref.finalize(self, self._session.sets.release, self._ranks)
+        self._release = weakref.finalize(self, self._session.leave_group, self._ranks, self._turns)
         self._release.atexit = False
 
     # --- What PyTorch asks -----------------------------------------------------------------------------------------
@@ -505,7 +505,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         return Work(transfer, self.seconds, self._follower)
 
     def _channel(self, tag: int) -> Channel:
-        return Channel(self._set, self._ordinal, tag)
+        return Channel(self._set, self._made, tag)
 
     # --- How one is carried out ------------------------------------------------------------------------------------
 

@@ -60,14 +60,28 @@ class Follower:
                     then(operation)
 
 
+class LastOfNames:
+    """The last operation of each name, of groups that have the same names one after the other. `lock` is held while it is used."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.operations: "Dict[str, weakref.ref[Operation]]" = {}
+
+
 class Turns:
     """Begins operations, those of one name one after the other, and keeps them alive until they have ended: the daemon
     reads and writes their memory. Not thread-safe."""
 
-    def __init__(self, follower: Follower) -> None:
+    def __init__(self, follower: Follower, last: LastOfNames) -> None:
         self._follower = follower
         self._in_flight: Deque[Operation] = deque()
-        self._last: "Dict[str, weakref.ref[Operation]]" = {}
+        self._last = last
+
+    def is_busy(self) -> bool:
+        """Whether operations are in flight. Lets go of those that have ended."""
+        while self._in_flight and self._in_flight[0].poll():
+            self._in_flight.popleft()
+        return bool(self._in_flight)
 
     def begin(self, name: str, operation: Operation) -> None:
         """At once, or when what was begun under the name before has ended. RuntimeError, and it is not begun: one that a stream
@@ -76,11 +90,12 @@ class Turns:
             ended = self._in_flight.popleft()
             if getattr(ended, "is_left", False) and ended.error is not None:
                 raise ended.error
-        before = self._last.get(name)
-        earlier = before() if before is not None else None
-        self._last[name] = weakref.ref(operation)
-        self._in_flight.append(operation)
-        if earlier is None or earlier.poll():
-            operation.begin()
-        else:
-            self._follower.follow(earlier, lambda _: operation.begin())
+        with self._last.lock:
+            before = self._last.operations.get(name)
+            earlier = before() if before is not None else None
+            self._last.operations[name] = weakref.ref(operation)
+            self._in_flight.append(operation)
+            if earlier is None or earlier.poll():
+                operation.begin()
+            else:
+                self._follower.follow(earlier, lambda _: operation.begin())

@@ -109,7 +109,8 @@ class Operation:
 
     def _end(self, error: Optional[BaseException]) -> None:
         self.error = error
-        if error is not None and self.on_error is not None:
-            self.on_error(error)
+        on_error, self.on_error = self.on_error, None  # which is the group's, and the group keeps this operation
+        if error is not None and on_error is not None:
+            on_error(error)
         self._finish = self._memory = None
         self._has_ended.set()

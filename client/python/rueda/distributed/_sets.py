@@ -7,7 +7,7 @@ import logging
 import queue
 import threading
 from collections import Counter
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from .. import _process_sets
 from .._errors import RuedaError
@@ -66,6 +66,7 @@ class Sets:
         self._made = 0
         self._granted: "Dict[Ranks, List[int]]" = {}  # at which change, for each acquire() that waits
         self._sets: Dict[Ranks, ProcessSet] = {}
+        self._lent: Set[Ranks] = set()
         self._errors: Dict[Ranks, RuedaError] = {}
         self._thread = threading.Thread(target=self._make_changes, name="rueda-sets", daemon=True)
         self._thread.start()
@@ -123,12 +124,25 @@ class Sets:
                 return
             self._make(*change)
 
+    # A set of these ranks that the program has added itself, by rueda.add_process_set, serves the group as well, and stays.
+    def _add(self, ranks: Ranks) -> ProcessSet:
+        try:
+            return _process_sets.add_process_set(ranks)
+        except RuedaError:
+            there = next((one for one in _process_sets.added() if tuple(one.ranks) == ranks), None)
+            if there is None:
+                raise
+            self._lent.add(ranks)
+            return there
+
     def _make(self, what: str, ranks: Ranks) -> None:
         error: Optional[RuedaError] = None
         made: Optional[ProcessSet] = None
         try:
             if what == "add":
-                made = _process_sets.add_process_set(ranks)
+                made = self._add(ranks)
+            elif ranks in self._lent:
+                self._lent.remove(ranks)
             elif ranks in self._sets:
                 _process_sets.remove_process_set(self._sets[ranks])
         except RuedaError as failed:

@@ -10,17 +10,21 @@ import socket
 import threading
 from collections import Counter
 from datetime import timedelta
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from .. import _context, _operations, _parts
 from .._errors import RuedaError
+from ._futures import LastOfNames, Turns
 from ._peers import SECRET_BYTES, Peers
 from ._sets import Sets
 
 _ENDPOINT = "RUEDA_RDZV_ENDPOINT"
 _ADDRESS_BYTES = 64
+# So many groups of the same ranks have names of their own at a time. A program may make and destroy groups for ever, and a job's names
+# are not forgotten.
+_ALIKE = 64
 _LOG = logging.getLogger("rueda.distributed")
 
 
@@ -36,17 +40,30 @@ class Session:
         self.peers = Peers(self.rank, _own_host(store), self._on_message)
         self.sets: Optional[Sets] = None
         self._made: "Counter[Tuple[int, ...]]" = Counter()
+        self._last: "Dict[Tuple[Tuple[int, ...], int], LastOfNames]" = {}
+        self._left: List[Turns] = []
         self._making = threading.Lock()
         addresses, secret = self._meet()
         self.sets = Sets(self.rank, self.size, self.peers.tell)
         self.peers.start(addresses, secret)
 
-    def count_group(self, ranks: Sequence[int]) -> int:
-        """How many groups of these ranks were made before, the same on all of them: names of operations differ by it."""
+    def count_group(self, ranks: Sequence[int]) -> "Tuple[int, int, LastOfNames]":
+        """How many groups of these ranks were made before, the same on all of them; a number by which names of their operations
+        differ, and which comes again; and what has been begun under the names with that number."""
         key = tuple(ranks)
         with self._making:
+            self._left = [turns for turns in self._left if turns.is_busy()]
+            made = self._made[key]
             self._made[key] += 1
-            return self._made[key] - 1
+            ordinal = made % _ALIKE
+            return made, ordinal, self._last.setdefault((key, ordinal), LastOfNames())
+
+    def leave_group(self, ranks: List[int], turns: Turns) -> None:
+        """When it is not used any more. What it has in flight goes on, and keeps its memory. Called on any thread, at any moment."""
+        if self.sets is not None:
+            self.sets.release(ranks)
+        if turns.is_busy():
+            self._left.append(turns)
 
     def close(self) -> None:
         self.peers.close()

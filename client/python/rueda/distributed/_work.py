@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections import deque
 from datetime import timedelta
@@ -23,6 +24,14 @@ _kept: Deque[Any] = deque(maxlen=_KEPT_FOR_C if torch.__version__.startswith("1.
 _with_tensors: Deque["Work"] = deque(maxlen=_kept.maxlen)
 _LOOKED_AT = 4  # for each new one: more than one, so that they become fewer
 _KEPT_ALONE = 3  # references: _kept's, a variable, and the argument of getrefcount()
+
+
+def _again(error: BaseException) -> BaseException:
+    """The error, for who waits: another object, as what is raised refers to the frames of who waits, and those to the work."""
+    try:
+        return copy.copy(error).with_traceback(error.__traceback__)
+    except Exception:  # of a kind that cannot be copied
+        return error
 
 
 class _Ended:
@@ -76,7 +85,7 @@ class Work(TorchWork):
             raise RuntimeError(f"{self.operation.what}: Timed out after {seconds:g} s: not all ranks of the group have "
                                "called it, or one of them is stuck; the daemon's log and ruedactl name the ranks")
         if self.operation.error is not None:
-            raise self.operation.error
+            raise _again(self.operation.error)
         return True
 
     synchronize = wait
@@ -115,5 +124,5 @@ class Work(TorchWork):
 
     def _deliver(self, _: Any) -> List[torch.Tensor]:
         if self.operation.error is not None:
-            raise self.operation.error
+            raise _again(self.operation.error)
         return self.operation.result
