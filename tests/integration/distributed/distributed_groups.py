@@ -1,8 +1,10 @@
 """Groups of some of the ranks, and what goes from one rank to another."""
 
+import gc
 import os
 import shutil
 import tempfile
+import weakref
 from datetime import timedelta
 
 import torch
@@ -55,6 +57,26 @@ def case_made_again():
             dist.destroy_process_group(group)
         if i % 10 == 0:
             dist.barrier()
+
+
+def case_group_that_is_destroyed_with_an_operation_in_flight():
+    """The daemon goes on to write to its memory, which was once given back with the group."""
+    rank = dist.get_rank()
+    group = dist.new_group()
+    tensor = torch.ones(20_000)
+    if rank == 0:
+        freed = []
+        weakref.finalize(tensor, freed.append, 1)
+        dist.all_reduce(tensor, group=group, async_op=True)
+        dist.destroy_process_group(group)
+        del group, tensor
+        gc.collect()
+        assert dist.get_world_size() == 1 or not freed
+        dist.barrier()
+    else:
+        dist.barrier()
+        dist.all_reduce(tensor, group=group)
+        assert tensor[-1] == dist.get_world_size()
 
 
 def case_group_of_the_ranks_of_a_process_set():
