@@ -71,6 +71,8 @@ def case_distributed_tensors():
 def case_a_group_takes_tensors_of_the_cpu_before_its_first_call():
     group = dist.new_group()
     assert torch.device("cpu") in group._device_types
+    group.get_group_store().set(f"here {dist.get_rank()}", "yes")  # there was none
+    assert all(group.get_group_store().get(f"here {rank}") == b"yes" for rank in range(dist.get_world_size()))
     folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(folder, 0)
     checkpoint.async_save({"ones": torch.ones(3)}, checkpoint_id=folder[0], process_group=group).result()

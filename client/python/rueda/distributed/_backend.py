@@ -48,6 +48,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
+        self._store = store
         self._place = rank
         self._count = size
         self.seconds = timeout.total_seconds()
@@ -104,6 +105,10 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
 
     def getGroupDesc(self) -> str:
         return self._description
+
+    # PyTorch 2's own groups have one from the beginning, by which libraries meet that are given a group alone.
+    def get_group_store(self) -> Any:
+        return self._store
 
     _set_group_name, _set_group_desc = setGroupName, setGroupDesc
     group_name, group_desc = property(getGroupName), property(getGroupDesc)

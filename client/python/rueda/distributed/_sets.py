@@ -9,8 +9,8 @@ import threading
 from collections import Counter
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
-from .. import _process_sets
-from .._errors import RuedaError
+from .. import _context, _process_sets
+from .._errors import RuedaError, RuedaInternalError
 from .._process_sets import ProcessSet
 
 # At the end of a process; a change that other ranks do not take part in, as after an error, is not waited for.
@@ -147,7 +147,10 @@ class Sets:
                 _process_sets.remove_process_set(self._sets[ranks])
         except RuedaError as failed:
             error = failed
-            _LOG.warning("rank %d: to %s the process set of ranks %s failed: %s", self._rank, what, list(ranks), failed)
+            # The end of the job is that of its sets.
+            is_end = what == "remove" and (isinstance(failed, RuedaInternalError) or not _context.is_initialized())
+            _LOG.log(logging.INFO if is_end else logging.WARNING, "rank %d: to %s the process set of ranks %s failed: %s",
+                     self._rank, what, list(ranks), failed)
         with self._changed:
             self._errors.pop(ranks, None)
             if what == "remove":
