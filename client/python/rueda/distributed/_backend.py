@@ -14,8 +14,7 @@ import torch.distributed as dist
 
 from .._errors import MISMATCH, RuedaError
 from .._library import Tensor, byref
-from .._operations import ReduceOp
-from ..torch._reductions import options_of
+from .._operations import ReduceOp, make_options
 from ..torch._tensors import as_moved, c_tensor, check_tensor, code_of, contiguous, dims_of, result_of, submit_sized
 from ..torch import _device as _memory
 from ._barrier import pass_monitored
@@ -167,7 +166,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         # DDP gives complex ones, too; dist.all_reduce() makes them real itself.
         sources = [torch.view_as_real(whole) if whole.is_complex() else whole for whole in wholes]
         codes = [code_of(source) for source in sources]
-        options = options_of(op, 1.0, 1.0, wire_dtype)
+        options = make_options(op, 1.0, 1.0, wire_dtype=wire_dtype)
         kind = ("all_reduce", op.name, wire_dtype or "", *(_words(tensor) for tensor in tensors))
         device = _memory.of_all(tensors)
         prefix, stream = _on_device(device, sources[0])
@@ -207,7 +206,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         op, root = op_of(_reduction(opts)), int(opts.rootRank)
         source, code = contiguous(tensor.detach()), code_of(tensor)
         target = source if root == self._place else None
-        options = options_of(op, 1.0, 1.0)
+        options = make_options(op, 1.0, 1.0)
 
         def start(name: str) -> int:
             return submit_sized("rueda_reduce_async", byref(self._told(name, source, target, code)), self._ranks[root],
@@ -245,7 +244,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         _check_dtypes("output and input", [output, source])
         op, code = op_of(_reduction(opts)), code_of(source)
         target = output.detach() if output.is_contiguous() else result_of(output.shape, output.dtype)
-        options = options_of(op, 1.0, 1.0)
+        options = make_options(op, 1.0, 1.0)
 
         def start(name: str) -> int:
             return submit_sized("rueda_reduce_scatter_async", byref(self._told(name, source, target, code)),

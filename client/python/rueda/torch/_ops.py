@@ -22,8 +22,8 @@ from ._errors import HorovodArgumentError, horovod_error
 from ._errors import synchronize as _synchronize
 from ._names import is_in_flight, remember, take_name
 from ._reductions import chosen_op, options_of
-from ._tensors import (as_moved, c_tensor, check_tensor, code_of, contiguous, dims_of, register, result_of, submit,
-                       submit_on_device, submit_sized)
+from ._submit import submit, submit_on_device
+from ._tensors import as_moved, c_tensor, check_tensor, code_of, contiguous, dims_of, register, result_of, submit_sized
 
 Handle = Union[int, Callable[[], torch.Tensor]]
 

@@ -17,7 +17,6 @@ from .._library import Tensor, byref
 from .._memory import empty
 from .._operations import Pending, register_pending
 from . import _device
-from ._errors import settle_left, submission_error
 
 CODE_OF = {torch.float32: CODES["float32"], torch.float64: CODES["float64"], torch.float16: CODES["float16"],
            torch.bfloat16: CODES["bfloat16"], torch.int32: CODES["int32"], torch.int64: CODES["int64"],
@@ -113,24 +112,8 @@ def c_tensor(name: str, source: Optional[torch.Tensor], target: Optional[torch.T
                   0 if target is None else _device.address_of(target), shape, ndim, code, set_id)
 
 
-def submit(function: str, *arguments: Any) -> int:
-    """Calls one of librueda's asynchronous functions and returns its handle."""
-    handle = ctypes.c_uint64()
-    code = getattr(_library.load(), function)(*arguments, byref(handle))
-    if code < 0:
-        raise submission_error(code, _library.last_error())
-    return handle.value
-
-
-def submit_on_device(function: str, *arguments: Any) -> int:
-    """As submit(), of one of the functions for device memory. HorovodInternalError also for what a stream was left to
-    wait for and has failed since."""
-    settle_left()
-    return submit(function, *arguments)
-
-
 def submit_sized(function: str, *arguments: Any) -> int:
-    """Likewise, after an exchange of sizes: whoever synchronizes it gets to know."""
+    """Calls one of librueda's asynchronous functions and returns its handle. RuedaError: it was refused."""
     handle = ctypes.c_uint64()
     code = getattr(_library.load(), function)(*arguments, byref(handle))
     if code < 0:
