@@ -13,21 +13,22 @@ initialised process cannot use the library.
 
 from typing import Any
 
-from ._context import (DeviceStats, Nonfinite, Stats, cross_rank, cross_size, device_stats, first_nonfinite, init,
-                       is_initialized, local_rank, local_size, node_id, rank, shutdown, size, start_timeline, stats, stop_timeline)
-from ._errors import HorovodInternalError, RuedaError, RuedaInternalError, RuedaTimeoutError
-from ._grouped import (grouped_allgather, grouped_allgather_async, grouped_reducescatter,
-                       grouped_reducescatter_async)
-from ._memory import empty
-from ._operations import (Adasum, Average, Max, Min, Product, ReduceOp, Sum, allreduce, allreduce_,
-                          allreduce_async, allreduce_async_, barrier, broadcast, broadcast_,
-                          broadcast_async, broadcast_async_, grouped_allreduce,
-                          grouped_allreduce_, grouped_allreduce_async, grouped_allreduce_async_, join, poll, synchronize)
-from ._parts import (allgather, allgather_async, alltoall, alltoall_async, gather, gather_async, reduce,
-                     reduce_async, reducescatter, reducescatter_async, scatter, scatter_async)
-from ._plans import PlannedTensor, declare_plan
-from ._process_sets import (ProcessSet, add_process_set, global_process_set,
-                            remove_process_set)
+from ._core._context import (DeviceStats, Nonfinite, Stats, cross_rank, cross_size, device_stats, first_nonfinite, init,
+                             is_initialized, local_rank, local_size, node_id, rank, shutdown, size, start_timeline, stats,
+                             stop_timeline)
+from ._core._errors import HorovodInternalError, RuedaError, RuedaInternalError, RuedaTimeoutError
+from ._core._grouped import (grouped_allgather, grouped_allgather_async, grouped_reducescatter,
+                             grouped_reducescatter_async)
+from ._core._memory import empty
+from ._core._operations import (Adasum, Average, Max, Min, Product, ReduceOp, Sum, allreduce, allreduce_,
+                                allreduce_async, allreduce_async_, barrier, broadcast, broadcast_,
+                                broadcast_async, broadcast_async_, grouped_allreduce,
+                                grouped_allreduce_, grouped_allreduce_async, grouped_allreduce_async_, join, poll, synchronize)
+from ._core._parts import (allgather, allgather_async, alltoall, alltoall_async, gather, gather_async, reduce,
+                           reduce_async, reducescatter, reducescatter_async, scatter, scatter_async)
+from ._core._plans import PlannedTensor, declare_plan
+from ._core._process_sets import (ProcessSet, add_process_set, global_process_set,
+                                  remove_process_set)
 
 __version__ = "0.1.0"
 

@@ -10,7 +10,7 @@ import unittest.mock
 import numpy as np
 
 import rueda
-from rueda import _dtypes, _operations, _process_sets
+from rueda._core import _dtypes, _operations, _process_sets
 
 
 class DTypeTest(unittest.TestCase):
@@ -134,13 +134,13 @@ class BeforeInitTest(unittest.TestCase):
                 call()
 
     def test_importing_loads_no_library(self):
-        code = "import rueda, sys; from rueda import _library; sys.exit(_library.loaded() is not None)"
+        code = "import rueda, sys; from rueda._core import _library; sys.exit(_library.loaded() is not None)"
         subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
 
 
 class ErrorTest(unittest.TestCase):
     def test_codes_choose_the_class(self):
-        from rueda._errors import error_for
+        from rueda._core._errors import error_for
         self.assertIs(type(error_for(-2, "x")), rueda.RuedaError)
         self.assertIsInstance(error_for(-4, "x"), TimeoutError)
         for code in (-5, -6, -7, -8):

@@ -17,7 +17,7 @@ except ImportError:
     print("PyTorch is not installed: nothing is tested")
     sys.exit(0)
 
-from rueda._errors import RuedaError
+from rueda._core._errors import RuedaError
 from rueda.distributed._peers import Channel, PeerError, Peers
 from rueda.distributed._sets import Sets
 

@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from rueda import _library
+from rueda._core import _library
 
 JOB = {"RUEDA_JOB_ID": "job", "RUEDA_JOB_TOKEN": "00" * 32, "RANK": "0", "LOCAL_RANK": "0"}
 

@@ -6,7 +6,7 @@ import unittest
 from pathlib import Path
 
 import rueda
-from rueda import _counted, _operations
+from rueda._core import _counted, _operations
 
 HOROVOD = ("init shutdown is_initialized rank size local_rank local_size cross_rank cross_size allreduce "
            "allreduce_async grouped_allreduce grouped_allreduce_async broadcast broadcast_async barrier "

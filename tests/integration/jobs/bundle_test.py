@@ -103,7 +103,7 @@ class BundleTest(unittest.TestCase):
         for name in (*(f"bin/{program}" for program in PROGRAMS), "lib/librueda.so", "LICENSE", "licences/libgrpc-dev",
                      "licences/libhwy1", "python/rueda/__init__.py", "python/rueda/lib/librueda.so",
                      "tests/gpu/run.sh", "tests/gpu/training_test.py", "tests/integration/device/device_test.py",
-                     "client/python/rueda/torch/_device.py", "bench/gpu/run.sh"):
+                     "client/python/rueda/_torch_common/_device.py", "bench/gpu/run.sh"):
             self.assertTrue(os.path.exists(os.path.join(self.bundle, name)), name)
         # And all that its tests name or import of what is beside them.
         with open(os.path.join(self.bundle, "tests", "gpu", "run.sh"), encoding="utf-8") as file:

@@ -10,7 +10,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np  # noqa: E402
 import rueda  # noqa: E402
-from rueda import _counted  # noqa: E402
+from rueda._core import _counted  # noqa: E402
 
 ONES = np.ones(5, np.float32)
 

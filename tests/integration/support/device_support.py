@@ -8,8 +8,8 @@ from ctypes import byref, c_int, c_int64, c_size_t, c_uint, c_uint64, c_void_p
 
 import numpy as np
 import rueda
-from rueda import _library as rueda_library
-from rueda._library import ReduceOptions, Result, Tensor
+from rueda._core import _library as rueda_library
+from rueda._core._library import ReduceOptions, Result, Tensor
 
 NO_STREAM = c_void_p(-1)
 SUM, AVERAGE, MIN, MAX, PRODUCT = range(5)

@@ -7,7 +7,7 @@ from ctypes import c_uint64, c_void_p
 
 import torch
 from device_support import Gate, Gpu
-from rueda.torch import _device
+from rueda._torch_common import _device
 
 
 class RealCuda(_device.Cuda):

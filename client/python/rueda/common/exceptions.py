@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .._errors import INTERNAL, RuedaError, RuedaInternalError
+from .._core._errors import INTERNAL, RuedaError, RuedaInternalError
 
 
 class HorovodInternalError(RuedaInternalError):

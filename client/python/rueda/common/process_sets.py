@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Dict, List
 
-from .. import _process_sets
-from .._errors import INVALID_ARGUMENT, RuedaError
-from .._operations import require_init
-from .._process_sets import ProcessSet, Ranks, global_process_set
+from .._core import _process_sets
+from .._core._errors import INVALID_ARGUMENT, RuedaError
+from .._core._operations import require_init
+from .._core._process_sets import ProcessSet, Ranks, global_process_set
 from .exceptions import horovod_error
 
 

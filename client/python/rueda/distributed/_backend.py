@@ -12,11 +12,11 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 import torch
 import torch.distributed as dist
 
-from .._errors import MISMATCH, RuedaError
-from .._library import Tensor, byref
-from .._operations import ReduceOp, make_options
-from ..torch._tensors import as_moved, c_tensor, check_tensor, code_of, contiguous, dims_of, result_of, submit_sized
-from ..torch import _device as _memory
+from .._core._errors import MISMATCH, RuedaError
+from .._core._library import Tensor, byref
+from .._core._operations import ReduceOp, make_options
+from .._torch_common import _device as _memory
+from .._torch_common._tensors import as_moved, c_tensor, check_tensor, code_of, contiguous, dims_of, result_of, submit_sized
 from ._barrier import pass_monitored
 from ._device import DeviceOperation, ThroughHost, through_host
 from ._futures import Follower, Turns

@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .._errors import RuedaError
-from ..torch._tensors import result_of
+from .._core._errors import RuedaError
+from .._torch_common._tensors import result_of
 from ._backend import ProcessGroupRueda
 
 

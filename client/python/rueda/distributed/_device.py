@@ -9,9 +9,9 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar
 
 import torch
 
-from .. import _library
-from .._errors import error_for
-from ..torch import _device
+from .._core import _library
+from .._core._errors import error_for
+from .._torch_common import _device
 from ._operation import Operation, Waitable
 from ._work import Work
 

@@ -6,7 +6,7 @@ from typing import Any, Optional
 import torch
 import torch.distributed as dist
 
-from .._operations import Average
+from .._core._operations import Average
 from ._groups import group_of
 
 # DDP looks at the annotations of a hook: they are to be neither strings nor other names.

@@ -9,8 +9,8 @@ from typing import Any, Callable, List, Optional, Protocol
 
 import torch
 
-from .. import _library
-from .._errors import MISMATCH, TIMEOUT, error_for
+from .._core import _library
+from .._core._errors import MISMATCH, TIMEOUT, error_for
 
 # Who waits wakes this often, for signal handlers (Ctrl-C).
 _SIGNAL_SLICE_S = 0.5

@@ -7,7 +7,7 @@ from typing import Any, Callable, Optional, Tuple
 import torch
 import torch.distributed as dist
 
-from .._operations import Average, Max, Min, Product, ReduceOp, Sum
+from .._core._operations import Average, Max, Min, Product, ReduceOp, Sum
 
 _OPS = [(dist.ReduceOp.SUM, Sum), (dist.ReduceOp.AVG, Average), (dist.ReduceOp.MIN, Min), (dist.ReduceOp.MAX, Max),
         (dist.ReduceOp.PRODUCT, Product)]

@@ -9,9 +9,9 @@ import threading
 from collections import Counter
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
-from .. import _context, _process_sets
-from .._errors import RuedaError, RuedaInternalError
-from .._process_sets import ProcessSet
+from .._core import _context, _process_sets
+from .._core._errors import RuedaError, RuedaInternalError
+from .._core._process_sets import ProcessSet
 
 # At the end of a process; a change that other ranks do not take part in, as after an error, is not waited for.
 _LEAVE_S = 1.0

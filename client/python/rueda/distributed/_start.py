@@ -14,8 +14,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from .. import _context, _operations, _parts
-from .._errors import RuedaError
+from .._core import _context, _operations, _parts
+from .._core._errors import RuedaError
 from ._futures import LastOfNames, Turns
 from ._peers import SECRET_BYTES, Peers
 from ._sets import Sets

@@ -11,8 +11,8 @@ beside another.
 """
 
 from . import elastic
-from .._context import (cross_rank, cross_size, first_nonfinite, is_initialized, local_rank, local_size, rank, size)
-from .._process_sets import ProcessSet, global_process_set
+from .._core._context import (cross_rank, cross_size, first_nonfinite, is_initialized, local_rank, local_size, rank, size)
+from .._core._process_sets import ProcessSet, global_process_set
 from ..common.process_sets import add_process_set, remove_process_set
 from ._blocking import (allgather, allreduce, allreduce_, alltoall, broadcast, broadcast_, grouped_allgather,
                         grouped_allreduce, grouped_allreduce_, grouped_reducescatter, reducescatter)

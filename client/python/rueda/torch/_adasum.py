@@ -11,8 +11,8 @@ from typing import Any, Dict, Iterator, List
 
 import torch
 
-from .. import _context
-from .._process_sets import ProcessSet
+from .._core import _context
+from .._core._process_sets import ProcessSet
 from . import _ops
 from ._errors import HorovodInternalError
 from ._reductions import Adasum

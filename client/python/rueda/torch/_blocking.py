@@ -12,15 +12,15 @@ import torch
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from .. import _context, _parts
-from .._operations import Average, Sum, require_init
-from .._process_sets import ProcessSet, global_process_set, id_of
+from .._core import _context, _parts
+from .._core._operations import Average, Sum, require_init
+from .._core._process_sets import ProcessSet, global_process_set, id_of
+from .._torch_common._tensors import check_tensor
 from . import _ops
 from ._compression import Compression
 from ._names import remember, take_name
 from ._ops import synchronize
 from ._reductions import chosen_op
-from ._tensors import check_tensor
 
 
 def _gradient_name(name: Optional[str]) -> Optional[str]:

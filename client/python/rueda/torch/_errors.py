@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import _left, _operations
-from .._errors import DUPLICATE_NAME, INVALID_ARGUMENT, RuedaError
+from .._core import _left, _operations
+from .._core._errors import DUPLICATE_NAME, INVALID_ARGUMENT, RuedaError
 from ..common.exceptions import HorovodArgumentError, HorovodInternalError, HostsUpdatedInterrupt, horovod_error
 
 __all__ = ["HorovodArgumentError", "HorovodInternalError", "HostsUpdatedInterrupt", "finish_left", "horovod_error", "settle_left",

@@ -15,16 +15,17 @@ from typing import Any, Callable, List, Optional, Sequence
 import numpy as np
 import torch
 
-from .. import _context
-from .._errors import RuedaError
-from .._prepared import PreparedAllreduce
-from .._process_sets import ProcessSet, id_of
-from . import _device, _ops
+from .._core import _context
+from .._core._errors import RuedaError
+from .._core._prepared import PreparedAllreduce
+from .._core._process_sets import ProcessSet, id_of
+from .._torch_common import _device
+from .._torch_common._tensors import CODE_OF, c_tensor, dims_of, is_shared, memory_in_arena, tensor_of
+from . import _ops
 from ._compression import Compression
 from ._errors import HorovodInternalError, horovod_error
 from ._reductions import options_of
 from ._sparse import sparse_allreduce_async
-from ._tensors import CODE_OF, c_tensor, dims_of, is_shared, memory_in_arena, tensor_of
 
 
 _WIRE_DTYPES = {Compression.fp16: "float16", Compression.bf16: "bfloat16"}

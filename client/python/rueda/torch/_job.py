@@ -7,10 +7,10 @@ from typing import Any, Optional, Sequence, Union
 
 import numpy as np
 
-from .. import _context, _operations
-from .._errors import RuedaTimeoutError
-from .._operations import require_init
-from .._process_sets import ProcessSet, Ranks
+from .._core import _context, _operations
+from .._core._errors import RuedaTimeoutError
+from .._core._operations import require_init
+from .._core._process_sets import ProcessSet, Ranks
 from . import _known_groups, _known_tensors, _names
 
 _has_equal_nodes = True

@@ -7,9 +7,9 @@ from typing import Any, Dict, NamedTuple, Optional, Tuple
 
 import torch
 
-from .. import _library
-from .._library import ReduceOptions, Tensor, byref
-from .._process_sets import ProcessSet
+from .._core import _library
+from .._core._library import ReduceOptions, Tensor, byref
+from .._core._process_sets import ProcessSet
 
 _MOST = 16384  # tensors; beyond, all are forgotten, and learned again
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Dict, Optional, Tuple
 
-from .. import _operations
-from .._errors import DUPLICATE_NAME
+from .._core import _operations
+from .._core._errors import DUPLICATE_NAME
 from ._errors import HorovodArgumentError
 
 Key = Tuple[str, int]  # name and process set

@@ -8,9 +8,9 @@ from typing import Any, Dict, Iterable, List, Optional, Tuple, Union
 import numpy as np
 import torch
 
-from .. import _context
-from .._process_sets import ProcessSet, global_process_set
-from . import _device
+from .._core import _context
+from .._core._process_sets import ProcessSet, global_process_set
+from .._torch_common import _device
 from ._blocking import allgather, broadcast_
 from ._ops import broadcast_async_, synchronize
 from ._wrapper import parameters_of

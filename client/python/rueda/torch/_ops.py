@@ -12,18 +12,20 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple, Union
 import numpy as np
 import torch
 
-from .. import _grouped, _operations, _parts
-from .._errors import INVALID_ARGUMENT, RuedaError
-from .._library import Tensor, byref
-from .._operations import Adasum, Average, Pending, is_root, require_init
-from .._process_sets import ProcessSet, global_process_set, id_of
-from . import _device, _known_groups, _known_tensors
+from .._core import _grouped, _operations, _parts
+from .._core._errors import INVALID_ARGUMENT, RuedaError
+from .._core._library import Tensor, byref
+from .._core._operations import Adasum, Average, Pending, is_root, require_init
+from .._core._process_sets import ProcessSet, global_process_set, id_of
+from .._torch_common import _device
+from .._torch_common._tensors import (as_moved, c_tensor, check_tensor, code_of, contiguous, dims_of, register, result_of,
+                                      submit_sized)
+from . import _known_groups, _known_tensors
 from ._errors import HorovodArgumentError, horovod_error
 from ._errors import synchronize as _synchronize
 from ._names import is_in_flight, remember, take_name
 from ._reductions import chosen_op, options_of
 from ._submit import submit, submit_on_device
-from ._tensors import as_moved, c_tensor, check_tensor, code_of, contiguous, dims_of, register, result_of, submit_sized
 
 Handle = Union[int, Callable[[], torch.Tensor]]
 

@@ -8,8 +8,8 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 
 import torch
 
-from .._operations import Average
-from .._process_sets import ProcessSet, global_process_set
+from .._core._operations import Average
+from .._core._process_sets import ProcessSet, global_process_set
 from . import _ops
 from ._adasum import DistributedAdasum
 from ._compression import Compression

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from .._library import ReduceOptions
-from .._operations import Adasum, Average, Max, Min, Product, Sum, make_options
+from .._core._library import ReduceOptions
+from .._core._operations import Adasum, Average, Max, Min, Product, Sum, make_options
 
 __all__ = ["Adasum", "Average", "Max", "Min", "Product", "Sum", "chosen_op", "options_of"]
 

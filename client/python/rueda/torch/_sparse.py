@@ -7,9 +7,9 @@ from typing import Any, Callable, Optional
 
 import torch
 
-from .._operations import Average, Sum
-from .._process_sets import ProcessSet, global_process_set, id_of
-from .. import _parts
+from .._core import _parts
+from .._core._operations import Average, Sum
+from .._core._process_sets import ProcessSet, global_process_set, id_of
 from . import _ops
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from .. import _library
-from .._library import byref
+from .._core import _library
+from .._core._library import byref
 from ._errors import settle_left, submission_error
 
 

@@ -10,8 +10,8 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from .. import _context
-from .._operations import Sum
+from .._core import _context
+from .._core._operations import Sum
 from . import _ops
 
 _numbers = itertools.count()

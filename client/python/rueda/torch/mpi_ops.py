@@ -1,7 +1,7 @@
 """What horovod.torch.mpi_ops has: the collectives, and the job."""
 
-from .._context import cross_rank, cross_size, is_initialized, local_rank, local_size, rank, size
-from .._process_sets import ProcessSet, global_process_set
+from .._core._context import cross_rank, cross_size, is_initialized, local_rank, local_size, rank, size
+from .._core._process_sets import ProcessSet, global_process_set
 from ..common.exceptions import HorovodInternalError
 from ..common.process_sets import add_process_set, remove_process_set
 from ._blocking import (allgather, allreduce, allreduce_, alltoall, broadcast, broadcast_, grouped_allgather,

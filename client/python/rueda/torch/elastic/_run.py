@@ -7,7 +7,7 @@ import logging
 import os
 from typing import Any, Callable
 
-from ..._errors import DUPLICATE_NAME, INVALID_ARGUMENT, MISMATCH, RuedaError, RuedaInternalError
+from ..._core._errors import DUPLICATE_NAME, INVALID_ARGUMENT, MISMATCH, RuedaError, RuedaInternalError
 from .. import _job
 from .._errors import HostsUpdatedInterrupt
 from ._state import State

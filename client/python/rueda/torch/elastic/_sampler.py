@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator, List, Set
 
 import torch
 
-from ..._context import rank, size
+from ..._core._context import rank, size
 
 
 class ElasticSampler(torch.utils.data.Sampler):  # type: ignore[type-arg]

@@ -7,7 +7,7 @@ from typing import Any, Dict, Optional
 
 import torch
 
-from ..._context import rank
+from ..._core._context import rank
 from .._errors import finish_left
 from .._objects import allgather_object, broadcast_object, broadcast_optimizer_state, broadcast_parameters
 from ._sampler import ElasticSampler

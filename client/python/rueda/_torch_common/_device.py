@@ -11,7 +11,7 @@ from typing import Any, Iterable, List, Optional, Set, Tuple
 
 import torch
 
-from .. import _left
+from .._core import _left
 
 
 class Cuda:

@@ -14,7 +14,7 @@ from typing import Optional
 from ._errors import error_for
 
 _SONAME = "librueda.so.0"
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parents[1]
 
 
 class InitOptions(Structure):

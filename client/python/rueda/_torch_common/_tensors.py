@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from .. import _library
-from .._dtypes import CODES
-from .._errors import INVALID_ARGUMENT, error_for
-from .._library import Tensor, byref
-from .._memory import empty
-from .._operations import Pending, register_pending
+from .._core import _library
+from .._core._dtypes import CODES
+from .._core._errors import INVALID_ARGUMENT, error_for
+from .._core._library import Tensor, byref
+from .._core._memory import empty
+from .._core._operations import Pending, register_pending
 from . import _device
 
 CODE_OF = {torch.float32: CODES["float32"], torch.float64: CODES["float64"], torch.float16: CODES["float16"],

@@ -1,0 +1,1 @@
+"""librueda from Python: what rueda, rueda.torch and rueda.distributed stand on."""

@@ -1,0 +1,1 @@
+"""PyTorch's tensors as librueda reads them: what rueda.torch and rueda.distributed share."""
