@@ -62,9 +62,9 @@ mkdir -p "$root/python" "$root/client" "$root/tests/gpu" "$root/tests/integratio
 cp LICENSE "$root/"
 copy_licences
 cp tests/gpu/run.sh tests/gpu/training_test.py tests/gpu/train_rank.py "$root/tests/gpu/"
-for name in run support/{harness,device_harness,device_support,torch_support} \
+for name in run support/{harness,device_harness,device_support,torch_on_gpu,torch_support} \
   device/device_{across,adds_test,containers_test,free,gpus_test,nccl,nccl_test,rank,staged,test,tools,torch_test} \
-  torch/torch_{device,device_death,on_gpu,rank} distributed/distributed_{device,device_death,rank}; do
+  torch/torch_{device,device_death,rank} distributed/distributed_{device,device_death,rank}; do
   cp "tests/integration/$name.py" "$root/tests/integration/$name.py"
 done
 cp bench/gpu/run.sh "$root/bench/gpu/"

@@ -72,7 +72,8 @@ class WheelTest(unittest.TestCase):
         packages = [os.path.relpath(os.path.dirname(path), folder).replace("/", ".")
                     for path in glob.glob(f"{folder}/rueda/**/__init__.py", recursive=True)]
         self.assertGreaterEqual(set(packages), {"rueda", "rueda.common", "rueda.distributed", "rueda.torch", "rueda.torch.elastic"})
-        tries = "; ".join(f"import {package}" for package in packages if HAS_TORCH or package in ("rueda", "rueda._core", "rueda.common"))
+        without_torch = ("rueda", "rueda._core", "rueda.common")
+        tries = "; ".join(f"import {package}" for package in packages if HAS_TORCH or package in without_torch)
         self.run_in("/usr", PYTHON, "-c", tries, PYTHONPATH=folder)
 
     def assert_quickstart_takes(self, wheel):
