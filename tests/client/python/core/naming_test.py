@@ -15,7 +15,7 @@ HOROVOD = ("init shutdown is_initialized rank size local_rank local_size cross_r
            "grouped_allgather grouped_allgather_async alltoall alltoall_async reducescatter reducescatter_async "
            "grouped_reducescatter grouped_reducescatter_async join ProcessSet add_process_set remove_process_set "
            "global_process_set").split()
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 
 class NamingTest(unittest.TestCase):
