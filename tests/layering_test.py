@@ -1,10 +1,11 @@
 #!/usr/bin/python3
-"""Fails when an #include breaks the layering of docs/architecture.md.
+"""Fails when an #include, or an import of the Python package, breaks the layering of docs/architecture.md.
 
 Run as: layering_test.py ROOT. The rules are the table ROOMS; the first half of the tests plants
 violations in strings and expects each to be found, the second half checks the tree.
 """
 
+import ast
 import os
 import re
 import sys
@@ -18,6 +19,9 @@ ROOMS_PAGE = os.path.join("docs", "rooms.md")
 
 SOURCE_DIRS = ("daemon", "agent", "client", "bench")
 SOURCE_SUFFIXES = (".h", ".hpp", ".cc", ".c", ".cu", ".cuh")
+PYTHON_ROOT = "client/python/"
+PACKAGE = "client/python/rueda/"
+INTEGRATION = "tests/integration"
 
 MESSAGES = "daemon/core/model/descriptor.h"  # the plain structs that an L2 room may know of core
 L2_ROOMS = ("daemon/reduce/", "daemon/gpu/", "daemon/transport/", "daemon/session/", "daemon/observe/")
@@ -113,6 +117,14 @@ ROOMS = (
         ("device", "wire", "Memory of GPUs: recognised, shared, or copied through host memory."),
         ("session", "wire request start device", "A process's session: submit, wait, complete."),
         ("api", "wire request session", "The C functions, and the one session of the process.")),
+    *rooms_of(
+        PACKAGE, (),
+        ("_core", "", "librueda from Python: its functions, memory, errors, handles and process sets, for NumPy's arrays."),
+        ("_torch_common", "_core", "PyTorch's tensors as librueda reads them, in the host's memory or a GPU's."),
+        ("common", "_core", "What horovod.common has: exceptions and process sets."),
+        ("torch", "_core _torch_common common", "`rueda.torch`: Horovod's API for PyTorch."),
+        ("distributed", "_core _torch_common", "`rueda.distributed`: a backend of torch.distributed.")),
+    (PACKAGE, (PACKAGE + "_core/",), "The public names of `rueda`, and the programs of a wheel."),
     ("client/examples/", PUBLIC_CLIENT, "Programs that the guides show."),
     ("bench/gpu/", ("daemon/base/", "daemon/gpu/", "bench/base/stats.h"), "What a GPU and its plugin can do."),
     ("bench/gpu_jobs/", (*JOB_IN_A_PROGRAM, *PUBLIC_CLIENT), "Jobs whose tensors are in GPU memory."),
@@ -158,14 +170,14 @@ def room_of(path):
 
 
 def is_in_room(path, room):
-    """main.cc is in the room daemon/, but not everything under daemon/ is."""
-    return os.path.dirname(path) == "daemon" if room == "daemon/" else path.startswith(room)
+    """main.cc is in the room daemon/, but not everything under daemon/ is; and likewise in the Python package."""
+    return os.path.dirname(path) + "/" == room if room in ("daemon/", PACKAGE) else path.startswith(room)
 
 
 def circles():
     """Rooms that may include each other, by whatever way; [] if none may."""
     prefixes = [room[0] for room in ROOMS]
-    below = {prefix: {other for other in prefixes if other != prefix and other != "daemon/" and other.startswith(allowed)}
+    below = {prefix: {other for other in prefixes if other not in (prefix, "daemon/", PACKAGE) and other.startswith(allowed)}
              for prefix, allowed, _ in ROOMS}
     for middle in prefixes:  # as Warshall did
         for prefix in prefixes:
@@ -174,11 +186,35 @@ def circles():
     return [prefix for prefix in prefixes if prefix in below[prefix]]
 
 
+def python_imports(path, text):
+    """What the module at `path`, a part of the package rueda, imports of it: client/python/rueda/_core/_errors/error_for."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom):
+            parents = path.split("/")[:-node.level] if node.level else PYTHON_ROOT.rstrip("/").split("/")
+            for alias in node.names:
+                yield "/".join([*parents, *(node.module or "").split("."), alias.name]).replace("//", "/")
+        elif isinstance(node, ast.Import):
+            yield from (PYTHON_ROOT + alias.name.replace(".", "/") for alias in node.names)
+
+
+def python_violations(path, text):
+    room = room_of(path)
+    found = []
+    for imported in python_imports(path, text):
+        if (imported + "/").startswith(PACKAGE):
+            theirs = (room_of(imported + "/") or (PACKAGE,))[0]  # a module beside __init__.py is the package's own
+            if theirs not in (room[0], *room[1]):
+                found.append(f"{path} imports {imported}; {room[0]} may import only {', '.join((room[0], *room[1]))}")
+    return found
+
+
 def violations(path, text):
     """One sentence for each include of `text`, the file at `path`, that breaks a rule."""
     room = room_of(path)
     if room is None:
         return [f"{path} is in no room; add it to ROOMS in tests/layering_test.py"]
+    if path.endswith(".py"):
+        return python_violations(path, text)
     found = []
     for quoted, angled in INCLUDE.findall(text):
         include = quoted or angled
@@ -206,11 +242,26 @@ def source_files(root):
     for top in SOURCE_DIRS:
         for folder, _, names in os.walk(os.path.join(root, top)):
             for name in sorted(names):
-                if name.endswith(SOURCE_SUFFIXES):
-                    yield os.path.relpath(os.path.join(folder, name), root)
+                path = os.path.relpath(os.path.join(folder, name), root)
+                if name.endswith(SOURCE_SUFFIXES) or name.endswith(".py") and path.startswith(PACKAGE):
+                    yield path
 
 
-FOLDERS_OF_ROOMS = ("daemon/core/", "daemon/engine/", "daemon/service/", "agent/", "client/src/", "bench/")
+def integration_violations(files):
+    """`files`: {path: text} of tests/integration, whose tests import by name alone (run.py): what is in support or beside them."""
+    folders = {}
+    for path in files:
+        folders.setdefault(os.path.basename(path)[:-3], []).append(os.path.dirname(path))
+    found = [f"{name}.py is in {' and in '.join(there)}" for name, there in folders.items() if len(there) > 1]
+    for path, text in files.items():
+        for name in re.findall(r"^\s*(?:from|import) (\w+)", text, re.MULTILINE):
+            allowed = (os.path.dirname(path), f"{INTEGRATION}/support")
+            found += [f"{path} imports {name}, which is in {folder} and not in {' or '.join(allowed)}"
+                      for folder in folders.get(name, []) if folder not in allowed]
+    return found
+
+
+FOLDERS_OF_ROOMS = ("daemon/core/", "daemon/engine/", "daemon/service/", "agent/", "client/src/", PACKAGE, "bench/")
 
 
 def folder_of(prefix):
@@ -224,10 +275,10 @@ def named(prefixes):
 def rooms_page():
     """docs/rooms.md."""
     lines = ["# The rooms of the tree", "",
-             "Every folder with C++ is a room: it holds one kind of thing, and its files may include each other and what stands",
-             "beside it, and nothing else of this project. `tests/layering_test.py` has this table, fails when an `#include` breaks",
-             "it, and writes this page when it is told to. Within a folder rooms stand from the bottom up; a room",
-             "in a room stands before that."]
+             "Every folder with C++, or of the Python package, is a room: it holds one kind of thing, and its files may include (or",
+             "import) each other and what stands beside it, and nothing else of this project. `tests/layering_test.py` has this table,",
+             "fails when an `#include` or an `import` breaks it, and writes this page when it is told to. Within a folder rooms stand",
+             "from the bottom up; a room in a room stands before that."]
     folders = {}
     for room in ROOMS:
         folders.setdefault(folder_of(room[0]), []).append(room)
@@ -301,6 +352,15 @@ class PlantedViolations(unittest.TestCase):
         ("bench/run/x.cc", '#include "daemon/engine/node/engine.h"'),
         ("bench/gpu/x.cc", '#include "daemon/core/model/descriptor.h"'),
         ("bench/gpu_jobs/x.cc", '#include "daemon/gpu/load.h"'),
+        (PACKAGE + "_core/_x.py", "from ..torch import _ops"),
+        (PACKAGE + "_core/_x.py", "def f():\n    from rueda.torch._ops import allreduce_async"),
+        (PACKAGE + "_core/_x.py", "from .. import allreduce"),
+        (PACKAGE + "_core/_x.py", "import rueda"),
+        (PACKAGE + "_torch_common/_x.py", "from ..common.exceptions import horovod_error"),
+        (PACKAGE + "distributed/_x.py", "from ..torch._tensors import result_of"),
+        (PACKAGE + "distributed/_x.py", "from .. import torch"),
+        (PACKAGE + "torch/elastic/_x.py", "from ...distributed import _start"),
+        (PACKAGE + "_x.py", "from .torch import init"),
     )
     RIGHT = (
         ("daemon/base/x.cc", '#include "daemon/base/x.h"\n#include <chrono>'),
@@ -320,6 +380,11 @@ class PlantedViolations(unittest.TestCase):
         ("bench/run/x.cc", "#include <rueda/rueda.hpp>"),
         ("bench/gpu/x.cc", '#include "bench/gpu/measure.h"\n#include "daemon/gpu/load.h"'),
         ("bench/gpu_jobs/x.cc", '#include "bench/run/job.h"\n#include <rueda/rueda.h>'),
+        (PACKAGE + "_core/_x.py", "import torch\nfrom . import _library\nfrom ._errors import error_for"),
+        (PACKAGE + "torch/_x.py", "from .._core import _left\nfrom .._torch_common._device import find\nfrom . import elastic"),
+        (PACKAGE + "torch/elastic/_x.py", "from .. import _job\nfrom ..._core._context import rank"),
+        (PACKAGE + "distributed/_x.py", "import torch.distributed as dist\nfrom .._torch_common import _device"),
+        (PACKAGE + "_x.py", "from ._core._memory import empty\nfrom ._programs import ruedad"),
     )
 
     def test_each_wrong_include_is_found(self):
@@ -332,12 +397,32 @@ class PlantedViolations(unittest.TestCase):
             with self.subTest(path=path, text=text):
                 self.assertEqual(violations(path, text), [])
 
+    def test_a_helper_in_another_room_is_found(self):
+        """torch_on_gpu once was in a room, and imported from another."""
+        files = {f"{INTEGRATION}/support/harness.py": "import os\n", f"{INTEGRATION}/torch/on_gpu.py": "from harness import run\n",
+                 f"{INTEGRATION}/torch/one.py": "import harness\nfrom on_gpu import CUDA\n"}
+        self.assertEqual(integration_violations(files), [])
+        files[f"{INTEGRATION}/distributed/two.py"] = "import torch\nfrom on_gpu import CUDA\n"
+        self.assertEqual(len(integration_violations(files)), 1)
+        self.assertEqual(len(integration_violations({f"{INTEGRATION}/a/one.py": "", f"{INTEGRATION}/b/one.py": ""})), 1)
+
     def test_a_file_in_no_room_is_found(self):
         for path in ("elsewhere/x.cc", "daemon/core/x.cc", "daemon/engine/x.cc", "agent/x.cc", "client/src/x.cc", "bench/x.cc"):
             self.assertEqual(len(violations(path, "")), 1, path)
 
 
 class Tree(unittest.TestCase):
+    def test_integration_tests_import_what_is_in_support_or_beside_them(self):
+        files = {}
+        for folder, _, names in os.walk(os.path.join(ROOT, INTEGRATION)):
+            for name in names:
+                if name.endswith(".py"):
+                    with open(os.path.join(folder, name), encoding="utf-8") as source:
+                        files[os.path.relpath(os.path.join(folder, name), ROOT)] = source.read()
+        self.assertGreater(len(files), 20)
+        found = integration_violations(files)
+        self.assertEqual(found, [], "\n" + "\n".join(found))
+
     def test_no_rooms_may_include_each_other(self):
         self.assertEqual(circles(), [])
 
