@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -52,7 +53,8 @@ DataJob::DataJob(boost::asio::io_context& loop, transport::Transport& transport,
       link_(transport, metrics, link_options(options_)),
       operations_(options_),
       faults_(loop, options_),
-      watch_(loop, options_, *this),
+      awaited_(options_, link_, mesh_, probe_, operations_, faults_, *this),
+      watch_(loop, options_, awaited_),
       retained_(options_, metrics, chunk_bytes_),
       probe_(options_, mesh_budget(options_) > 0, link_),
       ring_(loop, transport, {options_, kernels_, operations_, faults_, watch_, *this}, link_,
@@ -162,13 +164,13 @@ void DataJob::run(std::unique_ptr<Operation> operation) {
   operations_.wait(std::move(operation));
   launch_waiting();
   ring_.settle();
-  if (is_open() && operations_.running().empty() && !operations_.waiting().empty()) {
+  if (awaited_.is_open() && operations_.running().empty() && !operations_.waiting().empty()) {
     watch_.expect_progress();
   }
 }
 
 void DataJob::launch_waiting() {
-  if (!is_open()) return;
+  if (!awaited_.is_open()) return;
   while (!faults_.is_stopped()) {
     // A launch handles frames that came early, which may have launched others, or made room for
     // them. So all are looked at again.
@@ -367,69 +369,6 @@ void DataJob::note_stable(Seq seq) {
 int64_t DataJob::unstable_bytes(core::Track track) const {
   const HeldFinals* held = retained_.of(track);
   return held ? held->bytes() : 0;
-}
-
-// --- Progress ------------------------------------------------------------------------------------
-
-bool DataJob::has_to_go_on() const {
-  return !faults_.is_stopped() && (is_waiting() || !is_quiet());
-}
-
-bool DataJob::is_quiet() const {
-  if (faults_.is_stopped()) return true;
-  return link_.is_quiet() && (!mesh_.mesh() || mesh_.mesh()->is_quiet());
-}
-
-// While a member has not launched it, an operation waits for that member's application. A node
-// whose channel has closed launches nothing more.
-std::optional<NodeIndex> DataJob::culprit() const {
-  const bool waits_for_peers =
-      is_waiting() &&  // otherwise the watch looks at what has left by itself
-      (faults_.has_closed_peer() || !is_open() || !operations_.waiting().empty() ||
-       operations_.is_any_launched_everywhere());
-  if (!waits_for_peers) return std::nullopt;
-  const auto& running = operations_.running();
-  std::optional<NodeIndex> silent;
-  if (!running.empty() && running.front()->is_exchanged) {
-    silent = mesh_.awaited_peer(*running.front());
-  }
-  // If the next node still holds what was sent to it, it is the one that stands still.
-  if (!silent) silent = link_.has_sent_all() ? options_.previous() : options_.next();
-  // A part of this node stands still because one behind it does, which says so itself.
-  if (options_.id(*silent) == options_.id(options_.self)) return std::nullopt;
-  return silent;
-}
-
-std::string DataJob::describe_silence(NodeIndex peer) const {
-  const std::string here = "node " + options_.id(options_.self);
-  const std::string within = " for " + std::to_string(options_.timeout_ms) + " ms";
-  const bool is_taking = peer == options_.next() && !link_.has_sent_all();
-  std::string text = is_taking ? "it took nothing of what " + here + " sent it" + within
-                               : here + " got nothing from it" + within;
-  if (!is_open()) {
-    text += " while the network was measured";
-    if (probe_.largest_bytes() > 0 && !is_taking) {
-      text += "; messages of " + std::to_string(probe_.largest_bytes()) +
-              " bytes came, and larger ones did not: can large packets pass (MTU)?";
-    }
-    return text;
-  }
-  if (!is_waiting()) return text;
-  const Seq seq = operations_.running().empty() ? operations_.waiting().front()->seq
-                                                : operations_.running().front()->operation->seq;
-  text += " while operation " + std::to_string(core::number_of(seq)) + " was under way";
-  if (is_taking) return text;
-  return text +
-         "; does its daemon stand still, or can large packets not pass from it to here (MTU)?";
-}
-
-uint64_t DataJob::bytes_received() const {
-  return link_.bytes_received() + (mesh_.mesh() ? mesh_.mesh()->bytes_received() : 0);
-}
-
-void DataJob::for_each_outlet(const VisitOutlet& visit) const {
-  if (const transport::SendChannel* channel = link_.outlet()) visit(options_.next(), *channel);
-  if (mesh_.mesh()) mesh_.mesh()->for_each_outlet(visit);
 }
 
 }  // namespace rueda::engine

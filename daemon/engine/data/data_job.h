@@ -4,8 +4,8 @@
 // The work is elsewhere: RingPath takes operations round the ring, whose channels RingLink has, and
 // MeshExchange takes those all-reduces that are quicker by messages over a mesh of channels, as
 // AlgorithmProbe has measured it. OperationTable knows what is under way, ProgressWatch whether it
-// goes on, EpochFaults whether all is well. The job launches and ends operations. Many methods only
-// take a call to one of those, or a question of theirs, which is why there are more than 40.
+// goes on, AwaitedPeers who keeps it from that, and EpochFaults whether all is well. The job
+// launches and ends operations.
 //
 // Where the job is to outlive a node (policy `shrink`), RetainedResults keeps the final values here
 // until they are stable, and the data plane of the next epoch can take them over.
@@ -15,9 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -28,6 +26,7 @@
 #include "daemon/engine/channels/ring_link.h"
 #include "daemon/engine/channels/traffic_counter.h"
 #include "daemon/engine/data/algorithm_probe.h"
+#include "daemon/engine/data/awaited_peers.h"
 #include "daemon/engine/data/data_host.h"
 #include "daemon/engine/data/data_job_options.h"
 #include "daemon/engine/data/epoch_faults.h"
@@ -41,7 +40,7 @@
 
 namespace rueda::engine {
 
-class DataJob final : private DataHost, private ProgressHost {
+class DataJob final : private DataHost {
  public:
   // The loop, the transport and the metrics outlive the object.
   DataJob(boost::asio::io_context& loop, transport::Transport& transport, observe::Metrics& metrics,
@@ -104,8 +103,6 @@ class DataJob final : private DataHost, private ProgressHost {
   int64_t unstable_bytes(core::Track track) const;
 
  private:
-  // Returns whether all channels are open, and it is known which algorithm is the quickest.
-  bool is_open() const { return link_.is_open() && mesh_.is_open() && probe_.is_known(); }
   // The next step of the start is due: an error of the probe is the previous node's; once the
   // algorithms are known, launching begins.
   void go_on_starting(const Status& probed);
@@ -119,8 +116,6 @@ class DataJob final : private DataHost, private ProgressHost {
   // Does a turn of writing all of F to the outputs.
   void hand_back(RunningOperation& running);
   void finish(RunningOperation& running);
-  // Returns whether the job waits for its neighbours, or for an application.
-  bool is_waiting() const { return !operations_.is_idle() || (link_.is_open() && !is_open()); }
 
   // --- DataHost
   void on_open() override;
@@ -130,14 +125,6 @@ class DataJob final : private DataHost, private ProgressHost {
   void complete(RunningOperation& running) override;
   void refuse(const transport::FrameHeader& header, NodeIndex from, const Status& status) override;
   void give_up(NodeIndex peer, const Status& status) override;
-
-  // --- ProgressHost
-  bool has_to_go_on() const override;
-  bool is_quiet() const override;
-  std::optional<NodeIndex> culprit() const override;
-  std::string describe_silence(NodeIndex peer) const override;
-  uint64_t bytes_received() const override;
-  void for_each_outlet(const VisitOutlet& visit) const override;
 
   boost::asio::io_context& loop_;
   transport::Transport& transport_;
@@ -149,6 +136,7 @@ class DataJob final : private DataHost, private ProgressHost {
   RingLink link_;
   OperationTable operations_;
   EpochFaults faults_;
+  AwaitedPeers awaited_;
   ProgressWatch watch_;
   RetainedResults retained_;
   AlgorithmProbe probe_;
