@@ -64,7 +64,7 @@ build_from_source() {
 # The newest wheel in dist/ that this machine's Python can use; nothing if there is none.
 find_wheel() {
   [ -d dist ] || return 0
-  find dist -maxdepth 1 -name "rueda-*-py3-none-*_$(uname -m).whl" -printf '%T@ %p\n' 2>/dev/null | sort -rn | head -n 1 |
+  find dist -maxdepth 1 -name "rueda-*-py3-none-*_$(uname -m).whl" -printf '%T@ %p\n' 2>/dev/null | sort -n | tail -n 1 |
     cut -d ' ' -f 2-
 }
 
@@ -78,7 +78,7 @@ take_wheel() {
   local wheel="$1"
   [ -f "$wheel" ] || die "there is no file $wheel; pip wheel --no-deps -w dist . makes one"
   run_step "installing the Debian packages that are missing" deploy/packages.sh runtime
-  /usr/bin/python3 -m zipfile -l "$wheel" 2>/dev/null | grep -q '^rueda/bin/ruedad ' ||
+  /usr/bin/python3 -m zipfile -l "$wheel" 2>/dev/null | grep '^rueda/bin/ruedad ' >/dev/null ||
     die "$wheel is no wheel of the whole of Rueda: rueda/bin/ruedad is not in it; pip wheel --no-deps -w dist . makes one"
   run_step "taking $wheel, of $(date -r "$wheel" '+%d %B %Y, %H:%M') (--build builds this tree instead)" unpack_wheel "$wheel"
   "$wheel_dir/rueda/bin/ruedad" --version >>"$log" 2>&1 ||

@@ -479,6 +479,20 @@ class Quickstart(unittest.TestCase):
         self.assertIn("taking dist/rueda-0.1.0", said)
         self.assertIn("do not run on this machine; --build builds them", said)
 
+    def test_many_wheels_of_many_files(self):
+        """grep and head once ended before what they read did, and pipefail took that for a failure."""
+        wheel = self.make_wheel(rueda__bin__ruedad="not a program of this machine", **{f"rueda__{number}": "" for number in range(2000)})
+        dist = os.path.join(self.root, "dist")
+        os.mkdir(dist)
+        shutil.move(wheel, dist)
+        for number in range(2000):
+            older = os.path.join(dist, os.path.basename(wheel).replace("0.1.0", f"0.0.{number}"))
+            with open(older, "wb"):
+                os.utime(older, (0, 0))
+        said = self.quickstart()
+        self.assertIn("taking dist/rueda-0.1.0", said)
+        self.assertIn("do not run on this machine", said)
+
 
 class MetricsSummary(unittest.TestCase):
     def setUp(self):

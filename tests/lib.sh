@@ -85,7 +85,7 @@ test_preset() {
     read -r again _ < <(read_result "build/$name-again.log") || true
     bad="${again:-$bad}"
     for suspect in "${suspects[@]}"; do
-      if read_failures "build/$name-again.log" | grep -qxF -- "$suspect"; then
+      if read_failures "build/$name-again.log" | grep -xF -- "$suspect" >/dev/null; then
         failures+=("$preset: $suspect")
       else
         printf '%s %s\n' "$preset" "$suspect" >>"$account/unsteady.txt"

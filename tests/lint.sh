@@ -42,7 +42,7 @@ run_clang_format() {
 run_ruff() {
   local venv="$tidy_dir/venv" version
   version="$(sed -n 's/^required-version = "==\(.*\)"$/\1/p' ruff.toml)"
-  if ! "$venv/bin/ruff" --version 2>/dev/null | grep -qx "ruff $version"; then
+  if ! "$venv/bin/ruff" --version 2>/dev/null | grep -x "ruff $version" >/dev/null; then
     if ! /usr/bin/python3 -m venv "$venv" || ! "$venv/bin/pip" install -q --retries 1 "ruff==$version"; then
       echo "ruff $version could not be installed from PyPI"
       return 77

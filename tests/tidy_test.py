@@ -35,6 +35,7 @@ UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HAC" r"K)\b")
 MACHINE_PATHS = re.compile(r"/wo" r"rk/|/ro" r"ot/|/tmp" r"/b-|\.\./sha" r"red/")
 CONFLICT = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
 USING_STD = re.compile(r"^\s*using namespace std\b", re.MULTILINE)
+EARLY_END = re.compile(r"\|\s*(head\b|grep\s+(?:-\S+\s+)*-\w*[qm])")
 STRICT_SHELL = re.compile(r"^set -eu(o pipefail)?$", re.MULTILINE)
 MARKDOWN_LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 
@@ -140,6 +141,11 @@ def check_scripts(path, text, is_executable):
     # A file without #! is sourced, and must not change the settings of the shell that sources it.
     if is_shell(path, text) and text.startswith("#!") and not STRICT_SHELL.search(text):
         yield f"{path}: a shell script sets -euo pipefail (bash) or -eu (sh)"
+    if is_shell(path, text) and not text.startswith("#!/bin/sh"):  # which has no pipefail
+        for number, line in enumerate(text.split("\n"), 1):
+            match = EARLY_END.search(line)
+            if match:
+                yield f"{path}:{number}: '{match.group(1)}' ends before what it reads, and pipefail takes that for a failure"
     if text.startswith("#!") and not is_executable:
         yield f"{path}: starts with #! and is not executable"
     if re.match(r"#!.*\bpython3?\b", text) and not text.startswith("#!/usr/bin/python3\n"):
@@ -194,6 +200,9 @@ class PlantedUntidiness(unittest.TestCase):
         ("a.h", "#pragma once\n"),
         ("daemon/base/a.cc", "int x;\n"),
         ("a.sh", "#!/bin/sh\nset -eu\n"),
+        ("a.sh", "list | grep -xq it\n"),
+        ("a.sh", "list | grep -F -m 1 it\n"),
+        ("a.sh", "list |  head -n 1\n"),
         ("a.md", "see [there](missing.md)\n"),
     )
     RIGHT = (
@@ -202,6 +211,7 @@ class PlantedUntidiness(unittest.TestCase):
         ("a.cc", "int x;\n"),
         ("a.h", "// What it is for.\n#pragma once\n"),
         ("a.sh", "# shellcheck shell=bash\n"),
+        ("a.sh", "list | grep -x it >/dev/null\ngrep -q it file\nlist | tail -n 1\n"),
         ("a.sh", 'mktemp "${TMPDIR:-/tmp}/rueda.XXXX' 'XX"\nset -euo pipefail\n'),
         ("a.md", "see [there](https://example.org/x)\n"),
     )
