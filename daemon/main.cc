@@ -26,7 +26,7 @@
 #include "daemon/base/os/cpus.h"
 #include "daemon/base/os/threads.h"
 #include "daemon/config.h"
-#include "daemon/engine/loops/awake_loop.h"
+#include "daemon/engine/loops/busy_poll_loop.h"
 #include "daemon/engine/loops/loop_watch.h"
 #include "daemon/engine/node/engine.h"
 #include "daemon/gpu/worker/process.h"

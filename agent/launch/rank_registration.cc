@@ -16,7 +16,7 @@
 
 #include "agent/base/network.h"
 #include "agent/base/text.h"
-#include "agent/cli/foreign_launch.h"
+#include "agent/cli/external_launcher.h"
 #include "agent/launch/agent_link.h"
 #include "agent/process/process.h"
 #include "agent/records/plan_file.h"

@@ -17,7 +17,7 @@
 
 #include "client/abi/rueda_abi.h"
 #include "daemon/base/status.h"
-#include "daemon/base/watched.h"
+#include "daemon/base/poll_source.h"
 #include "daemon/core/model/descriptor.h"
 #include "daemon/session/users/doors.h"
 #include "daemon/session/users/ledger.h"

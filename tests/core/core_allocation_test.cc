@@ -1,4 +1,4 @@
-// What a step costs that repeats as it was does not grow with its tensors (rehearsal.h).
+// What a step costs that repeats as it was does not grow with its tensors (plan_fast_path.h).
 #include <gtest/gtest.h>
 
 #include "daemon/core/job/job.h"

@@ -596,7 +596,7 @@ void Collectives::fail_refused(const NextEpoch& next, const std::set<std::string
 }
 
 // --- A plan that repeats as it was ---------------------------------------------------------------
-// Collectives while a plan repeats as it was (rehearsal.h): a batch is launched when its rows are
+// Collectives while a plan repeats as it was (plan_fast_path.h): a batch is launched when its rows are
 // full, and no table that knows names is touched. Whatever is different settles it: all that is in
 // the rehearsal goes where it would be without one.
 

@@ -16,7 +16,7 @@
 
 #include "daemon/core/job/job_events.h"
 #include "daemon/core/job/job_options.h"
-#include "daemon/core/job/rehearsal.h"
+#include "daemon/core/job/plan_fast_path.h"
 #include "daemon/core/model/layout.h"
 #include "daemon/core/model/track.h"
 #include "daemon/core/order/agreement.h"

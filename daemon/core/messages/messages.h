@@ -53,7 +53,7 @@ struct OrderedOperation {
   std::optional<uint32_t> outcome;
   bool from_partial = false;  // decided REDO, never decreed: P is of the epoch before
   DataTuning tuning{};        // on the node: the plan's
-  // On the node: the agreement was not told of its tensors (rehearsal.h), which are in the tables
+  // On the node: the agreement was not told of its tensors (plan_fast_path.h), which are in the tables
   // by now; or in the rehearsal, and then this is the plan's batch, and `tensors` is empty.
   bool rehearsed = false;
   std::optional<uint32_t> batch;

@@ -8,10 +8,10 @@
 #include <optional>
 #include <string>
 
-#include "daemon/core/modes/exchange.h"
+#include "daemon/core/modes/negotiation.h"
 #include "daemon/core/modes/ready_pool.h"
 #include "daemon/core/order/agreement.h"
-#include "daemon/core/plan/frozen_nodes.h"
+#include "daemon/core/plan/unlock_tally.h"
 #include "daemon/core/plan/plan_follower.h"
 #include "daemon/core/plan/retuning.h"
 

@@ -1,8 +1,8 @@
 // The ways to agree on an order of operations (daemon/core/order/agreement.h): which of them a job
 // has, and what they share.
-#include "daemon/core/modes/event_driven.h"
+#include "daemon/core/modes/negotiate_mode.h"
 #include "daemon/core/modes/locked.h"
-#include "daemon/core/modes/rounds.h"
+#include "daemon/core/modes/cached_mode.h"
 #include "daemon/core/order/agreement.h"
 
 namespace rueda::core {

@@ -9,7 +9,7 @@
 //                           \-> (the decision arrives first) -> the same
 //
 // Who does what:
-//   holdings.h   R1, R2: what this node holds, and when it may let go
+//   retention_table.h   R1, R2: what this node holds, and when it may let go
 //   quorum.h     which nodes may act for an epoch
 //   decision.h   R4: COMPLETE or REDO
 //   ballots.h    R4: one decision an epoch, whoever proposes and whoever dies
@@ -36,7 +36,7 @@
 #include "daemon/core/model/quorum.h"
 #include "daemon/core/recovery/ballots.h"
 #include "daemon/core/recovery/decision.h"
-#include "daemon/core/recovery/holdings.h"
+#include "daemon/core/recovery/retention_table.h"
 
 namespace rueda::core {
 

@@ -7,7 +7,7 @@
 #include <array>
 #include <optional>
 
-#include "daemon/engine/channels/held_finals.h"
+#include "daemon/engine/channels/retained_finals.h"
 #include "daemon/engine/channels/ring_link.h"
 
 namespace rueda::engine {

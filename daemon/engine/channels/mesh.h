@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon/core/schedules/exchange_schedule.h"
-#include "daemon/engine/channels/outbox.h"
+#include "daemon/core/schedules/pairwise_schedule.h"
+#include "daemon/engine/channels/send_scheduler.h"
 #include "daemon/engine/memory/staging.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/transport/transport.h"

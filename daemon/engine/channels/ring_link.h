@@ -17,7 +17,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/lifetime.h"
 #include "daemon/engine/channels/frame_stamp.h"
-#include "daemon/engine/channels/outbox.h"
+#include "daemon/engine/channels/send_scheduler.h"
 #include "daemon/engine/memory/slots.h"
 #include "daemon/engine/memory/staging.h"
 #include "daemon/observe/metrics.h"

@@ -11,7 +11,7 @@
 #include "daemon/engine/data/algorithm_probe.h"
 #include "daemon/engine/data/data_host.h"
 #include "daemon/engine/data/epoch_faults.h"
-#include "daemon/engine/data/mesh_exchange.h"
+#include "daemon/engine/data/pairwise_path.h"
 #include "daemon/engine/data/operation_table.h"
 #include "daemon/engine/data/progress_watch.h"
 

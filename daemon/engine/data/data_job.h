@@ -30,7 +30,7 @@
 #include "daemon/engine/data/data_host.h"
 #include "daemon/engine/data/data_job_options.h"
 #include "daemon/engine/data/epoch_faults.h"
-#include "daemon/engine/data/mesh_exchange.h"
+#include "daemon/engine/data/pairwise_path.h"
 #include "daemon/engine/data/operation_table.h"
 #include "daemon/engine/data/progress_watch.h"
 #include "daemon/engine/data/retained_results.h"

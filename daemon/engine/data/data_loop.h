@@ -15,7 +15,7 @@
 
 #include "daemon/engine/data/data_job.h"
 #include "daemon/engine/data/link_measurement.h"
-#include "daemon/engine/loops/awake_loop.h"
+#include "daemon/engine/loops/busy_poll_loop.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/transport/transport.h"
 

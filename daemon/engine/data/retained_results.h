@@ -1,5 +1,5 @@
 // A data job keeps these under policy `shrink` for a recovery: the final values of each track
-// (held_finals.h), and the operations that the epoch before has left COMPLETE. Under another policy
+// (retained_finals.h), and the operations that the epoch before has left COMPLETE. Under another policy
 // nothing is kept, and every call says so. The object belongs to its data loop.
 #pragma once
 
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "daemon/core/recovery/decision.h"
-#include "daemon/engine/channels/held_finals.h"
+#include "daemon/engine/channels/retained_finals.h"
 #include "daemon/engine/data/data_job_options.h"
 #include "daemon/engine/data/operation_table.h"
 #include "daemon/engine/data/running_operation.h"

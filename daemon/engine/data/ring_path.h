@@ -18,7 +18,7 @@
 
 #include "daemon/base/lifetime.h"
 #include "daemon/engine/channels/acknowledgements.h"
-#include "daemon/engine/channels/lent_memory.h"
+#include "daemon/engine/channels/zero_copy_buffers.h"
 #include "daemon/engine/channels/ring_link.h"
 #include "daemon/engine/data/algorithm_probe.h"
 #include "daemon/engine/data/data_host.h"

@@ -5,7 +5,7 @@
 #include <boost/asio/post.hpp>
 #include <spdlog/spdlog.h>
 
-#include "daemon/engine/loops/awake_loop.h"
+#include "daemon/engine/loops/busy_poll_loop.h"
 
 namespace rueda::engine {
 

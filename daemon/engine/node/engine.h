@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "daemon/engine/job/job_runner.h"
-#include "daemon/engine/node/early_fails.h"
+#include "daemon/engine/node/pending_job_failures.h"
 #include "daemon/engine/node/ended_jobs.h"
 #include "daemon/engine/node/node_bandwidths.h"
 

@@ -20,7 +20,7 @@
 #include "daemon/engine/memory/staging.h"
 #include "daemon/engine/operation/input_check.h"
 #include "daemon/engine/operation/operation_trace.h"
-#include "daemon/engine/operation/urgency.h"
+#include "daemon/engine/operation/send_priority.h"
 #include "daemon/session/session.h"
 
 namespace rueda::reduce {

@@ -94,7 +94,7 @@ TEST_F(JobStall, IsSeenUnderALock) {
   EXPECT_TRUE(job.node(0).core->is_locked()) << "a stall is no deviation";
 }
 
-// A step that repeats as it was is not noted submission by submission (rehearsal.h).
+// A step that repeats as it was is not noted submission by submission (plan_fast_path.h).
 TEST_F(JobStall, WhatRanksDidLastIsKnownAfterManyStepsUnderALock) {
   JobOptions options = with_stalls(10'000);
   options.agreement.mode = Coordination::kLocked;

@@ -166,7 +166,7 @@ TEST_F(LockedTest, AHeadOvertakenForLongUnlocks) {
   cluster_->submit_everywhere(tensor("b"));
   complete_launched();
   EXPECT_TRUE(is_locked(0));
-  for (int i = 0; i < 2; ++i) {  // what takes long is settled first (rehearsal.h), then judged
+  for (int i = 0; i < 2; ++i) {  // what takes long is settled first (plan_fast_path.h), then judged
     ASSERT_TRUE(cluster_->node(0).core->wakes_at().has_value());
     cluster_->pass(1'000);
     complete_launched();

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "daemon/core/modes/caller.h"
+#include "daemon/core/modes/coordinator.h"
 #include "tests/core/builders.h"
 
 namespace rueda::core {

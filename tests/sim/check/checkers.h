@@ -1,5 +1,5 @@
 // The rules of docs/protocol.md as a judge: it sees every event and everything that the cores say
-// about one process set (judge.h), on all nodes at once, and names the first rule that is broken.
+// about one process set (checker_set.h), on all nodes at once, and names the first rule that is broken.
 // It knows nothing of how the cores work.
 //
 // clang-format off

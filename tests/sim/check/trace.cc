@@ -2,7 +2,7 @@
 
 #include "daemon/base/hash.h"
 #include "daemon/core/stall/stall_text.h"
-#include "tests/sim/setup/choices.h"
+#include "tests/sim/setup/random_choices.h"
 
 namespace rueda::sim {
 namespace {

@@ -3,7 +3,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "tests/sim/scenario/teller.h"
+#include "tests/sim/scenario/scenario_runner.h"
 
 namespace rueda::sim {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "tests/sim/setup/choices.h"
+#include "tests/sim/setup/random_choices.h"
 #include "tests/sim/setup/declaring.h"
 
 namespace rueda::sim {

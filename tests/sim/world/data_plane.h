@@ -12,7 +12,7 @@
 #include <tuple>
 #include <vector>
 
-#include "tests/sim/setup/choices.h"
+#include "tests/sim/setup/random_choices.h"
 #include "tests/sim/world/world.h"
 
 namespace rueda::sim {

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "tests/sim/setup/agenda.h"
-#include "tests/sim/setup/choices.h"
+#include "tests/sim/setup/event_queue.h"
+#include "tests/sim/setup/random_choices.h"
 
 namespace rueda::sim {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/sim/setup/choices.h"
+#include "tests/sim/setup/random_choices.h"
 #include "tests/sim/world/world.h"
 
 namespace rueda::sim {

@@ -7,9 +7,9 @@
 #include <optional>
 #include <vector>
 
-#include "tests/sim/check/judge.h"
+#include "tests/sim/check/checker_set.h"
 #include "tests/sim/check/trace.h"
-#include "tests/sim/setup/agenda.h"
+#include "tests/sim/setup/event_queue.h"
 #include "tests/sim/setup/setup.h"
 
 namespace rueda::sim {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple, Optional, Sequence, Union
 
-from . import _left, _library, _operations, _process_sets
+from . import _stream_pending as _left, _library, _operations, _process_sets
 from ._errors import INVALID_ARGUMENT, RuedaError
 from ._library import InitOptions, byref, check
 

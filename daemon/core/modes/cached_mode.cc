@@ -1,0 +1,150 @@
+#include "daemon/core/modes/cached_mode.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "daemon/core/modes/negotiation.h"
+
+namespace rueda::core {
+namespace {
+
+class Rounds final : public Agreement {
+ public:
+  Rounds(const Layout& layout, NodeIndex self, const SubmissionTable& submissions,
+         const AgreementOptions& options)
+      : layout_(layout),
+        self_(self),
+        options_(options),
+        exchange_(layout, self, submissions, options, {.cache = true}),
+        sleep_ms_(options.cycle_ms) {}
+
+  Coordination mode() const override { return options_.mode; }
+
+  void on_local_ready(ReadyTensor tensor) override {
+    exchange_.report(std::move(tensor), now_);
+    wanted_ = true;
+  }
+
+  Status on_message(NodeIndex from, const AgreementMessage& message) override {
+    if (const auto* ready = std::get_if<Ready>(&message)) return on_ready(from, *ready);
+    if (const auto* decree = std::get_if<Decree>(&message)) return on_decree(from, *decree);
+    return unexpected_message(layout_, from, mode());
+  }
+
+  void on_rank_left(Rank rank) override {
+    exchange_.on_rank_left(rank);
+    wanted_ = wanted_ || exchange_.is_coordinator();
+  }
+  void on_node_gone(NodeIndex node) override { gone_.insert(node); }
+  void on_operation_ended(Seq seq) override {
+    exchange_.on_operation_ended(seq);
+    // What had to wait for room may be decreed in the next round.
+    wanted_ = wanted_ || (exchange_.is_coordinator() && exchange_.caller()->has_waiting());
+  }
+
+  void end_turn(AgreementOutput& output) override {
+    if (wanted_ && !reported_ && now_ >= next_round_at_) report(output);
+    if (exchange_.is_coordinator()) finish_round_if_complete(output);
+    std::move(ordered_.begin(), ordered_.end(), std::back_inserter(output.ordered));
+    ordered_.clear();
+  }
+
+  std::optional<TicksMs> wakes_at() const override {
+    if (!wanted_ || reported_) return std::nullopt;
+    return next_round_at_;
+  }
+
+ private:
+  Status on_ready(NodeIndex from, const Ready& ready) {
+    if (Status status = exchange_.on_ready(from, ready, 0, now_); !status.is_ok()) return status;
+    if (ready.round == round_) reports_.insert(from);
+    wanted_ = true;
+    return Status::ok();
+  }
+
+  Status on_decree(NodeIndex from, const Decree& decree) {
+    if (Status status = exchange_.on_decree(from, decree, ordered_); !status.is_ok()) return status;
+    if (decree.round == 0) {
+      wanted_ = true;  // somebody has something: our report is wanted, too
+    } else if (decree.round == round_) {
+      begin_round(decree.sleep_ms);
+    }
+    return Status::ok();
+  }
+
+  void begin_round(TicksMs sleep_ms) {
+    ++round_;
+    reported_ = false;
+    reports_.clear();
+    next_round_at_ = now_ + std::max<TicksMs>(sleep_ms, 0);
+    // What became ready after this node's report goes with the next one.
+    wanted_ =
+        exchange_.is_coordinator() ? exchange_.caller()->has_waiting() : exchange_.has_unsent();
+  }
+
+  // This node's word in the round; a coordinator asks for the others'.
+  void report(AgreementOutput& output) {
+    reported_ = true;
+    if (exchange_.is_coordinator()) {
+      if (layout_.is_member(self_)) reports_.insert(self_);
+      send_to_members(layout_, self_, options_, Decree{}, output);
+      return;
+    }
+    std::vector<Ready> messages = exchange_.take_ready(0);
+    if (messages.empty()) messages.emplace_back();
+    messages.back().round = round_;  // the last one ends the report
+    for (Ready& message : messages) {
+      output.sends.emplace_back(layout_.coordinator(), std::move(message));
+    }
+  }
+
+  void finish_round_if_complete(AgreementOutput& output) {
+    for (const NodeIndex node : gone_) reports_.insert(node);
+    if (!reported_ || reports_.size() != layout_.members().size()) return;
+    Decree decree;
+    const bool useful = exchange_.call(0, ordered_, decree);
+    decree.round = round_;
+    decree.sleep_ms = agree_on_sleep(useful);
+    send_to_members(layout_, self_, options_, decree, output);
+    begin_round(decree.sleep_ms);
+  }
+
+  // Global sleep: twice as long when most rounds brought nothing, half when most did.
+  TicksMs agree_on_sleep(bool useful) {
+    if (options_.mode != Coordination::kGlobalSleep) return options_.cycle_ms;
+    useful_ += useful ? 1 : 0;
+    if (++cycles_ < options_.cycles_between_agreements) return sleep_ms_;
+    sleep_ms_ = useful_ * 2 < cycles_ ? sleep_ms_ * 2 : sleep_ms_ / 2;
+    sleep_ms_ = std::clamp(sleep_ms_, options_.cycle_ms, options_.longest_cycle_ms);
+    cycles_ = useful_ = 0;
+    return sleep_ms_;
+  }
+
+  const Layout& layout_;
+  const NodeIndex self_;
+  const AgreementOptions options_;
+  Exchange exchange_;
+  std::vector<OrderedOperation> ordered_;
+
+  uint64_t round_ = 1;
+  bool wanted_ = false;    // there is reason for this round to take place
+  bool reported_ = false;  // in this round
+  TicksMs next_round_at_ = 0;
+  // Coordinator.
+  std::set<NodeIndex> reports_;
+  std::set<NodeIndex> gone_;
+  TicksMs sleep_ms_;
+  int cycles_ = 0;
+  int useful_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Agreement> make_rounds_agreement(const Layout& layout, NodeIndex self,
+                                                 const SubmissionTable& submissions,
+                                                 const AgreementOptions& options) {
+  return std::make_unique<Rounds>(layout, self, submissions, options);
+}
+
+}  // namespace rueda::core

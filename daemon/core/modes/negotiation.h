@@ -1,0 +1,87 @@
+// Reports and decrees, as they go between members and coordinator in every mode: what is ready goes
+// one way, the order comes back. Both parts in one, since the coordinator's node has members too.
+#pragma once
+
+#include <array>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/core/model/tree.h"
+#include "daemon/core/modes/coordinator.h"
+#include "daemon/core/modes/combiner.h"
+#include "daemon/core/modes/response_cache.h"
+#include "daemon/core/order/agreement.h"
+#include "daemon/core/plan/step_detector.h"
+
+namespace rueda::core {
+
+class Exchange {
+ public:
+  // Layout and submissions outlive it. With `cache`, tensors seen before travel as bits. With
+  // `schedule`, the coordinator watches for repetition. With `combines`, reports are combined up
+  // the tree, if the options have one, until a rank leaves: then they go up the same way one by
+  // one.
+  struct Features {
+    bool cache = false;
+    bool schedule = false;
+    bool combines = false;
+  };
+  Exchange(const Layout& layout, NodeIndex self, const SubmissionTable& submissions,
+           const AgreementOptions& options, Features features);
+
+  bool is_coordinator() const { return caller_ != nullptr; }
+  // Null on a member's node.
+  Caller* caller() { return caller_.get(); }
+  Schedule* schedule() { return schedule_.get(); }
+
+  // Ready on this node; told by take_ready(), or here and now if we are the coordinator.
+  void report(ReadyTensor tensor, TicksMs now);
+  // Entries of the lockable track count only if the sender is of this generation (L4).
+  Status on_ready(NodeIndex from, const Ready& ready, uint32_t generation, TicksMs now);
+  // Appends the operations, names resolved.
+  Status on_decree(NodeIndex from, const Decree& decree, std::vector<OrderedOperation>& ordered);
+  void on_rank_left(Rank rank);
+  void on_operation_ended(Seq seq);
+
+  // Coordinator: decrees what can be decreed, appends it to `ordered`. Returns whether there was
+  // anything; then `decree` is to go to all members.
+  bool call(uint32_t generation, std::vector<OrderedOperation>& ordered, Decree& decree);
+  // Member: what is to be said; several messages if there is much, none if nothing is ready.
+  std::vector<Ready> take_ready(uint32_t generation);
+  NodeIndex reports_to() const { return tree_ ? kNodeAbove : layout_.coordinator(); }
+  bool has_unsent() const { return !unsent_.empty(); }
+
+  // The last operation of the track that was decreed, or that a plan has used up.
+  Seq last(Track track) const;
+  // L4, L7: as Caller's.
+  void suspend_lockable();
+  void resume_lockable(Seq first, BegunGroups begun);
+
+ private:
+  Result<std::vector<NodeIndex>> reporters(NodeIndex from, const Ready& ready) const;
+  Status report_from(const std::vector<NodeIndex>& nodes, const ReadyTensor& tensor, TicksMs now);
+  Status on_cached_bits(NodeIndex from, const std::vector<NodeIndex>& nodes, const Ready& ready,
+                        uint32_t generation, TicksMs now);
+  void forget_unused_versions();
+  Status resolve(NodeIndex from, OrderedOperation& operation);
+  void compress(const CalledOperation& called, OrderedOperation& operation);
+
+  const Layout& layout_;
+  const NodeIndex self_;
+  const SubmissionTable& submissions_;
+  std::unique_ptr<Caller> caller_;
+  std::unique_ptr<Schedule> schedule_;
+  std::unique_ptr<TensorCache> cache_;
+  std::optional<Tree> tree_;            // of the reports
+  std::unique_ptr<Combiner> combiner_;  // where nodes report to this one, which is to tell others
+  std::vector<TensorReport> unsent_;
+  std::array<Seq, kTracks> last_seen_;
+  // The oldest version of the cache that who reports to this node may still use.
+  std::map<NodeIndex, uint64_t> cache_versions_;
+};
+
+}  // namespace rueda::core

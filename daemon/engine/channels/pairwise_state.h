@@ -1,0 +1,56 @@
+// Where the exchange of a lane's operation stands (core/schedules/exchange_schedule.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "daemon/base/parts.h"
+#include "daemon/core/schedules/pairwise_schedule.h"
+#include "daemon/transport/frame.h"
+
+namespace rueda::engine {
+
+// A message that has come, in its slot.
+struct WaitingMessage {
+  bool has_come = false;
+  uint32_t slot = 0;
+  std::span<const std::byte> payload;
+};
+
+// A piece of the operation, with a work buffer of the mesh.
+struct ExchangePiece {
+  int64_t number = -1;  // none is under way
+  ElementRange range;   // of the operation
+  size_t sends_begun = 0;
+  size_t receives_done = 0;
+  std::vector<bool> unsent;  // by send of the program
+  // By receive of the program. What is done already may have come for the next piece of the buffer.
+  std::vector<WaitingMessage> messages;
+};
+
+// Keeps its memory from one operation to the next.
+struct ExchangeState {
+  const core::ExchangeProgram* program = nullptr;  // null: no exchange is under way
+  int64_t piece_elements = 0;
+  int64_t pieces = 0;
+  int64_t first_place = 0;  // in the window, of piece 0
+  int64_t next_piece = 0;   // to be begun
+  int64_t pieces_done = 0;
+  std::vector<ExchangePiece> window;  // by place modulo its size
+
+  // Operations of one lane begin at one place after the other, so that those of one piece use all
+  // work buffers and slots in turn: none is needed again at once.
+  int64_t place(int64_t piece) const { return first_place + piece; }
+  size_t index(int64_t piece) const { return static_cast<size_t>(place(piece)) % window.size(); }
+};
+
+// A message of an operation that this node has not launched.
+struct EarlyMessage {
+  NodeIndex from;
+  transport::FrameHeader header;
+  std::span<std::byte> payload;
+};
+
+}  // namespace rueda::engine

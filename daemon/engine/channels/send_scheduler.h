@@ -1,0 +1,83 @@
+// What waits to be written to the next node of the ring. A frame waits in the line of the slot that
+// it goes into, first come first served, until the neighbour has freed that slot; then in the queue
+// of its lane, until the channel has little left to send. Of the queues the most urgent one goes
+// first (rule L12), and now and then the one that has waited longest, so that none waits for ever.
+// Allocates nothing after construction. Belongs to its data loop.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "daemon/engine/operation/send_priority.h"
+#include "daemon/transport/transport.h"
+
+namespace rueda::engine {
+
+struct OutboxOptions {
+  uint32_t slots = 0;
+  uint32_t cookies = 0;  // how many frames can exist at once; each is known by a number below that
+  uint32_t lanes = 0;    // queues
+  // What is handed to the channel and not sent yet; one frame more goes if there is none. What is
+  // beyond that can still be overtaken.
+  uint64_t most_unsent_bytes = 512 * 1024;
+};
+
+class Outbox {
+ public:
+  explicit Outbox(const OutboxOptions& options);
+
+  void set_channel(transport::SendChannel* channel) { channel_ = channel; }
+
+  // The cookie must not be in use. The buffer stays untouched until on_sent reports the cookie.
+  void push(uint32_t cookie, uint32_t lane, const Urgency& urgency,
+            const transport::FrameHeader& header, transport::SendBuffer buffer);
+  // Forward the channel's events here.
+  void on_slot_free(uint32_t slot);
+  void on_sent(uint32_t cookie);
+
+  bool in_use(uint32_t cookie) const { return frames_[cookie].in_use; }
+  // Everything pushed has been taken, and freed again, by the neighbour.
+  bool is_quiet() const { return busy_slots_ == 0; }
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+  // So many frames overtake the one that has waited longest, at most.
+  static constexpr int kMostOvertaken = 7;
+
+  struct Frame {
+    transport::FrameHeader header;
+    transport::SendBuffer buffer;
+    uint32_t lane = 0;
+    Urgency urgency;
+    uint64_t turn = 0;      // when it came to its queue
+    uint32_t next = kNone;  // in its line or queue
+    bool in_use = false;
+
+    uint64_t bytes() const { return sizeof(header) + buffer.bytes; }
+  };
+  struct Line {
+    uint32_t first = kNone;
+    uint32_t last = kNone;
+  };
+  struct Slot {
+    Line line;
+    bool busy = false;  // it has a frame that the neighbour has not freed yet
+  };
+
+  void append(Line& line, uint32_t cookie);
+  uint32_t take_first(Line& line);
+  void queue(uint32_t cookie);
+  void write_queued();
+
+  transport::SendChannel* channel_ = nullptr;
+  const uint64_t most_unsent_bytes_;
+  uint64_t unsent_bytes_ = 0;
+  std::vector<Frame> frames_;  // by cookie
+  std::vector<Slot> slots_;
+  std::vector<Line> queues_;  // by lane; the slots of their frames are free for them
+  uint64_t turns_ = 0;
+  int overtaken_ = 0;
+  uint32_t busy_slots_ = 0;
+};
+
+}  // namespace rueda::engine

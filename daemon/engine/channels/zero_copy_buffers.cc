@@ -1,0 +1,95 @@
+#include "daemon/engine/channels/zero_copy_buffers.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "daemon/base/check.h"
+#include "daemon/session/memory/arena.h"
+
+namespace rueda::engine {
+namespace {
+
+// A copy of less costs no more than what is done here, and leaves the values in the cache.
+constexpr size_t kLeastBytes = 32 << 10;
+constexpr size_t kSmallestPage = 4096;
+
+void touch_pages(const std::byte* values, size_t bytes) {
+  const volatile std::byte* const first = values;
+  for (size_t at = 0; at < bytes; at += kSmallestPage) (void)first[at];
+  if (bytes > 0) (void)first[bytes - 1];
+}
+
+bool holds(const session::Arena& arena, const std::byte* values) {
+  const std::less<const std::byte*> before;
+  return !before(values, arena.data()) && before(values, arena.data() + arena.bytes());
+}
+
+}  // namespace
+
+LentMemory::LentMemory(transport::Transport& transport, uint32_t places)
+    : transport_(transport), lent_(places) {}
+
+LentMemory::~LentMemory() {
+  for (const auto& [arena, registered] : registered_) {
+    transport_.deregister_region(registered.region);
+  }
+}
+
+std::optional<transport::SendBuffer> LentMemory::to_send(const Operation& operation,
+                                                         core::ElementRange range, uint32_t place) {
+  const auto bytes = static_cast<size_t>(operation.wire_bytes(range.count()));
+  const std::byte* const values = operation.sendable_input(range);
+  if (!lend(operation, values, bytes, place)) return std::nullopt;
+  const std::optional<transport::RegionKey> region = region_of(lent_[place].arena);
+  if (region) return transport::SendBuffer{values, bytes, *region};
+  give_back(place);
+  return std::nullopt;
+}
+
+std::byte* LentMemory::to_receive(const Operation& operation, core::ElementRange range,
+                                  uint32_t place) {
+  const auto bytes = static_cast<size_t>(operation.wire_bytes(range.count()));
+  if (lent_[place].arena) return nullptr;
+  std::byte* const values = operation.receivable_output(range);
+  return lend(operation, values, bytes, place) ? values : nullptr;
+}
+
+bool LentMemory::lend(const Operation& operation, const std::byte* values, size_t bytes,
+                      uint32_t place) {
+  if (!values || bytes < kLeastBytes) return false;
+  const auto arena = std::find_if(operation.arenas.begin(), operation.arenas.end(),
+                                  [&](const auto& mapped) { return holds(*mapped, values); });
+  if (arena == operation.arenas.end()) return false;
+  RUEDA_CHECK(!lent_[place].arena);
+  touch_pages(values, bytes);
+  lent_[place] = {*arena, values, bytes};
+  return true;
+}
+
+bool LentMemory::give_back(uint32_t place) {
+  return std::exchange(lent_[place], Lent{}).arena != nullptr;
+}
+
+void LentMemory::touch() const {
+  for (const Lent& lent : lent_) touch_pages(lent.values, lent.bytes);
+}
+
+std::optional<transport::RegionKey> LentMemory::region_of(
+    const std::shared_ptr<session::Arena>& arena) {
+  if (const auto known = registered_.find(arena.get()); known != registered_.end()) {
+    if (!known->second.arena.expired()) return known->second.region;
+  }
+  std::erase_if(registered_, [&](const auto& entry) {
+    if (!entry.second.arena.expired()) return false;
+    transport_.deregister_region(entry.second.region);
+    return true;
+  });
+  const Result<transport::RegionKey> region =
+      transport_.register_region({arena->data(), arena->bytes()});
+  if (!region.is_ok()) return std::nullopt;
+  registered_.emplace(arena.get(), Registered{arena, region.value()});
+  return region.value();
+}
+
+}  // namespace rueda::engine

@@ -1,0 +1,72 @@
+// Runs a loop. While small operations come and go it looks for the next event by yielding the core
+// instead of sleeping; at all other times it sleeps, and costs nothing (invariant I6).
+#pragma once
+
+#include <functional>
+#include <utility>
+
+#include <boost/asio/io_context.hpp>
+
+#include "daemon/base/no_exception.h"
+#include "daemon/base/poll_source.h"
+#include "daemon/base/yielding_wait.h"
+
+namespace rueda::engine {
+
+// Logs it.
+void report_exception(const char* what);
+
+// Gets what a handler of the loop has thrown. Must not throw.
+using ExceptionHandler = std::function<void(const char* what)>;
+
+class AwakeLoop {
+ public:
+  // `io` outlives the object.
+  explicit AwakeLoop(boost::asio::io_context& io) : io_(io) {}
+
+  boost::asio::io_context& io() { return io_; }
+  // Is looked at while the loop is awake. Before run(); outlives it.
+  void watch(Watched& watched) { watched_ = &watched; }
+
+  // Is called, on the loop, when a handler has thrown whose owner has not caught it: whose it was
+  // is not known. Before run().
+  void on_exception(ExceptionHandler handler) { on_exception_ = std::move(handler); }
+
+  // From a handler of the loop: something that takes microseconds is under way, or the next of its
+  // kind is to be expected.
+  void stay_awake() { stay_awake_ = true; }
+
+  // Until the loop is stopped or has no work left.
+  void run() {
+    bool is_over = false;
+    while (!is_over) {
+      // What serves a job or a process has its own: this is for the rest.
+      without_exception(
+          [&] {
+            is_over = io_.run_one() == 0;
+            while (stay_awake_ && !io_.stopped()) yield_for_next();
+          },
+          [this](const char* what) { on_exception_(what); });
+    }
+  }
+
+ private:
+  void yield_for_next() {
+    if (watched_ != nullptr) watched_->watch();
+    while (std::exchange(stay_awake_, false) && wait_.until([this] { return go_on(); })) {
+    }
+    if (watched_ != nullptr) watched_->rest();
+  }
+  bool go_on() {
+    const bool has_found = watched_ != nullptr && watched_->look();
+    return io_.poll() > 0 || has_found;
+  }
+
+  boost::asio::io_context& io_;
+  Watched* watched_ = nullptr;
+  ExceptionHandler on_exception_ = report_exception;
+  YieldingWait wait_;
+  bool stay_awake_ = false;
+};
+
+}  // namespace rueda::engine

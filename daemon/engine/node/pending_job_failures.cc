@@ -1,0 +1,35 @@
+#include "daemon/engine/node/pending_job_failures.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/engine/ports/proof.h"
+
+namespace rueda::engine {
+
+void EarlyFails::forget_old(TicksMs now) {
+  while (!fails_.empty() && fails_.front().forgotten_at <= now) fails_.pop_front();
+}
+
+void EarlyFails::add(TicksMs now, Envelope envelope) {
+  const auto* fail = std::get_if<core::Fail>(&envelope.message.body);
+  if (!fail || fail->status.message().size() > kMostTextBytes) return;
+  forget_old(now);
+  if (fails_.size() >= kMost) fails_.pop_front();
+  fails_.push_back({std::move(envelope), now + kKeptMs});
+}
+
+std::optional<Envelope> EarlyFails::take(TicksMs now, const JobId& job, const std::string& token) {
+  forget_old(now);
+  std::optional<Envelope> taken;
+  for (Early& early : fails_) {
+    const core::Message& message = early.envelope.message;
+    if (taken || early.envelope.job != job) continue;
+    const std::string proof = make_proof(token, "fail", job, message.epoch, message.sender());
+    if (proof_matches(proof, early.envelope.proof)) taken = early.envelope;
+  }
+  std::erase_if(fails_, [&](const Early& early) { return early.envelope.job == job; });
+  return taken;
+}
+
+}  // namespace rueda::engine

@@ -1,0 +1,44 @@
+#include "daemon/core/plan/unlock_tally.h"
+
+#include <gtest/gtest.h>
+
+namespace rueda::core {
+namespace {
+
+Seq first_not_common(const std::vector<Frozen>& nodes, uint64_t lock_first = 10) {
+  FrozenNodes frozen;
+  for (size_t i = 0; i < nodes.size(); ++i) frozen.add(NodeIndex{static_cast<int>(i)}, nodes[i]);
+  return frozen.first_not_common(Seq{lock_first});
+}
+
+TEST(FrozenNodes, WithoutAlternativesTheSlowestCounts) {
+  EXPECT_EQ(first_not_common({{1, Seq{16}, {}}, {1, Seq{14}, {}}}), Seq{15});
+}
+
+TEST(FrozenNodes, WhereWaysPartNothingIsCommon) {
+  EXPECT_EQ(first_not_common({{1, Seq{14}, {0, 1, 2}}, {1, Seq{14}, {0, 3, 2}}}), Seq{13});
+}
+
+TEST(FrozenNodes, OneWayIsLongerThanTheOther) {
+  EXPECT_EQ(first_not_common({{1, Seq{14}, {0, 1, 2}}, {1, Seq{13}, {0, 1}}}), Seq{14});
+}
+
+// What a node does not tell any more was complete there: all had launched it.
+TEST(FrozenNodes, NodesTellFromDifferentOperationsOn) {
+  EXPECT_EQ(first_not_common({{1, Seq{15}, {7, 7, 0, 1}}, {1, Seq{15}, {0, 2}}}), Seq{15});
+}
+
+TEST(FrozenNodes, ANodeThatNeverSawThePlan) {
+  EXPECT_EQ(first_not_common({{1, Seq{12}, {0, 1, 2}}, {1, Seq{9}, {}}}), Seq{10});
+}
+
+TEST(FrozenNodes, WhatWasSaidFirstStands) {
+  FrozenNodes frozen;
+  frozen.add(NodeIndex{0}, {1, Seq{12}, {}});
+  frozen.add(NodeIndex{0}, {1, Seq{14}, {}});
+  EXPECT_EQ(frozen.count(), 1u);
+  EXPECT_EQ(frozen.first_not_common(Seq{10}), Seq{13});
+}
+
+}  // namespace
+}  // namespace rueda::core

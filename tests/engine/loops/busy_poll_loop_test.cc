@@ -1,0 +1,104 @@
+#include "daemon/engine/loops/busy_poll_loop.h"
+
+#include <chrono>
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <gtest/gtest.h>
+
+namespace rueda::engine {
+namespace {
+
+// Has something `found` times, and says what was asked of it.
+struct Rings final : Watched {
+  explicit Rings(AwakeLoop& l) : loop(l) {}
+  void watch() override {
+    EXPECT_FALSE(is_watched);
+    is_watched = true;
+    ++watches;
+  }
+  bool look() override {
+    EXPECT_TRUE(is_watched);
+    if (found == 0) return false;
+    --found;
+    ++handled;
+    loop.stay_awake();
+    return true;
+  }
+  void rest() override {
+    EXPECT_TRUE(is_watched);
+    is_watched = false;
+    if (found_at_rest == 0) return;
+    --found_at_rest;
+    ++handled;
+    loop.stay_awake();
+  }
+  AwakeLoop& loop;
+  int found = 0;
+  int found_at_rest = 0;
+  int handled = 0;
+  int watches = 0;
+  bool is_watched = false;
+};
+
+class AwakeLoopTest : public ::testing::Test {
+ protected:
+  // Runs the loop over one event that keeps it awake, until it has gone to sleep.
+  void run() {
+    loop_.watch(rings_);
+    boost::asio::post(io_, [this] { loop_.stay_awake(); });
+    boost::asio::steady_timer alarm(io_, std::chrono::milliseconds(20));
+    alarm.async_wait([](const boost::system::error_code&) {});
+    loop_.run();
+  }
+  boost::asio::io_context io_{1};
+  AwakeLoop loop_{io_};
+  Rings rings_{loop_};
+};
+
+TEST_F(AwakeLoopTest, AHandlerThatThrowsIsNotTheEnd) {
+  bool has_run = false;
+  boost::asio::post(io_, [] { throw std::bad_alloc(); });
+  boost::asio::post(io_, [&] { has_run = true; });
+  loop_.run();
+  EXPECT_TRUE(has_run);
+}
+
+TEST_F(AwakeLoopTest, LooksAtWhatNoDescriptorTellsOf) {
+  rings_.found = 100;
+  run();
+  EXPECT_EQ(rings_.handled, 100);
+  EXPECT_EQ(rings_.watches, 1);
+  EXPECT_FALSE(rings_.is_watched);
+}
+
+TEST_F(AwakeLoopTest, WhatIsFoundAtTheLastMomentKeepsItAwake) {
+  rings_.found_at_rest = 3;
+  run();
+  EXPECT_EQ(rings_.handled, 3);
+  EXPECT_EQ(rings_.watches, 4);
+  EXPECT_FALSE(rings_.is_watched);
+}
+
+TEST_F(AwakeLoopTest, ALoopThatSleepsLooksAtNothing) {
+  rings_.found = 1;
+  loop_.watch(rings_);
+  boost::asio::post(io_, [] {});
+  loop_.run();
+  EXPECT_EQ(rings_.handled, 0);
+  EXPECT_EQ(rings_.watches, 0);
+}
+
+TEST_F(AwakeLoopTest, EndsWhenItIsStoppedThoughThereIsMore) {
+  loop_.watch(rings_);
+  rings_.found_at_rest = 1'000'000'000;
+  boost::asio::post(io_, [this] {
+    loop_.stay_awake();
+    io_.stop();
+  });
+  loop_.run();
+  EXPECT_LE(rings_.handled, 2);
+}
+
+}  // namespace
+}  // namespace rueda::engine
