@@ -23,7 +23,7 @@
 namespace rueda {
 namespace {
 
-constexpr size_t kMostLine = 8 << 10;
+constexpr size_t kMaxLine = 8 << 10;
 
 // spdlog's pattern does not escape the message; this formatter does, and repairs text that is not
 // UTF-8.
@@ -72,7 +72,7 @@ class Backlog {
 
   void add(const spdlog::details::log_msg& message) {
     const std::lock_guard lock(mutex_);
-    if (bytes_ + message.payload.size() > kMostLogBytes) {
+    if (bytes_ + message.payload.size() > kMaxLogBytes) {
       ++lost_;
       return;
     }
@@ -118,7 +118,7 @@ class Backlog {
  private:
   // Formats a message, whatever its text and whoever wrote it, as one line.
   std::string formatted(spdlog::details::log_msg message) {
-    const std::string line = one_line({message.payload.data(), message.payload.size()}, kMostLine);
+    const std::string line = one_line({message.payload.data(), message.payload.size()}, kMaxLine);
     message.payload = line;
     spdlog::memory_buf_t text;
     formatter_->format(message, text);

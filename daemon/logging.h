@@ -10,7 +10,7 @@
 namespace rueda {
 
 // The most bytes that wait for the reader; a line that finds no room is dropped.
-inline constexpr size_t kMostLogBytes = size_t{1} << 20;
+inline constexpr size_t kMaxLogBytes = size_t{1} << 20;
 
 // `level` is one of spdlog's names, `format` is "text" or "json".
 void set_up_logging(const std::string& level, const std::string& format);

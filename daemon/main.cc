@@ -118,7 +118,7 @@ int data_threads(const Config& config) {
 // for passes. With no threads for data loops, all work is done on `host`.
 std::vector<std::unique_ptr<engine::DataLoop>> make_data_loops(const Config& config,
                                                                observe::Metrics& metrics,
-                                                               engine::AwakeLoop& host) {
+                                                               engine::BusyPollLoop& host) {
   const auto make_transport = [&config](boost::asio::io_context& loop) {
     transport::TcpOptions tcp;
     tcp.congestion = config.tcp_congestion;
@@ -171,7 +171,7 @@ uint64_t random_number() {
 }
 
 // A loop that stands still for longer is not healthy: its turns take milliseconds.
-constexpr std::chrono::seconds kMostLoopStall{10};
+constexpr std::chrono::seconds kMaxLoopStall{10};
 
 class Daemon {
  public:
@@ -208,8 +208,8 @@ class Daemon {
   const engine::EngineOptions options_;
   observe::Metrics metrics_;
   boost::asio::io_context control_loop_{1};
-  engine::AwakeLoop awake_loop_{control_loop_};
-  const engine::Poster poster_{control_loop_};
+  engine::BusyPollLoop awake_loop_{control_loop_};
+  const engine::LoopPoster poster_{control_loop_};
   engine::DataLoops data_loops_;
   service::GrpcControlPlane plane_;
   const std::shared_ptr<session::Ledger> ledger_ =
@@ -272,7 +272,7 @@ Status Daemon::start() {
 }
 
 Status Daemon::start_services() {
-  const auto ailment = [this] { return loop_watch_.find_stalled(kMostLoopStall); };
+  const auto ailment = [this] { return loop_watch_.find_stalled(kMaxLoopStall); };
   grpc_.emplace(poster_, *engine_, plane_, *membership_, metrics_, info_,
                 [ailment] { return ailment().empty(); });
   Result<std::string> control = grpc_->bind(config_.listen_host, config_.control_port);

@@ -381,7 +381,7 @@ class PlantedViolations(unittest.TestCase):
         ("bench/gpu/x.cc", '#include "bench/gpu/measure.h"\n#include "daemon/gpu/load.h"'),
         ("bench/gpu_jobs/x.cc", '#include "bench/run/job.h"\n#include <rueda/rueda.h>'),
         (PACKAGE + "_core/_x.py", "import torch\nfrom . import _library\nfrom ._errors import error_for"),
-        (PACKAGE + "torch/_x.py", "from .._core import _left\nfrom .._torch_common._device import find\nfrom . import elastic"),
+        (PACKAGE + "torch/_x.py", "from .._core import _stream_pending\nfrom .._torch_common._device import find\nfrom . import elastic"),
         (PACKAGE + "torch/elastic/_x.py", "from .. import _job\nfrom ..._core._context import rank"),
         (PACKAGE + "distributed/_x.py", "import torch.distributed as dist\nfrom .._torch_common import _device"),
         (PACKAGE + "_x.py", "from ._core._memory import empty\nfrom ._programs import ruedad"),

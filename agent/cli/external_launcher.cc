@@ -89,7 +89,7 @@ std::string first_of_node_list(const std::string& list) {
 // An allocation of Slurm's may hold an mpirun, and a step a torchrun, whose own place is another
 // than that of its ranks: the innermost launcher is asked first. A batch script has Slurm's
 // variables too, but no step.
-Result<ForeignLaunch> foreign_launch(const Variables& variables) {
+Result<ForeignLaunch> external_launcher(const Variables& variables) {
   ForeignLaunch out;
   Status status;
   const std::string step = first_value_of(variables, {"SLURM_STEP_ID", "SLURM_STEPID"});

@@ -24,7 +24,7 @@ struct ForeignLaunch {
 // Reads a launch. kNotFound means that neither Open MPI (OMPI_*) nor a PMI launcher (PMI_*) nor
 // Slurm (SLURM_*) has started this process, and that it does not have torch.distributed's variables
 // (RANK, WORLD_SIZE, MASTER_ADDR). kInvalidArgument names the variable that is missing or wrong.
-Result<ForeignLaunch> foreign_launch(const std::map<std::string, std::string>& environment);
+Result<ForeignLaunch> external_launcher(const std::map<std::string, std::string>& environment);
 
 // Returns the place where the ranks meet: HOST:PORT, or "unix:" and a path in `folder`.
 // $RUEDA_RDZV_ENDPOINT overrides what the launch says. kInvalidArgument says how to name a place.

@@ -83,7 +83,7 @@ Result<std::string> private_folder(const std::map<std::string, std::string>& env
 
 // Whom nobody has started is the only rank of a job.
 Result<ForeignLaunch> launch_of(const std::map<std::string, std::string>& environment) {
-  Result<ForeignLaunch> found = foreign_launch(environment);
+  Result<ForeignLaunch> found = external_launcher(environment);
   if (found.is_ok() || found.status().code() != Code::kNotFound) return found;
   ForeignLaunch alone;
   alone.id = "alone-" + std::to_string(::getppid());

@@ -25,7 +25,7 @@ namespace rueda::agent {
 namespace {
 
 // Who kills guardians again and again means it.
-constexpr int kMostStarts = 4;
+constexpr int kMaxStarts = 4;
 constexpr size_t kMaxOrderBytes = 256;
 constexpr int kEndTakesMs = 2000;
 
@@ -170,7 +170,7 @@ void Guardian::on_exited() {
   reap(child_);
   child_ = {};
   orders_.reset();
-  if (starts_ < kMostStarts) return spawn_process();
+  if (starts_ < kMaxStarts) return spawn_process();
   say_("the guardian was ended " + std::to_string(starts_) +
        " times and is not started again: if this launcher is killed, what its ranks have started "
        "may be left");

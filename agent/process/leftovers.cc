@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kGiveUpMs = 5000;
 constexpr int kLookAgainMs = 100;
-constexpr size_t kMostListed = 5;
+constexpr size_t kMaxListed = 5;
 
 struct Stat {
   std::string name;
@@ -96,11 +96,11 @@ int kill_leftovers(const std::set<pid_t>& groups, const std::string& launch) {
 
 std::string list_of(const std::vector<Leftover>& leftovers) {
   std::string out;
-  for (size_t i = 0; i < std::min(leftovers.size(), kMostListed); ++i) {
+  for (size_t i = 0; i < std::min(leftovers.size(), kMaxListed); ++i) {
     out += (i == 0 ? "" : ", ") + std::to_string(leftovers[i].pid) + " (" + leftovers[i].name + ")";
   }
-  if (leftovers.size() > kMostListed) {
-    out += " and " + std::to_string(leftovers.size() - kMostListed) + " more";
+  if (leftovers.size() > kMaxListed) {
+    out += " and " + std::to_string(leftovers.size() - kMaxListed) + " more";
   }
   return out;
 }

@@ -13,7 +13,7 @@ namespace rueda::agent {
 namespace {
 
 // A plan has 3 MiB in a message; its JSON has names of fields besides.
-constexpr std::streamoff kMostBytes = 64 << 20;
+constexpr std::streamoff kMaxBytes = 64 << 20;
 
 }  // namespace
 
@@ -26,7 +26,7 @@ Status load_plan(AgreementSettings& settings) {
   if (!file) return refuse(std::strerror(errno));
   file.seekg(0, std::ios::end);
   const std::streamoff bytes = file.tellg();
-  if (bytes > kMostBytes) return refuse("it is too large to be one");
+  if (bytes > kMaxBytes) return refuse("it is too large to be one");
   std::string text(bytes > 0 ? static_cast<size_t>(bytes) : 0, '\0');
   file.seekg(0);
   if (!file.read(text.data(), static_cast<std::streamsize>(text.size()))) {

@@ -21,9 +21,9 @@ namespace rueda::agent {
 
 class TimelineSpool {
  public:
-  static constexpr size_t kMostBytes = size_t{32} << 20;  // size of the waiting messages
+  static constexpr size_t kMaxBytes = size_t{32} << 20;  // size of the waiting messages
 
-  explicit TimelineSpool(std::unique_ptr<TimelineFile> file, size_t max_bytes = kMostBytes);
+  explicit TimelineSpool(std::unique_ptr<TimelineFile> file, size_t max_bytes = kMaxBytes);
   ~TimelineSpool();
 
   // Queues a batch without waiting for the disk. If too much is waiting already the batch is

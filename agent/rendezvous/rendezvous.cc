@@ -20,11 +20,11 @@ namespace rueda::agent {
 namespace {
 
 constexpr int kMaxRequestBytes = 16 << 10;
-constexpr int kMostCallsOfAConnection = 8;
+constexpr int kMaxCallsOfAConnection = 8;
 // Who comes again and again is not told of for ever.
-constexpr int kMostNotes = 20;
+constexpr int kMaxNotes = 20;
 // Each time is a connection that stays. A launcher comes again where its connection was lost.
-constexpr int kMostComings = 32;
+constexpr int kMaxComings = 32;
 
 grpc::Status to_grpc(const Status& status) {
   if (status.is_ok()) return grpc::Status::OK;
@@ -187,10 +187,10 @@ class Service final : public v1::Rendezvous::CallbackService {
 
   // With mutex_ held.
   Status count_coming(int number) {
-    if (comings_[number]++ < kMostComings) return Status::ok();
+    if (comings_[number]++ < kMaxComings) return Status::ok();
     if (waiting_.count(number) == 0) table_.depart(number);
     return Status(Code::kInvalidArgument, "number " + std::to_string(number) + " has come " +
-                                              std::to_string(kMostComings) +
+                                              std::to_string(kMaxComings) +
                                               " times already: the network between it and "
                                               "node 0 loses connections, or somebody means harm");
   }
@@ -232,7 +232,7 @@ class Service final : public v1::Rendezvous::CallbackService {
          std::to_string(number) + (visitor ? " from " + visitor->from : "") + ": " + last_refusal_);
   }
   void note(const std::string& text) {
-    if (notes_++ < kMostNotes && setting_.note) setting_.note(text);
+    if (notes_++ < kMaxNotes && setting_.note) setting_.note(text);
   }
 
   // With mutex_ held.
@@ -301,7 +301,7 @@ class Server final : public RendezvousServer {
       builder.AddListeningPort(path, grpc::InsecureServerCredentials(), &port);
     }
     builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCallsOfAConnection);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsOfAConnection);
     builder.RegisterService(&service_);
     service_.set_gate(gate.get());
     server_ = builder.BuildAndStart();

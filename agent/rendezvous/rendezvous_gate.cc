@@ -176,7 +176,7 @@ void RendezvousGate::admit(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   {
     const std::lock_guard lock(mutex_);
-    if (strangers_.size() >= kMostStrangers) {
+    if (strangers_.size() >= kMaxRendezvousStrangers) {
       const auto oldest = std::min_element(
           strangers_.begin(), strangers_.end(),
           [](const auto& a, const auto& b) { return a.second.since_ms < b.second.since_ms; });

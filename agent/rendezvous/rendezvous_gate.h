@@ -23,7 +23,7 @@ class RendezvousGate {
  public:
   // The most connections that have not come as a node, and the longest time that each may stay.
   // When there are more, the oldest is closed.
-  static constexpr size_t kMostStrangers = 64;
+  static constexpr size_t kMaxRendezvousStrangers = 64;
   static constexpr TicksMs kStrangerMs = 15'000;
 
   // Hosts are numeric addresses; an IPv6 address that is mapped from IPv4 is given as the IPv4

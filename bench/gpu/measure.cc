@@ -14,7 +14,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kPatience{30};
 constexpr std::chrono::milliseconds kLookEvery{20};
 constexpr uint64_t kAlignment = 256;
-constexpr size_t kMostQueued = 500;
+constexpr size_t kMaxQueued = 500;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -121,7 +121,7 @@ Result<size_t> repeats(Bench& bench, const std::function<Status()>& work, double
   const Result<double> once = bench.time(work, 1);
   if (!once.is_ok()) return once.status();
   const double wanted = round_seconds / std::max(once.value(), 1e-7);
-  return std::clamp<size_t>(static_cast<size_t>(wanted), 1, kMostQueued);
+  return std::clamp<size_t>(static_cast<size_t>(wanted), 1, kMaxQueued);
 }
 
 }  // namespace

@@ -43,8 +43,8 @@ unsigned long long printed(uint64_t value) { return value; }  // NOLINT: what pr
 // What is aimed at: shares of the limit, and microseconds of two ranks on an idle GPU.
 constexpr double kLeastOnOneNode = 0.85;
 constexpr double kLeastOnSeveral = 0.80;
-constexpr double kMostStreamed_us = 40;
-constexpr double kMostBlocking_us = 80;
+constexpr double kMaxStreamed_us = 40;
+constexpr double kMaxBlocking_us = 80;
 
 const char* yes_or_no(bool is_so) { return is_so ? "yes" : "no"; }
 
@@ -102,7 +102,7 @@ int latency(Job& job, Driver& driver, const Options& options) {
         "|",
         driver.device_name().c_str(), job.nranks(), job.nnodes(),
         options.has_load ? ", the last of which computes beside" : "", options.iterations);
-    if (has_aim) std::printf(" below %.0f and %.0f |", kMostStreamed_us, kMostBlocking_us);
+    if (has_aim) std::printf(" below %.0f and %.0f |", kMaxStreamed_us, kMaxBlocking_us);
     if (options.has_load) {
       std::printf(" what the load does of what it does alone, streamed | blocking |");
     }
@@ -118,8 +118,8 @@ int latency(Job& job, Driver& driver, const Options& options) {
     std::printf("| %llu | %.1f | %.1f | %.1f | %.1f |", printed(bytes), streamed,
                 percentile(found.streamed_us, 99), blocking, percentile(found.blocking_us, 99));
     if (has_aim) {
-      std::printf(" %s, %s |", yes_or_no(streamed < kMostStreamed_us),
-                  yes_or_no(blocking < kMostBlocking_us));
+      std::printf(" %s, %s |", yes_or_no(streamed < kMaxStreamed_us),
+                  yes_or_no(blocking < kMaxBlocking_us));
     }
     if (options.has_load) {
       std::printf(" %.3f | %.3f |", found.load_streamed_Hz / found.load_alone_Hz,

@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kMaxHostBytes = 253;
 // A name may have many; the first ones are as good as any.
-constexpr size_t kMostAddresses = 8;
+constexpr size_t kMaxAddresses = 8;
 
 bool is_host_character(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
@@ -103,7 +103,7 @@ Result<std::string> dial_target(const HostPort& address) {
   }
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> holder(found, &::freeaddrinfo);
   std::vector<std::string> hosts;
-  for (const addrinfo* one = found; one != nullptr && hosts.size() < kMostAddresses;
+  for (const addrinfo* one = found; one != nullptr && hosts.size() < kMaxAddresses;
        one = one->ai_next) {
     std::string host = numeric_text(*one->ai_addr, one->ai_addrlen);
     const bool is_new = std::find(hosts.begin(), hosts.end(), host) == hosts.end();

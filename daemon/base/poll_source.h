@@ -4,9 +4,9 @@
 namespace rueda {
 
 // Every method is called on the loop that it belongs to.
-class Watched {
+class PollSource {
  public:
-  virtual ~Watched() = default;
+  virtual ~PollSource() = default;
   // From now on look() is called all the time: nobody needs to be woken.
   virtual void watch() = 0;
   // Handles what there is. False: there was nothing.

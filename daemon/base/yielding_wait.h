@@ -32,7 +32,7 @@ class BasicYieldingWait {
   static constexpr std::chrono::microseconds kCrowded{500};
   // So many waits are left out then; each time twice as many.
   static constexpr uint32_t kFewestLeftOut = 64;
-  static constexpr uint32_t kMostLeftOut = 4096;
+  static constexpr uint32_t kMaxLeftOut = 4096;
 
   explicit BasicYieldingWait(Machine machine = {}) : machine_(machine) {}
 
@@ -69,7 +69,7 @@ class BasicYieldingWait {
   }
   void leave_out() {
     left_out_ = next_left_out_;
-    next_left_out_ = next_left_out_ < kMostLeftOut ? next_left_out_ * 2 : kMostLeftOut;
+    next_left_out_ = next_left_out_ < kMaxLeftOut ? next_left_out_ * 2 : kMaxLeftOut;
     calm_ = 0;
   }
 

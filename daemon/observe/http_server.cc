@@ -64,13 +64,13 @@ class Scrapes {
     text_ = make();
     begun_ = begun;
     const Clock::time_point ended = Clock::now();
-    next_ = ended + std::min<Clock::duration>(kRest * (ended - begun), kMostRest);
+    next_ = ended + std::min<Clock::duration>(kRest * (ended - begun), kMaxRest);
     return text_;
   }
 
  private:
   static constexpr int kRest = 9;  // times as long as it took
-  static constexpr auto kMostRest = std::chrono::seconds(1);
+  static constexpr auto kMaxRest = std::chrono::seconds(1);
 
   std::string text_;
   Clock::time_point begun_;  // when the making of text_ began

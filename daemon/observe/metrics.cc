@@ -314,7 +314,7 @@ struct Metrics::Impl {
       }
     }
     for (auto it = gone.begin(); it != gone.end(); it = gone.erase(it)) {
-      if (gone.size() <= kMostGonePeers && now - it->first < kGonePeersStay) break;
+      if (gone.size() <= kMaxGonePeers && now - it->first < kGonePeersStay) break;
       PeerMetrics& series = *peers.at(it->second).series;
       sent_bytes.Remove(&series.sent_bytes);
       received_bytes.Remove(&series.received_bytes);

@@ -67,7 +67,7 @@ struct JobMetrics {
 // How long the series of a neighbour stay when nobody uses them any more, and of how many: a scrape
 // is to see how a job ended.
 inline constexpr std::chrono::seconds kGonePeersStay{300};
-inline constexpr size_t kMostGonePeers = 64;
+inline constexpr size_t kMaxGonePeers = 64;
 
 // Series of one neighbour on the data plane.
 struct PeerMetrics {
@@ -144,7 +144,7 @@ class Metrics {
   // Made on first use. The shared_ptr keeps the series alive; when the last one goes, they go.
   std::shared_ptr<JobMetrics> job(const std::string& job_id);
   // Made on first use. The series stay while somebody holds them, and kGonePeersStay longer; of
-  // those that nobody holds kMostGonePeers at most.
+  // those that nobody holds kMaxGonePeers at most.
   std::shared_ptr<PeerMetrics> peer(const std::string& node_id, const std::string& transport);
   // Null: it has no series.
   std::shared_ptr<PeerMetrics> find_peer(const std::string& node_id,

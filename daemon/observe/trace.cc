@@ -14,7 +14,7 @@ size_t records_of(const TraceOperation& operation) { return 1 + operation.ready.
 uint64_t TraceOperation::events() const {
   // A node's ranks join one by one: of those that are left, one has submitted them all.
   uint64_t marks = 0;
-  uint64_t most_of_a_rank = 0;
+  uint64_t max_of_a_rank = 0;
   uint64_t of_rank = 0;
   int32_t rank = -1;
   for (const TraceReady& item : ready) {
@@ -22,9 +22,9 @@ uint64_t TraceOperation::events() const {
     if (item.at_ns == TraceReady::kNever) continue;
     marks += item.tensors;
     of_rank += item.tensors;
-    most_of_a_rank = std::max(most_of_a_rank, of_rank);
+    max_of_a_rank = std::max(max_of_a_rank, of_rank);
   }
-  return 2 * tensors->size() + marks + most_of_a_rank;
+  return 2 * tensors->size() + marks + max_of_a_rank;
 }
 
 uint32_t TraceBuffer::track(const std::string& name) {

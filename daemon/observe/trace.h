@@ -71,7 +71,7 @@ struct TraceOperation {
 };
 
 // Of one node.
-inline constexpr size_t kMostTracks = size_t{1} << 14;
+inline constexpr size_t kMaxTracks = size_t{1} << 14;
 
 // Some of a node's events.
 struct TraceBatch {

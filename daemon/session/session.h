@@ -16,8 +16,8 @@
 #include <sys/types.h>
 
 #include "client/abi/rueda_abi.h"
-#include "daemon/base/status.h"
 #include "daemon/base/poll_source.h"
+#include "daemon/base/status.h"
 #include "daemon/core/model/descriptor.h"
 #include "daemon/session/users/doors.h"
 #include "daemon/session/users/ledger.h"
@@ -210,8 +210,8 @@ struct ServerStats {
   uint64_t abandoned_doors = 0;         // doors of the whole process (doors.h)
 };
 
-// While the server is watched (Watched::watch), clients that submit need not ring.
-class SessionServer : public Watched {
+// While the server is watched (PollSource::watch), clients that submit need not ring.
+class SessionServer : public PollSource {
  public:
   virtual Status listen() = 0;
   virtual ServerStats stats() const = 0;

@@ -20,7 +20,7 @@ constexpr size_t kMiB = size_t{1} << 20;
 
 class StagedCopiesTest : public testing::Test {
  protected:
-  static constexpr uint64_t kMostBytes = 64 * kMiB;
+  static constexpr uint64_t kMaxBytes = 64 * kMiB;
 
   ~StagedCopiesTest() override {
     if (worker_ != nullptr) ::munmap(worker_, worker_bytes_);
@@ -63,7 +63,7 @@ class StagedCopiesTest : public testing::Test {
   size_t worker_bytes_ = 0;
   char stream_ = 0;
   char other_ = 0;
-  StagedCopies copies_{driver_, registrar(), kMostBytes};
+  StagedCopies copies_{driver_, registrar(), kMaxBytes};
 };
 
 TEST_F(StagedCopiesTest, ATensorGoesToTheWorkerAndBackInTheOrderOfAStream) {
@@ -142,7 +142,7 @@ TEST_F(StagedCopiesTest, ABlockIsNotUsedAgainWhileALaterStreamHasYetToLookAtIt) 
 TEST_F(StagedCopiesTest, MoreStreamsThanCanWaitForAResultAreAnError) {
   uint64_t tensor = 5;
   StagedCopies::Block block = take(8);
-  for (StagedCopies::Turn turn = 0; turn < StagedCopies::kMostTurns; ++turn) {
+  for (StagedCopies::Turn turn = 0; turn < StagedCopies::kMaxTurns; ++turn) {
     ASSERT_TRUE(
         copies_.copy_out(block, block.claim_result(), address(&tensor), 8, &stream_).is_ok());
   }
@@ -163,7 +163,7 @@ TEST_F(StagedCopiesTest, SmallArenasMakeRoomForALargeBlock) {
   std::vector<StagedCopies::Block> blocks;
   for (int i = 0; i < 5; ++i) blocks.push_back(take(10 * kMiB));
   EXPECT_GT(shared.size(), 1u);
-  EXPECT_LE(shared_bytes, kMostBytes);
+  EXPECT_LE(shared_bytes, kMaxBytes);
   const StagedCopies::Block kept = blocks.back();
   blocks.pop_back();
   for (const StagedCopies::Block& block : blocks) copies_.give_back(block);
@@ -174,7 +174,7 @@ TEST_F(StagedCopiesTest, SmallArenasMakeRoomForALargeBlock) {
 }
 
 TEST_F(StagedCopiesTest, MoreThanThereMayBeIsAnErrorWithItsRemedy) {
-  const auto refused = copies_.take(kMostBytes);
+  const auto refused = copies_.take(kMaxBytes);
   EXPECT_EQ(refused.status().code(), Code::kResourceExhausted);
   EXPECT_THAT(refused.status().message(), HasSubstr("raise RUEDA_DEVICE_STAGING_BYTES"));
 }
@@ -193,7 +193,7 @@ TEST_F(StagedCopiesTest, WhatCannotBePinnedOrSharedLeavesNothing) {
 TEST_F(StagedCopiesTest, WhatAStreamHasYetToReadStaysWhenAllElseGoes) {
   uint64_t tensor = 5;
   {
-    StagedCopies copies(driver_, registrar(), kMostBytes);
+    StagedCopies copies(driver_, registrar(), kMaxBytes);
     StagedCopies::Block first = *copies.take(20 * kMiB).value();
     StagedCopies::Block second = *copies.take(20 * kMiB).value();
     ASSERT_TRUE(

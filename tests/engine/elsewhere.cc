@@ -12,8 +12,8 @@ Elsewhere::~Elsewhere() {
 }
 
 void Elsewhere::take_over(Operation& operation, std::unique_ptr<Operation> same) {
-  operation.add_elsewhere = [this, own = std::shared_ptr<const Operation>(std::move(same))](
-                                ChunkAddition addition, std::function<void(const Status&)> done) {
+  operation.gpu_reduce = [this, own = std::shared_ptr<const Operation>(std::move(same))](
+                             ChunkAddition addition, std::function<void(const Status&)> done) {
     waiting_.push_back({own, std::move(addition), std::move(done)});
   };
 }

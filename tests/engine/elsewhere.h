@@ -1,4 +1,4 @@
-// Who adds up chunks in place of a data loop (Operation::add_elsewhere), when the test says so.
+// Who adds up chunks in place of a data loop (Operation::gpu_reduce), when the test says so.
 #pragma once
 
 #include <deque>

@@ -117,7 +117,7 @@ bool Ring::run_all() {
   });
 }
 
-int64_t Ring::most_unstable_bytes() const {
+int64_t Ring::max_unstable_bytes() const {
   // At least a page, as the data job has it.
   auto most = std::max<int64_t>(static_cast<int64_t>(options_.staging_bytes), 4096);
   for (const auto& item : works_) {

@@ -68,7 +68,7 @@ class Ring {
   // What is wrong with any result; empty when nothing is.
   std::string check();
   // The most that a node may hold of values that are not stable: the bound, or one operation.
-  int64_t most_unstable_bytes() const;
+  int64_t max_unstable_bytes() const;
 
  private:
   const RingOptions options_;

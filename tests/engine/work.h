@@ -30,7 +30,7 @@ struct WorkSpec {
   bool in_place = false;
   uint64_t plan_hash = 7;
   core::DataTuning tuning{};
-  Urgency urgency;
+  SendPriority urgency;
   // Not 0: random values of this seed instead of exact ones; dtype float32. check() then cannot
   // know the sum, only that all ranks have the same.
   uint32_t random_seed = 0;

@@ -30,7 +30,7 @@ namespace rueda {
 namespace {
 
 // Larger ones are not built: nobody has such memory here.
-constexpr int64_t kMostBytes = 1 << 16;
+constexpr int64_t kMaxBytes = 1 << 16;
 
 class Victim {
  public:
@@ -512,7 +512,7 @@ class Victim {
       RUEDA_CHECK(bytes >= 0);
       uint8_t sum = 0;
       for (const engine::RankBuffers& rank : tensor.ranks) {
-        RUEDA_CHECK(bytes <= kMostBytes || (!rank.input && !rank.output));
+        RUEDA_CHECK(bytes <= kMaxBytes || (!rank.input && !rank.output));
         for (int64_t i = 0; rank.input && i < bytes; ++i)
           sum ^= static_cast<uint8_t>(rank.input[i]);
       }

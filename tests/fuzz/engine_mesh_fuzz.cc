@@ -186,7 +186,7 @@ class World {
     }
     const MeshGeometry mesh = MeshGeometry::make(options_.lanes, static_cast<int>(most),
                                                  options_.chunk_bytes, mesh_budget(options_));
-    const core::ExchangePeers peers = core::peers_of(algorithms, kNodes, options_.self);
+    const core::PairwisePeers peers = core::peers_of(algorithms, kNodes, options_.self);
     for (const NodeIndex to : peers.to) {
       open(options_.self.value, to.value, kMeshStream, mesh.slots(), mesh.slot_bytes);
     }

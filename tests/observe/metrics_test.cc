@@ -185,7 +185,7 @@ TEST(Metrics, APeerIsOneSeriesPerTransport) {
 TEST(Metrics, TheSeriesOfPeersThatHaveGoneAreFew) {
   Metrics metrics(kBuild);
   const auto stays = metrics.peer("stays", "tcp");
-  for (size_t i = 0; i < 3 * kMostGonePeers; ++i) {
+  for (size_t i = 0; i < 3 * kMaxGonePeers; ++i) {
     metrics.peer("gone" + std::to_string(i), "tcp")->sent_bytes.Increment(1);
   }
   const std::string text = metrics.render();
@@ -194,10 +194,10 @@ TEST(Metrics, TheSeriesOfPeersThatHaveGoneAreFew) {
        ++at) {
     ++series;
   }
-  EXPECT_EQ(series, kMostGonePeers + 1);
+  EXPECT_EQ(series, kMaxGonePeers + 1);
   EXPECT_THAT(text, HasSubstr("peer=\"stays\""));
   EXPECT_EQ(metrics.find_peer("gone0", "tcp"), nullptr);
-  EXPECT_NE(metrics.find_peer("gone" + std::to_string(3 * kMostGonePeers - 1), "tcp"), nullptr);
+  EXPECT_NE(metrics.find_peer("gone" + std::to_string(3 * kMaxGonePeers - 1), "tcp"), nullptr);
   EXPECT_EQ(metrics.find_peer("nobody", "tcp"), nullptr);
   EXPECT_THAT(metrics.render(), Not(HasSubstr("nobody"))) << "looking makes none";
 }

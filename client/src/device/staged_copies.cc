@@ -15,7 +15,7 @@ namespace {
 constexpr uint64_t kLeastArenaBytes = uint64_t{16} << 20;
 // The first words of a block. Each is 0, and becomes 1 when a stream has come so far: the first
 // when it has copied the input in, the others when it has the result, one for each turn.
-constexpr uint64_t kHeadBytes = sizeof(uint64_t) * (1 + StagedCopies::kMostTurns);
+constexpr uint64_t kHeadBytes = sizeof(uint64_t) * (1 + StagedCopies::kMaxTurns);
 static_assert(kHeadBytes % kBlockAlignmentBytes == 0);
 constexpr uint64_t kInAt = 0;
 constexpr uint64_t out_at(StagedCopies::Turn turn) { return sizeof(uint64_t) * (1 + turn); }
@@ -93,13 +93,13 @@ std::optional<StagedCopies::Block> StagedCopies::take_there(size_t bytes) {
 
 Result<std::optional<StagedCopies::Block>> StagedCopies::take(size_t bytes) {
   const uint64_t wanted = kHeadBytes + round_up(bytes, kBlockAlignmentBytes);
-  if (wanted > most_bytes_) {
+  if (wanted > max_bytes_) {
     return Status{
         Code::kResourceExhausted,
         std::to_string(bytes) +
             " bytes of device memory that the GPU worker cannot open go through pinned "
             "host memory, of which there are " +
-            std::to_string(most_bytes_) +
+            std::to_string(max_bytes_) +
             " bytes at most: raise RUEDA_DEVICE_STAGING_BYTES, or let the worker open it"};
   }
   if (std::optional<Block> block = take_there(wanted)) return block;
@@ -118,7 +118,7 @@ Result<bool> StagedCopies::grow(size_t bytes) {
   const uint64_t least = round_up(bytes, kPageBytes);
   const uint64_t more =
       std::min(std::max({least, kLeastArenaBytes, round_up(pinned_bytes_, kPageBytes)}),
-               most_bytes_ - std::min(pinned_bytes_, most_bytes_)) /
+               max_bytes_ - std::min(pinned_bytes_, max_bytes_)) /
       kPageBytes * kPageBytes;
   if (more < bytes) return false;
   Result<std::unique_ptr<ArenaMemory>> memory = ArenaMemory::create(more);
@@ -193,11 +193,11 @@ Status StagedCopies::copy_out(const Block& block, Turn turn, uint64_t to, size_t
                               void* stream) {
   const Result<void*> on = stream_of(stream);
   if (!on.is_ok()) return on.status();
-  if (turn == kMostTurns) {
+  if (turn == kMaxTurns) {
     return {Code::kResourceExhausted,
             "a result in device memory that the GPU worker cannot open is "
             "waited for by " +
-                std::to_string(kMostTurns) + " streams at most"};
+                std::to_string(kMaxTurns) + " streams at most"};
   }
   const StreamBeside there{on.value(), to};
   Status status = turn == 0 ? driver_.copy_to_device(there, to, block.head_ + kHeadBytes, bytes)

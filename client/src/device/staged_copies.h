@@ -35,13 +35,13 @@ class StagedCopies {
   // the result out.
   using Turn = uint32_t;
   // The most streams that may wait for one result.
-  static constexpr Turn kMostTurns = 63;
+  static constexpr Turn kMaxTurns = 63;
 
   class Block {
    public:
     uint32_t memory_id() const { return memory_id_; }
     uint64_t offset() const { return offset_; }
-    Turn claim_result() { return turns_ < kMostTurns ? turns_++ : kMostTurns; }
+    Turn claim_result() { return turns_ < kMaxTurns ? turns_++ : kMaxTurns; }
     bool is_result_claimed() const { return turns_ > 0; }
 
    private:
@@ -54,9 +54,9 @@ class StagedCopies {
     Turn turns_ = 0;
   };
 
-  // The driver must outlive this object. At most `most_bytes` are pinned.
-  StagedCopies(DeviceDriver& driver, Registrar registrar, uint64_t most_bytes)
-      : driver_(driver), registrar_(std::move(registrar)), most_bytes_(most_bytes) {}
+  // The driver must outlive this object. At most `max_bytes` are pinned.
+  StagedCopies(DeviceDriver& driver, Registrar registrar, uint64_t max_bytes)
+      : driver_(driver), registrar_(std::move(registrar)), max_bytes_(max_bytes) {}
   // Unpins the memory that no stream will touch any more; the rest stays pinned until the process
   // ends.
   ~StagedCopies();
@@ -106,7 +106,7 @@ class StagedCopies {
 
   DeviceDriver& driver_;
   const Registrar registrar_;
-  const uint64_t most_bytes_;
+  const uint64_t max_bytes_;
   std::mutex grow_mutex_;  // held while the daemon is asked
   std::mutex mutex_;
   std::vector<std::unique_ptr<Arena>> arenas_;

@@ -5,7 +5,7 @@ namespace {
 
 // The most descriptors that are looked at for one to forget: those that are held cannot be
 // forgotten.
-constexpr int kMostLooks = 16;
+constexpr int kMaxLooks = 16;
 
 }  // namespace
 
@@ -24,7 +24,7 @@ Result<uint32_t> InternCache::id_of(const rueda_abi_intern& descriptor,
     hold(known->second->id);
     return known->second->id;
   }
-  if (order.size() >= (counts.empty() ? kMost : kMostWithCounts)) forget_oldest(order);
+  if (order.size() >= (counts.empty() ? kMost : kMaxWithCounts)) forget_oldest(order);
   Result<uint32_t> id = intern_(descriptor, counts);
   if (!id.is_ok()) return id;
   const auto added = ids_.emplace(key_, order.end()).first;
@@ -50,7 +50,7 @@ bool InternCache::is_held(uint32_t id) {
 }
 
 void InternCache::forget_oldest(Order& order) {
-  for (int looks = 0; looks < kMostLooks && !order.empty(); ++looks) {
+  for (int looks = 0; looks < kMaxLooks && !order.empty(); ++looks) {
     const auto oldest = order.begin();
     if (is_held(oldest->id)) {
       order.splice(order.end(), order, oldest);

@@ -95,7 +95,7 @@ class InternCache {
       std::function<Result<uint32_t>(const rueda_abi_intern&, std::span<const int64_t> counts)>;
   using Forget = std::function<Status(uint32_t id)>;
   // The most descriptors with counts, which are large, and the most others.
-  static constexpr size_t kMostWithCounts = 1024;
+  static constexpr size_t kMaxWithCounts = 1024;
   static constexpr size_t kMost = 65536;
 
   InternCache(Intern intern, Forget forget)

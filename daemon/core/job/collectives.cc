@@ -37,8 +37,8 @@ void Collectives::forget_order() {
   ended_.clear();
   done_.clear();
   ended_groups_ = {};
-  rehearsing_ = false;
-  rehearsal_.reset();
+  is_on_fast_path_ = false;
+  fast_path_.reset();
   recovery_ = nullptr;
   stalls_.reset();
 }
@@ -50,7 +50,7 @@ void Collectives::end() {
 }
 
 void Collectives::fail(const Status& cause, Output& output) {
-  settle();
+  leave_fast_path();
   for (const LocalSubmission& submission : submissions_.remove_all()) {
     end_submission(submission, cause, {Seq{0}, epoch_}, 0, output);
   }
@@ -74,7 +74,7 @@ size_t Collectives::submissions_of(LocalRank rank) const {
   const auto position = position_of(rank);
   if (!position) return 0;
   return submissions_.submissions_of(*position) +
-         (rehearsing_ ? rehearsal_->submissions_of(*position) : 0);
+         (is_on_fast_path_ ? fast_path_->submissions_of(*position) : 0);
 }
 
 bool Collectives::has_joined(LocalRank rank) const {
@@ -88,7 +88,7 @@ void Collectives::on_local_left(LocalRank rank) {
 
 void Collectives::submit(LocalSubmission submission, Output& output) {
   submission.rank = position_of(submission.rank).value();
-  if (rehearse(submission)) return;
+  if (take_fast_path(submission)) return;
   if (!left_.empty()) {
     refuse(submission,
            Status(Code::kShutDown, describe_left(submission.descriptor->name, *left_.begin()),
@@ -122,11 +122,11 @@ void Collectives::report_if_ready(const std::string& tensor) {
 
 void Collectives::report_join() {
   if (!submissions_.have_all_joined()) return;
-  const auto is_rehearsed = [](const OrderedOperation& operation) { return operation.rehearsed; };
+  const auto is_of_fast_path = [](const OrderedOperation& operation) { return operation.is_fast; };
   const std::deque<OrderedOperation>& waiting = ordered_[index_of(Track::kLockable)];
-  if (std::any_of(waiting.begin(), waiting.end(), is_rehearsed)) return;
+  if (std::any_of(waiting.begin(), waiting.end(), is_of_fast_path)) return;
   if (std::any_of(launched_.begin(), launched_.end(),
-                  [&](const auto& entry) { return is_rehearsed(entry.second); })) {
+                  [&](const auto& entry) { return is_of_fast_path(entry.second); })) {
     return;
   }
   report_if_ready(kJoinName);
@@ -150,12 +150,12 @@ Status Collectives::on_message(NodeIndex from, const AgreementMessage& message) 
 }
 
 Status Collectives::on_message(NodeIndex from, const StallMessage& message, StallOutput& said) {
-  settle();
+  leave_fast_path();
   return stalls_.on_message(from, message, now_, said);
 }
 
 void Collectives::on_rank_left(Rank rank, Output& output) {
-  settle();  // from here on what is submitted is refused
+  leave_fast_path();  // from here on what is submitted is refused
   left_.insert(rank);
   agreement_->on_rank_left(rank);
   for (const LocalSubmission& submission : submissions_.remove_unreported()) {
@@ -169,25 +169,25 @@ void Collectives::on_rank_left(Rank rank, Output& output) {
 std::optional<TicksMs> Collectives::wakes_at() const {
   std::optional<TicksMs> earliest;
   for (const std::optional<TicksMs>& wanted :
-       {agreement_->wakes_at(), stalls_.wakes_at(), rehearsal_ends_at()}) {
+       {agreement_->wakes_at(), stalls_.wakes_at(), fast_path_ends_at()}) {
     if (wanted && (!earliest || *wanted < *earliest)) earliest = wanted;
   }
   return earliest;
 }
 
 void Collectives::on_time(StallOutput& said) {
-  const std::optional<TicksMs> ends_at = rehearsal_ends_at();
-  if (ends_at && now_ >= *ends_at) settle();
+  const std::optional<TicksMs> ends_at = fast_path_ends_at();
+  if (ends_at && now_ >= *ends_at) leave_fast_path();
   stalls_.on_time(now_, said);
 }
 
 // --- Order -----------------------------------------------------------------------------------
 
 AgreementOutput Collectives::end_turn(Output& output) {
-  if (rehearsing_ && !may_rehearse()) settle();
+  if (is_on_fast_path_ && !may_stay_on_fast_path()) leave_fast_path();
   AgreementOutput agreed;
   agreement_->end_turn(agreed);
-  launch_rehearsed(agreed.ordered);
+  launch_fast(agreed.ordered);
   std::move(agreed.notes.begin(), agreed.notes.end(), std::back_inserter(output.notes));
   if (!agreed.abandoned_plan.empty()) {
     output.abandoned_plans.push_back(std::move(agreed.abandoned_plan));
@@ -218,7 +218,7 @@ DescriptorPtr Collectives::change_of(const OrderedOperation& operation) const {
 void Collectives::order(std::vector<OrderedOperation> operations) {
   if (locals_.empty()) return;  // called here, carried out elsewhere
   for (OrderedOperation& operation : operations) {
-    if (!rehearsing_) tabulate(operation);  // settled since it was taken
+    if (!is_on_fast_path_) to_tables(operation);  // settled since it was taken
     tell_apart(operation);
     ordered_[index_of(track_of(operation.seq))].push_back(std::move(operation));
   }
@@ -239,11 +239,11 @@ void Collectives::tell_apart(OrderedOperation& operation) {
 
 // L7. No member can have completed one of them: some member has not launched it.
 void Collectives::cancel(const Cancel& cancelled, Output& output) {
-  settle();
+  leave_fast_path();
   const auto take_back = [&](const OrderedOperation& operation) {
     for (const std::string& name : operation.tensors) {
       submissions_.set_ordered(name, false);
-      if (operation.rehearsed && !RUEDA_MUTANT(kRehearsedNotTakenBack)) {
+      if (operation.is_fast && !RUEDA_MUTANT(kFastNotTakenBack)) {
         agreement_->on_local_ready(submissions_.ready(name));
       }
     }
@@ -435,7 +435,7 @@ CompletedOperation Collectives::result_of(const OrderedOperation& operation) con
 
 void Collectives::end_operation(const OrderedOperation& operation, const CompletedOperation& result,
                                 Output& output) {
-  if (operation.batch) end_rehearsed(operation, result, output);
+  if (operation.batch) end_fast(operation, result, output);
   for (size_t i = 0; i < operation.tensors.size(); ++i) {
     const std::string& name = operation.tensors[i];
     if (gives_zeros(operation, i)) continue;
@@ -485,7 +485,7 @@ void Collectives::deliver(LocalRank rank, Ticket ticket, const Status& status,
 
 bool Collectives::awaits_decree() const {
   // What a plan has launched may be cancelled when it is given up, and decreed later.
-  if (is_locked() || rehearsing_) return in_flight() > 0;
+  if (is_locked() || is_on_fast_path_) return in_flight() > 0;
   size_t decreed = 0;
   const auto count = [&](const std::vector<std::string>& tensors) {
     for (const std::string& name : tensors) {
@@ -596,81 +596,82 @@ void Collectives::fail_refused(const NextEpoch& next, const std::set<std::string
 }
 
 // --- A plan that repeats as it was ---------------------------------------------------------------
-// Collectives while a plan repeats as it was (plan_fast_path.h): a batch is launched when its rows are
-// full, and no table that knows names is touched. Whatever is different settles it: all that is in
-// the rehearsal goes where it would be without one.
+// Collectives while a plan repeats as it was (plan_fast_path.h): a batch is launched when its rows
+// are full, and no table that knows names is touched. Whatever is different ends the fast path: all
+// that is in its rows goes into the tables, as if it had been submitted there.
 
-// Only with nothing in flight, so that a name is either in the tables or in the rehearsal.
-bool Collectives::rehearse(const LocalSubmission& submission) {
-  if (!rehearsing_) {
+// The fast path begins only with nothing in flight, so that a name is either in the tables or in
+// its rows.
+bool Collectives::take_fast_path(const LocalSubmission& submission) {
+  if (!is_on_fast_path_) {
     if (recovery_ || !left_.empty() || submissions_.submissions() > 0) return false;
     const std::optional<NextInPlan> next = agreement_->next_in_plan();
     if (!next) return false;
-    if (!rehearsal_ || rehearsed_generation_ != next->generation) {
-      rehearsal_.emplace(*next->plan, locals_.size());
-      rehearsed_generation_ = next->generation;
+    if (!fast_path_ || fast_path_generation_ != next->generation) {
+      fast_path_.emplace(*next->plan, locals_.size());
+      fast_path_generation_ = next->generation;
     }
-    rehearsing_ = true;
+    is_on_fast_path_ = true;
   }
   if (submission.objection.empty() &&
-      rehearsal_->take(now_, submission.rank, submission.ticket, submission.descriptor)) {
+      fast_path_->take(now_, submission.rank, submission.ticket, submission.descriptor)) {
     return true;
   }
-  settle();
+  leave_fast_path();
   return false;
 }
 
-// None: the plan that is rehearsed is in force no longer, or something stands against it.
-std::optional<NextInPlan> Collectives::next_rehearsed() const {
+// Returns nothing if the plan of the fast path is in force no longer, or must not be followed now.
+std::optional<NextInPlan> Collectives::next_on_fast_path() const {
   const std::optional<NextInPlan> next = agreement_->next_in_plan();
-  return next && next->generation == rehearsed_generation_ ? next : std::nullopt;
+  return next && next->generation == fast_path_generation_ ? next : std::nullopt;
 }
 
 // L6, in short: what may be a deviation is for the agreement to judge.
-bool Collectives::may_rehearse() const {
-  const std::optional<NextInPlan> next = next_rehearsed();
+bool Collectives::may_stay_on_fast_path() const {
+  const std::optional<NextInPlan> next = next_on_fast_path();
   if (!next) return false;
-  if (rehearsal_->repeats(next->at)) return false;
+  if (fast_path_->repeats(next->at)) return false;
   for (size_t local = 0; local < locals_.size(); ++local) {
     const LocalRank rank{static_cast<int32_t>(local)};
     const bool has_done_its_part =
         std::any_of(next->batches.begin(), next->batches.end(),
-                    [&](uint32_t batch) { return rehearsal_->has_all(rank, batch); });
+                    [&](uint32_t batch) { return fast_path_->has_all(rank, batch); });
     const std::optional<Ticket> waited = submissions_.waited(rank);
-    if (waited && !has_done_its_part && rehearsal_->gathers(rank, *waited)) return false;
+    if (waited && !has_done_its_part && fast_path_->gathers(rank, *waited)) return false;
   }
   return true;
 }
 
-void Collectives::launch_rehearsed(std::vector<OrderedOperation>& ordered) {
-  while (rehearsing_) {
-    const std::optional<NextInPlan> next = next_rehearsed();
+void Collectives::launch_fast(std::vector<OrderedOperation>& ordered) {
+  while (is_on_fast_path_) {
+    const std::optional<NextInPlan> next = next_on_fast_path();
     if (!next) return;
-    const std::optional<uint32_t> batch = rehearsal_->first_ready(next->batches);
+    const std::optional<uint32_t> batch = fast_path_->first_ready(next->batches);
     if (!batch) return;
     OrderedOperation operation = agreement_->take_next_in_plan(*batch);
-    operation.rehearsed = true;
+    operation.is_fast = true;
     operation.batch = batch;
-    rehearsal_->begin(*batch);
+    fast_path_->begin(*batch);
     ordered.push_back(std::move(operation));
   }
 }
 
-void Collectives::settle() {
-  if (!std::exchange(rehearsing_, false)) return;
+void Collectives::leave_fast_path() {
+  if (!std::exchange(is_on_fast_path_, false)) return;
   for (auto& [seq, operation] : launched_) {
-    const bool is_rehearsed = operation.batch.has_value();
-    tabulate(operation);
-    if (!is_rehearsed) continue;
+    const bool is_of_fast_path = operation.batch.has_value();
+    to_tables(operation);
+    if (!is_of_fast_path) continue;
     for (const std::string& name : operation.tensors) submissions_.find(name)->launched = true;
   }
-  for (OrderedOperation& operation : ordered_[index_of(Track::kLockable)]) tabulate(operation);
-  for (LocalSubmission& submission : rehearsal_->take_gathered()) {
+  for (OrderedOperation& operation : ordered_[index_of(Track::kLockable)]) to_tables(operation);
+  for (LocalSubmission& submission : fast_path_->take_gathered()) {
     if (auto ready = enter(std::move(submission))) agreement_->on_local_ready(std::move(*ready));
   }
 }
 
-// No name is there yet: the rehearsal began with empty tables.
+// No name is in the tables yet, because the fast path began with empty ones.
 std::optional<ReadyTensor> Collectives::enter(LocalSubmission submission) {
   const DescriptorPtr descriptor = submission.descriptor;
   stalls_.on_submitted(submission);
@@ -678,58 +679,58 @@ std::optional<ReadyTensor> Collectives::enter(LocalSubmission submission) {
   return submissions_.take_ready(descriptor->name);
 }
 
-void Collectives::tabulate(OrderedOperation& operation) {
+void Collectives::to_tables(OrderedOperation& operation) {
   if (!operation.batch) return;
   const uint32_t batch = *std::exchange(operation.batch, std::nullopt);
-  for (size_t tensor = 0; tensor < rehearsal_->tensors(batch); ++tensor) {
-    for (size_t local = 0; local < rehearsal_->ranks(); ++local) {
-      enter(rehearsal_->submission(batch, tensor, LocalRank{static_cast<int32_t>(local)}));
+  for (size_t tensor = 0; tensor < fast_path_->tensors(batch); ++tensor) {
+    for (size_t local = 0; local < fast_path_->ranks(); ++local) {
+      enter(fast_path_->submission(batch, tensor, LocalRank{static_cast<int32_t>(local)}));
     }
-    const std::string& name = rehearsal_->descriptor(batch, tensor, LocalRank{0})->name;
+    const std::string& name = fast_path_->descriptor(batch, tensor, LocalRank{0})->name;
     submissions_.set_ordered(name, true);
     operation.tensors.push_back(name);
   }
-  rehearsal_->end(batch);
+  fast_path_->end(batch);
 }
 
 void Collectives::fill(const OrderedOperation& operation, Launch& launch) const {
   const uint32_t batch = *operation.batch;
-  launch.tensors = rehearsal_->to_launch(batch);
-  launch.tickets.reserve(launch.tensors->size() * rehearsal_->ranks());
+  launch.tensors = fast_path_->to_launch(batch);
+  launch.tickets.reserve(launch.tensors->size() * fast_path_->ranks());
   for (size_t tensor = 0; tensor < launch.tensors->size(); ++tensor) {
-    for (size_t local = 0; local < rehearsal_->ranks(); ++local) {
+    for (size_t local = 0; local < fast_path_->ranks(); ++local) {
       const LocalRank rank{static_cast<int32_t>(local)};
-      launch.tickets.push_back(rehearsal_->ticket(batch, tensor, rank));
+      launch.tickets.push_back(fast_path_->ticket(batch, tensor, rank));
     }
   }
 }
 
-void Collectives::end_rehearsed(const OrderedOperation& operation, const CompletedOperation& result,
-                                Output& output) {
+void Collectives::end_fast(const OrderedOperation& operation, const CompletedOperation& result,
+                           Output& output) {
   const uint32_t batch = *operation.batch;
-  const size_t tensors = rehearsal_->tensors(batch);
+  const size_t tensors = fast_path_->tensors(batch);
   output.deliveries.reserve(output.deliveries.size() + tensors * locals_.size());
   // Rank by rank: whoever tells them goes through the memory of one after the other.
   for (size_t local = 0; local < locals_.size(); ++local) {
     const LocalRank rank{static_cast<int32_t>(local)};
     for (size_t tensor = 0; tensor < tensors; ++tensor) {
-      deliver(rank, rehearsal_->ticket(batch, tensor, rank), Status::ok(), result, 0, output);
+      deliver(rank, fast_path_->ticket(batch, tensor, rank), Status::ok(), result, 0, output);
       output.deliveries.back().is_first = local == 0;
     }
     // The last thing that the rank has done.
-    stalls_.on_completed(rehearsal_->submission(batch, tensors - 1, rank), now_);
+    stalls_.on_completed(fast_path_->submission(batch, tensors - 1, rank), now_);
   }
-  rehearsal_->end(batch);
+  fast_path_->end(batch);
 }
 
-std::optional<TicksMs> Collectives::rehearsal_ends_at() const {
-  const std::optional<TicksMs> since = rehearsing_ ? rehearsal_->since() : std::nullopt;
+std::optional<TicksMs> Collectives::fast_path_ends_at() const {
+  const std::optional<TicksMs> since = is_on_fast_path_ ? fast_path_->since() : std::nullopt;
   if (!since) return std::nullopt;
-  return *since + options_.agreement.patience_ms / kRehearsalsInPatience;
+  return *since + options_.agreement.patience_ms / kFastPathsInPatience;
 }
 
 size_t Collectives::in_flight() const {
-  return submissions_.submissions() + (rehearsing_ ? rehearsal_->submissions() : 0);
+  return submissions_.submissions() + (is_on_fast_path_ ? fast_path_->submissions() : 0);
 }
 
 }  // namespace rueda::core

@@ -57,7 +57,7 @@ class Collectives {
   // The set of all ranks: whether it was what the plan in force has, and need not be submitted any
   // more. Cheap: most are.
   bool submit_again(TicksMs now, LocalRank rank, Ticket ticket, const DescriptorPtr& descriptor) {
-    return rehearsing_ && rehearsal_->take(now, rank, ticket, descriptor);
+    return is_on_fast_path_ && fast_path_->take(now, rank, ticket, descriptor);
   }
   // Ends it here and now, with an error.
   void refuse(const LocalSubmission& submission, const Status& status, Output& output);
@@ -114,12 +114,12 @@ class Collectives {
   const Plan* plan() const { return agreement_ ? agreement_->plan() : nullptr; }
 
  private:
-  // Of the patience with those who hold up others, this part is spent before it begins.
-  static constexpr TicksMs kRehearsalsInPatience = 4;
+  // The fast path is left after this part, a quarter, of AgreementOptions::patience_ms.
+  static constexpr TicksMs kFastPathsInPatience = 4;
 
   void report_if_ready(const std::string& tensor);
-  // A join comes after all that its ranks have submitted, and what was rehearsed may be cancelled
-  // and reported yet.
+  // A join comes after all that its ranks have submitted. What was launched on the fast path may
+  // still be cancelled, and reported then.
   void report_join();
   void tell_apart(OrderedOperation& operation);
   // To the tensor at this place this node gives zeros.
@@ -148,21 +148,22 @@ class Collectives {
   void fail_refused(const NextEpoch& next, const std::set<std::string>& carried, Output& output);
   void forget_order();
   // --- A plan that repeats as it was
-  // Takes the submission, if it is what the plan has and nothing is in flight that is not.
-  bool rehearse(const LocalSubmission& submission);
-  std::optional<NextInPlan> next_rehearsed() const;
-  bool may_rehearse() const;
-  void launch_rehearsed(std::vector<OrderedOperation>& ordered);
-  // From here on the tables have what is in flight, until nothing is.
-  void settle();
+  // Returns true if the fast path has taken the submission: it is what the plan has, and nothing is
+  // in flight that is not.
+  bool take_fast_path(const LocalSubmission& submission);
+  std::optional<NextInPlan> next_on_fast_path() const;
+  bool may_stay_on_fast_path() const;
+  void launch_fast(std::vector<OrderedOperation>& ordered);
+  // Puts all that is in flight into the tables. The fast path begins again once nothing is.
+  void leave_fast_path();
   std::optional<ReadyTensor> enter(LocalSubmission submission);
-  void tabulate(OrderedOperation& operation);
+  void to_tables(OrderedOperation& operation);
   void fill(const OrderedOperation& operation, Launch& launch) const;
-  void end_rehearsed(const OrderedOperation& operation, const CompletedOperation& result,
-                     Output& output);
-  // What is in flight for so long is settled: whoever waits for it may be stalled, or hold up
-  // others.
-  std::optional<TicksMs> rehearsal_ends_at() const;
+  void end_fast(const OrderedOperation& operation, const CompletedOperation& result,
+                Output& output);
+  // Returns when the fast path is left because its oldest submission has been in flight for so
+  // long: whoever waits for it may be stalled, or hold up others.
+  std::optional<TicksMs> fast_path_ends_at() const;
   // Within the set a rank of this node is known by its position among those that the set has here.
   std::optional<LocalRank> position_of(LocalRank rank) const;
   // A coordinator without a rank in the set does not see operations end: this node tells it.
@@ -180,9 +181,9 @@ class Collectives {
   StallInspector stalls_;
   std::array<std::deque<OrderedOperation>, kTracks> ordered_;  // not launched yet
   std::map<Seq, OrderedOperation> launched_;
-  std::optional<Rehearsal> rehearsal_;  // of the plan of this generation; kept while settled
-  uint32_t rehearsed_generation_ = 0;
-  bool rehearsing_ = false;               // what is in flight of the plan is there
+  std::optional<PlanFastPath> fast_path_;  // of the plan of this generation; kept while settled
+  uint32_t fast_path_generation_ = 0;
+  bool is_on_fast_path_ = false;          // what is in flight of the plan is there
   std::map<Seq, OrderedOperation> done_;  // and not delivered yet
   std::vector<Seq> ended_;                // to be told
   bool is_join_held_ = false;

@@ -7,7 +7,7 @@
 #include "daemon/core/model/mutants.h"
 
 namespace rueda::core {
-Rehearsal::Rehearsal(const Plan& plan, size_t ranks) : ranks_(ranks) {
+PlanFastPath::PlanFastPath(const Plan& plan, size_t ranks) : ranks_(ranks) {
   for (const PlanBatch& planned : plan.batches) {
     Batch batch;
     batch.first = static_cast<uint32_t>(planned_.size());
@@ -38,7 +38,8 @@ Rehearsal::Rehearsal(const Plan& plan, size_t ranks) : ranks_(ranks) {
   }
 }
 
-bool Rehearsal::take(TicksMs now, LocalRank rank, Ticket ticket, const DescriptorPtr& descriptor) {
+bool PlanFastPath::take(TicksMs now, LocalRank rank, Ticket ticket,
+                        const DescriptorPtr& descriptor) {
   const uint32_t place = find(rank, descriptor);
   if (place == kNoPlace) return false;
   Batch& batch = batches_[batch_of_[place]];
@@ -53,7 +54,7 @@ bool Rehearsal::take(TicksMs now, LocalRank rank, Ticket ticket, const Descripto
   return true;
 }
 
-uint32_t Rehearsal::find(LocalRank rank, const DescriptorPtr& descriptor) {
+uint32_t PlanFastPath::find(LocalRank rank, const DescriptorPtr& descriptor) {
   RankMemory& memory = memory_[static_cast<size_t>(rank.value)];
   uint32_t& guess = memory.after[memory.last];
   DescriptorPtr* known = &known_[known_index(guess, rank)];
@@ -64,7 +65,7 @@ uint32_t Rehearsal::find(LocalRank rank, const DescriptorPtr& descriptor) {
     } else {
       const auto named = by_name_.find(descriptor->name);
       if (named == by_name_.end() || named->second == kNoPlace ||
-          (*planned_[named->second] != *descriptor && !RUEDA_MUTANT(kRehearsedByName))) {
+          (*planned_[named->second] != *descriptor && !RUEDA_MUTANT(kFastByName))) {
         return kNoPlace;
       }
       place = named->second;
@@ -79,7 +80,7 @@ uint32_t Rehearsal::find(LocalRank rank, const DescriptorPtr& descriptor) {
   return guess;
 }
 
-std::optional<uint32_t> Rehearsal::first_ready(std::span<const uint32_t> batches) const {
+std::optional<uint32_t> PlanFastPath::first_ready(std::span<const uint32_t> batches) const {
   std::optional<uint32_t> first;
   for (const uint32_t index : batches) {
     const Batch& batch = batches_[index];
@@ -89,7 +90,7 @@ std::optional<uint32_t> Rehearsal::first_ready(std::span<const uint32_t> batches
   return first;
 }
 
-bool Rehearsal::repeats(PlanPlace at) const {
+bool PlanFastPath::repeats(PlanPlace at) const {
   if (at == kPlanStart || batches_[static_cast<size_t>(at)].ends) return false;
   for (PlanPlace place = at; place != kPlanStart;) {
     const Batch& batch = batches_[static_cast<size_t>(place)];
@@ -99,7 +100,7 @@ bool Rehearsal::repeats(PlanPlace at) const {
   return false;
 }
 
-bool Rehearsal::gathers(LocalRank rank, Ticket ticket) const {
+bool PlanFastPath::gathers(LocalRank rank, Ticket ticket) const {
   for (uint32_t place = 0; place < batch_of_.size(); ++place) {
     const Row& row = rows_[row_index(place, rank)];
     const Batch& batch = batches_[batch_of_[place]];
@@ -108,14 +109,14 @@ bool Rehearsal::gathers(LocalRank rank, Ticket ticket) const {
   return false;
 }
 
-void Rehearsal::end(uint32_t index) {
+void PlanFastPath::end(uint32_t index) {
   Batch& batch = batches_[index];
   RUEDA_CHECK(batch.is_under_way);
   batch.is_under_way = false;
   remove(batch);
 }
 
-void Rehearsal::remove(Batch& batch) {
+void PlanFastPath::remove(Batch& batch) {
   const auto all = static_cast<uint32_t>(batch.tensors * ranks_);
   submissions_ -= all - batch.missing;
   batch.missing = all;
@@ -123,12 +124,12 @@ void Rehearsal::remove(Batch& batch) {
   ++batch.round;
 }
 
-LocalSubmission Rehearsal::submission(uint32_t batch, size_t tensor, LocalRank rank) const {
+LocalSubmission PlanFastPath::submission(uint32_t batch, size_t tensor, LocalRank rank) const {
   const Row& row = rows_[row_index(place_of(batch, tensor), rank)];
   return {rank, row.ticket, descriptor(batch, tensor, rank), row.submitted_ms, {}};
 }
 
-std::vector<LocalSubmission> Rehearsal::take_gathered() {
+std::vector<LocalSubmission> PlanFastPath::take_gathered() {
   std::vector<LocalSubmission> gathered;
   for (size_t local = 0; local < ranks_; ++local) {
     const LocalRank rank{static_cast<int32_t>(local)};
@@ -150,13 +151,13 @@ std::vector<LocalSubmission> Rehearsal::take_gathered() {
   return gathered;
 }
 
-size_t Rehearsal::submissions_of(LocalRank rank) const {
+size_t PlanFastPath::submissions_of(LocalRank rank) const {
   size_t count = 0;
   for (const Batch& batch : batches_) count += batch.by_rank[static_cast<size_t>(rank.value)];
   return count;
 }
 
-std::optional<TicksMs> Rehearsal::since() const {
+std::optional<TicksMs> PlanFastPath::since() const {
   std::optional<TicksMs> oldest;
   for (const Batch& batch : batches_) {
     if (batch.missing == batch.tensors * ranks_) continue;

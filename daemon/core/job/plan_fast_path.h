@@ -3,7 +3,7 @@
 // step of a thousand tensors costs a thousand comparisons of pointers here.
 //
 // It knows what repeats, and nothing else: for whatever is different it is emptied into the tables,
-// where everything has its rule (Collectives::settle()).
+// where everything has its rule (Collectives::leave_fast_path()).
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@
 
 namespace rueda::core {
 
-class Rehearsal {
+class PlanFastPath {
  public:
   // `ranks` of this node submit.
-  Rehearsal(const Plan& plan, size_t ranks);
-  Rehearsal(const Rehearsal&) = delete;
-  Rehearsal& operator=(const Rehearsal&) = delete;
+  PlanFastPath(const Plan& plan, size_t ranks);
+  PlanFastPath(const PlanFastPath&) = delete;
+  PlanFastPath& operator=(const PlanFastPath&) = delete;
 
   // Whether the submission has a place here: a tensor of the plan, as the plan has it, of one batch
   // alone, that the rank has not submitted already.

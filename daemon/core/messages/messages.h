@@ -53,9 +53,11 @@ struct OrderedOperation {
   std::optional<uint32_t> outcome;
   bool from_partial = false;  // decided REDO, never decreed: P is of the epoch before
   DataTuning tuning{};        // on the node: the plan's
-  // On the node: the agreement was not told of its tensors (plan_fast_path.h), which are in the tables
-  // by now; or in the rehearsal, and then this is the plan's batch, and `tensors` is empty.
-  bool rehearsed = false;
+  // Set on the node alone: the operation began on the fast path (plan_fast_path.h), so the
+  // agreement was not told of its tensors.
+  bool is_fast = false;
+  // The plan's batch, while the operation is on the fast path; `tensors` is empty then. Once the
+  // tensors are in the tables of names, there is none.
   std::optional<uint32_t> batch;
 };
 

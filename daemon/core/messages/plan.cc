@@ -64,9 +64,9 @@ std::string find_flaw_of_batches(const Plan& plan) {
     begin += batch.after == kPlanStart ? 1 : 0;
     end += batch.ends ? 1 : 0;
   }
-  if (std::max(begin, end) <= kMostBranchesOfAPlan) return {};
+  if (std::max(begin, end) <= kMaxBranchesOfAPlan) return {};
   return "a plan in which " + std::to_string(begin) + " batches begin a round and " +
-         std::to_string(end) + " end one; the limit is " + std::to_string(kMostBranchesOfAPlan);
+         std::to_string(end) + " end one; the limit is " + std::to_string(kMaxBranchesOfAPlan);
 }
 
 // Along every way through a round a tensor comes once. One walk over the tree, which takes the

@@ -42,12 +42,12 @@ struct Plan {
 };
 
 // A plan goes in one message (limits::kMaxControlMessageBytes).
-inline constexpr size_t kMostPlanBytes = 3u << 20;
+inline constexpr size_t kMaxPlanBytes = 3u << 20;
 // What a tensor takes of it, at most.
 size_t bytes_in_a_plan(const TensorDescriptor& tensor);
 
 // So many batches may begin a round of it, and so many may end one.
-inline constexpr size_t kMostBranchesOfAPlan = 64;
+inline constexpr size_t kMaxBranchesOfAPlan = 64;
 
 // What is wrong with a plan that came from elsewhere; empty: it can be followed. Takes time and
 // memory in proportion to the plan.

@@ -30,8 +30,8 @@ enum class Mutant : uint8_t {
   kDivergenceIgnored,       // L9: u without a look at which batches the nodes have launched
   kFusedAcrossBranches,     // L9: a tensor of all alternatives with one of only one
   kDependentTensorsFused,   // of a declared plan
-  kRehearsedByName,         // what has a name of the plan is taken for the plan's
-  kRehearsedNotTakenBack,   // what is cancelled is not told to the agreement
+  kFastByName,              // what has a name of the plan is taken for the plan's
+  kFastNotTakenBack,        // what is cancelled is not told to the agreement
   kReportedBeforeAllBelow,  // in a tree: with one node below that has not reported
   kLinkUsedBeforeDrained,   // in a tree, by a new parent
   kSlowerHalfKept,          // autotune: of each rung

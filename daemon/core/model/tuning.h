@@ -49,7 +49,7 @@ struct TuningOptions {
   // Of a new plan, before its first window: caches refill, and what was under way ends.
   int rounds_to_skip = 2;
   TicksMs window_ms = 200;
-  size_t most_candidates = 16;
+  size_t max_candidates = 16;
 };
 
 // A line of the log of the search.

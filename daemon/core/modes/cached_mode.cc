@@ -9,20 +9,20 @@
 namespace rueda::core {
 namespace {
 
-class Rounds final : public Agreement {
+class CachedMode final : public Agreement {
  public:
-  Rounds(const Layout& layout, NodeIndex self, const SubmissionTable& submissions,
-         const AgreementOptions& options)
+  CachedMode(const Layout& layout, NodeIndex self, const SubmissionTable& submissions,
+             const AgreementOptions& options)
       : layout_(layout),
         self_(self),
         options_(options),
-        exchange_(layout, self, submissions, options, {.cache = true}),
+        negotiation_(layout, self, submissions, options, {.cache = true}),
         sleep_ms_(options.cycle_ms) {}
 
   Coordination mode() const override { return options_.mode; }
 
   void on_local_ready(ReadyTensor tensor) override {
-    exchange_.report(std::move(tensor), now_);
+    negotiation_.report(std::move(tensor), now_);
     wanted_ = true;
   }
 
@@ -33,19 +33,20 @@ class Rounds final : public Agreement {
   }
 
   void on_rank_left(Rank rank) override {
-    exchange_.on_rank_left(rank);
-    wanted_ = wanted_ || exchange_.is_coordinator();
+    negotiation_.on_rank_left(rank);
+    wanted_ = wanted_ || negotiation_.is_coordinator();
   }
   void on_node_gone(NodeIndex node) override { gone_.insert(node); }
   void on_operation_ended(Seq seq) override {
-    exchange_.on_operation_ended(seq);
+    negotiation_.on_operation_ended(seq);
     // What had to wait for room may be decreed in the next round.
-    wanted_ = wanted_ || (exchange_.is_coordinator() && exchange_.caller()->has_waiting());
+    wanted_ =
+        wanted_ || (negotiation_.is_coordinator() && negotiation_.coordinator()->has_waiting());
   }
 
   void end_turn(AgreementOutput& output) override {
     if (wanted_ && !reported_ && now_ >= next_round_at_) report(output);
-    if (exchange_.is_coordinator()) finish_round_if_complete(output);
+    if (negotiation_.is_coordinator()) finish_round_if_complete(output);
     std::move(ordered_.begin(), ordered_.end(), std::back_inserter(output.ordered));
     ordered_.clear();
   }
@@ -57,14 +58,15 @@ class Rounds final : public Agreement {
 
  private:
   Status on_ready(NodeIndex from, const Ready& ready) {
-    if (Status status = exchange_.on_ready(from, ready, 0, now_); !status.is_ok()) return status;
+    if (Status status = negotiation_.on_ready(from, ready, 0, now_); !status.is_ok()) return status;
     if (ready.round == round_) reports_.insert(from);
     wanted_ = true;
     return Status::ok();
   }
 
   Status on_decree(NodeIndex from, const Decree& decree) {
-    if (Status status = exchange_.on_decree(from, decree, ordered_); !status.is_ok()) return status;
+    if (Status status = negotiation_.on_decree(from, decree, ordered_); !status.is_ok())
+      return status;
     if (decree.round == 0) {
       wanted_ = true;  // somebody has something: our report is wanted, too
     } else if (decree.round == round_) {
@@ -79,19 +81,19 @@ class Rounds final : public Agreement {
     reports_.clear();
     next_round_at_ = now_ + std::max<TicksMs>(sleep_ms, 0);
     // What became ready after this node's report goes with the next one.
-    wanted_ =
-        exchange_.is_coordinator() ? exchange_.caller()->has_waiting() : exchange_.has_unsent();
+    wanted_ = negotiation_.is_coordinator() ? negotiation_.coordinator()->has_waiting()
+                                            : negotiation_.has_unsent();
   }
 
   // This node's word in the round; a coordinator asks for the others'.
   void report(AgreementOutput& output) {
     reported_ = true;
-    if (exchange_.is_coordinator()) {
+    if (negotiation_.is_coordinator()) {
       if (layout_.is_member(self_)) reports_.insert(self_);
       send_to_members(layout_, self_, options_, Decree{}, output);
       return;
     }
-    std::vector<Ready> messages = exchange_.take_ready(0);
+    std::vector<Ready> messages = negotiation_.take_ready(0);
     if (messages.empty()) messages.emplace_back();
     messages.back().round = round_;  // the last one ends the report
     for (Ready& message : messages) {
@@ -103,7 +105,7 @@ class Rounds final : public Agreement {
     for (const NodeIndex node : gone_) reports_.insert(node);
     if (!reported_ || reports_.size() != layout_.members().size()) return;
     Decree decree;
-    const bool useful = exchange_.call(0, ordered_, decree);
+    const bool useful = negotiation_.call(0, ordered_, decree);
     decree.round = round_;
     decree.sleep_ms = agree_on_sleep(useful);
     send_to_members(layout_, self_, options_, decree, output);
@@ -124,7 +126,7 @@ class Rounds final : public Agreement {
   const Layout& layout_;
   const NodeIndex self_;
   const AgreementOptions options_;
-  Exchange exchange_;
+  Negotiation negotiation_;
   std::vector<OrderedOperation> ordered_;
 
   uint64_t round_ = 1;
@@ -141,10 +143,10 @@ class Rounds final : public Agreement {
 
 }  // namespace
 
-std::unique_ptr<Agreement> make_rounds_agreement(const Layout& layout, NodeIndex self,
+std::unique_ptr<Agreement> make_cached_agreement(const Layout& layout, NodeIndex self,
                                                  const SubmissionTable& submissions,
                                                  const AgreementOptions& options) {
-  return std::make_unique<Rounds>(layout, self, submissions, options);
+  return std::make_unique<CachedMode>(layout, self, submissions, options);
 }
 
 }  // namespace rueda::core

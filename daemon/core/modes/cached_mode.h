@@ -11,7 +11,7 @@
 
 namespace rueda::core {
 
-std::unique_ptr<Agreement> make_rounds_agreement(const Layout& layout, NodeIndex self,
+std::unique_ptr<Agreement> make_cached_agreement(const Layout& layout, NodeIndex self,
                                                  const SubmissionTable& submissions,
                                                  const AgreementOptions& options);
 

@@ -9,13 +9,13 @@
 
 namespace rueda::core {
 
-void Caller::note_error(Entry& entry, Code code, std::string text) {
+void Coordinator::note_error(Entry& entry, Code code, std::string text) {
   if (entry.error_code != Code::kOk) return;
   entry.error_code = code;
   entry.error = std::move(text);
 }
 
-Status Caller::on_report(const std::vector<NodeIndex>& from, const ReadyTensor& tensor) {
+Status Coordinator::on_report(const std::vector<NodeIndex>& from, const ReadyTensor& tensor) {
   const std::string& name = tensor.descriptor->name;
   if (tensor.descriptor->kind == CollectiveKind::kJoin) {
     for (const NodeIndex node : from) on_node_joined(node, tensor.rank);
@@ -59,7 +59,7 @@ Status Caller::on_report(const std::vector<NodeIndex>& from, const ReadyTensor& 
 }
 
 // L11: whatever its ranks had submitted before has been reported.
-void Caller::on_node_joined(NodeIndex node, Rank last) {
+void Coordinator::on_node_joined(NodeIndex node, Rank last) {
   joined_.insert(node);
   last_joined_ = last;
   for (auto it = table_.begin(); it != table_.end();) {
@@ -73,7 +73,7 @@ void Caller::on_node_joined(NodeIndex node, Rank last) {
   }
 }
 
-bool Caller::is_complete(const Entry& entry) const {
+bool Coordinator::is_complete(const Entry& entry) const {
   const size_t members = layout_.members().size();
   const auto reports = static_cast<size_t>(entry.reports);
   if (joined_.empty() || entry.descriptor->kind == CollectiveKind::kJoin) return reports == members;
@@ -83,13 +83,13 @@ bool Caller::is_complete(const Entry& entry) const {
   return reports + static_cast<size_t>(absent) == members;
 }
 
-bool Caller::can_complete(const Entry& entry) const {
+bool Coordinator::can_complete(const Entry& entry) const {
   return std::all_of(left_.begin(), left_.end(), [&](Rank rank) {
     return entry.reported[static_cast<size_t>(layout_.node_of(rank).value)];
   });
 }
 
-void Caller::on_rank_left(Rank rank) {
+void Coordinator::on_rank_left(Rank rank) {
   left_.insert(rank);
   for (auto it = table_.begin(); it != table_.end();) {
     if (can_complete(it->second)) {
@@ -106,9 +106,9 @@ void Caller::on_rank_left(Rank rank) {
   }
 }
 
-void Caller::on_operation_ended(Seq seq) { of(track_of(seq)).open.erase(seq); }
+void Coordinator::on_operation_ended(Seq seq) { of(track_of(seq)).open.erase(seq); }
 
-void Caller::check_root(Entry& entry) const {
+void Coordinator::check_root(Entry& entry) const {
   const TensorDescriptor& descriptor = *entry.descriptor;
   if (!has_root(descriptor.kind) || layout_.has_rank(descriptor.root)) return;
   const std::string what = std::string("the ") + to_string(descriptor.kind) + " of tensor \"" +
@@ -127,7 +127,7 @@ void Caller::check_root(Entry& entry) const {
 }
 
 // Zeros change no sum; everything else needs what the rank does not give.
-void Caller::check_absent(Entry& entry) const {
+void Coordinator::check_absent(Entry& entry) const {
   const TensorDescriptor& descriptor = *entry.descriptor;
   if (descriptor.kind == CollectiveKind::kJoin) return;
   for (const NodeIndex node : joined_) {
@@ -154,7 +154,7 @@ void Caller::check_absent(Entry& entry) const {
 }
 
 // All ranks have joined: the rest of these will not come.
-void Caller::fail_groups() {
+void Coordinator::fail_groups() {
   for (auto& [name, group] : std::exchange(groups_, {})) {
     const size_t size = group.tensors.front()->group_size;
     const Status error(Code::kInvalidArgument,
@@ -165,7 +165,7 @@ void Caller::fail_groups() {
   }
 }
 
-void Caller::finish(Entry entry) {
+void Coordinator::finish(Entry entry) {
   if (!can_complete(entry)) {
     note_error(entry, Code::kShutDown, describe_left(entry.descriptor->name, *left_.begin()));
   }
@@ -191,7 +191,8 @@ void Caller::finish(Entry entry) {
   enqueue(std::move(done.tensors), done.error);
 }
 
-void Caller::enqueue(std::vector<DescriptorPtr> tensors, const Status& error, bool is_cut_off) {
+void Coordinator::enqueue(std::vector<DescriptorPtr> tensors, const Status& error,
+                          bool is_cut_off) {
   if (!error.is_ok()) {
     OrderedOperation operation;
     for (const DescriptorPtr& tensor : tensors) operation.tensors.push_back(tensor->name);
@@ -218,8 +219,8 @@ void Caller::enqueue(std::vector<DescriptorPtr> tensors, const Status& error, bo
   }
 }
 
-void Caller::call(std::vector<CalledOperation>& called) {
-  const auto number = [&](Order& order, CalledOperation next) {
+void Coordinator::call(std::vector<DecreedOperation>& called) {
+  const auto number = [&](Order& order, DecreedOperation next) {
     next.operation.seq = Seq{++order.last.value};
     order.open.insert(next.operation.seq);
     called.push_back(std::move(next));
@@ -233,7 +234,7 @@ void Caller::call(std::vector<CalledOperation>& called) {
   for (Order& order : orders_) {
     while (!order.queue.empty() &&
            order.open.size() < static_cast<size_t>(options_.max_open_operations)) {
-      CalledOperation next;
+      DecreedOperation next;
       next.batch = take_batch(order.queue, options_.fusion);
       next.operation.plan_hash = plan_hash(next.batch);
       for (const DescriptorPtr& tensor : next.batch) {
@@ -252,7 +253,7 @@ void Caller::call(std::vector<CalledOperation>& called) {
   }
 }
 
-void Caller::note_decreed(const std::vector<DescriptorPtr>& batch) {
+void Coordinator::note_decreed(const std::vector<DescriptorPtr>& batch) {
   for (const DescriptorPtr& tensor : batch) {
     if (tensor->group.empty()) continue;
     const auto it = parts_.find({track_of(*tensor), tensor->group});
@@ -262,18 +263,18 @@ void Caller::note_decreed(const std::vector<DescriptorPtr>& batch) {
   }
 }
 
-bool Caller::has_waiting() const {
+bool Coordinator::has_waiting() const {
   return std::any_of(orders_.begin(), orders_.end(), [](const Order& order) {
     return !order.queue.empty() || !order.errors.empty();
   });
 }
 
-bool Caller::has_unfinished_mismatch() const {
+bool Coordinator::has_unfinished_mismatch() const {
   return std::any_of(table_.begin(), table_.end(),
                      [](const auto& entry) { return entry.second.error_code != Code::kOk; });
 }
 
-void Caller::suspend_lockable() {
+void Coordinator::suspend_lockable() {
   std::erase_if(table_, [](const auto& entry) {
     return track_of(*entry.second.descriptor) == Track::kLockable;
   });
@@ -286,12 +287,12 @@ void Caller::suspend_lockable() {
   of(Track::kLockable).errors.clear();
 }
 
-bool Caller::is_within_group() const {
+bool Coordinator::is_within_group() const {
   return !begun_.empty() || std::any_of(parts_.begin(), parts_.end(),
                                         [](const auto& of) { return of.second.has_begun; });
 }
 
-void Caller::resume_lockable(Seq first, BegunGroups begun) {
+void Coordinator::resume_lockable(Seq first, BegunGroups begun) {
   if (!RUEDA_MUTANT(kStaleReadyBitAccepted)) suspend_lockable();
   begun_ = std::move(begun);
   Order& order = of(Track::kLockable);

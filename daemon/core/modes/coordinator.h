@@ -16,16 +16,16 @@
 namespace rueda::core {
 
 // An operation with the descriptors of its batch; empty with an error.
-struct CalledOperation {
+struct DecreedOperation {
   OrderedOperation operation;
   std::vector<DescriptorPtr> batch;
   bool is_within_group = false;  // of a group some tensors have been decreed now, and others not
   bool while_joined = false;     // some rank has joined (L11)
 };
 
-class Caller {
+class Coordinator {
  public:
-  Caller(const Layout& layout, const AgreementOptions& options)
+  Coordinator(const Layout& layout, const AgreementOptions& options)
       : layout_(layout), options_(options), begun_(options.begun) {
     for (size_t track = 0; track < kTracks; ++track) orders_[track].last = options.taken[track];
   }
@@ -35,7 +35,7 @@ class Caller {
   void on_rank_left(Rank rank);
   void on_operation_ended(Seq seq);
   // Appends the operations that are to be decreed now.
-  void call(std::vector<CalledOperation>& called);
+  void call(std::vector<DecreedOperation>& called);
 
   // L4: a plan takes over the lockable track; what was reported for it is forgotten.
   void suspend_lockable();

@@ -11,7 +11,7 @@ namespace rueda::core {
 namespace {
 
 // After a lock that did not hold the next one waits for twice as many steps, but no more than this.
-constexpr int kMostSteps = 1024;
+constexpr int kMaxSteps = 1024;
 
 const char* describe(PlanSource source) {
   switch (source) {
@@ -30,14 +30,14 @@ void Locked::on_local_ready(ReadyTensor tensor) {
   if (track_of(*tensor.descriptor) == Track::kDecreed) {
     pool_.add_decreed(tensor.descriptor->name);
     if (is_locked()) hold_against_plan(tensor.descriptor->name);
-    exchange_.report(std::move(tensor), now_);
+    negotiation_.report(std::move(tensor), now_);
     return;
   }
   const ReadyTensor& added = pool_.add(std::move(tensor));
   if (is_locked()) {
     hand_to_plan(added);
   } else {
-    exchange_.report(added, now_);
+    negotiation_.report(added, now_);
   }
 }
 
@@ -58,7 +58,7 @@ void Locked::deviate(const std::string& reason) {
 
 void Locked::ask_to_unlock() {
   if (deviation_.empty() || frozen_ || std::exchange(asked_to_unlock_, true)) return;
-  if (exchange_.is_coordinator()) {
+  if (negotiation_.is_coordinator()) {
     freeze(Because::kDeviation, describe_node(self_) + ": " + deviation_);
   } else {
     said_.sends.emplace_back(layout_.coordinator(), UnlockRequest{generation_, deviation_});
@@ -66,7 +66,7 @@ void Locked::ask_to_unlock() {
 }
 
 void Locked::on_operation_ended(Seq seq) {
-  exchange_.on_operation_ended(seq);
+  negotiation_.on_operation_ended(seq);
   pool_.forget_bound(seq);
   if (track_of(seq) != Track::kLockable) return;
   last_ended_ = std::max(last_ended_, seq);
@@ -94,11 +94,11 @@ void Locked::end_turn(AgreementOutput& output) {
     if (said_.ordered.empty()) look_for_deviation();
     ask_to_unlock();
   }
-  if (exchange_.is_coordinator()) {
+  if (negotiation_.is_coordinator()) {
     lock_where_possible();
   } else {
-    for (Ready& ready : exchange_.take_ready(generation_)) {
-      said_.sends.emplace_back(exchange_.reports_to(), std::move(ready));
+    for (Ready& ready : negotiation_.take_ready(generation_)) {
+      said_.sends.emplace_back(negotiation_.reports_to(), std::move(ready));
     }
   }
   output = std::exchange(said_, {});
@@ -150,7 +150,7 @@ std::optional<TicksMs> Locked::wakes_at() const {
 
 Frozen Locked::withdraw() {
   if (!is_locked()) return {};
-  if (exchange_.is_coordinator()) {
+  if (negotiation_.is_coordinator()) {
     freeze(Because::kOther, "a rank on " + describe_node(self_) + " leaves the job");
     return {};
   }
@@ -180,7 +180,7 @@ void Locked::follow(Lock lock) {
   if (ends > 1) note += ", with " + std::to_string(ends) + " alternatives";
   said_.notes.push_back(std::move(note));
   // What has been reported and not decreed goes with the plan now (L4).
-  exchange_.suspend_lockable();
+  negotiation_.suspend_lockable();
   for (const ReadyTensor* tensor : pool_.by_name()) hand_to_plan(*tensor);
   for (const std::string& name : pool_.decreed()) hold_against_plan(name);
 }
@@ -192,7 +192,7 @@ void Locked::begin_generation() {
 }
 
 Status Locked::from_coordinator(NodeIndex from) const {
-  if (from == layout_.coordinator() && !exchange_.is_coordinator()) return Status::ok();
+  if (from == layout_.coordinator() && !negotiation_.is_coordinator()) return Status::ok();
   return Status(Code::kInternal, "node " + layout_.node(from).node_id +
                                      " sent a lock's message and does not coordinate");
 }
@@ -207,7 +207,7 @@ Status Locked::on_lock(NodeIndex from, const Lock& lock) {
     return broken("generation " + std::to_string(lock.generation) + " in generation " +
                   std::to_string(generation_));
   }
-  const Seq expected{exchange_.last(Track::kLockable).value + 1};
+  const Seq expected{negotiation_.last(Track::kLockable).value + 1};
   if (lock.first != expected && !RUEDA_MUTANT(kLockAppliedOneSeqEarly)) {
     return broken("from operation " + std::to_string(number_of(lock.first)) + " on, and " +
                   std::to_string(number_of(expected)) + " is next");
@@ -254,7 +254,7 @@ Status Locked::on_resume(NodeIndex from, const Resume& resumed) {
 
 void Locked::resume(const Resume& resumed) {
   generation_ = resumed.generation;
-  exchange_.resume_lockable(resumed.first, follower_->begun_before(resumed.first));
+  negotiation_.resume_lockable(resumed.first, follower_->begun_before(resumed.first));
   tell_schedule(resumed.first);
   pool_.unbind_from(resumed.first);
   std::erase_if(said_.ordered, [&](const OrderedOperation& operation) {
@@ -266,7 +266,7 @@ void Locked::resume(const Resume& resumed) {
   if (resumed.abandons_plan) said_.abandoned_plan = describe_abandoned();
   follower_.reset();
   begin_generation();
-  for (const ReadyTensor* tensor : pool_.by_name()) exchange_.report(*tensor, now_);
+  for (const ReadyTensor* tensor : pool_.by_name()) negotiation_.report(*tensor, now_);
 }
 
 std::string Locked::describe_abandoned() const {
@@ -286,7 +286,7 @@ std::string Locked::describe_abandoned() const {
 void Locked::call() {
   Decree decree;
   std::vector<OrderedOperation> called;
-  if (!exchange_.call(generation_, called, decree)) return;
+  if (!negotiation_.call(generation_, called, decree)) return;
   for (const OrderedOperation& operation : called) {
     pool_.forget(operation);
     if (!operation.error.is_ok() || operation.tensors.front() != kPlanName) continue;
@@ -312,15 +312,17 @@ void Locked::call() {
 bool Locked::may_lock() {
   // A mismatch is found among reports, and a lock would forget them. Nor does a lock begin within a
   // group.
-  return !is_locked() && !anybody_left_ && !exchange_.caller()->has_anybody_joined() &&
-         !exchange_.caller()->has_unfinished_mismatch() && !exchange_.caller()->is_within_group();
+  return !is_locked() && !anybody_left_ && !negotiation_.coordinator()->has_anybody_joined() &&
+         !negotiation_.coordinator()->has_unfinished_mismatch() &&
+         !negotiation_.coordinator()->is_within_group();
 }
 
 void Locked::lock_if_declared() {
   if (!declared_) return;
   if (is_locked()) freeze(Because::kOther, "another plan is declared");
   if (!may_lock()) return;
-  Plan plan = exchange_.schedule()->plan_ahead(step_of(std::exchange(declared_, nullptr)->plan));
+  Plan plan =
+      negotiation_.step_detector()->plan_ahead(step_of(std::exchange(declared_, nullptr)->plan));
   lock(std::move(plan), kPlanStart, PlanSource::kDeclared);
 }
 
@@ -329,15 +331,15 @@ void Locked::lock_if_declared() {
 void Locked::lock_the_next_plan() {
   if (replayed_ && may_lock()) {
     const std::shared_ptr<const Plan> plan = std::exchange(replayed_, nullptr);
-    exchange_.schedule()->follow(*plan);
+    negotiation_.step_detector()->follow(*plan);
     lock(*plan, kPlanStart, PlanSource::kRecorded);
   }
   lock_if_declared();
   // Where a step ends. If what is decreed is not the plan's any more, the next one is learned.
-  std::optional<Schedule::Proposal> proposal;
-  if (is_to_be_remade_ && may_lock()) proposal = exchange_.schedule()->remake_plan();
-  if (!proposal && exchange_.schedule()->has_repeated(steps_to_lock_) && may_lock()) {
-    proposal = exchange_.schedule()->make_plan(steps_to_lock_);
+  std::optional<StepDetector::Proposal> proposal;
+  if (is_to_be_remade_ && may_lock()) proposal = negotiation_.step_detector()->remake_plan();
+  if (!proposal && negotiation_.step_detector()->has_repeated(steps_to_lock_) && may_lock()) {
+    proposal = negotiation_.step_detector()->make_plan(steps_to_lock_);
   }
   if (proposal) lock(std::move(proposal->plan), proposal->at, PlanSource::kSeen);
 }
@@ -345,7 +347,7 @@ void Locked::lock_the_next_plan() {
 void Locked::lock(Plan plan, PlanPlace at, PlanSource source) {
   Lock lock;
   lock.generation = generation_ + 1;
-  lock.first = Seq{exchange_.last(Track::kLockable).value + 1};
+  lock.first = Seq{negotiation_.last(Track::kLockable).value + 1};
   if (RUEDA_MUTANT(kLockAppliedOneSeqEarly)) --lock.first.value;
   lock.plan = std::move(plan);
   if (retuning_.is_enabled()) lock.plan.tuning = retuning_.setting().data;
@@ -371,7 +373,7 @@ void Locked::freeze(Because because, const std::string& reason) {
 }
 
 Status Locked::on_unlock_request(NodeIndex from, const UnlockRequest& request) {
-  if (!exchange_.is_coordinator()) return unexpected_message(layout_, from, mode());
+  if (!negotiation_.is_coordinator()) return unexpected_message(layout_, from, mode());
   if (request.generation == generation_ && is_locked()) {
     freeze(Because::kDeviation, describe_node(from) + ": " + request.reason);
   }
@@ -379,7 +381,7 @@ Status Locked::on_unlock_request(NodeIndex from, const UnlockRequest& request) {
 }
 
 Status Locked::on_frozen(NodeIndex from, const Frozen& frozen) {
-  if (!exchange_.is_coordinator()) return unexpected_message(layout_, from, mode());
+  if (!negotiation_.is_coordinator()) return unexpected_message(layout_, from, mode());
   // A node that withdrew may answer again when it is asked.
   if (!is_locked() || frozen.generation != generation_) return Status::ok();
   if (Status status = check_frozen(from, frozen); !status.is_ok()) return status;
@@ -407,7 +409,7 @@ Status Locked::check_frozen(NodeIndex from, const Frozen& frozen) const {
 
 // It answers no more. If its goodbye did not say how far it was, it had not seen the plan.
 void Locked::on_node_gone(NodeIndex node) {
-  if (!exchange_.is_coordinator() || !is_locked()) return;
+  if (!negotiation_.is_coordinator() || !is_locked()) return;
   frozen_nodes_.add(node, Frozen{generation_, Seq{lock_first_.value - 1}, {}});
   freeze(Because::kOther, "the ranks on " + describe_node(node) + " have left the job");
   resume_if_all_frozen();
@@ -427,7 +429,7 @@ void Locked::resume_if_all_frozen() {
   } else if (follower_->rounds() >= kRoundsOfALockThatHeld || source_ != PlanSource::kSeen) {
     steps_to_lock_ = options_.lock_after_steps;
   } else {
-    steps_to_lock_ = std::max(options_.lock_after_steps, std::min(steps_to_lock_ * 2, kMostSteps));
+    steps_to_lock_ = std::max(options_.lock_after_steps, std::min(steps_to_lock_ * 2, kMaxSteps));
   }
   frozen_nodes_.clear();
   freezing_ = false;
@@ -437,16 +439,16 @@ void Locked::resume_if_all_frozen() {
 
 // The steps of the plan that were not undone are part of the schedule.
 void Locked::tell_schedule(Seq first) {
-  if (!exchange_.is_coordinator()) return;
+  if (!negotiation_.is_coordinator()) return;
   const Plan& plan = follower_->plan();
-  Schedule::Unlocked unlocked;
+  StepDetector::Unlocked unlocked;
   for (const uint32_t batch : plan.path_to(follower_->place_before(first))) {
     unlocked.round.push_back(plan.batches[batch].tensors);
   }
-  unlocked.is_within_group = exchange_.caller()->is_within_group();
+  unlocked.is_within_group = negotiation_.coordinator()->is_within_group();
   unlocked.ended = follower_->ended();
   unlocked.is_to_be_remade = is_to_be_remade_;
-  exchange_.schedule()->on_unlocked(unlocked, now_);
+  negotiation_.step_detector()->on_unlocked(unlocked, now_);
   if (!is_to_be_remade_) retuning_.on_lost();
 }
 
@@ -466,7 +468,7 @@ void Locked::try_next_setting() {
 
 void Locked::lock_where_possible() {
   if (retuning_.is_enabled()) {
-    exchange_.schedule()->set_fusion_threshold(retuning_.setting().fusion_bytes);
+    negotiation_.step_detector()->set_fusion_threshold(retuning_.setting().fusion_bytes);
   }
   try_next_setting();
   call();
@@ -481,7 +483,7 @@ Status Locked::on_message(NodeIndex from, const AgreementMessage& message) {
     Locked& to;
     NodeIndex from;
     Status operator()(const Ready& m) {
-      return to.exchange_.on_ready(from, m, to.generation_, to.now_);
+      return to.negotiation_.on_ready(from, m, to.generation_, to.now_);
     }
     Status operator()(const Decree& m) {
       for (const OrderedOperation& operation : m.operations) {
@@ -490,7 +492,7 @@ Status Locked::on_message(NodeIndex from, const AgreementMessage& message) {
         }
       }
       const size_t before = to.said_.ordered.size();
-      const Status status = to.exchange_.on_decree(from, m, to.said_.ordered);
+      const Status status = to.negotiation_.on_decree(from, m, to.said_.ordered);
       for (size_t i = before; i < to.said_.ordered.size(); ++i)
         to.pool_.forget(to.said_.ordered[i]);
       return status;

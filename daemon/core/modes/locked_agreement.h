@@ -1,6 +1,6 @@
 // The `locked` mode as a class; others see locked.h. It has more than 40 methods because it has
 // both parts of one protocol, the node's and the coordinator's, whose every message changes the
-// same generation: what could be apart from that is in ReadyPool, PlanFollower, FrozenNodes and
+// same generation: what could be apart from that is in ReadyPool, PlanFollower, UnlockTally and
 // Retuning.
 #pragma once
 
@@ -11,9 +11,9 @@
 #include "daemon/core/modes/negotiation.h"
 #include "daemon/core/modes/ready_pool.h"
 #include "daemon/core/order/agreement.h"
-#include "daemon/core/plan/unlock_tally.h"
 #include "daemon/core/plan/plan_follower.h"
 #include "daemon/core/plan/retuning.h"
+#include "daemon/core/plan/unlock_tally.h"
 
 namespace rueda::core {
 
@@ -25,11 +25,11 @@ class Locked final : public Agreement {
         self_(self),
         options_(options),
         submissions_(submissions),
-        exchange_(layout, self, submissions, options,
-                  {.cache = true, .schedule = true, .combines = true}),
+        negotiation_(layout, self, submissions, options,
+                     {.cache = true, .schedule = true, .combines = true}),
         steps_to_lock_(options.lock_after_steps),
-        replayed_(exchange_.is_coordinator() ? options.replayed : nullptr),
-        retuning_(exchange_.is_coordinator() && !replayed_ ? options.tuning : TuningOptions{}) {}
+        replayed_(negotiation_.is_coordinator() ? options.replayed : nullptr),
+        retuning_(negotiation_.is_coordinator() && !replayed_ ? options.tuning : TuningOptions{}) {}
 
   Coordination mode() const override { return Coordination::kLocked; }
   bool is_locked() const override { return generation_ % 2 == 1; }
@@ -39,7 +39,7 @@ class Locked final : public Agreement {
   Status on_message(NodeIndex from, const AgreementMessage& message) override;
   void on_rank_left(Rank rank) override {
     anybody_left_ = true;
-    exchange_.on_rank_left(rank);
+    negotiation_.on_rank_left(rank);
   }
   void on_node_gone(NodeIndex node) override;
   void on_operation_ended(Seq seq) override;
@@ -93,7 +93,7 @@ class Locked final : public Agreement {
   const NodeIndex self_;
   const AgreementOptions options_;
   const SubmissionTable& submissions_;
-  Exchange exchange_;
+  Negotiation negotiation_;
 
   uint32_t generation_ = 0;  // odd: locked
   ReadyPool pool_;
@@ -110,7 +110,7 @@ class Locked final : public Agreement {
   std::optional<TicksMs> held_up_since_;
 
   // Coordinator, while frozen: how far each node is.
-  FrozenNodes frozen_nodes_;
+  UnlockTally frozen_nodes_;
   bool freezing_ = false;
   Because because_ = Because::kOther;  // why
   Seq lock_first_;

@@ -1,8 +1,8 @@
 // The ways to agree on an order of operations (daemon/core/order/agreement.h): which of them a job
 // has, and what they share.
-#include "daemon/core/modes/negotiate_mode.h"
-#include "daemon/core/modes/locked.h"
 #include "daemon/core/modes/cached_mode.h"
+#include "daemon/core/modes/locked.h"
+#include "daemon/core/modes/negotiate_mode.h"
 #include "daemon/core/order/agreement.h"
 
 namespace rueda::core {
@@ -35,10 +35,10 @@ std::unique_ptr<Agreement> make_agreement(const Layout& layout, NodeIndex self,
   switch (options.mode) {
     case Coordination::kNegotiate:
     case Coordination::kNonblocking:
-      return make_event_driven_agreement(layout, self, submissions, options);
+      return make_negotiate_agreement(layout, self, submissions, options);
     case Coordination::kCached:
     case Coordination::kGlobalSleep:
-      return make_rounds_agreement(layout, self, submissions, options);
+      return make_cached_agreement(layout, self, submissions, options);
     case Coordination::kLocked: break;
   }
   return make_locked_agreement(layout, self, submissions, options);

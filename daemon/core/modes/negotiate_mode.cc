@@ -7,42 +7,42 @@
 namespace rueda::core {
 namespace {
 
-class EventDriven final : public Agreement {
+class NegotiateMode final : public Agreement {
  public:
-  EventDriven(const Layout& layout, NodeIndex self, const SubmissionTable& submissions,
-              const AgreementOptions& options)
+  NegotiateMode(const Layout& layout, NodeIndex self, const SubmissionTable& submissions,
+                const AgreementOptions& options)
       : layout_(layout),
         self_(self),
         options_(options),
-        exchange_(layout, self, submissions, options,
-                  {.cache = options.mode == Coordination::kNonblocking, .combines = true}) {}
+        negotiation_(layout, self, submissions, options,
+                     {.cache = options.mode == Coordination::kNonblocking, .combines = true}) {}
 
   Coordination mode() const override { return options_.mode; }
 
-  void on_local_ready(ReadyTensor tensor) override { exchange_.report(std::move(tensor), now_); }
+  void on_local_ready(ReadyTensor tensor) override { negotiation_.report(std::move(tensor), now_); }
 
   Status on_message(NodeIndex from, const AgreementMessage& message) override {
     if (const auto* ready = std::get_if<Ready>(&message)) {
-      return exchange_.on_ready(from, *ready, 0, now_);
+      return negotiation_.on_ready(from, *ready, 0, now_);
     }
     if (const auto* decree = std::get_if<Decree>(&message)) {
-      return exchange_.on_decree(from, *decree, ordered_);
+      return negotiation_.on_decree(from, *decree, ordered_);
     }
     return unexpected_message(layout_, from, mode());
   }
 
-  void on_rank_left(Rank rank) override { exchange_.on_rank_left(rank); }
-  void on_operation_ended(Seq seq) override { exchange_.on_operation_ended(seq); }
+  void on_rank_left(Rank rank) override { negotiation_.on_rank_left(rank); }
+  void on_operation_ended(Seq seq) override { negotiation_.on_operation_ended(seq); }
 
   void end_turn(AgreementOutput& output) override {
-    if (exchange_.is_coordinator()) {
+    if (negotiation_.is_coordinator()) {
       Decree decree;
-      if (exchange_.call(0, ordered_, decree)) {
+      if (negotiation_.call(0, ordered_, decree)) {
         send_to_members(layout_, self_, options_, decree, output);
       }
     } else {
-      for (Ready& ready : exchange_.take_ready(0)) {
-        output.sends.emplace_back(exchange_.reports_to(), std::move(ready));
+      for (Ready& ready : negotiation_.take_ready(0)) {
+        output.sends.emplace_back(negotiation_.reports_to(), std::move(ready));
       }
     }
     std::move(ordered_.begin(), ordered_.end(), std::back_inserter(output.ordered));
@@ -53,16 +53,16 @@ class EventDriven final : public Agreement {
   const Layout& layout_;
   const NodeIndex self_;
   const AgreementOptions options_;
-  Exchange exchange_;
+  Negotiation negotiation_;
   std::vector<OrderedOperation> ordered_;
 };
 
 }  // namespace
 
-std::unique_ptr<Agreement> make_event_driven_agreement(const Layout& layout, NodeIndex self,
-                                                       const SubmissionTable& submissions,
-                                                       const AgreementOptions& options) {
-  return std::make_unique<EventDriven>(layout, self, submissions, options);
+std::unique_ptr<Agreement> make_negotiate_agreement(const Layout& layout, NodeIndex self,
+                                                    const SubmissionTable& submissions,
+                                                    const AgreementOptions& options) {
+  return std::make_unique<NegotiateMode>(layout, self, submissions, options);
 }
 
 }  // namespace rueda::core

@@ -10,8 +10,8 @@
 
 namespace rueda::core {
 
-std::unique_ptr<Agreement> make_event_driven_agreement(const Layout& layout, NodeIndex self,
-                                                       const SubmissionTable& submissions,
-                                                       const AgreementOptions& options);
+std::unique_ptr<Agreement> make_negotiate_agreement(const Layout& layout, NodeIndex self,
+                                                    const SubmissionTable& submissions,
+                                                    const AgreementOptions& options);
 
 }  // namespace rueda::core

@@ -25,8 +25,8 @@ bool is_stale(const Ready& ready, uint32_t generation, const TensorDescriptor& t
 
 }  // namespace
 
-Exchange::Exchange(const Layout& layout, NodeIndex self, const SubmissionTable& submissions,
-                   const AgreementOptions& options, Features features)
+Negotiation::Negotiation(const Layout& layout, NodeIndex self, const SubmissionTable& submissions,
+                         const AgreementOptions& options, Features features)
     : layout_(layout), self_(self), submissions_(submissions), last_seen_(options.taken) {
   if (features.combines && options.tree_fan_in > 0) tree_.emplace(layout, options.tree_fan_in);
   std::vector<NodeIndex> reporting;
@@ -38,18 +38,18 @@ Exchange::Exchange(const Layout& layout, NodeIndex self, const SubmissionTable& 
   }
   for (const NodeIndex node : reporting) cache_versions_[node] = 0;
   if (self == layout.coordinator()) {
-    caller_ = std::make_unique<Caller>(layout, options);
-    if (features.schedule) schedule_ = std::make_unique<Schedule>(options);
+    coordinator_ = std::make_unique<Coordinator>(layout, options);
+    if (features.schedule) step_detector_ = std::make_unique<StepDetector>(options);
   } else if (!reporting.empty()) {
     combiner_ = std::make_unique<Combiner>(tree_->subtree(self).size());
   }
-  if (features.cache) cache_ = std::make_unique<TensorCache>(options.cache_capacity);
+  if (features.cache) cache_ = std::make_unique<ResponseCache>(options.cache_capacity);
 }
 
 // --- Reports -------------------------------------------------------------------------------------
 
-void Exchange::report(ReadyTensor tensor, TicksMs now) {
-  if (!caller_ && !combiner_) {
+void Negotiation::report(ReadyTensor tensor, TicksMs now) {
+  if (!coordinator_ && !combiner_) {
     unsent_.emplace_back(std::nullopt, std::move(tensor));
     return;
   }
@@ -58,12 +58,12 @@ void Exchange::report(ReadyTensor tensor, TicksMs now) {
   (void)report_from({self_}, tensor, now);
 }
 
-Status Exchange::report_from(const std::vector<NodeIndex>& nodes, const ReadyTensor& tensor,
-                             TicksMs now) {
-  if (schedule_ && track_of(*tensor.descriptor) == Track::kLockable) {
-    schedule_->on_reported(tensor.descriptor->name, now);
+Status Negotiation::report_from(const std::vector<NodeIndex>& nodes, const ReadyTensor& tensor,
+                                TicksMs now) {
+  if (step_detector_ && track_of(*tensor.descriptor) == Track::kLockable) {
+    step_detector_->on_reported(tensor.descriptor->name, now);
   }
-  if (caller_) return caller_->on_report(nodes, tensor);
+  if (coordinator_) return coordinator_->on_report(nodes, tensor);
   if (combiner_->add(nodes, tensor)) return Status::ok();
   return Status(Code::kInternal, "node " + layout_.node(nodes.front()).node_id +
                                      ", or one below it, reported tensor \"" +
@@ -71,7 +71,7 @@ Status Exchange::report_from(const std::vector<NodeIndex>& nodes, const ReadyTen
 }
 
 // Who has reported, when this message comes from that node.
-Result<std::vector<NodeIndex>> Exchange::reporters(NodeIndex from, const Ready& ready) const {
+Result<std::vector<NodeIndex>> Negotiation::reporters(NodeIndex from, const Ready& ready) const {
   if (!tree_) return std::vector<NodeIndex>{from};
   if (!ready.of) {
     std::vector<NodeIndex> below = tree_->subtree(from);
@@ -85,8 +85,8 @@ Result<std::vector<NodeIndex>> Exchange::reporters(NodeIndex from, const Ready& 
                                      std::to_string(ready.of->value) + " is said to report");
 }
 
-Status Exchange::on_ready(NodeIndex from, const Ready& ready, uint32_t generation, TicksMs now) {
-  if (!caller_ && !combiner_) {
+Status Negotiation::on_ready(NodeIndex from, const Ready& ready, uint32_t generation, TicksMs now) {
+  if (!coordinator_ && !combiner_) {
     return Status(Code::kInternal, "node " + layout_.node(from).node_id +
                                        " sent its ready tensors to node " +
                                        layout_.node(self_).node_id + ", which does not coordinate");
@@ -104,8 +104,8 @@ Status Exchange::on_ready(NodeIndex from, const Ready& ready, uint32_t generatio
   return Status::ok();
 }
 
-Status Exchange::on_cached_bits(NodeIndex from, const std::vector<NodeIndex>& nodes,
-                                const Ready& ready, uint32_t generation, TicksMs now) {
+Status Negotiation::on_cached_bits(NodeIndex from, const std::vector<NodeIndex>& nodes,
+                                   const Ready& ready, uint32_t generation, TicksMs now) {
   Rank lowest = layout_.node(from).ranks.front();
   for (const NodeIndex node : nodes) lowest = std::min(lowest, layout_.node(node).ranks.front());
   for (size_t word = 0; word < ready.cached.size(); ++word) {
@@ -131,7 +131,7 @@ Status Exchange::on_cached_bits(NodeIndex from, const std::vector<NodeIndex>& no
   return Status::ok();
 }
 
-std::vector<Ready> Exchange::take_ready(uint32_t generation) {
+std::vector<Ready> Negotiation::take_ready(uint32_t generation) {
   if (combiner_) unsent_ = combiner_->take_reports();
   std::vector<Ready> messages;
   Ready ready;
@@ -161,29 +161,30 @@ std::vector<Ready> Exchange::take_ready(uint32_t generation) {
 }
 
 // What lacks the rank fails as soon as anybody has reported it: so nobody waits for others with it.
-void Exchange::on_rank_left(Rank rank) {
-  if (caller_) caller_->on_rank_left(rank);
+void Negotiation::on_rank_left(Rank rank) {
+  if (coordinator_) coordinator_->on_rank_left(rank);
   if (combiner_) combiner_->stop();
 }
 
-void Exchange::on_operation_ended(Seq seq) {
-  if (caller_) caller_->on_operation_ended(seq);
-  if (schedule_) schedule_->on_ended(seq);
+void Negotiation::on_operation_ended(Seq seq) {
+  if (coordinator_) coordinator_->on_operation_ended(seq);
+  if (step_detector_) step_detector_->on_ended(seq);
 }
 
 // --- Decrees -------------------------------------------------------------------------------------
 
-bool Exchange::call(uint32_t generation, std::vector<OrderedOperation>& ordered, Decree& decree) {
-  std::vector<CalledOperation> called;
-  caller_->call(called);
-  for (CalledOperation& next : called) {
+bool Negotiation::call(uint32_t generation, std::vector<OrderedOperation>& ordered,
+                       Decree& decree) {
+  std::vector<DecreedOperation> called;
+  coordinator_->call(called);
+  for (DecreedOperation& next : called) {
     next.operation.generation = generation;
     const bool lockable = track_of(next.operation.seq) == Track::kLockable;
-    if (schedule_ && lockable) {
+    if (step_detector_ && lockable) {
       if (next.operation.error.is_ok() && !next.while_joined) {
-        schedule_->on_decreed(next.operation.seq, next.batch, next.is_within_group);
+        step_detector_->on_decreed(next.operation.seq, next.batch, next.is_within_group);
       } else {
-        schedule_->spoil();
+        step_detector_->spoil();
       }
     }
     if (next.while_joined) next.operation.descriptors = next.batch;
@@ -195,7 +196,7 @@ bool Exchange::call(uint32_t generation, std::vector<OrderedOperation>& ordered,
   return !called.empty();
 }
 
-void Exchange::compress(const CalledOperation& called, OrderedOperation& operation) {
+void Negotiation::compress(const DecreedOperation& called, OrderedOperation& operation) {
   if (!cache_ || !operation.error.is_ok() || operation.outcome) return;
   std::vector<uint32_t> slots;
   for (const DescriptorPtr& tensor : called.batch) {
@@ -213,15 +214,15 @@ void Exchange::compress(const CalledOperation& called, OrderedOperation& operati
 }
 
 // Decrees come in order: on a node to which none reports, what was is not asked for.
-void Exchange::forget_unused_versions() {
+void Negotiation::forget_unused_versions() {
   uint64_t oldest = cache_->version();
   for (const auto& [node, version] : cache_versions_) oldest = std::min(oldest, version);
   cache_->forget_before(oldest);
 }
 
-Status Exchange::on_decree(NodeIndex from, const Decree& decree,
-                           std::vector<OrderedOperation>& ordered) {
-  if (from != layout_.coordinator() || caller_) {
+Status Negotiation::on_decree(NodeIndex from, const Decree& decree,
+                              std::vector<OrderedOperation>& ordered) {
+  if (from != layout_.coordinator() || coordinator_) {
     return Status(Code::kInternal, "node " + layout_.node(from).node_id +
                                        " sent a decree to node " + layout_.node(self_).node_id +
                                        " and does not coordinate");
@@ -250,7 +251,7 @@ Status Exchange::on_decree(NodeIndex from, const Decree& decree,
   return Status::ok();
 }
 
-Status Exchange::resolve(NodeIndex from, OrderedOperation& operation) {
+Status Negotiation::resolve(NodeIndex from, OrderedOperation& operation) {
   if (!operation.error.is_ok() || operation.outcome) return Status::ok();
   if (!cache_ && operation.cached.empty()) return Status::ok();
   for (const uint32_t slot : operation.cached) {
@@ -275,23 +276,23 @@ Status Exchange::resolve(NodeIndex from, OrderedOperation& operation) {
   return Status::ok();
 }
 
-Seq Exchange::last(Track track) const {
-  return caller_ ? caller_->last(track) : last_seen_[index_of(track)];
+Seq Negotiation::last(Track track) const {
+  return coordinator_ ? coordinator_->last(track) : last_seen_[index_of(track)];
 }
 
-void Exchange::suspend_lockable() {
+void Negotiation::suspend_lockable() {
   std::erase_if(unsent_, [](const TensorReport& report) {
     return track_of(*report.second.descriptor) == Track::kLockable;
   });
-  if (caller_) caller_->suspend_lockable();
+  if (coordinator_) coordinator_->suspend_lockable();
   if (combiner_) combiner_->forget_lockable();
-  if (schedule_) schedule_->on_locked();
+  if (step_detector_) step_detector_->on_locked();
 }
 
-void Exchange::resume_lockable(Seq first, BegunGroups begun) {
+void Negotiation::resume_lockable(Seq first, BegunGroups begun) {
   if (RUEDA_MUTANT(kSeqUsedTwice) && first.value > 1) --first.value;
   last_seen_[index_of(Track::kLockable)] = Seq{first.value - 1};
-  if (caller_) caller_->resume_lockable(first, std::move(begun));
+  if (coordinator_) coordinator_->resume_lockable(first, std::move(begun));
 }
 
 }  // namespace rueda::core

@@ -11,15 +11,15 @@
 #include <vector>
 
 #include "daemon/core/model/tree.h"
-#include "daemon/core/modes/coordinator.h"
 #include "daemon/core/modes/combiner.h"
+#include "daemon/core/modes/coordinator.h"
 #include "daemon/core/modes/response_cache.h"
 #include "daemon/core/order/agreement.h"
 #include "daemon/core/plan/step_detector.h"
 
 namespace rueda::core {
 
-class Exchange {
+class Negotiation {
  public:
   // Layout and submissions outlive it. With `cache`, tensors seen before travel as bits. With
   // `schedule`, the coordinator watches for repetition. With `combines`, reports are combined up
@@ -30,13 +30,13 @@ class Exchange {
     bool schedule = false;
     bool combines = false;
   };
-  Exchange(const Layout& layout, NodeIndex self, const SubmissionTable& submissions,
-           const AgreementOptions& options, Features features);
+  Negotiation(const Layout& layout, NodeIndex self, const SubmissionTable& submissions,
+              const AgreementOptions& options, Features features);
 
-  bool is_coordinator() const { return caller_ != nullptr; }
+  bool is_coordinator() const { return coordinator_ != nullptr; }
   // Null on a member's node.
-  Caller* caller() { return caller_.get(); }
-  Schedule* schedule() { return schedule_.get(); }
+  Coordinator* coordinator() { return coordinator_.get(); }
+  StepDetector* step_detector() { return step_detector_.get(); }
 
   // Ready on this node; told by take_ready(), or here and now if we are the coordinator.
   void report(ReadyTensor tensor, TicksMs now);
@@ -57,7 +57,7 @@ class Exchange {
 
   // The last operation of the track that was decreed, or that a plan has used up.
   Seq last(Track track) const;
-  // L4, L7: as Caller's.
+  // L4, L7: as Coordinator's.
   void suspend_lockable();
   void resume_lockable(Seq first, BegunGroups begun);
 
@@ -68,14 +68,14 @@ class Exchange {
                         uint32_t generation, TicksMs now);
   void forget_unused_versions();
   Status resolve(NodeIndex from, OrderedOperation& operation);
-  void compress(const CalledOperation& called, OrderedOperation& operation);
+  void compress(const DecreedOperation& called, OrderedOperation& operation);
 
   const Layout& layout_;
   const NodeIndex self_;
   const SubmissionTable& submissions_;
-  std::unique_ptr<Caller> caller_;
-  std::unique_ptr<Schedule> schedule_;
-  std::unique_ptr<TensorCache> cache_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<StepDetector> step_detector_;
+  std::unique_ptr<ResponseCache> cache_;
   std::optional<Tree> tree_;            // of the reports
   std::unique_ptr<Combiner> combiner_;  // where nodes report to this one, which is to tell others
   std::vector<TensorReport> unsent_;

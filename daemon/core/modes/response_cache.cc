@@ -11,13 +11,13 @@ constexpr size_t kRememberedTimes = 8;
 
 }  // namespace
 
-std::optional<uint32_t> TensorCache::find(const TensorDescriptor& tensor) const {
+std::optional<uint32_t> ResponseCache::find(const TensorDescriptor& tensor) const {
   const auto it = slots_.find(tensor.name);
   if (it == slots_.end() || *it->second.tensor != tensor) return std::nullopt;
   return it->second.number;
 }
 
-DescriptorPtr TensorCache::at(uint32_t slot, uint64_t version) const {
+DescriptorPtr ResponseCache::at(uint32_t slot, uint64_t version) const {
   if (slot >= history_.size()) return nullptr;
   const std::deque<Content>& contents = history_[slot];
   for (auto it = contents.rbegin(); it != contents.rend(); ++it) {
@@ -26,12 +26,12 @@ DescriptorPtr TensorCache::at(uint32_t slot, uint64_t version) const {
   return nullptr;
 }
 
-void TensorCache::on_decreed(const std::vector<DescriptorPtr>& batch) {
+void ResponseCache::on_decreed(const std::vector<DescriptorPtr>& batch) {
   ++version_;
   for (const DescriptorPtr& tensor : batch) insert(tensor);
 }
 
-void TensorCache::insert(const DescriptorPtr& tensor) {
+void ResponseCache::insert(const DescriptorPtr& tensor) {
   const uint64_t use = ++uses_;
   if (const auto it = slots_.find(tensor->name); it != slots_.end()) {
     by_use_.erase(it->second.used);
@@ -61,7 +61,7 @@ void TensorCache::insert(const DescriptorPtr& tensor) {
   set_content(number, tensor);
 }
 
-void TensorCache::drop_least_lately_used() {
+void ResponseCache::drop_least_lately_used() {
   const auto oldest = by_use_.begin();
   const auto it = slots_.find(oldest->second);
   free_.insert(it->second.number);
@@ -76,11 +76,11 @@ void TensorCache::drop_least_lately_used() {
   by_use_.erase(oldest);
 }
 
-void TensorCache::set_content(uint32_t slot, DescriptorPtr tensor) {
+void ResponseCache::set_content(uint32_t slot, DescriptorPtr tensor) {
   history_[slot].push_back({version_, std::move(tensor)});
 }
 
-void TensorCache::forget_before(uint64_t version) {
+void ResponseCache::forget_before(uint64_t version) {
   for (std::deque<Content>& contents : history_) {
     while (contents.size() > 1 && contents[1].since <= version) contents.pop_front();
   }

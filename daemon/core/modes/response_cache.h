@@ -15,11 +15,11 @@
 
 namespace rueda::core {
 
-class TensorCache {
+class ResponseCache {
  public:
   // Holds `capacity` tensors and drops those not decreed for longest; a tensor that comes back soon
   // after it was dropped shows that a step has more, and doubles the capacity.
-  explicit TensorCache(size_t capacity) : capacity_(capacity) {}
+  explicit ResponseCache(size_t capacity) : capacity_(capacity) {}
 
   // The slot of exactly this tensor.
   std::optional<uint32_t> find(const TensorDescriptor& tensor) const;

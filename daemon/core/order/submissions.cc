@@ -9,7 +9,7 @@ namespace rueda::core {
 namespace {
 
 // Names are remembered up to this many; those of a program that never repeats one are not.
-constexpr size_t kMostRemembered = 1 << 16;
+constexpr size_t kMaxRemembered = 1 << 16;
 
 }  // namespace
 
@@ -185,7 +185,7 @@ std::vector<LocalSubmission> SubmissionTable::remove(const std::string& name) {
   const auto it = tensors_.find(name);
   if (it == tensors_.end()) return {};
   std::vector<LocalSubmission> removed = it->second.take();
-  if (tensors_.size() > kMostRemembered) tensors_.erase(it);
+  if (tensors_.size() > kMaxRemembered) tensors_.erase(it);
   note_removed(removed);
   return removed;
 }

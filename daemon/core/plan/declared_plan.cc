@@ -82,7 +82,7 @@ std::string find_flaw(const std::vector<PlannedTensor>& declared) {
     }
     bytes += bytes_in_a_plan(tensor) + 5 * declared[i].after.size();
   }
-  if (bytes > kMostPlanBytes) return "it takes more than 3 MiB to say: declare less of it";
+  if (bytes > kMaxPlanBytes) return "it takes more than 3 MiB to say: declare less of it";
   return find_flaw_of_groups(declared);
 }
 

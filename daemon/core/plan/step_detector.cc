@@ -10,7 +10,7 @@
 namespace rueda::core {
 namespace {
 
-constexpr size_t kMostKinds = 8;
+constexpr size_t kMaxKinds = 8;
 // An alternative for which a lock of so many rounds had no use is forgotten when it ends.
 constexpr uint64_t kRoundsToForget = 100;
 // What ended a lock is in the step that it has begun, or begins the next one.
@@ -37,18 +37,19 @@ bool have_same_tensors(const StepRecord& a, const StepRecord& b) {
 
 }  // namespace
 
-void Schedule::on_reported(const std::string& tensor, TicksMs now) {
+void StepDetector::on_reported(const std::string& tensor, TicksMs now) {
   reported_.try_emplace(tensor, Report{++moment_, now}).first->second.last_at = now;
 }
 
-void Schedule::on_decreed(Seq seq, const std::vector<DescriptorPtr>& batch, bool is_within_group) {
+void StepDetector::on_decreed(Seq seq, const std::vector<DescriptorPtr>& batch,
+                              bool is_within_group) {
   const bool was_within_group = std::exchange(is_within_group_, is_within_group);
   if (cuts_group_ && !was_within_group) begin_step(false);
   StepRecord before;  // of the batch
   for (const DescriptorPtr& tensor : batch) {
     const size_t bytes = bytes_in_a_plan(*tensor);
     // No plan; and what never repeats must not be remembered for ever.
-    const bool is_too_long = step_bytes_ + bytes > kMostPlanBytes;
+    const bool is_too_long = step_bytes_ + bytes > kMaxPlanBytes;
     is_spoiled_ = is_spoiled_ || is_too_long;
     const bool is_out_of_phase =
         leads(*tensor) && !has_leader_ && !was_within_group && step_.size() > before.size();
@@ -77,7 +78,7 @@ void Schedule::on_decreed(Seq seq, const std::vector<DescriptorPtr>& batch, bool
 
 // The stretch began within a step, as after a lock: the next one begins where steps did when there
 // was a plan. Unless the same part has come before: then it is a step of its own.
-void Schedule::drop_part() {
+void StepDetector::drop_part() {
   std::map<std::string, DescriptorPtr> part;
   for (const Occurrence& occurrence : step_) {
     part.emplace(occurrence.descriptor->name, occurrence.descriptor);
@@ -95,12 +96,12 @@ void Schedule::drop_part() {
   }
 }
 
-bool Schedule::leads(const TensorDescriptor& tensor) const {
+bool StepDetector::leads(const TensorDescriptor& tensor) const {
   return leader_ && (tensor.name == leader_->name ||
                      (!tensor.group.empty() && tensor.group == leader_->group));
 }
 
-void Schedule::add(Seq seq, const Occurrence& occurrence) {
+void StepDetector::add(Seq seq, const Occurrence& occurrence) {
   step_bytes_ += bytes_in_a_plan(*occurrence.descriptor);
   names_.insert(occurrence.descriptor->name);
   has_leader_ = has_leader_ || leads(*occurrence.descriptor);
@@ -108,7 +109,7 @@ void Schedule::add(Seq seq, const Occurrence& occurrence) {
   step_.push_back(occurrence);
 }
 
-void Schedule::on_ended(Seq seq) {
+void StepDetector::on_ended(Seq seq) {
   const auto it = open_.find(seq);
   if (it == open_.end()) return;
   ++moment_;
@@ -116,13 +117,13 @@ void Schedule::on_ended(Seq seq) {
   open_.erase(it);
 }
 
-void Schedule::spoil() {
+void StepDetector::spoil() {
   reported_.clear();
   is_spoiled_ = true;
 }
 
 // A tensor has come again: what came before it was a step.
-void Schedule::finish_step(bool is_within_group) {
+void StepDetector::finish_step(bool is_within_group) {
   if (is_spoiled_) {
     steady_ = 0;
   } else if (!step_.empty()) {
@@ -131,7 +132,7 @@ void Schedule::finish_step(bool is_within_group) {
   begin_step(is_within_group);
 }
 
-void Schedule::begin_step(bool is_within_group) {
+void StepDetector::begin_step(bool is_within_group) {
   step_.clear();
   step_bytes_ = 0;
   names_.clear();
@@ -140,7 +141,7 @@ void Schedule::begin_step(bool is_within_group) {
   is_spoiled_ = cuts_group_ = is_within_group;
 }
 
-void Schedule::remember(StepRecord step) {
+void StepDetector::remember(StepRecord step) {
   ++steps_;
   Kind kind;
   for (const Occurrence& occurrence : step) {
@@ -167,7 +168,7 @@ void Schedule::remember(StepRecord step) {
     });
     steady_ = 1;
     kinds_.push_front(std::move(kind));
-    if (kinds_.size() > kMostKinds) kinds_.pop_back();
+    if (kinds_.size() > kMaxKinds) kinds_.pop_back();
   }
   Kind& last = kinds_.front();
   last.last = std::move(step);
@@ -177,7 +178,7 @@ void Schedule::remember(StepRecord step) {
   ++last.seen;
 }
 
-const Schedule::Kind* Schedule::find_current() const {
+const StepDetector::Kind* StepDetector::find_current() const {
   if (step_.empty() || is_spoiled_) return nullptr;
   const auto is_same = [&](const Kind& kind) {
     return step_.size() == kind.tensors.size() &&
@@ -190,9 +191,9 @@ const Schedule::Kind* Schedule::find_current() const {
   return found == kinds_.end() ? nullptr : &*found;
 }
 
-bool Schedule::has_repeated(int steps) const { return steady_ + 1 >= steps && find_current(); }
+bool StepDetector::has_repeated(int steps) const { return steady_ + 1 >= steps && find_current(); }
 
-Schedule::Proposal Schedule::make_plan(int steps) {
+StepDetector::Proposal StepDetector::make_plan(int steps) {
   const Kind* current = find_current();
   made_of_ = {step_};
   made_within_ms_ = options_.fusion_window_ms;
@@ -202,7 +203,7 @@ Schedule::Proposal Schedule::make_plan(int steps) {
     if (kind.seen < 2 && !kind.ended_a_lock && steps_ - kind.last_step + 1 >= steps) continue;
     made_of_.push_back(kind.last);
     std::optional<PlanTree> grown = make_tree();
-    if (grown && bytes_of(grown->plan) <= kMostPlanBytes) {
+    if (grown && bytes_of(grown->plan) <= kMaxPlanBytes) {
       tree = std::move(grown);
     } else {
       made_of_.pop_back();
@@ -212,7 +213,7 @@ Schedule::Proposal Schedule::make_plan(int steps) {
   return {std::move(tree->plan), tree->ends.front()};
 }
 
-std::optional<Schedule::Proposal> Schedule::remake_plan() {
+std::optional<StepDetector::Proposal> StepDetector::remake_plan() {
   if (is_spoiled_) return std::nullopt;
   const auto ended = std::find_if(made_of_.begin(), made_of_.end(), [&](const StepRecord& step) {
     return have_same_tensors(step, step_);
@@ -220,12 +221,12 @@ std::optional<Schedule::Proposal> Schedule::remake_plan() {
   if (ended == made_of_.end()) return std::nullopt;
   std::optional<PlanTree> tree = make_tree();
   // What can be told apart with one threshold may not be with another.
-  if (!tree || bytes_of(tree->plan) > kMostPlanBytes) return std::nullopt;
+  if (!tree || bytes_of(tree->plan) > kMaxPlanBytes) return std::nullopt;
   take_over(*tree);
   return Proposal{std::move(tree->plan), tree->ends[static_cast<size_t>(ended - made_of_.begin())]};
 }
 
-Plan Schedule::plan_ahead(StepRecord step) {
+Plan StepDetector::plan_ahead(StepRecord step) {
   made_of_.clear();
   made_of_.push_back(std::move(step));
   made_within_ms_ = 0;
@@ -235,13 +236,13 @@ Plan Schedule::plan_ahead(StepRecord step) {
   return std::move(tree->plan);
 }
 
-std::optional<PlanTree> Schedule::make_tree() const {
+std::optional<PlanTree> StepDetector::make_tree() const {
   std::vector<const StepRecord*> records;
   for (const StepRecord& step : made_of_) records.push_back(&step);
   return make_plan_tree(records, fusion_, made_within_ms_);
 }
 
-void Schedule::take_over(const PlanTree& tree) {
+void StepDetector::take_over(const PlanTree& tree) {
   note_leader(tree.plan);
   for (Kind& kind : kinds_) {
     const auto found = std::find_if(made_of_.begin(), made_of_.end(), [&](const StepRecord& step) {
@@ -253,13 +254,13 @@ void Schedule::take_over(const PlanTree& tree) {
   }
 }
 
-void Schedule::follow(const Plan& plan) {
+void StepDetector::follow(const Plan& plan) {
   made_of_.clear();
   for (Kind& kind : kinds_) kind.ends_at = kPlanStart;
   note_leader(plan);
 }
 
-void Schedule::note_leader(const Plan& plan) {
+void StepDetector::note_leader(const Plan& plan) {
   const std::vector<PlanBatch>& batches = plan.batches;
   const bool has_leader = std::any_of(batches.begin(), batches.end(), [&](const PlanBatch& batch) {
     return std::any_of(batch.tensors.begin(), batch.tensors.end(),
@@ -268,12 +269,12 @@ void Schedule::note_leader(const Plan& plan) {
   if (!has_leader) leader_ = batches.front().tensors.front();
 }
 
-void Schedule::on_locked() {
+void StepDetector::on_locked() {
   reported_.clear();
   begin_step(false);
 }
 
-void Schedule::on_unlocked(const Unlocked& unlocked, TicksMs now) {
+void StepDetector::on_unlocked(const Unlocked& unlocked, TicksMs now) {
   uint64_t rounds = 0;
   for (const auto& [place, times] : unlocked.ended) rounds += times;
   if (!unlocked.is_to_be_remade) learn_from(unlocked, rounds);
@@ -288,7 +289,7 @@ void Schedule::on_unlocked(const Unlocked& unlocked, TicksMs now) {
   is_within_group_ = unlocked.is_within_group;
 }
 
-void Schedule::learn_from(const Unlocked& unlocked, uint64_t rounds) {
+void StepDetector::learn_from(const Unlocked& unlocked, uint64_t rounds) {
   kinds_.remove_if([&](const Kind& kind) {
     return rounds >= kRoundsToForget && kind.ends_at != kPlanStart &&
            !unlocked.ended.contains(kind.ends_at);

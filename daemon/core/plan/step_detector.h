@@ -23,9 +23,10 @@ inline constexpr uint64_t kRoundsOfALockThatHeld = 8;
 // two: else a plan would lead from a part of the group to something else. Steps with the same
 // tensors are of one kind, whatever their order. A few kinds are remembered, over locks, too: so
 // what made a plan fail is part of the next one (L9).
-class Schedule {
+class StepDetector {
  public:
-  explicit Schedule(const AgreementOptions& options) : options_(options), fusion_(options.fusion) {}
+  explicit StepDetector(const AgreementOptions& options)
+      : options_(options), fusion_(options.fusion) {}
 
   // A node has reported the tensor.
   void on_reported(const std::string& tensor, TicksMs now);

@@ -56,7 +56,7 @@ std::vector<TunedSetting> candidates_of(const TuningSpace& space, size_t most) {
 
 Tuner::Tuner(const TuningOptions& options)
     : options_(options),
-      settings_(candidates_of(options.space, options.most_candidates)),
+      settings_(candidates_of(options.space, options.max_candidates)),
       times_(settings_.size()) {
   for (size_t i = 0; i < settings_.size(); ++i) left_.push_back(i);
   if (settings_.size() == 1) {
@@ -94,7 +94,7 @@ bool Tuner::on_round(TicksMs now) {
 
 void Tuner::on_lost() {
   since_.reset();
-  if (!is_settled_ && ++lost_ >= kMostLost) {
+  if (!is_settled_ && ++lost_ >= kMaxLost) {
     keep_defaults("the schedule does not hold, defaults kept");
   }
 }

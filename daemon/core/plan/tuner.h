@@ -28,7 +28,7 @@ class Tuner {
   static constexpr int kPairs = 8;
   static constexpr int kLeastWins = 7;
   // Windows that were broken off, by steps unlike the others; then the search ends.
-  static constexpr int kMostLost = 64;
+  static constexpr int kMaxLost = 64;
 
   explicit Tuner(const TuningOptions& options);
 

@@ -23,7 +23,7 @@ std::optional<uint32_t> batch_of(const Frozen& frozen, uint64_t seq) {
 
 }  // namespace
 
-Seq FrozenNodes::first_not_common(Seq lock_first) const {
+Seq UnlockTally::first_not_common(Seq lock_first) const {
   RUEDA_CHECK(!nodes_.empty());
   const auto by_seq = [](const auto& a, const auto& b) {
     return a.second.launched < b.second.launched;

@@ -10,7 +10,7 @@
 
 namespace rueda::core {
 
-class FrozenNodes {
+class UnlockTally {
  public:
   // What a node said first stands.
   void add(NodeIndex node, Frozen frozen) { nodes_.emplace(node, std::move(frozen)); }

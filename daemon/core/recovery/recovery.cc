@@ -360,7 +360,7 @@ void Recovery::begin_epoch(const Decision& decision, RecoveryOutput& output) {
   next.left = decision.left;
   next.reason = decision.reason;
   for (const RefusedAt& refused : decision.refused) {
-    const Holdings& holdings = held(track_of(refused.seq));
+    const RetentionTable& holdings = held(track_of(refused.seq));
     const bool ended_here = holdings.holds(refused.seq) && holdings.at(refused.seq).refused &&
                             holdings.at(refused.seq).name.generation == refused.generation;
     if (!ended_here) next.refused.push_back(refused.operation);
@@ -387,7 +387,7 @@ void Recovery::begin_epoch(const Decision& decision, RecoveryOutput& output) {
 }
 
 void Recovery::carry_over(Track track, const TrackDecision& decision, NextEpoch& next) {
-  Holdings& holdings = held(track);
+  RetentionTable& holdings = held(track);
   Seq seq = first_of(track);
   for (size_t i = 0; i < decision.operations.size(); ++i, ++seq.value) {
     const OperationVerdict& operation = decision.operations[i];
@@ -429,7 +429,7 @@ void Recovery::end_job(Status status, std::vector<Seq> diverged, RecoveryOutput&
 std::vector<Seq> Recovery::diverged_by(const Decision* decision) const {
   std::vector<Seq> diverged;
   for (const Track track : {Track::kLockable, Track::kDecreed}) {
-    const Holdings& holdings = held(track);
+    const RetentionTable& holdings = held(track);
     const TrackDecision* decided = decision ? &decision->tracks[index_of(track)] : nullptr;
     for (Seq seq{holdings.freed().value + 1}; seq < holdings.next_seq(); ++seq.value) {
       if (!holdings.at(seq).delivered || holdings.at(seq).refused) continue;
@@ -482,7 +482,7 @@ uint32_t Recovery::contributors() const {
 void Recovery::hash(Fnv1a& hash) const {
   hash.add(static_cast<uint64_t>(state_)).add(epoch_.value).add(members().size());
   for (const NodeIndex member : members()) hash.add(static_cast<uint64_t>(member.value));
-  for (const Holdings& holdings : holdings_) holdings.hash(hash);
+  for (const RetentionTable& holdings : retention_) holdings.hash(hash);
   for (const Peer& each : peers_) {
     hash.add(static_cast<uint64_t>(each.heard)).add(uint64_t{each.suspected});
     hash.add(static_cast<uint64_t>(each.sent.value_or(-1)));
@@ -517,7 +517,7 @@ void Recovery::on_launched(TicksMs now, Seq seq, int64_t bytes, size_t chunks,
                            const LaunchName& name, RecoveryOutput& output) {
   RUEDA_CHECK(state_ == RecoveryState::kRunning);
   now_ = now;
-  Holdings& holdings = held(track_of(seq));
+  RetentionTable& holdings = held(track_of(seq));
   holdings.launch(seq, {bytes, chunks, name, epoch_, contributors()});
   if (RUEDA_MUTANT(kPartialFreedEarly) && holdings.free_partial(seq)) {
     output.freed_partials.push_back(seq);
@@ -545,7 +545,7 @@ void Recovery::on_chunk(TicksMs now, Seq seq, size_t chunk, RecoveryOutput& outp
   now_ = now;
   // Once sealed, the report must stay true.
   if (state_ != RecoveryState::kRunning && !RUEDA_MUTANT(kDeliverAfterSeal)) return;
-  Holdings& holdings = held(track_of(seq));
+  RetentionTable& holdings = held(track_of(seq));
   if (!holdings.add_chunk(seq, chunk)) return;
   if (holdings.free_partial(seq)) output.freed_partials.push_back(seq);
   // Otherwise frames, or at the latest heartbeats, carry it.
@@ -575,14 +575,14 @@ void Recovery::on_stable(TicksMs now, Seq stable, RecoveryOutput& output) {
 void Recovery::deliver_and_free(RecoveryOutput& output) {
   if (state_ != RecoveryState::kRunning && !RUEDA_MUTANT(kDeliverAfterSeal)) return;
   for (const Track track : {Track::kLockable, Track::kDecreed}) {
-    Holdings& holdings = held(track);
+    RetentionTable& holdings = held(track);
     if (has_lease(now_) || RUEDA_MUTANT(kDeliverWithoutLease)) deliver_track(holdings, output);
     const Seq up_to = stable(track);
     while (holdings.free_next_final(up_to)) output.freed_finals.push_back(holdings.freed());
   }
 }
 
-void Recovery::deliver_track(Holdings& holdings, RecoveryOutput& output) {
+void Recovery::deliver_track(RetentionTable& holdings, RecoveryOutput& output) {
   if (deliveries_held_) return;
   for (Seq seq{holdings.freed().value + 1}; seq < holdings.next_seq(); ++seq.value) {
     HeldOperation& operation = holdings.at(seq);

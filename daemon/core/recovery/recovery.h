@@ -199,7 +199,7 @@ class Recovery {
   void send_heartbeat(NodeIndex to, RecoveryOutput& output);
   void send_heartbeats(RecoveryOutput& output);
   void deliver_and_free(RecoveryOutput& output);
-  void deliver_track(Holdings& holdings, RecoveryOutput& output);
+  void deliver_track(RetentionTable& holdings, RecoveryOutput& output);
   Seq stable(Track track) const;
   ByTrack<Seq> complete() const;
   std::vector<NodeIndex> silent_peers() const;
@@ -240,8 +240,8 @@ class Recovery {
   bool is_voter(NodeIndex node) const;
   bool holds_for_recovery() const { return options_.policy == DeathPolicy::kShrink; }
   bool has_heartbeats() const { return options_.heartbeat_ms > 0; }
-  Holdings& held(Track track) { return holdings_[index_of(track)]; }
-  const Holdings& held(Track track) const { return holdings_[index_of(track)]; }
+  RetentionTable& held(Track track) { return retention_[index_of(track)]; }
+  const RetentionTable& held(Track track) const { return retention_[index_of(track)]; }
   uint32_t contributors() const;
   Peer& peer(NodeIndex node) { return peers_[static_cast<size_t>(node.value)]; }
   const Peer& peer(NodeIndex node) const { return peers_[static_cast<size_t>(node.value)]; }
@@ -256,7 +256,8 @@ class Recovery {
   RecoveryState state_ = RecoveryState::kRunning;
   Epoch epoch_{1};
   Quorum quorum_;
-  ByTrack<Holdings> holdings_{Holdings(Track::kLockable), Holdings(Track::kDecreed)};
+  ByTrack<RetentionTable> retention_{RetentionTable(Track::kLockable),
+                                     RetentionTable(Track::kDecreed)};
   std::vector<Peer> peers_;      // by node index
   ByTrack<Seq> known_stable_{};  // from data frames
   bool deliveries_held_ = false;

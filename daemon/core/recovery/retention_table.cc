@@ -8,7 +8,7 @@
 
 namespace rueda::core {
 
-void Holdings::launch(Seq seq, const LaunchedOperation& launched) {
+void RetentionTable::launch(Seq seq, const LaunchedOperation& launched) {
   RUEDA_CHECK(launched.chunks >= 1);
   if (seq == next_seq()) {
     operations_.emplace_back().partial = track_ == Track::kLockable;
@@ -29,7 +29,7 @@ void Holdings::launch(Seq seq, const LaunchedOperation& launched) {
   operation.missing_chunks = launched.chunks;
 }
 
-void Holdings::refuse(Seq seq, uint32_t generation, RefusedPtr refused) {
+void RetentionTable::refuse(Seq seq, uint32_t generation, RefusedPtr refused) {
   RUEDA_CHECK(seq == next_seq());
   HeldOperation& operation = operations_.emplace_back();
   operation.chunks = {true};
@@ -39,7 +39,7 @@ void Holdings::refuse(Seq seq, uint32_t generation, RefusedPtr refused) {
   operation.refused = std::move(refused);
 }
 
-void Holdings::cancel_from(Seq first) {
+void RetentionTable::cancel_from(Seq first) {
   RUEDA_CHECK(first > freed_);
   while (next_seq() > first) {
     bytes_ -= operations_.back().bytes;
@@ -47,7 +47,7 @@ void Holdings::cancel_from(Seq first) {
   }
 }
 
-bool Holdings::add_chunk(Seq seq, size_t chunk) {
+bool RetentionTable::add_chunk(Seq seq, size_t chunk) {
   if (!holds(seq)) return false;
   HeldOperation& operation = at(seq);
   if (chunk >= operation.chunks.size() || operation.chunks[chunk]) return false;
@@ -55,19 +55,19 @@ bool Holdings::add_chunk(Seq seq, size_t chunk) {
   return --operation.missing_chunks == 0;
 }
 
-void Holdings::drop_last() {
+void RetentionTable::drop_last() {
   RUEDA_CHECK(!operations_.empty() && !operations_.back().whole());
   bytes_ -= operations_.back().bytes;
   operations_.pop_back();
 }
 
-bool Holdings::free_partial(Seq seq) {
+bool RetentionTable::free_partial(Seq seq) {
   HeldOperation& operation = at(seq);
   if (!RUEDA_MUTANT(kPartialFreedEarly)) RUEDA_CHECK(operation.whole());
   return std::exchange(operation.partial, false);
 }
 
-bool Holdings::free_next_final(Seq stable) {
+bool RetentionTable::free_next_final(Seq stable) {
   if (operations_.empty()) return false;
   const HeldOperation& oldest = operations_.front();
   if (!oldest.delivered || freed_ >= stable) return false;
@@ -77,27 +77,27 @@ bool Holdings::free_next_final(Seq stable) {
   return true;
 }
 
-Seq Holdings::complete() const {
+Seq RetentionTable::complete() const {
   const auto first_open = std::find_if(operations_.begin(), operations_.end(),
                                        [](const HeldOperation& op) { return !op.whole(); });
   return Seq{freed_.value + static_cast<uint64_t>(first_open - operations_.begin())};
 }
 
-bool Holdings::any_under_way() const {
+bool RetentionTable::any_under_way() const {
   return std::any_of(operations_.begin(), operations_.end(),
                      [](const HeldOperation& op) { return !op.whole(); });
 }
 
-const HeldOperation& Holdings::at(Seq seq) const {
+const HeldOperation& RetentionTable::at(Seq seq) const {
   RUEDA_CHECK(holds(seq));
   return operations_[seq.value - freed_.value - 1];
 }
 
-HeldOperation& Holdings::at(Seq seq) {
+HeldOperation& RetentionTable::at(Seq seq) {
   return const_cast<HeldOperation&>(std::as_const(*this).at(seq));
 }
 
-Report Holdings::report() const {
+Report RetentionTable::report() const {
   Report report;
   report.freed = freed_;
   for (const HeldOperation& operation : operations_) {
@@ -107,8 +107,8 @@ Report Holdings::report() const {
   return report;
 }
 
-Holdings Holdings::carried_over(const TrackDecision& decision) const {
-  Holdings next(track_);
+RetentionTable RetentionTable::carried_over(const TrackDecision& decision) const {
+  RetentionTable next(track_);
   for (size_t i = 0; i < decision.operations.size(); ++i) {
     const Seq was{decision.first.value + i};
     if (was <= freed_) {
@@ -136,7 +136,7 @@ Holdings Holdings::carried_over(const TrackDecision& decision) const {
   return next;
 }
 
-void Holdings::hash(Fnv1a& hash) const {
+void RetentionTable::hash(Fnv1a& hash) const {
   hash.add(freed_.value).add(operations_.size());
   for (const HeldOperation& operation : operations_) {
     hash.add(operation.epoch.value).add(operation.chunks.size());

@@ -40,9 +40,9 @@ struct LaunchedOperation {
   uint32_t contributors = 0;
 };
 
-class Holdings {
+class RetentionTable {
  public:
-  explicit Holdings(Track track = Track::kLockable)
+  explicit RetentionTable(Track track = Track::kLockable)
       : track_(track), freed_(before_first_of(track)) {}
 
   // The operation is launched: P is there, no final chunk is. It is next_seq(), or one that was
@@ -82,7 +82,7 @@ class Holdings {
   Report report() const;
   // What is left of them in the epoch that the decision begins, renumbered from 1. This node is a
   // member of it.
-  Holdings carried_over(const TrackDecision& decision) const;
+  RetentionTable carried_over(const TrackDecision& decision) const;
 
   void hash(Fnv1a& hash) const;
 

@@ -25,7 +25,7 @@ constexpr std::array kChoices{
 };
 
 // Of a node. From there on a ring's chunks overlap, which the model does not know of.
-constexpr int64_t kMostOfOneChunk = 128 << 10;
+constexpr int64_t kMaxOfOneChunk = 128 << 10;
 
 // A network of 10 Gbit/s, and one core's additions: for tables that must not be measured.
 constexpr TransferCosts kUsualCosts{25e-6, 0.8e-9, 0.1e-9};
@@ -113,7 +113,7 @@ double cost_s(Algorithm algorithm, int nodes, int64_t bytes, const TransferCosts
 
 AlgorithmTable make_table(int nodes, const TransferCosts& costs) {
   AlgorithmTable table;
-  for (int64_t bytes = 64; bytes <= nodes * kMostOfOneChunk; bytes *= 2) {
+  for (int64_t bytes = 64; bytes <= nodes * kMaxOfOneChunk; bytes *= 2) {
     Algorithm best = Algorithm::kRing;
     for (const Algorithm other : exchanges_of(AlgorithmChoice::kAuto)) {
       if (cost_s(other, nodes, bytes, costs) < cost_s(best, nodes, bytes, costs)) best = other;
@@ -137,7 +137,7 @@ AlgorithmTable fixed_table(AlgorithmChoice choice, int nodes) {
 
 bool always_rings(AlgorithmChoice choice, int nodes, int64_t bytes) {
   const bool is_by_size = choice == AlgorithmChoice::kAuto || choice == AlgorithmChoice::kTable;
-  return is_by_size ? bytes > nodes * kMostOfOneChunk : only(choice) == Algorithm::kRing;
+  return is_by_size ? bytes > nodes * kMaxOfOneChunk : only(choice) == Algorithm::kRing;
 }
 
 std::vector<Algorithm> exchanges_of(AlgorithmChoice choice) {

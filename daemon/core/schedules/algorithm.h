@@ -11,7 +11,7 @@ namespace rueda::core {
 
 enum class Algorithm : uint8_t {
   kRing,               // core/schedules/ring_schedule.h
-  kRecursiveDoubling,  // the others: core/schedules/exchange_schedule.h
+  kRecursiveDoubling,  // the others: core/schedules/pairwise_schedule.h
   kHalvingDoubling,
   kDirect,
   kCentral,

@@ -53,7 +53,7 @@ class Builder {
     for (int node = 1; node < nodes_; ++node) send(node, all(), true);
   }
 
-  ExchangeProgram done() { return std::move(program_); }
+  PairwiseProgram done() { return std::move(program_); }
 
  private:
   BlockRange all() const { return {0, program_.blocks}; }
@@ -103,7 +103,7 @@ class Builder {
 
   const int nodes_;
   const int self_;
-  ExchangeProgram program_;
+  PairwiseProgram program_;
 };
 
 int blocks_of(Algorithm algorithm, int nodes) {
@@ -122,7 +122,7 @@ void make_ascending(std::vector<NodeIndex>& nodes) {
 
 }  // namespace
 
-ExchangeProgram make_exchange(Algorithm algorithm, int nodes, NodeIndex self) {
+PairwiseProgram make_exchange(Algorithm algorithm, int nodes, NodeIndex self) {
   RUEDA_CHECK(nodes >= 2 && self.value >= 0 && self.value < nodes);
   Builder builder(nodes, self, blocks_of(algorithm, nodes));
   switch (algorithm) {
@@ -135,12 +135,12 @@ ExchangeProgram make_exchange(Algorithm algorithm, int nodes, NodeIndex self) {
   return builder.done();
 }
 
-ExchangePeers peers_of(const std::vector<Algorithm>& algorithms, int nodes, NodeIndex self) {
-  ExchangePeers peers;
+PairwisePeers peers_of(const std::vector<Algorithm>& algorithms, int nodes, NodeIndex self) {
+  PairwisePeers peers;
   for (const Algorithm algorithm : algorithms) {
-    const ExchangeProgram program = make_exchange(algorithm, nodes, self);
-    for (const ExchangeSend& item : program.sends) peers.to.push_back(item.to);
-    for (const ExchangeReceive& item : program.receives) peers.from.push_back(item.from);
+    const PairwiseProgram program = make_exchange(algorithm, nodes, self);
+    for (const PairwiseSend& item : program.sends) peers.to.push_back(item.to);
+    for (const PairwiseReceive& item : program.receives) peers.from.push_back(item.from);
   }
   make_ascending(peers.to);
   make_ascending(peers.from);

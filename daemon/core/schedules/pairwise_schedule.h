@@ -31,7 +31,7 @@ struct BlockRange {
   bool operator==(const BlockRange&) const = default;
 };
 
-struct ExchangeSend {
+struct PairwiseSend {
   NodeIndex to;
   BlockRange blocks;
   int after = 0;          // goes when so many of the node's receives are done, before the next
@@ -39,7 +39,7 @@ struct ExchangeSend {
 };
 
 // Done one after the other, in this order. The blocks must not be on their way out any more.
-struct ExchangeReceive {
+struct PairwiseReceive {
   NodeIndex from;
   BlockRange blocks;
   bool adds = false;  // else they take the place of what is there
@@ -49,23 +49,23 @@ struct ExchangeReceive {
   bool becomes_final = false;
 };
 
-struct ExchangeProgram {
+struct PairwiseProgram {
   int blocks = 1;
-  std::vector<ExchangeSend> sends;
-  std::vector<ExchangeReceive> receives;
+  std::vector<PairwiseSend> sends;
+  std::vector<PairwiseReceive> receives;
 };
 
 // From one node to another go at most so many messages of a program.
-inline constexpr int kMostMessages = 2;
+inline constexpr int kMaxMessages = 2;
 
 // Not of the ring. nodes >= 2.
-ExchangeProgram make_exchange(Algorithm algorithm, int nodes, NodeIndex self);
+PairwiseProgram make_exchange(Algorithm algorithm, int nodes, NodeIndex self);
 
 // Whom the node sends something, and whom it receives something from, in one of these; ascending.
-struct ExchangePeers {
+struct PairwisePeers {
   std::vector<NodeIndex> to;
   std::vector<NodeIndex> from;
 };
-ExchangePeers peers_of(const std::vector<Algorithm>& algorithms, int nodes, NodeIndex self);
+PairwisePeers peers_of(const std::vector<Algorithm>& algorithms, int nodes, NodeIndex self);
 
 }  // namespace rueda::core

@@ -12,13 +12,13 @@
 namespace rueda::core {
 namespace {
 
-constexpr size_t kMostEnumerated = 8;
-constexpr size_t kMostImproved = 32;
+constexpr size_t kMaxEnumerated = 8;
+constexpr size_t kMaxImproved = 32;
 // Each betters the order, so that it would end by itself; but nobody has proven how soon.
-constexpr int kMostImprovements = 200;
+constexpr int kMaxImprovements = 200;
 // Measurements of equal links differ by less: then nodes ascend, and two runs give the same ring.
 constexpr double kMuchFaster = 1.25;
-constexpr size_t kImproved = 8;  // not more than kMostEnumerated
+constexpr size_t kImproved = 8;  // not more than kMaxEnumerated
 
 using Order = std::vector<int>;
 
@@ -107,7 +107,7 @@ class Rings {
     std::stable_sort(orders.begin(), orders.end(), is_better);
     orders.resize(kImproved);
     for (Order& order : orders) {
-      for (int i = 0; i < kMostImprovements && improve_once(order); ++i) {
+      for (int i = 0; i < kMaxImprovements && improve_once(order); ++i) {
       }
     }
     return *std::min_element(orders.begin(), orders.end(), is_better);
@@ -175,9 +175,9 @@ std::vector<int> ring_order(const std::vector<std::string>& racks, const Bandwid
   const Rings rings(racks, bandwidths);
   const Order plain = rings.by_racks();
   if (bandwidths.empty()) return plain;
-  const Order fast = rings.size() <= kMostEnumerated ? rings.best()
-                     : rings.size() <= kMostImproved ? rings.improved()
-                                                     : rings.greedy(0);
+  const Order fast = rings.size() <= kMaxEnumerated ? rings.best()
+                     : rings.size() <= kMaxImproved ? rings.improved()
+                                                    : rings.greedy(0);
   return rings.is_much_faster(fast, plain) ? fast : plain;
 }
 

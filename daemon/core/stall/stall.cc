@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kMaxNamesCompared = 4096;
 // In each such time, so that the names of one job take a few milliseconds a second of the loop.
 constexpr TicksMs kBudgetMs = 1'000;
-constexpr int64_t kMostCellsCompared = 1 << 20;
+constexpr int64_t kMaxCellsCompared = 1 << 20;
 
 constexpr TicksMs kLookMs = 1'000;
 
@@ -179,7 +179,7 @@ void StallInspector::send_to_others(const StallMessage& message, StallOutput& ou
 StallAnswer StallInspector::answer(const StallQuery& query, TicksMs now) {
   const std::vector<Rank>& ranks = layout_.node(self_).ranks;
   if (!budgeted_at_ms_ || now - *budgeted_at_ms_ >= kBudgetMs) {
-    near_miss_budget_ = kMostCellsCompared;
+    near_miss_budget_ = kMaxCellsCompared;
     budgeted_at_ms_ = now;
   }
   NamedTensors others;

@@ -14,7 +14,7 @@ void StallWatch::on_report(NodeIndex from, const StallReport& report, TicksMs no
   for (const StallReport::Tensor& tensor : report.tensors) {
     names.insert(tensor.name);
     const auto [it, is_new] = watched_.try_emplace(tensor.name);
-    Watched& watched = it->second;
+    PollSource& watched = it->second;
     const TicksMs since_ms = now - tensor.age_ms;
     watched.since_ms = is_new ? since_ms : std::min(watched.since_ms, since_ms);
     watched.reporters.insert(from);
@@ -182,7 +182,7 @@ Stall StallWatch::stall_of(size_t index, TicksMs now) {
   StallAnswer::Tensor& answered = round_->tensors[index];
   Stall stall;
   stall.tensor = round_->names[index];
-  Watched& watched = watched_.at(stall.tensor);
+  PollSource& watched = watched_.at(stall.tensor);
   stall.age_ms = now - watched.since_ms;
   stall.is_news = stall.age_ms >= watched.next_news_ms;
   if (stall.is_news) watched.next_news_ms = 2 * stall.age_ms;

@@ -46,7 +46,7 @@ class StallWatch {
 
  private:
   // A tensor that some node has reported.
-  struct Watched {
+  struct PollSource {
     std::set<NodeIndex> reporters;
     TicksMs since_ms = 0;
     TicksMs next_news_ms = 0;  // by age
@@ -78,7 +78,7 @@ class StallWatch {
   const Layout& layout_;
   const StallOptions options_;
   std::map<NodeIndex, std::set<std::string>> reports_;
-  std::map<std::string, Watched> watched_;
+  std::map<std::string, PollSource> watched_;
   std::optional<Round> round_;       // about what is watched
   std::optional<Round> near_round_;  // then about names that may be near misses
   uint64_t last_round_ = 0;

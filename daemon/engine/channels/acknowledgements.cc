@@ -4,7 +4,7 @@
 
 namespace rueda::engine {
 
-void Acknowledgements::begin(core::Track track, const HeldFinals& held) {
+void Acknowledgements::begin(core::Track track, const RetainedFinals& held) {
   bool& is_under_way = place(track).is_under_way;
   const uint32_t cookie = link_.acknowledgement_cookie(track);
   if (self_.value != 0 || is_under_way || link_.in_use(cookie)) return;
@@ -18,7 +18,7 @@ void Acknowledgements::begin(core::Track track, const HeldFinals& held) {
   link_.push_acknowledgement(cookie, header);
 }
 
-bool Acknowledgements::take(const transport::FrameHeader& header, const HeldFinals* held) {
+bool Acknowledgements::take(const transport::FrameHeader& header, const RetainedFinals* held) {
   const core::Track track = core::track_of(Seq{header.seq});
   const auto ring = static_cast<uint32_t>(nodes_);
   const bool is_right = held && header.slot == link_.geometry().acknowledgement_slot(track) &&
@@ -30,7 +30,7 @@ bool Acknowledgements::take(const transport::FrameHeader& header, const HeldFina
   return is_right;
 }
 
-void Acknowledgements::pass(core::Track track, HeldFinals& held) {
+void Acknowledgements::pass(core::Track track, RetainedFinals& held) {
   std::optional<transport::FrameHeader>& waiting = place(track).waiting;
   if (!waiting || held.complete().value < waiting->seq) return;
   transport::FrameHeader header = *std::exchange(waiting, std::nullopt);

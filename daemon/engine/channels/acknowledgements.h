@@ -19,12 +19,12 @@ class Acknowledgements {
       : self_(self), nodes_(nodes), link_(link) {}
 
   // On node 0, begins one if there is something to say and none is under way.
-  void begin(core::Track track, const HeldFinals& held);
+  void begin(core::Track track, const RetainedFinals& held);
   // Takes one that has come; it waits for pass(). Returns false if it cannot be; `held` is of its
   // track, or null if nothing is held.
-  [[nodiscard]] bool take(const transport::FrameHeader& header, const HeldFinals* held);
+  [[nodiscard]] bool take(const transport::FrameHeader& header, const RetainedFinals* held);
   // Passes on the one that waits here, if its operations are complete.
-  void pass(core::Track track, HeldFinals& held);
+  void pass(core::Track track, RetainedFinals& held);
 
  private:
   struct Place {

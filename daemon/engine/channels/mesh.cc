@@ -34,9 +34,9 @@ struct Mesh::Outlet final : transport::SendEvents {
   void on_sent(uint64_t cookie) override {
     const auto slot = static_cast<uint32_t>(cookie);
     outbox.on_sent(slot);
-    const uint32_t work = slot / core::kMostMessages;
+    const uint32_t work = slot / core::kMaxMessages;
     --mesh.unsent_[work];
-    mesh.events_.on_mesh_sent(peer, work, static_cast<int>(slot % core::kMostMessages));
+    mesh.events_.on_mesh_sent(peer, work, static_cast<int>(slot % core::kMaxMessages));
   }
   void on_slot_free(uint32_t slot) override {
     outbox.on_slot_free(slot);
@@ -49,7 +49,7 @@ struct Mesh::Outlet final : transport::SendEvents {
 
   Mesh& mesh;
   const NodeIndex peer;
-  Outbox outbox;  // cookies: slots
+  SendScheduler outbox;  // cookies: slots
   std::unique_ptr<transport::SendChannel> channel;
   bool is_closed = false;
   uint64_t counted_bytes = 0;
@@ -169,7 +169,7 @@ std::byte* Mesh::work_buffer(uint32_t work) const {
   return staging_->base() + size_t{work} * geometry_.slot_bytes;
 }
 
-void Mesh::send(NodeIndex to, uint32_t work, int message, const Urgency& urgency,
+void Mesh::send(NodeIndex to, uint32_t work, int message, const SendPriority& urgency,
                 transport::FrameHeader header, std::span<const std::byte> payload) {
   header.slot = geometry_.slot(work, message);
   header.payload_bytes = static_cast<uint32_t>(payload.size());

@@ -1,5 +1,5 @@
 // The channels between nodes that exchange messages directly, apart from the ring
-// (core/schedules/exchange_schedule.h), and their memory. Belongs to its data loop.
+// (core/schedules/pairwise_schedule.h), and their memory. Belongs to its data loop.
 //
 // A piece of an operation has a work buffer here, and for each message that may come for it, a slot
 // in the channel of the node that it comes from. Pieces of the same work buffer follow each other,
@@ -31,12 +31,12 @@ struct MeshGeometry {
   static MeshGeometry make(int lanes, int peers, uint64_t chunk_bytes, uint64_t budget_bytes);
 
   uint32_t works() const { return static_cast<uint32_t>(lanes * window); }
-  uint32_t slots() const { return works() * core::kMostMessages; }  // of a channel
+  uint32_t slots() const { return works() * core::kMaxMessages; }  // of a channel
   uint32_t work(uint32_t lane, int64_t place) const {
     return lane * static_cast<uint32_t>(window) + static_cast<uint32_t>(place % window);
   }
   uint32_t slot(uint32_t work, int message) const {
-    return work * core::kMostMessages + static_cast<uint32_t>(message);
+    return work * core::kMaxMessages + static_cast<uint32_t>(message);
   }
   uint64_t total_bytes(size_t peers) const {
     return (uint64_t{works()} + peers * slots()) * slot_bytes;
@@ -62,7 +62,7 @@ struct MeshOptions {
   transport::JobToken token{};
   NodeIndex self;
   std::vector<std::string> data_addresses;  // by node
-  core::ExchangePeers peers;
+  core::PairwisePeers peers;
   MeshGeometry geometry;
   int64_t timeout_ms = 0;
 };
@@ -82,7 +82,7 @@ class Mesh {
   std::byte* work_buffer(uint32_t work) const;
   // Sends bytes of a work buffer as that message of its piece. They stay untouched until it has
   // left.
-  void send(NodeIndex to, uint32_t work, int message, const Urgency& urgency,
+  void send(NodeIndex to, uint32_t work, int message, const SendPriority& urgency,
             transport::FrameHeader header, std::span<const std::byte> payload);
   // Nothing of the work buffer is on its way out.
   bool is_at_rest(uint32_t work) const { return unsent_[work] == 0; }

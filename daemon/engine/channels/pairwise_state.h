@@ -1,4 +1,4 @@
-// Where the exchange of a lane's operation stands (core/schedules/exchange_schedule.h).
+// Where the exchange of a lane's operation stands (core/schedules/pairwise_schedule.h).
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct WaitingMessage {
 };
 
 // A piece of the operation, with a work buffer of the mesh.
-struct ExchangePiece {
+struct PairwisePiece {
   int64_t number = -1;  // none is under way
   ElementRange range;   // of the operation
   size_t sends_begun = 0;
@@ -31,14 +31,14 @@ struct ExchangePiece {
 };
 
 // Keeps its memory from one operation to the next.
-struct ExchangeState {
-  const core::ExchangeProgram* program = nullptr;  // null: no exchange is under way
+struct PairwiseState {
+  const core::PairwiseProgram* program = nullptr;  // null: no exchange is under way
   int64_t piece_elements = 0;
   int64_t pieces = 0;
   int64_t first_place = 0;  // in the window, of piece 0
   int64_t next_piece = 0;   // to be begun
   int64_t pieces_done = 0;
-  std::vector<ExchangePiece> window;  // by place modulo its size
+  std::vector<PairwisePiece> window;  // by place modulo its size
 
   // Operations of one lane begin at one place after the other, so that those of one piece use all
   // work buffers and slots in turn: none is needed again at once.

@@ -8,22 +8,23 @@
 
 namespace rueda::engine {
 
-Result<std::unique_ptr<HeldFinals>> HeldFinals::make(core::Track track, size_t bound,
-                                                     observe::Metrics& metrics) {
+Result<std::unique_ptr<RetainedFinals>> RetainedFinals::make(core::Track track, size_t bound,
+                                                             observe::Metrics& metrics) {
   Result<std::unique_ptr<FifoMemory>> memory = FifoMemory::make(bound);
   if (!memory.is_ok()) return memory.status();
-  return std::unique_ptr<HeldFinals>(new HeldFinals(track, std::move(memory).value(), metrics));
+  return std::unique_ptr<RetainedFinals>(
+      new RetainedFinals(track, std::move(memory).value(), metrics));
 }
 
-HeldFinals::HeldFinals(core::Track track, std::unique_ptr<FifoMemory> memory,
-                       observe::Metrics& metrics)
+RetainedFinals::RetainedFinals(core::Track track, std::unique_ptr<FifoMemory> memory,
+                               observe::Metrics& metrics)
     : track_(track), memory_(std::move(memory)), metrics_(metrics) {}
 
-HeldFinals::~HeldFinals() {
+RetainedFinals::~RetainedFinals() {
   metrics_.daemon().unstable_bytes.Decrement(static_cast<double>(counted_));
 }
 
-bool HeldFinals::launch(const Operation& operation, const core::RingCut& cut) {
+bool RetainedFinals::launch(const Operation& operation, const core::RingCut& cut) {
   const auto chunks = static_cast<size_t>(cut.chunks());
   const auto size = static_cast<size_t>(operation.wire_bytes());
   const size_t element = element_bytes(operation.dtype_between_nodes());
@@ -38,14 +39,14 @@ bool HeldFinals::launch(const Operation& operation, const core::RingCut& cut) {
     items_.push_back(launched);
   }
   // How many contribute is the job's to know.
-  holdings_.launch(
+  retention_.launch(
       number(operation.seq),
       {counted, chunks, {operation.generation, operation.plan_hash}, operation.epoch, 0});
   count_bytes();
   return true;
 }
 
-void HeldFinals::keep(Seq seq, uint32_t chunk, const std::byte* values) {
+void RetainedFinals::keep(Seq seq, uint32_t chunk, const std::byte* values) {
   const Item& kept = item(seq);
   if (operation(seq).chunks[chunk]) return;
   const core::ElementRange range = kept.cut.chunk_at(chunk);
@@ -53,70 +54,70 @@ void HeldFinals::keep(Seq seq, uint32_t chunk, const std::byte* values) {
     std::memcpy(kept.values + static_cast<size_t>(range.begin) * kept.element_bytes, values,
                 static_cast<size_t>(range.count()) * kept.element_bytes);
   }
-  if (holdings_.add_chunk(number(seq), chunk)) holdings_.free_partial(number(seq));
+  if (retention_.add_chunk(number(seq), chunk)) retention_.free_partial(number(seq));
 }
 
-void HeldFinals::skip(Seq seq) {
+void RetainedFinals::skip(Seq seq) {
   const size_t chunks = operation(seq).chunks.size();
-  for (size_t chunk = 0; chunk < chunks; ++chunk) holdings_.add_chunk(number(seq), chunk);
-  holdings_.free_partial(number(seq));
+  for (size_t chunk = 0; chunk < chunks; ++chunk) retention_.add_chunk(number(seq), chunk);
+  retention_.free_partial(number(seq));
 }
 
-void HeldFinals::abandon(Seq seq) {
+void RetainedFinals::abandon(Seq seq) {
   const core::HeldOperation& held = operation(seq);
-  holdings_.launch(number(seq), {held.bytes, 1, {}, held.epoch, 0});
+  retention_.launch(number(seq), {held.bytes, 1, {}, held.epoch, 0});
   skip(seq);
   note_delivered(seq);
 }
 
-void HeldFinals::note_delivered(Seq seq) {
+void RetainedFinals::note_delivered(Seq seq) {
   operation(seq).delivered = true;
   free_stable();
 }
 
-void HeldFinals::note_stable(Seq seq) {
+void RetainedFinals::note_stable(Seq seq) {
   stable_ = std::max(stable_, number(seq));
   free_stable();
 }
 
-void HeldFinals::free_stable() {
-  while (holdings_.free_next_final(stable_)) {
+void RetainedFinals::free_stable() {
+  while (retention_.free_next_final(stable_)) {
     if (items_.front().values) memory_->give_back_oldest();
     items_.pop_front();
   }
   count_bytes();
 }
 
-void HeldFinals::cancel(Seq first) {
+void RetainedFinals::cancel(Seq first) {
   const Seq from = number(first);
-  while (holdings_.next_seq() > from && !items_.empty()) {
-    holdings_.drop_last();
+  while (retention_.next_seq() > from && !items_.empty()) {
+    retention_.drop_last();
     if (items_.back().values) memory_->give_back_newest();
     items_.pop_back();
   }
   count_bytes();
 }
 
-void HeldFinals::count_bytes() {
-  const int64_t now = holdings_.bytes();
+void RetainedFinals::count_bytes() {
+  const int64_t now = retention_.bytes();
   metrics_.daemon().unstable_bytes.Increment(
       static_cast<double>(now - std::exchange(counted_, now)));
 }
 
-std::span<const std::byte> HeldFinals::chunk(Seq seq, uint32_t chunk) const {
-  RUEDA_CHECK(holds(seq) && holdings_.at(number(seq)).chunks[chunk]);
+std::span<const std::byte> RetainedFinals::chunk(Seq seq, uint32_t chunk) const {
+  RUEDA_CHECK(holds(seq) && retention_.at(number(seq)).chunks[chunk]);
   const Item& held = item(seq);
   const core::ElementRange range = held.cut.chunk_at(chunk);
   return {held.values + static_cast<size_t>(range.begin) * held.element_bytes,
           static_cast<size_t>(range.count()) * held.element_bytes};
 }
 
-void HeldFinals::carry_over(const core::TrackDecision& decision) {
+void RetainedFinals::carry_over(const core::TrackDecision& decision) {
   cancel(decision.returned());
-  for (; holdings_.next_seq() < decision.returned(); items_.push_back({nullptr, {0, 1, 1}, 0})) {
-    holdings_.await();
+  for (; retention_.next_seq() < decision.returned(); items_.push_back({nullptr, {0, 1, 1}, 0})) {
+    retention_.await();
   }
-  holdings_ = holdings_.carried_over(decision);
+  retention_ = retention_.carried_over(decision);
   stable_ = Seq{};  // what this node has freed, the others may hold still
 }
 

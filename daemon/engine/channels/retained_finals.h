@@ -21,12 +21,12 @@
 
 namespace rueda::engine {
 
-class HeldFinals {
+class RetainedFinals {
  public:
   // At most `bound` bytes, or one operation if it is larger. kResourceExhausted without memory.
-  static Result<std::unique_ptr<HeldFinals>> make(core::Track track, size_t bound,
-                                                  observe::Metrics& metrics);
-  ~HeldFinals();
+  static Result<std::unique_ptr<RetainedFinals>> make(core::Track track, size_t bound,
+                                                      observe::Metrics& metrics);
+  ~RetainedFinals();
 
   // R2: whether an operation of so many bytes may be launched now. All nodes that hold the same say
   // the same.
@@ -51,18 +51,19 @@ class HeldFinals {
   void cancel(Seq first);
 
   // All operations up to here are held here, or were.
-  Seq complete() const { return seq_of(holdings_.complete()); }
+  Seq complete() const { return seq_of(retention_.complete()); }
   Seq stable() const { return seq_of(stable_); }
-  bool holds(Seq seq) const { return holdings_.holds(number(seq)); }
+  bool holds(Seq seq) const { return retention_.holds(number(seq)); }
   // Or freed.
   bool was_launched(Seq seq) const {
-    return number(seq) <= holdings_.freed() || (holds(seq) && holdings_.at(number(seq)).launched());
+    return number(seq) <= retention_.freed() ||
+           (holds(seq) && retention_.at(number(seq)).launched());
   }
-  bool is_whole(Seq seq) const { return holdings_.at(number(seq)).whole(); }
-  int64_t bytes() const { return holdings_.bytes(); }
+  bool is_whole(Seq seq) const { return retention_.at(number(seq)).whole(); }
+  int64_t bytes() const { return retention_.bytes(); }
 
   // --- What a recovery needs. Numbers in reports and decisions are without the track's bit.
-  core::Report report() const { return holdings_.report(); }
+  core::Report report() const { return retention_.report(); }
   // The final values of a chunk that is held (checked).
   std::span<const std::byte> chunk(Seq seq, uint32_t chunk) const;
   // All of F.
@@ -78,24 +79,24 @@ class HeldFinals {
     size_t element_bytes;
   };
 
-  HeldFinals(core::Track track, std::unique_ptr<FifoMemory> memory, observe::Metrics& metrics);
+  RetainedFinals(core::Track track, std::unique_ptr<FifoMemory> memory, observe::Metrics& metrics);
 
   // core/recovery/holdings.h counts without the track's bit.
   static Seq number(Seq seq) { return Seq{core::number_of(seq)}; }
   Seq seq_of(Seq number) const { return Seq{core::before_first_of(track_).value + number.value}; }
-  core::HeldOperation& operation(Seq seq) { return holdings_.at(number(seq)); }
+  core::HeldOperation& operation(Seq seq) { return retention_.at(number(seq)); }
   const Item& item(Seq seq) const {
-    return items_[core::number_of(seq) - holdings_.freed().value - 1];
+    return items_[core::number_of(seq) - retention_.freed().value - 1];
   }
-  Item& item(Seq seq) { return items_[core::number_of(seq) - holdings_.freed().value - 1]; }
+  Item& item(Seq seq) { return items_[core::number_of(seq) - retention_.freed().value - 1]; }
   void free_stable();
   void count_bytes();
 
   const core::Track track_;
   const std::unique_ptr<FifoMemory> memory_;
   observe::Metrics& metrics_;
-  core::Holdings holdings_;
-  std::deque<Item> items_;  // as in holdings_
+  core::RetentionTable retention_;
+  std::deque<Item> items_;  // as in retention_
   Seq stable_;              // a number
   int64_t counted_ = 0;     // bytes in the metric
 };

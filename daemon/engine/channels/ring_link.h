@@ -87,7 +87,7 @@ class RingLink {
   bool in_use(uint32_t cookie) const { return outbox_.in_use(cookie); }
   // Sends a frame once its turn has come and its slot is free. The cookie must not be in use; the
   // buffer stays untouched until on_sent() is called with the cookie.
-  void push(uint32_t cookie, uint32_t lane, const Urgency& urgency,
+  void push(uint32_t cookie, uint32_t lane, const SendPriority& urgency,
             const transport::FrameHeader& header, transport::SendBuffer buffer) {
     outbox_.push(cookie, lane, urgency, header, buffer);
   }
@@ -139,7 +139,7 @@ class RingLink {
   observe::Metrics& metrics_;
   const RingLinkOptions options_;
   std::unique_ptr<Staging> staging_;  // slots, then origin buffers: one mapping, one region
-  Outbox outbox_;
+  SendScheduler outbox_;
   std::unique_ptr<transport::SendChannel> send_;
   std::unique_ptr<transport::ReceiveChannel> receive_;
   bool is_send_closed_ = false;  // by the next node

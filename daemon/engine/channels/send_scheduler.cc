@@ -7,13 +7,13 @@
 
 namespace rueda::engine {
 
-Outbox::Outbox(const OutboxOptions& options)
-    : most_unsent_bytes_(options.most_unsent_bytes),
+SendScheduler::SendScheduler(const OutboxOptions& options)
+    : max_unsent_bytes_(options.max_unsent_bytes),
       frames_(options.cookies),
       slots_(options.slots),
       queues_(options.lanes) {}
 
-void Outbox::append(Line& line, uint32_t cookie) {
+void SendScheduler::append(Line& line, uint32_t cookie) {
   if (line.first == kNone) {
     line.first = cookie;
   } else {
@@ -22,14 +22,14 @@ void Outbox::append(Line& line, uint32_t cookie) {
   line.last = cookie;
 }
 
-uint32_t Outbox::take_first(Line& line) {
+uint32_t SendScheduler::take_first(Line& line) {
   const uint32_t cookie = line.first;
   line.first = std::exchange(frames_[cookie].next, kNone);
   return cookie;
 }
 
-void Outbox::push(uint32_t cookie, uint32_t lane, const Urgency& urgency,
-                  const transport::FrameHeader& header, transport::SendBuffer buffer) {
+void SendScheduler::push(uint32_t cookie, uint32_t lane, const SendPriority& urgency,
+                         const transport::FrameHeader& header, transport::SendBuffer buffer) {
   Frame& frame = frames_[cookie];
   RUEDA_CHECK(!frame.in_use);
   frame = {header, buffer, lane, urgency, 0, kNone, true};
@@ -41,7 +41,7 @@ void Outbox::push(uint32_t cookie, uint32_t lane, const Urgency& urgency,
   write_queued();
 }
 
-void Outbox::on_slot_free(uint32_t freed) {
+void SendScheduler::on_slot_free(uint32_t freed) {
   Slot& slot = slots_[freed];
   RUEDA_CHECK(slot.busy);
   if (slot.line.first == kNone) {
@@ -53,19 +53,19 @@ void Outbox::on_slot_free(uint32_t freed) {
   write_queued();
 }
 
-void Outbox::on_sent(uint32_t cookie) {
+void SendScheduler::on_sent(uint32_t cookie) {
   Frame& frame = frames_[cookie];
   frame.in_use = false;
   unsent_bytes_ -= frame.bytes();
   write_queued();
 }
 
-void Outbox::queue(uint32_t cookie) {
+void SendScheduler::queue(uint32_t cookie) {
   frames_[cookie].turn = ++turns_;
   append(queues_[frames_[cookie].lane], cookie);
 }
 
-void Outbox::write_queued() {
+void SendScheduler::write_queued() {
   for (;;) {
     Line* most_urgent = nullptr;
     Line* oldest = nullptr;
@@ -76,9 +76,9 @@ void Outbox::write_queued() {
       if (!most_urgent || frame.urgency > frames_[most_urgent->first].urgency) most_urgent = &queue;
     }
     if (!oldest) return;
-    Line& next = overtaken_ < kMostOvertaken ? *most_urgent : *oldest;
+    Line& next = overtaken_ < kMaxOvertaken ? *most_urgent : *oldest;
     const uint64_t bytes = frames_[next.first].bytes();
-    if (unsent_bytes_ > 0 && unsent_bytes_ + bytes > most_unsent_bytes_) return;
+    if (unsent_bytes_ > 0 && unsent_bytes_ + bytes > max_unsent_bytes_) return;
     overtaken_ = &next == oldest ? 0 : overtaken_ + 1;
     const uint32_t cookie = take_first(next);
     const Frame& frame = frames_[cookie];

@@ -19,17 +19,17 @@ struct OutboxOptions {
   uint32_t lanes = 0;    // queues
   // What is handed to the channel and not sent yet; one frame more goes if there is none. What is
   // beyond that can still be overtaken.
-  uint64_t most_unsent_bytes = 512 * 1024;
+  uint64_t max_unsent_bytes = 512 * 1024;
 };
 
-class Outbox {
+class SendScheduler {
  public:
-  explicit Outbox(const OutboxOptions& options);
+  explicit SendScheduler(const OutboxOptions& options);
 
   void set_channel(transport::SendChannel* channel) { channel_ = channel; }
 
   // The cookie must not be in use. The buffer stays untouched until on_sent reports the cookie.
-  void push(uint32_t cookie, uint32_t lane, const Urgency& urgency,
+  void push(uint32_t cookie, uint32_t lane, const SendPriority& urgency,
             const transport::FrameHeader& header, transport::SendBuffer buffer);
   // Forward the channel's events here.
   void on_slot_free(uint32_t slot);
@@ -42,13 +42,13 @@ class Outbox {
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
   // So many frames overtake the one that has waited longest, at most.
-  static constexpr int kMostOvertaken = 7;
+  static constexpr int kMaxOvertaken = 7;
 
   struct Frame {
     transport::FrameHeader header;
     transport::SendBuffer buffer;
     uint32_t lane = 0;
-    Urgency urgency;
+    SendPriority urgency;
     uint64_t turn = 0;      // when it came to its queue
     uint32_t next = kNone;  // in its line or queue
     bool in_use = false;
@@ -70,7 +70,7 @@ class Outbox {
   void write_queued();
 
   transport::SendChannel* channel_ = nullptr;
-  const uint64_t most_unsent_bytes_;
+  const uint64_t max_unsent_bytes_;
   uint64_t unsent_bytes_ = 0;
   std::vector<Frame> frames_;  // by cookie
   std::vector<Slot> slots_;

@@ -27,17 +27,18 @@ bool holds(const session::Arena& arena, const std::byte* values) {
 
 }  // namespace
 
-LentMemory::LentMemory(transport::Transport& transport, uint32_t places)
+ZeroCopyBuffers::ZeroCopyBuffers(transport::Transport& transport, uint32_t places)
     : transport_(transport), lent_(places) {}
 
-LentMemory::~LentMemory() {
+ZeroCopyBuffers::~ZeroCopyBuffers() {
   for (const auto& [arena, registered] : registered_) {
     transport_.deregister_region(registered.region);
   }
 }
 
-std::optional<transport::SendBuffer> LentMemory::to_send(const Operation& operation,
-                                                         core::ElementRange range, uint32_t place) {
+std::optional<transport::SendBuffer> ZeroCopyBuffers::to_send(const Operation& operation,
+                                                              core::ElementRange range,
+                                                              uint32_t place) {
   const auto bytes = static_cast<size_t>(operation.wire_bytes(range.count()));
   const std::byte* const values = operation.sendable_input(range);
   if (!lend(operation, values, bytes, place)) return std::nullopt;
@@ -47,16 +48,16 @@ std::optional<transport::SendBuffer> LentMemory::to_send(const Operation& operat
   return std::nullopt;
 }
 
-std::byte* LentMemory::to_receive(const Operation& operation, core::ElementRange range,
-                                  uint32_t place) {
+std::byte* ZeroCopyBuffers::to_receive(const Operation& operation, core::ElementRange range,
+                                       uint32_t place) {
   const auto bytes = static_cast<size_t>(operation.wire_bytes(range.count()));
   if (lent_[place].arena) return nullptr;
   std::byte* const values = operation.receivable_output(range);
   return lend(operation, values, bytes, place) ? values : nullptr;
 }
 
-bool LentMemory::lend(const Operation& operation, const std::byte* values, size_t bytes,
-                      uint32_t place) {
+bool ZeroCopyBuffers::lend(const Operation& operation, const std::byte* values, size_t bytes,
+                           uint32_t place) {
   if (!values || bytes < kLeastBytes) return false;
   const auto arena = std::find_if(operation.arenas.begin(), operation.arenas.end(),
                                   [&](const auto& mapped) { return holds(*mapped, values); });
@@ -67,15 +68,15 @@ bool LentMemory::lend(const Operation& operation, const std::byte* values, size_
   return true;
 }
 
-bool LentMemory::give_back(uint32_t place) {
+bool ZeroCopyBuffers::give_back(uint32_t place) {
   return std::exchange(lent_[place], Lent{}).arena != nullptr;
 }
 
-void LentMemory::touch() const {
+void ZeroCopyBuffers::touch() const {
   for (const Lent& lent : lent_) touch_pages(lent.values, lent.bytes);
 }
 
-std::optional<transport::RegionKey> LentMemory::region_of(
+std::optional<transport::RegionKey> ZeroCopyBuffers::region_of(
     const std::shared_ptr<session::Arena>& arena) {
   if (const auto known = registered_.find(arena.get()); known != registered_.end()) {
     if (!known->second.arena.expired()) return known->second.region;

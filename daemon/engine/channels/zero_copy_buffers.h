@@ -19,14 +19,14 @@
 
 namespace rueda::engine {
 
-class LentMemory {
+class ZeroCopyBuffers {
  public:
   // `places`: what can be lent for at once, each known by a number below that. The transport
   // outlives it.
-  LentMemory(transport::Transport& transport, uint32_t places);
-  ~LentMemory();
-  LentMemory(const LentMemory&) = delete;
-  LentMemory& operator=(const LentMemory&) = delete;
+  ZeroCopyBuffers(transport::Transport& transport, uint32_t places);
+  ~ZeroCopyBuffers();
+  ZeroCopyBuffers(const ZeroCopyBuffers&) = delete;
+  ZeroCopyBuffers& operator=(const ZeroCopyBuffers&) = delete;
 
   // The range's values where they are, to be sent; none: they are to be copied. Nothing may be lent
   // for the place yet. The pages are there, or the arena is lost from now on

@@ -20,7 +20,7 @@ struct TableLine {
 };
 static_assert(sizeof(TableLine) == 16);
 
-constexpr size_t kMostLines = 32;
+constexpr size_t kMaxLines = 32;
 
 bool is_possible(core::AlgorithmChoice choice, core::Algorithm algorithm) {
   const std::vector<core::Algorithm> exchanges = core::exchanges_of(choice);
@@ -104,7 +104,7 @@ void AlgorithmProbe::tell_table() {
   const core::TransferCosts costs = probe_->costs(measure_additions());
   probe_.reset();
   table_ = core::make_table(options_.nodes(), costs);
-  RUEDA_CHECK(table_.size() <= kMostLines);
+  RUEDA_CHECK(table_.size() <= kMaxLines);
   log_table(options_.job, costs, table_);
   std::byte* lines = link_.origin_buffer(0);
   for (size_t i = 0; i < table_.size(); ++i) {
@@ -118,7 +118,7 @@ void AlgorithmProbe::tell_table() {
 
 core::AlgorithmTable AlgorithmProbe::parse(std::span<const std::byte> payload) const {
   const size_t lines = payload.size() / sizeof(TableLine);
-  if (payload.size() % sizeof(TableLine) != 0 || lines > kMostLines) return {};
+  if (payload.size() % sizeof(TableLine) != 0 || lines > kMaxLines) return {};
   core::AlgorithmTable table;
   for (size_t i = 0; i < lines; ++i) {
     TableLine line;

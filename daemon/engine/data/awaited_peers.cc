@@ -21,7 +21,7 @@ std::optional<NodeIndex> AwaitedPeers::culprit() const {
   if (!waits_for_peers) return std::nullopt;
   const auto& running = operations_.running();
   std::optional<NodeIndex> silent;
-  if (!running.empty() && running.front()->is_exchanged) {
+  if (!running.empty() && running.front()->is_pairwise) {
     silent = mesh_.awaited_peer(*running.front());
   }
   // If the next node still holds what was sent to it, it is the one that stands still.

@@ -11,8 +11,8 @@
 #include "daemon/engine/data/algorithm_probe.h"
 #include "daemon/engine/data/data_host.h"
 #include "daemon/engine/data/epoch_faults.h"
-#include "daemon/engine/data/pairwise_path.h"
 #include "daemon/engine/data/operation_table.h"
+#include "daemon/engine/data/pairwise_path.h"
 #include "daemon/engine/data/progress_watch.h"
 
 namespace rueda::engine {
@@ -21,7 +21,7 @@ class AwaitedPeers final : public ProgressHost {
  public:
   // The object keeps the references, and reads none of the parts before the first call: they may be
   // made later. They outlive it.
-  AwaitedPeers(const DataJobOptions& options, const RingLink& link, const MeshExchange& mesh,
+  AwaitedPeers(const DataJobOptions& options, const RingLink& link, const PairwisePath& mesh,
                const AlgorithmProbe& probe, const OperationTable& operations,
                const EpochFaults& faults, DataHost& host)
       : options_(options),
@@ -50,7 +50,7 @@ class AwaitedPeers final : public ProgressHost {
 
   const DataJobOptions& options_;
   const RingLink& link_;
-  const MeshExchange& mesh_;
+  const PairwisePath& mesh_;
   const AlgorithmProbe& probe_;
   const OperationTable& operations_;
   const EpochFaults& faults_;

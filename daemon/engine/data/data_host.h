@@ -1,4 +1,4 @@
-// The ways of an operation between nodes (RingPath, MeshExchange) share a context with the data job
+// The ways of an operation between nodes (RingPath, PairwisePath) share a context with the data job
 // that they belong to, and ask some things of it. Everything here belongs to the data loop.
 #pragma once
 

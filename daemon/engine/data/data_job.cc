@@ -177,7 +177,7 @@ void DataJob::launch_waiting() {
     std::array<bool, core::kTracks> is_full{};
     std::unique_ptr<Operation> next = operations_.take_waiting([&](const Operation& waiting) {
       bool& full = is_full[core::index_of(core::track_of(waiting.seq))];
-      const HeldFinals* held = retained_.of(waiting.seq);
+      const RetainedFinals* held = retained_.of(waiting.seq);
       full = full || (held && !held->has_room(waiting.seq, waiting.wire_bytes()));
       return !full;
     });
@@ -249,12 +249,12 @@ void DataJob::rounds_came(Seq seq) {
 
 void DataJob::cancel(const core::Cancel& cancelled) {
   operations_.cancel(cancelled, [&](const RunningOperation& running) {
-    if (running.is_exchanged) mesh_.drop(running);
+    if (running.is_pairwise) mesh_.drop(running);
     ring_.drop(running);
   });
   ring_.drop_stale();
   mesh_.drop_stale();
-  if (HeldFinals* held = retained_.of(core::Track::kLockable)) held->cancel(cancelled.first);
+  if (RetainedFinals* held = retained_.of(core::Track::kLockable)) held->cancel(cancelled.first);
   ring_.settle();
 }
 
@@ -367,7 +367,7 @@ void DataJob::note_stable(Seq seq) {
 }
 
 int64_t DataJob::unstable_bytes(core::Track track) const {
-  const HeldFinals* held = retained_.of(track);
+  const RetainedFinals* held = retained_.of(track);
   return held ? held->bytes() : 0;
 }
 

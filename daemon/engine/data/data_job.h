@@ -2,7 +2,7 @@
 // in the order in which they are given, and belongs to one data loop.
 //
 // The work is elsewhere: RingPath takes operations round the ring, whose channels RingLink has, and
-// MeshExchange takes those all-reduces that are quicker by messages over a mesh of channels, as
+// PairwisePath takes those all-reduces that are quicker by messages over a mesh of channels, as
 // AlgorithmProbe has measured it. OperationTable knows what is under way, ProgressWatch whether it
 // goes on, AwaitedPeers who keeps it from that, and EpochFaults whether all is well. The job
 // launches and ends operations.
@@ -30,8 +30,8 @@
 #include "daemon/engine/data/data_host.h"
 #include "daemon/engine/data/data_job_options.h"
 #include "daemon/engine/data/epoch_faults.h"
-#include "daemon/engine/data/pairwise_path.h"
 #include "daemon/engine/data/operation_table.h"
+#include "daemon/engine/data/pairwise_path.h"
 #include "daemon/engine/data/progress_watch.h"
 #include "daemon/engine/data/retained_results.h"
 #include "daemon/engine/data/ring_path.h"
@@ -141,7 +141,7 @@ class DataJob final : private DataHost {
   RetainedResults retained_;
   AlgorithmProbe probe_;
   RingPath ring_;
-  MeshExchange mesh_;
+  PairwisePath mesh_;
   TrafficCounter traffic_;
   Lifetime lifetime_;
 };

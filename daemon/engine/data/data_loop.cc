@@ -20,7 +20,7 @@ Status cannot_go_on(const char* what) {
 }  // namespace
 
 DataLoop::DataLoop(observe::Metrics& metrics, const TransportFactory& make_transport,
-                   int pass_threads, AwakeLoop* host)
+                   int pass_threads, BusyPollLoop* host)
     : metrics_(metrics),
       own_(host == nullptr ? std::make_unique<Own>() : nullptr),
       awake_(host == nullptr ? own_->awake : *host),

@@ -31,7 +31,7 @@ class DataLoop {
   // `host` is the loop whose thread this one shares, or null; it outlives the object, and has ended
   // when the object is stopped.
   DataLoop(observe::Metrics& metrics, const TransportFactory& make_transport, int pass_threads = 1,
-           AwakeLoop* host = nullptr);
+           BusyPollLoop* host = nullptr);
   ~DataLoop();  // The destructor stops.
 
   // Binds the data port and starts the thread, if the loop has one. Returns the address bound. It
@@ -93,14 +93,14 @@ class DataLoop {
   // Only a loop with a thread of its own has this.
   struct Own {
     boost::asio::io_context io{1};
-    AwakeLoop awake{io};
+    BusyPollLoop awake{io};
     boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work =
         boost::asio::make_work_guard(io);
     std::thread thread;
   };
 
   std::unique_ptr<Own> own_;
-  AwakeLoop& awake_;
+  BusyPollLoop& awake_;
   boost::asio::io_context& io_ = awake_.io();
   std::unique_ptr<transport::Transport> transport_;
   PassThreads pass_threads_;

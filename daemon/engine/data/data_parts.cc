@@ -10,7 +10,7 @@ DataParts::DataParts(core::Reducer reducer, const core::Layout& layout, NodeInde
   for (const NodeIndex member : ring_layout_.ring()) {
     const NodeIndex node = layout.node_of(ring_layout_.node(member).ranks.front());
     on_node = !ring_.empty() && ring_.back() == node ? on_node + 1 : 1;
-    most_on_a_node_ = std::max(most_on_a_node_, on_node);
+    max_on_a_node_ = std::max(max_on_a_node_, on_node);
     ring_.push_back(node);
     if (node == self) selves_.push_back(member);
   }

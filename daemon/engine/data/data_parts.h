@@ -23,7 +23,7 @@ class DataParts {
   size_t size() const { return selves_.size(); }
   // Returns the largest number of parts that any node has. What the parts of a node share is
   // divided by this number on all nodes, because all slots must have one size.
-  size_t most_on_a_node() const { return most_on_a_node_; }
+  size_t max_on_a_node() const { return max_on_a_node_; }
   // Returns the job's node where each member of the ring is, by place in the ring.
   const std::vector<NodeIndex>& ring() const { return ring_; }
   // Returns which member of the ring a part is.
@@ -37,7 +37,7 @@ class DataParts {
   core::Layout ring_layout_;       // each of its nodes is a member of the ring
   std::vector<NodeIndex> selves_;  // this node's members of the ring, by part
   std::vector<NodeIndex> ring_;
-  size_t most_on_a_node_ = 0;
+  size_t max_on_a_node_ = 0;
 };
 
 }  // namespace rueda::engine

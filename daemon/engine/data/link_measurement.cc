@@ -51,7 +51,7 @@ LinkSource::~LinkSource() {
 void LinkSource::on_connected(std::unique_ptr<transport::SendChannel> channel) {
   channel_ = std::move(channel);
   connected_s_ = steady_now_s();
-  timer_.expires_after(ms(kMostLinkMeasurementMs));
+  timer_.expires_after(ms(kMaxLinkMeasurementMs));
   timer_.async_wait([this, alive = std::weak_ptr(alive_)](const boost::system::error_code& error) {
     if (!error && !alive.expired()) give_up();
   });
@@ -96,7 +96,7 @@ void LinkSource::give_up() {
   if (rate_ > 0) return finish(rate_);
   if (freed_ == 0) {
     return finish(Status(Code::kTimeout, "nothing came through in " +
-                                             std::to_string(kMostLinkMeasurementMs) + " ms"));
+                                             std::to_string(kMaxLinkMeasurementMs) + " ms"));
   }
   finish(static_cast<double>(freed_ * kSlotBytes) / (steady_now_s() - connected_s_));
 }
@@ -117,7 +117,7 @@ LinkSink::LinkSink(boost::asio::io_context& io, transport::Transport& transport,
   options.id = id_;
   options.token = measurement.token;
   options.slots = {memory_.data(), kSlots, kSlotBytes, region_};
-  options.timeout_ms = kLinkConnectMs + kMostLinkMeasurementMs;
+  options.timeout_ms = kLinkConnectMs + kMaxLinkMeasurementMs;
   options.events = this;
   transport_.expect(options, [this, alive = std::weak_ptr(alive_)](
                                  Result<std::unique_ptr<transport::ReceiveChannel>> channel) {
@@ -126,7 +126,7 @@ LinkSink::LinkSink(boost::asio::io_context& io, transport::Transport& transport,
     channel_ = std::move(channel).value();
   });
   // The sink ends in time, whatever the source does.
-  timer_.expires_after(ms(2 * (kLinkConnectMs + kMostLinkMeasurementMs)));
+  timer_.expires_after(ms(2 * (kLinkConnectMs + kMaxLinkMeasurementMs)));
   timer_.async_wait([this, alive = std::weak_ptr(alive_)](const boost::system::error_code& error) {
     if (!error && !alive.expired()) finish();
   });

@@ -34,7 +34,7 @@ struct LinkMeasurement {
 
 // A connection may take so long, and then the measurement.
 inline constexpr TicksMs kLinkConnectMs = 2'000;
-inline constexpr TicksMs kMostLinkMeasurementMs = 3'000;
+inline constexpr TicksMs kMaxLinkMeasurementMs = 3'000;
 
 class LinkSource final : private transport::SendEvents {
  public:

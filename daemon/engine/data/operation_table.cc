@@ -4,7 +4,7 @@ namespace rueda::engine {
 namespace {
 
 // A frame that is older than so many unlocks has long been read.
-constexpr size_t kMostCancelsRemembered = 64;
+constexpr size_t kMaxCancelsRemembered = 64;
 
 }  // namespace
 
@@ -41,7 +41,7 @@ bool OperationTable::is_any_launched_everywhere() const {
 void OperationTable::remember(const core::Cancel& cancelled) {
   while (!cancels_.empty() && cancels_.back().first >= cancelled.first) cancels_.pop_back();
   cancels_.push_back(cancelled);
-  if (cancels_.size() > kMostCancelsRemembered) cancels_.erase(cancels_.begin());
+  if (cancels_.size() > kMaxCancelsRemembered) cancels_.erase(cancels_.begin());
   uint64_t& last = last_launched(cancelled.first);
   last = std::min(last, cancelled.first.value - 1);
 }

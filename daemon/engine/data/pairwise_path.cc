@@ -34,8 +34,8 @@ int ordinal(const Messages& messages, size_t index, Peer peer_of) {
   return before;
 }
 
-NodeIndex receiver(const core::ExchangeSend& item) { return item.to; }
-NodeIndex sender(const core::ExchangeReceive& item) { return item.from; }
+NodeIndex receiver(const core::PairwiseSend& item) { return item.to; }
+NodeIndex sender(const core::PairwiseReceive& item) { return item.from; }
 
 // Returns the index of the message that is the `message`-th to, or from, that node; nothing if the
 // list has not so many.
@@ -49,9 +49,9 @@ std::optional<size_t> find_message(const Messages& messages, NodeIndex peer, int
 }
 
 // Returns which piece a message that comes for this receive must be of.
-int64_t expected_piece(const ExchangeState& state, size_t window_index, size_t receive) {
+int64_t expected_piece(const PairwiseState& state, size_t window_index, size_t receive) {
   const auto window = static_cast<int64_t>(state.window.size());
-  const ExchangePiece& piece = state.window[window_index];
+  const PairwisePiece& piece = state.window[window_index];
   if (piece.number >= 0) {
     return receive >= piece.receives_done ? piece.number : piece.number + window;
   }
@@ -66,7 +66,7 @@ uint64_t mesh_budget(const DataJobOptions& options) {
   return has_mesh(options) ? options.staging_bytes / kMeshShare : 0;
 }
 
-MeshExchange::MeshExchange(const WayContext& context, const FrameStamp& stamp,
+PairwisePath::PairwisePath(const WayContext& context, const FrameStamp& stamp,
                            const SlotGeometry& ring)
     : options_(context.options),
       kernels_(context.kernels),
@@ -77,9 +77,9 @@ MeshExchange::MeshExchange(const WayContext& context, const FrameStamp& stamp,
       stamp_(stamp),
       ring_(ring) {}
 
-MeshExchange::~MeshExchange() = default;
+PairwisePath::~PairwisePath() = default;
 
-Status MeshExchange::start(transport::Transport& transport, observe::Metrics& metrics) {
+Status PairwisePath::start(transport::Transport& transport, observe::Metrics& metrics) {
   if (!has_mesh(options_)) return Status::ok();
   const int nodes = options_.nodes();
   const std::vector<core::Algorithm> algorithms = core::exchanges_of(options_.algorithm);
@@ -101,7 +101,7 @@ Status MeshExchange::start(transport::Transport& transport, observe::Metrics& me
                                      options_.chunk_bytes, mesh_budget(options_));
   mesh.timeout_ms = options_.timeout_ms;
   states_.resize(static_cast<size_t>(options_.lanes));
-  for (ExchangeState& state : states_) {
+  for (PairwiseState& state : states_) {
     state.window.resize(static_cast<size_t>(mesh.geometry.window));
   }
   MeshEvents& events = *this;
@@ -109,7 +109,7 @@ Status MeshExchange::start(transport::Transport& transport, observe::Metrics& me
   return mesh_->start();
 }
 
-bool MeshExchange::begin(RunningOperation& running, const core::AlgorithmTable& table) {
+bool PairwisePath::begin(RunningOperation& running, const core::AlgorithmTable& table) {
   const Operation& operation = *running.operation;
   if (!mesh_ || !can_be_exchanged(operation.kind) || operation.share.of > 1) return false;
   if (running.adasum) return false;
@@ -118,8 +118,8 @@ bool MeshExchange::begin(RunningOperation& running, const core::AlgorithmTable& 
                                 options_.algorithm, running.nodes);
   if (algorithm == core::Algorithm::kRing) return false;
 
-  running.is_exchanged = true;
-  ExchangeState& state = state_of(operation);
+  running.is_pairwise = true;
+  PairwiseState& state = state_of(operation);
   state.program = &programs_.at(algorithm);
   const int64_t size = operation.wire_bytes(1);
   state.piece_elements = mesh_->geometry().slot_bytes / size;
@@ -128,7 +128,7 @@ bool MeshExchange::begin(RunningOperation& running, const core::AlgorithmTable& 
   state.first_place = ring_.turn(operation.seq);
   state.next_piece = 0;
   state.pieces_done = 0;
-  for (ExchangePiece& piece : state.window) {
+  for (PairwisePiece& piece : state.window) {
     piece.number = -1;
     piece.messages.assign(state.program->receives.size(), {});
   }
@@ -146,14 +146,14 @@ bool MeshExchange::begin(RunningOperation& running, const core::AlgorithmTable& 
   return true;
 }
 
-uint32_t MeshExchange::work_of(const Operation& operation, int64_t piece) const {
+uint32_t PairwisePath::work_of(const Operation& operation, int64_t piece) const {
   const uint32_t lane = ring_.lane(operation.seq);
   return mesh_->geometry().work(lane, states_[lane].place(piece));
 }
 
-void MeshExchange::drop(const RunningOperation& running) {
-  ExchangeState& state = state_of(*running.operation);
-  for (ExchangePiece& piece : state.window) {
+void PairwisePath::drop(const RunningOperation& running) {
+  PairwiseState& state = state_of(*running.operation);
+  for (PairwisePiece& piece : state.window) {
     piece.number = -1;
     for (size_t i = 0; i < piece.messages.size(); ++i) {
       if (!std::exchange(piece.messages[i].has_come, false)) continue;
@@ -163,7 +163,7 @@ void MeshExchange::drop(const RunningOperation& running) {
   state.program = nullptr;
 }
 
-void MeshExchange::drop_stale() {
+void PairwisePath::drop_stale() {
   std::erase_if(early_, [&](const EarlyMessage& message) {
     if (!operations_.is_stale(message.header)) return false;
     mesh_->release(message.from, message.header.slot);
@@ -171,13 +171,13 @@ void MeshExchange::drop_stale() {
   });
 }
 
-void MeshExchange::go_on(RunningOperation& running) {
-  ExchangeState& state = state_of(*running.operation);
-  for (ExchangePiece& piece : state.window) {
+void PairwisePath::go_on(RunningOperation& running) {
+  PairwiseState& state = state_of(*running.operation);
+  for (PairwisePiece& piece : state.window) {
     if (piece.number >= 0 && !faults_.is_stopped()) go_on(running, state, piece);
   }
   while (state.next_piece < state.pieces && !faults_.is_stopped()) {
-    ExchangePiece& piece = state.window[state.index(state.next_piece)];
+    PairwisePiece& piece = state.window[state.index(state.next_piece)];
     if (piece.number >= 0 || !mesh_->is_at_rest(work_of(*running.operation, state.next_piece))) {
       break;
     }
@@ -189,8 +189,8 @@ void MeshExchange::go_on(RunningOperation& running) {
   host_.complete(running);
 }
 
-void MeshExchange::begin_piece(RunningOperation& running, ExchangeState& state,
-                               ExchangePiece& piece) {
+void PairwisePath::begin_piece(RunningOperation& running, PairwiseState& state,
+                               PairwisePiece& piece) {
   const Operation& operation = *running.operation;
   piece.number = state.next_piece++;
   piece.range.begin = piece.number * state.piece_elements;
@@ -204,8 +204,8 @@ void MeshExchange::begin_piece(RunningOperation& running, ExchangeState& state,
   faults_.inputs_hold(operation);
 }
 
-void MeshExchange::go_on(RunningOperation& running, ExchangeState& state, ExchangePiece& piece) {
-  const core::ExchangeProgram& program = *state.program;
+void PairwisePath::go_on(RunningOperation& running, PairwiseState& state, PairwisePiece& piece) {
+  const core::PairwiseProgram& program = *state.program;
   while (true) {
     while (piece.sends_begun < program.sends.size() &&
            static_cast<size_t>(program.sends[piece.sends_begun].after) <= piece.receives_done) {
@@ -232,17 +232,17 @@ void MeshExchange::go_on(RunningOperation& running, ExchangeState& state, Exchan
   ++state.pieces_done;
 }
 
-void MeshExchange::send(const RunningOperation& running, ExchangeState& state, ExchangePiece& piece,
+void PairwisePath::send(const RunningOperation& running, PairwiseState& state, PairwisePiece& piece,
                         size_t index) {
   const Operation& operation = *running.operation;
-  const core::ExchangeSend& item = state.program->sends[index];
+  const core::PairwiseSend& item = state.program->sends[index];
   const int64_t size = operation.wire_bytes(1);
   const ElementRange elements = elements_of(item.blocks, piece.range, state.program->blocks);
   const uint32_t work = work_of(operation, piece.number);
   const int message = ordinal(state.program->sends, index, receiver);
   transport::FrameHeader header = stamp_.header(
       item.is_final ? transport::FrameKind::kGather : transport::FrameKind::kReduce, operation);
-  header.chunk = static_cast<uint32_t>(piece.number * core::kMostMessages + message);
+  header.chunk = static_cast<uint32_t>(piece.number * core::kMaxMessages + message);
   piece.unsent[index] = true;
   if (operation.trace) operation.trace->note_sent();
   mesh_->send(item.to, work, message, operation.urgency, header,
@@ -250,11 +250,11 @@ void MeshExchange::send(const RunningOperation& running, ExchangeState& state, E
                static_cast<size_t>(elements.count() * size)});
 }
 
-void MeshExchange::receive(const RunningOperation& running, ExchangeState& state,
-                           ExchangePiece& piece, size_t end) {
+void PairwisePath::receive(const RunningOperation& running, PairwiseState& state,
+                           PairwisePiece& piece, size_t end) {
   const Operation& operation = *running.operation;
   if (operation.trace) operation.trace->note_received(static_cast<uint32_t>(piece.number));
-  const core::ExchangeReceive& last = state.program->receives[end - 1];
+  const core::PairwiseReceive& last = state.program->receives[end - 1];
   const ElementRange elements = elements_of(last.blocks, piece.range, state.program->blocks);
   std::byte* mine = mesh_->work_buffer(work_of(operation, piece.number)) +
                     operation.wire_bytes(elements.begin - piece.range.begin);
@@ -287,7 +287,7 @@ void MeshExchange::receive(const RunningOperation& running, ExchangeState& state
   }
 }
 
-void MeshExchange::on_mesh_frame(NodeIndex from, const transport::FrameHeader& header,
+void PairwisePath::on_mesh_frame(NodeIndex from, const transport::FrameHeader& header,
                                  std::span<std::byte> payload) {
   if (faults_.is_stopped()) return;
   watch_.note_progress();
@@ -304,30 +304,30 @@ void MeshExchange::on_mesh_frame(NodeIndex from, const transport::FrameHeader& h
                              ? check_message(*running, from, header)
                              : Status(Code::kInternal, "it sent a frame that belongs to the ring");
   if (!checked.is_ok()) return host_.refuse(header, from, checked);
-  ExchangeState& state = state_of(*running->operation);
-  const size_t receive = *find_message(
-      state.program->receives, from, static_cast<int>(header.chunk % core::kMostMessages), sender);
-  const int64_t number = header.chunk / core::kMostMessages;
-  ExchangePiece& piece = state.window[state.index(number)];
+  PairwiseState& state = state_of(*running->operation);
+  const size_t receive = *find_message(state.program->receives, from,
+                                       static_cast<int>(header.chunk % core::kMaxMessages), sender);
+  const int64_t number = header.chunk / core::kMaxMessages;
+  PairwisePiece& piece = state.window[state.index(number)];
   piece.messages[receive] = {true, header.slot, payload};
   // A node that has final values has heard of all nodes.
   if (header.kind == transport::FrameKind::kGather) running->launched_everywhere = true;
   go_on(*running);
 }
 
-Status MeshExchange::check_message(const RunningOperation& running, NodeIndex from,
+Status PairwisePath::check_message(const RunningOperation& running, NodeIndex from,
                                    const transport::FrameHeader& header) const {
   const auto broken = [&](const std::string& what) { return broken_frame(header, what); };
-  if (!running.is_exchanged) return broken("a way that it does not go");
+  if (!running.is_pairwise) return broken("a way that it does not go");
   const Operation& operation = *running.operation;
   const uint32_t lane = ring_.lane(operation.seq);
-  const ExchangeState& state = states_[lane];
-  const int64_t number = header.chunk / core::kMostMessages;
-  const auto message = static_cast<int>(header.chunk % core::kMostMessages);
+  const PairwiseState& state = states_[lane];
+  const int64_t number = header.chunk / core::kMaxMessages;
+  const auto message = static_cast<int>(header.chunk % core::kMaxMessages);
   const std::optional<size_t> receive =
       find_message(state.program->receives, from, message, sender);
   if (!receive || number >= state.pieces) return broken("message " + std::to_string(header.chunk));
-  const core::ExchangeReceive& item = state.program->receives[*receive];
+  const core::PairwiseReceive& item = state.program->receives[*receive];
   const size_t window_index = state.index(number);
   if (header.slot != mesh_->geometry().slot(work_of(operation, number), message) ||
       number != expected_piece(state, window_index, *receive) ||
@@ -348,38 +348,38 @@ Status MeshExchange::check_message(const RunningOperation& running, NodeIndex fr
   return Status::ok();
 }
 
-void MeshExchange::on_mesh_sent(NodeIndex to, uint32_t work, int message) {
+void PairwisePath::on_mesh_sent(NodeIndex to, uint32_t work, int message) {
   watch_.note_progress();
   const auto window = static_cast<uint32_t>(mesh_->geometry().window);
-  ExchangeState& state = states_[work / window];
+  PairwiseState& state = states_[work / window];
   if (!state.program) return;
   // The message may be of a piece that is done, or of an earlier operation: then the buffer has not
   // been used again.
-  ExchangePiece& piece = state.window[work % window];
+  PairwisePiece& piece = state.window[work % window];
   if (piece.number >= 0) {
     const std::optional<size_t> sent = find_message(state.program->sends, to, message, receiver);
     if (sent) piece.unsent[*sent] = false;
   }
   for (const auto& running : operations_.running()) {
-    if (!running->is_exchanged || &state_of(*running->operation) != &state) continue;
+    if (!running->is_pairwise || &state_of(*running->operation) != &state) continue;
     return go_on(*running);
   }
 }
 
-void MeshExchange::on_mesh_slot_free() {
+void PairwisePath::on_mesh_slot_free() {
   watch_.note_progress();
   watch_.check_quiet();
 }
 
-void MeshExchange::on_mesh_closed(NodeIndex peer, const Status& status) {
+void PairwisePath::on_mesh_closed(NodeIndex peer, const Status& status) {
   faults_.note_closed_peer();
   faults_.report_loss(peer, status, false);
   watch_.check_quiet();
 }
 
-std::optional<NodeIndex> MeshExchange::awaited_peer(const RunningOperation& running) const {
-  const ExchangeState& state = states_[ring_.lane(running.operation->seq)];
-  for (const ExchangePiece& piece : state.window) {
+std::optional<NodeIndex> PairwisePath::awaited_peer(const RunningOperation& running) const {
+  const PairwiseState& state = states_[ring_.lane(running.operation->seq)];
+  for (const PairwisePiece& piece : state.window) {
     if (piece.number < 0 || piece.receives_done == state.program->receives.size()) continue;
     size_t next = piece.receives_done;
     while (piece.messages[next].has_come && state.program->receives[next].joins_next) ++next;

@@ -1,5 +1,5 @@
 // The all-reduces of a data job that do not go round the ring, because exchanging messages over a
-// mesh of channels is quicker for their size (core/schedules/exchange_schedule.h). Each piece of an
+// mesh of channels is quicker for their size (core/schedules/pairwise_schedule.h). Each piece of an
 // operation runs through the program by itself: its sends go as soon as what they carry is there,
 // its messages are taken in the program's order, and early ones wait in their slots. The exchange
 // belongs to its data loop.
@@ -14,9 +14,9 @@
 
 #include "daemon/core/schedules/algorithm.h"
 #include "daemon/core/schedules/pairwise_schedule.h"
-#include "daemon/engine/channels/pairwise_state.h"
 #include "daemon/engine/channels/frame_stamp.h"
 #include "daemon/engine/channels/mesh.h"
+#include "daemon/engine/channels/pairwise_state.h"
 #include "daemon/engine/data/data_host.h"
 #include "daemon/engine/data/data_job_options.h"
 #include "daemon/engine/memory/slots.h"
@@ -28,11 +28,11 @@ namespace rueda::engine {
 // Returns how many of staging_bytes the mesh may have; 0 where there is none.
 uint64_t mesh_budget(const DataJobOptions& options);
 
-class MeshExchange final : private MeshEvents {
+class PairwisePath final : private MeshEvents {
  public:
   // `ring` has the lanes of operations, which the mesh has, too.
-  MeshExchange(const WayContext& context, const FrameStamp& stamp, const SlotGeometry& ring);
-  ~MeshExchange() override;
+  PairwisePath(const WayContext& context, const FrameStamp& stamp, const SlotGeometry& ring);
+  ~PairwisePath() override;
 
   // Opens the channels, if there are to be any. The error is this node's.
   [[nodiscard]] Status start(transport::Transport& transport, observe::Metrics& metrics);
@@ -54,15 +54,15 @@ class MeshExchange final : private MeshEvents {
   std::optional<NodeIndex> awaited_peer(const RunningOperation& running) const;
 
  private:
-  ExchangeState& state_of(const Operation& operation) { return states_[ring_.lane(operation.seq)]; }
+  PairwiseState& state_of(const Operation& operation) { return states_[ring_.lane(operation.seq)]; }
   // Does what can be done. The operation may be gone afterwards.
   void go_on(RunningOperation& running);
-  void go_on(RunningOperation& running, ExchangeState& state, ExchangePiece& piece);
-  void begin_piece(RunningOperation& running, ExchangeState& state, ExchangePiece& piece);
-  void send(const RunningOperation& running, ExchangeState& state, ExchangePiece& piece,
+  void go_on(RunningOperation& running, PairwiseState& state, PairwisePiece& piece);
+  void begin_piece(RunningOperation& running, PairwiseState& state, PairwisePiece& piece);
+  void send(const RunningOperation& running, PairwiseState& state, PairwisePiece& piece,
             size_t index);
   // Takes what has come, up to that receive of the program.
-  void receive(const RunningOperation& running, ExchangeState& state, ExchangePiece& piece,
+  void receive(const RunningOperation& running, PairwiseState& state, PairwisePiece& piece,
                size_t end);
   // Returns the work buffer of a piece of an operation.
   uint32_t work_of(const Operation& operation, int64_t piece) const;
@@ -89,8 +89,8 @@ class MeshExchange final : private MeshEvents {
   const FrameStamp stamp_;
   const SlotGeometry& ring_;
   std::unique_ptr<Mesh> mesh_;                                 // null without a mesh
-  std::map<core::Algorithm, core::ExchangeProgram> programs_;  // of those that a table may name
-  std::vector<ExchangeState> states_;                          // by lane
+  std::map<core::Algorithm, core::PairwiseProgram> programs_;  // of those that a table may name
+  std::vector<PairwiseState> states_;                          // by lane
   std::vector<EarlyMessage> early_;   // of operations that are not launched here
   std::vector<const void*> addends_;  // scratch memory
 };

@@ -21,8 +21,8 @@ Status RetainedResults::allocate() {
                                                    options_.staging_bytes / 4};
   for (size_t i = 0; i < bounds.size(); ++i) {
     if (held_[i]) continue;  // carried over
-    Result<std::unique_ptr<HeldFinals>> held =
-        HeldFinals::make(static_cast<core::Track>(i), bounds[i], metrics_);
+    Result<std::unique_ptr<RetainedFinals>> held =
+        RetainedFinals::make(static_cast<core::Track>(i), bounds[i], metrics_);
     if (!held.is_ok()) return held.status();
     held_[i] = std::move(held).value();
   }
@@ -31,7 +31,7 @@ Status RetainedResults::allocate() {
 
 Status RetainedResults::launch(const RunningOperation& running) {
   const Seq seq = running.operation->seq;
-  HeldFinals* held = of(seq);
+  RetainedFinals* held = of(seq);
   const bool keeps = held && (options_.nodes() > 1 || held->holds(seq));
   if (keeps && !held->launch(*running.operation, running.cut)) {
     return no_memory_for(*running.operation);
@@ -40,7 +40,7 @@ Status RetainedResults::launch(const RunningOperation& running) {
 }
 
 void RetainedResults::note_delivered(Seq seq) {
-  HeldFinals* held = of(seq);
+  RetainedFinals* held = of(seq);
   if (!held || !held->holds(seq)) return;
   if (!held->is_whole(seq)) held->skip(seq);  // repeated on the one node that is left
   held->note_delivered(seq);
@@ -48,7 +48,7 @@ void RetainedResults::note_delivered(Seq seq) {
 }
 
 void RetainedResults::note_stable(Seq seq) {
-  if (HeldFinals* held = of(seq)) held->note_stable(std::min(seq, held->complete()));
+  if (RetainedFinals* held = of(seq)) held->note_stable(std::min(seq, held->complete()));
 }
 
 void RetainedResults::note_complete_is_stable() {
@@ -58,7 +58,7 @@ void RetainedResults::note_complete_is_stable() {
 }
 
 uint64_t RetainedResults::pass_on_stability(const transport::FrameHeader& header, bool is_final) {
-  HeldFinals* held = of(Seq{header.seq});
+  RetainedFinals* held = of(Seq{header.seq});
   if (!held) return 0;
   Seq told{header.stable_seq};
   if (header.kind == transport::FrameKind::kReduce) {
@@ -130,7 +130,7 @@ Result<RunningOperation*> RetainedResults::take_final(Seq seq, uint32_t chunk,
   if (values.size() != static_cast<size_t>(running->operation->wire_bytes(elements))) {
     return Status(Code::kInternal, name + " came with " + std::to_string(values.size()) + " bytes");
   }
-  HeldFinals* held = of(seq);
+  RetainedFinals* held = of(seq);
   if (held->is_whole(seq)) return Status(Code::kInternal, name + " is there already");
   held->keep(seq, chunk, values.data());
   return held->is_whole(seq) ? running : nullptr;

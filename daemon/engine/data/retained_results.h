@@ -1,6 +1,6 @@
 // A data job keeps these under policy `shrink` for a recovery: the final values of each track
-// (retained_finals.h), and the operations that the epoch before has left COMPLETE. Under another policy
-// nothing is kept, and every call says so. The object belongs to its data loop.
+// (retained_finals.h), and the operations that the epoch before has left COMPLETE. Under another
+// policy nothing is kept, and every call says so. The object belongs to its data loop.
 #pragma once
 
 #include <array>
@@ -30,8 +30,8 @@ class RetainedResults {
   [[nodiscard]] Status allocate();
   bool is_on() const { return held_.front() != nullptr; }
   // Returns the final values of the track, or null where nothing is kept.
-  HeldFinals* of(core::Track track) const { return held_[core::index_of(track)].get(); }
-  HeldFinals* of(Seq seq) const { return of(core::track_of(seq)); }
+  RetainedFinals* of(core::Track track) const { return held_[core::index_of(track)].get(); }
+  RetainedFinals* of(Seq seq) const { return of(core::track_of(seq)); }
 
   // --- Operations of this epoch
 
@@ -77,7 +77,8 @@ class RetainedResults {
   const DataJobOptions& options_;
   observe::Metrics& metrics_;
   const uint32_t chunk_bytes_;
-  std::array<std::unique_ptr<HeldFinals>, core::kTracks> held_;  // by track; null: nothing is kept
+  std::array<std::unique_ptr<RetainedFinals>, core::kTracks>
+      held_;  // by track; null: nothing is kept
   std::vector<std::unique_ptr<RunningOperation>> completing_;
   std::map<Seq, uint32_t> awaited_;  // not launched here yet: the bytes of a chunk
 };

@@ -101,7 +101,7 @@ void RingPath::on_sent(uint32_t cookie) {
   // An origin buffer is free again; the operation that uses its lane may have waited for it.
   const uint32_t lane = (cookie - geometry_.slots()) / static_cast<uint32_t>(geometry_.window);
   for (const auto& running : operations_.running()) {
-    if (running->is_exchanged || geometry_.lane(running->operation->seq) != lane) continue;
+    if (running->is_pairwise || geometry_.lane(running->operation->seq) != lane) continue;
     go_on(*running);
     return settle();  // a lane has one operation, which may be gone now
   }
@@ -173,7 +173,7 @@ void RingPath::on_previous_closed(const Status& status) {
   // What every node has launched, and none can cancel, cannot end without its frames.
   const auto& running = operations_.running();
   const bool is_missed = std::any_of(running.begin(), running.end(), [&](const auto& item) {
-    return !item->is_exchanged && item->launched_everywhere && item->awaits_frames(options_.self);
+    return !item->is_pairwise && item->launched_everywhere && item->awaits_frames(options_.self);
   });
   on_closed(options_.previous(), status, is_missed);
 }
@@ -276,7 +276,7 @@ transport::FrameHeader RingPath::header_for(const RunningOperation& running, cor
   transport::FrameHeader header = link_.stamp().header(kind_of(phase), *running.operation);
   header.slot = slot(running, chunk, phase);
   header.chunk = chunk;
-  if (const HeldFinals* held = retained_.of(running.operation->seq)) {
+  if (const RetainedFinals* held = retained_.of(running.operation->seq)) {
     const bool collects = phase == core::RingPhase::kReduce;
     header.stable_seq = (collects ? held->complete() : held->stable()).value;
   }
@@ -305,7 +305,7 @@ Status RingPath::check_frame(const RunningOperation& running,
                              const transport::FrameHeader& header) const {
   const Operation& operation = *running.operation;
   const auto broken = [&](const std::string& what) { return broken_frame(header, what); };
-  if (running.is_exchanged) return broken("a way that it does not go");
+  if (running.is_pairwise) return broken("a way that it does not go");
   if (header.chunk >= running.cut.chunks()) {
     return broken("chunk " + std::to_string(header.chunk));
   }
@@ -316,7 +316,7 @@ Status RingPath::check_frame(const RunningOperation& running,
   if (running.has_received(header)) {
     return broken("chunk " + std::to_string(header.chunk) + " again");
   }
-  const HeldFinals* held = retained_.of(operation.seq);
+  const RetainedFinals* held = retained_.of(operation.seq);
   const bool collects = header.kind == transport::FrameKind::kReduce;
   // All nodes cannot have completed what this one has not.
   if (held && (core::track_of(Seq{header.stable_seq}) != core::track_of(operation.seq) ||
@@ -343,8 +343,8 @@ void RingPath::handle_chunk(RunningOperation& running, const transport::FrameHea
   const bool stores = step.keeps && is_of_sum && !running.stores_late;
   if (!is_of_sum) {
     take_products(running, header.chunk, step, payload.data());
-  } else if (step.adds && operation.add_elsewhere) {
-    return add_elsewhere(running, header, stable);
+  } else if (step.adds && operation.gpu_reduce) {
+    return gpu_reduce(running, header, stable);
   } else if (step.adds) {
     const core::ElementRange range = running.cut.chunk_at(header.chunk);
     if (stores) {
@@ -371,12 +371,12 @@ void RingPath::hand_on(RunningOperation& running, const transport::FrameHeader& 
   go_on(running);
 }
 
-void RingPath::add_elsewhere(const RunningOperation& running, const transport::FrameHeader& header,
-                             uint64_t stable_seq) {
+void RingPath::gpu_reduce(const RunningOperation& running, const transport::FrameHeader& header,
+                          uint64_t stable_seq) {
   const Operation& operation = *running.operation;
   auto added = lifetime_.guard(
       [this, header, stable_seq](const Status& status) { on_added(header, stable_seq, status); });
-  operation.add_elsewhere(
+  operation.gpu_reduce(
       {running.cut.chunk_at(header.chunk), link_.file(),
        uint64_t{header.slot} * geometry_.slot_bytes, step_of(running, header).is_final},
       [&loop = loop_, added = std::move(added)](const Status& status) {
@@ -459,7 +459,7 @@ void RingPath::push(uint32_t cookie, const RunningOperation& running,
 void RingPath::hold_values(const RunningOperation& running, uint32_t chunk,
                            const std::byte* values) {
   const Seq seq = running.operation->seq;
-  if (HeldFinals* held = retained_.of(seq)) held->keep(seq, chunk, values);
+  if (RetainedFinals* held = retained_.of(seq)) held->keep(seq, chunk, values);
 }
 
 void RingPath::store(const RunningOperation& running, uint32_t chunk, const std::byte* values) {

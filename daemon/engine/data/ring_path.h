@@ -18,8 +18,8 @@
 
 #include "daemon/base/lifetime.h"
 #include "daemon/engine/channels/acknowledgements.h"
-#include "daemon/engine/channels/zero_copy_buffers.h"
 #include "daemon/engine/channels/ring_link.h"
+#include "daemon/engine/channels/zero_copy_buffers.h"
 #include "daemon/engine/data/algorithm_probe.h"
 #include "daemon/engine/data/data_host.h"
 #include "daemon/engine/data/retained_results.h"
@@ -113,8 +113,8 @@ class RingPath {
                      std::byte* values);
   // Has another process add; then the chunk goes on. Its slot stays taken meanwhile, whatever
   // becomes of the operation.
-  void add_elsewhere(const RunningOperation& running, const transport::FrameHeader& header,
-                     uint64_t stable_seq);
+  void gpu_reduce(const RunningOperation& running, const transport::FrameHeader& header,
+                  uint64_t stable_seq);
   void on_added(const transport::FrameHeader& header, uint64_t stable_seq, const Status& status);
   // Sends the sum, or what has come if it is final, on its way, and to whoever gets it.
   void hand_on(RunningOperation& running, const transport::FrameHeader& header,
@@ -148,7 +148,7 @@ class RingPath {
   const SlotGeometry& geometry_ = link_.geometry();
   RetainedResults& retained_;
   const AlgorithmProbe& probe_;
-  LentMemory lent_;  // places: slots, for what comes in, then origin buffers
+  ZeroCopyBuffers lent_;  // places: slots, for what comes in, then origin buffers
   Acknowledgements acknowledgements_;
   std::vector<transport::FrameHeader> early_;  // their payloads wait in their slots
   SendSide send_side_{*this};

@@ -4,15 +4,15 @@ namespace rueda::engine {
 
 std::unique_ptr<RunningOperation> RunningOperation::make(std::unique_ptr<Operation> launched,
                                                          int nodes_of_ring, NodeIndex self,
-                                                         int64_t most_chunk_bytes) {
+                                                         int64_t max_chunk_bytes) {
   std::unique_ptr<Adasum> adasum;
   if (launched->op == ReduceOp::kAdasum) {
-    adasum = std::make_unique<Adasum>(*launched, nodes_of_ring, self, most_chunk_bytes);
+    adasum = std::make_unique<Adasum>(*launched, nodes_of_ring, self, max_chunk_bytes);
   }
   const core::RingCut cut =
       adasum && adasum->schedule()
           ? adasum->schedule()->cut()
-          : launched->cut(nodes_of_ring, most_chunk_bytes / launched->wire_bytes(1));
+          : launched->cut(nodes_of_ring, max_chunk_bytes / launched->wire_bytes(1));
   auto running = std::make_unique<RunningOperation>(std::move(launched), cut, nodes_of_ring);
   running->adasum = std::move(adasum);
   return running;

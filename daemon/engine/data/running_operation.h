@@ -26,7 +26,7 @@ struct RunningOperation {
   // have so many bytes at most.
   static std::unique_ptr<RunningOperation> make(std::unique_ptr<Operation> launched,
                                                 int nodes_of_ring, NodeIndex self,
-                                                int64_t most_chunk_bytes);
+                                                int64_t max_chunk_bytes);
 
   const std::unique_ptr<Operation> operation;
   const core::RingCut cut;
@@ -37,7 +37,7 @@ struct RunningOperation {
   bool stores_late = false;          // its inputs are P: outputs are written when all of F is here
   bool is_diverged = false;          // the owner has been told that a neighbour means another batch
   bool launched_everywhere = false;  // the others have deadlines to keep only from then on
-  bool is_exchanged = false;         // it goes over the mesh, and what follows means nothing
+  bool is_pairwise = false;          // it goes over the mesh, and what follows means nothing
 
   std::vector<uint16_t> due;   // by piece: the chunks that this node has yet to start or to receive
   std::vector<bool> received;  // by chunk, reduced then final: whether its frame has come

@@ -44,7 +44,7 @@ Status DeviceJob::start(const std::array<uint8_t, 16>& device) {
   options.command = options_.command;
   options.uuid = device;
   options.timeout_ms = options_.timeout_ms;
-  options.memory_limit_bytes = 2 * options_.most_staging_bytes;  // what grows is there twice
+  options.memory_limit_bytes = 2 * options_.max_staging_bytes;  // what grows is there twice
   GpuWorkerEvents events;
   events.on_memory_added = [this](uint32_t memory, const Status& status) {
     on_memory_added(memory, status);
@@ -260,18 +260,18 @@ void DeviceJob::serve_staging() {
 
 Status DeviceJob::grow_staging(const Wanted& next) {
   constexpr uint64_t kLeastBytes = 64 << 20;
-  if (next.bytes > options_.most_staging_bytes) {
+  if (next.bytes > options_.max_staging_bytes) {
     return {Code::kResourceExhausted,
             "tensors of " + std::to_string(next.bytes) +
                 " bytes in device memory are to go to other nodes at once, and " + options_.who +
-                " may use " + std::to_string(options_.most_staging_bytes) +
+                " may use " + std::to_string(options_.max_staging_bytes) +
                 " bytes of host memory, and as many of the device, for that: raise "
                 "--gpu-staging-bytes, or hand over smaller tensors"};
   }
   // Two of a kind, so that one is filled while the other is sent.
   uint64_t wanted = kLeastBytes;
   while (wanted < 2 * next.bytes) wanted *= 2;
-  wanted = std::min(wanted, options_.most_staging_bytes);
+  wanted = std::min(wanted, options_.max_staging_bytes);
   if (staging_) wanted = std::max(wanted, staging_->bytes());
   Result<std::unique_ptr<DeviceStaging>> made = DeviceStaging::make(wanted);
   if (!made.is_ok()) return made.status();

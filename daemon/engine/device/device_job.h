@@ -36,7 +36,7 @@ struct DeviceJobOptions {
   std::vector<std::string> command;  // how it is started (GpuWorkerOptions)
   TicksMs timeout_ms = 10'000;
   // Host memory for what is on its way between nodes, and as much of the device, at most.
-  uint64_t most_staging_bytes = uint64_t{1} << 30;
+  uint64_t max_staging_bytes = uint64_t{1} << 30;
 };
 
 class DeviceJob {

@@ -60,7 +60,7 @@ void for_each_tensor(const core::Launch& launch, const FindDevicePlaces& find, V
 }
 
 // Of an operation: a wait and a write for each rank, and all launches and the end besides.
-size_t most_tensors(const core::Launch& launch) {
+size_t max_tensors(const core::Launch& launch) {
   const size_t ranks = launch.tickets.size() / launch.tensors->size();
   return std::max<size_t>(gpu::kMaxCommands / (4 * std::max<size_t>(ranks, 1)), 1);
 }
@@ -107,7 +107,7 @@ std::vector<gpu::WorkerOperation> build_device_operations(const core::Launch& la
                                                           const DeviceLaunch& how,
                                                           const FindDevicePlaces& find) {
   std::vector<gpu::WorkerOperation> operations;
-  const size_t most = most_tensors(launch);
+  const size_t most = max_tensors(launch);
   size_t visited = 0;
   for_each_tensor(launch, find, [&](const auto& tensor, int64_t, const Ranks& ranks) {
     if (visited++ % most == 0) {
@@ -154,7 +154,7 @@ class RoundsBuilder {
         row_(row),
         rounds_(rounds),
         sent_(sent),
-        most_(most_tensors(launch)),
+        most_(max_tensors(launch)),
         offset_(row.offset),
         tensors_(rounds.size()),
         staged_(rounds.size()) {}
@@ -312,14 +312,14 @@ std::vector<gpu::WorkerOperation> build_across_operations(const core::Launch& la
                                                           const DeviceLaunch& how,
                                                           const FindDevicePlaces& find,
                                                           const StagedRow& row,
-                                                          const AcrossNodes& across) {
+                                                          const NcclPlace& across) {
   const core::TensorDescriptor& first = *launch.tensors->front().descriptor;
   const bool is_broadcast = first.kind == CollectiveKind::kBroadcast;
   const DType dtype = is_broadcast ? DType::kUInt8 : dtype_on_wire(first.dtype, first.wire_dtype);
   const gpu::Place scratch{.memory = row.scratch, .offset = row.offset};
   std::vector<gpu::WorkerOperation> out;
   std::vector<gpu::WorkerOperation> in;
-  const size_t most = most_tensors(launch);
+  const size_t most = max_tensors(launch);
   size_t visited = 0;
   int64_t elements = 0;
   for_each_tensor(launch, find, [&](const auto& tensor, int64_t, const Ranks& ranks) {

@@ -71,7 +71,7 @@ gpu::WorkerOperation build_addition(const core::Launch& launch, const DeviceLaun
                                     const gpu::Place& chunk, bool is_final);
 
 // The communicator that carries a batch between nodes, and the worker's stream for it.
-struct AcrossNodes {
+struct NcclPlace {
   uint32_t communicator = 0;
   uint32_t stream = 0;
   int root = -1;  // of a broadcast: the member whose node has it
@@ -83,6 +83,6 @@ std::vector<gpu::WorkerOperation> build_across_operations(const core::Launch& la
                                                           const DeviceLaunch& how,
                                                           const FindDevicePlaces& find,
                                                           const StagedRow& row,
-                                                          const AcrossNodes& across);
+                                                          const NcclPlace& across);
 
 }  // namespace rueda::engine

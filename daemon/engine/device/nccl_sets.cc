@@ -45,7 +45,7 @@ void NcclSets::use(uint32_t process_set, const Place& place, There there) {
   }
   if (!set.failed.is_ok()) return there(set.failed);
   if (set.is_connected && set.waiting.empty()) {
-    return there(AcrossNodes{.communicator = set.communicator, .stream = set.stream});
+    return there(NcclPlace{.communicator = set.communicator, .stream = set.stream});
   }
   set.waiting.push_back(std::move(there));
 }
@@ -89,7 +89,7 @@ void NcclSets::connect(uint32_t process_set, Set& set) {
                    .id = *set.id});
   set.is_connected = true;
   metrics_.daemon().gpu_communicators.Increment();
-  tell(set, AcrossNodes{.communicator = set.communicator, .stream = set.stream});
+  tell(set, NcclPlace{.communicator = set.communicator, .stream = set.stream});
 }
 
 void NcclSets::fail(Set& set, const Status& status) {
@@ -97,7 +97,7 @@ void NcclSets::fail(Set& set, const Status& status) {
   tell(set, status);
 }
 
-void NcclSets::tell(Set& set, const Result<AcrossNodes>& there) {
+void NcclSets::tell(Set& set, const Result<NcclPlace>& there) {
   for (const There& waiting : std::exchange(set.waiting, {})) waiting(there);
 }
 

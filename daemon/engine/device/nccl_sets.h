@@ -31,7 +31,7 @@ class NcclSets {
   };
   using SendId = std::function<void(uint32_t process_set, const gpu::CommunicatorId&)>;
   // A batch may be given to the worker, or why it cannot be.
-  using There = std::function<void(const Result<AcrossNodes>&)>;
+  using There = std::function<void(const Result<NcclPlace>&)>;
 
   // `device` outlives it, and has a worker. `send_id` is for all other nodes.
   NcclSets(DeviceJob& device, observe::Metrics& metrics, NcclSetsOptions options, SendId send_id);
@@ -62,7 +62,7 @@ class NcclSets {
   void begin(uint32_t process_set, Set& set);
   void connect(uint32_t process_set, Set& set);
   void fail(Set& set, const Status& status);
-  static void tell(Set& set, const Result<AcrossNodes>& there);
+  static void tell(Set& set, const Result<NcclPlace>& there);
 
   DeviceJob& device_;
   observe::Metrics& metrics_;

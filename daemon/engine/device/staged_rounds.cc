@@ -10,7 +10,7 @@ constexpr int64_t kLeastRoundBytes = 4 << 20;
 // Of a shard, in a round: a chunk of the ring's.
 constexpr int64_t kLeastShardBytes = 256 << 10;
 // The copies of the first and of the last one overlap with nothing.
-constexpr int64_t kMostRounds = 32;
+constexpr int64_t kMaxRounds = 32;
 constexpr int64_t kAlignedElements = 64;
 
 }  // namespace
@@ -18,7 +18,7 @@ constexpr int64_t kAlignedElements = 64;
 std::vector<ElementRange> cut_into_rounds(int64_t elements, size_t element_bytes, int nodes) {
   const auto size = static_cast<int64_t>(element_bytes);
   const int64_t least = std::max(kLeastRoundBytes, nodes * kLeastShardBytes) / size;
-  const int64_t wanted = std::max(least, (elements + kMostRounds - 1) / kMostRounds);
+  const int64_t wanted = std::max(least, (elements + kMaxRounds - 1) / kMaxRounds);
   const int64_t length = (wanted + kAlignedElements - 1) / kAlignedElements * kAlignedElements;
   std::vector<ElementRange> rounds;
   int64_t begin = 0;

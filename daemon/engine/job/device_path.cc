@@ -60,7 +60,7 @@ void DevicePath::open() {
       "the GPU worker of job " + spec_.job + " on node " + spec_.layout.node(spec_.self).node_id;
   options.command = context_.options.gpu_worker_command;
   options.timeout_ms = context_.options.timeout_ms;
-  options.most_staging_bytes = context_.options.gpu_staging_bytes;
+  options.max_staging_bytes = context_.options.gpu_staging_bytes;
   auto on_added = [this](LocalRank rank, uint32_t id, const Status& status) {
     host_.device_memory_added(rank, id, status);
   };

@@ -14,7 +14,7 @@ namespace {
 
 // A pass over so many bytes of each rank takes less time than to hand it to another thread and
 // back.
-constexpr int64_t kMostBytesHere = 32 << 10;
+constexpr int64_t kMaxBytesHere = 32 << 10;
 
 // Below that a share is too few chunks to be worth the hand-overs.
 constexpr int64_t kLeastShared = 1 << 20;
@@ -83,7 +83,7 @@ void HostPath::open_data(uint32_t process_set, const core::Layout& layout) {
   options.lanes = context_.options.lanes;
   options.chunk_bytes = context_.options.chunk_bytes;
   options.widest_chunk_bytes = widest_chunk_bytes(context_.options, spec_);
-  options.staging_bytes = context_.options.staging_bytes / (parts.most_on_a_node() * loops_);
+  options.staging_bytes = context_.options.staging_bytes / (parts.max_on_a_node() * loops_);
   options.timeout_ms = context_.options.timeout_ms;
   options.corrupt = context_.options.corrupt_reduction;
   options.shares_staging = context_.options.adds_on_gpu;
@@ -161,7 +161,7 @@ void HostPath::launch(const core::Launch& launch, JobTrace* trace,
   metrics_.negotiation_seconds.Observe(steady_now_s() - last_submitted_s);
   const size_t shares = shares_of(*operation, static_cast<int>(parts.ring().size()));
   ledger_.begin(key, operation->kind, parts.size() * shares, check);
-  if (parts.ring().size() == 1 && operation->bytes() <= kMostBytesHere &&
+  if (parts.ring().size() == 1 && operation->bytes() <= kMaxBytesHere &&
       operation->op != ReduceOp::kAdasum) {
     return run_here(*operation);
   }

@@ -41,7 +41,7 @@ struct EngineOptions {
   int64_t clock_skew_ns = 0;       // --fault clock: of timelines
   // The program of a GPU worker and its arguments (GpuWorkerOptions). Empty: there is none.
   std::vector<std::string> gpu_worker_command;
-  uint64_t gpu_staging_bytes = uint64_t{1} << 30;  // DeviceJobOptions::most_staging_bytes
+  uint64_t gpu_staging_bytes = uint64_t{1} << 30;  // DeviceJobOptions::max_staging_bytes
   bool adds_on_gpu = false;  // what arrives from other nodes, for batches in device memory
 };
 

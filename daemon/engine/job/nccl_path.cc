@@ -67,7 +67,7 @@ void NcclPath::launch(const core::Launch& launch) {
   under_way_[key] = {steady_now_ms(), launch.tensors};
   watch();
   const uint64_t bytes = staged_bytes(launch);
-  if (bytes == 0) return run(launch, StagedRow{}, AcrossNodes{});
+  if (bytes == 0) return run(launch, StagedRow{}, NcclPlace{});
   device_.worker().stage(
       bytes, DeviceJob::Through::kScratch, [this, launch](const Result<StagedRow>& row) {
         if (!row.is_ok()) return fail_later(launch.seq, row.status());
@@ -77,14 +77,14 @@ void NcclPath::launch(const core::Launch& launch) {
         const auto self = std::find(members.begin(), members.end(), spec_.self);
         sets_->use(launch.process_set,
                    {static_cast<int>(self - members.begin()), static_cast<int>(members.size())},
-                   [this, launch, row = row.value()](const Result<AcrossNodes>& across) {
+                   [this, launch, row = row.value()](const Result<NcclPlace>& across) {
                      if (!across.is_ok()) return fail_later(launch.seq, across.status());
                      run(launch, row, across.value());
                    });
       });
 }
 
-void NcclPath::run(const core::Launch& launch, const StagedRow& row, AcrossNodes across) {
+void NcclPath::run(const core::Launch& launch, const StagedRow& row, NcclPlace across) {
   const core::TensorDescriptor& first = *launch.tensors->front().descriptor;
   if (first.kind == CollectiveKind::kBroadcast) {
     const core::Layout& layout = host_.find_set(launch.process_set)->layout();

@@ -46,7 +46,7 @@ class NcclPath {
 
   // Whether the job leaves to NCCL what goes between its nodes.
   bool is_wanted() const;
-  void run(const core::Launch& launch, const StagedRow& row, AcrossNodes across);
+  void run(const core::Launch& launch, const StagedRow& row, NcclPlace across);
   void fail_later(Seq seq, const Status& status);
   // Logs, once, a batch that NCCL has had for longer than ranks may wait for each other.
   void watch();

@@ -11,7 +11,7 @@ namespace rueda::engine {
 namespace {
 
 // That the worker has at a time: enough to keep it busy, and far from what it may have in all.
-constexpr size_t kMostAdding = 128;
+constexpr size_t kMaxAdding = 128;
 
 int64_t elements_of(const core::Launch& launch) {
   int64_t elements = 0;
@@ -136,7 +136,7 @@ Result<std::unique_ptr<Operation>> StagedPath::build(const BatchPtr& batch) {
   if (!built.is_ok()) return built;
   std::unique_ptr<Operation> operation = std::move(built).value();
   operation->prescale = 1;  // is in what the worker has made
-  if (staged.adds_on_gpu) operation->add_elsewhere = additions_of(batch);
+  if (staged.adds_on_gpu) operation->gpu_reduce = additions_of(batch);
   if (staged.rounds.size() == 1) return operation;
   const int shards = core::shards_of(
       first.kind, static_cast<int>(host_path_.parts(own.process_set).ring().size()));
@@ -255,7 +255,7 @@ std::vector<ElementRange> StagedPath::sent_of(const Batch& staged) const {
 }
 
 // Data loops call what is returned: nothing of this object may be touched there.
-AddElsewhere StagedPath::additions_of(const BatchPtr& staged) {
+GpuReduce StagedPath::additions_of(const BatchPtr& staged) {
   auto add = lifetime_.guard([this](WantedAddition& wanted) { add_on_gpu(std::move(wanted)); });
   return [add, &loop = context_.control_loop, staged](ChunkAddition addition,
                                                       std::function<void(const Status&)> done) {
@@ -271,7 +271,7 @@ void StagedPath::add_on_gpu(WantedAddition wanted) {
 }
 
 void StagedPath::serve_additions() {
-  while (!wanted_additions_.empty() && adding_ < kMostAdding) {
+  while (!wanted_additions_.empty() && adding_ < kMaxAdding) {
     const WantedAddition next = std::move(wanted_additions_.front());
     wanted_additions_.pop_front();
     if (next.batch->is_over) {  // nobody wants it any more

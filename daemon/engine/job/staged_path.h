@@ -87,7 +87,7 @@ class StagedPath {
 
   bool adds_on_gpu(const core::Launch& launch) const;
   std::vector<ElementRange> sent_of(const Batch& batch) const;
-  AddElsewhere additions_of(const BatchPtr& batch);
+  GpuReduce additions_of(const BatchPtr& batch);
   void add_on_gpu(WantedAddition wanted);
   void serve_additions();
   void run_addition(const WantedAddition& wanted);

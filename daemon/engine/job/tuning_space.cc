@@ -10,10 +10,10 @@ namespace rueda::engine {
 namespace {
 
 constexpr uint32_t kLeastChunkBytes = 16 << 10;
-constexpr uint64_t kMostChunkBytes = 4 << 20;  // SlotGeometry's
+constexpr uint64_t kMaxChunkBytes = 4 << 20;  // SlotGeometry's
 constexpr int64_t kLeastFusionBytes = 64 << 10;
 // Steps of a second are worth some three hundred of them, and short ones a quarter of a minute.
-constexpr size_t kMostCandidates = 12;
+constexpr size_t kMaxCandidates = 12;
 constexpr int kWindowRounds = 3;
 constexpr TicksMs kWindowMs = 200;
 // From the default: a quarter, half, twice, four times.
@@ -24,7 +24,7 @@ SlotGeometry slots_for(const EngineOptions& options, const JobSpec& spec, size_t
                        uint64_t chunk_bytes) {
   const core::Reducer reducer = spec.reducer.value_or(options.reducer);
   const DataParts parts(reducer, spec.layout, spec.self);
-  const uint64_t budget = options.staging_bytes / (parts.most_on_a_node() * loops);
+  const uint64_t budget = options.staging_bytes / (parts.max_on_a_node() * loops);
   // The mesh has a quarter.
   return SlotGeometry::make(static_cast<int>(parts.ring().size()), options.lanes, chunk_bytes,
                             budget / 4 * 3);
@@ -48,7 +48,7 @@ core::TuningOptions tuning_options(const EngineOptions& options, const JobSpec& 
   core::TuningOptions tuning;
   if (!spec.autotunes) return tuning;
   tuning.is_enabled = true;
-  tuning.most_candidates = kMostCandidates;
+  tuning.max_candidates = kMaxCandidates;
   tuning.window_rounds = kWindowRounds;
   tuning.window_ms = kWindowMs;
   tuning.rounds_to_skip = 1;
@@ -76,7 +76,7 @@ core::TuningOptions tuning_options(const EngineOptions& options, const JobSpec& 
 uint64_t widest_chunk_bytes(const EngineOptions& options, const JobSpec& spec) {
   if (!spec.autotunes && !spec.replays) return 0;
   return std::clamp(options.chunk_bytes * kWidening, options.chunk_bytes,
-                    std::max(options.chunk_bytes, kMostChunkBytes));
+                    std::max(options.chunk_bytes, kMaxChunkBytes));
 }
 
 }  // namespace rueda::engine

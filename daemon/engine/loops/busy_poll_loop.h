@@ -19,14 +19,14 @@ void report_exception(const char* what);
 // Gets what a handler of the loop has thrown. Must not throw.
 using ExceptionHandler = std::function<void(const char* what)>;
 
-class AwakeLoop {
+class BusyPollLoop {
  public:
   // `io` outlives the object.
-  explicit AwakeLoop(boost::asio::io_context& io) : io_(io) {}
+  explicit BusyPollLoop(boost::asio::io_context& io) : io_(io) {}
 
   boost::asio::io_context& io() { return io_; }
   // Is looked at while the loop is awake. Before run(); outlives it.
-  void watch(Watched& watched) { watched_ = &watched; }
+  void watch(PollSource& watched) { watched_ = &watched; }
 
   // Is called, on the loop, when a handler has thrown whose owner has not caught it: whose it was
   // is not known. Before run().
@@ -63,7 +63,7 @@ class AwakeLoop {
   }
 
   boost::asio::io_context& io_;
-  Watched* watched_ = nullptr;
+  PollSource* watched_ = nullptr;
   ExceptionHandler on_exception_ = report_exception;
   YieldingWait wait_;
   bool stay_awake_ = false;

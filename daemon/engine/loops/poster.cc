@@ -13,6 +13,8 @@ void report_exception(const char* what) {
   spdlog::error("work on a loop has failed, and the daemon goes on: {}", what);
 }
 
-void Poster::post(std::function<void()> work) const { boost::asio::post(loop_, std::move(work)); }
+void LoopPoster::post(std::function<void()> work) const {
+  boost::asio::post(loop_, std::move(work));
+}
 
 }  // namespace rueda::engine

@@ -9,9 +9,9 @@
 
 namespace rueda::engine {
 
-class Poster {
+class LoopPoster {
  public:
-  explicit Poster(boost::asio::io_context& loop) : loop_(loop) {}
+  explicit LoopPoster(boost::asio::io_context& loop) : loop_(loop) {}
   // Thread-safe. Dropped if the loop never runs again.
   void post(std::function<void()> work) const;
 

@@ -17,7 +17,7 @@ namespace rueda::engine {
 namespace {
 
 // Of what a launcher says of a rank that ended badly: one sentence.
-constexpr size_t kMostFailureBytes = 512;
+constexpr size_t kMaxFailureBytes = 512;
 
 // A name is whoever's has it first, for as long as that job lasts.
 std::string owner_hint(const JobRunner& running, uid_t user) {
@@ -110,7 +110,7 @@ JobRunner* Engine::find(JobHandle handle) const {
 
 void Engine::report_rank_failed(JobHandle handle, Rank rank, const std::string& text) {
   if (JobRunner* const runner = find(handle)) {
-    runner->on_rank_failed(rank, one_line(text, kMostFailureBytes));
+    runner->on_rank_failed(rank, one_line(text, kMaxFailureBytes));
   }
 }
 

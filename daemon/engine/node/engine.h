@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "daemon/engine/job/job_runner.h"
-#include "daemon/engine/node/pending_job_failures.h"
 #include "daemon/engine/node/ended_jobs.h"
 #include "daemon/engine/node/node_bandwidths.h"
+#include "daemon/engine/node/pending_job_failures.h"
 
 namespace rueda::engine {
 
@@ -115,7 +115,7 @@ class Engine final : public session::SessionEvents, public ControlEvents {
   std::map<JobRunner*, session::Charge> charges_;  // of jobs_
   EndedJobs ended_;
   NodeBandwidths bandwidths_;  // of no node: nothing has been measured
-  EarlyFails early_fails_;
+  PendingJobFailures early_fails_;
   // Closed, but processes are still attached: they get errors until they go.
   std::vector<std::unique_ptr<JobRunner>> retired_;
   std::unordered_map<session::Session*, JobRunner*> owners_;

@@ -7,19 +7,20 @@
 
 namespace rueda::engine {
 
-void EarlyFails::forget_old(TicksMs now) {
+void PendingJobFailures::forget_old(TicksMs now) {
   while (!fails_.empty() && fails_.front().forgotten_at <= now) fails_.pop_front();
 }
 
-void EarlyFails::add(TicksMs now, Envelope envelope) {
+void PendingJobFailures::add(TicksMs now, Envelope envelope) {
   const auto* fail = std::get_if<core::Fail>(&envelope.message.body);
-  if (!fail || fail->status.message().size() > kMostTextBytes) return;
+  if (!fail || fail->status.message().size() > kMaxTextBytes) return;
   forget_old(now);
   if (fails_.size() >= kMost) fails_.pop_front();
   fails_.push_back({std::move(envelope), now + kKeptMs});
 }
 
-std::optional<Envelope> EarlyFails::take(TicksMs now, const JobId& job, const std::string& token) {
+std::optional<Envelope> PendingJobFailures::take(TicksMs now, const JobId& job,
+                                                 const std::string& token) {
   forget_old(now);
   std::optional<Envelope> taken;
   for (Early& early : fails_) {

@@ -11,13 +11,13 @@
 
 namespace rueda::engine {
 
-class EarlyFails {
+class PendingJobFailures {
  public:
   // Launchers of one job come within moments of each other.
   static constexpr TicksMs kKeptMs = 60'000;
   // Nobody has proved anything yet: a stranger may fill this, and nothing else.
   static constexpr size_t kMost = 64;
-  static constexpr size_t kMostTextBytes = 4096;
+  static constexpr size_t kMaxTextBytes = 4096;
 
   // Of a job that is not registered here; anything but a Fail is dropped.
   void add(TicksMs now, Envelope envelope);

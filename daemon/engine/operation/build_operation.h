@@ -15,7 +15,7 @@ struct SubmittedBuffers {
   std::byte* output = nullptr;            // null: it gets nothing
   session::Arena* input_arena = nullptr;  // null: no bytes
   session::Arena* output_arena = nullptr;
-  Urgency urgency;
+  SendPriority urgency;
   // What lies there: as long as its own descriptor asked for. No operation may go further.
   size_t input_bytes = 0;
   size_t output_bytes = 0;

@@ -49,7 +49,7 @@ struct ChunkAddition {
   bool is_final = false;  // with postscale and divisor
 };
 // Called on the data loop; `done` is called once, on any thread.
-using AddElsewhere = std::function<void(ChunkAddition, std::function<void(const Status&)> done)>;
+using GpuReduce = std::function<void(ChunkAddition, std::function<void(const Status&)> done)>;
 
 // What all tensors of a batch have in common, and where their elements are. Immutable once made,
 // but for the weights.
@@ -61,7 +61,7 @@ struct Operation {
   bool locked = false;      // launched by a plan: other nodes may be far from it
   uint64_t plan_hash = 0;
   core::DataTuning tuning;
-  Urgency urgency;  // of the tensor that is needed first
+  SendPriority urgency;  // of the tensor that is needed first
   CollectiveKind kind = CollectiveKind::kAllreduce;
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
@@ -84,7 +84,7 @@ struct Operation {
   std::vector<std::vector<core::ElementRange>> rounds;
   // So many rounds' inputs are here; the others come while it is under way. Null: all are.
   std::shared_ptr<const std::atomic<int>> rounds_here;
-  AddElsewhere add_elsewhere;  // null: the data loop adds
+  GpuReduce gpu_reduce;  // null: the data loop adds
   // What is done of it here: of each shard, the index-th of so many nearly equal parts. What others
   // do, they do at the same time.
   struct Share {

@@ -28,7 +28,7 @@ struct OperationTrace {
     int64_t at_ns = 0;
     uint32_t number = 0;
   };
-  static constexpr size_t kMostChunks = 1024;
+  static constexpr size_t kMaxChunks = 1024;
 
   explicit OperationTrace(bool wants_chunks) : has_chunks(wants_chunks) {}
 
@@ -40,7 +40,7 @@ struct OperationTrace {
     const int64_t now_ns = steady_now_ns();
     ring.note(now_ns, now_ns);
     if (!has_chunks) return;
-    if (chunks.size() < kMostChunks) {
+    if (chunks.size() < kMaxChunks) {
       chunks.push_back({now_ns, chunk});
     } else {
       ++chunks_dropped;

@@ -8,13 +8,13 @@
 
 namespace rueda::engine {
 
-struct Urgency {
+struct SendPriority {
   int32_t priority = 0;    // the client's
   uint64_t submitted = 0;  // counts the node's submissions
 
-  auto operator<=>(const Urgency&) const = default;
+  auto operator<=>(const SendPriority&) const = default;
 };
 
-inline constexpr Urgency kAtOnce{INT32_MAX, UINT64_MAX};
+inline constexpr SendPriority kAtOnce{INT32_MAX, UINT64_MAX};
 
 }  // namespace rueda::engine

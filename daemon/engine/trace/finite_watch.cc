@@ -13,7 +13,7 @@ namespace {
 // An operation ends on all nodes nearly at once; what they say of it arrives within this.
 constexpr auto kCollect = std::chrono::milliseconds(100);
 // Of ever lower values, between two that are told.
-constexpr int kMostSentUp = 16;
+constexpr int kMaxSentUp = 16;
 
 }  // namespace
 
@@ -52,7 +52,7 @@ void FiniteWatch::consider(const Nonfinite& value) {
   if (!is_news(value) || (candidate_ && !comes_before(value, *candidate_))) return;
   candidate_ = value;
   if (is_root()) return arm();
-  if (sent_up_++ < kMostSentUp) send(*host_.finite_parent(), FoundNonfinite{value});
+  if (sent_up_++ < kMaxSentUp) send(*host_.finite_parent(), FoundNonfinite{value});
 }
 
 void FiniteWatch::arm() {

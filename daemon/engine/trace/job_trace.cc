@@ -13,7 +13,7 @@ using observe::TraceReady;
 
 namespace {
 
-constexpr size_t kMostPlanned = 256;    // batches of plans
+constexpr size_t kMaxPlanned = 256;     // batches of plans
 constexpr uint64_t kSpansOfTensor = 3;  // and a mark for each rank
 
 }  // namespace
@@ -50,7 +50,7 @@ const JobTrace::Tensors& JobTrace::tensors_of(const core::Launch& launch) {
   if (!launch.locked) return launched_ = find_tensors(launch.tensors);
   const auto found = planned_.find(launch.tensors.get());
   if (found != planned_.end()) return found->second;
-  if (planned_.size() >= kMostPlanned) planned_.clear();  // those of plans that are given up
+  if (planned_.size() >= kMaxPlanned) planned_.clear();  // those of plans that are given up
   return planned_.emplace(launch.tensors.get(), find_tensors(launch.tensors)).first->second;
 }
 

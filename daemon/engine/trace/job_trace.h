@@ -24,7 +24,7 @@ struct JobTraceOptions {
   int64_t clock_skew_ns = 0;  // --fault clock: added to every time
   // What waits to be sent.
   size_t max_records = size_t{1} << 16;
-  size_t max_tracks = observe::kMostTracks;
+  size_t max_tracks = observe::kMaxTracks;
 };
 
 class JobTrace {

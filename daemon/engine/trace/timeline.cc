@@ -9,8 +9,8 @@ namespace rueda::engine {
 namespace {
 
 constexpr observe::TraceBatchSize kBatch{.records = 4096, .events = 1 << 16};
-constexpr int kMostInFlight = 8;       // batches
-constexpr size_t kMostFromBelow = 64;  // batches
+constexpr int kMaxInFlight = 8;       // batches
+constexpr size_t kMaxFromBelow = 64;  // batches
 constexpr auto kTick = std::chrono::milliseconds(100);
 constexpr int kQuickAsks = 8;  // before the first events go
 constexpr int64_t kAskEveryNs = 500'000'000;
@@ -194,7 +194,7 @@ void Timeline::on(NodeIndex from, observe::TraceBatch& batch) {
   }
   batch.node_id = options_.node_ids[static_cast<size_t>(batch.node)];
   if (is_root()) return write(std::move(batch));
-  if (from_below_.size() >= kMostFromBelow && !batch.is_last) return drop(batch);
+  if (from_below_.size() >= kMaxFromBelow && !batch.is_last) return drop(batch);
   from_below_.push_back(std::move(batch));
   send_up(!trace_);
 }
@@ -273,7 +273,7 @@ observe::TraceBatch Timeline::take_batch() {
 }
 
 void Timeline::send_up(bool sends_all) {
-  const auto has_room = [&] { return sends_all || in_flight_ < kMostInFlight; };
+  const auto has_room = [&] { return sends_all || in_flight_ < kMaxInFlight; };
   if (!map_.is_known() && !sends_all) return;
   while (!from_below_.empty() && has_room()) {
     pass_on(std::move(from_below_.front()));
@@ -287,7 +287,7 @@ void Timeline::drop(const observe::TraceBatch& batch) {
   const uint64_t events = observe::count_events(batch);
   lost.events += events;
   for (const auto& [track, name] : batch.tracks) {
-    if (lost.names.size() < observe::kMostTracks) lost.names.try_emplace(track, name);
+    if (lost.names.size() < observe::kMaxTracks) lost.names.try_emplace(track, name);
   }
   metrics_.timeline_dropped_events.Increment(static_cast<double>(events));
 }

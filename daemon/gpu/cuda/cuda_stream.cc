@@ -10,7 +10,7 @@ namespace {
 
 // So many blocks keep the memory accesses of every multiprocessor in flight.
 constexpr uint64_t kBlocksPerMultiprocessor = 4;
-constexpr size_t kMostOfABatch = 255;  // limit of cuStreamBatchMemOp
+constexpr size_t kMaxOfABatch = 255;  // limit of cuStreamBatchMemOp
 
 }  // namespace
 
@@ -103,7 +103,7 @@ Status CudaStream::write_value(uint64_t* counter, uint64_t value) {
 
 Status CudaStream::write_values(std::span<const CounterValue> writes) {
   if (Status status = device_.enter(); !status.is_ok()) return status;
-  std::array<CUstreamBatchMemOpParams, kMostOfABatch> batch;
+  std::array<CUstreamBatchMemOpParams, kMaxOfABatch> batch;
   while (!writes.empty()) {
     const size_t count = std::min(writes.size(), batch.size());
     for (size_t i = 0; i < count; ++i) {

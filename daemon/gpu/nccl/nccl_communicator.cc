@@ -6,7 +6,7 @@ namespace rueda::gpu::nccl {
 namespace {
 
 // The most thread blocks of NCCL: enough for a fast network, with a bounded loss for training.
-constexpr int kMostCtas = 16;
+constexpr int kMaxCtas = 16;
 
 }  // namespace
 
@@ -16,7 +16,7 @@ Result<std::unique_ptr<Communicator>> NcclCommunicator::connect(const Library& l
   auto made = std::unique_ptr<NcclCommunicator>(new NcclCommunicator(library, std::move(host)));
   if (Status status = made->host_.enter(); !status.is_ok()) return status;
   Config config;
-  config.max_ctas = kMostCtas;
+  config.max_ctas = kMaxCtas;
   const int outcome =
       library.comm_init_rank_config(&made->comm_, size, UniqueId{id}, rank, &config);
   const Status status = made->note(outcome, "connecting");

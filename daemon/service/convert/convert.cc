@@ -13,7 +13,7 @@
 namespace rueda::service {
 namespace {
 
-constexpr size_t kMostTextBytes = 4096;  // the longest reason that is taken from another node
+constexpr size_t kMaxTextBytes = 4096;  // the longest reason that is taken from another node
 
 constexpr int64_t kMaxStallMs = 86'400'000;
 
@@ -219,7 +219,7 @@ Result<core::Decree> read(const v1::Decree& from) {
       operation.descriptors.push_back(std::move(descriptor).value());
     }
     if (code.value() != Code::kOk)
-      operation.error = Status(code.value(), one_line(item.error_text(), kMostTextBytes));
+      operation.error = Status(code.value(), one_line(item.error_text(), kMaxTextBytes));
     const bool is_join = !operation.tensors.empty() && operation.error.is_ok() &&
                          operation.tensors.front() == core::kJoinName;
     if (is_join != item.has_last_joined()) return broken("a join without its last rank");
@@ -261,7 +261,7 @@ Result<core::Fail> read(const v1::Fail& from) {
   if (code.value() == Code::kOk) return broken("a failure without an error");
   Origin origin{one_line(from.origin_node(), kShownNameBytes), {}};
   if (from.origin_rank() >= 0) origin.rank = Rank{from.origin_rank()};
-  return core::Fail{Status(code.value(), one_line(from.text(), kMostTextBytes), std::move(origin))};
+  return core::Fail{Status(code.value(), one_line(from.text(), kMaxTextBytes), std::move(origin))};
 }
 
 template <class Body>
@@ -299,11 +299,11 @@ Status read_body(const v1::JobMessage& from, engine::Envelope& to) {
     case v1::JobMessage::kUnlockRequest:
       message.body = core::AgreementMessage(
           core::UnlockRequest{from.unlock_request().generation(),
-                              one_line(from.unlock_request().reason(), kMostTextBytes)});
+                              one_line(from.unlock_request().reason(), kMaxTextBytes)});
       break;
     case v1::JobMessage::kFreeze:
       message.body = core::AgreementMessage(core::Freeze{
-          from.freeze().generation(), one_line(from.freeze().reason(), kMostTextBytes)});
+          from.freeze().generation(), one_line(from.freeze().reason(), kMaxTextBytes)});
       break;
     case v1::JobMessage::kFrozen: message.body = core::AgreementMessage(read(from.frozen())); break;
     case v1::JobMessage::kResume:

@@ -14,13 +14,13 @@ namespace rueda::service {
 class Arrivals : public std::enable_shared_from_this<Arrivals> {
  public:
   static constexpr size_t kMost = 512;
-  static constexpr size_t kMostOfAConnection = 4;
+  static constexpr size_t kMaxOfAConnection = 4;
 
   // Returns a place, which is freed when the pointer is released; null: there is no place.
   std::shared_ptr<void> enter(const std::string& connection) {
     const std::lock_guard lock(mutex_);
     size_t& waiting = by_connection_[connection];
-    if (waiting >= kMostOfAConnection || waiting_ >= kMost) {
+    if (waiting >= kMaxOfAConnection || waiting_ >= kMost) {
       if (waiting == 0) by_connection_.erase(connection);
       return nullptr;
     }

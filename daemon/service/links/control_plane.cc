@@ -34,7 +34,7 @@ std::shared_ptr<grpc::Channel> channel_to(const std::string& target) {
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, static_cast<int>(kLastRedialMs));
   return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
 }
-constexpr size_t kMostVersionBytes = 63;
+constexpr size_t kMaxVersionBytes = 63;
 
 // Returns true for messages by which nodes agree on the order; the others are about membership.
 bool is_order(const v1::JobMessage& message) {
@@ -55,8 +55,8 @@ bool is_order(const v1::JobMessage& message) {
 constexpr TicksMs kStrangersMessageMs = 20;
 constexpr TicksMs kStrangersBurstMs = 1'000;
 constexpr size_t kStrangersBytesPerMs = 256;
-constexpr size_t kMostOfAConnection = 2;
-constexpr size_t kMostFailBytes = 16 << 10;  // of a job that this daemon does not know yet
+constexpr size_t kMaxOfAConnection = 2;
+constexpr size_t kMaxFailBytes = 16 << 10;  // of a job that this daemon does not know yet
 
 }  // namespace
 
@@ -311,7 +311,7 @@ bool GrpcControlPlane::greet(Link& link, const v1::Hello& hello) {
   const bool is_sound =
       bytes <= limits::kMaxHelloBytes && !hello.node_id().empty() &&
       hello.node_id().size() <= limits::kMaxNodeIdBytes && is_one_line(hello.node_id()) &&
-      hello.software_version().size() <= kMostVersionBytes && is_one_line(hello.software_version());
+      hello.software_version().size() <= kMaxVersionBytes && is_one_line(hello.software_version());
   if (!is_sound || link.peer) {
     log_budget_.warn("closed the control connection of {}: {}", link.address,
                      link.peer
@@ -408,7 +408,7 @@ void GrpcControlPlane::send(engine::LinkId id, const engine::Envelope& envelope)
       return;
     }
     std::vector<v1::LinkMessage>& last_words = it->second.last_words;
-    if (it->second.dialled && is_last_word && last_words.size() < kMostLastWords) {
+    if (it->second.dialled && is_last_word && last_words.size() < kMaxLastWords) {
       last_words.push_back(std::move(message));
     }
     return;
@@ -560,10 +560,10 @@ void GrpcControlPlane::become_stranger(engine::LinkId id, Link& link) {
   strangers_.add(id, machine_of(connection));
   strangers_of_connection_.add(id, connection);
   // A daemon needs one link; a peer that opens many displaces its own.
-  while (strangers_of_connection_.size_of(connection) > kMostOfAConnection) {
+  while (strangers_of_connection_.size_of(connection) > kMaxOfAConnection) {
     send_away(*strangers_of_connection_.oldest_of(connection), "another link has taken its place");
   }
-  while (strangers_.size() > options_.most_strangers) {
+  while (strangers_.size() > options_.max_strangers) {
     send_away(*strangers_.next_to_go(), "too many strangers have come");
   }
   arm_watch();
@@ -615,7 +615,7 @@ bool GrpcControlPlane::is_wanted(const Link& link, const v1::LinkMessage& messag
   switch (said.body_case()) {
     case v1::JobMessage::kJoin:
     case v1::JobMessage::kHandover: return events_->knows(said.job_id());
-    case v1::JobMessage::kFail: return said.ByteSizeLong() <= kMostFailBytes;
+    case v1::JobMessage::kFail: return said.ByteSizeLong() <= kMaxFailBytes;
     // whoever reads the message says what is wrong with it
     case v1::JobMessage::BODY_NOT_SET: return true;
     default: return false;

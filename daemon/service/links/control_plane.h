@@ -34,7 +34,7 @@ struct ControlPlaneOptions {
   // heartbeat.
   TicksMs timeout_ms = 10'000;
   // The most links that no job needs, and the longest time that each of them stays.
-  size_t most_strangers = 2 * limits::kMaxStrangers;
+  size_t max_strangers = 2 * limits::kMaxStrangers;
   TicksMs stranger_ms = 60'000;
 };
 
@@ -50,7 +50,7 @@ struct PeerSnapshot {
 
 // Failures for a link that is not up yet are kept until it is: the most messages, and the longest
 // time.
-inline constexpr size_t kMostLastWords = 64;
+inline constexpr size_t kMaxLastWords = 64;
 inline constexpr TicksMs kLastWordsMs = 90'000;
 
 class GrpcControlPlane final : public engine::ControlPlane {
@@ -161,7 +161,7 @@ class GrpcControlPlane final : public engine::ControlPlane {
   void watch();
 
   boost::asio::io_context& loop_;
-  const engine::Poster poster_;
+  const engine::LoopPoster poster_;
   observe::Metrics& metrics_;
   const ControlPlaneOptions options_;
   NameResolver resolver_;

@@ -12,7 +12,7 @@ namespace rueda::service {
 namespace {
 
 // The most names that are being resolved at a time; the others wait for their turn.
-constexpr int kMostThreads = 4;
+constexpr int kMaxThreads = 4;
 
 }  // namespace
 
@@ -53,7 +53,7 @@ NameResolver::~NameResolver() {
 void NameResolver::resolve(const HostPort& address, Callback done) {
   if (is_numeric_host(address.host)) return done(dial_target(address));
   std::unique_lock lock(state_->mutex);
-  if (state_->threads == kMostThreads) {
+  if (state_->threads == kMaxThreads) {
     state_->wanted.push_back({address, std::move(done)});
     return;
   }

@@ -12,7 +12,7 @@ namespace rueda::service {
 // An object belongs to one loop.
 class LogBudget {
  public:
-  static constexpr int kMostASecond = 5;
+  static constexpr int kMaxASecond = 5;
 
   template <class... Args>
   void warn(spdlog::format_string_t<Args...> format, Args&&... args) {
@@ -24,7 +24,7 @@ class LogBudget {
         spdlog::warn("{} more of the kind were not logged", left_out);
       }
     }
-    if (logged_ >= kMostASecond) {
+    if (logged_ >= kMaxASecond) {
       ++left_out_;
       return;
     }

@@ -20,15 +20,15 @@ namespace {
 // each wait that thread wakes for nothing.
 constexpr int kReflectionWaitMs = 3'600'000;
 // The limit for connections of the unix socket: a launcher has one call, an operator a few.
-constexpr int kMostCallsOfConnection = 32;
+constexpr int kMaxCallsOfConnection = 32;
 
 // These are limits of the control port, which strangers reach.
-constexpr int kMostCallsOfAConnection = 16;
-constexpr int kMostMetadataBytes = 8 << 10;
+constexpr int kMaxCallsOfAConnection = 16;
+constexpr int kMaxMetadataBytes = 8 << 10;
 constexpr int kHandshakeMs = 5'000;
 constexpr int kIdleMs = 60'000;  // for a connection without a call
 constexpr int kLeastPingMs = 1'000;
-constexpr size_t kMostMemory = size_t{1} << 30;
+constexpr size_t kMaxMemory = size_t{1} << 30;
 
 // Sends gRPC's messages to the log, which delays nobody: strangers may cause many of them.
 void log_of_grpc(gpr_log_func_args* said) {
@@ -38,14 +38,14 @@ void log_of_grpc(gpr_log_func_args* said) {
 
 void bound(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(static_cast<int>(limits::kMaxControlMessageBytes));
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCallsOfAConnection);
-  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMostMetadataBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsOfAConnection);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kLeastPingMs);
   // This is far above what Acceptor allows: if it is reached, gRPC breaks off calls, whoever they
   // belong to.
-  builder.SetResourceQuota(grpc::ResourceQuota("control").Resize(kMostMemory));
+  builder.SetResourceQuota(grpc::ResourceQuota("control").Resize(kMaxMemory));
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ void ControlService::serve(CallQueue& queue) {
       });
 }
 
-GrpcServers::GrpcServers(const engine::Poster& control_loop, engine::Engine& engine,
+GrpcServers::GrpcServers(const engine::LoopPoster& control_loop, engine::Engine& engine,
                          GrpcControlPlane& plane, const Membership& membership,
                          observe::Metrics& metrics, const DaemonInfo& info,
                          const std::function<bool()>& is_well)
@@ -116,7 +116,7 @@ Result<std::string> GrpcServers::bind(const std::string& host, int port) {
 
   grpc::ServerBuilder local;
   // Connections are counted by user (session/users/ledger.h), and each may hold so many calls.
-  local.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCallsOfConnection);
+  local.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCallsOfConnection);
   local.RegisterService(&agent_.grpc_service());
   local.RegisterService(&local_admin_.grpc_service());
   prepare(local_, local);

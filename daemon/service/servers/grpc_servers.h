@@ -38,9 +38,9 @@ class GrpcServers {
  public:
   // `is_well` says whether all loops of the daemon turn, for the health service; it must be
   // thread-safe.
-  GrpcServers(const engine::Poster& control_loop, engine::Engine& engine, GrpcControlPlane& plane,
-              const Membership& membership, observe::Metrics& metrics, const DaemonInfo& info,
-              const std::function<bool()>& is_well);
+  GrpcServers(const engine::LoopPoster& control_loop, engine::Engine& engine,
+              GrpcControlPlane& plane, const Membership& membership, observe::Metrics& metrics,
+              const DaemonInfo& info, const std::function<bool()>& is_well);
   ~GrpcServers() { stop(); }
 
   // Binds the control port, and returns "host:port" with the port filled in. A port in use is an

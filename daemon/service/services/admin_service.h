@@ -18,7 +18,7 @@ namespace rueda::service {
 class AdminService {
  public:
   // Without a prober, Probe is refused.
-  AdminService(const engine::Poster& control_loop, engine::Engine& engine,
+  AdminService(const engine::LoopPoster& control_loop, engine::Engine& engine,
                const GrpcControlPlane& control_plane, observe::Metrics& metrics,
                const DaemonInfo& info, const PeerCredentials* credentials = nullptr,
                Prober* prober = nullptr)
@@ -46,7 +46,7 @@ class AdminService {
   void request_timeline(TimelineCall& call);
 
   v1::Admin::AsyncService service_;
-  const engine::Poster& control_loop_;
+  const engine::LoopPoster& control_loop_;
   engine::Engine& engine_;
   const GrpcControlPlane& control_plane_;
   observe::Metrics& metrics_;

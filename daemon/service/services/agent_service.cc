@@ -29,7 +29,7 @@ grpc::Status refusal(const Status& status) {
   }
 }
 
-constexpr size_t kMostTimelineBatches = 64;
+constexpr size_t kMaxTimelineBatches = 64;
 
 using RunCall = ServerCall<v1::AgentRequest, v1::AgentEvent>;
 
@@ -37,7 +37,7 @@ using RunCall = ServerCall<v1::AgentRequest, v1::AgentEvent>;
 // too.
 class LauncherStream final : public RunCall {
  public:
-  LauncherStream(CallQueue& queue, Arrived arrival, const engine::Poster& control_loop,
+  LauncherStream(CallQueue& queue, Arrived arrival, const engine::LoopPoster& control_loop,
                  engine::Engine& engine, const Membership& membership,
                  std::optional<session::Credentials> peer)
       : RunCall(queue, std::move(arrival)),
@@ -164,7 +164,7 @@ class LauncherStream final : public RunCall {
   bool send_timeline(const engine::TimelineNews& news) {
     if (std::holds_alternative<observe::TraceBatch>(news)) {
       const std::lock_guard lock(mutex_);
-      if (queue_.size() >= kMostTimelineBatches) return false;
+      if (queue_.size() >= kMaxTimelineBatches) return false;
     }
     send(to_proto(news));
     return true;
@@ -185,7 +185,7 @@ class LauncherStream final : public RunCall {
     if (!std::exchange(finished_, true)) start_finish(*finish_);
   }
 
-  const engine::Poster& control_loop_;
+  const engine::LoopPoster& control_loop_;
   engine::Engine& engine_;
   const Membership& membership_;
   const std::optional<session::Credentials> peer_;

@@ -32,7 +32,7 @@ class PeerCredentials {
 
 class AgentService {
  public:
-  AgentService(const engine::Poster& control_loop, engine::Engine& engine,
+  AgentService(const engine::LoopPoster& control_loop, engine::Engine& engine,
                const Membership& membership, const PeerCredentials& credentials,
                const DaemonInfo& info)
       : control_loop_(control_loop),
@@ -50,7 +50,7 @@ class AgentService {
   void describe(v1::DescribeReply& reply) const;
 
   v1::Agent::AsyncService service_;
-  const engine::Poster& control_loop_;
+  const engine::LoopPoster& control_loop_;
   engine::Engine& engine_;
   const Membership& membership_;
   const PeerCredentials& credentials_;

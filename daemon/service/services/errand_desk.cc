@@ -10,7 +10,7 @@
 namespace rueda::service {
 namespace {
 
-constexpr size_t kMostErrands = 64;
+constexpr size_t kMaxErrands = 64;
 constexpr auto kExplainTimeout = std::chrono::seconds(2);
 
 }  // namespace
@@ -23,9 +23,9 @@ void ErrandDesk::explain(const v1::Errand& errand, Done done) {
                            ", which is not in its --nodes; give all daemons the same list"));
   }
   std::unique_lock lock(mutex_);
-  if (is_stopped_ || waiting_.size() >= kMostErrands) {
+  if (is_stopped_ || waiting_.size() >= kMaxErrands) {
     const std::string why = is_stopped_ ? " is stopping"
-                                        : " has " + std::to_string(kMostErrands) +
+                                        : " has " + std::to_string(kMaxErrands) +
                                               " errands of probes to look into; probe again";
     lock.unlock();
     return done(Status(Code::kUnavailable, "the daemon on node " + info_.node_id + why));

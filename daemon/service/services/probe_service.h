@@ -20,7 +20,7 @@ namespace rueda::service {
 
 class ProbeService {
  public:
-  ProbeService(const engine::Poster& control_loop, engine::Engine& engine,
+  ProbeService(const engine::LoopPoster& control_loop, engine::Engine& engine,
                const Membership& membership, const DaemonInfo& info, Prober& prober)
       : control_loop_(control_loop),
         engine_(engine),
@@ -59,7 +59,7 @@ class ProbeService {
   Status check(const v1::Bandwidths& bandwidths) const;
 
   v1::Probe::AsyncService service_;
-  const engine::Poster& control_loop_;
+  const engine::LoopPoster& control_loop_;
   engine::Engine& engine_;
   const Membership& membership_;
   const DaemonInfo& info_;

@@ -19,11 +19,11 @@
 namespace rueda::service {
 namespace {
 
-constexpr int kMostSlowest = 3;
-constexpr TicksMs kMostProbeMs = 600'000;
+constexpr int kMaxSlowest = 3;
+constexpr TicksMs kMaxProbeMs = 600'000;
 // Time for a measurement, and for a node that is slow to answer.
 constexpr auto kCallTimeout =
-    std::chrono::milliseconds(engine::kLinkConnectMs + engine::kMostLinkMeasurementMs + 4'000);
+    std::chrono::milliseconds(engine::kLinkConnectMs + engine::kMaxLinkMeasurementMs + 4'000);
 
 struct Node {
   std::string id;
@@ -194,8 +194,8 @@ Status Prober::Run::measure_all() {
         row.add_bytes_per_second(0);
         continue;
       }
-      if ((steady_now_s() - began_s_) * 1000 > static_cast<double>(kMostProbeMs)) {
-        return {Code::kTimeout, "the probe was not over in " + std::to_string(kMostProbeMs / 1000) +
+      if ((steady_now_s() - began_s_) * 1000 > static_cast<double>(kMaxProbeMs)) {
+        return {Code::kTimeout, "the probe was not over in " + std::to_string(kMaxProbeMs / 1000) +
                                     " s; it had come to the way from node " + from.id +
                                     " to node " + to.id};
       }
@@ -230,7 +230,7 @@ void Prober::Run::sum_up() {
   std::stable_sort(links.begin(), links.end(), [](const auto& a, const auto& b) {
     return a.bytes_per_second() < b.bytes_per_second();
   });
-  for (size_t i = 0; i < links.size() && i < kMostSlowest; ++i) *reply_.add_slowest() = links[i];
+  for (size_t i = 0; i < links.size() && i < kMaxSlowest; ++i) *reply_.add_slowest() = links[i];
   const std::vector<std::string> no_racks(nodes_.size());
   for (const int place : core::ring_order(no_racks, bandwidths)) {
     reply_.add_ring(nodes_[static_cast<size_t>(place)].id);

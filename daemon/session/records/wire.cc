@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMaxDescriptorsPerRead = 4;
 // The most descriptors that the kernel sends with one message. recvmsg would close those for which
 // there is no room before it returns.
-constexpr size_t kMostSent = 253;
+constexpr size_t kMaxSent = 253;
 constexpr size_t kMaxDescriptorsPerMessage = 4;
 
 }  // namespace
@@ -108,7 +108,7 @@ MessageReader::Read MessageReader::fill(int socket, std::byte* to, size_t wanted
       next_bytes = *seen;  // reads only what has been looked at
     }
     iovec piece{to + have_bytes_, next_bytes};
-    alignas(cmsghdr) char control[CMSG_SPACE(kMostSent * sizeof(int))];
+    alignas(cmsghdr) char control[CMSG_SPACE(kMaxSent * sizeof(int))];
     msghdr message{};
     message.msg_iov = &piece;
     message.msg_iovlen = 1;

@@ -48,7 +48,7 @@ uint64_t descriptors_of_process() {
 }
 
 // Returns the bound on what all users together may have, or kNoBound if it is bounded elsewhere.
-uint64_t most_of_all(Resource resource) {
+uint64_t max_of_all(Resource resource) {
   return resource == Resource::kArenaBytes ? limits::kMaxMappedBytes : kNoBound;
 }
 
@@ -83,10 +83,10 @@ Status Ledger::add(uid_t user, Resource resource, uint64_t amount) {
                       " more, and one user may have " + std::to_string(quota_[resource]) + ": " +
                       words.remedy + ", or raise ruedad's " + words.flag);
   }
-  if (amount > most_of_all(resource) || all_[at] > most_of_all(resource) - amount) {
+  if (amount > max_of_all(resource) || all_[at] > max_of_all(resource) - amount) {
     return Status(Code::kResourceExhausted, "all users have " + std::to_string(all_[at]) + ' ' +
                                                 words.what + " here, and may have " +
-                                                std::to_string(most_of_all(resource)) + ": " +
+                                                std::to_string(max_of_all(resource)) + ": " +
                                                 words.remedy);
   }
   all_[at] += amount;

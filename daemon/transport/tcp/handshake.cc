@@ -17,7 +17,7 @@ namespace rueda::transport::tcp {
 namespace {
 
 // A neighbour sends its hello with its first packet.
-constexpr int64_t kMostHelloMs = 1'000;
+constexpr int64_t kMaxHelloMs = 1'000;
 
 }  // namespace
 
@@ -42,7 +42,7 @@ void Handshake::set_deadline(int64_t after_ms) {
 
 void Handshake::start(int64_t timeout_ms) {
   timeout_ms_ = timeout_ms;
-  set_deadline(std::min(timeout_ms, kMostHelloMs));
+  set_deadline(std::min(timeout_ms, kMaxHelloMs));
   // A stranger is known by its first bytes: no need to wait for more of them.
   asio::async_read(socket_, asio::buffer(&hello_, kHelloPrefixBytes),
                    [self = shared_from_this()](const error_code& error, size_t) {

@@ -18,7 +18,7 @@ namespace rueda::transport::tcp {
 namespace {
 
 // A credit costs both ends a system call or two, and one message many credits.
-constexpr size_t kMostDelayedCredits = 8;
+constexpr size_t kMaxDelayedCredits = 8;
 
 // Outlives its ReceiveChannel while operations are under way.
 class ReceiveConnection : public std::enable_shared_from_this<ReceiveConnection> {
@@ -76,7 +76,7 @@ void ReceiveConnection::let_go(uint32_t slot) {
 
 void ReceiveConnection::release_with_others(uint32_t slot) {
   if (events_ == nullptr) return;
-  if (released_.size() + 1 >= kMostDelayedCredits) return release(slot);
+  if (released_.size() + 1 >= kMaxDelayedCredits) return release(slot);
   let_go(slot);
   if (std::exchange(is_delayed_, true)) return;
   delay_.expires_after(kCreditDelay);

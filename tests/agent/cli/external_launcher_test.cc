@@ -27,7 +27,7 @@ const Variables kTorchrun{{"RANK", "5"},
                           {"TORCHELASTIC_RESTART_COUNT", "1"}};
 
 ForeignLaunch launch_of(const Variables& variables) {
-  const Result<ForeignLaunch> found = foreign_launch(variables);
+  const Result<ForeignLaunch> found = external_launcher(variables);
   EXPECT_TRUE(found.is_ok()) << found.status().message();
   return found.is_ok() ? found.value() : ForeignLaunch{};
 }
@@ -52,7 +52,7 @@ TEST(ForeignLaunch, KnowsSlurmsStepNotItsAllocation) {
   EXPECT_EQ(launch.first_host, "x2");
   Variables batch_script = kSlurm;
   batch_script.erase("SLURM_STEP_ID");
-  EXPECT_EQ(foreign_launch(batch_script).status().code(), Code::kNotFound);
+  EXPECT_EQ(external_launcher(batch_script).status().code(), Code::kNotFound);
 }
 
 TEST(ForeignLaunch, AnMpirunInAnAllocationOfSlurmsIsTheLauncher) {
@@ -90,7 +90,8 @@ TEST(ForeignLaunch, KnowsAPlainRankOfTorchDistributed) {
       {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "29501"}});
   EXPECT_EQ(launch.size, 2);
   EXPECT_EQ(launch.id, "..29501");
-  EXPECT_EQ(foreign_launch({{"RANK", "1"}, {"WORLD_SIZE", "2"}}).status().code(), Code::kNotFound);
+  EXPECT_EQ(external_launcher({{"RANK", "1"}, {"WORLD_SIZE", "2"}}).status().code(),
+            Code::kNotFound);
 }
 
 TEST(ForeignLaunch, TorchrunUnderSrunOrMpirunIsTheLauncher) {
@@ -105,11 +106,11 @@ TEST(ForeignLaunch, TorchrunUnderSrunOrMpirunIsTheLauncher) {
 }
 
 TEST(ForeignLaunch, NamesTheVariableThatIsWrong) {
-  EXPECT_THAT(foreign_launch({{"OMPI_COMM_WORLD_RANK", "0"}}).status().message(),
+  EXPECT_THAT(external_launcher({{"OMPI_COMM_WORLD_RANK", "0"}}).status().message(),
               HasSubstr("OMPI_COMM_WORLD_SIZE=\"\" is not a number from 1"));
-  EXPECT_THAT(foreign_launch({{"PMI_RANK", "2"}, {"PMI_SIZE", "2"}}).status().message(),
+  EXPECT_THAT(external_launcher({{"PMI_RANK", "2"}, {"PMI_SIZE", "2"}}).status().message(),
               HasSubstr("PMI_RANK=\"2\" is not a number from 0 to 1"));
-  EXPECT_EQ(foreign_launch({}).status().code(), Code::kNotFound);
+  EXPECT_EQ(external_launcher({}).status().code(), Code::kNotFound);
 }
 
 TEST(ForeignLaunch, TheFirstOfAListOfNodes) {

@@ -64,7 +64,7 @@ class TimelineSpoolTest : public ::testing::Test {
   }
   ~TimelineSpoolTest() override { std::filesystem::remove_all(folder_); }
 
-  std::unique_ptr<TimelineSpool> open(size_t max_bytes = TimelineSpool::kMostBytes) {
+  std::unique_ptr<TimelineSpool> open(size_t max_bytes = TimelineSpool::kMaxBytes) {
     auto file = TimelineFile::open(path(), "job");
     EXPECT_TRUE(file.is_ok()) << file.status().message();
     return std::make_unique<TimelineSpool>(std::move(file).value(), max_bytes);

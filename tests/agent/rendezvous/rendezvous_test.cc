@@ -173,7 +173,7 @@ TEST(RendezvousMeeting, AFloodOfIdleConnectionsKeepsNobodyOut) {
   EXPECT_TRUE(one.outcome().is_ok());
   EXPECT_TRUE(zero.outcome().is_ok());
   // All but so many were sent away to make room.
-  for (size_t i = 0; i < flood.size() - RendezvousGate::kMostStrangers; ++i) {
+  for (size_t i = 0; i < flood.size() - RendezvousGate::kMaxRendezvousStrangers; ++i) {
     pollfd ended{.fd = flood[i].get(), .events = POLLRDHUP, .revents = 0};
     EXPECT_EQ(::poll(&ended, 1, 20'000), 1) << i;
   }

@@ -84,7 +84,7 @@ TEST(InternCacheTest, ManyCountsAreForgottenButThoseInUse) {
   const uint32_t used = intern(-1);
   const uint32_t oldest = intern(0);
   asked.cache.release(oldest);
-  for (int i = 1; i < static_cast<int>(InternCache::kMostWithCounts); ++i) {
+  for (int i = 1; i < static_cast<int>(InternCache::kMaxWithCounts); ++i) {
     asked.cache.release(intern(i));
   }
   EXPECT_EQ(asked.forgotten, (std::vector<uint32_t>{oldest}));

@@ -31,80 +31,80 @@ LocalSubmission submission(LocalRank rank, uint64_t ticket, const DescriptorPtr&
   return {rank, Ticket{ticket}, descriptor, at, {}};
 }
 
-bool take(Rehearsal& rehearsal, const LocalSubmission& submission) {
-  return rehearsal.take(submission.submitted_ms, submission.rank, submission.ticket,
+bool take(PlanFastPath& fast_path, const LocalSubmission& submission) {
+  return fast_path.take(submission.submitted_ms, submission.rank, submission.ticket,
                         submission.descriptor);
 }
 
-TEST(Rehearsal, ABatchIsReadyWhenEveryRankHasSubmittedAllOfItInAnyOrder) {
-  Rehearsal rehearsal(plan_of_two(), 2);
-  EXPECT_TRUE(take(rehearsal, submission(kFirst, 1, tensor("b"))));
-  EXPECT_TRUE(take(rehearsal, submission(kFirst, 2, tensor("c"))));
-  EXPECT_TRUE(take(rehearsal, submission(kFirst, 3, tensor("a"))));
-  EXPECT_TRUE(take(rehearsal, submission(kSecond, 1, tensor("a"))));
-  EXPECT_TRUE(rehearsal.has_all(kFirst, 0));
-  EXPECT_FALSE(rehearsal.has_all(kSecond, 0));
-  EXPECT_EQ(rehearsal.first_ready(kBoth), std::nullopt);
-  EXPECT_TRUE(take(rehearsal, submission(kSecond, 2, tensor("b"))));
-  EXPECT_EQ(rehearsal.first_ready(kBoth), 0u);
-  EXPECT_TRUE(take(rehearsal, submission(kSecond, 3, tensor("c"))));
-  EXPECT_EQ(rehearsal.first_ready(kBoth), 0u) << "it was ready first";
-  EXPECT_EQ(rehearsal.ticket(0, 0, kFirst), Ticket{3});
-  EXPECT_EQ(rehearsal.ticket(0, 1, kFirst), Ticket{1});
-  EXPECT_EQ(rehearsal.submissions(), 6u);
-  EXPECT_EQ(rehearsal.submissions_of(kFirst), 3u);
+TEST(PlanFastPath, ABatchIsReadyWhenEveryRankHasSubmittedAllOfItInAnyOrder) {
+  PlanFastPath fast_path(plan_of_two(), 2);
+  EXPECT_TRUE(take(fast_path, submission(kFirst, 1, tensor("b"))));
+  EXPECT_TRUE(take(fast_path, submission(kFirst, 2, tensor("c"))));
+  EXPECT_TRUE(take(fast_path, submission(kFirst, 3, tensor("a"))));
+  EXPECT_TRUE(take(fast_path, submission(kSecond, 1, tensor("a"))));
+  EXPECT_TRUE(fast_path.has_all(kFirst, 0));
+  EXPECT_FALSE(fast_path.has_all(kSecond, 0));
+  EXPECT_EQ(fast_path.first_ready(kBoth), std::nullopt);
+  EXPECT_TRUE(take(fast_path, submission(kSecond, 2, tensor("b"))));
+  EXPECT_EQ(fast_path.first_ready(kBoth), 0u);
+  EXPECT_TRUE(take(fast_path, submission(kSecond, 3, tensor("c"))));
+  EXPECT_EQ(fast_path.first_ready(kBoth), 0u) << "it was ready first";
+  EXPECT_EQ(fast_path.ticket(0, 0, kFirst), Ticket{3});
+  EXPECT_EQ(fast_path.ticket(0, 1, kFirst), Ticket{1});
+  EXPECT_EQ(fast_path.submissions(), 6u);
+  EXPECT_EQ(fast_path.submissions_of(kFirst), 3u);
 }
 
-TEST(Rehearsal, WhatThePlanDoesNotHaveSoIsNotTaken) {
-  Rehearsal rehearsal(plan_of_two(), 1);
-  EXPECT_FALSE(take(rehearsal, submission(kFirst, 1, tensor("d"))));
-  EXPECT_FALSE(take(rehearsal, submission(kFirst, 1, tensor("a", 2))));
-  EXPECT_EQ(rehearsal.submissions(), 0u);
+TEST(PlanFastPath, WhatThePlanDoesNotHaveSoIsNotTaken) {
+  PlanFastPath fast_path(plan_of_two(), 1);
+  EXPECT_FALSE(take(fast_path, submission(kFirst, 1, tensor("d"))));
+  EXPECT_FALSE(take(fast_path, submission(kFirst, 1, tensor("a", 2))));
+  EXPECT_EQ(fast_path.submissions(), 0u);
 }
 
-TEST(Rehearsal, ATensorOfSeveralBatchesIsNotTaken) {
+TEST(PlanFastPath, ATensorOfSeveralBatchesIsNotTaken) {
   Plan plan;
   plan.batches.push_back({{tensor("a")}, kPlanStart, true});
   plan.batches.push_back({{tensor("v")}, 0, true});
   plan.batches.push_back({{tensor("w")}, 0, false});
   plan.batches.push_back({{tensor("v")}, 2, true});
-  Rehearsal rehearsal(plan, 1);
-  EXPECT_TRUE(take(rehearsal, submission(kFirst, 1, tensor("w"))));
-  EXPECT_FALSE(take(rehearsal, submission(kFirst, 2, tensor("v"))));
+  PlanFastPath fast_path(plan, 1);
+  EXPECT_TRUE(take(fast_path, submission(kFirst, 1, tensor("w"))));
+  EXPECT_FALSE(take(fast_path, submission(kFirst, 2, tensor("v"))));
 }
 
-TEST(Rehearsal, ATensorUnderWayIsNotTakenAgainBeforeItHasEnded) {
-  Rehearsal rehearsal(plan_of_two(), 1);
+TEST(PlanFastPath, ATensorUnderWayIsNotTakenAgainBeforeItHasEnded) {
+  PlanFastPath fast_path(plan_of_two(), 1);
   const DescriptorPtr a = tensor("a"), b = tensor("b");
-  EXPECT_TRUE(take(rehearsal, submission(kFirst, 1, a)));
-  EXPECT_FALSE(take(rehearsal, submission(kFirst, 2, a))) << "submitted already";
-  EXPECT_TRUE(take(rehearsal, submission(kFirst, 2, b)));
-  rehearsal.begin(0);
-  EXPECT_EQ(rehearsal.first_ready(kBoth), std::nullopt) << "it is launched once";
-  EXPECT_FALSE(take(rehearsal, submission(kFirst, 3, a)));
-  EXPECT_FALSE(rehearsal.gathers(kFirst, Ticket{1}));
-  rehearsal.end(0);
-  EXPECT_FALSE(rehearsal.repeats(0));
-  EXPECT_TRUE(take(rehearsal, submission(kFirst, 3, a)));
-  EXPECT_TRUE(rehearsal.gathers(kFirst, Ticket{3}));
-  EXPECT_TRUE(rehearsal.repeats(0)) << "c is to come before";
-  EXPECT_FALSE(rehearsal.repeats(1)) << "the round is over";
-  EXPECT_EQ(rehearsal.submissions(), 1u);
+  EXPECT_TRUE(take(fast_path, submission(kFirst, 1, a)));
+  EXPECT_FALSE(take(fast_path, submission(kFirst, 2, a))) << "submitted already";
+  EXPECT_TRUE(take(fast_path, submission(kFirst, 2, b)));
+  fast_path.begin(0);
+  EXPECT_EQ(fast_path.first_ready(kBoth), std::nullopt) << "it is launched once";
+  EXPECT_FALSE(take(fast_path, submission(kFirst, 3, a)));
+  EXPECT_FALSE(fast_path.gathers(kFirst, Ticket{1}));
+  fast_path.end(0);
+  EXPECT_FALSE(fast_path.repeats(0));
+  EXPECT_TRUE(take(fast_path, submission(kFirst, 3, a)));
+  EXPECT_TRUE(fast_path.gathers(kFirst, Ticket{3}));
+  EXPECT_TRUE(fast_path.repeats(0)) << "c is to come before";
+  EXPECT_FALSE(fast_path.repeats(1)) << "the round is over";
+  EXPECT_EQ(fast_path.submissions(), 1u);
 }
 
-TEST(Rehearsal, WhatIsGatheredIsGivenBackInTheOrderOfTickets) {
-  Rehearsal rehearsal(plan_of_two(), 2);
-  take(rehearsal, submission(kSecond, 7, tensor("b"), 30));
-  take(rehearsal, submission(kFirst, 5, tensor("c"), 10));
-  take(rehearsal, submission(kFirst, 6, tensor("a"), 20));
-  EXPECT_EQ(rehearsal.since(), 10);
+TEST(PlanFastPath, WhatIsGatheredIsGivenBackInTheOrderOfTickets) {
+  PlanFastPath fast_path(plan_of_two(), 2);
+  take(fast_path, submission(kSecond, 7, tensor("b"), 30));
+  take(fast_path, submission(kFirst, 5, tensor("c"), 10));
+  take(fast_path, submission(kFirst, 6, tensor("a"), 20));
+  EXPECT_EQ(fast_path.since(), 10);
   Names names;
-  for (const LocalSubmission& item : rehearsal.take_gathered()) {
+  for (const LocalSubmission& item : fast_path.take_gathered()) {
     names.push_back(item.descriptor->name);
   }
   EXPECT_EQ(names, (Names{"c", "a", "b"}));
-  EXPECT_EQ(rehearsal.submissions(), 0u);
-  EXPECT_EQ(rehearsal.since(), std::nullopt);
+  EXPECT_EQ(fast_path.submissions(), 0u);
+  EXPECT_EQ(fast_path.since(), std::nullopt);
 }
 
 // --- In a job ------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class RehearsedTest : public LockedTest {
   }
   const Collectives& all(int node) { return *cluster_->node(node).core->process_sets().front(); }
   size_t in_tables(int node) { return all(node).submissions().submissions(); }
-  size_t in_rehearsal(int node) { return all(node).in_flight() - in_tables(node); }
+  size_t in_fast_path(int node) { return all(node).in_flight() - in_tables(node); }
 };
 
 TEST_F(RehearsedTest, AStepLikeTheLastTouchesNoTable) {
@@ -129,8 +129,8 @@ TEST_F(RehearsedTest, AStepLikeTheLastTouchesNoTable) {
       for (const char* name : {"a", "b"}) cluster_->submit(rank, tensor(name));
     }
     cluster_->end_turns();
-    EXPECT_EQ(in_rehearsal(0), 4u);
-    EXPECT_EQ(in_rehearsal(1), 2u);
+    EXPECT_EQ(in_fast_path(0), 4u);
+    EXPECT_EQ(in_fast_path(1), 2u);
     EXPECT_EQ(in_tables(0) + in_tables(1), 0u);
     complete_launched();
     EXPECT_TRUE(cluster_->end_of(2, last).is_ok());
@@ -161,7 +161,7 @@ TEST_F(RehearsedTest, WhatIsCancelledIsOrderedAnew) {
     for (const char* name : {"a", "b"}) tickets.push_back(cluster_->submit(rank, tensor(name)));
   }
   cluster_->end_turns();
-  EXPECT_EQ(in_rehearsal(0), 4u);
+  EXPECT_EQ(in_fast_path(0), 4u);
   cluster_->submit(2, tensor("b"));
   cluster_->submit_everywhere(tensor("new"));
   complete_launched();
@@ -207,7 +207,7 @@ TEST_F(RehearsedTest, WhatTakesLongGoesToTheTables) {
   EXPECT_EQ(cluster_->node(0).core->submissions_in_flight(), 0u);
 }
 
-// The rehearsal is on, with nothing in it, when the rank leaves.
+// The fast_path is on, with nothing in it, when the rank leaves.
 TEST_F(RehearsedTest, WhatIsSubmittedAfterARankHasLeftIsRefused) {
   start({2});
   lock({tensor("a")});

@@ -7,8 +7,8 @@
 namespace rueda::core {
 namespace {
 
-TEST(TensorCache, FindsExactlyTheTensorThatWasDecreed) {
-  TensorCache cache(8);
+TEST(ResponseCache, FindsExactlyTheTensorThatWasDecreed) {
+  ResponseCache cache(8);
   cache.on_decreed({tensor("a", 4), tensor("b", 4)});
   EXPECT_EQ(cache.find(*tensor("a", 4)), 0u);
   EXPECT_EQ(cache.find(*tensor("b", 4)), 1u);
@@ -16,8 +16,8 @@ TEST(TensorCache, FindsExactlyTheTensorThatWasDecreed) {
   EXPECT_FALSE(cache.find(*tensor("c", 4)).has_value());
 }
 
-TEST(TensorCache, AnOldVersionStillDecodesWhatItMeant) {
-  TensorCache cache(1);
+TEST(ResponseCache, AnOldVersionStillDecodesWhatItMeant) {
+  ResponseCache cache(1);
   cache.on_decreed({tensor("a")});
   const uint64_t before = cache.version();
   cache.on_decreed({tensor("b")});
@@ -29,8 +29,8 @@ TEST(TensorCache, AnOldVersionStillDecodesWhatItMeant) {
   EXPECT_FALSE(cache.at(7, cache.version())) << "a slot that never was";
 }
 
-TEST(TensorCache, AChangedTensorKeepsItsSlot) {
-  TensorCache cache(8);
+TEST(ResponseCache, AChangedTensorKeepsItsSlot) {
+  ResponseCache cache(8);
   cache.on_decreed({tensor("a", 4)});
   cache.on_decreed({tensor("a", 5)});
   EXPECT_EQ(cache.find(*tensor("a", 5)), 0u);
@@ -38,8 +38,8 @@ TEST(TensorCache, AChangedTensorKeepsItsSlot) {
   EXPECT_EQ(cache.size(), 1u);
 }
 
-TEST(TensorCache, DropsWhatWasUsedLeastLately) {
-  TensorCache cache(2);
+TEST(ResponseCache, DropsWhatWasUsedLeastLately) {
+  ResponseCache cache(2);
   cache.on_decreed({tensor("a")});
   cache.on_decreed({tensor("b")});
   cache.on_decreed({tensor("a")});
@@ -50,8 +50,8 @@ TEST(TensorCache, DropsWhatWasUsedLeastLately) {
 }
 
 // LRU alone misses every tensor of a step that has one more than fits.
-TEST(TensorCache, GrowsWhenAStepHasMore) {
-  TensorCache cache(4);
+TEST(ResponseCache, GrowsWhenAStepHasMore) {
+  ResponseCache cache(4);
   const auto step = [&] {
     for (int i = 0; i < 9; ++i) cache.on_decreed({tensor("t" + std::to_string(i))});
   };
@@ -63,8 +63,8 @@ TEST(TensorCache, GrowsWhenAStepHasMore) {
   }
 }
 
-TEST(TensorCache, DoesNotGrowForTensorsThatNeverComeBack) {
-  TensorCache cache(4);
+TEST(ResponseCache, DoesNotGrowForTensorsThatNeverComeBack) {
+  ResponseCache cache(4);
   for (int i = 0; i < 1000; ++i) cache.on_decreed({tensor("once" + std::to_string(i))});
   EXPECT_EQ(cache.capacity(), 4u);
 }

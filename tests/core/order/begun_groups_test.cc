@@ -52,14 +52,14 @@ TEST(CallerOfTheNextEpoch, TheRestOfABegunGroupThatIsSubmittedLaterWaitsForNobod
   const DescriptorPtr b = member_of("g", 2, "b");
   AgreementOptions options;
   options.begun.note(*b);
-  Caller caller(layout, options);
+  Coordinator caller(layout, options);
   EXPECT_TRUE(caller.is_within_group());
 
   // b is of the next turn: it waits for the next a.
   for (const DescriptorPtr& submitted : {b, a}) {
     ASSERT_TRUE(caller.on_report(all, ReadyTensor{submitted, Rank{0}, {}}).is_ok());
   }
-  std::vector<CalledOperation> called;
+  std::vector<DecreedOperation> called;
   caller.call(called);
   ASSERT_EQ(called.size(), 1u);
   EXPECT_EQ(called[0].operation.tensors, std::vector<std::string>{"a"});

@@ -129,9 +129,9 @@ TEST(Plan, SoManyMayBeginARoundAndSoManyEndOne) {
   for (int i = 0; i < 60'000; ++i) plan.batches.push_back({{tensor(std::to_string(i))}, -1, true});
   EXPECT_EQ(find_flaw(plan),
             "a plan in which 60000 batches begin a round and 60000 end one; the limit is 64");
-  plan.batches.resize(kMostBranchesOfAPlan);
+  plan.batches.resize(kMaxBranchesOfAPlan);
   EXPECT_EQ(find_flaw(plan), "");
-  EXPECT_EQ(plan.successors().size(), kMostBranchesOfAPlan + 1);
+  EXPECT_EQ(plan.successors().size(), kMaxBranchesOfAPlan + 1);
 }
 
 // Every name of the chain was put into a set for each leaf: 44 s for 339 KB.
@@ -140,7 +140,7 @@ TEST(Plan, AChainWithManyLeavesIsWalkedOnce) {
   Plan plan;
   for (int i = 0; i < kChain; ++i)
     plan.batches.push_back({{tensor(std::to_string(i))}, i - 1, false});
-  for (size_t leaf = 0; leaf < kMostBranchesOfAPlan; ++leaf) {
+  for (size_t leaf = 0; leaf < kMaxBranchesOfAPlan; ++leaf) {
     plan.batches.push_back({{tensor("leaf" + std::to_string(leaf))}, kChain - 1, true});
   }
   EXPECT_EQ(find_flaw(plan), "");

@@ -123,7 +123,7 @@ TEST(Tuner, AWindowThatIsBrokenOffIsMeasuredAgain) {
 
 TEST(Tuner, AScheduleThatDoesNotHoldEndsTheSearch) {
   Tuner tuner(tuning_options());
-  for (int i = 0; i < Tuner::kMostLost; ++i) {
+  for (int i = 0; i < Tuner::kMaxLost; ++i) {
     EXPECT_FALSE(tuner.is_settled());
     tuner.on_locked();
     tuner.on_lost();

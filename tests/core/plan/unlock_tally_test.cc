@@ -6,34 +6,34 @@ namespace rueda::core {
 namespace {
 
 Seq first_not_common(const std::vector<Frozen>& nodes, uint64_t lock_first = 10) {
-  FrozenNodes frozen;
+  UnlockTally frozen;
   for (size_t i = 0; i < nodes.size(); ++i) frozen.add(NodeIndex{static_cast<int>(i)}, nodes[i]);
   return frozen.first_not_common(Seq{lock_first});
 }
 
-TEST(FrozenNodes, WithoutAlternativesTheSlowestCounts) {
+TEST(UnlockTally, WithoutAlternativesTheSlowestCounts) {
   EXPECT_EQ(first_not_common({{1, Seq{16}, {}}, {1, Seq{14}, {}}}), Seq{15});
 }
 
-TEST(FrozenNodes, WhereWaysPartNothingIsCommon) {
+TEST(UnlockTally, WhereWaysPartNothingIsCommon) {
   EXPECT_EQ(first_not_common({{1, Seq{14}, {0, 1, 2}}, {1, Seq{14}, {0, 3, 2}}}), Seq{13});
 }
 
-TEST(FrozenNodes, OneWayIsLongerThanTheOther) {
+TEST(UnlockTally, OneWayIsLongerThanTheOther) {
   EXPECT_EQ(first_not_common({{1, Seq{14}, {0, 1, 2}}, {1, Seq{13}, {0, 1}}}), Seq{14});
 }
 
 // What a node does not tell any more was complete there: all had launched it.
-TEST(FrozenNodes, NodesTellFromDifferentOperationsOn) {
+TEST(UnlockTally, NodesTellFromDifferentOperationsOn) {
   EXPECT_EQ(first_not_common({{1, Seq{15}, {7, 7, 0, 1}}, {1, Seq{15}, {0, 2}}}), Seq{15});
 }
 
-TEST(FrozenNodes, ANodeThatNeverSawThePlan) {
+TEST(UnlockTally, ANodeThatNeverSawThePlan) {
   EXPECT_EQ(first_not_common({{1, Seq{12}, {0, 1, 2}}, {1, Seq{9}, {}}}), Seq{10});
 }
 
-TEST(FrozenNodes, WhatWasSaidFirstStands) {
-  FrozenNodes frozen;
+TEST(UnlockTally, WhatWasSaidFirstStands) {
+  UnlockTally frozen;
   frozen.add(NodeIndex{0}, {1, Seq{12}, {}});
   frozen.add(NodeIndex{0}, {1, Seq{14}, {}});
   EXPECT_EQ(frozen.count(), 1u);

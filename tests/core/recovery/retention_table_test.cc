@@ -8,13 +8,13 @@ namespace {
 constexpr uint32_t kRanks = 6;
 
 // Operations of two chunks and 10 bytes, in epoch 1.
-class HoldingsTest : public testing::Test {
+class RetentionTableTest : public testing::Test {
  protected:
-  void launch(uint64_t seq) { holdings_.launch(Seq{seq}, {10, 2, {}, Epoch{1}, kRanks}); }
+  void launch(uint64_t seq) { retention_.launch(Seq{seq}, {10, 2, {}, Epoch{1}, kRanks}); }
   void complete(uint64_t seq) {
-    holdings_.add_chunk(Seq{seq}, 0);
-    holdings_.add_chunk(Seq{seq}, 1);
-    holdings_.free_partial(Seq{seq});
+    retention_.add_chunk(Seq{seq}, 0);
+    retention_.add_chunk(Seq{seq}, 1);
+    retention_.free_partial(Seq{seq});
   }
   static TrackDecision of(uint64_t first, const std::vector<Verdict>& verdicts) {
     TrackDecision decision;
@@ -23,82 +23,82 @@ class HoldingsTest : public testing::Test {
     return decision;
   }
 
-  Holdings holdings_;
+  RetentionTable retention_;
 };
 
-TEST_F(HoldingsTest, AnOperationIsWholeWithItsLastChunk) {
+TEST_F(RetentionTableTest, AnOperationIsWholeWithItsLastChunk) {
   launch(1);
-  EXPECT_TRUE(holdings_.any_under_way());
-  EXPECT_FALSE(holdings_.add_chunk(Seq{1}, 0));
-  EXPECT_FALSE(holdings_.add_chunk(Seq{1}, 0)) << "again";
-  EXPECT_TRUE(holdings_.add_chunk(Seq{1}, 1));
-  EXPECT_FALSE(holdings_.add_chunk(Seq{1}, 1));
-  EXPECT_FALSE(holdings_.any_under_way());
+  EXPECT_TRUE(retention_.any_under_way());
+  EXPECT_FALSE(retention_.add_chunk(Seq{1}, 0));
+  EXPECT_FALSE(retention_.add_chunk(Seq{1}, 0)) << "again";
+  EXPECT_TRUE(retention_.add_chunk(Seq{1}, 1));
+  EXPECT_FALSE(retention_.add_chunk(Seq{1}, 1));
+  EXPECT_FALSE(retention_.any_under_way());
 }
 
-TEST_F(HoldingsTest, WhatItDoesNotKnowChangesNothing) {
+TEST_F(RetentionTableTest, WhatItDoesNotKnowChangesNothing) {
   launch(1);
-  EXPECT_FALSE(holdings_.add_chunk(Seq{1}, 2));
-  EXPECT_FALSE(holdings_.add_chunk(Seq{2}, 0));
-  EXPECT_FALSE(holdings_.add_chunk(Seq{0}, 0));
+  EXPECT_FALSE(retention_.add_chunk(Seq{1}, 2));
+  EXPECT_FALSE(retention_.add_chunk(Seq{2}, 0));
+  EXPECT_FALSE(retention_.add_chunk(Seq{0}, 0));
 }
 
-TEST_F(HoldingsTest, TheLastOneMayBeCancelledAndItsNumberComesAgain) {
+TEST_F(RetentionTableTest, TheLastOneMayBeCancelledAndItsNumberComesAgain) {
   launch(1);
   launch(2);
-  holdings_.drop_last();
-  EXPECT_EQ(holdings_.bytes(), 10);
-  EXPECT_EQ(holdings_.next_seq(), Seq{2});
+  retention_.drop_last();
+  EXPECT_EQ(retention_.bytes(), 10);
+  EXPECT_EQ(retention_.next_seq(), Seq{2});
   launch(2);
-  EXPECT_EQ(holdings_.bytes(), 20);
+  EXPECT_EQ(retention_.bytes(), 20);
 }
 
-TEST_F(HoldingsTest, WhatIsAwaitedMayBeLaunchedLater) {
+TEST_F(RetentionTableTest, WhatIsAwaitedMayBeLaunchedLater) {
   launch(1);
   complete(1);
-  holdings_.await();
-  EXPECT_TRUE(holdings_.holds(Seq{2}));
-  EXPECT_EQ(holdings_.complete(), Seq{1});
-  EXPECT_EQ(holdings_.bytes(), 10);
+  retention_.await();
+  EXPECT_TRUE(retention_.holds(Seq{2}));
+  EXPECT_EQ(retention_.complete(), Seq{1});
+  EXPECT_EQ(retention_.bytes(), 10);
   launch(2);
   complete(2);
-  EXPECT_EQ(holdings_.complete(), Seq{2});
-  EXPECT_EQ(holdings_.bytes(), 20);
+  EXPECT_EQ(retention_.complete(), Seq{2});
+  EXPECT_EQ(retention_.bytes(), 20);
 }
 
-TEST_F(HoldingsTest, CompleteIsCumulative) {
+TEST_F(RetentionTableTest, CompleteIsCumulative) {
   launch(1);
   launch(2);
   complete(2);
-  EXPECT_EQ(holdings_.complete(), Seq{0});
+  EXPECT_EQ(retention_.complete(), Seq{0});
   complete(1);
-  EXPECT_EQ(holdings_.complete(), Seq{2});
+  EXPECT_EQ(retention_.complete(), Seq{2});
 }
 
-TEST_F(HoldingsTest, FIsFreedInOrderOnceStableAndDelivered) {
+TEST_F(RetentionTableTest, FIsFreedInOrderOnceStableAndDelivered) {
   launch(1);
   launch(2);
   complete(1);
   complete(2);
-  EXPECT_FALSE(holdings_.free_next_final(Seq{2})) << "not delivered";
-  holdings_.at(Seq{2}).delivered = true;
-  EXPECT_FALSE(holdings_.free_next_final(Seq{2})) << "not the next";
-  holdings_.at(Seq{1}).delivered = true;
-  EXPECT_FALSE(holdings_.free_next_final(Seq{0})) << "not stable";
-  EXPECT_TRUE(holdings_.free_next_final(Seq{1}));
-  EXPECT_FALSE(holdings_.free_next_final(Seq{1}));
-  EXPECT_EQ(holdings_.freed(), Seq{1});
-  EXPECT_EQ(holdings_.bytes(), 10);
-  EXPECT_EQ(holdings_.complete(), Seq{2});
+  EXPECT_FALSE(retention_.free_next_final(Seq{2})) << "not delivered";
+  retention_.at(Seq{2}).delivered = true;
+  EXPECT_FALSE(retention_.free_next_final(Seq{2})) << "not the next";
+  retention_.at(Seq{1}).delivered = true;
+  EXPECT_FALSE(retention_.free_next_final(Seq{0})) << "not stable";
+  EXPECT_TRUE(retention_.free_next_final(Seq{1}));
+  EXPECT_FALSE(retention_.free_next_final(Seq{1}));
+  EXPECT_EQ(retention_.freed(), Seq{1});
+  EXPECT_EQ(retention_.bytes(), 10);
+  EXPECT_EQ(retention_.complete(), Seq{2});
 }
 
-TEST_F(HoldingsTest, TheReportSaysWhatIsHeld) {
+TEST_F(RetentionTableTest, TheReportSaysWhatIsHeld) {
   launch(1);
   launch(2);
   complete(1);
-  holdings_.at(Seq{1}).delivered = true;
-  holdings_.add_chunk(Seq{2}, 1);
-  const Report report = holdings_.report();
+  retention_.at(Seq{1}).delivered = true;
+  retention_.add_chunk(Seq{2}, 1);
+  const Report report = retention_.report();
   EXPECT_EQ(report.freed, Seq{0});
   ASSERT_EQ(report.operations.size(), 2u);
   EXPECT_EQ(report.operations[0].chunks, std::vector<bool>({true, true}));
@@ -108,13 +108,13 @@ TEST_F(HoldingsTest, TheReportSaysWhatIsHeld) {
   EXPECT_TRUE(report.operations[1].partial);
 }
 
-TEST_F(HoldingsTest, WhatIsRepeatedStartsFromPAndKeepsItsPlace) {
+TEST_F(RetentionTableTest, WhatIsRepeatedStartsFromPAndKeepsItsPlace) {
   launch(1);
   launch(2);
   launch(3);
   complete(1);
-  holdings_.add_chunk(Seq{2}, 0);
-  Holdings next = holdings_.carried_over(of(1, {Verdict::kComplete, Verdict::kRedo}));
+  retention_.add_chunk(Seq{2}, 0);
+  RetentionTable next = retention_.carried_over(of(1, {Verdict::kComplete, Verdict::kRedo}));
   EXPECT_EQ(next.next_seq(), Seq{3}) << "operation 3 has returned";
   EXPECT_EQ(next.bytes(), 20);
   EXPECT_TRUE(next.at(Seq{1}).whole());
@@ -128,15 +128,16 @@ TEST_F(HoldingsTest, WhatIsRepeatedStartsFromPAndKeepsItsPlace) {
   EXPECT_EQ(next.at(Seq{1}).contributors, kRanks);
 }
 
-TEST_F(HoldingsTest, WhatWasFreedStaysFreedUnderItsNewNumber) {
+TEST_F(RetentionTableTest, WhatWasFreedStaysFreedUnderItsNewNumber) {
   for (uint64_t seq = 1; seq <= 3; ++seq) {
     launch(seq);
     complete(seq);
-    holdings_.at(Seq{seq}).delivered = true;
+    retention_.at(Seq{seq}).delivered = true;
   }
-  while (holdings_.free_next_final(Seq{2})) {
+  while (retention_.free_next_final(Seq{2})) {
   }
-  const Holdings next = holdings_.carried_over(of(2, {Verdict::kComplete, Verdict::kComplete}));
+  const RetentionTable next =
+      retention_.carried_over(of(2, {Verdict::kComplete, Verdict::kComplete}));
   EXPECT_EQ(next.freed(), Seq{1});
   EXPECT_TRUE(next.holds(Seq{2}));
   EXPECT_EQ(next.complete(), Seq{2});

@@ -57,7 +57,7 @@ class Cluster {
 
  private:
   struct Node {
-    ExchangeProgram program;
+    PairwiseProgram program;
     std::vector<Block> blocks;
     size_t sent = 0;
     size_t received = 0;
@@ -70,7 +70,7 @@ class Cluster {
   }
   // All that are added together have come.
   bool can_receive(size_t i) {
-    const std::vector<ExchangeReceive>& receives = nodes_[i].program.receives;
+    const std::vector<PairwiseReceive>& receives = nodes_[i].program.receives;
     size_t next = nodes_[i].received;
     if (next == receives.size()) return false;
     do {
@@ -81,14 +81,14 @@ class Cluster {
 
   std::string send(size_t i) {
     Node& node = nodes_[i];
-    const ExchangeSend& item = node.program.sends[node.sent++];
+    const PairwiseSend& item = node.program.sends[node.sent++];
     Message message{item.blocks, {}, item.is_final};
     for (int b = item.blocks.begin; b < item.blocks.end; ++b) {
       message.blocks.push_back(node.blocks[static_cast<size_t>(b)]);
       if (item.is_final && !message.blocks.back().is_final) return "calls a partial sum final";
     }
     const std::pair link{static_cast<int>(i), item.to.value};
-    if (++messages_[link] > kMostMessages) return "sends too many messages to one node";
+    if (++messages_[link] > kMaxMessages) return "sends too many messages to one node";
     links_[link].push_back(std::move(message));
     return {};
   }
@@ -97,7 +97,7 @@ class Cluster {
     Node& node = nodes_[i];
     std::map<int, std::vector<Block>> addends;  // by node
     while (true) {
-      const ExchangeReceive& item = node.program.receives[node.received++];
+      const PairwiseReceive& item = node.program.receives[node.received++];
       std::vector<Message>& link = links_[{item.from.value, static_cast<int>(i)}];
       const Message message = link.front();
       link.erase(link.begin());
@@ -114,7 +114,7 @@ class Cluster {
     return {node.blocks.begin() + blocks.begin, node.blocks.begin() + blocks.end};
   }
 
-  static std::string take(Node& node, const ExchangeReceive& item,
+  static std::string take(Node& node, const PairwiseReceive& item,
                           const std::map<int, std::vector<Block>>& addends) {
     for (int b = item.blocks.begin; b < item.blocks.end; ++b) {
       const auto index = static_cast<size_t>(b - item.blocks.begin);
@@ -157,7 +157,7 @@ class Cluster {
   std::map<std::pair<int, int>, int> messages_;
 };
 
-TEST(ExchangeSchedule, EveryNodeGetsEverySumOnceInAnyTurns) {
+TEST(PairwiseSchedule, EveryNodeGetsEverySumOnceInAnyTurns) {
   for (const Algorithm algorithm : kExchanges) {
     for (int nodes = 2; nodes <= 17; ++nodes) {
       for (uint32_t seed = 0; seed < 20; ++seed) {
@@ -169,7 +169,7 @@ TEST(ExchangeSchedule, EveryNodeGetsEverySumOnceInAnyTurns) {
 }
 
 // The bits follow from the nodes alone, whichever of the two an operation goes by.
-TEST(ExchangeSchedule, DoublingAndHalvingAddInTheSameOrderEverywhere) {
+TEST(PairwiseSchedule, DoublingAndHalvingAddInTheSameOrderEverywhere) {
   for (int nodes = 2; nodes <= 17; ++nodes) {
     Cluster doubling(Algorithm::kRecursiveDoubling, nodes, 1);
     Cluster halving(Algorithm::kHalvingDoubling, nodes, 2);
@@ -180,7 +180,7 @@ TEST(ExchangeSchedule, DoublingAndHalvingAddInTheSameOrderEverywhere) {
   }
 }
 
-TEST(ExchangeSchedule, WhoeverAddsAllAddsThemInTheOrderOfNodes) {
+TEST(PairwiseSchedule, WhoeverAddsAllAddsThemInTheOrderOfNodes) {
   for (const Algorithm algorithm : {Algorithm::kDirect, Algorithm::kCentral}) {
     Cluster cluster(algorithm, 4, 1);
     ASSERT_EQ(cluster.run(), "");
@@ -188,13 +188,13 @@ TEST(ExchangeSchedule, WhoeverAddsAllAddsThemInTheOrderOfNodes) {
   }
 }
 
-TEST(ExchangeSchedule, PeersAreThoseOfTheProgramsOnBothSides) {
+TEST(PairwiseSchedule, PeersAreThoseOfTheProgramsOnBothSides) {
   for (const Algorithm algorithm : kExchanges) {
     for (int nodes = 2; nodes <= 9; ++nodes) {
       for (int i = 0; i < nodes; ++i) {
-        const ExchangePeers mine = peers_of({algorithm}, nodes, NodeIndex{i});
+        const PairwisePeers mine = peers_of({algorithm}, nodes, NodeIndex{i});
         for (const NodeIndex peer : mine.to) {
-          const ExchangePeers theirs = peers_of({algorithm}, nodes, peer);
+          const PairwisePeers theirs = peers_of({algorithm}, nodes, peer);
           EXPECT_TRUE(std::binary_search(theirs.from.begin(), theirs.from.end(), NodeIndex{i}));
         }
         EXPECT_FALSE(std::binary_search(mine.to.begin(), mine.to.end(), NodeIndex{i}));
@@ -203,7 +203,7 @@ TEST(ExchangeSchedule, PeersAreThoseOfTheProgramsOnBothSides) {
   }
 }
 
-TEST(ExchangeSchedule, OfManyNodesEachTalksToFew) {
+TEST(PairwiseSchedule, OfManyNodesEachTalksToFew) {
   const auto peers =
       peers_of({Algorithm::kRecursiveDoubling, Algorithm::kHalvingDoubling}, 1000, NodeIndex{0});
   EXPECT_EQ(peers.to.size(), 10u) << "nine in the 512, and the one that is its guest";

@@ -34,7 +34,8 @@ class HeldFinalsOnTwoNodes : public ::testing::Test {
   double metric() { return metrics_.daemon().unstable_bytes.Value(); }
 
   observe::Metrics metrics_{{"0", "test", "none"}};
-  std::unique_ptr<HeldFinals> held_ = HeldFinals::make(Track::kLockable, kBound, metrics_).value();
+  std::unique_ptr<RetainedFinals> held_ =
+      RetainedFinals::make(Track::kLockable, kBound, metrics_).value();
   const std::byte values_[4096]{};
 };
 
@@ -128,7 +129,7 @@ TEST_F(HeldFinalsOnTwoNodes, ADecisionLeavesWhatItNamesUnderNewNumbers) {
 }
 
 TEST_F(HeldFinalsOnTwoNodes, BroadcastsCountFromTheirFirstNumber) {
-  held_ = HeldFinals::make(Track::kDecreed, kBound, metrics_).value();
+  held_ = RetainedFinals::make(Track::kDecreed, kBound, metrics_).value();
   EXPECT_EQ(held_->complete(), core::before_first_of(Track::kDecreed));
   const Seq first = core::first_of(Track::kDecreed);
   ASSERT_TRUE(held_->launch(sum_of(8, first.value), {8, 1, 1024}));

@@ -27,7 +27,7 @@ class RecordingChannel final : public transport::SendChannel {
   void close() override {}
   uint64_t bytes_sent() const override { return 0; }
 
-  void free(uint32_t slot, Outbox& outbox) {
+  void free(uint32_t slot, SendScheduler& outbox) {
     EXPECT_EQ(busy_.erase(slot), 1u);
     outbox.on_slot_free(slot);
   }
@@ -37,11 +37,11 @@ class RecordingChannel final : public transport::SendChannel {
   std::set<uint32_t> busy_;
 };
 
-class OutboxTest : public ::testing::Test {
+class SendSchedulerTest : public ::testing::Test {
  protected:
-  OutboxTest() { outbox_.set_channel(&channel_); }
+  SendSchedulerTest() { outbox_.set_channel(&channel_); }
   void push(uint32_t cookie, uint32_t slot, size_t bytes = 8, uint32_t lane = 0,
-            Urgency urgency = {}) {
+            SendPriority urgency = {}) {
     transport::FrameHeader header;
     header.slot = slot;
     header.payload_bytes = static_cast<uint32_t>(bytes);
@@ -50,10 +50,10 @@ class OutboxTest : public ::testing::Test {
 
   std::array<std::byte, 64> memory_{};
   RecordingChannel channel_;
-  Outbox outbox_{{.slots = 4, .cookies = 8, .lanes = 3}};
+  SendScheduler outbox_{{.slots = 4, .cookies = 8, .lanes = 3}};
 };
 
-TEST_F(OutboxTest, AFreeSlotIsWrittenAtOnce) {
+TEST_F(SendSchedulerTest, AFreeSlotIsWrittenAtOnce) {
   EXPECT_TRUE(outbox_.is_quiet());
   push(5, 2);
   EXPECT_EQ(channel_.written, (std::vector<Written>{{2, 5, 1}}));
@@ -62,7 +62,7 @@ TEST_F(OutboxTest, AFreeSlotIsWrittenAtOnce) {
   EXPECT_FALSE(outbox_.is_quiet());
 }
 
-TEST_F(OutboxTest, EachSlotHasALineOfItsOwnFirstComeFirstServed) {
+TEST_F(SendSchedulerTest, EachSlotHasALineOfItsOwnFirstComeFirstServed) {
   for (const uint32_t cookie : {0u, 1u, 2u}) push(cookie, 3);
   push(3, 1);  // another slot does not wait behind
   push(4, 3);
@@ -74,7 +74,7 @@ TEST_F(OutboxTest, EachSlotHasALineOfItsOwnFirstComeFirstServed) {
             (std::vector<Written>{{3, 0, 1}, {1, 3, 1}, {3, 1, 1}, {3, 2, 1}, {3, 4, 1}}));
 }
 
-TEST_F(OutboxTest, ALineThatRanEmptyStartsAnew) {
+TEST_F(SendSchedulerTest, ALineThatRanEmptyStartsAnew) {
   push(0, 0);
   push(1, 0);
   channel_.free(0, outbox_);
@@ -88,7 +88,7 @@ TEST_F(OutboxTest, ALineThatRanEmptyStartsAnew) {
 }
 
 // The buffer is the caller's again after on_sent, though the neighbour still holds the slot.
-TEST_F(OutboxTest, ACookieIsFreeOnceSentAndASlotOnceReleased) {
+TEST_F(SendSchedulerTest, ACookieIsFreeOnceSentAndASlotOnceReleased) {
   push(0, 0);
   outbox_.on_sent(0);
   EXPECT_FALSE(outbox_.in_use(0));
@@ -98,7 +98,7 @@ TEST_F(OutboxTest, ACookieIsFreeOnceSentAndASlotOnceReleased) {
   EXPECT_EQ(channel_.written.size(), 1u);
 }
 
-TEST_F(OutboxTest, ItIsQuietWhenTheNeighbourHasFreedEverything) {
+TEST_F(SendSchedulerTest, ItIsQuietWhenTheNeighbourHasFreedEverything) {
   push(0, 0);
   push(1, 0);
   push(2, 1);
@@ -109,18 +109,18 @@ TEST_F(OutboxTest, ItIsQuietWhenTheNeighbourHasFreedEverything) {
   EXPECT_TRUE(outbox_.is_quiet());
 }
 
-TEST_F(OutboxTest, AFrameWithoutPayloadHasNoBuffer) {
+TEST_F(SendSchedulerTest, AFrameWithoutPayloadHasNoBuffer) {
   push(0, 0, 0);
   EXPECT_EQ(channel_.written, (std::vector<Written>{{0, 0, 0}}));
 }
 
 // With room for one frame in the channel.
-class OutboxOrder : public OutboxTest {
+class OutboxOrder : public SendSchedulerTest {
  protected:
   OutboxOrder() { narrow_.set_channel(&channel_); }
-  Outbox narrow_{{.slots = 16, .cookies = 16, .lanes = 3, .most_unsent_bytes = 1}};
+  SendScheduler narrow_{{.slots = 16, .cookies = 16, .lanes = 3, .max_unsent_bytes = 1}};
 
-  void queue(uint32_t cookie, uint32_t lane, Urgency urgency) {
+  void queue(uint32_t cookie, uint32_t lane, SendPriority urgency) {
     transport::FrameHeader header;
     header.slot = cookie;
     narrow_.push(cookie, lane, urgency, header, {memory_.data(), 8, {}});
@@ -161,7 +161,7 @@ TEST_F(OutboxOrder, WhatFitsIntoTheChannelDoesNotWait) {
   EXPECT_EQ(channel_.written.size(), 4u);
 }
 
-using OutboxDeathTest = OutboxTest;
+using OutboxDeathTest = SendSchedulerTest;
 
 TEST_F(OutboxDeathTest, ACookieIsNotUsedTwice) {
   push(0, 0);

@@ -1,4 +1,4 @@
-// Sending from a rank's arena without a copy, as one LentMemory and in whole rings.
+// Sending from a rank's arena without a copy, as one ZeroCopyBuffers and in whole rings.
 #include "daemon/engine/channels/zero_copy_buffers.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ struct TestArena {
   std::shared_ptr<session::Arena> arena;
 };
 
-class LentMemoryTest : public ::testing::Test {
+class ZeroCopyBuffersTest : public ::testing::Test {
  protected:
   void SetUp() override { ASSERT_TRUE(session::install_sigbus_guard().is_ok()); }
 
@@ -72,10 +72,10 @@ class LentMemoryTest : public ::testing::Test {
   std::unique_ptr<transport::Transport> transport_ =
       transport::make_mem_transport(io_, transport::make_mem_network());
   TestArena memory_{4 * kElements * 4};
-  LentMemory lent_{*transport_, 4};
+  ZeroCopyBuffers lent_{*transport_, 4};
 };
 
-TEST_F(LentMemoryTest, ARangeInOnePieceIsSentFromWhereItIs) {
+TEST_F(ZeroCopyBuffersTest, ARangeInOnePieceIsSentFromWhereItIs) {
   const Operation made = operation();
   const auto buffer = lent_.to_send(made, {100, 20'100}, 3);
   ASSERT_TRUE(buffer.has_value());
@@ -87,7 +87,7 @@ TEST_F(LentMemoryTest, ARangeInOnePieceIsSentFromWhereItIs) {
   EXPECT_EQ(second->region, buffer->region) << "an arena is registered once";
 }
 
-TEST_F(LentMemoryTest, WhatIsNotAsItGoesIsCopied) {
+TEST_F(ZeroCopyBuffersTest, WhatIsNotAsItGoesIsCopied) {
   constexpr core::ElementRange kWhole{0, kElements};
   EXPECT_TRUE(is_lent(operation(), kWhole));
   EXPECT_FALSE(is_lent(operation(), {kElements - 20'000, kElements + 20'000})) << "two places";
@@ -108,7 +108,7 @@ TEST_F(LentMemoryTest, WhatIsNotAsItGoesIsCopied) {
   EXPECT_FALSE(is_lent(foreign, kWhole)) << "nobody keeps it mapped";
 }
 
-TEST_F(LentMemoryTest, TheOnlyOutputIsReceivedInto) {
+TEST_F(ZeroCopyBuffersTest, TheOnlyOutputIsReceivedInto) {
   Operation made = operation();
   made.tensors[0].ranks.pop_back();
   made.prescale = 0.5;  // was applied before
@@ -123,7 +123,7 @@ TEST_F(LentMemoryTest, TheOnlyOutputIsReceivedInto) {
   EXPECT_EQ(lent_.to_receive(made, {100, 20'100}, 1), nullptr) << "it is widened";
 }
 
-TEST_F(LentMemoryTest, AnArenaStaysMappedUntilItsFrameIsSent) {
+TEST_F(ZeroCopyBuffersTest, AnArenaStaysMappedUntilItsFrameIsSent) {
   std::weak_ptr<session::Arena> arena = memory_.arena;
   {
     const Operation made = operation();
@@ -135,7 +135,7 @@ TEST_F(LentMemoryTest, AnArenaStaysMappedUntilItsFrameIsSent) {
   EXPECT_TRUE(arena.expired()) << "what is registered is not held";
 }
 
-TEST_F(LentMemoryTest, AnArenaThatCameLaterIsRegisteredAnew) {
+TEST_F(ZeroCopyBuffersTest, AnArenaThatCameLaterIsRegisteredAnew) {
   const auto first = lent_.to_send(operation(), {0, kElements}, 1);
   ASSERT_TRUE(first.has_value());
   lent_.give_back(1);
@@ -146,14 +146,14 @@ TEST_F(LentMemoryTest, AnArenaThatCameLaterIsRegisteredAnew) {
   EXPECT_FALSE(second->region == first->region);
 }
 
-TEST_F(LentMemoryTest, MemoryThatIsGoneIsNoticedWhenItIsLent) {
+TEST_F(ZeroCopyBuffersTest, MemoryThatIsGoneIsNoticedWhenItIsLent) {
   const Operation made = operation();
   memory_.vanish();
   (void)lent_.to_send(made, {0, kElements}, 1);
   EXPECT_TRUE(made.has_lost_memory());
 }
 
-TEST_F(LentMemoryTest, MemoryThatIsGoneSinceIsNoticedWhenTouched) {
+TEST_F(ZeroCopyBuffersTest, MemoryThatIsGoneSinceIsNoticedWhenTouched) {
   const Operation made = operation();
   ASSERT_TRUE(lent_.to_send(made, {0, kElements}, 1).has_value());
   memory_.vanish();
@@ -309,7 +309,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, DataJobLent,
                          ::testing::Values(std::vector<int>{1, 1}, std::vector<int>{1, 1, 1},
                                            std::vector<int>{1, 2, 1, 1}));
 
-class LentInRing : public LentMemoryTest {
+class LentInRing : public ZeroCopyBuffersTest {
  protected:
   // Node 0 of two has launched an operation, and nothing has been sent yet.
   void begin() {

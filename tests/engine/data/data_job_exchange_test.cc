@@ -297,7 +297,7 @@ class DataJobWithMeshPeer : public ::testing::Test {
   transport::FrameHeader message() const {
     transport::FrameHeader header;
     header.kind = FrameKind::kReduce;
-    header.slot = 4 * core::kMostMessages;  // lane 1; there are four pieces to a lane
+    header.slot = 4 * core::kMaxMessages;  // lane 1; there are four pieces to a lane
     header.job = Fnv1a().add(JobId("ring")).value();
     header.epoch = 1;
     header.seq = 1;
@@ -360,7 +360,7 @@ TEST_F(DataJobWithMeshPeer, OperationsOfOnePieceUseTheSlotsOfTheirLaneInTurn) {
     ASSERT_EQ(receiver_.frames.size(), turn + 1);
     transport::FrameHeader header = message();
     header.seq = seq.value;
-    header.slot += static_cast<uint32_t>(turn % kWindow) * core::kMostMessages;
+    header.slot += static_cast<uint32_t>(turn % kWindow) * core::kMaxMessages;
     EXPECT_EQ(receiver_.frames.back().slot, header.slot);
     send(*to_job_, header);
     ASSERT_EQ(done_.size(), turn + 1);

@@ -125,7 +125,7 @@ std::string run_seed(uint32_t seed) {
     for (int turns = random.below(20); turns > 0; --turns) moved |= ring.poll();
     const int node = random.below(ring.size());
     if (node != slow || random.one_in(16)) moved |= ring.launch_next(node);
-    if (std::string wrong = check_holds(ring, ring.most_unstable_bytes()); !wrong.empty()) {
+    if (std::string wrong = check_holds(ring, ring.max_unstable_bytes()); !wrong.empty()) {
       return wrong;
     }
     if (moved) continue;

@@ -54,7 +54,7 @@ class DataPartsTest : public ::testing::Test {
 TEST_F(DataPartsTest, ByNodeThereIsOneWithAllRanks) {
   const DataParts parts(core::Reducer::kNode, two_nodes(), NodeIndex{0});
   EXPECT_EQ(parts.size(), 1u);
-  EXPECT_EQ(parts.most_on_a_node(), 1u);
+  EXPECT_EQ(parts.max_on_a_node(), 1u);
   EXPECT_THAT(parts.ring(), ElementsAre(NodeIndex{0}, NodeIndex{1}));
   EXPECT_EQ(parts.place(0), NodeIndex{0});
   const auto operation = parts.build(launch_of_node_a(), 0, find()).value();
@@ -66,8 +66,8 @@ TEST_F(DataPartsTest, ByNodeThereIsOneWithAllRanks) {
 TEST_F(DataPartsTest, ByDeviceEachRankHasOne) {
   const DataParts parts(core::Reducer::kDevice, two_nodes(), NodeIndex{0});
   EXPECT_EQ(parts.size(), 3u);
-  EXPECT_EQ(parts.most_on_a_node(), 3u);
-  EXPECT_EQ(DataParts(core::Reducer::kDevice, two_nodes(), NodeIndex{1}).most_on_a_node(), 3u);
+  EXPECT_EQ(parts.max_on_a_node(), 3u);
+  EXPECT_EQ(DataParts(core::Reducer::kDevice, two_nodes(), NodeIndex{1}).max_on_a_node(), 3u);
   EXPECT_THAT(parts.ring(),
               ElementsAre(NodeIndex{0}, NodeIndex{0}, NodeIndex{0}, NodeIndex{1}, NodeIndex{1}));
   for (const int part : {0, 2}) {

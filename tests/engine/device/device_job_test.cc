@@ -24,7 +24,7 @@ using gpu::Sharing;
 using testing::HasSubstr;
 
 constexpr uint64_t kTensorBytes = 4096;
-constexpr uint64_t kMostStaging = 256 << 20;
+constexpr uint64_t kMaxStaging = 256 << 20;
 constexpr LocalRank kRank{1};
 
 class DeviceJobTest : public testing::Test {
@@ -48,7 +48,7 @@ class DeviceJobTest : public testing::Test {
       added_.emplace_back(id, status);
     };
     DeviceJobOptions options{"the GPU worker of job j", std::move(command)};
-    options.most_staging_bytes = kMostStaging;
+    options.max_staging_bytes = kMaxStaging;
     job_ = std::make_unique<DeviceJob>(loop_, metrics_, std::move(options), std::move(on_added));
   }
   template <class Condition>
@@ -425,8 +425,8 @@ TEST_F(DeviceJobTest, ACommunicatorsIdIsMadeByTheWorkerUnlessItIsLost) {
 TEST_F(DeviceJobTest, MoreThanThereMayBeIsRefusedAndWhatComesAfterItIsNot) {
   make();
   add(counters(1));
-  stage(kMostStaging + 1);
-  stage(kMostStaging);
+  stage(kMaxStaging + 1);
+  stage(kMaxStaging);
   ASSERT_EQ(rows_.size(), 1u);
   EXPECT_THAT(rows_[0].status().message(), HasSubstr("raise --gpu-staging-bytes"));
   ASSERT_TRUE(wait_for([&] { return rows_.size() == 2; }));
@@ -438,7 +438,7 @@ TEST_F(DeviceJobTest, ALostWorkerIsToldToWhoeverWaitsForAPlace) {
   add(counters(1));
   stage(1000);
   ASSERT_TRUE(wait_for([&] { return rows_.size() == 1; }));
-  stage(kMostStaging);  // once the first has been given back
+  stage(kMaxStaging);  // once the first has been given back
   ::kill(job_->worker_pid(), SIGKILL);
   ASSERT_TRUE(wait_for([&] { return rows_.size() == 2; }));
   EXPECT_THAT(rows_[1].status().message(), HasSubstr("killed by signal 9"));

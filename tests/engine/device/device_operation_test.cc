@@ -353,7 +353,7 @@ TEST(StagedOperation, ALargeBatchInRoundsIsWhatAWorkerTakes) {
   EXPECT_EQ(writes, 40000u);
 }
 
-constexpr AcrossNodes kAcross{.communicator = 5, .stream = 3, .root = 1};
+constexpr NcclPlace kAcross{.communicator = 5, .stream = 3, .root = 1};
 
 std::vector<gpu::WorkerOperation> build_across(const core::Launch& launch,
                                                const DeviceLaunch& how) {

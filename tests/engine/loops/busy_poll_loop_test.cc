@@ -10,8 +10,8 @@ namespace rueda::engine {
 namespace {
 
 // Has something `found` times, and says what was asked of it.
-struct Rings final : Watched {
-  explicit Rings(AwakeLoop& l) : loop(l) {}
+struct Rings final : PollSource {
+  explicit Rings(BusyPollLoop& l) : loop(l) {}
   void watch() override {
     EXPECT_FALSE(is_watched);
     is_watched = true;
@@ -33,7 +33,7 @@ struct Rings final : Watched {
     ++handled;
     loop.stay_awake();
   }
-  AwakeLoop& loop;
+  BusyPollLoop& loop;
   int found = 0;
   int found_at_rest = 0;
   int handled = 0;
@@ -41,7 +41,7 @@ struct Rings final : Watched {
   bool is_watched = false;
 };
 
-class AwakeLoopTest : public ::testing::Test {
+class BusyPollLoopTest : public ::testing::Test {
  protected:
   // Runs the loop over one event that keeps it awake, until it has gone to sleep.
   void run() {
@@ -52,11 +52,11 @@ class AwakeLoopTest : public ::testing::Test {
     loop_.run();
   }
   boost::asio::io_context io_{1};
-  AwakeLoop loop_{io_};
+  BusyPollLoop loop_{io_};
   Rings rings_{loop_};
 };
 
-TEST_F(AwakeLoopTest, AHandlerThatThrowsIsNotTheEnd) {
+TEST_F(BusyPollLoopTest, AHandlerThatThrowsIsNotTheEnd) {
   bool has_run = false;
   boost::asio::post(io_, [] { throw std::bad_alloc(); });
   boost::asio::post(io_, [&] { has_run = true; });
@@ -64,7 +64,7 @@ TEST_F(AwakeLoopTest, AHandlerThatThrowsIsNotTheEnd) {
   EXPECT_TRUE(has_run);
 }
 
-TEST_F(AwakeLoopTest, LooksAtWhatNoDescriptorTellsOf) {
+TEST_F(BusyPollLoopTest, LooksAtWhatNoDescriptorTellsOf) {
   rings_.found = 100;
   run();
   EXPECT_EQ(rings_.handled, 100);
@@ -72,7 +72,7 @@ TEST_F(AwakeLoopTest, LooksAtWhatNoDescriptorTellsOf) {
   EXPECT_FALSE(rings_.is_watched);
 }
 
-TEST_F(AwakeLoopTest, WhatIsFoundAtTheLastMomentKeepsItAwake) {
+TEST_F(BusyPollLoopTest, WhatIsFoundAtTheLastMomentKeepsItAwake) {
   rings_.found_at_rest = 3;
   run();
   EXPECT_EQ(rings_.handled, 3);
@@ -80,7 +80,7 @@ TEST_F(AwakeLoopTest, WhatIsFoundAtTheLastMomentKeepsItAwake) {
   EXPECT_FALSE(rings_.is_watched);
 }
 
-TEST_F(AwakeLoopTest, ALoopThatSleepsLooksAtNothing) {
+TEST_F(BusyPollLoopTest, ALoopThatSleepsLooksAtNothing) {
   rings_.found = 1;
   loop_.watch(rings_);
   boost::asio::post(io_, [] {});
@@ -89,7 +89,7 @@ TEST_F(AwakeLoopTest, ALoopThatSleepsLooksAtNothing) {
   EXPECT_EQ(rings_.watches, 0);
 }
 
-TEST_F(AwakeLoopTest, EndsWhenItIsStoppedThoughThereIsMore) {
+TEST_F(BusyPollLoopTest, EndsWhenItIsStoppedThoughThereIsMore) {
   loop_.watch(rings_);
   rings_.found_at_rest = 1'000'000'000;
   boost::asio::post(io_, [this] {

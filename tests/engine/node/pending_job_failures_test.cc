@@ -22,8 +22,8 @@ std::string text_of(const std::optional<Envelope>& envelope) {
   return envelope ? std::get<core::Fail>(envelope->message.body).status.message() : "nothing";
 }
 
-TEST(EarlyFails, TheFirstIsThereWhenTheJobComes) {
-  EarlyFails fails;
+TEST(PendingJobFailures, TheFirstIsThereWhenTheJobComes) {
+  PendingJobFailures fails;
   fails.add(0, fail_of("job", kToken, "first"));
   fails.add(1, fail_of("job", kToken, "second"));
   fails.add(1, fail_of("other", kToken, "another job's"));
@@ -32,8 +32,8 @@ TEST(EarlyFails, TheFirstIsThereWhenTheJobComes) {
   EXPECT_EQ(fails.count(), 1u);
 }
 
-TEST(EarlyFails, AnotherRunOfTheJobIsNotMeant) {
-  EarlyFails fails;
+TEST(PendingJobFailures, AnotherRunOfTheJobIsNotMeant) {
+  PendingJobFailures fails;
   fails.add(0, fail_of("job", kOther));
   Envelope unproven = fail_of("job", kToken);
   unproven.proof.clear();
@@ -44,19 +44,19 @@ TEST(EarlyFails, AnotherRunOfTheJobIsNotMeant) {
   EXPECT_EQ(text_of(fails.take(0, "job", kToken)), "nothing");
 }
 
-TEST(EarlyFails, WhatIsOldOrTooMuchIsForgotten) {
-  EarlyFails fails;
+TEST(PendingJobFailures, WhatIsOldOrTooMuchIsForgotten) {
+  PendingJobFailures fails;
   fails.add(0, fail_of("job", kToken));
-  EXPECT_EQ(text_of(fails.take(EarlyFails::kKeptMs, "job", kToken)), "nothing");
-  fails.add(0, fail_of("long", kToken, std::string(EarlyFails::kMostTextBytes + 1, 'x')));
+  EXPECT_EQ(text_of(fails.take(PendingJobFailures::kKeptMs, "job", kToken)), "nothing");
+  fails.add(0, fail_of("long", kToken, std::string(PendingJobFailures::kMaxTextBytes + 1, 'x')));
   Envelope no_fail = fail_of("job", kToken);
   no_fail.message.body = core::Left{Rank{0}};
   fails.add(0, no_fail);
   EXPECT_EQ(fails.count(), 0u);
-  for (size_t i = 0; i <= EarlyFails::kMost; ++i) {
+  for (size_t i = 0; i <= PendingJobFailures::kMost; ++i) {
     fails.add(0, fail_of("job" + std::to_string(i), kToken));
   }
-  EXPECT_EQ(fails.count(), EarlyFails::kMost);
+  EXPECT_EQ(fails.count(), PendingJobFailures::kMost);
   EXPECT_EQ(text_of(fails.take(0, "job0", kToken)), "nothing");
   EXPECT_EQ(text_of(fails.take(0, "job1", kToken)), "it died");
 }

@@ -85,7 +85,7 @@ TEST_F(BuildOperationTest, PutsTheTensorsOfABatchInARow) {
   submission(1, 12).urgency = {5, 12};
   submission(1, 13).urgency = {0, 13};
   const auto operation = build_operation(launch, layout(), NodeIndex{0}, find()).value();
-  EXPECT_EQ(operation->urgency, (Urgency{5, 12})) << "that of its most urgent tensor";
+  EXPECT_EQ(operation->urgency, (SendPriority{5, 12})) << "that of its most urgent tensor";
   EXPECT_EQ(operation->epoch, Epoch{4});
   EXPECT_EQ(operation->seq, Seq{9});
   EXPECT_EQ(operation->plan_hash, 77u);

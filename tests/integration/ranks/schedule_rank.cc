@@ -359,8 +359,8 @@ int main(int argc, char** argv) {
   check(rueda_init(nullptr), "init");
   std::unique_ptr<Commands> commands;
   if (rueda_rank() == 0) commands = std::make_unique<Commands>(argv[2]);
-  constexpr int kMostRanksInFloat32 = 16;
-  if (rueda_size() <= kMostRanksInFloat32) {
+  constexpr int kMaxRanksInFloat32 = 16;
+  if (rueda_size() <= kMaxRanksInFloat32) {
     run<float>(argv[1], commands.get());
   } else {
     run<double>(argv[1], commands.get());

@@ -181,7 +181,7 @@ TEST_F(ControlPlaneTest, AFailWaitsForALinkThatIsNotUpYet) {
   const LinkId link = a.plane.acquire("127.0.0.1:" + std::to_string(port));
   a.plane.send(link, leave_of("job", 1));
   const Status cause(Code::kRankLost, "rank 3 died");
-  for (size_t i = 0; i < 2 * kMostLastWords; ++i) {
+  for (size_t i = 0; i < 2 * kMaxLastWords; ++i) {
     a.plane.send(link, {"job" + std::to_string(i), {NodeIndex{1}, Epoch{1}, 0, core::Fail{cause}}});
   }
   a.plane.release(link);
@@ -189,7 +189,7 @@ TEST_F(ControlPlaneTest, AFailWaitsForALinkThatIsNotUpYet) {
   ASSERT_TRUE(loop_.run_until([&] { return a.plane.peers().empty(); }))
       << "it goes when all is said";
   ASSERT_TRUE(loop_.run_until([&] { return b.events.lost.size() == 1; }));
-  ASSERT_EQ(b.events.envelopes.size(), kMostLastWords) << "bounded; the first ones count";
+  ASSERT_EQ(b.events.envelopes.size(), kMaxLastWords) << "bounded; the first ones count";
   const Envelope& first = b.events.envelopes[0].second;
   EXPECT_EQ(first.job, "job0");
   EXPECT_EQ(std::get<core::Fail>(first.message.body).status.message(), "rank 3 died");

@@ -71,7 +71,7 @@ TEST(ArrivalsTest, WhoWaitsForTheLoopIsBoundedAndOneConnectionTakesNotAllPlaces)
     if (place) places.push_back(place);
     return place != nullptr;
   };
-  for (size_t i = 0; i < Arrivals::kMostOfAConnection; ++i) EXPECT_TRUE(enter("flood:1"));
+  for (size_t i = 0; i < Arrivals::kMaxOfAConnection; ++i) EXPECT_TRUE(enter("flood:1"));
   EXPECT_FALSE(enter("flood:1"));
   EXPECT_TRUE(enter("peer:1"));
   for (size_t i = 2; places.size() < Arrivals::kMost; ++i) {

@@ -85,7 +85,7 @@ class GrpcServersTest : public ::testing::Test {
   GrpcControlPlane plane_{loop_.io(), metrics_, {"n0", 1, 60'000}};
   engine::Engine engine_{
       engine::EngineContext{loop_.io(), data_loops_, plane_, metrics_, options_, "data:1"}};
-  const engine::Poster poster_{loop_.io()};
+  const engine::LoopPoster poster_{loop_.io()};
   StaticMembership membership_ = StaticMembership::parse({}).value();
   DaemonInfo info_;
   std::atomic<bool> is_well_{true};

@@ -4,23 +4,23 @@
 
 namespace rueda::sim {
 
-Judge::Judge(const RunSetup& setup) {
+CheckerSet::CheckerSet(const RunSetup& setup) {
   for (uint32_t id = 0; id <= setup.sets.size(); ++id) {
     sets_.push_back(std::make_unique<Set>(setup, id));
   }
 }
 
-Rank Judge::rank_of(NodeIndex node, LocalRank local) const {
+Rank CheckerSet::rank_of(NodeIndex node, LocalRank local) const {
   return sets_.front()->layout.node(node).ranks[static_cast<size_t>(local.value)];
 }
 
-LocalRank Judge::place_in(const Set& set, NodeIndex node, Rank rank) {
+LocalRank CheckerSet::place_in(const Set& set, NodeIndex node, Rank rank) {
   const std::vector<Rank>& ranks = set.layout.node(node).ranks;
   const auto at = std::lower_bound(ranks.begin(), ranks.end(), rank);
   return LocalRank{static_cast<int32_t>(at - ranks.begin())};
 }
 
-void Judge::before_step(NodeIndex node, const core::JobCore& core, const core::Event& event) {
+void CheckerSet::before_step(NodeIndex node, const core::JobCore& core, const core::Event& event) {
   if (sets_.size() == 1) return sets_.front()->checkers.before_step(node, core, event);
   for (const auto& set : sets_) {
     core::Event seen = event;
@@ -39,14 +39,14 @@ void Judge::before_step(NodeIndex node, const core::JobCore& core, const core::E
   }
 }
 
-const Judge::Set& Judge::owner_of(Rank rank, Ticket ticket) const {
+const CheckerSet::Set& CheckerSet::owner_of(Rank rank, Ticket ticket) const {
   for (const auto& set : sets_) {
     if (set->checkers.is_open(rank, ticket)) return *set;
   }
   return *sets_.front();
 }
 
-core::Output Judge::part_of(const Set& set, NodeIndex node, const core::Output& output) const {
+core::Output CheckerSet::part_of(const Set& set, NodeIndex node, const core::Output& output) const {
   core::Output part;
   part.started = output.started;
   part.finished = output.finished;
@@ -69,7 +69,7 @@ core::Output Judge::part_of(const Set& set, NodeIndex node, const core::Output& 
   return part;
 }
 
-void Judge::after_step(NodeIndex node, const core::JobCore& core, const core::Output& output) {
+void CheckerSet::after_step(NodeIndex node, const core::JobCore& core, const core::Output& output) {
   if (sets_.size() == 1) return sets_.front()->checkers.after_step(node, core, output);
   // Who owns a delivery is asked before anybody has seen it.
   std::vector<core::Output> parts;
@@ -77,31 +77,31 @@ void Judge::after_step(NodeIndex node, const core::JobCore& core, const core::Ou
   for (size_t i = 0; i < sets_.size(); ++i) sets_[i]->checkers.after_step(node, core, parts[i]);
 }
 
-void Judge::on_node_died(NodeIndex node) {
+void CheckerSet::on_node_died(NodeIndex node) {
   for (const auto& set : sets_) set->checkers.on_node_died(node);
 }
 
-void Judge::on_rank_died(Rank rank) {
+void CheckerSet::on_rank_died(Rank rank) {
   for (const auto& set : sets_) set->checkers.on_rank_died(rank);
 }
 
-void Judge::at_end() {
+void CheckerSet::at_end() {
   for (const auto& set : sets_) set->checkers.at_end();
 }
 
-std::string Judge::violation() const {
+std::string CheckerSet::violation() const {
   for (const auto& set : sets_) {
     if (!set->checkers.violation().empty()) return set->checkers.violation();
   }
   return {};
 }
 
-bool Judge::anything_open() const {
+bool CheckerSet::anything_open() const {
   return std::any_of(sets_.begin(), sets_.end(),
                      [](const auto& set) { return set->checkers.anything_open(); });
 }
 
-uint64_t Judge::sum(uint64_t (Checkers::*count)() const) const {
+uint64_t CheckerSet::sum(uint64_t (Checkers::*count)() const) const {
   uint64_t total = 0;
   for (const auto& set : sets_) total += (set->checkers.*count)();
   return total;

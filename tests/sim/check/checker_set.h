@@ -11,9 +11,9 @@
 
 namespace rueda::sim {
 
-class Judge {
+class CheckerSet {
  public:
-  explicit Judge(const RunSetup& setup);
+  explicit CheckerSet(const RunSetup& setup);
 
   // As Checkers'.
   void before_step(NodeIndex node, const core::JobCore& core, const core::Event& event);

@@ -1,6 +1,6 @@
 // The rules of docs/protocol.md as a judge: it sees every event and everything that the cores say
-// about one process set (checker_set.h), on all nodes at once, and names the first rule that is broken.
-// It knows nothing of how the cores work.
+// about one process set (checker_set.h), on all nodes at once, and names the first rule that is
+// broken. It knows nothing of how the cores work.
 //
 // clang-format off
 //   I5  one order of operations on all nodes of an epoch, none spans two, every submission ends once

@@ -32,7 +32,7 @@ CampaignResult run_campaign(uint64_t first, uint64_t count, const Limits& limits
     // Seeds are handed out in order, so that of those that fail the lowest is always among them.
     for (uint64_t i = next++; i < count && !failed; i = next++) {
       const RunSetup setup = draw_setup(first + i, limits);
-      const RunResult run = Simulator(setup, Choices(setup.seed), {}).run();
+      const RunResult run = Simulator(setup, RandomChoices(setup.seed), {}).run();
       ++mine.seeds;
       mine.lethal += setup.is_lethal();
       mine.events += run.events;

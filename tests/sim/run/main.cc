@@ -56,7 +56,7 @@ int run_one(uint64_t seed, const Limits& limits, bool trace) {
   const RunSetup setup = draw_setup(seed, limits);
   RunOptions options;
   options.keep_trace = trace;
-  const RunResult result = Simulator(setup, Choices(seed), options).run();
+  const RunResult result = Simulator(setup, RandomChoices(seed), options).run();
   if (trace) {
     print(setup.lines());
     print(result.trace);

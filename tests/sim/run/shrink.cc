@@ -87,7 +87,7 @@ class Shrinker {
       : setup_(setup), max_runs_(max_runs), runner_(runner) {
     RunOptions options;
     options.record_choices = true;
-    const RunResult result = runner_(setup_, Choices(setup_.seed), options);
+    const RunResult result = runner_(setup_, RandomChoices(setup_.seed), options);
     rule_ = rule_of(result.violation);
     choices_ = result.choices;
   }
@@ -102,7 +102,7 @@ class Shrinker {
     SmallRun small{setup_, choices_, {}, runs_};
     RunOptions options;
     options.keep_trace = true;
-    small.result = runner_(setup_, Choices(choices_), options);
+    small.result = runner_(setup_, RandomChoices(choices_), options);
     return small;
   }
 
@@ -113,7 +113,7 @@ class Shrinker {
     ++runs_;
     RunOptions options;
     options.record_choices = true;
-    RunResult result = runner_(setup, Choices(choices), options);
+    RunResult result = runner_(setup, RandomChoices(choices), options);
     if (rule_of(result.violation) != rule_) return false;
     setup_ = setup;
     choices_ = std::move(result.choices);  // of the script, those that it came to
@@ -244,7 +244,7 @@ class Shrinker {
 
 }  // namespace
 
-RunResult simulate(const RunSetup& setup, Choices choices, const RunOptions& options) {
+RunResult simulate(const RunSetup& setup, RandomChoices choices, const RunOptions& options) {
   return Simulator(setup, std::move(choices), options).run();
 }
 

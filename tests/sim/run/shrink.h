@@ -18,8 +18,8 @@ struct SmallRun {
 };
 
 // How a run is judged; the simulator by default, something else in shrink's own tests.
-using Runner = std::function<RunResult(const RunSetup&, Choices, const RunOptions&)>;
-RunResult simulate(const RunSetup& setup, Choices choices, const RunOptions& options);
+using Runner = std::function<RunResult(const RunSetup&, RandomChoices, const RunOptions&)>;
+RunResult simulate(const RunSetup& setup, RandomChoices choices, const RunOptions& options);
 
 // The run of this setup and its seed must fail. Ends when nothing more can be left out, or after
 // max_runs.

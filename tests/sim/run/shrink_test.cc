@@ -6,7 +6,8 @@ namespace rueda::sim {
 namespace {
 
 // A rule that does not hold: as if the protocol promised that no node ever dies.
-RunResult judge_by_a_wrong_rule(const RunSetup& setup, Choices choices, const RunOptions& options) {
+RunResult judge_by_a_wrong_rule(const RunSetup& setup, RandomChoices choices,
+                                const RunOptions& options) {
   RunResult result = simulate(setup, std::move(choices), options);
   if (result.delivered_ok > 0 && result.delivered_error > 0) {
     result.violation = "wrong: both good and bad news";
@@ -22,7 +23,7 @@ uint64_t find_failing_seed() {
   for (uint64_t seed = 1;; ++seed) {
     const RunSetup setup = draw_setup(seed, Limits{});
     if (setup.ranks.size() < 3 || setup.faults.empty() || size_of(setup) < 10) continue;
-    if (!judge_by_a_wrong_rule(setup, Choices(seed), {}).violation.empty()) return seed;
+    if (!judge_by_a_wrong_rule(setup, RandomChoices(seed), {}).violation.empty()) return seed;
   }
 }
 
@@ -35,7 +36,7 @@ TEST(Shrink, LeavesWhatTheViolationNeeds) {
   for (size_t i = 0; i < small.choices.size(); ++i) {
     std::vector<Choice> fewer = small.choices;
     fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
-    EXPECT_EQ(judge_by_a_wrong_rule(small.setup, Choices(fewer), {}).violation, "");
+    EXPECT_EQ(judge_by_a_wrong_rule(small.setup, RandomChoices(fewer), {}).violation, "");
   }
   EXPECT_FALSE(small.result.trace.empty());
 }
@@ -43,7 +44,7 @@ TEST(Shrink, LeavesWhatTheViolationNeeds) {
 TEST(Shrink, TheSmallRunReplays) {
   const RunSetup setup = draw_setup(find_failing_seed(), Limits{});
   const SmallRun small = shrink(setup, 20'000, judge_by_a_wrong_rule);
-  const RunResult again = judge_by_a_wrong_rule(small.setup, Choices(small.choices), {});
+  const RunResult again = judge_by_a_wrong_rule(small.setup, RandomChoices(small.choices), {});
   EXPECT_EQ(again.trace_hash, small.result.trace_hash);
   EXPECT_EQ(again.violation, small.result.violation);
 }

@@ -5,35 +5,34 @@ namespace {
 
 // Nothing takes this long but what never ends: the longest wait is that for all ranks to attach.
 constexpr TicksMs kPatience = 20'000;
-constexpr uint64_t kMostEvents = 1'000'000;
+constexpr uint64_t kMaxEvents = 1'000'000;
 
 }  // namespace
 
-Simulator::Simulator(const RunSetup& setup, Choices choices, const RunOptions& options)
+Simulator::Simulator(const RunSetup& setup, RandomChoices choices, const RunOptions& options)
     : setup_(setup),
       options_(options),
       choices_(std::move(choices)),
       world_(setup, options.keep_trace),
-      network_(agenda_, choices_, world_.voter_count()),
-      data_plane_(setup, agenda_, choices_, world_),
-      training_(setup, agenda_, choices_, world_),
-      faults_(setup, agenda_, choices_, world_, network_, data_plane_, training_) {
+      network_(queue_, choices_, world_.voter_count()),
+      data_plane_(setup, queue_, choices_, world_),
+      training_(setup, queue_, choices_, world_),
+      faults_(setup, queue_, choices_, world_, network_, data_plane_, training_) {
   if (options.record_choices) choices_.record();
 }
 
 RunResult Simulator::run() {
   training_.begin();
   faults_.plan();
-  while (!agenda_.empty() && world_.checkers().violation().empty()) {
-    happen(agenda_.take());
+  while (!queue_.empty() && world_.checkers().violation().empty()) {
+    happen(queue_.take());
     ++events_;
     check_liveness();
   }
   if (world_.checkers().violation().empty()) check_end();
   RunResult result;
   result.violation = world_.checkers().violation();
-  if (!result.violation.empty())
-    world_.trace().note(agenda_.now(), "VIOLATION " + result.violation);
+  if (!result.violation.empty()) world_.trace().note(queue_.now(), "VIOLATION " + result.violation);
   result.trace_hash = world_.trace().hash();
   result.trace = world_.trace().lines();
   result.choices = choices_.taken();
@@ -51,81 +50,81 @@ RunResult Simulator::run() {
   return result;
 }
 
-void Simulator::happen(Happening happening) {
-  const auto index = static_cast<size_t>(happening.subject);
-  switch (happening.kind) {
-    case Happening::Kind::kEvent: feed(happening.subject, std::move(happening)); break;
-    case Happening::Kind::kRankActs:
-      if (auto event = training_.act(happening.subject)) {
-        const int node = world_.layout().node_of(Rank{happening.subject}).value;
-        feed(node, {Happening::Kind::kEvent, node, 0, std::move(*event)});
+void Simulator::happen(SimEvent event) {
+  const auto index = static_cast<size_t>(event.subject);
+  switch (event.kind) {
+    case SimEvent::Kind::kEvent: feed(event.subject, std::move(event)); break;
+    case SimEvent::Kind::kRankActs:
+      if (auto action = training_.act(event.subject)) {
+        const int node = world_.layout().node_of(Rank{event.subject}).value;
+        feed(node, {SimEvent::Kind::kEvent, node, 0, std::move(*action)});
       }
       break;
-    case Happening::Kind::kFaultBegins: faults_.begin(setup_.faults[index]); break;
-    case Happening::Kind::kLinkTimesOut: faults_.time_out(setup_.faults[index]); break;
-    case Happening::Kind::kFaultEnds:
+    case SimEvent::Kind::kFaultBegins: faults_.begin(setup_.faults[index]); break;
+    case SimEvent::Kind::kLinkTimesOut: faults_.time_out(setup_.faults[index]); break;
+    case SimEvent::Kind::kFaultEnds:
       faults_.end(setup_.faults[index]);
       thaw(setup_.faults[index].node);
       break;
   }
-  if (happening.kind != Happening::Kind::kEvent) last_progress_ = agenda_.now();
+  if (event.kind != SimEvent::Kind::kEvent) last_progress_ = queue_.now();
 }
 
-void Simulator::feed(int index, Happening happening) {
+void Simulator::feed(int index, SimEvent event) {
   WorldNode& node = world_.node(index);
   if (!node.alive) return;
-  if (const auto* arrived = std::get_if<core::MessageArrived>(&happening.event)) {
-    if (!network_.arrives(arrived->message.sender().value, index, happening.incarnation)) return;
+  if (const auto* arrived = std::get_if<core::MessageArrived>(&event.event)) {
+    if (!network_.arrives(arrived->message.sender().value, index, event.incarnation)) return;
     // What arrives is not lost with its link any more.
-    happening.incarnation = 0;
+    event.incarnation = 0;
   }
-  const auto* lost = std::get_if<core::NodeLost>(&happening.event);
+  const auto* lost = std::get_if<core::NodeLost>(&event.event);
   if (lost && lost->node.value == world_.node_count()) return;  // nobody misses the witness
   if (node.frozen) {
-    node.backlog.push_back(std::move(happening));
+    node.backlog.push_back(std::move(event));
     return;
   }
   // An event of an epoch's data plane is forgotten with its epoch.
-  if (happening.epoch != 0 && (node.over || happening.epoch != node.epoch ||
-                               node.core->state() == core::JobState::kForming)) {
+  if (event.epoch != 0 &&
+      (node.over || event.epoch != node.epoch || node.core->state() == core::JobState::kForming)) {
     return;
   }
-  if (!data_plane_.completes(index, happening)) return;
-  if (auto* stopped = std::get_if<core::DataStopped>(&happening.event)) {
+  if (!data_plane_.completes(index, event)) return;
+  if (auto* stopped = std::get_if<core::DataStopped>(&event.event)) {
     *stopped = data_plane_.on_stop(index, stopped->epoch);
   }
-  if (std::holds_alternative<core::TurnEnded>(happening.event)) node.turn_pending = false;
-  if (std::holds_alternative<core::TimePassed>(happening.event)) {
-    if (node.tick_at && *node.tick_at <= agenda_.now()) node.tick_at.reset();
-    step(index, happening.event);
-    happening.event = core::TurnEnded{};  // whoever has slept looks round
+  if (std::holds_alternative<core::TurnEnded>(event.event)) node.turn_pending = false;
+  if (std::holds_alternative<core::TimePassed>(event.event)) {
+    if (node.tick_at && *node.tick_at <= queue_.now()) node.tick_at.reset();
+    step(index, event.event);
+    event.event = core::TurnEnded{};  // whoever has slept looks round
   }
-  step(index, happening.event);
+  step(index, event.event);
 }
 
 void Simulator::step(int index, const core::Event& event) {
   WorldNode& node = world_.node(index);
-  carry_out(index, world_.step(agenda_.now(), index, event));
+  carry_out(index, world_.step(queue_.now(), index, event));
   if (node.witness) return;  // it keeps no time
   if (go_if_closed(index, event)) return;
   const bool told = !std::holds_alternative<core::TurnEnded>(event) &&
                     !std::holds_alternative<core::TimePassed>(event);
   if (told && !std::exchange(node.turn_pending, true)) {
-    agenda_.at(agenda_.now() + choices_.draw(Decision::kTurn, index, 0, 0, 3), index,
-               core::TurnEnded{});
+    queue_.at(queue_.now() + choices_.draw(Decision::kTurn, index, 0, 0, 3), index,
+              core::TurnEnded{});
   }
   const std::optional<TicksMs> wakes_at = node.core->wakes_at();
   if (!wakes_at || (node.tick_at && *node.tick_at <= *wakes_at)) return;
-  node.tick_at = std::max(*wakes_at, agenda_.now() + 1);
-  agenda_.at(*node.tick_at, index, core::TimePassed{});
+  node.tick_at = std::max(*wakes_at, queue_.now() + 1);
+  queue_.at(*node.tick_at, index, core::TimePassed{});
 }
 
 bool Simulator::go_if_closed(int index, const core::Event& event) {
   WorldNode& node = world_.node(index);
   if (std::holds_alternative<core::RankDetached>(event) && setup_.goes &&
       training_.have_left(index)) {
-    agenda_.at(agenda_.now() + choices_.draw(Decision::kGo, index, 0, 0, 200), index,
-               core::JobClosed{Status(Code::kShutDown, "closed")});
+    queue_.at(queue_.now() + choices_.draw(Decision::kGo, index, 0, 0, 200), index,
+              core::JobClosed{Status(Code::kShutDown, "closed")});
   }
   node.closed = node.closed || std::holds_alternative<core::JobClosed>(event);
   if (!node.closed || !node.core->may_go()) return false;
@@ -140,8 +139,8 @@ void Simulator::carry_out(int node, const core::Output& output) {
   }
   if (output.sealed) {
     const int delay = choices_.draw(Decision::kStop, node, 0, 0, 5);
-    agenda_.at(agenda_.now() + delay, node, output.sealed->value,
-               core::DataStopped{*output.sealed, {}});
+    queue_.at(queue_.now() + delay, node, output.sealed->value,
+              core::DataStopped{*output.sealed, {}});
   }
   if (output.recovered) data_plane_.on_recovered(node, *output.recovered);
   for (const core::Cancel& cancel : output.cancels) data_plane_.on_cancel(node, cancel);
@@ -153,7 +152,7 @@ void Simulator::carry_out(int node, const core::Output& output) {
   if (output.failed) data_plane_.on_epoch_over(node, world_.node(node).epoch);
   if (output.started || output.recovered || output.finished || output.failed ||
       !output.deliveries.empty()) {
-    last_progress_ = agenda_.now();
+    last_progress_ = queue_.now();
   }
   if (!data_plane_.violation().empty()) world_.checkers().violated(data_plane_.violation());
   if (!training_.unexplained().empty()) {
@@ -164,22 +163,22 @@ void Simulator::carry_out(int node, const core::Output& output) {
 void Simulator::thaw(int index) {
   WorldNode& node = world_.node(index);
   while (node.alive && !node.frozen && !node.backlog.empty()) {
-    Happening happening = std::move(node.backlog.front());
+    SimEvent event = std::move(node.backlog.front());
     node.backlog.pop_front();
-    if (auto* arrived = std::get_if<core::MessageArrived>(&happening.event)) {
+    if (auto* arrived = std::get_if<core::MessageArrived>(&event.event)) {
       step(index, *arrived);
     } else {
-      feed(index, std::move(happening));
+      feed(index, std::move(event));
     }
   }
 }
 
 void Simulator::check_liveness() {
-  if (events_ > kMostEvents) {
+  if (events_ > kMaxEvents) {
     world_.checkers().violated("liveness: it goes on and on");
     return;
   }
-  if (agenda_.now() - last_progress_ <= kPatience) return;
+  if (queue_.now() - last_progress_ <= kPatience) return;
   if (world_.checkers().anything_open()) {
     world_.checkers().at_end();
   } else {
@@ -212,7 +211,7 @@ void Simulator::check_end() {
 
 RunResult run_seed(uint64_t seed, const Limits& limits, const RunOptions& options) {
   const RunSetup setup = draw_setup(seed, limits);
-  return Simulator(setup, Choices(seed), options).run();
+  return Simulator(setup, RandomChoices(seed), options).run();
 }
 
 }  // namespace rueda::sim

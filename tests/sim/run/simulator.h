@@ -38,13 +38,13 @@ struct RunResult {
 class Simulator {
  public:
   // The setup outlives the simulator.
-  Simulator(const RunSetup& setup, Choices choices, const RunOptions& options);
+  Simulator(const RunSetup& setup, RandomChoices choices, const RunOptions& options);
   RunResult run();
 
  private:
-  void happen(Happening happening);
+  void happen(SimEvent event);
   // Something happens to a node: at once, or when it thaws.
-  void feed(int node, Happening happening);
+  void feed(int node, SimEvent event);
   void step(int node, const core::Event& event);
   void carry_out(int node, const core::Output& output);
   // A daemon has no business any more.
@@ -55,8 +55,8 @@ class Simulator {
 
   const RunSetup& setup_;
   const RunOptions options_;
-  Agenda agenda_;
-  Choices choices_;
+  EventQueue queue_;
+  RandomChoices choices_;
   World world_;
   Network network_;
   DataPlane data_plane_;

@@ -67,7 +67,7 @@ TEST(Simulator, ALockedScheduleThatRepeatsSendsNothingAboutOrder) {
     for (TensorSetup& tensor : setup.tensors) {
       tensor.descriptor.kind = CollectiveKind::kAllreduce;
     }
-    const RunResult result = Simulator(setup, Choices(seed), {}).run();
+    const RunResult result = Simulator(setup, RandomChoices(seed), {}).run();
     ASSERT_EQ(result.violation, "") << "seed " << seed;
     EXPECT_EQ(result.messages_while_locked, 0u) << "seed " << seed;
     locked_launches += result.locked_launches;
@@ -109,10 +109,10 @@ TEST(Simulator, AlternativesThatComeAgainSendNothingAboutOrder) {
     // What the first tensor begins, and no other step, is a step to everybody.
     setup.tensors.front().kinds = ~0u;
     setup.steps = 80;
-    const RunResult some = Simulator(setup, Choices(seed), {}).run();
+    const RunResult some = Simulator(setup, RandomChoices(seed), {}).run();
     ASSERT_EQ(some.violation, "") << "seed " << seed;
     setup.steps = 120;
-    const RunResult more = Simulator(setup, Choices(seed), {}).run();
+    const RunResult more = Simulator(setup, RandomChoices(seed), {}).run();
     ASSERT_EQ(more.violation, "") << "seed " << seed;
     EXPECT_EQ(more.order_messages, some.order_messages) << "seed " << seed;
     locked_launches += more.locked_launches;
@@ -138,8 +138,8 @@ TEST(Simulator, TheChoicesOfARunReplayIt) {
     const RunSetup setup = draw_setup(seed, Limits{});
     RunOptions options;
     options.record_choices = true;
-    const RunResult first = Simulator(setup, Choices(seed), options).run();
-    const RunResult second = Simulator(setup, Choices(first.choices), {}).run();
+    const RunResult first = Simulator(setup, RandomChoices(seed), options).run();
+    const RunResult second = Simulator(setup, RandomChoices(first.choices), {}).run();
     EXPECT_EQ(first.trace_hash, second.trace_hash);
   }
 }

@@ -11,10 +11,10 @@ TEST(Phrases, WordsAreSplitAtBlanksAndKeptByQuotes) {
 }
 
 TEST(Phrases, CapitalsStandForSomething) {
-  const auto said = match("RANKS submits NAMES with NUMBER elements",
+  const auto args = match("RANKS submits NAMES with NUMBER elements",
                           split_words("every rank submits a b with 9 elements"));
-  ASSERT_TRUE(said);
-  EXPECT_EQ(*said, (std::vector<Words>{{"every", "rank"}, {"a", "b"}, {"9"}}));
+  ASSERT_TRUE(args);
+  EXPECT_EQ(*args, (std::vector<Words>{{"every", "rank"}, {"a", "b"}, {"9"}}));
   EXPECT_TRUE(match("NODES completes NUMBER", split_words("n12 completes 3")));
 }
 

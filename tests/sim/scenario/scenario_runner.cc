@@ -17,7 +17,7 @@ Seq seq_of(const std::string& word) {
 
 }  // namespace
 
-void Teller::end_line() {
+void ScenarioRunner::end_line() {
   end_turns();
   if (!world_) return;
   const std::string& violation = world_->checkers().violation();
@@ -27,75 +27,75 @@ void Teller::end_line() {
 
 // --- The cast
 
-World& Teller::world() {
+World& ScenarioRunner::world() {
   if (!world_) throw Objection("the story has not begun: say start first");
   return *world_;
 }
 
-void Teller::ranks(const std::vector<Words>& said) {
+void ScenarioRunner::ranks(const std::vector<Words>& args) {
   if (world_) throw Objection("the story has begun");
   setup_.ranks.clear();
-  for (const std::string& count : said[0]) setup_.ranks.push_back(std::stoi(count));
+  for (const std::string& count : args[0]) setup_.ranks.push_back(std::stoi(count));
 }
 
-void Teller::racks(const std::vector<Words>& said) {
+void ScenarioRunner::racks(const std::vector<Words>& args) {
   if (world_) throw Objection("the story has begun");
-  if (said[0].size() != setup_.ranks.size()) throw Objection("each node has a rack");
-  setup_.racks = said[0];
+  if (args[0].size() != setup_.ranks.size()) throw Objection("each node has a rack");
+  setup_.racks = args[0];
 }
 
-void Teller::set(const std::vector<Words>& said) {
+void ScenarioRunner::set(const std::vector<Words>& args) {
   if (world_) throw Objection("the story has begun");
   std::vector<int>& ranks = setup_.sets.emplace_back();
-  for (const std::string& rank : said[1]) ranks.push_back(std::stoi(rank));
-  if (std::stoul(said[0][0]) != setup_.sets.size()) {
+  for (const std::string& rank : args[1]) ranks.push_back(std::stoi(rank));
+  if (std::stoul(args[0][0]) != setup_.sets.size()) {
     throw Objection("the next set is " + std::to_string(setup_.sets.size()));
   }
 }
 
-void Teller::tensor(const std::vector<Words>& said) {
+void ScenarioRunner::tensor(const std::vector<Words>& args) {
   TensorSetup tensor;
-  tensor.descriptor.name = said[0][0];
+  tensor.descriptor.name = args[0][0];
   for (int i = 0; i < kDTypeCount; ++i) {
-    if (said[1][0] == to_string(static_cast<DType>(i))) {
+    if (args[1][0] == to_string(static_cast<DType>(i))) {
       tensor.descriptor.dtype = static_cast<DType>(i);
-      tensor.descriptor.shape = {std::stoll(said[2][0])};
+      tensor.descriptor.shape = {std::stoll(args[2][0])};
     }
   }
-  if (tensor.descriptor.shape.empty()) throw Objection("no dtype is called " + said[1][0]);
+  if (tensor.descriptor.shape.empty()) throw Objection("no dtype is called " + args[1][0]);
   setup_.tensors.push_back(std::move(tensor));
 }
 
-void Teller::grouped_tensor(const std::vector<Words>& said) {
-  tensor(said);
+void ScenarioRunner::grouped_tensor(const std::vector<Words>& args) {
+  tensor(args);
   uint32_t size = 1;
-  for (const TensorSetup& other : setup_.tensors) size += other.descriptor.group == said[3][0];
-  setup_.tensors.back().descriptor.group = said[3][0];
+  for (const TensorSetup& other : setup_.tensors) size += other.descriptor.group == args[3][0];
+  setup_.tensors.back().descriptor.group = args[3][0];
   for (TensorSetup& other : setup_.tensors) {
-    if (other.descriptor.group == said[3][0]) other.descriptor.group_size = size;
+    if (other.descriptor.group == args[3][0]) other.descriptor.group_size = size;
   }
 }
 
-void Teller::dependent_tensor(const std::vector<Words>& said) {
-  tensor(said);
-  setup_.tensors.back().after = said[3];
+void ScenarioRunner::dependent_tensor(const std::vector<Words>& args) {
+  tensor(args);
+  setup_.tensors.back().after = args[3];
 }
 
-void Teller::broadcast(const std::vector<Words>& said) {
-  tensor(said);
+void ScenarioRunner::broadcast(const std::vector<Words>& args) {
+  tensor(args);
   setup_.tensors.back().descriptor.kind = CollectiveKind::kBroadcast;
-  setup_.tensors.back().descriptor.root = Rank{std::stoi(said[3][1])};
+  setup_.tensors.back().descriptor.root = Rank{std::stoi(args[3][1])};
 }
 
-void Teller::mode(const std::vector<Words>& said) {
-  const auto mode = core::parse_coordination(said[0][0]);
+void ScenarioRunner::mode(const std::vector<Words>& args) {
+  const auto mode = core::parse_coordination(args[0][0]);
   if (!mode.is_ok()) throw Objection(mode.status().message());
   setup_.mode = mode.value();
 }
 
-void Teller::option(const std::vector<Words>& said) {
-  const std::string& name = said[0][0];
-  const int value = std::stoi(said[1][0]);
+void ScenarioRunner::option(const std::vector<Words>& args) {
+  const std::string& name = args[0][0];
+  const int value = std::stoi(args[1][0]);
   if (name == "window") {
     setup_.window = value;
   } else if (name == "open-operations") {
@@ -117,7 +117,7 @@ void Teller::option(const std::vector<Words>& said) {
   }
 }
 
-std::vector<int> Teller::nodes(const Words& name) {
+std::vector<int> ScenarioRunner::nodes(const Words& name) {
   std::vector<int> indices;
   if (name[0] == "every") {
     for (int i = 0; i < world().node_count(); ++i) {
@@ -130,9 +130,9 @@ std::vector<int> Teller::nodes(const Words& name) {
   return {index};
 }
 
-int Teller::one_node(const Words& name) { return nodes(name).front(); }
+int ScenarioRunner::one_node(const Words& name) { return nodes(name).front(); }
 
-std::vector<int> Teller::all_ranks(const Words& name) {
+std::vector<int> ScenarioRunner::all_ranks(const Words& name) {
   std::vector<int> ranks;
   const int world_size = world().layout().world_size();
   if (name[0] == "every") {
@@ -146,11 +146,11 @@ std::vector<int> Teller::all_ranks(const Words& name) {
   return {rank};
 }
 
-uint32_t Teller::set_in(const std::vector<Words>& said, size_t place) {
-  return place < said.size() ? static_cast<uint32_t>(std::stoul(said[place][0])) : 0;
+uint32_t ScenarioRunner::set_in(const std::vector<Words>& args, size_t place) {
+  return place < args.size() ? static_cast<uint32_t>(std::stoul(args[place][0])) : 0;
 }
 
-std::vector<int> Teller::ranks_of(uint32_t set) {
+std::vector<int> ScenarioRunner::ranks_of(uint32_t set) {
   std::vector<int> ranks = all_ranks({"every", "rank"});
   if (set == 0) return ranks;
   if (set > setup_.sets.size()) throw Objection("there is no set " + std::to_string(set));
@@ -161,7 +161,7 @@ std::vector<int> Teller::ranks_of(uint32_t set) {
   return ranks;
 }
 
-std::vector<int> Teller::nodes_of(uint32_t set) {
+std::vector<int> ScenarioRunner::nodes_of(uint32_t set) {
   std::set<int> indices;
   for (int rank : ranks_of(set)) indices.insert(world().layout().node_of(Rank{rank}).value);
   return {indices.begin(), indices.end()};
@@ -169,34 +169,34 @@ std::vector<int> Teller::nodes_of(uint32_t set) {
 
 // --- What happens
 
-void Teller::feed(int index, const core::Event& event) {
+void ScenarioRunner::feed(int index, const core::Event& event) {
   WorldNode& at = world().node(index);
   if (!at.alive) throw Objection(name_of(index) + " is dead");
   if (at.frozen) {
-    at.backlog.push_back({Happening::Kind::kEvent, index, 0, event});
+    at.backlog.push_back({SimEvent::Kind::kEvent, index, 0, event});
   } else {
     step(index, event);
   }
 }
 
-void Teller::step(int index, const core::Event& event) {
+void ScenarioRunner::step(int index, const core::Event& event) {
   core::Output output = world().step(now_, index, event);
-  Said& said = said_[static_cast<size_t>(index)];
+  Said& args = said_[static_cast<size_t>(index)];
   for (auto& [to, message] : output.sends) {
     streams_[{index, to.value}].messages.push_back(std::move(message));
   }
-  said.abandoned_plans += static_cast<int>(output.abandoned_plans.size());
+  args.abandoned_plans += static_cast<int>(output.abandoned_plans.size());
   std::set<Place>& under_way = under_way_[static_cast<size_t>(index)];
   if (output.recovered) enter(index, *output.recovered);
   for (const core::Cancel& cancel : output.cancels) {
     const uint32_t set = cancel.process_set;
-    said.cancels[set].push_back(cancel);
+    args.cancels[set].push_back(cancel);
     under_way.erase(under_way.lower_bound({set, cancel.first}),
                     under_way.lower_bound({set, core::first_of(core::Track::kDecreed)}));
   }
   for (core::Launch& launch : output.launches) {
     under_way.insert({launch.process_set, launch.seq});
-    said.launches[launch.process_set].push_back(std::move(launch));
+    args.launches[launch.process_set].push_back(std::move(launch));
   }
   for (core::Delivery& delivery : output.deliveries) {
     const Rank rank =
@@ -205,7 +205,7 @@ void Teller::step(int index, const core::Event& event) {
     results_[r].push_back({names_[r][delivery.ticket.value], std::move(delivery)});
   }
   if (output.failed) {
-    said.failure = output.failed;
+    args.failure = output.failed;
     under_way.clear();
   }
   turn_open_[static_cast<size_t>(index)] = !std::holds_alternative<core::TurnEnded>(event);
@@ -218,20 +218,20 @@ void Teller::step(int index, const core::Event& event) {
   step(index, stopped);
 }
 
-void Teller::enter(int index, const core::NextEpoch& next) {
+void ScenarioRunner::enter(int index, const core::NextEpoch& next) {
   const auto i = static_cast<size_t>(index);
   said_[i].recovered = next;
   held_[i].clear();
   for (const core::Fetch& fetch : next.fetches) under_way_[i].insert({0, fetch.seq});
 }
 
-void Teller::end_turns() {
+void ScenarioRunner::end_turns() {
   for (size_t i = 0; i < turn_open_.size(); ++i) {
     if (turn_open_[i]) step(static_cast<int>(i), core::TurnEnded{});
   }
 }
 
-void Teller::start(const std::vector<Words>&) {
+void ScenarioRunner::start(const std::vector<Words>&) {
   if (world_) throw Objection("the story has begun");
   if (setup_.ranks.empty() || setup_.tensors.empty())
     throw Objection("ranks and tensors come first");
@@ -248,8 +248,8 @@ void Teller::start(const std::vector<Words>&) {
   deliver_everything({});
 }
 
-void Teller::rank_attaches(const std::vector<Words>& said) {
-  for (int rank : all_ranks(said[0])) {
+void ScenarioRunner::rank_attaches(const std::vector<Words>& args) {
+  for (int rank : all_ranks(args[0])) {
     const int index = world().layout().node_of(Rank{rank}).value;
     const Status status = world().node(index).core->may_attach(world().local_rank(rank));
     if (!status.is_ok())
@@ -258,7 +258,7 @@ void Teller::rank_attaches(const std::vector<Words>& said) {
   }
 }
 
-const TensorSetup& Teller::find_tensor(const std::string& name) const {
+const TensorSetup& ScenarioRunner::find_tensor(const std::string& name) const {
   const auto tensor =
       std::find_if(setup_.tensors.begin(), setup_.tensors.end(),
                    [&](const TensorSetup& other) { return other.descriptor.name == name; });
@@ -266,7 +266,7 @@ const TensorSetup& Teller::find_tensor(const std::string& name) const {
   return *tensor;
 }
 
-void Teller::submit(int rank, const core::DescriptorPtr& descriptor) {
+void ScenarioRunner::submit(int rank, const core::DescriptorPtr& descriptor) {
   auto& tickets = names_[static_cast<size_t>(rank)];
   const Ticket ticket{tickets.size() + 1};
   tickets.emplace(ticket.value, descriptor->name);
@@ -274,8 +274,8 @@ void Teller::submit(int rank, const core::DescriptorPtr& descriptor) {
        core::Submitted{{world().local_rank(rank), ticket, descriptor}});
 }
 
-void Teller::submit(const std::vector<int>& who, const Words& names,
-                    const std::optional<std::vector<int64_t>>& shape, uint32_t set) {
+void ScenarioRunner::submit(const std::vector<int>& who, const Words& names,
+                            const std::optional<std::vector<int64_t>>& shape, uint32_t set) {
   for (int rank : who) {
     for (const std::string& name : names) {
       auto descriptor = std::make_shared<core::TensorDescriptor>(find_tensor(name).descriptor);
@@ -286,50 +286,50 @@ void Teller::submit(const std::vector<int>& who, const Words& names,
   }
 }
 
-void Teller::rank_adds_set(const std::vector<Words>& said) {
-  const uint32_t set = set_in(said, 1);
-  if (set == 0 || set > setup_.sets.size()) throw Objection("there is no set " + said[1][0]);
+void ScenarioRunner::rank_adds_set(const std::vector<Words>& args) {
+  const uint32_t set = set_in(args, 1);
+  if (set == 0 || set > setup_.sets.size()) throw Objection("there is no set " + args[1][0]);
   const std::vector<int>& ranks = setup_.sets[set - 1];
   auto descriptor = std::make_shared<core::TensorDescriptor>();
   descriptor->name = core::kProcessSetsName;
   descriptor->kind = CollectiveKind::kAddProcessSet;
   descriptor->shape.assign(ranks.begin(), ranks.end());
-  for (int rank : all_ranks(said[0])) submit(rank, descriptor);
+  for (int rank : all_ranks(args[0])) submit(rank, descriptor);
 }
 
-void Teller::rank_declares(const std::vector<Words>& said) {
+void ScenarioRunner::rank_declares(const std::vector<Words>& args) {
   std::vector<TensorSetup> tensors;
-  for (const std::string& name : said[1]) tensors.push_back(find_tensor(name));
-  for (int rank : all_ranks(said[0])) submit(rank, plan_of(tensors));
+  for (const std::string& name : args[1]) tensors.push_back(find_tensor(name));
+  for (int rank : all_ranks(args[0])) submit(rank, plan_of(tensors));
 }
 
-void Teller::rank_joins(const std::vector<Words>& said) {
+void ScenarioRunner::rank_joins(const std::vector<Words>& args) {
   auto join = std::make_shared<core::TensorDescriptor>();
   join->name = core::kJoinName;
   join->kind = CollectiveKind::kJoin;
-  for (int rank : all_ranks(said[0])) submit(rank, join);
+  for (int rank : all_ranks(args[0])) submit(rank, join);
 }
 
-void Teller::rank_waits(const std::vector<Words>& said) {
-  for (int rank : all_ranks(said[0])) {
+void ScenarioRunner::rank_waits(const std::vector<Words>& args) {
+  for (int rank : all_ranks(args[0])) {
     std::optional<Ticket> ticket;
     for (const auto& [number, name] : names_[static_cast<size_t>(rank)]) {
-      if (name == said[1][0]) ticket = Ticket{number};
+      if (name == args[1][0]) ticket = Ticket{number};
     }
-    if (!ticket) throw Objection("it has not submitted " + said[1][0]);
+    if (!ticket) throw Objection("it has not submitted " + args[1][0]);
     feed(world().layout().node_of(Rank{rank}).value,
          core::RankWaits{world().local_rank(rank), ticket});
   }
 }
 
-void Teller::rank_leaves(const std::vector<Words>& said) {
-  for (int rank : all_ranks(said[0])) {
+void ScenarioRunner::rank_leaves(const std::vector<Words>& args) {
+  for (int rank : all_ranks(args[0])) {
     feed(world().layout().node_of(Rank{rank}).value, core::RankDetached{world().local_rank(rank)});
   }
 }
 
-void Teller::rank_dies(const std::vector<Words>& said) {
-  for (int rank : all_ranks(said[0])) {
+void ScenarioRunner::rank_dies(const std::vector<Words>& args) {
+  for (int rank : all_ranks(args[0])) {
     world().checkers().on_rank_died(Rank{rank});
     feed(world().layout().node_of(Rank{rank}).value,
          core::RankLost{world().local_rank(rank),
@@ -337,29 +337,29 @@ void Teller::rank_dies(const std::vector<Words>& said) {
   }
 }
 
-void Teller::deliver(const std::vector<Words>& said) {
-  expect_message(said);
-  Stream& on = stream(said[1], said[2]);
+void ScenarioRunner::deliver(const std::vector<Words>& args) {
+  expect_message(args);
+  Stream& on = stream(args[1], args[2]);
   on.last = std::move(on.messages.front());
   on.messages.pop_front();
-  feed(one_node(said[2]), core::MessageArrived{*on.last});
+  feed(one_node(args[2]), core::MessageArrived{*on.last});
 }
 
-void Teller::message_is_lost(const std::vector<Words>& said) {
-  expect_message(said);
-  stream(said[1], said[2]).messages.pop_front();
+void ScenarioRunner::message_is_lost(const std::vector<Words>& args) {
+  expect_message(args);
+  stream(args[1], args[2]).messages.pop_front();
 }
 
-void Teller::deliver_again(const std::vector<Words>& said) {
-  const Stream& on = stream(said[1], said[2]);
-  if (!on.last || said[0][0] != kind_of(*on.last)) {
-    throw Objection("the last message from " + said[1][0] + " to " + said[2][0] + " was " +
+void ScenarioRunner::deliver_again(const std::vector<Words>& args) {
+  const Stream& on = stream(args[1], args[2]);
+  if (!on.last || args[0][0] != kind_of(*on.last)) {
+    throw Objection("the last message from " + args[1][0] + " to " + args[2][0] + " was " +
                     (on.last ? std::string("a ") + kind_of(*on.last) : "none"));
   }
-  feed(one_node(said[2]), core::MessageArrived{*on.last});
+  feed(one_node(args[2]), core::MessageArrived{*on.last});
 }
 
-bool Teller::deliver_one() {
+bool ScenarioRunner::deliver_one() {
   for (auto& [ends, on] : streams_) {
     const WorldNode& to = world().node(ends.second);
     if (!to.alive || to.frozen || on.messages.empty()) continue;
@@ -371,24 +371,24 @@ bool Teller::deliver_one() {
   return false;
 }
 
-void Teller::deliver_everything(const std::vector<Words>&) {
+void ScenarioRunner::deliver_everything(const std::vector<Words>&) {
   end_turns();
   while (deliver_one()) end_turns();
 }
 
-void Teller::node_completes(const std::vector<Words>& said) {
-  const Seq seq = seq_of(said[1][0]);
-  const uint32_t set = set_in(said, 2);
-  for (int index : nodes(said[0])) {
+void ScenarioRunner::node_completes(const std::vector<Words>& args) {
+  const Seq seq = seq_of(args[1][0]);
+  const uint32_t set = set_in(args, 2);
+  for (int index : nodes(args[0])) {
     if (under_way_[static_cast<size_t>(index)].erase({set, seq}) == 0) {
-      throw Objection(said[1][0] + " is not under way on " + name_of(index));
+      throw Objection(args[1][0] + " is not under way on " + name_of(index));
     }
     feed(index, core::OperationDone{seq, set});
   }
 }
 
 // An operation that every node of its set has launched.
-bool Teller::complete_one() {
+bool ScenarioRunner::complete_one() {
   for (uint32_t set = 0; set <= setup_.sets.size(); ++set) {
     const std::vector<int> all = nodes_of(set);
     if (all.empty()) continue;
@@ -410,14 +410,14 @@ bool Teller::complete_one() {
   return false;
 }
 
-void Teller::node_completes_everything(const std::vector<Words>&) {
+void ScenarioRunner::node_completes_everything(const std::vector<Words>&) {
   deliver_everything({});
   while (complete_one()) deliver_everything({});
 }
 
-void Teller::steps(const std::vector<Words>& said) {
-  for (int left = std::stoi(said[0][0]); left > 0; --left) {
-    submit(ranks_of(set_in(said, 2)), said[1], {}, set_in(said, 2));
+void ScenarioRunner::steps(const std::vector<Words>& args) {
+  for (int left = std::stoi(args[0][0]); left > 0; --left) {
+    submit(ranks_of(set_in(args, 2)), args[1], {}, set_in(args, 2));
     node_completes_everything({});
     now_ += 100;
   }
@@ -425,53 +425,55 @@ void Teller::steps(const std::vector<Words>& said) {
   for (auto& forgotten : results_) forgotten.clear();
 }
 
-void Teller::node_dies(const std::vector<Words>& said) { world().kill(now_, one_node(said[0])); }
-
-void Teller::node_is_closed(const std::vector<Words>& said) {
-  feed(one_node(said[0]), core::JobClosed{Status(Code::kShutDown, "closed")});
+void ScenarioRunner::node_dies(const std::vector<Words>& args) {
+  world().kill(now_, one_node(args[0]));
 }
 
-void Teller::node_thaws(const std::vector<Words>& said) {
-  WorldNode& at = node(said[0]);
+void ScenarioRunner::node_is_closed(const std::vector<Words>& args) {
+  feed(one_node(args[0]), core::JobClosed{Status(Code::kShutDown, "closed")});
+}
+
+void ScenarioRunner::node_thaws(const std::vector<Words>& args) {
+  WorldNode& at = node(args[0]);
   at.frozen = false;
-  for (const Happening& happening : std::exchange(at.backlog, {})) {
-    step(one_node(said[0]), happening.event);
+  for (const SimEvent& next : std::exchange(at.backlog, {})) {
+    step(one_node(args[0]), next.event);
   }
 }
 
-void Teller::node_loses(const std::vector<Words>& said) {
-  feed(one_node(said[0]), core::NodeLost{NodeIndex{one_node(said[1])},
-                                         Status(Code::kNodeLost, said[1][0] + " is lost")});
+void ScenarioRunner::node_loses(const std::vector<Words>& args) {
+  feed(one_node(args[0]), core::NodeLost{NodeIndex{one_node(args[1])},
+                                         Status(Code::kNodeLost, args[1][0] + " is lost")});
 }
 
-void Teller::channel_breaks(const std::vector<Words>& said) {
-  feed(one_node(said[0]),
-       core::DataChannelLost{NodeIndex{one_node(said[1])},
-                             Status(Code::kNodeLost, "the channel to " + said[1][0] + " broke")});
+void ScenarioRunner::channel_breaks(const std::vector<Words>& args) {
+  feed(one_node(args[0]),
+       core::DataChannelLost{NodeIndex{one_node(args[1])},
+                             Status(Code::kNodeLost, "the channel to " + args[1][0] + " broke")});
 }
 
-void Teller::operation_diverges(const std::vector<Words>& said) {
-  feed(one_node(said[0]), core::OperationDiverged{Seq{std::stoull(said[2][0])},
-                                                  static_cast<uint32_t>(std::stoul(said[3][0])),
-                                                  NodeIndex{one_node(said[1])}});
+void ScenarioRunner::operation_diverges(const std::vector<Words>& args) {
+  feed(one_node(args[0]), core::OperationDiverged{Seq{std::stoull(args[2][0])},
+                                                  static_cast<uint32_t>(std::stoul(args[3][0])),
+                                                  NodeIndex{one_node(args[1])}});
 }
 
-void Teller::node_has_chunks(const std::vector<Words>& said) {
+void ScenarioRunner::node_has_chunks(const std::vector<Words>& args) {
   std::vector<bool> chunks;
-  for (const char chunk : said[1][0]) chunks.push_back(chunk == '1');
-  held_[static_cast<size_t>(one_node(said[0]))][seq_of(said[2][0])] = std::move(chunks);
+  for (const char chunk : args[1][0]) chunks.push_back(chunk == '1');
+  held_[static_cast<size_t>(one_node(args[0]))][seq_of(args[2][0])] = std::move(chunks);
 }
 
-void Teller::time_passes_with_messages(const std::vector<Words>& said) {
-  for (TicksMs left = std::stoll(said[0][0]); left > 0; left -= 100) {
+void ScenarioRunner::time_passes_with_messages(const std::vector<Words>& args) {
+  for (TicksMs left = std::stoll(args[0][0]); left > 0; left -= 100) {
     time_passes({{std::to_string(std::min<TicksMs>(left, 100))}});
     deliver_everything({});
   }
 }
 
-void Teller::time_passes(const std::vector<Words>& said) {
+void ScenarioRunner::time_passes(const std::vector<Words>& args) {
   constexpr TicksMs kTick = 100;
-  for (TicksMs left = std::stoll(said[0][0]); left > 0; left -= kTick) {
+  for (TicksMs left = std::stoll(args[0][0]); left > 0; left -= kTick) {
     now_ += std::min(left, kTick);
     for (int index : nodes({"every", "node"})) {
       if (!world().node(index).frozen) step(index, core::TimePassed{});

@@ -1,4 +1,4 @@
-// The teller of a scenario: it holds the nodes, the messages on their way and what was said but not
+// The runner of a scenario: it holds the nodes, the messages on their way and what was said but not
 // yet expected, and has one function for each phrase of the table in scenario.cc.
 #pragma once
 
@@ -21,86 +21,86 @@ struct Objection : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-class Teller {
+class ScenarioRunner {
  public:
   // After each line: the turns that it opened end, and the rules must hold.
   void end_line();
   std::vector<std::string> trace() { return world_ ? world_->trace().lines() : Words{}; }
 
   // --- The cast
-  void ranks(const std::vector<Words>& said);
-  void racks(const std::vector<Words>& said);
+  void ranks(const std::vector<Words>& args);
+  void racks(const std::vector<Words>& args);
   // What ranks may add. Numbers are those that the sets get if they are added in turn.
-  void set(const std::vector<Words>& said);
-  void tensor(const std::vector<Words>& said);
-  void grouped_tensor(const std::vector<Words>& said);
-  void dependent_tensor(const std::vector<Words>& said);
-  void broadcast(const std::vector<Words>& said);
-  void mode(const std::vector<Words>& said);
+  void set(const std::vector<Words>& args);
+  void tensor(const std::vector<Words>& args);
+  void grouped_tensor(const std::vector<Words>& args);
+  void dependent_tensor(const std::vector<Words>& args);
+  void broadcast(const std::vector<Words>& args);
+  void mode(const std::vector<Words>& args);
   void shrink(const std::vector<Words>&) { setup_.policy = core::DeathPolicy::kShrink; }
   void witness(const std::vector<Words>&) { setup_.has_witness = true; }
-  void option(const std::vector<Words>& said);
+  void option(const std::vector<Words>& args);
 
   // --- What happens
-  void start(const std::vector<Words>& said);
-  void rank_attaches(const std::vector<Words>& said);
-  void rank_submits(const std::vector<Words>& said) { submit(all_ranks(said[0]), said[1], {}, 0); }
-  void rank_submits_shape(const std::vector<Words>& said) {
-    submit(all_ranks(said[0]), said[1], {{std::stoll(said[2][0])}}, 0);
+  void start(const std::vector<Words>& args);
+  void rank_attaches(const std::vector<Words>& args);
+  void rank_submits(const std::vector<Words>& args) { submit(all_ranks(args[0]), args[1], {}, 0); }
+  void rank_submits_shape(const std::vector<Words>& args) {
+    submit(all_ranks(args[0]), args[1], {{std::stoll(args[2][0])}}, 0);
   }
-  void rank_submits_to_set(const std::vector<Words>& said) {
-    submit(all_ranks(said[0]), said[1], {}, set_in(said, 2));
+  void rank_submits_to_set(const std::vector<Words>& args) {
+    submit(all_ranks(args[0]), args[1], {}, set_in(args, 2));
   }
-  void rank_adds_set(const std::vector<Words>& said);
-  void rank_declares(const std::vector<Words>& said);
-  void rank_joins(const std::vector<Words>& said);
-  void rank_waits(const std::vector<Words>& said);
-  void rank_leaves(const std::vector<Words>& said);
-  void rank_dies(const std::vector<Words>& said);
-  void deliver(const std::vector<Words>& said);
-  void deliver_again(const std::vector<Words>& said);
-  void message_is_lost(const std::vector<Words>& said);
-  void deliver_everything(const std::vector<Words>& said);
-  void node_completes(const std::vector<Words>& said);
-  void node_completes_everything(const std::vector<Words>& said);
-  void steps(const std::vector<Words>& said);
-  void node_dies(const std::vector<Words>& said);
-  void node_is_closed(const std::vector<Words>& said);
-  void node_freezes(const std::vector<Words>& said) { node(said[0]).frozen = true; }
-  void node_thaws(const std::vector<Words>& said);
-  void node_loses(const std::vector<Words>& said);
-  void channel_breaks(const std::vector<Words>& said);
-  void operation_diverges(const std::vector<Words>& said);
-  void time_passes(const std::vector<Words>& said);
+  void rank_adds_set(const std::vector<Words>& args);
+  void rank_declares(const std::vector<Words>& args);
+  void rank_joins(const std::vector<Words>& args);
+  void rank_waits(const std::vector<Words>& args);
+  void rank_leaves(const std::vector<Words>& args);
+  void rank_dies(const std::vector<Words>& args);
+  void deliver(const std::vector<Words>& args);
+  void deliver_again(const std::vector<Words>& args);
+  void message_is_lost(const std::vector<Words>& args);
+  void deliver_everything(const std::vector<Words>& args);
+  void node_completes(const std::vector<Words>& args);
+  void node_completes_everything(const std::vector<Words>& args);
+  void steps(const std::vector<Words>& args);
+  void node_dies(const std::vector<Words>& args);
+  void node_is_closed(const std::vector<Words>& args);
+  void node_freezes(const std::vector<Words>& args) { node(args[0]).frozen = true; }
+  void node_thaws(const std::vector<Words>& args);
+  void node_loses(const std::vector<Words>& args);
+  void channel_breaks(const std::vector<Words>& args);
+  void operation_diverges(const std::vector<Words>& args);
+  void time_passes(const std::vector<Words>& args);
   // "1.1": final chunks 0 and 2, of an operation that is under way.
-  void node_has_chunks(const std::vector<Words>& said);
-  void time_passes_with_messages(const std::vector<Words>& said);
+  void node_has_chunks(const std::vector<Words>& args);
+  void time_passes_with_messages(const std::vector<Words>& args);
 
   // --- What must follow
-  void expect_launch(const std::vector<Words>& said);
-  void expect_launch_without(const std::vector<Words>& said);
-  void expect_launch_in_generation(const std::vector<Words>& said);
-  void expect_no_launch(const std::vector<Words>& said);
-  void expect_ring(const std::vector<Words>& said);
-  void expect_result(const std::vector<Words>& said);
-  void expect_set(const std::vector<Words>& said);
-  void expect_error(const std::vector<Words>& said);
-  void expect_joined(const std::vector<Words>& said);
-  void expect_contributors(const std::vector<Words>& said);
-  void expect_no_result(const std::vector<Words>& said);
-  void expect_message(const std::vector<Words>& said);
-  void expect_no_message(const std::vector<Words>& said);
-  void expect_no_message_between(const std::vector<Words>& said);
-  void expect_state(const std::vector<Words>& said);
-  void expect_epoch(const std::vector<Words>& said);
-  void expect_failure(const std::vector<Words>& said);
-  void expect_locked(const std::vector<Words>& said);
-  void expect_not_locked(const std::vector<Words>& said);
-  void expect_cancel(const std::vector<Words>& said);
-  void expect_members(const std::vector<Words>& said);
-  void expect_repeated(const std::vector<Words>& said);
-  void expect_fetch(const std::vector<Words>& said);
-  void expect_abandoned(const std::vector<Words>& said);
+  void expect_launch(const std::vector<Words>& args);
+  void expect_launch_without(const std::vector<Words>& args);
+  void expect_launch_in_generation(const std::vector<Words>& args);
+  void expect_no_launch(const std::vector<Words>& args);
+  void expect_ring(const std::vector<Words>& args);
+  void expect_result(const std::vector<Words>& args);
+  void expect_set(const std::vector<Words>& args);
+  void expect_error(const std::vector<Words>& args);
+  void expect_joined(const std::vector<Words>& args);
+  void expect_contributors(const std::vector<Words>& args);
+  void expect_no_result(const std::vector<Words>& args);
+  void expect_message(const std::vector<Words>& args);
+  void expect_no_message(const std::vector<Words>& args);
+  void expect_no_message_between(const std::vector<Words>& args);
+  void expect_state(const std::vector<Words>& args);
+  void expect_epoch(const std::vector<Words>& args);
+  void expect_failure(const std::vector<Words>& args);
+  void expect_locked(const std::vector<Words>& args);
+  void expect_not_locked(const std::vector<Words>& args);
+  void expect_cancel(const std::vector<Words>& args);
+  void expect_members(const std::vector<Words>& args);
+  void expect_repeated(const std::vector<Words>& args);
+  void expect_fetch(const std::vector<Words>& args);
+  void expect_abandoned(const std::vector<Words>& args);
 
  private:
   struct Result {
@@ -126,7 +126,7 @@ class Teller {
   int one_node(const Words& name);
   std::vector<int> all_ranks(const Words& name);
   // The process set that the phrase names at that place; that of all ranks if it has none there.
-  static uint32_t set_in(const std::vector<Words>& said, size_t place);
+  static uint32_t set_in(const std::vector<Words>& args, size_t place);
   // Those that live.
   std::vector<int> ranks_of(uint32_t set);
   std::vector<int> nodes_of(uint32_t set);

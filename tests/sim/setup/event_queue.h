@@ -11,7 +11,7 @@
 namespace rueda::sim {
 
 // One thing that happens.
-struct Happening {
+struct SimEvent {
   enum class Kind : uint8_t { kEvent, kRankActs, kFaultBegins, kFaultEnds, kLinkTimesOut };
   Kind kind = Kind::kEvent;
   int subject = 0;     // node, rank, or index of the fault
@@ -22,24 +22,24 @@ struct Happening {
   uint32_t incarnation = 0;  // a message of this incarnation of its link; 0: no message
 };
 
-class Agenda {
+class EventQueue {
  public:
   TicksMs now() const { return now_; }
   bool empty() const { return heap_.empty(); }
 
-  void at(TicksMs time, Happening happening);
+  void at(TicksMs time, SimEvent event);
   void at(TicksMs time, int node, core::Event event) {
-    at(time, {Happening::Kind::kEvent, node, 0, std::move(event)});
+    at(time, {SimEvent::Kind::kEvent, node, 0, std::move(event)});
   }
   // The same, of an epoch's data plane: forgotten when the epoch is over by then.
   void at(TicksMs time, int node, uint32_t epoch, core::Event event) {
-    at(time, {Happening::Kind::kEvent, node, epoch, std::move(event)});
+    at(time, {SimEvent::Kind::kEvent, node, epoch, std::move(event)});
   }
   // Removes the next one and moves the clock to it.
-  Happening take();
+  SimEvent take();
 
  private:
-  // Happenings are large and stay where they are; the heap moves these.
+  // Events are large and stay where they are; the heap moves these.
   struct Entry {
     TicksMs time;
     uint64_t order;
@@ -52,24 +52,24 @@ class Agenda {
   TicksMs now_ = 0;
   uint64_t order_ = 0;
   std::vector<Entry> heap_;
-  std::vector<Happening> slots_;
+  std::vector<SimEvent> slots_;
   std::vector<uint32_t> free_;
 };
 
-inline void Agenda::at(TicksMs time, Happening happening) {
+inline void EventQueue::at(TicksMs time, SimEvent event) {
   uint32_t slot = static_cast<uint32_t>(slots_.size());
   if (free_.empty()) {
-    slots_.push_back(std::move(happening));
+    slots_.push_back(std::move(event));
   } else {
     slot = free_.back();
     free_.pop_back();
-    slots_[slot] = std::move(happening);
+    slots_[slot] = std::move(event);
   }
   heap_.push_back({time, order_++, slot});
   std::push_heap(heap_.begin(), heap_.end(), std::greater<>());
 }
 
-inline Happening Agenda::take() {
+inline SimEvent EventQueue::take() {
   std::pop_heap(heap_.begin(), heap_.end(), std::greater<>());
   const Entry entry = heap_.back();
   heap_.pop_back();

@@ -26,15 +26,15 @@ uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-Choices::Choices(uint64_t seed)
+RandomChoices::RandomChoices(uint64_t seed)
     : seed_(mix(seed)), counts_(kDecisionCount * kMaxSubjects * kMaxSubjects) {}
 
-Choices::Choices(const std::vector<Choice>& script) : Choices(uint64_t{0}) {
+RandomChoices::RandomChoices(const std::vector<Choice>& script) : RandomChoices(uint64_t{0}) {
   script_.emplace();
   for (const Choice& choice : script) script_->emplace(choice.key.packed(), choice.value);
 }
 
-int Choices::draw(Decision what, int a, int b, int low, int high) {
+int RandomChoices::draw(Decision what, int a, int b, int low, int high) {
   const size_t kind = static_cast<size_t>(what);
   const size_t cell =
       (kind * kMaxSubjects + static_cast<size_t>(a)) * kMaxSubjects + static_cast<size_t>(b);

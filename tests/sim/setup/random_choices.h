@@ -50,11 +50,11 @@ struct Choice {
 // Splitmix64's finisher: each bit of the result depends on each bit of the argument.
 uint64_t mix(uint64_t x);
 
-class Choices {
+class RandomChoices {
  public:
-  explicit Choices(uint64_t seed);
+  explicit RandomChoices(uint64_t seed);
   // Only these decisions are taken as given; each other one is the lowest that it can be.
-  explicit Choices(const std::vector<Choice>& script);
+  explicit RandomChoices(const std::vector<Choice>& script);
 
   // A number from low to high. Low is the quiet choice: no delay, no fault, nothing special.
   int draw(Decision what, int a, int b, int low, int high);

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "tests/sim/setup/random_choices.h"
 #include "tests/sim/setup/declaring.h"
+#include "tests/sim/setup/random_choices.h"
 
 namespace rueda::sim {
 namespace {
@@ -49,11 +49,11 @@ void draw_tensors(Dice& dice, const Limits& limits, RunSetup& setup) {
   }
 }
 
-constexpr int kMostKinds = 4;
+constexpr int kMaxKinds = 4;
 
 // Every n-th step is another one, or any is any; what differs is nested, or not.
 void draw_kinds(Dice& dice, RunSetup& setup) {
-  const int kinds = dice.draw(2, kMostKinds);
+  const int kinds = dice.draw(2, kMaxKinds);
   const int every = dice.draw(2, 4);
   for (int step = 0; step < 12; ++step) {
     setup.kinds.push_back(every == 4                  ? dice.draw(0, kinds - 1)
@@ -386,7 +386,7 @@ std::vector<std::string> RunSetup::lines() const {
     for (const std::string& before : tensor.after) line += " after " + before;
     if (tensor.kinds != ~0u) {
       line += " in steps of kinds";
-      for (int kind = 0; kind < kMostKinds; ++kind) {
+      for (int kind = 0; kind < kMaxKinds; ++kind) {
         if ((tensor.kinds >> kind & 1) != 0) line += " " + number(kind);
       }
     }

@@ -53,12 +53,11 @@ void DataPlane::on_launch(int node, const core::Launch& launch) {
     const uint64_t needed = needed_by(operation, other);
     if ((operation.scheduled_on & bit) != 0 || (operation.launched_on & needed) != needed) continue;
     operation.scheduled_on |= bit;
-    Happening done{Happening::Kind::kEvent, other, launch.epoch.value,
-                   core::OperationDone{launch.seq, launch.process_set}};
+    SimEvent done{SimEvent::Kind::kEvent, other, launch.epoch.value,
+                  core::OperationDone{launch.seq, launch.process_set}};
     done.generation = name.generation;
     done.plan_hash = name.plan_hash;
-    agenda_.at(agenda_.now() + choices_.draw(Decision::kComplete, other, 0, 0, 60),
-               std::move(done));
+    queue_.at(queue_.now() + choices_.draw(Decision::kComplete, other, 0, 0, 60), std::move(done));
   }
 }
 
@@ -79,29 +78,29 @@ void DataPlane::compare_neighbours(int node, const core::Launch& launch) {
       return;
     }
     const int delay = choices_.draw(Decision::kNotice, receiver.value, sender.value, 2, 40);
-    agenda_.at(agenda_.now() + delay, receiver.value, launch.epoch.value,
-               core::OperationDiverged{launch.seq, launch.generation, sender, launch.process_set});
+    queue_.at(queue_.now() + delay, receiver.value, launch.epoch.value,
+              core::OperationDiverged{launch.seq, launch.generation, sender, launch.process_set});
   };
   compare(NodeIndex{node}, layout.next(NodeIndex{node}));
   compare(layout.previous(NodeIndex{node}), NodeIndex{node});
 }
 
-bool DataPlane::completes(int node, const Happening& happening) {
-  const auto* done = std::get_if<core::OperationDone>(&happening.event);
+bool DataPlane::completes(int node, const SimEvent& event) {
+  const auto* done = std::get_if<core::OperationDone>(&event.event);
   if (!done) return true;
   std::map<Place, Name>& under_way = under_way_[static_cast<size_t>(node)];
   const auto it = under_way.find(Place{done->process_set, done->seq});
-  const Name name{happening.generation, happening.plan_hash};
+  const Name name{event.generation, event.plan_hash};
   if (it == under_way.end() || it->second != name) return false;
   Memory* held = memory(node, done->seq);
   if (held && !held->fetches.empty()) {
-    if (!fetched(node, happening, *held)) return false;
+    if (!fetched(node, event, *held)) return false;
     held->chunks.assign(held->chunks.size(), true);
     held->fetches.clear();
     under_way.erase(it);
     return true;
   }
-  const Key key{happening.epoch, done->process_set, done->seq, name};
+  const Key key{event.epoch, done->process_set, done->seq, name};
   const uint64_t needed = needed_by(operations_[key], node);
   for (int other = 0; other < world_.node_count(); ++other) {
     // Who has said goodbye had passed on all that it had (docs/decisions/0005).
@@ -135,8 +134,8 @@ void DataPlane::on_epoch_over(int node, uint32_t epoch) {
   for (const NodeIndex peer : {layout.next(NodeIndex{node}), layout.previous(NodeIndex{node})}) {
     if (peer.value == node) continue;
     const int delay = choices_.draw(Decision::kNotice, peer.value, node, 0, 40);
-    agenda_.at(
-        agenda_.now() + delay, peer.value, epoch,
+    queue_.at(
+        queue_.now() + delay, peer.value, epoch,
         core::DataChannelLost{NodeIndex{node}, Status(Code::kNodeLost, "the channel closed")});
   }
 }
@@ -145,8 +144,8 @@ void DataPlane::on_silence(int node, const Status& status) {
   for (int other = 0; other < world_.node_count(); ++other) {
     if (other == node || !choices_.chance(Decision::kChannel, other, node, 50)) continue;
     const int delay = choices_.draw(Decision::kNotice, other, node, 1, 50);
-    agenda_.at(agenda_.now() + delay, other, world_.node(other).epoch,
-               core::DataChannelLost{NodeIndex{node}, status});
+    queue_.at(queue_.now() + delay, other, world_.node(other).epoch,
+              core::DataChannelLost{NodeIndex{node}, status});
   }
 }
 

@@ -19,9 +19,9 @@ namespace rueda::sim {
 
 class DataPlane {
  public:
-  DataPlane(const RunSetup& setup, Agenda& agenda, Choices& choices, const World& world)
+  DataPlane(const RunSetup& setup, EventQueue& queue, RandomChoices& choices, const World& world)
       : setup_(setup),
-        agenda_(agenda),
+        queue_(queue),
         choices_(choices),
         world_(world),
         under_way_(static_cast<size_t>(world.node_count())),
@@ -36,7 +36,7 @@ class DataPlane {
   void on_silence(int node, const Status& status);
   // Whether an end that was on its way still comes: not if a node died that it needed, nor if the
   // operation was cancelled.
-  bool completes(int node, const Happening& happening);
+  bool completes(int node, const SimEvent& event);
 
   // --- Policy `shrink`
   // The sealed epoch comes to a stop now; what the node has of it.
@@ -85,14 +85,14 @@ class DataPlane {
   Memory* memory(int node, Seq seq);
   void remember_launch(int node, const core::Launch& launch, const Name& name);
   void check_bound(int node, core::Track track);
-  bool fetched(int node, const Happening& happening, const Memory& memory);
+  bool fetched(int node, const SimEvent& event, const Memory& memory);
   void violated(const std::string& what) {
     if (violation_.empty()) violation_ = what;
   }
 
   const RunSetup& setup_;
-  Agenda& agenda_;
-  Choices& choices_;
+  EventQueue& queue_;
+  RandomChoices& choices_;
   const World& world_;
   std::map<Key, Operation> operations_;
   std::vector<std::map<Place, Name>> under_way_;  // by node

@@ -81,18 +81,18 @@ void DataPlane::on_recovered(int node, const core::NextEpoch& next) {
   for (const auto& [seq, held] : after) {
     if (held.fetches.empty()) continue;
     under_way[Place{0, seq}] = Name{};
-    agenda_.at(agenda_.now() + choices_.draw(Decision::kComplete, node, 0, 1, 60), node,
-               next.epoch.value, core::OperationDone{seq});
+    queue_.at(queue_.now() + choices_.draw(Decision::kComplete, node, 0, 1, 60), node,
+              next.epoch.value, core::OperationDone{seq});
   }
 }
 
 // Whether those who serve the missing chunks have done so; if they may still, it is tried again.
-bool DataPlane::fetched(int node, const Happening& happening, const Memory& held) {
+bool DataPlane::fetched(int node, const SimEvent& event, const Memory& held) {
   for (const core::Fetch& fetch : held.fetches) {
     const WorldNode& server = world_.node(fetch.from.value);
-    if (!server.alive || server.over || server.epoch > happening.epoch) return false;
-    if (server.epoch < happening.epoch || server.frozen) {
-      agenda_.at(agenda_.now() + 20, happening);
+    if (!server.alive || server.over || server.epoch > event.epoch) return false;
+    if (server.epoch < event.epoch || server.frozen) {
+      queue_.at(queue_.now() + 20, event);
       return false;
     }
     const Memory* served = memory(fetch.from.value, fetch.seq);

@@ -4,10 +4,10 @@
 
 namespace rueda::sim {
 
-Faults::Faults(const RunSetup& setup, Agenda& agenda, Choices& choices, World& world,
+Faults::Faults(const RunSetup& setup, EventQueue& queue, RandomChoices& choices, World& world,
                Network& network, DataPlane& data_plane, Training& training)
     : setup_(setup),
-      agenda_(agenda),
+      queue_(queue),
       choices_(choices),
       world_(world),
       network_(network),
@@ -17,11 +17,11 @@ Faults::Faults(const RunSetup& setup, Agenda& agenda, Choices& choices, World& w
 void Faults::plan() {
   for (size_t i = 0; i < setup_.faults.size(); ++i) {
     const FaultSetup& fault = setup_.faults[i];
-    agenda_.at(fault.at, {Happening::Kind::kFaultBegins, static_cast<int>(i)});
+    queue_.at(fault.at, {SimEvent::Kind::kFaultBegins, static_cast<int>(i)});
     if (fault.lasts == 0) continue;
-    agenda_.at(fault.at + fault.lasts, {Happening::Kind::kFaultEnds, static_cast<int>(i)});
+    queue_.at(fault.at + fault.lasts, {SimEvent::Kind::kFaultEnds, static_cast<int>(i)});
     if (is_lethal(fault)) {
-      agenda_.at(fault.at + kLinkTimeout, {Happening::Kind::kLinkTimesOut, static_cast<int>(i)});
+      queue_.at(fault.at + kLinkTimeout, {SimEvent::Kind::kLinkTimesOut, static_cast<int>(i)});
     }
   }
 }
@@ -35,27 +35,27 @@ void Faults::begin(const FaultSetup& fault) {
       if (is_witness(fault.node)) break;
       const NodeIndex peer = world_.node(fault.node).core->layout().next(NodeIndex{fault.node});
       if (peer.value == fault.node) break;
-      agenda_.at(agenda_.now(), fault.node, world_.node(fault.node).epoch,
-                 core::DataChannelLost{peer, Status(Code::kNodeLost, "the channel broke")});
+      queue_.at(queue_.now(), fault.node, world_.node(fault.node).epoch,
+                core::DataChannelLost{peer, Status(Code::kNodeLost, "the channel broke")});
       break;
     }
     case FaultKind::kNodeFreezes:
       world_.node(fault.node).frozen = true;
-      world_.trace().note(agenda_.now(), name_of(fault.node) + " freezes");
+      world_.trace().note(queue_.now(), name_of(fault.node) + " freezes");
       break;
     case FaultKind::kPartition:
       if (!linked(fault.node, fault.other)) break;
-      network_.hold(fault.node, fault.other, agenda_.now() + fault.lasts);
-      world_.trace().note(agenda_.now(), "nothing passes from " + name_of(fault.node) + " to " +
-                                             name_of(fault.other));
+      network_.hold(fault.node, fault.other, queue_.now() + fault.lasts);
+      world_.trace().note(queue_.now(), "nothing passes from " + name_of(fault.node) + " to " +
+                                            name_of(fault.other));
       break;
     case FaultKind::kNodeCutOff:
       for (int other = 0; other < world_.voter_count(); ++other) {
         if (!linked(fault.node, other)) continue;
-        network_.hold(fault.node, other, agenda_.now() + fault.lasts);
-        network_.hold(other, fault.node, agenda_.now() + fault.lasts);
+        network_.hold(fault.node, other, queue_.now() + fault.lasts);
+        network_.hold(other, fault.node, queue_.now() + fault.lasts);
       }
-      world_.trace().note(agenda_.now(), name_of(fault.node) + " is cut off");
+      world_.trace().note(queue_.now(), name_of(fault.node) + " is cut off");
       break;
   }
 }
@@ -81,13 +81,13 @@ void Faults::end(const FaultSetup& fault) {
   if (!world_.node(fault.node).alive) return;
   if (fault.kind == FaultKind::kPartition) {
     network_.join(fault.node, fault.other);
-    world_.trace().note(agenda_.now(),
+    world_.trace().note(queue_.now(),
                         name_of(fault.node) + " reaches " + name_of(fault.other) + " again");
     return;
   }
   const bool was_frozen = fault.kind == FaultKind::kNodeFreezes;
   if (was_frozen) world_.node(fault.node).frozen = false;
-  world_.trace().note(agenda_.now(), name_of(fault.node) + (was_frozen ? " thaws" : " is back"));
+  world_.trace().note(queue_.now(), name_of(fault.node) + (was_frozen ? " thaws" : " is back"));
   for (int other = 0; other < world_.voter_count(); ++other) {
     if (linked(fault.node, other)) network_.join(fault.node, other);
   }
@@ -102,7 +102,7 @@ bool Faults::linked(int a, int b) const {
 }
 
 void Faults::go(int node) {
-  world_.go(agenda_.now(), node);
+  world_.go(queue_.now(), node);
   const Status gone(Code::kNodeLost, name_of(node) + " has gone");
   for (int other = 0; other < world_.node_count(); ++other) {
     if (linked(node, other) && world_.node(other).alive) network_.tell_lost(other, node, gone);
@@ -112,15 +112,15 @@ void Faults::go(int node) {
 void Faults::kill_rank(int rank) {
   if (!world_.node_of(rank).alive || !training_.kill(rank)) return;
   const std::string name = "rank " + std::to_string(rank);
-  world_.trace().note(agenda_.now(), name + " dies");
+  world_.trace().note(queue_.now(), name + " dies");
   world_.checkers().on_rank_died(Rank{rank});
   const int node = world_.layout().node_of(Rank{rank}).value;
-  agenda_.at(agenda_.now() + choices_.draw(Decision::kNotice, node, node, 0, 10), node,
-             core::RankLost{world_.local_rank(rank), Status(Code::kRankLost, name + " died")});
+  queue_.at(queue_.now() + choices_.draw(Decision::kNotice, node, node, 0, 10), node,
+            core::RankLost{world_.local_rank(rank), Status(Code::kRankLost, name + " died")});
 }
 
 void Faults::kill_node(int node) {
-  world_.kill(agenda_.now(), node);
+  world_.kill(queue_.now(), node);
   if (is_witness(node)) return;
   const Status died(Code::kNodeLost, name_of(node) + " died");
   for (int other = 0; other < world_.node_count(); ++other) {

@@ -9,10 +9,10 @@ namespace rueda::sim {
 
 class Faults {
  public:
-  Faults(const RunSetup& setup, Agenda& agenda, Choices& choices, World& world, Network& network,
-         DataPlane& data_plane, Training& training);
+  Faults(const RunSetup& setup, EventQueue& queue, RandomChoices& choices, World& world,
+         Network& network, DataPlane& data_plane, Training& training);
 
-  // Puts the setup's faults on the agenda.
+  // Puts the setup's faults on the queue.
   void plan();
   void begin(const FaultSetup& fault);
   // The fault has lasted for as long as a link bears.
@@ -30,8 +30,8 @@ class Faults {
   bool linked(int a, int b) const;
 
   const RunSetup& setup_;
-  Agenda& agenda_;
-  Choices& choices_;
+  EventQueue& queue_;
+  RandomChoices& choices_;
   World& world_;
   Network& network_;
   DataPlane& data_plane_;

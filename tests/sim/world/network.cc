@@ -2,8 +2,8 @@
 
 namespace rueda::sim {
 
-Network::Network(Agenda& agenda, Choices& choices, int nodes)
-    : agenda_(agenda),
+Network::Network(EventQueue& queue, RandomChoices& choices, int nodes)
+    : queue_(queue),
       choices_(choices),
       nodes_(nodes),
       streams_(static_cast<size_t>(nodes * nodes)) {}
@@ -12,14 +12,14 @@ void Network::send(int from, int to, const core::Message& message) {
   Stream& on = stream(from, to);
   if (on.is_cut) return;
   const int delay = choices_.draw(Decision::kMessage, from, to, 1, 40);
-  on.last = std::max(on.last, agenda_.now() + delay);
-  Happening arrival{Happening::Kind::kEvent, to, 0, core::MessageArrived{message}};
+  on.last = std::max(on.last, queue_.now() + delay);
+  SimEvent arrival{SimEvent::Kind::kEvent, to, 0, core::MessageArrived{message}};
   arrival.incarnation = on.incarnation;
-  agenda_.at(on.last, arrival);
+  queue_.at(on.last, arrival);
   const int again = choices_.draw(Decision::kRepeat, from, to, 0, 99) - 94;
   if (again <= 0) return;
   on.last += again;
-  agenda_.at(on.last, std::move(arrival));
+  queue_.at(on.last, std::move(arrival));
 }
 
 void Network::hold(int from, int to, TicksMs until) {
@@ -31,7 +31,7 @@ void Network::cut(int a, int b, const Status& status) {
   for (Stream* on : {&stream(a, b), &stream(b, a)}) {
     ++on->incarnation;
     on->is_cut = true;
-    on->last = agenda_.now();
+    on->last = queue_.now();
   }
   tell_lost(a, b, status);
   tell_lost(b, a, status);
@@ -44,8 +44,8 @@ void Network::join(int a, int b) {
 
 void Network::tell_lost(int node, int lost, const Status& status) {
   Stream& on = stream(lost, node);
-  on.last = std::max(on.last, agenda_.now() + choices_.draw(Decision::kNotice, node, lost, 1, 50));
-  agenda_.at(on.last, node, core::NodeLost{NodeIndex{lost}, status});
+  on.last = std::max(on.last, queue_.now() + choices_.draw(Decision::kNotice, node, lost, 1, 50));
+  queue_.at(on.last, node, core::NodeLost{NodeIndex{lost}, status});
 }
 
 }  // namespace rueda::sim

@@ -11,7 +11,7 @@ namespace rueda::sim {
 
 class Network {
  public:
-  Network(Agenda& agenda, Choices& choices, int nodes);
+  Network(EventQueue& queue, RandomChoices& choices, int nodes);
 
   void send(int from, int to, const core::Message& message);
   // What is sent from now on arrives at that time or later.
@@ -38,8 +38,8 @@ class Network {
     return streams_[static_cast<size_t>(from * nodes_ + to)];
   }
 
-  Agenda& agenda_;
-  Choices& choices_;
+  EventQueue& queue_;
+  RandomChoices& choices_;
   const int nodes_;
   std::vector<Stream> streams_;
 };

@@ -24,9 +24,9 @@ core::DescriptorPtr change_of(CollectiveKind kind, uint32_t id, const std::vecto
 
 }  // namespace
 
-Training::Training(const RunSetup& setup, Agenda& agenda, Choices& choices, World& world)
+Training::Training(const RunSetup& setup, EventQueue& queue, RandomChoices& choices, World& world)
     : setup_(setup),
-      agenda_(agenda),
+      queue_(queue),
       choices_(choices),
       world_(world),
       processes_(static_cast<size_t>(setup.world_size())) {
@@ -42,7 +42,7 @@ void Training::begin() {
 void Training::wake(int rank, int at_most) {
   if (std::exchange(at(rank).wakes, true)) return;
   const int delay = choices_.draw(Decision::kThink, rank, 0, 0, at_most);
-  agenda_.at(agenda_.now() + delay, {Happening::Kind::kRankActs, rank});
+  queue_.at(queue_.now() + delay, {SimEvent::Kind::kRankActs, rank});
 }
 
 std::optional<core::Event> Training::act(int rank) {

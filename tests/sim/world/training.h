@@ -15,7 +15,7 @@ namespace rueda::sim {
 
 class Training {
  public:
-  Training(const RunSetup& setup, Agenda& agenda, Choices& choices, World& world);
+  Training(const RunSetup& setup, EventQueue& queue, RandomChoices& choices, World& world);
 
   // Every process is started.
   void begin();
@@ -57,7 +57,7 @@ class Training {
     bool has_joined = false;
     bool saw_error = false;
     bool had_errors = false;
-    bool wakes = false;  // an act is on the agenda
+    bool wakes = false;  // an act is on the queue
   };
 
   Process& at(int rank) { return processes_[static_cast<size_t>(rank)]; }
@@ -84,8 +84,8 @@ class Training {
   bool in_fixed_order(int step) const;
 
   const RunSetup& setup_;
-  Agenda& agenda_;
-  Choices& choices_;
+  EventQueue& queue_;
+  RandomChoices& choices_;
   World& world_;
   std::vector<core::DescriptorPtr> usual_;  // by tensor
   std::vector<Process> processes_;

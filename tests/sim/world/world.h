@@ -19,7 +19,7 @@ struct WorldNode {
   std::unique_ptr<core::Recovery> witness;  // which has this
   bool alive = true;
   bool frozen = false;
-  std::deque<Happening> backlog;   // what happened to it while it was frozen
+  std::deque<SimEvent> backlog;    // what happened to it while it was frozen
   uint32_t epoch = 0;              // that has started last
   bool over = false;               // its core reported failure
   bool closed = false;             // it is to go
@@ -49,8 +49,8 @@ class World {
   // Whether all nodes were running when the last one was killed.
   bool killed_while_all_ran() const { return killed_while_all_ran_; }
 
-  Judge& checkers() { return checkers_; }
-  const Judge& checkers() const { return checkers_; }
+  CheckerSet& checkers() { return checkers_; }
+  const CheckerSet& checkers() const { return checkers_; }
   Trace& trace() { return trace_; }
 
  private:
@@ -60,7 +60,7 @@ class World {
   std::vector<LocalRank> local_ranks_;  // by rank
   std::vector<WorldNode> nodes_;
   bool killed_while_all_ran_ = false;
-  Judge checkers_;
+  CheckerSet checkers_;
   Trace trace_;
 };
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple, Optional, Sequence, Union
 
-from . import _stream_pending as _left, _library, _operations, _process_sets
+from . import _library, _operations, _process_sets, _stream_pending
 from ._errors import INVALID_ARGUMENT, RuedaError
 from ._library import InitOptions, byref, check
 
@@ -63,7 +63,7 @@ def shutdown() -> None:
         return
     try:
         if is_initialized():
-            _left.finish(_SHUTDOWN_S)
+            _stream_pending.finish(_SHUTDOWN_S)
         check(library.rueda_shutdown())
     finally:
         _begin_session()
@@ -72,7 +72,7 @@ def shutdown() -> None:
 def _begin_session() -> None:
     global _sessions
     _sessions += 1
-    _left.reset()
+    _stream_pending.reset()
     _operations.reset()
     _process_sets.reset()
 

@@ -19,17 +19,17 @@ from ._library import byref, check
 
 _SIGNAL_SLICE_MS = 500  # who waits wakes this often, for Ctrl-C
 
-_left: Deque[Tuple[int, Any]] = deque()  # librueda's handles, oldest first, with what must live as long
+_pending: Deque[Tuple[int, Any]] = deque()  # librueda's handles, oldest first, with what must live as long
 _lock = threading.RLock()
 
 
 def reset() -> None:
     """At init() and after shutdown(): handles of another session are not this one's."""
     with _lock:
-        _left.clear()
+        _pending.clear()
 
 
-def leave_to(stream: int, handle: int, memory: Any) -> None:
+def leave_pending_on(stream: int, handle: int, memory: Any) -> None:
     """What the stream is given from now on begins when the operation has ended. RuedaError: it has failed by now, or
     the stream could not be told; nothing is under way then."""
     library = _library.load()
@@ -42,7 +42,7 @@ def leave_to(stream: int, handle: int, memory: Any) -> None:
             error = error_for(code, _library.last_error())
             library.rueda_wait(handle, -1, None)
             raise error
-        _left.append((handle, memory))
+        _pending.append((handle, memory))
 
 
 def settle() -> None:
@@ -64,8 +64,8 @@ def finish(timeout: Optional[float] = None) -> None:
 
 def _end_while(may_end: Callable[[int], bool]) -> Optional[RuedaError]:
     error: Optional[RuedaError] = None
-    while _left and may_end(_left[0][0]):
-        handle, _ = _left.popleft()
+    while _pending and may_end(_pending[0][0]):
+        handle, _ = _pending.popleft()
         code = _library.load().rueda_wait(handle, -1, None)  # it has ended
         if code < 0 and error is None:
             error = error_for(code, _library.last_error())

@@ -11,7 +11,7 @@ from typing import Any, Iterable, List, Optional, Set, Tuple
 
 import torch
 
-from .._core import _left
+from .._core import _stream_pending
 
 
 class Cuda:
@@ -95,4 +95,4 @@ class OnStream:
         self._device, self._tensor, self._memory = device, tensor, memory
 
     def __call__(self, handle: int) -> None:
-        _left.leave_to(self._device.stream_of(self._tensor), handle, self._memory)
+        _stream_pending.leave_pending_on(self._device.stream_of(self._tensor), handle, self._memory)

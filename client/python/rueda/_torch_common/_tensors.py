@@ -112,7 +112,7 @@ def c_tensor(name: str, source: Optional[torch.Tensor], target: Optional[torch.T
                   0 if target is None else _device.address_of(target), shape, ndim, code, set_id)
 
 
-def submit_sized(function: str, *arguments: Any) -> int:
+def submit_async(function: str, *arguments: Any) -> int:
     """Calls one of librueda's asynchronous functions and returns its handle. RuedaError: it was refused."""
     handle = ctypes.c_uint64()
     code = getattr(_library.load(), function)(*arguments, byref(handle))

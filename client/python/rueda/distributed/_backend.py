@@ -16,7 +16,7 @@ from .._core._errors import MISMATCH, RuedaError
 from .._core._library import Tensor, byref
 from .._core._operations import ReduceOp, make_options
 from .._torch_common import _device as _memory
-from .._torch_common._tensors import as_moved, c_tensor, check_tensor, code_of, contiguous, dims_of, result_of, submit_sized
+from .._torch_common._tensors import as_moved, c_tensor, check_tensor, code_of, contiguous, dims_of, result_of, submit_async
 from ._barrier import pass_monitored
 from ._device import DeviceOperation, ThroughHost, through_host
 from ._futures import Follower, Turns
@@ -173,11 +173,11 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
 
         def start(name: str) -> int:
             if len(sources) == 1:
-                return submit_sized(f"{prefix}allreduce_async", byref(self._told(name, sources[0], sources[0], codes[0])),
+                return submit_async(f"{prefix}allreduce_async", byref(self._told(name, sources[0], sources[0], codes[0])),
                                     byref(options), *stream)
             told = (Tensor * len(sources))(*(self._told(f"{name}.{i}", source, source, code)
                                              for i, (source, code) in enumerate(zip(sources, codes))))
-            return submit_sized(f"{prefix}grouped_allreduce_async", name.encode(), told, len(sources), byref(options),
+            return submit_async(f"{prefix}grouped_allreduce_async", name.encode(), told, len(sources), byref(options),
                                 *stream)
 
         def finish() -> Tensors:
@@ -209,7 +209,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         options = make_options(op, 1.0, 1.0)
 
         def start(name: str) -> int:
-            return submit_sized("rueda_reduce_async", byref(self._told(name, source, target, code)), self._ranks[root],
+            return submit_async("rueda_reduce_async", byref(self._told(name, source, target, code)), self._ranks[root],
                                 byref(options))
 
         def finish() -> Tensors:
@@ -247,7 +247,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         options = make_options(op, 1.0, 1.0)
 
         def start(name: str) -> int:
-            return submit_sized("rueda_reduce_scatter_async", byref(self._told(name, source, target, code)),
+            return submit_async("rueda_reduce_scatter_async", byref(self._told(name, source, target, code)),
                                 _counts(counts), byref(options))
 
         def finish() -> Tensors:
@@ -273,7 +273,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         prefix, stream = _on_device(device, source)
 
         def start(name: str) -> int:
-            return submit_sized(f"{prefix}broadcast_async", byref(self._told(name, moved, moved, code_of(moved))),
+            return submit_async(f"{prefix}broadcast_async", byref(self._told(name, moved, moved, code_of(moved))),
                                 self._ranks[root], *stream)
 
         def finish() -> Tensors:
@@ -326,7 +326,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         moved, place = as_moved(source), as_moved(target)
 
         def start(name: str) -> int:
-            return submit_sized("rueda_allgather_async", byref(self._told(name, moved, place, code_of(moved))),
+            return submit_async("rueda_allgather_async", byref(self._told(name, moved, place, code_of(moved))),
                                 _counts(counts))
 
         # What ranks may have each for itself is no part of the name.
@@ -358,7 +358,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         place = as_moved(target) if target is not None else None
 
         def start(name: str) -> int:
-            return submit_sized("rueda_gather_async", byref(self._told(name, moved, place, code_of(moved))), None,
+            return submit_async("rueda_gather_async", byref(self._told(name, moved, place, code_of(moved))), None,
                                 self._ranks[root])
 
         def finish() -> Tensors:
@@ -385,7 +385,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         moved, place = as_moved(source), as_moved(target.reshape(-1))
 
         def start(name: str) -> int:
-            return submit_sized("rueda_scatter_async", byref(self._told(name, moved, place, code_of(moved))), None,
+            return submit_async("rueda_scatter_async", byref(self._told(name, moved, place, code_of(moved))), None,
                                 self._ranks[root])
 
         def finish() -> Tensors:
@@ -441,7 +441,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         moved, place = as_moved(given), as_moved(target.reshape(-1))
 
         def start(name: str) -> int:
-            return submit_sized("rueda_alltoall_async", byref(self._told(name, moved, place, code_of(moved))),
+            return submit_async("rueda_alltoall_async", byref(self._told(name, moved, place, code_of(moved))),
                                 _counts(sizes))
 
         kind = ("all_to_all", _words(given) if sizes is None else str(given.dtype), "" if sizes is None else str(sizes))
@@ -475,7 +475,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
 
     def barrier(self, opts: Any = None) -> Work:
         def start(name: str) -> int:
-            return submit_sized("rueda_process_set_barrier_async", self._set, name.encode())
+            return submit_async("rueda_process_set_barrier_async", self._set, name.encode())
 
         return self._begin(("barrier",), start, lambda: [], None)
 

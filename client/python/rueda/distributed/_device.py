@@ -32,7 +32,7 @@ class DeviceOperation(Operation):
         self._results: List[torch.Tensor] = []
         self._device, self._tensor, self._make = device, tensor, finish
         self._has_begun = threading.Event()
-        self.is_left = False  # a stream waits for it, and nobody has asked how it ended
+        self.is_stream_pending = False  # a stream waits for it, and nobody has asked how it ended
         super().__init__(what, start, self._finish_once, memory)
 
     @property
@@ -56,7 +56,7 @@ class DeviceOperation(Operation):
             if self.wait(_ENDS_WITHIN_S):
                 return True
             raise error_for(code, _library.last_error())
-        self.is_left = True
+        self.is_stream_pending = True
         self._finish_once()
         return True
 

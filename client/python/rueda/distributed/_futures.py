@@ -88,7 +88,7 @@ class Turns:
         was left to wait for has failed."""
         while self._in_flight and self._in_flight[0].poll():
             ended = self._in_flight.popleft()
-            if getattr(ended, "is_left", False) and ended.error is not None:
+            if getattr(ended, "is_stream_pending", False) and ended.error is not None:
                 raise ended.error
         with self._last.lock:
             before = self._last.operations.get(name)

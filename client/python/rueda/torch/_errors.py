@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._core import _left, _operations
+from .._core import _operations, _stream_pending
 from .._core._errors import DUPLICATE_NAME, INVALID_ARGUMENT, RuedaError
 from ..common.exceptions import HorovodArgumentError, HorovodInternalError, HostsUpdatedInterrupt, horovod_error
 
@@ -21,7 +21,7 @@ def submission_error(code: int, message: str) -> HorovodInternalError:
 def settle_left() -> None:
     """What streams were left to wait for and has failed by now, as Horovod's error."""
     try:
-        _left.settle()
+        _stream_pending.settle()
     except RuedaError as error:
         raise horovod_error(error) from None
 
@@ -29,7 +29,7 @@ def settle_left() -> None:
 def finish_left() -> None:
     """Waits for all that streams were left to wait for."""
     try:
-        _left.finish()
+        _stream_pending.finish()
     except RuedaError as error:
         raise horovod_error(error) from None
 

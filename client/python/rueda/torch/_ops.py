@@ -19,7 +19,7 @@ from .._core._operations import Adasum, Average, Pending, is_root, require_init
 from .._core._process_sets import ProcessSet, global_process_set, id_of
 from .._torch_common import _device
 from .._torch_common._tensors import (as_moved, c_tensor, check_tensor, code_of, contiguous, dims_of, register, result_of,
-                                      submit_sized)
+                                      submit_async)
 from . import _known_groups, _known_tensors
 from ._errors import HorovodArgumentError, horovod_error
 from ._errors import synchronize as _synchronize
@@ -225,7 +225,7 @@ def begin_allgather(tensor: Any, name: str, set_id: int, with_rows: bool = False
         target = result_of((int(sizes.sum()), *source.shape[1:]), source.dtype)
         shape, counts = dims_of(moved.shape), dims_of(sizes.tolist())
         described = c_tensor(name, moved, as_moved(target), shape, moved.dim(), code, set_id)
-        handle = submit_sized("rueda_allgather_async", byref(described), counts)
+        handle = submit_async("rueda_allgather_async", byref(described), counts)
 
         def finish() -> Any:
             gathered = _device.back(target, tensor)
@@ -293,7 +293,7 @@ def alltoall_async(tensor: torch.Tensor, splits: Optional[Any] = None, name: Opt
         target = result_of((int(received.sum()), *source.shape[1:]), source.dtype)
         shape, counts = dims_of(moved.shape), dims_of(sizes.tolist())
         described = c_tensor(chosen, moved, as_moved(target), shape, moved.dim(), code, set_id)
-        handle = submit_sized("rueda_alltoall_async", byref(described), counts)
+        handle = submit_async("rueda_alltoall_async", byref(described), counts)
 
         def finish() -> Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]:
             result = _device.back(target, tensor)
