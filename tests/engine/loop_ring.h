@@ -50,7 +50,7 @@ class LoopRing {
     }
   }
 
-  void run(const Work& work, Operation::Share share = {}) {
+  void run(const OperationFixture& work, Operation::Share share = {}) {
     for (int i = 0; i < size(); ++i) {
       std::unique_ptr<Operation> operation = work.operation(NodeIndex{i});
       operation->share = share;

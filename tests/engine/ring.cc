@@ -67,9 +67,9 @@ Ring::~Ring() {
   settle();
 }
 
-Work& Ring::add(WorkSpec spec) {
-  works_.push_back(
-      std::make_unique<Work>(std::move(spec), options_.ranks_per_node, Seq{works_.size() + 1}));
+OperationFixture& Ring::add(OperationSpec spec) {
+  works_.push_back(std::make_unique<OperationFixture>(std::move(spec), options_.ranks_per_node,
+                                                      Seq{works_.size() + 1}));
   return *works_.back();
 }
 

@@ -12,7 +12,7 @@
 
 #include "daemon/engine/data/data_job.h"
 #include "daemon/transport/mem/mem_transport.h"
-#include "tests/engine/work.h"
+#include "tests/engine/operation_fixture.h"
 
 namespace rueda::engine::testing {
 
@@ -49,8 +49,8 @@ class Ring {
   observe::Metrics& metrics() { return metrics_; }
 
   // The next operation of the order; launched nowhere yet.
-  Work& add(WorkSpec spec);
-  Work& work(size_t index) { return *works_[index]; }
+  OperationFixture& add(OperationSpec spec);
+  OperationFixture& work(size_t index) { return *works_[index]; }
   size_t works() const { return works_.size(); }
   // Launches the node's next operation, if core's window (lanes) would let it.
   bool launch_next(int node);
@@ -75,7 +75,7 @@ class Ring {
   boost::asio::io_context io_{1};
   std::shared_ptr<transport::MemNetwork> network_ = transport::make_mem_network();
   observe::Metrics metrics_{{"0", "test", "none"}};
-  std::vector<std::unique_ptr<Work>> works_;
+  std::vector<std::unique_ptr<OperationFixture>> works_;
   std::vector<size_t> launched_;  // by node
   std::vector<Node> nodes_;
 };

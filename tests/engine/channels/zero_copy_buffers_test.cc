@@ -19,10 +19,10 @@ namespace rueda::engine {
 namespace {
 
 using testing::LoopRing;
+using testing::OperationFixture;
+using testing::OperationSpec;
 using testing::Ring;
 using testing::RingOptions;
-using testing::Work;
-using testing::WorkSpec;
 
 constexpr size_t kChunkBytes = 256 << 10;  // what goes at once is less than what is lent at once
 
@@ -167,7 +167,8 @@ TEST_F(ZeroCopyBuffersTest, MemoryThatIsGoneSinceIsNoticedWhenTouched) {
 // The operation of one node, with everything that its ranks give and get in an arena.
 class InArena {
  public:
-  InArena(const Work& work, NodeIndex node) : memory_(1 << 25), operation_(work.operation(node)) {
+  InArena(const OperationFixture& work, NodeIndex node)
+      : memory_(1 << 25), operation_(work.operation(node)) {
     std::byte* at = memory_.arena->data();
     const auto size = static_cast<int64_t>(element_bytes(operation_->dtype));
     for (OperationTensor& tensor : operation_->tensors) {
@@ -218,8 +219,8 @@ RingOptions ring_of(std::vector<int> ranks_per_node) {
   return options;
 }
 
-std::vector<WorkSpec> all_kinds_of_work(const std::vector<int>& ranks_per_node) {
-  std::vector<WorkSpec> specs;
+std::vector<OperationSpec> all_kinds_of_work(const std::vector<int>& ranks_per_node) {
+  std::vector<OperationSpec> specs;
   for (const bool in_place : {false, true}) {
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMax}) {
       specs.push_back({.op = op, .sizes = {500'003, 5, 0, 170'000}, .in_place = in_place});
@@ -236,7 +237,7 @@ std::vector<WorkSpec> all_kinds_of_work(const std::vector<int>& ranks_per_node) 
   }
   for (const CollectiveKind kind : {CollectiveKind::kAllgather, CollectiveKind::kReduceScatter,
                                     CollectiveKind::kScatter, CollectiveKind::kGather}) {
-    WorkSpec spec{.kind = kind, .sizes = {0}};
+    OperationSpec spec{.kind = kind, .sizes = {0}};
     for (const int ranks : ranks_per_node) {
       for (int i = 0; i < ranks; ++i) spec.counts.push_back(90'001 + i);
     }
@@ -245,7 +246,7 @@ std::vector<WorkSpec> all_kinds_of_work(const std::vector<int>& ranks_per_node) 
   }
   // Where there is less time, every second one or fewer of them.
   const size_t kept = testing_support::scaled(specs.size(), 5);
-  std::vector<WorkSpec> some;
+  std::vector<OperationSpec> some;
   for (size_t i = 0; i < specs.size(); ++i) {
     if (i * kept / specs.size() != (i + 1) * kept / specs.size() || kept >= specs.size()) {
       some.push_back(specs[i]);
@@ -261,8 +262,8 @@ class DataJobLent : public ::testing::TestWithParam<std::vector<int>> {
 
 TEST_P(DataJobLent, ResultsAreRight) {
   Ring ring(ring_of(GetParam()));
-  for (const WorkSpec& spec : all_kinds_of_work(GetParam())) {
-    const Work& work = ring.add(spec);
+  for (const OperationSpec& spec : all_kinds_of_work(GetParam())) {
+    const OperationFixture& work = ring.add(spec);
     std::vector<std::unique_ptr<InArena>> memory;
     for (int node = 0; node < ring.size(); ++node) {
       memory.push_back(std::make_unique<InArena>(work, NodeIndex{node}));
@@ -290,8 +291,8 @@ TEST_P(DataJobLent, ResultsAreRightOverTcp) {
     LoopRing ring(GetParam(), streams, kChunkBytes);
     ring.begin_epoch();
     uint64_t seq = 0;
-    for (const WorkSpec& spec : all_kinds_of_work(GetParam())) {
-      const Work work(spec, GetParam(), Seq{++seq});
+    for (const OperationSpec& spec : all_kinds_of_work(GetParam())) {
+      const OperationFixture work(spec, GetParam(), Seq{++seq});
       std::vector<std::unique_ptr<InArena>> memory;
       for (int node = 0; node < ring.size(); ++node) {
         memory.push_back(std::make_unique<InArena>(work, NodeIndex{node}));
@@ -314,7 +315,7 @@ class LentInRing : public ZeroCopyBuffersTest {
   // Node 0 of two has launched an operation, and nothing has been sent yet.
   void begin() {
     ring_.settle();  // the channels are open
-    const Work& work = ring_.add({.sizes = {2'000'000}});
+    const OperationFixture& work = ring_.add({.sizes = {2'000'000}});
     memory_of_0_ = std::make_unique<InArena>(work, NodeIndex{0});
     ring_.node(0).job->run(memory_of_0_->take());
   }

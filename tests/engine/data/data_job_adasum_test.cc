@@ -7,14 +7,14 @@ namespace rueda::engine {
 namespace {
 
 using testing::Bytes;
+using testing::OperationSpec;
 using testing::Ring;
 using testing::RingOptions;
-using testing::WorkSpec;
 
 constexpr DType kFloats[] = {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16};
 
-WorkSpec adasum(DType dtype, std::vector<int64_t> sizes) {
-  WorkSpec spec;
+OperationSpec adasum(DType dtype, std::vector<int64_t> sizes) {
+  OperationSpec spec;
   spec.dtype = dtype;
   spec.op = ReduceOp::kAdasum;
   spec.sizes = std::move(sizes);
@@ -48,7 +48,7 @@ TEST_P(DataJobAdasum, BatchesTensorByTensorInPlaceAndScaled) {
   Ring ring(options());
   for (const DType dtype : kFloats) {
     for (const bool in_place : {false, true}) {
-      WorkSpec spec = adasum(dtype, {0, 999, 1, 0, 5001, 13, 0, 1, 1});
+      OperationSpec spec = adasum(dtype, {0, 999, 1, 0, 5001, 13, 0, 1, 1});
       spec.in_place = in_place;
       spec.prescale = 0.5;
       spec.postscale = -4.0;
@@ -63,7 +63,7 @@ TEST_P(DataJobAdasum, BatchesTensorByTensorInPlaceAndScaled) {
 TEST_P(DataJobAdasum, RoundedOnItsWay) {
   Ring ring(options());
   for (const WireDType wire : {WireDType::kFloat16, WireDType::kBFloat16}) {
-    WorkSpec spec = adasum(DType::kFloat32, {7000, 3});
+    OperationSpec spec = adasum(DType::kFloat32, {7000, 3});
     spec.wire_dtype = wire;
     ring.add(spec);
   }
@@ -77,7 +77,7 @@ TEST_P(DataJobAdasum, FarMoreThanStaging) {
   with.staging_bytes = 1 << 20;
   Ring ring(with);
   ring.add(adasum(DType::kFloat32, {2'500'003, 11}));
-  WorkSpec sum;
+  OperationSpec sum;
   sum.sizes = {100'000};
   ring.add(sum);  // others go on beside it
   ring.add(adasum(DType::kFloat64, {300'000}));
@@ -153,11 +153,12 @@ TEST(DataJobAdasumFaults, ANodeThatGoesInAnyStageIsReported) {
 TEST(DataJobAdasumFaults, ItsNumberMayComeAgainAsASumWhileItWeighs) {
   RingOptions options;
   options.ranks_per_node = {2, 1};
-  testing::Work cancelled(adasum(DType::kFloat32, {3'000'000}), options.ranks_per_node, Seq{1});
-  testing::Work sum({.sizes = {1000}}, options.ranks_per_node, Seq{1});
+  testing::OperationFixture cancelled(adasum(DType::kFloat32, {3'000'000}), options.ranks_per_node,
+                                      Seq{1});
+  testing::OperationFixture sum({.sizes = {1000}}, options.ranks_per_node, Seq{1});
   Ring ring(options);
   ring.settle();  // the channels are open
-  const auto launch = [&](testing::Work& work, int node, uint32_t generation) {
+  const auto launch = [&](testing::OperationFixture& work, int node, uint32_t generation) {
     auto operation = work.operation(NodeIndex{node});
     operation->generation = generation;
     operation->locked = true;

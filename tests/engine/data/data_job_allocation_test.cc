@@ -10,7 +10,7 @@ namespace {
 
 using testing::Ring;
 using testing::RingOptions;
-using testing::WorkSpec;
+using testing::OperationSpec;
 using testing_support::allocations_of_this_thread;
 
 constexpr int64_t kStretchElements = 32 << 10;
@@ -20,7 +20,7 @@ uint64_t allocations_of(std::vector<int> ranks_per_node, int64_t stretches) {
   RingOptions options;
   options.ranks_per_node = std::move(ranks_per_node);
   Ring ring(options);
-  WorkSpec spec;
+  OperationSpec spec;
   spec.sizes = {stretches * kStretchElements};
   uint64_t counted = 0;
   for (int i = 0; i < 4; ++i) {

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/engine/elsewhere.h"
+#include "tests/engine/fake_gpu_adder.h"
 #include "tests/engine/ring.h"
 #include "tests/support/scale.h"
 
@@ -29,7 +29,7 @@ class Cancelling {
   // Operations that every node launches.
   void whole_round() {
     for (int i = draw(1, 4); i > 0; --i) {
-      Work* work = plan(next_++, false);
+      OperationFixture* work = plan(next_++, false);
       for (Node& node : nodes_) node.todo.push_back({work, {}, generation_, false});
       wanted_.push_back(work);
     }
@@ -42,7 +42,7 @@ class Cancelling {
     const int count = draw(1, 4);
     const int m = draw(0, count - 1);
     const size_t slowest = static_cast<size_t>(draw(0, static_cast<int>(nodes_.size()) - 1));
-    std::vector<Work*> works;
+    std::vector<OperationFixture*> works;
     for (int i = 0; i < count; ++i) works.push_back(plan(next_ + static_cast<uint64_t>(i), true));
     for (size_t i = 0; i < nodes_.size(); ++i) {
       const int launched = i == slowest ? m : draw(m, count);
@@ -54,7 +54,7 @@ class Cancelling {
     ++generation_;
     for (Node& node : nodes_) node.todo.push_back({nullptr, {Seq{next_}, generation_}, 0, false});
     for (int i = 0; i < count; ++i) {
-      Work* work = works[static_cast<size_t>(i)];
+      OperationFixture* work = works[static_cast<size_t>(i)];
       if (i < m) {
         wanted_.push_back(work);
       } else {
@@ -78,7 +78,8 @@ class Cancelling {
       EXPECT_EQ(ring_->node(i).job->unstable_bytes(core::Track::kLockable), 0)
           << "what is held of a cancelled operation stays";
     }
-    for (Work* work : wanted_) EXPECT_EQ(work->check(), "") << "operation " << work->seq().value;
+    for (OperationFixture* work : wanted_)
+      EXPECT_EQ(work->check(), "") << "operation " << work->seq().value;
     for (const auto& [work, before] : cancelled_) {
       EXPECT_EQ(outputs_of(*work), before) << "a cancelled operation wrote";
     }
@@ -86,7 +87,7 @@ class Cancelling {
 
  private:
   struct Action {
-    Work* work;  // launch it; null: cancel
+    OperationFixture* work;  // launch it; null: cancel
     core::Cancel cancel;
     uint32_t generation;
     bool locked;
@@ -100,18 +101,18 @@ class Cancelling {
 
   int draw(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
 
-  Work* plan(uint64_t seq, bool in_place) {
-    WorkSpec spec;
+  OperationFixture* plan(uint64_t seq, bool in_place) {
+    OperationSpec spec;
     spec.sizes = {draw(0, 5000), draw(1, 3)};
     spec.plan_hash = random_();
     spec.in_place = in_place;
     const bool has_adasum = options_.policy == core::DeathPolicy::kFail;
     if (has_adasum && draw(0, 2) == 0) spec.op = ReduceOp::kAdasum;
-    works_.push_back(std::make_unique<Work>(spec, options_.ranks_per_node, Seq{seq}));
+    works_.push_back(std::make_unique<OperationFixture>(spec, options_.ranks_per_node, Seq{seq}));
     return works_.back().get();
   }
 
-  static std::vector<Bytes> outputs_of(const Work& work) {
+  static std::vector<Bytes> outputs_of(const OperationFixture& work) {
     std::vector<Bytes> outputs;
     for (int rank = 0; rank < work.ranks(); ++rank) outputs.push_back(work.output(Rank{rank}));
     return outputs;
@@ -166,12 +167,13 @@ class Cancelling {
 
   std::mt19937_64 random_;
   RingOptions options_;
-  std::vector<std::unique_ptr<Work>> works_;  // outlive the ring: it may still read them
-  Elsewhere elsewhere_;                       // likewise
+  std::vector<std::unique_ptr<OperationFixture>>
+      works_;               // outlive the ring: it may still read them
+  FakeGpuAdder elsewhere_;  // likewise
   std::unique_ptr<Ring> ring_;
   std::vector<Node> nodes_;
-  std::vector<Work*> wanted_;
-  std::vector<std::pair<Work*, std::vector<Bytes>>> cancelled_;
+  std::vector<OperationFixture*> wanted_;
+  std::vector<std::pair<OperationFixture*, std::vector<Bytes>>> cancelled_;
   uint64_t next_ = 1;
   uint32_t generation_ = 0;
 };
@@ -209,7 +211,7 @@ TEST(DataJobCancel, AnOperationOfAPlanWaitsForTheOthersApplications) {
   RingOptions options;
   options.timeout_ms = 100;
   Ring ring(options);
-  Work work({.sizes = {1000}}, options.ranks_per_node, Seq{1});
+  OperationFixture work({.sizes = {1000}}, options.ranks_per_node, Seq{1});
   const auto launch = [&](int node) {
     auto operation = work.operation(NodeIndex{node});
     operation->generation = 1;

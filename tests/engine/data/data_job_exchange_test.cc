@@ -14,10 +14,10 @@ namespace {
 
 using core::AlgorithmChoice;
 using testing::Bytes;
+using testing::OperationFixture;
+using testing::OperationSpec;
 using testing::Ring;
 using testing::RingOptions;
-using testing::Work;
-using testing::WorkSpec;
 using transport::FrameKind;
 
 constexpr std::array kExchanges{AlgorithmChoice::kRecursiveDoubling,
@@ -48,7 +48,7 @@ TEST_P(DataJobExchange, AllDtypesAndOpsAtOddSizes) {
       for (int op = 0; op < kElementwiseOpCount; ++op) {
         // Less than a block for each node, and many more pieces than the window has.
         for (const int64_t size : {0, 1, 3, 1023, 21'001}) {
-          WorkSpec spec;
+          OperationSpec spec;
           spec.dtype = static_cast<DType>(dtype);
           spec.op = static_cast<ReduceOp>(op);
           spec.sizes = {size, 5};
@@ -63,7 +63,7 @@ TEST_P(DataJobExchange, AllDtypesAndOpsAtOddSizes) {
 }
 
 TEST_P(DataJobExchange, TheSizeOfAChunkDoesNotChangeABit) {
-  WorkSpec spec;
+  OperationSpec spec;
   spec.sizes = {30'001};
   spec.random_seed = 1;
   spec.op = ReduceOp::kAverage;
@@ -73,7 +73,7 @@ TEST_P(DataJobExchange, TheSizeOfAChunkDoesNotChangeABit) {
     RingOptions of_this_size = options(5);
     of_this_size.chunk_bytes = chunk_bytes;
     Ring ring(of_this_size);
-    const Work& work = ring.add(spec);
+    const OperationFixture& work = ring.add(spec);
     ASSERT_TRUE(ring.run_all());
     ASSERT_EQ(ring.check(), "");
     if (first.empty()) first = work.output(Rank{0});
@@ -85,7 +85,7 @@ TEST_P(DataJobExchange, TheTestFaultIsSeenOnEveryRank) {
   RingOptions corrupt = options(3);
   corrupt.corrupt = true;
   Ring ring(corrupt);
-  const Work& work = ring.add({.sizes = {8}});
+  const OperationFixture& work = ring.add({.sizes = {8}});
   ASSERT_TRUE(ring.run_all());
   EXPECT_NE(ring.check(), "");
   for (int rank = 1; rank < work.ranks(); ++rank) {
@@ -144,7 +144,7 @@ TEST(DataJobAlgorithms, DoublingAndHalvingGiveTheSameBits) {
       options.ranks_per_node.assign(static_cast<size_t>(nodes), 1);
       options.algorithm = algorithm;
       Ring ring(options);
-      const Work& work = ring.add({.sizes = {20'000}, .random_seed = 3});
+      const OperationFixture& work = ring.add({.sizes = {20'000}, .random_seed = 3});
       ASSERT_TRUE(ring.run_all());
       ASSERT_EQ(ring.check(), "");
       outputs.push_back(work.output(Rank{0}));
@@ -198,7 +198,7 @@ TEST(DataJobAlgorithms, ATableThatComesBeforeItCanBePassedOnIsRefused) {
   std::unique_ptr<transport::SendChannel> to_job;
   peer->connect(connect, [&](auto channel) { to_job = std::move(channel).value(); });
   while (!to_job) io.run_one();
-  const Work work({.sizes = {4}}, {1, 1, 1}, Seq{1});
+  const OperationFixture work({.sizes = {4}}, {1, 1, 1}, Seq{1});
   job.run(work.operation(NodeIndex{1}));
   transport::FrameHeader header;
   header.kind = FrameKind::kTable;
@@ -338,7 +338,7 @@ class DataJobWithMeshPeer : public ::testing::Test {
 };
 
 TEST_F(DataJobWithMeshPeer, OneMessageEachWayIsAnAllReduceOfTwoNodes) {
-  const Work work({.sizes = {4}}, {1, 1}, Seq{1});
+  const OperationFixture work({.sizes = {4}}, {1, 1}, Seq{1});
   job_->run(work.operation(NodeIndex{0}));
   poll();
   ASSERT_EQ(receiver_.frames.size(), 1u);
@@ -354,7 +354,7 @@ TEST_F(DataJobWithMeshPeer, OperationsOfOnePieceUseTheSlotsOfTheirLaneInTurn) {
   constexpr uint64_t kLanes = 4, kWindow = 4;
   for (uint64_t turn = 0; turn < 2 * kWindow; ++turn) {
     const Seq seq{1 + turn * kLanes};
-    const Work work({.sizes = {4}}, {1, 1}, seq);
+    const OperationFixture work({.sizes = {4}}, {1, 1}, seq);
     job_->run(work.operation(NodeIndex{0}));
     poll();
     ASSERT_EQ(receiver_.frames.size(), turn + 1);
@@ -387,7 +387,7 @@ TEST_F(DataJobWithMeshPeer, MessagesThatCannotBe) {
   };
   for (const Case& item : cases) {
     restart();
-    const Work work({.sizes = {4}}, {1, 1}, Seq{1});
+    const OperationFixture work({.sizes = {4}}, {1, 1}, Seq{1});
     auto operation = work.operation(NodeIndex{0});
     operation->generation = 3;
     job_->run(std::move(operation));
@@ -405,7 +405,7 @@ TEST_F(DataJobWithMeshPeer, MessagesThatCannotBe) {
 }
 
 TEST_F(DataJobWithMeshPeer, AFrameOfTheRingForWhatIsExchanged) {
-  const Work work({.sizes = {4}}, {1, 1}, Seq{1});
+  const OperationFixture work({.sizes = {4}}, {1, 1}, Seq{1});
   job_->run(work.operation(NodeIndex{0}));
   poll();
   transport::FrameHeader header = message();

@@ -11,16 +11,16 @@ namespace rueda::engine {
 namespace {
 
 using testing::DataJobWithPeer;
+using testing::OperationFixture;
+using testing::OperationSpec;
 using testing::Ring;
 using testing::RingOptions;
 using testing::sum_of;
-using testing::Work;
-using testing::WorkSpec;
 using transport::FrameKind;
 
 // Eight floats on two nodes: chunk 0 (this node's shard) and chunk 1, of four floats each.
 TEST_F(DataJobWithPeer, ThePeersFramesAreUnderstood) {
-  const Work work(sum_of({8}), {1, 1}, Seq{1});
+  const OperationFixture work(sum_of({8}), {1, 1}, Seq{1});
   launch(work);
   ASSERT_EQ(from_events_.frames.size(), 1u);
   EXPECT_EQ(from_events_.frames[0].kind, FrameKind::kReduce);
@@ -47,48 +47,48 @@ TEST_F(DataJobWithPeer, ThePeersFramesAreUnderstood) {
 }
 
 TEST_F(DataJobWithPeer, AChunkThatTheOperationDoesNotHave) {
-  const Work work(sum_of({8}), {1, 1}, Seq{1});
+  const OperationFixture work(sum_of({8}), {1, 1}, Seq{1});
   launch(work);
   send({.chunk = 2});
   EXPECT_EQ(reason(), "it sent a frame of operation 1 with chunk 2");
 }
 
 TEST_F(DataJobWithPeer, TheLargestChunkNumber) {
-  const Work work(sum_of({8}), {1, 1}, Seq{1});
+  const OperationFixture work(sum_of({8}), {1, 1}, Seq{1});
   launch(work);
   send({.chunk = UINT32_MAX});
   EXPECT_EQ(reason(), "it sent a frame of operation 1 with chunk 4294967295");
 }
 
 TEST_F(DataJobWithPeer, AChunkOfAnotherSize) {
-  const Work work(sum_of({8}), {1, 1}, Seq{1});
+  const OperationFixture work(sum_of({8}), {1, 1}, Seq{1});
   launch(work);
   send({.chunk = 1, .bytes = 12});
   EXPECT_EQ(reason(), "it sent a frame of operation 1 with 12 bytes in chunk 1");
 }
 
 TEST_F(DataJobWithPeer, AKindThatTheOperationHasNot) {
-  const Work work(sum_of({8}), {1, 1}, Seq{1});
+  const OperationFixture work(sum_of({8}), {1, 1}, Seq{1});
   launch(work);
   send({.kind = FrameKind::kGather, .chunk = 1, .bytes = 16});
   EXPECT_EQ(reason(), "it sent a frame of operation 1 with a phase that node has no part in");
 }
 
 TEST_F(DataJobWithPeer, AReductionForABroadcast) {
-  WorkSpec spec = sum_of({8});
+  OperationSpec spec = sum_of({8});
   spec.kind = CollectiveKind::kBroadcast;
   spec.root = Rank{1};
-  const Work work(spec, {1, 1}, Seq{1});
+  const OperationFixture work(spec, {1, 1}, Seq{1});
   launch(work);
   send({.kind = FrameKind::kReduce, .chunk = 0, .bytes = 32});
   EXPECT_EQ(reason(), "it sent a frame of operation 1 with a phase that node has no part in");
 }
 
 TEST_F(DataJobWithPeer, ValuesForTheRoot) {
-  WorkSpec spec = sum_of({kChunkFloats * 64});
+  OperationSpec spec = sum_of({kChunkFloats * 64});
   spec.kind = CollectiveKind::kBroadcast;
   spec.root = Rank{0};
-  const Work work(spec, {1, 1}, Seq{1});
+  const OperationFixture work(spec, {1, 1}, Seq{1});
   launch(work);
   ASSERT_TRUE(done_.empty()) << "it should be waiting for slots";
   send({.kind = FrameKind::kGather, .chunk = 63, .bytes = kChunkBytes});
@@ -96,14 +96,14 @@ TEST_F(DataJobWithPeer, ValuesForTheRoot) {
 }
 
 TEST_F(DataJobWithPeer, AReductionOfTheShardThatStartedHere) {
-  const Work work(sum_of({8}), {1, 1}, Seq{1});
+  const OperationFixture work(sum_of({8}), {1, 1}, Seq{1});
   launch(work);
   send({.kind = FrameKind::kReduce, .chunk = 0});
   EXPECT_EQ(reason(), "it sent a frame of operation 1 with a phase that node has no part in");
 }
 
 TEST_F(DataJobWithPeer, AResultOfTheShardThatEndsHere) {
-  const Work work(sum_of({8}), {1, 1}, Seq{1});
+  const OperationFixture work(sum_of({8}), {1, 1}, Seq{1});
   launch(work);
   send({.kind = FrameKind::kGather, .chunk = 1});
   EXPECT_EQ(reason(), "it sent a frame of operation 1 with a phase that node has no part in");
@@ -134,14 +134,14 @@ TEST_F(DataJobWithPeer, AnAcknowledgementOfAnotherNodesTurn) {
 
 TEST_F(DataJobWithPeer, AnOperationThatIsStableBeforeItIsComplete) {
   open(2, 60'000, core::DeathPolicy::kShrink);
-  const Work work(sum_of({8}), {1, 1}, Seq{1});
+  const OperationFixture work(sum_of({8}), {1, 1}, Seq{1});
   launch(work);
   send({.kind = FrameKind::kGather, .chunk = 0, .slot = 1, .stable_seq = 1});
   EXPECT_EQ(reason(), "it sent a frame of operation 1 with a stability that cannot be");
 }
 
 TEST_F(DataJobWithPeer, AFrameOfAnOperationThatIsOver) {
-  const Work work(sum_of({8}), {1, 1}, Seq{1});
+  const OperationFixture work(sum_of({8}), {1, 1}, Seq{1});
   launch(work);
   send({.kind = FrameKind::kReduce, .chunk = 1, .slot = 2});
   send({.kind = FrameKind::kGather, .chunk = 0, .slot = 1});
@@ -152,7 +152,7 @@ TEST_F(DataJobWithPeer, AFrameOfAnOperationThatIsOver) {
 
 // Counting chunks is not enough: a piece is complete when each of its chunks has come.
 TEST_F(DataJobWithPeer, TheSameResultTwiceDoesNotCompleteAPiece) {
-  const Work work(sum_of({8}), {1, 1}, Seq{1});
+  const OperationFixture work(sum_of({8}), {1, 1}, Seq{1});
   launch(work);
   send({.kind = FrameKind::kGather, .chunk = 0, .slot = 1});
   send({.kind = FrameKind::kGather, .chunk = 0, .slot = 3});
@@ -161,7 +161,7 @@ TEST_F(DataJobWithPeer, TheSameResultTwiceDoesNotCompleteAPiece) {
 }
 
 TEST_F(DataJobWithPeer, TheSamePartialSumTwiceIsNotAddedTwice) {
-  const Work work(sum_of({8}), {1, 1}, Seq{1});
+  const OperationFixture work(sum_of({8}), {1, 1}, Seq{1});
   launch(work);
   send({.kind = FrameKind::kReduce, .chunk = 1, .slot = 2});
   send({.kind = FrameKind::kReduce, .chunk = 1, .slot = 4});
@@ -172,7 +172,7 @@ TEST_F(DataJobWithPeer, TheSamePartialSumTwiceIsNotAddedTwice) {
 // On three nodes, node 0 adds to shard 2 and passes it on.
 TEST_F(DataJobWithPeer, APartialSumToPassOnTwice) {
   open(3);
-  const Work work(sum_of({12}), {1, 1, 1}, Seq{1});
+  const OperationFixture work(sum_of({12}), {1, 1, 1}, Seq{1});
   launch(work);
   send({.kind = FrameKind::kReduce, .chunk = 2, .slot = 2});
   send({.kind = FrameKind::kReduce, .chunk = 2, .slot = 4});
@@ -180,10 +180,10 @@ TEST_F(DataJobWithPeer, APartialSumToPassOnTwice) {
 }
 
 TEST_F(DataJobWithPeer, ABroadcastsChunkTwice) {
-  WorkSpec spec = sum_of({kChunkFloats * 3});
+  OperationSpec spec = sum_of({kChunkFloats * 3});
   spec.kind = CollectiveKind::kBroadcast;
   spec.root = Rank{1};
-  const Work work(spec, {1, 1}, Seq{1});
+  const OperationFixture work(spec, {1, 1}, Seq{1});
   launch(work);
   send({.kind = FrameKind::kGather, .chunk = 1, .slot = 1, .bytes = kChunkBytes});
   send({.kind = FrameKind::kGather, .chunk = 1, .slot = 2, .bytes = kChunkBytes});
@@ -191,7 +191,7 @@ TEST_F(DataJobWithPeer, ABroadcastsChunkTwice) {
 }
 
 TEST_F(DataJobWithPeer, AnotherPlanIsAMismatchThatNamesTheNode) {
-  const Work work(sum_of({8}), {1, 1}, Seq{1});
+  const OperationFixture work(sum_of({8}), {1, 1}, Seq{1});
   launch(work);
   send({.chunk = 1, .plan_hash = 8});
   ASSERT_EQ(failed_.size(), 1u);
@@ -206,14 +206,14 @@ TEST_F(DataJobWithPeer, AnotherPlanIsAMismatchThatNamesTheNode) {
 // L9: the neighbour has taken another alternative. Its frames wait until the operation is
 // cancelled.
 TEST_F(DataJobWithPeer, AnotherWayOfAPlanIsToldOnceAndCancelled) {
-  const auto run = [&](const Work& work, uint32_t generation, bool locked) {
+  const auto run = [&](const OperationFixture& work, uint32_t generation, bool locked) {
     auto operation = work.operation(NodeIndex{0});
     operation->generation = generation;
     operation->locked = locked;
     job_->run(std::move(operation));
     poll();
   };
-  const Work planned(sum_of({8}), {1, 1}, Seq{1});
+  const OperationFixture planned(sum_of({8}), {1, 1}, Seq{1});
   run(planned, 1, true);
   send({.chunk = 1, .slot = 2, .plan_hash = 8, .generation = 1});
   send({.kind = FrameKind::kGather, .chunk = 0, .slot = 1, .plan_hash = 8, .generation = 1});
@@ -223,7 +223,7 @@ TEST_F(DataJobWithPeer, AnotherWayOfAPlanIsToldOnceAndCancelled) {
   job_->cancel({Seq{1}, 2});
   poll();
   // Both slots were given back: the operation that comes again uses them.
-  const Work again(sum_of({8}), {1, 1}, Seq{1});
+  const OperationFixture again(sum_of({8}), {1, 1}, Seq{1});
   run(again, 2, false);
   send({.chunk = 1, .slot = 2, .generation = 2});
   send({.kind = FrameKind::kGather, .chunk = 0, .slot = 1, .generation = 2});
@@ -233,7 +233,7 @@ TEST_F(DataJobWithPeer, AnotherWayOfAPlanIsToldOnceAndCancelled) {
 
 TEST_F(DataJobWithPeer, AnotherPlanThatCameEarly) {
   send({.chunk = 1, .plan_hash = 8});
-  const Work work(sum_of({8}), {1, 1}, Seq{1});
+  const OperationFixture work(sum_of({8}), {1, 1}, Seq{1});
   launch(work);
   ASSERT_EQ(failed_.size(), 1u);
   EXPECT_EQ(failed_[0].second.code(), Code::kMismatch);
@@ -242,7 +242,7 @@ TEST_F(DataJobWithPeer, AnotherPlanThatCameEarly) {
 TEST_F(DataJobWithPeer, WhatCameEarlyIsCheckedLikeTheRest) {
   send({.chunk = 77});
   EXPECT_TRUE(lost_.empty());
-  const Work work(sum_of({8}), {1, 1}, Seq{1});
+  const OperationFixture work(sum_of({8}), {1, 1}, Seq{1});
   launch(work);
   EXPECT_EQ(reason(), "it sent a frame of operation 1 with chunk 77");
 }
@@ -257,20 +257,20 @@ TEST_F(DataJobWithPeer, FramesOfOperationsThatNeverComeFillTheSlotsAndNoMore) {
 }
 
 TEST_F(DataJobWithPeer, AfterALossNothingMoreHappens) {
-  const Work work(sum_of({8}), {1, 1}, Seq{1});
+  const OperationFixture work(sum_of({8}), {1, 1}, Seq{1});
   launch(work);
   send({.chunk = 2});
   ASSERT_EQ(lost_.size(), 1u);
   send({.kind = FrameKind::kReduce, .chunk = 1, .slot = 2});
   send({.kind = FrameKind::kGather, .chunk = 0, .slot = 1});
-  const Work next(sum_of({8}), {1, 1}, Seq{2});
+  const OperationFixture next(sum_of({8}), {1, 1}, Seq{2});
   launch(next);
   EXPECT_TRUE(done_.empty());
   EXPECT_EQ(lost_.size(), 1u);
 }
 
 TEST_F(DataJobWithPeer, APeerThatVanishesIsNamed) {
-  const Work work(sum_of({8}), {1, 1}, Seq{1});
+  const OperationFixture work(sum_of({8}), {1, 1}, Seq{1});
   launch(work);
   to_job_.reset();
   poll();
@@ -281,7 +281,7 @@ TEST_F(DataJobWithPeer, APeerThatVanishesIsNamed) {
 // The channel to the next node dies: it is the next one that is lost.
 TEST_F(DataJobWithPeer, TheNextNodeIsBlamedForItsOwnChannel) {
   open(3);
-  const Work work(sum_of({12}), {1, 1, 1}, Seq{1});
+  const OperationFixture work(sum_of({12}), {1, 1, 1}, Seq{1});
   launch(work);
   from_job_.reset();
   poll();
@@ -291,7 +291,7 @@ TEST_F(DataJobWithPeer, TheNextNodeIsBlamedForItsOwnChannel) {
 }
 
 TEST_F(DataJobWithPeer, TheJobMayGoInMidOperation) {
-  const Work work(sum_of({kChunkFloats * 100}), {1, 1}, Seq{1});
+  const OperationFixture work(sum_of({kChunkFloats * 100}), {1, 1}, Seq{1});
   launch(work);
   send({.kind = FrameKind::kReduce, .chunk = 1, .slot = 2, .bytes = kChunkBytes});
   send({.seq = 9, .slot = 40});

@@ -11,7 +11,7 @@ namespace {
 
 using testing::Ring;
 using testing::RingOptions;
-using testing::WorkSpec;
+using testing::OperationSpec;
 
 class Random {
  public:
@@ -38,17 +38,17 @@ RingOptions random_ring(Random& random) {
   return options;
 }
 
-WireDType random_wire(Random& random, const WorkSpec& spec) {
+WireDType random_wire(Random& random, const OperationSpec& spec) {
   if (!can_be_rounded(spec.kind, spec.dtype)) return WireDType::kSame;
   return static_cast<WireDType>(random.below(kWireDTypeCount));
 }
 
 // Where one rank, or each, has a part to itself.
-WorkSpec random_parts(Random& random, int ranks) {
+OperationSpec random_parts(Random& random, int ranks) {
   constexpr CollectiveKind kKinds[] = {CollectiveKind::kAllgather,     CollectiveKind::kReduce,
                                        CollectiveKind::kReduceScatter, CollectiveKind::kAlltoall,
                                        CollectiveKind::kGather,        CollectiveKind::kScatter};
-  WorkSpec spec;
+  OperationSpec spec;
   spec.kind = kKinds[random.below(6)];
   spec.dtype = static_cast<DType>(random.below(kDTypeCount));
   spec.op = static_cast<ReduceOp>(random.below(kElementwiseOpCount));
@@ -69,9 +69,9 @@ WorkSpec random_parts(Random& random, int ranks) {
   return spec;
 }
 
-WorkSpec random_work(Random& random, int ranks, bool has_parts) {
+OperationSpec random_work(Random& random, int ranks, bool has_parts) {
   if (has_parts && random.one_in(2)) return random_parts(random, ranks);
-  WorkSpec spec;
+  OperationSpec spec;
   spec.dtype = static_cast<DType>(random.below(kDTypeCount));
   spec.op = static_cast<ReduceOp>(random.below(kElementwiseOpCount));
   spec.in_place = random.one_in(2);

@@ -2,14 +2,14 @@
 // and those that go on complete or repeat what was under way, as core's decision says.
 #include <gtest/gtest.h>
 
-#include "tests/engine/survivors.h"
+#include "tests/engine/recovery_cluster.h"
 #include "tests/support/scale.h"
 
 namespace rueda::engine::testing {
 namespace {
 
-WorkSpec work(CollectiveKind kind, ReduceOp op, bool in_place, std::vector<int64_t> sizes) {
-  WorkSpec spec;
+OperationSpec work(CollectiveKind kind, ReduceOp op, bool in_place, std::vector<int64_t> sizes) {
+  OperationSpec spec;
   spec.kind = kind;
   spec.op = op;
   spec.in_place = in_place;
@@ -47,7 +47,7 @@ void die_at_every_turn(int nodes, int victim, uint64_t staging_bytes, Tally& tal
   for (int death = 0;; ++death) {
     SurvivorOptions options = a_job(nodes, static_cast<uint32_t>(victim + 1));
     options.staging_bytes = staging_bytes;
-    Survivors job(options);
+    RecoveryCluster job(options);
     int turns = 0;
     while (turns < death && job.turn()) ++turns;
     if (turns < death) return;
@@ -63,7 +63,7 @@ void die_at_every_turn(int nodes, int victim, uint64_t staging_bytes, Tally& tal
 
 TEST(DataJobRecovery, NobodyDies) {
   for (int nodes = 1; nodes <= 4; ++nodes) {
-    Survivors job(a_job(nodes, 1));
+    RecoveryCluster job(a_job(nodes, 1));
     EXPECT_TRUE(job.run_to_the_end()) << job.wrong();
   }
 }
@@ -99,7 +99,7 @@ TEST(DataJobRecovery, OneDeathAfterAnother) {
     std::mt19937 random(seed);
     SurvivorOptions options = a_job(4, seed);
     if (seed % 3 == 0) options.staging_bytes = 16u << 10;
-    Survivors job(options);
+    RecoveryCluster job(options);
     std::vector<int> alive{0, 1, 2, 3};
     for (int deaths = 1 + static_cast<int>(random() % 3); deaths > 0; --deaths) {
       for (auto turns = static_cast<int>(random() % 150); turns > 0 && job.turn(); --turns) {
@@ -117,7 +117,7 @@ TEST(DataJobRecovery, OneDeathAfterAnother) {
 }
 
 TEST(DataJobRecovery, AChunkThatNobodyWaitsForIsRefused) {
-  Survivors job(a_job(2, 1));
+  RecoveryCluster job(a_job(2, 1));
   ASSERT_TRUE(job.run_to_the_end()) << job.wrong();
   EXPECT_EQ(job.stray_chunk().message(), "nobody waits for chunk 0 of operation 1");
 }

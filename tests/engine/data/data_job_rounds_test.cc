@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/engine/elsewhere.h"
+#include "tests/engine/fake_gpu_adder.h"
 #include "tests/engine/ring.h"
 #include "tests/support/scale.h"
 
@@ -17,7 +17,7 @@ namespace {
 // One operation's rounds on one node. What has not come is rubbish.
 class Arrivals {
  public:
-  Arrivals(Work& work, int node, std::vector<int64_t> ends, bool gives)
+  Arrivals(OperationFixture& work, int node, std::vector<int64_t> ends, bool gives)
       : work_(work), rank_{node}, ends_(std::move(ends)), gives_(gives) {
     if (!gives_) return;
     const size_t bytes = row().size();
@@ -69,7 +69,7 @@ class Arrivals {
                        static_cast<size_t>((ends_[round] - begin) * size));
   }
 
-  Work& work_;
+  OperationFixture& work_;
   const Rank rank_;
   const std::vector<int64_t> ends_;
   const bool gives_;
@@ -121,7 +121,7 @@ class Rounds {
   int draw(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
 
   void add(uint64_t seq) {
-    WorkSpec spec;
+    OperationSpec spec;
     spec.in_place = true;
     spec.dtype = draw(0, 1) == 0 ? DType::kFloat32 : DType::kInt64;
     if (spec.dtype == DType::kFloat32) spec.postscale = draw(1, 2);
@@ -131,7 +131,7 @@ class Rounds {
     }
     const int64_t elements = draw(1, 40'000);
     spec.sizes = {elements};
-    works_.push_back(std::make_unique<Work>(spec, options_.ranks_per_node, Seq{seq}));
+    works_.push_back(std::make_unique<OperationFixture>(spec, options_.ranks_per_node, Seq{seq}));
     std::vector<int64_t> ends;
     for (int i = draw(0, 4); i > 0; --i) ends.push_back(draw(0, static_cast<int>(elements)));
     std::sort(ends.begin(), ends.end());
@@ -187,9 +187,9 @@ class Rounds {
 
   std::mt19937_64 random_;
   RingOptions options_;
-  Elsewhere elsewhere_;
+  FakeGpuAdder elsewhere_;
   std::unique_ptr<Ring> ring_;
-  std::vector<std::unique_ptr<Work>> works_;
+  std::vector<std::unique_ptr<OperationFixture>> works_;
   std::vector<std::vector<std::unique_ptr<Arrivals>>> arrivals_;  // by operation, then node
   std::vector<size_t> launched_;                                  // by node
   int told_ = 0;
@@ -214,9 +214,9 @@ TEST(DataJobRounds, WhatCannotBeAddedElsewhereIsTheOperationsError) {
   RingOptions options;
   options.ranks_per_node = {1, 1};
   options.shares_staging = true;
-  Elsewhere elsewhere;
+  FakeGpuAdder elsewhere;
   Ring ring(options);
-  const Work& work = ring.add({.sizes = {2000}});
+  const OperationFixture& work = ring.add({.sizes = {2000}});
   for (int node = 0; node < 2; ++node) {
     auto operation = work.operation(NodeIndex{node});
     if (node == 1) elsewhere.take_over(*operation, work.operation(NodeIndex{node}));
@@ -234,11 +234,11 @@ TEST(DataJobRounds, SlotsOfFramesThatWaitAreFreeAfterACancel) {
   options.ranks_per_node = {1, 1, 1};
   Ring ring(options);
   const std::vector<int64_t> ends{10'000, 20'000};
-  WorkSpec spec;
+  OperationSpec spec;
   spec.in_place = true;
   spec.sizes = {20'000};
   const core::Cancel cancel{.first = Seq{1}, .generation = 2};
-  Work cancelled(spec, options.ranks_per_node, Seq{1});
+  OperationFixture cancelled(spec, options.ranks_per_node, Seq{1});
   std::vector<std::unique_ptr<Arrivals>> before;
   for (int node = 0; node < 2; ++node) {  // the third one has not launched it
     before.push_back(std::make_unique<Arrivals>(cancelled, node, ends, true));
@@ -252,7 +252,7 @@ TEST(DataJobRounds, SlotsOfFramesThatWaitAreFreeAfterACancel) {
   ring.settle();  // node 1 has frames of both rounds, and none of its own values
   for (int node = 0; node < 3; ++node) ring.node(node).job->cancel(cancel);
 
-  Work again(spec, options.ranks_per_node, Seq{1});
+  OperationFixture again(spec, options.ranks_per_node, Seq{1});
   std::vector<std::unique_ptr<Arrivals>> after;
   for (int node = 0; node < 3; ++node) {
     after.push_back(std::make_unique<Arrivals>(again, node, ends, true));

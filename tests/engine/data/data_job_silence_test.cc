@@ -7,15 +7,15 @@
 namespace rueda::engine {
 namespace {
 
+using testing::OperationFixture;
 using testing::sum_of;
-using testing::Work;
 using transport::FrameKind;
 
 class DataJobSilence : public testing::DataJobWithPeer {};
 
 TEST_F(DataJobSilence, APeerThatHoldsWhatItWasSentStandsStill) {
   open(3, 50);
-  const Work work(sum_of({12}), {1, 1, 1}, Seq{1});
+  const OperationFixture work(sum_of({12}), {1, 1, 1}, Seq{1});
   launch(work);
   ASSERT_TRUE(run_until([&] { return !lost_.empty(); }));
   EXPECT_EQ(lost_[0].first, NodeIndex{1}) << "the next node has not freed its slot";
@@ -27,7 +27,7 @@ TEST_F(DataJobSilence, APeerThatHoldsWhatItWasSentStandsStill) {
 
 TEST_F(DataJobSilence, APeerThatSendsNothingStandsStill) {
   open(3, 50);
-  const Work work(sum_of({12}), {1, 1, 1}, Seq{1});
+  const OperationFixture work(sum_of({12}), {1, 1, 1}, Seq{1});
   launch(work);
   ASSERT_EQ(from_events_.frames.size(), 1u);
   from_job_->release(from_events_.frames[0].slot);
@@ -41,7 +41,7 @@ TEST_F(DataJobSilence, APeerThatSendsNothingStandsStill) {
 
 // A channel that closes while a node that is gone for good is waited for.
 TEST_F(DataJobSilence, APeerThatClosesBeforeItHasSentEverythingIsMissed) {
-  const Work work(sum_of({8}), {1, 1}, Seq{1});
+  const OperationFixture work(sum_of({8}), {1, 1}, Seq{1});
   launch(work);
   send({.kind = FrameKind::kReduce, .chunk = 1, .slot = 2});
   to_job_.reset();
@@ -51,7 +51,7 @@ TEST_F(DataJobSilence, APeerThatClosesBeforeItHasSentEverythingIsMissed) {
 }
 
 TEST_F(DataJobSilence, APeerThatClosesAfterItHasSentEverythingIsNotMissed) {
-  const Work work(sum_of({8}), {1, 1}, Seq{1});
+  const OperationFixture work(sum_of({8}), {1, 1}, Seq{1});
   launch(work);
   send({.kind = FrameKind::kReduce, .chunk = 1, .slot = 2});
   send({.kind = FrameKind::kGather, .chunk = 0, .slot = 1});
@@ -84,7 +84,7 @@ TEST(DataJobSilent, ANodeThatNeverCameIsNotMissedUntilThereIsSomethingToDo) {
   };
   run_until(1);
   EXPECT_EQ(missed, std::vector<bool>{false});
-  const Work work(sum_of({8}), {1, 1}, Seq{1});
+  const OperationFixture work(sum_of({8}), {1, 1}, Seq{1});
   job.run(work.operation(NodeIndex{0}));
   run_until(2);
   EXPECT_EQ(missed, (std::vector<bool>{false, true}));
@@ -94,7 +94,7 @@ TEST(DataJobSilent, ANodeThatNeverCameIsNotMissedUntilThereIsSomethingToDo) {
 // without a deadline. Whose channel has closed launches nothing.
 TEST_F(DataJobSilence, ALockedOperationIsNotWaitedForWhenThePeerHasGone) {
   open(2, 50);
-  const Work work(sum_of({8}), {1, 1}, Seq{1});
+  const OperationFixture work(sum_of({8}), {1, 1}, Seq{1});
   auto operation = work.operation(NodeIndex{0});
   operation->generation = 1;
   operation->locked = true;
@@ -107,7 +107,7 @@ TEST_F(DataJobSilence, ALockedOperationIsNotWaitedForWhenThePeerHasGone) {
 // L7: what a cancel leaves, every node has launched. So nothing but the neighbour can hold it up.
 TEST_F(DataJobSilence, WhatACancelLeavesHasADeadline) {
   open(2, 50);
-  const Work work(sum_of({8}), {1, 1}, Seq{1});
+  const OperationFixture work(sum_of({8}), {1, 1}, Seq{1});
   auto operation = work.operation(NodeIndex{0});
   operation->generation = 1;
   operation->locked = true;

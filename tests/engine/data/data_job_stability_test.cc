@@ -16,8 +16,8 @@ RingOptions shrinking(int nodes) {
   return options;
 }
 
-WorkSpec sum_of(int64_t elements, bool in_place = false) {
-  WorkSpec spec;
+OperationSpec sum_of(int64_t elements, bool in_place = false) {
+  OperationSpec spec;
   spec.sizes = {elements};
   spec.in_place = in_place;
   return spec;
@@ -51,7 +51,7 @@ TEST(DataJobStability, OneNodeHoldsNothing) {
 TEST(DataJobStability, InPlaceBuffersAreWrittenOnceAllOfTheValuesAreThere) {
   for (const int nodes : {2, 3, 4}) {
     Ring ring(shrinking(nodes));
-    const Work& work = ring.add(sum_of(20'000, true));
+    const OperationFixture& work = ring.add(sum_of(20'000, true));
     std::vector<Bytes> given;
     for (int i = 0; i < nodes; ++i) given.push_back(work.output(Rank{i}));
     for (int i = 0; i < nodes; ++i) ring.launch_next(i);

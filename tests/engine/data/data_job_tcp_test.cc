@@ -10,17 +10,17 @@ namespace rueda::engine {
 namespace {
 
 using testing::LoopRing;
-using testing::Work;
-using testing::WorkSpec;
+using testing::OperationFixture;
+using testing::OperationSpec;
 
 class DataJobStreams : public ::testing::TestWithParam<uint32_t> {};
 
 TEST_P(DataJobStreams, ManyOperationsInEveryLane) {
   LoopRing ring({2, 1, 2}, GetParam());
   ring.begin_epoch();
-  std::vector<std::unique_ptr<Work>> works;
+  std::vector<std::unique_ptr<OperationFixture>> works;
   for (uint64_t seq = 1; seq <= 60; ++seq) {
-    WorkSpec spec;
+    OperationSpec spec;
     spec.sizes = {static_cast<int64_t>(seq * seq * 29), 0, 3};
     spec.dtype = static_cast<DType>(seq % kDTypeCount);
     spec.op = static_cast<ReduceOp>(seq % kElementwiseOpCount);
@@ -28,7 +28,7 @@ TEST_P(DataJobStreams, ManyOperationsInEveryLane) {
       spec.kind = CollectiveKind::kBroadcast;
       spec.root = Rank{static_cast<int32_t>(seq / 5 % 5)};
     }
-    works.push_back(std::make_unique<Work>(spec, ring.shape(), Seq{seq}));
+    works.push_back(std::make_unique<OperationFixture>(spec, ring.shape(), Seq{seq}));
   }
   // As core does: four at a time.
   for (size_t i = 0; i < works.size(); ++i) {
@@ -47,9 +47,9 @@ TEST_P(DataJobStreams, AnEpochMayEndInMidOperation) {
   for (int round = 0; round < 5; ++round) {
     LoopRing ring({1, 1}, GetParam());
     ring.begin_epoch();
-    WorkSpec spec;
+    OperationSpec spec;
     spec.sizes = {4'000'000};
-    const Work work(spec, ring.shape(), Seq{1});
+    const OperationFixture work(spec, ring.shape(), Seq{1});
     ring.run(work);
     EXPECT_TRUE(ring.end_epoch());
     EXPECT_EQ(ring.metrics().daemon().staging_bytes.Value(), 0);
@@ -89,18 +89,18 @@ TEST(DataJobTcp, WhatIsNotAcknowledgedNamesThePairAndTheDirection) {
       at->run_one_for(std::chrono::milliseconds(1));
     }
   };
-  WorkSpec spec;
+  OperationSpec spec;
   spec.kind = CollectiveKind::kBroadcast;
   spec.root = Rank{0};
   spec.sizes = {1000};
-  const Work first(spec, {1, 1}, Seq{1});
+  const OperationFixture first(spec, {1, 1}, Seq{1});
   for (int i = 0; i < 2; ++i) jobs[static_cast<size_t>(i)]->run(first.operation(NodeIndex{i}));
   const TicksMs give_up = steady_now_ms() + 60'000;
   while (!is_done && steady_now_ms() < give_up) poll_both();
   ASSERT_TRUE(is_done);
   // From here on the peer's loop stands still.
   spec.sizes = {8 << 20};
-  const Work second(spec, {1, 1}, Seq{2});
+  const OperationFixture second(spec, {1, 1}, Seq{2});
   jobs[0]->run(second.operation(NodeIndex{0}));
   bool is_quiet = false;
   jobs[0]->when_quiet([&] { is_quiet = true; });
@@ -123,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(Streams, DataJobStreams, ::testing::Values(1, 2, 4),
                          ::testing::PrintToStringParamName());
 
 TEST(DataJobTcp, TheNumberOfStreamsDoesNotChangeABit) {
-  WorkSpec spec;
+  OperationSpec spec;
   spec.op = ReduceOp::kAverage;
   spec.sizes = {400'003, 5};
   spec.random_seed = 42;
@@ -131,7 +131,7 @@ TEST(DataJobTcp, TheNumberOfStreamsDoesNotChangeABit) {
   for (const uint32_t streams : {1u, 2u, 4u}) {
     LoopRing ring({1, 2, 1}, streams);
     ring.begin_epoch();
-    const Work work(spec, ring.shape(), Seq{1});
+    const OperationFixture work(spec, ring.shape(), Seq{1});
     ring.run(work);
     ASSERT_EQ(ring.wait_for(1), "");
     EXPECT_EQ(work.check(), "");
@@ -145,9 +145,9 @@ TEST(DataJobTcp, TheNumberOfStreamsDoesNotChangeABit) {
 TEST(DataJobTcp, ALoopThatStopsDropsWhatIsUnderWay) {
   LoopRing ring({1, 1});
   ring.begin_epoch();
-  WorkSpec spec;
+  OperationSpec spec;
   spec.sizes = {4'000'000};
-  const Work work(spec, ring.shape(), Seq{1});
+  const OperationFixture work(spec, ring.shape(), Seq{1});
   ring.run(work);
   ring.loop(0).stop();
   ring.loop(1).stop();

@@ -10,21 +10,21 @@ namespace rueda::engine {
 namespace {
 
 using testing::Bytes;
+using testing::OperationFixture;
+using testing::OperationSpec;
 using testing::Ring;
 using testing::RingOptions;
-using testing::Work;
-using testing::WorkSpec;
 
-WorkSpec allreduce(DType dtype, ReduceOp op, std::vector<int64_t> sizes) {
-  WorkSpec spec;
+OperationSpec allreduce(DType dtype, ReduceOp op, std::vector<int64_t> sizes) {
+  OperationSpec spec;
   spec.dtype = dtype;
   spec.op = op;
   spec.sizes = std::move(sizes);
   return spec;
 }
 
-WorkSpec broadcast(DType dtype, Rank root, std::vector<int64_t> sizes) {
-  WorkSpec spec;
+OperationSpec broadcast(DType dtype, Rank root, std::vector<int64_t> sizes) {
+  OperationSpec spec;
   spec.kind = CollectiveKind::kBroadcast;
   spec.dtype = dtype;
   spec.root = root;
@@ -32,8 +32,8 @@ WorkSpec broadcast(DType dtype, Rank root, std::vector<int64_t> sizes) {
   return spec;
 }
 
-WorkSpec barrier() {
-  WorkSpec spec;
+OperationSpec barrier() {
+  OperationSpec spec;
   spec.kind = CollectiveKind::kBarrier;
   spec.sizes = {0};
   return spec;
@@ -83,7 +83,8 @@ TEST_P(DataJobShapes, BroadcastFromEveryRootInPiecesFarMoreThanSlots) {
 TEST_P(DataJobShapes, BatchesWithEmptyTensorsInPlaceAndScaled) {
   Ring ring(options());
   for (const bool in_place : {false, true}) {
-    WorkSpec spec = allreduce(DType::kFloat64, ReduceOp::kAverage, {0, 999, 1, 0, 5001, 13, 0});
+    OperationSpec spec =
+        allreduce(DType::kFloat64, ReduceOp::kAverage, {0, 999, 1, 0, 5001, 13, 0});
     spec.in_place = in_place;
     spec.prescale = 0.5;
     spec.postscale = 4.0;
@@ -119,7 +120,7 @@ TEST_P(DataJobShapes, TheSizeOfAChunkDoesNotChangeABit) {
     RingOptions with = options();
     with.chunk_bytes = chunk_bytes;
     Ring ring(with);
-    WorkSpec spec = allreduce(DType::kFloat32, ReduceOp::kAverage, {7, 50'021});
+    OperationSpec spec = allreduce(DType::kFloat32, ReduceOp::kAverage, {7, 50'021});
     spec.random_seed = 42;
     ring.add(spec);
     ASSERT_TRUE(ring.run_all());
@@ -134,7 +135,7 @@ TEST_P(DataJobShapes, OperationsAreCutAsTheyAreTuned) {
   RingOptions with = options();
   with.widest_chunk_bytes = 64 << 10;
   Ring ring(with);
-  WorkSpec spec = allreduce(DType::kFloat32, ReduceOp::kAverage, {7, 50'021});
+  OperationSpec spec = allreduce(DType::kFloat32, ReduceOp::kAverage, {7, 50'021});
   spec.random_seed = 42;
   const std::vector<uint32_t> tuned{0, 16 << 10, 64 << 10, 4096, 5000, 1 << 30};
   for (const uint32_t chunk_bytes : tuned) {
@@ -180,7 +181,7 @@ TEST(DataJob, WhatIsMoreUrgentIsDoneFirst) {
     options.chunk_bytes = 32 * 1024;
     Ring ring(options);
     for (int i = 0; i < 4; ++i) {
-      WorkSpec spec = allreduce(DType::kFloat32, ReduceOp::kSum, {375'000});
+      OperationSpec spec = allreduce(DType::kFloat32, ReduceOp::kSum, {375'000});
       spec.urgency = {in_order ? -i : 0, static_cast<uint64_t>(i)};
       ring.add(std::move(spec));
     }

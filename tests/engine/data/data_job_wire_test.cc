@@ -14,17 +14,17 @@ namespace rueda::engine {
 namespace {
 
 using testing::Bytes;
+using testing::OperationFixture;
+using testing::OperationSpec;
 using testing::Ring;
 using testing::RingOptions;
-using testing::Work;
-using testing::WorkSpec;
 
 constexpr WireDType kWires[] = {WireDType::kFloat16, WireDType::kBFloat16};
 const std::vector<std::vector<int>> kWireShapes{
     {1}, {3}, {1, 1}, {3, 2}, {1, 2, 1}, {2, 2, 2, 2}, {1, 1, 2, 1, 1}, {1, 1, 1, 1, 1, 1, 1, 1}};
 
-WorkSpec rounded(WireDType wire, ReduceOp op, std::vector<int64_t> sizes) {
-  WorkSpec spec;
+OperationSpec rounded(WireDType wire, ReduceOp op, std::vector<int64_t> sizes) {
+  OperationSpec spec;
   spec.wire_dtype = wire;
   spec.op = op;
   spec.sizes = std::move(sizes);
@@ -62,12 +62,12 @@ TEST_P(DataJobWire, WhatIsExactInTheWireDtypeComesOutExactly) {
     for (const WireDType wire : kWires) {
       for (int op = 0; op < kElementwiseOpCount; ++op) {
         for (const int64_t elements : {1, 3, 1021, 20'011}) {
-          WorkSpec spec = rounded(wire, static_cast<ReduceOp>(op), {elements});
+          OperationSpec spec = rounded(wire, static_cast<ReduceOp>(op), {elements});
           spec.in_place = elements % 2 == 0;
           ring.add(spec);
         }
       }
-      WorkSpec batch = rounded(wire, ReduceOp::kAverage, {0, 999, 1, 0, 5001, 13, 0});
+      OperationSpec batch = rounded(wire, ReduceOp::kAverage, {0, 999, 1, 0, 5001, 13, 0});
       batch.in_place = true;
       batch.prescale = 0.5;
       batch.postscale = 4.0;
@@ -83,7 +83,7 @@ TEST_P(DataJobWire, ReduceAndReduceScatterToo) {
   for (const WireDType wire : kWires) {
     for (const CollectiveKind kind : {CollectiveKind::kReduce, CollectiveKind::kReduceScatter}) {
       for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMin}) {
-        WorkSpec spec = rounded(wire, op, {10'007});
+        OperationSpec spec = rounded(wire, op, {10'007});
         spec.kind = kind;
         spec.root = Rank{total(GetParam()) - 1};
         ring.add(spec);
@@ -125,7 +125,7 @@ TEST_P(DataJobWire, TheSizeOfAChunkDoesNotChangeABitNorDoesASecondRun) {
       RingOptions options = nodes(GetParam());
       options.chunk_bytes = chunk_bytes;
       Ring ring(options);
-      WorkSpec spec = rounded(wire, ReduceOp::kAverage, {30'011, 7});
+      OperationSpec spec = rounded(wire, ReduceOp::kAverage, {30'011, 7});
       spec.random_seed = 3;
       ring.add(spec);
       ASSERT_TRUE(ring.run_all());
@@ -147,7 +147,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, DataJobWire, ::testing::ValuesIn(kWireShapes),
 TEST(DataJobWireOnOneNode, NothingIsRounded) {
   Ring ring(nodes({3}));
   for (const WireDType wire : {WireDType::kSame, WireDType::kFloat16, WireDType::kBFloat16}) {
-    WorkSpec spec = rounded(wire, ReduceOp::kAverage, {10'001});
+    OperationSpec spec = rounded(wire, ReduceOp::kAverage, {10'001});
     spec.random_seed = 7;
     ring.add(spec);
   }
@@ -160,9 +160,9 @@ TEST(DataJobWireOnOneNode, NothingIsRounded) {
 // What the contributions of the only ranks of n nodes become in the first element.
 float one_element(WireDType wire, ReduceOp op, const std::vector<float>& values) {
   Ring ring(nodes(std::vector<int>(values.size(), 1)));
-  WorkSpec spec = rounded(wire, op, {5});
+  OperationSpec spec = rounded(wire, op, {5});
   spec.in_place = true;
-  Work& work = ring.add(spec);
+  OperationFixture& work = ring.add(spec);
   for (size_t rank = 0; rank < values.size(); ++rank) {
     std::byte* to = work.output_of(Rank{static_cast<int>(rank)}, 0);
     std::memcpy(to, &values[rank], sizeof(float));
@@ -236,9 +236,9 @@ Errors errors_of(core::AlgorithmChoice way, int n, WireDType wire, ReduceOp op) 
   options.algorithm = way;
   Ring ring(options);
   constexpr size_t kElements = 20'000;
-  WorkSpec spec = rounded(wire, op, {kElements});
+  OperationSpec spec = rounded(wire, op, {kElements});
   spec.random_seed = 11;
-  Work& work = ring.add(spec);
+  OperationFixture& work = ring.add(spec);
   EXPECT_TRUE(ring.run_all());
   EXPECT_EQ(ring.check(), "");
   std::vector<std::vector<float>> inputs;
@@ -300,7 +300,7 @@ TEST(DataJobWireExchange, WhatIsExactInTheWireDtypeComesOutExactly) {
       for (const WireDType wire : kWires) {
         for (int op = 0; op < kElementwiseOpCount; ++op) {
           for (const int64_t elements : {1, 1023, 21'001}) {
-            WorkSpec spec = rounded(wire, static_cast<ReduceOp>(op), {elements, 5});
+            OperationSpec spec = rounded(wire, static_cast<ReduceOp>(op), {elements, 5});
             spec.in_place = elements != 1;
             ring.add(spec);
           }

@@ -17,8 +17,8 @@ namespace rueda::engine::testing {
 
 using transport::FrameKind;
 
-inline WorkSpec sum_of(std::vector<int64_t> sizes) {
-  WorkSpec spec;
+inline OperationSpec sum_of(std::vector<int64_t> sizes) {
+  OperationSpec spec;
   spec.sizes = std::move(sizes);
   return spec;
 }
@@ -95,7 +95,7 @@ class DataJobWithPeer : public ::testing::Test {
     poll();
   }
 
-  void launch(const Work& work) {
+  void launch(const OperationFixture& work) {
     job_->run(work.operation(NodeIndex{0}));
     poll();
   }

@@ -16,8 +16,8 @@ using testing::Bytes;
 using testing::Cluster;
 using testing::FakeSession;
 using testing::LoopRing;
-using testing::Work;
-using testing::WorkSpec;
+using testing::OperationFixture;
+using testing::OperationSpec;
 
 using Shape = std::vector<int>;
 
@@ -33,7 +33,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, SharesOfKind,
 // Each ring stands for one loop of every node.
 TEST_P(SharesOfKind, AreTheWholeTogether) {
   for (const int of : {2, 3}) {
-    WorkSpec spec;
+    OperationSpec spec;
     spec.kind = GetParam();
     spec.root = Rank{3};
     if (has_parts(spec.kind)) {
@@ -44,7 +44,7 @@ TEST_P(SharesOfKind, AreTheWholeTogether) {
     } else {
       spec.sizes = {30'011, 0, 2};
     }
-    const Work work(spec, {2, 1, 2}, Seq{1});
+    const OperationFixture work(spec, {2, 1, 2}, Seq{1});
     std::vector<std::unique_ptr<LoopRing>> rings;
     for (int index = 0; index < of; ++index) {
       rings.push_back(std::make_unique<LoopRing>(Shape{2, 1, 2}));
@@ -57,13 +57,13 @@ TEST_P(SharesOfKind, AreTheWholeTogether) {
 }
 
 TEST(Shares, DoNotChangeABit) {
-  WorkSpec spec;
+  OperationSpec spec;
   spec.op = ReduceOp::kAverage;
   spec.sizes = {400'003, 5};
   spec.random_seed = 42;
   std::vector<Bytes> outputs;
   for (const int of : {1, 2, 3}) {
-    const Work work(spec, {1, 2, 1}, Seq{1});
+    const OperationFixture work(spec, {1, 2, 1}, Seq{1});
     for (int index = 0; index < of; ++index) {
       LoopRing ring({1, 2, 1});
       ring.begin_epoch();
@@ -149,7 +149,7 @@ TEST(Shares, AnOperationIsDoneWhenAllOfThemAre) {
 TEST(DataLoops, AHandlerThatThrowsEndsWhatIsUnderWay) {
   LoopRing ring({1, 1});
   ring.begin_epoch();
-  const Work work({.sizes = {1000}}, {1, 1}, Seq{1});
+  const OperationFixture work({.sizes = {1000}}, {1, 1}, Seq{1});
   ring.loop(0).run("ring", Epoch{1}, 0, work.operation(NodeIndex{0}));
   ring.loop(0).post([] { throw std::bad_alloc(); });
   EXPECT_NE(ring.wait_for(1).find("its data loop could not go on (std::bad_alloc)"),
@@ -161,7 +161,7 @@ TEST(DataLoops, AHandlerThatThrowsEndsNoJobThatDoesNothing) {
   LoopRing ring({1, 1});
   ring.begin_epoch();
   ring.loop(0).post([] { throw std::bad_alloc(); });
-  const Work work({.sizes = {1000}}, {1, 1}, Seq{1});
+  const OperationFixture work({.sizes = {1000}}, {1, 1}, Seq{1});
   ring.run(work);
   EXPECT_EQ(ring.wait_for(1), "");
   EXPECT_EQ(work.check(), "");

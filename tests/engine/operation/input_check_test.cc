@@ -8,13 +8,13 @@
 #include <gtest/gtest.h>
 
 #include "daemon/engine/operation/operation.h"
-#include "tests/engine/work.h"
+#include "tests/engine/operation_fixture.h"
 
 namespace rueda::engine {
 namespace {
 
-using testing::Work;
-using testing::WorkSpec;
+using testing::OperationFixture;
+using testing::OperationSpec;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -28,7 +28,7 @@ std::shared_ptr<const core::TensorDescriptor> named(const std::string& name) {
 
 // An operation of one node whose tensors are floats, and a check of it.
 struct Checked {
-  explicit Checked(WorkSpec spec, int ranks = 2) : work(spec, {ranks}, Seq{1}) {
+  explicit Checked(OperationSpec spec, int ranks = 2) : work(spec, {ranks}, Seq{1}) {
     operation = work.operation(NodeIndex{0});
     std::vector<InputCheck::Contribution> all;
     for (int rank = 0; rank < ranks; ++rank) {
@@ -46,13 +46,13 @@ struct Checked {
   }
   core::ElementRange all() const { return {0, operation->elements()}; }
 
-  const Work work;
+  const OperationFixture work;
   std::unique_ptr<Operation> operation;
   std::shared_ptr<InputCheck> check;
 };
 
-WorkSpec floats(bool in_place, CollectiveKind kind = CollectiveKind::kAllreduce) {
-  WorkSpec spec;
+OperationSpec floats(bool in_place, CollectiveKind kind = CollectiveKind::kAllreduce) {
+  OperationSpec spec;
   spec.kind = kind;
   spec.sizes = {5, 0, 30'000, 7};
   spec.in_place = in_place;
@@ -85,7 +85,7 @@ TEST(InputCheck, NamesTheRankWhereOutputsAreInputs) {
 
 TEST(InputCheck, LooksAtWhatGoesToOtherNodesAndNotAtWhatComes) {
   for (const WireDType wire : {WireDType::kSame, WireDType::kBFloat16}) {
-    WorkSpec spec = floats(false);
+    OperationSpec spec = floats(false);
     spec.wire_dtype = wire;
     Checked checked(spec);
     std::vector<std::byte> partial(checked.operation->wire_bytes());

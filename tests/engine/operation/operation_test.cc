@@ -7,20 +7,20 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/engine/work.h"
+#include "tests/engine/operation_fixture.h"
 
 namespace rueda::engine {
 namespace {
 
 using testing::Bytes;
-using testing::Work;
-using testing::WorkSpec;
+using testing::OperationFixture;
+using testing::OperationSpec;
 
 constexpr NodeIndex kNode0{0};
 
 // Three ranks on one node, and a batch with empty tensors at every place.
-WorkSpec batch_with_gaps() {
-  WorkSpec spec;
+OperationSpec batch_with_gaps() {
+  OperationSpec spec;
   spec.sizes = {0, 5, 0, 0, 3, 7, 0};
   return spec;
 }
@@ -33,7 +33,7 @@ std::vector<float> floats(const Bytes& bytes) {
 
 // 3 ranks: element i of the batch has 2^((r + i) mod 3) of rank r, so any sum is 7.
 TEST(OperationKernels, EveryRangeOfABatchIsReducedWhereverItBeginsAndEnds) {
-  const Work work(batch_with_gaps(), {3}, Seq{1});
+  const OperationFixture work(batch_with_gaps(), {3}, Seq{1});
   const auto operation = work.operation(kNode0);
   ASSERT_EQ(operation->elements(), 15);
   OperationKernels kernels;
@@ -53,11 +53,11 @@ TEST(OperationKernels, EveryRangeOfABatchIsReducedWhereverItBeginsAndEnds) {
 
 TEST(Operation, SharesTakeEachElementOnceAndLeaveItInItsShard) {
   for (const CollectiveKind kind : {CollectiveKind::kAllreduce, CollectiveKind::kAllgather}) {
-    WorkSpec spec;
+    OperationSpec spec;
     spec.kind = kind;
     spec.sizes = {5003};
     if (has_parts(kind)) spec.counts = {4000, 3, 1000};
-    const Work work(spec, {1, 1, 1}, Seq{1});
+    const OperationFixture work(spec, {1, 1, 1}, Seq{1});
     const auto operation = work.operation(kNode0);
     const auto shards_of_elements = [&](const core::RingCut& cut, std::vector<int>& taken) {
       for (int64_t piece = 0; piece < cut.pieces(); ++piece) {
@@ -81,7 +81,7 @@ TEST(Operation, SharesTakeEachElementOnceAndLeaveItInItsShard) {
 }
 
 TEST(OperationKernels, APartialSumIsAddedToInPlace) {
-  const Work work(batch_with_gaps(), {3}, Seq{1});
+  const OperationFixture work(batch_with_gaps(), {3}, Seq{1});
   const auto operation = work.operation(kNode0);
   std::vector<float> partial{100, 200, 300, 400, 500, 600};
   OperationKernels kernels;
@@ -91,7 +91,7 @@ TEST(OperationKernels, APartialSumIsAddedToInPlace) {
 }
 
 TEST(OperationKernels, ANodeWhoseRanksHaveAllJoinedGivesZeros) {
-  const Work work(batch_with_gaps(), {3}, Seq{1});
+  const OperationFixture work(batch_with_gaps(), {3}, Seq{1});
   const auto operation = work.operation(kNode0);
   for (OperationTensor& item : operation->tensors) item.ranks.clear();
   OperationKernels kernels;
@@ -105,11 +105,11 @@ TEST(OperationKernels, ANodeWhoseRanksHaveAllJoinedGivesZeros) {
 }
 
 TEST(OperationKernels, OnlyTheLastStepScalesAndDivides) {
-  WorkSpec spec = batch_with_gaps();
+  OperationSpec spec = batch_with_gaps();
   spec.op = ReduceOp::kAverage;
   spec.prescale = 2.0;
   spec.postscale = 5.0;
-  const Work work(spec, {3, 4}, Seq{1});
+  const OperationFixture work(spec, {3, 4}, Seq{1});
   const auto operation = work.operation(kNode0);
   ASSERT_EQ(operation->divisor, 7);
   OperationKernels kernels;
@@ -128,7 +128,7 @@ TEST(OperationKernels, OnlyTheLastStepScalesAndDivides) {
 }
 
 TEST(OperationKernels, StoreWritesEveryLocalOutputAndNothingElse) {
-  const Work work(batch_with_gaps(), {3}, Seq{1});
+  const OperationFixture work(batch_with_gaps(), {3}, Seq{1});
   const auto operation = work.operation(kNode0);
   const std::vector<float> values{1, 2, 3, 4};
   OperationKernels kernels;
@@ -146,9 +146,9 @@ TEST(OperationKernels, StoreWritesEveryLocalOutputAndNothingElse) {
 
 // That of a batch that is larger than caches goes past them.
 TEST(OperationKernels, StoreOfALargeBatchWritesTheSame) {
-  WorkSpec spec;
+  OperationSpec spec;
   spec.sizes = {5, 3 << 20};
-  const Work work(spec, {3}, Seq{1});
+  const OperationFixture work(spec, {3}, Seq{1});
   const auto operation = work.operation(kNode0);
   std::vector<float> values(static_cast<size_t>(operation->elements()));
   std::iota(values.begin(), values.end(), 0.0F);
@@ -171,11 +171,11 @@ TEST(OperationKernels, OneNodeIsOnePassForAllDtypesAndOps) {
   for (int dtype = 0; dtype < kDTypeCount; ++dtype) {
     for (int op = 0; op < kElementwiseOpCount; ++op) {
       for (const bool in_place : {false, true}) {
-        WorkSpec spec = batch_with_gaps();
+        OperationSpec spec = batch_with_gaps();
         spec.dtype = static_cast<DType>(dtype);
         spec.op = static_cast<ReduceOp>(op);
         spec.in_place = in_place;
-        const Work work(spec, {4}, Seq{1});
+        const OperationFixture work(spec, {4}, Seq{1});
         const auto operation = work.operation(kNode0);
         kernels.run_on_one_node(*operation, {0, 6});
         kernels.run_on_one_node(*operation, {6, 6});
@@ -190,12 +190,12 @@ TEST(OperationKernels, ABroadcastOnOneNodeCopiesTheRoots) {
   OperationKernels kernels;
   for (int root = 0; root < 4; ++root) {
     for (const bool in_place : {false, true}) {
-      WorkSpec spec = batch_with_gaps();
+      OperationSpec spec = batch_with_gaps();
       spec.kind = CollectiveKind::kBroadcast;
       spec.dtype = DType::kInt64;
       spec.root = Rank{root};
       spec.in_place = in_place;
-      const Work work(spec, {4}, Seq{1});
+      const OperationFixture work(spec, {4}, Seq{1});
       kernels.run_on_one_node(*work.operation(kNode0), {0, 15});
       EXPECT_EQ(work.check(), "") << "root " << root;
     }
@@ -203,11 +203,11 @@ TEST(OperationKernels, ABroadcastOnOneNodeCopiesTheRoots) {
 }
 
 TEST(OperationKernels, ReadTakesTheRootsInputAlone) {
-  WorkSpec spec = batch_with_gaps();
+  OperationSpec spec = batch_with_gaps();
   spec.kind = CollectiveKind::kBroadcast;
   spec.dtype = DType::kInt32;
   spec.root = Rank{4};
-  const Work work(spec, {3, 3}, Seq{1});
+  const OperationFixture work(spec, {3, 3}, Seq{1});
   const auto operation = work.operation(NodeIndex{1});
   ASSERT_EQ(operation->root_node, NodeIndex{1});
   OperationKernels kernels;
@@ -218,10 +218,10 @@ TEST(OperationKernels, ReadTakesTheRootsInputAlone) {
 }
 
 TEST(OperationKernels, AnEmptyBatchTouchesNothing) {
-  WorkSpec spec;
+  OperationSpec spec;
   spec.kind = CollectiveKind::kBarrier;
   spec.sizes = {0};
-  const Work work(spec, {2}, Seq{1});
+  const OperationFixture work(spec, {2}, Seq{1});
   OperationKernels kernels;
   kernels.run_on_one_node(*work.operation(kNode0), {0, 0});
   kernels.reduce_local(*work.operation(kNode0), {0, 0}, nullptr, true, nullptr);
@@ -232,10 +232,10 @@ TEST(OperationKernels, AnEmptyBatchTouchesNothing) {
 TEST(OperationKernels, TheTestFaultMakesFinalResultsWrongAndNothingElse) {
   OperationKernels corrupt(true);
   for (int dtype = 0; dtype < kDTypeCount; ++dtype) {
-    WorkSpec spec;
+    OperationSpec spec;
     spec.dtype = static_cast<DType>(dtype);
     spec.sizes = {9};
-    const Work work(spec, {2}, Seq{1});
+    const OperationFixture work(spec, {2}, Seq{1});
     corrupt.run_on_one_node(*work.operation(kNode0), {0, 9});
     EXPECT_NE(work.check(), "") << to_string(spec.dtype);
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tests/sim/setup/declaring.h"
+#include "tests/sim/setup/declared_plan_faults.h"
 #include "tests/sim/setup/names.h"
 
 namespace rueda::sim {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "tests/sim/setup/declaring.h"
+#include "tests/sim/setup/declared_plan_faults.h"
 #include "tests/sim/setup/random_choices.h"
 
 namespace rueda::sim {

@@ -1,4 +1,4 @@
-#include "tests/sim/setup/declaring.h"
+#include "tests/sim/setup/declared_plan_faults.h"
 
 #include <map>
 #include <string>

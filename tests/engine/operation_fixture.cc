@@ -1,4 +1,4 @@
-#include "tests/engine/work.h"
+#include "tests/engine/operation_fixture.h"
 
 #include <algorithm>
 #include <cmath>
@@ -78,7 +78,8 @@ double get_number(DType dtype, const std::byte* from) {
   return 0;
 }
 
-Work::Work(WorkSpec spec, const std::vector<int>& ranks_per_node, Seq seq)
+OperationFixture::OperationFixture(OperationSpec spec, const std::vector<int>& ranks_per_node,
+                                   Seq seq)
     : spec_(std::move(spec)), ranks_per_node_(ranks_per_node), seq_(seq) {
   fill_inputs();
   given_ = inputs_;
@@ -88,13 +89,13 @@ Work::Work(WorkSpec spec, const std::vector<int>& ranks_per_node, Seq seq)
   }
 }
 
-Extent Work::extent(int rank, size_t tensor) const {
+Extent OperationFixture::extent(int rank, size_t tensor) const {
   const int all = std::accumulate(ranks_per_node_.begin(), ranks_per_node_.end(), 0);
   return extent_of({"t", spec_.kind, {&spec_.sizes[tensor], 1}, spec_.counts}, rank, all,
                    rank == spec_.root.value);
 }
 
-double Work::value(int rank, int64_t element) const {
+double OperationFixture::value(int rank, int64_t element) const {
   const int all = std::accumulate(ranks_per_node_.begin(), ranks_per_node_.end(), 0);
   const auto turn = static_cast<int>((rank + element) % all);
   if (!reduces(spec_.kind)) return static_cast<double>((rank * 37 + element * 5) % 127) - 60;
@@ -113,7 +114,7 @@ double Work::value(int rank, int64_t element) const {
   return 0;
 }
 
-void Work::fill_inputs() {
+void OperationFixture::fill_inputs() {
   const int all = std::accumulate(ranks_per_node_.begin(), ranks_per_node_.end(), 0);
   const size_t size = element_bytes(spec_.dtype);
   for (int rank = 0; rank < all; ++rank) {
@@ -144,7 +145,7 @@ void Work::fill_inputs() {
 }
 
 // Straight from what the collectives are to do.
-Bytes Work::expected(int rank, size_t tensor) const {
+Bytes OperationFixture::expected(int rank, size_t tensor) const {
   const bool is_root = rank == spec_.root.value;
   const auto size = static_cast<int64_t>(element_bytes(spec_.dtype));
   const auto slice = [&](const Bytes& from, int64_t begin, int64_t count) {
@@ -191,7 +192,7 @@ Bytes Work::expected(int rank, size_t tensor) const {
   }
 }
 
-Bytes Work::reduced(size_t tensor) const {
+Bytes OperationFixture::reduced(size_t tensor) const {
   Bytes result(given_.front()[tensor].size());
   std::vector<const void*> sources;
   for (const auto& tensors : given_) sources.push_back(tensors[tensor].data());
@@ -217,7 +218,7 @@ Bytes Work::reduced(size_t tensor) const {
   return result;
 }
 
-std::vector<double> Work::adasum_of(size_t tensor) const {
+std::vector<double> OperationFixture::adasum_of(size_t tensor) const {
   std::vector<std::vector<rueda::testing::Vector>> groups;
   size_t rank = 0;
   for (const int local_ranks : ranks_per_node_) {
@@ -237,7 +238,7 @@ std::vector<double> Work::adasum_of(size_t tensor) const {
 }
 
 // A value is rounded once on each node that it passes, and the weights by as much.
-std::string Work::check_adasum() const {
+std::string OperationFixture::check_adasum() const {
   const bool is_alone = ranks_per_node_.size() == 1;
   double precision = 0x1p-7;
   switch (is_alone ? spec_.dtype : dtype_on_wire(spec_.dtype, spec_.wire_dtype)) {
@@ -266,16 +267,16 @@ std::string Work::check_adasum() const {
   return {};
 }
 
-const std::byte* Work::input_of(Rank rank, size_t tensor) const {
+const std::byte* OperationFixture::input_of(Rank rank, size_t tensor) const {
   return inputs_[static_cast<size_t>(rank.value)][tensor].data();
 }
 
-std::byte* Work::output_of(Rank rank, size_t tensor) const {
+std::byte* OperationFixture::output_of(Rank rank, size_t tensor) const {
   const auto r = static_cast<size_t>(rank.value);
   return spec_.in_place ? inputs_[r][tensor].data() : outputs_[r][tensor].data();
 }
 
-std::unique_ptr<Operation> Work::operation(NodeIndex node) const {
+std::unique_ptr<Operation> OperationFixture::operation(NodeIndex node) const {
   auto operation = std::make_unique<Operation>();
   operation->epoch = Epoch{1};
   operation->seq = seq_;
@@ -332,7 +333,7 @@ std::unique_ptr<Operation> Work::operation(NodeIndex node) const {
   return operation;
 }
 
-core::Layout Work::layout() const {
+core::Layout OperationFixture::layout() const {
   std::vector<core::LayoutNode> nodes;
   int rank = 0;
   for (size_t n = 0; n < ranks_per_node_.size(); ++n) {
@@ -344,7 +345,7 @@ core::Layout Work::layout() const {
   return core::Layout::make(std::move(nodes)).value();
 }
 
-Bytes Work::output(Rank rank) const {
+Bytes OperationFixture::output(Rank rank) const {
   Bytes all;
   const auto r = static_cast<size_t>(rank.value);
   for (const Bytes& bytes : spec_.in_place ? inputs_[r] : outputs_[r]) {
@@ -353,7 +354,7 @@ Bytes Work::output(Rank rank) const {
   return all;
 }
 
-std::string Work::check() const {
+std::string OperationFixture::check() const {
   const std::string name = "operation " + std::to_string(seq_.value);
   const size_t size = element_bytes(spec_.dtype);
   for (int rank = 0; rank < ranks(); ++rank) {

@@ -1,4 +1,4 @@
-#include "tests/engine/survivors.h"
+#include "tests/engine/recovery_cluster.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +17,7 @@ std::string describe(Track track, uint64_t number) {
   return (track == Track::kDecreed ? "broadcast " : "operation ") + std::to_string(number);
 }
 
-int64_t elements_of(const Work& work) {
+int64_t elements_of(const OperationFixture& work) {
   return std::accumulate(work.spec().sizes.begin(), work.spec().sizes.end(), int64_t{0});
 }
 
@@ -29,16 +29,16 @@ std::vector<float> floats_of(const Bytes& bytes) {
 
 }  // namespace
 
-Survivors::Survivors(SurvivorOptions options)
+RecoveryCluster::RecoveryCluster(SurvivorOptions options)
     : options_(std::move(options)), random_(options_.seed), nodes_(options_.ranks_per_node.size()) {
   for (const Track track : kBothTracks) {
     const bool is_broadcast = track == Track::kDecreed;
     Order& order = orders_[core::index_of(track)];
-    for (const WorkSpec& spec : is_broadcast ? options_.broadcasts : options_.reductions) {
+    for (const OperationSpec& spec : is_broadcast ? options_.broadcasts : options_.reductions) {
       const Seq seq{core::first_of(track).value + order.items.size()};
       items_.push_back(std::make_unique<Item>());
       Item& item = *items_.back();
-      item.work = std::make_unique<Work>(spec, options_.ranks_per_node, seq);
+      item.work = std::make_unique<OperationFixture>(spec, options_.ranks_per_node, seq);
       for (size_t t = 0; is_broadcast && t < spec.sizes.size(); ++t) {
         const auto* values = reinterpret_cast<const float*>(item.work->input_of(spec.root, t));
         item.root_values.insert(item.root_values.end(), values, values + spec.sizes[t]);
@@ -60,13 +60,13 @@ Survivors::Survivors(SurvivorOptions options)
   for (const NodeIndex index : members_) node(index).job->start();
 }
 
-Survivors::~Survivors() {
+RecoveryCluster::~RecoveryCluster() {
   for (Node& each : nodes_) each.job.reset();
   while (poll()) {
   }
 }
 
-DataJobOptions Survivors::job_options(NodeIndex self) {
+DataJobOptions RecoveryCluster::job_options(NodeIndex self) {
   DataJobOptions options;
   options.job = "survivors";
   options.epoch = epoch_;
@@ -86,12 +86,12 @@ DataJobOptions Survivors::job_options(NodeIndex self) {
   return options;
 }
 
-bool Survivors::poll() {
+bool RecoveryCluster::poll() {
   io_.restart();
   return io_.poll_one() > 0;
 }
 
-bool Survivors::turn() {
+bool RecoveryCluster::turn() {
   const NodeIndex index =
       members_[static_cast<size_t>(draw(0, static_cast<int>(members_.size()) - 1))];
   launch_next(index, draw(0, 3) == 0 ? Track::kDecreed : Track::kLockable);
@@ -101,7 +101,7 @@ bool Survivors::turn() {
   return moved || !is_over();
 }
 
-bool Survivors::run_to_the_end() {
+bool RecoveryCluster::run_to_the_end() {
   for (int turns = 0; turn() && wrong_.empty(); ++turns) {
     if (turns > 200'000) fail("it stands still");
   }
@@ -109,7 +109,7 @@ bool Survivors::run_to_the_end() {
   return wrong_.empty();
 }
 
-void Survivors::launch_next(NodeIndex index, Track track) {
+void RecoveryCluster::launch_next(NodeIndex index, Track track) {
   Node& here = node(index);
   if (!here.late.empty()) {
     const auto [seq, item] = *here.late.begin();
@@ -132,7 +132,7 @@ void Survivors::launch_next(NodeIndex index, Track track) {
   launch(index, seq, *order.items[core::number_of(seq) - 1]);
 }
 
-void Survivors::launch(NodeIndex index, Seq seq, Item& item) {
+void RecoveryCluster::launch(NodeIndex index, Seq seq, Item& item) {
   std::unique_ptr<Operation> operation = item.work->operation(index);
   operation->epoch = epoch_;
   operation->seq = seq;
@@ -145,7 +145,7 @@ void Survivors::launch(NodeIndex index, Seq seq, Item& item) {
   node(index).job->run(std::move(operation));
 }
 
-void Survivors::fetch_next() {
+void RecoveryCluster::fetch_next() {
   if (fetches_.empty()) return;
   const auto i = static_cast<size_t>(draw(0, static_cast<int>(fetches_.size()) - 1));
   const Fetch fetch = fetches_[i];
@@ -159,7 +159,7 @@ void Survivors::fetch_next() {
 }
 
 // The clients are told. They look, and use their memory for something else at once.
-void Survivors::on_done(NodeIndex index, Seq seq) {
+void RecoveryCluster::on_done(NodeIndex index, Seq seq) {
   Node& here = node(index);
   const Track track = core::track_of(seq);
   Item* item = orders_[core::index_of(track)].items[core::number_of(seq) - 1];
@@ -187,9 +187,9 @@ void Survivors::on_done(NodeIndex index, Seq seq) {
   }
 }
 
-// Rank r gives 2^((r + i) mod ranks) at element i (tests/engine/work.h): a sum says who
-// contributed.
-std::vector<float> Survivors::expected(const Item& item) const {
+// Rank r gives 2^((r + i) mod ranks) at element i (tests/engine/operation_fixture.h): a sum says
+// who contributed.
+std::vector<float> RecoveryCluster::expected(const Item& item) const {
   if (item.work->spec().kind == CollectiveKind::kBroadcast) return item.root_values;
   const auto all = static_cast<int64_t>(item.work->ranks());
   std::vector<float> sums(static_cast<size_t>(elements_of(*item.work)));
@@ -206,7 +206,7 @@ std::vector<float> Survivors::expected(const Item& item) const {
   return sums;
 }
 
-std::vector<int> Survivors::ranks_of(NodeIndex index) const {
+std::vector<int> RecoveryCluster::ranks_of(NodeIndex index) const {
   const auto i = static_cast<size_t>(index.value);
   const auto begin = options_.ranks_per_node.begin();
   std::vector<int> ranks(static_cast<size_t>(options_.ranks_per_node[i]));
@@ -215,17 +215,17 @@ std::vector<int> Survivors::ranks_of(NodeIndex index) const {
   return ranks;
 }
 
-int Survivors::ranks_in(const Members& members) const {
+int RecoveryCluster::ranks_in(const Members& members) const {
   return std::accumulate(members.begin(), members.end(), 0, [this](int ranks, NodeIndex member) {
     return ranks + options_.ranks_per_node[static_cast<size_t>(member.value)];
   });
 }
 
-bool Survivors::is_member(NodeIndex index) const {
+bool RecoveryCluster::is_member(NodeIndex index) const {
   return std::find(members_.begin(), members_.end(), index) != members_.end();
 }
 
-bool Survivors::is_over() {
+bool RecoveryCluster::is_over() {
   if (!fetches_.empty()) return false;
   return std::all_of(members_.begin(), members_.end(), [&](NodeIndex member) {
     const Node& here = node(member);
@@ -239,13 +239,13 @@ bool Survivors::is_over() {
   });
 }
 
-bool Survivors::has_root(const Item& item) const {
+bool RecoveryCluster::has_root(const Item& item) const {
   return item.work->spec().kind != CollectiveKind::kBroadcast ||
          is_member(item.work->operation(members_.front())->root_node);
 }
 
 // R2: the bound, or one operation that is larger.
-void Survivors::check_bounds() {
+void RecoveryCluster::check_bounds() {
   for (const NodeIndex member : members_) {
     for (const Track track : kBothTracks) {
       const uint64_t share = track == Track::kLockable ? 3 : 1;
@@ -258,7 +258,7 @@ void Survivors::check_bounds() {
   }
 }
 
-void Survivors::check_end() {
+void RecoveryCluster::check_end() {
   for (const NodeIndex member : members_) {
     for (const Track track : kBothTracks) {
       if (node(member).job->unstable_bytes(track) != 0) {
@@ -283,7 +283,7 @@ void Survivors::check_end() {
   }
 }
 
-void Survivors::kill(int victim) {
+void RecoveryCluster::kill(int victim) {
   const NodeIndex dead{victim};
   node(dead).job.reset();
   node(dead).transport.reset();
@@ -317,9 +317,9 @@ void Survivors::kill(int victim) {
   for (const NodeIndex index : members_) node(index).job->start();
 }
 
-void Survivors::decide(Track track, const Members& before_death,
-                       const std::map<NodeIndex, core::Report>& reports,
-                       std::map<NodeIndex, std::unique_ptr<DataJob>>& next) {
+void RecoveryCluster::decide(Track track, const Members& before_death,
+                             const std::map<NodeIndex, core::Report>& reports,
+                             std::map<NodeIndex, std::unique_ptr<DataJob>>& next) {
   // One track at a time; which one it is makes no difference to what is held.
   std::map<NodeIndex, core::NodeReport> whole;
   for (const auto& [index, report] : reports) whole[index].tracks[0] = report;

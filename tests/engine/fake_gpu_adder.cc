@@ -1,4 +1,4 @@
-#include "tests/engine/elsewhere.h"
+#include "tests/engine/fake_gpu_adder.h"
 
 #include <utility>
 
@@ -7,18 +7,18 @@
 
 namespace rueda::engine::testing {
 
-Elsewhere::~Elsewhere() {
+FakeGpuAdder::~FakeGpuAdder() {
   for (const auto& [file, base] : mapped_) unmap_guarded(base, file->bytes);
 }
 
-void Elsewhere::take_over(Operation& operation, std::unique_ptr<Operation> same) {
+void FakeGpuAdder::take_over(Operation& operation, std::unique_ptr<Operation> same) {
   operation.gpu_reduce = [this, own = std::shared_ptr<const Operation>(std::move(same))](
                              ChunkAddition addition, std::function<void(const Status&)> done) {
     waiting_.push_back({own, std::move(addition), std::move(done)});
   };
 }
 
-std::byte* Elsewhere::memory_of(const ChunkAddition& addition) {
+std::byte* FakeGpuAdder::memory_of(const ChunkAddition& addition) {
   RUEDA_CHECK(addition.staging != nullptr);
   std::byte*& base = mapped_[addition.staging];
   if (base == nullptr) base = map_shared(addition.staging->fd.get(), addition.staging->bytes);
@@ -26,7 +26,7 @@ std::byte* Elsewhere::memory_of(const ChunkAddition& addition) {
   return base + addition.offset;
 }
 
-void Elsewhere::add(size_t which, const Status& status) {
+void FakeGpuAdder::add(size_t which, const Status& status) {
   const auto at = waiting_.begin() + static_cast<ptrdiff_t>(which);
   const Waiting next = std::move(*at);
   waiting_.erase(at);

@@ -15,7 +15,7 @@ namespace rueda::engine::testing {
 
 using Bytes = std::vector<std::byte>;
 
-struct WorkSpec {
+struct OperationSpec {
   CollectiveKind kind = CollectiveKind::kAllreduce;
   DType dtype = DType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
@@ -41,14 +41,14 @@ struct WorkSpec {
 //
 // Sums: of any 8 ranks in a row, rank r gives 2^(r + i) at element i, the others nothing; so a
 // result says who contributed, and no type of number has to round on the way.
-class Work {
+class OperationFixture {
  public:
   // ranks_per_node: how many local ranks each node has; global ranks count through.
-  Work(WorkSpec spec, const std::vector<int>& ranks_per_node, Seq seq);
-  Work(const Work&) = delete;
-  Work& operator=(const Work&) = delete;
+  OperationFixture(OperationSpec spec, const std::vector<int>& ranks_per_node, Seq seq);
+  OperationFixture(const OperationFixture&) = delete;
+  OperationFixture& operator=(const OperationFixture&) = delete;
 
-  const WorkSpec& spec() const { return spec_; }
+  const OperationSpec& spec() const { return spec_; }
   Seq seq() const { return seq_; }
   std::unique_ptr<Operation> operation(NodeIndex node) const;
   // Empty if every rank has the right result and what it gave is intact; else what is wrong.
@@ -72,7 +72,7 @@ class Work {
   std::vector<double> adasum_of(size_t tensor) const;
   std::string check_adasum() const;
 
-  const WorkSpec spec_;
+  const OperationSpec spec_;
   const std::vector<int> ranks_per_node_;
   const Seq seq_;
   // By rank, then tensor. Mutable: an operation in place writes through pointers into them.

@@ -15,22 +15,22 @@
 #include "daemon/core/recovery/decision.h"
 #include "daemon/engine/data/data_job.h"
 #include "daemon/transport/mem/mem_transport.h"
-#include "tests/engine/work.h"
+#include "tests/engine/operation_fixture.h"
 
 namespace rueda::engine::testing {
 
 struct SurvivorOptions {
   std::vector<int> ranks_per_node{1, 1};  // 8 ranks at most
   uint64_t staging_bytes = 64u << 20;
-  uint32_t seed = 1;                 // of everything that happens
-  std::vector<WorkSpec> reductions;  // float32, sum or average, in the order of launches
-  std::vector<WorkSpec> broadcasts;  // float32
+  uint32_t seed = 1;                      // of everything that happens
+  std::vector<OperationSpec> reductions;  // float32, sum or average, in the order of launches
+  std::vector<OperationSpec> broadcasts;  // float32
 };
 
-class Survivors {
+class RecoveryCluster {
  public:
-  explicit Survivors(SurvivorOptions options);
-  ~Survivors();
+  explicit RecoveryCluster(SurvivorOptions options);
+  ~RecoveryCluster();
 
   // One turn of the loop, and what the nodes do beside it. False when everything is over.
   bool turn();
@@ -52,7 +52,7 @@ class Survivors {
   using Members = std::vector<NodeIndex>;  // by their index in the first epoch, ascending
 
   struct Item {
-    std::unique_ptr<Work> work;
+    std::unique_ptr<OperationFixture> work;
     Members contributors;
     std::vector<float> root_values;  // broadcast
   };

@@ -10,12 +10,12 @@
 
 namespace rueda::engine::testing {
 
-class Elsewhere {
+class FakeGpuAdder {
  public:
-  Elsewhere() = default;
-  ~Elsewhere();
-  Elsewhere(const Elsewhere&) = delete;
-  Elsewhere& operator=(const Elsewhere&) = delete;
+  FakeGpuAdder() = default;
+  ~FakeGpuAdder();
+  FakeGpuAdder(const FakeGpuAdder&) = delete;
+  FakeGpuAdder& operator=(const FakeGpuAdder&) = delete;
 
   // Its chunks are to be added here. `same`: the same operation, for its arithmetic.
   void take_over(Operation& operation, std::unique_ptr<Operation> same);
