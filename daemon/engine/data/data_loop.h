@@ -13,8 +13,8 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 
+#include "daemon/engine/channels/link_measurement.h"
 #include "daemon/engine/data/data_job.h"
-#include "daemon/engine/data/link_measurement.h"
 #include "daemon/engine/loops/busy_poll_loop.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/transport/transport.h"

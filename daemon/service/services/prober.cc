@@ -13,7 +13,7 @@
 #include "daemon/base/host_port.h"
 #include "daemon/base/limits.h"
 #include "daemon/core/schedules/ring_order.h"
-#include "daemon/engine/data/link_measurement.h"
+#include "daemon/engine/channels/link_measurement.h"
 #include "rueda/v1/probe.grpc.pb.h"
 
 namespace rueda::service {

@@ -1,4 +1,4 @@
-#include "daemon/engine/data/link_measurement.h"
+#include "daemon/engine/channels/link_measurement.h"
 
 #include <chrono>
 #include <utility>
