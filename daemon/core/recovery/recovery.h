@@ -13,7 +13,6 @@
 //   quorum.h     which nodes may act for an epoch
 //   decision.h   R4: COMPLETE or REDO
 //   ballots.h    R4: one decision an epoch, whoever proposes and whoever dies
-//   segments.h   R6: the parts of one tensor
 //   recovery.cc  R3, R5 and the way they work together
 //
 // One object a node a job, driven by one thread. The layout outlives it. A witness, a node of no

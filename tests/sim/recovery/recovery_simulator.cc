@@ -53,7 +53,7 @@ std::shared_ptr<const Plan> RecoverySimulator::draw_plan(const RecoveryLimits& l
   }
   plan->window = static_cast<uint64_t>(draw(1, 4));
   plan->frames_after_seal = chance(50);
-  plan->mixed = chance(50) ? core::MixedEpochs::kRefuse : core::MixedEpochs::kAverage;
+  plan->mixed = chance(50) ? MixedEpochs::kRefuse : MixedEpochs::kAverage;
   plan->options = timing();
   plan->options.policy = chance(80) ? core::DeathPolicy::kShrink : core::DeathPolicy::kFail;
   plan->options.has_witness = chance(25);

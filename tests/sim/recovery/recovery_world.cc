@@ -313,11 +313,11 @@ void RecoveryWorld::deliver(int node, const core::CompletedOperation& completed)
   }
   const auto result = at.tensors[static_cast<size_t>(tensor)].complete(segment, ending.result);
   if (!result) return;
-  const bool differ = std::any_of(
-      result->segments.begin(), result->segments.end(),
-      [&](const core::SegmentResult& each) { return each != result->segments.front(); });
+  const bool differ =
+      std::any_of(result->segments.begin(), result->segments.end(),
+                  [&](const SegmentResult& each) { return each != result->segments.front(); });
   if (result->mixed != differ ||
-      result->refused != (differ && plan_->mixed == core::MixedEpochs::kRefuse)) {
+      result->refused != (differ && plan_->mixed == MixedEpochs::kRefuse)) {
     checks_.violated("R6 segments: a tensor of two epochs is not told to be one");
   }
   end_tensor(node, tensor);

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "daemon/core/recovery/recovery.h"
-#include "daemon/core/recovery/segments.h"
 #include "daemon/core/schedules/ring_schedule.h"
+#include "tests/sim/setup/segments.h"
 
 namespace rueda::sim {
 
@@ -34,7 +34,7 @@ struct Plan {
   std::vector<PlannedOperation> operations;
   uint64_t window = 2;             // L5's W
   bool frames_after_seal = false;  // a sealed node still takes part in what it sealed
-  core::MixedEpochs mixed = core::MixedEpochs::kRefuse;
+  MixedEpochs mixed = MixedEpochs::kRefuse;
 
   int node_count() const { return layout->node_count(); }
   // Nodes, and the witness if there is one.
@@ -97,7 +97,7 @@ struct Memory {
 // How one submission ended on one node.
 struct OperationEnding {
   enum class Kind : uint8_t { kOpen, kDelivered, kFailed } kind = Kind::kOpen;
-  core::SegmentResult result;
+  SegmentResult result;
   ChunkValue value;
 };
 
@@ -114,7 +114,7 @@ struct NodeModel {
   int ready = 0;                         // so many of the plan its ranks have submitted
   std::vector<Parcel> early;             // of an epoch or an operation that it has not begun
   std::vector<OperationEnding> endings;  // by operation of the plan
-  std::vector<core::SegmentTally> tensors;
+  std::vector<SegmentTally> tensors;
   std::vector<int> tensor_endings;  // how often each tensor's submission ended
 };
 

@@ -1,9 +1,9 @@
-#include "daemon/core/recovery/segments.h"
+#include "tests/sim/setup/segments.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace rueda::core {
+namespace rueda::sim {
 namespace {
 
 using testing::ElementsAre;
@@ -44,4 +44,4 @@ TEST(SegmentTallyDeathTest, ASegmentThatCompletesTwiceIsOurBug) {
 }
 
 }  // namespace
-}  // namespace rueda::core
+}  // namespace rueda::sim

@@ -9,7 +9,7 @@
 
 #include "daemon/base/ids.h"
 
-namespace rueda::core {
+namespace rueda::sim {
 
 // What to do with a tensor whose segments differ in epoch.
 enum class MixedEpochs : uint8_t {
@@ -46,4 +46,4 @@ class SegmentTally {
   size_t missing_;
 };
 
-}  // namespace rueda::core
+}  // namespace rueda::sim

@@ -1,8 +1,8 @@
-#include "daemon/core/recovery/segments.h"
+#include "tests/sim/setup/segments.h"
 
 #include "daemon/base/check.h"
 
-namespace rueda::core {
+namespace rueda::sim {
 
 SegmentTally::SegmentTally(size_t segments, MixedEpochs policy)
     : policy_(policy), segments_(segments), missing_(segments) {
@@ -22,4 +22,4 @@ std::optional<TensorResult> SegmentTally::complete(size_t segment, SegmentResult
   return tensor;
 }
 
-}  // namespace rueda::core
+}  // namespace rueda::sim
