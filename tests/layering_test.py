@@ -63,8 +63,8 @@ ROOMS = (
         ("job", "model schedules messages order plan stall recovery", "The state machine of a job on one node: events in, one "
          "Output out.")),
     ("daemon/reduce/", ("daemon/base/",), "Sums, products, minima and conversions of elements, in vectors of the CPU."),
-    ("daemon/gpu/", ("daemon/base/",), "GPUs behind one interface: a worker process a job, and the plugins of CUDA and of the fake."),
-    ("daemon/transport/", ("daemon/base/", MESSAGES), "Channels between neighbours that carry frames: TCP, and memory for tests."),
+    ("daemon/gpu/", ("daemon/base/",), "GPUs behind one interface: a worker process a job, and the plugin of CUDA."),
+    ("daemon/transport/", ("daemon/base/", MESSAGES), "Channels between neighbours that carry frames, over TCP."),
     ("daemon/session/users/", ("daemon/base/",), "Who waits and who pays: quotas by user, and doors at which descriptors come and "
      "go."),
     *rooms_of(
@@ -325,7 +325,7 @@ class PlantedViolations(unittest.TestCase):
         ("daemon/transport/tcp/x.cc", '#include "../frame.h"'),
         ("daemon/transport/tcp/x.cc", '#include "frame.h"'),
         ("daemon/gpu/x.cc", '#include "daemon/reduce/kernels.h"'),
-        ("daemon/gpu/fake/x.cc", "#include <cuda_runtime.h>"),
+        ("daemon/gpu/worker/x.cc", "#include <cuda_runtime.h>"),
         ("daemon/engine/job/x.cc", "#include <cuda.h>"),
         ("client/src/wire/x.cc", "#include <cuda_runtime_api.h>"),
         ("daemon/session/x.cc", '#include "daemon/transport/transport.h"'),

@@ -1,8 +1,8 @@
 // The interface to a GPU: memory, streams, counters that streams wait for, and reductions in one
 // launch.
 //
-// It has the shape of CUDA; fake/ implements the same contract on a CPU, with time that a test
-// controls. tests/gpu holds every implementation to this contract.
+// It has the shape of CUDA; tests/gpu/fake implements the same contract on a CPU, with time that a
+// test controls. tests/gpu holds every implementation to this contract.
 //
 // Errors: a call that fails says why and has changed nothing, with one exception. A *sticky* error
 // (a kernel has touched memory that is not there, the driver has given up) costs the whole context:

@@ -1,8 +1,8 @@
 #include "tests/conformance/transport_harness.h"
 
-#include "daemon/transport/mem/mem_transport.h"
 #include "daemon/transport/striped.h"
 #include "daemon/transport/tcp/tcp_transport.h"
+#include "tests/transport/mem/mem_transport.h"
 
 namespace rueda::transport {
 

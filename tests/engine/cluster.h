@@ -16,7 +16,7 @@
 #include <boost/asio/io_context.hpp>
 
 #include "daemon/engine/node/engine.h"
-#include "daemon/transport/mem/mem_transport.h"
+#include "tests/transport/mem/mem_transport.h"
 
 namespace rueda::engine::testing {
 

@@ -14,8 +14,8 @@
 
 #include "daemon/core/recovery/decision.h"
 #include "daemon/engine/data/data_job.h"
-#include "daemon/transport/mem/mem_transport.h"
 #include "tests/engine/operation_fixture.h"
+#include "tests/transport/mem/mem_transport.h"
 
 namespace rueda::engine::testing {
 

@@ -11,8 +11,8 @@
 #include <boost/asio/io_context.hpp>
 
 #include "daemon/engine/data/data_job.h"
-#include "daemon/transport/mem/mem_transport.h"
 #include "tests/engine/operation_fixture.h"
+#include "tests/transport/mem/mem_transport.h"
 
 namespace rueda::engine::testing {
 

@@ -16,8 +16,8 @@
 #include "daemon/service/convert/convert.h"
 #include "daemon/service/convert/convert_timeline.h"
 #include "daemon/service/members/membership.h"
-#include "daemon/transport/mem/mem_transport.h"
 #include "rueda/v1/agent.pb.h"
+#include "tests/transport/mem/mem_transport.h"
 
 namespace rueda::service {
 namespace {

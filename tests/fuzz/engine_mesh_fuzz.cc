@@ -15,7 +15,7 @@
 
 #include "daemon/base/hash.h"
 #include "daemon/engine/data/data_job.h"
-#include "daemon/transport/mem/mem_transport.h"
+#include "tests/transport/mem/mem_transport.h"
 
 namespace rueda::engine {
 namespace {

@@ -16,7 +16,7 @@
 
 #include <unistd.h>
 
-#include "daemon/gpu/fake/fake_device.h"
+#include "tests/gpu/fake/fake_device.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "daemon/gpu/fake/fake_device.h"
+#include "tests/gpu/fake/fake_device.h"
 
 namespace rueda::gpu::bench {
 namespace {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <thread>
 
-#include "daemon/gpu/fake/fake_device.h"
+#include "tests/gpu/fake/fake_device.h"
 #include "tests/gpu/temporary_folder.h"
 
 namespace rueda::gpu {

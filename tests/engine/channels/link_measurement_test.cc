@@ -7,8 +7,8 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <gtest/gtest.h>
 
-#include "daemon/transport/mem/mem_transport.h"
 #include "daemon/transport/tcp/tcp_transport.h"
+#include "tests/transport/mem/mem_transport.h"
 
 namespace rueda::engine {
 namespace {

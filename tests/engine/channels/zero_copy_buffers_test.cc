@@ -10,10 +10,10 @@
 
 #include "daemon/session/memory/arena.h"
 #include "daemon/session/memory/sigbus_guard.h"
-#include "daemon/transport/mem/mem_transport.h"
 #include "tests/engine/loop_ring.h"
 #include "tests/engine/ring.h"
 #include "tests/support/scale.h"
+#include "tests/transport/mem/mem_transport.h"
 
 namespace rueda::engine {
 namespace {

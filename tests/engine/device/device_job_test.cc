@@ -13,7 +13,7 @@
 #include <signal.h>
 
 #include "daemon/base/os/shared_mapping.h"
-#include "daemon/gpu/fake/fake_device.h"
+#include "tests/gpu/fake/fake_device.h"
 #include "tests/gpu/shared_counters.h"
 #include "tests/gpu/temporary_folder.h"
 

@@ -1,5 +1,5 @@
 // What is the fake's own: addresses that come again, memory that goes away, errors on demand.
-#include "daemon/gpu/fake/fake_device.h"
+#include "tests/gpu/fake/fake_device.h"
 
 #include <cstring>
 

@@ -1,5 +1,5 @@
 // What is the fake's own: time in steps, the same for the same seed.
-#include "daemon/gpu/fake/fake_gpu.h"
+#include "tests/gpu/fake/fake_gpu.h"
 
 #include <algorithm>
 #include <atomic>
@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "daemon/gpu/fake/fake_device.h"
+#include "tests/gpu/fake/fake_device.h"
 
 namespace rueda::gpu::fake {
 namespace {

@@ -8,8 +8,8 @@
 #include <list>
 #include <string>
 
-#include "daemon/gpu/fake/fake_device.h"
 #include "daemon/gpu/plugin.h"
+#include "tests/gpu/fake/fake_device.h"
 
 namespace {
 

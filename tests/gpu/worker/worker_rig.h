@@ -13,9 +13,9 @@
 
 #include <gtest/gtest.h>
 
-#include "daemon/gpu/fake/fake_device.h"
 #include "daemon/gpu/worker/commands.h"
 #include "daemon/gpu/worker/worker.h"
+#include "tests/gpu/fake/fake_device.h"
 #include "tests/gpu/shared_counters.h"
 
 namespace rueda::gpu {

@@ -13,8 +13,8 @@
 
 #include "daemon/base/limits.h"
 #include "daemon/service/servers/grpc_servers.h"
-#include "daemon/transport/mem/mem_transport.h"
 #include "tests/service/loop.h"
+#include "tests/transport/mem/mem_transport.h"
 
 namespace rueda::service {
 

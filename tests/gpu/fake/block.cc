@@ -1,4 +1,4 @@
-#include "daemon/gpu/fake/block.h"
+#include "tests/gpu/fake/block.h"
 
 #include <atomic>
 #include <cerrno>

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "daemon/base/fd.h"
-#include "daemon/gpu/fake/fake_device.h"
+#include "tests/gpu/fake/fake_device.h"
 
 namespace rueda::gpu::fake {
 

@@ -1,4 +1,4 @@
-#include "daemon/gpu/fake/fake_device.h"
+#include "tests/gpu/fake/fake_device.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,8 +8,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "daemon/gpu/fake/fake_communicator.h"
-#include "daemon/gpu/fake/fake_stream.h"
+#include "tests/gpu/fake/fake_communicator.h"
+#include "tests/gpu/fake/fake_stream.h"
 
 namespace rueda::gpu::fake {
 namespace {

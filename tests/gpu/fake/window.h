@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "daemon/base/status.h"
-#include "daemon/gpu/fake/block.h"
+#include "tests/gpu/fake/block.h"
 
 namespace rueda::gpu::fake {
 

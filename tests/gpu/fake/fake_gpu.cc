@@ -1,10 +1,10 @@
-#include "daemon/gpu/fake/fake_gpu.h"
+#include "tests/gpu/fake/fake_gpu.h"
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 
-#include "daemon/gpu/fake/fake_stream.h"
+#include "tests/gpu/fake/fake_stream.h"
 
 namespace rueda::gpu::fake {
 

@@ -1,4 +1,4 @@
-#include "daemon/gpu/fake/reduce_batch.h"
+#include "tests/gpu/fake/reduce_batch.h"
 
 #include <cstring>
 #include <vector>

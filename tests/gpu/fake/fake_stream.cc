@@ -1,4 +1,4 @@
-#include "daemon/gpu/fake/fake_stream.h"
+#include "tests/gpu/fake/fake_stream.h"
 
 #include <algorithm>
 #include <atomic>
@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "daemon/gpu/fake/fake_device.h"
-#include "daemon/gpu/fake/reduce_batch.h"
+#include "tests/gpu/fake/fake_device.h"
+#include "tests/gpu/fake/reduce_batch.h"
 
 namespace rueda::gpu::fake {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/transport/mem/mem_pipe.h"
+#include "tests/transport/mem/mem_pipe.h"
 
 #include <cstring>
 #include <deque>

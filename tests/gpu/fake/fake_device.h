@@ -13,8 +13,8 @@
 
 #include "daemon/base/fd.h"
 #include "daemon/gpu/device.h"
-#include "daemon/gpu/fake/fake_gpu.h"
-#include "daemon/gpu/fake/window.h"
+#include "tests/gpu/fake/fake_gpu.h"
+#include "tests/gpu/fake/window.h"
 
 namespace rueda::gpu::fake {
 

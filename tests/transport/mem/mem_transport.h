@@ -1,4 +1,4 @@
-// The data plane inside one process: for tests, and for jobs whose nodes share a process.
+// The data plane inside one process.
 //
 // It keeps the whole contract of transport.h, token and slot checks included, without a system
 // call. The two ends of a channel may belong to different io_contexts, each run by a thread of its

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "daemon/gpu/device.h"
-#include "daemon/gpu/fake/block.h"
+#include "tests/gpu/fake/block.h"
 
 namespace rueda::gpu::fake {
 

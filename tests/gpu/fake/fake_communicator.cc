@@ -1,4 +1,4 @@
-#include "daemon/gpu/fake/fake_communicator.h"
+#include "tests/gpu/fake/fake_communicator.h"
 
 #include <algorithm>
 #include <array>
@@ -10,8 +10,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "daemon/gpu/fake/fake_stream.h"
-#include "daemon/gpu/fake/reduce_batch.h"
+#include "tests/gpu/fake/fake_stream.h"
+#include "tests/gpu/fake/reduce_batch.h"
 
 namespace rueda::gpu::fake {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/gpu/fake/window.h"
+#include "tests/gpu/fake/window.h"
 
 #include <iterator>
 #include <utility>

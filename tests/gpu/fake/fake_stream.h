@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-#include "daemon/gpu/fake/fake_gpu.h"
+#include "tests/gpu/fake/fake_gpu.h"
 
 namespace rueda::gpu::fake {
 

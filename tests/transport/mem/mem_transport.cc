@@ -1,4 +1,4 @@
-#include "daemon/transport/mem/mem_transport.h"
+#include "tests/transport/mem/mem_transport.h"
 
 #include <algorithm>
 #include <chrono>
@@ -14,9 +14,9 @@
 
 #include "daemon/base/check.h"
 #include "daemon/transport/frame_check.h"
-#include "daemon/transport/mem/mem_network.h"
-#include "daemon/transport/mem/mem_pipe.h"
 #include "daemon/transport/region_table.h"
+#include "tests/transport/mem/mem_network.h"
+#include "tests/transport/mem/mem_pipe.h"
 
 namespace rueda::transport {
 
