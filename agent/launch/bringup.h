@@ -13,7 +13,6 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "agent/base/layout.h"
-#include "agent/base/loop_gate.h"
 #include "agent/base/network.h"
 #include "agent/cli/binding.h"
 #include "agent/cli/options.h"
@@ -21,6 +20,7 @@
 #include "agent/process/daemon_process.h"
 #include "agent/process/output.h"
 #include "agent/rendezvous/rendezvous.h"
+#include "daemon/base/loop_gate.h"
 
 namespace rueda::agent {
 

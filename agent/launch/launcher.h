@@ -14,7 +14,6 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 
-#include "agent/base/loop_gate.h"
 #include "agent/cli/options.h"
 #include "agent/launch/agent_link.h"
 #include "agent/launch/bringup.h"
@@ -23,6 +22,7 @@
 #include "agent/process/leftovers.h"
 #include "agent/process/output.h"
 #include "agent/process/rank_process.h"
+#include "daemon/base/loop_gate.h"
 
 namespace rueda::agent {
 

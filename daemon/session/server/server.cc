@@ -128,7 +128,7 @@ Status Server::listen() {
 
 void Server::stop() {
   error_code ignored;
-  gate_->shut();
+  gate_->close();
   // The listener is closed at a door: that also closes the connections that were not accepted, with
   // the descriptors that came over them.
   if (acceptor_.is_open()) ForeignFd(UniqueFd(acceptor_.release()), ::getuid());

@@ -15,12 +15,12 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "daemon/base/loop_gate.h"
 #include "daemon/session/memory/arena.h"
 #include "daemon/session/memory/device_table.h"
 #include "daemon/session/memory/shared_rings.h"
 #include "daemon/session/records/wire.h"
 #include "daemon/session/server/foreign_stream.h"
-#include "daemon/session/server/loop_gate.h"
 #include "daemon/session/session.h"
 #include "daemon/session/submissions/intern.h"
 

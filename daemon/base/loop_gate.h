@@ -1,4 +1,5 @@
-// The only way from gRPC's threads to the launcher's loop.
+// A loop gate is the only way from other threads to a loop that may have gone by then: from doors
+// to the loop of sessions, and from gRPC's threads to the launcher's loop.
 #pragma once
 
 #include <functional>
@@ -8,20 +9,20 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 
-namespace rueda::agent {
+namespace rueda {
 
-// Thread-safe. The callbacks that gRPC holds share the gate with the loop's owner, because some of
-// them outlive the loop.
+// A gate is thread-safe. Whoever posts shares the gate with the loop's owner, because some who
+// post outlive the loop.
 class LoopGate {
  public:
   explicit LoopGate(boost::asio::io_context& loop) : loop_(&loop) {}
 
-  // Runs `work` on the loop, or never if the gate is closed.
+  // Posts `work` to the loop. The work is dropped if the gate is closed.
   void post(std::function<void()> work) {
     const std::lock_guard lock(mutex_);
     if (loop_ != nullptr) boost::asio::post(*loop_, std::move(work));
   }
-  // Closes the gate. Must be called before the loop, or anything its handlers refer to, is
+  // Closes the gate. Must be called before the loop, or anything that its handlers refer to, is
   // destroyed.
   void close() {
     const std::lock_guard lock(mutex_);
@@ -33,4 +34,4 @@ class LoopGate {
   boost::asio::io_context* loop_;
 };
 
-}  // namespace rueda::agent
+}  // namespace rueda
