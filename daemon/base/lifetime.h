@@ -15,6 +15,20 @@ class Lifetime {
   Lifetime& operator=(const Lifetime&) = delete;
   ~Lifetime() { end(); }
 
+  // A watch tells code that has called out whether its own object is still there.
+  class Watch {
+   public:
+    bool lasts() const { return *is_alive_; }
+
+   private:
+    friend class Lifetime;
+    explicit Watch(std::shared_ptr<const bool> is_alive) : is_alive_(std::move(is_alive)) {}
+
+    std::shared_ptr<const bool> is_alive_;
+  };
+
+  Watch watch() const { return Watch(is_alive_); }
+
   // Ends the life before the object itself ends.
   void end() { *is_alive_ = false; }
 

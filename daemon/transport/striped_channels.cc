@@ -30,16 +30,15 @@ StripedSendChannel::StripedSendChannel(boost::asio::io_context& io, const Connec
 }
 
 StripedSendChannel::~StripedSendChannel() {
-  *alive_ = false;
+  lifetime_.end();
   close();
 }
 
 void StripedSendChannel::open() {
   is_open_ = true;
   if (!closed_early_) return;
-  boost::asio::post(io_, [this, alive = alive_, status = *closed_early_] {
-    if (*alive) on_stream_closed(status);
-  });
+  boost::asio::post(io_,
+                    lifetime_.guard([this, status = *closed_early_] { on_stream_closed(status); }));
 }
 
 uint8_t StripedSendChannel::choose_stream() const {
@@ -121,16 +120,14 @@ StripedReceiveChannel::StripedReceiveChannel(boost::asio::io_context& io,
 }
 
 StripedReceiveChannel::~StripedReceiveChannel() {
-  *alive_ = false;
+  lifetime_.end();
   close();
 }
 
 void StripedReceiveChannel::open() {
   is_open_ = true;
   if (early_.empty() && !cause_) return;
-  boost::asio::post(io_, [this, alive = alive_] {
-    if (*alive) deliver_early();
-  });
+  boost::asio::post(io_, lifetime_.guard([this] { deliver_early(); }));
 }
 
 // The writer may have its last stream before this end has: it writes, and may close, at once.
@@ -140,10 +137,10 @@ void StripedReceiveChannel::on_frame(const Frame& frame) {
 }
 
 void StripedReceiveChannel::deliver_early() {
-  const std::shared_ptr<bool> alive = alive_;
+  const Lifetime::Watch life = lifetime_.watch();
   for (size_t i = 0; i < early_.size(); ++i) {
     deliver(Frame(early_[i]));
-    if (!*alive || events_ == nullptr) return;
+    if (!life.lasts() || events_ == nullptr) return;
   }
   early_.clear();
   end_if_over();
@@ -185,13 +182,13 @@ void StripedReceiveChannel::on_stream_closed(const Status& status) {
 
 void StripedReceiveChannel::linger() {
   linger_timer_.expires_after(std::chrono::milliseconds(timeout_ms_));
-  linger_timer_.async_wait([this, alive = alive_, received = bytes_received()](
-                               const boost::system::error_code& cancelled) {
-    if (cancelled || !*alive) return;
-    if (bytes_received() != received) return linger();
-    is_over_ = true;
-    end_if_over();
-  });
+  linger_timer_.async_wait(lifetime_.guard(
+      [this, received = bytes_received()](const boost::system::error_code& cancelled) {
+        if (cancelled) return;
+        if (bytes_received() != received) return linger();
+        is_over_ = true;
+        end_if_over();
+      }));
 }
 
 void StripedReceiveChannel::end_if_over() {

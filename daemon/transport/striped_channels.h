@@ -10,6 +10,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "daemon/base/lifetime.h"
 #include "daemon/base/status.h"
 #include "daemon/transport/transport.h"
 
@@ -69,8 +70,7 @@ class StripedSendChannel final : public SendChannel {
   std::vector<Stream> streams_;
   std::vector<Slot> slots_;
   uint32_t used_streams_ = 0;  // 0 means all
-  // Posted work looks at this flag before it touches the object.
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Lifetime lifetime_;
 };
 
 class StripedReceiveChannel final : public ReceiveChannel {
@@ -136,7 +136,7 @@ class StripedReceiveChannel final : public ReceiveChannel {
   std::optional<Status> cause_;  // the cause of the end
   bool is_over_ = false;         // true if a rule was broken, or the time is up
   boost::asio::steady_timer linger_timer_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Lifetime lifetime_;
 };
 
 }  // namespace rueda::transport

@@ -52,9 +52,9 @@ void LinkSource::on_connected(std::unique_ptr<transport::SendChannel> channel) {
   channel_ = std::move(channel);
   connected_s_ = steady_now_s();
   timer_.expires_after(ms(kMaxLinkMeasurementMs));
-  timer_.async_wait([this, alive = std::weak_ptr(alive_)](const boost::system::error_code& error) {
-    if (!error && !alive.expired()) give_up();
-  });
+  timer_.async_wait(lifetime_.guard([this](const boost::system::error_code& error) {
+    if (!error) give_up();
+  }));
   for (uint32_t slot = 0; slot < kSlots; ++slot) write(slot);
 }
 
@@ -119,17 +119,16 @@ LinkSink::LinkSink(boost::asio::io_context& io, transport::Transport& transport,
   options.slots = {memory_.data(), kSlots, kSlotBytes, region_};
   options.timeout_ms = kLinkConnectMs + kMaxLinkMeasurementMs;
   options.events = this;
-  transport_.expect(options, [this, alive = std::weak_ptr(alive_)](
-                                 Result<std::unique_ptr<transport::ReceiveChannel>> channel) {
-    if (alive.expired()) return;
-    if (!channel.is_ok()) return finish();  // The source says why.
-    channel_ = std::move(channel).value();
-  });
+  transport_.expect(
+      options, lifetime_.guard([this](Result<std::unique_ptr<transport::ReceiveChannel>> channel) {
+        if (!channel.is_ok()) return finish();  // The source says why.
+        channel_ = std::move(channel).value();
+      }));
   // The sink ends in time, whatever the source does.
   timer_.expires_after(ms(2 * (kLinkConnectMs + kMaxLinkMeasurementMs)));
-  timer_.async_wait([this, alive = std::weak_ptr(alive_)](const boost::system::error_code& error) {
-    if (!error && !alive.expired()) finish();
-  });
+  timer_.async_wait(lifetime_.guard([this](const boost::system::error_code& error) {
+    if (!error) finish();
+  }));
 }
 
 LinkSink::~LinkSink() {

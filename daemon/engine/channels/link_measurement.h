@@ -15,6 +15,7 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include "daemon/base/clock.h"
+#include "daemon/base/lifetime.h"
 #include "daemon/transport/transport.h"
 
 namespace rueda::engine {
@@ -62,7 +63,6 @@ class LinkSource final : private transport::SendEvents {
   transport::RegionKey region_;
   std::unique_ptr<transport::SendChannel> channel_;
   boost::asio::steady_timer timer_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   double connected_s_ = 0;
   uint64_t freed_ = 0;  // slots that came back since the source was connected
   // The measurement begins with the first slot that came back once the stream had found its pace.
@@ -72,6 +72,7 @@ class LinkSource final : private transport::SendEvents {
   // Bytes per second, once they are known. Then the source only waits until what is under way has
   // come back, to disturb nobody.
   double rate_ = 0;
+  Lifetime lifetime_;
 };
 
 class LinkSink final : private transport::ReceiveEvents {
@@ -97,7 +98,7 @@ class LinkSink final : private transport::ReceiveEvents {
   transport::RegionKey region_;
   std::unique_ptr<transport::ReceiveChannel> channel_;
   boost::asio::steady_timer timer_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Lifetime lifetime_;
 };
 
 }  // namespace rueda::engine

@@ -32,7 +32,7 @@ DeviceJob::DeviceJob(boost::asio::io_context& loop, observe::Metrics& metrics,
       on_added_(std::move(on_added)) {}
 
 DeviceJob::~DeviceJob() {
-  *alive_ = false;
+  lifetime_.end();
   ranks_.clear();
   count_staged_clients();
   metrics_.daemon().gpu_memories.Decrement(static_cast<double>(open_));
@@ -205,9 +205,9 @@ void DeviceJob::run(std::vector<gpu::WorkerOperation> operations, Ended ended) {
     operations_[operation.number] = under_way;
   }
   if (failed.is_ok()) return;
-  boost::asio::post(loop_, [alive = alive_, under_way, failed] {
-    if (*alive && under_way->ended) std::exchange(under_way->ended, nullptr)(failed);
-  });
+  boost::asio::post(loop_, lifetime_.guard([under_way, failed] {
+    if (under_way->ended) std::exchange(under_way->ended, nullptr)(failed);
+  }));
 }
 
 void DeviceJob::on_ended(uint64_t number, const Status& status) {
@@ -234,8 +234,8 @@ void DeviceJob::unstage(const StagedRow& row) {
 }
 
 void DeviceJob::serve_staging() {
-  const auto alive = alive_;
-  while (*alive && !wanted_.empty() && staging_unanswered_ == 0) {
+  const Lifetime::Watch life = lifetime_.watch();
+  while (life.lasts() && !wanted_.empty() && staging_unanswered_ == 0) {
     const Wanted& next = wanted_.front();
     const bool is_good = staging_ && (staging_has_host_ || next.through == Through::kScratch);
     Result<StagedRow> row = StagedRow{staging_scratch_, staging_host_};
@@ -317,9 +317,9 @@ void DeviceJob::on_staging_added(uint32_t number, const Status& status) {
     drop_staging();
     const Staged there = std::move(wanted_.front().there);
     wanted_.pop_front();
-    const auto alive = alive_;
+    const Lifetime::Watch life = lifetime_.watch();
     there(failed);
-    if (!*alive) return;
+    if (!life.lasts()) return;
   }
   serve_staging();
 }
@@ -346,9 +346,7 @@ void DeviceJob::make_communicator_id(uint32_t communicator, OnId made) {
     ids_[communicator] = std::move(made);
     return worker_->make_communicator_id(communicator);
   }
-  boost::asio::post(loop_, [alive = alive_, made = std::move(made), lost = lost_] {
-    if (*alive) made(lost);
-  });
+  boost::asio::post(loop_, lifetime_.guard([made = std::move(made), lost = lost_] { made(lost); }));
 }
 
 void DeviceJob::connect(const gpu::ConnectBody& communicator) {
@@ -367,20 +365,20 @@ void DeviceJob::on_lost(const Status& why) {
   count_staged_clients();
   metrics_.daemon().gpu_memories.Decrement(static_cast<double>(std::exchange(open_, 0)));
   // The job may end in one of these.
-  const auto alive = alive_;
+  const Lifetime::Watch life = lifetime_.watch();
   for (const auto& [number, awaited] : std::exchange(awaited_, {})) {
     const bool is_own =
         number == staging_host_ || number == staging_scratch_ || mapped_.contains(number);
-    if (*alive && !is_own) on_added_(awaited.rank, awaited.id, lost_);
+    if (life.lasts() && !is_own) on_added_(awaited.rank, awaited.id, lost_);
   }
-  if (!*alive) return;
+  if (!life.lasts()) return;
   for (const auto& [number, under_way] : std::exchange(operations_, {})) {
-    if (*alive && under_way->ended) std::exchange(under_way->ended, nullptr)(lost_);
+    if (life.lasts() && under_way->ended) std::exchange(under_way->ended, nullptr)(lost_);
   }
   for (const auto& [number, made] : std::exchange(ids_, {})) {
-    if (*alive) made(lost_);
+    if (life.lasts()) made(lost_);
   }
-  if (!*alive) return;
+  if (!life.lasts()) return;
   // The memory itself stays: the data plane may be at it.
   staging_unanswered_ = 0;
   serve_staging();

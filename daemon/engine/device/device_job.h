@@ -22,6 +22,7 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include "daemon/base/lifetime.h"
 #include "daemon/engine/device/device_operation.h"
 #include "daemon/engine/device/device_staging.h"
 #include "daemon/engine/device/gpu_worker.h"
@@ -155,7 +156,7 @@ class DeviceJob {
   uint64_t last_operation_ = 0;
   size_t open_ = 0;             // memories that the worker has, as the metric counts them
   int64_t staged_clients_ = 0;  // likewise
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Lifetime lifetime_;
 };
 
 }  // namespace rueda::engine

@@ -26,8 +26,6 @@ FiniteWatch::FiniteWatch(boost::asio::io_context& loop, observe::JobMetrics& met
       steps_(ranks_),
       timer_(loop) {}
 
-FiniteWatch::~FiniteWatch() { *alive_ = false; }
-
 void FiniteWatch::send(NodeIndex to, decltype(NonfiniteMessage::body) body) {
   host_.send_nonfinite(to, {options_.job, std::move(body)});
 }
@@ -58,9 +56,9 @@ void FiniteWatch::consider(const Nonfinite& value) {
 void FiniteWatch::arm() {
   if (std::exchange(is_armed_, true)) return;
   timer_.expires_after(kCollect);
-  timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
-    if (!error && *alive) decide();
-  });
+  timer_.async_wait(lifetime_.guard([this](const boost::system::error_code& error) {
+    if (!error) decide();
+  }));
 }
 
 void FiniteWatch::decide() {

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -18,6 +17,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "daemon/base/lifetime.h"
 #include "daemon/core/model/layout.h"
 #include "daemon/engine/operation/input_check.h"
 #include "daemon/engine/ports/control_plane.h"
@@ -48,7 +48,6 @@ class FiniteWatch {
  public:
   FiniteWatch(boost::asio::io_context& loop, observe::JobMetrics& metrics,
               const FiniteOptions& options, FiniteHost& host);
-  ~FiniteWatch();
 
   // How often the rank has contributed to reductions of this name, to be counted by the caller.
   // Valid until the next epoch. Null: so many names cannot be; each is in its first step.
@@ -91,7 +90,7 @@ class FiniteWatch {
   std::set<NodeIndex> asking_nodes_;
   bool is_armed_ = false;
   boost::asio::steady_timer timer_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Lifetime lifetime_;
 };
 
 }  // namespace rueda::engine

@@ -26,8 +26,6 @@ Timeline::Timeline(boost::asio::io_context& loop, observe::JobMetrics& metrics,
       timer_(loop),
       end_timer_(loop) {}
 
-Timeline::~Timeline() { *alive_ = false; }
-
 void Timeline::send(NodeIndex to, decltype(TimelineMessage::body) body) {
   host_.send_timeline(to, {options_.job, std::move(body)});
 }
@@ -48,11 +46,11 @@ Status Timeline::request_of(const TimelineRequest& wanted, bool is_from_elsewher
     end_when_idle();
     if (path_.empty()) return Status::ok();
     end_timer_.expires_after(kEndPatience);
-    end_timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
-      if (error || !*alive) return;
+    end_timer_.async_wait(lifetime_.guard([this](const boost::system::error_code& error) {
+      if (error) return;
       end();
       if (!path_.empty()) tell_closed();
-    });
+    }));
     return Status::ok();
   }
   if (!path_.empty()) {
@@ -228,11 +226,11 @@ void Timeline::ask_clock() {
 
 void Timeline::arm() {
   timer_.expires_after(kTick);
-  timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
-    if (error || !*alive || !trace_) return;
+  timer_.async_wait(lifetime_.guard([this](const boost::system::error_code& error) {
+    if (error || !trace_) return;
     tick();
     if (trace_) arm();
-  });
+  }));
 }
 
 void Timeline::tick() {

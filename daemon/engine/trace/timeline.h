@@ -20,6 +20,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include "daemon/base/lifetime.h"
 #include "daemon/engine/ports/control_plane.h"
 #include "daemon/engine/trace/job_trace.h"
 #include "daemon/observe/clock_estimate.h"
@@ -62,7 +63,6 @@ class Timeline {
  public:
   Timeline(boost::asio::io_context& loop, observe::JobMetrics& metrics, TimelineOptions options,
            TimelineHost& host);
-  ~Timeline();
 
   // Null: it is off.
   JobTrace* trace() { return trace_.get(); }
@@ -149,7 +149,7 @@ class Timeline {
 
   boost::asio::steady_timer timer_;
   boost::asio::steady_timer end_timer_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Lifetime lifetime_;
 };
 
 }  // namespace rueda::engine

@@ -68,7 +68,7 @@ GrpcControlPlane::GrpcControlPlane(boost::asio::io_context& control_loop, observ
       options_(std::move(options)),
       timer_(control_loop) {}
 
-GrpcControlPlane::~GrpcControlPlane() { *alive_ = false; }
+GrpcControlPlane::~GrpcControlPlane() = default;
 
 void GrpcControlPlane::stop(std::function<void()> done) {
   stopped_ = true;
@@ -87,13 +87,13 @@ void GrpcControlPlane::stop(std::function<void()> done) {
 // Peers that do not answer are cut off after one second, and no longer waited for after another.
 void GrpcControlPlane::wait_for_streams(std::vector<std::shared_ptr<Stream>> closing, int seconds) {
   timer_.expires_after(std::chrono::seconds(1));
-  timer_.async_wait([this, alive = alive_, closing = std::move(closing),
-                     seconds](const boost::system::error_code& error) mutable {
-    if (error || !*alive || !on_stopped_) return;
+  timer_.async_wait(lifetime_.guard([this, closing = std::move(closing),
+                                     seconds](const boost::system::error_code& error) mutable {
+    if (error || !on_stopped_) return;
     if (seconds == 1) return std::exchange(on_stopped_, nullptr)();
     for (const std::shared_ptr<Stream>& stream : closing) stream->abort();
     wait_for_streams(std::move(closing), seconds - 1);
-  });
+  }));
 }
 
 // --- Dialled links -------------------------------------------------------------------------------
@@ -120,9 +120,9 @@ void GrpcControlPlane::release(engine::LinkId id) {
   if (it->second.last_words.empty()) return forget(id);
   auto timer =
       std::make_shared<boost::asio::steady_timer>(loop_, std::chrono::milliseconds(kLastWordsMs));
-  timer->async_wait([this, alive = alive_, id, timer](const boost::system::error_code& error) {
-    if (!error && *alive && links_.contains(id) && links_.at(id).users == 0) forget(id);
-  });
+  timer->async_wait(lifetime_.guard([this, id, timer](const boost::system::error_code& error) {
+    if (!error && links_.contains(id) && links_.at(id).users == 0) forget(id);
+  }));
 }
 
 void GrpcControlPlane::forget(engine::LinkId id) {
@@ -152,17 +152,18 @@ void GrpcControlPlane::dial(engine::LinkId id) {
   const Result<HostPort> where = parse_dial_address(it->second.address);
   // such an address never becomes valid
   if (!where.is_ok()) return note_trouble(it->second, where.status());
-  resolver_.resolve(where.value(), [this, alive = alive_, id](const Result<std::string>& target) {
-    poster_.post([this, alive, id, target] {
-      if (!*alive || !links_.contains(id) || stopped_) return;
-      Link& link = links_.at(id);
-      if (target.is_ok()) {
-        link.channel = channel_to(target.value());
-        return open(id);
-      }
-      note_trouble(link, target.status());
-      redial_later(id);
-    });
+  auto resolved = lifetime_.guard([this, id](const Result<std::string>& target) {
+    if (!links_.contains(id) || stopped_) return;
+    Link& link = links_.at(id);
+    if (target.is_ok()) {
+      link.channel = channel_to(target.value());
+      return open(id);
+    }
+    note_trouble(link, target.status());
+    redial_later(id);
+  });
+  resolver_.resolve(where.value(), [this, resolved](const Result<std::string>& target) {
+    poster_.post([resolved, target]() mutable { resolved(target); });
   });
 }
 
@@ -176,18 +177,18 @@ void GrpcControlPlane::open(engine::LinkId id) {
 
 StreamEvents GrpcControlPlane::events_of(engine::LinkId id, uint64_t stream_number) {
   StreamEvents events;
-  events.on_message = [this, alive = alive_, id, stream_number](v1::LinkMessage message,
-                                                                size_t bytes) {
+  auto heard = lifetime_.guard([this, id, stream_number](v1::LinkMessage& message, size_t bytes) {
+    on_message(id, stream_number, message, bytes);
+  });
+  auto closed = lifetime_.guard(
+      [this, id, stream_number](const Status& status) { on_closed(id, stream_number, status); });
+  events.on_message = [this, heard](v1::LinkMessage message, size_t bytes) {
     // std::function must be copyable, so the message is shared; it is handed over once.
     auto shared = std::make_shared<v1::LinkMessage>(std::move(message));
-    poster_.post([this, alive, id, stream_number, shared, bytes] {
-      if (*alive) on_message(id, stream_number, *shared, bytes);
-    });
+    poster_.post([heard, shared, bytes]() mutable { heard(*shared, bytes); });
   };
-  events.on_closed = [this, alive = alive_, id, stream_number](const Status& status) {
-    poster_.post([this, alive, id, stream_number, status] {
-      if (*alive) on_closed(id, stream_number, status);
-    });
+  events.on_closed = [this, closed](const Status& status) {
+    poster_.post([closed, status]() mutable { closed(status); });
   };
   return events;
 }
@@ -217,8 +218,8 @@ void GrpcControlPlane::accept(CallQueue& queue, std::unique_ptr<LinkArrival> arr
     accepted.start({[](v1::LinkMessage, size_t) {}, {}});
     return accepted.stream->abort();
   }
-  poster_.post([this, alive = alive_, peer_address, accepted, place = std::move(place)] {
-    if (!*alive || stopped_ || links_.size() >= limits::kMaxControlLinks) {
+  poster_.post([this, life = lifetime_.watch(), peer_address, accepted, place = std::move(place)] {
+    if (!life.lasts() || stopped_ || links_.size() >= limits::kMaxControlLinks) {
       accepted.start({[](v1::LinkMessage, size_t) {}, {}});
       accepted.stream->close();
       return;
@@ -257,9 +258,9 @@ void GrpcControlPlane::on_message(engine::LinkId id, uint64_t stream_number,
   auto timer =
       std::make_shared<boost::asio::steady_timer>(loop_, std::chrono::milliseconds(pause_ms));
   timer->async_wait(
-      [this, alive = alive_, id, is_of, bytes, timer](const boost::system::error_code& error) {
-        if (!error && *alive && is_of()) links_.at(id).stream->taken(bytes);
-      });
+      lifetime_.guard([this, id, is_of, bytes, timer](const boost::system::error_code& error) {
+        if (!error && is_of()) links_.at(id).stream->taken(bytes);
+      }));
 }
 
 void GrpcControlPlane::hear(engine::LinkId id, const v1::LinkMessage& message) {
@@ -388,9 +389,9 @@ void GrpcControlPlane::redial_later(engine::LinkId id) {
   link.redial_delay_ms = std::clamp(link.redial_delay_ms * 2, kFirstRedialMs, kLastRedialMs);
   auto timer = std::make_shared<boost::asio::steady_timer>(
       loop_, std::chrono::milliseconds(link.redial_delay_ms));
-  timer->async_wait([this, alive = alive_, id, timer](const boost::system::error_code& error) {
-    if (!error && *alive) dial(id);
-  });
+  timer->async_wait(lifetime_.guard([this, id, timer](const boost::system::error_code& error) {
+    if (!error) dial(id);
+  }));
 }
 
 void GrpcControlPlane::send(engine::LinkId id, const engine::Envelope& envelope) {
@@ -495,9 +496,9 @@ void GrpcControlPlane::arm_watch() {
   if (due == std::numeric_limits<TicksMs>::max()) return;
   watch_due_ms_ = due;
   timer_.expires_after(std::chrono::milliseconds(std::max<TicksMs>(due - steady_now_ms(), 0)));
-  timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
-    if (!error && *alive && !stopped_) watch();
-  });
+  timer_.async_wait(lifetime_.guard([this](const boost::system::error_code& error) {
+    if (!error && !stopped_) watch();
+  }));
 }
 
 void GrpcControlPlane::watch() {

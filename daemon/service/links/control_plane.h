@@ -16,6 +16,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/base/crowd.h"
+#include "daemon/base/lifetime.h"
 #include "daemon/base/limits.h"
 #include "daemon/engine/loops/poster.h"
 #include "daemon/engine/ports/control_plane.h"
@@ -183,7 +184,7 @@ class GrpcControlPlane final : public engine::ControlPlane {
   bool stopped_ = false;
   std::function<void()> on_stopped_;
   const std::shared_ptr<Arrivals> arrivals_ = std::make_shared<Arrivals>();
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Lifetime lifetime_;
 };
 
 }  // namespace rueda::service

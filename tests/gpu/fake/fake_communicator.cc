@@ -71,7 +71,7 @@ FakeCommunicator::FakeCommunicator(FakeDevice& device, const CommunicatorId& id,
 
 FakeCommunicator::~FakeCommunicator() {
   const std::lock_guard lock(device_.gpu_.mutex_);
-  *alive_ = false;
+  lifetime_.end();
 }
 
 Status FakeCommunicator::health() {
@@ -197,7 +197,7 @@ Status FakeCommunicator::queue(Stream& stream, DeviceAddress at, uint64_t count,
         if (to == nullptr) return device_.lose_at(exchange->at);
         std::memcpy(to, exchange->result.data(), exchange->result.size());
       },
-      [this, exchange, alive = alive_] { return *alive && advance(*exchange); });
+      [this, exchange, life = lifetime_.watch()] { return life.lasts() && advance(*exchange); });
   return Status::ok();
 }
 

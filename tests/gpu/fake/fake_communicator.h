@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "daemon/base/fd.h"
+#include "daemon/base/lifetime.h"
 #include "tests/gpu/fake/fake_device.h"
 
 namespace rueda::gpu::fake {
@@ -87,7 +88,7 @@ class FakeCommunicator final : public Communicator {
   Status failed_;
   uint64_t calls_ = 0;
   // Queued operations outlive the communicator, and then never end.
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Lifetime lifetime_;
 };
 
 }  // namespace rueda::gpu::fake
