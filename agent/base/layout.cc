@@ -75,7 +75,7 @@ Environment rank_environment(const JobLayout& job, int node_index, int local_ran
       {"RUEDA_NODE_RANK", node_text},
       {"RUEDA_NNODES", node_count},
       {"RUEDA_HTTP_ADDRESSES", http},
-      // Scripts written for Horovod read these.
+      // Scripts that were written for Horovod read these variables.
       {"HOROVOD_RANK", rank},
       {"HOROVOD_SIZE", size},
       {"HOROVOD_LOCAL_RANK", std::to_string(local_rank)},

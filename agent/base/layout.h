@@ -13,18 +13,19 @@ namespace rueda::agent {
 
 struct NodeLayout {
   std::string node_id;
-  // host:port of the daemon's control service.
+  // The host:port of the daemon's control service.
   std::string control_address;
-  // ascending; the local rank is the position in the list
+  // The node's ranks, ascending; a rank's local rank is its position in the list.
   std::vector<Rank> ranks;
 
   bool operator==(const NodeLayout&) const = default;
 };
 
-// A job as all its launchers agree on it.
+// Describes a job as all its launchers agree on it.
 struct JobLayout {
   JobId job_id;
-  // limits::kTokenBytes random bytes; the token is never printed, and never on a command line
+  // The job's secret: limits::kTokenBytes random bytes. It is never printed, and never on a command
+  // line.
   std::string token;
   std::vector<NodeLayout> nodes;
   std::string master_addr;

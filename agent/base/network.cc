@@ -33,7 +33,7 @@ Result<OwnHost> own_host_towards(const std::string& host, int port) {
   const Result<std::string> own = address_towards(host, port);
   if (!own.is_ok()) return own.status();
   if (!is_loopback(own.value()) || is_loopback(host)) return OwnHost{own.value(), false};
-  // 192.0.2.1 is nobody's, and nothing is sent.
+  // 192.0.2.1 belongs to no machine (RFC 5737), and nothing is sent to it.
   const Result<std::string> outward = address_towards("192.0.2.1", 9);
   return OwnHost{outward.is_ok() ? outward.value() : own.value(), true};
 }
@@ -61,7 +61,7 @@ bool is_listening(const std::string& socket) {
   try {
     probe.connect(asio::local::stream_protocol::endpoint(path), error);
   } catch (const boost::system::system_error&) {
-    // Too long for a unix socket.
+    // The path is too long for a unix socket.
     return false;
   }
   return !error;

@@ -11,7 +11,7 @@ namespace rueda::agent {
 // it sends nothing.
 Result<std::string> address_towards(const std::string& host, int port);
 
-// The host under which other nodes reach this one.
+// Names the host under which other nodes reach this one.
 struct OwnHost {
   std::string host;
   // True if the host is only a guess: the rendezvous sees where connections really come from and go

@@ -12,7 +12,7 @@ std::string contents_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text;
   char buffer[4096];
-  // Unlike its iterators, read() does not throw where the system cannot read.
+  // read() does not throw where the system cannot read the file; the stream's iterators do.
   while (file.read(buffer, sizeof(buffer)) || file.gcount() > 0) {
     text.append(buffer, static_cast<size_t>(file.gcount()));
   }

@@ -1,5 +1,5 @@
-// The settings of a job's command line about how its nodes agree on the order of operations, and
-// how they carry them out.
+// Holds the settings of a job's command line about how its nodes agree on the order of operations,
+// and how they carry them out.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,20 @@
 
 namespace rueda::agent {
 
-// A setting that is not given is left to the daemon.
+// A setting that is not given on the command line is left to the daemon.
 struct AgreementSettings {
   std::string coordination;  // name of a mode; the daemon checks it
   std::optional<uint64_t> fusion_threshold_bytes;
   std::optional<uint32_t> lock_after_steps;
   std::optional<uint64_t> cache_capacity;  // tensors
   std::string algorithm;                   // of all-reduces between nodes; the daemon checks it
-  // True if batches and algorithms follow from the tensors alone. fusion_threshold_bytes is then
+  // If true, batches and algorithms follow from the tensors alone. fusion_threshold_bytes is then
   // not set.
   bool is_deterministic = false;
   std::string reducer;     // name of a reducer; the daemon checks it
   std::string inter_node;  // the carrier of device memory between nodes; the daemon checks it
-  // Autotuning and recorded plans (decision 51). Paths of files are absolute, and on the first
-  // node; empty: no file.
+  // These fields are for autotuning and recorded plans (decision 51). Paths of files are absolute,
+  // and on the first node; an empty path means that there is no such file.
   bool autotunes = false;
   std::string autotune_log;
   std::string plan;           // file of a plan to be replayed

@@ -16,7 +16,7 @@ struct FreeBitmap {
 using Bitmap = std::unique_ptr<hwloc_bitmap_s, FreeBitmap>;
 
 struct Core {
-  int numa_node = 0;  // logical
+  int numa_node = 0;  // hwloc's logical number of the node
   std::vector<int> cpus;
 };
 
@@ -28,8 +28,8 @@ std::vector<int> cpus_of(hwloc_const_bitmap_t bitmap) {
   return cpus;
 }
 
-// In hwloc's logical order, where neighbours are near each other; each with what of its CPUs is in
-// `allowed`, if there is any.
+// Returns the machine's cores in hwloc's logical order, where neighbours are near each other. A
+// core has only those of its CPUs that are in `allowed`, and is left out if none is.
 std::vector<Core> cores_of(hwloc_topology_t topology, const std::set<int>& allowed) {
   std::vector<Core> cores;
   for (hwloc_obj_t object = nullptr;
@@ -50,13 +50,14 @@ void append(std::vector<int>& into, const Core& core) {
   into.insert(into.end(), core.cpus.begin(), core.cpus.end());
 }
 
-// How many of `ranks` each NUMA node gets: in proportion to its cores, and no more than those.
+// Returns how many of `ranks` each NUMA node gets: in proportion to its number of cores, and never
+// more ranks than cores.
 std::vector<int> deal_to_nodes(const std::vector<std::vector<Core>>& nodes, int ranks) {
   std::vector<int> out(nodes.size(), 0);
   for (int rank = 0; rank < ranks; ++rank) {
     size_t best = 0;
     for (size_t i = 1; i < nodes.size(); ++i) {
-      // Cores for each rank, if this node got one more.
+      // Returns the number of cores for each rank if the node got one more rank.
       const auto share = [&](size_t node) {
         return static_cast<double>(nodes[node].size()) / (out[node] + 1);
       };
@@ -76,7 +77,8 @@ std::vector<std::vector<Core>> by_numa_node(const std::vector<Core>& cores) {
   return nodes;
 }
 
-// Neighbouring groups of cores, nearly as many of them to each of so many further ranks.
+// Deals `groups` to `ranks` further ranks of `out`: each rank gets neighbouring groups, and nearly
+// as many of them as every other rank.
 void deal(const std::vector<std::vector<Core>>& groups, int ranks, Binding& out) {
   const auto count = static_cast<size_t>(ranks);
   for (size_t rank = 0; rank < count; ++rank) {

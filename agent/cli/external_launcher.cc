@@ -12,7 +12,8 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-// Ports of rendezvous that nobody has named: one of these, by the launch's id.
+// A rendezvous that nobody has given a port gets one of the kPortCount ports from here, which
+// follows from the launch's id.
 constexpr int kFirstPort = 28500;
 constexpr int kPortCount = 1000;
 
@@ -53,8 +54,8 @@ Status read_place(const Variables& variables, const std::string& rank, const std
   return Status::ok();
 }
 
-// What torchrun, or a script that calls init_process_group, says. A run's id may be "none", but its
-// port is its own.
+// Reads what torchrun, or a script that calls init_process_group, says. A run's id may be "none",
+// but its port belongs to this run alone.
 Result<ForeignLaunch> torch_launch(const Variables& variables) {
   ForeignLaunch out;
   if (Status status = read_place(variables, "RANK", "WORLD_SIZE", out); !status.is_ok()) {
@@ -86,9 +87,9 @@ std::string first_of_node_list(const std::string& list) {
   return list.substr(0, bracket) + first + rest.substr(0, rest.find(','));
 }
 
-// An allocation of Slurm's may hold an mpirun, and a step a torchrun, whose own place is another
-// than that of its ranks: the innermost launcher is asked first. A batch script has Slurm's
-// variables too, but no step.
+// An allocation by Slurm may hold an mpirun, and a step a torchrun; the launcher that Slurm started
+// then has another place than its ranks have. So the innermost launcher is asked first. A batch
+// script has Slurm's variables too, but no step.
 Result<ForeignLaunch> external_launcher(const Variables& variables) {
   ForeignLaunch out;
   Status status;

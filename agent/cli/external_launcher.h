@@ -10,14 +10,14 @@
 namespace rueda::agent {
 
 struct ForeignLaunch {
-  // An id that differs for each launch, and is the same for all ranks of the launch on this node;
-  // empty: no variable has one.
+  // An id that differs for each launch, and is the same for all ranks of the launch on this node.
+  // It is empty if no variable has one.
   std::string id;
   int rank = 0;
   int size = 0;
   // True if all ranks are on this node.
   bool is_one_node = false;
-  // The node of rank 0; empty: no variable says it.
+  // The node of rank 0. It is empty if no variable names the node.
   std::string first_host;
 };
 

@@ -25,7 +25,7 @@ constexpr std::array kCounterparts{
     Counterpart{"HOROVOD_LOG_LEVEL", "RUEDA_LOG_LEVEL"},
 };
 
-// What starts with `horovod` and has no counterpart.
+// Explains why a variable of Horovod's, or a flag of `horovodrun`, has no counterpart in Rueda.
 struct Reason {
   const char* horovod;
   const char* why;
@@ -38,7 +38,8 @@ constexpr std::array kReasons{
     Reason{"HOROVOD_ELASTIC_RESET_LIMIT", "rueda.torch.elastic reads it itself"},
 };
 
-// Rueda's word for Horovod's; empty: it says nothing here.
+// Returns Rueda's word for the value of a variable of Horovod's, or "" if the value means nothing
+// to Rueda.
 std::string translated(std::string_view variable, const std::string& value) {
   if (variable == "HOROVOD_STALL_CHECK_DISABLE") return value == "1" ? "0" : "";
   if (variable == "HOROVOD_CACHE_CAPACITY") return value == "0" ? "" : value;

@@ -57,7 +57,8 @@ SplitArguments split_arguments(const CLI::App& app, const std::vector<std::strin
     if (flag.find('=') != std::string::npos) continue;
     const CLI::Option* const option = app.get_option_no_throw(flag);
     const bool takes_value = option != nullptr && option->get_expected_max() > 0;
-    // "--flag=value", because a value may itself look like a flag (--daemon-arg --x=y).
+    // The flag is joined with its value ("--flag=value"), because a value may itself look like a
+    // flag (--daemon-arg --x=y).
     if (takes_value && i + 1 < arguments.size()) out.flags.back() += "=" + arguments[++i];
   }
   out.command.assign(arguments.begin() + static_cast<ptrdiff_t>(i), arguments.end());
@@ -169,7 +170,8 @@ Flags add_flags(CLI::App& app, Options& options, Seconds& seconds, std::string& 
   return flags;
 }
 
-// The job's flags that also have a variable. A flag goes before it.
+// Describes a flag of the job that also has an environment variable. The flag overrides the
+// variable.
 struct JobFlag {
   const char* flag;
   const char* variable;
@@ -238,7 +240,8 @@ void add_agreement_flags(CLI::App& app, AgreementSettings& settings) {
       ->excludes(fusion_threshold);
 }
 
-// The variables, as the flags that they stand for, before what the command line says.
+// Returns the flags that the environment variables stand for, followed by the flags of the command
+// line.
 std::vector<std::string> with_variables(const std::vector<std::string>& flags,
                                         const std::map<std::string, std::string>& environment) {
   std::vector<std::string> out;
@@ -255,7 +258,8 @@ std::vector<std::string> with_variables(const std::vector<std::string>& flags,
   return out;
 }
 
-// What depends on timing gives way to what does not.
+// Switches autotuning off if --deterministic or --plan is given: its choices depend on timing, and
+// those flags leave nothing to timing. Makes the paths of its files absolute.
 void settle_autotuning(Options& options) {
   AgreementSettings& settings = options.agreement;
   for (std::string* file : {&settings.autotune_log, &settings.plan, &settings.record_plan}) {
@@ -278,8 +282,9 @@ bool is_this_machine(const std::string& host) {
   return host == "localhost" || host == "127.0.0.1" || host == "::1" || host == own;
 }
 
-// Deals the ranks out to hosts as horovodrun does, to the first as many as it takes. Empty: all of
-// them run here, and options say how many; else why not.
+// Deals the ranks out to hosts as horovodrun does: the first host gets as many as it takes. Returns
+// "" if all ranks run here, with their number in `options`; otherwise returns the text that says
+// what to run where, or why the list of hosts cannot be used.
 std::string use_hosts(const std::string& text, bool has_np, Options& options) {
   const Result<std::vector<HostRanks>> hosts = parse_hosts(text);
   if (!hosts.is_ok()) return hosts.status().message();
@@ -303,7 +308,8 @@ std::string use_hosts(const std::string& text, bool has_np, Options& options) {
   return out + "\n";
 }
 
-// The flag goes before the variable. Empty: there is none, or it is right; else what is wrong.
+// Finds the secret of the rendezvous; the file that the flag names overrides the variable. Returns
+// "" if there is no secret, or it is right; otherwise returns what is wrong with it.
 std::string find_secret(const std::string& file,
                         const std::map<std::string, std::string>& environment,
                         std::string& secret) {
@@ -319,7 +325,7 @@ std::string find_secret(const std::string& file,
   return check_secret(secret, "$RUEDA_RDZV_SECRET").message();
 }
 
-// What CLI11 does not check; empty: nothing to say.
+// Checks what CLI11 does not check. Returns "" if nothing is wrong.
 std::string conflict_in(const Options& options, const Flags& flags) {
   const bool is_many_nodes = options.nnodes > 1;
   if (options.is_for_rank) {

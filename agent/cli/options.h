@@ -14,17 +14,19 @@ namespace rueda::agent {
 struct Options {
   // The number of ranks: on this node or, with virtual nodes, on all of them together.
   int ranks = 1;
-  // 0: there are no virtual nodes.
+  // The number of nodes that this machine stands for; 0 means that there are no virtual nodes.
   int virtual_nodes = 0;
   int nnodes = 1;
   int node_rank = 0;
   std::string rdzv_endpoint;
   std::string rdzv_id;
-  // From --rdzv-secret-file or $RUEDA_RDZV_SECRET; empty: there is no secret.
+  // The secret of the rendezvous, from --rdzv-secret-file or $RUEDA_RDZV_SECRET. It is empty if
+  // there is none.
   std::string rdzv_secret;
-  // The socket of a daemon that runs already; empty: see use_default_socket().
+  // The socket of a daemon that runs already. It is empty if none was named (see
+  // use_default_socket() in bringup.cc).
   std::string socket;
-  // Path of ruedad; empty: it is looked for next to ruedarun, then on PATH.
+  // The path of ruedad. If it is empty, ruedad is looked for next to ruedarun, then on PATH.
   std::string ruedad;
   std::vector<std::string> daemon_args;
   std::string log_level;
@@ -32,17 +34,17 @@ struct Options {
   int64_t grace_ms = 5'000;
   bool has_prefix = true;
   bool is_verbose = false;
-  // True to register the process that started this one, instead of starting processes.
+  // If true, the process that started this one is registered, and none is started.
   bool is_for_rank = false;
   AgreementSettings agreement;
-  // The time that ranks of the job may wait for others; nullopt: the daemon's default.
+  // The time that ranks of the job may wait for others; nullopt means the daemon's default.
   std::optional<int64_t> stall_check_ms;
   std::optional<int64_t> stall_shutdown_ms;
-  // Absolute path that a timeline is written to; empty: none is written.
+  // The absolute path that a timeline is written to. It is empty if none is written.
   std::string timeline;
   bool timeline_has_chunks = false;
   bool checks_finite = false;
-  // True if the node's daemon and each rank get cores of their own (binding.h).
+  // If true, the node's daemon and each rank get cores of their own (binding.h).
   bool binds = false;
   // Sentences for the user about what was asked for.
   std::vector<std::string> notes;

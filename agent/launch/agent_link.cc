@@ -22,8 +22,8 @@ namespace {
 
 constexpr int64_t kConnectTimeoutMs = 5'000;
 
-// Connects by itself, because gRPC would not look who serves the socket; the channel is that one
-// connection, and makes no other.
+// Connects to the socket itself, because gRPC would not check who serves it. The channel has this
+// one connection, and never makes another.
 Result<std::shared_ptr<grpc::Channel>> channel_to(const std::string& socket, int64_t timeout_ms) {
   Result<UniqueFd> connection = connect_to_daemon(socket, timeout_ms);
   if (!connection.is_ok()) return connection.status();
@@ -41,7 +41,8 @@ void fill(const AgreementSettings& from, v1::JobSpec& to) {
   to.set_algorithm(from.algorithm);
   to.set_autotunes(from.autotunes);
   to.set_replays(!from.plan.empty());
-  // What was measured in the run that was recorded would be measured anew.
+  // With a replayed plan the algorithm is by default "table", because the choice by measurement
+  // would be measured anew and might differ from the recorded run's.
   if (!from.plan.empty() && from.algorithm.empty()) to.set_algorithm("table");
   if (!from.is_deterministic) return;
   to.set_fusion_threshold_bytes(0);
@@ -86,7 +87,7 @@ JobFailure failure_from(const v1::JobFailed& message) {
   return out;
 }
 
-// The link's state on the wire; gRPC keeps a pointer to it until OnDone.
+// The stream of a link. gRPC keeps a pointer to it until OnDone.
 class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEvent> {
  public:
   Call(const std::shared_ptr<grpc::Channel>& channel, AgentLink::Events events)
@@ -102,7 +103,8 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
     job_id_ = job.job.job_id;
     autotune_log_ = job.agreement.autotune_log;
     record_plan_ = job.agreement.record_plan;
-    // Against OnDone before what is started from outside of a callback: until close().
+    // The hold keeps OnDone from being called before the operations that are started from outside
+    // of a callback. close_now() removes it.
     AddHold();
     StartRead(&incoming_);
     StartCall();
@@ -146,7 +148,7 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
 
   void OnReadDone(bool is_ok) override {
     if (!is_ok) {
-      // The other side ended the stream: nothing will be sent on it any more.
+      // The other side has ended the stream, so nothing will be sent on it any more.
       bool was_closing = false;
       {
         const std::lock_guard lock(mutex_);
@@ -176,7 +178,7 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
                    status.ok() ? "it ended the job's stream" : status.error_message());
     }
     events_.on_closed(std::move(out));
-    // Last: the owner may destroy the object from now on.
+    // set() comes last, because the owner may destroy the object from then on.
     const std::shared_ptr<DoneLatch> done = done_;
     done->set();
   }
@@ -188,11 +190,12 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
       if (std::exchange(is_closing_, true)) return;
       write_next();
     }
-    // No operation starts from outside any more.
+    // No operation starts from outside of a callback after this.
     RemoveHold();
   }
 
-  // --- The timeline; on the thread that reads, but for what the mutex guards.
+  // --- The timeline. These methods run on the thread that reads; the mutex guards what they share
+  // with others.
   void open_timeline(const v1::TimelineOpened& opened) {
     const auto open =
         opened.is_from_elsewhere() ? TimelineFile::open_for_another_node : TimelineFile::open;
@@ -230,7 +233,7 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
     if (is_wanted) close_now();
   }
 
-  // --- Autotuning and plans; on the same thread.
+  // --- Autotuning and plans. These methods run on the same thread as those of the timeline.
   void write_tuning(const v1::TuningLine& line) {
     if (line.phase() == "settled") events_.on_note(describe_settled(line));
     if (autotune_log_.empty()) return;
@@ -242,7 +245,7 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
     }
     if (status.is_ok()) status = tuning_log_->write(line);
     if (status.is_ok()) return;
-    autotune_log_.clear();  // said once
+    autotune_log_.clear();  // so that the failure is reported once
     events_.on_note(status.message());
   }
 
@@ -265,7 +268,8 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
     write_next();
   }
 
-  // With mutex_ held: one write at a time, then the half-close.
+  // Starts the next write, one at a time, and the half-close after the last. The caller holds
+  // mutex_.
   void write_next() {
     if (is_writing_ || is_broken_ || is_half_closed_) return;
     if (!outgoing_.empty()) {
@@ -289,11 +293,11 @@ class Call final : public grpc::ClientBidiReactor<v1::AgentRequest, v1::AgentEve
   bool is_broken_ = false;
   bool is_lost_ = false;
   std::string job_id_;
-  std::string autotune_log_;  // empty: none is wanted, or it cannot be written
+  std::string autotune_log_;  // empty if no log is wanted, or it cannot be written
   std::unique_ptr<TuningLog> tuning_log_;
   std::string record_plan_;
   std::unique_ptr<TimelineSpool> timeline_;
-  bool is_timeline_open_ = false;  // the daemon is yet to say that it has ended
+  bool is_timeline_open_ = false;  // true until the daemon says that the timeline has ended
   bool closes_after_timeline_ = false;
   const std::shared_ptr<DoneLatch> done_ = std::make_shared<DoneLatch>();
 };

@@ -24,9 +24,9 @@ struct DaemonDescription {
   std::string version;
   int control_port = 0;
   int http_port = 0;
-  // host:port by which other daemons reach it; may be empty.
+  // The host:port by which other daemons reach this one; it may be empty.
   std::string advertised_control_address;
-  std::string cpus;  // CPUs that it keeps to, as in "0-3,8"; empty: the system chooses
+  std::string cpus;  // the CPUs that the daemon keeps to, as in "0-3,8"; empty: the system chooses
 };
 
 // Asks the daemon at a socket for its description; blocks for at most `timeout_ms` to connect, and
@@ -46,7 +46,8 @@ struct JobRegistration {
   // True if this is one of several registrations of the job on the node: the job lasts until the
   // last is closed.
   bool is_shared = false;
-  // For node 0: the file that a timeline is written to from the beginning; empty: there is none.
+  // The file that a timeline is written to from the beginning, on node 0. It is empty if there is
+  // none.
   std::string timeline;
   bool timeline_has_chunks = false;
   // True if reductions of this node's ranks are checked for NaN and infinity.

@@ -22,7 +22,7 @@ std::string seconds_text(int64_t ms) {
   return out + " s";
 }
 
-// The user has said where daemons are to run.
+// Returns whether the user has said where daemons are to run.
 bool says_cpus(const std::vector<std::string>& daemon_args) {
   return ::getenv("RUEDAD_CPUS") != nullptr ||
          std::any_of(daemon_args.begin(), daemon_args.end(),
@@ -148,7 +148,8 @@ void Bringup::start_daemons() {
     request.log_level = !options_.log_level.empty() ? options_.log_level
                         : options_.is_verbose       ? "info"
                                                     : "warn";
-    // They stand for machines: on each other's CPUs they would wait for each other.
+    // Each daemon stands for a machine, and gets CPUs of its own: daemons on the same CPUs would
+    // wait for each other.
     std::vector<int> cpus;
     if (count > 1 && !says_cpus(options_.daemon_args)) cpus = share_of(allowed_cpus(), i, count);
     const auto local_ranks = blocks.value()[static_cast<size_t>(i)].size();

@@ -24,14 +24,14 @@
 
 namespace rueda::agent {
 
-// A node of the job whose ranks this launcher runs.
+// Describes a node of the job whose ranks this launcher runs.
 struct LocalNode {
   int node_index = 0;
   std::string node_id;
   std::string socket;
   std::string control_address;
   std::string http_address;
-  // CPUs that each rank keeps to, by local rank; empty: the system chooses.
+  // The CPUs that each rank keeps to, by local rank. It is empty if the system chooses.
   std::vector<std::vector<int>> rank_cpus;
 };
 
@@ -107,7 +107,7 @@ class Bringup {
   boost::asio::steady_timer retry_timer_;
   std::chrono::milliseconds retry_after_{200};
   std::string last_rendezvous_error_;
-  // The nodes that had not come at an attempt when node 0 was there.
+  // The numbers of the nodes that had not come when the last attempt reached node 0.
   std::string last_missing_;
 };
 

@@ -12,7 +12,7 @@
 namespace rueda::agent {
 namespace {
 
-// How long output may still come from what ended ranks have left running.
+// The time for which output may still come from processes that ended ranks have left running.
 constexpr std::chrono::milliseconds kDrain{1000};
 
 bool is_same_file(int one, int other) {
@@ -68,7 +68,8 @@ Launcher::Launcher(Options options)
 
 Launcher::~Launcher() {
   gate_->close();
-  // Who has interrupted the job wants its end; else what the ranks have said is waited for.
+  // A user who has interrupted the job wants it to end soon; otherwise the launcher waits longer,
+  // until the ranks' output has been written.
   const std::chrono::seconds patience(supervisor_.was_interrupted() ? 2 : 60);
   const std::string lost = out_sink_->finish(patience);
   if (!err_sink_) return;
@@ -79,7 +80,7 @@ Launcher::~Launcher() {
 int Launcher::run() {
   signals_.add(SIGINT);
   signals_.add(SIGTERM);
-  // Batch systems warn by them (Slurm's --signal), and programs listen.
+  // Batch systems send these signals as a warning (Slurm's --signal), and programs listen for them.
   signals_.add(SIGUSR1);
   signals_.add(SIGUSR2);
   // Under nohup the job goes on when the terminal is closed.
@@ -201,8 +202,8 @@ bool Launcher::start_rank(const LocalNode& node, int local_rank,
   return true;
 }
 
-// A rank that fails may have heard of another's death, which the loop is yet to see: the cause is
-// told first.
+// Reports that a rank has ended. A rank that fails may have heard of the death of another one,
+// which the loop has not seen yet; that death is the cause, and is told to the supervisor first.
 void Launcher::on_rank_exit(Rank rank, const ExitStatus& status) {
   if (status.signal == 0 && status.status != 0) {
     for (const auto& process : ranks_) process->look_if_killed();
@@ -264,7 +265,8 @@ void Launcher::perform(const DrainRanks&) {
 void Launcher::check_drained() {
   const bool is_drained = std::all_of(
       ranks_.begin(), ranks_.end(), [](const auto& process) { return process->is_output_ended(); });
-  // Not at once: this may be called by one of the objects that end_drain() touches.
+  // end_drain() is posted and not called, because this may be called by one of the objects that
+  // end_drain() touches.
   if (is_draining_ && is_drained) boost::asio::post(loop_, [this] { end_drain(); });
 }
 
@@ -342,7 +344,7 @@ void Launcher::check_daemons() {
 
 void Launcher::perform(const Finish& action) {
   exit_code_ = action.exit_code;
-  // A job that has ended well may leave something in a session of its own on purpose.
+  // A job that has ended well may have left a process in a session of its own on purpose.
   const bool may_be_left = exit_code_ != 0 && !ranks_.empty();
   const int killed = may_be_left ? kill_leftovers({}, guardian_.launch()) : 0;
   if (killed > 0) {

@@ -74,8 +74,8 @@ class Launcher {
   boost::asio::io_context loop_;
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   const std::shared_ptr<LoopGate> gate_;
-  // Sinks of standard output and error. There is one sink if they are the same file, so that lines
-  // stay whole.
+  // The sinks of standard output and error. There is one sink if they are the same file, so that
+  // lines stay whole.
   std::unique_ptr<OutputSink> out_sink_;
   std::unique_ptr<OutputSink> err_sink_;
   boost::asio::signal_set signals_;

@@ -14,7 +14,7 @@ namespace rueda::agent {
 
 int launch_for_lone_rank(Options options) {
   const std::string parent = std::to_string(::getppid());
-  ::setsid();  // a Ctrl-C is the parent's to answer: this ends after it
+  ::setsid();  // the parent answers a Ctrl-C; this process ends after the parent
   options.is_for_rank = false;
   options.ranks = 1;
   options.socket.clear();
@@ -25,7 +25,7 @@ int launch_for_lone_rank(Options options) {
 
 int stand_in_for(const std::string& process) {
   const auto watched = static_cast<int>(::syscall(SYS_pidfd_open, std::atoi(process.c_str()), 0));
-  if (watched < 0) return 0;  // it has ended
+  if (watched < 0) return 0;  // the parent has ended
   for (const char* name :
        {"RUEDA_SOCKET", "RUEDA_JOB_ID", "RUEDA_JOB_TOKEN", "RANK", "LOCAL_RANK"}) {
     const char* value = std::getenv(name);

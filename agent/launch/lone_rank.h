@@ -1,6 +1,6 @@
-// A job of one rank, for a process that was started alone on a node without a daemon. It has a
-// launcher of its own, with a private daemon, whose only child stands in for the process. See
-// docs/decisions/0038-ranks-that-others-start.md.
+// Runs a job of one rank, for a process that was started alone on a node without a daemon. The job
+// has a launcher of its own, with a private daemon; the launcher's only child stands in for the
+// process. See docs/decisions/0038-ranks-that-others-start.md.
 #pragma once
 
 #include <string>

@@ -24,10 +24,11 @@
 
 namespace {
 
-// As many as a launcher comes to, gRPC's included, which aborts where it gets none.
+// A launcher comes to at most this many threads, including those of gRPC, which aborts if it cannot
+// start one.
 constexpr int kThreads = 16;
 
-// Pipes must never get the numbers of the standard streams.
+// Opens missing standard streams, because pipes must never get the streams' numbers.
 void open_standard_streams() {
   int fd = ::open("/dev/null", O_RDWR);
   while (fd >= 0 && fd <= STDERR_FILENO) fd = ::dup(fd);
@@ -82,7 +83,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "ruedarun: %s\n", note.c_str());
   }
   for (const std::string& note : notes) std::fprintf(stderr, "ruedarun: %s\n", note.c_str());
-  // It may be more than this job's: what is started here needs the job's token alone.
+  // The secret may protect more jobs than this one; what is started here needs this job's token
+  // alone.
   ::unsetenv("RUEDA_RDZV_SECRET");
   const rueda::Status has_threads = rueda::check_thread_limit(kThreads);
   if (!has_threads.is_ok()) {

@@ -30,13 +30,14 @@ namespace {
 constexpr char kDefaultSocket[] = "/run/rueda/ruedad.sock";
 constexpr int64_t kDescribeTimeoutMs = 5000;
 constexpr int64_t kRetryAfterMs = 200;
-// Longer than it waits a rank is at the meeting place: or it would be missed there itself when the
-// time is up, and blamed with those who never came.
+// A rank stays at the meeting place for this much longer than it waits for the others. Otherwise it
+// would be missing itself when the time is up, and would be blamed together with the ranks that
+// never came.
 constexpr int64_t kStaysMs = 1000;
 constexpr int64_t kCloseTimeoutMs = 2000;
-constexpr int64_t kTimelineTimeoutMs = 60'000;  // to write what is left of it
+constexpr int64_t kTimelineTimeoutMs = 60'000;  // the time to write the rest of a timeline
 
-// One value that another thread gives; the waiting end is a descriptor, for poll().
+// Holds one value that another thread gives; the waiting thread gets a descriptor for poll().
 template <class T>
 class Promised {
  public:
@@ -63,7 +64,8 @@ class Promised {
 
 void say(const std::string& text) { std::fprintf(stderr, "ruedarun: %s\n", text.c_str()); }
 
-// A folder that only this user can look into: what is met there includes the job's token.
+// Returns a folder that only this user can look into, because what ranks exchange there includes
+// the job's token.
 Result<std::string> private_folder(const std::map<std::string, std::string>& environment) {
   const auto runtime = environment.find("XDG_RUNTIME_DIR");
   const bool has_runtime = runtime != environment.end() && !runtime->second.empty() &&
@@ -81,7 +83,8 @@ Result<std::string> private_folder(const std::map<std::string, std::string>& env
   return folder;
 }
 
-// Whom nobody has started is the only rank of a job.
+// Returns the launch of this process. A process that no launcher has started is the only rank of a
+// job.
 Result<ForeignLaunch> launch_of(const std::map<std::string, std::string>& environment) {
   Result<ForeignLaunch> found = external_launcher(environment);
   if (found.is_ok() || found.status().code() != Code::kNotFound) return found;
@@ -100,7 +103,7 @@ class RankRegistration {
         socket_(options.socket.empty() ? kDefaultSocket : options.socket),
         deadline_ms_(steady_now_ms() + options.start_timeout_ms) {}
 
-  // OK: the parent has ended, before or after it was registered.
+  // Returns OK when the parent has ended, before or after it was registered.
   Status run() {
     const pid_t parent = ::getppid();
     parent_ = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, parent, 0)));
@@ -115,7 +118,7 @@ class RankRegistration {
   }
 
  private:
-  // Waits for `fd`, or for the end of the parent. False when the time is up.
+  // Waits for `fd`, or for the end of the parent. Returns false when the time is up.
   bool wait_for(int fd, int64_t until_ms) {
     pollfd waits[2] = {{.fd = parent_.get(), .events = POLLIN, .revents = 0},
                        {.fd = fd, .events = POLLIN, .revents = 0}};
@@ -245,7 +248,7 @@ class RankRegistration {
     Promised<Status> closed;
     AgentLink::Events events;
     events.on_registered = [&] { registered.give(Status::ok()); };
-    events.on_failed = [](const JobFailure&) {};  // the daemon tells the rank itself
+    events.on_failed = [](const JobFailure&) {};  // the daemon itself tells the rank of the failure
     events.on_note = say;
     events.on_closed = [&](Status status) {
       registered.give(status);
@@ -316,7 +319,7 @@ bool needs_own_daemon(const Options& options,
 }
 
 int register_rank(const Options& options, const std::map<std::string, std::string>& environment) {
-  // It ends with its parent, and must not end before it.
+  // This process ends with its parent, and must not end before it.
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) ::signal(signal, SIG_IGN);
   const Status status = RankRegistration(options, environment).run();
   if (status.is_ok()) return 0;

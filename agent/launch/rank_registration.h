@@ -1,5 +1,6 @@
-// ruedarun for one rank that mpirun, srun, torchrun or the like has started: librueda runs it,
-// because the library speaks no gRPC itself. See docs/decisions/0038-ranks-that-others-start.md.
+// Runs ruedarun for one rank that mpirun, srun, torchrun or the like has started. librueda starts
+// this process, because the library speaks no gRPC itself. See
+// docs/decisions/0038-ranks-that-others-start.md.
 #pragma once
 
 #include <map>

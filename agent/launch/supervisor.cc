@@ -74,7 +74,8 @@ void Supervisor::on_rank_failed(Rank rank, const ExitStatus& status, Actions& ou
     begin_ending(status.shell_code(), out);
   } else if (wants_rank_code_) {
     exit_code_ = status.shell_code();
-    // The others fail of the error that they were told; the one that was blamed knows better.
+    // The other ranks fail with the error that they were told; the code of the rank that was blamed
+    // says more.
     if (!suspect_ || *suspect_ == rank) {
       wants_rank_code_ = false;
       culprit_ = rank;
@@ -97,7 +98,7 @@ Actions Supervisor::on_rank_exit(Rank rank, const ExitStatus& status) {
       ++ended_by_signal_counts_[state.sent_signal];
     }
   }
-  // While starting, more ranks may follow.
+  // More ranks may follow while the job is starting.
   if (phase_ != Phase::kStarting && running_ranks().empty()) on_ranks_gone(out);
   return out;
 }
@@ -135,7 +136,8 @@ Actions Supervisor::on_daemon_exit(const std::string& node_id, pid_t pid,
       "the daemon of node " + node_id + " (pid " + std::to_string(pid) + ") " + status.to_string();
   if (phase_ == Phase::kStarting) return on_start_failed(1, line);
   if (phase_ != Phase::kRunning) {
-    // Whatever was blamed first (a lost stream, another node's report) followed from this.
+    // The end of the daemon is the cause; whatever was blamed first (a lost stream, another node's
+    // report) followed from it.
     if (wants_rank_code_) exit_code_ = 1;
     wants_rank_code_ = false;
     Actions out;
@@ -264,7 +266,8 @@ void Supervisor::stop_daemons(Actions& out) {
   out.emplace_back(SignalDaemons{user_signal_count_ > 1 ? SIGKILL : SIGTERM});
 }
 
-// As long as it says so it is not killed: others wait for the data. Their timeouts end it.
+// A daemon that keeps reporting that it delivers is not killed, because other nodes wait for its
+// data. Their timeouts end the wait.
 Actions Supervisor::on_daemon_delivering(const std::string& node_id) {
   Actions out;
   if (phase_ != Phase::kStoppingDaemons || user_signal_count_ > 1) return out;

@@ -19,47 +19,49 @@
 
 namespace rueda::agent {
 
-// Print one line of the launcher's own.
+// Asks the launcher to print one line of its own.
 struct Say {
   std::string text;
   bool operator==(const Say&) const = default;
 };
-// Send a signal to the process groups of these ranks.
+// Asks for a signal to the process groups of these ranks.
 struct SignalRanks {
   int signal = 0;
   std::vector<Rank> ranks;
   bool operator==(const SignalRanks&) const = default;
 };
-// Call on_timer() after this time; replaces a timer that has not fired yet.
+// Asks for a call of on_timer() after this time, which replaces a timer that has not fired yet.
 struct StartTimer {
   int64_t after_ms = 0;
   bool operator==(const StartTimer&) const = default;
 };
-// Tell the daemons which rank ended the job.
+// Asks the launcher to tell the daemons which rank ended the job.
 struct ReportRankFailed {
   Rank rank;
   std::string text;
   bool operator==(const ReportRankFailed&) const = default;
 };
-// Take the last output of the ranks and end what they left running; then call on_drained().
+// Asks the launcher to take the last output of the ranks and to end what they left running; it then
+// calls on_drained().
 struct DrainRanks {
   bool operator==(const DrainRanks&) const = default;
 };
-// Give up preparations that are not finished, and close the streams to the daemons; then call
-// on_links_closed().
+// Asks the launcher to give up preparations that are not finished, and to close the streams to the
+// daemons; it then calls on_links_closed().
 struct CloseLinks {
   bool operator==(const CloseLinks&) const = default;
 };
-// Cut streams that did not close.
+// Asks the launcher to cut streams that did not close.
 struct CancelLinks {
   bool operator==(const CancelLinks&) const = default;
 };
-// Send a signal to the private daemons; when none is left, call on_daemons_gone().
+// Asks for a signal to the private daemons; when none is left, the launcher calls
+// on_daemons_gone().
 struct SignalDaemons {
   int signal = 0;
   bool operator==(const SignalDaemons&) const = default;
 };
-// Nothing of the job is left; end with this exit code.
+// Asks the launcher to end with this exit code; nothing of the job is left.
 struct Finish {
   int exit_code = 0;
   bool operator==(const Finish&) const = default;
@@ -69,7 +71,7 @@ using Action = std::variant<Say, SignalRanks, StartTimer, ReportRankFailed, Drai
                             CancelLinks, SignalDaemons, Finish>;
 using Actions = std::vector<Action>;
 
-// A daemon's report that the job has failed.
+// Holds a daemon's report that the job has failed.
 struct JobFailure {
   std::string text;
   std::string origin_node;
@@ -91,18 +93,19 @@ class Supervisor {
 
   Actions on_rank_exit(Rank rank, const ExitStatus& status);
   Actions on_job_failed(const std::string& reporting_node, const JobFailure& failure);
-  // A stream to a daemon ended although this side did not close it.
+  // Reports that a stream to a daemon ended although this side did not close it.
   Actions on_link_lost(const std::string& node_id, const std::string& text);
-  // A private daemon ended.
+  // Reports that a private daemon ended.
   Actions on_daemon_exit(const std::string& node_id, pid_t pid, const ExitStatus& status);
-  // The launcher was told to end, by SIGINT, SIGTERM or SIGHUP.
+  // Reports that the launcher was told to end, by SIGINT, SIGTERM or SIGHUP.
   Actions on_signal(int signal);
   // Returns true if the launcher was told to end by a signal.
   bool was_interrupted() const { return user_signal_count_ > 0; }
   Actions on_timer();
   Actions on_drained();
   Actions on_links_closed();
-  // A private daemon that was told to stop is still sending data that its ranks left behind.
+  // Reports that a private daemon, which was told to stop, is still sending data that its ranks
+  // left behind.
   Actions on_daemon_delivering(const std::string& node_id);
   Actions on_daemons_gone();
 
@@ -123,7 +126,7 @@ class Supervisor {
     pid_t pid = -1;
     std::string node_id;
     bool is_running = true;
-    // The last signal that the launcher sent to the rank; 0: none.
+    // The last signal that the launcher sent to the rank; 0 means none.
     int sent_signal = 0;
   };
 
@@ -150,7 +153,7 @@ class Supervisor {
   // The local rank that a daemon blamed.
   std::optional<Rank> suspect_;
   int ended_alone_count_ = 0;
-  // Numbers of ranks that ended, by the last signal that the launcher sent to them.
+  // The numbers of ranks that ended, by the last signal that the launcher sent to them.
   std::map<int, int> ended_by_signal_counts_;
 };
 

@@ -102,7 +102,8 @@ Status PrivateDaemon::start(OutputSink& sink) {
   if (request_.is_virtual) spawn_request.environment = {{"NCCL_HOSTID", request_.node_id}};
   spawn_request.stdout_fd = output.value().write_end.get();
   spawn_request.stderr_fd = output.value().write_end.get();
-  // Not SIGTERM at the launcher's death, which a leash tells better.
+  // The daemon's standard input is a leash, a pipe that ends when the launcher dies; the kernel
+  // sends the daemon no signal then.
   spawn_request.stdin_fd = leash.value().read_end.get();
   Result<Child> child = spawn(spawn_request);
   if (!child.is_ok()) return child.status();
@@ -144,7 +145,7 @@ void PrivateDaemon::on_ready_bytes(size_t count_bytes, bool is_end) {
     read_ready();
     be_ready(parse_ready_line(ready_line_.substr(0, newline)));
   } else if (is_end) {
-    // It has ended, or is about to: on_exited() can say how.
+    // The daemon has ended, or is about to; on_exited() can say how.
     boost::system::error_code ignored;
     ready_pipe_.close(ignored);
   } else if (ready_line_.size() > kMaxReadyBytes) {

@@ -16,7 +16,7 @@
 
 namespace rueda::agent {
 
-// The line that a daemon writes to its --ready-fd once it serves.
+// Holds what a daemon writes to its --ready-fd once it serves, on one line.
 struct DaemonReady {
   std::string node_id;
   std::string control_address;
@@ -40,10 +40,10 @@ struct DaemonRequest {
   // advertise.
   std::string listen_host;
   std::string log_level;
-  std::string cpus;  // CPUs that it keeps to; empty: the system chooses
+  std::string cpus;  // the CPUs that the daemon keeps to; empty: the system chooses
   std::vector<std::string> extra_args;
-  // True for one of several daemons on this machine, each of which stands for a machine: to NCCL,
-  // too, which allows one member on each GPU of a host.
+  // If true, the daemon is one of several on this machine, each of which stands for a machine. It
+  // does so for NCCL, too, which allows one member on each GPU of a host.
   bool is_virtual = false;
 };
 

@@ -24,12 +24,12 @@
 namespace rueda::agent {
 namespace {
 
-// Who kills guardians again and again means it.
+// The guardian is started at most this many times: somebody who kills it again and again means it.
 constexpr int kMaxStarts = 4;
 constexpr size_t kMaxOrderBytes = 256;
 constexpr int kEndTakesMs = 2000;
 
-// What the guardian knows of the launcher's job, line by line.
+// Holds what the guardian knows of the launcher's job, from the lines that the launcher has sent.
 struct Orders {
   std::string launch;
   int64_t grace_ms = 0;
@@ -61,7 +61,8 @@ struct Orders {
   }
 };
 
-// Until the launcher has closed its end, which is when it ends.
+// Reads orders until the launcher has closed its end of the pipe, which it does at the latest when
+// it ends.
 Orders read_orders() {
   Orders orders;
   std::string text;
@@ -79,7 +80,8 @@ Orders read_orders() {
   }
 }
 
-// Private daemons end with their launcher by themselves; one that hangs does not.
+// Kills the daemons that are left. Private daemons end with their launcher by themselves; a daemon
+// that hangs does not.
 int kill_daemons(const Orders& orders) {
   const int64_t until_ms = steady_now_ms() + orders.grace_ms;
   int killed = 0;
@@ -93,7 +95,8 @@ int kill_daemons(const Orders& orders) {
   return killed;
 }
 
-// Standard error is the launcher's: whoever does not read it must not keep this process.
+// Prints a line on standard error, which belongs to the launcher: somebody who does not read it
+// must not keep this process.
 void tell(const std::string& line) {
   pollfd writable{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
   if (::poll(&writable, 1, 0) == 1 && (writable.revents & POLLOUT) != 0) {
@@ -115,7 +118,7 @@ Guardian::~Guardian() {
   send("end\n");
   orders_.reset();
   pollfd ended{.fd = child_.pidfd.get(), .events = POLLIN, .revents = 0};
-  // One that is stopped cannot see that.
+  // A guardian that is stopped cannot see the end of its orders, so it is killed.
   if (::poll(&ended, 1, kEndTakesMs) != 1) ::kill(child_.pid, SIGKILL);
   ::waitpid(child_.pid, nullptr, 0);
 }
@@ -128,13 +131,16 @@ void Guardian::spawn_process() {
   if (pipe.is_ok()) {
     orders_ = std::move(pipe.value().write_end);
     ::fcntl(orders_.get(), F_SETFL, ::fcntl(orders_.get(), F_GETFL) | O_NONBLOCK);
-    // Before it lives: this launcher may be killed in the moment in which it begins to.
+    // The orders are sent before the guardian starts, because this launcher may be killed in that
+    // very moment.
     send(all_orders());
     SpawnRequest request;
     request.program = "/proc/self/exe";
-    // Another name than the launcher's: what kills that by name is not to kill both.
+    // The guardian has another name than the launcher, so that a command that kills launchers by
+    // name does not kill both.
     request.argv = {"rueda-guardian", "--guardian"};
-    // Of a launcher inside of another job: the outer guardian would take this one for a leftover.
+    // The variable is cleared because this launcher may run inside of another job, whose guardian
+    // would take this guardian for a leftover.
     request.environment = {{kLaunchVariable, ""}};
     request.stdin_fd = pipe.value().read_end.get();
     request.stderr_fd = STDERR_FILENO;
@@ -176,7 +182,8 @@ void Guardian::on_exited() {
        "may be left");
 }
 
-// A guardian that takes nothing is stopped: a new one is told everything.
+// Sends an order. A guardian that takes nothing is stopped; a new one is then started and told
+// everything.
 void Guardian::send(const std::string& order) {
   if (orders_.get() < 0) return;
   const ssize_t written = ::write(orders_.get(), order.data(), order.size());
@@ -200,7 +207,7 @@ void Guardian::forget_daemon(pid_t pid) {
 
 int run_guardian() {
   ::prctl(PR_SET_NAME, "rueda-guardian");
-  // It ends with the launcher, whatever is meant for all of the job.
+  // The guardian ends with the launcher, whatever signals are sent to all of the job.
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE, SIGTSTP}) {
     ::signal(signal, SIG_IGN);
   }

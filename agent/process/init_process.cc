@@ -35,7 +35,7 @@ void be_init_if_first() {
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
-  // What this process does wrong itself is not for the child.
+  // Signals of faults that this process makes itself are not passed on to the child.
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS}) {
     ::sigdelset(&all, signal);
   }
@@ -48,7 +48,8 @@ void be_init_if_first() {
                  "limit of processes\n",
                  std::strerror(errno));
   } else {
-    // A group of its own, or a terminal's signals would come twice.
+    // The child gets a group of its own, because a terminal's signals would reach it twice
+    // otherwise.
     ::setpgid(0, 0);
     if (::isatty(STDIN_FILENO) != 0) ::tcsetpgrp(STDIN_FILENO, ::getpid());  // SIGTTOU is blocked
   }

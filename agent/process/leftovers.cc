@@ -28,7 +28,8 @@ struct Stat {
   pid_t group = -1;
 };
 
-// proc(5): the name, which may hold anything, in brackets; then the state, the parent, the group.
+// Reads a line of /proc/PID/stat (proc(5)): the name, which may hold anything, in brackets, then
+// the state, the parent and the group.
 std::optional<Stat> stat_of(const std::string& folder) {
   const std::string line = contents_of(folder + "/stat");
   const size_t begin = line.find('(');
@@ -62,7 +63,8 @@ std::vector<Leftover> find_leftovers(const std::set<pid_t>& groups, const std::s
   while (const dirent* const item = ::readdir(proc)) {
     const pid_t pid = std::atoi(item->d_name);
     if (pid <= 1 || pid == ::getpid()) continue;
-    // Before it is looked at: if the number is another's by then, so is what is seen.
+    // The pidfd is opened before the process is looked at: if the pid belongs to another process by
+    // then, so does everything that is read below.
     UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
     if (pidfd.get() < 0) continue;
     const std::string folder = std::string("/proc/") + item->d_name;
@@ -86,7 +88,7 @@ int kill_leftovers(const std::set<pid_t>& groups, const std::string& launch) {
       ::syscall(SYS_pidfd_send_signal, one.pidfd.get(), SIGKILL, nullptr, 0);
       killed.insert(one.pid);
     }
-    // Whoever was forking meanwhile is found the next time.
+    // A process that was forking meanwhile has a child that the next round finds.
     for (const Leftover& one : found) {
       pollfd ended{.fd = one.pidfd.get(), .events = POLLIN, .revents = 0};
       if (::poll(&ended, 1, kLookAgainMs) == 0) break;

@@ -1,5 +1,5 @@
-// Processes that ranks have started and that are not the launcher's children. They are found in
-// /proc, by their group or by a variable that they have inherited.
+// Finds and ends processes that ranks have started and that are not the launcher's children. They
+// are found in /proc, by their group or by a variable that they have inherited.
 #pragma once
 
 #include <set>

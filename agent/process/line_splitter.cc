@@ -28,8 +28,8 @@ void LineSplitter::feed(std::string_view bytes, std::string& out) {
     const char end = bytes.front();
     bytes.remove_prefix(1);
     if (end == '\r') {
-      // A return with nothing before it only moves a cursor; with a prefix it would print an
-      // empty line.
+      // A carriage return with nothing before it only moves a cursor; with a prefix it would print
+      // an empty line.
       if (!line_.empty() || prefix_.empty()) {
         emit("\r", out);
         has_just_ended_ = true;

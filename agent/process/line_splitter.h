@@ -27,7 +27,7 @@ class LineSplitter {
 
   std::string prefix_;
   std::string line_;
-  // True if a newline that comes next belongs to the line that was output last.
+  // If true, a newline that comes next belongs to the line that was output last.
   bool has_just_ended_ = false;
 };
 

@@ -14,16 +14,16 @@ namespace rueda::agent {
 namespace {
 
 constexpr size_t kReadBytes = 64 * 1024;
-// How often a write that failed for a reason that may pass is tried again.
+// A write that failed for a reason that may pass is tried again after this time.
 constexpr auto kRetry = std::chrono::milliseconds(100);
-// How long such a reason is waited for at the end.
+// At the end, such a reason is waited for at most this long.
 constexpr std::chrono::seconds kFullDisk(2);
 
-// A disk or a quota that is full, or a file system that is away for a moment; not a reader that is
-// gone.
+// Returns true for a full disk or quota, or a file system that is away for a moment; false for a
+// reader that is gone.
 bool may_pass(int error) { return error == ENOSPC || error == EDQUOT || error == EIO; }
 
-// 0, or errno.
+// Writes what the descriptor takes, and returns 0 or errno.
 int write_some(int fd, const char* bytes, size_t count_bytes, size_t* written_bytes) {
   while (true) {
     const ssize_t got = ::write(fd, bytes, count_bytes);
@@ -32,7 +32,7 @@ int write_some(int fd, const char* bytes, size_t count_bytes, size_t* written_by
       return 0;
     }
     if (errno == EAGAIN) {
-      // Somebody who shares the terminal with us made it non-blocking.
+      // Another process that shares the terminal may have made it non-blocking.
       pollfd writable{fd, POLLOUT, 0};
       ::poll(&writable, 1, -1);
     } else if (errno != EINTR) {
@@ -89,7 +89,7 @@ void OutputSink::write(std::string text) {
   if (text.empty()) return;
   const std::lock_guard lock(state_->mutex);
   if (state_->is_broken) return;
-  // Ranks do not stand still for a disk that is full.
+  // Ranks do not wait for a full disk, so text that does not fit is dropped.
   if (state_->passing_error != 0 && state_->queued.size() + text.size() > kMaxQueuedBytes) {
     state_->lost_bytes += text.size();
     return;
@@ -172,7 +172,8 @@ void OutputPipe::wait() {
 }
 
 void OutputPipe::on_readable() {
-  // One read a turn: a rank that prints without end must not starve the others.
+  // There is one read in a turn of the loop: a rank that prints without end must not starve the
+  // others.
   read_some();
   if (is_ended_) return;
   if (sink_.is_full()) {
@@ -214,7 +215,7 @@ void OutputPipe::end() {
 }
 
 void OutputPipe::catch_up() {
-  // Bounded: others may still be writing without end.
+  // The number of reads is bounded, because other processes may still be writing without end.
   for (int reads = 0; reads < 64 && !is_ended_ && read_some(); ++reads) {
   }
 }

@@ -21,7 +21,7 @@ namespace rueda::agent {
 // slow reader of a pipe, stops only the ranks that write. Thread-safe.
 class OutputSink {
  public:
-  // Beyond this is_full() is true, and the ranks' pipes are not read until half of it has been
+  // Beyond this size is_full() is true, and the ranks' pipes are not read until half of it has been
   // written.
   static constexpr size_t kMaxQueuedBytes = 4u << 20;
 

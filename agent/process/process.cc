@@ -49,14 +49,15 @@ struct ChildPlan {
   int stdout_fd;
   int stderr_fd;
   int inherited_fd;
-  const cpu_set_t* cpus;  // null: as they are
+  const cpu_set_t* cpus;  // null: the child keeps this process's CPUs
   int death_signal;
   int error_fd;
   pid_t parent;
   bool has_own_session;
 };
 
-// Between fork and exec in a process with threads: async-signal-safe calls only.
+// Runs in the child between fork and exec. The process has threads, so only async-signal-safe calls
+// are allowed.
 [[noreturn]] void run_child(const ChildPlan& plan) {
   const auto fail = [&] {
     const int error = errno;
@@ -84,8 +85,8 @@ struct ChildPlan {
       ::dup2(plan.stderr_fd, 2) < 0) {
     fail();
   }
-  // What this process inherited without close-on-exec is not for its children either. An old
-  // kernel without the call only loses that extra.
+  // Descriptors that this process inherited without close-on-exec are not for its children either.
+  // On an old kernel, which lacks the call, they stay open.
   ::close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
   if (plan.inherited_fd >= 0 && ::fcntl(plan.inherited_fd, F_SETFD, 0) != 0) fail();
   environ = plan.environment;
@@ -155,7 +156,8 @@ Result<Child> spawn(const SpawnRequest& request) {
 
   Child child;
   child.pid = pid;
-  // Also here, so that a signal to the group cannot come too early.
+  // The child does the same itself; it is done here too, so that a signal to the group cannot come
+  // too early.
   if (!request.has_own_session) ::setpgid(pid, pid);
   // glibc 2.36 declares pidfd_open() without C linkage.
   child.pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
@@ -182,7 +184,8 @@ Result<Child> spawn(const SpawnRequest& request) {
 bool is_ending(const Child& child) {
   constexpr unsigned long kExiting = 0x4;  // PF_EXITING of the kernel
   const std::string line = contents_of("/proc/" + std::to_string(child.pid) + "/stat");
-  // proc(5): the name, which may hold anything, in brackets; then the state, five numbers, flags.
+  // The line is (proc(5)): the name, which may hold anything, in brackets; then the state, five
+  // numbers, and the flags.
   const size_t name_end = line.rfind(')');
   if (name_end == std::string::npos) return false;
   std::istringstream fields(line.substr(name_end + 1));

@@ -1,5 +1,4 @@
-// Child processes, which are started so that they cannot outlive this one, and are known by a
-// pidfd.
+// Starts child processes, which cannot outlive this one and are known by a pidfd.
 #pragma once
 
 #include <string>
@@ -20,7 +19,7 @@ struct Pipe {
 // Makes a pipe, both of whose ends close on exec.
 Result<Pipe> make_pipe();
 
-// How a process ended.
+// Says how a process ended.
 struct ExitStatus {
   int status = 0;  // argument of exit(); meaningless if a signal killed the process
   int signal = 0;  // the signal that killed it; 0: it exited by itself
@@ -38,26 +37,28 @@ struct SpawnRequest {
   // argv[0] is looked up on PATH, unless `program` names the file.
   std::vector<std::string> argv;
   std::string program;
-  // Added to this process's environment; variables of the same names are replaced.
+  // Variables that are added to this process's environment, or replace variables of the same names.
   std::vector<std::pair<std::string, std::string>> environment;
-  // The child's standard streams; -1: /dev/null.
+  // The child's standard streams; -1 means /dev/null.
   int stdin_fd = -1;
   int stdout_fd = -1;
   int stderr_fd = -1;
-  // A descriptor that stays open in the child under the same number; -1: none. All others are
+  // A descriptor that stays open in the child under the same number; -1 means none. All others are
   // closed.
   int inherited_fd = -1;
-  // CPUs that the child may run on; empty: those of this process.
+  // The CPUs that the child may run on. It is empty for those of this process.
   std::vector<int> cpus;
-  // The signal that the kernel sends to the child when the thread that spawned it ends; 0: none.
+  // The signal that the kernel sends to the child when the thread that spawned it ends; 0 means
+  // none.
   int parent_death_signal = 0;
-  // True for a session of its own, which no signal of a terminal or to a group reaches.
+  // If true, the child gets a session of its own, which no signal of a terminal or to a group
+  // reaches.
   bool has_own_session = false;
 };
 
 struct Child {
   pid_t pid = -1;
-  // Becomes readable when the child ends.
+  // The descriptor becomes readable when the child ends.
   UniqueFd pidfd;
 };
 

@@ -9,7 +9,7 @@
 namespace rueda::agent {
 namespace {
 
-// At most, from when a process begins to end.
+// The end of a process is waited for at most this long, from when the process begins to end.
 constexpr int kEndTakesMs = 2000;
 
 }  // namespace
@@ -61,7 +61,7 @@ Status RankProcess::start(const std::vector<std::string>& command, const Environ
 }
 
 void RankProcess::look_if_killed() {
-  if (!exit_watch_.is_open()) return;  // told already
+  if (!exit_watch_.is_open()) return;  // the end has been reported already
   if (is_ending(child_)) {
     pollfd ended{.fd = child_.pidfd.get(), .events = POLLIN, .revents = 0};
     ::poll(&ended, 1, kEndTakesMs);
@@ -73,7 +73,7 @@ void RankProcess::look_if_killed() {
 void RankProcess::on_exited(ExitStatus status) {
   boost::system::error_code ignored;
   exit_watch_.close(ignored);
-  // Its last words come before what is said about its end.
+  // The rank's last output is passed on before its end is reported.
   out_->catch_up();
   err_->catch_up();
   events_.on_exit(status);

@@ -1,4 +1,4 @@
-// A training process and its output.
+// Holds a training process and passes on its output.
 #pragma once
 
 #include <functional>

@@ -12,7 +12,7 @@
 namespace rueda::agent {
 namespace {
 
-// A plan has 3 MiB in a message; its JSON has names of fields besides.
+// A plan has at most 3 MiB in a message; its JSON is larger, because it has the names of fields.
 constexpr std::streamoff kMaxBytes = 64 << 20;
 
 }  // namespace

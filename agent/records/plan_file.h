@@ -1,5 +1,5 @@
-// The file of a recorded plan: a RecordedPlan of agent.proto as JSON. This header has no type of
-// protobuf's.
+// Reads and writes the file of a recorded plan: a RecordedPlan of agent.proto as JSON. This header
+// has no type of protobuf's.
 #pragma once
 
 #include <string>

@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// The numbers are observe::TraceKind's.
+// The numbers are those of observe::TraceKind.
 enum Kind : uint32_t {
   kLocalReduce,
   kRing,
@@ -29,10 +29,12 @@ enum Kind : uint32_t {
 };
 constexpr std::array kNames{"LOCAL_REDUCE", "RING",    "chunk",    "COPY_OUT",
                             "STEP",         "FORWARD", "BACKWARD", "EXPOSED"};
-constexpr size_t kLongText = 256 << 10;  // is written without waiting for more
+constexpr size_t kLongText = 256 << 10;  // text of this length is written without waiting for more
 
-// Viewers take threads for those of a machine: a number is one thread's in all processes, 0 is the
-// idle one's, and that of the process is its first thread's.
+// These functions give the numbers of a node and of its tracks, which are processes and threads to
+// a viewer. Viewers take the threads for those of one machine: a thread's number may occur only
+// once in all processes, 0 is the idle thread's, and the first thread of a process has the
+// process's number.
 int64_t process_of(int32_t node) { return int64_t{node} + 1; }
 int64_t thread_of(int32_t node, uint32_t track) {
   constexpr int64_t kTracks = 20'000;  // more than a node has
@@ -47,7 +49,8 @@ std::string quoted(const std::string& text) {
   return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-// Ranks first, then what the data plane does, then tensors.
+// Returns the place of a track in a viewer: ranks come first, then what the data plane does, then
+// tensors.
 int sort_index(const std::string& track, uint32_t number) {
   if (track.starts_with("rank ")) return std::atoi(track.c_str() + 5);
   const int room = track.starts_with("tensor ") ? 2'000'000 : 1'000'000;

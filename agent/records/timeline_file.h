@@ -1,5 +1,5 @@
-// The file of a job's timeline, in Chrome's trace format (docs/timeline.md). An object belongs to
-// one thread at a time.
+// Writes the file of a job's timeline, in Chrome's trace format (docs/timeline.md). An object
+// belongs to one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ class TimelineFile {
     std::string id;
     uint64_t events = 0;
     uint64_t dropped = 0;  // reported by the daemons
-    // dropped by the launcher, including events on tracks without a name
+    // Events that the launcher dropped, including events on tracks without a name.
     uint64_t dropped_here = 0;
     int64_t clock_offset_ns = 0;
     int64_t clock_error_ns = 0;  // the largest error
@@ -73,7 +73,7 @@ class TimelineFile {
   std::map<int32_t, Node> nodes_;
   std::unordered_map<uint64_t, std::string> heads_;  // keyed by node and track
   bool has_events_ = false;
-  std::string text_;  // not in the file yet
+  std::string text_;  // text that is not in the file yet
 };
 
 }  // namespace rueda::agent

@@ -40,7 +40,8 @@ std::string upper_name(uint32_t collective) {
 
 std::string operation_arguments(uint64_t number, uint32_t process_set) {
   std::string text = "\"operation\":\"";
-  // Two orders run side by side; "b" for that of what has a root, or no data.
+  // A job numbers operations in two orders side by side; "b" marks the numbers of those with a
+  // root, or without data.
   if ((number & kDecreedBit) != 0) text += 'b';
   append_number(text, static_cast<int64_t>(number & ~kDecreedBit));
   text += '"';

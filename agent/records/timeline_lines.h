@@ -1,5 +1,5 @@
-// The lines of a timeline's file, one for each event. A line is the head of its track and a tail,
-// because the events of an operation's tensors differ only in the track.
+// Makes the lines of a timeline's file, one for each event. A line is the head of its track and a
+// tail, because the events of an operation's tensors differ only in the track.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace rueda::agent {
 
 void append_number(std::string& text, int64_t number);
-// Appends a time in microseconds, to the nanosecond.
+// Appends a time in microseconds, with three decimals for the nanoseconds.
 void append_us(std::string& text, int64_t ns);
 
 // Makes the tails of one operation's events.
@@ -20,7 +20,8 @@ class OperationLines {
  public:
   explicit OperationLines(const v1::TimelineBatch::Operation& operation);
 
-  // The events of each of the next tensors, in the order of time.
+  // Holds the tails of the events, in the order of time, that each of the next `tensors` tensors
+  // gets.
   struct Stretch {
     size_t tensors = 0;
     std::vector<std::string> tails;
@@ -29,12 +30,12 @@ class OperationLines {
   Stretch next(size_t tensors_left);
 
  private:
-  // The position in a rank's list of what it had submitted.
+  // The position in the list of what a rank had submitted.
   struct Cursor {
     int32_t rank = 0;
     int item = 0;
     int end = 0;
-    size_t left = 0;  // tensors left of this item
+    size_t left = 0;  // the item's remaining tensors
   };
   struct Mark {
     int64_t at_ns;
@@ -45,9 +46,9 @@ class OperationLines {
 
   const v1::TimelineBatch::Operation& operation_;
   const std::string kind_;
-  std::string arguments_;  // arguments of all of its events
+  std::string arguments_;  // the arguments of all events of the operation
   std::vector<Cursor> cursors_;
-  std::string whole_;  // tail of the event for the whole operation
+  std::string whole_;  // the tail of the event for the whole operation
 };
 
 // Returns the number of events that the batch has in the file.

@@ -10,7 +10,7 @@
 namespace rueda::agent {
 namespace {
 
-// What is left are names, which later batches need, and what it says of its node.
+// Clears everything but the names, which later batches need, and what the batch says of its node.
 void clear_events(v1::TimelineBatch& batch) {
   batch.clear_track();
   batch.clear_kind();
@@ -31,7 +31,7 @@ TimelineSpool::TimelineSpool(std::unique_ptr<TimelineFile> file, size_t max_byte
 TimelineSpool::~TimelineSpool() { stop(); }
 
 Status TimelineSpool::write(v1::TimelineBatch batch) {
-  std::vector<v1::TimelineBatch> written;  // freed without the lock
+  std::vector<v1::TimelineBatch> written;  // is freed after the lock
   const std::lock_guard lock(mutex_);
   written.swap(written_);
   if (waiting_bytes_ + batch.ByteSizeLong() > max_bytes_) {
@@ -64,7 +64,7 @@ bool TimelineSpool::write_next() {
 void TimelineSpool::run() {
   pthread_setname_np(pthread_self(), "rueda-timeline");
   const sched_param unused{};
-  (void)sched_setscheduler(0, SCHED_IDLE, &unused);  // this thread; refused: it runs like others
+  (void)sched_setscheduler(0, SCHED_IDLE, &unused);  // if refused, this thread runs like others
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return is_stopping_ || waiting_bytes_ > max_bytes_ / 2; });
@@ -86,7 +86,7 @@ void TimelineSpool::stop() {
   if (!thread_.joinable()) return;
   const sched_param unused{};
   (void)pthread_setschedparam(thread_.native_handle(), SCHED_OTHER,
-                              &unused);  // it is waited for now
+                              &unused);  // the caller waits for the thread now
   thread_.join();
 }
 

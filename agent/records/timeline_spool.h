@@ -21,7 +21,7 @@ namespace rueda::agent {
 
 class TimelineSpool {
  public:
-  static constexpr size_t kMaxBytes = size_t{32} << 20;  // size of the waiting messages
+  static constexpr size_t kMaxBytes = size_t{32} << 20;  // the size of the waiting messages
 
   explicit TimelineSpool(std::unique_ptr<TimelineFile> file, size_t max_bytes = kMaxBytes);
   ~TimelineSpool();
@@ -34,7 +34,7 @@ class TimelineSpool {
   Status close(const v1::TimelineClosed& closed);
 
   const std::string& path() const { return file_->path(); }
-  std::string losses() const { return file_->losses(); }  // valid once the timeline is closed
+  std::string losses() const { return file_->losses(); }  // is valid once the timeline is closed
 
  private:
   void run();
@@ -42,7 +42,7 @@ class TimelineSpool {
   bool write_next();
   void stop();
 
-  // Belongs to the thread and, once that has ended, to the caller of close().
+  // The file belongs to the thread and, once that has ended, to the caller of close().
   const std::unique_ptr<TimelineFile> file_;
   const size_t max_bytes_;
 
@@ -53,7 +53,7 @@ class TimelineSpool {
   // Written batches are given back to the thread that made them: nobody should wait for a lock of
   // the allocator's that is held by a thread that hardly runs.
   std::vector<v1::TimelineBatch> written_;
-  std::map<int32_t, uint64_t> dropped_;  // number of events, by node
+  std::map<int32_t, uint64_t> dropped_;  // numbers of dropped events, by node
   Status status_;
   bool is_stopping_ = false;
 

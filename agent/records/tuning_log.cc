@@ -8,7 +8,7 @@
 namespace rueda::agent {
 namespace {
 
-constexpr int kRingAlways = -64;  // docs/operations.md
+constexpr int kRingAlways = -64;  // the value is explained in docs/operations.md
 
 std::string number(double value) {
   char text[32];
@@ -46,7 +46,8 @@ Result<std::unique_ptr<TuningLog>> TuningLog::open(const std::string& path) {
 
 Status TuningLog::write(const v1::TuningLine& line) {
   const v1::DataTuning& data = line.data();
-  // No word of these has a quote or a line's end in it; verdicts have commas.
+  // None of these words contains a quote or a line end, so no escaping is needed; verdicts have
+  // commas.
   return put(std::to_string(line.step()) + ',' + line.phase() + ',' +
              std::to_string(line.fusion_bytes()) + ',' + or_default(data.chunk_bytes(), "default") +
              ',' + or_default(data.streams(), "all") + ',' + cutover(data.cutover_log2()) + ',' +

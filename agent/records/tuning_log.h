@@ -1,5 +1,5 @@
-// The log of a job's autotuning: a CSV file with a line for each measurement and each decision
-// (docs/operations.md, "Autotuning"). An object belongs to one thread at a time.
+// Writes the log of a job's autotuning: a CSV file with a line for each measurement and each
+// decision (docs/operations.md, "Autotuning"). An object belongs to one thread at a time.
 #pragma once
 
 #include <cstdio>

@@ -21,9 +21,11 @@ namespace {
 
 constexpr int kMaxRequestBytes = 16 << 10;
 constexpr int kMaxCallsOfAConnection = 8;
-// Who comes again and again is not told of for ever.
+// At most this many notes are given to the user, so that somebody who is refused again and again
+// does not fill the output.
 constexpr int kMaxNotes = 20;
-// Each time is a connection that stays. A launcher comes again where its connection was lost.
+// A launcher with the same number may come this many times. It comes again where its connection was
+// lost, and each coming is a connection that stays.
 constexpr int kMaxComings = 32;
 
 grpc::Status to_grpc(const Status& status) {
@@ -36,21 +38,23 @@ grpc::Status to_grpc(const Status& status) {
   return {code, status.message()};
 }
 
-// A node that waits for the others: what it is told, one write after the other.
+// A node that waits for the others. The service tells it replies, which are written one after the
+// other.
 class Waiter final : public grpc::ServerWriteReactor<v1::EnterReply> {
  public:
   Waiter(Nonces nonces, std::function<void(Waiter*)> on_cancel)
       : nonces_(std::move(nonces)), on_cancel_(std::move(on_cancel)) {}
 
   const Nonces& nonces() const { return nonces_; }
-  // Replaces what has not gone out yet.
+  // Replaces a reply that has not gone out yet.
   void tell(v1::EnterReply reply) {
     const std::lock_guard lock(mutex_);
     if (end_) return;
     next_ = std::move(reply);
     go_on();
   }
-  // Once; whoever has taken it out of the service's table does. It may go at once.
+  // Ends the call. It is called once, by whoever has taken the waiter out of the service's table.
+  // The waiter may be destroyed at once.
   void end(const grpc::Status& status) {
     bool may_finish = false;
     {
@@ -100,7 +104,7 @@ class Service final : public v1::Rendezvous::CallbackService {
         nonce_(std::move(nonce)),
         table_(setting_.nnodes, setting_.rdzv_id, setting_.meeting) {}
 
-  // Before the first call; it outlives the last one.
+  // Must be called before the first call comes. The gate outlives the last call.
   void set_gate(RendezvousGate* gate) { gate_ = gate; }
 
   std::string missing() {
@@ -164,7 +168,7 @@ class Service final : public v1::Rendezvous::CallbackService {
         refuse(arrival.node_rank, peer, status);
       }
     }
-    // Outside of the lock: finishing may run OnDone at once.
+    // This is done without the lock, because finishing may run OnDone at once.
     if (replaced != nullptr) replaced->end({grpc::StatusCode::CANCELLED, "it has come again"});
     for (const auto& [number, other] : met) {
       if (other != waiter) other->end(to_grpc(status));
@@ -185,7 +189,7 @@ class Service final : public v1::Rendezvous::CallbackService {
                   "its secret is not that of node 0: give all nodes the same --rdzv-secret-file");
   }
 
-  // With mutex_ held.
+  // Counts that a number has come, and refuses it after kMaxComings times. The caller holds mutex_.
   Status count_coming(int number) {
     if (comings_[number]++ < kMaxComings) return Status::ok();
     if (waiting_.count(number) == 0) table_.depart(number);
@@ -195,7 +199,8 @@ class Service final : public v1::Rendezvous::CallbackService {
                                               "node 0 loses connections, or somebody means harm");
   }
 
-  // With mutex_ held. A host that was guessed is told as the connection shows it.
+  // Replaces a host that the arrival only guessed by the one that its connection comes from. The
+  // caller holds mutex_.
   void settle_host(Arrival& arrival, const std::string& peer) {
     const auto visitor = gate_ == nullptr ? std::nullopt : gate_->visitor(peer);
     if (!visitor || is_loopback(visitor->from)) return;
@@ -208,14 +213,15 @@ class Service final : public v1::Rendezvous::CallbackService {
     }
   }
 
-  // With mutex_ held: where the others have come to is where they reach node 0.
+  // Replaces node 0's own host, if it was only guessed, by the address at which the others reached
+  // node 0. The caller holds mutex_.
   void settle_own_host(std::vector<NodeLayout>& nodes) {
     NodeLayout& own = nodes.front();
     const auto told = parse_host_port(own.control_address);
     if (!table_.guesses_own_host() || reached_at_.empty() || !told || told->host == reached_at_) {
       return;
     }
-    // Its daemon listens at all addresses of one family.
+    // Node 0's daemon listens at all addresses of one family.
     const auto is_v6 = [](const std::string& host) { return host.find(':') != std::string::npos; };
     if (is_v6(told->host) != is_v6(reached_at_)) return;
     own.control_address = join_host_port(reached_at_, told->port);
@@ -223,7 +229,7 @@ class Service final : public v1::Rendezvous::CallbackService {
          told->host + ", which is what its name means here");
   }
 
-  // With mutex_ held.
+  // Records and notes a refusal. The caller holds mutex_.
   void refuse(int number, const std::string& peer, const Status& status) {
     const auto visitor = gate_ == nullptr ? std::nullopt : gate_->visitor(peer);
     last_refusal_ = one_line(status.message());
@@ -235,7 +241,7 @@ class Service final : public v1::Rendezvous::CallbackService {
     if (notes_++ < kMaxNotes && setting_.note) setting_.note(text);
   }
 
-  // With mutex_ held.
+  // Tells all who have met the job's layout. The caller holds mutex_.
   Status answer(const std::map<int, Waiter*>& met) {
     Result<std::vector<NodeLayout>> nodes = table_.lay_out();
     if (!nodes.is_ok()) return nodes.status();
@@ -275,7 +281,7 @@ class Service final : public v1::Rendezvous::CallbackService {
   std::map<int, Waiter*> waiting_;
   std::map<int, int> comings_;
   std::string last_refusal_;
-  // This machine's address that another one has come to.
+  // The address of this machine at which another one has reached the rendezvous.
   std::string reached_at_;
   int notes_ = 0;
 };
@@ -293,7 +299,7 @@ class Server final : public RendezvousServer {
     }
   }
 
-  // `path`: "unix:PATH", or empty with a gate.
+  // Starts to serve at `path`, which is "unix:PATH", or, if it is empty, behind the gate.
   Status serve(const std::string& path, std::unique_ptr<RendezvousGate> gate) {
     grpc::ServerBuilder builder;
     int port = 0;  // 1 for a path

@@ -18,8 +18,8 @@ namespace rueda::agent {
 // use one daemon.
 enum class Meeting { kNodes, kRanks };
 
-// A node's description of itself. Where ranks meet, ranks are numbered instead of nodes, and nproc
-// is 1.
+// Holds a node's description of itself. Where ranks meet, ranks are numbered instead of nodes, and
+// nproc is 1.
 struct Arrival {
   int node_rank = 0;
   int nnodes = 0;
@@ -35,7 +35,7 @@ struct Arrival {
 
 inline constexpr size_t kLauncherBytes = 16;
 
-// The arrivals at a rendezvous. The class is pure, and for one thread.
+// Holds the arrivals at a rendezvous. The class is pure, and for one thread.
 class RendezvousTable {
  public:
   RendezvousTable(int nnodes, std::string rdzv_id, Meeting meeting = Meeting::kNodes)
@@ -67,7 +67,7 @@ class RendezvousTable {
   std::map<int, Arrival> arrivals_;
 };
 
-// Everything of a JobLayout except its nodes. Node 0 makes it.
+// Holds everything of a JobLayout except its nodes. Node 0 makes it.
 struct JobIdentity {
   JobId job_id;
   std::string token;
@@ -79,8 +79,8 @@ struct RendezvousSetting {
   std::string endpoint;  // HOST:PORT or "unix:PATH"
   int nnodes = 0;
   std::string rdzv_id;
-  // A secret that all launchers of the job know and nobody else; empty: the first to come with a
-  // number is admitted.
+  // A secret that all launchers of the job know and nobody else. If it is empty, the first to come
+  // with a number is admitted.
   std::string secret;
   Meeting meeting = Meeting::kNodes;
   // Called on a thread of gRPC's when somebody was refused, or an address was taken from a
@@ -114,14 +114,14 @@ class RendezvousCall {
  public:
   struct Events {
     std::function<void(Result<JobLayout>)> done;
-    // Node 0 is there, and the numbers given, such as "1, 3", have not come.
+    // Reports that node 0 is there, and that the numbers given, such as "1, 3", have not come.
     std::function<void(std::string)> waiting;
   };
   // Waits up to `timeout_ms` for the endpoint and then for the other nodes.
   static std::unique_ptr<RendezvousCall> start(const std::string& endpoint, const Arrival& arrival,
                                                const std::string& secret, int64_t timeout_ms,
                                                Events events);
-  // Cancels; after that nothing is called back. Must not be called from a callback.
+  // Cancels the attempt; after that nothing is called back. Must not be called from a callback.
   virtual ~RendezvousCall() = default;
 };
 

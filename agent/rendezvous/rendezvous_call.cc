@@ -30,7 +30,7 @@ Status from_grpc(const grpc::Status& status) {
       case grpc::StatusCode::DEADLINE_EXCEEDED: return Code::kTimeout;
       case grpc::StatusCode::PERMISSION_DENIED: return Code::kPermission;
       case grpc::StatusCode::ABORTED: return Code::kShutDown;
-      // A connection that was cut before it had come as a node.
+      // The connection was cut before it had come as a node.
       case grpc::StatusCode::CANCELLED: return Code::kUnavailable;
       default: return Code::kInvalidArgument;
     }
@@ -48,7 +48,7 @@ std::shared_ptr<grpc::Channel> channel_to_rendezvous(const std::string& target) 
   return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
 }
 
-// What is under way; kept by the call and by whoever still has to come back to it.
+// Holds the state of an attempt. The call keeps it, and so does every callback that may still come.
 class Meeter final : public std::enable_shared_from_this<Meeter>,
                      public grpc::ClientReadReactor<v1::EnterReply> {
  public:
@@ -59,7 +59,8 @@ class Meeter final : public std::enable_shared_from_this<Meeter>,
         deadline_(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms)),
         events_(std::move(events)) {}
 
-  // The system's resolver may block for long, so that is waited for by nobody.
+  // Resolves the name and begins. The system's resolver may block for long, so nothing waits for
+  // its thread.
   void start(const std::string& endpoint) {
     if (endpoint.starts_with("unix:")) return challenge(endpoint);
     const Result<HostPort> address = parse_dial_address(endpoint);
@@ -133,7 +134,7 @@ class Meeter final : public std::enable_shared_from_this<Meeter>,
     stub_->async()->Enter(&enter_context_, &request_, this);
     StartRead(&reply_);
     StartCall();
-    // close() may have cancelled too early.
+    // close() may have cancelled before the call was started, without effect.
     const std::lock_guard lock(mutex_);
     if (is_closed_) enter_context_.TryCancel();
   }

@@ -40,7 +40,7 @@ Status in_use(int port) {
                                         "another --rdzv-endpoint");
 }
 
-// A socket that listens at a numeric host; -1 with errno.
+// Returns a socket that listens at a numeric host, or -1 with errno.
 UniqueFd listen_at(const std::string& host, int port) {
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE;
@@ -72,7 +72,7 @@ UniqueFd listen_at(const std::string& host, int port) {
 }  // namespace
 
 Result<std::unique_ptr<RendezvousGate>> RendezvousGate::open(const HostPort& endpoint) {
-  std::vector<HostPort> places;  // to listen at, and where one of this machine then connects
+  std::vector<HostPort> places;  // where to listen; `nearby` has where this machine then connects
   std::vector<std::string> nearby;
   const auto add = [&](const std::string& host, const std::string& own) {
     places.push_back({host, endpoint.port});
@@ -139,7 +139,7 @@ void RendezvousGate::serve() {
     {
       const std::lock_guard lock(mutex_);
       for (size_t i = 0; i < keys.size(); ++i) {
-        if (waits[i + 2].revents != 0) strangers_.erase(keys[i]);  // it has hung up
+        if (waits[i + 2].revents != 0) strangers_.erase(keys[i]);  // the stranger has hung up
       }
       const TicksMs now = steady_now_ms();
       std::vector<int> overdue;
@@ -154,7 +154,7 @@ void RendezvousGate::serve() {
     while ((fd = ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
       admit(fd);
     }
-    // Out of descriptors: to try again at once would spin.
+    // The process has no descriptor or memory left: to try again at once would spin.
     may_accept = errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM;
   }
 }
@@ -182,14 +182,15 @@ void RendezvousGate::admit(int fd) {
           [](const auto& a, const auto& b) { return a.second.since_ms < b.second.since_ms; });
       send_away(oldest->first);
     }
-    // Who had this number before has hung up.
+    // The stranger that had this descriptor's number before has hung up.
     strangers_[fd] = std::move(stranger);
     visitors_[fd] = {numeric_host(from, from_bytes), numeric_host(to, to_bytes)};
   }
   take_(fd);
 }
 
-// gRPC, which has the descriptor, sees that as the other side's end.
+// Shuts the connection down; gRPC, which owns the descriptor, sees that as the end of the other
+// side.
 void RendezvousGate::send_away(int fd) {
   ::shutdown(strangers_.at(fd).fd.get(), SHUT_RDWR);
   strangers_.erase(fd);

@@ -1,5 +1,6 @@
-// The connections of a rendezvous: who connects, from where, to which of this machine's addresses,
-// and how long a connection may stay that has not come as a node. gRPC limits none of that.
+// Holds the connections of a rendezvous: who connects, from where, to which of this machine's
+// addresses, and how long a connection may stay that has not come as a node. gRPC limits none of
+// that.
 #pragma once
 
 #include <cstddef>
@@ -63,7 +64,7 @@ class RendezvousGate {
   void serve();
   void admit(int fd);
   void send_away(int fd);
-  // Returns the milliseconds until a stranger has stayed too long; -1: there is none.
+  // Returns the milliseconds until a stranger has stayed too long, or -1 if there is no stranger.
   int next_due_ms() const;
 
   const UniqueFd listener_;
@@ -71,7 +72,7 @@ class RendezvousGate {
   UniqueFd stop_;
   std::function<void(int fd)> take_;
   mutable std::mutex mutex_;
-  // keyed by the descriptor that was handed over
+  // The connections that have not come as a node, by the descriptor that was handed over.
   std::map<int, Stranger> strangers_;
   std::map<int, Visitor> visitors_;
   std::thread thread_;

@@ -44,7 +44,7 @@ std::string sealing_key(const std::string& secret, const Nonces& nonces) {
 
 std::string prove_secret(const std::string& secret, const Nonces& nonces,
                          const std::string& request) {
-  // The nonces have a fixed length, so that nothing can be moved from one field to another.
+  // The nonces have a fixed length, so no bytes can be moved from one field to another.
   return hmac_sha256(secret, "rueda rendezvous enter\n" + nonces.server + nonces.client + request);
 }
 

@@ -1,5 +1,5 @@
-// The proofs that launchers of a job give each other that they know the same secret, and the
-// protection of the job's token between them. Pure functions.
+// Makes and checks the proofs by which launchers of a job show each other that they know the same
+// secret, and protects the job's token between them. The functions are pure.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ inline constexpr size_t kNonceBytes = 32;
 inline constexpr size_t kMinSecretBytes = 16;
 inline constexpr size_t kMaxSecretBytes = 4096;
 
-// The random numbers of both ends, of kNonceBytes each.
+// Holds the random numbers of both ends, of kNonceBytes each.
 struct Nonces {
   std::string server;
   std::string client;

@@ -16,7 +16,7 @@ Status RendezvousTable::arrive(const Arrival& arrival) {
   }
   if (is_laid_out_) {
     const auto found = arrivals_.find(arrival.node_rank);
-    // Its first answer was lost on the way.
+    // The first answer to this launcher was lost on the way.
     if (found != arrivals_.end() && found->second.launcher == arrival.launcher) {
       return Status::ok();
     }
@@ -59,7 +59,7 @@ void RendezvousTable::depart(int node_rank) {
   if (!is_laid_out_) arrivals_.erase(node_rank);
 }
 
-// What the others would be told of it, or would fail of.
+// Refuses what would be told to the other nodes and would make them fail.
 Status RendezvousTable::check(const Arrival& arrival, const std::string& who) const {
   if (arrival.launcher.size() != kLauncherBytes) {
     return Status(Code::kVersion, who + " runs another version: install the same one everywhere");
