@@ -1,4 +1,5 @@
-// What ends the program: one sentence for the user, thrown, and printed by main.
+// Defines the exception that ends the program. It holds one sentence for the user, which main
+// prints.
 #pragma once
 
 #include <stdexcept>

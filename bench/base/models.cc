@@ -20,7 +20,7 @@ void linear(ParameterList& list, const std::string& name, int64_t in, int64_t ou
   list.push_back({name + ".bias", {out}});
 }
 
-// GoogLeNet's BasicConv2d: a convolution without bias, then batch normalisation.
+// Adds GoogLeNet's BasicConv2d: a convolution without bias, then batch normalisation.
 void conv_bn(ParameterList& list, const std::string& name, int64_t in, int64_t out,
              int64_t kernel) {
   conv(list, name + ".conv", in, out, kernel);
@@ -38,7 +38,8 @@ void inception(ParameterList& list, const Inception& block) {
   conv_bn(list, name + ".branch2.0", block.in, block.c3x3_reduce, 1);
   conv_bn(list, name + ".branch2.1", block.c3x3_reduce, block.c3x3, 3);
   conv_bn(list, name + ".branch3.0", block.in, block.c5x5_reduce, 1);
-  // torchvision's "5x5" branch has kernels of 3, as the TensorFlow model it took its weights from.
+  // torchvision's "5x5" branch has kernels of 3, as the TensorFlow model has from which it took the
+  // weights.
   conv_bn(list, name + ".branch3.1", block.c5x5_reduce, block.c5x5, 3);
   conv_bn(list, name + ".branch4.1", block.in, block.pool, 1);
 }

@@ -1,6 +1,6 @@
-// The gradient sets of well-known networks: one tensor a parameter, in the order of the layers,
-// with the shapes of torchvision's definitions (weights and biases; running statistics have no
-// gradient).
+// Lists the gradient sets of well-known networks: one tensor a parameter, in the order of the
+// layers, with the shapes of torchvision's definitions (weights and biases; running statistics have
+// no gradient).
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,12 @@ using ParameterList = std::vector<Parameter>;
 ParameterList resnet50();   // 161 tensors
 ParameterList vgg16();      // 32 tensors, without batch normalisation
 ParameterList googlenet();  // 187 tensors: batch normalisation and both auxiliary classifiers
-ParameterList small(int tensors);  // each of 1 KiB in float32
+ParameterList small(int tensors);  // tensors of 1 KiB each in float32
 
-// "resnet50", "vgg16", "googlenet", or "small" and a number of tensors, as in "small1000".
+// Returns the set named "resnet50", "vgg16", "googlenet", or "small" and a number of tensors, as in
+// "small1000". Returns nullopt for any other name.
 std::optional<ParameterList> model_by_name(std::string_view name);
-// Those that are usually compared.
+// Returns the names of the sets that are usually compared.
 const std::vector<std::string>& model_names();
 
 int64_t total_elements(const ParameterList& parameters);

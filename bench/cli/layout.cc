@@ -3,7 +3,8 @@
 namespace rueda::bench {
 namespace {
 
-// One part of each rank's input, from `first` on, one behind the other.
+// Checks a result that consists of one part of each rank's input, which begins at element `first`
+// there; the parts lie one behind the other.
 Verdict check_parts(const Layout& layout, const Scenario& scenario, size_t first,
                     const void* result) {
   const size_t part_bytes = layout.part() * element_bytes(scenario.dtype);

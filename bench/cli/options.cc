@@ -11,7 +11,7 @@
 namespace rueda::bench {
 namespace {
 
-// As typed; converted once the line has been read.
+// Holds values as they were typed. They are converted once the whole command line has been read.
 struct Texts {
   std::vector<std::string> dtypes;
   std::vector<std::string> ops;
@@ -110,7 +110,7 @@ CLI::App* add_work(CLI::App* app, Options* options, Work work, const char* help)
   return sub;
 }
 
-// Has the options of this collective alone.
+// Adds the options that only this collective has.
 void add_sized(CLI::App* app, Options* options, Texts* texts, Work work, const char* help) {
   CLI::App* sub = add_work(app, options, work, help);
   add_dtype(sub, texts);

@@ -1,4 +1,4 @@
-// What is printed and written: a table in nccl-tests' manner, and one JSON object a line.
+// Prints and writes results: a table in the manner of nccl-tests, and one JSON object a line.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace rueda::bench {
 
-// One line of the table: one size of one collective.
+// Holds one line of the table, which is about one size of one collective.
 struct Row {
   std::string collective;
   uint64_t bytes = 0;
@@ -28,20 +28,22 @@ struct Row {
   double time_us_p99 = 0;
   double algbw_GBps = 0;
   double busbw_GBps = 0;
-  // CPU seconds of all processes for 10^9 bytes of one rank's buffer; nothing for no bytes.
+  // CPU seconds of all processes for 10^9 bytes of one rank's buffer; nullopt if the buffer has no
+  // bytes.
   std::optional<double> cpu_s_per_GB;
   bool cpu_includes_daemons = false;
-  // Busy CPUs of rank 0's machine that the job did not use, on average; nothing if too short to
-  // tell.
+  // The busy CPUs of rank 0's machine that the job did not use, on average; nullopt if the loop was
+  // too short to tell.
   std::optional<double> noise_cores;
-  // Resident memory of its own of the largest daemon after the loop; nothing when none is known.
+  // The resident memory that the largest daemon shares with nobody, after the loop; nullopt if no
+  // daemon is known.
   std::optional<uint64_t> daemon_memory_bytes;
-  uint64_t wrong = 0;  // elements, over all ranks; ranks that differ in bits alone count as one
+  uint64_t wrong = 0;  // wrong elements of all ranks; ranks that differ only in bits count as one
 };
 
 nlohmann::ordered_json to_json(const Row& row);
 
-// A model's gradient set.
+// Holds the results for a model's gradient set.
 struct StepRow {
   std::string set;
   uint64_t tensors = 0;
@@ -55,16 +57,17 @@ struct StepRow {
   int nnodes = 1;
   double time_us = 0;
   double time_us_p99 = 0;
-  double pace_us = 0;  // a step of the whole loop: what training would see of it
+  double pace_us = 0;  // the time of the whole loop by its steps, which is what training would see
   std::optional<double> cpu_s_per_GB;
   bool cpu_includes_daemons = false;
   std::optional<double> noise_cores;
-  std::optional<double> order_messages_per_step;  // nothing when the daemons' metrics do not tell
-  // Of new schedules: the first step, the second, ... as they are learned, and when they were
-  // declared ahead; medians over several schedules. Empty: not asked for.
+  std::optional<double> order_messages_per_step;  // nullopt if the daemons' metrics do not tell
+  // The times of the first steps of new schedules, in order: of schedules that are learned, and of
+  // those that were declared ahead. They are medians over several schedules. The lists are empty if
+  // nobody asked for them.
   std::vector<double> first_steps_us;
   std::vector<double> first_steps_declared_us;
-  std::optional<double> declare_us;  // what declaring took, before the first step
+  std::optional<double> declare_us;  // the time to declare a schedule, before its first step
   uint64_t wrong = 0;
 };
 
@@ -74,7 +77,7 @@ std::string table_header();
 std::string table_line(const Row& row);
 std::string step_lines(const StepRow& row);
 
-// JSON Lines, appended as results come. Closed by the destructor.
+// Appends results as JSON Lines when they come. The destructor closes the file.
 class JsonLines {
  public:
   JsonLines() = default;
@@ -82,9 +85,10 @@ class JsonLines {
   JsonLines(const JsonLines&) = delete;
   JsonLines& operator=(const JsonLines&) = delete;
 
-  // Truncates. False, with a sentence in `error`, when it cannot be written.
+  // Opens the file and truncates it. Returns false, with a sentence in `error`, if it cannot be
+  // written.
   bool open(const std::string& path, std::string* error);
-  // Does nothing before open.
+  // Writes a line. Does nothing before open().
   void write(const nlohmann::ordered_json& object);
 
  private:

@@ -1,6 +1,6 @@
 #!/bin/sh
-# What mpirun calls instead of ssh, with an address and a command: runs it in the network namespace that
-# $RUEDA_PLACES ("ADDRESS@FILE,...") has for the address, as a host of a name of its own.
+# mpirun calls this script instead of ssh, with an address and a command. It runs the command in the network namespace that
+# $RUEDA_PLACES ("ADDRESS@FILE,...") has for the address, with a host name of its own.
 set -eu
 address="$1"
 shift

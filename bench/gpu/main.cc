@@ -1,4 +1,4 @@
-// rueda-gpu-bench: reduction on one GPU, as a ratio to the rate at which it copies.
+// rueda-gpu-bench measures reduction on one GPU, as a ratio to the rate at which the GPU copies.
 #include <algorithm>
 #include <cstdio>
 #include <iostream>
@@ -17,7 +17,7 @@ namespace {
 
 using rueda::bench::median;
 
-// What a test that was skipped exits with.
+// The exit code that marks a test as skipped.
 constexpr int kNoGpu = 77;
 
 struct Options {
@@ -70,7 +70,7 @@ void print_row(const Options& options, const Workload& workload, const Measured&
   std::fflush(stdout);
 }
 
-// A workload that the GPU has no memory for is said, and the others go on.
+// Prints that the GPU has no memory for a workload; the other workloads go on.
 void print_lack(const Options& options, const Workload& workload, const Status& status) {
   std::printf(
       options.is_markdown ? "| %s | %llu | %zu | %zu | %s | | | | |\n"
@@ -97,10 +97,11 @@ nlohmann::json to_json(const Workload& workload, const Measured& measured) {
   return row;
 }
 
-// Why there is nothing to measure here; ok when there is.
+// Returns why there is nothing to measure here, or ok.
 Status look_for_gpu(const Options& options) {
   const auto plugin = load_plugin(options.plugin);
-  // One that was named, or that cannot be loaded, is a mistake, which run() tells.
+  // A plugin that was named, or that is there and cannot be loaded, is a mistake, which run()
+  // reports.
   if (!plugin.is_ok()) {
     const bool is_absent = options.plugin.empty() && plugin.status().code() == Code::kNotFound;
     return is_absent ? plugin.status() : Status::ok();

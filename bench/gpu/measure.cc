@@ -20,13 +20,13 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// The workload in the memory of a device, and a counter that says what is done.
+// Holds the workload in the memory of a device, and a counter that says what is done.
 class Bench {
  public:
   Bench(Device& device, const Workload& workload) : device_(device), workload_(workload) {}
   ~Bench() {
     stream_.reset();
-    // What cannot be given back now is, with the device.
+    // A buffer that cannot be freed now is freed with the device.
     for (const DeviceAddress buffer : buffers_) static_cast<void>(device_.free(buffer));
     if (counter_ != nullptr) {
       static_cast<void>(device_.free_host(reinterpret_cast<std::byte*>(counter_)));
@@ -36,7 +36,7 @@ class Bench {
   Status prepare();
   Status copy() { return stream_->copy(buffers_[1], buffers_[0], workload_.bytes); }
   Status reduce() { return stream_->reduce(batch_); }
-  // How long `count` times take, until the last is done.
+  // Returns how long `count` calls of `work` take, until the device has done the last.
   Result<double> time(const std::function<Status()>& work, size_t count);
 
  private:
@@ -95,14 +95,15 @@ Result<double> Bench::time(const std::function<Status()>& work, size_t count) {
   const Clock::time_point begin = Clock::now();
   for (size_t i = 0; i < count; ++i) {
     Status status = work();
-    // The stream has enough to do: it is asked again.
+    // The stream has as much to do as it takes, so the call is repeated.
     while (status.is_retryable() && device_.health().is_ok() && Clock::now() < begin + kPatience) {
       status = work();
     }
     if (!status.is_ok()) return status;
   }
   if (Status status = stream_->write_value(counter_, ++done_); !status.is_ok()) return status;
-  // A device that is lost writes no counter. To ask it costs time, so it is asked now and then.
+  // A lost device writes no counter. Asking for the device's health takes time, so it is done only
+  // now and then.
   Clock::time_point look = Clock::now() + kLookEvery;
   while (std::atomic_ref(*counter_).load(std::memory_order_acquire) != done_) {
     if (Clock::now() < look) continue;
@@ -114,7 +115,8 @@ Result<double> Bench::time(const std::function<Status()>& work, size_t count) {
   return seconds_since(begin);
 }
 
-// How often in a round, so that it takes about as long as it should.
+// Returns how often `work` is called in a round, so that the round takes about as long as it
+// should.
 Result<size_t> repeats(Bench& bench, const std::function<Status()>& work, double round_seconds) {
   const Result<double> first = bench.time(work, 1);  // loads the kernel
   if (!first.is_ok()) return first.status();

@@ -1,9 +1,9 @@
 #!/bin/bash
-# Tables of what one GPU does, in Markdown: reductions beside copies, each as a ratio to the rate of copies that was
-# measured in the same run, and how long small ones take; then the same for whole jobs, from a client's call on, with
-# processes that share the GPU, on one node and on two. Ends with 77 where there is no GPU. Where MPS runs the tables are
-# with MPS, and say so; else those of small ones, and of a load beside them, are made once more with an MPS of this
-# script's own, if there is a nvidia-cuda-mps-control.
+# Writes tables of what one GPU does, in Markdown: reductions beside copies, each as a ratio to the rate of copies that was
+# measured in the same run, and how long small reductions take; then the same for whole jobs, from a client's call on, with
+# processes that share the GPU, on one node and on two. Ends with 77 where there is no GPU. Where MPS runs, the tables are made
+# with MPS, and say so. Otherwise the tables of small reductions, and of a load beside them, are made once more with an MPS that
+# this script starts, if there is a nvidia-cuda-mps-control.
 #
 #   bench/gpu/run.sh [FOLDER]        what was built is in build/release/bin, or where RUEDA_GPU_BIN says
 #
@@ -23,10 +23,10 @@ driver() {
     head -n 1 /proc/driver/nvidia/version 2>/dev/null || echo "no driver that says its version"
 }
 
-# Its processes' name is longer than what the kernel keeps of it.
+# The name of MPS's processes is longer than what the kernel keeps of it.
 runs_mps() { grep -qsx nvidia-cuda-mps /proc/[0-9]*/comm; }
 
-# head_of_table TITLE...
+# Prints the head of a table: head_of_table TITLE...
 head_of_table() {
   echo "# $*"
   echo
@@ -41,7 +41,7 @@ fi
 mkdir -p "$out"
 trap 'rm -f "$table.new" "$jobs.new"' EXIT
 
-# The limit of k ranks is k reads and k writes of all bytes at the rate of a copy on the device.
+# The limit of k ranks is the time of k reads and k writes of all bytes at the rate of a copy on the device.
 large=(--bytes "67108864,1073741824" --ranks "2,4,8" --segments "1,161")
 small=(--bytes "8,64,512,4096,65536" --ranks "2,4,8" --segments 1 --dtypes float32 --rounds 25)
 {
@@ -58,16 +58,16 @@ mv "$table.new" "$table"
 "$bin/rueda-gpu-bench" --json "${large[@]}" >"$out/bench.json"
 cat "$table"
 
-# Whether the daemons' GPU workers will find one.
+# Tells whether the daemons' GPU workers will find an NCCL.
 has_nccl() { [ -n "${RUEDA_NCCL_LIBRARY:-}" ] || PATH="$PATH:/sbin" ldconfig -p | grep 'libnccl\.so\.2 ' >/dev/null; }
 
-# job RANKS NODES WORDS...: a table of rueda-gpu-job-bench's.
+# Prints a table of rueda-gpu-job-bench's: job RANKS NODES WORDS...
 job() {
   echo
   "$bin/ruedarun" --no-prefix -np "$1" --virtual-nodes "$2" "$bin/rueda-gpu-job-bench" "${@:3}" || wrong+=("$*")
 }
 
-# What a neighbour that computes changes, and MPS with it.
+# Prints the tables that show what a neighbour that computes changes.
 beside() {
   echo "## Small ones"
   for ranks in 2 4 8; do job "$ranks" 1 latency; done
@@ -104,7 +104,8 @@ wrong=()
 mv "$jobs.new" "$jobs"
 cat "$jobs"
 
-# The machine's own MPS, if one runs, is left as it is; else one of ours runs for as long as the second table takes.
+# The machine's own MPS, if one runs, is left as it is. Otherwise an MPS of this script runs for as long as the second table
+# takes.
 if ! runs_mps && command -v nvidia-cuda-mps-control >/dev/null; then
   folder="$(mktemp -d)"
   export CUDA_MPS_PIPE_DIRECTORY="$folder" CUDA_MPS_LOG_DIRECTORY="$folder"

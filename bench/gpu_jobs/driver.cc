@@ -19,7 +19,7 @@ constexpr int kMultiprocessors = 16;  // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUN
 constexpr unsigned int kNonBlocking = 1;
 constexpr unsigned int kThreads = 256;
 
-// A chain of 40,000 dependent multiply-adds a thread, some 4 cycles each.
+// The kernel is a chain of 40,000 dependent multiply-adds in each thread, of some 4 cycles each.
 constexpr const char* kPtx = R"(.version 7.0
 .target sm_70
 .address_size 64
@@ -51,7 +51,7 @@ LOOP:
 struct Driver::Functions {
   int (*init)(unsigned int);
   int (*error_string)(int, const char**);
-  int (*device_count)(int*);  // these few may be missing in a driver that is a fake
+  int (*device_count)(int*);  // these functions may be missing in a fake driver
   int (*device_get)(int*, int);
   int (*device_name)(char*, int, int);
   int (*device_attribute)(int*, int, int);

@@ -1,6 +1,6 @@
-// The CUDA driver as a rank that has no CUDA library uses it: loaded at run time, like librueda
-// loads it, from $RUEDA_CUDA_LIBRARY or libcuda.so.1. Errors are thrown as Failure. One thread, but
-// for streams of its own that another thread has.
+// Gives a rank that has no CUDA library the CUDA driver. It is loaded at run time, as librueda
+// loads it, from $RUEDA_CUDA_LIBRARY or libcuda.so.1. Errors are thrown as Failure. The object is
+// for one thread, except that another thread may use streams of its own.
 #pragma once
 
 #include <cstddef>
@@ -11,25 +11,25 @@
 
 namespace rueda::gpu::bench {
 
-// The process's first GPU; its primary context is the calling thread's.
+// Uses the process's first GPU; its primary context becomes the calling thread's.
 class Driver {
  public:
-  // Null text: there is one. Else why there is none that can be used.
+  // Returns "" if there is a GPU that can be used, and otherwise why there is none.
   static std::string lack();
 
   Driver();
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
-  // For another thread that uses the GPU.
+  // Must be called first on every other thread that uses the GPU.
   void enter();
   std::string device_name() const;
-  // Failure when there is not that much.
+  // Allocates memory of the GPU. Throws Failure if there is not enough.
   uint64_t allocate(uint64_t bytes);
   void free(uint64_t address);
-  // Bytes of the GPU that nobody has.
+  // Returns how many bytes of the GPU are free.
   uint64_t free_bytes() const;
-  // Pinned.
+  // Allocates pinned memory of the host.
   std::byte* allocate_host(uint64_t bytes);
   void free_host(std::byte* memory);
 
@@ -40,8 +40,8 @@ class Driver {
   void copy_to_host(std::byte* to, uint64_t from, uint64_t bytes, void* stream);
   void copy_on_device(uint64_t to, uint64_t from, uint64_t bytes, void* stream);
 
-  // A kernel that computes for some 100 us on every multiprocessor and touches no memory. Of a
-  // driver that has no modules (a fake one) nothing is launched.
+  // Launches a kernel that computes for some 100 us on every multiprocessor and touches no memory.
+  // With a driver that has no modules (a fake one) nothing is launched.
   void compute(void* stream);
 
  private:
@@ -59,7 +59,7 @@ class Driver {
   bool was_kernel_loaded_ = false;
 };
 
-// Memory of the GPU's while it lives.
+// Holds memory of the GPU for as long as it lives.
 class DeviceBuffer {
  public:
   DeviceBuffer(Driver& driver, uint64_t bytes)

@@ -1,5 +1,5 @@
-// rueda-gpu-job-bench: all-reduces of device memory by the ranks of a job, through daemon and
-// worker. A rank under ruedarun; rank 0 prints a table in Markdown.
+// rueda-gpu-job-bench measures all-reduces of device memory by the ranks of a job, through daemon
+// and worker. It is a rank under ruedarun; rank 0 prints a table in Markdown.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -24,7 +24,7 @@ using rueda::bench::Job;
 using rueda::bench::median;
 using rueda::bench::percentile;
 
-// What a test that was skipped exits with.
+// The exit code that marks a test as skipped.
 constexpr int kNoGpu = 77;
 constexpr int64_t kPatienceMs = 120'000;
 
@@ -40,7 +40,7 @@ struct Options {
 
 unsigned long long printed(uint64_t value) { return value; }  // NOLINT: what printf has a name for
 
-// What is aimed at: shares of the limit, and microseconds of two ranks on an idle GPU.
+// The aims: shares of the limit, and microseconds of two ranks on an idle GPU.
 constexpr double kLeastOnOneNode = 0.85;
 constexpr double kLeastOnSeveral = 0.80;
 constexpr double kMaxStreamed_us = 40;
@@ -48,7 +48,7 @@ constexpr double kMaxBlocking_us = 80;
 
 const char* yes_or_no(bool is_so) { return is_so ? "yes" : "no"; }
 
-// 0 on all ranks, or 1.
+// Measures and prints rates. Returns the exit code, 0 or 1, which is the same on all ranks.
 int rate(Job& job, Driver& driver, const Options& options) {
   const bool is_first = job.rank() == 0;
   const double aim = job.nnodes() > 1 ? kLeastOnSeveral : kLeastOnOneNode;
@@ -132,7 +132,7 @@ int latency(Job& job, Driver& driver, const Options& options) {
 }
 
 int growth(Job& job, Driver& driver, const Options& options) {
-  // All ranks are looked at, and the worst is told.
+  // All ranks are measured, and the worst of them is reported.
   Growth worst = measure_growth(job, driver, options.steps);
   const std::vector<int64_t> row{worst.rank_bytes, worst.daemon_bytes, worst.daemons,
                                  worst.device_bytes};
@@ -151,7 +151,7 @@ int growth(Job& job, Driver& driver, const Options& options) {
         static_cast<long long>(worst.daemon_bytes), worst.daemons,  // NOLINT
         static_cast<long long>(worst.device_bytes));                // NOLINT
   }
-  // What a process's allocator takes at first, and does not give back.
+  // A process's allocator takes up to this many bytes at first, and does not give them back.
   constexpr int64_t kNoise = 1 << 20;
   const bool is_steady = worst.rank_bytes < kNoise && worst.device_bytes < kNoise &&
                          worst.daemon_bytes < kNoise * std::max(worst.daemons, 1);

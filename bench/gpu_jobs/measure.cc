@@ -34,7 +34,7 @@ double seconds_since(SteadyClock::time_point start) {
   return std::chrono::duration<double>(SteadyClock::now() - start).count();
 }
 
-// An all-reduce in place, by a name that comes again.
+// Makes an all-reduce in place, under a name that is used again and again.
 class Reduction {
  public:
   Reduction(Driver& driver, std::string name, uint64_t bytes)
@@ -63,7 +63,7 @@ class Reduction {
     driver.free_host(pinned);
     return is_right;
   }
-  // Maxima: what is there after one is there after many.
+  // The operator is the maximum, so that any number of operations gives the same result as one.
   void submit(void* stream) {
     rueda_tensor tensor{};
     tensor.name = name_.c_str();
@@ -98,7 +98,7 @@ class Reduction {
   rueda_handle handle_ = 0;
 };
 
-// The largest of the ranks' values, on all of them.
+// Returns the largest of the ranks' values, place by place, on all ranks.
 std::vector<double> slowest(Job& job, const std::vector<double>& own_s) {
   std::vector<int64_t> row;
   for (const double value : own_s) row.push_back(std::llround(value * 1e9));
@@ -111,7 +111,8 @@ std::vector<double> slowest(Job& job, const std::vector<double>& own_s) {
   return found;
 }
 
-// How often something that takes `seconds` fits into a round; the same on all ranks.
+// Returns how often something that takes `seconds` fits into a round; the number is the same on all
+// ranks.
 int repeats_for(Job& job, double seconds) {
   return std::clamp(static_cast<int>(kRound_s / std::max(slowest(job, {seconds})[0], 1e-6)), 3,
                     2000);
@@ -119,7 +120,7 @@ int repeats_for(Job& job, double seconds) {
 
 double time_copies(Driver& driver, uint64_t from, uint64_t to, uint64_t bytes, void* stream,
                    int repeats) {
-  constexpr int kQueued = 64;  // a stream takes only so many
+  constexpr int kQueued = 64;  // a stream takes no more than this
   const auto start = SteadyClock::now();
   for (int i = 0; i < repeats; ++i) {
     driver.copy_on_device(to, from, bytes, stream);
@@ -142,8 +143,8 @@ double time_reductions(Reductions& reductions, int repeats) {
   return seconds_since(start) / repeats;
 }
 
-// Keeps the GPU busy from a thread and stream of its own, with what computes and what moves memory
-// in turn, as a backward pass does.
+// Keeps the GPU busy from a thread and stream of its own, in turn with kernels that compute and
+// copies that move memory, as a backward pass does.
 class Load {
  public:
   explicit Load(Driver& driver) : driver_(driver), thread_([this] { run(); }) {}
@@ -154,7 +155,7 @@ class Load {
   Load(const Load&) = delete;
   Load& operator=(const Load&) = delete;
 
-  // Done a second, from the last call to this one.
+  // Returns how many of these were done a second since the last call.
   double rate() {
     const uint64_t done = done_;
     const double rate = static_cast<double>(done - seen_) / seconds_since(since_);
@@ -186,11 +187,11 @@ class Load {
   std::atomic<uint64_t> done_{0};
   uint64_t seen_ = 0;
   SteadyClock::time_point since_ = SteadyClock::now();
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // stands last because it uses the other members
 };
 
-// Of a process, its own; 0: it is gone. Rings, which it shares, have their size from the beginning,
-// and are touched little by little.
+// Returns the anonymous resident memory of a process, or 0 if it is gone. Rings, which the process
+// shares, are left out: they have their size from the beginning, and are touched little by little.
 int64_t resident_bytes(const std::string& process) {
   const std::string wanted = "RssAnon:";
   std::ifstream file("/proc/" + process + "/status");
@@ -205,7 +206,7 @@ struct Process {
   int parent = 0;
 };
 
-// All that can be seen, by number.
+// Returns all processes that can be seen, by pid.
 std::map<int, Process> processes() {
   std::map<int, Process> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -213,7 +214,7 @@ std::map<int, Process> processes() {
     std::ifstream file(entry.path() / "stat");
     std::string line;
     if (pid <= 0 || !std::getline(file, line)) continue;
-    // "PID (NAME) STATE PARENT ...", and a name may have anything in it.
+    // The line is "PID (NAME) STATE PARENT ...", and a name may have anything in it.
     const size_t first = line.find('(') + 1;
     const size_t last = line.rfind(')');
     found[pid] = {line.substr(first, last - first), std::atoi(line.c_str() + last + 4)};
@@ -221,7 +222,7 @@ std::map<int, Process> processes() {
   return found;
 }
 
-// Adds up what the daemons have that this process's parent has started, and their workers.
+// Adds up the memory of the daemons that this process's parent has started, and of their workers.
 void add_daemons(Growth& sum) {
   const std::map<int, Process> all = processes();
   const auto is_launched = [&](int pid) {
@@ -244,7 +245,7 @@ Growth memory_now(Driver& driver) {
   return now;
 }
 
-// Rank 0 alone.
+// Measures the limit. Only rank 0 calls this.
 Limit measure_limit(Driver& driver) {
   constexpr uint64_t kBytes = uint64_t{16} << 20;
   const std::array<void*, 2> streams{driver.make_stream(), driver.make_stream()};
@@ -295,13 +296,14 @@ Rates measure_rates(Job& job, Driver& driver, uint64_t bytes, int rounds) {
     job.synchronize();
     return slowest(job, {time_reductions(reductions, repeats)})[0];
   };
-  reduce(3);  // memory is opened, and all have the same values
+  reduce(3);  // opens the memory, and gives all ranks the same values
   const int copies = job.nnodes() == 1 ? repeats_for(job, copy(3)) : 0;
   const int reduced = repeats_for(job, reduce(3));
   Rates rates;
   for (int round = 0; round < rounds; ++round) {
     if (job.nnodes() == 1) {
-      // k ranks' bytes are read, and as many written, as a copy does with one rank's.
+      // An all-reduce reads k ranks' bytes and writes as many; a copy does that with the bytes of
+      // one rank.
       rates.limit_s.push_back(job.nranks() * copy(copies));
     } else {
       job.barrier();
@@ -353,7 +355,7 @@ Latencies measure_latencies(Job& job, Driver& driver, uint64_t bytes, int iterat
     streamed.submit(stream);
     streamed.leave_to(stream);
     driver.synchronize(stream);
-    streamed.wait();  // its end is known by now, or nearly
+    streamed.wait();  // the operation has ended by now, or nearly
   });
   if (load) found.load_streamed_Hz = load->rate();
   const std::vector<double> blocking_s = time([&] {

@@ -62,7 +62,8 @@ std::optional<uint64_t> private_memory_bytes(pid_t pid) {
 }
 
 double machine_busy_s() {
-  // Elapsed time less idle time: the kernel measures idle time, and merely samples the rest.
+  // Busy time is elapsed time less idle time: the kernel measures idle time, and merely samples the
+  // rest.
   std::ifstream stat("/proc/stat");
   std::string label;
   uint64_t user = 0, nice = 0, system = 0, idle = 0, iowait = 0;
@@ -107,7 +108,7 @@ std::optional<pid_t> daemon_behind_socket(const std::string& socket_path) {
   const bool known = connect(fd, reinterpret_cast<const sockaddr*>(&address), length) == 0 &&
                      getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) == 0;
   close(fd);
-  // With socket activation it is systemd that listens.
+  // systemd listens, and not the daemon, if the socket is activated.
   if (!known || first_line("/proc/" + std::to_string(peer.pid) + "/comm") != "ruedad") {
     return std::nullopt;
   }

@@ -1,4 +1,4 @@
-// Who used how much CPU time and memory: this process, the daemons, and the whole machine.
+// Measures who used how much CPU time and memory: this process, the daemons, and the whole machine.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,27 @@
 
 namespace rueda::bench {
 
-// User and system seconds of this process, all its threads.
+// Returns the user and system seconds of this process with all its threads.
 double process_cpu_s();
-// The same of another process, at the clock's full resolution; nothing once it is gone.
+// Returns the user and system seconds of another process, at the clock's full resolution, or
+// nullopt if it is gone.
 std::optional<double> process_cpu_s(pid_t pid);
-// Resident memory that a process shares with nobody, in bytes; nothing once it is gone.
+// Returns the resident memory that a process shares with nobody, in bytes, or nullopt if it is
+// gone.
 std::optional<uint64_t> private_memory_bytes(pid_t pid);
-// CPU-seconds since boot in which this machine's CPUs were not idle (stolen time counts as busy).
+// Returns the CPU-seconds since boot in which this machine's CPUs were not idle (stolen time counts
+// as busy).
 double machine_busy_s();
-// Differs between machines, and between boots of one.
+// Returns a number that differs between machines, and between boots of one.
 uint64_t host_id();
 
-// "12,345" -> {12, 345}; what is no positive number is left out.
+// Parses a list of pids, such as "12,345". Everything that is no positive number is left out.
 std::vector<pid_t> parse_pids(std::string_view text);
-// The process that listens on a unix socket ("@name" is abstract), if its name is ruedad.
+// Returns the pid of the process that listens on a unix socket ("@name" is abstract), if its name
+// is ruedad.
 std::optional<pid_t> daemon_behind_socket(const std::string& socket_path);
-// The daemons that this process knows of: $RUEDA_DAEMON_PIDS (set by a launcher that started them),
-// else the one behind $RUEDA_SOCKET. Empty when neither tells.
+// Returns the daemons that this process knows of: those of $RUEDA_DAEMON_PIDS (set by a launcher
+// that started them), or else the one behind $RUEDA_SOCKET. The list is empty if neither tells.
 std::vector<pid_t> known_daemons();
 
 }  // namespace rueda::bench

@@ -14,12 +14,12 @@
 namespace rueda::bench {
 namespace {
 
-constexpr size_t kPassBytes = 64u << 10;    // of each rank: all of them stay in cache
-constexpr size_t kBlockBytes = 256u << 10;  // of a stream
+constexpr size_t kPassBytes = 64u << 10;    // of each rank's buffer, so that all stay in cache
+constexpr size_t kBlockBytes = 256u << 10;  // of each stream
 
 using Buffers = std::vector<std::vector<float>>;
 
-// Elements [first, last) of all buffers become their sum.
+// Writes the sum of elements [first, last) of all buffers to each of them.
 void node_pass(Buffers& buffers, size_t first, size_t last) {
   constexpr size_t kChunk = kPassBytes / sizeof(float);
   for (size_t at = first; at < last; at += kChunk) {
@@ -35,7 +35,8 @@ void node_pass(Buffers& buffers, size_t first, size_t last) {
   }
 }
 
-// The threads of all nodes; they go through gate_ twice an iteration, with the one that measures.
+// Runs the threads of all nodes. They pass gate_ twice an iteration, together with the thread that
+// measures.
 class Floor {
  public:
   explicit Floor(const FloorWork& work) : work_(work), pass_threads_(pass_threads(work.nnodes)) {
@@ -91,7 +92,8 @@ class Floor {
   }
 
  private:
-  // All CPUs pass over memory when there is no network to feed.
+  // Returns the number of a node's threads that pass over memory. One node alone, which has no
+  // network to feed, uses all CPUs.
   static int pass_threads(int nnodes) {
     return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / nnodes);
   }

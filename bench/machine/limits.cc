@@ -23,7 +23,8 @@ double seconds_since(SteadyClock::time_point start) {
   return std::chrono::duration<double>(SteadyClock::now() - start).count();
 }
 
-// Seconds for one pass of all threads, the median of several. `make_pass` makes a thread's work.
+// Returns the seconds for one pass of all threads, as the median of several. `make_pass` makes a
+// thread's work.
 double seconds_of_pass(int threads, const std::function<std::function<void()>()>& make_pass) {
   constexpr int kPasses = 7;
   std::vector<double> seconds;
@@ -50,7 +51,7 @@ constexpr size_t kTcpBlockBytes = 256u << 10;  // stays in cache, as the chunks 
 constexpr double kTcpWarmup_s = 0.2;
 constexpr double kTcpMeasured_s = 0.8;
 
-// Bytes a second over `link`, after a start-up of the same connection.
+// Returns the bytes a second over `link`, after a warm-up of the same connection.
 double stream_rate(const Link& link) {
   std::thread sending([&link] {
     const std::vector<char> block(kTcpBlockBytes, 1);
@@ -94,12 +95,12 @@ std::vector<int> allowed_cpus() {
 
 double memcpy_GBps(int threads, size_t bytes) {
   const double seconds = seconds_of_pass(threads, [bytes]() -> std::function<void()> {
-    // Zeroed: the pages are there.
+    // The memory is zeroed so that its pages exist.
     const std::shared_ptr<char[]> from = std::make_unique<char[]>(bytes);
     const std::shared_ptr<char[]> to = std::make_unique<char[]>(bytes);
     return [from, to, bytes] {
       std::memcpy(to.get(), from.get(), bytes);
-      // Without a use of the copy the compiler may leave it out.
+      // The compiler might leave the copy out if nothing used it.
       asm volatile("" : : "r"(to.get()) : "memory");
     };
   });
@@ -147,9 +148,9 @@ std::optional<double> cache_line_round_trip_ns() {
   constexpr int kAll = kBatches * kTrips;
   const std::vector<int> cpus = allowed_cpus();
   if (cpus.size() < 2) return std::nullopt;
-  alignas(64) std::atomic<int> line = 0;  // odd: the other one's turn
+  alignas(64) std::atomic<int> line = 0;  // odd: it is the other thread's turn
   std::vector<double> ns;
-  // Threads of their own, so that this one stays free to run anywhere.
+  // Both ends are threads of their own, so that this thread stays free to run anywhere.
   std::thread echo([&] {
     run_on(cpus[1]);
     for (int turn = 1; turn < 2 * kAll; turn += 2) {

@@ -25,7 +25,8 @@ namespace {
   throw Failure("TCP of the machine's limits: " + what + ": " + std::strerror(errno));
 }
 
-// A socket stays in the namespace that its thread was in, and so can be used from any thread later.
+// Runs `work` inside a network namespace. A socket stays in the namespace that its thread was in,
+// and so can be used from any thread later.
 void inside(const std::string& netns, const std::function<void()>& work) {
   if (netns.empty()) return work();
   std::exception_ptr error;

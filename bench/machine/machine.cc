@@ -16,7 +16,7 @@
 namespace rueda::bench {
 namespace {
 
-constexpr size_t kMemoryBytes = 64u << 20;  // far beyond the caches
+constexpr size_t kMemoryBytes = 64u << 20;  // is far larger than the caches
 
 void print_GBps(const std::string& what, double rate) {
   std::printf("%-44s %9.2f GB/s\n", what.c_str(), rate);

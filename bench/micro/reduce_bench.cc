@@ -1,5 +1,5 @@
-// Kernels against memcpy: bytes per second count what is read and what is written. The buffers
-// together are larger than the caches, and each iteration takes the next chunk of them.
+// Measures kernels against memcpy: bytes per second count what is read and what is written. The
+// buffers together are larger than the caches, and each iteration takes the next chunk of them.
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -19,7 +19,7 @@ struct Buffers {
   std::vector<std::vector<uint8_t>> sources;
   std::vector<uint8_t> dst;
 
-  // Zeros: a sum of them has no denormals or NaN to slow it down in any dtype.
+  // The buffers hold zeros: a sum of them has no denormals or NaN to slow it down in any dtype.
   explicit Buffers(size_t source_count)
       : sources(source_count, std::vector<uint8_t>(kBufferBytes)), dst(kBufferBytes) {}
 };
@@ -71,8 +71,8 @@ void bench_scatter(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>((copies + 1) * chunk_bytes));
 }
 
-// What a job on one node does: every rank's buffer is read, and the sum written to each of them, or
-// to as many others.
+// Does the pass of a job on one node: every rank's buffer is read, and the sum is written to each
+// of them, or to as many others.
 void bench_pass(benchmark::State& state, bool in_place, bool streams) {
   const auto ranks = static_cast<size_t>(state.range(0));
   const auto chunk_bytes = static_cast<size_t>(state.range(1));

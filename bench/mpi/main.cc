@@ -1,6 +1,6 @@
-// rueda-mpi-bench: one rank of an all-reduce over MPI, for bench/compare.py: float32, sum, in
-// place. Rank 0 prints one JSON object a size, with the keys of rueda-bench. mpirun starts as many
-// as there are ranks.
+// rueda-mpi-bench is one rank of an all-reduce over MPI, for bench/compare.py: float32, sum, in
+// place. Rank 0 prints one JSON object a size, with the keys of rueda-bench. mpirun starts one
+// process a rank.
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -32,7 +32,8 @@ struct World {
   int ranks = 1;
 };
 
-// What rank r gives for element i; any sum of some ranks' factors tells whose they are.
+// Returns what a rank contributes to element i. Any sum of some ranks' factors tells which ranks
+// they are.
 float contribution(int rank, size_t i) {
   return static_cast<float>((1 << rank) * static_cast<int>(i % 7 + 1));
 }
@@ -56,7 +57,7 @@ class Case {
     row.iters = options_.iters > 0 ? options_.iters : default_iterations(row.bytes);
     uint64_t wrong = checked_pass();
     for (int i = 0; i < options_.warmup; ++i) operate();
-    // The loop reduces its own results: zeros neither overflow nor become subnormal.
+    // The loop reduces its own results, and zeros neither overflow nor become subnormal.
     std::fill(data_.begin(), data_.end(), 0.0f);
     MPI_Barrier(MPI_COMM_WORLD);
     std::vector<double> times_us;
@@ -93,7 +94,7 @@ class Case {
     }
   }
 
-  // The number of wrong elements on this rank.
+  // Makes one all-reduce and returns the number of wrong elements on this rank.
   uint64_t checked_pass() {
     for (size_t i = 0; i < data_.size(); ++i) data_[i] = contribution(world_.rank, i);
     operate();

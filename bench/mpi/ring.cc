@@ -5,7 +5,8 @@
 namespace rueda::bench {
 namespace {
 
-// Segment `index` of as many as there are ranks; the first ones get one element more.
+// Cuts the buffer into as many segments as there are ranks; the first segments get one element
+// more.
 struct Segments {
   size_t count;
   size_t ranks;

@@ -1,5 +1,6 @@
-// An all-reduce by a ring over MPI's point-to-point messages, in the manner of baidu-allreduce:
-// what the algorithm alone is worth, without an MPI library's own choice of one.
+// Makes an all-reduce by a ring over MPI's point-to-point messages, in the manner of
+// baidu-allreduce. It shows what the algorithm alone is worth, without an MPI library's own choice
+// of an algorithm.
 #pragma once
 
 #include <cstddef>

@@ -10,10 +10,10 @@
 namespace rueda::bench {
 namespace {
 
-// What lies in an output before the operation: a result that was never written shows.
+// Fills an output before the operation, so that a result that was never written shows.
 constexpr int kPoison = 0xa5;
 
-// One size of one collective on this rank.
+// Measures one size of one collective on this rank.
 class Case {
  public:
   Case(Job& job, const Options& options, rueda_dtype dtype, rueda_op op, uint64_t bytes)
@@ -29,7 +29,7 @@ class Case {
             to_string(op) + "/" + std::to_string(count_) + (options.in_place ? "/in" : "/out");
   }
 
-  // Every pattern once, and where there is a root also from the last rank.
+  // Checks every pattern once, and where there is a root once more with the last rank as the root.
   void check_patterns() {
     for (Pattern pattern : kAllPatterns) checked_pass(pattern, options_.root);
     if (has_root(options_.work) && job_.nranks() > 1) {
@@ -46,7 +46,8 @@ class Case {
         .inspect =
             [this, &layout](uint64_t seed) { inspect(scenario(Pattern::kIntegers, seed), layout); },
     };
-    // In place the loop reduces its own results: random factors would soon be subnormal, and slow.
+    // In place the loop reduces its own results, so it takes integers: random factors would soon be
+    // subnormal, and slow.
     prepare(scenario(Pattern::kIntegers, 0), layout);
     return run_loop(job_, meter, options_.warmup, iters, body);
   }
@@ -63,7 +64,7 @@ class Case {
             .root = root};
   }
 
-  // Both buffers have room for the larger side, as every rank may be the root.
+  // Both buffers have room for the larger side, because every rank may be the root.
   std::byte* input(const Layout& layout) const {
     const size_t begin = options_.in_place ? layout.input_begin() : 0;
     return input_.data() + begin * element_bytes(dtype_);
@@ -123,7 +124,7 @@ class Case {
   }
 
   void checked_pass(Pattern pattern, int root) {
-    // A descriptor's root belongs to its name.
+    // The name includes the root, because a tensor's descriptor may not change its root.
     const std::string name = name_;
     if (root != options_.root) name_ += "/root" + std::to_string(root);
     const Layout layout = layout_from(root);
@@ -152,14 +153,14 @@ class Case {
   uint64_t hash_ = 0;
 };
 
-// Barriers have no result; on one machine, whose clock all ranks share, this is what must hold:
-// nobody leaves before the last one came.
+// Counts ranks that left a barrier too early. Barriers have no result to check. On one machine,
+// whose clock all ranks share, nobody may leave before the last rank came.
 uint64_t count_early_leavers(Job& job, const CpuMeter& meter) {
   constexpr int kRounds = 20;
   std::vector<int64_t> entered_and_left;
   for (int round = 0; round < kRounds; ++round) {
     if (round % job.nranks() == job.rank()) {
-      // Late on purpose: without it an operation that does nothing could pass.
+      // One rank, in turn, is late on purpose: otherwise an operation that does nothing could pass.
       const int64_t late = now_ns() + 1'000'000;
       while (now_ns() < late) {
       }
@@ -209,7 +210,7 @@ Row empty_row(const Job& job, const Options& options, uint64_t bytes) {
   return row;
 }
 
-// Collective; the row is the same on all ranks.
+// Measures one row. The call is collective, and the row is the same on all ranks.
 Row run_case(Job& job, const CpuMeter& meter, const Options& options, rueda_dtype dtype,
              rueda_op op, uint64_t bytes) {
   Row row = empty_row(job, options, bytes);

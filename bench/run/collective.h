@@ -1,5 +1,5 @@
-// The collectives that move buffers, and the barrier: for each size, checked passes, then the
-// measured loop.
+// Measures the collectives that move buffers, and the barrier: for each size, checked passes, then
+// the measured loop.
 #pragma once
 
 #include "bench/cli/options.h"

@@ -9,7 +9,8 @@ namespace {
 
 constexpr size_t kAlignment = 64;
 
-// No text is made while all goes well: it would be measured.
+// Throws Failure if the code is an error. It makes no text while all goes well, because that time
+// would be measured.
 void require(int code, const char* what, const char* name = "") {
   if (code >= 0) return;
   throw Failure(std::string(what) + name + " failed: " + rueda_last_error() + " (" +

@@ -1,5 +1,5 @@
-// librueda as the bench uses it: one rank of a job, its buffers, and what the ranks tell each
-// other. Errors are thrown as Failure and end the program in main.
+// Wraps librueda for the bench: one rank of a job, its buffers, and what the ranks tell each other.
+// Errors are thrown as Failure and end the program in main.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace rueda::bench {
 
-// Attached from construction to destruction. One thread.
+// The process is attached from construction to destruction. The object is for one thread.
 class Job {
  public:
   explicit Job(int64_t timeout_ms);
@@ -26,7 +26,7 @@ class Job {
   int nranks() const { return nranks_; }
   int nnodes() const { return nnodes_; }
 
-  // Of what reduces from now on.
+  // Sets the wire dtype of all later reductions.
   void set_wire(rueda_wire_dtype wire) { wire_ = wire; }
 
   rueda_handle allreduce_async(const rueda_tensor& tensor, rueda_op op);
@@ -34,20 +34,22 @@ class Job {
   void allreduce(const rueda_tensor& tensor, rueda_op op);
   void broadcast(const rueda_tensor& tensor, int root);
   void reduce(const rueda_tensor& tensor, rueda_op op, int root);
-  // All ranks have equal parts.
+  // Gathers parts of all ranks, which have equal sizes.
   void allgather(const rueda_tensor& tensor);
   void reduce_scatter(const rueda_tensor& tensor, rueda_op op);
   void alltoall(const rueda_tensor& tensor);
   void gather(const rueda_tensor& tensor, int root);
   void scatter(const rueda_tensor& tensor, int root);
-  // That every step consists of these, none of which is computed from another. Collective.
+  // Declares that every step consists of these tensors, none of which is computed from another one.
+  // The call is collective.
   void declare(std::span<const rueda_tensor> step, rueda_op op);
   void barrier();
-  // No rank leaves before all have come: an allreduce of one element, as in software barriers.
+  // Returns when all ranks have called it. It is an allreduce of one element, as in software
+  // barriers.
   void synchronize();
 
-  // The rows of all ranks, by rank; all rows have the same length. By broadcasts, so that a
-  // reduction that is wrong cannot falsify what the ranks say of it.
+  // Returns the rows of all ranks, by rank; all rows have the same length. It uses broadcasts, so
+  // that a reduction that is wrong cannot falsify what the ranks say of it.
   std::vector<std::vector<int64_t>> gather(std::span<const int64_t> row);
 
  private:
@@ -60,11 +62,12 @@ class Job {
   int nnodes_ = 1;
 };
 
-// Memory for tensors, 64-byte aligned and pre-faulted; never null, also for 0 bytes. Must end
-// before the Job.
+// Holds memory for tensors, 64-byte aligned and pre-faulted. Its pointer is never null, also for 0
+// bytes. It must end before the Job.
 class Buffer {
  public:
-  // foreign: ordinary memory, which librueda has to copy; else rueda_alloc's.
+  // Allocates the memory: with `foreign` it is ordinary memory, which librueda has to copy;
+  // otherwise it is rueda_alloc's.
   Buffer(size_t bytes, bool foreign);
   ~Buffer();
   Buffer(const Buffer&) = delete;

@@ -1,6 +1,6 @@
-// rueda-bench: one rank that measures and checks collectives; ruedarun starts as many as there are
-// ranks. Exit codes: 0 all right; 1 a wrong result or an error; CLI11's codes for a wrong command
-// line.
+// rueda-bench is one rank that measures and checks collectives; ruedarun starts one process a rank.
+// Its exit code is 0 if all is right, 1 after a wrong result or an error, and CLI11's after a wrong
+// command line.
 #include <cstdio>
 
 #include <nlohmann/json.hpp>

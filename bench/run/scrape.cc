@@ -11,7 +11,7 @@
 namespace rueda::bench {
 namespace {
 
-// A connected socket, or -1.
+// Returns a connected socket, or -1.
 int connect_to(const std::string& host, const std::string& port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -64,7 +64,7 @@ std::optional<std::string> fetch_metrics(const std::string& address) {
   if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
   const int fd = connect_to(host, address.substr(colon + 1));
   if (fd < 0) return std::nullopt;
-  // HTTP/1.0: the answer ends with the connection, and is never sent in chunks.
+  // The request is HTTP/1.0, so the answer ends with the connection and is never sent in chunks.
   const std::string request = "GET /metrics HTTP/1.0\r\nHost: " + address + "\r\n\r\n";
   std::string answer;
   if (send(fd, request.data(), request.size(), MSG_NOSIGNAL) ==

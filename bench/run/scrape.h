@@ -8,20 +8,20 @@
 
 namespace rueda::bench {
 
-// The sum of all samples of `metric` in a Prometheus text whose labels include `label`, a pair as
-// it is written there: kind="order". Nothing when there is no such sample.
+// Returns the sum of all samples of `metric` in a Prometheus text whose labels include `label`, a
+// pair as it is written there: kind="order". Returns nullopt if there is no such sample.
 std::optional<double> sum_of_samples(std::string_view text, std::string_view metric,
                                      std::string_view label);
 
-// The body of http://ADDRESS/metrics; ADDRESS is "host:port". Waits 2 s at most for each packet.
-// Nothing on any failure.
+// Returns the body of http://ADDRESS/metrics, where ADDRESS is "host:port", or nullopt on any
+// failure. It waits for each packet 2 s at most.
 std::optional<std::string> fetch_metrics(const std::string& address);
 
-// The addresses in $RUEDA_HTTP_ADDRESSES, separated by commas.
+// Returns the addresses in $RUEDA_HTTP_ADDRESSES, which are separated by commas.
 std::vector<std::string> http_addresses();
 
-// Messages about the order of tensors that all daemons have sent so far; nothing unless every one
-// of `addresses` answers.
+// Returns how many messages about the order of tensors all daemons have sent so far; nullopt unless
+// every one of `addresses` answers.
 std::optional<double> order_messages(const std::vector<std::string>& addresses);
 
 }  // namespace rueda::bench

@@ -17,13 +17,14 @@ struct Gradient {
   std::string parameter;
   std::string name;
   std::vector<int64_t> shape;
-  size_t offset = 0;         // in the buffer, bytes
-  uint64_t first_index = 0;  // of its elements in the set: no two tensors have the same values
+  size_t offset = 0;         // position in the buffer, in bytes
+  uint64_t first_index = 0;  // index of its first element in the set, so that all values differ
   size_t count = 0;
   size_t bytes = 0;
 };
 
-// The last layer's gradient is ready first.
+// Returns the gradients in the order of the backward pass: the last layer's gradient is ready
+// first.
 std::vector<Gradient> backward_order(const ParameterList& parameters, const std::string& prefix,
                                      size_t element) {
   std::vector<Gradient> gradients;
@@ -44,7 +45,7 @@ std::vector<Gradient> backward_order(const ParameterList& parameters, const std:
   return gradients;
 }
 
-// One gradient set on this rank. Gradients are reduced in place, as training does.
+// Holds one gradient set on this rank. Gradients are reduced in place, as training does.
 class Step {
  public:
   Step(Job& job, const Options& options, rueda_dtype dtype, rueda_op op,
@@ -68,7 +69,7 @@ class Step {
     for (size_t i = 0; i < gradients_.size(); ++i) job_.wait(handles_[i], tensors_[i].name);
   }
 
-  // Other names: the next step is the first one of its schedule.
+  // Gives the tensors other names, so that the next step is the first step of a new schedule.
   void rename(const std::string& tag) {
     for (size_t i = 0; i < gradients_.size(); ++i) {
       gradients_[i].name = prefix_ + tag + gradients_[i].parameter;
@@ -102,7 +103,7 @@ class Step {
     }
   }
 
-  // Before the clock: every pattern. In the loop: the first and the last step.
+  // Checks every pattern before the clock starts, and the first and the last step of the loop.
   LoopTimes measure(const CpuMeter& meter, int iters) {
     for (Pattern pattern : kAllPatterns) {
       prepare(pattern, 3);
@@ -114,8 +115,8 @@ class Step {
         .prepare = [this](uint64_t seed) { prepare(Pattern::kIntegers, seed); },
         .inspect = [this](uint64_t seed) { inspect(Pattern::kIntegers, seed); },
     };
-    // The loop reduces its own results: products of random factors would soon be subnormal, and
-    // slow.
+    // The loop reduces its own results, so it takes integers: products of random factors would soon
+    // be subnormal, and slow.
     prepare(Pattern::kIntegers, 0);
     return run_loop(job_, meter, options_.warmup, iters, body);
   }
@@ -156,18 +157,19 @@ class Step {
   std::string prefix_;
   std::vector<Gradient> gradients_;
   Buffer buffer_;
-  std::vector<rueda_tensor> tensors_;  // as the library gets them
+  std::vector<rueda_tensor> tensors_;  // the descriptions that the library gets
   std::vector<rueda_handle> handles_;
   uint64_t wrong_ = 0;
   uint64_t hash_ = 0;
 };
 
-// Messages a step, counted over a few steps apart from the clock: scraping costs the daemons time.
-// Rank 0 asks; the others get nothing. Collective.
+// Returns the messages a step, counted over a few steps outside of the clock, because scraping
+// costs the daemons time. Rank 0 asks the daemons; the other ranks return nullopt. The call is
+// collective.
 //
-// Nothing but steps may come between the two counts, nor shortly before: anything else is no part
-// of a schedule that repeats. So while rank 0 asks, the others may have begun the next step, both
-// times alike.
+// Nothing but steps may come between the two counts, nor shortly before, because anything else is
+// not part of a schedule that repeats. So while rank 0 asks, the others may have begun the next
+// step, both times alike.
 std::optional<double> count_order_messages(Job& job, Step& step) {
   constexpr int kSettlingSteps = 30;
   constexpr int kSteps = 10;
@@ -184,12 +186,13 @@ std::optional<double> count_order_messages(Job& job, Step& step) {
   return (*after - *before) / kSteps;
 }
 
-// Times of the slowest rank. Collective.
+// Measures the first steps of new schedules, as the times of the slowest rank. All calls are
+// collective.
 class FirstSteps {
  public:
   FirstSteps(Job& job, Step& step) : job_(job), step_(step) {}
 
-  // A schedule that nobody has seen, alternately declared ahead and not.
+  // Runs schedules that nobody has seen before, alternately learned and declared ahead.
   void run(StepRow* row) {
     constexpr int kSchedules = 9;
     for (int i = 0; i < kSchedules; ++i) {
@@ -217,11 +220,12 @@ class FirstSteps {
 
  private:
   static constexpr size_t kSteps = 4;
-  static constexpr size_t kPlaces = 1 + kSteps;  // of a schedule: to declare it, and its steps
+  static constexpr size_t kPlaces = 1 + kSteps;  // times of a schedule: declaring it, and its steps
 
   template <class Work>
   void time(Work work) {
-    // By broadcasts: anything else would be no part of the schedule, and undo its lock.
+    // gather() uses broadcasts, which leave the schedule's lock alone; any other operation would
+    // undo it.
     job_.gather({&kNothing, 1});
     const int64_t start_ns = now_ns();
     work();
@@ -230,7 +234,7 @@ class FirstSteps {
 
   void run_schedule(const std::string& tag, bool is_declared) {
     constexpr uint64_t kSeed = 4;
-    job_.synchronize();  // and this one is to undo the lock of the schedule before
+    job_.synchronize();  // undoes the lock of the schedule before
     step_.rename(tag);
     step_.prepare(Pattern::kIntegers, kSeed);
     time([&] {

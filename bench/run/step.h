@@ -1,4 +1,5 @@
-// A training step's communication: a model's whole gradient set, in the order of its backward pass.
+// Measures a training step's communication: a model's whole gradient set, in the order of its
+// backward pass.
 #pragma once
 
 #include "bench/cli/options.h"

@@ -29,7 +29,7 @@ CpuMeter::CpuMeter(Job& job) {
   row[1] = static_cast<int64_t>(std::min(known.size(), kMaxDaemons));
   std::copy_n(known.begin(), row[1], row.begin() + 2);
 
-  std::set<std::pair<int64_t, int64_t>> taken;  // machine, process
+  std::set<std::pair<int64_t, int64_t>> taken;  // pairs of machine and process
   const auto rows = job.gather(row);
   for (size_t rank = 0; rank < rows.size(); ++rank) {
     const auto& theirs = rows[rank];
@@ -62,8 +62,8 @@ LoopTimes run_loop(Job& job, const CpuMeter& meter, int warmup, int iters, const
   const auto iterate = [&](int count) {
     for (int i = 0; i < count; ++i) body.iterate();
   };
-  // What comes from synchronize() is no part of a schedule that repeats: `unmeasured` iterations
-  // let it settle again.
+  // The operation of synchronize() is not part of a schedule that repeats, so `unmeasured`
+  // iterations let the schedule settle again.
   const auto measure = [&](int unmeasured, int count) {
     if (count <= 0) return;
     job.synchronize();
@@ -141,19 +141,19 @@ Summary summarize(Job& job, const CpuMeter& meter, const NoiseWindow& window,
       microseconds.push_back(static_cast<double>(theirs[i]) / 1e3);
     }
   }
-  // Should even the broadcasts be wrong, a rank still does not forget what it saw itself.
+  // Even if the broadcasts are wrong, a rank does not forget what it saw itself.
   summary.wrong = std::max(summary.wrong, wrong);
   if (summary.ranks_differ) ++summary.wrong;
   const std::vector<double> slowest = slowest_of_ranks(times_us);
   summary.time_us = median(slowest);
   summary.time_us_p99 = percentile(slowest, 99);
-  // What came right after synchronize() is no pace.
+  // The first iteration after synchronize() says nothing about the pace.
   for (auto& theirs : times_us) {
     if (theirs.size() > 2) theirs = {theirs.begin() + 1, theirs.end() - 1};
   }
   summary.pace_us = slowest_pace(times_us);
   summary.cpu_s = slowest.empty() ? 0 : cpu_s / static_cast<double>(slowest.size());
-  // /proc/stat counts in ticks of 10 ms on each CPU.
+  // /proc/stat counts in ticks of 10 ms on each CPU, so shorter windows say nothing.
   constexpr double kShortestWindow_s = 0.5;
   const double wall_s = to_s(rows[0][kWindowWall]);
   if (wall_s >= kShortestWindow_s) {

@@ -31,7 +31,7 @@ double Fabric::allreduce_ms(int64_t bytes, int gpus_per_node) const {
   if (bytes <= parameters_.short_bytes) {
     return ms + rounds_of_tree(nodes_) * (latency_ms_ + software_ms + once_ms);
   }
-  // Nodes next to each other in the ring are next to each other in the tree: one switch.
+  // Nodes that are neighbours in the ring are neighbours in the tree, with one switch between them.
   const double hop_ms = (parameters_.nic_us + parameters_.switch_us) / 1e3 + software_ms;
   const double hops = 2.0 * (nodes_ - 1);
   return ms + hops * hop_ms + hops / nodes_ * once_ms;

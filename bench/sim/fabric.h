@@ -1,4 +1,4 @@
-// How long messages take between nodes, when nothing holds them up: a fat tree of switches
+// Says how long messages take between nodes when nothing holds them up: a fat tree of switches
 // (Leiserson 1985), and all-reduces by Hockney's model over it.
 #pragma once
 
@@ -13,13 +13,15 @@ class Fabric {
   Fabric(const Parameters& parameters, int nodes);
 
   int levels() const { return levels_; }
-  // A small message between nodes that have only the tree's root in common, one way.
+  // Returns the time of a small message, one way, between nodes that have only the tree's root in
+  // common.
   double latency_ms() const { return latency_ms_; }
-  // A few bytes from all of `participants` to one, and back to all, along a binomial tree.
+  // Returns the time for a few bytes to go from all of `participants` to one, and back to all,
+  // along a binomial tree.
   double synchronisation_ms(int64_t participants) const;
-  // An all-reduce: within the nodes, then round a ring of them (Patarasuk and Yuan 2009), then
-  // within them again. Short ones by recursive doubling (Thakur, Rabenseifner and Gropp 2005,
-  // section 4.1).
+  // Returns the time of an all-reduce: within the nodes, then round a ring of the nodes (Patarasuk
+  // and Yuan 2009), then within the nodes again. Short ones use recursive doubling (Thakur,
+  // Rabenseifner and Gropp 2005, section 4.1).
   double allreduce_ms(int64_t bytes, int gpus_per_node) const;
 
  private:
@@ -29,7 +31,7 @@ class Fabric {
   double latency_ms_ = 0;
 };
 
-// ceil(log2 n): the rounds of a binomial tree. n >= 1.
+// Returns ceil(log2 n), the rounds of a binomial tree; n >= 1.
 int rounds_of_tree(int64_t n);
 
 }  // namespace rueda::scale

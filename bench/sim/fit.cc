@@ -19,7 +19,7 @@ RunResult run_with(const Parameters& parameters, Mode mode, double baseline) {
   return run(spec, baseline);
 }
 
-// The argument for which a growing function is 0.
+// Returns the argument for which a growing function is 0.
 double bisect(double low, double high, const std::function<double(double)>& f) {
   for (int i = 0; i < kHalvings; ++i) {
     const double middle = (low + high) / 2;
@@ -36,7 +36,7 @@ Parameters fit(Parameters at, const FitTargets& targets) {
   spec.parameters = at;
   const double linear_ms = compute_ms(spec, spec.network->batch);
   const double step_ms = targets.below_linear * linear_ms;
-  // What of the baseline's step is no coordination is compute and data.
+  // The share of the baseline's step that is not coordination is compute and data.
   at.ring_hop_us = bisect(0, 100, [&](double value) {
     at.ring_hop_us = value;
     const StepTimes mean = run_with(at, Mode::kBaseline, 1).mean;
@@ -50,7 +50,7 @@ Parameters fit(Parameters at, const FitTargets& targets) {
   at.slept_delay_ms = bisect(0, 10, [&](double value) {
     at.slept_delay_ms = value;
     const double gain = run_with(at, Mode::kGlobalSleep, baseline).vs_baseline - 1;
-    return targets.global_sleep_speedup - gain;  // less, the later threads wake
+    return targets.global_sleep_speedup - gain;  // the gain falls the later threads wake
   });
   return at;
 }

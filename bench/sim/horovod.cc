@@ -8,11 +8,11 @@
 namespace rueda::scale {
 namespace {
 
-// What one mode makes of its background threads.
+// Says how a mode's background threads behave.
 struct Threads {
-  Delay after_spin;     // of a thread that has had no sleep since the last round
-  Delay after_sleep;    // of one that has
-  double slowdown = 0;  // of the process's own threads while this one spins, in the LIS window
+  Delay after_spin;     // of a thread that has not slept since the last round
+  Delay after_sleep;    // of a thread that has slept since then
+  double slowdown = 0;  // of the process's other threads while this one spins, in the LIS window
   double longer_compute = 0;  // of work in the LIS window, because cores are taken away
 };
 
@@ -41,7 +41,7 @@ class Step {
   StepTimes run();
 
  private:
-  // The moment at which all ranks know that all gradients are there.
+  // These return the moment at which all ranks know that all gradients are ready.
   double blocking_rounds(double work_ms);
   double nonblocking_rounds(double work_ms);
   void count_round();
@@ -56,7 +56,8 @@ class Step {
 };
 
 void Step::count_round() {
-  // Up and down a binomial tree over all ranks; the root has a link for each of its rounds.
+  // The bits go up and down a binomial tree over all ranks; the root has a link for each of its
+  // rounds.
   const double bits = static_cast<double>(spec_.network->tensors.size() + p_.flag_bits);
   times_.order_messages += 2.0 * (spec_.gpus - 1);
   times_.coordinator_bytes += 2.0 * rounds_of_tree(spec_.gpus) * 8 * std::ceil(bits / 64);
@@ -65,7 +66,8 @@ void Step::count_round() {
 double Step::blocking_rounds(double work_ms) {
   const double slow_rate = 1 / (1 + spec_.lis() * threads_.slowdown);
   double now = 0;
-  double last_round_ms = p_.cycle_ms;  // the data operations of the step before took longer
+  // the data operations of the step before took longer than that
+  double last_round_ms = p_.cycle_ms;
   bool ready = false;
   for (;;) {
     const double pause = spec_.mode == Mode::kGlobalSleep
@@ -75,8 +77,8 @@ double Step::blocking_rounds(double work_ms) {
     const double latest = delay.largest_of(spec_.gpus, random_);
     const double usual = std::min(latest, delay.average());
     const double spins_ms = latest - usual + synchronisation_ms();
-    // Most threads are there after `usual`, spin until the latest has come, and work beside that is
-    // slow. What is ready only then has missed the round.
+    // Most threads arrive after `usual` and spin until the latest has come; meanwhile the work
+    // beside them is slow. A gradient that is ready only then has missed the round.
     work_ms -= pause + usual;
     ready = ready || work_ms <= 0;
     count_round();
@@ -95,8 +97,8 @@ double Step::nonblocking_rounds(double work_ms) {
     const bool ready = now + p_.cycle_ms >= work_ms;
     count_round();
     now += p_.cycle_ms + latest + synchronisation_ms();
-    // Nobody waits inside a round: each thread sees its end when it wakes next, the last one after
-    // a whole cycle.
+    // Nobody waits inside a round: each thread sees its end when it wakes next, and the last thread
+    // does so after a whole cycle.
     if (ready) return now + p_.cycle_ms + threads_.after_sleep.largest_of(spec_.gpus, random_);
   }
 }

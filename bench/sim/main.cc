@@ -1,5 +1,5 @@
-// rueda-sim: training at scale in virtual time (docs/scale.md). Exit codes: 0; 1 if a
-// simulated job fails; CLI11's for a wrong command line.
+// rueda-sim simulates training at scale in virtual time (docs/scale.md). Its exit code is 0, 1 if a
+// simulated job fails, or CLI11's after a wrong command line.
 #include <cstdio>
 #include <string>
 

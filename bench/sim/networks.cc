@@ -9,7 +9,8 @@
 namespace rueda::scale {
 namespace {
 
-// Elements of the gradients, as the shapes of torchvision's definitions give them.
+// Collects the numbers of elements of the gradients, as the shapes of torchvision's definitions
+// give them.
 class Tensors {
  public:
   void conv_bn(int64_t in, int64_t out, int64_t height, int64_t width) {
@@ -30,7 +31,8 @@ std::vector<int64_t> elements_of(const bench::ParameterList& parameters) {
   return elements;
 }
 
-// He et al. 2016, table 1. Bottlenecks have three convolutions a block, the others two.
+// Returns a network of He et al. 2016, table 1. Bottlenecks have three convolutions a block, other
+// blocks two.
 std::vector<int64_t> resnet(const std::array<int, 4>& blocks, bool bottleneck) {
   Tensors tensors;
   tensors.conv_bn(3, 64, 7);
@@ -56,7 +58,7 @@ std::vector<int64_t> resnet(const std::array<int, 4>& blocks, bool bottleneck) {
   return tensors.take();
 }
 
-// Krizhevsky 2014, "One weird trick", as torchvision has it.
+// Returns the network of Krizhevsky 2014, "One weird trick", as torchvision has it.
 std::vector<int64_t> alexnet() {
   Tensors tensors;
   tensors.with_bias(int64_t{3} * 64 * 11 * 11, 64);
@@ -70,7 +72,8 @@ std::vector<int64_t> alexnet() {
   return tensors.take();
 }
 
-// Szegedy et al. 2016, table 1; blocks as torchvision names them, without the auxiliary classifier.
+// Returns the network of Szegedy et al. 2016, table 1; blocks are named as in torchvision, and the
+// auxiliary classifier is left out.
 std::vector<int64_t> inception3() {
   Tensors t;
   t.conv_bn(3, 32, 3);
@@ -125,12 +128,13 @@ std::vector<int64_t> inception3() {
   return t.take();
 }
 
-// Speeds of ResNet-50, ResNet-152, Inception-v3, VGG-16 and AlexNet, and the batches: TensorFlow's
-// "Benchmarks" guide, one P100 of a DGX-1, synthetic data. Of the others: by multiply-adds an image
-// (4.1e9 ResNet-50, 7.8e9 ResNet-101, 11.5e9 ResNet-152, 3.6e9 ResNet-34, 1.8e9 ResNet-18, 5.7e9
-// Inception-v3, 1.5e9 GoogLeNet), ResNet-101 between its neighbours, GoogLeNet at Inception-v3's
-// speed, and ResNet-18 and -34, of 3x3 convolutions alone, at the mean of ResNet-50's and VGG-16's.
-// LIS windows are the paper's; it has none of AlexNet, whose 0.2 is assumed.
+// Speeds of ResNet-50, ResNet-152, Inception-v3, VGG-16 and AlexNet, and all batches, are from
+// TensorFlow's "Benchmarks" guide: one P100 of a DGX-1, synthetic data. The other speeds are
+// estimated by multiply-adds an image (4.1e9 ResNet-50, 7.8e9 ResNet-101, 11.5e9 ResNet-152, 3.6e9
+// ResNet-34, 1.8e9 ResNet-18, 5.7e9 Inception-v3, 1.5e9 GoogLeNet): ResNet-101 between its
+// neighbours, GoogLeNet at Inception-v3's speed, and ResNet-18 and -34, which have 3x3 convolutions
+// alone, at the mean of ResNet-50's and VGG-16's. LIS windows are the paper's; it has none for
+// AlexNet, whose 0.2 is assumed.
 std::vector<Network> make_networks() {
   return {
       {"resnet18", resnet({2, 2, 2, 2}, false), 914, 64, 0.46},

@@ -1,5 +1,5 @@
-// The networks that are trained in the simulator: the gradients of each, how fast a GPU is with it,
-// and how much of its step suffers when the process's CPU threads are slowed down.
+// Describes the networks that are trained in the simulator: the gradients of each, how fast a GPU
+// trains it, and how much of its step suffers when the process's CPU threads are slowed down.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace rueda::scale {
 
 struct Network {
   std::string name;
-  std::vector<int64_t> tensors;  // elements of each gradient, in the order of the layers; float32
-  // Of one NVIDIA P100, in training, at this batch.
+  std::vector<int64_t> tensors;  // elements of each float32 gradient, in the order of the layers
+  // The speed of one NVIDIA P100 in training, at this batch.
   double images_per_s = 0;
   int batch = 64;
   // The load-imbalance-susceptible window: the share of a step in which graph scheduling and the
@@ -22,7 +22,8 @@ struct Network {
   int64_t bytes() const;
 };
 
-// resnet18|34|50|101|152, googlenet, inception3, vgg16, alexnet; null: no such network.
+// Returns resnet18|34|50|101|152, googlenet, inception3, vgg16 or alexnet, or null for any other
+// name.
 const Network* find_network(std::string_view name);
 const std::vector<Network>& networks();
 

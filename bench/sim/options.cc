@@ -38,7 +38,8 @@ std::string check_coordination(const std::string& name) {
   return parsed.is_ok() ? std::string() : parsed.status().message();
 }
 
-// The shipped core alone: what a real job of as many daemons is compared with.
+// Adds the command that runs the shipped core alone. A real job of as many daemons is compared with
+// it.
 CLI::Option* add_order(CLI::App& app, OrderSpec& order, std::string& coordination, bool& wanted) {
   auto* flag = app.add_flag("--order", wanted, "The order traffic alone, a JSON line a step");
   app.add_option("--coordination", coordination, "With --order: the daemons' mode")

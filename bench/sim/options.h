@@ -1,4 +1,4 @@
-// rueda-sim's command line.
+// Defines rueda-sim's command line.
 #pragma once
 
 #include <optional>
@@ -13,11 +13,12 @@ enum class Task : uint8_t { kRun, kSweep, kFit, kOrder };
 struct Options {
   Task task = Task::kRun;
   RunSpec spec;
-  OrderSpec order;  // Task::kOrder: of so many nodes as `spec` has
+  OrderSpec order;  // for Task::kOrder; the number of nodes is that of `spec`
   bool json = false;
 };
 
-// None: there is nothing to do any more; the program is to end with the exit code.
+// Parses the command line. Returns nullopt if nothing is left to do; the program is then to end
+// with the exit code.
 std::optional<Options> parse_options(int argc, char** argv, int* exit_code);
 
 }  // namespace rueda::scale

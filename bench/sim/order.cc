@@ -20,11 +20,12 @@ namespace {
 constexpr Micros kLongestRun = 600'000'000;
 constexpr Epoch kFirstEpoch{1};
 
-// A training process, one a node: what others of the node do costs no message.
+// Stands for the training process of a node. There is one a node, because the node's other
+// processes would cost no message.
 struct Trainer {
   int step = 0;
-  int submitted = 0;  // of the step
-  int returned = 0;   // likewise
+  int submitted = 0;  // tensors of the step that were submitted
+  int returned = 0;   // tensors of the step that have come back
   uint64_t last_ticket = 0;
   bool attached = false;
 };
@@ -34,9 +35,9 @@ struct Node {
   std::vector<core::Event> inbox;
   bool has_turn = false;
   Micros free_at = 0;
-  Micros unawaited = 0;  // of the last message, until free_at
+  Micros unawaited = 0;  // the end of the time until free_at, for which nobody waits
   std::optional<TicksMs> tick_at;
-  std::set<Seq> under_way;  // launched, and not done
+  std::set<Seq> under_way;  // operations that are launched and not done
   Trainer trainer;
   bool alive = true;
 };
@@ -61,7 +62,7 @@ class OrderRun {
   OrderStep& step_of(int node) {
     return result_.steps[static_cast<size_t>(std::min(at(node).trainer.step, spec_.steps - 1))];
   }
-  // When what a node does in this turn can be seen.
+  // Returns when the effects of a node's turn can be seen.
   Micros acts_at(int node) { return at(node).free_at - at(node).unawaited; }
   int tensors_of(int step) const { return spec_.tensors + (step == spec_.deviates_at ? 1 : 0); }
 
@@ -87,13 +88,13 @@ class OrderRun {
   std::vector<Node> nodes_;
   std::vector<core::DescriptorPtr> tensors_;
   std::map<OperationName, int> launched_;
-  std::vector<Micros> last_submission_;  // by step
-  std::vector<int> locked_on_;           // by step: nodes
+  std::vector<Micros> last_submission_;  // of each step
+  std::vector<int> locked_on_;           // of each step, the number of nodes with a lock
   int alive_;
   int done_ = 0;
   int started_ = 0;
   int recovered_ = 0;
-  std::vector<Micros> core_free_at_;  // of those that are shared
+  std::vector<Micros> core_free_at_;  // of the shared cores
   std::optional<Micros> died_at_;
   OrderResult result_;
 };
@@ -151,7 +152,7 @@ OrderResult OrderRun::run() {
   return std::move(result_);
 }
 
-// What comes while a daemon is busy is taken up in its next turn.
+// An event that comes while a daemon is busy is handled in the daemon's next turn.
 void OrderRun::tell(Micros when, int node, core::Event event) {
   if (when > time_.now()) {
     time_.at(when, node, std::move(event));
@@ -244,7 +245,7 @@ void OrderRun::send(int node, const core::Message& message, NodeIndex to) {
 
 void OrderRun::on_launch(const core::Launch& launch, Micros when) {
   const OperationName name{launch.epoch.value, launch.seq.value, launch.generation};
-  // An epoch that begins after the death has the survivors alone.
+  // An epoch that begins after the death has only the survivors.
   if (++launched_[name] < (launch.epoch == kFirstEpoch ? spec_.nodes : alive_)) return;
   launched_.erase(name);
   const Micros done = std::max(when, time_.now()) + to_micros(spec_.operation_ms);

@@ -8,7 +8,7 @@ namespace {
 constexpr uint64_t kNumber = 8;
 
 uint64_t of_descriptor(const core::TensorDescriptor& tensor) {
-  // Kind, dtype, op and process set in one number, prescale and postscale in one each.
+  // Kind, dtype, op and process set count as one number, prescale and postscale as one each.
   return tensor.name.size() + tensor.group.size() +
          kNumber * (3 + tensor.shape.size() + tensor.counts.size());
 }

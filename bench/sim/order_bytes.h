@@ -1,5 +1,5 @@
-// How large a message about order is, as its fields go: names, numbers of 8 bytes and less, words
-// of bits. What protobuf and gRPC add is not in it.
+// Says how large a message about order is by its fields: names, numbers of 8 bytes and less, words
+// of bits. The overhead of protobuf and gRPC is left out.
 #pragma once
 
 #include <cstdint>

@@ -5,12 +5,12 @@
 namespace rueda::scale {
 namespace {
 
-// Of a ResNet-50.
+// A ResNet-50 has this number of tensors.
 constexpr int kTensors = 161;
-// In a tree's study it is the number of messages that counts, not what is in them.
+// The study of a tree counts messages, and not their contents.
 constexpr int kFewTensors = 8;
-constexpr int kLocked = 3;    // a step that sends nothing
-constexpr int kDeviates = 4;  // the one that the plan does not have
+constexpr int kLocked = 3;    // a step in which nothing is sent
+constexpr int kDeviates = 4;  // the step that the plan does not have
 constexpr int kSteps = 6;
 constexpr double kComputeMs = 200;
 

@@ -1,5 +1,5 @@
-// What is still to happen in a run of order traffic, by time. Ties are broken by insertion, so that
-// a run repeats exactly.
+// Holds what is still to happen in a run of order traffic, by time. Ties are broken by insertion,
+// so that a run repeats exactly.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace rueda::scale {
 
-using Micros = int64_t;  // of virtual time, from 0
+using Micros = int64_t;  // virtual time, from 0
 
 inline Micros to_micros(double ms) { return std::llround(ms * 1e3); }
 inline double to_ms(Micros us) { return static_cast<double>(us) / 1e3; }
@@ -22,7 +22,7 @@ struct Moment {
   enum class Kind : uint8_t { kEvent, kTurn, kSubmits, kDies };
   Kind kind = Kind::kEvent;
   int node = 0;
-  uint32_t slot = 0;  // of the event
+  uint32_t slot = 0;  // the place of the event
 };
 
 class TimeLine {

@@ -6,7 +6,7 @@
 namespace rueda::scale {
 namespace {
 
-// `printf` into a string; rows are short.
+// Formats like printf() into a string; rows are short.
 [[gnu::format(printf, 1, 2)]] std::string format(const char* text, ...) {
   char row[256];
   va_list arguments;

@@ -1,4 +1,4 @@
-// What rueda-sim prints: rows for people, or one JSON object a line.
+// Prints what rueda-sim has found: rows for people, or one JSON object a line.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace rueda::scale {
 
-// Keys in the order that docs/scale.md lists.
+// Returns a result as JSON; its keys are in the order that docs/scale.md lists.
 nlohmann::ordered_json to_json(const RunResult& result);
 std::string table_head();
 std::string to_row(const RunResult& result);

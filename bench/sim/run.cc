@@ -24,7 +24,8 @@ constexpr Named kModes[] = {
     {Mode::kLocked, "locked"},
 };
 
-// So that each size, mode and network draws numbers of its own, whatever ran before.
+// Returns a seed that depends on size, mode and network, so that each of them draws numbers of its
+// own, whatever ran before.
 uint64_t seed_of(const RunSpec& spec) {
   uint64_t seed = spec.seed * 0x9e3779b97f4a7c15;
   seed ^= static_cast<uint64_t>(spec.gpus) << 20;

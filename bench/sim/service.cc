@@ -8,13 +8,13 @@
 namespace rueda::scale {
 namespace {
 
-// The job's control links (daemon/core/model/tree.h), as far as a round of the mode `cached` goes
-// over them: the coordinator asks, all report, and it says what is next. What goes down is a
-// message a child; reports are passed on, each as it is.
+// Describes the job's control links (daemon/core/model/tree.h) as a round of the mode `cached` uses
+// them: the coordinator asks, all nodes report, and it says what is next. Each child gets one
+// message down; reports are passed on one by one.
 struct Round {
-  int children = 0;  // of the coordinator
-  int depth = 0;     // of the node that is furthest away
-  int64_t hops = 0;  // that the reports make
+  int children = 0;  // the coordinator's children
+  int depth = 0;     // the depth of the node that is furthest away
+  int64_t hops = 0;  // hops of all reports
 
   Round(const Parameters& p, int nodes) {
     const int64_t fan_in = nodes > p.tree_threshold ? p.tree_fan_in : nodes;
@@ -39,7 +39,7 @@ StepTimes service_step(const RunSpec& spec, Random& random) {
   for (const int64_t bytes : fused_bytes(*spec.network, p.fusion_bytes, true)) {
     if (spec.gpus > 1) times.data_ms += fabric.allreduce_ms(bytes, spec.gpus_per_node);
   }
-  // The daemon's core is one that the training processes do not have.
+  // The training processes lack the core that the daemon has.
   const double fewer = static_cast<double>(p.daemon_cores) / (p.cores - p.daemon_cores);
   const Delay own{1, p.own_core_delay_us / 1e3, p.longest_delay_ms};
   double coordination = alone * spec.lis() * fewer;

@@ -1,4 +1,5 @@
-// A step of training with Rueda: one daemon a node, on a core of its own, that is woken by events.
+// Simulates a step of training with Rueda: one daemon a node, on a core of its own, that is woken
+// by events.
 #pragma once
 
 #include "bench/sim/random.h"
@@ -6,7 +7,7 @@
 
 namespace rueda::scale {
 
-// Of a mode that is a service.
+// Returns the times of a step in a mode that is a service.
 StepTimes service_step(const RunSpec& spec, Random& random);
 
 }  // namespace rueda::scale

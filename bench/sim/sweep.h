@@ -1,5 +1,5 @@
-// Everything that docs/scale.md shows, in one go: the studies of times (this file) and those of the
-// order traffic (order_studies.h).
+// Makes everything that docs/scale.md shows, in one go: the studies of times (this file) and those
+// of the order traffic (order_studies.h).
 #pragma once
 
 #include <functional>
@@ -10,27 +10,27 @@
 
 namespace rueda::scale {
 
-// One cell of the sensitivity study: the parameters, changed in one way.
+// Names one cell of the sensitivity study: the parameters, changed in one way.
 struct Variation {
   std::string name;  // "as it is", "jitter x2", ...
   double jitter = 1;
   double latency = 1;
-  double lis = 0;  // added to the network's window
+  double lis = 0;  // is added to the network's window
 
   Parameters apply(Parameters parameters) const;
 };
 const std::vector<Variation>& variations();
 
-// 6 to 24,576, by fours.
+// Returns the numbers of GPUs, from 6 to 24,576, each four times the one before.
 const std::vector<int>& sizes();
 
 using Found = std::function<void(const std::string& study, const RunResult& result)>;
 
-// Each network and mode at each size, weakly ("weak") and strongly ("strong") scaled.
+// Runs each network and mode at each size, scaled weakly ("weak") and strongly ("strong").
 void sweep_sizes(const RunSpec& base, const Found& found);
-// Each network and mode at the largest size under each variation but the first, by its name.
+// Runs each network and mode at the largest size under each variation but the first, by its name.
 void sweep_variations(const RunSpec& base, const Found& found);
-// Each mode with ResNet-50 on more GPUs than anybody had: "100,000".
+// Runs each mode with ResNet-50 on more GPUs than anybody had: "100,000".
 void sweep_beyond(const RunSpec& base, const Found& found);
 
 }  // namespace rueda::scale

@@ -9,14 +9,14 @@ namespace {
 
 constexpr size_t kBlock = 1024;
 
-// The exact result of one block, and the magnitude that scales its error.
+// Holds the exact result of one block, and the magnitude that scales its error.
 template <class E>
 struct Block {
   typename E::Wide value[kBlock];
   typename E::Wide magnitude[kBlock];
 };
 
-// Integers wrap as the daemon's do: two's complement, in the width of the type.
+// Adds two values. Integers wrap as the daemon's do: two's complement, in the width of the type.
 template <class E>
 typename E::Wide add(typename E::Wide a, typename E::Wide b) {
   if constexpr (E::kInteger) {
@@ -77,11 +77,11 @@ void reference(const Scenario& scenario, uint64_t first_index, size_t count, Blo
       combine_ranks<E>(scenario, first_index, count, block, multiply<E>);
       for (size_t i = 0; i < count; ++i) block.magnitude[i] = absolute<E>(block.value[i]);
       break;
-    case RUEDA_ADASUM: break;  // kAllOps has it not
+    case RUEDA_ADASUM: break;  // kAllOps does not have it
   }
 }
 
-// What is left of a final value that travels.
+// Returns the value that a final value becomes by being rounded for its way.
 template <class E>
 typename E::Wide after_travel(const Scenario& scenario, typename E::Wide value) {
   const auto single = static_cast<float>(value);
@@ -91,7 +91,7 @@ typename E::Wide after_travel(const Scenario& scenario, typename E::Wide value) 
   return static_cast<typename E::Wide>(rounded);
 }
 
-// The division of an average whose sum is exact: in the accumulator's type, then one rounding.
+// Divides an exact sum for an average: in the accumulator's type, then with one rounding.
 template <class E>
 typename E::Wide exact_average(typename E::Wide sum, int nranks) {
   using Accumulator = typename E::Accumulator;
@@ -139,7 +139,7 @@ void judge(const Scenario& scenario, uint64_t first_index, size_t count, const B
   }
 }
 
-// "rank 2 is missing", when the bits of a wrong sum say so.
+// Returns a text such as "rank 2 is missing", if the bits of a wrong sum say so.
 std::string missing_ranks(const Scenario& scenario, const Verdict& verdict) {
   const int group_size =
       contributor_group_size(scenario.travels_as(), scenario.op, scenario.nranks);
@@ -193,7 +193,7 @@ long double error_bound(const Scenario& scenario, long double magnitude) {
       const int roundings =
           scenario.nranks - 1 + scenario.nnodes + (scenario.op == RUEDA_AVERAGE ? 1 : 0);
       const bool is_rounded = scenario.travels_as() != scenario.dtype;
-      // Of a sum each value on its way; of a product all of them.
+      // For a sum each value is rounded on its way once; for a product all values are, both ways.
       const int most = scenario.op == RUEDA_PRODUCT ? 2 * scenario.nnodes - 1 : scenario.nnodes;
       const int on_wire = is_rounded ? most : 0;
       const Rounding wire = rounding_of(scenario.travels_as());
@@ -253,7 +253,8 @@ uint64_t hash_bytes(const void* data, size_t bytes) {
   uint64_t word = 0;
   for (; bytes >= sizeof(word); bytes -= sizeof(word), from += sizeof(word)) {
     std::memcpy(&word, from, sizeof(word));
-    // Odd multiplier and rotation: a bijection of the state for a given word, and of the word.
+    // An odd multiplier and a rotation make a bijection of the state for a given word, and of the
+    // word.
     state = std::rotl((state ^ word) * 0x9e3779b97f4a7c15ull, 29);
   }
   word = 0;

@@ -68,9 +68,9 @@ uint16_t float_to_half(float value) {
   const uint32_t sign = (bits >> 16) & 0x8000u;
   bits &= 0x7fffffffu;
   if (bits > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);
-  constexpr uint32_t kFirstThatRoundsToInfinity = 0x477ff000u;  // 65520
+  constexpr uint32_t kFirstThatRoundsToInfinity = 0x477ff000u;  // is 65520
   if (bits >= kFirstThatRoundsToInfinity) return static_cast<uint16_t>(sign | 0x7c00u);
-  constexpr uint32_t kSmallestNormal = 0x38800000u;  // 2^-14
+  constexpr uint32_t kSmallestNormal = 0x38800000u;  // is 2^-14
   if (bits < kSmallestNormal) {
     // The spacing of floats in [0.5, 1) is that of binary16's subnormals, so the addition rounds.
     const float rounded = std::bit_cast<float>(bits) + 0.5f;

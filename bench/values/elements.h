@@ -1,5 +1,5 @@
-// The element types as the checker sees them: how a stored element becomes a number and back.
-// Written apart from the daemon's own conversions, so that an error there cannot hide itself.
+// Defines the element types for the checker: how a stored element becomes a number and back. It is
+// written apart from the daemon's own conversions, so that an error there cannot hide itself.
 #pragma once
 
 #include <bit>
@@ -15,7 +15,7 @@
 
 namespace rueda::bench {
 
-// Not bool, which is no number.
+// The list leaves out bool, which is no number.
 inline constexpr rueda_dtype kAllDTypes[] = {RUEDA_FLOAT32,  RUEDA_FLOAT64, RUEDA_FLOAT16,
                                              RUEDA_BFLOAT16, RUEDA_INT32,   RUEDA_INT64,
                                              RUEDA_INT8,     RUEDA_UINT8};
@@ -26,14 +26,14 @@ inline constexpr rueda_op kAllOps[] = {RUEDA_SUM, RUEDA_AVERAGE, RUEDA_MIN, RUED
 
 const char* to_string(rueda_dtype dtype);
 const char* to_string(rueda_op op);
-const char* to_string(rueda_wire_dtype wire);  // "same", "float16", "bfloat16"
-// Nothing when the name is not known.
+const char* to_string(rueda_wire_dtype wire);  // is "same", "float16" or "bfloat16"
+// Returns the dtype of this name, or nullopt if the name is not known.
 std::optional<rueda_dtype> dtype_from_string(std::string_view name);
 std::optional<rueda_op> op_from_string(std::string_view name);
 std::optional<rueda_wire_dtype> wire_from_string(std::string_view name);
 size_t element_bytes(rueda_dtype dtype);
 
-// Round to nearest even; NaN stays NaN.
+// These round to nearest even; NaN stays NaN.
 uint16_t float_to_half(float value);
 float half_to_float(uint16_t half);
 uint16_t float_to_bfloat16(float value);

@@ -33,13 +33,13 @@ int contributor_group_size(rueda_dtype dtype, rueda_op op, int nranks) {
       case RUEDA_MIN:
       case RUEDA_MAX: return E::kMaxExponent + 1;
       case RUEDA_PRODUCT: {
-        // 2^1 * 2^2 * ... * 2^size must not overflow.
+        // The product 2^1 * 2^2 * ... * 2^size must not overflow.
         int size = 1;
         while ((size + 1) * (size + 2) / 2 <= E::kMaxExponent) ++size;
         return size;
       }
       case RUEDA_AVERAGE:
-        // Integer contributions are multiples of nranks, whose bits are then missing.
+        // Integer contributions are multiples of nranks, which leaves fewer bits for the ranks.
         if (E::kInteger) {
           return std::max<int>(1, E::kExactBits - std::bit_width(static_cast<unsigned>(nranks)));
         }

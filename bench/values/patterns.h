@@ -1,5 +1,5 @@
-// What the ranks contribute. Every value follows from (seed, rank, index) alone, so that any rank
-// can compute what all ranks sent without storing or exchanging it.
+// Defines what the ranks contribute. Every value follows from (seed, rank, index) alone, so that
+// any rank can compute what all ranks sent without storing or exchanging it.
 #pragma once
 
 #include <algorithm>
@@ -36,27 +36,28 @@ struct Scenario {
   uint64_t seed = 0;
   rueda_wire_dtype wire = RUEDA_WIRE_SAME;
 
-  // Values are rounded to it on their way; dtype if they are not.
+  // Returns the dtype that values are rounded to on their way, which is `dtype` if they are not.
   rueda_dtype travels_as() const;
 };
 
 // Writes what `rank` contributes to elements first_index, first_index + 1, ...
 void fill(const Scenario& scenario, int rank, uint64_t first_index, size_t count, void* data);
 
-// How many consecutive ranks one element of kContributors can tell apart.
+// Returns how many consecutive ranks one element of kContributors can tell apart.
 int contributor_group_size(rueda_dtype dtype, rueda_op op, int nranks);
 
-// Integers up to 2^that are exact.
+// Returns n such that integers up to 2^n are exact.
 int exact_bits(rueda_dtype dtype);
 
-// Finalizer of splitmix64: a bijection of 64 bits in which every input bit moves every output bit.
+// Mixes a number with the finalizer of splitmix64, a bijection of 64 bits in which every input bit
+// moves every output bit.
 constexpr uint64_t mix64(uint64_t value) {
   value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ull;
   value = (value ^ (value >> 27)) * 0x94d049bb133111ebull;
   return value ^ (value >> 31);
 }
 
-// The contribution of one rank, element by element.
+// Computes the contribution of one rank, element by element.
 template <class E>
 class Generator {
  public:
@@ -112,7 +113,8 @@ class Generator {
   }
 
   Storage contributors(uint64_t index) const {
-    // The ranks take turns in being the extreme one, or only one of them would ever be seen.
+    // The ranks take turns in being the extreme one; otherwise only one rank's values would ever be
+    // seen.
     if (extremum()) {
       const uint64_t turn = (static_cast<uint64_t>(rank_) + index) % static_cast<uint64_t>(nranks_);
       return power_of_two(static_cast<int>(turn) % group_size_);
@@ -122,7 +124,7 @@ class Generator {
 
   Storage small_integer(uint64_t hash) const {
     if (op_ == RUEDA_PRODUCT) {
-      const int ranks_with_twos = std::min(14, exact_bits_);  // 2^14 is exact in others
+      const int ranks_with_twos = std::min(14, exact_bits_);  // 2^14 is exact in the other types
       const int64_t magnitude = rank_ < ranks_with_twos && (hash & 2) != 0 ? 2 : 1;
       return from_integer((hash & 1) != 0 || kUnsigned ? magnitude : -magnitude);
     }
@@ -143,7 +145,8 @@ class Generator {
       if (op_ != RUEDA_PRODUCT) {
         return E::narrow(static_cast<typename E::Accumulator>(uniform));
       }
-      // Within 1 +- 1/(n+1), so that the product of n factors stays between 1/e and e.
+      // The factor is within 1 +- 1/(n+1), so that the product of n factors stays between 1/e and
+      // e.
       const double factor = 1.0 + uniform / (nranks_ + 1);
       return E::narrow(static_cast<typename E::Accumulator>((hash & 1) != 0 ? factor : -factor));
     }

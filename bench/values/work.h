@@ -1,4 +1,5 @@
-// What rueda-bench can be asked for, by the names that nccl-tests has, and what is known of each.
+// Lists what rueda-bench can be asked for, by the names that nccl-tests has, and what is known of
+// each kind of work.
 #pragma once
 
 namespace rueda::bench {
@@ -19,21 +20,21 @@ enum class Work {
   kModels
 };
 const char* to_string(Work work);
-// Of several ranks; the others are one process of its own.
+// Returns true for work of several ranks; other work needs one process alone.
 bool needs_job(Work work);
-// A collective of buffers, measured by size.
+// Returns true for a collective of buffers, which is measured by size.
 bool has_sizes(Work work);
-// Has operators.
+// Returns true for work that has operators.
 bool reduces(Work work);
 bool has_root(Work work);
-// Each rank has a part of the elements to itself.
+// Returns true if each rank has a part of the elements to itself.
 bool has_parts(Work work);
-// All ranks end with the same values, whose bits can be compared.
+// Returns true if all ranks end with the same values, whose bits can be compared.
 bool ends_alike(Work work);
 
-// What a link carries meanwhile, whatever the number of ranks; `algbw` is the larger side's bytes
-// a second. As nccl-tests defines it (doc/PERFORMANCE.md there; its sources for gather and
-// scatter).
+// Returns the bandwidth that a link carries meanwhile, whatever the number of ranks; `algbw` is the
+// larger side's bytes a second. It is as nccl-tests defines it (doc/PERFORMANCE.md there; its
+// sources for gather and scatter).
 double busbw_GBps(Work work, double algbw, int nranks);
 
 }  // namespace rueda::bench
