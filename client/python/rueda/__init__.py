@@ -5,11 +5,9 @@
     gradient = rueda.empty((1024,), "float32")          # memory that the daemon reads where it is
     average = rueda.allreduce(gradient, name="gradient")
 
-Function names are Horovod's. Errors are RuedaError (with .code) and its subclasses; ValueError and
-TypeError for arguments that are wrong before anything was submitted. Every function may be called
-from any thread, except that init() and shutdown() must not run beside another. A forked child of an
-initialised process cannot use the library.
-"""
+Function names are Horovod's. Failed operations raise RuedaError (with .code) or one of its subclasses; arguments that are wrong
+before anything was submitted raise ValueError or TypeError. Every function may be called from any thread, except that init() and
+shutdown() must not run beside another function. A forked child of an initialised process cannot use the library."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The programs of a wheel, as commands: pip puts ruedad, ruedarun and ruedactl on PATH."""
+"""Makes the programs of a wheel commands: pip puts ruedad, ruedarun and ruedactl on PATH."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NoReturn
 
 
 def _run(name: str) -> NoReturn:
-    """Becomes the program that the package holds."""
+    """Replaces this process by the program that the package holds."""
     program = Path(__file__).resolve().parent / "bin" / name
     if not program.exists():
         sys.exit(f"{name}: this installation has no {program}; build the wheel from the repository's root, or use the "
@@ -18,15 +18,15 @@ def _run(name: str) -> NoReturn:
 
 
 def ruedad() -> NoReturn:
-    """The daemon."""
+    """Runs the daemon."""
     _run("ruedad")
 
 
 def ruedarun() -> NoReturn:
-    """The launcher."""
+    """Runs the launcher."""
     _run("ruedarun")
 
 
 def ruedactl() -> NoReturn:
-    """The operator's tool."""
+    """Runs the operator's tool."""
     _run("ruedactl")

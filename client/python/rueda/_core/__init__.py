@@ -1,1 +1,1 @@
-"""librueda from Python: what rueda, rueda.torch and rueda.distributed stand on."""
+"""Calls librueda from Python. The packages rueda, rueda.torch and rueda.distributed stand on this one."""

@@ -1,4 +1,4 @@
-"""Joining and leaving the job, and the place in it."""
+"""Joins and leaves the job, and tells this process's place in it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,13 @@ _SHUTDOWN_S = 5.0  # as long as librueda waits
 
 
 class Stats(NamedTuple):
-    """Counters since init(). bytes_copied_*: memory not from rueda.empty, copied into the arena and
-    back."""
+    """Counters of this process since init().
+
+    Attributes:
+        bytes_copied_in: bytes that were copied into the arena, because their memory was not from rueda.empty().
+        bytes_copied_out: bytes that were copied back from the arena for the same reason.
+        arena_bytes: bytes of memory that this process shares with the daemon.
+    """
 
     submissions: int
     completions: int
@@ -31,12 +36,18 @@ def init(process_sets: Optional[Sequence[_process_sets.Ranks]] = None, *,
          socket: Optional[str] = None, timeout: Optional[float] = None) -> None:
     """Attaches to the node's daemon and waits until every rank of the job has done so.
 
-    process_sets: sets (or lists of ranks) to be added, the same on all ranks; without it those of
-    $RUEDA_PROCESS_SETS ("0,1;2,3"). ruedarun sets what is needed in the environment. socket: the daemon's socket, instead of
-    $RUEDA_SOCKET. timeout: seconds for all ranks to arrive, instead of $RUEDA_START_TIMEOUT_MS,
-    else 60. A second call does nothing. Raises RuedaError (the text says how to start a daemon, or
-    which variable is missing) and ImportError without librueda. Not to be called beside another
-    function.
+    ruedarun sets what is needed in the environment. A second call does nothing. No other function may run at the same time.
+
+    Args:
+        process_sets: process sets (or lists of ranks) to be added, the same on all ranks. Without it, those of
+            $RUEDA_PROCESS_SETS ("0,1;2,3") are added.
+        socket: the daemon's socket; overrides $RUEDA_SOCKET.
+        timeout: seconds for all ranks to arrive; overrides $RUEDA_START_TIMEOUT_MS. The default is 60.
+
+    Raises:
+        RuedaError: the process could not attach; the text says how to start a daemon, or which variable is missing.
+        ImportError: librueda was not found.
+        ValueError: `timeout` is not positive.
     """
     if timeout is not None and timeout <= 0:
         raise ValueError(f"timeout must be positive, not {timeout}")
@@ -54,10 +65,15 @@ def init(process_sets: Optional[Sequence[_process_sets.Ranks]] = None, *,
 
 
 def shutdown() -> None:
-    """Waits for what is in flight (5 s at most), says goodbye and frees everything but
-    rueda.empty's arrays, which stay readable. init() may follow. Does nothing before init(). Raises
-    RuedaTimeoutError if operations were left in flight, RuedaError if one that a stream waits for has
-    failed. Not to be called beside another function."""
+    """Waits for operations in flight (5 s at most), leaves the job and frees everything except the arrays of rueda.empty(), which
+    stay readable.
+
+    init() may follow. The call does nothing before init(). No other function may run at the same time.
+
+    Raises:
+        RuedaTimeoutError: operations were left in flight.
+        RuedaError: an operation that a stream waits for has failed.
+    """
     library = _library.loaded()
     if library is None:
         return
@@ -78,13 +94,13 @@ def _begin_session() -> None:
 
 
 def session() -> int:
-    """Another number after each init() and shutdown(): memory and ids of an earlier session are not
-    this one's."""
+    """Returns a number that differs after each init() and shutdown(): memory and ids of an earlier session do not belong to this
+    one."""
     return _sessions
 
 
 def is_initialized() -> bool:
-    """True between init() and shutdown(). False in a forked child."""
+    """Returns True between init() and shutdown(), and False in a forked child."""
     library = _library.loaded()
     return library is not None and library.rueda_is_initialized() == 1
 
@@ -95,45 +111,48 @@ def _place(function: str) -> int:
 
 
 def rank() -> int:
-    """This process's number in the job, 0 to size() - 1. ValueError before init(), as for all
-    below."""
+    """Returns this process's rank in the job, from 0 to size() - 1.
+
+    Raises:
+        ValueError: init() has not been called. The functions below raise it, too.
+    """
     return _place("rueda_rank")
 
 
 def size() -> int:
-    """How many processes the job has."""
+    """Returns the number of processes in the job."""
     return _place("rueda_size")
 
 
 def local_rank() -> int:
-    """This process's number on its node."""
+    """Returns this process's number among the job's processes on its node."""
     return _place("rueda_local_rank")
 
 
 def local_size() -> int:
-    """How many processes of the job run on this node."""
+    """Returns the number of the job's processes on this node."""
     return _place("rueda_local_size")
 
 
 def cross_rank() -> int:
-    """This node's number in the job."""
+    """Returns this node's number in the job."""
     return _place("rueda_cross_rank")
 
 
 def cross_size() -> int:
-    """How many nodes the job has."""
+    """Returns the number of nodes in the job."""
     return _place("rueda_cross_size")
 
 
 def node_id() -> str:
-    """This node's name, as its daemon gives it."""
+    """Returns this node's name, as its daemon gives it."""
     _operations.require_init()
     name: bytes = _library.load().rueda_node_id()
     return name.decode()
 
 
 def stats() -> Stats:
-    """The library's counters. Thread-safe."""
+    """Returns the library's counters. Thread-safe."""
     _operations.require_init()
     raw = _library.Stats()
     check(_library.load().rueda_get_stats(byref(raw)))
@@ -141,9 +160,14 @@ def stats() -> Stats:
 
 
 class DeviceStats(NamedTuple):
-    """Counters of tensors in device memory since init(), and of librueda's cache of allocations. buffer_checks: how
-    often the driver was asked whether memory is still the same. staged_submissions: tensors in memory that the GPU
-    worker cannot open."""
+    """Counters of tensors in device memory since init(), and of librueda's cache of allocations.
+
+    Some of the fields:
+
+    Attributes:
+        buffer_checks: how often the driver was asked whether memory is still the same.
+        staged_submissions: the number of tensors in memory that the GPU worker cannot open.
+    """
 
     submissions: int
     cache_hits: int
@@ -156,7 +180,7 @@ class DeviceStats(NamedTuple):
 
 
 def device_stats() -> DeviceStats:
-    """Those of this process. Thread-safe."""
+    """Returns the counters of this process for device memory. Thread-safe."""
     _operations.require_init()
     raw = _library.DeviceStats()
     check(_library.load().rueda_get_device_stats(byref(raw)))
@@ -164,8 +188,14 @@ def device_stats() -> DeviceStats:
 
 
 class Nonfinite(NamedTuple):
-    """A NaN or an infinity that a rank contributed to a reduction. step: how often the rank had submitted a
-    reduction of this name, from 1. element: of the rank's input, flat, from 0."""
+    """A NaN or an infinity that a rank contributed to a reduction.
+
+    Some of the fields:
+
+    Attributes:
+        step: how many reductions of this name the rank had submitted, including this one.
+        element: the position in the rank's flattened input, from 0.
+    """
 
     tensor: str
     rank: int
@@ -176,8 +206,13 @@ class Nonfinite(NamedTuple):
 
 
 def first_nonfinite() -> Optional[Nonfinite]:
-    """With RUEDA_CHECK_FINITE=1 in ruedarun's environment, or its --check-finite: the NaN or infinity that came before
-    all others, the same on all ranks. None as long as this process has been told of none. Never waits."""
+    """Returns the NaN or infinity that came before all others, the same on all ranks. It never waits.
+
+    The check is switched on by RUEDA_CHECK_FINITE=1 in ruedarun's environment, or by its flag --check-finite.
+
+    Returns:
+        The value, or None as long as this process has been told of none.
+    """
     _operations.require_init()
     raw = _library.Nonfinite()
     if check(_library.load().rueda_first_nonfinite(byref(raw))) == 0:
@@ -187,16 +222,27 @@ def first_nonfinite() -> Optional[Nonfinite]:
 
 
 def start_timeline(file_path: Union[str, "os.PathLike[str]"], chunks: bool = False) -> None:
-    """Begins a timeline of the whole job (docs/timeline.md). The launcher of node 0 writes the file; a
-    relative path is this process's. One rank is enough. With `chunks`, a mark for each chunk that comes.
-    ValueError if one is being written already, where this is known: on node 0."""
+    """Begins a timeline of the whole job (docs/timeline.md), which the launcher of node 0 writes. It is enough that one rank
+    calls this.
+
+    Args:
+        file_path: the file. A relative path is relative to this process's working directory.
+        chunks: if True, the timeline has a mark for each chunk that arrives.
+
+    Raises:
+        ValueError: a timeline is being written already. Only processes on node 0 know this.
+    """
     _operations.require_init()
     path = os.path.abspath(os.fspath(file_path))
     _raise_value_error(_library.load().rueda_timeline_start(os.fsencode(path), 1 if chunks else 0))
 
 
 def stop_timeline() -> None:
-    """Ends it; the file is whole a moment later. ValueError if there is none, where this is known."""
+    """Ends the timeline; the file is complete a moment later.
+
+    Raises:
+        ValueError: there is no timeline, as far as this process knows.
+    """
     _operations.require_init()
     _raise_value_error(_library.load().rueda_timeline_stop())
 

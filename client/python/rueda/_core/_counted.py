@@ -1,5 +1,5 @@
-"""Names of collectives that were given none: Horovod's, such as allreduce.noname.1. They are counted in the order of the calls,
-which all ranks make alike, and come again: a job may make any number of calls."""
+"""Makes names for collectives that were given none: Horovod's, such as allreduce.noname.1. They are counted in the order of the
+calls, which all ranks make alike, and are used again, so that a job may make any number of calls."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _lock = threading.Lock()
 
 
 def reset() -> None:
-    """All count from 1 again: at init() and shutdown(), and when all ranks have joined."""
+    """Makes all names count from 1 again. It is called by init() and shutdown(), and when all ranks have joined."""
     with _lock:
         _calls.clear()
         _handles.clear()
 
 
 def forget_set(set_id: int) -> None:
-    """Of a process set that is new, under a number that an older one may have had: its ranks have counted differently."""
+    """Forgets the names of a new process set, which may have the number of an older set, whose ranks have counted differently."""
     with _lock:
         for known in (_calls, _handles):
             for key in [key for key in known if key[1] == set_id]:
@@ -32,7 +32,8 @@ def forget_set(set_id: int) -> None:
 
 
 def next_name(function: str, set_id: int) -> str:
-    """That of the next call. What last_handle() gives for it must have ended before it is used."""
+    """Returns the name of the next call. The operation that last_handle() gives for the name must have ended before the name is
+    used."""
     most = MOST_GROUPS if function.startswith("grouped_") else MOST
     with _lock:
         calls = _calls.get((function, set_id), 0)
@@ -41,11 +42,11 @@ def next_name(function: str, set_id: int) -> str:
 
 
 def last_handle(name: str, set_id: int) -> int:
-    """That of the last call under the name; 0: there was none."""
+    """Returns the handle of the last call under the name, or 0 if there was none."""
     return _handles.get((name, set_id), 0)
 
 
 def remember(name: str, set_id: int, handle: int) -> None:
-    """`handle` is that of the call which next_name() gave the name."""
+    """Remembers `handle` as that of the call whose name next_name() gave."""
     with _lock:
         _handles[name, set_id] = handle

@@ -1,4 +1,4 @@
-"""NumPy's dtypes and rueda.h's."""
+"""Translates NumPy's dtypes into those of rueda.h."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIRE_CODES = {"float16": 1, "bfloat16": 2}
 
 
 def wire_code_of(wire_dtype: Any) -> int:
-    """rueda.h's number for a wire dtype by its name, or NumPy's; None: nothing is rounded."""
+    """Returns rueda.h's number for a wire dtype, given by its name or NumPy's dtype. None means that nothing is rounded."""
     if wire_dtype is None:
         return 0
     name = getattr(wire_dtype, "name", None) or getattr(wire_dtype, "__name__", None) or str(wire_dtype)
@@ -26,10 +26,14 @@ def wire_code_of(wire_dtype: Any) -> int:
 
 
 def code_of(array: np.ndarray, dtype: Optional[str] = None) -> int:
-    """rueda.h's number for an array's elements.
+    """Returns rueda.h's number for an array's elements.
 
-    dtype="bfloat16" reads a uint16 array as the bits of bfloat16 values. TypeError for what cannot
-    be reduced, with the remedy.
+    Args:
+        array: the array.
+        dtype: "bfloat16" reads a uint16 array as the bits of bfloat16 values.
+
+    Raises:
+        TypeError: arrays of this dtype cannot be reduced; the text has the remedy.
     """
     own = array.dtype
     if not own.isnative:
@@ -52,7 +56,7 @@ def code_of(array: np.ndarray, dtype: Optional[str] = None) -> int:
 
 
 def as_array(value: Any, what: str = "tensor") -> np.ndarray:
-    """A plain ndarray over the same memory. NumPy's scalars become 0-dimensional arrays."""
+    """Returns a plain ndarray over the same memory. NumPy's scalars become 0-dimensional arrays."""
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{what} is a masked array; pass array.filled(value)")
     if not isinstance(value, (np.ndarray, np.generic)):

@@ -1,4 +1,4 @@
-"""Exceptions, and how librueda's codes become them."""
+"""Defines the exceptions, and turns librueda's codes into them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ INTERNAL = -14
 
 
 class RuedaError(RuntimeError):
-    """An operation failed. `code` is one of rueda.h's RUEDA_ERR_*, the text says who is to
-    blame."""
+    """An operation failed. `code` is one of rueda.h's RUEDA_ERR_*, and the text says who is to blame."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -27,13 +26,12 @@ class RuedaError(RuntimeError):
 
 
 class RuedaTimeoutError(RuedaError, TimeoutError):
-    """The time was up before the operation ended. It goes on, and its handle stays valid."""
+    """The time was up before the operation ended. The operation goes on, and its handle stays valid."""
 
 
 class RuedaInternalError(RuedaError):
-    """A rank, a node or the daemon is lost, or the job has been shut down: nothing more can be
-    reduced in this membership. What elastic training catches; Horovod calls it
-    HorovodInternalError."""
+    """A rank, a node or the daemon is lost, or the job has been shut down: nothing more can be reduced in this membership.
+    Elastic training catches this exception; Horovod calls it HorovodInternalError."""
 
 
 HorovodInternalError = RuedaInternalError

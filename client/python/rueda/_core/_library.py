@@ -1,5 +1,4 @@
-"""librueda.so through ctypes: where it is, its structs and its functions
-(client/include/rueda/rueda.h)."""
+"""Loads librueda.so through ctypes: where it is, its structs and its functions (client/include/rueda/rueda.h)."""
 
 from __future__ import annotations
 
@@ -114,7 +113,7 @@ _lock = threading.Lock()
 
 
 def candidates() -> list[str]:
-    """Where librueda is looked for, in this order. $RUEDA_LIBRARY alone, if it is set."""
+    """Returns the paths where librueda is looked for, in this order. If $RUEDA_LIBRARY is set, it is the only one."""
     chosen = os.environ.get("RUEDA_LIBRARY")
     if chosen:
         return [chosen]
@@ -128,7 +127,11 @@ def candidates() -> list[str]:
 
 
 def load() -> ctypes.CDLL:
-    """The library, loaded at the first call. ImportError lists where it was looked for."""
+    """Returns the library, which is loaded at the first call.
+
+    Raises:
+        ImportError: the library was not found; the text lists where it was looked for.
+    """
     global _library
     if _library is not None:
         return _library
@@ -166,7 +169,11 @@ def last_error() -> str:
 
 
 def check(code: int) -> int:
-    """Returns what is not negative; raises RuedaError for the rest."""
+    """Returns a code that is not negative.
+
+    Raises:
+        RuedaError: the code is negative.
+    """
     if code < 0:
         raise error_for(code, last_error())
     return code

@@ -1,4 +1,4 @@
-"""Arrays that the daemon reads and writes where they are."""
+"""Makes arrays that the daemon reads and writes where they are."""
 
 from __future__ import annotations
 
@@ -13,12 +13,20 @@ from ._errors import RESOURCE_EXHAUSTED, error_for
 
 
 def empty(shape: Union[int, Sequence[int]], dtype: Any = np.float32) -> np.ndarray:
-    """An array like numpy.empty's, in memory shared with the node's daemon: reducing it copies
-    nothing.
+    """Returns an array like numpy.empty()'s in memory that is shared with the node's daemon, so that reducing it copies nothing.
+    Thread-safe.
 
-    shape: an int or a sequence of ints. dtype: any NumPy dtype without Python objects.
-    The memory lives as long as the array or a view of it, after shutdown() too (then it is ordinary
-    memory). Raises RuedaError when there is no memory, or before init(). Thread-safe.
+    The memory lives as long as the array or a view of it, also after shutdown(), when it is ordinary memory.
+
+    Args:
+        shape: an int or a sequence of ints.
+        dtype: any NumPy dtype without Python objects.
+
+    Returns:
+        The array, whose values are undefined.
+
+    Raises:
+        RuedaError: there is no memory, or init() has not been called.
     """
     kind = np.dtype(dtype)
     if kind.hasobject:

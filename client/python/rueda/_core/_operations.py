@@ -1,10 +1,8 @@
-"""Collectives over NumPy arrays. Every function may be called from any thread.
+"""Implements collectives over NumPy arrays. Every function may be called from any thread.
 
-Handles are ints. A handle keeps its arrays alive until synchronize() has returned, also when that
-raised RuedaTimeoutError. Names must be the same on all ranks and unique among what is in flight;
-without a name one is counted per function (_counted.py), so all ranks must make the same calls in the
-same order.
-"""
+Handles are ints. A handle keeps its arrays alive until synchronize() has returned, also when that raised RuedaTimeoutError. Names
+must be the same on all ranks and unique among the operations in flight. A call without a name gets one that is counted per
+function (_counted.py), so all ranks must make the same calls in the same order."""
 
 from __future__ import annotations
 
@@ -29,8 +27,8 @@ from ._process_sets import ProcessSet, id_of
 
 
 class ReduceOp(enum.IntEnum):
-    """How contributions are combined. Average of integers rounds towards zero. Adasum, of floating point
-    and in all-reduces alone, counts once what contributions have in common (Maleki et al. 2021)."""
+    """Says how contributions are combined. Average of integers rounds towards zero. Adasum, which is for floating point and
+    all-reduces alone, counts only once what contributions have in common (Maleki et al. 2021)."""
 
     Sum = 0
     Average = 1
@@ -56,7 +54,7 @@ _SIGNAL_SLICE_MS = 500
 
 
 class Slot(NamedTuple):
-    """One tensor on its way. The arrays are referenced so that their memory lives."""
+    """Holds one tensor of an operation in flight. The arrays are referenced so that their memory lives."""
 
     source: np.ndarray  # what librueda reads
     target: Optional[np.ndarray]  # what it writes; may be source; None: this rank gets nothing
@@ -66,8 +64,8 @@ class Slot(NamedTuple):
 
 @dataclasses.dataclass
 class Pending:
-    """What a handle stands for. Of an operation whose ranks tell each other their sizes first: that
-    exchange, until start() can begin it."""
+    """Holds what a handle stands for. For an operation whose ranks tell each other their sizes first, it is that exchange, until
+    start() can begin the operation."""
 
     slots: "list[Slot]"
     is_list: bool = False
@@ -88,8 +86,7 @@ _own_handles = itertools.count(-1, -1)  # librueda's are positive
 
 
 def reset() -> None:
-    """Forgets handles and automatic names: at init(), so that all ranks count from 1, and at
-    shutdown()."""
+    """Forgets handles and automatic names. It is called by init(), so that all ranks count from 1, and by shutdown()."""
     with _sizing_lock:
         _pending.clear()
         _sizing.clear()
@@ -105,7 +102,7 @@ def require_init() -> None:
 
 
 def is_root(root_rank: int) -> bool:
-    """Whether this rank is the root, which must be one of the job's ranks."""
+    """Returns whether this rank is the root, which must be one of the job's ranks."""
     root_rank = operator.index(root_rank)  # 1.5 is a mistake, and no rank 1
     library = _library.load()
     ranks = check(library.rueda_size())
@@ -115,8 +112,8 @@ def is_root(root_rank: int) -> bool:
 
 
 def name_for(function: str, name: Optional[str], set_id: int = 0) -> str:
-    """The name given, or Horovod's automatic one: allreduce.noname.1, allreduce.noname.2, ...; each
-    process set counts for itself. Its handle goes to keep_counted()."""
+    """Returns the name that was given, or Horovod's automatic one: allreduce.noname.1, allreduce.noname.2, ... Each process set
+    counts for itself. The handle of the call must be passed to keep_counted()."""
     if name is None:
         chosen = _counted.next_name(function, set_id)
         _await_end(_counted.last_handle(chosen, set_id))
@@ -129,7 +126,7 @@ def name_for(function: str, name: Optional[str], set_id: int = 0) -> str:
 
 
 def keep_counted(name: Optional[str], chosen: str, set_id: int, handle: int) -> int:
-    """`handle`, which is that of name_for(function, name, set_id)'s result."""
+    """Remembers `handle` as that of the call whose name name_for(function, name, set_id) gave."""
     if name is None:
         _counted.remember(chosen, set_id, handle)
     return handle
@@ -151,7 +148,7 @@ def make_options(op: int, prescale_factor: float, postscale_factor: float, prior
 
 
 def result_of(shape: "tuple[int, ...]", dtype: Any) -> np.ndarray:
-    """Memory for a result."""
+    """Returns memory for a result."""
     if math.prod(shape) * np.dtype(dtype).itemsize >= _ARENA_RESULT_BYTES:
         return empty(shape, dtype)
     return np.empty(shape, dtype)
@@ -189,7 +186,7 @@ def register_pending(pending: Pending) -> int:
 
 
 def register_members(handles: "list[int]") -> int:
-    """One handle for several; its result is the list of theirs."""
+    """Makes one handle for several; its result is the list of their results."""
     own = next(_own_handles)
     _pending[own] = Pending([], members=handles, results=[])
     return own
@@ -200,7 +197,8 @@ def is_in_flight(handle: int) -> bool:
 
 
 def begin_sized(handle: int, memory: Any, start: "Callable[[], Pending]") -> int:
-    """`handle` is an exchange of sizes, in `memory`; start() begins the operation when it has ended."""
+    """Registers an exchange of sizes, whose handle is `handle` and whose memory is `memory`. When the exchange has ended, start()
+    begins the operation."""
     own = next(_own_handles)
     pending = Pending([], handle=handle, start=start, memory=memory)
     with _sizing_lock:
@@ -209,13 +207,13 @@ def begin_sized(handle: int, memory: Any, start: "Callable[[], Pending]") -> int
 
 
 def what_waits_for_sizes() -> "dict[int, Pending]":
-    """The operations whose sizes are still to come; it changes all the time."""
+    """Returns the operations whose sizes are still to come. The collection changes all the time."""
     return _sizing
 
 
 def _start_sized() -> None:
-    """Begins what knows its sizes by now. Any rank may wait for any of them: so all are looked at,
-    whatever the caller waits for."""
+    """Begins all operations whose sizes are known by now. Any rank may wait for any of them, so all are looked at, whichever one
+    the caller waits for."""
     with _sizing_lock:
         for own, pending in list(_sizing.items()):
             done = ctypes.c_int()
@@ -234,14 +232,14 @@ def _start_sized() -> None:
 
 
 def _await_any(handles: "list[int]", timeout_ms: int) -> None:
-    """Until one has ended. Another thread may end one meanwhile, so the caller looks again."""
+    """Waits until one of the operations has ended. Another thread may end one meanwhile, so the caller looks again."""
     index = ctypes.c_size_t()
     array = (ctypes.c_uint64 * len(handles))(*handles)
     _library.load().rueda_wait_any(array, len(handles), timeout_ms, byref(index))
 
 
 def _await_end(handle: int) -> None:
-    """Until an operation has ended, well or not. Its handle stays, for whoever synchronizes it."""
+    """Waits until an operation has ended, well or not. Its handle stays valid for whoever synchronizes it."""
     try:
         while is_in_flight(handle) and not poll(handle):
             members = _known(handle).members or [handle]
@@ -273,19 +271,29 @@ def allreduce_async(tensor: np.ndarray, name: Optional[str] = None, op: int = Av
                     dtype: Optional[str] = None,
         process_set: Optional[ProcessSet] = None, priority: int = 0,
         wire_dtype: Optional[str] = None) -> int:
-    """Starts reducing `tensor` over all ranks and returns a handle; synchronize() gives a new
-    array.
+    """Starts reducing `tensor` over all ranks into a new array.
 
-    tensor: an array of the same shape (0 to 8 dimensions, zero size too) and dtype on every rank:
-    float16, float32, float64, int32, int64, or bfloat16 (ml_dtypes' type, or uint16 bits with
-    dtype="bfloat16"). It may be read-only or not contiguous, and must not change before
-    synchronize(). process_set: among its ranks alone, as for all collectives; this process must be
-    one of them. prescale_factor multiplies each contribution, postscale_factor the result.
-    priority: what has more goes first on this node's network among what is under way; with 0 for
-    all it is what was submitted last, as the next forward pass needs it first. wire_dtype:
-    "float16" or "bfloat16" rounds what crosses the network between nodes, of float32 arrays; the
-    same on all ranks, which get the same bits.
-    Raises TypeError and ValueError for arguments, RuedaError when the daemon refuses.
+    Args:
+        tensor: an array of the same shape (0 to 8 dimensions, zero size too) and dtype on every rank: float16, float32, float64,
+            int32, int64, or bfloat16 (ml_dtypes' type, or uint16 bits with dtype="bfloat16"). It may be read-only or not
+            contiguous, and must not change before synchronize().
+        name: the same on all ranks, and unique among the operations in flight; counted if None.
+        op: a ReduceOp.
+        prescale_factor: multiplies each contribution.
+        postscale_factor: multiplies the result.
+        dtype: "bfloat16" for uint16 bits, otherwise None.
+        process_set: the ranks that take part, as for all collectives; this process must be one of them. None means all ranks.
+        priority: of the operations under way, those with a higher priority go first on this node's network. If all have 0, the
+            operation that was submitted last goes first, because the next forward pass needs it first.
+        wire_dtype: "float16" or "bfloat16" rounds the values of float32 arrays that cross the network between nodes. It must be
+            the same on all ranks, which get the same bits.
+
+    Returns:
+        A handle, for which synchronize() returns the new array.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong.
+        RuedaError: the daemon refuses the operation.
     """
     return _allreduce(tensor, name, op, prescale_factor, postscale_factor, dtype, process_set,
                       priority, wire_dtype, in_place=False)
@@ -296,8 +304,19 @@ def allreduce_async_(tensor: np.ndarray, name: Optional[str] = None, op: int = A
                      dtype: Optional[str] = None,
         process_set: Optional[ProcessSet] = None, priority: int = 0,
         wire_dtype: Optional[str] = None) -> int:
-    """As allreduce_async, in place: synchronize() returns `tensor`, which has the result from then
-    on."""
+    """Starts reducing `tensor` over all ranks in place.
+
+    Args:
+        tensor: a writable array, otherwise as for allreduce_async(). It has the result once synchronize() has
+            returned.
+        name, op, prescale_factor, postscale_factor, dtype, process_set, priority, wire_dtype: as for allreduce_async().
+
+    Returns:
+        A handle, for which synchronize() returns `tensor`.
+
+    Raises:
+        TypeError, ValueError, RuedaError: as for allreduce_async().
+    """
     return _allreduce(tensor, name, op, prescale_factor, postscale_factor, dtype, process_set,
                       priority, wire_dtype, in_place=True)
 
@@ -307,10 +326,20 @@ def allreduce(tensor: np.ndarray, name: Optional[str] = None, op: int = Average,
               dtype: Optional[str] = None,
         process_set: Optional[ProcessSet] = None, priority: int = 0,
         wire_dtype: Optional[str] = None, timeout: Optional[float] = None) -> np.ndarray:
-    """Reduces `tensor` over all ranks into a new array of its shape and dtype. See allreduce_async.
+    """Reduces `tensor` over all ranks into a new array of its shape and dtype.
 
-    timeout: seconds. RuedaTimeoutError leaves the operation in flight. RuedaError when the ranks
-    disagree on the tensor, RuedaInternalError when a rank, a node or the daemon is lost.
+    Args:
+        tensor, name, op, prescale_factor, postscale_factor, dtype, process_set, priority, wire_dtype: as for allreduce_async().
+        timeout: seconds to wait for the result; None waits for ever.
+
+    Returns:
+        The new array.
+
+    Raises:
+        TypeError, ValueError: an argument is wrong.
+        RuedaTimeoutError: the time was up; the operation stays in flight.
+        RuedaInternalError: a rank, a node or the daemon is lost.
+        RuedaError: the ranks disagree on the tensor, or the daemon refuses the operation.
     """
     return _array(synchronize(allreduce_async(tensor, name, op, prescale_factor, postscale_factor,
                                               dtype=dtype, process_set=process_set, priority=priority,
@@ -322,7 +351,18 @@ def allreduce_(tensor: np.ndarray, name: Optional[str] = None, op: int = Average
                dtype: Optional[str] = None,
         process_set: Optional[ProcessSet] = None, priority: int = 0,
         wire_dtype: Optional[str] = None, timeout: Optional[float] = None) -> np.ndarray:
-    """As allreduce, in place: returns `tensor`."""
+    """Reduces `tensor` over all ranks in place.
+
+    Args:
+        tensor: as for allreduce_async_().
+        name, op, prescale_factor, postscale_factor, dtype, process_set, priority, wire_dtype, timeout: as for allreduce().
+
+    Returns:
+        `tensor`.
+
+    Raises:
+        TypeError, ValueError, RuedaError: as for allreduce().
+    """
     return _array(synchronize(allreduce_async_(tensor, name, op, prescale_factor, postscale_factor,
                                                dtype=dtype, process_set=process_set, priority=priority,
                                                wire_dtype=wire_dtype), timeout))
@@ -355,11 +395,18 @@ def grouped_allreduce_async(tensors: Sequence[np.ndarray], name: Optional[str] =
                             postscale_factor: float = 1.0, *,
                             process_set: Optional[ProcessSet] = None, priority: int = 0,
                             wire_dtype: Optional[str] = None) -> int:
-    """Starts reducing several arrays as one: none is reduced before all of them are ready on all
-    ranks.
+    """Starts reducing several arrays as one: none is reduced before all of them are ready on all ranks.
 
-    The arrays may differ in shape and dtype. Members are named NAME_1ofN, NAME_2ofN, ... as Horovod
-    does. synchronize() gives a list of new arrays. Errors as for allreduce_async.
+    Args:
+        tensors: arrays as for allreduce_async(). They may differ in shape and dtype.
+        name: the name of the group; counted if None. Members are named NAME_1ofN, NAME_2ofN, ... as Horovod does.
+        op, prescale_factor, postscale_factor, process_set, priority, wire_dtype: as for allreduce_async().
+
+    Returns:
+        A handle, for which synchronize() returns a list of new arrays.
+
+    Raises:
+        TypeError, ValueError, RuedaError: as for allreduce_async().
     """
     return _grouped_allreduce(tensors, name, op, prescale_factor, postscale_factor, process_set,
                               priority, wire_dtype, in_place=False)
@@ -370,7 +417,18 @@ def grouped_allreduce_async_(tensors: Sequence[np.ndarray], name: Optional[str] 
                              postscale_factor: float = 1.0, *,
                              process_set: Optional[ProcessSet] = None, priority: int = 0,
                              wire_dtype: Optional[str] = None) -> int:
-    """As grouped_allreduce_async, in place: synchronize() returns the arrays."""
+    """Starts reducing several arrays as one, in place.
+
+    Args:
+        tensors: arrays as for allreduce_async_(). They may differ in shape and dtype.
+        name, op, prescale_factor, postscale_factor, process_set, priority, wire_dtype: as for grouped_allreduce_async().
+
+    Returns:
+        A handle, for which synchronize() returns the arrays.
+
+    Raises:
+        TypeError, ValueError, RuedaError: as for allreduce_async().
+    """
     return _grouped_allreduce(tensors, name, op, prescale_factor, postscale_factor, process_set,
                               priority, wire_dtype, in_place=True)
 
@@ -380,8 +438,18 @@ def grouped_allreduce(tensors: Sequence[np.ndarray], name: Optional[str] = None,
                       process_set: Optional[ProcessSet] = None, priority: int = 0,
                       wire_dtype: Optional[str] = None,
                       timeout: Optional[float] = None) -> "list[np.ndarray]":
-    """Reduces several arrays as one. See grouped_allreduce_async; timeout and errors as for
-    allreduce."""
+    """Reduces several arrays as one, and waits for the result.
+
+    Args:
+        tensors, name, op, prescale_factor, postscale_factor, process_set, priority, wire_dtype: as for grouped_allreduce_async().
+        timeout: seconds, as for allreduce().
+
+    Returns:
+        A list of new arrays.
+
+    Raises:
+        TypeError, ValueError, RuedaError: as for allreduce().
+    """
     handle = grouped_allreduce_async(tensors, name, op, prescale_factor, postscale_factor,
                                      process_set=process_set, priority=priority, wire_dtype=wire_dtype)
     result = synchronize(handle, timeout)
@@ -394,7 +462,19 @@ def grouped_allreduce_(tensors: Sequence[np.ndarray], name: Optional[str] = None
                        process_set: Optional[ProcessSet] = None, priority: int = 0,
                        wire_dtype: Optional[str] = None,
                        timeout: Optional[float] = None) -> "list[np.ndarray]":
-    """As grouped_allreduce, in place: returns the arrays."""
+    """Reduces several arrays as one, in place, and waits for the result.
+
+    Args:
+        tensors, name, op, prescale_factor, postscale_factor, process_set, priority, wire_dtype: as for
+            grouped_allreduce_async_().
+        timeout: seconds, as for allreduce().
+
+    Returns:
+        The arrays.
+
+    Raises:
+        TypeError, ValueError, RuedaError: as for allreduce().
+    """
     handle = grouped_allreduce_async_(tensors, name, op, prescale_factor, postscale_factor,
                                       process_set=process_set, priority=priority, wire_dtype=wire_dtype)
     result = synchronize(handle, timeout)
@@ -419,35 +499,88 @@ def _broadcast(tensor: Any, root_rank: int, name: Optional[str], dtype: Optional
 def broadcast_async(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, *,
                     dtype: Optional[str] = None,
         process_set: Optional[ProcessSet] = None) -> int:
-    """Starts sending the root's `tensor` to all; synchronize() gives a new array. On the other
-    ranks `tensor` gives shape and dtype only. Errors as for allreduce_async."""
+    """Starts sending the root's `tensor` to all ranks.
+
+    Args:
+        tensor: an array as for allreduce_async(). On ranks other than the root it gives only shape and dtype.
+        root_rank: the rank in the job whose values are sent.
+        name, dtype, process_set: as for allreduce_async().
+
+    Returns:
+        A handle, for which synchronize() returns a new array.
+
+    Raises:
+        TypeError, ValueError, RuedaError: as for allreduce_async().
+    """
     return _broadcast(tensor, root_rank, name, dtype, process_set, in_place=False)
 
 
 def broadcast_async_(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, *,
                      dtype: Optional[str] = None,
         process_set: Optional[ProcessSet] = None) -> int:
-    """As broadcast_async, in place: `tensor` becomes what it is on the root."""
+    """Starts sending the root's `tensor` to all ranks in place: there `tensor` gets the root's values.
+
+    Args:
+        tensor: a writable array.
+        root_rank, name, dtype, process_set: as for broadcast_async().
+
+    Returns:
+        A handle, for which synchronize() returns `tensor`.
+
+    Raises:
+        TypeError, ValueError, RuedaError: as for allreduce_async().
+    """
     return _broadcast(tensor, root_rank, name, dtype, process_set, in_place=True)
 
 
 def broadcast(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, *,
               dtype: Optional[str] = None,
         process_set: Optional[ProcessSet] = None, timeout: Optional[float] = None) -> np.ndarray:
-    """The root's `tensor`, as a new array on every rank. See broadcast_async and allreduce."""
+    """Returns the root's `tensor` as a new array on every rank.
+
+    Args:
+        tensor, root_rank, name, dtype, process_set: as for broadcast_async().
+        timeout: seconds, as for allreduce().
+
+    Returns:
+        The new array.
+
+    Raises:
+        TypeError, ValueError, RuedaError: as for allreduce().
+    """
     return _array(synchronize(broadcast_async(tensor, root_rank, name, dtype=dtype, process_set=process_set), timeout))
 
 
 def broadcast_(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, *,
                dtype: Optional[str] = None,
         process_set: Optional[ProcessSet] = None, timeout: Optional[float] = None) -> np.ndarray:
-    """As broadcast, in place: returns `tensor`."""
+    """Gives `tensor` the root's values on every rank, in place.
+
+    Args:
+        tensor, root_rank, name, dtype, process_set: as for broadcast_async_().
+        timeout: seconds, as for allreduce().
+
+    Returns:
+        `tensor`.
+
+    Raises:
+        TypeError, ValueError, RuedaError: as for allreduce().
+    """
     return _array(synchronize(broadcast_async_(tensor, root_rank, name, dtype=dtype, process_set=process_set), timeout))
 
 
 def barrier(name: Optional[str] = None, *, process_set: Optional[ProcessSet] = None,
             timeout: Optional[float] = None) -> None:
-    """Returns when every rank (of the set) has called it. Errors as for allreduce."""
+    """Returns when every rank (of the set) has called it.
+
+    Args:
+        name: the same on all ranks; counted if None.
+        process_set: the ranks that take part; all ranks if None.
+        timeout: seconds, as for allreduce().
+
+    Raises:
+        RuedaError: as for allreduce().
+    """
     chosen = "barrier" if name is None else name_for("barrier", name)
     require_init()
     handle = ctypes.c_uint64()
@@ -457,13 +590,20 @@ def barrier(name: Optional[str] = None, *, process_set: Optional[ProcessSet] = N
 
 
 def join(*, timeout: Optional[float] = None) -> int:
-    """For uneven inputs: this rank has no more data. Until all ranks have joined, the others'
-    operations go on, and this rank contributes zeros; averages divide by all ranks. Returns the rank
-    that joined last.
+    """Says that this rank has no more data, for uneven inputs, and waits until all ranks have joined.
 
-    What this rank has submitted before goes with its values. All but sums, averages and barriers
-    fails meanwhile on the ranks that ask for it. timeout: seconds; RuedaTimeoutError leaves the
-    rank joined.
+    Until then the others' operations go on, and this rank contributes zeros; averages divide by the number of all ranks.
+    Operations that this rank has submitted before use its values. Meanwhile everything except sums, averages and barriers fails
+    on the ranks that ask for it.
+
+    Args:
+        timeout: seconds to wait; None waits for ever.
+
+    Returns:
+        The rank that joined last.
+
+    Raises:
+        RuedaTimeoutError: the time was up; this rank stays joined.
     """
     require_init()
     handle = ctypes.c_uint64()
@@ -480,8 +620,11 @@ def join(*, timeout: Optional[float] = None) -> int:
 
 
 def poll(handle: int) -> bool:
-    """True if synchronize(handle) would return, or raise, at once. ValueError for an unknown
-    handle."""
+    """Returns True if synchronize(handle) would return, or raise, at once.
+
+    Raises:
+        ValueError: the handle is unknown.
+    """
     if _sizing:
         _start_sized()
     with _sizing_lock:  # another thread may begin it: then it has another handle of librueda's
@@ -498,12 +641,23 @@ def poll(handle: int) -> bool:
 
 
 def synchronize(handle: int, timeout: Optional[float] = None) -> Synchronized:
-    """Sleeps until the operation has ended and returns its result: an array, or a list for a group.
+    """Sleeps until the operation has ended and returns its result.
 
-    timeout: seconds; RuedaTimeoutError leaves the operation in flight and the handle valid. Any
-    other end takes the handle away. ValueError for an unknown handle. Ctrl-C interrupts the wait,
-    within half a second, and leaves the handle valid. Without a timeout, the caller's stream waits for what
-    is in a GPU's memory, and the host does not.
+    Ctrl-C interrupts the wait, within half a second, and leaves the handle valid. For tensors in a GPU's memory and without a
+    timeout, the caller's stream waits, and the host does not.
+
+    Args:
+        handle: what the function that started the operation returned.
+        timeout: seconds to wait; None waits for ever.
+
+    Returns:
+        An array, or a list for a group.
+
+    Raises:
+        RuedaTimeoutError: the time was up; the operation stays in flight and the handle valid. After any other end the handle is
+            unknown.
+        RuedaError: the operation failed.
+        ValueError: the handle is unknown.
     """
     if _known(handle).members is not None:
         return _synchronize_members(handle, timeout)
@@ -579,7 +733,7 @@ def _wait(handle: int, timeout: Optional[float], result: Optional[Result] = None
 
 
 def _timeout_text(timeout: Optional[float], text: str) -> str:
-    """librueda speaks of the last slice of the wait; the caller meant the whole."""
+    """Replaces the time in librueda's text, which is that of the last slice of the wait, by the time that the caller gave."""
     head, found, tail = text.partition(" did not finish within ")
     return f"{head}{found}{timeout} s{tail[tail.find(';'):]}" if found and ";" in tail else text
 

@@ -1,5 +1,5 @@
-"""Collectives in which each rank, or one, has a part of the rows to itself: the first dimension is
-cut, the others are the same on all ranks."""
+"""Implements collectives in which each rank, or one rank, has a part of the rows to itself: the first dimension is cut, and the
+others are the same on all ranks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _c_tensor(name: str, array: np.ndarray, output: Optional[np.ndarray], shape:
 
 
 def place_in(set_id: int) -> "tuple[int, int]":
-    """This rank's place among the set's ranks, and how many they are."""
+    """Returns this rank's place among the set's ranks, and the number of those ranks."""
     library = _library.load()
     size = check(library.rueda_process_set_size(set_id))
     place = ctypes.c_int32()
@@ -81,7 +81,7 @@ def _begin_gathering(function: str, tensor: Any, root_rank: Optional[int], name:
 
 def begin_with_sizes(name: str, own: Sequence[int], size: int, set_id: int,
                 start: Callable[[np.ndarray], Pending]) -> int:
-    """First exchanges the sizes of all ranks; start(sizes) then begins what they are for."""
+    """Exchanges the sizes of all ranks; start(sizes) then begins the operation that needs them."""
     if len(name.encode()) > _MOST_NAME_BYTES:
         raise ValueError(f"name {name!r} must have at most {_MOST_NAME_BYTES} bytes: sizes are exchanged under it, "
                          f"with {_SIZES!r} behind")
@@ -96,19 +96,38 @@ def begin_with_sizes(name: str, own: Sequence[int], size: int, set_id: int,
 
 def allgather_async(tensor: np.ndarray, name: Optional[str] = None, *, dtype: Optional[str] = None,
                     process_set: Optional[ProcessSet] = None) -> int:
-    """Starts putting the `tensor`s of all ranks one behind the other; synchronize() gives a new
-    array, the same on every rank.
+    """Starts putting the `tensor`s of all ranks one behind the other.
 
-    tensor: of at least one dimension; the first may differ between ranks, the others and the dtype
-    may not. The ranks tell each other their sizes first: whatever is under way goes on while any
-    thread of the process is in synchronize() or poll(). Errors as for allreduce_async.
+    The ranks tell each other their sizes first. Operations that wait for sizes go on while any thread of the process is in
+    synchronize() or poll().
+
+    Args:
+        tensor: an array of at least one dimension. The first may differ between ranks; the others and the dtype may not.
+        name, dtype, process_set: as for allreduce_async().
+
+    Returns:
+        A handle, for which synchronize() returns a new array, the same on every rank.
+
+    Raises:
+        TypeError, ValueError, RuedaError: as for allreduce_async().
     """
     return _begin_gathering("allgather", tensor, None, name, dtype, process_set)
 
 
 def allgather(tensor: np.ndarray, name: Optional[str] = None, *, dtype: Optional[str] = None,
               process_set: Optional[ProcessSet] = None, timeout: Optional[float] = None) -> np.ndarray:
-    """The `tensor`s of all ranks, one behind the other. See allgather_async and allreduce."""
+    """Returns the `tensor`s of all ranks, one behind the other.
+
+    Args:
+        tensor, name, dtype, process_set: as for allgather_async().
+        timeout: seconds, as for allreduce().
+
+    Returns:
+        The new array, the same on every rank.
+
+    Raises:
+        TypeError, ValueError, RuedaError: as for allreduce().
+    """
     handle = allgather_async(tensor, name, dtype=dtype, process_set=process_set)
     result = synchronize(handle, timeout)
     assert isinstance(result, np.ndarray)
@@ -117,13 +136,35 @@ def allgather(tensor: np.ndarray, name: Optional[str] = None, *, dtype: Optional
 
 def gather_async(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, *,
                  dtype: Optional[str] = None, process_set: Optional[ProcessSet] = None) -> int:
-    """As allgather_async, for the root alone: synchronize() gives None on the other ranks."""
+    """Starts putting the `tensor`s of all ranks one behind the other on the root.
+
+    Args:
+        tensor, name, dtype, process_set: as for allgather_async().
+        root_rank: the rank in the job that gets the result.
+
+    Returns:
+        A handle, for which synchronize() returns a new array on the root, and None on the other ranks.
+
+    Raises:
+        TypeError, ValueError, RuedaError: as for allreduce_async().
+    """
     return _begin_gathering("gather", tensor, operator.index(root_rank), name, dtype, process_set)
 
 
 def gather(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, *, dtype: Optional[str] = None,
            process_set: Optional[ProcessSet] = None, timeout: Optional[float] = None) -> Optional[np.ndarray]:
-    """The `tensor`s of all ranks, one behind the other, on the root; None elsewhere."""
+    """Returns the `tensor`s of all ranks, one behind the other, on the root.
+
+    Args:
+        tensor, root_rank, name, dtype, process_set: as for gather_async().
+        timeout: seconds, as for allreduce().
+
+    Returns:
+        The new array on the root, and None on the other ranks.
+
+    Raises:
+        TypeError, ValueError, RuedaError: as for allreduce().
+    """
     handle = gather_async(tensor, root_rank, name, dtype=dtype, process_set=process_set)
     return synchronize(handle, timeout)  # type: ignore[return-value]
 
@@ -131,7 +172,18 @@ def gather(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, *, dt
 def reduce_async(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, op: int = Average,
                  prescale_factor: float = 1.0, postscale_factor: float = 1.0, *, dtype: Optional[str] = None,
                  process_set: Optional[ProcessSet] = None, wire_dtype: Optional[str] = None) -> int:
-    """As allreduce_async, for the root alone: synchronize() gives None on the other ranks."""
+    """Starts reducing `tensor` over all ranks for the root.
+
+    Args:
+        tensor, name, op, prescale_factor, postscale_factor, dtype, process_set, wire_dtype: as for allreduce_async().
+        root_rank: the rank in the job that gets the result.
+
+    Returns:
+        A handle, for which synchronize() returns a new array on the root, and None on the other ranks.
+
+    Raises:
+        TypeError, ValueError, RuedaError: as for allreduce_async().
+    """
     array = _contiguous(as_array(tensor))
     code = code_of(array, dtype)
     options = make_options(op, prescale_factor, postscale_factor, wire_dtype=wire_dtype)
@@ -150,14 +202,25 @@ def reduce(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, op: i
            prescale_factor: float = 1.0, postscale_factor: float = 1.0, *, dtype: Optional[str] = None,
            process_set: Optional[ProcessSet] = None, wire_dtype: Optional[str] = None,
            timeout: Optional[float] = None) -> Optional[np.ndarray]:
-    """The reduction of all ranks' `tensor`s on the root; None elsewhere. See allreduce."""
+    """Returns the reduction of all ranks' `tensor`s on the root.
+
+    Args:
+        tensor, root_rank, name, op, prescale_factor, postscale_factor, dtype, process_set, wire_dtype: as for reduce_async().
+        timeout: seconds, as for allreduce().
+
+    Returns:
+        The new array on the root, and None on the other ranks.
+
+    Raises:
+        TypeError, ValueError, RuedaError: as for allreduce().
+    """
     handle = reduce_async(tensor, root_rank, name, op, prescale_factor, postscale_factor, dtype=dtype,
                           process_set=process_set, wire_dtype=wire_dtype)
     return synchronize(handle, timeout)  # type: ignore[return-value]
 
 
 def _even_part(array: np.ndarray, set_id: int) -> np.ndarray:
-    """Memory for this rank's part of the rows; the first ranks have one more."""
+    """Returns memory for this rank's part of the rows; the first ranks have one row more."""
     place, size = place_in(set_id)
     rows = array.shape[0] // size + (1 if place < array.shape[0] % size else 0)
     return result_of((rows, *array.shape[1:]), array.dtype)
@@ -167,10 +230,17 @@ def reducescatter_async(tensor: np.ndarray, name: Optional[str] = None, op: int 
                         prescale_factor: float = 1.0, postscale_factor: float = 1.0, *,
                         dtype: Optional[str] = None, process_set: Optional[ProcessSet] = None,
                         wire_dtype: Optional[str] = None) -> int:
-    """Starts reducing `tensor` over all ranks; synchronize() gives this rank's part of the rows.
+    """Starts reducing `tensor` over all ranks, each of which gets a part of the rows.
 
-    tensor: the same shape on every rank. Parts are as even as can be, the first ranks have one row
-    more. Errors as for allreduce_async.
+    Args:
+        tensor: an array of the same shape on every rank. Parts are as even as can be; the first ranks have one row more.
+        name, op, prescale_factor, postscale_factor, dtype, process_set, wire_dtype: as for allreduce_async().
+
+    Returns:
+        A handle, for which synchronize() returns this rank's part as a new array.
+
+    Raises:
+        TypeError, ValueError, RuedaError: as for allreduce_async().
     """
     array = _rows(tensor)
     code = code_of(array, dtype)
@@ -190,7 +260,18 @@ def reducescatter(tensor: np.ndarray, name: Optional[str] = None, op: int = Aver
                   prescale_factor: float = 1.0, postscale_factor: float = 1.0, *, dtype: Optional[str] = None,
                   process_set: Optional[ProcessSet] = None, wire_dtype: Optional[str] = None,
                   timeout: Optional[float] = None) -> np.ndarray:
-    """This rank's part of the reduction of all `tensor`s. See reducescatter_async and allreduce."""
+    """Returns this rank's part of the reduction of all `tensor`s.
+
+    Args:
+        tensor, name, op, prescale_factor, postscale_factor, dtype, process_set, wire_dtype: as for reducescatter_async().
+        timeout: seconds, as for allreduce().
+
+    Returns:
+        This rank's part, as a new array.
+
+    Raises:
+        TypeError, ValueError, RuedaError: as for allreduce().
+    """
     handle = reducescatter_async(tensor, name, op, prescale_factor, postscale_factor, dtype=dtype,
                                  process_set=process_set, wire_dtype=wire_dtype)
     result = synchronize(handle, timeout)
@@ -200,8 +281,19 @@ def reducescatter(tensor: np.ndarray, name: Optional[str] = None, op: int = Aver
 
 def scatter_async(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, *, dtype: Optional[str] = None,
                   process_set: Optional[ProcessSet] = None) -> int:
-    """Starts sending each rank its part of the root's `tensor`; on the other ranks it gives shape
-    and dtype only. Parts as for reducescatter_async."""
+    """Starts sending each rank its part of the root's `tensor`.
+
+    Args:
+        tensor: an array. On ranks other than the root it gives only shape and dtype. Parts are as for reducescatter_async().
+        root_rank: the rank in the job whose values are sent.
+        name, dtype, process_set: as for allreduce_async().
+
+    Returns:
+        A handle, for which synchronize() returns this rank's part as a new array.
+
+    Raises:
+        TypeError, ValueError, RuedaError: as for allreduce_async().
+    """
     array = _rows(tensor)
     code = code_of(array, dtype)
     require_init()
@@ -218,7 +310,18 @@ def scatter_async(tensor: np.ndarray, root_rank: int, name: Optional[str] = None
 
 def scatter(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, *, dtype: Optional[str] = None,
             process_set: Optional[ProcessSet] = None, timeout: Optional[float] = None) -> np.ndarray:
-    """This rank's part of the root's `tensor`. See scatter_async."""
+    """Returns this rank's part of the root's `tensor`.
+
+    Args:
+        tensor, root_rank, name, dtype, process_set: as for scatter_async().
+        timeout: seconds, as for allreduce().
+
+    Returns:
+        This rank's part, as a new array.
+
+    Raises:
+        TypeError, ValueError, RuedaError: as for allreduce().
+    """
     handle = scatter_async(tensor, root_rank, name, dtype=dtype, process_set=process_set)
     result = synchronize(handle, timeout)
     assert isinstance(result, np.ndarray)
@@ -227,11 +330,19 @@ def scatter(tensor: np.ndarray, root_rank: int, name: Optional[str] = None, *, d
 
 def alltoall_async(tensor: np.ndarray, splits: Optional[Sequence[int]] = None, name: Optional[str] = None, *,
                    dtype: Optional[str] = None, process_set: Optional[ProcessSet] = None) -> int:
-    """Starts sending each rank its part of `tensor`; synchronize() gives what all ranks sent to this
-    one, one behind the other, and with `splits` a tuple of that and of how many rows each sent.
+    """Starts sending each rank its part of `tensor`. Sizes are exchanged first, as in allgather_async().
 
-    splits: how many rows go to each rank of the set, as integers; None: equal parts. The other
-    dimensions and the dtype are the same on all ranks. Sizes are exchanged as in allgather_async.
+    Args:
+        tensor: an array; its dimensions but the first, and its dtype, are the same on all ranks.
+        splits: the numbers of rows that go to each rank of the set, as integers; None means equal parts.
+        name, dtype, process_set: as for allreduce_async().
+
+    Returns:
+        A handle, for which synchronize() returns what all ranks sent to this one, one behind the other. With `splits` it returns
+            a tuple of that array and of the numbers of rows that each rank sent.
+
+    Raises:
+        TypeError, ValueError, RuedaError: as for allreduce_async().
     """
     array = _rows(tensor)
     code = code_of(array, dtype)
@@ -266,7 +377,17 @@ def alltoall_async(tensor: np.ndarray, splits: Optional[Sequence[int]] = None, n
 def alltoall(tensor: np.ndarray, splits: Optional[Sequence[int]] = None, name: Optional[str] = None, *,
              dtype: Optional[str] = None, process_set: Optional[ProcessSet] = None,
              timeout: Optional[float] = None) -> "Union[np.ndarray, tuple[np.ndarray, np.ndarray]]":
-    """What all ranks sent to this one; with `splits` also how many rows each did. See
-    alltoall_async."""
+    """Returns what all ranks sent to this one, one behind the other.
+
+    Args:
+        tensor, splits, name, dtype, process_set: as for alltoall_async().
+        timeout: seconds, as for allreduce().
+
+    Returns:
+        The new array; with `splits`, a tuple of it and of the numbers of rows that each rank sent.
+
+    Raises:
+        TypeError, ValueError, RuedaError: as for allreduce().
+    """
     handle = alltoall_async(tensor, splits, name, dtype=dtype, process_set=process_set)
     return synchronize(handle, timeout)  # type: ignore[return-value]

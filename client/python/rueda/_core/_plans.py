@@ -1,4 +1,4 @@
-"""Plans declared ahead: what a training step consists of, said before there has been one."""
+"""Declares plans: a training step is described before there has been one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from ._operations import Average, make_options, name_for, require_init
 
 
 class PlannedTensor(NamedTuple):
-    """A tensor that every step reduces by an allreduce.
+    """Describes a tensor that every step reduces by an allreduce.
 
-    name, op, the factors, dtype and wire_dtype: as it will be submitted. like: an array of its shape and
-    dtype; its values are not looked at. after: names of those that it is computed from, once they are reduced. group: the
-    name of its grouped allreduce; a group's tensors follow each other.
+    name, op, the factors, dtype and wire_dtype are those with which it will be submitted.
+
+    Attributes:
+        like: an array of the tensor's shape and dtype; its values are not looked at.
+        after: the names of the tensors that this one is computed from, once they are reduced.
+        group: the name of its grouped allreduce; the tensors of a group follow each other.
     """
 
     name: str
@@ -32,14 +35,19 @@ class PlannedTensor(NamedTuple):
 
 
 def declare_plan(tensors: Sequence[PlannedTensor]) -> None:
-    """Declares all allreduces of a step, in the order in which they are expected to be ready, so that not even
-    the first step sends a message about order. Every rank of the job calls it, with the same list,
-    before its first step or between two, and waits for all others.
+    """Declares all allreduces of a step, in the order in which they are expected to be ready, so that not even the first step
+    sends a message about order.
 
-    Tensors that do not come after one another may share an operation, others never do. A plan that
-    turns out wrong does no harm: the daemons say so in their logs, and learn the schedule.
-    ValueError: a tensor after one that is not listed before it, or listed twice. RuedaError: ranks
-    declared different plans (the text names both), or one cannot be.
+    Every rank of the job calls it, with the same list, before its first step or between two steps, and waits for all others.
+    Tensors that do not come after one another may share an operation; others never do. A plan that turns out wrong does no harm:
+    the daemons say so in their logs, and learn the schedule.
+
+    Args:
+        tensors: the PlannedTensors of a step.
+
+    Raises:
+        ValueError: a tensor is listed twice, or comes after one that is not listed before it.
+        RuedaError: ranks declared different plans (the text names both), or the plan is impossible.
     """
     require_init()
     planned = (_CPlanned * max(len(tensors), 1))()

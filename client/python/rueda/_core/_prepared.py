@@ -1,5 +1,4 @@
-"""An allreduce that every training step asks for, in the same memory: what librueda is told is put
-together once."""
+"""Prepares an allreduce that every training step asks for, in the same memory: what librueda is told is put together once."""
 
 from __future__ import annotations
 
@@ -15,8 +14,8 @@ _sizing = _operations.what_waits_for_sizes()
 
 
 class PreparedAllreduce:
-    """Of one tensor, or with `group` of several that are reduced together. The tensors' memory must live as
-    long as this, and the session too. Not thread-safe."""
+    """Makes an allreduce of one tensor or, with `group`, of several tensors that are reduced together. The tensors' memory and
+    the session must live as long as this object. Not thread-safe."""
 
     def __init__(self, tensors: Sequence[Tensor], options: ReduceOptions, group: Optional[str] = None) -> None:
         library = _library.load()
@@ -32,19 +31,27 @@ class PreparedAllreduce:
         self._wait = library.rueda_wait
 
     def begin(self) -> None:
-        """Submits it. RuedaError when the daemon refuses."""
+        """Submits the allreduce.
+
+        Raises:
+            RuedaError: the daemon refuses it.
+        """
         code = self._submit(*self._arguments)
         if code < 0:
             raise error_for(code, _library.last_error())
 
     def is_done(self) -> bool:
-        """Whether wait() would return at once."""
+        """Returns whether wait() would return at once."""
         done = ctypes.c_int()
         check(_library.load().rueda_test(self._handle, byref(done)))
         return done.value != 0
 
     def wait(self) -> None:
-        """Sleeps until it has ended. RuedaError if it failed."""
+        """Sleeps until the allreduce has ended.
+
+        Raises:
+            RuedaError: it failed.
+        """
         if _sizing:  # of others, which must go on meanwhile
             _operations.synchronize(_operations.register(self._handle.value, []))
             return

@@ -1,4 +1,4 @@
-"""Process sets: ranks that reduce among themselves, beside the others and without waiting for them."""
+"""Implements process sets: ranks that reduce among themselves, beside the others and without waiting for them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ _VARIABLE = "RUEDA_PROCESS_SETS"
 
 
 class ProcessSet:
-    """Some of the job's ranks. One becomes usable when init() or add_process_set() has added it, on
-    every rank of the job; remove_process_set() ends that. May be reused then.
+    """Names some of the job's ranks. It becomes usable when init() or add_process_set() has added it on every rank of the job,
+    until remove_process_set(); it may then be added again.
 
-    ranks: in any order. process_set_id: None unless added, and the same on all ranks.
+    Attributes:
+        ranks: the ranks, in any order.
+        process_set_id: a number that is the same on all ranks, or None while the set is not added.
     """
 
     def __init__(self, ranks: Iterable[int]) -> None:
@@ -29,17 +31,17 @@ class ProcessSet:
         return self.process_set_id
 
     def size(self) -> int:
-        """How many ranks it has."""
+        """Returns the number of the set's ranks."""
         return check(_library.load().rueda_process_set_size(self._id()))
 
     def rank(self) -> int:
-        """This process's place among its ranks, from 0; -1 if it is not one of them."""
+        """Returns this process's place among the set's ranks, from 0, or -1 if it is not one of them."""
         rank = ctypes.c_int32()
         check(_library.load().rueda_process_set_rank(self._id(), byref(rank)))
         return rank.value
 
     def included(self) -> bool:
-        """Whether this process is one of its ranks."""
+        """Returns whether this process is one of the set's ranks."""
         return self.rank() >= 0
 
     def __repr__(self) -> str:
@@ -47,7 +49,7 @@ class ProcessSet:
 
 
 class _GlobalProcessSet(ProcessSet):
-    """All ranks of the job; there from init() on."""
+    """Stands for all ranks of the job. It is there from init() on."""
 
     def __init__(self) -> None:
         self.process_set_id = 0
@@ -67,12 +69,12 @@ _added: "list[ProcessSet]" = []
 
 
 def added() -> "list[ProcessSet]":
-    """Those that are there, beside that of all ranks."""
+    """Returns the sets that are there, besides the set of all ranks."""
     return list(_added)
 
 
 def id_of(process_set: Optional[ProcessSet]) -> int:
-    """None: all ranks."""
+    """Returns the number of a process set. None stands for all ranks."""
     if process_set is None:
         return 0
     if not isinstance(process_set, ProcessSet):
@@ -81,18 +83,24 @@ def id_of(process_set: Optional[ProcessSet]) -> int:
 
 
 def reset() -> None:
-    """The job's sets are gone: at init() and shutdown()."""
+    """Forgets the job's sets. It is called by init() and shutdown()."""
     for process_set in _added:
         process_set.process_set_id = None
     _added.clear()
 
 
 def add_process_set(process_set: Ranks) -> ProcessSet:
-    """Adds a set and returns it. Every rank of the job calls it, in the set or not, with the same
-    ranks, and waits for all others.
+    """Adds a set. Every rank of the job calls it, in the set or not, with the same ranks, and waits for all others.
 
-    It may have no rank. RuedaError, on every rank: a rank that is there twice or that the job does not have, ranks
-    that are a set already; ranks that were asked for differently (the text names both).
+    Args:
+        process_set: a ProcessSet, or a sequence of ranks. It may have no rank.
+
+    Returns:
+        The set.
+
+    Raises:
+        RuedaError: on every rank, for a rank that is listed twice or that the job does not have, for ranks that are a set
+            already, and if ranks asked for different sets (the text names both).
     """
     added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
     if added.process_set_id is not None:
@@ -107,8 +115,14 @@ def add_process_set(process_set: Ranks) -> ProcessSet:
 
 
 def remove_process_set(process_set: ProcessSet) -> None:
-    """Removes a set. Every rank of the job calls it, when nothing of its own is in flight in the
-    set; RuedaError, on every rank, otherwise, and for the set of all ranks."""
+    """Removes a set. Every rank of the job calls it, when nothing of its own is in flight in the set.
+
+    Args:
+        process_set: the set.
+
+    Raises:
+        RuedaError: on every rank, if an operation is in flight in the set, and for the set of all ranks.
+    """
     removed = id_of(process_set)
     check(_library.load().rueda_process_set_remove(removed))
     process_set.process_set_id = None
@@ -116,7 +130,7 @@ def remove_process_set(process_set: ProcessSet) -> None:
 
 
 def initial(process_sets: Optional[Sequence[Ranks]]) -> "list[Ranks]":
-    """What init() is to add: what it was given, else $RUEDA_PROCESS_SETS, as in "0,1;2,3"."""
+    """Returns the sets that init() is to add: those that it was given, or else those of $RUEDA_PROCESS_SETS, as in "0,1;2,3"."""
     if process_sets is not None:
         return list(process_sets)
     text = os.environ.get(_VARIABLE, "").strip()

@@ -1,8 +1,7 @@
-"""Operations in device memory whose end a stream waits for, and the host does not (rueda_device_wait).
+"""Keeps operations in device memory for whose end a stream waits, and the host does not (rueda_device_wait).
 
-Each keeps its memory until it has ended. How it ended is known only then: whoever has the next operation carried out, or
-asks for all of it (finish()), gets the error. Thread-safe.
-"""
+Each keeps its memory until it has ended. Only then is it known how it ended: the error goes to whoever begins the next such
+operation, or waits for all of them (finish()). Thread-safe."""
 
 from __future__ import annotations
 
@@ -24,14 +23,18 @@ _lock = threading.RLock()
 
 
 def reset() -> None:
-    """At init() and after shutdown(): handles of another session are not this one's."""
+    """Forgets all operations. It is called at init() and after shutdown(): handles of another session do not belong to this one.
+    """
     with _lock:
         _pending.clear()
 
 
 def leave_pending_on(stream: int, handle: int, memory: Any) -> None:
-    """What the stream is given from now on begins when the operation has ended. RuedaError: it has failed by now, or
-    the stream could not be told; nothing is under way then."""
+    """Makes the stream's later work wait for the operation.
+
+    Raises:
+        RuedaError: the operation has failed by now, or the stream could not be told; nothing is under way then.
+    """
     library = _library.load()
     with _lock:
         if _is_done(handle):
@@ -46,7 +49,11 @@ def leave_pending_on(stream: int, handle: int, memory: Any) -> None:
 
 
 def settle() -> None:
-    """Lets go of what has ended. RuedaError: one of these failed; the first of them says why."""
+    """Lets go of the operations that have ended.
+
+    Raises:
+        RuedaError: some of these failed; the error is that of the first.
+    """
     with _lock:
         error = _end_while(lambda handle: _is_done(handle))
     if error is not None:
@@ -54,7 +61,11 @@ def settle() -> None:
 
 
 def finish(timeout: Optional[float] = None) -> None:
-    """Waits for all, `timeout` seconds at most. RuedaError: one failed."""
+    """Waits for all operations, `timeout` seconds at most.
+
+    Raises:
+        RuedaError: an operation failed.
+    """
     deadline = math.inf if timeout is None else time.monotonic() + timeout
     with _lock:
         error = _end_while(lambda handle: _is_done_by(handle, deadline))
