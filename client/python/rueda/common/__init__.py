@@ -1,1 +1,1 @@
-"""What horovod.common has of exceptions and process sets."""
+"""Offers horovod.common's names of exceptions and process sets."""

@@ -1,4 +1,4 @@
-"""The exceptions that Horovod's users catch."""
+"""Defines the exceptions that Horovod's users catch."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from .._core._errors import INTERNAL, RuedaError, RuedaInternalError
 
 
 class HorovodInternalError(RuedaInternalError):
-    """An operation failed. `code` is one of rueda.h's RUEDA_ERR_*; codes of a membership that is lost
-    are those that rueda.RuedaInternalError has by itself."""
+    """An operation failed. `code` is one of rueda.h's RUEDA_ERR_*; the codes of a lost membership are those for which rueda
+    raises RuedaInternalError."""
 
     def __init__(self, message: str = "", code: int = INTERNAL) -> None:
         super().__init__(code, message)
@@ -17,12 +17,15 @@ class HorovodInternalError(RuedaInternalError):
 
 
 class HorovodArgumentError(HorovodInternalError, ValueError):
-    """What the daemon or librueda would refuse in the call itself. Horovod raises ValueError there."""
+    """The daemon or librueda would refuse the call itself. Horovod raises ValueError for it."""
 
 
 class HostsUpdatedInterrupt(RuntimeError):
-    """The job's hosts have changed: training begins again from the state as it is. skip_sync: hosts
-    were only removed, so all ranks have the same state already."""
+    """The job's hosts have changed: training begins again from the state as it is.
+
+    Attributes:
+        skip_sync: hosts were only removed, so all ranks have the same state already.
+    """
 
     def __init__(self, skip_sync: bool = False) -> None:
         super().__init__("the job's hosts have changed")

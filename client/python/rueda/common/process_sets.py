@@ -1,4 +1,4 @@
-"""What horovod.common.process_sets has."""
+"""Offers the names of horovod.common.process_sets."""
 
 from __future__ import annotations
 
@@ -12,8 +12,17 @@ from .exceptions import horovod_error
 
 
 def add_process_set(process_set: Ranks) -> ProcessSet:
-    """Adds a set and returns it. Every rank of the job calls it, in the set or not, with the same ranks.
-    ValueError, on every rank, for ranks that cannot be one or are one already."""
+    """Adds a set. Every rank of the job calls it, in the set or not, with the same ranks.
+
+    Args:
+        process_set: a ProcessSet, or a sequence of ranks.
+
+    Returns:
+        The set.
+
+    Raises:
+        ValueError: on every rank, for ranks that cannot be a set or are one already.
+    """
     try:
         return _process_sets.add_process_set(process_set)
     except RuedaError as error:
@@ -23,8 +32,14 @@ def add_process_set(process_set: Ranks) -> ProcessSet:
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Removes a set, on every rank of the job; False if it cannot be: the set of all ranks, one that is not
-    there, or in use."""
+    """Removes a set, on every rank of the job.
+
+    Args:
+        process_set: the set.
+
+    Returns:
+        False if it cannot be removed, because it is the set of all ranks, is not there, or is in use; otherwise True.
+    """
     if process_set.process_set_id is None or process_set is _process_sets.global_process_set:
         return False
     try:
@@ -37,7 +52,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 
 def get_process_set_ids_and_ranks() -> Dict[int, List[int]]:
-    """All sets that this process has added, and that of all ranks."""
+    """Returns all sets that this process has added, and the set of all ranks."""
     require_init()
     return {one.process_set_id: list(one.ranks) for one in (global_process_set, *_process_sets.added())
             if one.process_set_id is not None}

@@ -5,10 +5,9 @@
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
 
-Names, arguments and defaults are those of Horovod 0.28; docs/horovod.md lists what differs. Tensors are
-on the CPU, or on a GPU (docs/gpu.md). Every function may be called from any thread, except that init() and shutdown() must not run
-beside another.
-"""
+Names, arguments and defaults are those of Horovod 0.28; docs/horovod.md lists what differs. Tensors are on the CPU, or on a GPU
+(docs/gpu.md). Every function may be called from any thread, except that init() and shutdown() must not run beside another
+function."""
 
 from . import elastic
 from .._core._context import (cross_rank, cross_size, first_nonfinite, is_initialized, local_rank, local_size, rank, size)

@@ -1,8 +1,7 @@
-"""DistributedOptimizer(op=Adasum): each rank's optimizer makes its own step, and the steps are reduced.
+"""Implements DistributedOptimizer(op=Adasum): each rank's optimizer makes its own step, and the steps are reduced.
 
-Adasum is of what the optimizer would change, not of gradients: an optimizer that scales or normalizes them
-would undo what it does (Maleki et al. 2021, section 4.4).
-"""
+Adasum is taken of what the optimizer would change, and not of gradients: an optimizer that scales or normalizes gradients would
+undo what Adasum does (Maleki et al. 2021, section 4.4)."""
 
 from __future__ import annotations
 
@@ -20,7 +19,8 @@ from ._wrapper import Wrapper
 
 
 class DistributedAdasum(Wrapper):
-    """Put before an optimizer's class. What begins with an underscore is there when the instance is made."""
+    """A class that is put before an optimizer's class. Attributes that begin with an underscore are there when the instance is
+    made."""
 
     _names: Dict[int, str]  # by id of the parameter
     _compression: Any
@@ -28,21 +28,28 @@ class DistributedAdasum(Wrapper):
     param_groups: List[Dict[str, Any]]
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Gradients are accumulated until step() is called, however many passes that takes."""
+        """Does nothing: gradients are accumulated until step() is called, however many passes that takes."""
         if passes <= 0:
             raise ValueError("backward_passes_per_step must be > 0")
 
     def synchronize(self) -> None:
-        """Nothing is under way before step()."""
+        """Does nothing: no reduction is under way before step()."""
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """AssertionError: step() is what reduces."""
+        """Always raises AssertionError, because step() itself reduces."""
         raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer.")
         yield
 
     def step(self, closure: Any = None) -> Any:
-        """Makes the optimizer's step, and replaces what it changed by the Adasum of all ranks' changes."""
+        """Makes the optimizer's step, and replaces its changes by the Adasum of all ranks' changes.
+
+        Args:
+            closure: as for the optimizer's own step().
+
+        Returns:
+            What the optimizer's step() returned.
+        """
         self._tell_schedulers()
         chosen = self._process_set
         if _context.size() == 1 or not chosen.included() or chosen.size() == 1:
@@ -65,7 +72,7 @@ class DistributedAdasum(Wrapper):
     step.hooked = True  # type: ignore[attr-defined]  # as in _optimizer.py
 
     def _reduce(self, parameters: List[torch.Tensor], changes: List[torch.Tensor]) -> List[torch.Tensor]:
-        """All of them have ended when this returns or raises."""
+        """Reduces all changes. All reductions have ended when this returns or raises."""
         handles, contexts = [], []
         for parameter, change in zip(parameters, changes):
             smaller, context = self._compression.compress(change)

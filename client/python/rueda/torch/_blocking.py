@@ -1,8 +1,7 @@
-"""Collectives that wait for their result, and pass gradients on where there are any.
+"""Implements collectives that wait for their result, and pass gradients on where there are any.
 
-What a gradient is follows Horovod: losses of ranks count as averaged, but for allreduce and alltoall,
-whose gradients are those of the sum of all losses.
-"""
+Gradients follow Horovod: the losses of ranks count as averaged, except for allreduce and alltoall, whose gradients are those of
+the sum of all losses."""
 
 from __future__ import annotations
 
@@ -49,10 +48,19 @@ class _Allreduce(Function):
 def allreduce(tensor: torch.Tensor, average: Optional[bool] = None, name: Optional[str] = None,
               compression: Any = Compression.none, op: Optional[int] = None, prescale_factor: float = 1.0,
               postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set) -> torch.Tensor:
-    """Reduces `tensor` over all ranks of the set into a new tensor. See allreduce_async.
+    """Reduces `tensor` over all ranks of the set into a new tensor. The gradient of a sum is the sum of the gradients, and that
+    of an average is their average.
 
-    compression: of what travels. The gradient of a sum is the sum of the gradients, of an average their
-    average. HorovodInternalError when ranks disagree, or one is lost.
+    Args:
+        tensor, average, name, op, prescale_factor, postscale_factor, process_set: as for allreduce_async().
+        compression: the Compression of the values that travel.
+
+    Returns:
+        The new tensor.
+
+    Raises:
+        ValueError: the tensor or an argument is wrong.
+        HorovodInternalError: ranks disagree, or a rank is lost.
     """
     chosen = chosen_op(op, average)
     check_tensor(tensor)
@@ -64,7 +72,17 @@ def allreduce(tensor: torch.Tensor, average: Optional[bool] = None, name: Option
 def allreduce_(tensor: torch.Tensor, average: Optional[bool] = None, name: Optional[str] = None,
                op: Optional[int] = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
                process_set: ProcessSet = global_process_set) -> torch.Tensor:
-    """As allreduce, in place and without gradients: returns `tensor`."""
+    """Reduces `tensor` over all ranks of the set in place, without gradients.
+
+    Args:
+        tensor, average, name, op, prescale_factor, postscale_factor, process_set: as for allreduce_async().
+
+    Returns:
+        `tensor`.
+
+    Raises:
+        ValueError, HorovodInternalError: as for allreduce().
+    """
     return synchronize(_ops.allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor,
                                              process_set))
 
@@ -87,7 +105,18 @@ def grouped_allreduce(tensors: Sequence[torch.Tensor], average: Optional[bool] =
                       compression: Any = Compression.none, op: Optional[int] = None, prescale_factor: float = 1.0,
                       postscale_factor: float = 1.0,
                       process_set: ProcessSet = global_process_set) -> List[torch.Tensor]:
-    """Reduces several tensors as one. See allreduce."""
+    """Reduces several tensors as one.
+
+    Args:
+        tensors: tensors as for allreduce().
+        average, name, compression, op, prescale_factor, postscale_factor, process_set: as for allreduce().
+
+    Returns:
+        A list of new tensors.
+
+    Raises:
+        ValueError, HorovodInternalError: as for allreduce().
+    """
     chosen = chosen_op(op, average)
     for i, tensor in enumerate(tensors):
         check_tensor(tensor, f"tensors[{i}]")
@@ -103,7 +132,18 @@ def grouped_allreduce(tensors: Sequence[torch.Tensor], average: Optional[bool] =
 def grouped_allreduce_(tensors: Sequence[torch.Tensor], average: Optional[bool] = None, name: Optional[str] = None,
                        op: Optional[int] = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
                        process_set: ProcessSet = global_process_set) -> List[torch.Tensor]:
-    """As grouped_allreduce, in place and without gradients: returns the tensors."""
+    """Reduces several tensors as one, in place and without gradients.
+
+    Args:
+        tensors: tensors as for allreduce_().
+        average, name, op, prescale_factor, postscale_factor, process_set: as for allreduce_().
+
+    Returns:
+        The tensors.
+
+    Raises:
+        ValueError, HorovodInternalError: as for allreduce().
+    """
     reduced: List[torch.Tensor] = synchronize(_ops.grouped_allreduce_async_(
         tensors, average, name, op, prescale_factor, postscale_factor, process_set))
     return reduced
@@ -135,7 +175,17 @@ class _Allgather(Function):
 
 def allgather(tensor: torch.Tensor, name: Optional[str] = None,
               process_set: ProcessSet = global_process_set) -> torch.Tensor:
-    """The `tensor`s of all ranks, one behind the other. See allgather_async."""
+    """Returns the `tensor`s of all ranks, one behind the other.
+
+    Args:
+        tensor, name, process_set: as for allgather_async().
+
+    Returns:
+        The new tensor, the same on every rank.
+
+    Raises:
+        ValueError, HorovodInternalError: as for allreduce().
+    """
     return _Allgather.apply(tensor, name, process_set)
 
 
@@ -158,7 +208,18 @@ class _GroupedAllgather(Function):
 
 def grouped_allgather(tensors: Sequence[torch.Tensor], name: Optional[str] = None,
                       process_set: ProcessSet = global_process_set) -> List[torch.Tensor]:
-    """The allgather of each of `tensors`."""
+    """Gathers each of `tensors` from all ranks.
+
+    Args:
+        tensors: tensors as for allgather().
+        name, process_set: as for allgather().
+
+    Returns:
+        A list of new tensors.
+
+    Raises:
+        ValueError, HorovodInternalError: as for allreduce().
+    """
     return list(_GroupedAllgather.apply(name, process_set, *tensors))
 
 
@@ -177,13 +238,33 @@ class _Broadcast(Function):
 
 def broadcast(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None,
               process_set: ProcessSet = global_process_set) -> torch.Tensor:
-    """The root's `tensor`, as a new tensor on every rank. See broadcast_async."""
+    """Returns the root's `tensor` as a new tensor on every rank.
+
+    Args:
+        tensor, root_rank, name, process_set: as for broadcast_async().
+
+    Returns:
+        The new tensor.
+
+    Raises:
+        ValueError, HorovodInternalError: as for allreduce().
+    """
     return _Broadcast.apply(tensor, root_rank, name, process_set)
 
 
 def broadcast_(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None,
                process_set: ProcessSet = global_process_set) -> torch.Tensor:
-    """As broadcast, in place and without gradients: returns `tensor`."""
+    """Gives `tensor` the root's values on every rank, in place and without gradients.
+
+    Args:
+        tensor, root_rank, name, process_set: as for broadcast_async().
+
+    Returns:
+        `tensor`.
+
+    Raises:
+        ValueError, HorovodInternalError: as for allreduce().
+    """
     return synchronize(_ops.broadcast_async_(tensor, root_rank, name, process_set))
 
 
@@ -212,7 +293,17 @@ class _Alltoall(Function):
 
 def alltoall(tensor: torch.Tensor, splits: Optional[Any] = None, name: Optional[str] = None,
              process_set: ProcessSet = global_process_set) -> Union[torch.Tensor, Tuple[torch.Tensor, torch.Tensor]]:
-    """What all ranks sent to this one; with `splits` also how many rows each did. See alltoall_async."""
+    """Returns what all ranks sent to this one, one behind the other.
+
+    Args:
+        tensor, splits, name, process_set: as for alltoall_async().
+
+    Returns:
+        The new tensor; with `splits`, also the numbers of rows that each rank sent.
+
+    Raises:
+        ValueError, HorovodInternalError: as for allreduce().
+    """
     received, received_splits = _Alltoall.apply(tensor, splits, name, process_set)
     return received if splits is None else (received, received_splits)
 
@@ -242,7 +333,18 @@ class _Reducescatter(Function):
 def reducescatter(tensor: torch.Tensor, name: Optional[str] = None, compression: Any = Compression.none,
                   op: int = Average, process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
                   postscale_factor: float = 1.0) -> torch.Tensor:
-    """This rank's part of the reduction of all `tensor`s. See reducescatter_async."""
+    """Returns this rank's part of the reduction of all `tensor`s.
+
+    Args:
+        tensor, name, op, process_set, prescale_factor, postscale_factor: as for reducescatter_async().
+        compression: the Compression of the values that travel.
+
+    Returns:
+        This rank's part, as a new tensor.
+
+    Raises:
+        ValueError, HorovodInternalError: as for allreduce().
+    """
     check_tensor(tensor)
     compressed, context = compression.compress(tensor)
     part = _Reducescatter.apply(compressed, name, op, process_set, prescale_factor, postscale_factor)
@@ -270,7 +372,18 @@ def grouped_reducescatter(tensors: Sequence[torch.Tensor], name: Optional[str] =
                           compression: Any = Compression.none, op: int = Average,
                           process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
                           postscale_factor: float = 1.0) -> List[torch.Tensor]:
-    """The reducescatter of each of `tensors`."""
+    """Reduces and scatters each of `tensors`.
+
+    Args:
+        tensors: tensors as for reducescatter().
+        name, compression, op, process_set, prescale_factor, postscale_factor: as for reducescatter().
+
+    Returns:
+        A list of new tensors.
+
+    Raises:
+        ValueError, HorovodInternalError: as for allreduce().
+    """
     compressed, contexts = [], []
     for i, tensor in enumerate(tensors):
         check_tensor(tensor, f"tensors[{i}]")

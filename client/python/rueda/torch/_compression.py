@@ -1,4 +1,4 @@
-"""How gradients are made smaller before they are submitted."""
+"""Makes gradients smaller before they are submitted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 
 class Compressor:
-    """compress() gives what is submitted, and what decompress() needs to undo it."""
+    """The base of compressions. compress() returns what is submitted, and what decompress() needs to undo it."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> "tuple[torch.Tensor, Any]":
@@ -32,7 +32,7 @@ class NoneCompressor(Compressor):
 
 
 class _CastCompressor(Compressor):
-    """Rounds float32 and float64 to a type of 16 bits; others stay as they are. ctx: the dtype."""
+    """Rounds float32 and float64 to a type of 16 bits; other dtypes stay as they are. The context is the original dtype."""
 
     dtype: torch.dtype
 
@@ -47,19 +47,19 @@ class _CastCompressor(Compressor):
 
 
 class FP16Compressor(_CastCompressor):
-    """To float16."""
+    """Rounds to float16."""
 
     dtype = torch.float16
 
 
 class BF16Compressor(_CastCompressor):
-    """To bfloat16: float32's range, with fewer digits."""
+    """Rounds to bfloat16, which has float32's range with fewer digits."""
 
     dtype = torch.bfloat16
 
 
 class Compression:
-    """What `compression=` takes."""
+    """Lists the values that `compression=` takes."""
 
     none = NoneCompressor
     fp16 = FP16Compressor

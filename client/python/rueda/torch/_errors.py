@@ -1,4 +1,4 @@
-"""librueda's errors as Horovod's."""
+"""Turns librueda's errors into Horovod's."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["HorovodArgumentError", "HorovodInternalError", "HostsUpdatedInterrup
 
 
 def submission_error(code: int, message: str) -> HorovodInternalError:
-    """Of a submission that was refused."""
+    """Returns the error of a submission that was refused."""
     kind = HorovodArgumentError if code in (INVALID_ARGUMENT, DUPLICATE_NAME) else HorovodInternalError
     return kind(message, code)
 
 
 def settle_left() -> None:
-    """What streams were left to wait for and has failed by now, as Horovod's error."""
+    """Raises Horovod's error if an operation that a stream was left to wait for has failed by now."""
     try:
         _stream_pending.settle()
     except RuedaError as error:
@@ -27,7 +27,7 @@ def settle_left() -> None:
 
 
 def finish_left() -> None:
-    """Waits for all that streams were left to wait for."""
+    """Waits for all operations that streams were left to wait for."""
     try:
         _stream_pending.finish()
     except RuedaError as error:
@@ -35,7 +35,7 @@ def finish_left() -> None:
 
 
 def synchronize(handle: int) -> Any:
-    """rueda.synchronize with Horovod's error."""
+    """Does what rueda.synchronize() does, with Horovod's error."""
     try:
         return _operations.synchronize(handle)
     except RuedaError as error:

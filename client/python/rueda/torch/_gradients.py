@@ -1,8 +1,7 @@
-"""Gradients on their way: submitted as backward() computes them, waited for before the optimizer's step.
+"""Reduces gradients: they are submitted as backward() computes them, and waited for before the optimizer's step.
 
-A gradient lives in the arena from its first reduction on: `p.grad` is a view of memory that the daemon
-reads and writes where it is, so nothing is copied between backward and the ring (decision 34).
-"""
+A gradient lives in the arena from its first reduction on: `p.grad` is a view of memory that the daemon reads and writes where it
+is, so nothing is copied between backward and the ring (decision 34)."""
 
 from __future__ import annotations
 
@@ -32,7 +31,11 @@ _WIRE_DTYPES = {Compression.fp16: "float16", Compression.bf16: "bfloat16"}
 
 
 def is_switched_on(variable: str, otherwise: bool) -> bool:
-    """A variable that is 1 or 0."""
+    """Returns whether an environment variable is 1; `otherwise` if it is not set.
+
+    Raises:
+        ValueError: the variable is neither 0 nor 1.
+    """
     value = os.environ.get(variable)
     if value not in (None, "", "0", "1"):
         raise ValueError(f"{variable}={value!r} must be 0 or 1")
@@ -41,7 +44,12 @@ def is_switched_on(variable: str, otherwise: bool) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How gradients are reduced. zero_copy: in the arena. overlap: during backward, not after it."""
+    """Says how gradients are reduced.
+
+    Attributes:
+        zero_copy: gradients live in the arena.
+        overlap: gradients are reduced during backward(), and not after it.
+    """
 
     op: int
     compression: Any
@@ -49,33 +57,34 @@ class Settings:
     postscale_factor: float
     process_set: ProcessSet
     sparse_as_dense: bool
-    takes_sparse_alone: bool = False  # the optimizer: a gradient that was made dense becomes sparse again
+    takes_sparse_alone: bool = False  # the optimizer takes only sparse gradients, so a dense one becomes sparse again
     zero_copy: bool = dataclasses.field(default_factory=lambda: is_switched_on("RUEDA_TORCH_ZERO_COPY", True))
     overlap: bool = dataclasses.field(default_factory=lambda: is_switched_on("RUEDA_TORCH_OVERLAP", True))
 
 
 class Gradient:
-    """That of one parameter. What is reduced is what `p.grad` is when it is; and whoever keeps a tensor keeps its values:
-    `p.grad` may be set to something else, its `.data` may, and memory of the arena that somebody else has a tensor of is
-    theirs from the next zero_grad(set_to_none=True) on."""
+    """The gradient of one parameter. The value that is reduced is that of `p.grad` at the time of its submission.
+
+    Whoever keeps a tensor keeps its values: `p.grad` may be set to something else, and so may its `.data`; and memory of the
+    arena that somebody else has a tensor of belongs to them from the next zero_grad(set_to_none=True) on."""
 
     def __init__(self, name: str, parameter: torch.Tensor, unit: "Unit") -> None:
         self.name = name
         self.parameter = parameter
         self.unit = unit
-        self.in_arena: Optional[torch.Tensor] = None  # what p.grad was set to last
-        self._memory: Optional[np.ndarray] = None  # of the arena, whose tensor in_arena is as long as nobody changes it
-        self._address = 0  # of that
-        self._zeros_version = -1  # of in_arena, when zeros were put there in place of None
-        self._is_frozen = False  # p.grad is zeros in its group's reduction, and _before afterwards
+        self.in_arena: Optional[torch.Tensor] = None  # the tensor that p.grad was set to last
+        self._memory: Optional[np.ndarray] = None  # the arena's memory, of which in_arena is a tensor unless somebody changes it
+        self._address = 0  # the address of _memory
+        self._zeros_version = -1  # in_arena's version when zeros were put there in place of None
+        self._is_frozen = False  # true: p.grad is zeros during its group's reduction, and _before afterwards
         self._before: Optional[torch.Tensor] = None
         self.passes_left = 0
-        self.sparse_dims: Optional[int] = None  # of the last sparse gradient
+        self.sparse_dims: Optional[int] = None  # the sparse dimensions of the last sparse gradient
         self._node: Any = None
-        self._node_address = 0  # the parameter's data when that was asked for
+        self._node_address = 0  # the address of the parameter's data when the node was asked for
 
     def listen(self, on_ready: "Callable[[Gradient], None]") -> None:
-        """From now on on_ready is called whenever backward() has accumulated into the gradient."""
+        """Calls on_ready from now on whenever backward() has accumulated into the gradient."""
         if not self.parameter.requires_grad or (self._node is not None and not self.is_deaf()):
             return
         # The node lives as long as it is referenced; there is no other way to it.
@@ -86,12 +95,12 @@ class Gradient:
         self._node_address = self.parameter.data_ptr()
 
     def is_deaf(self) -> bool:
-        """Whether the parameter's data was replaced (model.half() does so), and PyTorch may accumulate by another node: then
-        on_ready is not called until listen() is, and the gradient is submitted when the step is made."""
+        """Returns whether the parameter's data was replaced (model.half() does so), so that PyTorch may accumulate by another
+        node. Then on_ready is not called until listen() is, and the gradient is submitted when the step is made."""
         return self._node is not None and self.parameter.data_ptr() != self._node_address
 
     def fill(self) -> torch.Tensor:
-        """The gradient; zeros where none was computed: other ranks may have one."""
+        """Returns the gradient, or zeros where none was computed, because other ranks may have one."""
         parameter = self.parameter
         if not parameter.requires_grad:
             self._is_frozen, self._before = True, parameter.grad
@@ -108,8 +117,9 @@ class Gradient:
         return parameter.grad
 
     def give_back(self) -> None:
-        """After the reduction, of a frozen parameter in a group: an optimizer skips a parameter without a gradient; with
-        zeros, momentum and weight decay would move it. One that it has kept is not reduced again."""
+        """Takes the gradient away again from a frozen parameter in a group, after the reduction. An optimizer skips a parameter
+        without a gradient; with zeros, momentum and weight decay would move it. A gradient that the parameter had kept is
+        restored, and is not the reduced one."""
         if self._is_frozen:
             self.parameter.grad = self._before
             self._is_frozen, self._before = False, None
@@ -120,14 +130,15 @@ class Gradient:
             self.parameter.grad = grad.to_sparse(self.sparse_dims or 1)
 
     def is_in_arena(self) -> bool:
-        """Whether p.grad is what it was set to, and that is still the arena's memory: `p.grad.data = ...` keeps the object."""
+        """Returns whether p.grad is the tensor that it was set to, and that tensor still has the arena's memory: `p.grad.data =
+        ...` keeps the object."""
         grad = self.parameter.grad
         return (grad is not None and grad is self.in_arena and grad.data_ptr() == self._address
                 and grad.dtype == self.parameter.dtype and grad.shape == self.parameter.shape and grad.is_contiguous())
 
     def put_zeros(self) -> bool:
-        """p.grad, which is None, becomes zeros in the memory of before. False if there is none: or somebody has a tensor of
-        it, who keeps it."""
+        """Sets p.grad, which is None, to zeros in the memory that it had before. Returns False if there is no such memory, or
+        somebody else has a tensor of it and keeps it."""
         if not self._take_memory_again():
             return False
         assert self.in_arena is not None
@@ -136,15 +147,16 @@ class Gradient:
         return True
 
     def drop_zeros_if_frozen(self) -> None:
-        """Of a parameter that was frozen behind zero_grad(set_to_none=True): its gradient would be None."""
+        """Sets p.grad of a parameter to None if it was frozen after zero_grad(set_to_none=True), which would have set it to None.
+        """
         if not self.parameter.requires_grad and self.is_in_arena():
             assert self.in_arena is not None
             if self.in_arena._version == self._zeros_version:
                 self.parameter.grad = None
 
     def _take_memory_again(self) -> bool:
-        """in_arena becomes a new tensor of the same memory, if nobody has another one, and it is of the right size and
-        dtype. p.grad is not it."""
+        """Makes in_arena a new tensor of the same memory, if nobody else has one, and if the memory has the right size. p.grad
+        must not be that tensor. Returns whether it was done."""
         parameter = self.parameter
         self.in_arena = None
         if self._memory is None:
@@ -157,8 +169,8 @@ class Gradient:
         return True
 
     def move_to_arena(self) -> bool:
-        """`p.grad` becomes a tensor of the arena. Copies only what is not there yet: the first time, and when p.grad or its
-        data has been set to something else. Whether it lies elsewhere than before."""
+        """Makes `p.grad` a tensor of the arena. It copies only values that are not there yet: the first time, and when p.grad or
+        its data has been set to something else. Returns whether the gradient lies elsewhere than before."""
         if self.is_in_arena():
             return False
         parameter = self.parameter
@@ -178,12 +190,12 @@ class Gradient:
         return self._address != before
 
     def forget_memory(self) -> None:
-        """It is another session's, or the parent's."""
+        """Forgets the memory, which belongs to another session or to the parent process."""
         self.in_arena, self._memory, self._address = None, None, 0
 
 
 def _as_reals(value: Any) -> torch.Tensor:
-    """The same memory; a complex number is two real ones."""
+    """Returns a tensor of the same memory in which a complex number is two real ones."""
     value = value.detach()
     return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
 
@@ -195,27 +207,32 @@ def _sparse_zeros(like: torch.Tensor, dims: int) -> torch.Tensor:
 
 
 class Unit:
-    """Gradients that are reduced together: one, or a group."""
+    """One gradient, or a group of gradients that are reduced together."""
 
     def __init__(self, settings: Settings) -> None:
         self.gradients: List[Gradient] = []
         self.ready = 0
         self._settings = settings
         self._prepared: Optional[PreparedAllreduce] = None  # its memory is the gradients' in_arena
-        self._session = 0  # whose memory that is
+        self._session = 0  # the session that the prepared memory belongs to
         self._submitted: Optional[PreparedAllreduce] = None  # _prepared, while it is under way
-        self._finish: List[Callable[[], None]] = []  # of what is under way otherwise
+        self._finish: List[Callable[[], None]] = []  # the ends of reductions under way that are not prepared
         self._is_done: List[Callable[[], bool]] = []
         self.is_under_way = False
 
     def sparse_dims(self, gradient: Gradient) -> Optional[int]:
-        """Of what is submitted where none was computed; None: it is dense."""
+        """Returns the number of sparse dimensions of the gradient that is submitted where none was computed, or None for a dense
+        one."""
         if self._settings.sparse_as_dense:
             return None
         return gradient.sparse_dims or (1 if self._settings.takes_sparse_alone else None)
 
     def begin(self) -> None:
-        """Submits the gradients. HorovodInternalError when the daemon refuses."""
+        """Submits the gradients.
+
+        Raises:
+            HorovodInternalError: the daemon refuses them.
+        """
         self.is_under_way = True
         if self._prepared is not None and self._session == _context.session():
             for gradient in self.gradients:
@@ -245,7 +262,7 @@ class Unit:
         return all(is_done() for is_done in self._is_done)
 
     def finish(self) -> None:
-        """Waits for them. All of it has ended when this returns or raises."""
+        """Waits for the gradients. All their reductions have ended when this returns or raises."""
         self.is_under_way = False
         self.ready = 0
         try:
@@ -275,7 +292,7 @@ class Unit:
             raise error
 
     def forget(self) -> None:
-        """Nothing is under way any more, and nothing prepared."""
+        """Forgets what is under way, and what is prepared."""
         self.ready, self.is_under_way = 0, False
         self._finish, self._is_done, self._prepared, self._submitted = [], [], None, None
 
@@ -288,7 +305,7 @@ class Unit:
                             or _device.find(value) is not None for value in values))
 
     def _wire_dtype(self) -> Optional[str]:
-        """What the daemon can do of the compression: rounding float32 where it crosses the network."""
+        """Returns the part of the compression that the daemon can do, which is to round float32 where it crosses the network."""
         return _WIRE_DTYPES.get(self._settings.compression)
 
     def _begin_in_arena(self, gradients: Sequence[Gradient]) -> None:
@@ -359,7 +376,7 @@ class Unit:
 
 
 class Reducer:
-    """All gradients of an optimizer."""
+    """Reduces all gradients of an optimizer."""
 
     def __init__(self, settings: Settings, passes: int) -> None:
         self.settings = settings
@@ -367,13 +384,12 @@ class Reducer:
         self.units: List[Unit] = []
         self._under_way: List[Unit] = []
         self._is_in_child = False
-        self._is_active, self._session = False, -1  # in that session
-        self.is_synchronized = False  # by the user, and no gradient has been computed since
+        self._is_active, self._session = False, -1  # whether there are other ranks in that session
+        self.is_synchronized = False  # the user has called synchronize(), and no gradient has been computed since
         _reducers.add(self)
 
     def stay_out_of_child(self) -> None:
-        """In a forked child: what is shared with the parent and the daemon is let go, nothing is
-        reduced."""
+        """Lets go, in a forked child, of what is shared with the parent and the daemon. Nothing is reduced there."""
         self._is_in_child = True
         self._is_active = False
         self._under_way = []
@@ -386,7 +402,7 @@ class Reducer:
                 gradient.passes_left = self.passes
 
     def add(self, names: Sequence[str], parameters: Sequence[torch.Tensor]) -> None:
-        """Parameters whose gradients are reduced together."""
+        """Adds parameters whose gradients are reduced together."""
         unit = Unit(self.settings)
         for name, parameter in zip(names, parameters):
             gradient = Gradient(name, parameter, unit)
@@ -396,7 +412,11 @@ class Reducer:
         self.units.append(unit)
 
     def is_active(self) -> bool:
-        """Whether there is anybody to reduce with. ValueError before init()."""
+        """Returns whether there is any other rank to reduce with.
+
+        Raises:
+            ValueError: init() has not been called.
+        """
         if self._session != _context.session():
             chosen = self.settings.process_set
             self._is_active = not self._is_in_child and _context.size() > 1 and chosen.included() and chosen.size() > 1
@@ -412,7 +432,7 @@ class Reducer:
                 gradient.drop_zeros_if_frozen()
 
     def is_still_synchronized(self) -> bool:
-        """Whether nothing was computed since synchronize(), as far as anybody would have been told."""
+        """Returns whether nothing was computed since synchronize(), as far as the hooks have been told."""
         return self.is_synchronized and not any(gradient.is_deaf() for unit in self.units for gradient in unit.gradients)
 
     def _on_ready(self, gradient: Gradient) -> None:
@@ -437,8 +457,8 @@ class Reducer:
         unit.begin()
 
     def begin_rest(self) -> None:
-        """Submits what backward() has not: gradients that were not computed here, and those of parameters
-        that need one only now."""
+        """Submits the gradients that backward() has not submitted: those that were not computed here, and those of parameters
+        that need a gradient only now."""
         for unit in self.units:
             if unit.is_under_way:
                 continue
@@ -448,8 +468,8 @@ class Reducer:
                 self._begin(unit)
 
     def finish_some(self) -> List[Unit]:
-        """Waits for the first that was submitted; also gives all others that have ended. Empty: there are
-        none left."""
+        """Waits for the gradients that were submitted first, and returns them with all others whose reductions have ended.
+        Returns an empty list if none are left."""
         if not self._under_way:
             return []
         rest, finished = self._under_way[1:], [self._under_way[0]]
@@ -461,7 +481,7 @@ class Reducer:
         return finished
 
     def finish_all(self) -> None:
-        """Waits for all. The first error is raised when everything has ended."""
+        """Waits for all gradients. The first error is raised when all reductions have ended."""
         error: Optional[HorovodInternalError] = None
         under_way, self._under_way = self._under_way, []
         for unit in under_way:
@@ -474,21 +494,21 @@ class Reducer:
             raise error
 
     def abandon(self) -> None:
-        """Waits for all, whatever becomes of them."""
+        """Waits for all reductions, whether they succeed or not."""
         try:
             self.finish_all()
         except HorovodInternalError:
             pass
 
     def begin_step(self) -> None:
-        """Passes are counted from here."""
+        """Counts backward passes from here."""
         for unit in self.units:
             unit.ready = 0
             for gradient in unit.gradients:
                 gradient.passes_left = self.passes
 
     def in_arena(self) -> List[Gradient]:
-        """Those whose memory is the arena's."""
+        """Returns the gradients whose memory is the arena's."""
         return [gradient for unit in self.units for gradient in unit.gradients if gradient.is_in_arena()]
 
 

@@ -1,4 +1,4 @@
-"""Joining and leaving the job, the place in it, and what Horovod's users ask about the build."""
+"""Joins and leaves the job, tells this process's place in it, and answers what Horovod's users ask about the build."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ _has_equal_nodes = True
 
 
 def init(comm: Optional[Any] = None, process_sets: Union[None, str, Sequence[ProcessSet]] = None) -> None:
-    """Attaches to the node's daemon and waits until every rank of the job has done so; a second call does
-    nothing. After shutdown() it may be called again.
+    """Attaches to the node's daemon and waits until every rank of the job has done so. A second call does nothing. After
+    shutdown() it may be called again.
 
-    comm: None, or a list of all ranks; a part of the job is a process set here. process_sets: sets to be
-    added, the same on all ranks; "dynamic" is allowed and changes nothing. RuedaError says what is
-    missing.
+    Args:
+        comm: None, or a list of all ranks. A part of the job is a process set here.
+        process_sets: process sets to be added, the same on all ranks. "dynamic" is allowed and changes nothing.
+
+    Raises:
+        RuedaError: the process could not attach; the text says what is missing.
+        ValueError: an argument is wrong.
     """
     global _has_equal_nodes
     if _context.is_initialized():
@@ -52,8 +56,8 @@ def _are_nodes_equal() -> bool:
 
 
 def shutdown() -> None:
-    """Waits for what is in flight (5 s at most) and leaves the job; what is left then is named in a warning.
-    init() may follow, once all ranks have left."""
+    """Waits for operations in flight (5 s at most) and leaves the job. A warning names operations that are left then. init() may
+    follow, once all ranks have left."""
     try:
         _context.shutdown()
     except RuedaTimeoutError as error:
@@ -61,69 +65,80 @@ def shutdown() -> None:
 
 
 def is_homogeneous() -> bool:
-    """Whether every node has as many ranks as the others."""
+    """Returns whether every node has as many ranks as the others."""
     require_init()
     return _has_equal_nodes
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Begins a timeline of the whole job (docs/timeline.md), which the launcher of node 0 writes. One rank is
-    enough. mark_cycles changes nothing: there are no cycles. ValueError before init(), and on node 0 if
-    one is being written already."""
+    """Begins a timeline of the whole job (docs/timeline.md), which the launcher of node 0 writes. It is enough that one rank
+    calls this.
+
+    Args:
+        file_path: the file.
+        mark_cycles: not used, because there are no cycles.
+
+    Raises:
+        ValueError: init() has not been called or, on node 0, a timeline is being written already.
+    """
     _context.start_timeline(file_path)
 
 
 def stop_timeline() -> None:
-    """Ends it; the file is whole a moment later. ValueError before init(), and on node 0 if there is none."""
+    """Ends the timeline; the file is complete a moment later.
+
+    Raises:
+        ValueError: init() has not been called or, on node 0, there is no timeline.
+    """
     _context.stop_timeline()
 
 
 def mpi_threads_supported() -> bool:
-    """False: there is no MPI."""
+    """Returns False: there is no MPI."""
     require_init()
     return False
 
 
 def mpi_enabled() -> bool:
-    """False: there is no MPI."""
+    """Returns False: there is no MPI."""
     return False
 
 
 def mpi_built() -> bool:
-    """False: there is no MPI."""
+    """Returns False: there is no MPI."""
     return False
 
 
 def gloo_enabled() -> bool:
-    """False: daemons carry the tensors, not Gloo."""
+    """Returns False: daemons carry the tensors, not Gloo."""
     return False
 
 
 def gloo_built() -> bool:
-    """False: daemons carry the tensors, not Gloo."""
+    """Returns False: daemons carry the tensors, not Gloo."""
     return False
 
 
 def nccl_built() -> bool:
-    """False: a GPU worker reduces what is in a GPU's memory, not NCCL."""
+    """Returns False: a GPU worker reduces tensors in a GPU's memory, not NCCL."""
     return False
 
 
 def ddl_built() -> bool:
-    """False: there is no DDL."""
+    """Returns False: there is no DDL."""
     return False
 
 
 def ccl_built() -> bool:
-    """False: there is no oneCCL."""
+    """Returns False: there is no oneCCL."""
     return False
 
 
 def cuda_built() -> bool:
-    """True: tensors may be in a GPU's memory, where the node's daemon has the plugin for it (docs/gpu.md)."""
+    """Returns True: tensors may be in a GPU's memory, where the node's daemon has the plugin for it (docs/gpu.md)."""
     return True
 
 
 def rocm_built() -> bool:
-    """False: of GPUs there are only CUDA's."""
+    """Returns False: only GPUs with CUDA are supported."""
     return False

@@ -1,5 +1,5 @@
-"""Groups that come again, step after step, in the same memory: what librueda is told of them is put together
-once. For a thousand small tensors that is most of the time which Python takes."""
+"""Knows groups that come again, step after step, in the same memory: what librueda is told of them is put together once. For a
+thousand small tensors that is most of the time which Python takes."""
 
 from __future__ import annotations
 
@@ -8,29 +8,30 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
-_MOST = 64  # groups; the least lately used goes
+_MOST = 64  # groups; the one that was used least recently goes
 
-Key = Tuple[str, int]  # name and process set
-# Where the tensors' elements are, and as what: whatever has the same is told in the same words.
+Key = Tuple[str, int]  # the name and the process set
+# Says where the tensors' elements are, and their types. Groups of equal descriptions are told to librueda in the same words.
 Description = Tuple[List[int], List[torch.Size], List[torch.dtype], List[Tuple[int, ...]]]
 
 
 class _Known(NamedTuple):
     description: Description
     told: Any  # an array of rueda_tensor
-    memory: Any  # that it points to, but for the tensors' own
+    memory: Any  # the memory that `told` points to, except the tensors' own
 
 
 _groups: "OrderedDict[Key, _Known]" = OrderedDict()
 
 
 def reset() -> None:
-    """At init()."""
+    """Forgets all groups. It is called by init()."""
     _groups.clear()
 
 
 def description_of(tensors: Sequence[Any]) -> Optional[Description]:
-    """None if one is no tensor that has memory, or one whose elements are not what is there."""
+    """Returns the description of the tensors, or None if one of them is no tensor that has memory, or has elements that differ
+    from those in its memory."""
     try:
         if any(tensor.is_neg() for tensor in tensors):
             return None
@@ -41,7 +42,8 @@ def description_of(tensors: Sequence[Any]) -> Optional[Description]:
 
 
 def find(key: Key, description: Optional[Description]) -> Any:
-    """What was told of a group of this name whose tensors have this description; None if that is not known."""
+    """Returns what librueda was told of a group of this name whose tensors have this description, or None if that is not known.
+    """
     known = _groups.get(key)
     if known is None or known.description != description:
         return None
@@ -50,7 +52,7 @@ def find(key: Key, description: Optional[Description]) -> Any:
 
 
 def remember(key: Key, description: Description, told: Any, memory: Any) -> None:
-    """Of a group that is reduced in place, each tensor of which is contiguous."""
+    """Remembers a group that is reduced in place, each tensor of which is contiguous."""
     _groups[key] = _Known(description, told, memory)
     _groups.move_to_end(key)
     if len(_groups) > _MOST:

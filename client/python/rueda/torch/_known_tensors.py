@@ -1,5 +1,5 @@
-"""Tensors that are reduced in place again, step after step, under the same name: what librueda is told of each is put
-together once. What is known is never changed, so any thread may use it."""
+"""Knows tensors that are reduced in place again, step after step, under the same name: what librueda is told of each is put
+together once. Entries are never changed, so any thread may use them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .._core import _library
 from .._core._library import ReduceOptions, Tensor, byref
 from .._core._process_sets import ProcessSet
 
-_MOST = 16384  # tensors; beyond, all are forgotten, and learned again
+_MOST = 16384  # tensors; when there are more, all are forgotten, and learned again
 
 Key = Tuple[str, Optional[int]]  # the caller's name, and the process set
 
 
 class Known(NamedTuple):
-    """How to submit it once more, and what it is only true of."""
+    """Says how to submit a tensor once more, and the conditions under which that is right."""
 
     submit: Any
     told: Any  # pointers for librueda, which keep alive what they point to
@@ -38,16 +38,16 @@ _known: Dict[Key, Known] = {}
 
 
 def reset() -> None:
-    """At init()."""
+    """Forgets all tensors. It is called by init()."""
     _known.clear()
 
 
 def find(tensor: Any, average: Optional[bool], name: str, op: Optional[int], prescale_factor: float,
          postscale_factor: float, process_set: ProcessSet) -> Optional[Known]:
-    """None unless every word of what was told is true of this call, too."""
+    """Returns the entry of a tensor, or None unless every argument of this call equals those of the earlier one."""
     try:
         known = _known.get((name, process_set.process_set_id))
-        # op and average by identity: 0 is not what False is.
+        # op and average are compared by identity, because 0 == False.
         if (known is not None and isinstance(tensor, torch.Tensor) and tensor.data_ptr() == known.address
                 and tensor.shape == known.shape and tensor.dtype is known.dtype and tensor.is_contiguous()
                 and tensor.is_cpu and not tensor.is_neg() and op is known.op and average is known.average
@@ -55,13 +55,13 @@ def find(tensor: Any, average: Optional[bool], name: str, op: Optional[int], pre
                 and process_set is known.process_set):
             return known
     except (AttributeError, RuntimeError, TypeError, ValueError):
-        pass  # the long way says what is wrong with it
+        pass  # the full way reports what is wrong with the tensor
     return None
 
 
 def remember(tensor: torch.Tensor, average: Optional[bool], name: str, op: Optional[int], options: ReduceOptions,
              process_set: ProcessSet, chosen: Tuple[str, int], told: Tensor, memory: Any) -> None:
-    """Of a contiguous tensor that was reduced in place."""
+    """Remembers a contiguous tensor that was reduced in place."""
     address = tensor.data_ptr()
     if not address or not isinstance(process_set, ProcessSet) or not isinstance(name, str):
         return

@@ -1,4 +1,4 @@
-"""What is made equal on all ranks before training: parameters, an optimizer's state, any object."""
+"""Makes things equal on all ranks before training: parameters, an optimizer's state, any object."""
 
 from __future__ import annotations
 
@@ -19,8 +19,16 @@ Named = Tuple[Optional[str], torch.Tensor]
 
 
 def broadcast_parameters(params: Union["dict[str, Any]", Iterable[Any]], root_rank: int) -> None:
-    """Makes tensors what they are on the root, in place: model.state_dict(), model.named_parameters() or
-    model.parameters(). All ranks have the same ones."""
+    """Gives tensors the root's values, in place. All ranks have the same tensors.
+
+    Args:
+        params: model.state_dict(), model.named_parameters() or model.parameters().
+        root_rank: the rank whose values all ranks get.
+
+    Raises:
+        ValueError: `params` is none of these.
+        HorovodInternalError: ranks disagree, or a rank is lost.
+    """
     if isinstance(params, dict):
         named: List[Named] = sorted(params.items())
     elif isinstance(params, torch.Tensor) or not hasattr(params, "__iter__"):
@@ -40,7 +48,7 @@ class _Place:
 
 
 def _without_tensors(value: Any, tensors: List[torch.Tensor]) -> Any:
-    """`value` with a _Place for each tensor, which are put into `tensors`."""
+    """Returns `value` with a _Place for each tensor; the tensors are appended to `tensors`."""
     if isinstance(value, torch.Tensor) and value.layout == torch.strided:
         tensors.append(_device.quietly_on_host(value))  # other ranks have none on a device yet
         return _Place(value)
@@ -52,7 +60,7 @@ def _without_tensors(value: Any, tensors: List[torch.Tensor]) -> Any:
 
 
 def _with_tensors(value: Any, tensors: List[torch.Tensor]) -> Any:
-    """The other way round, with new tensors, which are put into `tensors` in the same order."""
+    """Does the reverse of _without_tensors(), with new tensors, which are appended to `tensors` in the same order."""
     if isinstance(value, _Place):
         tensors.append(torch.empty(value.shape, dtype=value.dtype))
         return tensors[-1]
@@ -64,9 +72,17 @@ def _with_tensors(value: Any, tensors: List[torch.Tensor]) -> Any:
 
 
 def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, model: Optional[Any] = None) -> None:
-    """Makes an optimizer's state and options what they are on the root. The others need no state yet. Of one that has none,
-    as it is when it is new, parameters without a gradient get one of zeros, as with Horovod.
-    model: not used. ValueError for LBFGS, as in Horovod."""
+    """Gives an optimizer the root's state and options. The other ranks' optimizers need no state yet. If the root's optimizer is
+    new and has no state, parameters without a gradient get a gradient of zeros, as with Horovod.
+
+    Args:
+        optimizer: the optimizer.
+        root_rank: the rank whose state all ranks get.
+        model: not used.
+
+    Raises:
+        ValueError: the optimizer is LBFGS, as in Horovod.
+    """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("cannot broadcast torch.optim.LBFGS state; broadcast_object(optimizer.state_dict()) can")
     is_root = _context.rank() == root_rank
@@ -89,8 +105,8 @@ def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int, 
 
 
 def _load_in_place(optimizer: torch.optim.Optimizer, state: Dict[str, Any]) -> None:
-    """As load_state_dict(), but the groups and the state stay the objects that they are: a scheduler that was made before
-    steers those."""
+    """Does what load_state_dict() does, but keeps the objects of the groups and of the state: a scheduler that was made before
+    refers to them."""
     groups, states = optimizer.param_groups, optimizer.state
     optimizer.load_state_dict(state)
     for old, new in zip(groups, optimizer.param_groups):
@@ -118,7 +134,17 @@ def _from_bytes(data: torch.Tensor) -> Any:
 
 def broadcast_object(obj: Any, root_rank: int = 0, name: Optional[str] = None,
                      process_set: ProcessSet = global_process_set) -> Any:
-    """The root's `obj`, on every rank; pickled on the way (by cloudpickle, if it is there)."""
+    """Returns the root's `obj` on every rank. It is pickled on the way (by cloudpickle, if that is installed).
+
+    Args:
+        obj: the object; only the root's is used.
+        root_rank: the rank whose object all ranks get.
+        name: the same on all ranks.
+        process_set: the ranks that take part.
+
+    Returns:
+        The root's object.
+    """
     is_root = _context.rank() == root_rank
     data = _to_bytes(obj) if is_root else torch.empty(0, dtype=torch.uint8)
     chosen = "broadcast_object" if name is None else name
@@ -130,7 +156,15 @@ def broadcast_object(obj: Any, root_rank: int = 0, name: Optional[str] = None,
 
 
 def allgather_object(obj: Any, name: Optional[str] = None) -> List[Any]:
-    """The `obj`s of all ranks, in their order."""
+    """Returns the `obj`s of all ranks, in the order of the ranks.
+
+    Args:
+        obj: this rank's object, which must be picklable.
+        name: the same on all ranks.
+
+    Returns:
+        A list of one object a rank.
+    """
     data = _to_bytes(obj)
     chosen = "allgather_object" if name is None else name
     sizes = allgather(torch.tensor([len(data)]), f"{chosen}.sizes").tolist()

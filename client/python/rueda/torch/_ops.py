@@ -1,7 +1,6 @@
-"""Collectives that return a handle, without gradients. See rueda._operations for what handles are.
+"""Implements collectives that return a handle, without gradients. rueda._core._operations says what handles are.
 
-Names are those of Horovod: the function's name is put before the caller's, so that one tensor may be in
-flight in two functions.
+Names are those of Horovod: the function's name is put before the caller's, so that one tensor may be in flight in two functions.
 """
 
 from __future__ import annotations
@@ -31,8 +30,11 @@ Handle = Union[int, Callable[[], torch.Tensor]]
 
 
 class _Place:
-    """Where a reduction reads and writes, and how the caller's result comes of it. through_host: the collective's name, if it
-    has no form for device memory."""
+    """Says where a reduction reads and writes, and how the caller's result is made of that.
+
+    Attributes:
+        through_host: the collective's name, if it has no form for device memory.
+    """
 
     def __init__(self, tensor: torch.Tensor, in_place: bool, through_host: Optional[str] = None) -> None:
         self.caller = tensor
@@ -68,7 +70,7 @@ def _allreduce(tensor: Any, average: Optional[bool], name: Optional[str], op: Op
         known = _known_tensors.find(tensor, average, name, op, prescale_factor, postscale_factor, process_set)
         if known is not None and not is_in_flight(known.chosen):
             again = c_uint64()
-            if known.submit(known.told, known.options, byref(again)) == 0:  # else the long way says why not
+            if known.submit(known.told, known.options, byref(again)) == 0:  # otherwise the full way reports the reason
                 handle = register(again.value, None, lambda: tensor)
                 return remember(name, *known.chosen, handle)
     check_tensor(tensor)
@@ -93,14 +95,23 @@ def _allreduce(tensor: Any, average: Optional[bool], name: Optional[str], op: Op
 def allreduce_async(tensor: torch.Tensor, average: Optional[bool] = None, name: Optional[str] = None,
                     op: Optional[int] = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
                     process_set: ProcessSet = global_process_set) -> int:
-    """Starts reducing `tensor` over all ranks of the set and returns a handle; synchronize() gives a new
-    tensor.
+    """Starts reducing `tensor` over all ranks of the set into a new tensor.
 
-    op: Average (default), Sum, Min, Max, Product or Adasum; integers are averaged towards zero. average:
-    deprecated, True or False for Average or Sum. name: the same on all ranks; counted if None.
-    prescale_factor multiplies each contribution, postscale_factor the result. The tensor need not be
-    contiguous and must not change before synchronize(). ValueError for what cannot be reduced,
-    HorovodInternalError when the daemon refuses.
+    Args:
+        tensor: a tensor, which need not be contiguous and must not change before synchronize().
+        average: deprecated; True or False stand for Average or Sum.
+        name: the same on all ranks; counted if None.
+        op: Average (default), Sum, Min, Max, Product or Adasum. Averages of integers round towards zero.
+        prescale_factor: multiplies each contribution.
+        postscale_factor: multiplies the result.
+        process_set: the ranks that take part.
+
+    Returns:
+        A handle, for which synchronize() returns the new tensor.
+
+    Raises:
+        ValueError: the tensor cannot be reduced, or an argument is wrong.
+        HorovodInternalError: the daemon refuses the operation.
     """
     return _allreduce(tensor, average, name, op, prescale_factor, postscale_factor, process_set, in_place=False)
 
@@ -108,7 +119,17 @@ def allreduce_async(tensor: torch.Tensor, average: Optional[bool] = None, name: 
 def allreduce_async_(tensor: torch.Tensor, average: Optional[bool] = None, name: Optional[str] = None,
                      op: Optional[int] = None, prescale_factor: float = 1.0, postscale_factor: float = 1.0,
                      process_set: ProcessSet = global_process_set) -> int:
-    """As allreduce_async, in place: synchronize() returns `tensor`."""
+    """Starts reducing `tensor` over all ranks of the set in place.
+
+    Args:
+        tensor, average, name, op, prescale_factor, postscale_factor, process_set: as for allreduce_async().
+
+    Returns:
+        A handle, for which synchronize() returns `tensor`.
+
+    Raises:
+        ValueError, HorovodInternalError: as for allreduce_async().
+    """
     return _allreduce(tensor, average, name, op, prescale_factor, postscale_factor, process_set, in_place=True)
 
 
@@ -153,8 +174,18 @@ def _grouped_allreduce(tensors: Sequence[Any], average: Optional[bool], name: Op
 def grouped_allreduce_async(tensors: Sequence[torch.Tensor], average: Optional[bool] = None,
                             name: Optional[str] = None, op: Optional[int] = None, prescale_factor: float = 1.0,
                             postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set) -> int:
-    """Starts reducing several tensors as one: none before all are ready on all ranks. synchronize() gives
-    a list. See allreduce_async."""
+    """Starts reducing several tensors as one: none is reduced before all are ready on all ranks.
+
+    Args:
+        tensors: tensors as for allreduce_async().
+        average, name, op, prescale_factor, postscale_factor, process_set: as for allreduce_async().
+
+    Returns:
+        A handle, for which synchronize() returns a list of new tensors.
+
+    Raises:
+        ValueError, HorovodInternalError: as for allreduce_async().
+    """
     return _grouped_allreduce(tensors, average, name, op, prescale_factor, postscale_factor, process_set,
                               in_place=False)
 
@@ -162,7 +193,18 @@ def grouped_allreduce_async(tensors: Sequence[torch.Tensor], average: Optional[b
 def grouped_allreduce_async_(tensors: Sequence[torch.Tensor], average: Optional[bool] = None,
                              name: Optional[str] = None, op: Optional[int] = None, prescale_factor: float = 1.0,
                              postscale_factor: float = 1.0, process_set: ProcessSet = global_process_set) -> int:
-    """As grouped_allreduce_async, in place."""
+    """Starts reducing several tensors as one, in place.
+
+    Args:
+        tensors: tensors as for allreduce_async_().
+        average, name, op, prescale_factor, postscale_factor, process_set: as for allreduce_async().
+
+    Returns:
+        A handle, for which synchronize() returns the tensors.
+
+    Raises:
+        ValueError, HorovodInternalError: as for allreduce_async().
+    """
     return _grouped_allreduce(tensors, average, name, op, prescale_factor, postscale_factor, process_set,
                               in_place=True)
 
@@ -187,19 +229,40 @@ def _broadcast(tensor: Any, root_rank: int, name: Optional[str], process_set: Pr
 
 def broadcast_async(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None,
                     process_set: ProcessSet = global_process_set) -> int:
-    """Starts sending the root's `tensor` to all; synchronize() gives a new tensor. root_rank: a rank of
-    the job."""
+    """Starts sending the root's `tensor` to all ranks.
+
+    Args:
+        tensor: a tensor; on ranks other than the root it gives only shape and dtype.
+        root_rank: the rank in the job whose values are sent.
+        name, process_set: as for allreduce_async().
+
+    Returns:
+        A handle, for which synchronize() returns a new tensor.
+
+    Raises:
+        ValueError, HorovodInternalError: as for allreduce_async().
+    """
     return _broadcast(tensor, root_rank, name, process_set, in_place=False)
 
 
 def broadcast_async_(tensor: torch.Tensor, root_rank: int, name: Optional[str] = None,
                      process_set: ProcessSet = global_process_set) -> int:
-    """As broadcast_async, in place: `tensor` becomes what it is on the root."""
+    """Starts sending the root's `tensor` to all ranks in place: there `tensor` gets the root's values.
+
+    Args:
+        tensor, root_rank, name, process_set: as for broadcast_async().
+
+    Returns:
+        A handle, for which synchronize() returns `tensor`.
+
+    Raises:
+        ValueError, HorovodInternalError: as for allreduce_async().
+    """
     return _broadcast(tensor, root_rank, name, process_set, in_place=True)
 
 
 def _rows(tensor: Any, what: str) -> torch.Tensor:
-    """The tensor in the host's memory. what: the collective."""
+    """Returns the tensor in the host's memory. `what` is the name of the collective."""
     check_tensor(tensor)
     if tensor.dim() == 0:
         raise HorovodArgumentError("tensor has no first dimension to be cut; pass tensor.reshape(1)", INVALID_ARGUMENT)
@@ -215,7 +278,8 @@ def _begin_with_sizes(name: str, own: List[int], size: int, set_id: int,
 
 
 def begin_allgather(tensor: Any, name: str, set_id: int, with_rows: bool = False) -> int:
-    """with_rows: the result is a tuple of the tensor and of how many rows each rank gave."""
+    """Starts an allgather. With `with_rows`, the result is a tuple of the tensor and of the numbers of rows that each rank gave.
+    """
     source = _rows(tensor, "an allgather")
     moved = as_moved(source)
     code = code_of(moved)
@@ -238,8 +302,18 @@ def begin_allgather(tensor: Any, name: str, set_id: int, with_rows: bool = False
 
 def allgather_async(tensor: torch.Tensor, name: Optional[str] = None,
                     process_set: ProcessSet = global_process_set) -> int:
-    """Starts putting the `tensor`s of all ranks one behind the other; synchronize() gives a new tensor,
-    the same on every rank. The first dimension may differ between ranks, the others may not."""
+    """Starts putting the `tensor`s of all ranks one behind the other.
+
+    Args:
+        tensor: a tensor of at least one dimension. The first dimension may differ between ranks, the others may not.
+        name, process_set: as for allreduce_async().
+
+    Returns:
+        A handle, for which synchronize() returns a new tensor, the same on every rank.
+
+    Raises:
+        ValueError, HorovodInternalError: as for allreduce_async().
+    """
     require_init()
     set_id = id_of(process_set)
     chosen = take_name("allgather", name, set_id)
@@ -248,7 +322,18 @@ def allgather_async(tensor: torch.Tensor, name: Optional[str] = None,
 
 def grouped_allgather_async(tensors: Sequence[torch.Tensor], name: Optional[str] = None,
                             process_set: ProcessSet = global_process_set) -> int:
-    """Starts an allgather of each of `tensors`; synchronize() gives a list."""
+    """Starts an allgather of each of `tensors`.
+
+    Args:
+        tensors: tensors as for allgather_async().
+        name, process_set: as for allreduce_async().
+
+    Returns:
+        A handle, for which synchronize() returns a list of new tensors.
+
+    Raises:
+        ValueError, HorovodInternalError: as for allreduce_async().
+    """
     require_init()
     set_id = id_of(process_set)
     return _grouped.begin_group("grouped_allgather", tensors, name, process_set,
@@ -273,11 +358,20 @@ def _splits_of(splits: Any, rows: int, size: int) -> List[int]:
 
 def alltoall_async(tensor: torch.Tensor, splits: Optional[Any] = None, name: Optional[str] = None,
                    process_set: ProcessSet = global_process_set) -> int:
-    """Starts sending each rank its part of `tensor`'s rows; synchronize() gives what all ranks sent to
-    this one, and with `splits` also how many rows each did.
+    """Starts sending each rank its part of `tensor`'s rows.
 
-    splits: how many rows go to each rank of the set (a list, or a tensor of integers on any device);
-    None: equal parts.
+    Args:
+        tensor: a tensor of at least one dimension.
+        splits: the numbers of rows that go to each rank of the set (a list, or a tensor of integers on any device); None means
+            equal parts.
+        name, process_set: as for allreduce_async().
+
+    Returns:
+        A handle, for which synchronize() returns what all ranks sent to this one, one behind the other; with `splits` also the
+            numbers of rows that each rank sent.
+
+    Raises:
+        ValueError, HorovodInternalError: as for allreduce_async().
     """
     require_init()
     set_id = id_of(process_set)
@@ -306,7 +400,8 @@ def alltoall_async(tensor: torch.Tensor, splits: Optional[Any] = None, name: Opt
 
 def begin_reducescatter(tensor: Any, name: str, op: int, prescale_factor: float, postscale_factor: float,
                         set_id: int, rows_of: Optional[Sequence[int]] = None) -> int:
-    """rows_of: how many rows each rank gets, None: as even as can be."""
+    """Starts a reducescatter. `rows_of` has the numbers of rows that each rank gets; None means that they are as even as can be.
+    """
     source = _rows(tensor, "a reducescatter")
     code = code_of(source)
     options = options_of(op, prescale_factor, postscale_factor)
@@ -324,8 +419,18 @@ def begin_reducescatter(tensor: Any, name: str, op: int, prescale_factor: float,
 def reducescatter_async(tensor: torch.Tensor, name: Optional[str] = None, op: int = Average,
                         process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
                         postscale_factor: float = 1.0) -> int:
-    """Starts reducing `tensor` over all ranks; synchronize() gives this rank's part of the rows. Parts
-    are as even as can be, the first ranks have one row more."""
+    """Starts reducing `tensor` over all ranks, each of which gets a part of the rows. Parts are as even as can be; the first
+    ranks have one row more.
+
+    Args:
+        tensor, name, op, process_set, prescale_factor, postscale_factor: as for allreduce_async().
+
+    Returns:
+        A handle, for which synchronize() returns this rank's part as a new tensor.
+
+    Raises:
+        ValueError, HorovodInternalError: as for allreduce_async().
+    """
     require_init()
     set_id = id_of(process_set)
     chosen = take_name("reducescatter", name, set_id)
@@ -336,7 +441,18 @@ def reducescatter_async(tensor: torch.Tensor, name: Optional[str] = None, op: in
 def grouped_reducescatter_async(tensors: Sequence[torch.Tensor], name: Optional[str] = None, op: int = Average,
                                 process_set: ProcessSet = global_process_set, prescale_factor: float = 1.0,
                                 postscale_factor: float = 1.0) -> int:
-    """Starts a reducescatter of each of `tensors`; synchronize() gives a list."""
+    """Starts a reducescatter of each of `tensors`.
+
+    Args:
+        tensors: tensors as for reducescatter_async().
+        name, op, process_set, prescale_factor, postscale_factor: as for allreduce_async().
+
+    Returns:
+        A handle, for which synchronize() returns a list of new tensors.
+
+    Raises:
+        ValueError, HorovodInternalError: as for allreduce_async().
+    """
     require_init()
     set_id = id_of(process_set)
 
@@ -347,7 +463,7 @@ def grouped_reducescatter_async(tensors: Sequence[torch.Tensor], name: Optional[
 
 
 def poll(handle: Handle) -> bool:
-    """True if synchronize(handle) would return at once."""
+    """Returns True if synchronize(handle) would return at once."""
     if not isinstance(handle, int):
         return bool(handle.poll())  # type: ignore[attr-defined]
     try:
@@ -357,17 +473,32 @@ def poll(handle: Handle) -> bool:
 
 
 def synchronize(handle: Handle) -> Any:
-    """Waits for an operation and returns its result; None if the handle has been synchronized already.
-    HorovodInternalError if it failed. For a tensor in a GPU's memory the current stream waits, and this thread does not: if
-    it fails after that, the next such call raises."""
+    """Waits for an operation and returns its result, or None if the handle has been synchronized already. For a tensor in a GPU's
+    memory the current stream waits, and this thread does not; if the operation fails after that, the next such call raises.
+
+    Args:
+        handle: what the function that started the operation returned.
+
+    Returns:
+        A tensor, or a list for a group.
+
+    Raises:
+        HorovodInternalError: the operation failed.
+    """
     if not isinstance(handle, int):
         return handle()
     return _synchronize(handle) if _operations.is_in_flight(handle) else None
 
 
 def join(device: int = -1) -> int:
-    """This rank has no more data: until all ranks have joined it contributes zeros. Returns the rank that
-    joined last. device: not used."""
+    """Says that this rank has no more data: until all ranks have joined it contributes zeros.
+
+    Args:
+        device: not used.
+
+    Returns:
+        The rank that joined last.
+    """
     try:
         return _operations.join()
     except RuedaError as error:

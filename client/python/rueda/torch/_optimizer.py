@@ -1,4 +1,4 @@
-"""DistributedOptimizer: an optimizer whose gradients are those of all ranks."""
+"""Implements DistributedOptimizer: an optimizer whose gradients are those of all ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Groups = Union[None, int, Sequence[Sequence[torch.Tensor]]]
 
 
 class _Distributed(Wrapper):
-    """Put before an optimizer's class. `_reducer` and the flags are there when the instance is made."""
+    """A class that is put before an optimizer's class. `_reducer` and the flags are there when the instance is made."""
 
     _reducer: Reducer
     _skips_synchronize: bool
@@ -29,15 +29,15 @@ class _Distributed(Wrapper):
     param_groups: List[Dict[str, Any]]
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """From the next step on gradients are accumulated over so many backward passes."""
+        """Accumulates gradients over so many backward passes from the next step on."""
         if passes <= 0:
             raise ValueError("backward_passes_per_step must be > 0")
         self._reducer.passes = passes
         self._reducer.begin_step()
 
     def synchronize(self) -> None:
-        """Waits until all gradients are reduced. For what must be done to them before step(), such as
-        clipping; step() is then called within skip_synchronize()."""
+        """Waits until all gradients are reduced. It serves what must be done to gradients before step(), such as clipping; step()
+        is then called within skip_synchronize()."""
         self._reducer.drop_zeros_of_frozen()
         if self._reducer.is_active():
             try:
@@ -50,7 +50,7 @@ class _Distributed(Wrapper):
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Within it step() does not wait for the gradients: synchronize() has."""
+        """Returns a context in which step() does not wait for the gradients, because synchronize() has done so."""
         self._skips_synchronize = True
         try:
             yield
@@ -58,8 +58,15 @@ class _Distributed(Wrapper):
             self._skips_synchronize = False
 
     def step(self, closure: Any = None) -> Any:
-        """Waits for the gradients and makes the optimizer's step. With a closure: for those that it computes, each time that
-        the optimizer calls it; LBFGS, which goes by the loss, gets that of all ranks on average."""
+        """Waits for the gradients and makes the optimizer's step.
+
+        Args:
+            closure: if given, its gradients are waited for each time that the optimizer calls it. LBFGS, which goes by the loss,
+                gets the average loss of all ranks.
+
+        Returns:
+            What the optimizer's step() returned.
+        """
         self._tell_schedulers()
         self._reducer.drop_zeros_of_frozen()
         if self._skips_synchronize:
@@ -110,8 +117,12 @@ class _Distributed(Wrapper):
             self._reducer.finish_all()
 
     def zero_grad(self, *arguments: Any, **named: Any) -> None:
-        """As the optimizer's, but gradients in the arena stay there, as zeros, also with set_to_none=True: unless the
-        parameter is frozen, or somebody has kept the tensor. AssertionError between backward() and step()."""
+        """Does what the optimizer's method does, but gradients in the arena stay there, as zeros, also with set_to_none=True,
+        unless the parameter is frozen or somebody has kept the tensor.
+
+        Raises:
+            AssertionError: it was called between backward() and step().
+        """
         if self._reducer.is_under_way():
             raise AssertionError("optimizer.zero_grad() was called after loss.backward() and before "
                                  "optimizer.step() or optimizer.synchronize(): gradients are under way")
@@ -123,13 +134,13 @@ class _Distributed(Wrapper):
                 gradient.put_zeros()
 
     def load_state_dict(self, *arguments: Any, **named: Any) -> None:
-        """As the optimizer's; gradients that are under way end first, well or not."""
+        """Does what the optimizer's method does, after gradients that are under way have ended, well or not."""
         self._reducer.abandon()
         self._reducer.is_synchronized = False
         super().load_state_dict(*arguments, **named)  # type: ignore[misc]
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
-        """As the optimizer's; the new parameters' gradients are reduced, too, each by itself."""
+        """Does what the optimizer's method does. The new parameters' gradients are reduced, too, each by itself."""
         super().add_param_group(param_group)  # type: ignore[misc]
         for parameter in self.param_groups[-1]["params"]:
             name = f"parameter.{_count(self._reducer.units)}"
@@ -143,7 +154,11 @@ def _count(units: List[Unit]) -> int:
 
 def _names_of(parameters: Sequence[torch.Tensor],
               named_parameters: Optional[Iterable[Tuple[str, torch.Tensor]]]) -> List[str]:
-    """The parameters' names, or numbers; ValueError for names that are missing or not unique."""
+    """Returns the parameters' names, or numbers in place of them.
+
+    Raises:
+        ValueError: names are missing or not unique.
+    """
     named = [] if named_parameters is None else list(named_parameters)
     if not named:
         return [f"parameter.{i}" for i in range(len(parameters))]
@@ -165,7 +180,7 @@ def _names_of(parameters: Sequence[torch.Tensor],
 
 
 def _grouped(parameters: Sequence[torch.Tensor], groups: Groups) -> List[List[torch.Tensor]]:
-    """Which parameters are reduced together: as many groups as asked for, or those given, each other
+    """Returns which parameters are reduced together: as many groups as were asked for, or the given groups and each other
     parameter by itself."""
     if groups is None or (isinstance(groups, int) and groups == 0):
         return [[parameter] for parameter in parameters]
@@ -200,17 +215,27 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer,
                          gradient_predivide_factor: float = 1.0, num_groups: int = 0, groups: Groups = None,
                          sparse_as_dense: bool = False,
                          process_set: ProcessSet = global_process_set) -> torch.optim.Optimizer:
-    """Wraps an optimizer, whose state and parameters stay what they are: gradients are reduced over all
-    ranks of the set as backward() computes them, and step() waits for them.
+    """Wraps an optimizer, whose state and parameters stay what they are: gradients are reduced over all ranks of the set as
+    backward() computes them, and step() waits for them.
 
-    named_parameters: model.named_parameters(); without it names are counted. compression: of what
-    travels. backward_passes_per_step: gradients are accumulated over so many passes first.
-    gradient_predivide_factor: with op=Average contributions are divided by it, and the sum by
-    size / factor. groups: how many groups of parameters are reduced together, or lists of parameters;
-    num_groups is its old name. sparse_as_dense: sparse gradients are made dense first.
-    op=Adasum: every rank's optimizer makes its step by its own gradients, and what the steps change is
-    reduced, in step(); groups and sparse_as_dense mean nothing then.
-    ValueError for names and groups that are wrong.
+    Args:
+        optimizer: the optimizer.
+        named_parameters: model.named_parameters(); without it names are counted.
+        compression: the Compression of the values that travel.
+        backward_passes_per_step: the number of passes over which gradients are accumulated before they are reduced.
+        op: Average, Sum or Adasum. With Adasum, every rank's optimizer makes its step by its own gradients, and step() reduces
+            what the steps change; groups and sparse_as_dense then have no effect.
+        gradient_predivide_factor: with op=Average, contributions are divided by it, and the sum by size / factor.
+        num_groups: the old name of `groups`.
+        groups: the number of groups of parameters that are reduced together, or lists of parameters.
+        sparse_as_dense: sparse gradients are made dense first.
+        process_set: the ranks that take part.
+
+    Returns:
+        The wrapped optimizer.
+
+    Raises:
+        ValueError: names or groups are wrong.
     """
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError("gradient_predivide_factor not supported with op != Average")

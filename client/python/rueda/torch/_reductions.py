@@ -1,4 +1,4 @@
-"""What `op=` and the old `average=` mean."""
+"""Interprets `op=` and the old `average=`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Adasum", "Average", "Max", "Min", "Product", "Sum", "chosen_op", "op
 
 
 def chosen_op(op: Optional[Any], average: Optional[bool]) -> int:
-    """op, or what the deprecated `average` stands for; Average without either."""
+    """Returns op, or what the deprecated `average` stands for, or Average without either."""
     if op is not None and average is not None:
         raise ValueError("op supersedes average; give only one of the two")
     if op is None:

@@ -1,5 +1,5 @@
-"""Sparse tensors: their indices and values are gathered, and what is there twice is added up by whoever
-uses the result."""
+"""Reduces sparse tensors: their indices and values are gathered, and entries that occur twice are added up by whoever uses the
+result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from . import _ops
 
 
 class SparseHandle:
-    """Calling it waits and gives the result; synchronize() does so, too."""
+    """A handle whose call waits and returns the result; synchronize() does so, too."""
 
     def __init__(self, handles: "tuple[int, int]", make: Callable[[Any, Any], torch.Tensor]) -> None:
         self._handles, self._make = handles, make
@@ -29,8 +29,17 @@ class SparseHandle:
 
 def sparse_allreduce_async(tensor: torch.Tensor, name: Optional[str], op: int,
                            process_set: ProcessSet = global_process_set) -> SparseHandle:
-    """Starts adding up (op=Sum) or averaging (op=Average) a sparse COO tensor over all ranks. The result
-    is not coalesced."""
+    """Starts adding up or averaging a sparse COO tensor over all ranks.
+
+    Args:
+        tensor: a sparse COO tensor.
+        name: the same on all ranks.
+        op: Sum or Average.
+        process_set: the ranks that take part.
+
+    Returns:
+        A SparseHandle, whose result is not coalesced.
+    """
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.sparse_coo:
         raise ValueError("tensor must be a sparse COO tensor; use allreduce_async for dense ones")
     if op not in (Sum, Average):

@@ -1,4 +1,4 @@
-"""Submissions whose refusal is Horovod's error."""
+"""Makes submissions whose refusal is Horovod's error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ def submit(function: str, *arguments: Any) -> int:
 
 
 def submit_on_device(function: str, *arguments: Any) -> int:
-    """As submit(), of one of the functions for device memory. HorovodInternalError also for what a stream was left to
-    wait for and has failed since."""
+    """Does the same as submit(), with one of the functions for device memory.
+
+    Raises:
+        HorovodInternalError: the submission was refused, or an operation that a stream was left to wait for has failed since.
+    """
     settle_left()
     return submit(function, *arguments)

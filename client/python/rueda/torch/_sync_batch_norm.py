@@ -1,4 +1,4 @@
-"""Batch normalisation over the batches of all ranks."""
+"""Implements batch normalisation over the batches of all ranks."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ def _by_channel(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def _exact(values: torch.Tensor) -> torch.Tensor:
-    """In float32 what has fewer bits: a mean that is rounded to those would be off by more than the values differ."""
+    """Returns values of fewer bits as float32: a mean that is rounded to fewer bits would be off by more than the values differ.
+    """
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
 class _Normalize(Function):
-    """Sums are float64, so that the square's mean less the mean's square is exact enough."""
+    """Normalizes. Sums are float64, so that the square's mean less the mean's square is exact enough."""
 
     @staticmethod
     def forward(ctx: Any, values: torch.Tensor, weight: Optional[torch.Tensor], bias: Optional[torch.Tensor],
@@ -42,7 +43,7 @@ class _Normalize(Function):
         count = torch.tensor([float(values.numel() // channels if channels else 0)], dtype=torch.float64)
         sums = _summed(torch.cat([count, wide.sum(dims), (wide * wide).sum(dims)]), name)
         total = sums[0]
-        divisor = total.clamp(min=1)  # there may be no rows anywhere
+        divisor = total.clamp(min=1)  # all ranks together may have no rows
         mean = sums[1:channels + 1] / divisor
         variance = (sums[channels + 1:] / divisor - mean * mean).clamp_(min=0)
         scale = (variance + eps).rsqrt()
@@ -77,9 +78,9 @@ class _Normalize(Function):
 
 
 class SyncBatchNorm(_BatchNorm):
-    """torch.nn.BatchNorm whose mean and variance are those of the batches of all ranks together, in
-    training. Input: (N, C, ...); ranks may have different N, none too. All ranks make their modules in the
-    same order."""
+    """A torch.nn.BatchNorm whose mean and variance are those of the batches of all ranks together, in training.
+
+    The input is (N, C, ...); ranks may have different N, also 0. All ranks make their modules in the same order."""
 
     def __init__(self, num_features: int, eps: float = 1e-5, momentum: Optional[float] = 0.1, affine: bool = True,
                  track_running_stats: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""What horovod.torch.compression has."""
+"""Offers the names of horovod.torch.compression."""
 
 from ._compression import Compression, Compressor, FP16Compressor, NoneCompressor
 

@@ -1,4 +1,4 @@
-"""What horovod.torch.mpi_ops has: the collectives, and the job."""
+"""Offers the names of horovod.torch.mpi_ops: the collectives, and the job."""
 
 from .._core._context import cross_rank, cross_size, is_initialized, local_rank, local_size, rank, size
 from .._core._process_sets import ProcessSet, global_process_set

@@ -1,4 +1,4 @@
-"""What horovod.torch.optimizer has."""
+"""Offers the names of horovod.torch.optimizer."""
 
 from ._optimizer import DistributedOptimizer
 

@@ -1,4 +1,4 @@
-"""What horovod.torch.sync_batch_norm has."""
+"""Offers the names of horovod.torch.sync_batch_norm."""
 
 from ._sync_batch_norm import SyncBatchNorm
 

@@ -1,4 +1,4 @@
-"""Training that can begin again from a state: after an error, or when hosts have changed.
+"""Training that can begin again from a state, after an error or when hosts have changed.
 
     state = hvd.elastic.TorchState(model, optimizer, epoch=0)
 
@@ -10,9 +10,7 @@
 
     train(state)
 
-The first death still ends a job; until jobs survive one, what is recovered from is what all processes
-survive.
-"""
+The first death still ends a job. Until jobs survive a death, training recovers only from errors that all processes survive."""
 
 from .._errors import HorovodInternalError, HostsUpdatedInterrupt
 from ._run import run

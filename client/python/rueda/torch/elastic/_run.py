@@ -1,4 +1,4 @@
-"""The loop around a training function that begins again."""
+"""Implements the loop around a training function that begins again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .. import _job
 from .._errors import HostsUpdatedInterrupt
 from ._state import State
 
-# Of these the program is to blame: it would make the same mistake again.
+# These errors are mistakes of the program, which would make them again.
 _MISTAKES = (INVALID_ARGUMENT, MISMATCH, DUPLICATE_NAME)
 _log = logging.getLogger("rueda")
 
@@ -25,17 +25,25 @@ def _join_again() -> None:
     try:
         _job.shutdown()
     except RuedaError:
-        pass  # of what is lost there is nothing to be left in order
+        pass  # a membership that is lost needs no orderly end
     _job.init()
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates a training function whose first argument is a State. The state is made equal on all ranks
-    first. After HorovodInternalError it goes back to the last commit(), after HostsUpdatedInterrupt it
-    stays; then all ranks join the job anew and the function is called again.
+    """Decorates a training function whose first argument is a State.
 
-    Mistakes of the program (ranks that disagree, wrong arguments) are raised. RuntimeError after
-    HOROVOD_ELASTIC_RESET_LIMIT resets, if that is set.
+    The state is made equal on all ranks first. After HorovodInternalError it goes back to the last commit(), after
+    HostsUpdatedInterrupt it stays; then all ranks join the job anew and the function is called again. Mistakes of the program
+    (ranks that disagree, wrong arguments) are raised.
+
+    Args:
+        func: the function.
+
+    Returns:
+        The decorated function, which returns what `func` returns.
+
+    Raises:
+        RuntimeError: by the decorated function, after HOROVOD_ELASTIC_RESET_LIMIT resets, if that is set.
     """
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A sampler that goes on with what is left when the ranks change in the middle of an epoch."""
+"""Implements a sampler that goes on with the rest when the ranks change in the middle of an epoch."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from ..._core._context import rank, size
 
 
 class ElasticSampler(torch.utils.data.Sampler):  # type: ignore[type-arg]
-    """Each rank gets its share of the indices that have not been processed in this epoch; all shares have
-    the same length, so a few indices may be there twice.
+    """Gives each rank its share of the indices that have not been processed in this epoch. All shares have the same length, so a
+    few indices may occur twice.
 
-    After each batch record_batch() says that it has been processed, and after each epoch set_epoch()
-    begins the next. As a part of a TorchState it is the same on all ranks after a reset.
-    """
+    After each batch record_batch() says that it has been processed, and after each epoch set_epoch() begins the next. As a part
+    of a TorchState the sampler is the same on all ranks after a reset."""
 
     def __init__(self, dataset: Any, shuffle: bool = True, seed: int = 0) -> None:
         self.dataset = dataset
@@ -28,27 +27,27 @@ class ElasticSampler(torch.utils.data.Sampler):  # type: ignore[type-arg]
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
-        """Begins an epoch: nothing has been processed in it."""
+        """Begins an epoch, in which nothing has been processed."""
         self.epoch = epoch
         self.processed_indices = set()
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """This rank has processed its batch_idx-th batch since the last reset."""
+        """Records that this rank has processed its batch_idx-th batch since the last reset."""
         self.processed_indices.update(self.indices[batch_idx * batch_size:(batch_idx + 1) * batch_size])
 
     def state_dict(self) -> Dict[str, Any]:
-        """The epoch, and what has been processed in it."""
+        """Returns the epoch, and the indices that have been processed in it."""
         return {"epoch": self.epoch, "processed_indices": set(self.processed_indices)}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Takes over what state_dict() gave."""
+        """Takes over what state_dict() returned."""
         self.epoch = state_dict["epoch"]
         self.processed_indices = set(state_dict["processed_indices"])
         self.reset()
 
     def reset(self) -> None:
-        """Shares out anew what is left, among the ranks that there are now."""
+        """Shares out the remaining indices anew, among the ranks that there are now."""
         self.num_replicas = size()
         self.rank = rank()
         self.remaining_indices = [i for i in range(len(self.dataset)) if i not in self.processed_indices]

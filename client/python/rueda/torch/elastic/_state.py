@@ -1,4 +1,4 @@
-"""What training begins again from."""
+"""Defines the state from which training begins again."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from typing import Any, Callable, Dict, Iterable, List, Tuple
 
 from .._errors import HostsUpdatedInterrupt
 
-HOSTS_REMOVED = 1  # of on_hosts_updated: 0 nothing, 1 removed, 2 added, 3 both
+HOSTS_REMOVED = 1  # in on_hosts_updated(): 0 means nothing, 1 removed, 2 added, 3 both
 
 
 class State:
-    """What a subclass saves, restores and makes equal on all ranks.
+    """The base of states; a subclass saves, restores and makes equal on all ranks what it holds.
 
-    bcast_object: a function of an object that gives rank 0's; get_rank: this process's rank.
-    on_hosts_updated() may be called from any thread, everything else from the training one.
+    on_hosts_updated() may be called from any thread, everything else from the training thread.
+
+    Args:
+        bcast_object: a function that takes an object and returns rank 0's.
+        get_rank: a function that returns this process's rank.
     """
 
     def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int]) -> None:
@@ -26,27 +29,27 @@ class State:
         self._reset_callbacks: List[Callable[[], Any]] = []
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], Any]]) -> None:
-        """Functions to be called after the job's ranks have changed, such as for the learning rate."""
+        """Registers functions to be called after the job's ranks have changed, for the learning rate, for example."""
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
-        """The ranks may be others from now on."""
+        """Prepares for ranks that may be others from now on."""
         self._host_messages = queue.Queue()
         self.reset()
         for callback in self._reset_callbacks:
             callback()
 
     def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
-        """Hosts have changed, as check_host_updates() is to find out."""
+        """Records that hosts have changed, which check_host_updates() is to find out."""
         self._host_messages.put((timestamp, update_res))
 
     def commit(self) -> None:
-        """Saves the state, to which an error goes back, and looks whether hosts have changed."""
+        """Saves the state, to which training goes back after an error, and checks whether hosts have changed."""
         self.save()
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """HostsUpdatedInterrupt, on all ranks, if rank 0 has heard of hosts that changed."""
+        """Raises HostsUpdatedInterrupt, on all ranks, if rank 0 has heard of hosts that changed."""
         latest, kinds = self._hosts_known_at, 0
         while not self._host_messages.empty():
             timestamp, kind = self._host_messages.get()
@@ -64,16 +67,15 @@ class State:
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Makes the state what it is on rank 0."""
+        """Makes the state equal to rank 0's."""
         raise NotImplementedError
 
     def reset(self) -> None:
-        """What a subclass does after the ranks have changed."""
+        """Does what a subclass needs after the ranks have changed."""
 
 
 class ObjectState(State):
-    """A state whose parts are attributes: those given by name, which may be of any type that can be
-    pickled."""
+    """A state whose parts are attributes, given by name, of any type that can be pickled."""
 
     def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int], **kwargs: Any) -> None:
         super().__init__(bcast_object, get_rank)

@@ -1,4 +1,4 @@
-"""The state of PyTorch's objects."""
+"""Defines the state of PyTorch's objects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ._state import ObjectState
 
 
 class _Handler:
-    """How the state_dict() of one object is kept, and made equal on all ranks."""
+    """Keeps the state_dict() of one object, and makes it equal on all ranks."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -44,7 +44,7 @@ class _OptimizerHandler(_Handler):
 
 
 class _SamplerHandler(_Handler):
-    """What any rank has processed all have."""
+    """Handles a sampler: indices that any rank has processed count as processed on all."""
 
     def sync(self) -> None:
         states = allgather_object(self.value.state_dict(), "elastic_sampler")
@@ -62,10 +62,10 @@ def _handler_for(value: Any) -> Optional[_Handler]:
 
 
 class TorchState(ObjectState):
-    """The state of models, optimizers and ElasticSamplers, given by any name, and of any other object.
-    They are attributes, and may be set to others."""
+    """The state of models, optimizers and ElasticSamplers, given by any name, and of any other object. They are attributes, and
+    may be set to other objects."""
 
-    _handlers: Dict[str, _Handler] = {}  # until __init__ has made the instance's own
+    _handlers: Dict[str, _Handler] = {}  # empty until __init__ has made the instance's own
 
     def __init__(self, model: Optional[torch.nn.Module] = None, optimizer: Optional[torch.optim.Optimizer] = None,
                  **kwargs: Any) -> None:
@@ -78,8 +78,12 @@ class TorchState(ObjectState):
         super().__init__(broadcast_object, rank, **others)
 
     def save(self) -> None:
-        """HorovodInternalError: a reduction that a GPU's stream was left to wait for has failed, so what there is now is worth
-        nothing; the last state is kept."""
+        """Keeps the state in memory.
+
+        Raises:
+            HorovodInternalError: a reduction that a GPU's stream was left to wait for has failed, so the present values are
+                worthless; the last state is kept.
+        """
         finish_left()
         for handler in self._handlers.values():
             handler.save()
