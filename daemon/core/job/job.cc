@@ -6,14 +6,6 @@
 namespace rueda::core {
 namespace {
 
-std::vector<LocalRank> all_locals(const Layout& layout, NodeIndex self) {
-  std::vector<LocalRank> locals;
-  for (size_t i = 0; i < layout.node(self).ranks.size(); ++i) {
-    locals.push_back(LocalRank{static_cast<int32_t>(i)});
-  }
-  return locals;
-}
-
 JobOptions with_tree(JobOptions options, const Layout& layout) {
   const bool has_tree =
       options.recovery.policy == DeathPolicy::kFail && layout.node_count() > options.tree.threshold;
@@ -39,14 +31,13 @@ JobCore::JobCore(Layout layout, NodeIndex self, JobOptions options)
       self_(self),
       options_(with_tree(std::move(options), layout_)),
       links_(make_links()),
-      collectives_(0, layout_, all_locals(layout_, self), self, options_, activity_),
+      sets_(layout_, self, options_),
       sent_number_(static_cast<size_t>(layout_.node_count()) + 1),
       received_number_(sent_number_.size()) {}
 
 void JobCore::step(TicksMs now, Event event, Output& output) {
   now_ = now;
-  collectives_.set_now(now);
-  for (const auto& [id, set] : sets_) set->collectives.set_now(now);
+  sets_.set_now(now);
   std::visit([&](const auto& e) { on(e, output); }, event);
   carry_out_recovery(output);
 }
@@ -97,9 +88,8 @@ void JobCore::on(const RankAttached& event, Output& output) {
 
 void JobCore::on(const RankDetached& event, Output& output) {
   if (attached_early_.erase(event.rank) > 0) return;
-  for (Collectives* set : all_sets())
-    set->set_waited(event.rank, std::nullopt);  // another process counts tickets anew
-  if (submissions_of(event.rank) > 0) {
+  sets_.set_waited(event.rank, std::nullopt);  // another process counts tickets anew
+  if (sets_.submissions_of(event.rank) > 0) {
     const Rank rank = global_rank(event.rank);
     on(RankLost{event.rank,
                 Status(Code::kRankLost,
@@ -110,17 +100,17 @@ void JobCore::on(const RankDetached& event, Output& output) {
     return;
   }
   attached_.erase(event.rank);
-  for (Collectives* set : all_sets()) set->on_local_left(event.rank);
+  for (Collectives* set : sets_.every()) set->on_local_left(event.rank);
   if (state_ == JobState::kForming) {
     send_join(output);
   } else if (state_ != JobState::kFailed) {
-    for (const auto& [id, set] : sets_) {
-      if (!set->collectives.has(event.rank)) continue;
-      const Frozen frozen = set->collectives.withdraw();
+    for (Collectives* set : sets_.added()) {
+      if (!set->has(event.rank)) continue;
+      const Frozen frozen = set->withdraw();
       if (frozen.generation == 0) continue;
-      send(layout_.coordinator(), AgreementMessage(frozen), output, id);
+      send(layout_.coordinator(), AgreementMessage(frozen), output, set->id());
     }
-    on_leave(self_, {global_rank(event.rank), collectives_.withdraw()}, output);
+    on_leave(self_, {global_rank(event.rank), sets_.all_ranks().withdraw()}, output);
   }
 }
 
@@ -134,20 +124,21 @@ void JobCore::on(const Submitted& event, Output& output) {
   submission.submitted_ms = now_;
   switch (state_) {
     case JobState::kForming:
-      collectives_.refuse(submission,
-                          Status(Code::kUnavailable, "job " + options_.job +
-                                                         " has not started: wait for rueda_init "
-                                                         "to return"),
-                          output);
+      sets_.all_ranks().refuse(
+          submission,
+          Status(Code::kUnavailable, "job " + options_.job +
+                                         " has not started: wait for rueda_init "
+                                         "to return"),
+          output);
       return;
-    case JobState::kFailed: collectives_.refuse(submission, failure_, output); return;
+    case JobState::kFailed: sets_.all_ranks().refuse(submission, failure_, output); return;
     // While suspecting it waits: for the true cause, or for the suspicion to be lifted; while
     // sealed, for the next epoch.
     case JobState::kSuspecting:
     case JobState::kSealed:
     case JobState::kRunning: break;
   }
-  hand_to_set(std::move(submission), output);
+  sets_.submit(std::move(submission), output);
 }
 
 // --- Messages ------------------------------------------------------------------------------------
@@ -193,7 +184,7 @@ void JobCore::on(const MessageArrived& event, Output& output) {
     status = on_set_message(message, output);
   } else if (const auto* leave = std::get_if<Leave>(&message.body)) {
     if (leave->frozen.generation != 0) {
-      status = collectives_.on_message(message.from, AgreementMessage(leave->frozen));
+      status = sets_.all_ranks().on_message(message.from, AgreementMessage(leave->frozen));
     }
     if (status.is_ok()) on_leave(message.from, *leave, output);
   } else if (const auto* left = std::get_if<Left>(&message.body)) {
@@ -206,14 +197,14 @@ void JobCore::on(const MessageArrived& event, Output& output) {
 }
 
 Status JobCore::on_set_message(const Message& message, Output& output) {
-  Collectives* set = find_set(message.process_set);
+  Collectives* set = sets_.find(message.process_set);
   if (!set) {
     on(TurnEnded{}, output);  // what was said before it may have added the set
-    set = find_set(message.process_set);
+    set = sets_.find(message.process_set);
   }
   if (!set) {
     // Of one that has been removed, it is late.
-    return message.process_set <= last_set_ ? Status::ok() : unknown_set(message.process_set);
+    return sets_.was_added(message.process_set) ? Status::ok() : sets_.unknown(message.process_set);
   }
   if (message.from != layout_.coordinator() && !set->layout().is_member(message.from)) {
     return Status(Code::kInternal, "node " + layout_.node(message.from).node_id +
@@ -258,7 +249,7 @@ void JobCore::on_leave(NodeIndex from, const Leave& leave, Output& output) {
   if (!layout_.has_rank(leave.rank) || layout_.node_of(leave.rank) != from) return;
   pending_leaves_.emplace_back(from, leave.rank);
   if (from != self_ && all_ranks_left(from)) {  // it answers no more
-    for (Collectives* set : all_sets()) {
+    for (Collectives* set : sets_.every()) {
       if (set->layout().is_member(from)) set->on_node_gone(from);
     }
   }
@@ -269,7 +260,7 @@ void JobCore::on_leave(NodeIndex from, const Leave& leave, Output& output) {
 void JobCore::announce_leaves(Output& output) {
   if (pending_leaves_.empty()) return;
   bool is_needed = false;
-  for (Collectives* set : all_sets()) {
+  for (Collectives* set : sets_.every()) {
     const bool has_leaver =
         std::any_of(pending_leaves_.begin(), pending_leaves_.end(),
                     [&](const auto& leave) { return set->layout().has_rank(leave.second); });
@@ -288,19 +279,19 @@ void JobCore::announce_leaves(Output& output) {
 }
 
 void JobCore::on_left(Rank rank, Output& output) {
-  if (!layout_.has_rank(rank) || collectives_.left().contains(rank)) return;
+  if (!layout_.has_rank(rank) || sets_.all_ranks().left().contains(rank)) return;
   if (state_ == JobState::kSealed) {
     // What has been reported of this epoch must stay so. But it may be over without recovery.
     left_when_sealed_.insert(rank);
-    std::set<Rank> all = collectives_.left();
+    std::set<Rank> all = sets_.all_ranks().left();
     all.merge(std::set<Rank>(left_when_sealed_));
     if (have_all_left(all)) finish_epoch(output);
     return;
   }
-  for (Collectives* set : all_sets()) {
+  for (Collectives* set : sets_.every()) {
     if (set->layout().has_rank(rank)) set->on_rank_left(rank, output);
   }
-  if (have_all_left(collectives_.left())) {
+  if (have_all_left(sets_.all_ranks().left())) {
     finish_epoch(output);
     return;
   }
@@ -314,10 +305,7 @@ void JobCore::on_left(Rank rank, Output& output) {
 
 // --- Running -------------------------------------------------------------------------------------
 
-void JobCore::on(const RankWaits& event, Output&) {
-  collectives_.set_waited(event.rank, event.ticket);
-  for (const auto& [id, set] : sets_) set->collectives.set_waited(event.rank, event.ticket);
-}
+void JobCore::on(const RankWaits& event, Output&) { sets_.set_waited(event.rank, event.ticket); }
 
 void JobCore::on(const TurnEnded&, Output& output) {
   // While suspecting, too: the word that ends a suspicion may wait for a plan to be given up.
@@ -329,10 +317,8 @@ void JobCore::on(const TurnEnded&, Output& output) {
   for (bool moved = true; moved && goes_on();) {
     moved = false;
     // Sets come and go on the way.
-    std::vector<uint32_t> ids{0};
-    for (const auto& [id, set] : sets_) ids.push_back(id);
-    for (const uint32_t id : ids) {
-      Collectives* set = goes_on() ? find_set(id) : nullptr;
+    for (const uint32_t id : sets_.ids()) {
+      Collectives* set = goes_on() ? sets_.find(id) : nullptr;
       if (set) moved |= end_turn_of(*set, output);
     }
   }
@@ -345,7 +331,7 @@ bool JobCore::end_turn_of(Collectives& set, Output& output) {
   const bool goes_on = state_ == JobState::kRunning || state_ == JobState::kSuspecting;
   // What is cancelled may be ordered anew.
   if (agreed.ordered.empty() || !goes_on) return goes_on && !agreed.cancels.empty();
-  if (set.id() == 0) carry_out_changes(agreed.ordered, output);
+  if (set.id() == 0) sets_.carry_out_changes(agreed.ordered, output);
   set.order(std::move(agreed.ordered));
   launch_ordered(set, output);
   return true;
@@ -353,14 +339,7 @@ bool JobCore::end_turn_of(Collectives& set, Output& output) {
 
 void JobCore::launch_ordered(Collectives& set, Output& output) {
   if (state_ != JobState::kRunning) return;
-  const bool holds = std::any_of(sets_.begin(), sets_.end(), [](const auto& entry) {
-    return entry.second->collectives.has_anybody_joined();
-  });
-  collectives_.hold_join(holds);
-  const bool had_joined = set.has_anybody_joined();
-  if (Status status = set.launch_ordered(output); !status.is_ok()) return fail(status, output);
-  // The join of all ranks may have waited for this one.
-  if (set.id() != 0 && had_joined) launch_ordered(collectives_, output);
+  if (Status status = sets_.launch_ordered(set, output); !status.is_ok()) fail(status, output);
 }
 
 void JobCore::on(const OperationDone& event, Output& output) {
@@ -368,7 +347,7 @@ void JobCore::on(const OperationDone& event, Output& output) {
   // that by itself.
   if (state_ == JobState::kSuspecting && !recovery_) held_done_.push_back(event);
   const bool is_wanted = state_ == JobState::kRunning || (recovery_ && state_ != JobState::kFailed);
-  Collectives* set = is_wanted ? find_set(event.process_set) : nullptr;
+  Collectives* set = is_wanted ? sets_.find(event.process_set) : nullptr;
   if (!set) return;
   if (Status status = set->on_done(event.seq, output); !status.is_ok()) {
     fail(status, output);
@@ -380,7 +359,7 @@ void JobCore::on(const OperationDone& event, Output& output) {
 
 void JobCore::on(const OperationDiverged& event, Output& output) {
   if (state_ != JobState::kRunning && state_ != JobState::kSuspecting) return;
-  Collectives* set = find_set(event.process_set);
+  Collectives* set = sets_.find(event.process_set);
   if (!set) return;
   const Status status = set->on_diverged(event.seq, event.generation, event.peer);
   if (!status.is_ok()) fail(status, output);

@@ -22,6 +22,7 @@
 #include "daemon/core/job/collectives.h"
 #include "daemon/core/job/job_events.h"
 #include "daemon/core/job/job_options.h"
+#include "daemon/core/job/process_sets.h"
 #include "daemon/core/messages/messages.h"
 #include "daemon/core/model/layout.h"
 #include "daemon/core/model/tree.h"
@@ -41,7 +42,8 @@ class JobCore {
   // Whether the submission was what the plan in force has: then it needs no step(Submitted). For
   // those that come by the thousand.
   bool submit_again(TicksMs now, LocalRank rank, Ticket ticket, const DescriptorPtr& descriptor) {
-    return state_ == JobState::kRunning && collectives_.submit_again(now, rank, ticket, descriptor);
+    return state_ == JobState::kRunning &&
+           sets_.all_ranks().submit_again(now, rank, ticket, descriptor);
   }
 
   const Layout& layout() const { return layout_; }
@@ -51,7 +53,7 @@ class JobCore {
   Epoch epoch() const { return epoch_; }
   const Status& failure() const { return failure_; }
   const char* mode() const;
-  size_t submissions_in_flight() const;
+  size_t submissions_in_flight() const { return sets_.in_flight(); }
   size_t attached() const { return attached_.size(); }
   // This node's global ranks that are not attached.
   std::vector<Rank> missing_ranks() const;
@@ -65,12 +67,12 @@ class JobCore {
   // When TimePassed is wanted; none: not before something happens.
   std::optional<TicksMs> wakes_at() const;
   // The set of all ranks, then what has been added, by id.
-  std::vector<const Collectives*> process_sets() const;
+  std::vector<const Collectives*> process_sets() const { return sets_.every(); }
   // A plan of the set of all ranks is in force. While it is being given up, too.
-  bool is_locked() const { return collectives_.is_locked(); }
-  bool any_set_locked() const;
-  const Plan* plan() const { return collectives_.plan(); }
-  const StallInspector& stalls() const { return collectives_.stalls(); }  // of the same
+  bool is_locked() const { return sets_.all_ranks().is_locked(); }
+  bool any_set_locked() const { return sets_.is_any_locked(); }
+  const Plan* plan() const { return sets_.all_ranks().plan(); }
+  const StallInspector& stalls() const { return sets_.all_ranks().stalls(); }  // of the same
   // A rank's goodbye waits for the plan to be given up.
   bool has_pending_leaves() const { return !pending_leaves_.empty(); }
   // Whether a rank may attach now; if not, why.
@@ -80,14 +82,6 @@ class JobCore {
   }
 
  private:
-  struct AddedSet {
-    AddedSet(uint32_t id, Layout of, std::vector<LocalRank> locals, NodeIndex self,
-             const JobOptions& options, NodeActivity& activity)
-        : layout(std::move(of)),
-          collectives(id, layout, std::move(locals), self, options, activity) {}
-    const Layout layout;
-    Collectives collectives;
-  };
   // Moving to another parent. The link to the new one is used from when the way through the old one
   // is empty: so everything keeps its order.
   struct Move {
@@ -165,23 +159,6 @@ class JobCore {
   Status on_set_message(const Message& message, Output& output);
   void carry_out(uint32_t set, StallOutput& said, Output& output);
 
-  // --- process sets
-  Collectives* find_set(uint32_t id);  // null: there is none
-  std::vector<Collectives*> all_sets();
-  size_t submissions_of(LocalRank rank) const;
-  Status unknown_set(uint32_t id) const;
-  uint32_t being_removed_by(LocalRank rank) const;
-  bool is_wanted(uint32_t id);
-  std::optional<TicksMs> sets_wake_at() const;
-  void hand_to_set(LocalSubmission submission, Output& output);
-  // Why the rank may not submit this because of joins (L11).
-  Status check_joins(const LocalSubmission& submission) const;
-  void join(const LocalSubmission& submission, Output& output);
-  void carry_out_changes(std::vector<OrderedOperation>& ordered, Output& output);
-  Status check_new_set(const std::vector<Rank>& ranks) const;
-  Result<uint32_t> add_set(const TensorDescriptor& descriptor, Output& output);
-  Result<uint32_t> remove_set(uint32_t id, Output& output);
-
   // --- policy `shrink`: job_recovery.cc
   bool recovers() const { return options_.recovery.policy == DeathPolicy::kShrink; }
   void on_recovery_message(const Message& message, Output& output);
@@ -192,7 +169,7 @@ class JobCore {
   void carry_out(RecoveryOutput said, Output& output);
   // What the recovery has said while the collectives were at work.
   void carry_out_recovery(Output& output) {
-    carry_out(collectives_.take_recovery_output(), output);
+    carry_out(sets_.all_ranks().take_recovery_output(), output);
   }
   void on_sealed(Output& output);
   void adopt(NextEpoch next, Output& output);
@@ -255,10 +232,7 @@ class JobCore {
   Status suspicion_;
 
   // Of the epoch.
-  NodeActivity activity_;
-  Collectives collectives_;                             // of all ranks
-  std::map<uint32_t, std::unique_ptr<AddedSet>> sets_;  // the others
-  uint32_t last_set_ = 0;
+  ProcessSets sets_;
   HandoverState handover_;
   std::vector<std::pair<NodeIndex, Rank>> pending_leaves_;  // coordinator: until nothing is locked
   std::vector<uint64_t> sent_number_;                       // by node: of the last message

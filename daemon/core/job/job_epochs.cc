@@ -217,7 +217,7 @@ void JobCore::begin_epoch(const std::vector<std::string>& data_addresses, Output
   joined_.clear();
   recovery_.reset();
   if (recovers()) recovery_.emplace(layout_, self_, options_.recovery, epoch_);
-  collectives_.begin(epoch_, now_, recovery_ ? &*recovery_ : nullptr);
+  sets_.begin(epoch_, recovery_ ? &*recovery_ : nullptr);
   output.started = EpochStarted{epoch_, data_addresses};
   if (!recovery_) return;
   RecoveryOutput said;
@@ -233,10 +233,7 @@ void JobCore::finish_epoch(Output& output) {
     return;
   }
   output.finished = epoch_;
-  collectives_.end();
-  sets_.clear();
-  last_set_ = 0;
-  activity_.forget();
+  sets_.end();
   recovery_.reset();
   early_.clear();
   left_when_sealed_.clear();
@@ -296,7 +293,7 @@ std::optional<TicksMs> JobCore::wakes_at() const {
       if (!start_deadline_) return std::nullopt;
       return tells_parent() ? std::min(*start_deadline_, next_join_) : *start_deadline_;
     case JobState::kRunning:
-      return earlier(earlier(sets_wake_at(), recovery_wakes_at()), handover_wakes_at());
+      return earlier(earlier(sets_.wakes_at(), recovery_wakes_at()), handover_wakes_at());
     case JobState::kSuspecting:
       return earlier(earlier(suspicion_deadline_, recovery_wakes_at()), handover_wakes_at());
     case JobState::kSealed:
@@ -318,7 +315,7 @@ void JobCore::on(const TimePassed&, Output& output) {
   } else if (state_ == JobState::kSuspecting && now_ >= suspicion_deadline_) {
     for (const NodeIndex node : std::set<NodeIndex>(suspects_)) suspect(node, suspicion_, output);
   } else if (state_ == JobState::kRunning) {
-    for (Collectives* set : all_sets()) {
+    for (Collectives* set : sets_.every()) {
       StallOutput said;
       set->on_time(said);
       carry_out(set->id(), said, output);
@@ -340,7 +337,7 @@ void JobCore::on(const NodeLost& event, Output& output) {
   const bool is_new_parent = handover_.move && event.node == handover_.move->to;
   if (has_tree() && !links_.is_neighbour(event.node) && !is_new_parent) return;
   if (!is_new_parent && all_ranks_left(event.node) && !leads_to_ranks(event.node)) {
-    for (Collectives* set : all_sets()) {
+    for (Collectives* set : sets_.every()) {
       if (set->layout().is_member(event.node)) set->on_node_gone(event.node);
     }
     if (has_tree()) {
@@ -348,7 +345,7 @@ void JobCore::on(const NodeLost& event, Output& output) {
       hand_over_children(output);
     }
     on(TurnEnded{}, output);  // what it had decreed still counts
-    const std::vector<Collectives*> sets = all_sets();
+    const std::vector<Collectives*> sets = sets_.every();
     const bool is_missed =
         event.node == layout_.coordinator() &&
         std::any_of(sets.begin(), sets.end(), [](const auto* set) { return set->awaits_decree(); });
@@ -358,7 +355,7 @@ void JobCore::on(const NodeLost& event, Output& output) {
 }
 
 void JobCore::on(const DataChannelLost& event, Output& output) {
-  if (!layout_.is_member(event.node) || !is_wanted(event.process_set)) return;
+  if (!layout_.is_member(event.node) || !sets_.is_wanted(event.process_set)) return;
   // It has nothing to do here any more; but it may have gone before all that it had to pass on was
   // taken.
   if (all_ranks_left(event.node) && !event.is_missed) return;
@@ -399,7 +396,7 @@ void JobCore::lift_suspicion(Output& output) {
     recovery_->hold_deliveries(now_, false, said);
     carry_out(std::move(said), output);
   }
-  for (Collectives* set : all_sets()) launch_ordered(*set, output);
+  for (Collectives* set : sets_.every()) launch_ordered(*set, output);
 }
 
 void JobCore::on(const JobClosed& event, Output& output) {
@@ -426,7 +423,7 @@ void JobCore::end(Status status, Output& output) {
   RUEDA_CHECK(!status.is_ok());
   state_ = JobState::kFailed;
   failure_ = std::move(status);
-  for (Collectives* set : all_sets()) set->fail(failure_, output);
+  sets_.fail(failure_, output);
   held_done_.clear();
   pending_leaves_.clear();
   early_.clear();
@@ -437,7 +434,7 @@ void JobCore::end(Status status, Output& output) {
 bool JobCore::all_ranks_left(NodeIndex node) const {
   const std::vector<Rank>& ranks = layout_.node(node).ranks;
   return std::all_of(ranks.begin(), ranks.end(), [&](Rank rank) {
-    return collectives_.left().contains(rank) ||
+    return sets_.all_ranks().left().contains(rank) ||
            std::find(pending_leaves_.begin(), pending_leaves_.end(), std::pair(node, rank)) !=
                pending_leaves_.end();
   });

@@ -70,7 +70,7 @@ void JobCore::carry_out(RecoveryOutput said, Output& output) {
   if (said.sealed) on_sealed(output);
   if (is_over) return;
   for (const CompletedOperation& completed : said.deliveries) {
-    collectives_.deliver(completed, output);
+    sets_.all_ranks().deliver(completed, output);
   }
   const auto append = [](auto& to, const auto& from) {
     to.insert(to.end(), from.begin(), from.end());
@@ -80,7 +80,7 @@ void JobCore::carry_out(RecoveryOutput said, Output& output) {
   if (said.ended) {
     end(said.ended->status, output);
   } else if (!said.deliveries.empty() || !said.freed_finals.empty()) {
-    launch_ordered(collectives_, output);
+    launch_ordered(sets_.all_ranks(), output);
   }
 }
 
@@ -98,7 +98,7 @@ void JobCore::on_sealed(Output& output) {
 void JobCore::on(const DataStopped& event, Output& output) {
   if (!recovery_ || event.epoch != recovery_->epoch()) return;
   std::vector<Rank> left = local_ranks_gone();
-  left.insert(left.end(), collectives_.left().begin(), collectives_.left().end());
+  left.insert(left.end(), sets_.all_ranks().left().begin(), sets_.all_ranks().left().end());
   RecoveryOutput said;
   recovery_->on_stopped(now_, event.held, std::move(left), said);
   carry_out(std::move(said), output);
@@ -123,19 +123,18 @@ void JobCore::adopt(NextEpoch next, Output& output) {
   std::fill(received_number_.begin(), received_number_.end(), 0);
   pending_leaves_.clear();
   left_when_sealed_.clear();
-  activity_.forget();
-  collectives_.adopt(next, now_, output);
+  sets_.adopt(next, output);
   output.recovered = next;
   // Whose goodbye the decision does not know says it again.
   for (const Rank rank : local_ranks_gone()) {
     if (std::find(next.left.begin(), next.left.end(), rank) != next.left.end()) continue;
     on_leave(self_, {rank, {}}, output);
   }
-  if (have_all_left(collectives_.left())) {
+  if (have_all_left(sets_.all_ranks().left())) {
     finish_epoch(output);
     return;
   }
-  launch_ordered(collectives_, output);
+  launch_ordered(sets_.all_ranks(), output);
   for (Message& message : std::exchange(early_, {})) on(MessageArrived{std::move(message)}, output);
 }
 
