@@ -8,9 +8,9 @@
 namespace rueda::engine {
 namespace {
 
+using testing::OperationSpec;
 using testing::Ring;
 using testing::RingOptions;
-using testing::OperationSpec;
 using testing_support::allocations_of_this_thread;
 
 constexpr int64_t kStretchElements = 32 << 10;

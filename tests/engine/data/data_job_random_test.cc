@@ -9,9 +9,9 @@
 namespace rueda::engine {
 namespace {
 
+using testing::OperationSpec;
 using testing::Ring;
 using testing::RingOptions;
-using testing::OperationSpec;
 
 class Random {
  public:
