@@ -226,7 +226,8 @@ TEST_P(TransportConformance, PayloadsGoWhereTheyArePlaced) {
   Stream stream(writer, memory, id, kSlots, kBytes, kFrames);
   stream.start();
   ASSERT_TRUE(loop_.run_until([&] { return count == kFrames; }));
-  EXPECT_EQ(placed, GetParam().name.starts_with("mem") ? 0 : kFrames - (kFrames + 2) / 3);
+  const bool asks = GetParam().name.find("tcp") != std::string::npos;
+  EXPECT_EQ(placed, asks ? kFrames - (kFrames + 2) / 3 : 0);
 }
 
 TEST_P(TransportConformance, FramesWithoutPayloadAndHeadersArriveAsWritten) {

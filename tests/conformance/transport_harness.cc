@@ -1,5 +1,8 @@
 #include "tests/conformance/transport_harness.h"
 
+#include <cstdlib>
+
+#include "daemon/transport/rdma/rdma_upgrader.h"
 #include "daemon/transport/striped.h"
 #include "daemon/transport/tcp/tcp_transport.h"
 #include "tests/transport/mem/mem_transport.h"
@@ -19,6 +22,37 @@ Fabric striped(const Fabric& inner, uint32_t streams) {
   return fabric;
 }
 
+// Where no address has RDMA, as with loopback, both ends find that out and the channel is over TCP.
+std::optional<Fabric> fallback_fabric() {
+  const auto make_upgrader = [](boost::asio::io_context& io) {
+    Status why;
+    return make_rdma_upgrader(io, {}, why);
+  };
+  boost::asio::io_context probe;
+  if (make_upgrader(probe) == nullptr) return std::nullopt;
+  return Fabric{"rdma_else_tcp", "127.0.0.1:0", "127.0.0.1:1", [make_upgrader] {
+                  return [make_upgrader](boost::asio::io_context& io) {
+                    return make_tcp_transport(io, {}, make_upgrader(io));
+                  };
+                }};
+}
+
+// RDMA is only there where a device has the address that RUEDA_TEST_RDMA_ADDRESS names, as in
+// tests/rdma. A channel that is over TCP fails.
+std::optional<Fabric> rdma_fabric() {
+  const char* const address = std::getenv("RUEDA_TEST_RDMA_ADDRESS");
+  if (address == nullptr) return std::nullopt;
+  const std::string host = address;
+  return Fabric{"rdma", host + ":0", host + ":1", [] {
+                  return [](boost::asio::io_context& io) {
+                    Status why;
+                    auto upgrader = make_rdma_upgrader(io, {.is_required = true}, why);
+                    EXPECT_TRUE(why.is_ok()) << why.message();
+                    return make_tcp_transport(io, {}, std::move(upgrader));
+                  };
+                }};
+}
+
 }  // namespace
 
 std::vector<Fabric> all_fabrics() {
@@ -35,6 +69,11 @@ std::vector<Fabric> all_fabrics() {
   std::vector<Fabric> fabrics{mem, tcp, striped(mem, 4), striped(tcp, 2), striped(tcp, 4)};
   boost::asio::io_context probe;
   if (make_tcp_transport(probe)->listen(tcp6.any_address).is_ok()) fabrics.push_back(tcp6);
+  if (const std::optional<Fabric> fallback = fallback_fabric()) fabrics.push_back(*fallback);
+  if (const std::optional<Fabric> rdma = rdma_fabric()) {
+    fabrics.push_back(*rdma);
+    fabrics.push_back(striped(*rdma, 2));
+  }
   return fabrics;
 }
 

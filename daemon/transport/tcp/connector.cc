@@ -9,6 +9,7 @@
 #include <boost/asio/write.hpp>
 
 #include "daemon/transport/frame_check.h"
+#include "daemon/transport/tcp/send_channel.h"
 
 namespace rueda::transport::tcp {
 
@@ -20,10 +21,13 @@ constexpr int64_t kMaxRetryMs = 500;
 }  // namespace
 
 Connector::Connector(asio::io_context& io, ConnectOptions options,
-                     std::shared_ptr<SocketTuner> tuner, Done done)
+                     std::shared_ptr<SocketTuner> tuner, std::shared_ptr<const RegionTable> regions,
+                     std::shared_ptr<Upgrader> upgrader, ConnectHandler done)
     : io_(io),
       options_(std::move(options)),
       tuner_(std::move(tuner)),
+      regions_(std::move(regions)),
+      upgrader_(std::move(upgrader)),
       done_(std::move(done)),
       resolver_(io),
       socket_(io),
@@ -100,6 +104,7 @@ void Connector::say_hello() {
   hello_.slot_count = options_.slot_count;
   hello_.slot_bytes = options_.slot_bytes;
   hello_.streams = static_cast<uint16_t>(options_.streams);
+  hello_.offers_upgrade = upgrader_ != nullptr ? 1 : 0;
   seal(hello_, options_.token);
   last_cause_ = "it did not answer our hello; most likely it does not expect the channel (yet)";
   // A hello fits into a fresh socket, so an error here shows in the read as well.
@@ -129,7 +134,30 @@ void Connector::on_reply(const error_code& error) {
   error_code ignored;
   std::string peer = "node " + std::to_string(options_.id.to_node) + " (" +
                      to_string(socket_.remote_endpoint(ignored)) + ")";
-  finish(Opened{std::move(socket_), std::move(peer)});
+  if (reply_.answer == HelloAnswer::kUpgrade && upgrader_ == nullptr) {
+    return on_failure("it takes up an offer that was not made");
+  }
+  if (reply_.answer == HelloAnswer::kUpgrade) {
+    upgrade_ = upgrader_->upgrade_sender(
+        std::move(socket_), options_, regions_, std::move(peer),
+        [self = shared_from_this()](Result<std::unique_ptr<SendChannel>> result) {
+          self->on_upgraded(std::move(result));
+        });
+    return;
+  }
+  if (upgrader_ != nullptr && upgrader_->is_required()) {
+    return on_failure("it does not speak " + std::string(upgrader_->name()) +
+                      ", which this daemon insists on: start all daemons with the same "
+                      "--transport");
+  }
+  finish(make_send_channel(std::move(socket_), options_, regions_, std::move(peer)));
+}
+
+void Connector::on_upgraded(Result<std::unique_ptr<SendChannel>> result) {
+  upgrade_.reset();
+  if (!done_) return;
+  if (!result.is_ok()) return on_failure(result.status().message());
+  finish(std::move(result));
 }
 
 void Connector::on_failure(std::string cause) {
@@ -152,15 +180,16 @@ void Connector::on_deadline() {
                                     std::to_string(options_.timeout_ms) + " ms: " + last_cause_));
 }
 
-void Connector::finish(Result<Opened> result) {
+void Connector::finish(Result<std::unique_ptr<SendChannel>> result) {
   if (!done_) return;
-  const Done done = std::exchange(done_, nullptr);
+  const ConnectHandler done = std::exchange(done_, nullptr);
   cancel();
   done(std::move(result));
 }
 
 void Connector::cancel() {
   done_ = nullptr;
+  if (upgrade_ != nullptr) std::exchange(upgrade_, nullptr)->cancel();
   resolver_.cancel();
   deadline_.cancel();
   retry_timer_.cancel();

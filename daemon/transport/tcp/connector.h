@@ -13,23 +13,19 @@
 #include "daemon/transport/tcp/asio_types.h"
 #include "daemon/transport/tcp/hello.h"
 #include "daemon/transport/tcp/socket_tuner.h"
+#include "daemon/transport/tcp/upgrade.h"
 #include "daemon/transport/transport.h"
 
 namespace rueda::transport::tcp {
 
-struct Opened {
-  Socket socket;
-  std::string peer;  // a text such as "node 1 (10.0.0.2:28401)"
-};
-
 // A connector belongs to one loop. Its transport holds it, and so do the operations under way.
 class Connector : public std::enable_shared_from_this<Connector> {
  public:
-  // Called once, and never from inside start(), unless the connector is cancelled before.
-  using Done = std::function<void(Result<Opened>)>;
-
+  // `done` is called once, and never from inside start(), unless the connector is cancelled before.
+  // `upgrader` may be null.
   Connector(asio::io_context& io, ConnectOptions options, std::shared_ptr<SocketTuner> tuner,
-            Done done);
+            std::shared_ptr<const RegionTable> regions, std::shared_ptr<Upgrader> upgrader,
+            ConnectHandler done);
 
   void start();
   void cancel();
@@ -42,15 +38,19 @@ class Connector : public std::enable_shared_from_this<Connector> {
   void on_connected(const error_code& error);
   void say_hello();
   void on_reply(const error_code& error);
+  void on_upgraded(Result<std::unique_ptr<SendChannel>> result);
   // Remembers the cause, and goes on with the next endpoint or with a later attempt.
   void on_failure(std::string cause);
   void on_deadline();
-  void finish(Result<Opened> result);
+  void finish(Result<std::unique_ptr<SendChannel>> result);
 
   asio::io_context& io_;
   const ConnectOptions options_;
   const std::shared_ptr<SocketTuner> tuner_;
-  Done done_;  // null once finished or cancelled
+  const std::shared_ptr<const RegionTable> regions_;
+  const std::shared_ptr<Upgrader> upgrader_;
+  std::shared_ptr<Upgrade> upgrade_;  // while one is under way
+  ConnectHandler done_;               // null once finished or cancelled
   HostPort address_;
   Resolver resolver_;
   Socket socket_;

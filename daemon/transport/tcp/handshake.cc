@@ -78,8 +78,18 @@ void Handshake::on_hello() {
   }
   expectation->is_claimed = true;
   claimed_ = expectation;
-  const bool same = geometry_of(hello_) == geometry_of(expectation->options);
-  answer(same ? HelloAnswer::kWelcome : HelloAnswer::kOtherGeometry);
+  const Upgrader* const upgrader = listener_->upgrader();
+  if (!(geometry_of(hello_) == geometry_of(expectation->options))) {
+    answer(HelloAnswer::kOtherGeometry);
+  } else if (upgrader != nullptr && hello_.offers_upgrade != 0) {
+    answer(HelloAnswer::kUpgrade);
+  } else if (upgrader != nullptr && upgrader->is_required()) {
+    fail(Status(Code::kUnavailable, "it does not speak " + std::string(upgrader->name()) +
+                                        ", which this daemon insists on: start all daemons with "
+                                        "the same --transport"));
+  } else {
+    answer(HelloAnswer::kWelcome);
+  }
 }
 
 // Neighbours begin an epoch each at its own time, so a hello may come before its channel is
@@ -122,7 +132,9 @@ void Handshake::on_answered(const error_code& error, HelloAnswer answer) {
   // The handlers called at the end of both ways may destroy the transport.
   const std::shared_ptr<Listener> listener = listener_->shared_from_this();
   const Listener::ExpectationPtr expectation = claimed_;
-  if (answer == HelloAnswer::kWelcome) return listener->welcome(shared_from_this(), expectation);
+  if (answer != HelloAnswer::kOtherGeometry) {
+    return listener->welcome(shared_from_this(), expectation);
+  }
   const Status why = geometry_mismatch(hello_.id, geometry_of(hello_), geometry_of(reply_));
   // It has the token, so it is what was expected, and trying again cannot help.
   listener->reject(shared_from_this(), why);

@@ -28,6 +28,8 @@ class Handshake : public std::enable_shared_from_this<Handshake> {
   // Returns true if a hello for this channel has come before the channel was announced.
   bool waits_for(const ChannelId& id) const { return is_early_ && hello_.id == id; }
   Socket& socket() { return socket_; }
+  // Returns true if the peer was told that its offer of an upgrade is taken up.
+  bool upgrades() const { return reply_.answer == HelloAnswer::kUpgrade; }
 
  private:
   void set_deadline(int64_t after_ms);

@@ -99,7 +99,7 @@ Status check_reply(const HelloReply& reply) {
     return {Code::kPermission, "it does not speak Rueda's data protocol"};
   }
   if (reply.version != kWireVersion) return other_version(reply.version);
-  if (reply.answer != HelloAnswer::kWelcome && reply.answer != HelloAnswer::kOtherGeometry) {
+  if (reply.answer > HelloAnswer::kUpgrade) {
     return {Code::kPermission, "it gave an answer that this daemon does not know"};
   }
   return Status::ok();

@@ -28,8 +28,8 @@ using Nonce = std::array<std::byte, 16>;
 struct Hello {
   uint32_t magic = kHelloMagic;
   uint8_t version = kWireVersion;
-  uint8_t reserved = 0;
-  uint16_t streams = 1;  // the number of the channel's streams
+  uint8_t offers_upgrade = 0;  // 1: the sender can make more of the connection (upgrade.h)
+  uint16_t streams = 1;        // the number of the channel's streams
   ChannelId id;
   uint32_t slot_count = 0;
   uint32_t slot_bytes = 0;
@@ -41,6 +41,7 @@ static_assert(sizeof(Hello) == 96 && offsetof(Hello, mac) == 64);
 enum class HelloAnswer : uint8_t {
   kWelcome = 0,
   kOtherGeometry = 1,  // The reply has the geometry of the accepting side.
+  kUpgrade = 2,        // welcome, and the offer of an upgrade is taken up
 };
 
 struct HelloReply {

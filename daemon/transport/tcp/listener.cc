@@ -25,9 +25,10 @@ constexpr std::chrono::milliseconds kAcceptPause{100};
 }  // namespace
 
 Listener::Listener(asio::io_context& io, std::shared_ptr<SocketTuner> tuner,
-                   int64_t hello_timeout_ms)
+                   std::shared_ptr<Upgrader> upgrader, int64_t hello_timeout_ms)
     : io_(io),
       tuner_(std::move(tuner)),
+      upgrader_(std::move(upgrader)),
       hello_timeout_ms_(hello_timeout_ms),
       acceptor_(io),
       pause_timer_(io) {}
@@ -170,7 +171,7 @@ void Listener::on_deadline(const ExpectationPtr& expectation) {
 void Listener::finish(const ExpectationPtr& expectation,
                       Result<std::unique_ptr<ReceiveChannel>> result) {
   if (find(expectation->options.id) != expectation) return;
-  expectation->deadline.cancel();
+  withdraw(expectation);
   expectations_.erase(expectation->options.id);
   expectation->handler(std::move(result));
 }
@@ -178,8 +179,13 @@ void Listener::finish(const ExpectationPtr& expectation,
 void Listener::cancel_expect(const ChannelId& id) {
   const auto found = expectations_.find(id);
   if (found == expectations_.end()) return;
-  found->second->deadline.cancel();
+  withdraw(found->second);
   expectations_.erase(found);
+}
+
+void Listener::withdraw(const ExpectationPtr& expectation) {
+  expectation->deadline.cancel();
+  if (expectation->upgrade != nullptr) std::exchange(expectation->upgrade, nullptr)->cancel();
 }
 
 Listener::ExpectationPtr Listener::find(const ChannelId& id) {
@@ -215,8 +221,29 @@ void Listener::welcome(const std::shared_ptr<Handshake>& handshake,
   const std::string peer =
       "node " + std::to_string(expectation->options.id.from_node) + " (" + handshake->peer() + ")";
   Socket socket = std::move(handshake->socket());
+  const bool upgrades = handshake->upgrades();
   handshake->abandon();
-  finish(expectation, make_receive_channel(std::move(socket), expectation->options, peer));
+  if (!upgrades) {
+    finish(expectation, make_receive_channel(std::move(socket), expectation->options, peer));
+    return;
+  }
+  expectation->is_claimed = true;
+  expectation->upgrade =
+      upgrader_->upgrade_receiver(std::move(socket), expectation->options, peer,
+                                  [self = shared_from_this(), expectation,
+                                   peer](Result<std::unique_ptr<ReceiveChannel>> result) {
+                                    self->on_upgraded(expectation, peer, std::move(result));
+                                  });
+}
+
+// A connection that breaks while it is upgraded is one that failed: the peer may try again.
+void Listener::on_upgraded(const ExpectationPtr& expectation, const std::string& peer,
+                           Result<std::unique_ptr<ReceiveChannel>> result) {
+  expectation->upgrade = nullptr;
+  if (result.is_ok()) return finish(expectation, std::move(result));
+  expectation->is_claimed = false;
+  expectation->last_rejection = peer + ": " + result.status().message();
+  count_rejection(peer, result.status());
 }
 
 void Listener::stop() {
@@ -224,7 +251,7 @@ void Listener::stop() {
   error_code ignored;
   acceptor_.close(ignored);
   pause_timer_.cancel();
-  for (const auto& [id, expectation] : expectations_) expectation->deadline.cancel();
+  for (const auto& [id, expectation] : expectations_) withdraw(expectation);
   expectations_.clear();
   for (const auto& handshake : std::exchange(handshakes_, {})) handshake->abandon();
 }

@@ -13,6 +13,7 @@
 #include "daemon/transport/tcp/hello.h"
 #include "daemon/transport/tcp/log_limiter.h"
 #include "daemon/transport/tcp/socket_tuner.h"
+#include "daemon/transport/tcp/upgrade.h"
 #include "daemon/transport/transport.h"
 
 namespace rueda::transport::tcp {
@@ -23,7 +24,9 @@ class Handshake;
 // it.
 class Listener : public std::enable_shared_from_this<Listener> {
  public:
-  Listener(asio::io_context& io, std::shared_ptr<SocketTuner> tuner, int64_t hello_timeout_ms);
+  // `upgrader` may be null.
+  Listener(asio::io_context& io, std::shared_ptr<SocketTuner> tuner,
+           std::shared_ptr<Upgrader> upgrader, int64_t hello_timeout_ms);
   ~Listener();
 
   // Returns the bound address, or a Status that names the address and the cause.
@@ -32,6 +35,8 @@ class Listener : public std::enable_shared_from_this<Listener> {
   void expect(AcceptOptions options, const Status& checked, AcceptHandler handler);
   void cancel_expect(const ChannelId& id);
   uint64_t rejected() const { return rejected_; }
+  // Returns null if there is none.
+  const Upgrader* upgrader() const { return upgrader_.get(); }
   // Closes the port and every connection that is not a channel yet. No handler is called any more.
   void stop();
 
@@ -46,7 +51,8 @@ class Listener : public std::enable_shared_from_this<Listener> {
     Timer deadline;
     // true while a connection is being answered, or if the slots are wrong
     bool is_claimed = false;
-    std::string last_rejection;  // the reason why the last attempt to open the channel failed
+    std::string last_rejection;        // the reason why the last attempt to open the channel failed
+    std::shared_ptr<Upgrade> upgrade;  // of the connection that became the channel, if under way
   };
   using ExpectationPtr = std::shared_ptr<Expectation>;
 
@@ -57,6 +63,10 @@ class Listener : public std::enable_shared_from_this<Listener> {
   // least. Returns false if there is no such connection.
   bool evict(const std::string& why);
   void on_deadline(const ExpectationPtr& expectation);
+  void on_upgraded(const ExpectationPtr& expectation, const std::string& peer,
+                   Result<std::unique_ptr<ReceiveChannel>> result);
+  // Ends whatever waits for the expectation.
+  static void withdraw(const ExpectationPtr& expectation);
   // Takes the expectation out of the table and tells its handler the result.
   void finish(const ExpectationPtr& expectation, Result<std::unique_ptr<ReceiveChannel>> result);
 
@@ -68,6 +78,7 @@ class Listener : public std::enable_shared_from_this<Listener> {
 
   asio::io_context& io_;
   const std::shared_ptr<SocketTuner> tuner_;
+  const std::shared_ptr<Upgrader> upgrader_;
   const int64_t hello_timeout_ms_;
   Acceptor acceptor_;
   Timer pause_timer_;

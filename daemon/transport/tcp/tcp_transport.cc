@@ -9,7 +9,6 @@
 #include "daemon/transport/region_table.h"
 #include "daemon/transport/tcp/connector.h"
 #include "daemon/transport/tcp/listener.h"
-#include "daemon/transport/tcp/send_channel.h"
 #include "daemon/transport/tcp/socket_tuner.h"
 
 namespace rueda::transport {
@@ -18,14 +17,21 @@ namespace {
 
 class TcpTransport final : public Transport {
  public:
-  TcpTransport(boost::asio::io_context& io, TcpOptions options)
+  TcpTransport(boost::asio::io_context& io, TcpOptions options,
+               std::shared_ptr<tcp::Upgrader> upgrader)
       : io_(io),
+        upgrader_(std::move(upgrader)),
         tuner_(std::make_shared<tcp::SocketTuner>(std::move(options.congestion))),
-        listener_(std::make_shared<tcp::Listener>(io, tuner_, options.hello_timeout_ms)) {}
+        listener_(
+            std::make_shared<tcp::Listener>(io, tuner_, upgrader_, options.hello_timeout_ms)) {}
   ~TcpTransport() override { stop(); }
 
-  const char* name() const override { return "tcp"; }
-  Status is_viable() const override { return tuner_->is_viable(); }
+  const char* name() const override { return upgrader_ != nullptr ? upgrader_->name() : "tcp"; }
+  Status is_viable() const override {
+    const Status status = tuner_->is_viable();
+    if (!status.is_ok() || upgrader_ == nullptr || !upgrader_->is_required()) return status;
+    return upgrader_->is_viable();
+  }
 
   Result<std::string> listen(const std::string& address) override {
     return listener_->listen(address);
@@ -38,16 +44,18 @@ class TcpTransport final : public Transport {
   void connect(ConnectOptions options, ConnectHandler handler) override;
   void cancel_connect(const ChannelId& id) override;
 
-  Result<RegionKey> register_region(std::span<std::byte> memory) override {
-    return regions_->add(memory);
+  Result<RegionKey> register_region(std::span<std::byte> memory) override;
+  void deregister_region(RegionKey key) override {
+    if (upgrader_ != nullptr) upgrader_->remove_region(key);
+    regions_->remove(key);
   }
-  void deregister_region(RegionKey key) override { regions_->remove(key); }
 
   uint64_t rejected() const override { return listener_->rejected(); }
   void stop() override;
 
  private:
   boost::asio::io_context& io_;
+  const std::shared_ptr<tcp::Upgrader> upgrader_;  // null: none
   const std::shared_ptr<RegionTable> regions_ = std::make_shared<RegionTable>();
   const std::shared_ptr<tcp::SocketTuner> tuner_;
   const std::shared_ptr<tcp::Listener> listener_;
@@ -56,25 +64,29 @@ class TcpTransport final : public Transport {
 
 void TcpTransport::connect(ConnectOptions options, ConnectHandler handler) {
   const ChannelId id = options.id;
-  auto done = [this, id, handler](Result<tcp::Opened> result) {
+  auto done = [this, id, handler](Result<std::unique_ptr<SendChannel>> result) {
     const std::shared_ptr<tcp::Connector> connector = std::move(connectors_.at(id));
     connectors_.erase(id);
-    if (!result.is_ok()) {
-      handler(result.status());
-      return;
-    }
-    tcp::Opened opened = std::move(result).value();
     // The handler may destroy the transport: nothing of it is touched behind this line.
-    handler(tcp::make_send_channel(std::move(opened.socket), connector->options(), regions_,
-                                   std::move(opened.peer)));
+    handler(std::move(result));
   };
-  auto connector =
-      std::make_shared<tcp::Connector>(io_, std::move(options), tuner_, std::move(done));
+  auto connector = std::make_shared<tcp::Connector>(io_, std::move(options), tuner_, regions_,
+                                                    upgrader_, std::move(done));
   if (!connectors_.emplace(id, connector).second) {
     boost::asio::post(io_, [id, handler] { handler(taken(id)); });
     return;
   }
   connector->start();
+}
+
+Result<RegionKey> TcpTransport::register_region(std::span<std::byte> memory) {
+  Result<RegionKey> key = regions_->add(memory);
+  if (!key.is_ok() || upgrader_ == nullptr) return key;
+  if (Status status = upgrader_->add_region(key.value(), memory); !status.is_ok()) {
+    regions_->remove(key.value());
+    return status;
+  }
+  return key;
 }
 
 void TcpTransport::cancel_connect(const ChannelId& id) {
@@ -91,8 +103,9 @@ void TcpTransport::stop() {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_tcp_transport(boost::asio::io_context& io, TcpOptions options) {
-  return std::make_unique<TcpTransport>(io, std::move(options));
+std::unique_ptr<Transport> make_tcp_transport(boost::asio::io_context& io, TcpOptions options,
+                                              std::shared_ptr<tcp::Upgrader> upgrader) {
+  return std::make_unique<TcpTransport>(io, std::move(options), std::move(upgrader));
 }
 
 }  // namespace rueda::transport

@@ -20,8 +20,14 @@ struct TcpOptions {
   int64_t hello_timeout_ms = 3000;
 };
 
+namespace tcp {
+class Upgrader;
+}
+
 // `io` must outlive the transport and its channels, and one thread must run it. Channels may
-// outlive the transport.
-std::unique_ptr<Transport> make_tcp_transport(boost::asio::io_context& io, TcpOptions options = {});
+// outlive the transport. `upgrader` makes more of connections whose other end has one of its kind;
+// null: all channels are over TCP.
+std::unique_ptr<Transport> make_tcp_transport(boost::asio::io_context& io, TcpOptions options = {},
+                                              std::shared_ptr<tcp::Upgrader> upgrader = nullptr);
 
 }  // namespace rueda::transport

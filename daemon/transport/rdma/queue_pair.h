@@ -1,0 +1,96 @@
+// One reliable connection of a device: a queue pair with a completion queue of its own.
+#pragma once
+
+#include "daemon/transport/rdma/device.h"
+
+#ifdef RUEDA_HAS_VERBS
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "daemon/transport/rdma/exchange.h"
+
+namespace rueda::transport::rdma {
+
+class QueuePair final : private CompletionHandler {
+ public:
+  struct Sizes {
+    uint32_t sends = 0;     // work requests that may be posted and not completed
+    uint32_t receives = 0;  // likewise
+    uint32_t parts = 1;     // pieces of memory of one work request
+    uint32_t inline_bytes = 0;
+  };
+
+  // Makes a queue pair, of at most the sizes that the device allows. The caller hears of
+  // completions once it has said who it is (set_handler).
+  static Result<std::unique_ptr<QueuePair>> make(LocalPort port, Sizes sizes);
+  // Ends all work at once: when the destructor returns, the device touches none of its memory.
+  ~QueuePair() override;
+  QueuePair(const QueuePair&) = delete;
+  QueuePair& operator=(const QueuePair&) = delete;
+
+  // Fills in how this end is reached.
+  void describe(Offer& offer) const;
+  // Connects to the end that the peer's offer describes. Receives should be posted before.
+  Status connect(const Offer& peer);
+
+  // `handler` is called in turns of the loop in which completions may have come. null: nobody is.
+  void set_handler(CompletionHandler* handler) { handler_ = handler; }
+  // Moves completions into `found`, and returns how many. If there are none, the handler is called
+  // when the next one has come; if there are, poll again. Negative: the device failed.
+  int poll(std::span<ibv_wc> found);
+  // Both return 0, or an errno value.
+  int post(ibv_send_wr& first);
+  int post(ibv_recv_wr& first);
+
+  const Sizes& sizes() const { return sizes_; }
+  Device& device() const { return *port_.device; }
+  uint32_t max_message_bytes() const { return port_.attributes.max_msg_sz; }
+  // Returns the bytes of a packet, once connected.
+  uint32_t packet_bytes() const { return packet_bytes_; }
+
+ private:
+  QueuePair(LocalPort port, Sizes sizes) : port_(std::move(port)), sizes_(sizes) {}
+  void on_completions() override {
+    is_armed_ = false;
+    if (handler_ != nullptr) handler_->on_completions();
+  }
+  Status make_queues();
+  Status modify(ibv_qp_attr& attributes, int mask, const char* state);
+
+  const LocalPort port_;
+  Sizes sizes_;
+  CompletionHandler* handler_ = nullptr;
+  bool is_armed_ = false;  // the next completion makes an event
+  ibv_cq* completions_ = nullptr;
+  ibv_qp* pair_ = nullptr;
+  uint32_t first_packet_ = 0;  // number of this end's first packet, drawn at random
+  uint32_t packet_bytes_ = 0;
+};
+
+// Memory that a channel has registered for itself. It is deregistered at the end.
+class RegisteredMemory {
+ public:
+  // The memory is not this object's. `access` as for ibv_reg_mr().
+  static Result<std::unique_ptr<RegisteredMemory>> make(Device& device, std::span<std::byte> memory,
+                                                        int access);
+  ~RegisteredMemory() { device_->verbs().dereg_mr(region_); }
+  RegisteredMemory(const RegisteredMemory&) = delete;
+  RegisteredMemory& operator=(const RegisteredMemory&) = delete;
+
+  uint32_t local_key() const { return region_->lkey; }
+  uint32_t remote_key() const { return region_->rkey; }
+
+ private:
+  RegisteredMemory(std::shared_ptr<Device> device, ibv_mr* region)
+      : device_(std::move(device)), region_(region) {}
+
+  const std::shared_ptr<Device> device_;
+  ibv_mr* const region_;
+};
+
+}  // namespace rueda::transport::rdma
+
+#endif

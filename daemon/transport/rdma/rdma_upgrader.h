@@ -1,0 +1,32 @@
+// Makes RDMA channels of TCP connections that have said their hello: so a channel is found,
+// authenticated and, where the network cannot do RDMA, carried on as over TCP
+// (docs/decisions/0067-rdma-begins-on-tcp.md).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <boost/asio/io_context.hpp>
+
+#include "daemon/transport/tcp/upgrade.h"
+
+namespace rueda::transport {
+
+struct RdmaOptions {
+  // true: a channel that cannot be over RDMA fails. false: it is over TCP, and the log says why.
+  bool is_required = false;
+  // Called with each channel that has been made: whether it is over RDMA. Called on the loop.
+  std::function<void(bool is_rdma)> on_channel;
+};
+
+// Returns ok, or why this machine, or this build, cannot use RDMA. Thread-safe.
+Status rdma_viability();
+
+// Returns null, with the reason in `why`, if this build has no RDMA, or libibverbs is not here.
+// `io` is the transport's, and must outlive it and its channels.
+std::shared_ptr<tcp::Upgrader> make_rdma_upgrader(boost::asio::io_context& io, RdmaOptions options,
+                                                  Status& why);
+
+}  // namespace rueda::transport
