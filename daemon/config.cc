@@ -122,6 +122,12 @@ void define_network(CLI::App& app, Config& config) {
          "or an algorithm's name")
       ->envname("RUEDAD_TCP_CONGESTION")
       ->capture_default_str();
+  app.add_option("--transport", config.transport,
+                 "What carries data between nodes: auto (RDMA where both ends have it, and else "
+                 "TCP), rdma (nothing else) or tcp")
+      ->envname("RUEDAD_TRANSPORT")
+      ->check(CLI::IsMember({"auto", "rdma", "tcp"}))
+      ->capture_default_str();
   app.add_option("--streams", config.streams,
                  "TCP streams to each neighbour, for one flow of work; the same on all nodes")
       ->envname("RUEDAD_STREAMS")

@@ -53,7 +53,8 @@ struct Config {
   double stall_check_seconds = 10;    // 0: stalls are not looked for
   double stall_shutdown_seconds = 0;  // 0: a stall never ends a job
   std::string tcp_congestion = "auto";
-  uint32_t streams = 1;  // to each neighbour
+  uint32_t streams = 1;            // to each neighbour
+  std::string transport = "auto";  // "auto", "rdma" or "tcp"
   std::string log_level = "info";
   std::string log_format = "text";
   std::string fault;        // for tests

@@ -34,6 +34,7 @@
 #include "daemon/observe/http_server.h"
 #include "daemon/reduce/kernels.h"
 #include "daemon/service/servers/grpc_servers.h"
+#include "daemon/transport/rdma/rdma_upgrader.h"
 #include "daemon/transport/striped.h"
 #include "daemon/transport/tcp/tcp_transport.h"
 
@@ -114,16 +115,47 @@ int data_threads(const Config& config) {
   return allowed_cpus().size() > 2 ? 1 : 0;
 }
 
+// Says whether channels are to be over RDMA where they can be.
+struct RdmaChoice {
+  bool is_used = false;
+  bool is_required = false;
+  // Not ok: RDMA was asked for, or a device is there, and it cannot be used.
+  Status trouble;
+};
+
+RdmaChoice choose_rdma(const Config& config) {
+  RdmaChoice choice;
+  if (config.transport == "tcp") return choice;
+  choice.is_required = config.transport == "rdma";
+  const Status viability = transport::rdma_viability();
+  choice.is_used = viability.is_ok();
+  std::error_code error;
+  const bool has_device = std::filesystem::directory_iterator("/sys/class/infiniband", error) !=
+                          std::filesystem::directory_iterator();
+  if (choice.is_required || has_device) choice.trouble = viability;
+  return choice;
+}
+
 // Makes the data loops. The first one does the work that is not shared out, so it gets the threads
 // for passes. With no threads for data loops, all work is done on `host`.
 std::vector<std::unique_ptr<engine::DataLoop>> make_data_loops(const Config& config,
+                                                               const RdmaChoice& rdma,
                                                                observe::Metrics& metrics,
                                                                engine::BusyPollLoop& host) {
-  const auto make_transport = [&config](boost::asio::io_context& loop) {
+  const auto make_transport = [&](boost::asio::io_context& loop) {
     transport::TcpOptions tcp;
     tcp.congestion = config.tcp_congestion;
-    return transport::make_striped_transport(loop, transport::make_tcp_transport(loop, tcp),
-                                             config.streams);
+    std::shared_ptr<transport::tcp::Upgrader> upgrader;
+    if (rdma.is_used) {
+      const auto count = [&metrics](bool is_rdma) {
+        observe::DaemonMetrics& daemon = metrics.daemon();
+        (is_rdma ? daemon.rdma_channels : daemon.rdma_fallbacks).Increment();
+      };
+      Status why;
+      upgrader = transport::make_rdma_upgrader(loop, {rdma.is_required, count}, why);
+    }
+    return transport::make_striped_transport(
+        loop, transport::make_tcp_transport(loop, tcp, std::move(upgrader)), config.streams);
   };
   const int threads = data_threads(config);
   std::vector<std::unique_ptr<engine::DataLoop>> loops;
@@ -179,7 +211,8 @@ class Daemon {
       : config_(std::move(config)),
         options_(engine_options(config_)),
         metrics_({RUEDA_VERSION, config_.node_id, reduce::simd_target()}),
-        data_loops_(make_data_loops(config_, metrics_, awake_loop_)),
+        rdma_(choose_rdma(config_)),
+        data_loops_(make_data_loops(config_, rdma_, metrics_, awake_loop_)),
         plane_(control_loop_, metrics_, {config_.node_id, random_number(), config_.timeout_ms}),
         loop_watch_(watch_loops()),
         signals_(control_loop_, SIGTERM, SIGINT),
@@ -210,6 +243,7 @@ class Daemon {
   boost::asio::io_context control_loop_{1};
   engine::BusyPollLoop awake_loop_{control_loop_};
   const engine::LoopPoster poster_{control_loop_};
+  const RdmaChoice rdma_;
   engine::DataLoops data_loops_;
   service::GrpcControlPlane plane_;
   const std::shared_ptr<session::Ledger> ledger_ =
@@ -238,6 +272,13 @@ Status Daemon::start() {
   Result<service::StaticMembership> membership = service::StaticMembership::parse(config_.nodes);
   if (!membership.is_ok()) return membership.status();
   membership_ = std::move(membership).value();
+  if (rdma_.is_required && !rdma_.is_used) {
+    return Status(rdma_.trouble.code(), "--transport rdma: " + rdma_.trouble.message() +
+                                            "; use auto or tcp to do without");
+  }
+  if (!rdma_.trouble.is_ok()) {
+    spdlog::warn("RDMA is not used: {}", rdma_.trouble.message());
+  }
 
   if (config_.data_ports.size() > data_loops_.size()) {
     return Status(Code::kInvalidArgument, "--data-port has " +
@@ -266,7 +307,8 @@ Status Daemon::start() {
   info_.cpus = config_.cpus;
   info_.simd = reduce::simd_target();
   info_.labels = config_.labels;
-  info_.transport = "tcp";
+  info_.transport = rdma_.is_used ? "rdma" : "tcp";
+  if (!rdma_.trouble.is_ok()) info_.rdma_trouble = rdma_.trouble.message();
   info_.started_ms = steady_now_ms();
   return start_services();
 }

@@ -28,6 +28,21 @@ void add_gpus(const v1::GetStatusReply& status, std::vector<Finding>& findings) 
   }
 }
 
+void add_rdma(const v1::GetStatusReply& status, std::vector<Finding>& findings) {
+  if (!status.rdma_trouble().empty()) {
+    findings.push_back(
+        {"this machine has an RDMA device that is not used: " + status.rdma_trouble(),
+         "mend that and start the daemon again, or start it with --transport tcp"});
+  }
+  if (const int64_t count = status.rdma_fallbacks(); count > 0) {
+    findings.push_back(
+        {counted(count, "channel is", "channels are") +
+             " over TCP, because RDMA could not be had on one of its ends",
+         "look for \"rdma:\" in this daemon's log, which has the reason of each; --transport rdma "
+         "makes such jobs fail instead"});
+  }
+}
+
 void add_jobs(const v1::ListJobsReply& jobs, std::vector<Finding>& findings) {
   for (const v1::ListJobsReply::Job& job : jobs.jobs()) {
     if (job.state() == "failed") {
@@ -95,6 +110,7 @@ std::vector<Finding> diagnose(const v1::GetStatusReply& status, const v1::ListJo
   add_jobs(jobs, findings);
   add_stalls(stalls, findings);
   add_gpus(status, findings);
+  add_rdma(status, findings);
   return findings;
 }
 

@@ -70,6 +70,11 @@ DaemonMetrics make_daemon_metrics(prometheus::Registry& registry) {
                          "waiting."),
       .rejected_connections = single_counter(registry, "rueda_rejected_connections_total",
                                              "Connections turned away at the data port."),
+      .rdma_channels = single_counter(registry, "rueda_rdma_channels_total",
+                                      "Channels to and from neighbours that are over RDMA."),
+      .rdma_fallbacks = single_counter(
+          registry, "rueda_rdma_fallbacks_total",
+          "Channels that are over TCP because RDMA could not be had on one of their ends."),
       .job_failures =
           single_counter(registry, "rueda_job_failures_total", "Jobs that ended in failure."),
       .strangers_sent_away =

@@ -87,7 +87,10 @@ struct DaemonMetrics {
   // rueda_abandoned_doors_total: threads that a client's descriptor kept waiting
   prometheus::Counter& abandoned_doors;
   prometheus::Counter& rejected_connections;  // rueda_rejected_connections_total: on the data port
-  prometheus::Counter& job_failures;          // rueda_job_failures_total
+  // rueda_rdma_channels_total: to and from neighbours; rueda_rdma_fallbacks_total: over TCP instead
+  prometheus::Counter& rdma_channels;
+  prometheus::Counter& rdma_fallbacks;
+  prometheus::Counter& job_failures;  // rueda_job_failures_total
   // rueda_strangers_sent_away_total: control links that no job needed, for others or after a while
   prometheus::Counter& strangers_sent_away;
   // rueda_unwanted_messages_total: on control links, of jobs that their senders are not in

@@ -72,6 +72,8 @@ TEST(Metrics, EachDaemonFieldHasItsOwnSeries) {
   daemon.gpu_staged_bytes.Increment(21);
   daemon.gpu_staged_clients.Set(22);
   daemon.gpu_staged_submissions.Increment(23);
+  daemon.rdma_channels.Increment(24);
+  daemon.rdma_fallbacks.Increment(25);
   const std::string text = metrics.render();
   for (const char* line : {"rueda_clients 1\n",
                            "rueda_jobs 2\n",
@@ -95,7 +97,9 @@ TEST(Metrics, EachDaemonFieldHasItsOwnSeries) {
                            "rueda_gpu_staged_bytes_total 21\n",
                            "rueda_gpu_worker_losses_total 19\n",
                            "rueda_gpu_staged_clients 22\n",
-                           "rueda_gpu_staged_submissions_total 23\n"}) {
+                           "rueda_gpu_staged_submissions_total 23\n",
+                           "rueda_rdma_channels_total 24\n",
+                           "rueda_rdma_fallbacks_total 25\n"}) {
     EXPECT_THAT(text, HasSubstr(line));
   }
 }

@@ -19,6 +19,8 @@ struct DaemonInfo {
   std::string cpus;  // CPUs that its threads keep to; empty: the system chooses
   std::string simd;
   std::string transport;
+  std::string
+      rdma_trouble;  // why an RDMA device of this machine is not used; empty: nothing is amiss
   std::vector<std::string> labels;  // key=value
   TicksMs started_ms = 0;
 };

@@ -197,6 +197,8 @@ void AdminService::fill(v1::GetStatusReply& reply) const {
   reply.set_clients(engine_.clients());
   reply.set_simd(info_.simd);
   reply.add_transports(info_.transport);
+  reply.set_rdma_fallbacks(static_cast<int64_t>(metrics_.daemon().rdma_fallbacks.Value()));
+  reply.set_rdma_trouble(info_.rdma_trouble);
   for (const std::string& label : info_.labels) reply.add_labels(label);
   reply.set_gpu_workers(static_cast<int32_t>(metrics_.daemon().gpu_workers.Value()));
   reply.set_gpu_workers_without_mps(
