@@ -1,0 +1,170 @@
+#!/usr/bin/python3
+"""Daemons that reduce over RDMA. It runs in a machine with an RDMA device whose network has the address
+RUEDA_TEST_RDMA_ADDRESS, such as tests/rdma/guest.sh makes."""
+
+import json
+import os
+import resource
+import signal
+import socket
+import time
+import unittest
+
+import harness
+from harness import IntegrationTest, rank, wait_until
+
+ADDRESS = os.environ.get("RUEDA_TEST_RDMA_ADDRESS", "")
+# Of an emulated machine. What a daemon waits for a neighbour that says nothing.
+TIMEOUT_MS = 4000
+LOST_S = 30
+
+
+@unittest.skipUnless(ADDRESS, "no RDMA: tests/rdma/run.sh runs this where there is")
+class RdmaTest(IntegrationTest):
+
+    def start_nodes(self, count, *arguments):
+        return [self.start_daemon(f"node{i}", "--timeout-ms", str(TIMEOUT_MS), *arguments, host=ADDRESS)
+                for i in range(count)]
+
+    def assert_transport(self, daemons, is_rdma):
+        """All channels so far were over RDMA, or all over TCP."""
+        for daemon in daemons:
+            found = [daemon.metric("rueda_rdma_channels_total") > 0, daemon.metric("rueda_rdma_fallbacks_total") > 0]
+            self.assertEqual(found, [is_rdma, not is_rdma], daemon.output())
+
+    def bench(self, daemons):
+        """Runs a benchmark that checks every result, on one rank of each node."""
+        path = os.path.join(self.folder, "bench.json")
+        job = self.start_job(daemons, [1] * len(daemons), [
+            harness.program("rueda-bench"), "allreduce", "--sizes", "0,1e,4K,300K,4M", "--dtype", "float32,int64,bfloat16",
+            "--iters", "3", "--json", path])
+        self.assertEqual(job.exit_codes(), [0] * len(daemons), job.output())
+        with open(path, encoding="utf-8") as file:
+            rows = [json.loads(line) for line in file]
+        self.assertEqual(len(rows), 15)
+        self.assertEqual([row["wrong"] for row in rows], [0] * 15)
+
+    def loop_on(self, daemons):
+        job = self.start_job(daemons, [1] * len(daemons), rank("init", "loop:200000"))
+        for number in range(len(daemons)):
+            job.wait_for(number, "^looping")
+        return job
+
+    def assert_node_lost(self, job, numbers):
+        since_s = time.monotonic()
+        for number in numbers:
+            error = job.wait_for(number, r"^error loop:\S+ (\S+) at (\S+): (.*)$", LOST_S)
+            self.assertEqual(error.group(1), "RUEDA_ERR_NODE_LOST", error.group(0))
+        self.assertLess(time.monotonic() - since_s, LOST_S)
+
+
+class RingTest(RdmaTest):
+
+    def test_four_nodes_reduce_right(self):
+        daemons = self.start_nodes(4, "--transport", "rdma")
+        self.bench(daemons)
+        self.assert_transport(daemons, is_rdma=True)
+
+    # Bytes of inputs were copied into memory of the transport's before they were sent.
+    def test_large_inputs_are_sent_from_where_they_are(self):
+        daemons = self.start_nodes(2)
+        job = self.start_job(daemons, [1, 1], rank("init", "steps:20:1000000", "shutdown"))
+        self.assertEqual(job.exit_codes(), [0, 0], job.output())
+        self.assert_transport(daemons, is_rdma=True)
+
+    def test_every_collective_is_right(self):
+        daemons = self.start_nodes(2, "--streams", "2")
+        for collective in ("broadcast", "allgather", "reduce_scatter", "alltoall"):
+            job = self.start_job(daemons, [2, 1], [
+                harness.program("rueda-bench"), collective, "--sizes", "4K,1M", "--iters", "2", "--json",
+                os.path.join(self.folder, collective)])
+            self.assertEqual(job.exit_codes(), [0, 0], job.output())
+            with open(os.path.join(self.folder, collective), encoding="utf-8") as file:
+                for line in file:
+                    self.assertEqual(json.loads(line)["wrong"], 0, line)
+        self.assert_transport(daemons, is_rdma=True)
+
+
+class DeathTest(RdmaTest):
+
+    def test_a_neighbour_that_is_killed_is_found(self):
+        daemons = self.start_nodes(3)
+        job = self.loop_on(daemons)
+        daemons[1].send(signal.SIGKILL)
+        self.assert_node_lost(job, (0, 2))
+        job.exit_codes()
+        daemons.pop(1)
+        self.assert_job_runs(daemons, [1, 1])
+
+    # An RDMA device answers for a process that stands still.
+    def test_a_neighbour_that_stands_still_is_found(self):
+        daemons = self.start_nodes(3)
+        job = self.loop_on(daemons)
+        daemons[1].send(signal.SIGSTOP)
+        self.assert_node_lost(job, (0, 2))
+        daemons[1].send(signal.SIGCONT)
+        job.exit_codes()
+
+
+class FallbackTest(RdmaTest):
+
+    def setUp(self):
+        super().setUp()
+        limits = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_MEMLOCK, limits)
+
+    def doctor(self, daemon):
+        run = self.start([harness.program("ruedactl"), "--socket", daemon.socket, "doctor"])
+        run.exit_code()
+        return run.output()
+
+    # Root may lock what it likes, but not without the capability for that.
+    def start_poor_node(self, *arguments):
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (64 << 10, 64 << 10))
+        return self.start_daemon("poor", *arguments, host=ADDRESS, inside=["setpriv", "--bounding-set", "-ipc_lock"])
+
+    def test_too_little_locked_memory_is_said_and_done_without(self):
+        poor = self.start_poor_node()
+        rich = self.start_daemon("rich", host=ADDRESS)
+        daemons = [rich, poor]
+        self.bench(daemons)
+        self.assert_transport(daemons, is_rdma=False)
+        self.assertRegex(poor.output(), r"rdma: channel .* cannot be over RDMA: .*cannot register .*LimitMEMLOCK=infinity")
+        self.assertRegex(rich.output(), r"rdma: channel .* cannot be over RDMA: the peer says: .*cannot register")
+        self.assertIn("over TCP", self.doctor(rich))
+
+    def test_who_insists_on_rdma_is_told_why_not(self):
+        insisting = self.start_daemon("insisting", "--transport", "rdma", "--timeout-ms", "1000", host=ADDRESS)
+        plain = self.start_daemon("plain", "--transport", "tcp", "--timeout-ms", "1000", host=ADDRESS)
+        job = self.start_job([insisting, plain], [1, 1], rank("init", "steps:3:1000", "shutdown"))
+        self.assertNotIn(0, job.exit_codes(), job.output())
+        self.assertIn("does not speak rdma, which this daemon insists on", job.output() + insisting.output())
+
+    def test_loopback_is_tcp(self):
+        daemons = self.start_daemons("alpha", "beta")
+        self.assert_job_runs(daemons, [1, 1])
+        for daemon in daemons:
+            self.assertEqual(daemon.metric("rueda_rdma_channels_total"), 0)
+            self.assertEqual(daemon.metric("rueda_rdma_fallbacks_total"), 0)
+
+
+class StrangerTest(RdmaTest):
+
+    def test_strangers_get_no_queue_pair(self):
+        daemons = self.start_nodes(2)
+        job = self.loop_on(daemons)
+        channels = daemons[0].metric("rueda_rdma_channels_total")
+        host, port = daemons[0].addresses["data"].rsplit(":", 1)
+        for garbage in (b"", b"\0" * 96, os.urandom(4096)):
+            with socket.create_connection((host, int(port)), timeout=10) as stranger:
+                stranger.sendall(garbage)
+        self.assertTrue(wait_until(lambda: daemons[0].metric("rueda_rejected_connections_total") >= 3, 20))
+        self.assertEqual(daemons[0].metric("rueda_rdma_channels_total"), channels)
+        self.assertTrue(all(launcher.is_running() for launcher in job.launchers), job.output())
+        for launcher in job.launchers:
+            launcher.send(signal.SIGTERM)
+        job.exit_codes()
+
+
+if __name__ == "__main__":
+    harness.main()

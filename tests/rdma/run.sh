@@ -1,0 +1,13 @@
+#!/bin/bash
+# What is true of RDMA, in a guest that has it (tests/rdma/guest.sh): the conformance suite of transports, and daemons that reduce
+# over it, die, stand still and fall back.
+#
+#   tests/rdma/run.sh BUILD SOURCE     exit status 77: no guest can be had here, and the text says why
+set -euo pipefail
+build="$(realpath "$1")"
+source="$(realpath "$2")"
+cd "$source"
+exec tests/rdma/guest.sh --seconds 280 bash -euo pipefail -c "
+  '$build/bin/transport_conformance_test' --gtest_filter='*rdma*' --gtest_brief=1 2>&1 |
+    grep -v '\[info\|\[warning\|^Running main'
+  /usr/bin/python3 tests/integration/run.py rdma_guest_test '$build' '$source'"
