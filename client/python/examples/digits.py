@@ -17,7 +17,7 @@ import os
 import sys
 import time
 
-# One thread a rank: the ranks share the cores. Must be set before NumPy loads its BLAS.
+# Each rank has one thread, because the ranks share the cores. This must be set before NumPy loads its BLAS.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -35,7 +35,7 @@ LOSS_TOLERANCE = 1e-5
 
 
 def load_data():
-    """((train x, train y), (test x, test y)): 1437 and 360 images of 8 by 8 pixels from 0 to 1."""
+    """Returns ((train x, train y), (test x, test y)): 1437 and 360 images of 8 by 8 pixels from 0 to 1."""
     digits = load_digits()
     order = np.random.default_rng(SEED).permutation(len(digits.target))
     x, y = digits.data[order] / 16.0, digits.target[order]
@@ -44,15 +44,13 @@ def load_data():
 
 
 def global_batches(count, epoch):
-    """The same on every rank: index arrays that together are all of the training set, in a new
-    order."""
+    """Returns index arrays, the same on every rank, that together are all of the training set in a new order."""
     order = np.random.default_rng((SEED, epoch)).permutation(count)
     return [order[i:i + BATCH] for i in range(0, count, BATCH)]
 
 
 class Model:
-    """A perceptron with two hidden layers. parameters: weight, bias, weight, bias, ... in
-    float64."""
+    """A perceptron with two hidden layers. Its parameters are weight, bias, weight, bias, ... in float64."""
 
     def __init__(self, seed, empty=np.empty):
         random = np.random.default_rng(seed)
@@ -66,7 +64,7 @@ class Model:
                 self.velocities.append(np.zeros_like(values))
 
     def forward(self, x):
-        """The input of every layer, and the class scores."""
+        """Returns the input of every layer, and the class scores."""
         activations = [x]
         last = len(LAYERS) - 2
         for layer in range(last + 1):
@@ -96,8 +94,7 @@ class Model:
         return loss
 
     def step(self, batch_size):
-        """One step of gradient descent with momentum; the gradients are sums over batch_size
-        rows."""
+        """Makes one step of gradient descent with momentum; the gradients are sums over batch_size rows."""
         for parameter, gradient, velocity in zip(self.parameters, self.gradients, self.velocities):
             velocity *= MOMENTUM
             velocity += gradient / batch_size
@@ -108,7 +105,7 @@ class Model:
 
 
 def train_alone():
-    """The single-process run: (model, loss of every step)."""
+    """Makes the single-process run. Returns (model, loss of every step)."""
     (x, y), _ = load_data()
     model, losses = Model(SEED), []
     for epoch in range(EPOCHS):
@@ -119,10 +116,10 @@ def train_alone():
 
 
 def train_together(rueda):
-    """The data-parallel run on this rank: (model, loss of every step)."""
+    """Makes the data-parallel run on this rank. Returns (model, loss of every step)."""
     (x, y), (test_x, test_y) = load_data()
     rank, size = rueda.rank(), rueda.size()
-    # Every rank starts elsewhere; the broadcast makes them equal.
+    # Every rank starts with other values; the broadcast makes them equal.
     model = Model(SEED + rank, empty=rueda.empty)
     for index, parameter in enumerate(model.parameters):
         rueda.broadcast_(parameter, root_rank=0, name=f"parameter.{index}")
@@ -155,7 +152,7 @@ def digest_of(model):
 
 
 def have_same_weights(rueda, model):
-    """True if all ranks' weights are the same, bit for bit."""
+    """Returns True if all ranks' weights are the same, bit for bit."""
     words = np.frombuffer(digest_of(model).digest(), np.int64)
     least = rueda.allreduce(words, op=rueda.Min, name="digest.min")
     greatest = rueda.allreduce(words, op=rueda.Max, name="digest.max")
@@ -163,7 +160,7 @@ def have_same_weights(rueda, model):
 
 
 def reference_error(losses):
-    """The largest difference between these losses and a single-process run's."""
+    """Returns the largest difference between these losses and those of a single-process run."""
     _, expected = train_alone()
     return float(np.max(np.abs(np.array(losses) - np.array(expected))))
 
@@ -202,7 +199,7 @@ def run(check_reference):
         print(f"rank {rank}: FAILED: {failure}", file=sys.stderr, flush=True)
     print(f"rank {rank} of {rueda.size()} on {rueda.node_id()}: test accuracy {accuracy:.4f}, weights "
           f"{digest_of(model).hexdigest()[:16]}, {len(losses)} steps in {seconds:.1f} s", flush=True)
-    # One rank's failure is everybody's.
+    # If one rank fails, all fail.
     failed = rueda.allreduce(np.array([len(failures)], np.int64), op=rueda.Max, name="failed")
     rueda.shutdown()
     return failed[0] == 0

@@ -23,7 +23,7 @@ REQUIRED_ACCURACY = 0.9
 
 
 def accuracy_of(model, testing):
-    """Over all ranks."""
+    """Returns the accuracy over all ranks."""
     sampler = DistributedSampler(testing, shuffle=False)
     model.eval()
     right = torch.zeros(2)

@@ -21,7 +21,7 @@ STEPS = 100
 
 
 def load(path, model, optimizer):
-    """The step to go on with."""
+    """Returns the step to go on with."""
     if not os.path.exists(path):
         return 0
     snapshot = torch.load(path)
@@ -31,7 +31,7 @@ def load(path, model, optimizer):
 
 
 def save(path, step, model, optimizer):
-    """Whole, or not at all."""
+    """Saves the snapshot completely, or not at all."""
     torch.save({"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()}, path + ".new")
     os.replace(path + ".new", path)
 

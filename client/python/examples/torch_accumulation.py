@@ -50,7 +50,7 @@ def main():
             optimizer.zero_grad()
             for _ in range(PASSES):
                 data, target = next(batches)
-                # Divided, so that the sum over the passes is the mean over the step's rows.
+                # The loss is divided, so that the sum over the passes is the mean over the step's rows.
                 (F.nll_loss(model(data), target) / PASSES).backward()
             optimizer.step()
         submissions = rueda.stats().submissions - submissions

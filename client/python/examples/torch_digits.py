@@ -37,7 +37,7 @@ class Net(nn.Module):
 
 
 def load_data():
-    """(training set, test set) of images of 8 by 8 pixels."""
+    """Returns (training set, test set) of images of 8 by 8 pixels."""
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
     dataset = TensorDataset(images, torch.tensor(digits.target))
@@ -60,7 +60,7 @@ def train(model, sampler, loader, optimizer, epoch):
 
 
 def test(model, sampler, loader):
-    """Loss and accuracy, averaged over the ranks."""
+    """Returns loss and accuracy, averaged over the ranks."""
     model.eval()
     loss, correct = 0.0, 0.0
     with torch.no_grad():

@@ -1,9 +1,8 @@
 #!/usr/bin/python3
-"""Trains on uneven data: the higher a rank, the more batches it has. Who has no more joins, and
-contributes zeros to the gradients of the others until all are done.
+"""Trains on uneven data: the higher a rank, the more batches it has. A rank that has no more batches joins, and contributes zeros
+to the gradients of the others until all are done.
 
-    ruedarun -np 4 python3 torch_join.py
-"""
+    ruedarun -np 4 python3 torch_join.py"""
 
 import sys
 
@@ -21,7 +20,7 @@ REQUIRED_ACCURACY = 0.9
 
 
 def own_share(dataset, rank, size):
-    """1 part of the data for rank 0, 2 for rank 1, ..."""
+    """Returns this rank's part of the data: 1 part for rank 0, 2 for rank 1, ..."""
     parts = size * (size + 1) // 2
     cut = [len(dataset) * (r * (r + 1) // 2) // parts for r in (rank, rank + 1)]
     return Subset(dataset, range(*cut))
@@ -47,7 +46,7 @@ def main():
             F.nll_loss(model(data), target).backward()
             optimizer.step()
         last = hvd.join()
-        # Who joined early has missed steps: the rank that made them all has the weights.
+        # A rank that joined early has missed steps; the rank that joined last has made them all and has the right weights.
         hvd.broadcast_parameters(model.state_dict(), root_rank=last)
         hvd.broadcast_optimizer_state(optimizer, root_rank=last)
 

@@ -29,12 +29,12 @@ def main():
         print("give it two ranks at least: ruedarun -np 2", file=sys.stderr)
         return 2
     torch.set_num_threads(1)
-    # Every rank adds both sets, also the one that it is not in.
+    # Every rank adds both sets, also the set that it is not in.
     halves = [hvd.add_process_set([rank for rank in range(hvd.size()) if rank % 2 == half]) for half in (0, 1)]
     mine = hvd.rank() % 2
     own = halves[mine]
 
-    torch.manual_seed(hvd.rank())  # all begin elsewhere
+    torch.manual_seed(hvd.rank())  # all ranks begin with other weights
     model = Net()
     training, testing = load_data()
     sampler = DistributedSampler(training, own.size(), own.rank(), seed=mine)
@@ -61,7 +61,7 @@ def main():
     if hvd.rank() == 0:
         print(f"accuracy of the model of {halves[0].ranks}: {accuracies[0]:.4f}, of {halves[1].ranks}: "
               f"{accuracies[1]:.4f}, of both: {together:.4f}", flush=True)
-    # Within a half all have the same model; the halves do not.
+    # Within a half all ranks have the same model; the halves have different ones.
     is_right = all(accuracy == accuracies[rank % 2] for rank, accuracy in enumerate(accuracies))
     hvd.shutdown()
     return 0 if is_right and together >= REQUIRED_ACCURACY else 1

@@ -6,13 +6,13 @@ from __future__ import annotations
 import threading
 from typing import Dict, Tuple
 
-# So many of one function may be in flight in a process set at a time; who calls it once more waits for the first of them.
+# A function may have this many calls in flight in a process set; a further call waits for the first of them.
 MOST = 1024
-# Likewise of groups, which have as many names as tensors.
+# The same limit for groups, which is lower because a group has as many names as tensors.
 MOST_GROUPS = 64
 
 _calls: "Dict[Tuple[str, int], int]" = {}  # by function and process set
-_handles: "Dict[Tuple[str, int], int]" = {}  # by name and process set: the last one
+_handles: "Dict[Tuple[str, int], int]" = {}  # the last one, by name and process set
 _lock = threading.Lock()
 
 

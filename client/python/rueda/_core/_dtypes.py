@@ -6,11 +6,11 @@ from typing import Any, Optional
 
 import numpy as np
 
-# rueda.h's rueda_dtype by NumPy's name. ml_dtypes registers "bfloat16".
+# The numbers of rueda.h's rueda_dtype by NumPy's names. ml_dtypes registers "bfloat16".
 CODES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3, "int32": 4, "int64": 5,
          "int8": 6, "uint8": 7, "bool": 8}
 
-# What values can be rounded to where they cross the network: rueda.h's rueda_wire_dtype.
+# The dtypes that values can be rounded to where they cross the network: rueda.h's rueda_wire_dtype.
 WIRE_CODES = {"float16": 1, "bfloat16": 2}
 
 

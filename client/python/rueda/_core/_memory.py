@@ -43,7 +43,7 @@ def empty(shape: Union[int, Sequence[int]], dtype: Any = np.float32) -> np.ndarr
     address = library.rueda_alloc(count * kind.itemsize)
     if not address:
         message = _library.last_error()
-        # Without a session every call says so; otherwise memory is what was lacking.
+        # Without a session every call reports that; otherwise memory was lacking.
         code = library.rueda_rank()
         raise error_for(code if code < 0 else RESOURCE_EXHAUSTED, message)
     memory: Any = (ctypes.c_byte * (count * kind.itemsize)).from_address(address)

@@ -47,17 +47,17 @@ Adasum = ReduceOp.Adasum
 
 Synchronized = Union[np.ndarray, "list[np.ndarray]", None]
 
-# From here on a result lives in the arena: one copy instead of two. Below, NumPy's allocator is faster.
+# A result of this size or more lives in the arena, with one copy instead of two. For smaller ones NumPy's allocator is faster.
 _ARENA_RESULT_BYTES = 64 * 1024
-# Who waits wakes this often: for signal handlers (Ctrl-C), and for sizes that another thread has begun to exchange.
+# A waiting thread wakes this often, for signal handlers (Ctrl-C) and for sizes that another thread has begun to exchange.
 _SIGNAL_SLICE_MS = 500
 
 
 class Slot(NamedTuple):
     """Holds one tensor of an operation in flight. The arrays are referenced so that their memory lives."""
 
-    source: np.ndarray  # what librueda reads
-    target: Optional[np.ndarray]  # what it writes; may be source; None: this rank gets nothing
+    source: np.ndarray  # the memory that librueda reads
+    target: Optional[np.ndarray]  # the memory that it writes; may be source; None: this rank gets nothing
     returned: Optional[np.ndarray]  # the caller's result
     shape: Any
 
@@ -69,18 +69,18 @@ class Pending:
 
     slots: "list[Slot]"
     is_list: bool = False
-    handle: int = 0  # librueda's; 0: the exchange has ended, or there are members
-    finish: Optional[Callable[[], Any]] = None  # makes the result; None: from the slots
+    handle: int = 0  # librueda's; 0 if the exchange has ended, or if there are members
+    finish: Optional[Callable[[], Any]] = None  # makes the result; None: the result is in the slots
     start: "Optional[Callable[[], Pending]]" = None
-    memory: Any = None  # what else must live as long
+    memory: Any = None  # other memory that must live as long
     leave: "Optional[Callable[[int], None]]" = None  # lets a stream wait for librueda's handle, and not the host
-    error: Optional[BaseException] = None  # of the exchange, or of start()
-    members: "Optional[list[int]]" = None  # handles of which this one is made, those not synchronized yet
-    results: "Optional[list[Any]]" = None  # of the other members
+    error: Optional[BaseException] = None  # the error of the exchange, or of start()
+    members: "Optional[list[int]]" = None  # the handles of a group that have not been synchronized yet
+    results: "Optional[list[Any]]" = None  # the results of its other handles
 
 
 _pending: "dict[int, Pending]" = {}
-_sizing: "dict[int, Pending]" = {}  # of those, the ones that wait for sizes
+_sizing: "dict[int, Pending]" = {}  # the operations in _pending that wait for sizes
 _sizing_lock = threading.Lock()
 _own_handles = itertools.count(-1, -1)  # librueda's are positive
 
@@ -96,14 +96,14 @@ def reset() -> None:
 def require_init() -> None:
     library = _library.loaded()
     if library is None or library.rueda_is_initialized() != 1:
-        if library is not None and library.rueda_rank() == -1:  # a forked child says so itself
+        if library is not None and library.rueda_rank() == -1:  # in a forked child the library reports it
             check(library.rueda_rank())
         raise ValueError("Rueda has not been initialized; use rueda.init().")
 
 
 def is_root(root_rank: int) -> bool:
     """Returns whether this rank is the root, which must be one of the job's ranks."""
-    root_rank = operator.index(root_rank)  # 1.5 is a mistake, and no rank 1
+    root_rank = operator.index(root_rank)  # raises for 1.5, which is not rank 1
     library = _library.load()
     ranks = check(library.rueda_size())
     if not 0 <= root_rank < ranks:
@@ -226,7 +226,7 @@ def _start_sized() -> None:
                     pending.handle = 0  # the sizes are here; Ctrl-C may come before the next line
                 assert pending.start is not None
                 _pending[own] = pending.start()
-            except Exception as error:  # whoever synchronizes it gets to know
+            except Exception as error:  # whoever synchronizes the operation gets the error
                 pending.error = error
             _sizing.pop(own, None)
 
@@ -627,7 +627,7 @@ def poll(handle: int) -> bool:
     """
     if _sizing:
         _start_sized()
-    with _sizing_lock:  # another thread may begin it: then it has another handle of librueda's
+    with _sizing_lock:  # another thread may begin the operation, which then has another handle of librueda's
         pending = _known(handle)
         if handle in _sizing:
             return False
@@ -698,7 +698,7 @@ def _synchronize_members(handle: int, timeout: Optional[float]) -> Synchronized:
             pending.results.append(synchronize(pending.members[0], left))
         except RuedaTimeoutError:
             raise
-        except RuedaError as error:  # the others end, too, before the caller gets to know
+        except RuedaError as error:  # the other operations end before the caller gets the error
             pending.error = pending.error or error
         pending.members.pop(0)
     _pending.pop(handle, None)
@@ -710,7 +710,7 @@ def _synchronize_members(handle: int, timeout: Optional[float]) -> Synchronized:
 def _wait(handle: int, timeout: Optional[float], result: Optional[Result] = None) -> int:
     wait = _library.load().rueda_wait
     told = None if result is None else byref(result)
-    while timeout is None and not _sizing:  # as nearly always: nothing else to look after
+    while timeout is None and not _sizing:  # nearly always there is nothing else to look after
         code = int(wait(_known(handle).handle, _SIGNAL_SLICE_MS, told))
         if code != TIMEOUT:
             return code
@@ -720,7 +720,7 @@ def _wait(handle: int, timeout: Optional[float], result: Optional[Result] = None
         slice_ms = int(min(left_ms, _SIGNAL_SLICE_MS))
         is_over = deadline is not None and left_ms == 0
         if _sizing:
-            # What others wait for must go on, too.
+            # Operations that others wait for must go on, too.
             _await_any([_known(handle).handle, *(item.handle for item in list(_sizing.values()))], slice_ms)
             code = TIMEOUT
             if poll(handle):

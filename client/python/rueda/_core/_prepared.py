@@ -9,7 +9,7 @@ from . import _library, _operations
 from ._errors import TIMEOUT, error_for
 from ._library import ReduceOptions, Tensor, byref, check
 
-_SIGNAL_SLICE_MS = 500  # who waits wakes this often, for Ctrl-C
+_SIGNAL_SLICE_MS = 500  # a waiting thread wakes this often, for Ctrl-C
 _sizing = _operations.what_waits_for_sizes()
 
 
@@ -52,7 +52,7 @@ class PreparedAllreduce:
         Raises:
             RuedaError: it failed.
         """
-        if _sizing:  # of others, which must go on meanwhile
+        if _sizing:  # other operations wait for sizes, and must go on meanwhile
             _operations.synchronize(_operations.register(self._handle.value, []))
             return
         code = TIMEOUT

@@ -16,9 +16,9 @@ from . import _library
 from ._errors import RuedaError, error_for
 from ._library import byref, check
 
-_SIGNAL_SLICE_MS = 500  # who waits wakes this often, for Ctrl-C
+_SIGNAL_SLICE_MS = 500  # a waiting thread wakes this often, for Ctrl-C
 
-_pending: Deque[Tuple[int, Any]] = deque()  # librueda's handles, oldest first, with what must live as long
+_pending: Deque[Tuple[int, Any]] = deque()  # librueda's handles, oldest first, with the memory that must live as long
 _lock = threading.RLock()
 
 
@@ -41,7 +41,7 @@ def leave_pending_on(stream: int, handle: int, memory: Any) -> None:
             check(library.rueda_wait(handle, -1, None))
             return
         code = library.rueda_device_wait(handle, stream)
-        if code < 0:  # so the host waits
+        if code < 0:  # the stream cannot wait, so the host does
             error = error_for(code, _library.last_error())
             library.rueda_wait(handle, -1, None)
             raise error
@@ -77,7 +77,7 @@ def _end_while(may_end: Callable[[int], bool]) -> Optional[RuedaError]:
     error: Optional[RuedaError] = None
     while _pending and may_end(_pending[0][0]):
         handle, _ = _pending.popleft()
-        code = _library.load().rueda_wait(handle, -1, None)  # it has ended
+        code = _library.load().rueda_wait(handle, -1, None)  # returns at once, because the operation has ended
         if code < 0 and error is None:
             error = error_for(code, _library.last_error())
     return error

@@ -1,1 +1,1 @@
-"""PyTorch's tensors as librueda reads them: what rueda.torch and rueda.distributed share."""
+"""Gives librueda PyTorch's tensors. rueda.torch and rueda.distributed share this package."""

@@ -1,8 +1,7 @@
-"""Tensors in a GPU's memory: where they are, and the stream that they are on.
+"""Handles tensors in a GPU's memory: where they are, and the stream that they are on.
 
-All-reduces and broadcasts of them are the GPU worker's (rueda_device_allreduce_async and so on). Of all else there is
-no form for device memory: it goes through the host's, with a warning.
-"""
+All-reduces and broadcasts of them are made by the GPU worker (rueda_device_allreduce_async and so on). Other collectives have no
+form for device memory and go through the host's memory, with a warning."""
 
 from __future__ import annotations
 
@@ -15,13 +14,13 @@ from .._core import _stream_pending
 
 
 class Cuda:
-    """PyTorch's CUDA tensors. No method waits for the device but to_host."""
+    """Handles PyTorch's CUDA tensors. No method waits for the device except to_host()."""
 
     def address_of(self, tensor: torch.Tensor) -> int:
         return int(tensor.data_ptr())
 
     def stream_of(self, tensor: torch.Tensor) -> int:
-        """The current one of this thread on the tensor's device, as a CUstream."""
+        """Returns the current stream of this thread on the tensor's device, as a CUstream."""
         return int(torch.cuda.current_stream(tensor.device).cuda_stream)
 
     def empty_like(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -31,7 +30,7 @@ class Cuda:
         return tensor.detach().cpu()
 
     def from_host(self, tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-        """A new tensor on `like`'s device."""
+        """Returns a new tensor on `like`'s device."""
         return tensor.to(like.device)
 
     def write(self, tensor: torch.Tensor, host: torch.Tensor) -> None:
@@ -43,7 +42,7 @@ _warned: Set[str] = set()
 
 
 def find(tensor: torch.Tensor) -> Optional[Cuda]:
-    """None: the tensor is in the host's memory."""
+    """Returns the kind of memory of the tensor, or None if the tensor is in the host's memory."""
     return _CUDA if tensor.is_cuda else None
 
 
@@ -53,7 +52,11 @@ def address_of(tensor: torch.Tensor) -> int:
 
 
 def of_all(tensors: Iterable[torch.Tensor]) -> Optional[Cuda]:
-    """That of tensors which are reduced together. ValueError: they are not all in memory of one kind."""
+    """Returns the kind of memory of tensors that are reduced together.
+
+    Raises:
+        ValueError: they are not all in memory of one kind.
+    """
     found: List[Tuple[Optional[Cuda], torch.device]] = [(find(tensor), tensor.device) for tensor in tensors]
     if any(one != found[0] for one in found):
         devices = sorted({str(device) for _, device in found})
@@ -62,26 +65,26 @@ def of_all(tensors: Iterable[torch.Tensor]) -> Optional[Cuda]:
 
 
 def on_host(tensor: torch.Tensor, what: str) -> torch.Tensor:
-    """The tensor, or a copy in the host's memory. what: the collective, for the warning."""
+    """Returns the tensor, or a copy in the host's memory. `what` is the collective's name, for the warning."""
     if find(tensor) is not None:
         warn_of_host(what)
     return quietly_on_host(tensor)
 
 
 def quietly_on_host(tensor: torch.Tensor) -> torch.Tensor:
-    """Of what is small, or sent once."""
+    """Does the same without a warning, for what is small or sent once."""
     device = find(tensor)
     return tensor if device is None else device.to_host(tensor)
 
 
 def back(result: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """A result in the host's memory, where `like` is."""
+    """Moves a result in the host's memory to where `like` is."""
     device = find(like)
     return result if device is None else device.from_host(result, like)
 
 
 def warn_of_host(what: str) -> None:
-    """Once for each collective."""
+    """Warns once for each collective."""
     if what not in _warned:
         _warned.add(what)
         warnings.warn(f"{what} of tensors in a GPU's memory goes through the host's memory; all-reduces (but for Adasum) and "
@@ -89,7 +92,7 @@ def warn_of_host(what: str) -> None:
 
 
 class OnStream:
-    """How the caller's stream, and not its host, waits for an operation."""
+    """Makes the caller's stream wait for an operation, and not the host."""
 
     def __init__(self, device: Cuda, tensor: torch.Tensor, memory: Any) -> None:
         self._device, self._tensor, self._memory = device, tensor, memory

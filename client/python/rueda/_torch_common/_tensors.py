@@ -1,4 +1,4 @@
-"""PyTorch's tensors as librueda reads them: addresses, shapes and dtypes."""
+"""Gives librueda PyTorch's tensors: their addresses, shapes and dtypes."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ CODE_OF = {torch.float32: CODES["float32"], torch.float64: CODES["float64"], tor
            torch.int8: CODES["int8"], torch.uint8: CODES["uint8"], torch.bool: CODES["bool"]}
 MOST_DIMENSIONS = 8
 
-# What PyTorch's tensors of the arena's memory own is DLPack's: it ends without Python's lock. After an exception in a hook of
+# A tensor of the arena's memory is released by DLPack's deleter, which needs no lock of Python's. After an exception in a hook of
 # backward(), PyTorch 1.13 frees tensors when the process has ended Python, and whoever asks for the lock then hangs.
 _CAPSULE_NAME = b"dltensor"
 _capsule_of = ctypes.pythonapi.PyCapsule_New
 _capsule_of.restype, _capsule_of.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
-# From here on a result lives in the arena: one copy instead of two. Below, PyTorch's allocator is faster.
+# A result of this size or more lives in the arena, with one copy instead of two. For smaller ones PyTorch's allocator is faster.
 _ARENA_RESULT_BYTES = 64 * 1024
 
 
 def check_tensor(tensor: Any, what: str = "tensor") -> None:
-    """What no collective takes."""
+    """Raises an error for tensors that no collective takes."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{what} must be a torch.Tensor, not {type(tensor).__name__}")
     if tensor.layout != torch.strided:
@@ -46,7 +46,7 @@ def check_tensor(tensor: Any, what: str = "tensor") -> None:
 
 
 def code_of(tensor: torch.Tensor) -> int:
-    """rueda.h's number for the elements of a tensor that is to be reduced."""
+    """Returns rueda.h's number for the elements of a tensor that is to be reduced."""
     code = CODE_OF.get(tensor.dtype)
     if code is None:
         names = ", ".join(str(dtype).partition(".")[2] for dtype in CODE_OF)
@@ -55,24 +55,24 @@ def code_of(tensor: torch.Tensor) -> int:
 
 
 def contiguous(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a copy whose elements are in C order."""
+    """Returns the tensor, or a copy whose elements are in C order."""
     if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
         return tensor
     return tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
 
 
 def empty_in_arena(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """A tensor that the daemon reads and writes where it is. See rueda.empty."""
+    """Returns a tensor that the daemon reads and writes where it is. See rueda.empty()."""
     return tensor_of(memory_in_arena(shape, dtype), shape, dtype)
 
 
 def memory_in_arena(shape: Sequence[int], dtype: torch.dtype) -> np.ndarray:
-    """Bytes for such a tensor."""
+    """Returns the memory of such a tensor as bytes."""
     return empty(math.prod(shape) * torch.empty((), dtype=dtype).element_size(), np.uint8)
 
 
 def tensor_of(memory: np.ndarray, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """A tensor of these bytes, which it refers to as long as it, or a view of it, lives."""
+    """Returns a tensor of these bytes, which refers to them as long as it, or a view of it, lives."""
     if memory.nbytes == 0:
         return torch.empty(tuple(shape), dtype=dtype)
     managed = _library.load().rueda_dlpack(memory.ctypes.data, memory.nbytes)
@@ -82,12 +82,12 @@ def tensor_of(memory: np.ndarray, shape: Sequence[int], dtype: torch.dtype) -> t
 
 
 def is_shared(memory: np.ndarray) -> bool:
-    """Whether there is a tensor of it, or a view of one."""
+    """Returns whether there is a tensor of the memory, or a view of one."""
     return bool(_library.load().rueda_dlpack_count(memory.ctypes.data) > 0)
 
 
 def result_of(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Memory for a result."""
+    """Returns memory for a result."""
     result = torch.empty((0,), dtype=dtype)
     if math.prod(shape) * result.element_size() >= _ARENA_RESULT_BYTES:
         return empty_in_arena(shape, dtype)
@@ -95,8 +95,8 @@ def result_of(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 
 
 def as_moved(tensor: torch.Tensor) -> torch.Tensor:
-    """A view of what is only sent, not reduced: dtypes that the daemon does not know become bytes,
-    with one more dimension."""
+    """Returns a view of a tensor that is only sent, and not reduced: dtypes that the daemon does not know become bytes, with one
+    more dimension."""
     if tensor.dtype in CODE_OF:
         return tensor
     return torch.view_as_real(tensor) if tensor.is_complex() else tensor.unsqueeze(-1).view(torch.uint8)
@@ -113,7 +113,11 @@ def c_tensor(name: str, source: Optional[torch.Tensor], target: Optional[torch.T
 
 
 def submit_async(function: str, *arguments: Any) -> int:
-    """Calls one of librueda's asynchronous functions and returns its handle. RuedaError: it was refused."""
+    """Calls one of librueda's asynchronous functions and returns its handle.
+
+    Raises:
+        RuedaError: the submission was refused.
+    """
     handle = ctypes.c_uint64()
     code = getattr(_library.load(), function)(*arguments, byref(handle))
     if code < 0:

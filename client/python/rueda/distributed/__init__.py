@@ -23,7 +23,7 @@ def _register() -> None:
         return
     try:
         _dist.Backend.register_backend("rueda", create, devices=["cpu", "cuda"])
-    except TypeError:  # 1.13 has no devices
+    except TypeError:  # PyTorch 1.13's function has no parameter for devices
         _dist.Backend.register_backend("rueda", create)
 
 

@@ -1,4 +1,4 @@
-"""PyTorch's process group over the daemons."""
+"""Implements PyTorch's process group over the daemons."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ._work import Work
 
 Tensors = List[torch.Tensor]
 
-# Where ranks disagree on a call that is carried out as an all-gather, or after one.
+# This hint is for calls that are carried out as an all-gather, or after one, when ranks disagree on them.
 _SPLITS = ("; with split sizes an all_to_all begins with an all-gather of them: give all_to_all_single its split sizes on all ranks, equal "
            "ones too, or on none")
 _BITWISE = ("; an all_reduce by BAND, BOR or BXOR is an all-gather, whose shape has one dimension more for BOR, and two more for BXOR: "
@@ -39,11 +39,10 @@ _BITWISE = ("; an all_reduce by BAND, BOR or BXOR is an all-gather, whose shape 
 
 
 class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
-    """All methods may be called from any thread, if all ranks of the group make the same calls in the same order, as
-    PyTorch asks of them.
+    """A process group. All methods may be called from any thread, if all ranks of the group make the same calls in the same
+    order, as PyTorch asks of them.
 
-    What is submitted must not change before its end, and results may be looked at after it: Work.wait().
-    """
+    Tensors that are submitted must not change before the operation's end, and results may be looked at after it: Work.wait()."""
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
@@ -57,7 +56,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         self._set = self._session.sets.acquire(self._ranks, self.seconds)
         self._made, self._ordinal, last = self._session.count_group(self._ranks)
         self._names = Names()
-        self._calling = threading.RLock()  # names follow the order of the calls
+        self._calling = threading.RLock()  # is held while a name is chosen, because names follow the order of the calls
         self._follower = Follower(f"rueda-group-{self._set}.{self._ordinal}")
         self._turns = Turns(self._follower, last)
         self._sequence = 0
@@ -92,7 +91,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
 
     setSequenceNumberForGroup, getSequenceNumberForGroup = _set_sequence_number_for_group, _get_sequence_number_for_group
 
-    # PyTorch 2 keeps a group's name in its backends, of which this one has none.
+    # PyTorch 2 keeps a group's name in the group's backends, and this group has none.
     def setGroupName(self, name: str) -> None:
         self._name = name
 
@@ -105,7 +104,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
     def getGroupDesc(self) -> str:
         return self._description
 
-    # PyTorch 2's own groups have one from the beginning, by which libraries meet that are given a group alone.
+    # PyTorch 2's own groups have a store from the beginning, by which libraries meet that are given only a group.
     def get_group_store(self) -> Any:
         return self._store
 
@@ -127,13 +126,13 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         return self
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Of what is called from now on."""
+        """Sets the timeout of all later calls."""
         self.seconds = timeout.total_seconds()
 
     _set_default_timeout = set_timeout
 
     def shutdown(self) -> None:
-        """The group is not used any more on this rank."""
+        """Releases the group, which is not used any more on this rank."""
         self._release()
 
     # --- Reductions ------------------------------------------------------------------------------------------------
@@ -156,14 +155,23 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
 
     def allreduce_by(self, tensors: Tensors, op: ReduceOp, wire_dtype: Optional[str] = None,
                      name: Optional[str] = None) -> Work:
-        """All-reduces in place by one of Rueda's reductions; several tensors as one. wire_dtype: what float32 is rounded
-        to between nodes. name: of this reduction alone, None: it gets one."""
+        """All-reduces in place by one of Rueda's reductions; several tensors are reduced as one.
+
+        Args:
+            tensors: the tensors.
+            op: the reduction.
+            wire_dtype: the dtype to which float32 is rounded between nodes.
+            name: a name for this reduction alone; None lets the group choose one.
+
+        Returns:
+            The Work of the reduction.
+        """
         for tensor in tensors:
             check_tensor(tensor)
             if tensor.is_complex() and op not in (ReduceOp.Sum, ReduceOp.Average):
                 raise ValueError(f"complex numbers have no {op.name}; use SUM or AVG")
         wholes = [contiguous(tensor.detach()) for tensor in tensors]
-        # DDP gives complex ones, too; dist.all_reduce() makes them real itself.
+        # DDP passes complex tensors, too; dist.all_reduce() makes them real itself.
         sources = [torch.view_as_real(whole) if whole.is_complex() else whole for whole in wholes]
         codes = [code_of(source) for source in sources]
         options = make_options(op, 1.0, 1.0, wire_dtype=wire_dtype)
@@ -192,7 +200,8 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
                            dimensions: int) -> Work:
         for tensor in tensors:
             check_tensor(tensor)
-            # As many dimensions as tell one function from another: so ranks that give different ones disagree on the shape.
+            # The number of dimensions tells one function from another, so ranks that use different functions disagree on the
+            # shape.
             source = contiguous(tensor.detach()).reshape(-1, *[1] * dimensions)
             target = result_of((self._count, *tensor.shape), tensor.dtype)
             self._gather_into(target, source, None, list, "all_reduce", _BITWISE).wait()
@@ -329,7 +338,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
             return submit_async("rueda_allgather_async", byref(self._told(name, moved, place, code_of(moved))),
                                 _counts(counts))
 
-        # What ranks may have each for itself is no part of the name.
+        # Values that may differ between ranks are no part of the name.
         kind = (what, _words(source)) if counts is None else (what, str(source.dtype), str(counts))
         return self._begin(kind, start, finish, (source, moved, target), hint=hint)
 
@@ -447,8 +456,8 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         kind = ("all_to_all", _words(given) if sizes is None else str(given.dtype), "" if sizes is None else str(sizes))
         return self._begin(kind, start, finish, (given, moved, target), hint=_SPLITS)
 
-    # How many elements each rank sends to each, one rank's behind the other. All ranks are told what each has room for as well:
-    # so where that does not fit, all of them raise, and none waits for one that has.
+    # Exchanges how many elements each rank sends to each rank, one rank's numbers behind the other's. All ranks are told what
+    # each has room for as well: if sizes do not fit, all of them raise, and no rank waits for one that has raised.
     def _sizes(self, sent: List[int], room: List[int]) -> List[int]:
         every = torch.empty(2 * self._count * self._count, dtype=torch.int64)
         self._gather_into(every, torch.tensor([*sent, *room], dtype=torch.int64), None, list, "all_to_all", _SPLITS).wait()
@@ -515,8 +524,13 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
 
     def _begin(self, kind: Tuple[str, ...], start: Callable[[str], int], finish: Callable[[], Tensors], memory: Any,
                name: Optional[str] = None, device: Optional[_memory.Cuda] = None, hint: str = "") -> Work:
-        """device: whose memory the tensors, `memory`'s first, are in; None: the host's. hint: what to do where ranks disagree, if
-        the daemons' text alone does not say it, because the call is carried out as another."""
+        """Begins an operation.
+
+        Args:
+            device: the device in whose memory the tensors are, which come first in `memory`; None means the host.
+            hint: what to do if ranks disagree, where the daemons' text alone does not say it, because the call is carried out as
+                another one.
+        """
         with self._calling:
             self._sequence += 1
             number = self._names.number_of(kind) if name is None else 0
@@ -530,7 +544,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
             self._turns.begin(chosen, operation)
         return work
 
-    # What calls the ranks have made is not the same any more: where they wait for each in turn, names begin anew on all.
+    # After a mismatch the ranks' calls differ. Where they wait for each call in turn, names begin anew on all ranks.
     def _on_error(self, error: BaseException) -> None:
         if isinstance(error, RuedaError) and error.code == MISMATCH:
             self._names = Names()
@@ -539,8 +553,8 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
         return Work(Finished(what, result), self.seconds, self._follower)
 
     def wrapped(self, work: Work, back: "List[Tuple[torch.Tensor, torch.Tensor]]") -> Work:
-        """The work of a collective on copies in the host's memory; `back`: pairs of a tensor and of the copy that it is
-        to become."""
+        """Returns the Work of a collective on copies in the host's memory. `back` has pairs of a tensor and of the copy whose
+        values it is to get."""
         return Work(ThroughHost(work.operation, back), self.seconds, self._follower)
 
     def _together(self, what: str, works: "List[Work]") -> Work:
@@ -556,7 +570,7 @@ class ProcessGroupRueda(dist.ProcessGroup):  # type: ignore[misc]
 
 
 def _on_device(device: Optional[_memory.Cuda], tensor: torch.Tensor) -> "Tuple[str, Tuple[int, ...]]":
-    """How librueda's functions are called for such memory, and what they are told beside: the stream of the call."""
+    """Returns the prefix of librueda's functions for such memory, and their additional argument: the stream of the call."""
     return ("rueda_", ()) if device is None else ("rueda_device_", (device.stream_of(tensor),))
 
 
@@ -581,7 +595,7 @@ def _put(tensor: torch.Tensor, result: torch.Tensor) -> None:
         tensor.detach().copy_(result)
 
 
-# How many elements of the tensor each rank gets, or gives.
+# Returns how many elements of the tensor each rank gets, or gives.
 def _splits(tensor: torch.Tensor, given: List[int], count: int, what: str) -> List[int]:
     rows, row = tensor.shape[0], math.prod(tensor.shape[1:])
     if not given:
@@ -595,7 +609,7 @@ def _splits(tensor: torch.Tensor, given: List[int], count: int, what: str) -> Li
     return [part * row for part in given]
 
 
-# The daemon reads and writes the memory of all of them by one dtype.
+# The daemon reads and writes the memory of all tensors by one dtype.
 def _check_dtypes(what: str, tensors: Sequence[torch.Tensor]) -> None:
     dtypes = {tensor.dtype: None for tensor in tensors}
     if len(dtypes) > 1:
@@ -608,8 +622,9 @@ def _check_sizes(what: str, tensors: Sequence[torch.Tensor], own: torch.Tensor) 
             raise ValueError(f"{what}[{place}] has {tensor.numel()} elements; it must have as many as tensor: {own.numel()}")
 
 
-# Which rank of the job each of the group's is. The first group has them all. PyTorch 1.13 gives two groups that are made at the
-# same time, by their members alone, the same store: so each rank says whom it takes for the members, and they must agree.
+# Returns the job's rank of each of the group's ranks. The first group has all ranks. PyTorch 1.13 gives two groups that are made
+# at the same time, by their members alone, the same store; so each rank says which ranks it takes for the members, and they must
+# agree.
 def _ranks_of(store: Any, rank: int, size: int, timeout: timedelta) -> "Tuple[Session, List[int]]":
     if not dist.is_initialized():
         return session(store, rank, size, timeout), list(range(size))
@@ -627,5 +642,5 @@ def _ranks_of(store: Any, rank: int, size: int, timeout: timedelta) -> "Tuple[Se
 
 
 def create(store: Any, rank: int, size: int, timeout: timedelta) -> ProcessGroupRueda:
-    """What torch.distributed calls. Joins the job if it is the process's first group."""
+    """Makes a group; torch.distributed calls it. Joins the job if it is the process's first group."""
     return ProcessGroupRueda(store, rank, size, timeout)

@@ -1,4 +1,4 @@
-"""A barrier that says who is missing."""
+"""Implements a barrier that says who is missing."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, List
 
 import torch
 
-# Apart from what programs send: their tags are 0 and more.
+# The tag differs from those of programs, which are 0 and more.
 _TAG = -1
 
 
 def pass_monitored(group: Any, ranks: List[int], seconds: float, wait_all_ranks: bool) -> None:
-    """All ranks of a group wait for each other; see rueda.distributed.monitored_barrier. ranks: of the job, by place. The
-    texts of errors are Gloo's."""
+    """Makes all ranks of a group wait for each other; see rueda.distributed.monitored_barrier(). `ranks` has the job's ranks, by
+    their places in the group. The texts of errors are Gloo's."""
     if group.rank() == 0:
         _wait_for_all(group, ranks, seconds, wait_all_ranks)
         return

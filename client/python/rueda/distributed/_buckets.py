@@ -1,8 +1,8 @@
-"""DDP's buckets in memory that the daemon reads and writes where it is, from their allocation on.
+"""Puts DDP's buckets into memory that the daemon reads and writes where it is, from their allocation on.
 
-DDP's reducer allocates them in C++, with nothing that a process group in Python could say to it (decision 54). So
-torch.distributed.Reducer, which DDP makes its reducer of, becomes a class of its own: while the original makes or remakes
-buckets for a group of Rueda's, the memory that it asks PyTorch for comes from the arena. Reducers of other groups are what
+DDP's reducer allocates them in C++, and a process group in Python has no way to influence that (decision 54). So
+torch.distributed.Reducer, of which DDP makes its reducer, is replaced by a class of this module: while the original makes or
+remakes buckets for a group of Rueda's, the memory that it asks PyTorch for comes from the arena. Reducers of other groups stay as
 they were."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ._backend import ProcessGroupRueda
 
 
 def install() -> None:
-    """Once a process is enough, and more than once does no harm."""
+    """Replaces the class. Once a process is enough, and more than once does no harm."""
     if not issubclass(dist.Reducer, _ArenaReducer):
         dist.Reducer = _ArenaReducer
 
@@ -34,7 +34,8 @@ class _ArenaReducer(dist.Reducer):  # type: ignore[misc]
             super().__init__(*arguments, **named)
 
     def _rebuild_buckets(self) -> Any:
-        """After the first step, by the order in which gradients came. DDP asks before every step, and once is enough."""
+        """Remakes the buckets after the first step, in the order in which gradients came. DDP asks for it before every step, and
+        once is enough."""
         with self._allocating():
             return super()._rebuild_buckets()
 
@@ -44,7 +45,7 @@ class _ArenaReducer(dist.Reducer):  # type: ignore[misc]
 
 
 class _BucketsInArena(TorchDispatchMode):  # type: ignore[misc]
-    """While it is on, this thread's large flat tensors of floating-point numbers are of the arena."""
+    """Takes this thread's large flat tensors of floating-point numbers from the arena while it is on."""
 
     def __torch_dispatch__(self, function: Callable[..., Any], types: Any, arguments: Tuple[Any, ...] = (),
                            named: Optional[Dict[str, Any]] = None) -> Any:

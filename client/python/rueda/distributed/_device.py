@@ -1,5 +1,5 @@
-"""Collectives of tensors in a GPU's memory: those of the GPU worker's, whose end streams wait for, and all others, which go
-through the host's memory."""
+"""Implements collectives of tensors in a GPU's memory: those that the GPU worker makes, for whose end streams wait, and all
+others, which go through the host's memory."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ._work import Work
 
 _Method = TypeVar("_Method", bound=Callable[..., Work])
 
-# What has ended in librueda has a result soon after.
+# An operation that has ended in librueda has a result soon after.
 _ENDS_WITHIN_S = 10.0
 
 
 class DeviceOperation(Operation):
-    """Of tensors in device memory. wait_on_stream() lets the current stream wait; all else is as with others, and waits on
-    the host."""
+    """An operation on tensors in device memory. wait_on_stream() lets the current stream wait; all other methods are as with
+    other operations, and wait on the host."""
 
     def __init__(self, what: str, start: Callable[[], int], finish: Callable[[], List[torch.Tensor]], memory: Any,
                  device: _device.Cuda, tensor: torch.Tensor) -> None:
@@ -32,7 +32,7 @@ class DeviceOperation(Operation):
         self._results: List[torch.Tensor] = []
         self._device, self._tensor, self._make = device, tensor, finish
         self._has_begun = threading.Event()
-        self.is_stream_pending = False  # a stream waits for it, and nobody has asked how it ended
+        self.is_stream_pending = False  # true: a stream waits for the operation, and nobody has asked how it ended
         super().__init__(what, start, self._finish_once, memory)
 
     @property
@@ -44,15 +44,15 @@ class DeviceOperation(Operation):
         self._has_begun.set()
 
     def wait_on_stream(self, timeout: Optional[float]) -> bool:
-        """False: it has not begun within that many seconds, as an earlier one of its name has not ended. What failed by
-        now is `error`."""
+        """Lets the current stream wait. Returns False if the operation has not begun within `timeout` seconds, because an earlier
+        one of its name has not ended. An error that is known by now is in `error`."""
         if not self._has_begun.wait(timeout):
             return False
         if self.poll():
             return True
         code = _library.load().rueda_device_wait(self._handle, self._device.stream_of(self._tensor))
         if code < 0:
-            # Meanwhile: another thread has the handle's end, and is about to make it this operation's.
+            # Another thread has seen the end of the handle meanwhile, and is about to make it this operation's end.
             if self.wait(_ENDS_WITHIN_S):
                 return True
             raise error_for(code, _library.last_error())
@@ -61,7 +61,7 @@ class DeviceOperation(Operation):
         return True
 
     def _finish_once(self) -> List[torch.Tensor]:
-        """In the order of the stream of whoever is the first to wait."""
+        """Finishes the operation in the order of the stream of whoever is the first to wait."""
         with self._finished:
             if not self._is_finished:
                 self._results, self._is_finished = self._make(), True
@@ -69,12 +69,12 @@ class DeviceOperation(Operation):
 
 
 class ThroughHost:
-    """An operation on copies in the host's memory. When it has ended, what was written is copied back."""
+    """An operation on copies in the host's memory. When it has ended, the results are copied back."""
 
     def __init__(self, inner: Waitable, back: "List[Tuple[torch.Tensor, torch.Tensor]]") -> None:
         self.what = inner.what
         self._inner = inner
-        self._back = back  # the caller's, and the host's copy
+        self._back = back  # pairs of the caller's tensor and the host's copy
         self._copying = threading.Lock()
         self._is_back = False
 
@@ -116,8 +116,8 @@ class ThroughHost:
 
 
 def through_host(what: str, writes: bool = True) -> Callable[[_Method], _Method]:
-    """Of a method that has no form for device memory: it gets copies in the host's memory, with a warning. writes: its first
-    argument is what it writes."""
+    """Decorates a method that has no form for device memory: it gets copies in the host's memory, with a warning. With `writes`,
+    the method writes its first argument."""
     def wrap(method: _Method) -> _Method:
         @functools.wraps(method)
         def call(self: Any, *arguments: Any, **named: Any) -> Work:
@@ -141,7 +141,7 @@ def through_host(what: str, writes: bool = True) -> Callable[[_Method], _Method]
 
 
 def _on_host(argument: Any, copies: "Dict[int, Tuple[torch.Tensor, torch.Tensor]]") -> Any:
-    """With each tensor in device memory replaced by one copy of it."""
+    """Returns the argument with each tensor in device memory replaced by its one copy."""
     if isinstance(argument, torch.Tensor):
         if _device.find(argument) is None:
             return argument

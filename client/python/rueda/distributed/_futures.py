@@ -1,4 +1,4 @@
-"""The thread that ends futures, and begins what must wait for its name."""
+"""Runs the thread that ends futures, and begins operations that must wait for their names."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from typing import Callable, Deque, Dict, List, Optional, Tuple
 
 from ._operation import Operation, Waitable
 
-# Operations of one group end in the order of their calls, nearly always: so the oldest is waited for, and the others are
-# looked at this often.
+# Operations of one group nearly always end in the order of their calls. So the thread waits for the oldest, and looks at the
+# others this often.
 _LOOK_S = 0.01
-# A thread that has had nothing to do for so long ends; the next future begins another.
+# A thread that has had nothing to do for this time ends; the next future begins another one.
 _IDLE_S = 5.0
 
 Follow = Callable[[Waitable], None]
 
 
 class Follower:
-    """Calls back when operations have ended, from a thread of its own, which is there while there are any.
-    Thread-safe."""
+    """Calls back when operations have ended, from a thread of its own, which exists while there are any. Thread-safe."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -52,7 +51,7 @@ class Follower:
                         return
                 continue
             followed[0][0].wait(_LOOK_S)
-            # Others may end them at any moment: so each is looked at once.
+            # Other threads may end operations at any moment, so each is looked at once.
             looked_at = [(pair, pair[0].poll()) for pair in followed]
             followed = [pair for pair, has_ended in looked_at if not has_ended]
             for (operation, then), has_ended in looked_at:
@@ -61,7 +60,8 @@ class Follower:
 
 
 class LastOfNames:
-    """The last operation of each name, of groups that have the same names one after the other. `lock` is held while it is used."""
+    """Holds the last operation of each name, for groups that have the same names one after the other. `lock` is held while it is
+    used."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -69,7 +69,7 @@ class LastOfNames:
 
 
 class Turns:
-    """Begins operations, those of one name one after the other, and keeps them alive until they have ended: the daemon
+    """Begins operations, those of one name one after the other, and keeps them alive until they have ended, because the daemon
     reads and writes their memory. Not thread-safe."""
 
     def __init__(self, follower: Follower, last: LastOfNames) -> None:
@@ -78,14 +78,17 @@ class Turns:
         self._last = last
 
     def is_busy(self) -> bool:
-        """Whether operations are in flight. Lets go of those that have ended."""
+        """Returns whether operations are in flight. Lets go of those that have ended."""
         while self._in_flight and self._in_flight[0].poll():
             self._in_flight.popleft()
         return bool(self._in_flight)
 
     def begin(self, name: str, operation: Operation) -> None:
-        """At once, or when what was begun under the name before has ended. RuntimeError, and it is not begun: one that a stream
-        was left to wait for has failed."""
+        """Begins an operation at once, or when the earlier operation of the same name has ended.
+
+        Raises:
+            RuntimeError: an operation that a stream was left to wait for has failed; this one is not begun.
+        """
         while self._in_flight and self._in_flight[0].poll():
             ended = self._in_flight.popleft()
             if getattr(ended, "is_stream_pending", False) and ended.error is not None:

@@ -1,4 +1,4 @@
-"""Groups as callers name them."""
+"""Finds the groups that callers name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from ._backend import ProcessGroupRueda
 
 
 def group_of(state: Any) -> ProcessGroupRueda:
-    """The group that was given, or None, stands for. TypeError: it is of another backend."""
+    """Returns the group that was given, or that None stands for.
+
+    Raises:
+        TypeError: the group is of another backend.
+    """
     group = dist.group.WORLD if state is None else state
     if not isinstance(group, ProcessGroupRueda):
         raise TypeError(f"a process group of the backend \"rueda\" is needed, not {type(group).__name__}; pass the one that "
@@ -20,9 +24,19 @@ def group_of(state: Any) -> ProcessGroupRueda:
 
 
 def monitored_barrier(group: Any = None, timeout: Optional[timedelta] = None, wait_all_ranks: bool = False) -> None:
-    """torch.distributed.monitored_barrier, which PyTorch itself allows to Gloo alone: all ranks of the group wait for
-    each other. RuntimeError on the group's first rank names the one that has not come within `timeout` (None: the
-    group's); with wait_all_ranks, all of them. The others get one as well, then. Ranks that are not in it return at once."""
+    """Makes all ranks of the group wait for each other, as torch.distributed.monitored_barrier does, which PyTorch itself allows
+    to Gloo alone. Ranks that are not in the group return at once.
+
+    Args:
+        group: the group; None means that of all ranks.
+        timeout: the time to wait; None means the group's timeout.
+        wait_all_ranks: if True, the error names all ranks that have not come, and not only the first.
+
+    Raises:
+        RuntimeError: a rank has not come in time. The error on the group's first rank names it; the other ranks get an error,
+            too.
+        TypeError: the group is of another backend.
+    """
     if group is not None and group == dist.GroupMember.NON_GROUP_MEMBER:
         return
     group_of(group).monitored_barrier(timeout, wait_all_ranks)

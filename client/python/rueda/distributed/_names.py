@@ -1,42 +1,43 @@
-"""Names of collectives that have none. PyTorch tells a process group's collectives apart by the order of the calls, the
-daemons by name; and what comes again under its name every step is cached by them, and its order locked."""
+"""Makes names for collectives that have none. PyTorch tells a process group's collectives apart by the order of the calls, the
+daemons by name. A collective that comes again under its name every step is cached by the daemons, and its order is locked."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Dict, Hashable, List
 
-# A round that is longer has no end that could be told.
+# A longer round is not recognised.
 _LONGEST_ROUND = 1024
-# From here on, and again whenever it has doubled, a round's beginning is looked at anew.
+# After this many calls, and again whenever their number has doubled, the beginning of the round is chosen anew.
 _SHORTEST_LOOK = 128
-# How many calls in which no round is known may be in flight before a name comes again.
+# While no round is known, names come again after this many calls, which may be in flight together.
 _WITHOUT_ROUND = 64
-# Likewise where a program calls nothing else: few enough for the daemons to see that they repeat.
+# The same number for a program that makes calls of one kind alone: it is small enough for the daemons to see that they repeat.
 _SAME_ALONE = 8
-# How many rounds are known again, by what they begin with.
+# This many rounds are remembered, by the kind that they begin with.
 _KNOWN_ROUNDS = 16
 
 
 class Names:
-    """Gives each call its number in the current round, where a round is what a program does again and again: a training
-    step. It depends on nothing but the kinds of the calls before. So ranks that make the same calls in the same order, as
-    PyTorch asks of them, come to the same names; and where they do not, the first call in which they differ has one
-    name on all of them, and the daemons say how they differ. Not thread-safe.
+    """Gives each call its number in the current round, where a round is what a program does again and again: a training step.
 
-    A round begins when the kind that began the last one comes again after others; as long as it repeats, it is known
-    beforehand what comes. That kind may turn out to come never again (what a model sends round when it is made): then
-    the rarest one that does takes its place.
-    """
+    The number depends on nothing but the kinds of the calls before. So ranks that make the same calls in the same order, as
+    PyTorch asks of them, come to the same names; and if they do not, the first call in which they differ has one name on all of
+    them, and the daemons say how they differ. Not thread-safe.
+
+    A round begins when the kind that began the last round comes again after others; as long as the round repeats, it is known
+    beforehand what comes. That kind may turn out to come never again (what a model sends round when it is made): then the rarest
+    kind that does come again takes its place."""
 
     def __init__(self) -> None:
-        self._known: "Dict[Hashable, List[Hashable]]" = {}  # rounds, by their first kind
-        self._round: List[Hashable] = []  # which repeats; empty: none is known to
-        self._next = 0  # the next call's number
+        self._known: "Dict[Hashable, List[Hashable]]" = {}  # rounds, by their first kinds
+        self._round: List[Hashable] = []  # the round that repeats; empty if none is known
+        self._next = 0  # the number of the next call
         self._begin_to_learn()
 
     def number_of(self, kind: Hashable) -> int:
-        """The number of this call, which is of `kind`: what is in flight under the same one must end before it begins."""
+        """Returns the number of this call, which is of `kind`. A call in flight under the same number must end before this one
+        begins."""
         number = self._next
         if self._round:
             self._follow(kind, number)
@@ -48,13 +49,14 @@ class Names:
         if kind == self._round[place]:
             self._next = (place + 1) % len(self._round)
             return
-        # A validation, or something that is done in some steps alone. What it began with is the first of a round next time.
+        # The call leaves the round: a validation, or something that is done only in some steps. What began that part is the first
+        # kind of a round next time.
         self._round = []
         self._begin_to_learn()
 
     def _begin_to_learn(self) -> None:
         self._first: Hashable = None
-        self._so_far: List[Hashable] = []  # of the round that begins with _first
+        self._so_far: List[Hashable] = []  # the calls of the round that begins with _first
         self._counts: "Counter[Hashable]" = Counter()
         self._calls = 0
         self._look_at = _SHORTEST_LOOK
@@ -80,7 +82,7 @@ class Names:
             self._look_for_a_beginning()
         self._next = self._calls % (_SAME_ALONE if len(self._counts) == 1 else _WITHOUT_ROUND)
 
-    # So many of its calls have been made already in the one that begins now.
+    # Makes `kinds` the current round, of which `place` calls have been made already.
     def _take_round(self, kinds: List[Hashable], place: int) -> None:
         self._round = kinds
         self._next = place
@@ -93,5 +95,5 @@ class Names:
         self._look_at *= 2
         repeated = [kind for kind, count in self._counts.items() if count > 2]
         if repeated and self._counts[self._first] == 1:
-            self._first = min(repeated, key=lambda kind: self._counts[kind])  # of equals, the earliest
+            self._first = min(repeated, key=lambda kind: self._counts[kind])  # the earliest of equally rare kinds
             self._so_far = []

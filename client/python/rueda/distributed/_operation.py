@@ -1,4 +1,4 @@
-"""What one collective does: an operation of librueda's, from its submission to the tensors that the caller sees."""
+"""Carries out one collective: an operation of librueda's, from its submission to the tensors that the caller sees."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import torch
 from .._core import _library
 from .._core._errors import MISMATCH, TIMEOUT, error_for
 
-# Who waits wakes this often, for signal handlers (Ctrl-C).
+# A waiting thread wakes this often, for signal handlers (Ctrl-C).
 _SIGNAL_SLICE_S = 0.5
 
 
 class Waitable(Protocol):
-    """An Operation, or what can be waited for like one."""
+    """An Operation, or something that can be waited for like one."""
 
     what: str
 
@@ -36,10 +36,13 @@ class Waitable(Protocol):
 
 
 class Operation:
-    """Any thread may wait for it, and several may at a time. Whoever sees its end first finishes it.
+    """An operation. Any thread may wait for it, and several may at a time. The thread that sees its end first finishes it.
 
-    what: for error messages. start: submits it and returns librueda's handle; called once, by begin(). finish: makes
-    the result when the daemon is done; called once. memory: what must live until then.
+    Args:
+        what: the collective's name, for error messages.
+        start: submits the operation and returns librueda's handle; begin() calls it once.
+        finish: makes the result when the daemon is done; it is called once.
+        memory: what must live until then.
     """
 
     def __init__(self, what: str, start: Callable[[], int], finish: Callable[[], List[torch.Tensor]],
@@ -47,17 +50,17 @@ class Operation:
         self.what = what
         self.result: List[torch.Tensor] = []
         self.error: Optional[BaseException] = None
-        self.hint = ""  # what is said beside librueda's text where ranks do not make the same call
-        self.on_error: Optional[Callable[[BaseException], None]] = None  # before anybody gets to know
+        self.hint = ""  # a text that is added to librueda's if ranks do not make the same call
+        self.on_error: Optional[Callable[[BaseException], None]] = None  # is called before anybody sees the error
         self._start: Optional[Callable[[], int]] = start
         self._finish: Optional[Callable[[], List[torch.Tensor]]] = finish
         self._memory = memory
         self._handle = 0
-        self._waiting = threading.Lock()  # held by who is in librueda's wait
+        self._waiting = threading.Lock()  # is held by the thread that is in librueda's wait
         self._has_ended = threading.Event()
 
     def begin(self) -> None:
-        """Submits it. What the daemon refuses is its end, with an error."""
+        """Submits the operation. If the daemon refuses it, it has ended with an error."""
         assert self._start is not None
         start, self._start = self._start, None
         try:
@@ -67,16 +70,16 @@ class Operation:
 
     @property
     def has_ended(self) -> bool:
-        """Whether result or error is there."""
+        """Returns whether the result or the error is there."""
         return self._has_ended.is_set()
 
     def poll(self) -> bool:
-        """Looks whether it has ended, without waiting."""
+        """Checks whether the operation has ended, without waiting."""
         return self.wait(0.0)
 
     def wait(self, timeout: Optional[float]) -> bool:
-        """Waits until it has ended: `timeout` seconds at most, None: for ever. False: it has not. An operation that
-        another thread is to begin is waited for as well."""
+        """Waits until the operation has ended, `timeout` seconds at most; None means for ever. Returns False if it has not ended.
+        An operation that another thread is to begin is waited for as well."""
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while not self.has_ended:
             left = max(0.0, min(deadline - time.monotonic(), _SIGNAL_SLICE_S))
@@ -109,7 +112,8 @@ class Operation:
 
     def _end(self, error: Optional[BaseException]) -> None:
         self.error = error
-        on_error, self.on_error = self.on_error, None  # which is the group's, and the group keeps this operation
+        # breaks a cycle: on_error is the group's, and the group keeps this operation
+        on_error, self.on_error = self.on_error, None
         if error is not None and on_error is not None:
             on_error(error)
         self._finish = self._memory = None

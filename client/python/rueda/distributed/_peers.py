@@ -1,10 +1,9 @@
-"""Messages between the ranks of a job, one to one: what send() and recv() carry, and who asks for which process sets.
+"""Sends messages between the ranks of a job, one to one: what send() and recv() carry, and who asks for which process sets.
 
-A thread of its own runs an asyncio loop. Each rank listens; who sends to another rank connects to it, and keeps that
-connection. The sender first says what it has (kOffer); the receiver answers when somebody waits for it (kTake), and only
-then the bytes come, straight from the one tensor into the other: nothing is copied or queued in between, however much a
-sender is ahead. Connections begin with a secret that the ranks got from each other through the daemons.
-"""
+A thread of its own runs an asyncio loop. Each rank listens; a rank that sends to another one connects to it, and keeps that
+connection. The sender first says what it has (kOffer); the receiver answers when somebody waits for it (kTake), and only then the
+bytes come, straight from the one tensor into the other: nothing is copied or queued in between, however much a sender is ahead.
+Connections begin with a secret that the ranks got from each other through the daemons."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from collections import Counter, deque
 from typing import Any, Callable, Coroutine, Deque, Dict, List, NamedTuple, Optional, Tuple
 
 SECRET_BYTES = 32
-_HELLO = struct.Struct("!8s32si")  # kMagic, secret, the sender's rank
+_HELLO = struct.Struct("!8s32si")  # kMagic, the secret, the sender's rank
 _MAGIC = b"rueda-p1"
 _FRAME = struct.Struct("!BIIqQQ")  # kind, group, its ordinal, tag, the offer's number, bytes
 _OFFER, _TAKE, _REFUSE, _DATA, _MESSAGE = range(1, 6)
@@ -31,7 +30,12 @@ _BACKLOG = 1024
 
 
 class Channel(NamedTuple):
-    """What a message belongs to. group and ordinal: a process set, and which of PyTorch's groups over it."""
+    """Says what a message belongs to.
+
+    Attributes:
+        group: the process set.
+        ordinal: which of PyTorch's groups over that process set.
+    """
 
     group: int
     ordinal: int
@@ -46,7 +50,7 @@ class _Wanted:
     """A recv() that waits."""
 
     def __init__(self, sources: Optional[List[int]], memory: memoryview) -> None:
-        self.sources = sources  # None: any
+        self.sources = sources  # None: any rank
         self.memory = memory
         self.done: "asyncio.Future[int]" = asyncio.get_running_loop().create_future()
 
@@ -75,17 +79,17 @@ async def _read(loop: asyncio.AbstractEventLoop, sock: socket.socket, size: int)
 
 
 class _Incoming:
-    """A connection that another rank has opened: it sends, this rank answers."""
+    """A connection that another rank has opened, on which that rank sends and this rank answers."""
 
     def __init__(self, rank: int, sock: socket.socket) -> None:
         self.rank = rank
         self.sock = sock
-        self.taken: Dict[int, _Wanted] = {}  # by the number of their offer: the bytes are on their way
+        self.taken: Dict[int, _Wanted] = {}  # by the numbers of their offers: the bytes are on their way
         self.answering = asyncio.Lock()
 
 
 class _Writing(NamedTuple):
-    """A frame that is to be written, in its turn."""
+    """A frame that is to be written, when its turn comes."""
 
     head: bytes
     memory: Optional[memoryview]
@@ -93,7 +97,7 @@ class _Writing(NamedTuple):
 
 
 class _Outgoing:
-    """A connection that this rank opens: what is written to it goes in the order in which it was asked for."""
+    """A connection that this rank opens. Frames are written in the order in which they were asked for."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -111,7 +115,7 @@ class _Outgoing:
         return done
 
     def fail(self, error: BaseException) -> None:
-        """Nothing more goes, nor comes."""
+        """Ends the connection with an error: nothing more goes, nor comes."""
         self.error = self.error or error
         waiting: "List[asyncio.Future[Any]]" = list(self.offers.values())
         while not self.frames.empty():
@@ -119,14 +123,13 @@ class _Outgoing:
         for one in waiting:
             if not one.done():
                 one.set_exception(self.error)
-                one.exception()  # seen: who waits for the one may not wait for the other
+                one.exception()  # marks the error as seen, because whoever waits for the one may not wait for the other
 
 
 class Peers:
-    """This rank's end of all of them. send, recv, tell and close may be called from any thread.
+    """This rank's end of all connections. send, recv, tell and close may be called from any thread.
 
-    on_message(rank, message) is called on the loop, for what other ranks (and this one) tell.
-    """
+    on_message(rank, message) is called on the loop with what other ranks (and this one) tell."""
 
     def __init__(self, rank: int, host: str, on_message: Callable[[int, Any], None]) -> None:
         self._rank = rank
@@ -146,19 +149,24 @@ class Peers:
         self._thread = threading.Thread(target=self._loop.run_forever, name="rueda-peers", daemon=True)
 
     def start(self, addresses: List[Tuple[str, int]], secret: bytes) -> None:
-        """addresses: of all ranks, by rank. secret: the same on all of them."""
+        """Begins to listen.
+
+        Args:
+            addresses: the addresses of all ranks, by rank.
+            secret: the same bytes on all ranks.
+        """
         self._addresses = addresses
         self._secret = secret
         self._thread.start()
         self._loop.call_soon_threadsafe(self._loop.add_reader, self._listener, self._accept)
 
     def close(self) -> None:
-        """Ends what is under way: whoever waits for it gets CancelledError."""
+        """Ends all transfers; whoever waits for one gets CancelledError."""
         async def end() -> None:
             self._loop.remove_reader(self._listener)
             self._listener.close()
-            # Again until there are none: asyncio.wait_for() of Python 3.11 and before swallows a cancellation that comes when
-            # what it waits for is just done.
+            # Tasks are cancelled again until there are none: asyncio.wait_for() of Python 3.11 and before swallows a cancellation
+            # that comes when what it waits for has just ended.
             while others := asyncio.all_tasks() - {asyncio.current_task()}:
                 for task in others:
                     task.cancel()
@@ -170,21 +178,22 @@ class Peers:
         self._loop.close()
 
     def send(self, channel: Channel, rank: int, memory: memoryview) -> "concurrent.futures.Future[int]":
-        """Its result is `rank`, when the bytes have gone into the receiver's memory's connection; `memory` must live
-        and not change until then."""
+        """Sends `memory`, which must live and not change until the result is there. The result is `rank`, and comes when the
+        bytes have gone into the connection to that rank."""
         return asyncio.run_coroutine_threadsafe(self._send(channel, rank, memory), self._loop)
 
     def recv(self, channel: Channel, ranks: Optional[List[int]],
              memory: memoryview) -> "concurrent.futures.Future[int]":
-        """Its result is the rank that sent what is in `memory` then. ranks: of whom one must have sent it."""
+        """Receives into `memory`. The result is the rank that sent what is in `memory` then. `ranks` has the ranks that may send
+        it."""
         return asyncio.run_coroutine_threadsafe(self._recv(channel, ranks, memory), self._loop)
 
     def tell(self, rank: int, message: Any) -> "concurrent.futures.Future[None]":
-        """Calls on_message(this rank, message) on another rank. message: what JSON can hold. What is told to one rank
-        comes in order."""
+        """Calls on_message(this rank, message) on another rank. The message is anything that JSON can hold. Messages to one rank
+        arrive in order."""
         return asyncio.run_coroutine_threadsafe(self._tell(rank, message), self._loop)
 
-    # The loop itself does not keep its tasks alive.
+    # Begins a task and keeps it, because the loop itself does not keep its tasks alive.
     def _begin(self, work: "Coroutine[Any, Any, Any]") -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
@@ -287,14 +296,14 @@ class Peers:
                 break
         else:
             self._wanted.setdefault(channel, deque()).append(wanted)
-            # Who has not connected yet would not be missed when it dies: a connection to it ends then.
+            # The end of a rank that has not connected yet would not be noticed; a connection to that rank ends when it dies.
             if ranks is not None and len(ranks) == 1 and ranks[0] != self._rank and not self._incoming[ranks[0]]:
                 self._connection_to(ranks[0])
         try:
             return await wanted.done
         finally:
             waiting = self._wanted.get(channel)
-            if waiting and wanted in waiting:  # cancelled
+            if waiting and wanted in waiting:  # the wait was cancelled
                 waiting.remove(wanted)
 
     def _take(self, channel: Channel, offered: _Offered, wanted: _Wanted) -> None:
@@ -314,13 +323,13 @@ class Peers:
             try:
                 await self._loop.sock_sendall(connection.sock, frame)
             except OSError:
-                pass  # who reads the connection gets to know, and tells all
+                pass  # the thread that reads the connection sees the error, and tells all
 
     def _accept(self) -> None:
         try:
             sock, _ = self._listener.accept()
         except OSError:
-            return  # it has gone again
+            return  # the connection has gone again
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._begin(self._serve(sock))
@@ -376,7 +385,7 @@ class Peers:
                 return
         self._offered.setdefault(channel, deque()).append((connection.rank, offered))
 
-    # What this rank waits for from one that has gone does not come.
+    # Returns the error of everything that this rank awaits from a rank that has gone.
     def _miss(self, rank: int) -> PeerError:
         lost = PeerError(f"rank {rank} has ended its connection to rank {self._rank}: it has left or died")
         for waiting in list(self._wanted.values()):

@@ -1,4 +1,4 @@
-"""PyTorch's reductions as the daemons name them."""
+"""Translates PyTorch's reductions into those of the daemons."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ Bitwise = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def bitwise_of(op: Any) -> "Optional[Tuple[Bitwise, int]]":
-    """The function of a reduction that the daemons do not have, and its number among those: contributions are gathered, and each
-    rank combines them. None: they have it."""
+    """Returns the function of a reduction that the daemons do not have, and its number among those: contributions are gathered,
+    and each rank combines them. Returns None if the daemons have the reduction."""
     return next(((function, i) for i, (theirs, function) in enumerate(_BITWISE) if op == theirs), None)
 
 
 def op_of(op: Any) -> ReduceOp:
-    """As rueda.h has it. ValueError: nobody has it."""
+    """Returns rueda.h's number of a reduction.
+
+    Raises:
+        ValueError: Rueda does not have the reduction.
+    """
     for theirs, ours in _OPS:
         if op == theirs:
             return ours

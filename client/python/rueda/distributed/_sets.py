@@ -1,5 +1,5 @@
-"""Process sets for PyTorch's groups. PyTorch asks only a group's members to make it, Rueda all ranks of the job: so the
-members ask rank 0, and rank 0 tells all ranks, in one order, which sets come and go."""
+"""Makes process sets for PyTorch's groups. PyTorch asks only a group's members to make a group, Rueda asks all ranks of the job
+to add a set: so the members ask rank 0, and rank 0 tells all ranks, in one order, which sets come and go."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from .._core import _context, _process_sets
 from .._core._errors import RuedaError, RuedaInternalError
 from .._core._process_sets import ProcessSet
 
-# At the end of a process; a change that other ranks do not take part in, as after an error, is not waited for.
+# This limits the wait at the end of a process: a change in which other ranks do not take part, as after an error, is not waited
+# for longer.
 _LEAVE_S = 1.0
 _LOG = logging.getLogger("rueda.distributed")
 
@@ -22,7 +23,7 @@ Tell = Callable[[int, Any], Any]
 
 
 class Registry:
-    """Rank 0's part: counts who uses which set. Called on one thread."""
+    """Implements rank 0's part, which counts who uses which set. It is called on one thread."""
 
     def __init__(self, size: int, tell: Tell) -> None:
         self._size = size
@@ -31,7 +32,7 @@ class Registry:
         self._changes = 0
 
     def acquire(self, rank: int, ranks: Ranks) -> None:
-        """Every member says so, once for each group. It is told when the set is there."""
+        """Counts a member's request for a set. Every member makes one, once for each group, and is told when the set is there."""
         if ranks not in self._users:
             self._users[ranks] = Counter()
             self._tell_all("add", ranks)
@@ -39,7 +40,7 @@ class Registry:
         self._tell(rank, {"do": "grant", "ranks": ranks, "change": self._changes})
 
     def release(self, rank: int, ranks: Ranks) -> None:
-        """The set goes when none of its ranks has a use for it."""
+        """Counts that a member has released a set. The set is removed when none of its ranks uses it."""
         users = self._users[ranks]
         users[rank] -= 1
         if not +users:
@@ -53,8 +54,8 @@ class Registry:
 
 
 class Sets:
-    """Every rank's part. acquire() and release() may be called from any thread; on_message is called on the loop of the
-    ranks' messages."""
+    """Implements every rank's part. acquire() and release() may be called from any thread; on_message is called on the loop of
+    the ranks' messages."""
 
     def __init__(self, rank: int, size: int, tell: Tell) -> None:
         self._rank = rank
@@ -64,7 +65,7 @@ class Sets:
         self._changes: "queue.SimpleQueue[Optional[Tuple[str, Ranks]]]" = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._made = 0
-        self._granted: "Dict[Ranks, List[int]]" = {}  # at which change, for each acquire() that waits
+        self._granted: "Dict[Ranks, List[int]]" = {}  # the numbers of the changes, for each acquire() that waits
         self._sets: Dict[Ranks, ProcessSet] = {}
         self._lent: Set[Ranks] = set()
         self._errors: Dict[Ranks, RuedaError] = {}
@@ -76,8 +77,12 @@ class Sets:
         self._thread.join(_LEAVE_S)
 
     def acquire(self, ranks: List[int], seconds: float) -> int:
-        """The number of the process set of these ranks, this one among them; all of them call it, and wait for the job's
-        other ranks, which need not do anything. RuntimeError: that took longer than `seconds`, or there are 64 sets."""
+        """Returns the number of the process set of these ranks, of which this rank is one. All of them call it, and wait for the
+        job's other ranks, which need not do anything.
+
+        Raises:
+            RuntimeError: it took longer than `seconds`, or there are 64 sets.
+        """
         key = tuple(sorted(ranks))
         if len(key) == self._size:
             return 0
@@ -94,13 +99,13 @@ class Sets:
         return set_id
 
     def release(self, ranks: List[int]) -> None:
-        """Of one acquire()."""
+        """Undoes one acquire()."""
         key = tuple(sorted(ranks))
         if len(key) < self._size:
             self._tell(0, {"do": "release", "ranks": key})
 
     def on_message(self, rank: int, message: Any) -> None:
-        """From another rank, or from this one itself."""
+        """Handles a message from another rank, or from this one itself."""
         ranks = tuple(message["ranks"])
         if message["do"] == "acquire" and self._registry:
             self._registry.acquire(rank, ranks)
@@ -124,7 +129,7 @@ class Sets:
                 return
             self._make(*change)
 
-    # A set of these ranks that the program has added itself, by rueda.add_process_set, serves the group as well, and stays.
+    # A set of these ranks that the program itself has added, by rueda.add_process_set(), serves the group as well, and stays.
     def _add(self, ranks: Ranks) -> ProcessSet:
         try:
             return _process_sets.add_process_set(ranks)
@@ -147,7 +152,7 @@ class Sets:
                 _process_sets.remove_process_set(self._sets[ranks])
         except RuedaError as failed:
             error = failed
-            # The end of the job is that of its sets.
+            # A set ends with the job, so its removal may then fail.
             is_end = what == "remove" and (isinstance(failed, RuedaInternalError) or not _context.is_initialized())
             _LOG.log(logging.INFO if is_end else logging.WARNING, "rank %d: to %s the process set of ranks %s failed: %s",
                      self._rank, what, list(ranks), failed)

@@ -1,4 +1,4 @@
-"""Sparse tensors: indices and values of all ranks are gathered, and each rank adds them up."""
+"""Reduces sparse tensors: indices and values of all ranks are gathered, and each rank adds them up."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ _HINT = "; an all_reduce of sparse tensors begins with an all-gather: give all_r
 
 
 def allreduce_sparse(group: "ProcessGroupRueda", tensors: List[torch.Tensor], op: Any) -> List[torch.Tensor]:
-    """Sums sparse COO tensors in place, coalesced. Waits for the other ranks. ValueError for other reductions than SUM,
-    and for tensors whose shape or number of sparse dimensions differ between ranks."""
+    """Sums sparse COO tensors in place, coalesced. It waits for the other ranks.
+
+    Raises:
+        ValueError: the reduction is not SUM, or the tensors' shapes or numbers of sparse dimensions differ between ranks.
+    """
     if op != dist.ReduceOp.SUM:
         raise ValueError(f"sparse tensors are reduced by SUM alone, not {op}; use tensor.to_dense()")
     for tensor in tensors:

@@ -1,4 +1,4 @@
-"""The place in the job, however the process was started, and what all groups of a process share."""
+"""Finds the process's place in the job, however the process was started, and holds what all groups of a process share."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from ._sets import Sets
 
 _ENDPOINT = "RUEDA_RDZV_ENDPOINT"
 _ADDRESS_BYTES = 64
-# So many groups of the same ranks have names of their own at a time. A program may make and destroy groups for ever, and a job's names
-# are not forgotten.
+# This many groups of the same ranks have names of their own at a time. A program may make and destroy groups for ever, and a
+# job's names are not forgotten.
 _ALIKE = 64
 _LOG = logging.getLogger("rueda.distributed")
 
 
 class Session:
-    """From the first init_process_group on until the process ends, whatever groups come and go: leaving the job and
-    joining it again would cost more. Only a world of another size, which all its ranks see at once, begins another. Its parts are
+    """Lasts from the first init_process_group until the process ends, whatever groups come and go: leaving the job and joining it
+    again would cost more. Only a world of another size, which all its ranks see at once, begins another session. Its parts are
     thread-safe."""
 
     def __init__(self, store: Any) -> None:
@@ -48,8 +48,9 @@ class Session:
         self.peers.start(addresses, secret)
 
     def count_group(self, ranks: Sequence[int]) -> "Tuple[int, int, LastOfNames]":
-        """How many groups of these ranks were made before, the same on all of them; a number by which names of their operations
-        differ, and which comes again; and what has been begun under the names with that number."""
+        """Returns how many groups of these ranks were made before, which is the same on all of them; a number that is part of the
+        names of the group's operations, and is used again later; and the operations that were begun under the names with that
+        number."""
         key = tuple(ranks)
         with self._making:
             self._left = [turns for turns in self._left if turns.is_busy()]
@@ -59,7 +60,8 @@ class Session:
             return made, ordinal, self._last.setdefault((key, ordinal), LastOfNames())
 
     def leave_group(self, ranks: List[int], turns: Turns) -> None:
-        """When it is not used any more. What it has in flight goes on, and keeps its memory. Called on any thread, at any moment."""
+        """Ends the use of a group. Its operations in flight go on, and keep their memory. It may be called on any thread, at any
+        moment."""
         if self.sets is not None:
             self.sets.release(ranks)
         if turns.is_busy():
@@ -90,13 +92,16 @@ class Session:
 
 
 _session: Optional[Session] = None
-_joined = -1  # the number of the last session that was begun here, and neither by rueda.init() nor by rueda.torch's
+_joined = -1  # the number of the last session that was begun here, and not by rueda.init() or by rueda.torch's
 _starting = threading.Lock()
 
 
 def session(store: Any, rank: int, size: int, timeout: timedelta) -> Session:
-    """The process's. Joins the job if that has not been done; then `rank` and `size` are what PyTorch was told.
-    RuntimeError says what does not fit, or what is missing."""
+    """Returns the process's session, and joins the job if that has not been done. `rank` and `size` are what PyTorch was told.
+
+    Raises:
+        RuntimeError: the text says what does not fit, or what is missing.
+    """
     global _session, _joined
     with _starting:
         if _context.session() == _joined and _context.size() != size and "RUEDA_JOB_ID" not in os.environ:
@@ -116,13 +121,17 @@ def session(store: Any, rank: int, size: int, timeout: timedelta) -> Session:
 
 
 def current() -> Session:
-    """RuntimeError before init_process_group."""
+    """Returns the session.
+
+    Raises:
+        RuntimeError: init_process_group has not been called.
+    """
     if _session is None:
         raise RuntimeError("init_process_group(\"rueda\") comes first")
     return _session
 
 
-# The ranks that go on are a job of their own, which they join as they did the last one.
+# The ranks that go on are a job of their own, which they join as they joined the last one.
 def _leave() -> None:
     rank = _context.rank()
     _end_session()
@@ -140,7 +149,8 @@ def _end_session() -> None:
         ended.close()
 
 
-# ruedarun has said all in the environment. For others librueda finds the other ranks, at a place that rank 0 chooses.
+# ruedarun has put everything into the environment. For ranks that something else has started, librueda finds the others, at a
+# place that rank 0 chooses.
 def _join(store: Any, rank: int, size: int, timeout: timedelta) -> None:
     said = {"RANK": str(rank), "WORLD_SIZE": str(size)}
     if "RUEDA_JOB_ID" not in os.environ:
@@ -159,8 +169,8 @@ def _join(store: Any, rank: int, size: int, timeout: timedelta) -> None:
                 os.environ[name] = value
 
 
-# torchrun keeps its store when it starts the ranks again (PyTorch 2; 1.13 gives each attempt a prefix): what an earlier
-# attempt said is not for this one.
+# torchrun keeps its store when it starts the ranks again (PyTorch 2; 1.13 gives each attempt a prefix), so an attempt must not
+# read what an earlier attempt wrote.
 def _agreed(store: Any, rank: int, what: str, make: Any) -> str:
     key = f"rueda/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{what}"
     if rank == 0:
@@ -175,7 +185,7 @@ def _free_endpoint(store: Any) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-# This machine's address, as the other ranks reach it: the one from which it would reach the store, or the master.
+# Returns this machine's address as the other ranks reach it: the address from which it would reach the store, or the master.
 def _own_host(store: Any) -> str:
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
@@ -183,7 +193,7 @@ def _own_host(store: Any) -> str:
     try:
         for family, kind, protocol, _, address in socket.getaddrinfo(master, 9, type=socket.SOCK_DGRAM):
             with socket.socket(family, kind, protocol) as probe:
-                probe.connect(address)  # of a datagram's socket: nothing is sent
+                probe.connect(address)  # the socket is for datagrams, so nothing is sent
                 return str(probe.getsockname()[0])
     except OSError as error:
         raise RuntimeError(f"MASTER_ADDR={master!r} cannot be reached from here ({error}); set it to rank 0's "

@@ -1,10 +1,10 @@
-"""The store by which ranks meet, kept from one init_process_group to the next.
+"""Keeps the store by which ranks meet from one init_process_group to the next.
 
 With `env://` and `tcp://` PyTorch's store is served by rank 0's process, and goes with its last group. A rank that makes its next
-group a moment earlier than rank 0 finds the old store still there, and loses it under its hands. So the first one of an address is
-kept, which PyTorch then finds again, and each init_process_group but the first has a prefix of its own in it: what an earlier one
-has left there is not for it. torchrun's store is there all the time, but has the same keys again: the prefix helps there, too.
-"""
+group a moment earlier than rank 0 finds the old store still there, and loses it under its hands. So the first store of an address
+is kept, which PyTorch then finds again, and each init_process_group but the first has a prefix of its own in the store, so that
+it does not read what an earlier one has left there. torchrun's store is there all the time, but has the same keys again: the
+prefix helps there, too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 _SCHEMES = ("env", "tcp")
 
-# By the address: the first store there, and how many were made.
+# The first store of each address, and the number of stores that were made for it.
 _kept: "Dict[Tuple[str, int], Tuple[Any, int]]" = {}
 
 
@@ -40,8 +40,8 @@ def _keeping(handler: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[An
 
 
 def install() -> None:
-    """Once in a process, for whatever backend."""
-    # torch.distributed.rendezvous is a function, too.
+    """Replaces PyTorch's functions, once in a process and for whatever backend."""
+    # The module is imported by name, because torch.distributed.rendezvous is a function, too.
     handlers = getattr(importlib.import_module("torch.distributed.rendezvous"), "_rendezvous_handlers", {})
     for scheme in _SCHEMES:
         if scheme in handlers and not hasattr(handlers[scheme], "__wrapped__"):

@@ -1,4 +1,4 @@
-"""What Work stands for, if it is no operation of the daemons."""
+"""Implements what a Work stands for if it is no operation of the daemons."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ._work import Work
 
 
 def bytes_of(tensor: torch.Tensor) -> memoryview:
-    """A contiguous tensor's memory."""
+    """Returns a contiguous tensor's memory."""
     flat = tensor.reshape(-1)
     if flat.numel() == 0:
         return memoryview(b"")
@@ -21,7 +21,7 @@ def bytes_of(tensor: torch.Tensor) -> memoryview:
 
 
 class Transfer:
-    """A send or a recv. ranks: of the group, by place."""
+    """A send or a recv. `ranks` has the job's ranks, by their places in the group."""
 
     def __init__(self, what: str, under_way: "concurrent.futures.Future[int]", memory: torch.Tensor,
                  ranks: Sequence[int], finish: Optional[Callable[[], None]] = None) -> None:
@@ -58,12 +58,12 @@ class Transfer:
 
 
     def cancel(self) -> None:
-        """What has not been received, is not. Without effect on what has."""
+        """Cancels the transfer: what has not been received will not be. It has no effect on what has been received."""
         self._under_way.cancel()
 
 
 class Finished:
-    """What was done in the call itself."""
+    """Stands for something that was done in the call itself."""
 
     def __init__(self, what: str, result: List[torch.Tensor]) -> None:
         self.what = what
@@ -79,7 +79,7 @@ class Finished:
 
 
 class All:
-    """Several, as one."""
+    """Makes several of these one."""
 
     def __init__(self, what: str, works: Sequence[Work]) -> None:
         self.what = what

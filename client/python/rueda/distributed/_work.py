@@ -1,4 +1,4 @@
-"""What a collective returns: PyTorch's Work over an operation of the daemons, or over a transfer between two ranks."""
+"""Implements what a collective returns: PyTorch's Work over an operation of the daemons, or over a transfer between two ranks."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from ._futures import Follower
 from ._operation import Waitable
 
 
-# PyTorch 1.13 waits for what C++ asked for (DDP's constructor does) through the base class once nobody in Python refers
-# to it any more, and so for ever. Nothing there waits for more of them at a time.
+# PyTorch 1.13 waits, through the base class, for a Work that C++ asked for (DDP's constructor does) after nobody in Python refers
+# to it any more, and so for ever. So this many are kept; nothing in PyTorch waits for more of them at a time.
 _KEPT_FOR_C = 1024
 _kept: Deque[Any] = deque(maxlen=_KEPT_FOR_C if torch.__version__.startswith("1.") else 0)
-# Those of them that still have their tensors. What nobody in Python refers to, and has ended, is asked no more than whether it has
-# failed.
+# The kept works that still have their tensors. A work that has ended, and that nobody in Python refers to, is only asked whether
+# it has failed.
 _with_tensors: Deque["Work"] = deque(maxlen=_kept.maxlen)
-_LOOKED_AT = 4  # for each new one: more than one, so that they become fewer
-_KEPT_ALONE = 3  # references: _kept's, a variable, and the argument of getrefcount()
+_LOOKED_AT = 4  # works that are looked at for each new one: more than one, so that their number falls
+_KEPT_ALONE = 3  # references to a work that nobody else has: _kept's, a variable, and the argument of getrefcount()
 
 
 def _again(error: BaseException) -> BaseException:
-    """The error, for who waits: another object, as what is raised refers to the frames of who waits, and those to the work."""
+    """Returns a copy of the error for a waiting thread: an error that is raised refers to the frames of that thread, and those
+    refer to the work."""
     try:
         return copy.copy(error).with_traceback(error.__traceback__)
-    except Exception:  # of a kind that cannot be copied
+    except Exception:  # the error cannot be copied
         return error
 
 
 class _Ended:
-    """What is left of an operation without its tensors."""
+    """Stands for an operation that has ended, without its tensors."""
 
     has_ended = True
 
@@ -63,7 +64,7 @@ def _let_tensors_go() -> None:
 
 
 class Work(TorchWork):
-    """Thread-safe. `seconds` is how long wait() waits if it is not told otherwise."""
+    """The result of a collective. Thread-safe. `seconds` is how long wait() waits if it is not told otherwise."""
 
     def __init__(self, operation: Waitable, seconds: float, follower: Follower) -> None:
         super().__init__()
@@ -76,9 +77,12 @@ class Work(TorchWork):
         _with_tensors.append(self)
 
     def wait(self, timeout: Optional[timedelta] = None) -> bool:
-        """Returns True when it is done. RuntimeError: it has failed, and the text says why, or the time is up; then it
-        goes on. For tensors in a GPU's memory and without `timeout` the current stream waits, and this thread does not: what
-        fails after that is the error of the group's next call."""
+        """Waits until the operation is done, and returns True. For tensors in a GPU's memory and without `timeout` the current
+        stream waits, and this thread does not: a later failure is the error of the group's next call.
+
+        Raises:
+            RuntimeError: the operation has failed, and the text says why, or the time is up and the operation goes on.
+        """
         seconds = timeout.total_seconds() if timeout else self._seconds
         wait = self.operation.wait if timeout else getattr(self.operation, "wait_on_stream", self.operation.wait)
         if not wait(seconds):
@@ -108,9 +112,9 @@ class Work(TorchWork):
     _source_rank = source_rank
 
     def get_future(self) -> "torch.futures.Future[List[torch.Tensor]]":
-        """Gets the list of tensors, or the error. Its callbacks run in a thread of the group's."""
+        """Returns a future of the list of tensors, or of the error. Its callbacks run in a thread of the group's."""
         if self._future is None:
-            # An error that a callback raises is one for C++, too. What set_exception() sets is a result to DDP.
+            # An error that a callback raises is an error for C++, too. DDP would take what set_exception() sets for a result.
             devices = getattr(self.operation, "devices", [])
             ended: torch.futures.Future[None] = torch.futures.Future(devices=[one for one in devices if one.type == "cuda"])
             future: torch.futures.Future[List[torch.Tensor]] = ended.then(self._deliver)
