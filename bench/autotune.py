@@ -1,18 +1,18 @@
 #!/usr/bin/python3
-"""What autotuning brings to a step of a model, and that it costs nothing: Rueda with the defaults, and with what a search
-has settled on, over each of the networks. Each round searches first, in a job of its own that records the plan that it
-settles on; then short jobs alternate, with the defaults and with that plan, because a machine does not stay as fast as it
-was for as long as a search takes.
+"""Measures what autotuning brings to a step of a model, and that it costs nothing: Rueda with the defaults, and with what a
+search has settled on, over each of the networks. Each round searches first, in a job of its own that records the plan that it
+settles on; then short jobs alternate, with the defaults and with that plan, because a machine does not stay as fast as it was for
+as long as a search takes.
 
     bench/autotune.py                                # two nodes over shaped links, then over loopback; needs root
     bench/autotune.py --networks loopback --model small1000
 
-Networks: loopback; netns, nodes in network namespaces joined by veth; and a rate such as 1gbit, the same with each link
-shaped. A step's time is the loop's pace. Prints Markdown: a row a network, with the setting that each search settled on.
+The networks are loopback; netns, which is nodes in network namespaces joined by veth; and a rate such as 1gbit, which is the same
+with each link shaped. A step's time is the loop's pace. The output is Markdown: a row a network, with the setting that each
+search settled on.
 
-Exit codes: 0; 1 an error, a wrong result, or a search that did not settle; 2 a wrong command line; 3 the median of the
-ratios to the defaults is above --require (1.03).
-"""
+Exit codes: 0; 1 an error, a wrong result, or a search that did not settle; 2 a wrong command line; 3 the median of the ratios to
+the defaults is above --require (1.03)."""
 
 import argparse
 import csv
@@ -34,7 +34,7 @@ from comparing.sides.rueda import Rueda
 from comparing.work import Work, parse_rate
 
 SETTING = ("fusion_bytes", "chunk_bytes", "streams", "cutover")
-# Steps between two plans are not counted by the search: so many for each that it measured, at most.
+# The search does not count the steps between two plans: there are at most this many for each step that it measures.
 STEPS_BETWEEN = 4
 
 
@@ -46,7 +46,7 @@ class Defaults(Rueda):
 
 
 class Tuned(Rueda):
-    """With the plan that a search has recorded."""
+    """Rueda with the plan that a search has recorded."""
 
     def __init__(self, bin_dir, streams, plan):
         super().__init__(bin_dir, streams=streams)
@@ -55,7 +55,7 @@ class Tuned(Rueda):
 
 
 class Search(Rueda):
-    """Leaves a log and a plan in the folder."""
+    """Rueda while it searches. It leaves a log and a plan in the folder."""
 
     def __init__(self, bin_dir, streams, folder):
         super().__init__(bin_dir, streams=streams)
@@ -65,7 +65,7 @@ class Search(Rueda):
 
 
 def settled_line(path, search):
-    """The end of the search, which must have come before anything was measured."""
+    """Returns the line of the log with which the search ended, which must have come before anything was measured."""
     try:
         lines = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
     except OSError as error:
@@ -111,7 +111,7 @@ def parse(arguments):
 
 
 def measure(options, network_name, model, log):
-    """{"ratio": ..., "times": ..., "settled": ...} over one network."""
+    """Returns {"ratio": ..., "times": ..., "settled": ...} over one network."""
     is_joined = network_name != "loopback"
     rate = None if network_name in ("loopback", "netns") else network_name
     work = Work(ranks=options.np, nodes=options.nodes, sizes=[model["bytes"]], model=options.model,
@@ -154,7 +154,7 @@ def main():
     def log(text):
         print(text, file=sys.stderr, flush=True)
 
-    # A SIGTERM must pass through the blocks that put things back.
+    # A SIGTERM must pass through the blocks that restore the machine's state.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         require_quiet(options.busy_ok, log)

@@ -1,24 +1,22 @@
 #!/usr/bin/python3
-"""Rueda and its peers side by side, on this machine, in one run.
+"""Measures Rueda and its peers side by side, on this machine, in one run.
 
-Every round measures each side once, in alternating order, with the same sizes, ranks and number of
-iterations (float32, sum, in place; times are medians of the slowest rank). What is printed, as Markdown, is the
-median over the rounds with its range, and the ratio of the sides round by round. The limits of the machine
-are measured in the same run, and the floor, a bare program that moves the same bytes and waits for
-nothing, among the sides. A round in which the machine was busy with something else is repeated.
+Every round measures each side once, in alternating order, with the same sizes, ranks and number of iterations (float32, sum, in
+place; times are medians of the slowest rank). The output, in Markdown, is the median over the rounds with its range, and the
+ratio of the sides round by round. The limits of the machine are measured in the same run, and the floor, a bare program that
+moves the same bytes and waits for nothing, among the sides. A round in which the machine was busy with something else is
+repeated.
 
-Sides: rueda, gloo (PyTorch's), mpi-shm and mpi-tcp (Open MPI over shared memory and over TCP), ring-shm and
-ring-tcp (a ring of our own over Open MPI's messages, as baidu-allreduce has it), floor; and, with
---model, ddp. One that is not installed is named, and left out.
+The sides are rueda, gloo (PyTorch's), mpi-shm and mpi-tcp (Open MPI over shared memory and over TCP), ring-shm and ring-tcp (a
+ring of our own over Open MPI's messages, as baidu-allreduce has it), floor; and, with --model, ddp. A side that is not installed
+is named, and left out.
 
---model compares a training step: each tensor of the model is a submission of its own for Rueda, in an
-arena; Gloo and Open MPI get all of them as one flat buffer, in one all-reduce; ddp is PyTorch's
-DistributedDataParallel on Gloo. --coordination measures Rueda once a mode, --streams once a number of TCP
-streams, --wire once a wire dtype; the first one is compared with the others, too. --before measures another build of
-Rueda in turn with this one.
+--model compares a training step: each tensor of the model is a submission of its own for Rueda, in an arena; Gloo and Open MPI
+get all of them as one flat buffer, in one all-reduce; ddp is PyTorch's DistributedDataParallel on Gloo. --coordination measures
+Rueda once a mode, --streams once a number of TCP streams, --wire once a wire dtype; the first one is compared with the others,
+too. --before measures another build of Rueda in turn with this one.
 
-Exit codes: 0; 1 an error or a wrong result; 2 a wrong command line; 3 a ratio to a peer below --require-ratio.
-"""
+Exit codes: 0; 1 an error or a wrong result; 2 a wrong command line; 3 a ratio to a peer below --require-ratio."""
 
 import json
 import os
@@ -78,7 +76,7 @@ def make_work(options):
 
 
 def choose_sides(options, work, network, log):
-    """Those that can take part, and why the others cannot."""
+    """Returns the sides that can take part, and logs why the others cannot."""
     present, left_out = [], {}
     for side in make_sides(options.side, options.bin_dir, options.coordination, options.streams, options.wire,
                            options.before):
@@ -123,7 +121,7 @@ def compare(options, log):
 
 def main(arguments=None):
     options = parse_arguments(arguments)
-    # A SIGTERM must pass through the blocks that put things back.
+    # A SIGTERM must pass through the blocks that restore the machine's state.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         found = compare(options, lambda text: print(text, file=sys.stderr, flush=True))

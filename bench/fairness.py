@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""What one user's process does to another job on the same daemon. The job's two ranks all-reduce 4 KiB, again and again,
-in turn
+"""Measures what one user's process does to another job on the same daemon. The job's two ranks all-reduce 4 KiB, again and
+again, in turn
 
     alone     the daemon has nothing else to do
     beside    a process spins, and has nothing to do with the daemon: what the loss of a core costs
@@ -11,7 +11,7 @@ in turn
     full      another user, nobody, has all the jobs, connections, tensors and arenas that he may have, and a process of his
               asks for one more of each, again and again (as root alone)
 
-Prints Markdown: the median and the 99th percentile of the times, each the median over the rounds, and each as a multiple
+The output is Markdown: the median and the 99th percentile of the times, each the median over the rounds, and each as a multiple
 of that beside.
 
     bench/fairness.py
@@ -47,7 +47,7 @@ def launch(options, socket, ranks, *words):
 
 @contextlib.contextmanager
 def neighbour(options, socket, way):
-    """A job of one rank that does so until the end."""
+    """Runs a job of one rank that does so until the end."""
     user = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if way == "full" else {}
     with subprocess.Popen(launch(options, socket, 1, way), env=environment_of(options), stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, text=True, **user) as job:
@@ -76,7 +76,7 @@ def run(options, way):
 
 
 def measure(options):
-    """{way: {figure: its value in each round, in seconds}}."""
+    """Returns {way: {figure: its value in each round, in seconds}}."""
     found = {way: defaultdict(list) for way in WAYS}
     for number in range(options.rounds):
         for way in WAYS:
@@ -90,7 +90,7 @@ def measure(options):
 
 
 def table(found):
-    """Markdown."""
+    """Returns the results as Markdown."""
     lines = ["| | " + " | ".join(name for name, _ in FIGURES) + " |", "|---" * (len(FIGURES) + 1) + "|"]
     units = {name: statistics.median(found["beside"][name]) for name, _ in FIGURES}
     for way, figures in found.items():

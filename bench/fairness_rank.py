@@ -1,4 +1,4 @@
-"""A rank of bench/fairness.py: `measure STEPS` prints one line of JSON, the times of rank 0's all-reduces in seconds;
+"""Runs a rank of bench/fairness.py: `measure STEPS` prints one line of JSON, the times of rank 0's all-reduces in seconds;
 `spinning`, `flooding` and `full` print a line and then do so until they are ended."""
 
 import itertools
@@ -53,7 +53,7 @@ def spin():
 
 
 def is_refused(client):
-    """Whether a connection beside those of `held` is."""
+    """Returns whether one more connection than those of `held` is refused."""
     one = socket.socket(socket.AF_UNIX)
     one.settimeout(1)
     one.connect(os.environ["RUEDA_SOCKET"])
@@ -71,7 +71,7 @@ def is_refused(client):
 
 
 def asks(client, kind, name):
-    """Whether one more was refused."""
+    """Asks for one more, and returns whether it was refused."""
     try:
         if kind == "tensor":
             client.intern(name, 1)

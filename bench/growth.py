@@ -1,12 +1,10 @@
 #!/usr/bin/python3
-"""How the time of an all-reduce grows: with bytes (4 B to 1 GiB, 4 ranks on 2 nodes), with the ranks of one node
-(1 to 8), with nodes of one rank each (1 to 8 daemons on this machine), and with tensors (a step of 1 to
-10,000 of 1 KiB each, 4 ranks on 2 nodes); and, with the bytes, the memory of Rueda's daemons. Prints Markdown:
-the medians over the rounds of the median time of the slowest rank, in microseconds. Results are checked, and
-disturbed runs repeated, as in compare.py.
+"""Measures how the time of an all-reduce grows: with bytes (4 B to 1 GiB, 4 ranks on 2 nodes), with the ranks of one node (1 to
+8), with nodes of one rank each (1 to 8 daemons on this machine), and with tensors (a step of 1 to 10,000 of 1 KiB each, 4 ranks
+on 2 nodes); and, with the bytes, the memory of Rueda's daemons. The output is Markdown: the medians over the rounds of the median
+time of the slowest rank, in microseconds. Results are checked, and disturbed runs repeated, as in compare.py.
 
-Exit codes: 0; 1 an error or a wrong result; 2 a wrong command line.
-"""
+Exit codes: 0; 1 an error or a wrong result; 2 a wrong command line."""
 
 import argparse
 import json
@@ -35,13 +33,13 @@ KINDS = {
     "nodes": "nodes of one rank each",
     "tensors": "tensors of 1 KiB each in a step; 4 ranks on 2 nodes",
 }
-# What is looked at while something grows: its unit, and what it grows with.
+# Each table has the unit of what is measured, and what it grows with.
 TABLES = {
     **{kind: ("time, µs", label) for kind, label in KINDS.items()},
     "memory": ("MiB resident that the largest daemon shares with nobody", KINDS["bytes"]),
 }
 IN_BYTES = ("bytes", "memory")
-SIZES = [4 << 10, 1 << 20, 64 << 20]  # where ranks or nodes grow
+SIZES = [4 << 10, 1 << 20, 64 << 20]  # for the tables in which ranks or nodes grow
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ class Point:
 
 
 def points(options):
-    """All that is to be measured, a kind after the other."""
+    """Returns everything that is to be measured, one kind after the other."""
     wanted = set(options.kind)
     if "bytes" in wanted:
         size = 4
@@ -89,7 +87,7 @@ def curve_name(point, side, size):
 
 
 def measure(options, log):
-    """{table: {curve: [[x, median]]}}, the most noise in a run that counts, and who was left out."""
+    """Returns {table: {curve: [[x, median]]}}, the most noise in a run that counts, and the sides that were left out."""
     found = defaultdict(lambda: defaultdict(list))
     left_out, noise = {}, 0.0
     with open_network(max(options.max_nodes, 2), options.congestion) as network:
@@ -178,7 +176,7 @@ def parse_arguments(arguments):
 
 def main(arguments=None):
     options = parse_arguments(arguments)
-    # A SIGTERM must pass through the blocks that put things back.
+    # A SIGTERM must pass through the blocks that restore the machine's state.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
     def log(text):

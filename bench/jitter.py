@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""What a node's daemon does to the step times of training loops beside it, and what `ruedarun --bind` does about that. Each
-loop multiplies small matrices, the same number in each step, on one core; another job keeps the daemon busy with
+"""Measures what a node's daemon does to the step times of training loops beside it, and what `ruedarun --bind` does about
+that. Each loop multiplies small matrices, the same number in each step, on one core; another job keeps the daemon busy with
 all-reduces. Four ways, in turn, again and again:
 
     alone      the daemon idles
@@ -37,7 +37,7 @@ FIGURES = (("p50", 50), ("p99", 99), ("max", 100))
 
 @contextlib.contextmanager
 def daemon_of(options, folder, cpus, *more):
-    """The socket of a daemon that keeps to `cpus`, or, if that is empty, to none, with `more` flags."""
+    """Runs a daemon that keeps to `cpus` or, if that is empty, to no CPUs, with `more` flags, and yields its socket."""
     socket = os.path.join(folder, "ruedad.sock")
     read_end, write_end = os.pipe()
     command = [str(options.build / "bin" / "ruedad"), "--private", "--listen-host", "127.0.0.1", "--node-id", "jitter",
@@ -55,7 +55,7 @@ def daemon_of(options, folder, cpus, *more):
 
 @contextlib.contextmanager
 def load_of(options, socket, cpus):
-    """A job of two ranks that keeps the daemon busy, where the daemon runs."""
+    """Runs a job of two ranks that keeps the daemon busy, on the daemon's CPUs."""
     keep = ["taskset", "-c", cpus] if cpus else []
     command = [*keep, *launch(options, socket, 2), "--load", str(options.megabytes)]
     with subprocess.Popen(command, env=environment_of(options), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -74,8 +74,8 @@ def launch(options, socket, ranks, *flags):
 
 
 def daemon_cpus(loops):
-    """The cores that are left for a daemon beside so many loops, as taskset reads them: the last ones. Threads of one core
-    stay together: as many cores as loops are counted from the front. None: there is none left."""
+    """Returns the cores that are left for a daemon beside so many loops, in taskset's form: the last ones. Threads of one core
+    stay together, and as many cores as there are loops are counted from the front. Returns None if no core is left."""
     cores = []
     for cpu in sorted(os.sched_getaffinity(0)):
         siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text(encoding="ascii")
@@ -87,7 +87,7 @@ def daemon_cpus(loops):
 
 
 def run(options, way, work, cpus):
-    """The step times of one job, in seconds, all ranks together."""
+    """Returns the step times of one job, in seconds, of all ranks together."""
     own_cpus = cpus if way == "apart" else ""
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
@@ -102,13 +102,13 @@ def run(options, way, work, cpus):
 
 
 def percentile(times, percent):
-    """The smallest of them that so many percent are not above."""
+    """Returns the smallest of the times that so many percent of them do not exceed."""
     ordered = sorted(times)
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]
 
 
 def measure(options):
-    """{way: {figure: its value in each round, in seconds}}."""
+    """Returns {way: {figure: its value in each round, in seconds}}."""
     cpus = daemon_cpus(options.loops)
     if cpus is None:
         print(f"jitter.py: there is no core left for a daemon beside {options.loops} loops, so there is no \"apart\"",
@@ -128,7 +128,7 @@ def measure(options):
 
 
 def table(found):
-    """Markdown."""
+    """Returns the results as Markdown."""
     lines = ["| | " + " | ".join(name for name, _ in FIGURES) + " |", "|---" * (len(FIGURES) + 1) + "|"]
     unit = statistics.median(found["alone"]["p50"])
     for way, figures in found.items():

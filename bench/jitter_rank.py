@@ -1,5 +1,6 @@
-"""A rank of bench/jitter.py. A loop of so much arithmetic a step on one core: rank 0 prints one line of JSON, the step times
-of all ranks in seconds. With --load: all-reduces without end, which keep the daemon busy; prints a line when it begins."""
+"""Runs a rank of bench/jitter.py. It is a loop of so much arithmetic a step on one core; rank 0 prints one line of JSON, the step
+times of all ranks in seconds. With --load it makes all-reduces without end, which keep the daemon busy, and prints a line when it
+begins."""
 
 import argparse
 import json
@@ -17,7 +18,7 @@ SIDE = 128  # of the matrices: all three fit into a core's own cache
 
 
 def work_of(count):
-    """`count` multiplications of matrices."""
+    """Does `count` multiplications of matrices."""
     a = np.full((SIDE, SIDE), 1.0, np.float32)
     out = np.empty_like(a)
 
@@ -29,7 +30,7 @@ def work_of(count):
 
 
 def calibrated(step_s):
-    """How many multiplications take so long here: by the fastest of many, which nothing has disturbed."""
+    """Returns how many multiplications take so long here, by the fastest of many, which nothing has disturbed."""
     work = work_of(100)
     times = []
     for _ in range(50):

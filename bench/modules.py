@@ -1,18 +1,16 @@
 #!/usr/bin/python3
-"""What pipelining (P) and fusion (F) bring to a training step, each by itself and together, with gradients reduced by
-node or by device, in a ring or centrally: every combination, on virtual nodes of this machine, in turn. Prints
-Markdown: the median over the rounds of the median step of the slowest rank, in milliseconds, and beside it the ratio to
-no optimisation.
+"""Measures what pipelining (P) and fusion (F) bring to a training step, each by itself and together, with gradients reduced by
+node or by device, in a ring or centrally: every combination, on virtual nodes of this machine, in turn. The output is Markdown:
+the median over the rounds of the median step of the slowest rank, in milliseconds, and beside it the ratio to no optimisation.
 
     bench/modules.py                        # 4 ranks on 2 nodes
     bench/modules.py --only node/ring --rounds 5
 
-P is RUEDA_TORCH_OVERLAP: gradients are reduced while others are computed, not after all are. F is the fusion
-threshold: without it every tensor is an operation of its own. By node or by device is --reducer, ring or central
---algorithm of ruedarun. All combinations must come to the same loss.
+P is RUEDA_TORCH_OVERLAP: gradients are reduced while others are computed, and not after all are. F is the fusion threshold:
+without it every tensor is an operation of its own. --reducer of ruedarun chooses node or device, --algorithm ring or central. All
+combinations must come to the same loss.
 
-Exit codes: 0; 1 an error or a wrong result; 2 a wrong command line.
-"""
+Exit codes: 0; 1 an error or a wrong result; 2 a wrong command line."""
 
 import itertools
 import json
@@ -27,12 +25,12 @@ MODULES = ("none", "P", "F", "P+F")
 REDUCERS = ("node", "device")
 ALGORITHMS = ("ring", "central")
 WAYS = tuple(f"{reducer}/{algorithm}" for reducer, algorithm in itertools.product(REDUCERS, ALGORITHMS))
-# The order of additions differs between the ways, and float32 sums with it.
+# The order of additions differs between the ways, and so do float32 sums.
 LOSS_TOLERANCE = 1e-4
 
 
 def command_of(options, modules, way):
-    """(command line, variables) of a combination."""
+    """Returns (command line, variables) of a combination."""
     reducer, algorithm = way.split("/")
     command = [*ruedarun(options), "--reducer", reducer, "--algorithm", algorithm]
     if "F" not in modules.split("+"):
@@ -43,7 +41,7 @@ def command_of(options, modules, way):
 
 
 def run(options, modules, way):
-    """{"seconds": ..., "loss": ...} of one job."""
+    """Returns {"seconds": ..., "loss": ...} of one job."""
     command, variables = command_of(options, modules, way)
     said = run_job(command, options, f"{modules}, {way}", variables)
     found = re.search(r"^\{.*\}$", said, re.MULTILINE)
@@ -53,7 +51,7 @@ def run(options, modules, way):
 
 
 def measure(options):
-    """Step times, in seconds, by (modules, way): one a round, all combinations in turn."""
+    """Returns step times, in seconds, by (modules, way): one a round, with all combinations in turn."""
     times = defaultdict(list)
     first = None
     for number, (modules, way) in itertools.product(range(options.rounds),
@@ -68,7 +66,7 @@ def measure(options):
 
 
 def table(times, ways):
-    """Markdown of the medians."""
+    """Returns the medians as Markdown."""
     lines = ["| modules | " + " | ".join(way.replace("/", ", ") for way in ways) + " |", "|---" * (len(ways) + 1) + "|"]
     for modules in MODULES:
         cells = []

@@ -1,5 +1,5 @@
-"""A rank of bench/modules.py: trains a perceptron on synthetic data, and says how long a step takes. Rank 0 prints one
-line of JSON: the median of the slowest rank's step times, and the loss after the last step."""
+"""Runs a rank of bench/modules.py, which trains a perceptron on synthetic data and measures how long a step takes. Rank 0 prints
+one line of JSON: the median of the slowest rank's step times, and the loss after the last step."""
 
 import argparse
 import json

@@ -1,16 +1,15 @@
 #!/usr/bin/python3
-"""What Python adds to a training step: the gradient sets of ResNet-50 and of a thousand tensors of 1 KB, reduced by
-`rueda-bench step` and, alternating with it, through rueda.torch: by a call for each tensor, and by one for all of them
-as a group. Prints Markdown: medians over the rounds of the median step of the slowest rank, in milliseconds, and how
-much more that is than without Python.
+"""Measures what Python adds to a training step: the gradient sets of ResNet-50 and of a thousand tensors of 1 KB, reduced by
+`rueda-bench step` and, alternating with it, through rueda.torch: by a call for each tensor, and by one for all of them as a
+group. The output is Markdown: medians over the rounds of the median step of the slowest rank, in milliseconds, and how much more
+that is than without Python.
 
     bench/python_step.py                    # 4 ranks on 2 nodes
     bench/python_step.py --rounds 9 --only small1000
 
-The aims: less than 10 % for ResNet-50, less than 2 ms for the thousand tensors, and no byte copied.
+The aims are less than 10 % for ResNet-50, less than 2 ms for the thousand tensors, and no byte copied.
 
-Exit codes: 0; 1 an error, a wrong result, or bytes that were copied; 2 a wrong command line.
-"""
+Exit codes: 0; 1 an error, a wrong result, or bytes that were copied; 2 a wrong command line."""
 
 import json
 import os
@@ -28,7 +27,7 @@ WAYS = ("rueda-bench", "each", "grouped")
 
 
 def command_of(options, model, way, json_path):
-    """rueda-bench writes its result to `json_path`, a rank in Python to standard output."""
+    """Returns the command line. rueda-bench writes its result to `json_path`, a rank in Python to standard output."""
     command = ruedarun(options)
     if way == "rueda-bench":
         return [*command, str(options.build / "bin" / "rueda-bench"), "step", "--model", model,
@@ -39,7 +38,7 @@ def command_of(options, model, way, json_path):
 
 
 def checked(result, model, way):
-    """The result, if it is a right one."""
+    """Returns the result if it is right, and raises otherwise."""
     for key, trouble in (("wrong", "wrong elements"), ("copied", "bytes copied")):
         if result.get(key, 0) != 0:
             raise JobError(f"{model}, {way}: {result[key]} {trouble}")
@@ -47,7 +46,7 @@ def checked(result, model, way):
 
 
 def run(options, model, way):
-    """{"seconds": ..., "tensors": ..., "bytes": ...} of one job."""
+    """Returns {"seconds": ..., "tensors": ..., "bytes": ...} of one job."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "step.json")
         said = run_job(command_of(options, model, way, path), options, f"{model}, {way}")
@@ -63,7 +62,7 @@ def run(options, model, way):
 
 
 def measure(options):
-    """Step times, in seconds, by (model, way): one a round, in turn."""
+    """Returns step times, in seconds, by (model, way): one a round, in turn."""
     times = defaultdict(list)
     for number in range(options.rounds):
         for model in options.only:
@@ -80,7 +79,7 @@ def measure(options):
 
 
 def table(times, models):
-    """Markdown of the medians, and of what Python adds."""
+    """Returns the medians, and what Python adds, as Markdown."""
     lines = ["| a step of | " + " | ".join(WAYS) + " |", "|---" * (len(WAYS) + 1) + "|"]
     for model in models:
         medians = [statistics.median(times[model, way]) * 1e3 for way in WAYS]

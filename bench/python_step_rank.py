@@ -1,4 +1,4 @@
-"""A rank of bench/python_step.py: reduces the gradient set of a model in place, as `rueda-bench step` does, through
+"""Runs a rank of bench/python_step.py, which reduces the gradient set of a model in place, as `rueda-bench step` does, through
 rueda.torch. Rank 0 prints one line of JSON: the median of the slowest rank's step times, and what was reduced."""
 
 import argparse
@@ -18,7 +18,7 @@ import rueda.torch as hvd  # noqa: E402
 
 
 def resnet50():
-    """Shapes of its 161 parameters, in the order of the model."""
+    """Returns the shapes of its 161 parameters, in the order of the model."""
     shapes = [(64, 3, 7, 7), (64,), (64,)]
     channels = 64
     for blocks, width in ((3, 64), (4, 128), (6, 256), (3, 512)):
@@ -43,7 +43,7 @@ def main():
     arguments = parser.parse_args()
 
     hvd.init()
-    # The last layer's gradient is ready first.
+    # The gradients are in the order of the backward pass: the last layer's is ready first.
     shapes = list(reversed(MODELS[arguments.model]()))
     gradients = [torch.from_numpy(rueda.empty(shape)).fill_(1.0) for shape in shapes]
     names = [f"gradient.{i}" for i in range(len(gradients))]

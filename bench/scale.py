@@ -1,11 +1,10 @@
 #!/usr/bin/python3
-"""The tables and pictures of docs/scale.md, from what `rueda-sim --sweep --json` prints.
+"""Makes the tables and pictures of docs/scale.md, from what `rueda-sim --sweep --json` prints.
 
     rueda-sim --sweep --json > sweep.json
     bench/scale.py sweep.json --svg docs/images > tables.md
 
-Exit codes: 0; 1 an error; 2 a wrong command line.
-"""
+Exit codes: 0; 1 an error; 2 a wrong command line."""
 
 import argparse
 import json
@@ -20,15 +19,15 @@ from comparing.report import table
 MODES = ["baseline", "global-sleep", "nonblocking", "scp", "topo", "cached", "locked"]
 CURES = ["global-sleep", "nonblocking", "scp", "topo"]
 LARGEST = 24576
-# What the paper reports, in percent of the baseline's throughput at 24,576 GPUs: of ResNet-50 by cure, of others the
-# range over the cures (of GoogLeNet their mean and the best).
+# These are the paper's numbers, in percent of the baseline's throughput at 24,576 GPUs: of ResNet-50 by cure, of other networks
+# the range over the cures (of GoogLeNet their mean and the best).
 PAPER_RESNET50 = {"global-sleep": 10, "nonblocking": 16, "scp": 18, "topo": 21}
 PAPER_RANGES = {"resnet18": (5, 21), "resnet34": (5, 21), "resnet101": (5, 21), "resnet152": (5, 21),
                 "googlenet": (25, 35), "inception3": (10, 18), "vgg16": (2, 6), "alexnet": (-6, -6)}
 
 
 class Sweep:
-    """The lines of a sweep."""
+    """Holds the lines of a sweep."""
 
     def __init__(self, lines):
         self.times = {(line["study"], line["model"], line["gpus"], line["mode"]): line

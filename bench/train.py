@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Training steps of torchvision's networks: with rueda.torch's DistributedOptimizer, with DistributedDataParallel on Rueda
-and on Gloo, and without communication ("local"), alternating on virtual nodes of this machine.
+"""Measures training steps of torchvision's networks: with rueda.torch's DistributedOptimizer, with DistributedDataParallel on
+Rueda and on Gloo, and without communication ("local"), alternating on virtual nodes of this machine.
 
     bench/train.py sides --models resnet50 vgg16         # exposed communication of each side
     bench/train.py wrappers                              # P and F, one-step and two-step, ring and central
@@ -9,13 +9,12 @@ and on Gloo, and without communication ("local"), alternating on virtual nodes o
     bench/train.py scaling --step-ms 370 --svg s.svg     # 1 to 4 ranks on 1 and 2 nodes
     bench/train.py sides --computes --data photographs   # real networks, real pictures, real input pipeline
 
-Unless --computes is given, the network computes nothing: a step sleeps for --step-ms, and its gradients become ready
-when the real network's would. So communication is what is measured, on however few cores. Prints Markdown: medians over
-the rounds of the median step of the slowest rank, and in brackets what that is longer than the same step without
-communication, and that step's share of it.
+Unless --computes is given, the network computes nothing: a step sleeps for --step-ms, and its gradients become ready when the
+real network's would. So communication is what is measured, on however few cores. The output is Markdown: medians over the rounds
+of the median step of the slowest rank, and in brackets what that is longer than the same step without communication, and that
+step's share of it.
 
-Exit codes: 0; 1 an error or a wrong result; 2 a wrong command line.
-"""
+Exit codes: 0; 1 an error or a wrong result; 2 a wrong command line."""
 
 import json
 import sys
@@ -31,7 +30,7 @@ from training import KINDS_OF_PICTURES, cases, models, tables
 
 
 def schedule_of(model, options, folder):
-    """Where the model's schedule is; measured now, in a process of its own."""
+    """Returns the path of the model's schedule, which is measured now, in a process of its own."""
     path = Path(folder) / f"{model}.json"
     program = (f"import json, sys; sys.path.insert(0, {str(ROOT / 'bench')!r}); from training import models; "
                f"print(json.dumps(models.measure_schedule({model!r})))")
@@ -40,8 +39,8 @@ def schedule_of(model, options, folder):
 
 
 def jobs_of(wanted):
-    """[(case, columns)]: what is compared, and before it the same work without communication, once for all columns that
-    differ in flags alone."""
+    """Returns [(case, columns)]: the cases that are compared, and before them the same work without communication, once for all
+    columns that differ in flags alone."""
     alone = {}
     for case in wanted:
         columns = alone.setdefault((case.model, case.ranks, case.nodes), (case.local(), {}))[1]
@@ -50,7 +49,7 @@ def jobs_of(wanted):
 
 
 def measure(options):
-    """({(label, column): results, one a round}, the TCP congestion control): all cases in turn, again and again."""
+    """Returns ({(label, column): results, one a round}, the TCP congestion control). All cases run in turn, again and again."""
     found = defaultdict(list)
     jobs = jobs_of(cases.EXPERIMENTS[options.experiment](options))
     with tempfile.TemporaryDirectory() as folder, open_network(1, options.congestion) as network:
@@ -69,7 +68,8 @@ def measure(options):
 
 
 def run_quietly(case, options, schedule, what):
-    """The first result that nothing else disturbed; the last one of 1 + --repeats, if there is none. It says which it is."""
+    """Returns the first result that nothing else disturbed, or the last one of 1 + --repeats if there is none. The result says
+    which it is."""
     for repeat in range(options.repeats + 1):
         meter = NoiseMeter()
         result = cases.run(case, options, schedule)

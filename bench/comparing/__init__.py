@@ -1,1 +1,1 @@
-"""The parts of compare.py and growth.py: what they measure with, and the sides that they measure."""
+"""Holds the parts of compare.py and growth.py: how they measure, and the sides that they measure."""

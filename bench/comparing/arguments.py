@@ -1,4 +1,4 @@
-"""What the command lines of compare.py and growth.py have in common."""
+"""Defines the arguments that compare.py and growth.py have in common."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""The state of the machine during a comparison."""
+"""Watches the state of the machine during a comparison."""
 
 import contextlib
 import os
@@ -14,11 +14,10 @@ NOISE_LIMIT_CORES = 0.10
 
 
 class NoiseMeter:
-    """CPUs that were busy with something else than this script and its children, on average.
+    """Measures how many CPUs were busy with something else than this script and its children, on average.
 
-    The kernel measures idle time, and merely samples busy time: so busy is elapsed less idle.
-    Children count once they have been waited for.
-    """
+    The kernel measures idle time, and merely samples busy time; so busy time is elapsed time less idle time. Children count once
+    they have been waited for."""
 
     def __init__(self):
         self.start = self._now()
@@ -41,7 +40,7 @@ class NoiseMeter:
 
 
 def require_quiet(busy_ok, log, seconds=1.0, meter_type=NoiseMeter):
-    """Looks at the machine before anything is measured: numbers beside other work mean little."""
+    """Checks the machine before anything is measured, because numbers that were measured beside other work mean little."""
     meter = meter_type()
     time.sleep(seconds)
     noise = meter.cores()
@@ -55,7 +54,7 @@ def require_quiet(busy_ok, log, seconds=1.0, meter_type=NoiseMeter):
 
 @contextlib.contextmanager
 def hogs(count):
-    """So many processes that want a CPU each, for the block; they count as this script's, not as other work."""
+    """Runs so many processes that want a CPU each, for the block; they count as this script's, and not as other work."""
     running = []
     try:
         for _ in range(count):

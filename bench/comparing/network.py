@@ -1,8 +1,7 @@
-"""Where the nodes of a comparison are: on loopback, or in network namespaces that are joined.
+"""Makes the places where the nodes of a comparison are: loopback, or network namespaces that are joined.
 
-A namespace has a TCP congestion control of its own, which is how all sides get the same one without a
-change to the system. Namespaces need root.
-"""
+A namespace has a TCP congestion control of its own, so all sides get the same one without a change to the system. Namespaces need
+root."""
 
 import contextlib
 import os
@@ -21,26 +20,26 @@ CONGESTION_SYSCTL = "/proc/sys/net/ipv4/tcp_congestion_control"
 class Node:
     address: str = "127.0.0.1"
     interface: str = "lo"
-    netns: str = ""  # its name; empty: the system's own network
+    netns: str = ""  # the namespace's name; empty: the system's own network
 
     @property
     def netns_file(self):
         return f"/run/netns/{self.netns}"
 
     def command(self, words):
-        """The same command, started where this node is."""
+        """Returns the command that does the same on this node."""
         words = [str(word) for word in words]
         return ["nsenter", f"--net={self.netns_file}", *words] if self.netns else words
 
     def place(self):
-        """As rueda-bench wants it."""
+        """Returns the node in the form that rueda-bench wants."""
         return f"{self.address}@{self.netns_file}" if self.netns else self.address
 
 
 @dataclass(frozen=True)
 class Network:
     nodes: tuple
-    is_joined: bool  # each node has a network of its own
+    is_joined: bool  # true: each node has a network of its own
     text: str
 
     def congestion(self):
@@ -52,7 +51,7 @@ class Network:
 
 @contextlib.contextmanager
 def open_network(nodes, congestion="system", is_joined=False, rate=None):
-    """Yields a Network of so many nodes; what was set up for it is gone afterwards."""
+    """Yields a Network of so many nodes; everything that was set up for it is gone afterwards."""
     if not is_joined and congestion == "system":
         yield Network((Node(),) * nodes, False, "loopback")
         return
@@ -96,7 +95,7 @@ def set_congestion(node, congestion):
 
 
 def join_nodes(stack, nodes, rate):
-    """A bridge in a namespace, and each node at a cable of its own, as at a switch."""
+    """Makes a bridge in a namespace, with each node at a cable of its own, as at a switch."""
     switch = add_namespace(stack, "switch")
     run(["ip", "-n", switch, "link", "add", "bridge", "type", "bridge"])
     run(["ip", "-n", switch, "link", "set", "bridge", "up"])
@@ -122,5 +121,6 @@ def shape(netns, interface, rate):
 
 
 def burst_bytes(rate):
-    """What the link may send between two ticks of a kernel at 250 Hz, twice; at least two segments of TSO."""
+    """Returns the size of the shaper's bucket: twice what the link may send between two ticks of a kernel at 250 Hz, and at least
+    two segments of TSO."""
     return max(128 << 10, rate_bytes_per_s(rate) * 2 // 250)

@@ -1,4 +1,4 @@
-"""Curves as SVG, by matplotlib."""
+"""Draws curves as SVG, by matplotlib."""
 
 from pathlib import Path
 
@@ -12,14 +12,14 @@ def require_matplotlib():
     except ImportError as error:
         raise CompareError("--svg needs python3-matplotlib: deploy/packages.sh bench") from error
     matplotlib.use("svg")
-    # The same numbers give the same file.
+    # With this the same numbers give the same file.
     matplotlib.rcParams["svg.hashsalt"] = "rueda"
     from matplotlib import pyplot
     return pyplot
 
 
 def draw(axes, curves, x_label, y_label, sizes_below=False):
-    """`curves` is {label: [(x, y or None)]}; both axes are logarithmic."""
+    """Draws `curves`, which is {label: [(x, y or None)]}; both axes are logarithmic."""
     for label, points in curves.items():
         points = [(x, y) for x, y in points if y is not None and x > 0]
         if points:
@@ -39,13 +39,13 @@ def draw(axes, curves, x_label, y_label, sizes_below=False):
 def save(figure, path):
     figure.tight_layout()
     figure.savefig(path, format="svg", metadata={"Date": None})
-    # It ends lines with blanks.
+    # matplotlib ends lines with blanks.
     lines = [line.rstrip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
     Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def busbw_svg(report, path):
-    """Bus bandwidth over size, a curve a side."""
+    """Draws bus bandwidth over size, with a curve a side."""
     pyplot = require_matplotlib()
     rows = report["rows"]
     curves = {

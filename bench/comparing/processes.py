@@ -1,4 +1,4 @@
-"""Groups of processes that end together."""
+"""Runs groups of processes that end together."""
 
 import contextlib
 import os
@@ -9,14 +9,13 @@ import time
 
 
 class CompareError(Exception):
-    """One sentence for the user."""
+    """An error; its text is one sentence for the user."""
 
 
 def run_group(commands, timeout_s, environments=None):
-    """Runs commands at once, each in a process group of its own; returns their stdouts.
+    """Runs commands at once, each in a process group of its own, and returns their stdouts.
 
-    When one fails or time is up, the others are ended, and the error has the end of its stderr.
-    """
+    When one fails or time is up, the others are ended, and the error has the end of its stderr."""
     environments = environments or [None] * len(commands)
     processes = []
     with contextlib.ExitStack() as stack:
@@ -31,7 +30,7 @@ def run_group(commands, timeout_s, environments=None):
             wait_for_all(processes, time.monotonic() + timeout_s)
         finally:
             end_groups(processes)
-        # One that failed by itself is the cause; those ended because of it come after.
+        # A process that failed by itself is the cause, and comes before those that were ended because of it.
         ended = [one for one in zip(processes, commands, outputs) if one[0].returncode != 0]
         for process, command, streams in sorted(ended, key=lambda one: was_ended(one[0])):
             raise CompareError(failure_text(process, command, *streams, timeout_s))
@@ -41,7 +40,7 @@ def run_group(commands, timeout_s, environments=None):
 
 
 def wait_for_all(processes, deadline):
-    """Until all have ended, or one has failed, or the deadline."""
+    """Waits until all have ended, or one has failed, or the deadline has passed."""
     waiting = list(processes)
     while waiting and time.monotonic() < deadline:
         for process in list(waiting):
@@ -53,7 +52,7 @@ def wait_for_all(processes, deadline):
 
 
 def end_groups(processes):
-    """SIGTERM first, so that a launcher can clean up behind itself."""
+    """Ends the groups, by SIGTERM first, so that a launcher can clean up behind itself."""
     for sign, patience_s in ((signal.SIGTERM, 10), (signal.SIGKILL, 5)):
         for process in processes:
             if process.poll() is None:

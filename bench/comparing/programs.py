@@ -1,4 +1,4 @@
-"""Programs of the build, and what rueda-bench says about the machine and the models."""
+"""Finds programs of the build, and asks rueda-bench about the machine and the models."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def find_program(bin_dir, name):
 
 
 def ask_bench(bin_dir, *words, node=None, timeout_s=300):
-    """The JSON lines of one command of rueda-bench that needs no job."""
+    """Returns the JSON lines of one command of rueda-bench that needs no job."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "lines.json"
         command = [find_program(bin_dir, "rueda-bench"), *words, "--json", str(path)]
@@ -36,5 +36,5 @@ def measure_limits(bin_dir, network):
 
 
 def read_model(bin_dir, name):
-    """Its bytes in float32 and the shapes of its tensors."""
+    """Returns a model's bytes in float32 and the shapes of its tensors."""
     return ask_bench(bin_dir, "models", "--model", name)[0]

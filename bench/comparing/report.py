@@ -1,4 +1,4 @@
-"""What a comparison found, as Markdown."""
+"""Writes what a comparison found, as Markdown."""
 
 from .machine import NOISE_LIMIT_CORES
 from .work import format_size
@@ -17,7 +17,7 @@ LIMITS = (
 
 
 def number(value):
-    """Three digits that count."""
+    """Formats a number with three significant digits."""
     digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
     return f"{value:.{digits}f}"
 
@@ -34,7 +34,7 @@ def table(head, rows):
 
 
 def share_of(ratio):
-    """Of a floor's time in ours, in per cent."""
+    """Returns the floor's time as a share of Rueda's, in per cent."""
     return "–" if ratio is None else with_range({key: 100 * value for key, value in ratio.items()}, " %")
 
 

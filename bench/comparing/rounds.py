@@ -1,4 +1,4 @@
-"""Alternating rounds, and what they say."""
+"""Runs alternating rounds, and sums them up."""
 
 import statistics
 
@@ -6,7 +6,7 @@ from .machine import NOISE_LIMIT_CORES, NoiseMeter, hogs
 
 
 def measure_quietly(side, work, network, repeats, log, meter_type=NoiseMeter):
-    """Repeats a disturbed run, a few times; a machine that is never quiet is said to be so."""
+    """Measures, and repeats a disturbed run a few times. The result says so if the machine was never quiet."""
     for attempt in range(repeats + 1):
         meter = meter_type()
         with hogs(work.hogs):
@@ -22,7 +22,7 @@ def measure_quietly(side, work, network, repeats, log, meter_type=NoiseMeter):
 
 
 def run_rounds(sides, work, network, rounds, repeats, log):
-    """A list of rounds, each {side name: measure_quietly's dict}; every other one runs backwards."""
+    """Returns a list of rounds, each {side name: measure_quietly's dict}. Every other round runs backwards."""
     done = []
     for number in range(rounds):
         log(f"round {number + 1} of {rounds}")
@@ -36,7 +36,7 @@ def spread(values):
 
 
 def summarize(rounds, sizes, ours, others):
-    """One dict a size: the median and range of each side's numbers, and of its time over ours, round by round."""
+    """Returns one dict a size: the median and range of each side's numbers, and of its time over Rueda's, round by round."""
     rows = []
     for i, size in enumerate(sizes):
         def values(name, key):

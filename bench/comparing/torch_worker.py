@@ -1,10 +1,8 @@
 #!/usr/bin/python3
-"""One rank of PyTorch on Gloo, for bench/compare.py: an all-reduce (float32, sum, in place) at each size, or
-a step of DistributedDataParallel over tensors of given shapes.
+"""Runs one rank of PyTorch on Gloo, for bench/compare.py: an all-reduce (float32, sum, in place) at each size, or a step of
+DistributedDataParallel over tensors of given shapes.
 
-RANK and WORLD_SIZE say which rank. Rank 0 prints one JSON object a size, with the same keys as
-rueda-bench.
-"""
+RANK and WORLD_SIZE say which rank. Rank 0 prints one JSON object a size, with the same keys as rueda-bench."""
 
 import argparse
 import json
@@ -23,7 +21,7 @@ def own_cpu_s():
 
 
 def percentile(values, percent):
-    """Nearest rank, as rueda-bench."""
+    """Returns the nearest-rank percentile, as rueda-bench does."""
     ordered = sorted(values)
     place = -(-percent * len(ordered) // 100)
     return ordered[max(int(place), 1) - 1]
@@ -38,35 +36,35 @@ def median(values):
 
 
 def default_iterations(size):
-    """As bench/base/sizes.cc chooses."""
+    """Returns the number that bench/base/sizes.cc chooses."""
     if size <= 64 << 10:
         return 200
     return 50 if size <= 4 << 20 else 20
 
 
 class AllReduce:
-    """Every rank contributes 2^rank: a sum tells who was in it."""
+    """An all-reduce to which every rank contributes 2^rank, so that a sum tells which ranks were in it."""
 
     def __init__(self, size, rank, ranks):
         self.buffer = torch.empty(size // 4, dtype=torch.float32)
         self.mine, self.sum = 2.0**rank, 2.0**ranks - 1
 
     def prepare(self):
-        # The loop reduces its own results: zeros neither overflow nor become subnormal.
+        # The loop reduces its own results, and zeros neither overflow nor become subnormal.
         self.buffer.zero_()
 
     def operate(self):
         dist.all_reduce(self.buffer)
 
     def checked(self):
-        """The number of wrong elements."""
+        """Returns the number of wrong elements."""
         self.buffer.fill_(self.mine)
         self.operate()
         return int((self.buffer != self.sum).sum())
 
 
 class GivenGradients(torch.autograd.Function):
-    """A loss whose backward pass computes nothing: the gradients are there already."""
+    """A loss whose backward pass computes nothing, because the gradients are there already."""
 
     @staticmethod
     def forward(ctx, gradients, *parameters):
@@ -88,12 +86,12 @@ class Parameters(torch.nn.Module):
 
 
 class DdpStep:
-    """A backward pass under DDP, with its own buckets; averages of 2^rank."""
+    """A backward pass under DDP, with its own buckets; it averages 2^rank."""
 
     def __init__(self, shapes, rank, ranks):
         self.gradients = [torch.full(shape, 2.0**rank) for shape in shapes]
         self.average = (2.0**ranks - 1) / ranks
-        # The view saves DDP a copy: its best.
+        # The view saves DDP a copy, so this is DDP at its best.
         self.model = torch.nn.parallel.DistributedDataParallel(Parameters(shapes), gradient_as_bucket_view=True)
 
     def prepare(self):

@@ -1,4 +1,4 @@
-"""What benchmarks of training through rueda.torch share: jobs under ruedarun with the build's own librueda, the arguments
+"""Holds what benchmarks of training through rueda.torch share: jobs under ruedarun with the build's own librueda, the arguments
 that say how many, and the end of a command that prints one table."""
 
 import argparse
@@ -13,24 +13,25 @@ PATIENCE_S = 300
 
 
 class JobError(Exception):
-    """What went wrong, in words for the user."""
+    """Says what went wrong, in words for the user."""
 
 
 def ruedarun(options):
-    """The beginning of a job's command line."""
+    """Returns the beginning of a job's command line."""
     return [str(options.build / "bin" / "ruedarun"), "--no-prefix", "-np", str(options.ranks), "--virtual-nodes",
             str(options.nodes)]
 
 
 def environment_of(options, variables=None):
-    """What a job runs in: the tree's Python package and the build's library."""
+    """Returns the environment of a job: the tree's Python package and the build's library."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("RUEDA_", "HOROVOD_"))}
     return {**kept, "PYTHONPATH": str(ROOT / "client" / "python"),
             "RUEDA_LIBRARY": str(options.build / "lib" / "librueda.so"), **(variables or {})}
 
 
 def run_job(command, options, what, variables=None):
-    """What it wrote to standard output. JobError, with `what` it was, if it fails or takes PATIENCE_S."""
+    """Runs a job and returns what it wrote to standard output. Raises JobError, which names `what` it was, if it fails or takes
+    PATIENCE_S."""
     try:
         done = subprocess.run(command, env=environment_of(options, variables), capture_output=True, text=True,
                               timeout=PATIENCE_S, check=False)
@@ -42,7 +43,7 @@ def run_job(command, options, what, variables=None):
 
 
 def bare_parser_of(description, steps, rounds):
-    """An ArgumentParser with what every benchmark of steps takes, and these defaults."""
+    """Returns an ArgumentParser with the arguments of every benchmark of steps, and these defaults."""
     parser = argparse.ArgumentParser(description=description.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--build", type=Path, default=ROOT / "build" / "release", help="has bin/ and lib/")
     parser.add_argument("--steps", type=int, default=steps, help="measured, in each job")
@@ -51,7 +52,7 @@ def bare_parser_of(description, steps, rounds):
 
 
 def parser_of(description, steps, warmup, rounds):
-    """The same, and what a job of several nodes takes."""
+    """Returns the same, with the arguments of a job of several nodes."""
     parser = bare_parser_of(description, steps, rounds)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--nodes", type=int, default=2, help="virtual nodes")
@@ -60,7 +61,7 @@ def parser_of(description, steps, warmup, rounds):
 
 
 def parse_positive(parser, arguments, *names):
-    """The options. --ranks, --nodes, --steps, --rounds, and those in `names`, are 1 at least."""
+    """Returns the options. --ranks, --nodes, --steps, --rounds, and those in `names`, are 1 at least."""
     options = parser.parse_args(arguments)
     if min(getattr(options, name) for name in ("ranks", "nodes", "steps", "rounds", *names)) < 1:
         parser.error("all numbers must be 1 at least")
@@ -68,7 +69,7 @@ def parse_positive(parser, arguments, *names):
 
 
 def report(program, options, measure, describe):
-    """The exit code of a program that prints what `describe` makes of what `measure(options)` returns."""
+    """Returns the exit code of a program that prints what `describe` makes of what `measure(options)` returns."""
     try:
         measured = measure(options)
     except JobError as error:

@@ -1,4 +1,4 @@
-"""What every side is asked to do alike."""
+"""Describes the work that every side does alike."""
 
 import argparse
 import re
@@ -13,14 +13,14 @@ class Work:
     nodes: int
     sizes: list
     model: str = ""
-    shapes: list = field(default_factory=list)  # of the model's tensors
-    iters: int = 0  # 0: by size, as rueda-bench chooses
+    shapes: list = field(default_factory=list)  # the shapes of the model's tensors
+    iters: int = 0  # 0: rueda-bench chooses by the size
     warmup: int = 5
     timeout_s: int = 600
-    hogs: int = 0  # processes beside it that want a CPU each
+    hogs: int = 0  # the number of other processes that want a CPU each
 
     def ranks_by_node(self):
-        """The first nodes get one more, as ruedarun deals them out."""
+        """Returns the ranks of each node; the first nodes get one more, as ruedarun deals them out."""
         return [self.ranks // self.nodes + (node < self.ranks % self.nodes) for node in range(self.nodes)]
 
     def node_of(self, rank):
@@ -40,7 +40,7 @@ def parse_size(text):
 
 
 def parse_sizes(text):
-    """A list; each of its parts is a size, or a range that goes up by factor 4."""
+    """Returns a list of sizes; each part of the text is a size, or a range that goes up by factor 4."""
     sizes = []
     for part in text.split(","):
         first, dash, last = part.partition("-")

@@ -1,4 +1,4 @@
-"""What bench/train.py compares: the jobs of each experiment, and how one is run."""
+"""Lists what bench/train.py compares: the jobs of each experiment, and how one is run."""
 
 import json
 import re
@@ -8,8 +8,8 @@ from comparing.training_jobs import PYTHON, ROOT, JobError, run_job
 
 RANK = str(ROOT / "bench" / "training" / "rank.py")
 SIDES = ("hvd", "ddp-rueda", "ddp-arena", "ddp-gloo")
-# Those of the Cambridge report: pipelining (P) and fusion (F), with gradients added up on the node first (two steps) or not
-# (one step), in a ring or centrally.
+# These are the modules of the Cambridge report: pipelining (P) and fusion (F), with gradients added up on the node first (two
+# steps) or not (one step), in a ring or centrally.
 MODULES = ("none", "P", "F", "P+F")
 STEPS = {"one-step": "device", "two-step": "node"}
 ALGORITHMS = ("ring", "central")
@@ -20,7 +20,7 @@ LOOPS = (0, 1, 2, 4)
 
 @dataclass(frozen=True)
 class Case:
-    """One job: `label` is its row, `column` where in it."""
+    """One job. `label` is its row, and `column` its column in that row."""
 
     label: str
     column: str
@@ -30,15 +30,15 @@ class Case:
     nodes: int = 2
     flags: tuple = ()
     variables: dict = field(default_factory=dict, hash=False)
-    step_s: float = 0.0  # 0: it computes
+    step_s: float = 0.0  # 0: the network computes
 
     def local(self):
-        """The same work without communication."""
+        """Returns the same work without communication."""
         return replace(self, label="local", side="local", flags=(), variables={})
 
 
 def wrapper(modules, steps, algorithm):
-    """(flags of ruedarun, variables) of one of the Cambridge report's wrappers."""
+    """Returns (flags of ruedarun, variables) of one of the Cambridge report's wrappers."""
     has = modules.split("+")
     flags = ("--reducer", STEPS[steps], "--algorithm", algorithm)
     if "F" not in has:
@@ -47,7 +47,7 @@ def wrapper(modules, steps, algorithm):
 
 
 def sides(options):
-    """Exposed communication, by model: every side beside the others."""
+    """Returns the cases that show exposed communication, by model: every side beside the others."""
     return [Case(side, model, side, model, options.ranks, options.nodes, step_s=options.step_s)
             for model in options.models for side in options.sides]
 
@@ -74,7 +74,7 @@ def scaling(options):
 
 
 def loops(options):
-    """How many threads of a daemon add up and send; 0: one thread does everything."""
+    """Returns the cases for the number of a daemon's threads that add up and send; with 0 one thread does everything."""
     cases = []
     for steps, reducer in STEPS.items():
         for count in LOOPS:
@@ -97,7 +97,7 @@ def command_of(case, options, schedule):
 
 
 def checked(result, case):
-    """The result, if every rank's gradient was in the average. Those of a network that sleeps are rank + 1."""
+    """Returns the result if every rank's gradient was in the average. The gradients of a network that sleeps are rank + 1."""
     wanted = (case.ranks + 1) / 2 * result["elements"]
     if case.step_s and case.side != "local" and abs(result["sum"] - wanted) > 1e-6 * wanted:
         raise JobError(f"{case.label}, {case.column}: the gradients' sum is {result['sum']}, not {wanted}")
@@ -105,7 +105,7 @@ def checked(result, case):
 
 
 def run(case, options, schedule):
-    """What its rank 0 has printed."""
+    """Runs a case and returns what its rank 0 has printed."""
     said = run_job(options.node.command(command_of(case, options, schedule)), options, f"{case.label}, {case.column}", case.variables)
     found = re.search(r"^\{.*\}$", said, re.MULTILINE)
     if not found:

@@ -1,4 +1,4 @@
-"""The networks that are trained, from torchvision, and when in a step their gradients are ready."""
+"""Makes the networks that are trained, from torchvision, and measures when in a step their gradients are ready."""
 
 import json
 import time
@@ -9,7 +9,7 @@ MODELS = {"googlenet": "googlenet", "resnet50": "resnet50", "resnet101": "resnet
 
 
 def build(name, classes=1000):
-    """The network with random weights, the same in every process."""
+    """Returns the network with random weights, which are the same in every process."""
     import torch
     import torchvision
 
@@ -19,17 +19,17 @@ def build(name, classes=1000):
 
 
 def measure_schedule(name, batch=2, side=96, steps=3):
-    """When in a step each gradient is ready: {"model", "forward": the share of the step that the forward pass takes,
-    "parameters": [{"name", "shape", "ready": a share of the step}, in the order of the network]}.
+    """Measures when in a step each gradient is ready. Returns {"model", "forward": the share of the step that the forward pass
+    takes, "parameters": [{"name", "shape", "ready": a share of the step}, in the order of the network]}.
 
-    From steps on this machine's CPU, on one thread, of small pictures; the fastest one counts. A GPU's shares differ
-    somewhat, but the order, and that the large gradients of the last layers come first, are the network's."""
+    The steps run on this machine's CPU, on one thread, on small pictures; the fastest one counts. A GPU's shares differ somewhat,
+    but the order, and that the large gradients of the last layers come first, are the network's."""
     import torch
 
     torch.set_num_threads(1)
     model = build(name)
     ready = {}
-    accumulators = []  # a hook lasts as long as its node
+    accumulators = []  # keeps the nodes alive, because a hook lasts as long as its node
     for key, parameter in model.named_parameters():
         node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
         node.register_hook(lambda *_, key=key: ready.__setitem__(key, time.perf_counter()))

@@ -1,12 +1,12 @@
-"""What is trained on: random pictures, or real ones through a real input pipeline (files decoded and cut, turned, scaled by
-torchvision in a torch DataLoader). The real ones come with scikit-learn: 1,797 handwritten digits of 10 kinds, and
-two photographs, of which squares are cut."""
+"""Makes the data that networks are trained on: random pictures, or real ones through a real input pipeline (files decoded and
+cut, turned, scaled by torchvision in a torch DataLoader). The real pictures come with scikit-learn: 1,797 handwritten digits of
+10 kinds, and two photographs, of which squares are cut."""
 
 import torch
 
 
 class _Synthetic(torch.utils.data.IterableDataset):
-    """The same batch again and again: no input pipeline at all."""
+    """Gives the same batch again and again, without any input pipeline."""
 
     def __init__(self, batch, side, classes, seed):
         generator = torch.Generator().manual_seed(seed)
@@ -19,7 +19,8 @@ class _Synthetic(torch.utils.data.IterableDataset):
 
 
 class _Real(torch.utils.data.Dataset):
-    """`pictures`: uint8 arrays, height × width × 3. Each is taken apart and transformed when it is asked for."""
+    """Gives real pictures. `pictures` are uint8 arrays, height × width × 3; each is taken apart and transformed when it is asked
+    for."""
 
     def __init__(self, pictures, labels, transform, length):
         self.pictures, self.labels, self.transform, self.length = pictures, labels, transform, length

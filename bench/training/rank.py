@@ -1,9 +1,9 @@
-"""A rank of bench/train.py: trains one network for some steps, and says how long they take. Rank 0 prints one line of JSON:
-{"seconds": the median of the slowest rank's step times, "phases": the medians of their parts, "loss", "sum": over the first
-gradient after the last step, "bytes": of all gradients}.
+"""Runs a rank of bench/train.py, which trains one network for some steps and measures how long they take. Rank 0 prints one line
+of JSON: {"seconds": the median of the slowest rank's step times, "phases": the medians of their parts, "loss", "sum": over the
+first gradient after the last step, "bytes": of all gradients}.
 
-Sides: local (every process for itself), hvd (rueda.torch's DistributedOptimizer), ddp-rueda, ddp-arena (the same with its
-buckets in the arena), ddp-gloo."""
+The sides are local (every process for itself), hvd (rueda.torch's DistributedOptimizer), ddp-rueda, ddp-arena (the same with its
+buckets in the arena) and ddp-gloo."""
 
 import argparse
 import json
@@ -29,7 +29,7 @@ PHASES = ("input", "forward", "backward", "synchronisation", "update")
 
 
 class Steps:
-    """Times of steps and of their parts."""
+    """Holds the times of steps and of their parts."""
 
     def __init__(self):
         self.seconds = []
@@ -53,7 +53,7 @@ class Steps:
 
 
 class Alone:
-    """No gradient leaves its process."""
+    """The side without communication: no gradient leaves its process."""
 
     def __init__(self, model, make_optimizer):
         self.model, self.optimizer = model, make_optimizer(model)
@@ -81,7 +81,7 @@ class Horovod(Alone):
 
 
 class Ddp(Alone):
-    """What DDP waits for is part of its backward pass."""
+    """The sides with DDP, whose waiting is part of its backward pass."""
 
     def __init__(self, model, make_optimizer, has_arena):
         wrapped = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
@@ -128,7 +128,7 @@ def barrier(side):
 
 
 def slowest(side, values):
-    """Of each value the largest that any rank has."""
+    """Returns, of each value, the largest that any rank has."""
     tensor = torch.tensor(values, dtype=torch.float64)
     if side.startswith("ddp-"):
         dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
@@ -138,7 +138,8 @@ def slowest(side, values):
 
 
 def sleep_steps(wrapped, side, arguments, times):
-    """Steps of a network that sleeps. Each rank's gradients begin as its rank + 1: their average says who was in it."""
+    """Makes steps of a network that sleeps. Each rank's gradients begin as its rank + 1, so that their average says which ranks
+    were in it."""
     for step in range(arguments.warmup + arguments.steps):
         if step == arguments.warmup:
             times.forget()
@@ -219,7 +220,7 @@ def main():
         print(json.dumps(result), flush=True)
     end(arguments.run)
     if arguments.run == "ddp-gloo":
-        os._exit(0)  # at the end of the interpreter its threads hang now and then
+        os._exit(0)  # at the end of the interpreter PyTorch's threads hang now and then
     return 0
 
 

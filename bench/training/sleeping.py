@@ -1,9 +1,9 @@
-"""A network that computes nothing: it has the parameters of a real one, and its gradients become ready when the real one's
-would, in a step of a given length. Then what is left of a step beyond that length is what its communication costs, on a
-machine whose cores are too few to compute and to communicate at once.
+"""Defines a network that computes nothing: it has the parameters of a real one, and its gradients become ready when the real
+one's would, in a step of a given length. What the step takes beyond that length is what its communication costs, on a machine
+whose cores are too few to compute and to communicate at once.
 
-Gradients are what they were before the step: nothing is written to them, so that no memory traffic is measured but that of
-the communication."""
+Gradients keep the values that they had before the step: nothing is written to them, so that no memory traffic is measured but
+that of the communication."""
 
 import time
 
@@ -11,7 +11,7 @@ import torch
 
 
 class _Layer(torch.autograd.Function):
-    """Passes its input on. Its parameter's gradient is ready, as it is, `ready_s` after the step began."""
+    """Passes its input on. Its parameter's gradient is ready, unchanged, `ready_s` after the step began."""
 
     @staticmethod
     def forward(ctx, signal, clock, ready_s, parameter):
@@ -38,8 +38,8 @@ class _Clock:
 
 
 class SleepingModel(torch.nn.Module):
-    """`schedule` is that of models.measure_schedule(). A step begins with forward() and takes `step_s`, if nothing holds it
-    up. Its parameters' gradients are tensors of their shape, which exist from the beginning."""
+    """A network that sleeps. `schedule` is that of models.measure_schedule(). A step begins with forward() and takes `step_s`, if
+    nothing holds it up. Its parameters' gradients are tensors of their shape, which exist from the beginning."""
 
     def __init__(self, schedule, step_s):
         super().__init__()
@@ -48,7 +48,7 @@ class SleepingModel(torch.nn.Module):
         self._ready_s = [entry["ready"] * step_s for entry in schedule["parameters"]]
         self.layers = torch.nn.ParameterList(
             torch.nn.Parameter(torch.zeros(entry["shape"])) for entry in schedule["parameters"])
-        # What is ready last is passed last on the way back.
+        # The layer whose gradient is ready last stands first, because the backward pass reaches it last.
         self._order = sorted(range(len(self.layers)), key=lambda i: -self._ready_s[i])
         for parameter in self.layers:
             parameter.grad = torch.zeros_like(parameter)
@@ -62,7 +62,7 @@ class SleepingModel(torch.nn.Module):
 
 
 class IdleOptimizer(torch.optim.Optimizer):
-    """Changes nothing, and leaves gradients as they are."""
+    """An optimizer that changes nothing, and leaves gradients as they are."""
 
     def __init__(self, parameters):
         super().__init__(parameters, {})

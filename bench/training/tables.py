@@ -1,11 +1,12 @@
-"""What bench/train.py prints and draws."""
+"""Prints and draws the results of bench/train.py."""
 
 import statistics
 
 from comparing import plot
 from comparing.work import format_size
 
-# Published throughput, as a share of ideal scaling. A cluster's: beside ours, never with them.
+# Published throughput, as a share of ideal scaling. These are numbers of clusters, to stand beside ours, and never in one
+# calculation with them.
 PAPERS = {"Cambridge, DDP, 16 GPUs": 0.72, "Cambridge, 1-step P+F, 16 GPUs": 0.60, "Cambridge, 2-step P, 16 GPUs": 0.23,
           "Uber, Inception V3 and ResNet-101 over TCP": 0.88}
 
@@ -15,7 +16,7 @@ def median_ms(results):
 
 
 def rows_of(found):
-    """(labels, columns), each in its order."""
+    """Returns (labels, columns), each in its order."""
     labels, columns = {}, {}
     for label, column in found:
         labels.setdefault(label)
@@ -33,24 +34,24 @@ def grid(found, cell):
 
 
 def exposed_ms(found, label, column):
-    """What a step takes longer than the same work without communication."""
+    """Returns how much longer a step takes than the same work without communication."""
     return median_ms(found[label, column]) - median_ms(found["local", column])
 
 
 def share(found, label, column):
-    """Throughput, as a share of that of the same work without communication."""
+    """Returns throughput, as a share of that of the same work without communication."""
     return median_ms(found["local", column]) / median_ms(found[label, column])
 
 
 def steps(found):
-    """Milliseconds a step, what of them is exposed communication, and what throughput is left."""
+    """Writes milliseconds a step, how much of them is exposed communication, and what throughput is left."""
     return grid(found, lambda label, column: f"{median_ms(found[label, column]):.1f}" if label == "local" else
                 f"{median_ms(found[label, column]):.1f} ({exposed_ms(found, label, column):+.1f}, "
                 f"{share(found, label, column):.0%})")
 
 
 def spreads(found):
-    """Milliseconds a step, with the smallest and the largest of the rounds."""
+    """Writes milliseconds a step, with the smallest and the largest of the rounds."""
     def cell(label, column):
         rounds = [result["seconds"] * 1e3 for result in found[label, column]]
         return f"{statistics.median(rounds):.1f} ({min(rounds):.1f}..{max(rounds):.1f})"
@@ -58,7 +59,7 @@ def spreads(found):
 
 
 def phases(found):
-    """Where a step's time goes, in milliseconds; a row a job."""
+    """Writes where a step's time goes, in milliseconds; a row a job."""
     names = list(dict.fromkeys(name for results in found.values() for name in results[0]["phases"]))
     lines = ["| | " + " | ".join(names) + " | step |", "|---" * (len(names) + 2) + "|"]
     for (label, column), results in found.items():
@@ -69,7 +70,7 @@ def phases(found):
 
 
 def efficiency(found, label, column):
-    """Throughput of each rank, as a share of one rank's that communicates with nobody."""
+    """Returns the throughput of each rank, as a share of that of one rank that communicates with nobody."""
     return median_ms(found["local", "1 on 1"]) / median_ms(found[label, column])
 
 
@@ -118,7 +119,7 @@ def draw_efficiencies(found, path):
 
 
 def draw_shares(found, path):
-    """A group of bars for each column."""
+    """Draws a group of bars for each column."""
     pyplot = plot.require_matplotlib()
     figure, axes = pyplot.subplots(figsize=(9, 5))
     labels, columns = rows_of(found)
@@ -132,6 +133,6 @@ def draw_shares(found, path):
 
 
 def size_columns(found):
-    """The same, with sizes as people write them."""
+    """Returns the results with sizes as people write them."""
     return {(label, format_size(int(column)) if column.isdigit() else column): results
             for (label, column), results in found.items()}

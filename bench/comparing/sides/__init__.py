@@ -1,4 +1,4 @@
-"""Who is compared: one file a peer. A new one is a new Side, and a line here."""
+"""Lists the sides that are compared, with one file a peer. A new peer is a new Side, and a line here."""
 
 from .floor import Floor
 from .gloo import Ddp, Gloo
@@ -19,8 +19,8 @@ DEFAULT_OF_MODELS = ("rueda", "gloo", "ddp", "floor")
 
 
 def make_sides(names, bin_dir, coordination=(None,), streams=(None,), wires=(None,), before=None):
-    """In the order of NAMES; Rueda once a mode of coordination, a number of streams and a wire dtype, and the same of another
-    build, in the folder `before`."""
+    """Returns the sides in the order of NAMES. Rueda is there once a mode of coordination, a number of streams and a wire dtype,
+    and the same of another build, in the folder `before`."""
     sides = []
     for name in NAMES:
         if name not in names:

@@ -1,9 +1,9 @@
-"""The least that the machine allows: rueda-bench floor, measured among the others."""
+"""Measures the least that the machine allows, by rueda-bench floor, among the other sides."""
 
 from ..programs import ask_bench, find_program
 from .side import Side
 
-# Below, what counts is how ranks wait, and the bare program's threads wait as badly as any.
+# For smaller buffers the way in which ranks wait decides, and the bare program's threads wait as badly as any.
 SMALLEST_BYTES = 256 << 10
 
 

@@ -1,4 +1,4 @@
-"""PyTorch: an all-reduce of Gloo's, and DistributedDataParallel on it."""
+"""Measures PyTorch: an all-reduce of Gloo's, and DistributedDataParallel on it."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 from ..processes import run_group
 from .side import Side, parse_results
 
-PYTHON = "/usr/bin/python3"  # Debian's, which has python3-torch; the one on PATH may be another
+PYTHON = "/usr/bin/python3"  # Debian's, which has python3-torch; the python3 on PATH may be another one
 WORKER = Path(__file__).resolve().parent.parent / "torch_worker.py"
 
 
@@ -20,7 +20,7 @@ def torch_missing():
 
 
 def run_workers(work, network, words):
-    """What rank 0 printed."""
+    """Runs the workers and returns what rank 0 printed."""
     environments, commands = [], []
     with tempfile.TemporaryDirectory() as folder:
         for rank in range(work.ranks):
@@ -35,7 +35,7 @@ def run_workers(work, network, words):
 
 
 class Gloo(Side):
-    """A model's tensors are one flat buffer for it from the start: no copy counts against it."""
+    """An all-reduce of Gloo's. A model's tensors are one flat buffer from the start, so no copy counts against it."""
 
     name = "Gloo"
 
@@ -48,7 +48,7 @@ class Gloo(Side):
 
 
 class Ddp(Side):
-    """A step of a model whose gradients are there at once: what is left is DDP's own work."""
+    """A step of a model whose gradients are there at once, so that only DDP's own work is measured."""
 
     name = "DDP"
 

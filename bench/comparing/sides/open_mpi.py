@@ -1,4 +1,4 @@
-"""Open MPI: its own all-reduce, or our ring over its point-to-point messages (bench/mpi)."""
+"""Measures Open MPI: its own all-reduce, or our ring over its point-to-point messages (bench/mpi)."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from .side import Side, parse_results
 
 NAMES = {"library": "Open MPI", "ring": "MPI ring"}
 TRANSPORTS = {"shm": "self,vader", "tcp": "self,tcp"}
-# Open MPI asks this for a shell on another node.
+# Open MPI runs this program to get a shell on another node.
 AGENT = Path(__file__).resolve().parent.parent / "netns_agent.sh"
 
 
@@ -39,7 +39,7 @@ class OpenMpi(Side):
 
     def command(self, work, network):
         interface = network.nodes[0].interface
-        # More ranks than CPUs: then Open MPI yields while it waits.
+        # With more ranks than CPUs Open MPI yields while it waits.
         launcher = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", work.ranks,
                     "--mca", "btl", TRANSPORTS[self.transport]]
         if self.transport == "tcp":
@@ -48,7 +48,7 @@ class OpenMpi(Side):
             hosts = zip(network.nodes, work.ranks_by_node())
             launcher += ["--host", ",".join(f"{node.address}:{count}" for node, count in hosts),
                          "--mca", "plm_rsh_agent", str(AGENT), "--mca", "oob_tcp_if_include", interface,
-                         # Whoever is left behind would count as other work.
+                         # A daemon of mpirun's that is left behind would count as other work.
                          "--leave-session-attached"]
         return [*launcher, self.program, "--algorithm", self.algorithm,
                 "--sizes", ",".join(map(str, work.sizes)), "--iters", work.iters, "--warmup", work.warmup]

@@ -1,4 +1,4 @@
-"""Rueda: rueda-bench under ruedarun, with daemons of its own."""
+"""Measures Rueda: rueda-bench under ruedarun, with daemons of its own."""
 
 import tempfile
 from pathlib import Path
@@ -7,12 +7,12 @@ from ..processes import run_group
 from ..programs import find_program
 from .side import Side, parse_results
 
-RENDEZVOUS_PORT = 29400  # in a namespace of its own
+RENDEZVOUS_PORT = 29400  # is free, because the namespace is the comparison's own
 
 
 class Rueda(Side):
-    """In one mode of coordination, with so many TCP streams and this wire dtype; without one, in the daemon's own. label: of
-    another build than the first one's."""
+    """Rueda in one mode of coordination, with so many TCP streams and this wire dtype; what is not given is the daemon's choice.
+    `label` names a build other than the first."""
 
     kind = "ours"
 
@@ -26,7 +26,7 @@ class Rueda(Side):
 
     def missing(self, work, network):
         for name in ("ruedarun", "ruedad", "rueda-bench"):
-            find_program(self.bin_dir, name)  # without ours there is nothing to compare
+            find_program(self.bin_dir, name)  # raises: without Rueda there is nothing to compare
         return None
 
     def measure(self, work, network):
@@ -34,7 +34,7 @@ class Rueda(Side):
             path = Path(folder) / "results.jsonl"
             run_group(self.commands(work, network, path), work.timeout_s)
             results = parse_results(path.read_text(), work.sizes, self.name)
-        if network.is_joined:  # rank 0 knows one daemon of several
+        if network.is_joined:  # rank 0 knows only one of several daemons
             for result in results:
                 result.pop("order_messages_per_step", None)
         return results

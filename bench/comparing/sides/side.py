@@ -1,4 +1,4 @@
-"""What all sides have in common."""
+"""Defines what all sides have in common."""
 
 import json
 
@@ -6,18 +6,18 @@ from ..processes import CompareError
 
 
 class Side:
-    """Something that can do the work: it checks its results, and all its processes count."""
+    """A program that can do the work: it checks its results, and all its processes count."""
 
     name = ""
-    # Ours are told apart from peers; the floor is neither.
+    # Rueda's own sides are told apart from peers; the floor is neither.
     kind = "peer"
 
     def missing(self, work, network):
-        """Why it cannot take part, with the remedy where there is one; else None."""
+        """Returns why the side cannot take part, with the remedy where there is one, or None."""
         raise NotImplementedError
 
     def measure(self, work, network):
-        """One dict a size, with rueda-bench's keys."""
+        """Returns one dict a size, with rueda-bench's keys."""
         raise NotImplementedError
 
 
