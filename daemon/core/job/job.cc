@@ -30,10 +30,8 @@ JobCore::JobCore(Layout layout, NodeIndex self, JobOptions options)
     : layout_(std::move(layout)),
       self_(self),
       options_(with_tree(std::move(options), layout_)),
-      links_(make_links()),
-      sets_(layout_, self, options_),
-      sent_number_(static_cast<size_t>(layout_.node_count()) + 1),
-      received_number_(sent_number_.size()) {}
+      router_(layout_, self, options_.agreement.tree_fan_in),
+      sets_(layout_, self, options_) {}
 
 void JobCore::step(TicksMs now, Event event, Output& output) {
   now_ = now;
@@ -108,7 +106,7 @@ void JobCore::on(const RankDetached& event, Output& output) {
       if (!set->has(event.rank)) continue;
       const Frozen frozen = set->withdraw();
       if (frozen.generation == 0) continue;
-      send(layout_.coordinator(), AgreementMessage(frozen), output, set->id());
+      router_.send(layout_.coordinator(), AgreementMessage(frozen), output, set->id());
     }
     on_leave(self_, {global_rank(event.rank), sets_.all_ranks().withdraw()}, output);
   }
@@ -174,10 +172,19 @@ void JobCore::on(const MessageArrived& event, Output& output) {
     return;
   }
   if (state_ == JobState::kForming || is_for_later(message, output)) return;
-  if (!accept_number(message, output)) return;
-  const Result<bool> taken_in = take_in(message, output);
-  if (!taken_in.is_ok()) fail(taken_in.status(), output);
-  if (!taken_in.is_ok() || !taken_in.value()) return;
+  const Result<bool> is_next = router_.accept_number(message);
+  if (!is_next.is_ok()) {
+    suspect(message.sender(), is_next.status(), output);
+  } else if (is_next.value()) {
+    on_numbered(message, output);
+  }
+}
+
+void JobCore::on_numbered(const Message& message, Output& output) {
+  const auto passage = router_.take_in(message, output);
+  if (!passage.is_ok()) return fail(passage.status(), output);
+  if (passage.value() != MessageRouter::Passage::kHere) on_passed_on(message, output);
+  if (passage.value() == MessageRouter::Passage::kPassedOn) return;
   Status status;
   if (std::holds_alternative<AgreementMessage>(message.body) ||
       std::holds_alternative<StallMessage>(message.body)) {
@@ -220,30 +227,9 @@ Status JobCore::on_set_message(const Message& message, Output& output) {
   return status;
 }
 
-bool JobCore::accept_number(const Message& message, Output& output) {
-  const NodeIndex sender = message.sender();
-  uint64_t& last = received_number_[static_cast<size_t>(sender.value)];
-  if (message.number <= last) return false;
-  if (message.number != last + 1) {
-    suspect(sender, missing_messages(sender, message.number - 1), output);
-    return false;
-  }
-  last = message.number;
-  return true;
-}
-
-Status JobCore::missing_messages(NodeIndex from, uint64_t last) const {
-  const std::string& name = layout_.node(from).node_id;
-  const uint64_t received = received_number_[static_cast<size_t>(from.value)];
-  return Status(Code::kInternal,
-                "messages " + std::to_string(received + 1) + " to " + std::to_string(last) +
-                    " of node " + name + " are missing",
-                Origin{name, {}});
-}
-
 void JobCore::on_leave(NodeIndex from, const Leave& leave, Output& output) {
   if (!is_coordinator()) {
-    if (from == self_) send(layout_.coordinator(), leave, output);
+    if (from == self_) router_.send(layout_.coordinator(), leave, output);
     return;
   }
   if (!layout_.has_rank(leave.rank) || layout_.node_of(leave.rank) != from) return;
@@ -273,7 +259,7 @@ void JobCore::announce_leaves(Output& output) {
     if (state_ != JobState::kRunning && state_ != JobState::kSuspecting) return;
     // Left goes out before the decrees that follow from it: nodes then fail new submissions
     // themselves.
-    send(kEverybodyBelow, Left{rank}, output);
+    router_.send(kEverybodyBelow, Left{rank}, output);
     on_left(rank, output);
   }
 }
@@ -326,7 +312,7 @@ void JobCore::on(const TurnEnded&, Output& output) {
 
 bool JobCore::end_turn_of(Collectives& set, Output& output) {
   AgreementOutput agreed = set.end_turn(output);
-  for (auto& [to, body] : agreed.sends) send(to, std::move(body), output, set.id());
+  for (auto& [to, body] : agreed.sends) router_.send(to, std::move(body), output, set.id());
   announce_leaves(output);
   const bool goes_on = state_ == JobState::kRunning || state_ == JobState::kSuspecting;
   // What is cancelled may be ordered anew.
@@ -366,7 +352,7 @@ void JobCore::on(const OperationDiverged& event, Output& output) {
 }
 
 void JobCore::carry_out(uint32_t set, StallOutput& said, Output& output) {
-  for (auto& [to, message] : said.sends) send(to, std::move(message), output, set);
+  for (auto& [to, message] : said.sends) router_.send(to, std::move(message), output, set);
   std::move(said.lines.begin(), said.lines.end(), std::back_inserter(output.stall_lines));
   if (!said.failure.is_ok()) fail(said.failure, output);
 }

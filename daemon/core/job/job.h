@@ -22,6 +22,7 @@
 #include "daemon/core/job/collectives.h"
 #include "daemon/core/job/job_events.h"
 #include "daemon/core/job/job_options.h"
+#include "daemon/core/job/message_router.h"
 #include "daemon/core/job/process_sets.h"
 #include "daemon/core/messages/messages.h"
 #include "daemon/core/model/layout.h"
@@ -59,7 +60,7 @@ class JobCore {
   std::vector<Rank> missing_ranks() const;
   bool is_coordinator() const { return self_ == layout_.coordinator(); }
   // Whose nodes this one has control links with, and what goes over which.
-  const TreeLinks& links() const { return links_; }
+  const TreeLinks& links() const { return router_.links(); }
   // The node that is to be this one's next parent.
   std::optional<NodeIndex> next_parent() const;
   // After JobClosed: whether no other node depends on this one any more.
@@ -88,9 +89,8 @@ class JobCore {
     NodeIndex to;
     TicksMs deadline = 0;
     TicksMs next_attach = 0;
-    bool is_drained = false;                          // nothing more comes through the old parent
-    std::vector<Message> early;                       // came straight, before that
-    std::vector<std::pair<NodeIndex, Message>> held;  // for when the new parent has answered
+    bool is_drained = false;     // nothing more comes through the old parent
+    std::vector<Message> early;  // came straight, before that
   };
   // How a node that leaves hands its children over to its parent: each of the three's part.
   struct HandoverState {
@@ -135,10 +135,8 @@ class JobCore {
   void on_leave(NodeIndex from, const Leave& leave, Output& output);
   void announce_leaves(Output& output);
   void on_left(Rank rank, Output& output);
-  // False if the message is a repetition; a gap fails the job.
-  bool accept_number(const Message& message, Output& output);
-  // Those after what has been received, up to `last`.
-  Status missing_messages(NodeIndex from, uint64_t last) const;
+  // Takes a message of the running epoch that is neither early nor a repetition.
+  void on_numbered(const Message& message, Output& output);
 
   // --- forming
   void send_join(Output& output);
@@ -185,17 +183,13 @@ class JobCore {
   bool all_ranks_left(NodeIndex node) const;
   bool have_all_left(const std::set<Rank>& left) const;
 
-  // Along the links, to a node or as messages.h has it: job_links.cc.
-  void send(NodeIndex to, decltype(Message::body) body, Output& output, uint32_t set = 0);
-  void pass_on(Message message, NodeIndex to, Output& output);
-  void send_to_neighbour(NodeIndex to, Message message, Output& output);
-  // False: it is not for this node. An error ends the epoch.
-  Result<bool> take_in(const Message& message, Output& output);
   // The link to the neighbour leads to ranks, other than the neighbour's, that have not left.
   bool leads_to_ranks(NodeIndex neighbour) const;
   // --- leaving a tree: job_handover.cc
   void depart(Output& output);
   void hand_over_children(Output& output);
+  // The message went through this node.
+  void on_passed_on(const Message& message, Output& output);
   void on_handover(const Message& message, const Handover& handover, Output& output);
   void move_to(NodeIndex parent, Output& output);
   void attach(Output& output);
@@ -205,13 +199,11 @@ class JobCore {
   bool is_for_later(const Message& message, Output& output);
   std::optional<TicksMs> handover_wakes_at() const;
   void on_time_of_handover(Output& output);
-  bool has_tree() const { return options_.agreement.tree_fan_in > 0; }
-  TreeLinks make_links() const;
 
   Layout layout_;
   const NodeIndex self_;
   const JobOptions options_;
-  TreeLinks links_;
+  MessageRouter router_;
   TicksMs now_ = 0;
 
   JobState state_ = JobState::kForming;
@@ -235,8 +227,6 @@ class JobCore {
   ProcessSets sets_;
   HandoverState handover_;
   std::vector<std::pair<NodeIndex, Rank>> pending_leaves_;  // coordinator: until nothing is locked
-  std::vector<uint64_t> sent_number_;                       // by node: of the last message
-  std::vector<uint64_t> received_number_;
 
   // Policy `shrink`, of the epoch. Once failed, it helps the others to decide.
   std::optional<Recovery> recovery_;

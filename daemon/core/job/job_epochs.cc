@@ -43,21 +43,21 @@ void JobCore::send_join(Output& output) {
     join.below.push_back(
         {node, joined.data_address, {joined.attached.begin(), joined.attached.end()}, joined.rack});
   }
-  send(kNodeAbove, std::move(join), output);
+  router_.send(kNodeAbove, std::move(join), output);
 }
 
 void JobCore::on_join(NodeIndex from, Epoch epoch, const Join& join, Output& output) {
   if (epoch != epoch_) return;
   if (state_ == JobState::kFailed) {
-    send_to_neighbour(from, Message{self_, epoch_, 0, Fail{failure_}}, output);
+    router_.send_straight(from, Fail{failure_}, output);
     return;
   }
   if (state_ != JobState::kForming) return;
   if (Status fits = check_join(from, join); !fits.is_ok()) {
     fail(fits, output);
     // By the tree that it was told, this node is its parent.
-    if (from != self_ && !links_.is_neighbour(from)) {
-      send_to_neighbour(from, Message{self_, epoch_, 0, Fail{failure_}}, output);
+    if (from != self_ && !router_.links().is_neighbour(from)) {
+      router_.send_straight(from, Fail{failure_}, output);
     }
     return;
   }
@@ -65,9 +65,9 @@ void JobCore::on_join(NodeIndex from, Epoch epoch, const Join& join, Output& out
   said.push_back({from, join.data_address, join.attached, join.rack});
   bool has_news = false;
   for (const Join::Below& item : said) {
-    const bool is_below =
-        from == self_ || (links_.children().contains(from) && layout_.is_member(item.node) &&
-                          links_.next_hop(item.node) == from);
+    const bool is_below = from == self_ || (router_.links().children().contains(from) &&
+                                            layout_.is_member(item.node) &&
+                                            router_.links().next_hop(item.node) == from);
     if (!is_below) {
       fail(Status(Code::kInternal, "node " + layout_.node(from).node_id +
                                        " speaks for node index " + std::to_string(item.node.value) +
@@ -102,7 +102,7 @@ bool JobCore::has_joined(NodeIndex node) const {
 }
 
 bool JobCore::all_below_joined() const {
-  const std::vector<NodeIndex> below = links_.tree().subtree(self_);
+  const std::vector<NodeIndex> below = router_.links().tree().subtree(self_);
   return std::all_of(below.begin(), below.end(),
                      [&](NodeIndex node) { return node == self_ || has_joined(node); });
 }
@@ -170,7 +170,7 @@ void JobCore::start_if_complete(Output& output) {
   }
   start.ring = choose_ring();
   RUEDA_CHECK(layout_.set_ring(start.ring).is_ok());
-  send(kEverybodyBelow, start, output);
+  router_.send(kEverybodyBelow, start, output);
   begin_epoch(start.data_addresses, output);
 }
 
@@ -193,7 +193,7 @@ std::vector<NodeIndex> JobCore::choose_ring() const {
 }
 
 void JobCore::on_start(const Message& message, const Start& start, Output& output) {
-  if (state_ != JobState::kForming || message.sender() != links_.parent()) return;
+  if (state_ != JobState::kForming || message.sender() != router_.links().parent()) return;
   if (start.data_addresses.size() != static_cast<size_t>(layout_.node_count())) {
     fail(Status(Code::kInternal,
                 "the coordinator named " + std::to_string(start.data_addresses.size()) +
@@ -207,7 +207,7 @@ void JobCore::on_start(const Message& message, const Start& start, Output& outpu
     fail(Status(Code::kInternal, "the coordinator's start is wrong: " + fits.message()), output);
     return;
   }
-  pass_on(message, kEverybodyBelow, output);
+  router_.pass_on(message, kEverybodyBelow, output);
   begin_epoch(start.data_addresses, output);
 }
 
@@ -239,12 +239,10 @@ void JobCore::finish_epoch(Output& output) {
   left_when_sealed_.clear();
   held_done_.clear();
   pending_leaves_.clear();
-  std::fill(sent_number_.begin(), sent_number_.end(), 0);
-  std::fill(received_number_.begin(), received_number_.end(), 0);
-  links_ = make_links();
   handover_ = {};
   state_ = JobState::kForming;
   ++epoch_.value;
+  router_.begin(epoch_);
   attached_ = std::exchange(attached_early_, {});
   if (!attached_.empty()) send_join(output);
 }
@@ -335,13 +333,13 @@ void JobCore::on(const NodeLost& event, Output& output) {
     return;
   }
   const bool is_new_parent = handover_.move && event.node == handover_.move->to;
-  if (has_tree() && !links_.is_neighbour(event.node) && !is_new_parent) return;
+  if (router_.has_tree() && !router_.links().is_neighbour(event.node) && !is_new_parent) return;
   if (!is_new_parent && all_ranks_left(event.node) && !leads_to_ranks(event.node)) {
     for (Collectives* set : sets_.every()) {
       if (set->layout().is_member(event.node)) set->on_node_gone(event.node);
     }
-    if (has_tree()) {
-      links_.remove_child(event.node);
+    if (router_.has_tree()) {
+      router_.remove_child(event.node);
       hand_over_children(output);
     }
     on(TurnEnded{}, output);  // what it had decreed still counts
@@ -411,11 +409,11 @@ void JobCore::fail(Status status, Output& output) {
   if (state_ == JobState::kFailed) return;
   end(std::move(status), output);
   recovery_.reset();
-  for (const NodeIndex neighbour : links_.neighbours()) {
-    send_to_neighbour(neighbour, Message{self_, epoch_, 0, Fail{failure_}}, output);
+  for (const NodeIndex neighbour : router_.links().neighbours()) {
+    router_.send_straight(neighbour, Fail{failure_}, output);
   }
-  if (handover_.move && !links_.is_neighbour(handover_.move->to)) {
-    send_to_neighbour(handover_.move->to, Message{self_, epoch_, 0, Fail{failure_}}, output);
+  if (handover_.move && !router_.links().is_neighbour(handover_.move->to)) {
+    router_.send_straight(handover_.move->to, Fail{failure_}, output);
   }
 }
 

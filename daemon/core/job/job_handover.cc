@@ -18,7 +18,7 @@ std::optional<NodeIndex> JobCore::next_parent() const {
 
 bool JobCore::may_go() const {
   const bool is_running = state_ == JobState::kRunning || state_ == JobState::kSuspecting;
-  if (!has_tree() || !is_running) return true;
+  if (!router_.has_tree() || !is_running) return true;
   if (!is_coordinator()) return handover_.has_gone;
   const std::vector<NodeIndex>& members = layout_.members();
   return std::all_of(members.begin(), members.end(),
@@ -30,7 +30,7 @@ bool JobCore::may_go() const {
 // Mostly the others are about to leave, too, and nobody has to move.
 void JobCore::depart(Output& output) {
   const bool is_running = state_ == JobState::kRunning || state_ == JobState::kSuspecting;
-  if (!has_tree() || !is_running || is_coordinator() || handover_.departs_at) return;
+  if (!router_.has_tree() || !is_running || is_coordinator() || handover_.departs_at) return;
   handover_.departs_at = now_ + options_.handover_grace_ms;
   hand_over_children(output);
 }
@@ -38,15 +38,15 @@ void JobCore::depart(Output& output) {
 void JobCore::hand_over_children(Output& output) {
   if (!handover_.departs_at || handover_.move || handover_.has_gone) return;
   if (!all_ranks_left(self_)) return;  // till then it is missed
-  if (links_.children().empty()) {
+  if (router_.links().children().empty()) {
     handover_.has_gone = true;
-    send(kNodeAbove, Handover{Step::kGone, {}}, output);
+    router_.send(kNodeAbove, Handover{Step::kGone, {}}, output);
     return;
   }
   if (now_ < *handover_.departs_at) return;
-  for (const NodeIndex child : links_.children()) {
+  for (const NodeIndex child : router_.links().children()) {
     if (!handover_.told.insert(child).second) continue;
-    send(child, Handover{Step::kMove, links_.parent()}, output);
+    router_.send(child, Handover{Step::kMove, router_.links().parent()}, output);
   }
 }
 
@@ -55,30 +55,32 @@ void JobCore::hand_over_children(Output& output) {
 void JobCore::move_to(NodeIndex parent, Output& output) {
   // Who leaves itself, and has no children any more, has no use for another parent.
   if (!handover_.told.empty() || handover_.has_gone) return;
-  const bool can_be = layout_.is_member(parent) && parent != links_.parent() &&
-                      links_.next_hop(parent) == links_.parent() && !handover_.move;
+  const bool can_be = layout_.is_member(parent) && parent != router_.links().parent() &&
+                      router_.links().next_hop(parent) == router_.links().parent() &&
+                      !handover_.move;
   if (!can_be) {
-    fail(Status(Code::kInternal, "node " + layout_.node(links_.parent()).node_id + " handed node " +
-                                     layout_.node(self_).node_id + " over to node index " +
-                                     std::to_string(parent.value) + ", which cannot be its parent"),
+    fail(Status(Code::kInternal, "node " + layout_.node(router_.links().parent()).node_id +
+                                     " handed node " + layout_.node(self_).node_id +
+                                     " over to node index " + std::to_string(parent.value) +
+                                     ", which cannot be its parent"),
          output);
     return;
   }
-  send(parent, Handover{Step::kLastUp, {}}, output);
-  handover_.move = Move{parent, now_ + options_.handover_timeout_ms, 0, false, {}, {}};
+  router_.send(parent, Handover{Step::kLastUp, {}}, output);
+  handover_.move = Move{parent, now_ + options_.handover_timeout_ms, 0, false, {}};
+  router_.hold_upwards();
   attach(output);
 }
 
 void JobCore::attach(Output& output) {
   Move& move = *handover_.move;
   move.next_attach = now_ + options_.join_interval_ms;
-  send_to_neighbour(move.to, Message{self_, epoch_, 0, Handover{Step::kAttach, {}}}, output);
+  router_.send_straight(move.to, Handover{Step::kAttach, {}}, output);
 }
 
 void JobCore::go_on_under_new_parent(Output& output) {
-  const Move move = std::move(*handover_.move);
   handover_.move.reset();
-  for (const auto& [to, message] : move.held) pass_on(message, to, output);
+  router_.release(output);
   hand_over_children(output);
 }
 
@@ -89,10 +91,23 @@ void JobCore::adopt_if_ready(NodeIndex child, Output& output) {
   if (!handover_.attached.contains(child) || !is_drained) return;
   handover_.attached.erase(child);
   handover_.drained.erase(child);
-  send(child, Handover{Step::kLastDown, {}}, output);  // through the leaver
-  links_.add_child(child);
-  send(child, Handover{Step::kAttached, {}}, output);
+  router_.send(child, Handover{Step::kLastDown, {}}, output);  // through the leaver
+  router_.add_child(child);
+  router_.send(child, Handover{Step::kAttached, {}}, output);
   hand_over_children(output);
+}
+
+bool JobCore::leads_to_ranks(NodeIndex neighbour) const {
+  if (neighbour == router_.links().parent() && neighbour != layout_.coordinator()) return true;
+  std::vector<NodeIndex> behind;
+  if (neighbour == router_.links().parent()) {
+    behind = router_.links().tree().subtree(self_);  // who is cut off with this node
+    std::erase(behind, self_);
+  } else {
+    behind = router_.links().reached_by(neighbour);
+  }
+  return std::any_of(behind.begin(), behind.end(),
+                     [&](NodeIndex node) { return !all_ranks_left(node); });
 }
 
 // --- All -----------------------------------------------------------------------------------------
@@ -101,8 +116,9 @@ bool JobCore::is_for_later(const Message& message, Output& output) {
   const NodeIndex sender = message.sender();
   const auto* handover = std::get_if<Handover>(&message.body);
   if (handover && handover->step == Step::kAttach) {
-    const bool is_below = !links_.is_neighbour(sender) && links_.next_hop(sender) &&
-                          *links_.next_hop(sender) != links_.parent();
+    const bool is_below = !router_.links().is_neighbour(sender) &&
+                          router_.links().next_hop(sender) &&
+                          *router_.links().next_hop(sender) != router_.links().parent();
     if (is_below) handover_.attached.insert(sender);
     if (is_below) adopt_if_ready(sender, output);
     return true;
@@ -113,9 +129,16 @@ bool JobCore::is_for_later(const Message& message, Output& output) {
   return true;
 }
 
+void JobCore::on_passed_on(const Message& message, Output& output) {
+  const auto* handover = std::get_if<Handover>(&message.body);
+  if (!handover || handover->step != Step::kLastDown) return;
+  router_.remove_child(*message.to);
+  hand_over_children(output);
+}
+
 void JobCore::on_handover(const Message& message, const Handover& handover, Output& output) {
   const NodeIndex sender = message.sender();
-  const bool is_from_parent = sender == links_.parent() && !links_.is_root();
+  const bool is_from_parent = sender == router_.links().parent() && !router_.links().is_root();
   std::optional<Move>& move = handover_.move;
   switch (handover.step) {
     case Step::kMove:
@@ -128,7 +151,7 @@ void JobCore::on_handover(const Message& message, const Handover& handover, Outp
     case Step::kLastDown: {
       if (!is_from_parent || !move || message.from != move->to) return;
       move->is_drained = true;
-      links_.set_parent(move->to);
+      router_.set_parent(move->to);
       const std::vector<Message> early = std::exchange(move->early, {});
       for (const Message& each : early) on(MessageArrived{each}, output);
       return;
@@ -137,7 +160,7 @@ void JobCore::on_handover(const Message& message, const Handover& handover, Outp
       if (move && sender == move->to) go_on_under_new_parent(output);
       return;
     case Step::kGone:
-      links_.remove_child(sender);
+      router_.remove_child(sender);
       hand_over_children(output);
       return;
     case Step::kAttach: return;

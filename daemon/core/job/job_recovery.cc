@@ -17,17 +17,14 @@ void JobCore::on_recovery_message(const Message& message, Output& output) {
   if (!recovery_) {
     // Over for a reason that is not the recovery's to decide.
     if (state_ == JobState::kFailed) {
-      send_to_neighbour(message.from, Message{self_, epoch_, 0, Fail{failure_}}, output);
+      router_.send_straight(message.from, Fail{failure_}, output);
     }
     return;
   }
   const auto& body = std::get<RecoveryBody>(message.body);
-  const bool is_lossless =
-      message.epoch != epoch_ || !std::holds_alternative<Heartbeat>(body) ||
-      message.number <= received_number_[static_cast<size_t>(message.from.value)];
-  if (!is_lossless) {
-    suspect(message.from, missing_messages(message.from, message.number), output);
-    return;
+  if (message.epoch == epoch_ && std::holds_alternative<Heartbeat>(body)) {
+    const Status all = router_.check_received(message.from, message.number);
+    if (!all.is_ok()) return suspect(message.from, all, output);
   }
   RecoveryOutput said;
   recovery_->on_message(now_, {message.from, message.epoch, body}, said);
@@ -63,7 +60,7 @@ void JobCore::carry_out(RecoveryOutput said, Output& output) {
     // even if nothing else is said.
     const bool tells_number =
         std::holds_alternative<Heartbeat>(message.body) && message.epoch == epoch_;
-    const uint64_t number = tells_number ? sent_number_[static_cast<size_t>(to.value)] : 0;
+    const uint64_t number = tells_number ? router_.sent_to(to) : 0;
     output.sends.emplace_back(to, Message{self_, message.epoch, number, std::move(message.body)});
   }
   if (said.next && !is_over) adopt(std::move(*said.next), output);
@@ -116,11 +113,9 @@ void JobCore::adopt(NextEpoch next, Output& output) {
                          (lost.empty() ? " goes on with all nodes" : " goes on without " + lost) +
                          (next.reason.empty() ? "" : ": " + next.reason));
   layout_.shrink_to(next.members);
-  links_ = make_links();
   epoch_ = next.epoch;
+  router_.begin(epoch_);
   state_ = JobState::kRunning;
-  std::fill(sent_number_.begin(), sent_number_.end(), 0);
-  std::fill(received_number_.begin(), received_number_.end(), 0);
   pending_leaves_.clear();
   left_when_sealed_.clear();
   sets_.adopt(next, output);
